@@ -1,0 +1,60 @@
+//! What a mechanism can do, as plain facts.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// How a mechanism is kept from seeing the future.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Causality {
+    /// By the visibility that it is given.
+    Masked,
+    /// It never looks ahead.
+    ByConstruction,
+    /// It has no causal form.
+    Impossible,
+}
+
+/// What a mechanism can do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Abilities {
+    /// Attends to keys of another sequence.
+    pub cross_attention: bool,
+    /// How the future is hidden.
+    pub causality: Causality,
+    /// Decodes step by step from a bounded state.
+    pub steps: bool,
+    /// Can show its weights.
+    pub weights: bool,
+    /// Longest sequence, if there is a limit.
+    pub max_length: Option<usize>,
+    /// Returns auxiliary losses.
+    pub auxiliary_losses: bool,
+    /// Draws random numbers apart from dropout.
+    pub randomness: bool,
+    /// Order of time for length `n`, head width `d`.
+    pub time: &'static str,
+    /// What one decoding state holds for length `n`.
+    pub state: &'static str,
+}
+
+impl fmt::Display for Abilities {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let causal = match self.causality {
+            Causality::Masked => "by mask",
+            Causality::ByConstruction => "by construction",
+            Causality::Impossible => "no",
+        };
+        let yes = |able| if able { "yes" } else { "no" };
+        let limit = self.max_length.map_or_else(|| "none".to_owned(), |limit| limit.to_string());
+        write!(
+            f,
+            "causal: {causal}; cross-attention: {}; step by step: {}; maximal length: {limit}; time: {}; state: {}",
+            yes(self.cross_attention),
+            yes(self.steps),
+            self.time,
+            self.state,
+        )
+    }
+}

@@ -1,0 +1,159 @@
+//! The contract that every mechanism fulfils.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use burn::module::Module;
+use burn::tensor::Tensor;
+
+use crate::abilities::Abilities;
+use crate::probe::Probe;
+use crate::random::RandomKey;
+use crate::visibility::Visibility;
+
+/// A module that mixes positions: scores keys for each query and returns the weighted values.
+///
+/// A type of a user's own that implements this trait drops into every model of heedful in the place of
+/// [`AnyAttention`](crate::any::AnyAttention).
+///
+/// Dimension letters: `B` batch rows, `Q` queries, `K` keys, `C` = `d_model`.
+pub trait Attention: Module {
+    /// What stepwise decoding carries from step to step: bounded by the capacity that it was made with, and free of gradients.
+    type State: Clone + Debug + Send;
+
+    /// What this mechanism can do.
+    fn abilities(&self) -> Abilities;
+
+    /// Attends from all queries of the input to all keys, `[B, Q, C]`.
+    ///
+    /// # Panics
+    /// If shapes do not fit or the input is longer than [`Abilities::max_length`].
+    fn forward(&self, input: AttentionInput, probe: &mut Probe) -> AttentionOutput;
+
+    /// A state before the first step.
+    ///
+    /// With `memory` `[batch, K, C]` every step attends to this memory (cross-attention); without it, to the steps so far, of which the state holds at
+    /// most `capacity`.
+    fn state(&self, batch: usize, capacity: usize, memory: Option<Tensor<3>>) -> Self::State;
+
+    /// Attends from the next one or more positions, and remembers them. [`AttentionInput::memory`] is not used: the state has it.
+    ///
+    /// # Panics
+    /// If the state's capacity is exceeded.
+    fn step(&self, chunk: AttentionInput, state: &mut Self::State, probe: &mut Probe) -> AttentionOutput;
+
+    /// Keeps the given batch rows of a state, in the given order: reordering of beams, shrinking of a batch.
+    fn select(&self, state: &mut Self::State, rows: &[usize]);
+}
+
+/// Positions of the queries, and where each batch row begins.
+///
+/// Mechanisms that are tied to absolute positions (synthesizers) need to know at which index a left-padded row begins.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Positions {
+    /// Index of the first query in the padded sequence.
+    pub start: usize,
+    /// Number of padding elements before the first real one, per batch row; absent if no row is padded on the left.
+    pub left_padding: Option<Arc<[usize]>>,
+}
+
+impl Positions {
+    /// Positions from `start` on, without left padding.
+    pub fn from_start(start: usize) -> Self {
+        Self { start, left_padding: None }
+    }
+
+    /// The same positions in a batch whose row `b` begins with `counts[b]` padding elements.
+    pub fn with_left_padding(mut self, counts: impl Into<Arc<[usize]>>) -> Self {
+        let counts = counts.into();
+        self.left_padding = counts.iter().any(|&count| count > 0).then_some(counts);
+        self
+    }
+}
+
+/// Input of [`Attention::forward`] and [`Attention::step`].
+#[derive(Clone, Debug)]
+pub struct AttentionInput {
+    /// `[B, Q, C]`.
+    pub query: Tensor<3>,
+    /// What is attended to, `[B, K, C]`; absent for self-attention.
+    pub memory: Option<Tensor<3>>,
+    /// Which keys each query sees.
+    pub visibility: Visibility,
+    /// Positions of the queries.
+    pub positions: Positions,
+    /// Key of the random numbers of this call; dropout is on exactly if it is present.
+    pub random: Option<RandomKey>,
+}
+
+impl AttentionInput {
+    /// The sequence attends to itself.
+    pub fn self_attention(sequence: Tensor<3>) -> Self {
+        Self { query: sequence, memory: None, visibility: Visibility::all(), positions: Positions::default(), random: None }
+    }
+
+    /// The queries attend to another sequence.
+    pub fn cross_attention(query: Tensor<3>, memory: Tensor<3>) -> Self {
+        Self { memory: Some(memory), ..Self::self_attention(query) }
+    }
+
+    /// Sets which keys each query sees.
+    pub fn visibility(mut self, visibility: Visibility) -> Self {
+        self.visibility = visibility;
+        self
+    }
+
+    /// Sets the positions of the queries.
+    pub fn positions(mut self, positions: Positions) -> Self {
+        self.positions = positions;
+        self
+    }
+
+    /// Sets the key of random numbers and thereby turns dropout on.
+    pub fn random(mut self, key: impl Into<Option<RandomKey>>) -> Self {
+        self.random = key.into();
+        self
+    }
+}
+
+/// Output of [`Attention::forward`] and [`Attention::step`].
+#[derive(Clone, Debug)]
+pub struct AttentionOutput {
+    /// `[B, Q, C]`.
+    pub context: Tensor<3>,
+    /// Auxiliary losses of this call.
+    pub losses: Losses,
+}
+
+impl AttentionOutput {
+    /// An output without auxiliary losses.
+    pub fn new(context: Tensor<3>) -> Self {
+        Self { context, losses: Losses::default() }
+    }
+}
+
+/// Named auxiliary losses (span penalty, ponder cost), each of shape `[1]`, to be added to the training loss.
+#[derive(Clone, Debug, Default)]
+pub struct Losses(Vec<(&'static str, Tensor<1>)>);
+
+impl Losses {
+    /// Adds a loss.
+    pub fn push(&mut self, name: &'static str, loss: Tensor<1>) {
+        self.0.push((name, loss));
+    }
+
+    /// Adds all losses of another part of the model.
+    pub fn extend(&mut self, other: Self) {
+        self.0.extend(other.0);
+    }
+
+    /// Sum of all losses, or `None` if there are none.
+    pub fn total(&self) -> Option<Tensor<1>> {
+        self.0.iter().map(|(_, loss)| loss.clone()).reduce(|a, b| a + b)
+    }
+
+    /// The losses with their names.
+    pub fn iter(&self) -> impl Iterator<Item = &(&'static str, Tensor<1>)> {
+        self.0.iter()
+    }
+}

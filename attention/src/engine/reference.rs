@@ -1,0 +1,70 @@
+//! Dense execution: all `Q x K` weights exist at once.
+
+use burn::tensor::activation::softmax;
+use burn::tensor::Tensor;
+
+use super::{AttentionProgram, LogitTerms, Weighting};
+use crate::dropout::dropout;
+use crate::probe::{Observation, Probe};
+use crate::visibility::Mask;
+
+/// Executes a program and returns the context `[B, H, Q, D]`. The weights are shown to the probe before dropout.
+pub fn attend(program: AttentionProgram, probe: &mut Probe) -> Tensor<4> {
+    let AttentionProgram { weighting, mask, values, dropout: drop } = program;
+    let weights = match weighting {
+        Weighting::Softmax(terms) => softmax_weights(terms, mask),
+        Weighting::Density { weights, renormalise } => density_weights(weights, mask, renormalise),
+    };
+    probe.observe(|| Observation::Weights(weights.clone()));
+    let weights = match drop {
+        // Weights that all batch rows share are dropped for each row apart, as they would be if they were not shared.
+        Some(drop) => dropout(for_each_row(weights, values.dims()[0]), drop.probability, Some(&drop.key)),
+        None => weights,
+    };
+    for_each_row(weights, values.dims()[0]).matmul(values)
+}
+
+fn softmax_weights(terms: LogitTerms, mask: Option<Mask>) -> Tensor<4> {
+    let logits = logits(terms);
+    let Some(mask) = mask else { return softmax(logits, 3) };
+    let weights = softmax(logits + mask.bias, 3);
+    match mask.has_key {
+        Some(has_key) => weights * has_key,
+        None => weights,
+    }
+}
+
+/// The logits `[B|1, H, Q, K]` themselves.
+///
+/// # Panics
+/// If the terms are empty.
+pub fn logits(terms: LogitTerms) -> Tensor<4> {
+    let content = terms.content.map(|c| {
+        let rows = c.queries.dims()[0].max(c.keys.dims()[0]);
+        for_each_row(c.queries, rows).matmul(for_each_row(c.keys, rows).swap_dims(2, 3))
+    });
+    match (content, terms.bias) {
+        (Some(content), Some(bias)) => content + bias,
+        (Some(logits), None) | (None, Some(logits)) => logits,
+        (None, None) => panic!("logits without a term"),
+    }
+}
+
+fn density_weights(weights: Tensor<4>, mask: Option<Mask>, renormalise: bool) -> Tensor<4> {
+    let weights = match mask {
+        // exp(0) = 1 where visible, exp(-large) = 0 where not.
+        Some(mask) => weights * mask.bias.exp(),
+        None => weights,
+    };
+    if !renormalise {
+        return weights;
+    }
+    // The smallest normal number keeps a row without a visible key at 0 / tiny = 0.
+    let sum = weights.clone().sum_dim(3).clamp_min(f32::MIN_POSITIVE);
+    weights / sum
+}
+
+fn for_each_row(x: Tensor<4>, rows: usize) -> Tensor<4> {
+    let [batch, heads, length, width] = x.dims();
+    if batch == rows { x } else { x.expand([rows, heads, length, width]) }
+}

@@ -1,0 +1,43 @@
+//! Errors of configurations.
+
+use thiserror::Error;
+
+/// A configuration that cannot be built, with the remedy.
+#[derive(Clone, Debug, Error, PartialEq)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// A name that no mechanism carries.
+    #[error("unknown attention `{name}`; known are {known}")]
+    UnknownAttention {
+        /// The name as given.
+        name: String,
+        /// All names, comma separated.
+        known: String,
+    },
+    /// An option whose value is out of its range.
+    #[error("{place}: {attention}: `{option}` is {value}: {remedy}")]
+    Option {
+        /// Where in the model, e.g. `decoder layer 3, self-attention`.
+        place: String,
+        /// Name of the mechanism.
+        attention: String,
+        /// Name of the option.
+        option: &'static str,
+        /// The value that was given.
+        value: String,
+        /// What to write instead.
+        remedy: String,
+    },
+    /// A mechanism in a place that it is not defined for.
+    #[error("{place}: {attention} cannot be {wanted}: {remedy}")]
+    Unable {
+        /// Where in the model.
+        place: String,
+        /// Name of the mechanism.
+        attention: String,
+        /// What was asked of it, e.g. `used as cross-attention`.
+        wanted: &'static str,
+        /// What to do instead.
+        remedy: &'static str,
+    },
+}

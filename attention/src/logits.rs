@@ -1,0 +1,92 @@
+//! Logits: the part in which the mechanisms of softmax attention differ.
+
+use burn::module::{Module, ModuleDisplay};
+use burn::tensor::{Int, Tensor, TensorData};
+
+use crate::contract::Positions;
+use crate::engine::LogitTerms;
+use crate::visibility::Span;
+
+/// Scores of keys for queries, per head.
+///
+/// Together with the shared projections, softmax, masks and state of [`SoftmaxAttention`](crate::softmax_attention::SoftmaxAttention) an implementation
+/// is a whole mechanism, stepwise decoding included.
+pub trait Logits: Module + ModuleDisplay {
+    /// Facts about these logits.
+    fn facts(&self) -> LogitFacts;
+
+    /// What is remembered of each position that may be attended to, `[B, H, K, R]` from `[B, K, C]`; `None` if the scores do not depend on the
+    /// content of keys.
+    fn keys(&self, memory: Tensor<3>) -> Option<Tensor<4>>;
+
+    /// Scores of `span.queries` queries `[B, Q, C]` for `span.keys` keys.
+    fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms;
+}
+
+/// Facts about logits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogitFacts {
+    /// Whether a query scores keys of another sequence.
+    pub cross_attention: bool,
+    /// Longest sequence that can be scored.
+    pub max_length: Option<usize>,
+    /// Whether keys are remembered.
+    pub remembers_keys: bool,
+}
+
+impl LogitFacts {
+    /// What is true of a sum of both.
+    pub fn joined(self, other: Self) -> Self {
+        Self {
+            cross_attention: self.cross_attention && other.cross_attention,
+            max_length: match (self.max_length, other.max_length) {
+                (Some(a), Some(b)) => Some(a.min(b)),
+                (a, b) => a.or(b),
+            },
+            remembers_keys: self.remembers_keys || other.remembers_keys,
+        }
+    }
+}
+
+/// The rows of a table `[1, H, L, R]` that belong to `length` indices from `start` on: `[1, H, length, R]`, or `[B, H, length, R]` if rows of the batch are
+/// padded on the left, since their first real element has position 0. What falls on padding is the table's first row; it is masked.
+///
+/// # Panics
+/// If a position lies beyond the table.
+pub(crate) fn rows_at(table: Tensor<4>, start: usize, length: usize, positions: &Positions) -> Tensor<4> {
+    let [_, heads, max_length, width] = table.dims();
+    assert!(
+        start + length <= max_length,
+        "positions up to {} lie beyond the maximal length {max_length} of this attention",
+        start + length
+    );
+    let Some(counts) = &positions.left_padding else { return table.narrow(2, start, length) };
+    let indices: Vec<i32> = counts
+        .iter()
+        .flat_map(|&count| (start..start + length).map(move |index| index.saturating_sub(count) as i32))
+        .collect();
+    let indices = Tensor::<1, Int>::from_data(TensorData::new(indices, [counts.len() * length]), &table.device());
+    table.select(2, indices).reshape([heads, counts.len(), length, width]).swap_dims(0, 1)
+}
+
+/// The columns of scores `[B, H, Q, L]` of positions that belong to the first `length` keys.
+pub(crate) fn columns_at(scores: Tensor<4>, length: usize, positions: &Positions) -> Tensor<4> {
+    if positions.left_padding.is_none() {
+        let max_length = scores.dims()[3];
+        assert!(length <= max_length, "{length} keys lie beyond the maximal length {max_length} of this attention");
+        return scores.narrow(3, 0, length);
+    }
+    let [rows, heads, queries, _] = scores.dims();
+    let counts = positions.left_padding.as_deref().expect("checked above");
+    assert!(rows == 1 || rows == counts.len(), "left padding of {} rows for scores of {rows} rows", counts.len());
+    let indices: Vec<i32> = counts
+        .iter()
+        .flat_map(|&count| (0..length).map(move |index| index.saturating_sub(count) as i32))
+        .collect();
+    let device = scores.device();
+    let indices = Tensor::<1, Int>::from_data(TensorData::new(indices, [counts.len() * length]), &device)
+        .reshape([counts.len(), 1, 1, length])
+        .expand([counts.len(), heads, queries, length]);
+    let width = scores.dims()[3];
+    scores.expand([counts.len(), heads, queries, width]).gather(3, indices)
+}

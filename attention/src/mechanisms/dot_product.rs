@@ -1,0 +1,71 @@
+//! Scaled dot-product attention (Vaswani et al. 2017, section 3.2.1).
+//!
+//! `logits_h[i, j] = (x_i W_Q^h) · (m_j W_K^h) / sqrt(d_k)`: every query is compared with every key. Time `n^2 d`, decoding state `2 n d`.
+
+use burn::module::Module;
+use burn::nn::Linear;
+use burn::tensor::{Device, Tensor};
+use serde::{Deserialize, Serialize};
+
+use crate::contract::Positions;
+use crate::engine::LogitTerms;
+use crate::error::ConfigError;
+use crate::heads::split_heads;
+use crate::init;
+use crate::logits::{LogitFacts, Logits};
+use crate::placement::Placement;
+use crate::random::RandomKey;
+use crate::visibility::Span;
+
+/// Configuration of [`DotProduct`]. There is nothing to choose.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DotProductConfig {}
+
+/// Logits of scaled dot-product attention.
+///
+/// Should be created with [`DotProductConfig`].
+#[derive(Module, Debug)]
+pub struct DotProduct {
+    /// Query projection `[C, C]`, split into heads.
+    pub query: Linear,
+    /// Key projection `[C, C]`, split into heads.
+    pub key: Linear,
+    heads: usize,
+}
+
+impl DotProductConfig {
+    /// Checks the configuration for its place in a model.
+    ///
+    /// # Errors
+    /// None at present.
+    pub fn validate(&self, _placement: &Placement) -> Result<(), ConfigError> {
+        Ok(())
+    }
+
+    /// Initialises the logits.
+    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> DotProduct {
+        let d_model = placement.d_model;
+        DotProduct {
+            query: init::linear(d_model, d_model, false, &key.named("query"), device),
+            key: init::linear(d_model, d_model, false, &key.named("key"), device),
+            heads: placement.heads,
+        }
+    }
+}
+
+impl Logits for DotProduct {
+    fn facts(&self) -> LogitFacts {
+        LogitFacts { cross_attention: true, max_length: None, remembers_keys: true }
+    }
+
+    fn keys(&self, memory: Tensor<3>) -> Option<Tensor<4>> {
+        Some(split_heads(self.key.forward(memory), self.heads))
+    }
+
+    fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, _span: Span, _positions: &Positions) -> LogitTerms {
+        let keys = keys.expect("dot-product logits are given the keys that they asked for");
+        let scale = (keys.dims()[3] as f64).powf(-0.5);
+        LogitTerms::content(split_heads(self.query.forward(query) * scale, self.heads), keys)
+    }
+}

@@ -1,0 +1,375 @@
+//! Hard-coded Gaussian attention (You, Sun and Iyyer 2020).
+//!
+//! Head `h` gives key `j` the density `N(j; γ i + o_h, σ_h²)` for query `i`, whatever the content: no queries, no keys, nothing learned but the value
+//! and output projections (both without bias). There is **no softmax**, and by default no renormalisation: at borders, under the causal mask and
+//! beside padding a row sums to less than 1, as in the authors' code.
+//!
+//! Three executions of the same mechanism: `dense` multiplies by the `Q x K` weights (`n^2 d`); `banded` sums the keys within `window` of the centre
+//! (`n w d`; a half-width of 6 is exact to float precision for σ = 1); `index` is the limit σ → 0, in which each query takes the one value at its centre
+//! (`n d`), scaled to weight 1.
+
+use std::f64::consts::TAU;
+
+use burn::module::Module;
+use burn::nn::Linear;
+use burn::tensor::{Device, Int, Tensor, TensorData};
+use serde::{Deserialize, Serialize};
+
+use crate::abilities::{Abilities, Causality};
+use crate::contract::{Attention, AttentionInput, AttentionOutput, Positions};
+use crate::dropout::dropout;
+use crate::engine::{AttentionProgram, Dropout, Weighting, reference};
+use crate::error::ConfigError;
+use crate::heads::{merge_heads, split_heads};
+use crate::init;
+use crate::memory::KeyValueState;
+use crate::placement::{Placement, Role};
+use crate::probe::Probe;
+use crate::random::RandomKey;
+use crate::visibility::{Span, Visibility};
+
+/// Whether the weights of a row are divided by their sum.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Normalisation {
+    /// The raw density (the paper).
+    #[default]
+    None,
+    /// Divided by the sum over the visible keys: another model at borders, in causal rows and beside padding.
+    Renormalise,
+}
+
+/// How the weighted sum is computed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Execution {
+    /// Product with the matrix of all weights.
+    #[default]
+    Dense,
+    /// Sum over the keys near the centre.
+    Banded,
+    /// The value at the rounded centre, with weight 1: the limit σ → 0.
+    Index,
+}
+
+/// Configuration of [`Gaussian`].
+///
+/// `offsets` and `deviations` are read as in the authors' code, in this order: one number is for all heads; `heads x layers` numbers are a full table
+/// (layer by layer); as many as heads are per head; as many as layers are per layer; otherwise a list whose length divides the number of heads is
+/// repeated over the heads.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct GaussianConfig {
+    /// Centre relative to the query (default: `[-1, 1]` in encoders and in cross-attention, `[-1, 0]` in decoders).
+    pub offsets: Option<Vec<f64>>,
+    /// Standard deviations σ, greater than 0 (default 1).
+    pub deviations: Vec<f64>,
+    /// Source length divided by target length, γ, for cross-attention (default 1). Self-attention ignores it.
+    pub length_ratio: f64,
+    /// Whether rows are divided by their sum (default: no).
+    pub normalisation: Normalisation,
+    /// How it is computed (default: dense).
+    pub execution: Execution,
+    /// Half-width of the band around the rounded centre, for the banded execution (default 6).
+    pub window: usize,
+}
+
+impl Default for GaussianConfig {
+    fn default() -> Self {
+        Self {
+            offsets: None,
+            deviations: vec![1.0],
+            length_ratio: 1.0,
+            normalisation: Normalisation::None,
+            execution: Execution::Dense,
+            window: 6,
+        }
+    }
+}
+
+/// Hard-coded Gaussian attention.
+///
+/// Should be created with [`GaussianConfig`].
+#[derive(Module, Debug)]
+pub struct Gaussian {
+    /// Value projection `[C, C]`, split into heads.
+    pub value: Linear,
+    /// Output projection `[C, C]`.
+    pub output: Linear,
+    #[module(skip)]
+    kernel: Kernel,
+    heads: usize,
+    dropout: f64,
+}
+
+/// The closed form of the weights.
+#[derive(Clone, Debug)]
+struct Kernel {
+    offsets: Vec<f64>,
+    deviations: Vec<f64>,
+    ratio: f64,
+    cross: bool,
+    normalisation: Normalisation,
+    execution: Execution,
+    window: usize,
+}
+
+impl GaussianConfig {
+    /// Checks the configuration for its place in a model.
+    ///
+    /// # Errors
+    /// If a list cannot be spread over heads and layers, or a number is out of its range.
+    pub fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+        let wrong = |option, value: String, remedy: &str| ConfigError::Option {
+            place: placement.to_string(),
+            attention: "gaussian".to_owned(),
+            option,
+            value,
+            remedy: remedy.to_owned(),
+        };
+        let list = "give one number, or as many as heads, layers or heads x layers, or a divisor of the number of heads";
+        let offsets = self.offsets_for(placement);
+        if offsets.iter().any(|o| !o.is_finite()) || spread(&offsets, placement).is_none() {
+            return Err(wrong("offsets", format!("{offsets:?}"), list));
+        }
+        if spread(&self.deviations, placement).is_none() {
+            return Err(wrong("deviations", format!("{:?}", self.deviations), list));
+        }
+        if self.deviations.iter().any(|&d| !(d.is_finite() && d > 0.0)) {
+            return Err(wrong("deviations", format!("{:?}", self.deviations), "deviations must be greater than 0"));
+        }
+        if !(self.length_ratio.is_finite() && self.length_ratio > 0.0) {
+            return Err(wrong("length_ratio", self.length_ratio.to_string(), "give a number greater than 0"));
+        }
+        Ok(())
+    }
+
+    fn offsets_for(&self, placement: &Placement) -> Vec<f64> {
+        let default: &[f64] = match placement.role {
+            Role::Encoder | Role::Cross => &[-1.0, 1.0],
+            Role::Decoder => &[-1.0, 0.0],
+        };
+        // The default is for each head, also where two numbers could be read as one for each of two layers.
+        self.offsets.clone().unwrap_or_else(|| default.iter().copied().cycle().take(placement.heads).collect())
+    }
+
+    /// Initialises the attention.
+    ///
+    /// # Panics
+    /// If the configuration is not valid.
+    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Gaussian {
+        let d_model = placement.d_model;
+        let per_head = |list: &[f64]| spread(list, placement).expect("validated: the list fits heads and layers");
+        Gaussian {
+            value: init::linear(d_model, d_model, false, &key.named("value"), device),
+            output: init::linear(d_model, d_model, false, &key.named("output"), device),
+            kernel: Kernel {
+                offsets: per_head(&self.offsets_for(placement)),
+                deviations: per_head(&self.deviations),
+                ratio: if placement.role == Role::Cross { self.length_ratio } else { 1.0 },
+                cross: placement.role == Role::Cross,
+                normalisation: self.normalisation,
+                execution: self.execution,
+                window: self.window,
+            },
+            heads: placement.heads,
+            dropout: placement.dropout,
+        }
+    }
+}
+
+/// The numbers of one layer's heads, by the rules of [`GaussianConfig`]; `None` if the list fits none of them.
+fn spread(list: &[f64], placement: &Placement) -> Option<Vec<f64>> {
+    let Placement { heads, layers, layer, .. } = *placement;
+    match list.len() {
+        0 => None,
+        1 => Some(vec![list[0]; heads]),
+        count if count == heads * layers => Some(list[layer * heads..(layer + 1) * heads].to_vec()),
+        count if count == heads => Some(list.to_vec()),
+        count if count == layers => Some(vec![list[layer]; heads]),
+        count if heads % count == 0 => Some(list.iter().copied().cycle().take(heads).collect()),
+        _ => None,
+    }
+}
+
+impl Kernel {
+    fn centre(&self, head: usize, position: usize) -> f64 {
+        self.ratio * position as f64 + self.offsets[head]
+    }
+
+    fn density(&self, head: usize, distance: f64) -> f64 {
+        let deviation = self.deviations[head];
+        (-0.5 * (distance / deviation).powi(2)).exp() / (deviation * TAU.sqrt())
+    }
+
+    /// Weight of a key for a query with this centre. The limit σ → 0 keeps the nearest key, at weight 1.
+    fn weight(&self, head: usize, centre: f64, key: f64) -> f64 {
+        match self.execution {
+            Execution::Index => f64::from(key == centre.round()),
+            Execution::Banded if (key - centre.round()).abs() > self.window as f64 => 0.0,
+            Execution::Dense | Execution::Banded => self.density(head, key - centre),
+        }
+    }
+
+    /// Keys that a query with this centre takes into account, as distances from the rounded centre.
+    fn half_width(&self) -> usize {
+        if self.execution == Execution::Index { 0 } else { self.window }
+    }
+}
+
+/// One attention of this kind: which values, and who sees them.
+struct Call {
+    values: Tensor<4>,
+    queries: usize,
+    visibility: Visibility,
+    positions: Positions,
+    random: Option<RandomKey>,
+}
+
+impl Gaussian {
+    fn attend(&self, call: Call, probe: &mut Probe) -> AttentionOutput {
+        let Call { values, queries, visibility, positions, random } = call;
+        let span = Span { query_start: positions.start, queries, keys: values.dims()[2] };
+        let program = |values: Tensor<4>, random: Option<RandomKey>| AttentionProgram {
+            weighting: Weighting::Density {
+                weights: self.weights(span, &positions, &values.device()),
+                renormalise: self.kernel.normalisation == Normalisation::Renormalise,
+            },
+            mask: visibility.mask(span, self.heads, values.dtype(), &values.device()),
+            values,
+            dropout: random.map(|key| Dropout { probability: self.dropout, key: key.named("weights") }),
+        };
+        let context = if self.kernel.execution == Execution::Dense {
+            reference::attend(program(values, random), probe)
+        } else {
+            // The matrix of weights exists only for somebody who looks at it; the output is computed as if nobody did.
+            if probe.is_listening() {
+                reference::attend(program(values.clone(), None), probe);
+            }
+            self.attend_near(span, values, &visibility, &positions, random)
+        };
+        AttentionOutput::new(self.output.forward(merge_heads(context)))
+    }
+
+    /// All weights, `[B|1, H, Q, K]`. In cross-attention a row that is padded on the left counts its queries from its first real one.
+    fn weights(&self, span: Span, positions: &Positions, device: &Device) -> Tensor<4> {
+        let rows = self.query_shifts(positions);
+        let mut weights = Vec::with_capacity(rows.len() * self.heads * span.queries * span.keys);
+        for shift in &rows {
+            for head in 0..self.heads {
+                for i in span.query_start..span.query_start + span.queries {
+                    let centre = self.kernel.centre(head, i.saturating_sub(*shift));
+                    weights.extend((0..span.keys).map(|j| self.kernel.weight(head, centre, j as f64) as f32));
+                }
+            }
+        }
+        Tensor::from_data(TensorData::new(weights, [rows.len(), self.heads, span.queries, span.keys]), device)
+    }
+
+    /// By how much the query indices of each batch row exceed positions. Where keys and queries are padded alike (self-attention) the shift cancels.
+    fn query_shifts(&self, positions: &Positions) -> Vec<usize> {
+        match &positions.left_padding {
+            Some(counts) if self.kernel.cross => counts.to_vec(),
+            _ => vec![0],
+        }
+    }
+
+    /// Sums only the keys near the centre.
+    fn attend_near(
+        &self,
+        span: Span,
+        values: Tensor<4>,
+        visibility: &Visibility,
+        positions: &Positions,
+        random: Option<RandomKey>,
+    ) -> Tensor<4> {
+        let [batch, heads, _, width] = values.dims();
+        let device = values.device();
+        let shifts = self.query_shifts(positions);
+        let rows = visibility.rows().max(shifts.len());
+        let half_width = self.kernel.half_width() as i64;
+        let mut context: Option<Tensor<4>> = None;
+        let mut sum: Option<Tensor<4>> = None;
+        for step in -half_width..=half_width {
+            let mut weights = Vec::with_capacity(rows * heads * span.queries);
+            let mut indices = Vec::with_capacity(rows * heads * span.queries);
+            for row in 0..rows {
+                let shift = shifts[if shifts.len() == 1 { 0 } else { row }];
+                for head in 0..heads {
+                    for i in span.query_start..span.query_start + span.queries {
+                        let centre = self.kernel.centre(head, i.saturating_sub(shift));
+                        let j = centre.round() as i64 + step;
+                        let seen = (0..span.keys as i64).contains(&j)
+                            && visibility.is_visible(if visibility.rows() == 1 { 0 } else { row }, head, i, j as usize);
+                        weights.push(if seen { self.kernel.weight(head, centre, j as f64) as f32 } else { 0.0 });
+                        indices.push(if seen { j as i32 } else { 0 });
+                    }
+                }
+            }
+            let shape = [rows, heads, span.queries, 1];
+            let weights = Tensor::<4>::from_data(TensorData::new(weights, shape), &device);
+            let indices = Tensor::<4, Int>::from_data(TensorData::new(indices, shape), &device);
+            if self.kernel.normalisation == Normalisation::Renormalise {
+                sum = Some(sum.map_or_else(|| weights.clone(), |sum| sum + weights.clone()));
+            }
+            let key = random.map(|key| key.named("weights").numbered((step + half_width) as u64));
+            let weights = dropout(weights.expand([batch, heads, span.queries, 1]), self.dropout, key.as_ref());
+            let near = values.clone().gather(2, indices.expand([batch, heads, span.queries, width])) * weights;
+            context = Some(context.map_or_else(|| near.clone(), |context| context + near.clone()));
+        }
+        let context = context.expect("a band holds at least its centre");
+        match sum {
+            Some(sum) => context / sum.clamp_min(f32::MIN_POSITIVE),
+            None => context,
+        }
+    }
+}
+
+impl Attention for Gaussian {
+    type State = KeyValueState;
+
+    fn abilities(&self) -> Abilities {
+        Abilities {
+            cross_attention: true,
+            causality: Causality::Masked,
+            steps: true,
+            weights: true,
+            max_length: None,
+            auxiliary_losses: false,
+            randomness: false,
+            time: match self.kernel.execution {
+                Execution::Dense => "n^2 d",
+                Execution::Banded => "n w d",
+                Execution::Index => "n d",
+            },
+            state: "values, n d",
+        }
+    }
+
+    fn forward(&self, input: AttentionInput, probe: &mut Probe) -> AttentionOutput {
+        let AttentionInput { query, memory, visibility, positions, random } = input;
+        let queries = query.dims()[1];
+        let values = split_heads(self.value.forward(memory.unwrap_or(query)), self.heads);
+        self.attend(Call { values, queries, visibility, positions, random }, probe)
+    }
+
+    fn state(&self, _batch: usize, capacity: usize, memory: Option<Tensor<3>>) -> KeyValueState {
+        match memory {
+            Some(memory) => KeyValueState::fixed(None, split_heads(self.value.forward(memory), self.heads)),
+            None => KeyValueState::growing(capacity),
+        }
+    }
+
+    fn step(&self, chunk: AttentionInput, state: &mut KeyValueState, probe: &mut Probe) -> AttentionOutput {
+        let AttentionInput { query, visibility, positions, random, .. } = chunk;
+        let queries = query.dims()[1];
+        if !state.is_fixed() {
+            state.push(None, split_heads(self.value.forward(query), self.heads));
+        }
+        self.attend(Call { values: state.values(), queries, visibility, positions, random }, probe)
+    }
+
+    fn select(&self, state: &mut KeyValueState, rows: &[usize]) {
+        state.select(rows);
+    }
+}

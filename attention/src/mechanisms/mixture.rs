@@ -1,0 +1,155 @@
+//! Mixtures of logits (Tay et al. 2021, section 3.3).
+//!
+//! `logits = sum_m α_m logits_m`, summed *before* the softmax. The paper trains `α`, normalised by a softmax, per head; its released code has a plain sum
+//! (`random_plus`, `dense_plus`) and, for two members, one scalar per layer, `(1 - σ(a)) logits_1 + σ(a) logits_2` with `a = 0` at first
+//! (`random_plus_alpha`, `dense_plus_alpha`).
+
+use burn::module::{Module, Param};
+use burn::tensor::activation::{sigmoid, softmax};
+use burn::tensor::{Device, Tensor};
+use serde::{Deserialize, Serialize};
+
+use crate::any::{AnyLogits, AttentionConfig};
+use crate::contract::Positions;
+use crate::engine::LogitTerms;
+use crate::error::ConfigError;
+use crate::init::Init;
+use crate::logits::{LogitFacts, Logits};
+use crate::placement::Placement;
+use crate::random::RandomKey;
+use crate::visibility::Span;
+
+/// How the members of a mixture are weighted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MixtureWeights {
+    /// Trained per head and normalised by a softmax (the paper).
+    #[default]
+    Softmax,
+    /// All weights 1 (`*_plus` in the released code).
+    Sum,
+    /// `1 - σ(a)` and `σ(a)` with one trained scalar per layer (`*_plus_alpha` in the released code); two members.
+    Sigmoid,
+}
+
+/// Configuration of [`Mixture`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MixtureConfig {
+    /// The members: two or more attentions that have logits, in the order of their weights.
+    pub members: Vec<AttentionConfig>,
+    /// How they are weighted (default: softmax-normalised weights per head).
+    #[serde(default)]
+    pub weights: MixtureWeights,
+}
+
+/// Weighted sum of the logits of its members.
+///
+/// Should be created with [`MixtureConfig`].
+#[derive(Module, Debug)]
+pub struct Mixture {
+    /// The members.
+    pub members: Vec<AnyLogits>,
+    /// Logits of the weights `[members, H]`, for [`MixtureWeights::Softmax`].
+    pub head_weights: Option<Param<Tensor<2>>>,
+    /// `a`, `[1]`, for [`MixtureWeights::Sigmoid`].
+    pub layer_weight: Option<Param<Tensor<1>>>,
+}
+
+impl MixtureConfig {
+    /// Checks the configuration for its place in a model.
+    ///
+    /// # Errors
+    /// If there are fewer than two members, a member has no logits (Gaussian, or another mixture), a sigmoid mixture has not exactly two members, or a
+    /// member's own configuration is wrong.
+    pub fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+        let wrong = |option, value: String, remedy: &str| ConfigError::Option {
+            place: placement.to_string(),
+            attention: "mixture".to_owned(),
+            option,
+            value,
+            remedy: remedy.to_owned(),
+        };
+        if self.members.len() < 2 {
+            return Err(wrong("members", format!("a list of {}", self.members.len()), "name at least two attentions"));
+        }
+        if self.weights == MixtureWeights::Sigmoid && self.members.len() != 2 {
+            return Err(wrong("weights", "sigmoid".to_owned(), "a sigmoid weighs two members; use softmax or sum for more"));
+        }
+        for member in &self.members {
+            if !member.has_logits() {
+                let remedy = "mix attentions that have logits: dot-product and the synthesizers";
+                return Err(wrong("members", member.name(), remedy));
+            }
+            member.validate(placement)?;
+        }
+        Ok(())
+    }
+
+    /// Initialises the mixture with equal weights.
+    ///
+    /// # Panics
+    /// If the configuration is not valid.
+    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Mixture {
+        let members = self
+            .members
+            .iter()
+            .enumerate()
+            .map(|(index, member)| {
+                let logits = member.init_logits(placement, &key.named("member").numbered(index as u64), device);
+                logits.expect("validated: members have logits")
+            })
+            .collect();
+        let zero = Init::Constant(0.0);
+        let shape = [self.members.len(), placement.heads];
+        Mixture {
+            members,
+            head_weights: (self.weights == MixtureWeights::Softmax).then(|| zero.parameter(shape, key, device)),
+            layer_weight: (self.weights == MixtureWeights::Sigmoid).then(|| zero.parameter([1], key, device)),
+        }
+    }
+}
+
+impl Mixture {
+    /// Weights of the members, `[members, H | 1]`; `None` if all are 1.
+    pub fn weights(&self) -> Option<Tensor<2>> {
+        if let Some(weights) = &self.head_weights {
+            return Some(softmax(weights.val(), 0));
+        }
+        let second = sigmoid(self.layer_weight.as_ref()?.val());
+        Some(Tensor::stack(vec![second.clone().neg() + 1.0, second], 0))
+    }
+}
+
+impl Logits for Mixture {
+    fn facts(&self) -> LogitFacts {
+        let facts = self.members.iter().map(Logits::facts).reduce(LogitFacts::joined);
+        facts.expect("a mixture has members")
+    }
+
+    /// The keys of the members side by side.
+    fn keys(&self, memory: Tensor<3>) -> Option<Tensor<4>> {
+        let keys: Vec<_> = self.members.iter().filter_map(|member| member.keys(memory.clone())).collect();
+        (!keys.is_empty()).then(|| Tensor::cat(keys, 3))
+    }
+
+    fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms {
+        let weights = self.weights();
+        let remembering = self.members.iter().filter(|member| member.facts().remembers_keys).count();
+        let mut keys = keys.map(|keys| keys.chunk(remembering, 3).into_iter());
+        let mut sum = LogitTerms::default();
+        for (index, member) in self.members.iter().enumerate() {
+            let own = if member.facts().remembers_keys { keys.as_mut().and_then(Iterator::next) } else { None };
+            let terms = member.terms(query.clone(), own, span, positions);
+            let terms = match &weights {
+                Some(weights) => {
+                    let heads = weights.dims()[1];
+                    terms.scaled(weights.clone().narrow(0, index, 1).reshape([1, heads, 1, 1]))
+                }
+                None => terms,
+            };
+            sum = sum.plus(terms);
+        }
+        sum
+    }
+}

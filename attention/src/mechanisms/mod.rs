@@ -1,0 +1,9 @@
+//! The mechanisms, one file each, named as their papers name them.
+
+pub mod dot_product;
+pub mod gaussian;
+pub mod mixture;
+pub mod synthesizer_dense;
+pub mod synthesizer_factorized_dense;
+pub mod synthesizer_factorized_random;
+pub mod synthesizer_random;

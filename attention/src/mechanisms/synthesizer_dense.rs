@@ -1,0 +1,89 @@
+//! Dense Synthesizer (Tay et al. 2021, section 3.1).
+//!
+//! `logits_h[i, 0..k] = (relu(x_i W1^h) W2^h)[0..k]`: each token alone predicts how much it attends to each *position*. No key exists. Time
+//! `n^2 d`, `C d + d L` parameters per head, decoding state `n d`.
+//!
+//! The paper indexes `W2` by head; the released code (`dense_minus`) shares it between the heads and uses the query projection as `W1`.
+
+use burn::module::{Module, Param};
+use burn::nn::Linear;
+use burn::tensor::activation::relu;
+use burn::tensor::{Device, Tensor};
+use serde::{Deserialize, Serialize};
+
+use crate::contract::Positions;
+use crate::engine::LogitTerms;
+use crate::error::ConfigError;
+use crate::heads::split_heads;
+use crate::init::{self, Init};
+use crate::logits::{LogitFacts, Logits, rows_at};
+use crate::placement::Placement;
+use crate::random::RandomKey;
+use crate::visibility::Span;
+
+/// Configuration of [`SynthesizerDense`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SynthesizerDenseConfig {
+    /// Whether each head has a second layer `W2` of its own (default, the paper) or all share one (the released code).
+    pub per_head_output: bool,
+}
+
+impl Default for SynthesizerDenseConfig {
+    fn default() -> Self {
+        Self { per_head_output: true }
+    }
+}
+
+/// Logits of the Dense Synthesizer.
+///
+/// Should be created with [`SynthesizerDenseConfig`].
+#[derive(Module, Debug)]
+pub struct SynthesizerDense {
+    /// `W1` of all heads, `[C, C]`.
+    pub hidden: Linear,
+    /// `W2` transposed, `[H | 1, L, D]`: row `j` belongs to position `j`.
+    pub position: Param<Tensor<3>>,
+    heads: usize,
+    max_length: usize,
+}
+
+impl SynthesizerDenseConfig {
+    /// Checks the configuration for its place in a model.
+    ///
+    /// # Errors
+    /// None at present.
+    pub fn validate(&self, _placement: &Placement) -> Result<(), ConfigError> {
+        Ok(())
+    }
+
+    /// Initialises the logits.
+    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> SynthesizerDense {
+        let Placement { d_model, heads, max_length, .. } = *placement;
+        let position = Init::XavierUniform { fan_in: placement.d_head(), fan_out: max_length };
+        let outputs = if self.per_head_output { heads } else { 1 };
+        SynthesizerDense {
+            hidden: init::linear(d_model, d_model, false, &key.named("hidden"), device),
+            position: position.parameter([outputs, max_length, placement.d_head()], &key.named("position"), device),
+            heads,
+            max_length,
+        }
+    }
+}
+
+impl Logits for SynthesizerDense {
+    fn facts(&self) -> LogitFacts {
+        LogitFacts { cross_attention: false, max_length: Some(self.max_length), remembers_keys: false }
+    }
+
+    fn keys(&self, _memory: Tensor<3>) -> Option<Tensor<4>> {
+        None
+    }
+
+    fn terms(&self, query: Tensor<3>, _keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms {
+        let queries = split_heads(relu(self.hidden.forward(query)), self.heads);
+        let keys = rows_at(self.position.val().unsqueeze_dim(0), 0, span.keys, positions);
+        let [rows, _, length, width] = keys.dims();
+        LogitTerms::content(queries, keys.expand([rows, self.heads, length, width]))
+    }
+}

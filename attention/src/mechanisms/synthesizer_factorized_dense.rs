@@ -1,0 +1,118 @@
+//! Factorized Dense Synthesizer (Tay et al. 2021, section 3.1.1).
+//!
+//! `logits_h[i, j] = A_i[j div b] · B_i[j mod b]` with `A_i` of width `a`, `B_i` of width `b`, `a b >= L`, both predicted from token `i` by a
+//! two-layer map with a shared first layer: one factor is block-repeated, the other tiled, so that every position has a pair of its own (tiling
+//! both would give only `lcm(a, b)` distinct pairs). `C d + d (a + b)` parameters per head, decoding state `n d`.
+
+use burn::module::{Module, Param};
+use burn::nn::Linear;
+use burn::tensor::activation::relu;
+use burn::tensor::{Device, Tensor};
+use serde::{Deserialize, Serialize};
+
+use crate::contract::Positions;
+use crate::engine::LogitTerms;
+use crate::error::ConfigError;
+use crate::heads::split_heads;
+use crate::init::{self, Init};
+use crate::logits::{LogitFacts, Logits, columns_at};
+use crate::placement::Placement;
+use crate::random::RandomKey;
+use crate::visibility::Span;
+
+/// Configuration of [`SynthesizerFactorizedDense`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SynthesizerFactorizedDenseConfig {
+    /// Widths `[a, b]` of the block-repeated and of the tiled factor, `a b` at least the maximal length (default: about its square root each).
+    pub factors: Option<[usize; 2]>,
+}
+
+/// Logits of the Factorized Dense Synthesizer.
+///
+/// Should be created with [`SynthesizerFactorizedDenseConfig`].
+#[derive(Module, Debug)]
+pub struct SynthesizerFactorizedDense {
+    /// First layer of all heads, `[C, C]`.
+    pub hidden: Linear,
+    /// Second layer of the block-repeated factor, `[H, D, a]`.
+    pub block: Param<Tensor<3>>,
+    /// Second layer of the tiled factor, `[H, D, b]`.
+    pub tile: Param<Tensor<3>>,
+    heads: usize,
+    max_length: usize,
+}
+
+impl SynthesizerFactorizedDenseConfig {
+    /// Checks the configuration for its place in a model.
+    ///
+    /// # Errors
+    /// If the factors' product is less than the maximal length.
+    pub fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+        let [a, b] = self.widths(placement.max_length);
+        if a * b >= placement.max_length {
+            return Ok(());
+        }
+        Err(ConfigError::Option {
+            place: placement.to_string(),
+            attention: "synthesizer-factorized-dense".to_owned(),
+            option: "factors",
+            value: format!("[{a}, {b}]"),
+            remedy: format!("their product must be at least the maximal length {}", placement.max_length),
+        })
+    }
+
+    fn widths(&self, max_length: usize) -> [usize; 2] {
+        self.factors.unwrap_or_else(|| {
+            let a = max_length.isqrt().max(1);
+            [a, max_length.div_ceil(a)]
+        })
+    }
+
+    /// Initialises the logits.
+    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> SynthesizerFactorizedDense {
+        let Placement { d_model, heads, max_length, .. } = *placement;
+        let d_head = placement.d_head();
+        let second = |name, width| {
+            let layer = Init::XavierUniform { fan_in: d_head, fan_out: width };
+            layer.parameter([heads, d_head, width], &key.named(name), device)
+        };
+        let [a, b] = self.widths(max_length);
+        SynthesizerFactorizedDense {
+            hidden: init::linear(d_model, d_model, false, &key.named("hidden"), device),
+            block: second("block", a),
+            tile: second("tile", b),
+            heads,
+            max_length,
+        }
+    }
+}
+
+impl Logits for SynthesizerFactorizedDense {
+    fn facts(&self) -> LogitFacts {
+        LogitFacts { cross_attention: false, max_length: Some(self.max_length), remembers_keys: false }
+    }
+
+    fn keys(&self, _memory: Tensor<3>) -> Option<Tensor<4>> {
+        None
+    }
+
+    fn terms(&self, query: Tensor<3>, _keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms {
+        assert!(
+            span.keys <= self.max_length,
+            "{} keys lie beyond the maximal length {} of this attention",
+            span.keys,
+            self.max_length
+        );
+        let hidden = split_heads(relu(self.hidden.forward(query)), self.heads);
+        let [batch, heads, queries, width] = hidden.dims();
+        let second = |layer: &Param<Tensor<3>>| {
+            let outputs = layer.dims()[2];
+            hidden.clone().matmul(layer.val().unsqueeze_dim::<4>(0).expand([batch, heads, width, outputs]))
+        };
+        let (block, tile) = (second(&self.block), second(&self.tile));
+        let positions_of_pairs = block.dims()[3] * tile.dims()[3];
+        let pairs = block.unsqueeze_dim::<5>(4) * tile.unsqueeze_dim::<5>(3);
+        LogitTerms::bias(columns_at(pairs.reshape([batch, heads, queries, positions_of_pairs]), span.keys, positions))
+    }
+}

@@ -1,0 +1,93 @@
+//! Factorized Random Synthesizer (Tay et al. 2021, section 3.2.1).
+//!
+//! `logits_h = R1_h R2_h^T` with `R1, R2` of shape `L x k`: a random synthesizer of rank `k` with `2 L k` instead of `L^2` parameters per head.
+
+use burn::module::{Module, Param};
+use burn::tensor::{Device, Tensor};
+use serde::{Deserialize, Serialize};
+
+use super::synthesizer_random::non_negative;
+use crate::contract::Positions;
+use crate::engine::LogitTerms;
+use crate::error::ConfigError;
+use crate::init::Init;
+use crate::logits::{LogitFacts, Logits, rows_at};
+use crate::placement::Placement;
+use crate::random::RandomKey;
+use crate::visibility::Span;
+
+/// Configuration of [`SynthesizerFactorizedRandom`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SynthesizerFactorizedRandomConfig {
+    /// Rank `k`, at least 1 (default 8, as in the paper; the released code has 16).
+    pub rank: usize,
+    /// Standard deviation of the initial logits, at least 0 (default 1). The factors are drawn so that their product has it.
+    pub init_std: f64,
+}
+
+impl Default for SynthesizerFactorizedRandomConfig {
+    fn default() -> Self {
+        Self { rank: 8, init_std: 1.0 }
+    }
+}
+
+/// Logits of the Factorized Random Synthesizer.
+///
+/// Should be created with [`SynthesizerFactorizedRandomConfig`].
+#[derive(Module, Debug)]
+pub struct SynthesizerFactorizedRandom {
+    /// `R1`, `[H, L, k]`.
+    pub query_factor: Param<Tensor<3>>,
+    /// `R2`, `[H, L, k]`.
+    pub key_factor: Param<Tensor<3>>,
+    max_length: usize,
+}
+
+impl SynthesizerFactorizedRandomConfig {
+    /// Checks the configuration for its place in a model.
+    ///
+    /// # Errors
+    /// If the rank is 0, or `init_std` is negative or not finite.
+    pub fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+        if self.rank == 0 {
+            return Err(ConfigError::Option {
+                place: placement.to_string(),
+                attention: "synthesizer-factorized-random".to_owned(),
+                option: "rank",
+                value: "0".to_owned(),
+                remedy: "give at least 1".to_owned(),
+            });
+        }
+        non_negative("synthesizer-factorized-random", "init_std", self.init_std, placement)
+    }
+
+    /// Initialises the logits.
+    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> SynthesizerFactorizedRandom {
+        let max_length = placement.max_length;
+        let shape = [placement.heads, max_length, self.rank];
+        // A sum of k products of two normal numbers of deviation s has deviation sqrt(k) s^2.
+        let factor = Init::Normal((self.init_std / (self.rank as f64).sqrt()).sqrt() as f32);
+        SynthesizerFactorizedRandom {
+            query_factor: factor.parameter(shape, &key.named("query_factor"), device),
+            key_factor: factor.parameter(shape, &key.named("key_factor"), device),
+            max_length,
+        }
+    }
+}
+
+impl Logits for SynthesizerFactorizedRandom {
+    fn facts(&self) -> LogitFacts {
+        LogitFacts { cross_attention: false, max_length: Some(self.max_length), remembers_keys: false }
+    }
+
+    fn keys(&self, _memory: Tensor<3>) -> Option<Tensor<4>> {
+        None
+    }
+
+    fn terms(&self, _query: Tensor<3>, _keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms {
+        let queries = rows_at(self.query_factor.val().unsqueeze_dim(0), span.query_start, span.queries, positions);
+        let keys = rows_at(self.key_factor.val().unsqueeze_dim(0), 0, span.keys, positions);
+        LogitTerms::content(queries, keys)
+    }
+}

@@ -1,0 +1,105 @@
+//! Random Synthesizer (Tay et al. 2021, section 3.2).
+//!
+//! `logits_h = R_h[0..q, 0..k]`: one matrix of logits per head, the same for every input, trained or frozen at its random initial value. No query and no key
+//! exist. Time `n^2 d` (the softmax does not depend on the batch), `L^2` parameters per head, decoding state `n d`.
+//!
+//! The paper does not state how `R` is initialised; here it is normal with standard deviation `init_std`.
+
+use burn::module::{Module, Param, RunningState};
+use burn::tensor::{Device, Tensor};
+use serde::{Deserialize, Serialize};
+
+use crate::contract::Positions;
+use crate::engine::LogitTerms;
+use crate::error::ConfigError;
+use crate::init::Init;
+use crate::logits::{LogitFacts, Logits, columns_at, rows_at};
+use crate::placement::Placement;
+use crate::random::RandomKey;
+use crate::visibility::Span;
+
+/// Configuration of [`SynthesizerRandom`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SynthesizerRandomConfig {
+    /// Whether the matrix is trained (default) or stays as it was drawn ("fixed random" in the paper). A frozen matrix is saved with the model.
+    pub trainable: bool,
+    /// Standard deviation of the initial logits, at least 0 (default 1).
+    pub init_std: f64,
+}
+
+impl Default for SynthesizerRandomConfig {
+    fn default() -> Self {
+        Self { trainable: true, init_std: 1.0 }
+    }
+}
+
+/// Logits of the Random Synthesizer.
+///
+/// Should be created with [`SynthesizerRandomConfig`].
+#[derive(Module, Debug)]
+pub struct SynthesizerRandom {
+    /// Trained logits `[H, L, L]`.
+    pub table: Option<Param<Tensor<3>>>,
+    /// Frozen logits `[H, L, L]`.
+    pub frozen_table: Option<RunningState<Tensor<3>>>,
+    max_length: usize,
+}
+
+impl SynthesizerRandomConfig {
+    /// Checks the configuration for its place in a model.
+    ///
+    /// # Errors
+    /// If `init_std` is negative or not finite.
+    pub fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+        non_negative("synthesizer-random", "init_std", self.init_std, placement)
+    }
+
+    /// Initialises the logits.
+    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> SynthesizerRandom {
+        let max_length = placement.max_length;
+        let shape = [placement.heads, max_length, max_length];
+        let table = Init::Normal(self.init_std as f32).tensor(shape, &key.named("table"), device);
+        let (table, frozen_table) =
+            if self.trainable { (Some(Param::from_tensor(table)), None) } else { (None, Some(RunningState::new(table))) };
+        SynthesizerRandom { table, frozen_table, max_length }
+    }
+}
+
+pub(super) fn non_negative(
+    attention: &str,
+    option: &'static str,
+    value: f64,
+    placement: &Placement,
+) -> Result<(), ConfigError> {
+    if value.is_finite() && value >= 0.0 {
+        return Ok(());
+    }
+    Err(ConfigError::Option {
+        place: placement.to_string(),
+        attention: attention.to_owned(),
+        option,
+        value: value.to_string(),
+        remedy: "give a number of at least 0".to_owned(),
+    })
+}
+
+impl Logits for SynthesizerRandom {
+    fn facts(&self) -> LogitFacts {
+        LogitFacts { cross_attention: false, max_length: Some(self.max_length), remembers_keys: false }
+    }
+
+    fn keys(&self, _memory: Tensor<3>) -> Option<Tensor<4>> {
+        None
+    }
+
+    fn terms(&self, _query: Tensor<3>, _keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms {
+        let table = match (&self.table, &self.frozen_table) {
+            (Some(table), _) => table.val(),
+            (None, Some(table)) => table.value(),
+            (None, None) => unreachable!("a random synthesizer has one of its two tables"),
+        };
+        let rows = rows_at(table.unsqueeze_dim(0), span.query_start, span.queries, positions);
+        LogitTerms::bias(columns_at(rows, span.keys, positions))
+    }
+}

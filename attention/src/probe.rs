@@ -1,0 +1,92 @@
+//! Looking inside a model without changing it.
+//!
+//! A [`Probe`] travels through the forward pass. While nobody listens it costs one branch per call; a listener receives what mechanisms and models
+//! hand out, named by the path of the module that did.
+
+use burn::tensor::Tensor;
+
+/// Something a mechanism or a model can show.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Observation {
+    /// Attention weights `[batch, heads, queries, keys]` before dropout; the batch dimension is 1 where they do not depend on the input.
+    Weights(Tensor<4>),
+    /// Output of a block `[batch, length, d_model]`.
+    Activation(Tensor<3>),
+}
+
+type Listener<'a> = &'a mut dyn FnMut(&str, Observation);
+
+/// Off, or a listener together with the path of the module that is running.
+pub struct Probe<'a> {
+    listener: Option<Listener<'a>>,
+    path: String,
+}
+
+impl<'a> Probe<'a> {
+    /// A probe that nobody listens to.
+    pub fn off() -> Self {
+        Self { listener: None, path: String::new() }
+    }
+
+    /// A probe that calls `listener` with the path of the module (`encoder.layers.0.self_attention`) and the observation.
+    pub fn listening(listener: &'a mut dyn FnMut(&str, Observation)) -> Self {
+        Self { listener: Some(listener), path: String::new() }
+    }
+
+    /// Whether anybody listens.
+    pub fn is_listening(&self) -> bool {
+        self.listener.is_some()
+    }
+
+    /// Hands out an observation; `observe` runs only if somebody listens.
+    pub fn observe(&mut self, observe: impl FnOnce() -> Observation) {
+        if let Some(listener) = &mut self.listener {
+            listener(&self.path, observe());
+        }
+    }
+
+    /// Runs `run` with `name` (and `index`, for one of a list) appended to the path.
+    pub fn within<T>(&mut self, name: &str, index: Option<usize>, run: impl FnOnce(&mut Self) -> T) -> T {
+        if self.listener.is_none() {
+            return run(self);
+        }
+        let length = self.path.len();
+        if length > 0 {
+            self.path.push('.');
+        }
+        self.path.push_str(name);
+        if let Some(index) = index {
+            self.path.push_str(&format!(".{index}"));
+        }
+        let result = run(self);
+        self.path.truncate(length);
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn::tensor::Device;
+
+    #[test]
+    fn nothing_is_computed_while_nobody_listens() {
+        Probe::off().observe(|| unreachable!("an unheard observation was computed"));
+    }
+
+    #[test]
+    fn observations_carry_the_path_of_their_module() {
+        let mut paths = Vec::new();
+        let mut listener = |path: &str, _: Observation| paths.push(path.to_owned());
+        let mut probe = Probe::listening(&mut listener);
+        probe.within("encoder", None, |probe| {
+            for layer in 0..2 {
+                probe.within("layers", Some(layer), |probe| {
+                    probe.observe(|| Observation::Activation(Tensor::zeros([1, 1, 1], &Device::flex())));
+                });
+            }
+        });
+        assert_eq!(paths, ["encoder.layers.0", "encoder.layers.1"]);
+    }
+}

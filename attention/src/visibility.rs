@@ -1,0 +1,323 @@
+//! Which keys a query may see.
+//!
+//! A [`Visibility`] is a value made by named constructors and joined by [`and`](Visibility::and) and [`or`](Visibility::or); `true` always means
+//! *visible*. It is a pure function of (batch row, head, query index, key index), so one value makes the dense mask, counts the visible pairs and
+//! can be drawn. The conversion to numbers that are added to logits happens here and nowhere else.
+//!
+//! Indices are those of the padded tensors: a query index counts from the first element the model has ever seen in this sequence, so that stepwise
+//! decoding asks the same questions as the whole pass.
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use burn::tensor::{Bool, DType, Device, Tensor, TensorData};
+
+/// The part of the (query, key) plane that one call covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Index of the first query.
+    pub query_start: usize,
+    /// Number of queries.
+    pub queries: usize,
+    /// Number of keys; the first has index 0.
+    pub keys: usize,
+}
+
+impl Span {
+    /// All queries and keys of a whole sequence.
+    pub fn whole(queries: usize, keys: usize) -> Self {
+        Self { query_start: 0, queries, keys }
+    }
+}
+
+#[derive(Clone)]
+enum Rule {
+    All,
+    Causal,
+    Padding(Vec<usize>),
+    LeftPadding(Vec<usize>),
+    Window { back: usize, ahead: usize },
+    Pattern(Arc<dyn Fn(usize, usize, usize) -> bool + Send + Sync>),
+    Explicit { shape: [usize; 4], visible: Vec<bool> },
+    And(Visibility, Visibility),
+    Or(Visibility, Visibility),
+}
+
+/// Which keys a query may see, per batch row and head.
+///
+/// Cloning is cheap, and clones share the dense masks that were made from them: the layers of a model that are given the same value build it once.
+///
+/// # Example
+/// ```
+/// use heedful_attention::visibility::Visibility;
+///
+/// let decoder = Visibility::causal().and(Visibility::padding(vec![3, 2]));
+/// assert!(decoder.is_visible(0, 0, 2, 2));
+/// assert!(!decoder.is_visible(0, 0, 1, 2), "the future is hidden");
+/// assert!(!decoder.is_visible(1, 0, 2, 2), "the second row has two tokens");
+/// ```
+#[derive(Clone)]
+pub struct Visibility {
+    rule: Arc<Rule>,
+    dense: Arc<Mutex<Vec<CachedMask>>>,
+}
+
+struct CachedMask {
+    span: Span,
+    heads: usize,
+    dtype: DType,
+    device: Device,
+    mask: Option<Mask>,
+}
+
+/// A visibility in the form that is applied to logits.
+#[derive(Clone, Debug)]
+pub struct Mask {
+    /// 0 where visible and a large negative number where not, `[batch | 1, heads | 1, queries, keys]`.
+    pub bias: Tensor<4>,
+    /// 1 for rows with a visible key and 0 for the others, `[batch | 1, heads | 1, queries, 1]`; absent if every row has one.
+    pub has_key: Option<Tensor<4>>,
+}
+
+impl fmt::Debug for Visibility {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &*self.rule {
+            Rule::All => write!(f, "all"),
+            Rule::Causal => write!(f, "causal"),
+            Rule::Padding(lengths) => write!(f, "padding({lengths:?})"),
+            Rule::LeftPadding(counts) => write!(f, "left_padding({counts:?})"),
+            Rule::Window { back, ahead } => write!(f, "window({back}, {ahead})"),
+            Rule::Pattern(_) => write!(f, "pattern(..)"),
+            Rule::Explicit { shape, .. } => write!(f, "explicit({shape:?})"),
+            Rule::And(a, b) => write!(f, "({a:?} and {b:?})"),
+            Rule::Or(a, b) => write!(f, "({a:?} or {b:?})"),
+        }
+    }
+}
+
+impl Visibility {
+    /// Every query sees every key.
+    pub fn all() -> Self {
+        Self::new(Rule::All)
+    }
+
+    /// A query sees the keys up to and including its own index.
+    pub fn causal() -> Self {
+        Self::new(Rule::Causal)
+    }
+
+    /// Row `b` of the batch has `lengths[b]` keys; those after them are padding.
+    pub fn padding(lengths: Vec<usize>) -> Self {
+        Self::new(Rule::Padding(lengths))
+    }
+
+    /// Row `b` of the batch begins with `counts[b]` padding keys.
+    pub fn left_padding(counts: Vec<usize>) -> Self {
+        Self::new(Rule::LeftPadding(counts))
+    }
+
+    /// Query `i` sees keys `i - back ..= i + ahead`.
+    pub fn window(back: usize, ahead: usize) -> Self {
+        Self::new(Rule::Window { back, ahead })
+    }
+
+    /// Query `i` of head `h` sees key `j` where `visible(h, i, j)`.
+    pub fn pattern(visible: impl Fn(usize, usize, usize) -> bool + Send + Sync + 'static) -> Self {
+        Self::new(Rule::Pattern(Arc::new(visible)))
+    }
+
+    /// The given booleans, `true` = visible, `[batch | 1, heads | 1, queries, keys]`. Reads the tensor back to the host.
+    pub fn explicit(visible: Tensor<4, Bool>) -> Self {
+        let shape = visible.dims();
+        Self::new(Rule::Explicit { shape, visible: visible.into_data().iter::<bool>().collect() })
+    }
+
+    /// Visible in both.
+    pub fn and(self, other: Self) -> Self {
+        Self::new(Rule::And(self, other))
+    }
+
+    /// Visible in either.
+    pub fn or(self, other: Self) -> Self {
+        Self::new(Rule::Or(self, other))
+    }
+
+    fn new(rule: Rule) -> Self {
+        Self { rule: Arc::new(rule), dense: Arc::default() }
+    }
+
+    /// Whether query `i` of head `head` in batch row `row` sees key `j`.
+    ///
+    /// # Panics
+    /// If an index is outside of what [`padding`](Self::padding) or [`explicit`](Self::explicit) were given.
+    pub fn is_visible(&self, row: usize, head: usize, i: usize, j: usize) -> bool {
+        match &*self.rule {
+            Rule::All => true,
+            Rule::Causal => j <= i,
+            Rule::Padding(lengths) => j < lengths[row],
+            Rule::LeftPadding(counts) => j >= counts[row],
+            Rule::Window { back, ahead } => i <= j + back && j <= i + ahead,
+            Rule::Pattern(visible) => visible(head, i, j),
+            Rule::Explicit { shape: [rows, heads, queries, keys], visible } => {
+                assert!(i < *queries && j < *keys, "explicit visibility [{queries}, {keys}] asked for query {i}, key {j}");
+                let (row, head) = (if *rows == 1 { 0 } else { row }, if *heads == 1 { 0 } else { head });
+                visible[((row * heads + head) * queries + i) * keys + j]
+            }
+            Rule::And(a, b) => a.is_visible(row, head, i, j) && b.is_visible(row, head, i, j),
+            Rule::Or(a, b) => a.is_visible(row, head, i, j) || b.is_visible(row, head, i, j),
+        }
+    }
+
+    /// Batch rows that differ: the number of rows given to the constructors, or 1.
+    ///
+    /// # Panics
+    /// If two joined visibilities were made for different numbers of rows.
+    pub fn rows(&self) -> usize {
+        match &*self.rule {
+            Rule::Padding(lengths) => lengths.len(),
+            Rule::LeftPadding(counts) => counts.len(),
+            Rule::Explicit { shape, .. } => shape[0],
+            Rule::And(a, b) | Rule::Or(a, b) => match (a.rows(), b.rows()) {
+                (1, rows) | (rows, 1) => rows,
+                (a, b) => {
+                    assert_eq!(a, b, "visibilities for batches of {a} and of {b} rows cannot be joined");
+                    a
+                }
+            },
+            _ => 1,
+        }
+    }
+
+    fn depends_on_head(&self) -> bool {
+        match &*self.rule {
+            Rule::Pattern(_) => true,
+            Rule::Explicit { shape, .. } => shape[1] > 1,
+            Rule::And(a, b) | Rule::Or(a, b) => a.depends_on_head() || b.depends_on_head(),
+            _ => false,
+        }
+    }
+
+    /// Number of visible (query, key) pairs, summed over `batch` rows and `heads`.
+    pub fn count_visible(&self, span: Span, batch: usize, heads: usize) -> usize {
+        let (rows, distinct_heads) = (self.rows(), if self.depends_on_head() { heads } else { 1 });
+        let visible = self.booleans(span, rows, distinct_heads).into_iter().filter(|&visible| visible).count();
+        visible * (batch / rows) * (heads / distinct_heads)
+    }
+
+    /// Whether each key is visible to anybody in its row, `[rows, keys]` with [`rows`](Self::rows) rows: what a mechanism needs that removes padded
+    /// keys rather than weights.
+    pub fn visible_keys(&self, span: Span) -> Vec<bool> {
+        let last = span.query_start + span.queries;
+        let rows = self.rows();
+        (0..rows * span.keys)
+            .map(|index| (span.query_start..last).any(|i| self.is_visible(index / span.keys, 0, i, index % span.keys)))
+            .collect()
+    }
+
+    /// The mask that is added to logits, or `None` if nothing is hidden.
+    pub fn mask(&self, span: Span, heads: usize, dtype: DType, device: &Device) -> Option<Mask> {
+        if matches!(*self.rule, Rule::All) {
+            return None;
+        }
+        let mut cache = self.dense.lock().expect("no panic happens while the cache is locked");
+        if let Some(hit) =
+            cache.iter().find(|c| c.span == span && c.heads == heads && c.dtype == dtype && c.device == *device && c.device.is_autodiff() == device.is_autodiff())
+        {
+            return hit.mask.clone();
+        }
+        let mask = self.build_mask(span, heads, dtype, device);
+        cache.push(CachedMask { span, heads, dtype, device: device.clone(), mask: mask.clone() });
+        mask
+    }
+
+    fn build_mask(&self, span: Span, heads: usize, dtype: DType, device: &Device) -> Option<Mask> {
+        let rows = self.rows();
+        let heads = if self.depends_on_head() { heads } else { 1 };
+        let visible = self.booleans(span, rows, heads);
+        if visible.iter().all(|&visible| visible) {
+            return None;
+        }
+        // Finite, so that a row without a key stays free of NaN; far enough below any logit that exp(x - max) is exactly 0.
+        let hidden = if dtype == DType::F16 { -3.0e4 } else { -1.0e30f32 };
+        let bias = visible.iter().map(|&visible| if visible { 0.0 } else { hidden }).collect::<Vec<_>>();
+        let has_key = visible.chunks(span.keys).map(|row| if row.contains(&true) { 1.0f32 } else { 0.0 }).collect::<Vec<_>>();
+        let tensor = |values, last| Tensor::from_data(TensorData::new(values, [rows, heads, span.queries, last]), (device, dtype));
+        Some(Mask {
+            has_key: has_key.contains(&0.0).then(|| tensor(has_key, 1)),
+            bias: tensor(bias, span.keys),
+        })
+    }
+
+    fn booleans(&self, span: Span, rows: usize, heads: usize) -> Vec<bool> {
+        let mut visible = Vec::with_capacity(rows * heads * span.queries * span.keys);
+        for row in 0..rows {
+            for head in 0..heads {
+                for i in span.query_start..span.query_start + span.queries {
+                    visible.extend((0..span.keys).map(|j| self.is_visible(row, head, i, j)));
+                }
+            }
+        }
+        visible
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drawn(visibility: &Visibility, row: usize, queries: usize, keys: usize) -> Vec<String> {
+        (0..queries)
+            .map(|i| (0..keys).map(|j| if visibility.is_visible(row, 0, i, j) { '#' } else { '.' }).collect())
+            .collect()
+    }
+
+    #[test]
+    fn constructors_mean_what_their_names_say() {
+        assert_eq!(drawn(&Visibility::all(), 0, 1, 3), ["###"]);
+        assert_eq!(drawn(&Visibility::causal(), 0, 3, 3), ["#..", "##.", "###"]);
+        assert_eq!(drawn(&Visibility::window(1, 0), 0, 3, 3), ["#..", "##.", ".##"]);
+        assert_eq!(drawn(&Visibility::padding(vec![2, 3]), 0, 1, 3), ["##."]);
+        assert_eq!(drawn(&Visibility::left_padding(vec![0, 1]), 1, 1, 3), [".##"]);
+        assert_eq!(drawn(&Visibility::pattern(|_, i, j| (i + j) % 2 == 0), 0, 2, 3), ["#.#", ".#."]);
+        let diagonal = Tensor::<4, Bool>::from_data(TensorData::new(vec![true, false, false, true], [1, 1, 2, 2]), &Device::flex());
+        assert_eq!(drawn(&Visibility::explicit(diagonal), 0, 2, 2), ["#.", ".#"]);
+    }
+
+    #[test]
+    fn and_hides_what_either_hides_and_or_shows_what_either_shows() {
+        let joined = Visibility::causal().and(Visibility::window(1, 1));
+        assert_eq!(drawn(&joined, 0, 3, 3), ["#..", "##.", ".##"]);
+        let joined = Visibility::window(0, 0).or(Visibility::pattern(|_, _, j| j == 0));
+        assert_eq!(drawn(&joined, 0, 3, 3), ["#..", "##.", "#.#"]);
+    }
+
+    #[test]
+    fn the_mask_of_a_later_span_is_the_lower_part_of_the_whole_mask() {
+        let device = Device::flex();
+        let visibility = Visibility::causal().and(Visibility::left_padding(vec![1, 0]));
+        let whole = visibility.mask(Span::whole(5, 5), 2, DType::F32, &device).unwrap().bias;
+        let step = visibility.mask(Span { query_start: 3, queries: 2, keys: 5 }, 2, DType::F32, &device).unwrap().bias;
+        assert_eq!(whole.slice([0..2, 0..1, 3..5, 0..5]).into_data(), step.into_data());
+    }
+
+    #[test]
+    fn rows_without_a_key_are_marked() {
+        let device = Device::flex();
+        let visibility = Visibility::causal().and(Visibility::left_padding(vec![2]));
+        let mask = visibility.mask(Span::whole(3, 3), 1, DType::F32, &device).unwrap();
+        assert_eq!(mask.has_key.unwrap().into_data().to_vec::<f32>().unwrap(), [0.0, 0.0, 1.0]);
+        assert!(Visibility::causal().mask(Span::whole(3, 3), 1, DType::F32, &device).unwrap().has_key.is_none());
+    }
+
+    #[test]
+    fn nothing_hidden_needs_no_mask() {
+        assert!(Visibility::padding(vec![3, 3]).mask(Span::whole(2, 3), 1, DType::F32, &Device::flex()).is_none());
+    }
+
+    #[test]
+    fn visible_pairs_are_counted_over_batch_and_heads() {
+        let causal = Visibility::causal();
+        assert_eq!(causal.count_visible(Span::whole(4, 4), 3, 2), 10 * 3 * 2);
+        assert_eq!(Visibility::padding(vec![1, 2]).count_visible(Span::whole(4, 4), 2, 2), (4 + 8) * 2);
+    }
+}

@@ -1,0 +1,112 @@
+//! Numbers on the host, in double precision.
+
+use std::ops::Range;
+
+use burn::tensor::{Device, Tensor, TensorData};
+use heedful_attention::random::RandomKey;
+use rand::RngExt;
+
+/// An array of any rank, row-major.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Array {
+    pub shape: Vec<usize>,
+    pub values: Vec<f64>,
+}
+
+impl Array {
+    /// Numbers in [-1.5, 1.5] that single precision represents exactly; one name always gives the same.
+    pub fn random(name: &str, shape: &[usize]) -> Self {
+        let mut rng = RandomKey::from_seed(20).named(name).rng();
+        let values = (0..shape.iter().product()).map(|_| f64::from(rng.random_range(-1.5f32..=1.5))).collect();
+        Self { shape: shape.to_vec(), values }
+    }
+
+    pub fn from_fn<const D: usize>(shape: [usize; D], value: impl Fn([usize; D]) -> f64) -> Self {
+        let values = (0..shape.iter().product())
+            .map(|flat: usize| {
+                let mut index = [0; D];
+                let mut rest = flat;
+                for (at, size) in index.iter_mut().zip(shape).rev() {
+                    *at = rest % size;
+                    rest /= size;
+                }
+                value(index)
+            })
+            .collect();
+        Self { shape: shape.to_vec(), values }
+    }
+
+    pub fn read<const D: usize>(tensor: Tensor<D>) -> Self {
+        let shape = tensor.dims().to_vec();
+        Self { shape, values: tensor.into_data().iter::<f64>().collect() }
+    }
+
+    pub fn tensor<const D: usize>(&self, device: &Device) -> Tensor<D> {
+        let values: Vec<f32> = self.values.iter().map(|&value| value as f32).collect();
+        Tensor::from_data(TensorData::new(values, self.shape.clone()), device)
+    }
+
+    fn offset(&self, index: &[usize]) -> usize {
+        let inner: usize = self.shape[index.len()..].iter().product();
+        let outer = index.iter().zip(&self.shape).fold(0, |flat, (&at, &size)| {
+            assert!(at < size, "index {index:?} in an array of shape {:?}", self.shape);
+            flat * size + at
+        });
+        outer * inner
+    }
+
+    pub fn at(&self, index: &[usize]) -> f64 {
+        assert_eq!(index.len(), self.shape.len());
+        self.values[self.offset(index)]
+    }
+
+    /// The elements below a leading index.
+    pub fn row(&self, index: &[usize]) -> &[f64] {
+        let length: usize = self.shape[index.len()..].iter().product();
+        &self.values[self.offset(index)..][..length]
+    }
+
+    pub fn row_mut(&mut self, index: &[usize]) -> &mut [f64] {
+        let length: usize = self.shape[index.len()..].iter().product();
+        let offset = self.offset(index);
+        &mut self.values[offset..][..length]
+    }
+
+    /// The given entries of the first dimension.
+    pub fn select(&self, rows: &[usize]) -> Self {
+        let mut shape = self.shape.clone();
+        shape[0] = rows.len();
+        Self { shape, values: rows.iter().flat_map(|&row| self.row(&[row]).to_vec()).collect() }
+    }
+
+    /// A range of the second dimension.
+    pub fn slice(&self, range: Range<usize>) -> Self {
+        let mut shape = self.shape.clone();
+        shape[1] = range.len();
+        let values = (0..self.shape[0]).flat_map(|row| range.clone().flat_map(move |at| self.row(&[row, at]).to_vec())).collect();
+        Self { shape, values }
+    }
+}
+
+/// Whether all elements are at most `tolerance` apart; with tolerance 0, whether they are equal.
+pub fn same(what: &str, found: &[f64], expected: &[f64], tolerance: f64) -> Result<(), String> {
+    if found.len() != expected.len() {
+        return Err(format!("{what}: {} elements instead of {}", found.len(), expected.len()));
+    }
+    let differs = |(a, b): (&f64, &f64)| {
+        let distance = (a - b).abs();
+        distance.is_nan() || distance > tolerance
+    };
+    match found.iter().zip(expected).position(differs) {
+        Some(at) => Err(format!("{what}: element {at} is {} instead of {} (tolerance {tolerance})", found[at], expected[at])),
+        None => Ok(()),
+    }
+}
+
+/// Whether all elements are finite.
+pub fn finite(what: &str, values: &[f64]) -> Result<(), String> {
+    match values.iter().position(|value| !value.is_finite()) {
+        Some(at) => Err(format!("{what}: element {at} is {}", values[at])),
+        None => Ok(()),
+    }
+}

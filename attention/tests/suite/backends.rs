@@ -1,0 +1,53 @@
+//! The backends that the suite runs on. No other file of it names one.
+
+use std::panic::catch_unwind;
+use std::sync::OnceLock;
+
+use burn::tensor::Device;
+
+/// A device and what may be expected of it.
+#[derive(Clone)]
+pub struct Backend {
+    pub name: &'static str,
+    pub device: Device,
+    /// Whether the same numbers come out bit for bit where a claim says that nothing moves.
+    pub bitwise: bool,
+}
+
+/// All backends of this build.
+pub fn backends() -> Vec<Backend> {
+    let mut backends = vec![flex()];
+    #[cfg(feature = "ndarray")]
+    backends.push(ndarray());
+    #[cfg(feature = "wgpu")]
+    backends.push(wgpu());
+    backends
+}
+
+/// The backend of tests that need only one.
+pub fn flex() -> Backend {
+    Backend { name: "flex", device: Device::flex(), bitwise: true }
+}
+
+#[cfg(feature = "ndarray")]
+pub fn ndarray() -> Backend {
+    #[allow(deprecated)]
+    let device = Device::ndarray();
+    Backend { name: "ndarray", device, bitwise: true }
+}
+
+/// wgpu on a software Vulkan adapter.
+#[cfg(feature = "wgpu")]
+pub fn wgpu() -> Backend {
+    use burn::tensor::DeviceKind;
+
+    static DEVICE: OnceLock<Option<Device>> = OnceLock::new();
+    let device = DEVICE.get_or_init(|| {
+        let start = || Device::wgpu_options().device_kind(DeviceKind::Cpu).init().ok();
+        catch_unwind(start).ok().flatten()
+    });
+    match device {
+        Some(device) => Backend { name: "wgpu", device: device.clone(), bitwise: false },
+        None => panic!("no software Vulkan adapter for wgpu: install one with `apt-get install mesa-vulkan-drivers`"),
+    }
+}

@@ -1,0 +1,170 @@
+//! Configurations: files, names, and what is refused.
+
+use heedful_attention::any::AttentionConfig;
+use heedful_attention::error::ConfigError;
+use heedful_attention::mechanisms::gaussian::{Execution, GaussianConfig, Normalisation};
+use heedful_attention::mechanisms::mixture::{MixtureConfig, MixtureWeights};
+use heedful_attention::mechanisms::synthesizer_factorized_dense::SynthesizerFactorizedDenseConfig;
+use heedful_attention::mechanisms::synthesizer_factorized_random::SynthesizerFactorizedRandomConfig;
+use heedful_attention::mechanisms::synthesizer_random::SynthesizerRandomConfig;
+use heedful_attention::placement::{Placement, Role};
+
+use crate::variants::{mixture, parse, placement, variants};
+
+#[test]
+fn configurations_survive_json_and_toml() {
+    let full = AttentionConfig::Gaussian(GaussianConfig {
+        offsets: Some(vec![-1.0, 0.5]),
+        deviations: vec![0.5, 2.0],
+        length_ratio: 1.25,
+        normalisation: Normalisation::Renormalise,
+        execution: Execution::Index,
+        window: 3,
+    });
+    for config in variants().into_iter().map(|variant| variant.config).chain([full]) {
+        let json = serde_json::to_string(&config).unwrap();
+        assert_eq!(serde_json::from_str::<AttentionConfig>(&json).unwrap(), config, "{json}");
+        let text = toml::to_string(&config).unwrap();
+        assert_eq!(toml::from_str::<AttentionConfig>(&text).unwrap(), config, "{text}");
+    }
+}
+
+#[test]
+fn a_name_alone_is_a_configuration_with_default_options() {
+    for name in AttentionConfig::NAMES {
+        // In files the fixed table is an option of its family.
+        let text = match name.strip_suffix("-fixed") {
+            Some(family) => format!("name = \"{family}\"\ntrainable = false"),
+            None => format!("name = \"{name}\""),
+        };
+        let read: AttentionConfig = toml::from_str(&text).unwrap();
+        assert_eq!(read, parse(name));
+        assert_eq!(read.name(), name);
+    }
+    let read: AttentionConfig =
+        toml::from_str("name = \"mixture\"\nmembers = [{ name = \"synthesizer-random\" }, { name = \"dot-product\" }]").unwrap();
+    assert_eq!(read, parse("random+dot-product"));
+    assert_eq!(read.to_string(), "synthesizer-random+dot-product");
+}
+
+#[test]
+fn unknown_fields_are_refused_in_every_mechanism() {
+    for config in AttentionConfig::all() {
+        let mut table = serde_json::to_value(&config).unwrap();
+        table.as_object_mut().unwrap().insert("trainabel".to_owned(), true.into());
+        let error = serde_json::from_value::<AttentionConfig>(table).unwrap_err().to_string();
+        assert!(error.contains("trainabel"), "{config}: {error}");
+        let text = format!("trainabel = true\n{}", toml::to_string(&config).unwrap());
+        let error = toml::from_str::<AttentionConfig>(&text).unwrap_err().to_string();
+        assert!(error.contains("trainabel"), "{config}: {error}");
+    }
+}
+
+#[test]
+fn unknown_fields_of_members_of_a_mixture_are_refused() {
+    let text = "name = \"mixture\"\nmembers = [{ name = \"synthesizer-random\", rank = 3 }, { name = \"dot-product\" }]";
+    let error = toml::from_str::<AttentionConfig>(text).unwrap_err().to_string();
+    assert!(error.contains("rank"), "{error}");
+}
+
+#[test]
+fn unknown_names_are_refused_with_the_known_ones() {
+    let error = "linear".parse::<AttentionConfig>().unwrap_err();
+    assert_eq!(error, ConfigError::UnknownAttention { name: "linear".to_owned(), known: AttentionConfig::NAMES.join(", ") });
+    assert!(error.to_string().contains("`linear`") && error.to_string().contains("dot-product"), "{error}");
+    assert!("dot-product+linear".parse::<AttentionConfig>().is_err());
+    assert!("dot-product+".parse::<AttentionConfig>().is_err());
+    let error = serde_json::from_str::<AttentionConfig>("{\"name\": \"linear\"}").unwrap_err().to_string();
+    assert!(error.contains("linear") && error.contains("dot-product"), "{error}");
+    assert!(serde_json::from_str::<AttentionConfig>("{}").unwrap_err().to_string().contains("name"));
+    let wrong = "{\"name\": \"gaussian\", \"execution\": \"sparse\"}";
+    let error = serde_json::from_str::<AttentionConfig>(wrong).unwrap_err().to_string();
+    assert!(error.contains("sparse") && error.contains("banded"), "{error}");
+}
+
+/// What the message of a refused configuration has to say.
+fn refused(config: &AttentionConfig, placement: &Placement, says: &[&str]) {
+    let error = config.validate(placement).expect_err(&format!("{config:?} was accepted")).to_string();
+    for part in says {
+        assert!(error.contains(part), "{error:?} does not say {part:?}");
+    }
+}
+
+#[test]
+fn impossible_options_are_refused_with_place_option_and_remedy() {
+    let own = Placement { layer: 2, layers: 6, ..placement(Role::Decoder, 4) };
+    let place = "decoder layer 3 of 6, self-attention";
+    refused(&parse("dot-product"), &Placement { heads: 5, ..own }, &[place, "dot-product", "`heads` is 5", "divisor of d_model = 12"]);
+    refused(&parse("dot-product"), &Placement { heads: 0, ..own }, &[place, "`heads` is 0"]);
+    for dropout in [1.0, -0.1, f64::NAN] {
+        refused(&parse("dot-product"), &Placement { dropout, ..own }, &[place, "`dropout`", "at least 0 and less than 1"]);
+    }
+    for init_std in [-1.0, f64::NAN, f64::INFINITY] {
+        let config = AttentionConfig::SynthesizerRandom(SynthesizerRandomConfig { trainable: true, init_std });
+        refused(&config, &own, &[place, "synthesizer-random", "`init_std`", "at least 0"]);
+        let config = AttentionConfig::SynthesizerFactorizedRandom(SynthesizerFactorizedRandomConfig { rank: 2, init_std });
+        refused(&config, &own, &[place, "synthesizer-factorized-random", "`init_std`"]);
+    }
+    let config = AttentionConfig::SynthesizerFactorizedRandom(SynthesizerFactorizedRandomConfig { rank: 0, init_std: 1.0 });
+    refused(&config, &own, &[place, "`rank` is 0", "at least 1"]);
+    let config = |factors| AttentionConfig::SynthesizerFactorizedDense(SynthesizerFactorizedDenseConfig { factors: Some(factors) });
+    refused(&config([2, 3]), &own, &[place, "`factors` is [2, 3]", "at least the maximal length 8"]);
+    refused(&config([0, 9]), &own, &[place, "`factors` is [0, 9]"]);
+    assert_eq!(config([2, 4]).validate(&own), Ok(()));
+}
+
+#[test]
+fn impossible_gaussians_are_refused() {
+    let own = Placement { layer: 1, layers: 3, ..placement(Role::Decoder, 4) };
+    let default = GaussianConfig::default();
+    let check = |config: GaussianConfig, says: &[&str]| {
+        let place = "decoder layer 2 of 3, self-attention";
+        refused(&AttentionConfig::Gaussian(config), &own, &[&[place, "gaussian"], says].concat());
+    };
+    check(GaussianConfig { offsets: Some(vec![0.0; 5]), ..default.clone() }, &["`offsets`", "as many as heads"]);
+    check(GaussianConfig { offsets: Some(vec![]), ..default.clone() }, &["`offsets`"]);
+    check(GaussianConfig { offsets: Some(vec![f64::NAN]), ..default.clone() }, &["`offsets`"]);
+    check(GaussianConfig { deviations: vec![1.0; 7], ..default.clone() }, &["`deviations`"]);
+    check(GaussianConfig { deviations: vec![0.0], ..default.clone() }, &["`deviations`", "greater than 0"]);
+    check(GaussianConfig { deviations: vec![-1.0], ..default.clone() }, &["`deviations`", "greater than 0"]);
+    check(GaussianConfig { length_ratio: 0.0, ..default.clone() }, &["`length_ratio` is 0", "greater than 0"]);
+    assert_eq!(AttentionConfig::Gaussian(default).validate(&own), Ok(()));
+}
+
+#[test]
+fn impossible_mixtures_are_refused() {
+    let own = placement(Role::Encoder, 2);
+    let place = "encoder layer 1 of 1, self-attention";
+    let one = AttentionConfig::Mixture(MixtureConfig { members: vec![parse("random")], weights: MixtureWeights::Softmax });
+    refused(&one, &own, &[place, "`members` is a list of 1", "at least two"]);
+    refused(&mixture("random+dense+dot-product", MixtureWeights::Sigmoid), &own, &[place, "`weights` is sigmoid", "two members"]);
+    refused(&parse("gaussian+dot-product"), &own, &[place, "`members` is gaussian", "have logits"]);
+    let nested = AttentionConfig::Mixture(MixtureConfig { members: vec![parse("random+dense"), parse("dot-product")], weights: MixtureWeights::Sum });
+    refused(&nested, &own, &[place, "synthesizer-random+synthesizer-dense", "have logits"]);
+    let member = AttentionConfig::SynthesizerFactorizedRandom(SynthesizerFactorizedRandomConfig { rank: 0, init_std: 1.0 });
+    let config = AttentionConfig::Mixture(MixtureConfig { members: vec![parse("dot-product"), member], weights: MixtureWeights::Softmax });
+    refused(&config, &own, &[place, "synthesizer-factorized-random", "`rank` is 0"]);
+}
+
+#[test]
+fn only_attentions_that_score_other_sequences_can_be_cross_attention() {
+    let cross = placement(Role::Cross, 2);
+    for config in AttentionConfig::all() {
+        if ["dot-product", "gaussian"].contains(&config.name().as_str()) {
+            assert_eq!(config.validate(&cross), Ok(()), "{config}");
+        } else {
+            refused(&config, &cross, &["decoder layer 1 of 1, cross-attention", "used as cross-attention", "use dot-product"]);
+        }
+    }
+    assert_eq!(parse("dot-product+dot-product").validate(&cross), Ok(()));
+}
+
+#[test]
+fn names_and_aliases_are_understood() {
+    assert_eq!(parse("random"), parse("synthesizer-random"));
+    assert_eq!(parse("factorized-dense+dot-product"), parse("synthesizer-factorized-dense+dot-product"));
+    assert_eq!(AttentionConfig::default().name(), "dot-product");
+    for config in AttentionConfig::all() {
+        assert_eq!(parse(&config.name()), config);
+    }
+}

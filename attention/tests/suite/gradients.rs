@@ -1,0 +1,98 @@
+//! Gradients against central differences of the formula in double precision.
+
+use heedful_attention::contract::Attention;
+
+use crate::array::same;
+use crate::backends::{backends, flex};
+use crate::naive::{Naive, View, views};
+use crate::properties::Outcome;
+use crate::subject::{Case, Subject, coefficients};
+use crate::variants::variants;
+
+/// Step of the differences: their error is about its square.
+const STEP: f64 = 1e-5;
+
+/// The loss whose gradients [`Subject::gradients`] returns.
+fn loss(naive: &Naive, case: &Case, view: &View) -> f64 {
+    let (context, _) = naive.forward(case, view);
+    let coefficients = coefficients(&context.shape);
+    context.values.iter().zip(&coefficients.values).map(|(y, c)| y * c).sum()
+}
+
+/// The central difference when `nudge` moves one number.
+fn difference(mut loss: impl FnMut(f64) -> f64) -> f64 {
+    (loss(STEP) - loss(-STEP)) / (2.0 * STEP)
+}
+
+/// Whether the gradients of inputs and of all parameters are those of the formula. Whatever is frozen must have none.
+pub fn gradients_agree<A: Attention>(subject: &Subject<A>, naive: &mut Naive, frozen: &[&str]) -> Outcome {
+    let case = subject.case("gradients", 2, 5);
+    for view in views(&case).iter().filter(|view| ["all", "causal and padding", "strictly before"].contains(&view.name)) {
+        let found = subject.gradients(&case, |input| view.apply(input));
+        let close = |what: &str, found: f64, expected: f64| {
+            same(&format!("{}: gradient of {what}", view.name), &[found], &[expected], 1e-4 * (1.0 + expected.abs()))
+        };
+        for at in 0..case.query.values.len() {
+            let mut moved = case.clone();
+            let x = moved.query.values[at];
+            let expected = difference(|by| {
+                moved.query.values[at] = x + by;
+                loss(naive, &moved, view)
+            });
+            close(&format!("query element {at}"), found.query.values[at], expected)?;
+        }
+        for at in 0..case.memory.as_ref().map_or(0, |memory| memory.values.len()) {
+            let mut moved = case.clone();
+            let x = moved.attended().values[at];
+            let expected = difference(|by| {
+                moved.attended().values[at] = x + by;
+                loss(naive, &moved, view)
+            });
+            let found = found.memory.as_ref().ok_or("the memory has no gradient")?;
+            close(&format!("memory element {at}"), found.values[at], expected)?;
+        }
+        let paths: Vec<String> = naive.parameters.keys().cloned().collect();
+        for path in paths {
+            let gradient = found.parameters.get(&path);
+            if frozen.iter().any(|name| path.ends_with(name)) {
+                gradient.map_or(Ok(()), |_| Err(format!("{path} is frozen and has a gradient")))?;
+                continue;
+            }
+            let gradient = gradient.ok_or_else(|| format!("{path} has no gradient"))?;
+            for at in 0..gradient.values.len() {
+                let x = naive.parameters[&path].values[at];
+                let expected = difference(|by| {
+                    naive.parameters.get_mut(&path).expect("the path is one of the map's").values[at] = x + by;
+                    loss(naive, &case, view)
+                });
+                naive.parameters.get_mut(&path).expect("the path is one of the map's").values[at] = x;
+                close(&format!("{path}, element {at}"), gradient.values[at], expected)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn every_gradient_is_that_of_the_formula() {
+    for variant in variants() {
+        let subject = variant.subject(2, &flex());
+        let mut naive = Naive::read(&variant.config, subject.placement, &subject.attention);
+        if let Err(error) = gradients_agree(&subject, &mut naive, &["frozen_table"]) {
+            panic!("{}: {error}", variant.name);
+        }
+    }
+}
+
+#[test]
+fn every_backend_differentiates_dot_product_attention() {
+    let variants = variants();
+    let variant = variants.iter().find(|variant| variant.config.name() == "dot-product").expect("dot-product is in the list");
+    for backend in backends() {
+        let subject = variant.subject(2, &backend);
+        let mut naive = Naive::read(&variant.config, subject.placement, &subject.attention);
+        if let Err(error) = gradients_agree(&subject, &mut naive, &[]) {
+            panic!("{}: {error}", backend.name);
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! What follows from the papers, and can be checked without knowing how it was written.
+
+mod gaussian;
+mod synthesizer;
+mod transformer;
+
+use burn::module::Param;
+use burn::nn::Linear;
+use burn::tensor::Tensor;
+use heedful_attention::any::{AnyAttention, AnyLogits, AttentionConfig};
+use heedful_attention::contract::{Attention, AttentionInput};
+use heedful_attention::placement::Placement;
+use heedful_attention::probe::{Observation, Probe};
+use heedful_attention::random::RandomKey;
+use heedful_attention::softmax_attention::SoftmaxAttention;
+
+use crate::array::Array;
+use crate::backends::flex;
+
+/// The attention on the one backend that these checks need.
+fn init(config: &AttentionConfig, placement: &Placement) -> AnyAttention {
+    config.validate(placement).unwrap();
+    config.init(placement, &RandomKey::from_seed(1), &flex().device)
+}
+
+fn softmax(attention: &mut AnyAttention) -> &mut SoftmaxAttention<AnyLogits> {
+    match attention {
+        AnyAttention::Softmax(attention) => attention,
+        AnyAttention::Gaussian(_) => panic!("not a softmax attention"),
+    }
+}
+
+fn parameter<const D: usize>(values: &Array) -> Param<Tensor<D>> {
+    Param::from_tensor(values.tensor(&flex().device))
+}
+
+/// A linear map without bias.
+fn linear(weight: &Array) -> Linear {
+    Linear { weight: parameter(weight), bias: None }
+}
+
+fn identity(width: usize) -> Array {
+    Array::from_fn([width, width], |[row, column]| f64::from(row == column))
+}
+
+fn self_attention(sequence: &Array) -> AttentionInput {
+    AttentionInput::self_attention(sequence.tensor(&flex().device))
+}
+
+fn cross_attention(query: &Array, memory: &Array) -> AttentionInput {
+    AttentionInput::cross_attention(query.tensor(&flex().device), memory.tensor(&flex().device))
+}
+
+fn context<A: Attention>(attention: &A, input: AttentionInput) -> Array {
+    Array::read(attention.forward(input, &mut Probe::off()).context)
+}
+
+/// Weights `[B | 1, H, Q, K]`.
+fn weights<A: Attention>(attention: &A, input: AttentionInput) -> Array {
+    let mut shown = None;
+    let mut listener = |_: &str, observation: Observation| {
+        if let Observation::Weights(weights) = observation {
+            shown = Some(Array::read(weights));
+        }
+    };
+    attention.forward(input, &mut Probe::listening(&mut listener));
+    shown.expect("every mechanism of this crate shows its weights")
+}
+
+/// Panics with the message of a comparison.
+fn assert_same(what: &str, found: &[f64], expected: &[f64], tolerance: f64) {
+    crate::array::same(what, found, expected, tolerance).unwrap_or_else(|error| panic!("{error}"));
+}

@@ -1,0 +1,363 @@
+//! What every attention must do, whatever it computes: generic over the contract, each property a function that says what is wrong.
+//!
+//! A property that a mechanism does not claim by its [`Abilities`](heedful_attention::abilities::Abilities) is not asked of it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use heedful_attention::abilities::Causality;
+use heedful_attention::contract::{Attention, AttentionInput, Positions};
+use heedful_attention::probe::Probe;
+use heedful_attention::random::RandomKey;
+use heedful_attention::visibility::Visibility;
+
+use crate::array::{Array, finite, same};
+use crate::subject::{Case, Subject, parameters};
+
+/// How far sums in another order may be apart.
+const CLOSE: f64 = 1e-5;
+/// How far backends may be apart.
+const BACKENDS: f64 = 1e-4;
+
+pub type Outcome = Result<(), String>;
+
+fn is_causal<A: Attention>(subject: &Subject<A>) -> bool {
+    !subject.is_cross() && subject.attention.abilities().causality != Causality::Impossible
+}
+
+/// What an attention of this kind sees in a model: the past, or a whole memory.
+fn usual<A: Attention>(subject: &Subject<A>) -> Visibility {
+    if is_causal(subject) { Visibility::causal() } else { Visibility::all() }
+}
+
+/// A change of one element moves no output before it.
+pub fn the_future_is_not_seen<A: Attention>(subject: &Subject<A>) -> Outcome {
+    if !is_causal(subject) {
+        return Ok(());
+    }
+    for length in [2, 5, subject.placement.max_length] {
+        let case = subject.case("causality", 2, length);
+        let run = |case: &Case| subject.forward(case.input(&subject.device).visibility(Visibility::causal()));
+        let before = run(&case);
+        for t in 1..length {
+            let mut changed = case.clone();
+            (0..2).for_each(|b| changed.query.row_mut(&[b, t]).iter_mut().for_each(|x| *x = 7.0 - 3.0 * *x));
+            let after = run(&changed);
+            for b in 0..2 {
+                let what = format!("length {length}: outputs before {t} when element {t} changes");
+                same(&what, after.slice(0..t).row(&[b]), before.slice(0..t).row(&[b]), subject.unmoved)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The content of padding moves no output of a real element.
+pub fn padding_content_does_not_matter<A: Attention>(subject: &Subject<A>) -> Outcome {
+    let length = 5;
+    let case = subject.case("padding", 3, length);
+    let keys = case.keys();
+    let lengths = [keys, keys - 2, 1];
+    for causal in [false, true] {
+        if causal && !is_causal(subject) {
+            continue;
+        }
+        let padding = Visibility::padding(lengths.to_vec());
+        let visibility = if causal { padding.and(Visibility::causal()) } else { padding };
+        let run = |case: &Case| subject.forward(case.input(&subject.device).visibility(visibility.clone()));
+        let before = run(&case);
+        let mut changed = case.clone();
+        for (b, &real) in lengths.iter().enumerate() {
+            (real..keys).for_each(|j| changed.attended().row_mut(&[b, j]).iter_mut().for_each(|x| *x = 50.0 - 30.0 * *x));
+        }
+        let after = run(&changed);
+        for (b, &real) in lengths.iter().enumerate() {
+            let outputs = if subject.is_cross() { length } else { real };
+            let what = format!("causal {causal}, row {b}: outputs of real elements when padding changes");
+            same(&what, after.slice(0..outputs).row(&[b]), before.slice(0..outputs).row(&[b]), subject.unmoved)?;
+        }
+    }
+    Ok(())
+}
+
+/// A query that sees nothing has weights exactly 0, an output that depends on no content, and finite gradients.
+pub fn a_row_without_a_key_has_weight_zero<A: Attention>(subject: &Subject<A>) -> Outcome {
+    let case = subject.case("nothing", 2, 4);
+    let keys = case.keys();
+    let mut views = vec![("padding", Visibility::padding(vec![0, keys]), vec![0, 1, 2, 3])];
+    if is_causal(subject) {
+        views.push(("left padding", Visibility::left_padding(vec![2, 0]).and(Visibility::causal()), vec![0, 1]));
+    }
+    for (name, visibility, blind) in views {
+        let run = |case: &Case| subject.observed(case.input(&subject.device).visibility(visibility.clone()));
+        let (before, shown) = run(&case);
+        finite(&format!("{name}: context"), &before.values)?;
+        for &i in &blind {
+            for (h, weights) in (0..subject.placement.heads).flat_map(|h| shown.iter().map(move |weights| (h, weights))) {
+                same(&format!("{name}: weights of query {i}, head {h}"), weights.row(&[0, h, i]), &vec![0.0; keys], 0.0)?;
+            }
+        }
+        let mut changed = case.clone();
+        changed.attended().row_mut(&[0]).iter_mut().for_each(|x| *x = 2.0 - *x);
+        let (after, _) = run(&changed);
+        for &i in &blind {
+            let what = format!("{name}: output of query {i}, which sees nothing, when the content changes");
+            same(&what, after.row(&[0, i]), before.row(&[0, i]), subject.unmoved)?;
+        }
+        let gradients = subject.gradients(&case, |input| input.visibility(visibility.clone()));
+        finite(&format!("{name}: gradient of the queries"), &gradients.query.values)?;
+        gradients.memory.map_or(Ok(()), |memory| finite(&format!("{name}: gradient of the memory"), &memory.values))?;
+        for (path, gradient) in &gradients.parameters {
+            finite(&format!("{name}: gradient of {path}"), &gradient.values)?;
+        }
+    }
+    Ok(())
+}
+
+/// Every length from 1 to the maximum works; what is longer is refused with the limit in the message.
+pub fn lengths_up_to_the_maximum_work_and_longer_are_refused<A: Attention>(subject: &Subject<A>) -> Outcome {
+    let limit = subject.attention.abilities().max_length;
+    for length in 1..=limit.unwrap_or(subject.placement.max_length) {
+        let case = subject.case("lengths", 1, length);
+        let context = subject.forward(case.input(&subject.device).visibility(usual(subject)));
+        if context.shape != [1, length, subject.placement.d_model] {
+            return Err(format!("length {length}: context of shape {:?}", context.shape));
+        }
+        finite(&format!("length {length}: context"), &context.values)?;
+    }
+    if let Some(limit) = limit {
+        let case = subject.case("too long", 1, limit + 1);
+        let attempt = || subject.forward(case.input(&subject.device).visibility(usual(subject)));
+        refuses(&format!("length {} with a limit of {limit}", limit + 1), &limit.to_string(), attempt)?;
+    }
+    if is_causal(subject) && subject.attention.abilities().steps {
+        let case = subject.case("capacity", 1, 4);
+        let attempt = || {
+            let mut state = subject.attention.state(1, 3, None);
+            decode(subject, &case, &mut state, 0..4, 1, None)
+        };
+        refuses("four steps with a capacity of 3", "capacity 3", attempt)?;
+    }
+    Ok(())
+}
+
+fn refuses<T>(what: &str, named: &str, attempt: impl FnOnce() -> T) -> Outcome {
+    let Err(panic) = catch_unwind(AssertUnwindSafe(attempt)) else { return Err(format!("{what} was accepted")) };
+    let message = panic.downcast_ref::<String>().cloned().or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()));
+    match message {
+        Some(message) if message.contains(named) => Ok(()),
+        message => Err(format!("{what}: the message does not say `{named}`: {message:?}")),
+    }
+}
+
+/// A batch row has no influence on another, and gives what it gives alone.
+pub fn batch_rows_are_independent<A: Attention>(subject: &Subject<A>) -> Outcome {
+    let case = subject.case("batch", 3, 5);
+    let run = |case: &Case| subject.forward(case.input(&subject.device).visibility(usual(subject)));
+    let together = run(&case);
+    for b in 0..3 {
+        same(&format!("row {b} alone"), &run(&case.select(&[b])).values, together.row(&[b]), CLOSE)?;
+    }
+    let mut changed = case.clone();
+    changed.query.row_mut(&[1]).iter_mut().for_each(|x| *x = 4.0 - 3.0 * *x);
+    changed.attended().row_mut(&[1]).iter_mut().for_each(|x| *x = 1.0 + 2.0 * *x);
+    let after = run(&changed);
+    for b in [0, 2] {
+        same(&format!("row {b} when row 1 changes"), after.row(&[b]), together.row(&[b]), subject.unmoved)?;
+    }
+    Ok(())
+}
+
+/// Decodes the queries of a range in chunks and returns their outputs, `[B, range, C]`.
+fn decode<A: Attention>(
+    subject: &Subject<A>,
+    case: &Case,
+    state: &mut A::State,
+    range: std::ops::Range<usize>,
+    chunk: usize,
+    left_padding: Option<&[usize]>,
+) -> Array {
+    let batch = case.batch();
+    let mut rows = vec![Vec::new(); batch];
+    for start in range.clone().step_by(chunk) {
+        let part = case.queries(start..(start + chunk).min(range.end));
+        let positions = Positions::from_start(start).with_left_padding(left_padding.unwrap_or_default().to_vec());
+        let visibility = match left_padding {
+            Some(counts) if !subject.is_cross() => usual(subject).and(Visibility::left_padding(counts.to_vec())),
+            _ => usual(subject),
+        };
+        let input = AttentionInput::self_attention(part.query.tensor(&subject.device)).visibility(visibility).positions(positions);
+        let context = Array::read(subject.attention.step(input, state, &mut Probe::off()).context);
+        rows.iter_mut().enumerate().for_each(|(b, row)| row.extend_from_slice(context.row(&[b])));
+    }
+    Array { shape: vec![batch, range.len(), subject.placement.d_model], values: rows.concat() }
+}
+
+fn steps<A: Attention>(subject: &Subject<A>) -> bool {
+    subject.attention.abilities().steps && (subject.is_cross() || is_causal(subject))
+}
+
+fn new_state<A: Attention>(subject: &Subject<A>, case: &Case) -> A::State {
+    let memory = case.memory.as_ref().map(|memory| memory.tensor(&subject.device));
+    subject.attention.state(case.batch(), case.length(), memory)
+}
+
+/// Steps of one, of three, and of the whole sequence give what one pass over the sequence gives.
+pub fn steps_equal_the_full_pass<A: Attention>(subject: &Subject<A>) -> Outcome {
+    if !steps(subject) {
+        return Ok(());
+    }
+    let length = 7;
+    let case = subject.case("steps", 2, length);
+    let whole = subject.forward(case.input(&subject.device).visibility(usual(subject)));
+    for chunk in [1, 3, length] {
+        let mut state = new_state(subject, &case);
+        let stepped = decode(subject, &case, &mut state, 0..length, chunk, None);
+        same(&format!("steps of {chunk}"), &stepped.values, &whole.values, CLOSE)?;
+    }
+    Ok(())
+}
+
+/// After a state's rows are reordered, repeated or dropped, decoding goes on as if these had been the rows from the beginning.
+pub fn selecting_rows_reorders_a_state<A: Attention>(subject: &Subject<A>) -> Outcome {
+    if !steps(subject) {
+        return Ok(());
+    }
+    let case = subject.case("select", 3, 6);
+    let mut state = new_state(subject, &case);
+    decode(subject, &case, &mut state, 0..3, 1, None);
+    let mut case = case;
+    for (rows, range) in [(vec![2, 0, 2], 3..4), (vec![1, 0, 2], 4..5), (vec![1], 5..6)] {
+        subject.attention.select(&mut state, &rows);
+        case = case.select(&rows);
+        let whole = subject.forward(case.input(&subject.device).visibility(usual(subject)));
+        let stepped = decode(subject, &case, &mut state, range.clone(), 1, None);
+        same(&format!("step {} after selecting {rows:?}", range.start), &stepped.values, &whole.slice(range).values, CLOSE)?;
+    }
+    Ok(())
+}
+
+/// A row that is padded on the left gives what it gives alone and unpadded, in one pass and step by step.
+pub fn left_padding_equals_no_padding<A: Attention>(subject: &Subject<A>) -> Outcome {
+    let length = 6;
+    let counts = [0, 2, length - 1];
+    let case = subject.case("left padding", 3, length);
+    let alone = |b: usize| {
+        let real = case.select(&[b]).queries(counts[b]..length);
+        subject.forward(real.input(&subject.device).visibility(usual(subject)))
+    };
+    let check = |what: &str, padded: &Array| {
+        (0..3).try_for_each(|b| {
+            same(&format!("{what}: row {b}"), padded.slice(counts[b]..length).row(&[b]), &alone(b).values, CLOSE)
+        })
+    };
+    let hidden = if subject.is_cross() { Visibility::all() } else { Visibility::left_padding(counts.to_vec()) };
+    let positions = Positions::default().with_left_padding(counts);
+    let padded = subject.forward(case.input(&subject.device).visibility(usual(subject).and(hidden)).positions(positions));
+    check("one pass", &padded)?;
+    if steps(subject) {
+        for chunk in [1, 4] {
+            let mut state = new_state(subject, &case);
+            check(&format!("steps of {chunk}"), &decode(subject, &case, &mut state, 0..length, chunk, Some(&counts)))?;
+        }
+    }
+    Ok(())
+}
+
+/// Dropout needs a key, is replayed by the same key, is another with another key, and does not change the expectation.
+pub fn dropout_is_a_function_of_its_key<A: Attention>(subject: &Subject<A>) -> Outcome {
+    let case = subject.case("dropout", 2, 5);
+    let run = |key: Option<RandomKey>| subject.forward(case.input(&subject.device).visibility(usual(subject)).random(key));
+    let plain = run(None);
+    same("without a key, a second time", &run(None).values, &plain.values, subject.unmoved)?;
+    let root = RandomKey::from_seed(3);
+    let draws: Vec<Array> = (0..32).map(|draw| run(Some(root.numbered(draw)))).collect();
+    if draws[0] == plain {
+        return Err("a key does not turn dropout on".to_owned());
+    }
+    if draws[0] == draws[1] {
+        return Err("two keys drop the same".to_owned());
+    }
+    same("the same key again", &run(Some(root.numbered(0))).values, &draws[0].values, subject.unmoved)?;
+    let count = draws.len() as f64;
+    let (mut squares, mut variances) = (0.0, 0.0);
+    for (at, expected) in plain.values.iter().enumerate() {
+        let mean = draws.iter().map(|draw| draw.values[at]).sum::<f64>() / count;
+        variances += draws.iter().map(|draw| (draw.values[at] - mean).powi(2)).sum::<f64>() / (count - 1.0) / count;
+        squares += (mean - expected).powi(2);
+    }
+    // Were the mean off by nothing but chance, the ratio would be 1.
+    if squares.is_nan() || squares > 3.0 * variances {
+        return Err(format!("the mean over {count} keys is {:.1} times as far from the output as chance makes it", (squares / variances).sqrt()));
+    }
+    Ok(())
+}
+
+/// Weights are shown once, are not negative, are 0 where hidden (head by head), and sum to 1 where something is seen.
+pub fn weights_are_those_of_the_view<A: Attention>(subject: &Subject<A>) -> Outcome {
+    if !subject.attention.abilities().weights {
+        return Ok(());
+    }
+    let case = subject.case("weights", 2, 6);
+    let (heads, keys) = (subject.placement.heads, case.keys());
+    let views = [
+        ("usual", usual(subject)),
+        ("by head", Visibility::pattern(|h, i, j| (h + i + j) % 2 == 0)),
+        ("padded", usual(subject).and(Visibility::padding(vec![keys, 2]))),
+        ("empty", Visibility::padding(vec![keys, 0])),
+    ];
+    for (name, visibility) in views {
+        let (_, shown) = subject.observed(case.input(&subject.device).visibility(visibility.clone()));
+        let [weights] = &shown[..] else { return Err(format!("{name}: weights were shown {} times", shown.len())) };
+        if weights.shape[1..] != [heads, 6, keys] || ![1, 2].contains(&weights.shape[0]) {
+            return Err(format!("{name}: weights of shape {:?}", weights.shape));
+        }
+        for (b, h, i) in (0..weights.shape[0]).flat_map(|b| (0..heads).flat_map(move |h| (0..6).map(move |i| (b, h, i)))) {
+            let row = weights.row(&[b, h, i]);
+            let what = format!("{name}: row {b}, head {h}, query {i}: {row:?}");
+            let seen: Vec<bool> = (0..keys).map(|j| visibility.is_visible(b, h, i, j)).collect();
+            if row.iter().zip(&seen).any(|(&weight, &seen)| weight < 0.0 || weight.is_nan() || (!seen && weight != 0.0)) {
+                return Err(format!("{what}: a weight is negative, or not 0 where hidden"));
+            }
+            let sum: f64 = row.iter().sum();
+            if subject.normalised && seen.contains(&true) {
+                same(&format!("{what}: sum"), &[sum], &[1.0], CLOSE)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Somebody who looks on changes nothing, with and without dropout.
+pub fn a_probe_changes_nothing<A: Attention>(subject: &Subject<A>) -> Outcome {
+    let case = subject.case("probe", 2, 6);
+    for key in [None, Some(RandomKey::from_seed(4))] {
+        let input = || case.input(&subject.device).visibility(usual(subject)).random(key);
+        same(&format!("with a probe, dropout {}", key.is_some()), &subject.observed(input()).0.values, &subject.forward(input()).values, CLOSE)?;
+    }
+    Ok(())
+}
+
+/// One key gives the same weights bit for bit, and nearly the same outputs and gradients, on two devices.
+pub fn two_devices_agree<A: Attention>(one: &Subject<A>, other: &Subject<A>) -> Outcome {
+    let (weights, expected) = (parameters(&one.attention, None), parameters(&other.attention, None));
+    if weights.keys().ne(expected.keys()) {
+        return Err(format!("parameters {:?} and {:?}", weights.keys(), expected.keys()));
+    }
+    for (path, values) in &weights {
+        same(path, &values.values, &expected[path].values, 0.0)?;
+    }
+    let case = one.case("devices", 2, 5);
+    for key in [None, Some(RandomKey::from_seed(5))] {
+        let prepare = |input: AttentionInput| input.visibility(usual(one)).random(key);
+        let what = if key.is_some() { "with dropout" } else { "without dropout" };
+        let [a, b] = [one, other].map(|subject| subject.forward(prepare(case.input(&subject.device))));
+        same(&format!("outputs {what}"), &a.values, &b.values, BACKENDS)?;
+        let [a, b] = [one, other].map(|subject| subject.gradients(&case, prepare));
+        same(&format!("gradient of the queries {what}"), &a.query.values, &b.query.values, BACKENDS)?;
+        for (path, gradient) in &a.parameters {
+            let expected = b.parameters.get(path).ok_or_else(|| format!("{path} has a gradient on one device only"))?;
+            same(&format!("gradient of {path} {what}"), &gradient.values, &expected.values, BACKENDS)?;
+        }
+    }
+    Ok(())
+}
