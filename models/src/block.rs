@@ -1,0 +1,227 @@
+//! The block of all Transformers here: self-attention, possibly cross-attention, and a feed-forward network, each with a residual connection.
+//!
+//! Without cross-attention it is an encoder's layer or a language model's, with it a translation decoder's (Vaswani et al. 2017, section 3.1).
+
+use burn::module::Module;
+use burn::tensor::{Device, Tensor};
+use heedful_attention::any::AnyAttention;
+use heedful_attention::contract::{Attention, AttentionInput, AttentionOutput, Losses, Positions};
+use heedful_attention::placement::{Placement, Role};
+use heedful_attention::probe::{Observation, Probe};
+use heedful_attention::random::RandomKey;
+use heedful_attention::visibility::Visibility;
+
+use crate::error::{Check, ConfigError};
+use crate::feed_forward::{Activation, FeedForward};
+use crate::residual::{NormOrder, Residual};
+
+/// Sizes and options of a [`Block`], shared by the blocks of a stack.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BlockConfig {
+    /// Width of the model.
+    pub d_model: usize,
+    /// Heads of self-attention.
+    pub heads: usize,
+    /// Hidden units of the feed-forward network.
+    pub d_ff: usize,
+    /// Non-linearity of the feed-forward network.
+    pub activation: Activation,
+    /// Where layer normalisation stands.
+    pub norm_order: NormOrder,
+    /// Dropout of sublayer outputs.
+    pub dropout: f64,
+    /// Dropout of attention weights.
+    pub attention_dropout: f64,
+    /// Dropout of the feed-forward network's hidden units.
+    pub feed_forward_dropout: f64,
+    /// Longest sequence.
+    pub max_length: usize,
+}
+
+impl BlockConfig {
+    pub(crate) fn validate(&self, check: &Check) -> Result<(), ConfigError> {
+        for (option, value) in
+            [("d_model", self.d_model), ("heads", self.heads), ("d_ff", self.d_ff), ("max_length", self.max_length)]
+        {
+            check.at_least_one(option, value)?;
+        }
+        if self.d_model % self.heads != 0 {
+            return Err(check.wrong("heads", self.heads, format!("give a divisor of d_model = {}", self.d_model)));
+        }
+        check.probability("dropout", self.dropout)?;
+        check.probability("attention_dropout", self.attention_dropout)?;
+        check.probability("feed_forward_dropout", self.feed_forward_dropout)
+    }
+
+    /// Where an attention of the block `layer` of `layers` stands.
+    pub fn placement(&self, role: Role, layer: usize, layers: usize, heads: usize) -> Placement {
+        let Self { d_model, max_length, attention_dropout: dropout, .. } = *self;
+        Placement { role, layer, layers, d_model, heads, max_length, dropout }
+    }
+
+    /// A block around attentions that are initialised already.
+    pub fn init<A: Attention>(&self, self_attention: A, cross_attention: Option<A>, key: &RandomKey, device: &Device) -> Block<A> {
+        let residual = || Residual::new(self.d_model, self.norm_order, self.dropout, device);
+        let feed_forward_key = key.named("feed_forward");
+        Block {
+            self_attention,
+            self_attention_residual: residual(),
+            cross_attention_residual: cross_attention.is_some().then(residual),
+            cross_attention,
+            feed_forward: FeedForward::new(
+                self.d_model,
+                self.d_ff,
+                self.activation,
+                self.feed_forward_dropout,
+                &feed_forward_key,
+                device,
+            ),
+            feed_forward_residual: residual(),
+        }
+    }
+}
+
+/// Self-attention, possibly cross-attention, and a feed-forward network.
+///
+/// Should be created with [`BlockConfig`].
+#[derive(Module, Debug)]
+pub struct Block<A: Attention = AnyAttention> {
+    /// Self-attention.
+    pub self_attention: A,
+    /// Residual connection around self-attention.
+    pub self_attention_residual: Residual,
+    /// Attention to another sequence.
+    pub cross_attention: Option<A>,
+    /// Residual connection around cross-attention.
+    pub cross_attention_residual: Option<Residual>,
+    /// Feed-forward network.
+    pub feed_forward: FeedForward,
+    /// Residual connection around the feed-forward network.
+    pub feed_forward_residual: Residual,
+}
+
+/// What the layers of a stack share in one forward pass.
+#[derive(Clone, Debug)]
+pub struct Context {
+    /// Which keys of its own sequence a query sees.
+    pub visibility: Visibility,
+    /// Positions of the input.
+    pub positions: Positions,
+    /// The other sequence `[B, K, C]`, for cross-attention. [`Block::step`] does not use it: the state has it.
+    pub memory: Option<Tensor<3>>,
+    /// Which elements of the other sequence a query sees.
+    pub memory_visibility: Visibility,
+}
+
+impl Context {
+    /// A sequence on its own, from position 0.
+    pub fn new(visibility: Visibility) -> Self {
+        Self { visibility, positions: Positions::default(), memory: None, memory_visibility: Visibility::all() }
+    }
+}
+
+/// Hidden states and the auxiliary losses on the way to them.
+#[derive(Clone, Debug)]
+pub struct Hidden {
+    /// `[B, N, C]`.
+    pub states: Tensor<3>,
+    /// Auxiliary losses of all attentions passed.
+    pub losses: Losses,
+}
+
+/// Decoding state of a [`Block`].
+#[derive(Clone, Debug)]
+pub struct BlockState<S> {
+    /// Of self-attention.
+    pub self_attention: S,
+    /// Of cross-attention.
+    pub cross_attention: Option<S>,
+}
+
+impl<A: Attention> Block<A> {
+    /// Passes `x` `[B, N, C]` through the block. Dropout is on exactly if a key is given.
+    ///
+    /// # Panics
+    /// If the block has cross-attention and the context no memory, or an attention cannot take the input.
+    pub fn forward(&self, x: Tensor<3>, context: &Context, random: Option<RandomKey>, probe: &mut Probe) -> Hidden {
+        self.pass(x, context, random, probe, |attention, input, probe| attention.forward(input, probe), |attention, query, probe| {
+            let memory = context.memory.clone().expect("a block with cross-attention is given a memory");
+            attention.forward(AttentionInput { memory: Some(memory), ..query }, probe)
+        })
+    }
+
+    /// A state before the first step, for `batch` rows that have at most `capacity` positions and, with cross-attention, the given memory.
+    ///
+    /// # Panics
+    /// If the block has cross-attention and there is no memory.
+    pub fn state(&self, batch: usize, capacity: usize, memory: Option<&Tensor<3>>) -> BlockState<A::State> {
+        BlockState {
+            self_attention: self.self_attention.state(batch, capacity, None),
+            cross_attention: self.cross_attention.as_ref().map(|attention| {
+                let memory = memory.expect("a block with cross-attention is given a memory").clone();
+                attention.state(batch, capacity, Some(memory))
+            }),
+        }
+    }
+
+    /// Passes the next positions `x` `[B, N, C]` through the block.
+    ///
+    /// # Panics
+    /// If the state's capacity is exceeded or the state is that of another block.
+    pub fn step(&self, x: Tensor<3>, context: &Context, state: &mut BlockState<A::State>, probe: &mut Probe) -> Hidden {
+        let BlockState { self_attention, cross_attention } = state;
+        let step_self = |attention: &A, input, probe: &mut Probe| attention.step(input, self_attention, probe);
+        self.pass(x, context, None, probe, step_self, |attention, query, probe| {
+            let state = cross_attention.as_mut().expect("the state of a block with cross-attention holds one for it");
+            attention.step(query, state, probe)
+        })
+    }
+
+    /// Keeps the given batch rows of a state, in the given order.
+    pub fn select(&self, state: &mut BlockState<A::State>, rows: &[usize]) {
+        self.self_attention.select(&mut state.self_attention, rows);
+        if let (Some(attention), Some(state)) = (&self.cross_attention, &mut state.cross_attention) {
+            attention.select(state, rows);
+        }
+    }
+
+    fn pass(
+        &self,
+        x: Tensor<3>,
+        context: &Context,
+        random: Option<RandomKey>,
+        probe: &mut Probe,
+        attend_self: impl FnOnce(&A, AttentionInput, &mut Probe) -> AttentionOutput,
+        attend_cross: impl FnOnce(&A, AttentionInput, &mut Probe) -> AttentionOutput,
+    ) -> Hidden {
+        let mut losses = Losses::default();
+        let named = |name| random.map(|key| key.named(name));
+        let input = |x, visibility: &Visibility, key| {
+            AttentionInput::self_attention(x).visibility(visibility.clone()).positions(context.positions.clone()).random(key)
+        };
+
+        let key = named("self_attention");
+        let x = self.self_attention_residual.forward(x, key, |x| {
+            let input = input(x, &context.visibility, key);
+            let output = probe.within("self_attention", None, |probe| attend_self(&self.self_attention, input, probe));
+            losses.extend(output.losses);
+            output.context
+        });
+        let x = match (&self.cross_attention, &self.cross_attention_residual) {
+            (Some(attention), Some(residual)) => {
+                let key = named("cross_attention");
+                residual.forward(x, key, |x| {
+                    let query = input(x, &context.memory_visibility, key);
+                    let output = probe.within("cross_attention", None, |probe| attend_cross(attention, query, probe));
+                    losses.extend(output.losses);
+                    output.context
+                })
+            }
+            _ => x,
+        };
+        let key = named("feed_forward");
+        let states = self.feed_forward_residual.forward(x, key, |x| self.feed_forward.forward(x, key));
+        probe.observe(|| Observation::Activation(states.clone()));
+        Hidden { states, losses }
+    }
+}

@@ -1,0 +1,326 @@
+//! Beam search.
+//!
+//! At each step a sentence has up to `beam` live hypotheses; all their continuations are ranked by probability. Of the first `beam` of them those that end are
+//! finished; the first `beam` that do not end live on. The search ends when `beam` hypotheses are finished, the best finished one cannot be
+//! beaten by a live one, or the limit is reached. With a beam of 1 this is greedy decoding.
+
+use serde::{Deserialize, Serialize};
+
+use super::{HostLogits, Hypothesis, Prompts, SpecialTokens, StepDecoder, best_tokens, log_sum_exp, room, tokens_of};
+use crate::error::{Check, ConfigError};
+
+/// Options of beam search. The defaults are those of Vaswani et al. 2017.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct BeamSearch {
+    /// Number of live hypotheses per sentence (default 4).
+    pub beam: usize,
+    /// Exponent α of the [`length_penalty`], at least 0 (default 0.6).
+    pub length_penalty: f64,
+}
+
+impl Default for BeamSearch {
+    fn default() -> Self {
+        Self { beam: 4, length_penalty: 0.6 }
+    }
+}
+
+impl BeamSearch {
+    /// Checks the options.
+    ///
+    /// # Errors
+    /// If one is out of its range.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let check = Check("beam search");
+        check.at_least_one("beam", self.beam)?;
+        if !(self.length_penalty.is_finite() && self.length_penalty >= 0.0) {
+            return Err(check.wrong("length_penalty", self.length_penalty, "give a number of at least 0"));
+        }
+        Ok(())
+    }
+}
+
+/// `((5 + length) / 6)^α` (Wu et al. 2016, section 7), by which the logarithm of a probability is divided. `length` counts the end token.
+pub fn length_penalty(length: usize, exponent: f64) -> f64 {
+    ((5 + length) as f64 / 6.0).powf(exponent)
+}
+
+/// Generates the hypotheses of highest score, for each prompt the best first: at least one, at most `beam`.
+///
+/// Finished hypotheses only, unless no one is finished when the limit is reached.
+///
+/// # Panics
+/// If the options are not valid, the prompts do not fit the decoder, or no logit is a number.
+pub fn beam_search<D: StepDecoder>(
+    decoder: &D,
+    mut state: D::State,
+    prompts: Prompts,
+    special: SpecialTokens,
+    options: &BeamSearch,
+) -> Vec<Vec<Hypothesis>> {
+    if let Err(error) = options.validate() {
+        panic!("{error}");
+    }
+    let room = room(decoder, &state, &prompts);
+    let device = decoder.device();
+    let mut sentences: Vec<Sentence> = prompts.limits.iter().map(|&limit| Sentence::new(limit.min(room))).collect();
+    let mut tokens = prompts.tokens;
+    while sentences.iter().any(|sentence| !sentence.done) {
+        let logits = HostLogits::read(decoder.next_logits(tokens, &mut state));
+        // Live hypotheses lie one sentence after the other in the rows of the state.
+        let (mut first_row, mut parents, mut last_tokens) = (0, Vec::new(), Vec::new());
+        for sentence in &mut sentences {
+            let rows = sentence.live.len();
+            if !sentence.done {
+                sentence.advance(&logits, first_row, special, options);
+            }
+            first_row += rows;
+            if sentence.done {
+                sentence.live.clear();
+            }
+            parents.extend(sentence.live.iter().map(|live| live.row));
+            last_tokens.extend(sentence.live.iter().filter_map(|live| live.tokens.last()));
+        }
+        if parents.is_empty() {
+            break;
+        }
+        if !parents.iter().copied().eq(0..first_row) {
+            decoder.select(&mut state, &parents);
+        }
+        tokens = tokens_of(last_tokens, 1, &device);
+    }
+    sentences.into_iter().map(Sentence::into_hypotheses).collect()
+}
+
+/// A hypothesis that has not ended.
+struct Live {
+    tokens: Vec<u32>,
+    log_probability: f64,
+    /// Row of the state that it continues.
+    row: usize,
+}
+
+struct Sentence {
+    live: Vec<Live>,
+    finished: Vec<Hypothesis>,
+    limit: usize,
+    done: bool,
+}
+
+impl Sentence {
+    fn new(limit: usize) -> Self {
+        let finished = if limit > 0 {
+            Vec::new()
+        } else {
+            vec![Hypothesis { tokens: Vec::new(), log_probability: 0.0, score: 0.0, finished: false }]
+        };
+        // A sentence that may not have any token still has its row in the first step.
+        let live = vec![Live { tokens: Vec::new(), log_probability: 0.0, row: 0 }];
+        Self { live, finished, limit, done: limit == 0 }
+    }
+
+    /// Continues the live hypotheses, whose logits begin at `first_row`, by one token.
+    fn advance(&mut self, logits: &HostLogits, first_row: usize, special: SpecialTokens, options: &BeamSearch) {
+        let BeamSearch { beam, length_penalty: exponent } = *options;
+        // At most one continuation of each live hypothesis ends, so that `beam` of these do not.
+        let mut continuations = Vec::with_capacity(self.live.len() * 2 * beam);
+        for (index, live) in self.live.iter().enumerate() {
+            let logits = logits.row(first_row + index);
+            let total = log_sum_exp(logits);
+            for token in best_tokens(logits, beam + 1, special) {
+                let log_probability = live.log_probability + f64::from(logits[token as usize]) - total;
+                if log_probability > f64::NEG_INFINITY {
+                    continuations.push((log_probability, index, token));
+                }
+            }
+        }
+        continuations.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)).then(a.2.cmp(&b.2)));
+
+        let mut live = Vec::with_capacity(beam);
+        for (rank, (log_probability, index, token)) in continuations.into_iter().enumerate() {
+            let tokens = &self.live[index].tokens;
+            if token != special.end {
+                let tokens = tokens.iter().copied().chain([token]).collect();
+                live.push(Live { tokens, log_probability, row: first_row + index });
+            } else if rank < beam {
+                let score = log_probability / length_penalty(tokens.len() + 1, exponent);
+                self.finished.push(Hypothesis { tokens: tokens.clone(), log_probability, score, finished: true });
+            }
+            if live.len() == beam {
+                break;
+            }
+        }
+        self.live = live;
+        self.finish(beam, exponent);
+    }
+
+    /// Ends the search if nothing can be gained by going on.
+    fn finish(&mut self, beam: usize, exponent: f64) {
+        self.finished.sort_by(|a, b| b.score.total_cmp(&a.score));
+        let length = self.live.first().map_or(self.limit, |live| live.tokens.len());
+        // Probabilities only fall, and no penalty is larger than that of the longest hypothesis.
+        let hope = self.live.first().map_or(f64::NEG_INFINITY, |live| live.log_probability / length_penalty(self.limit, exponent));
+        let unbeatable = self.finished.first().is_some_and(|best| best.score >= hope);
+        self.done = self.finished.len() >= beam || length >= self.limit || unbeatable;
+        if self.done && self.finished.is_empty() {
+            self.finished = self
+                .live
+                .iter()
+                .map(|live| Hypothesis {
+                    tokens: live.tokens.clone(),
+                    log_probability: live.log_probability,
+                    score: live.log_probability / length_penalty(live.tokens.len(), exponent),
+                    finished: false,
+                })
+                .collect();
+        }
+        self.finished.truncate(beam);
+    }
+
+    fn into_hypotheses(self) -> Vec<Hypothesis> {
+        self.finished
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn::tensor::{Device, Int, Tensor};
+    use heedful_attention::probe::Probe;
+    use heedful_attention::random::RandomKey;
+
+    use crate::generation::{greedy, left_padded};
+    use crate::language_model::{LanguageModel, LanguageModelConfig};
+
+    const SPECIAL: SpecialTokens = SpecialTokens { padding: 0, begin: 1, end: 2 };
+
+    fn model(seed: u64) -> LanguageModel {
+        let config = LanguageModelConfig { vocabulary: 6, layers: 1, d_model: 8, heads: 2, d_ff: 16, max_length: 16, ..Default::default() };
+        config.init(&RandomKey::from_seed(seed), &Device::flex())
+    }
+
+    fn search(model: &LanguageModel, prompts: &[Vec<u32>], limit: usize, options: &BeamSearch) -> Vec<Vec<Hypothesis>> {
+        let (tokens, padding) = left_padded(prompts, 0, &Device::flex());
+        let state = model.start(prompts.len(), &padding);
+        beam_search(model, state, Prompts { tokens, limits: vec![limit; prompts.len()] }, SPECIAL, options)
+    }
+
+    /// `ln p` of the continuation and the end token, by a forward pass.
+    fn log_probability(model: &LanguageModel, continuation: &[u32]) -> f64 {
+        let ids: Vec<i32> = [1].into_iter().chain(continuation.iter().map(|&token| token as i32)).collect();
+        let length = ids.len();
+        let tokens = Tensor::<1, Int>::from_data(ids.as_slice(), &Device::flex()).reshape([1, length]);
+        let logits = model.forward(tokens, &[], None, &mut Probe::off()).logits;
+        let logits = HostLogits::read(logits.reshape([length, 6]));
+        let targets = continuation.iter().copied().chain([SPECIAL.end]);
+        targets.enumerate().map(|(row, token)| f64::from(logits.row(row)[token as usize]) - log_sum_exp(logits.row(row))).sum()
+    }
+
+    /// All continuations of up to `length` tokens that may be generated.
+    fn continuations(length: usize) -> Vec<Vec<u32>> {
+        let mut all = vec![vec![]];
+        let mut longest = vec![vec![]];
+        for _ in 0..length {
+            longest = longest.iter().flat_map(|start: &Vec<u32>| [3, 4, 5].map(|token| [start.as_slice(), &[token]].concat())).collect();
+            all.extend(longest.clone());
+        }
+        all
+    }
+
+    #[test]
+    fn a_beam_that_holds_everything_finds_the_best_sequence() {
+        for seed in 0..6 {
+            let model = model(seed);
+            for exponent in [0.0, 0.6, 2.0] {
+                let options = BeamSearch { beam: 4usize.pow(4), length_penalty: exponent };
+                let found = &search(&model, &[vec![1]], 4, &options)[0][0];
+                let score = |tokens: &Vec<u32>| log_probability(&model, tokens) / length_penalty(tokens.len() + 1, exponent);
+                let best = continuations(3).into_iter().max_by(|a, b| score(a).total_cmp(&score(b))).unwrap();
+                assert!(found.finished);
+                assert_eq!(found.tokens, best, "seed {seed}, exponent {exponent}");
+                assert!((found.score - score(&best)).abs() < 1e-5);
+                assert!((found.log_probability - log_probability(&model, &best)).abs() < 1e-5);
+            }
+        }
+    }
+
+    #[test]
+    fn a_beam_of_one_is_greedy_decoding() {
+        let prompts: Vec<Vec<u32>> = vec![vec![1], vec![1, 3, 5], vec![1, 4]];
+        for seed in 0..10 {
+            let model = model(seed);
+            let (tokens, padding) = left_padded(&prompts, 0, &Device::flex());
+            let greedy = greedy(&model, model.start(3, &padding), Prompts { tokens, limits: vec![8; 3] }, SPECIAL);
+            let beams = search(&model, &prompts, 8, &BeamSearch { beam: 1, length_penalty: 0.6 });
+            for (greedy, beam) in greedy.iter().zip(&beams) {
+                assert_eq!((&greedy.tokens, greedy.finished), (&beam[0].tokens, beam[0].finished), "seed {seed}");
+                assert!((greedy.log_probability - beam[0].log_probability).abs() < 1e-9);
+            }
+        }
+    }
+
+    #[test]
+    fn a_sentence_is_searched_alike_alone_and_in_a_batch() {
+        let prompts: Vec<Vec<u32>> = vec![vec![1], vec![1, 3, 5, 5], vec![1, 4]];
+        for seed in 0..5 {
+            let model = model(seed);
+            let together = search(&model, &prompts, 6, &BeamSearch::default());
+            for (prompt, found) in prompts.iter().zip(&together) {
+                let alone = &search(&model, std::slice::from_ref(prompt), 6, &BeamSearch::default())[0];
+                let texts = |list: &[Hypothesis]| list.iter().map(|h| h.tokens.clone()).collect::<Vec<_>>();
+                assert_eq!(texts(found), texts(alone), "seed {seed}");
+            }
+        }
+    }
+
+    #[test]
+    fn hypotheses_are_ordered_and_hold_no_control_tokens() {
+        for seed in 0..5 {
+            for found in search(&model(seed), &[vec![1], vec![1, 5]], 5, &BeamSearch::default()) {
+                assert!((1..=4).contains(&found.len()));
+                assert!(found.is_sorted_by(|a, b| a.score >= b.score));
+                assert!(found.iter().all(|h| h.tokens.len() <= 5 && h.tokens.iter().all(|&token| token > 2)));
+                assert!(found.iter().all(|h| h.finished) || found.iter().all(|h| !h.finished && h.tokens.len() == 5));
+            }
+        }
+    }
+
+    #[test]
+    fn a_larger_penalty_favours_longer_sequences() {
+        let length = |exponent| -> usize {
+            let options = BeamSearch { beam: 64, length_penalty: exponent };
+            (0..10).map(|seed| search(&model(seed), &[vec![1]], 6, &options)[0][0].tokens.len()).sum()
+        };
+        let (without, with) = (length(0.0), length(5.0));
+        assert!(without < with, "{without} tokens without a penalty, {with} with one");
+    }
+
+    #[test]
+    fn limits_hold_for_each_sentence_and_the_decoder_is_not_overrun() {
+        let model = model(3);
+        let (tokens, padding) = left_padded(&[vec![1, 3], vec![1, 3], vec![1, 3]], 0, &Device::flex());
+        let prompts = Prompts { tokens, limits: vec![0, 2, 1000] };
+        let greedy = greedy(&model, model.start(3, &padding), prompts.clone(), SPECIAL);
+        let beams = beam_search(&model, model.start(3, &padding), prompts, SPECIAL, &BeamSearch { beam: 3, length_penalty: 0.0 });
+        let longest = |list: &[Hypothesis]| list.iter().map(|h| h.tokens.len()).max().unwrap();
+        assert!(greedy[0].tokens.is_empty() && !greedy[0].finished && longest(&beams[0]) == 0 && beams[0].len() == 1);
+        assert!(greedy[1].tokens.len() <= 2 && longest(&beams[1]) <= 2);
+        assert!(greedy[2].tokens.len() <= 15 && longest(&beams[2]) <= 15);
+    }
+
+    #[test]
+    fn the_length_penalty_is_that_of_the_formula() {
+        assert_eq!(length_penalty(1, 0.6), 1.0);
+        assert_eq!(length_penalty(7, 1.0), 2.0);
+        assert!((length_penalty(20, 0.6) - (25.0f64 / 6.0).powf(0.6)).abs() < 1e-12);
+        assert_eq!(length_penalty(99, 0.0), 1.0);
+    }
+
+    #[test]
+    fn options_out_of_range_are_refused() {
+        let error = |options: BeamSearch| options.validate().unwrap_err().to_string();
+        assert!(error(BeamSearch { beam: 0, ..BeamSearch::default() }).contains("`beam` is 0"));
+        assert!(error(BeamSearch { length_penalty: -1.0, ..BeamSearch::default() }).contains("length_penalty"));
+        assert!(error(BeamSearch { length_penalty: f64::NAN, ..BeamSearch::default() }).contains("length_penalty"));
+    }
+}

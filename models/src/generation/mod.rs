@@ -1,0 +1,191 @@
+//! Generating text step by step: greedily, by beam search, or by sampling.
+//!
+//! All of it works on [`StepDecoder`]: anything that gives logits for the next token and can reorder its rows. Scores are computed on the host in double
+//! precision; equal scores are ordered by the lower token id, so that results do not depend on the order of evaluation. Padding and begin tokens are
+//! never generated. A row that is finished leaves the batch.
+//!
+//! Run it on a model without gradients (`model.valid()`): on an autodiff device every step would grow the graph.
+
+mod beam;
+mod rows;
+
+use burn::tensor::{Device, Int, Tensor, TensorData};
+
+pub use beam::{BeamSearch, beam_search, length_penalty};
+pub use rows::{Sampling, greedy, sample};
+
+/// Decodes step by step.
+pub trait StepDecoder {
+    /// What is carried from step to step.
+    type State: Clone;
+
+    /// Where token ids must be.
+    fn device(&self) -> Device;
+
+    /// How many more tokens the state can take.
+    fn remaining(&self, state: &Self::State) -> usize;
+
+    /// Takes the next tokens `[B, N]` and returns the logits `[B, V]` of the token after the last one.
+    ///
+    /// # Panics
+    /// If the state cannot take so many tokens.
+    fn next_logits(&self, tokens: Tensor<2, Int>, state: &mut Self::State) -> Tensor<2>;
+
+    /// Keeps the given batch rows of a state, in the given order.
+    fn select(&self, state: &mut Self::State, rows: &[usize]);
+}
+
+/// Tokens with a meaning of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpecialTokens {
+    /// Fills sequences up; never generated.
+    pub padding: u32,
+    /// Begins a sequence; never generated.
+    pub begin: u32,
+    /// Ends a sequence.
+    pub end: u32,
+}
+
+impl SpecialTokens {
+    fn may_be_generated(&self, token: u32) -> bool {
+        token != self.padding && token != self.begin
+    }
+}
+
+/// Where generation starts: prompts, and how many tokens may follow.
+#[derive(Clone, Debug)]
+pub struct Prompts {
+    /// Token ids `[B, P]` that have not been decoded yet, at least one for each row, padded on the left as the state knows.
+    pub tokens: Tensor<2, Int>,
+    /// How many tokens may be generated for each row, the end token included. Fewer are where the decoder's maximal length is reached.
+    pub limits: Vec<usize>,
+}
+
+impl Prompts {
+    /// Begin tokens of translations, which may be `extra` tokens longer than their sources (50 in Vaswani et al. 2017).
+    pub fn begin(special: SpecialTokens, source_lengths: &[usize], extra: usize, device: &Device) -> Self {
+        let limits: Vec<usize> = source_lengths.iter().map(|&length| length + extra).collect();
+        Self { tokens: tokens_of(vec![special.begin; limits.len()], 1, device), limits }
+    }
+}
+
+/// A generated sequence.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Hypothesis {
+    /// The generated tokens, without prompt and end token.
+    pub tokens: Vec<u32>,
+    /// Natural logarithm of the probability of the tokens, and of the end token if it is finished.
+    pub log_probability: f64,
+    /// What hypotheses are ordered by: the logarithm of the probability, divided by the length penalty in beam search.
+    pub score: f64,
+    /// Whether the end token was generated; otherwise the limit was reached.
+    pub finished: bool,
+}
+
+/// Prompts of different lengths as one batch, padded on the left: token ids `[B, P]` and the number of padding elements of each row.
+///
+/// # Panics
+/// If a prompt is empty.
+pub fn left_padded(prompts: &[Vec<u32>], padding: u32, device: &Device) -> (Tensor<2, Int>, Vec<usize>) {
+    let width = prompts.iter().map(Vec::len).max().unwrap_or(0);
+    assert!(prompts.iter().all(|prompt| !prompt.is_empty()), "a prompt holds at least one token, for example the begin token");
+    let counts: Vec<usize> = prompts.iter().map(|prompt| width - prompt.len()).collect();
+    let ids = prompts.iter().zip(&counts).flat_map(|(prompt, &count)| std::iter::repeat_n(padding, count).chain(prompt.iter().copied()));
+    (tokens_of(ids.collect(), width, device), counts)
+}
+
+/// Row-major token ids as a tensor of the given width.
+fn tokens_of(ids: Vec<u32>, width: usize, device: &Device) -> Tensor<2, Int> {
+    let rows = ids.len().checked_div(width).unwrap_or(0);
+    let ids = ids.into_iter().map(|id| id as i32).collect::<Vec<_>>();
+    Tensor::from_data(TensorData::new(ids, [rows, width]), device)
+}
+
+/// How many tokens may be generated when the state has room for `remaining` tokens: the prompt, and all that is generated but the last.
+///
+/// # Panics
+/// If there is no room for the prompt.
+fn room<D: StepDecoder>(decoder: &D, state: &D::State, prompts: &Prompts) -> usize {
+    let [rows, length] = prompts.tokens.dims();
+    assert_eq!(rows, prompts.limits.len(), "one limit for each of {rows} prompts");
+    let remaining = decoder.remaining(state);
+    assert!(0 < length && length <= remaining, "prompts of {length} tokens for a decoder with room for {remaining}");
+    remaining - length + 1
+}
+
+/// Logits on the host, row by row.
+struct HostLogits {
+    values: Vec<f32>,
+    vocabulary: usize,
+}
+
+impl HostLogits {
+    fn read(logits: Tensor<2>) -> Self {
+        let vocabulary = logits.dims()[1];
+        let values = logits.into_data().iter::<f32>().collect();
+        Self { values, vocabulary }
+    }
+
+    fn row(&self, row: usize) -> &[f32] {
+        &self.values[row * self.vocabulary..(row + 1) * self.vocabulary]
+    }
+}
+
+/// `ln sum exp` of logits.
+fn log_sum_exp(logits: &[f32]) -> f64 {
+    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let sum: f64 = logits.iter().map(|&logit| f64::from((logit - max).exp())).sum();
+    f64::from(max) + sum.ln()
+}
+
+/// The `count` tokens with the highest logits among those that may be generated, best first, equal ones by id.
+///
+/// # Panics
+/// If no logit is a number.
+fn best_tokens(logits: &[f32], count: usize, special: SpecialTokens) -> Vec<u32> {
+    let mut best: Vec<u32> = Vec::with_capacity(count + 1);
+    for (token, &logit) in (0..).zip(logits) {
+        let last = best.last().map_or(f32::NEG_INFINITY, |&token| logits[token as usize]);
+        if !special.may_be_generated(token) || logit.is_nan() || (best.len() == count && logit <= last) {
+            continue;
+        }
+        best.insert(best.partition_point(|&other| logits[other as usize] >= logit), token);
+        best.truncate(count);
+    }
+    assert!(!best.is_empty() || count == 0, "no logit is a number: the model has non-finite weights");
+    best
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SPECIAL: SpecialTokens = SpecialTokens { padding: 0, begin: 1, end: 2 };
+
+    #[test]
+    fn the_best_tokens_are_ordered_by_logit_and_then_by_id() {
+        let logits = [9.0, 8.0, 1.0, 3.0, 2.0, 3.0, f32::NAN];
+        assert_eq!(best_tokens(&logits, 3, SPECIAL), [3, 5, 4]);
+        assert_eq!(best_tokens(&logits, 1, SPECIAL), [3]);
+        assert_eq!(best_tokens(&logits, 99, SPECIAL), [3, 5, 4, 2]);
+    }
+
+    #[test]
+    #[should_panic(expected = "non-finite weights")]
+    fn logits_that_are_no_numbers_are_reported() {
+        best_tokens(&[f32::NAN; 4], 1, SPECIAL);
+    }
+
+    #[test]
+    fn log_sum_exp_withstands_large_logits() {
+        assert!((log_sum_exp(&[1000.0, 1000.0]) - (1000.0 + 2f64.ln())).abs() < 1e-9);
+        assert!((log_sum_exp(&[f32::NEG_INFINITY, 0.0])).abs() < 1e-9);
+    }
+
+    #[test]
+    fn prompts_are_aligned_at_their_end() {
+        let (tokens, counts) = left_padded(&[vec![5], vec![6, 7, 8]], 0, &Device::flex());
+        assert_eq!(counts, [2, 0]);
+        assert_eq!(tokens.into_data().iter::<i64>().collect::<Vec<_>>(), [0, 0, 5, 6, 7, 8]);
+    }
+}

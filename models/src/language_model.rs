@@ -1,0 +1,548 @@
+//! The decoder-only Transformer: a language model.
+
+use burn::module::Module;
+use burn::nn::Linear;
+use burn::tensor::{Device, Int, Tensor};
+use heedful_attention::any::AnyAttention;
+use heedful_attention::contract::{Attention, Positions};
+use heedful_attention::init;
+use heedful_attention::placement::{Placement, Role};
+use heedful_attention::probe::Probe;
+use heedful_attention::random::RandomKey;
+use serde::{Deserialize, Serialize};
+
+use crate::block::{BlockConfig, Context, Hidden};
+use crate::embedding::{TokenEmbedding, TokenEmbeddingConfig, project};
+use crate::error::{Check, ConfigError};
+use crate::feed_forward::Activation;
+use crate::generation::StepDecoder;
+use crate::layout::LayerAttention;
+use crate::position::PositionConfig;
+use crate::residual::NormOrder;
+use crate::seq2seq::{Scores, last_position};
+use crate::stack::{Stack, StackConfig, StackState, causal};
+
+/// Configuration of [`LanguageModel`]. The vocabulary must be given.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LanguageModelConfig {
+    /// Number of tokens.
+    pub vocabulary: usize,
+    /// Self-attention of the layers (default: dot-product).
+    pub attention: LayerAttention,
+    /// Number of layers (default 6).
+    pub layers: usize,
+    /// Width of the model (default 512).
+    pub d_model: usize,
+    /// Heads of each attention (default 8).
+    pub heads: usize,
+    /// Hidden units of the feed-forward networks (default 2048).
+    pub d_ff: usize,
+    /// Non-linearity of the feed-forward networks (default: ReLU).
+    pub activation: Activation,
+    /// Where layer normalisation stands (default: after the residual sum).
+    pub norm_order: NormOrder,
+    /// Position vectors (default: sinusoidal).
+    pub positions: PositionConfig,
+    /// Longest sequence in tokens (default 512).
+    pub max_length: usize,
+    /// Whether the embedding's matrix is the output projection too (default: yes).
+    pub tied: bool,
+    /// Dropout of sublayer outputs and of embeddings (default 0.1).
+    pub dropout: f64,
+    /// Dropout of attention weights (default 0).
+    pub attention_dropout: f64,
+    /// Dropout of the hidden units of feed-forward networks (default 0).
+    pub feed_forward_dropout: f64,
+}
+
+impl Default for LanguageModelConfig {
+    fn default() -> Self {
+        Self {
+            vocabulary: 0,
+            attention: LayerAttention::default(),
+            layers: 6,
+            d_model: 512,
+            heads: 8,
+            d_ff: 2048,
+            activation: Activation::default(),
+            norm_order: NormOrder::default(),
+            positions: PositionConfig::default(),
+            max_length: 512,
+            tied: true,
+            dropout: 0.1,
+            attention_dropout: 0.0,
+            feed_forward_dropout: 0.0,
+        }
+    }
+}
+
+/// The decoder-only Transformer.
+///
+/// Should be created with [`LanguageModelConfig`].
+#[derive(Module, Debug)]
+pub struct LanguageModel<A: Attention = AnyAttention> {
+    /// Embedding, and the output projection if it is tied.
+    pub embedding: TokenEmbedding,
+    /// The layers.
+    pub decoder: Stack<A>,
+    /// Output projection `[C, V]`, where it is not the embedding's matrix.
+    pub output: Option<Linear>,
+    max_length: usize,
+}
+
+impl LanguageModelConfig {
+    /// Checks the configuration.
+    ///
+    /// # Errors
+    /// An impossible option, or an attention that it is impossible for; the message names both and the remedy.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let check = Check("language model");
+        check.vocabulary("vocabulary", self.vocabulary)?;
+        check.at_least_one("layers", self.layers)?;
+        self.block().validate(&check)?;
+        self.positions.validate(&check, self.d_model)?;
+        self.attention.validate_length(&check, "attention", self.layers)?;
+        for placement in self.stack().placements() {
+            self.attention.at(placement.layer).validate(&placement)?;
+        }
+        Ok(())
+    }
+
+    fn block(&self) -> BlockConfig {
+        BlockConfig {
+            d_model: self.d_model,
+            heads: self.heads,
+            d_ff: self.d_ff,
+            activation: self.activation,
+            norm_order: self.norm_order,
+            dropout: self.dropout,
+            attention_dropout: self.attention_dropout,
+            feed_forward_dropout: self.feed_forward_dropout,
+            max_length: self.max_length,
+        }
+    }
+
+    fn stack(&self) -> StackConfig {
+        StackConfig { role: Role::Decoder, block: self.block(), cross_heads: vec![None; self.layers] }
+    }
+
+    /// Initialises the model.
+    ///
+    /// # Panics
+    /// If the configuration is not valid.
+    pub fn init(&self, key: &RandomKey, device: &Device) -> LanguageModel {
+        self.init_with(key, device, |placement, key, device| self.attention.at(placement.layer).init(placement, key, device))
+    }
+
+    /// Initialises the model with attentions made by `build` from their place and key, instead of those in [`attention`](Self::attention).
+    ///
+    /// # Panics
+    /// If the configuration is not valid.
+    pub fn init_with<A: Attention>(
+        &self,
+        key: &RandomKey,
+        device: &Device,
+        build: impl Fn(&Placement, &RandomKey, &Device) -> A,
+    ) -> LanguageModel<A> {
+        let Self { vocabulary, d_model, max_length, positions, dropout, .. } = *self;
+        let embedding = TokenEmbeddingConfig { vocabulary, d_model, max_length, positions, segments: 0, dropout };
+        LanguageModel {
+            embedding: embedding.init(&key.named("embedding"), device),
+            decoder: self.stack().init_with(&key.named("decoder"), device, &build),
+            output: (!self.tied).then(|| init::linear(d_model, vocabulary, false, &key.named("output"), device)),
+            max_length,
+        }
+    }
+}
+
+impl<A: Attention> LanguageModel<A> {
+    /// Logits `[B, N, V]` of the token after each token of `[B, N]`. Row `b` begins with `left_padding[b]` padding elements (an empty slice: none does);
+    /// padding on the right needs no mention, since nothing before it sees it. Dropout is on exactly if a key is given.
+    ///
+    /// # Panics
+    /// If the sequences are longer than `max_length`.
+    pub fn forward(&self, tokens: Tensor<2, Int>, left_padding: &[usize], random: Option<RandomKey>, probe: &mut Probe) -> Scores<3> {
+        let hidden = self.hidden(tokens, left_padding, random, probe);
+        Scores { logits: self.project(hidden.states), losses: hidden.losses }
+    }
+
+    /// What [`forward`](Self::forward) projects to logits, `[B, N, C]`.
+    ///
+    /// # Panics
+    /// If the sequences are longer than `max_length`.
+    pub fn hidden(&self, tokens: Tensor<2, Int>, left_padding: &[usize], random: Option<RandomKey>, probe: &mut Probe) -> Hidden {
+        let positions = Positions::default().with_left_padding(left_padding);
+        let x = self.embedding.forward(tokens, &positions, random.map(|key| key.named("embedding")));
+        let context = Context { positions: positions.clone(), ..Context::new(causal(&positions)) };
+        probe.within("decoder", None, |probe| self.decoder.forward(x, &context, random, probe))
+    }
+
+    /// Logits `[.., V]` of hidden states `[.., C]`.
+    pub fn project<const D: usize>(&self, hidden: Tensor<D>) -> Tensor<D> {
+        project(hidden, self.output.as_ref(), &self.embedding)
+    }
+
+    /// A state for decoding `batch` rows of at most `max_length` tokens, padding included. Row `b` begins with `left_padding[b]` padding elements (an empty
+    /// slice: none does).
+    ///
+    /// # Panics
+    /// If the counts are not one for each row.
+    pub fn start(&self, batch: usize, left_padding: &[usize]) -> StackState<A::State> {
+        self.decoder.state(batch, self.max_length, left_padding, None)
+    }
+
+    /// Logits `[B, N, V]` of the token after each of the next tokens `[B, N]`.
+    ///
+    /// # Panics
+    /// If more than `max_length` tokens are decoded.
+    pub fn step(&self, tokens: Tensor<2, Int>, state: &mut StackState<A::State>, probe: &mut Probe) -> Scores<3> {
+        let x = self.embedding.forward(tokens, &state.positions(), None);
+        let hidden = probe.within("decoder", None, |probe| self.decoder.step(x, state, probe));
+        Scores { logits: self.project(hidden.states), losses: hidden.losses }
+    }
+}
+
+impl<A: Attention> StepDecoder for LanguageModel<A> {
+    type State = StackState<A::State>;
+
+    fn device(&self) -> Device {
+        self.embedding.tokens.weight.device()
+    }
+
+    fn remaining(&self, state: &Self::State) -> usize {
+        state.remaining()
+    }
+
+    fn next_logits(&self, tokens: Tensor<2, Int>, state: &mut Self::State) -> Tensor<2> {
+        let x = self.embedding.forward(tokens, &state.positions(), None);
+        let states = self.decoder.step(x, state, &mut Probe::off()).states;
+        self.project(last_position(states))
+    }
+
+    fn select(&self, state: &mut Self::State, rows: &[usize]) {
+        self.decoder.select(state, rows);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn::tensor::TensorData;
+    use heedful_attention::abilities::{Abilities, Causality};
+    use heedful_attention::any::AttentionConfig;
+    use heedful_attention::contract::{AttentionInput, AttentionOutput};
+    use heedful_attention::probe::Observation;
+    use heedful_attention::visibility::Span;
+
+    fn tiny(attention: impl Into<LayerAttention>) -> LanguageModelConfig {
+        LanguageModelConfig {
+            vocabulary: 11,
+            attention: attention.into(),
+            layers: 2,
+            d_model: 8,
+            heads: 2,
+            d_ff: 16,
+            max_length: 16,
+            ..LanguageModelConfig::default()
+        }
+    }
+
+    fn built(attention: impl Into<LayerAttention>) -> LanguageModel {
+        let config = tiny(attention);
+        config.validate().unwrap();
+        config.init(&RandomKey::from_seed(5), &Device::flex())
+    }
+
+    fn tokens<const B: usize, const N: usize>(rows: [[i32; N]; B]) -> Tensor<2, Int> {
+        Tensor::from_data(rows, &Device::flex())
+    }
+
+    fn logits(model: &LanguageModel, input: Tensor<2, Int>, left_padding: &[usize]) -> Tensor<3> {
+        model.forward(input, left_padding, None, &mut Probe::off()).logits
+    }
+
+    fn largest_difference(a: Tensor<3>, b: Tensor<3>) -> f32 {
+        (a - b).abs().max().into_scalar()
+    }
+
+    #[test]
+    fn stepping_gives_the_logits_of_the_forward_pass_for_every_mechanism() {
+        for attention in AttentionConfig::all() {
+            let model = built(attention.clone());
+            let input = tokens([[2, 5, 7, 1, 9, 3, 4], [0, 0, 2, 8, 8, 10, 6]]);
+            for padding in [&[][..], &[0, 2]] {
+                let whole = logits(&model, input.clone(), padding);
+                for chunk in [1, 3, 7] {
+                    let mut state = model.start(2, padding);
+                    let mut parts = Vec::new();
+                    for start in (0..7).step_by(chunk) {
+                        let part = input.clone().narrow(1, start, chunk.min(7 - start));
+                        parts.push(model.step(part, &mut state, &mut Probe::off()).logits);
+                    }
+                    // What a query that is itself padding computes is of no use to anyone.
+                    let first = padding.iter().copied().max().unwrap_or(0);
+                    let real = |x: Tensor<3>| x.narrow(1, first, 7 - first);
+                    let difference = largest_difference(real(Tensor::cat(parts, 1)), real(whole.clone()));
+                    assert!(difference < 1e-5, "{attention}, steps of {chunk}, padding {padding:?}: {difference}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn later_tokens_leave_earlier_logits_bit_identical() {
+        for attention in AttentionConfig::all() {
+            let model = built(attention.clone());
+            let before = logits(&model, tokens([[2, 5, 7, 1, 9]]), &[]);
+            let after = logits(&model, tokens([[2, 5, 7, 4, 9]]), &[]);
+            let parts = |x: &Tensor<3>, from, count| x.clone().narrow(1, from, count).into_data();
+            assert_eq!(parts(&before, 0, 3), parts(&after, 0, 3), "{attention}");
+            assert_ne!(parts(&before, 3, 1), parts(&after, 3, 1), "{attention}");
+        }
+    }
+
+    #[test]
+    fn left_padding_equals_no_padding_whatever_it_holds() {
+        for attention in AttentionConfig::all() {
+            for positions in [PositionConfig::Sinusoidal, PositionConfig::Learned, PositionConfig::None] {
+                let config = LanguageModelConfig { positions, ..tiny(attention.clone()) };
+                let model = config.init(&RandomKey::from_seed(5), &Device::flex());
+                let alone = logits(&model, tokens([[2, 5, 7]]), &[]);
+                let padded = logits(&model, tokens([[0, 0, 2, 5, 7], [4, 9, 2, 5, 7], [1, 2, 3, 4, 5]]), &[2, 2, 0]);
+                for row in 0..2 {
+                    let difference = largest_difference(alone.clone(), padded.clone().slice([row..row + 1, 2..5]));
+                    assert!(difference < 1e-5, "{attention}, {positions:?}: {difference}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_row_does_not_depend_on_its_batch() {
+        let model = built(AttentionConfig::default());
+        let alone = logits(&model, tokens([[2, 5, 7]]), &[]);
+        let padded = logits(&model, tokens([[1, 9, 3, 4, 4], [2, 5, 7, 0, 0]]), &[]);
+        assert!(largest_difference(alone, padded.slice([1..2, 0..3])) < 1e-5);
+    }
+
+    #[test]
+    fn selecting_rows_of_a_state_is_selecting_rows_of_the_batch() {
+        for attention in AttentionConfig::all() {
+            let model = built(attention.clone());
+            let mut state = model.start(3, &[0, 1, 0]);
+            model.step(tokens([[2, 5], [0, 7], [3, 9]]), &mut state, &mut Probe::off());
+            StepDecoder::select(&model, &mut state, &[2, 1, 1]);
+            let stepped = model.step(tokens([[4], [4], [6]]), &mut state, &mut Probe::off()).logits;
+            let whole = logits(&model, tokens([[3, 9, 4], [0, 7, 4], [0, 7, 6]]), &[0, 1, 1]);
+            let difference = largest_difference(stepped, whole.narrow(1, 2, 1));
+            assert!(difference < 1e-5, "{attention}: {difference}");
+        }
+    }
+
+    #[test]
+    fn the_next_logits_are_those_of_the_last_position() {
+        let model = built(AttentionConfig::default());
+        let whole = logits(&model, tokens([[2, 5, 7]]), &[]).narrow(1, 2, 1).reshape([1, 11]);
+        let next = model.next_logits(tokens([[2, 5, 7]]), &mut model.start(1, &[]));
+        let difference: f32 = (whole - next).abs().max().into_scalar();
+        assert!(difference < 1e-6);
+    }
+
+    #[test]
+    fn all_orders_of_normalisation_train_every_parameter() {
+        let device = Device::flex().autodiff();
+        for norm_order in [NormOrder::Post, NormOrder::Pre] {
+            for tied in [true, false] {
+                let config = LanguageModelConfig { norm_order, tied, ..tiny(AttentionConfig::default()) };
+                let model = config.init(&RandomKey::from_seed(1), &device);
+                let input = Tensor::from_data([[2, 5, 7]], &device);
+                let scores = model.forward(input, &[], Some(RandomKey::from_seed(2)), &mut Probe::off());
+                let targets = Tensor::from_data([5, 7, 3], &device);
+                let loss = crate::loss::cross_entropy(scores.logits.reshape([3, 11]), targets, Some(0), 0.1).loss;
+                let gradients = burn::optim::GradientsParams::from_grads(loss.backward(), &model);
+                let layer = 4 + 4 + 2 + 2;
+                let outside = if tied { 1 } else { 2 } + if norm_order == NormOrder::Pre { 2 } else { 0 };
+                assert_eq!(gradients.len(), 2 * layer + outside, "{norm_order:?}, tied {tied}");
+            }
+        }
+    }
+
+    #[test]
+    fn tying_saves_the_output_matrix() {
+        let count = |tied| LanguageModelConfig { tied, ..tiny(AttentionConfig::default()) }.init(&RandomKey::from_seed(1), &Device::flex()).num_params();
+        let layer = 4 * 64 + (8 * 16 + 16 + 16 * 8 + 8) + 2 * 16;
+        assert_eq!(count(true), 11 * 8 + 2 * layer);
+        assert_eq!(count(false), count(true) + 8 * 11);
+    }
+
+    #[test]
+    fn weights_and_dropout_are_functions_of_their_keys() {
+        let run = |init, dropout: Option<u64>| {
+            let model = tiny(AttentionConfig::default()).init(&RandomKey::from_seed(init), &Device::flex());
+            model.forward(tokens([[2, 5, 7]]), &[], dropout.map(RandomKey::from_seed), &mut Probe::off()).logits.into_data()
+        };
+        assert_eq!(run(1, Some(1)), run(1, Some(1)));
+        assert_ne!(run(1, Some(1)), run(1, Some(2)));
+        assert_ne!(run(1, None), run(2, None));
+        assert_ne!(run(1, None), run(1, Some(1)));
+    }
+
+    #[test]
+    fn layers_differ_in_their_weights() {
+        let model = built(AttentionConfig::default());
+        let weight = |layer: usize| model.decoder.layers[layer].feed_forward.input.weight.val().into_data();
+        assert_ne!(weight(0), weight(1));
+    }
+
+    #[test]
+    fn probes_see_weights_and_activations_by_the_path_of_their_module() {
+        let model = built(AttentionConfig::default());
+        let mut seen = Vec::new();
+        let mut listener = |path: &str, observation: Observation| {
+            let shape = match observation {
+                Observation::Weights(weights) => weights.dims().to_vec(),
+                Observation::Activation(activation) => activation.dims().to_vec(),
+                _ => Vec::new(),
+            };
+            seen.push((path.to_owned(), shape));
+        };
+        model.forward(tokens([[2, 5, 7]]), &[], None, &mut Probe::listening(&mut listener));
+        let expected = [
+            ("decoder.layers.0.self_attention", vec![1, 2, 3, 3]),
+            ("decoder.layers.0", vec![1, 3, 8]),
+            ("decoder.layers.1.self_attention", vec![1, 2, 3, 3]),
+            ("decoder.layers.1", vec![1, 3, 8]),
+        ];
+        assert_eq!(seen, expected.map(|(path, shape)| (path.to_owned(), shape)));
+    }
+
+    #[test]
+    fn configurations_survive_toml_and_refuse_unknown_fields() {
+        let list = LayerAttention::Each(vec![AttentionConfig::default(), "synthesizer-dense".parse().unwrap()]);
+        let config = LanguageModelConfig { positions: PositionConfig::None, norm_order: NormOrder::Pre, ..tiny(list) };
+        let text = toml::to_string(&config).unwrap();
+        assert_eq!(toml::from_str::<LanguageModelConfig>(&text).unwrap(), config);
+        let error = toml::from_str::<LanguageModelConfig>("d_modell = 3").unwrap_err().to_string();
+        assert!(error.contains("d_modell"), "{error}");
+        assert_eq!(toml::from_str::<LanguageModelConfig>("").unwrap(), LanguageModelConfig::default());
+    }
+
+    #[test]
+    fn impossible_options_are_refused_by_name() {
+        let base = || tiny(AttentionConfig::default());
+        let list = |length| LayerAttention::Each(vec![AttentionConfig::default(); length]);
+        let mixture_of_one: LayerAttention = toml::from_str::<LanguageModelConfig>("attention = { name = 'mixture', members = [] }").unwrap().attention;
+        let cases = [
+            ("vocabulary", LanguageModelConfig { vocabulary: 0, ..base() }),
+            ("layers", LanguageModelConfig { layers: 0, ..base() }),
+            ("d_model", LanguageModelConfig { d_model: 0, ..base() }),
+            ("d_model", LanguageModelConfig { d_model: 9, heads: 3, ..base() }),
+            ("heads", LanguageModelConfig { heads: 0, ..base() }),
+            ("heads", LanguageModelConfig { heads: 3, ..base() }),
+            ("d_ff", LanguageModelConfig { d_ff: 0, ..base() }),
+            ("max_length", LanguageModelConfig { max_length: 0, ..base() }),
+            ("dropout", LanguageModelConfig { dropout: 1.0, ..base() }),
+            ("attention_dropout", LanguageModelConfig { attention_dropout: -0.1, ..base() }),
+            ("feed_forward_dropout", LanguageModelConfig { feed_forward_dropout: f64::NAN, ..base() }),
+            ("attention", LanguageModelConfig { attention: list(3), ..base() }),
+            ("attention", LanguageModelConfig { attention: list(0), ..base() }),
+            ("members", LanguageModelConfig { attention: mixture_of_one, ..base() }),
+        ];
+        for (option, config) in cases {
+            let error = config.validate().unwrap_err().to_string();
+            assert!(error.contains(&format!("`{option}`")), "{option}: {error}");
+        }
+        assert!(base().validate().is_ok());
+    }
+
+    /// The mean of the visible values: an attention that heedful does not know.
+    #[derive(Module, Debug)]
+    struct MeanAttention {
+        value: Linear,
+    }
+
+    /// The values so far.
+    #[derive(Clone, Debug)]
+    struct MeanState(Option<Tensor<3>>);
+
+    impl MeanAttention {
+        fn attend(&self, values: Tensor<3>, input: &AttentionInput) -> AttentionOutput {
+            let [batch, keys, _] = values.dims();
+            let queries = input.query.dims()[1];
+            let mut weights = Vec::new();
+            for row in 0..batch {
+                for i in input.positions.start..input.positions.start + queries {
+                    let row = if input.visibility.rows() == 1 { 0 } else { row };
+                    let seen: Vec<bool> = (0..keys).map(|j| input.visibility.is_visible(row, 0, i, j)).collect();
+                    let count = seen.iter().filter(|&&seen| seen).count().max(1) as f32;
+                    weights.extend(seen.iter().map(|&seen| if seen { 1.0 / count } else { 0.0 }));
+                }
+            }
+            let weights = Tensor::<3>::from_data(TensorData::new(weights, [batch, queries, keys]), &values.device());
+            AttentionOutput::new(weights.matmul(values))
+        }
+    }
+
+    impl Attention for MeanAttention {
+        type State = MeanState;
+
+        fn abilities(&self) -> Abilities {
+            Abilities {
+                cross_attention: false,
+                causality: Causality::Masked,
+                steps: true,
+                weights: false,
+                max_length: None,
+                auxiliary_losses: true,
+                randomness: false,
+                time: "n^2 d",
+                state: "n d",
+            }
+        }
+
+        fn forward(&self, input: AttentionInput, _probe: &mut Probe) -> AttentionOutput {
+            let span = Span::whole(input.query.dims()[1], input.query.dims()[1]);
+            let mut output = self.attend(self.value.forward(input.query.clone()), &input);
+            output.losses.push("keys", Tensor::full([1], span.keys as f32, &output.context.device()));
+            output
+        }
+
+        fn state(&self, _batch: usize, _capacity: usize, _memory: Option<Tensor<3>>) -> MeanState {
+            MeanState(None)
+        }
+
+        fn step(&self, chunk: AttentionInput, state: &mut MeanState, _probe: &mut Probe) -> AttentionOutput {
+            let new = self.value.forward(chunk.query.clone());
+            let values = state.0.take().map_or(new.clone(), |old| Tensor::cat(vec![old, new], 1));
+            state.0 = Some(values.clone());
+            self.attend(values, &chunk)
+        }
+
+        fn select(&self, state: &mut MeanState, rows: &[usize]) {
+            let rows: Vec<i32> = rows.iter().map(|&row| row as i32).collect();
+            let rows = TensorData::new(rows.clone(), [rows.len()]);
+            state.0 = state.0.take().map(|values| values.clone().select(0, Tensor::from_data(rows, &values.device())));
+        }
+    }
+
+    #[test]
+    fn an_attention_of_a_users_own_drops_in() {
+        let build = |placement: &Placement, key: &RandomKey, device: &Device| MeanAttention {
+            value: init::linear(placement.d_model, placement.d_model, false, key, device),
+        };
+        let model: LanguageModel<MeanAttention> =
+            tiny(AttentionConfig::default()).init_with(&RandomKey::from_seed(1), &Device::flex(), build);
+        let input = tokens([[2, 5, 7, 1], [0, 9, 9, 4]]);
+        let scores = model.forward(input.clone(), &[0, 1], None, &mut Probe::off());
+        let losses: f32 = scores.losses.total().unwrap().into_scalar();
+        assert_eq!(losses, 8.0, "auxiliary losses of both layers");
+        let mut state = model.start(2, &[0, 1]);
+        let first = model.step(input.clone().narrow(1, 0, 3), &mut state, &mut Probe::off()).logits;
+        StepDecoder::select(&model, &mut state, &[1, 0]);
+        let last = model.step(tokens([[4], [1]]), &mut state, &mut Probe::off()).logits;
+        let flipped = Tensor::cat(vec![last.clone().narrow(0, 1, 1), last.narrow(0, 0, 1)], 0);
+        let stepped = Tensor::cat(vec![first, flipped], 1).narrow(1, 1, 3);
+        assert!(largest_difference(stepped, scores.logits.narrow(1, 1, 3)) < 1e-5);
+    }
+}

@@ -1,0 +1,318 @@
+//! Which attention stands where in a model.
+//!
+//! In a configuration file an attention is a name, a table with options, or a list with one of these for each layer (or for each of a few layers, repeated):
+//!
+//! ```toml
+//! attention = "synthesizer-random"                                  # every self-attention
+//! attention = { name = "synthesizer-random", trainable = false }
+//! attention = ["gaussian", "dot-product"]                           # layers 1, 3, 5, .. and 2, 4, 6, ..
+//! ```
+//!
+//! In a model with encoder and decoder it may also be a layout: by name (`base`, `hc-sa`, `hc-all`, `sh-x`: You, Sun and Iyyer 2020) or with its parts
+//! spelt out, the cross-attention with heads of its own and in the last layer only, if wanted:
+//!
+//! ```toml
+//! [attention]
+//! encoder = "gaussian"
+//! decoder = "gaussian"
+//! cross = { attention = "dot-product", heads = 1, layers = "last" }
+//! ```
+
+mod reading;
+
+use heedful_attention::any::AttentionConfig;
+use heedful_attention::mechanisms::gaussian::GaussianConfig;
+use heedful_attention::placement::{Placement, Role};
+use serde::Serialize;
+
+use crate::error::{Check, ConfigError};
+
+/// The self-attention of each layer of a stack.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum LayerAttention {
+    /// The same in all layers.
+    All(AttentionConfig),
+    /// One for each layer, or repeated over the layers.
+    Each(Vec<AttentionConfig>),
+}
+
+impl Default for LayerAttention {
+    fn default() -> Self {
+        Self::All(AttentionConfig::default())
+    }
+}
+
+impl From<AttentionConfig> for LayerAttention {
+    fn from(attention: AttentionConfig) -> Self {
+        Self::All(attention)
+    }
+}
+
+impl LayerAttention {
+    /// The attention of a layer.
+    ///
+    /// # Panics
+    /// If a list is empty.
+    pub fn at(&self, layer: usize) -> &AttentionConfig {
+        match self {
+            Self::All(attention) => attention,
+            Self::Each(list) => &list[layer % list.len()],
+        }
+    }
+
+    pub(crate) fn validate_length(&self, check: &Check, option: &'static str, layers: usize) -> Result<(), ConfigError> {
+        match self {
+            Self::All(_) => Ok(()),
+            Self::Each(list) => fits(check, option, list.len(), layers),
+        }
+    }
+}
+
+fn fits(check: &Check, option: &'static str, length: usize, layers: usize) -> Result<(), ConfigError> {
+    if length > 0 && layers % length == 0 {
+        return Ok(());
+    }
+    let remedy = format!("give one attention for each of the {layers} layers, or a number of them that divides {layers}");
+    Err(check.wrong(option, format!("a list of {length}"), remedy))
+}
+
+/// A cross-attention.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CrossAttention {
+    /// The mechanism (default: dot-product).
+    pub attention: AttentionConfig,
+    /// Number of heads (default: as many as in self-attention).
+    pub heads: Option<usize>,
+}
+
+impl From<AttentionConfig> for CrossAttention {
+    fn from(attention: AttentionConfig) -> Self {
+        Self { attention, heads: None }
+    }
+}
+
+/// The cross-attention of each layer of a decoder. A layer without it has no sublayer for it at all.
+#[derive(Clone, Debug, PartialEq)]
+pub enum CrossLayout {
+    /// The same in all layers.
+    All(CrossAttention),
+    /// In the last layer only.
+    Last(CrossAttention),
+    /// One for each layer, or repeated over the layers.
+    Each(Vec<Option<CrossAttention>>),
+}
+
+impl Default for CrossLayout {
+    fn default() -> Self {
+        Self::All(CrossAttention::default())
+    }
+}
+
+impl CrossLayout {
+    /// The cross-attention of layer `layer` of `layers`.
+    ///
+    /// # Panics
+    /// If a list is empty.
+    pub fn at(&self, layer: usize, layers: usize) -> Option<&CrossAttention> {
+        match self {
+            Self::All(cross) => Some(cross),
+            Self::Last(cross) => (layer + 1 == layers).then_some(cross),
+            Self::Each(list) => list[layer % list.len()].as_ref(),
+        }
+    }
+}
+
+/// Which attention stands where in a model with encoder and decoder.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct AttentionLayout {
+    /// Self-attention of the encoder (default: dot-product).
+    pub encoder: LayerAttention,
+    /// Self-attention of the decoder (default: dot-product).
+    pub decoder: LayerAttention,
+    /// Cross-attention of the decoder (default: dot-product).
+    pub cross: CrossLayout,
+}
+
+impl AttentionLayout {
+    /// Names of the layouts of You, Sun and Iyyer 2020.
+    pub const NAMES: [&str; 4] = ["base", "hc-sa", "hc-all", "sh-x"];
+
+    /// The mechanism in all self-attentions; cross-attention stays dot-product, as in the Synthesizer paper and in HC-SA.
+    pub fn for_attention(attention: AttentionConfig) -> Self {
+        Self { encoder: attention.clone().into(), decoder: attention.into(), cross: CrossLayout::default() }
+    }
+
+    /// BASE: all attentions learned.
+    pub fn base() -> Self {
+        Self::default()
+    }
+
+    /// HC-SA: hard-coded Gaussian self-attentions, learned cross-attention.
+    pub fn hc_sa() -> Self {
+        Self::for_attention(AttentionConfig::Gaussian(GaussianConfig::default()))
+    }
+
+    /// HC-ALL: hard-coded Gaussian cross-attention too. `length_ratio` is the mean of source length divided by target length.
+    pub fn hc_all(length_ratio: f64) -> Self {
+        let cross = AttentionConfig::Gaussian(GaussianConfig { length_ratio, ..GaussianConfig::default() });
+        Self { cross: CrossLayout::All(cross.into()), ..Self::hc_sa() }
+    }
+
+    /// SH-X: HC-SA whose only cross-attention is a single learned head, of full width, in the last layer of the decoder.
+    pub fn sh_x() -> Self {
+        let single = CrossAttention { heads: Some(1), ..CrossAttention::default() };
+        Self { cross: CrossLayout::Last(single), ..Self::hc_sa() }
+    }
+
+    /// The layout of this name; `hc-all` has a length ratio of 1.
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "base" => Some(Self::base()),
+            "hc-sa" => Some(Self::hc_sa()),
+            "hc-all" => Some(Self::hc_all(1.0)),
+            "sh-x" => Some(Self::sh_x()),
+            _ => None,
+        }
+    }
+
+    /// The mechanism at a place.
+    ///
+    /// # Panics
+    /// If there is no cross-attention at a place of one.
+    pub fn at(&self, placement: &Placement) -> &AttentionConfig {
+        match placement.role {
+            Role::Encoder => self.encoder.at(placement.layer),
+            Role::Decoder => self.decoder.at(placement.layer),
+            Role::Cross => {
+                let cross = self.cross.at(placement.layer, placement.layers);
+                &cross.expect("the layer has a cross-attention").attention
+            }
+        }
+    }
+
+    /// Heads of cross-attention per layer of a decoder.
+    pub fn cross_heads(&self, layers: usize, heads: usize) -> Vec<Option<usize>> {
+        (0..layers).map(|layer| self.cross.at(layer, layers).map(|cross| cross.heads.unwrap_or(heads))).collect()
+    }
+
+    pub(crate) fn validate_lengths(&self, check: &Check, encoder_layers: usize, decoder_layers: usize) -> Result<(), ConfigError> {
+        self.encoder.validate_length(check, "attention.encoder", encoder_layers)?;
+        self.decoder.validate_length(check, "attention.decoder", decoder_layers)?;
+        match &self.cross {
+            CrossLayout::Each(list) => fits(check, "attention.cross", list.len(), decoder_layers),
+            CrossLayout::All(_) | CrossLayout::Last(_) => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::Deserialize;
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    struct Layers {
+        attention: LayerAttention,
+    }
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    struct Layout {
+        attention: AttentionLayout,
+    }
+
+    fn attention(name: &str) -> AttentionConfig {
+        name.parse().unwrap()
+    }
+
+    fn layers(text: &str) -> LayerAttention {
+        toml::from_str::<Layers>(text).unwrap().attention
+    }
+
+    fn layout(text: &str) -> AttentionLayout {
+        toml::from_str::<Layout>(text).unwrap().attention
+    }
+
+    #[test]
+    fn an_attention_is_a_name_a_table_or_a_list_of_these() {
+        assert_eq!(layers("attention = 'gaussian'"), attention("gaussian").into());
+        let fixed = layers("attention = { name = 'synthesizer-random', trainable = false }");
+        assert_ne!(fixed, attention("synthesizer-random").into());
+        assert_eq!(fixed.at(0).family(), "synthesizer-random");
+        let list = layers("attention = ['gaussian', { name = 'dot-product' }, 'synthesizer-random+dot-product']");
+        let names: Vec<_> = (0..4).map(|layer| list.at(layer).name()).collect();
+        assert_eq!(names, ["gaussian", "dot-product", "synthesizer-random+dot-product", "gaussian"]);
+    }
+
+    #[test]
+    fn a_layout_is_a_layout_name_an_attention_or_a_table_of_parts() {
+        assert_eq!(layout("attention = 'sh-x'"), AttentionLayout::sh_x());
+        assert_eq!(layout("attention = 'gaussian'"), AttentionLayout::hc_sa());
+        assert_eq!(layout("attention = { name = 'gaussian' }"), AttentionLayout::hc_sa());
+        let parts = "[attention]\nencoder = ['gaussian', 'dot-product']\ncross = { attention = 'dot-product', heads = 1, layers = 'last' }";
+        let found = layout(parts);
+        assert_eq!(found.encoder, LayerAttention::Each(vec![attention("gaussian"), attention("dot-product")]));
+        assert_eq!(found.decoder, LayerAttention::default());
+        assert_eq!(found.cross, AttentionLayout::sh_x().cross);
+    }
+
+    #[test]
+    fn cross_attention_has_the_same_forms_and_none() {
+        let cross = |text: &str| layout(&format!("[attention]\ncross = {text}")).cross;
+        assert_eq!(cross("'gaussian'"), CrossLayout::All(attention("gaussian").into()));
+        assert_eq!(cross("{ name = 'gaussian', length_ratio = 1.5 }"), AttentionLayout::hc_all(1.5).cross);
+        let single = CrossAttention { heads: Some(1), ..CrossAttention::default() };
+        assert_eq!(cross("{ heads = 1 }"), CrossLayout::All(single.clone()));
+        assert_eq!(cross("['none', 'gaussian', { heads = 1 }]"), CrossLayout::Each(vec![None, Some(attention("gaussian").into()), Some(single)]));
+        assert_eq!(cross("'none'"), CrossLayout::Each(vec![None]));
+    }
+
+    #[test]
+    fn layouts_survive_writing_and_reading() {
+        let list = CrossLayout::Each(vec![None, Some(attention("gaussian").into()), Some(CrossAttention { heads: Some(2), ..Default::default() })]);
+        let mixed = AttentionLayout {
+            encoder: LayerAttention::Each(AttentionConfig::all()),
+            decoder: attention("synthesizer-dense").into(),
+            cross: list,
+        };
+        for layout in [AttentionLayout::base(), AttentionLayout::hc_sa(), AttentionLayout::hc_all(1.25), AttentionLayout::sh_x(), mixed] {
+            let written = Layout { attention: layout };
+            let text = toml::to_string(&written).unwrap();
+            assert_eq!(toml::from_str::<Layout>(&text).unwrap(), written, "{text}");
+            let text = serde_json::to_string(&written).unwrap();
+            assert_eq!(serde_json::from_str::<Layout>(&text).unwrap(), written, "{text}");
+        }
+    }
+
+    #[test]
+    fn names_and_fields_that_nobody_knows_are_refused() {
+        let error = |text: &str| toml::from_str::<Layout>(text).unwrap_err().to_string();
+        let unknown = error("attention = 'hcsa'");
+        assert!(unknown.contains("hcsa") && unknown.contains("dot-product") && unknown.contains("hc-sa"), "{unknown}");
+        assert!(error("attention = { encodr = 'gaussian' }").contains("encodr"));
+        assert!(error("attention = { encoder = 'gaussian', name = 'gaussian' }").contains("name"));
+        assert!(error("attention = { name = 'gaussian', sigma = 2 }").contains("sigma"));
+        assert!(error("attention = { cross = { head = 1 } }").contains("head"));
+        assert!(error("attention = { cross = { heads = 1, layers = 'first' } }").contains("last"));
+        assert!(error("attention = { cross = [{ heads = 1, layers = 'last' }] }").contains("layers"));
+        assert!(error("attention = 3").contains("integer"));
+    }
+
+    #[test]
+    fn sh_x_has_one_head_in_the_last_layer_and_none_before() {
+        assert_eq!(AttentionLayout::sh_x().cross_heads(4, 8), [None, None, None, Some(1)]);
+        assert_eq!(AttentionLayout::hc_sa().cross_heads(2, 8), [Some(8), Some(8)]);
+    }
+
+    #[test]
+    fn lists_must_divide_the_number_of_layers() {
+        let check = Check("test");
+        let two = LayerAttention::Each(vec![AttentionConfig::default(); 2]);
+        assert!(two.validate_length(&check, "attention", 6).is_ok());
+        let error = two.validate_length(&check, "attention", 5).unwrap_err().to_string();
+        assert!(error.contains("list of 2") && error.contains("divides 5"), "{error}");
+        assert!(LayerAttention::Each(vec![]).validate_length(&check, "attention", 5).is_err());
+        let layout = AttentionLayout { cross: CrossLayout::Each(vec![None; 4]), ..AttentionLayout::base() };
+        assert!(layout.validate_lengths(&check, 6, 6).unwrap_err().to_string().contains("attention.cross"));
+    }
+}

@@ -1,0 +1,39 @@
+//! Transformer models over any attention mechanism, for [Burn](burn).
+//!
+//! One [`Block`](block::Block) serves encoders and decoders, one [`Stack`](stack::Stack) of them serves three models:
+//! [`Seq2SeqTransformer`](seq2seq::Seq2SeqTransformer), [`LanguageModel`](language_model::LanguageModel) and
+//! [`Classifier`](classifier::Classifier). All are generic over [`Attention`](heedful_attention::contract::Attention): by default the mechanism of each
+//! layer is chosen by configuration ([`layout`]); a type of a user's own is put in by `init_with`.
+//!
+//! Configurations are checked by `validate`; after `Ok`, `init` cannot fail. Initial weights come from a
+//! [`RandomKey`](heedful_attention::random::RandomKey) and are equal on every backend. Dropout is on exactly where a forward pass is given a key.
+//!
+//! ```
+//! use burn::tensor::{Device, Int, Tensor};
+//! use heedful_attention::probe::Probe;
+//! use heedful_attention::random::RandomKey;
+//! use heedful_models::language_model::LanguageModelConfig;
+//!
+//! let config = LanguageModelConfig { vocabulary: 11, layers: 1, d_model: 8, heads: 2, d_ff: 16, ..Default::default() };
+//! config.validate()?;
+//! let device = Device::flex();
+//! let model = config.init(&RandomKey::from_seed(1), &device);
+//! let tokens = Tensor::<2, Int>::from_data([[2, 5, 7], [2, 9, 4]], &device);
+//! let scores = model.forward(tokens, &[0, 0], None, &mut Probe::off());
+//! assert_eq!(scores.logits.dims(), [2, 3, 11]);
+//! # Ok::<(), heedful_models::error::ConfigError>(())
+//! ```
+
+pub mod block;
+pub mod classifier;
+pub mod embedding;
+pub mod error;
+pub mod feed_forward;
+pub mod generation;
+pub mod language_model;
+pub mod layout;
+pub mod loss;
+pub mod position;
+pub mod residual;
+pub mod seq2seq;
+pub mod stack;

@@ -1,0 +1,559 @@
+//! The encoder-decoder Transformer (Vaswani et al. 2017).
+
+use burn::module::Module;
+use burn::nn::Linear;
+use burn::tensor::{Device, Int, Tensor};
+use heedful_attention::any::AnyAttention;
+use heedful_attention::contract::{Attention, Losses, Positions};
+use heedful_attention::init;
+use heedful_attention::placement::{Placement, Role};
+use heedful_attention::probe::Probe;
+use heedful_attention::random::RandomKey;
+use heedful_attention::visibility::Visibility;
+use serde::{Deserialize, Serialize};
+
+use crate::block::{BlockConfig, Context, Hidden};
+use crate::embedding::{TokenEmbedding, TokenEmbeddingConfig, project};
+use crate::error::{Check, ConfigError};
+use crate::feed_forward::Activation;
+use crate::generation::StepDecoder;
+use crate::layout::AttentionLayout;
+use crate::position::PositionConfig;
+use crate::residual::NormOrder;
+use crate::stack::{Stack, StackConfig, StackState};
+
+/// Which matrices are one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Tying {
+    /// Source embedding, target embedding and output projection: for a joint vocabulary (the paper).
+    #[default]
+    ThreeWay,
+    /// Target embedding and output projection.
+    Output,
+    /// None: the output projection has a matrix of its own (without bias).
+    None,
+}
+
+/// Configuration of [`Seq2SeqTransformer`]. The defaults are the base model of the paper; the vocabularies must be given.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Seq2SeqConfig {
+    /// Number of source tokens.
+    pub source_vocabulary: usize,
+    /// Number of target tokens.
+    pub target_vocabulary: usize,
+    /// Which attention stands where (default: dot-product everywhere).
+    pub attention: AttentionLayout,
+    /// Layers of the encoder (default 6).
+    pub encoder_layers: usize,
+    /// Layers of the decoder (default 6).
+    pub decoder_layers: usize,
+    /// Width of the model (default 512).
+    pub d_model: usize,
+    /// Heads of each attention (default 8).
+    pub heads: usize,
+    /// Hidden units of the feed-forward networks (default 2048).
+    pub d_ff: usize,
+    /// Non-linearity of the feed-forward networks (default: ReLU).
+    pub activation: Activation,
+    /// Where layer normalisation stands (default: after the residual sum).
+    pub norm_order: NormOrder,
+    /// Position vectors (default: sinusoidal).
+    pub positions: PositionConfig,
+    /// Longest source and longest target, in tokens (default 512).
+    pub max_length: usize,
+    /// Which matrices are one (default: source embedding, target embedding and output projection).
+    pub tying: Tying,
+    /// Dropout of sublayer outputs and of embeddings (default 0.1).
+    pub dropout: f64,
+    /// Dropout of attention weights (default 0, as in the paper; tensor2tensor has 0.1).
+    pub attention_dropout: f64,
+    /// Dropout of the hidden units of feed-forward networks (default 0, as in the paper; tensor2tensor has 0.1).
+    pub feed_forward_dropout: f64,
+}
+
+impl Default for Seq2SeqConfig {
+    fn default() -> Self {
+        Self {
+            source_vocabulary: 0,
+            target_vocabulary: 0,
+            attention: AttentionLayout::default(),
+            encoder_layers: 6,
+            decoder_layers: 6,
+            d_model: 512,
+            heads: 8,
+            d_ff: 2048,
+            activation: Activation::default(),
+            norm_order: NormOrder::default(),
+            positions: PositionConfig::default(),
+            max_length: 512,
+            tying: Tying::default(),
+            dropout: 0.1,
+            attention_dropout: 0.0,
+            feed_forward_dropout: 0.0,
+        }
+    }
+}
+
+/// Logits and the auxiliary losses on the way to them.
+#[derive(Clone, Debug)]
+pub struct Scores<const D: usize> {
+    /// `[.., V]`.
+    pub logits: Tensor<D>,
+    /// Auxiliary losses of all attentions passed.
+    pub losses: Losses,
+}
+
+/// Source sentences, padded on the right.
+#[derive(Clone, Debug)]
+pub struct Source<'a> {
+    /// Token ids `[B, S]`.
+    pub tokens: Tensor<2, Int>,
+    /// Number of real tokens of each row.
+    pub lengths: &'a [usize],
+}
+
+/// The encoder-decoder Transformer.
+///
+/// Should be created with [`Seq2SeqConfig`].
+#[derive(Module, Debug)]
+pub struct Seq2SeqTransformer<A: Attention = AnyAttention> {
+    /// Embedding of the source; of the target too, and the output projection, if there is only one vocabulary.
+    pub source: TokenEmbedding,
+    /// Embedding of the target, where it is another.
+    pub target: Option<TokenEmbedding>,
+    /// The encoder.
+    pub encoder: Stack<A>,
+    /// The decoder.
+    pub decoder: Stack<A>,
+    /// Output projection `[C, V]`, where it is not an embedding's matrix.
+    pub output: Option<Linear>,
+    max_length: usize,
+}
+
+impl Seq2SeqConfig {
+    /// Checks the configuration.
+    ///
+    /// # Errors
+    /// An impossible option, or an attention in a place that it is not defined for; the message names both and the remedy.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let check = Check("seq2seq");
+        check.vocabulary("source_vocabulary", self.source_vocabulary)?;
+        check.vocabulary("target_vocabulary", self.target_vocabulary)?;
+        if self.tying == Tying::ThreeWay && self.source_vocabulary != self.target_vocabulary {
+            let remedy = format!(
+                "one matrix cannot serve {} source and {} target tokens: use a joint vocabulary, or tying = \"output\"",
+                self.source_vocabulary, self.target_vocabulary
+            );
+            return Err(check.wrong("tying", "three-way", remedy));
+        }
+        check.at_least_one("encoder_layers", self.encoder_layers)?;
+        check.at_least_one("decoder_layers", self.decoder_layers)?;
+        self.block().validate(&check)?;
+        self.positions.validate(&check, self.d_model)?;
+        self.attention.validate_lengths(&check, self.encoder_layers, self.decoder_layers)?;
+        for placement in self.encoder_stack().placements().chain(self.decoder_stack().placements()) {
+            self.attention.at(&placement).validate(&placement)?;
+        }
+        Ok(())
+    }
+
+    fn block(&self) -> BlockConfig {
+        BlockConfig {
+            d_model: self.d_model,
+            heads: self.heads,
+            d_ff: self.d_ff,
+            activation: self.activation,
+            norm_order: self.norm_order,
+            dropout: self.dropout,
+            attention_dropout: self.attention_dropout,
+            feed_forward_dropout: self.feed_forward_dropout,
+            max_length: self.max_length,
+        }
+    }
+
+    fn encoder_stack(&self) -> StackConfig {
+        StackConfig { role: Role::Encoder, block: self.block(), cross_heads: vec![None; self.encoder_layers] }
+    }
+
+    fn decoder_stack(&self) -> StackConfig {
+        let cross_heads = self.attention.cross_heads(self.decoder_layers, self.heads);
+        StackConfig { role: Role::Decoder, block: self.block(), cross_heads }
+    }
+
+    fn embedding(&self, vocabulary: usize) -> TokenEmbeddingConfig {
+        let Self { d_model, max_length, positions, dropout, .. } = *self;
+        TokenEmbeddingConfig { vocabulary, d_model, max_length, positions, segments: 0, dropout }
+    }
+
+    /// Initialises the model.
+    ///
+    /// # Panics
+    /// If the configuration is not valid.
+    pub fn init(&self, key: &RandomKey, device: &Device) -> Seq2SeqTransformer {
+        self.init_with(key, device, |placement, key, device| self.attention.at(placement).init(placement, key, device))
+    }
+
+    /// Initialises the model with attentions made by `build` from their place and key. Of [`attention`](Self::attention) only the places and heads of
+    /// cross-attention are used.
+    ///
+    /// # Panics
+    /// If the configuration is not valid.
+    pub fn init_with<A: Attention>(
+        &self,
+        key: &RandomKey,
+        device: &Device,
+        build: impl Fn(&Placement, &RandomKey, &Device) -> A,
+    ) -> Seq2SeqTransformer<A> {
+        let embedding = |name, vocabulary| self.embedding(vocabulary).init(&key.named(name), device);
+        Seq2SeqTransformer {
+            source: embedding("source", self.source_vocabulary),
+            target: (self.tying != Tying::ThreeWay).then(|| embedding("target", self.target_vocabulary)),
+            encoder: self.encoder_stack().init_with(&key.named("encoder"), device, &build),
+            decoder: self.decoder_stack().init_with(&key.named("decoder"), device, &build),
+            output: (self.tying == Tying::None)
+                .then(|| init::linear(self.d_model, self.target_vocabulary, false, &key.named("output"), device)),
+            max_length: self.max_length,
+        }
+    }
+}
+
+impl<A: Attention> Seq2SeqTransformer<A> {
+    /// Logits `[B, T, V]` of the token after each target token, given the source. `target` `[B, T]` begins with the begin token and may be padded on the
+    /// right. Dropout is on exactly if a key is given.
+    ///
+    /// # Panics
+    /// If a sequence is longer than `max_length`.
+    pub fn forward(&self, source: Source, target: Tensor<2, Int>, random: Option<RandomKey>, probe: &mut Probe) -> Scores<3> {
+        let hidden = self.hidden(source, target, random, probe);
+        Scores { logits: self.project(hidden.states), losses: hidden.losses }
+    }
+
+    /// What [`forward`](Self::forward) projects to logits, `[B, T, C]`.
+    ///
+    /// # Panics
+    /// If a sequence is longer than `max_length`.
+    pub fn hidden(&self, source: Source, target: Tensor<2, Int>, random: Option<RandomKey>, probe: &mut Probe) -> Hidden {
+        let named = |name| random.map(|key| key.named(name));
+        let memory_visibility = Visibility::padding(source.lengths.to_vec());
+        let Hidden { states: memory, mut losses } = self.encode(source, named("encoder"), probe);
+        let context = Context { memory: Some(memory), memory_visibility, ..Context::new(Visibility::causal()) };
+        let x = self.target_embedding().forward(target, &Positions::default(), named("target"));
+        let decoded = probe.within("decoder", None, |probe| self.decoder.forward(x, &context, named("decoder"), probe));
+        losses.extend(decoded.losses);
+        Hidden { states: decoded.states, losses }
+    }
+
+    /// The encoder's output `[B, S, C]`.
+    ///
+    /// # Panics
+    /// If the source is longer than `max_length`.
+    pub fn encode(&self, source: Source, random: Option<RandomKey>, probe: &mut Probe) -> Hidden {
+        let x = self.source.forward(source.tokens, &Positions::default(), random.map(|key| key.named("source")));
+        let context = Context::new(Visibility::padding(source.lengths.to_vec()));
+        probe.within("encoder", None, |probe| self.encoder.forward(x, &context, random, probe))
+    }
+
+    /// Logits `[.., V]` of hidden states `[.., C]`.
+    pub fn project<const D: usize>(&self, hidden: Tensor<D>) -> Tensor<D> {
+        project(hidden, self.output.as_ref(), self.target_embedding())
+    }
+
+    /// A state for decoding translations of the source, of at most `max_length` tokens each.
+    ///
+    /// # Panics
+    /// If the source is longer than `max_length`.
+    pub fn start(&self, source: Source) -> StackState<A::State> {
+        let lengths = source.lengths.to_vec();
+        let memory = self.encode(source, None, &mut Probe::off()).states;
+        self.decoder.state(lengths.len(), self.max_length, &[], Some((memory, lengths)))
+    }
+
+    /// Logits `[B, T, V]` of the token after each of the next target tokens `[B, T]`.
+    ///
+    /// # Panics
+    /// If more than `max_length` tokens are decoded.
+    pub fn step(&self, tokens: Tensor<2, Int>, state: &mut StackState<A::State>, probe: &mut Probe) -> Scores<3> {
+        let x = self.target_embedding().forward(tokens, &state.positions(), None);
+        let hidden = probe.within("decoder", None, |probe| self.decoder.step(x, state, probe));
+        Scores { logits: self.project(hidden.states), losses: hidden.losses }
+    }
+
+    fn target_embedding(&self) -> &TokenEmbedding {
+        self.target.as_ref().unwrap_or(&self.source)
+    }
+}
+
+impl<A: Attention> StepDecoder for Seq2SeqTransformer<A> {
+    type State = StackState<A::State>;
+
+    fn device(&self) -> Device {
+        self.source.tokens.weight.device()
+    }
+
+    fn remaining(&self, state: &Self::State) -> usize {
+        state.remaining()
+    }
+
+    fn next_logits(&self, tokens: Tensor<2, Int>, state: &mut Self::State) -> Tensor<2> {
+        let x = self.target_embedding().forward(tokens, &state.positions(), None);
+        let states = self.decoder.step(x, state, &mut Probe::off()).states;
+        self.project(last_position(states))
+    }
+
+    fn select(&self, state: &mut Self::State, rows: &[usize]) {
+        self.decoder.select(state, rows);
+    }
+}
+
+/// The last of the states `[B, N, C]`, `[B, C]`.
+pub(crate) fn last_position(states: Tensor<3>) -> Tensor<2> {
+    let [batch, length, width] = states.dims();
+    states.narrow(1, length - 1, 1).reshape([batch, width])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use heedful_attention::any::AttentionConfig;
+
+    use crate::layout::{CrossAttention, CrossLayout, LayerAttention};
+
+    fn tiny(attention: AttentionLayout) -> Seq2SeqConfig {
+        Seq2SeqConfig {
+            source_vocabulary: 11,
+            target_vocabulary: 11,
+            attention,
+            encoder_layers: 2,
+            decoder_layers: 3,
+            d_model: 8,
+            heads: 2,
+            d_ff: 16,
+            max_length: 16,
+            ..Seq2SeqConfig::default()
+        }
+    }
+
+    fn built(attention: AttentionLayout) -> Seq2SeqTransformer {
+        let config = tiny(attention);
+        config.validate().unwrap();
+        config.init(&RandomKey::from_seed(5), &Device::flex())
+    }
+
+    fn layouts() -> Vec<(String, AttentionLayout)> {
+        let named = AttentionLayout::NAMES.map(|name| (name.to_owned(), AttentionLayout::named(name).unwrap()));
+        let own = AttentionConfig::all().into_iter().map(|a| (a.name(), AttentionLayout::for_attention(a)));
+        named.into_iter().chain(own).collect()
+    }
+
+    fn tokens<const B: usize, const N: usize>(rows: [[i32; N]; B]) -> Tensor<2, Int> {
+        Tensor::from_data(rows, &Device::flex())
+    }
+
+    fn source<const B: usize, const N: usize>(rows: [[i32; N]; B], lengths: &[usize]) -> Source<'_> {
+        Source { tokens: tokens(rows), lengths }
+    }
+
+    fn logits(model: &Seq2SeqTransformer, source: Source, target: Tensor<2, Int>) -> Tensor<3> {
+        model.forward(source, target, None, &mut Probe::off()).logits
+    }
+
+    fn largest_difference(a: Tensor<3>, b: Tensor<3>) -> f32 {
+        (a - b).abs().max().into_scalar()
+    }
+
+    #[test]
+    fn stepping_gives_the_logits_of_the_forward_pass_for_every_layout() {
+        for (name, layout) in layouts() {
+            let model = built(layout);
+            let source = source([[5, 7, 1, 9, 3], [8, 8, 4, 0, 0]], &[5, 3]);
+            let target = tokens([[2, 5, 7, 1, 9, 3, 4], [2, 6, 2, 8, 8, 10, 6]]);
+            let whole = logits(&model, source.clone(), target.clone());
+            for chunk in [1, 3, 7] {
+                let mut state = model.start(source.clone());
+                let parts = (0..7).step_by(chunk).map(|start| {
+                    let part = target.clone().narrow(1, start, chunk.min(7 - start));
+                    model.step(part, &mut state, &mut Probe::off()).logits
+                });
+                let difference = largest_difference(Tensor::cat(parts.collect(), 1), whole.clone());
+                assert!(difference < 1e-5, "{name}, steps of {chunk}: {difference}");
+            }
+        }
+    }
+
+    #[test]
+    fn later_target_tokens_leave_earlier_logits_bit_identical_and_the_whole_source_is_seen() {
+        for (name, layout) in layouts() {
+            let model = built(layout);
+            let [before, after] = [7, 4].map(|token| logits(&model, source([[5, 7, 1]], &[3]), tokens([[2, 5, token, 9]])));
+            let part = |x: &Tensor<3>, from, count| x.clone().narrow(1, from, count).into_data();
+            assert_eq!(part(&before, 0, 2), part(&after, 0, 2), "{name}");
+            assert_ne!(part(&before, 2, 1), part(&after, 2, 1), "{name}");
+            let other = logits(&model, source([[5, 7, 2]], &[3]), tokens([[2, 5, 7, 9]]));
+            assert_ne!(part(&before, 0, 1), part(&other, 0, 1), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_padding_holds_never_matters() {
+        for (name, layout) in layouts() {
+            let model = built(layout);
+            let run = |pad| logits(&model, source([[5, 7, pad, pad], [1, 2, 3, 4]], &[2, 4]), tokens([[2, 5, pad], [2, 3, 4]]));
+            let (a, b) = (run(0), run(9));
+            assert_eq!(a.clone().slice([0..1, 0..2]).into_data(), b.clone().slice([0..1, 0..2]).into_data(), "{name}");
+            assert_eq!(a.narrow(0, 1, 1).into_data(), b.narrow(0, 1, 1).into_data(), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_sentence_alone_equals_its_row_in_a_padded_batch() {
+        for (name, layout) in layouts() {
+            let model = built(layout);
+            let alone = logits(&model, source([[5, 7]], &[2]), tokens([[2, 5, 8]]));
+            let batch = logits(&model, source([[1, 2, 3, 4], [5, 7, 0, 0]], &[4, 2]), tokens([[2, 3, 4, 9], [2, 5, 8, 0]]));
+            let difference = largest_difference(alone, batch.slice([1..2, 0..3]));
+            assert!(difference < 1e-5, "{name}: {difference}");
+        }
+    }
+
+    #[test]
+    fn selecting_rows_of_a_state_is_selecting_rows_of_the_batch() {
+        for (name, layout) in layouts() {
+            let model = built(layout);
+            let mut state = model.start(source([[5, 7, 1], [8, 4, 0]], &[3, 2]));
+            model.step(tokens([[2, 3], [2, 6]]), &mut state, &mut Probe::off());
+            StepDecoder::select(&model, &mut state, &[1, 0, 1]);
+            let stepped = model.step(tokens([[4], [5], [9]]), &mut state, &mut Probe::off()).logits;
+            let sources = source([[8, 4, 0], [5, 7, 1], [8, 4, 0]], &[2, 3, 2]);
+            let whole = logits(&model, sources, tokens([[2, 6, 4], [2, 3, 5], [2, 6, 9]]));
+            let difference = largest_difference(stepped, whole.narrow(1, 2, 1));
+            assert!(difference < 1e-5, "{name}: {difference}");
+        }
+    }
+
+    /// Parameters of a model with dot-product attention by the formulae of the paper.
+    fn formula(config: &Seq2SeqConfig) -> usize {
+        let (d, f) = (config.d_model, config.d_ff);
+        let (attention, feed_forward, norm) = (4 * d * d, 2 * d * f + f + d, 2 * d);
+        let encoder = config.encoder_layers * (attention + feed_forward + 2 * norm);
+        let decoder = config.decoder_layers * (2 * attention + feed_forward + 3 * norm);
+        config.source_vocabulary * d + encoder + decoder
+    }
+
+    #[test]
+    fn the_base_model_has_the_size_of_the_paper() {
+        let config = tiny(AttentionLayout::base());
+        assert_eq!(config.init(&RandomKey::from_seed(1), &Device::flex()).num_params(), formula(&config));
+        let base = Seq2SeqConfig { source_vocabulary: 37_000, target_vocabulary: 37_000, ..Seq2SeqConfig::default() };
+        base.validate().unwrap();
+        let millions = formula(&base) as f64 / 1e6;
+        assert!((millions - 65.0).abs() < 2.5, "{millions} million parameters");
+    }
+
+    #[test]
+    fn tying_decides_how_many_vocabulary_matrices_there_are() {
+        let count = |tying| Seq2SeqConfig { tying, ..tiny(AttentionLayout::base()) }.init(&RandomKey::from_seed(1), &Device::flex()).num_params();
+        let matrix = 11 * 8;
+        assert_eq!(count(Tying::Output), count(Tying::ThreeWay) + matrix);
+        assert_eq!(count(Tying::None), count(Tying::ThreeWay) + 2 * matrix);
+    }
+
+    #[test]
+    fn hard_coded_layouts_save_what_the_paper_says() {
+        let count = |layout| built(layout).num_params();
+        let base = count(AttentionLayout::base());
+        let (projections, layers, norm) = (2 * 64, 2 + 3, 2 * 8);
+        assert_eq!(count(AttentionLayout::hc_sa()), base - layers * projections);
+        assert_eq!(count(AttentionLayout::hc_all(1.0)), base - (layers + 3) * projections);
+        // Two of three cross-attentions are gone, with their normalisation; the third has one head and as many weights as before.
+        assert_eq!(count(AttentionLayout::sh_x()), base - layers * projections - 2 * (4 * 64 + norm));
+    }
+
+    #[test]
+    fn the_only_cross_attention_of_sh_x_is_a_head_of_full_width_in_the_last_layer() {
+        let model = built(AttentionLayout::sh_x());
+        let has_cross: Vec<_> = model.decoder.layers.iter().map(|block| block.cross_attention.is_some()).collect();
+        assert_eq!(has_cross, [false, false, true]);
+        assert!(model.decoder.layers[0].cross_attention_residual.is_none());
+        let placement = tiny(AttentionLayout::sh_x()).decoder_stack().placements().last().unwrap();
+        assert_eq!((placement.role, placement.layer, placement.heads, placement.d_head()), (Role::Cross, 2, 1, 8));
+        let mut heads = Vec::new();
+        let mut listener = |path: &str, observation| {
+            if let heedful_attention::probe::Observation::Weights(weights) = observation {
+                heads.push((path.to_owned(), weights.dims()[1]));
+            }
+        };
+        model.forward(source([[5, 7]], &[2]), tokens([[2]]), None, &mut Probe::listening(&mut listener));
+        assert_eq!(heads.last().unwrap(), &("decoder.layers.2.cross_attention".to_owned(), 1));
+        assert_eq!(heads.len(), 2 + 3 + 1);
+    }
+
+    #[test]
+    fn every_parameter_of_a_three_way_tied_model_is_trained() {
+        let device = Device::flex().autodiff();
+        let model = tiny(AttentionLayout::base()).init(&RandomKey::from_seed(1), &device);
+        let source = Source { tokens: Tensor::from_data([[5, 7, 1]], &device), lengths: &[3] };
+        let target = Tensor::from_data([[2, 4, 6]], &device);
+        let scores = model.forward(source, target, Some(RandomKey::from_seed(2)), &mut Probe::off());
+        let targets = Tensor::from_data([4, 6, 3], &device);
+        let loss = crate::loss::cross_entropy(scores.logits.reshape([3, 11]), targets, Some(0), 0.1).loss;
+        let gradients = burn::optim::GradientsParams::from_grads(loss.backward(), &model);
+        let (attention, feed_forward, norm) = (4, 4, 2);
+        let encoder = 2 * (attention + feed_forward + 2 * norm);
+        let decoder = 3 * (2 * attention + feed_forward + 3 * norm);
+        assert_eq!(gradients.len(), 1 + encoder + decoder);
+    }
+
+    #[test]
+    fn configurations_survive_toml_and_refuse_unknown_fields() {
+        for (name, attention) in layouts() {
+            let config = Seq2SeqConfig { tying: Tying::Output, ..tiny(attention) };
+            let text = toml::to_string(&config).unwrap();
+            assert_eq!(toml::from_str::<Seq2SeqConfig>(&text).unwrap(), config, "{name}");
+        }
+        let config: Seq2SeqConfig = toml::from_str("attention = 'sh-x'\nd_model = 288").unwrap();
+        assert_eq!(config, Seq2SeqConfig { attention: AttentionLayout::sh_x(), d_model: 288, ..Seq2SeqConfig::default() });
+        let error = toml::from_str::<Seq2SeqConfig>("tieing = 'none'").unwrap_err().to_string();
+        assert!(error.contains("tieing"), "{error}");
+    }
+
+    #[test]
+    fn impossible_options_are_refused_by_name() {
+        let base = || tiny(AttentionLayout::base());
+        let encoder = AttentionLayout { encoder: LayerAttention::Each(vec![AttentionConfig::default(); 3]), ..AttentionLayout::base() };
+        let decoder = AttentionLayout { decoder: LayerAttention::Each(vec![AttentionConfig::default(); 2]), ..AttentionLayout::base() };
+        let cross = AttentionLayout { cross: CrossLayout::Each(vec![None; 2]), ..AttentionLayout::base() };
+        let three_heads = CrossAttention { heads: Some(3), ..CrossAttention::default() };
+        let heads = AttentionLayout { cross: CrossLayout::All(three_heads), ..AttentionLayout::base() };
+        let cases = [
+            ("source_vocabulary", Seq2SeqConfig { source_vocabulary: 0, ..base() }),
+            ("target_vocabulary", Seq2SeqConfig { target_vocabulary: 0, ..base() }),
+            ("tying", Seq2SeqConfig { target_vocabulary: 12, ..base() }),
+            ("encoder_layers", Seq2SeqConfig { encoder_layers: 0, ..base() }),
+            ("decoder_layers", Seq2SeqConfig { decoder_layers: 0, ..base() }),
+            ("heads", Seq2SeqConfig { heads: 5, ..base() }),
+            ("d_model", Seq2SeqConfig { d_model: 9, heads: 3, ..base() }),
+            ("dropout", Seq2SeqConfig { dropout: 1.5, ..base() }),
+            ("attention.encoder", Seq2SeqConfig { attention: encoder, ..base() }),
+            ("attention.decoder", Seq2SeqConfig { attention: decoder, ..base() }),
+            ("attention.cross", Seq2SeqConfig { attention: cross, ..base() }),
+            ("heads", Seq2SeqConfig { attention: heads, ..base() }),
+        ];
+        for (option, config) in cases {
+            let error = config.validate().unwrap_err().to_string();
+            assert!(error.contains(&format!("`{option}`")), "{option}: {error}");
+        }
+        for (name, layout) in layouts() {
+            assert!(tiny(layout).validate().is_ok(), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_synthesizer_is_refused_as_cross_attention() {
+        let cross = CrossLayout::All("synthesizer-random".parse::<AttentionConfig>().unwrap().into());
+        let layout = AttentionLayout { cross, ..AttentionLayout::base() };
+        let error = tiny(layout).validate().unwrap_err().to_string();
+        assert!(error.contains("decoder layer 1 of 3, cross-attention") && error.contains("synthesizer-random"), "{error}");
+    }
+}
