@@ -1,0 +1,7 @@
+//! The CUDA backend.
+
+use burn::tensor::Device;
+
+pub(super) fn device() -> Device {
+    Device::cuda(0)
+}

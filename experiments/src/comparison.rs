@@ -1,0 +1,348 @@
+//! The shape that all experiments share: train several attentions over several seeds on one task after another, score them, and compare.
+//!
+//! An experiment says what its data sets, models and scores are ([`Comparison`]); [`main`] reads the options, lays out the run folder, trains each
+//! pair of attention and seed with the one training engine, records every finished run and renders the report. A command that was stopped continues
+//! with `--resume`: finished runs are read from `results.json`, the one in progress from its checkpoint.
+
+use std::collections::BTreeMap;
+use std::io::IsTerminal;
+use std::path::Path;
+use std::process::ExitCode;
+
+use burn::module::Module;
+use burn::tensor::Device;
+use heedful_attention::any::AttentionConfig;
+use heedful_attention::probe::{Observation, Probe};
+use heedful_attention::random::RandomKey;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::backend::Backend;
+use crate::error::{Completion, ExperimentError, main_with, print_line};
+use crate::mechanisms::{self, MechanismOptions};
+use crate::options::{CommonOptions, RunSettings, progress, unknown};
+use crate::published::PublishedNumbers;
+use crate::record::{Budget, Machine, ResultRecord, Results, command_line, peak_memory_bytes, reset_peak_memory};
+use crate::report::{MetricColumn, Report, Section};
+use crate::run_folder::{RUN_TABLE, RunFolder, RunPaths, sha256_hex};
+use crate::settings::{self, Assignment, Settings};
+use crate::train::{Interrupt, Objective, Outcome, ParameterCount, Trainer, TrainingConfig, Watcher};
+
+/// What every experiment's configuration holds.
+pub trait ExperimentConfig: Clone + Default + Serialize + DeserializeOwned {
+    /// Which runs.
+    fn run(&self) -> &RunSettings;
+    /// Options of the mechanisms.
+    fn mechanisms(&self) -> &MechanismOptions;
+    /// How models are trained.
+    fn training(&self) -> &TrainingConfig;
+}
+
+/// An attention under the name that was asked for.
+#[derive(Clone, Debug)]
+pub struct Attention {
+    /// Name in options, folders and tables.
+    pub name: String,
+    /// The mechanism.
+    pub config: AttentionConfig,
+    /// Which of [`Comparison::LAYOUTS`] was asked for, if it was one of them.
+    pub layout: Option<&'static str>,
+}
+
+/// Scores of a trained model.
+#[derive(Clone, Debug, Default)]
+pub struct Scores {
+    /// Value by name; not finite where undefined.
+    pub metrics: Vec<(String, f64)>,
+    /// How each score is computed, by its name.
+    pub signatures: BTreeMap<String, String>,
+    /// What a reader of the scores must know.
+    pub notes: Vec<String>,
+}
+
+impl Scores {
+    /// Adds a score and how it is computed.
+    pub fn push(&mut self, name: &str, value: f64, signature: String) {
+        self.metrics.push((name.to_owned(), value));
+        self.signatures.insert(name.to_owned(), signature);
+    }
+}
+
+/// A tokenised data set.
+pub trait Dataset {
+    /// Name, unique in the experiment.
+    fn name(&self) -> String;
+    /// SHA-256 of the data.
+    fn sha256(&self) -> &str;
+    /// Sizes and what was left out, in one sentence.
+    fn description(&self) -> String;
+    /// Writes what belongs beside the runs (the tokeniser).
+    ///
+    /// # Errors
+    /// If a file cannot be written.
+    fn save(&self, folder: &Path) -> Result<(), ExperimentError>;
+}
+
+/// A comparison of attentions on the data sets of one experiment.
+pub trait Comparison {
+    /// Name of the binary, of the experiment in results, and of the default output folder.
+    const NAME: &'static str;
+    /// Title of the report.
+    const TITLE: &'static str;
+    /// Names beside those of mechanisms that `--attention` takes: named layouts of several mechanisms.
+    const LAYOUTS: &'static [&'static str] = &[];
+    /// The whole configuration.
+    type Config: ExperimentConfig;
+    /// A data set.
+    type Dataset: Dataset;
+    /// What is trained.
+    type Model: Module;
+    /// Training it.
+    type Task<'a>: Objective<Model = Self::Model>;
+
+    /// Checks what can be checked without data.
+    ///
+    /// # Errors
+    /// A usage error that names the field and the remedy.
+    fn check(settings: &Settings<Self::Config>, attentions: &[Attention]) -> Result<(), ExperimentError>;
+
+    /// Reads or generates the data sets and trains the tokenisers.
+    ///
+    /// # Errors
+    /// Data that is missing or malformed, or does not fit the configuration.
+    fn datasets(config: &Self::Config) -> Result<Vec<Self::Dataset>, ExperimentError>;
+
+    /// The task of training on a data set.
+    fn task<'a>(config: &'a Self::Config, dataset: &'a Self::Dataset) -> Self::Task<'a>;
+
+    /// A model with initial weights from `key`.
+    fn model(config: &Self::Config, dataset: &Self::Dataset, attention: &Attention, key: &RandomKey, device: &Device) -> Self::Model;
+
+    /// Scores a trained model; what it generates goes into the run's folder. `None` if the interrupt was raised meanwhile.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
+    fn score(
+        task: &Self::Task<'_>,
+        model: &Self::Model,
+        paths: &RunPaths,
+        interrupt: &Interrupt,
+    ) -> Result<Option<Scores>, ExperimentError>;
+
+    /// The scores that the table shows.
+    fn columns() -> Vec<MetricColumn>;
+
+    /// Numbers that papers report for such tasks.
+    fn published() -> PublishedNumbers;
+}
+
+/// Body of an experiment's `main`. `further` are assignments of options that only this experiment has.
+pub fn main<C: Comparison>(options: &CommonOptions, further: Vec<Assignment>) -> ExitCode {
+    main_with(|| run::<C>(options, further))
+}
+
+fn run<C: Comparison>(options: &CommonOptions, further: Vec<Assignment>) -> Result<Completion, ExperimentError> {
+    options.start_logging()?;
+    if options.list {
+        print_line(mechanisms::list())?;
+        if !C::LAYOUTS.is_empty() {
+            print_line(format!("Layouts of several mechanisms: {}", C::LAYOUTS.join(", ")))?;
+        }
+        return Ok(Completion::Finished);
+    }
+    let mut assignments = options.assignments()?;
+    assignments.extend(further);
+    let settings = Settings::<C::Config>::read(options.config.as_deref(), assignments)?;
+    let attentions = attentions::<C>(&settings)?;
+    let training = settings.value.training();
+    training.validate().map_err(|error| settings.refuse(&format!("training.{}", error.field), error.reason))?;
+    C::check(&settings, &attentions)?;
+    let config = settings.value;
+    let backend: Backend = config.run().backend.parse().map_err(ExperimentError::usage)?;
+    let device = backend.device().map_err(ExperimentError::usage)?;
+
+    // Data that cannot be read must not leave a run folder behind.
+    let datasets = C::datasets(&config)?;
+    let folder = RunFolder::open(&options.output(C::NAME), &config, options.resume)?;
+    let session = Session::<C> {
+        results: Results::read(&folder.results())?,
+        digest: settings::digest(&config, &[RUN_TABLE])?,
+        watcher: watcher(options.quiet),
+        interrupt: Interrupt::on_ctrl_c().map_err(ExperimentError::failure)?,
+        config: &config,
+        folder,
+        backend,
+        device,
+    };
+    session.run(&datasets, &attentions)
+}
+
+fn watcher(quiet: bool) -> Watcher {
+    if quiet { Watcher::Nobody } else { Watcher::Bars(progress().clone()) }
+}
+
+fn attentions<C: Comparison>(settings: &Settings<C::Config>) -> Result<Vec<Attention>, ExperimentError> {
+    let config = &settings.value;
+    let mut attentions = Vec::new();
+    for name in &config.run().attention {
+        if let Some(layout) = C::LAYOUTS.iter().copied().find(|layout| layout == name) {
+            let config = config.mechanisms().attention("gaussian").map_err(ExperimentError::usage)?;
+            attentions.push(Attention { name: name.clone(), config, layout: Some(layout) });
+            continue;
+        }
+        // A mixture is named by its members, each of which must be known.
+        if let Some(member) = name.split('+').find(|member| config.mechanisms().attention(member).is_err()) {
+            let known: Vec<_> = AttentionConfig::NAMES.iter().chain(C::LAYOUTS).copied().collect();
+            return Err(unknown("attention", member, &known, "--list shows all"));
+        }
+        let config = config.mechanisms().attention(name).map_err(ExperimentError::usage)?;
+        attentions.push(Attention { name: config.name(), config, layout: None });
+    }
+    let names: Vec<_> = attentions.iter().map(|attention| attention.name.as_str()).collect();
+    config.run().check(settings, &names, &Backend::ALL.map(Backend::name))?;
+    Ok(attentions)
+}
+
+/// One command in progress.
+struct Session<'a, C: Comparison> {
+    config: &'a C::Config,
+    digest: String,
+    folder: RunFolder,
+    results: Results,
+    backend: Backend,
+    device: Device,
+    interrupt: Interrupt,
+    watcher: Watcher,
+}
+
+/// How one run of a session ended.
+enum RunEnd {
+    Finished(Box<ResultRecord>),
+    FinishedBefore,
+    Interrupted,
+}
+
+impl<C: Comparison> Session<'_, C> {
+    fn run(mut self, datasets: &[C::Dataset], attentions: &[Attention]) -> Result<Completion, ExperimentError> {
+        for dataset in datasets {
+            tracing::info!("{}: {}", dataset.name(), dataset.description());
+            // Several data sets have the same runs, so each has a folder of its own.
+            let folder = if datasets.len() == 1 { self.folder.clone() } else { self.folder.part(&dataset.name())? };
+            dataset.save(folder.root())?;
+            for seed in self.config.run().seeds() {
+                for attention in attentions {
+                    match self.one_run(dataset, attention, seed, &folder)? {
+                        RunEnd::Finished(record) => {
+                            self.results.insert(*record)?;
+                            self.report(datasets).write(&self.folder.report())?;
+                        }
+                        RunEnd::FinishedBefore => {}
+                        RunEnd::Interrupted => return Ok(Completion::Interrupted),
+                    }
+                }
+            }
+        }
+        let report = self.report(datasets);
+        report.write(&self.folder.report())?;
+        print_line(report.terminal())?;
+        print_line(format!("Report: {}", self.folder.report().display()))?;
+        Ok(Completion::Finished)
+    }
+
+    fn report(&self, datasets: &[C::Dataset]) -> Report<'_> {
+        let descriptions: Vec<_> = datasets.iter().map(|dataset| format!("* {}: {}", dataset.name(), dataset.description())).collect();
+        Report {
+            title: C::TITLE.to_owned(),
+            records: self.results.records(),
+            metrics: C::columns(),
+            published: C::published(),
+            sections: vec![Section { title: "Data".to_owned(), body: descriptions.join("\n") }],
+        }
+    }
+
+    fn one_run(&self, dataset: &C::Dataset, attention: &Attention, seed: u64, folder: &RunFolder) -> Result<RunEnd, ExperimentError> {
+        let training = self.config.training();
+        // Other data are another recipe, although the folder they lie in is not part of the configuration.
+        let recipe = sha256_hex(format!("{} {}", self.digest, dataset.sha256()).as_bytes());
+        let mut record = ResultRecord {
+            experiment: C::NAME.to_owned(),
+            dataset: dataset.name(),
+            attention: attention.name.clone(),
+            backend: self.backend.name().to_owned(),
+            seed,
+            command: command_line(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            data_sha256: dataset.sha256().to_owned(),
+            machine: Machine::here(),
+            budget: Budget { steps: Some(training.steps), minutes: training.minutes },
+            ..Default::default()
+        };
+        if self.results.finished(&record.key(), &recipe)?.is_some() {
+            return Ok(RunEnd::FinishedBefore);
+        }
+        reset_peak_memory();
+        let key = RandomKey::from_seed(seed);
+        let paths = folder.run(&attention.name, seed)?;
+        let task = C::task(self.config, dataset);
+        let model = C::model(self.config, dataset, attention, &key.named("init"), &self.device.clone().autodiff());
+        let parameters = ParameterCount::of(&model);
+        let identity = sha256_hex(format!("{recipe} {} {seed} {}", attention.name, self.backend).as_bytes());
+        let outcome = Trainer::new(&task, training, paths.root(), &identity, key)
+            .resume(true)
+            .watcher(self.watcher.clone())
+            .interrupt(self.interrupt.clone())
+            .run(model)
+            .map_err(ExperimentError::failure)?;
+        let Outcome::Finished(trained) = outcome else { return Ok(RunEnd::Interrupted) };
+        let Some(scores) = C::score(&task, &trained.model, &paths, &self.interrupt)? else { return Ok(RunEnd::Interrupted) };
+        record.configuration = recipe;
+        record.parameters = parameters.trainable as u64;
+        record.parameters_by_part = parameters.parts.iter().map(|(part, count)| (part.clone(), *count as u64)).collect();
+        record.steps = trained.steps;
+        record.tokens_per_second = Some(trained.tokens_per_second);
+        record.wall_seconds = trained.wall_seconds;
+        record.peak_memory_bytes = peak_memory_bytes();
+        record.signatures = scores.signatures;
+        record.notes = scores.notes;
+        for (name, value) in scores.metrics {
+            record.score(&name, value);
+        }
+        Ok(RunEnd::Finished(Box::new(record)))
+    }
+}
+
+/// Name of a data folder, for tables.
+pub(crate) fn folder_name(dir: &Path) -> String {
+    let absolute = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
+    let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
+    match (absolute.parent().and_then(name), name(&absolute)) {
+        // These say how the text was prepared, not which it is.
+        (Some(parent), Some(own)) if ["raw", "tok", "data"].contains(&own.as_str()) => format!("{parent}/{own}"),
+        (_, Some(own)) => own,
+        (_, None) => "data".to_owned(),
+    }
+}
+
+/// A bar for work after training; nothing where nobody watches.
+pub(crate) fn scoring_bar(label: &'static str, total: usize) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{prefix} {bar:30} {pos}/{len}  ETA {eta}").expect("the template is constant");
+    progress().add(ProgressBar::new(total as u64)).with_style(style).with_prefix(label)
+}
+
+/// Path of the first block whose output has an element that is not finite.
+pub(crate) fn first_non_finite_activation(forward: impl FnOnce(&mut Probe)) -> Option<String> {
+    let mut found = None;
+    let mut listener = |path: &str, observation: Observation| {
+        if let (None, Observation::Activation(x)) = (&found, observation)
+            && !x.is_finite().all().into_scalar::<bool>()
+        {
+            found = Some(path.to_owned());
+        }
+    };
+    forward(&mut Probe::listening(&mut listener));
+    found
+}

@@ -1,0 +1,243 @@
+//! Text files as lines, plain or gzip, with the checksum of what was stored.
+//!
+//! A name that ends in `.gz` is decompressed; the checksum is always that of the bytes as stored. A line ends with LF or CRLF; the last one may lack its
+//! line end. A UTF-8 byte order mark at the start of the file is dropped. Not covered: other encodings and other compressions.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{ErrorKind, Read};
+use std::path::{Path, PathBuf};
+
+use flate2::bufread::MultiGzDecoder;
+use sha2::{Digest, Sha256};
+
+use super::DataError;
+
+/// A text file that was read to its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TextFile {
+    /// Where it lies.
+    pub path: PathBuf,
+    /// Name inside its folder, with `.gz` where it has it.
+    pub name: String,
+    /// The lines without their line ends.
+    pub lines: Vec<String>,
+    /// SHA-256 of the bytes as stored, in lower-case hexadecimal.
+    pub sha256: String,
+}
+
+impl TextFile {
+    /// Reads the file at `path`; `looked_for` says in the error message what should have been there.
+    ///
+    /// # Errors
+    /// [`DataError::NotFound`], [`DataError::Unreadable`], [`DataError::Gzip`] for a cut or damaged `.gz`, [`DataError::InvalidUtf8`].
+    pub fn read(path: &Path, looked_for: &str) -> Result<Self, DataError> {
+        let stored = fs::read(path).map_err(|cause| match cause.kind() {
+            ErrorKind::NotFound => DataError::NotFound { path: path.to_path_buf(), looked_for: looked_for.to_string() },
+            _ => DataError::Unreadable { path: path.to_path_buf(), cause },
+        })?;
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let sha256 = hexadecimal(&Sha256::digest(&stored));
+        let bytes = if name.ends_with(".gz") { decompress(path, &stored)? } else { stored };
+        Ok(Self { lines: lines(path, &bytes)?, path: path.to_path_buf(), name, sha256 })
+    }
+}
+
+/// The SHA-256 of a data set: that of the sorted lines `<hex>  <file name>`, each with an LF, of its files.
+pub fn combined_sha256<'a>(files: impl IntoIterator<Item = &'a TextFile>) -> String {
+    let mut entries: Vec<String> = files.into_iter().map(|file| format!("{}  {}\n", file.sha256, file.name)).collect();
+    entries.sort();
+    entries.dedup();
+    hexadecimal(&Sha256::digest(entries.concat().as_bytes()))
+}
+
+/// The files of a folder by the name they have without `.gz`, each with every stored form, in name order. Folders are left out.
+///
+/// # Errors
+/// [`DataError::NotFound`] or [`DataError::Unreadable`] for the folder; `looked_for` as in [`TextFile::read`].
+pub fn list(dir: &Path, looked_for: &str) -> Result<BTreeMap<String, Vec<PathBuf>>, DataError> {
+    let unreadable = |cause| DataError::Unreadable { path: dir.to_path_buf(), cause };
+    let entries = fs::read_dir(dir).map_err(|cause| match cause.kind() {
+        ErrorKind::NotFound => DataError::NotFound { path: dir.to_path_buf(), looked_for: looked_for.to_string() },
+        _ => unreadable(cause),
+    })?;
+    let mut files: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
+    for entry in entries {
+        let path = entry.map_err(unreadable)?.path();
+        if path.is_file()
+            && let Some(name) = path.file_name().and_then(|name| name.to_str())
+        {
+            files.entry(name.strip_suffix(".gz").unwrap_or(name).to_string()).or_default().push(path);
+        }
+    }
+    for forms in files.values_mut() {
+        forms.sort();
+    }
+    Ok(files)
+}
+
+/// The single file among `candidates`, or `None` if there is none.
+///
+/// # Errors
+/// [`DataError::Ambiguous`] with the description `part` if there are several.
+pub fn only(mut candidates: Vec<PathBuf>, part: &str) -> Result<Option<PathBuf>, DataError> {
+    if candidates.len() > 1 {
+        candidates.sort();
+        return Err(DataError::Ambiguous { part: part.to_string(), files: candidates });
+    }
+    Ok(candidates.pop())
+}
+
+/// SHA-256 of generated lines, as if they stood in a file with LF line ends.
+pub(super) fn sha256_of_lines<'a>(lines: impl IntoIterator<Item = &'a str>) -> String {
+    let mut digest = Sha256::new();
+    for line in lines {
+        digest.update(line.as_bytes());
+        digest.update(b"\n");
+    }
+    hexadecimal(&digest.finalize())
+}
+
+fn decompress(path: &Path, stored: &[u8]) -> Result<Vec<u8>, DataError> {
+    let damaged = |cause| DataError::Gzip { path: path.to_path_buf(), cause };
+    // The decoder takes an empty stream for a complete one of zero members.
+    if stored.is_empty() {
+        return Err(damaged(std::io::Error::new(ErrorKind::UnexpectedEof, "the file is empty")));
+    }
+    let mut bytes = Vec::new();
+    MultiGzDecoder::new(stored).read_to_end(&mut bytes).map_err(damaged)?;
+    Ok(bytes)
+}
+
+fn lines(path: &Path, bytes: &[u8]) -> Result<Vec<String>, DataError> {
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    let body = bytes.strip_suffix(b"\n").unwrap_or(bytes);
+    if bytes.is_empty() {
+        return Ok(Vec::new());
+    }
+    let ended_lines = bytes.iter().filter(|&&byte| byte == b'\n').count();
+    let line = |(index, line): (usize, &[u8])| {
+        let line = if index < ended_lines { line.strip_suffix(b"\r").unwrap_or(line) } else { line };
+        match std::str::from_utf8(line) {
+            Ok(line) => Ok(line.to_string()),
+            Err(error) => Err(DataError::InvalidUtf8 { path: path.to_path_buf(), line: index + 1, byte: error.valid_up_to() + 1 }),
+        }
+    };
+    body.split(|&byte| byte == b'\n').enumerate().map(line).collect()
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::io::Write;
+
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+
+    use super::*;
+
+    /// A temporary folder with the given files; names in `.gz` are compressed.
+    pub fn folder(files: &[(&str, &[u8])]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, content) in files {
+            let path = dir.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            let stored = if name.ends_with(".gz") { gzip(content) } else { content.to_vec() };
+            fs::write(path, stored).unwrap();
+        }
+        dir
+    }
+
+    pub fn gzip(content: &[u8]) -> Vec<u8> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+        encoder.write_all(content).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    fn read(content: &[u8]) -> Result<Vec<String>, DataError> {
+        let dir = folder(&[("a.txt", content)]);
+        TextFile::read(&dir.path().join("a.txt"), "a text").map(|file| file.lines)
+    }
+
+    #[test]
+    fn plain_and_compressed_files_give_the_same_lines() {
+        let content = "eins\nzwei drei\n\nvier ü".as_bytes();
+        let dir = folder(&[("a.txt", content), ("b.txt.gz", content)]);
+        let plain = TextFile::read(&dir.path().join("a.txt"), "a text").unwrap();
+        let compressed = TextFile::read(&dir.path().join("b.txt.gz"), "a text").unwrap();
+        assert_eq!(plain.lines, ["eins", "zwei drei", "", "vier ü"]);
+        assert_eq!(plain.lines, compressed.lines);
+        assert_ne!(plain.sha256, compressed.sha256, "the checksum is that of the stored bytes");
+    }
+
+    #[test]
+    fn lf_and_crlf_end_a_line_and_a_lone_carriage_return_does_not() {
+        assert_eq!(read(b"a\r\nb\nc\rd\r\n").unwrap(), ["a", "b", "c\rd"]);
+        assert_eq!(read(b"a\n\n").unwrap(), ["a", ""]);
+        assert_eq!(read(b"").unwrap(), [""; 0]);
+        assert_eq!(read(b"\n").unwrap(), [""]);
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_dropped_at_the_start_only() {
+        assert_eq!(read("\u{feff}a\n\u{feff}b\n".as_bytes()).unwrap(), ["a", "\u{feff}b"]);
+    }
+
+    #[test]
+    fn several_gzip_members_are_one_text() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.gz");
+        fs::write(&path, [gzip(b"a\nb"), gzip(b"c\n")].concat()).unwrap();
+        assert_eq!(TextFile::read(&path, "a text").unwrap().lines, ["a", "bc"]);
+    }
+
+    #[test]
+    fn invalid_utf8_is_an_error_with_file_line_and_byte() {
+        let error = read(b"good\nxy\xff\n").unwrap_err();
+        assert!(matches!(error, DataError::InvalidUtf8 { line: 2, byte: 3, .. }), "{error}");
+        let message = error.to_string();
+        assert!(message.contains("a.txt`, line 2: byte 3") && message.contains("convert"), "{message}");
+    }
+
+    #[test]
+    fn a_missing_file_error_names_the_file_and_what_was_looked_for() {
+        let message = TextFile::read(Path::new("nowhere/train.en"), "the English training text").unwrap_err().to_string();
+        assert!(message.contains("nowhere/train.en") && message.contains("the English training text"), "{message}");
+        assert!(matches!(list(Path::new("nowhere"), "x"), Err(DataError::NotFound { .. })));
+    }
+
+    #[test]
+    fn a_folder_in_place_of_a_file_is_unreadable() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(matches!(TextFile::read(dir.path(), "a text"), Err(DataError::Unreadable { .. })));
+    }
+
+    #[test]
+    fn a_gzip_file_cut_anywhere_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.gz");
+        let whole = gzip("a line of text\n".repeat(50).as_bytes());
+        for length in 0..whole.len() {
+            fs::write(&path, &whole[..length]).unwrap();
+            let result = TextFile::read(&path, "a text");
+            assert!(matches!(result, Err(DataError::Gzip { .. })), "{length} of {} bytes were accepted", whole.len());
+        }
+        fs::write(&path, b"not compressed").unwrap();
+        assert!(TextFile::read(&path, "a text").unwrap_err().to_string().contains("not a complete gzip file"));
+    }
+
+    #[test]
+    fn checksums_are_those_of_sha256sum() {
+        let dir = folder(&[("b", b"abc"), ("a", b"")]);
+        let b = TextFile::read(&dir.path().join("b"), "b").unwrap();
+        let a = TextFile::read(&dir.path().join("a"), "a").unwrap();
+        // From `printf abc | sha256sum` and `printf '' | sha256sum`; the combination from `sha256sum b a | sort | sha256sum`.
+        assert_eq!(b.sha256, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+        assert_eq!(a.sha256, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+        assert_eq!(combined_sha256([&b, &a]), "42199b7d8f3c16dee5184f3701720e18edc4464ded47d2f09c97c4e21125cd7f");
+        assert_eq!(combined_sha256([&a, &b]), combined_sha256([&b, &a]));
+    }
+}

@@ -1,0 +1,202 @@
+//! Running text for language models.
+//!
+//! A folder holds either the three files of a data set, `ptb.train.txt`, `ptb.valid.txt` and `ptb.test.txt` (Penn Treebank, Mikolov preprocessing) or
+//! `wiki.train.tokens` and so on (WikiText), or one single `.txt` file (such as Tiny Shakespeare's `input.txt`) that is cut here. Lines are kept as they
+//! stand, spaces and empty lines included; each line of a corpus ends with a line end. Not covered: text that does not fit into memory.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::DataError;
+use super::files::{self, TextFile};
+
+const SPLITS: [&str; 3] = ["train", "valid", "test"];
+const EXPECTED: &str = "SET.train.txt, SET.valid.txt and SET.test.txt, or wiki.train.tokens and so on, or one single .txt file";
+
+/// Text for a language model with its splits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TextCorpus {
+    /// Training lines, without their line ends.
+    pub train: Vec<String>,
+    /// Validation lines.
+    pub valid: Vec<String>,
+    /// Test lines.
+    pub test: Vec<String>,
+    /// How the splits came about, in words.
+    pub split: String,
+    /// Combined SHA-256 of the files read (see [`files::combined_sha256`]).
+    pub sha256: String,
+}
+
+impl TextCorpus {
+    /// Reads the one data set in the folder `dir`.
+    ///
+    /// Files are plain or `.gz`. If the folder has the three files of a data set, other `.txt` files in it are ignored. A single file is cut at line
+    /// ends so that 90 % of the characters are for training, 5 % for validation and 5 % for the test.
+    ///
+    /// # Errors
+    /// [`DataError::Ambiguous`] (several data sets, or a file in two forms), [`DataError::MissingPart`], [`DataError::Empty`] (a split without text),
+    /// and those of [`TextFile::read`].
+    pub fn read(dir: &Path) -> Result<Self, DataError> {
+        let listed = files::list(dir, "a folder of language-model text")?;
+        // The three files of a set are one candidate under the set's name and extension.
+        let mut sets: BTreeMap<(String, String), BTreeMap<&str, Vec<PathBuf>>> = BTreeMap::new();
+        let mut single_files = Vec::new();
+        for (name, forms) in listed {
+            let (stem, extension) = name.rsplit_once('.').unwrap_or((&name, ""));
+            let named = stem.rsplit_once('.').and_then(|(set, split)| Some((set, *SPLITS.iter().find(|known| **known == split)?)));
+            match (named, extension) {
+                (Some((set, split)), "txt" | "tokens") => {
+                    sets.entry((set.to_string(), extension.to_string())).or_default().insert(split, forms);
+                }
+                (None, "txt") => single_files.extend(forms),
+                _ => {}
+            }
+        }
+        if sets.len() > 1 {
+            let files = sets.into_values().flat_map(BTreeMap::into_values).flatten().collect();
+            return Err(DataError::Ambiguous { part: "one language-model data set".to_string(), files });
+        }
+        match sets.pop_first() {
+            Some(((set, extension), files)) => Self::read_set(dir, &set, &extension, files),
+            None => match files::only(single_files, "one text to be split")? {
+                Some(path) => Self::read_single(&path),
+                None => Err(DataError::MissingPart {
+                    dir: dir.to_path_buf(),
+                    part: "a language-model text".to_string(),
+                    expected: EXPECTED.to_string(),
+                }),
+            },
+        }
+    }
+
+    fn read_set(dir: &Path, set: &str, extension: &str, mut forms: BTreeMap<&str, Vec<PathBuf>>) -> Result<Self, DataError> {
+        let mut read = Vec::new();
+        for split in SPLITS {
+            let expected = format!("{set}.{split}.{extension}");
+            let path = files::only(forms.remove(split).unwrap_or_default(), &expected)?.ok_or_else(|| DataError::MissingPart {
+                dir: dir.to_path_buf(),
+                part: format!("the {split} text"),
+                expected,
+            })?;
+            let file = TextFile::read(&path, "language-model text")?;
+            if file.lines.iter().all(|line| line.trim().is_empty()) {
+                return Err(DataError::Empty { path, found: "no text".to_string(), remedy: "restore it".to_string() });
+            }
+            read.push(file);
+        }
+        let split = format!("as distributed: {}", read.iter().map(|file| file.name.as_str()).collect::<Vec<_>>().join(", "));
+        let sha256 = files::combined_sha256(&read);
+        let [train, valid, test] = [0, 1, 2].map(|index| std::mem::take(&mut read[index].lines));
+        Ok(Self { train, valid, test, split, sha256 })
+    }
+
+    fn read_single(path: &Path) -> Result<Self, DataError> {
+        let file = TextFile::read(path, "language-model text")?;
+        let sha256 = files::combined_sha256([&file]);
+        let characters = |lines: &[String]| lines.iter().map(|line| line.chars().count() + 1).sum::<usize>();
+        let total = characters(&file.lines);
+        let mut parts = [Vec::new(), Vec::new(), Vec::new()];
+        let mut before = 0;
+        for line in file.lines {
+            let part = if before * 100 < total * 90 {
+                0
+            } else if before * 100 < total * 95 {
+                1
+            } else {
+                2
+            };
+            before += line.chars().count() + 1;
+            parts[part].push(line);
+        }
+        if parts.iter().any(|lines| lines.iter().all(|line| line.trim().is_empty())) {
+            return Err(DataError::Empty {
+                path: path.to_path_buf(),
+                found: format!("too few lines to be cut 90/5/5 ({total} characters)"),
+                remedy: format!("use a longer text or provide {EXPECTED}"),
+            });
+        }
+        let [train, valid, test] = parts;
+        let split = format!(
+            "{} cut 90/5/5 by characters at line ends: {} / {} / {} characters",
+            file.name,
+            characters(&train),
+            characters(&valid),
+            characters(&test)
+        );
+        Ok(Self { train, valid, test, split, sha256 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::files::tests::folder;
+    use super::*;
+
+    fn message(files: &[(&str, &[u8])]) -> String {
+        let dir = folder(files);
+        TextCorpus::read(dir.path()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_three_files_of_a_set_are_read_as_they_stand() {
+        for (set, extension) in [("ptb", "txt"), ("wiki", "tokens")] {
+            let train = format!("{set}.train.{extension}.gz");
+            let valid = format!("{set}.valid.{extension}");
+            let test = format!("{set}.test.{extension}");
+            let dir = folder(&[(&train, b" a b \n\n c \n"), (&valid, b" v \n"), (&test, b" t \n"), ("README.txt", b"about")]);
+            let corpus = TextCorpus::read(dir.path()).unwrap();
+            assert_eq!(corpus.train, [" a b ", "", " c "]);
+            assert_eq!((corpus.valid, corpus.test), (vec![" v ".to_string()], vec![" t ".to_string()]));
+            assert!(corpus.split.contains(&train), "{}", corpus.split);
+        }
+    }
+
+    #[test]
+    fn a_single_file_is_cut_90_5_5_by_characters_without_loss() {
+        // 200 lines of ü make bytes differ from characters; the first half of the lines is far longer than the second.
+        let lines: Vec<String> = (0..200).map(|n| format!("{n} {}", "ü".repeat(if n < 100 { 40 } else { 4 }))).collect();
+        let dir = folder(&[("input.txt.gz", (lines.join("\n") + "\n").as_bytes())]);
+        let corpus = TextCorpus::read(dir.path()).unwrap();
+        assert_eq!([corpus.train.clone(), corpus.valid.clone(), corpus.test.clone()].concat(), lines);
+        let characters = |lines: &[String]| lines.iter().map(|line| line.chars().count() + 1).sum::<usize>() as f64;
+        let total = characters(&lines);
+        for (part, share) in [(&corpus.train, 0.90), (&corpus.valid, 0.05), (&corpus.test, 0.05)] {
+            assert!((characters(part) / total - share).abs() < 0.01, "{} of {total}", characters(part));
+        }
+        assert!(corpus.split.contains("input.txt.gz cut 90/5/5"), "{}", corpus.split);
+    }
+
+    #[test]
+    fn two_data_sets_in_one_folder_are_an_error_with_their_files() {
+        let message = message(&[("ptb.train.txt", b"a\n"), ("wiki.train.tokens", b"a\n")]);
+        assert!(message.contains("ptb.train.txt") && message.contains("wiki.train.tokens"), "{message}");
+    }
+
+    #[test]
+    fn two_single_texts_and_two_forms_of_one_file_are_errors() {
+        let singles = message(&[("input.txt", b"a\n"), ("other.txt", b"a\n")]);
+        assert!(singles.contains("input.txt") && singles.contains("other.txt"), "{singles}");
+        let forms = message(&[("a.train.txt", b"a\n"), ("a.train.txt.gz", b"a\n"), ("a.valid.txt", b"a\n"), ("a.test.txt", b"a\n")]);
+        assert!(forms.contains("a.train.txt` and") && forms.contains("a.train.txt.gz"), "{forms}");
+    }
+
+    #[test]
+    fn a_missing_split_is_an_error_that_names_the_file_expected() {
+        let message = message(&[("ptb.train.txt", b"a\n"), ("ptb.test.txt", b"a\n")]);
+        assert!(message.contains("ptb.valid.txt"), "{message}");
+    }
+
+    #[test]
+    fn a_folder_without_text_is_an_error_that_says_what_was_expected() {
+        let message = message(&[("data.csv", b"a\n")]);
+        assert!(message.contains("wiki.train.tokens"), "{message}");
+    }
+
+    #[test]
+    fn empty_or_too_short_text_is_an_error() {
+        assert!(message(&[("a.train.txt", b"a\n"), ("a.valid.txt", b"\n"), ("a.test.txt", b"a\n")]).contains("a.valid.txt` holds no text"));
+        assert!(message(&[("input.txt", b"one line\n")]).contains("too few lines"));
+        assert!(message(&[("input.txt", b"")]).contains("too few lines"));
+    }
+}

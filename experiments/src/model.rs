@@ -1,0 +1,53 @@
+//! The part of a model's configuration that all experiments share.
+
+use heedful_models::feed_forward::Activation;
+use heedful_models::position::PositionConfig;
+use heedful_models::residual::NormOrder;
+use serde::{Deserialize, Serialize};
+
+/// Sizes and options of the Transformer under comparison; which attention it has is what is compared. The defaults suit the built-in data and are
+/// small: the base model of Vaswani et al. 2017 has 6 layers, `d_model` 512, 8 heads, `d_ff` 2048 and dropout 0.1.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ModelSettings {
+    /// Layers of each stack.
+    pub layers: usize,
+    /// Width of the model.
+    pub d_model: usize,
+    /// Heads of each attention, a divisor of `d_model`.
+    pub heads: usize,
+    /// Hidden units of the feed-forward networks.
+    pub d_ff: usize,
+    /// Non-linearity of the feed-forward networks: `relu` or `gelu`.
+    pub activation: Activation,
+    /// Where layer normalisation stands: `post` (the paper) or `pre`.
+    pub norm_order: NormOrder,
+    /// Position vectors: `sinusoidal`, `learned` or `none`.
+    pub positions: PositionConfig,
+    /// Longest sequence in tokens; synthesizers have tables of this size.
+    pub max_length: usize,
+    /// Dropout of sublayer outputs and embeddings.
+    pub dropout: f64,
+    /// Dropout of attention weights.
+    pub attention_dropout: f64,
+    /// Dropout of the hidden units of feed-forward networks.
+    pub feed_forward_dropout: f64,
+}
+
+impl Default for ModelSettings {
+    fn default() -> Self {
+        Self {
+            layers: 2,
+            d_model: 64,
+            heads: 4,
+            d_ff: 256,
+            activation: Activation::default(),
+            norm_order: NormOrder::Pre,
+            positions: PositionConfig::default(),
+            max_length: 64,
+            dropout: 0.1,
+            attention_dropout: 0.0,
+            feed_forward_dropout: 0.0,
+        }
+    }
+}

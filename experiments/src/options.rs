@@ -1,0 +1,457 @@
+//! The options every experiment shares, the fields of the configuration they set, suggestions for misspelt names, and logging.
+
+use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use indicatif::MultiProgress;
+use serde::{Deserialize, Serialize};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
+
+use crate::error::ExperimentError;
+use crate::settings::{Assignment, Settings, SettingsError};
+
+/// The common options; a binary adds them to its own by `#[command(flatten)]` and describes itself in its own doc comment.
+///
+/// # Example
+/// ```
+/// use clap::Parser;
+/// use heedful_experiments::options::{CommonOptions, examples};
+///
+/// /// Machine translation with interchangeable attention mechanisms.
+/// #[derive(Parser)]
+/// #[command(name = "mt", version, after_help = examples("mt"))]
+/// struct Options {
+///     #[command(flatten)]
+///     common: CommonOptions,
+/// }
+///
+/// let options = Options::parse_from(["mt", "--attention", "dot-product,synthesizer-random", "--seeds", "3"]);
+/// assert_eq!(options.common.attention, ["dot-product", "synthesizer-random"]);
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
+pub struct CommonOptions {
+    /// Attention mechanisms to train and compare, separated by commas
+    #[arg(long, value_name = "NAME[,NAME...]", value_delimiter = ',')]
+    pub attention: Vec<String>,
+
+    /// Configuration in TOML, laid over the built-in defaults (the config.toml of an earlier run repeats it)
+    #[arg(long, value_name = "FILE.toml")]
+    pub config: Option<PathBuf>,
+
+    /// Set one field of the configuration by its dotted path, such as training.learning_rate=3e-4; may be repeated
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub assignments: Vec<String>,
+
+    /// Where tensors are computed: flex (CPU), ndarray (CPU), wgpu (GPU) or cuda (GPU, if built in)
+    #[arg(long, value_name = "flex|ndarray|wgpu|cuda")]
+    pub backend: Option<String>,
+
+    /// Folder of the data set; without it the built-in generated data are used
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+
+    /// Number of seeds to run each mechanism with; scores are reported as mean and sample standard deviation
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub seeds: Option<u64>,
+
+    /// First seed; the seeds are S, S+1, ..., S+N-1
+    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(0..=LARGEST_SEED))]
+    pub seed: Option<u64>,
+
+    /// Optimiser steps of training
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=i64::MAX as u64))]
+    pub steps: Option<u64>,
+
+    /// Output folder [default: runs/<experiment>]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+
+    /// Continue in the output folder: finished runs are kept, an interrupted one goes on from its checkpoint
+    #[arg(long)]
+    pub resume: bool,
+
+    /// List the attention mechanisms and what each can do, then exit
+    #[arg(long)]
+    pub list: bool,
+
+    /// No progress and no log lines but errors
+    #[arg(long, short, conflicts_with = "verbose")]
+    pub quiet: bool,
+
+    /// Log what is done
+    #[arg(long, short)]
+    pub verbose: bool,
+}
+
+/// The largest first seed, which leaves room for the seeds after it within TOML's integers.
+const LARGEST_SEED: u64 = i64::MAX as u64 - 1_000_000;
+
+impl CommonOptions {
+    /// The given options as fields of the configuration, `--set` first: the table `run` as [`RunSettings`], and `training.steps`.
+    ///
+    /// # Errors
+    /// [`SettingsError::Assignment`] for a `--set` that is not `key=value`.
+    pub fn assignments(&self) -> Result<Vec<Assignment>, SettingsError> {
+        let mut given = self.assignments.iter().map(|text| Assignment::parse(text)).collect::<Result<Vec<_>, _>>()?;
+        if !self.attention.is_empty() {
+            let names = self.attention.iter().map(|name| toml::Value::String(name.trim().into())).collect::<Vec<_>>();
+            given.push(Assignment::option("--attention", "run.attention", names));
+        }
+        let text = |path: &PathBuf| path.to_string_lossy().into_owned();
+        given.extend(self.backend.as_ref().map(|name| Assignment::option("--backend", "run.backend", name.clone())));
+        given.extend(self.data.as_ref().map(|path| Assignment::option("--data", "run.data", text(path))));
+        given.extend(self.seeds.map(|count| Assignment::option("--seeds", "run.seeds", count as i64)));
+        given.extend(self.seed.map(|seed| Assignment::option("--seed", "run.seed", seed as i64)));
+        given.extend(self.steps.map(|steps| Assignment::option("--steps", "training.steps", steps as i64)));
+        Ok(given)
+    }
+
+    /// The output folder: `--out`, or `runs/<experiment>`.
+    pub fn output(&self, experiment: &str) -> PathBuf {
+        self.out.clone().unwrap_or_else(|| PathBuf::from("runs").join(experiment))
+    }
+
+    /// Starts logging to standard error: warnings, with `-v` also what is done, with `--quiet` errors only; the variable `RUST_LOG` overrides all.
+    ///
+    /// Lines are written between the progress bars of [`progress`], never into them. A second call changes nothing.
+    ///
+    /// # Errors
+    /// A usage error when `RUST_LOG` is not a filter.
+    pub fn start_logging(&self) -> Result<(), ExperimentError> {
+        let filter = self.log_filter(std::env::var("RUST_LOG").ok().as_deref())?;
+        let subscriber = tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_writer(BesideBars)
+            .with_ansi(io::stderr().is_terminal())
+            .without_time()
+            .with_target(false);
+        // Fails only when logging was started before.
+        let _ = subscriber.try_init();
+        Ok(())
+    }
+
+    fn log_filter(&self, variable: Option<&str>) -> Result<EnvFilter, ExperimentError> {
+        let level = match (self.quiet, self.verbose) {
+            (true, _) => "error",
+            (false, false) => "warn",
+            // The graphics libraries log much at this level that says nothing about the experiment.
+            (false, true) => "info,wgpu_core=warn,wgpu_hal=warn,naga=warn,cubecl_runtime=warn",
+        };
+        match variable {
+            Some(directives) if !directives.trim().is_empty() => EnvFilter::try_new(directives).map_err(|error| {
+                ExperimentError::usage(format!("RUST_LOG=`{directives}` is not a log filter: {error}; write RUST_LOG=info"))
+            }),
+            _ => Ok(EnvFilter::new(level)),
+        }
+    }
+}
+
+/// Which runs are wanted: the table `run` of every experiment's configuration. What a single run does is in the other tables.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RunSettings {
+    /// Attention mechanisms by name.
+    pub attention: Vec<String>,
+    /// Backend by name.
+    pub backend: String,
+    /// Folder of the data set; none for the built-in generated data.
+    pub data: Option<PathBuf>,
+    /// The first seed.
+    pub seed: u64,
+    /// Number of seeds.
+    pub seeds: u64,
+}
+
+impl Default for RunSettings {
+    fn default() -> Self {
+        Self { attention: Vec::new(), backend: "flex".into(), data: None, seed: 1, seeds: 1 }
+    }
+}
+
+impl RunSettings {
+    /// The seeds in the order they are run.
+    pub fn seeds(&self) -> impl Iterator<Item = u64> + use<> {
+        self.seed..self.seed.saturating_add(self.seeds)
+    }
+
+    /// Refuses what cannot be run: no mechanism, an unknown or repeated one, an unknown backend, no seed.
+    ///
+    /// `settings` is the configuration this table was read with, for the line or option in the message.
+    ///
+    /// # Errors
+    /// A usage error with the nearest known name.
+    pub fn check<T>(&self, settings: &Settings<T>, names: &[&str], backends: &[&str]) -> Result<(), ExperimentError> {
+        if names.is_empty() {
+            return Err(settings.refuse("run.attention", "no mechanism is named; give --attention NAME (--list shows all)").into());
+        }
+        for (index, name) in names.iter().enumerate() {
+            if names[..index].contains(name) {
+                return Err(settings.refuse("run.attention", format!("`{name}` is named twice; name it once and use --seeds to repeat it")).into());
+            }
+        }
+        if !backends.contains(&self.backend.as_str()) {
+            return Err(unknown("backend", &self.backend, backends, &format!("known: {}", backends.join(", "))));
+        }
+        if self.seeds == 0 {
+            return Err(settings.refuse("run.seeds", "at least one seed is needed").into());
+        }
+        if self.seed.saturating_add(self.seeds) > i64::MAX as u64 {
+            return Err(settings.refuse("run.seed", "the seeds leave the range up to 2^63 - 1; choose a smaller one").into());
+        }
+        Ok(())
+    }
+}
+
+/// Examples for the end of a binary's `--help`.
+pub fn examples(binary: &str) -> String {
+    format!(
+        "Examples:\n  \
+         {binary} --list\n  \
+         {binary} --attention dot-product\n  \
+         {binary} --attention dot-product,synthesizer-random,hard-coded-gaussian --seeds 3 --out runs/comparison\n  \
+         {binary} --attention dot-product --set training.learning_rate=3e-4 --steps 500\n  \
+         {binary} --config runs/comparison/config.toml --out runs/again\n\n\
+         Exit codes: 0 done, 1 the run failed, 2 the command or configuration was refused, 130 stopped by Ctrl-C (go on with --resume)."
+    )
+}
+
+/// The known name that `name` was most likely meant to be, or none if none is near.
+///
+/// Nearness counts edits (Damerau-Levenshtein, relative to length); the order of the words of a hyphenated name does not matter, and a name that
+/// consists of some of the words of exactly one known name is taken for it. Of equally near names the first wins.
+pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    const NEAR: f64 = 0.6;
+    let known: Vec<&str> = known.into_iter().collect();
+    let name = name.to_lowercase();
+    let similarity = |candidate: &str| {
+        let candidate = candidate.to_lowercase();
+        let direct = strsim::normalized_damerau_levenshtein(&name, &candidate);
+        direct.max(strsim::normalized_damerau_levenshtein(&words(&name).join(" "), &words(&candidate).join(" ")))
+    };
+    let mut best: Option<(&str, f64)> = None;
+    for candidate in &known {
+        let near = similarity(candidate);
+        if near >= NEAR && best.is_none_or(|(_, so_far)| near > so_far) {
+            best = Some((candidate, near));
+        }
+    }
+    best.map(|(candidate, _)| candidate).or_else(|| {
+        let parts = words(&name);
+        let mut containing = known.iter().filter(|candidate| {
+            let candidate = candidate.to_lowercase();
+            let whole = words(&candidate);
+            !parts.is_empty() && parts.iter().all(|part| whole.contains(part))
+        });
+        containing.next().copied().filter(|_| containing.next().is_none())
+    })
+}
+
+/// The words of a hyphenated or underscored name in alphabetical order.
+fn words(name: &str) -> Vec<&str> {
+    let mut words: Vec<&str> = name.split(['-', '_', ' ']).filter(|word| !word.is_empty()).collect();
+    words.sort_unstable();
+    words
+}
+
+/// The usage error for an unknown name: ``unknown attention `x`; did you mean `y`? (--list shows all)``.
+pub fn unknown(what: &str, name: &str, known: &[&str], remedy: &str) -> ExperimentError {
+    let suggestion = nearest(name, known.iter().copied()).map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
+    ExperimentError::usage(format!("unknown {what} `{name}`{suggestion} ({remedy})"))
+}
+
+/// The place of every progress bar of the process, on standard error; log lines are written between its redraws.
+pub fn progress() -> &'static MultiProgress {
+    static PROGRESS: OnceLock<MultiProgress> = OnceLock::new();
+    PROGRESS.get_or_init(MultiProgress::new)
+}
+
+/// Standard error with the progress bars cleared while a log line is written.
+struct BesideBars;
+
+impl<'a> MakeWriter<'a> for BesideBars {
+    type Writer = Self;
+
+    fn make_writer(&'a self) -> Self {
+        Self
+    }
+}
+
+impl Write for BesideBars {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        progress().suspend(|| io::stderr().write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory, Parser};
+
+    use super::*;
+
+    const MECHANISMS: [&str; 5] =
+        ["dot-product", "synthesizer-dense", "synthesizer-random", "synthesizer-factorized-random", "hard-coded-gaussian"];
+
+    /// Translates.
+    #[derive(Parser, Debug)]
+    #[command(name = "mt", after_help = examples("mt"))]
+    struct Options {
+        #[command(flatten)]
+        common: CommonOptions,
+    }
+
+    #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+    #[serde(default, deny_unknown_fields)]
+    struct Configuration {
+        run: RunSettings,
+        training: Training,
+    }
+
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    #[serde(default, deny_unknown_fields)]
+    struct Training {
+        steps: u64,
+    }
+
+    impl Default for Training {
+        fn default() -> Self {
+            Self { steps: 100 }
+        }
+    }
+
+    fn options(arguments: &[&str]) -> CommonOptions {
+        Options::try_parse_from([&["mt"], arguments].concat()).unwrap().common
+    }
+
+    fn settings(arguments: &[&str]) -> Settings<Configuration> {
+        Settings::read(None, options(arguments).assignments().unwrap()).unwrap()
+    }
+
+    fn refusal(arguments: &[&str]) -> String {
+        let settings = settings(arguments);
+        let error = settings.value.run.check(&settings, &MECHANISMS, &["flex", "ndarray", "wgpu"]).unwrap_err();
+        assert_eq!(error.exit_code(), 2);
+        error.to_string()
+    }
+
+    #[test]
+    fn the_command_line_definition_is_consistent() {
+        Options::command().debug_assert();
+    }
+
+    #[test]
+    fn an_unknown_option_and_a_seed_count_of_zero_are_usage_errors_of_clap() {
+        for arguments in [&["mt", "--atention", "x"][..], &["mt", "--seeds", "0"], &["mt", "--steps", "0"], &["mt", "-q", "-v"]] {
+            assert_eq!(Options::try_parse_from(arguments).unwrap_err().exit_code(), 2, "{arguments:?}");
+        }
+    }
+
+    #[test]
+    fn every_option_is_explained_in_the_help_text_with_examples() {
+        let help = Options::command().render_long_help().to_string();
+        for option in [
+            "--attention",
+            "--config",
+            "--set",
+            "--backend",
+            "--data",
+            "--seeds",
+            "--seed",
+            "--steps",
+            "--out",
+            "--resume",
+            "--list",
+            "--quiet",
+            "--verbose",
+        ] {
+            assert!(help.contains(option), "{option} is missing");
+        }
+        assert!(help.contains("mt --attention dot-product,synthesizer-random"));
+        assert!(help.starts_with("Translates\n\nUsage:"), "the binary's own description is lost: {help}");
+    }
+
+    #[test]
+    fn options_become_fields_of_the_configuration_and_win_over_set() {
+        let settings = settings(&[
+            "--set",
+            "run.seeds=9",
+            "--seeds",
+            "3",
+            "--seed",
+            "5",
+            "--steps",
+            "7",
+            "--attention",
+            "dot-product,synthesizer-dense",
+            "--data",
+            "some/dir",
+        ]);
+        let Configuration { run, training } = &settings.value;
+        assert_eq!(run.seeds().collect::<Vec<_>>(), [5, 6, 7]);
+        assert_eq!(training.steps, 7);
+        assert_eq!(run.attention, ["dot-product", "synthesizer-dense"]);
+        assert_eq!(run.data.as_deref(), Some(std::path::Path::new("some/dir")));
+        assert_eq!(run.backend, "flex");
+    }
+
+    #[test]
+    fn without_options_there_is_one_seed_and_the_default_output_folder() {
+        let none = options(&[]);
+        assert_eq!(settings(&[]).value.run.seeds().collect::<Vec<_>>(), [1]);
+        assert_eq!(none.output("mt"), PathBuf::from("runs/mt"));
+        assert_eq!(options(&["--out", "x"]).output("mt"), PathBuf::from("x"));
+    }
+
+    #[test]
+    fn a_misspelt_mechanism_is_refused_with_the_nearest_one() {
+        let message = refusal(&["--attention", "dot-product,sythesizer-random"]);
+        assert_eq!(message, "unknown attention `sythesizer-random`; did you mean `synthesizer-random`? (--list shows all)");
+    }
+
+    #[test]
+    fn missing_repeated_and_unbuilt_choices_are_refused_with_the_remedy() {
+        assert!(refusal(&[]).contains("--list shows all"));
+        assert!(refusal(&["--attention", "dot-product,dot-product"]).contains("named twice"));
+        assert!(refusal(&["--attention", ","]).contains("unknown attention ``"));
+        let message = refusal(&["--attention", "dot-product", "--backend", "cuda"]);
+        assert_eq!(message, "unknown backend `cuda` (built in: flex, ndarray, wgpu)");
+    }
+
+    #[test]
+    fn a_good_choice_is_accepted() {
+        let settings = settings(&["--attention", "dot-product, hard-coded-gaussian", "--backend", "wgpu"]);
+        settings.value.run.check(&settings, &MECHANISMS, &["flex", "wgpu"]).unwrap();
+    }
+
+    #[test]
+    fn suggestions_bear_with_typing_errors_word_order_and_missing_words() {
+        let near = |name| nearest(name, MECHANISMS);
+        assert_eq!(near("sythesizer-random"), Some("synthesizer-random"));
+        assert_eq!(near("random-synthesizer"), Some("synthesizer-random"));
+        assert_eq!(near("Synthesizer_Dense"), Some("synthesizer-dense"));
+        assert_eq!(near("gaussian"), Some("hard-coded-gaussian"));
+        assert_eq!(near("dotproduct"), Some("dot-product"));
+        assert_eq!(near("factorized"), Some("synthesizer-factorized-random"));
+        assert_eq!(near("reformer"), None);
+        assert_eq!(near("random"), None, "two mechanisms have the word");
+        assert_eq!(near(""), None);
+        assert_eq!(nearest("block-3", ["block-1", "block-2"]), Some("block-1"), "of equally near names the first");
+    }
+
+    #[test]
+    fn quiet_and_verbose_change_the_log_level_and_the_variable_overrides_both() {
+        let filter = |arguments: &[&str], variable| options(arguments).log_filter(variable).unwrap().to_string();
+        assert_eq!(filter(&[], None), "warn");
+        assert_eq!(filter(&["--quiet"], Some("")), "error");
+        assert!(filter(&["-v"], None).contains("info"));
+        assert_eq!(filter(&["--quiet"], Some("debug")), "debug");
+        let error = options(&[]).log_filter(Some("a=b=c")).unwrap_err();
+        assert_eq!(error.exit_code(), 2);
+        assert!(error.to_string().contains("RUST_LOG"), "{error}");
+    }
+}

@@ -1,0 +1,469 @@
+//! The folder a run leaves behind, and files that are never half written.
+//!
+//! ```text
+//! <out>/config.toml                 the complete configuration; fed back with --config it repeats the run
+//! <out>/results.json                one record per finished run
+//! <out>/report.md                   the comparison table
+//! <out>/<attention>-seed<N>/        log.jsonl, checkpoint/, hypotheses/<test set>.txt
+//! ```
+//!
+//! A file is written under a temporary name in its own folder, synced, renamed over the old one, and the folder is synced: after a crash or on a full
+//! disk the old file or the new one is there, never a part of one. What a checkpoint holds is the training engine's business, not this module's.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+
+use crate::settings::{self, SettingsError};
+
+/// The configuration table that says which runs are wanted (mechanisms, seeds, backend, data) rather than how one is done; see [`crate::options::RunSettings`].
+pub const RUN_TABLE: &str = "run";
+
+/// Why an output folder cannot be used or written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunFolderError {
+    /// A file could not be written; the old file, if there was one, is intact.
+    #[error("cannot write `{}`: {source}{}", path.display(), write_remedy(source))]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// A folder could not be made.
+    #[error("cannot make the folder `{}`: {source}{}", path.display(), write_remedy(source))]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// An existing file of the folder could not be read.
+    #[error("cannot read `{}`: {source}; mend it or choose another --out", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The folder holds files, but no configuration of a run.
+    #[error("`{}` is not empty and holds no config.toml, so it is not the output of a run; choose another --out", path.display())]
+    Foreign {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The folder holds a run of another configuration and resuming was not asked for.
+    #[error(
+        "`{}` holds another configuration ({difference}); choose another --out, or use the same configuration{}",
+        path.display(), if *resumable { ", or --resume to add to it" } else { "" }
+    )]
+    OtherConfiguration {
+        /// The folder.
+        path: PathBuf,
+        /// The first field that differs: `field: value there, value here`.
+        difference: String,
+        /// Whether --resume would accept the folder: only the choice of runs differs.
+        resumable: bool,
+    },
+    /// The configuration could not be written out or the old one could not be understood.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+}
+
+impl RunFolderError {
+    /// Whether the remedy is another command (exit code 2) rather than a mended machine (exit code 1).
+    pub fn is_usage(&self) -> bool {
+        match self {
+            Self::Foreign { .. } | Self::OtherConfiguration { .. } => true,
+            Self::Settings(error) => error.is_usage(),
+            Self::Write { .. } | Self::Folder { .. } | Self::Read { .. } => false,
+        }
+    }
+}
+
+fn write_remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; free space or choose another --out",
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => "; choose another --out that may be written",
+        io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists | io::ErrorKind::IsADirectory => "; choose another --out",
+        _ => "",
+    }
+}
+
+/// Replaces the file at `path` by `bytes`, whole or not at all.
+///
+/// # Errors
+/// [`RunFolderError::Write`]; the old file is then intact and no temporary file is left.
+pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), RunFolderError> {
+    write_atomically_with(path, |file| file.write_all(bytes))
+}
+
+/// Replaces the file at `path` by what `write` puts into the file handed to it, whole or not at all.
+///
+/// # Errors
+/// [`RunFolderError::Write`], also for an error of `write`; the old file is then intact and no temporary file is left.
+pub fn write_atomically_with(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> Result<(), RunFolderError> {
+    let replace = || -> io::Result<()> {
+        let folder = match path.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => folder,
+            _ => Path::new("."),
+        };
+        let mut temporary = new_temporary(folder)?;
+        write(temporary.as_file_mut())?;
+        temporary.as_file().sync_all()?;
+        temporary.persist(path).map_err(|error| error.error)?;
+        sync_folder(folder)
+    };
+    replace().map_err(|source| RunFolderError::Write { path: path.into(), source })
+}
+
+fn new_temporary(folder: &Path) -> io::Result<tempfile::NamedTempFile> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".partial-");
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        // A temporary file is private by default; a result should have the rights of any new file, which the umask decides.
+        builder.permissions(fs::Permissions::from_mode(0o666));
+    }
+    builder.tempfile_in(folder)
+}
+
+#[cfg(unix)]
+fn sync_folder(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
+}
+
+#[cfg(not(unix))]
+fn sync_folder(_: &Path) -> io::Result<()> {
+    Ok(())
+}
+
+/// A file name for any name: letters, digits, `-`, `_`, `+` and dots inside stay, every other byte becomes `%` and two hexadecimal digits, so that
+/// different names give different files and none leaves its folder. A name too long for a file system is cut and ends in a part of its checksum.
+pub fn file_name(name: &str) -> String {
+    const LONGEST: usize = 120;
+    let mut safe = String::with_capacity(name.len());
+    for (index, byte) in name.bytes().enumerate() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'+' => safe.push(byte as char),
+            b'.' if index > 0 => safe.push('.'),
+            _ => safe.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    if safe.is_empty() {
+        return "%".into();
+    }
+    if safe.len() > LONGEST {
+        safe.truncate(LONGEST);
+        safe.push('~');
+        safe.push_str(&sha256_hex(name.as_bytes())[..16]);
+    }
+    safe
+}
+
+/// The SHA-256 checksum of `bytes` as 64 lower-case hexadecimal digits.
+pub fn sha256_hex(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The output folder of one command (`--out`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunFolder {
+    root: PathBuf,
+}
+
+impl RunFolder {
+    /// Makes the folder if need be and writes `config.toml` into it.
+    ///
+    /// A folder that holds the same configuration is used again. With `resume`, one whose configuration differs in the table [`RUN_TABLE`] alone
+    /// (more seeds, other mechanisms) is added to; `config.toml` then holds the configuration of the latest command.
+    ///
+    /// # Errors
+    /// [`RunFolderError`] when the folder holds another configuration or foreign files, or cannot be written. Nothing is changed then.
+    pub fn open<T: Serialize>(root: &Path, configuration: &T, resume: bool) -> Result<Self, RunFolderError> {
+        let folder = Self { root: root.into() };
+        make_folder(root)?;
+        let config = folder.config();
+        match fs::read_to_string(&config) {
+            Ok(text) => {
+                let there = settings::parse(&config, &text)?;
+                let here = settings::complete(configuration)?;
+                let recipe_differs = settings::first_difference(&without_runs(&there), &without_runs(&here));
+                let differs = recipe_differs.clone().or_else(|| settings::first_difference(&there, &here));
+                let refused = if resume { recipe_differs.clone() } else { differs };
+                if let Some(difference) = refused {
+                    return Err(RunFolderError::OtherConfiguration { path: root.into(), difference, resumable: recipe_differs.is_none() });
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let mut entries = fs::read_dir(root).map_err(|source| RunFolderError::Read { path: root.into(), source })?;
+                if entries.next().is_some() {
+                    return Err(RunFolderError::Foreign { path: root.into() });
+                }
+            }
+            Err(source) => return Err(RunFolderError::Read { path: config, source }),
+        }
+        settings::write_complete(&config, configuration)?;
+        Ok(folder)
+    }
+
+    /// The folder itself.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The complete configuration.
+    pub fn config(&self) -> PathBuf {
+        self.root.join("config.toml")
+    }
+
+    /// The records of the finished runs.
+    pub fn results(&self) -> PathBuf {
+        self.root.join("results.json")
+    }
+
+    /// The comparison table.
+    pub fn report(&self) -> PathBuf {
+        self.root.join("report.md")
+    }
+
+    /// The folder in it for one of several data sets, made if need be.
+    ///
+    /// # Errors
+    /// [`RunFolderError::Folder`] when it cannot be made.
+    pub fn part(&self, dataset: &str) -> Result<Self, RunFolderError> {
+        let root = self.root.join(file_name(dataset));
+        make_folder(&root)?;
+        Ok(Self { root })
+    }
+
+    /// The folder of the run of one mechanism and seed, made if need be.
+    ///
+    /// # Errors
+    /// [`RunFolderError::Folder`] when it cannot be made.
+    pub fn run(&self, attention: &str, seed: u64) -> Result<RunPaths, RunFolderError> {
+        let root = self.root.join(format!("{}-seed{seed}", file_name(attention)));
+        make_folder(&root)?;
+        Ok(RunPaths { root })
+    }
+}
+
+fn without_runs(table: &toml::Table) -> toml::Table {
+    table.iter().filter(|(key, _)| *key != RUN_TABLE).map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
+fn make_folder(path: &Path) -> Result<(), RunFolderError> {
+    fs::create_dir_all(path).map_err(|source| RunFolderError::Folder { path: path.into(), source })
+}
+
+/// The files of the run of one mechanism and seed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunPaths {
+    root: PathBuf,
+}
+
+impl RunPaths {
+    /// The folder itself.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The learning curve, one JSON object per line.
+    pub fn log(&self) -> PathBuf {
+        self.root.join("log.jsonl")
+    }
+
+    /// The folder of the checkpoints.
+    pub fn checkpoint(&self) -> PathBuf {
+        self.root.join("checkpoint")
+    }
+
+    /// The generated text of a test set, one line per test sentence.
+    pub fn hypotheses(&self, test_set: &str) -> PathBuf {
+        self.root.join("hypotheses").join(format!("{}.txt", file_name(test_set)))
+    }
+
+    /// Writes the generated text of a test set, one line per test sentence in test order; line breaks inside a sentence become spaces.
+    ///
+    /// # Errors
+    /// [`RunFolderError`] when the file cannot be written.
+    pub fn write_hypotheses(&self, test_set: &str, sentences: &[String]) -> Result<(), RunFolderError> {
+        make_folder(&self.root.join("hypotheses"))?;
+        let mut text = String::new();
+        for sentence in sentences {
+            text.push_str(&sentence.replace(['\n', '\r'], " "));
+            text.push('\n');
+        }
+        write_atomically(&self.hypotheses(test_set), text.as_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    struct Recipe {
+        run: Choice,
+        steps: u64,
+    }
+
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    struct Choice {
+        attention: Vec<String>,
+    }
+
+    fn recipe(attention: &[&str], steps: u64) -> Recipe {
+        Recipe { run: Choice { attention: attention.iter().map(|name| name.to_string()).collect() }, steps }
+    }
+
+    fn names(folder: &Path) -> Vec<String> {
+        let mut names: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_written_file_replaces_the_old_one_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("results.json");
+        write_atomically(&path, b"a long old content").unwrap();
+        write_atomically(&path, b"new").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        assert_eq!(names(folder.path()), ["results.json"]);
+    }
+
+    #[test]
+    fn a_write_that_fails_half_way_leaves_the_old_file_and_no_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("results.json");
+        write_atomically(&path, b"old").unwrap();
+        let error = write_atomically_with(&path, |file| {
+            file.write_all(b"half of the n")?;
+            Err(io::Error::from(io::ErrorKind::StorageFull))
+        })
+        .unwrap_err();
+        assert_eq!(fs::read(&path).unwrap(), b"old");
+        assert_eq!(names(folder.path()), ["results.json"]);
+        assert!(error.to_string().contains("results.json"), "{error}");
+        assert!(error.to_string().ends_with("free space or choose another --out"), "{error}");
+        assert!(!error.is_usage());
+    }
+
+    #[test]
+    fn a_rename_that_fails_leaves_no_temporary_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("occupied");
+        fs::create_dir(&path).unwrap();
+        fs::write(path.join("kept"), "").unwrap();
+        assert!(write_atomically(&path, b"text").is_err());
+        assert_eq!(names(folder.path()), ["occupied"]);
+        assert_eq!(names(&path), ["kept"]);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_written_file_has_the_rights_of_an_ordinary_new_file() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("ordinary"), "").unwrap();
+        write_atomically(&folder.path().join("ours"), b"").unwrap();
+        let mode = |name: &str| fs::metadata(folder.path().join(name)).unwrap().permissions().mode();
+        assert_eq!(mode("ours"), mode("ordinary"));
+    }
+
+    #[test]
+    fn file_names_stay_in_their_folder_and_apart_from_each_other() {
+        let awkward =
+            ["../x", "..", ".", "", "a/b", "a b", "a%2Fb", "a\\b", "a\0b", "ü", "u\u{308}", "synthesizer-random", "Synthesizer-Random"];
+        let safe: BTreeSet<String> = awkward.iter().map(|name| file_name(name)).collect();
+        assert_eq!(safe.len(), awkward.len());
+        for name in &safe {
+            assert!(!name.starts_with('.') && !name.is_empty() && !name.contains(['/', '\\', '\0']), "{name}");
+        }
+        assert_eq!(file_name("synthesizer-random"), "synthesizer-random");
+        assert_eq!(file_name("test_2016_flickr.de"), "test_2016_flickr.de");
+    }
+
+    #[test]
+    fn very_long_names_are_cut_and_stay_apart() {
+        let (first, second) = ("é".repeat(500), "é".repeat(501));
+        assert!(file_name(&first).len() < 200);
+        assert_ne!(file_name(&first), file_name(&second));
+    }
+
+    #[test]
+    fn a_checksum_equals_the_published_test_vector() {
+        assert_eq!(sha256_hex(b"abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    }
+
+    #[test]
+    fn the_same_configuration_may_use_its_folder_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("runs/mt");
+        RunFolder::open(&root, &recipe(&["dot-product"], 10), false).unwrap();
+        RunFolder::open(&root, &recipe(&["dot-product"], 10), false).unwrap();
+    }
+
+    #[test]
+    fn another_recipe_is_refused_with_the_field_that_differs_also_when_resuming() {
+        let folder = tempfile::tempdir().unwrap();
+        RunFolder::open(folder.path(), &recipe(&["dot-product"], 10), false).unwrap();
+        for resume in [false, true] {
+            let error = RunFolder::open(folder.path(), &recipe(&["dot-product"], 20), resume).unwrap_err();
+            let message = error.to_string();
+            assert!(message.contains("`steps`: 10 there, 20 here") && message.contains("another --out"), "{message}");
+            assert!(!message.contains("--resume"), "{message}");
+            assert!(error.is_usage());
+        }
+        let kept: Recipe = toml::from_str(&fs::read_to_string(folder.path().join("config.toml")).unwrap()).unwrap();
+        assert_eq!(kept.steps, 10);
+    }
+
+    #[test]
+    fn another_choice_of_mechanisms_needs_resume_and_then_is_accepted() {
+        let folder = tempfile::tempdir().unwrap();
+        RunFolder::open(folder.path(), &recipe(&["dot-product"], 10), false).unwrap();
+        let more = recipe(&["dot-product", "synthesizer-random"], 10);
+        let error = RunFolder::open(folder.path(), &more, false).unwrap_err();
+        assert!(error.to_string().contains("--resume"), "{error}");
+        RunFolder::open(folder.path(), &more, true).unwrap();
+    }
+
+    #[test]
+    fn a_folder_with_other_files_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("thesis.tex"), "").unwrap();
+        let error = RunFolder::open(folder.path(), &recipe(&["dot-product"], 10), true).unwrap_err();
+        assert!(error.to_string().contains("choose another --out"), "{error}");
+        assert_eq!(names(folder.path()), ["thesis.tex"]);
+    }
+
+    #[test]
+    fn an_output_path_that_is_a_file_is_named_with_the_remedy() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out");
+        fs::write(&path, "").unwrap();
+        let message = RunFolder::open(&path, &recipe(&["dot-product"], 10), false).unwrap_err().to_string();
+        assert!(message.contains("out`") && message.contains("choose another --out"), "{message}");
+    }
+
+    #[test]
+    fn a_run_has_its_own_folder_and_one_line_per_hypothesis() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = RunFolder::open(folder.path(), &recipe(&["a/b"], 10), false).unwrap().run("a/b", 3).unwrap();
+        assert_eq!(run.root(), folder.path().join("a%2Fb-seed3"));
+        run.write_hypotheses("test", &["Zwei Hunde .".into(), "eins\nzwei".into(), String::new()]).unwrap();
+        assert_eq!(fs::read_to_string(run.hypotheses("test")).unwrap(), "Zwei Hunde .\neins zwei\n\n");
+        assert!(run.log().starts_with(run.root()) && run.checkpoint().starts_with(run.root()));
+    }
+}

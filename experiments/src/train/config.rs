@@ -1,0 +1,133 @@
+//! The training part of an experiment's configuration.
+
+use serde::{Deserialize, Serialize};
+
+use super::error::{ConfigurationError, ensure};
+use super::optimiser::OptimiserConfig;
+use super::schedule::ScheduleConfig;
+
+/// How a model is trained. Every field has a default; unknown fields are refused.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TrainingConfig {
+    /// Optimiser steps of the whole run, at least 1.
+    pub steps: u64,
+    /// Base learning rate, above 0; how it changes over the steps is the schedule's business.
+    pub learning_rate: f64,
+    /// The shape of the learning rate over the steps.
+    pub schedule: ScheduleConfig,
+    /// The optimiser and its constants.
+    pub optimiser: OptimiserConfig,
+    /// Bound on the global gradient norm: if the norm over all gradients together (of the mean loss per unit) exceeds it, all are scaled down to it.
+    /// Without it nothing is clipped.
+    pub max_gradient_norm: Option<f64>,
+    /// Micro-batches per optimiser step, at least 1. Their losses are summed and divided by the units of all of them, so the step equals that of one
+    /// large batch. The last step of an epoch may have fewer.
+    pub accumulate: usize,
+    /// Steps between evaluations on the development set, at least 1; the last step is always followed by one.
+    pub evaluate_every: u64,
+    /// Steps between checkpoints, at least 1; a new best model and the last step are always saved too.
+    pub checkpoint_every: u64,
+    /// Steps between lines of the log, at least 1.
+    pub log_every: u64,
+    /// Early stopping: the run ends after this many evaluations in a row that did not improve on the best one. Without it, never.
+    pub patience: Option<u64>,
+    /// If above 1, the result is the mean of the weights at the last so many regular checkpoints (every `checkpoint_every` steps, and the last step)
+    /// (Vaswani et al. 2017, section 6.1). Otherwise it is the model with the best development score.
+    pub average: usize,
+    /// Regular checkpoints that stay on disk, at least 1, besides the best one and those needed for averaging.
+    pub keep: usize,
+    /// Limit on the time spent in training steps (evaluation and checkpoints excluded), in minutes. A run that reaches it ends as if its steps were
+    /// done; schedules still count with `steps`.
+    pub minutes: Option<f64>,
+}
+
+impl Default for TrainingConfig {
+    fn default() -> Self {
+        Self {
+            steps: 10_000,
+            learning_rate: 3e-4,
+            schedule: ScheduleConfig::default(),
+            optimiser: OptimiserConfig::default(),
+            max_gradient_norm: Some(1.0),
+            accumulate: 1,
+            evaluate_every: 500,
+            checkpoint_every: 500,
+            log_every: 50,
+            patience: None,
+            average: 1,
+            keep: 1,
+            minutes: None,
+        }
+    }
+}
+
+impl TrainingConfig {
+    /// Checks every field.
+    ///
+    /// # Errors
+    /// Names the first field that is out of its range.
+    pub fn validate(&self) -> Result<(), ConfigurationError> {
+        let positive = |value: f64| value.is_finite() && value > 0.0;
+        let rate = self.learning_rate;
+        ensure(positive(rate), "learning_rate", || format!("{rate} is not a positive number"))?;
+        for (field, value) in [
+            ("steps", self.steps),
+            ("accumulate", self.accumulate as u64),
+            ("evaluate_every", self.evaluate_every),
+            ("checkpoint_every", self.checkpoint_every),
+            ("log_every", self.log_every),
+            ("patience", self.patience.unwrap_or(1)),
+            ("average", self.average as u64),
+            ("keep", self.keep as u64),
+        ] {
+            ensure(value >= 1, field, || "must be at least 1".into())?;
+        }
+        for (field, value) in [("max_gradient_norm", self.max_gradient_norm), ("minutes", self.minutes)] {
+            if let Some(value) = value {
+                ensure(positive(value), field, || format!("{value} is not a positive number; leave the field out for no limit"))?;
+            }
+        }
+        self.schedule.validate()?;
+        self.optimiser.validate()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_configuration_is_valid_and_survives_toml() {
+        let config = TrainingConfig::default();
+        assert_eq!(config.validate(), Ok(()));
+        assert_eq!(toml::from_str::<TrainingConfig>(&toml::to_string(&config).unwrap()).unwrap(), config);
+    }
+
+    #[test]
+    fn each_field_out_of_range_is_named() {
+        type Spoil = fn(&mut TrainingConfig);
+        let cases: [(&str, Spoil); 9] = [
+            ("steps", |c| c.steps = 0),
+            ("learning_rate", |c| c.learning_rate = f64::INFINITY),
+            ("accumulate", |c| c.accumulate = 0),
+            ("patience", |c| c.patience = Some(0)),
+            ("average", |c| c.average = 0),
+            ("max_gradient_norm", |c| c.max_gradient_norm = Some(0.0)),
+            ("minutes", |c| c.minutes = Some(f64::NAN)),
+            ("schedule.end", |c| c.schedule = ScheduleConfig::Linear { warmup: 0, end: f64::NAN }),
+            ("optimiser.betas", |c| c.optimiser.betas = (0.9, 1.0)),
+        ];
+        for (field, spoil) in cases {
+            let mut config = TrainingConfig::default();
+            spoil(&mut config);
+            assert_eq!(config.validate().unwrap_err().field, field);
+        }
+    }
+
+    #[test]
+    fn unknown_fields_are_refused() {
+        assert!(toml::from_str::<TrainingConfig>("step = 3").unwrap_err().to_string().contains("step"));
+        assert!(toml::from_str::<TrainingConfig>("[optimiser]\nkind = \"adam-w\"\nbeta = 0.5").is_err());
+    }
+}

@@ -1,0 +1,114 @@
+//! The gradients of a whole model as one vector: its norm, and scaling it.
+
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::optim::GradientsParams;
+use burn::tensor::{FloatDType, Tensor};
+
+/// The sum of squares of every gradient, with the path of its parameter, in the order in which the module is visited (so sums over them are
+/// reproducible). Each is a tensor of one 32-bit element, still on the device.
+pub(crate) fn squared_norms<M: Module>(model: &M, gradients: &GradientsParams) -> Vec<(String, Tensor<1>)> {
+    let mut visitor = SquaredNorms { path: Vec::new(), gradients, norms: Vec::new() };
+    model.visit(&mut visitor);
+    visitor.norms
+}
+
+/// Every gradient multiplied by `factor`.
+pub(crate) fn scale<M: Module>(model: &M, gradients: GradientsParams, factor: f64) -> GradientsParams {
+    let mut visitor = Scale { gradients, factor, scaled: GradientsParams::new() };
+    model.visit(&mut visitor);
+    visitor.scaled
+}
+
+/// The factor that turns a gradient of norm `norm` into one of norm at most `bound`: exactly `bound / norm` above the bound, 1 up to it.
+pub(crate) fn clipping_factor(norm: f64, bound: Option<f64>) -> f64 {
+    match bound {
+        Some(bound) if norm > bound => bound / norm,
+        _ => 1.0,
+    }
+}
+
+struct SquaredNorms<'a> {
+    path: Vec<String>,
+    gradients: &'a GradientsParams,
+    norms: Vec<(String, Tensor<1>)>,
+}
+
+impl ModuleVisitor for SquaredNorms<'_> {
+    fn enter_module(&mut self, name: &str, _container: &str) {
+        self.path.push(name.to_string());
+    }
+
+    fn exit_module(&mut self, _name: &str, _container: &str) {
+        self.path.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        if let Some(gradient) = self.gradients.get::<D>(param.id) {
+            let norm = gradient.cast(FloatDType::F32).square().sum();
+            self.norms.push((self.path.join("."), norm));
+        }
+    }
+}
+
+struct Scale {
+    gradients: GradientsParams,
+    factor: f64,
+    scaled: GradientsParams,
+}
+
+impl ModuleVisitor for Scale {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        if let Some(gradient) = self.gradients.remove::<D>(param.id) {
+            self.scaled.register(param.id, gradient.mul_scalar(self.factor));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::module::Param;
+    use burn::nn::{Linear, LinearConfig};
+    use burn::tensor::Device;
+
+    use super::super::parameter::read_scalars;
+    use super::*;
+
+    fn model_with_gradients() -> (Linear, GradientsParams) {
+        let device = Device::flex().autodiff();
+        let mut model = LinearConfig::new(2, 2).init(&device);
+        model.weight = Param::from_data([[1.0, 2.0], [3.0, 4.0]], &device);
+        model.bias = Some(Param::from_data([5.0, 6.0], &device));
+        let factors = Tensor::<2>::from_data([[1.0, -2.0], [2.0, 4.0]], &device);
+        let loss = (model.weight.val() * factors).sum() + model.bias.as_ref().unwrap().val().mul_scalar(12.0).slice(0..1).sum();
+        let gradients = GradientsParams::from_grads(loss.backward(), &model);
+        (model, gradients)
+    }
+
+    #[test]
+    fn the_norm_is_that_of_all_gradients_together() {
+        let (model, gradients) = model_with_gradients();
+        let (paths, norms): (Vec<_>, Vec<_>) = squared_norms(&model, &gradients).into_iter().unzip();
+        let squares = read_scalars(norms);
+        assert_eq!(paths, ["weight", "bias"]);
+        assert_eq!(squares, [25.0, 144.0]);
+        assert_eq!(squares.iter().sum::<f64>().sqrt(), 13.0);
+    }
+
+    #[test]
+    fn clipping_scales_every_gradient_by_the_same_factor() {
+        let (model, gradients) = model_with_gradients();
+        let clipped = scale(&model, gradients, clipping_factor(13.0, Some(6.5)));
+        let weight = clipped.get::<2>(model.weight.id).unwrap().into_data();
+        assert_eq!(weight.as_slice::<f32>().unwrap(), [0.5, -1.0, 1.0, 2.0]);
+        let bias = clipped.get::<1>(model.bias.as_ref().unwrap().id).unwrap().into_data();
+        assert_eq!(bias.as_slice::<f32>().unwrap(), [6.0, 0.0]);
+    }
+
+    #[test]
+    fn a_norm_up_to_the_bound_is_left_alone() {
+        assert_eq!(clipping_factor(2.0, Some(2.0)), 1.0);
+        assert_eq!(clipping_factor(2.0, None), 1.0);
+        assert_eq!(clipping_factor(2.0, Some(0.5)), 0.25);
+        assert_eq!(clipping_factor(0.0, Some(1.0)), 1.0);
+    }
+}

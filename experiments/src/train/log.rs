@@ -1,0 +1,165 @@
+//! The log of a run: one JSON object per line, appended while training.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use super::error::TrainingError;
+use super::state::Metric;
+
+/// One line of the log.
+#[derive(Clone, Debug, Serialize)]
+#[serde(untagged)]
+pub enum LogLine {
+    /// What training did since the line before.
+    Training {
+        /// Optimiser steps done.
+        step: u64,
+        /// The epoch, counted from 1.
+        epoch: u64,
+        /// Mean training loss per unit since the last such line.
+        loss: f64,
+        /// Learning rate of this step.
+        learning_rate: f64,
+        /// Global gradient norm of this step, before clipping.
+        gradient_norm: f64,
+        /// Units trained on since the run began.
+        tokens: u64,
+        /// Seconds since the run began.
+        seconds: f64,
+    },
+    /// An evaluation on the development set.
+    Evaluation {
+        /// Optimiser steps done.
+        step: u64,
+        /// The epoch, counted from 1.
+        epoch: u64,
+        /// Seconds since the run began.
+        seconds: f64,
+        /// The metrics by name; one that is not finite is `null`.
+        dev: serde_json::Map<String, serde_json::Value>,
+    },
+}
+
+impl LogLine {
+    /// The line of an evaluation.
+    pub fn evaluation(step: u64, epoch: u64, seconds: f64, metrics: &[Metric]) -> Self {
+        Self::Evaluation { step, epoch, seconds, dev: metrics.iter().map(|metric| (metric.name.clone(), metric.value.into())).collect() }
+    }
+}
+
+/// The log file of a run.
+pub struct TrainingLog {
+    path: PathBuf,
+    file: File,
+}
+
+impl TrainingLog {
+    /// An empty log at `path`, whatever was there.
+    ///
+    /// # Errors
+    /// [`TrainingError::Log`].
+    pub fn start(path: &Path) -> Result<Self, TrainingError> {
+        Self::open(path, "")
+    }
+
+    /// The log at `path` as it was after `step` steps: later lines, and a line cut short by the end of the process, are dropped.
+    ///
+    /// # Errors
+    /// [`TrainingError::Log`].
+    pub fn resume(path: &Path, step: u64) -> Result<Self, TrainingError> {
+        let text = match fs::read(path) {
+            Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            Err(source) => return Err(TrainingError::Log { path: path.to_path_buf(), source }),
+        };
+        let is_kept = |line: &&str| {
+            line.ends_with('\n')
+                && serde_json::from_str::<serde_json::Value>(line).is_ok_and(|line| line["step"].as_u64().is_some_and(|at| at <= step))
+        };
+        Self::open(path, &text.split_inclusive('\n').take_while(is_kept).collect::<String>())
+    }
+
+    fn open(path: &Path, contents: &str) -> Result<Self, TrainingError> {
+        let failed = |source| TrainingError::Log { path: path.to_path_buf(), source };
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder).map_err(failed)?;
+        }
+        let temporary = path.with_extension("jsonl.tmp");
+        let replaced = fs::write(&temporary, contents)
+            .and_then(|()| File::open(&temporary)?.sync_all())
+            .and_then(|()| fs::rename(&temporary, path))
+            .inspect_err(|_| drop(fs::remove_file(&temporary)));
+        replaced.map_err(failed)?;
+        let file = OpenOptions::new().append(true).open(path).map_err(failed)?;
+        Ok(Self { path: path.to_path_buf(), file })
+    }
+
+    /// Appends a line.
+    ///
+    /// # Errors
+    /// [`TrainingError::Log`].
+    pub fn append(&mut self, line: &LogLine) -> Result<(), TrainingError> {
+        let mut text = serde_json::to_string(line).expect("a log line has only fields that JSON can hold");
+        text.push('\n');
+        self.file.write_all(text.as_bytes()).map_err(|source| TrainingError::Log { path: self.path.clone(), source })
+    }
+
+    /// Waits until all lines are on the disk.
+    ///
+    /// # Errors
+    /// [`TrainingError::Log`].
+    pub fn sync(&self) -> Result<(), TrainingError> {
+        self.file.sync_data().map_err(|source| TrainingError::Log { path: self.path.clone(), source })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(step: u64) -> LogLine {
+        LogLine::Training { step, epoch: 1, loss: 0.5, learning_rate: 0.1, gradient_norm: 2.0, tokens: 10 * step, seconds: 0.0 }
+    }
+
+    #[test]
+    fn resuming_drops_later_and_torn_lines() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run/log.jsonl");
+        let mut log = TrainingLog::start(&path).unwrap();
+        for step in [2, 4, 6] {
+            log.append(&line(step)).unwrap();
+        }
+        log.append(&LogLine::evaluation(4, 1, 0.0, &[])).unwrap();
+        let whole = fs::read_to_string(&path).unwrap();
+        fs::write(&path, format!("{whole}{{\"step\":4,\"ep")).unwrap();
+        let mut log = TrainingLog::resume(&path, 4).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), whole.lines().take(2).map(|line| format!("{line}\n")).collect::<String>());
+        log.append(&line(5)).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), 3);
+
+        fs::write(&path, "{\"step\":2}\n{\"step\":3").unwrap();
+        TrainingLog::resume(&path, 9).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "{\"step\":2}\n");
+        assert_eq!(fs::read_dir(folder.path().join("run")).unwrap().count(), 1, "a temporary file was left");
+    }
+
+    #[test]
+    fn lines_hold_the_documented_fields() {
+        let text = serde_json::to_string(&line(2)).unwrap();
+        assert_eq!(text, r#"{"step":2,"epoch":1,"loss":0.5,"learning_rate":0.1,"gradient_norm":2.0,"tokens":20,"seconds":0.0}"#);
+        let metrics = [("bleu", 1.5), ("loss", f64::NAN)].map(|(name, value)| Metric { name: name.into(), value });
+        let text = serde_json::to_string(&LogLine::evaluation(3, 2, 1.0, &metrics)).unwrap();
+        assert_eq!(text, r#"{"step":3,"epoch":2,"seconds":1.0,"dev":{"bleu":1.5,"loss":null}}"#);
+    }
+
+    #[test]
+    fn a_log_that_cannot_be_written_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("file"), "").unwrap();
+        let error = TrainingLog::start(&folder.path().join("file/log.jsonl")).err().unwrap();
+        assert!(error.to_string().contains("log.jsonl"), "{error}");
+    }
+}

@@ -1,0 +1,43 @@
+//! The training engine of all experiments: one loop, on burn's optimisers.
+//!
+//! An experiment describes its task as an [`Objective`] (batches, loss, evaluation); a [`Trainer`] does the rest: schedule, gradient accumulation and
+//! clipping over all gradients together, log, evaluation, early stopping, checkpoints, averaging, and a clean stop on request. Everything random follows
+//! from a key and the numbers of step, epoch and batch, so a run that was killed at any moment and resumed ends with the same weights as one that was
+//! not.
+//!
+//! The parts are useful on their own: [`ScheduleConfig`] and [`OptimiserConfig`] for another loop, [`ParameterCount`] for any model, [`average()`] for any
+//! list of models, [`CheckpointFolder`] for anything that must be written whole or not at all.
+
+mod average;
+mod checkpoint;
+mod config;
+mod disk;
+mod error;
+mod gradient;
+mod interrupt;
+mod log;
+mod objective;
+mod optimiser;
+mod parameter;
+mod progress;
+mod record;
+mod schedule;
+mod state;
+mod trainer;
+
+#[cfg(test)]
+mod tests;
+
+pub use average::average;
+pub use checkpoint::{Checkpoint, CheckpointError, CheckpointFolder};
+pub use config::TrainingConfig;
+pub use error::{ConfigurationError, TrainingError};
+pub use interrupt::Interrupt;
+pub use log::{LogLine, TrainingLog};
+pub use objective::{Objective, Outcome, Selection, TrainedModel};
+pub use optimiser::{OptimiserConfig, OptimiserKind, WITHOUT_DECAY};
+pub use parameter::{ParameterCount, assign_parameter_ids, first_non_finite_parameter};
+pub use progress::Watcher;
+pub use schedule::ScheduleConfig;
+pub use state::{BestEvaluation, Metric, TrainingState};
+pub use trainer::Trainer;

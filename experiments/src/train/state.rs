@@ -1,0 +1,98 @@
+//! Where in its run a training loop is: everything but the weights and the optimiser's moments.
+//!
+//! Random streams are not part of it: they follow from the run's key and the numbers of step and epoch.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+/// A named score of an evaluation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Metric {
+    /// Its name (`perplexity`).
+    pub name: String,
+    /// Its value, written so that reading it back gives the same bits.
+    #[serde(with = "exact")]
+    pub value: f64,
+}
+
+/// The best evaluation so far.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BestEvaluation {
+    /// The step after which it was made; its checkpoint is kept.
+    pub step: u64,
+    /// The value of the metric that selects.
+    #[serde(with = "exact")]
+    pub value: f64,
+    /// All metrics of that evaluation.
+    pub metrics: Vec<Metric>,
+}
+
+/// The position of a run, as saved in a checkpoint.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TrainingState {
+    /// Optimiser steps done.
+    pub step: u64,
+    /// The current epoch, counted from 1; 0 before the first step.
+    pub epoch: u64,
+    /// Batches of the current epoch that have been used.
+    pub batches_in_epoch: usize,
+    /// Units (target tokens, sentences) trained on.
+    pub tokens: u64,
+    /// Seconds since the run began, pauses between interruption and resumption not counted.
+    pub wall_seconds: f64,
+    /// Seconds of those spent in training steps.
+    pub training_seconds: f64,
+    /// Sum of the losses since the last line of the log.
+    #[serde(with = "exact")]
+    pub logged_loss: f64,
+    /// Units since the last line of the log.
+    pub logged_units: u64,
+    /// The best evaluation so far.
+    pub best: Option<BestEvaluation>,
+    /// The metrics of the last evaluation.
+    pub last_metrics: Vec<Metric>,
+    /// Evaluations since the best one.
+    pub evaluations_without_improvement: u64,
+    /// Steps of the regular checkpoints that are kept, ascending.
+    pub kept: Vec<u64>,
+    /// Whether the run is done.
+    pub finished: bool,
+}
+
+impl TrainingState {
+    /// The steps whose checkpoints must stay on disk.
+    pub(crate) fn needed_checkpoints(&self) -> BTreeSet<u64> {
+        self.kept.iter().copied().chain(self.best.as_ref().map(|best| best.step)).chain([self.step]).collect()
+    }
+}
+
+/// Floating-point numbers as the shortest decimal text that reads back to the same bits; also those that JSON has no number for.
+mod exact {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub fn serialize<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&format!("{value:?}"))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(|_| D::Error::custom(format!("{text:?} is not a number")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_read_back_with_the_same_bits() {
+        for value in [0.1 + 0.2, 1.0 / 3.0, f64::MIN_POSITIVE, 1e300, f64::NAN, f64::INFINITY, -0.0] {
+            let text = serde_json::to_string(&Metric { name: "m".into(), value }).unwrap();
+            let read: Metric = serde_json::from_str(&text).unwrap();
+            assert!(read.value.to_bits() == value.to_bits() || (read.value.is_nan() && value.is_nan()), "{value} became {}", read.value);
+        }
+        assert!(serde_json::from_str::<Metric>(r#"{"name":"m","value":"x"}"#).unwrap_err().to_string().contains("not a number"));
+    }
+}

@@ -1,0 +1,384 @@
+//! The training loop.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use burn::module::Module;
+use burn::optim::{GradientsAccumulator, GradientsParams, ModuleOptimizer};
+use burn::tensor::Tensor;
+use heedful_attention::random::RandomKey;
+
+use super::average::average;
+use super::checkpoint::CheckpointFolder;
+use super::config::TrainingConfig;
+use super::error::TrainingError;
+use super::gradient::{clipping_factor, scale, squared_norms};
+use super::interrupt::Interrupt;
+use super::log::{LogLine, TrainingLog};
+use super::objective::{Objective, Outcome, TrainedModel};
+use super::parameter::{assign_parameter_ids, first_non_finite_parameter, read_scalars};
+use super::progress::{Pace, Progress, Watcher};
+use super::record::{load_carried, load_model, load_optimiser, to_files};
+use super::state::{BestEvaluation, Metric, TrainingState};
+
+/// Trains a model on an objective in one run folder.
+///
+/// The folder receives `log.jsonl` and `checkpoint/`. All randomness follows from the key and from the numbers of step, epoch and batch, so a run that is
+/// stopped and resumed gives the weights of one that was not, bit for bit where the backend itself is deterministic.
+pub struct Trainer<'a, O: Objective> {
+    objective: &'a O,
+    config: &'a TrainingConfig,
+    folder: PathBuf,
+    key: RandomKey,
+    checkpoints: CheckpointFolder,
+    resume: bool,
+    watcher: Watcher,
+    interrupt: Interrupt,
+}
+
+impl<'a, O: Objective> Trainer<'a, O> {
+    /// A trainer for the run in `folder`. `digest` is the SHA-256 of the whole configuration, in hexadecimal; a checkpoint written under another one is
+    /// refused.
+    pub fn new(objective: &'a O, config: &'a TrainingConfig, folder: &Path, digest: &str, key: RandomKey) -> Self {
+        Self {
+            objective,
+            config,
+            folder: folder.to_path_buf(),
+            key,
+            checkpoints: CheckpointFolder::new(folder, digest),
+            resume: false,
+            watcher: Watcher::default(),
+            interrupt: Interrupt::new(),
+        }
+    }
+
+    /// Whether to continue from the latest checkpoint. Without one the run starts afresh. If false, earlier checkpoints and logs in the folder are
+    /// deleted.
+    pub fn resume(mut self, resume: bool) -> Self {
+        self.resume = resume;
+        self
+    }
+
+    /// Who watches the run.
+    pub fn watcher(mut self, watcher: Watcher) -> Self {
+        self.watcher = watcher;
+        self
+    }
+
+    /// The flag that stops the run.
+    pub fn interrupt(mut self, interrupt: Interrupt) -> Self {
+        self.interrupt = interrupt;
+        self
+    }
+
+    #[cfg(test)]
+    pub(crate) fn checkpoints(mut self, checkpoints: CheckpointFolder) -> Self {
+        self.checkpoints = checkpoints;
+        self
+    }
+
+    /// Trains `model` to the end of the run, or until the interrupt is raised.
+    ///
+    /// # Errors
+    /// Any [`TrainingError`]. Checkpoints written before it stay, and hold finite weights only.
+    ///
+    /// # Panics
+    /// If the model is not on a device with autodiff.
+    pub fn run(self, model: O::Model) -> Result<Outcome<O::Model>, TrainingError> {
+        self.config.validate()?;
+        let device = model.devices().into_iter().next().expect("a model to train has parameters");
+        assert!(device.is_autodiff(), "the model to train is on a device without autodiff");
+        let optimiser = self.config.optimiser.init(&device.without_autodiff())?;
+        let (mut run, mut model) = Run::begin(self, assign_parameter_ids(model), optimiser)?;
+        while !run.state.finished {
+            if run.trainer.interrupt.is_raised() {
+                let checkpoint = run.save(&model)?;
+                run.progress.line(&format!("interrupted after step {}; continue with --resume", run.state.step));
+                return Ok(Outcome::Interrupted { step: run.state.step, checkpoint });
+            }
+            model = run.advance(model)?;
+        }
+        run.finish(model).map(Outcome::Finished)
+    }
+}
+
+/// A run in progress. Its model is handed from step to step by value, so that the optimiser can update tensors in place.
+struct Run<'a, O: Objective> {
+    trainer: Trainer<'a, O>,
+    optimiser: ModuleOptimizer,
+    state: TrainingState,
+    order: Vec<Vec<usize>>,
+    log: TrainingLog,
+    progress: Progress,
+    last_saved: Option<u64>,
+    clock: Instant,
+    wall_seconds_before: f64,
+}
+
+/// What one optimiser step did.
+struct Step {
+    learning_rate: f64,
+    gradient_norm: f64,
+}
+
+/// One forward and backward pass: which batch, and the random stream of its dropout.
+struct MicroBatch {
+    items: Vec<usize>,
+    data_key: RandomKey,
+    dropout_key: RandomKey,
+}
+
+impl<'a, O: Objective> Run<'a, O> {
+    fn begin(trainer: Trainer<'a, O>, mut model: O::Model, mut optimiser: ModuleOptimizer) -> Result<(Self, O::Model), TrainingError> {
+        let log_path = trainer.folder.join("log.jsonl");
+        let latest = if trainer.resume { trainer.checkpoints.latest()? } else { None };
+        let (state, order, log) = match latest {
+            None => {
+                trainer.checkpoints.clear()?;
+                (TrainingState::default(), Vec::new(), TrainingLog::start(&log_path)?)
+            }
+            Some(step) => {
+                let checkpoint = trainer.checkpoints.load(step)?;
+                model = load_model(model, &checkpoint)?;
+                optimiser = load_optimiser(optimiser, &checkpoint)?;
+                let state = checkpoint.state.clone();
+                let order = if state.epoch == 0 { Vec::new() } else { epoch_order(&trainer, state.epoch)? };
+                let carried = load_carried(&checkpoint)?;
+                if !carried.is_empty() {
+                    trainer.objective.restore_carried_state(carried);
+                }
+                trainer.checkpoints.prune(&state);
+                tracing::info!("resuming from {}", checkpoint.folder.display());
+                (state, order, TrainingLog::resume(&log_path, step)?)
+            }
+        };
+        let label = trainer.folder.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        let progress = Progress::new(&trainer.watcher, &label, state.step, trainer.config.steps);
+        let wall_seconds_before = state.wall_seconds;
+        let clock = Instant::now();
+        Ok((Self { trainer, optimiser, state, order, log, progress, last_saved: latest, clock, wall_seconds_before }, model))
+    }
+
+    /// One optimiser step and whatever is due after it.
+    fn advance(&mut self, model: O::Model) -> Result<O::Model, TrainingError> {
+        let config = self.trainer.config;
+        let begun = Instant::now();
+        let (model, step) = self.optimise(model)?;
+        self.state.training_seconds += begun.elapsed().as_secs_f64();
+        let number = self.state.step;
+        self.report(&step)?;
+
+        let is_time_up = config.minutes.is_some_and(|minutes| self.state.training_seconds >= 60.0 * minutes);
+        let is_last = number >= config.steps || is_time_up;
+        let mut is_best = false;
+        if is_last || number.is_multiple_of(config.evaluate_every) {
+            is_best = self.evaluate(&model)?;
+        }
+        let is_stale = config.patience.is_some_and(|patience| self.state.evaluations_without_improvement >= patience);
+        self.state.finished = is_last || is_stale;
+        let is_regular = self.state.finished || number.is_multiple_of(config.checkpoint_every);
+        if is_regular {
+            self.state.kept.push(number);
+            let excess = self.state.kept.len().saturating_sub(config.keep.max(config.average));
+            self.state.kept.drain(..excess);
+        }
+        if is_regular || is_best {
+            self.save(&model)?;
+        }
+        Ok(model)
+    }
+
+    /// The passes of the next step: `accumulate` batches, fewer at the end of an epoch.
+    fn next_micro_batches(&mut self) -> Result<Vec<MicroBatch>, TrainingError> {
+        if self.state.batches_in_epoch >= self.order.len() {
+            let epoch = self.state.epoch + 1;
+            self.order = epoch_order(&self.trainer, epoch)?;
+            self.state.epoch = epoch;
+            self.state.batches_in_epoch = 0;
+            self.trainer.objective.start_epoch(epoch);
+        }
+        let first = self.state.batches_in_epoch;
+        let after = (first + self.trainer.config.accumulate).min(self.order.len());
+        let key = self.trainer.key;
+        let data_key = key.named("batch").numbered(self.state.epoch);
+        let dropout_key = key.named("dropout").numbered(self.state.step + 1);
+        self.state.batches_in_epoch = after;
+        let micro_batch = |(number, items): (usize, &Vec<usize>)| MicroBatch {
+            items: items.clone(),
+            data_key: data_key.numbered((first + number) as u64),
+            dropout_key: dropout_key.numbered(number as u64),
+        };
+        Ok(self.order[first..after].iter().enumerate().map(micro_batch).collect())
+    }
+
+    /// Forward, backward and update. The losses and all gradients' norms are read with one transfer, before the weights change.
+    fn optimise(&mut self, model: O::Model) -> Result<(O::Model, Step), TrainingError> {
+        let objective = self.trainer.objective;
+        let config = self.trainer.config;
+        let micro_batches = self.next_micro_batches()?;
+        let epoch = self.state.epoch;
+        let mut accumulator = GradientsAccumulator::new();
+        let mut scalars: Vec<Tensor<1>> = Vec::new();
+        let mut units = 0;
+        for micro_batch in &micro_batches {
+            let batch = objective.batch(&micro_batch.items, epoch, &micro_batch.data_key);
+            units += objective.units(&batch);
+            let loss = objective.loss(&model, &batch, micro_batch.dropout_key);
+            assert_eq!(loss.dims(), [1], "a loss has one element");
+            accumulator.accumulate(&model, GradientsParams::from_grads(loss.backward(), &model));
+            scalars.push(loss.inner().cast(burn::tensor::FloatDType::F32));
+        }
+        assert!(units > 0, "the batches of step {} in epoch {epoch} have no units", self.state.step + 1);
+        let gradients = accumulator.grads();
+        let (paths, norms): (Vec<_>, Vec<_>) = squared_norms(&model, &gradients).into_iter().unzip();
+        scalars.extend(norms);
+        let values = read_scalars(scalars);
+        let (losses, squares) = values.split_at(micro_batches.len());
+        if let Some(failed) = losses.iter().position(|loss| !loss.is_finite()) {
+            return Err(self.non_finite_loss(&model, &micro_batches[failed], &paths, squares));
+        }
+        if let Some(failed) = squares.iter().position(|square| !square.is_finite()) {
+            return Err(self.non_finite("gradient", format!("the gradient of {}", paths[failed])));
+        }
+
+        let gradient_norm = squares.iter().sum::<f64>().sqrt() / units as f64;
+        let factor = clipping_factor(gradient_norm, config.max_gradient_norm) / units as f64;
+        let gradients = scale(&model, gradients, factor);
+        let learning_rate = config.schedule.rate(self.state.step + 1, config.steps, config.learning_rate);
+        let model = objective.after_step(self.optimiser.step(learning_rate, model, gradients));
+        self.state.step += 1;
+        self.state.tokens += units as u64;
+        self.state.logged_loss += losses.iter().sum::<f64>();
+        self.state.logged_units += units as u64;
+        Ok((model, Step { learning_rate, gradient_norm }))
+    }
+
+    fn non_finite_loss(&self, model: &O::Model, micro_batch: &MicroBatch, paths: &[String], squares: &[f64]) -> TrainingError {
+        let objective = self.trainer.objective;
+        let batch = objective.batch(&micro_batch.items, self.state.epoch, &micro_batch.data_key);
+        let gradient = || squares.iter().position(|square| !square.is_finite()).map(|at| format!("the gradient of {}", paths[at]));
+        let place = first_non_finite_parameter(model)
+            .map(|path| format!("the parameter {path}"))
+            .or_else(|| objective.locate_non_finite(&model.valid(), &batch, micro_batch.dropout_key))
+            .or_else(gradient)
+            .unwrap_or_else(|| "the loss itself".to_string());
+        self.non_finite("loss", place)
+    }
+
+    fn non_finite(&self, quantity: &'static str, place: String) -> TrainingError {
+        let checkpoint = self.last_saved.map(|step| self.trainer.checkpoints.path(step));
+        TrainingError::NonFinite { step: self.state.step + 1, quantity, place, checkpoint }
+    }
+
+    fn report(&mut self, step: &Step) -> Result<(), TrainingError> {
+        let number = self.state.step;
+        let is_logged = number.is_multiple_of(self.trainer.config.log_every);
+        let loss = self.state.logged_loss / self.state.logged_units as f64;
+        let seconds = self.state.training_seconds.max(f64::MIN_POSITIVE);
+        let pace = Pace {
+            loss,
+            learning_rate: step.learning_rate,
+            tokens_per_second: self.state.tokens as f64 / seconds,
+            seconds_per_step: seconds / number as f64,
+        };
+        self.progress.step(number, &pace, is_logged);
+        if is_logged {
+            self.log.append(&LogLine::Training {
+                step: number,
+                epoch: self.state.epoch,
+                loss,
+                learning_rate: step.learning_rate,
+                gradient_norm: step.gradient_norm,
+                tokens: self.state.tokens,
+                seconds: self.wall_seconds(),
+            })?;
+            self.state.logged_loss = 0.0;
+            self.state.logged_units = 0;
+        }
+        Ok(())
+    }
+
+    /// Evaluates the model; true if it is the best so far.
+    fn evaluate(&mut self, model: &O::Model) -> Result<bool, TrainingError> {
+        let selection = self.trainer.objective.selection();
+        let metrics = self.metrics_of(&model.valid());
+        let value = metrics.iter().find(|metric| metric.name == selection.metric).map(|metric| metric.value);
+        let Some(value) = value else {
+            let present = metrics.into_iter().map(|metric| metric.name).collect();
+            return Err(TrainingError::UnknownMetric { wanted: selection.metric, present });
+        };
+        let step = self.state.step;
+        self.log.append(&LogLine::evaluation(step, self.state.epoch, self.wall_seconds(), &metrics))?;
+        let shown: Vec<String> = metrics.iter().map(|metric| format!("{} {:.4}", metric.name, metric.value)).collect();
+        self.progress.line(&format!("step {step}: {}", shown.join("  ")));
+        let is_best = selection.improves(value, self.state.best.as_ref().map(|best| best.value));
+        if is_best {
+            self.state.best = Some(BestEvaluation { step, value, metrics: metrics.clone() });
+            self.state.evaluations_without_improvement = 0;
+        } else {
+            self.state.evaluations_without_improvement += 1;
+        }
+        self.state.last_metrics = metrics;
+        Ok(is_best)
+    }
+
+    fn metrics_of(&self, model: &O::Model) -> Vec<Metric> {
+        self.trainer.objective.evaluate(model).into_iter().map(|(name, value)| Metric { name, value }).collect()
+    }
+
+    /// Saves a checkpoint of the current step, unless it has one.
+    fn save(&mut self, model: &O::Model) -> Result<PathBuf, TrainingError> {
+        let step = self.state.step;
+        if self.last_saved == Some(step) {
+            return Ok(self.trainer.checkpoints.path(step));
+        }
+        if let Some(path) = first_non_finite_parameter(model) {
+            let checkpoint = self.last_saved.map(|step| self.trainer.checkpoints.path(step));
+            return Err(TrainingError::NonFinite { step, quantity: "weight", place: format!("the parameter {path}"), checkpoint });
+        }
+        self.state.wall_seconds = self.wall_seconds();
+        self.log.sync()?;
+        let files = to_files(model, &self.optimiser, self.trainer.objective.carried_state());
+        let folder = self.trainer.checkpoints.save(&self.state, &files)?;
+        self.last_saved = Some(step);
+        Ok(folder)
+    }
+
+    fn finish(self, model: O::Model) -> Result<TrainedModel<O::Model>, TrainingError> {
+        let checkpoints = &self.trainer.checkpoints;
+        let load = |step: u64| -> Result<O::Model, TrainingError> { Ok(load_model(model.valid(), &checkpoints.load(step)?)?) };
+        let last = self.state.kept.len().saturating_sub(self.trainer.config.average);
+        let averaged_steps = &self.state.kept[last..];
+        let (result, step, metrics) = if averaged_steps.len() > 1 {
+            let mean = average(averaged_steps.iter().map(|&step| load(step)))?.expect("there are checkpoints to average");
+            let metrics = self.metrics_of(&mean);
+            (mean, self.state.step, metrics)
+        } else {
+            match &self.state.best {
+                Some(best) => (load(best.step)?, best.step, best.metrics.clone()),
+                // No evaluation gave a number to select by.
+                None => (model.valid(), self.state.step, self.state.last_metrics.clone()),
+            }
+        };
+        Ok(TrainedModel {
+            model: result,
+            step,
+            steps: self.state.step,
+            averaged: averaged_steps.len().max(1),
+            metrics,
+            tokens: self.state.tokens,
+            tokens_per_second: self.state.tokens as f64 / self.state.training_seconds.max(f64::MIN_POSITIVE),
+            wall_seconds: self.wall_seconds(),
+            training_seconds: self.state.training_seconds,
+        })
+    }
+
+    fn wall_seconds(&self) -> f64 {
+        self.wall_seconds_before + self.clock.elapsed().as_secs_f64()
+    }
+}
+
+fn epoch_order<O: Objective>(trainer: &Trainer<'_, O>, epoch: u64) -> Result<Vec<Vec<usize>>, TrainingError> {
+    let order = trainer.objective.epoch(epoch, &trainer.key.named("order").numbered(epoch));
+    if order.is_empty() { Err(TrainingError::EmptyEpoch { epoch }) } else { Ok(order) }
+}
