@@ -152,7 +152,7 @@ impl AttentionConfig {
     /// # Errors
     /// An impossible option or place, naming both and the remedy. After `Ok`, building does not fail.
     pub fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        if placement.heads == 0 || placement.d_model % placement.heads != 0 {
+        if placement.heads == 0 || !placement.d_model.is_multiple_of(placement.heads) {
             return Err(ConfigError::Option {
                 place: placement.to_string(),
                 attention: self.name(),
@@ -244,6 +244,8 @@ impl FromStr for AttentionConfig {
 }
 
 /// Any mechanism.
+// A model has few of them, and a module in a box is none.
+#[allow(clippy::large_enum_variant)]
 #[derive(Module, Debug)]
 pub enum AnyAttention {
     /// A softmax over logits.

@@ -305,7 +305,7 @@ mod tests {
         let device = Device::flex();
         let visibility = Visibility::causal().and(Visibility::left_padding(vec![2]));
         let mask = visibility.mask(Span::whole(3, 3), 1, DType::F32, &device).unwrap();
-        assert_eq!(mask.has_key.unwrap().into_data().to_vec::<f32>().unwrap(), [0.0, 0.0, 1.0]);
+        assert_eq!(mask.has_key.unwrap().into_data().try_to_vec::<f32>().unwrap(), [0.0, 0.0, 1.0]);
         assert!(Visibility::causal().mask(Span::whole(3, 3), 1, DType::F32, &device).unwrap().has_key.is_none());
     }
 

@@ -293,7 +293,7 @@ impl<C: Comparison> Session<'_, C> {
             .watcher(self.watcher.clone())
             .interrupt(self.interrupt.clone())
             .run(model)
-            .map_err(ExperimentError::failure)?;
+            .map_err(|error| if error.is_usage() { ExperimentError::usage(error) } else { ExperimentError::failure(error) })?;
         let Outcome::Finished(trained) = outcome else { return Ok(RunEnd::Interrupted) };
         let Some(scores) = C::score(&task, &trained.model, &paths, &self.interrupt)? else { return Ok(RunEnd::Interrupted) };
         record.configuration = recipe;

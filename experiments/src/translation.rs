@@ -7,7 +7,7 @@ use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_models::generation::{BeamSearch, Prompts, SpecialTokens, beam_search};
 use heedful_models::layout::AttentionLayout;
-use heedful_models::loss::cross_entropy;
+use heedful_models::loss::{cross_entropy, real_states};
 use heedful_models::seq2seq::{Seq2SeqConfig, Seq2SeqTransformer, Source, Tying};
 use serde::{Deserialize, Serialize};
 
@@ -398,11 +398,13 @@ impl TranslationTask<'_> {
     ) -> (Tensor<1>, Tensor<1>) {
         let device = model.source.tokens.weight.device();
         let source = Source { tokens: tensor(&batch.source, &device), lengths: &batch.source.lengths };
-        let scores = model.forward(source, tensor(&batch.input, &device), key, probe);
-        let [rows, length, vocabulary] = scores.logits.dims();
-        let targets = tensor(&batch.output, &device).reshape([rows * length]);
-        let cross_entropy = cross_entropy(scores.logits.reshape([rows * length, vocabulary]), targets, Some(PAD), smoothing);
-        let loss = match scores.losses.total() {
+        let hidden = model.hidden(source, tensor(&batch.input, &device), key, probe);
+        let logits = model.project(real_states(hidden.states, &batch.output.lengths));
+        let rows = batch.output.ids.chunks(batch.output.width).zip(&batch.output.lengths);
+        let targets: Vec<i32> = rows.flat_map(|(row, &real)| &row[..real]).copied().collect();
+        let targets = Tensor::<1, Int>::from_data(TensorData::new(targets, [self.units(batch)]), &device);
+        let cross_entropy = cross_entropy(logits, targets, None, smoothing);
+        let loss = match hidden.losses.total() {
             // An auxiliary loss is per token, as the main loss is after division by the number of tokens.
             Some(auxiliary) => cross_entropy.loss + auxiliary * self.units(batch) as f64,
             None => cross_entropy.loss,

@@ -40,12 +40,10 @@ pub struct BlockConfig {
 
 impl BlockConfig {
     pub(crate) fn validate(&self, check: &Check) -> Result<(), ConfigError> {
-        for (option, value) in
-            [("d_model", self.d_model), ("heads", self.heads), ("d_ff", self.d_ff), ("max_length", self.max_length)]
-        {
+        for (option, value) in [("d_model", self.d_model), ("heads", self.heads), ("d_ff", self.d_ff), ("max_length", self.max_length)] {
             check.at_least_one(option, value)?;
         }
-        if self.d_model % self.heads != 0 {
+        if !self.d_model.is_multiple_of(self.heads) {
             return Err(check.wrong("heads", self.heads, format!("give a divisor of d_model = {}", self.d_model)));
         }
         check.probability("dropout", self.dropout)?;
@@ -68,14 +66,7 @@ impl BlockConfig {
             self_attention_residual: residual(),
             cross_attention_residual: cross_attention.is_some().then(residual),
             cross_attention,
-            feed_forward: FeedForward::new(
-                self.d_model,
-                self.d_ff,
-                self.activation,
-                self.feed_forward_dropout,
-                &feed_forward_key,
-                device,
-            ),
+            feed_forward: FeedForward::new(self.d_model, self.d_ff, self.activation, self.feed_forward_dropout, &feed_forward_key, device),
             feed_forward_residual: residual(),
         }
     }
@@ -144,10 +135,17 @@ impl<A: Attention> Block<A> {
     /// # Panics
     /// If the block has cross-attention and the context no memory, or an attention cannot take the input.
     pub fn forward(&self, x: Tensor<3>, context: &Context, random: Option<RandomKey>, probe: &mut Probe) -> Hidden {
-        self.pass(x, context, random, probe, |attention, input, probe| attention.forward(input, probe), |attention, query, probe| {
-            let memory = context.memory.clone().expect("a block with cross-attention is given a memory");
-            attention.forward(AttentionInput { memory: Some(memory), ..query }, probe)
-        })
+        self.pass(
+            x,
+            context,
+            random,
+            probe,
+            |attention, input, probe| attention.forward(input, probe),
+            |attention, query, probe| {
+                let memory = context.memory.clone().expect("a block with cross-attention is given a memory");
+                attention.forward(AttentionInput { memory: Some(memory), ..query }, probe)
+            },
+        )
     }
 
     /// A state before the first step, for `batch` rows that have at most `capacity` positions and, with cross-attention, the given memory.

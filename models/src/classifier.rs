@@ -222,8 +222,7 @@ impl<A: Attention> Classifier<A> {
             Pooling::ClassToken => states.narrow(1, 0, 1),
             Pooling::Mean => {
                 let share = |real: usize, index: usize| if index < real { 1.0 / real as f32 } else { 0.0 };
-                let shares: Vec<f32> =
-                    lengths.iter().flat_map(|&real| (0..length).map(move |index| share(real, index))).collect();
+                let shares: Vec<f32> = lengths.iter().flat_map(|&real| (0..length).map(move |index| share(real, index))).collect();
                 let shares = TensorData::new(shares, [batch, 1, length]);
                 Tensor::from_data(shares, (&states.device(), states.dtype())).matmul(states)
             }

@@ -51,8 +51,7 @@ impl TokenEmbeddingConfig {
         TokenEmbedding {
             tokens: init::embedding(self.vocabulary, self.d_model, &key.named("tokens"), device),
             positions: self.positions.init(self.max_length, self.d_model, &key.named("positions"), device),
-            segments: (self.segments > 0)
-                .then(|| deviation.parameter([self.segments, self.d_model], &key.named("segments"), device)),
+            segments: (self.segments > 0).then(|| deviation.parameter([self.segments, self.d_model], &key.named("segments"), device)),
             dropout: self.dropout,
         }
     }
@@ -122,7 +121,7 @@ mod tests {
         let device = Device::flex();
         let embedding = config().init(&RandomKey::from_seed(1), &device);
         let x = embedding.forward(Tensor::from_data([[3]], &device), &Positions::default(), None);
-        let row = embedding.tokens.weight.val().slice([3..4]) * 2.0 + Tensor::from_data([[0.0, 1.0, 0.0, 1.0]], &device);
+        let row = embedding.tokens.weight.val().narrow(0, 3, 1) * 2.0 + Tensor::from_data([[0.0, 1.0, 0.0, 1.0]], &device);
         assert_eq!(x.into_data().try_to_vec::<f32>().unwrap(), row.into_data().try_to_vec::<f32>().unwrap());
     }
 

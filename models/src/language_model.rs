@@ -370,7 +370,9 @@ mod tests {
 
     #[test]
     fn tying_saves_the_output_matrix() {
-        let count = |tied| LanguageModelConfig { tied, ..tiny(AttentionConfig::default()) }.init(&RandomKey::from_seed(1), &Device::flex()).num_params();
+        let count = |tied| {
+            LanguageModelConfig { tied, ..tiny(AttentionConfig::default()) }.init(&RandomKey::from_seed(1), &Device::flex()).num_params()
+        };
         let layer = 4 * 64 + (8 * 16 + 16 + 16 * 8 + 8) + 2 * 16;
         assert_eq!(count(true), 11 * 8 + 2 * layer);
         assert_eq!(count(false), count(true) + 8 * 11);
@@ -432,7 +434,8 @@ mod tests {
     fn impossible_options_are_refused_by_name() {
         let base = || tiny(AttentionConfig::default());
         let list = |length| LayerAttention::Each(vec![AttentionConfig::default(); length]);
-        let mixture_of_one: LayerAttention = toml::from_str::<LanguageModelConfig>("attention = { name = 'mixture', members = [] }").unwrap().attention;
+        let mixture_of_one: LayerAttention =
+            toml::from_str::<LanguageModelConfig>("attention = { name = 'mixture', members = [] }").unwrap().attention;
         let cases = [
             ("vocabulary", LanguageModelConfig { vocabulary: 0, ..base() }),
             ("layers", LanguageModelConfig { layers: 0, ..base() }),

@@ -70,7 +70,7 @@ impl LayerAttention {
 }
 
 fn fits(check: &Check, option: &'static str, length: usize, layers: usize) -> Result<(), ConfigError> {
-    if length > 0 && layers % length == 0 {
+    if length > 0 && layers.is_multiple_of(length) {
         return Ok(());
     }
     let remedy = format!("give one attention for each of the {layers} layers, or a number of them that divides {layers}");
@@ -263,13 +263,20 @@ mod tests {
         assert_eq!(cross("{ name = 'gaussian', length_ratio = 1.5 }"), AttentionLayout::hc_all(1.5).cross);
         let single = CrossAttention { heads: Some(1), ..CrossAttention::default() };
         assert_eq!(cross("{ heads = 1 }"), CrossLayout::All(single.clone()));
-        assert_eq!(cross("['none', 'gaussian', { heads = 1 }]"), CrossLayout::Each(vec![None, Some(attention("gaussian").into()), Some(single)]));
+        assert_eq!(
+            cross("['none', 'gaussian', { heads = 1 }]"),
+            CrossLayout::Each(vec![None, Some(attention("gaussian").into()), Some(single)])
+        );
         assert_eq!(cross("'none'"), CrossLayout::Each(vec![None]));
     }
 
     #[test]
     fn layouts_survive_writing_and_reading() {
-        let list = CrossLayout::Each(vec![None, Some(attention("gaussian").into()), Some(CrossAttention { heads: Some(2), ..Default::default() })]);
+        let list = CrossLayout::Each(vec![
+            None,
+            Some(attention("gaussian").into()),
+            Some(CrossAttention { heads: Some(2), ..Default::default() }),
+        ]);
         let mixed = AttentionLayout {
             encoder: LayerAttention::Each(AttentionConfig::all()),
             decoder: attention("synthesizer-dense").into(),

@@ -1,7 +1,7 @@
 //! Training losses, as sums: the mean over any set of tokens or sentences is a division by its size.
 
 use burn::tensor::activation::log_softmax;
-use burn::tensor::{Device, IndexingUpdateOp, Int, Tensor};
+use burn::tensor::{Device, IndexingUpdateOp, Int, Tensor, TensorData};
 
 /// Cross-entropy of a batch.
 #[derive(Clone, Debug)]
@@ -54,6 +54,26 @@ pub fn cross_entropy(logits: Tensor<2>, targets: Tensor<1, Int>, padding: Option
     // Its value is exactly 0 (x - x); its derivative is `gradient`.
     let slope = (logits * into_graph(gradient, &device)).sum();
     CrossEntropy { loss: into_graph(loss, &device) + (slope.clone() - slope.detach()), negative_log_likelihood: nll }
+}
+
+/// The states `[B, N, C]` of the first `lengths[b]` elements of each row, one row after the other, `[sum of lengths, C]`: what is worth projecting to
+/// logits.
+///
+/// # Panics
+/// If there is not one length for each row, or one exceeds `N`.
+pub fn real_states(states: Tensor<3>, lengths: &[usize]) -> Tensor<2> {
+    let [batch, length, width] = states.dims();
+    assert_eq!(lengths.len(), batch, "one length for each row");
+    assert!(lengths.iter().all(|&real| real <= length), "lengths {lengths:?} of rows of {length}");
+    let indices: Vec<i32> =
+        lengths.iter().enumerate().flat_map(|(row, &real)| (row * length..row * length + real).map(|index| index as i32)).collect();
+    let count = indices.len();
+    let states = states.reshape([batch * length, width]);
+    if count == batch * length {
+        return states;
+    }
+    let indices = Tensor::<1, Int>::from_data(TensorData::new(indices, [count]), &states.device());
+    states.select(0, indices)
 }
 
 /// `x` as a constant beside tensors on an autodiff device.
@@ -153,7 +173,7 @@ mod tests {
             assert!((scalar(found.loss.clone()) - expected).abs() < 1e-4);
             let gradient = leaf.grad(&(found.loss * 2.0).backward()).unwrap();
 
-            let log_probabilities = log_softmax(logits.clone(), 1);
+            let log_probabilities = log_softmax(leaf.clone() * 1.0, 1);
             let indices = targets(&device).reshape([5, 1]);
             let real = indices.clone().not_equal_elem(padding.map_or(-1, |p| p as i32)).float();
             let picked = log_probabilities.clone().gather(1, indices) * (1.0 - smoothing);
@@ -173,6 +193,16 @@ mod tests {
         assert_eq!(scalar(found.negative_log_likelihood), 0.0);
         let gradient = logits.grad(&found.loss.backward()).unwrap();
         assert!(gradient.into_data().iter::<f32>().all(|g| g == 0.0));
+    }
+
+    #[test]
+    fn real_states_are_those_before_the_padding() {
+        let device = Device::flex();
+        let states = Tensor::from_data([[[1.0], [2.0], [3.0]], [[4.0], [5.0], [6.0]]], &device);
+        let real = |lengths: &[usize]| real_states(states.clone(), lengths).into_data().try_to_vec::<f32>().unwrap();
+        assert_eq!(real(&[2, 1]), [1.0, 2.0, 4.0]);
+        assert_eq!(real(&[0, 3]), [4.0, 5.0, 6.0]);
+        assert_eq!(real(&[3, 3]), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
     }
 
     #[test]

@@ -453,7 +453,8 @@ mod tests {
 
     #[test]
     fn tying_decides_how_many_vocabulary_matrices_there_are() {
-        let count = |tying| Seq2SeqConfig { tying, ..tiny(AttentionLayout::base()) }.init(&RandomKey::from_seed(1), &Device::flex()).num_params();
+        let count =
+            |tying| Seq2SeqConfig { tying, ..tiny(AttentionLayout::base()) }.init(&RandomKey::from_seed(1), &Device::flex()).num_params();
         let matrix = 11 * 8;
         assert_eq!(count(Tying::Output), count(Tying::ThreeWay) + matrix);
         assert_eq!(count(Tying::None), count(Tying::ThreeWay) + 2 * matrix);

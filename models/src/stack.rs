@@ -55,10 +55,7 @@ impl StackConfig {
             });
             self.block.init(self_attention, cross_attention, &key, device)
         });
-        Stack {
-            layers: blocks.collect(),
-            norm: (self.block.norm_order == NormOrder::Pre).then(|| layer_norm(self.block.d_model, device)),
-        }
+        Stack { layers: blocks.collect(), norm: (self.block.norm_order == NormOrder::Pre).then(|| layer_norm(self.block.d_model, device)) }
     }
 }
 
@@ -158,12 +155,7 @@ impl<A: Attention> Stack<A> {
         state.memory_lengths = state.memory_lengths.as_ref().map(|lengths| rows.iter().map(|&row| lengths[row]).collect());
     }
 
-    fn pass(
-        &self,
-        mut x: Tensor<3>,
-        probe: &mut Probe,
-        mut run: impl FnMut(usize, &Block<A>, Tensor<3>, &mut Probe) -> Hidden,
-    ) -> Hidden {
+    fn pass(&self, mut x: Tensor<3>, probe: &mut Probe, mut run: impl FnMut(usize, &Block<A>, Tensor<3>, &mut Probe) -> Hidden) -> Hidden {
         let mut losses = Losses::default();
         for (layer, block) in self.layers.iter().enumerate() {
             let hidden = probe.within("layers", Some(layer), |probe| run(layer, block, x, probe));

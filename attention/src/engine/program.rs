@@ -22,6 +22,8 @@ pub struct AttentionProgram {
 }
 
 /// Where the weights come from.
+// Made and consumed once per call.
+#[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug)]
 pub enum Weighting {
     /// Softmax of logits over the visible keys. A row without a visible key has all weights exactly 0.
@@ -100,9 +102,21 @@ impl LogitTerms {
 /// Joins factors along their width, repeating those that do not depend on the batch row.
 fn concatenate(a: Tensor<4>, b: Tensor<4>) -> Tensor<4> {
     let rows = a.dims()[0].max(b.dims()[0]);
-    let widen = |x: Tensor<4>| {
-        let [_, heads, length, width] = x.dims();
-        x.expand([rows, heads, length, width])
-    };
-    Tensor::cat(vec![widen(a), widen(b)], 3)
+    Tensor::cat(vec![for_each_row(a, rows), for_each_row(b, rows)], 3)
+}
+
+/// The same for each of `rows` batch rows.
+///
+/// It is repeated as a flat row because of its gradient, a sum over the first dimension: on wgpu, Burn 0.22.1 sums wrongly over the first of four dimensions
+/// where the last two are swapped, as they are in the gradient of keys.
+///
+/// # Panics
+/// If there are neither one nor `rows` batch rows.
+pub(super) fn for_each_row(x: Tensor<4>, rows: usize) -> Tensor<4> {
+    let [batch, heads, length, width] = x.dims();
+    if batch == rows {
+        return x;
+    }
+    let size = heads * length * width;
+    x.reshape([batch, size]).expand([rows, size]).reshape([rows, heads, length, width])
 }

@@ -3,6 +3,7 @@
 use burn::tensor::activation::softmax;
 use burn::tensor::Tensor;
 
+use super::program::for_each_row;
 use super::{AttentionProgram, LogitTerms, Weighting};
 use crate::dropout::dropout;
 use crate::probe::{Observation, Probe};
@@ -62,9 +63,4 @@ fn density_weights(weights: Tensor<4>, mask: Option<Mask>, renormalise: bool) ->
     // The smallest normal number keeps a row without a visible key at 0 / tiny = 0.
     let sum = weights.clone().sum_dim(3).clamp_min(f32::MIN_POSITIVE);
     weights / sum
-}
-
-fn for_each_row(x: Tensor<4>, rows: usize) -> Tensor<4> {
-    let [batch, heads, length, width] = x.dims();
-    if batch == rows { x } else { x.expand([rows, heads, length, width]) }
 }

@@ -1,8 +1,5 @@
 //! The backends that the suite runs on. No other file of it names one.
 
-use std::panic::catch_unwind;
-use std::sync::OnceLock;
-
 use burn::tensor::Device;
 
 /// A device and what may be expected of it.
@@ -16,6 +13,8 @@ pub struct Backend {
 
 /// All backends of this build.
 pub fn backends() -> Vec<Backend> {
+    // A build without the other backends adds none.
+    #[allow(unused_mut)]
     let mut backends = vec![flex()];
     #[cfg(feature = "ndarray")]
     backends.push(ndarray());
@@ -39,6 +38,9 @@ pub fn ndarray() -> Backend {
 /// wgpu on a software Vulkan adapter.
 #[cfg(feature = "wgpu")]
 pub fn wgpu() -> Backend {
+    use std::panic::catch_unwind;
+    use std::sync::OnceLock;
+
     use burn::tensor::DeviceKind;
 
     static DEVICE: OnceLock<Option<Device>> = OnceLock::new();

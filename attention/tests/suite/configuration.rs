@@ -139,7 +139,10 @@ fn impossible_mixtures_are_refused() {
     refused(&one, &own, &[place, "`members` is a list of 1", "at least two"]);
     refused(&mixture("random+dense+dot-product", MixtureWeights::Sigmoid), &own, &[place, "`weights` is sigmoid", "two members"]);
     refused(&parse("gaussian+dot-product"), &own, &[place, "`members` is gaussian", "have logits"]);
-    let nested = AttentionConfig::Mixture(MixtureConfig { members: vec![parse("random+dense"), parse("dot-product")], weights: MixtureWeights::Sum });
+    let nested = AttentionConfig::Mixture(MixtureConfig {
+        members: vec![parse("random+dense"), parse("dot-product")],
+        weights: MixtureWeights::Sum,
+    });
     refused(&nested, &own, &[place, "synthesizer-random+synthesizer-dense", "have logits"]);
     let member = AttentionConfig::SynthesizerFactorizedRandom(SynthesizerFactorizedRandomConfig { rank: 0, init_std: 1.0 });
     let config = AttentionConfig::Mixture(MixtureConfig { members: vec![parse("dot-product"), member], weights: MixtureWeights::Softmax });

@@ -246,9 +246,7 @@ pub fn left_padding_equals_no_padding<A: Attention>(subject: &Subject<A>) -> Out
         subject.forward(real.input(&subject.device).visibility(usual(subject)))
     };
     let check = |what: &str, padded: &Array| {
-        (0..3).try_for_each(|b| {
-            same(&format!("{what}: row {b}"), padded.slice(counts[b]..length).row(&[b]), &alone(b).values, CLOSE)
-        })
+        (0..3).try_for_each(|b| same(&format!("{what}: row {b}"), padded.slice(counts[b]..length).row(&[b]), &alone(b).values, CLOSE))
     };
     let hidden = if subject.is_cross() { Visibility::all() } else { Visibility::left_padding(counts.to_vec()) };
     let positions = Positions::default().with_left_padding(counts);
@@ -287,7 +285,10 @@ pub fn dropout_is_a_function_of_its_key<A: Attention>(subject: &Subject<A>) -> O
     }
     // Were the mean off by nothing but chance, the ratio would be 1.
     if squares.is_nan() || squares > 3.0 * variances {
-        return Err(format!("the mean over {count} keys is {:.1} times as far from the output as chance makes it", (squares / variances).sqrt()));
+        return Err(format!(
+            "the mean over {count} keys is {:.1} times as far from the output as chance makes it",
+            (squares / variances).sqrt()
+        ));
     }
     Ok(())
 }
@@ -332,7 +333,12 @@ pub fn a_probe_changes_nothing<A: Attention>(subject: &Subject<A>) -> Outcome {
     let case = subject.case("probe", 2, 6);
     for key in [None, Some(RandomKey::from_seed(4))] {
         let input = || case.input(&subject.device).visibility(usual(subject)).random(key);
-        same(&format!("with a probe, dropout {}", key.is_some()), &subject.observed(input()).0.values, &subject.forward(input()).values, CLOSE)?;
+        same(
+            &format!("with a probe, dropout {}", key.is_some()),
+            &subject.observed(input()).0.values,
+            &subject.forward(input()).values,
+            CLOSE,
+        )?;
     }
     Ok(())
 }

@@ -282,6 +282,7 @@ fn faults() -> Vec<(Fault, &'static str, Role, Check)> {
         (Fault::StateCut, "random", own, select),
         (Fault::LeftPaddingIgnored, "random", own, left),
         (Fault::LeftPaddingIgnored, "factorized-dense", own, left),
+        (Fault::LeftPaddingIgnored, "gaussian", cross, left),
         (Fault::DropoutWithoutKey, "dot-product", own, dropout),
         (Fault::DropoutIgnoresKey, "dot-product", own, dropout),
         (Fault::DropoutNotReplayed, "dot-product", own, dropout),

@@ -85,7 +85,7 @@ pub enum CheckpointError {
 
 fn remedy_of_write(source: &io::Error) -> &'static str {
     match source.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
             "the checkpoint before it is intact: free space, then continue with --resume, or choose another --out"
         }
         _ => "the checkpoint before it is intact: make the folder writable, then continue with --resume, or choose another --out",

@@ -79,6 +79,13 @@ pub enum TrainingError {
     },
 }
 
+impl TrainingError {
+    /// Whether the command cannot be meant (exit code 2), rather than failed.
+    pub fn is_usage(&self) -> bool {
+        matches!(self, Self::Configuration(_) | Self::Checkpoint(CheckpointError::OtherConfiguration { .. }))
+    }
+}
+
 fn describe_checkpoint(checkpoint: &Option<PathBuf>) -> String {
     match checkpoint {
         Some(folder) => format!("The last good checkpoint is {}", folder.display()),

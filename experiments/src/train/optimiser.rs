@@ -26,7 +26,7 @@ pub enum OptimiserKind {
 pub const WITHOUT_DECAY: [&str; 3] = [
     r"(^|[._])bias(_[a-z]+)?$",
     r"(^|\.)(gamma|beta)$",
-    r"(?i)(^|\.)[a-z0-9_]*synthesizer[a-z0-9_]*\.([a-z0-9_]+\.)*(table|left|right|factor)[a-z0-9_]*$",
+    r"Synthesizer[A-Za-z]*\.(table|query_factor|key_factor|position)$",
 ];
 
 /// The optimiser and its constants.
@@ -243,9 +243,9 @@ mod tests {
             "attention.bias_u",
             "norm.gamma",
             "layers.0.norm.beta",
-            "encoder.0.attention.SynthesizerRandom.table",
-            "attention.FactorizedRandomSynthesizer.left_table",
-            "attention.synthesizer.logits.factor_1",
+            "encoder.layers.0.self_attention.Softmax.logits.SynthesizerRandom.table",
+            "encoder.layers.0.self_attention.Softmax.logits.SynthesizerFactorizedRandom.key_factor",
+            "decoder.layers.1.self_attention.Softmax.logits.Mixture.members.0.SynthesizerDense.position",
         ] {
             assert!(is_exempt(path), "{path} decays");
         }

@@ -458,6 +458,33 @@ fn the_optimiser_receives_the_mean_gradient_clipped_to_the_bound() {
 }
 
 #[test]
+fn the_optimiser_receives_the_rate_of_the_schedule() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = TrainingConfig { steps: 1, ..config() };
+    let updated = tensors_by_path(&run(&Task::new(), &config, folder.path()).model);
+    let change = |(path, before): (&String, &TensorData)| {
+        let pairs = before.iter::<f64>().zip(updated[path].iter::<f64>());
+        pairs.map(|(before, after)| (before - after).abs()).fold(0.0, f64::max)
+    };
+    // Adam's first step changes every weight by the learning rate, whatever its gradient.
+    let largest = tensors_by_path(&Classifier::new(1)).iter().map(change).fold(0.0, f64::max);
+    let rate = config.schedule.rate(1, 1, config.learning_rate);
+    assert_eq!(rate, config.learning_rate / 3.0);
+    assert!((largest - rate).abs() < 1e-4 * rate, "{largest} instead of {rate}");
+}
+
+#[test]
+fn weights_that_are_not_finite_are_never_saved() {
+    let folder = tempfile::tempdir().unwrap();
+    // Finite as the configuration reads it, infinite in the 32-bit arithmetic of the update.
+    let config = TrainingConfig { learning_rate: 1e39, schedule: ScheduleConfig::Constant, steps: 1, ..config() };
+    let error = trainer(&Task::new(), &config, folder.path()).run(Classifier::new(1)).unwrap_err();
+    let TrainingError::NonFinite { step: 1, quantity: "weight", place, checkpoint: None } = error else { panic!("{error}") };
+    assert!(place.starts_with("the parameter "), "{place}");
+    assert!(!folder.path().join("checkpoint").exists());
+}
+
+#[test]
 fn a_loss_that_is_not_finite_is_reported_and_never_saved() {
     let folder = tempfile::tempdir().unwrap();
     let task = Task { spoil_loss_at: Some(5), ..Task::new() };

@@ -109,11 +109,8 @@ struct Sentence {
 
 impl Sentence {
     fn new(limit: usize) -> Self {
-        let finished = if limit > 0 {
-            Vec::new()
-        } else {
-            vec![Hypothesis { tokens: Vec::new(), log_probability: 0.0, score: 0.0, finished: false }]
-        };
+        let finished =
+            if limit > 0 { Vec::new() } else { vec![Hypothesis { tokens: Vec::new(), log_probability: 0.0, score: 0.0, finished: false }] };
         // A sentence that may not have any token still has its row in the first step.
         let live = vec![Live { tokens: Vec::new(), log_probability: 0.0, row: 0 }];
         Self { live, finished, limit, done: limit == 0 }
@@ -283,6 +280,22 @@ mod tests {
                 assert!(found.iter().all(|h| h.finished) || found.iter().all(|h| !h.finished && h.tokens.len() == 5));
             }
         }
+    }
+
+    #[test]
+    fn only_the_first_of_all_continuations_may_finish() {
+        let live = |tokens: Vec<u32>, probability: f64, row| Live { tokens, log_probability: probability.ln(), row };
+        let mut sentence = Sentence::new(9);
+        sentence.live = vec![live(vec![3], 0.6, 0), live(vec![4], 0.4, 1)];
+        // Joint probabilities: 3-end 0.30, 3-3 0.24, 4-end 0.22, 4-4 0.18, 3-4 0.06.
+        let rows = [[0.0, 0.0, 0.5, 0.4, 0.1], [0.0, 0.0, 0.55, 0.0, 0.45]];
+        let logits = HostLogits { values: rows.concat().iter().map(|p: &f32| p.ln()).collect(), vocabulary: 5 };
+        sentence.advance(&logits, 0, SPECIAL, &BeamSearch { beam: 2, length_penalty: 1.0 });
+        let finished: Vec<_> = sentence.finished.iter().map(|hypothesis| hypothesis.tokens.clone()).collect();
+        let live: Vec<_> = sentence.live.iter().map(|live| (live.tokens.clone(), live.row)).collect();
+        assert_eq!(finished, [vec![3]], "the end of the second comes third, behind a beam of 2");
+        assert_eq!(live, [(vec![3, 3], 0), (vec![4, 4], 1)]);
+        assert!(!sentence.done, "0.24 can still overtake 0.30 by its length");
     }
 
     #[test]

@@ -122,8 +122,7 @@ fn decode<D: StepDecoder>(
     let mut tokens = prompts.tokens;
     for step in 0.. {
         let under_way = |hypothesis: &Hypothesis, limit: usize| !hypothesis.finished && step < limit.min(room);
-        let rows: Vec<usize> =
-            (0..active.len()).filter(|&row| under_way(&hypotheses[active[row]], prompts.limits[active[row]])).collect();
+        let rows: Vec<usize> = (0..active.len()).filter(|&row| under_way(&hypotheses[active[row]], prompts.limits[active[row]])).collect();
         if rows.is_empty() {
             break;
         }

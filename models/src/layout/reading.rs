@@ -52,11 +52,7 @@ impl<'de, T: Shapes> Visitor<'de> for ShapesVisitor<T> {
         let first = map.next_key::<String>()?;
         let parts = first.as_deref().is_some_and(|key| T::PART_KEYS.contains(&key));
         let map = Replayed { first, rest: map };
-        if parts {
-            T::from_parts(map)
-        } else {
-            AttentionConfig::deserialize(MapAccessDeserializer::new(map)).map(T::from_attention)
-        }
+        if parts { T::from_parts(map) } else { AttentionConfig::deserialize(MapAccessDeserializer::new(map)).map(T::from_attention) }
     }
 }
 
@@ -187,8 +183,7 @@ impl<'de> Deserialize<'de> for CrossItem {
 }
 
 impl Shapes for CrossLayout {
-    const EXPECTED: &'static str =
-        "`none`, the name of an attention, a table with the key `name` or the keys `attention`, `heads` and `layers`, or a list for each layer";
+    const EXPECTED: &'static str = "`none`, the name of an attention, a table with the key `name` or the keys `attention`, `heads` and `layers`, or a list for each layer";
     const PART_KEYS: &'static [&'static str] = CrossItem::PART_KEYS;
 
     fn from_name<E: Error>(name: &str) -> Result<Self, E> {

@@ -311,30 +311,29 @@ fn a_plain_sum_adds_the_logits_of_its_members() {
 #[test]
 fn a_short_sequence_uses_the_first_rows_and_columns_of_the_tables() {
     let short = Placement { max_length: 5, ..place() };
-    let cut = |values: &Array, rows: usize, columns: usize| {
-        Array::from_fn([values.shape[0], rows, columns], |index| values.at(&index))
-    };
+    let cut = |values: &Array, rows: usize, columns: usize| Array::from_fn([values.shape[0], rows, columns], |index| values.at(&index));
     for name in ["random", "factorized-random", "dense"] {
         let mut long = init(&parse(name), &place());
         let mut sliced = long.clone();
-        softmax(&mut sliced).logits = match (softmax(&mut long).logits.clone(), parse(name).init_logits(&short, &RandomKey::from_seed(7), &flex().device)) {
-            (AnyLogits::SynthesizerRandom(long), Some(AnyLogits::SynthesizerRandom(mut cut_off))) => {
-                let table = Array::read(long.table.as_ref().expect("trained").val());
-                cut_off.table = Some(parameter(&cut(&table, 5, 5)));
-                AnyLogits::SynthesizerRandom(cut_off)
-            }
-            (AnyLogits::SynthesizerFactorizedRandom(long), Some(AnyLogits::SynthesizerFactorizedRandom(mut cut_off))) => {
-                cut_off.query_factor = parameter(&cut(&Array::read(long.query_factor.val()), 5, 8));
-                cut_off.key_factor = parameter(&cut(&Array::read(long.key_factor.val()), 5, 8));
-                AnyLogits::SynthesizerFactorizedRandom(cut_off)
-            }
-            (AnyLogits::SynthesizerDense(long), Some(AnyLogits::SynthesizerDense(mut cut_off))) => {
-                cut_off.hidden = long.hidden.clone();
-                cut_off.position = parameter(&cut(&Array::read(long.position.val()), 5, 3));
-                AnyLogits::SynthesizerDense(cut_off)
-            }
-            _ => unreachable!(),
-        };
+        softmax(&mut sliced).logits =
+            match (softmax(&mut long).logits.clone(), parse(name).init_logits(&short, &RandomKey::from_seed(7), &flex().device)) {
+                (AnyLogits::SynthesizerRandom(long), Some(AnyLogits::SynthesizerRandom(mut cut_off))) => {
+                    let table = Array::read(long.table.as_ref().expect("trained").val());
+                    cut_off.table = Some(parameter(&cut(&table, 5, 5)));
+                    AnyLogits::SynthesizerRandom(cut_off)
+                }
+                (AnyLogits::SynthesizerFactorizedRandom(long), Some(AnyLogits::SynthesizerFactorizedRandom(mut cut_off))) => {
+                    cut_off.query_factor = parameter(&cut(&Array::read(long.query_factor.val()), 5, 8));
+                    cut_off.key_factor = parameter(&cut(&Array::read(long.key_factor.val()), 5, 8));
+                    AnyLogits::SynthesizerFactorizedRandom(cut_off)
+                }
+                (AnyLogits::SynthesizerDense(long), Some(AnyLogits::SynthesizerDense(mut cut_off))) => {
+                    cut_off.hidden = long.hidden.clone();
+                    cut_off.position = parameter(&cut(&Array::read(long.position.val()), 5, 3));
+                    AnyLogits::SynthesizerDense(cut_off)
+                }
+                _ => unreachable!(),
+            };
         assert_eq!(sliced.abilities().max_length, Some(5));
         let input = || self_attention(&Array::random("x", &[2, 5, 6])).visibility(Visibility::causal());
         assert_same(name, &context(&sliced, input()).values, &context(&long, input()).values, 1e-6);
@@ -358,9 +357,9 @@ fn parameters_are_as_many_as_the_papers_table_says() {
     ] {
         assert_eq!(init(&parse(name), &place()).num_params(), shared + logits, "{name}");
     }
-    let config = AttentionConfig::SynthesizerDense(
-        heedful_attention::mechanisms::synthesizer_dense::SynthesizerDenseConfig { per_head_output: false },
-    );
+    let config = AttentionConfig::SynthesizerDense(heedful_attention::mechanisms::synthesizer_dense::SynthesizerDenseConfig {
+        per_head_output: false,
+    });
     assert_eq!(init(&config, &place()).num_params(), shared + c * c + d * l, "shared W2");
     let sigmoid = mixture("dot-product+random", MixtureWeights::Sigmoid);
     assert_eq!(init(&sigmoid, &place()).num_params(), shared + h * l * l + 2 * c * c + 1, "one scalar per layer");

@@ -166,7 +166,7 @@ fn sentiment(rng: &mut ChaCha8Rng, label: usize) -> Sentences {
     (text, None)
 }
 
-const PEOPLE: [&str; 10] = ["farmer", "teacher", "sailor", "baker", "doctor", "painter", "judge", "miner", "singer", "tailor"];
+const PEOPLE: [&str; 6] = ["farmer", "teacher", "sailor", "baker", "doctor", "painter"];
 /// Verbs in pairs of synonyms, in a form that serves as past and as participle.
 const SYNONYMS: [[&str; 2]; 6] = [
     ["helped", "assisted"],
@@ -201,9 +201,9 @@ fn paraphrase(rng: &mut ChaCha8Rng, label: usize) -> Sentences {
     (sentence(rng, (agent, patient)), Some(sentence(rng, second_roles)))
 }
 
-const NAMES: [&str; 10] = ["anna", "boris", "clara", "david", "emma", "felix", "greta", "henry", "irene", "jonas"];
-const DEEDS: [&str; 6] = ["bought", "sold", "painted", "lost", "cleaned", "repaired"];
-const GOODS: [&str; 10] = ["lamp", "chair", "boat", "clock", "piano", "table", "mirror", "car", "radio", "carpet"];
+const NAMES: [&str; 6] = ["anna", "boris", "clara", "david", "emma", "felix"];
+const DEEDS: [&str; 4] = ["bought", "sold", "painted", "lost"];
+const GOODS: [&str; 6] = ["lamp", "chair", "boat", "clock", "piano", "table"];
 
 /// Label 0 (`entailment`): the hypothesis is one of the facts; 1: its person and its thing stand in two different facts, or one is in none.
 fn entailment(rng: &mut ChaCha8Rng, label: usize) -> Sentences {
@@ -269,7 +269,7 @@ fn similarity(rng: &mut ChaCha8Rng, score: usize) -> Sentences {
 }
 
 /// Three different items in random order.
-fn three(rng: &mut ChaCha8Rng, items: &[&'static str; 10]) -> [&'static str; 3] {
+fn three(rng: &mut ChaCha8Rng, items: &[&'static str; 6]) -> [&'static str; 3] {
     let mut items = *items;
     items.shuffle(rng);
     [items[0], items[1], items[2]]

@@ -8,8 +8,10 @@
 //! - **Ambiguity**: nouns such as `bank` have two readings of different gender; the place that is named at either end of the sentence decides. The
 //!   determiner, which comes first, depends on the reading already. A separable verb depends on the particle behind its objects.
 //!
-//! The deciding word is known by its content and stands at a varying distance, so that a pattern of fixed positions cannot find it. Source sentences have
-//! 5 to 18 words; the vocabularies have about 80 and 130 words.
+//! The deciding word is known by its content and stands at a varying distance, so that a self-attention of fixed positions cannot find it. Learned cross
+//! attention can: a decoder of two such layers looks the word up by itself, whatever the self-attention (You et al. 2020 found the same for hard-coded
+//! self-attention in natural translation), so that encoders differ most under a decoder of one layer and early in training. Source sentences have 5 to 18
+//! words; the vocabularies have about 80 and 130 words.
 
 use heedful_attention::random::RandomKey;
 use rand::RngExt;

@@ -1,0 +1,7 @@
+//! The binaries as a person uses them: good and bad input, interruption, resumption, all backends.
+
+mod backends;
+mod bad_input;
+mod checkpoints;
+mod command;
+mod runs;

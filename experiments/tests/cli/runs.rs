@@ -1,0 +1,139 @@
+//! What a run leaves behind.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::command::{binary, parallel_folder, refused, stderr, stdout, succeeded, text_folder, translate};
+
+#[test]
+fn a_run_leaves_configuration_results_report_log_and_hypotheses() {
+    let (data, out) = (parallel_folder(), tempfile::tempdir().unwrap());
+    let out = out.path().join("run");
+    let output = translate(data.path(), &out, &[]).output().unwrap();
+    succeeded(&output);
+    assert!(stdout(&output).contains("BLEU"), "the table is on standard output");
+
+    let results: Vec<Value> = serde_json::from_str(&fs::read_to_string(out.join("results.json")).unwrap()).unwrap();
+    assert_eq!(results.len(), 1);
+    let record = &results[0];
+    assert_eq!((record["experiment"].as_str(), record["attention"].as_str()), (Some("mt"), Some("dot-product")));
+    assert_eq!(record["steps"], 8);
+    for metric in ["BLEU", "chrF2", "valid perplexity"] {
+        assert!(record["metrics"][metric].is_number(), "{metric}");
+    }
+    assert!(record["signatures"]["BLEU"].as_str().unwrap().starts_with("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:"));
+    let run = out.join("dot-product-seed1");
+    assert_eq!(fs::read_to_string(run.join("hypotheses/test_numbers.txt")).unwrap().lines().count(), 6);
+    let log = fs::read_to_string(run.join("log.jsonl")).unwrap();
+    assert!(log.lines().all(|line| serde_json::from_str::<Value>(line).unwrap()["step"].is_u64()));
+    let report = fs::read_to_string(out.join("report.md")).unwrap();
+    assert!(report.contains("dot-product") && report.contains("Published") && report.contains("WMT14"), "{report}");
+}
+
+#[test]
+fn the_written_configuration_repeats_the_run() {
+    let (data, folder) = (parallel_folder(), tempfile::tempdir().unwrap());
+    let (first, second) = (folder.path().join("first"), folder.path().join("second"));
+    succeeded(&translate(data.path(), &first, &[]).output().unwrap());
+    succeeded(&binary("mt").arg("--config").arg(first.join("config.toml")).arg("--out").arg(&second).output().unwrap());
+    let weights = |out: &std::path::Path| crate::command::final_weights(&out.join("dot-product-seed1"));
+    assert_eq!(weights(&first), weights(&second));
+    assert_eq!(fs::read_to_string(first.join("config.toml")).unwrap(), fs::read_to_string(second.join("config.toml")).unwrap());
+}
+
+#[test]
+fn pairs_with_an_empty_side_are_skipped_and_counted_in_one_warning() {
+    let (data, out) = (parallel_folder(), tempfile::tempdir().unwrap());
+    let path = data.path().join("train.de");
+    let lines: Vec<_> = fs::read_to_string(&path).unwrap().lines().map(str::to_owned).collect();
+    let text: String = lines.iter().enumerate().map(|(n, line)| if n % 20 == 3 { "\n".to_owned() } else { format!("{line}\n") }).collect();
+    fs::write(&path, text).unwrap();
+    let output = translate(data.path(), &out.path().join("run"), &[]).output().unwrap();
+    succeeded(&output);
+    let errors = stderr(&output);
+    let warnings: Vec<_> = errors.lines().filter(|line| line.contains("WARN")).collect();
+    assert_eq!(warnings.len(), 1, "{errors}");
+    assert!(warnings[0].contains('3') && warnings[0].contains("train.de"), "{}", warnings[0]);
+}
+
+#[test]
+fn every_mechanism_and_layout_trains_and_translates() {
+    let (data, out) = (parallel_folder(), tempfile::tempdir().unwrap());
+    let names = "synthesizer-dense,synthesizer-random,synthesizer-random-fixed,synthesizer-factorized-dense,\
+                 synthesizer-factorized-random,random+dot-product,dense+random,gaussian,hc-all,sh-x";
+    let output = translate(data.path(), &out.path().join("run"), &["--attention", names, "--steps", "2", "--quiet"]).output();
+    let output = output.unwrap();
+    succeeded(&output);
+    for name in ["synthesizer-random+dot-product", "synthesizer-random-fixed", "hc-all", "sh-x"] {
+        assert!(stdout(&output).contains(name), "{name} is missing in {}", stdout(&output));
+    }
+    assert!(stderr(&output).is_empty(), "--quiet prints nothing but the table: {}", stderr(&output));
+}
+
+#[test]
+fn language_models_are_scored_per_word_and_per_character() {
+    for (kind, unit) in [("word", "unit:word"), ("character", "unit:character")] {
+        let (data, out) = (text_folder(), tempfile::tempdir().unwrap());
+        let out = out.path().join("run");
+        let mut command = binary("lm");
+        command.args(crate::command::TINY).args(["--set", "data={context = 16, batch = 4, stride = 8}"]);
+        command.arg("--set").arg(format!("tokeniser.kind={kind}")).arg("--data").arg(data.path()).arg("--out").arg(&out);
+        succeeded(&command.output().unwrap());
+        let results: Vec<Value> = serde_json::from_str(&fs::read_to_string(out.join("results.json")).unwrap()).unwrap();
+        let signature = results[0]["signatures"]["perplexity"].as_str().unwrap();
+        assert!(signature.contains(unit) && signature.contains("context:16"), "{signature}");
+    }
+}
+
+#[test]
+fn the_perplexity_does_not_depend_on_the_evaluation_batch() {
+    let data = text_folder();
+    let perplexity = |batch: usize| {
+        let out = tempfile::tempdir().unwrap();
+        let mut command = binary("lm");
+        // No step moves the weights noticeably, so both runs score the same model.
+        command.args(crate::command::TINY).args(["--steps", "1", "--set", "training.learning_rate=1e-30"]);
+        command.arg("--set").arg(format!("data={{context = 16, batch = {batch}, stride = 8}}"));
+        command.arg("--data").arg(data.path()).arg("--out").arg(out.path().join("run"));
+        succeeded(&command.output().unwrap());
+        let results = fs::read_to_string(out.path().join("run/results.json")).unwrap();
+        serde_json::from_str::<Vec<Value>>(&results).unwrap()[0]["metrics"]["perplexity"].as_f64().unwrap()
+    };
+    let (one, many) = (perplexity(1), perplexity(7));
+    assert!((one / many - 1.0).abs() < 1e-6, "{one} and {many}");
+}
+
+#[test]
+fn glue_tasks_are_compared_in_tables_of_their_own() {
+    let out = tempfile::tempdir().unwrap();
+    let mut command = binary("glue");
+    command.args(crate::command::TINY).args(["--task", "CoLA,STS-B", "--set", "data.generated_examples=100"]);
+    let output = command.arg("--out").arg(out.path().join("run")).output().unwrap();
+    succeeded(&output);
+    for part in ["built-in CoLA", "built-in STS-B", "matthews", "spearman"] {
+        assert!(stdout(&output).contains(part), "{part} is missing in {}", stdout(&output));
+    }
+}
+
+#[test]
+fn the_list_shows_abilities_and_the_help_shows_examples() {
+    for name in ["mt", "lm", "glue"] {
+        let output = binary(name).arg("--list").output().unwrap();
+        succeeded(&output);
+        assert!(stdout(&output).contains("synthesizer-factorized-dense") && stdout(&output).contains("step by step"));
+        let output = binary(name).arg("--help").output().unwrap();
+        succeeded(&output);
+        assert!(stdout(&output).contains("Examples:"));
+    }
+}
+
+#[test]
+fn another_configuration_does_not_overwrite_a_folder() {
+    let (data, out) = (parallel_folder(), tempfile::tempdir().unwrap());
+    let out = out.path().join("run");
+    succeeded(&translate(data.path(), &out, &[]).output().unwrap());
+    let before = fs::read(out.join("results.json")).unwrap();
+    refused(&translate(data.path(), &out, &["--steps", "9"]).output().unwrap(), 2, &["training.steps", "--out"]);
+    assert_eq!(fs::read(out.join("results.json")).unwrap(), before);
+}
