@@ -1,1 +1,5 @@
+//! Benchmarks of heedful: `cargo bench -p heedful-benches`.
+//!
+//! [`workload`] is what they time: one self-attention of each mechanism at equal sizes.
 
+pub mod workload;

@@ -18,6 +18,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::allocator::keep_freed_memory;
 use crate::backend::Backend;
 use crate::error::{Completion, ExperimentError, main_with, print_line};
 use crate::mechanisms::{self, MechanismOptions};
@@ -139,6 +140,7 @@ pub trait Comparison {
 
 /// Body of an experiment's `main`. `further` are assignments of options that only this experiment has.
 pub fn main<C: Comparison>(options: &CommonOptions, further: Vec<Assignment>) -> ExitCode {
+    keep_freed_memory();
     main_with(|| run::<C>(options, further))
 }
 

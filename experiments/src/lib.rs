@@ -2,6 +2,7 @@
 //!
 //! The binaries `mt`, `lm` and `glue` are thin: each is a [`Comparison`](comparison::Comparison) handed to [`comparison::main`].
 
+pub mod allocator;
 pub mod backend;
 pub mod batch;
 pub mod classification;
