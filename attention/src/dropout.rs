@@ -28,12 +28,7 @@ fn keep_mask(count: usize, threshold: u32, key: &RandomKey) -> Vec<f32> {
     let keep = 65536.0 / (65536 - threshold) as f32;
     let mut bytes = vec![0u8; count * 2];
     key.rng().fill_bytes(&mut bytes);
-    bytes
-        .as_chunks::<2>()
-        .0
-        .iter()
-        .map(|&pair| if u32::from(u16::from_le_bytes(pair)) < threshold { 0.0 } else { keep })
-        .collect()
+    bytes.as_chunks::<2>().0.iter().map(|&pair| if u32::from(u16::from_le_bytes(pair)) < threshold { 0.0 } else { keep }).collect()
 }
 
 #[cfg(test)]

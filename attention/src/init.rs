@@ -107,8 +107,7 @@ mod tests {
     #[test]
     fn weights_are_a_function_of_their_key() {
         let device = Device::flex();
-        let [a, b, c] =
-            [1, 1, 2].map(|seed| linear(4, 4, true, &RandomKey::from_seed(seed), &device).weight.val().into_data());
+        let [a, b, c] = [1, 1, 2].map(|seed| linear(4, 4, true, &RandomKey::from_seed(seed), &device).weight.val().into_data());
         assert_eq!(a, b);
         assert_ne!(a, c);
     }

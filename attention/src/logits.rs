@@ -61,10 +61,8 @@ pub(crate) fn rows_at(table: Tensor<4>, start: usize, length: usize, positions: 
         start + length
     );
     let Some(counts) = &positions.left_padding else { return table.narrow(2, start, length) };
-    let indices: Vec<i32> = counts
-        .iter()
-        .flat_map(|&count| (start..start + length).map(move |index| index.saturating_sub(count) as i32))
-        .collect();
+    let indices: Vec<i32> =
+        counts.iter().flat_map(|&count| (start..start + length).map(move |index| index.saturating_sub(count) as i32)).collect();
     let indices = Tensor::<1, Int>::from_data(TensorData::new(indices, [counts.len() * length]), &table.device());
     table.select(2, indices).reshape([heads, counts.len(), length, width]).swap_dims(0, 1)
 }
@@ -79,10 +77,7 @@ pub(crate) fn columns_at(scores: Tensor<4>, length: usize, positions: &Positions
     let [rows, heads, queries, _] = scores.dims();
     let counts = positions.left_padding.as_deref().expect("checked above");
     assert!(rows == 1 || rows == counts.len(), "left padding of {} rows for scores of {rows} rows", counts.len());
-    let indices: Vec<i32> = counts
-        .iter()
-        .flat_map(|&count| (0..length).map(move |index| index.saturating_sub(count) as i32))
-        .collect();
+    let indices: Vec<i32> = counts.iter().flat_map(|&count| (0..length).map(move |index| index.saturating_sub(count) as i32)).collect();
     let device = scores.device();
     let indices = Tensor::<1, Int>::from_data(TensorData::new(indices, [counts.len() * length]), &device)
         .reshape([counts.len(), 1, 1, length])

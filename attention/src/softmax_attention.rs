@@ -45,13 +45,7 @@ impl<L: Logits> SoftmaxAttention<L> {
         }
     }
 
-    fn attend(
-        &self,
-        input: Query,
-        keys: Option<Tensor<4>>,
-        values: Tensor<4>,
-        probe: &mut Probe,
-    ) -> AttentionOutput {
+    fn attend(&self, input: Query, keys: Option<Tensor<4>>, values: Tensor<4>, probe: &mut Probe) -> AttentionOutput {
         let Query { query, visibility, positions, random } = input;
         let span = Span { query_start: positions.start, queries: query.dims()[1], keys: values.dims()[2] };
         let mask = visibility.mask(span, self.heads, values.dtype(), &values.device());

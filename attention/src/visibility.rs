@@ -220,9 +220,9 @@ impl Visibility {
             return None;
         }
         let mut cache = self.dense.lock().expect("no panic happens while the cache is locked");
-        if let Some(hit) =
-            cache.iter().find(|c| c.span == span && c.heads == heads && c.dtype == dtype && c.device == *device && c.device.is_autodiff() == device.is_autodiff())
-        {
+        if let Some(hit) = cache.iter().find(|c| {
+            c.span == span && c.heads == heads && c.dtype == dtype && c.device == *device && c.device.is_autodiff() == device.is_autodiff()
+        }) {
             return hit.mask.clone();
         }
         let mask = self.build_mask(span, heads, dtype, device);
@@ -242,10 +242,7 @@ impl Visibility {
         let bias = visible.iter().map(|&visible| if visible { 0.0 } else { hidden }).collect::<Vec<_>>();
         let has_key = visible.chunks(span.keys).map(|row| if row.contains(&true) { 1.0f32 } else { 0.0 }).collect::<Vec<_>>();
         let tensor = |values, last| Tensor::from_data(TensorData::new(values, [rows, heads, span.queries, last]), (device, dtype));
-        Some(Mask {
-            has_key: has_key.contains(&0.0).then(|| tensor(has_key, 1)),
-            bias: tensor(bias, span.keys),
-        })
+        Some(Mask { has_key: has_key.contains(&0.0).then(|| tensor(has_key, 1)), bias: tensor(bias, span.keys) })
     }
 
     fn booleans(&self, span: Span, rows: usize, heads: usize) -> Vec<bool> {
@@ -266,9 +263,7 @@ mod tests {
     use super::*;
 
     fn drawn(visibility: &Visibility, row: usize, queries: usize, keys: usize) -> Vec<String> {
-        (0..queries)
-            .map(|i| (0..keys).map(|j| if visibility.is_visible(row, 0, i, j) { '#' } else { '.' }).collect())
-            .collect()
+        (0..queries).map(|i| (0..keys).map(|j| if visibility.is_visible(row, 0, i, j) { '#' } else { '.' }).collect()).collect()
     }
 
     #[test]

@@ -296,7 +296,10 @@ fn dataset(config: &ClassificationConfig, task: GlueTask) -> Result<Classificati
     let train = encode(&data.train);
     let dev = data.dev.iter().map(|(name, examples)| (name.clone(), encode(examples))).collect();
     if truncated > 0 {
-        tracing::warn!("{name}: {truncated} examples are longer than model.max_length = {} tokens and are cut off", config.model.max_length);
+        tracing::warn!(
+            "{name}: {truncated} examples are longer than model.max_length = {} tokens and are cut off",
+            config.model.max_length
+        );
     }
     Ok(ClassificationDataset { name, data, tokeniser, train, dev, truncated })
 }
@@ -362,8 +365,7 @@ impl ClassificationTask<'_> {
         let shape = [rows, batch.ids.len() / rows];
         let ids = |values: &[i32]| Tensor::<2, Int>::from_data(TensorData::new(values.to_vec(), shape), &device);
         let is_pair = self.dataset.data.task.sentence_columns().len() == 2;
-        let sentences =
-            Sentences { tokens: ids(&batch.ids), segments: is_pair.then(|| ids(&batch.segments)), lengths: &batch.lengths };
+        let sentences = Sentences { tokens: ids(&batch.ids), segments: is_pair.then(|| ids(&batch.segments)), lengths: &batch.lengths };
         let scores = model.forward(sentences, key, probe);
         (scores.logits, scores.losses.total())
     }

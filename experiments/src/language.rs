@@ -247,13 +247,7 @@ impl Comparison for Language {
         LanguageTask { config, dataset }
     }
 
-    fn model(
-        config: &LanguageConfig,
-        dataset: &LanguageDataset,
-        attention: &Attention,
-        key: &RandomKey,
-        device: &Device,
-    ) -> LanguageModel {
+    fn model(config: &LanguageConfig, dataset: &LanguageDataset, attention: &Attention, key: &RandomKey, device: &Device) -> LanguageModel {
         config.model(dataset.tokeniser.vocabulary_size(), attention).init(key, device)
     }
 

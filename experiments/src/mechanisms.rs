@@ -88,7 +88,10 @@ pub fn list() -> String {
     let width = mechanisms.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
     let mut lines: Vec<_> = mechanisms.iter().map(|(name, abilities)| format!("{name:width$}  {abilities}")).collect();
     lines.push(String::new());
-    lines.push("Names joined by + are mixtures of logits, e.g. synthesizer-random+dot-product; maximal lengths follow model.max_length.".to_owned());
+    lines.push(
+        "Names joined by + are mixtures of logits, e.g. synthesizer-random+dot-product; maximal lengths follow model.max_length."
+            .to_owned(),
+    );
     lines.push("Options: --set mechanisms.NAME.OPTION=VALUE, e.g. --set mechanisms.synthesizer-random.trainable=false".to_owned());
     lines.join("\n")
 }

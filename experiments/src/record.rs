@@ -260,10 +260,17 @@ pub fn reset_peak_memory() -> bool {
     fs::write("/proc/self/clear_refs", "5").is_ok()
 }
 
-/// The command of this process, quoted so that it can be pasted into a POSIX shell.
+/// The command of this process, quoted so that it can be pasted into a POSIX shell, with the number of threads if it was limited.
 pub fn command_line() -> String {
-    quoted(std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()))
+    let command = quoted(std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()));
+    match std::env::var(THREADS) {
+        Ok(threads) => format!("{THREADS}={} {command}", quoted([threads])),
+        Err(_) => command,
+    }
 }
+
+/// The environment variable that limits the threads of the CPU backends.
+const THREADS: &str = "RAYON_NUM_THREADS";
 
 fn quoted(arguments: impl IntoIterator<Item = String>) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./=,:+@%".contains(&byte);

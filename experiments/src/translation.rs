@@ -290,7 +290,8 @@ impl Comparison for Translation {
             )));
         }
         let valid: Vec<_> = corpus.valid.iter().map(encode).collect();
-        let tests = corpus.tests.iter().flat_map(|(name, pairs)| pairs.iter().enumerate().map(move |(line, pair)| (name.as_str(), line, pair)));
+        let tests =
+            corpus.tests.iter().flat_map(|(name, pairs)| pairs.iter().enumerate().map(move |(line, pair)| (name.as_str(), line, pair)));
         let longest = valid.iter().enumerate().map(|(line, pair)| ("valid", line, pair.source.len().max(pair.target.len() + 1)));
         let longest = longest.chain(tests.map(|(name, line, pair)| (name, line, tokeniser.encode(&pair.source).len())));
         for (set, line, length) in longest {
@@ -310,7 +311,13 @@ impl Comparison for Translation {
         TranslationTask { config, dataset }
     }
 
-    fn model(config: &Self::Config, dataset: &Self::Dataset, attention: &Attention, key: &RandomKey, device: &Device) -> Seq2SeqTransformer {
+    fn model(
+        config: &Self::Config,
+        dataset: &Self::Dataset,
+        attention: &Attention,
+        key: &RandomKey,
+        device: &Device,
+    ) -> Seq2SeqTransformer {
         config.model(dataset.tokeniser.vocabulary_size(), attention).init(key, device)
     }
 

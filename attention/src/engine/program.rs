@@ -86,9 +86,7 @@ impl LogitTerms {
     /// Sum of two logits: factors are joined along their width, biases are added.
     pub fn plus(self, other: Self) -> Self {
         let content = match (self.content, other.content) {
-            (Some(a), Some(b)) => {
-                Some(Content { queries: concatenate(a.queries, b.queries), keys: concatenate(a.keys, b.keys) })
-            }
+            (Some(a), Some(b)) => Some(Content { queries: concatenate(a.queries, b.queries), keys: concatenate(a.keys, b.keys) }),
             (a, b) => a.or(b),
         };
         let bias = match (self.bias, other.bias) {

@@ -1,7 +1,7 @@
 //! Dense execution: all `Q x K` weights exist at once.
 
-use burn::tensor::activation::softmax;
 use burn::tensor::Tensor;
+use burn::tensor::activation::softmax;
 
 use super::program::for_each_row;
 use super::{AttentionProgram, LogitTerms, Weighting};

@@ -98,12 +98,7 @@ impl Logits for SynthesizerFactorizedDense {
     }
 
     fn terms(&self, query: Tensor<3>, _keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms {
-        assert!(
-            span.keys <= self.max_length,
-            "{} keys lie beyond the maximal length {} of this attention",
-            span.keys,
-            self.max_length
-        );
+        assert!(span.keys <= self.max_length, "{} keys lie beyond the maximal length {} of this attention", span.keys, self.max_length);
         let hidden = split_heads(relu(self.hidden.forward(query)), self.heads);
         let [batch, heads, queries, width] = hidden.dims();
         let second = |layer: &Param<Tensor<3>>| {

@@ -66,12 +66,7 @@ impl SynthesizerRandomConfig {
     }
 }
 
-pub(super) fn non_negative(
-    attention: &str,
-    option: &'static str,
-    value: f64,
-    placement: &Placement,
-) -> Result<(), ConfigError> {
+pub(super) fn non_negative(attention: &str, option: &'static str, value: f64, placement: &Placement) -> Result<(), ConfigError> {
     if value.is_finite() && value >= 0.0 {
         return Ok(());
     }

@@ -41,7 +41,7 @@ fn invalid_utf_8_is_refused_with_file_and_line() {
     let (data, out) = (parallel_folder(), out());
     fs::write(data.path().join("val.en"), b"one\ntwo \xff two\nthree\n").unwrap();
     let output = translate(data.path(), &out.path().join("run"), &[]).output().unwrap();
-    refused(&output, 1, &["val.en:2", "UTF-8"]);
+    refused(&output, 1, &["val.en", "line 2", "UTF-8"]);
 }
 
 #[test]
@@ -57,9 +57,9 @@ fn a_malformed_row_is_refused_with_file_line_and_field() {
         command.args(TINY).args(["--task", "RTE"]).arg("--data").arg(data.path()).arg("--out").arg(out.path().join("run"));
         command.output().unwrap()
     };
-    refused(&run(), 1, &["train.tsv:3", "label", "perhaps"]);
+    refused(&run(), 1, &["train.tsv", "line 3", "label", "perhaps"]);
     fs::write(folder.join("train.tsv"), format!("{header}0\ta b\tb a\n")).unwrap();
-    refused(&run(), 1, &["train.tsv:2"]);
+    refused(&run(), 1, &["train.tsv", "line 2"]);
 }
 
 #[test]
@@ -103,9 +103,10 @@ fn an_impossible_combination_is_refused_before_anything_is_read() {
     refuse(&["--set", "model.heads=3"], &["heads", "3", "d_model"]);
     refuse(&["--set", "model.dropout=1.5"], &["dropout", "1.5"]);
     refuse(&["--set", "training.learning_rate=-1"], &["learning_rate"]);
-    refuse(&["--attention", "synthesizer-factorized-dense", "--set", "mechanisms.synthesizer-factorized-dense.factors=[2, 3]"], &[
-        "factors", "32",
-    ]);
+    refuse(
+        &["--attention", "synthesizer-factorized-dense", "--set", "mechanisms.synthesizer-factorized-dense.factors=[2, 3]"],
+        &["factors", "32"],
+    );
 }
 
 #[test]

@@ -16,10 +16,10 @@ pub const TINY: [&str; 12] = [
     "training.checkpoint_every=2",
     "--set",
     "training.log_every=1",
-    "--steps",
-    "8",
-    "--attention",
-    "dot-product",
+    "--set",
+    "training.steps=8",
+    "--set",
+    "run.attention=[\"dot-product\"]",
 ];
 
 /// A binary of this package.
@@ -38,7 +38,7 @@ pub fn binary(name: &str) -> Command {
 /// Runs `mt` on a data folder, with the tiny model and further arguments.
 pub fn translate(data: &Path, out: &Path, further: &[&str]) -> Command {
     let mut command = binary("mt");
-    command.args(TINY).args(["--set", "decoding.extra_length=2"]).args(["--source", "en", "--target", "de"]);
+    command.args(TINY).args(["--set", "decoding.extra_length=2"]);
     command.arg("--data").arg(data).arg("--out").arg(out).args(further);
     command
 }
