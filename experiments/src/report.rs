@@ -537,7 +537,7 @@ mod tests {
             published.contains("| Synthesizer (2005.00743) | 2 | WMT14 En-De | Random | `synthesizer-random` | BLEU | 27.27 | verified |"),
             "{published}"
         );
-        assert!(published.contains("| HC-SA | `hard-coded-gaussian` | BLEU | 30.3 | unconfirmed |"), "{published}");
+        assert!(published.contains("| HC-SA | `gaussian` | BLEU | 30.3 | unconfirmed |"), "{published}");
         assert!(!report(&records).markdown().contains("## Published"));
     }
 

@@ -101,17 +101,18 @@ impl Default for TranslationConfig {
             },
             data: TranslationData::default(),
             tokeniser: TokeniserConfig::Word { vocabulary: None, min_frequency: 1 },
-            model: ModelSettings::default(),
+            // One layer: a second one in the decoder could do with cross-attention what is asked of self-attention here.
+            model: ModelSettings { layers: 1, ..ModelSettings::default() },
             tying: Tying::ThreeWay,
             mechanisms: MechanismOptions::default(),
             training: TrainingConfig {
-                steps: 400,
-                learning_rate: 3e-3,
+                steps: 600,
+                learning_rate: 4e-3,
                 schedule: ScheduleConfig::Linear { warmup: 60, end: 1e-4 },
                 optimiser: OptimiserConfig::default(),
-                evaluate_every: 100,
-                checkpoint_every: 100,
-                log_every: 20,
+                evaluate_every: 200,
+                checkpoint_every: 200,
+                log_every: 50,
                 ..TrainingConfig::default()
             },
             label_smoothing: 0.1,
@@ -123,7 +124,7 @@ impl Default for TranslationConfig {
 
 impl Default for TranslationData {
     fn default() -> Self {
-        Self { source: "en".to_owned(), target: "de".to_owned(), batch_tokens: 1500, generated_pairs: Sizes::PARALLEL.train }
+        Self { source: "en".to_owned(), target: "de".to_owned(), batch_tokens: 1000, generated_pairs: Sizes::PARALLEL.train }
     }
 }
 

@@ -24,7 +24,7 @@ pub enum OptimiserKind {
 /// biases (`bias`, `content_bias`, `bias_u`); gain and shift of layer and root-mean-square normalisation (`gamma`, `beta`); and the attention tables
 /// that a synthesizer learns in place of query-key products (Tay et al. 2021), whose entries are logits and not weights of a linear map.
 pub const WITHOUT_DECAY: [&str; 3] =
-    [r"(^|[._])bias(_[a-z]+)?$", r"(^|\.)(gamma|beta)$", r"Synthesizer[A-Za-z]*\.(table|query_factor|key_factor|position)$"];
+    [r"(^|[._])bias(_[a-z]+)?$", r"(^|\.)(gamma|beta)$", r"(?i)synthesizer[a-z]*\.(table|query_factor|key_factor|position)$"];
 
 /// The optimiser and its constants.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
