@@ -1,6 +1,6 @@
 //! All mechanisms as one type, chosen by configuration.
 //!
-//! Adding a mechanism with logits is its file and one line in [`softmax_mechanisms!`]; any other is its file and a variant of [`AnyAttention`].
+//! Adding a mechanism with logits is its file and one line in `softmax_mechanisms!`; any other is its file and a variant of [`AnyAttention`].
 
 use std::fmt;
 use std::str::FromStr;

@@ -329,7 +329,7 @@ impl Comparison for Translation {
         interrupt: &Interrupt,
     ) -> Result<Option<Scores>, ExperimentError> {
         let mut scores = Scores::default();
-        let (bleu, chrf) = (task.config.bleu.clone(), ChrF::default());
+        let (bleu, chrf) = (task.config.bleu, ChrF::default());
         for (index, (name, pairs)) in task.dataset.corpus.tests.iter().enumerate() {
             let sources: Vec<&str> = pairs.iter().map(|pair| pair.source.as_str()).collect();
             let Some(hypotheses) = task.translate(model, &sources, interrupt) else { return Ok(None) };

@@ -32,7 +32,7 @@ fn a_run_that_is_killed_and_resumed_ends_with_the_weights_of_one_that_was_not() 
     let (whole, killed) = (folder.path().join("whole"), folder.path().join("killed"));
     succeeded(&translate(data.path(), &whole, &LONG).output().unwrap());
     for wait in [0, 40, 90] {
-        let mut child = spawn(&mut translate(data.path(), &killed, &LONG).arg("--resume"));
+        let mut child = spawn(translate(data.path(), &killed, &LONG).arg("--resume"));
         wait_for_checkpoint(&killed, Duration::from_millis(wait));
         child.kill().unwrap();
         child.wait().unwrap();
