@@ -227,6 +227,7 @@ enum RunEnd {
 
 impl<C: Comparison> Session<'_, C> {
     fn run(mut self, datasets: &[C::Dataset], attentions: &[Attention]) -> Result<Completion, ExperimentError> {
+        let mut finished_before = 0;
         for dataset in datasets {
             tracing::info!("{}: {}", dataset.name(), dataset.description());
             // Several data sets have the same runs, so each has a folder of its own.
@@ -239,11 +240,17 @@ impl<C: Comparison> Session<'_, C> {
                             self.results.insert(*record)?;
                             self.report(datasets).write(&self.folder.report())?;
                         }
-                        RunEnd::FinishedBefore => {}
+                        RunEnd::FinishedBefore => finished_before += 1,
                         RunEnd::Interrupted => return Ok(Completion::Interrupted),
                     }
                 }
             }
+        }
+        if finished_before > 0 {
+            let out = self.folder.root().display();
+            tracing::warn!(
+                "{finished_before} runs in {out} were finished by an earlier command and not repeated; give another --out to repeat them"
+            );
         }
         let report = self.report(datasets);
         report.write(&self.folder.report())?;

@@ -161,7 +161,9 @@ impl<'a> Report<'a> {
             vec![name, row.len().to_string()]
         }));
         let mut push = |column: Vec<String>| cells.iter_mut().zip(column).for_each(|(row, cell)| row.push(cell));
-        for metric in &self.metrics {
+        // A metric of other data sets only is left out rather than shown empty.
+        let is_scored = |metric: &&MetricColumn| rows.iter().flatten().any(|record| record.metrics.contains_key(&metric.name));
+        for metric in self.metrics.iter().filter(is_scored) {
             let spreads: Vec<Option<Spread>> = rows.iter().map(|row| Spread::of(&values(row, metric))).collect();
             // A mechanism that failed on some seed is not the best by the mean of the others.
             let complete = |(row, spread): (&Vec<&ResultRecord>, &Option<Spread>)| spread.filter(|spread| spread.runs == row.len());
