@@ -195,6 +195,7 @@ impl AttentionConfig {
     /// # Panics
     /// If the configuration is not valid for the placement.
     pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
+        tracing::debug!(attention = %self.name(), %placement, "initialising");
         match self {
             Self::Gaussian(config) => AnyAttention::Gaussian(config.init(placement, key, device)),
             _ => {

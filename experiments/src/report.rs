@@ -504,10 +504,12 @@ mod tests {
     fn percent_and_digits_are_a_matter_of_the_column() {
         let mut run = record("a", 1, 1.0, 1.0);
         run.score("accuracy", 0.5);
-        let records = [run];
+        let records = [run, record("b", 1, 1.0, 1.0)];
         let metrics = vec![MetricColumn::new("accuracy", "accuracy (%)").percent().digits(1), MetricColumn::new("absent", "absent")];
         let text = Report { metrics, ..report(&records) }.markdown();
-        assert!(row(&text, "a ").starts_with("| a | 1 | 50.0 | – |"), "{text}");
+        assert!(row(&text, "a ").starts_with("| a | 1 | 50.0 |"), "{text}");
+        assert!(row(&text, "b ").starts_with("| b | 1 | – |"), "{text}");
+        assert!(!text.contains("absent"), "a metric that no run has is left out: {text}");
     }
 
     #[test]

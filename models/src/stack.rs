@@ -98,6 +98,7 @@ impl<A: Attention> Stack<A> {
     /// # Panics
     /// If a layer has cross-attention and the context no memory, or an attention cannot take the input.
     pub fn forward(&self, x: Tensor<3>, context: &Context, random: Option<RandomKey>, probe: &mut Probe) -> Hidden {
+        let _span = tracing::trace_span!("stack", layers = self.layers.len(), states = ?x.dims()).entered();
         self.pass(x, probe, |layer, block, x, probe| {
             block.forward(x, context, random.map(|key| key.named("layers").numbered(layer as u64)), probe)
         })
@@ -133,6 +134,7 @@ impl<A: Attention> Stack<A> {
     /// # Panics
     /// If the state's capacity is exceeded.
     pub fn step(&self, x: Tensor<3>, state: &mut StackState<A::State>, probe: &mut Probe) -> Hidden {
+        let _span = tracing::trace_span!("stack step", layers = self.layers.len(), states = ?x.dims()).entered();
         let length = x.dims()[1];
         assert!(length <= state.remaining(), "{length} more positions exceed the state's capacity {}", state.capacity);
         let positions = state.positions();

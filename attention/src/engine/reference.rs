@@ -12,6 +12,7 @@ use crate::visibility::Mask;
 /// Executes a program and returns the context `[B, H, Q, D]`. The weights are shown to the probe before dropout.
 pub fn attend(program: AttentionProgram, probe: &mut Probe) -> Tensor<4> {
     let AttentionProgram { weighting, mask, values, dropout: drop } = program;
+    let _span = tracing::trace_span!("reference attention", values = ?values.dims()).entered();
     let weights = match weighting {
         Weighting::Softmax(terms) => softmax_weights(terms, mask),
         Weighting::Density { weights, renormalise } => density_weights(weights, mask, renormalise),
