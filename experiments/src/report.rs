@@ -54,6 +54,10 @@ impl MetricColumn {
         Self { definition: definition.into(), ..self }
     }
 
+    fn is_scored_in<'r>(&self, mut records: impl Iterator<Item = &'r ResultRecord>) -> bool {
+        records.any(|record| record.metrics.contains_key(&self.name))
+    }
+
     fn heading(&self) -> String {
         let arrow = match self.higher_is_better {
             Some(true) => " ↑",
@@ -162,8 +166,8 @@ impl<'a> Report<'a> {
         }));
         let mut push = |column: Vec<String>| cells.iter_mut().zip(column).for_each(|(row, cell)| row.push(cell));
         // A metric of other data sets only is left out rather than shown empty.
-        let is_scored = |metric: &&MetricColumn| rows.iter().flatten().any(|record| record.metrics.contains_key(&metric.name));
-        for metric in self.metrics.iter().filter(is_scored) {
+        let records = || rows.iter().flatten().copied();
+        for metric in self.metrics.iter().filter(|metric| metric.is_scored_in(records())) {
             let spreads: Vec<Option<Spread>> = rows.iter().map(|row| Spread::of(&values(row, metric))).collect();
             // A mechanism that failed on some seed is not the best by the mean of the others.
             let complete = |(row, spread): (&Vec<&ResultRecord>, &Option<Spread>)| spread.filter(|spread| spread.runs == row.len());
@@ -208,7 +212,7 @@ impl<'a> Report<'a> {
             return;
         }
         text.push_str("\n## Metrics\n\n");
-        for metric in &self.metrics {
+        for metric in self.metrics.iter().filter(|metric| metric.is_scored_in(self.records.iter())) {
             let direction = match metric.higher_is_better {
                 Some(true) => ", higher is better",
                 Some(false) => ", lower is better",
