@@ -13,8 +13,7 @@ pub struct Backend {
 
 /// All backends of this build.
 pub fn backends() -> Vec<Backend> {
-    // A build without the other backends adds none.
-    #[allow(unused_mut)]
+    #[allow(unused_mut, reason = "a build without the other backends adds none")]
     let mut backends = vec![flex()];
     #[cfg(feature = "ndarray")]
     backends.push(ndarray());
