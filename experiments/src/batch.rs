@@ -2,8 +2,7 @@
 //!
 //! Everything here is arithmetic on indices and token ids; no tensor is made. [`token_budget_batches`] groups examples of like length so
 //! that little of a batch is padding, [`sequential_batches`] does the same without randomness for evaluation, [`fixed_size_batches`]
-//! ignores lengths. A language model trains on [`streams`] and is scored on [`evaluation_windows`], which predict each token once and do
-//! not know of batches.
+//! ignores lengths. A language model is scored on [`evaluation_windows`], which predict each token once and do not know of batches.
 
 use heedful_attention::random::RandomKey;
 use rand::seq::SliceRandom;
@@ -11,22 +10,6 @@ use rand::seq::SliceRandom;
 /// The examples that are sorted together, as a number of batches: enough that neighbours are of like length, few enough that batches differ
 /// from epoch to epoch.
 const POOL_BATCHES: usize = 100;
-
-/// A text that cannot be cut as asked.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BatchError {
-    /// A stream would hold no token to predict.
-    #[error(
-        "a text of {tokens} tokens is too short for {streams} streams: use a batch size of at most {}, or more text",
-        tokens.saturating_sub(1)
-    )]
-    TextTooShort {
-        /// The length of the text.
-        tokens: usize,
-        /// The streams asked for.
-        streams: usize,
-    },
-}
 
 /// Random batches of examples of like length, each within a budget of padded tokens.
 ///
@@ -139,47 +122,6 @@ pub fn pad(rows: &[Vec<u32>], pad: u32) -> PaddedBatch {
 /// Tensors of integers hold signed numbers.
 fn signed(id: u32) -> i32 {
     i32::try_from(id).unwrap_or_else(|_| panic!("token id {id} does not fit an i32"))
-}
-
-/// A window over all streams of a text: the input of one training step of a language model and what it is to predict.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StreamWindow {
-    /// The inputs, `[rows, width]` row by row; a row continues the same row of the window before.
-    pub inputs: Vec<i32>,
-    /// For each input the token that follows it, `[rows, width]`.
-    pub targets: Vec<i32>,
-    /// The number of streams.
-    pub rows: usize,
-    /// The tokens of a row: the context, or what is left in the last window.
-    pub width: usize,
-}
-
-/// Cuts a text into `batch` contiguous streams of the same length and these into windows of `context` inputs.
-///
-/// A text of `n` tokens has `n - 1` tokens to predict; each stream predicts `(n - 1) / batch` of them (rounded down), stream after stream,
-/// and the remaining `(n - 1) % batch` at the end of the text are dropped. Nothing else is: a stream's first input is the last target of
-/// the stream before, and the last window is shorter where `context` does not divide the length.
-///
-/// # Errors
-/// The text has too few tokens for one prediction per stream.
-///
-/// # Panics
-/// If `batch` or `context` is 0, or an id does not fit an `i32`.
-pub fn streams(ids: &[u32], batch: usize, context: usize) -> Result<Vec<StreamWindow>, BatchError> {
-    assert!(batch > 0 && context > 0, "streams and context must be positive, not {batch} and {context}");
-    let length = ids.len().saturating_sub(1) / batch;
-    if length == 0 {
-        return Err(BatchError::TextTooShort { tokens: ids.len(), streams: batch });
-    }
-    let window = |start: usize| {
-        let width = context.min(length - start);
-        let shifted = |by: usize| {
-            let row = |stream: usize| ids[stream * length + start + by..][..width].iter();
-            (0..batch).flat_map(row).map(|&id| signed(id)).collect()
-        };
-        StreamWindow { inputs: shifted(0), targets: shifted(1), rows: batch, width }
-    };
-    Ok((0..length).step_by(context).map(window).collect())
 }
 
 /// A stretch of a text that a language model reads at once, and the part of it that counts.
@@ -368,46 +310,6 @@ mod tests {
         let batch = pad(&[vec![7, 8, 9], vec![], vec![5]], 0);
         assert_eq!(batch, PaddedBatch { ids: vec![7, 8, 9, 0, 0, 0, 5, 0, 0], rows: 3, width: 3, lengths: vec![3, 0, 1] });
         assert_eq!(pad(&[], 0), PaddedBatch { ids: vec![], rows: 0, width: 0, lengths: vec![] });
-    }
-
-    #[test]
-    fn streams_predict_each_token_once_but_the_remainder() {
-        for len in 2..40 {
-            for batch in 1..len {
-                for context in 1..9 {
-                    let ids: Vec<u32> = (100..100 + len as u32).collect();
-                    let windows = streams(&ids, batch, context).unwrap();
-                    let mut targets: Vec<i32> = Vec::new();
-                    for window in &windows {
-                        assert_eq!((window.inputs.len(), window.targets.len()), (batch * window.width, batch * window.width));
-                        assert!(window.inputs.iter().zip(&window.targets).all(|(input, target)| input + 1 == *target));
-                        targets.extend(&window.targets);
-                    }
-                    targets.sort_unstable();
-                    let kept = (len - 1) / batch * batch;
-                    assert_eq!(targets, (101..101 + kept as i32).collect::<Vec<_>>(), "{len} tokens, {batch} streams, context {context}");
-                    assert!(windows[..windows.len() - 1].iter().all(|window| window.width == context));
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn a_row_continues_the_same_row_of_the_window_before() {
-        let ids: Vec<u32> = (0..24).collect();
-        let windows = streams(&ids, 2, 4).unwrap();
-        assert_eq!(windows.len(), 3);
-        assert_eq!(windows[0].inputs, [0, 1, 2, 3, 11, 12, 13, 14]);
-        assert_eq!(windows[1].inputs, [4, 5, 6, 7, 15, 16, 17, 18]);
-        assert_eq!((windows[2].inputs.as_slice(), windows[2].width), ([8, 9, 10, 19, 20, 21].as_slice(), 3));
-        assert_eq!(windows[2].targets, [9, 10, 11, 20, 21, 22]);
-    }
-
-    #[test]
-    fn a_text_that_is_too_short_for_the_streams_is_an_error() {
-        assert_eq!(streams(&[1, 2, 3], 3, 4), Err(BatchError::TextTooShort { tokens: 3, streams: 3 }));
-        assert!(streams(&[1, 2, 3], 2, 4).is_ok());
-        assert!(streams(&[], 1, 4).unwrap_err().to_string().contains("0 tokens"));
     }
 
     #[test]

@@ -1,148 +1,27 @@
 //! Language modelling: the experiment `lm`.
 
+mod config;
+mod task;
+
 use std::path::Path;
 
-use burn::tensor::{Device, Int, Tensor, TensorData};
-use heedful_attention::probe::Probe;
+use burn::tensor::Device;
 use heedful_attention::random::RandomKey;
-use heedful_models::language_model::{LanguageModel, LanguageModelConfig};
-use heedful_models::loss::cross_entropy;
-use rand::RngExt;
-use serde::{Deserialize, Serialize};
+use heedful_models::language_model::LanguageModel;
 
-use crate::batch::{EvaluationWindow, evaluation_windows};
-use crate::comparison::{Attention, Comparison, Dataset, ExperimentConfig, Scores, first_non_finite_activation, folder_name, scoring_bar};
+use crate::comparison::{Attention, Comparison, Dataset, Scores, folder_name};
 use crate::data::generate::{self, Sizes};
 use crate::data::text::TextCorpus;
 use crate::error::ExperimentError;
-use crate::mechanisms::MechanismOptions;
-use crate::metrics::{LikelihoodTotal, TextUnit};
-use crate::model::ModelSettings;
-use crate::options::RunSettings;
 use crate::published::PublishedNumbers;
 use crate::report::MetricColumn;
 use crate::run_folder::RunPaths;
 use crate::settings::Settings;
-use crate::tokenise::{END, Tokeniser, TokeniserConfig};
-use crate::train::{Interrupt, Objective, ScheduleConfig, Selection, TrainingConfig};
+use crate::tokenise::{END, Tokeniser};
+use crate::train::Interrupt;
 
-/// Complete configuration of `lm`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct LanguageConfig {
-    /// Which runs.
-    pub run: RunSettings,
-    /// Which text, and in which pieces.
-    pub data: LanguageData,
-    /// How it is cut into tokens: `word`, `character`, `bpe` or `word-piece`.
-    pub tokeniser: TokeniserConfig,
-    /// The model.
-    pub model: ModelSettings,
-    /// Whether the output projection is the embedding's matrix.
-    pub tied: bool,
-    /// Options of the mechanisms.
-    pub mechanisms: MechanismOptions,
-    /// How it is trained.
-    pub training: TrainingConfig,
-}
-
-/// The text of a language-modelling experiment.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct LanguageData {
-    /// Tokens that the model reads at once, at most `model.max_length`.
-    pub context: usize,
-    /// Sequences of `context` tokens in a batch.
-    pub batch: usize,
-    /// By how many tokens the window moves in evaluation, 1 to `context`: every token is scored once, with at least `context - stride` tokens before it.
-    pub stride: usize,
-    /// Training words of the built-in text.
-    pub generated_words: usize,
-}
-
-impl Default for LanguageConfig {
-    fn default() -> Self {
-        Self {
-            run: RunSettings {
-                attention: [
-                    "dot-product",
-                    "synthesizer-dense",
-                    "synthesizer-random",
-                    "synthesizer-factorized-random",
-                    "synthesizer-random+dot-product",
-                    "gaussian",
-                ]
-                .map(str::to_owned)
-                .to_vec(),
-                ..RunSettings::default()
-            },
-            data: LanguageData::default(),
-            tokeniser: TokeniserConfig::Word { vocabulary: None, min_frequency: 1 },
-            model: ModelSettings::default(),
-            tied: true,
-            mechanisms: MechanismOptions::default(),
-            training: TrainingConfig {
-                steps: 400,
-                learning_rate: 3e-3,
-                schedule: ScheduleConfig::Linear { warmup: 40, end: 1e-4 },
-                evaluate_every: 100,
-                checkpoint_every: 100,
-                log_every: 20,
-                ..TrainingConfig::default()
-            },
-        }
-    }
-}
-
-impl Default for LanguageData {
-    fn default() -> Self {
-        Self { context: 64, batch: 32, stride: 32, generated_words: Sizes::LANGUAGE.train }
-    }
-}
-
-impl ExperimentConfig for LanguageConfig {
-    fn run(&self) -> &RunSettings {
-        &self.run
-    }
-
-    fn mechanisms(&self) -> &MechanismOptions {
-        &self.mechanisms
-    }
-
-    fn training(&self) -> &TrainingConfig {
-        &self.training
-    }
-}
-
-impl LanguageConfig {
-    fn model(&self, vocabulary: usize, attention: &Attention) -> LanguageModelConfig {
-        let ModelSettings { layers, d_model, heads, d_ff, activation, norm_order, positions, max_length, .. } = self.model;
-        LanguageModelConfig {
-            vocabulary,
-            attention: attention.config.clone().into(),
-            layers,
-            d_model,
-            heads,
-            d_ff,
-            activation,
-            norm_order,
-            positions,
-            max_length,
-            tied: self.tied,
-            dropout: self.model.dropout,
-            attention_dropout: self.model.attention_dropout,
-            feed_forward_dropout: self.model.feed_forward_dropout,
-        }
-    }
-
-    fn unit(&self) -> TextUnit {
-        match self.tokeniser {
-            TokeniserConfig::Word { .. } => TextUnit::Word,
-            TokeniserConfig::Character {} => TextUnit::Character,
-            TokeniserConfig::Bpe { .. } | TokeniserConfig::WordPiece { .. } => TextUnit::Subword,
-        }
-    }
-}
+pub use config::{LanguageConfig, LanguageData};
+pub use task::{LanguageBatch, LanguageTask};
 
 /// A tokenised text. Each split is one sequence that begins with an end-of-line token, which is given and not scored.
 #[derive(Debug)]
@@ -283,123 +162,5 @@ impl Comparison for Language {
 
     fn published() -> PublishedNumbers {
         PublishedNumbers::language_modelling()
-    }
-}
-
-/// Training a language model on a text.
-#[derive(Debug)]
-pub struct LanguageTask<'a> {
-    config: &'a LanguageConfig,
-    dataset: &'a LanguageDataset,
-}
-
-/// Inputs and the tokens that follow them, row by row.
-#[derive(Debug)]
-pub struct LanguageBatch {
-    inputs: Vec<i32>,
-    targets: Vec<i32>,
-    rows: usize,
-}
-
-impl LanguageTask<'_> {
-    /// Negative log-likelihood of all targets, with the auxiliary losses if a key for training is given.
-    fn loss(&self, model: &LanguageModel, batch: &LanguageBatch, key: Option<RandomKey>, probe: &mut Probe) -> Tensor<1> {
-        let device = model.embedding.tokens.weight.device();
-        let width = batch.inputs.len() / batch.rows;
-        let inputs = Tensor::<2, Int>::from_data(TensorData::new(batch.inputs.clone(), [batch.rows, width]), &device);
-        let targets = Tensor::<1, Int>::from_data(TensorData::new(batch.targets.clone(), [batch.targets.len()]), &device);
-        let scores = model.forward(inputs, &[], key, probe);
-        let [rows, length, vocabulary] = scores.logits.dims();
-        let loss = cross_entropy(scores.logits.reshape([rows * length, vocabulary]), targets, None, 0.0).loss;
-        match scores.losses.total() {
-            // An auxiliary loss is per token, as the main loss is after division by the number of tokens.
-            Some(auxiliary) if key.is_some() => loss + auxiliary * batch.targets.len() as f64,
-            _ => loss,
-        }
-    }
-
-    /// Scores each token once; `None` if the interrupt was raised meanwhile.
-    fn likelihood(&self, model: &LanguageModel, tokens: &[u32], interrupt: Option<&Interrupt>) -> Option<LikelihoodTotal> {
-        let LanguageData { context, stride, batch, .. } = self.config.data;
-        let device = model.embedding.tokens.weight.device();
-        let windows = evaluation_windows(tokens.len(), context, stride);
-        let bar = scoring_bar("scoring", windows.len());
-        let mut total = LikelihoodTotal::new(self.config.unit());
-        for windows in windows.chunks(batch) {
-            if interrupt.is_some_and(Interrupt::is_raised) {
-                return None;
-            }
-            let width = windows[0].end - windows[0].start;
-            let inputs: Vec<i32> = windows.iter().flat_map(|window| window.inputs(tokens)).map(|&id| id as i32).collect();
-            let inputs = Tensor::<2, Int>::from_data(TensorData::new(inputs, [windows.len(), width]), &device);
-            let hidden = model.hidden(inputs, &[], None, &mut Probe::off()).states;
-            // Only what is scored is projected to the vocabulary.
-            let scored = |window: &EvaluationWindow| window.unscored()..width;
-            let indices: Vec<i32> = windows
-                .iter()
-                .enumerate()
-                .flat_map(|(row, window)| scored(window).map(move |column| (row * width + column) as i32))
-                .collect();
-            let targets: Vec<i32> =
-                windows.iter().flat_map(|window| &window.targets(tokens)[scored(window)]).map(|&id| id as i32).collect();
-            let count = targets.len();
-            let [_, _, d_model] = hidden.dims();
-            let hidden = hidden
-                .reshape([windows.len() * width, d_model])
-                .select(0, Tensor::<1, Int>::from_data(TensorData::new(indices, [count]), &device));
-            let targets = Tensor::<1, Int>::from_data(TensorData::new(targets, [count]), &device);
-            let nll = cross_entropy(model.project(hidden), targets, None, 0.0).negative_log_likelihood;
-            total.record(f64::from(nll.into_scalar::<f32>()), count as u64);
-            bar.inc(windows.len() as u64);
-        }
-        bar.finish_and_clear();
-        Some(total)
-    }
-}
-
-impl Objective for LanguageTask<'_> {
-    type Model = LanguageModel;
-    type Batch = LanguageBatch;
-
-    /// Items are the first positions of windows. They lie end to end, from an offset that changes with the epoch, so that windows do not repeat.
-    fn epoch(&self, _epoch: u64, key: &RandomKey) -> Vec<Vec<usize>> {
-        let LanguageData { context, batch, .. } = self.config.data;
-        let targets = self.dataset.train.len() - 1;
-        let offset = key.rng().random_range(0..=(targets - context).min(context - 1));
-        let count = (targets - offset) / context;
-        let batches = crate::batch::fixed_size_batches(count, batch, key);
-        batches.into_iter().map(|items| items.into_iter().map(|item| offset + item * context).collect()).collect()
-    }
-
-    fn batch(&self, items: &[usize], _epoch: u64, _key: &RandomKey) -> LanguageBatch {
-        let context = self.config.data.context;
-        let cut = |shift: usize| {
-            let tokens = items.iter().flat_map(|&start| &self.dataset.train[start + shift..start + shift + context]);
-            tokens.map(|&id| id as i32).collect()
-        };
-        LanguageBatch { inputs: cut(0), targets: cut(1), rows: items.len() }
-    }
-
-    fn units(&self, batch: &LanguageBatch) -> usize {
-        batch.targets.len()
-    }
-
-    fn loss(&self, model: &LanguageModel, batch: &LanguageBatch, key: RandomKey) -> Tensor<1> {
-        LanguageTask::loss(self, model, batch, Some(key), &mut Probe::off())
-    }
-
-    fn evaluate(&self, model: &LanguageModel) -> Vec<(String, f64)> {
-        let total = self.likelihood(model, &self.dataset.valid, None).expect("it is not interrupted");
-        vec![("perplexity".to_owned(), total.perplexity().unwrap_or(f64::NAN))]
-    }
-
-    fn selection(&self) -> Selection {
-        Selection::lowest("perplexity")
-    }
-
-    fn locate_non_finite(&self, model: &LanguageModel, batch: &LanguageBatch, key: RandomKey) -> Option<String> {
-        first_non_finite_activation(|probe| {
-            LanguageTask::loss(self, model, batch, Some(key), probe);
-        })
     }
 }

@@ -1,5 +1,6 @@
 //! The part of a model's configuration that all experiments share.
 
+use heedful_models::block::BlockConfig;
 use heedful_models::feed_forward::Activation;
 use heedful_models::position::PositionConfig;
 use heedful_models::residual::NormOrder;
@@ -49,5 +50,13 @@ impl Default for ModelSettings {
             attention_dropout: 0.0,
             feed_forward_dropout: 0.0,
         }
+    }
+}
+
+impl ModelSettings {
+    /// What all layers of the model share.
+    pub fn block(&self) -> BlockConfig {
+        let Self { d_model, heads, d_ff, activation, norm_order, max_length, dropout, attention_dropout, feed_forward_dropout, .. } = *self;
+        BlockConfig { d_model, heads, d_ff, activation, norm_order, dropout, attention_dropout, feed_forward_dropout, max_length }
     }
 }

@@ -10,32 +10,51 @@ use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::{Observation, Probe};
 use heedful_attention::random::RandomKey;
 use heedful_attention::visibility::Visibility;
+use serde::{Deserialize, Serialize};
 
 use crate::error::{Check, ConfigError};
 use crate::feed_forward::{Activation, FeedForward};
 use crate::residual::{NormOrder, Residual};
 
 /// Sizes and options of a [`Block`], shared by the blocks of a stack.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct BlockConfig {
-    /// Width of the model.
+    /// Width of the model (default 512).
     pub d_model: usize,
-    /// Heads of self-attention.
+    /// Heads of self-attention, a divisor of `d_model` (default 8).
     pub heads: usize,
-    /// Hidden units of the feed-forward network.
+    /// Hidden units of the feed-forward network (default 2048).
     pub d_ff: usize,
-    /// Non-linearity of the feed-forward network.
+    /// Non-linearity of the feed-forward network (default: ReLU).
     pub activation: Activation,
-    /// Where layer normalisation stands.
+    /// Where layer normalisation stands (default: after the residual sum).
     pub norm_order: NormOrder,
-    /// Dropout of sublayer outputs.
+    /// Dropout of sublayer outputs and of the model's embeddings (default 0.1).
     pub dropout: f64,
-    /// Dropout of attention weights.
+    /// Dropout of attention weights (default 0, as in the paper; tensor2tensor has 0.1).
     pub attention_dropout: f64,
-    /// Dropout of the feed-forward network's hidden units.
+    /// Dropout of the feed-forward network's hidden units (default 0, as in the paper; tensor2tensor has 0.1).
     pub feed_forward_dropout: f64,
-    /// Longest sequence.
+    /// Longest sequence in tokens, those that frame it included (default 512).
     pub max_length: usize,
+}
+
+impl Default for BlockConfig {
+    /// The base model of Vaswani et al. 2017, table 3.
+    fn default() -> Self {
+        Self {
+            d_model: 512,
+            heads: 8,
+            d_ff: 2048,
+            activation: Activation::default(),
+            norm_order: NormOrder::default(),
+            dropout: 0.1,
+            attention_dropout: 0.0,
+            feed_forward_dropout: 0.0,
+            max_length: 512,
+        }
+    }
 }
 
 impl BlockConfig {

@@ -16,10 +16,8 @@ use serde::{Deserialize, Serialize};
 use crate::block::{BlockConfig, Context, Hidden};
 use crate::embedding::{TokenEmbedding, TokenEmbeddingConfig};
 use crate::error::{Check, ConfigError};
-use crate::feed_forward::Activation;
 use crate::layout::LayerAttention;
 use crate::position::PositionConfig;
-use crate::residual::NormOrder;
 use crate::seq2seq::Scores;
 use crate::stack::{Stack, StackConfig};
 
@@ -46,30 +44,14 @@ pub struct ClassifierConfig {
     pub attention: LayerAttention,
     /// Number of layers (default 6).
     pub layers: usize,
-    /// Width of the model (default 512).
-    pub d_model: usize,
-    /// Heads of each attention (default 8).
-    pub heads: usize,
-    /// Hidden units of the feed-forward networks (default 2048).
-    pub d_ff: usize,
-    /// Non-linearity of the feed-forward networks (default: ReLU).
-    pub activation: Activation,
-    /// Where layer normalisation stands (default: after the residual sum).
-    pub norm_order: NormOrder,
+    /// Sizes and options of all layers.
+    pub block: BlockConfig,
     /// Position vectors (default: sinusoidal).
     pub positions: PositionConfig,
-    /// Longest sequence in tokens, class token and separators included (default 512).
-    pub max_length: usize,
     /// How hidden states become one vector (default: the state of the class token).
     pub pooling: Pooling,
     /// Whether there are vectors that tell the first sentence of a pair from the second (default: no).
     pub segments: bool,
-    /// Dropout of sublayer outputs, of embeddings and of the pooled vector (default 0.1).
-    pub dropout: f64,
-    /// Dropout of attention weights (default 0).
-    pub attention_dropout: f64,
-    /// Dropout of the hidden units of feed-forward networks (default 0).
-    pub feed_forward_dropout: f64,
 }
 
 impl Default for ClassifierConfig {
@@ -79,18 +61,10 @@ impl Default for ClassifierConfig {
             outputs: 0,
             attention: LayerAttention::default(),
             layers: 6,
-            d_model: 512,
-            heads: 8,
-            d_ff: 2048,
-            activation: Activation::default(),
-            norm_order: NormOrder::default(),
+            block: BlockConfig::default(),
             positions: PositionConfig::default(),
-            max_length: 512,
             pooling: Pooling::default(),
             segments: false,
-            dropout: 0.1,
-            attention_dropout: 0.0,
-            feed_forward_dropout: 0.0,
         }
     }
 }
@@ -134,8 +108,8 @@ impl ClassifierConfig {
             return Err(check.wrong("outputs", 0, "give the number of classes, or 1 for regression"));
         }
         check.at_least_one("layers", self.layers)?;
-        self.block().validate(&check)?;
-        self.positions.validate(&check, self.d_model)?;
+        self.block.validate(&check)?;
+        self.positions.validate(&check, self.block.d_model)?;
         self.attention.validate_length(&check, "attention", self.layers)?;
         for placement in self.stack().placements() {
             self.attention.at(placement.layer).validate(&placement)?;
@@ -143,22 +117,8 @@ impl ClassifierConfig {
         Ok(())
     }
 
-    fn block(&self) -> BlockConfig {
-        BlockConfig {
-            d_model: self.d_model,
-            heads: self.heads,
-            d_ff: self.d_ff,
-            activation: self.activation,
-            norm_order: self.norm_order,
-            dropout: self.dropout,
-            attention_dropout: self.attention_dropout,
-            feed_forward_dropout: self.feed_forward_dropout,
-            max_length: self.max_length,
-        }
-    }
-
     fn stack(&self) -> StackConfig {
-        StackConfig { role: Role::Encoder, block: self.block(), cross_heads: vec![None; self.layers] }
+        StackConfig { role: Role::Encoder, block: self.block, cross_heads: vec![None; self.layers] }
     }
 
     /// Initialises the model.
@@ -179,7 +139,8 @@ impl ClassifierConfig {
         device: &Device,
         build: impl Fn(&Placement, &RandomKey, &Device) -> A,
     ) -> Classifier<A> {
-        let Self { vocabulary, d_model, max_length, positions, dropout, .. } = *self;
+        let BlockConfig { d_model, max_length, dropout, .. } = self.block;
+        let Self { vocabulary, positions, .. } = *self;
         let segments = if self.segments { 2 } else { 0 };
         let embedding = TokenEmbeddingConfig { vocabulary, d_model, max_length, positions, segments, dropout };
         Classifier {
@@ -236,16 +197,15 @@ mod tests {
     use super::*;
     use heedful_attention::any::AttentionConfig;
 
+    use crate::feed_forward::Activation;
+
     fn tiny(attention: AttentionConfig) -> ClassifierConfig {
         ClassifierConfig {
             vocabulary: 11,
             outputs: 3,
             attention: attention.into(),
             layers: 2,
-            d_model: 8,
-            heads: 2,
-            d_ff: 16,
-            max_length: 16,
+            block: BlockConfig { d_model: 8, heads: 2, d_ff: 16, max_length: 16, ..BlockConfig::default() },
             segments: true,
             ..ClassifierConfig::default()
         }
@@ -317,7 +277,8 @@ mod tests {
 
     #[test]
     fn dropout_reaches_the_pooled_vector() {
-        let config = ClassifierConfig { dropout: 0.5, ..tiny(AttentionConfig::default()) };
+        let base = tiny(AttentionConfig::default());
+        let config = ClassifierConfig { block: BlockConfig { dropout: 0.5, ..base.block }, ..base };
         let model = config.init(&RandomKey::from_seed(1), &Device::flex());
         let run = |seed| {
             let sentences = Sentences { tokens: Tensor::from_data([[4, 5]], &Device::flex()), segments: None, lengths: &[2] };
@@ -329,7 +290,9 @@ mod tests {
 
     #[test]
     fn configurations_survive_toml_and_refuse_unknown_fields() {
-        let config = ClassifierConfig { pooling: Pooling::Mean, activation: Activation::Gelu, ..tiny(AttentionConfig::default()) };
+        let base = tiny(AttentionConfig::default());
+        let block = BlockConfig { activation: Activation::Gelu, ..base.block };
+        let config = ClassifierConfig { pooling: Pooling::Mean, block, ..base };
         let text = toml::to_string(&config).unwrap();
         assert_eq!(toml::from_str::<ClassifierConfig>(&text).unwrap(), config);
         assert!(toml::from_str::<ClassifierConfig>("pool = 'mean'").unwrap_err().to_string().contains("pool"));
@@ -342,8 +305,8 @@ mod tests {
             ("vocabulary", ClassifierConfig { vocabulary: 0, ..base() }),
             ("outputs", ClassifierConfig { outputs: 0, ..base() }),
             ("layers", ClassifierConfig { layers: 0, ..base() }),
-            ("heads", ClassifierConfig { heads: 3, ..base() }),
-            ("dropout", ClassifierConfig { dropout: 1.0, ..base() }),
+            ("heads", ClassifierConfig { block: BlockConfig { heads: 3, ..base().block }, ..base() }),
+            ("dropout", ClassifierConfig { block: BlockConfig { dropout: 1.0, ..base().block }, ..base() }),
             ("attention", ClassifierConfig { attention: crate::layout::LayerAttention::Each(vec![]), ..base() }),
         ];
         for (option, config) in cases {

@@ -14,11 +14,9 @@ use serde::{Deserialize, Serialize};
 use crate::block::{BlockConfig, Context, Hidden};
 use crate::embedding::{TokenEmbedding, TokenEmbeddingConfig, project};
 use crate::error::{Check, ConfigError};
-use crate::feed_forward::Activation;
 use crate::generation::StepDecoder;
 use crate::layout::LayerAttention;
 use crate::position::PositionConfig;
-use crate::residual::NormOrder;
 use crate::seq2seq::{Scores, last_position};
 use crate::stack::{Stack, StackConfig, StackState, causal};
 
@@ -32,28 +30,12 @@ pub struct LanguageModelConfig {
     pub attention: LayerAttention,
     /// Number of layers (default 6).
     pub layers: usize,
-    /// Width of the model (default 512).
-    pub d_model: usize,
-    /// Heads of each attention (default 8).
-    pub heads: usize,
-    /// Hidden units of the feed-forward networks (default 2048).
-    pub d_ff: usize,
-    /// Non-linearity of the feed-forward networks (default: ReLU).
-    pub activation: Activation,
-    /// Where layer normalisation stands (default: after the residual sum).
-    pub norm_order: NormOrder,
+    /// Sizes and options of all layers.
+    pub block: BlockConfig,
     /// Position vectors (default: sinusoidal).
     pub positions: PositionConfig,
-    /// Longest sequence in tokens (default 512).
-    pub max_length: usize,
     /// Whether the embedding's matrix is the output projection too (default: yes).
     pub tied: bool,
-    /// Dropout of sublayer outputs and of embeddings (default 0.1).
-    pub dropout: f64,
-    /// Dropout of attention weights (default 0).
-    pub attention_dropout: f64,
-    /// Dropout of the hidden units of feed-forward networks (default 0).
-    pub feed_forward_dropout: f64,
 }
 
 impl Default for LanguageModelConfig {
@@ -62,17 +44,9 @@ impl Default for LanguageModelConfig {
             vocabulary: 0,
             attention: LayerAttention::default(),
             layers: 6,
-            d_model: 512,
-            heads: 8,
-            d_ff: 2048,
-            activation: Activation::default(),
-            norm_order: NormOrder::default(),
+            block: BlockConfig::default(),
             positions: PositionConfig::default(),
-            max_length: 512,
             tied: true,
-            dropout: 0.1,
-            attention_dropout: 0.0,
-            feed_forward_dropout: 0.0,
         }
     }
 }
@@ -100,8 +74,8 @@ impl LanguageModelConfig {
         let check = Check("language model");
         check.vocabulary("vocabulary", self.vocabulary)?;
         check.at_least_one("layers", self.layers)?;
-        self.block().validate(&check)?;
-        self.positions.validate(&check, self.d_model)?;
+        self.block.validate(&check)?;
+        self.positions.validate(&check, self.block.d_model)?;
         self.attention.validate_length(&check, "attention", self.layers)?;
         for placement in self.stack().placements() {
             self.attention.at(placement.layer).validate(&placement)?;
@@ -109,22 +83,8 @@ impl LanguageModelConfig {
         Ok(())
     }
 
-    fn block(&self) -> BlockConfig {
-        BlockConfig {
-            d_model: self.d_model,
-            heads: self.heads,
-            d_ff: self.d_ff,
-            activation: self.activation,
-            norm_order: self.norm_order,
-            dropout: self.dropout,
-            attention_dropout: self.attention_dropout,
-            feed_forward_dropout: self.feed_forward_dropout,
-            max_length: self.max_length,
-        }
-    }
-
     fn stack(&self) -> StackConfig {
-        StackConfig { role: Role::Decoder, block: self.block(), cross_heads: vec![None; self.layers] }
+        StackConfig { role: Role::Decoder, block: self.block, cross_heads: vec![None; self.layers] }
     }
 
     /// Initialises the model.
@@ -145,7 +105,8 @@ impl LanguageModelConfig {
         device: &Device,
         build: impl Fn(&Placement, &RandomKey, &Device) -> A,
     ) -> LanguageModel<A> {
-        let Self { vocabulary, d_model, max_length, positions, dropout, .. } = *self;
+        let BlockConfig { d_model, max_length, dropout, .. } = self.block;
+        let Self { vocabulary, positions, .. } = *self;
         let embedding = TokenEmbeddingConfig { vocabulary, d_model, max_length, positions, segments: 0, dropout };
         LanguageModel {
             embedding: embedding.init(&key.named("embedding"), device),
@@ -235,15 +196,14 @@ mod tests {
     use heedful_attention::probe::Observation;
     use heedful_attention::visibility::Span;
 
+    use crate::residual::NormOrder;
+
     fn tiny(attention: impl Into<LayerAttention>) -> LanguageModelConfig {
         LanguageModelConfig {
             vocabulary: 11,
             attention: attention.into(),
             layers: 2,
-            d_model: 8,
-            heads: 2,
-            d_ff: 16,
-            max_length: 16,
+            block: BlockConfig { d_model: 8, heads: 2, d_ff: 16, max_length: 16, ..BlockConfig::default() },
             ..LanguageModelConfig::default()
         }
     }
@@ -354,7 +314,8 @@ mod tests {
         let device = Device::flex().autodiff();
         for norm_order in [NormOrder::Post, NormOrder::Pre] {
             for tied in [true, false] {
-                let config = LanguageModelConfig { norm_order, tied, ..tiny(AttentionConfig::default()) };
+                let base = tiny(AttentionConfig::default());
+                let config = LanguageModelConfig { block: BlockConfig { norm_order, ..base.block }, tied, ..base };
                 let model = config.init(&RandomKey::from_seed(1), &device);
                 let input = Tensor::from_data([[2, 5, 7]], &device);
                 let scores = model.forward(input, &[], Some(RandomKey::from_seed(2)), &mut Probe::off());
@@ -422,7 +383,9 @@ mod tests {
     #[test]
     fn configurations_survive_toml_and_refuse_unknown_fields() {
         let list = LayerAttention::Each(vec![AttentionConfig::default(), "synthesizer-dense".parse().unwrap()]);
-        let config = LanguageModelConfig { positions: PositionConfig::None, norm_order: NormOrder::Pre, ..tiny(list) };
+        let base = tiny(list);
+        let block = BlockConfig { norm_order: NormOrder::Pre, ..base.block };
+        let config = LanguageModelConfig { positions: PositionConfig::None, block, ..base };
         let text = toml::to_string(&config).unwrap();
         assert_eq!(toml::from_str::<LanguageModelConfig>(&text).unwrap(), config);
         let error = toml::from_str::<LanguageModelConfig>("d_modell = 3").unwrap_err().to_string();
@@ -439,15 +402,18 @@ mod tests {
         let cases = [
             ("vocabulary", LanguageModelConfig { vocabulary: 0, ..base() }),
             ("layers", LanguageModelConfig { layers: 0, ..base() }),
-            ("d_model", LanguageModelConfig { d_model: 0, ..base() }),
-            ("d_model", LanguageModelConfig { d_model: 9, heads: 3, ..base() }),
-            ("heads", LanguageModelConfig { heads: 0, ..base() }),
-            ("heads", LanguageModelConfig { heads: 3, ..base() }),
-            ("d_ff", LanguageModelConfig { d_ff: 0, ..base() }),
-            ("max_length", LanguageModelConfig { max_length: 0, ..base() }),
-            ("dropout", LanguageModelConfig { dropout: 1.0, ..base() }),
-            ("attention_dropout", LanguageModelConfig { attention_dropout: -0.1, ..base() }),
-            ("feed_forward_dropout", LanguageModelConfig { feed_forward_dropout: f64::NAN, ..base() }),
+            ("d_model", LanguageModelConfig { block: BlockConfig { d_model: 0, ..base().block }, ..base() }),
+            ("d_model", LanguageModelConfig { block: BlockConfig { d_model: 9, heads: 3, ..base().block }, ..base() }),
+            ("heads", LanguageModelConfig { block: BlockConfig { heads: 0, ..base().block }, ..base() }),
+            ("heads", LanguageModelConfig { block: BlockConfig { heads: 3, ..base().block }, ..base() }),
+            ("d_ff", LanguageModelConfig { block: BlockConfig { d_ff: 0, ..base().block }, ..base() }),
+            ("max_length", LanguageModelConfig { block: BlockConfig { max_length: 0, ..base().block }, ..base() }),
+            ("dropout", LanguageModelConfig { block: BlockConfig { dropout: 1.0, ..base().block }, ..base() }),
+            ("attention_dropout", LanguageModelConfig { block: BlockConfig { attention_dropout: -0.1, ..base().block }, ..base() }),
+            (
+                "feed_forward_dropout",
+                LanguageModelConfig { block: BlockConfig { feed_forward_dropout: f64::NAN, ..base().block }, ..base() },
+            ),
             ("attention", LanguageModelConfig { attention: list(3), ..base() }),
             ("attention", LanguageModelConfig { attention: list(0), ..base() }),
             ("members", LanguageModelConfig { attention: mixture_of_one, ..base() }),

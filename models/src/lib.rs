@@ -12,9 +12,11 @@
 //! use burn::tensor::{Device, Int, Tensor};
 //! use heedful_attention::probe::Probe;
 //! use heedful_attention::random::RandomKey;
+//! use heedful_models::block::BlockConfig;
 //! use heedful_models::language_model::LanguageModelConfig;
 //!
-//! let config = LanguageModelConfig { vocabulary: 11, layers: 1, d_model: 8, heads: 2, d_ff: 16, ..Default::default() };
+//! let block = BlockConfig { d_model: 8, heads: 2, d_ff: 16, ..Default::default() };
+//! let config = LanguageModelConfig { vocabulary: 11, layers: 1, block, ..Default::default() };
 //! config.validate()?;
 //! let device = Device::flex();
 //! let model = config.init(&RandomKey::from_seed(1), &device);

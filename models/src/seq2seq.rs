@@ -15,11 +15,9 @@ use serde::{Deserialize, Serialize};
 use crate::block::{BlockConfig, Context, Hidden};
 use crate::embedding::{TokenEmbedding, TokenEmbeddingConfig, project};
 use crate::error::{Check, ConfigError};
-use crate::feed_forward::Activation;
 use crate::generation::StepDecoder;
 use crate::layout::AttentionLayout;
 use crate::position::PositionConfig;
-use crate::residual::NormOrder;
 use crate::stack::{Stack, StackConfig, StackState};
 
 /// Which matrices are one.
@@ -49,28 +47,12 @@ pub struct Seq2SeqConfig {
     pub encoder_layers: usize,
     /// Layers of the decoder (default 6).
     pub decoder_layers: usize,
-    /// Width of the model (default 512).
-    pub d_model: usize,
-    /// Heads of each attention (default 8).
-    pub heads: usize,
-    /// Hidden units of the feed-forward networks (default 2048).
-    pub d_ff: usize,
-    /// Non-linearity of the feed-forward networks (default: ReLU).
-    pub activation: Activation,
-    /// Where layer normalisation stands (default: after the residual sum).
-    pub norm_order: NormOrder,
+    /// Sizes and options of all layers.
+    pub block: BlockConfig,
     /// Position vectors (default: sinusoidal).
     pub positions: PositionConfig,
-    /// Longest source and longest target, in tokens (default 512).
-    pub max_length: usize,
     /// Which matrices are one (default: source embedding, target embedding and output projection).
     pub tying: Tying,
-    /// Dropout of sublayer outputs and of embeddings (default 0.1).
-    pub dropout: f64,
-    /// Dropout of attention weights (default 0, as in the paper; tensor2tensor has 0.1).
-    pub attention_dropout: f64,
-    /// Dropout of the hidden units of feed-forward networks (default 0, as in the paper; tensor2tensor has 0.1).
-    pub feed_forward_dropout: f64,
 }
 
 impl Default for Seq2SeqConfig {
@@ -81,17 +63,9 @@ impl Default for Seq2SeqConfig {
             attention: AttentionLayout::default(),
             encoder_layers: 6,
             decoder_layers: 6,
-            d_model: 512,
-            heads: 8,
-            d_ff: 2048,
-            activation: Activation::default(),
-            norm_order: NormOrder::default(),
+            block: BlockConfig::default(),
             positions: PositionConfig::default(),
-            max_length: 512,
             tying: Tying::default(),
-            dropout: 0.1,
-            attention_dropout: 0.0,
-            feed_forward_dropout: 0.0,
         }
     }
 }
@@ -150,8 +124,8 @@ impl Seq2SeqConfig {
         }
         check.at_least_one("encoder_layers", self.encoder_layers)?;
         check.at_least_one("decoder_layers", self.decoder_layers)?;
-        self.block().validate(&check)?;
-        self.positions.validate(&check, self.d_model)?;
+        self.block.validate(&check)?;
+        self.positions.validate(&check, self.block.d_model)?;
         self.attention.validate_lengths(&check, self.encoder_layers, self.decoder_layers)?;
         for placement in self.encoder_stack().placements().chain(self.decoder_stack().placements()) {
             self.attention.at(&placement).validate(&placement)?;
@@ -159,32 +133,18 @@ impl Seq2SeqConfig {
         Ok(())
     }
 
-    fn block(&self) -> BlockConfig {
-        BlockConfig {
-            d_model: self.d_model,
-            heads: self.heads,
-            d_ff: self.d_ff,
-            activation: self.activation,
-            norm_order: self.norm_order,
-            dropout: self.dropout,
-            attention_dropout: self.attention_dropout,
-            feed_forward_dropout: self.feed_forward_dropout,
-            max_length: self.max_length,
-        }
-    }
-
     fn encoder_stack(&self) -> StackConfig {
-        StackConfig { role: Role::Encoder, block: self.block(), cross_heads: vec![None; self.encoder_layers] }
+        StackConfig { role: Role::Encoder, block: self.block, cross_heads: vec![None; self.encoder_layers] }
     }
 
     fn decoder_stack(&self) -> StackConfig {
-        let cross_heads = self.attention.cross_heads(self.decoder_layers, self.heads);
-        StackConfig { role: Role::Decoder, block: self.block(), cross_heads }
+        let cross_heads = self.attention.cross_heads(self.decoder_layers, self.block.heads);
+        StackConfig { role: Role::Decoder, block: self.block, cross_heads }
     }
 
     fn embedding(&self, vocabulary: usize) -> TokenEmbeddingConfig {
-        let Self { d_model, max_length, positions, dropout, .. } = *self;
-        TokenEmbeddingConfig { vocabulary, d_model, max_length, positions, segments: 0, dropout }
+        let BlockConfig { d_model, max_length, dropout, .. } = self.block;
+        TokenEmbeddingConfig { vocabulary, d_model, max_length, positions: self.positions, segments: 0, dropout }
     }
 
     /// Initialises the model.
@@ -213,8 +173,8 @@ impl Seq2SeqConfig {
             encoder: self.encoder_stack().init_with(&key.named("encoder"), device, &build),
             decoder: self.decoder_stack().init_with(&key.named("decoder"), device, &build),
             output: (self.tying == Tying::None)
-                .then(|| init::linear(self.d_model, self.target_vocabulary, false, &key.named("output"), device)),
-            max_length: self.max_length,
+                .then(|| init::linear(self.block.d_model, self.target_vocabulary, false, &key.named("output"), device)),
+            max_length: self.block.max_length,
         }
     }
 }
@@ -327,10 +287,7 @@ mod tests {
             attention,
             encoder_layers: 2,
             decoder_layers: 3,
-            d_model: 8,
-            heads: 2,
-            d_ff: 16,
-            max_length: 16,
+            block: BlockConfig { d_model: 8, heads: 2, d_ff: 16, max_length: 16, ..BlockConfig::default() },
             ..Seq2SeqConfig::default()
         }
     }
@@ -434,7 +391,7 @@ mod tests {
 
     /// Parameters of a model with dot-product attention by the formulae of the paper.
     fn formula(config: &Seq2SeqConfig) -> usize {
-        let (d, f) = (config.d_model, config.d_ff);
+        let (d, f) = (config.block.d_model, config.block.d_ff);
         let (attention, feed_forward, norm) = (4 * d * d, 2 * d * f + f + d, 2 * d);
         let encoder = config.encoder_layers * (attention + feed_forward + 2 * norm);
         let decoder = config.decoder_layers * (2 * attention + feed_forward + 3 * norm);
@@ -513,8 +470,15 @@ mod tests {
             let text = toml::to_string(&config).unwrap();
             assert_eq!(toml::from_str::<Seq2SeqConfig>(&text).unwrap(), config, "{name}");
         }
-        let config: Seq2SeqConfig = toml::from_str("attention = 'sh-x'\nd_model = 288").unwrap();
-        assert_eq!(config, Seq2SeqConfig { attention: AttentionLayout::sh_x(), d_model: 288, ..Seq2SeqConfig::default() });
+        let config: Seq2SeqConfig = toml::from_str("attention = 'sh-x'\n[block]\nd_model = 288").unwrap();
+        assert_eq!(
+            config,
+            Seq2SeqConfig {
+                attention: AttentionLayout::sh_x(),
+                block: BlockConfig { d_model: 288, ..BlockConfig::default() },
+                ..Seq2SeqConfig::default()
+            }
+        );
         let error = toml::from_str::<Seq2SeqConfig>("tieing = 'none'").unwrap_err().to_string();
         assert!(error.contains("tieing"), "{error}");
     }
@@ -533,9 +497,9 @@ mod tests {
             ("tying", Seq2SeqConfig { target_vocabulary: 12, ..base() }),
             ("encoder_layers", Seq2SeqConfig { encoder_layers: 0, ..base() }),
             ("decoder_layers", Seq2SeqConfig { decoder_layers: 0, ..base() }),
-            ("heads", Seq2SeqConfig { heads: 5, ..base() }),
-            ("d_model", Seq2SeqConfig { d_model: 9, heads: 3, ..base() }),
-            ("dropout", Seq2SeqConfig { dropout: 1.5, ..base() }),
+            ("heads", Seq2SeqConfig { block: BlockConfig { heads: 5, ..base().block }, ..base() }),
+            ("d_model", Seq2SeqConfig { block: BlockConfig { d_model: 9, heads: 3, ..base().block }, ..base() }),
+            ("dropout", Seq2SeqConfig { block: BlockConfig { dropout: 1.5, ..base().block }, ..base() }),
             ("attention.encoder", Seq2SeqConfig { attention: encoder, ..base() }),
             ("attention.decoder", Seq2SeqConfig { attention: decoder, ..base() }),
             ("attention.cross", Seq2SeqConfig { attention: cross, ..base() }),

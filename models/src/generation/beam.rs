@@ -186,13 +186,19 @@ mod tests {
     use heedful_attention::probe::Probe;
     use heedful_attention::random::RandomKey;
 
+    use crate::block::BlockConfig;
     use crate::generation::{greedy, left_padded};
     use crate::language_model::{LanguageModel, LanguageModelConfig};
 
     const SPECIAL: SpecialTokens = SpecialTokens { padding: 0, begin: 1, end: 2 };
 
     fn model(seed: u64) -> LanguageModel {
-        let config = LanguageModelConfig { vocabulary: 6, layers: 1, d_model: 8, heads: 2, d_ff: 16, max_length: 16, ..Default::default() };
+        let config = LanguageModelConfig {
+            vocabulary: 6,
+            layers: 1,
+            block: BlockConfig { d_model: 8, heads: 2, d_ff: 16, max_length: 16, ..Default::default() },
+            ..Default::default()
+        };
         config.init(&RandomKey::from_seed(seed), &Device::flex())
     }
 

@@ -159,11 +159,17 @@ mod tests {
     use super::*;
     use burn::tensor::Device;
 
+    use crate::block::BlockConfig;
     use crate::generation::left_padded;
     use crate::language_model::{LanguageModel, LanguageModelConfig};
 
     fn model(seed: u64) -> LanguageModel {
-        let config = LanguageModelConfig { vocabulary: 9, layers: 1, d_model: 8, heads: 2, d_ff: 16, max_length: 16, ..Default::default() };
+        let config = LanguageModelConfig {
+            vocabulary: 9,
+            layers: 1,
+            block: BlockConfig { d_model: 8, heads: 2, d_ff: 16, max_length: 16, ..Default::default() },
+            ..Default::default()
+        };
         config.init(&RandomKey::from_seed(seed), &Device::flex())
     }
 

@@ -1,0 +1,115 @@
+//! Configuration of the experiment.
+
+use heedful_models::classifier::{ClassifierConfig, Pooling};
+use serde::{Deserialize, Serialize};
+
+use crate::comparison::{Attention, ExperimentConfig};
+use crate::data::generate::Sizes;
+use crate::data::glue::{GlueTask, Target};
+use crate::mechanisms::MechanismOptions;
+use crate::model::ModelSettings;
+use crate::options::RunSettings;
+use crate::tokenise::TokeniserConfig;
+use crate::train::{ScheduleConfig, TrainingConfig};
+
+/// Complete configuration of `glue`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ClassificationConfig {
+    /// Which runs.
+    pub run: RunSettings,
+    /// Which tasks.
+    pub data: ClassificationData,
+    /// How sentences are cut into tokens; the vocabulary is that of the task's training set.
+    pub tokeniser: TokeniserConfig,
+    /// The model.
+    pub model: ModelSettings,
+    /// How hidden states become one vector: `class-token` or `mean`.
+    pub pooling: Pooling,
+    /// Options of the mechanisms.
+    pub mechanisms: MechanismOptions,
+    /// How it is trained.
+    pub training: TrainingConfig,
+}
+
+/// The tasks of a classification experiment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ClassificationData {
+    /// Tasks by their GLUE names; each is a data set of its own.
+    pub tasks: Vec<GlueTask>,
+    /// Tokens in a batch, padding included.
+    pub batch_tokens: usize,
+    /// Training examples of each built-in task.
+    pub generated_examples: usize,
+}
+
+impl Default for ClassificationConfig {
+    fn default() -> Self {
+        Self {
+            run: RunSettings {
+                attention: ["dot-product", "synthesizer-dense", "synthesizer-random", "synthesizer-random+dot-product", "gaussian"]
+                    .map(str::to_owned)
+                    .to_vec(),
+                ..RunSettings::default()
+            },
+            data: ClassificationData::default(),
+            tokeniser: TokeniserConfig::Word { vocabulary: None, min_frequency: 1 },
+            model: ModelSettings::default(),
+            pooling: Pooling::Mean,
+            mechanisms: MechanismOptions::default(),
+            training: TrainingConfig {
+                steps: 300,
+                learning_rate: 1e-3,
+                schedule: ScheduleConfig::Linear { warmup: 30, end: 1e-5 },
+                evaluate_every: 50,
+                checkpoint_every: 50,
+                log_every: 25,
+                ..TrainingConfig::default()
+            },
+        }
+    }
+}
+
+impl Default for ClassificationData {
+    fn default() -> Self {
+        Self {
+            tasks: vec![GlueTask::Cola, GlueTask::Sst2, GlueTask::Mrpc, GlueTask::Rte],
+            batch_tokens: 1000,
+            generated_examples: Sizes::GLUE.train,
+        }
+    }
+}
+
+impl ExperimentConfig for ClassificationConfig {
+    fn run(&self) -> &RunSettings {
+        &self.run
+    }
+
+    fn mechanisms(&self) -> &MechanismOptions {
+        &self.mechanisms
+    }
+
+    fn training(&self) -> &TrainingConfig {
+        &self.training
+    }
+}
+
+impl ClassificationConfig {
+    pub(super) fn model(&self, vocabulary: usize, task: GlueTask, attention: &Attention) -> ClassifierConfig {
+        let ModelSettings { layers, positions, .. } = self.model;
+        ClassifierConfig {
+            vocabulary,
+            outputs: match task.target() {
+                Target::Classes(classes) => classes,
+                Target::Range(..) => 1,
+            },
+            attention: attention.config.clone().into(),
+            layers,
+            block: self.model.block(),
+            positions,
+            pooling: self.pooling,
+            segments: task.sentence_columns().len() == 2,
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Configuration of the experiment.
+
+use heedful_models::language_model::LanguageModelConfig;
+use serde::{Deserialize, Serialize};
+
+use crate::comparison::{Attention, ExperimentConfig};
+use crate::data::generate::Sizes;
+use crate::mechanisms::MechanismOptions;
+use crate::metrics::TextUnit;
+use crate::model::ModelSettings;
+use crate::options::RunSettings;
+use crate::tokenise::TokeniserConfig;
+use crate::train::{ScheduleConfig, TrainingConfig};
+
+/// Complete configuration of `lm`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LanguageConfig {
+    /// Which runs.
+    pub run: RunSettings,
+    /// Which text, and in which pieces.
+    pub data: LanguageData,
+    /// How it is cut into tokens: `word`, `character`, `bpe` or `word-piece`.
+    pub tokeniser: TokeniserConfig,
+    /// The model.
+    pub model: ModelSettings,
+    /// Whether the output projection is the embedding's matrix.
+    pub tied: bool,
+    /// Options of the mechanisms.
+    pub mechanisms: MechanismOptions,
+    /// How it is trained.
+    pub training: TrainingConfig,
+}
+
+/// The text of a language-modelling experiment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LanguageData {
+    /// Tokens that the model reads at once, at most `model.max_length`.
+    pub context: usize,
+    /// Sequences of `context` tokens in a batch.
+    pub batch: usize,
+    /// By how many tokens the window moves in evaluation, 1 to `context`: every token is scored once, with at least `context - stride` tokens before it.
+    pub stride: usize,
+    /// Training words of the built-in text.
+    pub generated_words: usize,
+}
+
+impl Default for LanguageConfig {
+    fn default() -> Self {
+        Self {
+            run: RunSettings {
+                attention: [
+                    "dot-product",
+                    "synthesizer-dense",
+                    "synthesizer-random",
+                    "synthesizer-factorized-random",
+                    "synthesizer-random+dot-product",
+                    "gaussian",
+                ]
+                .map(str::to_owned)
+                .to_vec(),
+                ..RunSettings::default()
+            },
+            data: LanguageData::default(),
+            tokeniser: TokeniserConfig::Word { vocabulary: None, min_frequency: 1 },
+            model: ModelSettings::default(),
+            tied: true,
+            mechanisms: MechanismOptions::default(),
+            training: TrainingConfig {
+                steps: 400,
+                learning_rate: 3e-3,
+                schedule: ScheduleConfig::Linear { warmup: 40, end: 1e-4 },
+                evaluate_every: 100,
+                checkpoint_every: 100,
+                log_every: 20,
+                ..TrainingConfig::default()
+            },
+        }
+    }
+}
+
+impl Default for LanguageData {
+    fn default() -> Self {
+        Self { context: 64, batch: 32, stride: 32, generated_words: Sizes::LANGUAGE.train }
+    }
+}
+
+impl ExperimentConfig for LanguageConfig {
+    fn run(&self) -> &RunSettings {
+        &self.run
+    }
+
+    fn mechanisms(&self) -> &MechanismOptions {
+        &self.mechanisms
+    }
+
+    fn training(&self) -> &TrainingConfig {
+        &self.training
+    }
+}
+
+impl LanguageConfig {
+    pub(super) fn model(&self, vocabulary: usize, attention: &Attention) -> LanguageModelConfig {
+        let ModelSettings { layers, positions, .. } = self.model;
+        LanguageModelConfig {
+            vocabulary,
+            attention: attention.config.clone().into(),
+            layers,
+            block: self.model.block(),
+            positions,
+            tied: self.tied,
+        }
+    }
+
+    pub(super) fn unit(&self) -> TextUnit {
+        match self.tokeniser {
+            TokeniserConfig::Word { .. } => TextUnit::Word,
+            TokeniserConfig::Character {} => TextUnit::Character,
+            TokeniserConfig::Bpe { .. } | TokeniserConfig::WordPiece { .. } => TextUnit::Subword,
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Configuration of the experiment.
+
+use heedful_models::generation::BeamSearch;
+use heedful_models::layout::AttentionLayout;
+use heedful_models::seq2seq::{Seq2SeqConfig, Tying};
+use serde::{Deserialize, Serialize};
+
+use crate::comparison::{Attention, ExperimentConfig};
+use crate::data::generate::Sizes;
+use crate::mechanisms::MechanismOptions;
+use crate::metrics::Bleu;
+use crate::model::ModelSettings;
+use crate::options::RunSettings;
+use crate::tokenise::TokeniserConfig;
+use crate::train::{OptimiserConfig, ScheduleConfig, TrainingConfig};
+
+/// Complete configuration of `mt`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TranslationConfig {
+    /// Which runs.
+    pub run: RunSettings,
+    /// Which text.
+    pub data: TranslationData,
+    /// How it is cut into tokens: one vocabulary for both languages.
+    pub tokeniser: TokeniserConfig,
+    /// The model.
+    pub model: ModelSettings,
+    /// Which matrices are one: `three-way`, `output` or `none`.
+    pub tying: Tying,
+    /// Options of the mechanisms.
+    pub mechanisms: MechanismOptions,
+    /// How it is trained.
+    pub training: TrainingConfig,
+    /// ε of label smoothing, in `[0, 1)`.
+    pub label_smoothing: f64,
+    /// How translations are searched.
+    pub decoding: Decoding,
+    /// How BLEU is computed.
+    pub bleu: Bleu,
+}
+
+/// The text of a translation experiment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TranslationData {
+    /// Source language, the extension of the source files.
+    pub source: String,
+    /// Target language.
+    pub target: String,
+    /// Tokens of the longer side in a batch, padding included.
+    pub batch_tokens: usize,
+    /// Training pairs of the built-in corpus.
+    pub generated_pairs: usize,
+}
+
+/// How translations are searched.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Decoding {
+    /// Live hypotheses per sentence; 1 is greedy search.
+    pub beam: usize,
+    /// Exponent of the length penalty `((5 + length) / 6)^α`.
+    pub length_penalty: f64,
+    /// How many tokens a translation may be longer than its source.
+    pub extra_length: usize,
+    /// Source tokens in a batch of sentences.
+    pub batch_tokens: usize,
+}
+
+impl Default for TranslationConfig {
+    fn default() -> Self {
+        Self {
+            run: RunSettings {
+                attention: [
+                    "dot-product",
+                    "synthesizer-dense",
+                    "synthesizer-random",
+                    "synthesizer-factorized-random",
+                    "synthesizer-random+dot-product",
+                    "gaussian",
+                ]
+                .map(str::to_owned)
+                .to_vec(),
+                ..RunSettings::default()
+            },
+            data: TranslationData::default(),
+            tokeniser: TokeniserConfig::Word { vocabulary: None, min_frequency: 1 },
+            // One layer: a second one in the decoder could do with cross-attention what is asked of self-attention here.
+            model: ModelSettings { layers: 1, ..ModelSettings::default() },
+            tying: Tying::ThreeWay,
+            mechanisms: MechanismOptions::default(),
+            training: TrainingConfig {
+                steps: 600,
+                learning_rate: 4e-3,
+                schedule: ScheduleConfig::Linear { warmup: 60, end: 1e-4 },
+                optimiser: OptimiserConfig::default(),
+                evaluate_every: 200,
+                checkpoint_every: 200,
+                log_every: 50,
+                ..TrainingConfig::default()
+            },
+            label_smoothing: 0.1,
+            decoding: Decoding::default(),
+            bleu: Bleu::default(),
+        }
+    }
+}
+
+impl Default for TranslationData {
+    fn default() -> Self {
+        Self { source: "en".to_owned(), target: "de".to_owned(), batch_tokens: 1000, generated_pairs: Sizes::PARALLEL.train }
+    }
+}
+
+impl Default for Decoding {
+    fn default() -> Self {
+        let BeamSearch { beam, length_penalty } = BeamSearch::default();
+        Self { beam, length_penalty, extra_length: 50, batch_tokens: 2000 }
+    }
+}
+
+impl ExperimentConfig for TranslationConfig {
+    fn run(&self) -> &RunSettings {
+        &self.run
+    }
+
+    fn mechanisms(&self) -> &MechanismOptions {
+        &self.mechanisms
+    }
+
+    fn training(&self) -> &TrainingConfig {
+        &self.training
+    }
+}
+
+impl TranslationConfig {
+    pub(super) fn model(&self, vocabulary: usize, attention: &Attention) -> Seq2SeqConfig {
+        let ModelSettings { layers, positions, .. } = self.model;
+        let layout = match attention.layout {
+            Some("hc-all") => AttentionLayout::hc_all(self.mechanisms.gaussian.length_ratio),
+            Some(name) => AttentionLayout::named(name).expect("the layouts of this experiment have names"),
+            None => AttentionLayout::for_attention(attention.config.clone()),
+        };
+        Seq2SeqConfig {
+            source_vocabulary: vocabulary,
+            target_vocabulary: vocabulary,
+            attention: layout,
+            encoder_layers: layers,
+            decoder_layers: layers,
+            block: self.model.block(),
+            positions,
+            tying: self.tying,
+        }
+    }
+}
