@@ -1,107 +1,220 @@
 //! All mechanisms as one type, chosen by configuration.
 //!
-//! Adding a mechanism with logits is its file and one line in `softmax_mechanisms!`; any other is its file and a variant of [`AnyAttention`].
+//! Adding a mechanism is its file and one line in `mechanisms!`.
 
 use std::fmt;
 use std::str::FromStr;
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
+use serde::de::value::MapDeserializer;
 use serde::{Deserialize, Serialize};
 
 use crate::abilities::Abilities;
-use crate::contract::{Attention, AttentionInput, AttentionOutput, Positions};
+use crate::contract::{Attention, AttentionInput, AttentionOutput, Losses, Positions};
 use crate::engine::LogitTerms;
 use crate::error::ConfigError;
 use crate::logits::{LogitFacts, Logits};
 use crate::mechanisms::dot_product::{DotProduct, DotProductConfig};
-use crate::mechanisms::gaussian::{Gaussian, GaussianConfig};
+use crate::mechanisms::gaussian::{Gaussian, GaussianConfig, GaussianLogits};
 use crate::mechanisms::mixture::{Mixture, MixtureConfig, MixtureWeights};
 use crate::mechanisms::synthesizer_dense::{SynthesizerDense, SynthesizerDenseConfig};
 use crate::mechanisms::synthesizer_factorized_dense::{SynthesizerFactorizedDense, SynthesizerFactorizedDenseConfig};
 use crate::mechanisms::synthesizer_factorized_random::{SynthesizerFactorizedRandom, SynthesizerFactorizedRandomConfig};
 use crate::mechanisms::synthesizer_random::{SynthesizerRandom, SynthesizerRandomConfig};
+use crate::mechanisms::uniform::{Uniform, UniformConfig};
 use crate::memory::KeyValueState;
 use crate::placement::{Placement, Role};
 use crate::probe::Probe;
 use crate::random::RandomKey;
 use crate::softmax_attention::SoftmaxAttention;
-use crate::visibility::Span;
+use crate::visibility::{Span, Visibility};
 
-/// Writes the configuration and the module of every mechanism that has logits, and what they share.
-macro_rules! softmax_mechanisms {
-    ($($(#[$doc:meta])* $name:literal $variant:ident($config:ty)),* $(,)?) => {
+/// Writes the configuration, the module and the state of every mechanism, and what they share.
+///
+/// `logits` lists the mechanisms that are logits in a [`SoftmaxAttention`], `whole` those that are attentions of their own.
+macro_rules! mechanisms {
+    (
+        logits { $($(#[$doc:meta])* $name:literal $variant:ident($config:ty) -> $logits:ty,)* }
+        whole { $($(#[$whole_doc:meta])* $whole_name:literal $whole:ident($whole_config:ty) -> $module:ty,)* }
+    ) => {
         /// Which mechanism, and its options: a table with the key `name`, e.g. `{ name = "synthesizer-random", trainable = false }`.
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
         #[serde(tag = "name")]
         #[non_exhaustive]
         pub enum AttentionConfig {
             $($(#[$doc])* #[serde(rename = $name)] $variant($config),)*
-            /// Hard-coded Gaussian attention.
-            #[serde(rename = "gaussian")]
-            Gaussian(GaussianConfig),
+            $($(#[$whole_doc])* #[serde(rename = $whole_name)] $whole($whole_config),)*
         }
 
-        /// Logits of any mechanism that has them.
-        #[derive(Module, Debug)]
-        pub enum AnyLogits {
-            $($(#[$doc])* $variant($variant),)*
-        }
+        /// Names of all families, as they stand in configurations.
+        const FAMILIES: &[&str] = &[$($name,)* $($whole_name,)*];
 
         impl AttentionConfig {
             /// Name of the family, without the members of a mixture.
             pub fn family(&self) -> &'static str {
                 match self {
                     $(Self::$variant(_) => $name,)*
-                    Self::Gaussian(_) => "gaussian",
-                }
-            }
-
-            /// The logits alone, for mechanisms that have them.
-            pub fn init_logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-                match self {
-                    $(Self::$variant(config) => Some(AnyLogits::$variant(config.init(placement, key, device))),)*
-                    Self::Gaussian(_) => None,
+                    $(Self::$whole(_) => $whole_name,)*
                 }
             }
 
             fn validate_options(&self, placement: &Placement) -> Result<(), ConfigError> {
                 match self {
                     $(Self::$variant(config) => config.validate(placement),)*
-                    Self::Gaussian(config) => config.validate(placement),
+                    $(Self::$whole(config) => config.validate(placement),)*
+                }
+            }
+
+            /// Initialises the mechanism.
+            ///
+            /// # Panics
+            /// If the configuration is not valid for the placement.
+            pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
+                tracing::debug!(attention = %self.name(), %placement, "initialising");
+                match self {
+                    $(Self::$variant(config) => {
+                        let logits = AnyLogits::$variant(config.init(placement, &key.named("logits"), device));
+                        AnyAttention::Softmax(SoftmaxAttention::new(logits, placement, key, device))
+                    })*
+                    $(Self::$whole(config) => AnyAttention::$whole(config.init(placement, key, device)),)*
+                }
+            }
+
+            fn init_own_logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+                match self {
+                    $(Self::$variant(config) => Some(AnyLogits::$variant(config.init(placement, key, device))),)*
+                    _ => None,
                 }
             }
         }
 
+        /// Logits of any mechanism that has them.
+        #[derive(Module, Debug)]
+        pub enum AnyLogits {
+            $($(#[$doc])* $variant($logits),)*
+            /// Logarithm of the Gaussian density.
+            Gaussian(GaussianLogits),
+        }
+
         impl Logits for AnyLogits {
             fn facts(&self) -> LogitFacts {
-                match self { $(Self::$variant(logits) => logits.facts(),)* }
+                match self { $(Self::$variant(logits) => logits.facts(),)* Self::Gaussian(logits) => logits.facts() }
             }
 
             fn keys(&self, memory: Tensor<3>) -> Option<Tensor<4>> {
-                match self { $(Self::$variant(logits) => logits.keys(memory),)* }
+                match self { $(Self::$variant(logits) => logits.keys(memory),)* Self::Gaussian(logits) => logits.keys(memory) }
             }
 
             fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms {
-                match self { $(Self::$variant(logits) => logits.terms(query, keys, span, positions),)* }
+                match self {
+                    $(Self::$variant(logits) => logits.terms(query, keys, span, positions),)*
+                    Self::Gaussian(logits) => logits.terms(query, keys, span, positions),
+                }
+            }
+
+            fn visibility(&self) -> Option<Visibility> {
+                match self { $(Self::$variant(logits) => logits.visibility(),)* Self::Gaussian(logits) => logits.visibility() }
+            }
+
+            fn soft_span(&self, query: &Tensor<3>, span: Span) -> Option<Tensor<4>> {
+                match self {
+                    $(Self::$variant(logits) => logits.soft_span(query, span),)*
+                    Self::Gaussian(logits) => logits.soft_span(query, span),
+                }
+            }
+
+            fn reach(&self) -> Option<usize> {
+                match self { $(Self::$variant(logits) => logits.reach(),)* Self::Gaussian(logits) => logits.reach() }
+            }
+
+            fn losses(&self, query: &Tensor<3>) -> Losses {
+                match self { $(Self::$variant(logits) => logits.losses(query),)* Self::Gaussian(logits) => logits.losses(query) }
+            }
+        }
+
+        /// Any mechanism.
+        // A model has few of them, and a module in a box is none.
+        #[allow(clippy::large_enum_variant)]
+        #[derive(Module, Debug)]
+        pub enum AnyAttention {
+            /// A softmax over logits.
+            Softmax(SoftmaxAttention<AnyLogits>),
+            $($(#[$whole_doc])* $whole($module),)*
+        }
+
+        /// State of any mechanism.
+        #[derive(Clone, Debug)]
+        pub enum AnyState {
+            /// Of a softmax over logits.
+            Softmax(KeyValueState),
+            $($(#[$whole_doc])* $whole(<$module as Attention>::State),)*
+        }
+
+        impl Attention for AnyAttention {
+            type State = AnyState;
+
+            fn abilities(&self) -> Abilities {
+                match self {
+                    Self::Softmax(attention) => attention.abilities(),
+                    $(Self::$whole(attention) => attention.abilities(),)*
+                }
+            }
+
+            fn forward(&self, input: AttentionInput, probe: &mut Probe) -> AttentionOutput {
+                match self {
+                    Self::Softmax(attention) => attention.forward(input, probe),
+                    $(Self::$whole(attention) => attention.forward(input, probe),)*
+                }
+            }
+
+            fn state(&self, batch: usize, capacity: usize, memory: Option<Tensor<3>>) -> AnyState {
+                match self {
+                    Self::Softmax(attention) => AnyState::Softmax(attention.state(batch, capacity, memory)),
+                    $(Self::$whole(attention) => AnyState::$whole(attention.state(batch, capacity, memory)),)*
+                }
+            }
+
+            fn step(&self, chunk: AttentionInput, state: &mut AnyState, probe: &mut Probe) -> AttentionOutput {
+                match (self, state) {
+                    (Self::Softmax(attention), AnyState::Softmax(state)) => attention.step(chunk, state, probe),
+                    $((Self::$whole(attention), AnyState::$whole(state)) => attention.step(chunk, state, probe),)*
+                    _ => panic!("the state is that of another mechanism"),
+                }
+            }
+
+            fn select(&self, state: &mut AnyState, rows: &[usize]) {
+                match (self, state) {
+                    (Self::Softmax(attention), AnyState::Softmax(state)) => attention.select(state, rows),
+                    $((Self::$whole(attention), AnyState::$whole(state)) => attention.select(state, rows),)*
+                    _ => panic!("the state is that of another mechanism"),
+                }
             }
         }
     };
 }
 
-softmax_mechanisms! {
-    /// Scaled dot-product attention.
-    "dot-product" DotProduct(DotProductConfig),
-    /// Dense Synthesizer.
-    "synthesizer-dense" SynthesizerDense(SynthesizerDenseConfig),
-    /// Random Synthesizer.
-    "synthesizer-random" SynthesizerRandom(SynthesizerRandomConfig),
-    /// Factorized Dense Synthesizer.
-    "synthesizer-factorized-dense" SynthesizerFactorizedDense(SynthesizerFactorizedDenseConfig),
-    /// Factorized Random Synthesizer.
-    "synthesizer-factorized-random" SynthesizerFactorizedRandom(SynthesizerFactorizedRandomConfig),
-    /// Weighted sum of logits of several mechanisms.
-    "mixture" Mixture(MixtureConfig),
+mechanisms! {
+    logits {
+        /// Scaled dot-product attention.
+        "dot-product" DotProduct(DotProductConfig) -> DotProduct,
+        /// Dense Synthesizer.
+        "synthesizer-dense" SynthesizerDense(SynthesizerDenseConfig) -> SynthesizerDense,
+        /// Random Synthesizer.
+        "synthesizer-random" SynthesizerRandom(SynthesizerRandomConfig) -> SynthesizerRandom,
+        /// Factorized Dense Synthesizer.
+        "synthesizer-factorized-dense" SynthesizerFactorizedDense(SynthesizerFactorizedDenseConfig) -> SynthesizerFactorizedDense,
+        /// Factorized Random Synthesizer.
+        "synthesizer-factorized-random" SynthesizerFactorizedRandom(SynthesizerFactorizedRandomConfig) -> SynthesizerFactorizedRandom,
+        /// Uniform averaging of what is visible.
+        "uniform" Uniform(UniformConfig) -> Uniform,
+        /// Weighted sum of logits of several mechanisms.
+        "mixture" Mixture(MixtureConfig) -> Mixture,
+    }
+    whole {
+        /// Hard-coded Gaussian attention.
+        "gaussian" Gaussian(GaussianConfig) -> Gaussian,
+    }
 }
 
 impl Default for AttentionConfig {
@@ -111,21 +224,21 @@ impl Default for AttentionConfig {
 }
 
 impl AttentionConfig {
+    /// Mechanisms that are another with one option changed: name and family.
+    const TWINS: [(&str, &str); 1] = [("synthesizer-random-fixed", "synthesizer-random")];
+
     /// Names that [`from_str`](Self::from_str) understands by themselves; names of mechanisms with logits can also be joined by `+`.
-    pub const NAMES: [&str; 7] = [
-        "dot-product",
-        "synthesizer-dense",
-        "synthesizer-random",
-        "synthesizer-random-fixed",
-        "synthesizer-factorized-dense",
-        "synthesizer-factorized-random",
-        "gaussian",
-    ];
+    pub fn names() -> Vec<&'static str> {
+        let named = FAMILIES.iter().copied().filter(|&family| family != "mixture");
+        named
+            .flat_map(|family| [family].into_iter().chain(Self::TWINS.iter().filter(move |twin| twin.1 == family).map(|twin| twin.0)))
+            .collect()
+    }
 
     /// One configuration of every family, with default options.
     pub fn all() -> Vec<Self> {
         let mixture = "synthesizer-random+dot-product";
-        let names = Self::NAMES.into_iter().chain([mixture]);
+        let names = Self::names().into_iter().chain([mixture]);
         names.map(|name| name.parse().expect("the names in this list are known")).collect()
     }
 
@@ -142,9 +255,18 @@ impl AttentionConfig {
         }
     }
 
-    /// Whether the mechanism is a softmax over logits that can be mixed with others.
+    /// Whether the mechanism is a softmax over logits that can be mixed with others. The Gaussian counts: the softmax of its logarithm is its
+    /// renormalised density.
     pub fn has_logits(&self) -> bool {
-        !matches!(self, Self::Gaussian(_) | Self::Mixture(_))
+        !matches!(self, Self::Mixture(_))
+    }
+
+    /// The logits alone, for mechanisms that have them.
+    pub fn init_logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        match self {
+            Self::Gaussian(config) => Some(AnyLogits::Gaussian(config.init_logits(placement))),
+            _ => self.init_own_logits(placement, key, device),
+        }
     }
 
     /// Checks the options, and whether the mechanism is defined for its place in the model.
@@ -184,25 +306,9 @@ impl AttentionConfig {
 
     fn can_cross(&self) -> bool {
         match self {
-            Self::DotProduct(_) | Self::Gaussian(_) => true,
+            Self::DotProduct(_) | Self::Uniform(_) | Self::Gaussian(_) => true,
             Self::Mixture(mixture) => mixture.members.iter().all(Self::can_cross),
             _ => false,
-        }
-    }
-
-    /// Initialises the mechanism.
-    ///
-    /// # Panics
-    /// If the configuration is not valid for the placement.
-    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
-        tracing::debug!(attention = %self.name(), %placement, "initialising");
-        match self {
-            Self::Gaussian(config) => AnyAttention::Gaussian(config.init(placement, key, device)),
-            _ => {
-                let logits = self.init_logits(placement, &key.named("logits"), device);
-                let logits = logits.expect("every mechanism but the Gaussian has logits");
-                AnyAttention::Softmax(SoftmaxAttention::new(logits, placement, key, device))
-            }
         }
     }
 }
@@ -223,82 +329,19 @@ impl FromStr for AttentionConfig {
             let members = name.split('+').map(Self::from_str).collect::<Result<_, _>>()?;
             return Ok(Self::Mixture(MixtureConfig { members, weights: MixtureWeights::default() }));
         }
+        let name = match name {
+            "random" | "dense" | "factorized-random" | "factorized-dense" | "random-fixed" => &format!("synthesizer-{name}"),
+            _ => name,
+        };
+        if !Self::names().contains(&name) {
+            return Err(ConfigError::UnknownAttention { name: name.to_owned(), known: Self::names().join(", ") });
+        }
         Ok(match name {
-            "dot-product" => Self::DotProduct(DotProductConfig::default()),
-            "synthesizer-dense" | "dense" => Self::SynthesizerDense(SynthesizerDenseConfig::default()),
-            "synthesizer-random" | "random" => Self::SynthesizerRandom(SynthesizerRandomConfig::default()),
-            "synthesizer-random-fixed" | "random-fixed" => {
-                Self::SynthesizerRandom(SynthesizerRandomConfig { trainable: false, ..Default::default() })
-            }
-            "synthesizer-factorized-dense" | "factorized-dense" => {
-                Self::SynthesizerFactorizedDense(SynthesizerFactorizedDenseConfig::default())
-            }
-            "synthesizer-factorized-random" | "factorized-random" => {
-                Self::SynthesizerFactorizedRandom(SynthesizerFactorizedRandomConfig::default())
-            }
-            "gaussian" => Self::Gaussian(GaussianConfig::default()),
-            _ => {
-                return Err(ConfigError::UnknownAttention { name: name.to_owned(), known: Self::NAMES.join(", ") });
+            "synthesizer-random-fixed" => Self::SynthesizerRandom(SynthesizerRandomConfig { trainable: false, ..Default::default() }),
+            family => {
+                let options = MapDeserializer::<_, serde::de::value::Error>::new([("name", family)].into_iter());
+                Self::deserialize(options).expect("every mechanism that has a name of its own has default options")
             }
         })
-    }
-}
-
-/// Any mechanism.
-// A model has few of them, and a module in a box is none.
-#[allow(clippy::large_enum_variant)]
-#[derive(Module, Debug)]
-pub enum AnyAttention {
-    /// A softmax over logits.
-    Softmax(SoftmaxAttention<AnyLogits>),
-    /// Hard-coded Gaussian attention.
-    Gaussian(Gaussian),
-}
-
-/// State of any mechanism.
-#[derive(Clone, Debug)]
-pub enum AnyState {
-    /// Keys and values.
-    KeyValue(KeyValueState),
-}
-
-impl Attention for AnyAttention {
-    type State = AnyState;
-
-    fn abilities(&self) -> Abilities {
-        match self {
-            Self::Softmax(attention) => attention.abilities(),
-            Self::Gaussian(attention) => attention.abilities(),
-        }
-    }
-
-    fn forward(&self, input: AttentionInput, probe: &mut Probe) -> AttentionOutput {
-        match self {
-            Self::Softmax(attention) => attention.forward(input, probe),
-            Self::Gaussian(attention) => attention.forward(input, probe),
-        }
-    }
-
-    fn state(&self, batch: usize, capacity: usize, memory: Option<Tensor<3>>) -> AnyState {
-        AnyState::KeyValue(match self {
-            Self::Softmax(attention) => attention.state(batch, capacity, memory),
-            Self::Gaussian(attention) => attention.state(batch, capacity, memory),
-        })
-    }
-
-    fn step(&self, chunk: AttentionInput, state: &mut AnyState, probe: &mut Probe) -> AttentionOutput {
-        let AnyState::KeyValue(state) = state;
-        match self {
-            Self::Softmax(attention) => attention.step(chunk, state, probe),
-            Self::Gaussian(attention) => attention.step(chunk, state, probe),
-        }
-    }
-
-    fn select(&self, state: &mut AnyState, rows: &[usize]) {
-        let AnyState::KeyValue(state) = state;
-        match self {
-            Self::Softmax(attention) => attention.select(state, rows),
-            Self::Gaussian(attention) => attention.select(state, rows),
-        }
     }
 }

@@ -76,7 +76,7 @@ impl Positions {
 pub struct AttentionInput {
     /// `[B, Q, C]`.
     pub query: Tensor<3>,
-    /// What is attended to, `[B, K, C]`; absent for self-attention.
+    /// What is attended to, `[B, K, C]`; absent for self-attention within one segment.
     pub memory: Option<Tensor<3>>,
     /// Which keys each query sees.
     pub visibility: Visibility,
@@ -90,6 +90,14 @@ impl AttentionInput {
     /// The sequence attends to itself.
     pub fn self_attention(sequence: Tensor<3>) -> Self {
         Self { query: sequence, memory: None, visibility: Visibility::all(), positions: Positions::default(), random: None }
+    }
+
+    /// The sequence `[B, N, C]` attends to what was carried over from earlier segments, `[B, M, C]`, and to itself. No gradient reaches the carried part.
+    /// Indices, of [`Visibility`] too, count from the first carried element on.
+    pub fn segment(sequence: Tensor<3>, carried: Tensor<3>) -> Self {
+        let positions = Positions::from_start(carried.dims()[1]);
+        let memory = Tensor::cat(vec![carried.detach(), sequence.clone()], 1);
+        Self { memory: Some(memory), positions, ..Self::self_attention(sequence) }
     }
 
     /// The queries attend to another sequence.

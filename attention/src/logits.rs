@@ -3,9 +3,9 @@
 use burn::module::{Module, ModuleDisplay};
 use burn::tensor::{Int, Tensor, TensorData};
 
-use crate::contract::Positions;
+use crate::contract::{Losses, Positions};
 use crate::engine::LogitTerms;
-use crate::visibility::Span;
+use crate::visibility::{Span, Visibility};
 
 /// Scores of keys for queries, per head.
 ///
@@ -21,6 +21,26 @@ pub trait Logits: Module + ModuleDisplay {
 
     /// Scores of `span.queries` queries `[B, Q, C]` for `span.keys` keys.
     fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms;
+
+    /// Which keys the mechanism itself lets a query see, by positions in the unpadded sequence; what is hidden from it stays hidden. Default: all.
+    fn visibility(&self) -> Option<Visibility> {
+        None
+    }
+
+    /// Factors of the exponentials of the scores, in `[0, 1]`, `[B|1, H, Q, K]`: a span that ends softly. Default: none.
+    fn soft_span(&self, _query: &Tensor<3>, _span: Span) -> Option<Tensor<4>> {
+        None
+    }
+
+    /// The greatest distance at which a key can have a weight, if there is one now: what is farther back than that need not be kept. Default: none.
+    fn reach(&self) -> Option<usize> {
+        None
+    }
+
+    /// Auxiliary losses for queries `[B, Q, C]`. Default: none.
+    fn losses(&self, _query: &Tensor<3>) -> Losses {
+        Losses::default()
+    }
 }
 
 /// Facts about logits.
@@ -32,6 +52,8 @@ pub struct LogitFacts {
     pub max_length: Option<usize>,
     /// Whether keys are remembered.
     pub remembers_keys: bool,
+    /// Whether there are auxiliary losses.
+    pub auxiliary_losses: bool,
 }
 
 impl LogitFacts {
@@ -44,6 +66,7 @@ impl LogitFacts {
                 (a, b) => a.or(b),
             },
             remembers_keys: self.remembers_keys || other.remembers_keys,
+            auxiliary_losses: self.auxiliary_losses || other.auxiliary_losses,
         }
     }
 }
@@ -67,17 +90,20 @@ pub(crate) fn rows_at(table: Tensor<4>, start: usize, length: usize, positions: 
     table.select(2, indices).reshape([heads, counts.len(), length, width]).swap_dims(0, 1)
 }
 
-/// The columns of scores `[B, H, Q, L]` of positions that belong to the first `length` keys.
-pub(crate) fn columns_at(scores: Tensor<4>, length: usize, positions: &Positions) -> Tensor<4> {
+/// The columns of scores `[B, H, Q, L]` of positions that belong to the keys of `span`.
+pub(crate) fn columns_at(scores: Tensor<4>, span: Span, positions: &Positions) -> Tensor<4> {
+    let Span { key_start, keys: length, .. } = span;
     if positions.left_padding.is_none() {
         let max_length = scores.dims()[3];
-        assert!(length <= max_length, "{length} keys lie beyond the maximal length {max_length} of this attention");
-        return scores.narrow(3, 0, length);
+        let end = key_start + length;
+        assert!(end <= max_length, "{end} keys lie beyond the maximal length {max_length} of this attention");
+        return scores.narrow(3, key_start, length);
     }
     let [rows, heads, queries, _] = scores.dims();
     let counts = positions.left_padding.as_deref().expect("checked above");
     assert!(rows == 1 || rows == counts.len(), "left padding of {} rows for scores of {rows} rows", counts.len());
-    let indices: Vec<i32> = counts.iter().flat_map(|&count| (0..length).map(move |index| index.saturating_sub(count) as i32)).collect();
+    let indices: Vec<i32> =
+        counts.iter().flat_map(|&count| (key_start..key_start + length).map(move |index| index.saturating_sub(count) as i32)).collect();
     let device = scores.device();
     let indices = Tensor::<1, Int>::from_data(TensorData::new(indices, [counts.len() * length]), &device)
         .reshape([counts.len(), 1, 1, length])

@@ -9,19 +9,26 @@ pub struct KeyValueState {
     values: Option<Tensor<4>>,
     length: usize,
     capacity: usize,
+    reach: Option<usize>,
     fixed: bool,
 }
 
 impl KeyValueState {
     /// A state that grows with each step up to `capacity` positions.
     pub fn growing(capacity: usize) -> Self {
-        Self { keys: None, values: None, length: 0, capacity, fixed: false }
+        Self { keys: None, values: None, length: 0, capacity, reach: None, fixed: false }
+    }
+
+    /// Of a state that grows, forgets what lies more than `reach` positions before the next step.
+    pub fn reaching(mut self, reach: Option<usize>) -> Self {
+        self.reach = reach;
+        self
     }
 
     /// A state that holds a memory of another sequence: keys `[B, H, K, R]` and values `[B, H, K, D]`.
     pub fn fixed(keys: Option<Tensor<4>>, values: Tensor<4>) -> Self {
         let length = values.dims()[2];
-        Self { keys: keys.map(Tensor::detach), values: Some(values.detach()), length, capacity: length, fixed: true }
+        Self { keys: keys.map(Tensor::detach), values: Some(values.detach()), length, capacity: length, reach: None, fixed: true }
     }
 
     /// Whether this is a memory of another sequence.
@@ -29,17 +36,12 @@ impl KeyValueState {
         self.fixed
     }
 
-    /// Number of remembered positions.
-    pub fn len(&self) -> usize {
-        self.length
+    /// Index of the first remembered position.
+    pub fn start(&self) -> usize {
+        self.length - self.values.as_ref().map_or(0, |values| values.dims()[2])
     }
 
-    /// Whether nothing is remembered yet.
-    pub fn is_empty(&self) -> bool {
-        self.length == 0
-    }
-
-    /// Appends the keys and values of new positions.
+    /// Appends the keys and values of new positions, and forgets what these cannot reach.
     ///
     /// # Panics
     /// If the capacity is exceeded, or the state is that of a fixed memory.
@@ -47,20 +49,25 @@ impl KeyValueState {
         assert!(!self.fixed, "a memory of another sequence cannot grow");
         self.length += values.dims()[2];
         assert!(self.length <= self.capacity, "{} positions exceed the state's capacity {}", self.length, self.capacity);
+        let reach = self.reach.unwrap_or(usize::MAX);
         let append = |old: Option<Tensor<4>>, new: Tensor<4>| match old {
-            Some(old) => Tensor::cat(vec![old, new.detach()], 2),
-            None => new.detach(),
+            Some(old) if reach > 0 => {
+                let length = old.dims()[2];
+                let kept = length.min(reach);
+                Tensor::cat(vec![old.narrow(2, length - kept, kept), new.detach()], 2)
+            }
+            _ => new.detach(),
         };
         self.keys = keys.map(|keys| append(self.keys.take(), keys));
         self.values = Some(append(self.values.take(), values));
     }
 
-    /// Keys of all remembered positions, `[B, H, K, R]`.
+    /// Keys of the remembered positions, `[B, H, K, R]`.
     pub fn keys(&self) -> Option<Tensor<4>> {
         self.keys.clone()
     }
 
-    /// Values of all remembered positions, `[B, H, K, D]`.
+    /// Values of the remembered positions, `[B, H, K, D]`.
     ///
     /// # Panics
     /// If nothing is remembered yet.

@@ -45,18 +45,26 @@ impl<L: Logits> SoftmaxAttention<L> {
         }
     }
 
-    fn attend(&self, input: Query, keys: Option<Tensor<4>>, values: Tensor<4>, probe: &mut Probe) -> AttentionOutput {
+    fn attend(&self, input: Query, keys: Option<Tensor<4>>, values: Tensor<4>, key_start: usize, probe: &mut Probe) -> AttentionOutput {
         let Query { query, visibility, positions, random } = input;
-        let span = Span { query_start: positions.start, queries: query.dims()[1], keys: values.dims()[2] };
+        let span = Span { query_start: positions.start, queries: query.dims()[1], key_start, keys: values.dims()[2] };
+        let visibility = match (self.logits.visibility(), &positions.left_padding) {
+            (None, _) => visibility,
+            (Some(own), None) => visibility.and(own),
+            (Some(own), Some(counts)) => visibility.and(own.shifted(counts.clone())),
+        };
         let mask = visibility.mask(span, self.heads, values.dtype(), &values.device());
+        let losses = self.logits.losses(&query);
+        let soft_span = self.logits.soft_span(&query, span);
         let terms = self.logits.terms(query, keys, span, &positions);
         let program = AttentionProgram {
             weighting: Weighting::Softmax(terms),
             mask,
+            soft_span,
             values,
             dropout: random.map(|key| Dropout { probability: self.dropout, key: key.named("weights") }),
         };
-        AttentionOutput::new(self.output.forward(merge_heads(reference::attend(program, probe))))
+        AttentionOutput { context: self.output.forward(merge_heads(reference::attend(program, probe))), losses }
     }
 }
 
@@ -79,7 +87,7 @@ impl<L: Logits> Attention for SoftmaxAttention<L> {
             steps: true,
             weights: true,
             max_length: facts.max_length,
-            auxiliary_losses: false,
+            auxiliary_losses: facts.auxiliary_losses,
             randomness: false,
             time: "n^2 d",
             state: if facts.remembers_keys { "keys and values, 2 n d" } else { "values, n d" },
@@ -88,10 +96,19 @@ impl<L: Logits> Attention for SoftmaxAttention<L> {
 
     fn forward(&self, input: AttentionInput, probe: &mut Probe) -> AttentionOutput {
         let AttentionInput { query, memory, visibility, positions, random } = input;
-        let memory = memory.unwrap_or_else(|| query.clone());
+        let (memory, key_start) = match (memory, self.logits.reach()) {
+            (Some(memory), Some(reach)) => {
+                // What no query reaches is not even projected.
+                let start = positions.start.saturating_sub(reach);
+                let length = memory.dims()[1];
+                (memory.narrow(1, start, length - start), start)
+            }
+            (Some(memory), None) => (memory, 0),
+            (None, _) => (query.clone(), 0),
+        };
         let values = split_heads(self.value.forward(memory.clone()), self.heads);
         let keys = self.logits.keys(memory);
-        self.attend(Query { query, visibility, positions, random }, keys, values, probe)
+        self.attend(Query { query, visibility, positions, random }, keys, values, key_start, probe)
     }
 
     fn state(&self, _batch: usize, capacity: usize, memory: Option<Tensor<3>>) -> KeyValueState {
@@ -100,7 +117,7 @@ impl<L: Logits> Attention for SoftmaxAttention<L> {
                 let values = split_heads(self.value.forward(memory.clone()), self.heads);
                 KeyValueState::fixed(self.logits.keys(memory), values)
             }
-            None => KeyValueState::growing(capacity),
+            None => KeyValueState::growing(capacity).reaching(self.logits.reach()),
         }
     }
 
@@ -110,7 +127,7 @@ impl<L: Logits> Attention for SoftmaxAttention<L> {
             let values = split_heads(self.value.forward(query.clone()), self.heads);
             state.push(self.logits.keys(query.clone()), values);
         }
-        self.attend(Query { query, visibility, positions, random }, state.keys(), state.values(), probe)
+        self.attend(Query { query, visibility, positions, random }, state.keys(), state.values(), state.start(), probe)
     }
 
     fn select(&self, state: &mut KeyValueState, rows: &[usize]) {

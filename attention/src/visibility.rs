@@ -19,14 +19,16 @@ pub struct Span {
     pub query_start: usize,
     /// Number of queries.
     pub queries: usize,
-    /// Number of keys; the first has index 0.
+    /// Index of the first key.
+    pub key_start: usize,
+    /// Number of keys.
     pub keys: usize,
 }
 
 impl Span {
     /// All queries and keys of a whole sequence.
     pub fn whole(queries: usize, keys: usize) -> Self {
-        Self { query_start: 0, queries, keys }
+        Self { query_start: 0, queries, key_start: 0, keys }
     }
 }
 
@@ -41,6 +43,7 @@ enum Rule {
     Explicit { shape: [usize; 4], visible: Vec<bool> },
     And(Visibility, Visibility),
     Or(Visibility, Visibility),
+    Shifted { inner: Visibility, counts: Arc<[usize]> },
 }
 
 /// Which keys a query may see, per batch row and head.
@@ -91,6 +94,7 @@ impl fmt::Debug for Visibility {
             Rule::Explicit { shape, .. } => write!(f, "explicit({shape:?})"),
             Rule::And(a, b) => write!(f, "({a:?} and {b:?})"),
             Rule::Or(a, b) => write!(f, "({a:?} or {b:?})"),
+            Rule::Shifted { inner, counts } => write!(f, "{inner:?} shifted by {counts:?}"),
         }
     }
 }
@@ -142,6 +146,12 @@ impl Visibility {
         Self::new(Rule::Or(self, other))
     }
 
+    /// In row `b` of the batch positions count from `counts[b]` on: the same visibility of sequences that begin with so much padding, which sees and is
+    /// seen by nobody.
+    pub fn shifted(self, counts: Arc<[usize]>) -> Self {
+        Self::new(Rule::Shifted { inner: self, counts })
+    }
+
     fn new(rule: Rule) -> Self {
         Self { rule: Arc::new(rule), dense: Arc::default() }
     }
@@ -165,6 +175,10 @@ impl Visibility {
             }
             Rule::And(a, b) => a.is_visible(row, head, i, j) && b.is_visible(row, head, i, j),
             Rule::Or(a, b) => a.is_visible(row, head, i, j) || b.is_visible(row, head, i, j),
+            Rule::Shifted { inner, counts } => {
+                let count = counts[row];
+                i >= count && j >= count && inner.is_visible(row, head, i - count, j - count)
+            }
         }
     }
 
@@ -177,6 +191,7 @@ impl Visibility {
             Rule::Padding(lengths) => lengths.len(),
             Rule::LeftPadding(counts) => counts.len(),
             Rule::Explicit { shape, .. } => shape[0],
+            Rule::Shifted { counts, .. } => counts.len(),
             Rule::And(a, b) | Rule::Or(a, b) => match (a.rows(), b.rows()) {
                 (1, rows) | (rows, 1) => rows,
                 (a, b) => {
@@ -193,6 +208,7 @@ impl Visibility {
             Rule::Pattern(_) => true,
             Rule::Explicit { shape, .. } => shape[1] > 1,
             Rule::And(a, b) | Rule::Or(a, b) => a.depends_on_head() || b.depends_on_head(),
+            Rule::Shifted { inner, .. } => inner.depends_on_head(),
             _ => false,
         }
     }
@@ -210,7 +226,7 @@ impl Visibility {
         let last = span.query_start + span.queries;
         let rows = self.rows();
         (0..rows * span.keys)
-            .map(|index| (span.query_start..last).any(|i| self.is_visible(index / span.keys, 0, i, index % span.keys)))
+            .map(|index| (span.query_start..last).any(|i| self.is_visible(index / span.keys, 0, i, span.key_start + index % span.keys)))
             .collect()
     }
 
@@ -250,7 +266,7 @@ impl Visibility {
         for row in 0..rows {
             for head in 0..heads {
                 for i in span.query_start..span.query_start + span.queries {
-                    visible.extend((0..span.keys).map(|j| self.is_visible(row, head, i, j)));
+                    visible.extend((span.key_start..span.key_start + span.keys).map(|j| self.is_visible(row, head, i, j)));
                 }
             }
         }
@@ -287,11 +303,27 @@ mod tests {
     }
 
     #[test]
+    fn a_shifted_visibility_counts_from_the_first_real_element() {
+        let shifted = Visibility::pattern(|_, i, j| j <= i && j % 2 == 0).shifted(vec![0, 1].into());
+        assert_eq!(drawn(&shifted, 0, 3, 3), ["#..", "#..", "#.#"]);
+        assert_eq!(drawn(&shifted, 1, 3, 3), ["...", ".#.", ".#."]);
+    }
+
+    #[test]
+    fn the_mask_of_later_keys_is_the_right_part_of_the_whole_mask() {
+        let device = Device::flex();
+        let visibility = Visibility::window(2, 0);
+        let whole = visibility.mask(Span::whole(5, 5), 1, DType::F32, &device).unwrap().bias;
+        let later = visibility.mask(Span { query_start: 3, queries: 2, key_start: 1, keys: 4 }, 1, DType::F32, &device).unwrap().bias;
+        assert_eq!(whole.slice([0..1, 0..1, 3..5, 1..5]).into_data(), later.into_data());
+    }
+
+    #[test]
     fn the_mask_of_a_later_span_is_the_lower_part_of_the_whole_mask() {
         let device = Device::flex();
         let visibility = Visibility::causal().and(Visibility::left_padding(vec![1, 0]));
         let whole = visibility.mask(Span::whole(5, 5), 2, DType::F32, &device).unwrap().bias;
-        let step = visibility.mask(Span { query_start: 3, queries: 2, keys: 5 }, 2, DType::F32, &device).unwrap().bias;
+        let step = visibility.mask(Span { query_start: 3, queries: 2, key_start: 0, keys: 5 }, 2, DType::F32, &device).unwrap().bias;
         assert_eq!(whole.slice([0..2, 0..1, 3..5, 0..5]).into_data(), step.into_data());
     }
 

@@ -195,7 +195,7 @@ fn attentions<C: Comparison>(settings: &Settings<C::Config>) -> Result<Vec<Atten
         }
         // A mixture is named by its members, each of which must be known.
         if let Some(member) = name.split('+').find(|member| config.mechanisms().attention(member).is_err()) {
-            let known: Vec<_> = AttentionConfig::NAMES.iter().chain(C::LAYOUTS).copied().collect();
+            let known: Vec<_> = AttentionConfig::names().into_iter().chain(C::LAYOUTS.iter().copied()).collect();
             return Err(unknown("attention", member, &known, "--list shows all"));
         }
         let config = config.mechanisms().attention(name).map_err(ExperimentError::usage)?;

@@ -15,6 +15,8 @@ pub struct AttentionProgram {
     pub weighting: Weighting,
     /// What is hidden, if anything.
     pub mask: Option<Mask>,
+    /// Factors of the exponentials of the logits, in `[0, 1]`, `[B|1, H, Q, K]`, inside the normaliser; of a density, factors of the weights.
+    pub soft_span: Option<Tensor<4>>,
     /// `[B, H, K, D]`.
     pub values: Tensor<4>,
     /// Dropout of the weights, if any.

@@ -11,11 +11,18 @@ use crate::visibility::Mask;
 
 /// Executes a program and returns the context `[B, H, Q, D]`. The weights are shown to the probe before dropout.
 pub fn attend(program: AttentionProgram, probe: &mut Probe) -> Tensor<4> {
-    let AttentionProgram { weighting, mask, values, dropout: drop } = program;
+    let AttentionProgram { weighting, mask, soft_span, values, dropout: drop } = program;
     let _span = tracing::trace_span!("reference attention", values = ?values.dims()).entered();
     let weights = match weighting {
-        Weighting::Softmax(terms) => softmax_weights(terms, mask),
-        Weighting::Density { weights, renormalise } => density_weights(weights, mask, renormalise),
+        Weighting::Softmax(terms) => match soft_span {
+            // exp(s) m / sum exp(s) m: the softmax cancels against the normaliser, and keeps the exponentials in range.
+            Some(span) => normalised(softmax_weights(terms, mask) * span),
+            None => softmax_weights(terms, mask),
+        },
+        Weighting::Density { weights, renormalise } => {
+            let weights = soft_span.map_or_else(|| weights.clone(), |span| weights.clone() * span);
+            density_weights(weights, mask, renormalise)
+        }
     };
     probe.observe(|| Observation::Weights(weights.clone()));
     let weights = match drop {
@@ -58,9 +65,10 @@ fn density_weights(weights: Tensor<4>, mask: Option<Mask>, renormalise: bool) ->
         Some(mask) => weights * mask.bias.exp(),
         None => weights,
     };
-    if !renormalise {
-        return weights;
-    }
+    if renormalise { normalised(weights) } else { weights }
+}
+
+fn normalised(weights: Tensor<4>) -> Tensor<4> {
     // The smallest normal number keeps a row without a visible key at 0 / tiny = 0.
     let sum = weights.clone().sum_dim(3).clamp_min(f32::MIN_POSITIVE);
     weights / sum

@@ -56,7 +56,7 @@ impl DotProductConfig {
 
 impl Logits for DotProduct {
     fn facts(&self) -> LogitFacts {
-        LogitFacts { cross_attention: true, max_length: None, remembers_keys: true }
+        LogitFacts { cross_attention: true, max_length: None, remembers_keys: true, auxiliary_losses: false }
     }
 
     fn keys(&self, memory: Tensor<3>) -> Option<Tensor<4>> {

@@ -18,10 +18,11 @@ use serde::{Deserialize, Serialize};
 use crate::abilities::{Abilities, Causality};
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Positions};
 use crate::dropout::dropout;
-use crate::engine::{AttentionProgram, Dropout, Weighting, reference};
+use crate::engine::{AttentionProgram, Dropout, LogitTerms, Weighting, reference};
 use crate::error::ConfigError;
 use crate::heads::{merge_heads, split_heads};
 use crate::init;
+use crate::logits::{LogitFacts, Logits};
 use crate::memory::KeyValueState;
 use crate::placement::{Placement, Role};
 use crate::probe::Probe;
@@ -159,21 +160,33 @@ impl GaussianConfig {
     /// If the configuration is not valid.
     pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Gaussian {
         let d_model = placement.d_model;
-        let per_head = |list: &[f64]| spread(list, placement).expect("validated: the list fits heads and layers");
         Gaussian {
             value: init::linear(d_model, d_model, false, &key.named("value"), device),
             output: init::linear(d_model, d_model, false, &key.named("output"), device),
-            kernel: Kernel {
-                offsets: per_head(&self.offsets_for(placement)),
-                deviations: per_head(&self.deviations),
-                ratio: if placement.role == Role::Cross { self.length_ratio } else { 1.0 },
-                cross: placement.role == Role::Cross,
-                normalisation: self.normalisation,
-                execution: self.execution,
-                window: self.window,
-            },
+            kernel: self.kernel(placement),
             heads: placement.heads,
             dropout: placement.dropout,
+        }
+    }
+
+    /// The logarithm of the density alone, as a member of a mixture or under a pattern. Normalisation and execution are then those of the softmax.
+    ///
+    /// # Panics
+    /// If the configuration is not valid.
+    pub fn init_logits(&self, placement: &Placement) -> GaussianLogits {
+        GaussianLogits { kernel: self.kernel(placement), heads: placement.heads }
+    }
+
+    fn kernel(&self, placement: &Placement) -> Kernel {
+        let per_head = |list: &[f64]| spread(list, placement).expect("validated: the list fits heads and layers");
+        Kernel {
+            offsets: per_head(&self.offsets_for(placement)),
+            deviations: per_head(&self.deviations),
+            ratio: if placement.role == Role::Cross { self.length_ratio } else { 1.0 },
+            cross: placement.role == Role::Cross,
+            normalisation: self.normalisation,
+            execution: self.execution,
+            window: self.window,
         }
     }
 }
@@ -211,6 +224,30 @@ impl Kernel {
         }
     }
 
+    /// A function of head, centre and key for all of a span, `[B|1, H, Q, K]`. In cross-attention a row that is padded on the left counts its queries
+    /// from its first real one.
+    fn table(&self, heads: usize, span: Span, positions: &Positions, device: &Device, value: impl Fn(usize, f64, f64) -> f64) -> Tensor<4> {
+        let rows = self.query_shifts(positions);
+        let mut values = Vec::with_capacity(rows.len() * heads * span.queries * span.keys);
+        for shift in &rows {
+            for head in 0..heads {
+                for i in span.query_start..span.query_start + span.queries {
+                    let centre = self.centre(head, i.saturating_sub(*shift));
+                    values.extend((span.key_start..span.key_start + span.keys).map(|j| value(head, centre, j as f64) as f32));
+                }
+            }
+        }
+        Tensor::from_data(TensorData::new(values, [rows.len(), heads, span.queries, span.keys]), device)
+    }
+
+    /// By how much the query indices of each batch row exceed positions. Where keys and queries are padded alike (self-attention) the shift cancels.
+    fn query_shifts(&self, positions: &Positions) -> Vec<usize> {
+        match &positions.left_padding {
+            Some(counts) if self.cross => counts.to_vec(),
+            _ => vec![0],
+        }
+    }
+
     /// Keys that a query with this centre takes into account, as distances from the rounded centre.
     fn half_width(&self) -> usize {
         if self.execution == Execution::Index { 0 } else { self.window }
@@ -229,13 +266,14 @@ struct Call {
 impl Gaussian {
     fn attend(&self, call: Call, probe: &mut Probe) -> AttentionOutput {
         let Call { values, queries, visibility, positions, random } = call;
-        let span = Span { query_start: positions.start, queries, keys: values.dims()[2] };
+        let span = Span { query_start: positions.start, queries, key_start: 0, keys: values.dims()[2] };
         let program = |values: Tensor<4>, random: Option<RandomKey>| AttentionProgram {
             weighting: Weighting::Density {
-                weights: self.weights(span, &positions, &values.device()),
+                weights: self.kernel.table(self.heads, span, &positions, &values.device(), |h, centre, j| self.kernel.weight(h, centre, j)),
                 renormalise: self.kernel.normalisation == Normalisation::Renormalise,
             },
             mask: visibility.mask(span, self.heads, values.dtype(), &values.device()),
+            soft_span: None,
             values,
             dropout: random.map(|key| Dropout { probability: self.dropout, key: key.named("weights") }),
         };
@@ -251,29 +289,6 @@ impl Gaussian {
         AttentionOutput::new(self.output.forward(merge_heads(context)))
     }
 
-    /// All weights, `[B|1, H, Q, K]`. In cross-attention a row that is padded on the left counts its queries from its first real one.
-    fn weights(&self, span: Span, positions: &Positions, device: &Device) -> Tensor<4> {
-        let rows = self.query_shifts(positions);
-        let mut weights = Vec::with_capacity(rows.len() * self.heads * span.queries * span.keys);
-        for shift in &rows {
-            for head in 0..self.heads {
-                for i in span.query_start..span.query_start + span.queries {
-                    let centre = self.kernel.centre(head, i.saturating_sub(*shift));
-                    weights.extend((0..span.keys).map(|j| self.kernel.weight(head, centre, j as f64) as f32));
-                }
-            }
-        }
-        Tensor::from_data(TensorData::new(weights, [rows.len(), self.heads, span.queries, span.keys]), device)
-    }
-
-    /// By how much the query indices of each batch row exceed positions. Where keys and queries are padded alike (self-attention) the shift cancels.
-    fn query_shifts(&self, positions: &Positions) -> Vec<usize> {
-        match &positions.left_padding {
-            Some(counts) if self.kernel.cross => counts.to_vec(),
-            _ => vec![0],
-        }
-    }
-
     /// Sums only the keys near the centre.
     fn attend_near(
         &self,
@@ -285,7 +300,7 @@ impl Gaussian {
     ) -> Tensor<4> {
         let [batch, heads, _, width] = values.dims();
         let device = values.device();
-        let shifts = self.query_shifts(positions);
+        let shifts = self.kernel.query_shifts(positions);
         let rows = visibility.rows().max(shifts.len());
         let half_width = self.kernel.half_width() as i64;
         let mut context: Option<Tensor<4>> = None;
@@ -322,6 +337,31 @@ impl Gaussian {
             Some(sum) => context / sum.clamp_min(f32::MIN_POSITIVE),
             None => context,
         }
+    }
+}
+
+/// Logarithm of the Gaussian density, up to a constant of its head.
+///
+/// Should be created with [`GaussianConfig::init_logits`].
+#[derive(Module, Debug)]
+pub struct GaussianLogits {
+    #[module(skip)]
+    kernel: Kernel,
+    heads: usize,
+}
+
+impl Logits for GaussianLogits {
+    fn facts(&self) -> LogitFacts {
+        LogitFacts { cross_attention: true, max_length: None, remembers_keys: false, auxiliary_losses: false }
+    }
+
+    fn keys(&self, _memory: Tensor<3>) -> Option<Tensor<4>> {
+        None
+    }
+
+    fn terms(&self, query: Tensor<3>, _keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms {
+        let exponent = |head: usize, centre: f64, key: f64| -0.5 * ((key - centre) / self.kernel.deviations[head]).powi(2);
+        LogitTerms::bias(self.kernel.table(self.heads, span, positions, &query.device(), exponent))
     }
 }
 

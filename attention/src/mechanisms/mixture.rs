@@ -60,7 +60,7 @@ impl MixtureConfig {
     /// Checks the configuration for its place in a model.
     ///
     /// # Errors
-    /// If there are fewer than two members, a member has no logits (Gaussian, or another mixture), a sigmoid mixture has not exactly two members, or a
+    /// If there are fewer than two members, a member is a mixture itself, a sigmoid mixture has not exactly two members, or a
     /// member's own configuration is wrong.
     pub fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
         let wrong = |option, value: String, remedy: &str| ConfigError::Option {
@@ -78,7 +78,7 @@ impl MixtureConfig {
         }
         for member in &self.members {
             if !member.has_logits() {
-                let remedy = "mix attentions that have logits: dot-product and the synthesizers";
+                let remedy = "mix attentions that have logits of their own";
                 return Err(wrong("members", member.name(), remedy));
             }
             member.validate(placement)?;

@@ -7,3 +7,4 @@ pub mod synthesizer_dense;
 pub mod synthesizer_factorized_dense;
 pub mod synthesizer_factorized_random;
 pub mod synthesizer_random;
+pub mod uniform;

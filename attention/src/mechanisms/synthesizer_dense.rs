@@ -73,7 +73,7 @@ impl SynthesizerDenseConfig {
 
 impl Logits for SynthesizerDense {
     fn facts(&self) -> LogitFacts {
-        LogitFacts { cross_attention: false, max_length: Some(self.max_length), remembers_keys: false }
+        LogitFacts { cross_attention: false, max_length: Some(self.max_length), remembers_keys: false, auxiliary_losses: false }
     }
 
     fn keys(&self, _memory: Tensor<3>) -> Option<Tensor<4>> {
@@ -82,7 +82,7 @@ impl Logits for SynthesizerDense {
 
     fn terms(&self, query: Tensor<3>, _keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms {
         let queries = split_heads(relu(self.hidden.forward(query)), self.heads);
-        let keys = rows_at(self.position.val().unsqueeze_dim(0), 0, span.keys, positions);
+        let keys = rows_at(self.position.val().unsqueeze_dim(0), span.key_start, span.keys, positions);
         let [rows, _, length, width] = keys.dims();
         LogitTerms::content(queries, keys.expand([rows, self.heads, length, width]))
     }

@@ -90,7 +90,7 @@ impl SynthesizerFactorizedDenseConfig {
 
 impl Logits for SynthesizerFactorizedDense {
     fn facts(&self) -> LogitFacts {
-        LogitFacts { cross_attention: false, max_length: Some(self.max_length), remembers_keys: false }
+        LogitFacts { cross_attention: false, max_length: Some(self.max_length), remembers_keys: false, auxiliary_losses: false }
     }
 
     fn keys(&self, _memory: Tensor<3>) -> Option<Tensor<4>> {
@@ -98,7 +98,8 @@ impl Logits for SynthesizerFactorizedDense {
     }
 
     fn terms(&self, query: Tensor<3>, _keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms {
-        assert!(span.keys <= self.max_length, "{} keys lie beyond the maximal length {} of this attention", span.keys, self.max_length);
+        let end = span.key_start + span.keys;
+        assert!(end <= self.max_length, "{end} keys lie beyond the maximal length {} of this attention", self.max_length);
         let hidden = split_heads(relu(self.hidden.forward(query)), self.heads);
         let [batch, heads, queries, width] = hidden.dims();
         let second = |layer: &Param<Tensor<3>>| {
@@ -108,6 +109,6 @@ impl Logits for SynthesizerFactorizedDense {
         let (block, tile) = (second(&self.block), second(&self.tile));
         let positions_of_pairs = block.dims()[3] * tile.dims()[3];
         let pairs = block.unsqueeze_dim::<5>(4) * tile.unsqueeze_dim::<5>(3);
-        LogitTerms::bias(columns_at(pairs.reshape([batch, heads, queries, positions_of_pairs]), span.keys, positions))
+        LogitTerms::bias(columns_at(pairs.reshape([batch, heads, queries, positions_of_pairs]), span, positions))
     }
 }

@@ -78,7 +78,7 @@ impl SynthesizerFactorizedRandomConfig {
 
 impl Logits for SynthesizerFactorizedRandom {
     fn facts(&self) -> LogitFacts {
-        LogitFacts { cross_attention: false, max_length: Some(self.max_length), remembers_keys: false }
+        LogitFacts { cross_attention: false, max_length: Some(self.max_length), remembers_keys: false, auxiliary_losses: false }
     }
 
     fn keys(&self, _memory: Tensor<3>) -> Option<Tensor<4>> {
@@ -87,7 +87,7 @@ impl Logits for SynthesizerFactorizedRandom {
 
     fn terms(&self, _query: Tensor<3>, _keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms {
         let queries = rows_at(self.query_factor.val().unsqueeze_dim(0), span.query_start, span.queries, positions);
-        let keys = rows_at(self.key_factor.val().unsqueeze_dim(0), 0, span.keys, positions);
+        let keys = rows_at(self.key_factor.val().unsqueeze_dim(0), span.key_start, span.keys, positions);
         LogitTerms::content(queries, keys)
     }
 }

@@ -81,7 +81,7 @@ pub(super) fn non_negative(attention: &str, option: &'static str, value: f64, pl
 
 impl Logits for SynthesizerRandom {
     fn facts(&self) -> LogitFacts {
-        LogitFacts { cross_attention: false, max_length: Some(self.max_length), remembers_keys: false }
+        LogitFacts { cross_attention: false, max_length: Some(self.max_length), remembers_keys: false, auxiliary_losses: false }
     }
 
     fn keys(&self, _memory: Tensor<3>) -> Option<Tensor<4>> {
@@ -95,6 +95,6 @@ impl Logits for SynthesizerRandom {
             (None, None) => unreachable!("a random synthesizer has one of its two tables"),
         };
         let rows = rows_at(table.unsqueeze_dim(0), span.query_start, span.queries, positions);
-        LogitTerms::bias(columns_at(rows, span.keys, positions))
+        LogitTerms::bias(columns_at(rows, span, positions))
     }
 }

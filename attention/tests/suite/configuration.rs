@@ -31,7 +31,7 @@ fn configurations_survive_json_and_toml() {
 
 #[test]
 fn a_name_alone_is_a_configuration_with_default_options() {
-    for name in AttentionConfig::NAMES {
+    for name in AttentionConfig::names() {
         // In files the fixed table is an option of its family.
         let text = match name.strip_suffix("-fixed") {
             Some(family) => format!("name = \"{family}\"\ntrainable = false"),
@@ -70,7 +70,7 @@ fn unknown_fields_of_members_of_a_mixture_are_refused() {
 #[test]
 fn unknown_names_are_refused_with_the_known_ones() {
     let error = "linear".parse::<AttentionConfig>().unwrap_err();
-    assert_eq!(error, ConfigError::UnknownAttention { name: "linear".to_owned(), known: AttentionConfig::NAMES.join(", ") });
+    assert_eq!(error, ConfigError::UnknownAttention { name: "linear".to_owned(), known: AttentionConfig::names().join(", ") });
     assert!(error.to_string().contains("`linear`") && error.to_string().contains("dot-product"), "{error}");
     assert!("dot-product+linear".parse::<AttentionConfig>().is_err());
     assert!("dot-product+".parse::<AttentionConfig>().is_err());

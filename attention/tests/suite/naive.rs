@@ -224,6 +224,11 @@ impl Naive {
                 let member = |m: usize| self.logit(&members[m], &format!("{path}.members.{m}"), case, view, b, h, i, j);
                 (0..members.len()).map(|m| share(m) * member(m)).sum()
             }
+            AttentionConfig::Uniform(_) => 0.0,
+            AttentionConfig::Gaussian(config) => {
+                let shift = if self.placement.role == Role::Cross { shift } else { 0 };
+                self.density(config, h, i.saturating_sub(shift), j).ln()
+            }
             other => panic!("{other} has no logits"),
         }
     }

@@ -31,8 +31,9 @@ pub fn variants() -> Vec<Variant> {
         }
     };
     for config in AttentionConfig::all() {
-        if config.has_logits() || matches!(config, AttentionConfig::Mixture(_)) {
-            let roles: &[Role] = if config.name() == "dot-product" { &[Role::Decoder, Role::Cross] } else { &[Role::Decoder] };
+        if !matches!(config, AttentionConfig::Gaussian(_)) {
+            let crosses = ["dot-product", "uniform"].contains(&config.family());
+            let roles: &[Role] = if crosses { &[Role::Decoder, Role::Cross] } else { &[Role::Decoder] };
             add(&config.name(), config.clone(), roles, true);
         }
     }
@@ -44,6 +45,7 @@ pub fn variants() -> Vec<Variant> {
     add("factorized random, rank 3", AttentionConfig::SynthesizerFactorizedRandom(thin), one, true);
     add("dense+dot-product", parse("dense+dot-product"), one, true);
     add("random+dense", parse("random+dense"), one, true);
+    add("dot-product+gaussian", parse("dot-product+gaussian"), &[Role::Encoder, Role::Decoder, Role::Cross], true);
     add("three members", parse("dot-product+factorized-random+factorized-dense"), one, true);
     add("dot-product+dot-product", parse("dot-product+dot-product"), &[Role::Decoder, Role::Cross], true);
     add("random+dot-product, sum", mixture("random+dot-product", MixtureWeights::Sum), one, true);

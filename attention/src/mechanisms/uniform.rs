@@ -1,0 +1,58 @@
+//! Uniform averaging: all logits 0, so that every visible key has the same weight.
+//!
+//! `logits_h[i, j] = 0`: the null twin of every softmax attention. What a mechanism gains over it, it gains by choosing. Time `n^2 d` (a mean over a
+//! window costs no less here), no parameters but the projections of values and output, decoding state `n d`.
+
+use burn::module::Module;
+use burn::tensor::{Device, Tensor};
+use serde::{Deserialize, Serialize};
+
+use crate::contract::Positions;
+use crate::engine::LogitTerms;
+use crate::error::ConfigError;
+use crate::logits::{LogitFacts, Logits};
+use crate::placement::Placement;
+use crate::random::RandomKey;
+use crate::visibility::Span;
+
+/// Configuration of [`Uniform`]. There is nothing to choose.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct UniformConfig {}
+
+/// Logits that prefer no key.
+///
+/// Should be created with [`UniformConfig`].
+#[derive(Module, Debug)]
+pub struct Uniform {
+    heads: usize,
+}
+
+impl UniformConfig {
+    /// Checks the configuration for its place in a model.
+    ///
+    /// # Errors
+    /// None at present.
+    pub fn validate(&self, _placement: &Placement) -> Result<(), ConfigError> {
+        Ok(())
+    }
+
+    /// Initialises the logits.
+    pub fn init(&self, placement: &Placement, _key: &RandomKey, _device: &Device) -> Uniform {
+        Uniform { heads: placement.heads }
+    }
+}
+
+impl Logits for Uniform {
+    fn facts(&self) -> LogitFacts {
+        LogitFacts { cross_attention: true, max_length: None, remembers_keys: false, auxiliary_losses: false }
+    }
+
+    fn keys(&self, _memory: Tensor<3>) -> Option<Tensor<4>> {
+        None
+    }
+
+    fn terms(&self, query: Tensor<3>, _keys: Option<Tensor<4>>, span: Span, _positions: &Positions) -> LogitTerms {
+        LogitTerms::bias(Tensor::zeros([1, self.heads, span.queries, span.keys], &query.device()))
+    }
+}
