@@ -138,7 +138,7 @@ fn impossible_mixtures_are_refused() {
     let one = AttentionConfig::Mixture(MixtureConfig { members: vec![parse("random")], weights: MixtureWeights::Softmax });
     refused(&one, &own, &[place, "`members` is a list of 1", "at least two"]);
     refused(&mixture("random+dense+dot-product", MixtureWeights::Sigmoid), &own, &[place, "`weights` is sigmoid", "two members"]);
-    refused(&parse("gaussian+dot-product"), &own, &[place, "`members` is gaussian", "have logits"]);
+    assert_eq!(parse("gaussian+dot-product").validate(&own), Ok(()));
     let nested = AttentionConfig::Mixture(MixtureConfig {
         members: vec![parse("random+dense"), parse("dot-product")],
         weights: MixtureWeights::Sum,
@@ -153,7 +153,7 @@ fn impossible_mixtures_are_refused() {
 fn only_attentions_that_score_other_sequences_can_be_cross_attention() {
     let cross = placement(Role::Cross, 2);
     for config in AttentionConfig::all() {
-        if ["dot-product", "gaussian"].contains(&config.name().as_str()) {
+        if ["dot-product", "uniform", "gaussian"].contains(&config.name().as_str()) {
             assert_eq!(config.validate(&cross), Ok(()), "{config}");
         } else {
             refused(&config, &cross, &["decoder layer 1 of 1, cross-attention", "used as cross-attention", "use dot-product"]);
