@@ -11,6 +11,13 @@ pub struct Backend {
     pub bitwise: bool,
 }
 
+impl Backend {
+    /// By how much may differ what does not move.
+    pub fn unmoved(&self) -> f64 {
+        if self.bitwise { 0.0 } else { 1e-6 }
+    }
+}
+
 /// All backends of this build.
 pub fn backends() -> Vec<Backend> {
     #[allow(unused_mut, reason = "a build without the other backends adds none")]

@@ -7,8 +7,10 @@ use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
 use heedful_attention::abilities::Abilities;
 use heedful_attention::any::{AnyAttention, AnyLogits, AnyState, AttentionConfig};
-use heedful_attention::contract::{Attention, AttentionInput, AttentionOutput, Positions};
-use heedful_attention::placement::Role;
+use heedful_attention::conformance::{Property, two_devices_agree};
+use heedful_attention::contract::{Attention, AttentionInput, AttentionOutput, Losses, Positions};
+use heedful_attention::init::Init;
+use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::{Observation, Probe};
 use heedful_attention::random::RandomKey;
 use heedful_attention::visibility::Visibility;
@@ -16,7 +18,7 @@ use heedful_attention::visibility::Visibility;
 use crate::backends::flex;
 use crate::gradients::gradients_agree;
 use crate::naive::{Naive, agrees};
-use crate::properties::{self, Outcome};
+use crate::properties::Outcome;
 use crate::subject::Subject;
 use crate::variants::{parse, placement};
 
@@ -76,7 +78,30 @@ enum Fault {
     ProbeDisturbs,
     /// Weights depend on more than the key.
     OtherWeights,
+    /// No attention is built like the one before it.
+    WeightsByChance,
+    /// Outputs depend on how many there were before.
+    CallsCounted,
+    /// What is drawn from the key is not recorded.
+    NotRecorded,
+    /// The whole pass is cut into blocks that do not see each other.
+    BlocksApart,
+    /// The axis of a single head is taken for that of the sequence.
+    SingleHeadLost,
+    /// There is a loss, and it is not claimed.
+    LossNotClaimed,
+    /// There is no loss, although it is claimed.
+    LossMissing,
+    /// The loss has no gradient.
+    LossDetached,
+    /// The loss is infinite.
+    LossInfinite,
 }
+
+/// Attentions built by [`Fault::WeightsByChance`].
+static BUILT: AtomicU64 = AtomicU64::new(0);
+/// Length of the blocks of [`Fault::BlocksApart`].
+const BLOCK: usize = 4;
 
 /// An attention with a fault.
 #[derive(Module, Debug)]
@@ -86,17 +111,23 @@ struct Broken {
     fault: Fault,
     #[module(skip)]
     calls: Arc<AtomicU64>,
+    unrecorded: Tensor<1>,
+    heads: usize,
 }
 
 impl Broken {
-    fn new(config: &AttentionConfig, fault: Fault, role: Role, device: &Device) -> Self {
-        let placement = placement(role, 2);
-        let seed = if fault == Fault::OtherWeights && device.is_autodiff() { 2 } else { 1 };
-        let mut inner = config.init(&placement, &RandomKey::from_seed(seed), device);
+    fn new(config: &AttentionConfig, fault: Fault, placement: &Placement, key: &RandomKey, device: &Device) -> Self {
+        let key = match fault {
+            Fault::OtherWeights if device.is_autodiff() => key.named("autodiff"),
+            Fault::WeightsByChance => key.numbered(BUILT.fetch_add(1, Ordering::Relaxed)),
+            _ => *key,
+        };
+        let heads = placement.heads;
+        let mut inner = config.init(placement, &key, device);
         if let AnyAttention::Softmax(attention) = &mut inner {
             if fault == Fault::HeadsMixedInOutput {
                 let width = placement.d_model;
-                let weight = attention.output.weight.val().reshape([2, 3, width]).swap_dims(0, 1).reshape([width, width]);
+                let weight = attention.output.weight.val().reshape([heads, 3, width]).swap_dims(0, 1).reshape([width, width]);
                 attention.output.weight = Param::from_tensor(weight.detach());
             }
             if let AnyLogits::SynthesizerRandom(logits) = &mut attention.logits {
@@ -108,7 +139,8 @@ impl Broken {
                 }
             }
         }
-        Self { inner, fault, calls: Arc::default() }
+        let unrecorded = Init::Normal(1.0).tensor([placement.d_model], &key.named("unrecorded"), device);
+        Self { inner, fault, calls: Arc::default(), unrecorded, heads }
     }
 
     fn breaks_input(&self, mut input: AttentionInput) -> AttentionInput {
@@ -118,6 +150,9 @@ impl Broken {
         match self.fault {
             Fault::MaskOffByOne => {
                 input.visibility = Visibility::pattern(move |h, i, j| seen.is_visible(0, h, i, j.saturating_sub(1)));
+            }
+            Fault::BlocksApart => {
+                input.visibility = input.visibility.and(Visibility::pattern(|_, i, j| i / BLOCK == j / BLOCK));
             }
             Fault::PaddingIgnored => input.visibility = Visibility::all(),
             // Only the first batch row is asked; the checks make that the row without a key.
@@ -149,8 +184,24 @@ impl Broken {
             // Equal in value: x = 2 x - x, of which one part is held constant.
             Fault::GradientDoubled => context.clone() * 2.0 - context.detach(),
             Fault::ProbeDisturbs if listening => context * 1.001,
+            Fault::CallsCounted => context + self.calls.fetch_add(1, Ordering::Relaxed) as f64,
+            Fault::NotRecorded => context + self.unrecorded.clone().unsqueeze(),
+            Fault::SingleHeadLost if self.heads == 1 => context.clone().mean_dim(1).expand(context.dims()),
             _ => context,
         }
+    }
+
+    /// A tenth of the mean square of the queries, which a sound attention claims and returns.
+    fn losses(&self, query: &Tensor<3>) -> Losses {
+        let mut losses = Losses::default();
+        let loss = (query.clone() * query.clone()).mean() / 10.0;
+        match self.fault {
+            Fault::LossMissing => {}
+            Fault::LossDetached => losses.push("penalty", loss.detach()),
+            Fault::LossInfinite => losses.push("penalty", (loss.clone() - loss).recip()),
+            _ => losses.push("penalty", loss),
+        }
+        losses
     }
 
     /// Runs with a probe that shows broken weights.
@@ -180,7 +231,7 @@ impl Attention for Broken {
     type State = AnyState;
 
     fn abilities(&self) -> Abilities {
-        self.inner.abilities()
+        Abilities { auxiliary_losses: self.fault != Fault::LossNotClaimed, ..self.inner.abilities() }
     }
 
     fn forward(&self, input: AttentionInput, probe: &mut Probe) -> AttentionOutput {
@@ -192,9 +243,10 @@ impl Attention for Broken {
             return self.inner.forward(AttentionInput { query, ..input }, probe);
         }
         let input = self.breaks_input(input);
+        let losses = self.losses(&input.query);
         let (dropped, listening) = (input.random.is_some(), probe.is_listening());
         let output = self.with_broken_probe(probe, |probe| self.inner.forward(input, probe));
-        AttentionOutput { context: self.breaks_output(output.context, dropped, listening), ..output }
+        AttentionOutput { context: self.breaks_output(output.context, dropped, listening), losses }
     }
 
     fn state(&self, batch: usize, capacity: usize, memory: Option<Tensor<3>>) -> AnyState {
@@ -203,7 +255,7 @@ impl Attention for Broken {
     }
 
     fn step(&self, chunk: AttentionInput, state: &mut AnyState, probe: &mut Probe) -> AttentionOutput {
-        let mut chunk = self.breaks_input(chunk);
+        let mut chunk = if self.fault == Fault::BlocksApart { chunk } else { self.breaks_input(chunk) };
         if self.fault == Fault::StepsWithoutPosition {
             chunk.positions = Positions { start: 0, ..chunk.positions };
             chunk.visibility = Visibility::all();
@@ -223,43 +275,64 @@ impl Attention for Broken {
 
 fn subject(name: &str, fault: Fault, role: Role) -> Subject<Broken> {
     let config = parse(name);
-    Subject::new(|device| Broken::new(&config, fault, role, device), placement(role, 2), true, &flex())
+    let build = move |placement: &Placement, key: &RandomKey, device: &Device| Broken::new(&config, fault, placement, key, device);
+    Subject::new(placement(role, 2), build, &flex().device).with_border(BLOCK)
 }
 
 /// The values of the attention as it should be.
 fn naive(name: &str) -> Naive {
-    let (config, placement) = (parse(name), placement(Role::Decoder, 2));
-    let sound = Broken::new(&config, Fault::Nothing, Role::Decoder, &flex().device);
-    Naive::read(&config, placement, &sound)
+    let sound = subject(name, Fault::Nothing, Role::Decoder);
+    Naive::read(&parse(name), sound.placement, &sound.attention)
 }
 
-type Check = fn(&Subject<Broken>, &str) -> Outcome;
+/// What has to notice a fault.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Check {
+    Property(Property),
+    Formula,
+    FormulaGradients,
+    Devices,
+}
 
-const FORMULA: Check = |subject, name| agrees(subject, &naive(name), 2, 5, 1e-5);
-const GRADIENTS: Check = |subject, name| gradients_agree(subject, &mut naive(name), &[]);
-const DEVICES: Check = |one, name| {
-    let config = parse(name);
-    let fault = one.attention.fault;
-    let build = |device: &Device| Broken::new(&config, fault, Role::Decoder, device);
-    // The second device is one on which a broken initialiser draws other weights.
-    let mut other = Subject::new(build, one.placement, true, &flex());
-    other.attention = other.tracked.clone().valid();
-    properties::two_devices_agree(one, &other)
-};
+impl Check {
+    fn run(self, one: &Subject<Broken>, name: &str) -> Outcome {
+        match self {
+            Self::Property(property) => property.check(one),
+            Self::Formula => agrees(one, &naive(name), 2, 5, 1e-5),
+            Self::FormulaGradients => gradients_agree(one, &mut naive(name), &[]),
+            Self::Devices => {
+                // The second device is one on which a broken initialiser draws other weights.
+                let mut other = subject(name, one.attention.fault, Role::Decoder);
+                other.attention = other.tracked.clone().valid();
+                two_devices_agree(one, &other)
+            }
+        }
+    }
+}
+
+const FORMULA: Check = Check::Formula;
+const GRADIENTS: Check = Check::FormulaGradients;
+const DEVICES: Check = Check::Devices;
 
 /// Each fault, an attention that shows it, and the property that has to notice.
 fn faults() -> Vec<(Fault, &'static str, Role, Check)> {
-    let causality: Check = |subject, _| properties::the_future_is_not_seen(subject);
-    let padding: Check = |subject, _| properties::padding_content_does_not_matter(subject);
-    let empty: Check = |subject, _| properties::a_row_without_a_key_has_weight_zero(subject);
-    let lengths: Check = |subject, _| properties::lengths_up_to_the_maximum_work_and_longer_are_refused(subject);
-    let batch: Check = |subject, _| properties::batch_rows_are_independent(subject);
-    let steps: Check = |subject, _| properties::steps_equal_the_full_pass(subject);
-    let select: Check = |subject, _| properties::selecting_rows_reorders_a_state(subject);
-    let left: Check = |subject, _| properties::left_padding_equals_no_padding(subject);
-    let dropout: Check = |subject, _| properties::dropout_is_a_function_of_its_key(subject);
-    let weights: Check = |subject, _| properties::weights_are_those_of_the_view(subject);
-    let probe: Check = |subject, _| properties::a_probe_changes_nothing(subject);
+    let causality = Check::Property(Property::Causality);
+    let padding = Check::Property(Property::Padding);
+    let empty = Check::Property(Property::EmptyRows);
+    let lengths = Check::Property(Property::Lengths);
+    let borders = Check::Property(Property::Borders);
+    let batch = Check::Property(Property::Batch);
+    let heads = Check::Property(Property::FewestHeads);
+    let steps = Check::Property(Property::Steps);
+    let select = Check::Property(Property::Selection);
+    let left = Check::Property(Property::LeftPadding);
+    let dropout = Check::Property(Property::Dropout);
+    let weights = Check::Property(Property::Weights);
+    let probe = Check::Property(Property::Probe);
+    let slopes = Check::Property(Property::Gradients);
+    let losses = Check::Property(Property::Losses);
+    let determinism = Check::Property(Property::Determinism);
+    let record = Check::Property(Property::Record);
     let (own, cross) = (Role::Decoder, Role::Cross);
     vec![
         (Fault::MaskOffByOne, "dot-product", own, causality),
@@ -299,21 +372,44 @@ fn faults() -> Vec<(Fault, &'static str, Role, Check)> {
         (Fault::GradientDoubled, "dot-product", own, GRADIENTS),
         (Fault::ProbeDisturbs, "dot-product", own, probe),
         (Fault::OtherWeights, "dot-product", own, DEVICES),
+        (Fault::BlocksApart, "dot-product", own, borders),
+        (Fault::BlocksApart, "dot-product", cross, borders),
+        (Fault::SingleHeadLost, "dot-product", own, heads),
+        (Fault::SingleHeadLost, "dot-product", cross, heads),
+        (Fault::GradientDropped, "dot-product", own, slopes),
+        (Fault::GradientDropped, "dot-product", cross, slopes),
+        (Fault::GradientDoubled, "dot-product", own, slopes),
+        (Fault::GradientDoubled, "dense", own, slopes),
+        (Fault::LossNotClaimed, "dot-product", own, losses),
+        (Fault::LossMissing, "dot-product", own, losses),
+        (Fault::LossDetached, "dot-product", own, losses),
+        (Fault::LossInfinite, "dot-product", own, losses),
+        (Fault::WeightsByChance, "dot-product", own, determinism),
+        (Fault::CallsCounted, "dot-product", own, determinism),
+        (Fault::NotRecorded, "dot-product", own, record),
     ]
 }
 
 #[test]
 fn every_fault_is_caught_by_its_property() {
     for (fault, name, role, check) in faults() {
-        assert!(check(&subject(name, fault, role), name).is_err(), "{fault:?} in {name} ({role:?}) was not noticed");
+        assert!(check.run(&subject(name, fault, role), name).is_err(), "{fault:?} in {name} ({role:?}) was not noticed");
     }
 }
 
 #[test]
 fn an_attention_without_fault_passes_the_same_checks() {
     for (_, name, role, check) in faults() {
-        if let Err(error) = check(&subject(name, Fault::Nothing, role), name) {
+        if let Err(error) = check.run(&subject(name, Fault::Nothing, role), name) {
             panic!("{name} ({role:?}): {error}");
         }
+    }
+}
+
+#[test]
+fn every_property_has_a_fault() {
+    let faults = faults();
+    for &property in Property::ALL {
+        assert!(faults.iter().any(|(_, _, _, check)| *check == Check::Property(property)), "nothing shows that {property:?} can fail");
     }
 }

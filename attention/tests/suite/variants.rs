@@ -1,5 +1,6 @@
 //! The mechanisms and options that the suite runs through.
 
+use burn::tensor::Device;
 use heedful_attention::any::{AnyAttention, AttentionConfig};
 use heedful_attention::mechanisms::gaussian::{Execution, GaussianConfig, Normalisation};
 use heedful_attention::mechanisms::mixture::{MixtureConfig, MixtureWeights};
@@ -83,7 +84,21 @@ impl Variant {
     pub fn subject(&self, heads: usize, backend: &Backend) -> Subject<AnyAttention> {
         let placement = placement(self.role, heads);
         self.config.validate(&placement).unwrap_or_else(|error| panic!("{}: {error}", self.name));
-        let key = RandomKey::from_seed(1);
-        Subject::new(|device| self.config.init(&placement, &key, device), placement, self.normalised, backend)
+        let config = self.config.clone();
+        let build = move |placement: &Placement, key: &RandomKey, device: &Device| config.init(placement, key, device);
+        let subject = Subject::new(placement, build, &backend.device).unmoved_within(backend.unmoved());
+        let subject = if self.normalised { subject } else { subject.unnormalised() };
+        match self.border() {
+            Some(border) => subject.with_border(border),
+            None => subject,
+        }
+    }
+
+    /// Length at which the mechanism changes what it does.
+    fn border(&self) -> Option<usize> {
+        match &self.config {
+            AttentionConfig::Gaussian(config) if config.execution == Execution::Banded => Some(config.window),
+            _ => None,
+        }
     }
 }

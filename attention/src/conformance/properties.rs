@@ -1,64 +1,55 @@
 //! What every attention must do, whatever it computes: generic over the contract, each property a function that says what is wrong.
 //!
-//! A property that a mechanism does not claim by its [`Abilities`](heedful_attention::abilities::Abilities) is not asked of it.
+//! What a property presupposes is stated where its name is, in [`Property`](super::Property); here it is taken to be there.
 
+use std::any::Any;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use heedful_attention::abilities::Causality;
-use heedful_attention::contract::{Attention, AttentionInput, Positions};
-use heedful_attention::probe::Probe;
-use heedful_attention::random::RandomKey;
-use heedful_attention::visibility::Visibility;
-
-use crate::array::{Array, finite, same};
-use crate::subject::{Case, Subject, parameters};
+use crate::conformance::array::{Array, finite, same};
+use crate::conformance::subject::{Case, Subject, parameters};
+use crate::contract::{Attention, AttentionInput, Positions};
+use crate::probe::Probe;
+use crate::random::RandomKey;
+use crate::visibility::Visibility;
 
 /// How far sums in another order may be apart.
 const CLOSE: f64 = 1e-5;
 /// How far backends may be apart.
 const BACKENDS: f64 = 1e-4;
 
+/// What is wrong, if anything is.
 pub type Outcome = Result<(), String>;
 
-fn is_causal<A: Attention>(subject: &Subject<A>) -> bool {
-    !subject.is_cross() && subject.attention.abilities().causality != Causality::Impossible
-}
-
-/// What an attention of this kind sees in a model: the past, or a whole memory.
-fn usual<A: Attention>(subject: &Subject<A>) -> Visibility {
-    if is_causal(subject) { Visibility::causal() } else { Visibility::all() }
-}
-
 /// A change of one element moves no output before it.
-pub fn the_future_is_not_seen<A: Attention>(subject: &Subject<A>) -> Outcome {
-    if !is_causal(subject) {
-        return Ok(());
-    }
-    for length in [2, 5, subject.placement.max_length] {
-        let case = subject.case("causality", 2, length);
-        let run = |case: &Case| subject.forward(case.input(&subject.device).visibility(Visibility::causal()));
-        let before = run(&case);
-        for t in 1..length {
-            let mut changed = case.clone();
-            (0..2).for_each(|b| changed.query.row_mut(&[b, t]).iter_mut().for_each(|x| *x = 7.0 - 3.0 * *x));
-            let after = run(&changed);
-            for b in 0..2 {
-                let what = format!("length {length}: outputs before {t} when element {t} changes");
-                same(&what, after.slice(0..t).row(&[b]), before.slice(0..t).row(&[b]), subject.unmoved)?;
-            }
+pub(super) fn the_future_is_not_seen<A: Attention>(subject: &Subject<A>) -> Outcome {
+    [2, 5, subject.placement.max_length].into_iter().try_for_each(|length| the_future_is_not_seen_in(subject, length))
+}
+
+fn the_future_is_not_seen_in<A: Attention>(subject: &Subject<A>, length: usize) -> Outcome {
+    let case = subject.case("causality", 2, length);
+    let run = |case: &Case| subject.forward(case.input(&subject.device).visibility(Visibility::causal()));
+    let before = run(&case);
+    for t in 1..length {
+        let mut changed = case.clone();
+        (0..2).for_each(|b| changed.query.row_mut(&[b, t]).iter_mut().for_each(|x| *x = 7.0 - 3.0 * *x));
+        let after = run(&changed);
+        for b in 0..2 {
+            let what = format!("length {length}: outputs before {t} when element {t} changes");
+            same(&what, after.slice(0..t).row(&[b]), before.slice(0..t).row(&[b]), subject.unmoved)?;
         }
     }
     Ok(())
 }
 
 /// The content of padding moves no output of a real element.
-pub fn padding_content_does_not_matter<A: Attention>(subject: &Subject<A>) -> Outcome {
+pub(super) fn padding_content_does_not_matter<A: Attention>(subject: &Subject<A>) -> Outcome {
     let length = 5;
     let case = subject.case("padding", 3, length);
     let keys = case.keys();
     let lengths = [keys, keys - 2, 1];
     for causal in [false, true] {
-        if causal && !is_causal(subject) {
+        if causal && !subject.is_causal() {
             continue;
         }
         let padding = Visibility::padding(lengths.to_vec());
@@ -80,11 +71,11 @@ pub fn padding_content_does_not_matter<A: Attention>(subject: &Subject<A>) -> Ou
 }
 
 /// A query that sees nothing has weights exactly 0, an output that depends on no content, and finite gradients.
-pub fn a_row_without_a_key_has_weight_zero<A: Attention>(subject: &Subject<A>) -> Outcome {
+pub(super) fn a_row_without_a_key_has_weight_zero<A: Attention>(subject: &Subject<A>) -> Outcome {
     let case = subject.case("nothing", 2, 4);
     let keys = case.keys();
     let mut views = vec![("padding", Visibility::padding(vec![0, keys]), vec![0, 1, 2, 3])];
-    if is_causal(subject) {
+    if subject.is_causal() {
         views.push(("left padding", Visibility::left_padding(vec![2, 0]).and(Visibility::causal()), vec![0, 1]));
     }
     for (name, visibility, blind) in views {
@@ -114,11 +105,11 @@ pub fn a_row_without_a_key_has_weight_zero<A: Attention>(subject: &Subject<A>) -
 }
 
 /// Every length from 1 to the maximum works; what is longer is refused with the limit in the message.
-pub fn lengths_up_to_the_maximum_work_and_longer_are_refused<A: Attention>(subject: &Subject<A>) -> Outcome {
+pub(super) fn lengths_up_to_the_maximum_work_and_longer_are_refused<A: Attention>(subject: &Subject<A>) -> Outcome {
     let limit = subject.attention.abilities().max_length;
     for length in 1..=limit.unwrap_or(subject.placement.max_length) {
         let case = subject.case("lengths", 1, length);
-        let context = subject.forward(case.input(&subject.device).visibility(usual(subject)));
+        let context = subject.forward(case.input(&subject.device).visibility(subject.usual()));
         if context.shape != [1, length, subject.placement.d_model] {
             return Err(format!("length {length}: context of shape {:?}", context.shape));
         }
@@ -126,10 +117,10 @@ pub fn lengths_up_to_the_maximum_work_and_longer_are_refused<A: Attention>(subje
     }
     if let Some(limit) = limit {
         let case = subject.case("too long", 1, limit + 1);
-        let attempt = || subject.forward(case.input(&subject.device).visibility(usual(subject)));
+        let attempt = || subject.forward(case.input(&subject.device).visibility(subject.usual()));
         refuses(&format!("length {} with a limit of {limit}", limit + 1), &limit.to_string(), attempt)?;
     }
-    if is_causal(subject) && subject.attention.abilities().steps {
+    if subject.is_causal() && subject.attention.abilities().steps {
         let case = subject.case("capacity", 1, 4);
         let attempt = || {
             let mut state = subject.attention.state(1, 3, None);
@@ -142,17 +133,21 @@ pub fn lengths_up_to_the_maximum_work_and_longer_are_refused<A: Attention>(subje
 
 fn refuses<T>(what: &str, named: &str, attempt: impl FnOnce() -> T) -> Outcome {
     let Err(panic) = catch_unwind(AssertUnwindSafe(attempt)) else { return Err(format!("{what} was accepted")) };
-    let message = panic.downcast_ref::<String>().cloned().or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()));
-    match message {
+    match message(&*panic) {
         Some(message) if message.contains(named) => Ok(()),
         message => Err(format!("{what}: the message does not say `{named}`: {message:?}")),
     }
 }
 
+/// What a panic says.
+pub(super) fn message(panic: &(dyn Any + Send)) -> Option<&str> {
+    panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied())
+}
+
 /// A batch row has no influence on another, and gives what it gives alone.
-pub fn batch_rows_are_independent<A: Attention>(subject: &Subject<A>) -> Outcome {
+pub(super) fn batch_rows_are_independent<A: Attention>(subject: &Subject<A>) -> Outcome {
     let case = subject.case("batch", 3, 5);
-    let run = |case: &Case| subject.forward(case.input(&subject.device).visibility(usual(subject)));
+    let run = |case: &Case| subject.forward(case.input(&subject.device).visibility(subject.usual()));
     let together = run(&case);
     for b in 0..3 {
         same(&format!("row {b} alone"), &run(&case.select(&[b])).values, together.row(&[b]), CLOSE)?;
@@ -172,7 +167,7 @@ fn decode<A: Attention>(
     subject: &Subject<A>,
     case: &Case,
     state: &mut A::State,
-    range: std::ops::Range<usize>,
+    range: Range<usize>,
     chunk: usize,
     left_padding: Option<&[usize]>,
 ) -> Array {
@@ -182,8 +177,8 @@ fn decode<A: Attention>(
         let part = case.queries(start..(start + chunk).min(range.end));
         let positions = Positions::from_start(start).with_left_padding(left_padding.unwrap_or_default().to_vec());
         let visibility = match left_padding {
-            Some(counts) if !subject.is_cross() => usual(subject).and(Visibility::left_padding(counts.to_vec())),
-            _ => usual(subject),
+            Some(counts) if !subject.is_cross() => subject.usual().and(Visibility::left_padding(counts.to_vec())),
+            _ => subject.usual(),
         };
         let input = AttentionInput::self_attention(part.query.tensor(&subject.device)).visibility(visibility).positions(positions);
         let context = Array::read(subject.attention.step(input, state, &mut Probe::off()).context);
@@ -192,36 +187,55 @@ fn decode<A: Attention>(
     Array { shape: vec![batch, range.len(), subject.placement.d_model], values: rows.concat() }
 }
 
-fn steps<A: Attention>(subject: &Subject<A>) -> bool {
-    subject.attention.abilities().steps && (subject.is_cross() || is_causal(subject))
-}
-
 fn new_state<A: Attention>(subject: &Subject<A>, case: &Case) -> A::State {
     let memory = case.memory.as_ref().map(|memory| memory.tensor(&subject.device));
     subject.attention.state(case.batch(), case.length(), memory)
 }
 
 /// Steps of one, of three, and of the whole sequence give what one pass over the sequence gives.
-pub fn steps_equal_the_full_pass<A: Attention>(subject: &Subject<A>) -> Outcome {
-    if !steps(subject) {
-        return Ok(());
-    }
-    let length = 7;
+pub(super) fn steps_equal_the_full_pass<A: Attention>(subject: &Subject<A>) -> Outcome {
+    steps_of(subject, 7, &[1, 3, 7])
+}
+
+fn steps_of<A: Attention>(subject: &Subject<A>, length: usize, chunks: &[usize]) -> Outcome {
     let case = subject.case("steps", 2, length);
-    let whole = subject.forward(case.input(&subject.device).visibility(usual(subject)));
-    for chunk in [1, 3, length] {
+    let whole = subject.forward(case.input(&subject.device).visibility(subject.usual()));
+    for &chunk in chunks {
         let mut state = new_state(subject, &case);
         let stepped = decode(subject, &case, &mut state, 0..length, chunk, None);
-        same(&format!("steps of {chunk}"), &stepped.values, &whole.values, CLOSE)?;
+        same(&format!("length {length}, steps of {chunk}"), &stepped.values, &whole.values, CLOSE)?;
+    }
+    Ok(())
+}
+
+/// Around the border: outputs and gradients are finite, the future is not seen, and steps equal the full pass.
+pub(super) fn borders_change_nothing<A: Attention>(subject: &Subject<A>) -> Outcome {
+    let border = subject.border.expect("a property that presupposes a border is asked where there is one");
+    let longest = subject.attention.abilities().max_length.unwrap_or(usize::MAX);
+    let mut lengths = vec![1, border.saturating_sub(1), border, border + 1, (2 * border).saturating_sub(1), 2 * border, 2 * border + 1];
+    lengths.retain(|length| (1..=longest).contains(length));
+    lengths.dedup();
+    for length in lengths {
+        let case = subject.case("border", 2, length);
+        let context = subject.forward(case.input(&subject.device).visibility(subject.usual()));
+        finite(&format!("length {length}: context"), &context.values)?;
+        let gradients = subject.gradients(&case, |input| input.visibility(subject.usual()));
+        finite(&format!("length {length}: gradient of the queries"), &gradients.query.values)?;
+        for (path, gradient) in &gradients.parameters {
+            finite(&format!("length {length}: gradient of {path}"), &gradient.values)?;
+        }
+        if subject.is_causal() {
+            the_future_is_not_seen_in(subject, length)?;
+        }
+        if subject.decodes() {
+            steps_of(subject, length, &[1, border.max(1), length])?;
+        }
     }
     Ok(())
 }
 
 /// After a state's rows are reordered, repeated or dropped, decoding goes on as if these had been the rows from the beginning.
-pub fn selecting_rows_reorders_a_state<A: Attention>(subject: &Subject<A>) -> Outcome {
-    if !steps(subject) {
-        return Ok(());
-    }
+pub(super) fn selecting_rows_reorders_a_state<A: Attention>(subject: &Subject<A>) -> Outcome {
     let case = subject.case("select", 3, 6);
     let mut state = new_state(subject, &case);
     decode(subject, &case, &mut state, 0..3, 1, None);
@@ -229,7 +243,7 @@ pub fn selecting_rows_reorders_a_state<A: Attention>(subject: &Subject<A>) -> Ou
     for (rows, range) in [(vec![2, 0, 2], 3..4), (vec![1, 0, 2], 4..5), (vec![1], 5..6)] {
         subject.attention.select(&mut state, &rows);
         case = case.select(&rows);
-        let whole = subject.forward(case.input(&subject.device).visibility(usual(subject)));
+        let whole = subject.forward(case.input(&subject.device).visibility(subject.usual()));
         let stepped = decode(subject, &case, &mut state, range.clone(), 1, None);
         same(&format!("step {} after selecting {rows:?}", range.start), &stepped.values, &whole.slice(range).values, CLOSE)?;
     }
@@ -237,22 +251,22 @@ pub fn selecting_rows_reorders_a_state<A: Attention>(subject: &Subject<A>) -> Ou
 }
 
 /// A row that is padded on the left gives what it gives alone and unpadded, in one pass and step by step.
-pub fn left_padding_equals_no_padding<A: Attention>(subject: &Subject<A>) -> Outcome {
+pub(super) fn left_padding_equals_no_padding<A: Attention>(subject: &Subject<A>) -> Outcome {
     let length = 6;
     let counts = [0, 2, length - 1];
     let case = subject.case("left padding", 3, length);
     let alone = |b: usize| {
         let real = case.select(&[b]).queries(counts[b]..length);
-        subject.forward(real.input(&subject.device).visibility(usual(subject)))
+        subject.forward(real.input(&subject.device).visibility(subject.usual()))
     };
     let check = |what: &str, padded: &Array| {
         (0..3).try_for_each(|b| same(&format!("{what}: row {b}"), padded.slice(counts[b]..length).row(&[b]), &alone(b).values, CLOSE))
     };
     let hidden = if subject.is_cross() { Visibility::all() } else { Visibility::left_padding(counts.to_vec()) };
     let positions = Positions::default().with_left_padding(counts);
-    let padded = subject.forward(case.input(&subject.device).visibility(usual(subject).and(hidden)).positions(positions));
+    let padded = subject.forward(case.input(&subject.device).visibility(subject.usual().and(hidden)).positions(positions));
     check("one pass", &padded)?;
-    if steps(subject) {
+    if subject.decodes() {
         for chunk in [1, 4] {
             let mut state = new_state(subject, &case);
             check(&format!("steps of {chunk}"), &decode(subject, &case, &mut state, 0..length, chunk, Some(&counts)))?;
@@ -262,9 +276,9 @@ pub fn left_padding_equals_no_padding<A: Attention>(subject: &Subject<A>) -> Out
 }
 
 /// Dropout needs a key, is replayed by the same key, is another with another key, and does not change the expectation.
-pub fn dropout_is_a_function_of_its_key<A: Attention>(subject: &Subject<A>) -> Outcome {
+pub(super) fn dropout_is_a_function_of_its_key<A: Attention>(subject: &Subject<A>) -> Outcome {
     let case = subject.case("dropout", 2, 5);
-    let run = |key: Option<RandomKey>| subject.forward(case.input(&subject.device).visibility(usual(subject)).random(key));
+    let run = |key: Option<RandomKey>| subject.forward(case.input(&subject.device).visibility(subject.usual()).random(key));
     let plain = run(None);
     same("without a key, a second time", &run(None).values, &plain.values, subject.unmoved)?;
     let root = RandomKey::from_seed(3);
@@ -294,16 +308,13 @@ pub fn dropout_is_a_function_of_its_key<A: Attention>(subject: &Subject<A>) -> O
 }
 
 /// Weights are shown once, are not negative, are 0 where hidden (head by head), and sum to 1 where something is seen.
-pub fn weights_are_those_of_the_view<A: Attention>(subject: &Subject<A>) -> Outcome {
-    if !subject.attention.abilities().weights {
-        return Ok(());
-    }
+pub(super) fn weights_are_those_of_the_view<A: Attention>(subject: &Subject<A>) -> Outcome {
     let case = subject.case("weights", 2, 6);
     let (heads, keys) = (subject.placement.heads, case.keys());
     let views = [
-        ("usual", usual(subject)),
+        ("usual", subject.usual()),
         ("by head", Visibility::pattern(|h, i, j| (h + i + j) % 2 == 0)),
-        ("padded", usual(subject).and(Visibility::padding(vec![keys, 2]))),
+        ("padded", subject.usual().and(Visibility::padding(vec![keys, 2]))),
         ("empty", Visibility::padding(vec![keys, 0])),
     ];
     for (name, visibility) in views {
@@ -329,10 +340,10 @@ pub fn weights_are_those_of_the_view<A: Attention>(subject: &Subject<A>) -> Outc
 }
 
 /// Somebody who looks on changes nothing, with and without dropout.
-pub fn a_probe_changes_nothing<A: Attention>(subject: &Subject<A>) -> Outcome {
+pub(super) fn a_probe_changes_nothing<A: Attention>(subject: &Subject<A>) -> Outcome {
     let case = subject.case("probe", 2, 6);
     for key in [None, Some(RandomKey::from_seed(4))] {
-        let input = || case.input(&subject.device).visibility(usual(subject)).random(key);
+        let input = || case.input(&subject.device).visibility(subject.usual()).random(key);
         same(
             &format!("with a probe, dropout {}", key.is_some()),
             &subject.observed(input()).0.values,
@@ -344,6 +355,9 @@ pub fn a_probe_changes_nothing<A: Attention>(subject: &Subject<A>) -> Outcome {
 }
 
 /// One key gives the same weights bit for bit, and nearly the same outputs and gradients, on two devices.
+///
+/// # Errors
+/// What differs.
 pub fn two_devices_agree<A: Attention>(one: &Subject<A>, other: &Subject<A>) -> Outcome {
     let (weights, expected) = (parameters(&one.attention, None), parameters(&other.attention, None));
     if weights.keys().ne(expected.keys()) {
@@ -354,7 +368,7 @@ pub fn two_devices_agree<A: Attention>(one: &Subject<A>, other: &Subject<A>) -> 
     }
     let case = one.case("devices", 2, 5);
     for key in [None, Some(RandomKey::from_seed(5))] {
-        let prepare = |input: AttentionInput| input.visibility(usual(one)).random(key);
+        let prepare = |input: AttentionInput| input.visibility(one.usual()).random(key);
         let what = if key.is_some() { "with dropout" } else { "without dropout" };
         let [a, b] = [one, other].map(|subject| subject.forward(prepare(case.input(&subject.device))));
         same(&format!("outputs {what}"), &a.values, &b.values, BACKENDS)?;

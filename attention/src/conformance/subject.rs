@@ -2,50 +2,129 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::rc::Rc;
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Device, Gradients, Tensor};
-use heedful_attention::contract::{Attention, AttentionInput};
-use heedful_attention::placement::{Placement, Role};
-use heedful_attention::probe::{Observation, Probe};
 
-use crate::array::Array;
-use crate::backends::Backend;
+use crate::abilities::Causality;
+use crate::conformance::array::Array;
+use crate::contract::{Attention, AttentionInput, AttentionOutput};
+use crate::placement::{Placement, Role};
+use crate::probe::{Observation, Probe};
+use crate::random::RandomKey;
+use crate::visibility::Visibility;
+
+type Build<A> = dyn Fn(&Placement, &RandomKey, &Device) -> A;
 
 /// An attention, twice with the same weights: on a device without and with autodiff.
 pub struct Subject<A> {
+    /// On the device without autodiff.
     pub attention: A,
+    /// On the device with autodiff.
     pub tracked: A,
+    /// The device without autodiff.
     pub device: Device,
+    /// Where the attention stands.
     pub placement: Placement,
-    /// Whether the weights of a row with a visible key sum to 1.
+    /// Whether the weights of a row with a visible key sum to 1 (unless told otherwise: yes).
     pub normalised: bool,
-    /// By how much numbers may differ of which the contract says that they do not move.
+    /// By how much numbers may differ of which the contract says that they do not move (unless told otherwise: 0).
     pub unmoved: f64,
+    /// Length at which the mechanism changes what it does, if there is one.
+    pub border: Option<usize>,
+    /// The fewest heads that the mechanism is defined for (unless told otherwise: 1).
+    pub fewest_heads: usize,
+    build: Rc<Build<A>>,
 }
 
 /// Queries and, for cross-attention, what they attend to.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Case {
+    /// `[B, Q, C]`.
     pub query: Array,
+    /// What is attended to, `[B, K, C]`; absent for self-attention.
     pub memory: Option<Array>,
 }
 
 impl<A: Attention> Subject<A> {
-    pub fn new(build: impl Fn(&Device) -> A, placement: Placement, normalised: bool, backend: &Backend) -> Self {
-        let device = backend.device.clone();
+    /// The attention that `build` makes from a place, a key and a device: what models take in their `init_with`.
+    ///
+    /// Sequences are as long as `placement.max_length`, so a small one (8) keeps the checks fast. Dropout is checked with `placement.dropout`, which has to be
+    /// greater than 0 for that.
+    pub fn new(placement: Placement, build: impl Fn(&Placement, &RandomKey, &Device) -> A + 'static, device: &Device) -> Self {
+        Self::from_shared(placement, Rc::new(build), device)
+    }
+
+    fn from_shared(placement: Placement, build: Rc<Build<A>>, device: &Device) -> Self {
+        let key = RandomKey::from_seed(1);
         Self {
-            attention: build(&device),
-            tracked: build(&device.clone().autodiff()),
-            device,
+            attention: build(&placement, &key, device),
+            tracked: build(&placement, &key, &device.clone().autodiff()),
+            device: device.clone(),
             placement,
-            normalised,
-            unmoved: if backend.bitwise { 0.0 } else { 1e-6 },
+            normalised: true,
+            unmoved: 0.0,
+            border: None,
+            fewest_heads: 1,
+            build,
         }
     }
 
+    /// Of a mechanism whose weights are no distribution: their sum is not asked.
+    pub fn unnormalised(mut self) -> Self {
+        self.normalised = false;
+        self
+    }
+
+    /// On a device that does not give the same numbers bit for bit: what must not move may do so by this much.
+    pub fn unmoved_within(mut self, tolerance: f64) -> Self {
+        self.unmoved = tolerance;
+        self
+    }
+
+    /// Of a mechanism that does something else beyond so many elements (a block, a window): asks for lengths around it.
+    pub fn with_border(mut self, length: usize) -> Self {
+        self.border = Some(length);
+        self
+    }
+
+    /// Of a mechanism that is not defined for a single head: the fewest that it is defined for.
+    pub fn with_fewest_heads(mut self, heads: usize) -> Self {
+        self.fewest_heads = heads;
+        self
+    }
+
+    /// The same mechanism on the device without autodiff, from another key.
+    pub fn rebuilt(&self, key: &RandomKey) -> A {
+        (self.build)(&self.placement, key, &self.device)
+    }
+
+    /// The same mechanism with the given number of heads of the same width.
+    pub fn with_heads(&self, heads: usize) -> Self {
+        let placement = Placement { d_model: heads * self.placement.d_head(), heads, ..self.placement };
+        let &Self { normalised, unmoved, border, fewest_heads, .. } = self;
+        Self { normalised, unmoved, border, fewest_heads, ..Self::from_shared(placement, self.build.clone(), &self.device) }
+    }
+
+    /// Whether it attends to another sequence.
     pub fn is_cross(&self) -> bool {
         self.placement.role == Role::Cross
+    }
+
+    /// Whether it is a self-attention that can be kept from seeing the future.
+    pub fn is_causal(&self) -> bool {
+        !self.is_cross() && self.attention.abilities().causality != Causality::Impossible
+    }
+
+    /// Whether it decodes step by step where it stands.
+    pub fn decodes(&self) -> bool {
+        self.attention.abilities().steps && (self.is_cross() || self.is_causal())
+    }
+
+    /// What an attention of this kind sees in a model: the past, or a whole memory.
+    pub fn usual(&self) -> Visibility {
+        if self.is_causal() { Visibility::causal() } else { Visibility::all() }
     }
 
     /// A random case: `batch` rows of `length` queries, and for cross-attention a memory of six keys.
@@ -73,14 +152,25 @@ impl<A: Attention> Subject<A> {
 
     /// Gradients of `sum(context * coefficients)`.
     pub fn gradients(&self, case: &Case, prepare: impl Fn(AttentionInput) -> AttentionInput) -> CaseGradients {
+        self.gradients_of(case, prepare, |output| {
+            let coefficients = coefficients(&output.context.dims()).tensor(&output.context.device());
+            (output.context * coefficients).sum()
+        })
+    }
+
+    /// Gradients of a loss.
+    pub fn gradients_of(
+        &self,
+        case: &Case,
+        prepare: impl Fn(AttentionInput) -> AttentionInput,
+        loss: impl Fn(AttentionOutput) -> Tensor<1>,
+    ) -> CaseGradients {
         let device = self.device.clone().autodiff();
         let query = case.query.tensor::<3>(&device).require_grad();
         let memory = case.memory.as_ref().map(|memory| memory.tensor::<3>(&device).require_grad());
         let mut input = AttentionInput::self_attention(query.clone());
         input.memory = memory.clone();
-        let context = self.tracked.forward(prepare(input), &mut Probe::off()).context;
-        let coefficients = coefficients(&context.dims());
-        let gradients = (context * coefficients.tensor(&device)).sum().backward();
+        let gradients = loss(self.tracked.forward(prepare(input), &mut Probe::off())).backward();
         let read = |tensor: &Tensor<3>| match tensor.grad(&gradients) {
             Some(gradient) => Array::read(gradient),
             None => Array { shape: tensor.dims().to_vec(), values: vec![0.0; tensor.dims().iter().product()] },
@@ -95,22 +185,29 @@ pub fn coefficients(shape: &[usize]) -> Array {
 }
 
 /// Gradients of the inputs and of every parameter that has one.
+#[derive(Clone, Debug)]
 pub struct CaseGradients {
+    /// `[B, Q, C]`.
     pub query: Array,
+    /// `[B, K, C]`; absent for self-attention.
     pub memory: Option<Array>,
+    /// By the path in the module.
     pub parameters: BTreeMap<String, Array>,
 }
 
 impl Case {
+    /// The case as input, everything visible.
     pub fn input(&self, device: &Device) -> AttentionInput {
         let input = AttentionInput::self_attention(self.query.tensor(device));
         AttentionInput { memory: self.memory.as_ref().map(|memory| memory.tensor(device)), ..input }
     }
 
+    /// Number of batch rows.
     pub fn batch(&self) -> usize {
         self.query.shape[0]
     }
 
+    /// Number of queries.
     pub fn length(&self) -> usize {
         self.query.shape[1]
     }

@@ -3,13 +3,16 @@
 use std::ops::Range;
 
 use burn::tensor::{Device, Tensor, TensorData};
-use heedful_attention::random::RandomKey;
 use rand::RngExt;
+
+use crate::random::RandomKey;
 
 /// An array of any rank, row-major.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Array {
+    /// Size of each dimension.
     pub shape: Vec<usize>,
+    /// The elements, as many as the product of the sizes.
     pub values: Vec<f64>,
 }
 
@@ -21,6 +24,7 @@ impl Array {
         Self { shape: shape.to_vec(), values }
     }
 
+    /// The values of a function of the index.
     pub fn from_fn<const D: usize>(shape: [usize; D], value: impl Fn([usize; D]) -> f64) -> Self {
         let values = (0..shape.iter().product())
             .map(|flat: usize| {
@@ -36,11 +40,16 @@ impl Array {
         Self { shape: shape.to_vec(), values }
     }
 
+    /// Copies a tensor to the host.
     pub fn read<const D: usize>(tensor: Tensor<D>) -> Self {
         let shape = tensor.dims().to_vec();
         Self { shape, values: tensor.into_data().iter::<f64>().collect() }
     }
 
+    /// Copies to a device, in single precision.
+    ///
+    /// # Panics
+    /// If the rank is not `D`.
     pub fn tensor<const D: usize>(&self, device: &Device) -> Tensor<D> {
         let values: Vec<f32> = self.values.iter().map(|&value| value as f32).collect();
         Tensor::from_data(TensorData::new(values, self.shape.clone()), device)
@@ -55,17 +64,28 @@ impl Array {
         outer * inner
     }
 
+    /// One element.
+    ///
+    /// # Panics
+    /// If the index lies outside.
     pub fn at(&self, index: &[usize]) -> f64 {
         assert_eq!(index.len(), self.shape.len());
         self.values[self.offset(index)]
     }
 
     /// The elements below a leading index.
+    ///
+    /// # Panics
+    /// If the index lies outside.
     pub fn row(&self, index: &[usize]) -> &[f64] {
         let length: usize = self.shape[index.len()..].iter().product();
         &self.values[self.offset(index)..][..length]
     }
 
+    /// The elements below a leading index, to be changed.
+    ///
+    /// # Panics
+    /// If the index lies outside.
     pub fn row_mut(&mut self, index: &[usize]) -> &mut [f64] {
         let length: usize = self.shape[index.len()..].iter().product();
         let offset = self.offset(index);
@@ -73,6 +93,9 @@ impl Array {
     }
 
     /// The given entries of the first dimension.
+    ///
+    /// # Panics
+    /// If there is no such entry.
     pub fn select(&self, rows: &[usize]) -> Self {
         let mut shape = self.shape.clone();
         shape[0] = rows.len();
@@ -80,6 +103,9 @@ impl Array {
     }
 
     /// A range of the second dimension.
+    ///
+    /// # Panics
+    /// If the range lies outside.
     pub fn slice(&self, range: Range<usize>) -> Self {
         let mut shape = self.shape.clone();
         shape[1] = range.len();
@@ -89,6 +115,9 @@ impl Array {
 }
 
 /// Whether all elements are at most `tolerance` apart; with tolerance 0, whether they are equal.
+///
+/// # Errors
+/// `what` it is about, and the first element that differs.
 pub fn same(what: &str, found: &[f64], expected: &[f64], tolerance: f64) -> Result<(), String> {
     if found.len() != expected.len() {
         return Err(format!("{what}: {} elements instead of {}", found.len(), expected.len()));
@@ -104,6 +133,9 @@ pub fn same(what: &str, found: &[f64], expected: &[f64], tolerance: f64) -> Resu
 }
 
 /// Whether all elements are finite.
+///
+/// # Errors
+/// `what` it is about, and the first element that is not.
 pub fn finite(what: &str, values: &[f64]) -> Result<(), String> {
     match values.iter().position(|value| !value.is_finite()) {
         Some(at) => Err(format!("{what}: element {at} is {}", values[at])),

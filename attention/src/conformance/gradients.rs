@@ -1,0 +1,194 @@
+//! Gradients against differences of the module's own outputs, in single precision.
+//!
+//! For each input and each trained parameter, the derivative of a loss along a random direction is compared with central differences `D(s)` of step `s`.
+//! Two steps give the estimate `(4 D(s/2) - D(s)) / 3`, whose error is of order `s^4` where the loss is smooth, and of order `s` where kinks (of a ReLU,
+//! say) lie within the step. Rounding grows as `1/s`. Therefore steps are halved as long as rounding is below a hundredth of the derivative's size, and at
+//! one of them the derivative has to agree within that hundredth and rounding: a term that is missing or doubled does not.
+//!
+//! The size of a derivative is what it is for most directions, the root of the sum of its squared terms: for one direction they may happen to cancel.
+//!
+//! Where the loss jumps or has a kink exactly at the initial values, there is no derivative to compare with: initialise the mechanism elsewhere for this check.
+
+use burn::module::{ModuleMapper, ModuleVisitor, Param};
+use burn::tensor::Tensor;
+
+use crate::conformance::array::{Array, finite, same};
+use crate::conformance::properties::Outcome;
+use crate::conformance::subject::{Case, Subject, coefficients};
+use crate::contract::{Attention, AttentionInput};
+use crate::probe::Probe;
+use crate::visibility::Visibility;
+
+/// The first step, in units of directions with elements up to 1.5.
+const FIRST_STEP: f64 = 1.0 / 16.0;
+/// Error of a loss in single precision, relative to the magnitude of its terms: some roundings on the way to each output.
+const ROUNDING: f64 = 8.0 * f32::EPSILON as f64;
+/// How well the derivative should be known, relative to its size.
+const WANTED: f64 = 0.01;
+
+/// What is differentiated.
+#[derive(Clone, Copy, PartialEq)]
+enum Loss {
+    /// `sum(context * coefficients)`.
+    Context,
+    /// The sum of the auxiliary losses.
+    Auxiliary,
+}
+
+/// A loss, and the sum of the magnitudes of its terms.
+struct Sum {
+    value: f64,
+    magnitude: f64,
+}
+
+impl Loss {
+    fn of<A: Attention>(self, attention: &A, input: AttentionInput) -> Sum {
+        let output = attention.forward(input, &mut Probe::off());
+        let terms: Vec<f64> = match self {
+            Self::Context => {
+                let context = Array::read(output.context);
+                let coefficients = coefficients(&context.shape);
+                context.values.iter().zip(&coefficients.values).map(|(y, c)| y * c).collect()
+            }
+            Self::Auxiliary => output.losses.iter().flat_map(|(_, loss)| Array::read(loss.clone()).values).collect(),
+        };
+        Sum { value: terms.iter().sum(), magnitude: terms.iter().map(|term| term.abs()).sum() }
+    }
+}
+
+/// Whether `gradient` gives the derivative along `direction` of what `loss` gives when it moves there by a number.
+fn is_derivative(what: &str, gradient: Option<&Array>, direction: &Array, loss: impl Fn(f64) -> Sum) -> Outcome {
+    let along = |gradient: &Array| gradient.values.iter().zip(&direction.values).map(|(g, v)| g * v).collect();
+    let terms: Vec<f64> = gradient.map_or_else(Vec::new, along);
+    let found: f64 = terms.iter().sum();
+    let typical = terms.iter().map(|term| term * term).sum::<f64>().sqrt();
+    let difference = |step: f64| {
+        let (ahead, behind) = (loss(step), loss(-step));
+        ((ahead.value - behind.value) / (2.0 * step), ROUNDING * (ahead.magnitude + behind.magnitude) / (2.0 * step))
+    };
+    let mut step = FIRST_STEP;
+    let (mut coarse, _) = difference(step);
+    loop {
+        step /= 2.0;
+        let (fine, rounding) = difference(step);
+        let expected = (4.0 * fine - coarse) / 3.0;
+        finite(&format!("{what}, as a difference"), &[expected])?;
+        let size = WANTED * expected.abs().max(typical);
+        let outcome = same(what, &[found], &[expected], size + rounding);
+        // Half the step rounds twice as much.
+        if outcome.is_ok() || 2.0 * rounding > size {
+            return outcome;
+        }
+        coarse = fine;
+    }
+}
+
+fn moved(from: &Array, direction: &Array, by: f64) -> Array {
+    let values = from.values.iter().zip(&direction.values).map(|(x, v)| x + by * v).collect();
+    Array { shape: from.shape.clone(), values }
+}
+
+/// Paths and shapes of the parameters that are trained.
+#[derive(Default)]
+struct Trained {
+    path: Vec<String>,
+    found: Vec<(String, Vec<usize>)>,
+}
+
+impl ModuleVisitor for Trained {
+    fn enter_module(&mut self, name: &str, _container_type: &str) {
+        self.path.push(name.to_owned());
+    }
+
+    fn exit_module(&mut self, _name: &str, _container_type: &str) {
+        self.path.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        if param.val().is_require_grad() {
+            self.found.push((self.path.join("."), param.dims().to_vec()));
+        }
+    }
+}
+
+/// Moves one parameter in a direction.
+struct Moving<'a> {
+    path: Vec<String>,
+    wanted: &'a str,
+    direction: &'a Array,
+    by: f64,
+}
+
+impl ModuleMapper for Moving<'_> {
+    fn enter_module(&mut self, name: &str, _container_type: &str) {
+        self.path.push(name.to_owned());
+    }
+
+    fn exit_module(&mut self, _name: &str, _container_type: &str) {
+        self.path.pop();
+    }
+
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        if self.path.join(".") != self.wanted {
+            return param;
+        }
+        param.map(|value| {
+            let step = self.direction.tensor::<D>(&value.device()) * self.by;
+            value + step
+        })
+    }
+}
+
+fn derivatives_agree<A: Attention>(subject: &Subject<A>, loss: Loss) -> Outcome {
+    let case = subject.case("derivatives", 2, 5);
+    let visibility = subject.usual().and(Visibility::padding(vec![case.keys(), case.keys() - 1]));
+    let prepare = |input: AttentionInput| input.visibility(visibility.clone());
+    let gradients = match loss {
+        Loss::Context => subject.gradients(&case, prepare),
+        Loss::Auxiliary => subject.gradients_of(&case, prepare, |output| output.losses.total().expect("there are losses")),
+    };
+    let of = |attention: &A, case: &Case| loss.of(attention, prepare(case.input(&subject.device)));
+
+    let direction = Array::random("direction of the queries", &case.query.shape);
+    is_derivative("derivative by the queries", Some(&gradients.query), &direction, |by| {
+        of(&subject.attention, &Case { query: moved(&case.query, &direction, by), ..case.clone() })
+    })?;
+    if let Some(memory) = &case.memory {
+        let direction = Array::random("direction of the memory", &memory.shape);
+        is_derivative("derivative by the memory", gradients.memory.as_ref(), &direction, |by| {
+            of(&subject.attention, &Case { memory: Some(moved(memory, &direction, by)), ..case.clone() })
+        })?;
+    }
+    let mut trained = Trained::default();
+    subject.tracked.visit(&mut trained);
+    for (path, shape) in trained.found {
+        let direction = Array::random(&format!("direction of {path}"), &shape);
+        is_derivative(&format!("derivative by {path}"), gradients.parameters.get(&path), &direction, |by| {
+            let mut moving = Moving { path: Vec::new(), wanted: &path, direction: &direction, by };
+            of(&subject.attention.clone().map(&mut moving), &case)
+        })?;
+    }
+    Ok(())
+}
+
+/// Gradients of inputs and trained parameters are the slopes of the outputs.
+pub(super) fn gradients_are_slopes<A: Attention>(subject: &Subject<A>) -> Outcome {
+    derivatives_agree(subject, Loss::Context)
+}
+
+/// Auxiliary losses are there if they are claimed, and only then; they are finite, and their gradients are their slopes.
+pub(super) fn auxiliary_losses_are_those_claimed<A: Attention>(subject: &Subject<A>) -> Outcome {
+    let case = subject.case("losses", 2, 5);
+    let output = subject.attention.forward(case.input(&subject.device).visibility(subject.usual()), &mut Probe::off());
+    let names: Vec<&str> = output.losses.iter().map(|(name, _)| *name).collect();
+    if names.is_empty() == subject.attention.abilities().auxiliary_losses {
+        return Err(format!("losses {names:?}, and the abilities claim {}", if names.is_empty() { "some" } else { "none" }));
+    }
+    for (name, loss) in output.losses.iter() {
+        finite(&format!("loss `{name}`"), &Array::read(loss.clone()).values)?;
+        if loss.dims() != [1] {
+            return Err(format!("loss `{name}` has shape {:?} instead of [1]", loss.dims()));
+        }
+    }
+    if names.is_empty() { Ok(()) } else { derivatives_agree(subject, Loss::Auxiliary) }
+}

@@ -1,0 +1,255 @@
+//! What every attention must do, as checks that a mechanism of a user's own is put through too.
+//!
+//! A [`Subject`] is an attention on a device; a [`Property`] is one statement of the contract, asked of every subject whose
+//! [`Abilities`](crate::abilities::Abilities) claim what it presupposes. [`Subject::check`] asks them all:
+//!
+//! ```
+//! use burn::tensor::Device;
+//! use heedful_attention::conformance::Subject;
+//! use heedful_attention::mechanisms::uniform::UniformConfig;
+//! use heedful_attention::placement::{Placement, Role};
+//! use heedful_attention::softmax_attention::SoftmaxAttention;
+//!
+//! let placement = Placement { role: Role::Decoder, layer: 0, layers: 1, d_model: 6, heads: 2, max_length: 8, dropout: 0.3 };
+//! let subject = Subject::new(
+//!     placement,
+//!     |placement, key, device| SoftmaxAttention::new(UniformConfig {}.init(placement, key, device), placement, key, device),
+//!     &Device::flex(),
+//! );
+//! let report = subject.check()?;
+//! println!("{report}");
+//! # Ok::<(), heedful_attention::conformance::Report>(())
+//! ```
+//!
+//! The properties do not know the mechanism's formula: compare outputs with a plain computation of it as well. Where a mechanism runs on several backends,
+//! [`two_devices_agree`] compares subjects on two of them.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::contract::Attention;
+
+pub mod array;
+mod building;
+mod gradients;
+pub mod properties;
+pub mod subject;
+
+pub use properties::{Outcome, two_devices_agree};
+pub use subject::{Case, Subject};
+
+/// Writes the list of properties: statement, name, what it presupposes, and the check.
+macro_rules! properties {
+    ($(#[doc = $statement:literal] $property:ident($presupposed:ident) = $module:ident::$check:ident,)*) => {
+        /// A property that every attention has which claims what it presupposes.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Property {
+            $(#[doc = $statement] $property,)*
+        }
+
+        impl Property {
+            /// All properties, in the order in which they are asked.
+            pub const ALL: &[Self] = &[$(Self::$property,)*];
+
+            /// What is stated.
+            pub fn statement(self) -> &'static str {
+                match self { $(Self::$property => $statement.trim_ascii(),)* }
+            }
+
+            /// What has to be there for the question to make sense.
+            pub fn presupposes(self) -> Presupposition {
+                match self { $(Self::$property => Presupposition::$presupposed,)* }
+            }
+
+            fn ask<A: Attention>(self, subject: &Subject<A>) -> Outcome {
+                match self { $(Self::$property => $module::$check(subject),)* }
+            }
+        }
+    };
+}
+
+properties! {
+    /// A change of one element moves no output before it.
+    Causality(Causality) = properties::the_future_is_not_seen,
+    /// The content of padding moves no output of a real element.
+    Padding(Nothing) = properties::padding_content_does_not_matter,
+    /// A query that sees nothing has weights exactly 0, an output that depends on no content, and finite gradients.
+    EmptyRows(Nothing) = properties::a_row_without_a_key_has_weight_zero,
+    /// Every length from 1 to the maximum works; what is longer is refused with the limit in the message.
+    Lengths(Nothing) = properties::lengths_up_to_the_maximum_work_and_longer_are_refused,
+    /// Around the border nothing is different: finite outputs and gradients, no future, steps as the full pass.
+    Borders(Border) = properties::borders_change_nothing,
+    /// A batch row has no influence on another, and gives what it gives alone.
+    Batch(Nothing) = properties::batch_rows_are_independent,
+    /// With a single head, or the fewest that are possible, the same holds as with several.
+    FewestHeads(Nothing) = building::one_head_is_enough,
+    /// Steps of one, of three, and of the whole sequence give what one pass over the sequence gives.
+    Steps(Steps) = properties::steps_equal_the_full_pass,
+    /// After a state's rows are reordered, repeated or dropped, decoding goes on as if these had been the rows from the beginning.
+    Selection(Steps) = properties::selecting_rows_reorders_a_state,
+    /// A row that is padded on the left gives what it gives alone and unpadded, in one pass and step by step.
+    LeftPadding(Nothing) = properties::left_padding_equals_no_padding,
+    /// Dropout needs a key, is replayed by the same key, is another with another key, and does not change the expectation.
+    Dropout(Dropout) = properties::dropout_is_a_function_of_its_key,
+    /// Weights are shown once, are not negative, are 0 where hidden (head by head), and sum to 1 where something is seen.
+    Weights(Weights) = properties::weights_are_those_of_the_view,
+    /// Somebody who looks on changes nothing, with and without dropout.
+    Probe(Nothing) = properties::a_probe_changes_nothing,
+    /// Gradients of the inputs and of every trained parameter are the slopes of the outputs.
+    Gradients(Nothing) = gradients::gradients_are_slopes,
+    /// Auxiliary losses are returned exactly if they are claimed; they are finite, and their gradients are their slopes.
+    Losses(Nothing) = gradients::auxiliary_losses_are_those_claimed,
+    /// One key builds one attention, bit for bit, and what it has computed leaves no trace in it.
+    Determinism(Nothing) = building::one_key_builds_one_attention,
+    /// A record, loaded into an attention from another key, makes it the recorded one, bit for bit.
+    Record(Nothing) = building::a_record_restores_the_attention,
+}
+
+impl Property {
+    /// Whether the subject has what the property presupposes.
+    pub fn is_asked_of<A: Attention>(self, subject: &Subject<A>) -> bool {
+        self.presupposes().is_met_by(subject)
+    }
+
+    /// Asks the property of a subject, if it presupposes nothing that the subject does not have. A panic of the mechanism is an error too.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn check<A: Attention>(self, subject: &Subject<A>) -> Outcome {
+        if !self.is_asked_of(subject) {
+            return Ok(());
+        }
+        catch_unwind(AssertUnwindSafe(|| self.ask(subject)))
+            .unwrap_or_else(|panic| Err(format!("panic: {}", properties::message(&*panic).unwrap_or("without a message"))))
+    }
+}
+
+impl fmt::Display for Property {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.statement())
+    }
+}
+
+/// What a [`Property`] presupposes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Presupposition {
+    /// Nothing.
+    Nothing,
+    /// Self-attention that can be kept from seeing the future.
+    Causality,
+    /// Decoding step by step.
+    Steps,
+    /// Weights that can be shown.
+    Weights,
+    /// A dropout probability greater than 0.
+    Dropout,
+    /// A length at which the mechanism changes what it does.
+    Border,
+}
+
+impl Presupposition {
+    /// Whether a subject has it.
+    pub fn is_met_by<A: Attention>(self, subject: &Subject<A>) -> bool {
+        match self {
+            Self::Nothing => true,
+            Self::Causality => subject.is_causal(),
+            Self::Steps => subject.decodes(),
+            Self::Weights => subject.attention.abilities().weights,
+            Self::Dropout => subject.placement.dropout > 0.0,
+            Self::Border => subject.border.is_some(),
+        }
+    }
+}
+
+impl fmt::Display for Presupposition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Nothing => "nothing",
+            Self::Causality => "causal self-attention",
+            Self::Steps => "decoding step by step",
+            Self::Weights => "weights that can be shown",
+            Self::Dropout => "dropout",
+            Self::Border => "a border",
+        })
+    }
+}
+
+/// What became of one property.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It holds.
+    Held,
+    /// The subject does not have what it presupposes.
+    NotAsked(Presupposition),
+    /// It does not hold, and why.
+    Broken(String),
+}
+
+/// What became of all properties. Its `Display` is a table, and its `Debug` the same, for the sake of `unwrap`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Report(Vec<(Property, Verdict)>);
+
+impl Report {
+    /// All properties with what became of them.
+    pub fn verdicts(&self) -> &[(Property, Verdict)] {
+        &self.0
+    }
+
+    /// The properties that do not hold, and why.
+    pub fn broken(&self) -> impl Iterator<Item = (Property, &str)> {
+        self.0.iter().filter_map(|(property, verdict)| match verdict {
+            Verdict::Broken(why) => Some((*property, why.as_str())),
+            _ => None,
+        })
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (property, verdict) in &self.0 {
+            let word = match verdict {
+                Verdict::Held => "held",
+                Verdict::NotAsked(_) => "not asked",
+                Verdict::Broken(_) => "BROKEN",
+            };
+            writeln!(f, "{word:9}  {:11}  {property}", format!("{property:?}"))?;
+            match verdict {
+                Verdict::Held => {}
+                Verdict::NotAsked(missing) => writeln!(f, "{:24}presupposes {missing}", "")?,
+                Verdict::Broken(why) => writeln!(f, "{:24}{why}", "")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\n{self}")
+    }
+}
+
+impl std::error::Error for Report {}
+
+impl<A: Attention> Subject<A> {
+    /// Asks all properties.
+    pub fn report(&self) -> Report {
+        let verdict = |property: Property| match property.check(self) {
+            _ if !property.is_asked_of(self) => Verdict::NotAsked(property.presupposes()),
+            Ok(()) => Verdict::Held,
+            Err(why) => Verdict::Broken(why),
+        };
+        Report(Property::ALL.iter().map(|&property| (property, verdict(property))).collect())
+    }
+
+    /// Asks all properties.
+    ///
+    /// # Errors
+    /// The report, if a property does not hold.
+    pub fn check(&self) -> Result<Report, Report> {
+        let report = self.report();
+        if report.broken().next().is_none() { Ok(report) } else { Err(report) }
+    }
+}
