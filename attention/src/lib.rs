@@ -29,6 +29,7 @@
 
 pub mod abilities;
 pub mod any;
+pub mod constraints;
 pub mod contract;
 pub mod dropout;
 pub mod engine;

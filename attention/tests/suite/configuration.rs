@@ -34,6 +34,7 @@ fn a_name_alone_is_a_configuration_with_default_options() {
     for name in AttentionConfig::names() {
         // In files the fixed table is an option of its family.
         let text = match name.strip_suffix("-fixed") {
+            Some("adaptive-span") => "name = \"adaptive-span\"\nkind = \"fixed\"".to_owned(),
             Some(family) => format!("name = \"{family}\"\ntrainable = false"),
             None => format!("name = \"{name}\""),
         };
@@ -138,7 +139,7 @@ fn impossible_mixtures_are_refused() {
     let one = AttentionConfig::Mixture(MixtureConfig { members: vec![parse("random")], weights: MixtureWeights::Softmax });
     refused(&one, &own, &[place, "`members` is a list of 1", "at least two"]);
     refused(&mixture("random+dense+dot-product", MixtureWeights::Sigmoid), &own, &[place, "`weights` is sigmoid", "two members"]);
-    refused(&parse("gaussian+dot-product"), &own, &[place, "`members` is gaussian", "have logits"]);
+    refused(&parse("adaptive-span+dot-product"), &own, &[place, "`members` is adaptive-span", "have logits"]);
     let nested = AttentionConfig::Mixture(MixtureConfig {
         members: vec![parse("random+dense"), parse("dot-product")],
         weights: MixtureWeights::Sum,
@@ -153,7 +154,7 @@ fn impossible_mixtures_are_refused() {
 fn only_attentions_that_score_other_sequences_can_be_cross_attention() {
     let cross = placement(Role::Cross, 2);
     for config in AttentionConfig::all() {
-        if ["dot-product", "gaussian"].contains(&config.name().as_str()) {
+        if ["dot-product", "uniform", "gaussian"].contains(&config.name().as_str()) {
             assert_eq!(config.validate(&cross), Ok(()), "{config}");
         } else {
             refused(&config, &cross, &["decoder layer 1 of 1, cross-attention", "used as cross-attention", "use dot-product"]);
