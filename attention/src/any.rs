@@ -15,9 +15,12 @@ use crate::contract::{Attention, AttentionInput, AttentionOutput, Losses, Positi
 use crate::engine::LogitTerms;
 use crate::error::ConfigError;
 use crate::logits::{LogitFacts, Logits};
+use crate::mechanisms::adaptive_span::{AdaptiveSpan, AdaptiveSpanConfig, SpanKind};
 use crate::mechanisms::dot_product::{DotProduct, DotProductConfig};
 use crate::mechanisms::gaussian::{Gaussian, GaussianConfig, GaussianLogits};
+use crate::mechanisms::learned_relative::{LearnedRelative, LearnedRelativeConfig};
 use crate::mechanisms::mixture::{Mixture, MixtureConfig, MixtureWeights};
+use crate::mechanisms::relative::{Relative, RelativeConfig};
 use crate::mechanisms::synthesizer_dense::{SynthesizerDense, SynthesizerDenseConfig};
 use crate::mechanisms::synthesizer_factorized_dense::{SynthesizerFactorizedDense, SynthesizerFactorizedDenseConfig};
 use crate::mechanisms::synthesizer_factorized_random::{SynthesizerFactorizedRandom, SynthesizerFactorizedRandomConfig};
@@ -117,6 +120,10 @@ macro_rules! mechanisms {
                 match self { $(Self::$variant(logits) => logits.visibility(),)* Self::Gaussian(logits) => logits.visibility() }
             }
 
+            fn spans(&self, query: &Tensor<3>) -> Option<Tensor<3>> {
+                match self { $(Self::$variant(logits) => logits.spans(query),)* Self::Gaussian(logits) => logits.spans(query) }
+            }
+
             fn soft_span(&self, query: &Tensor<3>, span: Span) -> Option<Tensor<4>> {
                 match self {
                     $(Self::$variant(logits) => logits.soft_span(query, span),)*
@@ -206,6 +213,12 @@ mechanisms! {
         "synthesizer-factorized-dense" SynthesizerFactorizedDense(SynthesizerFactorizedDenseConfig) -> SynthesizerFactorizedDense,
         /// Factorized Random Synthesizer.
         "synthesizer-factorized-random" SynthesizerFactorizedRandom(SynthesizerFactorizedRandomConfig) -> SynthesizerFactorizedRandom,
+        /// Relative positions of Transformer-XL.
+        "relative" Relative(RelativeConfig) -> Relative,
+        /// Learned relative positions.
+        "learned-relative" LearnedRelative(LearnedRelativeConfig) -> LearnedRelative,
+        /// Adaptive attention span.
+        "adaptive-span" AdaptiveSpan(AdaptiveSpanConfig) -> AdaptiveSpan,
         /// Uniform averaging of what is visible.
         "uniform" Uniform(UniformConfig) -> Uniform,
         /// Weighted sum of logits of several mechanisms.
@@ -225,7 +238,7 @@ impl Default for AttentionConfig {
 
 impl AttentionConfig {
     /// Mechanisms that are another with one option changed: name and family.
-    const TWINS: [(&str, &str); 1] = [("synthesizer-random-fixed", "synthesizer-random")];
+    const TWINS: [(&str, &str); 2] = [("synthesizer-random-fixed", "synthesizer-random"), ("adaptive-span-fixed", "adaptive-span")];
 
     /// Names that [`from_str`](Self::from_str) understands by themselves; names of mechanisms with logits can also be joined by `+`.
     pub fn names() -> Vec<&'static str> {
@@ -243,10 +256,11 @@ impl AttentionConfig {
     }
 
     /// The name by which the mechanism is known in options, tables and folders; a mixture's is that of its members joined by `+`, that of a random
-    /// synthesizer which is not trained ends in `-fixed`.
+    /// synthesizer or an adaptive span which is not trained ends in `-fixed`.
     pub fn name(&self) -> String {
         match self {
             Self::SynthesizerRandom(random) if !random.trainable => format!("{}-fixed", self.family()),
+            Self::AdaptiveSpan(span) if span.kind == SpanKind::Fixed => format!("{}-fixed", self.family()),
             Self::Mixture(mixture) => {
                 let members: Vec<_> = mixture.members.iter().map(Self::name).collect();
                 members.join("+")
@@ -258,7 +272,7 @@ impl AttentionConfig {
     /// Whether the mechanism is a softmax over logits that can be mixed with others. The Gaussian counts: the softmax of its logarithm is its
     /// renormalised density.
     pub fn has_logits(&self) -> bool {
-        !matches!(self, Self::Mixture(_))
+        !matches!(self, Self::Mixture(_) | Self::AdaptiveSpan(_))
     }
 
     /// The logits alone, for mechanisms that have them.
@@ -323,7 +337,8 @@ impl FromStr for AttentionConfig {
     type Err = ConfigError;
 
     /// Reads a name, with default options. `a+b` is the mixture of `a` and `b`, with softmax-normalised weights. `random`, `dense`,
-    /// `factorized-random` and `factorized-dense` are short for the synthesizers; `synthesizer-random-fixed` is the random synthesizer that is not trained.
+    /// `factorized-random` and `factorized-dense` are short for the synthesizers; `synthesizer-random-fixed` is the random synthesizer that is not trained,
+    /// `adaptive-span-fixed` the span that is not.
     fn from_str(name: &str) -> Result<Self, ConfigError> {
         if name.contains('+') {
             let members = name.split('+').map(Self::from_str).collect::<Result<_, _>>()?;
@@ -338,6 +353,7 @@ impl FromStr for AttentionConfig {
         }
         Ok(match name {
             "synthesizer-random-fixed" => Self::SynthesizerRandom(SynthesizerRandomConfig { trainable: false, ..Default::default() }),
+            "adaptive-span-fixed" => Self::AdaptiveSpan(AdaptiveSpanConfig { kind: SpanKind::Fixed, ..Default::default() }),
             family => {
                 let options = MapDeserializer::<_, serde::de::value::Error>::new([("name", family)].into_iter());
                 Self::deserialize(options).expect("every mechanism that has a name of its own has default options")

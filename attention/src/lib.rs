@@ -30,6 +30,7 @@
 pub mod abilities;
 pub mod any;
 pub mod conformance;
+pub mod constraints;
 pub mod contract;
 pub mod dropout;
 pub mod engine;

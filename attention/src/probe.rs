@@ -11,6 +11,8 @@ use burn::tensor::Tensor;
 pub enum Observation {
     /// Attention weights `[batch, heads, queries, keys]` before dropout; the batch dimension is 1 where they do not depend on the input.
     Weights(Tensor<4>),
+    /// How far back each query of a head looks, in positions `[batch, heads, queries]`; batch and queries are 1 where it does not depend on the input.
+    Spans(Tensor<3>),
     /// Output of a block `[batch, length, d_model]`.
     Activation(Tensor<3>),
 }

@@ -166,7 +166,7 @@ impl Visibility {
             Rule::Causal => j <= i,
             Rule::Padding(lengths) => j < lengths[row],
             Rule::LeftPadding(counts) => j >= counts[row],
-            Rule::Window { back, ahead } => i <= j + back && j <= i + ahead,
+            Rule::Window { back, ahead } => i <= j.saturating_add(*back) && j <= i.saturating_add(*ahead),
             Rule::Pattern(visible) => visible(head, i, j),
             Rule::Explicit { shape: [rows, heads, queries, keys], visible } => {
                 assert!(i < *queries && j < *keys, "explicit visibility [{queries}, {keys}] asked for query {i}, key {j}");
@@ -253,9 +253,7 @@ impl Visibility {
         if visible.iter().all(|&visible| visible) {
             return None;
         }
-        // Finite, so that a row without a key stays free of NaN; far enough below any logit that exp(x - max) is exactly 0.
-        let hidden = if dtype == DType::F16 { -3.0e4 } else { -1.0e30f32 };
-        let bias = visible.iter().map(|&visible| if visible { 0.0 } else { hidden }).collect::<Vec<_>>();
+        let bias = visible.iter().map(|&visible| if visible { 0.0 } else { hidden_logit(dtype) }).collect::<Vec<_>>();
         let has_key = visible.chunks(span.keys).map(|row| if row.contains(&true) { 1.0f32 } else { 0.0 }).collect::<Vec<_>>();
         let tensor = |values, last| Tensor::from_data(TensorData::new(values, [rows, heads, span.queries, last]), (device, dtype));
         Some(Mask { has_key: has_key.contains(&0.0).then(|| tensor(has_key, 1)), bias: tensor(bias, span.keys) })
@@ -272,6 +270,12 @@ impl Visibility {
         }
         visible
     }
+}
+
+/// What is added to the logit of a hidden key: finite, so that a row without a key stays free of NaN; far enough below any logit that `exp(x - max)` is
+/// exactly 0.
+pub(crate) fn hidden_logit(dtype: DType) -> f32 {
+    if dtype == DType::F16 { -3.0e4 } else { -1.0e30 }
 }
 
 #[cfg(test)]

@@ -1,8 +1,11 @@
 //! The mechanisms, one file each, named as their papers name them.
 
+pub mod adaptive_span;
 pub mod dot_product;
 pub mod gaussian;
+pub mod learned_relative;
 pub mod mixture;
+pub mod relative;
 pub mod synthesizer_dense;
 pub mod synthesizer_factorized_dense;
 pub mod synthesizer_factorized_random;

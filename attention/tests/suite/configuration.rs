@@ -34,6 +34,7 @@ fn a_name_alone_is_a_configuration_with_default_options() {
     for name in AttentionConfig::names() {
         // In files the fixed table is an option of its family.
         let text = match name.strip_suffix("-fixed") {
+            Some("adaptive-span") => "name = \"adaptive-span\"\nkind = \"fixed\"".to_owned(),
             Some(family) => format!("name = \"{family}\"\ntrainable = false"),
             None => format!("name = \"{name}\""),
         };
@@ -139,6 +140,7 @@ fn impossible_mixtures_are_refused() {
     refused(&one, &own, &[place, "`members` is a list of 1", "at least two"]);
     refused(&mixture("random+dense+dot-product", MixtureWeights::Sigmoid), &own, &[place, "`weights` is sigmoid", "two members"]);
     assert_eq!(parse("gaussian+dot-product").validate(&own), Ok(()));
+    refused(&parse("adaptive-span+dot-product"), &own, &[place, "`members` is adaptive-span", "have logits"]);
     let nested = AttentionConfig::Mixture(MixtureConfig {
         members: vec![parse("random+dense"), parse("dot-product")],
         weights: MixtureWeights::Sum,

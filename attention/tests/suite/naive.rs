@@ -2,6 +2,9 @@
 //!
 //! Nothing here uses the engine, the visibility or a tensor operation of the crate; only the values of the parameters are read from the module.
 
+mod adaptive_span;
+mod relative;
+
 use std::collections::BTreeMap;
 use std::f64::consts::PI;
 
@@ -127,7 +130,7 @@ impl Naive {
     }
 
     fn weights(&self, case: &Case, view: &View, b: usize, h: usize, i: usize) -> Vec<f64> {
-        let visible: Vec<bool> = (0..case.keys()).map(|j| (view.visible)(b, h, i, j)).collect();
+        let visible: Vec<bool> = (0..case.keys()).map(|j| (view.visible)(b, h, i, j) && self.shows(&self.config, i, j)).collect();
         let mut weights: Vec<f64> = match &self.config {
             AttentionConfig::Gaussian(config) => {
                 let shift = if self.placement.role == Role::Cross { view.left.get(b).copied().unwrap_or(0) } else { 0 };
@@ -140,6 +143,7 @@ impl Naive {
                 logits.iter().map(|s| (s - largest).exp()).collect()
             }
         };
+        weights.iter_mut().enumerate().for_each(|(j, weight)| *weight *= self.soft_span(case, b, h, i, j));
         weights.iter_mut().zip(&visible).filter(|(_, seen)| !**seen).for_each(|(weight, _)| *weight = 0.0);
         let divides = match &self.config {
             AttentionConfig::Gaussian(config) => config.normalisation == Normalisation::Renormalise,
@@ -223,6 +227,11 @@ impl Naive {
                 };
                 let member = |m: usize| self.logit(&members[m], &format!("{path}.members.{m}"), case, view, b, h, i, j);
                 (0..members.len()).map(|m| share(m) * member(m)).sum()
+            }
+            AttentionConfig::Relative(config) => self.relative(config, path, case, [b, h, i, j]),
+            AttentionConfig::LearnedRelative(_) => self.learned_relative(path, case, [b, h, i, j]),
+            AttentionConfig::AdaptiveSpan(config) => {
+                self.logit(&self.under_span(config), &format!("{path}.AdaptiveSpan.logits.0"), case, view, b, h, i, j)
             }
             AttentionConfig::Uniform(_) => 0.0,
             AttentionConfig::Gaussian(config) => {

@@ -2,8 +2,11 @@
 
 use burn::tensor::Device;
 use heedful_attention::any::{AnyAttention, AttentionConfig};
+use heedful_attention::mechanisms::adaptive_span::{AdaptiveSpanConfig, SpanKind, SpanOrigin};
 use heedful_attention::mechanisms::gaussian::{Execution, GaussianConfig, Normalisation};
+use heedful_attention::mechanisms::learned_relative::LearnedRelativeConfig;
 use heedful_attention::mechanisms::mixture::{MixtureConfig, MixtureWeights};
+use heedful_attention::mechanisms::relative::RelativeConfig;
 use heedful_attention::mechanisms::synthesizer_dense::SynthesizerDenseConfig;
 use heedful_attention::mechanisms::synthesizer_factorized_dense::SynthesizerFactorizedDenseConfig;
 use heedful_attention::mechanisms::synthesizer_factorized_random::SynthesizerFactorizedRandomConfig;
@@ -32,7 +35,7 @@ pub fn variants() -> Vec<Variant> {
         }
     };
     for config in AttentionConfig::all() {
-        if !matches!(config, AttentionConfig::Gaussian(_)) {
+        if !matches!(config, AttentionConfig::Gaussian(_) | AttentionConfig::AdaptiveSpan(_)) {
             let crosses = ["dot-product", "uniform"].contains(&config.family());
             let roles: &[Role] = if crosses { &[Role::Decoder, Role::Cross] } else { &[Role::Decoder] };
             add(&config.name(), config.clone(), roles, true);
@@ -63,6 +66,34 @@ pub fn variants() -> Vec<Variant> {
     }
     let narrow = GaussianConfig { execution: Execution::Banded, window: 1, deviations: vec![1.5], ..GaussianConfig::default() };
     add("gaussian, narrow band", AttentionConfig::Gaussian(narrow), one, false);
+    let relative = |clamp_length, same_length| AttentionConfig::Relative(RelativeConfig { clamp_length, same_length });
+    add("relative", relative(None, None), &[Role::Encoder], true);
+    add("relative, clamped", relative(Some(2), None), &[Role::Encoder, Role::Decoder], true);
+    // Where the few keys in view are hidden by the mechanism, a row sums to 0: here and below.
+    add("relative, same length", relative(None, Some(3)), one, false);
+    add("relative+random", parse("relative+random"), one, true);
+    let members = vec![parse("dot-product"), relative(None, Some(3)), parse("learned-relative")];
+    let members = AttentionConfig::Mixture(MixtureConfig { members, weights: MixtureWeights::Sum });
+    add("dot-product+relative+learned-relative", members.clone(), one, false);
+    add("learned-relative", parse("learned-relative"), &[Role::Encoder], true);
+    let near = LearnedRelativeConfig { max_distance: Some(3) };
+    add("learned-relative, near", AttentionConfig::LearnedRelative(near), &[Role::Encoder, Role::Decoder], false);
+    // No ramp begins or ends at a key: there a span has no derivative, as it has none where it starts by default.
+    let span = AdaptiveSpanConfig { ramp: 2.5, initial: Some(0.3), ..AdaptiveSpanConfig::default() };
+    let mut add_span = |name: &str, config: AdaptiveSpanConfig, roles| add(name, AttentionConfig::AdaptiveSpan(config), roles, false);
+    add_span("adaptive-span", span.clone(), &[Role::Encoder, Role::Decoder]);
+    add_span("adaptive-span, paper's origin", AdaptiveSpanConfig { origin: SpanOrigin::Paper, ..span.clone() }, one);
+    add_span("adaptive-span, without own position", AdaptiveSpanConfig { own_position: false, ..span.clone() }, one);
+    add_span("adaptive-span, hard end", AdaptiveSpanConfig { max_span: Some(3), ramp: 32.0, ..span.clone() }, one);
+    let over = |logits: AttentionConfig| AdaptiveSpanConfig { logits: Some(Box::new(logits)), ..span.clone() };
+    add_span("adaptive-span over dot-product", over(parse("dot-product")), one);
+    add_span("adaptive-span over relative", over(relative(None, Some(4))), one);
+    add_span("adaptive-span over a mixture", over(members), one);
+    add_span("adaptive-span over random", over(parse("random")), one);
+    add_span("adaptive-span, fixed", AdaptiveSpanConfig { kind: SpanKind::Fixed, ..span.clone() }, one);
+    let dynamic = AdaptiveSpanConfig { kind: SpanKind::Dynamic, ..span.clone() };
+    add_span("adaptive-span, dynamic", dynamic.clone(), one);
+    add_span("adaptive-span, dynamic, initial by default", AdaptiveSpanConfig { initial: None, ..dynamic }, one);
     variants
 }
 

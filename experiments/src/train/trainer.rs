@@ -6,6 +6,7 @@ use std::time::Instant;
 use burn::module::Module;
 use burn::optim::{GradientsAccumulator, GradientsParams, ModuleOptimizer};
 use burn::tensor::Tensor;
+use heedful_attention::constraints;
 use heedful_attention::random::RandomKey;
 
 use super::average::average;
@@ -245,7 +246,7 @@ impl<'a, O: Objective> Run<'a, O> {
         let factor = clipping_factor(gradient_norm, config.max_gradient_norm) / units as f64;
         let gradients = scale(&model, gradients, factor);
         let learning_rate = config.schedule.rate(self.state.step + 1, config.steps, config.learning_rate);
-        let model = objective.after_step(self.optimiser.step(learning_rate, model, gradients));
+        let model = objective.after_step(constraints::apply(self.optimiser.step(learning_rate, model, gradients)));
         self.state.step += 1;
         self.state.tokens += units as u64;
         self.state.logged_loss += losses.iter().sum::<f64>();

@@ -1,8 +1,10 @@
 //! What follows from the papers, and can be checked without knowing how it was written.
 
+mod adaptive_span;
 mod gaussian;
 mod synthesizer;
 mod transformer;
+mod transformer_xl;
 
 use burn::module::Param;
 use burn::nn::Linear;
