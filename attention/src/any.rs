@@ -17,6 +17,7 @@ use crate::error::ConfigError;
 use crate::logits::{LogitFacts, Logits};
 use crate::mechanisms::dot_product::{DotProduct, DotProductConfig};
 use crate::mechanisms::gaussian::{Gaussian, GaussianConfig, GaussianLogits};
+use crate::mechanisms::lsh::{Hashing, Lsh, LshConfig};
 use crate::mechanisms::mixture::{Mixture, MixtureConfig, MixtureWeights};
 use crate::mechanisms::synthesizer_dense::{SynthesizerDense, SynthesizerDenseConfig};
 use crate::mechanisms::synthesizer_factorized_dense::{SynthesizerFactorizedDense, SynthesizerFactorizedDenseConfig};
@@ -214,6 +215,8 @@ mechanisms! {
     whole {
         /// Hard-coded Gaussian attention.
         "gaussian" Gaussian(GaussianConfig) -> Gaussian,
+        /// LSH attention of Reformer.
+        "lsh" Lsh(LshConfig) -> Lsh,
     }
 }
 
@@ -225,7 +228,7 @@ impl Default for AttentionConfig {
 
 impl AttentionConfig {
     /// Mechanisms that are another with one option changed: name and family.
-    const TWINS: [(&str, &str); 1] = [("synthesizer-random-fixed", "synthesizer-random")];
+    const TWINS: [(&str, &str); 2] = [("synthesizer-random-fixed", "synthesizer-random"), ("lsh-random", "lsh")];
 
     /// Names that [`from_str`](Self::from_str) understands by themselves; names of mechanisms with logits can also be joined by `+`.
     pub fn names() -> Vec<&'static str> {
@@ -243,10 +246,11 @@ impl AttentionConfig {
     }
 
     /// The name by which the mechanism is known in options, tables and folders; a mixture's is that of its members joined by `+`, that of a random
-    /// synthesizer which is not trained ends in `-fixed`.
+    /// synthesizer which is not trained ends in `-fixed`, that of LSH attention with random buckets is `lsh-random`.
     pub fn name(&self) -> String {
         match self {
             Self::SynthesizerRandom(random) if !random.trainable => format!("{}-fixed", self.family()),
+            Self::Lsh(lsh) if lsh.hashing == Hashing::Random => "lsh-random".to_owned(),
             Self::Mixture(mixture) => {
                 let members: Vec<_> = mixture.members.iter().map(Self::name).collect();
                 members.join("+")
@@ -258,7 +262,7 @@ impl AttentionConfig {
     /// Whether the mechanism is a softmax over logits that can be mixed with others. The Gaussian counts: the softmax of its logarithm is its
     /// renormalised density.
     pub fn has_logits(&self) -> bool {
-        !matches!(self, Self::Mixture(_))
+        !matches!(self, Self::Mixture(_) | Self::Lsh(_))
     }
 
     /// The logits alone, for mechanisms that have them.
@@ -324,6 +328,7 @@ impl FromStr for AttentionConfig {
 
     /// Reads a name, with default options. `a+b` is the mixture of `a` and `b`, with softmax-normalised weights. `random`, `dense`,
     /// `factorized-random` and `factorized-dense` are short for the synthesizers; `synthesizer-random-fixed` is the random synthesizer that is not trained.
+    /// `lsh-random` is LSH attention with buckets that do not depend on the content.
     fn from_str(name: &str) -> Result<Self, ConfigError> {
         if name.contains('+') {
             let members = name.split('+').map(Self::from_str).collect::<Result<_, _>>()?;
@@ -338,6 +343,7 @@ impl FromStr for AttentionConfig {
         }
         Ok(match name {
             "synthesizer-random-fixed" => Self::SynthesizerRandom(SynthesizerRandomConfig { trainable: false, ..Default::default() }),
+            "lsh-random" => Self::Lsh(LshConfig { hashing: Hashing::Random, ..Default::default() }),
             family => {
                 let options = MapDeserializer::<_, serde::de::value::Error>::new([("name", family)].into_iter());
                 Self::deserialize(options).expect("every mechanism that has a name of its own has default options")

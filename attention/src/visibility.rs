@@ -253,8 +253,7 @@ impl Visibility {
         if visible.iter().all(|&visible| visible) {
             return None;
         }
-        // Finite, so that a row without a key stays free of NaN; far enough below any logit that exp(x - max) is exactly 0.
-        let hidden = if dtype == DType::F16 { -3.0e4 } else { -1.0e30f32 };
+        let hidden = hidden(dtype);
         let bias = visible.iter().map(|&visible| if visible { 0.0 } else { hidden }).collect::<Vec<_>>();
         let has_key = visible.chunks(span.keys).map(|row| if row.contains(&true) { 1.0f32 } else { 0.0 }).collect::<Vec<_>>();
         let tensor = |values, last| Tensor::from_data(TensorData::new(values, [rows, heads, span.queries, last]), (device, dtype));
@@ -272,6 +271,12 @@ impl Visibility {
         }
         visible
     }
+}
+
+/// What is added to the logit of a hidden key: finite, so that a row without a key stays free of NaN; far enough below any logit that exp(x - max) is
+/// exactly 0.
+pub(crate) fn hidden(dtype: DType) -> f32 {
+    if dtype == DType::F16 { -3.0e4 } else { -1.0e30 }
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 pub mod dot_product;
 pub mod gaussian;
+pub mod lsh;
 pub mod mixture;
 pub mod synthesizer_dense;
 pub mod synthesizer_factorized_dense;

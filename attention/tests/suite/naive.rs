@@ -2,6 +2,8 @@
 //!
 //! Nothing here uses the engine, the visibility or a tensor operation of the crate; only the values of the parameters are read from the module.
 
+mod lsh;
+
 use std::collections::BTreeMap;
 use std::f64::consts::PI;
 
@@ -127,6 +129,9 @@ impl Naive {
     }
 
     fn weights(&self, case: &Case, view: &View, b: usize, h: usize, i: usize) -> Vec<f64> {
+        if let AttentionConfig::Lsh(config) = &self.config {
+            return self.lsh_weights(config, case, view, b, h, i);
+        }
         let visible: Vec<bool> = (0..case.keys()).map(|j| (view.visible)(b, h, i, j)).collect();
         let mut weights: Vec<f64> = match &self.config {
             AttentionConfig::Gaussian(config) => {

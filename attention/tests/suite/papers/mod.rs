@@ -1,6 +1,7 @@
 //! What follows from the papers, and can be checked without knowing how it was written.
 
 mod gaussian;
+mod reformer;
 mod synthesizer;
 mod transformer;
 
@@ -26,7 +27,7 @@ fn init(config: &AttentionConfig, placement: &Placement) -> AnyAttention {
 fn softmax(attention: &mut AnyAttention) -> &mut SoftmaxAttention<AnyLogits> {
     match attention {
         AnyAttention::Softmax(attention) => attention,
-        AnyAttention::Gaussian(_) => panic!("not a softmax attention"),
+        _ => panic!("not a softmax attention"),
     }
 }
 

@@ -1,0 +1,1 @@
+//! LSH attention: Kitaev, Kaiser and Levskaya 2020.
