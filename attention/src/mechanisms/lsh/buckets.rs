@@ -29,7 +29,8 @@ impl Hash {
             let hashed = match self.hashing {
                 Hashing::Angular => shared.clone(),
                 Hashing::Random => {
-                    let own = rows_at(random_directions(round, heads, positions.start + length, &shared), positions.start, length, positions);
+                    let own =
+                        rows_at(random_directions(round, heads, positions.start + length, &shared), positions.start, length, positions);
                     let rows = own.dims()[0];
                     if rows == 1 { own.expand([batch, heads, length, width]) } else { own }
                 }

@@ -35,7 +35,8 @@ impl Naive {
             let column = |c: usize| (0..width).map(|d| x[d] * rotations.at(&[round, h, d, c])).sum::<f64>();
             let (mut first, mut stride, mut bucket) = (0, 1, 0);
             for half in &halves {
-                let signed: Vec<f64> = (0..2 * half).map(|v| if v < *half { column(first + v) } else { -column(first + v - half) }).collect();
+                let signed: Vec<f64> =
+                    (0..2 * half).map(|v| if v < *half { column(first + v) } else { -column(first + v - half) }).collect();
                 let value = (0..signed.len()).fold(0, |best, v| if signed[v] > signed[best] { v } else { best });
                 bucket += stride * value;
                 (first, stride) = (first + half, stride * 2 * half);
