@@ -19,6 +19,7 @@ use crate::mechanisms::adaptive_span::{AdaptiveSpan, AdaptiveSpanConfig, SpanKin
 use crate::mechanisms::dot_product::{DotProduct, DotProductConfig};
 use crate::mechanisms::gaussian::{Gaussian, GaussianConfig, GaussianLogits};
 use crate::mechanisms::learned_relative::{LearnedRelative, LearnedRelativeConfig};
+use crate::mechanisms::lsh::{Hashing, Lsh, LshConfig};
 use crate::mechanisms::mixture::{Mixture, MixtureConfig, MixtureWeights};
 use crate::mechanisms::relative::{Relative, RelativeConfig};
 use crate::mechanisms::synthesizer_dense::{SynthesizerDense, SynthesizerDenseConfig};
@@ -227,6 +228,8 @@ mechanisms! {
     whole {
         /// Hard-coded Gaussian attention.
         "gaussian" Gaussian(GaussianConfig) -> Gaussian,
+        /// LSH attention of Reformer.
+        "lsh" Lsh(LshConfig) -> Lsh,
     }
 }
 
@@ -238,7 +241,8 @@ impl Default for AttentionConfig {
 
 impl AttentionConfig {
     /// Mechanisms that are another with one option changed: name and family.
-    const TWINS: [(&str, &str); 2] = [("synthesizer-random-fixed", "synthesizer-random"), ("adaptive-span-fixed", "adaptive-span")];
+    const TWINS: [(&str, &str); 3] =
+        [("synthesizer-random-fixed", "synthesizer-random"), ("adaptive-span-fixed", "adaptive-span"), ("lsh-random", "lsh")];
 
     /// Names that [`from_str`](Self::from_str) understands by themselves; names of mechanisms with logits can also be joined by `+`.
     pub fn names() -> Vec<&'static str> {
@@ -261,6 +265,7 @@ impl AttentionConfig {
         match self {
             Self::SynthesizerRandom(random) if !random.trainable => format!("{}-fixed", self.family()),
             Self::AdaptiveSpan(span) if span.kind == SpanKind::Fixed => format!("{}-fixed", self.family()),
+            Self::Lsh(lsh) if lsh.hashing == Hashing::Random => "lsh-random".to_owned(),
             Self::Mixture(mixture) => {
                 let members: Vec<_> = mixture.members.iter().map(Self::name).collect();
                 members.join("+")
@@ -272,7 +277,7 @@ impl AttentionConfig {
     /// Whether the mechanism is a softmax over logits that can be mixed with others. The Gaussian counts: the softmax of its logarithm is its
     /// renormalised density.
     pub fn has_logits(&self) -> bool {
-        !matches!(self, Self::Mixture(_) | Self::AdaptiveSpan(_))
+        !matches!(self, Self::Mixture(_) | Self::AdaptiveSpan(_) | Self::Lsh(_))
     }
 
     /// The logits alone, for mechanisms that have them.
@@ -339,6 +344,7 @@ impl FromStr for AttentionConfig {
     /// Reads a name, with default options. `a+b` is the mixture of `a` and `b`, with softmax-normalised weights. `random`, `dense`,
     /// `factorized-random` and `factorized-dense` are short for the synthesizers; `synthesizer-random-fixed` is the random synthesizer that is not trained,
     /// `adaptive-span-fixed` the span that is not.
+    /// `lsh-random` is LSH attention with buckets that do not depend on the content.
     fn from_str(name: &str) -> Result<Self, ConfigError> {
         if name.contains('+') {
             let members = name.split('+').map(Self::from_str).collect::<Result<_, _>>()?;
@@ -354,6 +360,7 @@ impl FromStr for AttentionConfig {
         Ok(match name {
             "synthesizer-random-fixed" => Self::SynthesizerRandom(SynthesizerRandomConfig { trainable: false, ..Default::default() }),
             "adaptive-span-fixed" => Self::AdaptiveSpan(AdaptiveSpanConfig { kind: SpanKind::Fixed, ..Default::default() }),
+            "lsh-random" => Self::Lsh(LshConfig { hashing: Hashing::Random, ..Default::default() }),
             family => {
                 let options = MapDeserializer::<_, serde::de::value::Error>::new([("name", family)].into_iter());
                 Self::deserialize(options).expect("every mechanism that has a name of its own has default options")

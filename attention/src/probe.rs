@@ -3,7 +3,7 @@
 //! A [`Probe`] travels through the forward pass. While nobody listens it costs one branch per call; a listener receives what mechanisms and models
 //! hand out, named by the path of the module that did.
 
-use burn::tensor::Tensor;
+use burn::tensor::{Int, Tensor};
 
 /// Something a mechanism or a model can show.
 #[derive(Clone, Debug)]
@@ -13,6 +13,8 @@ pub enum Observation {
     Weights(Tensor<4>),
     /// How far back each query of a head looks, in positions `[batch, heads, queries]`; batch and queries are 1 where it does not depend on the input.
     Spans(Tensor<3>),
+    /// Hash bucket of each position in each round, `[batch, heads, rounds, positions]`.
+    Buckets(Tensor<4, Int>),
     /// Output of a block `[batch, length, d_model]`.
     Activation(Tensor<3>),
 }

@@ -4,6 +4,7 @@ pub mod adaptive_span;
 pub mod dot_product;
 pub mod gaussian;
 pub mod learned_relative;
+pub mod lsh;
 pub mod mixture;
 pub mod relative;
 pub mod synthesizer_dense;

@@ -3,6 +3,7 @@
 use heedful_attention::any::AttentionConfig;
 use heedful_attention::error::ConfigError;
 use heedful_attention::mechanisms::gaussian::{Execution, GaussianConfig, Normalisation};
+use heedful_attention::mechanisms::lsh::{BucketCount, LshConfig, Rotations};
 use heedful_attention::mechanisms::mixture::{MixtureConfig, MixtureWeights};
 use heedful_attention::mechanisms::synthesizer_factorized_dense::SynthesizerFactorizedDenseConfig;
 use heedful_attention::mechanisms::synthesizer_factorized_random::SynthesizerFactorizedRandomConfig;
@@ -32,9 +33,10 @@ fn configurations_survive_json_and_toml() {
 #[test]
 fn a_name_alone_is_a_configuration_with_default_options() {
     for name in AttentionConfig::names() {
-        // In files the fixed table is an option of its family.
+        // In files the fixed table and the random buckets are options of their families.
         let text = match name.strip_suffix("-fixed") {
             Some("adaptive-span") => "name = \"adaptive-span\"\nkind = \"fixed\"".to_owned(),
+            _ if name == "lsh-random" => "name = \"lsh\"\nhashing = \"random\"".to_owned(),
             Some(family) => format!("name = \"{family}\"\ntrainable = false"),
             None => format!("name = \"{name}\""),
         };
@@ -149,6 +151,27 @@ fn impossible_mixtures_are_refused() {
     let member = AttentionConfig::SynthesizerFactorizedRandom(SynthesizerFactorizedRandomConfig { rank: 0, init_std: 1.0 });
     let config = AttentionConfig::Mixture(MixtureConfig { members: vec![parse("dot-product"), member], weights: MixtureWeights::Softmax });
     refused(&config, &own, &[place, "synthesizer-factorized-random", "`rank` is 0"]);
+}
+
+#[test]
+fn impossible_lsh_attentions_are_refused() {
+    let own = placement(Role::Encoder, 2);
+    let check = |config: LshConfig, says: &[&str]| {
+        let place = "encoder layer 1 of 1, self-attention";
+        refused(&AttentionConfig::Lsh(config), &own, &[&[place, "lsh"], says].concat());
+    };
+    let default = LshConfig::default();
+    check(LshConfig { chunk: 0, ..default.clone() }, &["`chunk` is 0", "at least 1"]);
+    check(LshConfig { rounds: 0, ..default.clone() }, &["`rounds` is 0", "at least 1"]);
+    for count in [BucketCount::One(0), BucketCount::One(5), BucketCount::Factorised([4, 3]), BucketCount::Factorised([0, 2])] {
+        check(LshConfig { buckets: Some(count), ..default.clone() }, &["`buckets`", "even number"]);
+    }
+    let count = BucketCount::Factorised([1 << 16, 1 << 16]);
+    check(LshConfig { buckets: Some(count), ..default.clone() }, &["`buckets`", "fewer than 2^31"]);
+    assert_eq!(AttentionConfig::Lsh(default).validate(&own), Ok(()));
+    let read: AttentionConfig = toml::from_str("name = \"lsh\"\nbuckets = [4, 6]\nrotations = \"per-call\"").unwrap();
+    let factorised = LshConfig { buckets: Some(BucketCount::Factorised([4, 6])), rotations: Rotations::PerCall, ..LshConfig::default() };
+    assert_eq!(read, AttentionConfig::Lsh(factorised));
 }
 
 #[test]

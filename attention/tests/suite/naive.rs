@@ -4,6 +4,7 @@
 
 mod adaptive_span;
 mod relative;
+mod lsh;
 
 use std::collections::BTreeMap;
 use std::f64::consts::PI;
@@ -130,6 +131,9 @@ impl Naive {
     }
 
     fn weights(&self, case: &Case, view: &View, b: usize, h: usize, i: usize) -> Vec<f64> {
+        if let AttentionConfig::Lsh(config) = &self.config {
+            return self.lsh_weights(config, case, view, b, h, i);
+        }
         let visible: Vec<bool> = (0..case.keys()).map(|j| (view.visible)(b, h, i, j) && self.shows(&self.config, i, j)).collect();
         let mut weights: Vec<f64> = match &self.config {
             AttentionConfig::Gaussian(config) => {

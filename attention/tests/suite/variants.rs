@@ -5,6 +5,7 @@ use heedful_attention::any::{AnyAttention, AttentionConfig};
 use heedful_attention::mechanisms::adaptive_span::{AdaptiveSpanConfig, SpanKind, SpanOrigin};
 use heedful_attention::mechanisms::gaussian::{Execution, GaussianConfig, Normalisation};
 use heedful_attention::mechanisms::learned_relative::LearnedRelativeConfig;
+use heedful_attention::mechanisms::lsh::{BucketCount, Hashing, LshConfig, Rotations, Scale};
 use heedful_attention::mechanisms::mixture::{MixtureConfig, MixtureWeights};
 use heedful_attention::mechanisms::relative::RelativeConfig;
 use heedful_attention::mechanisms::synthesizer_dense::SynthesizerDenseConfig;
@@ -94,6 +95,25 @@ pub fn variants() -> Vec<Variant> {
     let dynamic = AdaptiveSpanConfig { kind: SpanKind::Dynamic, ..span.clone() };
     add_span("adaptive-span, dynamic", dynamic.clone(), one);
     add_span("adaptive-span, dynamic, initial by default", AdaptiveSpanConfig { initial: None, ..dynamic }, one);
+    // One chunk holds all: what the properties ask for is then exact. A query whose bucket holds nothing visible has no weights.
+    let lsh = LshConfig { chunk: 8, full_attention_below: Some(0), buckets: Some(BucketCount::One(4)), ..LshConfig::default() };
+    for rounds in [1, 2, 3] {
+        add(&format!("lsh, {rounds} rounds"), AttentionConfig::Lsh(LshConfig { rounds, ..lsh.clone() }), one, false);
+    }
+    let other = |name: &str, config: LshConfig| (format!("lsh, {name}"), AttentionConfig::Lsh(config));
+    let others = [
+        other("default buckets", LshConfig { buckets: None, ..lsh.clone() }),
+        other("factorised", LshConfig { buckets: Some(BucketCount::Factorised([2, 4])), ..lsh.clone() }),
+        other("with duplicates", LshConfig { duplicate_correction: false, ..lsh.clone() }),
+        other("scale of the code", LshConfig { scale: Scale::Code, ..lsh.clone() }),
+        other("wrapped, farther", LshConfig { wrap: true, before: 2, after: Some(2), ..lsh.clone() }),
+        other("random buckets", LshConfig { hashing: Hashing::Random, ..lsh.clone() }),
+    ];
+    for (name, config) in others {
+        add(&name, config, &[Role::Encoder, Role::Decoder], false);
+    }
+    let across = LshConfig { bucket_mask: false, rotations: Rotations::PerCall, ..lsh };
+    add("lsh, across buckets, rotations per call", AttentionConfig::Lsh(across), one, true);
     variants
 }
 

@@ -2,6 +2,7 @@
 
 mod adaptive_span;
 mod gaussian;
+mod reformer;
 mod synthesizer;
 mod transformer;
 mod transformer_xl;
@@ -28,7 +29,7 @@ fn init(config: &AttentionConfig, placement: &Placement) -> AnyAttention {
 fn softmax(attention: &mut AnyAttention) -> &mut SoftmaxAttention<AnyLogits> {
     match attention {
         AnyAttention::Softmax(attention) => attention,
-        AnyAttention::Gaussian(_) => panic!("not a softmax attention"),
+        _ => panic!("not a softmax attention"),
     }
 }
 
