@@ -11,6 +11,8 @@ use burn::tensor::Tensor;
 pub enum Observation {
     /// Attention weights `[batch, heads, queries, keys]` before dropout; the batch dimension is 1 where they do not depend on the input.
     Weights(Tensor<4>),
+    /// Weights `[batch, heads, queries, slots]` before dropout, where queries attend to mixtures of keys.
+    SlotWeights(Tensor<4>),
     /// Output of a block `[batch, length, d_model]`.
     Activation(Tensor<3>),
 }

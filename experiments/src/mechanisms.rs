@@ -4,7 +4,10 @@ use heedful_attention::any::AttentionConfig;
 use heedful_attention::contract::Attention;
 use heedful_attention::error::ConfigError;
 use heedful_attention::mechanisms::dot_product::DotProductConfig;
+use heedful_attention::mechanisms::dynamic_conv::DynamicConvConfig;
 use heedful_attention::mechanisms::gaussian::GaussianConfig;
+use heedful_attention::mechanisms::lightweight_conv::LightweightConvConfig;
+use heedful_attention::mechanisms::linformer::LinformerConfig;
 use heedful_attention::mechanisms::mixture::MixtureWeights;
 use heedful_attention::mechanisms::synthesizer_dense::SynthesizerDenseConfig;
 use heedful_attention::mechanisms::synthesizer_factorized_dense::SynthesizerFactorizedDenseConfig;
@@ -32,6 +35,12 @@ pub struct MechanismOptions {
     pub mixture: MixtureOptions,
     /// Hard-coded Gaussian attention.
     pub gaussian: GaussianConfig,
+    /// Linformer.
+    pub linformer: LinformerConfig,
+    /// Lightweight convolution.
+    pub lightweight_conv: LightweightConvConfig,
+    /// Dynamic convolution.
+    pub dynamic_conv: DynamicConvConfig,
 }
 
 /// Options of mixtures; the members are in the name.
@@ -67,6 +76,9 @@ impl MechanismOptions {
                 AttentionConfig::SynthesizerFactorizedRandom(self.synthesizer_factorized_random.clone())
             }
             AttentionConfig::Gaussian(_) => AttentionConfig::Gaussian(self.gaussian.clone()),
+            AttentionConfig::Linformer(_) => AttentionConfig::Linformer(self.linformer.clone()),
+            AttentionConfig::LightweightConv(_) => AttentionConfig::LightweightConv(self.lightweight_conv.clone()),
+            AttentionConfig::DynamicConv(_) => AttentionConfig::DynamicConv(self.dynamic_conv.clone()),
             AttentionConfig::Mixture(mut mixture) => {
                 mixture.weights = self.mixture.weights;
                 mixture.members = mixture.members.into_iter().map(|member| self.with_options(member)).collect();

@@ -1,7 +1,10 @@
 //! The mechanisms, one file each, named as their papers name them.
 
 pub mod dot_product;
+pub mod dynamic_conv;
 pub mod gaussian;
+pub mod lightweight_conv;
+pub mod linformer;
 pub mod mixture;
 pub mod synthesizer_dense;
 pub mod synthesizer_factorized_dense;

@@ -1,5 +1,6 @@
 //! The parameters of a model as a list of named tensors: identities that survive the process, counts, and a check for finite values.
 
+use std::any::Any;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
@@ -56,6 +57,25 @@ impl ModuleMapper for AssignIds {
         param.val();
         param.id = self.id(param.id);
         param
+    }
+}
+
+/// Makes the floating-point parameters that share an identity one: each takes the value of the first, and with it its place in the graph, so that the
+/// gradient of the first is that of all. An optimiser updates the first alone, and a file holds each by itself: tie again after both.
+pub fn tie_parameters<M: Module>(model: M) -> M {
+    model.map(&mut Tie::default())
+}
+
+#[derive(Default)]
+struct Tie {
+    /// The first parameter of each identity, a `Param<Tensor<D>>`.
+    first: HashMap<ParamId, Box<dyn Any>>,
+}
+
+impl ModuleMapper for Tie {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let first = self.first.entry(param.id).or_insert_with(|| Box::new(param.clone()));
+        first.downcast_ref::<Param<Tensor<D>>>().expect("parameters of one identity have one rank").clone()
     }
 }
 
