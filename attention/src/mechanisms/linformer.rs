@@ -7,12 +7,12 @@
 //! is no causal form and no visibility that differs between queries or heads: both are refused. Step by step it runs as cross-attention only; its state
 //! holds the projected keys and values, `2 k d`.
 //!
-//! The authors' code gives the projections of queries, keys, values and output biases; here none has one, like the other attentions of this crate. It
-//! sets `k` as a ratio of `L`, and leaves padding among the keys to its caller.
+//! The authors' code gives `k` as a ratio of `L`. Here no projection has a bias, as in the other attentions of this crate; in the authors' code those of
+//! `E` and `F` have none.
 
 use burn::module::Module;
 use burn::nn::Linear;
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
 use crate::abilities::{Abilities, Causality};
@@ -21,11 +21,10 @@ use crate::engine::{AttentionProgram, Dropout, LogitTerms, Weighting, reference}
 use crate::error::ConfigError;
 use crate::heads::{merge_heads, split_heads};
 use crate::init;
-use crate::memory::KeyValueState;
 use crate::placement::{Placement, Role};
 use crate::probe::{Observation, Probe};
 use crate::random::RandomKey;
-use crate::sequence_projection::{ProjectionInit, SequenceProjection};
+use crate::sequence_projection::{ProjectedState, ProjectionInit, SequenceProjection};
 use crate::visibility::{Span, Visibility};
 
 /// Which projections of the sequence are one.
@@ -131,27 +130,12 @@ impl LinformerConfig {
     }
 }
 
-/// Keys and values of a memory, from the first step on as projected to slots.
-#[derive(Clone, Debug)]
-pub struct LinformerState {
-    memory: KeyValueState,
-    /// Which keys of each batch row were projected.
-    seen: Option<Vec<Vec<bool>>>,
-}
-
-impl LinformerState {
-    /// Bytes that the state holds, at 4 bytes a number.
-    pub fn bytes(&self) -> usize {
-        self.memory.bytes()
-    }
-}
-
 impl Linformer {
     /// Keys and values `[B, P, K, C / P]`, where `P` is the number of matrices that they are projected by.
-    fn keys_and_values(&self, memory: Tensor<3>) -> (Tensor<4>, Tensor<4>) {
+    fn keys_and_values(&self, memory: Tensor<3>) -> [Tensor<4>; 2] {
         let [matrices, ..] = self.key_slots.shape();
         let keys = self.key.forward(memory.clone());
-        (split_heads(keys, matrices), split_heads(self.value.forward(memory), matrices))
+        [split_heads(keys, matrices), split_heads(self.value.forward(memory), matrices)]
     }
 
     /// Which of the keys each of `batch` rows sees.
@@ -163,20 +147,11 @@ impl Linformer {
         (0..batch).map(|row| rows[if rows.len() == 1 { 0 } else { row }].clone()).collect()
     }
 
-    /// Keys and values `[B, P, K, C / P]`, hidden ones at 0, in slots `[B, H, k, D]`.
-    fn project(&self, keys: Tensor<4>, values: Tensor<4>, seen: &[Vec<bool>], positions: &Positions) -> [Tensor<4>; 2] {
-        let length = keys.dims()[2];
-        let shown: Vec<f32> = seen.iter().flatten().map(|&seen| f32::from(u8::from(seen))).collect();
-        let shown =
-            shown.contains(&0.0).then(|| Tensor::<4>::from_data(TensorData::new(shown, [seen.len(), 1, length, 1]), &keys.device()));
-        let slots = |x: Tensor<4>, projection: &SequenceProjection| {
-            let x = match &shown {
-                Some(shown) => x * shown.clone(),
-                None => x,
-            };
-            split_heads(merge_heads(projection.forward(x, positions)), self.heads)
-        };
-        [slots(keys, &self.key_slots), slots(values, self.value_slots.as_ref().unwrap_or(&self.key_slots))]
+    /// Keys and values `[B, P, K, C / P]` in slots, `[B, H, k, D]`.
+    fn project(&self, [keys, values]: [Tensor<4>; 2], seen: &[Vec<bool>], positions: &Positions) -> [Tensor<4>; 2] {
+        let value_slots = self.value_slots.as_ref().unwrap_or(&self.key_slots);
+        [(keys, &self.key_slots), (values, value_slots)]
+            .map(|(x, slots)| split_heads(merge_heads(slots.forward(x, seen, positions)), self.heads))
     }
 
     fn attend(&self, query: Tensor<3>, [keys, values]: [Tensor<4>; 2], random: Option<RandomKey>, probe: &mut Probe) -> AttentionOutput {
@@ -203,7 +178,7 @@ impl Linformer {
 }
 
 impl Attention for Linformer {
-    type State = LinformerState;
+    type State = ProjectedState;
 
     fn abilities(&self) -> Abilities {
         Abilities {
@@ -221,50 +196,35 @@ impl Attention for Linformer {
 
     fn forward(&self, input: AttentionInput, probe: &mut Probe) -> AttentionOutput {
         let AttentionInput { query, memory, visibility, positions, random } = input;
-        let (keys, values) = self.keys_and_values(memory.unwrap_or_else(|| query.clone()));
+        let memory = self.keys_and_values(memory.unwrap_or_else(|| query.clone()));
         let [batch, queries, _] = query.dims();
-        let span = Span { query_start: positions.start, queries, key_start: 0, keys: keys.dims()[2] };
+        let span = Span { query_start: positions.start, queries, key_start: 0, keys: memory[0].dims()[2] };
         let seen = self.seen(&visibility, span, batch);
         // Columns belong to keys, and those of another sequence are not padded as the queries are.
         let positions = if self.cross { Positions::default() } else { positions };
-        let slots = self.project(keys, values, &seen, &positions);
+        let slots = self.project(memory, &seen, &positions);
         self.attend(query, slots, random, probe)
     }
 
     /// # Panics
     /// Without a memory: there are no steps of self-attention.
-    fn state(&self, _batch: usize, _capacity: usize, memory: Option<Tensor<3>>) -> LinformerState {
+    fn state(&self, _batch: usize, _capacity: usize, memory: Option<Tensor<3>>) -> ProjectedState {
         let memory = memory.expect("linformer takes steps as cross-attention only: give its state a memory");
-        let (keys, values) = self.keys_and_values(memory);
-        LinformerState { memory: KeyValueState::fixed(Some(keys), values), seen: None }
+        let [keys, values] = self.keys_and_values(memory);
+        ProjectedState::new(keys, values)
     }
 
-    /// # Panics
-    /// If the step sees other keys than the first one did: what is in the slots cannot be taken out again.
-    fn step(&self, chunk: AttentionInput, state: &mut LinformerState, probe: &mut Probe) -> AttentionOutput {
+    fn step(&self, chunk: AttentionInput, state: &mut ProjectedState, probe: &mut Probe) -> AttentionOutput {
         let AttentionInput { query, visibility, positions, random, .. } = chunk;
         let [batch, queries, _] = query.dims();
-        let (keys, values) = (state.memory.keys().expect("a memory of linformer has keys"), state.memory.values());
-        let length = state.seen.as_ref().map_or(keys.dims()[2], |seen| seen[0].len());
-        let seen = self.seen(&visibility, Span { query_start: positions.start, queries, key_start: 0, keys: length }, batch);
-        let slots = match &state.seen {
-            Some(projected) => {
-                assert!(*projected == seen, "a step must see the keys that the first step saw");
-                [keys, values]
-            }
-            None => {
-                let [keys, values] = self.project(keys, values, &seen, &Positions::default());
-                state.memory = KeyValueState::fixed(Some(keys.clone()), values.clone());
-                state.seen = Some(seen);
-                [keys, values]
-            }
-        };
+        let span = Span { query_start: positions.start, queries, key_start: 0, keys: state.length() };
+        let seen = self.seen(&visibility, span, batch);
+        let slots = state.slots(seen, |memory, seen| self.project(memory, seen, &Positions::default()));
         self.attend(query, slots, random, probe)
     }
 
-    fn select(&self, state: &mut LinformerState, rows: &[usize]) {
-        state.memory.select(rows);
-        state.seen = state.seen.take().map(|seen| rows.iter().map(|&row| seen[row].clone()).collect());
+    fn select(&self, state: &mut ProjectedState, rows: &[usize]) {
+        state.select(rows);
     }
 
     fn sharing_with(self, earlier: &Self) -> Self {

@@ -1,13 +1,18 @@
 //! The mechanisms and options that the suite runs through.
 
 use heedful_attention::any::{AnyAttention, AttentionConfig};
+use heedful_attention::kernel_attention::{self as convolution, KernelSizes};
+use heedful_attention::mechanisms::dynamic_conv::DynamicConvConfig;
 use heedful_attention::mechanisms::gaussian::{Execution, GaussianConfig, Normalisation};
+use heedful_attention::mechanisms::lightweight_conv::LightweightConvConfig;
+use heedful_attention::mechanisms::linformer::{LinformerConfig, Sharing};
 use heedful_attention::mechanisms::mixture::{MixtureConfig, MixtureWeights};
 use heedful_attention::mechanisms::synthesizer_dense::SynthesizerDenseConfig;
 use heedful_attention::mechanisms::synthesizer_factorized_dense::SynthesizerFactorizedDenseConfig;
 use heedful_attention::mechanisms::synthesizer_factorized_random::SynthesizerFactorizedRandomConfig;
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::random::RandomKey;
+use heedful_attention::sequence_projection::ProjectionInit;
 
 use crate::backends::Backend;
 use crate::subject::Subject;
@@ -31,7 +36,8 @@ pub fn variants() -> Vec<Variant> {
         }
     };
     for config in AttentionConfig::all() {
-        if !matches!(config, AttentionConfig::Gaussian(_)) {
+        let own = ["gaussian", "linformer", "lightweight-conv", "dynamic-conv"];
+        if !own.contains(&config.family()) {
             let crosses = ["dot-product", "uniform"].contains(&config.family());
             let roles: &[Role] = if crosses { &[Role::Decoder, Role::Cross] } else { &[Role::Decoder] };
             add(&config.name(), config.clone(), roles, true);
@@ -61,6 +67,32 @@ pub fn variants() -> Vec<Variant> {
         }
     }
     let narrow = GaussianConfig { execution: Execution::Banded, window: 1, deviations: vec![1.5], ..GaussianConfig::default() };
+    let ends = &[Role::Encoder, Role::Cross];
+    add("linformer", parse("linformer"), ends, false);
+    for sharing in [Sharing::None, Sharing::Headwise, Sharing::KeyValue, Sharing::Layerwise] {
+        let config = LinformerConfig { rank: Some(3), sharing, ..LinformerConfig::default() };
+        add(&format!("linformer, rank 3, {sharing:?}"), AttentionConfig::Linformer(config), ends, false);
+    }
+    let frozen = LinformerConfig { rank: Some(4), sharing: Sharing::Headwise, trainable: false, init: ProjectionInit::Normal };
+    add("linformer, frozen", AttentionConfig::Linformer(frozen), ends, false);
+    let both = &[Role::Encoder, Role::Decoder];
+    add("lightweight-conv", parse("lightweight-conv"), both, false);
+    add("dynamic-conv", parse("dynamic-conv"), both, false);
+    // One tap, an even number, and more than there are positions.
+    for taps in [1, 4, 19] {
+        for (glu, renormalise_padding, execution) in [
+            (true, false, convolution::Execution::Expanded),
+            (false, true, convolution::Execution::Unfolded),
+            (true, true, convolution::Execution::Expanded),
+        ] {
+            let kernel = KernelSizes::Each(vec![taps]);
+            let what = format!("{taps} taps, glu {glu}, renormalise {renormalise_padding}, {execution:?}");
+            let config = LightweightConvConfig { kernel: kernel.clone(), glu, renormalise_padding, execution };
+            add(&format!("lightweight-conv, {what}"), AttentionConfig::LightweightConv(config), both, false);
+            let config = DynamicConvConfig { kernel, kernel_bias: glu, glu, renormalise_padding, execution };
+            add(&format!("dynamic-conv, {what}"), AttentionConfig::DynamicConv(config), both, false);
+        }
+    }
     add("gaussian, narrow band", AttentionConfig::Gaussian(narrow), one, false);
     variants
 }

@@ -204,6 +204,7 @@ impl ModuleVisitor for Collect {
 mod tests {
     use burn::module::RunningState;
     use burn::nn::{Linear, LinearConfig};
+    use burn::optim::GradientsParams;
     use burn::tensor::Device;
 
     use super::*;
@@ -251,6 +252,21 @@ mod tests {
         assert_eq!(a.iter().collect::<HashSet<_>>().len(), 5);
         // The identity is part of the checkpoint format.
         assert_eq!(a[0].val(), u64::from_le_bytes(Sha256::digest(b"embedding")[..8].try_into().unwrap()));
+    }
+
+    #[test]
+    fn tied_parameters_have_the_value_of_the_first_and_one_gradient() {
+        let device = Device::flex().autodiff();
+        let mut model = tied(&device);
+        // Two leaves of the graph under one identity.
+        model.output = Param::initialized(model.embedding.id, Tensor::<2>::ones([3, 2], &device).require_grad());
+        let model = tie_parameters(model);
+        assert_eq!(model.output.val().into_data(), model.embedding.val().into_data());
+        let loss = model.embedding.val().sum() + model.output.val().sum().mul_scalar(2.0);
+        let gradients = GradientsParams::from_grads(loss.backward(), &model);
+        let gradient = gradients.get::<2>(model.embedding.id).unwrap().into_data();
+        assert_eq!(gradient.as_slice::<f32>().unwrap(), [3.0; 6]);
+        assert_eq!(ids(&model)[0], ids(&model)[5]);
     }
 
     #[test]

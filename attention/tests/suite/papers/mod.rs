@@ -1,6 +1,8 @@
 //! What follows from the papers, and can be checked without knowing how it was written.
 
+mod convolution;
 mod gaussian;
+mod linformer;
 mod synthesizer;
 mod transformer;
 
@@ -26,7 +28,7 @@ fn init(config: &AttentionConfig, placement: &Placement) -> AnyAttention {
 fn softmax(attention: &mut AnyAttention) -> &mut SoftmaxAttention<AnyLogits> {
     match attention {
         AnyAttention::Softmax(attention) => attention,
-        AnyAttention::Gaussian(_) => panic!("not a softmax attention"),
+        _ => panic!("not a softmax attention"),
     }
 }
 
