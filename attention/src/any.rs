@@ -14,12 +14,16 @@ use crate::abilities::Abilities;
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Losses, Positions};
 use crate::engine::LogitTerms;
 use crate::error::ConfigError;
+use crate::kernel_attention::KernelAttention;
 use crate::logits::{LogitFacts, Logits};
 use crate::mechanisms::adaptive_span::{AdaptiveSpan, AdaptiveSpanConfig, SpanKind};
 use crate::mechanisms::dot_product::{DotProduct, DotProductConfig};
+use crate::mechanisms::dynamic_conv::{DynamicConv, DynamicConvConfig};
 use crate::mechanisms::gaussian::{Gaussian, GaussianConfig, GaussianLogits};
 use crate::mechanisms::learned_relative::{LearnedRelative, LearnedRelativeConfig};
 use crate::mechanisms::lsh::{Hashing, Lsh, LshConfig};
+use crate::mechanisms::lightweight_conv::{LightweightConv, LightweightConvConfig};
+use crate::mechanisms::linformer::{Linformer, LinformerConfig};
 use crate::mechanisms::mixture::{Mixture, MixtureConfig, MixtureWeights};
 use crate::mechanisms::relative::{Relative, RelativeConfig};
 use crate::mechanisms::synthesizer_dense::{SynthesizerDense, SynthesizerDenseConfig};
@@ -198,6 +202,14 @@ macro_rules! mechanisms {
                     _ => panic!("the state is that of another mechanism"),
                 }
             }
+
+            fn sharing_with(self, earlier: &Self) -> Self {
+                match (self, earlier) {
+                    (Self::Softmax(attention), Self::Softmax(earlier)) => Self::Softmax(attention.sharing_with(earlier)),
+                    $((Self::$whole(attention), Self::$whole(earlier)) => Self::$whole(attention.sharing_with(earlier)),)*
+                    (attention, _) => attention,
+                }
+            }
         }
     };
 }
@@ -230,6 +242,12 @@ mechanisms! {
         "gaussian" Gaussian(GaussianConfig) -> Gaussian,
         /// LSH attention of Reformer.
         "lsh" Lsh(LshConfig) -> Lsh,
+        /// Linformer: low-rank projections of keys and values.
+        "linformer" Linformer(LinformerConfig) -> Linformer,
+        /// Lightweight convolution.
+        "lightweight-conv" LightweightConv(LightweightConvConfig) -> KernelAttention<LightweightConv>,
+        /// Dynamic convolution.
+        "dynamic-conv" DynamicConv(DynamicConvConfig) -> KernelAttention<DynamicConv>,
     }
 }
 
@@ -277,7 +295,20 @@ impl AttentionConfig {
     /// Whether the mechanism is a softmax over logits that can be mixed with others. The Gaussian counts: the softmax of its logarithm is its
     /// renormalised density.
     pub fn has_logits(&self) -> bool {
-        !matches!(self, Self::Mixture(_) | Self::AdaptiveSpan(_) | Self::Lsh(_))
+        !matches!(
+            self,
+            Self::Mixture(_)
+                | Self::AdaptiveSpan(_)
+                | Self::Lsh(_)
+                | Self::Linformer(_)
+                | Self::LightweightConv(_)
+                | Self::DynamicConv(_)
+        )
+    }
+
+    /// Whether the mechanism can be kept from seeing the future: without that it is for encoders and cross-attention only.
+    pub fn can_be_causal(&self) -> bool {
+        !matches!(self, Self::Linformer(_))
     }
 
     /// The logits alone, for mechanisms that have them.
@@ -317,7 +348,15 @@ impl AttentionConfig {
                 place: placement.to_string(),
                 attention: self.name(),
                 wanted: "used as cross-attention",
-                remedy: "use dot-product or gaussian there; synthesizers have one row of logits for each position of one sequence",
+                remedy: "use dot-product or gaussian there; synthesizers and convolutions are tied to the positions of one sequence",
+            });
+        }
+        if placement.role == Role::Decoder && !self.can_be_causal() {
+            return Err(ConfigError::Unable {
+                place: placement.to_string(),
+                attention: self.name(),
+                wanted: "causal",
+                remedy: "each of its slots mixes the future in; use it in encoders and as cross-attention, and another mechanism here",
             });
         }
         Ok(())
@@ -325,7 +364,7 @@ impl AttentionConfig {
 
     fn can_cross(&self) -> bool {
         match self {
-            Self::DotProduct(_) | Self::Uniform(_) | Self::Gaussian(_) => true,
+            Self::DotProduct(_) | Self::Uniform(_) | Self::Gaussian(_) | Self::Linformer(_) => true,
             Self::Mixture(mixture) => mixture.members.iter().all(Self::can_cross),
             _ => false,
         }

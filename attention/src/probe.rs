@@ -15,6 +15,8 @@ pub enum Observation {
     Spans(Tensor<3>),
     /// Hash bucket of each position in each round, `[batch, heads, rounds, positions]`.
     Buckets(Tensor<4, Int>),
+    /// Weights `[batch, heads, queries, slots]` before dropout, where queries attend to mixtures of keys.
+    SlotWeights(Tensor<4>),
     /// Output of a block `[batch, length, d_model]`.
     Activation(Tensor<3>),
 }

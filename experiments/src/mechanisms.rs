@@ -5,8 +5,11 @@ use heedful_attention::contract::Attention;
 use heedful_attention::error::ConfigError;
 use heedful_attention::mechanisms::adaptive_span::{AdaptiveSpanConfig, SpanKind};
 use heedful_attention::mechanisms::dot_product::DotProductConfig;
+use heedful_attention::mechanisms::dynamic_conv::DynamicConvConfig;
 use heedful_attention::mechanisms::gaussian::GaussianConfig;
 use heedful_attention::mechanisms::learned_relative::LearnedRelativeConfig;
+use heedful_attention::mechanisms::lightweight_conv::LightweightConvConfig;
+use heedful_attention::mechanisms::linformer::LinformerConfig;
 use heedful_attention::mechanisms::mixture::MixtureWeights;
 use heedful_attention::mechanisms::relative::RelativeConfig;
 use heedful_attention::mechanisms::synthesizer_dense::SynthesizerDenseConfig;
@@ -41,6 +44,12 @@ pub struct MechanismOptions {
     pub mixture: MixtureOptions,
     /// Hard-coded Gaussian attention.
     pub gaussian: GaussianConfig,
+    /// Linformer.
+    pub linformer: LinformerConfig,
+    /// Lightweight convolution.
+    pub lightweight_conv: LightweightConvConfig,
+    /// Dynamic convolution.
+    pub dynamic_conv: DynamicConvConfig,
 }
 
 /// Options of mixtures; the members are in the name.
@@ -83,6 +92,9 @@ impl MechanismOptions {
                 kind: if named.kind == SpanKind::Fixed { named.kind } else { self.adaptive_span.kind },
                 ..self.adaptive_span.clone()
             }),
+            AttentionConfig::Linformer(_) => AttentionConfig::Linformer(self.linformer.clone()),
+            AttentionConfig::LightweightConv(_) => AttentionConfig::LightweightConv(self.lightweight_conv.clone()),
+            AttentionConfig::DynamicConv(_) => AttentionConfig::DynamicConv(self.dynamic_conv.clone()),
             AttentionConfig::Mixture(mut mixture) => {
                 mixture.weights = self.mixture.weights;
                 mixture.members = mixture.members.into_iter().map(|member| self.with_options(member)).collect();

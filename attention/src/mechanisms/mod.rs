@@ -2,9 +2,12 @@
 
 pub mod adaptive_span;
 pub mod dot_product;
+pub mod dynamic_conv;
 pub mod gaussian;
 pub mod learned_relative;
 pub mod lsh;
+pub mod lightweight_conv;
+pub mod linformer;
 pub mod mixture;
 pub mod relative;
 pub mod synthesizer_dense;

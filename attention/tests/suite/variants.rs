@@ -6,6 +6,10 @@ use heedful_attention::mechanisms::adaptive_span::{AdaptiveSpanConfig, SpanKind,
 use heedful_attention::mechanisms::gaussian::{Execution, GaussianConfig, Normalisation};
 use heedful_attention::mechanisms::learned_relative::LearnedRelativeConfig;
 use heedful_attention::mechanisms::lsh::{BucketCount, Hashing, LshConfig, Rotations, Scale};
+use heedful_attention::kernel_attention::{self as convolution, KernelSizes};
+use heedful_attention::mechanisms::dynamic_conv::DynamicConvConfig;
+use heedful_attention::mechanisms::lightweight_conv::LightweightConvConfig;
+use heedful_attention::mechanisms::linformer::{LinformerConfig, Sharing};
 use heedful_attention::mechanisms::mixture::{MixtureConfig, MixtureWeights};
 use heedful_attention::mechanisms::relative::RelativeConfig;
 use heedful_attention::mechanisms::synthesizer_dense::SynthesizerDenseConfig;
@@ -13,6 +17,7 @@ use heedful_attention::mechanisms::synthesizer_factorized_dense::SynthesizerFact
 use heedful_attention::mechanisms::synthesizer_factorized_random::SynthesizerFactorizedRandomConfig;
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::random::RandomKey;
+use heedful_attention::sequence_projection::ProjectionInit;
 
 use crate::backends::Backend;
 use crate::subject::Subject;
@@ -36,7 +41,8 @@ pub fn variants() -> Vec<Variant> {
         }
     };
     for config in AttentionConfig::all() {
-        if !matches!(config, AttentionConfig::Gaussian(_) | AttentionConfig::AdaptiveSpan(_)) {
+        let own = ["adaptive-span", "gaussian", "linformer", "lightweight-conv", "dynamic-conv"];
+        if !own.contains(&config.family()) {
             let crosses = ["dot-product", "uniform"].contains(&config.family());
             let roles: &[Role] = if crosses { &[Role::Decoder, Role::Cross] } else { &[Role::Decoder] };
             add(&config.name(), config.clone(), roles, true);
@@ -66,6 +72,32 @@ pub fn variants() -> Vec<Variant> {
         }
     }
     let narrow = GaussianConfig { execution: Execution::Banded, window: 1, deviations: vec![1.5], ..GaussianConfig::default() };
+    let ends = &[Role::Encoder, Role::Cross];
+    add("linformer", parse("linformer"), ends, false);
+    for sharing in [Sharing::None, Sharing::Headwise, Sharing::KeyValue, Sharing::Layerwise] {
+        let config = LinformerConfig { rank: Some(3), sharing, ..LinformerConfig::default() };
+        add(&format!("linformer, rank 3, {sharing:?}"), AttentionConfig::Linformer(config), ends, false);
+    }
+    let frozen = LinformerConfig { rank: Some(4), sharing: Sharing::Headwise, trainable: false, init: ProjectionInit::Normal };
+    add("linformer, frozen", AttentionConfig::Linformer(frozen), ends, false);
+    let both = &[Role::Encoder, Role::Decoder];
+    add("lightweight-conv", parse("lightweight-conv"), both, false);
+    add("dynamic-conv", parse("dynamic-conv"), both, false);
+    // One tap, an even number, and more than there are positions.
+    for taps in [1, 4, 19] {
+        for (glu, renormalise_padding, execution) in [
+            (true, false, convolution::Execution::Expanded),
+            (false, true, convolution::Execution::Unfolded),
+            (true, true, convolution::Execution::Expanded),
+        ] {
+            let kernel = KernelSizes::Each(vec![taps]);
+            let what = format!("{taps} taps, glu {glu}, renormalise {renormalise_padding}, {execution:?}");
+            let config = LightweightConvConfig { kernel: kernel.clone(), glu, renormalise_padding, execution };
+            add(&format!("lightweight-conv, {what}"), AttentionConfig::LightweightConv(config), both, false);
+            let config = DynamicConvConfig { kernel, kernel_bias: glu, glu, renormalise_padding, execution };
+            add(&format!("dynamic-conv, {what}"), AttentionConfig::DynamicConv(config), both, false);
+        }
+    }
     add("gaussian, narrow band", AttentionConfig::Gaussian(narrow), one, false);
     let relative = |clamp_length, same_length| AttentionConfig::Relative(RelativeConfig { clamp_length, same_length });
     add("relative", relative(None, None), &[Role::Encoder], true);

@@ -1,5 +1,7 @@
 //! The training loop end to end, on a small classifier.
 
+mod shared;
+
 use std::fs;
 use std::path::Path;
 use std::sync::{Arc, Mutex};

@@ -3,6 +3,9 @@
 mod adaptive_span;
 mod gaussian;
 mod reformer;
+mod convolution;
+mod gaussian;
+mod linformer;
 mod synthesizer;
 mod transformer;
 mod transformer_xl;
