@@ -12,7 +12,7 @@ pub enum Causality {
     Masked,
     /// It never looks ahead.
     ByConstruction,
-    /// It has no causal form.
+    /// It has no causal form: every query, of every head, sees the same keys.
     Impossible,
 }
 

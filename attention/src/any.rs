@@ -14,10 +14,18 @@ use crate::abilities::Abilities;
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Losses, Positions};
 use crate::engine::LogitTerms;
 use crate::error::ConfigError;
+use crate::kernel_attention::KernelAttention;
 use crate::logits::{LogitFacts, Logits};
+use crate::mechanisms::adaptive_span::{AdaptiveSpan, AdaptiveSpanConfig, SpanKind};
 use crate::mechanisms::dot_product::{DotProduct, DotProductConfig};
+use crate::mechanisms::dynamic_conv::{DynamicConv, DynamicConvConfig};
 use crate::mechanisms::gaussian::{Gaussian, GaussianConfig, GaussianLogits};
+use crate::mechanisms::learned_relative::{LearnedRelative, LearnedRelativeConfig};
+use crate::mechanisms::lsh::{Hashing, Lsh, LshConfig};
+use crate::mechanisms::lightweight_conv::{LightweightConv, LightweightConvConfig};
+use crate::mechanisms::linformer::{Linformer, LinformerConfig};
 use crate::mechanisms::mixture::{Mixture, MixtureConfig, MixtureWeights};
+use crate::mechanisms::relative::{Relative, RelativeConfig};
 use crate::mechanisms::synthesizer_dense::{SynthesizerDense, SynthesizerDenseConfig};
 use crate::mechanisms::synthesizer_factorized_dense::{SynthesizerFactorizedDense, SynthesizerFactorizedDenseConfig};
 use crate::mechanisms::synthesizer_factorized_random::{SynthesizerFactorizedRandom, SynthesizerFactorizedRandomConfig};
@@ -117,6 +125,10 @@ macro_rules! mechanisms {
                 match self { $(Self::$variant(logits) => logits.visibility(),)* Self::Gaussian(logits) => logits.visibility() }
             }
 
+            fn spans(&self, query: &Tensor<3>) -> Option<Tensor<3>> {
+                match self { $(Self::$variant(logits) => logits.spans(query),)* Self::Gaussian(logits) => logits.spans(query) }
+            }
+
             fn soft_span(&self, query: &Tensor<3>, span: Span) -> Option<Tensor<4>> {
                 match self {
                     $(Self::$variant(logits) => logits.soft_span(query, span),)*
@@ -190,6 +202,14 @@ macro_rules! mechanisms {
                     _ => panic!("the state is that of another mechanism"),
                 }
             }
+
+            fn sharing_with(self, earlier: &Self) -> Self {
+                match (self, earlier) {
+                    (Self::Softmax(attention), Self::Softmax(earlier)) => Self::Softmax(attention.sharing_with(earlier)),
+                    $((Self::$whole(attention), Self::$whole(earlier)) => Self::$whole(attention.sharing_with(earlier)),)*
+                    (attention, _) => attention,
+                }
+            }
         }
     };
 }
@@ -206,6 +226,12 @@ mechanisms! {
         "synthesizer-factorized-dense" SynthesizerFactorizedDense(SynthesizerFactorizedDenseConfig) -> SynthesizerFactorizedDense,
         /// Factorized Random Synthesizer.
         "synthesizer-factorized-random" SynthesizerFactorizedRandom(SynthesizerFactorizedRandomConfig) -> SynthesizerFactorizedRandom,
+        /// Relative positions of Transformer-XL.
+        "relative" Relative(RelativeConfig) -> Relative,
+        /// Learned relative positions.
+        "learned-relative" LearnedRelative(LearnedRelativeConfig) -> LearnedRelative,
+        /// Adaptive attention span.
+        "adaptive-span" AdaptiveSpan(AdaptiveSpanConfig) -> AdaptiveSpan,
         /// Uniform averaging of what is visible.
         "uniform" Uniform(UniformConfig) -> Uniform,
         /// Weighted sum of logits of several mechanisms.
@@ -214,6 +240,14 @@ mechanisms! {
     whole {
         /// Hard-coded Gaussian attention.
         "gaussian" Gaussian(GaussianConfig) -> Gaussian,
+        /// LSH attention of Reformer.
+        "lsh" Lsh(LshConfig) -> Lsh,
+        /// Linformer: low-rank projections of keys and values.
+        "linformer" Linformer(LinformerConfig) -> Linformer,
+        /// Lightweight convolution.
+        "lightweight-conv" LightweightConv(LightweightConvConfig) -> KernelAttention<LightweightConv>,
+        /// Dynamic convolution.
+        "dynamic-conv" DynamicConv(DynamicConvConfig) -> KernelAttention<DynamicConv>,
     }
 }
 
@@ -225,7 +259,8 @@ impl Default for AttentionConfig {
 
 impl AttentionConfig {
     /// Mechanisms that are another with one option changed: name and family.
-    const TWINS: [(&str, &str); 1] = [("synthesizer-random-fixed", "synthesizer-random")];
+    const TWINS: [(&str, &str); 3] =
+        [("synthesizer-random-fixed", "synthesizer-random"), ("adaptive-span-fixed", "adaptive-span"), ("lsh-random", "lsh")];
 
     /// Names that [`from_str`](Self::from_str) understands by themselves; names of mechanisms with logits can also be joined by `+`.
     pub fn names() -> Vec<&'static str> {
@@ -243,10 +278,12 @@ impl AttentionConfig {
     }
 
     /// The name by which the mechanism is known in options, tables and folders; a mixture's is that of its members joined by `+`, that of a random
-    /// synthesizer which is not trained ends in `-fixed`.
+    /// synthesizer or an adaptive span which is not trained ends in `-fixed`.
     pub fn name(&self) -> String {
         match self {
             Self::SynthesizerRandom(random) if !random.trainable => format!("{}-fixed", self.family()),
+            Self::AdaptiveSpan(span) if span.kind == SpanKind::Fixed => format!("{}-fixed", self.family()),
+            Self::Lsh(lsh) if lsh.hashing == Hashing::Random => "lsh-random".to_owned(),
             Self::Mixture(mixture) => {
                 let members: Vec<_> = mixture.members.iter().map(Self::name).collect();
                 members.join("+")
@@ -258,7 +295,20 @@ impl AttentionConfig {
     /// Whether the mechanism is a softmax over logits that can be mixed with others. The Gaussian counts: the softmax of its logarithm is its
     /// renormalised density.
     pub fn has_logits(&self) -> bool {
-        !matches!(self, Self::Mixture(_))
+        !matches!(
+            self,
+            Self::Mixture(_)
+                | Self::AdaptiveSpan(_)
+                | Self::Lsh(_)
+                | Self::Linformer(_)
+                | Self::LightweightConv(_)
+                | Self::DynamicConv(_)
+        )
+    }
+
+    /// Whether the mechanism can be kept from seeing the future: without that it is for encoders and cross-attention only.
+    pub fn can_be_causal(&self) -> bool {
+        !matches!(self, Self::Linformer(_))
     }
 
     /// The logits alone, for mechanisms that have them.
@@ -298,7 +348,15 @@ impl AttentionConfig {
                 place: placement.to_string(),
                 attention: self.name(),
                 wanted: "used as cross-attention",
-                remedy: "use dot-product or gaussian there; synthesizers have one row of logits for each position of one sequence",
+                remedy: "use dot-product or gaussian there; synthesizers and convolutions are tied to the positions of one sequence",
+            });
+        }
+        if placement.role == Role::Decoder && !self.can_be_causal() {
+            return Err(ConfigError::Unable {
+                place: placement.to_string(),
+                attention: self.name(),
+                wanted: "causal",
+                remedy: "each of its slots mixes the future in; use it in encoders and as cross-attention, and another mechanism here",
             });
         }
         Ok(())
@@ -306,7 +364,7 @@ impl AttentionConfig {
 
     fn can_cross(&self) -> bool {
         match self {
-            Self::DotProduct(_) | Self::Uniform(_) | Self::Gaussian(_) => true,
+            Self::DotProduct(_) | Self::Uniform(_) | Self::Gaussian(_) | Self::Linformer(_) => true,
             Self::Mixture(mixture) => mixture.members.iter().all(Self::can_cross),
             _ => false,
         }
@@ -323,7 +381,9 @@ impl FromStr for AttentionConfig {
     type Err = ConfigError;
 
     /// Reads a name, with default options. `a+b` is the mixture of `a` and `b`, with softmax-normalised weights. `random`, `dense`,
-    /// `factorized-random` and `factorized-dense` are short for the synthesizers; `synthesizer-random-fixed` is the random synthesizer that is not trained.
+    /// `factorized-random` and `factorized-dense` are short for the synthesizers; `synthesizer-random-fixed` is the random synthesizer that is not trained,
+    /// `adaptive-span-fixed` the span that is not.
+    /// `lsh-random` is LSH attention with buckets that do not depend on the content.
     fn from_str(name: &str) -> Result<Self, ConfigError> {
         if name.contains('+') {
             let members = name.split('+').map(Self::from_str).collect::<Result<_, _>>()?;
@@ -338,6 +398,8 @@ impl FromStr for AttentionConfig {
         }
         Ok(match name {
             "synthesizer-random-fixed" => Self::SynthesizerRandom(SynthesizerRandomConfig { trainable: false, ..Default::default() }),
+            "adaptive-span-fixed" => Self::AdaptiveSpan(AdaptiveSpanConfig { kind: SpanKind::Fixed, ..Default::default() }),
+            "lsh-random" => Self::Lsh(LshConfig { hashing: Hashing::Random, ..Default::default() }),
             family => {
                 let options = MapDeserializer::<_, serde::de::value::Error>::new([("name", family)].into_iter());
                 Self::deserialize(options).expect("every mechanism that has a name of its own has default options")

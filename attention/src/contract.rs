@@ -44,6 +44,14 @@ pub trait Attention: Module {
 
     /// Keeps the given batch rows of a state, in the given order: reordering of beams, shrinking of a batch.
     fn select(&self, state: &mut Self::State, rows: &[usize]);
+
+    /// This attention with those parameters of an attention in an earlier layer, in the same role, that the mechanism shares among layers. Models call
+    /// it for every pair of layers before they are used. Default: nothing is shared.
+    ///
+    /// A shared parameter keeps its identity ([`ParamId`](burn::module::ParamId)); whoever trains has to treat equal identities as one.
+    fn sharing_with(self, _earlier: &Self) -> Self {
+        self
+    }
 }
 
 /// Positions of the queries, and where each batch row begins.

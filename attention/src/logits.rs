@@ -27,6 +27,11 @@ pub trait Logits: Module + ModuleDisplay {
         None
     }
 
+    /// How far back each query `[B, Q, C]` looks, in positions, `[B|1, H, Q|1]`, where that is soft. Default: nothing is.
+    fn spans(&self, _query: &Tensor<3>) -> Option<Tensor<3>> {
+        None
+    }
+
     /// Factors of the exponentials of the scores, in `[0, 1]`, `[B|1, H, Q, K]`: a span that ends softly. Default: none.
     fn soft_span(&self, _query: &Tensor<3>, _span: Span) -> Option<Tensor<4>> {
         None

@@ -3,7 +3,7 @@
 //! A [`Probe`] travels through the forward pass. While nobody listens it costs one branch per call; a listener receives what mechanisms and models
 //! hand out, named by the path of the module that did.
 
-use burn::tensor::Tensor;
+use burn::tensor::{Int, Tensor};
 
 /// Something a mechanism or a model can show.
 #[derive(Clone, Debug)]
@@ -11,6 +11,12 @@ use burn::tensor::Tensor;
 pub enum Observation {
     /// Attention weights `[batch, heads, queries, keys]` before dropout; the batch dimension is 1 where they do not depend on the input.
     Weights(Tensor<4>),
+    /// How far back each query of a head looks, in positions `[batch, heads, queries]`; batch and queries are 1 where it does not depend on the input.
+    Spans(Tensor<3>),
+    /// Hash bucket of each position in each round, `[batch, heads, rounds, positions]`.
+    Buckets(Tensor<4, Int>),
+    /// Weights `[batch, heads, queries, slots]` before dropout, where queries attend to mixtures of keys.
+    SlotWeights(Tensor<4>),
     /// Output of a block `[batch, length, d_model]`.
     Activation(Tensor<3>),
 }

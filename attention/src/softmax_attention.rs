@@ -15,7 +15,7 @@ use crate::init;
 use crate::logits::Logits;
 use crate::memory::KeyValueState;
 use crate::placement::Placement;
-use crate::probe::Probe;
+use crate::probe::{Observation, Probe};
 use crate::random::RandomKey;
 use crate::visibility::{Span, Visibility};
 
@@ -55,6 +55,9 @@ impl<L: Logits> SoftmaxAttention<L> {
         };
         let mask = visibility.mask(span, self.heads, values.dtype(), &values.device());
         let losses = self.logits.losses(&query);
+        if let Some(spans) = probe.is_listening().then(|| self.logits.spans(&query)).flatten() {
+            probe.observe(|| Observation::Spans(spans));
+        }
         let soft_span = self.logits.soft_span(&query, span);
         let terms = self.logits.terms(query, keys, span, &positions);
         let program = AttentionProgram {

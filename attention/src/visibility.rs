@@ -166,7 +166,7 @@ impl Visibility {
             Rule::Causal => j <= i,
             Rule::Padding(lengths) => j < lengths[row],
             Rule::LeftPadding(counts) => j >= counts[row],
-            Rule::Window { back, ahead } => i <= j + back && j <= i + ahead,
+            Rule::Window { back, ahead } => i <= j.saturating_add(*back) && j <= i.saturating_add(*ahead),
             Rule::Pattern(visible) => visible(head, i, j),
             Rule::Explicit { shape: [rows, heads, queries, keys], visible } => {
                 assert!(i < *queries && j < *keys, "explicit visibility [{queries}, {keys}] asked for query {i}, key {j}");
@@ -203,13 +203,21 @@ impl Visibility {
         }
     }
 
-    fn depends_on_head(&self) -> bool {
+    pub(crate) fn depends_on_head(&self) -> bool {
         match &*self.rule {
             Rule::Pattern(_) => true,
             Rule::Explicit { shape, .. } => shape[1] > 1,
             Rule::And(a, b) | Rule::Or(a, b) => a.depends_on_head() || b.depends_on_head(),
             Rule::Shifted { inner, .. } => inner.depends_on_head(),
             _ => false,
+        }
+    }
+
+    fn depends_on_query(&self) -> bool {
+        match &*self.rule {
+            Rule::All | Rule::Padding(_) | Rule::LeftPadding(_) => false,
+            Rule::And(a, b) | Rule::Or(a, b) => a.depends_on_query() || b.depends_on_query(),
+            _ => true,
         }
     }
 
@@ -228,6 +236,18 @@ impl Visibility {
         (0..rows * span.keys)
             .map(|index| (span.query_start..last).any(|i| self.is_visible(index / span.keys, 0, i, span.key_start + index % span.keys)))
             .collect()
+    }
+
+    /// Which keys are visible, `[rows, keys]` with [`rows`](Self::rows) rows, if every query of every head sees the same ones; otherwise `None`.
+    pub fn common_keys(&self, span: Span, heads: usize) -> Option<Vec<bool>> {
+        if !self.depends_on_query() && !self.depends_on_head() {
+            return Some(self.booleans(Span { queries: 1, ..span }, self.rows(), 1));
+        }
+        let heads = if self.depends_on_head() { heads } else { 1 };
+        let seen = self.booleans(span, self.rows(), heads);
+        let mut rows = seen.chunks(heads * span.queries * span.keys);
+        let is_common = rows.all(|row| row.chunks(span.keys).all(|keys| *keys == row[..span.keys]));
+        is_common.then(|| self.booleans(Span { queries: 1, ..span }, self.rows(), 1))
     }
 
     /// The mask that is added to logits, or `None` if nothing is hidden.
@@ -253,9 +273,7 @@ impl Visibility {
         if visible.iter().all(|&visible| visible) {
             return None;
         }
-        // Finite, so that a row without a key stays free of NaN; far enough below any logit that exp(x - max) is exactly 0.
-        let hidden = if dtype == DType::F16 { -3.0e4 } else { -1.0e30f32 };
-        let bias = visible.iter().map(|&visible| if visible { 0.0 } else { hidden }).collect::<Vec<_>>();
+        let bias = visible.iter().map(|&visible| if visible { 0.0 } else { hidden_logit(dtype) }).collect::<Vec<_>>();
         let has_key = visible.chunks(span.keys).map(|row| if row.contains(&true) { 1.0f32 } else { 0.0 }).collect::<Vec<_>>();
         let tensor = |values, last| Tensor::from_data(TensorData::new(values, [rows, heads, span.queries, last]), (device, dtype));
         Some(Mask { has_key: has_key.contains(&0.0).then(|| tensor(has_key, 1)), bias: tensor(bias, span.keys) })
@@ -272,6 +290,12 @@ impl Visibility {
         }
         visible
     }
+}
+
+/// What is added to the logit of a hidden key: finite, so that a row without a key stays free of NaN; far enough below any logit that `exp(x - max)` is
+/// exactly 0.
+pub(crate) fn hidden_logit(dtype: DType) -> f32 {
+    if dtype == DType::F16 { -3.0e4 } else { -1.0e30 }
 }
 
 #[cfg(test)]
@@ -334,6 +358,19 @@ mod tests {
         let mask = visibility.mask(Span::whole(3, 3), 1, DType::F32, &device).unwrap();
         assert_eq!(mask.has_key.unwrap().into_data().try_to_vec::<f32>().unwrap(), [0.0, 0.0, 1.0]);
         assert!(Visibility::causal().mask(Span::whole(3, 3), 1, DType::F32, &device).unwrap().has_key.is_none());
+    }
+
+    #[test]
+    fn keys_are_common_where_all_queries_and_heads_see_the_same() {
+        let span = Span::whole(3, 3);
+        let padded = Visibility::padding(vec![2, 3]).and(Visibility::all());
+        assert_eq!(padded.common_keys(span, 2), Some(vec![true, true, false, true, true, true]));
+        let by_key = |_: usize, _: usize, j: usize| j != 1;
+        assert_eq!(Visibility::pattern(by_key).common_keys(span, 2), Some(vec![true, false, true]));
+        assert_eq!(Visibility::causal().common_keys(Span { query_start: 2, queries: 1, ..span }, 2), Some(vec![true; 3]));
+        for differs in [Visibility::causal(), Visibility::pattern(|h, _, j| h != j), Visibility::window(1, 1)] {
+            assert_eq!(differs.common_keys(span, 2), None, "{differs:?}");
+        }
     }
 
     #[test]

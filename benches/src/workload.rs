@@ -24,21 +24,22 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// The mechanism with default options, and a random sequence `[batch, length, D_MODEL]`, on a device with autodiff.
+    /// The mechanism with default options, causal if it can be, and a random sequence `[batch, length, D_MODEL]`, on a device with autodiff.
     ///
     /// # Panics
     /// If no mechanism has this name.
     pub fn new(attention: &str, batch: usize, length: usize, device: &Device) -> Self {
-        let placement =
-            Placement { role: Role::Decoder, layer: 0, layers: 1, d_model: D_MODEL, heads: HEADS, max_length: length, dropout: 0.0 };
         let config: AttentionConfig = attention.parse().expect("the benchmark names a known mechanism");
+        let (role, visibility) =
+            if config.can_be_causal() { (Role::Decoder, Visibility::causal()) } else { (Role::Encoder, Visibility::all()) };
+        let placement = Placement { role, layer: 0, layers: 1, d_model: D_MODEL, heads: HEADS, max_length: length, dropout: 0.0 };
         let device = device.clone().autodiff();
         let attention = config.init(&placement, &RandomKey::from_seed(0), &device);
         Self {
             without_autodiff: attention.valid(),
             attention,
             sequence: Tensor::random([batch, length, D_MODEL], Distribution::Default, &device),
-            visibility: Visibility::causal(),
+            visibility,
         }
     }
 

@@ -3,9 +3,15 @@
 use heedful_attention::any::AttentionConfig;
 use heedful_attention::contract::Attention;
 use heedful_attention::error::ConfigError;
+use heedful_attention::mechanisms::adaptive_span::{AdaptiveSpanConfig, SpanKind};
 use heedful_attention::mechanisms::dot_product::DotProductConfig;
+use heedful_attention::mechanisms::dynamic_conv::DynamicConvConfig;
 use heedful_attention::mechanisms::gaussian::GaussianConfig;
+use heedful_attention::mechanisms::learned_relative::LearnedRelativeConfig;
+use heedful_attention::mechanisms::lightweight_conv::LightweightConvConfig;
+use heedful_attention::mechanisms::linformer::LinformerConfig;
 use heedful_attention::mechanisms::mixture::MixtureWeights;
+use heedful_attention::mechanisms::relative::RelativeConfig;
 use heedful_attention::mechanisms::synthesizer_dense::SynthesizerDenseConfig;
 use heedful_attention::mechanisms::synthesizer_factorized_dense::SynthesizerFactorizedDenseConfig;
 use heedful_attention::mechanisms::synthesizer_factorized_random::SynthesizerFactorizedRandomConfig;
@@ -28,10 +34,22 @@ pub struct MechanismOptions {
     pub synthesizer_factorized_dense: SynthesizerFactorizedDenseConfig,
     /// Factorized Random Synthesizer.
     pub synthesizer_factorized_random: SynthesizerFactorizedRandomConfig,
+    /// Relative positions of Transformer-XL.
+    pub relative: RelativeConfig,
+    /// Learned relative positions.
+    pub learned_relative: LearnedRelativeConfig,
+    /// Adaptive attention span.
+    pub adaptive_span: AdaptiveSpanConfig,
     /// Mixtures, written `a+b`.
     pub mixture: MixtureOptions,
     /// Hard-coded Gaussian attention.
     pub gaussian: GaussianConfig,
+    /// Linformer.
+    pub linformer: LinformerConfig,
+    /// Lightweight convolution.
+    pub lightweight_conv: LightweightConvConfig,
+    /// Dynamic convolution.
+    pub dynamic_conv: DynamicConvConfig,
 }
 
 /// Options of mixtures; the members are in the name.
@@ -67,6 +85,16 @@ impl MechanismOptions {
                 AttentionConfig::SynthesizerFactorizedRandom(self.synthesizer_factorized_random.clone())
             }
             AttentionConfig::Gaussian(_) => AttentionConfig::Gaussian(self.gaussian.clone()),
+            AttentionConfig::Relative(_) => AttentionConfig::Relative(self.relative.clone()),
+            AttentionConfig::LearnedRelative(_) => AttentionConfig::LearnedRelative(self.learned_relative.clone()),
+            // A name that says `-fixed` is not overruled either.
+            AttentionConfig::AdaptiveSpan(named) => AttentionConfig::AdaptiveSpan(AdaptiveSpanConfig {
+                kind: if named.kind == SpanKind::Fixed { named.kind } else { self.adaptive_span.kind },
+                ..self.adaptive_span.clone()
+            }),
+            AttentionConfig::Linformer(_) => AttentionConfig::Linformer(self.linformer.clone()),
+            AttentionConfig::LightweightConv(_) => AttentionConfig::LightweightConv(self.lightweight_conv.clone()),
+            AttentionConfig::DynamicConv(_) => AttentionConfig::DynamicConv(self.dynamic_conv.clone()),
             AttentionConfig::Mixture(mut mixture) => {
                 mixture.weights = self.mixture.weights;
                 mixture.members = mixture.members.into_iter().map(|member| self.with_options(member)).collect();
@@ -112,6 +140,16 @@ mod tests {
         };
         assert_eq!(mixture.weights, MixtureWeights::Sum);
         assert_eq!(mixture.members[0], frozen);
+    }
+
+    #[test]
+    fn options_of_spans_hold_for_the_fixed_twin_too() {
+        let mut options = MechanismOptions::default();
+        options.adaptive_span = AdaptiveSpanConfig { ramp: 4.0, kind: SpanKind::Dynamic, ..AdaptiveSpanConfig::default() };
+        for (name, kind) in [("adaptive-span", SpanKind::Dynamic), ("adaptive-span-fixed", SpanKind::Fixed)] {
+            let expected = AdaptiveSpanConfig { ramp: 4.0, kind, ..AdaptiveSpanConfig::default() };
+            assert_eq!(options.attention(name).unwrap(), AttentionConfig::AdaptiveSpan(expected));
+        }
     }
 
     #[test]

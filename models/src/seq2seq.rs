@@ -300,8 +300,12 @@ mod tests {
 
     fn layouts() -> Vec<(String, AttentionLayout)> {
         let named = AttentionLayout::NAMES.map(|name| (name.to_owned(), AttentionLayout::named(name).unwrap()));
-        let own = AttentionConfig::all().into_iter().map(|a| (a.name(), AttentionLayout::for_attention(a)));
-        named.into_iter().chain(own).collect()
+        let causal = AttentionConfig::all().into_iter().filter(AttentionConfig::can_be_causal);
+        let own = causal.map(|a| (a.name(), AttentionLayout::for_attention(a)));
+        let linformer: AttentionConfig = "linformer".parse().unwrap();
+        let cross = CrossLayout::All(linformer.clone().into());
+        let around = AttentionLayout { encoder: linformer.into(), cross, ..AttentionLayout::base() };
+        named.into_iter().chain(own).chain([("linformer".to_owned(), around)]).collect()
     }
 
     fn tokens<const B: usize, const N: usize>(rows: [[i32; N]; B]) -> Tensor<2, Int> {

@@ -37,7 +37,7 @@ impl StackConfig {
         })
     }
 
-    /// Initialises the stack with attentions made by `build` from their place and key.
+    /// Initialises the stack with attentions made by `build` from their place and key, which then share among layers what they ask to share.
     pub fn init_with<A: Attention>(
         &self,
         key: &RandomKey,
@@ -45,17 +45,20 @@ impl StackConfig {
         build: &impl Fn(&Placement, &RandomKey, &Device) -> A,
     ) -> Stack<A> {
         let layers = self.cross_heads.len();
-        let blocks = self.cross_heads.iter().enumerate().map(|(layer, cross_heads)| {
+        let mut blocks: Vec<Block<A>> = Vec::with_capacity(layers);
+        for (layer, cross_heads) in self.cross_heads.iter().enumerate() {
             let key = key.named("layers").numbered(layer as u64);
             let own = self.block.placement(self.role, layer, layers, self.block.heads);
             let self_attention = build(&own, &key.named("self_attention"), device);
+            let self_attention = blocks.iter().map(|block| &block.self_attention).fold(self_attention, A::sharing_with);
             let cross_attention = cross_heads.map(|heads| {
                 let place = self.block.placement(Role::Cross, layer, layers, heads);
-                build(&place, &key.named("cross_attention"), device)
+                let cross_attention = build(&place, &key.named("cross_attention"), device);
+                blocks.iter().filter_map(|block| block.cross_attention.as_ref()).fold(cross_attention, A::sharing_with)
             });
-            self.block.init(self_attention, cross_attention, &key, device)
-        });
-        Stack { layers: blocks.collect(), norm: (self.block.norm_order == NormOrder::Pre).then(|| layer_norm(self.block.d_model, device)) }
+            blocks.push(self.block.init(self_attention, cross_attention, &key, device));
+        }
+        Stack { layers: blocks, norm: (self.block.norm_order == NormOrder::Pre).then(|| layer_norm(self.block.d_model, device)) }
     }
 }
 

@@ -116,7 +116,9 @@ pub(super) fn lengths_up_to_the_maximum_work_and_longer_are_refused<A: Attention
         finite(&format!("length {length}: context"), &context.values)?;
     }
     if let Some(limit) = limit {
-        let case = subject.case("too long", 1, limit + 1);
+        let mut case = subject.case("too long", 1, limit + 1);
+        // In cross-attention it is the keys that are too many.
+        case.memory = case.memory.map(|_| Array::random("too long, memory", &[1, limit + 1, subject.placement.d_model]));
         let attempt = || subject.forward(case.input(&subject.device).visibility(subject.usual()));
         refuses(&format!("length {} with a limit of {limit}", limit + 1), &limit.to_string(), attempt)?;
     }

@@ -7,7 +7,7 @@ use super::program::for_each_row;
 use super::{AttentionProgram, LogitTerms, Weighting};
 use crate::dropout::dropout;
 use crate::probe::{Observation, Probe};
-use crate::visibility::Mask;
+use crate::visibility::{Mask, hidden_logit};
 
 /// Executes a program and returns the context `[B, H, Q, D]`. The weights are shown to the probe before dropout.
 pub fn attend(program: AttentionProgram, probe: &mut Probe) -> Tensor<4> {
@@ -15,8 +15,7 @@ pub fn attend(program: AttentionProgram, probe: &mut Probe) -> Tensor<4> {
     let _span = tracing::trace_span!("reference attention", values = ?values.dims()).entered();
     let weights = match weighting {
         Weighting::Softmax(terms) => match soft_span {
-            // exp(s) m / sum exp(s) m: the softmax cancels against the normaliser, and keeps the exponentials in range.
-            Some(span) => normalised(softmax_weights(terms, mask) * span),
+            Some(span) => spanned_weights(terms, mask, span),
             None => softmax_weights(terms, mask),
         },
         Weighting::Density { weights, renormalise } => {
@@ -43,6 +42,14 @@ fn softmax_weights(terms: LogitTerms, mask: Option<Mask>) -> Tensor<4> {
     }
 }
 
+/// `m exp(s) / sum m exp(s)`: the softmax keeps the exponentials in range and cancels against the normaliser. A key with `m = 0` is hidden from it, lest
+/// its exponential make all others vanish.
+fn spanned_weights(terms: LogitTerms, mask: Option<Mask>, span: Tensor<4>) -> Tensor<4> {
+    let span = visible(span, mask);
+    let outside = span.clone().equal_elem(0.0).float() * hidden_logit(span.dtype());
+    normalised(softmax(logits(terms) + outside, 3) * span)
+}
+
 /// The logits `[B|1, H, Q, K]` themselves.
 ///
 /// # Panics
@@ -60,16 +67,22 @@ pub fn logits(terms: LogitTerms) -> Tensor<4> {
 }
 
 fn density_weights(weights: Tensor<4>, mask: Option<Mask>, renormalise: bool) -> Tensor<4> {
-    let weights = match mask {
-        // exp(0) = 1 where visible, exp(-large) = 0 where not.
-        Some(mask) => weights * mask.bias.exp(),
-        None => weights,
-    };
+    let weights = visible(weights, mask);
     if renormalise { normalised(weights) } else { weights }
 }
 
+/// Weights that are 0 where hidden.
+fn visible(weights: Tensor<4>, mask: Option<Mask>) -> Tensor<4> {
+    match mask {
+        // exp(0) = 1 where visible, exp(-large) = 0 where not.
+        Some(mask) => weights * mask.bias.exp(),
+        None => weights,
+    }
+}
+
 fn normalised(weights: Tensor<4>) -> Tensor<4> {
-    // The smallest normal number keeps a row without a visible key at 0 / tiny = 0.
-    let sum = weights.clone().sum_dim(3).clamp_min(f32::MIN_POSITIVE);
-    weights / sum
+    let sum = weights.clone().sum_dim(3);
+    // A row without a visible key is divided by 1: it stays 0, and so do its gradients, which a division by a tiny number would make infinite.
+    let is_empty = sum.clone().lower_elem(f32::MIN_POSITIVE).float();
+    weights / (sum + is_empty)
 }

@@ -10,14 +10,14 @@ use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
 use crate::any::{AnyLogits, AttentionConfig};
-use crate::contract::Positions;
+use crate::contract::{Losses, Positions};
 use crate::engine::LogitTerms;
 use crate::error::ConfigError;
 use crate::init::Init;
 use crate::logits::{LogitFacts, Logits};
 use crate::placement::Placement;
 use crate::random::RandomKey;
-use crate::visibility::Span;
+use crate::visibility::{Span, Visibility};
 
 /// How the members of a mixture are weighted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -151,5 +151,20 @@ impl Logits for Mixture {
             sum = sum.plus(terms);
         }
         sum
+    }
+
+    /// What any member hides is hidden.
+    fn visibility(&self) -> Option<Visibility> {
+        self.members.iter().filter_map(Logits::visibility).reduce(Visibility::and)
+    }
+
+    fn reach(&self) -> Option<usize> {
+        self.members.iter().filter_map(Logits::reach).min()
+    }
+
+    fn losses(&self, query: &Tensor<3>) -> Losses {
+        let mut losses = Losses::default();
+        self.members.iter().for_each(|member| losses.extend(member.losses(query)));
+        losses
     }
 }

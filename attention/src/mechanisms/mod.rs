@@ -1,8 +1,15 @@
 //! The mechanisms, one file each, named as their papers name them.
 
+pub mod adaptive_span;
 pub mod dot_product;
+pub mod dynamic_conv;
 pub mod gaussian;
+pub mod learned_relative;
+pub mod lsh;
+pub mod lightweight_conv;
+pub mod linformer;
 pub mod mixture;
+pub mod relative;
 pub mod synthesizer_dense;
 pub mod synthesizer_factorized_dense;
 pub mod synthesizer_factorized_random;

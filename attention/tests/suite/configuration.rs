@@ -2,7 +2,12 @@
 
 use heedful_attention::any::AttentionConfig;
 use heedful_attention::error::ConfigError;
+use heedful_attention::kernel_attention::KernelSizes;
+use heedful_attention::mechanisms::dynamic_conv::DynamicConvConfig;
 use heedful_attention::mechanisms::gaussian::{Execution, GaussianConfig, Normalisation};
+use heedful_attention::mechanisms::lsh::{BucketCount, LshConfig, Rotations};
+use heedful_attention::mechanisms::lightweight_conv::LightweightConvConfig;
+use heedful_attention::mechanisms::linformer::LinformerConfig;
 use heedful_attention::mechanisms::mixture::{MixtureConfig, MixtureWeights};
 use heedful_attention::mechanisms::synthesizer_factorized_dense::SynthesizerFactorizedDenseConfig;
 use heedful_attention::mechanisms::synthesizer_factorized_random::SynthesizerFactorizedRandomConfig;
@@ -32,8 +37,10 @@ fn configurations_survive_json_and_toml() {
 #[test]
 fn a_name_alone_is_a_configuration_with_default_options() {
     for name in AttentionConfig::names() {
-        // In files the fixed table is an option of its family.
+        // In files the fixed table and the random buckets are options of their families.
         let text = match name.strip_suffix("-fixed") {
+            Some("adaptive-span") => "name = \"adaptive-span\"\nkind = \"fixed\"".to_owned(),
+            _ if name == "lsh-random" => "name = \"lsh\"\nhashing = \"random\"".to_owned(),
             Some(family) => format!("name = \"{family}\"\ntrainable = false"),
             None => format!("name = \"{name}\""),
         };
@@ -138,7 +145,8 @@ fn impossible_mixtures_are_refused() {
     let one = AttentionConfig::Mixture(MixtureConfig { members: vec![parse("random")], weights: MixtureWeights::Softmax });
     refused(&one, &own, &[place, "`members` is a list of 1", "at least two"]);
     refused(&mixture("random+dense+dot-product", MixtureWeights::Sigmoid), &own, &[place, "`weights` is sigmoid", "two members"]);
-    refused(&parse("gaussian+dot-product"), &own, &[place, "`members` is gaussian", "have logits"]);
+    assert_eq!(parse("gaussian+dot-product").validate(&own), Ok(()));
+    refused(&parse("adaptive-span+dot-product"), &own, &[place, "`members` is adaptive-span", "have logits"]);
     let nested = AttentionConfig::Mixture(MixtureConfig {
         members: vec![parse("random+dense"), parse("dot-product")],
         weights: MixtureWeights::Sum,
@@ -150,16 +158,68 @@ fn impossible_mixtures_are_refused() {
 }
 
 #[test]
+fn impossible_lsh_attentions_are_refused() {
+    let own = placement(Role::Encoder, 2);
+    let check = |config: LshConfig, says: &[&str]| {
+        let place = "encoder layer 1 of 1, self-attention";
+        refused(&AttentionConfig::Lsh(config), &own, &[&[place, "lsh"], says].concat());
+    };
+    let default = LshConfig::default();
+    check(LshConfig { chunk: 0, ..default.clone() }, &["`chunk` is 0", "at least 1"]);
+    check(LshConfig { rounds: 0, ..default.clone() }, &["`rounds` is 0", "at least 1"]);
+    for count in [BucketCount::One(0), BucketCount::One(5), BucketCount::Factorised([4, 3]), BucketCount::Factorised([0, 2])] {
+        check(LshConfig { buckets: Some(count), ..default.clone() }, &["`buckets`", "even number"]);
+    }
+    let count = BucketCount::Factorised([1 << 16, 1 << 16]);
+    check(LshConfig { buckets: Some(count), ..default.clone() }, &["`buckets`", "fewer than 2^31"]);
+    assert_eq!(AttentionConfig::Lsh(default).validate(&own), Ok(()));
+    let read: AttentionConfig = toml::from_str("name = \"lsh\"\nbuckets = [4, 6]\nrotations = \"per-call\"").unwrap();
+    let factorised = LshConfig { buckets: Some(BucketCount::Factorised([4, 6])), rotations: Rotations::PerCall, ..LshConfig::default() };
+    assert_eq!(read, AttentionConfig::Lsh(factorised));
+}
+
+#[test]
 fn only_attentions_that_score_other_sequences_can_be_cross_attention() {
     let cross = placement(Role::Cross, 2);
     for config in AttentionConfig::all() {
-        if ["dot-product", "gaussian"].contains(&config.name().as_str()) {
+        if ["dot-product", "uniform", "gaussian", "linformer"].contains(&config.name().as_str()) {
             assert_eq!(config.validate(&cross), Ok(()), "{config}");
         } else {
             refused(&config, &cross, &["decoder layer 1 of 1, cross-attention", "used as cross-attention", "use dot-product"]);
         }
     }
     assert_eq!(parse("dot-product+dot-product").validate(&cross), Ok(()));
+}
+
+#[test]
+fn impossible_linformers_and_convolutions_are_refused() {
+    let (own, encoder) = (placement(Role::Decoder, 2), placement(Role::Encoder, 2));
+    refused(&parse("linformer"), &own, &["decoder layer 1 of 1, self-attention", "linformer cannot be causal", "encoders"]);
+    for rank in [0, 9] {
+        let config = AttentionConfig::Linformer(LinformerConfig { rank: Some(rank), ..LinformerConfig::default() });
+        refused(&config, &encoder, &["encoder layer 1 of 1", "linformer", &format!("`rank` is {rank}"), "from 1 to the maximal length 8"]);
+    }
+    for kernel in [KernelSizes::All(0), KernelSizes::Each(vec![3, 0]), KernelSizes::Each(Vec::new())] {
+        let light = LightweightConvConfig { kernel: kernel.clone(), ..LightweightConvConfig::default() };
+        refused(&AttentionConfig::LightweightConv(light), &own, &["lightweight-conv", "`kernel` is [", "at least 1"]);
+        let dynamic = DynamicConvConfig { kernel, ..DynamicConvConfig::default() };
+        refused(&AttentionConfig::DynamicConv(dynamic), &own, &["dynamic-conv", "`kernel` is [", "at least 1"]);
+    }
+    for name in ["linformer", "lightweight-conv", "dynamic-conv"] {
+        refused(&parse(&format!("{name}+dot-product")), &encoder, &[&format!("`members` is {name}"), "have logits"]);
+    }
+}
+
+#[test]
+fn kernel_sizes_are_one_number_or_one_for_each_layer() {
+    let read = |text: &str| toml::from_str::<AttentionConfig>(&format!("name = 'lightweight-conv'\nkernel = {text}")).unwrap();
+    let sizes = |text| match read(text) {
+        AttentionConfig::LightweightConv(config) => (0..5).map(|layer| config.kernel.at(layer).unwrap()).collect::<Vec<_>>(),
+        other => panic!("{other}"),
+    };
+    assert_eq!(sizes("5"), [5; 5]);
+    assert_eq!(sizes("[3, 9]"), [3, 9, 9, 9, 9]);
+    assert_eq!((0..7).map(|layer| KernelSizes::default().at(layer).unwrap()).collect::<Vec<_>>(), [3, 7, 15, 31, 31, 31, 31]);
 }
 
 #[test]

@@ -2,10 +2,17 @@
 //!
 //! Nothing here uses the engine, the visibility or a tensor operation of the crate; only the values of the parameters are read from the module.
 
+mod adaptive_span;
+mod relative;
+mod lsh;
+mod convolution;
+mod linformer;
+
 use std::collections::BTreeMap;
 use std::f64::consts::PI;
 
 use burn::module::Module;
+use heedful_attention::abilities::Causality;
 use heedful_attention::any::AttentionConfig;
 use heedful_attention::contract::{Attention, AttentionInput, Positions};
 use heedful_attention::mechanisms::gaussian::{Execution, GaussianConfig, Normalisation};
@@ -17,6 +24,7 @@ use crate::array::{Array, same};
 use crate::backends::{Backend, backends, flex};
 use crate::subject::{Case, Subject, parameters};
 use crate::variants::{Variant, variants};
+use convolution::Convolution;
 
 /// A mechanism together with the values of its parameters.
 pub struct Naive {
@@ -47,6 +55,13 @@ impl View {
     pub fn apply(&self, input: AttentionInput) -> AttentionInput {
         input.visibility(self.visibility.clone()).positions(Positions::default().with_left_padding(self.left.clone()))
     }
+
+    /// Whether an attention is defined for this view: one without a causal form is where all queries see the same keys.
+    pub fn suits<A: Attention>(&self, attention: &A, case: &Case, heads: usize) -> bool {
+        let seen = |b, h, i| (0..case.keys()).map(|j| (self.visible)(b, h, i, j)).collect::<Vec<_>>();
+        attention.abilities().causality != Causality::Impossible
+            || (0..case.batch()).all(|b| (0..heads).all(|h| (0..case.length()).all(|i| seen(b, h, i) == seen(b, 0, 0))))
+    }
 }
 
 /// Views of a batch: everything, causal, padded, with rows that see nothing, different for each head, padded on the left.
@@ -65,6 +80,11 @@ pub fn views(case: &Case) -> Vec<View> {
         View::new("strictly before", Visibility::pattern(|_, i, j| j < i), |_, _, i, j| j < i),
     ];
     let hidden = counts.clone();
+    if case.memory.is_none() {
+        let real = counts.clone();
+        let whole = View::new("left padding, whole", Visibility::left_padding(counts.clone()), move |b, _, _, j| j >= real[b]);
+        views.push(View { left: counts.clone(), ..whole });
+    }
     let left = if case.memory.is_some() {
         View::new("left padding of queries", Visibility::all(), |_, _, _, _| true)
     } else {
@@ -79,8 +99,9 @@ impl Naive {
     /// Reads the parameters of a module.
     pub fn read<M: Module>(config: &AttentionConfig, placement: Placement, module: &M) -> Self {
         let parameters = parameters(module, None);
-        let suffix = "value.weight";
-        let root = parameters.keys().find_map(|path| path.strip_suffix(suffix)).expect("every mechanism projects values").to_owned();
+        let suffixes = ["value.weight", "input.weight"];
+        let root = suffixes.iter().find_map(|suffix| parameters.keys().find_map(|path| path.strip_suffix(suffix)));
+        let root = root.expect("every mechanism projects values").to_owned();
         Self { config: config.clone(), placement, parameters, root }
     }
 
@@ -91,31 +112,51 @@ impl Naive {
 
     /// Context `[B, Q, C]` and weights `[B, H, Q, K]`.
     pub fn forward(&self, case: &Case, view: &View) -> (Array, Array) {
-        let Placement { heads, d_model, .. } = self.placement;
+        match &self.config {
+            AttentionConfig::Linformer(config) => return self.linformer(config, case, view),
+            AttentionConfig::LightweightConv(config) => {
+                return self.convolution(&Convolution { glu: config.glu, renormalise: config.renormalise_padding }, case, view);
+            }
+            AttentionConfig::DynamicConv(config) => {
+                return self.convolution(&Convolution { glu: config.glu, renormalise: config.renormalise_padding }, case, view);
+            }
+            _ => {}
+        }
+        let heads = self.placement.heads;
         let (batch, queries, keys) = (case.batch(), case.length(), case.keys());
         let memory = case.memory.as_ref().unwrap_or(&case.query);
-        let mut context = Array { shape: vec![batch, queries, d_model], values: vec![0.0; batch * queries * d_model] };
         let mut weights = Array { shape: vec![batch, heads, queries, keys], values: vec![0.0; batch * heads * queries * keys] };
-        for b in 0..batch {
-            for i in 0..queries {
-                let mut concatenated = Vec::new();
-                for h in 0..heads {
-                    let row = self.weights(case, view, b, h, i);
-                    let mut sum = vec![0.0; self.placement.d_head()];
-                    for (j, weight) in row.iter().enumerate() {
-                        let value = self.projected("value", memory.row(&[b, j]), h);
-                        sum.iter_mut().zip(value).for_each(|(sum, value)| *sum += weight * value);
-                    }
-                    weights.row_mut(&[b, h, i]).copy_from_slice(&row);
-                    concatenated.extend(sum);
+        let context = self.for_each_output(case, |b, i| {
+            let mut concatenated = Vec::new();
+            for h in 0..heads {
+                let row = self.weights(case, view, b, h, i);
+                let mut sum = vec![0.0; self.placement.d_head()];
+                for (j, weight) in row.iter().enumerate() {
+                    let value = self.projected("value", memory.row(&[b, j]), h);
+                    sum.iter_mut().zip(value).for_each(|(sum, value)| *sum += weight * value);
                 }
-                let output = self.parameter("output.weight");
-                for (c, out) in context.row_mut(&[b, i]).iter_mut().enumerate() {
-                    *out = concatenated.iter().enumerate().map(|(r, z)| z * output.at(&[r, c])).sum();
-                }
+                weights.row_mut(&[b, h, i]).copy_from_slice(&row);
+                concatenated.extend(sum);
+            }
+            concatenated
+        });
+        (context, weights)
+    }
+
+    /// The context `[B, Q, C]`: the output projection of what `heads` gives for each batch row and query, its heads one after the other.
+    fn for_each_output(&self, case: &Case, mut heads: impl FnMut(usize, usize) -> Vec<f64>) -> Array {
+        let (batch, queries, d_model) = (case.batch(), case.length(), self.placement.d_model);
+        let mut context = Array { shape: vec![batch, queries, d_model], values: vec![0.0; batch * queries * d_model] };
+        let output = self.parameter("output.weight");
+        let bias = self.parameters.get(&format!("{}output.bias", self.root));
+        for (b, i) in (0..batch).flat_map(|b| (0..queries).map(move |i| (b, i))) {
+            let concatenated = heads(b, i);
+            for (c, out) in context.row_mut(&[b, i]).iter_mut().enumerate() {
+                *out = concatenated.iter().enumerate().map(|(r, z)| z * output.at(&[r, c])).sum();
+                *out += bias.map_or(0.0, |bias| bias.at(&[c]));
             }
         }
-        (context, weights)
+        context
     }
 
     /// The part of `x W` that belongs to a head.
@@ -127,7 +168,10 @@ impl Naive {
     }
 
     fn weights(&self, case: &Case, view: &View, b: usize, h: usize, i: usize) -> Vec<f64> {
-        let visible: Vec<bool> = (0..case.keys()).map(|j| (view.visible)(b, h, i, j)).collect();
+        if let AttentionConfig::Lsh(config) = &self.config {
+            return self.lsh_weights(config, case, view, b, h, i);
+        }
+        let visible: Vec<bool> = (0..case.keys()).map(|j| (view.visible)(b, h, i, j) && self.shows(&self.config, i, j)).collect();
         let mut weights: Vec<f64> = match &self.config {
             AttentionConfig::Gaussian(config) => {
                 let shift = if self.placement.role == Role::Cross { view.left.get(b).copied().unwrap_or(0) } else { 0 };
@@ -140,6 +184,7 @@ impl Naive {
                 logits.iter().map(|s| (s - largest).exp()).collect()
             }
         };
+        weights.iter_mut().enumerate().for_each(|(j, weight)| *weight *= self.soft_span(case, b, h, i, j));
         weights.iter_mut().zip(&visible).filter(|(_, seen)| !**seen).for_each(|(weight, _)| *weight = 0.0);
         let divides = match &self.config {
             AttentionConfig::Gaussian(config) => config.normalisation == Normalisation::Renormalise,
@@ -224,6 +269,11 @@ impl Naive {
                 let member = |m: usize| self.logit(&members[m], &format!("{path}.members.{m}"), case, view, b, h, i, j);
                 (0..members.len()).map(|m| share(m) * member(m)).sum()
             }
+            AttentionConfig::Relative(config) => self.relative(config, path, case, [b, h, i, j]),
+            AttentionConfig::LearnedRelative(_) => self.learned_relative(path, case, [b, h, i, j]),
+            AttentionConfig::AdaptiveSpan(config) => {
+                self.logit(&self.under_span(config), &format!("{path}.AdaptiveSpan.logits.0"), case, view, b, h, i, j)
+            }
             AttentionConfig::Uniform(_) => 0.0,
             AttentionConfig::Gaussian(config) => {
                 let shift = if self.placement.role == Role::Cross { shift } else { 0 };
@@ -237,16 +287,20 @@ impl Naive {
 /// Whether contexts and weights are those of the formula, under every view.
 pub fn agrees<A: Attention>(subject: &Subject<A>, naive: &Naive, batch: usize, length: usize, tolerance: f64) -> Result<(), String> {
     let case = subject.case("formula", batch, length);
-    for view in views(&case) {
+    let heads = subject.placement.heads;
+    for view in views(&case).into_iter().filter(|view| view.suits(&subject.attention, &case, heads)) {
         let (context, shown) = subject.observed(view.apply(case.input(&subject.device)));
         let (expected, expected_weights) = naive.forward(&case, &view);
         let what = format!("batch {batch}, {} heads, length {length}, {}", subject.placement.heads, view.name);
-        let [weights] = &shown[..] else { return Err(format!("{what}: weights were shown {} times", shown.len())) };
+        let times = usize::from(subject.attention.abilities().weights);
+        if shown.len() != times {
+            return Err(format!("{what}: weights were shown {} times instead of {times}", shown.len()));
+        }
         for b in 0..batch {
             // What falls on padding at the left is nobody's output.
             for i in view.left.get(b).copied().unwrap_or(0)..length {
                 same(&format!("{what}: context of row {b}, query {i}"), context.row(&[b, i]), expected.row(&[b, i]), tolerance)?;
-                for h in 0..subject.placement.heads {
+                for (weights, h) in shown.iter().flat_map(|weights| (0..heads).map(move |h| (weights, h))) {
                     let shared = if weights.shape[0] == 1 { 0 } else { b };
                     let what = format!("{what}: weights of row {b}, head {h}, query {i}");
                     same(&what, weights.row(&[shared, h, i]), expected_weights.row(&[b, h, i]), tolerance)?;

@@ -2,13 +2,22 @@
 
 use burn::tensor::Device;
 use heedful_attention::any::{AnyAttention, AttentionConfig};
+use heedful_attention::mechanisms::adaptive_span::{AdaptiveSpanConfig, SpanKind, SpanOrigin};
 use heedful_attention::mechanisms::gaussian::{Execution, GaussianConfig, Normalisation};
+use heedful_attention::mechanisms::learned_relative::LearnedRelativeConfig;
+use heedful_attention::mechanisms::lsh::{BucketCount, Hashing, LshConfig, Rotations, Scale};
+use heedful_attention::kernel_attention::{self as convolution, KernelSizes};
+use heedful_attention::mechanisms::dynamic_conv::DynamicConvConfig;
+use heedful_attention::mechanisms::lightweight_conv::LightweightConvConfig;
+use heedful_attention::mechanisms::linformer::{LinformerConfig, Sharing};
 use heedful_attention::mechanisms::mixture::{MixtureConfig, MixtureWeights};
+use heedful_attention::mechanisms::relative::RelativeConfig;
 use heedful_attention::mechanisms::synthesizer_dense::SynthesizerDenseConfig;
 use heedful_attention::mechanisms::synthesizer_factorized_dense::SynthesizerFactorizedDenseConfig;
 use heedful_attention::mechanisms::synthesizer_factorized_random::SynthesizerFactorizedRandomConfig;
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::random::RandomKey;
+use heedful_attention::sequence_projection::ProjectionInit;
 
 use crate::backends::Backend;
 use crate::subject::Subject;
@@ -32,7 +41,8 @@ pub fn variants() -> Vec<Variant> {
         }
     };
     for config in AttentionConfig::all() {
-        if !matches!(config, AttentionConfig::Gaussian(_)) {
+        let own = ["adaptive-span", "gaussian", "linformer", "lightweight-conv", "dynamic-conv"];
+        if !own.contains(&config.family()) {
             let crosses = ["dot-product", "uniform"].contains(&config.family());
             let roles: &[Role] = if crosses { &[Role::Decoder, Role::Cross] } else { &[Role::Decoder] };
             add(&config.name(), config.clone(), roles, true);
@@ -62,7 +72,80 @@ pub fn variants() -> Vec<Variant> {
         }
     }
     let narrow = GaussianConfig { execution: Execution::Banded, window: 1, deviations: vec![1.5], ..GaussianConfig::default() };
+    let ends = &[Role::Encoder, Role::Cross];
+    add("linformer", parse("linformer"), ends, false);
+    for sharing in [Sharing::None, Sharing::Headwise, Sharing::KeyValue, Sharing::Layerwise] {
+        let config = LinformerConfig { rank: Some(3), sharing, ..LinformerConfig::default() };
+        add(&format!("linformer, rank 3, {sharing:?}"), AttentionConfig::Linformer(config), ends, false);
+    }
+    let frozen = LinformerConfig { rank: Some(4), sharing: Sharing::Headwise, trainable: false, init: ProjectionInit::Normal };
+    add("linformer, frozen", AttentionConfig::Linformer(frozen), ends, false);
+    let both = &[Role::Encoder, Role::Decoder];
+    add("lightweight-conv", parse("lightweight-conv"), both, false);
+    add("dynamic-conv", parse("dynamic-conv"), both, false);
+    // One tap, an even number, and more than there are positions.
+    for taps in [1, 4, 19] {
+        for (glu, renormalise_padding, execution) in [
+            (true, false, convolution::Execution::Expanded),
+            (false, true, convolution::Execution::Unfolded),
+            (true, true, convolution::Execution::Expanded),
+        ] {
+            let kernel = KernelSizes::Each(vec![taps]);
+            let what = format!("{taps} taps, glu {glu}, renormalise {renormalise_padding}, {execution:?}");
+            let config = LightweightConvConfig { kernel: kernel.clone(), glu, renormalise_padding, execution };
+            add(&format!("lightweight-conv, {what}"), AttentionConfig::LightweightConv(config), both, false);
+            let config = DynamicConvConfig { kernel, kernel_bias: glu, glu, renormalise_padding, execution };
+            add(&format!("dynamic-conv, {what}"), AttentionConfig::DynamicConv(config), both, false);
+        }
+    }
     add("gaussian, narrow band", AttentionConfig::Gaussian(narrow), one, false);
+    let relative = |clamp_length, same_length| AttentionConfig::Relative(RelativeConfig { clamp_length, same_length });
+    add("relative", relative(None, None), &[Role::Encoder], true);
+    add("relative, clamped", relative(Some(2), None), &[Role::Encoder, Role::Decoder], true);
+    // Where the few keys in view are hidden by the mechanism, a row sums to 0: here and below.
+    add("relative, same length", relative(None, Some(3)), one, false);
+    add("relative+random", parse("relative+random"), one, true);
+    let members = vec![parse("dot-product"), relative(None, Some(3)), parse("learned-relative")];
+    let members = AttentionConfig::Mixture(MixtureConfig { members, weights: MixtureWeights::Sum });
+    add("dot-product+relative+learned-relative", members.clone(), one, false);
+    add("learned-relative", parse("learned-relative"), &[Role::Encoder], true);
+    let near = LearnedRelativeConfig { max_distance: Some(3) };
+    add("learned-relative, near", AttentionConfig::LearnedRelative(near), &[Role::Encoder, Role::Decoder], false);
+    // No ramp begins or ends at a key: there a span has no derivative, as it has none where it starts by default.
+    let span = AdaptiveSpanConfig { ramp: 2.5, initial: Some(0.3), ..AdaptiveSpanConfig::default() };
+    let mut add_span = |name: &str, config: AdaptiveSpanConfig, roles| add(name, AttentionConfig::AdaptiveSpan(config), roles, false);
+    add_span("adaptive-span", span.clone(), &[Role::Encoder, Role::Decoder]);
+    add_span("adaptive-span, paper's origin", AdaptiveSpanConfig { origin: SpanOrigin::Paper, ..span.clone() }, one);
+    add_span("adaptive-span, without own position", AdaptiveSpanConfig { own_position: false, ..span.clone() }, one);
+    add_span("adaptive-span, hard end", AdaptiveSpanConfig { max_span: Some(3), ramp: 32.0, ..span.clone() }, one);
+    let over = |logits: AttentionConfig| AdaptiveSpanConfig { logits: Some(Box::new(logits)), ..span.clone() };
+    add_span("adaptive-span over dot-product", over(parse("dot-product")), one);
+    add_span("adaptive-span over relative", over(relative(None, Some(4))), one);
+    add_span("adaptive-span over a mixture", over(members), one);
+    add_span("adaptive-span over random", over(parse("random")), one);
+    add_span("adaptive-span, fixed", AdaptiveSpanConfig { kind: SpanKind::Fixed, ..span.clone() }, one);
+    let dynamic = AdaptiveSpanConfig { kind: SpanKind::Dynamic, ..span.clone() };
+    add_span("adaptive-span, dynamic", dynamic.clone(), one);
+    add_span("adaptive-span, dynamic, initial by default", AdaptiveSpanConfig { initial: None, ..dynamic }, one);
+    // One chunk holds all: what the properties ask for is then exact. A query whose bucket holds nothing visible has no weights.
+    let lsh = LshConfig { chunk: 8, full_attention_below: Some(0), buckets: Some(BucketCount::One(4)), ..LshConfig::default() };
+    for rounds in [1, 2, 3] {
+        add(&format!("lsh, {rounds} rounds"), AttentionConfig::Lsh(LshConfig { rounds, ..lsh.clone() }), one, false);
+    }
+    let other = |name: &str, config: LshConfig| (format!("lsh, {name}"), AttentionConfig::Lsh(config));
+    let others = [
+        other("default buckets", LshConfig { buckets: None, ..lsh.clone() }),
+        other("factorised", LshConfig { buckets: Some(BucketCount::Factorised([2, 4])), ..lsh.clone() }),
+        other("with duplicates", LshConfig { duplicate_correction: false, ..lsh.clone() }),
+        other("scale of the code", LshConfig { scale: Scale::Code, ..lsh.clone() }),
+        other("wrapped, farther", LshConfig { wrap: true, before: 2, after: Some(2), ..lsh.clone() }),
+        other("random buckets", LshConfig { hashing: Hashing::Random, ..lsh.clone() }),
+    ];
+    for (name, config) in others {
+        add(&name, config, &[Role::Encoder, Role::Decoder], false);
+    }
+    let across = LshConfig { bucket_mask: false, rotations: Rotations::PerCall, ..lsh };
+    add("lsh, across buckets, rotations per call", AttentionConfig::Lsh(across), one, true);
     variants
 }
 

@@ -1,13 +1,16 @@
 //! The gradients of a whole model as one vector: its norm, and scaling it.
 
-use burn::module::{Module, ModuleVisitor, Param};
+use std::collections::HashSet;
+
+use burn::module::{Module, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
 use burn::tensor::{FloatDType, Tensor};
 
 /// The sum of squares of every gradient, with the path of its parameter, in the order in which the module is visited (so sums over them are
-/// reproducible). Each is a tensor of one 32-bit element, still on the device.
+/// reproducible). A parameter that appears twice (tied weights) has one gradient, under its first path. Each is a tensor of one 32-bit element, still on the
+/// device.
 pub(crate) fn squared_norms<M: Module>(model: &M, gradients: &GradientsParams) -> Vec<(String, Tensor<1>)> {
-    let mut visitor = SquaredNorms { path: Vec::new(), gradients, norms: Vec::new() };
+    let mut visitor = SquaredNorms { path: Vec::new(), gradients, seen: HashSet::new(), norms: Vec::new() };
     model.visit(&mut visitor);
     visitor.norms
 }
@@ -30,6 +33,7 @@ pub(crate) fn clipping_factor(norm: f64, bound: Option<f64>) -> f64 {
 struct SquaredNorms<'a> {
     path: Vec<String>,
     gradients: &'a GradientsParams,
+    seen: HashSet<ParamId>,
     norms: Vec<(String, Tensor<1>)>,
 }
 
@@ -43,7 +47,9 @@ impl ModuleVisitor for SquaredNorms<'_> {
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        if let Some(gradient) = self.gradients.get::<D>(param.id) {
+        if self.seen.insert(param.id)
+            && let Some(gradient) = self.gradients.get::<D>(param.id)
+        {
             let norm = gradient.cast(FloatDType::F32).square().sum();
             self.norms.push((self.path.join("."), norm));
         }

@@ -21,10 +21,15 @@ pub enum OptimiserKind {
 }
 
 /// Parameters exempt from weight decay unless the configuration says otherwise, as regular expressions over parameter paths:
-/// biases (`bias`, `content_bias`, `bias_u`); gain and shift of layer and root-mean-square normalisation (`gamma`, `beta`); and the attention tables
-/// that a synthesizer learns in place of query-key products (Tay et al. 2021), whose entries are logits and not weights of a linear map.
-pub const WITHOUT_DECAY: [&str; 3] =
-    [r"(^|[._])bias(_[a-z]+)?$", r"(^|\.)(gamma|beta)$", r"(?i)synthesizer[a-z]*\.(table|query_factor|key_factor|position)$"];
+/// biases (`bias`, `content_bias`, `bias_u`); gain and shift of layer and root-mean-square normalisation (`gamma`, `beta`); the attention tables
+/// that a synthesizer learns in place of query-key products (Tay et al. 2021), whose entries are logits and not weights of a linear map; and adaptive
+/// spans, which have a penalty of their own (Sukhbaatar et al. 2019).
+pub const WITHOUT_DECAY: [&str; 4] = [
+    r"(^|[._])bias(_[a-z]+)?$",
+    r"(^|\.)(gamma|beta)$",
+    r"(?i)synthesizer[a-z]*\.(table|query_factor|key_factor|position)$",
+    r"AdaptiveSpan\.span$",
+];
 
 /// The optimiser and its constants.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -243,6 +248,8 @@ mod tests {
             "encoder.layers.0.self_attention.Softmax.logits.SynthesizerRandom.table",
             "encoder.layers.0.self_attention.Softmax.logits.SynthesizerFactorizedRandom.key_factor",
             "decoder.layers.1.self_attention.Softmax.logits.Mixture.members.0.SynthesizerDense.position",
+            "layers.0.self_attention.Softmax.logits.AdaptiveSpan.span",
+            "layers.0.self_attention.Softmax.logits.Relative.content_bias",
         ] {
             assert!(is_exempt(path), "{path} decays");
         }

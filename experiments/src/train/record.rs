@@ -7,6 +7,7 @@ use burn::store::{ModuleSnapshot, SafetensorsStore};
 use burn::tensor::TensorData;
 
 use super::checkpoint::{Checkpoint, CheckpointError};
+use super::parameter::tie_parameters;
 
 /// The weights, in the format safetensors.
 pub(crate) const MODEL: &str = "model.safetensors";
@@ -63,7 +64,7 @@ fn carried_bytes(carried: Vec<(String, TensorData)>) -> Vec<u8> {
     Writer::new(carried.into_iter().map(pack).collect()).into_bytes().expect("carried tensors have distinct names").to_vec()
 }
 
-/// `model` with the weights of a checkpoint. Devices, identities and what is trainable stay those of `model`.
+/// `model` with the weights of a checkpoint. Devices, identities, ties and what is trainable stay those of `model`.
 pub(crate) fn load_model<M: Module>(mut model: M, checkpoint: &Checkpoint) -> Result<M, CheckpointError> {
     let (path, bytes) = required(checkpoint, MODEL)?;
     let other_model = |reason: String| CheckpointError::OtherModel { path: path.clone(), reason };
@@ -72,7 +73,7 @@ pub(crate) fn load_model<M: Module>(mut model: M, checkpoint: &Checkpoint) -> Re
     if let Some(unused) = result.unused.first() {
         return Err(other_model(format!("this model has no parameter {unused}")));
     }
-    Ok(model)
+    Ok(tie_parameters(model))
 }
 
 /// `optimiser` with the state of a checkpoint.

@@ -1,5 +1,7 @@
 //! The training loop end to end, on a small classifier.
 
+mod shared;
+
 use std::fs;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -9,6 +11,11 @@ use burn::nn::{LayerNorm, LayerNormConfig, Linear, LinearConfig};
 use burn::store::burn_pack::{Bytes, Reader};
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Device, Int, Tensor, TensorData};
+use heedful_attention::any::{AnyAttention, AnyLogits, AttentionConfig};
+use heedful_attention::contract::{Attention, AttentionInput};
+use heedful_attention::mechanisms::adaptive_span::AdaptiveSpanConfig;
+use heedful_attention::placement::{Placement, Role};
+use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use rand::RngExt;
 use rand::seq::SliceRandom;
@@ -592,6 +599,55 @@ fn a_metric_that_is_not_reported_cannot_select() {
     let trainer = Trainer::new(&objective, &config, folder.path(), DIGEST, RandomKey::from_seed(1)).watcher(Watcher::Nobody);
     let error = trainer.run(Classifier::new(1)).unwrap_err();
     assert!(error.to_string().contains("no metric `bleu`") && error.to_string().contains("it reports: loss"), "{error}");
+}
+
+#[test]
+fn spans_stay_fractions_whatever_pulls_at_them() {
+    /// Nothing but the penalty of spans, times a factor.
+    struct Pull {
+        factor: f64,
+        spans: Mutex<Vec<f32>>,
+    }
+    impl Objective for Pull {
+        type Model = AnyAttention;
+        type Batch = ();
+        fn epoch(&self, _epoch: u64, _key: &RandomKey) -> Vec<Vec<usize>> {
+            vec![vec![0]]
+        }
+        fn batch(&self, _items: &[usize], _epoch: u64, _key: &RandomKey) {}
+        fn units(&self, _batch: &()) -> usize {
+            1
+        }
+        fn loss(&self, model: &AnyAttention, _batch: &(), _key: RandomKey) -> Tensor<1> {
+            let input = AttentionInput::self_attention(Tensor::ones([1, 2, 4], &Device::flex().autodiff()));
+            model.forward(input, &mut Probe::off()).losses.total().unwrap() * self.factor
+        }
+        fn evaluate(&self, _model: &AnyAttention) -> Vec<(String, f64)> {
+            vec![("loss".to_string(), 0.0)]
+        }
+        fn selection(&self) -> Selection {
+            Selection::lowest("loss")
+        }
+        fn after_step(&self, model: AnyAttention) -> AnyAttention {
+            let AnyAttention::Softmax(attention) = &model else { unreachable!() };
+            let AnyLogits::AdaptiveSpan(logits) = &attention.logits else { unreachable!() };
+            let spans = logits.span.as_ref().unwrap().val().into_data();
+            self.spans.lock().unwrap().extend(spans.iter::<f32>());
+            model
+        }
+    }
+    let placement = Placement { role: Role::Decoder, layer: 0, layers: 1, d_model: 4, heads: 2, max_length: 8, dropout: 0.0 };
+    let span = AttentionConfig::AdaptiveSpan(AdaptiveSpanConfig { initial: Some(0.5), ..AdaptiveSpanConfig::default() });
+    for (factor, end) in [(1e3, 0.0), (-1e3, 1.0)] {
+        let folder = tempfile::tempdir().unwrap();
+        let config = TrainingConfig { learning_rate: 0.3, schedule: ScheduleConfig::Constant, accumulate: 1, ..config() };
+        let objective = Pull { factor, spans: Mutex::default() };
+        let trainer = Trainer::new(&objective, &config, folder.path(), DIGEST, RandomKey::from_seed(1)).watcher(Watcher::Nobody);
+        trainer.run(span.init(&placement, &RandomKey::from_seed(1), &Device::flex().autodiff())).unwrap();
+        let spans = objective.spans.into_inner().unwrap();
+        assert!(spans[0] > 0.0 && spans[0] < 1.0, "the first step is free: {spans:?}");
+        assert_eq!(spans[4..], [end; 14], "later ones are held");
+    }
 }
 
 #[test]

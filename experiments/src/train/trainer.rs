@@ -6,6 +6,7 @@ use std::time::Instant;
 use burn::module::Module;
 use burn::optim::{GradientsAccumulator, GradientsParams, ModuleOptimizer};
 use burn::tensor::Tensor;
+use heedful_attention::constraints;
 use heedful_attention::random::RandomKey;
 
 use super::average::average;
@@ -16,7 +17,7 @@ use super::gradient::{clipping_factor, scale, squared_norms};
 use super::interrupt::Interrupt;
 use super::log::{LogLine, TrainingLog};
 use super::objective::{Objective, Outcome, TrainedModel};
-use super::parameter::{assign_parameter_ids, first_non_finite_parameter, read_scalars};
+use super::parameter::{assign_parameter_ids, first_non_finite_parameter, read_scalars, tie_parameters};
 use super::progress::{Pace, Progress, Watcher};
 use super::record::{load_carried, load_model, load_optimiser, to_files};
 use super::state::{BestEvaluation, Metric, TrainingState};
@@ -89,7 +90,7 @@ impl<'a, O: Objective> Trainer<'a, O> {
         let device = model.devices().into_iter().next().expect("a model to train has parameters");
         assert!(device.is_autodiff(), "the model to train is on a device without autodiff");
         let optimiser = self.config.optimiser.init(&device.without_autodiff())?;
-        let (mut run, mut model) = Run::begin(self, assign_parameter_ids(model), optimiser)?;
+        let (mut run, mut model) = Run::begin(self, tie_parameters(assign_parameter_ids(model)), optimiser)?;
         while !run.state.finished {
             if run.trainer.interrupt.is_raised() {
                 let checkpoint = run.save(&model)?;
@@ -245,7 +246,8 @@ impl<'a, O: Objective> Run<'a, O> {
         let factor = clipping_factor(gradient_norm, config.max_gradient_norm) / units as f64;
         let gradients = scale(&model, gradients, factor);
         let learning_rate = config.schedule.rate(self.state.step + 1, config.steps, config.learning_rate);
-        let model = objective.after_step(self.optimiser.step(learning_rate, model, gradients));
+        let model = tie_parameters(constraints::apply(self.optimiser.step(learning_rate, model, gradients)));
+        let model = objective.after_step(model);
         self.state.step += 1;
         self.state.tokens += units as u64;
         self.state.logged_loss += losses.iter().sum::<f64>();

@@ -1,8 +1,14 @@
 //! What follows from the papers, and can be checked without knowing how it was written.
 
+mod adaptive_span;
 mod gaussian;
+mod reformer;
+mod convolution;
+mod gaussian;
+mod linformer;
 mod synthesizer;
 mod transformer;
+mod transformer_xl;
 
 use burn::module::Param;
 use burn::nn::Linear;
@@ -26,7 +32,7 @@ fn init(config: &AttentionConfig, placement: &Placement) -> AnyAttention {
 fn softmax(attention: &mut AnyAttention) -> &mut SoftmaxAttention<AnyLogits> {
     match attention {
         AnyAttention::Softmax(attention) => attention,
-        AnyAttention::Gaussian(_) => panic!("not a softmax attention"),
+        _ => panic!("not a softmax attention"),
     }
 }
 

@@ -1,0 +1,90 @@
+//! Constraints on parameters that hold after every step of an optimiser.
+
+use burn::module::{Module, ModuleMapper, Param};
+use burn::tensor::Tensor;
+
+/// Parameters that are fractions, by the type of the module that has them and their name in it.
+const FRACTIONS: [(&str, &str); 1] = [("Struct:AdaptiveSpan", "span")];
+
+/// The module with every constrained parameter, wherever in it, moved to the nearest value that is allowed: the spans of
+/// [`AdaptiveSpan`](crate::mechanisms::adaptive_span::AdaptiveSpan) are cut to `[0, 1]` (Sukhbaatar et al. 2019, section 2.2). Parameters keep
+/// their identities. To be called after every optimiser step.
+pub fn apply<M: Module>(module: M) -> M {
+    module.map(&mut Constraints { place: Vec::new() })
+}
+
+struct Constraints {
+    /// Names and types of the modules around the current parameter.
+    place: Vec<(String, String)>,
+}
+
+impl ModuleMapper for Constraints {
+    fn enter_module(&mut self, name: &str, container_type: &str) {
+        self.place.push((container_type.to_owned(), name.to_owned()));
+    }
+
+    fn exit_module(&mut self, _name: &str, _container_type: &str) {
+        self.place.pop();
+    }
+
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let is_fraction = self.place.last().is_some_and(|(container, name)| FRACTIONS.contains(&(container, name)));
+        if !is_fraction {
+            return param;
+        }
+        param.map(|fraction| {
+            let is_trained = fraction.is_require_grad();
+            let fraction = fraction.detach().clamp(0.0, 1.0).detach();
+            if is_trained { fraction.require_grad() } else { fraction }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::{Device, TensorData};
+
+    use super::*;
+    use crate::any::{AnyAttention, AnyLogits, AttentionConfig};
+    use crate::placement::{Placement, Role};
+    use crate::random::RandomKey;
+
+    /// Two layers, of which the second has an adaptive span.
+    fn layers(spans: [f32; 2], device: &Device) -> Vec<AnyAttention> {
+        let placement = Placement { role: Role::Decoder, layer: 0, layers: 2, d_model: 4, heads: 2, max_length: 8, dropout: 0.0 };
+        let layer = |name: &str| {
+            let config: AttentionConfig = name.parse().unwrap();
+            config.init(&placement, &RandomKey::from_seed(1), device)
+        };
+        let (first, mut second) = (layer("dot-product"), layer("adaptive-span"));
+        let AnyAttention::Softmax(attention) = &mut second else { unreachable!() };
+        let AnyLogits::AdaptiveSpan(logits) = &mut attention.logits else { unreachable!() };
+        logits.span = Some(Param::from_data(TensorData::from(spans), device));
+        vec![first, second]
+    }
+
+    fn span(layers: &[AnyAttention]) -> &Param<Tensor<1>> {
+        let AnyAttention::Softmax(attention) = &layers[1] else { unreachable!() };
+        let AnyLogits::AdaptiveSpan(logits) = &attention.logits else { unreachable!() };
+        logits.span.as_ref().unwrap()
+    }
+
+    fn weight(layers: &[AnyAttention]) -> TensorData {
+        let AnyAttention::Softmax(attention) = &layers[0] else { unreachable!() };
+        attention.value.weight.val().into_data()
+    }
+
+    #[test]
+    fn spans_are_cut_to_fractions_and_nothing_else_changes() {
+        for device in [Device::flex(), Device::flex().autodiff()] {
+            for (given, kept) in [([-0.25, 1.5], [0.0, 1.0]), ([0.25, 0.75], [0.25, 0.75])] {
+                let before = layers(given, &device);
+                let after = apply(before.clone());
+                assert_eq!(span(&after).val().into_data().try_to_vec::<f32>().unwrap(), kept);
+                assert_eq!(span(&after).id, span(&before).id);
+                assert_eq!(span(&after).val().is_require_grad(), device.is_autodiff(), "a span stays a parameter that is trained");
+                assert_eq!(weight(&after), weight(&before), "negative weights stay as they are");
+            }
+        }
+    }
+}

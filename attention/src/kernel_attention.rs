@@ -1,0 +1,295 @@
+//! Attention whose weights are a kernel that slides along the sequence: what lightweight and dynamic convolutions share (Wu et al. 2019).
+//!
+//! `x' = GLU(x W_I)`, `o_i = concat_h( sum_t softmax(kernel_h)[t] · x'_{i - before + t, h} ) W_O`: the channels are split into heads, contiguous groups
+//! that share a kernel of `k` taps. The taps are centred in encoders (`before = floor(k / 2)`) and end at the query in decoders (`before = k - 1`); both
+//! can be told to see less by a visibility. What lies outside of the sequence or is hidden has weight 0, so that rows at borders sum to less than 1 unless
+//! they are renormalised. The kernel is not flipped.
+//!
+//! Two executions of the same sum: `unfolded` adds one shifted copy of the sequence for each tap (`n k d`); `expanded` multiplies by the band matrix of
+//! `n x n` weights (`n^2 d`). The decoding state holds the `before` last projected inputs, whatever the length.
+
+use burn::module::{Module, ModuleDisplay};
+use burn::nn::Linear;
+use burn::tensor::activation::{glu, softmax};
+use burn::tensor::{Device, Int, Tensor, TensorData};
+use serde::{Deserialize, Serialize};
+
+use crate::abilities::{Abilities, Causality};
+use crate::contract::{Attention, AttentionInput, AttentionOutput};
+use crate::dropout::dropout;
+use crate::engine::{AttentionProgram, Dropout, Weighting, reference};
+use crate::error::ConfigError;
+use crate::heads::{merge_heads, split_heads};
+use crate::init;
+use crate::memory::KeyValueState;
+use crate::placement::{Placement, Role};
+use crate::probe::Probe;
+use crate::random::RandomKey;
+use crate::visibility::{Span, Visibility};
+
+/// Number of taps of each layer's kernel.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum KernelSizes {
+    /// The same in all layers.
+    All(usize),
+    /// One for each layer; the last one holds for all layers above.
+    Each(Vec<usize>),
+}
+
+impl Default for KernelSizes {
+    /// 3, 7, 15, and 31 in the fourth layer and above: encoder and decoder of the paper.
+    fn default() -> Self {
+        Self::Each(vec![3, 7, 15, 31])
+    }
+}
+
+impl KernelSizes {
+    /// The size in a layer, if there is one.
+    pub fn at(&self, layer: usize) -> Option<usize> {
+        match self {
+            Self::All(size) => Some(*size),
+            Self::Each(sizes) => sizes.get(layer).or(sizes.last()).copied(),
+        }
+    }
+
+    /// Checks the sizes.
+    ///
+    /// # Errors
+    /// If a size is 0 or the list is empty.
+    pub fn validate(&self, attention: &str, placement: &Placement) -> Result<(), ConfigError> {
+        let sizes = match self {
+            Self::All(size) => std::slice::from_ref(size),
+            Self::Each(sizes) => sizes,
+        };
+        if !sizes.is_empty() && !sizes.contains(&0) {
+            return Ok(());
+        }
+        Err(ConfigError::Option {
+            place: placement.to_string(),
+            attention: attention.to_owned(),
+            option: "kernel",
+            value: format!("{sizes:?}"),
+            remedy: "give a number of at least 1, or a list of such numbers, one for each layer".to_owned(),
+        })
+    }
+}
+
+/// How the weighted sum is computed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Execution {
+    /// Sum over shifted copies of the sequence, one for each tap.
+    #[default]
+    Unfolded,
+    /// Product with the band matrix of all weights: faster where the sequence is not much longer than the kernel.
+    Expanded,
+}
+
+/// Where the taps of a [`KernelAttention`] have their weights from.
+pub trait Kernel: Module + ModuleDisplay {
+    /// Logits of the taps, `[B | 1, H, Q | 1, k]`, for projected queries `[B, Q, C]`.
+    fn logits(&self, query: &Tensor<3>) -> Tensor<4>;
+}
+
+/// Options that do not depend on where the weights come from.
+#[derive(Clone, Copy, Debug)]
+pub struct KernelOptions {
+    /// Number of taps `k`, at least 1.
+    pub taps: usize,
+    /// Whether the input projection is a gated linear unit.
+    pub glu: bool,
+    /// Whether the weights of a row are divided by their sum over the visible taps.
+    pub renormalise: bool,
+    /// How the sum is computed.
+    pub execution: Execution,
+}
+
+/// Attention by a sliding kernel.
+#[derive(Module, Debug)]
+pub struct KernelAttention<K: Kernel> {
+    /// The logits of the taps.
+    pub kernel: K,
+    /// Input projection `[C, 2 C]`, the second half of whose outputs are gates; `[C, C]` without gates.
+    pub input: Linear,
+    /// Output projection `[C, C]`.
+    pub output: Linear,
+    #[module(skip)]
+    options: KernelOptions,
+    before: usize,
+    heads: usize,
+    dropout: f64,
+}
+
+impl<K: Kernel> KernelAttention<K> {
+    /// Puts the projections, which have biases, around `kernel`.
+    pub fn new(kernel: K, options: KernelOptions, placement: &Placement, key: &RandomKey, device: &Device) -> Self {
+        let d_model = placement.d_model;
+        let projected = if options.glu { 2 * d_model } else { d_model };
+        Self {
+            kernel,
+            input: init::linear(d_model, projected, true, &key.named("input"), device),
+            output: init::linear(d_model, d_model, true, &key.named("output"), device),
+            options,
+            before: if placement.role == Role::Decoder { options.taps - 1 } else { options.taps / 2 },
+            heads: placement.heads,
+            dropout: placement.dropout,
+        }
+    }
+
+    fn project(&self, x: Tensor<3>) -> Tensor<3> {
+        let x = self.input.forward(x);
+        if self.options.glu { glu(x, 2) } else { x }
+    }
+
+    /// `query` is projected; `values` are the projected inputs from the first one in reach on.
+    fn attend(&self, query: &Tensor<3>, values: Tensor<4>, input: Call, probe: &mut Probe) -> AttentionOutput {
+        let Call { span, visibility, random } = input;
+        let kernel = softmax(self.kernel.logits(query), 3);
+        let program = |values: Tensor<4>, kernel: Tensor<4>, random: Option<RandomKey>| AttentionProgram {
+            mask: visibility.mask(span, self.heads, values.dtype(), &values.device()),
+            weighting: Weighting::Density { weights: self.band(kernel, span), renormalise: self.options.renormalise },
+            soft_span: None,
+            values,
+            dropout: random.map(|key| Dropout { probability: self.dropout, key: key.named("weights") }),
+        };
+        let context = match self.options.execution {
+            Execution::Expanded => reference::attend(program(values, kernel, random), probe),
+            Execution::Unfolded => {
+                // The matrix of weights exists only for somebody who looks at it; the output is computed as if nobody did.
+                if probe.is_listening() {
+                    reference::attend(program(values.clone(), kernel.clone(), None), probe);
+                }
+                self.sum_taps(values, kernel, span, &visibility, random)
+            }
+        };
+        AttentionOutput::new(self.output.forward(merge_heads(context)))
+    }
+
+    /// The weights `[B | 1, H, Q, K]` of keys from those of taps.
+    fn band(&self, kernel: Tensor<4>, span: Span) -> Tensor<4> {
+        let [rows, heads, queries, taps] = kernel.dims();
+        let device = kernel.device();
+        let indices = (span.query_start..span.query_start + span.queries).flat_map(|i| {
+            // One tap more, of weight 0, is that of all keys beyond the kernel.
+            let tap = move |j: usize| (j + self.before).checked_sub(i).filter(|&tap| tap < taps).unwrap_or(taps) as i32;
+            (span.key_start..span.key_start + span.keys).map(tap)
+        });
+        let indices = Tensor::<4, Int>::from_data(TensorData::new(indices.collect(), [1, 1, span.queries, span.keys]), &device);
+        let kernel = Tensor::cat(vec![kernel, Tensor::zeros([rows, heads, queries, 1], &device)], 3);
+        kernel.expand([rows, heads, span.queries, taps + 1]).gather(3, indices.expand([rows, heads, span.queries, span.keys]))
+    }
+
+    fn sum_taps(&self, values: Tensor<4>, kernel: Tensor<4>, span: Span, visibility: &Visibility, random: Option<RandomKey>) -> Tensor<4> {
+        let [batch, heads, keys, width] = values.dims();
+        let (taps, device) = (self.options.taps, values.device());
+        let mut weights = kernel * self.seen_taps(span, visibility, &device);
+        if self.options.renormalise {
+            weights = weights.clone() / weights.sum_dim(3).clamp_min(f32::MIN_POSITIVE);
+        }
+        let key = random.map(|key| key.named("weights"));
+        let weights = dropout(weights.expand([batch, heads, span.queries, taps]), self.dropout, key.as_ref());
+        // Index of the first query's first tap among the values, and of the last query's last one; both may lie outside.
+        let first = span.query_start as isize - self.before as isize - span.key_start as isize;
+        let last = first + (span.queries + taps) as isize - 2;
+        let (left, right) = ((-first).max(0) as usize, (last + 1 - keys as isize).max(0) as usize);
+        let zeros = |count| Tensor::zeros([batch, heads, count, width], &device);
+        let padded = Tensor::cat(vec![zeros(left), values, zeros(right)].into_iter().filter(|x| x.dims()[2] > 0).collect(), 2);
+        let start = (first + left as isize) as usize;
+        let has_key = |tap: &usize| first + (tap + span.queries) as isize > 0 && first + (*tap as isize) < keys as isize;
+        (0..taps)
+            .filter(has_key)
+            .map(|tap| padded.clone().narrow(2, start + tap, span.queries) * weights.clone().narrow(3, tap, 1))
+            .reduce(|sum, tap| sum + tap)
+            .expect("a kernel has a tap at its query")
+    }
+
+    /// 1 where a tap falls on a visible key of the span, otherwise 0, `[rows, H | 1, Q, k]`.
+    fn seen_taps(&self, span: Span, visibility: &Visibility, device: &Device) -> Tensor<4> {
+        let heads = if visibility.depends_on_head() { self.heads } else { 1 };
+        let (rows, taps) = (visibility.rows(), self.options.taps);
+        let keys = span.key_start..span.key_start + span.keys;
+        let mut seen = Vec::with_capacity(rows * heads * span.queries * taps);
+        for (row, head) in (0..rows).flat_map(|row| (0..heads).map(move |head| (row, head))) {
+            for i in span.query_start..span.query_start + span.queries {
+                let key = |tap: usize| (i + tap).checked_sub(self.before).filter(|j| keys.contains(j));
+                let is_seen = |tap| key(tap).is_some_and(|j| visibility.is_visible(row, head, i, j));
+                seen.extend((0..taps).map(|tap| if is_seen(tap) { 1.0f32 } else { 0.0 }));
+            }
+        }
+        Tensor::from_data(TensorData::new(seen, [rows, heads, span.queries, taps]), device)
+    }
+}
+
+/// One attention of this kind: who sees what, and its randomness.
+struct Call {
+    span: Span,
+    visibility: Visibility,
+    random: Option<RandomKey>,
+}
+
+impl<K: Kernel> Attention for KernelAttention<K> {
+    type State = KeyValueState;
+
+    fn abilities(&self) -> Abilities {
+        Abilities {
+            cross_attention: false,
+            causality: Causality::Masked,
+            steps: true,
+            weights: true,
+            max_length: None,
+            auxiliary_losses: false,
+            randomness: false,
+            time: match self.options.execution {
+                Execution::Unfolded => "n k d",
+                Execution::Expanded => "n^2 d",
+            },
+            state: "projected inputs in reach of the kernel, k d",
+        }
+    }
+
+    /// # Panics
+    /// If there is a memory that does not end with the queries.
+    fn forward(&self, input: AttentionInput, probe: &mut Probe) -> AttentionOutput {
+        let AttentionInput { query, memory, visibility, positions, random } = input;
+        let queries = query.dims()[1];
+        let query = self.project(query);
+        let mut values = query.clone();
+        if let Some(memory) = memory {
+            let (length, start) = (memory.dims()[1], positions.start);
+            assert_eq!(
+                length,
+                start + queries,
+                "a convolution attends to what precedes its sequence and to nothing else: {length} positions"
+            );
+            let reached = start.min(self.before);
+            if reached > 0 {
+                values = Tensor::cat(vec![self.project(memory.narrow(1, start - reached, reached)), values], 1);
+            }
+        }
+        let keys = values.dims()[1];
+        let span = Span { query_start: positions.start, queries, key_start: positions.start + queries - keys, keys };
+        self.attend(&query, split_heads(values, self.heads), Call { span, visibility, random }, probe)
+    }
+
+    /// # Panics
+    /// If a memory is given: a kernel slides along one sequence.
+    fn state(&self, _batch: usize, capacity: usize, memory: Option<Tensor<3>>) -> KeyValueState {
+        assert!(memory.is_none(), "a convolution does not attend to another sequence");
+        KeyValueState::growing(capacity).reaching(Some(self.before))
+    }
+
+    fn step(&self, chunk: AttentionInput, state: &mut KeyValueState, probe: &mut Probe) -> AttentionOutput {
+        let AttentionInput { query, visibility, positions, random, .. } = chunk;
+        let queries = query.dims()[1];
+        let query = self.project(query);
+        state.push(None, split_heads(query.clone(), self.heads));
+        let values = state.values();
+        let span = Span { query_start: positions.start, queries, key_start: state.start(), keys: values.dims()[2] };
+        self.attend(&query, values, Call { span, visibility, random }, probe)
+    }
+
+    fn select(&self, state: &mut KeyValueState, rows: &[usize]) {
+        state.select(rows);
+    }
+}

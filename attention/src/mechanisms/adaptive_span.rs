@@ -1,0 +1,248 @@
+//! Adaptive attention span (Sukhbaatar et al. 2019, sections 2.2 and 2.3): each head learns how far back it looks.
+//!
+//! `weights_h[i, j] = m_z(x) e^s / sum_j m_z(x) e^s` over the logits `s` of another mechanism, where `m_z(x) = clamp((R + z - x) / R, 0, 1)` falls from 1 to 0
+//! on a ramp of width `R` behind the span `z = S z'`, and keys farther away than `S` are not seen at all. `z'` in `[0, 1]` is a parameter of each head (kept
+//! there by [`constraints`](crate::constraints) after every optimiser step), is predicted for each query as `σ(v · x_i + b)`, or is fixed. The loss `span`,
+//! `λ S mean(z')` for each layer, shortens it.
+//!
+//! Time `n^2 d` within a segment; of carried memory and of the decoding state, `2 (max z + R) d`, only what the layer's longest span reaches takes part.
+//!
+//! What differs from the released code: its attention never sees the query's own position, and its first queries see the zeros of an empty cache; here the own
+//! position is seen unless [`own_position`](AdaptiveSpanConfig::own_position) is false (then the first query sees nothing and has weights of exactly 0),
+//! and what does not exist is never seen. Memory is cut to the position, not to multiples of 64. The dynamic span is not in the released code.
+//! Adam divides gradients by their size and so blunts `λ`; the paper trains with Adagrad, and without weight decay on `z'`.
+
+use burn::module::{Module, Param};
+use burn::nn::Linear;
+use burn::tensor::activation::sigmoid;
+use burn::tensor::{Device, Int, Tensor};
+use serde::{Deserialize, Serialize};
+
+use super::learned_relative::LearnedRelativeConfig;
+use super::relative::at_least_one;
+use super::synthesizer_random::non_negative;
+use crate::any::{AnyLogits, AttentionConfig};
+use crate::contract::{Losses, Positions};
+use crate::engine::LogitTerms;
+use crate::error::ConfigError;
+use crate::init::{self, Init};
+use crate::logits::{LogitFacts, Logits};
+use crate::placement::Placement;
+use crate::random::RandomKey;
+use crate::visibility::{Span, Visibility};
+
+/// Where a span comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SpanKind {
+    /// A parameter of each head.
+    #[default]
+    Learned,
+    /// Predicted from each query.
+    Dynamic,
+    /// The initial span, not trained.
+    Fixed,
+}
+
+/// From where on distances count in the ramp.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SpanOrigin {
+    /// The key before the query has `x = 0` (the released code).
+    #[default]
+    Code,
+    /// The key before the query has `x = 1` (the paper's formula).
+    Paper,
+}
+
+/// Configuration of [`AdaptiveSpan`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AdaptiveSpanConfig {
+    /// Longest span `S`, at least 1 (default: the maximal length).
+    pub max_span: Option<usize>,
+    /// Width `R` of the ramp, greater than 0 (default 32).
+    pub ramp: f64,
+    /// Span at first as a fraction `z'` of the longest, in `[0, 1]`, strictly between for dynamic spans (default 0; for dynamic spans `σ(-4)`, about 0.018).
+    pub initial: Option<f64>,
+    /// Strength `λ` of the penalty, at least 0 (default 2e-6).
+    pub penalty: f64,
+    /// Where spans come from (default: learned).
+    pub kind: SpanKind,
+    /// From where on distances count (default: as in the released code).
+    pub origin: SpanOrigin,
+    /// Whether a query sees its own position (default). The paper's does not.
+    pub own_position: bool,
+    /// The attention whose logits are used: one that has logits, or a mixture (default: `learned-relative` up to `S`, the paper's base model).
+    pub logits: Option<Box<AttentionConfig>>,
+}
+
+impl Default for AdaptiveSpanConfig {
+    fn default() -> Self {
+        Self {
+            max_span: None,
+            ramp: 32.0,
+            initial: None,
+            penalty: 2e-6,
+            kind: SpanKind::default(),
+            origin: SpanOrigin::default(),
+            own_position: true,
+            logits: None,
+        }
+    }
+}
+
+/// Logits of another mechanism with a soft span.
+///
+/// Should be created with [`AdaptiveSpanConfig`].
+#[derive(Module, Debug)]
+pub struct AdaptiveSpan {
+    /// The logits; there is one.
+    pub logits: Vec<AnyLogits>,
+    /// Learned spans `z'`, `[H]`, in `[0, 1]`.
+    pub span: Option<Param<Tensor<1>>>,
+    /// Prediction of dynamic spans, `[C, H]` with bias.
+    pub gate: Option<Linear>,
+    fixed: f64,
+    heads: usize,
+    max_span: usize,
+    ramp: f64,
+    /// `x` is the distance less this.
+    origin: f64,
+    penalty: f64,
+    own_position: bool,
+}
+
+impl AdaptiveSpanConfig {
+    /// Checks the configuration for its place in a model.
+    ///
+    /// # Errors
+    /// If a number is out of its range, no key would be seen, or the logits are wrong or not to be had.
+    pub fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+        let wrong = |option, value: String, remedy: &str| {
+            let (place, attention) = (placement.to_string(), "adaptive-span".to_owned());
+            Err(ConfigError::Option { place, attention, option, value, remedy: remedy.to_owned() })
+        };
+        at_least_one("adaptive-span", "max_span", self.max_span, placement)?;
+        non_negative("adaptive-span", "penalty", self.penalty, placement)?;
+        if !(self.ramp.is_finite() && self.ramp > 0.0) {
+            return wrong("ramp", self.ramp.to_string(), "give a number greater than 0");
+        }
+        if !self.own_position && self.origin == SpanOrigin::Paper && self.ramp <= 1.0 {
+            return wrong("ramp", self.ramp.to_string(), "a span of 0 would see no key: give more than 1, or origin = \"code\"");
+        }
+        let is_possible = |z: f64| (0.0..=1.0).contains(&z) && !(self.kind == SpanKind::Dynamic && [0.0, 1.0].contains(&z));
+        if let Some(initial) = self.initial.filter(|&initial| !is_possible(initial)) {
+            let remedy = "give a fraction of the longest span, from 0 to 1, and strictly between for dynamic spans";
+            return wrong("initial", initial.to_string(), remedy);
+        }
+        let logits = self.logits(placement);
+        if !logits.has_logits() && !matches!(logits, AttentionConfig::Mixture(_)) {
+            return wrong("logits", logits.name(), "name an attention that has logits of its own, or a mixture");
+        }
+        logits.validate(placement)
+    }
+
+    fn logits(&self, placement: &Placement) -> AttentionConfig {
+        let base = || AttentionConfig::LearnedRelative(LearnedRelativeConfig { max_distance: Some(self.longest(placement)) });
+        self.logits.as_deref().cloned().unwrap_or_else(base)
+    }
+
+    fn longest(&self, placement: &Placement) -> usize {
+        self.max_span.unwrap_or(placement.max_length)
+    }
+
+    /// Initialises the logits and spans.
+    ///
+    /// # Panics
+    /// If the configuration is not valid.
+    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AdaptiveSpan {
+        let heads = placement.heads;
+        let logits = self.logits(placement).init_logits(placement, &key.named("logits"), device);
+        let initial = self.initial.unwrap_or(0.0);
+        let gate = || {
+            let bias = self.initial.map_or(-4.0, |initial| (initial / (1.0 - initial)).ln());
+            let bias = Some(Init::Constant(bias as f32).parameter([heads], key, device));
+            Linear { bias, ..init::linear(placement.d_model, heads, false, &key.named("gate"), device) }
+        };
+        AdaptiveSpan {
+            logits: vec![logits.expect("validated: there are logits")],
+            span: (self.kind == SpanKind::Learned).then(|| Init::Constant(initial as f32).parameter([heads], key, device)),
+            gate: (self.kind == SpanKind::Dynamic).then(gate),
+            fixed: initial,
+            heads,
+            max_span: self.longest(placement),
+            ramp: self.ramp,
+            origin: if self.origin == SpanOrigin::Code { 1.0 } else { 0.0 },
+            penalty: self.penalty,
+            own_position: self.own_position,
+        }
+    }
+}
+
+impl AdaptiveSpan {
+    /// `z'`, `[B | 1, H, Q | 1]`.
+    fn fractions(&self, query: &Tensor<3>) -> Tensor<3> {
+        match (&self.span, &self.gate) {
+            (Some(span), _) => span.val().reshape([1, self.heads, 1]),
+            (None, Some(gate)) => sigmoid(gate.forward(query.clone())).swap_dims(1, 2),
+            (None, None) => Tensor::full([1, self.heads, 1], self.fixed, &query.device()),
+        }
+    }
+}
+
+impl Logits for AdaptiveSpan {
+    fn facts(&self) -> LogitFacts {
+        let facts = self.logits[0].facts();
+        let is_trained = self.span.is_some() || self.gate.is_some();
+        LogitFacts { cross_attention: false, auxiliary_losses: facts.auxiliary_losses || is_trained, ..facts }
+    }
+
+    fn keys(&self, memory: Tensor<3>) -> Option<Tensor<4>> {
+        self.logits[0].keys(memory)
+    }
+
+    fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms {
+        self.logits[0].terms(query, keys, span, positions)
+    }
+
+    fn visibility(&self) -> Option<Visibility> {
+        self.logits[0].visibility()
+    }
+
+    fn spans(&self, query: &Tensor<3>) -> Option<Tensor<3>> {
+        Some(self.fractions(query) * self.max_span as f64)
+    }
+
+    fn soft_span(&self, query: &Tensor<3>, span: Span) -> Option<Tensor<4>> {
+        let indices = |start: usize, count: usize| Tensor::<1, Int>::arange(start as i64..(start + count) as i64, &query.device()).float();
+        let queries = indices(span.query_start, span.queries).reshape([1, 1, span.queries, 1]);
+        let keys = indices(span.key_start, span.keys).reshape([1, 1, 1, span.keys]);
+        let distances = (queries - keys).abs();
+        let nearest = if self.own_position { 0.0 } else { 1.0 };
+        let seen = distances.clone().lower_equal_elem(self.max_span as f64).float() * distances.clone().greater_equal_elem(nearest).float();
+        let spans = self.spans(query)?.unsqueeze_dim::<4>(3);
+        let x = distances - self.origin;
+        Some(((spans - x) / self.ramp + 1.0).clamp(0.0, 1.0) * seen)
+    }
+
+    fn reach(&self) -> Option<usize> {
+        let longest = match (&self.span, &self.gate) {
+            (Some(span), _) => span.val().max().into_scalar::<f32>(),
+            (None, Some(_)) => 1.0,
+            (None, None) => self.fixed as f32,
+        };
+        // The greatest whole distance below the end of the ramp.
+        let end = longest * self.max_span as f32 + (self.ramp + self.origin) as f32;
+        let reach = (end.ceil() as usize).saturating_sub(1).min(self.max_span);
+        Some(self.logits[0].reach().map_or(reach, |other| other.min(reach)))
+    }
+
+    fn losses(&self, query: &Tensor<3>) -> Losses {
+        let mut losses = self.logits[0].losses(query);
+        if self.span.is_some() || self.gate.is_some() {
+            losses.push("span", self.fractions(query).mean() * (self.penalty * self.max_span as f64));
+        }
+        losses
+    }
+}

@@ -1,0 +1,79 @@
+//! Dynamic convolution (Wu et al. 2019, section 4).
+//!
+//! A lightweight convolution whose kernel is predicted for each position from the projected input at that position alone: `softmax(x'_i W_Q)` over the `k`
+//! taps of each head, linear and by default without bias. No query meets a key. Time `n k d` and `n d H k` for the prediction, decoding state `k d`.
+//!
+//! As in fairseq, the kernel is predicted from what is convolved, after the gated linear unit.
+
+use burn::module::Module;
+use burn::nn::Linear;
+use burn::tensor::{Device, Tensor};
+use serde::{Deserialize, Serialize};
+
+use crate::error::ConfigError;
+use crate::heads::split_heads;
+use crate::init;
+use crate::kernel_attention::{Execution, Kernel, KernelAttention, KernelOptions, KernelSizes};
+use crate::placement::Placement;
+use crate::random::RandomKey;
+
+/// Configuration of [`DynamicConv`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DynamicConvConfig {
+    /// Number of taps, at least 1: one number, or a list with one for each layer, whose last one holds for all layers above (default: 3, 7, 15, 31).
+    pub kernel: KernelSizes,
+    /// Whether the prediction of kernels has a bias: the kernel of a lightweight convolution, added to each (default: no).
+    pub kernel_bias: bool,
+    /// Whether the input projection is a gated linear unit (default: yes).
+    pub glu: bool,
+    /// Whether the weights of a row are divided by their sum over the visible taps, which makes the softmax one over these taps (default: no).
+    pub renormalise_padding: bool,
+    /// How it is computed (default: unfolded).
+    pub execution: Execution,
+}
+
+impl Default for DynamicConvConfig {
+    fn default() -> Self {
+        let kernel = KernelSizes::default();
+        Self { kernel, kernel_bias: false, glu: true, renormalise_padding: false, execution: Execution::Unfolded }
+    }
+}
+
+/// A kernel for each head and position.
+///
+/// Should be created with [`DynamicConvConfig`].
+#[derive(Module, Debug)]
+pub struct DynamicConv {
+    /// Prediction of the logits of taps, `[C, H k]`, head by head.
+    pub predictor: Linear,
+    heads: usize,
+}
+
+impl DynamicConvConfig {
+    /// Checks the configuration for its place in a model.
+    ///
+    /// # Errors
+    /// If there is no kernel size, or one of 0.
+    pub fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+        self.kernel.validate("dynamic-conv", placement)
+    }
+
+    /// Initialises the attention.
+    ///
+    /// # Panics
+    /// If the configuration is not valid.
+    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> KernelAttention<DynamicConv> {
+        let taps = self.kernel.at(placement.layer).expect("validated: there is a kernel size");
+        let Placement { d_model, heads, .. } = *placement;
+        let predictor = init::linear(d_model, heads * taps, self.kernel_bias, &key.named("kernel"), device);
+        let options = KernelOptions { taps, glu: self.glu, renormalise: self.renormalise_padding, execution: self.execution };
+        KernelAttention::new(DynamicConv { predictor, heads }, options, placement, key, device)
+    }
+}
+
+impl Kernel for DynamicConv {
+    fn logits(&self, query: &Tensor<3>) -> Tensor<4> {
+        split_heads(self.predictor.forward(query.clone()), self.heads)
+    }
+}

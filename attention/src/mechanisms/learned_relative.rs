@@ -1,0 +1,106 @@
+//! Learned relative positions: the base model of adaptive attention span (Sukhbaatar et al. 2019, section 2.1).
+//!
+//! `logits_h[i, j] = q_i · (k_j + p_|i-j|) / sqrt(d)`, `q_i = x_i W_Q^h`, `k_j = m_j W_K^h`, for keys at most `S` positions away; others are hidden. The
+//! vectors `p` are shared by the heads. Time `n^2 d` (the scores of distances are a product with each of them, moved into place), `S d` parameters besides the
+//! projections, decoding state `2 S d` at most.
+//!
+//! What differs from the released code: each layer has a table of its own, and the query's own position is seen, as everywhere else (there it attends to
+//! itself only through the residual connection; [`AdaptiveSpanConfig::own_position`](super::adaptive_span::AdaptiveSpanConfig::own_position) chooses).
+//! In encoders a key after the query has the vector of the same distance before it.
+
+use burn::module::{Module, Param};
+use burn::nn::Linear;
+use burn::tensor::{Device, Int, Tensor, TensorData};
+use serde::{Deserialize, Serialize};
+
+use super::relative::{at_least_one, distances, relative_shift};
+use crate::contract::Positions;
+use crate::engine::LogitTerms;
+use crate::error::ConfigError;
+use crate::heads::split_heads;
+use crate::init::{self, Init};
+use crate::logits::{LogitFacts, Logits};
+use crate::placement::Placement;
+use crate::random::RandomKey;
+use crate::visibility::{Span, Visibility};
+
+/// Configuration of [`LearnedRelative`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LearnedRelativeConfig {
+    /// Greatest distance at which a key is seen, `S`, at least 1 (default: the maximal length).
+    pub max_distance: Option<usize>,
+}
+
+/// Logits with learned relative positions.
+///
+/// Should be created with [`LearnedRelativeConfig`].
+#[derive(Module, Debug)]
+pub struct LearnedRelative {
+    /// Query projection `[C, C]`, split into heads.
+    pub query: Linear,
+    /// Key projection `[C, C]`, split into heads.
+    pub key: Linear,
+    /// Vectors of the distances `0..=S`, `[S + 1, D]`.
+    pub table: Param<Tensor<2>>,
+    heads: usize,
+    max_distance: usize,
+}
+
+impl LearnedRelativeConfig {
+    /// Checks the configuration for its place in a model.
+    ///
+    /// # Errors
+    /// If the greatest distance is 0.
+    pub fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+        at_least_one("learned-relative", "max_distance", self.max_distance, placement)
+    }
+
+    /// Initialises the logits: projections as everywhere, the table normal with standard deviation 1 as in the released code.
+    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> LearnedRelative {
+        let d_model = placement.d_model;
+        let max_distance = self.max_distance.unwrap_or(placement.max_length);
+        LearnedRelative {
+            query: init::linear(d_model, d_model, false, &key.named("query"), device),
+            key: init::linear(d_model, d_model, false, &key.named("key"), device),
+            table: Init::Normal(1.0).parameter([max_distance + 1, placement.d_head()], &key.named("table"), device),
+            heads: placement.heads,
+            max_distance,
+        }
+    }
+}
+
+impl Logits for LearnedRelative {
+    fn facts(&self) -> LogitFacts {
+        LogitFacts { cross_attention: false, max_length: None, remembers_keys: true, auxiliary_losses: false }
+    }
+
+    fn keys(&self, memory: Tensor<3>) -> Option<Tensor<4>> {
+        Some(split_heads(self.key.forward(memory), self.heads))
+    }
+
+    fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, _positions: &Positions) -> LogitTerms {
+        let keys = keys.expect("relative logits are given the keys that they asked for");
+        let d_head = keys.dims()[3];
+        let queries = split_heads(self.query.forward(query) * (d_head as f64).powf(-0.5), self.heads);
+        let [batch, heads, length, _] = queries.dims();
+
+        // What is farther away than the table reaches is hidden; it takes part with the last row.
+        let rows: Vec<i32> =
+            distances(span).into_iter().map(|distance| distance.unsigned_abs().min(self.max_distance as u64) as i32).collect();
+        let columns = rows.len();
+        let rows = Tensor::<1, Int>::from_data(TensorData::new(rows, [columns]), &queries.device());
+        let by_distance = self.table.val().select(0, rows);
+        let flat = queries.clone().reshape([batch * heads * length, d_head]);
+        let scores = flat.matmul(by_distance.transpose()).reshape([batch, heads, length, columns]);
+        LogitTerms { bias: Some(relative_shift(scores, span.keys)), ..LogitTerms::content(queries, keys) }
+    }
+
+    fn visibility(&self) -> Option<Visibility> {
+        Some(Visibility::window(self.max_distance, self.max_distance))
+    }
+
+    fn reach(&self) -> Option<usize> {
+        Some(self.max_distance)
+    }
+}

@@ -1,0 +1,75 @@
+//! Lightweight convolution (Wu et al. 2019, section 3).
+//!
+//! A depth-wise convolution whose kernel is normalised by a softmax over its taps and shared by the channels of a head: `H k` parameters besides the
+//! projections, of which the first is a gated linear unit. Each query weighs its neighbours by their distance alone. Time `n k d`, decoding state `k d`.
+//!
+//! Dropout drops normalised weights (DropConnect), of each query apart, as in fairseq's implementation in tensor operations; its CUDA kernels drop one
+//! weight for all positions. fairseq centres a kernel of even size one tap farther to the right than the paper's formula, which is used here.
+
+use burn::module::{Module, Param};
+use burn::tensor::{Device, Tensor};
+use serde::{Deserialize, Serialize};
+
+use crate::error::ConfigError;
+use crate::init::Init;
+use crate::kernel_attention::{Execution, Kernel, KernelAttention, KernelOptions, KernelSizes};
+use crate::placement::Placement;
+use crate::random::RandomKey;
+
+/// Configuration of [`LightweightConv`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LightweightConvConfig {
+    /// Number of taps, at least 1: one number, or a list with one for each layer, whose last one holds for all layers above (default: 3, 7, 15, 31).
+    pub kernel: KernelSizes,
+    /// Whether the input projection is a gated linear unit (default: yes).
+    pub glu: bool,
+    /// Whether the weights of a row are divided by their sum over the visible taps, which makes the softmax one over these taps (default: no).
+    pub renormalise_padding: bool,
+    /// How it is computed (default: unfolded).
+    pub execution: Execution,
+}
+
+impl Default for LightweightConvConfig {
+    fn default() -> Self {
+        Self { kernel: KernelSizes::default(), glu: true, renormalise_padding: false, execution: Execution::Unfolded }
+    }
+}
+
+/// A kernel for each head.
+///
+/// Should be created with [`LightweightConvConfig`].
+#[derive(Module, Debug)]
+pub struct LightweightConv {
+    /// Logits of the taps, `[H, k]`.
+    pub weight: Param<Tensor<2>>,
+}
+
+impl LightweightConvConfig {
+    /// Checks the configuration for its place in a model.
+    ///
+    /// # Errors
+    /// If there is no kernel size, or one of 0.
+    pub fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+        self.kernel.validate("lightweight-conv", placement)
+    }
+
+    /// Initialises the attention.
+    ///
+    /// # Panics
+    /// If the configuration is not valid.
+    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> KernelAttention<LightweightConv> {
+        let taps = self.kernel.at(placement.layer).expect("validated: there is a kernel size");
+        let heads = placement.heads;
+        let weight = Init::XavierUniform { fan_in: taps, fan_out: heads * taps }.parameter([heads, taps], &key.named("kernel"), device);
+        let options = KernelOptions { taps, glu: self.glu, renormalise: self.renormalise_padding, execution: self.execution };
+        KernelAttention::new(LightweightConv { weight }, options, placement, key, device)
+    }
+}
+
+impl Kernel for LightweightConv {
+    fn logits(&self, _query: &Tensor<3>) -> Tensor<4> {
+        let [heads, taps] = self.weight.dims();
+        self.weight.val().reshape([1, heads, 1, taps])
+    }
+}

@@ -1,0 +1,236 @@
+//! Linformer: attention to low-rank projections of keys and values (Wang et al. 2020).
+//!
+//! `head_h = softmax(Q_h (E K_h)^T / sqrt(d)) (F V_h)`: `E` and `F` `[k, n]` mix the `n` positions of keys and values into `k` slots, and every query
+//! weighs the slots. Time `n k d`, `k L` parameters for each distinct matrix of the greatest length `L`; a shorter sequence takes the first columns.
+//!
+//! Keys that nobody sees are set to 0 **before** they are mixed; in the map of `n x k` weights nothing could be hidden any more. For the same reason there
+//! is no causal form and no visibility that differs between queries or heads: both are refused. Step by step it runs as cross-attention only; its state
+//! holds the projected keys and values, `2 k d`.
+//!
+//! The authors' code gives `k` as a ratio of `L`. Here no projection has a bias, as in the other attentions of this crate; in the authors' code those of
+//! `E` and `F` have none.
+
+use burn::module::Module;
+use burn::nn::Linear;
+use burn::tensor::{Device, Tensor};
+use serde::{Deserialize, Serialize};
+
+use crate::abilities::{Abilities, Causality};
+use crate::contract::{Attention, AttentionInput, AttentionOutput, Positions};
+use crate::engine::{AttentionProgram, Dropout, LogitTerms, Weighting, reference};
+use crate::error::ConfigError;
+use crate::heads::{merge_heads, split_heads};
+use crate::init;
+use crate::placement::{Placement, Role};
+use crate::probe::{Observation, Probe};
+use crate::random::RandomKey;
+use crate::sequence_projection::{ProjectedState, ProjectionInit, SequenceProjection};
+use crate::visibility::{Span, Visibility};
+
+/// Which projections of the sequence are one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Sharing {
+    /// `E` and `F` for each head of each layer.
+    None,
+    /// `E` and `F` for each layer, as in the authors' code.
+    #[default]
+    Headwise,
+    /// `E = F` for each layer.
+    KeyValue,
+    /// `E = F` for all layers of a stack that have it in the same role and of the same size.
+    Layerwise,
+}
+
+/// Configuration of [`Linformer`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LinformerConfig {
+    /// Number of slots `k`, from 1 to the maximal length (default: 64, or the maximal length if that is less).
+    pub rank: Option<usize>,
+    /// Which projections are one (default: headwise).
+    pub sharing: Sharing,
+    /// Whether the projections are trained (default) or stay as they were drawn. Frozen ones are saved with the model.
+    pub trainable: bool,
+    /// How the projections are drawn (default: xavier).
+    pub init: ProjectionInit,
+}
+
+impl Default for LinformerConfig {
+    fn default() -> Self {
+        Self { rank: None, sharing: Sharing::Headwise, trainable: true, init: ProjectionInit::Xavier }
+    }
+}
+
+/// Attention to low-rank projections of keys and values.
+///
+/// Should be created with [`LinformerConfig`].
+#[derive(Module, Debug)]
+pub struct Linformer {
+    /// Query projection `[C, C]`, split into heads.
+    pub query: Linear,
+    /// Key projection `[C, C]`, split into heads.
+    pub key: Linear,
+    /// Value projection `[C, C]`, split into heads.
+    pub value: Linear,
+    /// Output projection `[C, C]`.
+    pub output: Linear,
+    /// `E`.
+    pub key_slots: SequenceProjection,
+    /// `F`; absent where it is `E`.
+    pub value_slots: Option<SequenceProjection>,
+    heads: usize,
+    dropout: f64,
+    cross: bool,
+    layerwise: bool,
+}
+
+impl LinformerConfig {
+    /// Checks the configuration for its place in a model.
+    ///
+    /// # Errors
+    /// If the rank is 0 or more than the maximal length.
+    pub fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+        let rank = self.rank_for(placement);
+        if (1..=placement.max_length).contains(&rank) {
+            return Ok(());
+        }
+        Err(ConfigError::Option {
+            place: placement.to_string(),
+            attention: "linformer".to_owned(),
+            option: "rank",
+            value: rank.to_string(),
+            remedy: format!("give a number from 1 to the maximal length {}", placement.max_length),
+        })
+    }
+
+    fn rank_for(&self, placement: &Placement) -> usize {
+        self.rank.unwrap_or(placement.max_length.min(64))
+    }
+
+    /// Initialises the attention.
+    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Linformer {
+        let Placement { d_model, heads, max_length, .. } = *placement;
+        let rank = self.rank_for(placement);
+        let matrices = if self.sharing == Sharing::None { heads } else { 1 };
+        let slots = |name| SequenceProjection::new([matrices, rank, max_length], self.init, self.trainable, &key.named(name), device);
+        let linear = |name| init::linear(d_model, d_model, false, &key.named(name), device);
+        Linformer {
+            query: linear("query"),
+            key: linear("key"),
+            value: linear("value"),
+            output: linear("output"),
+            key_slots: slots("key_slots"),
+            value_slots: matches!(self.sharing, Sharing::None | Sharing::Headwise).then(|| slots("value_slots")),
+            heads,
+            dropout: placement.dropout,
+            cross: placement.role == Role::Cross,
+            layerwise: self.sharing == Sharing::Layerwise,
+        }
+    }
+}
+
+impl Linformer {
+    /// Keys and values `[B, P, K, C / P]`, where `P` is the number of matrices that they are projected by.
+    fn keys_and_values(&self, memory: Tensor<3>) -> [Tensor<4>; 2] {
+        let [matrices, ..] = self.key_slots.shape();
+        let keys = self.key.forward(memory.clone());
+        [split_heads(keys, matrices), split_heads(self.value.forward(memory), matrices)]
+    }
+
+    /// Which of the keys each of `batch` rows sees.
+    fn seen(&self, visibility: &Visibility, span: Span, batch: usize) -> Vec<Vec<bool>> {
+        let seen = visibility.common_keys(span, self.heads).unwrap_or_else(|| {
+            panic!("linformer mixes keys before queries see them: every query must see the same keys, and causal attention is impossible ({visibility:?})")
+        });
+        let rows: Vec<_> = seen.chunks(span.keys).map(<[bool]>::to_vec).collect();
+        (0..batch).map(|row| rows[if rows.len() == 1 { 0 } else { row }].clone()).collect()
+    }
+
+    /// Keys and values `[B, P, K, C / P]` in slots, `[B, H, k, D]`.
+    fn project(&self, [keys, values]: [Tensor<4>; 2], seen: &[Vec<bool>], positions: &Positions) -> [Tensor<4>; 2] {
+        let value_slots = self.value_slots.as_ref().unwrap_or(&self.key_slots);
+        [(keys, &self.key_slots), (values, value_slots)]
+            .map(|(x, slots)| split_heads(merge_heads(slots.forward(x, seen, positions)), self.heads))
+    }
+
+    fn attend(&self, query: Tensor<3>, [keys, values]: [Tensor<4>; 2], random: Option<RandomKey>, probe: &mut Probe) -> AttentionOutput {
+        let listening = probe.is_listening();
+        let scale = (keys.dims()[3] as f64).powf(-0.5);
+        let program = AttentionProgram {
+            weighting: Weighting::Softmax(LogitTerms::content(split_heads(self.query.forward(query) * scale, self.heads), keys)),
+            mask: None,
+            soft_span: None,
+            values,
+            dropout: random.map(|key| Dropout { probability: self.dropout, key: key.named("weights") }),
+        };
+        // What the engine shows are weights of slots, not of keys.
+        let mut relabel = |_: &str, observation: Observation| {
+            probe.observe(|| match observation {
+                Observation::Weights(weights) => Observation::SlotWeights(weights),
+                other => other,
+            });
+        };
+        let mut probe = if listening { Probe::listening(&mut relabel) } else { Probe::off() };
+        let context = reference::attend(program, &mut probe);
+        AttentionOutput::new(self.output.forward(merge_heads(context)))
+    }
+}
+
+impl Attention for Linformer {
+    type State = ProjectedState;
+
+    fn abilities(&self) -> Abilities {
+        Abilities {
+            cross_attention: true,
+            causality: Causality::Impossible,
+            steps: self.cross,
+            weights: false,
+            max_length: Some(self.key_slots.shape()[2]),
+            auxiliary_losses: false,
+            randomness: false,
+            time: "n k d",
+            state: "projected keys and values, 2 k d",
+        }
+    }
+
+    fn forward(&self, input: AttentionInput, probe: &mut Probe) -> AttentionOutput {
+        let AttentionInput { query, memory, visibility, positions, random } = input;
+        let memory = self.keys_and_values(memory.unwrap_or_else(|| query.clone()));
+        let [batch, queries, _] = query.dims();
+        let span = Span { query_start: positions.start, queries, key_start: 0, keys: memory[0].dims()[2] };
+        let seen = self.seen(&visibility, span, batch);
+        // Columns belong to keys, and those of another sequence are not padded as the queries are.
+        let positions = if self.cross { Positions::default() } else { positions };
+        let slots = self.project(memory, &seen, &positions);
+        self.attend(query, slots, random, probe)
+    }
+
+    /// # Panics
+    /// Without a memory: there are no steps of self-attention.
+    fn state(&self, _batch: usize, _capacity: usize, memory: Option<Tensor<3>>) -> ProjectedState {
+        let memory = memory.expect("linformer takes steps as cross-attention only: give its state a memory");
+        let [keys, values] = self.keys_and_values(memory);
+        ProjectedState::new(keys, values)
+    }
+
+    fn step(&self, chunk: AttentionInput, state: &mut ProjectedState, probe: &mut Probe) -> AttentionOutput {
+        let AttentionInput { query, visibility, positions, random, .. } = chunk;
+        let [batch, queries, _] = query.dims();
+        let span = Span { query_start: positions.start, queries, key_start: 0, keys: state.length() };
+        let seen = self.seen(&visibility, span, batch);
+        let slots = state.slots(seen, |memory, seen| self.project(memory, seen, &Positions::default()));
+        self.attend(query, slots, random, probe)
+    }
+
+    fn select(&self, state: &mut ProjectedState, rows: &[usize]) {
+        state.select(rows);
+    }
+
+    fn sharing_with(self, earlier: &Self) -> Self {
+        if self.layerwise && earlier.layerwise && self.key_slots.is_like(&earlier.key_slots) {
+            return Self { key_slots: earlier.key_slots.clone(), ..self };
+        }
+        self
+    }
+}

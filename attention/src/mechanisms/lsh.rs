@@ -1,0 +1,228 @@
+//! LSH attention of Reformer (Kitaev, Kaiser and Levskaya 2020, section 2).
+//!
+//! One projection serves as query and key (shared QK): `logits_h[i, j] = q_i · q_j / (‖q_j‖ sqrt(d))`. In each of `r` rounds position `i` falls into the
+//! bucket `argmax([x R; -x R])` of its query, all positions are sorted by (bucket, position) and cut into chunks of `m`, and a query sees the members
+//! of its bucket in its own chunk and in `before` chunks back (and `after` ahead). The rounds are combined by their log-partitions; a pair that meets in
+//! `N` rounds has `log N` subtracted from its logit, so that the result is the softmax over the union of the rounds. A query sees its own position only
+//! if it sees nothing else. Time per head `r n (b / 2 + 2 m) d` and `r n log n` for sorting, memory `r n 2 m`, decoding state `2 n d` and `r n` buckets.
+//!
+//! Buckets are chosen without gradient, sorted on the host, and do not depend on the backend beyond rounding. Positions that nobody sees (padding) are in
+//! no bucket: they take no place in a chunk, and as queries they go where they would stand.
+//!
+//! **What the future can move.** No query sees a later key under a causal visibility, but a later element can shift the borders of chunks. The output is
+//! free of the future, and steps equal the full pass, wherever buckets fit: with one chunk, and else if no bucket has more than `m` members (more of them
+//! lose the earliest). A step attends to all earlier members of its buckets.
+//!
+//! Public code (trax, transformers, reformer-pytorch) does not restrict a query to its bucket (`bucket_mask = false` here), lets the first chunk look at
+//! the last (`wrap`; of all rounds together there, of its own round here), does not correct for duplicates, and in two of three cases does not divide by
+//! `sqrt(d)` (`scale = "code"`).
+
+mod buckets;
+mod chunks;
+mod config;
+
+use burn::module::{Module, RunningState};
+use burn::nn::Linear;
+use burn::tensor::{Int, Tensor, TensorData};
+
+use self::buckets::{Buckets, Hash};
+use self::chunks::Chunking;
+pub use self::config::{BucketCount, Hashing, LshConfig, Rotations, Scale};
+use crate::abilities::{Abilities, Causality};
+use crate::contract::{Attention, AttentionInput, AttentionOutput, Positions};
+use crate::engine::{AttentionProgram, Dropout, LogitTerms, Weighting, reference};
+use crate::heads::{merge_heads, split_heads};
+use crate::init::Init;
+use crate::memory::KeyValueState;
+use crate::probe::{Observation, Probe};
+use crate::random::RandomKey;
+use crate::visibility::{Mask, Span, Visibility, hidden_logit};
+
+/// LSH attention.
+///
+/// Should be created with [`LshConfig`].
+#[derive(Module, Debug)]
+pub struct Lsh {
+    /// Shared projection of queries and keys `[C, C]`, split into heads.
+    pub query_key: Linear,
+    /// Value projection `[C, C]`, split into heads.
+    pub value: Linear,
+    /// Output projection `[C, C]`.
+    pub output: Linear,
+    /// Random rotations `[rounds, H, D, b / 2]`, not trained; those of two factors stand side by side. Others, also of more rounds, can be put in.
+    pub rotations: RunningState<Tensor<4>>,
+    #[module(skip)]
+    hash: Hash,
+    #[module(skip)]
+    chunking: Chunking,
+    #[module(skip)]
+    scale: Scale,
+    full_attention_below: usize,
+    draws_per_call: bool,
+    heads: usize,
+    dropout: f64,
+}
+
+/// One attention of this kind: the queries are the positions from `span.query_start` on.
+struct Call {
+    /// Shared queries and keys `[B, H, K, D]`, not normalised.
+    shared: Tensor<4>,
+    values: Tensor<4>,
+    span: Span,
+    visibility: Visibility,
+    dropout: Option<Dropout>,
+}
+
+impl Call {
+    /// Scaled queries `[B, H, Q, D]` and unit keys `[B, H, K, D]`.
+    fn queries_and_keys(&self, scale: Scale) -> (Tensor<4>, Tensor<4>) {
+        let queries = self.shared.clone().narrow(2, self.span.query_start, self.span.queries);
+        let width = queries.dims()[3] as f64;
+        let queries = if scale == Scale::Paper { queries * width.powf(-0.5) } else { queries };
+        // The floor gives a query of 0 a key of 0.
+        let squares = (self.shared.clone() * self.shared.clone()).sum_dim(3).clamp_min(1e-12);
+        (queries, self.shared.clone() / squares.sqrt())
+    }
+
+    fn tensor<const D: usize>(&self, values: Vec<f32>, shape: [usize; D]) -> Tensor<D> {
+        Tensor::from_data(TensorData::new(values, shape), (&self.values.device(), self.values.dtype()))
+    }
+}
+
+impl Lsh {
+    fn call(&self, shared: Tensor<4>, values: Tensor<4>, queries: usize, input: (Visibility, &Positions, Option<RandomKey>)) -> Call {
+        let (visibility, positions, random) = input;
+        let span = Span { query_start: positions.start, queries, key_start: 0, keys: shared.dims()[2] };
+        let end = span.query_start + queries;
+        assert!(end <= span.keys, "queries up to {end} are not among the {} keys, with which they share their projection", span.keys);
+        let dropout = random.map(|key| Dropout { probability: self.dropout, key: key.named("weights") });
+        Call { shared, values, span, visibility, dropout }
+    }
+
+    /// Every query with all keys, or with those that share a bucket with it in some round.
+    fn attend_all(&self, call: Call, buckets: Option<Buckets>, probe: &mut Probe) -> Tensor<4> {
+        let (queries, keys) = call.queries_and_keys(self.scale);
+        let Call { span, visibility, .. } = &call;
+        let (device, dtype) = (call.values.device(), call.values.dtype());
+        let penalty = |i, j| if i == j { chunks::self_penalty(dtype) } else { 0.0 };
+        let pairs = || (span.query_start..span.query_start + span.queries).flat_map(|i| (0..span.keys).map(move |j| (i, j)));
+        let own = call.tensor(pairs().map(|(i, j)| penalty(i, j)).collect(), [1, 1, span.queries, span.keys]);
+        let mask = match buckets {
+            None => visibility.mask(*span, self.heads, dtype, &device),
+            Some(buckets) => {
+                let (batch, hidden) = (call.values.dims()[0], hidden_logit(dtype));
+                let rows = (0..batch).flat_map(|row| (0..self.heads).map(move |head| (row, head)));
+                let bias: Vec<f32> = rows
+                    .flat_map(|(row, head)| pairs().map(move |(i, j)| (row, head, i, j)))
+                    .map(|(row, head, i, j)| match buckets.meetings(row, head, i, j) {
+                        meetings if meetings == 0 || !visibility.is_visible(row % visibility.rows(), head, i, j) => hidden,
+                        meetings if !self.chunking.duplicate_correction => (meetings as f32).ln(),
+                        _ => 0.0,
+                    })
+                    .collect();
+                let has_key = bias.chunks(span.keys).map(|row| if row.iter().any(|&bias| bias > hidden) { 1.0 } else { 0.0 }).collect();
+                let has_key = Some(call.tensor(has_key, [batch, self.heads, span.queries, 1]));
+                Some(Mask { bias: call.tensor(bias, [batch, self.heads, span.queries, span.keys]), has_key })
+            }
+        };
+        let terms = LogitTerms::content(queries, keys).plus(LogitTerms::bias(own));
+        let Call { values, dropout, .. } = call;
+        reference::attend(AttentionProgram { weighting: Weighting::Softmax(terms), mask, soft_span: None, values, dropout }, probe)
+    }
+
+    /// Sorted by bucket and cut into chunks, in every round.
+    fn attend_in_chunks(&self, call: Call, buckets: Buckets, probe: &mut Probe) -> Tensor<4> {
+        let (queries, keys) = call.queries_and_keys(self.scale);
+        let blocks = self.chunking.blocks(&buckets, call.span, &call.visibility, call.values.dtype());
+        blocks.attend(queries, keys, call.values, call.dropout, probe)
+    }
+
+    fn project(&self, sequence: Tensor<3>) -> (Tensor<4>, Tensor<4>) {
+        let shared = split_heads(self.query_key.forward(sequence.clone()), self.heads);
+        (shared, split_heads(self.value.forward(sequence), self.heads))
+    }
+
+    fn output(&self, context: Tensor<4>) -> AttentionOutput {
+        AttentionOutput::new(self.output.forward(merge_heads(context)))
+    }
+}
+
+/// State of [`Lsh`].
+#[derive(Clone, Debug)]
+pub struct LshState {
+    memory: KeyValueState,
+    /// `[B, H, rounds, K]`.
+    buckets: Option<Tensor<4, Int>>,
+    capacity: usize,
+}
+
+impl Attention for Lsh {
+    type State = LshState;
+
+    fn abilities(&self) -> Abilities {
+        Abilities {
+            cross_attention: false,
+            causality: Causality::Masked,
+            steps: true,
+            weights: true,
+            max_length: None,
+            auxiliary_losses: false,
+            randomness: self.draws_per_call,
+            time: "r n (b/2 + 2 m) d for r rounds of b buckets, chunks of m",
+            state: "keys and values, 2 n d, and buckets, r n",
+        }
+    }
+
+    fn forward(&self, input: AttentionInput, probe: &mut Probe) -> AttentionOutput {
+        let AttentionInput { query, memory, visibility, positions, random } = input;
+        let queries = query.dims()[1];
+        let (shared, values) = self.project(memory.unwrap_or(query));
+        let call = self.call(shared, values, queries, (visibility, &positions, random));
+        if call.span.keys <= self.full_attention_below {
+            let context = self.attend_all(call, None, probe);
+            return self.output(context);
+        }
+        let rotations = self.rotations.value();
+        let rotations = match random.filter(|_| self.draws_per_call) {
+            Some(key) => Init::Normal(1.0).tensor(rotations.dims(), &key.named("rotations"), &rotations.device()),
+            None => rotations,
+        };
+        let positions = Positions { start: 0, ..positions };
+        let buckets = self.hash.buckets(call.shared.clone(), rotations, &positions);
+        probe.observe(|| Observation::Buckets(buckets.clone()));
+        let context = self.attend_in_chunks(call, Buckets::read(buckets), probe);
+        self.output(context)
+    }
+
+    fn state(&self, _batch: usize, capacity: usize, memory: Option<Tensor<3>>) -> LshState {
+        assert!(memory.is_none(), "LSH attention shares queries and keys, which another sequence does not");
+        LshState { memory: KeyValueState::growing(capacity), buckets: None, capacity }
+    }
+
+    fn step(&self, chunk: AttentionInput, state: &mut LshState, probe: &mut Probe) -> AttentionOutput {
+        let AttentionInput { query, visibility, positions, random, .. } = chunk;
+        let queries = query.dims()[1];
+        let (shared, values) = self.project(query);
+        state.memory.push(Some(shared.clone()), values);
+        let buckets = (state.capacity > self.full_attention_below && self.chunking.bucket_mask).then(|| {
+            let new = self.hash.buckets(shared, self.rotations.value(), &positions);
+            let all = state.buckets.take().map_or(new.clone(), |old| Tensor::cat(vec![old, new], 3));
+            state.buckets = Some(all.clone());
+            probe.observe(|| Observation::Buckets(all.clone()));
+            Buckets::read(all)
+        });
+        let shared = state.memory.keys().expect("keys were pushed");
+        let call = self.call(shared, state.memory.values(), queries, (visibility, &positions, random));
+        let context = self.attend_all(call, buckets, probe);
+        self.output(context)
+    }
+
+    fn select(&self, state: &mut LshState, rows: &[usize]) {
+        state.memory.select(rows);
+        state.buckets = state.buckets.take().map(|buckets| {
+            let rows: Vec<i32> = rows.iter().map(|&row| row as i32).collect();
+            let rows = Tensor::<1, Int>::from_data(TensorData::from(rows.as_slice()), &buckets.device());
+            buckets.select(0, rows)
+        });
+    }
+}

@@ -1,0 +1,209 @@
+//! Sorting by bucket, chunks, and attention within them.
+
+use burn::tensor::activation::softmax;
+use burn::tensor::{DType, Int, Tensor, TensorData};
+
+use super::Buckets;
+use crate::dropout::dropout;
+use crate::engine::Dropout;
+use crate::probe::{Observation, Probe};
+use crate::visibility::{Span, Visibility, hidden_logit};
+
+/// Added to the logit of a query's own position: hides it from all but those who see nothing else, since what is hidden lies still lower.
+pub(super) fn self_penalty(dtype: DType) -> f32 {
+    if dtype == DType::F16 { -1.0e3 } else { -1.0e5 }
+}
+
+/// How sorted positions are cut, and which of them are candidates of a query.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Chunking {
+    pub size: usize,
+    pub before: usize,
+    pub after: usize,
+    pub wrap: bool,
+    pub bucket_mask: bool,
+    pub duplicate_correction: bool,
+}
+
+/// The positions of one batch row and head in one round.
+struct Sorted<'a> {
+    buckets: &'a [u32],
+    /// Chunk of each position.
+    chunk: Vec<usize>,
+    chunks: usize,
+}
+
+impl Chunking {
+    /// Sorts by bucket and position. Only what is `live` takes a place.
+    fn sorted<'a>(&self, buckets: &'a [u32], live: &[bool]) -> Sorted<'a> {
+        let chunks = live.iter().filter(|&&live| live).count().div_ceil(self.size).max(1);
+        let mut order: Vec<usize> = (0..live.len()).collect();
+        order.sort_by_key(|&position| buckets[position]);
+        let (mut rank, mut chunk) = (0, vec![0; live.len()]);
+        for position in order {
+            chunk[position] = (rank / self.size).min(chunks - 1);
+            rank += usize::from(live[position]);
+        }
+        Sorted { buckets, chunk, chunks }
+    }
+
+    fn looks_at(&self, from: usize, to: usize, chunks: usize) -> bool {
+        if self.wrap {
+            (from + chunks - to) % chunks <= self.before || (to + chunks - from) % chunks <= self.after
+        } else {
+            (from.saturating_sub(self.before)..=from.saturating_add(self.after)).contains(&to)
+        }
+    }
+
+    fn is_candidate(&self, round: &Sorted, i: usize, j: usize) -> bool {
+        self.looks_at(round.chunk[i], round.chunk[j], round.chunks) && (!self.bucket_mask || round.buckets[i] == round.buckets[j])
+    }
+
+    /// Cuts the positions of every batch row, head and round.
+    pub fn blocks(&self, buckets: &Buckets, span: Span, visibility: &Visibility, dtype: DType) -> Blocks {
+        let [batch, heads, rounds, keys] = buckets.shape;
+        let queries = span.query_start..span.query_start + span.queries;
+        let (hidden, penalty) = (hidden_logit(dtype), self_penalty(dtype));
+        let mut blocks =
+            Blocks { shape: [batch, heads, rounds, span.queries, keys], list: Vec::new(), slots: Vec::new(), has_key: Vec::new() };
+        blocks.slots = vec![(0, 0); rounds * batch * heads * span.queries];
+        blocks.has_key = vec![0.0; batch * heads * span.queries];
+        for (row, head) in (0..batch).flat_map(|row| (0..heads).map(move |head| (row, head))) {
+            let sees = |i, j| visibility.is_visible(row % visibility.rows(), head, i, j);
+            // What is seen is most often seen by itself.
+            let live: Vec<bool> = (0..keys).map(|j| queries.contains(&j) && sees(j, j) || queries.clone().any(|i| sees(i, j))).collect();
+            let sorted: Vec<Sorted> = (0..rounds).map(|round| self.sorted(buckets.of(row, head, round), &live)).collect();
+            let first = row * heads + head;
+            for (number, round) in sorted.iter().enumerate() {
+                let (mut askers, mut members) = (vec![Vec::new(); round.chunks], vec![Vec::new(); round.chunks]);
+                queries.clone().for_each(|i| askers[round.chunk[i]].push(i));
+                (0..keys).filter(|&j| live[j]).for_each(|j| members[round.chunk[j]].push(j));
+                for (from, askers) in askers.iter().enumerate() {
+                    let within = (0..round.chunks).filter(|&to| self.looks_at(from, to, round.chunks));
+                    let mut candidates: Vec<usize> = within.flat_map(|to| members[to].iter().copied()).collect();
+                    // In the order of positions sums do not depend on the buckets of those that weigh nothing.
+                    candidates.sort_unstable();
+                    for askers in askers.chunks(self.size) {
+                        let mut bias = Vec::with_capacity(askers.len() * candidates.len());
+                        for (at, &i) in askers.iter().enumerate() {
+                            let query = first * span.queries + i - span.query_start;
+                            blocks.slots[number * batch * heads * span.queries + query] = (blocks.list.len(), at);
+                            for &j in &candidates {
+                                if !self.is_candidate(round, i, j) || !sees(i, j) {
+                                    bias.push(hidden);
+                                    continue;
+                                }
+                                blocks.has_key[query] = 1.0;
+                                let meetings = if self.duplicate_correction && rounds > 1 {
+                                    sorted.iter().filter(|round| self.is_candidate(round, i, j)).count()
+                                } else {
+                                    1
+                                };
+                                bias.push(if i == j { penalty } else { 0.0 } - (meetings as f32).ln());
+                            }
+                        }
+                        blocks.list.push(Block {
+                            queries: askers.iter().map(|i| (first * span.queries + i - span.query_start) as i32).collect(),
+                            keys: candidates.iter().map(|j| (first * keys + j) as i32).collect(),
+                            bias,
+                        });
+                    }
+                }
+            }
+        }
+        blocks.padded(hidden)
+    }
+}
+
+/// Some queries of a chunk, and their candidates.
+struct Block {
+    /// Indices in all queries of the batch, heads included.
+    queries: Vec<i32>,
+    /// Indices in all keys of the batch, heads included.
+    keys: Vec<i32>,
+    /// Added to the logits, query by query.
+    bias: Vec<f32>,
+}
+
+/// All chunks of all rounds.
+pub(super) struct Blocks {
+    /// Batch rows, heads, rounds, queries, keys.
+    shape: [usize; 5],
+    list: Vec<Block>,
+    /// Block of each query in each round, and its row there.
+    slots: Vec<(usize, usize)>,
+    /// 1 for queries that see something and 0 for the others.
+    has_key: Vec<f32>,
+}
+
+impl Blocks {
+    /// Brings all blocks to one size. What fills them is hidden or read by nobody.
+    fn padded(mut self, hidden: f32) -> Self {
+        let height = self.list.iter().map(|block| block.queries.len()).max().unwrap_or(0);
+        let width = self.list.iter().map(|block| block.keys.len()).max().unwrap_or(0).max(1);
+        for block in &mut self.list {
+            let keys = block.keys.len();
+            let mut bias = vec![hidden; height * width];
+            for at in 0..block.queries.len() {
+                bias[at * width..][..keys].copy_from_slice(&block.bias[at * keys..][..keys]);
+            }
+            block.bias = bias;
+            block.queries.resize(height, 0);
+            block.keys.resize(width, 0);
+        }
+        self
+    }
+
+    /// Context `[B, H, Q, D]` of scaled queries `[B, H, Q, D]`, unit keys `[B, H, K, D]` and values.
+    pub fn attend(self, queries: Tensor<4>, keys: Tensor<4>, values: Tensor<4>, drop: Option<Dropout>, probe: &mut Probe) -> Tensor<4> {
+        let [batch, heads, rounds, length, _] = self.shape;
+        let (device, dtype) = (values.device(), values.dtype());
+        let (count, height, width) = (self.list.len(), self.list[0].queries.len(), self.list[0].keys.len());
+        let float = |values: Vec<f32>, shape: [usize; 3]| Tensor::<3>::from_data(TensorData::new(values, shape), (&device, dtype));
+        let int = |values: Vec<i32>| Tensor::<1, Int>::from_data(TensorData::from(values.as_slice()), &device);
+        let taken = |x: Tensor<4>, of: fn(&Block) -> &[i32]| {
+            let [batch, heads, length, size] = x.dims();
+            let indices = self.list.iter().flat_map(|block| of(block)).copied().collect();
+            x.reshape([batch * heads * length, size]).select(0, int(indices)).reshape([count as i64, -1, size as i64])
+        };
+        let bias = float(self.list.iter().flat_map(|block| &block.bias).copied().collect(), [count, height, width]);
+        let logits = taken(queries, |block| &block.queries).matmul(taken(keys, |block| &block.keys).swap_dims(1, 2)) + bias;
+        let top = logits.clone().detach().max_dim(2);
+        let exponentials = (logits - top.clone()).exp();
+        let sums = exponentials.clone().sum_dim(2);
+        let weights = exponentials / sums.clone();
+        let slots: Vec<i32> = self.slots.iter().map(|(block, row)| (block * height + row) as i32).collect();
+        let slots = int(slots);
+        let of_rounds = |x: Tensor<3>| {
+            let size = x.dims()[2];
+            x.reshape([count * height, size]).select(0, slots.clone()).reshape([rounds, batch * heads * length, size])
+        };
+        // A round in which a query sees nothing has a partition of about the hidden logit, and no share.
+        let shares = softmax(of_rounds(sums.log() + top), 0);
+        probe.observe(|| Observation::Weights(self.dense(weights.clone(), shares.clone())));
+        let weights = match drop {
+            Some(drop) => dropout(weights, drop.probability, Some(&drop.key)),
+            None => weights,
+        };
+        let context = of_rounds(weights.matmul(taken(values, |block| &block.keys))) * shares;
+        let size = context.dims()[2];
+        let has_key = float(self.has_key, [1, batch * heads * length, 1]);
+        (context.sum_dim(0) * has_key).reshape([batch, heads, length, size])
+    }
+
+    /// Weights `[B, H, Q, K]` from those within the blocks `[blocks, height, width]` and the shares of the rounds `[rounds, B H Q, 1]`.
+    fn dense(&self, weights: Tensor<3>, shares: Tensor<3>) -> Tensor<4> {
+        let [batch, heads, _, queries, keys] = self.shape;
+        let [_, height, width] = weights.dims();
+        let (device, dtype) = (weights.device(), weights.dtype());
+        let weights: Vec<f32> = weights.into_data().iter::<f32>().collect();
+        let mut dense = vec![0.0; batch * heads * queries * keys];
+        for (at, (share, &(block, row))) in shares.into_data().iter::<f32>().zip(&self.slots).enumerate() {
+            let query = at % self.has_key.len();
+            for (&key, weight) in self.list[block].keys.iter().zip(&weights[(block * height + row) * width..]) {
+                dense[query * keys + key as usize % keys] += self.has_key[query] * share * weight;
+            }
+        }
+        Tensor::from_data(TensorData::new(dense, [batch, heads, queries, keys]), (&device, dtype))
+    }
+}

@@ -1,0 +1,173 @@
+//! Options, and what they are checked for.
+
+use burn::module::RunningState;
+use burn::tensor::Device;
+use serde::{Deserialize, Serialize};
+
+use super::Lsh;
+use super::buckets::Hash;
+use super::chunks::Chunking;
+use crate::error::ConfigError;
+use crate::init::{self, Init};
+use crate::placement::{Placement, Role};
+use crate::random::RandomKey;
+
+/// Number of buckets of a round.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum BucketCount {
+    /// One hash with this even number of values.
+    One(usize),
+    /// Two independent hashes with these even numbers of values; the number of buckets is their product.
+    Factorised([usize; 2]),
+}
+
+/// By what logits are scaled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scale {
+    /// Unit keys, and queries divided by the square root of their width (the paper).
+    #[default]
+    Paper,
+    /// Unit keys only (trax and transformers).
+    Code,
+}
+
+/// What decides the bucket of a position.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Hashing {
+    /// The direction of its query.
+    #[default]
+    Angular,
+    /// A random direction of its own in each round, whatever the content: the null hypothesis.
+    Random,
+}
+
+/// Where the random rotations of a call come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Rotations {
+    /// Drawn once, and saved with the model.
+    #[default]
+    Fixed,
+    /// Drawn anew wherever the call brings a random key and is no step; the saved ones elsewhere.
+    PerCall,
+}
+
+/// Configuration of [`Lsh`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LshConfig {
+    /// Buckets of a round: an even number or two (default: twice the maximal length over `chunk`, rounded up to even).
+    pub buckets: Option<BucketCount>,
+    /// Positions of a chunk, `m`, at least 1 (default 64).
+    pub chunk: usize,
+    /// Rounds of hashing, at least 1 (default 4).
+    pub rounds: usize,
+    /// Chunks that a query looks back (default 1).
+    pub before: usize,
+    /// Chunks that a query looks ahead (default: 1 in encoders, 0 in decoders, where the rest of a bucket is the future).
+    pub after: Option<usize>,
+    /// Whether a query sees only its own bucket (default), or all of the chunks that it looks at.
+    pub bucket_mask: bool,
+    /// Whether a pair that meets in several rounds counts once (default).
+    pub duplicate_correction: bool,
+    /// By what logits are scaled (default: as in the paper).
+    pub scale: Scale,
+    /// Whether the first chunk of a round and its last are neighbours (default: no).
+    pub wrap: bool,
+    /// Greatest length at which every query sees every position instead (default: twice `chunk`). A step counts the capacity of its state.
+    pub full_attention_below: Option<usize>,
+    /// What decides the bucket of a position (default: angular).
+    pub hashing: Hashing,
+    /// Where rotations come from (default: fixed).
+    pub rotations: Rotations,
+}
+
+impl Default for LshConfig {
+    fn default() -> Self {
+        Self {
+            buckets: None,
+            chunk: 64,
+            rounds: 4,
+            before: 1,
+            after: None,
+            bucket_mask: true,
+            duplicate_correction: true,
+            scale: Scale::Paper,
+            wrap: false,
+            full_attention_below: None,
+            hashing: Hashing::Angular,
+            rotations: Rotations::Fixed,
+        }
+    }
+}
+
+impl LshConfig {
+    /// Checks the configuration for its place in a model.
+    ///
+    /// # Errors
+    /// If a number of buckets is odd or 0, or `chunk` or `rounds` is 0.
+    pub fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+        let wrong = |option, value: String, remedy: &str| ConfigError::Option {
+            place: placement.to_string(),
+            attention: "lsh".to_owned(),
+            option,
+            value,
+            remedy: remedy.to_owned(),
+        };
+        for (option, value) in [("chunk", self.chunk), ("rounds", self.rounds)] {
+            if value == 0 {
+                return Err(wrong(option, value.to_string(), "give at least 1"));
+            }
+        }
+        let factors = self.factors(placement.max_length);
+        if factors.iter().any(|&factor| factor == 0 || factor % 2 == 1) {
+            return Err(wrong("buckets", format!("{factors:?}"), "a hash has an even number of values, of at least 2"));
+        }
+        if factors.iter().try_fold(1, |product: i32, &factor| product.checked_mul(factor.try_into().ok()?)).is_none() {
+            return Err(wrong("buckets", format!("{factors:?}"), "give fewer than 2^31 in all"));
+        }
+        Ok(())
+    }
+
+    fn factors(&self, max_length: usize) -> Vec<usize> {
+        match self.buckets {
+            None => vec![(2 * max_length).div_ceil(self.chunk).next_multiple_of(2).max(2)],
+            Some(BucketCount::One(count)) => vec![count],
+            Some(BucketCount::Factorised(counts)) => counts.to_vec(),
+        }
+    }
+
+    /// Initialises the attention.
+    ///
+    /// # Panics
+    /// If the configuration is not valid.
+    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Lsh {
+        let Placement { role, d_model, heads, max_length, dropout, .. } = *placement;
+        let linear = |name| init::linear(d_model, d_model, false, &key.named(name), device);
+        let factors = self.factors(max_length);
+        let shape = [self.rounds, heads, placement.d_head(), factors.iter().sum::<usize>() / 2];
+        Lsh {
+            query_key: linear("query_key"),
+            value: linear("value"),
+            output: linear("output"),
+            rotations: RunningState::new(Init::Normal(1.0).tensor(shape, &key.named("rotations"), device)),
+            hash: Hash { factors, hashing: self.hashing },
+            chunking: Chunking {
+                size: self.chunk,
+                before: self.before,
+                after: self.after.unwrap_or(if role == Role::Encoder { 1 } else { 0 }),
+                wrap: self.wrap,
+                bucket_mask: self.bucket_mask,
+                duplicate_correction: self.duplicate_correction,
+            },
+            scale: self.scale,
+            full_attention_below: self.full_attention_below.unwrap_or(self.chunk.saturating_mul(2)),
+            draws_per_call: self.rotations == Rotations::PerCall,
+            heads,
+            dropout,
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Relative positions of Transformer-XL (Dai et al. 2019, section 3.3).
+//!
+//! `logits_h[i, j] = ((q_i + u_h) · k_j + (q_i + v_h) · W_R^h r_{i-j}) / sqrt(d)`, `q_i = x_i W_Q^h`, `k_j = m_j W_K^h`: content, and a distance as a fixed
+//! sinusoid `r` of the model's width, each with a bias of its own. The second product is taken once for each of the `Q + K - 1` distances and moved into
+//! place by a [`relative_shift`]. Time `n^2 d`, decoding state `2 n d`.
+//!
+//! Nothing depends on absolute positions: a memory carried over from earlier segments ([`AttentionInput::segment`](crate::contract::AttentionInput::segment))
+//! may have any length, and be longer in evaluation than in training. Keys after the query have negative distances, so encoders work as well.
+//!
+//! What differs from the released code: `u` and `v` belong to one layer (`untie_r` there); the table of sinusoids is not dropped out; keys beyond the
+//! causal ones are scored correctly rather than left to the mask; and `same_length` counts keys (see [`RelativeConfig::same_length`]).
+
+use std::sync::{Arc, Mutex};
+
+use burn::module::{Module, Param};
+use burn::nn::Linear;
+use burn::tensor::{Device, Tensor, TensorData};
+use serde::{Deserialize, Serialize};
+
+use crate::contract::Positions;
+use crate::engine::LogitTerms;
+use crate::error::ConfigError;
+use crate::heads::split_heads;
+use crate::init::{self, Init};
+use crate::logits::{LogitFacts, Logits};
+use crate::placement::Placement;
+use crate::random::RandomKey;
+use crate::visibility::{Span, Visibility};
+
+/// Configuration of [`Relative`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RelativeConfig {
+    /// Distances beyond this one, at least 1, are scored as if they were this one (default: none are). For evaluation with a long memory.
+    pub clamp_length: Option<usize>,
+    /// Number of keys that each query sees at most, its own included, at least 1; older ones are hidden (default: all are seen).
+    ///
+    /// With a memory of `M` elements, `M + 1` lets the first query of a segment see all of it, and every other query as many keys. The released code
+    /// shows `M` keys, so that its first memory element is never seen.
+    pub same_length: Option<usize>,
+}
+
+/// Logits with relative positions.
+///
+/// Should be created with [`RelativeConfig`].
+#[derive(Module, Debug)]
+pub struct Relative {
+    /// Query projection `[C, C]`, split into heads.
+    pub query: Linear,
+    /// Key projection `[C, C]` of contents, split into heads.
+    pub key: Linear,
+    /// Key projection `W_R` `[C, C]` of distances, split into heads.
+    pub position: Linear,
+    /// `u`, `[H, D]`.
+    pub content_bias: Param<Tensor<2>>,
+    /// `v`, `[H, D]`.
+    pub position_bias: Param<Tensor<2>>,
+    #[module(skip)]
+    sinusoids: Sinusoids,
+    heads: usize,
+    clamp_length: Option<usize>,
+    same_length: Option<usize>,
+}
+
+impl RelativeConfig {
+    /// Checks the configuration for its place in a model.
+    ///
+    /// # Errors
+    /// If an option is 0.
+    pub fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+        at_least_one("relative", "clamp_length", self.clamp_length, placement)?;
+        at_least_one("relative", "same_length", self.same_length, placement)
+    }
+
+    /// Initialises the logits: projections as everywhere, `u` and `v` normal with standard deviation 0.02 as in the released code.
+    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Relative {
+        let Placement { d_model, heads, .. } = *placement;
+        let projection = |name| init::linear(d_model, d_model, false, &key.named(name), device);
+        let bias = |name| Init::Normal(0.02).parameter([heads, placement.d_head()], &key.named(name), device);
+        Relative {
+            query: projection("query"),
+            key: projection("key"),
+            position: projection("position"),
+            content_bias: bias("content_bias"),
+            position_bias: bias("position_bias"),
+            sinusoids: Sinusoids { width: d_model, rows: Arc::default() },
+            heads,
+            clamp_length: self.clamp_length,
+            same_length: self.same_length,
+        }
+    }
+}
+
+pub(super) fn at_least_one(attention: &str, option: &'static str, value: Option<usize>, placement: &Placement) -> Result<(), ConfigError> {
+    if value != Some(0) {
+        return Ok(());
+    }
+    Err(ConfigError::Option {
+        place: placement.to_string(),
+        attention: attention.to_owned(),
+        option,
+        value: "0".to_owned(),
+        remedy: "give at least 1, or leave it out".to_owned(),
+    })
+}
+
+/// Sinusoids `[sin | cos]` of distances, computed in double precision on the host and kept.
+#[derive(Clone, Debug)]
+struct Sinusoids {
+    width: usize,
+    /// Rows of the distances 0, 1, ...
+    rows: Arc<Mutex<Vec<f32>>>,
+}
+
+impl Sinusoids {
+    /// `[distances, C]`. An odd width has one sine more than cosines.
+    fn table(&self, distances: &[i64], device: &Device) -> Tensor<2> {
+        let width = self.width;
+        let sines = width.div_ceil(2);
+        let angle = |distance: usize, pair: usize| distance as f64 / 10_000f64.powf(2.0 * pair as f64 / width as f64);
+        let mut rows = self.rows.lock().expect("no panic happens while the table is locked");
+        let farthest = distances.iter().map(|distance| distance.unsigned_abs() as usize).max().unwrap_or_default();
+        for distance in rows.len() / width..=farthest {
+            rows.extend((0..sines).map(|pair| angle(distance, pair).sin() as f32));
+            rows.extend((0..width - sines).map(|pair| angle(distance, pair).cos() as f32));
+        }
+        let mut values = Vec::with_capacity(distances.len() * width);
+        for &distance in distances {
+            let row = &rows[distance.unsigned_abs() as usize * width..][..width];
+            let sign = if distance < 0 { -1.0 } else { 1.0 };
+            values.extend(row[..sines].iter().map(|sine| sign * sine));
+            values.extend_from_slice(&row[sines..]);
+        }
+        Tensor::from_data(TensorData::new(values, [distances.len(), width]), device)
+    }
+}
+
+/// The `Q + K - 1` distances `i - j` between the queries and keys of a span, in descending order: the columns that [`relative_shift`] expects.
+pub(super) fn distances(span: Span) -> Vec<i64> {
+    let farthest = (span.query_start + span.queries) as i64 - 1 - span.key_start as i64;
+    (0..(span.queries + span.keys) as i64 - 1).map(|column| farthest - column).collect()
+}
+
+/// Moves scores by distance to their keys: `[.., .., Q, Q + K - 1]` with columns in descending order of distance to `[.., .., Q, K]`.
+///
+/// Row `i` moves left by `Q - 1 - i`: a column is put before the first, after which the same numbers in rows one shorter are the moved ones (Dai et al.
+/// 2019, appendix B). Every element of the result is a score of its own distance; with only the `K` distances that a causal mask leaves, as in
+/// the paper, those above the diagonal are left-overs of the next row.
+///
+/// # Panics
+/// If there are no `Q + K - 1` columns.
+pub fn relative_shift(scores: Tensor<4>, keys: usize) -> Tensor<4> {
+    let [a, b, queries, columns] = scores.dims();
+    assert_eq!(columns, queries + keys - 1, "one column for each distance");
+    let pad = Tensor::zeros([a, b, queries, 1], &scores.device());
+    let padded = Tensor::cat(vec![pad, scores], 3);
+    let moved = padded.reshape([a, b, columns + 1, queries]).narrow(2, 1, columns);
+    moved.reshape([a, b, queries, columns]).narrow(3, 0, keys)
+}
+
+impl Logits for Relative {
+    fn facts(&self) -> LogitFacts {
+        LogitFacts { cross_attention: false, max_length: None, remembers_keys: true, auxiliary_losses: false }
+    }
+
+    fn keys(&self, memory: Tensor<3>) -> Option<Tensor<4>> {
+        Some(split_heads(self.key.forward(memory), self.heads))
+    }
+
+    fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, _positions: &Positions) -> LogitTerms {
+        let keys = keys.expect("relative logits are given the keys that they asked for");
+        let [batch, queries, width] = query.dims();
+        let (heads, d_head) = (self.heads, width / self.heads);
+        let scale = (d_head as f64).powf(-0.5);
+        let query = self.query.forward(query);
+        let with_bias = |bias: &Param<Tensor<2>>| (query.clone() + bias.val().reshape([1, 1, width])) * scale;
+
+        let farthest = self.clamp_length.map_or(i64::MAX, |length| length as i64);
+        let distances: Vec<i64> = distances(span).into_iter().map(|distance| distance.clamp(-farthest, farthest)).collect();
+        let sinusoids = self.sinusoids.table(&distances, &query.device());
+        let by_distance = self.position.forward(sinusoids).reshape([distances.len(), heads, d_head]).swap_dims(0, 1);
+        // Head by head one product for all rows of the batch, which share the distances.
+        let scored = with_bias(&self.position_bias).reshape([batch * queries, heads, d_head]).swap_dims(0, 1);
+        let scores = scored.matmul(by_distance.swap_dims(1, 2)).reshape([heads, batch, queries, distances.len()]);
+        let bias = relative_shift(scores, span.keys).swap_dims(0, 1);
+        LogitTerms { bias: Some(bias), ..LogitTerms::content(split_heads(with_bias(&self.content_bias), heads), keys) }
+    }
+
+    fn visibility(&self) -> Option<Visibility> {
+        self.same_length.map(|keys| Visibility::window(keys - 1, usize::MAX))
+    }
+
+    fn reach(&self) -> Option<usize> {
+        self.same_length.map(|keys| keys - 1)
+    }
+}

@@ -1,0 +1,143 @@
+//! Linear maps along a sequence, `n` positions to `k` slots, and the decoding state of attention to the slots.
+
+use burn::module::{Module, Param, RunningState};
+use burn::tensor::{Device, Tensor, TensorData};
+use serde::{Deserialize, Serialize};
+
+use crate::contract::Positions;
+use crate::init::Init;
+use crate::logits::columns_at;
+use crate::memory::KeyValueState;
+use crate::random::RandomKey;
+use crate::visibility::Span;
+
+/// Distribution of the initial values of a [`SequenceProjection`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProjectionInit {
+    /// Xavier-uniform with gain `1/sqrt(2)`, as in the authors' code.
+    #[default]
+    Xavier,
+    /// Normal with variance `1/k`, for which the bounds hold that the paper derives from Johnson and Lindenstrauss (Wang et al. 2020, section 4).
+    Normal,
+}
+
+/// A map of the positions of a sequence to slots, trained or frozen.
+///
+/// Dimension letters: `P` matrices (one, or one for each head), `k` slots, `L` greatest length.
+#[derive(Module, Debug)]
+pub struct SequenceProjection {
+    /// Trained matrix `[P, k, L]`.
+    pub matrix: Option<Param<Tensor<3>>>,
+    /// Frozen matrix `[P, k, L]`.
+    pub frozen_matrix: Option<RunningState<Tensor<3>>>,
+}
+
+impl SequenceProjection {
+    /// Draws a projection of shape `[P, k, L]`.
+    pub fn new(shape: [usize; 3], init: ProjectionInit, trainable: bool, key: &RandomKey, device: &Device) -> Self {
+        let [_, rank, max_length] = shape;
+        let init = match init {
+            // Twice the fans halve the variance: a gain of 1/sqrt(2).
+            ProjectionInit::Xavier => Init::XavierUniform { fan_in: 2 * max_length, fan_out: 2 * rank },
+            ProjectionInit::Normal => Init::Normal((rank as f32).powf(-0.5)),
+        };
+        let matrix = init.tensor(shape, key, device);
+        if trainable {
+            Self { matrix: Some(Param::from_tensor(matrix)), frozen_matrix: None }
+        } else {
+            Self { matrix: None, frozen_matrix: Some(RunningState::new(matrix)) }
+        }
+    }
+
+    fn value(&self) -> Tensor<3> {
+        match (&self.matrix, &self.frozen_matrix) {
+            (Some(matrix), _) => matrix.val(),
+            (None, Some(matrix)) => matrix.value(),
+            (None, None) => unreachable!("a projection has one of its two matrices"),
+        }
+    }
+
+    /// `[P, k, L]`.
+    pub fn shape(&self) -> [usize; 3] {
+        self.value().dims()
+    }
+
+    /// Whether another projection could stand in the place of this one.
+    pub fn is_like(&self, other: &Self) -> bool {
+        self.shape() == other.shape() && self.matrix.is_some() == other.matrix.is_some()
+    }
+
+    /// `[B, P, N, D]` to `[B, P, k, D]`, taking only the positions of each row that are `seen`. A sequence shorter than `L` takes the first columns,
+    /// counted in each row from its first real element.
+    ///
+    /// # Panics
+    /// If a row without its padding on the left is longer than `L`.
+    pub fn forward(&self, x: Tensor<4>, seen: &[Vec<bool>], positions: &Positions) -> Tensor<4> {
+        let [batch, matrices, length, _] = x.dims();
+        let [_, rank, limit] = self.shape();
+        let first = positions.left_padding.iter().flat_map(|counts| counts.iter().copied()).min().unwrap_or(0);
+        assert!(length - first <= limit, "{} keys lie beyond the maximal length {limit} of this attention", length - first);
+        let columns = columns_at(self.value().unsqueeze_dim(0), Span::whole(0, length), positions);
+        let shown: Vec<f32> = seen.iter().flatten().map(|&seen| if seen { 1.0 } else { 0.0 }).collect();
+        let x = if shown.contains(&0.0) {
+            x.clone() * Tensor::from_data(TensorData::new(shown, [batch, 1, length, 1]), &x.device())
+        } else {
+            x
+        };
+        columns.expand([batch, matrices, rank, length]).matmul(x)
+    }
+}
+
+/// State of an attention to projected keys and values: those of a memory, in slots from the first step on, because only a step says what is padding.
+#[derive(Clone, Debug)]
+pub struct ProjectedState {
+    memory: KeyValueState,
+    length: usize,
+    /// Which positions of each batch row were projected.
+    seen: Option<Vec<Vec<bool>>>,
+}
+
+impl ProjectedState {
+    /// A state before the first step, of keys and values `[B, P, N, D]`.
+    pub fn new(keys: Tensor<4>, values: Tensor<4>) -> Self {
+        let length = values.dims()[2];
+        Self { memory: KeyValueState::fixed(Some(keys), values), length, seen: None }
+    }
+
+    /// Length `N` of the memory.
+    pub fn length(&self) -> usize {
+        self.length
+    }
+
+    /// Keys and values in slots; `project` makes them at the first step.
+    ///
+    /// # Panics
+    /// If a later step sees other positions than the first: what is in the slots cannot be taken out again.
+    pub fn slots(&mut self, seen: Vec<Vec<bool>>, project: impl FnOnce([Tensor<4>; 2], &[Vec<bool>]) -> [Tensor<4>; 2]) -> [Tensor<4>; 2] {
+        match &self.seen {
+            Some(projected) => assert!(*projected == seen, "a step must see the keys that the first step saw"),
+            None => {
+                let [keys, values] = project(self.content(), &seen);
+                self.memory = KeyValueState::fixed(Some(keys), values);
+                self.seen = Some(seen);
+            }
+        }
+        self.content()
+    }
+
+    fn content(&self) -> [Tensor<4>; 2] {
+        [self.memory.keys().expect("the memory was made with keys"), self.memory.values()]
+    }
+
+    /// Keeps the given batch rows, in the given order.
+    pub fn select(&mut self, rows: &[usize]) {
+        self.memory.select(rows);
+        self.seen = self.seen.take().map(|seen| rows.iter().map(|&row| seen[row].clone()).collect());
+    }
+
+    /// Bytes that the state holds, at 4 bytes a number.
+    pub fn bytes(&self) -> usize {
+        self.memory.bytes()
+    }
+}

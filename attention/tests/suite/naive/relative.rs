@@ -1,0 +1,57 @@
+//! Relative positions, of Transformer-XL and learned.
+
+use heedful_attention::any::AttentionConfig;
+use heedful_attention::mechanisms::relative::RelativeConfig;
+
+use super::Naive;
+use crate::subject::Case;
+
+impl Naive {
+    /// Whether a mechanism itself lets query `i` see key `j`.
+    pub(super) fn shows(&self, config: &AttentionConfig, i: usize, j: usize) -> bool {
+        match config {
+            AttentionConfig::Relative(config) => config.same_length.is_none_or(|keys| j + keys > i),
+            AttentionConfig::LearnedRelative(config) => i.abs_diff(j) <= config.max_distance.unwrap_or(self.placement.max_length),
+            AttentionConfig::AdaptiveSpan(config) => self.shows(&self.under_span(config), i, j),
+            AttentionConfig::Mixture(mixture) => mixture.members.iter().all(|member| self.shows(member, i, j)),
+            _ => true,
+        }
+    }
+
+    /// Dai et al. 2019, section 3.3: `q k + q W_R r + u k + v W_R r`, each term by itself.
+    pub(super) fn relative(&self, config: &RelativeConfig, path: &str, case: &Case, [b, h, i, j]: [usize; 4]) -> f64 {
+        let path = format!("{path}.Relative");
+        let memory = case.memory.as_ref().unwrap_or(&case.query);
+        let query = self.projected(&format!("{path}.query"), case.query.row(&[b, i]), h);
+        let key = self.projected(&format!("{path}.key"), memory.row(&[b, j]), h);
+        let mut distance = i as f64 - j as f64;
+        if let Some(length) = config.clamp_length {
+            distance = distance.signum() * distance.abs().min(length as f64);
+        }
+        let d_model = self.placement.d_model;
+        let sines = d_model.div_ceil(2);
+        let sinusoid: Vec<f64> = (0..d_model)
+            .map(|c| {
+                let pair = if c < sines { c } else { c - sines };
+                let angle = distance * 10_000f64.powf(-2.0 * pair as f64 / d_model as f64);
+                if c < sines { angle.sin() } else { angle.cos() }
+            })
+            .collect();
+        let position = self.projected(&format!("{path}.position"), &sinusoid, h);
+        let (u, v) = (self.parameter(&format!("{path}.content_bias")), self.parameter(&format!("{path}.position_bias")));
+        let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+        let sum = dot(&query, &key) + dot(&query, &position) + dot(u.row(&[h]), &key) + dot(v.row(&[h]), &position);
+        sum / (query.len() as f64).sqrt()
+    }
+
+    /// Sukhbaatar et al. 2019, section 2.1: `q (k + p)`.
+    pub(super) fn learned_relative(&self, path: &str, case: &Case, [b, h, i, j]: [usize; 4]) -> f64 {
+        let path = format!("{path}.LearnedRelative");
+        let memory = case.memory.as_ref().unwrap_or(&case.query);
+        let query = self.projected(&format!("{path}.query"), case.query.row(&[b, i]), h);
+        let key = self.projected(&format!("{path}.key"), memory.row(&[b, j]), h);
+        let vector = self.parameter(&format!("{path}.table")).row(&[i.abs_diff(j)]);
+        let sum: f64 = query.iter().zip(key.iter().zip(vector)).map(|(q, (k, p))| q * (k + p)).sum();
+        sum / (query.len() as f64).sqrt()
+    }
+}

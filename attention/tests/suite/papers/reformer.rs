@@ -1,0 +1,426 @@
+//! LSH attention: Kitaev, Kaiser and Levskaya 2020.
+
+use burn::module::{Module, RunningState};
+use burn::tensor::Tensor;
+use heedful_attention::any::{AnyAttention, AttentionConfig};
+use heedful_attention::contract::{Attention, AttentionInput, Positions};
+use heedful_attention::mechanisms::lsh::{BucketCount, Hashing, Lsh, LshConfig, Rotations, Scale};
+use heedful_attention::placement::{Placement, Role};
+use heedful_attention::probe::{Observation, Probe};
+use heedful_attention::random::RandomKey;
+use heedful_attention::visibility::Visibility;
+
+use super::{assert_same, context, identity, linear, self_attention, weights};
+use crate::array::Array;
+use crate::backends::flex;
+use crate::gradients::gradients_agree;
+use crate::naive::{Naive, agrees};
+use crate::properties::{self, Outcome};
+use crate::subject::Subject;
+use crate::variants::placement;
+
+/// Four buckets, chunks of two, three rounds, never full attention.
+fn small() -> LshConfig {
+    LshConfig { buckets: Some(BucketCount::One(4)), chunk: 2, rounds: 3, full_attention_below: Some(0), ..LshConfig::default() }
+}
+
+/// Chunks in which the buckets of 24 positions fit.
+fn roomy() -> LshConfig {
+    LshConfig { buckets: Some(BucketCount::One(32)), chunk: 8, ..small() }
+}
+
+/// Heads that are wide enough for buckets of about the same size.
+fn wide(role: Role) -> Placement {
+    Placement { d_model: 32, ..place(role) }
+}
+
+fn place(role: Role) -> Placement {
+    Placement { max_length: 24, dropout: 0.0, ..placement(role, 2) }
+}
+
+fn init(config: &LshConfig, place: &Placement) -> AnyAttention {
+    super::init(&AttentionConfig::Lsh(config.clone()), place)
+}
+
+fn lsh(attention: &mut AnyAttention) -> &mut Lsh {
+    match attention {
+        AnyAttention::Lsh(attention) => attention,
+        _ => panic!("not LSH attention"),
+    }
+}
+
+fn subject(config: &LshConfig, role: Role) -> (Subject<AnyAttention>, Naive) {
+    let place = Placement { dropout: 0.3, max_length: 11, ..place(role) };
+    let config = AttentionConfig::Lsh(config.clone());
+    let subject = Subject::new(|device| config.init(&place, &RandomKey::from_seed(1), device), place, false, &flex());
+    let naive = Naive::read(&config, place, &subject.attention);
+    (subject, naive)
+}
+
+/// Buckets `[B, H, rounds, K]`, unless no position was hashed.
+fn buckets<A: Attention>(attention: &A, input: AttentionInput) -> Option<Array> {
+    let mut shown = None;
+    let mut listener = |_: &str, observation: Observation| {
+        if let Observation::Buckets(buckets) = observation {
+            shown = Some(Array::read(buckets.float()));
+        }
+    };
+    attention.forward(input, &mut Probe::listening(&mut listener));
+    shown
+}
+
+/// Whether no bucket has more than `most` members.
+fn fit(buckets: &Array, most: usize) -> bool {
+    let lists = buckets.values.chunks(buckets.shape[3]);
+    lists.into_iter().all(|list| list.iter().all(|bucket| list.iter().filter(|other| *other == bucket).count() <= most))
+}
+
+/// Whether two positions share a bucket in some round.
+fn meet(buckets: &Array, b: usize, h: usize, i: usize, j: usize) -> bool {
+    (0..buckets.shape[2]).any(|round| buckets.at(&[b, h, round, i]) == buckets.at(&[b, h, round, j]))
+}
+
+fn distance(a: &Array, b: &Array) -> f64 {
+    a.values.iter().zip(&b.values).fold(0.0, |most, (a, b)| most.max((a - b).abs()))
+}
+
+#[test]
+fn chunks_give_the_softmax_over_the_union_of_the_rounds() {
+    let of = |config: LshConfig| (config, [Role::Encoder, Role::Decoder]);
+    let configs = [
+        of(small()),
+        of(LshConfig { chunk: 3, ..small() }),
+        of(LshConfig { rounds: 1, ..small() }),
+        of(LshConfig { buckets: None, ..small() }),
+        of(LshConfig { buckets: Some(BucketCount::Factorised([2, 4])), ..small() }),
+        of(LshConfig { bucket_mask: false, ..small() }),
+        of(LshConfig { bucket_mask: false, wrap: true, ..small() }),
+        of(LshConfig { bucket_mask: false, wrap: true, chunk: 4, after: Some(1), duplicate_correction: false, ..small() }),
+        of(LshConfig { duplicate_correction: false, ..small() }),
+        of(LshConfig { before: 0, after: Some(0), ..small() }),
+        of(LshConfig { before: 3, after: Some(2), scale: Scale::Code, ..small() }),
+        of(LshConfig { hashing: Hashing::Random, ..small() }),
+    ];
+    for (config, roles) in configs {
+        for role in roles {
+            let (subject, naive) = subject(&config, role);
+            for [batch, length] in [[1, 1], [2, 5], [3, 8], [1, 11]] {
+                agrees(&subject, &naive, batch, length, 1e-5).unwrap_or_else(|error| panic!("{config:?} in {role:?}: {error}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn gradients_flow_through_chunks_and_not_into_buckets() {
+    for config in [small(), LshConfig { bucket_mask: false, duplicate_correction: false, ..small() }] {
+        let (subject, mut naive) = subject(&config, Role::Encoder);
+        gradients_agree(&subject, &mut naive, &["rotations"]).unwrap_or_else(|error| panic!("{config:?}: {error}"));
+    }
+}
+
+#[test]
+fn chunks_keep_every_property_that_does_not_need_room() {
+    let properties: [fn(&Subject<AnyAttention>) -> Outcome; 6] = [
+        properties::padding_content_does_not_matter,
+        properties::a_row_without_a_key_has_weight_zero,
+        properties::batch_rows_are_independent,
+        properties::dropout_is_a_function_of_its_key,
+        properties::weights_are_those_of_the_view,
+        properties::a_probe_changes_nothing,
+    ];
+    for config in [small(), LshConfig { bucket_mask: false, wrap: true, ..small() }] {
+        for role in [Role::Encoder, Role::Decoder] {
+            let (subject, _) = subject(&config, role);
+            for property in properties {
+                property(&subject).unwrap_or_else(|error| panic!("{config:?} in {role:?}: {error}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn one_chunk_across_buckets_is_full_attention() {
+    let x = Array::random("x", &[2, 9, 6]);
+    for visibility in [Visibility::all(), Visibility::causal()] {
+        for (hashing, wrap) in [(Hashing::Angular, false), (Hashing::Random, true)] {
+            let one = LshConfig { chunk: 9, before: 0, bucket_mask: false, hashing, wrap, ..small() };
+            let full = LshConfig { full_attention_below: Some(9), ..one.clone() };
+            let run = |config| {
+                let attention = init(config, &place(Role::Encoder));
+                let input = || self_attention(&x).visibility(visibility.clone());
+                assert_eq!(buckets(&attention, input()).is_some(), config == &one);
+                (context(&attention, input()), weights(&attention, input()))
+            };
+            let ((found, found_weights), (expected, expected_weights)) = (run(&one), run(&full));
+            assert_same("context", &found.values, &expected.values, 1e-5);
+            assert_same("weights", &found_weights.values, &expected_weights.values, 1e-5);
+        }
+    }
+}
+
+#[test]
+fn rounds_in_which_every_pair_meets_are_full_attention_if_duplicates_are_corrected() {
+    let x = Array::random("x", &[1, 6, 6]);
+    // Content would keep opposite directions apart for ever.
+    let many = LshConfig { rounds: 40, chunk: 3, buckets: Some(BucketCount::One(2)), hashing: Hashing::Random, ..small() };
+    let weights_of = |config: &LshConfig| weights(&init(config, &place(Role::Encoder)), self_attention(&x));
+    let found = weights_of(&many);
+    for (h, i) in (0..2).flat_map(|h| (0..6).map(move |i| (h, i))) {
+        let seen = found.row(&[0, h, i]).iter().filter(|&&weight| weight > 0.0).count();
+        assert_eq!(seen, 5, "the premise: every other position is met");
+    }
+    let full = weights_of(&LshConfig { full_attention_below: Some(6), ..many.clone() });
+    assert_same("with correction", &found.values, &full.values, 1e-5);
+    let counted = weights_of(&LshConfig { duplicate_correction: false, ..many });
+    assert!(distance(&counted, &full) > 0.01, "pairs that meet more often did not weigh more");
+}
+
+#[test]
+fn the_same_round_again_changes_nothing() {
+    let x = Array::random("x", &[1, 9, 6]);
+    for duplicate_correction in [true, false] {
+        let config = LshConfig { rounds: 1, duplicate_correction, ..small() };
+        let mut attention = init(&config, &place(Role::Decoder));
+        let once = context(&attention, self_attention(&x).visibility(Visibility::causal()));
+        let inner = lsh(&mut attention);
+        inner.rotations = RunningState::new(Tensor::cat(vec![inner.rotations.value(); 3], 0));
+        let thrice = context(&attention, self_attention(&x).visibility(Visibility::causal()));
+        assert_same("three equal rounds", &thrice.values, &once.values, 1e-5);
+    }
+}
+
+/// Attention of one head of width 4 that hashes its input itself.
+fn bare(config: &LshConfig) -> AnyAttention {
+    let mut attention = init(config, &Placement { heads: 1, d_model: 4, ..place(Role::Encoder) });
+    lsh(&mut attention).query_key = linear(&identity(4));
+    attention
+}
+
+#[test]
+fn buckets_depend_on_the_direction_alone_and_opposites_are_half_the_buckets_apart() {
+    let x = Array::random("x", &[1, 20, 4]);
+    let scaled = |by: f64| Array { shape: x.shape.clone(), values: x.values.iter().map(|x| by * x).collect() };
+    for factors in [vec![8], vec![4, 6]] {
+        let count = if factors.len() == 1 { BucketCount::One(8) } else { BucketCount::Factorised([4, 6]) };
+        let attention = bare(&LshConfig { buckets: Some(count), ..small() });
+        let of = |x: &Array| buckets(&attention, self_attention(x)).unwrap();
+        let plain = of(&x);
+        assert_eq!(of(&scaled(0.01)), plain);
+        assert_eq!(of(&scaled(50.0)), plain);
+        let opposite = of(&scaled(-1.0));
+        for (&bucket, &found) in plain.values.iter().zip(&opposite.values) {
+            let (mut rest, mut stride, mut expected) = (bucket as usize, 1, 0);
+            for factor in &factors {
+                expected += stride * ((rest % factor + factor / 2) % factor);
+                (rest, stride) = (rest / factor, stride * factor);
+            }
+            assert_eq!(rest, 0, "bucket {bucket} of {factors:?}");
+            assert_eq!(found as usize, expected, "opposite of {bucket}");
+        }
+        assert!(plain.values.iter().any(|&bucket| bucket != plain.values[0]));
+    }
+}
+
+#[test]
+fn the_probability_of_a_collision_falls_with_the_angle() {
+    let config = LshConfig { rounds: 1000, buckets: Some(BucketCount::One(8)), duplicate_correction: false, ..small() };
+    let angles = [0.0f64, 10.0, 30.0, 60.0, 90.0, 180.0];
+    let x = Array::from_fn([1, 6, 4], |[_, i, c]| match c {
+        0 => angles[i].to_radians().cos(),
+        1 => angles[i].to_radians().sin(),
+        _ => 0.0,
+    });
+    let buckets = buckets(&bare(&config), self_attention(&x)).unwrap();
+    let collisions = |i| (0..1000).filter(|&round| buckets.at(&[0, 0, round, 0]) == buckets.at(&[0, 0, round, i])).count();
+    let found: Vec<usize> = (0..6).map(collisions).collect();
+    assert!(found.windows(2).all(|pair| pair[0] > pair[1] + 20), "collisions in 1000 rounds at {angles:?} degrees: {found:?}");
+    assert_eq!((found[0], found[5]), (1000, 0));
+}
+
+#[test]
+fn no_pair_of_a_bucket_is_lost_where_buckets_fit_their_chunks() {
+    let x = Array::random("room", &[2, 24, 32]);
+    let seen_pairs = |config: &LshConfig, role, visibility: Visibility| {
+        let attention = init(config, &wide(role));
+        let input = || self_attention(&x).visibility(visibility.clone());
+        let (shown, weights) = (buckets(&attention, input()).unwrap(), weights(&attention, input()));
+        assert!(fit(&shown, config.chunk), "the premise: buckets fit");
+        let (mut seen, mut lost) = (0, 0);
+        for (b, h, i) in (0..2).flat_map(|b| (0..2).flat_map(move |h| (0..24).map(move |i| (b, h, i)))) {
+            let row = weights.row(&[b, h, i]);
+            let others: Vec<usize> = (0..24).filter(|&j| j != i && visibility.is_visible(b, h, i, j) && meet(&shown, b, h, i, j)).collect();
+            for j in (0..24).filter(|&j| j != i) {
+                assert!(row[j] == 0.0 || others.contains(&j), "query {i} sees {j}, which is in another bucket or hidden");
+            }
+            seen += others.iter().filter(|&&j| row[j] > 0.0).count();
+            lost += others.iter().filter(|&&j| row[j] == 0.0).count();
+            // Its own position is for a query that sees nothing else.
+            assert_eq!(
+                row[i],
+                if row.iter().enumerate().any(|(j, &weight)| j != i && weight > 0.0) { 0.0 } else { 1.0 },
+                "query {i}: {row:?}"
+            );
+        }
+        assert!(seen > 50, "{seen} pairs");
+        lost
+    };
+    assert_eq!(seen_pairs(&roomy(), Role::Decoder, Visibility::causal()), 0);
+    assert_eq!(seen_pairs(&roomy(), Role::Encoder, Visibility::all()), 0);
+    let behind = LshConfig { after: Some(0), rounds: 1, ..roomy() };
+    assert!(seen_pairs(&behind, Role::Encoder, Visibility::all()) > 0, "half a bucket lies ahead");
+}
+
+#[test]
+fn an_overfull_bucket_loses_what_lies_farther_back_than_a_chunk() {
+    let x = Array::random("x", &[1, 12, 6]);
+    let mut attention = init(&LshConfig { chunk: 4, rounds: 1, ..small() }, &place(Role::Decoder));
+    let inner = lsh(&mut attention);
+    inner.rotations = RunningState::new(inner.rotations.value() * 0.0);
+    let weights = weights(&attention, self_attention(&x).visibility(Visibility::causal()));
+    for i in 1..12 {
+        let first = (i / 4 * 4usize).saturating_sub(4);
+        let seen: Vec<usize> = (0..12).filter(|&j| weights.at(&[0, 0, i, j]) > 0.0).collect();
+        assert_eq!(seen, (first..i).collect::<Vec<_>>(), "query {i}");
+    }
+    assert_eq!(weights.row(&[0, 0, 0])[0], 1.0);
+}
+
+#[test]
+fn the_future_moves_nothing_where_buckets_fit() {
+    for hashing in [Hashing::Angular, Hashing::Random] {
+        let attention = init(&LshConfig { hashing, ..roomy() }, &wide(Role::Decoder));
+        let run = |x: &Array| {
+            let input = || self_attention(x).visibility(Visibility::causal());
+            assert!(fit(&buckets(&attention, input()).unwrap(), 8), "the premise: buckets fit");
+            context(&attention, input())
+        };
+        let x = Array::random("future", &[1, 24, 32]);
+        let before = run(&x);
+        for t in [3, 11, 17, 23] {
+            let mut changed = x.clone();
+            let other = Array::random("another future", &[1, 24, 32]);
+            (t..24).for_each(|i| changed.row_mut(&[0, i]).copy_from_slice(other.row(&[0, i])));
+            let after = run(&changed);
+            assert_same(&format!("before {t}"), &after.slice(0..t).values, &before.slice(0..t).values, 1e-6);
+            assert!(distance(&after, &before) > 0.01);
+        }
+    }
+}
+
+#[test]
+fn steps_equal_the_full_pass_where_buckets_fit() {
+    let x = Array::random("steps", &[2, 24, 32]);
+    let others = [
+        roomy(),
+        LshConfig { duplicate_correction: false, ..roomy() },
+        LshConfig { hashing: Hashing::Random, ..roomy() },
+        LshConfig { full_attention_below: Some(24), ..roomy() },
+    ];
+    for config in others {
+        let attention = init(&config, &wide(Role::Decoder));
+        let input = || self_attention(&x).visibility(Visibility::causal());
+        assert!(buckets(&attention, input()).is_none_or(|buckets| fit(&buckets, 8)), "the premise: buckets fit");
+        let whole = context(&attention, input());
+        for size in [1, 5] {
+            let mut state = attention.state(2, 24, None);
+            for start in (0..24).step_by(size) {
+                let part = x.slice(start..(start + size).min(24));
+                let chunk = self_attention(&part).visibility(Visibility::causal()).positions(Positions::from_start(start));
+                let found = Array::read(attention.step(chunk, &mut state, &mut Probe::off()).context);
+                let expected = whole.slice(start..(start + size).min(24));
+                assert_same(&format!("{config:?}: steps of {size} from {start}"), &found.values, &expected.values, 1e-5);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_segment_sees_what_was_carried_over() {
+    let x = Array::random("segment", &[2, 24, 32]);
+    for config in [roomy(), LshConfig { full_attention_below: Some(24), ..roomy() }] {
+        let attention = init(&config, &wide(Role::Decoder));
+        let whole = context(&attention, self_attention(&x).visibility(Visibility::causal()));
+        let device = &flex().device;
+        let segment = AttentionInput::segment(x.slice(14..24).tensor(device), x.slice(0..14).tensor(device));
+        let input = segment.visibility(Visibility::causal());
+        assert!(buckets(&attention, input.clone()).is_none_or(|buckets| fit(&buckets, 8)), "the premise: buckets fit");
+        assert_same("second segment", &context(&attention, input).values, &whole.slice(14..24).values, 1e-5);
+    }
+}
+
+#[test]
+fn padding_takes_no_place_in_a_chunk() {
+    let x = Array::random("padded", &[1, 13, 6]);
+    for hashing in [Hashing::Angular, Hashing::Random] {
+        let attention = init(&LshConfig { hashing, ..small() }, &place(Role::Encoder));
+        let alone = context(&attention, self_attention(&x.slice(4..10)));
+        let visibility = Visibility::left_padding(vec![4]).and(Visibility::padding(vec![10]));
+        let positions = Positions::default().with_left_padding(vec![4]);
+        let padded = context(&attention, self_attention(&x).visibility(visibility).positions(positions));
+        assert_same("real positions", &padded.slice(4..10).values, &alone.values, 1e-5);
+    }
+}
+
+#[test]
+fn random_buckets_do_not_depend_on_content_and_others_do() {
+    let (x, other) = (Array::random("x", &[1, 12, 6]), Array::random("other", &[1, 12, 6]));
+    for (hashing, same) in [(Hashing::Random, true), (Hashing::Angular, false)] {
+        let attention = init(&LshConfig { hashing, ..small() }, &place(Role::Encoder));
+        let of = |x: &Array| buckets(&attention, self_attention(x)).unwrap();
+        assert_eq!(of(&x) == of(&other), same);
+        let all = of(&x);
+        assert!((0..4).all(|bucket| all.values.contains(&f64::from(bucket))), "{all:?}");
+    }
+}
+
+#[test]
+fn rotations_are_saved_and_drawn_anew_only_where_asked() {
+    let x = Array::random("x", &[1, 12, 6]);
+    let input = |seed: Option<u64>| self_attention(&x).random(seed.map(RandomKey::from_seed));
+    let config = LshConfig { rotations: Rotations::PerCall, ..small() };
+    let mut attention = init(&config, &place(Role::Encoder));
+    let per_call = |seed| buckets(&attention, input(seed)).unwrap();
+    assert!(attention.abilities().randomness);
+    assert_ne!(per_call(Some(1)), per_call(Some(2)));
+    assert_eq!(per_call(Some(1)), per_call(Some(1)));
+    let fixed = per_call(None);
+    assert_eq!(fixed, per_call(None));
+    let other = AttentionConfig::Lsh(small()).init(&place(Role::Encoder), &RandomKey::from_seed(2), &flex().device);
+    assert!(!other.abilities().randomness);
+    assert_eq!(buckets(&other, input(Some(1))), buckets(&other, input(None)));
+    assert_ne!(buckets(&other, input(None)).unwrap(), fixed);
+    let found = other.load_record(attention.clone().into_record());
+    assert_eq!(buckets(&found, input(None)).unwrap(), fixed);
+    let inner = lsh(&mut attention);
+    inner.rotations = RunningState::new(inner.rotations.value() * -1.0);
+    let negated = buckets(&attention, input(None)).unwrap();
+    assert!(negated.values.iter().zip(&fixed.values).all(|(found, old)| *found == (old + 2.0) % 4.0), "rotations of one's own are used");
+}
+
+#[test]
+fn the_scale_of_the_code_is_larger_by_the_root_of_the_width() {
+    let x = Array::random("x", &[1, 5, 6]);
+    let logarithms = |scale| {
+        let config = LshConfig { scale, full_attention_below: Some(5), ..small() };
+        let weights = weights(&init(&config, &place(Role::Encoder)), self_attention(&x));
+        (2..5)
+            .map(|j| (weights.at(&[0, 0, 0, j]) / weights.at(&[0, 0, 0, 1])).ln() * 3f64.sqrt().powi(i32::from(scale == Scale::Paper)))
+            .collect::<Vec<_>>()
+    };
+    assert_same("differences of logits", &logarithms(Scale::Paper), &logarithms(Scale::Code), 1e-5);
+}
+
+#[test]
+fn defaults_are_a_chunk_of_twice_the_average_bucket_and_full_attention_for_short_sequences() {
+    for (max_length, columns) in [(512, 8), (513, 9), (100, 2), (10, 1)] {
+        let place = Placement { max_length, ..place(Role::Decoder) };
+        let mut attention = init(&LshConfig::default(), &place);
+        assert_eq!(lsh(&mut attention).rotations.value().dims(), [4, 2, 3, columns], "maximal length {max_length}");
+        for (length, hashed) in [(128, false), (129, true)] {
+            let x = Array::random("long", &[1, length, 6]);
+            let input = self_attention(&x).visibility(Visibility::causal());
+            assert_eq!(buckets(&attention, input).is_some(), hashed, "length {length}");
+        }
+    }
+}
