@@ -26,6 +26,51 @@
 //! assert_eq!(output.context.dims(), [1, 5, 8]);
 //! # Ok::<(), heedful_attention::error::ConfigError>(())
 //! ```
+//!
+//! # A mechanism of your own
+//!
+//! Implement [`Logits`](logits::Logits), which leaves projections, masks, softmax and stepwise decoding to
+//! [`SoftmaxAttention`](softmax_attention::SoftmaxAttention), or [`Attention`](contract::Attention) itself. The [`conformance`] suite then asks it for all
+//! that models rely on, from causality to the gradients, and reports what it is asked, what holds and what does not:
+//!
+//! ```
+//! use burn::module::Module;
+//! use burn::tensor::{Device, Tensor};
+//! use heedful_attention::conformance::Subject;
+//! use heedful_attention::contract::Positions;
+//! use heedful_attention::engine::LogitTerms;
+//! use heedful_attention::logits::{LogitFacts, Logits};
+//! use heedful_attention::placement::{Placement, Role};
+//! use heedful_attention::softmax_attention::SoftmaxAttention;
+//! use heedful_attention::visibility::Span;
+//!
+//! /// Twice as much weight on the position itself as on any other.
+//! #[derive(Module, Debug)]
+//! struct Selfish;
+//!
+//! impl Logits for Selfish {
+//!     fn facts(&self) -> LogitFacts {
+//!         LogitFacts { cross_attention: false, max_length: None, remembers_keys: false, auxiliary_losses: false }
+//!     }
+//!
+//!     fn keys(&self, _memory: Tensor<3>) -> Option<Tensor<4>> {
+//!         None
+//!     }
+//!
+//!     fn terms(&self, query: Tensor<3>, _keys: Option<Tensor<4>>, span: Span, _positions: &Positions) -> LogitTerms {
+//!         let diagonal = (span.query_start - span.key_start) as i64;
+//!         let itself = Tensor::<2>::ones([span.queries, span.keys], &query.device()).triu(diagonal).tril(diagonal);
+//!         LogitTerms::bias(itself.unsqueeze() * 2f64.ln())
+//!     }
+//! }
+//!
+//! let placement = Placement { role: Role::Decoder, layer: 0, layers: 1, d_model: 4, heads: 2, max_length: 8, dropout: 0.3 };
+//! let subject = Subject::new(placement, |place, key, device| SoftmaxAttention::new(Selfish, place, key, device), &Device::flex());
+//! println!("{}", subject.check()?);
+//! # Ok::<(), heedful_attention::conformance::Report>(())
+//! ```
+//!
+//! `models/examples/own_mechanism.rs` does the same with a mechanism that learns, and trains it in a language model.
 
 pub mod abilities;
 pub mod any;

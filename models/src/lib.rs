@@ -3,7 +3,8 @@
 //! One [`Block`](block::Block) serves encoders and decoders, one [`Stack`](stack::Stack) of them serves three models:
 //! [`Seq2SeqTransformer`](seq2seq::Seq2SeqTransformer), [`LanguageModel`](language_model::LanguageModel) and
 //! [`Classifier`](classifier::Classifier). All are generic over [`Attention`](heedful_attention::contract::Attention): by default the mechanism of each
-//! layer is chosen by configuration ([`layout`]); a type of a user's own is put in by `init_with`.
+//! layer is chosen by configuration ([`layout`]); a type of a user's own is put in by `init_with`, as
+//! `examples/own_mechanism.rs` does with one that it defines and puts through the conformance suite.
 //!
 //! Configurations are checked by `validate`; after `Ok`, `init` cannot fail. Initial weights come from a
 //! [`RandomKey`](heedful_attention::random::RandomKey) and are equal on every backend. Dropout is on exactly where a forward pass is given a key.

@@ -1,0 +1,92 @@
+//! A mechanism of one's own: defined, put through the conformance suite, and trained in a language model.
+//!
+//! `logits_h[i, j] = -softplus(slope_h) · (i - j)`: every head looks back with a learned exponential decay, whatever the content. Run it with
+//! `cargo run --release -p heedful-models --example own_mechanism`.
+
+use burn::module::{Module, Param};
+use burn::optim::{AdamConfig, GradientsParams};
+use burn::tensor::activation::softplus;
+use burn::tensor::{Device, Int, Tensor, TensorData};
+use heedful_attention::conformance::{Report, Subject};
+use heedful_attention::contract::Positions;
+use heedful_attention::engine::LogitTerms;
+use heedful_attention::init::Init;
+use heedful_attention::logits::{LogitFacts, Logits};
+use heedful_attention::placement::{Placement, Role};
+use heedful_attention::probe::Probe;
+use heedful_attention::random::RandomKey;
+use heedful_attention::softmax_attention::SoftmaxAttention;
+use heedful_attention::visibility::Span;
+use heedful_models::block::BlockConfig;
+use heedful_models::language_model::LanguageModelConfig;
+use heedful_models::loss::cross_entropy;
+
+/// Logits that fall with the distance, at a learned rate for each head.
+#[derive(Module, Debug)]
+struct Recency {
+    /// Before softplus, `[H]`.
+    slope: Param<Tensor<1>>,
+}
+
+impl Logits for Recency {
+    fn facts(&self) -> LogitFacts {
+        LogitFacts { cross_attention: false, max_length: None, remembers_keys: false, auxiliary_losses: false }
+    }
+
+    fn keys(&self, _memory: Tensor<3>) -> Option<Tensor<4>> {
+        None
+    }
+
+    fn terms(&self, query: Tensor<3>, _keys: Option<Tensor<4>>, span: Span, _positions: &Positions) -> LogitTerms {
+        let Span { query_start, queries, key_start, keys } = span;
+        let distance = |flat: usize| (query_start + flat / keys) as f32 - (key_start + flat % keys) as f32;
+        let distances = TensorData::new((0..queries * keys).map(distance).collect::<Vec<_>>(), [1, 1, queries, keys]);
+        let rate = softplus(self.slope.val(), 1.0).reshape([1, -1, 1, 1]);
+        LogitTerms::bias(Tensor::from_data(distances, &query.device()) * rate.neg())
+    }
+}
+
+/// What models and the conformance suite build it with.
+fn build(placement: &Placement, key: &RandomKey, device: &Device) -> SoftmaxAttention<Recency> {
+    let slope = Init::Normal(1.0).parameter([placement.heads], &key.named("slope"), device);
+    SoftmaxAttention::new(Recency { slope }, placement, key, device)
+}
+
+/// Asks every property of the mechanism.
+pub fn conforms() -> Result<Report, Report> {
+    let placement = Placement { role: Role::Decoder, layer: 0, layers: 1, d_model: 6, heads: 2, max_length: 8, dropout: 0.3 };
+    Subject::new(placement, build, &Device::flex()).check()
+}
+
+/// Loss per token before each step of training on a sequence that repeats itself.
+pub fn train(steps: usize) -> Vec<f32> {
+    let device = Device::flex().autodiff();
+    let block = BlockConfig { d_model: 16, heads: 2, d_ff: 32, dropout: 0.0, max_length: 16, ..Default::default() };
+    let config = LanguageModelConfig { vocabulary: 5, layers: 1, block, ..Default::default() };
+    let mut model = config.init_with(&RandomKey::from_seed(1), &device, build);
+    let mut optimiser = AdamConfig::new().init();
+
+    // The number after a 1 depends on what stands before it.
+    let tokens: Vec<i32> = [1, 2, 1, 3, 4].into_iter().cycle().take(16).collect();
+    let row = |from: usize| TensorData::new(tokens[from..from + 15].to_vec(), [1, 15]);
+    let input = Tensor::<2, Int>::from_data(row(0), &device);
+    let targets = Tensor::<2, Int>::from_data(row(1), &device).reshape([15]);
+    let mut losses = Vec::new();
+    for _ in 0..steps {
+        let logits = model.forward(input.clone(), &[], None, &mut Probe::off()).logits.reshape([15, 5]);
+        let loss = cross_entropy(logits, targets.clone(), None, 0.0).loss / 15.0;
+        losses.push(loss.clone().into_scalar());
+        let gradients = GradientsParams::from_grads(loss.backward(), &model);
+        model = optimiser.step(0.01, model, gradients);
+    }
+    losses
+}
+
+/// Prints the report of the conformance suite and the loss of a short training.
+pub fn main() -> Result<(), Report> {
+    println!("{}", conforms()?);
+    for (step, loss) in train(60).into_iter().enumerate().step_by(10) {
+        println!("step {step:3}  loss {loss:.3}");
+    }
+    Ok(())
+}
