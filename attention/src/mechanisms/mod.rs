@@ -2,7 +2,11 @@
 
 pub mod dot_product;
 pub mod gaussian;
+pub mod local_1d;
+pub mod local_2d;
 pub mod mixture;
+pub mod sparse_fixed;
+pub mod sparse_strided;
 pub mod synthesizer_dense;
 pub mod synthesizer_factorized_dense;
 pub mod synthesizer_factorized_random;
