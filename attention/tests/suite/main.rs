@@ -2,11 +2,13 @@
 //!
 //! * [`properties`] says what every attention must do, generic over the contract; [`conformance`] checks it for every mechanism on every backend.
 //! * [`naive`] computes every mechanism from its formula in plain double-precision loops; [`gradients`] differentiates it.
+//! * [`blocked`] compares the executions of the engine.
 //! * [`papers`] holds the checks that follow from the papers, mechanism by mechanism.
 //! * [`sabotage`] breaks an attention in one way after the other and shows that the property in question notices.
 
 mod array;
 mod backends;
+mod blocked;
 mod configuration;
 mod conformance;
 mod gradients;

@@ -2,6 +2,8 @@
 //!
 //! Nothing here uses the engine, the visibility or a tensor operation of the crate; only the values of the parameters are read from the module.
 
+mod patterns;
+
 use std::collections::BTreeMap;
 use std::f64::consts::PI;
 
@@ -127,7 +129,9 @@ impl Naive {
     }
 
     fn weights(&self, case: &Case, view: &View, b: usize, h: usize, i: usize) -> Vec<f64> {
-        let visible: Vec<bool> = (0..case.keys()).map(|j| (view.visible)(b, h, i, j)).collect();
+        let start = view.left.get(b).copied().unwrap_or(0);
+        let shown = |j: usize| patterns::shows(&self.config, &self.placement, h, i.saturating_sub(start), j.saturating_sub(start));
+        let visible: Vec<bool> = (0..case.keys()).map(|j| (view.visible)(b, h, i, j) && shown(j)).collect();
         let mut weights: Vec<f64> = match &self.config {
             AttentionConfig::Gaussian(config) => {
                 let shift = if self.placement.role == Role::Cross { view.left.get(b).copied().unwrap_or(0) } else { 0 };
@@ -229,7 +233,10 @@ impl Naive {
                 let shift = if self.placement.role == Role::Cross { shift } else { 0 };
                 self.density(config, h, i.saturating_sub(shift), j).ln()
             }
-            other => panic!("{other} has no logits"),
+            pattern => {
+                let inner = pattern.restricted().unwrap_or_else(|| panic!("{pattern} has no logits"));
+                self.logit(inner, &patterns::inner_path(pattern, path), case, view, b, h, i, j)
+            }
         }
     }
 }

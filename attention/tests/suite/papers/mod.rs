@@ -1,6 +1,8 @@
 //! What follows from the papers, and can be checked without knowing how it was written.
 
 mod gaussian;
+mod image_transformer;
+mod sparse_transformer;
 mod synthesizer;
 mod transformer;
 
