@@ -100,8 +100,29 @@ impl MechanismOptions {
                 mixture.members = mixture.members.into_iter().map(|member| self.with_options(member)).collect();
                 AttentionConfig::Mixture(mixture)
             }
+            AttentionConfig::LocalOneD(named) => AttentionConfig::LocalOneD(LocalOneDConfig {
+                logits: self.logits(*named.logits, &self.local_1d.logits),
+                ..self.local_1d.clone()
+            }),
+            AttentionConfig::LocalTwoD(named) => AttentionConfig::LocalTwoD(LocalTwoDConfig {
+                logits: self.logits(*named.logits, &self.local_2d.logits),
+                ..self.local_2d.clone()
+            }),
+            AttentionConfig::SparseStrided(named) => {
+                let logits = self.logits(*named.logits, &self.sparse_strided.logits);
+                AttentionConfig::SparseStrided(SparseStridedConfig { logits, ..self.sparse_strided.clone() })
+            }
+            AttentionConfig::SparseFixed(named) => {
+                let logits = self.logits(*named.logits, &self.sparse_fixed.logits);
+                AttentionConfig::SparseFixed(SparseFixedConfig { logits, ..self.sparse_fixed.clone() })
+            }
             other => other,
         }
+    }
+
+    /// What a pattern restricts: what its name says, otherwise its option.
+    fn logits(&self, named: AttentionConfig, option: &AttentionConfig) -> Box<AttentionConfig> {
+        Box::new(if named == AttentionConfig::default() { option.clone() } else { self.with_options(named) })
     }
 }
 
@@ -120,6 +141,7 @@ pub fn list() -> String {
         "Names joined by + are mixtures of logits, e.g. synthesizer-random+dot-product; maximal lengths follow model.max_length."
             .to_owned(),
     );
+    lines.push("A pattern restricts any logits, written LOGITS@PATTERN, e.g. synthesizer-random@sparse-strided.".to_owned());
     lines.push("Options: --set mechanisms.NAME.OPTION=VALUE, e.g. --set mechanisms.synthesizer-random.trainable=false".to_owned());
     lines.join("\n")
 }
