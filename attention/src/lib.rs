@@ -38,6 +38,7 @@ pub mod init;
 pub mod logits;
 pub mod mechanisms;
 pub mod memory;
+pub mod parameter_formula;
 pub mod placement;
 pub mod probe;
 pub mod random;

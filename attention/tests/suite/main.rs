@@ -12,6 +12,7 @@ mod conformance;
 mod gradients;
 mod naive;
 mod papers;
+mod parameter_formula;
 mod properties;
 mod sabotage;
 mod subject;
