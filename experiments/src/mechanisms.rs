@@ -233,22 +233,22 @@ pub fn list() -> String {
         let Abilities { cross_attention, causality, steps, max_length, time, state, .. } = attention.abilities();
         let yes = |able: bool| if able { "yes" } else { "no" }.to_owned();
         let limit = max_length.map_or_else(|| "any", |_| "L");
-        able.push([config.name(), causality.to_string(), yes(cross_attention), yes(steps), limit.to_owned()].to_vec());
+        let parameters = thousands(trained_parameters(&attention));
+        able.push(vec![config.name(), causality.to_string(), yes(cross_attention), yes(steps), limit.to_owned(), parameters]);
         let formula = config.parameter_formula().map_or_else(|| "unknown".to_owned(), |formula| formula.to_string());
-        let parameters = format!("{formula} = {}", thousands(trained_parameters(&attention)));
-        cost.push([config.name(), time.to_owned(), state.to_owned(), parameters].to_vec());
+        cost.push(vec![config.name(), time.to_owned(), state.to_owned(), formula]);
     }
-    let able = columns(&["attention", "causal", "cross", "steps", "length"], able);
-    let cost = columns(&["attention", "time", "decoding state", "trained parameters per layer"], cost);
+    let able = columns(COLUMNS, &["attention", "causal", "cross", "steps", "length", "parameters"], able);
+    let cost = columns(COLUMNS, &["attention", "time", "decoding state", "parameters"], cost);
     let Placement { d_model, heads, max_length, .. } = COUNTED;
     format!(
         "{able}\n\
          causal: how the future is hidden; cross: attends to another sequence;\n\
-         steps: decodes step by step; length: longest sequence, L = model.max_length\n\n\
+         steps: decodes step by step; length: longest sequence, L = model.max_length;\n\
+         parameters: trained ones of a layer, d = {d_model}, H = {heads}, L = {max_length}\n\n\
          {cost}\n\
          n: length, d: d_model (in time and state: width of a head), H: heads,\n\
-         D = d/H, L: maximal length; k: option rank, a, b: option factors;\n\
-         counted at d = {d_model}, H = {heads}, L = {max_length}\n\n\
+         D = d/H, L: maximal length; k: option rank; a, b: option factors\n\n\
          Names joined by + are mixtures of logits, e.g. synthesizer-random+dot-product.\n\
          Options: --set mechanisms.NAME.OPTION=VALUE,\n\
          e.g. --set mechanisms.synthesizer-random.trainable=false"
@@ -274,8 +274,8 @@ fn thousands(number: usize) -> String {
     groups.join(",")
 }
 
-/// A table with two blanks between its columns, the last of which is broken at blanks into as many lines as it needs.
-pub(crate) fn columns(head: &[&str], rows: Vec<Vec<String>>) -> String {
+/// A table with two blanks between its columns, the last of which is broken at blanks into as many lines as it needs to stay within `width`.
+pub(crate) fn columns(width: usize, head: &[&str], rows: Vec<Vec<String>>) -> String {
     let head: Vec<String> = head.iter().map(|&title| title.to_owned()).collect();
     let rows: Vec<Vec<String>> = std::iter::once(head).chain(rows).collect();
     let last = rows[0].len() - 1;
@@ -285,7 +285,7 @@ pub(crate) fn columns(head: &[&str], rows: Vec<Vec<String>>) -> String {
     for row in &rows {
         let mut line: String = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}  ")).collect();
         for word in row[last].split(' ') {
-            if line.len() > start && line.len() + word.len() > COLUMNS {
+            if line.len() > start && line.len() + word.len() > width {
                 lines.push(line.trim_end().to_owned());
                 line = " ".repeat(start);
             }
@@ -386,7 +386,7 @@ mod tests {
     #[test]
     fn the_last_column_is_broken_where_a_line_is_full() {
         let long = "word ".repeat(20);
-        let table = columns(&["a", "b"], vec![vec!["name".to_owned(), long.trim_end().to_owned()]]);
+        let table = columns(COLUMNS, &["a", "b"], vec![vec!["name".to_owned(), long.trim_end().to_owned()]]);
         let lines: Vec<_> = table.lines().collect();
         assert_eq!(lines[0], "a     b");
         assert!(lines[1].starts_with("name  word") && lines[2].starts_with("      word"), "{table}");
