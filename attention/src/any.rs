@@ -8,7 +8,7 @@ use std::str::FromStr;
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use serde::de::value::MapDeserializer;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::abilities::Abilities;
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Losses, Positions};
@@ -70,6 +70,32 @@ macro_rules! mechanisms {
                 match self {
                     $(Self::$variant(_) => $name,)*
                     $(Self::$whole(_) => $whole_name,)*
+                }
+            }
+
+            /// Reads the options of a family: what stands in its table beside `name`.
+            ///
+            /// Unlike [`Deserialize`], which has to read a whole table before it knows the family, this hands each option to the format's own
+            /// deserialiser, so that an error can say where the option stands.
+            ///
+            /// # Errors
+            /// An unknown family or option, or a value of the wrong type.
+            pub fn deserialize_options<'de, D: Deserializer<'de>>(family: &str, options: D) -> Result<Self, D::Error> {
+                match family {
+                    $($name => <$config>::deserialize(options).map(Self::$variant),)*
+                    $($whole_name => <$whole_config>::deserialize(options).map(Self::$whole),)*
+                    _ => Err(serde::de::Error::unknown_variant(family, FAMILIES)),
+                }
+            }
+
+            /// Writes the options: the table without `name`.
+            ///
+            /// # Errors
+            /// Those of the serialiser.
+            pub fn serialize_options<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                match self {
+                    $(Self::$variant(config) => config.serialize(serializer),)*
+                    $(Self::$whole(config) => config.serialize(serializer),)*
                 }
             }
 
@@ -286,6 +312,11 @@ impl AttentionConfig {
     /// Mechanisms that are another with one option changed: name and family.
     const TWINS: [(&str, &str); 3] =
         [("synthesizer-random-fixed", "synthesizer-random"), ("adaptive-span-fixed", "adaptive-span"), ("lsh-random", "lsh")];
+
+    /// Names of all families, as they stand in the field `name` of configurations.
+    pub fn families() -> &'static [&'static str] {
+        FAMILIES
+    }
 
     /// Names that [`from_str`](Self::from_str) understands by themselves; names of mechanisms with logits can also be joined by `+`.
     pub fn names() -> Vec<&'static str> {

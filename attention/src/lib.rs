@@ -86,6 +86,7 @@ pub mod kernel_attention;
 pub mod logits;
 pub mod mechanisms;
 pub mod memory;
+pub mod parameter_formula;
 pub mod pattern;
 pub mod placement;
 pub mod probe;

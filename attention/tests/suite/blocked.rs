@@ -8,7 +8,7 @@ use heedful_attention::contract::{Attention, AttentionInput};
 use heedful_attention::engine::blocked::{Blocks, attend_blocks, attend_parts};
 use heedful_attention::engine::{AttentionProgram, Dropout, LogitTerms, Weighting, reference};
 use heedful_attention::pattern::Pattern;
-use heedful_attention::placement::Role;
+use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_attention::restricted::{Execution, Restricted};

@@ -15,5 +15,6 @@ mod conformance;
 mod gradients;
 mod naive;
 mod papers;
+mod parameter_formula;
 mod sabotage;
 mod variants;
