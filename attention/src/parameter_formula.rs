@@ -1,11 +1,13 @@
 //! How many parameters a mechanism has, as a formula in its sizes.
 //!
 //! Letters: `d` = `d_model`, `H` heads, `D` = `d / H`, `L` maximal length, and the options that a size follows from: `k` the rank, `a` and `b` the
-//! factors of the Factorized Dense Synthesizer.
+//! factors of the Factorized Dense Synthesizer, `S` the longest distance, `t` the taps of a kernel, `r` the rounds and `c` half the buckets of LSH attention.
 
 use std::fmt;
 
 use crate::any::AttentionConfig;
+use crate::mechanisms::adaptive_span::SpanKind;
+use crate::mechanisms::linformer::Sharing;
 use crate::mechanisms::mixture::MixtureWeights;
 
 /// Numbers of parameters of one attention, as sums of terms.
@@ -80,8 +82,24 @@ impl AttentionConfig {
     /// How many parameters the attention has; `None` for a family that is not in the list.
     pub fn parameter_formula(&self) -> Option<ParameterFormula> {
         let projections = ParameterFormula::trained(&[(2, "d^2")]);
+        let trained = ParameterFormula::trained;
         match self {
             Self::Gaussian(_) => Some(projections),
+            Self::Lsh(_) => Some(ParameterFormula { fixed: TermSum::of(&[(1, "r d c")]), ..trained(&[(3, "d^2")]) }),
+            Self::Linformer(config) => {
+                let matrices = TermSum::of(&[match config.sharing {
+                    Sharing::None => (2, "H k L"),
+                    Sharing::Headwise => (2, "k L"),
+                    Sharing::KeyValue | Sharing::Layerwise => (1, "k L"),
+                }]);
+                let (own, fixed) = if config.trainable { (matrices, TermSum::default()) } else { (TermSum::default(), matrices) };
+                Some(trained(&[(4, "d^2")]).plus(ParameterFormula { trained: own, fixed }))
+            }
+            Self::LightweightConv(config) => Some(convolution(config.glu).plus(trained(&[(1, "H t")]))),
+            Self::DynamicConv(config) => {
+                let bias = if config.kernel_bias { trained(&[(1, "H t")]) } else { ParameterFormula::default() };
+                Some(convolution(config.glu).plus(trained(&[(1, "d H t")])).plus(bias))
+            }
             _ => Some(projections.plus(self.logits_formula()?)),
         }
     }
@@ -98,6 +116,17 @@ impl AttentionConfig {
             Self::SynthesizerFactorizedDense(_) => trained(&[(1, "d^2"), (1, "d a"), (1, "d b")]),
             Self::SynthesizerFactorizedRandom(_) => trained(&[(2, "H L k")]),
             Self::Uniform(_) | Self::Gaussian(_) => ParameterFormula::default(),
+            Self::Relative(_) => trained(&[(3, "d^2"), (2, "d")]),
+            Self::LearnedRelative(_) => trained(&[(2, "d^2"), (1, "D S"), (1, "D")]),
+            Self::AdaptiveSpan(config) => {
+                let base = || Self::LearnedRelative(Default::default());
+                let logits = config.logits.as_deref().cloned().unwrap_or_else(base).logits_formula()?;
+                logits.plus(match config.kind {
+                    SpanKind::Learned => trained(&[(1, "H")]),
+                    SpanKind::Dynamic => trained(&[(1, "d H"), (1, "H")]),
+                    SpanKind::Fixed => ParameterFormula::default(),
+                })
+            }
             Self::Mixture(config) => {
                 let weights = match config.weights {
                     // One per member and head.
@@ -111,8 +140,14 @@ impl AttentionConfig {
                 }
                 sum.plus(weights)
             }
-            #[allow(unreachable_patterns, reason = "a new family has no formula until it is given one; a test asks for it")]
-            _ => return None,
+            // A pattern has the parameters of what it restricts; other families have no formula until they are given one, which a test asks for.
+            other => other.restricted()?.logits_formula()?,
         })
     }
+}
+
+/// The projections around a convolution, which have biases.
+fn convolution(glu: bool) -> ParameterFormula {
+    let inputs = if glu { 2 } else { 1 };
+    ParameterFormula::trained(&[(inputs + 1, "d^2"), (inputs + 1, "d")])
 }

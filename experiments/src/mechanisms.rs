@@ -248,8 +248,10 @@ pub fn list() -> String {
          parameters: trained ones of a layer, d = {d_model}, H = {heads}, L = {max_length}\n\n\
          {cost}\n\
          n: length, d: d_model (in time and state: width of a head), H: heads,\n\
-         D = d/H, L: maximal length; k: option rank; a, b: option factors\n\n\
-         Names joined by + are mixtures of logits, e.g. synthesizer-random+dot-product.\n\
+         D = d/H, L: maximal length; k: option rank; a, b: option factors;\n\
+         S: longest distance; t: taps; r: rounds; c: half the buckets\n\n\
+         Names joined by + are mixtures of logits, e.g. synthesizer-random+dot-product;\n\
+         LOGITS@PATTERN restricts them, e.g. synthesizer-random@sparse-strided.\n\
          Options: --set mechanisms.NAME.OPTION=VALUE,\n\
          e.g. --set mechanisms.synthesizer-random.trainable=false"
     )

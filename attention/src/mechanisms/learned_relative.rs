@@ -42,7 +42,7 @@ pub struct LearnedRelative {
     /// Key projection `[C, C]`, split into heads.
     pub key: Linear,
     /// Vectors of the distances `0..=S`, `[S + 1, D]`.
-    pub table: Param<Tensor<2>>,
+    pub distances: Param<Tensor<2>>,
     heads: usize,
     max_distance: usize,
 }
@@ -63,7 +63,7 @@ impl LearnedRelativeConfig {
         LearnedRelative {
             query: init::linear(d_model, d_model, false, &key.named("query"), device),
             key: init::linear(d_model, d_model, false, &key.named("key"), device),
-            table: Init::Normal(1.0).parameter([max_distance + 1, placement.d_head()], &key.named("table"), device),
+            distances: Init::Normal(1.0).parameter([max_distance + 1, placement.d_head()], &key.named("distances"), device),
             heads: placement.heads,
             max_distance,
         }
@@ -90,7 +90,7 @@ impl Logits for LearnedRelative {
             distances(span).into_iter().map(|distance| distance.unsigned_abs().min(self.max_distance as u64) as i32).collect();
         let columns = rows.len();
         let rows = Tensor::<1, Int>::from_data(TensorData::new(rows, [columns]), &queries.device());
-        let by_distance = self.table.val().select(0, rows);
+        let by_distance = self.distances.val().select(0, rows);
         let flat = queries.clone().reshape([batch * heads * length, d_head]);
         let scores = flat.matmul(by_distance.transpose()).reshape([batch, heads, length, columns]);
         LogitTerms { bias: Some(relative_shift(scores, span.keys)), ..LogitTerms::content(queries, keys) }

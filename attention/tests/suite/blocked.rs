@@ -281,11 +281,10 @@ fn both_executions_of_every_pattern_agree_in_outputs_and_gradients() {
     for variant in variants() {
         let Some(pair) = executed(&variant.config, Execution::Masked).zip(executed(&variant.config, Execution::Blocked)) else { continue };
         let place = placement(variant.role, 3);
-        let [masked, blocked] = [pair.0, pair.1]
-            .map(|config| {
-                let build = move |place: &Placement, key: &RandomKey, device: &Device| config.init(place, key, device);
-                Subject::new(place, build, &flex().device).unnormalised()
-            });
+        let [masked, blocked] = [pair.0, pair.1].map(|config| {
+            let build = move |place: &Placement, key: &RandomKey, device: &Device| config.init(place, key, device);
+            Subject::new(place, build, &flex().device).unnormalised()
+        });
         for (length, visibility) in [
             (8, Visibility::all()),
             (7, Visibility::causal()),

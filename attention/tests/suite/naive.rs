@@ -83,7 +83,9 @@ pub fn views(case: &Case) -> Vec<View> {
     let hidden = counts.clone();
     if case.memory.is_none() {
         let real = counts.clone();
-        let whole = View::new("left padding, whole", Visibility::left_padding(counts.clone()), move |b, _, _, j| j >= real[b]);
+        let whole = View::new("left padding, whole", Visibility::all().shifted(counts.clone().into()), move |b, _, i, j| {
+            i >= real[b] && j >= real[b]
+        });
         views.push(View { left: counts.clone(), ..whole });
     }
     let left = if case.memory.is_some() {

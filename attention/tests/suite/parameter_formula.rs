@@ -3,6 +3,7 @@
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Device, Tensor};
 use heedful_attention::any::AttentionConfig;
+use heedful_attention::mechanisms::lsh::BucketCount;
 use heedful_attention::mechanisms::synthesizer_dense::SynthesizerDenseConfig;
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::random::RandomKey;
@@ -29,6 +30,23 @@ fn option_letters(config: &AttentionConfig, max_length: usize) -> Vec<(&'static 
             let [a, b] = config.factors.unwrap_or([a, max_length.div_ceil(a)]);
             vec![("a", a), ("b", b)]
         }
+        AttentionConfig::Linformer(config) => vec![("k", config.rank.unwrap_or(max_length))],
+        AttentionConfig::LearnedRelative(config) => vec![("S", config.max_distance.unwrap_or(max_length))],
+        AttentionConfig::AdaptiveSpan(config) => match &config.logits {
+            Some(logits) => option_letters(logits, max_length),
+            None => vec![("S", config.max_span.unwrap_or(max_length))],
+        },
+        AttentionConfig::LightweightConv(config) => vec![("t", config.kernel.at(0).unwrap())],
+        AttentionConfig::DynamicConv(config) => vec![("t", config.kernel.at(0).unwrap())],
+        AttentionConfig::Lsh(config) => {
+            let buckets = match config.buckets {
+                None => (2 * max_length).div_ceil(config.chunk).next_multiple_of(2),
+                Some(BucketCount::One(count)) => count,
+                Some(BucketCount::Factorised([a, b])) => a + b,
+            };
+            vec![("r", config.rounds), ("c", buckets / 2)]
+        }
+        pattern if pattern.restricted().is_some() => option_letters(pattern.restricted().unwrap(), max_length),
         AttentionConfig::Mixture(mixture) => mixture.members.iter().flat_map(|member| option_letters(member, max_length)).collect(),
         _ => Vec::new(),
     }

@@ -50,7 +50,7 @@ impl Naive {
         let memory = case.memory.as_ref().unwrap_or(&case.query);
         let query = self.projected(&format!("{path}.query"), case.query.row(&[b, i]), h);
         let key = self.projected(&format!("{path}.key"), memory.row(&[b, j]), h);
-        let vector = self.parameter(&format!("{path}.table")).row(&[i.abs_diff(j)]);
+        let vector = self.parameter(&format!("{path}.distances")).row(&[i.abs_diff(j)]);
         let sum: f64 = query.iter().zip(key.iter().zip(vector)).map(|(q, (k, p))| q * (k + p)).sum();
         sum / (query.len() as f64).sqrt()
     }
