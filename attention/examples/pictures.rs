@@ -93,14 +93,18 @@ fn svg(name: &str, weights: &Weights) -> String {
     );
     for (head, rows) in weights.iter().enumerate() {
         let left = head * (side + GAP);
-        writeln!(text, "<rect x=\"{left}\" width=\"{side}\" height=\"{side}\" fill=\"#f4f4f4\"/>").expect("writing to a string does not fail");
+        writeln!(text, "<rect x=\"{left}\" width=\"{side}\" height=\"{side}\" fill=\"#f4f4f4\"/>")
+            .expect("writing to a string does not fail");
         for (query, row) in rows.iter().enumerate() {
             let heaviest = row.iter().copied().fold(f32::MIN_POSITIVE, f32::max);
             for (key, weight) in row.iter().enumerate().filter(|(_, weight)| **weight > 0.0) {
                 let opacity = (weight / heaviest * 10.0).round().max(1.0) / 10.0;
                 let (x, y) = (left + key * CELL, query * CELL);
-                writeln!(text, "<rect x=\"{x}\" y=\"{y}\" width=\"{CELL}\" height=\"{CELL}\" fill=\"#1f4e79\" fill-opacity=\"{opacity}\"/>")
-                    .expect("writing to a string does not fail");
+                writeln!(
+                    text,
+                    "<rect x=\"{x}\" y=\"{y}\" width=\"{CELL}\" height=\"{CELL}\" fill=\"#1f4e79\" fill-opacity=\"{opacity}\"/>"
+                )
+                .expect("writing to a string does not fail");
             }
         }
     }

@@ -21,9 +21,9 @@ use crate::mechanisms::dot_product::{DotProduct, DotProductConfig};
 use crate::mechanisms::dynamic_conv::{DynamicConv, DynamicConvConfig};
 use crate::mechanisms::gaussian::{Gaussian, GaussianConfig, GaussianLogits};
 use crate::mechanisms::learned_relative::{LearnedRelative, LearnedRelativeConfig};
-use crate::mechanisms::lsh::{Hashing, Lsh, LshConfig};
 use crate::mechanisms::lightweight_conv::{LightweightConv, LightweightConvConfig};
 use crate::mechanisms::linformer::{Linformer, LinformerConfig};
+use crate::mechanisms::lsh::{Hashing, Lsh, LshConfig};
 use crate::mechanisms::mixture::{Mixture, MixtureConfig, MixtureWeights};
 use crate::mechanisms::relative::{Relative, RelativeConfig};
 use crate::mechanisms::synthesizer_dense::{SynthesizerDense, SynthesizerDenseConfig};
@@ -297,12 +297,7 @@ impl AttentionConfig {
     pub fn has_logits(&self) -> bool {
         !matches!(
             self,
-            Self::Mixture(_)
-                | Self::AdaptiveSpan(_)
-                | Self::Lsh(_)
-                | Self::Linformer(_)
-                | Self::LightweightConv(_)
-                | Self::DynamicConv(_)
+            Self::Mixture(_) | Self::AdaptiveSpan(_) | Self::Lsh(_) | Self::Linformer(_) | Self::LightweightConv(_) | Self::DynamicConv(_)
         )
     }
 

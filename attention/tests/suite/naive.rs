@@ -3,10 +3,10 @@
 //! Nothing here uses the engine, the visibility or a tensor operation of the crate; only the values of the parameters are read from the module.
 
 mod adaptive_span;
-mod relative;
-mod lsh;
 mod convolution;
 mod linformer;
+mod lsh;
+mod relative;
 
 use std::collections::BTreeMap;
 use std::f64::consts::PI;

@@ -2,14 +2,14 @@
 
 use burn::tensor::Device;
 use heedful_attention::any::{AnyAttention, AttentionConfig};
+use heedful_attention::kernel_attention::{self as convolution, KernelSizes};
 use heedful_attention::mechanisms::adaptive_span::{AdaptiveSpanConfig, SpanKind, SpanOrigin};
+use heedful_attention::mechanisms::dynamic_conv::DynamicConvConfig;
 use heedful_attention::mechanisms::gaussian::{Execution, GaussianConfig, Normalisation};
 use heedful_attention::mechanisms::learned_relative::LearnedRelativeConfig;
-use heedful_attention::mechanisms::lsh::{BucketCount, Hashing, LshConfig, Rotations, Scale};
-use heedful_attention::kernel_attention::{self as convolution, KernelSizes};
-use heedful_attention::mechanisms::dynamic_conv::DynamicConvConfig;
 use heedful_attention::mechanisms::lightweight_conv::LightweightConvConfig;
 use heedful_attention::mechanisms::linformer::{LinformerConfig, Sharing};
+use heedful_attention::mechanisms::lsh::{BucketCount, Hashing, LshConfig, Rotations, Scale};
 use heedful_attention::mechanisms::mixture::{MixtureConfig, MixtureWeights};
 use heedful_attention::mechanisms::relative::RelativeConfig;
 use heedful_attention::mechanisms::synthesizer_dense::SynthesizerDenseConfig;
@@ -181,6 +181,12 @@ impl Variant {
     fn border(&self) -> Option<usize> {
         match &self.config {
             AttentionConfig::Gaussian(config) if config.execution == Execution::Banded => Some(config.window),
+            AttentionConfig::LearnedRelative(config) => config.max_distance,
+            AttentionConfig::Relative(config) => config.clamp_length.or(config.same_length),
+            AttentionConfig::LightweightConv(LightweightConvConfig { kernel: KernelSizes::Each(taps), .. })
+            | AttentionConfig::DynamicConv(DynamicConvConfig { kernel: KernelSizes::Each(taps), .. }) => {
+                Some(taps[0]).filter(|&taps| taps < 8)
+            }
             _ => None,
         }
     }

@@ -1,11 +1,10 @@
 //! What follows from the papers, and can be checked without knowing how it was written.
 
 mod adaptive_span;
-mod gaussian;
-mod reformer;
 mod convolution;
 mod gaussian;
 mod linformer;
+mod reformer;
 mod synthesizer;
 mod transformer;
 mod transformer_xl;

@@ -3,6 +3,7 @@
 use burn::module::{Module, RunningState};
 use burn::tensor::Tensor;
 use heedful_attention::any::{AnyAttention, AttentionConfig};
+use heedful_attention::conformance::Property;
 use heedful_attention::contract::{Attention, AttentionInput, Positions};
 use heedful_attention::mechanisms::lsh::{BucketCount, Hashing, Lsh, LshConfig, Rotations, Scale};
 use heedful_attention::placement::{Placement, Role};
@@ -15,7 +16,6 @@ use crate::array::Array;
 use crate::backends::flex;
 use crate::gradients::gradients_agree;
 use crate::naive::{Naive, agrees};
-use crate::properties::{self, Outcome};
 use crate::subject::Subject;
 use crate::variants::placement;
 
@@ -52,7 +52,8 @@ fn lsh(attention: &mut AnyAttention) -> &mut Lsh {
 fn subject(config: &LshConfig, role: Role) -> (Subject<AnyAttention>, Naive) {
     let place = Placement { dropout: 0.3, max_length: 11, ..place(role) };
     let config = AttentionConfig::Lsh(config.clone());
-    let subject = Subject::new(|device| config.init(&place, &RandomKey::from_seed(1), device), place, false, &flex());
+    let built = config.clone();
+    let subject = Subject::new(place, move |place, key, device| built.init(place, key, device), &flex().device).unnormalised();
     let naive = Naive::read(&config, place, &subject.attention);
     (subject, naive)
 }
@@ -121,19 +122,22 @@ fn gradients_flow_through_chunks_and_not_into_buckets() {
 
 #[test]
 fn chunks_keep_every_property_that_does_not_need_room() {
-    let properties: [fn(&Subject<AnyAttention>) -> Outcome; 6] = [
-        properties::padding_content_does_not_matter,
-        properties::a_row_without_a_key_has_weight_zero,
-        properties::batch_rows_are_independent,
-        properties::dropout_is_a_function_of_its_key,
-        properties::weights_are_those_of_the_view,
-        properties::a_probe_changes_nothing,
+    let properties = [
+        Property::Padding,
+        Property::EmptyRows,
+        Property::Batch,
+        Property::Dropout,
+        Property::Weights,
+        Property::Probe,
+        Property::Losses,
+        Property::Determinism,
+        Property::Record,
     ];
     for config in [small(), LshConfig { bucket_mask: false, wrap: true, ..small() }] {
         for role in [Role::Encoder, Role::Decoder] {
             let (subject, _) = subject(&config, role);
             for property in properties {
-                property(&subject).unwrap_or_else(|error| panic!("{config:?} in {role:?}: {error}"));
+                property.check(&subject).unwrap_or_else(|error| panic!("{config:?} in {role:?}: {error}"));
             }
         }
     }
