@@ -39,18 +39,24 @@ pub struct Abilities {
     pub state: &'static str,
 }
 
+impl fmt::Display for Causality {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Masked => "by mask",
+            Self::ByConstruction => "by construction",
+            Self::Impossible => "no",
+        })
+    }
+}
+
 impl fmt::Display for Abilities {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let causal = match self.causality {
-            Causality::Masked => "by mask",
-            Causality::ByConstruction => "by construction",
-            Causality::Impossible => "no",
-        };
         let yes = |able| if able { "yes" } else { "no" };
         let limit = self.max_length.map_or_else(|| "none".to_owned(), |limit| limit.to_string());
         write!(
             f,
-            "causal: {causal}; cross-attention: {}; step by step: {}; maximal length: {limit}; time: {}; state: {}",
+            "causal: {}; cross-attention: {}; step by step: {}; maximal length: {limit}; time: {}; state: {}",
+            self.causality,
             yes(self.cross_attention),
             yes(self.steps),
             self.time,

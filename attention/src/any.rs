@@ -8,11 +8,12 @@ use std::str::FromStr;
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use serde::de::value::MapDeserializer;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::abilities::Abilities;
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Losses, Positions};
 use crate::engine::LogitTerms;
+use crate::engine::blocked::Blocks;
 use crate::error::ConfigError;
 use crate::kernel_attention::KernelAttention;
 use crate::logits::{LogitFacts, Logits};
@@ -23,9 +24,13 @@ use crate::mechanisms::gaussian::{Gaussian, GaussianConfig, GaussianLogits};
 use crate::mechanisms::learned_relative::{LearnedRelative, LearnedRelativeConfig};
 use crate::mechanisms::lightweight_conv::{LightweightConv, LightweightConvConfig};
 use crate::mechanisms::linformer::{Linformer, LinformerConfig};
+use crate::mechanisms::local_1d::LocalOneDConfig;
+use crate::mechanisms::local_2d::LocalTwoDConfig;
 use crate::mechanisms::lsh::{Hashing, Lsh, LshConfig};
 use crate::mechanisms::mixture::{Mixture, MixtureConfig, MixtureWeights};
 use crate::mechanisms::relative::{Relative, RelativeConfig};
+use crate::mechanisms::sparse_fixed::SparseFixedConfig;
+use crate::mechanisms::sparse_strided::SparseStridedConfig;
 use crate::mechanisms::synthesizer_dense::{SynthesizerDense, SynthesizerDenseConfig};
 use crate::mechanisms::synthesizer_factorized_dense::{SynthesizerFactorizedDense, SynthesizerFactorizedDenseConfig};
 use crate::mechanisms::synthesizer_factorized_random::{SynthesizerFactorizedRandom, SynthesizerFactorizedRandomConfig};
@@ -35,6 +40,7 @@ use crate::memory::KeyValueState;
 use crate::placement::{Placement, Role};
 use crate::probe::Probe;
 use crate::random::RandomKey;
+use crate::restricted::Restricted;
 use crate::softmax_attention::SoftmaxAttention;
 use crate::visibility::{Span, Visibility};
 
@@ -64,6 +70,32 @@ macro_rules! mechanisms {
                 match self {
                     $(Self::$variant(_) => $name,)*
                     $(Self::$whole(_) => $whole_name,)*
+                }
+            }
+
+            /// Reads the options of a family: what stands in its table beside `name`.
+            ///
+            /// Unlike [`Deserialize`], which has to read a whole table before it knows the family, this hands each option to the format's own
+            /// deserialiser, so that an error can say where the option stands.
+            ///
+            /// # Errors
+            /// An unknown family or option, or a value of the wrong type.
+            pub fn deserialize_options<'de, D: Deserializer<'de>>(family: &str, options: D) -> Result<Self, D::Error> {
+                match family {
+                    $($name => <$config>::deserialize(options).map(Self::$variant),)*
+                    $($whole_name => <$whole_config>::deserialize(options).map(Self::$whole),)*
+                    _ => Err(serde::de::Error::unknown_variant(family, FAMILIES)),
+                }
+            }
+
+            /// Writes the options: the table without `name`.
+            ///
+            /// # Errors
+            /// Those of the serialiser.
+            pub fn serialize_options<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                match self {
+                    $(Self::$variant(config) => config.serialize(serializer),)*
+                    $(Self::$whole(config) => config.serialize(serializer),)*
                 }
             }
 
@@ -138,6 +170,17 @@ macro_rules! mechanisms {
 
             fn reach(&self) -> Option<usize> {
                 match self { $(Self::$variant(logits) => logits.reach(),)* Self::Gaussian(logits) => logits.reach() }
+            }
+
+            fn blocks(&self, seen: &Visibility, span: Span, positions: &Positions, values: &Tensor<4>) -> Option<Vec<Blocks>> {
+                match self {
+                    $(Self::$variant(logits) => logits.blocks(seen, span, positions, values),)*
+                    Self::Gaussian(logits) => logits.blocks(seen, span, positions, values),
+                }
+            }
+
+            fn time(&self) -> &'static str {
+                match self { $(Self::$variant(logits) => logits.time(),)* Self::Gaussian(logits) => logits.time() }
             }
 
             fn losses(&self, query: &Tensor<3>) -> Losses {
@@ -236,6 +279,14 @@ mechanisms! {
         "uniform" Uniform(UniformConfig) -> Uniform,
         /// Weighted sum of logits of several mechanisms.
         "mixture" Mixture(MixtureConfig) -> Mixture,
+        /// Logits restricted to one-dimensional blocks.
+        "local-1d" LocalOneD(LocalOneDConfig) -> Restricted,
+        /// Logits restricted to two-dimensional blocks.
+        "local-2d" LocalTwoD(LocalTwoDConfig) -> Restricted,
+        /// Logits restricted to the strided pattern.
+        "sparse-strided" SparseStrided(SparseStridedConfig) -> Restricted,
+        /// Logits restricted to the fixed pattern.
+        "sparse-fixed" SparseFixed(SparseFixedConfig) -> Restricted,
     }
     whole {
         /// Hard-coded Gaussian attention.
@@ -262,6 +313,11 @@ impl AttentionConfig {
     const TWINS: [(&str, &str); 3] =
         [("synthesizer-random-fixed", "synthesizer-random"), ("adaptive-span-fixed", "adaptive-span"), ("lsh-random", "lsh")];
 
+    /// Names of all families, as they stand in the field `name` of configurations.
+    pub fn families() -> &'static [&'static str] {
+        FAMILIES
+    }
+
     /// Names that [`from_str`](Self::from_str) understands by themselves; names of mechanisms with logits can also be joined by `+`.
     pub fn names() -> Vec<&'static str> {
         let named = FAMILIES.iter().copied().filter(|&family| family != "mixture");
@@ -278,7 +334,8 @@ impl AttentionConfig {
     }
 
     /// The name by which the mechanism is known in options, tables and folders; a mixture's is that of its members joined by `+`, that of a random
-    /// synthesizer or an adaptive span which is not trained ends in `-fixed`.
+    /// synthesizer or an adaptive span which is not trained ends in `-fixed`, that of LSH attention with random buckets in `-random`, and that of a pattern
+    /// begins with its logits and `@` if these are not dot-product attention's.
     pub fn name(&self) -> String {
         match self {
             Self::SynthesizerRandom(random) if !random.trainable => format!("{}-fixed", self.family()),
@@ -288,17 +345,49 @@ impl AttentionConfig {
                 let members: Vec<_> = mixture.members.iter().map(Self::name).collect();
                 members.join("+")
             }
-            _ => self.family().to_owned(),
+            _ => match self.restricted().map(Self::name) {
+                Some(logits) if logits != "dot-product" => format!("{logits}@{}", self.family()),
+                _ => self.family().to_owned(),
+            },
         }
     }
 
+    /// Of a mechanism that is a pattern of visibility, the attention whose logits it restricts.
+    pub fn restricted(&self) -> Option<&Self> {
+        match self {
+            Self::LocalOneD(config) => Some(&config.logits),
+            Self::LocalTwoD(config) => Some(&config.logits),
+            Self::SparseStrided(config) => Some(&config.logits),
+            Self::SparseFixed(config) => Some(&config.logits),
+            _ => None,
+        }
+    }
+
+    /// The same pattern over other logits; `None` if the mechanism is not a pattern.
+    pub fn over(mut self, logits: Self) -> Option<Self> {
+        let restricted = match &mut self {
+            Self::LocalOneD(config) => &mut config.logits,
+            Self::LocalTwoD(config) => &mut config.logits,
+            Self::SparseStrided(config) => &mut config.logits,
+            Self::SparseFixed(config) => &mut config.logits,
+            _ => return None,
+        };
+        **restricted = logits;
+        Some(self)
+    }
+
     /// Whether the mechanism is a softmax over logits that can be mixed with others. The Gaussian counts: the softmax of its logarithm is its
-    /// renormalised density.
+    /// renormalised density. A pattern does not: its logits can be mixed, what it hides cannot.
     pub fn has_logits(&self) -> bool {
         !matches!(
             self,
             Self::Mixture(_) | Self::AdaptiveSpan(_) | Self::Lsh(_) | Self::Linformer(_) | Self::LightweightConv(_) | Self::DynamicConv(_)
-        )
+        ) && self.restricted().is_none()
+    }
+
+    /// Whether the mechanism can be restricted by a pattern: logits, mixtures of logits, and patterns, which then intersect.
+    pub fn can_be_restricted(&self) -> bool {
+        self.has_logits() || matches!(self, Self::Mixture(_)) || self.restricted().is_some()
     }
 
     /// Whether the mechanism can be kept from seeing the future: without that it is for encoders and cross-attention only.
@@ -377,9 +466,16 @@ impl FromStr for AttentionConfig {
 
     /// Reads a name, with default options. `a+b` is the mixture of `a` and `b`, with softmax-normalised weights. `random`, `dense`,
     /// `factorized-random` and `factorized-dense` are short for the synthesizers; `synthesizer-random-fixed` is the random synthesizer that is not trained,
-    /// `adaptive-span-fixed` the span that is not.
-    /// `lsh-random` is LSH attention with buckets that do not depend on the content.
+    /// `adaptive-span-fixed` the span that is not, `lsh-random` LSH attention with buckets that do not depend on the content. `logits@pattern` restricts
+    /// logits, which may be a mixture, by a pattern: `a+b@local-1d`.
     fn from_str(name: &str) -> Result<Self, ConfigError> {
+        if let Some((logits, pattern)) = name.rsplit_once('@') {
+            let restricted = Self::from_str(pattern)?.over(Self::from_str(logits)?);
+            return restricted.ok_or_else(|| {
+                let patterns: Vec<_> = Self::all().into_iter().filter(|config| config.restricted().is_some()).map(|p| p.name()).collect();
+                ConfigError::UnknownAttention { name: format!("@{pattern}"), known: format!("@{}", patterns.join(", @")) }
+            });
+        }
         if name.contains('+') {
             let members = name.split('+').map(Self::from_str).collect::<Result<_, _>>()?;
             return Ok(Self::Mixture(MixtureConfig { members, weights: MixtureWeights::default() }));

@@ -5,6 +5,7 @@ use burn::tensor::{Int, Tensor, TensorData};
 
 use crate::contract::{Losses, Positions};
 use crate::engine::LogitTerms;
+use crate::engine::blocked::Blocks;
 use crate::visibility::{Span, Visibility};
 
 /// Scores of keys for queries, per head.
@@ -40,6 +41,18 @@ pub trait Logits: Module + ModuleDisplay {
     /// The greatest distance at which a key can have a weight, if there is one now: what is farther back than that need not be kept. Default: none.
     fn reach(&self) -> Option<usize> {
         None
+    }
+
+    /// Blocks of queries with the keys that they see by `seen`, if the weights are to be computed block by block and not all at once. `seen` holds
+    /// everything that hides keys, [`visibility`](Self::visibility) included; heads, number type and device are those of the values `[B, H, K, D]`.
+    /// Several sets of blocks are parts of one softmax and hold no pair of query and key twice. Default: none.
+    fn blocks(&self, _seen: &Visibility, _span: Span, _positions: &Positions, _values: &Tensor<4>) -> Option<Vec<Blocks>> {
+        None
+    }
+
+    /// Order of time for length `n`, head width `d`. Default: that of all weights at once.
+    fn time(&self) -> &'static str {
+        "n^2 d"
     }
 
     /// Auxiliary losses for queries `[B, Q, C]`. Default: none.

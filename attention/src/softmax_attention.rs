@@ -9,6 +9,7 @@ use burn::tensor::{Device, Tensor};
 
 use crate::abilities::{Abilities, Causality};
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Positions};
+use crate::engine::blocked::attend_parts;
 use crate::engine::{AttentionProgram, Dropout, Weighting, reference};
 use crate::heads::{merge_heads, split_heads};
 use crate::init;
@@ -53,7 +54,12 @@ impl<L: Logits> SoftmaxAttention<L> {
             (Some(own), None) => visibility.and(own),
             (Some(own), Some(counts)) => visibility.and(own.shifted(counts.clone())),
         };
-        let mask = visibility.mask(span, self.heads, values.dtype(), &values.device());
+        let blocks = self.logits.blocks(&visibility, span, &positions, &values);
+        let mask = if blocks.is_none() || probe.is_listening() {
+            visibility.mask(span, self.heads, values.dtype(), &values.device())
+        } else {
+            None
+        };
         let losses = self.logits.losses(&query);
         if let Some(spans) = probe.is_listening().then(|| self.logits.spans(&query)).flatten() {
             probe.observe(|| Observation::Spans(spans));
@@ -67,7 +73,17 @@ impl<L: Logits> SoftmaxAttention<L> {
             values,
             dropout: random.map(|key| Dropout { probability: self.dropout, key: key.named("weights") }),
         };
-        AttentionOutput { context: self.output.forward(merge_heads(reference::attend(program, probe))), losses }
+        let context = match blocks {
+            None => reference::attend(program, probe),
+            Some(blocks) => {
+                // The matrix of all weights exists only for somebody who looks at it; the output is computed as if nobody did.
+                if probe.is_listening() {
+                    reference::attend(AttentionProgram { dropout: None, ..program.clone() }, probe);
+                }
+                attend_parts(AttentionProgram { mask: None, ..program }, &blocks).context
+            }
+        };
+        AttentionOutput { context: self.output.forward(merge_heads(context)), losses }
     }
 }
 
@@ -92,7 +108,7 @@ impl<L: Logits> Attention for SoftmaxAttention<L> {
             max_length: facts.max_length,
             auxiliary_losses: facts.auxiliary_losses,
             randomness: false,
-            time: "n^2 d",
+            time: self.logits.time(),
             state: if facts.remembers_keys { "keys and values, 2 n d" } else { "values, n d" },
         }
     }

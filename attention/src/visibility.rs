@@ -40,6 +40,7 @@ enum Rule {
     LeftPadding(Vec<usize>),
     Window { back: usize, ahead: usize },
     Pattern(Arc<dyn Fn(usize, usize, usize) -> bool + Send + Sync>),
+    Relation(Arc<dyn Fn(usize, usize) -> bool + Send + Sync>),
     Explicit { shape: [usize; 4], visible: Vec<bool> },
     And(Visibility, Visibility),
     Or(Visibility, Visibility),
@@ -91,6 +92,7 @@ impl fmt::Debug for Visibility {
             Rule::LeftPadding(counts) => write!(f, "left_padding({counts:?})"),
             Rule::Window { back, ahead } => write!(f, "window({back}, {ahead})"),
             Rule::Pattern(_) => write!(f, "pattern(..)"),
+            Rule::Relation(_) => write!(f, "relation(..)"),
             Rule::Explicit { shape, .. } => write!(f, "explicit({shape:?})"),
             Rule::And(a, b) => write!(f, "({a:?} and {b:?})"),
             Rule::Or(a, b) => write!(f, "({a:?} or {b:?})"),
@@ -128,6 +130,11 @@ impl Visibility {
     /// Query `i` of head `h` sees key `j` where `visible(h, i, j)`.
     pub fn pattern(visible: impl Fn(usize, usize, usize) -> bool + Send + Sync + 'static) -> Self {
         Self::new(Rule::Pattern(Arc::new(visible)))
+    }
+
+    /// Query `i` of every head sees key `j` where `visible(i, j)`.
+    pub fn relation(visible: impl Fn(usize, usize) -> bool + Send + Sync + 'static) -> Self {
+        Self::new(Rule::Relation(Arc::new(visible)))
     }
 
     /// The given booleans, `true` = visible, `[batch | 1, heads | 1, queries, keys]`. Reads the tensor back to the host.
@@ -168,6 +175,7 @@ impl Visibility {
             Rule::LeftPadding(counts) => j >= counts[row],
             Rule::Window { back, ahead } => i <= j.saturating_add(*back) && j <= i.saturating_add(*ahead),
             Rule::Pattern(visible) => visible(head, i, j),
+            Rule::Relation(visible) => visible(i, j),
             Rule::Explicit { shape: [rows, heads, queries, keys], visible } => {
                 assert!(i < *queries && j < *keys, "explicit visibility [{queries}, {keys}] asked for query {i}, key {j}");
                 let (row, head) = (if *rows == 1 { 0 } else { row }, if *heads == 1 { 0 } else { head });
@@ -200,6 +208,23 @@ impl Visibility {
                 }
             },
             _ => 1,
+        }
+    }
+
+    /// Whether this is known to show the same as `other`: made by the same constructors of equal values, or of the very same function.
+    pub(crate) fn equals(&self, other: &Self) -> bool {
+        if Arc::ptr_eq(&self.rule, &other.rule) {
+            return true;
+        }
+        match (&*self.rule, &*other.rule) {
+            (Rule::All, Rule::All) | (Rule::Causal, Rule::Causal) => true,
+            (Rule::Padding(a), Rule::Padding(b)) | (Rule::LeftPadding(a), Rule::LeftPadding(b)) => a == b,
+            (Rule::Window { back, ahead }, Rule::Window { back: b, ahead: a }) => (back, ahead) == (b, a),
+            (Rule::Pattern(a), Rule::Pattern(b)) => Arc::ptr_eq(a, b),
+            (Rule::Relation(a), Rule::Relation(b)) => Arc::ptr_eq(a, b),
+            (Rule::And(a, b), Rule::And(c, d)) | (Rule::Or(a, b), Rule::Or(c, d)) => a.equals(c) && b.equals(d),
+            (Rule::Shifted { inner, counts }, Rule::Shifted { inner: other, counts: others }) => counts == others && inner.equals(other),
+            _ => false,
         }
     }
 
@@ -314,6 +339,7 @@ mod tests {
         assert_eq!(drawn(&Visibility::padding(vec![2, 3]), 0, 1, 3), ["##."]);
         assert_eq!(drawn(&Visibility::left_padding(vec![0, 1]), 1, 1, 3), [".##"]);
         assert_eq!(drawn(&Visibility::pattern(|_, i, j| (i + j) % 2 == 0), 0, 2, 3), ["#.#", ".#."]);
+        assert_eq!(drawn(&Visibility::relation(|i, j| i < j), 0, 2, 3), [".##", "..#"]);
         let diagonal = Tensor::<4, Bool>::from_data(TensorData::new(vec![true, false, false, true], [1, 1, 2, 2]), &Device::flex());
         assert_eq!(drawn(&Visibility::explicit(diagonal), 0, 2, 2), ["#.", ".#"]);
     }
@@ -331,6 +357,17 @@ mod tests {
         let shifted = Visibility::pattern(|_, i, j| j <= i && j % 2 == 0).shifted(vec![0, 1].into());
         assert_eq!(drawn(&shifted, 0, 3, 3), ["#..", "#..", "#.#"]);
         assert_eq!(drawn(&shifted, 1, 3, 3), ["...", ".#.", ".#."]);
+    }
+
+    #[test]
+    fn equal_visibilities_show_the_same_and_different_ones_are_told_apart() {
+        let own = Visibility::relation(|i, j| j + 2 > i);
+        let made = |length| own.clone().shifted(vec![0, 1].into()).and(Visibility::causal().or(Visibility::padding(vec![length, 3])));
+        assert!(made(2).equals(&made(2)));
+        assert!(!made(2).equals(&made(3)));
+        assert!(!made(2).equals(&own));
+        assert!(!Visibility::window(1, 2).equals(&Visibility::window(2, 1)));
+        assert!(!Visibility::relation(|i, j| i < j).equals(&Visibility::relation(|i, j| i < j)), "functions cannot be compared");
     }
 
     #[test]

@@ -12,6 +12,7 @@ use std::process::ExitCode;
 use burn::module::Module;
 use burn::tensor::Device;
 use heedful_attention::any::AttentionConfig;
+use heedful_attention::error::ConfigError;
 use heedful_attention::probe::{Observation, Probe};
 use heedful_attention::random::RandomKey;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -193,12 +194,14 @@ fn attentions<C: Comparison>(settings: &Settings<C::Config>) -> Result<Vec<Atten
             attentions.push(Attention { name: name.clone(), config, layout: Some(layout) });
             continue;
         }
-        // A mixture is named by its members, each of which must be known.
-        if let Some(member) = name.split('+').find(|member| config.mechanisms().attention(member).is_err()) {
-            let known: Vec<_> = AttentionConfig::names().into_iter().chain(C::LAYOUTS.iter().copied()).collect();
-            return Err(unknown("attention", member, &known, "--list shows all"));
-        }
-        let config = config.mechanisms().attention(name).map_err(ExperimentError::usage)?;
+        let config = config.mechanisms().attention(name).map_err(|error| match error {
+            // Of a mixture, the member that is not known.
+            ConfigError::UnknownAttention { name, .. } => {
+                let known: Vec<_> = AttentionConfig::names().into_iter().chain(C::LAYOUTS.iter().copied()).collect();
+                unknown("attention", &name, &known, "--list shows all")
+            }
+            error => ExperimentError::usage(error),
+        })?;
         attentions.push(Attention { name: config.name(), config, layout: None });
     }
     let names: Vec<_> = attentions.iter().map(|attention| attention.name.as_str()).collect();

@@ -1,6 +1,7 @@
 //! Experiments that compare attention mechanisms: data, tokenisers, metrics, training, runs and reports, as a library.
 //!
-//! The binaries `mt`, `lm` and `glue` are thin: each is a [`Comparison`](comparison::Comparison) handed to [`comparison::main`].
+//! The binaries `mt`, `lm` and `glue` are thin: each is a [`Comparison`](comparison::Comparison) handed to [`comparison::main`]. The
+//! binary `parity` runs a single attention for comparison with other code ([`parity`]).
 
 pub mod allocator;
 pub mod backend;
@@ -14,6 +15,7 @@ pub mod mechanisms;
 pub mod metrics;
 pub mod model;
 pub mod options;
+pub mod parity;
 pub mod published;
 pub mod record;
 pub mod report;

@@ -1,162 +1,397 @@
-//! Which attentions an experiment compares, and with which options.
+//! Which attentions an experiment compares, with which options, and what each can do.
 
+use std::fmt;
+
+use burn::module::{ModuleVisitor, Param};
+use burn::tensor::{Device, Tensor};
+use heedful_attention::abilities::Abilities;
 use heedful_attention::any::AttentionConfig;
 use heedful_attention::contract::Attention;
 use heedful_attention::error::ConfigError;
-use heedful_attention::mechanisms::adaptive_span::{AdaptiveSpanConfig, SpanKind};
-use heedful_attention::mechanisms::dot_product::DotProductConfig;
-use heedful_attention::mechanisms::dynamic_conv::DynamicConvConfig;
-use heedful_attention::mechanisms::gaussian::GaussianConfig;
-use heedful_attention::mechanisms::learned_relative::LearnedRelativeConfig;
-use heedful_attention::mechanisms::lightweight_conv::LightweightConvConfig;
-use heedful_attention::mechanisms::linformer::LinformerConfig;
-use heedful_attention::mechanisms::mixture::MixtureWeights;
-use heedful_attention::mechanisms::relative::RelativeConfig;
-use heedful_attention::mechanisms::synthesizer_dense::SynthesizerDenseConfig;
-use heedful_attention::mechanisms::synthesizer_factorized_dense::SynthesizerFactorizedDenseConfig;
-use heedful_attention::mechanisms::synthesizer_factorized_random::SynthesizerFactorizedRandomConfig;
-use heedful_attention::mechanisms::synthesizer_random::SynthesizerRandomConfig;
+use heedful_attention::mechanisms::mixture::{MixtureConfig, MixtureWeights};
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::random::RandomKey;
-use serde::{Deserialize, Serialize};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, DeserializeSeed, MapAccess, Visitor};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use toml::{Table, Value};
 
-/// Options of the mechanisms, one table each; they hold wherever the mechanism stands, also as a member of a mixture.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct MechanismOptions {
-    /// Scaled dot-product attention.
-    pub dot_product: DotProductConfig,
-    /// Dense Synthesizer.
-    pub synthesizer_dense: SynthesizerDenseConfig,
-    /// Random Synthesizer.
-    pub synthesizer_random: SynthesizerRandomConfig,
-    /// Factorized Dense Synthesizer.
-    pub synthesizer_factorized_dense: SynthesizerFactorizedDenseConfig,
-    /// Factorized Random Synthesizer.
-    pub synthesizer_factorized_random: SynthesizerFactorizedRandomConfig,
-    /// Relative positions of Transformer-XL.
-    pub relative: RelativeConfig,
-    /// Learned relative positions.
-    pub learned_relative: LearnedRelativeConfig,
-    /// Adaptive attention span.
-    pub adaptive_span: AdaptiveSpanConfig,
-    /// Mixtures, written `a+b`.
-    pub mixture: MixtureOptions,
-    /// Hard-coded Gaussian attention.
-    pub gaussian: GaussianConfig,
-    /// Linformer.
-    pub linformer: LinformerConfig,
-    /// Lightweight convolution.
-    pub lightweight_conv: LightweightConvConfig,
-    /// Dynamic convolution.
-    pub dynamic_conv: DynamicConvConfig,
-}
+/// The field of an attention's table that says which it is.
+const NAME: &str = "name";
+/// The family whose members are in the name of an attention and not among its options.
+const MIXTURE: &str = "mixture";
+
+/// Options of the mechanisms, one table for each family; they hold wherever the mechanism stands, also as a member of a mixture or as the logits within
+/// another mechanism.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MechanismOptions(Vec<AttentionConfig>);
 
 /// Options of mixtures; the members are in the name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct MixtureOptions {
+struct MixtureOptions {
     /// How the members are weighted: `softmax` (default), `sum` or `sigmoid`.
-    pub weights: MixtureWeights,
+    weights: MixtureWeights,
+}
+
+impl From<MixtureOptions> for AttentionConfig {
+    fn from(options: MixtureOptions) -> Self {
+        Self::Mixture(MixtureConfig { members: Vec::new(), weights: options.weights })
+    }
+}
+
+impl Default for MechanismOptions {
+    fn default() -> Self {
+        Self(AttentionConfig::families().iter().map(|family| default_options(family)).collect())
+    }
+}
+
+fn default_options(family: &str) -> AttentionConfig {
+    match family {
+        MIXTURE => MixtureOptions::default().into(),
+        _ => family.parse().expect("every family but the mixture is a name by itself"),
+    }
 }
 
 impl MechanismOptions {
-    /// The configuration of the attention called `name`, with these options.
+    /// The options of a family; a mixture is without its members.
+    ///
+    /// # Panics
+    /// If there is no such family.
+    pub fn of(&self, family: &str) -> &AttentionConfig {
+        self.0.iter().find(|options| options.family() == family).expect("there are options for each family")
+    }
+
+    /// Replaces the options of a family.
+    pub fn set(&mut self, options: AttentionConfig) {
+        for own in &mut self.0 {
+            if own.family() == options.family() {
+                *own = options.clone();
+            }
+        }
+    }
+
+    /// The configuration of the attention called `name`, with these options. What the name itself says (`-fixed`) wins over them.
     ///
     /// # Errors
     /// If no mechanism has this name.
     pub fn attention(&self, name: &str) -> Result<AttentionConfig, ConfigError> {
-        Ok(self.with_options(name.parse()?))
+        let named = table(&name.parse()?);
+        let config = AttentionConfig::deserialize(Value::Table(self.with_options(named)));
+        Ok(config.expect("a table whose fields come from configurations of its family is one"))
     }
 
-    fn with_options(&self, config: AttentionConfig) -> AttentionConfig {
-        match config {
-            AttentionConfig::DotProduct(_) => AttentionConfig::DotProduct(self.dot_product.clone()),
-            AttentionConfig::SynthesizerDense(_) => AttentionConfig::SynthesizerDense(self.synthesizer_dense.clone()),
-            // A name that says `-fixed` is not overruled by the default of the option.
-            AttentionConfig::SynthesizerRandom(named) => AttentionConfig::SynthesizerRandom(SynthesizerRandomConfig {
-                trainable: named.trainable && self.synthesizer_random.trainable,
-                ..self.synthesizer_random.clone()
-            }),
-            AttentionConfig::SynthesizerFactorizedDense(_) => {
-                AttentionConfig::SynthesizerFactorizedDense(self.synthesizer_factorized_dense.clone())
-            }
-            AttentionConfig::SynthesizerFactorizedRandom(_) => {
-                AttentionConfig::SynthesizerFactorizedRandom(self.synthesizer_factorized_random.clone())
-            }
-            AttentionConfig::Gaussian(_) => AttentionConfig::Gaussian(self.gaussian.clone()),
-            AttentionConfig::Relative(_) => AttentionConfig::Relative(self.relative.clone()),
-            AttentionConfig::LearnedRelative(_) => AttentionConfig::LearnedRelative(self.learned_relative.clone()),
-            // A name that says `-fixed` is not overruled either.
-            AttentionConfig::AdaptiveSpan(named) => AttentionConfig::AdaptiveSpan(AdaptiveSpanConfig {
-                kind: if named.kind == SpanKind::Fixed { named.kind } else { self.adaptive_span.kind },
-                ..self.adaptive_span.clone()
-            }),
-            AttentionConfig::Linformer(_) => AttentionConfig::Linformer(self.linformer.clone()),
-            AttentionConfig::LightweightConv(_) => AttentionConfig::LightweightConv(self.lightweight_conv.clone()),
-            AttentionConfig::DynamicConv(_) => AttentionConfig::DynamicConv(self.dynamic_conv.clone()),
-            AttentionConfig::Mixture(mut mixture) => {
-                mixture.weights = self.mixture.weights;
-                mixture.members = mixture.members.into_iter().map(|member| self.with_options(member)).collect();
-                AttentionConfig::Mixture(mixture)
-            }
+    /// The table of an attention, in which whatever has its default is as these options say.
+    fn with_options(&self, named: Table) -> Table {
+        let Some(family) = family(&named) else { return named };
+        let (defaults, options) = (table(&default_options(family)), table(self.of(family)));
+        let further = options.keys().filter(|key| !named.contains_key(*key));
+        // An option without a value is not in a table, so that the lookups compare it as well.
+        let field = |key: &String| if named.get(key) == defaults.get(key) { options.get(key) } else { named.get(key) };
+        let fields = named.keys().chain(further).filter_map(|key| Some((key.clone(), self.within(field(key)?.clone()))));
+        fields.collect()
+    }
+
+    fn within(&self, value: Value) -> Value {
+        match value {
+            Value::Table(table) => Value::Table(self.with_options(table)),
+            Value::Array(values) => Value::Array(values.into_iter().map(|value| self.within(value)).collect()),
             other => other,
         }
     }
 }
 
-/// One line for each mechanism: its name and what it can do.
+fn table(config: &AttentionConfig) -> Table {
+    Table::try_from(config).expect("options hold no integer beyond those of TOML")
+}
+
+/// The family that a table of an attention names, if it is one.
+fn family(table: &Table) -> Option<&'static str> {
+    known_family(table.get(NAME)?.as_str()?, |_, _| ()).ok()
+}
+
+impl Serialize for MechanismOptions {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        struct Options<'a>(&'a AttentionConfig);
+        impl Serialize for Options<'_> {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                match self.0 {
+                    AttentionConfig::Mixture(mixture) => MixtureOptions { weights: mixture.weights }.serialize(serializer),
+                    other => other.serialize_options(serializer),
+                }
+            }
+        }
+        let mut families = serializer.serialize_map(Some(self.0.len()))?;
+        for options in &self.0 {
+            families.serialize_entry(options.family(), &Options(options))?;
+        }
+        families.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for MechanismOptions {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Families;
+        impl<'de> Visitor<'de> for Families {
+            type Value = MechanismOptions;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a table of options for each mechanism")
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<MechanismOptions, M::Error> {
+                let mut read = MechanismOptions::default();
+                while let Some(Family(family)) = map.next_key()? {
+                    read.set(map.next_value_seed(OptionsOf(family))?);
+                }
+                Ok(read)
+            }
+        }
+        deserializer.deserialize_map(Families)
+    }
+}
+
+fn known_family<E>(name: &str, refuse: impl Fn(&str, &'static [&'static str]) -> E) -> Result<&'static str, E> {
+    let known = AttentionConfig::families();
+    known.iter().copied().find(|family| *family == name).ok_or_else(|| refuse(name, known))
+}
+
+/// The name of a family where one is a field.
+struct Family(&'static str);
+
+impl<'de> Deserialize<'de> for Family {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        known_family(&String::deserialize(deserializer)?, de::Error::unknown_field).map(Self)
+    }
+}
+
+/// Reads the options of a family.
+struct OptionsOf(&'static str);
+
+impl<'de> DeserializeSeed<'de> for OptionsOf {
+    type Value = AttentionConfig;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<AttentionConfig, D::Error> {
+        match self.0 {
+            MIXTURE => MixtureOptions::deserialize(deserializer).map(AttentionConfig::from),
+            family => AttentionConfig::deserialize_options(family, deserializer),
+        }
+    }
+}
+
+/// Reads an attention that is a field of a configuration: a table whose first field is `name`, or a name alone. Unlike the configuration's own
+/// deserialisation, an error knows the path of its option.
+///
+/// # Errors
+/// An unknown name or option, or a value of the wrong type.
+pub fn deserialize_attention<'de, D: Deserializer<'de>>(deserializer: D) -> Result<AttentionConfig, D::Error> {
+    struct OneAttention;
+    impl<'de> Visitor<'de> for OneAttention {
+        type Value = AttentionConfig;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an attention: its name, or a table such as { name = \"gaussian\", window = 3 }")
+        }
+
+        fn visit_str<E: de::Error>(self, name: &str) -> Result<AttentionConfig, E> {
+            name.parse().map_err(E::custom)
+        }
+
+        fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<AttentionConfig, M::Error> {
+            match map.next_key::<String>()?.as_deref() {
+                Some(NAME) => {}
+                _ => return Err(de::Error::missing_field(NAME)),
+            }
+            let FamilyName(family) = map.next_value()?;
+            AttentionConfig::deserialize_options(family, MapAccessDeserializer::new(map))
+        }
+    }
+    deserializer.deserialize_any(OneAttention)
+}
+
+/// The name of a family where one is a value.
+struct FamilyName(&'static str);
+
+impl<'de> Deserialize<'de> for FamilyName {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        known_family(&String::deserialize(deserializer)?, de::Error::unknown_variant).map(Self)
+    }
+}
+
+/// Sizes of the attentions whose parameters are counted in [`list`].
+const COUNTED: Placement = Placement { role: Role::Encoder, layer: 0, layers: 1, d_model: 256, heads: 4, max_length: 256, dropout: 0.0 };
+/// Columns of a terminal that every line of [`list`] fits in.
+const COLUMNS: usize = 80;
+
+/// Tables of all mechanisms: what each can do, and what it costs.
 pub fn list() -> String {
-    let placement = Placement { role: Role::Decoder, layer: 0, layers: 1, d_model: 8, heads: 2, max_length: 512, dropout: 0.0 };
-    let device = burn::tensor::Device::flex();
-    let mechanisms: Vec<_> = AttentionConfig::all()
-        .into_iter()
-        .map(|config| (config.name(), config.init(&placement, &RandomKey::from_seed(0), &device).abilities()))
-        .collect();
-    let width = mechanisms.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
-    let mut lines: Vec<_> = mechanisms.iter().map(|(name, abilities)| format!("{name:width$}  {abilities}")).collect();
-    lines.push(String::new());
-    lines.push(
-        "Names joined by + are mixtures of logits, e.g. synthesizer-random+dot-product; maximal lengths follow model.max_length."
-            .to_owned(),
-    );
-    lines.push("Options: --set mechanisms.NAME.OPTION=VALUE, e.g. --set mechanisms.synthesizer-random.trainable=false".to_owned());
+    let device = Device::flex().autodiff();
+    let (mut able, mut cost) = (Vec::new(), Vec::new());
+    for config in AttentionConfig::all() {
+        let attention = config.init(&COUNTED, &RandomKey::from_seed(0), &device);
+        let Abilities { cross_attention, causality, steps, max_length, time, state, .. } = attention.abilities();
+        let yes = |able: bool| if able { "yes" } else { "no" }.to_owned();
+        let limit = max_length.map_or_else(|| "any", |_| "L");
+        let parameters = thousands(trained_parameters(&attention));
+        able.push(vec![config.name(), causality.to_string(), yes(cross_attention), yes(steps), limit.to_owned(), parameters]);
+        let formula = config.parameter_formula().map_or_else(|| "unknown".to_owned(), |formula| formula.to_string());
+        cost.push(vec![config.name(), time.to_owned(), state.to_owned(), formula]);
+    }
+    let able = columns(COLUMNS, &["attention", "causal", "cross", "steps", "length", "parameters"], able);
+    let cost = columns(COLUMNS, &["attention", "time", "decoding state", "parameters"], cost);
+    let Placement { d_model, heads, max_length, .. } = COUNTED;
+    format!(
+        "{able}\n\
+         causal: how the future is hidden; cross: attends to another sequence;\n\
+         steps: decodes step by step; length: longest sequence, L = model.max_length;\n\
+         parameters: trained ones of a layer, d = {d_model}, H = {heads}, L = {max_length}\n\n\
+         {cost}\n\
+         n: length, d: d_model (in time and state: width of a head), H: heads,\n\
+         D = d/H, L: maximal length; k: option rank; a, b: option factors\n\n\
+         Names joined by + are mixtures of logits, e.g. synthesizer-random+dot-product.\n\
+         Options: --set mechanisms.NAME.OPTION=VALUE,\n\
+         e.g. --set mechanisms.synthesizer-random.trainable=false"
+    )
+}
+
+fn trained_parameters<A: Attention>(attention: &A) -> usize {
+    struct Count(usize);
+    impl ModuleVisitor for Count {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            self.0 += if param.is_require_grad() { param.shape().num_elements() } else { 0 };
+        }
+    }
+    let mut count = Count(0);
+    attention.visit(&mut count);
+    count.0
+}
+
+/// `1234567` as `1,234,567`.
+fn thousands(number: usize) -> String {
+    let digits = number.to_string();
+    let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().map(|group| String::from_utf8_lossy(group)).collect();
+    groups.join(",")
+}
+
+/// A table with two blanks between its columns, the last of which is broken at blanks into as many lines as it needs to stay within `width`.
+pub(crate) fn columns(width: usize, head: &[&str], rows: Vec<Vec<String>>) -> String {
+    let head: Vec<String> = head.iter().map(|&title| title.to_owned()).collect();
+    let rows: Vec<Vec<String>> = std::iter::once(head).chain(rows).collect();
+    let last = rows[0].len() - 1;
+    let widths: Vec<usize> = (0..last).map(|column| rows.iter().map(|row| row[column].len()).max().unwrap_or_default()).collect();
+    let start: usize = widths.iter().map(|width| width + 2).sum();
+    let mut lines = Vec::new();
+    for row in &rows {
+        let mut line: String = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}  ")).collect();
+        for word in row[last].split(' ') {
+            if line.len() > start && line.len() + word.len() > width {
+                lines.push(line.trim_end().to_owned());
+                line = " ".repeat(start);
+            }
+            line.push_str(word);
+            line.push(' ');
+        }
+        lines.push(line.trim_end().to_owned());
+    }
     lines.join("\n")
 }
 
 #[cfg(test)]
 mod tests {
+    use heedful_attention::mechanisms::gaussian::GaussianConfig;
+    use heedful_attention::mechanisms::synthesizer_random::SynthesizerRandomConfig;
+
     use super::*;
+
+    fn random(trainable: bool, init_std: f64) -> AttentionConfig {
+        AttentionConfig::SynthesizerRandom(SynthesizerRandomConfig { trainable, init_std })
+    }
 
     #[test]
     fn options_reach_a_mechanism_alone_and_inside_a_mixture() {
         let mut options = MechanismOptions::default();
-        options.synthesizer_random.trainable = false;
-        options.mixture.weights = MixtureWeights::Sum;
-        let frozen = AttentionConfig::SynthesizerRandom(SynthesizerRandomConfig { trainable: false, ..Default::default() });
-        assert_eq!(options.attention("synthesizer-random").unwrap(), frozen);
+        options.set(random(false, 1.0));
+        options.set(MixtureOptions { weights: MixtureWeights::Sum }.into());
+        assert_eq!(options.attention("synthesizer-random").unwrap(), random(false, 1.0));
         let AttentionConfig::Mixture(mixture) = options.attention("random+dot-product").unwrap() else {
             panic!("a name with + is a mixture")
         };
         assert_eq!(mixture.weights, MixtureWeights::Sum);
-        assert_eq!(mixture.members[0], frozen);
+        assert_eq!(mixture.members, [random(false, 1.0), AttentionConfig::default()]);
     }
 
     #[test]
-    fn options_of_spans_hold_for_the_fixed_twin_too() {
+    fn what_a_name_says_wins_over_the_options() {
         let mut options = MechanismOptions::default();
-        options.adaptive_span = AdaptiveSpanConfig { ramp: 4.0, kind: SpanKind::Dynamic, ..AdaptiveSpanConfig::default() };
-        for (name, kind) in [("adaptive-span", SpanKind::Dynamic), ("adaptive-span-fixed", SpanKind::Fixed)] {
-            let expected = AdaptiveSpanConfig { ramp: 4.0, kind, ..AdaptiveSpanConfig::default() };
-            assert_eq!(options.attention(name).unwrap(), AttentionConfig::AdaptiveSpan(expected));
-        }
+        options.set(random(true, 0.5));
+        assert_eq!(options.attention("synthesizer-random-fixed").unwrap(), random(false, 0.5));
+        assert_eq!(options.attention("synthesizer-random").unwrap(), random(true, 0.5));
     }
 
     #[test]
-    fn the_list_names_every_mechanism() {
+    fn options_without_a_value_take_one_and_numbers_that_are_none_are_kept_for_validation() {
+        let mut options = MechanismOptions::default();
+        let offsets = GaussianConfig { offsets: Some(vec![-2.0, 2.0]), ..Default::default() };
+        options.set(AttentionConfig::Gaussian(offsets.clone()));
+        assert_eq!(options.attention("gaussian").unwrap(), AttentionConfig::Gaussian(offsets));
+        options.set(random(true, f64::NAN));
+        let named = options.attention("synthesizer-random").unwrap();
+        assert!(named.validate(&COUNTED).unwrap_err().to_string().contains("init_std"));
+    }
+
+    #[test]
+    fn without_options_every_name_is_what_it_says() {
+        let options = MechanismOptions::default();
+        for config in AttentionConfig::all() {
+            assert_eq!(options.attention(&config.name()).unwrap(), config);
+        }
+        assert!(matches!(options.attention("linear"), Err(ConfigError::UnknownAttention { .. })));
+    }
+
+    #[test]
+    fn every_family_is_written_with_all_of_its_options_and_read_again() {
+        let mut options = MechanismOptions::default();
+        options.set(random(false, 0.25));
+        options.set(MixtureOptions { weights: MixtureWeights::Sigmoid }.into());
+        let text = toml::to_string(&options).unwrap();
+        for family in AttentionConfig::families() {
+            assert!(text.contains(&format!("[{family}]")), "{family} is missing in\n{text}");
+        }
+        assert!(text.contains("init_std = 0.25") && text.contains("weights = \"sigmoid\"") && !text.contains("members"), "{text}");
+        assert_eq!(toml::from_str::<MechanismOptions>(&text).unwrap(), options);
+        assert_eq!(toml::from_str::<MechanismOptions>("").unwrap(), MechanismOptions::default());
+    }
+
+    #[test]
+    fn unknown_families_and_options_are_refused() {
+        let refused = |text: &str| toml::from_str::<MechanismOptions>(text).unwrap_err().to_string();
+        assert!(refused("[gausian]\nwindow = 3").contains("gausian"));
+        assert!(refused("[gaussian]\nwidow = 3").contains("widow"));
+        assert!(refused("[mixture]\nmembers = []").contains("members"));
+    }
+
+    #[test]
+    fn the_list_names_every_mechanism_and_fits_a_terminal() {
         let list = list();
         for config in AttentionConfig::all() {
             assert!(list.contains(&config.name()), "{} is missing", config.name());
         }
+        assert!(!list.contains("unknown"), "{list}");
+        for line in list.lines() {
+            assert!(line.len() <= COLUMNS, "too wide: {line}");
+        }
+    }
+
+    #[test]
+    fn the_last_column_is_broken_where_a_line_is_full() {
+        let long = "word ".repeat(20);
+        let table = columns(COLUMNS, &["a", "b"], vec![vec!["name".to_owned(), long.trim_end().to_owned()]]);
+        let lines: Vec<_> = table.lines().collect();
+        assert_eq!(lines[0], "a     b");
+        assert!(lines[1].starts_with("name  word") && lines[2].starts_with("      word"), "{table}");
+        assert_eq!(table.matches("word").count(), 20);
+        assert_eq!(thousands(1_234_567), "1,234,567");
+        assert_eq!(thousands(42), "42");
     }
 }

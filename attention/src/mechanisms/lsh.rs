@@ -9,9 +9,10 @@
 //! Buckets are chosen without gradient, sorted on the host, and do not depend on the backend beyond rounding. Positions that nobody sees (padding) are in
 //! no bucket: they take no place in a chunk, and as queries they go where they would stand.
 //!
-//! **What the future can move.** No query sees a later key under a causal visibility, but a later element can shift the borders of chunks. The output is
-//! free of the future, and steps equal the full pass, wherever buckets fit: with one chunk, and else if no bucket has more than `m` members (more of them
-//! lose the earliest). A step attends to all earlier members of its buckets.
+//! **What the future can move.** No query sees a later key under a causal visibility, but a later element can shift the borders of chunks, and with them
+//! what a query loses of a bucket of more than `m` members. The output is free of the future, and steps equal the full pass, if there is one chunk, or
+//! if queries are restricted to their buckets, look back at least one chunk, and no bucket has more than `m` members. A step attends to all earlier
+//! members of its buckets (across buckets: to everything).
 //!
 //! Public code (trax, transformers, reformer-pytorch) does not restrict a query to its bucket (`bucket_mask = false` here), lets the first chunk look at
 //! the last (`wrap`; of all rounds together there, of its own round here), does not correct for duplicates, and in two of three cases does not divide by
@@ -23,7 +24,7 @@ mod config;
 
 use burn::module::{Module, RunningState};
 use burn::nn::Linear;
-use burn::tensor::{Int, Tensor, TensorData};
+use burn::tensor::{Tensor, TensorData};
 
 use self::buckets::{Buckets, Hash};
 use self::chunks::Chunking;
@@ -70,7 +71,13 @@ struct Call {
     values: Tensor<4>,
     span: Span,
     visibility: Visibility,
-    dropout: Option<Dropout>,
+    random: Option<RandomKey>,
+}
+
+fn span(positions: &Positions, queries: usize, keys: usize) -> Span {
+    let end = positions.start + queries;
+    assert!(end <= keys, "queries up to {end} are not among the {keys} keys, with which they share their projection");
+    Span { query_start: positions.start, queries, key_start: 0, keys }
 }
 
 impl Call {
@@ -90,17 +97,12 @@ impl Call {
 }
 
 impl Lsh {
-    fn call(&self, shared: Tensor<4>, values: Tensor<4>, queries: usize, input: (Visibility, &Positions, Option<RandomKey>)) -> Call {
-        let (visibility, positions, random) = input;
-        let span = Span { query_start: positions.start, queries, key_start: 0, keys: shared.dims()[2] };
-        let end = span.query_start + queries;
-        assert!(end <= span.keys, "queries up to {end} are not among the {} keys, with which they share their projection", span.keys);
-        let dropout = random.map(|key| Dropout { probability: self.dropout, key: key.named("weights") });
-        Call { shared, values, span, visibility, dropout }
+    fn dropout(&self, random: Option<RandomKey>) -> Option<Dropout> {
+        random.map(|key| Dropout { probability: self.dropout, key: key.named("weights") })
     }
 
     /// Every query with all keys, or with those that share a bucket with it in some round.
-    fn attend_all(&self, call: Call, buckets: Option<Buckets>, probe: &mut Probe) -> Tensor<4> {
+    fn attend_all(&self, call: Call, buckets: Option<&Buckets>, probe: &mut Probe) -> Tensor<4> {
         let (queries, keys) = call.queries_and_keys(self.scale);
         let Call { span, visibility, .. } = &call;
         let (device, dtype) = (call.values.device(), call.values.dtype());
@@ -126,15 +128,17 @@ impl Lsh {
             }
         };
         let terms = LogitTerms::content(queries, keys).plus(LogitTerms::bias(own));
-        let Call { values, dropout, .. } = call;
-        reference::attend(AttentionProgram { weighting: Weighting::Softmax(terms), mask, soft_span: None, values, dropout }, probe)
+        let Call { values, random, .. } = call;
+        let program =
+            AttentionProgram { weighting: Weighting::Softmax(terms), mask, soft_span: None, values, dropout: self.dropout(random) };
+        reference::attend(program, probe)
     }
 
     /// Sorted by bucket and cut into chunks, in every round.
-    fn attend_in_chunks(&self, call: Call, buckets: Buckets, probe: &mut Probe) -> Tensor<4> {
+    fn attend_in_chunks(&self, call: Call, buckets: &Buckets, probe: &mut Probe) -> Tensor<4> {
         let (queries, keys) = call.queries_and_keys(self.scale);
-        let blocks = self.chunking.blocks(&buckets, call.span, &call.visibility, call.values.dtype());
-        blocks.attend(queries, keys, call.values, call.dropout, probe)
+        let blocks = self.chunking.blocks(buckets, call.span, &call.visibility, call.values.dtype());
+        blocks.attend(queries, keys, call.values, self.dropout(call.random), probe)
     }
 
     fn project(&self, sequence: Tensor<3>) -> (Tensor<4>, Tensor<4>) {
@@ -151,8 +155,7 @@ impl Lsh {
 #[derive(Clone, Debug)]
 pub struct LshState {
     memory: KeyValueState,
-    /// `[B, H, rounds, K]`.
-    buckets: Option<Tensor<4, Int>>,
+    buckets: Option<Buckets>,
     capacity: usize,
 }
 
@@ -177,7 +180,8 @@ impl Attention for Lsh {
         let AttentionInput { query, memory, visibility, positions, random } = input;
         let queries = query.dims()[1];
         let (shared, values) = self.project(memory.unwrap_or(query));
-        let call = self.call(shared, values, queries, (visibility, &positions, random));
+        let span = span(&positions, queries, shared.dims()[2]);
+        let call = Call { shared, values, span, visibility, random };
         if call.span.keys <= self.full_attention_below {
             let context = self.attend_all(call, None, probe);
             return self.output(context);
@@ -189,8 +193,8 @@ impl Attention for Lsh {
         };
         let positions = Positions { start: 0, ..positions };
         let buckets = self.hash.buckets(call.shared.clone(), rotations, &positions);
-        probe.observe(|| Observation::Buckets(buckets.clone()));
-        let context = self.attend_in_chunks(call, Buckets::read(buckets), probe);
+        probe.observe(|| Observation::Buckets(buckets.tensor(&call.values.device())));
+        let context = self.attend_in_chunks(call, &buckets, probe);
         self.output(context)
     }
 
@@ -204,25 +208,21 @@ impl Attention for Lsh {
         let queries = query.dims()[1];
         let (shared, values) = self.project(query);
         state.memory.push(Some(shared.clone()), values);
-        let buckets = (state.capacity > self.full_attention_below && self.chunking.bucket_mask).then(|| {
+        if state.capacity > self.full_attention_below && self.chunking.bucket_mask {
             let new = self.hash.buckets(shared, self.rotations.value(), &positions);
-            let all = state.buckets.take().map_or(new.clone(), |old| Tensor::cat(vec![old, new], 3));
-            state.buckets = Some(all.clone());
-            probe.observe(|| Observation::Buckets(all.clone()));
-            Buckets::read(all)
-        });
+            let all = state.buckets.take().map_or_else(|| new.clone(), |old| old.followed_by(&new));
+            probe.observe(|| Observation::Buckets(all.tensor(&state.memory.values().device())));
+            state.buckets = Some(all);
+        }
         let shared = state.memory.keys().expect("keys were pushed");
-        let call = self.call(shared, state.memory.values(), queries, (visibility, &positions, random));
-        let context = self.attend_all(call, buckets, probe);
+        let span = span(&positions, queries, shared.dims()[2]);
+        let call = Call { shared, values: state.memory.values(), span, visibility, random };
+        let context = self.attend_all(call, state.buckets.as_ref(), probe);
         self.output(context)
     }
 
     fn select(&self, state: &mut LshState, rows: &[usize]) {
         state.memory.select(rows);
-        state.buckets = state.buckets.take().map(|buckets| {
-            let rows: Vec<i32> = rows.iter().map(|&row| row as i32).collect();
-            let rows = Tensor::<1, Int>::from_data(TensorData::from(rows.as_slice()), &buckets.device());
-            buckets.select(0, rows)
-        });
+        state.buckets = state.buckets.take().map(|buckets| buckets.select(rows));
     }
 }

@@ -9,12 +9,14 @@ use heedful_attention::mechanisms::lightweight_conv::LightweightConvConfig;
 use heedful_attention::mechanisms::linformer::LinformerConfig;
 use heedful_attention::mechanisms::lsh::{BucketCount, LshConfig, Rotations};
 use heedful_attention::mechanisms::mixture::{MixtureConfig, MixtureWeights};
+use heedful_attention::mechanisms::sparse_fixed::SparseFixedConfig;
+use heedful_attention::mechanisms::sparse_strided::SparseStridedConfig;
 use heedful_attention::mechanisms::synthesizer_factorized_dense::SynthesizerFactorizedDenseConfig;
 use heedful_attention::mechanisms::synthesizer_factorized_random::SynthesizerFactorizedRandomConfig;
 use heedful_attention::mechanisms::synthesizer_random::SynthesizerRandomConfig;
 use heedful_attention::placement::{Placement, Role};
 
-use crate::variants::{mixture, parse, placement, variants};
+use crate::variants::{local_1d, local_2d, mixture, parse, placement, variants};
 
 #[test]
 fn configurations_survive_json_and_toml() {
@@ -38,7 +40,7 @@ fn configurations_survive_json_and_toml() {
 fn a_name_alone_is_a_configuration_with_default_options() {
     for name in AttentionConfig::names() {
         // In files the fixed table and the random buckets are options of their families.
-        let text = match name.strip_suffix("-fixed") {
+        let text = match name.strip_suffix("-fixed").filter(|family| AttentionConfig::names().contains(family)) {
             Some("adaptive-span") => "name = \"adaptive-span\"\nkind = \"fixed\"".to_owned(),
             _ if name == "lsh-random" => "name = \"lsh\"\nhashing = \"random\"".to_owned(),
             Some(family) => format!("name = \"{family}\"\ntrainable = false"),
@@ -220,6 +222,67 @@ fn kernel_sizes_are_one_number_or_one_for_each_layer() {
     assert_eq!(sizes("5"), [5; 5]);
     assert_eq!(sizes("[3, 9]"), [3, 9, 9, 9, 9]);
     assert_eq!((0..7).map(|layer| KernelSizes::default().at(layer).unwrap()).collect::<Vec<_>>(), [3, 7, 15, 31, 31, 31, 31]);
+}
+
+#[test]
+fn impossible_patterns_are_refused() {
+    let own = placement(Role::Decoder, 2);
+    let place = "decoder layer 1 of 1, self-attention";
+    refused(&AttentionConfig::LocalOneD(local_1d(0, None)), &own, &[place, "local-1d", "`query_block` is 0", "at least 1"]);
+    for block in [[0, 2], [2, 0]] {
+        refused(&AttentionConfig::LocalTwoD(local_2d(4, block, [1, 1])), &own, &[place, "local-2d", "`query_block`", "at least one row"]);
+    }
+    for width in [0, 10] {
+        let says = [place, &format!("`width` is {width}"), "multiple of the 4 columns"];
+        refused(&AttentionConfig::LocalTwoD(local_2d(width, [2, 4], [1, 1])), &own, &says);
+    }
+    let strided = SparseStridedConfig { stride: 0, ..SparseStridedConfig::default() };
+    refused(&AttentionConfig::SparseStrided(strided), &own, &[place, "sparse-strided", "`stride` is 0", "at least 1"]);
+    let fixed = |stride, summary| AttentionConfig::SparseFixed(SparseFixedConfig { stride, summary, ..SparseFixedConfig::default() });
+    refused(&fixed(0, 0), &own, &[place, "sparse-fixed", "`stride` is 0", "at least 1"]);
+    refused(&fixed(4, 0), &own, &[place, "`summary` is 0", "from 1 to the stride 4"]);
+    refused(&fixed(4, 5), &own, &[place, "`summary` is 5", "from 1 to the stride 4"]);
+    assert_eq!(fixed(4, 4).validate(&own), Ok(()));
+    // What is restricted is checked too, at any depth.
+    let thin = AttentionConfig::SynthesizerFactorizedRandom(SynthesizerFactorizedRandomConfig { rank: 0, init_std: 1.0 });
+    for pattern in ["local-1d", "local-2d", "sparse-strided", "sparse-fixed", "local-1d@sparse-fixed"] {
+        let config = parse(pattern).over(parse("local-1d").over(thin.clone()).unwrap()).unwrap();
+        refused(&config, &own, &[place, "synthesizer-factorized-random", "`rank` is 0"]);
+    }
+    let member = "dot-product+local-1d".parse::<AttentionConfig>().unwrap();
+    refused(&member, &own, &[place, "`members` is local-1d", "have logits"]);
+}
+
+#[test]
+fn a_pattern_stands_behind_the_logits_that_it_restricts() {
+    let restricted = parse("random+dot-product@sparse-strided");
+    assert_eq!(restricted.restricted(), Some(&parse("random+dot-product")));
+    assert_eq!(restricted.family(), "sparse-strided");
+    for (name, full) in [
+        ("dense@local-1d", "synthesizer-dense@local-1d"),
+        ("random-fixed@local-2d", "synthesizer-random-fixed@local-2d"),
+        ("dot-product+gaussian@sparse-fixed", "dot-product+gaussian@sparse-fixed"),
+        ("dot-product@local-1d", "local-1d"),
+        ("random@local-1d@sparse-strided", "synthesizer-random@local-1d@sparse-strided"),
+        ("local-1d@sparse-strided", "local-1d@sparse-strided"),
+    ] {
+        assert_eq!(parse(name).name(), full);
+        assert_eq!(parse(full), parse(name));
+    }
+    let read: AttentionConfig = toml::from_str("name = 'sparse-fixed'\nstride = 16\nlogits = { name = 'synthesizer-random' }").unwrap();
+    assert_eq!(read.name(), "synthesizer-random@sparse-fixed");
+    for (name, says) in [
+        ("random@dot-product", "`@dot-product`; known are @local-1d, @local-2d, @sparse-strided, @sparse-fixed"),
+        ("dense@local-1d+random", "`@local-1d+random`"),
+        ("dense@", "unknown attention ``"),
+        ("@local-1d", "unknown attention ``"),
+        ("dense@local-3d", "unknown attention `local-3d`"),
+    ] {
+        let error = name.parse::<AttentionConfig>().unwrap_err().to_string();
+        assert!(error.contains(says), "{name}: {error}");
+    }
+    assert_eq!(AttentionConfig::LocalOneD(local_1d(2, None)).over(parse("local-1d")).unwrap().name(), "local-1d@local-1d");
+    assert_eq!(parse("dot-product").over(parse("random")), None);
 }
 
 #[test]

@@ -2,16 +2,19 @@
 //!
 //! * [`conformance`] asks the properties of the crate's module of that name of every mechanism on every backend.
 //! * [`naive`] computes every mechanism from its formula in plain double-precision loops; [`gradients`] differentiates it.
+//! * [`blocked`] compares the executions of the engine.
 //! * [`papers`] holds the checks that follow from the papers, mechanism by mechanism.
 //! * [`sabotage`] breaks an attention in one way after the other and shows that the property in question notices.
 
 use heedful_attention::conformance::{array, properties, subject};
 
 mod backends;
+mod blocked;
 mod configuration;
 mod conformance;
 mod gradients;
 mod naive;
 mod papers;
+mod parameter_formula;
 mod sabotage;
 mod variants;

@@ -6,6 +6,7 @@ mod adaptive_span;
 mod convolution;
 mod linformer;
 mod lsh;
+mod patterns;
 mod relative;
 
 use std::collections::BTreeMap;
@@ -171,7 +172,10 @@ impl Naive {
         if let AttentionConfig::Lsh(config) = &self.config {
             return self.lsh_weights(config, case, view, b, h, i);
         }
-        let visible: Vec<bool> = (0..case.keys()).map(|j| (view.visible)(b, h, i, j) && self.shows(&self.config, i, j)).collect();
+        let start = view.left.get(b).copied().unwrap_or(0);
+        let shown = |j: usize| patterns::shows(&self.config, &self.placement, h, i.saturating_sub(start), j.saturating_sub(start));
+        let visible: Vec<bool> =
+            (0..case.keys()).map(|j| (view.visible)(b, h, i, j) && shown(j) && self.shows(&self.config, i, j)).collect();
         let mut weights: Vec<f64> = match &self.config {
             AttentionConfig::Gaussian(config) => {
                 let shift = if self.placement.role == Role::Cross { view.left.get(b).copied().unwrap_or(0) } else { 0 };
@@ -279,7 +283,10 @@ impl Naive {
                 let shift = if self.placement.role == Role::Cross { shift } else { 0 };
                 self.density(config, h, i.saturating_sub(shift), j).ln()
             }
-            other => panic!("{other} has no logits"),
+            pattern => {
+                let inner = pattern.restricted().unwrap_or_else(|| panic!("{pattern} has no logits"));
+                self.logit(inner, &patterns::inner_path(pattern, path), case, view, b, h, i, j)
+            }
         }
     }
 }

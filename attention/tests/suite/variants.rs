@@ -5,18 +5,24 @@ use heedful_attention::any::{AnyAttention, AttentionConfig};
 use heedful_attention::kernel_attention::{self as convolution, KernelSizes};
 use heedful_attention::mechanisms::adaptive_span::{AdaptiveSpanConfig, SpanKind, SpanOrigin};
 use heedful_attention::mechanisms::dynamic_conv::DynamicConvConfig;
-use heedful_attention::mechanisms::gaussian::{Execution, GaussianConfig, Normalisation};
+use heedful_attention::mechanisms::gaussian::{self, GaussianConfig, Normalisation};
 use heedful_attention::mechanisms::learned_relative::LearnedRelativeConfig;
 use heedful_attention::mechanisms::lightweight_conv::LightweightConvConfig;
 use heedful_attention::mechanisms::linformer::{LinformerConfig, Sharing};
+use heedful_attention::mechanisms::local_1d::LocalOneDConfig;
+use heedful_attention::mechanisms::local_2d::LocalTwoDConfig;
 use heedful_attention::mechanisms::lsh::{BucketCount, Hashing, LshConfig, Rotations, Scale};
 use heedful_attention::mechanisms::mixture::{MixtureConfig, MixtureWeights};
 use heedful_attention::mechanisms::relative::RelativeConfig;
+use heedful_attention::mechanisms::sparse_fixed::SparseFixedConfig;
+use heedful_attention::mechanisms::sparse_strided::SparseStridedConfig;
 use heedful_attention::mechanisms::synthesizer_dense::SynthesizerDenseConfig;
 use heedful_attention::mechanisms::synthesizer_factorized_dense::SynthesizerFactorizedDenseConfig;
 use heedful_attention::mechanisms::synthesizer_factorized_random::SynthesizerFactorizedRandomConfig;
+use heedful_attention::pattern::Integration;
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::random::RandomKey;
+use heedful_attention::restricted::Execution;
 use heedful_attention::sequence_projection::ProjectionInit;
 
 use crate::backends::Backend;
@@ -62,16 +68,16 @@ pub fn variants() -> Vec<Variant> {
     add("random+dot-product, sum", mixture("random+dot-product", MixtureWeights::Sum), one, true);
     add("dot-product+random, sigmoid", mixture("dot-product+random", MixtureWeights::Sigmoid), one, true);
     let roles = &[Role::Encoder, Role::Decoder, Role::Cross];
-    for execution in [Execution::Dense, Execution::Banded, Execution::Index] {
+    for execution in [gaussian::Execution::Dense, gaussian::Execution::Banded, gaussian::Execution::Index] {
         for normalisation in [Normalisation::None, Normalisation::Renormalise] {
             let config = GaussianConfig { execution, normalisation, length_ratio: 0.8, ..GaussianConfig::default() };
             let name = format!("gaussian, {execution:?}, {normalisation:?}");
             // A row whose one key lies beyond the border sums to 0 also after division.
-            let normalised = normalisation == Normalisation::Renormalise && execution != Execution::Index;
+            let normalised = normalisation == Normalisation::Renormalise && execution != gaussian::Execution::Index;
             add(&name, AttentionConfig::Gaussian(config), roles, normalised);
         }
     }
-    let narrow = GaussianConfig { execution: Execution::Banded, window: 1, deviations: vec![1.5], ..GaussianConfig::default() };
+    let narrow = GaussianConfig { execution: gaussian::Execution::Banded, window: 1, deviations: vec![1.5], ..GaussianConfig::default() };
     let ends = &[Role::Encoder, Role::Cross];
     add("linformer", parse("linformer"), ends, false);
     for sharing in [Sharing::None, Sharing::Headwise, Sharing::KeyValue, Sharing::Layerwise] {
@@ -146,7 +152,46 @@ pub fn variants() -> Vec<Variant> {
     }
     let across = LshConfig { bucket_mask: false, rotations: Rotations::PerCall, ..lsh };
     add("lsh, across buckets, rotations per call", AttentionConfig::Lsh(across), one, true);
+    patterns(&mut add);
     variants
+}
+
+/// Patterns so small that they hide something of eight elements. What they and the view show may be nothing, and then weights sum to 0.
+fn patterns(add: &mut impl FnMut(&str, AttentionConfig, &[Role], bool)) {
+    let (one, both) = (&[Role::Decoder], &[Role::Encoder, Role::Decoder]);
+    let blocked = local_1d(2, None);
+    add("local-1d", AttentionConfig::LocalOneD(blocked.clone()), both, false);
+    add("local-1d, masked", AttentionConfig::LocalOneD(LocalOneDConfig { execution: Execution::Masked, ..blocked }), one, false);
+    add("local-1d, short memory", AttentionConfig::LocalOneD(local_1d(3, Some(1))), one, false);
+    let blocked = local_2d(4, [1, 2], [1, 1]);
+    add("local-2d", AttentionConfig::LocalTwoD(blocked.clone()), both, false);
+    add("local-2d, masked", AttentionConfig::LocalTwoD(LocalTwoDConfig { execution: Execution::Masked, ..blocked }), one, false);
+    for integration in [Integration::Interleaved, Integration::Merged, Integration::Heads] {
+        let strided = SparseStridedConfig { stride: 2, integration, ..SparseStridedConfig::default() };
+        add(&format!("sparse-strided, {integration:?}"), AttentionConfig::SparseStrided(strided), one, false);
+        let fixed = SparseFixedConfig { stride: 3, summary: 1, integration, ..SparseFixedConfig::default() };
+        add(&format!("sparse-fixed, {integration:?}"), AttentionConfig::SparseFixed(fixed), both, false);
+    }
+    let masked = SparseStridedConfig { stride: 3, execution: Execution::Masked, ..SparseStridedConfig::default() };
+    add("sparse-strided, masked", AttentionConfig::SparseStrided(masked), one, false);
+    let shared = SparseFixedConfig { stride: 4, summary: 2, separate_summaries: false, ..SparseFixedConfig::default() };
+    add("sparse-fixed, shared summaries", AttentionConfig::SparseFixed(shared.clone()), one, false);
+    add("sparse-fixed, masked", AttentionConfig::SparseFixed(SparseFixedConfig { execution: Execution::Masked, ..shared }), one, false);
+    let local = AttentionConfig::LocalOneD(local_1d(2, None));
+    for logits in ["random", "dense", "factorized-random", "gaussian", "random+dot-product"] {
+        add(&format!("{logits}@local-1d"), local.clone().over(parse(logits)).unwrap(), one, false);
+    }
+    let strided = AttentionConfig::SparseStrided(SparseStridedConfig { stride: 2, ..SparseStridedConfig::default() });
+    let local = AttentionConfig::LocalOneD(local_1d(3, Some(2)));
+    add("local-1d@sparse-strided", strided.over(local).unwrap(), one, false);
+}
+
+pub fn local_1d(query_block: usize, memory_block: Option<usize>) -> LocalOneDConfig {
+    LocalOneDConfig { query_block, memory_block, ..LocalOneDConfig::default() }
+}
+
+pub fn local_2d(width: usize, query_block: [usize; 2], memory: [usize; 2]) -> LocalTwoDConfig {
+    LocalTwoDConfig { width, query_block, memory, ..LocalTwoDConfig::default() }
 }
 
 pub fn parse(name: &str) -> AttentionConfig {
@@ -180,7 +225,11 @@ impl Variant {
     /// Length at which the mechanism changes what it does.
     fn border(&self) -> Option<usize> {
         match &self.config {
-            AttentionConfig::Gaussian(config) if config.execution == Execution::Banded => Some(config.window),
+            AttentionConfig::Gaussian(config) if config.execution == gaussian::Execution::Banded => Some(config.window),
+            AttentionConfig::LocalOneD(config) => Some(config.query_block),
+            AttentionConfig::LocalTwoD(config) => Some(config.width),
+            AttentionConfig::SparseStrided(config) => Some(config.stride),
+            AttentionConfig::SparseFixed(config) => Some(config.stride),
             AttentionConfig::LearnedRelative(config) => config.max_distance,
             AttentionConfig::Relative(config) => config.clamp_length.or(config.same_length),
             AttentionConfig::LightweightConv(LightweightConvConfig { kernel: KernelSizes::Each(taps), .. })

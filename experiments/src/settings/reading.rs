@@ -3,10 +3,13 @@
 use std::fmt::Display;
 
 use serde::de::{self, Deserializer, IntoDeserializer, Unexpected, Visitor};
-use toml::Value;
+use toml::{Table, Value};
 
 use super::UNSET;
 use crate::options::nearest;
+
+/// The field that says which of several things a table is.
+const NAME: &str = "name";
 
 /// A value of the configuration.
 pub(super) struct Setting(pub(super) Value);
@@ -111,7 +114,12 @@ impl<'de> Deserializer<'de> for Setting {
             Value::Boolean(truth) => visitor.visit_bool(truth),
             Value::Datetime(time) => visitor.visit_string(time.to_string()),
             Value::Array(values) => visitor.visit_seq(Elements { values: values.into_iter(), index: 0 }),
-            Value::Table(table) => visitor.visit_map(Fields { fields: table.into_iter(), pending: None }),
+            Value::Table(table) => {
+                // What a table is comes before what it holds, so that a reader knows the types of the other fields.
+                let (name, others): (Table, Table) = table.into_iter().partition(|(key, _)| key == NAME);
+                let fields: Table = name.into_iter().chain(others).collect();
+                visitor.visit_map(Fields { fields: fields.into_iter(), pending: None })
+            }
         }
     }
 

@@ -1,5 +1,6 @@
 //! Configuration of the experiment.
 
+use heedful_attention::any::AttentionConfig;
 use heedful_models::generation::BeamSearch;
 use heedful_models::layout::AttentionLayout;
 use heedful_models::seq2seq::{Seq2SeqConfig, Tying};
@@ -138,7 +139,10 @@ impl TranslationConfig {
     pub(super) fn model(&self, vocabulary: usize, attention: &Attention) -> Seq2SeqConfig {
         let ModelSettings { layers, positions, .. } = self.model;
         let layout = match attention.layout {
-            Some("hc-all") => AttentionLayout::hc_all(self.mechanisms.gaussian.length_ratio),
+            Some("hc-all") => match self.mechanisms.of("gaussian") {
+                AttentionConfig::Gaussian(gaussian) => AttentionLayout::hc_all(gaussian.length_ratio),
+                other => unreachable!("the options of the Gaussian are {other:?}"),
+            },
             Some(name) => AttentionLayout::named(name).expect("the layouts of this experiment have names"),
             None => AttentionLayout::for_attention(attention.config.clone()),
         };

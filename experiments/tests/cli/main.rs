@@ -4,4 +4,5 @@ mod backends;
 mod bad_input;
 mod checkpoints;
 mod command;
+mod parity;
 mod runs;

@@ -1,6 +1,6 @@
 //! Hashing of positions into buckets.
 
-use burn::tensor::{Int, Tensor};
+use burn::tensor::{Device, Int, Tensor, TensorData};
 
 use super::Hashing;
 use crate::contract::Positions;
@@ -17,9 +17,9 @@ pub(super) struct Hash {
 }
 
 impl Hash {
-    /// Buckets `[B, H, rounds, K]` of vectors `[B, H, K, D]` at positions from `positions.start` on, under rotations `[rounds, H, D, b / 2]`. No gradient
+    /// Buckets of vectors `[B, H, K, D]` at positions from `positions.start` on, under rotations `[rounds, H, D, b / 2]`. No gradient
     /// flows.
-    pub fn buckets(&self, shared: Tensor<4>, rotations: Tensor<4>, positions: &Positions) -> Tensor<4, Int> {
+    pub fn buckets(&self, shared: Tensor<4>, rotations: Tensor<4>, positions: &Positions) -> Buckets {
         let [batch, heads, length, width] = shared.dims();
         let [rounds, _, _, columns] = rotations.dims();
         let half: usize = self.factors.iter().sum::<usize>() / 2;
@@ -47,7 +47,8 @@ impl Hash {
             }
             bucket.expect("there is a hash").reshape([batch, heads, 1, length])
         };
-        Tensor::cat((0..rounds).map(of_round).collect(), 2)
+        let buckets = Tensor::cat((0..rounds).map(of_round).collect(), 2);
+        Buckets { shape: buckets.dims(), values: buckets.into_data().iter::<u32>().collect() }
     }
 }
 
@@ -60,6 +61,7 @@ fn random_directions(round: usize, heads: usize, length: usize, like: &Tensor<4>
 }
 
 /// Buckets on the host.
+#[derive(Clone, Debug)]
 pub(super) struct Buckets {
     /// Batch rows, heads, rounds, positions.
     pub shape: [usize; 4],
@@ -67,9 +69,26 @@ pub(super) struct Buckets {
 }
 
 impl Buckets {
-    /// Reads buckets `[B, H, rounds, K]` back.
-    pub fn read(buckets: Tensor<4, Int>) -> Self {
-        Self { shape: buckets.dims(), values: buckets.into_data().iter::<u32>().collect() }
+    /// `[B, H, rounds, K]`.
+    pub fn tensor(&self, device: &Device) -> Tensor<4, Int> {
+        let values: Vec<i32> = self.values.iter().map(|&bucket| bucket as i32).collect();
+        Tensor::from_data(TensorData::new(values, self.shape), device)
+    }
+
+    /// Those of more positions.
+    pub fn followed_by(self, later: &Self) -> Self {
+        let [batch, heads, rounds, length] = self.shape;
+        let lists = self.values.chunks(length).zip(later.values.chunks(later.shape[3]));
+        let values = lists.flat_map(|(old, new)| [old, new].concat()).collect();
+        Self { shape: [batch, heads, rounds, length + later.shape[3]], values }
+    }
+
+    /// The given batch rows, in the given order.
+    pub fn select(self, rows: &[usize]) -> Self {
+        let [batch, heads, rounds, length] = self.shape;
+        let size = self.values.len() / batch;
+        let values = rows.iter().flat_map(|row| &self.values[row * size..][..size]).copied().collect();
+        Self { shape: [rows.len(), heads, rounds, length], values }
     }
 
     /// Buckets of all positions.

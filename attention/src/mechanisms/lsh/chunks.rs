@@ -163,7 +163,7 @@ impl Blocks {
         let int = |values: Vec<i32>| Tensor::<1, Int>::from_data(TensorData::from(values.as_slice()), &device);
         let taken = |x: Tensor<4>, of: fn(&Block) -> &[i32]| {
             let [batch, heads, length, size] = x.dims();
-            let indices = self.list.iter().flat_map(|block| of(block)).copied().collect();
+            let indices = self.list.iter().flat_map(of).copied().collect();
             x.reshape([batch * heads * length, size]).select(0, int(indices)).reshape([count as i64, -1, size as i64])
         };
         let bias = float(self.list.iter().flat_map(|block| &block.bias).copied().collect(), [count, height, width]);

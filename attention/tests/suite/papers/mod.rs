@@ -3,8 +3,10 @@
 mod adaptive_span;
 mod convolution;
 mod gaussian;
+mod image_transformer;
 mod linformer;
 mod reformer;
+mod sparse_transformer;
 mod synthesizer;
 mod transformer;
 mod transformer_xl;

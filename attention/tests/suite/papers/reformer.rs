@@ -1,7 +1,7 @@
 //! LSH attention: Kitaev, Kaiser and Levskaya 2020.
 
 use burn::module::{Module, RunningState};
-use burn::tensor::Tensor;
+use burn::tensor::{Device, Tensor};
 use heedful_attention::any::{AnyAttention, AttentionConfig};
 use heedful_attention::conformance::Property;
 use heedful_attention::contract::{Attention, AttentionInput, Positions};
@@ -53,7 +53,8 @@ fn subject(config: &LshConfig, role: Role) -> (Subject<AnyAttention>, Naive) {
     let place = Placement { dropout: 0.3, max_length: 11, ..place(role) };
     let config = AttentionConfig::Lsh(config.clone());
     let built = config.clone();
-    let subject = Subject::new(place, move |place, key, device| built.init(place, key, device), &flex().device).unnormalised();
+    let build = move |place: &Placement, key: &RandomKey, device: &Device| built.init(place, key, device);
+    let subject = Subject::new(place, build, &flex().device).unnormalised();
     let naive = Naive::read(&config, place, &subject.attention);
     (subject, naive)
 }

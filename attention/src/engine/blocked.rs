@@ -1,0 +1,173 @@
+//! Blocked execution: each block of queries meets only the keys that it can see.
+//!
+//! Queries, keys and values are gathered into blocks, which one batched product scores; `Q x K` numbers exist only if the program brings them (a bias, a
+//! soft span). Which query stands in which block is data, per batch row and head where it differs: a pattern makes it on the host, hashing could make it
+//! on the device.
+
+use burn::tensor::{Int, Tensor};
+
+use super::program::for_each_row;
+use super::{AttentionProgram, Dropout, Weighting};
+use crate::dropout::dropout;
+use crate::visibility::hidden_logit;
+
+/// Blocks of queries, and the keys that each of them meets.
+///
+/// Dimension letters: `N` blocks, `S` queries in a block, `T` keys of a block. Dimensions written `B|1` and `H|1` are 1 where all batch rows or heads
+/// share the blocks.
+#[derive(Clone, Debug)]
+pub struct Blocks {
+    /// Indices of the queries of each block, `[B|1, H|1, N, S]`. Unused places hold any index.
+    pub queries: Tensor<4, Int>,
+    /// Indices of the keys of each block, `[B|1, H|1, N, T]`. Unused places hold any index; the mask hides them.
+    pub keys: Tensor<4, Int>,
+    /// 0 where the query of a block sees its key and a large negative number where not, `[B|1, H|1, N, S, T]`.
+    pub mask: Tensor<5>,
+    /// The one place of each query among all `N S`, `[B|1, H|1, Q]`.
+    pub places: Tensor<3, Int>,
+}
+
+/// What the blocks give, in the order of the queries.
+#[derive(Clone, Debug)]
+pub struct BlockedOutput {
+    /// `[B, H, Q, D]`; 0 for a query that sees no key.
+    pub context: Tensor<4>,
+    /// Logarithm of the sum of the exponentials of the logits (of a density: of the weights) that a query sees, `[B|1, H, Q, 1]`: what joins contexts
+    /// over different keys into one. Of a query that sees no key, a large negative number.
+    pub log_sum_exp: Tensor<4>,
+}
+
+/// Executes a program block by block. The result is that of [`reference::attend`](super::reference::attend) where a block holds every key that its
+/// queries see.
+///
+/// # Panics
+/// If the program has a mask: what is hidden is said by the blocks.
+pub fn attend_blocks(program: AttentionProgram, blocks: &Blocks) -> BlockedOutput {
+    let AttentionProgram { weighting, mask, soft_span, values, dropout: drop } = program;
+    assert!(mask.is_none(), "what a blocked program hides is said by its blocks");
+    let _span = tracing::trace_span!("blocked attention", values = ?values.dims(), mask = ?blocks.mask.dims()).entered();
+    let [batch, heads, keys, width] = values.dims();
+    let [_, _, count, size] = blocks.queries.dims();
+    let candidates = blocks.keys.dims()[3];
+    let pairs = |x: Tensor<4>| -> Tensor<5> {
+        let [rows, own_heads, queries, _] = x.dims();
+        let x = rows_at(x.reshape([rows, own_heads, queries * keys, 1]), blocks.pairs(keys));
+        let [rows, own_heads, _, _] = x.dims();
+        x.reshape([rows, own_heads, count, size, candidates])
+    };
+    let hidden = hidden_logit(values.dtype());
+
+    // Weights up to a factor of their row, the logarithm of that factor, and whether rows are divided by their sum.
+    let (weights, shift, divided) = match weighting {
+        Weighting::Softmax(terms) => {
+            let content = terms.content.map(|c| {
+                let (queries, keys) = (gathered(c.queries, &blocks.queries), gathered(c.keys, &blocks.keys));
+                let rows = queries.dims()[0].max(keys.dims()[0]);
+                let product = for_each_row(queries, rows).matmul(for_each_row(keys, rows).swap_dims(2, 3));
+                product.reshape([rows, heads, count, size, candidates])
+            });
+            let logits = match (content, terms.bias.map(pairs)) {
+                (Some(content), Some(bias)) => content + bias,
+                (Some(logits), None) | (None, Some(logits)) => logits,
+                (None, None) => panic!("logits without a term"),
+            };
+            let logits = logits + blocks.mask.clone();
+            // The gradient of the largest logit cancels.
+            let largest = logits.clone().detach().max_dim(4);
+            ((logits - largest.clone()).exp(), Some(largest), true)
+        }
+        // exp(0) = 1 where visible, exp(-large) = 0 where not.
+        Weighting::Density { weights, renormalise } => (pairs(weights) * blocks.mask.clone().exp(), None, renormalise),
+    };
+    let weights = match soft_span {
+        Some(span) => weights * pairs(span),
+        None => weights,
+    };
+    let rows = weights.dims()[0];
+    let sum = weights.clone().sum_dim(4).clamp_min(f32::MIN_POSITIVE).expand([rows, heads, count, size, 1]);
+    let thin = |x: Tensor<5>| {
+        let rows = x.dims()[0];
+        x.expand([rows, heads, count, size, 1]).reshape([rows, heads, count * size, 1])
+    };
+    let places = |x: Tensor<4>| rows_at(x, blocks.places.clone());
+    // A row whose factors are all 0 has no weight at all, however large its logits.
+    let blind = sum.clone().detach().lower_equal_elem(f32::MIN_POSITIVE).float().cast(sum.dtype()) * hidden;
+    let log_sum = sum.clone().log() + blind;
+    let log_sum_exp = match &shift {
+        Some(shift) => log_sum + shift.clone(),
+        None => log_sum,
+    };
+
+    let weights = weights.expand([rows, heads, count, size, candidates]).reshape([rows, heads * count, size, candidates]);
+    let weights = for_each_row(weights, batch);
+    let weights = match drop {
+        Some(drop) => dropout(weights, drop.probability, Some(&drop.key)),
+        None => weights,
+    };
+    let context = weights.matmul(for_each_row(gathered(values, &blocks.keys), batch)).reshape([batch, heads, count * size, width]);
+    let context = if divided { context / thin(sum) } else { context };
+    let context = match shift {
+        Some(shift) => {
+            let dtype = shift.dtype();
+            context * thin(shift.greater_elem(hidden / 2.0).float().cast(dtype))
+        }
+        None => context,
+    };
+    BlockedOutput { context: places(context), log_sum_exp: places(thin(log_sum_exp)) }
+}
+
+/// Executes a program over several sets of blocks, of which no two hold the same pair of query and key, as one softmax over all: contexts are weighted by
+/// what their normalisers are of the whole.
+///
+/// # Panics
+/// If there are no blocks, or the program has a mask.
+pub fn attend_parts(program: AttentionProgram, parts: &[Blocks]) -> BlockedOutput {
+    let divided = !matches!(program.weighting, Weighting::Density { renormalise: false, .. });
+    let run = |(index, blocks): (usize, &Blocks)| {
+        let dropout = program.dropout.map(|drop| Dropout { key: drop.key.numbered(index as u64), ..drop });
+        attend_blocks(AttentionProgram { dropout, ..program.clone() }, blocks)
+    };
+    if let [blocks] = parts {
+        return attend_blocks(program, blocks);
+    }
+    let outputs: Vec<_> = parts.iter().enumerate().map(run).collect();
+    let sum = |tensors: Vec<Tensor<4>>| tensors.into_iter().reduce(|a, b| a + b).expect("a program has at least one part");
+    let largest = outputs.iter().map(|output| output.log_sum_exp.clone().detach()).reduce(Tensor::max_pair);
+    let largest = largest.expect("a program has at least one part");
+    let shares: Vec<_> = outputs.iter().map(|output| (output.log_sum_exp.clone() - largest.clone()).exp()).collect();
+    let total = sum(shares.clone());
+    let contexts = outputs.into_iter().zip(shares).map(|(output, share)| match divided {
+        true => output.context * (share / total.clone()),
+        false => output.context,
+    });
+    BlockedOutput { context: sum(contexts.collect()), log_sum_exp: total.log() + largest }
+}
+
+impl Blocks {
+    /// Index of each pair in a matrix with `keys` columns, `[B|1, H|1, N S T]`.
+    fn pairs(&self, keys: usize) -> Tensor<3, Int> {
+        let pairs: Tensor<5, Int> = self.queries.clone().unsqueeze_dim::<5>(4) * keys as i32 + self.keys.clone().unsqueeze_dim::<5>(3);
+        let [rows, heads, count, size, candidates] = pairs.dims();
+        pairs.reshape([rows, heads, count * size * candidates])
+    }
+}
+
+/// The rows of `x` `[B|1, H, L, W]` in blocks, `[B|1, H N, S, W]`.
+fn gathered(x: Tensor<4>, indices: &Tensor<4, Int>) -> Tensor<4> {
+    let [rows, heads, count, size] = indices.dims();
+    let x = rows_at(x, indices.clone().reshape([rows, heads, count * size]));
+    let [rows, heads, _, width] = x.dims();
+    x.reshape([rows, heads * count, size, width])
+}
+
+/// The rows of `x` `[B|1, H|1, L, W]` at `indices` `[B|1, H|1, M]`, `[B|1, H|1, M, W]`.
+fn rows_at(x: Tensor<4>, indices: Tensor<3, Int>) -> Tensor<4> {
+    let [rows, heads, count] = indices.dims();
+    if rows == 1 && heads == 1 {
+        return x.select(2, indices.reshape([count]));
+    }
+    let [own_rows, own_heads, length, width] = x.dims();
+    let (rows, heads) = (rows.max(own_rows), heads.max(own_heads));
+    let x = for_each_row(x, rows).expand([rows, heads, length, width]);
+    x.gather(2, indices.unsqueeze_dim::<4>(3).expand([rows, heads, count, width]))
+}

@@ -1,0 +1,102 @@
+//! Local attention in one dimension (Parmar et al. 2018, Image Transformer, section 3.3).
+//!
+//! The sequence is cut into blocks of `l_q` queries. All queries of block `b` share one memory block, the block itself and `l_m` positions before it; of
+//! these a query sees what has been generated: `{ j : b l_q - l_m <= j <= i }`. This is no sliding window: how far a query sees depends on its place in
+//! the block, between `l_m` and `l_q - 1 + l_m` positions back. Time `n (l_q + l_m) d`, decoding state `2 (l_q + l_m) d`.
+//!
+//! In an encoder, which sees ahead, the memory block reaches `l_m` positions to either side, as in the unmasked form of the authors' code. That code has
+//! `l_m = l_q` in the masked form and handles sequences of less than two blocks as one, which is the same set then.
+
+use burn::tensor::Device;
+use serde::{Deserialize, Serialize};
+
+use crate::any::AttentionConfig;
+use crate::error::ConfigError;
+use crate::pattern::Pattern;
+use crate::placement::Placement;
+use crate::random::RandomKey;
+use crate::restricted::{Execution, Restricted, validate_logits, wrong};
+
+/// Configuration of local attention in one dimension.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LocalOneDConfig {
+    /// Queries in a block, `l_q`, at least 1 (default 256).
+    pub query_block: usize,
+    /// Positions before the block that its queries see too, `l_m` (default: as many as are in a block). With 0 they see their own block alone.
+    pub memory_block: Option<usize>,
+    /// How it is computed (default: blocked).
+    pub execution: Execution,
+    /// What scores the keys (default: dot-product attention).
+    pub logits: Box<AttentionConfig>,
+}
+
+impl Default for LocalOneDConfig {
+    fn default() -> Self {
+        Self { query_block: 256, memory_block: None, execution: Execution::default(), logits: Box::default() }
+    }
+}
+
+/// The pattern of local attention in one dimension.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LocalOneD {
+    /// Queries in a block, `l_q`, at least 1.
+    pub query_block: usize,
+    /// Positions beside the block, `l_m`.
+    pub memory_block: usize,
+}
+
+impl LocalOneDConfig {
+    /// Checks the configuration for its place in a model.
+    ///
+    /// # Errors
+    /// If a block is empty, or what is restricted has no logits or is wrong itself.
+    pub fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+        if self.query_block == 0 {
+            return Err(wrong("local-1d", "query_block", "0".to_owned(), "give at least 1".to_owned(), placement));
+        }
+        validate_logits("local-1d", &self.logits, placement)
+    }
+
+    /// The pattern alone.
+    pub fn pattern(&self) -> LocalOneD {
+        LocalOneD { query_block: self.query_block, memory_block: self.memory_block.unwrap_or(self.query_block) }
+    }
+
+    /// Initialises the logits.
+    ///
+    /// # Panics
+    /// If the configuration is not valid.
+    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Restricted {
+        Restricted::over(&self.logits, self.pattern(), self.execution, placement, key, device)
+    }
+}
+
+impl Pattern for LocalOneD {
+    fn sees(&self, _head: usize, i: usize, j: usize) -> bool {
+        let start = i / self.query_block * self.query_block;
+        j.saturating_add(self.memory_block) >= start && j < start.saturating_add(self.query_block).saturating_add(self.memory_block)
+    }
+
+    fn block(&self, _head: usize, i: usize) -> usize {
+        i / self.query_block
+    }
+
+    fn candidates(&self, _head: usize, queries: &[usize], keys: std::ops::Range<usize>) -> Vec<usize> {
+        let start = queries[0] / self.query_block * self.query_block;
+        let end = start.saturating_add(self.query_block).saturating_add(self.memory_block);
+        (start.saturating_sub(self.memory_block).max(keys.start)..end.min(keys.end)).collect()
+    }
+
+    fn reach(&self) -> Option<usize> {
+        Some((self.query_block - 1).saturating_add(self.memory_block))
+    }
+
+    fn depends_on_head(&self) -> bool {
+        false
+    }
+
+    fn time(&self) -> &'static str {
+        "n l d, l keys of a block"
+    }
+}

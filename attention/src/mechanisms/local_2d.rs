@@ -1,0 +1,203 @@
+//! Local attention in two dimensions (Parmar et al. 2018, Image Transformer, section 3.3).
+//!
+//! An image of rows of `width` elements (pixels times channels) is cut into blocks of `h_q x w_q` queries, and is **generated block by block**: blocks row
+//! by row, within a block row by row. All queries of a block share one memory block: the block itself, `h_m` rows above it and `w_m` columns to either side
+//! of it. Of these a query sees what has been generated: all above (top left and top right included), all to the left, of its own block what precedes it,
+//! and nothing to the right. Time `n (h_q + h_m) (w_q + 2 w_m) d`, decoding state about the rows of one block and those above it.
+//!
+//! Position `p` of the sequence is the `p`-th element in the order of generation, not in raster order: in raster order the top right would be the future.
+//! [`BlockRaster`] converts. In an encoder, which sees ahead, the memory block also has `h_m` rows below, as in the unmasked form of the authors' code.
+//! That code finds padding by elements that are all zero; here the sequence ends where it ends.
+
+use std::ops::Range;
+
+use burn::tensor::Device;
+use serde::{Deserialize, Serialize};
+
+use crate::any::AttentionConfig;
+use crate::error::ConfigError;
+use crate::pattern::Pattern;
+use crate::placement::Placement;
+use crate::random::RandomKey;
+use crate::restricted::{Execution, Restricted, validate_logits, wrong};
+
+/// Configuration of local attention in two dimensions.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LocalTwoDConfig {
+    /// Elements in a row of the image: pixels times channels (default 96, that is 32 pixels of 3 channels).
+    pub width: usize,
+    /// Rows and columns of a block of queries, `[h_q, w_q]`; `w_q` divides the width (default `[8, 32]`).
+    pub query_block: [usize; 2],
+    /// Rows above, and columns at each side of the block, that its queries see too, `[h_m, w_m]` (default `[8, 16]`).
+    pub memory: [usize; 2],
+    /// How it is computed (default: blocked).
+    pub execution: Execution,
+    /// What scores the keys (default: dot-product attention).
+    pub logits: Box<AttentionConfig>,
+}
+
+impl Default for LocalTwoDConfig {
+    fn default() -> Self {
+        Self { width: 96, query_block: [8, 32], memory: [8, 16], execution: Execution::default(), logits: Box::default() }
+    }
+}
+
+/// The order in which an image is generated block by block.
+///
+/// # Example
+/// ```
+/// use heedful_attention::mechanisms::local_2d::BlockRaster;
+///
+/// let order = BlockRaster { width: 4, block: [2, 2] };
+/// assert_eq!(order.generation_order(2), [0, 1, 4, 5, 2, 3, 6, 7]);
+/// assert_eq!(order.raster_order(2), [0, 1, 4, 5, 2, 3, 6, 7]);
+/// assert_eq!(order.cell(4), [0, 2]);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockRaster {
+    /// Elements in a row, a multiple of the block's columns.
+    pub width: usize,
+    /// Rows and columns of a block, at least 1 each.
+    pub block: [usize; 2],
+}
+
+impl BlockRaster {
+    /// Row and column of the element that is generated at `position`.
+    pub fn cell(&self, position: usize) -> [usize; 2] {
+        let [height, width] = self.block;
+        let [block_row, block_column] = self.block_of(position);
+        let within = position % (height * width);
+        [block_row * height + within / width, block_column * width + within % width]
+    }
+
+    /// When the element in a row and column is generated.
+    pub fn position(&self, [row, column]: [usize; 2]) -> usize {
+        let [height, width] = self.block;
+        let block = row / height * (self.width / width) + column / width;
+        block * height * width + row % height * width + column % width
+    }
+
+    /// For each position in the order of generation, the index in raster order of an image with `rows` rows: what to pick from a raster sequence.
+    ///
+    /// # Panics
+    /// If `rows` is not a multiple of the block's rows.
+    pub fn generation_order(&self, rows: usize) -> Vec<usize> {
+        self.check(rows);
+        let raster = |[row, column]: [usize; 2]| row * self.width + column;
+        (0..rows * self.width).map(|position| raster(self.cell(position))).collect()
+    }
+
+    /// For each index in raster order of an image with `rows` rows, the position in the order of generation: what to pick from a generated sequence.
+    ///
+    /// # Panics
+    /// If `rows` is not a multiple of the block's rows.
+    pub fn raster_order(&self, rows: usize) -> Vec<usize> {
+        self.check(rows);
+        (0..rows * self.width).map(|index| self.position([index / self.width, index % self.width])).collect()
+    }
+
+    fn check(&self, rows: usize) {
+        let height = self.block[0];
+        assert!(rows.is_multiple_of(height), "an image of {rows} rows is not made of blocks of {height} rows: pad it");
+    }
+
+    /// Row and column of the block that `position` belongs to, counted in blocks.
+    fn block_of(&self, position: usize) -> [usize; 2] {
+        let [height, width] = self.block;
+        let (block, across) = (position / (height * width), self.width / width);
+        [block / across, block % across]
+    }
+}
+
+/// The pattern of local attention in two dimensions, over positions in the order of generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LocalTwoD {
+    /// Order of generation.
+    pub order: BlockRaster,
+    /// Rows above and below, and columns at each side of a block, that its queries see too.
+    pub memory: [usize; 2],
+}
+
+impl LocalTwoDConfig {
+    /// Checks the configuration for its place in a model.
+    ///
+    /// # Errors
+    /// If a block is empty or does not divide the width, or what is restricted has no logits or is wrong itself.
+    pub fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+        let Self { width, query_block: [rows, columns], .. } = *self;
+        let refuse = |option, value, remedy: &str| Err(wrong("local-2d", option, value, remedy.to_owned(), placement));
+        if rows == 0 || columns == 0 {
+            return refuse("query_block", format!("[{rows}, {columns}]"), "give at least one row and one column");
+        }
+        if width == 0 || !width.is_multiple_of(columns) {
+            let remedy = format!("give a multiple of the {columns} columns of a block, or other blocks");
+            return refuse("width", width.to_string(), &remedy);
+        }
+        validate_logits("local-2d", &self.logits, placement)
+    }
+
+    /// The pattern alone.
+    pub fn pattern(&self) -> LocalTwoD {
+        LocalTwoD { order: BlockRaster { width: self.width, block: self.query_block }, memory: self.memory }
+    }
+
+    /// Initialises the logits.
+    ///
+    /// # Panics
+    /// If the configuration is not valid.
+    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Restricted {
+        Restricted::over(&self.logits, self.pattern(), self.execution, placement, key, device)
+    }
+}
+
+impl LocalTwoD {
+    /// Rows and columns of the memory block that belongs to a query.
+    fn region(&self, i: usize) -> [Range<usize>; 2] {
+        let block = self.order.block_of(i);
+        [0, 1].map(|axis| {
+            let start = block[axis] * self.order.block[axis];
+            let end = (start + self.order.block[axis]).saturating_add(self.memory[axis]);
+            start.saturating_sub(self.memory[axis])..end
+        })
+    }
+}
+
+impl Pattern for LocalTwoD {
+    fn sees(&self, _head: usize, i: usize, j: usize) -> bool {
+        let [rows, columns] = self.region(i);
+        let [row, column] = self.order.cell(j);
+        rows.contains(&row) && columns.contains(&column)
+    }
+
+    fn block(&self, _head: usize, i: usize) -> usize {
+        let [rows, columns] = self.order.block;
+        i / (rows * columns)
+    }
+
+    fn candidates(&self, _head: usize, queries: &[usize], keys: Range<usize>) -> Vec<usize> {
+        // Whole rows of blocks are successive positions.
+        let [rows, _] = self.region(queries[0]);
+        let [height, _] = self.order.block;
+        let row_of_blocks = height * self.order.width;
+        let first = rows.start / height * row_of_blocks;
+        let last = rows.end.div_ceil(height).saturating_mul(row_of_blocks);
+        let block_rows = first.max(keys.start)..last.min(keys.end);
+        block_rows.filter(|&j| self.sees(0, queries[0], j)).collect()
+    }
+
+    fn reach(&self) -> Option<usize> {
+        let [rows, columns] = self.order.block;
+        let (blocks_up, blocks_left) = (self.memory[0].div_ceil(rows), self.memory[1].div_ceil(columns));
+        let above = blocks_up.saturating_mul(rows * self.order.width);
+        Some(above.saturating_add(blocks_left.saturating_add(1).saturating_mul(rows * columns)) - 1)
+    }
+
+    fn depends_on_head(&self) -> bool {
+        false
+    }
+
+    fn time(&self) -> &'static str {
+        "n l d, l keys of a block"
+    }
+}

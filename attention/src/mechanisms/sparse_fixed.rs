@@ -1,0 +1,166 @@
+//! Sparse Transformer, fixed (Child et al. 2019, section 4.3).
+//!
+//! The sequence is cut into blocks of `l` positions, of which the last `c` summarise their block: `A1_i = { j <= i : j div l = i div l }`, the own block,
+//! and `A2_i = { j <= i : j mod l >= l - c }`, all summaries. In two steps, `A1` before `A2`, every position reaches every position of later blocks. Time
+//! `n (l + c n / l) d`, decoding state `2 n d`.
+//!
+//! With separate summaries the heads that see summaries take different sub-blocks of `c` positions, from the block's end backwards and then again from the
+//! end; the paper found this better than one sub-block for all, and the released code does so. `A2` always holds the query's own position, since in the
+//! first block it would be empty otherwise. In an encoder, which sees ahead, a query sees its whole block and the summaries of all.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use burn::tensor::Device;
+use serde::{Deserialize, Serialize};
+
+use crate::any::AttentionConfig;
+use crate::error::ConfigError;
+use crate::pattern::{Factorised, Integration, Pattern};
+use crate::placement::Placement;
+use crate::random::RandomKey;
+use crate::restricted::{Execution, Restricted, validate_logits, wrong};
+
+/// Configuration of the fixed Sparse Transformer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SparseFixedConfig {
+    /// The stride `l`: positions in a block, at least 1 (default 128).
+    pub stride: usize,
+    /// Positions of a block that summarise it, `c`, from 1 to the stride (default 8).
+    pub summary: usize,
+    /// Whether heads have summaries of their own, as far as the block has room (default: yes). The first head that sees summaries has the block's last.
+    pub separate_summaries: bool,
+    /// How the two factors are brought into the model (default: merged).
+    pub integration: Integration,
+    /// How it is computed (default: blocked).
+    pub execution: Execution,
+    /// What scores the keys (default: dot-product attention).
+    pub logits: Box<AttentionConfig>,
+}
+
+impl Default for SparseFixedConfig {
+    fn default() -> Self {
+        Self {
+            stride: 128,
+            summary: 8,
+            separate_summaries: true,
+            integration: Integration::default(),
+            execution: Execution::default(),
+            logits: Box::default(),
+        }
+    }
+}
+
+impl SparseFixedConfig {
+    /// Checks the configuration for its place in a model.
+    ///
+    /// # Errors
+    /// If the stride is 0, a block has no summary or more summaries than positions, or what is restricted has no logits or is wrong itself.
+    pub fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+        if self.stride == 0 {
+            return Err(wrong("sparse-fixed", "stride", "0".to_owned(), "give at least 1".to_owned(), placement));
+        }
+        if !(1..=self.stride).contains(&self.summary) {
+            let remedy = format!("give a number from 1 to the stride {}", self.stride);
+            return Err(wrong("sparse-fixed", "summary", self.summary.to_string(), remedy, placement));
+        }
+        validate_logits("sparse-fixed", &self.logits, placement)
+    }
+
+    /// The pattern alone.
+    pub fn pattern(&self, placement: &Placement) -> Factorised {
+        let Self { stride, summary, .. } = *self;
+        // Split over heads, only every second one sees summaries.
+        let apart = if self.integration == Integration::Heads { 2 } else { 1 };
+        let seeing = placement.heads.div_ceil(apart);
+        let sub_blocks = if self.separate_summaries { seeing.min(stride / summary) } else { 1 };
+        let factors: [Arc<dyn Pattern>; 2] = [Arc::new(OwnBlock { stride }), Arc::new(Summaries { stride, summary, sub_blocks, apart })];
+        Factorised::new(factors, self.integration, placement.layer, placement.heads, stride)
+    }
+
+    /// Initialises the logits.
+    ///
+    /// # Panics
+    /// If the configuration is not valid.
+    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Restricted {
+        Restricted::over(&self.logits, self.pattern(placement), self.execution, placement, key, device)
+    }
+}
+
+/// The first factor, `A1`: the keys of the query's block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnBlock {
+    /// Positions in a block, at least 1.
+    pub stride: usize,
+}
+
+impl Pattern for OwnBlock {
+    fn sees(&self, _head: usize, i: usize, j: usize) -> bool {
+        i / self.stride == j / self.stride
+    }
+
+    fn block(&self, _head: usize, i: usize) -> usize {
+        i / self.stride
+    }
+
+    fn candidates(&self, _head: usize, queries: &[usize], keys: Range<usize>) -> Vec<usize> {
+        let start = queries[0] / self.stride * self.stride;
+        (start.max(keys.start)..start.saturating_add(self.stride).min(keys.end)).collect()
+    }
+
+    fn reach(&self) -> Option<usize> {
+        Some(self.stride - 1)
+    }
+
+    fn depends_on_head(&self) -> bool {
+        false
+    }
+
+    fn time(&self) -> &'static str {
+        "n l d, l the stride"
+    }
+}
+
+/// The second factor, `A2`: the keys that summarise their block, and the query's own position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Summaries {
+    /// Positions in a block, `l`, at least 1.
+    pub stride: usize,
+    /// Positions in a summary, `c`.
+    pub summary: usize,
+    /// How many different sub-blocks of `c` positions heads take in turn, counted from the block's end; at least 1, and not more than fit.
+    pub sub_blocks: usize,
+    /// Every how many heads one sees summaries: 1 or 2.
+    pub apart: usize,
+}
+
+impl Summaries {
+    fn summarises(&self, head: usize, j: usize) -> bool {
+        let after = head / self.apart % self.sub_blocks * self.summary;
+        let from_end = self.stride - 1 - j % self.stride;
+        (after..after + self.summary).contains(&from_end)
+    }
+}
+
+impl Pattern for Summaries {
+    fn sees(&self, head: usize, i: usize, j: usize) -> bool {
+        i == j || self.summarises(head, j)
+    }
+
+    fn block(&self, _head: usize, i: usize) -> usize {
+        i / self.stride
+    }
+
+    fn candidates(&self, head: usize, queries: &[usize], keys: Range<usize>) -> Vec<usize> {
+        keys.filter(|j| self.summarises(head, *j) || queries.binary_search(j).is_ok()).collect()
+    }
+
+    fn depends_on_head(&self) -> bool {
+        self.sub_blocks > 1
+    }
+
+    fn time(&self) -> &'static str {
+        "n (l + c n / l) d, l the stride"
+    }
+}

@@ -1,0 +1,138 @@
+//! Sparse Transformer, strided (Child et al. 2019, section 4.3).
+//!
+//! Two factors with stride `l`: `A1_i = { j : i - l <= j <= i }`, the neighbourhood, and `A2_i = { j <= i : (i - j) mod l = 0 }`, the column of a sequence
+//! that is written in rows of `l`. In two steps, in either order, every position reaches every later one. Time `n (l + n / l) d`, least with `l` about
+//! `sqrt(n)`; decoding state `2 n d`.
+//!
+//! Made for data with the period `l` (images: `l` elements in a row); on text the authors found the fixed pattern far better. The neighbourhood follows
+//! the paper's formula and has `l + 1` keys; the released code has `l`. The released mode called `strided` is the second factor alone. In an encoder,
+//! which sees ahead, both factors hold to both sides.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use burn::tensor::Device;
+use serde::{Deserialize, Serialize};
+
+use crate::any::AttentionConfig;
+use crate::error::ConfigError;
+use crate::pattern::{Factorised, Integration, Pattern};
+use crate::placement::Placement;
+use crate::random::RandomKey;
+use crate::restricted::{Execution, Restricted, validate_logits, wrong};
+
+/// Configuration of the strided Sparse Transformer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SparseStridedConfig {
+    /// The stride `l`, at least 1 (default 128).
+    pub stride: usize,
+    /// How the two factors are brought into the model (default: merged).
+    pub integration: Integration,
+    /// How it is computed (default: blocked).
+    pub execution: Execution,
+    /// What scores the keys (default: dot-product attention).
+    pub logits: Box<AttentionConfig>,
+}
+
+impl Default for SparseStridedConfig {
+    fn default() -> Self {
+        Self { stride: 128, integration: Integration::default(), execution: Execution::default(), logits: Box::default() }
+    }
+}
+
+impl SparseStridedConfig {
+    /// Checks the configuration for its place in a model.
+    ///
+    /// # Errors
+    /// If the stride is 0, or what is restricted has no logits or is wrong itself.
+    pub fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+        if self.stride == 0 {
+            return Err(wrong("sparse-strided", "stride", "0".to_owned(), "give at least 1".to_owned(), placement));
+        }
+        validate_logits("sparse-strided", &self.logits, placement)
+    }
+
+    /// The pattern alone.
+    pub fn pattern(&self, placement: &Placement) -> Factorised {
+        let stride = self.stride;
+        let factors: [Arc<dyn Pattern>; 2] = [Arc::new(Neighbourhood { stride }), Arc::new(Column { stride })];
+        // A block of s queries that has both factors meets about l + s + s n / l keys: a few queries of different columns cost little more than one. Far
+        // less is computed where neighbours are executed in rows and columns in columns.
+        Factorised::new(factors, self.integration, placement.layer, placement.heads, stride.isqrt()).executed_apart()
+    }
+
+    /// Initialises the logits.
+    ///
+    /// # Panics
+    /// If the configuration is not valid.
+    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Restricted {
+        Restricted::over(&self.logits, self.pattern(placement), self.execution, placement, key, device)
+    }
+}
+
+/// The first factor, `A1`: keys at most one stride away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Neighbourhood {
+    /// The stride `l`, at least 1.
+    pub stride: usize,
+}
+
+impl Pattern for Neighbourhood {
+    fn sees(&self, _head: usize, i: usize, j: usize) -> bool {
+        i.abs_diff(j) <= self.stride
+    }
+
+    fn block(&self, _head: usize, i: usize) -> usize {
+        i / self.stride
+    }
+
+    fn candidates(&self, _head: usize, queries: &[usize], keys: Range<usize>) -> Vec<usize> {
+        let (first, last) = (queries[0].saturating_sub(self.stride), queries[queries.len() - 1].saturating_add(self.stride));
+        (first.max(keys.start)..last.saturating_add(1).min(keys.end)).collect()
+    }
+
+    fn reach(&self) -> Option<usize> {
+        Some(self.stride)
+    }
+
+    fn depends_on_head(&self) -> bool {
+        false
+    }
+
+    fn time(&self) -> &'static str {
+        "n l d, l the stride"
+    }
+}
+
+/// The second factor, `A2`: keys a multiple of the stride away. Queries of one column see the same keys and are executed together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Column {
+    /// The stride `l`, at least 1.
+    pub stride: usize,
+}
+
+impl Pattern for Column {
+    fn sees(&self, _head: usize, i: usize, j: usize) -> bool {
+        i.abs_diff(j).is_multiple_of(self.stride)
+    }
+
+    fn block(&self, _head: usize, i: usize) -> usize {
+        i % self.stride
+    }
+
+    fn candidates(&self, _head: usize, queries: &[usize], keys: Range<usize>) -> Vec<usize> {
+        let mut columns: Vec<usize> = queries.iter().map(|i| i % self.stride).collect();
+        columns.sort_unstable();
+        columns.dedup();
+        keys.filter(|j| columns.binary_search(&(j % self.stride)).is_ok()).collect()
+    }
+
+    fn depends_on_head(&self) -> bool {
+        false
+    }
+
+    fn time(&self) -> &'static str {
+        "n (l + n / l) d, l the stride"
+    }
+}

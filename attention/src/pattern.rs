@@ -1,0 +1,315 @@
+//! Patterns of visibility: pure functions of head and positions that say which keys a query may see, and how queries are grouped so that only those keys
+//! are ever scored.
+//!
+//! A pattern counts positions in the sequence without padding, and says nothing about the future: causality is the model's, and both hold together.
+//! [`Restricted`](crate::restricted::Restricted) puts a pattern over logits.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::ops::Range;
+use std::sync::Arc;
+
+use burn::tensor::{Int, Tensor, TensorData};
+use serde::{Deserialize, Serialize};
+
+use crate::contract::Positions;
+use crate::engine::blocked::Blocks;
+use crate::visibility::{Span, Visibility, hidden_logit};
+
+/// Which keys a query may see, as a pure function, and which queries are executed together.
+///
+/// # Example
+/// ```
+/// use heedful_attention::pattern::Pattern;
+///
+/// /// Every query sees the keys of its own colour on a chequered strip.
+/// #[derive(Debug)]
+/// struct Chequered;
+///
+/// impl Pattern for Chequered {
+///     fn sees(&self, _head: usize, i: usize, j: usize) -> bool {
+///         (i + j) % 2 == 0
+///     }
+///
+///     fn block(&self, _head: usize, i: usize) -> usize {
+///         i % 2
+///     }
+/// }
+///
+/// assert!(Chequered.sees(0, 4, 2) && !Chequered.sees(0, 4, 1));
+/// ```
+pub trait Pattern: Debug + Send + Sync {
+    /// Whether query `i` of a head may see key `j`.
+    fn sees(&self, head: usize, i: usize, j: usize) -> bool;
+
+    /// Number of the block that query `i` is executed in. The less the keys of a block's queries differ, the less is computed in vain.
+    fn block(&self, head: usize, i: usize) -> usize;
+
+    /// Keys among `keys`, ascending, which hold all that the given queries of one block may see. Those that none of them sees are sorted out later; not to
+    /// name them saves time. Default: all.
+    fn candidates(&self, _head: usize, _queries: &[usize], keys: Range<usize>) -> Vec<usize> {
+        keys.collect()
+    }
+
+    /// The greatest distance between a query and a key before it that it may see, if there is one. Default: none.
+    fn reach(&self) -> Option<usize> {
+        None
+    }
+
+    /// Patterns that together show what this one shows, and no pair twice: each is executed in blocks of its own, and their results are joined to one
+    /// softmax. For patterns that no one grouping of queries serves. Default: none, the pattern is executed whole.
+    fn parts(&self) -> Vec<Arc<dyn Pattern>> {
+        Vec::new()
+    }
+
+    /// Whether heads differ. Default: yes, which is never wrong.
+    fn depends_on_head(&self) -> bool {
+        true
+    }
+
+    /// Order of time for length `n`, head width `d`, executed block by block.
+    fn time(&self) -> &'static str {
+        "keys of a block, n d"
+    }
+}
+
+/// How two factors, which only together connect all positions, are brought into a model (Child et al. 2019, section 5.1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Integration {
+    /// Even layers, counted from 0, have the first factor, odd ones the second.
+    Interleaved,
+    /// Every head sees what either factor shows: one layer reaches nearly all, two reach all.
+    #[default]
+    Merged,
+    /// Even heads, counted from 0, have the first factor, odd ones the second. The last of an odd number of heads has both.
+    Heads,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Factor {
+    First,
+    Second,
+    Both,
+}
+
+/// Two patterns of which a layer or a head has the first, the second, or what either shows.
+#[derive(Clone, Debug)]
+pub struct Factorised {
+    first: Arc<dyn Pattern>,
+    second: Arc<dyn Pattern>,
+    joint_block: usize,
+    /// Factors of the heads; of all heads, if there is only one.
+    factors: Vec<Factor>,
+    executed_apart: bool,
+    time: &'static str,
+}
+
+/// What one pattern shows and another does not.
+#[derive(Clone, Debug)]
+struct Without {
+    pattern: Arc<dyn Pattern>,
+    other: Arc<dyn Pattern>,
+}
+
+impl Factorised {
+    /// The share of one layer in two factors. Where a head has both, `joint_block` successive queries are executed together.
+    pub fn new(factors: [Arc<dyn Pattern>; 2], integration: Integration, layer: usize, heads: usize, joint_block: usize) -> Self {
+        let [first, second] = factors;
+        let factors = match integration {
+            Integration::Interleaved if layer.is_multiple_of(2) => vec![Factor::First],
+            Integration::Interleaved => vec![Factor::Second],
+            Integration::Merged => vec![Factor::Both],
+            Integration::Heads => (0..heads)
+                .map(|head| match head % 2 {
+                    1 => Factor::Second,
+                    _ if head + 1 == heads => Factor::Both,
+                    _ => Factor::First,
+                })
+                .collect(),
+        };
+        let time = if factors == [Factor::First] { first.time() } else { second.time() };
+        Self { first, second, joint_block, factors, executed_apart: false, time }
+    }
+
+    /// Where all heads have both factors, executes these one after the other: for factors that group queries in different ways.
+    pub fn executed_apart(mut self) -> Self {
+        self.executed_apart = true;
+        self
+    }
+
+    fn factor(&self, head: usize) -> Factor {
+        self.factors[if self.factors.len() == 1 { 0 } else { head }]
+    }
+}
+
+impl Pattern for Factorised {
+    fn sees(&self, head: usize, i: usize, j: usize) -> bool {
+        match self.factor(head) {
+            Factor::First => self.first.sees(head, i, j),
+            Factor::Second => self.second.sees(head, i, j),
+            Factor::Both => self.first.sees(head, i, j) || self.second.sees(head, i, j),
+        }
+    }
+
+    fn block(&self, head: usize, i: usize) -> usize {
+        match self.factor(head) {
+            Factor::First => self.first.block(head, i),
+            Factor::Second => self.second.block(head, i),
+            Factor::Both => i / self.joint_block,
+        }
+    }
+
+    fn candidates(&self, head: usize, queries: &[usize], keys: Range<usize>) -> Vec<usize> {
+        match self.factor(head) {
+            Factor::First => self.first.candidates(head, queries, keys),
+            Factor::Second => self.second.candidates(head, queries, keys),
+            Factor::Both => {
+                let mut either = self.first.candidates(head, queries, keys.clone());
+                either.extend(self.second.candidates(head, queries, keys));
+                either.sort_unstable();
+                either.dedup();
+                either
+            }
+        }
+    }
+
+    fn reach(&self) -> Option<usize> {
+        let reach = |factor: &Factor| match factor {
+            Factor::First => self.first.reach(),
+            Factor::Second => self.second.reach(),
+            Factor::Both => Some(self.first.reach()?.max(self.second.reach()?)),
+        };
+        // One head without a limit is enough.
+        self.factors.iter().map(reach).collect::<Option<Vec<_>>>()?.into_iter().max()
+    }
+
+    fn parts(&self) -> Vec<Arc<dyn Pattern>> {
+        if !self.executed_apart || self.factors != [Factor::Both] {
+            return Vec::new();
+        }
+        vec![self.first.clone(), Arc::new(Without { pattern: self.second.clone(), other: self.first.clone() })]
+    }
+
+    fn depends_on_head(&self) -> bool {
+        let uses = |unused| self.factors.iter().any(|&factor| factor != unused);
+        self.factors.len() > 1
+            || (uses(Factor::Second) && self.first.depends_on_head())
+            || (uses(Factor::First) && self.second.depends_on_head())
+    }
+
+    fn time(&self) -> &'static str {
+        self.time
+    }
+}
+
+impl Pattern for Without {
+    fn sees(&self, head: usize, i: usize, j: usize) -> bool {
+        self.pattern.sees(head, i, j) && !self.other.sees(head, i, j)
+    }
+
+    fn block(&self, head: usize, i: usize) -> usize {
+        self.pattern.block(head, i)
+    }
+
+    fn candidates(&self, head: usize, queries: &[usize], keys: Range<usize>) -> Vec<usize> {
+        self.pattern.candidates(head, queries, keys)
+    }
+
+    fn reach(&self) -> Option<usize> {
+        self.pattern.reach()
+    }
+
+    fn depends_on_head(&self) -> bool {
+        self.pattern.depends_on_head() || self.other.depends_on_head()
+    }
+}
+
+/// The queries of a block and the keys that at least one of them sees, as indices in a span.
+struct Block {
+    queries: Vec<usize>,
+    keys: Vec<usize>,
+}
+
+/// The blocks of a span for all batch rows and heads that differ, made on the host. `seen` holds everything that hides keys, the pattern included.
+pub(crate) fn blocks(pattern: &dyn Pattern, seen: &Visibility, span: Span, positions: &Positions, values: &Tensor<4>) -> Blocks {
+    let all_heads = values.dims()[1];
+    let heads = if pattern.depends_on_head() { all_heads } else { 1 };
+    let mask_heads = if seen.depends_on_head() { all_heads } else { heads };
+    let counts = positions.left_padding.as_deref().unwrap_or(&[0]);
+    let (rows, mask_rows) = (counts.len(), seen.rows().max(counts.len()));
+    let (query_start, key_start) = (span.query_start, span.key_start);
+
+    let mut lists: Vec<Vec<Block>> = Vec::with_capacity(rows * heads);
+    for (row, &count) in counts.iter().enumerate() {
+        for head in 0..heads {
+            let mut queries = BTreeMap::<usize, Vec<usize>>::new();
+            for position in query_start.max(count)..query_start + span.queries {
+                let position = position - count;
+                queries.entry(pattern.block(head, position)).or_default().push(position);
+            }
+            let keys = key_start.saturating_sub(count)..(key_start + span.keys).saturating_sub(count);
+            let sharing_rows = if rows == 1 { 0..mask_rows } else { row..row + 1 };
+            let sharing_heads = if heads == 1 { 0..mask_heads } else { head..head + 1 };
+            let blocks = queries.into_values().map(|queries| {
+                let mut keys = pattern.candidates(head, &queries, keys.clone());
+                keys.retain(|j| {
+                    let visible = |row, head| queries.iter().any(|i| seen.is_visible(row, head, i + count, j + count));
+                    sharing_rows.clone().any(|row| sharing_heads.clone().any(|head| visible(row, head)))
+                });
+                let index = |start: usize| move |position| position + count - start;
+                Block {
+                    queries: queries.into_iter().map(index(query_start)).collect(),
+                    keys: keys.into_iter().map(index(key_start)).collect(),
+                }
+            });
+            lists.push(blocks.collect());
+        }
+    }
+    let size = lists.iter().flatten().map(|block| block.queries.len()).max().unwrap_or(0).max(1);
+    let width = lists.iter().flatten().map(|block| block.keys.len()).max().unwrap_or(0).max(1);
+    for (index, blocks) in lists.iter_mut().enumerate() {
+        // Queries on padding see nothing.
+        let padding: Vec<usize> = (0..counts[index / heads].saturating_sub(query_start).min(span.queries)).collect();
+        blocks.extend(padding.chunks(size).map(|queries| Block { queries: queries.to_vec(), keys: Vec::new() }));
+    }
+    let count = lists.iter().map(Vec::len).max().unwrap_or(0);
+
+    let mut queries = vec![0i32; rows * heads * count * size];
+    let mut keys = vec![0i32; rows * heads * count * width];
+    let mut places = vec![0i32; rows * heads * span.queries];
+    for (list, blocks) in lists.iter().enumerate() {
+        for (at, block) in blocks.iter().enumerate() {
+            for (place, &i) in block.queries.iter().enumerate() {
+                queries[(list * count + at) * size + place] = i as i32;
+                places[list * span.queries + i] = (at * size + place) as i32;
+            }
+            for (place, &j) in block.keys.iter().enumerate() {
+                keys[(list * count + at) * width + place] = j as i32;
+            }
+        }
+    }
+    let mut mask = vec![hidden_logit(values.dtype()); mask_rows * mask_heads * count * size * width];
+    for (plane, mask) in mask.chunks_mut(count * size * width).enumerate() {
+        let (row, head) = (plane / mask_heads, plane % mask_heads);
+        let list = row.min(rows - 1) * heads + head.min(heads - 1);
+        for (at, block) in lists[list].iter().enumerate() {
+            for (place, &i) in block.queries.iter().enumerate() {
+                let line = &mut mask[(at * size + place) * width..][..block.keys.len()];
+                for (bias, &j) in line.iter_mut().zip(&block.keys) {
+                    if seen.is_visible(row, head, i + query_start, j + key_start) {
+                        *bias = 0.0;
+                    }
+                }
+            }
+        }
+    }
+    let device = values.device();
+    let indices = |values, last| Tensor::<4, Int>::from_data(TensorData::new(values, [rows, heads, count, last]), &device);
+    Blocks {
+        queries: indices(queries, size),
+        keys: indices(keys, width),
+        mask: Tensor::from_data(TensorData::new(mask, [mask_rows, mask_heads, count, size, width]), (&device, values.dtype())),
+        places: Tensor::from_data(TensorData::new(places, [rows, heads, span.queries]), &device),
+    }
+}

@@ -1,0 +1,343 @@
+//! The blocked execution of the engine against the dense one, and a pattern of a user's own.
+
+use std::sync::Arc;
+
+use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
+use heedful_attention::any::{AnyLogits, AttentionConfig};
+use heedful_attention::contract::{Attention, AttentionInput};
+use heedful_attention::engine::blocked::{Blocks, attend_blocks, attend_parts};
+use heedful_attention::engine::{AttentionProgram, Dropout, LogitTerms, Weighting, reference};
+use heedful_attention::pattern::Pattern;
+use heedful_attention::placement::{Placement, Role};
+use heedful_attention::probe::Probe;
+use heedful_attention::random::RandomKey;
+use heedful_attention::restricted::{Execution, Restricted};
+use heedful_attention::softmax_attention::SoftmaxAttention;
+use heedful_attention::visibility::{Span, Visibility};
+
+use crate::array::{Array, same};
+use crate::backends::{Backend, backends, flex};
+use crate::subject::{Subject, coefficients};
+use crate::variants::{parse, placement, variants};
+
+const BATCH: usize = 2;
+const HEADS: usize = 3;
+const QUERIES: usize = 5;
+const KEYS: usize = 4;
+
+/// Blocks of two or three queries in another order for each batch row and head, as hashing would make them; every second block lacks a key.
+struct Shuffled {
+    blocks: Blocks,
+    visible: Vec<bool>,
+}
+
+fn shuffled(rows: usize, heads: usize, device: &Device) -> Shuffled {
+    const SIZE: usize = 3;
+    let (mut queries, mut keys, mut mask, mut places) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut visible = vec![false; rows * heads * QUERIES * KEYS];
+    for plane in 0..rows * heads {
+        let query = |place: usize| (2 * place + plane) % QUERIES;
+        let mut own_places = vec![0; QUERIES];
+        for block in 0..2 {
+            for at in 0..SIZE {
+                // The last place is not used.
+                let (place, used) = (block * SIZE + at, block * SIZE + at < QUERIES);
+                let i = query(place);
+                queries.push(i as i32);
+                if used {
+                    own_places[i] = place as i32;
+                }
+                for slot in 0..KEYS {
+                    let j = (plane + slot) % KEYS;
+                    // The last query of the first block sees nothing.
+                    let sees = used && !(block == 1 && slot == 2) && place != 2 && !(i + j).is_multiple_of(3);
+                    mask.push(if sees { 0.0f32 } else { -1e30 });
+                    if used {
+                        visible[(plane * QUERIES + i) * KEYS + j] = sees;
+                    }
+                }
+            }
+            keys.extend((0..KEYS).map(|slot| ((plane + slot) % KEYS) as i32));
+        }
+        places.extend(own_places);
+    }
+    let indices = |values, last| Tensor::<4, Int>::from_data(TensorData::new(values, [rows, heads, 2, last]), device);
+    let blocks = Blocks {
+        queries: indices(queries, SIZE),
+        keys: indices(keys, KEYS),
+        mask: Tensor::from_data(TensorData::new(mask, [rows, heads, 2, SIZE, KEYS]), device),
+        places: Tensor::from_data(TensorData::new(places, [rows, heads, QUERIES]), device),
+    };
+    Shuffled { blocks, visible }
+}
+
+/// The parts of a program, each a leaf; those of logits without the batch where `shared`.
+fn leaves(shared: bool, device: &Device) -> Vec<Tensor<4>> {
+    let rows = if shared { 1 } else { BATCH };
+    let leaf = |name: &str, shape: [usize; 4]| {
+        let leaf = Array::random(name, &shape).tensor::<4>(device);
+        if device.is_autodiff() { leaf.require_grad() } else { leaf }
+    };
+    vec![
+        leaf("queries", [rows, HEADS, QUERIES, 2]),
+        leaf("keys", [BATCH, HEADS, KEYS, 2]),
+        leaf("bias", [rows, if shared { 1 } else { HEADS }, QUERIES, KEYS]),
+        leaf("span", [rows, HEADS, QUERIES, KEYS]),
+        leaf("values", [BATCH, HEADS, KEYS, 2]),
+    ]
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Content,
+    Bias,
+    Both,
+    Spanned,
+    Density,
+    Renormalised,
+}
+
+fn program(kind: Kind, leaves: &[Tensor<4>]) -> AttentionProgram {
+    let [queries, keys, bias, span, values] = leaves else { unreachable!("five leaves are made") };
+    let content = LogitTerms::content(queries.clone(), keys.clone());
+    let given = LogitTerms::bias(bias.clone());
+    let weights = span.clone().powi_scalar(2);
+    let weighting = match kind {
+        Kind::Content => Weighting::Softmax(content),
+        Kind::Bias => Weighting::Softmax(given),
+        Kind::Both | Kind::Spanned => Weighting::Softmax(content.plus(given)),
+        Kind::Density => Weighting::Density { weights: weights.clone(), renormalise: false },
+        Kind::Renormalised => Weighting::Density { weights: weights.clone(), renormalise: true },
+    };
+    let soft_span = matches!(kind, Kind::Spanned).then_some(weights);
+    AttentionProgram { weighting, mask: None, soft_span, values: values.clone(), dropout: None }
+}
+
+/// Contexts and gradients of all leaves that have one.
+fn run(kind: Kind, shared: bool, device: &Device, execute: impl Fn(AttentionProgram) -> Tensor<4>) -> (Array, Vec<Option<Array>>) {
+    let leaves = leaves(shared, &device.clone().autodiff());
+    let context = execute(program(kind, &leaves));
+    let coefficients = coefficients(&context.dims()).tensor(&context.device());
+    let gradients = (context.clone() * coefficients).sum().backward();
+    (Array::read(context), leaves.iter().map(|leaf| leaf.grad(&gradients).map(Array::read)).collect())
+}
+
+fn check(backend: &Backend) {
+    let device = &backend.device;
+    for kind in [Kind::Content, Kind::Bias, Kind::Both, Kind::Spanned, Kind::Density, Kind::Renormalised] {
+        for (rows, heads, shared) in [(1, 1, false), (1, 1, true), (BATCH, HEADS, false), (BATCH, HEADS, true), (1, HEADS, true)] {
+            let Shuffled { visible, .. } = shuffled(rows, heads, device);
+            let seen = Tensor::<4, Bool>::from_data(TensorData::new(visible, [rows, heads, QUERIES, KEYS]), device);
+            let seen = Visibility::explicit(seen);
+            let (expected, gradients) = run(kind, shared, device, |program| {
+                let mask = seen.mask(Span::whole(QUERIES, KEYS), HEADS, program.values.dtype(), &program.values.device());
+                reference::attend(AttentionProgram { mask, ..program }, &mut Probe::off())
+            });
+            let (found, own) = run(kind, shared, device, |program| {
+                let blocks = shuffled(rows, heads, &program.values.device()).blocks;
+                attend_blocks(program, &blocks).context
+            });
+            let what = format!("{}: {kind:?}, blocks [{rows}, {heads}], shared {shared}", backend.name);
+            let close = |what: &str, found: &Array, expected: &Array| same(what, &found.values, &expected.values, 1e-5).unwrap();
+            close(&what, &found, &expected);
+            for (leaf, (found, expected)) in own.iter().zip(&gradients).enumerate() {
+                assert_eq!(found.is_some(), expected.is_some(), "{what}: leaf {leaf}");
+                if let (Some(found), Some(expected)) = (found, expected) {
+                    close(&format!("{what}: gradient of leaf {leaf}"), found, expected);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn blocks_in_any_order_give_the_contexts_and_gradients_of_the_dense_engine() {
+    check(&flex());
+}
+
+#[test]
+fn every_backend_executes_blocks_in_any_order() {
+    backends().iter().for_each(check);
+}
+
+#[test]
+fn the_log_sum_exp_of_blocks_is_that_of_the_visible_logits() {
+    let device = flex().device;
+    let leaves = leaves(false, &device);
+    let logits = Array::read(reference::logits(match program(Kind::Both, &leaves).weighting {
+        Weighting::Softmax(terms) => terms,
+        Weighting::Density { .. } => unreachable!("the program has logits"),
+    }));
+    let Shuffled { blocks, visible } = shuffled(BATCH, HEADS, &device);
+    let found = Array::read(attend_blocks(program(Kind::Both, &leaves), &blocks).log_sum_exp);
+    assert_eq!(found.shape, [BATCH, HEADS, QUERIES, 1]);
+    let mut blind = 0;
+    for (row, found) in found.values.iter().enumerate() {
+        let seen = (0..KEYS).filter(|j| visible[row * KEYS + j]).map(|j| logits.values[row * KEYS + j].exp());
+        let sum: f64 = seen.sum();
+        if sum > 0.0 {
+            same("log-sum-exp", &[*found], &[sum.ln()], 1e-5).unwrap();
+        } else {
+            assert!(*found < -1e29, "{found}");
+            blind += 1;
+        }
+    }
+    assert_eq!(blind, BATCH * HEADS);
+}
+
+#[test]
+fn parts_of_a_program_are_joined_to_one_softmax() {
+    let device = flex().device;
+    // The pairs of the blocks dealt out to two parts, of which each leaves some queries without a key.
+    let deal = |blocks: &Blocks, part: usize| {
+        let mut mask = Array::read(blocks.mask.clone());
+        mask.values.iter_mut().enumerate().filter(|(at, _)| (at / 3) % 2 != part).for_each(|(_, bias)| *bias = -1e30);
+        Blocks { mask: mask.tensor(&blocks.mask.device()), ..blocks.clone() }
+    };
+    for kind in [Kind::Content, Kind::Both, Kind::Spanned, Kind::Density, Kind::Renormalised] {
+        let whole = |program: AttentionProgram| {
+            let blocks = shuffled(BATCH, HEADS, &program.values.device()).blocks;
+            attend_blocks(program, &blocks)
+        };
+        let parts = |program: AttentionProgram| {
+            let blocks = shuffled(BATCH, HEADS, &program.values.device()).blocks;
+            attend_parts(program, &[deal(&blocks, 0), deal(&blocks, 1)])
+        };
+        let (expected, gradients) = run(kind, false, &device, |program| whole(program).context);
+        let (found, own) = run(kind, false, &device, |program| parts(program).context);
+        same(&format!("{kind:?}"), &found.values, &expected.values, 1e-5).unwrap();
+        for (found, expected) in own.iter().zip(&gradients).filter_map(|(found, expected)| found.as_ref().zip(expected.as_ref())) {
+            same(&format!("{kind:?}: gradients"), &found.values, &expected.values, 1e-5).unwrap();
+        }
+        let leaves = leaves(false, &device);
+        let log_sum_exp =
+            [whole(program(kind, &leaves)), parts(program(kind, &leaves))].map(|output| Array::read(output.log_sum_exp).values);
+        for (found, expected) in log_sum_exp[1].iter().zip(&log_sum_exp[0]) {
+            assert!((found - expected).abs() < 1e-5 || (*found < -1e29 && *expected < -1e29), "{kind:?}: {found} instead of {expected}");
+        }
+    }
+}
+
+#[test]
+fn a_part_whose_factors_are_all_zero_weighs_nothing_however_large_its_logits() {
+    let device = flex().device;
+    let tensor = |values: [f32; 2]| Tensor::<1>::from_floats(values, &device).reshape([1, 1, 1, 2]);
+    let program = AttentionProgram {
+        weighting: Weighting::Softmax(LogitTerms::bias(tensor([500.0, 1.0]))),
+        mask: None,
+        soft_span: Some(tensor([0.0, 1.0])),
+        values: tensor([3.0, 7.0]).reshape([1, 1, 2, 1]),
+        dropout: None,
+    };
+    let index = |at: i32| Tensor::<1, Int>::from_ints([at], &device);
+    let part = |key| Blocks {
+        queries: index(0).reshape([1, 1, 1, 1]),
+        keys: index(key).reshape([1, 1, 1, 1]),
+        mask: Tensor::zeros([1, 1, 1, 1, 1], &device),
+        places: index(0).reshape([1, 1, 1]),
+    };
+    let output = attend_parts(program, &[part(0), part(1)]);
+    same("context", &Array::read(output.context).values, &[7.0], 1e-5).unwrap();
+    same("log-sum-exp", &Array::read(output.log_sum_exp).values, &[1.0], 1e-5).unwrap();
+}
+
+#[test]
+fn dropout_over_blocks_is_a_function_of_its_key_that_keeps_the_expectation() {
+    let device = flex().device;
+    let leaves = leaves(false, &device);
+    let blocks = shuffled(BATCH, HEADS, &device).blocks;
+    let draw = |key: Option<RandomKey>| {
+        let dropout = key.map(|key| Dropout { probability: 0.3, key });
+        Array::read(attend_blocks(AttentionProgram { dropout, ..program(Kind::Both, &leaves) }, &blocks).context).values
+    };
+    let (root, plain) = (RandomKey::from_seed(2), draw(None));
+    assert_eq!(draw(Some(root)), draw(Some(root)));
+    assert_ne!(draw(Some(root)), plain);
+    let count = 2000;
+    let mut mean = vec![0.0; plain.len()];
+    for at in 0..count {
+        draw(Some(root.numbered(at))).iter().zip(&mut mean).for_each(|(x, mean)| *mean += x / count as f64);
+    }
+    // The standard deviation of one draw is at most that of a dropped weight times a value: below 1.
+    same("mean over keys", &mean, &plain, 5.0 / (count as f64).sqrt()).unwrap();
+}
+
+/// The same attention with another execution, `None` if it has only one.
+fn executed(config: &AttentionConfig, execution: Execution) -> Option<AttentionConfig> {
+    let mut config = config.clone();
+    match &mut config {
+        AttentionConfig::LocalOneD(config) => config.execution = execution,
+        AttentionConfig::LocalTwoD(config) => config.execution = execution,
+        AttentionConfig::SparseStrided(config) => config.execution = execution,
+        AttentionConfig::SparseFixed(config) => config.execution = execution,
+        _ => return None,
+    }
+    Some(config)
+}
+
+#[test]
+fn both_executions_of_every_pattern_agree_in_outputs_and_gradients() {
+    let mut compared = 0;
+    for variant in variants() {
+        let Some(pair) = executed(&variant.config, Execution::Masked).zip(executed(&variant.config, Execution::Blocked)) else { continue };
+        let place = placement(variant.role, 3);
+        let [masked, blocked] = [pair.0, pair.1].map(|config| {
+            let build = move |place: &Placement, key: &RandomKey, device: &Device| config.init(place, key, device);
+            Subject::new(place, build, &flex().device).unnormalised()
+        });
+        for (length, visibility) in [
+            (8, Visibility::all()),
+            (7, Visibility::causal()),
+            (8, Visibility::causal().and(Visibility::padding(vec![8, 3]))),
+            (6, Visibility::pattern(|h, i, j| (h + i + j) % 2 == 0)),
+        ] {
+            let case = masked.case("executions", 2, length);
+            let what = format!("{}, length {length}, {visibility:?}", variant.name);
+            let run = |subject: &Subject<_>| subject.forward(case.input(&subject.device).visibility(visibility.clone()));
+            same(&what, &run(&blocked).values, &run(&masked).values, 1e-5).unwrap();
+            let [expected, found] =
+                [&masked, &blocked].map(|subject| subject.gradients(&case, |input| input.visibility(visibility.clone())));
+            same(&format!("{what}: gradient of the queries"), &found.query.values, &expected.query.values, 1e-5).unwrap();
+            for (path, expected) in &expected.parameters {
+                same(&format!("{what}: gradient of {path}"), &found.parameters[path].values, &expected.values, 1e-4).unwrap();
+            }
+            compared += 1;
+        }
+    }
+    assert!(compared > 80, "{compared}");
+}
+
+/// Queries see keys of their own parity; odd heads see all.
+#[derive(Debug)]
+struct Parity;
+
+impl Pattern for Parity {
+    fn sees(&self, head: usize, i: usize, j: usize) -> bool {
+        head % 2 == 1 || i % 2 == j % 2
+    }
+
+    fn block(&self, head: usize, i: usize) -> usize {
+        if head % 2 == 1 { i / 3 } else { i % 2 }
+    }
+}
+
+#[test]
+fn a_pattern_of_a_users_own_restricts_any_logits() {
+    let (place, device, key) = (placement(Role::Decoder, 2), flex().device, RandomKey::from_seed(1));
+    let attention = |execution| {
+        let logits = parse("random+dot-product").init_logits(&place, &key, &device).unwrap();
+        SoftmaxAttention::<Restricted<AnyLogits>>::new(Restricted::new(logits, Arc::new(Parity), execution), &place, &key, &device)
+    };
+    let x = Array::random("x", &[2, 7, 6]);
+    let context = |attention: &SoftmaxAttention<Restricted>, visibility| {
+        let input = AttentionInput::self_attention(x.tensor(&device)).visibility(visibility);
+        Array::read(attention.forward(input, &mut Probe::off()).context).values
+    };
+    let [masked, blocked] = [Execution::Masked, Execution::Blocked].map(|execution| context(&attention(execution), Visibility::causal()));
+    same("executions", &blocked, &masked, 1e-5).unwrap();
+    // The same, said by the model instead of the mechanism.
+    let plain = SoftmaxAttention::new(parse("random+dot-product").init_logits(&place, &key, &device).unwrap(), &place, &key, &device);
+    let parity = Visibility::causal().and(Visibility::pattern(|head, i, j| Parity.sees(head, i, j)));
+    let input = AttentionInput::self_attention(x.tensor(&device)).visibility(parity);
+    same("visibility", &blocked, &Array::read(plain.forward(input, &mut Probe::off()).context).values, 1e-5).unwrap();
+}

@@ -1,0 +1,76 @@
+//! Formulas of parameter counts against the parameters of modules.
+
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::tensor::{Device, Tensor};
+use heedful_attention::any::AttentionConfig;
+use heedful_attention::mechanisms::synthesizer_dense::SynthesizerDenseConfig;
+use heedful_attention::placement::{Placement, Role};
+use heedful_attention::random::RandomKey;
+
+use crate::variants::{parse, variants};
+
+/// The value of a sum of products as it is shown, `4 d^2 + H L^2`.
+fn value(formula: &str, letters: &[(&str, usize)]) -> usize {
+    let factor = |factor: &str| {
+        let (base, power) = factor.split_once('^').unwrap_or((factor, "1"));
+        let known = letters.iter().find(|(letter, _)| *letter == base).map(|(_, value)| *value);
+        let base = known.unwrap_or_else(|| base.parse().unwrap_or_else(|_| panic!("{base} in {formula} has no value")));
+        base.pow(power.parse().unwrap())
+    };
+    formula.split(" + ").map(|product| product.split(' ').map(factor).product::<usize>()).sum()
+}
+
+/// Values of the letters that an option decides.
+fn option_letters(config: &AttentionConfig, max_length: usize) -> Vec<(&'static str, usize)> {
+    match config {
+        AttentionConfig::SynthesizerFactorizedRandom(config) => vec![("k", config.rank)],
+        AttentionConfig::SynthesizerFactorizedDense(config) => {
+            let a = max_length.isqrt();
+            let [a, b] = config.factors.unwrap_or([a, max_length.div_ceil(a)]);
+            vec![("a", a), ("b", b)]
+        }
+        AttentionConfig::Mixture(mixture) => mixture.members.iter().flat_map(|member| option_letters(member, max_length)).collect(),
+        _ => Vec::new(),
+    }
+}
+
+#[derive(Default)]
+struct Count {
+    trained: usize,
+    fixed: usize,
+}
+
+impl ModuleVisitor for Count {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let count = if param.is_require_grad() { &mut self.trained } else { &mut self.fixed };
+        *count += param.shape().num_elements();
+    }
+}
+
+#[test]
+fn every_formula_counts_the_parameters_at_any_size() {
+    let sizes = [(12, 2, 8), (20, 5, 9)];
+    let names = AttentionConfig::names().into_iter().map(|name| (name.to_owned(), parse(name), Role::Encoder));
+    for (name, config, role) in variants().into_iter().map(|variant| (variant.name, variant.config, variant.role)).chain(names) {
+        let formula = config.parameter_formula().unwrap_or_else(|| panic!("{name} has no formula of its parameters"));
+        for (d_model, heads, max_length) in sizes {
+            let placement = Placement { role, layer: 0, layers: 1, d_model, heads, max_length, dropout: 0.0 };
+            let mut letters = vec![("d", d_model), ("H", heads), ("D", d_model / heads), ("L", max_length)];
+            letters.extend(option_letters(&config, max_length));
+            let mut count = Count::default();
+            config.init(&placement, &RandomKey::from_seed(1), &Device::flex().autodiff()).visit(&mut count);
+            assert_eq!(value(&formula.trained.to_string(), &letters), count.trained, "{name}: trained, {formula}, {placement:?}");
+            assert_eq!(value(&formula.fixed.to_string(), &letters), count.fixed, "{name}: fixed, {formula}, {placement:?}");
+        }
+    }
+}
+
+#[test]
+fn formulas_are_written_as_in_text() {
+    let shown = |config: AttentionConfig| config.parameter_formula().unwrap().to_string();
+    assert_eq!(shown(parse("dot-product")), "4 d^2");
+    assert_eq!(shown(parse("random+dot-product")), "4 d^2 + H L^2 + 2 H");
+    assert_eq!(shown(parse("random-fixed")), "2 d^2, fixed H L^2");
+    let shared = AttentionConfig::SynthesizerDense(SynthesizerDenseConfig { per_head_output: false });
+    assert_eq!(shown(shared), "3 d^2 + D L");
+}
