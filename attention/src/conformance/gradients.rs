@@ -2,14 +2,15 @@
 //!
 //! For each input and each trained parameter, the derivative of a loss along a random direction is compared with central differences `D(s)` of step `s`.
 //! Two steps give the estimate `(4 D(s/2) - D(s)) / 3`, whose error is of order `s^4` where the loss is smooth, and of order `s` where kinks (of a ReLU,
-//! say) lie within the step. Rounding grows as `1/s`. Therefore steps are halved as long as rounding is below a hundredth of the derivative's size, and at
-//! one of them the derivative has to agree within that hundredth and rounding: a term that is missing or doubled does not.
+//! say) lie within the step. Rounding grows as `1/s`. Therefore steps are halved as long as rounding is below a hundredth of the derivative's size, or
+//! the differences still move by more than rounding. At one of the steps the derivative has to agree within that hundredth and rounding: if a term is
+//! missing or doubled, it does not.
 //!
 //! The size of a derivative is what it is for most directions, the root of the sum of its squared terms: for one direction they may happen to cancel.
 //!
 //! Where the loss jumps or has a kink exactly at the initial values, there is no derivative to compare with: initialise the mechanism elsewhere for this check.
 
-use burn::module::{ModuleMapper, ModuleVisitor, Param};
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::tensor::Tensor;
 
 use crate::conformance::array::{Array, finite, same};
@@ -21,6 +22,8 @@ use crate::visibility::Visibility;
 
 /// The first step, in units of directions with elements up to 1.5.
 const FIRST_STEP: f64 = 1.0 / 16.0;
+/// The last one: a smaller one hardly moves a number in single precision.
+const LAST_STEP: f64 = 1.0 / 65536.0;
 /// Error of a loss in single precision, relative to the magnitude of its terms: some roundings on the way to each output.
 const ROUNDING: f64 = 8.0 * f32::EPSILON as f64;
 /// How well the derivative should be known, relative to its size.
@@ -76,7 +79,7 @@ fn is_derivative(what: &str, gradient: Option<&Array>, direction: &Array, loss: 
         let size = WANTED * expected.abs().max(typical);
         let outcome = same(what, &[found], &[expected], size + rounding);
         // Half the step rounds twice as much.
-        if outcome.is_ok() || 2.0 * rounding > size {
+        if outcome.is_ok() || step <= LAST_STEP || 2.0 * rounding > size.max((coarse - fine).abs()) {
             return outcome;
         }
         coarse = fine;
@@ -88,14 +91,29 @@ fn moved(from: &Array, direction: &Array, by: f64) -> Array {
     Array { shape: from.shape.clone(), values }
 }
 
-/// Paths and shapes of the parameters that are trained.
-#[derive(Default)]
-struct Trained {
-    path: Vec<String>,
-    found: Vec<(String, Vec<usize>)>,
+/// A parameter of a module.
+struct Place {
+    path: String,
+    id: ParamId,
+    shape: Vec<usize>,
+    trained: bool,
 }
 
-impl ModuleVisitor for Trained {
+#[derive(Default)]
+struct Places {
+    path: Vec<String>,
+    found: Vec<Place>,
+}
+
+impl Places {
+    fn of<M: Module>(module: &M) -> Vec<Place> {
+        let mut places = Self::default();
+        module.visit(&mut places);
+        places.found
+    }
+}
+
+impl ModuleVisitor for Places {
     fn enter_module(&mut self, name: &str, _container_type: &str) {
         self.path.push(name.to_owned());
     }
@@ -105,31 +123,22 @@ impl ModuleVisitor for Trained {
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        if param.val().is_require_grad() {
-            self.found.push((self.path.join("."), param.dims().to_vec()));
-        }
+        let value = param.val();
+        let place = Place { path: self.path.join("."), id: param.id, shape: value.dims().to_vec(), trained: value.is_require_grad() };
+        self.found.push(place);
     }
 }
 
-/// Moves one parameter in a direction.
+/// Moves the parameter of one identity, wherever in the module, in a direction.
 struct Moving<'a> {
-    path: Vec<String>,
-    wanted: &'a str,
+    id: ParamId,
     direction: &'a Array,
     by: f64,
 }
 
 impl ModuleMapper for Moving<'_> {
-    fn enter_module(&mut self, name: &str, _container_type: &str) {
-        self.path.push(name.to_owned());
-    }
-
-    fn exit_module(&mut self, _name: &str, _container_type: &str) {
-        self.path.pop();
-    }
-
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        if self.path.join(".") != self.wanted {
+        if param.id != self.id {
             return param;
         }
         param.map(|value| {
@@ -159,12 +168,11 @@ fn derivatives_agree<A: Attention>(subject: &Subject<A>, loss: Loss) -> Outcome 
             of(&subject.attention, &Case { memory: Some(moved(memory, &direction, by)), ..case.clone() })
         })?;
     }
-    let mut trained = Trained::default();
-    subject.tracked.visit(&mut trained);
-    for (path, shape) in trained.found {
-        let direction = Array::random(&format!("direction of {path}"), &shape);
-        is_derivative(&format!("derivative by {path}"), gradients.parameters.get(&path), &direction, |by| {
-            let mut moving = Moving { path: Vec::new(), wanted: &path, direction: &direction, by };
+    for (tracked, place) in Places::of(&subject.tracked).iter().zip(Places::of(&subject.attention)).filter(|(tracked, _)| tracked.trained) {
+        let path = &tracked.path;
+        let direction = Array::random(&format!("direction of {path}"), &place.shape);
+        is_derivative(&format!("derivative by {path}"), gradients.parameters.get(path), &direction, |by| {
+            let mut moving = Moving { id: place.id, direction: &direction, by };
             of(&subject.attention.clone().map(&mut moving), &case)
         })?;
     }

@@ -23,6 +23,7 @@ pub fn attend(program: AttentionProgram, probe: &mut Probe) -> Tensor<4> {
             density_weights(weights, mask, renormalise)
         }
     };
+    let weights = for_each_head(weights, values.dims()[1]);
     probe.observe(|| Observation::Weights(weights.clone()));
     let weights = match drop {
         // Weights that all batch rows share are dropped for each row apart, as they would be if they were not shared.
@@ -30,6 +31,12 @@ pub fn attend(program: AttentionProgram, probe: &mut Probe) -> Tensor<4> {
         None => weights,
     };
     for_each_row(weights, values.dims()[0]).matmul(values)
+}
+
+/// The same for each head, where logits or densities do not tell them apart.
+fn for_each_head(weights: Tensor<4>, heads: usize) -> Tensor<4> {
+    let [rows, given, queries, keys] = weights.dims();
+    if given == heads { weights } else { weights.expand([rows, heads, queries, keys]) }
 }
 
 fn softmax_weights(terms: LogitTerms, mask: Option<Mask>) -> Tensor<4> {

@@ -226,6 +226,16 @@ impl Variant {
     fn border(&self) -> Option<usize> {
         match &self.config {
             AttentionConfig::Gaussian(config) if config.execution == gaussian::Execution::Banded => Some(config.window),
+            AttentionConfig::LocalOneD(config) => Some(config.query_block),
+            AttentionConfig::LocalTwoD(config) => Some(config.width),
+            AttentionConfig::SparseStrided(config) => Some(config.stride),
+            AttentionConfig::SparseFixed(config) => Some(config.stride),
+            AttentionConfig::LearnedRelative(config) => config.max_distance,
+            AttentionConfig::Relative(config) => config.clamp_length.or(config.same_length),
+            AttentionConfig::LightweightConv(LightweightConvConfig { kernel: KernelSizes::Each(taps), .. })
+            | AttentionConfig::DynamicConv(DynamicConvConfig { kernel: KernelSizes::Each(taps), .. }) => {
+                Some(taps[0]).filter(|&taps| taps < 8)
+            }
             _ => None,
         }
     }

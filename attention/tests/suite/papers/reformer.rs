@@ -123,7 +123,17 @@ fn gradients_flow_through_chunks_and_not_into_buckets() {
 
 #[test]
 fn chunks_keep_every_property_that_does_not_need_room() {
-    let properties = [Property::Padding, Property::EmptyRows, Property::Batch, Property::Dropout, Property::Weights, Property::Probe];
+    let properties = [
+        Property::Padding,
+        Property::EmptyRows,
+        Property::Batch,
+        Property::Dropout,
+        Property::Weights,
+        Property::Probe,
+        Property::Losses,
+        Property::Determinism,
+        Property::Record,
+    ];
     for config in [small(), LshConfig { bucket_mask: false, wrap: true, ..small() }] {
         for role in [Role::Encoder, Role::Decoder] {
             let (subject, _) = subject(&config, role);
