@@ -132,8 +132,8 @@ mod tests {
 
     #[test]
     fn options_of_spans_hold_for_the_fixed_twin_too() {
-        let mut options = MechanismOptions::default();
-        options.adaptive_span = AdaptiveSpanConfig { ramp: 4.0, kind: SpanKind::Dynamic, ..AdaptiveSpanConfig::default() };
+        let adaptive_span = AdaptiveSpanConfig { ramp: 4.0, kind: SpanKind::Dynamic, ..AdaptiveSpanConfig::default() };
+        let options = MechanismOptions { adaptive_span, ..MechanismOptions::default() };
         for (name, kind) in [("adaptive-span", SpanKind::Dynamic), ("adaptive-span-fixed", SpanKind::Fixed)] {
             let expected = AdaptiveSpanConfig { ramp: 4.0, kind, ..AdaptiveSpanConfig::default() };
             assert_eq!(options.attention(name).unwrap(), AttentionConfig::AdaptiveSpan(expected));
