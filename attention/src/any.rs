@@ -130,6 +130,8 @@ macro_rules! mechanisms {
         }
 
         /// Logits of any mechanism that has them.
+        // A model has few of them, and a module in a box is none.
+        #[allow(clippy::large_enum_variant)]
         #[derive(Module, Debug)]
         pub enum AnyLogits {
             $($(#[$doc])* $variant($logits),)*

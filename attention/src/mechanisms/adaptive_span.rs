@@ -1,4 +1,4 @@
-//! Adaptive attention span (Sukhbaatar et al. 2019, sections 2.2 and 2.3): each head learns how far back it looks.
+//! Adaptive attention span (Sukhbaatar et al. 2019, section 2.2): each head learns how far back it looks.
 //!
 //! `weights_h[i, j] = m_z(x) e^s / sum_j m_z(x) e^s` over the logits `s` of another mechanism, where `m_z(x) = clamp((R + z - x) / R, 0, 1)` falls from 1 to 0
 //! on a ramp of width `R` behind the span `z = S z'`, and keys farther away than `S` are not seen at all. `z'` in `[0, 1]` is a parameter of each head (kept

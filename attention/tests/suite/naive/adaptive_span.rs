@@ -20,7 +20,7 @@ impl Naive {
         config.max_span.unwrap_or(self.placement.max_length)
     }
 
-    /// Sukhbaatar et al. 2019, equation 2: `min(max((R + z - x) / R, 0), 1)`, and 1 for mechanisms without a span.
+    /// Sukhbaatar et al. 2019, section 2.2: `min(max((R + z - x) / R, 0), 1)`, and 1 for mechanisms without a span.
     pub(super) fn soft_span(&self, case: &Case, b: usize, h: usize, i: usize, j: usize) -> f64 {
         let AttentionConfig::AdaptiveSpan(config) = &self.config else { return 1.0 };
         let longest = self.longest_span(config);
