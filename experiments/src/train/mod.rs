@@ -36,7 +36,7 @@ pub use interrupt::Interrupt;
 pub use log::{LogLine, TrainingLog};
 pub use objective::{Objective, Outcome, Selection, TrainedModel};
 pub use optimiser::{OptimiserConfig, OptimiserKind, WITHOUT_DECAY};
-pub use parameter::{ParameterCount, assign_parameter_ids, first_non_finite_parameter};
+pub use parameter::{ParameterCount, assign_parameter_ids, first_non_finite_parameter, tie_parameters};
 pub use progress::Watcher;
 pub use schedule::ScheduleConfig;
 pub use state::{BestEvaluation, Metric, TrainingState};
