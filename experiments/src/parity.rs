@@ -264,15 +264,15 @@ impl Case {
             visibility = visibility.and(visible_keys(&padding, batch, start + length));
         }
 
-        let mut weights = Vec::new();
+        let mut weights = None;
         let mut listener = |_: &str, observation: Observation| {
             if let Observation::Weights(shown) = observation {
-                weights.push(shown);
+                weights = Some(shown);
             }
         };
         let output = self.attention.forward(input.visibility(visibility), &mut Probe::listening(&mut listener));
         let mut tensors = vec![("output".to_owned(), output.context.clone().into_data())];
-        for weights in weights {
+        if let Some(weights) = weights {
             let [_, heads, queries, keys] = weights.dims();
             tensors.push(("weights".to_owned(), weights.expand([batch, heads, queries, keys]).into_data()));
         }

@@ -144,8 +144,8 @@ fn dot_product(tensors: &Tensors, memory: &Tensor, sees: impl Fn(usize, usize, u
                 };
                 let exponentials: Vec<f64> = (0..keys).map(exponential).collect();
                 let sum: f64 = exponentials.iter().sum();
-                for j in 0..keys {
-                    let weight = exponentials[j] / sum;
+                for (j, exponential) in exponentials.iter().enumerate() {
+                    let weight = exponential / sum;
                     weights.values[((b * HEADS + h) * queries + i) * keys + j] = weight;
                     for c in h * width..(h + 1) * width {
                         mixed.values[(b * queries + i) * WIDTH + c] += weight * value.values[(b * keys + j) * WIDTH + c];
