@@ -5,7 +5,11 @@ use heedful_attention::contract::Attention;
 use heedful_attention::error::ConfigError;
 use heedful_attention::mechanisms::dot_product::DotProductConfig;
 use heedful_attention::mechanisms::gaussian::GaussianConfig;
+use heedful_attention::mechanisms::local_1d::LocalOneDConfig;
+use heedful_attention::mechanisms::local_2d::LocalTwoDConfig;
 use heedful_attention::mechanisms::mixture::MixtureWeights;
+use heedful_attention::mechanisms::sparse_fixed::SparseFixedConfig;
+use heedful_attention::mechanisms::sparse_strided::SparseStridedConfig;
 use heedful_attention::mechanisms::synthesizer_dense::SynthesizerDenseConfig;
 use heedful_attention::mechanisms::synthesizer_factorized_dense::SynthesizerFactorizedDenseConfig;
 use heedful_attention::mechanisms::synthesizer_factorized_random::SynthesizerFactorizedRandomConfig;
@@ -32,6 +36,16 @@ pub struct MechanismOptions {
     pub mixture: MixtureOptions,
     /// Hard-coded Gaussian attention.
     pub gaussian: GaussianConfig,
+    /// One-dimensional blocks. What a name puts before `@` overrules the option `logits` of a pattern.
+    #[serde(rename = "local-1d")]
+    pub local_1d: LocalOneDConfig,
+    /// Two-dimensional blocks.
+    #[serde(rename = "local-2d")]
+    pub local_2d: LocalTwoDConfig,
+    /// Strided sparse attention.
+    pub sparse_strided: SparseStridedConfig,
+    /// Fixed sparse attention.
+    pub sparse_fixed: SparseFixedConfig,
 }
 
 /// Options of mixtures; the members are in the name.
@@ -72,8 +86,29 @@ impl MechanismOptions {
                 mixture.members = mixture.members.into_iter().map(|member| self.with_options(member)).collect();
                 AttentionConfig::Mixture(mixture)
             }
+            AttentionConfig::LocalOneD(named) => AttentionConfig::LocalOneD(LocalOneDConfig {
+                logits: self.logits(*named.logits, &self.local_1d.logits),
+                ..self.local_1d.clone()
+            }),
+            AttentionConfig::LocalTwoD(named) => AttentionConfig::LocalTwoD(LocalTwoDConfig {
+                logits: self.logits(*named.logits, &self.local_2d.logits),
+                ..self.local_2d.clone()
+            }),
+            AttentionConfig::SparseStrided(named) => {
+                let logits = self.logits(*named.logits, &self.sparse_strided.logits);
+                AttentionConfig::SparseStrided(SparseStridedConfig { logits, ..self.sparse_strided.clone() })
+            }
+            AttentionConfig::SparseFixed(named) => {
+                let logits = self.logits(*named.logits, &self.sparse_fixed.logits);
+                AttentionConfig::SparseFixed(SparseFixedConfig { logits, ..self.sparse_fixed.clone() })
+            }
             other => other,
         }
+    }
+
+    /// What a pattern restricts: what its name says, otherwise its option.
+    fn logits(&self, named: AttentionConfig, option: &AttentionConfig) -> Box<AttentionConfig> {
+        Box::new(if named == AttentionConfig::default() { option.clone() } else { self.with_options(named) })
     }
 }
 
@@ -92,6 +127,7 @@ pub fn list() -> String {
         "Names joined by + are mixtures of logits, e.g. synthesizer-random+dot-product; maximal lengths follow model.max_length."
             .to_owned(),
     );
+    lines.push("A pattern restricts any logits, written LOGITS@PATTERN, e.g. synthesizer-random@sparse-strided.".to_owned());
     lines.push("Options: --set mechanisms.NAME.OPTION=VALUE, e.g. --set mechanisms.synthesizer-random.trainable=false".to_owned());
     lines.join("\n")
 }
@@ -112,6 +148,22 @@ mod tests {
         };
         assert_eq!(mixture.weights, MixtureWeights::Sum);
         assert_eq!(mixture.members[0], frozen);
+    }
+
+    #[test]
+    fn options_reach_patterns_and_what_they_restrict() {
+        let mut options = MechanismOptions::default();
+        options.sparse_fixed.stride = 16;
+        options.synthesizer_random.trainable = false;
+        *options.local_1d.logits = "uniform".parse().unwrap();
+        let AttentionConfig::SparseFixed(fixed) = options.attention("random@sparse-fixed").unwrap() else {
+            panic!("a pattern stands last")
+        };
+        assert_eq!((fixed.stride, fixed.logits.name().as_str()), (16, "synthesizer-random-fixed"));
+        assert_eq!(options.attention("local-1d").unwrap().name(), "uniform@local-1d");
+        assert_eq!(options.attention("dense@local-1d").unwrap().name(), "synthesizer-dense@local-1d");
+        let text = toml::to_string(&options).unwrap();
+        assert_eq!(toml::from_str::<MechanismOptions>(&text).unwrap(), options, "{text}");
     }
 
     #[test]
