@@ -1,11 +1,11 @@
 //! Draws the attention pattern of every mechanism: `cargo run --release --example pictures -- attention/pictures`.
 //!
 //! A picture shows the weights of an untrained layer for one random sequence, one square for each head: rows are queries, columns are keys, the darker
-//! the heavier relative to the heaviest of its row, and a dot marks what is seen with a weight that is too small to be drawn. Mechanisms without weights over
-//! positions (Linformer) show how far a change of each position reaches instead.
+//! the heavier relative to the heaviest of its row; what is seen at all is never white. Mechanisms without weights over positions (Linformer) show how far a
+//! change of each position moves the output instead.
 
 use std::error::Error;
-use std::fmt::Write;
+use std::fmt::Write as _;
 use std::path::Path;
 
 use burn::tensor::{Device, Tensor};
@@ -20,12 +20,24 @@ use heedful_attention::visibility::Visibility;
 
 /// Length of the sequence that is drawn.
 const LENGTH: usize = 32;
-const HEADS: usize = 4;
-const CELL: usize = 4;
+const HEADS: usize = 2;
+const CELL: usize = 6;
 const GAP: usize = 12;
 
 /// Options that make a pattern visible on a short sequence.
-const OPTIONS: &[(&str, &str)] = &[];
+const OPTIONS: &[(&str, &str)] = &[
+    ("adaptive-span", "initial = 0.25\nramp = 6.0"),
+    ("adaptive-span-fixed", "kind = \"fixed\"\ninitial = 0.25\nramp = 6.0"),
+    ("dynamic-conv", "kernel = 7"),
+    ("lightweight-conv", "kernel = 7"),
+    ("linformer", "rank = 8"),
+    ("local-1d", "query_block = 8"),
+    ("local-2d", "width = 8\nquery_block = [2, 4]\nmemory = [1, 2]"),
+    ("lsh", "chunk = 8\nbuckets = 8\nrounds = 2\nfull_attention_below = 0"),
+    ("lsh-random", "hashing = \"random\"\nchunk = 8\nbuckets = 8\nrounds = 2\nfull_attention_below = 0"),
+    ("sparse-fixed", "stride = 8\nsummary = 2\nintegration = \"heads\""),
+    ("sparse-strided", "stride = 6\nintegration = \"heads\""),
+];
 
 /// The configuration that is drawn for a mechanism.
 fn drawn(config: &AttentionConfig) -> Result<AttentionConfig, Box<dyn Error>> {
@@ -40,7 +52,7 @@ fn drawn(config: &AttentionConfig) -> Result<AttentionConfig, Box<dyn Error>> {
 type Weights = Vec<Vec<Vec<f32>>>;
 
 fn placement(config: &AttentionConfig) -> Placement {
-    let place = Placement { role: Role::Decoder, layer: 0, layers: 2, d_model: 64, heads: HEADS, max_length: LENGTH, dropout: 0.0 };
+    let place = Placement { role: Role::Decoder, layer: 0, layers: 2, d_model: 32, heads: HEADS, max_length: LENGTH, dropout: 0.0 };
     if config.validate(&place).is_ok() { place } else { Placement { role: Role::Encoder, ..place } }
 }
 
@@ -83,42 +95,74 @@ fn reach(sequence: Tensor<3>, context: Tensor<3>, forward: impl Fn(Tensor<3>) ->
     moved
 }
 
-fn svg(name: &str, weights: &Weights) -> String {
+/// Levels of darkness.
+const LEVELS: usize = 10;
+
+/// The level of a weight, from 1 to [`LEVELS`]; 0 where nothing is seen.
+fn level(weight: f32, heaviest: f32) -> usize {
+    if weight > 0.0 { ((weight / heaviest * LEVELS as f32).round() as usize).max(1) } else { 0 }
+}
+
+/// The picture of a mechanism.
+pub fn picture(config: &AttentionConfig) -> Result<String, Box<dyn Error>> {
+    let weights = weights(&drawn(config)?, &Device::flex());
     let side = LENGTH * CELL;
     let (width, height) = (weights.len() * (side + GAP) - GAP, side);
     // Without blank lines, so that it can stand inside of Markdown.
     let mut text = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" role=\"img\">\n<title>{name}: \
-         rows are queries, columns are keys, one square for each head</title>\n"
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" role=\"img\">\n\
+         <title>{config}: rows are queries, columns are keys, one square for each head</title>\n"
     );
     for (head, rows) in weights.iter().enumerate() {
         let left = head * (side + GAP);
-        writeln!(text, "<rect x=\"{left}\" width=\"{side}\" height=\"{side}\" fill=\"#f4f4f4\"/>")
-            .expect("writing to a string does not fail");
-        for (query, row) in rows.iter().enumerate() {
-            let heaviest = row.iter().copied().fold(f32::MIN_POSITIVE, f32::max);
-            for (key, weight) in row.iter().enumerate().filter(|(_, weight)| **weight > 0.0) {
-                let opacity = (weight / heaviest * 10.0).round().max(1.0) / 10.0;
-                let (x, y) = (left + key * CELL, query * CELL);
-                writeln!(
-                    text,
-                    "<rect x=\"{x}\" y=\"{y}\" width=\"{CELL}\" height=\"{CELL}\" fill=\"#1f4e79\" fill-opacity=\"{opacity}\"/>"
-                )
-                .expect("writing to a string does not fail");
+        let levels: Vec<Vec<usize>> = rows
+            .iter()
+            .map(|row| {
+                let heaviest = row.iter().copied().fold(f32::MIN_POSITIVE, f32::max);
+                row.iter().map(|&weight| level(weight, heaviest)).collect()
+            })
+            .collect();
+        writeln!(text, "<rect x=\"{left}\" width=\"{side}\" height=\"{side}\" fill=\"#f0f0f0\"/>")?;
+        writeln!(text, "<g stroke=\"#1f4e79\" stroke-width=\"{CELL}\">")?;
+        for level in 1..=LEVELS {
+            let path = strokes(&levels, level, left);
+            if !path.is_empty() {
+                writeln!(text, "<path stroke-opacity=\"{}\" d=\"{path}\"/>", level as f32 / LEVELS as f32)?;
             }
         }
+        writeln!(text, "</g>")?;
     }
-    text + "</svg>\n"
+    Ok(text + "</svg>\n")
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
-    let folder = std::env::args().nth(1).ok_or("give the folder for the pictures")?;
+/// One stroke for each run of neighbouring keys of this level.
+fn strokes(levels: &[Vec<usize>], level: usize, left: usize) -> String {
+    let mut path = String::new();
+    for (query, row) in levels.iter().enumerate() {
+        let mut key = 0;
+        while key < row.len() {
+            let run = row[key..].iter().take_while(|&&of| of == level).count();
+            if run > 0 {
+                path += &format!("M{} {}h{}", left + key * CELL, query * CELL + CELL / 2, run * CELL);
+            }
+            key += run.max(1);
+        }
+    }
+    path
+}
+
+/// The file of a mechanism's picture.
+pub fn file_name(config: &AttentionConfig) -> String {
+    format!("{}.svg", config.name().replace('+', "-and-"))
+}
+
+/// Draws all pictures into the folder that is given.
+pub fn main() -> Result<(), Box<dyn Error>> {
+    let folder = std::env::args().nth(1).ok_or("give the folder for the pictures, e.g. attention/pictures")?;
     std::fs::create_dir_all(&folder)?;
-    let device = Device::flex();
     for config in AttentionConfig::all() {
-        let config = drawn(&config)?;
-        let path = Path::new(&folder).join(format!("{}.svg", config.name().replace('+', "-and-")));
-        std::fs::write(&path, svg(&config.name(), &weights(&config, &device)))?;
+        let path = Path::new(&folder).join(file_name(&config));
+        std::fs::write(&path, picture(&config)?)?;
         println!("{}", path.display());
     }
     Ok(())

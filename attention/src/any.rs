@@ -434,7 +434,7 @@ impl AttentionConfig {
                 place: placement.to_string(),
                 attention: self.name(),
                 wanted: "used as cross-attention",
-                remedy: "use dot-product or gaussian there; synthesizers and convolutions are tied to the positions of one sequence",
+                remedy: "use dot-product, gaussian, linformer or uniform there; the others are tied to the positions of one sequence",
             });
         }
         if placement.role == Role::Decoder && !self.can_be_causal() {

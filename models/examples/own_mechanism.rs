@@ -1,7 +1,7 @@
 //! A mechanism of one's own: defined, put through the conformance suite, and trained in a language model.
 //!
 //! `logits_h[i, j] = -softplus(slope_h) · (i - j)`: every head looks back with a learned exponential decay, whatever the content. Run it with
-//! `cargo run --release -p heedful-models --example own_mechanism`.
+//! `cargo run --release --example own_mechanism`.
 
 use burn::module::{Module, Param};
 use burn::optim::{AdamConfig, GradientsParams};

@@ -16,5 +16,6 @@ mod gradients;
 mod naive;
 mod papers;
 mod parameter_formula;
+mod pictures;
 mod sabotage;
 mod variants;

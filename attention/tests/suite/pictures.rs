@@ -1,0 +1,25 @@
+//! The pictures in the documentation are those of the mechanisms as they are.
+
+use heedful_attention::any::AttentionConfig;
+
+#[path = "../../examples/pictures.rs"]
+#[allow(dead_code, reason = "an example has a main function")]
+mod example;
+
+/// How many strokes a picture has.
+fn strokes(picture: &str) -> usize {
+    picture.matches('M').count()
+}
+
+#[test]
+fn every_mechanism_has_its_picture() {
+    for config in AttentionConfig::all() {
+        let path = format!("{}/pictures/{}", env!("CARGO_MANIFEST_DIR"), example::file_name(&config));
+        let kept = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}; run the example `pictures`"));
+        let drawn = example::picture(&config).unwrap();
+        assert_eq!(kept.lines().take(2).collect::<Vec<_>>(), drawn.lines().take(2).collect::<Vec<_>>(), "{path}");
+        // Other processors round otherwise, which moves a few cells by a level and no more.
+        let (kept, drawn) = (strokes(&kept), strokes(&drawn));
+        assert!(kept.abs_diff(drawn) * 20 <= kept, "{path} has {kept} strokes instead of {drawn}; run the example `pictures`");
+    }
+}
