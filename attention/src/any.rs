@@ -2,12 +2,11 @@
 //!
 //! Adding a mechanism is its file and one line in `mechanisms!`.
 
-use std::fmt;
-use std::str::FromStr;
+mod combination;
+mod naming;
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
-use serde::de::value::MapDeserializer;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::abilities::Abilities;
@@ -17,7 +16,7 @@ use crate::engine::blocked::Blocks;
 use crate::error::ConfigError;
 use crate::kernel_attention::KernelAttention;
 use crate::logits::{LogitFacts, Logits};
-use crate::mechanisms::adaptive_span::{AdaptiveSpan, AdaptiveSpanConfig, SpanKind};
+use crate::mechanisms::adaptive_span::{AdaptiveSpan, AdaptiveSpanConfig};
 use crate::mechanisms::dot_product::{DotProduct, DotProductConfig};
 use crate::mechanisms::dynamic_conv::{DynamicConv, DynamicConvConfig};
 use crate::mechanisms::gaussian::{Gaussian, GaussianConfig, GaussianLogits};
@@ -26,8 +25,8 @@ use crate::mechanisms::lightweight_conv::{LightweightConv, LightweightConvConfig
 use crate::mechanisms::linformer::{Linformer, LinformerConfig};
 use crate::mechanisms::local_1d::LocalOneDConfig;
 use crate::mechanisms::local_2d::LocalTwoDConfig;
-use crate::mechanisms::lsh::{Hashing, Lsh, LshConfig};
-use crate::mechanisms::mixture::{Mixture, MixtureConfig, MixtureWeights};
+use crate::mechanisms::lsh::{Lsh, LshConfig};
+use crate::mechanisms::mixture::{Mixture, MixtureConfig};
 use crate::mechanisms::relative::{Relative, RelativeConfig};
 use crate::mechanisms::sparse_fixed::SparseFixedConfig;
 use crate::mechanisms::sparse_strided::SparseStridedConfig;
@@ -37,7 +36,7 @@ use crate::mechanisms::synthesizer_factorized_random::{SynthesizerFactorizedRand
 use crate::mechanisms::synthesizer_random::{SynthesizerRandom, SynthesizerRandomConfig};
 use crate::mechanisms::uniform::{Uniform, UniformConfig};
 use crate::memory::KeyValueState;
-use crate::placement::{Placement, Role};
+use crate::placement::Placement;
 use crate::probe::Probe;
 use crate::random::RandomKey;
 use crate::restricted::Restricted;
@@ -307,196 +306,5 @@ mechanisms! {
 impl Default for AttentionConfig {
     fn default() -> Self {
         Self::DotProduct(DotProductConfig::default())
-    }
-}
-
-impl AttentionConfig {
-    /// Mechanisms that are another with one option changed: name and family.
-    const TWINS: [(&str, &str); 3] =
-        [("synthesizer-random-fixed", "synthesizer-random"), ("adaptive-span-fixed", "adaptive-span"), ("lsh-random", "lsh")];
-
-    /// Names of all families, as they stand in the field `name` of configurations.
-    pub fn families() -> &'static [&'static str] {
-        FAMILIES
-    }
-
-    /// Names that [`from_str`](Self::from_str) understands by themselves; names of mechanisms with logits can also be joined by `+`.
-    pub fn names() -> Vec<&'static str> {
-        let named = FAMILIES.iter().copied().filter(|&family| family != "mixture");
-        named
-            .flat_map(|family| [family].into_iter().chain(Self::TWINS.iter().filter(move |twin| twin.1 == family).map(|twin| twin.0)))
-            .collect()
-    }
-
-    /// One configuration of every family, with default options.
-    pub fn all() -> Vec<Self> {
-        let mixture = "synthesizer-random+dot-product";
-        let names = Self::names().into_iter().chain([mixture]);
-        names.map(|name| name.parse().expect("the names in this list are known")).collect()
-    }
-
-    /// The name by which the mechanism is known in options, tables and folders; a mixture's is that of its members joined by `+`, that of a random
-    /// synthesizer or an adaptive span which is not trained ends in `-fixed`, that of LSH attention with random buckets in `-random`, and that of a pattern
-    /// begins with its logits and `@` if these are not dot-product attention's.
-    pub fn name(&self) -> String {
-        match self {
-            Self::SynthesizerRandom(random) if !random.trainable => format!("{}-fixed", self.family()),
-            Self::AdaptiveSpan(span) if span.kind == SpanKind::Fixed => format!("{}-fixed", self.family()),
-            Self::Lsh(lsh) if lsh.hashing == Hashing::Random => "lsh-random".to_owned(),
-            Self::Mixture(mixture) => {
-                let members: Vec<_> = mixture.members.iter().map(Self::name).collect();
-                members.join("+")
-            }
-            _ => match self.restricted().map(Self::name) {
-                Some(logits) if logits != "dot-product" => format!("{logits}@{}", self.family()),
-                _ => self.family().to_owned(),
-            },
-        }
-    }
-
-    /// Of a mechanism that is a pattern of visibility, the attention whose logits it restricts.
-    pub fn restricted(&self) -> Option<&Self> {
-        match self {
-            Self::LocalOneD(config) => Some(&config.logits),
-            Self::LocalTwoD(config) => Some(&config.logits),
-            Self::SparseStrided(config) => Some(&config.logits),
-            Self::SparseFixed(config) => Some(&config.logits),
-            _ => None,
-        }
-    }
-
-    /// The same pattern over other logits; `None` if the mechanism is not a pattern.
-    pub fn over(mut self, logits: Self) -> Option<Self> {
-        let restricted = match &mut self {
-            Self::LocalOneD(config) => &mut config.logits,
-            Self::LocalTwoD(config) => &mut config.logits,
-            Self::SparseStrided(config) => &mut config.logits,
-            Self::SparseFixed(config) => &mut config.logits,
-            _ => return None,
-        };
-        **restricted = logits;
-        Some(self)
-    }
-
-    /// Whether the mechanism is a softmax over logits that can be mixed with others. The Gaussian counts: the softmax of its logarithm is its
-    /// renormalised density. A pattern does not: its logits can be mixed, what it hides cannot.
-    pub fn has_logits(&self) -> bool {
-        !matches!(
-            self,
-            Self::Mixture(_) | Self::AdaptiveSpan(_) | Self::Lsh(_) | Self::Linformer(_) | Self::LightweightConv(_) | Self::DynamicConv(_)
-        ) && self.restricted().is_none()
-    }
-
-    /// Whether the mechanism can be restricted by a pattern: logits, mixtures of logits, and patterns, which then intersect.
-    pub fn can_be_restricted(&self) -> bool {
-        self.has_logits() || matches!(self, Self::Mixture(_)) || self.restricted().is_some()
-    }
-
-    /// Whether the mechanism can be kept from seeing the future: without that it is for encoders and cross-attention only.
-    pub fn can_be_causal(&self) -> bool {
-        !matches!(self, Self::Linformer(_))
-    }
-
-    /// The logits alone, for mechanisms that have them.
-    pub fn init_logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        match self {
-            Self::Gaussian(config) => Some(AnyLogits::Gaussian(config.init_logits(placement))),
-            _ => self.init_own_logits(placement, key, device),
-        }
-    }
-
-    /// Checks the options, and whether the mechanism is defined for its place in the model.
-    ///
-    /// # Errors
-    /// An impossible option or place, naming both and the remedy. After `Ok`, building does not fail.
-    pub fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        if placement.heads == 0 || !placement.d_model.is_multiple_of(placement.heads) {
-            return Err(ConfigError::Option {
-                place: placement.to_string(),
-                attention: self.name(),
-                option: "heads",
-                value: placement.heads.to_string(),
-                remedy: format!("give a divisor of d_model = {}", placement.d_model),
-            });
-        }
-        if !(0.0..1.0).contains(&placement.dropout) {
-            return Err(ConfigError::Option {
-                place: placement.to_string(),
-                attention: self.name(),
-                option: "dropout",
-                value: placement.dropout.to_string(),
-                remedy: "give a probability of at least 0 and less than 1".to_owned(),
-            });
-        }
-        self.validate_options(placement)?;
-        if placement.role == Role::Cross && !self.can_cross() {
-            return Err(ConfigError::Unable {
-                place: placement.to_string(),
-                attention: self.name(),
-                wanted: "used as cross-attention",
-                remedy: "use dot-product, gaussian, linformer or uniform there; the others are tied to the positions of one sequence",
-            });
-        }
-        if placement.role == Role::Decoder && !self.can_be_causal() {
-            return Err(ConfigError::Unable {
-                place: placement.to_string(),
-                attention: self.name(),
-                wanted: "causal",
-                remedy: "each of its slots mixes the future in; use it in encoders and as cross-attention, and another mechanism here",
-            });
-        }
-        Ok(())
-    }
-
-    fn can_cross(&self) -> bool {
-        match self {
-            Self::DotProduct(_) | Self::Uniform(_) | Self::Gaussian(_) | Self::Linformer(_) => true,
-            Self::Mixture(mixture) => mixture.members.iter().all(Self::can_cross),
-            _ => false,
-        }
-    }
-}
-
-impl fmt::Display for AttentionConfig {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.name())
-    }
-}
-
-impl FromStr for AttentionConfig {
-    type Err = ConfigError;
-
-    /// Reads a name, with default options. `a+b` is the mixture of `a` and `b`, with softmax-normalised weights. `random`, `dense`,
-    /// `factorized-random` and `factorized-dense` are short for the synthesizers; `synthesizer-random-fixed` is the random synthesizer that is not trained,
-    /// `adaptive-span-fixed` the span that is not, `lsh-random` LSH attention with buckets that do not depend on the content. `logits@pattern` restricts
-    /// logits, which may be a mixture, by a pattern: `a+b@local-1d`.
-    fn from_str(name: &str) -> Result<Self, ConfigError> {
-        if let Some((logits, pattern)) = name.rsplit_once('@') {
-            let restricted = Self::from_str(pattern)?.over(Self::from_str(logits)?);
-            return restricted.ok_or_else(|| {
-                let patterns: Vec<_> = Self::all().into_iter().filter(|config| config.restricted().is_some()).map(|p| p.name()).collect();
-                ConfigError::UnknownAttention { name: format!("@{pattern}"), known: format!("@{}", patterns.join(", @")) }
-            });
-        }
-        if name.contains('+') {
-            let members = name.split('+').map(Self::from_str).collect::<Result<_, _>>()?;
-            return Ok(Self::Mixture(MixtureConfig { members, weights: MixtureWeights::default() }));
-        }
-        let name = match name {
-            "random" | "dense" | "factorized-random" | "factorized-dense" | "random-fixed" => &format!("synthesizer-{name}"),
-            _ => name,
-        };
-        if !Self::names().contains(&name) {
-            return Err(ConfigError::UnknownAttention { name: name.to_owned(), known: Self::names().join(", ") });
-        }
-        Ok(match name {
-            "synthesizer-random-fixed" => Self::SynthesizerRandom(SynthesizerRandomConfig { trainable: false, ..Default::default() }),
-            "adaptive-span-fixed" => Self::AdaptiveSpan(AdaptiveSpanConfig { kind: SpanKind::Fixed, ..Default::default() }),
-            "lsh-random" => Self::Lsh(LshConfig { hashing: Hashing::Random, ..Default::default() }),
-            family => {
-                let options = MapDeserializer::<_, serde::de::value::Error>::new([("name", family)].into_iter());
-                Self::deserialize(options).expect("every mechanism that has a name of its own has default options")
-            }
-        })
     }
 }

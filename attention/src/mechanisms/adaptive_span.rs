@@ -11,6 +11,10 @@
 //! position is seen unless [`own_position`](AdaptiveSpanConfig::own_position) is false (then the first query sees nothing and has weights of exactly 0),
 //! and what does not exist is never seen. Memory is cut to the position, not to multiples of 64. The dynamic span is not in the released code.
 //! Adam divides gradients by their size and so blunts `λ`; the paper trains with Adagrad, and without weight decay on `z'`.
+//!
+//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//!
+#![doc = include_str!("../../pictures/adaptive-span.svg")]
 
 use burn::module::{Module, Param};
 use burn::nn::Linear;

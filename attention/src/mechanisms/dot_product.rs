@@ -1,6 +1,10 @@
 //! Scaled dot-product attention (Vaswani et al. 2017, section 3.2.1).
 //!
 //! `logits_h[i, j] = (x_i W_Q^h) · (m_j W_K^h) / sqrt(d_k)`: every query is compared with every key. Time `n^2 d`, decoding state `2 n d`.
+//!
+//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//!
+#![doc = include_str!("../../pictures/dot-product.svg")]
 
 use burn::module::Module;
 use burn::nn::Linear;

@@ -4,6 +4,10 @@
 //! taps of each head, linear and by default without bias. No query meets a key. Time `n k d` and `n d H k` for the prediction, decoding state `k d`.
 //!
 //! As in fairseq, the kernel is predicted from what is convolved, after the gated linear unit.
+//!
+//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//!
+#![doc = include_str!("../../pictures/dynamic-conv.svg")]
 
 use burn::module::Module;
 use burn::nn::Linear;

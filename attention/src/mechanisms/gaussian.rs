@@ -7,6 +7,10 @@
 //! Three executions of the same mechanism: `dense` multiplies by the `Q x K` weights (`n^2 d`); `banded` sums the keys within `window` of the centre
 //! (`n w d`; a half-width of 6 is exact to float precision for σ = 1); `index` is the limit σ → 0, in which each query takes the one value at its centre
 //! (`n d`), scaled to weight 1.
+//!
+//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//!
+#![doc = include_str!("../../pictures/gaussian.svg")]
 
 use std::f64::consts::TAU;
 

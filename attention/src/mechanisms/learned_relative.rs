@@ -7,6 +7,10 @@
 //! What differs from the released code: each layer has a table of its own, and the query's own position is seen, as everywhere else (there it attends to
 //! itself only through the residual connection; [`AdaptiveSpanConfig::own_position`](super::adaptive_span::AdaptiveSpanConfig::own_position) chooses).
 //! In encoders a key after the query has the vector of the same distance before it.
+//!
+//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//!
+#![doc = include_str!("../../pictures/learned-relative.svg")]
 
 use burn::module::{Module, Param};
 use burn::nn::Linear;

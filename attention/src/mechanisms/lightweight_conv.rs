@@ -5,6 +5,10 @@
 //!
 //! Dropout drops normalised weights (DropConnect), of each query apart, as in fairseq's implementation in tensor operations; its CUDA kernels drop one
 //! weight for all positions. fairseq centres a kernel of even size one tap farther to the right than the paper's formula, which is used here.
+//!
+//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//!
+#![doc = include_str!("../../pictures/lightweight-conv.svg")]
 
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};

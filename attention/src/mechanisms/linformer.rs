@@ -9,6 +9,10 @@
 //!
 //! The authors' code gives `k` as a ratio of `L`. Here no projection has a bias, as in the other attentions of this crate; in the authors' code those of
 //! `E` and `F` have none.
+//!
+//! How far a change of each position (columns) moves each output (rows) of an untrained layer, one sequence of 32.
+//!
+#![doc = include_str!("../../pictures/linformer.svg")]
 
 use burn::module::Module;
 use burn::nn::Linear;

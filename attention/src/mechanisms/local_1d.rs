@@ -6,6 +6,10 @@
 //!
 //! In an encoder, which sees ahead, the memory block reaches `l_m` positions to either side, as in the unmasked form of the authors' code. That code has
 //! `l_m = l_q` in the masked form and handles sequences of less than two blocks as one, which is the same set then.
+//!
+//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//!
+#![doc = include_str!("../../pictures/local-1d.svg")]
 
 use burn::tensor::Device;
 use serde::{Deserialize, Serialize};

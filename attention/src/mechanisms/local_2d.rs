@@ -8,6 +8,10 @@
 //! Position `p` of the sequence is the `p`-th element in the order of generation, not in raster order: in raster order the top right would be the future.
 //! [`BlockRaster`] converts. In an encoder, which sees ahead, the memory block also has `h_m` rows below, as in the unmasked form of the authors' code.
 //! That code finds padding by elements that are all zero; here the sequence ends where it ends.
+//!
+//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//!
+#![doc = include_str!("../../pictures/local-2d.svg")]
 
 use std::ops::Range;
 

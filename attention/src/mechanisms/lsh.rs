@@ -17,6 +17,10 @@
 //! Public code (trax, transformers, reformer-pytorch) does not restrict a query to its bucket (`bucket_mask = false` here), lets the first chunk look at
 //! the last (`wrap`; of all rounds together there, of its own round here), does not correct for duplicates, and in two of three cases does not divide by
 //! `sqrt(d)` (`scale = "code"`).
+//!
+//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//!
+#![doc = include_str!("../../pictures/lsh.svg")]
 
 mod buckets;
 mod chunks;

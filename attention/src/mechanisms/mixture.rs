@@ -3,6 +3,10 @@
 //! `logits = sum_m α_m logits_m`, summed *before* the softmax. The paper trains `α`, normalised by a softmax, per head; its released code has a plain sum
 //! (`random_plus`, `dense_plus`) and, for two members, one scalar per layer, `(1 - σ(a)) logits_1 + σ(a) logits_2` with `a = 0` at first
 //! (`random_plus_alpha`, `dense_plus_alpha`).
+//!
+//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//!
+#![doc = include_str!("../../pictures/synthesizer-random-and-dot-product.svg")]
 
 use burn::module::{Module, Param};
 use burn::tensor::activation::{sigmoid, softmax};

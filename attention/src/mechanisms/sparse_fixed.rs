@@ -7,6 +7,10 @@
 //! With separate summaries the heads that see summaries take different sub-blocks of `c` positions, from the block's end backwards and then again from the
 //! end; the paper found this better than one sub-block for all, and the released code does so. `A2` always holds the query's own position, since in the
 //! first block it would be empty otherwise. In an encoder, which sees ahead, a query sees its whole block and the summaries of all.
+//!
+//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//!
+#![doc = include_str!("../../pictures/sparse-fixed.svg")]
 
 use std::ops::Range;
 use std::sync::Arc;

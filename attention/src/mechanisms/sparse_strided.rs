@@ -7,6 +7,10 @@
 //! Made for data with the period `l` (images: `l` elements in a row); on text the authors found the fixed pattern far better. The neighbourhood follows
 //! the paper's formula and has `l + 1` keys; the released code has `l`. The released mode called `strided` is the second factor alone. In an encoder,
 //! which sees ahead, both factors hold to both sides.
+//!
+//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//!
+#![doc = include_str!("../../pictures/sparse-strided.svg")]
 
 use std::ops::Range;
 use std::sync::Arc;

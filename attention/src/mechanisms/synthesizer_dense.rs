@@ -4,6 +4,10 @@
 //! `n^2 d`, `C d + d L` parameters per head, decoding state `n d`.
 //!
 //! The paper indexes `W2` by head; the released code (`dense_minus`) shares it between the heads and uses the query projection as `W1`.
+//!
+//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//!
+#![doc = include_str!("../../pictures/synthesizer-dense.svg")]
 
 use burn::module::{Module, Param};
 use burn::nn::Linear;

@@ -1,6 +1,10 @@
 //! Factorized Random Synthesizer (Tay et al. 2021, section 3.2.1).
 //!
 //! `logits_h = R1_h R2_h^T` with `R1, R2` of shape `L x k`: a random synthesizer of rank `k` with `2 L k` instead of `L^2` parameters per head.
+//!
+//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//!
+#![doc = include_str!("../../pictures/synthesizer-factorized-random.svg")]
 
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};

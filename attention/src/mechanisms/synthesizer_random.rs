@@ -4,6 +4,10 @@
 //! exist. Time `n^2 d` (the softmax does not depend on the batch), `L^2` parameters per head, decoding state `n d`.
 //!
 //! The paper does not state how `R` is initialised; here it is normal with standard deviation `init_std`.
+//!
+//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//!
+#![doc = include_str!("../../pictures/synthesizer-random.svg")]
 
 use burn::module::{Module, Param, RunningState};
 use burn::tensor::{Device, Tensor};

@@ -2,6 +2,10 @@
 //!
 //! `logits_h[i, j] = 0`: the null twin of every softmax attention. What a mechanism gains over it, it gains by choosing. Time `n^2 d` (a mean over a
 //! window costs no less here), no parameters but the projections of values and output, decoding state `n d`.
+//!
+//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//!
+#![doc = include_str!("../../pictures/uniform.svg")]
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
