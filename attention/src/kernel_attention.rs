@@ -241,10 +241,10 @@ impl<K: Kernel> Attention for KernelAttention<K> {
             auxiliary_losses: false,
             randomness: false,
             time: match self.options.execution {
-                Execution::Unfolded => "n k d",
+                Execution::Unfolded => "n t d",
                 Execution::Expanded => "n^2 d",
             },
-            state: "projected inputs in reach of the kernel, k d",
+            state: "inputs of the taps, t d",
         }
     }
 

@@ -236,10 +236,12 @@ pub fn list() -> String {
         let parameters = thousands(trained_parameters(&attention));
         able.push(vec![config.name(), causality.to_string(), yes(cross_attention), yes(steps), limit.to_owned(), parameters]);
         let formula = config.parameter_formula().map_or_else(|| "unknown".to_owned(), |formula| formula.to_string());
+        // What the numbers are of stands before the last comma.
+        let state = state.rsplit(", ").next().unwrap_or(state);
         cost.push(vec![config.name(), time.to_owned(), state.to_owned(), formula]);
     }
     let able = columns(COLUMNS, &["attention", "causal", "cross", "steps", "length", "parameters"], able);
-    let cost = columns(COLUMNS, &["attention", "time", "decoding state", "parameters"], cost);
+    let cost = columns(COLUMNS, &["attention", "time", "state", "parameters"], cost);
     let Placement { d_model, heads, max_length, .. } = COUNTED;
     format!(
         "{able}\n\
@@ -247,9 +249,11 @@ pub fn list() -> String {
          steps: decodes step by step; length: longest sequence, L = model.max_length;\n\
          parameters: trained ones of a layer, d = {d_model}, H = {heads}, L = {max_length}\n\n\
          {cost}\n\
+         state: numbers that decoding holds for each head\n\
          n: length, d: d_model (in time and state: width of a head), H: heads,\n\
          D = d/H, L: maximal length; k: option rank; a, b: option factors;\n\
-         S: longest distance; t: taps; r: rounds; c: half the buckets\n\n\
+         S: longest distance; t: taps; r: rounds, c: half the buckets, m: chunk;\n\
+         l: keys of a block, or the stride; s: option summary\n\n\
          Names joined by + are mixtures of logits, e.g. synthesizer-random+dot-product;\n\
          LOGITS@PATTERN restricts them, e.g. synthesizer-random@sparse-strided.\n\
          Options: --set mechanisms.NAME.OPTION=VALUE,\n\

@@ -194,7 +194,7 @@ impl Attention for Linformer {
             auxiliary_losses: false,
             randomness: false,
             time: "n k d",
-            state: "projected keys and values, 2 k d",
+            state: "keys and values, 2 k d",
         }
     }
 

@@ -101,6 +101,6 @@ impl Pattern for LocalOneD {
     }
 
     fn time(&self) -> &'static str {
-        "n l d, l keys of a block"
+        "n l d"
     }
 }

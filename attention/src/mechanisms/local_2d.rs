@@ -202,6 +202,6 @@ impl Pattern for LocalTwoD {
     }
 
     fn time(&self) -> &'static str {
-        "n l d, l keys of a block"
+        "n l d"
     }
 }

@@ -175,8 +175,8 @@ impl Attention for Lsh {
             max_length: None,
             auxiliary_losses: false,
             randomness: self.draws_per_call,
-            time: "r n (b/2 + 2 m) d for r rounds of b buckets, chunks of m",
-            state: "keys and values, 2 n d, and buckets, r n",
+            time: "r n (c + 2 m) d",
+            state: "keys and values, 2 n d",
         }
     }
 

@@ -122,7 +122,7 @@ impl Pattern for OwnBlock {
     }
 
     fn time(&self) -> &'static str {
-        "n l d, l the stride"
+        "n l d"
     }
 }
 
@@ -165,6 +165,6 @@ impl Pattern for Summaries {
     }
 
     fn time(&self) -> &'static str {
-        "n (l + c n / l) d, l the stride"
+        "n (l + s n/l) d"
     }
 }

@@ -105,7 +105,7 @@ impl Pattern for Neighbourhood {
     }
 
     fn time(&self) -> &'static str {
-        "n l d, l the stride"
+        "n l d"
     }
 }
 
@@ -137,6 +137,6 @@ impl Pattern for Column {
     }
 
     fn time(&self) -> &'static str {
-        "n (l + n / l) d, l the stride"
+        "n (l + n/l) d"
     }
 }
