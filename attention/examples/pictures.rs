@@ -83,16 +83,13 @@ fn weights(config: &AttentionConfig, device: &Device) -> Weights {
 /// How far the output of each position moves when each position changes, `[Q][K]`.
 fn reach(sequence: Tensor<3>, context: Tensor<3>, forward: impl Fn(Tensor<3>) -> Tensor<3>) -> Vec<Vec<f32>> {
     let [_, length, width] = sequence.dims();
-    let mut moved = vec![vec![0.0; length]; length];
-    for key in 0..length {
-        let there = sequence.clone().slice([0..1, key..key + 1, 0..width]) * -1.0;
-        let changed = sequence.clone().slice_assign([0..1, key..key + 1, 0..width], there);
-        let difference = (forward(changed) - context.clone()).abs().sum_dim(2);
-        for (query, distance) in difference.into_data().iter::<f32>().enumerate() {
-            moved[query][key] = distance;
-        }
-    }
-    moved
+    let moved_by = |key: usize| -> Vec<f32> {
+        let turned = sequence.clone().slice([0..1, key..key + 1, 0..width]) * -1.0;
+        let changed = sequence.clone().slice_assign([0..1, key..key + 1, 0..width], turned);
+        (forward(changed) - context.clone()).abs().sum_dim(2).into_data().iter::<f32>().collect()
+    };
+    let columns: Vec<_> = (0..length).map(moved_by).collect();
+    (0..length).map(|query| columns.iter().map(|column| column[query]).collect()).collect()
 }
 
 /// Levels of darkness.

@@ -1,4 +1,4 @@
-//! Benchmarks of heedful: `cargo bench -p heedful-benches`.
+//! Benchmarks of heedful: `cargo bench`.
 //!
 //! [`workload`] is what they time: one self-attention of each mechanism at equal sizes.
 
