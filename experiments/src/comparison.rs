@@ -195,8 +195,8 @@ fn attentions<C: Comparison>(settings: &Settings<C::Config>) -> Result<Vec<Atten
             continue;
         }
         let config = config.mechanisms().attention(name).map_err(|error| match error {
-            // Of a mixture, the member that is not known.
-            ConfigError::UnknownAttention { name, .. } => {
+            // Of a mixture, the member that is not known. What stands behind `@` is no attention by itself; the error knows what may stand there.
+            ConfigError::UnknownAttention { name, .. } if !name.starts_with('@') => {
                 let known: Vec<_> = AttentionConfig::names().into_iter().chain(C::LAYOUTS.iter().copied()).collect();
                 unknown("attention", &name, &known, "--list shows all")
             }
