@@ -65,13 +65,8 @@ impl KernelSizes {
         if !sizes.is_empty() && !sizes.contains(&0) {
             return Ok(());
         }
-        Err(ConfigError::Option {
-            place: placement.to_string(),
-            attention: attention.to_owned(),
-            option: "kernel",
-            value: format!("{sizes:?}"),
-            remedy: "give a number of at least 1, or a list of such numbers, one for each layer".to_owned(),
-        })
+        let remedy = "give a number of at least 1, or a list of such numbers, one for each layer";
+        Err(placement.check(attention).wrong("kernel", format!("{sizes:?}"), remedy))
     }
 }
 

@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::error::Check;
+
 /// Role of an attention in a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -39,6 +41,10 @@ impl Placement {
     /// Width of a head.
     pub fn d_head(&self) -> usize {
         self.d_model / self.heads
+    }
+
+    pub(crate) fn check<'a>(&'a self, attention: &'a str) -> Check<'a> {
+        Check { attention, placement: self }
     }
 }
 

@@ -115,14 +115,9 @@ impl Restricted {
 pub(crate) fn validate_logits(attention: &str, logits: &AttentionConfig, placement: &Placement) -> Result<(), ConfigError> {
     if !logits.can_be_restricted() {
         let remedy = "restrict an attention that has logits, a mixture of such, or another pattern";
-        return Err(wrong(attention, "logits", logits.name(), remedy.to_owned(), placement));
+        return Err(placement.check(attention).wrong("logits", logits.name(), remedy));
     }
     logits.validate(placement)
-}
-
-/// The error of an option of the mechanism called `attention`.
-pub(crate) fn wrong(attention: &str, option: &'static str, value: String, remedy: String, placement: &Placement) -> ConfigError {
-    ConfigError::Option { place: placement.to_string(), attention: attention.to_owned(), option, value, remedy }
 }
 
 impl<L: Logits> Logits for Restricted<L> {

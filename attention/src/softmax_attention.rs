@@ -115,15 +115,14 @@ impl<L: Logits> Attention for SoftmaxAttention<L> {
 
     fn forward(&self, input: AttentionInput, probe: &mut Probe) -> AttentionOutput {
         let AttentionInput { query, memory, visibility, positions, random } = input;
-        let (memory, key_start) = match (memory, self.logits.reach()) {
-            (Some(memory), Some(reach)) => {
+        let (memory, key_start) = match memory {
+            Some(memory) => {
                 // What no query reaches is not even projected.
-                let start = positions.start.saturating_sub(reach);
+                let start = self.logits.reach().map_or(0, |reach| positions.start.saturating_sub(reach));
                 let length = memory.dims()[1];
                 (memory.narrow(1, start, length - start), start)
             }
-            (Some(memory), None) => (memory, 0),
-            (None, _) => (query.clone(), 0),
+            None => (query.clone(), 0),
         };
         let values = split_heads(self.value.forward(memory.clone()), self.heads);
         let keys = self.logits.keys(memory);

@@ -253,16 +253,6 @@ impl Visibility {
         visible * (batch / rows) * (heads / distinct_heads)
     }
 
-    /// Whether each key is visible to anybody in its row, `[rows, keys]` with [`rows`](Self::rows) rows: what a mechanism needs that removes padded
-    /// keys rather than weights.
-    pub fn visible_keys(&self, span: Span) -> Vec<bool> {
-        let last = span.query_start + span.queries;
-        let rows = self.rows();
-        (0..rows * span.keys)
-            .map(|index| (span.query_start..last).any(|i| self.is_visible(index / span.keys, 0, i, span.key_start + index % span.keys)))
-            .collect()
-    }
-
     /// Which keys are visible, `[rows, keys]` with [`rows`](Self::rows) rows, if every query of every head sees the same ones; otherwise `None`.
     pub fn common_keys(&self, span: Span, heads: usize) -> Option<Vec<bool>> {
         if !self.depends_on_query() && !self.depends_on_head() {

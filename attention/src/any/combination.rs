@@ -64,23 +64,13 @@ impl AttentionConfig {
     /// # Errors
     /// An impossible option or place, naming both and the remedy. After `Ok`, building does not fail.
     pub fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+        let name = self.name();
+        let check = placement.check(&name);
         if placement.heads == 0 || !placement.d_model.is_multiple_of(placement.heads) {
-            return Err(ConfigError::Option {
-                place: placement.to_string(),
-                attention: self.name(),
-                option: "heads",
-                value: placement.heads.to_string(),
-                remedy: format!("give a divisor of d_model = {}", placement.d_model),
-            });
+            return Err(check.wrong("heads", placement.heads, format!("give a divisor of d_model = {}", placement.d_model)));
         }
         if !(0.0..1.0).contains(&placement.dropout) {
-            return Err(ConfigError::Option {
-                place: placement.to_string(),
-                attention: self.name(),
-                option: "dropout",
-                value: placement.dropout.to_string(),
-                remedy: "give a probability of at least 0 and less than 1".to_owned(),
-            });
+            return Err(check.wrong("dropout", placement.dropout, "give a probability of at least 0 and less than 1"));
         }
         self.validate_options(placement)?;
         if placement.role == Role::Cross && !self.can_cross() {

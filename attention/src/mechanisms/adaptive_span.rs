@@ -23,8 +23,6 @@ use burn::tensor::{Device, Int, Tensor};
 use serde::{Deserialize, Serialize};
 
 use super::learned_relative::LearnedRelativeConfig;
-use super::relative::at_least_one;
-use super::synthesizer_random::non_negative;
 use crate::any::{AnyLogits, AttentionConfig};
 use crate::contract::{Losses, Positions};
 use crate::engine::LogitTerms;
@@ -123,26 +121,23 @@ impl AdaptiveSpanConfig {
     /// # Errors
     /// If a number is out of its range, no key would be seen, or the logits are wrong or not to be had.
     pub fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        let wrong = |option, value: String, remedy: &str| {
-            let (place, attention) = (placement.to_string(), "adaptive-span".to_owned());
-            Err(ConfigError::Option { place, attention, option, value, remedy: remedy.to_owned() })
-        };
-        at_least_one("adaptive-span", "max_span", self.max_span, placement)?;
-        non_negative("adaptive-span", "penalty", self.penalty, placement)?;
+        let check = placement.check("adaptive-span");
+        check.at_least_one_if_given("max_span", self.max_span)?;
+        check.non_negative("penalty", self.penalty)?;
         if !(self.ramp.is_finite() && self.ramp > 0.0) {
-            return wrong("ramp", self.ramp.to_string(), "give a number greater than 0");
+            return Err(check.wrong("ramp", self.ramp, "give a number greater than 0"));
         }
         if !self.own_position && self.origin == SpanOrigin::Paper && self.ramp <= 1.0 {
-            return wrong("ramp", self.ramp.to_string(), "a span of 0 would see no key: give more than 1, or origin = \"code\"");
+            return Err(check.wrong("ramp", self.ramp, "a span of 0 would see no key: give more than 1, or origin = \"code\""));
         }
         let is_possible = |z: f64| (0.0..=1.0).contains(&z) && !(self.kind == SpanKind::Dynamic && [0.0, 1.0].contains(&z));
         if let Some(initial) = self.initial.filter(|&initial| !is_possible(initial)) {
             let remedy = "give a fraction of the longest span, from 0 to 1, and strictly between for dynamic spans";
-            return wrong("initial", initial.to_string(), remedy);
+            return Err(check.wrong("initial", initial, remedy));
         }
         let logits = self.logits(placement);
         if !logits.has_logits() && !matches!(logits, AttentionConfig::Mixture(_)) {
-            return wrong("logits", logits.name(), "name an attention that has logits of its own, or a mixture");
+            return Err(check.wrong("logits", logits.name(), "name an attention that has logits of its own, or a mixture"));
         }
         logits.validate(placement)
     }

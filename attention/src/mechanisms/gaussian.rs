@@ -125,26 +125,20 @@ impl GaussianConfig {
     /// # Errors
     /// If a list cannot be spread over heads and layers, or a number is out of its range.
     pub fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        let wrong = |option, value: String, remedy: &str| ConfigError::Option {
-            place: placement.to_string(),
-            attention: "gaussian".to_owned(),
-            option,
-            value,
-            remedy: remedy.to_owned(),
-        };
+        let check = placement.check("gaussian");
         let list = "give one number, or as many as heads, layers or heads x layers, or a divisor of the number of heads";
         let offsets = self.offsets_for(placement);
         if offsets.iter().any(|o| !o.is_finite()) || spread(&offsets, placement).is_none() {
-            return Err(wrong("offsets", format!("{offsets:?}"), list));
+            return Err(check.wrong("offsets", format!("{offsets:?}"), list));
         }
         if spread(&self.deviations, placement).is_none() {
-            return Err(wrong("deviations", format!("{:?}", self.deviations), list));
+            return Err(check.wrong("deviations", format!("{:?}", self.deviations), list));
         }
         if self.deviations.iter().any(|&d| !(d.is_finite() && d > 0.0)) {
-            return Err(wrong("deviations", format!("{:?}", self.deviations), "deviations must be greater than 0"));
+            return Err(check.wrong("deviations", format!("{:?}", self.deviations), "deviations must be greater than 0"));
         }
         if !(self.length_ratio.is_finite() && self.length_ratio > 0.0) {
-            return Err(wrong("length_ratio", self.length_ratio.to_string(), "give a number greater than 0"));
+            return Err(check.wrong("length_ratio", self.length_ratio, "give a number greater than 0"));
         }
         Ok(())
     }

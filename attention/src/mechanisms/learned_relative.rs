@@ -17,7 +17,7 @@ use burn::nn::Linear;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 
-use super::relative::{at_least_one, distances, relative_shift};
+use super::relative::{distances, relative_shift};
 use crate::contract::Positions;
 use crate::engine::LogitTerms;
 use crate::error::ConfigError;
@@ -57,7 +57,7 @@ impl LearnedRelativeConfig {
     /// # Errors
     /// If the greatest distance is 0.
     pub fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        at_least_one("learned-relative", "max_distance", self.max_distance, placement)
+        placement.check("learned-relative").at_least_one_if_given("max_distance", self.max_distance)
     }
 
     /// Initialises the logits: projections as everywhere, the table normal with standard deviation 1 as in the released code.

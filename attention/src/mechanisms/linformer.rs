@@ -99,13 +99,8 @@ impl LinformerConfig {
         if (1..=placement.max_length).contains(&rank) {
             return Ok(());
         }
-        Err(ConfigError::Option {
-            place: placement.to_string(),
-            attention: "linformer".to_owned(),
-            option: "rank",
-            value: rank.to_string(),
-            remedy: format!("give a number from 1 to the maximal length {}", placement.max_length),
-        })
+        let remedy = format!("give a number from 1 to the maximal length {}", placement.max_length);
+        Err(placement.check("linformer").wrong("rank", rank, remedy))
     }
 
     fn rank_for(&self, placement: &Placement) -> usize {

@@ -19,7 +19,7 @@ use crate::error::ConfigError;
 use crate::pattern::Pattern;
 use crate::placement::Placement;
 use crate::random::RandomKey;
-use crate::restricted::{Execution, Restricted, validate_logits, wrong};
+use crate::restricted::{Execution, Restricted, validate_logits};
 
 /// Configuration of local attention in one dimension.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -56,9 +56,7 @@ impl LocalOneDConfig {
     /// # Errors
     /// If a block is empty, or what is restricted has no logits or is wrong itself.
     pub fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        if self.query_block == 0 {
-            return Err(wrong("local-1d", "query_block", "0".to_owned(), "give at least 1".to_owned(), placement));
-        }
+        placement.check("local-1d").at_least_one("query_block", self.query_block)?;
         validate_logits("local-1d", &self.logits, placement)
     }
 

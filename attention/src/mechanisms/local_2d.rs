@@ -23,7 +23,7 @@ use crate::error::ConfigError;
 use crate::pattern::Pattern;
 use crate::placement::Placement;
 use crate::random::RandomKey;
-use crate::restricted::{Execution, Restricted, validate_logits, wrong};
+use crate::restricted::{Execution, Restricted, validate_logits};
 
 /// Configuration of local attention in two dimensions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -130,13 +130,13 @@ impl LocalTwoDConfig {
     /// If a block is empty or does not divide the width, or what is restricted has no logits or is wrong itself.
     pub fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
         let Self { width, query_block: [rows, columns], .. } = *self;
-        let refuse = |option, value, remedy: &str| Err(wrong("local-2d", option, value, remedy.to_owned(), placement));
+        let check = placement.check("local-2d");
         if rows == 0 || columns == 0 {
-            return refuse("query_block", format!("[{rows}, {columns}]"), "give at least one row and one column");
+            return Err(check.wrong("query_block", format!("[{rows}, {columns}]"), "give at least one row and one column"));
         }
         if width == 0 || !width.is_multiple_of(columns) {
             let remedy = format!("give a multiple of the {columns} columns of a block, or other blocks");
-            return refuse("width", width.to_string(), &remedy);
+            return Err(check.wrong("width", width, remedy));
         }
         validate_logits("local-2d", &self.logits, placement)
     }

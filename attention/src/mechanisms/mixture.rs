@@ -67,23 +67,17 @@ impl MixtureConfig {
     /// If there are fewer than two members, a member is a mixture itself, a sigmoid mixture has not exactly two members, or a
     /// member's own configuration is wrong.
     pub fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        let wrong = |option, value: String, remedy: &str| ConfigError::Option {
-            place: placement.to_string(),
-            attention: "mixture".to_owned(),
-            option,
-            value,
-            remedy: remedy.to_owned(),
-        };
+        let check = placement.check("mixture");
         if self.members.len() < 2 {
-            return Err(wrong("members", format!("a list of {}", self.members.len()), "name at least two attentions"));
+            return Err(check.wrong("members", format!("a list of {}", self.members.len()), "name at least two attentions"));
         }
         if self.weights == MixtureWeights::Sigmoid && self.members.len() != 2 {
-            return Err(wrong("weights", "sigmoid".to_owned(), "a sigmoid weighs two members; use softmax or sum for more"));
+            return Err(check.wrong("weights", "sigmoid", "a sigmoid weighs two members; use softmax or sum for more"));
         }
         for member in &self.members {
             if !member.has_logits() {
                 let remedy = "mix attentions that have logits of their own";
-                return Err(wrong("members", member.name(), remedy));
+                return Err(check.wrong("members", member.name(), remedy));
             }
             member.validate(placement)?;
         }

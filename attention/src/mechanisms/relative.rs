@@ -72,8 +72,9 @@ impl RelativeConfig {
     /// # Errors
     /// If an option is 0.
     pub fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        at_least_one("relative", "clamp_length", self.clamp_length, placement)?;
-        at_least_one("relative", "same_length", self.same_length, placement)
+        let check = placement.check("relative");
+        check.at_least_one_if_given("clamp_length", self.clamp_length)?;
+        check.at_least_one_if_given("same_length", self.same_length)
     }
 
     /// Initialises the logits: projections as everywhere, `u` and `v` normal with standard deviation 0.02 as in the released code.
@@ -93,19 +94,6 @@ impl RelativeConfig {
             same_length: self.same_length,
         }
     }
-}
-
-pub(super) fn at_least_one(attention: &str, option: &'static str, value: Option<usize>, placement: &Placement) -> Result<(), ConfigError> {
-    if value != Some(0) {
-        return Ok(());
-    }
-    Err(ConfigError::Option {
-        place: placement.to_string(),
-        attention: attention.to_owned(),
-        option,
-        value: "0".to_owned(),
-        remedy: "give at least 1, or leave it out".to_owned(),
-    })
 }
 
 /// Sinusoids `[sin | cos]` of distances, computed in double precision on the host and kept.

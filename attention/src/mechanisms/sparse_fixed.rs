@@ -23,7 +23,7 @@ use crate::error::ConfigError;
 use crate::pattern::{Factorised, Integration, Pattern};
 use crate::placement::Placement;
 use crate::random::RandomKey;
-use crate::restricted::{Execution, Restricted, validate_logits, wrong};
+use crate::restricted::{Execution, Restricted, validate_logits};
 
 /// Configuration of the fixed Sparse Transformer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -62,12 +62,11 @@ impl SparseFixedConfig {
     /// # Errors
     /// If the stride is 0, a block has no summary or more summaries than positions, or what is restricted has no logits or is wrong itself.
     pub fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        if self.stride == 0 {
-            return Err(wrong("sparse-fixed", "stride", "0".to_owned(), "give at least 1".to_owned(), placement));
-        }
+        let check = placement.check("sparse-fixed");
+        check.at_least_one("stride", self.stride)?;
         if !(1..=self.stride).contains(&self.summary) {
             let remedy = format!("give a number from 1 to the stride {}", self.stride);
-            return Err(wrong("sparse-fixed", "summary", self.summary.to_string(), remedy, placement));
+            return Err(check.wrong("summary", self.summary, remedy));
         }
         validate_logits("sparse-fixed", &self.logits, placement)
     }

@@ -23,7 +23,7 @@ use crate::error::ConfigError;
 use crate::pattern::{Factorised, Integration, Pattern};
 use crate::placement::Placement;
 use crate::random::RandomKey;
-use crate::restricted::{Execution, Restricted, validate_logits, wrong};
+use crate::restricted::{Execution, Restricted, validate_logits};
 
 /// Configuration of the strided Sparse Transformer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -51,9 +51,7 @@ impl SparseStridedConfig {
     /// # Errors
     /// If the stride is 0, or what is restricted has no logits or is wrong itself.
     pub fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        if self.stride == 0 {
-            return Err(wrong("sparse-strided", "stride", "0".to_owned(), "give at least 1".to_owned(), placement));
-        }
+        placement.check("sparse-strided").at_least_one("stride", self.stride)?;
         validate_logits("sparse-strided", &self.logits, placement)
     }
 

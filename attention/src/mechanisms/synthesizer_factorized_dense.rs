@@ -57,13 +57,8 @@ impl SynthesizerFactorizedDenseConfig {
         if a * b >= placement.max_length {
             return Ok(());
         }
-        Err(ConfigError::Option {
-            place: placement.to_string(),
-            attention: "synthesizer-factorized-dense".to_owned(),
-            option: "factors",
-            value: format!("[{a}, {b}]"),
-            remedy: format!("their product must be at least the maximal length {}", placement.max_length),
-        })
+        let remedy = format!("their product must be at least the maximal length {}", placement.max_length);
+        Err(placement.check("synthesizer-factorized-dense").wrong("factors", format!("[{a}, {b}]"), remedy))
     }
 
     fn widths(&self, max_length: usize) -> [usize; 2] {

@@ -10,7 +10,6 @@ use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
-use super::synthesizer_random::non_negative;
 use crate::contract::Positions;
 use crate::engine::LogitTerms;
 use crate::error::ConfigError;
@@ -54,16 +53,9 @@ impl SynthesizerFactorizedRandomConfig {
     /// # Errors
     /// If the rank is 0, or `init_std` is negative or not finite.
     pub fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        if self.rank == 0 {
-            return Err(ConfigError::Option {
-                place: placement.to_string(),
-                attention: "synthesizer-factorized-random".to_owned(),
-                option: "rank",
-                value: "0".to_owned(),
-                remedy: "give at least 1".to_owned(),
-            });
-        }
-        non_negative("synthesizer-factorized-random", "init_std", self.init_std, placement)
+        let check = placement.check("synthesizer-factorized-random");
+        check.at_least_one("rank", self.rank)?;
+        check.non_negative("init_std", self.init_std)
     }
 
     /// Initialises the logits.

@@ -56,7 +56,7 @@ impl SynthesizerRandomConfig {
     /// # Errors
     /// If `init_std` is negative or not finite.
     pub fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        non_negative("synthesizer-random", "init_std", self.init_std, placement)
+        placement.check("synthesizer-random").non_negative("init_std", self.init_std)
     }
 
     /// Initialises the logits.
@@ -68,19 +68,6 @@ impl SynthesizerRandomConfig {
             if self.trainable { (Some(Param::from_tensor(table)), None) } else { (None, Some(RunningState::new(table))) };
         SynthesizerRandom { table, frozen_table, max_length }
     }
-}
-
-pub(super) fn non_negative(attention: &str, option: &'static str, value: f64, placement: &Placement) -> Result<(), ConfigError> {
-    if value.is_finite() && value >= 0.0 {
-        return Ok(());
-    }
-    Err(ConfigError::Option {
-        place: placement.to_string(),
-        attention: attention.to_owned(),
-        option,
-        value: value.to_string(),
-        remedy: "give a number of at least 0".to_owned(),
-    })
 }
 
 impl Logits for SynthesizerRandom {

@@ -110,24 +110,15 @@ impl LshConfig {
     /// # Errors
     /// If a number of buckets is odd or 0, or `chunk` or `rounds` is 0.
     pub fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        let wrong = |option, value: String, remedy: &str| ConfigError::Option {
-            place: placement.to_string(),
-            attention: "lsh".to_owned(),
-            option,
-            value,
-            remedy: remedy.to_owned(),
-        };
-        for (option, value) in [("chunk", self.chunk), ("rounds", self.rounds)] {
-            if value == 0 {
-                return Err(wrong(option, value.to_string(), "give at least 1"));
-            }
-        }
+        let check = placement.check("lsh");
+        check.at_least_one("chunk", self.chunk)?;
+        check.at_least_one("rounds", self.rounds)?;
         let factors = self.factors(placement.max_length);
         if factors.iter().any(|&factor| factor == 0 || factor % 2 == 1) {
-            return Err(wrong("buckets", format!("{factors:?}"), "a hash has an even number of values, of at least 2"));
+            return Err(check.wrong("buckets", format!("{factors:?}"), "a hash has an even number of values, of at least 2"));
         }
         if factors.iter().try_fold(1, |product: i32, &factor| product.checked_mul(factor.try_into().ok()?)).is_none() {
-            return Err(wrong("buckets", format!("{factors:?}"), "give fewer than 2^31 in all"));
+            return Err(check.wrong("buckets", format!("{factors:?}"), "give fewer than 2^31 in all"));
         }
         Ok(())
     }
