@@ -59,11 +59,11 @@ impl Default for ClassificationConfig {
             pooling: Pooling::Mean,
             mechanisms: MechanismOptions::default(),
             training: TrainingConfig {
-                steps: 300,
-                learning_rate: 1e-3,
-                schedule: ScheduleConfig::Linear { warmup: 30, end: 1e-5 },
-                evaluate_every: 50,
-                checkpoint_every: 50,
+                steps: 800,
+                learning_rate: 3e-3,
+                schedule: ScheduleConfig::Linear { warmup: 80, end: 1e-5 },
+                evaluate_every: 100,
+                checkpoint_every: 100,
                 log_every: 25,
                 ..TrainingConfig::default()
             },
