@@ -68,12 +68,12 @@ impl Default for LanguageConfig {
             tied: true,
             mechanisms: MechanismOptions::default(),
             training: TrainingConfig {
-                steps: 400,
-                learning_rate: 3e-3,
-                schedule: ScheduleConfig::Linear { warmup: 40, end: 1e-4 },
-                evaluate_every: 100,
-                checkpoint_every: 100,
-                log_every: 20,
+                steps: 1600,
+                learning_rate: 1e-2,
+                schedule: ScheduleConfig::Linear { warmup: 150, end: 1e-4 },
+                evaluate_every: 400,
+                checkpoint_every: 400,
+                log_every: 50,
                 ..TrainingConfig::default()
             },
         }
@@ -82,7 +82,7 @@ impl Default for LanguageConfig {
 
 impl Default for LanguageData {
     fn default() -> Self {
-        Self { context: 64, batch: 32, stride: 32, generated_words: Sizes::LANGUAGE.train }
+        Self { context: 64, batch: 16, stride: 32, generated_words: Sizes::LANGUAGE.train }
     }
 }
 
