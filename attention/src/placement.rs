@@ -43,6 +43,7 @@ impl Placement {
         self.d_model / self.heads
     }
 
+    /// Checks options of the mechanism called `attention` that is to stand here.
     pub(crate) fn check<'a>(&'a self, attention: &'a str) -> Check<'a> {
         Check { attention, placement: self }
     }
