@@ -5,14 +5,17 @@
 mod combination;
 mod naming;
 
+use std::sync::Arc;
+
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::abilities::Abilities;
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Losses, Positions};
-use crate::engine::LogitTerms;
 use crate::engine::blocked::Blocks;
+use crate::engine::fused::Part;
+use crate::engine::{LogitTerms, SoftSpan};
 use crate::error::ConfigError;
 use crate::kernel_attention::KernelAttention;
 use crate::logits::{LogitFacts, Logits};
@@ -162,7 +165,7 @@ macro_rules! mechanisms {
                 match self { $(Self::$variant(logits) => logits.spans(query),)* Self::Gaussian(logits) => logits.spans(query) }
             }
 
-            fn soft_span(&self, query: &Tensor<3>, span: Span) -> Option<Tensor<4>> {
+            fn soft_span(&self, query: &Tensor<3>, span: Span) -> Option<SoftSpan> {
                 match self {
                     $(Self::$variant(logits) => logits.soft_span(query, span),)*
                     Self::Gaussian(logits) => logits.soft_span(query, span),
@@ -177,6 +180,13 @@ macro_rules! mechanisms {
                 match self {
                     $(Self::$variant(logits) => logits.blocks(seen, span, positions, values),)*
                     Self::Gaussian(logits) => logits.blocks(seen, span, positions, values),
+                }
+            }
+
+            fn parts(&self, seen: &Visibility, span: Span, positions: &Positions, heads: usize) -> Option<Arc<[Part]>> {
+                match self {
+                    $(Self::$variant(logits) => logits.parts(seen, span, positions, heads),)*
+                    Self::Gaussian(logits) => logits.parts(seen, span, positions, heads),
                 }
             }
 

@@ -7,6 +7,7 @@ use burn::module::Module;
 use burn::tensor::Tensor;
 
 use crate::abilities::Abilities;
+use crate::engine::Engine;
 use crate::probe::Probe;
 use crate::random::RandomKey;
 use crate::visibility::Visibility;
@@ -92,12 +93,21 @@ pub struct AttentionInput {
     pub positions: Positions,
     /// Key of the random numbers of this call; dropout is on exactly if it is present.
     pub random: Option<RandomKey>,
+    /// How it is computed where there is a choice; results differ by rounding alone.
+    pub engine: Engine,
 }
 
 impl AttentionInput {
     /// The sequence attends to itself.
     pub fn self_attention(sequence: Tensor<3>) -> Self {
-        Self { query: sequence, memory: None, visibility: Visibility::all(), positions: Positions::default(), random: None }
+        Self {
+            query: sequence,
+            memory: None,
+            visibility: Visibility::all(),
+            positions: Positions::default(),
+            random: None,
+            engine: Engine::default(),
+        }
     }
 
     /// The sequence `[B, N, C]` attends to what was carried over from earlier segments, `[B, M, C]`, and to itself. No gradient reaches the carried part.
@@ -122,6 +132,12 @@ impl AttentionInput {
     /// Sets the positions of the queries.
     pub fn positions(mut self, positions: Positions) -> Self {
         self.positions = positions;
+        self
+    }
+
+    /// Sets how it is computed where there is a choice.
+    pub fn engine(mut self, engine: Engine) -> Self {
+        self.engine = engine;
         self
     }
 

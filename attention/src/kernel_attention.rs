@@ -246,7 +246,7 @@ impl<K: Kernel> Attention for KernelAttention<K> {
     /// # Panics
     /// If there is a memory that does not end with the queries.
     fn forward(&self, input: AttentionInput, probe: &mut Probe) -> AttentionOutput {
-        let AttentionInput { query, memory, visibility, positions, random } = input;
+        let AttentionInput { query, memory, visibility, positions, random, .. } = input;
         let queries = query.dims()[1];
         let query = self.project(query);
         let mut values = query.clone();

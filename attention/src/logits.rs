@@ -1,11 +1,14 @@
 //! Logits: the part in which the mechanisms of softmax attention differ.
 
+use std::sync::Arc;
+
 use burn::module::{Module, ModuleDisplay};
 use burn::tensor::{Int, Tensor, TensorData};
 
 use crate::contract::{Losses, Positions};
-use crate::engine::LogitTerms;
 use crate::engine::blocked::Blocks;
+use crate::engine::fused::Part;
+use crate::engine::{LogitTerms, SoftSpan};
 use crate::visibility::{Span, Visibility};
 
 /// Scores of keys for queries, per head.
@@ -33,8 +36,8 @@ pub trait Logits: Module + ModuleDisplay {
         None
     }
 
-    /// Factors of the exponentials of the scores, in `[0, 1]`, `[B|1, H, Q, K]`: a span that ends softly. Default: none.
-    fn soft_span(&self, _query: &Tensor<3>, _span: Span) -> Option<Tensor<4>> {
+    /// Factors of the exponentials of the scores: spans that end softly. Default: none.
+    fn soft_span(&self, _query: &Tensor<3>, _span: Span) -> Option<SoftSpan> {
         None
     }
 
@@ -47,6 +50,12 @@ pub trait Logits: Module + ModuleDisplay {
     /// everything that hides keys, [`visibility`](Self::visibility) included; heads, number type and device are those of the values `[B, H, K, D]`.
     /// Several sets of blocks are parts of one softmax and hold no pair of query and key twice. Default: none.
     fn blocks(&self, _seen: &Visibility, _span: Span, _positions: &Positions, _values: &Tensor<4>) -> Option<Vec<Blocks>> {
+        None
+    }
+
+    /// The same as [`blocks`](Self::blocks) for fused execution: the pairs that are seen, in an order in which those that are computed together lie side by
+    /// side. Default: none, all pairs go in the order of their indices.
+    fn parts(&self, _seen: &Visibility, _span: Span, _positions: &Positions, _heads: usize) -> Option<Arc<[Part]>> {
         None
     }
 

@@ -4,17 +4,15 @@
 //! A pattern counts positions in the sequence without padding, and says nothing about the future: causality is the model's, and both hold together.
 //! [`Restricted`](crate::restricted::Restricted) puts a pattern over logits.
 
-use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::ops::Range;
 use std::sync::Arc;
 
-use burn::tensor::{Int, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 
-use crate::contract::Positions;
-use crate::engine::blocked::Blocks;
-use crate::visibility::{Span, Visibility, hidden_logit};
+pub(crate) use self::grouping::Grouping;
+
+mod grouping;
 
 /// Which keys a query may see, as a pure function, and which queries are executed together.
 ///
@@ -222,94 +220,5 @@ impl Pattern for Without {
 
     fn depends_on_head(&self) -> bool {
         self.pattern.depends_on_head() || self.other.depends_on_head()
-    }
-}
-
-/// The queries of a block and the keys that at least one of them sees, as indices in a span.
-struct Block {
-    queries: Vec<usize>,
-    keys: Vec<usize>,
-}
-
-/// The blocks of a span for all batch rows and heads that differ, made on the host. `seen` holds everything that hides keys, the pattern included.
-pub(crate) fn blocks(pattern: &dyn Pattern, seen: &Visibility, span: Span, positions: &Positions, values: &Tensor<4>) -> Blocks {
-    let all_heads = values.dims()[1];
-    let heads = if pattern.depends_on_head() { all_heads } else { 1 };
-    let mask_heads = if seen.depends_on_head() { all_heads } else { heads };
-    let counts = positions.left_padding.as_deref().unwrap_or(&[0]);
-    let (rows, mask_rows) = (counts.len(), seen.rows().max(counts.len()));
-    let (query_start, key_start) = (span.query_start, span.key_start);
-
-    let mut lists: Vec<Vec<Block>> = Vec::with_capacity(rows * heads);
-    for (row, &count) in counts.iter().enumerate() {
-        for head in 0..heads {
-            let mut queries = BTreeMap::<usize, Vec<usize>>::new();
-            for position in query_start.max(count)..query_start + span.queries {
-                let position = position - count;
-                queries.entry(pattern.block(head, position)).or_default().push(position);
-            }
-            let keys = key_start.saturating_sub(count)..(key_start + span.keys).saturating_sub(count);
-            let sharing_rows = if rows == 1 { 0..mask_rows } else { row..row + 1 };
-            let sharing_heads = if heads == 1 { 0..mask_heads } else { head..head + 1 };
-            let blocks = queries.into_values().map(|queries| {
-                let mut keys = pattern.candidates(head, &queries, keys.clone());
-                keys.retain(|j| {
-                    let visible = |row, head| queries.iter().any(|i| seen.is_visible(row, head, i + count, j + count));
-                    sharing_rows.clone().any(|row| sharing_heads.clone().any(|head| visible(row, head)))
-                });
-                let index = |start: usize| move |position| position + count - start;
-                Block {
-                    queries: queries.into_iter().map(index(query_start)).collect(),
-                    keys: keys.into_iter().map(index(key_start)).collect(),
-                }
-            });
-            lists.push(blocks.collect());
-        }
-    }
-    let size = lists.iter().flatten().map(|block| block.queries.len()).max().unwrap_or(0).max(1);
-    let width = lists.iter().flatten().map(|block| block.keys.len()).max().unwrap_or(0).max(1);
-    for (index, blocks) in lists.iter_mut().enumerate() {
-        // Queries on padding see nothing.
-        let padding: Vec<usize> = (0..counts[index / heads].saturating_sub(query_start).min(span.queries)).collect();
-        blocks.extend(padding.chunks(size).map(|queries| Block { queries: queries.to_vec(), keys: Vec::new() }));
-    }
-    let count = lists.iter().map(Vec::len).max().unwrap_or(0);
-
-    let mut queries = vec![0i32; rows * heads * count * size];
-    let mut keys = vec![0i32; rows * heads * count * width];
-    let mut places = vec![0i32; rows * heads * span.queries];
-    for (list, blocks) in lists.iter().enumerate() {
-        for (at, block) in blocks.iter().enumerate() {
-            for (place, &i) in block.queries.iter().enumerate() {
-                queries[(list * count + at) * size + place] = i as i32;
-                places[list * span.queries + i] = (at * size + place) as i32;
-            }
-            for (place, &j) in block.keys.iter().enumerate() {
-                keys[(list * count + at) * width + place] = j as i32;
-            }
-        }
-    }
-    let mut mask = vec![hidden_logit(values.dtype()); mask_rows * mask_heads * count * size * width];
-    for (plane, mask) in mask.chunks_mut(count * size * width).enumerate() {
-        let (row, head) = (plane / mask_heads, plane % mask_heads);
-        let list = row.min(rows - 1) * heads + head.min(heads - 1);
-        for (at, block) in lists[list].iter().enumerate() {
-            for (place, &i) in block.queries.iter().enumerate() {
-                let line = &mut mask[(at * size + place) * width..][..block.keys.len()];
-                for (bias, &j) in line.iter_mut().zip(&block.keys) {
-                    if seen.is_visible(row, head, i + query_start, j + key_start) {
-                        *bias = 0.0;
-                    }
-                }
-            }
-        }
-    }
-    let device = values.device();
-    let indices = |values, last| Tensor::<4, Int>::from_data(TensorData::new(values, [rows, heads, count, last]), &device);
-    Blocks {
-        queries: indices(queries, size),
-        keys: indices(keys, width),
-        mask: Tensor::from_data(TensorData::new(mask, [mask_rows, mask_heads, count, size, width]), (&device, values.dtype())),
-        places: Tensor::from_data(TensorData::new(places, [rows, heads, span.queries]), &device),
     }
 }

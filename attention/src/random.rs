@@ -56,6 +56,11 @@ impl RandomKey {
         ChaCha8Rng::from_seed(seed)
     }
 
+    /// Sixty-four random bits of this key, other than those that its generator gives.
+    pub(crate) fn word(&self) -> u64 {
+        self.0[0]
+    }
+
     fn absorb(self, word: u64) -> Self {
         let [a, b] = self.0;
         let a = mix(a ^ word.wrapping_mul(0x9e37_79b9_7f4a_7c15));

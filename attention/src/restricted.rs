@@ -11,11 +11,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::any::{AnyLogits, AttentionConfig};
 use crate::contract::{Losses, Positions};
-use crate::engine::LogitTerms;
 use crate::engine::blocked::Blocks;
+use crate::engine::fused::Part;
+use crate::engine::{LogitTerms, SoftSpan};
 use crate::error::ConfigError;
 use crate::logits::{LogitFacts, Logits};
-use crate::pattern::{Pattern, blocks};
+use crate::pattern::{Grouping, Pattern};
 use crate::placement::Placement;
 use crate::random::RandomKey;
 use crate::visibility::{Span, Visibility};
@@ -48,19 +49,46 @@ pub struct Restricted<L: Logits = AnyLogits> {
     #[module(skip)]
     execution: Execution,
     #[module(skip)]
-    latest: Arc<Mutex<Option<Made>>>,
+    latest_blocks: Latest<(DType, Device, bool), Vec<Blocks>>,
+    #[module(skip)]
+    latest_parts: Latest<(), Arc<[Part]>>,
 }
 
-/// Blocks and what they were made from. Steps of training ask for the same again and again.
+/// What was made last, and from what. Steps of training ask for the same again and again.
+type Latest<K, M> = Arc<Mutex<Option<Made<K, M>>>>;
+
 #[derive(Clone, Debug)]
-struct Made {
+struct Made<K, M> {
     seen: Visibility,
     span: Span,
     positions: Positions,
     heads: usize,
-    dtype: DType,
-    device: Device,
-    blocks: Vec<Blocks>,
+    key: K,
+    made: M,
+}
+
+/// The `latest` if it was made from the same, otherwise what `make` gives.
+fn made_once<K: PartialEq, M: Clone>(latest: &Latest<K, M>, asked: Asked, key: K, make: impl FnOnce() -> M) -> M {
+    let Asked { seen, span, positions, heads } = asked;
+    let mut latest = latest.lock().expect("no panic happens while the latest is locked");
+    let same = |made: &&Made<K, M>| {
+        made.span == span && made.positions == *positions && made.heads == heads && made.key == key && made.seen.equals(seen)
+    };
+    if let Some(made) = latest.as_ref().filter(same) {
+        return made.made.clone();
+    }
+    let made = make();
+    *latest = Some(Made { seen: seen.clone(), span, positions: positions.clone(), heads, key, made: made.clone() });
+    made
+}
+
+/// What blocks are asked for.
+#[derive(Clone, Copy)]
+struct Asked<'a> {
+    seen: &'a Visibility,
+    span: Span,
+    positions: &'a Positions,
+    heads: usize,
 }
 
 fn shown_by(pattern: &Arc<dyn Pattern>) -> Visibility {
@@ -80,7 +108,15 @@ impl<L: Logits> Restricted<L> {
             let shown = shown_by(&part);
             (part, shown)
         });
-        Self { logits: vec![logits], parts: parts.collect(), shown, pattern, execution, latest: Arc::default() }
+        Self {
+            logits: vec![logits],
+            parts: parts.collect(),
+            shown,
+            pattern,
+            execution,
+            latest_blocks: Arc::default(),
+            latest_parts: Arc::default(),
+        }
     }
 
     /// The pattern.
@@ -90,6 +126,22 @@ impl<L: Logits> Restricted<L> {
 
     fn inner(&self) -> &L {
         &self.logits[0]
+    }
+
+    /// Of the parts of the pattern, or of all of it.
+    fn groupings(&self, asked: Asked) -> Vec<Grouping> {
+        let Asked { seen, span, positions, heads } = asked;
+        if self.parts.is_empty() {
+            return vec![Grouping::new(&*self.pattern, seen, span, positions, heads)];
+        }
+        let grouping = |(pattern, shown): &(Arc<dyn Pattern>, Visibility)| {
+            let shown = match &positions.left_padding {
+                Some(counts) => shown.clone().shifted(counts.clone()),
+                None => shown.clone(),
+            };
+            Grouping::new(&**pattern, &seen.clone().and(shown), span, positions, heads)
+        };
+        self.parts.iter().map(grouping).collect()
     }
 }
 
@@ -141,7 +193,7 @@ impl<L: Logits> Logits for Restricted<L> {
         })
     }
 
-    fn soft_span(&self, query: &Tensor<3>, span: Span) -> Option<Tensor<4>> {
+    fn soft_span(&self, query: &Tensor<3>, span: Span) -> Option<SoftSpan> {
         self.inner().soft_span(query, span)
     }
 
@@ -150,38 +202,17 @@ impl<L: Logits> Logits for Restricted<L> {
     }
 
     fn blocks(&self, seen: &Visibility, span: Span, positions: &Positions, values: &Tensor<4>) -> Option<Vec<Blocks>> {
-        if self.execution == Execution::Masked {
-            return None;
-        }
         let (heads, dtype, device) = (values.dims()[1], values.dtype(), values.device());
-        let same = |made: &Made| {
-            made.span == span
-                && made.positions == *positions
-                && (made.heads, made.dtype) == (heads, dtype)
-                && made.device == device
-                && made.device.is_autodiff() == device.is_autodiff()
-                && made.seen.equals(seen)
-        };
-        let unbroken = "no panic happens while the latest blocks are locked";
-        if let Some(made) = self.latest.lock().expect(unbroken).as_ref().filter(|made| same(made)) {
-            return Some(made.blocks.clone());
-        }
-        let make = |pattern: &dyn Pattern, seen: &Visibility| blocks(pattern, seen, span, positions, values);
-        let blocks = if self.parts.is_empty() {
-            vec![make(&*self.pattern, seen)]
-        } else {
-            let part = |(pattern, shown): &(Arc<dyn Pattern>, Visibility)| {
-                let shown = match &positions.left_padding {
-                    Some(counts) => shown.clone().shifted(counts.clone()),
-                    None => shown.clone(),
-                };
-                make(&**pattern, &seen.clone().and(shown))
-            };
-            self.parts.iter().map(part).collect()
-        };
-        let made = Made { seen: seen.clone(), span, positions: positions.clone(), heads, dtype, device, blocks: blocks.clone() };
-        *self.latest.lock().expect(unbroken) = Some(made);
-        Some(blocks)
+        let asked = Asked { seen, span, positions, heads };
+        let key = (dtype, device.clone(), device.is_autodiff());
+        let make = || self.groupings(asked).into_iter().map(|grouping| grouping.blocks(dtype, &device)).collect();
+        (self.execution == Execution::Blocked).then(|| made_once(&self.latest_blocks, asked, key, make))
+    }
+
+    fn parts(&self, seen: &Visibility, span: Span, positions: &Positions, heads: usize) -> Option<Arc<[Part]>> {
+        let asked = Asked { seen, span, positions, heads };
+        let make = || self.groupings(asked).iter().map(Grouping::part).collect();
+        (self.execution == Execution::Blocked).then(|| made_once(&self.latest_parts, asked, (), make))
     }
 
     fn time(&self) -> &'static str {

@@ -3,14 +3,17 @@
 //! `output = concat_h( softmax(logits_h + mask) · V_h ) W_O`, `V = memory W_V`: the projections, masks, softmax, dropout and decoding state that
 //! the mechanisms of Vaswani et al. 2017 (section 3.2) and Tay et al. 2021 share. Projections have no bias, as in the reference code of both.
 
+use std::sync::{Arc, Mutex};
+
 use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::{Device, Tensor};
 
 use crate::abilities::{Abilities, Causality};
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Positions};
-use crate::engine::blocked::attend_parts;
-use crate::engine::{AttentionProgram, Dropout, Weighting, reference};
+use crate::engine::blocked::{Blocks, attend_parts};
+use crate::engine::fused::Part;
+use crate::engine::{AttentionProgram, Dropout, Engine, Weighting, fused, reference};
 use crate::heads::{merge_heads, split_heads};
 use crate::init;
 use crate::logits::Logits;
@@ -31,6 +34,8 @@ pub struct SoftmaxAttention<L: Logits> {
     pub output: Linear,
     heads: usize,
     dropout: f64,
+    #[module(skip)]
+    latest: Arc<Mutex<Option<Visibility>>>,
 }
 
 impl<L: Logits> SoftmaxAttention<L> {
@@ -43,23 +48,52 @@ impl<L: Logits> SoftmaxAttention<L> {
             output: init::linear(d_model, d_model, false, &key.named("output"), device),
             heads: placement.heads,
             dropout: placement.dropout,
+            latest: Arc::default(),
+        }
+    }
+
+    /// What is seen of the keys that `given` shows. Steps of training ask for the same again and again, and masks and tiles are kept with what they are of.
+    fn seen(&self, given: Visibility, positions: &Positions) -> Visibility {
+        let Some(own) = self.logits.visibility() else { return given };
+        let own = match &positions.left_padding {
+            None => own,
+            Some(counts) => own.shifted(counts.clone()),
+        };
+        let joint = given.and(own);
+        let mut latest = self.latest.lock().expect("no panic happens while the latest visibility is locked");
+        latest.take_if(|latest| !latest.equals(&joint));
+        latest.get_or_insert(joint).clone()
+    }
+
+    fn execution(
+        &self,
+        engine: Engine,
+        program: &AttentionProgram,
+        visibility: &Visibility,
+        span: Span,
+        positions: &Positions,
+    ) -> Execution {
+        if engine == Engine::Reference {
+            return Execution::Reference;
+        }
+        let is_fused = fused::can_attend(program, engine);
+        if is_fused
+            && fused::can_attend_in_parts(program)
+            && let Some(parts) = self.logits.parts(visibility, span, positions, self.heads)
+        {
+            return Execution::Fused(parts);
+        }
+        match self.logits.blocks(visibility, span, positions, &program.values) {
+            Some(blocks) => Execution::Blocked(blocks),
+            None if is_fused => Execution::Fused(Arc::new([Part::in_order(visibility.tiles(span, self.heads))])),
+            None => Execution::Reference,
         }
     }
 
     fn attend(&self, input: Query, keys: Option<Tensor<4>>, values: Tensor<4>, key_start: usize, probe: &mut Probe) -> AttentionOutput {
-        let Query { query, visibility, positions, random } = input;
+        let Query { query, visibility, positions, random, engine } = input;
         let span = Span { query_start: positions.start, queries: query.dims()[1], key_start, keys: values.dims()[2] };
-        let visibility = match (self.logits.visibility(), &positions.left_padding) {
-            (None, _) => visibility,
-            (Some(own), None) => visibility.and(own),
-            (Some(own), Some(counts)) => visibility.and(own.shifted(counts.clone())),
-        };
-        let blocks = self.logits.blocks(&visibility, span, &positions, &values);
-        let mask = if blocks.is_none() || probe.is_listening() {
-            visibility.mask(span, self.heads, values.dtype(), &values.device())
-        } else {
-            None
-        };
+        let visibility = self.seen(visibility, &positions);
         let losses = self.logits.losses(&query);
         if let Some(spans) = probe.is_listening().then(|| self.logits.spans(&query)).flatten() {
             probe.observe(|| Observation::Spans(spans));
@@ -68,23 +102,34 @@ impl<L: Logits> SoftmaxAttention<L> {
         let terms = self.logits.terms(query, keys, span, &positions);
         let program = AttentionProgram {
             weighting: Weighting::Softmax(terms),
-            mask,
+            mask: None,
             soft_span,
             values,
             dropout: random.map(|key| Dropout { probability: self.dropout, key: key.named("weights") }),
         };
-        let context = match blocks {
-            None => reference::attend(program, probe),
-            Some(blocks) => {
-                // The matrix of all weights exists only for somebody who looks at it; the output is computed as if nobody did.
-                if probe.is_listening() {
-                    reference::attend(AttentionProgram { dropout: None, ..program.clone() }, probe);
-                }
-                attend_parts(AttentionProgram { mask: None, ..program }, &blocks).context
-            }
+        let masked = |program: AttentionProgram| {
+            let mask = visibility.mask(span, self.heads, program.values.dtype(), &program.values.device());
+            AttentionProgram { mask, ..program }
+        };
+        let execution = self.execution(engine, &program, &visibility, span, &positions);
+        if probe.is_listening() && !matches!(execution, Execution::Reference) {
+            // The matrix of all weights exists only for somebody who looks at it; the output is computed as if nobody did.
+            reference::attend(AttentionProgram { dropout: None, ..masked(program.clone()) }, probe);
+        }
+        let context = match execution {
+            Execution::Fused(parts) => fused::attend(program, parts),
+            Execution::Blocked(blocks) => attend_parts(program, &blocks).context,
+            Execution::Reference => reference::attend(masked(program), probe),
         };
         AttentionOutput { context: self.output.forward(merge_heads(context)), losses }
     }
+}
+
+/// How a program is executed.
+enum Execution {
+    Fused(Arc<[Part]>),
+    Blocked(Vec<Blocks>),
+    Reference,
 }
 
 /// An [`AttentionInput`] without its memory.
@@ -93,6 +138,7 @@ struct Query {
     visibility: Visibility,
     positions: Positions,
     random: Option<RandomKey>,
+    engine: Engine,
 }
 
 impl<L: Logits> Attention for SoftmaxAttention<L> {
@@ -114,7 +160,7 @@ impl<L: Logits> Attention for SoftmaxAttention<L> {
     }
 
     fn forward(&self, input: AttentionInput, probe: &mut Probe) -> AttentionOutput {
-        let AttentionInput { query, memory, visibility, positions, random } = input;
+        let AttentionInput { query, memory, visibility, positions, random, engine } = input;
         let (memory, key_start) = match memory {
             Some(memory) => {
                 // What no query reaches is not even projected.
@@ -126,7 +172,7 @@ impl<L: Logits> Attention for SoftmaxAttention<L> {
         };
         let values = split_heads(self.value.forward(memory.clone()), self.heads);
         let keys = self.logits.keys(memory);
-        self.attend(Query { query, visibility, positions, random }, keys, values, key_start, probe)
+        self.attend(Query { query, visibility, positions, random, engine }, keys, values, key_start, probe)
     }
 
     fn state(&self, _batch: usize, capacity: usize, memory: Option<Tensor<3>>) -> KeyValueState {
@@ -140,12 +186,12 @@ impl<L: Logits> Attention for SoftmaxAttention<L> {
     }
 
     fn step(&self, chunk: AttentionInput, state: &mut KeyValueState, probe: &mut Probe) -> AttentionOutput {
-        let AttentionInput { query, visibility, positions, random, .. } = chunk;
+        let AttentionInput { query, visibility, positions, random, engine, .. } = chunk;
         if !state.is_fixed() {
             let values = split_heads(self.value.forward(query.clone()), self.heads);
             state.push(self.logits.keys(query.clone()), values);
         }
-        self.attend(Query { query, visibility, positions, random }, state.keys(), state.values(), state.start(), probe)
+        self.attend(Query { query, visibility, positions, random, engine }, state.keys(), state.values(), state.start(), probe)
     }
 
     fn select(&self, state: &mut KeyValueState, rows: &[usize]) {

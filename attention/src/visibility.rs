@@ -8,9 +8,15 @@
 //! decoding asks the same questions as the whole pass.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use burn::tensor::{Bool, DType, Device, Tensor, TensorData};
+
+pub use self::tile_map::{Pairs, TILE, Tile, TileLevels, TileMap, TileMask};
+pub(crate) use self::tile_map::{TileMapBuilder, VISIBLE};
+
+mod tile_map;
 
 /// The part of the (query, key) plane that one call covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +36,17 @@ impl Span {
     pub fn whole(queries: usize, keys: usize) -> Self {
         Self { query_start: 0, queries, key_start: 0, keys }
     }
+}
+
+/// What some queries see of some keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shown {
+    /// No query sees a key.
+    Nothing,
+    /// Every query sees every key.
+    Everything,
+    /// Neither, or not known without asking for each pair.
+    Some,
 }
 
 #[derive(Clone)]
@@ -64,6 +81,13 @@ enum Rule {
 pub struct Visibility {
     rule: Arc<Rule>,
     dense: Arc<Mutex<Vec<CachedMask>>>,
+    tiles: Arc<Mutex<Vec<CachedTiles>>>,
+}
+
+struct CachedTiles {
+    span: Span,
+    heads: usize,
+    tiles: Arc<TileMap>,
 }
 
 struct CachedMask {
@@ -160,7 +184,7 @@ impl Visibility {
     }
 
     fn new(rule: Rule) -> Self {
-        Self { rule: Arc::new(rule), dense: Arc::default() }
+        Self { rule: Arc::new(rule), dense: Arc::default(), tiles: Arc::default() }
     }
 
     /// Whether query `i` of head `head` in batch row `row` sees key `j`.
@@ -186,6 +210,47 @@ impl Visibility {
             Rule::Shifted { inner, counts } => {
                 let count = counts[row];
                 i >= count && j >= count && inner.is_visible(row, head, i - count, j - count)
+            }
+        }
+    }
+
+    /// What the rule tells about all pairs of a rectangle at once.
+    pub(crate) fn shown(&self, row: usize, queries: Range<usize>, keys: Range<usize>) -> Shown {
+        let within = |first: usize, last: usize| {
+            if keys.start >= first && keys.end <= last {
+                Shown::Everything
+            } else if keys.end <= first || keys.start >= last {
+                Shown::Nothing
+            } else {
+                Shown::Some
+            }
+        };
+        match &*self.rule {
+            Rule::All => Shown::Everything,
+            Rule::Causal => visible_band(&queries, &keys, usize::MAX, 0),
+            Rule::Window { back, ahead } => visible_band(&queries, &keys, *back, *ahead),
+            Rule::Padding(lengths) => within(0, lengths[row]),
+            Rule::LeftPadding(counts) => within(counts[row], usize::MAX),
+            Rule::Pattern(_) | Rule::Relation(_) | Rule::Explicit { .. } => Shown::Some,
+            Rule::And(a, b) => match (a.shown(row, queries.clone(), keys.clone()), b.shown(row, queries, keys)) {
+                (Shown::Nothing, _) | (_, Shown::Nothing) => Shown::Nothing,
+                (Shown::Everything, Shown::Everything) => Shown::Everything,
+                _ => Shown::Some,
+            },
+            Rule::Or(a, b) => match (a.shown(row, queries.clone(), keys.clone()), b.shown(row, queries, keys)) {
+                (Shown::Everything, _) | (_, Shown::Everything) => Shown::Everything,
+                (Shown::Nothing, Shown::Nothing) => Shown::Nothing,
+                _ => Shown::Some,
+            },
+            Rule::Shifted { inner, counts } => {
+                let count = counts[row];
+                if queries.end <= count || keys.end <= count {
+                    Shown::Nothing
+                } else if queries.start >= count && keys.start >= count {
+                    inner.shown(row, queries.start - count..queries.end - count, keys.start - count..keys.end - count)
+                } else {
+                    Shown::Some
+                }
             }
         }
     }
@@ -281,6 +346,17 @@ impl Visibility {
         mask
     }
 
+    /// The visibility in tiles.
+    pub fn tiles(&self, span: Span, heads: usize) -> Arc<TileMap> {
+        let mut cache = self.tiles.lock().expect("no panic happens while the cache is locked");
+        if let Some(hit) = cache.iter().find(|cached| cached.span == span && cached.heads == heads) {
+            return hit.tiles.clone();
+        }
+        let tiles = Arc::new(TileMap::new(self, span, heads));
+        cache.push(CachedTiles { span, heads, tiles: tiles.clone() });
+        tiles
+    }
+
     fn build_mask(&self, span: Span, heads: usize, dtype: DType, device: &Device) -> Option<Mask> {
         let rows = self.rows();
         let heads = if self.depends_on_head() { heads } else { 1 };
@@ -304,6 +380,20 @@ impl Visibility {
             }
         }
         visible
+    }
+}
+
+/// What queries see that see from `back` keys before to `ahead` keys after themselves.
+fn visible_band(queries: &Range<usize>, keys: &Range<usize>, back: usize, ahead: usize) -> Shown {
+    let sees = |i: usize, j: usize| i <= j.saturating_add(back) && j <= i.saturating_add(ahead);
+    let (first_query, last_query) = (queries.start, queries.end - 1);
+    let (first_key, last_key) = (keys.start, keys.end - 1);
+    if sees(first_query, last_key) && sees(last_query, first_key) {
+        Shown::Everything
+    } else if first_key > last_query.saturating_add(ahead) || first_query > last_key.saturating_add(back) {
+        Shown::Nothing
+    } else {
+        Shown::Some
     }
 }
 

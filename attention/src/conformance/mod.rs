@@ -98,6 +98,8 @@ properties! {
     Probe(Nothing) = properties::a_probe_changes_nothing,
     /// Gradients of the inputs and of every trained parameter are the slopes of the outputs.
     Gradients(Nothing) = gradients::gradients_are_slopes,
+    /// Forced to, the fused engine gives the context and all gradients of the reference engine.
+    Engines(Nothing) = properties::engines_agree,
     /// Auxiliary losses are returned exactly if they are claimed; they are finite, and their gradients are their slopes.
     Losses(Nothing) = gradients::auxiliary_losses_are_those_claimed,
     /// One key builds one attention, bit for bit, and what it has computed leaves no trace in it.

@@ -9,6 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::conformance::array::{Array, finite, same};
 use crate::conformance::subject::{Case, Subject, parameters};
 use crate::contract::{Attention, AttentionInput, Positions};
+use crate::engine::Engine;
 use crate::probe::Probe;
 use crate::random::RandomKey;
 use crate::visibility::Visibility;
@@ -100,6 +101,32 @@ pub(super) fn a_row_without_a_key_has_weight_zero<A: Attention>(subject: &Subjec
         gradients.memory.map_or(Ok(()), |memory| finite(&format!("{name}: gradient of the memory"), &memory.values))?;
         for (path, gradient) in &gradients.parameters {
             finite(&format!("{name}: gradient of {path}"), &gradient.values)?;
+        }
+    }
+    Ok(())
+}
+
+/// Forced to, the fused engine gives the context and all gradients of the reference engine.
+pub(super) fn engines_agree<A: Attention>(subject: &Subject<A>) -> Outcome {
+    let case = subject.case("engines", 2, subject.placement.max_length);
+    let padding = Visibility::padding(vec![case.keys() - 1, case.keys()]);
+    for visibility in [subject.usual(), subject.usual().and(padding)] {
+        let run = |engine| {
+            let prepare = |input: AttentionInput| input.visibility(visibility.clone()).engine(engine);
+            let gradients = subject.gradients(&case, prepare);
+            let inputs = [("the queries", Some(gradients.query)), ("the memory", gradients.memory)];
+            let inputs = inputs.into_iter().filter_map(|(name, gradient)| Some((format!("gradient of {name}"), gradient?)));
+            let context = ("context".to_owned(), subject.forward(prepare(case.input(&subject.device))));
+            let parameters = gradients.parameters.into_iter().map(|(path, gradient)| (format!("gradient of {path}"), gradient));
+            std::iter::once(context).chain(inputs).chain(parameters).collect::<Vec<_>>()
+        };
+        let (fused, reference) = (run(Engine::Fused), run(Engine::Reference));
+        if !fused.iter().map(|(name, _)| name).eq(reference.iter().map(|(name, _)| name)) {
+            return Err(format!("{visibility:?}: the engines have gradients of different parameters"));
+        }
+        for ((name, fused), (_, reference)) in fused.iter().zip(&reference) {
+            let largest = reference.values.iter().fold(1.0f64, |largest, number| largest.max(number.abs()));
+            same(&format!("{visibility:?}: {name}"), &fused.values, &reference.values, CLOSE * largest)?;
         }
     }
     Ok(())

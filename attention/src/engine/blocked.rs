@@ -7,6 +7,7 @@
 use burn::tensor::{Int, Tensor};
 
 use super::program::for_each_row;
+use super::reference::dense_bias;
 use super::{AttentionProgram, Dropout, Weighting};
 use crate::dropout::dropout;
 use crate::visibility::hidden_logit;
@@ -57,6 +58,8 @@ pub fn attend_blocks(program: AttentionProgram, blocks: &Blocks) -> BlockedOutpu
     };
     let hidden = hidden_logit(values.dtype());
 
+    let soft_span = soft_span.map(|span| span.factors(weighting.queries(), keys));
+
     // Weights up to a factor of their row, the logarithm of that factor, and whether rows are divided by their sum.
     let (weights, shift, divided) = match weighting {
         Weighting::Softmax(terms) => {
@@ -66,7 +69,8 @@ pub fn attend_blocks(program: AttentionProgram, blocks: &Blocks) -> BlockedOutpu
                 let product = for_each_row(queries, rows).matmul(for_each_row(keys, rows).swap_dims(2, 3));
                 product.reshape([rows, heads, count, size, candidates])
             });
-            let logits = match (content, terms.bias.map(pairs)) {
+            let bias = dense_bias(terms.relative, terms.bias, values.dims()[2]);
+            let logits = match (content, bias.map(pairs)) {
                 (Some(content), Some(bias)) => content + bias,
                 (Some(logits), None) | (None, Some(logits)) => logits,
                 (None, None) => panic!("logits without a term"),

@@ -3,11 +3,28 @@
 //! Every mechanism is a choice of logits or densities, visibility, normaliser and values. It writes that choice down as an [`AttentionProgram`]; masking,
 //! the softmax, rows without a key, dropout and the product with the values exist once, here.
 //!
-//! [`reference`](mod@reference) executes a program with dense tensors and can be read line by line against the papers.
-//! [`blocked`] executes it block by block of queries, each with the keys that it can see.
+//! [`reference`](mod@reference) executes a program with dense tensors and can be read line by line against the papers. [`fused`] executes it tile by tile
+//! and holds no `Q x K` matrix, in training neither. [`blocked`] gathers blocks of queries with the keys that they can see: for what is not a softmax, and
+//! for patterns on devices without kernels that bring scattered rows together.
 
 pub mod blocked;
+pub mod fused;
 mod program;
 pub mod reference;
 
-pub use program::{AttentionProgram, Content, Dropout, LogitTerms, Weighting};
+use serde::{Deserialize, Serialize};
+
+/// How a program is executed where there is a choice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Engine {
+    /// What is fastest: [`fused`] from some queries on.
+    #[default]
+    Auto,
+    /// [`fused`] wherever it can be.
+    Fused,
+    /// [`reference`](mod@reference) always: the oracle.
+    Reference,
+}
+
+pub use program::{AttentionProgram, Content, Dropout, LogitTerms, Ramp, SoftSpan, Weighting, relative_shift};

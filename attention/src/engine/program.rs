@@ -1,6 +1,6 @@
 //! Description of one attention.
 
-use burn::tensor::Tensor;
+use burn::tensor::{Int, Tensor};
 
 use crate::random::RandomKey;
 use crate::visibility::Mask;
@@ -15,8 +15,8 @@ pub struct AttentionProgram {
     pub weighting: Weighting,
     /// What is hidden, if anything.
     pub mask: Option<Mask>,
-    /// Factors of the exponentials of the logits, in `[0, 1]`, `[B|1, H, Q, K]`, inside the normaliser; of a density, factors of the weights.
-    pub soft_span: Option<Tensor<4>>,
+    /// Factors of the exponentials of the logits, inside the normaliser; of a density, factors of the weights.
+    pub soft_span: Option<SoftSpan>,
     /// `[B, H, K, D]`.
     pub values: Tensor<4>,
     /// Dropout of the weights, if any.
@@ -39,11 +39,14 @@ pub enum Weighting {
     },
 }
 
-/// Logits as a sum of a product of thin factors and a bias, so that nothing of size `Q x K` has to exist unless a bias brings it.
+/// Logits as a sum of products of thin factors and a bias, so that nothing of size `Q x K` has to exist unless a bias brings it.
 #[derive(Clone, Debug, Default)]
 pub struct LogitTerms {
     /// `queries keys^T`.
     pub content: Option<Content>,
+    /// Scores by distance, `queries keys^T` at [`relative_shift`]: keys are `[B|1, H|1, Q + K - 1, R]`, in descending order of the distance from key to
+    /// query, of which the last query and the first key have the greatest.
+    pub relative: Option<Content>,
     /// Added to the product, `[B|1, H|1, Q, K]`.
     pub bias: Option<Tensor<4>>,
 }
@@ -57,6 +60,31 @@ pub struct Content {
     pub keys: Tensor<4>,
 }
 
+/// Spans that end softly.
+#[derive(Clone, Debug)]
+pub struct SoftSpan {
+    /// In positions, `[B|1, H|1, Q|1]`.
+    pub spans: Tensor<3>,
+    /// How they end.
+    pub ramp: Ramp,
+}
+
+/// Soft ends of spans: the factor of a key at distance `x` is `clamp((z + R - x + origin) / R, 0, 1)` for a query with span `z`, and 0 where the distance
+/// is less than `nearest` or more than `farthest`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ramp {
+    /// Width `R` of the ramp.
+    pub width: f32,
+    /// Distances count from here.
+    pub origin: f32,
+    /// Least distance of a key.
+    pub nearest: usize,
+    /// Greatest distance of a key.
+    pub farthest: usize,
+    /// Index of the first query less that of the first key.
+    pub offset: isize,
+}
+
 /// Dropout of attention weights.
 #[derive(Clone, Copy, Debug)]
 pub struct Dropout {
@@ -66,43 +94,105 @@ pub struct Dropout {
     pub key: RandomKey,
 }
 
+impl Ramp {
+    /// The factor of key `key` for query `query`, as indices in the span, where the query's span is `z`.
+    #[inline(always)]
+    pub fn factor(&self, z: f32, query: usize, key: usize) -> f32 {
+        self.height(z, query, key).clamp(0.0, 1.0)
+    }
+
+    /// The factor before it is limited to `[0, 1]`; it has a slope, `1 / R`, above 0 and up to 1.
+    #[inline(always)]
+    pub(super) fn height(&self, z: f32, query: usize, key: usize) -> f32 {
+        let distance = (query as isize + self.offset - key as isize).unsigned_abs();
+        let is_there = distance >= self.nearest && distance <= self.farthest;
+        if is_there { (z + self.width - distance as f32 + self.origin) / self.width } else { 0.0 }
+    }
+}
+
+impl Weighting {
+    /// Number of queries.
+    ///
+    /// # Panics
+    /// If logits have no term.
+    pub fn queries(&self) -> usize {
+        match self {
+            Self::Softmax(terms) => terms.queries().dims()[2],
+            Self::Density { weights, .. } => weights.dims()[2],
+        }
+    }
+}
+
+impl SoftSpan {
+    /// The factors of all pairs, `[B|1, H|1, Q, K]`.
+    pub fn factors(&self, queries: usize, keys: usize) -> Tensor<4> {
+        let Ramp { width, origin, nearest, farthest, offset } = self.ramp;
+        let device = self.spans.device();
+        let indices =
+            |start: i64, count: usize| Tensor::<1, Int>::arange(start..start + count as i64, &device).float().cast(self.spans.dtype());
+        let queries = indices(offset as i64, queries).reshape([1, 1, queries, 1]);
+        let distances = (queries - indices(0, keys).reshape([1, 1, 1, keys])).abs();
+        let seen =
+            distances.clone().lower_equal_elem(farthest as f64).float() * distances.clone().greater_equal_elem(nearest as f64).float();
+        let spans = self.spans.clone().unsqueeze_dim::<4>(3);
+        ((spans - distances + origin) / width + 1.0).clamp(0.0, 1.0) * seen
+    }
+}
+
 impl LogitTerms {
     /// Logits that are a product of thin factors.
     pub fn content(queries: Tensor<4>, keys: Tensor<4>) -> Self {
-        Self { content: Some(Content { queries, keys }), bias: None }
+        Self { content: Some(Content { queries, keys }), ..Self::default() }
     }
 
     /// Logits that are given.
     pub fn bias(bias: Tensor<4>) -> Self {
-        Self { content: None, bias: Some(bias) }
+        Self { bias: Some(bias), ..Self::default() }
+    }
+
+    /// Batch rows that are told apart.
+    pub(super) fn rows(&self) -> usize {
+        let factors = [&self.content, &self.relative].into_iter().flatten().flat_map(|content| [&content.queries, &content.keys]);
+        factors.chain(&self.bias).map(|factor| factor.dims()[0]).max().expect("logits have a term")
+    }
+
+    /// What has a row for each query.
+    pub(super) fn queries(&self) -> &Tensor<4> {
+        let factors = [&self.content, &self.relative].into_iter().flatten().map(|content| &content.queries);
+        factors.chain(&self.bias).next().expect("logits have a term")
     }
 
     /// The logits times `scale` `[1, H|1, 1, 1]`.
     pub fn scaled(self, scale: Tensor<4>) -> Self {
-        Self {
-            content: self.content.map(|c| Content { queries: c.queries * scale.clone(), keys: c.keys }),
-            bias: self.bias.map(|bias| bias * scale),
-        }
+        let scaled = |c: Content| Content { queries: c.queries * scale.clone(), keys: c.keys };
+        Self { content: self.content.map(scaled), relative: self.relative.map(scaled), bias: self.bias.map(|bias| bias * scale.clone()) }
     }
 
     /// Sum of two logits: factors are joined along their width, biases are added.
     pub fn plus(self, other: Self) -> Self {
-        let content = match (self.content, other.content) {
+        let joined = |a: Option<Content>, b: Option<Content>| match (a, b) {
             (Some(a), Some(b)) => Some(Content { queries: concatenate(a.queries, b.queries), keys: concatenate(a.keys, b.keys) }),
             (a, b) => a.or(b),
         };
+        let (content, relative) = (joined(self.content, other.content), joined(self.relative, other.relative));
         let bias = match (self.bias, other.bias) {
             (Some(a), Some(b)) => Some(a + b),
             (a, b) => a.or(b),
         };
-        Self { content, bias }
+        Self { content, relative, bias }
     }
 }
 
-/// Joins factors along their width, repeating those that do not depend on the batch row.
+/// Joins factors along their width, repeating those that do not depend on the batch row or head.
 fn concatenate(a: Tensor<4>, b: Tensor<4>) -> Tensor<4> {
-    let rows = a.dims()[0].max(b.dims()[0]);
-    Tensor::cat(vec![for_each_row(a, rows), for_each_row(b, rows)], 3)
+    let [rows, heads] = [0, 1].map(|dim| a.dims()[dim].max(b.dims()[dim]));
+    Tensor::cat([a, b].map(|x| for_each_head(for_each_row(x, rows), heads)).to_vec(), 3)
+}
+
+/// The same for each head, where heads are not told apart.
+pub(super) fn for_each_head(x: Tensor<4>, heads: usize) -> Tensor<4> {
+    let [rows, given, length, width] = x.dims();
+    if given == heads { x } else { x.expand([rows, heads, length, width]) }
 }
 
 /// The same for each of `rows` batch rows.
@@ -119,4 +209,21 @@ pub(super) fn for_each_row(x: Tensor<4>, rows: usize) -> Tensor<4> {
     }
     let size = heads * length * width;
     x.reshape([batch, size]).expand([rows, size]).reshape([rows, heads, length, width])
+}
+
+/// Moves scores by distance to their keys: `[.., .., Q, Q + K - 1]` with columns in descending order of distance to `[.., .., Q, K]`.
+///
+/// Row `i` moves left by `Q - 1 - i`: a column is put before the first, after which the same numbers in rows one shorter are the moved ones (Dai et al.
+/// 2019, appendix B). Every element of the result is a score of its own distance; with only the `K` distances that a causal mask leaves, as in
+/// the paper, those above the diagonal are left-overs of the next row.
+///
+/// # Panics
+/// If there are no `Q + K - 1` columns.
+pub fn relative_shift(scores: Tensor<4>, keys: usize) -> Tensor<4> {
+    let [a, b, queries, columns] = scores.dims();
+    assert_eq!(columns, queries + keys - 1, "one column for each distance");
+    let pad = Tensor::zeros([a, b, queries, 1], &scores.device());
+    let padded = Tensor::cat(vec![pad, scores], 3);
+    let moved = padded.reshape([a, b, columns + 1, queries]).narrow(2, 1, columns);
+    moved.reshape([a, b, queries, columns]).narrow(3, 0, keys)
 }

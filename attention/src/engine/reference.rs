@@ -1,11 +1,11 @@
 //! Dense execution: all `Q x K` weights exist at once.
 
-use burn::tensor::Tensor;
 use burn::tensor::activation::softmax;
+use burn::tensor::{Tensor, TensorData};
 
-use super::program::for_each_row;
-use super::{AttentionProgram, LogitTerms, Weighting};
-use crate::dropout::dropout;
+use super::program::{for_each_head, for_each_row};
+use super::{AttentionProgram, Content, Dropout, LogitTerms, Weighting, relative_shift};
+use crate::dropout::WeightDropout;
 use crate::probe::{Observation, Probe};
 use crate::visibility::{Mask, hidden_logit};
 
@@ -13,11 +13,16 @@ use crate::visibility::{Mask, hidden_logit};
 pub fn attend(program: AttentionProgram, probe: &mut Probe) -> Tensor<4> {
     let AttentionProgram { weighting, mask, soft_span, values, dropout: drop } = program;
     let _span = tracing::trace_span!("reference attention", values = ?values.dims()).entered();
+    let keys = values.dims()[2];
+    let soft_span = soft_span.map(|span| span.factors(weighting.queries(), keys));
     let weights = match weighting {
-        Weighting::Softmax(terms) => match soft_span {
-            Some(span) => spanned_weights(terms, mask, span),
-            None => softmax_weights(terms, mask),
-        },
+        Weighting::Softmax(terms) => {
+            let logits = logits(terms, keys);
+            match soft_span {
+                Some(span) => spanned_weights(logits, mask, span),
+                None => softmax_weights(logits, mask),
+            }
+        }
         Weighting::Density { weights, renormalise } => {
             let weights = soft_span.map_or_else(|| weights.clone(), |span| weights.clone() * span);
             density_weights(weights, mask, renormalise)
@@ -27,20 +32,20 @@ pub fn attend(program: AttentionProgram, probe: &mut Probe) -> Tensor<4> {
     probe.observe(|| Observation::Weights(weights.clone()));
     let weights = match drop {
         // Weights that all batch rows share are dropped for each row apart, as they would be if they were not shared.
-        Some(drop) => dropout(for_each_row(weights, values.dims()[0]), drop.probability, Some(&drop.key)),
+        Some(drop) => dropped(for_each_row(weights, values.dims()[0]), drop),
         None => weights,
     };
     for_each_row(weights, values.dims()[0]).matmul(values)
 }
 
-/// The same for each head, where logits or densities do not tell them apart.
-fn for_each_head(weights: Tensor<4>, heads: usize) -> Tensor<4> {
-    let [rows, given, queries, keys] = weights.dims();
-    if given == heads { weights } else { weights.expand([rows, heads, queries, keys]) }
+fn dropped(weights: Tensor<4>, drop: Dropout) -> Tensor<4> {
+    let Some(dropout) = WeightDropout::new(drop.probability, drop.key) else { return weights };
+    let factors = TensorData::new(dropout.factors(weights.dims(), 0), weights.dims());
+    let factors = Tensor::from_data(factors, (&weights.device(), weights.dtype()));
+    weights * factors
 }
 
-fn softmax_weights(terms: LogitTerms, mask: Option<Mask>) -> Tensor<4> {
-    let logits = logits(terms);
+fn softmax_weights(logits: Tensor<4>, mask: Option<Mask>) -> Tensor<4> {
     let Some(mask) = mask else { return softmax(logits, 3) };
     let weights = softmax(logits + mask.bias, 3);
     match mask.has_key {
@@ -51,26 +56,38 @@ fn softmax_weights(terms: LogitTerms, mask: Option<Mask>) -> Tensor<4> {
 
 /// `m exp(s) / sum m exp(s)`: the softmax keeps the exponentials in range and cancels against the normaliser. A key with `m = 0` is hidden from it, lest
 /// its exponential make all others vanish.
-fn spanned_weights(terms: LogitTerms, mask: Option<Mask>, span: Tensor<4>) -> Tensor<4> {
+fn spanned_weights(logits: Tensor<4>, mask: Option<Mask>, span: Tensor<4>) -> Tensor<4> {
     let span = visible(span, mask);
     let outside = span.clone().equal_elem(0.0).float() * hidden_logit(span.dtype());
-    normalised(softmax(logits(terms) + outside, 3) * span)
+    normalised(softmax(logits + outside, 3) * span)
 }
 
-/// The logits `[B|1, H, Q, K]` themselves.
+/// The logits `[B|1, H|1, Q, K]` themselves.
 ///
 /// # Panics
 /// If the terms are empty.
-pub fn logits(terms: LogitTerms) -> Tensor<4> {
-    let content = terms.content.map(|c| {
-        let rows = c.queries.dims()[0].max(c.keys.dims()[0]);
-        for_each_row(c.queries, rows).matmul(for_each_row(c.keys, rows).swap_dims(2, 3))
-    });
-    match (content, terms.bias) {
-        (Some(content), Some(bias)) => content + bias,
-        (Some(logits), None) | (None, Some(logits)) => logits,
-        (None, None) => panic!("logits without a term"),
+pub fn logits(terms: LogitTerms, keys: usize) -> Tensor<4> {
+    let LogitTerms { content, relative, bias } = terms;
+    let terms = [content.map(product), dense_bias(relative, bias, keys)];
+    terms.into_iter().flatten().reduce(|a, b| a + b).expect("logits have a term")
+}
+
+/// What is added to the product of thin factors, `[B|1, H|1, Q, K]`, if anything is.
+pub(super) fn dense_bias(relative: Option<Content>, bias: Option<Tensor<4>>, keys: usize) -> Option<Tensor<4>> {
+    let relative = relative.map(|relative| relative_shift(product(relative), keys));
+    [relative, bias].into_iter().flatten().reduce(|a, b| a + b)
+}
+
+/// `queries keys^T`. Where all batch rows share their keys it is one product for all of them.
+fn product(Content { queries, keys }: Content) -> Tensor<4> {
+    let heads = queries.dims()[1].max(keys.dims()[1]);
+    let [queries, keys] = [queries, keys].map(|x| for_each_head(x, heads));
+    let ([rows, _, length, width], [own_rows, _, scored, _]) = (queries.dims(), keys.dims());
+    if own_rows == 1 && rows > 1 {
+        let flat = queries.swap_dims(0, 1).reshape([1, heads, rows * length, width]);
+        return flat.matmul(keys.swap_dims(2, 3)).reshape([heads, rows, length, scored]).swap_dims(0, 1);
     }
+    for_each_row(queries, own_rows).matmul(keys.swap_dims(2, 3))
 }
 
 fn density_weights(weights: Tensor<4>, mask: Option<Mask>, renormalise: bool) -> Tensor<4> {

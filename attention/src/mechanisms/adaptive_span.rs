@@ -19,13 +19,13 @@
 use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::tensor::activation::sigmoid;
-use burn::tensor::{Device, Int, Tensor};
+use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
 use super::learned_relative::LearnedRelativeConfig;
 use crate::any::{AnyLogits, AttentionConfig};
 use crate::contract::{Losses, Positions};
-use crate::engine::LogitTerms;
+use crate::engine::{LogitTerms, Ramp, SoftSpan};
 use crate::error::ConfigError;
 use crate::init::{self, Init};
 use crate::logits::{LogitFacts, Logits};
@@ -213,16 +213,15 @@ impl Logits for AdaptiveSpan {
         Some(self.fractions(query) * self.max_span as f64)
     }
 
-    fn soft_span(&self, query: &Tensor<3>, span: Span) -> Option<Tensor<4>> {
-        let indices = |start: usize, count: usize| Tensor::<1, Int>::arange(start as i64..(start + count) as i64, &query.device()).float();
-        let queries = indices(span.query_start, span.queries).reshape([1, 1, span.queries, 1]);
-        let keys = indices(span.key_start, span.keys).reshape([1, 1, 1, span.keys]);
-        let distances = (queries - keys).abs();
-        let nearest = if self.own_position { 0.0 } else { 1.0 };
-        let seen = distances.clone().lower_equal_elem(self.max_span as f64).float() * distances.clone().greater_equal_elem(nearest).float();
-        let spans = self.spans(query)?.unsqueeze_dim::<4>(3);
-        let x = distances - self.origin;
-        Some(((spans - x) / self.ramp + 1.0).clamp(0.0, 1.0) * seen)
+    fn soft_span(&self, query: &Tensor<3>, span: Span) -> Option<SoftSpan> {
+        let ramp = Ramp {
+            width: self.ramp as f32,
+            origin: self.origin as f32,
+            nearest: usize::from(!self.own_position),
+            farthest: self.max_span,
+            offset: span.query_start as isize - span.key_start as isize,
+        };
+        Some(SoftSpan { spans: self.spans(query)?, ramp })
     }
 
     fn reach(&self) -> Option<usize> {

@@ -385,7 +385,7 @@ impl Attention for Gaussian {
     }
 
     fn forward(&self, input: AttentionInput, probe: &mut Probe) -> AttentionOutput {
-        let AttentionInput { query, memory, visibility, positions, random } = input;
+        let AttentionInput { query, memory, visibility, positions, random, .. } = input;
         let queries = query.dims()[1];
         let values = split_heads(self.value.forward(memory.unwrap_or(query)), self.heads);
         self.attend(Call { values, queries, visibility, positions, random }, probe)

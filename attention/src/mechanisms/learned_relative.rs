@@ -17,9 +17,9 @@ use burn::nn::Linear;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 
-use super::relative::{distances, relative_shift};
+use super::relative::distances;
 use crate::contract::Positions;
-use crate::engine::LogitTerms;
+use crate::engine::{Content, LogitTerms};
 use crate::error::ConfigError;
 use crate::heads::split_heads;
 use crate::init::{self, Init};
@@ -87,17 +87,14 @@ impl Logits for LearnedRelative {
         let keys = keys.expect("relative logits are given the keys that they asked for");
         let d_head = keys.dims()[3];
         let queries = split_heads(self.query.forward(query) * (d_head as f64).powf(-0.5), self.heads);
-        let [batch, heads, length, _] = queries.dims();
-
         // What is farther away than the table reaches is hidden; it takes part with the last row.
         let rows: Vec<i32> =
             distances(span).into_iter().map(|distance| distance.unsigned_abs().min(self.max_distance as u64) as i32).collect();
         let columns = rows.len();
         let rows = Tensor::<1, Int>::from_data(TensorData::new(rows, [columns]), &queries.device());
         let by_distance = self.distances.val().select(0, rows);
-        let flat = queries.clone().reshape([batch * heads * length, d_head]);
-        let scores = flat.matmul(by_distance.transpose()).reshape([batch, heads, length, columns]);
-        LogitTerms { bias: Some(relative_shift(scores, span.keys)), ..LogitTerms::content(queries, keys) }
+        let relative = Content { queries: queries.clone(), keys: by_distance.unsqueeze_dims(&[0, 1]) };
+        LogitTerms { relative: Some(relative), ..LogitTerms::content(queries, keys) }
     }
 
     fn visibility(&self) -> Option<Visibility> {

@@ -194,7 +194,7 @@ impl Attention for Linformer {
     }
 
     fn forward(&self, input: AttentionInput, probe: &mut Probe) -> AttentionOutput {
-        let AttentionInput { query, memory, visibility, positions, random } = input;
+        let AttentionInput { query, memory, visibility, positions, random, .. } = input;
         let memory = self.keys_and_values(memory.unwrap_or_else(|| query.clone()));
         let [batch, queries, _] = query.dims();
         let span = Span { query_start: positions.start, queries, key_start: 0, keys: memory[0].dims()[2] };

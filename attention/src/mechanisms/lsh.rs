@@ -35,7 +35,7 @@ use self::chunks::Chunking;
 pub use self::config::{BucketCount, Hashing, LshConfig, Rotations, Scale};
 use crate::abilities::{Abilities, Causality};
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Positions};
-use crate::engine::{AttentionProgram, Dropout, LogitTerms, Weighting, reference};
+use crate::engine::{AttentionProgram, Dropout, Engine, LogitTerms, Weighting, fused, reference};
 use crate::heads::{merge_heads, split_heads};
 use crate::init::Init;
 use crate::memory::KeyValueState;
@@ -76,6 +76,7 @@ struct Call {
     span: Span,
     visibility: Visibility,
     random: Option<RandomKey>,
+    engine: Engine,
 }
 
 fn span(positions: &Positions, queries: usize, keys: usize) -> Span {
@@ -141,8 +142,21 @@ impl Lsh {
     /// Sorted by bucket and cut into chunks, in every round.
     fn attend_in_chunks(&self, call: Call, buckets: &Buckets, probe: &mut Probe) -> Tensor<4> {
         let (queries, keys) = call.queries_and_keys(self.scale);
-        let blocks = self.chunking.blocks(buckets, call.span, &call.visibility, call.values.dtype());
-        blocks.attend(queries, keys, call.values, self.dropout(call.random), probe)
+        let Call { span, visibility, values, random, engine, .. } = call;
+        let dropout = self.dropout(random);
+        let blocks = |values: &Tensor<4>| self.chunking.blocks(buckets, span, &visibility, values.dtype());
+        let weighting = Weighting::Softmax(LogitTerms::content(queries.clone(), keys.clone()));
+        let program = AttentionProgram { weighting, mask: None, soft_span: None, values, dropout };
+        let has_few_rounds = buckets.shape[2] <= chunks::MOST_ROUNDS;
+        let is_fused = has_few_rounds && fused::can_attend(&program, engine) && fused::can_attend_in_parts(&program);
+        if !is_fused {
+            return blocks(&program.values).attend(queries, keys, program.values, dropout, probe);
+        }
+        if probe.is_listening() {
+            // The matrix of all weights exists only for somebody who looks at it; the output is computed as if nobody did.
+            blocks(&program.values).attend(queries, keys, program.values.clone(), None, probe);
+        }
+        fused::attend(program, self.chunking.parts(buckets, span, &visibility))
     }
 
     fn project(&self, sequence: Tensor<3>) -> (Tensor<4>, Tensor<4>) {
@@ -181,11 +195,11 @@ impl Attention for Lsh {
     }
 
     fn forward(&self, input: AttentionInput, probe: &mut Probe) -> AttentionOutput {
-        let AttentionInput { query, memory, visibility, positions, random } = input;
+        let AttentionInput { query, memory, visibility, positions, random, engine } = input;
         let queries = query.dims()[1];
         let (shared, values) = self.project(memory.unwrap_or(query));
         let span = span(&positions, queries, shared.dims()[2]);
-        let call = Call { shared, values, span, visibility, random };
+        let call = Call { shared, values, span, visibility, random, engine };
         if call.span.keys <= self.full_attention_below {
             let context = self.attend_all(call, None, probe);
             return self.output(context);
@@ -208,7 +222,7 @@ impl Attention for Lsh {
     }
 
     fn step(&self, chunk: AttentionInput, state: &mut LshState, probe: &mut Probe) -> AttentionOutput {
-        let AttentionInput { query, visibility, positions, random, .. } = chunk;
+        let AttentionInput { query, visibility, positions, random, engine, .. } = chunk;
         let queries = query.dims()[1];
         let (shared, values) = self.project(query);
         state.memory.push(Some(shared.clone()), values);
@@ -220,7 +234,7 @@ impl Attention for Lsh {
         }
         let shared = state.memory.keys().expect("keys were pushed");
         let span = span(&positions, queries, shared.dims()[2]);
-        let call = Call { shared, values: state.memory.values(), span, visibility, random };
+        let call = Call { shared, values: state.memory.values(), span, visibility, random, engine };
         let context = self.attend_all(call, state.buckets.as_ref(), probe);
         self.output(context)
     }

@@ -2,7 +2,7 @@
 //!
 //! `logits_h[i, j] = ((q_i + u_h) · k_j + (q_i + v_h) · W_R^h r_{i-j}) / sqrt(d)`, `q_i = x_i W_Q^h`, `k_j = m_j W_K^h`: content, and a distance as a fixed
 //! sinusoid `r` of the model's width, each with a bias of its own. The second product is taken once for each of the `Q + K - 1` distances and moved into
-//! place by a [`relative_shift`]. Time `n^2 d`, decoding state `2 n d`.
+//! place by a [`relative_shift`](crate::engine::relative_shift). Time `n^2 d`, decoding state `2 n d`.
 //!
 //! Nothing depends on absolute positions: a memory carried over from earlier segments ([`AttentionInput::segment`](crate::contract::AttentionInput::segment))
 //! may have any length, and be longer in evaluation than in training. Keys after the query have negative distances, so encoders work as well.
@@ -22,7 +22,7 @@ use burn::tensor::{Device, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 
 use crate::contract::Positions;
-use crate::engine::LogitTerms;
+use crate::engine::{Content, LogitTerms};
 use crate::error::ConfigError;
 use crate::heads::split_heads;
 use crate::init::{self, Init};
@@ -133,23 +133,6 @@ pub(super) fn distances(span: Span) -> Vec<i64> {
     (0..(span.queries + span.keys) as i64 - 1).map(|column| farthest - column).collect()
 }
 
-/// Moves scores by distance to their keys: `[.., .., Q, Q + K - 1]` with columns in descending order of distance to `[.., .., Q, K]`.
-///
-/// Row `i` moves left by `Q - 1 - i`: a column is put before the first, after which the same numbers in rows one shorter are the moved ones (Dai et al.
-/// 2019, appendix B). Every element of the result is a score of its own distance; with only the `K` distances that a causal mask leaves, as in
-/// the paper, those above the diagonal are left-overs of the next row.
-///
-/// # Panics
-/// If there are no `Q + K - 1` columns.
-pub fn relative_shift(scores: Tensor<4>, keys: usize) -> Tensor<4> {
-    let [a, b, queries, columns] = scores.dims();
-    assert_eq!(columns, queries + keys - 1, "one column for each distance");
-    let pad = Tensor::zeros([a, b, queries, 1], &scores.device());
-    let padded = Tensor::cat(vec![pad, scores], 3);
-    let moved = padded.reshape([a, b, columns + 1, queries]).narrow(2, 1, columns);
-    moved.reshape([a, b, queries, columns]).narrow(3, 0, keys)
-}
-
 impl Logits for Relative {
     fn facts(&self) -> LogitFacts {
         LogitFacts { cross_attention: false, max_length: None, remembers_keys: true, auxiliary_losses: false }
@@ -161,7 +144,7 @@ impl Logits for Relative {
 
     fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, _positions: &Positions) -> LogitTerms {
         let keys = keys.expect("relative logits are given the keys that they asked for");
-        let [batch, queries, width] = query.dims();
+        let [_, _, width] = query.dims();
         let (heads, d_head) = (self.heads, width / self.heads);
         let scale = (d_head as f64).powf(-0.5);
         let query = self.query.forward(query);
@@ -171,11 +154,8 @@ impl Logits for Relative {
         let distances: Vec<i64> = distances(span).into_iter().map(|distance| distance.clamp(-farthest, farthest)).collect();
         let sinusoids = self.sinusoids.table(&distances, &query.device());
         let by_distance = self.position.forward(sinusoids).reshape([distances.len(), heads, d_head]).swap_dims(0, 1);
-        // Head by head one product for all rows of the batch, which share the distances.
-        let scored = with_bias(&self.position_bias).reshape([batch * queries, heads, d_head]).swap_dims(0, 1);
-        let scores = scored.matmul(by_distance.swap_dims(1, 2)).reshape([heads, batch, queries, distances.len()]);
-        let bias = relative_shift(scores, span.keys).swap_dims(0, 1);
-        LogitTerms { bias: Some(bias), ..LogitTerms::content(split_heads(with_bias(&self.content_bias), heads), keys) }
+        let relative = Content { queries: split_heads(with_bias(&self.position_bias), heads), keys: by_distance.unsqueeze_dim(0) };
+        LogitTerms { relative: Some(relative), ..LogitTerms::content(split_heads(with_bias(&self.content_bias), heads), keys) }
     }
 
     fn visibility(&self) -> Option<Visibility> {

@@ -6,7 +6,7 @@ use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
 use heedful_attention::any::{AnyLogits, AttentionConfig};
 use heedful_attention::contract::{Attention, AttentionInput};
 use heedful_attention::engine::blocked::{Blocks, attend_blocks, attend_parts};
-use heedful_attention::engine::{AttentionProgram, Dropout, LogitTerms, Weighting, reference};
+use heedful_attention::engine::{AttentionProgram, Dropout, LogitTerms, Ramp, SoftSpan, Weighting, reference};
 use heedful_attention::pattern::Pattern;
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::Probe;
@@ -82,8 +82,9 @@ fn leaves(shared: bool, device: &Device) -> Vec<Tensor<4>> {
         leaf("queries", [rows, HEADS, QUERIES, 2]),
         leaf("keys", [BATCH, HEADS, KEYS, 2]),
         leaf("bias", [rows, if shared { 1 } else { HEADS }, QUERIES, KEYS]),
-        leaf("span", [rows, HEADS, QUERIES, KEYS]),
+        leaf("density", [rows, HEADS, QUERIES, KEYS]),
         leaf("values", [BATCH, HEADS, KEYS, 2]),
+        leaf("spans", [rows, HEADS, QUERIES, 1]),
     ]
 }
 
@@ -98,10 +99,10 @@ enum Kind {
 }
 
 fn program(kind: Kind, leaves: &[Tensor<4>]) -> AttentionProgram {
-    let [queries, keys, bias, span, values] = leaves else { unreachable!("five leaves are made") };
+    let [queries, keys, bias, density, values, spans] = leaves else { unreachable!("six leaves are made") };
     let content = LogitTerms::content(queries.clone(), keys.clone());
     let given = LogitTerms::bias(bias.clone());
-    let weights = span.clone().powi_scalar(2);
+    let weights = density.clone().powi_scalar(2);
     let weighting = match kind {
         Kind::Content => Weighting::Softmax(content),
         Kind::Bias => Weighting::Softmax(given),
@@ -109,7 +110,8 @@ fn program(kind: Kind, leaves: &[Tensor<4>]) -> AttentionProgram {
         Kind::Density => Weighting::Density { weights: weights.clone(), renormalise: false },
         Kind::Renormalised => Weighting::Density { weights: weights.clone(), renormalise: true },
     };
-    let soft_span = matches!(kind, Kind::Spanned).then_some(weights);
+    let ramp = Ramp { width: 2.5, origin: 0.0, nearest: 0, farthest: 3, offset: 1 };
+    let soft_span = matches!(kind, Kind::Spanned).then(|| SoftSpan { spans: spans.clone().squeeze_dim(3), ramp });
     AttentionProgram { weighting, mask: None, soft_span, values: values.clone(), dropout: None }
 }
 
@@ -164,10 +166,8 @@ fn every_backend_executes_blocks_in_any_order() {
 fn the_log_sum_exp_of_blocks_is_that_of_the_visible_logits() {
     let device = flex().device;
     let leaves = leaves(false, &device);
-    let logits = Array::read(reference::logits(match program(Kind::Both, &leaves).weighting {
-        Weighting::Softmax(terms) => terms,
-        Weighting::Density { .. } => unreachable!("the program has logits"),
-    }));
+    let Weighting::Softmax(terms) = program(Kind::Both, &leaves).weighting else { unreachable!("the program has logits") };
+    let logits = Array::read(reference::logits(terms, KEYS));
     let Shuffled { blocks, visible } = shuffled(BATCH, HEADS, &device);
     let found = Array::read(attend_blocks(program(Kind::Both, &leaves), &blocks).log_sum_exp);
     assert_eq!(found.shape, [BATCH, HEADS, QUERIES, 1]);
@@ -225,7 +225,11 @@ fn a_part_whose_factors_are_all_zero_weighs_nothing_however_large_its_logits() {
     let program = AttentionProgram {
         weighting: Weighting::Softmax(LogitTerms::bias(tensor([500.0, 1.0]))),
         mask: None,
-        soft_span: Some(tensor([0.0, 1.0])),
+        // Only the second key stands where the query is.
+        soft_span: Some(SoftSpan {
+            spans: Tensor::ones([1, 1, 1], &device),
+            ramp: Ramp { width: 1.0, origin: 0.0, nearest: 0, farthest: 0, offset: 1 },
+        }),
         values: tensor([3.0, 7.0]).reshape([1, 1, 2, 1]),
         dropout: None,
     };

@@ -51,6 +51,7 @@ properties! {
         dropout_is_a_function_of_its_key: Dropout,
         weights_are_those_of_the_view: Weights,
         a_probe_changes_nothing: Probe,
+        engines_agree: Engines,
         auxiliary_losses_are_those_claimed: Losses,
         one_key_builds_one_attention: Determinism,
         a_record_restores_the_attention: Record,

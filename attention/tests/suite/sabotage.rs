@@ -9,6 +9,7 @@ use heedful_attention::abilities::Abilities;
 use heedful_attention::any::{AnyAttention, AnyLogits, AnyState, AttentionConfig};
 use heedful_attention::conformance::{Property, two_devices_agree};
 use heedful_attention::contract::{Attention, AttentionInput, AttentionOutput, Losses, Positions};
+use heedful_attention::engine::Engine;
 use heedful_attention::init::Init;
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::{Observation, Probe};
@@ -88,6 +89,10 @@ enum Fault {
     BlocksApart,
     /// The axis of a single head is taken for that of the sequence.
     SingleHeadLost,
+    /// The fused engine sees one key more.
+    FusedSeesMore,
+    /// The fused engine's gradient is twice what it should be.
+    FusedGradientDoubled,
     /// There is a loss, and it is not claimed.
     LossNotClaimed,
     /// There is no loss, although it is claimed.
@@ -148,6 +153,9 @@ impl Broken {
         let (rows, keys) = (seen.rows(), input.memory.as_ref().unwrap_or(&input.query).dims()[1]);
         let shown = |row: usize, h: usize, i: usize| (0..keys).any(|j| seen.is_visible(row, h, i, j));
         match self.fault {
+            Fault::FusedSeesMore if input.engine == Engine::Fused => {
+                input.visibility = Visibility::pattern(move |h, i, j| seen.is_visible(0, h, i, j.saturating_sub(1)));
+            }
             Fault::MaskOffByOne => {
                 input.visibility = Visibility::pattern(move |h, i, j| seen.is_visible(0, h, i, j.saturating_sub(1)));
             }
@@ -176,8 +184,9 @@ impl Broken {
         input
     }
 
-    fn breaks_output(&self, context: Tensor<3>, dropped: bool, listening: bool) -> Tensor<3> {
+    fn breaks_output(&self, context: Tensor<3>, dropped: bool, listening: bool, engine: Engine) -> Tensor<3> {
         match self.fault {
+            Fault::FusedGradientDoubled if engine == Engine::Fused => context.clone() * 2.0 - context.detach(),
             Fault::InfiniteGradient => context.clone().sign() * (context.clone() * context).sqrt(),
             Fault::BatchMixed => context.clone() + context.narrow(0, 0, 1),
             Fault::DropoutUnscaled if dropped => context * 0.7,
@@ -244,9 +253,9 @@ impl Attention for Broken {
         }
         let input = self.breaks_input(input);
         let losses = self.losses(&input.query);
-        let (dropped, listening) = (input.random.is_some(), probe.is_listening());
+        let (dropped, listening, engine) = (input.random.is_some(), probe.is_listening(), input.engine);
         let output = self.with_broken_probe(probe, |probe| self.inner.forward(input, probe));
-        AttentionOutput { context: self.breaks_output(output.context, dropped, listening), losses }
+        AttentionOutput { context: self.breaks_output(output.context, dropped, listening, engine), losses }
     }
 
     fn state(&self, batch: usize, capacity: usize, memory: Option<Tensor<3>>) -> AnyState {
@@ -330,11 +339,14 @@ fn faults() -> Vec<(Fault, &'static str, Role, Check)> {
     let weights = Check::Property(Property::Weights);
     let probe = Check::Property(Property::Probe);
     let slopes = Check::Property(Property::Gradients);
+    let engines = Check::Property(Property::Engines);
     let losses = Check::Property(Property::Losses);
     let determinism = Check::Property(Property::Determinism);
     let record = Check::Property(Property::Record);
     let (own, cross) = (Role::Decoder, Role::Cross);
     vec![
+        (Fault::FusedSeesMore, "dot-product", own, engines),
+        (Fault::FusedGradientDoubled, "dot-product", cross, engines),
         (Fault::MaskOffByOne, "dot-product", own, causality),
         (Fault::MaskOffByOne, "random", own, FORMULA),
         (Fault::MaskOffByOne, "random", own, weights),

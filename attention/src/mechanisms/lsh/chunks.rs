@@ -1,13 +1,21 @@
 //! Sorting by bucket, chunks, and attention within them.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use burn::tensor::activation::softmax;
 use burn::tensor::{DType, Int, Tensor, TensorData};
+use rayon::prelude::*;
 
 use super::Buckets;
 use crate::dropout::dropout;
 use crate::engine::Dropout;
+use crate::engine::fused::{Order, Part};
 use crate::probe::{Observation, Probe};
-use crate::visibility::{Span, Visibility, hidden_logit};
+use crate::visibility::{Span, TILE, TileLevels, TileMapBuilder, Visibility, hidden_logit};
+
+/// Most rounds whose pairs can be told by a byte.
+pub(super) const MOST_ROUNDS: usize = 255;
 
 /// Added to the logit of a query's own position: hides it from all but those who see nothing else, since what is hidden lies still lower.
 pub(super) fn self_penalty(dtype: DType) -> f32 {
@@ -28,6 +36,8 @@ pub(super) struct Chunking {
 /// The positions of one batch row and head in one round.
 struct Sorted<'a> {
     buckets: &'a [u32],
+    /// Positions by bucket.
+    order: Vec<usize>,
     /// Chunk of each position.
     chunk: Vec<usize>,
     chunks: usize,
@@ -40,11 +50,11 @@ impl Chunking {
         let mut order: Vec<usize> = (0..live.len()).collect();
         order.sort_by_key(|&position| buckets[position]);
         let (mut rank, mut chunk) = (0, vec![0; live.len()]);
-        for position in order {
+        for &position in &order {
             chunk[position] = (rank / self.size).min(chunks - 1);
             rank += usize::from(live[position]);
         }
-        Sorted { buckets, chunk, chunks }
+        Sorted { buckets, order, chunk, chunks }
     }
 
     fn looks_at(&self, from: usize, to: usize, chunks: usize) -> bool {
@@ -59,6 +69,73 @@ impl Chunking {
         self.looks_at(round.chunk[i], round.chunk[j], round.chunks) && (!self.bucket_mask || round.buckets[i] == round.buckets[j])
     }
 
+    /// In how many rounds a pair is counted too often, and once more.
+    fn meetings(&self, rounds: &[Sorted], i: usize, j: usize) -> usize {
+        if self.duplicate_correction && rounds.len() > 1 { rounds.iter().filter(|round| self.is_candidate(round, i, j)).count() } else { 1 }
+    }
+
+    /// The pairs of every round, sorted by bucket.
+    pub fn parts(&self, buckets: &Buckets, span: Span, visibility: &Visibility) -> Arc<[Part]> {
+        let [batch, heads, rounds, _] = buckets.shape;
+        let shifts: Vec<f32> = (2..=rounds).map(|meetings| -(meetings as f32).ln()).collect();
+        let planes = (0..batch * heads).into_par_iter();
+        let planes: Vec<Vec<Plane>> = planes.map(|plane| self.planes(buckets, span, visibility, [plane / heads, plane % heads])).collect();
+        let mut planes: Vec<_> = planes.into_iter().map(Vec::into_iter).collect();
+        let of_round = |_| {
+            let mut builder = TileMapBuilder::new(batch, heads, &shifts);
+            let (mut queries, mut keys) = (Vec::new(), Vec::new());
+            for plane in planes.iter_mut().map(|rounds| rounds.next().expect("there is a plane for each round")) {
+                builder.begin_plane();
+                for (queries, levels) in plane.queries.chunks(TILE).zip(plane.tiles) {
+                    builder.push(queries.len(), levels);
+                }
+                queries.push(plane.queries);
+                keys.push(plane.keys);
+            }
+            let [queries, keys] = [queries, keys].map(|indices| Some(Order::new(heads, indices)));
+            Part { tiles: builder.finish().into(), queries, keys }
+        };
+        (0..rounds).map(of_round).collect()
+    }
+
+    /// The pairs of one batch row and head, round by round. The level of a pair is the number of its meetings.
+    fn planes(&self, buckets: &Buckets, span: Span, visibility: &Visibility, [row, head]: [usize; 2]) -> Vec<Plane> {
+        let queries = span.query_start..span.query_start + span.queries;
+        let sees = |i, j| visibility.is_visible(row % visibility.rows(), head, i, j);
+        let live = live(span, sees);
+        let rounds: Vec<Sorted> = (0..buckets.shape[2]).map(|round| self.sorted(buckets.of(row, head, round), &live)).collect();
+        let members_of = |round: &Sorted| -> Vec<usize> { round.order.iter().copied().filter(|&position| live[position]).collect() };
+        let members: Vec<Vec<usize>> = rounds.iter().map(members_of).collect();
+        let candidates = |round: usize, i: usize| {
+            let (round, members) = (&rounds[round], &members[round]);
+            let within = (0..round.chunks).filter(move |&to| self.looks_at(round.chunk[i], to, round.chunks));
+            let places = within.flat_map(|to| to * self.size..((to + 1) * self.size).min(members.len()));
+            places.map(|place| (place, members[place])).filter(move |&(_, j)| self.is_candidate(round, i, j) && sees(i, j))
+        };
+        // Of itself a query sees something only if it sees nothing else.
+        let is_alone = |i: usize| (0..rounds.len()).all(|round| candidates(round, i).all(|(_, j)| i == j));
+        let alone: Vec<bool> = queries.clone().map(is_alone).collect();
+        let plane = |round: usize| {
+            let askers: Vec<usize> = rounds[round].order.iter().copied().filter(|position| queries.contains(position)).collect();
+            let tiles = askers.chunks(TILE).map(|askers| {
+                let mut tiles: BTreeMap<u32, Box<TileLevels>> = BTreeMap::new();
+                for (at, &i) in askers.iter().enumerate() {
+                    for (place, j) in candidates(round, i).filter(|&(_, j)| i != j || alone[i - span.query_start]) {
+                        let levels = tiles.entry((place / TILE) as u32).or_insert_with(|| Box::new([0; TILE * TILE]));
+                        levels[at * TILE + place % TILE] = self.meetings(&rounds, i, j) as u8;
+                    }
+                }
+                tiles
+            });
+            Plane {
+                tiles: tiles.collect(),
+                queries: askers.iter().map(|i| (i - span.query_start) as u32).collect(),
+                keys: members[round].iter().map(|&j| j as u32).collect(),
+            }
+        };
+        (0..rounds.len()).map(plane).collect()
+    }
+
     /// Cuts the positions of every batch row, head and round.
     pub fn blocks(&self, buckets: &Buckets, span: Span, visibility: &Visibility, dtype: DType) -> Blocks {
         let [batch, heads, rounds, keys] = buckets.shape;
@@ -70,8 +147,7 @@ impl Chunking {
         blocks.has_key = vec![0.0; batch * heads * span.queries];
         for (row, head) in (0..batch).flat_map(|row| (0..heads).map(move |head| (row, head))) {
             let sees = |i, j| visibility.is_visible(row % visibility.rows(), head, i, j);
-            // What is seen is most often seen by itself.
-            let live: Vec<bool> = (0..keys).map(|j| queries.contains(&j) && sees(j, j) || queries.clone().any(|i| sees(i, j))).collect();
+            let live = live(span, sees);
             let sorted: Vec<Sorted> = (0..rounds).map(|round| self.sorted(buckets.of(row, head, round), &live)).collect();
             let first = row * heads + head;
             for (number, round) in sorted.iter().enumerate() {
@@ -94,11 +170,7 @@ impl Chunking {
                                     continue;
                                 }
                                 blocks.has_key[query] = 1.0;
-                                let meetings = if self.duplicate_correction && rounds > 1 {
-                                    sorted.iter().filter(|round| self.is_candidate(round, i, j)).count()
-                                } else {
-                                    1
-                                };
+                                let meetings = self.meetings(&sorted, i, j);
                                 bias.push(if i == j { penalty } else { 0.0 } - (meetings as f32).ln());
                             }
                         }
@@ -113,6 +185,23 @@ impl Chunking {
         }
         blocks.padded(hidden)
     }
+}
+
+/// The pairs of one batch row, head and round.
+struct Plane {
+    /// Queries by place.
+    queries: Vec<u32>,
+    /// Keys by place.
+    keys: Vec<u32>,
+    /// Levels of the pairs, by tile of queries.
+    tiles: Vec<BTreeMap<u32, Box<TileLevels>>>,
+}
+
+/// Which keys a query sees.
+fn live(span: Span, sees: impl Fn(usize, usize) -> bool) -> Vec<bool> {
+    let queries = span.query_start..span.query_start + span.queries;
+    // What is seen is most often seen by itself.
+    (0..span.keys).map(|j| queries.contains(&j) && sees(j, j) || queries.clone().any(|i| sees(i, j))).collect()
 }
 
 /// Some queries of a chunk, and their candidates.

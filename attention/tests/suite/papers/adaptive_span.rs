@@ -43,7 +43,7 @@ fn config(ramp: f64) -> AdaptiveSpanConfig {
 fn ramp_of(attention: &mut AnyAttention) -> Array {
     let span = Span { query_start: 29, queries: 1, key_start: 0, keys: 30 };
     let factors = logits(attention).soft_span(&Tensor::zeros([1, 1, 6], &flex().device), span).unwrap();
-    let factors = Array::read(factors);
+    let factors = Array::read(factors.factors(1, 30));
     Array::from_fn([2, 30], |[h, distance]| factors.at(&[0, h, 0, 29 - distance]))
 }
 

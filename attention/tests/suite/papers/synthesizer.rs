@@ -40,7 +40,7 @@ fn logits_of(attention: &AnyAttention, sequence: &Array) -> Array {
     let query = sequence.tensor::<3>(&flex().device);
     let length = sequence.shape[1];
     let keys = attention.logits.keys(query.clone());
-    Array::read(logits(attention.logits.terms(query, keys, Span::whole(length, length), &Positions::default())))
+    Array::read(logits(attention.logits.terms(query, keys, Span::whole(length, length), &Positions::default()), length))
 }
 
 #[test]

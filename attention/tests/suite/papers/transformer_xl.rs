@@ -4,8 +4,9 @@ use burn::module::Module;
 use heedful_attention::any::{AnyAttention, AnyLogits, AttentionConfig};
 use heedful_attention::contract::{Attention, AttentionInput, Positions};
 use heedful_attention::engine::reference::logits;
+use heedful_attention::engine::relative_shift;
 use heedful_attention::logits::Logits;
-use heedful_attention::mechanisms::relative::{RelativeConfig, relative_shift};
+use heedful_attention::mechanisms::relative::RelativeConfig;
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
@@ -110,11 +111,11 @@ fn a_constant_added_to_all_positions_changes_nothing() {
     let keys = attention.logits.keys(memory.tensor(&flex().device));
     let at = |start: usize| {
         let span = Span { query_start: start + 3, queries: 4, key_start: start, keys: 7 };
-        Array::read(logits(attention.logits.terms(query.clone(), keys.clone(), span, &Positions::from_start(start + 3))))
+        Array::read(logits(attention.logits.terms(query.clone(), keys.clone(), span, &Positions::from_start(start + 3)), span.keys))
     };
     assert_eq!(at(0), at(1000));
     let apart = Span { query_start: 4, queries: 4, key_start: 0, keys: 7 };
-    let apart = Array::read(logits(attention.logits.terms(query.clone(), keys.clone(), apart, &Positions::from_start(4))));
+    let apart = Array::read(logits(attention.logits.terms(query.clone(), keys.clone(), apart, &Positions::from_start(4)), apart.keys));
     assert_ne!(at(0), apart, "the distance matters");
 }
 

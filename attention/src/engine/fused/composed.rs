@@ -1,0 +1,275 @@
+//! The operator in terms of tensor operations: some queries at a time meet all keys, so that what is held grows with the number of keys alone.
+
+use std::ops::Range;
+
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Backend, TensorMetadata};
+use burn::tensor::{DType, Shape, Slice, TensorData};
+
+use super::operator::{Operand, Operands};
+use super::plan::Plan;
+use crate::visibility::{TILE, hidden_logit};
+
+/// Queries that meet the keys at once.
+const CHUNK: usize = 2 * TILE;
+
+pub(super) fn forward<B: Backend>(operands: Operands<B>, plan: &Plan) -> (FloatTensor<B>, FloatTensor<B>) {
+    let attention = Attention::new(operands, plan);
+    let (mut contexts, mut log_sums) = (Vec::new(), Vec::new());
+    for chunk in attention.chunks() {
+        let logits = attention.logits(&chunk);
+        let top = B::float_max_dim(logits.clone(), 3);
+        let weights = B::float_exp(B::float_sub(logits, top.clone()));
+        let sum = B::float_sum_dim(weights.clone(), 3);
+        let has_key = is_positive::<B>(B::float_sub_scalar(top.clone(), (attention.hidden() / 2.0).into()));
+        let dropped = attention.dropped(B::float_div(weights, sum.clone()), &chunk);
+        contexts.push(B::float_mul(B::float_matmul(dropped, attention.operands.values.clone()), has_key.clone()));
+        // Where nothing is seen the sum is about -hidden, so that weights that are recomputed from it are 0.
+        let unseen = B::float_mul_scalar(B::float_sub_scalar(has_key, 1.0.into()), (2.0 * attention.hidden()).into());
+        log_sums.push(B::float_add(B::float_add(B::float_log(sum), top), unseen));
+    }
+    (B::float_cat(contexts, 2), B::float_cat(log_sums, 2))
+}
+
+pub(super) fn backward<B: Backend>(
+    operands: Operands<B>,
+    context: FloatTensor<B>,
+    log_sum_exp: FloatTensor<B>,
+    gradient: FloatTensor<B>,
+    plan: &Plan,
+) -> Operands<B> {
+    let attention = Attention::new(operands, plan);
+    let dots = B::float_sum_dim(B::float_mul(context, gradient.clone()), 3);
+    let mut sums = Sums::default();
+    for chunk in attention.chunks() {
+        let [gradient, dots, log_sum_exp] = [&gradient, &dots, &log_sum_exp].map(|tensor| part::<B>(tensor, 2, chunk.clone()));
+        let weights = B::float_exp(B::float_sub(attention.logits(&chunk), log_sum_exp));
+        let slopes = B::float_matmul(gradient.clone(), transposed::<B>(attention.operands.values.clone()));
+        let slopes = B::float_mul(weights.clone(), B::float_sub(attention.dropped(slopes, &chunk), dots));
+        let weights = attention.dropped(weights, &chunk);
+        Sums::<B>::add(&mut sums.values, B::float_matmul(transposed::<B>(weights), gradient));
+        attention.differentiate(slopes, &chunk, &mut sums);
+    }
+    let joined = |chunks: Vec<FloatTensor<B>>| (!chunks.is_empty()).then(|| B::float_cat(chunks, 2)).into();
+    let spans = match attention.operands.spans.as_ref() {
+        Some(spans) if spans.shape()[2] == 1 => sums.spans.into_iter().reduce(B::float_add).into(),
+        _ => joined(sums.spans),
+    };
+    Operands {
+        values: sums.values.expect("there is a query"),
+        queries: joined(sums.queries),
+        keys: sums.keys.into(),
+        bias: joined(sums.bias),
+        relative_queries: joined(sums.relative_queries),
+        relative_keys: sums.relative_keys.into(),
+        spans,
+    }
+}
+
+/// Gradients so far: chunk by chunk of what belongs to queries, sums of the rest.
+struct Sums<B: Backend> {
+    values: Option<FloatTensor<B>>,
+    queries: Vec<FloatTensor<B>>,
+    keys: Option<FloatTensor<B>>,
+    bias: Vec<FloatTensor<B>>,
+    relative_queries: Vec<FloatTensor<B>>,
+    relative_keys: Option<FloatTensor<B>>,
+    spans: Vec<FloatTensor<B>>,
+}
+
+impl<B: Backend> Default for Sums<B> {
+    fn default() -> Self {
+        Self {
+            values: None,
+            queries: Vec::new(),
+            keys: None,
+            bias: Vec::new(),
+            relative_queries: Vec::new(),
+            relative_keys: None,
+            spans: Vec::new(),
+        }
+    }
+}
+
+impl<B: Backend> Sums<B> {
+    fn add(sum: &mut Option<FloatTensor<B>>, addend: FloatTensor<B>) {
+        *sum = Some(match sum.take() {
+            Some(sum) => B::float_add(sum, addend),
+            None => addend,
+        });
+    }
+}
+
+struct Attention<'a, B: Backend> {
+    operands: Operands<B>,
+    plan: &'a Plan,
+    queries: usize,
+    keys: usize,
+}
+
+impl<'a, B: Backend> Attention<'a, B> {
+    fn new(operands: Operands<B>, plan: &'a Plan) -> Self {
+        let length = |operand: &Operand<B>| operand.as_ref().map(|tensor| tensor.shape()[2]);
+        let queries = [&operands.queries, &operands.bias, &operands.relative_queries].into_iter().find_map(length);
+        Self { queries: queries.expect("logits have a term with queries"), keys: operands.values.shape()[2], operands, plan }
+    }
+
+    fn chunks(&self) -> impl Iterator<Item = Range<usize>> + use<B> {
+        let length = self.queries;
+        (0..length).step_by(CHUNK).map(move |start| start..(start + CHUNK).min(length))
+    }
+
+    fn dtype(&self) -> DType {
+        self.operands.values.dtype()
+    }
+
+    fn hidden(&self) -> f32 {
+        hidden_logit(self.dtype())
+    }
+
+    fn tensor(&self, numbers: Vec<f32>, shape: [usize; 4]) -> FloatTensor<B> {
+        B::float_from_data(TensorData::new(numbers, shape).convert_dtype(self.dtype()), &self.operands.values.device())
+    }
+
+    /// Logits of the queries of a chunk for all keys; large negative numbers where hidden.
+    fn logits(&self, chunk: &Range<usize>) -> FloatTensor<B> {
+        let Operands { queries, keys, bias, relative_queries, relative_keys, spans, .. } = &self.operands;
+        let content = queries.as_ref().zip(keys.as_ref());
+        let content = content.map(|(queries, keys)| B::float_matmul(part::<B>(queries, 2, chunk.clone()), transposed::<B>(keys.clone())));
+        let bias = bias.as_ref().map(|bias| part::<B>(bias, 2, chunk.clone()));
+        let relative = relative_queries.as_ref().zip(relative_keys.as_ref()).map(|(queries, table)| {
+            let table = part::<B>(table, 2, self.distances(chunk));
+            shifted::<B>(B::float_matmul(part::<B>(queries, 2, chunk.clone()), transposed::<B>(table)), self.keys)
+        });
+        let spans = spans.as_ref().map(|spans| {
+            let factors = B::float_clamp(self.heights(spans, chunk), 0.0.into(), 1.0.into());
+            let outside = B::float_sub_scalar(is_positive::<B>(factors.clone()), 1.0.into());
+            let outside = B::float_mul_scalar(outside, (-self.hidden()).into());
+            B::float_add(B::float_log(B::float_clamp_min(factors, f32::MIN_POSITIVE.into())), outside)
+        });
+        let terms = [content, bias, relative, spans, Some(self.mask(chunk))].into_iter().flatten();
+        terms.reduce(B::float_add).expect("there is a mask")
+    }
+
+    /// Adds the gradients of what makes the logits of a chunk, of which `slopes` are the gradients.
+    fn differentiate(&self, slopes: FloatTensor<B>, chunk: &Range<usize>, sums: &mut Sums<B>) {
+        let Operands { queries, keys, bias, relative_queries, relative_keys, spans, .. } = &self.operands;
+        if let (Some(queries), Some(keys)) = (queries.as_ref(), keys.as_ref()) {
+            sums.queries.push(B::float_matmul(slopes.clone(), keys.clone()));
+            Sums::<B>::add(&mut sums.keys, B::float_matmul(transposed::<B>(slopes.clone()), part::<B>(queries, 2, chunk.clone())));
+        }
+        if let Some(bias) = bias.as_ref() {
+            sums.bias.push(summed::<B>(slopes.clone(), &bias.shape().dims::<4>()[..2]));
+        }
+        if let (Some(queries), Some(table)) = (relative_queries.as_ref(), relative_keys.as_ref()) {
+            let distances = self.distances(chunk);
+            let products = unshifted::<B>(slopes.clone());
+            sums.relative_queries.push(B::float_matmul(products.clone(), part::<B>(table, 2, distances.clone())));
+            let own = B::float_matmul(transposed::<B>(products), part::<B>(queries, 2, chunk.clone()));
+            let [rows, heads, length, width] = table.shape().dims();
+            let own = summed::<B>(own, &[rows, heads]);
+            let zeros = |count| self.tensor(vec![0.0; rows * heads * count * width], [rows, heads, count, width]);
+            let sides = [(distances.start > 0, distances.start), (distances.end < length, length - distances.end)];
+            let [before, after] = sides.map(|(is_there, count)| is_there.then(|| zeros(count)));
+            let all = [before, Some(own), after].into_iter().flatten().collect();
+            Sums::<B>::add(&mut sums.relative_keys, B::float_cat(all, 2));
+        }
+        if let (Some(spans), Some(ramp)) = (spans.as_ref(), self.plan.ramp) {
+            let heights = self.heights(spans, chunk);
+            let above = is_positive::<B>(B::float_sub_scalar(heights.clone(), 1.0.into()));
+            let on_ramp = B::float_sub(is_positive::<B>(heights.clone()), above);
+            let slopes = B::float_div(B::float_mul(slopes, on_ramp), B::float_clamp_min(heights, f32::MIN_POSITIVE.into()));
+            let slopes = B::float_div_scalar(B::float_sum_dim(slopes, 3), ramp.width.into());
+            let [rows, heads, queries, _] = spans.shape().dims();
+            let slopes = summed::<B>(slopes, &[rows, heads]);
+            sums.spans.push(if queries == 1 { B::float_sum_dim(slopes, 2) } else { slopes });
+        }
+    }
+
+    /// The rows of the table by distance that the queries of a chunk meet.
+    fn distances(&self, chunk: &Range<usize>) -> Range<usize> {
+        self.queries - chunk.end..self.queries - chunk.start - 1 + self.keys
+    }
+
+    /// The factors of soft spans before they are limited to `[0, 1]`.
+    fn heights(&self, spans: &FloatTensor<B>, chunk: &Range<usize>) -> FloatTensor<B> {
+        let ramp = self.plan.ramp.expect("spans have ramps");
+        let spans = if spans.shape()[2] == 1 { spans.clone() } else { part::<B>(spans, 2, chunk.clone()) };
+        let pairs = || chunk.clone().flat_map(|query| (0..self.keys).map(move |key| (query, key)));
+        let distance = |(query, key): (usize, usize)| (query as isize + ramp.offset - key as isize).unsigned_abs();
+        let fixed = pairs().map(|pair| (ramp.width - distance(pair) as f32 + ramp.origin) / ramp.width).collect();
+        let seen = pairs().map(|pair| if (ramp.nearest..=ramp.farthest).contains(&distance(pair)) { 1.0 } else { 0.0 }).collect();
+        let shape = [1, 1, chunk.len(), self.keys];
+        let heights = B::float_add(B::float_div_scalar(spans, ramp.width.into()), self.tensor(fixed, shape));
+        B::float_mul(heights, self.tensor(seen, shape))
+    }
+
+    /// What the parts of the plan add to logits, `[B|1, H|1, queries, keys]`.
+    fn mask(&self, chunk: &Range<usize>) -> FloatTensor<B> {
+        let [rows, heads] = self.plan.distinct();
+        let mut mask = vec![self.hidden(); rows * heads * chunk.len() * self.keys];
+        for (plane, mask) in mask.chunks_mut(chunk.len() * self.keys).enumerate() {
+            for part in &*self.plan.parts {
+                part.each(plane / heads, plane % heads, chunk, self.keys, |query, key, shift| {
+                    let sum = &mut mask[(query - chunk.start) * self.keys + key];
+                    *sum = if *sum == self.hidden() { shift } else { (sum.exp() + shift.exp()).ln() };
+                });
+            }
+        }
+        self.tensor(mask, [rows, heads, chunk.len(), self.keys])
+    }
+
+    /// `weights` of the queries of a chunk after dropout, for each batch row and head.
+    fn dropped(&self, weights: FloatTensor<B>, chunk: &Range<usize>) -> FloatTensor<B> {
+        let Some(dropout) = &self.plan.dropout else { return weights };
+        let [batch, heads, keys, _] = self.operands.values.shape().dims();
+        let shape = [batch, heads, chunk.len(), keys];
+        B::float_mul(weights, self.tensor(dropout.factors(shape, chunk.start), shape))
+    }
+}
+
+/// 1 where a number is greater than 0, otherwise 0.
+fn is_positive<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
+    B::float_clamp_min(B::float_sign(x), 0.0.into())
+}
+
+fn transposed<B: Backend>(tensor: FloatTensor<B>) -> FloatTensor<B> {
+    B::float_swap_dims(tensor, 2, 3)
+}
+
+fn part<B: Backend>(tensor: &FloatTensor<B>, dim: usize, range: Range<usize>) -> FloatTensor<B> {
+    let mut slices = [Slice::from(..); 4];
+    slices[dim] = Slice::from(range);
+    B::float_slice(tensor.clone(), &slices)
+}
+
+/// The sum over batch rows and heads, where there is to be one of them.
+fn summed<B: Backend>(mut tensor: FloatTensor<B>, planes: &[usize]) -> FloatTensor<B> {
+    for (dim, &count) in planes.iter().enumerate() {
+        if count < tensor.shape()[dim] {
+            tensor = B::float_sum_dim(tensor, dim);
+        }
+    }
+    tensor
+}
+
+/// Scores by distance `[.., .., Q, Q + K - 1]` at their keys, `[.., .., Q, K]`: [`relative_shift`](super::super::relative_shift).
+fn shifted<B: Backend>(scores: FloatTensor<B>, keys: usize) -> FloatTensor<B> {
+    let [rows, heads, queries, columns] = scores.shape().dims();
+    let pad = B::float_zeros(Shape::new([rows, heads, queries, 1]), &scores.device(), scores.dtype().into());
+    let padded = B::float_reshape(B::float_cat(vec![pad, scores], 3), Shape::new([rows, heads, columns + 1, queries]));
+    let moved = part::<B>(&padded, 2, 1..columns + 1);
+    part::<B>(&B::float_reshape(moved, Shape::new([rows, heads, queries, columns])), 3, 0..keys)
+}
+
+/// The transpose of [`shifted`]: gradients at keys, `[.., .., Q, K]`, at their distances, `[.., .., Q, Q + K - 1]`.
+fn unshifted<B: Backend>(slopes: FloatTensor<B>) -> FloatTensor<B> {
+    let [rows, heads, queries, keys] = slopes.shape().dims();
+    let columns = queries + keys - 1;
+    let zeros = |shape| B::float_zeros(Shape::new(shape), &slopes.device(), slopes.dtype().into());
+    let wide =
+        if queries == 1 { slopes.clone() } else { B::float_cat(vec![slopes.clone(), zeros([rows, heads, queries, queries - 1])], 3) };
+    let moved = B::float_reshape(wide, Shape::new([rows, heads, columns, queries]));
+    let padded = B::float_cat(vec![zeros([rows, heads, 1, queries]), moved], 2);
+    part::<B>(&B::float_reshape(padded, Shape::new([rows, heads, queries, columns + 1])), 3, 1..columns + 1)
+}

@@ -1,0 +1,317 @@
+//! What the units of a cube multiply together: tiles of 64 x 64, each unit with some rows and columns of its own.
+//!
+//! A unit has `rows` rows, as many as there are units in a column apart, and [`COLUMNS`] columns. Numbers lie in shared memory in fours, such that
+//! neighbouring units read other banks.
+
+use cubecl::prelude::*;
+
+use crate::visibility::TILE;
+
+/// Columns of a tile that a unit computes: fours that lie `4 * ACROSS` apart.
+pub(super) const COLUMNS: usize = 8;
+
+/// Units that share a row of a tile. They are neighbours in a plane.
+pub(super) const ACROSS: usize = TILE / COLUMNS;
+
+/// Columns that the units of a row cover with a four each.
+pub(super) const SWEEP: usize = 4 * ACROSS;
+
+/// Units that share a column of a tile.
+pub(super) fn down(rows: usize) -> usize {
+    TILE / rows
+}
+
+/// Distance of the rows of a tile in shared memory, in fours.
+const PITCH: usize = TILE / 4 + 1;
+
+/// Columns of thin factors that are multiplied at once.
+const DEPTH: usize = TILE / 2;
+
+/// Distance of the rows of such a chunk in shared memory, in fours.
+const CHUNK_PITCH: usize = DEPTH / 4 + 1;
+
+/// Fours of two such chunks, and of a tile, which lies where they were.
+const TILE_ROOM: usize = 2 * TILE * CHUNK_PITCH;
+
+/// Fours of the rows that a tile is multiplied with at once.
+const CHUNK: usize = 512;
+
+/// Shared memory of a cube in bytes: a tile, a chunk of rows, and a number for each unit and row.
+pub(super) const SHARED: usize = (4 * (TILE_ROOM + CHUNK) + TILE * ACROSS) * size_of::<f32>();
+
+/// Logit of hidden pairs, and what the largest logit of nothing is. WGSL knows no infinity.
+pub(super) const LOWEST: f32 = -1.0e30;
+
+/// Four numbers that are read and written at once.
+pub(super) type Four = Vector<f32, Const<4>>;
+
+/// Shared memory of a cube.
+#[derive(CubeType)]
+pub(super) struct Room {
+    /// `[TILE, PITCH]`, or two chunks of `[TILE, CHUNK_PITCH]`.
+    tile: Shared<[Four]>,
+    chunk: Shared<[Four]>,
+    /// `[TILE, ACROSS]`.
+    partial: Shared<[f32]>,
+}
+
+#[cube]
+impl Room {
+    pub fn new() -> Room {
+        Room { tile: Shared::new_slice(TILE_ROOM), chunk: Shared::new_slice(CHUNK), partial: Shared::new_slice(comptime!(TILE * ACROSS)) }
+    }
+}
+
+/// Row `i` of those of this unit.
+#[cube]
+pub(super) fn own_row(#[comptime] i: usize, #[comptime] rows: usize) -> usize {
+    UNIT_POS_Y as usize + comptime!(i * down(rows))
+}
+
+/// Column `j` of those of this unit.
+#[cube]
+pub(super) fn own_column(#[comptime] j: usize) -> usize {
+    UNIT_POS_X as usize * 4 + comptime!(j / 4 * SWEEP + j % 4)
+}
+
+/// Rows of a tensor `[B, H, length, width]` that belong to a tile.
+#[derive(CubeType)]
+pub(super) struct Rows {
+    /// Place of the first number.
+    start: usize,
+    /// Distance of rows.
+    stride: usize,
+    /// Rows that there are: at most those of a tile.
+    pub count: usize,
+}
+
+/// Rows of tile `tile` of a head of a row of the batch.
+#[cube]
+pub(super) fn rows_of<N: Size>(tensor: &Tensor<Vector<f32, N>>, row: usize, head: usize, tile: usize) -> Rows {
+    let first = tile * TILE;
+    let mut count = tensor.shape(2) - first;
+    if count > TILE {
+        count = TILE.runtime();
+    }
+    let stride = tensor.stride(2);
+    Rows { start: row * tensor.stride(0) + head * tensor.stride(1) + first * stride, stride, count }
+}
+
+/// Four numbers of a row; 0 for those that are not there. Tensors of fours have rows of fours.
+#[cube]
+fn read<N: Size>(source: &Tensor<Vector<f32, N>>, rows: &Rows, row: usize, column: usize) -> Four {
+    let width = source.shape(3);
+    let fours = N::value();
+    let mut four = Four::new(0.0f32);
+    let start = rows.start + row * rows.stride + column;
+    if comptime!(fours == 4) {
+        if row < rows.count && column < width {
+            four = Vector::cast_from(source[start / 4]);
+        }
+    } else {
+        #[unroll]
+        for k in 0..4 {
+            if row < rows.count && column + k < width {
+                four.insert(k, source[start + k].extract(0usize));
+            }
+        }
+    }
+    four
+}
+
+/// Adds to `sums` `[rows, COLUMNS]` the products of the rows of `a` (rows of the tile) and those of `b` (its columns).
+#[cube]
+pub(super) fn add_products_of_rows<N: Size>(
+    sums: &mut Array<f32>,
+    room: &mut Room,
+    a: &Tensor<Vector<f32, N>>,
+    rows_a: &Rows,
+    b: &Tensor<Vector<f32, N>>,
+    rows_b: &Rows,
+    #[comptime] rows: usize,
+) {
+    let x = UNIT_POS_X as usize;
+    let width = a.shape(3);
+    let mut from = 0usize;
+    while from < width {
+        sync_cube();
+        let mut index = UNIT_POS as usize;
+        while index < comptime!(TILE * DEPTH / 4) {
+            let (row, four) = (index / comptime!(DEPTH / 4), index % comptime!(DEPTH / 4));
+            let column = from + four * 4;
+            room.tile[row * CHUNK_PITCH + four] = read(a, rows_a, row, column);
+            // Rows of neighbouring units become neighbours.
+            let place = row / SWEEP * SWEEP + row % 4 * ACROSS + row % SWEEP / 4;
+            room.tile[(TILE + place) * CHUNK_PITCH + four] = read(b, rows_b, row, column);
+            index += comptime!(ACROSS * down(rows));
+        }
+        sync_cube();
+        let mut deep = (width - from).div_ceil(4usize);
+        if deep > comptime!(DEPTH / 4) {
+            deep = comptime!(DEPTH / 4).runtime();
+        }
+        for depth in 0..deep {
+            let mut own = Array::<Four>::new(rows);
+            #[unroll]
+            for i in 0..rows {
+                own[i] = room.tile[own_row(i, rows) * CHUNK_PITCH + depth];
+            }
+            #[unroll]
+            for j in 0..COLUMNS {
+                let other = room.tile[(comptime!(TILE + j / 4 * SWEEP + j % 4 * ACROSS) + x) * CHUNK_PITCH + depth];
+                #[unroll]
+                for i in 0..rows {
+                    let product = own[i] * other;
+                    sums[i * COLUMNS + j] +=
+                        product.extract(0usize) + product.extract(1usize) + product.extract(2usize) + product.extract(3usize);
+                }
+            }
+        }
+        from += DEPTH;
+    }
+}
+
+/// Fours of results `[rows, wide]` that a unit has.
+pub(super) fn fours_of(wide: usize, rows: usize) -> usize {
+    rows * wide / SWEEP
+}
+
+/// Rows of `wide` columns that are staged at once: a divisor of those of a tile, and fours of them.
+fn rows_at_once(wide: usize) -> usize {
+    (1 << (4 * CHUNK / wide).ilog2()).min(TILE)
+}
+
+/// Adds to `sums` `[rows, wide / SWEEP]` the product of the tile in shared memory and `wide` columns, from `first` on, of rows. The tile may have been
+/// written by other units just before.
+#[cube]
+pub(super) fn add_product_of_tile<N: Size>(
+    sums: &mut Array<Four>,
+    room: &mut Room,
+    source: &Tensor<Vector<f32, N>>,
+    of_source: &Rows,
+    first: usize,
+    #[comptime] wide: usize,
+    #[comptime] rows: usize,
+) {
+    let x = UNIT_POS_X as usize;
+    let fours = comptime!(wide / SWEEP);
+    let deep = comptime!(rows_at_once(wide));
+    let mut from = 0usize;
+    while from < of_source.count {
+        sync_cube();
+        let mut index = UNIT_POS as usize;
+        while index < comptime!(deep * wide / 4) {
+            let (row, four) = (index / comptime!(wide / 4), index % comptime!(wide / 4));
+            room.chunk[index] = read(source, of_source, from + row, first + four * 4);
+            index += comptime!(ACROSS * down(rows));
+        }
+        sync_cube();
+        for depth in 0..comptime!(deep / 4) {
+            let mut own = Array::<Four>::new(rows);
+            #[unroll]
+            for i in 0..rows {
+                own[i] = room.tile[own_row(i, rows) * PITCH + from / 4 + depth];
+            }
+            #[unroll]
+            for k in 0..4 {
+                #[unroll]
+                for j in 0..fours {
+                    let other = room.chunk[(depth * 4 + k) * comptime!(wide / 4) + j * ACROSS + x];
+                    #[unroll]
+                    for i in 0..rows {
+                        sums[i * fours + j] += Four::new(own[i].extract(k)) * other;
+                    }
+                }
+            }
+        }
+        from += deep;
+    }
+}
+
+/// Writes numbers `[rows, COLUMNS]` of each unit to the tile in shared memory. No unit may be reading it.
+#[cube]
+pub(super) fn write_tile(room: &mut Room, numbers: &Array<f32>, #[comptime] rows: usize) {
+    let x = UNIT_POS_X as usize;
+    #[unroll]
+    for i in 0..rows {
+        #[unroll]
+        for j in 0..comptime!(COLUMNS / 4) {
+            let mut four = Four::new(0.0f32);
+            #[unroll]
+            for k in 0..4 {
+                four.insert(k, numbers[i * COLUMNS + j * 4 + k]);
+            }
+            room.tile[own_row(i, rows) * PITCH + j * ACROSS + x] = four;
+        }
+    }
+}
+
+/// Writes numbers `[rows, wide / SWEEP]` of each unit to `wide` columns, from `first` on, of `count` rows of a contiguous tensor, from row `start` on.
+#[cube]
+pub(super) fn write_rows(
+    target: &mut Tensor<f32>,
+    start: usize,
+    count: usize,
+    numbers: &Array<Four>,
+    first: usize,
+    #[comptime] wide: usize,
+    #[comptime] rows: usize,
+) {
+    let width = target.shape(3);
+    let fours = comptime!(wide / SWEEP);
+    #[unroll]
+    for i in 0..rows {
+        #[unroll]
+        for j in 0..fours {
+            #[unroll]
+            for k in 0..4 {
+                let (row, column) = (own_row(i, rows), first + own_column(comptime!(j * 4 + k)));
+                if row < count && column < width {
+                    target[(start + row) * width + column] = numbers[i * fours + j].extract(k);
+                }
+            }
+        }
+    }
+}
+
+/// For each row the largest number, or the sum, over the units that share it, which all get the same. All units have passed a barrier afterwards.
+#[cube]
+pub(super) fn reduce_rows(
+    numbers: &mut Array<f32>,
+    room: &mut Room,
+    #[comptime] rows: usize,
+    #[comptime] sum: bool,
+    #[comptime] planes: bool,
+) {
+    if planes {
+        #[unroll]
+        for i in 0..rows {
+            #[unroll]
+            for step in 0..comptime!(ACROSS.ilog2()) {
+                let other = plane_shuffle_xor(numbers[i], comptime!(1 << step));
+                numbers[i] = joined(numbers[i], other, sum);
+            }
+        }
+        sync_cube();
+    } else {
+        let x = UNIT_POS_X as usize;
+        #[unroll]
+        for i in 0..rows {
+            room.partial[own_row(i, rows) * ACROSS + x] = numbers[i];
+        }
+        sync_cube();
+        #[unroll]
+        for i in 0..rows {
+            numbers[i] = room.partial[own_row(i, rows) * ACROSS];
+            #[unroll]
+            for unit in 1..ACROSS {
+                numbers[i] = joined(numbers[i], room.partial[own_row(i, rows) * ACROSS + unit], sum);
+            }
+        }
+    }
+}
+
+#[cube]
+fn joined(a: f32, b: f32, #[comptime] sum: bool) -> f32 {
+    if sum { a + b } else { max(a, b) }
+}

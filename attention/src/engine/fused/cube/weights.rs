@@ -1,0 +1,129 @@
+//! What the kernels read of visibility and dropout.
+
+use cubecl::prelude::*;
+
+use super::products::{COLUMNS, LOWEST, down, own_column, own_row};
+
+/// What a cube works for.
+#[derive(CubeType)]
+pub(super) struct Place {
+    /// Row of the batch.
+    pub row: usize,
+    pub head: usize,
+    /// Number of the tile.
+    pub tile: usize,
+    /// Number of the block of columns of the results.
+    pub block: usize,
+}
+
+/// Place of this cube, when there are `blocks` blocks of columns.
+#[cube]
+pub(super) fn place(#[comptime] blocks: usize) -> Place {
+    let rows_and_blocks = CUBE_POS_Z as usize;
+    Place { row: rows_and_blocks / blocks, head: CUBE_POS_Y as usize, tile: CUBE_POS_X as usize, block: rows_and_blocks % blocks }
+}
+
+/// How the lists of visible tiles are arranged.
+#[derive(CubeType, CubeLaunch)]
+pub(super) struct Lists {
+    /// Number of the first list.
+    pub first: u32,
+    /// Rows of the batch and heads that are told apart.
+    pub rows: u32,
+    pub heads: u32,
+}
+
+/// Place of the list of the tiles that the tile of this cube meets; at the next one begins another.
+#[cube]
+pub(super) fn list_of(lists: &Lists, place: &Place) -> usize {
+    let (rows, heads) = (lists.rows as usize, lists.heads as usize);
+    let of_head = (place.row % rows) * heads + place.head % heads;
+    lists.first as usize + of_head * (CUBE_COUNT_X as usize) + place.tile
+}
+
+/// Sets the logits `[rows, COLUMNS]` of hidden pairs to the lowest one; rows are queries and columns are keys.
+#[cube]
+pub(super) fn hide(logits: &mut Array<f32>, tiles: &Tensor<u32>, mask: usize, #[comptime] rows: usize) {
+    if mask != 0 {
+        #[unroll]
+        for i in 0..rows {
+            #[unroll]
+            for word in 0..comptime!(COLUMNS / 4) {
+                let bits = tiles[mask + 2 * own_row(i, rows) + word] >> (UNIT_POS_X * 4);
+                #[unroll]
+                for k in 0..4 {
+                    if (bits >> comptime!(k as u32)) & 1u32 == 0u32 {
+                        logits[i * COLUMNS + word * 4 + k] = LOWEST.runtime();
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// [`hide`] where rows are keys and columns are queries.
+#[cube]
+pub(super) fn hide_by_key(logits: &mut Array<f32>, tiles: &Tensor<u32>, mask: usize, #[comptime] rows: usize) {
+    if mask != 0 {
+        #[unroll]
+        for j in 0..COLUMNS {
+            #[unroll]
+            for word in 0..2 {
+                let bits = tiles[mask + 2 * own_column(j) + word] >> UNIT_POS_Y;
+                #[unroll]
+                for i in 0..comptime!(rows / 2) {
+                    if (bits >> comptime!((i * down(rows)) as u32)) & 1u32 == 0u32 {
+                        logits[(word * comptime!(rows / 2) + i) * COLUMNS + j] = LOWEST.runtime();
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Dropout of the weights, as [`crate::dropout::RowDropout`] has it.
+#[derive(CubeType, CubeLaunch)]
+pub(super) struct Dropout {
+    /// Drawn numbers below it drop a weight, of 2^16.
+    pub threshold: u32,
+    /// What the other weights are multiplied by.
+    pub kept: f32,
+}
+
+/// What the draws of the weights of a query begin with.
+#[derive(CubeType)]
+pub(super) struct Draws {
+    first: u32,
+    second: u32,
+}
+
+/// The draws of query `query`, counted over all heads of the batch.
+#[cube]
+pub(super) fn draws_of(offsets: &Tensor<u32>, query: usize, #[comptime] drops: bool) -> Draws {
+    let mut draws = Draws { first: 0u32, second: 0u32 };
+    if drops {
+        draws.first = offsets[2 * query];
+        draws.second = offsets[2 * query + 1];
+    }
+    draws
+}
+
+/// What the weight of key `key` is multiplied by.
+#[cube]
+pub(super) fn factor(dropout: &Dropout, draws: &Draws, key: usize) -> f32 {
+    let mut x = key as u32 + draws.first;
+    x = ((x ^ (x >> 16u32)) * 0x7feb_352du32) ^ draws.second;
+    x = (x ^ (x >> 15u32)) * 0x846c_a68bu32;
+    select(((x >> 16u32) ^ (x & 0xffffu32)) < dropout.threshold, 0.0f32, dropout.kept)
+}
+
+/// Number of a row of a tensor `[B, H, length, width]` over all heads of the batch, and that of the last one of its head for rows past the end.
+#[cube]
+pub(super) fn row_number<N: Size>(tensor: &Tensor<Vector<f32, N>>, place: &Place, row: usize) -> usize {
+    let length = tensor.shape(2);
+    let mut row = row;
+    if row >= length {
+        row = length - 1;
+    }
+    (place.row * tensor.shape(1) + place.head) * length + row
+}

@@ -1,0 +1,103 @@
+//! Fused execution: tile by tile, without a matrix of queries and keys.
+//!
+//! Training holds the context and one number for each query; the gradient computes the weights once more. Tiles in which nothing is visible are skipped.
+//! Pairs that lie scattered over the plane are brought together first: a [`Part`] says in which order queries and keys go.
+
+mod composed;
+#[cfg(any(feature = "wgpu", feature = "cuda"))]
+mod cube;
+mod flex;
+#[cfg(feature = "ndarray")]
+mod ndarray;
+mod operator;
+mod plan;
+mod slices;
+
+use std::sync::Arc;
+
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Dispatch, DispatchDevice};
+use burn::tensor::{DType, Device, Tensor};
+
+pub use self::operator::{FusedAttention, Operand, Operands};
+pub use self::plan::{Order, Part, Plan};
+
+use super::program::{for_each_head, for_each_row};
+use super::{AttentionProgram, Content, Engine, LogitTerms, SoftSpan, Weighting};
+use crate::dropout::WeightDropout;
+
+/// Fewest queries for which fused execution is faster: to decode step by step, the keys would be packed at every step.
+const FEWEST_QUERIES: usize = 16;
+
+/// Whether a program can be executed so: a softmax in 32-bit floats. With [`Engine::Auto`], whether it is the faster for it too.
+pub fn can_attend(program: &AttentionProgram, engine: Engine) -> bool {
+    let Weighting::Softmax(terms) = &program.weighting else { return false };
+    let is_wanted = match engine {
+        Engine::Auto => terms.queries().dims()[2] >= FEWEST_QUERIES,
+        Engine::Fused => true,
+        Engine::Reference => false,
+    };
+    is_wanted && program.values.dtype() == DType::F32
+}
+
+/// Whether a program of which [`can_attend`] holds can be executed in parts that are not in the order of indices: on a device with kernels that bring
+/// scattered rows together, where no scores go by distance.
+pub fn can_attend_in_parts(program: &AttentionProgram) -> bool {
+    let Weighting::Softmax(terms) = &program.weighting else { return false };
+    terms.relative.is_none() && has_kernels_in_main_memory(&program.values.device())
+}
+
+fn has_kernels_in_main_memory(device: &Device) -> bool {
+    #[allow(deprecated, reason = "ndarray leaves Burn in 0.23, and its line with it")]
+    match device.clone().without_autodiff().as_dispatch() {
+        DispatchDevice::Flex(_) => true,
+        #[cfg(feature = "ndarray")]
+        DispatchDevice::NdArray(_) => true,
+        _ => false,
+    }
+}
+
+/// Executes a program of which [`can_attend`] holds; returns the context `[B, H, Q, D]`.
+///
+/// # Panics
+/// If the program has another form, or a mask: what is hidden is said by the parts.
+pub fn attend(program: AttentionProgram, parts: Arc<[Part]>) -> Tensor<4> {
+    let AttentionProgram { weighting: Weighting::Softmax(terms), mask: None, soft_span, values, dropout } = program else {
+        panic!("a fused program is a softmax whose parts say what is hidden")
+    };
+    assert_eq!(values.dtype(), DType::F32, "fused attention computes with 32-bit floats");
+    let _span = tracing::trace_span!("fused attention", values = ?values.dims()).entered();
+    let dropout = dropout.and_then(|dropout| WeightDropout::new(dropout.probability, dropout.key));
+    let plan = Plan { parts, dropout, ramp: soft_span.as_ref().map(|span| span.ramp) };
+    let [batch, heads, keys, width] = values.dims();
+    let rows = terms.rows().max(soft_span.as_ref().map_or(1, |span| span.spans.dims()[0])).max(plan.distinct()[0]);
+    if rows == 1 && batch > 1 && plan.dropout.is_none() && has_kernels_in_main_memory(&values.device()) {
+        // All batch rows have the same weights: they are those of one row, whose values are those of all, side by side.
+        let values = values.swap_dims(0, 1).swap_dims(1, 2).reshape([1, heads, keys, batch * width]);
+        let context = run(terms, soft_span, values, plan);
+        let queries = context.dims()[2];
+        return context.reshape([heads, queries, batch, width]).swap_dims(1, 2).swap_dims(0, 1);
+    }
+    run(terms, soft_span, values, plan)
+}
+
+fn run(terms: LogitTerms, soft_span: Option<SoftSpan>, values: Tensor<4>, plan: Plan) -> Tensor<4> {
+    let [batch, heads, _, _] = values.dims();
+    let LogitTerms { content, relative, bias } = terms;
+    let each = |x: Tensor<4>| for_each_head(for_each_row(x, batch), heads);
+    let (queries, keys) = content.map(|Content { queries, keys }| (each(queries), each(keys))).unzip();
+    let (relative_queries, relative_keys) = relative.map(|Content { queries, keys }| (each(queries), keys)).unzip();
+    let operand = |tensor: Option<Tensor<4>>| -> Operand<Dispatch> {
+        tensor.map(|tensor| -> FloatTensor<Dispatch> { tensor.into_dispatch() }).into()
+    };
+    let operands = Operands {
+        values: values.into_dispatch(),
+        queries: operand(queries),
+        keys: operand(keys),
+        bias: operand(bias),
+        relative_queries: operand(relative_queries),
+        relative_keys: operand(relative_keys),
+        spans: operand(soft_span.map(|span| span.spans.unsqueeze_dim::<4>(3))),
+    };
+    Tensor::from_dispatch(<Dispatch as FusedAttention>::fused_attention(operands, plan))
+}

@@ -1,0 +1,174 @@
+//! The operator: one attention on one backend, and its gradient.
+#![allow(deprecated, reason = "what the macro makes names ndarray")]
+
+use burn::backend::autodiff::NodeId;
+use burn::backend::autodiff::checkpoint::base::Checkpointer;
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn::backend::autodiff::grads::Gradients;
+use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Autodiff, Backend, ExtensionType, backend_extension};
+
+use super::composed;
+use super::plan::Plan;
+
+/// A tensor that there may be.
+#[derive(Clone, Debug, ExtensionType)]
+pub enum Operand<B: Backend> {
+    /// There is none.
+    Absent,
+    /// This one.
+    Given(FloatTensor<B>),
+}
+
+/// What is attended with; the same for their gradients.
+///
+/// Dimension letters: `B` batch rows, `H` heads, `Q` queries, `K` keys, `R` and `S` widths of thin factors, `D` width of a head's values.
+#[derive(Clone, Debug, ExtensionType)]
+pub struct Operands<B: Backend> {
+    /// `[B, H, K, D]`.
+    pub values: FloatTensor<B>,
+    /// Scaled, `[B, H, Q, R]`.
+    #[extension_type]
+    pub queries: Operand<B>,
+    /// `[B, H, K, R]`.
+    #[extension_type]
+    pub keys: Operand<B>,
+    /// Added to the logits, `[B|1, H|1, Q, K]`.
+    #[extension_type]
+    pub bias: Operand<B>,
+    /// Scaled queries of the scores by distance, `[B, H, Q, S]`.
+    #[extension_type]
+    pub relative_queries: Operand<B>,
+    /// What they are scored with, `[B|1, H|1, Q + K - 1, S]`, in descending order of the distance from key to query.
+    #[extension_type]
+    pub relative_keys: Operand<B>,
+    /// Spans, in positions, `[B|1, H|1, Q|1, 1]`, of [`Plan::ramp`].
+    #[extension_type]
+    pub spans: Operand<B>,
+}
+
+/// Softmax attention that holds no matrix of queries and keys.
+///
+/// `context` and its gradient are `[B, H, Q, D]`, `log_sum_exp` `[B, H, Q, 1]`. The bodies here are composed of tensor operations and run on every backend;
+/// backends override them with kernels of their own.
+#[backend_extension(Flex, NdArray: cfg(feature = "ndarray"), Cube: cfg(any(feature = "wgpu", feature = "cuda")), Autodiff)]
+pub trait FusedAttention: Backend {
+    /// The context, and the logarithm of the sum of the exponentials of the logits that each query sees: a very large number for queries that see no key,
+    /// whose context is 0.
+    fn fused_forward(#[extension_type] operands: Operands<Self>, plan: Plan) -> (FloatTensor<Self>, FloatTensor<Self>) {
+        composed::forward::<Self>(operands, &plan)
+    }
+
+    /// Gradients of the operands.
+    fn fused_backward(
+        #[extension_type] operands: Operands<Self>,
+        context: FloatTensor<Self>,
+        log_sum_exp: FloatTensor<Self>,
+        gradient: FloatTensor<Self>,
+        plan: Plan,
+    ) -> Operands<Self> {
+        composed::backward::<Self>(operands, context, log_sum_exp, gradient, &plan)
+    }
+
+    /// The context alone; with automatic differentiation, with its gradient.
+    fn fused_attention(#[extension_type] operands: Operands<Self>, plan: Plan) -> FloatTensor<Self> {
+        Self::fused_forward(operands, plan).0
+    }
+}
+
+impl<B: Backend> Operand<B> {
+    /// The tensor, if there is one.
+    pub fn given(self) -> Option<FloatTensor<B>> {
+        match self {
+            Self::Absent => None,
+            Self::Given(tensor) => Some(tensor),
+        }
+    }
+
+    /// The tensor, if there is one.
+    pub fn as_ref(&self) -> Option<&FloatTensor<B>> {
+        match self {
+            Self::Absent => None,
+            Self::Given(tensor) => Some(tensor),
+        }
+    }
+}
+
+impl<B: Backend> From<Option<FloatTensor<B>>> for Operand<B> {
+    fn from(tensor: Option<FloatTensor<B>>) -> Self {
+        tensor.map_or(Self::Absent, Self::Given)
+    }
+}
+
+/// Number of [`Operands`].
+const COUNT: usize = 7;
+
+impl<B: Backend> Operands<B> {
+    /// The same of another backend, or made anew.
+    pub fn map<O: Backend>(self, map: impl Fn(FloatTensor<B>) -> FloatTensor<O>) -> Operands<O> {
+        Operands::from_list(self.list().map(|operand| operand.map(&map)))
+    }
+
+    fn list(self) -> [Option<FloatTensor<B>>; COUNT] {
+        let Self { values, queries, keys, bias, relative_queries, relative_keys, spans } = self;
+        let [a, b, c, d, e, f] = [queries, keys, bias, relative_queries, relative_keys, spans].map(Operand::given);
+        [Some(values), a, b, c, d, e, f]
+    }
+
+    fn from_list(list: [Option<FloatTensor<B>>; COUNT]) -> Self {
+        let [values, rest @ ..] = list;
+        let [queries, keys, bias, relative_queries, relative_keys, spans] = rest.map(Operand::from);
+        Self { values: values.expect("there are values"), queries, keys, bias, relative_queries, relative_keys, spans }
+    }
+}
+
+impl<B: FusedAttention, C: CheckpointStrategy> FusedAttention for Autodiff<B, C> {
+    fn fused_attention(operands: Operands<Self>, plan: Plan) -> FloatTensor<Self> {
+        let list = operands.list();
+        // What is absent stands for the values once more: it has a place among the parents and no gradient.
+        let values = list[0].as_ref().expect("there are values");
+        let nodes = list.each_ref().map(|operand| operand.as_ref().unwrap_or(values).node());
+        match Recompute.prepare::<C>(nodes).compute_bound().stateful() {
+            OpsKind::Tracked(mut prepared) => {
+                let inputs = list.each_ref().map(|operand| operand.as_ref().map(|operand| prepared.checkpoint(operand)));
+                let operands = Operands::from_list(list.map(|operand| operand.map(|operand| operand.into_primitive())));
+                let (context, log_sum_exp) = B::fused_forward(operands, plan.clone());
+                prepared.finish(Saved { inputs, context: context.clone(), log_sum_exp, plan }, context)
+            }
+            OpsKind::UnTracked(prepared) => {
+                let operands = Operands::from_list(list.map(|operand| operand.map(|operand| operand.into_primitive())));
+                prepared.finish(B::fused_attention(operands, plan))
+            }
+        }
+    }
+}
+
+/// The gradient, for which the weights are computed once more.
+#[derive(Debug)]
+struct Recompute;
+
+/// What the gradient needs.
+#[derive(Clone, Debug)]
+struct Saved<B: Backend> {
+    inputs: [Option<NodeId>; COUNT],
+    context: FloatTensor<B>,
+    log_sum_exp: FloatTensor<B>,
+    plan: Plan,
+}
+
+impl<B: FusedAttention> Backward<B, COUNT> for Recompute {
+    type State = Saved<B>;
+
+    fn backward(self, ops: Ops<Saved<B>, COUNT>, gradients: &mut Gradients, checkpointer: &mut Checkpointer) {
+        let gradient = gradients.consume::<B>(&ops.node);
+        let Saved { inputs, context, log_sum_exp, plan } = ops.state;
+        let operands = inputs.map(|node| node.map(|node| checkpointer.retrieve_node_output(node)));
+        let found = B::fused_backward(Operands::from_list(operands), context, log_sum_exp, gradient, plan);
+        for (node, gradient) in ops.parents.into_iter().zip(found.list()) {
+            if let (Some(node), Some(gradient)) = (node, gradient) {
+                gradients.register::<B>(node.id, gradient);
+            }
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! What is hidden from a fused attention, in which order it goes, and what it drops.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::dropout::WeightDropout;
+use crate::engine::Ramp;
+use crate::visibility::TileMap;
+
+/// What an attention hides and drops.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Which keys queries see: one softmax over all parts. A pair that several parts show counts as often, shifts aside.
+    pub parts: Arc<[Part]>,
+    /// Dropout of the weights, if any.
+    pub dropout: Option<WeightDropout>,
+    /// Factors of the exponentials of the logits by distance, if any.
+    pub ramp: Option<Ramp>,
+}
+
+/// Some of the pairs of queries and keys.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// The tiles, over the places that queries and keys have in this part.
+    pub tiles: Arc<TileMap>,
+    /// Which query has which place: those that belong together lie side by side. Absent if places are indices.
+    pub queries: Option<Order>,
+    /// Which key has which place.
+    pub keys: Option<Order>,
+}
+
+/// The index at each place, per batch row and head that are told apart. What has no place is not part of it.
+#[derive(Clone, Debug)]
+pub struct Order {
+    heads: usize,
+    planes: Vec<Vec<u32>>,
+}
+
+impl Part {
+    /// All pairs, in the order of their indices.
+    pub fn in_order(tiles: Arc<TileMap>) -> Self {
+        Self { tiles, queries: None, keys: None }
+    }
+
+    /// Whether places are indices.
+    pub fn is_in_order(&self) -> bool {
+        self.queries.is_none() && self.keys.is_none()
+    }
+}
+
+impl Order {
+    /// One list of indices for each plane of `heads` heads, batch row by batch row; one row or head if they share their order.
+    pub fn new(heads: usize, planes: Vec<Vec<u32>>) -> Self {
+        assert!(planes.len().is_multiple_of(heads), "{} orders for {heads} heads", planes.len());
+        Self { heads, planes }
+    }
+
+    /// The indices of a batch row and head, by place.
+    pub fn of(&self, row: usize, head: usize) -> &[u32] {
+        let (row, head) = (if self.planes.len() == self.heads { 0 } else { row }, if self.heads == 1 { 0 } else { head });
+        &self.planes[row * self.heads + head]
+    }
+}
+
+impl Plan {
+    /// Batch rows and heads that are told apart.
+    pub fn distinct(&self) -> [usize; 2] {
+        let distinct = self.parts.iter().map(Part::distinct);
+        distinct.reduce(|[rows, heads], [own_rows, own_heads]| [rows.max(own_rows), heads.max(own_heads)]).expect("a plan has a part")
+    }
+}
+
+impl Part {
+    fn distinct(&self) -> [usize; 2] {
+        let orders = [&self.queries, &self.keys].into_iter().flatten().map(|order| [order.planes.len() / order.heads, order.heads]);
+        orders.fold(self.tiles.distinct(), |[rows, heads], [own_rows, own_heads]| [rows.max(own_rows), heads.max(own_heads)])
+    }
+
+    /// Calls `see` with each visible pair of the queries `chunk` and `keys` keys, and what is added to its logit.
+    pub fn each(&self, row: usize, head: usize, chunk: &Range<usize>, keys: usize, mut see: impl FnMut(usize, usize, f32)) {
+        let listed = |order: &Option<Order>, all: Range<usize>| match order {
+            Some(order) => {
+                let places = order.of(row, head).iter().enumerate();
+                places.map(|(place, &index)| (place, index as usize)).filter(|(_, index)| all.contains(index)).collect()
+            }
+            None => all.map(|index| (index, index)).collect::<Vec<_>>(),
+        };
+        let keys = listed(&self.keys, 0..keys);
+        for (query_place, query) in listed(&self.queries, chunk.clone()) {
+            for &(key_place, key) in &keys {
+                if let Some(shift) = self.tiles.shift(row, head, query_place, key_place) {
+                    see(query, key, shift);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! The context.
+
+use pulp::{Arch, Simd, WithSimd};
+use rayon::prelude::*;
+
+use super::kernel::{Matrix, add_product, padded, transposed_tiles, widened_tiles};
+use super::terms::{At, Scratch, Terms};
+use super::{Inputs, Places, Sizes, of_plane, shift};
+use crate::dropout::WeightDropout;
+use crate::engine::fused::plan::Part;
+use crate::exponential::{exp, exponentials, largest};
+use crate::visibility::TILE;
+
+/// Context `[B, H, Q, D]` and log-sum-exp `[B, H, Q]`, which is infinite where no key is visible.
+#[derive(Clone, Copy)]
+pub(in super::super) struct Context<N = Vec<f32>> {
+    pub context: N,
+    pub log_sum_exp: N,
+}
+
+pub(in super::super) fn forward(inputs: Inputs) -> Context {
+    let Sizes { batch, heads, queries, value, .. } = inputs.sizes;
+    let mut context = vec![0.0; batch * heads * queries * value];
+    let mut log_sum_exp = vec![0.0; batch * heads * queries];
+    let of_heads = context.par_chunks_mut(queries * value).zip(log_sum_exp.par_chunks_mut(queries)).enumerate();
+    of_heads.for_each(|(plane, (context, log_sum_exp))| {
+        let mut state = State { tops: vec![f32::NEG_INFINITY; queries], totals: vec![0.0; queries], sums: context };
+        for part in &*inputs.plan.parts {
+            state.join(&attend(inputs, part, plane), value);
+        }
+        for (at, context) in state.sums.chunks_exact_mut(value).enumerate() {
+            let total = state.totals[at];
+            // Weights that are recomputed from it are 0 where nothing is seen.
+            log_sum_exp[at] = if total > 0.0 { state.tops[at] + total.ln() } else { f32::INFINITY };
+            let share = if total > 0.0 { 1.0 / total } else { 0.0 };
+            context.iter_mut().for_each(|number| *number *= share);
+        }
+    });
+    Context { context, log_sum_exp }
+}
+
+/// Sums over the keys that queries have met, all divided by `e^top`: of weights, and of weighted values.
+struct State<'a> {
+    tops: Vec<f32>,
+    totals: Vec<f32>,
+    sums: &'a mut [f32],
+}
+
+/// [`State`] of the queries of a part, by place. Rows of values have their padded width.
+struct PartState<'a> {
+    places: Places<'a>,
+    tops: Vec<f32>,
+    totals: Vec<f32>,
+    sums: Vec<f32>,
+}
+
+impl State<'_> {
+    /// Goes on with what the queries of a part have met.
+    fn join(&mut self, part: &PartState, value: usize) {
+        let columns = padded(value);
+        for place in 0..part.places.len() {
+            let (index, top) = (part.places.index(place), part.tops[place]);
+            if top == f32::NEG_INFINITY {
+                continue;
+            }
+            let joint = self.tops[index].max(top);
+            let (kept, own) = (exp(self.tops[index] - joint), exp(top - joint));
+            self.totals[index] = self.totals[index] * kept + part.totals[place] * own;
+            self.tops[index] = joint;
+            let sums = &mut self.sums[index * value..][..value];
+            sums.iter_mut().zip(&part.sums[place * columns..]).for_each(|(sum, number)| *sum = *sum * kept + number * own);
+        }
+    }
+}
+
+/// What the queries of one part meet.
+fn attend<'a>(inputs: Inputs<'a>, part: &'a Part, plane: usize) -> PartState<'a> {
+    let Sizes { heads, queries, keys, factor, value, .. } = inputs.sizes;
+    let (row, head) = (plane / heads, plane % heads);
+    let places = Places::new(part.queries.as_ref(), row, head, queries);
+    let key_places = Places::new(part.keys.as_ref(), row, head, keys);
+    let columns = padded(value);
+    let query_rows = places.rows(of_plane(inputs.queries, plane, queries * factor), factor);
+    let keys_transposed = transposed_tiles(&key_places.rows(of_plane(inputs.keys, plane, keys * factor), factor), factor);
+    let values = widened_tiles(&key_places.rows(of_plane(inputs.values, plane, keys * value), value), value);
+    let terms = Terms::new(&inputs, row, head, [places, key_places]);
+    let count = places.len();
+    let mut state = PartState { places, tops: vec![f32::NEG_INFINITY; count], totals: vec![0.0; count], sums: vec![0.0; count * columns] };
+    let arch = Arch::new();
+    let of_tiles = state.sums.par_chunks_mut(TILE * columns).zip(state.tops.par_chunks_mut(TILE)).zip(state.totals.par_chunks_mut(TILE));
+    let scratch = || (vec![0.0; TILE * TILE], Scratch::default());
+    of_tiles.enumerate().for_each_init(scratch, |(weights, scratch), (tile, ((sums, tops), totals))| {
+        arch.dispatch(ForwardTile {
+            sizes: inputs.sizes,
+            dropout: inputs.plan.dropout.as_ref(),
+            part,
+            place: [row, head, tile],
+            terms: &terms,
+            queries: Matrix { numbers: query_rows.get(tile * TILE * factor..).unwrap_or_default(), stride: factor },
+            keys_transposed: &keys_transposed,
+            values: &values,
+            weights,
+            scratch,
+            sums,
+            tops,
+            totals,
+        });
+    });
+    state
+}
+
+struct ForwardTile<'a> {
+    sizes: Sizes,
+    dropout: Option<&'a WeightDropout>,
+    part: &'a Part,
+    /// Batch row, head, and number of the tile of queries.
+    place: [usize; 3],
+    terms: &'a Terms<'a>,
+    queries: Matrix<'a>,
+    /// `[tiles, factor, TILE]`.
+    keys_transposed: &'a [f32],
+    /// `[tiles, TILE, padded value]`.
+    values: &'a [f32],
+    /// `[TILE, TILE]`.
+    weights: &'a mut [f32],
+    scratch: &'a mut Scratch,
+    /// `[TILE, padded value]`.
+    sums: &'a mut [f32],
+    tops: &'a mut [f32],
+    totals: &'a mut [f32],
+}
+
+impl WithSimd for ForwardTile<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Self { sizes, dropout, part, place: [row, head, queries_tile], terms, queries, keys_transposed, values, .. } = self;
+        let Self { weights, scratch, sums, tops, totals, .. } = self;
+        let Sizes { factor, value, .. } = sizes;
+        let (height, columns) = (tops.len(), padded(value));
+        for tile in part.tiles.met_by_queries(row, head, queries_tile) {
+            let at = At { queries: queries_tile, keys: tile.index as usize, height };
+            if terms.is_beyond_spans(at) {
+                continue;
+            }
+            let keys = Matrix { numbers: of_plane(keys_transposed, at.keys, TILE * factor), stride: TILE };
+            weights.fill(0.0);
+            add_product(simd, [height, TILE, factor], queries, keys, weights);
+            terms.add(simd, at, weights, scratch);
+            shift(weights, &part.tiles, tile.pairs);
+            for (at, weights) in weights.chunks_exact_mut(TILE).take(height).enumerate() {
+                let top = largest(weights).max(tops[at]);
+                if top == f32::NEG_INFINITY {
+                    weights.fill(0.0);
+                    continue;
+                }
+                let kept = exp(tops[at] - top);
+                totals[at] = totals[at] * kept + exponentials(weights, top);
+                if kept < 1.0 {
+                    for sum in &mut sums[at * columns..][..columns] {
+                        *sum *= kept;
+                    }
+                }
+                tops[at] = top;
+            }
+            if let Some(dropout) = dropout {
+                let [queries, keys] = terms.places;
+                for (place, weights) in weights.chunks_exact_mut(TILE).take(height).enumerate() {
+                    let drawn = dropout.row(row, head, queries.index(at.queries * TILE + place));
+                    keys.each(at.keys, |place, key| weights[place] *= drawn.factor(key));
+                }
+            }
+            let values = Matrix { numbers: of_plane(values, at.keys, TILE * columns), stride: columns };
+            add_product(simd, [height, columns, TILE], Matrix { numbers: weights, stride: TILE }, values, sums);
+        }
+    }
+}

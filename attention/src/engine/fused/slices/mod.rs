@@ -1,0 +1,150 @@
+//! Attention over slices of numbers, tile by tile, in parallel: what the backends compute that keep their tensors in main memory.
+//!
+//! Forward: the online softmax of Milakov and Gimelshein 2018, over tiles as in FlashAttention (Dao et al. 2022, algorithm 1). Backward: weights are
+//! recomputed from the log-sum-exp, tile by tile (Dao 2023, algorithm 2). Besides inputs and outputs there are a few tiles for each thread, and copies of
+//! the factors of a head in the order in which products read them.
+
+mod backward;
+mod forward;
+mod kernel;
+mod terms;
+
+use std::borrow::Cow;
+
+pub(super) use self::backward::backward;
+pub(super) use self::forward::{Context, forward};
+use super::plan::{Order, Plan};
+use crate::visibility::{Pairs, TILE, TileMap};
+
+/// Sizes of one attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sizes {
+    pub batch: usize,
+    pub heads: usize,
+    pub queries: usize,
+    pub keys: usize,
+    /// Width of the factors of the logits; 0 if there are none.
+    pub factor: usize,
+    /// Width of the factors of the scores by distance.
+    pub relative: usize,
+    /// Width of the values.
+    pub value: usize,
+}
+
+/// What is attended with, in the shapes of [`Operands`](super::operator::Operands); what is absent is empty.
+#[derive(Clone, Copy)]
+pub(super) struct Inputs<'a> {
+    pub sizes: Sizes,
+    pub queries: &'a [f32],
+    pub keys: &'a [f32],
+    pub values: &'a [f32],
+    pub bias: Option<Planes<'a>>,
+    pub relative_queries: &'a [f32],
+    pub relative_keys: Option<Planes<'a>>,
+    pub spans: Option<Planes<'a>>,
+    pub plan: &'a Plan,
+}
+
+/// Numbers of batch rows and heads, which may share them.
+#[derive(Clone, Copy)]
+pub(super) struct Planes<'a> {
+    pub numbers: &'a [f32],
+    /// 1 if all batch rows share them.
+    pub rows: usize,
+    /// 1 if all heads share them.
+    pub heads: usize,
+}
+
+impl<'a> Planes<'a> {
+    /// Which plane belongs to a batch row and head.
+    fn index(self, row: usize, head: usize) -> usize {
+        (if self.rows == 1 { 0 } else { row }) * self.heads + if self.heads == 1 { 0 } else { head }
+    }
+
+    fn of(self, row: usize, head: usize) -> &'a [f32] {
+        let size = self.numbers.len() / (self.rows * self.heads);
+        &self.numbers[self.index(row, head) * size..][..size]
+    }
+}
+
+/// The part of `numbers` that belongs to plane `index` of planes of `size`.
+fn of_plane(numbers: &[f32], index: usize, size: usize) -> &[f32] {
+    &numbers[index * size..][..size]
+}
+
+/// Which index has which place.
+#[derive(Clone, Copy)]
+enum Places<'a> {
+    /// Places are indices, up to this many.
+    InOrder(usize),
+    Listed(&'a [u32]),
+}
+
+impl<'a> Places<'a> {
+    fn new(order: Option<&'a Order>, row: usize, head: usize, count: usize) -> Self {
+        order.map_or(Self::InOrder(count), |order| Self::Listed(order.of(row, head)))
+    }
+
+    fn len(self) -> usize {
+        match self {
+            Self::InOrder(count) => count,
+            Self::Listed(indices) => indices.len(),
+        }
+    }
+
+    #[inline(always)]
+    fn index(self, place: usize) -> usize {
+        match self {
+            Self::InOrder(_) => place,
+            Self::Listed(indices) => indices[place] as usize,
+        }
+    }
+
+    /// Calls `see` with each place of a tile, counted from its first one, and the index there.
+    #[inline(always)]
+    fn each(self, tile: usize, mut see: impl FnMut(usize, usize)) {
+        let first = tile * TILE;
+        let last = self.len().min(first + TILE);
+        match self {
+            Self::InOrder(_) => (first..last).enumerate().for_each(|(at, index)| see(at, index)),
+            Self::Listed(indices) => indices[first..last].iter().enumerate().for_each(|(at, &index)| see(at, index as usize)),
+        }
+    }
+
+    /// The rows of a matrix, in the order of places.
+    fn rows<'b>(self, numbers: &'b [f32], width: usize) -> Cow<'b, [f32]> {
+        match self {
+            Self::InOrder(_) => Cow::Borrowed(numbers),
+            Self::Listed(indices) => indices.iter().flat_map(|&index| &numbers[index as usize * width..][..width]).copied().collect(),
+        }
+    }
+
+    /// Adds the first `width` columns of rows of `columns`, in the order of places, to the rows of `sum`.
+    fn add_rows(self, rows: &[f32], columns: usize, sum: &mut [f32], width: usize) {
+        for (place, row) in rows.chunks(columns).take(self.len()).enumerate() {
+            let sum = &mut sum[self.index(place) * width..][..width];
+            sum.iter_mut().zip(row).for_each(|(sum, number)| *sum += number);
+        }
+    }
+}
+
+/// Hides and shifts the logits of a tile.
+#[inline(always)]
+fn shift(logits: &mut [f32], tiles: &TileMap, pairs: Pairs) {
+    match pairs {
+        Pairs::All => {}
+        Pairs::Masked(mask) => {
+            for (logits, bits) in logits.chunks_exact_mut(TILE).zip(tiles.mask(mask)) {
+                for (at, logit) in logits.iter_mut().enumerate() {
+                    *logit = if bits >> at & 1 == 1 { *logit } else { f32::NEG_INFINITY };
+                }
+            }
+        }
+        Pairs::Levelled(levels) => {
+            let shifts = tiles.shifts();
+            for (logit, &level) in logits.iter_mut().zip(tiles.levels(levels)) {
+                *logit += shifts[level as usize];
+            }
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! What is added to the product of thin factors, tile by tile, and the gradients of it.
+
+use pulp::Simd;
+
+use super::kernel::{Matrix, Transposed, add_product, padded, transposed, widened, widened_tiles};
+use super::{Inputs, Places, Planes, Sizes, of_plane};
+use crate::engine::Ramp;
+use crate::visibility::TILE;
+
+/// The terms of one batch row and head in one part.
+pub(super) struct Terms<'a> {
+    /// Of queries and of keys.
+    pub places: [Places<'a>; 2],
+    keys: usize,
+    /// `[Q, K]`.
+    bias: Option<&'a [f32]>,
+    relative: Option<Relative<'a>>,
+    spans: Option<Spans<'a>>,
+}
+
+/// A tile: its numbers among those of queries and of keys, and how many queries it has.
+#[derive(Clone, Copy)]
+pub(super) struct At {
+    pub queries: usize,
+    pub keys: usize,
+    pub height: usize,
+}
+
+/// Tiles that are needed on the way.
+#[derive(Default)]
+pub(super) struct Scratch {
+    scores: Vec<f32>,
+    products: Vec<f32>,
+}
+
+/// Scores by distance. Tile by tile of queries and of keys, distances take `2 TILE - 1` successive values; a tile of queries meets a tile of keys in the
+/// strip of the table whose number is the difference of theirs.
+struct Relative<'a> {
+    query_tiles: usize,
+    width: usize,
+    /// `[Q, S]`.
+    queries: Matrix<'a>,
+    /// `[strips, S, 2 TILE]`.
+    strips: Vec<f32>,
+    /// `[(strips + 1) TILE, padded S]`.
+    rows: Vec<f32>,
+    /// `[query tiles, TILE, padded S]`.
+    query_rows: Vec<f32>,
+}
+
+/// Soft ends of spans.
+#[derive(Clone, Copy)]
+struct Spans<'a> {
+    ramp: Ramp,
+    /// One for each query, or one for all.
+    lengths: &'a [f32],
+}
+
+impl Spans<'_> {
+    fn length(&self, query: usize) -> f32 {
+        self.lengths[if self.lengths.len() == 1 { 0 } else { query }]
+    }
+}
+
+/// Columns of a strip.
+const STRIP: usize = 2 * TILE;
+
+impl<'a> Relative<'a> {
+    fn new(inputs: &Inputs<'a>, table: Planes<'a>, row: usize, head: usize) -> Self {
+        let Sizes { heads, queries, keys, relative: width, .. } = inputs.sizes;
+        let (query_tiles, key_tiles) = (queries.div_ceil(TILE), keys.div_ceil(TILE));
+        let own_queries = of_plane(inputs.relative_queries, row * heads + head, queries * width);
+        // The last query of the last tile would be the first row: rows before it belong to queries that there are not.
+        let first = (query_tiles * TILE - queries) * width;
+        let table = table.of(row, head);
+        let mut rows = vec![0.0; (query_tiles + key_tiles) * TILE * width];
+        rows[first..][..table.len()].copy_from_slice(table);
+        let strips =
+            (0..query_tiles + key_tiles - 1).flat_map(|strip| transposed(&rows[strip * TILE * width..][..STRIP * width], width, STRIP));
+        Self {
+            query_tiles,
+            width,
+            queries: Matrix { numbers: own_queries, stride: width },
+            strips: strips.collect(),
+            rows: widened(&rows, width),
+            query_rows: widened_tiles(own_queries, width),
+        }
+    }
+
+    fn strip(&self, [queries, keys]: [usize; 2]) -> usize {
+        self.query_tiles - 1 - queries + keys
+    }
+}
+
+/// Where the scores of a query of a tile begin in its row of a strip: the next query's distances are longer by one.
+fn first_column(query: usize) -> usize {
+    TILE - 1 - query
+}
+
+impl<'a> Terms<'a> {
+    pub fn new(inputs: &Inputs<'a>, row: usize, head: usize, places: [Places<'a>; 2]) -> Self {
+        let spans = inputs.spans.zip(inputs.plan.ramp).map(|(spans, ramp)| Spans { ramp, lengths: spans.of(row, head) });
+        let relative = inputs.relative_keys.map(|table| {
+            assert!(places.iter().all(|places| matches!(places, Places::InOrder(_))), "scores by distance go in the order of indices");
+            Relative::new(inputs, table, row, head)
+        });
+        Self { places, keys: inputs.sizes.keys, bias: inputs.bias.map(|bias| bias.of(row, head)), relative, spans }
+    }
+
+    /// Whether no query of a tile reaches a key of the other tile.
+    pub fn is_beyond_spans(&self, At { queries, keys, height }: At) -> bool {
+        let (Some(spans), [Places::InOrder(_), Places::InOrder(count)]) = (self.spans, self.places) else { return false };
+        let ramp = Ramp { nearest: 0, ..spans.ramp };
+        let (first, last) = (keys * TILE, count.min((keys + 1) * TILE) - 1);
+        (queries * TILE..queries * TILE + height).all(|query| {
+            let nearest = (query as isize + ramp.offset).clamp(first as isize, last as isize) as usize;
+            ramp.factor(spans.length(query), query, nearest) == 0.0
+        })
+    }
+
+    /// Adds the terms to the logits of a tile.
+    #[inline(always)]
+    pub fn add<S: Simd>(&self, simd: S, At { queries, keys, height }: At, logits: &mut [f32], scratch: &mut Scratch) {
+        let [query_places, key_places] = self.places;
+        if let Some(bias) = self.bias {
+            for (at, logits) in logits.chunks_exact_mut(TILE).take(height).enumerate() {
+                let bias = &bias[query_places.index(queries * TILE + at) * self.keys..][..self.keys];
+                key_places.each(keys, |place, key| logits[place] += bias[key]);
+            }
+        }
+        if let Some(relative) = &self.relative {
+            let Relative { width, .. } = *relative;
+            let scores = &mut scratch.scores;
+            scores.clear();
+            scores.resize(TILE * STRIP, 0.0);
+            let own = Matrix { numbers: &relative.queries.numbers[queries * TILE * width..], stride: width };
+            let strip = Matrix { numbers: of_plane(&relative.strips, relative.strip([queries, keys]), STRIP * width), stride: STRIP };
+            add_product(simd, [height, STRIP, width], own, strip, scores);
+            for (at, logits) in logits.chunks_exact_mut(TILE).take(height).enumerate() {
+                let scores = &scores[at * STRIP + first_column(at)..][..TILE];
+                for (logit, score) in logits.iter_mut().zip(scores) {
+                    *logit += score;
+                }
+            }
+        }
+        if let Some(spans) = self.spans {
+            for (at, logits) in logits.chunks_exact_mut(TILE).take(height).enumerate() {
+                let query = query_places.index(queries * TILE + at);
+                let length = spans.length(query);
+                key_places.each(keys, |place, key| {
+                    let factor = spans.ramp.factor(length, query, key);
+                    if factor < 1.0 {
+                        logits[place] += factor.ln();
+                    }
+                });
+            }
+        }
+    }
+}
+
+/// Gradients of the terms of one batch row and head.
+#[derive(Default)]
+pub(super) struct TermGradients {
+    /// `[query tiles, TILE, padded S]`.
+    relative_queries: Vec<f32>,
+    /// `[(strips + 1) TILE, padded S]`.
+    relative_rows: Vec<f32>,
+    /// `[Q]`.
+    spans: Vec<f32>,
+}
+
+impl TermGradients {
+    pub fn new(terms: &Terms, queries: usize) -> Self {
+        let (relative_queries, relative_rows) =
+            terms.relative.as_ref().map_or((0, 0), |relative| (relative.query_rows.len(), relative.rows.len()));
+        Self {
+            relative_queries: vec![0.0; relative_queries],
+            relative_rows: vec![0.0; relative_rows],
+            spans: vec![0.0; if terms.spans.is_some() { queries } else { 0 }],
+        }
+    }
+
+    /// Adds what the gradients `slopes` of the logits of a tile make; those of the bias to `of_bias` `[Q, K]`.
+    #[inline(always)]
+    pub fn add<S: Simd>(
+        &mut self,
+        simd: S,
+        terms: &Terms,
+        At { queries, keys, height }: At,
+        slopes: &[f32],
+        of_bias: Option<&mut [f32]>,
+        scratch: &mut Scratch,
+    ) {
+        let [query_places, key_places] = terms.places;
+        let rows = || slopes.chunks_exact(TILE).take(height).enumerate();
+        if let Some(of_bias) = of_bias {
+            for (at, slopes) in rows() {
+                let of_bias = &mut of_bias[query_places.index(queries * TILE + at) * terms.keys..][..terms.keys];
+                key_places.each(keys, |place, key| of_bias[key] += slopes[place]);
+            }
+        }
+        if let Some(relative) = &terms.relative {
+            let columns = padded(relative.width);
+            let products = &mut scratch.products;
+            products.clear();
+            products.resize(TILE * STRIP, 0.0);
+            for (at, slopes) in rows() {
+                products[at * STRIP + first_column(at)..][..TILE].copy_from_slice(slopes);
+            }
+            let products = Matrix { numbers: products, stride: STRIP };
+            let first = relative.strip([queries, keys]) * TILE * columns;
+            let table = Matrix { numbers: &relative.rows[first..][..STRIP * columns], stride: columns };
+            let own = Matrix { numbers: of_plane(&relative.query_rows, queries, TILE * columns), stride: columns };
+            let of_queries = &mut self.relative_queries[queries * TILE * columns..][..TILE * columns];
+            add_product(simd, [height, columns, STRIP], products, table, of_queries);
+            let of_rows = &mut self.relative_rows[first..][..STRIP * columns];
+            add_product(simd, [STRIP, columns, height], Transposed(products), own, of_rows);
+        }
+        if let Some(spans) = terms.spans {
+            for (at, slopes) in rows() {
+                let query = query_places.index(queries * TILE + at);
+                let length = spans.length(query);
+                let mut sum = 0.0;
+                key_places.each(keys, |place, key| {
+                    let height = spans.ramp.height(length, query, key);
+                    if height > 0.0 && height <= 1.0 {
+                        sum += slopes[place] / height;
+                    }
+                });
+                self.spans[query] += sum / spans.ramp.width;
+            }
+        }
+    }
+
+    pub fn add_all(&mut self, other: &Self) {
+        let add = |sums: &mut Vec<f32>, numbers: &[f32]| {
+            if sums.is_empty() {
+                sums.extend_from_slice(numbers);
+            } else {
+                sums.iter_mut().zip(numbers).for_each(|(sum, number)| *sum += number);
+            }
+        };
+        add(&mut self.relative_queries, &other.relative_queries);
+        add(&mut self.relative_rows, &other.relative_rows);
+        add(&mut self.spans, &other.spans);
+    }
+
+    /// Adds the gradients of the relative queries of a head to its `[Q, S]`, of the table to its `[Q + K - 1, S]`, and of the spans to its `[Q]` or `[1]`.
+    pub fn finish(&self, width: usize, queries: usize, of_queries: &mut [f32], of_table: &mut [f32], of_spans: &mut [f32]) {
+        let add = |sums: &mut [f32], rows: &[f32]| {
+            for (sums, row) in sums.chunks_mut(width.max(1)).zip(rows.chunks(padded(width).max(1))) {
+                sums.iter_mut().zip(row).for_each(|(sum, number)| *sum += number);
+            }
+        };
+        add(of_queries, &self.relative_queries);
+        let first = (queries.next_multiple_of(TILE) - queries) * padded(width);
+        add(of_table, self.relative_rows.get(first..).unwrap_or_default());
+        if let [sum] = of_spans {
+            *sum += self.spans.iter().sum::<f32>();
+        } else {
+            of_spans.iter_mut().zip(&self.spans).for_each(|(sum, number)| *sum += number);
+        }
+    }
+}

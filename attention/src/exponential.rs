@@ -1,0 +1,100 @@
+//! Exponentials of rows of numbers, for the kernels of the CPU backends.
+//!
+//! Everything here is inlined into functions that [`pulp`] compiles once for each instruction set.
+
+/// Numbers that are reduced side by side.
+const LANES: usize = 16;
+
+/// `e^x` for `x <= 0` with a relative error below 2e-7; 0 where `x <= -87`, NaN where `x` is.
+#[inline(always)]
+pub fn exp(x: f32) -> f32 {
+    // 1.5 * 2^23: a sum with it has no bits for fractions, and the integer in its lowest bits.
+    const ROUNDING: f32 = 12_582_912.0;
+    const LN_2_HIGH: f32 = 0.693_359_4;
+    const LN_2_LOW: f32 = -2.121_944_4e-4;
+    // x = n ln 2 + r with |r| <= ln(2) / 2, so that e^x = 2^n e^r; minimax polynomial of Cephes' expf for e^r.
+    const COEFFICIENTS: [f32; 6] = [1.987_569_1e-4, 1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5];
+    // Not `max`, which would turn NaN into a number.
+    let bounded = if x < -87.0 { -87.0 } else { x };
+    let shifted = bounded.mul_add(std::f32::consts::LOG2_E, ROUNDING);
+    let n = shifted - ROUNDING;
+    let r = n.mul_add(-LN_2_LOW, n.mul_add(-LN_2_HIGH, bounded));
+    // Not `fold`, whose closure the compiler may leave in a function of its own.
+    let mut polynomial = COEFFICIENTS[0];
+    for coefficient in &COEFFICIENTS[1..] {
+        polynomial = polynomial.mul_add(r, *coefficient);
+    }
+    let power = f32::from_bits(shifted.to_bits().wrapping_add(127) << 23);
+    if x <= -87.0 { 0.0 } else { (polynomial.mul_add(r * r, r) + 1.0) * power }
+}
+
+/// The largest number, without regard to NaN.
+#[inline(always)]
+pub fn largest(numbers: &[f32]) -> f32 {
+    let mut lanes = [f32::NEG_INFINITY; LANES];
+    let (chunks, rest) = numbers.as_chunks::<LANES>();
+    for chunk in chunks {
+        for (largest, &number) in lanes.iter_mut().zip(chunk) {
+            *largest = if number > *largest { number } else { *largest };
+        }
+    }
+    lanes.into_iter().chain(rest.iter().copied()).fold(f32::NEG_INFINITY, f32::max)
+}
+
+/// Replaces each `x` by `e^(x - shift)`, of which `shift` is no smaller than any; returns their sum.
+#[inline(always)]
+pub fn exponentials(numbers: &mut [f32], shift: f32) -> f32 {
+    let mut lanes = [0.0; LANES];
+    let (chunks, rest) = numbers.as_chunks_mut::<LANES>();
+    for chunk in chunks {
+        for (sum, number) in lanes.iter_mut().zip(chunk) {
+            *number = exp(*number - shift);
+            *sum += *number;
+        }
+    }
+    for number in &mut *rest {
+        *number = exp(*number - shift);
+    }
+    lanes.into_iter().chain(rest.iter().copied()).sum()
+}
+
+/// The sum of `e^(x - shift)`, where `shift` is no smaller than any `x`.
+#[inline(always)]
+pub fn sum_of_exponentials(numbers: &[f32], shift: f32) -> f32 {
+    let mut lanes = [0.0; LANES];
+    let (chunks, rest) = numbers.as_chunks::<LANES>();
+    for chunk in chunks {
+        for (sum, number) in lanes.iter_mut().zip(chunk) {
+            *sum += exp(*number - shift);
+        }
+    }
+    lanes.into_iter().chain(rest.iter().map(|number| exp(*number - shift))).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exponentials_are_exact_to_single_precision() {
+        for x in (0..87_000).map(|thousandths| -(thousandths as f32) / 1000.0) {
+            let (found, wanted) = (f64::from(exp(x)), f64::from(x).exp());
+            assert!((found - wanted).abs() <= 2e-7 * wanted, "exp({x}) is {found}, not {wanted}");
+        }
+        assert_eq!([exp(0.0), exp(-87.5), exp(f32::NEG_INFINITY)], [1.0, 0.0, 0.0]);
+        assert!(exp(f32::NAN).is_nan());
+    }
+
+    #[test]
+    fn rows_of_any_length_are_reduced() {
+        for length in [1, 15, 16, 17, 40] {
+            let mut row: Vec<f32> = (0..length).map(|at| (at as f32 * 0.7).sin()).collect();
+            assert_eq!(largest(&row), row.iter().copied().fold(f32::NEG_INFINITY, f32::max));
+            let wanted: Vec<f32> = row.iter().map(|x| (x - 1.0).exp()).collect();
+            let sum: f32 = wanted.iter().sum();
+            assert!((sum_of_exponentials(&row, 1.0) - sum).abs() < 1e-5);
+            assert!((exponentials(&mut row, 1.0) - sum).abs() < 1e-5);
+            assert!(row.iter().zip(wanted).all(|(found, wanted)| (found - wanted).abs() < 1e-6));
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! The tensors of flex as slices of numbers, for kernels: flex keeps them in main memory.
+
+use burn::backend::flex::FlexTensor;
+use burn::tensor::{Shape, TensorData};
+
+/// The tensor without gaps between its numbers.
+pub fn contiguous(tensor: FlexTensor) -> FlexTensor {
+    if tensor.is_contiguous() { tensor } else { tensor.to_contiguous() }
+}
+
+/// A contiguous tensor of 32-bit floats that nobody else sees, in a buffer without anything else: the given one if it is such.
+pub fn owned(tensor: FlexTensor) -> FlexTensor {
+    let mut tensor = contiguous(tensor);
+    let count = tensor.layout().num_elements();
+    let is_owned = tensor.try_storage_mut::<f32>().is_some_and(|storage| storage.len() == count);
+    if is_owned { tensor } else { self::tensor(numbers(&tensor).to_vec(), tensor.layout().shape().clone()) }
+}
+
+/// The numbers of a [`contiguous`] tensor.
+///
+/// # Panics
+/// If it is not contiguous or not one of 32-bit floats.
+pub fn numbers(tensor: &FlexTensor) -> &[f32] {
+    tensor.as_slice().expect("the tensor is contiguous and of 32-bit floats")
+}
+
+/// The numbers of an [`owned`] tensor.
+///
+/// # Panics
+/// If it is not one of 32-bit floats.
+pub fn numbers_mut(tensor: &mut FlexTensor) -> &mut [f32] {
+    tensor.storage_mut()
+}
+
+/// A tensor of the given numbers, row by row.
+///
+/// # Panics
+/// If they are not as many as the shape has elements.
+pub fn tensor(numbers: Vec<f32>, shape: impl Into<Shape>) -> FlexTensor {
+    FlexTensor::from_data(TensorData::new(numbers, shape.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_see_is_copied_before_it_is_written() {
+        let first = tensor(vec![1.0, 2.0, 3.0, 4.0], [2, 2]);
+        let address = numbers(&first).as_ptr();
+        let mut second = owned(first.clone());
+        numbers_mut(&mut second)[0] = 9.0;
+        assert_eq!((numbers(&first), numbers(&second)), (&[1.0, 2.0, 3.0, 4.0][..], &[9.0, 2.0, 3.0, 4.0][..]));
+        assert_eq!(numbers(&owned(first)).as_ptr(), address, "a tensor of its own was copied");
+    }
+
+    #[test]
+    fn parts_and_transposes_are_copied_in_order() {
+        let all = tensor(vec![1.0, 2.0, 3.0, 4.0], [2, 2]);
+        assert_eq!(numbers(&owned(all.transpose(0, 1))), [1.0, 3.0, 2.0, 4.0]);
+        assert_eq!(numbers_mut(&mut owned(all.narrow(0, 1, 1))), [3.0, 4.0]);
+    }
+}

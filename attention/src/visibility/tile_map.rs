@@ -1,0 +1,340 @@
+//! Which tiles of the (query, key) plane have to be computed.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+
+use super::{Shown, Span, Visibility};
+
+/// Queries and keys of a tile.
+pub const TILE: usize = 64;
+
+/// Visible keys of each query of a tile, one bit per key.
+pub type TileMask = [u64; TILE];
+
+/// What is added to the logits of the pairs of a tile, query by query: places in [`TileMap::shifts`].
+pub type TileLevels = [u8; TILE * TILE];
+
+/// Level of a pair that is hidden.
+pub(crate) const HIDDEN: u8 = 0;
+/// Level of a pair that is visible and no more.
+pub(crate) const VISIBLE: u8 = 1;
+
+/// What is visible of a tile in which something is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pairs {
+    /// Everything.
+    All,
+    /// What this mask says.
+    Masked(u32),
+    /// What these levels say.
+    Levelled(u32),
+}
+
+/// A tile in which something is visible.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tile {
+    /// Its number among the tiles of keys, in a list of the tiles that queries meet; among those of queries, in a list of those that keys meet.
+    pub index: u32,
+    /// What is visible of it.
+    pub pairs: Pairs,
+}
+
+/// The plane of queries and keys in tiles of [`TILE`] x [`TILE`]. What is hidden takes no place; of a causal or windowed visibility only the tiles at the
+/// borders have a mask, and equal masks are held once.
+#[derive(Clone, Debug)]
+pub struct TileMap {
+    rows: usize,
+    heads: usize,
+    planes: Vec<Plane>,
+    masks: Vec<TileMask>,
+    levels: Vec<Box<TileLevels>>,
+    shifts: Vec<f32>,
+}
+
+/// The tiles of one batch row and head, from both sides.
+#[derive(Clone, Debug, Default)]
+struct Plane {
+    of_queries: TileLists,
+    of_keys: TileLists,
+}
+
+#[derive(Clone, Debug)]
+struct TileLists {
+    ends: Vec<usize>,
+    tiles: Vec<Tile>,
+}
+
+impl Default for TileLists {
+    fn default() -> Self {
+        Self { ends: vec![0], tiles: Vec::new() }
+    }
+}
+
+impl TileLists {
+    fn end_list(&mut self) {
+        self.ends.push(self.tiles.len());
+    }
+
+    /// Nothing, if there is no such list.
+    fn list(&self, index: usize) -> &[Tile] {
+        self.ends.get(index + 1).map_or(&[], |&end| &self.tiles[self.ends[index]..end])
+    }
+
+    /// The same tiles from the other side.
+    fn transposed(&self) -> Self {
+        let mut lists: Vec<Vec<Tile>> = Vec::new();
+        for query in 0..self.ends.len() - 1 {
+            for tile in self.list(query) {
+                let key = tile.index as usize;
+                lists.resize_with(lists.len().max(key + 1), Vec::new);
+                lists[key].push(Tile { index: query as u32, ..*tile });
+            }
+        }
+        let mut transposed = Self::default();
+        for list in lists {
+            transposed.tiles.extend(list);
+            transposed.end_list();
+        }
+        transposed
+    }
+}
+
+/// Tiles of queries in the making, plane by plane.
+#[derive(Debug)]
+pub(crate) struct TileMapBuilder {
+    map: TileMap,
+    known: HashMap<TileMask, u32>,
+}
+
+impl TileMapBuilder {
+    /// For planes of `rows` batch rows and `heads` heads. Levels from 2 on are places in `shifts`.
+    pub fn new(rows: usize, heads: usize, shifts: &[f32]) -> Self {
+        let shifts = [f32::NEG_INFINITY, 0.0].iter().chain(shifts).copied().collect();
+        Self { map: TileMap { rows, heads, planes: Vec::new(), masks: Vec::new(), levels: Vec::new(), shifts }, known: HashMap::new() }
+    }
+
+    pub fn begin_plane(&mut self) {
+        self.map.planes.push(Plane::default());
+    }
+
+    fn lists(&mut self) -> &mut TileLists {
+        &mut self.map.planes.last_mut().expect("a plane was begun").of_queries
+    }
+
+    /// The next tile of `queries` queries: the levels of its pairs with each tile of keys.
+    pub fn push(&mut self, queries: usize, levels: BTreeMap<u32, Box<TileLevels>>) {
+        for (keys, levels) in levels {
+            if levels.iter().any(|&level| level > VISIBLE) {
+                self.map.levels.push(levels);
+                let pairs = Pairs::Levelled(self.map.levels.len() as u32 - 1);
+                self.lists().tiles.push(Tile { index: keys, pairs });
+            } else {
+                let bits = |row: &[u8]| row.iter().enumerate().fold(0, |bits, (at, &level)| bits | u64::from(level) << at);
+                let mut mask = [0; TILE];
+                mask.iter_mut().zip(levels.chunks(TILE)).for_each(|(mask, row)| *mask = bits(row));
+                self.push_mask(queries, keys, mask);
+            }
+        }
+        self.end_tile();
+    }
+
+    fn push_mask(&mut self, queries: usize, keys: u32, mask: TileMask) {
+        if mask.iter().all(|&bits| bits == 0) {
+            return;
+        }
+        let pairs = if mask[..queries].iter().all(|&bits| bits == u64::MAX) {
+            Pairs::All
+        } else {
+            let masks = &mut self.map.masks;
+            Pairs::Masked(*self.known.entry(mask).or_insert_with(|| {
+                masks.push(mask);
+                masks.len() as u32 - 1
+            }))
+        };
+        self.lists().tiles.push(Tile { index: keys, pairs });
+    }
+
+    fn end_tile(&mut self) {
+        self.lists().end_list();
+    }
+
+    pub fn finish(mut self) -> TileMap {
+        for plane in &mut self.map.planes {
+            plane.of_keys = plane.of_queries.transposed();
+        }
+        self.map
+    }
+}
+
+impl TileMap {
+    /// The tiles of `visibility` over `span`.
+    pub fn new(visibility: &Visibility, span: Span, heads: usize) -> Self {
+        let heads = if visibility.depends_on_head() { heads } else { 1 };
+        let rows = visibility.rows();
+        let mut builder = TileMapBuilder::new(rows, heads, &[]);
+        for (row, head) in (0..rows).flat_map(|row| (0..heads).map(move |head| (row, head))) {
+            builder.begin_plane();
+            for queries in tiles(span.query_start, span.queries) {
+                for (index, keys) in tiles(span.key_start, span.keys).enumerate() {
+                    let shown = visibility.shown(row, queries.clone(), keys.clone());
+                    let sees = |i, j| shown == Shown::Everything || visibility.is_visible(row, head, i, j);
+                    if shown != Shown::Nothing {
+                        builder.push_mask(queries.len(), index as u32, mask(queries.clone(), keys, sees));
+                    }
+                }
+                builder.end_tile();
+            }
+        }
+        builder.finish()
+    }
+
+    fn plane(&self, row: usize, head: usize) -> &Plane {
+        let (row, head) = (if self.rows == 1 { 0 } else { row }, if self.heads == 1 { 0 } else { head });
+        &self.planes[row * self.heads + head]
+    }
+
+    /// The tiles of keys, in ascending order, of which the queries of tile `queries` see something.
+    pub fn met_by_queries(&self, row: usize, head: usize, queries: usize) -> &[Tile] {
+        self.plane(row, head).of_queries.list(queries)
+    }
+
+    /// The tiles of queries, in ascending order, that see something of the keys of tile `keys`.
+    pub fn met_by_keys(&self, row: usize, head: usize, keys: usize) -> &[Tile] {
+        self.plane(row, head).of_keys.list(keys)
+    }
+
+    /// What is added to the logit of query `query` of the span for its key `key`; `None` if it is hidden.
+    pub fn shift(&self, row: usize, head: usize, query: usize, key: usize) -> Option<f32> {
+        let tiles = self.met_by_queries(row, head, query / TILE);
+        let tile = tiles[tiles.binary_search_by_key(&((key / TILE) as u32), |tile| tile.index).ok()?];
+        match tile.pairs {
+            Pairs::All => Some(0.0),
+            Pairs::Masked(mask) => (self.mask(mask)[query % TILE] >> (key % TILE) & 1 == 1).then_some(0.0),
+            Pairs::Levelled(levels) => match self.levels(levels)[query % TILE * TILE + key % TILE] {
+                HIDDEN => None,
+                level => Some(self.shifts[level as usize]),
+            },
+        }
+    }
+
+    /// Batch rows and heads that are told apart.
+    pub fn distinct(&self) -> [usize; 2] {
+        [self.rows, self.heads]
+    }
+
+    /// The masks that tiles name, in the order of their numbers.
+    #[cfg(any(feature = "wgpu", feature = "cuda"))]
+    pub(crate) fn masks(&self) -> &[TileMask] {
+        &self.masks
+    }
+
+    /// The mask of [`Pairs::Masked`].
+    pub fn mask(&self, index: u32) -> &TileMask {
+        &self.masks[index as usize]
+    }
+
+    /// The levels of [`Pairs::Levelled`].
+    pub fn levels(&self, index: u32) -> &TileLevels {
+        &self.levels[index as usize]
+    }
+
+    /// What the levels mean: numbers that are added to logits, minus infinity for what is hidden.
+    pub fn shifts(&self) -> &[f32] {
+        &self.shifts
+    }
+
+    /// Whether all tiles say no more than what is visible.
+    pub fn is_plain(&self) -> bool {
+        self.levels.is_empty()
+    }
+}
+
+fn mask(queries: Range<usize>, keys: Range<usize>, sees: impl Fn(usize, usize) -> bool) -> TileMask {
+    let mut mask = [0; TILE];
+    for (bits, i) in mask.iter_mut().zip(queries) {
+        *bits = keys.clone().enumerate().filter(|&(_, j)| sees(i, j)).fold(0, |bits, (at, _)| bits | 1 << at);
+    }
+    mask
+}
+
+fn tiles(start: usize, count: usize) -> impl Iterator<Item = Range<usize>> {
+    (0..count).step_by(TILE).map(move |first| start + first..start + (first + TILE).min(count))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the map says of each pair, against what the visibility says.
+    fn check(visibility: &Visibility, span: Span, heads: usize) {
+        let map = TileMap::new(visibility, span, heads);
+        for (row, head) in (0..visibility.rows()).flat_map(|row| (0..heads).map(move |head| (row, head))) {
+            for i in 0..span.queries {
+                for j in 0..span.keys {
+                    let seen = map.shift(row, head, i, j);
+                    let wanted = visibility.is_visible(row, head, span.query_start + i, span.key_start + j).then_some(0.0);
+                    assert_eq!(seen, wanted, "{visibility:?} {span:?} row {row} head {head} query {i} key {j}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_map_shows_what_the_visibility_shows() {
+        let spans = [
+            Span::whole(1, 1),
+            Span::whole(70, 70),
+            Span::whole(64, 200),
+            Span { query_start: 100, queries: 130, key_start: 30, keys: 200 },
+        ];
+        let visibilities = [
+            Visibility::all(),
+            Visibility::causal(),
+            Visibility::window(70, 3),
+            Visibility::window(0, 0).or(Visibility::window(200, 0).and(Visibility::relation(|_, j| j % 7 == 0))),
+            Visibility::causal().and(Visibility::padding(vec![90, 300])),
+            Visibility::causal().and(Visibility::left_padding(vec![0, 65])),
+            Visibility::pattern(|head, i, j| j + 10 * head < i),
+            Visibility::causal().shifted(vec![3, 130].into()),
+        ];
+        for visibility in visibilities {
+            for span in spans {
+                check(&visibility, span, 2);
+            }
+        }
+    }
+
+    #[test]
+    fn tiles_without_a_visible_pair_take_no_place_and_equal_masks_are_held_once() {
+        let map = TileMap::new(&Visibility::causal(), Span::whole(640, 640), 8);
+        assert_eq!(map.masks.len(), 1);
+        let tiles = &map.planes[0].of_queries.tiles;
+        assert_eq!(tiles.len(), 55);
+        assert_eq!(tiles.iter().filter(|tile| tile.pairs == Pairs::All).count(), 45);
+    }
+
+    #[test]
+    fn both_sides_list_the_same_tiles() {
+        let map = TileMap::new(&Visibility::window(70, 0), Span::whole(300, 300), 1);
+        let from_queries = (0..5).flat_map(|q| map.met_by_queries(0, 0, q).iter().map(move |tile| (q as u32, tile.index, tile.pairs)));
+        let from_keys = (0..5).flat_map(|k| map.met_by_keys(0, 0, k).iter().map(move |tile| (tile.index, k as u32, tile.pairs)));
+        let mut from_keys: Vec<_> = from_keys.collect();
+        from_keys.sort_by_key(|&(query, key, _)| (query, key));
+        assert_eq!(from_queries.collect::<Vec<_>>(), from_keys);
+        assert_eq!(from_keys.len(), 5 + 4 + 3);
+    }
+
+    #[test]
+    fn levels_shift_what_they_show() {
+        let mut levels: Box<TileLevels> = Box::new([HIDDEN; TILE * TILE]);
+        (levels[0], levels[TILE + 2]) = (VISIBLE, 2);
+        let mut builder = TileMapBuilder::new(1, 1, &[-0.5]);
+        builder.begin_plane();
+        builder.push(2, BTreeMap::from([(3, levels)]));
+        let map = builder.finish();
+        let shift = |query, key| map.shift(0, 0, query, 3 * TILE + key);
+        assert_eq!([shift(0, 0), shift(1, 2), shift(0, 1)], [Some(0.0), Some(-0.5), None]);
+        assert_eq!(map.shift(0, 0, 0, 0), None);
+        assert!(!map.is_plain());
+    }
+}

@@ -1,0 +1,267 @@
+//! The fused execution of the engine against the dense one.
+
+use std::sync::Arc;
+
+use burn::tensor::{Device, Tensor};
+use heedful_attention::any::AttentionConfig;
+use heedful_attention::conformance::Subject;
+use heedful_attention::contract::AttentionInput;
+use heedful_attention::engine::fused::{self, Order, Part};
+use heedful_attention::engine::{AttentionProgram, Content, Dropout, Engine, LogitTerms, Ramp, SoftSpan, Weighting, reference};
+use heedful_attention::placement::{Placement, Role};
+use heedful_attention::probe::Probe;
+use heedful_attention::random::RandomKey;
+use heedful_attention::visibility::{Span, Visibility};
+
+use crate::array::{Array, finite, same};
+use crate::backends::{Backend, backends, flex};
+use crate::subject::coefficients;
+
+const BATCH: usize = 2;
+const HEADS: usize = 3;
+
+/// What logits are made of, and which of it batch rows or heads share.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Terms {
+    Content,
+    SharedContent,
+    Bias([usize; 2]),
+    Relative([usize; 2]),
+    Spanned([usize; 2]),
+    All,
+}
+
+const TERMS: [Terms; 11] = [
+    Terms::Content,
+    Terms::SharedContent,
+    Terms::Bias([BATCH, HEADS]),
+    Terms::Bias([1, HEADS]),
+    Terms::Bias([BATCH, 1]),
+    Terms::Bias([1, 1]),
+    Terms::Relative([1, HEADS]),
+    Terms::Relative([BATCH, 1]),
+    Terms::Spanned([1, 1]),
+    Terms::Spanned([BATCH, 7]),
+    Terms::All,
+];
+
+/// A program and its leaves, of sizes that fill no tile and no register.
+fn program(terms: Terms, span: Span, dropout: Option<Dropout>, device: &Device) -> (AttentionProgram, Vec<Tensor<4>>) {
+    let mut leaves = Vec::new();
+    let mut leaf = |name: &str, shape: [usize; 4]| {
+        let leaf = Array::random(name, &shape).tensor::<4>(device).require_grad();
+        leaves.push(leaf.clone());
+        leaf
+    };
+    let Span { queries, keys, .. } = span;
+    let mut content = |rows| LogitTerms::content(leaf("queries", [rows, HEADS, queries, 5]) * 3.0, leaf("keys", [rows, HEADS, keys, 5]));
+    let logits = match terms {
+        Terms::Content | Terms::Spanned(_) => content(BATCH),
+        Terms::SharedContent => content(1),
+        Terms::Bias([rows, heads]) => LogitTerms::bias(leaf("bias", [rows, heads, queries, keys])),
+        Terms::Relative([rows, heads]) => {
+            let table = leaf("table", [rows, heads, queries + keys - 1, 6]);
+            LogitTerms {
+                relative: Some(Content { queries: leaf("scored", [BATCH, HEADS, queries, 6]), keys: table }),
+                ..LogitTerms::default()
+            }
+        }
+        Terms::All => {
+            let content = content(BATCH);
+            let table = leaf("table", [1, HEADS, queries + keys - 1, 6]);
+            let bias = leaf("bias", [1, HEADS, queries, keys]);
+            LogitTerms {
+                relative: Some(Content { queries: leaf("scored", [BATCH, HEADS, queries, 6]), keys: table }),
+                bias: Some(bias),
+                ..content
+            }
+        }
+    };
+    let offset = span.query_start as isize - span.key_start as isize;
+    let mut spanned = |rows, length| SoftSpan {
+        spans: leaf("spans", [rows, HEADS, length, 1]).squeeze_dim::<3>(3) * 10.0 + 20.0,
+        ramp: Ramp { width: 7.0, origin: 1.0, nearest: 1, farthest: 60, offset },
+    };
+    let soft_span = match terms {
+        Terms::Spanned([rows, 1]) => Some(spanned(rows, 1)),
+        Terms::Spanned([rows, _]) => Some(spanned(rows, queries)),
+        Terms::All => Some(spanned(1, 1)),
+        _ => None,
+    };
+    let values = leaf("values", [BATCH, HEADS, keys, 7]);
+    (AttentionProgram { weighting: Weighting::Softmax(logits), mask: None, soft_span, values, dropout }, leaves)
+}
+
+/// Context and gradients of all leaves.
+fn run(terms: Terms, span: Span, dropout: Option<Dropout>, device: &Device, execute: impl Fn(AttentionProgram) -> Tensor<4>) -> Vec<Array> {
+    let (program, leaves) = program(terms, span, dropout, &device.clone().autodiff());
+    let context = execute(program);
+    let coefficients = coefficients(&context.dims()).tensor(&context.device());
+    let gradients = (context.clone() * coefficients).sum().backward();
+    let gradient = |leaf: Tensor<4>| Array::read(leaf.grad(&gradients).expect("the context depends on all leaves"));
+    std::iter::once(Array::read(context)).chain(leaves.into_iter().map(gradient)).collect()
+}
+
+fn dense(visibility: &Visibility, span: Span) -> impl Fn(AttentionProgram) -> Tensor<4> {
+    move |program| {
+        let mask = visibility.mask(span, HEADS, program.values.dtype(), &program.values.device());
+        reference::attend(AttentionProgram { mask, ..program }, &mut Probe::off())
+    }
+}
+
+fn tiled(visibility: &Visibility, span: Span) -> impl Fn(AttentionProgram) -> Tensor<4> {
+    move |program| fused::attend(program, Arc::new([Part::in_order(visibility.tiles(span, HEADS))]))
+}
+
+fn compare(what: &str, found: &[Array], expected: &[Array]) {
+    assert_eq!(found.len(), expected.len());
+    for (at, (found, expected)) in found.iter().zip(expected).enumerate() {
+        let largest = expected.values.iter().fold(1.0f64, |largest, number| largest.max(number.abs()));
+        same(&format!("{what}: context or gradient {at}"), &found.values, &expected.values, 2e-5 * largest).unwrap();
+    }
+}
+
+fn check(backend: &Backend, terms: Terms, visibility: &Visibility, span: Span, dropout: Option<Dropout>) {
+    let found = run(terms, span, dropout, &backend.device, tiled(visibility, span));
+    let expected = run(terms, span, dropout, &backend.device, dense(visibility, span));
+    compare(&format!("{}: {terms:?} {visibility:?} {span:?} {dropout:?}", backend.name), &found, &expected);
+}
+
+const SQUARE: Span = Span { query_start: 0, queries: 70, key_start: 0, keys: 70 };
+const LATER: Span = Span { query_start: 60, queries: 20, key_start: 0, keys: 80 };
+
+fn dropout(seed: u64) -> Option<Dropout> {
+    Some(Dropout { probability: 0.3, key: RandomKey::from_seed(seed) })
+}
+
+#[test]
+fn tiles_give_the_context_and_gradients_of_the_dense_execution() {
+    let visibilities = [
+        (Visibility::all(), Span::whole(20, 131)),
+        (Visibility::causal(), SQUARE),
+        (Visibility::causal(), LATER),
+        (Visibility::causal().and(Visibility::padding(vec![70, 33])), SQUARE),
+        (Visibility::causal().and(Visibility::left_padding(vec![0, 66])), SQUARE),
+        (Visibility::window(3, 1), Span::whole(130, 130)),
+        (Visibility::pattern(|head, i, j| j + 20 * head <= i), SQUARE),
+    ];
+    for backend in backends() {
+        for (visibility, span) in &visibilities {
+            check(&backend, Terms::Content, visibility, *span, None);
+        }
+        check(&backend, Terms::Content, &visibilities[1].0, SQUARE, dropout(5));
+    }
+}
+
+#[test]
+fn every_term_has_the_context_and_gradients_of_the_dense_execution() {
+    for backend in backends() {
+        for terms in TERMS {
+            check(&backend, terms, &Visibility::causal(), SQUARE, None);
+        }
+        for terms in [Terms::SharedContent, Terms::All] {
+            check(&backend, terms, &Visibility::causal(), SQUARE, dropout(5));
+            check(&backend, terms, &Visibility::causal().and(Visibility::padding(vec![80, 33])), LATER, None);
+        }
+    }
+}
+
+/// The pairs with an even sum and those with an odd one: in each, queries and keys go from the even ones to the odd ones.
+fn by_parity(span: Span) -> Arc<[Part]> {
+    let part = |parity: usize| {
+        let order = |count: usize| [0, 1].iter().flat_map(|&first| (first..count as u32).step_by(2)).collect::<Vec<u32>>();
+        let (queries, keys) = (order(span.queries), order(span.keys));
+        let (own_queries, own_keys) = (queries.clone(), keys.clone());
+        // The last key is nobody's.
+        let sees = move |i: usize, j: usize| {
+            let (i, j) = (own_queries[i] as usize, own_keys[j] as usize);
+            (i + j) % 2 == parity && j <= i + 60 && j + 1 < span.keys
+        };
+        let tiles = Visibility::relation(sees).tiles(Span::whole(span.queries, span.keys), HEADS);
+        Part { tiles, queries: Some(Order::new(1, vec![queries])), keys: Some(Order::new(1, vec![keys])) }
+    };
+    Arc::new([part(0), part(1)])
+}
+
+#[test]
+fn parts_in_another_order_make_one_softmax() {
+    let visibility = Visibility::relation(|i, j| j <= i && j + 1 < LATER.keys);
+    let scattered = |program| fused::attend(program, by_parity(LATER));
+    for backend in backends() {
+        for terms in [Terms::Content, Terms::Bias([1, HEADS]), Terms::Spanned([BATCH, 7])] {
+            for dropout in [None, dropout(5)] {
+                let expected = run(terms, LATER, dropout, &flex().device, dense(&visibility, LATER));
+                let found = run(terms, LATER, dropout, &backend.device, scattered);
+                compare(&format!("{}: {terms:?}", backend.name), &found, &expected);
+            }
+        }
+    }
+}
+
+#[test]
+fn another_visibility_or_dropout_is_told_apart() {
+    let device = flex().device;
+    let differs = |a: Vec<Array>, b: Vec<Array>| {
+        for (at, (a, b)) in a.iter().zip(&b).enumerate() {
+            assert!(same("", &a.values, &b.values, 1e-2).is_err(), "context or gradient {at} does not notice");
+        }
+    };
+    let causal = Visibility::causal();
+    let content = |dropout, execute: &dyn Fn(AttentionProgram) -> Tensor<4>| run(Terms::Content, SQUARE, dropout, &device, execute);
+    differs(content(None, &tiled(&causal, SQUARE)), content(None, &dense(&Visibility::window(70, 1), SQUARE)));
+    differs(content(dropout(1), &tiled(&causal, SQUARE)), content(dropout(2), &dense(&causal, SQUARE)));
+}
+
+#[test]
+fn long_rows_of_large_logits_stay_finite() {
+    let span = Span::whole(200, 200);
+    let device = flex().device;
+    let huge = |program: AttentionProgram| {
+        let Weighting::Softmax(LogitTerms { content: Some(content), .. }) = program.weighting else { unreachable!() };
+        AttentionProgram { weighting: Weighting::Softmax(LogitTerms::content(content.queries * 1e4, content.keys)), ..program }
+    };
+    let visibility = Visibility::causal();
+    let found = run(Terms::Content, span, None, &device, |program| tiled(&visibility, span)(huge(program)));
+    let expected = run(Terms::Content, span, None, &device, |program| dense(&visibility, span)(huge(program)));
+    same("context", &found[0].values, &expected[0].values, 1e-4).unwrap();
+    found.iter().for_each(|found| finite("context or gradient", &found.values).unwrap());
+}
+
+/// All mechanisms as they are by default, at a length of several tiles.
+fn long_subjects(device: &Device) -> impl Iterator<Item = (String, Subject<heedful_attention::any::AnyAttention>)> {
+    let device = device.clone();
+    AttentionConfig::all().into_iter().map(move |config| {
+        let role = if config.can_be_causal() { Role::Decoder } else { Role::Encoder };
+        let placement = Placement { role, layer: 0, layers: 1, d_model: 12, heads: 3, max_length: 150, dropout: 0.2 };
+        let name = config.name();
+        (name, Subject::new(placement, move |placement, key, device| config.init(placement, key, device), &device))
+    })
+}
+
+#[test]
+fn every_mechanism_gives_the_same_on_both_engines_over_several_tiles() {
+    for (name, subject) in long_subjects(&flex().device) {
+        heedful_attention::conformance::Property::Engines.check(&subject).unwrap_or_else(|why| panic!("{name}: {why}"));
+    }
+}
+
+#[test]
+fn dropout_of_a_softmax_is_the_same_on_both_engines() {
+    for (name, subject) in long_subjects(&flex().device).filter(|(name, _)| !name.contains("lsh") && !name.contains("conv")) {
+        let case = subject.case("dropout", 2, 150);
+        let context = |engine| {
+            let input = case.input(&subject.device).visibility(subject.usual()).random(RandomKey::from_seed(2));
+            subject.forward(AttentionInput { engine, ..input })
+        };
+        same(&name, &context(Engine::Fused).values, &context(Engine::Reference).values, 2e-5).unwrap();
+    }
+}
+
+#[test]
+fn the_engine_is_chosen_by_the_number_of_queries() {
+    let device = flex().device.autodiff();
+    let content = |queries| program(Terms::Content, Span::whole(queries, queries), None, &device).0;
+    for (engine, expected) in [(Engine::Auto, [false, true]), (Engine::Fused, [true, true]), (Engine::Reference, [false, false])] {
+        assert_eq!([2, 64].map(|queries| fused::can_attend(&content(queries), engine)), expected, "{engine:?}");
+    }
+}
