@@ -108,6 +108,14 @@ pub(crate) fn project<const D: usize>(x: Tensor<D>, own: Option<&Linear>, embedd
     }
 }
 
+/// The matrix `[V, C]` that [`project`] multiplies with.
+pub(crate) fn output_matrix(own: Option<&Linear>, embedding: &TokenEmbedding) -> Tensor<2> {
+    match own {
+        Some(output) => output.weight.val().transpose(),
+        None => embedding.tokens.weight.val(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

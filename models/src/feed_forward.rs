@@ -2,12 +2,14 @@
 
 use burn::module::Module;
 use burn::nn::Linear;
-use burn::tensor::activation::{gelu, relu};
+use burn::tensor::activation::gelu;
 use burn::tensor::{Device, Tensor};
 use heedful_attention::dropout::dropout;
 use heedful_attention::init;
 use heedful_attention::random::RandomKey;
 use serde::{Deserialize, Serialize};
+
+use crate::fused::{linear, linear_relu};
 
 /// Non-linearity of a feed-forward network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,12 +47,11 @@ impl FeedForward {
 
     /// Applies the network to each position, `[B, N, C]`. Dropout is on exactly if a key is given.
     pub fn forward(&self, x: Tensor<3>, random: Option<RandomKey>) -> Tensor<3> {
-        let hidden = self.input.forward(x);
         let hidden = match self.activation {
-            Activation::Relu => relu(hidden),
-            Activation::Gelu => gelu(hidden),
+            Activation::Relu => linear_relu(x, &self.input),
+            Activation::Gelu => gelu(self.input.forward(x)),
         };
-        self.output.forward(dropout(hidden, self.dropout, random.as_ref()))
+        linear(dropout(hidden, self.dropout, random.as_ref()), &self.output)
     }
 }
 

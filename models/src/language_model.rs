@@ -12,10 +12,11 @@ use heedful_attention::random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::block::{BlockConfig, Context, Hidden};
-use crate::embedding::{TokenEmbedding, TokenEmbeddingConfig, project};
+use crate::embedding::{TokenEmbedding, TokenEmbeddingConfig, output_matrix, project};
 use crate::error::{Check, ConfigError};
 use crate::generation::StepDecoder;
 use crate::layout::LayerAttention;
+use crate::loss::{CrossEntropy, projected_cross_entropy};
 use crate::position::PositionConfig;
 use crate::seq2seq::{Scores, last_position};
 use crate::stack::{Stack, StackConfig, StackState, causal};
@@ -142,6 +143,16 @@ impl<A: Attention> LanguageModel<A> {
     /// Logits `[.., V]` of hidden states `[.., C]`.
     pub fn project<const D: usize>(&self, hidden: Tensor<D>) -> Tensor<D> {
         project(hidden, self.output.as_ref(), &self.embedding)
+    }
+
+    /// Cross-entropy of hidden states `[N, C]` against the tokens `[N]` that follow: that of [`project`](Self::project)'s logits, which never exist all at
+    /// once ([`projected_cross_entropy`]).
+    ///
+    /// # Panics
+    /// If `label_smoothing` is not in `[0, 1)` or there are not as many targets.
+    pub fn cross_entropy(&self, hidden: Tensor<2>, targets: Tensor<1, Int>, padding: Option<u32>, label_smoothing: f64) -> CrossEntropy {
+        let matrix = output_matrix(self.output.as_ref(), &self.embedding);
+        projected_cross_entropy(hidden, matrix, targets, padding, label_smoothing)
     }
 
     /// A state for decoding `batch` rows of at most `max_length` tokens, padding included. Row `b` begins with `left_padding[b]` padding elements (an empty

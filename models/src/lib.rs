@@ -32,6 +32,7 @@ pub mod classifier;
 pub mod embedding;
 pub mod error;
 pub mod feed_forward;
+pub mod fused;
 pub mod generation;
 pub mod language_model;
 pub mod layout;

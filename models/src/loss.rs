@@ -1,7 +1,8 @@
 //! Training losses, as sums: the mean over any set of tokens or sentences is a division by its size.
 
-use burn::tensor::activation::log_softmax;
-use burn::tensor::{Device, IndexingUpdateOp, Int, Tensor, TensorData};
+use burn::tensor::{DType, FloatDType, Int, Tensor, TensorData};
+
+use crate::fused;
 
 /// Cross-entropy of a batch.
 #[derive(Clone, Debug)]
@@ -17,43 +18,50 @@ pub struct CrossEntropy {
 /// With label smoothing ε the target distribution has `1 - ε` on the target plus `ε / V` on each of the `V` tokens (Szegedy et al. 2016, used by Vaswani et
 /// al. 2017): `loss = -(1 - ε) ln p(target) - ε / V sum_v ln p(v)`. Uniform logits have loss `ln V` for any ε. A batch of padding only has loss 0.
 ///
-/// The gradient, `softmax(logits) - target distribution`, is computed beside the loss, so that the graph holds one product instead of a
-/// decomposed softmax: `logits` is the largest tensor of a training step.
+/// The gradient, `softmax(logits) - target distribution`, is computed beside the loss, where it can in place of the logits: they are the largest tensor
+/// of a training step. [`projected_cross_entropy`] does not even hold them all.
 ///
 /// # Panics
 /// If `label_smoothing` is not in `[0, 1)` or shapes do not fit.
 pub fn cross_entropy(logits: Tensor<2>, targets: Tensor<1, Int>, padding: Option<u32>, label_smoothing: f64) -> CrossEntropy {
-    assert!((0.0..1.0).contains(&label_smoothing), "label smoothing {label_smoothing} is not in [0, 1)");
-    let [rows, vocabulary] = logits.dims();
-    assert_eq!(targets.dims(), [rows], "targets for {rows} rows of logits");
-    // What follows has no part in the graph. (`detach` would keep a leaf tracked.)
-    let plain = logits.clone().inner();
-    let targets = targets.inner().reshape([rows, 1]);
-    let real = padding.map(|padding| targets.clone().not_equal_elem(padding as i32).float().cast(logits.dtype()));
-    let only_real = |x: Tensor<2>| match &real {
-        Some(real) => x * real.clone(),
-        None => x,
-    };
+    let [rows, _] = logits.dims();
+    let (targets, weights) = checked(rows, targets, padding, label_smoothing);
+    of_sums(fused::cross_entropy(logits.cast(FloatDType::F32), targets, weights, label_smoothing))
+}
 
-    let log_probabilities = log_softmax(plain, 1);
-    let nll = only_real(log_probabilities.clone().gather(1, targets.clone())).sum().neg();
-    let loss = if label_smoothing == 0.0 {
-        nll.clone()
-    } else {
-        let even = only_real(log_probabilities.clone().mean_dim(1)).sum();
-        nll.clone() * (1.0 - label_smoothing) - even * label_smoothing
-    };
-    if !logits.is_tracked() {
-        return CrossEntropy { loss, negative_log_likelihood: nll };
+/// [`cross_entropy`] of the logits `x E^T` of `states` `x` `[N, C]` and the `matrix` `E` `[V, C]`, of which only a part exists at any time.
+///
+/// # Panics
+/// As [`cross_entropy`].
+pub fn projected_cross_entropy(
+    states: Tensor<2>,
+    matrix: Tensor<2>,
+    targets: Tensor<1, Int>,
+    padding: Option<u32>,
+    label_smoothing: f64,
+) -> CrossEntropy {
+    if states.dtype() != DType::F32 {
+        return cross_entropy(states.matmul(matrix.transpose()), targets, padding, label_smoothing);
     }
+    let (targets, weights) = checked(states.dims()[0], targets, padding, label_smoothing);
+    of_sums(fused::projected_cross_entropy(states, matrix, targets, weights, label_smoothing))
+}
 
-    let on_target = Tensor::full([rows, 1], label_smoothing - 1.0, (&targets.device(), logits.dtype()));
-    let gradient = log_probabilities.exp() - label_smoothing / vocabulary as f64;
-    let gradient = only_real(gradient.scatter(1, targets, on_target, IndexingUpdateOp::Add));
-    let device = logits.device();
-    // Its value is exactly 0 (x - x); its derivative is `gradient`.
-    let slope = (logits * into_graph(gradient, &device)).sum();
-    CrossEntropy { loss: into_graph(loss, &device) + (slope.clone() - slope.detach()), negative_log_likelihood: nll }
+/// The targets, and 1 for each that is real and 0 for each that is padding, without a part in the graph.
+fn checked(rows: usize, targets: Tensor<1, Int>, padding: Option<u32>, label_smoothing: f64) -> (Tensor<1, Int>, Tensor<1>) {
+    assert!((0.0..1.0).contains(&label_smoothing), "label smoothing {label_smoothing} is not in [0, 1)");
+    assert_eq!(targets.dims(), [rows], "targets for {rows} rows of logits");
+    let targets = targets.inner();
+    let weights = match padding {
+        Some(padding) => targets.clone().not_equal_elem(padding as i32).float().cast(FloatDType::F32),
+        None => Tensor::ones([rows], (&targets.device(), DType::F32)),
+    };
+    (targets, weights)
+}
+
+fn of_sums(sums: Tensor<1>) -> CrossEntropy {
+    let negative_log_likelihood = sums.clone().inner().slice(1..2);
+    CrossEntropy { loss: sums.slice(0..1), negative_log_likelihood }
 }
 
 /// The states `[B, N, C]` of the first `lengths[b]` elements of each row, one row after the other, `[sum of lengths, C]`: what is worth projecting to
@@ -76,15 +84,6 @@ pub fn real_states(states: Tensor<3>, lengths: &[usize]) -> Tensor<2> {
     states.select(0, indices)
 }
 
-/// `x` as a constant beside tensors on an autodiff device.
-fn into_graph<const D: usize>(x: Tensor<D>, device: &Device) -> Tensor<D> {
-    let x = Tensor::from_inner(x);
-    match device.gradient_checkpointing_strategy() {
-        Some(strategy) => x.with_gradient_checkpointing_strategy(strategy),
-        None => x,
-    }
-}
-
 /// Sum of squared errors of `predictions` `[N]`, `[1]`.
 ///
 /// # Panics
@@ -98,6 +97,8 @@ pub fn squared_error(predictions: Tensor<1>, targets: Tensor<1>) -> Tensor<1> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use burn::tensor::Device;
+    use burn::tensor::activation::log_softmax;
     use heedful_attention::init::Init;
     use heedful_attention::random::RandomKey;
 

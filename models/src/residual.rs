@@ -11,6 +11,8 @@ use heedful_attention::init::Init;
 use heedful_attention::random::RandomKey;
 use serde::{Deserialize, Serialize};
 
+use crate::fused::{NORM_EPSILON, normalise};
+
 /// Where the layer normalisation stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -22,10 +24,10 @@ pub enum NormOrder {
     Pre,
 }
 
-/// Layer normalisation with ε = 1e-6, as in tensor2tensor.
+/// Layer normalisation with ε = [`NORM_EPSILON`].
 pub fn layer_norm(d_model: usize, device: &Device) -> LayerNorm {
     let key = RandomKey::from_seed(0);
-    let mut norm = LayerNormConfig::new(d_model).with_epsilon(1e-6).init(device);
+    let mut norm = LayerNormConfig::new(d_model).with_epsilon(NORM_EPSILON).init(device);
     norm.gamma = Init::Constant(1.0).parameter([d_model], &key, device);
     norm.beta = Some(Init::Constant(0.0).parameter([d_model], &key, device));
     norm
@@ -52,8 +54,8 @@ impl Residual {
         let key = random.map(|key| key.named("residual"));
         let drop = |x| dropout(x, self.dropout, key.as_ref());
         match self.order {
-            NormOrder::Post => self.norm.forward(x.clone() + drop(sublayer(x))),
-            NormOrder::Pre => x.clone() + drop(sublayer(self.norm.forward(x))),
+            NormOrder::Post => normalise(x.clone() + drop(sublayer(x)), &self.norm),
+            NormOrder::Pre => x.clone() + drop(sublayer(normalise(x, &self.norm))),
         }
     }
 }

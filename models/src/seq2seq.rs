@@ -13,10 +13,11 @@ use heedful_attention::visibility::Visibility;
 use serde::{Deserialize, Serialize};
 
 use crate::block::{BlockConfig, Context, Hidden};
-use crate::embedding::{TokenEmbedding, TokenEmbeddingConfig, project};
+use crate::embedding::{TokenEmbedding, TokenEmbeddingConfig, output_matrix, project};
 use crate::error::{Check, ConfigError};
 use crate::generation::StepDecoder;
 use crate::layout::AttentionLayout;
+use crate::loss::{CrossEntropy, projected_cross_entropy};
 use crate::position::PositionConfig;
 use crate::stack::{Stack, StackConfig, StackState};
 
@@ -218,6 +219,16 @@ impl<A: Attention> Seq2SeqTransformer<A> {
     /// Logits `[.., V]` of hidden states `[.., C]`.
     pub fn project<const D: usize>(&self, hidden: Tensor<D>) -> Tensor<D> {
         project(hidden, self.output.as_ref(), self.target_embedding())
+    }
+
+    /// Cross-entropy of hidden states `[N, C]` against the tokens `[N]` that follow: that of [`project`](Self::project)'s logits, which never exist all at
+    /// once ([`projected_cross_entropy`]).
+    ///
+    /// # Panics
+    /// If `label_smoothing` is not in `[0, 1)` or there are not as many targets.
+    pub fn cross_entropy(&self, hidden: Tensor<2>, targets: Tensor<1, Int>, padding: Option<u32>, label_smoothing: f64) -> CrossEntropy {
+        let matrix = output_matrix(self.output.as_ref(), self.target_embedding());
+        projected_cross_entropy(hidden, matrix, targets, padding, label_smoothing)
     }
 
     /// A state for decoding translations of the source, of at most `max_length` tokens each.

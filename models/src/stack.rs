@@ -13,6 +13,7 @@ use heedful_attention::random::RandomKey;
 use heedful_attention::visibility::Visibility;
 
 use crate::block::{Block, BlockConfig, BlockState, Context, Hidden};
+use crate::fused::normalise;
 use crate::residual::{NormOrder, layer_norm};
 
 /// Sizes and options of a [`Stack`].
@@ -168,7 +169,7 @@ impl<A: Attention> Stack<A> {
             x = hidden.states;
         }
         let states = match &self.norm {
-            Some(norm) => norm.forward(x),
+            Some(norm) => normalise(x, norm),
             None => x,
         };
         Hidden { states, losses }

@@ -4,7 +4,6 @@ use burn::tensor::{Int, Tensor, TensorData};
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_models::language_model::LanguageModel;
-use heedful_models::loss::cross_entropy;
 use rand::RngExt;
 
 use crate::batch::{EvaluationWindow, evaluation_windows};
@@ -36,10 +35,10 @@ impl LanguageTask<'_> {
         let width = batch.inputs.len() / batch.rows;
         let inputs = Tensor::<2, Int>::from_data(TensorData::new(batch.inputs.clone(), [batch.rows, width]), &device);
         let targets = Tensor::<1, Int>::from_data(TensorData::new(batch.targets.clone(), [batch.targets.len()]), &device);
-        let scores = model.forward(inputs, &[], key, probe);
-        let [rows, length, vocabulary] = scores.logits.dims();
-        let loss = cross_entropy(scores.logits.reshape([rows * length, vocabulary]), targets, None, 0.0).loss;
-        match scores.losses.total() {
+        let hidden = model.hidden(inputs, &[], key, probe);
+        let [rows, length, d_model] = hidden.states.dims();
+        let loss = model.cross_entropy(hidden.states.reshape([rows * length, d_model]), targets, None, 0.0).loss;
+        match hidden.losses.total() {
             // An auxiliary loss is per token, as the main loss is after division by the number of tokens.
             Some(auxiliary) if key.is_some() => loss + auxiliary * batch.targets.len() as f64,
             _ => loss,
@@ -76,7 +75,7 @@ impl LanguageTask<'_> {
                 .reshape([windows.len() * width, d_model])
                 .select(0, Tensor::<1, Int>::from_data(TensorData::new(indices, [count]), &device));
             let targets = Tensor::<1, Int>::from_data(TensorData::new(targets, [count]), &device);
-            let nll = cross_entropy(model.project(hidden), targets, None, 0.0).negative_log_likelihood;
+            let nll = model.cross_entropy(hidden, targets, None, 0.0).negative_log_likelihood;
             total.record(f64::from(nll.into_scalar::<f32>()), count as u64);
             bar.inc(windows.len() as u64);
         }

@@ -6,24 +6,26 @@ use burn::module::{Module, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
 use burn::tensor::{FloatDType, Tensor};
 
+use super::update::sum_of_squares;
+
 /// The sum of squares of every gradient, with the path of its parameter, in the order in which the module is visited (so sums over them are
 /// reproducible). A parameter that appears twice (tied weights) has one gradient, under its first path. Each is a tensor of one 32-bit element, still on the
 /// device.
-pub(crate) fn squared_norms<M: Module>(model: &M, gradients: &GradientsParams) -> Vec<(String, Tensor<1>)> {
+pub fn squared_norms<M: Module>(model: &M, gradients: &GradientsParams) -> Vec<(String, Tensor<1>)> {
     let mut visitor = SquaredNorms { path: Vec::new(), gradients, seen: HashSet::new(), norms: Vec::new() };
     model.visit(&mut visitor);
     visitor.norms
 }
 
 /// Every gradient multiplied by `factor`.
-pub(crate) fn scale<M: Module>(model: &M, gradients: GradientsParams, factor: f64) -> GradientsParams {
+pub fn scale<M: Module>(model: &M, gradients: GradientsParams, factor: f64) -> GradientsParams {
     let mut visitor = Scale { gradients, factor, scaled: GradientsParams::new() };
     model.visit(&mut visitor);
     visitor.scaled
 }
 
 /// The factor that turns a gradient of norm `norm` into one of norm at most `bound`: exactly `bound / norm` above the bound, 1 up to it.
-pub(crate) fn clipping_factor(norm: f64, bound: Option<f64>) -> f64 {
+pub fn clipping_factor(norm: f64, bound: Option<f64>) -> f64 {
     match bound {
         Some(bound) if norm > bound => bound / norm,
         _ => 1.0,
@@ -50,8 +52,7 @@ impl ModuleVisitor for SquaredNorms<'_> {
         if self.seen.insert(param.id)
             && let Some(gradient) = self.gradients.get::<D>(param.id)
         {
-            let norm = gradient.cast(FloatDType::F32).square().sum();
-            self.norms.push((self.path.join("."), norm));
+            self.norms.push((self.path.join("."), sum_of_squares(gradient.cast(FloatDType::F32))));
         }
     }
 }

@@ -24,6 +24,7 @@ mod record;
 mod schedule;
 mod state;
 mod trainer;
+mod update;
 
 #[cfg(test)]
 mod tests;
@@ -32,11 +33,12 @@ pub use average::average;
 pub use checkpoint::{Checkpoint, CheckpointError, CheckpointFolder};
 pub use config::TrainingConfig;
 pub use error::{ConfigurationError, TrainingError};
+pub use gradient::{clipping_factor, scale, squared_norms};
 pub use interrupt::Interrupt;
 pub use log::{LogLine, TrainingLog};
 pub use objective::{Objective, Outcome, Selection, TrainedModel};
 pub use optimiser::{OptimiserConfig, OptimiserKind, WITHOUT_DECAY};
-pub use parameter::{ParameterCount, assign_parameter_ids, first_non_finite_parameter, tie_parameters};
+pub use parameter::{ParameterCount, assign_parameter_ids, first_non_finite_parameter, read_scalars, tie_parameters};
 pub use progress::Watcher;
 pub use schedule::ScheduleConfig;
 pub use state::{BestEvaluation, Metric, TrainingState};

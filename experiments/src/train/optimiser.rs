@@ -1,13 +1,13 @@
-//! Adam and AdamW with weight decay only where it belongs, on burn-optim's implementations.
+//! Adam and AdamW with weight decay only where it belongs.
 
 use burn::module::ParamGroup;
-use burn::optim::decay::WeightDecayConfig;
-use burn::optim::{AdamConfig, AdamWConfig, DynOptimizer, DynState, LearningRate, ModuleOptimizer, StateSink, StateSource};
+use burn::optim::{DynOptimizer, DynState, LearningRate, ModuleOptimizer, StateSink, StateSource};
 use burn::tensor::Device;
 use burn::tensor::kind::BridgeTensor;
 use serde::{Deserialize, Serialize};
 
 use super::error::{ConfigurationError, ensure};
+use super::update::Adam;
 
 /// The update rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -91,20 +91,20 @@ impl OptimiserConfig {
     /// As [`validate`](Self::validate).
     pub fn init(&self, device: &Device) -> Result<ModuleOptimizer, ConfigurationError> {
         self.validate()?;
-        let optimiser = match self.kind {
-            OptimiserKind::Adam => self.grouped(|decay| self.adam(decay).build(), device)?,
-            OptimiserKind::AdamW => self.grouped(|decay| self.adam_w(decay).build(), device)?,
-        };
-        Ok(optimiser)
-    }
-
-    fn grouped<O: burn::optim::Optimizer>(&self, build: impl Fn(f64) -> O, device: &Device) -> Result<ModuleOptimizer, ConfigurationError> {
-        let on_device = |decay| OnDevice { rule: build(decay), device: device.clone() };
-        let all = ModuleOptimizer::from(build(self.weight_decay)).with_group(ParamGroup::all(), on_device(self.weight_decay), None);
+        let on_device = |decay| OnDevice { rule: self.rule(decay), device: device.clone() };
+        let all = ModuleOptimizer::from(self.rule(self.weight_decay)).with_group(ParamGroup::all(), on_device(self.weight_decay), None);
         Ok(match self.exempt()? {
             Some(exempt) => all.with_group(exempt, on_device(0.0), None),
             None => all,
         })
+    }
+
+    fn rule(&self, weight_decay: f64) -> Adam {
+        let is_decoupled = match self.kind {
+            OptimiserKind::Adam => false,
+            OptimiserKind::AdamW => true,
+        };
+        Adam { betas: self.betas, epsilon: self.effective_epsilon(), weight_decay, is_decoupled }
     }
 
     /// The group of parameters without decay; `None` if there is no expression, because burn's empty group matches everything.
@@ -115,22 +115,6 @@ impl OptimiserConfig {
         ParamGroup::from_any_regexes(self.without_decay.clone())
             .map(Some)
             .map_err(|error| ConfigurationError::new("optimiser.without_decay", format!("not a regular expression: {error:?}")))
-    }
-
-    fn adam(&self, decay: f64) -> AdamConfig {
-        let config = AdamConfig::new()
-            .with_beta_1(self.betas.0 as f32)
-            .with_beta_2(self.betas.1 as f32)
-            .with_epsilon(self.effective_epsilon() as f32);
-        if decay == 0.0 { config } else { config.with_weight_decay(Some(WeightDecayConfig::new(decay as f32))) }
-    }
-
-    fn adam_w(&self, decay: f64) -> AdamWConfig {
-        AdamWConfig::new()
-            .with_beta_1(self.betas.0 as f32)
-            .with_beta_2(self.betas.1 as f32)
-            .with_epsilon(self.effective_epsilon() as f32)
-            .with_weight_decay(decay as f32)
     }
 }
 

@@ -166,7 +166,7 @@ impl ModuleVisitor for Finite {
 }
 
 /// Reads tensors of one 32-bit element each with a single transfer from the device.
-pub(crate) fn read_scalars(scalars: Vec<Tensor<1>>) -> Vec<f64> {
+pub fn read_scalars(scalars: Vec<Tensor<1>>) -> Vec<f64> {
     if scalars.is_empty() {
         return Vec::new();
     }

@@ -4,7 +4,7 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_models::generation::{BeamSearch, Prompts, SpecialTokens, beam_search};
-use heedful_models::loss::{cross_entropy, real_states};
+use heedful_models::loss::real_states;
 use heedful_models::seq2seq::{Seq2SeqTransformer, Source};
 
 use crate::batch::{PaddedBatch, pad, sequential_batches, token_budget_batches};
@@ -58,11 +58,11 @@ impl TranslationTask<'_> {
         let device = model.source.tokens.weight.device();
         let source = Source { tokens: tensor(&batch.source, &device), lengths: &batch.source.lengths };
         let hidden = model.hidden(source, tensor(&batch.input, &device), key, probe);
-        let logits = model.project(real_states(hidden.states, &batch.output.lengths));
+        let states = real_states(hidden.states, &batch.output.lengths);
         let rows = batch.output.ids.chunks(batch.output.width).zip(&batch.output.lengths);
         let targets: Vec<i32> = rows.flat_map(|(row, &real)| &row[..real]).copied().collect();
         let targets = Tensor::<1, Int>::from_data(TensorData::new(targets, [self.units(batch)]), &device);
-        let cross_entropy = cross_entropy(logits, targets, None, smoothing);
+        let cross_entropy = model.cross_entropy(states, targets, None, smoothing);
         let loss = match hidden.losses.total() {
             // An auxiliary loss is per token, as the main loss is after division by the number of tokens.
             Some(auxiliary) => cross_entropy.loss + auxiliary * self.units(batch) as f64,

@@ -1,0 +1,29 @@
+//! The operators on one backend.
+#![allow(deprecated, reason = "what the macro makes names ndarray")]
+
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Backend, backend_extension};
+
+use super::{AdamStep, composed};
+
+/// Operations on a parameter and its gradient.
+///
+/// The bodies here are composed of tensor operations and run on every backend; backends override them with kernels of their own.
+#[backend_extension(Flex, NdArray: cfg(feature = "ndarray"), Cube: cfg(any(feature = "wgpu", feature = "cuda")))]
+pub trait ParameterUpdate: Backend {
+    /// Parameter, first and second moment after a step.
+    fn adam(
+        parameter: FloatTensor<Self>,
+        gradient: FloatTensor<Self>,
+        first: FloatTensor<Self>,
+        second: FloatTensor<Self>,
+        step: AdamStep,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>) {
+        composed::adam::<Self>(parameter, gradient, first, second, step)
+    }
+
+    /// The sum of squares, `[1]`.
+    fn sum_of_squares(x: FloatTensor<Self>) -> FloatTensor<Self> {
+        composed::sum_of_squares::<Self>(x)
+    }
+}

@@ -1,0 +1,108 @@
+//! Parts of a model that are more than one tensor operation and one pass over memory: layer normalisation, linear maps with bias and ReLU, and cross-entropy
+//! over a vocabulary, each with a gradient of its own.
+//!
+//! The functions here fall back on separate operations where numbers are not 32-bit floats.
+
+mod autodiff;
+mod composed;
+mod flex;
+#[cfg(feature = "ndarray")]
+mod ndarray;
+mod operator;
+mod slices;
+#[cfg(test)]
+mod tests;
+
+use burn::backend::{Dispatch, DispatchTensor};
+use burn::nn::{LayerNorm, Linear};
+use burn::tensor::activation::relu;
+use burn::tensor::{DType, Int, Tensor};
+
+pub use self::operator::FusedLayers;
+
+#[cfg(any(feature = "wgpu", feature = "cuda"))]
+impl FusedLayers for burn::backend::Cube {}
+
+/// ε of layer normalisation, as in tensor2tensor.
+pub const NORM_EPSILON: f64 = 1e-6;
+
+/// Layer normalisation `[.., C]` with ε = [`NORM_EPSILON`] (Ba et al. 2016).
+///
+/// # Panics
+/// If the width is not that of the normalisation.
+pub fn normalise<const D: usize>(x: Tensor<D>, norm: &LayerNorm) -> Tensor<D> {
+    let Some(beta) = norm.beta.as_ref().filter(|_| x.dtype() == DType::F32) else { return norm.forward(x) };
+    let gamma = norm.gamma.val();
+    assert_eq!(x.dims()[D - 1], gamma.dims()[0], "the width of what is normalised");
+    Tensor::from_dispatch(<Dispatch as FusedLayers>::norm(
+        x.into_dispatch(),
+        gamma.into_dispatch(),
+        beta.val().into_dispatch(),
+        NORM_EPSILON,
+    ))
+}
+
+/// `x W + b` of `x` `[.., C]`, `[.., F]`.
+///
+/// # Panics
+/// If the width is not that of the map.
+pub fn linear<const D: usize>(x: Tensor<D>, linear: &Linear) -> Tensor<D> {
+    if linear.bias.is_none() || x.dtype() != DType::F32 {
+        return linear.forward(x);
+    }
+    of_rows(x, linear, <Dispatch as FusedLayers>::linear_with_bias)
+}
+
+/// `max(0, x W + b)` of `x` `[.., C]`, `[.., F]`.
+///
+/// # Panics
+/// If the width is not that of the map.
+pub fn linear_relu<const D: usize>(x: Tensor<D>, linear: &Linear) -> Tensor<D> {
+    if linear.bias.is_none() || x.dtype() != DType::F32 {
+        return relu(linear.forward(x));
+    }
+    of_rows(x, linear, <Dispatch as FusedLayers>::linear_relu)
+}
+
+/// A map of rows with weight and bias of `linear`.
+fn of_rows<const D: usize>(
+    x: Tensor<D>,
+    linear: &Linear,
+    map: impl FnOnce(DispatchTensor, DispatchTensor, DispatchTensor) -> DispatchTensor,
+) -> Tensor<D> {
+    let (weight, bias) = (linear.weight.val(), linear.bias.as_ref().expect("the map has a bias").val());
+    let [width, units] = weight.dims();
+    let mut shape = x.dims();
+    let rows = shape.iter().product::<usize>() / shape[D - 1];
+    shape[D - 1] = units;
+    let output = map(x.reshape([rows, width]).into_dispatch(), weight.into_dispatch(), bias.into_dispatch());
+    Tensor::<2>::from_dispatch(output).reshape(shape)
+}
+
+/// Sums over rows of the smoothed loss and of `-ln p(target)`, `[2]`, of logits `[N, V]`; the gradient is that of the first. Rows count as much as
+/// `weights` `[N]` say.
+pub(crate) fn cross_entropy(logits: Tensor<2>, targets: Tensor<1, Int>, weights: Tensor<1>, label_smoothing: f64) -> Tensor<1> {
+    Tensor::from_dispatch(<Dispatch as FusedLayers>::cross_entropy(
+        logits.into_dispatch(),
+        targets.into_dispatch(),
+        weights.into_dispatch(),
+        label_smoothing,
+    ))
+}
+
+/// [`cross_entropy`] of the logits `x E^T` of states `x` `[N, C]` and a matrix `E` `[V, C]`.
+pub(crate) fn projected_cross_entropy(
+    states: Tensor<2>,
+    matrix: Tensor<2>,
+    targets: Tensor<1, Int>,
+    weights: Tensor<1>,
+    label_smoothing: f64,
+) -> Tensor<1> {
+    Tensor::from_dispatch(<Dispatch as FusedLayers>::projected_cross_entropy(
+        states.into_dispatch(),
+        matrix.into_dispatch(),
+        targets.into_dispatch(),
+        weights.into_dispatch(),
+        label_smoothing,
+    ))
+}
