@@ -2,7 +2,8 @@
 
 use burn::tensor::Device;
 use divan::Bencher;
-use heedful_benches::workload::Workload;
+use heedful_attention::engine::Engine;
+use heedful_benches::workload::{Sizes, Workload};
 
 const ATTENTIONS: [&str; 7] = [
     "dot-product",
@@ -28,6 +29,14 @@ struct Case {
     length: usize,
 }
 
+impl Case {
+    fn workload(&self) -> Workload {
+        let attention = self.attention.parse().expect("the benchmark names a known mechanism");
+        let sizes = Sizes { batch: 1, length: self.length, d_model: 128, heads: 4 };
+        Workload::new(&attention, sizes, Engine::Fused, &Device::flex()).expect("the mechanism is possible with these sizes")
+    }
+}
+
 impl std::fmt::Display for Case {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} at {}", self.attention, self.length)
@@ -36,12 +45,12 @@ impl std::fmt::Display for Case {
 
 #[divan::bench(args = cases())]
 fn flex_forward(bencher: Bencher, case: &Case) {
-    let workload = Workload::new(case.attention, 1, case.length, &Device::flex());
+    let workload = case.workload();
     bencher.bench_local(|| workload.forward());
 }
 
 #[divan::bench(args = cases())]
 fn flex_forward_backward(bencher: Bencher, case: &Case) {
-    let workload = Workload::new(case.attention, 1, case.length, &Device::flex());
+    let workload = case.workload();
     bencher.bench_local(|| workload.forward_backward());
 }

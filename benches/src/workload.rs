@@ -1,18 +1,42 @@
 //! One self-attention of any mechanism, forward or with its backward pass.
 
 use burn::module::Module;
-use burn::tensor::{Device, Distribution, Tensor};
+use burn::tensor::{Device, Tensor};
 use heedful_attention::any::{AnyAttention, AttentionConfig};
 use heedful_attention::contract::{Attention, AttentionInput};
+use heedful_attention::engine::Engine;
+use heedful_attention::error::ConfigError;
+use heedful_attention::init::Init;
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_attention::visibility::Visibility;
+use serde::{Deserialize, Serialize};
 
-/// Width of the model.
-pub const D_MODEL: usize = 128;
-/// Heads of the attention.
-pub const HEADS: usize = 4;
+/// Sizes of a self-attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sizes {
+    /// Sequences at once, `B`.
+    pub batch: usize,
+    /// Elements of a sequence, `N`.
+    pub length: usize,
+    /// Width of the model, `C`.
+    pub d_model: usize,
+    /// Heads, `H`, a divisor of the width.
+    pub heads: usize,
+}
+
+impl Sizes {
+    /// A sequence `[B, N, C]` of normally distributed numbers, the same in every run.
+    pub fn sequence(&self, device: &Device) -> Tensor<3> {
+        Init::Normal(1.0).tensor([self.batch, self.length, self.d_model], &RandomKey::from_seed(1), device)
+    }
+
+    /// Where an attention of these sizes stands: alone.
+    pub fn placement(&self, role: Role) -> Placement {
+        Placement { role, layer: 0, layers: 1, d_model: self.d_model, heads: self.heads, max_length: self.length, dropout: 0.0 }
+    }
+}
 
 /// A causal self-attention and a sequence for it.
 #[derive(Debug)]
@@ -21,47 +45,51 @@ pub struct Workload {
     without_autodiff: AnyAttention,
     sequence: Tensor<3>,
     visibility: Visibility,
+    engine: Engine,
 }
 
 impl Workload {
-    /// The mechanism with default options, causal if it can be, and a random sequence `[batch, length, D_MODEL]`, on a device with autodiff.
+    /// The mechanism, causal if it can be, and a random sequence, on a device with autodiff.
     ///
-    /// # Panics
-    /// If no mechanism has this name.
-    pub fn new(attention: &str, batch: usize, length: usize, device: &Device) -> Self {
-        let config: AttentionConfig = attention.parse().expect("the benchmark names a known mechanism");
+    /// # Errors
+    /// If the mechanism is impossible with these sizes.
+    pub fn new(attention: &AttentionConfig, sizes: Sizes, engine: Engine, device: &Device) -> Result<Self, ConfigError> {
         let (role, visibility) =
-            if config.can_be_causal() { (Role::Decoder, Visibility::causal()) } else { (Role::Encoder, Visibility::all()) };
-        let placement = Placement { role, layer: 0, layers: 1, d_model: D_MODEL, heads: HEADS, max_length: length, dropout: 0.0 };
+            if attention.can_be_causal() { (Role::Decoder, Visibility::causal()) } else { (Role::Encoder, Visibility::all()) };
+        let placement = sizes.placement(role);
+        attention.validate(&placement)?;
         let device = device.clone().autodiff();
-        let attention = config.init(&placement, &RandomKey::from_seed(0), &device);
-        Self {
-            without_autodiff: attention.valid(),
-            attention,
-            sequence: Tensor::random([batch, length, D_MODEL], Distribution::Default, &device),
-            visibility,
-        }
+        let attention = attention.init(&placement, &RandomKey::from_seed(0), &device);
+        Ok(Self { without_autodiff: attention.valid(), attention, sequence: sizes.sequence(&device), visibility, engine })
     }
 
     /// Runs the attention, without a graph for its gradients, and waits for the result.
     pub fn forward(&self) -> Tensor<3> {
-        let input = AttentionInput::self_attention(self.sequence.clone().inner()).visibility(self.visibility.clone());
-        let context = self.without_autodiff.forward(input, &mut Probe::off()).context;
+        let context = self.attend(&self.without_autodiff, self.sequence.clone().inner());
         wait(&context);
         context
     }
 
     /// Runs the attention and its backward pass, and waits for the gradient of the sequence.
-    pub fn forward_backward(&self) {
-        let sequence = self.sequence.clone().detach().require_grad();
-        let input = AttentionInput::self_attention(sequence.clone()).visibility(self.visibility.clone());
-        let context = self.attention.forward(input, &mut Probe::off()).context;
-        let gradient = sequence.grad(&context.sum().backward()).expect("the sequence requires a gradient");
-        wait(&gradient);
+    pub fn forward_backward(&self) -> Tensor<3> {
+        gradient_of(&self.sequence, |sequence| self.attend(&self.attention, sequence))
+    }
+
+    fn attend(&self, attention: &AnyAttention, sequence: Tensor<3>) -> Tensor<3> {
+        let input = AttentionInput::self_attention(sequence).visibility(self.visibility.clone()).engine(self.engine);
+        attention.forward(input, &mut Probe::off()).context
     }
 }
 
-fn wait(x: &Tensor<3>) {
+/// Runs `module` forward and backward from the sum of its output, and waits for the gradient of the sequence.
+pub(crate) fn gradient_of(sequence: &Tensor<3>, module: impl FnOnce(Tensor<3>) -> Tensor<3>) -> Tensor<3> {
+    let sequence = sequence.clone().detach().require_grad();
+    let gradient = sequence.grad(&module(sequence.clone()).sum().backward()).expect("the sequence requires a gradient");
+    wait(&gradient);
+    gradient
+}
+
+pub(crate) fn wait<const D: usize>(x: &Tensor<D>) {
     x.device().sync().expect("the device finishes its work");
 }
 
@@ -69,12 +97,21 @@ fn wait(x: &Tensor<3>) {
 mod tests {
     use super::*;
 
+    const TINY: Sizes = Sizes { batch: 2, length: 8, d_model: 16, heads: 4 };
+
     #[test]
     fn every_mechanism_runs_forward_and_backward() {
         for config in AttentionConfig::all() {
-            let workload = Workload::new(&config.name(), 1, 8, &Device::flex());
-            assert_eq!(workload.forward().dims(), [1, 8, D_MODEL]);
-            workload.forward_backward();
+            let workload = Workload::new(&config, TINY, Engine::Fused, &Device::flex()).unwrap();
+            assert_eq!(workload.forward().dims(), [2, 8, 16]);
+            let slopes = workload.forward_backward().abs().sum().into_scalar::<f32>();
+            assert!(slopes > 0.0, "{config}: the gradient is {slopes}");
         }
+    }
+
+    #[test]
+    fn an_impossible_size_is_refused() {
+        let odd = Sizes { heads: 3, ..TINY };
+        assert!(Workload::new(&AttentionConfig::default(), odd, Engine::Fused, &Device::flex()).is_err());
     }
 }

@@ -1,0 +1,105 @@
+"""Causal self-attention layers, projections included, and their projections alone."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class CausalAttention(nn.Module):
+    """Multi-head attention with one product for queries, keys and values, without biases.
+
+    `method` is `sdpa` (torch.nn.functional.scaled_dot_product_attention) or `naive` (all weights as a matrix).
+    """
+
+    def __init__(self, method: str, d_model: int, heads: int) -> None:
+        super().__init__()
+        self.method = method
+        self.heads = heads
+        self.inputs = nn.Linear(d_model, 3 * d_model, bias=False)
+        self.output = nn.Linear(d_model, d_model, bias=False)
+
+    def split(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values `[B, H, N, D]` of `[B, N, C]`."""
+        query, key, value = self.inputs(x).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        return query, key, value
+
+    def merged(self, context: Tensor) -> Tensor:
+        """The output `[B, N, C]` for the context `[B, H, N, D]`."""
+        return self.output(context.transpose(1, 2).flatten(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        attend = F.scaled_dot_product_attention if self.method == "sdpa" else naive_attention
+        return self.merged(attend(*self.split(x), is_causal=True))
+
+
+def naive_attention(query: Tensor, key: Tensor, value: Tensor, is_causal: bool) -> Tensor:
+    """Softmax attention by its formula."""
+    logits = query @ key.transpose(2, 3) * query.shape[-1] ** -0.5
+    if is_causal:
+        hidden = torch.ones(logits.shape[2:], dtype=torch.bool).triu(1)
+        logits = logits.masked_fill(hidden, float("-inf"))
+    return logits.softmax(dim=-1) @ value
+
+
+class LocalAttention(CausalAttention):
+    """Local attention of the package local-attention: a block of queries sees itself and the block before."""
+
+    def __init__(self, window: int, d_model: int, heads: int) -> None:
+        from local_attention import LocalAttention as Attention
+
+        super().__init__("local", d_model, heads)
+        self.attention = Attention(
+            window_size=window, causal=True, look_backward=1, look_forward=0, dropout=0.0, autopad=True, use_rotary_pos_emb=False
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.merged(self.attention(*self.split(x)))
+
+
+class Projections(nn.Module):
+    """The linear maps of a layer with `count` of them: `count - 1` of the input, and one of their sum."""
+
+    def __init__(self, d_model: int, count: int) -> None:
+        super().__init__()
+        self.count = count
+        self.inputs = nn.Linear(d_model, (count - 1) * d_model, bias=False)
+        self.output = nn.Linear(d_model, d_model, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.output(sum(self.inputs(x).chunk(self.count - 1, dim=2)))
+
+
+def layer(method: dict[str, Any], d_model: int, heads: int, **_: int) -> nn.Module:
+    """The layer called `method["name"]`, with the options beside the name."""
+    match method:
+        case {"name": "sdpa" | "naive" as name}:
+            return CausalAttention(name, d_model, heads)
+        case {"name": "local-attention", "window": window}:
+            return LocalAttention(window, d_model, heads)
+        case {"name": "reformer-pytorch", "bucket": bucket, "rounds": rounds}:
+            from reformer_pytorch import LSHSelfAttention
+
+            return LSHSelfAttention(dim=d_model, heads=heads, bucket_size=bucket, n_hashes=rounds, causal=True)
+    raise ValueError(f"unknown attention: {method}")
+
+
+def pass_of(module: nn.Module, batch: int, length: int, d_model: int, training: bool, **_: int) -> Callable[[], Tensor]:
+    """One pass over a random sequence `[batch, length, d_model]`: forward and backward to the sequence and all weights, or inference."""
+    module.train(training)
+    x = torch.randn(batch, length, d_model, requires_grad=training)
+
+    def train() -> Tensor:
+        x.grad = None
+        module.zero_grad(set_to_none=True)
+        module(x).sum().backward()
+        assert x.grad is not None
+        return x.grad
+
+    def infer() -> Tensor:
+        with torch.inference_mode():
+            return module(x)
+
+    return train if training else infer

@@ -1,0 +1,387 @@
+//! What is compared with what.
+
+use heedful_attention::any::AttentionConfig;
+use heedful_attention::engine::Engine;
+use heedful_experiments::error::ExperimentError;
+use serde_json::{Value, json};
+
+use super::options::{AttentionOptions, DecodeOptions, InferenceOptions, LayerOptions, MechanismsOptions, MemoryOptions, StepOptions};
+use super::side::Maker;
+use super::work::Work;
+use crate::workload::Sizes;
+
+/// A comparison.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Its name: the command, and the name of its file.
+    pub what: &'static str,
+    /// Heading.
+    pub title: &'static str,
+    /// What a reader of the table must know.
+    pub about: String,
+    /// One after the other.
+    pub cases: Vec<Case>,
+}
+
+/// Contenders that are timed in turn, at one size.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// The size in words.
+    pub name: String,
+    /// Length of a sequence.
+    pub length: usize,
+    /// Tokens of a run, all rows together.
+    pub tokens: usize,
+    /// In the order in which they run.
+    pub contenders: Vec<Contender>,
+    /// Whether times are measured, and not peaks alone.
+    pub is_timed: bool,
+}
+
+/// Somebody who does the work of a case.
+#[derive(Clone, Debug)]
+pub struct Contender {
+    /// Who, in words.
+    pub name: String,
+    /// Whose process it runs in.
+    pub maker: Maker,
+    /// What is run.
+    pub work: Work,
+    /// The contender that it is compared with.
+    pub baseline: Option<String>,
+    /// The contender whose time is taken off to get that of the operator alone.
+    pub projections: Option<String>,
+    /// Whether its peak memory is measured.
+    pub has_peak: bool,
+    /// Why it is left out, if it is.
+    pub left_out: Option<String>,
+}
+
+impl Contender {
+    fn new(name: impl Into<String>, maker: Maker, work: Work) -> Self {
+        Self { name: name.into(), maker, work, baseline: None, projections: None, has_peak: true, left_out: None }
+    }
+
+    fn against(mut self, baseline: &str) -> Self {
+        self.baseline = (self.name != baseline).then(|| baseline.to_owned());
+        self
+    }
+
+    fn less(mut self, projections: &str) -> Self {
+        self.projections = Some(projections.to_owned());
+        self
+    }
+
+    fn without_peak(mut self) -> Self {
+        self.has_peak = false;
+        self
+    }
+}
+
+/// Name of a contender's time without its projections.
+pub fn operator(name: &str) -> String {
+    format!("{name}, operator")
+}
+
+/// Layers of one size, trained or not.
+#[derive(Clone, Copy)]
+struct Layers {
+    sizes: Sizes,
+    training: bool,
+}
+
+impl Layers {
+    fn ours(self, name: &str, config: &Value, engine: Engine) -> Contender {
+        let Self { sizes, training } = self;
+        let work = Work::Attention { method: config.clone(), engine, sizes, training };
+        Contender::new(format!("heedful {name}"), Maker::Heedful, work)
+    }
+
+    fn theirs(self, name: &str, method: Value) -> Contender {
+        let Self { sizes, training } = self;
+        Contender::new(name, Maker::Peer, Work::Attention { method, engine: Engine::default(), sizes, training })
+    }
+
+    fn projections(self, maker: Maker, count: usize) -> Contender {
+        let Self { sizes, training } = self;
+        let name = match maker {
+            Maker::Heedful => format!("heedful, {count} projections"),
+            Maker::Peer => format!("PyTorch, {count} projections"),
+        };
+        Contender::new(name, maker, Work::Projections { count, sizes, training }).without_peak()
+    }
+}
+
+const PYTORCH_SDPA: &str = "PyTorch SDPA";
+const PROJECTIONS: &str = "Rows that end in `operator` are the layer less its linear maps alone, round by round.";
+
+impl LayerOptions {
+    fn sizes(&self, batch: usize, length: usize) -> Result<Sizes, ExperimentError> {
+        let Self { d_model, heads } = *self;
+        if !d_model.is_multiple_of(heads) {
+            return Err(ExperimentError::usage(format!("--heads {heads} does not divide --d-model {d_model}; give a divisor")));
+        }
+        Ok(Sizes { batch, length, d_model, heads })
+    }
+}
+
+impl Sizes {
+    fn case(&self, contenders: Vec<Contender>) -> Case {
+        let Self { batch, length, .. } = *self;
+        Case { name: format!("length {length}, batch {batch}"), length, tokens: batch * length, contenders, is_timed: true }
+    }
+}
+
+impl AttentionOptions {
+    /// Forward and backward of a layer, fused and by its formula, on both sides.
+    ///
+    /// # Errors
+    /// A usage error if the sizes contradict each other.
+    pub fn plan(&self) -> Result<Plan, ExperimentError> {
+        let case = |&length: &usize| {
+            let sizes = self.layer.sizes((self.tokens / length).max(1), length)?;
+            let layers = Layers { sizes, training: true };
+            let dot_product = json!({ "name": "dot-product" });
+            let mut contenders = vec![
+                layers.ours("fused", &dot_product, Engine::Fused).against(PYTORCH_SDPA).less("heedful, 4 projections"),
+                layers.theirs(PYTORCH_SDPA, json!({ "name": "sdpa" })).less("PyTorch, 4 projections"),
+                layers.ours("reference", &dot_product, Engine::Reference).against(PYTORCH_SDPA),
+                layers.theirs("PyTorch naive", json!({ "name": "naive" })).against(PYTORCH_SDPA),
+                layers.projections(Maker::Heedful, 4),
+                layers.projections(Maker::Peer, 4),
+            ];
+            let gibibytes = MATRICES * (4 * sizes.batch * sizes.heads * length * length) as f64 / (1u64 << 30) as f64;
+            if gibibytes > self.matrices {
+                let reason = format!("left out: about {gibibytes:.0} GiB of matrices");
+                contenders.iter_mut().skip(2).take(2).for_each(|contender| contender.left_out = Some(reason.clone()));
+            }
+            Ok(sizes.case(contenders))
+        };
+        Ok(Plan {
+            what: "attention",
+            title: "Causal attention, forward and backward",
+            about: format!(
+                "A multi-head layer of width {} with {} heads, projections included: forward, and backward to the input and all weights. PyTorch has one product \
+                 for queries, keys and values. {PROJECTIONS}",
+                self.layer.d_model, self.layer.heads,
+            ),
+            cases: self.lengths.iter().map(case).collect::<Result<_, ExperimentError>>()?,
+        })
+    }
+}
+
+/// How many matrices of 32-bit numbers over all pairs of positions a backward pass by the formula holds at once, roughly.
+const MATRICES: f64 = 6.0;
+
+impl StepOptions {
+    /// A training step with AdamW.
+    ///
+    /// # Errors
+    /// A usage error if the sizes contradict each other.
+    pub fn plan(&self) -> Result<Plan, ExperimentError> {
+        let Self { batch, length, .. } = *self;
+        let sizes = self.model.layer.sizes(batch, length)?;
+        let model = self.model.sizes();
+        let step = |name: &str, maker, method| Contender::new(name, maker, Work::TrainingStep { method, model, batch, length });
+        let contenders = vec![
+            step("heedful", Maker::Heedful, json!({ "name": "dot-product" })).against("PyTorch"),
+            step("PyTorch", Maker::Peer, json!({ "name": "sdpa", "fused": false })),
+            step("PyTorch, fused AdamW", Maker::Peer, json!({ "name": "sdpa", "fused": true })).against("PyTorch"),
+        ];
+        Ok(Plan {
+            what: "step",
+            title: "A training step of a language model",
+            about: format!(
+                "{} layers of width {} with {} heads and {} hidden units, normalised before each sublayer, {} tokens, tied output, no dropout, AdamW. PyTorch \
+                 is eager and has scaled_dot_product_attention, one product for queries, keys and values, and either its default AdamW or its fused one.",
+                model.layers, model.d_model, model.heads, model.d_ff, model.vocabulary,
+            ),
+            cases: vec![sizes.case(contenders)],
+        })
+    }
+}
+
+impl MechanismsOptions {
+    /// Blocks, summaries and chunks of the mechanisms.
+    const WINDOW: usize = 128;
+    const STRIDE: usize = 128;
+    const CHUNK: usize = 64;
+    const ROUNDS: usize = 4;
+
+    /// Forward and backward of each mechanism.
+    ///
+    /// # Errors
+    /// A usage error if the sizes contradict each other.
+    pub fn plan(&self) -> Result<Plan, ExperimentError> {
+        let case = |&length: &usize| {
+            if !length.is_multiple_of(2 * Self::CHUNK) {
+                return Err(ExperimentError::usage(format!(
+                    "--lengths {length} is no multiple of {}, which the peers need",
+                    2 * Self::CHUNK
+                )));
+            }
+            let sizes = self.layer.sizes(1, length)?;
+            let layers = Layers { sizes, training: true };
+            let (four, three) = ("heedful, 4 projections", "heedful, 3 projections");
+            let ours = |config: Value| {
+                let name = config["name"].as_str().unwrap_or_default();
+                layers.ours(name, &config, Engine::Fused).against("heedful dot-product").less(if name == "lsh" { three } else { four })
+            };
+            Ok(sizes.case(vec![
+                ours(json!({ "name": "dot-product" })),
+                ours(json!({ "name": "local-1d", "query_block": Self::WINDOW })),
+                ours(json!({ "name": "sparse-strided", "stride": Self::STRIDE })),
+                ours(json!({ "name": "sparse-fixed", "stride": Self::STRIDE })),
+                ours(json!({ "name": "lsh", "chunk": Self::CHUNK, "rounds": Self::ROUNDS })),
+                layers.theirs("local-attention", json!({ "name": "local-attention", "window": Self::WINDOW })).against("heedful local-1d"),
+                layers
+                    .theirs("reformer-pytorch", json!({ "name": "reformer-pytorch", "bucket": Self::CHUNK, "rounds": Self::ROUNDS }))
+                    .against("heedful lsh"),
+                layers.projections(Maker::Heedful, 4),
+                layers.projections(Maker::Heedful, 3),
+            ]))
+        };
+        Ok(Plan {
+            what: "mechanisms",
+            title: "Sub-quadratic mechanisms, forward and backward",
+            about: format!(
+                "A causal layer of width {} with {} heads, projections included, batch 1: `local-1d` with blocks of {} (a query sees its block and the one \
+                 before, as in local-attention), `sparse-strided` and `sparse-fixed` with l = {}, `lsh` with chunks of {} and {} rounds. Ours are compared \
+                 with our dense attention, the packages with what they have in common with us. {PROJECTIONS}",
+                self.layer.d_model,
+                self.layer.heads,
+                Self::WINDOW,
+                Self::STRIDE,
+                Self::CHUNK,
+                Self::ROUNDS,
+            ),
+            cases: self.lengths.iter().map(case).collect::<Result<_, ExperimentError>>()?,
+        })
+    }
+}
+
+impl InferenceOptions {
+    /// Inference of mechanisms whose weights do not depend on the input.
+    ///
+    /// # Errors
+    /// A usage error if the sizes contradict each other.
+    pub fn plan(&self) -> Result<Plan, ExperimentError> {
+        let case = |&length: &usize| {
+            let sizes = self.layer.sizes((self.tokens / length).max(1), length)?;
+            let layers = Layers { sizes, training: false };
+            let ours = |name: &str, config: Value| layers.ours(name, &config, Engine::Fused).against("heedful dot-product");
+            let (four, two) = ("heedful, 4 projections", "heedful, 2 projections");
+            Ok(sizes.case(vec![
+                ours("dot-product", json!({ "name": "dot-product" })).less(four),
+                ours("synthesizer-random", json!({ "name": "synthesizer-random" })).less(two),
+                ours("gaussian", json!({ "name": "gaussian" })).less(two),
+                ours("gaussian, banded", json!({ "name": "gaussian", "execution": "banded" })).less(two),
+                layers.theirs(PYTORCH_SDPA, json!({ "name": "sdpa" })).against("heedful dot-product"),
+                layers.projections(Maker::Heedful, 4),
+                layers.projections(Maker::Heedful, 2),
+            ]))
+        };
+        Ok(Plan {
+            what: "inference",
+            title: "Attention without queries and keys, inference",
+            about: format!(
+                "A causal layer of width {} with {} heads, projections included (four for dot products, two for the others), without autodiff. {PROJECTIONS}",
+                self.layer.d_model, self.layer.heads,
+            ),
+            cases: self.lengths.iter().map(case).collect::<Result<_, ExperimentError>>()?,
+        })
+    }
+}
+
+impl MemoryOptions {
+    /// Forward and backward of each mechanism, for its peak alone.
+    ///
+    /// # Errors
+    /// A usage error for an unknown mechanism, one that cannot be causal, or sizes that contradict each other.
+    pub fn plan(&self) -> Result<Plan, ExperimentError> {
+        let mechanisms = causal(&self.attention)?;
+        let case = |&length: &usize| {
+            let sizes = self.layer.sizes(1, length)?;
+            let layers = Layers { sizes, training: true };
+            let contender = |config: &AttentionConfig| {
+                let method = serde_json::to_value(config).map_err(ExperimentError::failure)?;
+                Ok(layers.ours(&config.name(), &method, Engine::Fused).against("heedful dot-product"))
+            };
+            let contenders = mechanisms.iter().map(contender).collect::<Result<_, ExperimentError>>()?;
+            Ok(Case { is_timed: false, ..sizes.case(contenders) })
+        };
+        Ok(Plan {
+            what: "memory",
+            title: "Peak memory of every mechanism, forward and backward",
+            about: format!(
+                "A causal layer of width {} with {} heads, projections included, batch 1, default options.",
+                self.layer.d_model, self.layer.heads,
+            ),
+            cases: self.lengths.iter().map(case).collect::<Result<_, ExperimentError>>()?,
+        })
+    }
+}
+
+impl DecodeOptions {
+    /// Greedy decoding with each mechanism.
+    ///
+    /// # Errors
+    /// A usage error for an unknown mechanism, one that cannot be causal, or sizes that contradict each other.
+    pub fn plan(&self) -> Result<Plan, ExperimentError> {
+        let model = self.model.sizes();
+        let tokens = self.tokens;
+        let mut cases = Vec::new();
+        for &batch in &self.batch {
+            self.model.layer.sizes(batch, tokens)?;
+            for config in causal(&self.attention)? {
+                let work = |method, recomputed_at| Work::Decoding { method, model, batch, tokens, recomputed_at };
+                let contender = |name: String, maker, work| Contender::new(name, maker, work).without_peak();
+                let name = config.name();
+                let method = serde_json::to_value(&config).map_err(ExperimentError::failure)?;
+                let recomputed = format!("heedful {name}, recomputed");
+                let contenders = vec![
+                    contender(format!("heedful {name}"), Maker::Heedful, work(method.clone(), None)).against(&recomputed),
+                    contender(recomputed, Maker::Heedful, work(method, Some(self.prefixes))),
+                    contender(PYTORCH_CACHE.into(), Maker::Peer, work(json!({ "name": "sdpa" }), None)).against(&format!("heedful {name}")),
+                ];
+                cases.push(Case {
+                    name: format!("{name}, batch {batch}"),
+                    length: tokens,
+                    tokens: batch * tokens,
+                    contenders,
+                    is_timed: true,
+                });
+            }
+        }
+        Ok(Plan {
+            what: "decode",
+            title: "Decoding step by step",
+            about: format!(
+                "Greedy decoding of {tokens} tokens for each row by a language model of {} layers of width {} with {} heads and {} hidden units, {} tokens \
+                 in its vocabulary. `recomputed` computes the whole prefix again for each token; it is timed at {} evenly spaced lengths of the prefix, and \
+                 their mean counts for all. PyTorch has dot-product attention, and a cache that is as large as needed from the start.",
+                model.layers, model.d_model, model.heads, model.d_ff, model.vocabulary, self.prefixes,
+            ),
+            cases,
+        })
+    }
+}
+
+/// PyTorch with a cache of keys and values.
+pub const PYTORCH_CACHE: &str = "PyTorch with a cache";
+
+/// Mechanisms by name, or all that can be causal.
+fn causal(names: &[String]) -> Result<Vec<AttentionConfig>, ExperimentError> {
+    if names.is_empty() {
+        return Ok(AttentionConfig::all().into_iter().filter(AttentionConfig::can_be_causal).collect());
+    }
+    let parse = |name: &String| {
+        let config: AttentionConfig = name.parse().map_err(ExperimentError::usage)?;
+        if config.can_be_causal() {
+            Ok(config)
+        } else {
+            Err(ExperimentError::usage(format!("--attention {name}: it cannot be causal, as all are here; leave it out")))
+        }
+    };
+    names.iter().map(parse).collect()
+}

@@ -1,0 +1,124 @@
+//! What a contender runs, in a form that both sides can read.
+
+use std::time::Instant;
+
+use burn::tensor::Device;
+use heedful_attention::any::AttentionConfig;
+use heedful_attention::engine::Engine;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::decoding::Decoding;
+use crate::projections::Projections;
+use crate::training_step::{ModelSizes, TrainingStep};
+use crate::workload::{Sizes, Workload};
+
+/// What a contender runs. Its `method` is a table with a `name` and options: an [`AttentionConfig`] of ours, or what benches/peers calls its own.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Work {
+    /// A causal self-attention layer, projections included.
+    Attention {
+        /// Which attention.
+        method: Value,
+        /// How ours is executed.
+        engine: Engine,
+        /// Sizes of the layer and its input.
+        sizes: Sizes,
+        /// Forward and backward, or inference.
+        training: bool,
+    },
+    /// The projections of such a layer alone.
+    Projections {
+        /// How many there are.
+        count: usize,
+        /// Sizes of the layer and its input.
+        sizes: Sizes,
+        /// Forward and backward, or inference.
+        training: bool,
+    },
+    /// One step of training a language model.
+    TrainingStep {
+        /// Which attention and which optimiser.
+        method: Value,
+        /// Sizes of the model.
+        model: ModelSizes,
+        /// Rows of the batch.
+        batch: usize,
+        /// Tokens of a row.
+        length: usize,
+    },
+    /// Greedy decoding.
+    Decoding {
+        /// Which attention.
+        method: Value,
+        /// Sizes of the model.
+        model: ModelSizes,
+        /// Rows that are decoded at once.
+        batch: usize,
+        /// Tokens that are decoded for each row.
+        tokens: usize,
+        /// Without a state: each token from its whole prefix, timed at so many lengths and scaled up. Otherwise step by step.
+        recomputed_at: Option<usize>,
+    },
+}
+
+impl Work {
+    /// The same on an input as small as all methods can take: it loads what the real one needs of code and threads, and little memory.
+    pub fn tiny(&self) -> Self {
+        let short = |sizes: Sizes| Sizes { batch: 1, length: sizes.length.min(256), ..sizes };
+        match self.clone() {
+            Self::Attention { method, engine, sizes, training } => Self::Attention { method, engine, sizes: short(sizes), training },
+            Self::Projections { count, sizes, training } => Self::Projections { count, sizes: short(sizes), training },
+            Self::TrainingStep { method, model, .. } => {
+                let model = ModelSizes { vocabulary: model.vocabulary.min(100), layers: 1, ..model };
+                Self::TrainingStep { method, model, batch: 1, length: 16 }
+            }
+            Self::Decoding { method, model, recomputed_at, .. } => Self::Decoding { method, model, batch: 1, tokens: 16, recomputed_at },
+        }
+    }
+
+    /// Builds what is described, for a device without autodiff, as a function that runs it once and returns the seconds that it took.
+    ///
+    /// # Errors
+    /// If it names no mechanism, or one that is impossible with these sizes.
+    pub fn prepare(&self, device: &Device) -> Result<Run, Box<dyn std::error::Error>> {
+        Ok(match self {
+            Self::Attention { method, engine, sizes, training } => {
+                let workload = Workload::new(&attention(method)?, *sizes, *engine, device)?;
+                if *training { timed(move || workload.forward_backward()) } else { timed(move || workload.forward()) }
+            }
+            Self::Projections { count, sizes, training } => {
+                let projections = Projections::new(*count, *sizes, device);
+                if *training { timed(move || projections.forward_backward()) } else { timed(move || projections.forward()) }
+            }
+            Self::TrainingStep { method, model, batch, length } => {
+                let mut step = TrainingStep::new(&attention(method)?, *model, *batch, *length, device)?;
+                timed(move || step.run())
+            }
+            Self::Decoding { method, model, batch, tokens, recomputed_at } => {
+                let decoding = Decoding::new(&attention(method)?, *model, *batch, *tokens, device)?;
+                match *recomputed_at {
+                    Some(count) => Box::new(move || decoding.by_recomputing(count)),
+                    None => Box::new(move || decoding.by_steps()),
+                }
+            }
+        })
+    }
+}
+
+/// Runs something once and returns the seconds that it took.
+pub type Run = Box<dyn FnMut() -> f64>;
+
+fn timed<T>(mut run: impl FnMut() -> T + 'static) -> Run {
+    Box::new(move || {
+        let begun = Instant::now();
+        // Dropping the result is part of the run, as it is in the other language.
+        drop(run());
+        begun.elapsed().as_secs_f64()
+    })
+}
+
+fn attention(method: &Value) -> Result<AttentionConfig, serde_json::Error> {
+    AttentionConfig::deserialize(method)
+}
