@@ -61,7 +61,7 @@ pub fn attend_blocks(program: AttentionProgram, blocks: &Blocks) -> BlockedOutpu
     let soft_span = soft_span.map(|span| span.factors(weighting.queries(), keys));
 
     // Weights up to a factor of their row, the logarithm of that factor, and whether rows are divided by their sum.
-    let (weights, shift, divided) = match weighting {
+    let (weights, shift, divided) = match weighting.dense(&values) {
         Weighting::Softmax(terms) => {
             let content = terms.content.map(|c| {
                 let (queries, keys) = (gathered(c.queries, &blocks.queries), gathered(c.keys, &blocks.keys));
@@ -82,6 +82,7 @@ pub fn attend_blocks(program: AttentionProgram, blocks: &Blocks) -> BlockedOutpu
         }
         // exp(0) = 1 where visible, exp(-large) = 0 where not.
         Weighting::Density { weights, renormalise } => (pairs(weights) * blocks.mask.clone().exp(), None, renormalise),
+        Weighting::Bells(_) => unreachable!("they have become a tensor"),
     };
     let weights = match soft_span {
         Some(span) => weights * pairs(span),
@@ -126,7 +127,11 @@ pub fn attend_blocks(program: AttentionProgram, blocks: &Blocks) -> BlockedOutpu
 /// # Panics
 /// If there are no blocks, or the program has a mask.
 pub fn attend_parts(program: AttentionProgram, parts: &[Blocks]) -> BlockedOutput {
-    let divided = !matches!(program.weighting, Weighting::Density { renormalise: false, .. });
+    let divided = match &program.weighting {
+        Weighting::Softmax(_) => true,
+        Weighting::Density { renormalise, .. } => *renormalise,
+        Weighting::Bells(bells) => bells.are_renormalised(),
+    };
     let run = |(index, blocks): (usize, &Blocks)| {
         let dropout = program.dropout.map(|drop| Dropout { key: drop.key.numbered(index as u64), ..drop });
         attend_blocks(AttentionProgram { dropout, ..program.clone() }, blocks)

@@ -7,6 +7,7 @@
 //! and holds no `Q x K` matrix, in training neither. [`blocked`] gathers blocks of queries with the keys that they can see: for what is not a softmax, and
 //! for patterns on devices without kernels that bring scattered rows together.
 
+mod bells;
 pub mod blocked;
 pub mod fused;
 mod program;
@@ -27,4 +28,5 @@ pub enum Engine {
     Reference,
 }
 
+pub use bells::{Bell, Bells};
 pub use program::{AttentionProgram, Content, Dropout, LogitTerms, Ramp, SoftSpan, Weighting, relative_shift};

@@ -1,7 +1,10 @@
 //! Description of one attention.
 
+use std::sync::Arc;
+
 use burn::tensor::{Int, Tensor};
 
+use super::Bells;
 use crate::random::RandomKey;
 use crate::visibility::Mask;
 
@@ -37,6 +40,8 @@ pub enum Weighting {
         /// Whether rows are divided by their sum.
         renormalise: bool,
     },
+    /// A density in closed form, of which no tensor has to exist.
+    Bells(Arc<Bells>),
 }
 
 /// Logits as a sum of products of thin factors and a bias, so that nothing of size `Q x K` has to exist unless a bias brings it.
@@ -119,6 +124,18 @@ impl Weighting {
         match self {
             Self::Softmax(terms) => terms.queries().dims()[2],
             Self::Density { weights, .. } => weights.dims()[2],
+            Self::Bells(bells) => bells.queries(),
+        }
+    }
+
+    /// The same with the weights of a closed form as a tensor, for values `[B, H, K, D]`.
+    pub(super) fn dense(self, values: &Tensor<4>) -> Self {
+        match self {
+            Self::Bells(bells) => Self::Density {
+                weights: bells.weights(values.dims()[2], values.dtype(), &values.device()),
+                renormalise: bells.are_renormalised(),
+            },
+            given => given,
         }
     }
 }

@@ -15,7 +15,7 @@ pub fn attend(program: AttentionProgram, probe: &mut Probe) -> Tensor<4> {
     let _span = tracing::trace_span!("reference attention", values = ?values.dims()).entered();
     let keys = values.dims()[2];
     let soft_span = soft_span.map(|span| span.factors(weighting.queries(), keys));
-    let weights = match weighting {
+    let weights = match weighting.dense(&values) {
         Weighting::Softmax(terms) => {
             let logits = logits(terms, keys);
             match soft_span {
@@ -27,6 +27,7 @@ pub fn attend(program: AttentionProgram, probe: &mut Probe) -> Tensor<4> {
             let weights = soft_span.map_or_else(|| weights.clone(), |span| weights.clone() * span);
             density_weights(weights, mask, renormalise)
         }
+        Weighting::Bells(_) => unreachable!("they have become a tensor"),
     };
     let weights = for_each_head(weights, values.dims()[1]);
     probe.observe(|| Observation::Weights(weights.clone()));

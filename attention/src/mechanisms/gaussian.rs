@@ -4,15 +4,15 @@
 //! and output projections (both without bias). There is **no softmax**, and by default no renormalisation: at borders, under the causal mask and
 //! beside padding a row sums to less than 1, as in the authors' code.
 //!
-//! Three executions of the same mechanism: `dense` multiplies by the `Q x K` weights (`n^2 d`); `banded` sums the keys within `window` of the centre
-//! (`n w d`; a half-width of 6 is exact to float precision for σ = 1); `index` is the limit σ → 0, in which each query takes the one value at its centre
-//! (`n d`), scaled to weight 1.
+//! Three executions of the same mechanism: `dense` takes all `Q x K` weights (`n^2 d`; on backends in main memory, tiles so far from the centres that a
+//! 32-bit float holds none of their weights are skipped); `banded` sums the keys within `window` of the centre (`n w d`; a half-width of 6 is exact to
+//! float precision for σ = 1); `index` is the limit σ → 0, in which each query takes the one value at its centre (`n d`), scaled to weight 1.
 //!
 //! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
 //!
 #![doc = include_str!("../../pictures/gaussian.svg")]
 
-use std::f64::consts::TAU;
+use std::sync::Arc;
 
 use burn::module::Module;
 use burn::nn::Linear;
@@ -22,7 +22,8 @@ use serde::{Deserialize, Serialize};
 use crate::abilities::{Abilities, Causality};
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Positions};
 use crate::dropout::dropout;
-use crate::engine::{AttentionProgram, Dropout, LogitTerms, Weighting, reference};
+use crate::engine::fused::{Part, has_kernels_in_main_memory};
+use crate::engine::{AttentionProgram, Bell, Bells, Dropout, Engine, LogitTerms, Weighting, fused, reference};
 use crate::error::ConfigError;
 use crate::heads::{merge_heads, split_heads};
 use crate::init;
@@ -208,18 +209,24 @@ impl Kernel {
         self.ratio * position as f64 + self.offsets[head]
     }
 
-    fn density(&self, head: usize, distance: f64) -> f64 {
-        let deviation = self.deviations[head];
-        (-0.5 * (distance / deviation).powi(2)).exp() / (deviation * TAU.sqrt())
+    /// Weights of keys in one head. The limit σ → 0 keeps the nearest key, at weight 1.
+    fn bell(&self, head: usize) -> Bell {
+        match self.execution {
+            Execution::Index => Bell { deviation: f64::INFINITY, window: 0.0 },
+            Execution::Banded => Bell { deviation: self.deviations[head], window: self.window as f64 },
+            Execution::Dense => Bell { deviation: self.deviations[head], window: f64::INFINITY },
+        }
     }
 
-    /// Weight of a key for a query with this centre. The limit σ → 0 keeps the nearest key, at weight 1.
-    fn weight(&self, head: usize, centre: f64, key: f64) -> f64 {
-        match self.execution {
-            Execution::Index => f64::from(key == centre.round()),
-            Execution::Banded if (key - centre.round()).abs() > self.window as f64 => 0.0,
-            Execution::Dense | Execution::Banded => self.density(head, key - centre),
-        }
+    /// The weights of a span that begins with the first key.
+    fn bells(&self, heads: usize, span: Span, positions: &Positions) -> Bells {
+        let queries = &(span.query_start..span.query_start + span.queries);
+        let centres = self.query_shifts(positions).into_iter().flat_map(|shift| {
+            let of_head = move |head| queries.clone().map(move |i| self.centre(head, i.saturating_sub(shift)));
+            (0..heads).flat_map(of_head).collect::<Vec<_>>()
+        });
+        let renormalise = self.normalisation == Normalisation::Renormalise;
+        Bells::new((0..heads).map(|head| self.bell(head)).collect(), span.queries, centres.collect(), renormalise)
     }
 
     /// A function of head, centre and key for all of a span, `[B|1, H, Q, K]`. In cross-attention a row that is padded on the left counts its queries
@@ -259,30 +266,37 @@ struct Call {
     visibility: Visibility,
     positions: Positions,
     random: Option<RandomKey>,
+    engine: Engine,
 }
 
 impl Gaussian {
     fn attend(&self, call: Call, probe: &mut Probe) -> AttentionOutput {
-        let Call { values, queries, visibility, positions, random } = call;
+        let Call { values, queries, visibility, positions, random, engine } = call;
         let span = Span { query_start: positions.start, queries, key_start: 0, keys: values.dims()[2] };
-        let program = |values: Tensor<4>, random: Option<RandomKey>| AttentionProgram {
-            weighting: Weighting::Density {
-                weights: self.kernel.table(self.heads, span, &positions, &values.device(), |h, centre, j| self.kernel.weight(h, centre, j)),
-                renormalise: self.kernel.normalisation == Normalisation::Renormalise,
-            },
-            mask: visibility.mask(span, self.heads, values.dtype(), &values.device()),
+        let program = AttentionProgram {
+            weighting: Weighting::Bells(Arc::new(self.kernel.bells(self.heads, span, &positions))),
+            mask: None,
             soft_span: None,
             values,
             dropout: random.map(|key| Dropout { probability: self.dropout, key: key.named("weights") }),
         };
-        let context = if self.kernel.execution == Execution::Dense {
-            reference::attend(program(values, random), probe)
-        } else {
+        let masked = |program: AttentionProgram| {
+            let mask = visibility.mask(span, self.heads, program.values.dtype(), &program.values.device());
+            AttentionProgram { mask, ..program }
+        };
+        let is_dense = self.kernel.execution == Execution::Dense;
+        // Without kernels that skip what is far, fused execution computes all weights.
+        let is_fused = fused::can_attend(&program, engine) && (is_dense || has_kernels_in_main_memory(&program.values.device()));
+        if probe.is_listening() && (is_fused || !is_dense) {
             // The matrix of weights exists only for somebody who looks at it; the output is computed as if nobody did.
-            if probe.is_listening() {
-                reference::attend(program(values.clone(), None), probe);
-            }
-            self.attend_near(span, values, &visibility, &positions, random)
+            reference::attend(AttentionProgram { dropout: None, ..masked(program.clone()) }, probe);
+        }
+        let context = if is_fused {
+            fused::attend(program, Arc::new([Part::in_order(visibility.tiles(span, self.heads))]))
+        } else if is_dense {
+            reference::attend(masked(program), probe)
+        } else {
+            self.attend_near(span, program.values, &visibility, &positions, random)
         };
         AttentionOutput::new(self.output.forward(merge_heads(context)))
     }
@@ -301,6 +315,7 @@ impl Gaussian {
         let shifts = self.kernel.query_shifts(positions);
         let rows = visibility.rows().max(shifts.len());
         let half_width = self.kernel.half_width() as i64;
+        let bells: Vec<Bell> = (0..heads).map(|head| self.kernel.bell(head)).collect();
         let mut context: Option<Tensor<4>> = None;
         let mut sum: Option<Tensor<4>> = None;
         for step in -half_width..=half_width {
@@ -308,13 +323,13 @@ impl Gaussian {
             let mut indices = Vec::with_capacity(rows * heads * span.queries);
             for row in 0..rows {
                 let shift = shifts[if shifts.len() == 1 { 0 } else { row }];
-                for head in 0..heads {
+                for (head, bell) in bells.iter().enumerate() {
                     for i in span.query_start..span.query_start + span.queries {
                         let centre = self.kernel.centre(head, i.saturating_sub(shift));
                         let j = centre.round() as i64 + step;
                         let seen = (0..span.keys as i64).contains(&j)
                             && visibility.is_visible(if visibility.rows() == 1 { 0 } else { row }, head, i, j as usize);
-                        weights.push(if seen { self.kernel.weight(head, centre, j as f64) as f32 } else { 0.0 });
+                        weights.push(if seen { bell.weight(centre, j as f64) as f32 } else { 0.0 });
                         indices.push(if seen { j as i32 } else { 0 });
                     }
                 }
@@ -385,10 +400,10 @@ impl Attention for Gaussian {
     }
 
     fn forward(&self, input: AttentionInput, probe: &mut Probe) -> AttentionOutput {
-        let AttentionInput { query, memory, visibility, positions, random, .. } = input;
+        let AttentionInput { query, memory, visibility, positions, random, engine } = input;
         let queries = query.dims()[1];
         let values = split_heads(self.value.forward(memory.unwrap_or(query)), self.heads);
-        self.attend(Call { values, queries, visibility, positions, random }, probe)
+        self.attend(Call { values, queries, visibility, positions, random, engine }, probe)
     }
 
     fn state(&self, _batch: usize, capacity: usize, memory: Option<Tensor<3>>) -> KeyValueState {
@@ -399,12 +414,12 @@ impl Attention for Gaussian {
     }
 
     fn step(&self, chunk: AttentionInput, state: &mut KeyValueState, probe: &mut Probe) -> AttentionOutput {
-        let AttentionInput { query, visibility, positions, random, .. } = chunk;
+        let AttentionInput { query, visibility, positions, random, engine, .. } = chunk;
         let queries = query.dims()[1];
         if !state.is_fixed() {
             state.push(None, split_heads(self.value.forward(query), self.heads));
         }
-        self.attend(Call { values: state.values(), queries, visibility, positions, random }, probe)
+        self.attend(Call { values: state.values(), queries, visibility, positions, random, engine }, probe)
     }
 
     fn select(&self, state: &mut KeyValueState, rows: &[usize]) {

@@ -7,7 +7,9 @@ use heedful_attention::any::AttentionConfig;
 use heedful_attention::conformance::Subject;
 use heedful_attention::contract::AttentionInput;
 use heedful_attention::engine::fused::{self, Order, Part};
-use heedful_attention::engine::{AttentionProgram, Content, Dropout, Engine, LogitTerms, Ramp, SoftSpan, Weighting, reference};
+use heedful_attention::engine::{
+    AttentionProgram, Bell, Bells, Content, Dropout, Engine, LogitTerms, Ramp, SoftSpan, Weighting, reference,
+};
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
@@ -29,9 +31,11 @@ enum Terms {
     Relative([usize; 2]),
     Spanned([usize; 2]),
     All,
+    /// A closed form for so many batch rows, renormalised or not.
+    Bells(usize, bool),
 }
 
-const TERMS: [Terms; 11] = [
+const TERMS: [Terms; 14] = [
     Terms::Content,
     Terms::SharedContent,
     Terms::Bias([BATCH, HEADS]),
@@ -43,7 +47,18 @@ const TERMS: [Terms; 11] = [
     Terms::Spanned([1, 1]),
     Terms::Spanned([BATCH, 7]),
     Terms::All,
+    Terms::Bells(1, false),
+    Terms::Bells(1, true),
+    Terms::Bells(BATCH, false),
 ];
+
+/// A dense bell, one that ends early, and one without a slope.
+fn bells(rows: usize, queries: usize, renormalise: bool) -> Bells {
+    let shapes = [(1.0, f64::INFINITY), (2.5, 6.0), (f64::INFINITY, 2.0)].map(|(deviation, window)| Bell { deviation, window });
+    let centre = |plane: usize, query: usize| 0.9 * query as f64 + plane as f64 - 1.3;
+    let centres = (0..rows * HEADS).flat_map(|plane| (0..queries).map(move |query| centre(plane, query)));
+    Bells::new(shapes.into(), queries, centres.collect(), renormalise)
+}
 
 /// A program and its leaves, of sizes that fill no tile and no register.
 fn program(terms: Terms, span: Span, dropout: Option<Dropout>, device: &Device) -> (AttentionProgram, Vec<Tensor<4>>) {
@@ -66,6 +81,7 @@ fn program(terms: Terms, span: Span, dropout: Option<Dropout>, device: &Device) 
                 ..LogitTerms::default()
             }
         }
+        Terms::Bells(..) => LogitTerms::default(),
         Terms::All => {
             let content = content(BATCH);
             let table = leaf("table", [1, HEADS, queries + keys - 1, 6]);
@@ -89,7 +105,11 @@ fn program(terms: Terms, span: Span, dropout: Option<Dropout>, device: &Device) 
         _ => None,
     };
     let values = leaf("values", [BATCH, HEADS, keys, 7]);
-    (AttentionProgram { weighting: Weighting::Softmax(logits), mask: None, soft_span, values, dropout }, leaves)
+    let weighting = match terms {
+        Terms::Bells(rows, renormalise) => Weighting::Bells(Arc::new(bells(rows, queries, renormalise))),
+        _ => Weighting::Softmax(logits),
+    };
+    (AttentionProgram { weighting, mask: None, soft_span, values, dropout }, leaves)
 }
 
 /// Context and gradients of all leaves.

@@ -8,6 +8,7 @@ use burn::tensor::{DType, Shape, Slice, TensorData};
 
 use super::operator::{Operand, Operands};
 use super::plan::Plan;
+use crate::engine::Bells;
 use crate::visibility::{TILE, hidden_logit};
 
 /// Queries that meet the keys at once.
@@ -15,9 +16,16 @@ const CHUNK: usize = 2 * TILE;
 
 pub(super) fn forward<B: Backend>(operands: Operands<B>, plan: &Plan) -> (FloatTensor<B>, FloatTensor<B>) {
     let attention = Attention::new(operands, plan);
+    let [batch, heads, _, _] = attention.operands.values.shape().dims();
     let (mut contexts, mut log_sums) = (Vec::new(), Vec::new());
     for chunk in attention.chunks() {
         let logits = attention.logits(&chunk);
+        if !plan.is_normalised() {
+            let weights = attention.dropped(B::float_exp(logits), &chunk);
+            contexts.push(B::float_matmul(weights, attention.operands.values.clone()));
+            log_sums.push(attention.tensor(vec![0.0; batch * heads * chunk.len()], [batch, heads, chunk.len(), 1]));
+            continue;
+        }
         let top = B::float_max_dim(logits.clone(), 3);
         let weights = B::float_exp(B::float_sub(logits, top.clone()));
         let sum = B::float_sum_dim(weights.clone(), 3);
@@ -111,6 +119,7 @@ impl<'a, B: Backend> Attention<'a, B> {
     fn new(operands: Operands<B>, plan: &'a Plan) -> Self {
         let length = |operand: &Operand<B>| operand.as_ref().map(|tensor| tensor.shape()[2]);
         let queries = [&operands.queries, &operands.bias, &operands.relative_queries].into_iter().find_map(length);
+        let queries = queries.or(plan.bells.as_ref().map(|bells| bells.queries()));
         Self { queries: queries.expect("logits have a term with queries"), keys: operands.values.shape()[2], operands, plan }
     }
 
@@ -147,7 +156,8 @@ impl<'a, B: Backend> Attention<'a, B> {
             let outside = B::float_mul_scalar(outside, (-self.hidden()).into());
             B::float_add(B::float_log(B::float_clamp_min(factors, f32::MIN_POSITIVE.into())), outside)
         });
-        let terms = [content, bias, relative, spans, Some(self.mask(chunk))].into_iter().flatten();
+        let bells = self.plan.bells.as_ref().map(|bells| self.bells(bells, chunk));
+        let terms = [content, bias, relative, spans, bells, Some(self.mask(chunk))].into_iter().flatten();
         terms.reduce(B::float_add).expect("there is a mask")
     }
 
@@ -202,6 +212,14 @@ impl<'a, B: Backend> Attention<'a, B> {
         let shape = [1, 1, chunk.len(), self.keys];
         let heights = B::float_add(B::float_div_scalar(spans, ramp.width.into()), self.tensor(fixed, shape));
         B::float_mul(heights, self.tensor(seen, shape))
+    }
+
+    /// Logarithms of the weights in closed form of the queries of a chunk, `[B|1, H, queries, keys]`.
+    fn bells(&self, bells: &Bells, chunk: &Range<usize>) -> FloatTensor<B> {
+        let (rows, heads) = (bells.rows(), self.operands.values.shape()[1]);
+        let queries = (0..rows * heads).flat_map(|plane| chunk.clone().map(move |query| bells.row(plane / heads, plane % heads, query)));
+        let logits = queries.flat_map(|row| (0..self.keys).map(move |key| row.logit(key as f32).max(self.hidden()))).collect();
+        self.tensor(logits, [rows, heads, chunk.len(), self.keys])
     }
 
     /// What the parts of the plan add to logits, `[B|1, H|1, queries, keys]`.

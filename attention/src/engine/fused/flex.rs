@@ -5,16 +5,16 @@ use burn::backend::flex::FlexTensor;
 
 use super::operator::{FusedAttention, Operand, Operands};
 use super::plan::Plan;
-use super::slices::{self, Context, Inputs, Planes, Sizes};
+use super::slices::{self, Context, Given, Inputs, Planes, Rows, Sizes};
 use crate::main_memory::{contiguous, numbers, tensor};
 
 impl FusedAttention for Flex {
     fn fused_forward(operands: Operands<Self>, plan: Plan) -> (FlexTensor, FlexTensor) {
-        let operands = operands.map::<Self>(contiguous);
+        let operands = readable(operands);
         let inputs = inputs(&operands, &plan);
         let Sizes { batch, heads, queries, value, .. } = inputs.sizes;
         let Context { context, log_sum_exp } = slices::forward(inputs);
-        (tensor(context, [batch, heads, queries, value]), tensor(log_sum_exp, [batch, heads, queries, 1]))
+        (by_heads(context, [batch, heads, queries, value]), tensor(log_sum_exp, [batch, heads, queries, 1]))
     }
 
     fn fused_backward(
@@ -24,21 +24,58 @@ impl FusedAttention for Flex {
         gradient: FlexTensor,
         plan: Plan,
     ) -> Operands<Self> {
-        let operands = operands.map::<Self>(contiguous);
-        let [context, log_sum_exp, gradient] = [context, log_sum_exp, gradient].map(contiguous);
-        let forward = Context { context: numbers(&context), log_sum_exp: numbers(&log_sum_exp) };
-        let gradients = slices::backward(inputs(&operands, &plan), forward, numbers(&gradient));
+        let operands = readable(operands);
+        let [context, gradient] = [context, gradient].map(with_whole_rows);
+        let log_sum_exp = contiguous(log_sum_exp);
+        let given = Given { context: rows(&context), gradient: rows(&gradient), log_sum_exp: numbers(&log_sum_exp) };
+        let gradients = slices::backward(inputs(&operands, &plan), given);
         let like = |operand: &Operand<Self>, gradient| operand.as_ref().map(|operand| tensor(gradient, shape(operand))).into();
+        let like_heads = |operand: &Operand<Self>, gradient| operand.as_ref().map(|operand| by_heads(gradient, shape(operand))).into();
         Operands {
-            values: tensor(gradients.values, shape(&operands.values)),
-            queries: like(&operands.queries, gradients.queries),
-            keys: like(&operands.keys, gradients.keys),
+            values: by_heads(gradients.values, shape(&operands.values)),
+            queries: like_heads(&operands.queries, gradients.queries),
+            keys: like_heads(&operands.keys, gradients.keys),
             bias: like(&operands.bias, gradients.bias),
             relative_queries: like(&operands.relative_queries, gradients.relative_queries),
             relative_keys: like(&operands.relative_keys, gradients.relative_keys),
             spans: like(&operands.spans, gradients.spans),
         }
     }
+}
+
+/// Operands as the kernel reads them.
+fn readable(operands: Operands<Flex>) -> Operands<Flex> {
+    let Operands { values, queries, keys, bias, relative_queries, relative_keys, spans } = operands;
+    let with = |operand: Operand<Flex>, made: fn(FlexTensor) -> FlexTensor| operand.given().map(made).into();
+    Operands {
+        values: with_whole_rows(values),
+        queries: with(queries, with_whole_rows),
+        keys: with(keys, with_whole_rows),
+        bias: with(bias, contiguous),
+        relative_queries: with(relative_queries, contiguous),
+        relative_keys: with(relative_keys, contiguous),
+        spans: with(spans, contiguous),
+    }
+}
+
+/// The tensor with the numbers of its last dimension side by side.
+fn with_whole_rows(tensor: FlexTensor) -> FlexTensor {
+    let [.., width] = shape(&tensor);
+    let strides = tensor.layout().strides();
+    let has_whole_rows = (strides[3] == 1 || width == 1) && strides.iter().all(|&stride| stride >= 0);
+    if has_whole_rows { tensor } else { tensor.to_contiguous() }
+}
+
+/// The rows of a tensor [`with_whole_rows`].
+fn rows(tensor: &FlexTensor) -> Rows<'_> {
+    let strides = tensor.layout().strides();
+    let stride = |dim: usize| strides[dim].unsigned_abs();
+    Rows { numbers: &tensor.storage()[tensor.layout().start_offset()..], strides: [stride(0), stride(1), stride(2)] }
+}
+
+/// The tensor of this shape, `[B, H, N, D]`, of numbers `[B, N, H, D]`.
+fn by_heads(numbers: Vec<f32>, [batch, heads, length, width]: [usize; 4]) -> FlexTensor {
+    tensor(numbers, [batch, length, heads, width]).transpose(1, 2)
 }
 
 fn inputs<'a>(operands: &'a Operands<Flex>, plan: &'a Plan) -> Inputs<'a> {
@@ -49,15 +86,16 @@ fn inputs<'a>(operands: &'a Operands<Flex>, plan: &'a Plan) -> Inputs<'a> {
     let planes = |operand: &'a Operand<Flex>| {
         operand.as_ref().map(|tensor| Planes { numbers: numbers(tensor), rows: shape(tensor)[0], heads: shape(tensor)[1] })
     };
-    let all = |operand: &'a Operand<Flex>| operand.as_ref().map_or(&[][..], numbers);
-    let length = [queries, bias, relative_queries].into_iter().find_map(length).expect("logits have a term with queries");
+    let all = |operand: &'a Operand<Flex>| operand.as_ref().map_or(Rows::NONE, rows);
+    let length = [queries, bias, relative_queries].into_iter().find_map(length);
+    let length = length.or(plan.bells.as_ref().map(|bells| bells.queries())).expect("logits have a term with queries");
     Inputs {
         sizes: Sizes { batch, heads, queries: length, keys: remembered, factor: width(queries), relative: width(relative_queries), value },
         queries: all(queries),
         keys: all(keys),
-        values: numbers(values),
+        values: rows(values),
         bias: planes(bias),
-        relative_queries: all(relative_queries),
+        relative_queries: relative_queries.as_ref().map_or(&[], numbers),
         relative_keys: planes(relative_keys),
         spans: planes(spans),
         plan,

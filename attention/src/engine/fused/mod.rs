@@ -29,11 +29,13 @@ use crate::dropout::WeightDropout;
 /// Fewest queries for which fused execution is faster: to decode step by step, the keys would be packed at every step.
 const FEWEST_QUERIES: usize = 16;
 
-/// Whether a program can be executed so: a softmax in 32-bit floats. With [`Engine::Auto`], whether it is the faster for it too.
+/// Whether a program can be executed so: a softmax or a closed form in 32-bit floats. With [`Engine::Auto`], whether it is the faster for it too.
 pub fn can_attend(program: &AttentionProgram, engine: Engine) -> bool {
-    let Weighting::Softmax(terms) = &program.weighting else { return false };
+    if matches!(program.weighting, Weighting::Density { .. }) {
+        return false;
+    }
     let is_wanted = match engine {
-        Engine::Auto => terms.queries().dims()[2] >= FEWEST_QUERIES,
+        Engine::Auto => program.weighting.queries() >= FEWEST_QUERIES,
         Engine::Fused => true,
         Engine::Reference => false,
     };
@@ -47,7 +49,8 @@ pub fn can_attend_in_parts(program: &AttentionProgram) -> bool {
     terms.relative.is_none() && has_kernels_in_main_memory(&program.values.device())
 }
 
-fn has_kernels_in_main_memory(device: &Device) -> bool {
+/// Whether a device has kernels that skip tiles without a weight and bring scattered rows together.
+pub(crate) fn has_kernels_in_main_memory(device: &Device) -> bool {
     #[allow(deprecated, reason = "ndarray leaves Burn in 0.23, and its line with it")]
     match device.clone().without_autodiff().as_dispatch() {
         DispatchDevice::Flex(_) => true,
@@ -62,14 +65,23 @@ fn has_kernels_in_main_memory(device: &Device) -> bool {
 /// # Panics
 /// If the program has another form, or a mask: what is hidden is said by the parts.
 pub fn attend(program: AttentionProgram, parts: Arc<[Part]>) -> Tensor<4> {
-    let AttentionProgram { weighting: Weighting::Softmax(terms), mask: None, soft_span, values, dropout } = program else {
-        panic!("a fused program is a softmax whose parts say what is hidden")
+    let AttentionProgram { weighting, mask: None, soft_span, values, dropout } = program else {
+        panic!("of a fused program the parts say what is hidden")
+    };
+    let (terms, bells) = match weighting {
+        Weighting::Softmax(terms) => (terms, None),
+        Weighting::Bells(bells) => (LogitTerms::default(), Some(bells)),
+        Weighting::Density { .. } => panic!("a fused program is a softmax or a closed form"),
     };
     assert_eq!(values.dtype(), DType::F32, "fused attention computes with 32-bit floats");
     let _span = tracing::trace_span!("fused attention", values = ?values.dims()).entered();
     let dropout = dropout.and_then(|dropout| WeightDropout::new(dropout.probability, dropout.key));
-    let plan = Plan { parts, dropout, ramp: soft_span.as_ref().map(|span| span.ramp) };
+    let plan = Plan { parts, dropout, ramp: soft_span.as_ref().map(|span| span.ramp), bells };
     let [batch, heads, keys, width] = values.dims();
+    if plan.bells.is_some() {
+        assert!(soft_span.is_none(), "a closed form has no soft spans");
+        return run(terms, None, values, plan);
+    }
     let rows = terms.rows().max(soft_span.as_ref().map_or(1, |span| span.spans.dims()[0])).max(plan.distinct()[0]);
     if rows == 1 && batch > 1 && plan.dropout.is_none() && has_kernels_in_main_memory(&values.device()) {
         // All batch rows have the same weights: they are those of one row, whose values are those of all, side by side.

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::dropout::WeightDropout;
-use crate::engine::Ramp;
+use crate::engine::{Bells, Ramp};
 use crate::visibility::TileMap;
 
 /// What an attention hides and drops.
@@ -16,6 +16,8 @@ pub struct Plan {
     pub dropout: Option<WeightDropout>,
     /// Factors of the exponentials of the logits by distance, if any.
     pub ramp: Option<Ramp>,
+    /// Weights in closed form, which are all that the logits are made of if there are any; they say whether rows are divided by their sum.
+    pub bells: Option<Arc<Bells>>,
 }
 
 /// Some of the pairs of queries and keys.
@@ -63,6 +65,11 @@ impl Order {
 }
 
 impl Plan {
+    /// Whether rows are divided by their sum.
+    pub fn is_normalised(&self) -> bool {
+        self.bells.as_ref().is_none_or(|bells| bells.are_renormalised())
+    }
+
     /// Batch rows and heads that are told apart.
     pub fn distinct(&self) -> [usize; 2] {
         let distinct = self.parts.iter().map(Part::distinct);

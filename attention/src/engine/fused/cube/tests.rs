@@ -61,7 +61,7 @@ fn results(native: bool, span: Span, [factor, value]: [usize; 2], plan: &Plan) -
 
 fn plan(visibility: &Visibility, span: Span, dropout: Option<WeightDropout>) -> Plan {
     let tiles = Arc::new(TileMap::new(visibility, span, HEADS));
-    Plan { parts: Arc::new([Part::in_order(tiles)]), dropout, ramp: None }
+    Plan { parts: Arc::new([Part::in_order(tiles)]), dropout, ramp: None, bells: None }
 }
 
 /// By how much two results differ at most.

@@ -5,18 +5,30 @@ use std::sync::Mutex;
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
-use super::kernel::{Matrix, Transposed, add_product, padded, transposed_tiles, widened_tiles};
+use super::kernel::{Matrix, Transposed, add_product, padded, product, transposed_tiles, widened_tiles};
 use super::terms::{At, Scratch, TermGradients, Terms};
-use super::{Context, Inputs, Places, Planes, Sizes, of_plane, shift};
+use super::{Inputs, Places, Planes, Rows, Sizes, of_plane, rows_of_planes, shift};
 use crate::dropout::WeightDropout;
 use crate::engine::fused::plan::Part;
 use crate::exponential::exp;
 use crate::visibility::TILE;
 
+/// What the forward pass gave, and the gradient of the context.
+#[derive(Clone, Copy)]
+pub(in super::super) struct Given<'a> {
+    pub context: Rows<'a>,
+    pub gradient: Rows<'a>,
+    /// `[B, H, Q]`.
+    pub log_sum_exp: &'a [f32],
+}
+
 /// Gradients of [`Inputs`]; of what is absent they are empty.
 pub(in super::super) struct Gradients {
+    /// `[B, Q, H, R]`.
     pub queries: Vec<f32>,
+    /// `[B, K, H, R]`.
     pub keys: Vec<f32>,
+    /// `[B, K, H, D]`.
     pub values: Vec<f32>,
     pub bias: Vec<f32>,
     pub relative_queries: Vec<f32>,
@@ -27,8 +39,8 @@ pub(in super::super) struct Gradients {
 /// Groups of keys that the backward pass of one attention is divided into, at least. It does not depend on the number of threads, so that sums do not.
 const GROUPS: usize = 16;
 
-/// Gradients of the inputs from that of the context. `forward` is what [`forward`](super::forward) gave.
-pub(in super::super) fn backward(inputs: Inputs, forward: Context<&[f32]>, gradient: &[f32]) -> Gradients {
+/// Gradients of the inputs from that of the context.
+pub(in super::super) fn backward(inputs: Inputs, given: Given) -> Gradients {
     let Sizes { batch, heads, queries, keys, factor, relative, value } = inputs.sizes;
     let count = |planes: Option<Planes>| planes.map_or(0, |planes| planes.numbers.len());
     let mut gradients = Gradients {
@@ -44,9 +56,9 @@ pub(in super::super) fn backward(inputs: Inputs, forward: Context<&[f32]>, gradi
         Some(bias) => split(&mut gradients.bias, bias.rows * bias.heads).map(Mutex::new).collect(),
         None => Vec::new(),
     };
-    let of_planes = split(&mut gradients.queries, batch * heads)
-        .zip(split(&mut gradients.keys, batch * heads))
-        .zip(split(&mut gradients.values, batch * heads));
+    let rows = |numbers, width| rows_of_planes(numbers, [batch, heads, width]);
+    let of_planes =
+        rows(&mut gradients.queries, factor).into_iter().zip(rows(&mut gradients.keys, factor)).zip(rows(&mut gradients.values, value));
     let mut planes: Vec<PlaneGradients> =
         of_planes.map(|((queries, keys), values)| PlaneGradients { queries, keys, values, terms: TermGradients::default() }).collect();
     // Planes that share a bias come one after the other, so that their sum has one order.
@@ -60,7 +72,7 @@ pub(in super::super) fn backward(inputs: Inputs, forward: Context<&[f32]>, gradi
         planes.par_iter_mut().enumerate().filter(|(plane, _)| turn(*plane) == now).for_each(|(plane, gradients)| {
             let bias = inputs.bias.map(|bias| &of_bias[bias.index(plane / heads, plane % heads)]);
             let mut bias = bias.map(|bias| bias.lock().expect("no panic happens while a bias is locked"));
-            differentiate_plane(inputs, forward, gradient, plane, gradients, bias.as_deref_mut().map(|bias| &mut **bias));
+            differentiate_plane(inputs, given, plane, gradients, bias.as_deref_mut().map(|bias| &mut **bias));
         });
     }
     let terms: Vec<TermGradients> = planes.into_iter().map(|plane| plane.terms).collect();
@@ -95,48 +107,43 @@ fn split(mut numbers: &mut [f32], count: usize) -> impl Iterator<Item = &mut [f3
 
 /// Gradients of one batch row and head.
 struct PlaneGradients<'a> {
-    queries: &'a mut [f32],
-    keys: &'a mut [f32],
-    values: &'a mut [f32],
+    queries: Vec<&'a mut [f32]>,
+    keys: Vec<&'a mut [f32]>,
+    values: Vec<&'a mut [f32]>,
     terms: TermGradients,
 }
 
-fn differentiate_plane(
-    inputs: Inputs,
-    forward: Context<&[f32]>,
-    gradient: &[f32],
-    plane: usize,
-    gradients: &mut PlaneGradients,
-    mut of_bias: Option<&mut [f32]>,
-) {
+fn differentiate_plane(inputs: Inputs, given: Given, plane: usize, gradients: &mut PlaneGradients, mut of_bias: Option<&mut [f32]>) {
     let Sizes { heads, queries, keys, factor, value, .. } = inputs.sizes;
     let (row, head) = (plane / heads, plane % heads);
-    let gradient = of_plane(gradient, plane, queries * value);
-    let context = of_plane(forward.context, plane, queries * value);
-    let log_sum_exp = of_plane(forward.log_sum_exp, plane, queries);
-    let product = |(a, b): (&[f32], &[f32])| a.iter().zip(b).map(|(a, b)| a * b).sum();
-    let dots: Vec<f32> = context.chunks(value).zip(gradient.chunks(value)).map(product).collect();
+    let (gradient, context) = (given.gradient.of(row, head), given.context.of(row, head));
+    let log_sum_exp = of_plane(given.log_sum_exp, plane, queries);
+    let dot = |query| gradient.row(query, value).iter().zip(context.row(query, value)).map(|(a, b)| a * b).sum();
+    let dots: Vec<f32> = if inputs.plan.is_normalised() { (0..queries).map(dot).collect() } else { vec![0.0; queries] };
     for part in &*inputs.plan.parts {
         let places = Places::new(part.queries.as_ref(), row, head, queries);
         let key_places = Places::new(part.keys.as_ref(), row, head, keys);
         let terms = Terms::new(&inputs, row, head, [places, key_places]);
         let side = QuerySide {
-            queries: widened_tiles(&places.rows(of_plane(inputs.queries, plane, queries * factor), factor), factor),
-            gradient: widened_tiles(&places.rows(gradient, value), value),
-            log_sum_exp: places.rows(log_sum_exp, 1).into_owned(),
-            dots: places.rows(&dots, 1).into_owned(),
+            queries: widened_tiles(places.rows(inputs.queries.of(row, head), factor).matrix(), places.len(), factor),
+            gradient: widened_tiles(places.rows(gradient, value).matrix(), places.len(), value),
+            log_sum_exp: places.numbers(log_sum_exp),
+            dots: places.numbers(&dots),
         };
-        let own_keys = key_places.rows(of_plane(inputs.keys, plane, keys * factor), factor);
-        let own_values = key_places.rows(of_plane(inputs.values, plane, keys * value), value);
+        let own_keys = key_places.rows(inputs.keys.of(row, head), factor);
+        let own_values = key_places.rows(inputs.values.of(row, head), value);
         // Each group of keys has gradients of all queries of its own, which are added up in order: the sum does not depend on who computes what.
         let groups = if of_bias.is_some() { 1 } else { GROUPS.div_ceil(inputs.sizes.batch * heads) };
         let tiles = key_places.len().div_ceil(TILE);
         let group = tiles.div_ceil(groups.clamp(1, tiles.max(1))).max(1);
         let differentiate = |first: usize, of_bias: Option<&mut [f32]>| {
             let end = (first + group).min(tiles);
-            let rows = |width: usize| first * TILE * width..(end * TILE).min(key_places.len()) * width;
+            let met = (first..end).flat_map(|tile| part.tiles.met_by_keys(row, head, tile)).map(|tile| tile.index as usize);
+            let [first_met, end_met] = met.fold([usize::MAX, 0], |[first, end], tile| [first.min(tile), end.max(tile + 1)]);
+            let first_met = first_met.min(end_met);
             let mut result = GroupGradients {
-                queries: vec![0.0; side.queries.len()],
+                first_query: first_met,
+                queries: vec![0.0; (end_met - first_met) * TILE * padded(factor)],
                 keys: vec![0.0; (end - first) * TILE * padded(factor)],
                 values: vec![0.0; (end - first) * TILE * padded(value)],
                 terms: TermGradients::new(&terms, queries),
@@ -149,8 +156,9 @@ fn differentiate_plane(
                 tiles: end - first,
                 terms: &terms,
                 side: &side,
-                keys: &own_keys[rows(factor)],
-                values: &own_values[rows(value)],
+                count: (end * TILE).min(key_places.len()) - first * TILE,
+                keys: own_keys.matrix().rows_from(first * TILE),
+                values: own_values.matrix().rows_from(first * TILE),
                 gradients: &mut result,
                 of_bias,
             });
@@ -160,15 +168,12 @@ fn differentiate_plane(
             Some(of_bias) => vec![differentiate(0, Some(of_bias))],
             None => (0..tiles).step_by(group).collect::<Vec<_>>().into_par_iter().map(|first| differentiate(first, None)).collect(),
         };
-        let [mut of_keys, mut of_values] = [Vec::new(), Vec::new()];
-        for found in found {
-            places.add_rows(&found.queries, padded(factor).max(1), gradients.queries, factor);
-            of_keys.extend(found.keys);
-            of_values.extend(found.values);
+        for (index, found) in found.into_iter().enumerate() {
+            places.add_rows(found.first_query * TILE, &found.queries, padded(factor), &mut gradients.queries);
+            key_places.add_rows(index * group * TILE, &found.keys, padded(factor), &mut gradients.keys);
+            key_places.add_rows(index * group * TILE, &found.values, padded(value), &mut gradients.values);
             gradients.terms.add_all(&found.terms);
         }
-        key_places.add_rows(&of_keys, padded(factor).max(1), gradients.keys, factor);
-        key_places.add_rows(&of_values, padded(value), gradients.values, value);
     }
 }
 
@@ -185,6 +190,9 @@ struct QuerySide {
 
 /// What a group of keys contributes, by place, in rows of padded width.
 struct GroupGradients {
+    /// The first tile of queries that sees one of the keys.
+    first_query: usize,
+    /// From there to the last tile that does.
     queries: Vec<f32>,
     keys: Vec<f32>,
     values: Vec<f32>,
@@ -201,8 +209,10 @@ struct BackwardGroup<'a> {
     tiles: usize,
     terms: &'a Terms<'a>,
     side: &'a QuerySide,
-    keys: &'a [f32],
-    values: &'a [f32],
+    /// Number of keys.
+    count: usize,
+    keys: Matrix<'a>,
+    values: Matrix<'a>,
     gradients: &'a mut GroupGradients,
     of_bias: Option<&'a mut [f32]>,
 }
@@ -212,12 +222,13 @@ impl WithSimd for BackwardGroup<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Self { sizes, dropout, part, place: [row, head, first], tiles, terms, side, keys, values, gradients, mut of_bias } = self;
+        let Self { sizes, dropout, part, place: [row, head, first], tiles, terms, side, count, keys, values, gradients, mut of_bias } =
+            self;
         let Sizes { factor, value, .. } = sizes;
         let (factor_columns, value_columns) = (padded(factor), padded(value));
-        let keys_transposed = transposed_tiles(keys, factor);
-        let values_transposed = transposed_tiles(values, value);
-        let keys = widened_tiles(keys, factor);
+        let keys_transposed = transposed_tiles(keys, count, factor);
+        let values_transposed = transposed_tiles(values, count, value);
+        let keys = widened_tiles(keys, count, factor);
         let (mut weights, mut slopes) = (vec![0.0; TILE * TILE], vec![0.0; TILE * TILE]);
         let mut scratch = Scratch::default();
         let tile_of = |numbers, index, width| of_plane(numbers, index, TILE * width);
@@ -231,23 +242,23 @@ impl WithSimd for BackwardGroup<'_> {
                 let queries_tile = tile.index as usize;
                 let height = TILE.min(side.dots.len() - queries_tile * TILE);
                 let at = At { queries: queries_tile, keys: first + index, height };
-                if terms.is_beyond_spans(at) {
+                if terms.are_beyond(at) {
                     continue;
                 }
                 let queries = Matrix { numbers: tile_of(&side.queries, queries_tile, factor_columns), stride: factor_columns };
                 let gradient = Matrix { numbers: tile_of(&side.gradient, queries_tile, value_columns), stride: value_columns };
-                weights.fill(0.0);
-                add_product(simd, [height, TILE, factor], queries, keys_transposed, &mut weights);
+                product(simd, [height, TILE, factor], queries, keys_transposed, &mut weights);
                 terms.add(simd, at, &mut weights, &mut scratch);
                 shift(&mut weights, &part.tiles, tile.pairs);
-                slopes.fill(0.0);
-                add_product(simd, [height, TILE, value], gradient, values_transposed, &mut slopes);
+                if terms.have_gradients(factor) {
+                    product(simd, [height, TILE, value], gradient, values_transposed, &mut slopes);
+                }
                 let dropout = dropout.map(|dropout| (dropout, [row, head]));
                 differentiate(&mut weights, &mut slopes, side, terms, dropout, at);
                 let transposed = |numbers| Transposed(Matrix { numbers, stride: TILE });
                 add_product(simd, [TILE, value_columns, height], transposed(&weights), gradient, value_sums);
                 add_product(simd, [TILE, factor_columns, height], transposed(&slopes), queries, key_sums);
-                let sums = &mut gradients.queries[queries_tile * TILE * factor_columns..];
+                let sums = &mut gradients.queries[(queries_tile - gradients.first_query) * TILE * factor_columns..];
                 add_product(simd, [height, factor_columns, TILE], Matrix { numbers: &slopes, stride: TILE }, keys, sums);
                 gradients.terms.add(simd, terms, at, &slopes, of_bias.as_deref_mut(), &mut scratch);
             }

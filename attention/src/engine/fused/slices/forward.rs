@@ -3,36 +3,46 @@
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
-use super::kernel::{Matrix, add_product, padded, transposed_tiles, widened_tiles};
+use super::kernel::{Matrix, add_product, padded, product, transposed_tiles, widened_tiles};
 use super::terms::{At, Scratch, Terms};
-use super::{Inputs, Places, Sizes, of_plane, shift};
+use super::{Inputs, Places, Sizes, of_plane, rows_of_planes, shift};
 use crate::dropout::WeightDropout;
 use crate::engine::fused::plan::Part;
 use crate::exponential::{exp, exponentials, largest};
 use crate::visibility::TILE;
 
-/// Context `[B, H, Q, D]` and log-sum-exp `[B, H, Q]`, which is infinite where no key is visible.
-#[derive(Clone, Copy)]
-pub(in super::super) struct Context<N = Vec<f32>> {
-    pub context: N,
-    pub log_sum_exp: N,
+/// Context and log-sum-exp, which is infinite where no key is visible, and 0 where rows are not divided by their sum.
+pub(in super::super) struct Context {
+    /// `[B, Q, H, D]`: heads side by side, as the projection after them reads them.
+    pub context: Vec<f32>,
+    /// `[B, H, Q]`.
+    pub log_sum_exp: Vec<f32>,
 }
 
 pub(in super::super) fn forward(inputs: Inputs) -> Context {
     let Sizes { batch, heads, queries, value, .. } = inputs.sizes;
-    let mut context = vec![0.0; batch * heads * queries * value];
+    let mut context = vec![0.0; batch * queries * heads * value];
     let mut log_sum_exp = vec![0.0; batch * heads * queries];
-    let of_heads = context.par_chunks_mut(queries * value).zip(log_sum_exp.par_chunks_mut(queries)).enumerate();
-    of_heads.for_each(|(plane, (context, log_sum_exp))| {
+    let of_planes =
+        rows_of_planes(&mut context, [batch, heads, value]).into_par_iter().zip(log_sum_exp.par_chunks_mut(queries)).enumerate();
+    of_planes.for_each(|(plane, (context, log_sum_exp))| {
         let mut state = State { tops: vec![f32::NEG_INFINITY; queries], totals: vec![0.0; queries], sums: context };
         for part in &*inputs.plan.parts {
             state.join(&attend(inputs, part, plane), value);
         }
-        for (at, context) in state.sums.chunks_exact_mut(value).enumerate() {
+        for (at, context) in state.sums.into_iter().enumerate() {
             let total = state.totals[at];
-            // Weights that are recomputed from it are 0 where nothing is seen.
-            log_sum_exp[at] = if total > 0.0 { state.tops[at] + total.ln() } else { f32::INFINITY };
-            let share = if total > 0.0 { 1.0 / total } else { 0.0 };
+            let share = if !inputs.plan.is_normalised() {
+                log_sum_exp[at] = 0.0;
+                exp(state.tops[at])
+            } else if total > 0.0 {
+                log_sum_exp[at] = state.tops[at] + total.ln();
+                1.0 / total
+            } else {
+                // Weights that are recomputed from it are 0.
+                log_sum_exp[at] = f32::INFINITY;
+                0.0
+            };
             context.iter_mut().for_each(|number| *number *= share);
         }
     });
@@ -43,7 +53,7 @@ pub(in super::super) fn forward(inputs: Inputs) -> Context {
 struct State<'a> {
     tops: Vec<f32>,
     totals: Vec<f32>,
-    sums: &'a mut [f32],
+    sums: Vec<&'a mut [f32]>,
 }
 
 /// [`State`] of the queries of a part, by place. Rows of values have their padded width.
@@ -67,8 +77,7 @@ impl State<'_> {
             let (kept, own) = (exp(self.tops[index] - joint), exp(top - joint));
             self.totals[index] = self.totals[index] * kept + part.totals[place] * own;
             self.tops[index] = joint;
-            let sums = &mut self.sums[index * value..][..value];
-            sums.iter_mut().zip(&part.sums[place * columns..]).for_each(|(sum, number)| *sum = *sum * kept + number * own);
+            self.sums[index].iter_mut().zip(&part.sums[place * columns..]).for_each(|(sum, number)| *sum = *sum * kept + number * own);
         }
     }
 }
@@ -80,9 +89,9 @@ fn attend<'a>(inputs: Inputs<'a>, part: &'a Part, plane: usize) -> PartState<'a>
     let places = Places::new(part.queries.as_ref(), row, head, queries);
     let key_places = Places::new(part.keys.as_ref(), row, head, keys);
     let columns = padded(value);
-    let query_rows = places.rows(of_plane(inputs.queries, plane, queries * factor), factor);
-    let keys_transposed = transposed_tiles(&key_places.rows(of_plane(inputs.keys, plane, keys * factor), factor), factor);
-    let values = widened_tiles(&key_places.rows(of_plane(inputs.values, plane, keys * value), value), value);
+    let query_rows = places.rows(inputs.queries.of(row, head), factor);
+    let keys_transposed = transposed_tiles(key_places.rows(inputs.keys.of(row, head), factor).matrix(), key_places.len(), factor);
+    let values = widened_tiles(key_places.rows(inputs.values.of(row, head), value).matrix(), key_places.len(), value);
     let terms = Terms::new(&inputs, row, head, [places, key_places]);
     let count = places.len();
     let mut state = PartState { places, tops: vec![f32::NEG_INFINITY; count], totals: vec![0.0; count], sums: vec![0.0; count * columns] };
@@ -96,7 +105,7 @@ fn attend<'a>(inputs: Inputs<'a>, part: &'a Part, plane: usize) -> PartState<'a>
             part,
             place: [row, head, tile],
             terms: &terms,
-            queries: Matrix { numbers: query_rows.get(tile * TILE * factor..).unwrap_or_default(), stride: factor },
+            queries: query_rows.matrix().rows_from(tile * TILE),
             keys_transposed: &keys_transposed,
             values: &values,
             weights,
@@ -141,12 +150,11 @@ impl WithSimd for ForwardTile<'_> {
         let (height, columns) = (tops.len(), padded(value));
         for tile in part.tiles.met_by_queries(row, head, queries_tile) {
             let at = At { queries: queries_tile, keys: tile.index as usize, height };
-            if terms.is_beyond_spans(at) {
+            if terms.are_beyond(at) {
                 continue;
             }
             let keys = Matrix { numbers: of_plane(keys_transposed, at.keys, TILE * factor), stride: TILE };
-            weights.fill(0.0);
-            add_product(simd, [height, TILE, factor], queries, keys, weights);
+            product(simd, [height, TILE, factor], queries, keys, weights);
             terms.add(simd, at, weights, scratch);
             shift(weights, &part.tiles, tile.pairs);
             for (at, weights) in weights.chunks_exact_mut(TILE).take(height).enumerate() {
@@ -155,14 +163,15 @@ impl WithSimd for ForwardTile<'_> {
                     weights.fill(0.0);
                     continue;
                 }
-                let kept = exp(tops[at] - top);
-                totals[at] = totals[at] * kept + exponentials(weights, top);
-                if kept < 1.0 {
+                if tops[at] < top {
+                    let kept = exp(tops[at] - top);
+                    totals[at] *= kept;
                     for sum in &mut sums[at * columns..][..columns] {
                         *sum *= kept;
                     }
+                    tops[at] = top;
                 }
-                tops[at] = top;
+                totals[at] += exponentials(weights, top);
             }
             if let Some(dropout) = dropout {
                 let [queries, keys] = terms.places;

@@ -13,14 +13,38 @@ pub(super) struct Matrix<'a> {
     pub stride: usize,
 }
 
-/// The left factor of a product: gives the numbers that one step along the inner dimension needs.
+impl<'a> Matrix<'a> {
+    /// The matrix from row `first` on; empty if it is.
+    pub fn rows_from(self, first: usize) -> Self {
+        Self { numbers: self.numbers.get(first * self.stride..).unwrap_or_default(), stride: self.stride }
+    }
+
+    /// The first `width` numbers of row `index`.
+    pub fn row(self, index: usize, width: usize) -> &'a [f32] {
+        &self.numbers[index * self.stride..][..width]
+    }
+}
+
+/// Steps along the inner dimension that are taken at once: where their numbers lie is looked up and checked once for all of them.
+const STEPS: usize = 4;
+
+/// The left factor of a product: gives the numbers that steps along the inner dimension need.
 pub(super) trait Left: Copy {
     type Rows<'b, const M: usize>
     where
         Self: 'b;
 
+    /// The numbers of [`STEPS`] columns.
+    type Columns<'b, const M: usize>;
+
     /// Rows `first..first + M`, each of `inner` numbers.
     fn rows<const M: usize>(&self, first: usize, inner: usize) -> Self::Rows<'_, M>;
+
+    /// Columns of the rows from `k` on.
+    fn columns<'b, const M: usize>(rows: &'b Self::Rows<'_, M>, k: usize) -> Self::Columns<'b, M>;
+
+    /// A number of such columns.
+    fn number<const M: usize>(columns: &Self::Columns<'_, M>, row: usize, step: usize) -> f32;
 
     /// Column `k` of the rows.
     fn column<const M: usize>(rows: &Self::Rows<'_, M>, k: usize) -> [f32; M];
@@ -32,6 +56,8 @@ impl Left for Matrix<'_> {
     where
         Self: 'b;
 
+    type Columns<'b, const M: usize> = [&'b [f32; STEPS]; M];
+
     #[inline(always)]
     fn rows<const M: usize>(&self, first: usize, inner: usize) -> [&[f32]; M] {
         // Not `array::from_fn`: the compiler may leave its closure in a function of its own, here and below.
@@ -40,6 +66,20 @@ impl Left for Matrix<'_> {
             *numbers = &self.numbers[(first + row) * self.stride..][..inner];
         }
         rows
+    }
+
+    #[inline(always)]
+    fn columns<'b, const M: usize>(rows: &'b [&[f32]; M], k: usize) -> [&'b [f32; STEPS]; M] {
+        let mut columns = [&[0.0; STEPS]; M];
+        for (columns, row) in columns.iter_mut().zip(rows) {
+            *columns = row[k..].first_chunk().expect("rows have so many columns");
+        }
+        columns
+    }
+
+    #[inline(always)]
+    fn number<const M: usize>(columns: &[&[f32; STEPS]; M], row: usize, step: usize) -> f32 {
+        columns[row][step]
     }
 
     #[inline(always)]
@@ -62,10 +102,26 @@ impl Left for Transposed<'_> {
     where
         Self: 'b;
 
+    type Columns<'b, const M: usize> = [&'b [f32; M]; STEPS];
+
     #[inline(always)]
     fn rows<const M: usize>(&self, first: usize, inner: usize) -> Matrix<'_> {
         let Matrix { numbers, stride } = self.0;
         Matrix { numbers: &numbers[first..(inner - 1) * stride + first + M], stride }
+    }
+
+    #[inline(always)]
+    fn columns<'b, const M: usize>(rows: &'b Matrix<'_>, k: usize) -> [&'b [f32; M]; STEPS] {
+        let mut columns = [&[0.0; M]; STEPS];
+        for (step, column) in columns.iter_mut().enumerate() {
+            *column = rows.numbers[(k + step) * rows.stride..].first_chunk().expect("rows end with the last column");
+        }
+        columns
+    }
+
+    #[inline(always)]
+    fn number<const M: usize>(columns: &[&[f32; M]; STEPS], row: usize, step: usize) -> f32 {
+        columns[step][row]
     }
 
     #[inline(always)]
@@ -79,36 +135,51 @@ pub(super) fn padded(width: usize) -> usize {
     width.next_multiple_of(32)
 }
 
-/// `sum += left right` with the sizes `[rows, columns, inner]`; `columns` is [`padded`].
+/// `result = left right` with the sizes `[rows, columns, inner]`; `columns` is [`padded`].
 #[inline(always)]
-pub(super) fn add_product<S: Simd, L: Left>(simd: S, [rows, columns, inner]: [usize; 3], left: L, right: Matrix, sum: &mut [f32]) {
+pub(super) fn product<S: Simd, L: Left>(simd: S, sizes: [usize; 3], left: L, right: Matrix, result: &mut [f32]) {
+    let [rows, columns, inner] = sizes;
     if inner == 0 {
+        result[..rows * columns].fill(0.0);
         return;
     }
+    for_blocks::<S, L, false>(simd, sizes, left, right, result);
+}
+
+/// `sum += left right` with the sizes `[rows, columns, inner]`; `columns` is [`padded`].
+#[inline(always)]
+pub(super) fn add_product<S: Simd, L: Left>(simd: S, sizes: [usize; 3], left: L, right: Matrix, sum: &mut [f32]) {
+    if sizes[2] > 0 {
+        for_blocks::<S, L, true>(simd, sizes, left, right, sum);
+    }
+}
+
+#[inline(always)]
+fn for_blocks<S: Simd, L: Left, const ADDS: bool>(simd: S, [rows, columns, inner]: [usize; 3], left: L, right: Matrix, sum: &mut [f32]) {
     for column in (0..columns).step_by(2 * S::F32_LANES) {
         let right = Matrix { numbers: &right.numbers[column..], stride: right.stride };
         let mut row = 0;
         // Six rows and two registers of columns keep the sums of a block within sixteen registers.
         while row + 6 <= rows {
-            add_block::<S, L, 6>(simd, inner, (left, row), right, &mut sum[row * columns + column..], columns);
+            compute_block::<S, L, 6, ADDS>(simd, inner, (left, row), right, &mut sum[row * columns + column..], columns);
             row += 6;
         }
         if row + 4 <= rows {
-            add_block::<S, L, 4>(simd, inner, (left, row), right, &mut sum[row * columns + column..], columns);
+            compute_block::<S, L, 4, ADDS>(simd, inner, (left, row), right, &mut sum[row * columns + column..], columns);
             row += 4;
         }
         if row + 2 <= rows {
-            add_block::<S, L, 2>(simd, inner, (left, row), right, &mut sum[row * columns + column..], columns);
+            compute_block::<S, L, 2, ADDS>(simd, inner, (left, row), right, &mut sum[row * columns + column..], columns);
             row += 2;
         }
         if row < rows {
-            add_block::<S, L, 1>(simd, inner, (left, row), right, &mut sum[row * columns + column..], columns);
+            compute_block::<S, L, 1, ADDS>(simd, inner, (left, row), right, &mut sum[row * columns + column..], columns);
         }
     }
 }
 
 #[inline(always)]
-fn add_block<S: Simd, L: Left, const M: usize>(
+fn compute_block<S: Simd, L: Left, const M: usize, const ADDS: bool>(
     simd: S,
     inner: usize,
     (left, row): (L, usize),
@@ -119,8 +190,20 @@ fn add_block<S: Simd, L: Left, const M: usize>(
     let rows = left.rows::<M>(row, inner);
     let mut low = [simd.splat_f32s(0.0); M];
     let mut high = low;
-    for (k, right) in right.numbers.chunks(right.stride).take(inner).enumerate() {
-        let right = &S::as_simd_f32s(right).0[..2];
+    let end = inner - inner % STEPS;
+    for first in (0..end).step_by(STEPS) {
+        let columns = L::columns::<M>(&rows, first);
+        for step in 0..STEPS {
+            let right = &S::as_simd_f32s(&right.numbers[(first + step) * right.stride..]).0[..2];
+            for row in 0..M {
+                let number = simd.splat_f32s(L::number(&columns, row, step));
+                low[row] = simd.mul_add_f32s(number, right[0], low[row]);
+                high[row] = simd.mul_add_f32s(number, right[1], high[row]);
+            }
+        }
+    }
+    for k in end..inner {
+        let right = &S::as_simd_f32s(&right.numbers[k * right.stride..]).0[..2];
         let column = L::column::<M>(&rows, k);
         for row in 0..M {
             let number = simd.splat_f32s(column[row]);
@@ -130,8 +213,12 @@ fn add_block<S: Simd, L: Left, const M: usize>(
     }
     for row in 0..M {
         let sum = &mut S::as_mut_simd_f32s(&mut sum[row * stride..]).0[..2];
-        sum[0] = simd.add_f32s(sum[0], low[row]);
-        sum[1] = simd.add_f32s(sum[1], high[row]);
+        if ADDS {
+            low[row] = simd.add_f32s(sum[0], low[row]);
+            high[row] = simd.add_f32s(sum[1], high[row]);
+        }
+        sum[0] = low[row];
+        sum[1] = high[row];
     }
 }
 
@@ -146,25 +233,37 @@ pub(super) fn transposed(numbers: &[f32], width: usize, columns: usize) -> Vec<f
     transposed
 }
 
-/// `[tiles, width, TILE]` of a matrix `[rows, width]`, filled with zeros: the right factor of a product with the matrix' transpose, tile by tile of rows.
-pub(super) fn transposed_tiles(numbers: &[f32], width: usize) -> Vec<f32> {
-    numbers.chunks((TILE * width).max(1)).flat_map(|rows| transposed(rows, width, TILE)).collect()
-}
-
-/// `[rows, padded width]` of a matrix `[rows, width]`, filled with zeros.
-pub(super) fn widened(numbers: &[f32], width: usize) -> Vec<f32> {
-    let columns = padded(width);
-    let mut widened = vec![0.0; numbers.len() / width.max(1) * columns];
-    for (row, widened) in numbers.chunks(width.max(1)).zip(widened.chunks_mut(columns.max(1))) {
-        widened[..width].copy_from_slice(row);
+/// `[tiles, width, TILE]` of the first `count` rows of a matrix, filled with zeros: the right factor of a product with the matrix' transpose, tile by tile
+/// of rows.
+pub(super) fn transposed_tiles(matrix: Matrix, count: usize, width: usize) -> Vec<f32> {
+    let mut tiles = vec![0.0; count.div_ceil(TILE) * TILE * width];
+    for (index, tile) in tiles.chunks_mut((TILE * width).max(1)).enumerate() {
+        for at in 0..TILE.min(count - index * TILE) {
+            for (number, column) in matrix.row(index * TILE + at, width).iter().zip(tile.chunks_mut(TILE)) {
+                column[at] = *number;
+            }
+        }
     }
-    widened
+    tiles
 }
 
-/// `[tiles, TILE, padded width]` of a matrix `[rows, width]`, filled with zeros: the right factor of a product with the matrix, tile by tile of rows.
-pub(super) fn widened_tiles(numbers: &[f32], width: usize) -> Vec<f32> {
-    let mut widened = widened(numbers, width);
-    widened.resize((numbers.len() / width.max(1)).next_multiple_of(TILE) * padded(width), 0.0);
+/// `[rows, padded width]` of the first `count` rows of a matrix, filled with zeros.
+pub(super) fn widened(matrix: Matrix, count: usize, width: usize) -> Vec<f32> {
+    widened_to(count, matrix, count, width)
+}
+
+/// `[tiles, TILE, padded width]` of the first `count` rows of a matrix, filled with zeros: the right factor of a product with the matrix, tile by tile of
+/// rows.
+pub(super) fn widened_tiles(matrix: Matrix, count: usize, width: usize) -> Vec<f32> {
+    widened_to(count.next_multiple_of(TILE), matrix, count, width)
+}
+
+fn widened_to(rows: usize, matrix: Matrix, count: usize, width: usize) -> Vec<f32> {
+    let columns = padded(width);
+    let mut widened = vec![0.0; rows * columns];
+    for (index, widened) in widened.chunks_mut(columns.max(1)).take(count).enumerate() {
+        widened[..width].copy_from_slice(matrix.row(index, width));
+    }
     widened
 }
 
@@ -185,7 +284,8 @@ mod tests {
 
         #[inline(always)]
         fn with_simd<S: Simd>(self, simd: S) -> Vec<f32> {
-            let mut sum = vec![1.0; self.sizes[0] * self.sizes[1]];
+            let mut sum = vec![f32::NAN; self.sizes[0] * self.sizes[1]];
+            product(simd, self.sizes, self.left, self.right, &mut sum);
             add_product(simd, self.sizes, self.left, self.right, &mut sum);
             sum
         }
@@ -197,13 +297,13 @@ mod tests {
 
     #[test]
     fn products_of_all_heights_are_those_of_the_definition() {
-        let (columns, inner) = (64, 5);
+        let (columns, inner) = (64, 11);
         let right = numbers(inner * columns);
         for rows in 1..14 {
             let left = numbers(rows * inner);
             let definition = |at: &dyn Fn(usize, usize) -> f32| -> Vec<f32> {
                 let sum = |row: usize, column: usize| (0..inner).map(|k| at(row, k) * right[k * columns + column]).sum::<f32>();
-                (0..rows * columns).map(|index| 1.0 + sum(index / columns, index % columns)).collect()
+                (0..rows * columns).map(|index| 2.0 * sum(index / columns, index % columns)).collect()
             };
             let right = Matrix { numbers: &right, stride: columns };
             let sizes = [rows, columns, inner];
@@ -225,10 +325,24 @@ mod tests {
     fn tiles_are_filled_with_zeros() {
         assert_eq!(transposed(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 2, 4), [1.0, 3.0, 5.0, 0.0, 2.0, 4.0, 6.0, 0.0]);
         let numbers: Vec<f32> = (0..65).map(|number| number as f32).collect();
-        let transposed = transposed_tiles(&numbers, 1);
+        let matrix = Matrix { numbers: &numbers, stride: 1 };
+        let transposed = transposed_tiles(matrix, 65, 1);
         assert_eq!((transposed.len(), transposed[64], transposed[65]), (128, 64.0, 0.0));
-        let widened = widened_tiles(&numbers, 1);
+        let widened = widened_tiles(matrix, 65, 1);
         assert_eq!(widened.len(), 128 * 32);
         assert_eq!([widened[32], widened[64 * 32], widened[65 * 32], widened[33]], [1.0, 64.0, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn rows_that_lie_apart_are_read_where_they_lie() {
+        let numbers: Vec<f32> = (0..11).map(|number| number as f32).collect();
+        let matrix = Matrix { numbers: &numbers[1..], stride: 4 };
+        assert_eq!(matrix.rows_from(2).row(0, 2), [9.0, 10.0]);
+        assert_eq!(
+            widened(matrix, 3, 2).chunks(32).flat_map(|row| &row[..2]).copied().collect::<Vec<_>>(),
+            [1.0, 2.0, 5.0, 6.0, 9.0, 10.0]
+        );
+        let transposed = transposed_tiles(matrix, 3, 2);
+        assert_eq!((&transposed[..4], &transposed[64..68]), (&[1.0, 5.0, 9.0, 0.0][..], &[2.0, 6.0, 10.0, 0.0][..]));
     }
 }

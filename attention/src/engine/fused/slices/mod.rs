@@ -11,8 +11,9 @@ mod terms;
 
 use std::borrow::Cow;
 
-pub(super) use self::backward::backward;
+pub(super) use self::backward::{Given, backward};
 pub(super) use self::forward::{Context, forward};
+use self::kernel::Matrix;
 use super::plan::{Order, Plan};
 use crate::visibility::{Pairs, TILE, TileMap};
 
@@ -35,14 +36,44 @@ pub(super) struct Sizes {
 #[derive(Clone, Copy)]
 pub(super) struct Inputs<'a> {
     pub sizes: Sizes,
-    pub queries: &'a [f32],
-    pub keys: &'a [f32],
-    pub values: &'a [f32],
+    pub queries: Rows<'a>,
+    pub keys: Rows<'a>,
+    pub values: Rows<'a>,
     pub bias: Option<Planes<'a>>,
     pub relative_queries: &'a [f32],
     pub relative_keys: Option<Planes<'a>>,
     pub spans: Option<Planes<'a>>,
     pub plan: &'a Plan,
+}
+
+/// Rows of batch rows and heads. The numbers of a row lie side by side, and rows lie anywhere: heads need not be copied out of projections to be read.
+#[derive(Clone, Copy)]
+pub(super) struct Rows<'a> {
+    pub numbers: &'a [f32],
+    /// From one batch row, head, or row to the next.
+    pub strides: [usize; 3],
+}
+
+impl<'a> Rows<'a> {
+    /// Of what is absent.
+    pub const NONE: Rows<'static> = Rows { numbers: &[], strides: [0; 3] };
+
+    fn of(self, row: usize, head: usize) -> Matrix<'a> {
+        let [rows, heads, stride] = self.strides;
+        Matrix { numbers: &self.numbers[row * rows + head * heads..], stride }
+    }
+}
+
+/// The rows of each plane, in the order of planes, of numbers `[B, N, H, width]`.
+fn rows_of_planes(numbers: &mut [f32], [batch, heads, width]: [usize; 3]) -> Vec<Vec<&mut [f32]>> {
+    let mut planes: Vec<Vec<&mut [f32]>> = (0..batch * heads).map(|_| Vec::new()).collect();
+    let size = numbers.len() / batch;
+    for (row, numbers) in numbers.chunks_mut(size.max(1)).enumerate() {
+        for (index, numbers) in numbers.chunks_mut(width.max(1)).enumerate() {
+            planes[row * heads + index % heads].push(numbers);
+        }
+    }
+    planes
 }
 
 /// Numbers of batch rows and heads, which may share them.
@@ -112,19 +143,38 @@ impl<'a> Places<'a> {
     }
 
     /// The rows of a matrix, in the order of places.
-    fn rows<'b>(self, numbers: &'b [f32], width: usize) -> Cow<'b, [f32]> {
+    fn rows<'b>(self, matrix: Matrix<'b>, width: usize) -> Placed<'b> {
         match self {
-            Self::InOrder(_) => Cow::Borrowed(numbers),
-            Self::Listed(indices) => indices.iter().flat_map(|&index| &numbers[index as usize * width..][..width]).copied().collect(),
+            Self::InOrder(_) => Placed { numbers: Cow::Borrowed(matrix.numbers), stride: matrix.stride },
+            Self::Listed(indices) => {
+                let numbers = indices.iter().flat_map(|&index| matrix.row(index as usize, width)).copied().collect();
+                Placed { numbers: Cow::Owned(numbers), stride: width }
+            }
         }
     }
 
-    /// Adds the first `width` columns of rows of `columns`, in the order of places, to the rows of `sum`.
-    fn add_rows(self, rows: &[f32], columns: usize, sum: &mut [f32], width: usize) {
-        for (place, row) in rows.chunks(columns).take(self.len()).enumerate() {
-            let sum = &mut sum[self.index(place) * width..][..width];
-            sum.iter_mut().zip(row).for_each(|(sum, number)| *sum += number);
+    /// Numbers, one for each index, in the order of places.
+    fn numbers(self, numbers: &[f32]) -> Vec<f32> {
+        (0..self.len()).map(|place| numbers[self.index(place)]).collect()
+    }
+
+    /// Adds `rows` of `columns`, from place `first` on, to the rows of `sums`, which may be shorter.
+    fn add_rows(self, first: usize, rows: &[f32], columns: usize, sums: &mut [&mut [f32]]) {
+        for (at, row) in rows.chunks(columns.max(1)).take(self.len() - first).enumerate() {
+            sums[self.index(first + at)].iter_mut().zip(row).for_each(|(sum, number)| *sum += number);
         }
+    }
+}
+
+/// Rows of a matrix in the order of places.
+struct Placed<'a> {
+    numbers: Cow<'a, [f32]>,
+    stride: usize,
+}
+
+impl Placed<'_> {
+    fn matrix(&self) -> Matrix<'_> {
+        Matrix { numbers: &self.numbers, stride: self.stride }
     }
 }
 

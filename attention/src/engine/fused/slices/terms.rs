@@ -2,9 +2,9 @@
 
 use pulp::Simd;
 
-use super::kernel::{Matrix, Transposed, add_product, padded, transposed, widened, widened_tiles};
+use super::kernel::{Matrix, Transposed, add_product, padded, product, transposed, widened, widened_tiles};
 use super::{Inputs, Places, Planes, Sizes, of_plane};
-use crate::engine::Ramp;
+use crate::engine::{Bells, Ramp};
 use crate::visibility::TILE;
 
 /// The terms of one batch row and head in one part.
@@ -16,6 +16,15 @@ pub(super) struct Terms<'a> {
     bias: Option<&'a [f32]>,
     relative: Option<Relative<'a>>,
     spans: Option<Spans<'a>>,
+    bells: Option<PlaneOfBells<'a>>,
+}
+
+/// The weights in closed form of one batch row and head.
+#[derive(Clone, Copy)]
+struct PlaneOfBells<'a> {
+    bells: &'a Bells,
+    row: usize,
+    head: usize,
 }
 
 /// A tile: its numbers among those of queries and of keys, and how many queries it has.
@@ -69,7 +78,7 @@ impl<'a> Relative<'a> {
     fn new(inputs: &Inputs<'a>, table: Planes<'a>, row: usize, head: usize) -> Self {
         let Sizes { heads, queries, keys, relative: width, .. } = inputs.sizes;
         let (query_tiles, key_tiles) = (queries.div_ceil(TILE), keys.div_ceil(TILE));
-        let own_queries = of_plane(inputs.relative_queries, row * heads + head, queries * width);
+        let own_queries = Matrix { numbers: of_plane(inputs.relative_queries, row * heads + head, queries * width), stride: width };
         // The last query of the last tile would be the first row: rows before it belong to queries that there are not.
         let first = (query_tiles * TILE - queries) * width;
         let table = table.of(row, head);
@@ -80,10 +89,10 @@ impl<'a> Relative<'a> {
         Self {
             query_tiles,
             width,
-            queries: Matrix { numbers: own_queries, stride: width },
+            queries: own_queries,
             strips: strips.collect(),
-            rows: widened(&rows, width),
-            query_rows: widened_tiles(own_queries, width),
+            rows: widened(Matrix { numbers: &rows, stride: width }, rows.len() / width, width),
+            query_rows: widened_tiles(own_queries, queries, width),
         }
     }
 
@@ -104,12 +113,22 @@ impl<'a> Terms<'a> {
             assert!(places.iter().all(|places| matches!(places, Places::InOrder(_))), "scores by distance go in the order of indices");
             Relative::new(inputs, table, row, head)
         });
-        Self { places, keys: inputs.sizes.keys, bias: inputs.bias.map(|bias| bias.of(row, head)), relative, spans }
+        let bells = inputs.plan.bells.as_deref().map(|bells| PlaneOfBells { bells, row, head });
+        Self { places, keys: inputs.sizes.keys, bias: inputs.bias.map(|bias| bias.of(row, head)), relative, spans, bells }
+    }
+
+    /// Whether the gradients of the logits are those of something.
+    pub fn have_gradients(&self, factor: usize) -> bool {
+        factor > 0 || self.bias.is_some() || self.relative.is_some() || self.spans.is_some()
     }
 
     /// Whether no query of a tile reaches a key of the other tile.
-    pub fn is_beyond_spans(&self, At { queries, keys, height }: At) -> bool {
-        let (Some(spans), [Places::InOrder(_), Places::InOrder(count)]) = (self.spans, self.places) else { return false };
+    pub fn are_beyond(&self, At { queries, keys, height }: At) -> bool {
+        let [Places::InOrder(_), Places::InOrder(count)] = self.places else { return false };
+        if let Some(PlaneOfBells { bells, row, head }) = self.bells {
+            return bells.are_beyond(row, head, queries * TILE..queries * TILE + height, keys * TILE..count.min((keys + 1) * TILE));
+        }
+        let Some(spans) = self.spans else { return false };
         let ramp = Ramp { nearest: 0, ..spans.ramp };
         let (first, last) = (keys * TILE, count.min((keys + 1) * TILE) - 1);
         (queries * TILE..queries * TILE + height).all(|query| {
@@ -122,6 +141,12 @@ impl<'a> Terms<'a> {
     #[inline(always)]
     pub fn add<S: Simd>(&self, simd: S, At { queries, keys, height }: At, logits: &mut [f32], scratch: &mut Scratch) {
         let [query_places, key_places] = self.places;
+        if let Some(PlaneOfBells { bells, row, head }) = self.bells {
+            for (at, logits) in logits.chunks_exact_mut(TILE).take(height).enumerate() {
+                let bell = bells.row(row, head, query_places.index(queries * TILE + at));
+                key_places.each(keys, |place, key| logits[place] += bell.logit(key as f32));
+            }
+        }
         if let Some(bias) = self.bias {
             for (at, logits) in logits.chunks_exact_mut(TILE).take(height).enumerate() {
                 let bias = &bias[query_places.index(queries * TILE + at) * self.keys..][..self.keys];
@@ -131,11 +156,10 @@ impl<'a> Terms<'a> {
         if let Some(relative) = &self.relative {
             let Relative { width, .. } = *relative;
             let scores = &mut scratch.scores;
-            scores.clear();
             scores.resize(TILE * STRIP, 0.0);
             let own = Matrix { numbers: &relative.queries.numbers[queries * TILE * width..], stride: width };
             let strip = Matrix { numbers: of_plane(&relative.strips, relative.strip([queries, keys]), STRIP * width), stride: STRIP };
-            add_product(simd, [height, STRIP, width], own, strip, scores);
+            product(simd, [height, STRIP, width], own, strip, scores);
             for (at, logits) in logits.chunks_exact_mut(TILE).take(height).enumerate() {
                 let scores = &scores[at * STRIP + first_column(at)..][..TILE];
                 for (logit, score) in logits.iter_mut().zip(scores) {
