@@ -93,7 +93,7 @@ pub struct AttentionInput {
     pub positions: Positions,
     /// Key of the random numbers of this call; dropout is on exactly if it is present.
     pub random: Option<RandomKey>,
-    /// How it is computed where there is a choice; results differ by rounding alone.
+    /// How it is computed where there is a choice. Without dropout results differ by rounding alone; with it, which weights are dropped may differ too.
     pub engine: Engine,
 }
 

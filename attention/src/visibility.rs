@@ -342,7 +342,7 @@ impl Visibility {
             return hit.mask.clone();
         }
         let mask = self.build_mask(span, heads, dtype, device);
-        cache.push(CachedMask { span, heads, dtype, device: device.clone(), mask: mask.clone() });
+        keep(&mut cache, CachedMask { span, heads, dtype, device: device.clone(), mask: mask.clone() });
         mask
     }
 
@@ -353,7 +353,7 @@ impl Visibility {
             return hit.tiles.clone();
         }
         let tiles = Arc::new(TileMap::new(self, span, heads));
-        cache.push(CachedTiles { span, heads, tiles: tiles.clone() });
+        keep(&mut cache, CachedTiles { span, heads, tiles: tiles.clone() });
         tiles
     }
 
@@ -381,6 +381,17 @@ impl Visibility {
         }
         visible
     }
+}
+
+/// Results that are kept of one visibility. Calls of one training step ask for few spans, those of decoding for a new one at each step.
+const KEPT: usize = 4;
+
+/// Adds a result to those that are kept, in place of the oldest if there are enough.
+fn keep<T>(cache: &mut Vec<T>, result: T) {
+    if cache.len() == KEPT {
+        cache.remove(0);
+    }
+    cache.push(result);
 }
 
 /// What queries see that see from `back` keys before to `ahead` keys after themselves.
@@ -488,6 +499,18 @@ mod tests {
         for differs in [Visibility::causal(), Visibility::pattern(|h, _, j| h != j), Visibility::window(1, 1)] {
             assert_eq!(differs.common_keys(span, 2), None, "{differs:?}");
         }
+    }
+
+    #[test]
+    fn decoding_does_not_fill_the_memory_with_masks() {
+        let (causal, device) = (Visibility::causal(), Device::flex());
+        for start in 0..100 {
+            let span = Span { query_start: start, queries: 2, key_start: 0, keys: start + 2 };
+            let mask = causal.mask(span, 1, DType::F32, &device).expect("the first query does not see the last key");
+            assert_eq!(mask.bias.dims(), [1, 1, 2, start + 2]);
+            assert!(Arc::ptr_eq(&causal.tiles(span, 1), &causal.tiles(span, 1)), "the latest tiles are not kept");
+        }
+        assert_eq!((causal.dense.lock().unwrap().len(), causal.tiles.lock().unwrap().len()), (KEPT, KEPT));
     }
 
     #[test]

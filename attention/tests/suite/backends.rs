@@ -20,13 +20,14 @@ impl Backend {
 
 /// All backends of this build.
 pub fn backends() -> Vec<Backend> {
-    #[allow(unused_mut, reason = "a build without the other backends adds none")]
-    let mut backends = vec![flex()];
-    #[cfg(feature = "ndarray")]
-    backends.push(ndarray());
-    #[cfg(feature = "wgpu")]
-    backends.push(wgpu());
-    backends
+    [
+        flex(),
+        #[cfg(feature = "ndarray")]
+        ndarray(),
+        #[cfg(feature = "wgpu")]
+        wgpu(),
+    ]
+    .into()
 }
 
 /// The backend of tests that need only one.

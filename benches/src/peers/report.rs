@@ -133,7 +133,9 @@ fn places(mut measured: Vec<(String, f64)>) -> String {
 
 const INTRODUCTION: &str = "# heedful beside PyTorch
 
-Made by `cargo run --release -p heedful-benches --bin peers -- all --out benches/results`; the JSON files hold every single run.
+Made by `cargo run --release --bin peers -- report --out benches/results` from the JSON files beside it, which hold every single run. What they hold is
+measured by `cargo run --release --bin peers -- all --out benches/results`, or by `attention`, `step`, `mechanisms`, `memory`, `inference` or `decode` in
+place of `all` one at a time.
 
 Times are medians of runs in turn (quartiles in brackets): in each round every contender of a size runs once, heedful and Python each in a process of its
 own with the same number of threads, and one of them at a time. Relative times are medians of the ratios within rounds: below 1 is faster than what

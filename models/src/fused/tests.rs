@@ -13,22 +13,27 @@ use super::*;
 
 /// The devices of the backends of this build, with autodiff.
 fn devices() -> Vec<Device> {
-    #[allow(unused_mut, reason = "a build without the other backends adds none")]
-    let mut devices = vec![Device::flex()];
-    #[cfg(feature = "ndarray")]
-    #[allow(deprecated, reason = "ndarray leaves Burn in 0.23")]
-    devices.push(Device::ndarray());
-    #[cfg(feature = "wgpu")]
-    {
-        use std::sync::OnceLock;
-
-        use burn::tensor::DeviceKind;
-
-        static WGPU: OnceLock<Device> = OnceLock::new();
-        let start = || Device::wgpu_options().device_kind(DeviceKind::Cpu).init().expect("there is a software Vulkan adapter");
-        devices.push(WGPU.get_or_init(start).clone());
-    }
+    let devices = [
+        Device::flex(),
+        #[cfg(feature = "ndarray")]
+        #[allow(deprecated, reason = "ndarray leaves Burn in 0.23")]
+        Device::ndarray(),
+        #[cfg(feature = "wgpu")]
+        wgpu(),
+    ];
     devices.into_iter().map(|device| device.autodiff()).collect()
+}
+
+/// wgpu on a software Vulkan adapter.
+#[cfg(feature = "wgpu")]
+fn wgpu() -> Device {
+    use std::sync::OnceLock;
+
+    use burn::tensor::DeviceKind;
+
+    static WGPU: OnceLock<Device> = OnceLock::new();
+    let start = || Device::wgpu_options().device_kind(DeviceKind::Cpu).init().expect("there is a software Vulkan adapter");
+    WGPU.get_or_init(start).clone()
 }
 
 fn drawn<const D: usize>(seed: u64, shape: [usize; D], device: &Device) -> Tensor<D> {

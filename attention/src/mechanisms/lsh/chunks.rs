@@ -65,11 +65,24 @@ impl Chunking {
         }
     }
 
+    /// The chunks that a chunk [looks at](Self::looks_at), each once.
+    fn looked_at(&self, from: usize, chunks: usize) -> impl Iterator<Item = usize> + use<> {
+        let (before, after) = (self.before.min(chunks), self.after.min(chunks));
+        let seen = if !self.wrap {
+            from.saturating_sub(before)..(from + after + 1).min(chunks)
+        } else if before + after >= chunks {
+            0..chunks
+        } else {
+            from + chunks - before..from + chunks + after + 1
+        };
+        seen.map(move |to| to % chunks)
+    }
+
     fn is_candidate(&self, round: &Sorted, i: usize, j: usize) -> bool {
         self.looks_at(round.chunk[i], round.chunk[j], round.chunks) && (!self.bucket_mask || round.buckets[i] == round.buckets[j])
     }
 
-    /// In how many rounds a pair is counted too often, and once more.
+    /// In how many rounds a pair meets, by which its weight in each of them is divided; 1 without duplicate correction.
     fn meetings(&self, rounds: &[Sorted], i: usize, j: usize) -> usize {
         if self.duplicate_correction && rounds.len() > 1 { rounds.iter().filter(|round| self.is_candidate(round, i, j)).count() } else { 1 }
     }
@@ -108,8 +121,8 @@ impl Chunking {
         let members: Vec<Vec<usize>> = rounds.iter().map(members_of).collect();
         let candidates = |round: usize, i: usize| {
             let (round, members) = (&rounds[round], &members[round]);
-            let within = (0..round.chunks).filter(move |&to| self.looks_at(round.chunk[i], to, round.chunks));
-            let places = within.flat_map(|to| to * self.size..((to + 1) * self.size).min(members.len()));
+            let places =
+                self.looked_at(round.chunk[i], round.chunks).flat_map(|to| to * self.size..((to + 1) * self.size).min(members.len()));
             places.map(|place| (place, members[place])).filter(move |&(_, j)| self.is_candidate(round, i, j) && sees(i, j))
         };
         // Of itself a query sees something only if it sees nothing else.
@@ -155,7 +168,7 @@ impl Chunking {
                 queries.clone().for_each(|i| askers[round.chunk[i]].push(i));
                 (0..keys).filter(|&j| live[j]).for_each(|j| members[round.chunk[j]].push(j));
                 for (from, askers) in askers.iter().enumerate() {
-                    let within = (0..round.chunks).filter(|&to| self.looks_at(from, to, round.chunks));
+                    let within = self.looked_at(from, round.chunks);
                     let mut candidates: Vec<usize> = within.flat_map(|to| members[to].iter().copied()).collect();
                     // In the order of positions sums do not depend on the buckets of those that weigh nothing.
                     candidates.sort_unstable();
@@ -294,5 +307,26 @@ impl Blocks {
             }
         }
         Tensor::from_data(TensorData::new(dense, [batch, heads, queries, keys]), (&device, dtype))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chunk_looks_at_its_neighbours_once_each() {
+        for (chunks, before, after, wrap) in (1..7).flat_map(|chunks| {
+            let sizes = (0..4).flat_map(|before| (0..4).map(move |after| (before, after)));
+            sizes.flat_map(move |(before, after)| [false, true].map(|wrap| (chunks, before, after, wrap)))
+        }) {
+            let chunking = Chunking { size: 1, before, after, wrap, bucket_mask: false, duplicate_correction: false };
+            for from in 0..chunks {
+                let mut found: Vec<usize> = chunking.looked_at(from, chunks).collect();
+                found.sort_unstable();
+                let wanted: Vec<usize> = (0..chunks).filter(|&to| chunking.looks_at(from, to, chunks)).collect();
+                assert_eq!(found, wanted, "chunk {from} of {chunks} with {before} before and {after} after, wrap {wrap}");
+            }
+        }
     }
 }
