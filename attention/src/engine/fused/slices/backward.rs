@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
-use super::kernel::{Matrix, Transposed, add_product, padded, product, transposed_tiles, widened_tiles};
+use super::kernel::{Aligned, Matrix, Transposed, add_product, padded, product, transposed_tiles, widened_tiles};
 use super::terms::{At, Scratch, TermGradients, Terms};
 use super::{Inputs, Places, Planes, Rows, Sizes, of_plane, rows_of_planes, shift};
 use crate::dropout::WeightDropout;
@@ -143,9 +143,9 @@ fn differentiate_plane(inputs: Inputs, given: Given, plane: usize, gradients: &m
             let first_met = first_met.min(end_met);
             let mut result = GroupGradients {
                 first_query: first_met,
-                queries: vec![0.0; (end_met - first_met) * TILE * padded(factor)],
-                keys: vec![0.0; (end - first) * TILE * padded(factor)],
-                values: vec![0.0; (end - first) * TILE * padded(value)],
+                queries: Aligned::zeros((end_met - first_met) * TILE * padded(factor)),
+                keys: Aligned::zeros((end - first) * TILE * padded(factor)),
+                values: Aligned::zeros((end - first) * TILE * padded(value)),
                 terms: TermGradients::new(&terms, queries),
             };
             Arch::new().dispatch(BackwardGroup {
@@ -180,9 +180,9 @@ fn differentiate_plane(inputs: Inputs, given: Given, plane: usize, gradients: &m
 /// What the backward pass of a head reads of its queries, by place.
 struct QuerySide {
     /// `[tiles, TILE, padded factor]`.
-    queries: Vec<f32>,
+    queries: Aligned,
     /// Gradient of the context, `[tiles, TILE, padded value]`.
-    gradient: Vec<f32>,
+    gradient: Aligned,
     log_sum_exp: Vec<f32>,
     /// Products of context and gradient.
     dots: Vec<f32>,
@@ -193,9 +193,9 @@ struct GroupGradients {
     /// The first tile of queries that sees one of the keys.
     first_query: usize,
     /// From there to the last tile that does.
-    queries: Vec<f32>,
-    keys: Vec<f32>,
-    values: Vec<f32>,
+    queries: Aligned,
+    keys: Aligned,
+    values: Aligned,
     terms: TermGradients,
 }
 
@@ -229,7 +229,7 @@ impl WithSimd for BackwardGroup<'_> {
         let keys_transposed = transposed_tiles(keys, count, factor);
         let values_transposed = transposed_tiles(values, count, value);
         let keys = widened_tiles(keys, count, factor);
-        let (mut weights, mut slopes) = (vec![0.0; TILE * TILE], vec![0.0; TILE * TILE]);
+        let (mut weights, mut slopes) = (Aligned::zeros(TILE * TILE), Aligned::zeros(TILE * TILE));
         let mut scratch = Scratch::default();
         let tile_of = |numbers, index, width| of_plane(numbers, index, TILE * width);
         for index in 0..tiles {

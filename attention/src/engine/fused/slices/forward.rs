@@ -3,7 +3,7 @@
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
-use super::kernel::{Matrix, add_product, padded, product, transposed_tiles, widened_tiles};
+use super::kernel::{Aligned, Matrix, add_product, padded, product, transposed_tiles, widened_tiles};
 use super::terms::{At, Scratch, Terms};
 use super::{Inputs, Places, Sizes, of_plane, rows_of_planes, shift};
 use crate::dropout::WeightDropout;
@@ -61,7 +61,7 @@ struct PartState<'a> {
     places: Places<'a>,
     tops: Vec<f32>,
     totals: Vec<f32>,
-    sums: Vec<f32>,
+    sums: Aligned,
 }
 
 impl State<'_> {
@@ -94,10 +94,11 @@ fn attend<'a>(inputs: Inputs<'a>, part: &'a Part, plane: usize) -> PartState<'a>
     let values = widened_tiles(key_places.rows(inputs.values.of(row, head), value).matrix(), key_places.len(), value);
     let terms = Terms::new(&inputs, row, head, [places, key_places]);
     let count = places.len();
-    let mut state = PartState { places, tops: vec![f32::NEG_INFINITY; count], totals: vec![0.0; count], sums: vec![0.0; count * columns] };
+    let mut state =
+        PartState { places, tops: vec![f32::NEG_INFINITY; count], totals: vec![0.0; count], sums: Aligned::zeros(count * columns) };
     let arch = Arch::new();
     let of_tiles = state.sums.par_chunks_mut(TILE * columns).zip(state.tops.par_chunks_mut(TILE)).zip(state.totals.par_chunks_mut(TILE));
-    let scratch = || (vec![0.0; TILE * TILE], Scratch::default());
+    let scratch = || (Aligned::zeros(TILE * TILE), Scratch::default());
     of_tiles.enumerate().for_each_init(scratch, |(weights, scratch), (tile, ((sums, tops), totals))| {
         arch.dispatch(ForwardTile {
             sizes: inputs.sizes,

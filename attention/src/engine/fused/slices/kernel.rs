@@ -2,6 +2,8 @@
 //!
 //! Everything here is inlined into the functions that [`pulp`] compiles once for each instruction set.
 
+use std::ops::{Deref, DerefMut};
+
 use pulp::Simd;
 
 use crate::visibility::TILE;
@@ -130,6 +132,38 @@ impl Left for Transposed<'_> {
     }
 }
 
+/// Numbers that begin with a cache line, so that no register that is read from rows of such a line crosses a border.
+pub(super) struct Aligned {
+    numbers: Vec<f32>,
+    first: usize,
+    count: usize,
+}
+
+impl Aligned {
+    /// Bytes of a cache line.
+    const LINE: usize = 64;
+
+    pub fn zeros(count: usize) -> Self {
+        let numbers = vec![0.0; count + Self::LINE / size_of::<f32>()];
+        let first = numbers.as_ptr().align_offset(Self::LINE).min(Self::LINE / size_of::<f32>());
+        Self { numbers, first, count }
+    }
+}
+
+impl Deref for Aligned {
+    type Target = [f32];
+
+    fn deref(&self) -> &[f32] {
+        &self.numbers[self.first..][..self.count]
+    }
+}
+
+impl DerefMut for Aligned {
+    fn deref_mut(&mut self) -> &mut [f32] {
+        &mut self.numbers[self.first..][..self.count]
+    }
+}
+
 /// Width to which the right factors of products are filled with zeros: a multiple of two registers of any instruction set.
 pub(super) fn padded(width: usize) -> usize {
     width.next_multiple_of(32)
@@ -235,8 +269,8 @@ pub(super) fn transposed(numbers: &[f32], width: usize, columns: usize) -> Vec<f
 
 /// `[tiles, width, TILE]` of the first `count` rows of a matrix, filled with zeros: the right factor of a product with the matrix' transpose, tile by tile
 /// of rows.
-pub(super) fn transposed_tiles(matrix: Matrix, count: usize, width: usize) -> Vec<f32> {
-    let mut tiles = vec![0.0; count.div_ceil(TILE) * TILE * width];
+pub(super) fn transposed_tiles(matrix: Matrix, count: usize, width: usize) -> Aligned {
+    let mut tiles = Aligned::zeros(count.div_ceil(TILE) * TILE * width);
     for (index, tile) in tiles.chunks_mut((TILE * width).max(1)).enumerate() {
         for at in 0..TILE.min(count - index * TILE) {
             for (number, column) in matrix.row(index * TILE + at, width).iter().zip(tile.chunks_mut(TILE)) {
@@ -248,19 +282,19 @@ pub(super) fn transposed_tiles(matrix: Matrix, count: usize, width: usize) -> Ve
 }
 
 /// `[rows, padded width]` of the first `count` rows of a matrix, filled with zeros.
-pub(super) fn widened(matrix: Matrix, count: usize, width: usize) -> Vec<f32> {
+pub(super) fn widened(matrix: Matrix, count: usize, width: usize) -> Aligned {
     widened_to(count, matrix, count, width)
 }
 
 /// `[tiles, TILE, padded width]` of the first `count` rows of a matrix, filled with zeros: the right factor of a product with the matrix, tile by tile of
 /// rows.
-pub(super) fn widened_tiles(matrix: Matrix, count: usize, width: usize) -> Vec<f32> {
+pub(super) fn widened_tiles(matrix: Matrix, count: usize, width: usize) -> Aligned {
     widened_to(count.next_multiple_of(TILE), matrix, count, width)
 }
 
-fn widened_to(rows: usize, matrix: Matrix, count: usize, width: usize) -> Vec<f32> {
+fn widened_to(rows: usize, matrix: Matrix, count: usize, width: usize) -> Aligned {
     let columns = padded(width);
-    let mut widened = vec![0.0; rows * columns];
+    let mut widened = Aligned::zeros(rows * columns);
     for (index, widened) in widened.chunks_mut(columns.max(1)).take(count).enumerate() {
         widened[..width].copy_from_slice(matrix.row(index, width));
     }
@@ -318,6 +352,16 @@ mod tests {
         assert_eq!(found.len(), wanted.len());
         for (found, wanted) in found.iter().zip(wanted) {
             assert!((found - wanted).abs() < 1e-5, "{found} is not {wanted}");
+        }
+    }
+
+    #[test]
+    fn aligned_numbers_begin_with_a_cache_line() {
+        for count in [0, 1, 100] {
+            let mut numbers = Aligned::zeros(count);
+            assert_eq!((numbers.as_ptr().addr() % 64, numbers.len()), (0, count));
+            numbers.fill(1.0);
+            assert!(numbers.iter().all(|&number| number == 1.0));
         }
     }
 

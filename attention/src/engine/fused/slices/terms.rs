@@ -2,7 +2,7 @@
 
 use pulp::Simd;
 
-use super::kernel::{Matrix, Transposed, add_product, padded, product, transposed, widened, widened_tiles};
+use super::kernel::{Aligned, Matrix, Transposed, add_product, padded, product, transposed, widened, widened_tiles};
 use super::{Inputs, Places, Planes, Sizes, of_plane};
 use crate::engine::{Bells, Ramp};
 use crate::visibility::TILE;
@@ -52,9 +52,9 @@ struct Relative<'a> {
     /// `[strips, S, 2 TILE]`.
     strips: Vec<f32>,
     /// `[(strips + 1) TILE, padded S]`.
-    rows: Vec<f32>,
+    rows: Aligned,
     /// `[query tiles, TILE, padded S]`.
-    query_rows: Vec<f32>,
+    query_rows: Aligned,
 }
 
 /// Soft ends of spans.
