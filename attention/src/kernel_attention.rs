@@ -21,6 +21,7 @@ use crate::engine::{AttentionProgram, Dropout, Weighting, reference};
 use crate::error::ConfigError;
 use crate::heads::{merge_heads, split_heads};
 use crate::init;
+use crate::linear::linear;
 use crate::memory::KeyValueState;
 use crate::placement::{Placement, Role};
 use crate::probe::Probe;
@@ -133,7 +134,7 @@ impl<K: Kernel> KernelAttention<K> {
     }
 
     fn project(&self, x: Tensor<3>) -> Tensor<3> {
-        let x = self.input.forward(x);
+        let x = linear(x, &self.input);
         if self.options.glu { glu(x, 2) } else { x }
     }
 
@@ -158,7 +159,7 @@ impl<K: Kernel> KernelAttention<K> {
                 self.sum_taps(values, kernel, span, &visibility, random)
             }
         };
-        AttentionOutput::new(self.output.forward(merge_heads(context)))
+        AttentionOutput::new(linear(merge_heads(context), &self.output))
     }
 
     /// The weights `[B | 1, H, Q, K]` of keys from those of taps.

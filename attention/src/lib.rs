@@ -84,6 +84,7 @@ pub mod exponential;
 pub mod heads;
 pub mod init;
 pub mod kernel_attention;
+pub mod linear;
 pub mod logits;
 pub mod main_memory;
 pub mod mechanisms;

@@ -16,6 +16,7 @@ use crate::engine::fused::Part;
 use crate::engine::{AttentionProgram, Dropout, Engine, Weighting, fused, reference};
 use crate::heads::{merge_heads, split_heads};
 use crate::init;
+use crate::linear::linear;
 use crate::logits::Logits;
 use crate::memory::KeyValueState;
 use crate::placement::Placement;
@@ -121,7 +122,7 @@ impl<L: Logits> SoftmaxAttention<L> {
             Execution::Blocked(blocks) => attend_parts(program, &blocks).context,
             Execution::Reference => reference::attend(masked(program), probe),
         };
-        AttentionOutput { context: self.output.forward(merge_heads(context)), losses }
+        AttentionOutput { context: linear(merge_heads(context), &self.output), losses }
     }
 }
 
@@ -170,7 +171,7 @@ impl<L: Logits> Attention for SoftmaxAttention<L> {
             }
             None => (query.clone(), 0),
         };
-        let values = split_heads(self.value.forward(memory.clone()), self.heads);
+        let values = split_heads(linear(memory.clone(), &self.value), self.heads);
         let keys = self.logits.keys(memory);
         self.attend(Query { query, visibility, positions, random, engine }, keys, values, key_start, probe)
     }
@@ -178,7 +179,7 @@ impl<L: Logits> Attention for SoftmaxAttention<L> {
     fn state(&self, _batch: usize, capacity: usize, memory: Option<Tensor<3>>) -> KeyValueState {
         match memory {
             Some(memory) => {
-                let values = split_heads(self.value.forward(memory.clone()), self.heads);
+                let values = split_heads(linear(memory.clone(), &self.value), self.heads);
                 KeyValueState::fixed(self.logits.keys(memory), values)
             }
             None => KeyValueState::growing(capacity).reaching(self.logits.reach()),
@@ -188,7 +189,7 @@ impl<L: Logits> Attention for SoftmaxAttention<L> {
     fn step(&self, chunk: AttentionInput, state: &mut KeyValueState, probe: &mut Probe) -> AttentionOutput {
         let AttentionInput { query, visibility, positions, random, engine, .. } = chunk;
         if !state.is_fixed() {
-            let values = split_heads(self.value.forward(query.clone()), self.heads);
+            let values = split_heads(linear(query.clone(), &self.value), self.heads);
             state.push(self.logits.keys(query.clone()), values);
         }
         self.attend(Query { query, visibility, positions, random, engine }, state.keys(), state.values(), state.start(), probe)

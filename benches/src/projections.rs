@@ -4,6 +4,7 @@ use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::{Device, Tensor};
 use heedful_attention::init;
+use heedful_attention::linear::linear;
 use heedful_attention::random::RandomKey;
 
 use crate::workload::{Sizes, gradient_of, wait};
@@ -25,8 +26,8 @@ struct Maps {
 
 impl Maps {
     fn forward(&self, sequence: Tensor<3>) -> Tensor<3> {
-        let sum = self.inputs.iter().map(|input| input.forward(sequence.clone())).reduce(|a, b| a + b);
-        self.output.forward(sum.expect("there is a map of the input"))
+        let sum = self.inputs.iter().map(|input| linear(sequence.clone(), input)).reduce(|a, b| a + b);
+        linear(sum.expect("there is a map of the input"), &self.output)
     }
 }
 

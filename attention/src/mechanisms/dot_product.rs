@@ -16,6 +16,7 @@ use crate::engine::LogitTerms;
 use crate::error::ConfigError;
 use crate::heads::split_heads;
 use crate::init;
+use crate::linear::linear;
 use crate::logits::{LogitFacts, Logits};
 use crate::placement::Placement;
 use crate::random::RandomKey;
@@ -64,12 +65,12 @@ impl Logits for DotProduct {
     }
 
     fn keys(&self, memory: Tensor<3>) -> Option<Tensor<4>> {
-        Some(split_heads(self.key.forward(memory), self.heads))
+        Some(split_heads(linear(memory, &self.key), self.heads))
     }
 
     fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, _span: Span, _positions: &Positions) -> LogitTerms {
         let keys = keys.expect("dot-product logits are given the keys that they asked for");
         let scale = (keys.dims()[3] as f64).powf(-0.5);
-        LogitTerms::content(split_heads(self.query.forward(query) * scale, self.heads), keys)
+        LogitTerms::content(split_heads(linear(query, &self.query) * scale, self.heads), keys)
     }
 }

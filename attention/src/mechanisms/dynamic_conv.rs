@@ -18,6 +18,7 @@ use crate::error::ConfigError;
 use crate::heads::split_heads;
 use crate::init;
 use crate::kernel_attention::{Execution, Kernel, KernelAttention, KernelOptions, KernelSizes};
+use crate::linear::linear;
 use crate::placement::Placement;
 use crate::random::RandomKey;
 
@@ -78,6 +79,6 @@ impl DynamicConvConfig {
 
 impl Kernel for DynamicConv {
     fn logits(&self, query: &Tensor<3>) -> Tensor<4> {
-        split_heads(self.predictor.forward(query.clone()), self.heads)
+        split_heads(linear(query.clone(), &self.predictor), self.heads)
     }
 }

@@ -27,6 +27,7 @@ use crate::engine::{AttentionProgram, Bell, Bells, Dropout, Engine, LogitTerms, 
 use crate::error::ConfigError;
 use crate::heads::{merge_heads, split_heads};
 use crate::init;
+use crate::linear::linear;
 use crate::logits::{LogitFacts, Logits};
 use crate::memory::KeyValueState;
 use crate::placement::{Placement, Role};
@@ -298,7 +299,7 @@ impl Gaussian {
         } else {
             self.attend_near(span, program.values, &visibility, &positions, random)
         };
-        AttentionOutput::new(self.output.forward(merge_heads(context)))
+        AttentionOutput::new(linear(merge_heads(context), &self.output))
     }
 
     /// Sums only the keys near the centre.
@@ -402,13 +403,13 @@ impl Attention for Gaussian {
     fn forward(&self, input: AttentionInput, probe: &mut Probe) -> AttentionOutput {
         let AttentionInput { query, memory, visibility, positions, random, engine } = input;
         let queries = query.dims()[1];
-        let values = split_heads(self.value.forward(memory.unwrap_or(query)), self.heads);
+        let values = split_heads(linear(memory.unwrap_or(query), &self.value), self.heads);
         self.attend(Call { values, queries, visibility, positions, random, engine }, probe)
     }
 
     fn state(&self, _batch: usize, capacity: usize, memory: Option<Tensor<3>>) -> KeyValueState {
         match memory {
-            Some(memory) => KeyValueState::fixed(None, split_heads(self.value.forward(memory), self.heads)),
+            Some(memory) => KeyValueState::fixed(None, split_heads(linear(memory, &self.value), self.heads)),
             None => KeyValueState::growing(capacity),
         }
     }
@@ -417,7 +418,7 @@ impl Attention for Gaussian {
         let AttentionInput { query, visibility, positions, random, engine, .. } = chunk;
         let queries = query.dims()[1];
         if !state.is_fixed() {
-            state.push(None, split_heads(self.value.forward(query), self.heads));
+            state.push(None, split_heads(linear(query, &self.value), self.heads));
         }
         self.attend(Call { values: state.values(), queries, visibility, positions, random, engine }, probe)
     }

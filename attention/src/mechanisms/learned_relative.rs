@@ -23,6 +23,7 @@ use crate::engine::{Content, LogitTerms};
 use crate::error::ConfigError;
 use crate::heads::split_heads;
 use crate::init::{self, Init};
+use crate::linear::linear;
 use crate::logits::{LogitFacts, Logits};
 use crate::placement::Placement;
 use crate::random::RandomKey;
@@ -80,13 +81,13 @@ impl Logits for LearnedRelative {
     }
 
     fn keys(&self, memory: Tensor<3>) -> Option<Tensor<4>> {
-        Some(split_heads(self.key.forward(memory), self.heads))
+        Some(split_heads(linear(memory, &self.key), self.heads))
     }
 
     fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, _positions: &Positions) -> LogitTerms {
         let keys = keys.expect("relative logits are given the keys that they asked for");
         let d_head = keys.dims()[3];
-        let queries = split_heads(self.query.forward(query) * (d_head as f64).powf(-0.5), self.heads);
+        let queries = split_heads(linear(query, &self.query) * (d_head as f64).powf(-0.5), self.heads);
         // What is farther away than the table reaches is hidden; it takes part with the last row.
         let rows: Vec<i32> =
             distances(span).into_iter().map(|distance| distance.unsigned_abs().min(self.max_distance as u64) as i32).collect();

@@ -25,6 +25,7 @@ use crate::engine::{AttentionProgram, Dropout, LogitTerms, Weighting, reference}
 use crate::error::ConfigError;
 use crate::heads::{merge_heads, split_heads};
 use crate::init;
+use crate::linear::linear;
 use crate::placement::{Placement, Role};
 use crate::probe::{Observation, Probe};
 use crate::random::RandomKey;
@@ -133,8 +134,8 @@ impl Linformer {
     /// Keys and values `[B, P, K, C / P]`, where `P` is the number of matrices that they are projected by.
     fn keys_and_values(&self, memory: Tensor<3>) -> [Tensor<4>; 2] {
         let [matrices, ..] = self.key_slots.shape();
-        let keys = self.key.forward(memory.clone());
-        [split_heads(keys, matrices), split_heads(self.value.forward(memory), matrices)]
+        let keys = linear(memory.clone(), &self.key);
+        [split_heads(keys, matrices), split_heads(linear(memory, &self.value), matrices)]
     }
 
     /// Which of the keys each of `batch` rows sees.
@@ -157,7 +158,7 @@ impl Linformer {
         let listening = probe.is_listening();
         let scale = (keys.dims()[3] as f64).powf(-0.5);
         let program = AttentionProgram {
-            weighting: Weighting::Softmax(LogitTerms::content(split_heads(self.query.forward(query) * scale, self.heads), keys)),
+            weighting: Weighting::Softmax(LogitTerms::content(split_heads(linear(query, &self.query) * scale, self.heads), keys)),
             mask: None,
             soft_span: None,
             values,
@@ -172,7 +173,7 @@ impl Linformer {
         };
         let mut probe = if listening { Probe::listening(&mut relabel) } else { Probe::off() };
         let context = reference::attend(program, &mut probe);
-        AttentionOutput::new(self.output.forward(merge_heads(context)))
+        AttentionOutput::new(linear(merge_heads(context), &self.output))
     }
 }
 

@@ -38,6 +38,7 @@ use crate::contract::{Attention, AttentionInput, AttentionOutput, Positions};
 use crate::engine::{AttentionProgram, Dropout, Engine, LogitTerms, Weighting, fused, reference};
 use crate::heads::{merge_heads, split_heads};
 use crate::init::Init;
+use crate::linear::linear;
 use crate::memory::KeyValueState;
 use crate::probe::{Observation, Probe};
 use crate::random::RandomKey;
@@ -160,12 +161,12 @@ impl Lsh {
     }
 
     fn project(&self, sequence: Tensor<3>) -> (Tensor<4>, Tensor<4>) {
-        let shared = split_heads(self.query_key.forward(sequence.clone()), self.heads);
-        (shared, split_heads(self.value.forward(sequence), self.heads))
+        let shared = split_heads(linear(sequence.clone(), &self.query_key), self.heads);
+        (shared, split_heads(linear(sequence, &self.value), self.heads))
     }
 
     fn output(&self, context: Tensor<4>) -> AttentionOutput {
-        AttentionOutput::new(self.output.forward(merge_heads(context)))
+        AttentionOutput::new(linear(merge_heads(context), &self.output))
     }
 }
 

@@ -26,6 +26,7 @@ use crate::engine::{Content, LogitTerms};
 use crate::error::ConfigError;
 use crate::heads::split_heads;
 use crate::init::{self, Init};
+use crate::linear::linear;
 use crate::logits::{LogitFacts, Logits};
 use crate::placement::Placement;
 use crate::random::RandomKey;
@@ -139,7 +140,7 @@ impl Logits for Relative {
     }
 
     fn keys(&self, memory: Tensor<3>) -> Option<Tensor<4>> {
-        Some(split_heads(self.key.forward(memory), self.heads))
+        Some(split_heads(linear(memory, &self.key), self.heads))
     }
 
     fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, _positions: &Positions) -> LogitTerms {
@@ -147,13 +148,13 @@ impl Logits for Relative {
         let [_, _, width] = query.dims();
         let (heads, d_head) = (self.heads, width / self.heads);
         let scale = (d_head as f64).powf(-0.5);
-        let query = self.query.forward(query);
+        let query = linear(query, &self.query);
         let with_bias = |bias: &Param<Tensor<2>>| (query.clone() + bias.val().reshape([1, 1, width])) * scale;
 
         let farthest = self.clamp_length.map_or(i64::MAX, |length| length as i64);
         let distances: Vec<i64> = distances(span).into_iter().map(|distance| distance.clamp(-farthest, farthest)).collect();
         let sinusoids = self.sinusoids.table(&distances, &query.device());
-        let by_distance = self.position.forward(sinusoids).reshape([distances.len(), heads, d_head]).swap_dims(0, 1);
+        let by_distance = linear(sinusoids, &self.position).reshape([distances.len(), heads, d_head]).swap_dims(0, 1);
         let relative = Content { queries: split_heads(with_bias(&self.position_bias), heads), keys: by_distance.unsqueeze_dim(0) };
         LogitTerms { relative: Some(relative), ..LogitTerms::content(split_heads(with_bias(&self.content_bias), heads), keys) }
     }

@@ -20,6 +20,7 @@ use crate::engine::LogitTerms;
 use crate::error::ConfigError;
 use crate::heads::split_heads;
 use crate::init::{self, Init};
+use crate::linear::linear;
 use crate::logits::{LogitFacts, Logits, rows_at};
 use crate::placement::Placement;
 use crate::random::RandomKey;
@@ -85,7 +86,7 @@ impl Logits for SynthesizerDense {
     }
 
     fn terms(&self, query: Tensor<3>, _keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms {
-        let queries = split_heads(relu(self.hidden.forward(query)), self.heads);
+        let queries = split_heads(relu(linear(query, &self.hidden)), self.heads);
         let keys = rows_at(self.position.val().unsqueeze_dim(0), span.key_start, span.keys, positions);
         let [rows, _, length, width] = keys.dims();
         LogitTerms::content(queries, keys.expand([rows, self.heads, length, width]))

@@ -19,6 +19,7 @@ use crate::engine::LogitTerms;
 use crate::error::ConfigError;
 use crate::heads::split_heads;
 use crate::init::{self, Init};
+use crate::linear::linear;
 use crate::logits::{LogitFacts, Logits, columns_at};
 use crate::placement::Placement;
 use crate::random::RandomKey;
@@ -99,7 +100,7 @@ impl Logits for SynthesizerFactorizedDense {
     fn terms(&self, query: Tensor<3>, _keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms {
         let end = span.key_start + span.keys;
         assert!(end <= self.max_length, "{end} keys lie beyond the maximal length {} of this attention", self.max_length);
-        let hidden = split_heads(relu(self.hidden.forward(query)), self.heads);
+        let hidden = split_heads(relu(linear(query, &self.hidden)), self.heads);
         let [batch, heads, queries, width] = hidden.dims();
         let second = |layer: &Param<Tensor<3>>| {
             let outputs = layer.dims()[2];

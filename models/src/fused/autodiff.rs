@@ -129,8 +129,8 @@ impl<B: FusedLayers> Backward<B, 3> for Linear {
             Some(output) => B::biased_relu_backward(output, gradient),
             None => (gradient.clone(), B::sum_of_rows(gradient)),
         };
-        let of_weight = B::float_matmul(B::float_swap_dims(x, 0, 1), gradient.clone());
-        let of_x = B::float_matmul(gradient, B::float_swap_dims(weight, 0, 1));
+        let of_weight = B::product(B::float_swap_dims(x, 0, 1), gradient.clone());
+        let of_x = B::product(gradient, B::float_swap_dims(weight, 0, 1));
         register::<B, 3>(ops.parents.map(|parent| parent.map(|node| node.id)), [of_x, of_weight, bias], gradients);
     }
 }

@@ -112,7 +112,7 @@ pub(super) fn projected_cross_entropy<B: FusedLayers>(
     let transposed = B::float_swap_dims(matrix.clone(), 0, 1);
     let sums = parts(states.shape()[0], matrix.shape()[0], limit).map(|part| {
         let (states, targets, weights) = of_part::<B>(&states, &targets, &weights, part);
-        B::cross_entropy_forward(B::float_matmul(states, transposed.clone()), targets, weights, label_smoothing)
+        B::cross_entropy_forward(B::product(states, transposed.clone()), targets, weights, label_smoothing)
     });
     sums.reduce(B::float_add).expect("there is a part")
 }
@@ -130,10 +130,10 @@ pub(super) fn projected_cross_entropy_with_gradients<B: FusedLayers>(
     let mut of_states = Vec::new();
     let of_parts = parts(states.shape()[0], matrix.shape()[0], limit).map(|part| {
         let (states, targets, weights) = of_part::<B>(&states, &targets, &weights, part);
-        let logits = B::float_matmul(states.clone(), transposed(matrix.clone()));
+        let logits = B::product(states.clone(), transposed(matrix.clone()));
         let (sums, slopes) = B::cross_entropy_with_gradient(logits, targets, weights, label_smoothing);
-        of_states.push(B::float_matmul(slopes.clone(), matrix.clone()));
-        [sums, B::float_matmul(transposed(slopes), states)]
+        of_states.push(B::product(slopes.clone(), matrix.clone()));
+        [sums, B::product(transposed(slopes), states)]
     });
     let sums = of_parts.reduce(|[sums, of_matrix], [own_sums, own]| [B::float_add(sums, own_sums), B::float_add(of_matrix, own)]);
     let [sums, of_matrix] = sums.expect("there is a part");

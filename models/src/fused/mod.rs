@@ -48,7 +48,7 @@ pub fn normalise<const D: usize>(x: Tensor<D>, norm: &LayerNorm) -> Tensor<D> {
 /// If the width is not that of the map.
 pub fn linear<const D: usize>(x: Tensor<D>, linear: &Linear) -> Tensor<D> {
     if linear.bias.is_none() || x.dtype() != DType::F32 {
-        return linear.forward(x);
+        return heedful_attention::linear::linear(x, linear);
     }
     of_rows(x, linear, <Dispatch as FusedLayers>::linear_with_bias)
 }
@@ -59,7 +59,7 @@ pub fn linear<const D: usize>(x: Tensor<D>, linear: &Linear) -> Tensor<D> {
 /// If the width is not that of the map.
 pub fn linear_relu<const D: usize>(x: Tensor<D>, linear: &Linear) -> Tensor<D> {
     if linear.bias.is_none() || x.dtype() != DType::F32 {
-        return relu(linear.forward(x));
+        return relu(heedful_attention::linear::linear(x, linear));
     }
     of_rows(x, linear, <Dispatch as FusedLayers>::linear_relu)
 }

@@ -1,8 +1,9 @@
 //! The operators on one backend.
 #![allow(deprecated, reason = "what the macro makes names ndarray")]
 
+use burn::backend::backend_extension;
 use burn::backend::tensor::{FloatTensor, IntTensor};
-use burn::backend::{Backend, backend_extension};
+use heedful_attention::linear::Products;
 
 use super::composed;
 
@@ -11,7 +12,7 @@ use super::composed;
 /// `norm`, `linear_with_bias`, `linear_relu`, `cross_entropy` and `projected_cross_entropy` are differentiable, the others are what they are made of. The bodies here are
 /// composed of tensor operations and run on every backend; backends override them with kernels of their own.
 #[backend_extension(Flex, NdArray: cfg(feature = "ndarray"), Cube: cfg(any(feature = "wgpu", feature = "cuda")), Autodiff)]
-pub trait FusedLayers: Backend {
+pub trait FusedLayers: Products {
     /// Normalised `x` `[.., C]`, and for each row its mean and the inverse of its deviation, `[N, 2]`.
     fn norm_forward(
         x: FloatTensor<Self>,
@@ -59,12 +60,12 @@ pub trait FusedLayers: Backend {
 
     /// `x weight + bias` of `x` `[N, C]`, `[N, F]`.
     fn linear_with_bias(x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: FloatTensor<Self>) -> FloatTensor<Self> {
-        Self::biased(Self::float_matmul(x, weight), bias)
+        Self::biased(Self::product(x, weight), bias)
     }
 
     /// `max(0, x weight + bias)` of `x` `[N, C]`, `[N, F]`.
     fn linear_relu(x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: FloatTensor<Self>) -> FloatTensor<Self> {
-        Self::biased_relu(Self::float_matmul(x, weight), bias)
+        Self::biased_relu(Self::product(x, weight), bias)
     }
 
     /// Sums over the rows of `logits` `[N, V]` of the smoothed loss and of the negative log-likelihood, `[2]`.
