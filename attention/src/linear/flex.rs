@@ -5,6 +5,7 @@ use burn::backend::flex::FlexTensor;
 use burn::backend::ops::FloatTensorOps;
 use burn::tensor::DType;
 use gemm::{Parallelism, gemm};
+use rayon::prelude::*;
 
 use super::operator::Products;
 use crate::main_memory::tensor;
@@ -12,50 +13,106 @@ use crate::main_memory::tensor;
 /// Multiplications for which several threads are faster than one.
 const PARALLEL: usize = 192 * 192 * 192;
 
+/// Sums into which a product is divided that is long and thin, as gradients of weights are: each thread has its own and waits for nobody. Their number
+/// does not depend on that of threads, so that the result does not.
+const SUMS: usize = 4;
+
 impl Products for Flex {
     fn product(a: FlexTensor, b: FlexTensor) -> FlexTensor {
-        if [&a, &b].into_iter().any(|matrix| matrix.dtype() != DType::F32) {
+        let is_plain = |matrix: &FlexTensor| matrix.dtype() == DType::F32 && matrix.layout().strides().iter().all(|&stride| stride >= 0);
+        if !is_plain(&a) || !is_plain(&b) {
             return Self::float_matmul(a, b);
         }
-        let ([rows, inner], [given, columns]) = (a.layout().shape().dims(), b.layout().shape().dims());
+        let (a, b) = (Matrix::of(&a), Matrix::of(&b));
+        let ([rows, inner], [given, columns]) = (a.sizes, b.sizes);
         assert_eq!(inner, given, "factors of a product");
-        if inner == 0 {
-            return tensor(vec![0.0; rows * columns], [rows, columns]);
-        }
-        let strides = |matrix: &FlexTensor| <[isize; 2]>::try_from(matrix.layout().strides()).expect("a matrix has two strides");
-        let ([a_rows, a_columns], [b_rows, b_columns]) = (strides(&a), strides(&b));
-        let numbers = |matrix: &FlexTensor| matrix.storage::<f32>()[matrix.layout().start_offset()..].as_ptr();
-        let parallelism = if rows * columns * inner < PARALLEL { Parallelism::None } else { Parallelism::Rayon(0) };
-        let mut product = Vec::with_capacity(rows * columns);
-        #[allow(unsafe_code, reason = "gemm has no safe interface, and writes memory that nothing has to clear before")]
-        // SAFETY: the layouts of tensors lie within their storage, of which they give the strides. The product has room for all its numbers, which lie row
-        // after row, and gemm writes each of them without having read it.
-        unsafe {
-            let stride = columns as isize;
-            let (to, from_a, from_b) = (product.as_mut_ptr(), numbers(&a), numbers(&b));
-            gemm(
-                rows,
-                columns,
-                inner,
-                to,
-                1,
-                stride,
-                false,
-                from_a,
-                a_columns,
-                a_rows,
-                from_b,
-                b_columns,
-                b_rows,
-                0.0,
-                1.0,
-                false,
-                false,
-                false,
-                parallelism,
-            );
-            product.set_len(rows * columns);
-        }
+        let is_large = rows * columns * inner >= PARALLEL;
+        let product = if is_large && inner >= SUMS * rows.max(columns) {
+            let part = |index: usize| index * inner / SUMS..(index + 1) * inner / SUMS;
+            let sums: Vec<Vec<f32>> = (0..SUMS)
+                .into_par_iter()
+                .map(|index| {
+                    let part = part(index);
+                    multiplied(a.columns(part.start, part.len()), b.rows(part.start, part.len()), Parallelism::None)
+                })
+                .collect();
+            let mut sums = sums.into_iter();
+            let mut product = sums.next().expect("there is a sum");
+            sums.for_each(|sum| product.iter_mut().zip(sum).for_each(|(product, number)| *product += number));
+            product
+        } else {
+            multiplied(a, b, if is_large { Parallelism::Rayon(0) } else { Parallelism::None })
+        };
         tensor(product, [rows, columns])
     }
+}
+
+/// A matrix that lies anywhere.
+#[derive(Clone, Copy)]
+struct Matrix<'a> {
+    numbers: &'a [f32],
+    sizes: [usize; 2],
+    /// From one row or column to the next.
+    strides: [usize; 2],
+}
+
+impl<'a> Matrix<'a> {
+    fn of(tensor: &'a FlexTensor) -> Self {
+        let layout = tensor.layout();
+        let strides = [0, 1].map(|dim| layout.strides()[dim].unsigned_abs());
+        Self { numbers: &tensor.storage()[layout.start_offset()..], sizes: layout.shape().dims(), strides }
+    }
+
+    fn rows(self, first: usize, count: usize) -> Self {
+        Self { numbers: &self.numbers[first * self.strides[0]..], sizes: [count, self.sizes[1]], ..self }
+    }
+
+    fn columns(self, first: usize, count: usize) -> Self {
+        Self { numbers: &self.numbers[first * self.strides[1]..], sizes: [self.sizes[0], count], ..self }
+    }
+
+    /// Whether it has numbers, all of which lie within the slice.
+    fn is_within(&self) -> bool {
+        let last = |dim: usize| self.sizes[dim].checked_sub(1).map(|last| last * self.strides[dim]);
+        last(0).zip(last(1)).is_some_and(|(row, column)| row + column < self.numbers.len())
+    }
+}
+
+/// The product, row after row.
+fn multiplied(a: Matrix, b: Matrix, parallelism: Parallelism) -> Vec<f32> {
+    let ([rows, inner], [given, columns]) = (a.sizes, b.sizes);
+    if rows * columns * inner == 0 {
+        return vec![0.0; rows * columns];
+    }
+    assert!(inner == given && a.is_within() && b.is_within(), "factors lie within their numbers");
+    let mut product = Vec::with_capacity(rows * columns);
+    let [[a_rows, a_columns], [b_rows, b_columns]] = [a, b].map(|matrix| matrix.strides.map(|stride| stride as isize));
+    #[allow(unsafe_code, reason = "gemm has no safe interface, and writes memory that nothing has to clear before")]
+    // SAFETY: all numbers of the factors lie within their slices, as is asserted above. The product has room for all of its own, row after row, and gemm
+    // writes each of them without having read it.
+    unsafe {
+        gemm(
+            rows,
+            columns,
+            inner,
+            product.as_mut_ptr(),
+            1,
+            columns as isize,
+            false,
+            a.numbers.as_ptr(),
+            a_columns,
+            a_rows,
+            b.numbers.as_ptr(),
+            b_columns,
+            b_rows,
+            0.0,
+            1.0,
+            false,
+            false,
+            false,
+            parallelism,
+        );
+        product.set_len(rows * columns);
+    }
+    product
 }

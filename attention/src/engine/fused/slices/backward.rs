@@ -5,9 +5,9 @@ use std::sync::Mutex;
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
-use super::kernel::{Aligned, Matrix, Transposed, add_product, padded, product, transposed_tiles, widened_tiles};
+use super::kernel::{Aligned, Matrix, Transposed, Triangle, add_product, padded, product, transposed_tiles, widened_tiles};
 use super::terms::{At, Scratch, TermGradients, Terms};
-use super::{Inputs, Places, Planes, Rows, Sizes, of_plane, rows_of_planes, shift};
+use super::{Inputs, Places, Planes, Rows, Sizes, is_triangle, of_plane, rows_of_planes, shift};
 use crate::dropout::WeightDropout;
 use crate::engine::fused::plan::Part;
 use crate::exponential::exp;
@@ -247,19 +247,23 @@ impl WithSimd for BackwardGroup<'_> {
                 }
                 let queries = Matrix { numbers: tile_of(&side.queries, queries_tile, factor_columns), stride: factor_columns };
                 let gradient = Matrix { numbers: tile_of(&side.gradient, queries_tile, value_columns), stride: value_columns };
-                product(simd, [height, TILE, factor], queries, keys_transposed, &mut weights);
+                let is_triangle = is_triangle(&part.tiles, tile.pairs);
+                let triangle = |of: Triangle| if is_triangle { of } else { Triangle::None };
+                product(simd, [height, TILE, factor], triangle(Triangle::OfResult), queries, keys_transposed, &mut weights);
                 terms.add(simd, at, &mut weights, &mut scratch);
                 shift(&mut weights, &part.tiles, tile.pairs);
                 if terms.have_gradients(factor) {
-                    product(simd, [height, TILE, value], gradient, values_transposed, &mut slopes);
+                    product(simd, [height, TILE, value], triangle(Triangle::OfResult), gradient, values_transposed, &mut slopes);
                 }
                 let dropout = dropout.map(|dropout| (dropout, [row, head]));
                 differentiate(&mut weights, &mut slopes, side, terms, dropout, at);
                 let transposed = |numbers| Transposed(Matrix { numbers, stride: TILE });
-                add_product(simd, [TILE, value_columns, height], transposed(&weights), gradient, value_sums);
-                add_product(simd, [TILE, factor_columns, height], transposed(&slopes), queries, key_sums);
+                let above = triangle(Triangle::OfTransposedLeft);
+                add_product(simd, [TILE, value_columns, height], above, transposed(&weights), gradient, value_sums);
+                add_product(simd, [TILE, factor_columns, height], above, transposed(&slopes), queries, key_sums);
                 let sums = &mut gradients.queries[(queries_tile - gradients.first_query) * TILE * factor_columns..];
-                add_product(simd, [height, factor_columns, TILE], Matrix { numbers: &slopes, stride: TILE }, keys, sums);
+                let own_slopes = Matrix { numbers: &slopes, stride: TILE };
+                add_product(simd, [height, factor_columns, TILE], triangle(Triangle::OfLeft), own_slopes, keys, sums);
                 gradients.terms.add(simd, terms, at, &slopes, of_bias.as_deref_mut(), &mut scratch);
             }
         }

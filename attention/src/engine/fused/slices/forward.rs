@@ -3,9 +3,9 @@
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
-use super::kernel::{Aligned, Matrix, add_product, padded, product, transposed_tiles, widened_tiles};
+use super::kernel::{Aligned, Matrix, Triangle, add_product, padded, product, transposed_tiles, widened_tiles};
 use super::terms::{At, Scratch, Terms};
-use super::{Inputs, Places, Sizes, of_plane, rows_of_planes, shift};
+use super::{Inputs, Places, Sizes, is_triangle, of_plane, rows_of_planes, shift};
 use crate::dropout::WeightDropout;
 use crate::engine::fused::plan::Part;
 use crate::exponential::{exp, exponentials, largest};
@@ -155,7 +155,9 @@ impl WithSimd for ForwardTile<'_> {
                 continue;
             }
             let keys = Matrix { numbers: of_plane(keys_transposed, at.keys, TILE * factor), stride: TILE };
-            product(simd, [height, TILE, factor], queries, keys, weights);
+            let is_triangle = is_triangle(&part.tiles, tile.pairs);
+            let triangle = |of: Triangle| if is_triangle { of } else { Triangle::None };
+            product(simd, [height, TILE, factor], triangle(Triangle::OfResult), queries, keys, weights);
             terms.add(simd, at, weights, scratch);
             shift(weights, &part.tiles, tile.pairs);
             for (at, weights) in weights.chunks_exact_mut(TILE).take(height).enumerate() {
@@ -182,7 +184,8 @@ impl WithSimd for ForwardTile<'_> {
                 }
             }
             let values = Matrix { numbers: of_plane(values, at.keys, TILE * columns), stride: columns };
-            add_product(simd, [height, columns, TILE], Matrix { numbers: weights, stride: TILE }, values, sums);
+            let weights = Matrix { numbers: weights, stride: TILE };
+            add_product(simd, [height, columns, TILE], triangle(Triangle::OfLeft), weights, values, sums);
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Everything here is inlined into the functions that [`pulp`] compiles once for each instruction set.
 
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
 
 use pulp::Simd;
 
@@ -169,45 +169,81 @@ pub(super) fn padded(width: usize) -> usize {
     width.next_multiple_of(32)
 }
 
+/// What a product need not compute: products with a tile at the diagonal of causal attention are but half as long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Triangle {
+    /// Everything is needed.
+    None,
+    /// Of the result nothing above the diagonal is needed; what was there may stay there.
+    OfResult,
+    /// The left factor is 0 above its diagonal.
+    OfLeft,
+    /// The left factor is 0 below its diagonal.
+    OfTransposedLeft,
+}
+
+impl Triangle {
+    /// The steps along the inner dimension that rows `row..row + height` need for columns from `column` on.
+    #[inline(always)]
+    fn steps(self, row: usize, height: usize, column: usize, inner: usize) -> Option<Range<usize>> {
+        match self {
+            Self::OfResult if column >= row + height => None,
+            Self::None | Self::OfResult => Some(0..inner),
+            Self::OfLeft => Some(0..inner.min(row + height)),
+            Self::OfTransposedLeft => Some(row.min(inner)..inner),
+        }
+    }
+}
+
 /// `result = left right` with the sizes `[rows, columns, inner]`; `columns` is [`padded`].
 #[inline(always)]
-pub(super) fn product<S: Simd, L: Left>(simd: S, sizes: [usize; 3], left: L, right: Matrix, result: &mut [f32]) {
+pub(super) fn product<S: Simd, L: Left>(simd: S, sizes: [usize; 3], triangle: Triangle, left: L, right: Matrix, result: &mut [f32]) {
     let [rows, columns, inner] = sizes;
     if inner == 0 {
         result[..rows * columns].fill(0.0);
         return;
     }
-    for_blocks::<S, L, false>(simd, sizes, left, right, result);
+    for_blocks::<S, L, false>(simd, sizes, triangle, left, right, result);
 }
 
 /// `sum += left right` with the sizes `[rows, columns, inner]`; `columns` is [`padded`].
 #[inline(always)]
-pub(super) fn add_product<S: Simd, L: Left>(simd: S, sizes: [usize; 3], left: L, right: Matrix, sum: &mut [f32]) {
+pub(super) fn add_product<S: Simd, L: Left>(simd: S, sizes: [usize; 3], triangle: Triangle, left: L, right: Matrix, sum: &mut [f32]) {
     if sizes[2] > 0 {
-        for_blocks::<S, L, true>(simd, sizes, left, right, sum);
+        for_blocks::<S, L, true>(simd, sizes, triangle, left, right, sum);
     }
 }
 
 #[inline(always)]
-fn for_blocks<S: Simd, L: Left, const ADDS: bool>(simd: S, [rows, columns, inner]: [usize; 3], left: L, right: Matrix, sum: &mut [f32]) {
+fn for_blocks<S: Simd, L: Left, const ADDS: bool>(
+    simd: S,
+    [rows, columns, inner]: [usize; 3],
+    triangle: Triangle,
+    left: L,
+    right: Matrix,
+    sum: &mut [f32],
+) {
     for column in (0..columns).step_by(2 * S::F32_LANES) {
         let right = Matrix { numbers: &right.numbers[column..], stride: right.stride };
         let mut row = 0;
         // Six rows and two registers of columns keep the sums of a block within sixteen registers.
-        while row + 6 <= rows {
-            compute_block::<S, L, 6, ADDS>(simd, inner, (left, row), right, &mut sum[row * columns + column..], columns);
-            row += 6;
-        }
-        if row + 4 <= rows {
-            compute_block::<S, L, 4, ADDS>(simd, inner, (left, row), right, &mut sum[row * columns + column..], columns);
-            row += 4;
-        }
-        if row + 2 <= rows {
-            compute_block::<S, L, 2, ADDS>(simd, inner, (left, row), right, &mut sum[row * columns + column..], columns);
-            row += 2;
-        }
-        if row < rows {
-            compute_block::<S, L, 1, ADDS>(simd, inner, (left, row), right, &mut sum[row * columns + column..], columns);
+        while row < rows {
+            let height = match rows - row {
+                1 => 1,
+                2 | 3 => 2,
+                4 | 5 => 4,
+                _ => 6,
+            };
+            if let Some(steps) = triangle.steps(row, height, column, inner) {
+                let sum = &mut sum[row * columns + column..];
+                match height {
+                    6 => compute_block::<S, L, 6, ADDS>(simd, steps, inner, (left, row), right, sum, columns),
+                    4 => compute_block::<S, L, 4, ADDS>(simd, steps, inner, (left, row), right, sum, columns),
+                    2 => compute_block::<S, L, 2, ADDS>(simd, steps, inner, (left, row), right, sum, columns),
+                    _ => compute_block::<S, L, 1, ADDS>(simd, steps, inner, (left, row), right, sum, columns),
+                }
+            }
+            row += height;
         }
     }
 }
@@ -215,6 +251,7 @@ fn for_blocks<S: Simd, L: Left, const ADDS: bool>(simd: S, [rows, columns, inner
 #[inline(always)]
 fn compute_block<S: Simd, L: Left, const M: usize, const ADDS: bool>(
     simd: S,
+    steps: Range<usize>,
     inner: usize,
     (left, row): (L, usize),
     right: Matrix,
@@ -224,8 +261,8 @@ fn compute_block<S: Simd, L: Left, const M: usize, const ADDS: bool>(
     let rows = left.rows::<M>(row, inner);
     let mut low = [simd.splat_f32s(0.0); M];
     let mut high = low;
-    let end = inner - inner % STEPS;
-    for first in (0..end).step_by(STEPS) {
+    let end = steps.end - steps.len() % STEPS;
+    for first in (steps.start..end).step_by(STEPS) {
         let columns = L::columns::<M>(&rows, first);
         for step in 0..STEPS {
             let right = &S::as_simd_f32s(&right.numbers[(first + step) * right.stride..]).0[..2];
@@ -236,7 +273,7 @@ fn compute_block<S: Simd, L: Left, const M: usize, const ADDS: bool>(
             }
         }
     }
-    for k in end..inner {
+    for k in end..steps.end {
         let right = &S::as_simd_f32s(&right.numbers[k * right.stride..]).0[..2];
         let column = L::column::<M>(&rows, k);
         for row in 0..M {
@@ -309,6 +346,7 @@ mod tests {
 
     struct Product<'a, L> {
         sizes: [usize; 3],
+        triangle: Triangle,
         left: L,
         right: Matrix<'a>,
     }
@@ -319,8 +357,8 @@ mod tests {
         #[inline(always)]
         fn with_simd<S: Simd>(self, simd: S) -> Vec<f32> {
             let mut sum = vec![f32::NAN; self.sizes[0] * self.sizes[1]];
-            product(simd, self.sizes, self.left, self.right, &mut sum);
-            add_product(simd, self.sizes, self.left, self.right, &mut sum);
+            product(simd, self.sizes, self.triangle, self.left, self.right, &mut sum);
+            add_product(simd, self.sizes, self.triangle, self.left, self.right, &mut sum);
             sum
         }
     }
@@ -341,10 +379,41 @@ mod tests {
             };
             let right = Matrix { numbers: &right, stride: columns };
             let sizes = [rows, columns, inner];
-            let product = Arch::new().dispatch(Product { sizes, left: Matrix { numbers: &left, stride: inner }, right });
+            let product =
+                Arch::new().dispatch(Product { sizes, triangle: Triangle::None, left: Matrix { numbers: &left, stride: inner }, right });
             assert_near(&product, &definition(&|row, k| left[row * inner + k]));
-            let product = Arch::new().dispatch(Product { sizes, left: Transposed(Matrix { numbers: &left, stride: rows }), right });
-            assert_near(&product, &definition(&|row, k| left[k * rows + row]));
+            let left = Transposed(Matrix { numbers: &left, stride: rows });
+            let product = Arch::new().dispatch(Product { sizes, triangle: Triangle::None, left, right });
+            assert_near(&product, &definition(&|row, k| left.0.numbers[k * rows + row]));
+        }
+    }
+
+    #[test]
+    fn triangles_leave_out_what_is_zero_or_not_needed() {
+        let (right, all) = (numbers(64 * 64), numbers(64 * 64));
+        let right = Matrix { numbers: &right, stride: 64 };
+        let below: Vec<f32> = all.iter().enumerate().map(|(at, &number)| if at % 64 <= at / 64 { number } else { 0.0 }).collect();
+        let product = |triangle, left: &[f32], rows: usize| {
+            let left = Matrix { numbers: left, stride: 64 };
+            match triangle {
+                Triangle::OfTransposedLeft => {
+                    Arch::new().dispatch(Product { sizes: [64, 64, rows], triangle, left: Transposed(left), right })
+                }
+                _ => Arch::new().dispatch(Product { sizes: [rows, 64, 64], triangle, left, right }),
+            }
+        };
+        for rows in [64, 50, 7] {
+            assert_near(&product(Triangle::OfLeft, &below, rows), &product(Triangle::None, &below, rows));
+            let (found, wanted) = (product(Triangle::OfResult, &all, rows), product(Triangle::None, &all, rows));
+            let needed = |product: &[f32]| -> Vec<f32> { (0..rows).flat_map(|row| product[row * 64..][..row + 1].to_vec()).collect() };
+            assert_near(&needed(&found), &needed(&wanted));
+            assert!(found.iter().any(|number| number.is_nan()), "all of the result is computed");
+            // Queries are the inner dimension here: those after the last one are none.
+            let definition = |key: usize, column: usize| {
+                (0..rows).map(|query| below[query * 64 + key] * right.numbers[query * 64 + column]).sum::<f32>()
+            };
+            let wanted: Vec<f32> = (0..64 * 64).map(|at| 2.0 * definition(at / 64, at % 64)).collect();
+            assert_near(&product(Triangle::OfTransposedLeft, &below, rows), &wanted);
         }
     }
 

@@ -178,6 +178,13 @@ impl Placed<'_> {
     }
 }
 
+/// Whether no query of a tile sees a key after its own place in the tile.
+fn is_triangle(tiles: &TileMap, pairs: Pairs) -> bool {
+    let Pairs::Masked(mask) = pairs else { return false };
+    // A shift by all bits is none.
+    tiles.mask(mask).iter().enumerate().all(|(at, &bits)| at + 1 == TILE || bits >> (at + 1) == 0)
+}
+
 /// Hides and shifts the logits of a tile.
 #[inline(always)]
 fn shift(logits: &mut [f32], tiles: &TileMap, pairs: Pairs) {

@@ -2,7 +2,7 @@
 
 use pulp::Simd;
 
-use super::kernel::{Aligned, Matrix, Transposed, add_product, padded, product, transposed, widened, widened_tiles};
+use super::kernel::{Aligned, Matrix, Transposed, Triangle, add_product, padded, product, transposed, widened, widened_tiles};
 use super::{Inputs, Places, Planes, Sizes, of_plane};
 use crate::engine::{Bells, Ramp};
 use crate::visibility::TILE;
@@ -159,7 +159,7 @@ impl<'a> Terms<'a> {
             scores.resize(TILE * STRIP, 0.0);
             let own = Matrix { numbers: &relative.queries.numbers[queries * TILE * width..], stride: width };
             let strip = Matrix { numbers: of_plane(&relative.strips, relative.strip([queries, keys]), STRIP * width), stride: STRIP };
-            product(simd, [height, STRIP, width], own, strip, scores);
+            product(simd, [height, STRIP, width], Triangle::None, own, strip, scores);
             for (at, logits) in logits.chunks_exact_mut(TILE).take(height).enumerate() {
                 let scores = &scores[at * STRIP + first_column(at)..][..TILE];
                 for (logit, score) in logits.iter_mut().zip(scores) {
@@ -236,9 +236,9 @@ impl TermGradients {
             let table = Matrix { numbers: &relative.rows[first..][..STRIP * columns], stride: columns };
             let own = Matrix { numbers: of_plane(&relative.query_rows, queries, TILE * columns), stride: columns };
             let of_queries = &mut self.relative_queries[queries * TILE * columns..][..TILE * columns];
-            add_product(simd, [height, columns, STRIP], products, table, of_queries);
+            add_product(simd, [height, columns, STRIP], Triangle::None, products, table, of_queries);
             let of_rows = &mut self.relative_rows[first..][..STRIP * columns];
-            add_product(simd, [STRIP, columns, height], Transposed(products), own, of_rows);
+            add_product(simd, [STRIP, columns, height], Triangle::None, Transposed(products), own, of_rows);
         }
         if let Some(spans) = terms.spans {
             for (at, slopes) in rows() {
