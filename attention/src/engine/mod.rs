@@ -4,8 +4,8 @@
 //! the softmax, rows without a key, dropout and the product with the values exist once, here.
 //!
 //! [`reference`](mod@reference) executes a program with dense tensors and can be read line by line against the papers. [`fused`] executes it tile by tile
-//! and holds no `Q x K` matrix, in training neither. [`blocked`] gathers blocks of queries with the keys that they can see: for what is not a softmax, and
-//! for patterns on devices without kernels that bring scattered rows together.
+//! and holds no `Q x K` matrix, in training neither. [`blocked`] gathers blocks of queries with the keys that they can see: for given densities, and for
+//! patterns on devices without kernels that bring scattered rows together.
 
 mod bells;
 pub mod blocked;

@@ -48,14 +48,14 @@ pub struct Operands<B: Backend> {
     pub spans: Operand<B>,
 }
 
-/// Softmax attention that holds no matrix of queries and keys.
+/// Attention by a softmax, or by weights in closed form, that holds no matrix of queries and keys.
 ///
 /// `context` and its gradient are `[B, H, Q, D]`, `log_sum_exp` `[B, H, Q, 1]`. The bodies here are composed of tensor operations and run on every backend;
 /// backends override them with kernels of their own.
 #[backend_extension(Flex, NdArray: cfg(feature = "ndarray"), Cube: cfg(any(feature = "wgpu", feature = "cuda")), Autodiff)]
 pub trait FusedAttention: Backend {
     /// The context, and the logarithm of the sum of the exponentials of the logits that each query sees: a very large number for queries that see no key,
-    /// whose context is 0.
+    /// whose context is 0. It is 0 for weights that are not divided by their sum.
     fn fused_forward(#[extension_type] operands: Operands<Self>, plan: Plan) -> (FloatTensor<Self>, FloatTensor<Self>) {
         composed::forward::<Self>(operands, &plan)
     }

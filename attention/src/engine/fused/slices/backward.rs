@@ -252,6 +252,10 @@ impl WithSimd for BackwardGroup<'_> {
                 product(simd, [height, TILE, factor], triangle(Triangle::OfResult), queries, keys_transposed, &mut weights);
                 terms.add(simd, at, &mut weights, &mut scratch);
                 shift(&mut weights, &part.tiles, tile.pairs);
+                if is_triangle {
+                    // What is left out below is not to be what another tile left there.
+                    slopes.fill(0.0);
+                }
                 if terms.have_gradients(factor) {
                     product(simd, [height, TILE, value], triangle(Triangle::OfResult), gradient, values_transposed, &mut slopes);
                 }
