@@ -127,11 +127,8 @@ pub fn attend_blocks(program: AttentionProgram, blocks: &Blocks) -> BlockedOutpu
 /// # Panics
 /// If there are no blocks, or the program has a mask.
 pub fn attend_parts(program: AttentionProgram, parts: &[Blocks]) -> BlockedOutput {
-    let divided = match &program.weighting {
-        Weighting::Softmax(_) => true,
-        Weighting::Density { renormalise, .. } => *renormalise,
-        Weighting::Bells(bells) => bells.are_renormalised(),
-    };
+    let program = AttentionProgram { weighting: program.weighting.dense(&program.values), ..program };
+    let divided = !matches!(program.weighting, Weighting::Density { renormalise: false, .. });
     let run = |(index, blocks): (usize, &Blocks)| {
         let dropout = program.dropout.map(|drop| Dropout { key: drop.key.numbered(index as u64), ..drop });
         attend_blocks(AttentionProgram { dropout, ..program.clone() }, blocks)
