@@ -52,11 +52,14 @@ pub(super) fn backward<B: Backend>(
     for chunk in attention.chunks() {
         let [gradient, dots, log_sum_exp] = [&gradient, &dots, &log_sum_exp].map(|tensor| part::<B>(tensor, 2, chunk.clone()));
         let weights = B::float_exp(B::float_sub(attention.logits(&chunk), log_sum_exp));
-        let slopes = B::float_matmul(gradient.clone(), transposed::<B>(attention.operands.values.clone()));
-        let slopes = B::float_mul(weights.clone(), B::float_sub(attention.dropped(slopes, &chunk), dots));
+        // Weights in closed form depend on nothing that has a gradient.
+        if plan.bells.is_none() {
+            let slopes = B::float_matmul(gradient.clone(), transposed::<B>(attention.operands.values.clone()));
+            let slopes = B::float_mul(weights.clone(), B::float_sub(attention.dropped(slopes, &chunk), dots));
+            attention.differentiate(slopes, &chunk, &mut sums);
+        }
         let weights = attention.dropped(weights, &chunk);
         Sums::<B>::add(&mut sums.values, B::float_matmul(transposed::<B>(weights), gradient));
-        attention.differentiate(slopes, &chunk, &mut sums);
     }
     let joined = |chunks: Vec<FloatTensor<B>>| (!chunks.is_empty()).then(|| B::float_cat(chunks, 2)).into();
     let spans = match attention.operands.spans.as_ref() {
