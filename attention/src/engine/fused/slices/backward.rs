@@ -253,7 +253,7 @@ impl WithSimd for BackwardGroup<'_> {
                 terms.add(simd, at, &mut weights, &mut scratch);
                 shift(&mut weights, &part.tiles, tile.pairs);
                 if is_triangle {
-                    // What is left out below is not to be what another tile left there.
+                    // The product leaves out what another tile may have left here.
                     slopes.fill(0.0);
                 }
                 if terms.have_gradients(factor) {
