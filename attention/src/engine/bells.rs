@@ -55,12 +55,13 @@ impl Bell {
 
 impl Bells {
     /// Bells of `queries` queries with the centres `[B|1, H, Q]`, one shape for each head, whose rows are divided by their sums over the visible keys if
-    /// `renormalise`.
+    /// `renormalise`. Centres do not fall from one query to the next, so that those of a tile lie between its first and its last.
     ///
     /// # Panics
-    /// If the centres are not those of some batch rows.
+    /// If the centres are not those of some batch rows, or fall.
     pub fn new(shapes: Vec<Bell>, queries: usize, centres: Vec<f64>, renormalise: bool) -> Self {
         assert!(centres.len().is_multiple_of(shapes.len() * queries), "{} centres for {queries} queries of each head", centres.len());
+        assert!(centres.chunks(queries).all(|centres| centres.is_sorted()), "centres fall from one query to the next");
         Self { shapes, queries, centres, renormalise }
     }
 
@@ -109,7 +110,7 @@ impl Bells {
         }
     }
 
-    /// Whether no key of `keys` has a weight for a query of `queries`, whose centres grow with their indices.
+    /// Whether no key of `keys` has a weight for a query of `queries`.
     pub(super) fn are_beyond(&self, row: usize, head: usize, queries: Range<usize>, keys: Range<usize>) -> bool {
         let Bell { deviation, window } = self.shapes[head];
         let reach = window.min((f64::from(-2.0 * LEAST_EXPONENT)).sqrt() * deviation + 1.0);
@@ -147,6 +148,12 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    #[should_panic(expected = "centres fall")]
+    fn centres_that_fall_are_refused() {
+        Bells::new(vec![Bell { deviation: 1.0, window: 1.0 }], 2, vec![1.0, 0.0], false);
     }
 
     #[test]
