@@ -230,23 +230,24 @@ impl Kernel {
         Bells::new((0..heads).map(|head| self.bell(head)).collect(), span.queries, centres.collect(), renormalise)
     }
 
-    /// A function of head, centre and key for all of a span, `[B|1, H, Q, K]`. In cross-attention a row that is padded on the left counts its queries
-    /// from its first real one.
-    fn table(&self, heads: usize, span: Span, positions: &Positions, device: &Device, value: impl Fn(usize, f64, f64) -> f64) -> Tensor<4> {
+    /// Logarithms of the densities of a span up to a constant of their head, `[B|1, H, Q, K]`.
+    fn exponents(&self, heads: usize, span: Span, positions: &Positions, device: &Device) -> Tensor<4> {
         let rows = self.query_shifts(positions);
         let mut values = Vec::with_capacity(rows.len() * heads * span.queries * span.keys);
         for shift in &rows {
             for head in 0..heads {
                 for i in span.query_start..span.query_start + span.queries {
-                    let centre = self.centre(head, i.saturating_sub(*shift));
-                    values.extend((span.key_start..span.key_start + span.keys).map(|j| value(head, centre, j as f64) as f32));
+                    let (centre, deviation) = (self.centre(head, i.saturating_sub(*shift)), self.deviations[head]);
+                    let keys = span.key_start..span.key_start + span.keys;
+                    values.extend(keys.map(|j| (-0.5 * ((j as f64 - centre) / deviation).powi(2)) as f32));
                 }
             }
         }
         Tensor::from_data(TensorData::new(values, [rows.len(), heads, span.queries, span.keys]), device)
     }
 
-    /// By how much the query indices of each batch row exceed positions. Where keys and queries are padded alike (self-attention) the shift cancels.
+    /// By how much the query indices of each batch row exceed positions: in cross-attention a row that is padded on the left counts its queries from its
+    /// first real one. Where keys and queries are padded alike (self-attention) the shift cancels.
     fn query_shifts(&self, positions: &Positions) -> Vec<usize> {
         match &positions.left_padding {
             Some(counts) if self.cross => counts.to_vec(),
@@ -374,8 +375,7 @@ impl Logits for GaussianLogits {
     }
 
     fn terms(&self, query: Tensor<3>, _keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms {
-        let exponent = |head: usize, centre: f64, key: f64| -0.5 * ((key - centre) / self.kernel.deviations[head]).powi(2);
-        LogitTerms::bias(self.kernel.table(self.heads, span, positions, &query.device(), exponent))
+        LogitTerms::bias(self.kernel.exponents(self.heads, span, positions, &query.device()))
     }
 }
 
