@@ -2,7 +2,7 @@
 //!
 //! * [`conformance`] asks the properties of the crate's module of that name of every mechanism on every backend.
 //! * [`naive`] computes every mechanism from its formula in plain double-precision loops; [`gradients`] differentiates it.
-//! * [`blocked`] and [`fused`] compare the executions of the engine.
+//! * [`blocked`] and [`fused`] compare the executions of the engine, [`linear`] the linear maps with those of Burn.
 //! * [`papers`] holds the checks that follow from the papers, mechanism by mechanism.
 //! * [`sabotage`] breaks an attention in one way after the other and shows that the property in question notices.
 
@@ -15,6 +15,7 @@ mod conformance;
 mod fused;
 mod fused_borders;
 mod gradients;
+mod linear;
 mod naive;
 mod papers;
 mod parameter_formula;

@@ -1,0 +1,68 @@
+//! Linear maps against those of Burn.
+
+use burn::backend::Dispatch;
+use burn::module::Param;
+use burn::nn::Linear;
+use burn::tensor::{Device, Tensor, TensorData};
+use heedful_attention::init::{self, Init};
+use heedful_attention::linear::{Products, linear};
+use heedful_attention::random::RandomKey;
+
+use crate::backends::backends;
+
+fn drawn<const D: usize>(seed: u64, shape: [usize; D], device: &Device) -> Tensor<D> {
+    Init::Normal(1.0).tensor(shape, &RandomKey::from_seed(seed), device)
+}
+
+/// Output and gradients of input, weight and bias, by Burn's own map or by this one.
+fn run(
+    [batch, length, width, units]: [usize; 4],
+    bias: bool,
+    device: &Device,
+    forward: impl Fn(Tensor<3>, &Linear) -> Tensor<3>,
+) -> Vec<TensorData> {
+    let map = init::linear(width, units, bias, &RandomKey::from_seed(1), device);
+    // As heads are merged: rows that do not lie in a row.
+    let x = drawn(2, [batch, width, length], device).require_grad();
+    let output = forward(x.clone().swap_dims(1, 2), &map);
+    let gradients = (output.clone() * drawn(3, [batch, length, units], device)).sum().backward();
+    let mut found = vec![output.into_data(), x.grad(&gradients).expect("the input has a gradient").into_data()];
+    found.push(map.weight.val().grad(&gradients).expect("the weight has a gradient").into_data());
+    found.extend(map.bias.map(|bias| bias.val().grad(&gradients).expect("the bias has a gradient").into_data()));
+    found
+}
+
+#[test]
+fn maps_and_their_gradients_are_those_of_burn() {
+    // The last has gradients of weights that are long and thin.
+    let shapes = [[1, 1, 1, 1], [2, 3, 5, 7], [3, 70, 64, 33], [2, 300, 200, 130], [3, 700, 100, 60]];
+    for backend in backends() {
+        let device = backend.device.clone().autodiff();
+        for (shape, bias) in shapes.into_iter().flat_map(|shape| [(shape, false), (shape, true)]) {
+            let (found, wanted) = (run(shape, bias, &device, linear), run(shape, bias, &device, |x, map| map.forward(x)));
+            assert_eq!(found.len(), if bias { 4 } else { 3 });
+            for (found, wanted) in found.iter().zip(&wanted) {
+                assert_eq!(found.shape(), wanted.shape());
+                for (found, wanted) in found.iter::<f32>().zip(wanted.iter::<f32>()) {
+                    let near = (found - wanted).abs() <= 1e-3 * wanted.abs().max(1.0);
+                    assert!(near, "{} {shape:?}: {found} is not {wanted}", backend.name);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_product_over_nothing_is_zero() {
+    let device = Device::flex();
+    let map = Linear { weight: Param::from_tensor(Tensor::zeros([0, 3], &device)), bias: None };
+    let output = <Dispatch as Products>::product(Tensor::<2>::zeros([2, 0], &device).into_dispatch(), map.weight.val().into_dispatch());
+    assert_eq!(Tensor::<2>::from_dispatch(output).into_data(), TensorData::zeros::<f32, _>([2, 3]));
+}
+
+#[test]
+#[should_panic(expected = "the width of what is mapped")]
+fn another_width_is_refused() {
+    let device = Device::flex();
+    linear(Tensor::<2>::zeros([2, 6], &device), &init::linear(3, 3, false, &RandomKey::from_seed(1), &device));
+}
