@@ -29,6 +29,7 @@ use crate::record::{Budget, Machine, ResultRecord, Results, command_line, peak_m
 use crate::report::{MetricColumn, Report, Section};
 use crate::run_folder::{RUN_TABLE, RunFolder, RunPaths, sha256_hex};
 use crate::settings::{self, Assignment, Settings};
+use crate::threads::among_workers;
 use crate::train::{Interrupt, Objective, Outcome, ParameterCount, Trainer, TrainingConfig, Watcher};
 
 /// What every experiment's configuration holds.
@@ -142,7 +143,7 @@ pub trait Comparison {
 /// Body of an experiment's `main`. `further` are assignments of options that only this experiment has.
 pub fn main<C: Comparison>(options: &CommonOptions, further: Vec<Assignment>) -> ExitCode {
     keep_freed_memory();
-    main_with(|| run::<C>(options, further))
+    main_with(|| among_workers(|| run::<C>(options, further)))
 }
 
 fn run<C: Comparison>(options: &CommonOptions, further: Vec<Assignment>) -> Result<Completion, ExperimentError> {

@@ -21,6 +21,7 @@ pub mod record;
 pub mod report;
 pub mod run_folder;
 pub mod settings;
+pub mod threads;
 pub mod tokenise;
 pub mod train;
 pub mod translation;

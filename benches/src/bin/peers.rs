@@ -18,6 +18,7 @@ use heedful_benches::peers::side::{Maker, Sides};
 use heedful_experiments::allocator::keep_freed_memory;
 use heedful_experiments::error::{Completion, ExperimentError, main_with, print_line};
 use heedful_experiments::record::Machine;
+use heedful_experiments::threads::among_workers;
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// Compare heedful with PyTorch, local-attention and reformer-pytorch, in time and memory.
@@ -94,7 +95,7 @@ fn run(what: &What, measuring: &MeasuringOptions) -> Result<(), ExperimentError>
         }
         What::Worker => {
             keep_freed_memory();
-            return serve(io::stdin().lock(), io::stdout().lock()).map_err(ExperimentError::failure);
+            return among_workers(|| serve(io::stdin().lock(), io::stdout().lock())).map_err(ExperimentError::failure);
         }
     };
     // Before anything here adds to it.
