@@ -38,7 +38,8 @@ impl Init {
         Tensor::from_data(TensorData::new(self.values(shape.iter().product(), key), shape), device)
     }
 
-    fn values(self, count: usize, key: &RandomKey) -> Vec<f32> {
+    /// Numbers on the host.
+    pub(crate) fn values(self, count: usize, key: &RandomKey) -> Vec<f32> {
         let mut rng = key.rng();
         match self {
             Self::Constant(value) => vec![value; count],

@@ -71,8 +71,10 @@ pub struct Lsh {
 
 /// One attention of this kind: the queries are the positions from `span.query_start` on.
 struct Call {
-    /// Shared queries and keys `[B, H, K, D]`, not normalised.
-    shared: Tensor<4>,
+    /// Scaled, `[B, H, Q, D]`.
+    queries: Tensor<4>,
+    /// Of length 1, `[B, H, K, D]`.
+    keys: Tensor<4>,
     values: Tensor<4>,
     span: Span,
     visibility: Visibility,
@@ -86,17 +88,14 @@ fn span(positions: &Positions, queries: usize, keys: usize) -> Span {
     Span { query_start: positions.start, queries, key_start: 0, keys }
 }
 
-impl Call {
-    /// Scaled queries `[B, H, Q, D]` and unit keys `[B, H, K, D]`.
-    fn queries_and_keys(&self, scale: Scale) -> (Tensor<4>, Tensor<4>) {
-        let queries = self.shared.clone().narrow(2, self.span.query_start, self.span.queries);
-        let width = queries.dims()[3] as f64;
-        let queries = if scale == Scale::Paper { queries * width.powf(-0.5) } else { queries };
-        // The floor gives a query of 0 a key of 0.
-        let squares = (self.shared.clone() * self.shared.clone()).sum_dim(3).clamp_min(1e-12);
-        (queries, self.shared.clone() / squares.sqrt())
-    }
+/// The keys of shared vectors.
+fn unit(shared: Tensor<4>) -> Tensor<4> {
+    // The floor gives a query of 0 a key of 0.
+    let squares = (shared.clone() * shared.clone()).sum_dim(3).clamp_min(1e-12);
+    shared / squares.sqrt()
+}
 
+impl Call {
     fn tensor<const D: usize>(&self, values: Vec<f32>, shape: [usize; D]) -> Tensor<D> {
         Tensor::from_data(TensorData::new(values, shape), (&self.values.device(), self.values.dtype()))
     }
@@ -107,9 +106,14 @@ impl Lsh {
         random.map(|key| Dropout { probability: self.dropout, key: key.named("weights") })
     }
 
+    /// The queries of shared vectors.
+    fn scaled(&self, shared: Tensor<4>) -> Tensor<4> {
+        let width = shared.dims()[3] as f64;
+        if self.scale == Scale::Paper { shared * width.powf(-0.5) } else { shared }
+    }
+
     /// Every query with all keys, or with those that share a bucket with it in some round.
     fn attend_all(&self, call: Call, buckets: Option<&Buckets>, probe: &mut Probe) -> Tensor<4> {
-        let (queries, keys) = call.queries_and_keys(self.scale);
         let Call { span, visibility, .. } = &call;
         let (device, dtype) = (call.values.device(), call.values.dtype());
         let penalty = |i, j| if i == j { chunks::self_penalty(dtype) } else { 0.0 };
@@ -119,22 +123,25 @@ impl Lsh {
             None => visibility.mask(*span, self.heads, dtype, &device),
             Some(buckets) => {
                 let (batch, hidden) = (call.values.dims()[0], hidden_logit(dtype));
-                let rows = (0..batch).flat_map(|row| (0..self.heads).map(move |head| (row, head)));
-                let bias: Vec<f32> = rows
-                    .flat_map(|(row, head)| pairs().map(move |(i, j)| (row, head, i, j)))
-                    .map(|(row, head, i, j)| match buckets.meetings(row, head, i, j) {
-                        meetings if meetings == 0 || !visibility.is_visible(row % visibility.rows(), head, i, j) => hidden,
-                        meetings if !self.chunking.duplicate_correction => (meetings as f32).ln(),
-                        _ => 0.0,
-                    })
-                    .collect();
+                let mut bias = Vec::with_capacity(batch * self.heads * span.queries * span.keys);
+                for (row, head) in (0..batch).flat_map(|row| (0..self.heads).map(move |head| (row, head))) {
+                    for i in span.query_start..span.query_start + span.queries {
+                        let meetings = buckets.meetings(row, head, i).into_iter().enumerate();
+                        bias.extend(meetings.map(|(j, meetings)| match meetings {
+                            0 => hidden,
+                            _ if !visibility.is_visible(row % visibility.rows(), head, i, j) => hidden,
+                            _ if !self.chunking.duplicate_correction => (meetings as f32).ln(),
+                            _ => 0.0,
+                        }));
+                    }
+                }
                 let has_key = bias.chunks(span.keys).map(|row| if row.iter().any(|&bias| bias > hidden) { 1.0 } else { 0.0 }).collect();
                 let has_key = Some(call.tensor(has_key, [batch, self.heads, span.queries, 1]));
                 Some(Mask { bias: call.tensor(bias, [batch, self.heads, span.queries, span.keys]), has_key })
             }
         };
+        let Call { queries, keys, values, random, .. } = call;
         let terms = LogitTerms::content(queries, keys).plus(LogitTerms::bias(own));
-        let Call { values, random, .. } = call;
         let program =
             AttentionProgram { weighting: Weighting::Softmax(terms), mask, soft_span: None, values, dropout: self.dropout(random) };
         reference::attend(program, probe)
@@ -142,8 +149,7 @@ impl Lsh {
 
     /// Sorted by bucket and cut into chunks, in every round.
     fn attend_in_chunks(&self, call: Call, buckets: &Buckets, probe: &mut Probe) -> Tensor<4> {
-        let (queries, keys) = call.queries_and_keys(self.scale);
-        let Call { span, visibility, values, random, engine, .. } = call;
+        let Call { queries, keys, span, visibility, values, random, engine } = call;
         let dropout = self.dropout(random);
         let blocks = |values: &Tensor<4>| self.chunking.blocks(buckets, span, &visibility, values.dtype());
         let weighting = Weighting::Softmax(LogitTerms::content(queries.clone(), keys.clone()));
@@ -200,7 +206,8 @@ impl Attention for Lsh {
         let queries = query.dims()[1];
         let (shared, values) = self.project(memory.unwrap_or(query));
         let span = span(&positions, queries, shared.dims()[2]);
-        let call = Call { shared, values, span, visibility, random, engine };
+        let own = shared.clone().narrow(2, span.query_start, queries);
+        let call = Call { queries: self.scaled(own), keys: unit(shared.clone()), values, span, visibility, random, engine };
         if call.span.keys <= self.full_attention_below {
             let context = self.attend_all(call, None, probe);
             return self.output(context);
@@ -211,7 +218,7 @@ impl Attention for Lsh {
             None => rotations,
         };
         let positions = Positions { start: 0, ..positions };
-        let buckets = self.hash.buckets(call.shared.clone(), rotations, &positions);
+        let buckets = self.hash.buckets(shared, rotations, &positions);
         probe.observe(|| Observation::Buckets(buckets.tensor(&call.values.device())));
         let context = self.attend_in_chunks(call, &buckets, probe);
         self.output(context)
@@ -226,16 +233,16 @@ impl Attention for Lsh {
         let AttentionInput { query, visibility, positions, random, engine, .. } = chunk;
         let queries = query.dims()[1];
         let (shared, values) = self.project(query);
-        state.memory.push(Some(shared.clone()), values);
+        state.memory.push(Some(unit(shared.clone())), values);
         if state.capacity > self.full_attention_below && self.chunking.bucket_mask {
-            let new = self.hash.buckets(shared, self.rotations.value(), &positions);
+            let new = self.hash.buckets(shared.clone(), self.rotations.value(), &positions);
             let all = state.buckets.take().map_or_else(|| new.clone(), |old| old.followed_by(&new));
             probe.observe(|| Observation::Buckets(all.tensor(&state.memory.values().device())));
             state.buckets = Some(all);
         }
-        let shared = state.memory.keys().expect("keys were pushed");
-        let span = span(&positions, queries, shared.dims()[2]);
-        let call = Call { shared, values: state.memory.values(), span, visibility, random, engine };
+        let keys = state.memory.keys().expect("keys were pushed");
+        let span = span(&positions, queries, keys.dims()[2]);
+        let call = Call { queries: self.scaled(shared), keys, values: state.memory.values(), span, visibility, random, engine };
         let context = self.attend_all(call, state.buckets.as_ref(), probe);
         self.output(context)
     }

@@ -1,11 +1,13 @@
 //! Hashing of positions into buckets.
 
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
 use burn::tensor::{Device, Int, Tensor, TensorData};
 
 use super::Hashing;
 use crate::contract::Positions;
 use crate::init::Init;
-use crate::logits::rows_at;
 use crate::random::RandomKey;
 
 /// The hash `argmax([x R; -x R])` of Andoni et al. 2015, or two of them.
@@ -14,6 +16,34 @@ pub(super) struct Hash {
     /// Even numbers of values.
     pub factors: Vec<usize>,
     pub hashing: Hashing,
+    pub directions: Directions,
+}
+
+/// Normal vectors, always the same for each round, head and position: what random hashing hashes. What was drawn is kept, for decoding step by step.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Directions(Arc<Mutex<BTreeMap<[usize; 2], Vec<f32>>>>);
+
+impl Directions {
+    /// `[B|1, H, length, D]` for the positions from `positions.start` on.
+    fn of(&self, round: usize, [heads, length, width]: [usize; 3], positions: &Positions, device: &Device) -> Tensor<4> {
+        let end = positions.start + length;
+        let round_key = RandomKey::from_seed(0).named("lsh-random").numbered(round as u64);
+        let mut all = self.0.lock().expect("no panic happens while directions are locked");
+        let paddings = positions.left_padding.as_deref().unwrap_or(&[0]);
+        let mut numbers = Vec::with_capacity(paddings.len() * heads * length * width);
+        for padding in paddings {
+            for head in 0..heads {
+                let drawn = all.entry([round, head]).or_default();
+                if drawn.len() < end * width {
+                    // Those before are drawn again with them, so there are to be few such times.
+                    *drawn = Init::Normal(1.0).values(end.next_power_of_two() * width, &round_key.numbered(head as u64));
+                }
+                let rows = (positions.start..end).map(|index| index.saturating_sub(*padding));
+                rows.for_each(|row| numbers.extend_from_slice(&drawn[row * width..][..width]));
+            }
+        }
+        Tensor::from_data(TensorData::new(numbers, [paddings.len(), heads, length, width]), device)
+    }
 }
 
 impl Hash {
@@ -29,8 +59,7 @@ impl Hash {
             let hashed = match self.hashing {
                 Hashing::Angular => shared.clone(),
                 Hashing::Random => {
-                    let own =
-                        rows_at(random_directions(round, heads, positions.start + length, &shared), positions.start, length, positions);
+                    let own = self.directions.of(round, [heads, length, width], positions, &shared.device()).cast(shared.dtype());
                     let rows = own.dims()[0];
                     if rows == 1 { own.expand([batch, heads, length, width]) } else { own }
                 }
@@ -50,14 +79,6 @@ impl Hash {
         let buckets = Tensor::cat((0..rounds).map(of_round).collect(), 2);
         Buckets { shape: buckets.dims(), values: buckets.into_data().iter::<u32>().collect() }
     }
-}
-
-/// Normal vectors `[1, H, length, D]`, those of each round, head and position always the same.
-fn random_directions(round: usize, heads: usize, length: usize, like: &Tensor<4>) -> Tensor<4> {
-    let width = like.dims()[3];
-    let key = RandomKey::from_seed(0).named("lsh-random").numbered(round as u64);
-    let of_head = |head| Init::Normal(1.0).tensor([1, 1, length, width], &key.numbered(head as u64), &like.device());
-    Tensor::cat((0..heads).map(of_head).collect(), 1).cast(like.dtype())
 }
 
 /// Buckets on the host.
@@ -97,8 +118,14 @@ impl Buckets {
         &self.values[((row * heads + head) * rounds + round) * length..][..length]
     }
 
-    /// In how many rounds two positions share a bucket.
-    pub fn meetings(&self, row: usize, head: usize, i: usize, j: usize) -> usize {
-        (0..self.shape[2]).filter(|&round| self.of(row, head, round)[i] == self.of(row, head, round)[j]).count()
+    /// In how many rounds a position shares a bucket with each position.
+    pub fn meetings(&self, row: usize, head: usize, i: usize) -> Vec<usize> {
+        let [_, _, rounds, length] = self.shape;
+        let mut meetings = vec![0; length];
+        for buckets in (0..rounds).map(|round| self.of(row, head, round)) {
+            let own = buckets[i];
+            meetings.iter_mut().zip(buckets).for_each(|(meetings, &bucket)| *meetings += usize::from(bucket == own));
+        }
+        meetings
     }
 }

@@ -5,7 +5,7 @@ use burn::tensor::Device;
 use serde::{Deserialize, Serialize};
 
 use super::Lsh;
-use super::buckets::Hash;
+use super::buckets::{Directions, Hash};
 use super::chunks::Chunking;
 use crate::error::ConfigError;
 use crate::init::{self, Init};
@@ -145,7 +145,7 @@ impl LshConfig {
             value: linear("value"),
             output: linear("output"),
             rotations: RunningState::new(Init::Normal(1.0).tensor(shape, &key.named("rotations"), device)),
-            hash: Hash { factors, hashing: self.hashing },
+            hash: Hash { factors, hashing: self.hashing, directions: Directions::default() },
             chunking: Chunking {
                 size: self.chunk,
                 before: self.before,
