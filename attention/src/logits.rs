@@ -117,24 +117,11 @@ pub(crate) fn rows_at(table: Tensor<4>, start: usize, length: usize, positions: 
     table.select(2, indices).reshape([heads, counts.len(), length, width]).swap_dims(0, 1)
 }
 
-/// The columns of scores `[B, H, Q, L]` of positions that belong to the keys of `span`.
-pub(crate) fn columns_at(scores: Tensor<4>, span: Span, positions: &Positions) -> Tensor<4> {
-    let Span { key_start, keys: length, .. } = span;
-    if positions.left_padding.is_none() {
-        let max_length = scores.dims()[3];
-        let end = key_start + length;
-        assert!(end <= max_length, "{end} keys lie beyond the maximal length {max_length} of this attention");
-        return scores.narrow(3, key_start, length);
+/// The pairs or columns of positions that the keys of a span begin with, of each batch row or of all.
+pub(crate) fn starts(span: Span, positions: &Positions) -> Arc<[isize]> {
+    let first = span.key_start as isize;
+    match &positions.left_padding {
+        None => Arc::new([first]),
+        Some(counts) => counts.iter().map(|&count| first - count as isize).collect(),
     }
-    let [rows, heads, queries, _] = scores.dims();
-    let counts = positions.left_padding.as_deref().expect("checked above");
-    assert!(rows == 1 || rows == counts.len(), "left padding of {} rows for scores of {rows} rows", counts.len());
-    let indices: Vec<i32> =
-        counts.iter().flat_map(|&count| (key_start..key_start + length).map(move |index| index.saturating_sub(count) as i32)).collect();
-    let device = scores.device();
-    let indices = Tensor::<1, Int>::from_data(TensorData::new(indices, [counts.len() * length]), &device)
-        .reshape([counts.len(), 1, 1, length])
-        .expand([counts.len(), heads, queries, length]);
-    let width = scores.dims()[3];
-    scores.expand([counts.len(), heads, queries, width]).gather(3, indices)
 }

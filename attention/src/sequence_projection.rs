@@ -5,8 +5,9 @@ use burn::tensor::{Device, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 
 use crate::contract::Positions;
+use crate::engine::columns_from;
 use crate::init::Init;
-use crate::logits::columns_at;
+use crate::logits::starts;
 use crate::memory::KeyValueState;
 use crate::random::RandomKey;
 use crate::visibility::Span;
@@ -78,7 +79,7 @@ impl SequenceProjection {
         let [_, rank, limit] = self.shape();
         let first = positions.left_padding.iter().flat_map(|counts| counts.iter().copied()).min().unwrap_or(0);
         assert!(length - first <= limit, "{} keys lie beyond the maximal length {limit} of this attention", length - first);
-        let columns = columns_at(self.value().unsqueeze_dim(0), Span::whole(0, length), positions);
+        let columns = columns_from(self.value().unsqueeze_dim(0), &starts(Span::whole(0, length), positions), length);
         let shown: Vec<f32> = seen.iter().flatten().map(|&seen| if seen { 1.0 } else { 0.0 }).collect();
         let x = if shown.contains(&0.0) {
             x.clone() * Tensor::from_data(TensorData::new(shown, [batch, 1, length, 1]), &x.device())

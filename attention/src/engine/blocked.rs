@@ -63,13 +63,13 @@ pub fn attend_blocks(program: AttentionProgram, blocks: &Blocks) -> BlockedOutpu
     // Weights up to a factor of their row, the logarithm of that factor, and whether rows are divided by their sum.
     let (weights, shift, divided) = match weighting.dense(&values) {
         Weighting::Softmax(terms) => {
-            let content = terms.content.map(|c| {
+            let content = terms.content.clone().map(|c| {
                 let (queries, keys) = (gathered(c.queries, &blocks.queries), gathered(c.keys, &blocks.keys));
                 let rows = queries.dims()[0].max(keys.dims()[0]);
                 let product = for_each_row(queries, rows).matmul(for_each_row(keys, rows).swap_dims(2, 3));
                 product.reshape([rows, heads, count, size, candidates])
             });
-            let bias = dense_bias(terms.relative, terms.bias, values.dims()[2]);
+            let bias = dense_bias(terms, keys);
             let logits = match (content, bias.map(pairs)) {
                 (Some(content), Some(bias)) => content + bias,
                 (Some(logits), None) | (None, Some(logits)) => logits,

@@ -29,4 +29,5 @@ pub enum Engine {
 }
 
 pub use bells::{Bell, Bells};
-pub use program::{AttentionProgram, Content, Dropout, LogitTerms, Ramp, SoftSpan, Weighting, relative_shift};
+pub(crate) use program::columns_from;
+pub use program::{AttentionProgram, Content, Dropout, Kronecker, LogitTerms, Ramp, SoftSpan, Weighting, relative_shift};

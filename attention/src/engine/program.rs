@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use burn::tensor::{Int, Tensor};
+use burn::tensor::{Int, Tensor, TensorData};
 
 use super::Bells;
 use crate::random::RandomKey;
@@ -52,6 +52,8 @@ pub struct LogitTerms {
     /// Scores by distance, `queries keys^T` at [`relative_shift`]: keys are `[B|1, H|1, Q + K - 1, R]`, in descending order of the distance from key to
     /// query, of which the last query and the first key have the greatest.
     pub relative: Option<Content>,
+    /// Products of two numbers of the query.
+    pub kronecker: Option<Kronecker>,
     /// Added to the product, `[B|1, H|1, Q, K]`.
     pub bias: Option<Tensor<4>>,
 }
@@ -63,6 +65,19 @@ pub struct Content {
     pub queries: Tensor<4>,
     /// `[B|1, H, K, R]`.
     pub keys: Tensor<4>,
+}
+
+/// Logits of a query that are the Kronecker product of two vectors of it: that of pair `n` is `left[n div b] right[n mod b]`.
+#[derive(Clone, Debug)]
+pub struct Kronecker {
+    /// `[B, H, Q, a]`.
+    pub left: Tensor<4>,
+    /// `[B, H, Q, b]`.
+    pub right: Tensor<4>,
+    /// The pair of the first key, of each batch row or of all; those of the keys after it follow. Keys before pair 0 are padding, whose logits nobody sees.
+    pub starts: Arc<[isize]>,
+    /// Number of keys, `K`.
+    pub keys: usize,
 }
 
 /// Spans that end softly.
@@ -156,10 +171,45 @@ impl SoftSpan {
     }
 }
 
+impl Kronecker {
+    /// The logits themselves, `[B, H, Q, K]`.
+    pub(super) fn logits(self) -> Tensor<4> {
+        let [batch, heads, queries, a] = self.left.dims();
+        let b = self.right.dims()[3];
+        let pairs = self.left.unsqueeze_dim::<5>(4) * self.right.unsqueeze_dim::<5>(3);
+        columns_from(pairs.reshape([batch, heads, queries, a * b]), &self.starts, self.keys)
+    }
+}
+
+/// `count` columns of `x` `[B|1, H, L, W]`, of each batch row from its start on; those before the first are the first once more.
+///
+/// # Panics
+/// If there are not as many columns.
+pub(crate) fn columns_from(x: Tensor<4>, starts: &[isize], count: usize) -> Tensor<4> {
+    let [rows, heads, length, width] = x.dims();
+    let end = starts.iter().max().expect("there is a start") + count as isize;
+    assert!(end <= width as isize, "{end} keys lie beyond the maximal length {width} of this attention");
+    if let [start] = starts
+        && let Ok(start) = usize::try_from(*start)
+    {
+        return x.narrow(3, start, count);
+    }
+    assert!(rows == 1 || rows == starts.len(), "{} starts for {rows} rows", starts.len());
+    let indices = starts.iter().flat_map(|&start| (0..count as isize).map(move |column| (start + column).max(0) as i32));
+    let indices = Tensor::<1, Int>::from_data(TensorData::new(indices.collect(), [starts.len() * count]), &x.device());
+    let indices = indices.reshape([starts.len(), 1, 1, count]).expand([starts.len(), heads, length, count]);
+    x.expand([starts.len(), heads, length, width]).gather(3, indices)
+}
+
 impl LogitTerms {
     /// Logits that are a product of thin factors.
     pub fn content(queries: Tensor<4>, keys: Tensor<4>) -> Self {
         Self { content: Some(Content { queries, keys }), ..Self::default() }
+    }
+
+    /// Logits that are a Kronecker product.
+    pub fn kronecker(kronecker: Kronecker) -> Self {
+        Self { kronecker: Some(kronecker), ..Self::default() }
     }
 
     /// Logits that are given.
@@ -170,33 +220,41 @@ impl LogitTerms {
     /// Batch rows that are told apart.
     pub(super) fn rows(&self) -> usize {
         let factors = [&self.content, &self.relative].into_iter().flatten().flat_map(|content| [&content.queries, &content.keys]);
-        factors.chain(&self.bias).map(|factor| factor.dims()[0]).max().expect("logits have a term")
+        let left = self.kronecker.as_ref().map(|kronecker| &kronecker.left);
+        factors.chain(left).chain(&self.bias).map(|factor| factor.dims()[0]).max().expect("logits have a term")
     }
 
     /// What has a row for each query.
     pub(super) fn queries(&self) -> &Tensor<4> {
         let factors = [&self.content, &self.relative].into_iter().flatten().map(|content| &content.queries);
-        factors.chain(&self.bias).next().expect("logits have a term")
+        let left = self.kronecker.as_ref().map(|kronecker| &kronecker.left);
+        factors.chain(left).chain(&self.bias).next().expect("logits have a term")
     }
 
     /// The logits times `scale` `[1, H|1, 1, 1]`.
     pub fn scaled(self, scale: Tensor<4>) -> Self {
         let scaled = |c: Content| Content { queries: c.queries * scale.clone(), keys: c.keys };
-        Self { content: self.content.map(scaled), relative: self.relative.map(scaled), bias: self.bias.map(|bias| bias * scale.clone()) }
+        Self {
+            content: self.content.map(scaled),
+            relative: self.relative.map(scaled),
+            kronecker: self.kronecker.map(|product| Kronecker { left: product.left * scale.clone(), ..product }),
+            bias: self.bias.map(|bias| bias * scale.clone()),
+        }
     }
 
-    /// Sum of two logits: factors are joined along their width, biases are added.
+    /// Sum of two logits: factors are joined along their width, biases are added, and of two Kronecker products one becomes a bias.
     pub fn plus(self, other: Self) -> Self {
         let joined = |a: Option<Content>, b: Option<Content>| match (a, b) {
             (Some(a), Some(b)) => Some(Content { queries: concatenate(a.queries, b.queries), keys: concatenate(a.keys, b.keys) }),
             (a, b) => a.or(b),
         };
         let (content, relative) = (joined(self.content, other.content), joined(self.relative, other.relative));
-        let bias = match (self.bias, other.bias) {
-            (Some(a), Some(b)) => Some(a + b),
-            (a, b) => a.or(b),
+        let (kronecker, product) = match (self.kronecker, other.kronecker) {
+            (Some(a), Some(b)) => (Some(a), Some(b.logits())),
+            (a, b) => (a.or(b), None),
         };
-        Self { content, relative, bias }
+        let bias = [self.bias, other.bias, product].into_iter().flatten().reduce(|a, b| a + b);
+        Self { content, relative, kronecker, bias }
     }
 }
 

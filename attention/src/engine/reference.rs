@@ -4,7 +4,7 @@ use burn::tensor::activation::softmax;
 use burn::tensor::{Tensor, TensorData};
 
 use super::program::{for_each_head, for_each_row};
-use super::{AttentionProgram, Content, Dropout, LogitTerms, Weighting, relative_shift};
+use super::{AttentionProgram, Content, Dropout, Kronecker, LogitTerms, Weighting, relative_shift};
 use crate::dropout::WeightDropout;
 use crate::probe::{Observation, Probe};
 use crate::visibility::{Mask, hidden_logit};
@@ -68,19 +68,25 @@ fn spanned_weights(logits: Tensor<4>, mask: Option<Mask>, span: Tensor<4>) -> Te
 /// # Panics
 /// If the terms are empty.
 pub fn logits(terms: LogitTerms, keys: usize) -> Tensor<4> {
-    let LogitTerms { content, relative, bias } = terms;
-    let terms = [content.map(product), dense_bias(relative, bias, keys)];
-    terms.into_iter().flatten().reduce(|a, b| a + b).expect("logits have a term")
+    let content = terms.content.clone().map(product);
+    [content, dense_bias(terms, keys)].into_iter().flatten().reduce(|a, b| a + b).expect("logits have a term")
 }
 
 /// What is added to the product of thin factors, `[B|1, H|1, Q, K]`, if anything is.
-pub(super) fn dense_bias(relative: Option<Content>, bias: Option<Tensor<4>>, keys: usize) -> Option<Tensor<4>> {
+pub(super) fn dense_bias(terms: LogitTerms, keys: usize) -> Option<Tensor<4>> {
+    let LogitTerms { content: _, relative, kronecker, bias } = terms;
     let relative = relative.map(|relative| relative_shift(product(relative), keys));
-    [relative, bias].into_iter().flatten().reduce(|a, b| a + b)
+    let kronecker = kronecker.map(Kronecker::logits);
+    [relative, kronecker, bias].into_iter().flatten().reduce(|a, b| a + b)
 }
 
-/// `queries keys^T`. Where all batch rows share their keys it is one product for all of them.
+/// `queries keys^T`. Where all batch rows, or all heads too, share their keys it is one product for all of them.
 fn product(Content { queries, keys }: Content) -> Tensor<4> {
+    if keys.dims()[..2] == [1, 1] {
+        let [rows, heads, length, width] = queries.dims();
+        let scored = keys.dims()[2];
+        return queries.reshape([1, 1, rows * heads * length, width]).matmul(keys.swap_dims(2, 3)).reshape([rows, heads, length, scored]);
+    }
     let heads = queries.dims()[1].max(keys.dims()[1]);
     let [queries, keys] = [queries, keys].map(|x| for_each_head(x, heads));
     let ([rows, _, length, width], [own_rows, _, scored, _]) = (queries.dims(), keys.dims());

@@ -15,12 +15,12 @@ use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
 use crate::contract::Positions;
-use crate::engine::LogitTerms;
+use crate::engine::{Kronecker, LogitTerms};
 use crate::error::ConfigError;
 use crate::heads::split_heads;
 use crate::init::{self, Init};
 use crate::linear::linear;
-use crate::logits::{LogitFacts, Logits, columns_at};
+use crate::logits::{LogitFacts, Logits, starts};
 use crate::placement::Placement;
 use crate::random::RandomKey;
 use crate::visibility::Span;
@@ -101,14 +101,12 @@ impl Logits for SynthesizerFactorizedDense {
         let end = span.key_start + span.keys;
         assert!(end <= self.max_length, "{end} keys lie beyond the maximal length {} of this attention", self.max_length);
         let hidden = split_heads(relu(linear(query, &self.hidden)), self.heads);
-        let [batch, heads, queries, width] = hidden.dims();
+        let [batch, heads, _, width] = hidden.dims();
         let second = |layer: &Param<Tensor<3>>| {
             let outputs = layer.dims()[2];
             hidden.clone().matmul(layer.val().unsqueeze_dim::<4>(0).expand([batch, heads, width, outputs]))
         };
-        let (block, tile) = (second(&self.block), second(&self.tile));
-        let positions_of_pairs = block.dims()[3] * tile.dims()[3];
-        let pairs = block.unsqueeze_dim::<5>(4) * tile.unsqueeze_dim::<5>(3);
-        LogitTerms::bias(columns_at(pairs.reshape([batch, heads, queries, positions_of_pairs]), span, positions))
+        let (left, right) = (second(&self.block), second(&self.tile));
+        LogitTerms::kronecker(Kronecker { left, right, starts: starts(span, positions), keys: span.keys })
     }
 }

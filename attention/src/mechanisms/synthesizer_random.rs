@@ -14,10 +14,10 @@ use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
 use crate::contract::Positions;
-use crate::engine::LogitTerms;
+use crate::engine::{LogitTerms, columns_from};
 use crate::error::ConfigError;
 use crate::init::Init;
-use crate::logits::{LogitFacts, Logits, columns_at, rows_at};
+use crate::logits::{LogitFacts, Logits, rows_at, starts};
 use crate::placement::Placement;
 use crate::random::RandomKey;
 use crate::visibility::Span;
@@ -86,6 +86,6 @@ impl Logits for SynthesizerRandom {
             (None, None) => unreachable!("a random synthesizer has one of its two tables"),
         };
         let rows = rows_at(table.unsqueeze_dim(0), span.query_start, span.queries, positions);
-        LogitTerms::bias(columns_at(rows, span, positions))
+        LogitTerms::bias(columns_from(rows, &starts(span, positions), span.keys))
     }
 }

@@ -8,7 +8,7 @@ use heedful_attention::conformance::Subject;
 use heedful_attention::contract::AttentionInput;
 use heedful_attention::engine::fused::{self, Order, Part};
 use heedful_attention::engine::{
-    AttentionProgram, Bell, Bells, Content, Dropout, Engine, LogitTerms, Ramp, SoftSpan, Weighting, reference,
+    AttentionProgram, Bell, Bells, Content, Dropout, Engine, Kronecker, LogitTerms, Ramp, SoftSpan, Weighting, reference,
 };
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::Probe;
@@ -30,12 +30,14 @@ enum Terms {
     Bias([usize; 2]),
     Relative([usize; 2]),
     Spanned([usize; 2]),
+    /// With these pairs of the first key.
+    Kronecker(&'static [isize]),
     All,
     /// A closed form for so many batch rows, renormalised or not.
     Bells(usize, bool),
 }
 
-const TERMS: [Terms; 14] = [
+const TERMS: [Terms; 16] = [
     Terms::Content,
     Terms::SharedContent,
     Terms::Bias([BATCH, HEADS]),
@@ -46,6 +48,8 @@ const TERMS: [Terms; 14] = [
     Terms::Relative([BATCH, 1]),
     Terms::Spanned([1, 1]),
     Terms::Spanned([BATCH, 7]),
+    Terms::Kronecker(&[5]),
+    Terms::Kronecker(&[0, 3]),
     Terms::All,
     Terms::Bells(1, false),
     Terms::Bells(1, true),
@@ -82,6 +86,10 @@ fn program(terms: Terms, span: Span, dropout: Option<Dropout>, device: &Device) 
             }
         }
         Terms::Bells(..) => LogitTerms::default(),
+        Terms::Kronecker(starts) => {
+            let [left, right] = [("left", 9), ("right", 13)].map(|(name, width)| leaf(name, [BATCH, HEADS, queries, width]));
+            LogitTerms::kronecker(Kronecker { left, right, starts: starts.into(), keys })
+        }
         Terms::All => {
             let content = content(BATCH);
             let table = leaf("table", [1, HEADS, queries + keys - 1, 6]);
@@ -179,6 +187,8 @@ fn every_term_has_the_context_and_gradients_of_the_dense_execution() {
         for terms in TERMS {
             check(&backend, terms, &Visibility::causal(), SQUARE, None);
         }
+        let padded = Visibility::causal().and(Visibility::left_padding(vec![0, 66]));
+        check(&backend, Terms::Kronecker(&[0, -66]), &padded, SQUARE, None);
         for terms in [Terms::SharedContent, Terms::All] {
             check(&backend, terms, &Visibility::causal(), SQUARE, dropout(5));
             check(&backend, terms, &Visibility::causal().and(Visibility::padding(vec![80, 33])), LATER, None);
@@ -208,7 +218,7 @@ fn parts_in_another_order_make_one_softmax() {
     let visibility = Visibility::relation(|i, j| j <= i && j + 1 < LATER.keys);
     let scattered = |program| fused::attend(program, by_parity(LATER));
     for backend in backends() {
-        for terms in [Terms::Content, Terms::Bias([1, HEADS]), Terms::Spanned([BATCH, 7])] {
+        for terms in [Terms::Content, Terms::Bias([1, HEADS]), Terms::Spanned([BATCH, 7]), Terms::Kronecker(&[0, 20])] {
             for dropout in [None, dropout(5)] {
                 let expected = run(terms, LATER, dropout, &flex().device, dense(&visibility, LATER));
                 let found = run(terms, LATER, dropout, &backend.device, scattered);

@@ -73,6 +73,8 @@ pub(super) fn backward<B: Backend>(
         bias: joined(sums.bias),
         relative_queries: joined(sums.relative_queries),
         relative_keys: sums.relative_keys.into(),
+        left: joined(sums.left),
+        right: joined(sums.right),
         spans,
     }
 }
@@ -85,6 +87,8 @@ struct Sums<B: Backend> {
     bias: Vec<FloatTensor<B>>,
     relative_queries: Vec<FloatTensor<B>>,
     relative_keys: Option<FloatTensor<B>>,
+    left: Vec<FloatTensor<B>>,
+    right: Vec<FloatTensor<B>>,
     spans: Vec<FloatTensor<B>>,
 }
 
@@ -97,6 +101,8 @@ impl<B: Backend> Default for Sums<B> {
             bias: Vec::new(),
             relative_queries: Vec::new(),
             relative_keys: None,
+            left: Vec::new(),
+            right: Vec::new(),
             spans: Vec::new(),
         }
     }
@@ -121,7 +127,7 @@ struct Attention<'a, B: Backend> {
 impl<'a, B: Backend> Attention<'a, B> {
     fn new(operands: Operands<B>, plan: &'a Plan) -> Self {
         let length = |operand: &Operand<B>| operand.as_ref().map(|tensor| tensor.shape()[2]);
-        let queries = [&operands.queries, &operands.bias, &operands.relative_queries].into_iter().find_map(length);
+        let queries = [&operands.queries, &operands.bias, &operands.relative_queries, &operands.left].into_iter().find_map(length);
         let queries = queries.or(plan.bells.as_ref().map(|bells| bells.queries()));
         Self { queries: queries.expect("logits have a term with queries"), keys: operands.values.shape()[2], operands, plan }
     }
@@ -145,13 +151,17 @@ impl<'a, B: Backend> Attention<'a, B> {
 
     /// Logits of the queries of a chunk for all keys; large negative numbers where hidden.
     fn logits(&self, chunk: &Range<usize>) -> FloatTensor<B> {
-        let Operands { queries, keys, bias, relative_queries, relative_keys, spans, .. } = &self.operands;
+        let Operands { queries, keys, bias, relative_queries, relative_keys, left, right, spans, .. } = &self.operands;
         let content = queries.as_ref().zip(keys.as_ref());
         let content = content.map(|(queries, keys)| B::float_matmul(part::<B>(queries, 2, chunk.clone()), transposed::<B>(keys.clone())));
         let bias = bias.as_ref().map(|bias| part::<B>(bias, 2, chunk.clone()));
         let relative = relative_queries.as_ref().zip(relative_keys.as_ref()).map(|(queries, table)| {
             let table = part::<B>(table, 2, self.distances(chunk));
             shifted::<B>(B::float_matmul(part::<B>(queries, 2, chunk.clone()), transposed::<B>(table)), self.keys)
+        });
+        let kronecker = left.as_ref().zip(right.as_ref()).map(|(left, right)| {
+            let [left, right] = factors::<B>([left, right], chunk);
+            self.pairs_at_keys(B::float_mul(left, right))
         });
         let spans = spans.as_ref().map(|spans| {
             let factors = B::float_clamp(self.heights(spans, chunk), 0.0.into(), 1.0.into());
@@ -160,13 +170,13 @@ impl<'a, B: Backend> Attention<'a, B> {
             B::float_add(B::float_log(B::float_clamp_min(factors, f32::MIN_POSITIVE.into())), outside)
         });
         let bells = self.plan.bells.as_ref().map(|bells| self.bells(bells, chunk));
-        let terms = [content, bias, relative, spans, bells, Some(self.mask(chunk))].into_iter().flatten();
+        let terms = [content, bias, relative, kronecker, spans, bells, Some(self.mask(chunk))].into_iter().flatten();
         terms.reduce(B::float_add).expect("there is a mask")
     }
 
     /// Adds the gradients of what makes the logits of a chunk, of which `slopes` are the gradients.
     fn differentiate(&self, slopes: FloatTensor<B>, chunk: &Range<usize>, sums: &mut Sums<B>) {
-        let Operands { queries, keys, bias, relative_queries, relative_keys, spans, .. } = &self.operands;
+        let Operands { queries, keys, bias, relative_queries, relative_keys, left, right, spans, .. } = &self.operands;
         if let (Some(queries), Some(keys)) = (queries.as_ref(), keys.as_ref()) {
             sums.queries.push(B::float_matmul(slopes.clone(), keys.clone()));
             Sums::<B>::add(&mut sums.keys, B::float_matmul(transposed::<B>(slopes.clone()), part::<B>(queries, 2, chunk.clone())));
@@ -187,6 +197,18 @@ impl<'a, B: Backend> Attention<'a, B> {
             let all = [before, Some(own), after].into_iter().flatten().collect();
             Sums::<B>::add(&mut sums.relative_keys, B::float_cat(all, 2));
         }
+        if let (Some(left), Some(right)) = (left.as_ref(), right.as_ref()) {
+            let widths = [left, right].map(|factor| factor.shape()[3]);
+            let [batch, heads, queries, _] = slopes.shape().dims();
+            let products = self.at_pairs(slopes.clone(), widths);
+            let [left, right] = factors::<B>([left, right], chunk);
+            let sum = |factors, dim, width| {
+                let sums = B::float_sum_dim(B::float_mul(products.clone(), factors), dim);
+                B::float_reshape(sums, Shape::new([batch, heads, queries, width]))
+            };
+            sums.left.push(sum(right, 4, widths[0]));
+            sums.right.push(sum(left, 3, widths[1]));
+        }
         if let (Some(spans), Some(ramp)) = (spans.as_ref(), self.plan.ramp) {
             let heights = self.heights(spans, chunk);
             let above = is_positive::<B>(B::float_sub_scalar(heights.clone(), 1.0.into()));
@@ -202,6 +224,42 @@ impl<'a, B: Backend> Attention<'a, B> {
     /// The rows of the table by distance that the queries of a chunk meet.
     fn distances(&self, chunk: &Range<usize>) -> Range<usize> {
         self.queries - chunk.end..self.queries - chunk.start - 1 + self.keys
+    }
+
+    /// For each batch row that is told apart: it, the keys before the first pair, and the pairs of the keys after them.
+    fn keys_of_pairs(&self, batch: usize) -> impl Iterator<Item = (Range<usize>, usize, Range<usize>)> {
+        let distinct = self.plan.pairs.as_ref().expect("logits have a Kronecker product").len();
+        (0..distinct).map(move |row| {
+            let first = self.plan.first_pair(row);
+            let before = (-first).clamp(0, self.keys as isize) as usize;
+            let start = first.max(0) as usize;
+            (if distinct == 1 { 0..batch } else { row..row + 1 }, before, start..start + self.keys - before)
+        })
+    }
+
+    /// Numbers of pairs `[B, H, queries, a, b]` at the keys that have them, `[B, H, queries, keys]`; 0 at keys before the first pair.
+    fn pairs_at_keys(&self, numbers: FloatTensor<B>) -> FloatTensor<B> {
+        let [batch, heads, queries, a, b] = numbers.shape().dims();
+        let numbers = B::float_reshape(numbers, Shape::new([batch, heads, queries, a * b]));
+        let rows = self.keys_of_pairs(batch).map(|(rows, before, pairs)| {
+            let shape = [rows.len(), heads, queries, before];
+            let zeros = (before > 0).then(|| self.tensor(vec![0.0; shape.iter().product()], shape));
+            let own = part::<B>(&part::<B>(&numbers, 0, rows), 3, pairs);
+            B::float_cat(zeros.into_iter().chain([own]).collect(), 3)
+        });
+        B::float_cat(rows.collect(), 0)
+    }
+
+    /// The transpose of [`pairs_at_keys`](Self::pairs_at_keys), for `[a, b]`.
+    fn at_pairs(&self, numbers: FloatTensor<B>, [a, b]: [usize; 2]) -> FloatTensor<B> {
+        let [batch, heads, queries, _] = numbers.shape().dims();
+        let rows = self.keys_of_pairs(batch).map(|(rows, before, pairs)| {
+            let zeros = |count| self.tensor(vec![0.0; rows.len() * heads * queries * count], [rows.len(), heads, queries, count]);
+            let own = part::<B>(&part::<B>(&numbers, 0, rows.clone()), 3, before..self.keys);
+            let [first, last] = [pairs.start, a * b - pairs.end].map(|count| (count > 0).then(|| zeros(count)));
+            B::float_cat([first, Some(own), last].into_iter().flatten().collect(), 3)
+        });
+        B::float_reshape(B::float_cat(rows.collect(), 0), Shape::new([batch, heads, queries, a, b]))
     }
 
     /// The factors of soft spans before they are limited to `[0, 1]`.
@@ -262,6 +320,14 @@ fn part<B: Backend>(tensor: &FloatTensor<B>, dim: usize, range: Range<usize>) ->
     let mut slices = [Slice::from(..); 4];
     slices[dim] = Slice::from(range);
     B::float_slice(tensor.clone(), &slices)
+}
+
+/// The left and right factors of the queries of a chunk, `[B, H, queries, a, 1]` and `[B, H, queries, 1, b]`.
+fn factors<B: Backend>([left, right]: [&FloatTensor<B>; 2], chunk: &Range<usize>) -> [FloatTensor<B>; 2] {
+    let [batch, heads, _, a] = left.shape().dims();
+    let b = right.shape()[3];
+    [(left, [a, 1]), (right, [1, b])]
+        .map(|(factor, [a, b])| B::float_reshape(part::<B>(factor, 2, chunk.clone()), Shape::new([batch, heads, chunk.len(), a, b])))
 }
 
 /// The sum over batch rows and heads, where there is to be one of them.

@@ -38,6 +38,8 @@ impl FusedAttention for Flex {
             bias: like(&operands.bias, gradients.bias),
             relative_queries: like(&operands.relative_queries, gradients.relative_queries),
             relative_keys: like(&operands.relative_keys, gradients.relative_keys),
+            left: like(&operands.left, gradients.left),
+            right: like(&operands.right, gradients.right),
             spans: like(&operands.spans, gradients.spans),
         }
     }
@@ -45,7 +47,7 @@ impl FusedAttention for Flex {
 
 /// Operands as the kernel reads them.
 fn readable(operands: Operands<Flex>) -> Operands<Flex> {
-    let Operands { values, queries, keys, bias, relative_queries, relative_keys, spans } = operands;
+    let Operands { values, queries, keys, bias, relative_queries, relative_keys, left, right, spans } = operands;
     let with = |operand: Operand<Flex>, made: fn(FlexTensor) -> FlexTensor| operand.given().map(made).into();
     Operands {
         values: with_whole_rows(values),
@@ -54,6 +56,8 @@ fn readable(operands: Operands<Flex>) -> Operands<Flex> {
         bias: with(bias, contiguous),
         relative_queries: with(relative_queries, contiguous),
         relative_keys: with(relative_keys, contiguous),
+        left: with(left, contiguous),
+        right: with(right, contiguous),
         spans: with(spans, contiguous),
     }
 }
@@ -79,7 +83,7 @@ fn by_heads(numbers: Vec<f32>, [batch, heads, length, width]: [usize; 4]) -> Fle
 }
 
 fn inputs<'a>(operands: &'a Operands<Flex>, plan: &'a Plan) -> Inputs<'a> {
-    let Operands { values, queries, keys, bias, relative_queries, relative_keys, spans } = operands;
+    let Operands { values, queries, keys, bias, relative_queries, relative_keys, left, right, spans } = operands;
     let [batch, heads, remembered, value] = shape(values);
     let width = |operand: &Operand<Flex>| operand.as_ref().map_or(0, |tensor| shape(tensor)[3]);
     let length = |operand: &Operand<Flex>| operand.as_ref().map(|tensor| shape(tensor)[2]);
@@ -87,16 +91,27 @@ fn inputs<'a>(operands: &'a Operands<Flex>, plan: &'a Plan) -> Inputs<'a> {
         operand.as_ref().map(|tensor| Planes { numbers: numbers(tensor), rows: shape(tensor)[0], heads: shape(tensor)[1] })
     };
     let all = |operand: &'a Operand<Flex>| operand.as_ref().map_or(Rows::NONE, rows);
-    let length = [queries, bias, relative_queries].into_iter().find_map(length);
+    let length = [queries, bias, relative_queries, left].into_iter().find_map(length);
     let length = length.or(plan.bells.as_ref().map(|bells| bells.queries())).expect("logits have a term with queries");
     Inputs {
-        sizes: Sizes { batch, heads, queries: length, keys: remembered, factor: width(queries), relative: width(relative_queries), value },
+        sizes: Sizes {
+            batch,
+            heads,
+            queries: length,
+            keys: remembered,
+            factor: width(queries),
+            relative: width(relative_queries),
+            pairs: [width(left), width(right)],
+            value,
+        },
         queries: all(queries),
         keys: all(keys),
         values: rows(values),
         bias: planes(bias),
         relative_queries: relative_queries.as_ref().map_or(&[], numbers),
         relative_keys: planes(relative_keys),
+        left: left.as_ref().map_or(&[], numbers),
+        right: right.as_ref().map_or(&[], numbers),
         spans: planes(spans),
         plan,
     }

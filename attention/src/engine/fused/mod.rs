@@ -23,11 +23,11 @@ pub use self::operator::{FusedAttention, Operand, Operands};
 pub use self::plan::{Order, Part, Plan};
 
 use super::program::{for_each_head, for_each_row};
-use super::{AttentionProgram, Content, Engine, LogitTerms, SoftSpan, Weighting};
+use super::{AttentionProgram, Content, Engine, Kronecker, LogitTerms, SoftSpan, Weighting};
 use crate::dropout::WeightDropout;
 
 /// Fewest queries for which fused execution is faster: to decode step by step, the keys would be packed at every step.
-const FEWEST_QUERIES: usize = 16;
+pub(crate) const FEWEST_QUERIES: usize = 16;
 
 /// Whether a program can be executed so: a softmax or a closed form in 32-bit floats. With [`Engine::Auto`], whether it is the faster for it too.
 pub fn can_attend(program: &AttentionProgram, engine: Engine) -> bool {
@@ -76,7 +76,9 @@ pub fn attend(program: AttentionProgram, parts: Arc<[Part]>) -> Tensor<4> {
     assert_eq!(values.dtype(), DType::F32, "fused attention computes with 32-bit floats");
     let _span = tracing::trace_span!("fused attention", values = ?values.dims()).entered();
     let dropout = dropout.and_then(|dropout| WeightDropout::new(dropout.probability, dropout.key));
-    let plan = Plan { parts, dropout, ramp: soft_span.as_ref().map(|span| span.ramp), bells };
+    let ramp = soft_span.as_ref().map(|span| span.ramp);
+    let pairs = terms.kronecker.as_ref().map(|kronecker| kronecker.starts.clone());
+    let plan = Plan { parts, dropout, ramp, pairs, bells };
     let [batch, heads, keys, width] = values.dims();
     if plan.bells.is_some() {
         assert!(soft_span.is_none(), "a closed form has no soft spans");
@@ -95,10 +97,11 @@ pub fn attend(program: AttentionProgram, parts: Arc<[Part]>) -> Tensor<4> {
 
 fn run(terms: LogitTerms, soft_span: Option<SoftSpan>, values: Tensor<4>, plan: Plan) -> Tensor<4> {
     let [batch, heads, _, _] = values.dims();
-    let LogitTerms { content, relative, bias } = terms;
+    let LogitTerms { content, relative, kronecker, bias } = terms;
     let each = |x: Tensor<4>| for_each_head(for_each_row(x, batch), heads);
     let (queries, keys) = content.map(|Content { queries, keys }| (each(queries), each(keys))).unzip();
     let (relative_queries, relative_keys) = relative.map(|Content { queries, keys }| (each(queries), keys)).unzip();
+    let (left, right) = kronecker.map(|Kronecker { left, right, .. }| (each(left), each(right))).unzip();
     let operand = |tensor: Option<Tensor<4>>| -> Operand<Dispatch> {
         tensor.map(|tensor| -> FloatTensor<Dispatch> { tensor.into_dispatch() }).into()
     };
@@ -109,6 +112,8 @@ fn run(terms: LogitTerms, soft_span: Option<SoftSpan>, values: Tensor<4>, plan: 
         bias: operand(bias),
         relative_queries: operand(relative_queries),
         relative_keys: operand(relative_keys),
+        left: operand(left),
+        right: operand(right),
         spans: operand(soft_span.map(|span| span.spans.unsqueeze_dim::<4>(3))),
     };
     Tensor::from_dispatch(<Dispatch as FusedAttention>::fused_attention(operands, plan))

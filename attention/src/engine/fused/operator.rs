@@ -43,6 +43,12 @@ pub struct Operands<B: Backend> {
     /// What they are scored with, `[B|1, H|1, Q + K - 1, S]`, in descending order of the distance from key to query.
     #[extension_type]
     pub relative_keys: Operand<B>,
+    /// Left factors of [`Kronecker`](crate::engine::Kronecker) products, `[B, H, Q, a]`; [`Plan::pairs`] says which product is whose.
+    #[extension_type]
+    pub left: Operand<B>,
+    /// Right factors, `[B, H, Q, b]`.
+    #[extension_type]
+    pub right: Operand<B>,
     /// Spans, in positions, `[B|1, H|1, Q|1, 1]`, of [`Plan::ramp`].
     #[extension_type]
     pub spans: Operand<B>,
@@ -102,7 +108,7 @@ impl<B: Backend> From<Option<FloatTensor<B>>> for Operand<B> {
 }
 
 /// Number of [`Operands`].
-const COUNT: usize = 7;
+const COUNT: usize = 9;
 
 impl<B: Backend> Operands<B> {
     /// The same of another backend, or made anew.
@@ -110,16 +116,23 @@ impl<B: Backend> Operands<B> {
         Operands::from_list(self.list().map(|operand| operand.map(&map)))
     }
 
+    /// Those of logits that are one product of thin factors.
+    #[cfg(any(feature = "wgpu", feature = "cuda"))]
+    pub fn of_product(queries: FloatTensor<B>, keys: FloatTensor<B>, values: FloatTensor<B>) -> Self {
+        let [bias, relative_queries, relative_keys, left, right, spans] = [(); 6].map(|()| Operand::Absent);
+        let [queries, keys] = [queries, keys].map(Operand::Given);
+        Self { values, queries, keys, bias, relative_queries, relative_keys, left, right, spans }
+    }
+
     fn list(self) -> [Option<FloatTensor<B>>; COUNT] {
-        let Self { values, queries, keys, bias, relative_queries, relative_keys, spans } = self;
-        let [a, b, c, d, e, f] = [queries, keys, bias, relative_queries, relative_keys, spans].map(Operand::given);
-        [Some(values), a, b, c, d, e, f]
+        let Self { values, queries, keys, bias, relative_queries, relative_keys, left, right, spans } = self;
+        [Operand::Given(values), queries, keys, bias, relative_queries, relative_keys, left, right, spans].map(Operand::given)
     }
 
     fn from_list(list: [Option<FloatTensor<B>>; COUNT]) -> Self {
         let [values, rest @ ..] = list;
-        let [queries, keys, bias, relative_queries, relative_keys, spans] = rest.map(Operand::from);
-        Self { values: values.expect("there are values"), queries, keys, bias, relative_queries, relative_keys, spans }
+        let [queries, keys, bias, relative_queries, relative_keys, left, right, spans] = rest.map(Operand::from);
+        Self { values: values.expect("there are values"), queries, keys, bias, relative_queries, relative_keys, left, right, spans }
     }
 }
 

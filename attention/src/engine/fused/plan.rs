@@ -16,6 +16,8 @@ pub struct Plan {
     pub dropout: Option<WeightDropout>,
     /// Factors of the exponentials of the logits by distance, if any.
     pub ramp: Option<Ramp>,
+    /// The pair of the first key in each batch row or in all, where logits have a Kronecker product.
+    pub pairs: Option<Arc<[isize]>>,
     /// Weights in closed form, which are all that the logits are made of if there are any; they say whether rows are divided by their sum.
     pub bells: Option<Arc<Bells>>,
 }
@@ -65,6 +67,15 @@ impl Order {
 }
 
 impl Plan {
+    /// The pair of the first key of a batch row.
+    ///
+    /// # Panics
+    /// If logits have no Kronecker product.
+    pub fn first_pair(&self, row: usize) -> isize {
+        let pairs = self.pairs.as_deref().expect("logits have a Kronecker product");
+        pairs[if pairs.len() == 1 { 0 } else { row }]
+    }
+
     /// Whether rows are divided by their sum.
     pub fn is_normalised(&self) -> bool {
         self.bells.as_ref().is_none_or(|bells| bells.are_renormalised())

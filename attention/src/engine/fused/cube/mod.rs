@@ -28,7 +28,7 @@ use self::products::{ACROSS, SHARED, SWEEP, down};
 use self::tiles::{DeviceTiles, dropout_words, none};
 use self::weights::{DropoutLaunch, ListsLaunch};
 use super::composed;
-use super::operator::{FusedAttention, Operand, Operands};
+use super::operator::{FusedAttention, Operands};
 use super::plan::Plan;
 use crate::dropout::WeightDropout;
 use crate::visibility::{TILE, TileMap};
@@ -61,18 +61,17 @@ impl FusedAttention for Cube {
             return composed::backward::<Self>(operands, context, log_sum_exp, gradient, &plan);
         };
         let (queries, keys, values) = backward(inputs, [context, log_sum_exp, gradient], tiles, plan.dropout.as_ref());
-        let [bias, relative_queries, relative_keys, spans] = [(); 4].map(|()| Operand::Absent);
-        Operands { values, queries: Operand::Given(queries), keys: Operand::Given(keys), bias, relative_queries, relative_keys, spans }
+        Operands::of_product(queries, keys, values)
     }
 }
 
 /// Queries, keys and values, and what is visible, if the kernels compute this: logits that are one product of thin factors, over tiles in the order of
 /// indices that shift nothing.
 fn native<'a>(operands: &Operands<Cube>, plan: &'a Plan) -> Option<([CubeTensor; 3], &'a Arc<TileMap>)> {
-    let Operands { values, queries, keys, bias: Operand::Absent, relative_queries: Operand::Absent, spans: Operand::Absent, .. } = operands
-    else {
+    let Operands { values, queries, keys, .. } = operands;
+    if [&operands.bias, &operands.relative_queries, &operands.left, &operands.spans].iter().any(|operand| operand.as_ref().is_some()) {
         return None;
-    };
+    }
     let [part] = &*plan.parts else { return None };
     let inputs = [queries.as_ref()?.clone(), keys.as_ref()?.clone(), values.clone()];
     (part.is_in_order() && part.tiles.is_plain() && is_native(values)).then_some((inputs, &part.tiles))

@@ -9,6 +9,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::*;
+use crate::engine::fused::operator::Operand;
 use crate::engine::fused::plan::Part;
 use crate::random::RandomKey;
 use crate::visibility::{Span, Visibility};
@@ -48,9 +49,7 @@ fn results(native: bool, span: Span, [factor, value]: [usize; 2], plan: &Plan) -
         (context, log_sum_exp, backward(inputs, forward, tiles, dropout))
     } else {
         let [queries, keys, values] = inputs;
-        let [bias, relative_queries, relative_keys, spans] = [(); 4].map(|()| Operand::Absent);
-        let (queries, keys) = (Operand::Given(queries), Operand::Given(keys));
-        let operands = Operands { values, queries, keys, bias, relative_queries, relative_keys, spans };
+        let operands = Operands::of_product(queries, keys, values);
         let (context, log_sum_exp) = composed::forward::<Cube>(operands.clone(), plan);
         let gradients = composed::backward::<Cube>(operands, context.clone(), log_sum_exp.clone(), gradient, plan);
         let given = |operand: Operand<Cube>| operand.given().expect("it has a gradient");
@@ -61,7 +60,7 @@ fn results(native: bool, span: Span, [factor, value]: [usize; 2], plan: &Plan) -
 
 fn plan(visibility: &Visibility, span: Span, dropout: Option<WeightDropout>) -> Plan {
     let tiles = Arc::new(TileMap::new(visibility, span, HEADS));
-    Plan { parts: Arc::new([Part::in_order(tiles)]), dropout, ramp: None, bells: None }
+    Plan { parts: Arc::new([Part::in_order(tiles)]), dropout, ramp: None, pairs: None, bells: None }
 }
 
 /// By how much two results differ at most.

@@ -6,7 +6,7 @@ use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
 use super::kernel::{Aligned, Matrix, Transposed, Triangle, add_product, padded, product, transposed_tiles, widened_tiles};
-use super::terms::{At, Scratch, TermGradients, Terms};
+use super::terms::{At, Scratch, TermGradients, Terms, TermsOfPlane};
 use super::{Inputs, Places, Planes, Rows, Sizes, is_triangle, of_plane, rows_of_planes, shift};
 use crate::dropout::WeightDropout;
 use crate::engine::fused::plan::Part;
@@ -33,6 +33,8 @@ pub(in super::super) struct Gradients {
     pub bias: Vec<f32>,
     pub relative_queries: Vec<f32>,
     pub relative_keys: Vec<f32>,
+    pub left: Vec<f32>,
+    pub right: Vec<f32>,
     pub spans: Vec<f32>,
 }
 
@@ -41,7 +43,7 @@ const GROUPS: usize = 16;
 
 /// Gradients of the inputs from that of the context.
 pub(in super::super) fn backward(inputs: Inputs, given: Given) -> Gradients {
-    let Sizes { batch, heads, queries, keys, factor, relative, value } = inputs.sizes;
+    let Sizes { batch, heads, queries, keys, factor, relative, pairs: [left, right], value } = inputs.sizes;
     let count = |planes: Option<Planes>| planes.map_or(0, |planes| planes.numbers.len());
     let mut gradients = Gradients {
         queries: vec![0.0; batch * heads * queries * factor],
@@ -50,6 +52,8 @@ pub(in super::super) fn backward(inputs: Inputs, given: Given) -> Gradients {
         bias: vec![0.0; count(inputs.bias)],
         relative_queries: vec![0.0; batch * heads * queries * relative],
         relative_keys: vec![0.0; count(inputs.relative_keys)],
+        left: vec![0.0; inputs.left.len()],
+        right: vec![0.0; inputs.right.len()],
         spans: vec![0.0; count(inputs.spans)],
     };
     let of_bias: Vec<Mutex<&mut [f32]>> = match inputs.bias {
@@ -85,11 +89,14 @@ pub(in super::super) fn backward(inputs: Inputs, given: Given) -> Gradients {
         let table = own(inputs.relative_keys, gradients.relative_keys.len());
         let spans = own(inputs.spans, gradients.spans.len());
         terms.finish(
-            relative,
-            queries,
-            &mut gradients.relative_queries[plane * queries * relative..][..queries * relative],
-            &mut gradients.relative_keys[table],
-            &mut gradients.spans[spans],
+            inputs.sizes,
+            TermsOfPlane {
+                relative_queries: &mut gradients.relative_queries[plane * queries * relative..][..queries * relative],
+                relative_keys: &mut gradients.relative_keys[table],
+                left: &mut gradients.left[plane * queries * left..][..queries * left],
+                right: &mut gradients.right[plane * queries * right..][..queries * right],
+                spans: &mut gradients.spans[spans],
+            },
         );
     }
     gradients

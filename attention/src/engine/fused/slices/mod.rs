@@ -28,6 +28,8 @@ pub(super) struct Sizes {
     pub factor: usize,
     /// Width of the factors of the scores by distance.
     pub relative: usize,
+    /// Widths of the left and right factors of Kronecker products; 0 if there are none.
+    pub pairs: [usize; 2],
     /// Width of the values.
     pub value: usize,
 }
@@ -42,6 +44,8 @@ pub(super) struct Inputs<'a> {
     pub bias: Option<Planes<'a>>,
     pub relative_queries: &'a [f32],
     pub relative_keys: Option<Planes<'a>>,
+    pub left: &'a [f32],
+    pub right: &'a [f32],
     pub spans: Option<Planes<'a>>,
     pub plan: &'a Plan,
 }

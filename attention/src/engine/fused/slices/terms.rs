@@ -15,6 +15,7 @@ pub(super) struct Terms<'a> {
     /// `[Q, K]`.
     bias: Option<&'a [f32]>,
     relative: Option<Relative<'a>>,
+    kronecker: Option<Kronecker<'a>>,
     spans: Option<Spans<'a>>,
     bells: Option<PlaneOfBells<'a>>,
 }
@@ -55,6 +56,43 @@ struct Relative<'a> {
     rows: Aligned,
     /// `[query tiles, TILE, padded S]`.
     query_rows: Aligned,
+}
+
+/// Kronecker products of vectors of each query.
+#[derive(Clone, Copy)]
+struct Kronecker<'a> {
+    /// `[Q, a]`.
+    left: Matrix<'a>,
+    /// `[Q, b]`.
+    right: Matrix<'a>,
+    /// The pair of the first key.
+    first: isize,
+}
+
+/// Which numbers of its two vectors a query multiplies for each key of a tile.
+type PairsOfTile = [[usize; 2]; TILE];
+
+impl<'a> Kronecker<'a> {
+    fn new(inputs: &Inputs<'a>, row: usize, head: usize) -> Option<Self> {
+        let Sizes { heads, queries, pairs, .. } = inputs.sizes;
+        let of = |numbers, width| Matrix { numbers: of_plane(numbers, row * heads + head, queries * width), stride: width };
+        let [a, b] = pairs;
+        (a > 0).then(|| Self { left: of(inputs.left, a), right: of(inputs.right, b), first: inputs.plan.first_pair(row) })
+    }
+
+    fn pairs(&self, places: Places, tile: usize) -> PairsOfTile {
+        let mut pairs = [[0; 2]; TILE];
+        places.each(tile, |place, key| {
+            let pair = (self.first + key as isize).max(0) as usize;
+            pairs[place] = [pair / self.right.stride, pair % self.right.stride];
+        });
+        pairs
+    }
+
+    /// The two vectors of a query.
+    fn vectors(&self, query: usize) -> [&'a [f32]; 2] {
+        [self.left, self.right].map(|factors| factors.row(query, factors.stride))
+    }
 }
 
 /// Soft ends of spans.
@@ -114,12 +152,13 @@ impl<'a> Terms<'a> {
             Relative::new(inputs, table, row, head)
         });
         let bells = inputs.plan.bells.as_deref().map(|bells| PlaneOfBells { bells, row, head });
-        Self { places, keys: inputs.sizes.keys, bias: inputs.bias.map(|bias| bias.of(row, head)), relative, spans, bells }
+        let bias = inputs.bias.map(|bias| bias.of(row, head));
+        Self { places, keys: inputs.sizes.keys, bias, relative, kronecker: Kronecker::new(inputs, row, head), spans, bells }
     }
 
     /// Whether the gradients of the logits are those of something.
     pub fn have_gradients(&self, factor: usize) -> bool {
-        factor > 0 || self.bias.is_some() || self.relative.is_some() || self.spans.is_some()
+        factor > 0 || self.bias.is_some() || self.relative.is_some() || self.kronecker.is_some() || self.spans.is_some()
     }
 
     /// Whether no query of a tile reaches a key of the other tile.
@@ -167,6 +206,15 @@ impl<'a> Terms<'a> {
                 }
             }
         }
+        if let Some(kronecker) = self.kronecker {
+            let pairs = kronecker.pairs(key_places, keys);
+            for (at, logits) in logits.chunks_exact_mut(TILE).take(height).enumerate() {
+                let [left, right] = kronecker.vectors(query_places.index(queries * TILE + at));
+                for (logit, &[a, b]) in logits.iter_mut().zip(&pairs) {
+                    *logit += left[a] * right[b];
+                }
+            }
+        }
         if let Some(spans) = self.spans {
             for (at, logits) in logits.chunks_exact_mut(TILE).take(height).enumerate() {
                 let query = query_places.index(queries * TILE + at);
@@ -182,6 +230,20 @@ impl<'a> Terms<'a> {
     }
 }
 
+/// Where the gradients of the terms of one batch row and head go.
+pub(super) struct TermsOfPlane<'a> {
+    /// `[Q, S]`.
+    pub relative_queries: &'a mut [f32],
+    /// `[Q + K - 1, S]`.
+    pub relative_keys: &'a mut [f32],
+    /// `[Q, a]`.
+    pub left: &'a mut [f32],
+    /// `[Q, b]`.
+    pub right: &'a mut [f32],
+    /// `[Q]` or `[1]`.
+    pub spans: &'a mut [f32],
+}
+
 /// Gradients of the terms of one batch row and head.
 #[derive(Default)]
 pub(super) struct TermGradients {
@@ -189,6 +251,10 @@ pub(super) struct TermGradients {
     relative_queries: Vec<f32>,
     /// `[(strips + 1) TILE, padded S]`.
     relative_rows: Vec<f32>,
+    /// `[Q, a]`.
+    left: Vec<f32>,
+    /// `[Q, b]`.
+    right: Vec<f32>,
     /// `[Q]`.
     spans: Vec<f32>,
 }
@@ -200,6 +266,8 @@ impl TermGradients {
         Self {
             relative_queries: vec![0.0; relative_queries],
             relative_rows: vec![0.0; relative_rows],
+            left: terms.kronecker.map_or_else(Vec::new, |kronecker| vec![0.0; queries * kronecker.left.stride]),
+            right: terms.kronecker.map_or_else(Vec::new, |kronecker| vec![0.0; queries * kronecker.right.stride]),
             spans: vec![0.0; if terms.spans.is_some() { queries } else { 0 }],
         }
     }
@@ -240,6 +308,19 @@ impl TermGradients {
             let of_rows = &mut self.relative_rows[first..][..STRIP * columns];
             add_product(simd, [STRIP, columns, height], Triangle::None, Transposed(products), own, of_rows);
         }
+        if let Some(kronecker) = terms.kronecker {
+            let pairs = kronecker.pairs(key_places, keys);
+            for (at, slopes) in rows() {
+                let query = query_places.index(queries * TILE + at);
+                let [left, right] = kronecker.vectors(query);
+                let of_left = &mut self.left[query * left.len()..][..left.len()];
+                let of_right = &mut self.right[query * right.len()..][..right.len()];
+                for (slope, &[a, b]) in slopes.iter().zip(&pairs) {
+                    of_left[a] += slope * right[b];
+                    of_right[b] += slope * left[a];
+                }
+            }
+        }
         if let Some(spans) = terms.spans {
             for (at, slopes) in rows() {
                 let query = query_places.index(queries * TILE + at);
@@ -266,23 +347,26 @@ impl TermGradients {
         };
         add(&mut self.relative_queries, &other.relative_queries);
         add(&mut self.relative_rows, &other.relative_rows);
+        add(&mut self.left, &other.left);
+        add(&mut self.right, &other.right);
         add(&mut self.spans, &other.spans);
     }
 
-    /// Adds the gradients of the relative queries of a head to its `[Q, S]`, of the table to its `[Q + K - 1, S]`, and of the spans to its `[Q]` or `[1]`.
-    pub fn finish(&self, width: usize, queries: usize, of_queries: &mut [f32], of_table: &mut [f32], of_spans: &mut [f32]) {
-        let add = |sums: &mut [f32], rows: &[f32]| {
-            for (sums, row) in sums.chunks_mut(width.max(1)).zip(rows.chunks(padded(width).max(1))) {
-                sums.iter_mut().zip(row).for_each(|(sum, number)| *sum += number);
-            }
+    /// Adds the gradients to those of the whole attention.
+    pub fn finish(&self, Sizes { queries, relative: width, .. }: Sizes, of: TermsOfPlane) {
+        let add = |sums: &mut [f32], numbers: &[f32]| sums.iter_mut().zip(numbers).for_each(|(sum, number)| *sum += number);
+        let add_rows = |sums: &mut [f32], rows: &[f32]| {
+            sums.chunks_mut(width.max(1)).zip(rows.chunks(padded(width).max(1))).for_each(|(sums, row)| add(sums, row));
         };
-        add(of_queries, &self.relative_queries);
+        add_rows(of.relative_queries, &self.relative_queries);
         let first = (queries.next_multiple_of(TILE) - queries) * padded(width);
-        add(of_table, self.relative_rows.get(first..).unwrap_or_default());
-        if let [sum] = of_spans {
+        add_rows(of.relative_keys, self.relative_rows.get(first..).unwrap_or_default());
+        add(of.left, &self.left);
+        add(of.right, &self.right);
+        if let [sum] = of.spans {
             *sum += self.spans.iter().sum::<f32>();
         } else {
-            of_spans.iter_mut().zip(&self.spans).for_each(|(sum, number)| *sum += number);
+            add(of.spans, &self.spans);
         }
     }
 }
