@@ -22,7 +22,7 @@ use burn::tensor::{Device, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 
 use crate::contract::Positions;
-use crate::engine::{Content, LogitTerms};
+use crate::engine::{Content, LogitTerms, reference};
 use crate::error::ConfigError;
 use crate::heads::split_heads;
 use crate::init::{self, Init};
@@ -154,8 +154,15 @@ impl Logits for Relative {
         let farthest = self.clamp_length.map_or(i64::MAX, |length| length as i64);
         let distances: Vec<i64> = distances(span).into_iter().map(|distance| distance.clamp(-farthest, farthest)).collect();
         let sinusoids = self.sinusoids.table(&distances, &query.device());
-        let by_distance = linear(sinusoids, &self.position).reshape([distances.len(), heads, d_head]).swap_dims(0, 1);
-        let relative = Content { queries: split_heads(with_bias(&self.position_bias), heads), keys: by_distance.unsqueeze_dim(0) };
+        let scored = split_heads(with_bias(&self.position_bias), heads);
+        let relative = if span.queries * heads < width {
+            // (q + v) (r W_R)^T = ((q + v) W_R^T) r^T, which of a few queries takes less than to project all distances.
+            let weights = self.position.weight.val().reshape([1, width, heads, d_head]).swap_dims(1, 2);
+            Content { queries: reference::logits(LogitTerms::content(scored, weights), width), keys: sinusoids.unsqueeze_dims(&[0, 0]) }
+        } else {
+            let projected = linear(sinusoids, &self.position).reshape([distances.len(), heads, d_head]).swap_dims(0, 1);
+            Content { queries: scored, keys: projected.unsqueeze_dim(0) }
+        };
         LogitTerms { relative: Some(relative), ..LogitTerms::content(split_heads(with_bias(&self.content_bias), heads), keys) }
     }
 
