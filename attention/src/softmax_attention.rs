@@ -84,6 +84,10 @@ impl<L: Logits> SoftmaxAttention<L> {
         {
             return Execution::Fused(parts);
         }
+        // A few queries score all keys before blocks of keys are gathered.
+        if engine == Engine::Auto && span.queries < fused::FEWEST_QUERIES {
+            return Execution::Reference;
+        }
         match self.logits.blocks(visibility, span, positions, &program.values) {
             Some(blocks) => Execution::Blocked(blocks),
             None if is_fused => Execution::Fused(Arc::new([Part::in_order(visibility.tiles(span, self.heads))])),
