@@ -48,7 +48,8 @@ pub trait Logits: Module + ModuleDisplay {
 
     /// Blocks of queries with the keys that they see by `seen`, if the weights are to be computed block by block and not all at once. `seen` holds
     /// everything that hides keys, [`visibility`](Self::visibility) included; heads, number type and device are those of the values `[B, H, K, D]`.
-    /// Several sets of blocks are parts of one softmax and hold no pair of query and key twice. Default: none.
+    /// Several sets of blocks are parts of one softmax and hold no pair of query and key twice. A few queries, as in decoding, score all keys instead.
+    /// Default: none.
     fn blocks(&self, _seen: &Visibility, _span: Span, _positions: &Positions, _values: &Tensor<4>) -> Option<Vec<Blocks>> {
         None
     }
