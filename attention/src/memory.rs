@@ -5,12 +5,48 @@ use burn::tensor::{Int, Tensor, TensorData};
 /// State of the mechanisms that remember a value, and possibly a key, for each position.
 #[derive(Clone, Debug)]
 pub struct KeyValueState {
-    keys: Option<Tensor<4>>,
-    values: Option<Tensor<4>>,
+    keys: Option<Buffer>,
+    values: Option<Buffer>,
     length: usize,
     capacity: usize,
     reach: Option<usize>,
     fixed: bool,
+}
+
+/// Numbers of successive positions with room for more behind them, so that what is there already need not be copied at each step.
+#[derive(Clone, Debug)]
+struct Buffer {
+    /// `[B, H, room, D]`.
+    room: Tensor<4>,
+    start: usize,
+    length: usize,
+}
+
+impl Buffer {
+    fn full(numbers: Tensor<4>) -> Self {
+        let length = numbers.dims()[2];
+        Self { room: numbers, start: 0, length }
+    }
+
+    fn numbers(&self) -> Tensor<4> {
+        self.room.clone().narrow(2, self.start, self.length)
+    }
+
+    /// The last `kept` positions and new ones, of which there will be no more than `capacity` in all.
+    fn followed_by(self, new: Tensor<4>, kept: usize, capacity: usize) -> Self {
+        let kept = kept.min(self.length);
+        let [rows, heads, added, width] = new.dims();
+        let (start, length) = (self.start + self.length - kept, kept + added);
+        let end = start + length;
+        if end <= self.room.dims()[2] {
+            let room = self.room.slice_assign([0..rows, 0..heads, start + kept..end, 0..width], new);
+            return Self { room, start, length };
+        }
+        // Half as much again: what is copied over all steps grows with their number and not with its square.
+        let spare = (length / 2).min(capacity - length.min(capacity));
+        let spare = Tensor::zeros([rows, heads, spare, width], (&new.device(), new.dtype()));
+        Self { room: Tensor::cat(vec![self.room.narrow(2, start, kept), new, spare], 2), start: 0, length }
+    }
 }
 
 impl KeyValueState {
@@ -28,7 +64,8 @@ impl KeyValueState {
     /// A state that holds a memory of another sequence: keys `[B, H, K, R]` and values `[B, H, K, D]`.
     pub fn fixed(keys: Option<Tensor<4>>, values: Tensor<4>) -> Self {
         let length = values.dims()[2];
-        Self { keys: keys.map(Tensor::detach), values: Some(values.detach()), length, capacity: length, reach: None, fixed: true }
+        let [keys, values] = [keys, Some(values)].map(|numbers| numbers.map(|numbers| Buffer::full(numbers.detach())));
+        Self { keys, values, length, capacity: length, reach: None, fixed: true }
     }
 
     /// Whether this is a memory of another sequence.
@@ -38,7 +75,7 @@ impl KeyValueState {
 
     /// Index of the first remembered position.
     pub fn start(&self) -> usize {
-        self.length - self.values.as_ref().map_or(0, |values| values.dims()[2])
+        self.length - self.values.as_ref().map_or(0, |values| values.length)
     }
 
     /// Appends the keys and values of new positions, and forgets what these cannot reach.
@@ -49,14 +86,10 @@ impl KeyValueState {
         assert!(!self.fixed, "a memory of another sequence cannot grow");
         self.length += values.dims()[2];
         assert!(self.length <= self.capacity, "{} positions exceed the state's capacity {}", self.length, self.capacity);
-        let reach = self.reach.unwrap_or(usize::MAX);
-        let append = |old: Option<Tensor<4>>, new: Tensor<4>| match old {
-            Some(old) if reach > 0 => {
-                let length = old.dims()[2];
-                let kept = length.min(reach);
-                Tensor::cat(vec![old.narrow(2, length - kept, kept), new.detach()], 2)
-            }
-            _ => new.detach(),
+        let (reach, capacity) = (self.reach.unwrap_or(usize::MAX), self.capacity);
+        let append = |old: Option<Buffer>, new: Tensor<4>| match old {
+            Some(old) if reach > 0 => old.followed_by(new.detach(), reach, capacity),
+            _ => Buffer::full(new.detach()),
         };
         self.keys = keys.map(|keys| append(self.keys.take(), keys));
         self.values = Some(append(self.values.take(), values));
@@ -64,7 +97,7 @@ impl KeyValueState {
 
     /// Keys of the remembered positions, `[B, H, K, R]`.
     pub fn keys(&self) -> Option<Tensor<4>> {
-        self.keys.clone()
+        self.keys.as_ref().map(Buffer::numbers)
     }
 
     /// Values of the remembered positions, `[B, H, K, D]`.
@@ -72,23 +105,88 @@ impl KeyValueState {
     /// # Panics
     /// If nothing is remembered yet.
     pub fn values(&self) -> Tensor<4> {
-        self.values.clone().expect("a state is read after its first step")
+        self.values.as_ref().expect("a state is read after its first step").numbers()
     }
 
     /// Keeps the given batch rows, in the given order.
     pub fn select(&mut self, rows: &[usize]) {
-        let pick = |x: Tensor<4>| {
-            let rows: Vec<i32> = rows.iter().map(|&row| row as i32).collect();
-            let count = rows.len();
-            let rows = Tensor::<1, Int>::from_data(TensorData::new(rows, [count]), &x.device());
-            x.select(0, rows)
-        };
-        self.keys = self.keys.take().map(pick);
-        self.values = self.values.take().map(pick);
+        for buffer in [&mut self.keys, &mut self.values].into_iter().flatten() {
+            let rows = TensorData::new(rows.iter().map(|&row| row as i32).collect::<Vec<_>>(), [rows.len()]);
+            let rows = Tensor::<1, Int>::from_data(rows, &buffer.room.device());
+            buffer.room = buffer.room.clone().select(0, rows);
+        }
     }
 
-    /// Bytes that the state holds, at 4 bytes a number.
+    /// Bytes that the state holds, room for more included, at 4 bytes a number.
     pub fn bytes(&self) -> usize {
-        [&self.keys, &self.values].into_iter().flatten().map(|x| x.dims().iter().product::<usize>() * 4).sum()
+        [&self.keys, &self.values].into_iter().flatten().map(|buffer| buffer.room.dims().iter().product::<usize>() * 4).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn::tensor::Device;
+
+    fn numbers(x: Tensor<4>) -> Vec<f32> {
+        x.into_data().try_to_vec().unwrap()
+    }
+
+    /// Positions from `start` on: each number says its row, head, position and channel.
+    fn positions(rows: &[usize], start: usize, length: usize) -> Tensor<4> {
+        let number =
+            |row: usize, head: usize, position: usize, channel: usize| (((row * 10 + head) * 100 + position) * 10 + channel) as f32;
+        let all = rows.iter().flat_map(|&row| {
+            (0..2).flat_map(move |head| {
+                (start..start + length).flat_map(move |position| (0..3).map(move |channel| number(row, head, position, channel)))
+            })
+        });
+        Tensor::from_data(TensorData::new(all.collect(), [rows.len(), 2, length, 3]), &Device::flex())
+    }
+
+    #[test]
+    fn states_hold_the_latest_positions_in_their_order() {
+        for reach in [None, Some(0), Some(1), Some(7), Some(40)] {
+            let mut state = KeyValueState::growing(60).reaching(reach);
+            let mut length = 0;
+            for added in [5, 1, 1, 1, 1, 9, 1, 1, 1, 1, 1, 1, 20, 1, 1, 1, 13] {
+                state.push(Some(positions(&[0, 1], length, added)), positions(&[3, 4], length, added));
+                length += added;
+                let start = reach.map_or(0, |reach| (length - added).saturating_sub(reach));
+                assert_eq!(state.start(), start, "{reach:?}");
+                assert_eq!(numbers(state.keys().unwrap()), numbers(positions(&[0, 1], start, length - start)), "{reach:?}");
+                assert_eq!(numbers(state.values()), numbers(positions(&[3, 4], start, length - start)), "{reach:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn rows_are_selected_with_the_room_behind_them() {
+        let mut state = KeyValueState::growing(9);
+        state.push(None, positions(&[0, 1, 2], 0, 4));
+        state.push(None, positions(&[0, 1, 2], 4, 1));
+        state.select(&[2, 0, 0]);
+        state.push(None, positions(&[2, 0, 0], 5, 1));
+        assert_eq!(numbers(state.values()), numbers(positions(&[2, 0, 0], 0, 6)));
+    }
+
+    #[test]
+    fn states_hold_at_most_half_as_much_again() {
+        let (mut state, mut bounded) = (KeyValueState::growing(1000), KeyValueState::growing(1000).reaching(Some(20)));
+        let position = 2 * 3 * 4;
+        for at in 0..1000 {
+            state.push(None, positions(&[0], at, 1));
+            bounded.push(None, positions(&[0], at, 1));
+            assert!(state.bytes() <= (at + 1) * 3 / 2 * position && bounded.bytes() <= 32 * position);
+        }
+        assert_eq!(state.bytes(), 1000 * position);
+    }
+
+    #[test]
+    #[should_panic(expected = "10 positions exceed the state's capacity 9")]
+    fn states_do_not_grow_beyond_their_capacity() {
+        let mut state = KeyValueState::growing(9);
+        state.push(None, positions(&[0], 0, 5));
+        state.push(None, positions(&[0], 5, 5));
     }
 }
