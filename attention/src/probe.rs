@@ -17,6 +17,8 @@ pub enum Observation {
     Buckets(Tensor<4, Int>),
     /// Weights `[batch, heads, queries, slots]` before dropout, where queries attend to mixtures of keys.
     SlotWeights(Tensor<4>),
+    /// How far a gate between a stream and a sublayer is open, `[batch, length, d_model]` in `(0, 1)`.
+    Gate(Tensor<3>),
     /// Output of a block `[batch, length, d_model]`.
     Activation(Tensor<3>),
 }

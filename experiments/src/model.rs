@@ -2,6 +2,7 @@
 
 use heedful_models::block::BlockConfig;
 use heedful_models::feed_forward::Activation;
+use heedful_models::gate::GateConfig;
 use heedful_models::position::PositionConfig;
 use heedful_models::residual::NormOrder;
 use serde::{Deserialize, Serialize};
@@ -23,6 +24,12 @@ pub struct ModelSettings {
     pub activation: Activation,
     /// Where layer normalisation stands: `post` (the paper) or `pre`.
     pub norm_order: NormOrder,
+    /// What joins the stream and a sublayer's output in place of their sum: a `kind` (`input`, `output`, `highway`, `sig-tanh`, `gru`) and a `bias`.
+    pub gate: Option<GateConfig>,
+    /// Whether sublayer outputs pass a ReLU before they join the stream (TrXL-I, GTrXL).
+    pub relu_before_residual: bool,
+    /// Whether the output of each stack is normalised; by default where layer normalisation stands before the sublayers.
+    pub final_norm: Option<bool>,
     /// Position vectors: `sinusoidal`, `learned` or `none`.
     pub positions: PositionConfig,
     /// Longest sequence in tokens; synthesizers have tables of this size.
@@ -44,6 +51,9 @@ impl Default for ModelSettings {
             d_ff: 256,
             activation: Activation::default(),
             norm_order: NormOrder::Pre,
+            gate: None,
+            relu_before_residual: false,
+            final_norm: None,
             positions: PositionConfig::default(),
             max_length: 64,
             dropout: 0.1,
@@ -56,7 +66,21 @@ impl Default for ModelSettings {
 impl ModelSettings {
     /// What all layers of the model share.
     pub fn block(&self) -> BlockConfig {
-        let Self { d_model, heads, d_ff, activation, norm_order, max_length, dropout, attention_dropout, feed_forward_dropout, .. } = *self;
-        BlockConfig { d_model, heads, d_ff, activation, norm_order, dropout, attention_dropout, feed_forward_dropout, max_length }
+        let Self { d_model, heads, d_ff, activation, norm_order, max_length, .. } = *self;
+        let Self { gate, relu_before_residual, final_norm, dropout, attention_dropout, feed_forward_dropout, .. } = *self;
+        BlockConfig {
+            d_model,
+            heads,
+            d_ff,
+            activation,
+            norm_order,
+            gate,
+            relu_before_residual,
+            final_norm,
+            dropout,
+            attention_dropout,
+            feed_forward_dropout,
+            max_length,
+        }
     }
 }

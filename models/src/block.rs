@@ -14,7 +14,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Check, ConfigError};
 use crate::feed_forward::{Activation, FeedForward};
-use crate::residual::{NormOrder, Residual};
+use crate::gate::GateConfig;
+use crate::residual::{NormOrder, Residual, ResidualConfig};
 
 /// Sizes and options of a [`Block`], shared by the blocks of a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -30,6 +31,12 @@ pub struct BlockConfig {
     pub activation: Activation,
     /// Where layer normalisation stands (default: after the residual sum).
     pub norm_order: NormOrder,
+    /// What joins the stream and a sublayer's output (default: their sum). Gates need layer normalisation before the sublayer.
+    pub gate: Option<GateConfig>,
+    /// Whether sublayer outputs pass a ReLU before they join the stream, as in TrXL-I and GTrXL (default: no).
+    pub relu_before_residual: bool,
+    /// Whether the stack's output is normalised (default: where layer normalisation stands before the sublayers; TrXL-I and GTrXL do without).
+    pub final_norm: Option<bool>,
     /// Dropout of sublayer outputs and of the model's embeddings (default 0.1).
     pub dropout: f64,
     /// Dropout of attention weights (default 0, as in the paper; tensor2tensor has 0.1).
@@ -49,6 +56,9 @@ impl Default for BlockConfig {
             d_ff: 2048,
             activation: Activation::default(),
             norm_order: NormOrder::default(),
+            gate: None,
+            relu_before_residual: false,
+            final_norm: None,
             dropout: 0.1,
             attention_dropout: 0.0,
             feed_forward_dropout: 0.0,
@@ -65,9 +75,21 @@ impl BlockConfig {
         if !self.d_model.is_multiple_of(self.heads) {
             return Err(check.wrong("heads", self.heads, format!("give a divisor of d_model = {}", self.d_model)));
         }
+        if let Some(gate) = &self.gate {
+            gate.validate(check)?;
+            if self.norm_order == NormOrder::Post {
+                let remedy = "give pre: a gate keeps the stream as it is, which a normalisation after it would not";
+                return Err(check.wrong("norm_order", "post", remedy));
+            }
+        }
         check.probability("dropout", self.dropout)?;
         check.probability("attention_dropout", self.attention_dropout)?;
         check.probability("feed_forward_dropout", self.feed_forward_dropout)
+    }
+
+    /// Whether the output of a stack of such blocks is normalised.
+    pub fn has_final_norm(&self) -> bool {
+        self.final_norm.unwrap_or(self.norm_order == NormOrder::Pre)
     }
 
     /// Where an attention of the block `layer` of `layers` stands.
@@ -78,15 +100,17 @@ impl BlockConfig {
 
     /// A block around attentions that are initialised already.
     pub fn init<A: Attention>(&self, self_attention: A, cross_attention: Option<A>, key: &RandomKey, device: &Device) -> Block<A> {
-        let residual = || Residual::new(self.d_model, self.norm_order, self.dropout, device);
+        let Self { d_model, norm_order, gate, relu_before_residual: relu, dropout, .. } = *self;
+        let config = ResidualConfig { d_model, norm_order, gate, relu, dropout };
+        let residual = |name: &str| config.init(&key.named(name), device);
         let feed_forward_key = key.named("feed_forward");
         Block {
             self_attention,
-            self_attention_residual: residual(),
-            cross_attention_residual: cross_attention.is_some().then(residual),
+            self_attention_residual: residual("self_attention_residual"),
+            cross_attention_residual: cross_attention.is_some().then(|| residual("cross_attention_residual")),
             cross_attention,
             feed_forward: FeedForward::new(self.d_model, self.d_ff, self.activation, self.feed_forward_dropout, &feed_forward_key, device),
-            feed_forward_residual: residual(),
+            feed_forward_residual: residual("feed_forward_residual"),
         }
     }
 }
@@ -218,7 +242,7 @@ impl<A: Attention> Block<A> {
         };
 
         let key = named("self_attention");
-        let x = self.self_attention_residual.forward(x, key, |x| {
+        let x = self.self_attention_residual.forward(x, key, probe, |x, probe| {
             let input = input(x, &context.visibility, key);
             let output = probe.within("self_attention", None, |probe| attend_self(&self.self_attention, input, probe));
             losses.extend(output.losses);
@@ -227,7 +251,7 @@ impl<A: Attention> Block<A> {
         let x = match (&self.cross_attention, &self.cross_attention_residual) {
             (Some(attention), Some(residual)) => {
                 let key = named("cross_attention");
-                residual.forward(x, key, |x| {
+                residual.forward(x, key, probe, |x, probe| {
                     let query = input(x, &context.memory_visibility, key);
                     let output = probe.within("cross_attention", None, |probe| attend_cross(attention, query, probe));
                     losses.extend(output.losses);
@@ -237,7 +261,7 @@ impl<A: Attention> Block<A> {
             _ => x,
         };
         let key = named("feed_forward");
-        let states = self.feed_forward_residual.forward(x, key, |x| self.feed_forward.forward(x, key));
+        let states = self.feed_forward_residual.forward(x, key, probe, |x, _| self.feed_forward.forward(x, key));
         probe.observe(|| Observation::Activation(states.clone()));
         Hidden { states, losses }
     }

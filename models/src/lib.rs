@@ -33,6 +33,7 @@ pub mod embedding;
 pub mod error;
 pub mod feed_forward;
 pub mod fused;
+pub mod gate;
 pub mod generation;
 pub mod language_model;
 pub mod layout;

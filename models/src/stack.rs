@@ -14,7 +14,7 @@ use heedful_attention::visibility::Visibility;
 
 use crate::block::{Block, BlockConfig, BlockState, Context, Hidden};
 use crate::fused::normalise;
-use crate::residual::{NormOrder, layer_norm};
+use crate::residual::layer_norm;
 
 /// Sizes and options of a [`Stack`].
 #[derive(Clone, Debug)]
@@ -59,7 +59,7 @@ impl StackConfig {
             });
             blocks.push(self.block.init(self_attention, cross_attention, &key, device));
         }
-        Stack { layers: blocks, norm: (self.block.norm_order == NormOrder::Pre).then(|| layer_norm(self.block.d_model, device)) }
+        Stack { layers: blocks, norm: self.block.has_final_norm().then(|| layer_norm(self.block.d_model, device)) }
     }
 }
 
