@@ -242,7 +242,7 @@ impl<A: Attention> Block<A> {
         };
 
         let key = named("self_attention");
-        let x = self.self_attention_residual.forward(x, key, probe, |x, probe| {
+        let x = self.self_attention_residual.forward("self_attention_residual", x, key, probe, |x, probe| {
             let input = input(x, &context.visibility, key);
             let output = probe.within("self_attention", None, |probe| attend_self(&self.self_attention, input, probe));
             losses.extend(output.losses);
@@ -251,7 +251,7 @@ impl<A: Attention> Block<A> {
         let x = match (&self.cross_attention, &self.cross_attention_residual) {
             (Some(attention), Some(residual)) => {
                 let key = named("cross_attention");
-                residual.forward(x, key, probe, |x, probe| {
+                residual.forward("cross_attention_residual", x, key, probe, |x, probe| {
                     let query = input(x, &context.memory_visibility, key);
                     let output = probe.within("cross_attention", None, |probe| attend_cross(attention, query, probe));
                     losses.extend(output.losses);
@@ -261,7 +261,7 @@ impl<A: Attention> Block<A> {
             _ => x,
         };
         let key = named("feed_forward");
-        let states = self.feed_forward_residual.forward(x, key, probe, |x, _| self.feed_forward.forward(x, key));
+        let states = self.feed_forward_residual.forward("feed_forward_residual", x, key, probe, |x, _| self.feed_forward.forward(x, key));
         probe.observe(|| Observation::Activation(states.clone()));
         Hidden { states, losses }
     }

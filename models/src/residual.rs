@@ -77,9 +77,11 @@ pub struct Residual {
 }
 
 impl Residual {
-    /// Passes `x` `[B, N, C]` through `sublayer` and around it. Dropout is on exactly if a key is given.
+    /// Passes `x` `[B, N, C]` through `sublayer` and around it. Dropout is on exactly if a key is given. What the gate shows is `gate` in the path of the
+    /// probe and `name`.
     pub fn forward(
         &self,
+        name: &str,
         x: Tensor<3>,
         random: Option<RandomKey>,
         probe: &mut Probe,
@@ -95,7 +97,7 @@ impl Residual {
         let joined = match &self.gate {
             Some(gate) => {
                 let (joined, open) = gate.forward(x, output);
-                probe.observe(|| Observation::Gate(open));
+                probe.within(name, None, |probe| probe.within("gate", None, |probe| probe.observe(|| Observation::Gate(open))));
                 joined
             }
             None => x + output,
@@ -124,14 +126,14 @@ mod tests {
     #[test]
     fn post_norm_normalises_the_sum() {
         let x = Tensor::from_data([[[1.0, 3.0]]], &Device::flex());
-        let y = residual(2, NormOrder::Post, |config| config).forward(x, None, &mut Probe::off(), |x, _| x * 4.0);
+        let y = residual(2, NormOrder::Post, |config| config).forward("residual", x, None, &mut Probe::off(), |x, _| x * 4.0);
         assert!(values(y).iter().zip([-1.0, 1.0]).all(|(a, b): (&f32, f32)| (a - b).abs() < 1e-4));
     }
 
     #[test]
     fn pre_norm_keeps_the_input_on_its_path() {
         let x = Tensor::from_data([[[1.0, 3.0]]], &Device::flex());
-        let y = residual(2, NormOrder::Pre, |config| config).forward(x, None, &mut Probe::off(), |x, _| x * 4.0);
+        let y = residual(2, NormOrder::Pre, |config| config).forward("residual", x, None, &mut Probe::off(), |x, _| x * 4.0);
         assert!(values(y).iter().zip([-3.0, 7.0]).all(|(a, b): (&f32, f32)| (a - b).abs() < 1e-4));
     }
 
@@ -139,7 +141,7 @@ mod tests {
     fn a_relu_lets_only_what_is_positive_join() {
         let x = Tensor::from_data([[[1.0, 3.0]]], &Device::flex());
         let residual = residual(2, NormOrder::Pre, |config| ResidualConfig { relu: true, ..config });
-        let y = residual.forward(x, None, &mut Probe::off(), |x, _| x * 4.0);
+        let y = residual.forward("residual", x, None, &mut Probe::off(), |x, _| x * 4.0);
         assert!(values(y).iter().zip([1.0, 7.0]).all(|(a, b): (&f32, f32)| (a - b).abs() < 1e-4));
     }
 
@@ -154,7 +156,7 @@ mod tests {
                 open.extend(values(gate));
             }
         };
-        let y = residual.forward(x, None, &mut Probe::listening(&mut listener), |x, _| x * 4.0);
+        let y = residual.forward("residual", x, None, &mut Probe::listening(&mut listener), |x, _| x * 4.0);
         assert_eq!(values(y), [1.0, 3.0]);
         assert!(open.len() == 2 && open.iter().all(|&open: &f32| open < 1e-6), "{open:?}");
     }
@@ -163,7 +165,7 @@ mod tests {
     fn dropout_acts_on_the_sublayer_only() {
         let x = Tensor::<3>::ones([1, 10, 100], &Device::flex());
         let residual = residual(100, NormOrder::Pre, |config| ResidualConfig { dropout: 0.25, ..config });
-        let y = values(residual.forward(x, Some(RandomKey::from_seed(1)), &mut Probe::off(), |x, _| x.ones_like() * 3.0));
+        let y = values(residual.forward("residual", x, Some(RandomKey::from_seed(1)), &mut Probe::off(), |x, _| x.ones_like() * 3.0));
         assert!(y.iter().all(|&v| v == 1.0 || (v - 5.0).abs() < 1e-5), "1 where dropped, else 1 + 3 / 0.75");
         let dropped = y.iter().filter(|&&v| v == 1.0).count();
         assert!((180..320).contains(&dropped), "{dropped} of 1000");
