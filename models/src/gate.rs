@@ -89,6 +89,7 @@ impl GateConfig {
 ///
 /// Should be created with [`GateConfig`].
 #[derive(Module, Debug)]
+#[allow(clippy::large_enum_variant, reason = "there are two in a block, made once")]
 pub enum Gate {
     /// [`GateKind::Input`].
     Input(InputGate),
