@@ -3,6 +3,8 @@
 //! Burn's dropout draws from a generator of the device: it cannot be replayed, differs between backends, and a resumed run would see other masks.
 //! Here the mask is drawn on the host from the key of its place and step. Dropout is on exactly where a key is given.
 
+use std::ops::Range;
+
 use burn::tensor::{Tensor, TensorData};
 use rand::Rng;
 use rayon::prelude::*;
@@ -17,10 +19,18 @@ use crate::random::RandomKey;
 /// # Panics
 /// If `probability` is not in `[0, 1)`.
 pub fn dropout<const D: usize>(x: Tensor<D>, probability: f64, key: Option<&RandomKey>) -> Tensor<D> {
+    dropout_from(0, x, probability, key)
+}
+
+/// The same for a part of a tensor: `x` are its elements, in order, from `first` on.
+///
+/// # Panics
+/// If `probability` is not in `[0, 1)`.
+pub fn dropout_from<const D: usize>(first: usize, x: Tensor<D>, probability: f64, key: Option<&RandomKey>) -> Tensor<D> {
     assert!((0.0..1.0).contains(&probability), "dropout probability {probability} is not in [0, 1)");
     let threshold = (probability * 65536.0).round() as u32;
     let (Some(key), 1..) = (key, threshold) else { return x };
-    let mask = keep_mask(x.dims().iter().product(), threshold, key);
+    let mask = keep_mask(first..first + x.dims().iter().product::<usize>(), threshold, key);
     let mask = Tensor::from_data(TensorData::new(mask, x.dims()), (&x.device(), x.dtype()));
     x * mask
 }
@@ -28,16 +38,18 @@ pub fn dropout<const D: usize>(x: Tensor<D>, probability: f64, key: Option<&Rand
 /// Elements whose factors are drawn at once.
 const BLOCK: usize = 32_768;
 
-fn keep_mask(count: usize, threshold: u32, key: &RandomKey) -> Vec<f32> {
+fn keep_mask(elements: Range<usize>, threshold: u32, key: &RandomKey) -> Vec<f32> {
     let keep = 65536.0 / (65536 - threshold) as f32;
-    let mut mask = vec![0.0; count];
+    let mut mask = vec![0.0; elements.len()];
     mask.par_chunks_mut(BLOCK).enumerate().for_each(|(block, mask)| {
         // Sixteen bits for each element: what one generator would draw for all of them in order.
+        let first = elements.start + block * BLOCK;
+        let skipped = first % 2;
         let mut rng = key.rng();
-        rng.set_word_pos((block * (BLOCK / 2)) as u128);
-        let mut bytes = vec![0u8; mask.len() * 2];
+        rng.set_word_pos((first / 2) as u128);
+        let mut bytes = vec![0u8; (skipped + mask.len()) * 2];
         rng.fill_bytes(&mut bytes);
-        for (factor, &pair) in mask.iter_mut().zip(bytes.as_chunks::<2>().0) {
+        for (factor, &pair) in mask.iter_mut().zip(&bytes.as_chunks::<2>().0[skipped..]) {
             *factor = if u32::from(u16::from_le_bytes(pair)) < threshold { 0.0 } else { keep };
         }
     });
@@ -129,7 +141,7 @@ mod tests {
 
     #[test]
     fn the_expectation_is_kept_and_the_rate_is_as_asked() {
-        let mask = keep_mask(200_000, (0.3f64 * 65536.0).round() as u32, &RandomKey::from_seed(1));
+        let mask = keep_mask(0..200_000, (0.3f64 * 65536.0).round() as u32, &RandomKey::from_seed(1));
         let dropped = mask.iter().filter(|&&m| m == 0.0).count() as f64 / mask.len() as f64;
         let mean = mask.iter().map(|&m| f64::from(m)).sum::<f64>() / mask.len() as f64;
         assert!((dropped - 0.3).abs() < 0.005, "dropped {dropped}");
@@ -143,8 +155,12 @@ mod tests {
         key.rng().fill_bytes(&mut bytes);
         let is_kept = |pair: &[u8; 2]| u16::from_le_bytes(*pair) >= 20_000;
         let expected: Vec<bool> = bytes.as_chunks::<2>().0.iter().map(is_kept).collect();
-        let mask: Vec<bool> = keep_mask(count, 20_000, &key).into_iter().map(|factor| factor > 0.0).collect();
+        let mask: Vec<bool> = keep_mask(0..count, 20_000, &key).into_iter().map(|factor| factor > 0.0).collect();
         assert_eq!(mask, expected);
+        for first in [1, 6, BLOCK - 1] {
+            let part: Vec<bool> = keep_mask(first..count, 20_000, &key).into_iter().map(|factor| factor > 0.0).collect();
+            assert_eq!(part, expected[first..], "from {first} on");
+        }
         assert_ne!(mask[..BLOCK], mask[BLOCK..2 * BLOCK]);
     }
 

@@ -20,8 +20,12 @@ pub struct ModelSettings {
     pub heads: usize,
     /// Hidden units of the feed-forward networks.
     pub d_ff: usize,
-    /// Non-linearity of the feed-forward networks: `relu` or `gelu`.
+    /// Non-linearity of the feed-forward networks: `relu`, `gelu`, `quick-gelu` or `silu`.
     pub activation: Activation,
+    /// Whether the hidden units of the feed-forward networks are multiplied by a second map of their input.
+    pub gated_feed_forward: bool,
+    /// Positions that pass a feed-forward network at once; by default all.
+    pub feed_forward_chunk: Option<usize>,
     /// Where layer normalisation stands: `post` (the paper) or `pre`.
     pub norm_order: NormOrder,
     /// What joins the stream and a sublayer's output in place of their sum: a `kind` (`input`, `output`, `highway`, `sig-tanh`, `gru`) and a `bias`.
@@ -50,6 +54,8 @@ impl Default for ModelSettings {
             heads: 4,
             d_ff: 256,
             activation: Activation::default(),
+            gated_feed_forward: false,
+            feed_forward_chunk: None,
             norm_order: NormOrder::Pre,
             gate: None,
             relu_before_residual: false,
@@ -66,13 +72,15 @@ impl Default for ModelSettings {
 impl ModelSettings {
     /// What all layers of the model share.
     pub fn block(&self) -> BlockConfig {
-        let Self { d_model, heads, d_ff, activation, norm_order, max_length, .. } = *self;
+        let Self { d_model, heads, d_ff, activation, gated_feed_forward, feed_forward_chunk, norm_order, max_length, .. } = *self;
         let Self { gate, relu_before_residual, final_norm, dropout, attention_dropout, feed_forward_dropout, .. } = *self;
         BlockConfig {
             d_model,
             heads,
             d_ff,
             activation,
+            gated_feed_forward,
+            feed_forward_chunk,
             norm_order,
             gate,
             relu_before_residual,

@@ -13,7 +13,7 @@ use heedful_attention::visibility::Visibility;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Check, ConfigError};
-use crate::feed_forward::{Activation, FeedForward};
+use crate::feed_forward::{Activation, FeedForward, FeedForwardConfig};
 use crate::gate::GateConfig;
 use crate::residual::{NormOrder, Residual, ResidualConfig};
 
@@ -29,6 +29,10 @@ pub struct BlockConfig {
     pub d_ff: usize,
     /// Non-linearity of the feed-forward network (default: ReLU).
     pub activation: Activation,
+    /// Whether the hidden units of the feed-forward network are multiplied by a second map of its input (default: no).
+    pub gated_feed_forward: bool,
+    /// Positions that pass the feed-forward network at once, at least 1 (default: all).
+    pub feed_forward_chunk: Option<usize>,
     /// Where layer normalisation stands (default: after the residual sum).
     pub norm_order: NormOrder,
     /// What joins the stream and a sublayer's output (default: their sum). Gates need layer normalisation before the sublayer.
@@ -55,6 +59,8 @@ impl Default for BlockConfig {
             heads: 8,
             d_ff: 2048,
             activation: Activation::default(),
+            gated_feed_forward: false,
+            feed_forward_chunk: None,
             norm_order: NormOrder::default(),
             gate: None,
             relu_before_residual: false,
@@ -74,6 +80,9 @@ impl BlockConfig {
         }
         if !self.d_model.is_multiple_of(self.heads) {
             return Err(check.wrong("heads", self.heads, format!("give a divisor of d_model = {}", self.d_model)));
+        }
+        if self.feed_forward_chunk == Some(0) {
+            return Err(check.wrong("feed_forward_chunk", 0, "give a number of at least 1, or leave it out"));
         }
         if let Some(gate) = &self.gate {
             gate.validate(check)?;
@@ -103,13 +112,20 @@ impl BlockConfig {
         let Self { d_model, norm_order, gate, relu_before_residual: relu, dropout, .. } = *self;
         let config = ResidualConfig { d_model, norm_order, gate, relu, dropout };
         let residual = |name: &str| config.init(&key.named(name), device);
-        let feed_forward_key = key.named("feed_forward");
+        let feed_forward = FeedForwardConfig {
+            d_model,
+            d_ff: self.d_ff,
+            activation: self.activation,
+            gated: self.gated_feed_forward,
+            chunk: self.feed_forward_chunk,
+            dropout: self.feed_forward_dropout,
+        };
         Block {
             self_attention,
             self_attention_residual: residual("self_attention_residual"),
             cross_attention_residual: cross_attention.is_some().then(|| residual("cross_attention_residual")),
             cross_attention,
-            feed_forward: FeedForward::new(self.d_model, self.d_ff, self.activation, self.feed_forward_dropout, &feed_forward_key, device),
+            feed_forward: feed_forward.init(&key.named("feed_forward"), device),
             feed_forward_residual: residual("feed_forward_residual"),
         }
     }

@@ -1,10 +1,14 @@
 //! Position-wise feed-forward network (Vaswani et al. 2017, section 3.3): `f(x W_1 + b_1) W_2 + b_2`, the same at every position.
+//!
+//! A gated one is `(f(x W_1 + b_1) ⊙ (x V + c)) W_2 + b_2` (Shazeer 2020; Dauphin et al. 2017): GEGLU with GELU, SwiGLU with SiLU. It has half as many
+//! parameters more than an ungated one of the same width. In chunks, positions go through the network some at a time (Kitaev et al. 2020, section 3), with
+//! the same result.
 
 use burn::module::Module;
 use burn::nn::Linear;
-use burn::tensor::activation::gelu;
+use burn::tensor::activation::{gelu, relu, sigmoid, silu};
 use burn::tensor::{Device, Tensor};
-use heedful_attention::dropout::dropout;
+use heedful_attention::dropout::dropout_from;
 use heedful_attention::init;
 use heedful_attention::random::RandomKey;
 use serde::{Deserialize, Serialize};
@@ -20,38 +24,94 @@ pub enum Activation {
     Relu,
     /// `x Φ(x)` (Hendrycks and Gimpel 2016).
     Gelu,
+    /// `x σ(1.702 x)`, the quick approximation of GELU (Hendrycks and Gimpel 2016; that of Child et al. 2019).
+    QuickGelu,
+    /// `x σ(x)` (Elfwing et al. 2017).
+    Silu,
+}
+
+impl Activation {
+    fn apply<const D: usize>(self, x: Tensor<D>) -> Tensor<D> {
+        match self {
+            Self::Relu => relu(x),
+            Self::Gelu => gelu(x),
+            Self::QuickGelu => x.clone() * sigmoid(x * 1.702),
+            Self::Silu => silu(x),
+        }
+    }
+}
+
+/// Configuration of [`FeedForward`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FeedForwardConfig {
+    /// Width of the model, `C`.
+    pub d_model: usize,
+    /// Hidden units, `F`.
+    pub d_ff: usize,
+    /// Non-linearity.
+    pub activation: Activation,
+    /// Whether a second map of the input multiplies the hidden units.
+    pub gated: bool,
+    /// Positions that pass at once, of all rows together; all, if it is not given.
+    pub chunk: Option<usize>,
+    /// Probability that a hidden unit is dropped.
+    pub dropout: f64,
+}
+
+impl FeedForwardConfig {
+    /// Initialises the network: Xavier-uniform weights and zero biases.
+    pub fn init(&self, key: &RandomKey, device: &Device) -> FeedForward {
+        let Self { d_model, d_ff, activation, gated, chunk, dropout } = *self;
+        let map = |name, from, to| init::linear(from, to, true, &key.named(name), device);
+        FeedForward {
+            input: map("input", d_model, d_ff),
+            gate: gated.then(|| map("gate", d_model, d_ff)),
+            output: map("output", d_ff, d_model),
+            activation,
+            chunk,
+            dropout,
+        }
+    }
 }
 
 /// Position-wise feed-forward network.
+///
+/// Should be created with [`FeedForwardConfig`].
 #[derive(Module, Debug)]
 pub struct FeedForward {
     /// `W_1`, `[C, F]`, and `b_1`.
     pub input: Linear,
+    /// `V`, `[C, F]`, and `c`, of a gated network.
+    pub gate: Option<Linear>,
     /// `W_2`, `[F, C]`, and `b_2`.
     pub output: Linear,
     #[module(skip)]
     activation: Activation,
+    chunk: Option<usize>,
     dropout: f64,
 }
 
 impl FeedForward {
-    /// A network with `d_ff` hidden units, Xavier-uniform weights and zero biases; `dropout` acts on the hidden units.
-    pub fn new(d_model: usize, d_ff: usize, activation: Activation, dropout: f64, key: &RandomKey, device: &Device) -> Self {
-        Self {
-            input: init::linear(d_model, d_ff, true, &key.named("input"), device),
-            output: init::linear(d_ff, d_model, true, &key.named("output"), device),
-            activation,
-            dropout,
-        }
-    }
-
     /// Applies the network to each position, `[B, N, C]`. Dropout is on exactly if a key is given.
     pub fn forward(&self, x: Tensor<3>, random: Option<RandomKey>) -> Tensor<3> {
-        let hidden = match self.activation {
-            Activation::Relu => linear_relu(x, &self.input),
-            Activation::Gelu => gelu(self.input.forward(x)),
+        let [batch, length, width] = x.dims();
+        let positions = batch * length;
+        let Some(chunk) = self.chunk.filter(|&chunk| chunk < positions) else { return self.chunk_forward(x, 0, random) };
+        let x = x.reshape([1, positions, width]);
+        let starts = (0..positions).step_by(chunk);
+        let outputs = starts.map(|start| self.chunk_forward(x.clone().narrow(1, start, chunk.min(positions - start)), start, random));
+        Tensor::cat(outputs.collect(), 1).reshape([batch, length, width])
+    }
+
+    /// The positions from `start` on.
+    fn chunk_forward(&self, x: Tensor<3>, start: usize, random: Option<RandomKey>) -> Tensor<3> {
+        let hidden = match (&self.gate, self.activation) {
+            (Some(gate), activation) => activation.apply(linear(x.clone(), &self.input)) * linear(x, gate),
+            (None, Activation::Relu) => linear_relu(x, &self.input),
+            (None, activation) => activation.apply(linear(x, &self.input)),
         };
-        linear(dropout(hidden, self.dropout, random.as_ref()), &self.output)
+        let first = start * hidden.dims()[2];
+        linear(dropout_from(first, hidden, self.dropout, random.as_ref()), &self.output)
     }
 }
 
@@ -60,9 +120,13 @@ mod tests {
     use super::*;
     use burn::module::Param;
 
+    const PLAIN: FeedForwardConfig =
+        FeedForwardConfig { d_model: 4, d_ff: 64, activation: Activation::Relu, gated: false, chunk: None, dropout: 0.5 };
+
     fn with_weights(activation: Activation) -> FeedForward {
         let device = Device::flex();
-        let mut network = FeedForward::new(2, 1, activation, 0.0, &RandomKey::from_seed(1), &device);
+        let config = FeedForwardConfig { d_model: 2, d_ff: 1, activation, dropout: 0.0, ..PLAIN };
+        let mut network = config.init(&RandomKey::from_seed(1), &device);
         network.input.weight = Param::from_tensor(Tensor::from_data([[1.0], [1.0]], &device));
         network.input.bias = Some(Param::from_tensor(Tensor::from_data([-1.0], &device)));
         network.output.weight = Param::from_tensor(Tensor::from_data([[3.0, 4.0]], &device));
@@ -90,9 +154,56 @@ mod tests {
     }
 
     #[test]
+    fn approximate_gelu_and_silu_are_the_input_times_a_logistic_function() {
+        let logistic = |x: f64| 1.0 / (1.0 + (-x).exp());
+        for (activation, slope) in [(Activation::QuickGelu, 1.702), (Activation::Silu, 1.0)] {
+            let values = applied(&with_weights(activation));
+            let (positive, negative) = (2.0 * logistic(2.0 * slope), -2.0 * logistic(-2.0 * slope));
+            for (value, expected) in values.iter().zip([3.0 * positive + 0.5, 4.0 * positive, 3.0 * negative + 0.5, 4.0 * negative]) {
+                assert!((f64::from(*value) - expected).abs() < 1e-5, "{activation:?}: {value} instead of {expected}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_gate_multiplies_the_hidden_units() {
+        let device = Device::flex();
+        let mut network = with_weights(Activation::Relu);
+        let mut gate = init::linear(2, 1, true, &RandomKey::from_seed(1), &device);
+        gate.weight = Param::from_tensor(Tensor::from_data([[0.0], [1.0]], &device));
+        gate.bias = Some(Param::from_tensor(Tensor::from_data([3.0], &device)));
+        network.gate = Some(gate);
+        // Hidden units 2 and 0, gates 5 and 2.
+        assert_eq!(applied(&network), [30.5, 40.0, 0.5, 0.0]);
+    }
+
+    #[test]
+    fn chunks_have_the_outputs_and_gradients_of_the_whole() {
+        let device = Device::flex().autodiff();
+        let key = RandomKey::from_seed(1);
+        for gated in [false, true] {
+            let run = |chunk| {
+                let network = FeedForwardConfig { gated, chunk, ..PLAIN }.init(&key, &device);
+                let x = init::Init::Normal(1.0).tensor([2, 7, 4], &key, &device).require_grad();
+                let output = network.forward(x.clone(), Some(RandomKey::from_seed(2)));
+                let gradients = (output.clone() * output.clone()).sum().backward();
+                let weight = network.input.weight.val().grad(&gradients).expect("the weight has a gradient");
+                [output.flatten::<1>(0, 2).inner(), x.grad(&gradients).expect("so has the input").flatten(0, 2), weight.flatten(0, 1)]
+            };
+            let whole = run(None);
+            for chunk in [1, 3, 5, 14, 100] {
+                for (found, wanted) in run(Some(chunk)).into_iter().zip(&whole) {
+                    let difference: f32 = (found - wanted.clone()).abs().max().into_scalar();
+                    assert!(difference < 1e-4, "gated {gated}, chunks of {chunk}: {difference}");
+                }
+            }
+        }
+    }
+
+    #[test]
     fn hidden_units_are_dropped_only_with_a_key() {
         let device = Device::flex();
-        let network = FeedForward::new(4, 64, Activation::Relu, 0.5, &RandomKey::from_seed(1), &device);
+        let network = PLAIN.init(&RandomKey::from_seed(1), &device);
         let x = Tensor::ones([1, 2, 4], &device);
         let plain = network.forward(x.clone(), None).into_data();
         assert_eq!(plain, network.forward(x.clone(), None).into_data());
