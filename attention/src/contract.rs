@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use burn::module::Module;
+use burn::module::{Module, ModuleDisplay};
 use burn::tensor::Tensor;
 
 use crate::abilities::Abilities;
@@ -18,7 +18,7 @@ use crate::visibility::Visibility;
 /// [`AnyAttention`](crate::any::AnyAttention).
 ///
 /// Dimension letters: `B` batch rows, `Q` queries, `K` keys, `C` = `d_model`.
-pub trait Attention: Module {
+pub trait Attention: Module + ModuleDisplay + 'static {
     /// What stepwise decoding carries from step to step: bounded by the capacity that it was made with, and free of gradients.
     type State: Clone + Debug + Send;
 

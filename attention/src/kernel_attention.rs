@@ -83,7 +83,7 @@ pub enum Execution {
 }
 
 /// Where the taps of a [`KernelAttention`] have their weights from.
-pub trait Kernel: Module + ModuleDisplay {
+pub trait Kernel: Module + ModuleDisplay + 'static {
     /// Logits of the taps, `[B | 1, H, Q | 1, k]`, for projected queries `[B, Q, C]`.
     fn logits(&self, query: &Tensor<3>) -> Tensor<4>;
 }

@@ -15,7 +15,7 @@ use crate::visibility::{Span, Visibility};
 ///
 /// Together with the shared projections, softmax, masks and state of [`SoftmaxAttention`](crate::softmax_attention::SoftmaxAttention) an implementation
 /// is a whole mechanism, stepwise decoding included.
-pub trait Logits: Module + ModuleDisplay {
+pub trait Logits: Module + ModuleDisplay + 'static {
     /// Facts about these logits.
     fn facts(&self) -> LogitFacts;
 

@@ -19,6 +19,8 @@ pub enum Observation {
     SlotWeights(Tensor<4>),
     /// How far a gate between a stream and a sublayer is open, `[batch, length, d_model]` in `(0, 1)`.
     Gate(Tensor<3>),
+    /// Number of steps after which each position halted, `[batch, length]`; 0 for padding.
+    HaltingSteps(Tensor<2>),
     /// Output of a block `[batch, length, d_model]`.
     Activation(Tensor<3>),
 }

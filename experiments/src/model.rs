@@ -1,8 +1,10 @@
 //! The part of a model's configuration that all experiments share.
 
 use heedful_models::block::BlockConfig;
+use heedful_models::depth::DepthConfig;
 use heedful_models::feed_forward::Activation;
 use heedful_models::gate::GateConfig;
+use heedful_models::initialisation::Initialisation;
 use heedful_models::position::PositionConfig;
 use heedful_models::residual::NormOrder;
 use serde::{Deserialize, Serialize};
@@ -32,10 +34,17 @@ pub struct ModelSettings {
     pub gate: Option<GateConfig>,
     /// Whether sublayer outputs pass a ReLU before they join the stream (TrXL-I, GTrXL).
     pub relu_before_residual: bool,
+    /// Whether activations of blocks are computed again in the backward pass rather than kept.
+    pub checkpoint: bool,
     /// Whether the output of each stack is normalised; by default where layer normalisation stands before the sublayers.
     pub final_norm: Option<bool>,
     /// Position vectors: `sinusoidal`, `learned` or `none`.
     pub positions: PositionConfig,
+    /// A `kind`: `stacked`, `shared` (one block for all layers) with a `step_signal` and `halting`,
+    /// or `reversible`.
+    pub depth: DepthConfig,
+    /// How initial weights are drawn, a `kind`: `xavier`, `normal` with a `deviation`, or `scaled`.
+    pub initialisation: Initialisation,
     /// Longest sequence in tokens; synthesizers have tables of this size.
     pub max_length: usize,
     /// Dropout of sublayer outputs and embeddings.
@@ -59,8 +68,11 @@ impl Default for ModelSettings {
             norm_order: NormOrder::Pre,
             gate: None,
             relu_before_residual: false,
+            checkpoint: false,
             final_norm: None,
             positions: PositionConfig::default(),
+            depth: DepthConfig::default(),
+            initialisation: Initialisation::default(),
             max_length: 64,
             dropout: 0.1,
             attention_dropout: 0.0,
@@ -73,7 +85,7 @@ impl ModelSettings {
     /// What all layers of the model share.
     pub fn block(&self) -> BlockConfig {
         let Self { d_model, heads, d_ff, activation, gated_feed_forward, feed_forward_chunk, norm_order, max_length, .. } = *self;
-        let Self { gate, relu_before_residual, final_norm, dropout, attention_dropout, feed_forward_dropout, .. } = *self;
+        let Self { gate, relu_before_residual, checkpoint, final_norm, dropout, attention_dropout, feed_forward_dropout, .. } = *self;
         BlockConfig {
             d_model,
             heads,
@@ -84,6 +96,7 @@ impl ModelSettings {
             norm_order,
             gate,
             relu_before_residual,
+            checkpoint,
             final_norm,
             dropout,
             attention_dropout,

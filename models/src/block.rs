@@ -2,6 +2,8 @@
 //!
 //! Without cross-attention it is an encoder's layer or a language model's, with it a translation decoder's (Vaswani et al. 2017, section 3.1).
 
+use std::sync::Arc;
+
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use heedful_attention::any::AnyAttention;
@@ -39,6 +41,9 @@ pub struct BlockConfig {
     pub gate: Option<GateConfig>,
     /// Whether sublayer outputs pass a ReLU before they join the stream, as in TrXL-I and GTrXL (default: no).
     pub relu_before_residual: bool,
+    /// Whether a block's activations are not kept for the backward pass but computed again in it (default: no): memory for one tensor each block, at the
+    /// price of a second forward pass.
+    pub checkpoint: bool,
     /// Whether the stack's output is normalised (default: where layer normalisation stands before the sublayers; TrXL-I and GTrXL do without).
     pub final_norm: Option<bool>,
     /// Dropout of sublayer outputs and of the model's embeddings (default 0.1).
@@ -64,6 +69,7 @@ impl Default for BlockConfig {
             norm_order: NormOrder::default(),
             gate: None,
             relu_before_residual: false,
+            checkpoint: false,
             final_norm: None,
             dropout: 0.1,
             attention_dropout: 0.0,
@@ -157,6 +163,10 @@ pub struct Context {
     pub visibility: Visibility,
     /// Positions of the input.
     pub positions: Positions,
+    /// Where the real elements of each row end, if padding follows them. It hides nothing: that is for `visibility`.
+    pub lengths: Option<Arc<[usize]>>,
+    /// Inputs of the layer in earlier segments `[B, M, C]`, to which self-attention attends too. [`Block::step`] does not use it: the state has it.
+    pub carried: Option<Tensor<3>>,
     /// The other sequence `[B, K, C]`, for cross-attention. [`Block::step`] does not use it: the state has it.
     pub memory: Option<Tensor<3>>,
     /// Which elements of the other sequence a query sees.
@@ -166,7 +176,31 @@ pub struct Context {
 impl Context {
     /// A sequence on its own, from position 0.
     pub fn new(visibility: Visibility) -> Self {
-        Self { visibility, positions: Positions::default(), memory: None, memory_visibility: Visibility::all() }
+        Self {
+            visibility,
+            positions: Positions::default(),
+            lengths: None,
+            carried: None,
+            memory: None,
+            memory_visibility: Visibility::all(),
+        }
+    }
+
+    /// Sets where the real elements of each row end.
+    pub fn lengths(mut self, lengths: &[usize]) -> Self {
+        self.lengths = Some(lengths.into());
+        self
+    }
+
+    /// Whether elements are real, for each of `batch` rows of `length`.
+    pub(crate) fn real(&self, batch: usize, length: usize) -> Vec<bool> {
+        let Positions { start, left_padding } = &self.positions;
+        let row = |row: usize| {
+            let begin = left_padding.as_ref().map_or(0, |counts| counts[row]);
+            let end = self.lengths.as_ref().map_or(usize::MAX, |lengths| lengths[row]);
+            (*start..start + length).map(move |index| (begin..end).contains(&index))
+        };
+        (0..batch).flat_map(row).collect()
     }
 }
 
@@ -188,23 +222,31 @@ pub struct BlockState<S> {
     pub cross_attention: Option<S>,
 }
 
+/// A part of a block with a residual connection of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sublayer {
+    SelfAttention,
+    CrossAttention,
+    FeedForward,
+}
+
+impl Sublayer {
+    fn name(self) -> &'static str {
+        match self {
+            Self::SelfAttention => "self_attention",
+            Self::CrossAttention => "cross_attention",
+            Self::FeedForward => "feed_forward",
+        }
+    }
+}
+
 impl<A: Attention> Block<A> {
     /// Passes `x` `[B, N, C]` through the block. Dropout is on exactly if a key is given.
     ///
     /// # Panics
     /// If the block has cross-attention and the context no memory, or an attention cannot take the input.
     pub fn forward(&self, x: Tensor<3>, context: &Context, random: Option<RandomKey>, probe: &mut Probe) -> Hidden {
-        self.pass(
-            x,
-            context,
-            random,
-            probe,
-            |attention, input, probe| attention.forward(input, probe),
-            |attention, query, probe| {
-                let memory = context.memory.clone().expect("a block with cross-attention is given a memory");
-                attention.forward(AttentionInput { memory: Some(memory), ..query }, probe)
-            },
-        )
+        self.pass(x, context, random, None, probe)
     }
 
     /// A state before the first step, for `batch` rows that have at most `capacity` positions and, with cross-attention, the given memory.
@@ -226,12 +268,7 @@ impl<A: Attention> Block<A> {
     /// # Panics
     /// If the state's capacity is exceeded or the state is that of another block.
     pub fn step(&self, x: Tensor<3>, context: &Context, state: &mut BlockState<A::State>, probe: &mut Probe) -> Hidden {
-        let BlockState { self_attention, cross_attention } = state;
-        let step_self = |attention: &A, input, probe: &mut Probe| attention.step(input, self_attention, probe);
-        self.pass(x, context, None, probe, step_self, |attention, query, probe| {
-            let state = cross_attention.as_mut().expect("the state of a block with cross-attention holds one for it");
-            attention.step(query, state, probe)
-        })
+        self.pass(x, context, None, Some(state), probe)
     }
 
     /// Keeps the given batch rows of a state, in the given order.
@@ -244,41 +281,101 @@ impl<A: Attention> Block<A> {
 
     fn pass(
         &self,
+        mut x: Tensor<3>,
+        context: &Context,
+        random: Option<RandomKey>,
+        mut state: Option<&mut BlockState<A::State>>,
+        probe: &mut Probe,
+    ) -> Hidden {
+        let mut losses = Losses::default();
+        for sublayer in self.sublayers() {
+            let (name, residual) = self.residual(sublayer);
+            let key = random.map(|key| key.named(sublayer.name()));
+            x = residual.forward(name, x, key, probe, |x, probe| {
+                let output = self.sublayer(sublayer, x, context, key, state.as_deref_mut(), probe);
+                losses.extend(output.losses);
+                output.context
+            });
+        }
+        probe.observe(|| Observation::Activation(x.clone()));
+        Hidden { states: x, losses }
+    }
+
+    /// The sublayers in their order.
+    pub(crate) fn sublayers(&self) -> impl DoubleEndedIterator<Item = Sublayer> + use<A> {
+        let cross_attention = self.cross_attention.is_some().then_some(Sublayer::CrossAttention);
+        [Some(Sublayer::SelfAttention), cross_attention, Some(Sublayer::FeedForward)].into_iter().flatten()
+    }
+
+    /// What a sublayer's residual connection joins with `x` `[B, N, C]`: see [`Residual::branch`]. The state is that of stepwise decoding.
+    pub(crate) fn branch(
+        &self,
+        sublayer: Sublayer,
         x: Tensor<3>,
         context: &Context,
         random: Option<RandomKey>,
+        state: Option<&mut BlockState<A::State>>,
         probe: &mut Probe,
-        attend_self: impl FnOnce(&A, AttentionInput, &mut Probe) -> AttentionOutput,
-        attend_cross: impl FnOnce(&A, AttentionInput, &mut Probe) -> AttentionOutput,
     ) -> Hidden {
         let mut losses = Losses::default();
-        let named = |name| random.map(|key| key.named(name));
-        let input = |x, visibility: &Visibility, key| {
-            AttentionInput::self_attention(x).visibility(visibility.clone()).positions(context.positions.clone()).random(key)
-        };
-
-        let key = named("self_attention");
-        let x = self.self_attention_residual.forward("self_attention_residual", x, key, probe, |x, probe| {
-            let input = input(x, &context.visibility, key);
-            let output = probe.within("self_attention", None, |probe| attend_self(&self.self_attention, input, probe));
-            losses.extend(output.losses);
+        let key = random.map(|key| key.named(sublayer.name()));
+        let states = self.residual(sublayer).1.branch(x, key, probe, |x, probe| {
+            let output = self.sublayer(sublayer, x, context, key, state, probe);
+            losses = output.losses;
             output.context
         });
-        let x = match (&self.cross_attention, &self.cross_attention_residual) {
-            (Some(attention), Some(residual)) => {
-                let key = named("cross_attention");
-                residual.forward("cross_attention_residual", x, key, probe, |x, probe| {
-                    let query = input(x, &context.memory_visibility, key);
-                    let output = probe.within("cross_attention", None, |probe| attend_cross(attention, query, probe));
-                    losses.extend(output.losses);
-                    output.context
+        Hidden { states, losses }
+    }
+
+    fn residual(&self, sublayer: Sublayer) -> (&'static str, &Residual) {
+        match sublayer {
+            Sublayer::SelfAttention => ("self_attention_residual", &self.self_attention_residual),
+            Sublayer::CrossAttention => {
+                ("cross_attention_residual", self.cross_attention_residual.as_ref().expect("cross-attention has a residual connection"))
+            }
+            Sublayer::FeedForward => ("feed_forward_residual", &self.feed_forward_residual),
+        }
+    }
+
+    fn sublayer(
+        &self,
+        sublayer: Sublayer,
+        x: Tensor<3>,
+        context: &Context,
+        random: Option<RandomKey>,
+        state: Option<&mut BlockState<A::State>>,
+        probe: &mut Probe,
+    ) -> AttentionOutput {
+        let input = |visibility: &Visibility| {
+            AttentionInput::self_attention(x.clone()).visibility(visibility.clone()).positions(context.positions.clone()).random(random)
+        };
+        match sublayer {
+            Sublayer::SelfAttention => {
+                let (attention, input) = (&self.self_attention, input(&context.visibility));
+                probe.within(sublayer.name(), None, |probe| match state {
+                    Some(state) => attention.step(input, &mut state.self_attention, probe),
+                    None => {
+                        let carried = context.carried.clone().map(|carried| self.self_attention_residual.input(carried));
+                        let memory = carried.map(|carried| Tensor::cat(vec![carried, input.query.clone()], 1));
+                        attention.forward(AttentionInput { memory, ..input }, probe)
+                    }
                 })
             }
-            _ => x,
-        };
-        let key = named("feed_forward");
-        let states = self.feed_forward_residual.forward("feed_forward_residual", x, key, probe, |x, _| self.feed_forward.forward(x, key));
-        probe.observe(|| Observation::Activation(states.clone()));
-        Hidden { states, losses }
+            Sublayer::CrossAttention => {
+                let attention = self.cross_attention.as_ref().expect("only a block with cross-attention has this sublayer");
+                let input = input(&context.memory_visibility);
+                probe.within(sublayer.name(), None, |probe| match state {
+                    Some(state) => {
+                        let state = state.cross_attention.as_mut().expect("the state of a block with cross-attention holds one for it");
+                        attention.step(input, state, probe)
+                    }
+                    None => {
+                        let memory = context.memory.clone().expect("a block with cross-attention is given a memory");
+                        attention.forward(AttentionInput { memory: Some(memory), ..input }, probe)
+                    }
+                })
+            }
+            Sublayer::FeedForward => AttentionOutput::new(self.feed_forward.forward(x, random)),
+        }
     }
 }

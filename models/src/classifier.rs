@@ -14,8 +14,10 @@ use heedful_attention::visibility::Visibility;
 use serde::{Deserialize, Serialize};
 
 use crate::block::{BlockConfig, Context, Hidden};
+use crate::depth::DepthConfig;
 use crate::embedding::{TokenEmbedding, TokenEmbeddingConfig};
 use crate::error::{Check, ConfigError};
+use crate::initialisation::Initialisation;
 use crate::layout::LayerAttention;
 use crate::position::PositionConfig;
 use crate::seq2seq::Scores;
@@ -48,6 +50,10 @@ pub struct ClassifierConfig {
     pub block: BlockConfig,
     /// Position vectors (default: sinusoidal).
     pub positions: PositionConfig,
+    /// Whether each layer has weights of its own, or one block serves all (default: each has its own).
+    pub depth: DepthConfig,
+    /// How initial weights are drawn (default: as their modules say, Xavier-uniform).
+    pub initialisation: Initialisation,
     /// How hidden states become one vector (default: the state of the class token).
     pub pooling: Pooling,
     /// Whether there are vectors that tell the first sentence of a pair from the second (default: no).
@@ -63,6 +69,8 @@ impl Default for ClassifierConfig {
             layers: 6,
             block: BlockConfig::default(),
             positions: PositionConfig::default(),
+            depth: DepthConfig::default(),
+            initialisation: Initialisation::default(),
             pooling: Pooling::default(),
             segments: false,
         }
@@ -109,8 +117,10 @@ impl ClassifierConfig {
         }
         check.at_least_one("layers", self.layers)?;
         self.block.validate(&check)?;
-        self.positions.validate(&check, self.block.d_model)?;
-        self.attention.validate_length(&check, "attention", self.layers)?;
+        self.positions.validate(&check, self.block.d_model, self.block.max_length)?;
+        self.depth.validate(&check, &self.block)?;
+        self.initialisation.validate(&check, false)?;
+        self.attention.validate_length(&check, "attention", self.depth.blocks(self.layers))?;
         for placement in self.stack().placements() {
             self.attention.at(placement.layer).validate(&placement)?;
         }
@@ -118,7 +128,8 @@ impl ClassifierConfig {
     }
 
     fn stack(&self) -> StackConfig {
-        StackConfig { role: Role::Encoder, block: self.block, cross_heads: vec![None; self.layers] }
+        let Self { block, layers, depth, positions, .. } = *self;
+        StackConfig { role: Role::Encoder, block, cross_heads: vec![None; depth.blocks(layers)], layers, depth, positions }
     }
 
     /// Initialises the model.
@@ -140,16 +151,18 @@ impl ClassifierConfig {
         build: impl Fn(&Placement, &RandomKey, &Device) -> A,
     ) -> Classifier<A> {
         let BlockConfig { d_model, max_length, dropout, .. } = self.block;
-        let Self { vocabulary, positions, .. } = *self;
+        let Self { vocabulary, depth, .. } = *self;
+        let positions = depth.embedded_positions(self.positions);
         let segments = if self.segments { 2 } else { 0 };
         let embedding = TokenEmbeddingConfig { vocabulary, d_model, max_length, positions, segments, dropout };
-        Classifier {
+        let model = Classifier {
             embedding: embedding.init(&key.named("embedding"), device),
             encoder: self.stack().init_with(&key.named("encoder"), device, &build),
             output: init::linear(d_model, self.outputs, true, &key.named("output"), device),
             pooling: self.pooling,
             dropout,
-        }
+        };
+        self.initialisation.apply(model, self.layers, key)
     }
 }
 
@@ -173,7 +186,7 @@ impl<A: Attention> Classifier<A> {
         let Sentences { tokens, segments, lengths } = sentences;
         let key = random.map(|key| key.named("embedding"));
         let x = self.embedding.forward_segments(tokens, segments, &Positions::default(), key);
-        let context = Context::new(Visibility::padding(lengths.to_vec()));
+        let context = Context::new(Visibility::padding(lengths.to_vec())).lengths(lengths);
         probe.within("encoder", None, |probe| self.encoder.forward(x, &context, random, probe))
     }
 

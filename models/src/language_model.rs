@@ -12,12 +12,15 @@ use heedful_attention::random::RandomKey;
 use serde::{Deserialize, Serialize};
 
 use crate::block::{BlockConfig, Context, Hidden};
+use crate::depth::DepthConfig;
 use crate::embedding::{TokenEmbedding, TokenEmbeddingConfig, output_matrix, project};
 use crate::error::{Check, ConfigError};
 use crate::generation::StepDecoder;
+use crate::initialisation::Initialisation;
 use crate::layout::LayerAttention;
 use crate::loss::{CrossEntropy, projected_cross_entropy};
 use crate::position::PositionConfig;
+use crate::segment::SegmentMemory;
 use crate::seq2seq::{Scores, last_position};
 use crate::stack::{Stack, StackConfig, StackState, causal};
 
@@ -35,6 +38,10 @@ pub struct LanguageModelConfig {
     pub block: BlockConfig,
     /// Position vectors (default: sinusoidal).
     pub positions: PositionConfig,
+    /// Whether each layer has weights of its own, or one block serves all (default: each has its own).
+    pub depth: DepthConfig,
+    /// How initial weights are drawn (default: as their modules say, Xavier-uniform).
+    pub initialisation: Initialisation,
     /// Whether the embedding's matrix is the output projection too (default: yes).
     pub tied: bool,
 }
@@ -47,6 +54,8 @@ impl Default for LanguageModelConfig {
             layers: 6,
             block: BlockConfig::default(),
             positions: PositionConfig::default(),
+            depth: DepthConfig::default(),
+            initialisation: Initialisation::default(),
             tied: true,
         }
     }
@@ -76,8 +85,10 @@ impl LanguageModelConfig {
         check.vocabulary("vocabulary", self.vocabulary)?;
         check.at_least_one("layers", self.layers)?;
         self.block.validate(&check)?;
-        self.positions.validate(&check, self.block.d_model)?;
-        self.attention.validate_length(&check, "attention", self.layers)?;
+        self.positions.validate(&check, self.block.d_model, self.block.max_length)?;
+        self.depth.validate(&check, &self.block)?;
+        self.initialisation.validate(&check, self.tied)?;
+        self.attention.validate_length(&check, "attention", self.depth.blocks(self.layers))?;
         for placement in self.stack().placements() {
             self.attention.at(placement.layer).validate(&placement)?;
         }
@@ -85,7 +96,8 @@ impl LanguageModelConfig {
     }
 
     fn stack(&self) -> StackConfig {
-        StackConfig { role: Role::Decoder, block: self.block, cross_heads: vec![None; self.layers] }
+        let Self { block, layers, depth, positions, .. } = *self;
+        StackConfig { role: Role::Decoder, block, cross_heads: vec![None; depth.blocks(layers)], layers, depth, positions }
     }
 
     /// Initialises the model.
@@ -107,14 +119,16 @@ impl LanguageModelConfig {
         build: impl Fn(&Placement, &RandomKey, &Device) -> A,
     ) -> LanguageModel<A> {
         let BlockConfig { d_model, max_length, dropout, .. } = self.block;
-        let Self { vocabulary, positions, .. } = *self;
+        let Self { vocabulary, depth, .. } = *self;
+        let positions = depth.embedded_positions(self.positions);
         let embedding = TokenEmbeddingConfig { vocabulary, d_model, max_length, positions, segments: 0, dropout };
-        LanguageModel {
+        let model = LanguageModel {
             embedding: embedding.init(&key.named("embedding"), device),
             decoder: self.stack().init_with(&key.named("decoder"), device, &build),
             output: (!self.tied).then(|| init::linear(d_model, vocabulary, false, &key.named("output"), device)),
             max_length,
-        }
+        };
+        self.initialisation.apply(model, self.layers, key)
     }
 }
 
@@ -138,6 +152,15 @@ impl<A: Attention> LanguageModel<A> {
         let x = self.embedding.forward(tokens, &positions, random.map(|key| key.named("embedding")));
         let context = Context { positions: positions.clone(), ..Context::new(causal(&positions)) };
         probe.within("decoder", None, |probe| self.decoder.forward(x, &context, random, probe))
+    }
+
+    /// Like [`hidden`](Self::hidden) for the next segment of sequences that the memory has the segments before of, which the layers attend to as well.
+    ///
+    /// # Panics
+    /// If what is remembered and the segment are longer than `max_length`, or the memory is that of another batch or model.
+    pub fn segment(&self, tokens: Tensor<2, Int>, memory: &mut SegmentMemory, random: Option<RandomKey>, probe: &mut Probe) -> Hidden {
+        let x = self.embedding.forward(tokens, &memory.positions(), random.map(|key| key.named("embedding")));
+        probe.within("decoder", None, |probe| self.decoder.segment(x, memory, random, probe))
     }
 
     /// Logits `[.., V]` of hidden states `[.., C]`.

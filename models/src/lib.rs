@@ -6,6 +6,10 @@
 //! layer is chosen by configuration ([`layout`]); a type of a user's own is put in by `init_with`, as
 //! `examples/own_mechanism.rs` does with one that it defines and puts through the conformance suite.
 //!
+//! Around the attentions stand residual connections and gates ([`residual`], [`gate`]), and layers that have weights of their own, share one block, halt by
+//! themselves or can be undone ([`depth`], [`halting`]). Activations may be computed again in the backward pass rather than kept ([`recomputation`]), and
+//! long sequences read segment by segment ([`segment`]). [`recurrent`] is adaptive computation time where it comes from.
+//!
 //! Configurations are checked by `validate`; after `Ok`, `init` cannot fail. Initial weights come from a
 //! [`RandomKey`](heedful_attention::random::RandomKey) and are equal on every backend. Dropout is on exactly where a forward pass is given a key.
 //!
@@ -29,16 +33,23 @@
 
 pub mod block;
 pub mod classifier;
+pub mod depth;
 pub mod embedding;
 pub mod error;
 pub mod feed_forward;
 pub mod fused;
 pub mod gate;
 pub mod generation;
+pub mod halting;
+pub mod initialisation;
 pub mod language_model;
 pub mod layout;
 pub mod loss;
 pub mod position;
+pub mod recomputation;
+pub mod recurrent;
 pub mod residual;
+mod reversible;
+pub mod segment;
 pub mod seq2seq;
 pub mod stack;

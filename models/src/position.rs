@@ -1,7 +1,12 @@
 //! What tells a model the order of its input.
 //!
 //! `sinusoidal` is that of Vaswani et al. 2017, section 3.5: `PE(p, 2i) = sin(p / 10000^(2i/d))`, `PE(p, 2i+1) = cos(p / 10000^(2i/d))`, sines and cosines
-//! interleaved. (tensor2tensor puts all sines before all cosines and spaces the wavelengths slightly differently.) `learned` is a table of vectors.
+//! interleaved. (tensor2tensor puts all sines before all cosines and spaces the wavelengths slightly differently.) `learned` is a table of vectors, `grid` a table
+//! for each coordinate.
+
+mod grid;
+
+use std::ops::Range;
 
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Int, Tensor, TensorData};
@@ -12,6 +17,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Check, ConfigError};
 
+pub use self::grid::{GridConfig, GridEncoding, Join};
+
 /// Which position vectors are added to the embedded tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -21,6 +28,8 @@ pub enum PositionConfig {
     Sinusoidal,
     /// A trained table, drawn with standard deviation `d_model^-0.5`.
     Learned,
+    /// Trained tables, one for each coordinate of a grid: images, and long texts read as grids.
+    Grid(GridConfig),
     /// Nothing.
     None,
 }
@@ -34,38 +43,52 @@ pub struct PositionEncoding {
     pub sinusoids: Option<Tensor<2>>,
     /// Trained vectors `[max_length, C]`.
     pub learned: Option<Param<Tensor<2>>>,
+    /// Trained vectors of coordinates.
+    pub grid: Option<GridEncoding>,
     max_length: usize,
 }
 
 impl PositionConfig {
-    pub(crate) fn validate(self, check: &Check, d_model: usize) -> Result<(), ConfigError> {
-        if self == Self::Sinusoidal && d_model % 2 == 1 {
-            let remedy = "sinusoids come in pairs of sine and cosine: give an even number, or positions = \"learned\"";
-            return Err(check.wrong("d_model", d_model, remedy));
+    pub(crate) fn validate(&self, check: &Check, d_model: usize, max_length: usize) -> Result<(), ConfigError> {
+        match self {
+            Self::Sinusoidal if d_model % 2 == 1 => {
+                let remedy = "sinusoids come in pairs of sine and cosine: give an even number, or positions = \"learned\"";
+                Err(check.wrong("d_model", d_model, remedy))
+            }
+            Self::Grid(grid) => grid.validate(check, d_model, max_length),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// Initialises the vectors of positions `0..max_length`.
     pub fn init(&self, max_length: usize, d_model: usize, key: &RandomKey, device: &Device) -> PositionEncoding {
+        self.init_from(0, max_length, d_model, key, device)
+    }
+
+    /// Initialises the vectors of `max_length` positions, of which the first has the sinusoids of `first`.
+    pub(crate) fn init_from(&self, first: usize, max_length: usize, d_model: usize, key: &RandomKey, device: &Device) -> PositionEncoding {
         let shape = [max_length, d_model];
         let deviation = (d_model as f32).powf(-0.5);
         PositionEncoding {
             sinusoids: (*self == Self::Sinusoidal)
-                .then(|| Tensor::from_data(TensorData::new(sinusoids(max_length, d_model), shape), device)),
+                .then(|| Tensor::from_data(TensorData::new(sinusoids(first..first + max_length, d_model), shape), device)),
             learned: (*self == Self::Learned).then(|| Init::Normal(deviation).parameter(shape, &key.named("learned"), device)),
+            grid: match self {
+                Self::Grid(grid) => Some(grid.init(d_model, &key.named("grid"), device)),
+                _ => None,
+            },
             max_length,
         }
     }
 }
 
-/// The sinusoids of positions `0..max_length`, row by row, computed in double precision.
-fn sinusoids(max_length: usize, d_model: usize) -> Vec<f32> {
+/// The sinusoids of positions, row by row, computed in double precision.
+fn sinusoids(positions: Range<usize>, d_model: usize) -> Vec<f32> {
     let angle = |position: usize, channel: usize| {
         let exponent = (channel / 2 * 2) as f64 / d_model as f64;
         position as f64 / 10_000f64.powf(exponent)
     };
-    (0..max_length)
+    positions
         .flat_map(|position| {
             (0..d_model).map(move |channel| {
                 let angle = angle(position, channel);
@@ -84,20 +107,44 @@ impl PositionEncoding {
         let [batch, length, width] = x.dims();
         let last = positions.start + length;
         assert!(last <= self.max_length, "{last} positions exceed the model's max_length {}", self.max_length);
-        let table = match (&self.sinusoids, &self.learned) {
-            (Some(table), _) => table.clone(),
-            (None, Some(table)) => table.val(),
-            (None, None) => return x,
+        let indices = positions.start..last;
+        let vectors = match &positions.left_padding {
+            None => self.vectors(indices).map(Tensor::unsqueeze),
+            Some(counts) => {
+                let own: Vec<usize> =
+                    counts.iter().flat_map(|&count| indices.clone().map(move |index| index.saturating_sub(count))).collect();
+                self.gathered(&own).map(|vectors| vectors.reshape([batch, length, width]))
+            }
         };
-        let Some(counts) = &positions.left_padding else {
-            return x + table.narrow(0, positions.start, length).unsqueeze();
-        };
-        assert_eq!(counts.len(), batch, "left padding of {} rows for a batch of {batch}", counts.len());
-        let indices: Vec<i32> =
-            counts.iter().flat_map(|&count| (positions.start..last).map(move |index| index.saturating_sub(count) as i32)).collect();
-        let indices = Tensor::<1, Int>::from_data(TensorData::new(indices, [batch * length]), &x.device());
-        x + table.select(0, indices).reshape([batch, length, width])
+        vectors.map_or(x.clone(), |vectors| x + vectors)
     }
+
+    /// The vectors of successive positions, `[positions, C]`, if there are any.
+    pub(crate) fn vectors(&self, positions: Range<usize>) -> Option<Tensor<2>> {
+        match (&self.grid, self.table()) {
+            (Some(grid), _) => Some(grid.vectors(&positions.collect::<Vec<_>>())),
+            (None, table) => table.map(|table| table.narrow(0, positions.start, positions.len())),
+        }
+    }
+
+    /// The vectors of positions in any order.
+    fn gathered(&self, positions: &[usize]) -> Option<Tensor<2>> {
+        match (&self.grid, self.table()) {
+            (Some(grid), _) => Some(grid.vectors(positions)),
+            (None, table) => table.map(|table| selected(table, positions)),
+        }
+    }
+
+    fn table(&self) -> Option<Tensor<2>> {
+        self.sinusoids.clone().or_else(|| self.learned.as_ref().map(Param::val))
+    }
+}
+
+/// Rows of a table `[entries, C]`.
+fn selected(table: Tensor<2>, rows: &[usize]) -> Tensor<2> {
+    let indices: Vec<i32> = rows.iter().map(|&row| row as i32).collect();
+    let indices = Tensor::<1, Int>::from_data(TensorData::new(indices, [rows.len()]), &table.device());
+    table.select(0, indices)
 }
 
 #[cfg(test)]
@@ -105,7 +152,7 @@ mod tests {
     use super::*;
 
     fn rows(max_length: usize, d_model: usize) -> Vec<Vec<f64>> {
-        sinusoids(max_length, d_model).chunks(d_model).map(|row| row.iter().map(|&v| f64::from(v)).collect()).collect()
+        sinusoids(0..max_length, d_model).chunks(d_model).map(|row| row.iter().map(|&v| f64::from(v)).collect()).collect()
     }
 
     fn product(a: &[f64], b: &[f64]) -> f64 {

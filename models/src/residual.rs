@@ -87,13 +87,7 @@ impl Residual {
         probe: &mut Probe,
         sublayer: impl FnOnce(Tensor<3>, &mut Probe) -> Tensor<3>,
     ) -> Tensor<3> {
-        let key = random.map(|key| key.named("residual"));
-        let input = match self.norm_order {
-            NormOrder::Post => x.clone(),
-            NormOrder::Pre => normalise(x.clone(), &self.norm),
-        };
-        let output = dropout(sublayer(input, probe), self.dropout, key.as_ref());
-        let output = if self.relu { relu(output) } else { output };
+        let output = self.branch(x.clone(), random, probe, sublayer);
         let joined = match &self.gate {
             Some(gate) => {
                 let (joined, open) = gate.forward(x, output);
@@ -105,6 +99,27 @@ impl Residual {
         match self.norm_order {
             NormOrder::Post => normalise(joined, &self.norm),
             NormOrder::Pre => joined,
+        }
+    }
+
+    /// What [`forward`](Self::forward) joins with `x` `[B, N, C]`: the sublayer's output with what stands before and after it on its own branch.
+    pub fn branch(
+        &self,
+        x: Tensor<3>,
+        random: Option<RandomKey>,
+        probe: &mut Probe,
+        sublayer: impl FnOnce(Tensor<3>, &mut Probe) -> Tensor<3>,
+    ) -> Tensor<3> {
+        let key = random.map(|key| key.named("residual"));
+        let output = dropout(sublayer(self.input(x), probe), self.dropout, key.as_ref());
+        if self.relu { relu(output) } else { output }
+    }
+
+    /// What the sublayer is given of `x` `[B, N, C]`.
+    pub(crate) fn input(&self, x: Tensor<3>) -> Tensor<3> {
+        match self.norm_order {
+            NormOrder::Post => x,
+            NormOrder::Pre => normalise(x, &self.norm),
         }
     }
 }

@@ -13,10 +13,12 @@ use heedful_attention::visibility::Visibility;
 use serde::{Deserialize, Serialize};
 
 use crate::block::{BlockConfig, Context, Hidden};
+use crate::depth::DepthConfig;
 use crate::embedding::{TokenEmbedding, TokenEmbeddingConfig, output_matrix, project};
 use crate::error::{Check, ConfigError};
 use crate::generation::StepDecoder;
-use crate::layout::AttentionLayout;
+use crate::initialisation::Initialisation;
+use crate::layout::{AttentionLayout, CrossLayout};
 use crate::loss::{CrossEntropy, projected_cross_entropy};
 use crate::position::PositionConfig;
 use crate::stack::{Stack, StackConfig, StackState};
@@ -52,6 +54,10 @@ pub struct Seq2SeqConfig {
     pub block: BlockConfig,
     /// Position vectors (default: sinusoidal).
     pub positions: PositionConfig,
+    /// Whether each layer has weights of its own, or one block serves all of a stack (default: each has its own).
+    pub depth: DepthConfig,
+    /// How initial weights are drawn (default: as their modules say, Xavier-uniform).
+    pub initialisation: Initialisation,
     /// Which matrices are one (default: source embedding, target embedding and output projection).
     pub tying: Tying,
 }
@@ -66,6 +72,8 @@ impl Default for Seq2SeqConfig {
             decoder_layers: 6,
             block: BlockConfig::default(),
             positions: PositionConfig::default(),
+            depth: DepthConfig::default(),
+            initialisation: Initialisation::default(),
             tying: Tying::default(),
         }
     }
@@ -80,10 +88,10 @@ pub struct Scores<const D: usize> {
     pub losses: Losses,
 }
 
-/// Source sentences, padded on the right.
+/// Sequences, padded on the right.
 #[derive(Clone, Debug)]
-pub struct Source<'a> {
-    /// Token ids `[B, S]`.
+pub struct Padded<'a> {
+    /// Token ids `[B, N]`.
     pub tokens: Tensor<2, Int>,
     /// Number of real tokens of each row.
     pub lengths: &'a [usize],
@@ -126,8 +134,13 @@ impl Seq2SeqConfig {
         check.at_least_one("encoder_layers", self.encoder_layers)?;
         check.at_least_one("decoder_layers", self.decoder_layers)?;
         self.block.validate(&check)?;
-        self.positions.validate(&check, self.block.d_model)?;
-        self.attention.validate_lengths(&check, self.encoder_layers, self.decoder_layers)?;
+        self.positions.validate(&check, self.block.d_model, self.block.max_length)?;
+        self.depth.validate(&check, &self.block)?;
+        self.initialisation.validate(&check, self.tying != Tying::None)?;
+        if self.depth.blocks(self.decoder_layers) < self.decoder_layers && matches!(self.attention.cross, CrossLayout::Last(_)) {
+            return Err(check.wrong("attention.cross", "last", "give it to all layers: one block serves them all"));
+        }
+        self.attention.validate_lengths(&check, self.depth.blocks(self.encoder_layers), self.depth.blocks(self.decoder_layers))?;
         for placement in self.encoder_stack().placements().chain(self.decoder_stack().placements()) {
             self.attention.at(&placement).validate(&placement)?;
         }
@@ -135,17 +148,20 @@ impl Seq2SeqConfig {
     }
 
     fn encoder_stack(&self) -> StackConfig {
-        StackConfig { role: Role::Encoder, block: self.block, cross_heads: vec![None; self.encoder_layers] }
+        let Self { block, encoder_layers: layers, depth, positions, .. } = *self;
+        StackConfig { role: Role::Encoder, block, cross_heads: vec![None; depth.blocks(layers)], layers, depth, positions }
     }
 
     fn decoder_stack(&self) -> StackConfig {
-        let cross_heads = self.attention.cross_heads(self.decoder_layers, self.block.heads);
-        StackConfig { role: Role::Decoder, block: self.block, cross_heads }
+        let Self { block, decoder_layers: layers, depth, positions, .. } = *self;
+        let cross_heads = self.attention.cross_heads(depth.blocks(layers), block.heads);
+        StackConfig { role: Role::Decoder, block, cross_heads, layers, depth, positions }
     }
 
     fn embedding(&self, vocabulary: usize) -> TokenEmbeddingConfig {
         let BlockConfig { d_model, max_length, dropout, .. } = self.block;
-        TokenEmbeddingConfig { vocabulary, d_model, max_length, positions: self.positions, segments: 0, dropout }
+        let positions = self.depth.embedded_positions(self.positions);
+        TokenEmbeddingConfig { vocabulary, d_model, max_length, positions, segments: 0, dropout }
     }
 
     /// Initialises the model.
@@ -168,7 +184,7 @@ impl Seq2SeqConfig {
         build: impl Fn(&Placement, &RandomKey, &Device) -> A,
     ) -> Seq2SeqTransformer<A> {
         let embedding = |name, vocabulary| self.embedding(vocabulary).init(&key.named(name), device);
-        Seq2SeqTransformer {
+        let model = Seq2SeqTransformer {
             source: embedding("source", self.source_vocabulary),
             target: (self.tying != Tying::ThreeWay).then(|| embedding("target", self.target_vocabulary)),
             encoder: self.encoder_stack().init_with(&key.named("encoder"), device, &build),
@@ -176,17 +192,18 @@ impl Seq2SeqConfig {
             output: (self.tying == Tying::None)
                 .then(|| init::linear(self.block.d_model, self.target_vocabulary, false, &key.named("output"), device)),
             max_length: self.block.max_length,
-        }
+        };
+        self.initialisation.apply(model, self.encoder_layers.max(self.decoder_layers), key)
     }
 }
 
 impl<A: Attention> Seq2SeqTransformer<A> {
-    /// Logits `[B, T, V]` of the token after each target token, given the source. `target` `[B, T]` begins with the begin token and may be padded on the
-    /// right. Dropout is on exactly if a key is given.
+    /// Logits `[B, T, V]` of the token after each target token, given the source `[B, S]`. The target `[B, T]` begins with the begin token. Dropout is on
+    /// exactly if a key is given.
     ///
     /// # Panics
     /// If a sequence is longer than `max_length`.
-    pub fn forward(&self, source: Source, target: Tensor<2, Int>, random: Option<RandomKey>, probe: &mut Probe) -> Scores<3> {
+    pub fn forward(&self, source: Padded, target: Padded, random: Option<RandomKey>, probe: &mut Probe) -> Scores<3> {
         let hidden = self.hidden(source, target, random, probe);
         Scores { logits: self.project(hidden.states), losses: hidden.losses }
     }
@@ -195,12 +212,12 @@ impl<A: Attention> Seq2SeqTransformer<A> {
     ///
     /// # Panics
     /// If a sequence is longer than `max_length`.
-    pub fn hidden(&self, source: Source, target: Tensor<2, Int>, random: Option<RandomKey>, probe: &mut Probe) -> Hidden {
+    pub fn hidden(&self, source: Padded, target: Padded, random: Option<RandomKey>, probe: &mut Probe) -> Hidden {
         let named = |name| random.map(|key| key.named(name));
         let memory_visibility = Visibility::padding(source.lengths.to_vec());
         let Hidden { states: memory, mut losses } = self.encode(source, named("encoder"), probe);
-        let context = Context { memory: Some(memory), memory_visibility, ..Context::new(Visibility::causal()) };
-        let x = self.target_embedding().forward(target, &Positions::default(), named("target"));
+        let context = Context { memory: Some(memory), memory_visibility, ..Context::new(Visibility::causal()).lengths(target.lengths) };
+        let x = self.target_embedding().forward(target.tokens, &Positions::default(), named("target"));
         let decoded = probe.within("decoder", None, |probe| self.decoder.forward(x, &context, named("decoder"), probe));
         losses.extend(decoded.losses);
         Hidden { states: decoded.states, losses }
@@ -210,9 +227,9 @@ impl<A: Attention> Seq2SeqTransformer<A> {
     ///
     /// # Panics
     /// If the source is longer than `max_length`.
-    pub fn encode(&self, source: Source, random: Option<RandomKey>, probe: &mut Probe) -> Hidden {
+    pub fn encode(&self, source: Padded, random: Option<RandomKey>, probe: &mut Probe) -> Hidden {
         let x = self.source.forward(source.tokens, &Positions::default(), random.map(|key| key.named("source")));
-        let context = Context::new(Visibility::padding(source.lengths.to_vec()));
+        let context = Context::new(Visibility::padding(source.lengths.to_vec())).lengths(source.lengths);
         probe.within("encoder", None, |probe| self.encoder.forward(x, &context, random, probe))
     }
 
@@ -235,7 +252,7 @@ impl<A: Attention> Seq2SeqTransformer<A> {
     ///
     /// # Panics
     /// If the source is longer than `max_length`.
-    pub fn start(&self, source: Source) -> StackState<A::State> {
+    pub fn start(&self, source: Padded) -> StackState<A::State> {
         let lengths = source.lengths.to_vec();
         let memory = self.encode(source, None, &mut Probe::off()).states;
         self.decoder.state(lengths.len(), self.max_length, &[], Some((memory, lengths)))
@@ -289,7 +306,7 @@ mod tests {
     use super::*;
     use heedful_attention::any::AttentionConfig;
 
-    use crate::layout::{CrossAttention, CrossLayout, LayerAttention};
+    use crate::layout::{CrossAttention, LayerAttention};
 
     fn tiny(attention: AttentionLayout) -> Seq2SeqConfig {
         Seq2SeqConfig {
@@ -323,11 +340,13 @@ mod tests {
         Tensor::from_data(rows, &Device::flex())
     }
 
-    fn source<const B: usize, const N: usize>(rows: [[i32; N]; B], lengths: &[usize]) -> Source<'_> {
-        Source { tokens: tokens(rows), lengths }
+    fn source<const B: usize, const N: usize>(rows: [[i32; N]; B], lengths: &[usize]) -> Padded<'_> {
+        Padded { tokens: tokens(rows), lengths }
     }
 
-    fn logits(model: &Seq2SeqTransformer, source: Source, target: Tensor<2, Int>) -> Tensor<3> {
+    fn logits(model: &Seq2SeqTransformer, source: Padded, target: Tensor<2, Int>) -> Tensor<3> {
+        let [rows, length] = target.dims();
+        let target = Padded { tokens: target, lengths: &vec![length; rows] };
         model.forward(source, target, None, &mut Probe::off()).logits
     }
 
@@ -457,7 +476,7 @@ mod tests {
                 heads.push((path.to_owned(), weights.dims()[1]));
             }
         };
-        model.forward(source([[5, 7]], &[2]), tokens([[2]]), None, &mut Probe::listening(&mut listener));
+        model.forward(source([[5, 7]], &[2]), source([[2]], &[1]), None, &mut Probe::listening(&mut listener));
         assert_eq!(heads.last().unwrap(), &("decoder.layers.2.cross_attention".to_owned(), 1));
         assert_eq!(heads.len(), 2 + 3 + 1);
     }
@@ -466,8 +485,8 @@ mod tests {
     fn every_parameter_of_a_three_way_tied_model_is_trained() {
         let device = Device::flex().autodiff();
         let model = tiny(AttentionLayout::base()).init(&RandomKey::from_seed(1), &device);
-        let source = Source { tokens: Tensor::from_data([[5, 7, 1]], &device), lengths: &[3] };
-        let target = Tensor::from_data([[2, 4, 6]], &device);
+        let source = Padded { tokens: Tensor::from_data([[5, 7, 1]], &device), lengths: &[3] };
+        let target = Padded { tokens: Tensor::from_data([[2, 4, 6]], &device), lengths: &[3] };
         let scores = model.forward(source, target, Some(RandomKey::from_seed(2)), &mut Probe::off());
         let targets = Tensor::from_data([4, 6, 3], &device);
         let loss = crate::loss::cross_entropy(scores.logits.reshape([3, 11]), targets, Some(0), 0.1).loss;

@@ -4,17 +4,23 @@ use std::sync::Arc;
 
 use burn::module::Module;
 use burn::nn::LayerNorm;
-use burn::tensor::{Device, Tensor};
+use burn::tensor::{Bool, Device, Tensor, TensorData};
 use heedful_attention::any::AnyAttention;
 use heedful_attention::contract::{Attention, Losses, Positions};
 use heedful_attention::placement::{Placement, Role};
-use heedful_attention::probe::Probe;
+use heedful_attention::probe::{Observation, Probe};
 use heedful_attention::random::RandomKey;
 use heedful_attention::visibility::Visibility;
 
 use crate::block::{Block, BlockConfig, BlockState, Context, Hidden};
+use crate::depth::{Coordinates, DepthConfig, SharedConfig};
 use crate::fused::normalise;
+use crate::halting::Halting;
+use crate::position::PositionConfig;
+use crate::recomputation::checkpointed;
 use crate::residual::layer_norm;
+use crate::reversible;
+use crate::segment::SegmentMemory;
 
 /// Sizes and options of a [`Stack`].
 #[derive(Clone, Debug)]
@@ -23,8 +29,14 @@ pub struct StackConfig {
     pub role: Role,
     /// What all blocks share.
     pub block: BlockConfig,
-    /// For each layer the number of heads of cross-attention, or `None` where the layer has none.
+    /// For each block the number of heads of cross-attention, or `None` where it has none.
     pub cross_heads: Vec<Option<usize>>,
+    /// Layers that a sequence passes: as many as blocks, or more where [`depth`](Self::depth) shares one.
+    pub layers: usize,
+    /// How the layers come about.
+    pub depth: DepthConfig,
+    /// Position vectors of the model, which a shared block adds before each step.
+    pub positions: PositionConfig,
 }
 
 impl StackConfig {
@@ -46,6 +58,7 @@ impl StackConfig {
         build: &impl Fn(&Placement, &RandomKey, &Device) -> A,
     ) -> Stack<A> {
         let layers = self.cross_heads.len();
+        let BlockConfig { d_model, max_length, .. } = self.block;
         let mut blocks: Vec<Block<A>> = Vec::with_capacity(layers);
         for (layer, cross_heads) in self.cross_heads.iter().enumerate() {
             let key = key.named("layers").numbered(layer as u64);
@@ -59,7 +72,17 @@ impl StackConfig {
             });
             blocks.push(self.block.init(self_attention, cross_attention, &key, device));
         }
-        Stack { layers: blocks, norm: self.block.has_final_norm().then(|| layer_norm(self.block.d_model, device)) }
+        let norm = self.block.has_final_norm().then(|| layer_norm(d_model, device));
+        let (coordinates, halting) = match self.depth {
+            DepthConfig::Stacked | DepthConfig::Reversible => (None, None),
+            DepthConfig::Shared(SharedConfig { step_signal, halting }) => {
+                let signal = (step_signal, self.layers);
+                let coordinates = Coordinates::new(self.positions, signal, max_length, d_model, &key.named("coordinates"), device);
+                (Some(coordinates), halting.map(|halting| halting.init(d_model, &key.named("halting"), device)))
+            }
+        };
+        let reversible = self.depth == DepthConfig::Reversible;
+        Stack { layers: blocks, norm, coordinates, halting, steps: self.layers, reversible, checkpoint: self.block.checkpoint }
     }
 }
 
@@ -68,10 +91,17 @@ impl StackConfig {
 /// Should be created with [`StackConfig`].
 #[derive(Module, Debug)]
 pub struct Stack<A: Attention = AnyAttention> {
-    /// The blocks.
+    /// The blocks: one for each layer, or one for all.
     pub layers: Vec<Block<A>>,
     /// Last normalisation, of pre-norm stacks.
     pub norm: Option<LayerNorm>,
+    /// What one block for all layers adds before each.
+    pub coordinates: Option<Coordinates>,
+    /// What says where one block for all layers halts.
+    pub halting: Option<Halting>,
+    steps: usize,
+    reversible: bool,
+    checkpoint: bool,
 }
 
 /// State of stepwise decoding: what the attentions remember, and where the sequences stand.
@@ -102,9 +132,57 @@ impl<A: Attention> Stack<A> {
     /// # Panics
     /// If a layer has cross-attention and the context no memory, or an attention cannot take the input.
     pub fn forward(&self, x: Tensor<3>, context: &Context, random: Option<RandomKey>, probe: &mut Probe) -> Hidden {
-        let _span = tracing::trace_span!("stack", layers = self.layers.len(), states = ?x.dims()).entered();
-        self.pass(x, probe, |layer, block, x, probe| {
-            block.forward(x, context, random.map(|key| key.named("layers").numbered(layer as u64)), probe)
+        let _span = tracing::trace_span!("stack", layers = self.steps, states = ?x.dims()).entered();
+        if self.reversible {
+            return self.normalised(reversible::forward(&self.layers, self.steps, x, context, random, probe));
+        }
+        self.pass(x, context, Halt::Early, probe, |layer, block, x, probe| self.layer(layer, block, x, context, random, probe))
+    }
+
+    /// Passes the next segment `x` `[B, N, C]` of causal sequences through all layers, which attend to what they remember too, and remember it. Dropout is on
+    /// exactly if a key is given.
+    ///
+    /// # Panics
+    /// If the memory is that of another batch or stack, the stack is reversible, or an attention cannot take the input.
+    pub fn segment(&self, x: Tensor<3>, memory: &mut SegmentMemory, random: Option<RandomKey>, probe: &mut Probe) -> Hidden {
+        let _span = tracing::trace_span!("segment", layers = self.steps, states = ?x.dims(), held = memory.held()).entered();
+        assert!(!self.reversible, "a reversible stack keeps no inputs of its layers that could be carried over to the next segment");
+        memory.check(self.steps, &x);
+        let positions = memory.positions();
+        let context = Context { positions: positions.clone(), ..Context::new(causal(&positions)) };
+        let mut inputs = Vec::with_capacity(self.steps);
+        let hidden = self.pass(x, &context, Halt::AtEnd, probe, |layer, block, x, probe| {
+            inputs.push(x.clone());
+            let context = Context { carried: memory.layer(layer), ..context.clone() };
+            self.layer(layer, block, x, &context, random, probe)
+        });
+        memory.remember(inputs);
+        hidden
+    }
+
+    /// Passes `x` through the block of a layer.
+    fn layer(
+        &self,
+        layer: usize,
+        block: &Block<A>,
+        x: Tensor<3>,
+        context: &Context,
+        random: Option<RandomKey>,
+        probe: &mut Probe,
+    ) -> Hidden {
+        let random = random.map(|key| key.named("layers").numbered(layer as u64));
+        if !self.checkpoint {
+            return block.forward(x, context, random, probe);
+        }
+        let inputs = [Some(x), context.memory.clone(), context.carried.clone()];
+        let [_, has_memory, has_carried] = inputs.each_ref().map(Option::is_some);
+        let others = Context { memory: None, carried: None, ..context.clone() };
+        checkpointed(block, inputs.into_iter().flatten().collect(), probe, move |block, inputs, probe| {
+            let mut inputs = inputs.iter().cloned();
+            let x = inputs.next().expect("the first input is there always");
+            let memory = if has_memory { inputs.next() } else { None };
+            let carried = if has_carried { inputs.next() } else { None };
+            block.forward(x, &Context { memory, carried, ..others.clone() }, random, probe)
         })
     }
 
@@ -125,7 +203,7 @@ impl<A: Attention> Stack<A> {
             assert_eq!([memory.dims()[0], lengths.len()], [batch; 2], "rows of memory and lengths for a batch of {batch}");
         }
         StackState {
-            layers: self.layers.iter().map(|block| block.state(batch, capacity, memory.as_ref().map(|(memory, _)| memory))).collect(),
+            layers: self.blocks().map(|block| block.state(batch, capacity, memory.as_ref().map(|(memory, _)| memory))).collect(),
             next: 0,
             capacity,
             left_padding: Positions::default().with_left_padding(left_padding).left_padding,
@@ -138,42 +216,99 @@ impl<A: Attention> Stack<A> {
     /// # Panics
     /// If the state's capacity is exceeded.
     pub fn step(&self, x: Tensor<3>, state: &mut StackState<A::State>, probe: &mut Probe) -> Hidden {
-        let _span = tracing::trace_span!("stack step", layers = self.layers.len(), states = ?x.dims()).entered();
+        let _span = tracing::trace_span!("stack step", layers = self.steps, states = ?x.dims()).entered();
         let length = x.dims()[1];
         assert!(length <= state.remaining(), "{length} more positions exceed the state's capacity {}", state.capacity);
         let positions = state.positions();
         let context = Context {
             visibility: causal(&positions),
             positions,
+            lengths: None,
+            carried: None,
             memory: None,
             memory_visibility: state.memory_lengths.clone().map_or_else(Visibility::all, Visibility::padding),
         };
         state.next += length;
-        self.pass(x, probe, |layer, block, x, probe| block.step(x, &context, &mut state.layers[layer], probe))
+        let layers = &mut state.layers;
+        if self.reversible {
+            return self.normalised(reversible::step(&self.layers, x, &context, layers, probe));
+        }
+        self.pass(x, &context, Halt::AtEnd, probe, |layer, block, x, probe| block.step(x, &context, &mut layers[layer], probe))
     }
 
     /// Keeps the given batch rows of a state, in the given order.
     pub fn select(&self, state: &mut StackState<A::State>, rows: &[usize]) {
-        for (block, state) in self.layers.iter().zip(&mut state.layers) {
+        for (block, state) in self.blocks().zip(&mut state.layers) {
             block.select(state, rows);
         }
         state.left_padding = state.left_padding.as_ref().map(|counts| rows.iter().map(|&row| counts[row]).collect());
         state.memory_lengths = state.memory_lengths.as_ref().map(|lengths| rows.iter().map(|&row| lengths[row]).collect());
     }
 
-    fn pass(&self, mut x: Tensor<3>, probe: &mut Probe, mut run: impl FnMut(usize, &Block<A>, Tensor<3>, &mut Probe) -> Hidden) -> Hidden {
+    /// The block of each layer.
+    fn blocks(&self) -> impl Iterator<Item = &Block<A>> {
+        self.layers.iter().cycle().take(self.steps)
+    }
+
+    fn pass(
+        &self,
+        x: Tensor<3>,
+        context: &Context,
+        halt: Halt,
+        probe: &mut Probe,
+        mut run: impl FnMut(usize, &Block<A>, Tensor<3>, &mut Probe) -> Hidden,
+    ) -> Hidden {
         let mut losses = Losses::default();
-        for (layer, block) in self.layers.iter().enumerate() {
-            let hidden = probe.within("layers", Some(layer), |probe| run(layer, block, x, probe));
-            losses.extend(hidden.losses);
-            x = hidden.states;
-        }
-        let states = match &self.norm {
-            Some(norm) => normalise(x, norm),
+        let located = |x, step| match &self.coordinates {
+            Some(coordinates) => coordinates.forward(x, &context.positions, step),
             None => x,
+        };
+        let mut layer = |step: usize, block: &Block<A>, x, probe: &mut Probe| {
+            let hidden = probe.within("layers", Some(step), |probe| run(step, block, x, probe));
+            losses.extend(hidden.losses);
+            hidden.states
+        };
+        let layers = self.blocks().enumerate();
+        let x = match &self.halting {
+            None => layers.fold(x, |x, (step, block)| layer(step, block, located(x, step), probe)),
+            Some(halting) => {
+                let [batch, length, _] = x.dims();
+                let real = context.real(batch, length);
+                let count = real.iter().filter(|&&real| real).count().max(1);
+                let real = Tensor::<3, Bool>::from_data(TensorData::new(real, [batch, length, 1]), &x.device());
+                let mut pondering = halting.start(&x, Some(real), self.steps);
+                let mut x = x;
+                for (step, block) in layers {
+                    if halt == Halt::Early && !pondering.goes_on() {
+                        break;
+                    }
+                    let input = located(x.clone(), step);
+                    x = halting.step(&mut pondering, x, input, |input| layer(step, block, input, probe));
+                }
+                probe.observe(|| Observation::HaltingSteps(pondering.steps().squeeze_dim(2)));
+                losses.push("ponder", pondering.cost().sum() * (halting.config().ponder_weight / count as f64));
+                pondering.blended()
+            }
+        };
+        self.normalised(Hidden { states: x, losses })
+    }
+
+    fn normalised(&self, Hidden { states, losses }: Hidden) -> Hidden {
+        let states = match &self.norm {
+            Some(norm) => normalise(states, norm),
+            None => states,
         };
         Hidden { states, losses }
     }
+}
+
+/// When a stack whose positions halt on their own stops.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Halt {
+    /// When all positions have halted.
+    Early,
+    /// After the last layer: later positions may need the keys of all.
+    AtEnd,
 }
 
 /// Causal visibility, without the padding at the left.

@@ -97,7 +97,7 @@ impl ExperimentConfig for ClassificationConfig {
 
 impl ClassificationConfig {
     pub(super) fn model(&self, vocabulary: usize, task: GlueTask, attention: &Attention) -> ClassifierConfig {
-        let ModelSettings { layers, positions, .. } = self.model;
+        let ModelSettings { layers, positions, depth, initialisation, .. } = self.model;
         ClassifierConfig {
             vocabulary,
             outputs: match task.target() {
@@ -108,6 +108,8 @@ impl ClassificationConfig {
             layers,
             block: self.model.block(),
             positions,
+            depth,
+            initialisation,
             pooling: self.pooling,
             segments: task.sentence_columns().len() == 2,
         }

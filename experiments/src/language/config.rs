@@ -102,13 +102,15 @@ impl ExperimentConfig for LanguageConfig {
 
 impl LanguageConfig {
     pub(super) fn model(&self, vocabulary: usize, attention: &Attention) -> LanguageModelConfig {
-        let ModelSettings { layers, positions, .. } = self.model;
+        let ModelSettings { layers, positions, depth, initialisation, .. } = self.model;
         LanguageModelConfig {
             vocabulary,
             attention: attention.config.clone().into(),
             layers,
             block: self.model.block(),
             positions,
+            depth,
+            initialisation,
             tied: self.tied,
         }
     }

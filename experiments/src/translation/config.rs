@@ -137,7 +137,7 @@ impl ExperimentConfig for TranslationConfig {
 
 impl TranslationConfig {
     pub(super) fn model(&self, vocabulary: usize, attention: &Attention) -> Seq2SeqConfig {
-        let ModelSettings { layers, positions, .. } = self.model;
+        let ModelSettings { layers, positions, depth, initialisation, .. } = self.model;
         let layout = match attention.layout {
             Some("hc-all") => match self.mechanisms.of("gaussian") {
                 AttentionConfig::Gaussian(gaussian) => AttentionLayout::hc_all(gaussian.length_ratio),
@@ -154,6 +154,8 @@ impl TranslationConfig {
             decoder_layers: layers,
             block: self.model.block(),
             positions,
+            depth,
+            initialisation,
             tying: self.tying,
         }
     }

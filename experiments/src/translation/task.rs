@@ -5,7 +5,7 @@ use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_models::generation::{BeamSearch, Prompts, SpecialTokens, beam_search};
 use heedful_models::loss::real_states;
-use heedful_models::seq2seq::{Seq2SeqTransformer, Source};
+use heedful_models::seq2seq::{Padded, Seq2SeqTransformer};
 
 use crate::batch::{PaddedBatch, pad, sequential_batches, token_budget_batches};
 use crate::comparison::{first_non_finite_activation, scoring_bar};
@@ -56,8 +56,8 @@ impl TranslationTask<'_> {
         probe: &mut Probe,
     ) -> (Tensor<1>, Tensor<1>) {
         let device = model.source.tokens.weight.device();
-        let source = Source { tokens: tensor(&batch.source, &device), lengths: &batch.source.lengths };
-        let hidden = model.hidden(source, tensor(&batch.input, &device), key, probe);
+        let padded = |batch| Padded { tokens: tensor(batch, &device), lengths: &batch.lengths };
+        let hidden = model.hidden(padded(&batch.source), padded(&batch.input), key, probe);
         let states = real_states(hidden.states, &batch.output.lengths);
         let rows = batch.output.ids.chunks(batch.output.width).zip(&batch.output.lengths);
         let targets: Vec<i32> = rows.flat_map(|(row, &real)| &row[..real]).copied().collect();
@@ -104,7 +104,7 @@ impl TranslationTask<'_> {
             let rows: Vec<_> = items.iter().map(|&item| tokens[present[item]].clone()).collect();
             let source = pad(&rows, PAD);
             let device = model.source.tokens.weight.device();
-            let state = model.start(Source { tokens: tensor(&source, &device), lengths: &source.lengths });
+            let state = model.start(Padded { tokens: tensor(&source, &device), lengths: &source.lengths });
             let prompts = Prompts::begin(SPECIAL, &source.lengths, extra_length, &device);
             for (item, hypotheses) in items.iter().zip(beam_search(model, state, prompts, SPECIAL, &options)) {
                 translations[present[*item]] = self.dataset.tokeniser.decode(&hypotheses[0].tokens);

@@ -72,6 +72,39 @@ fn every_mechanism_and_layout_trains_and_translates() {
 }
 
 #[test]
+fn models_are_put_together_from_their_parts() {
+    let data = parallel_folder();
+    let parts: [&[&str]; 6] = [
+        &["model.depth.kind=shared", "model.layers=3"],
+        &["model.depth={kind = 'shared', step_signal = 'learned', halting = {bias = -1.0}}", "model.layers=3"],
+        &["model.depth.kind=reversible", "model.layers=3"],
+        &["model.gate.kind=gru", "model.relu_before_residual=true", "model.final_norm=false"],
+        &["model.checkpoint=true", "model.gated_feed_forward=true", "model.activation=silu", "model.feed_forward_chunk=7"],
+        &["model.positions={grid = {rows = 8, columns = 4}}", "model.initialisation={kind = 'normal', deviation = 0.02}"],
+    ];
+    for part in parts {
+        let out = tempfile::tempdir().unwrap();
+        let settings: Vec<&str> = part.iter().flat_map(|setting| ["--set", setting]).collect();
+        let output = translate(data.path(), &out.path().join("run"), &settings).output().unwrap();
+        succeeded(&output);
+        assert!(stdout(&output).contains("dot-product"), "{part:?}: {}", stdout(&output));
+    }
+    for (setting, parts) in [
+        ("model.depth.kind=revertible", ["model.depth.kind", "reversible"]),
+        ("model.depth={kind = 'reversible'}", ["norm_order", "pre"]),
+        ("model.depth={kind = 'shared', halting = {epsilon = 1.0}}", ["epsilon", "less than 1"]),
+        ("model.gate={kind = 'input', bias = 1.0}", ["gate.bias", "leave it out"]),
+        ("model.positions={grid = {rows = 2, columns = 4}}", ["positions.rows", "max_length"]),
+        ("model.initialisation.kind=scaled", ["initialisation", "tying = \"none\""]),
+    ] {
+        let out = tempfile::tempdir().unwrap();
+        let settings = ["--set", setting, "--set", "model.norm_order=post"];
+        let settings = if setting.contains("reversible'") { &settings[..] } else { &settings[..2] };
+        refused(&translate(data.path(), &out.path().join("run"), settings).output().unwrap(), 2, &parts);
+    }
+}
+
+#[test]
 fn language_models_are_scored_per_word_and_per_character() {
     for (kind, unit) in [("word", "unit:word"), ("character", "unit:character")] {
         let (data, out) = (text_folder(), tempfile::tempdir().unwrap());

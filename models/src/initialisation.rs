@@ -1,0 +1,207 @@
+//! Initial weights of whole models, as papers have them.
+//!
+//! Modules draw their own weights Xavier-uniformly, as the reference code of the Transformer does. Papers that draw them otherwise do so by the place of a
+//! weight in the model, which only the model knows.
+
+use burn::module::{Module, ModuleMapper, Param};
+use burn::tensor::Tensor;
+use heedful_attention::init::Init;
+use heedful_attention::random::RandomKey;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Check, ConfigError};
+
+/// How the weights of linear maps and embeddings are drawn. Biases begin with 0 and what else modules have with their own values always.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Initialisation {
+    /// As their modules say: Xavier-uniform maps, embeddings with standard deviation `d_model^-0.5`.
+    #[default]
+    Xavier,
+    /// Normal with one standard deviation everywhere (Dai et al. 2019: 0.02).
+    Normal {
+        /// The standard deviation, greater than 0.
+        deviation: f64,
+    },
+    /// Normal with standard deviation `0.125 / sqrt(inputs)`, the last map of each residual branch `1 / sqrt(2 N)` of it in a stack of `N` blocks (the deeper
+    /// of two), and the output projection 0, so that all tokens are equally likely at first (Child et al. 2019, section 6). Needs an output projection of
+    /// its own.
+    Scaled,
+}
+
+impl Initialisation {
+    pub(crate) fn validate(&self, check: &Check, is_tied: bool) -> Result<(), ConfigError> {
+        match *self {
+            Self::Normal { deviation } if !(deviation > 0.0 && deviation.is_finite()) => {
+                Err(check.wrong("initialisation.deviation", deviation, "give a number greater than 0"))
+            }
+            Self::Scaled if is_tied => {
+                let remedy = "give the output projection a matrix of its own (tied = false, or tying = \"none\"): it begins with 0, which the embedding must not";
+                Err(check.wrong("initialisation", "scaled", remedy))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The model with weights drawn anew, where it is not Xavier. `blocks` is the number of residual blocks of a stack.
+    pub(crate) fn apply<M: Module>(self, model: M, blocks: usize, key: &RandomKey) -> M {
+        if self == Self::Xavier {
+            return model;
+        }
+        model.map(&mut Draw { initialisation: self, blocks, key: key.named("initialisation"), path: Vec::new() })
+    }
+}
+
+struct Draw {
+    initialisation: Initialisation,
+    blocks: usize,
+    key: RandomKey,
+    path: Vec<(String, String)>,
+}
+
+/// What becomes of a parameter.
+enum Change {
+    /// It is drawn from a normal distribution with this standard deviation.
+    Normal(f64),
+    /// It is multiplied.
+    Times(f64),
+}
+
+impl Draw {
+    /// What becomes of the parameter at this path.
+    fn change(&self, shape: &[usize]) -> Option<Change> {
+        let at = |back: usize| self.path.iter().rev().nth(back).map_or(("", ""), |(name, container)| (name.as_str(), container.as_str()));
+        let (name, container) = at(0);
+        let is_linear = (name, container) == ("weight", "Struct:Linear");
+        let is_embedding = (name, container) == ("weight", "Struct:Embedding");
+        match self.initialisation {
+            Initialisation::Xavier => None,
+            Initialisation::Normal { deviation } => (is_linear || is_embedding).then_some(Change::Normal(deviation)),
+            Initialisation::Scaled if is_linear => {
+                let is_output = at(1).0 == "output";
+                let is_in_layer = self.path.iter().any(|(_, container)| container == "Struct:Block");
+                let scale = match (is_output, is_in_layer) {
+                    (true, true) => (2.0 * self.blocks as f64).powf(-0.5),
+                    (true, false) => return Some(Change::Times(0.0)),
+                    (false, _) => 1.0,
+                };
+                Some(Change::Normal(0.125 * scale / (shape[0] as f64).sqrt()))
+            }
+            // They have `1 / sqrt(width)` already, and embedded tokens are multiplied by `sqrt(width)`, which they are not in the paper.
+            Initialisation::Scaled if is_embedding => Some(Change::Times(0.125 / (shape[1] as f64).sqrt())),
+            // These have `1 / sqrt(width)` already, or less where several are added.
+            Initialisation::Scaled if at(1).1 == "Struct:GridEncoding" || container == "Struct:PositionEncoding" => {
+                Some(Change::Times(0.125))
+            }
+            Initialisation::Scaled => None,
+        }
+    }
+}
+
+impl ModuleMapper for Draw {
+    fn enter_module(&mut self, name: &str, container_type: &str) {
+        self.path.push((name.to_owned(), container_type.to_owned()));
+    }
+
+    fn exit_module(&mut self, _name: &str, _container_type: &str) {
+        self.path.pop();
+    }
+
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let Some(change) = self.change(&param.val().dims()) else { return param };
+        let key = self.path.iter().fold(self.key, |key, (name, _)| key.named(name));
+        param.map(|old| {
+            let new = match change {
+                Change::Normal(deviation) => Init::Normal(deviation as f32).tensor(old.dims(), &key, &old.device()),
+                Change::Times(factor) => (old.clone() * factor).detach(),
+            };
+            new.set_require_grad(old.is_require_grad())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn::tensor::{Device, Int};
+    use heedful_attention::probe::Probe;
+
+    use crate::block::BlockConfig;
+    use crate::language_model::{LanguageModel, LanguageModelConfig};
+    use crate::position::{GridConfig, Join, PositionConfig};
+
+    fn model(initialisation: Initialisation) -> LanguageModel {
+        let block = BlockConfig { d_model: 64, heads: 2, d_ff: 256, max_length: 64, ..BlockConfig::default() };
+        let positions = PositionConfig::Grid(GridConfig { rows: 8, columns: 8, channels: 1, join: Join::Sum });
+        let config = LanguageModelConfig {
+            vocabulary: 100,
+            layers: 8,
+            block,
+            positions,
+            initialisation,
+            tied: false,
+            ..LanguageModelConfig::default()
+        };
+        config.validate().unwrap();
+        config.init(&RandomKey::from_seed(5), &Device::flex().autodiff())
+    }
+
+    fn deviation<const D: usize>(parameter: &Param<Tensor<D>>) -> f64 {
+        assert!(parameter.is_require_grad());
+        parameter.val().powi_scalar(2).mean().into_scalar::<f64>().sqrt()
+    }
+
+    fn assert_close(found: f64, wanted: f64) {
+        assert!((found / wanted - 1.0).abs() < 0.1, "{found} is not {wanted}");
+    }
+
+    #[test]
+    fn scaled_weights_have_the_deviations_of_the_paper() {
+        let model = model(Initialisation::Scaled);
+        for block in &model.decoder.layers {
+            assert_close(deviation(&block.feed_forward.input.weight), 0.125 / 8.0);
+            assert_close(deviation(&block.feed_forward.output.weight), 0.125 / 16.0 / 4.0);
+            let heedful_attention::any::AnyAttention::Softmax(attention) = &block.self_attention else { unreachable!() };
+            assert_close(deviation(&attention.value.weight), 0.125 / 8.0);
+            assert_close(deviation(&attention.output.weight), 0.125 / 8.0 / 4.0);
+        }
+        assert_close(8.0 * deviation(&model.embedding.tokens.weight), 0.125 / 8.0);
+        let grid = model.embedding.positions.grid.as_ref().unwrap();
+        assert_close(deviation(&grid.tables[1]), 0.125 / (64.0f64 * 2.0).sqrt());
+        assert_eq!(deviation(&model.output.as_ref().unwrap().weight), 0.0);
+        let norm = &model.decoder.layers[3].feed_forward_residual.norm;
+        assert_eq!(deviation(&norm.gamma), 1.0);
+    }
+
+    #[test]
+    fn all_tokens_are_equally_likely_at_first() {
+        let device = Device::flex().autodiff();
+        let logits =
+            model(Initialisation::Scaled).forward(Tensor::<2, Int>::from_data([[3, 5]], &device), &[], None, &mut Probe::off()).logits;
+        assert!(logits.into_data().iter::<f32>().all(|logit| logit == 0.0));
+    }
+
+    #[test]
+    fn normal_weights_have_one_deviation() {
+        let model = model(Initialisation::Normal { deviation: 0.02 });
+        assert_close(deviation(&model.embedding.tokens.weight), 0.02);
+        assert_close(deviation(&model.decoder.layers[1].feed_forward.output.weight), 0.02);
+        assert_close(deviation(&model.output.as_ref().unwrap().weight), 0.02);
+        let weights = |layer: usize| model.decoder.layers[layer].feed_forward.input.weight.val().into_data();
+        assert_ne!(weights(0), weights(1));
+    }
+
+    #[test]
+    fn initialisations_are_read_and_impossible_ones_refused() {
+        let read = |text: &str| toml::from_str::<LanguageModelConfig>(&format!("vocabulary = 9\n{text}")).unwrap();
+        assert_eq!(read("initialisation = { kind = 'normal', deviation = 0.5 }").initialisation, Initialisation::Normal { deviation: 0.5 });
+        assert!(read("tied = false\ninitialisation = { kind = 'scaled' }").validate().is_ok());
+        for (text, option) in [
+            ("initialisation = { kind = 'scaled' }", "initialisation"),
+            ("initialisation = { kind = 'normal', deviation = 0.0 }", "initialisation.deviation"),
+        ] {
+            let error = read(text).validate().unwrap_err().to_string();
+            assert!(error.contains(&format!("`{option}`")), "{error}");
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Trained vectors of the coordinates of a grid.
+//!
+//! Position `p` of a sequence that is a grid read row by row, its channels innermost, has the coordinates `channel = p mod channels`,
+//! `column = (p / channels) mod columns` and `row = p / (columns channels)`, and for each a vector from a table of its own: rows, columns and colour channels of images
+//! (Parmar et al. 2018; Child et al. 2019, section 5.1). A long text is read as a grid whose rows are as long as the stride of its attention (Child et al. 2019),
+//! or of any two sizes with the length as product (axial positions of the Reformer's released code, which put the vectors side by side).
+
+use burn::module::{Module, Param};
+use burn::tensor::{Device, Tensor};
+use heedful_attention::init::Init;
+use heedful_attention::random::RandomKey;
+use serde::{Deserialize, Serialize};
+
+use super::selected;
+use crate::error::{Check, ConfigError};
+
+/// How the vectors of a position's coordinates become one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Join {
+    /// Their sum.
+    #[default]
+    Sum,
+    /// Side by side, each as wide as the others but for what does not divide, which the last has.
+    Concatenated,
+}
+
+/// Sizes of a grid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GridConfig {
+    /// Number of rows.
+    pub rows: usize,
+    /// Elements of a row.
+    pub columns: usize,
+    /// Channels of an element (default 1: they have no vectors).
+    #[serde(default = "one")]
+    pub channels: usize,
+    /// How the vectors become one (default: their sum).
+    #[serde(default)]
+    pub join: Join,
+}
+
+fn one() -> usize {
+    1
+}
+
+impl GridConfig {
+    /// How many positions the grid has.
+    pub fn positions(&self) -> usize {
+        self.rows * self.columns * self.channels
+    }
+
+    pub(crate) fn validate(&self, check: &Check, d_model: usize, max_length: usize) -> Result<(), ConfigError> {
+        for (option, value) in [("positions.rows", self.rows), ("positions.columns", self.columns), ("positions.channels", self.channels)] {
+            check.at_least_one(option, value)?;
+        }
+        if self.positions() < max_length {
+            let remedy = format!("give a grid of at least max_length = {max_length} positions; this one has {}", self.positions());
+            return Err(check.wrong("positions.rows", self.rows, remedy));
+        }
+        let tables = self.sizes().count();
+        if self.join == Join::Concatenated && d_model < tables {
+            return Err(check.wrong("d_model", d_model, format!("give at least {tables}: {tables} vectors share it")));
+        }
+        Ok(())
+    }
+
+    /// Name and size of each coordinate that has vectors.
+    fn sizes(&self) -> impl Iterator<Item = (&'static str, usize)> {
+        let channels = (self.channels > 1).then_some(("channels", self.channels));
+        [Some(("rows", self.rows)), Some(("columns", self.columns)), channels].into_iter().flatten()
+    }
+
+    /// Initialises the tables, with standard deviation `(d_model t)^-0.5` for `t` tables that are added, so that their sum has that of a learned table.
+    pub fn init(&self, d_model: usize, key: &RandomKey, device: &Device) -> GridEncoding {
+        let count = self.sizes().count();
+        let table = |(index, (name, size)): (usize, (&str, usize))| {
+            let (width, shared) = match self.join {
+                Join::Sum => (d_model, count),
+                Join::Concatenated if index + 1 < count => (d_model / count, 1),
+                Join::Concatenated => (d_model - (count - 1) * (d_model / count), 1),
+            };
+            let deviation = ((d_model * shared) as f32).powf(-0.5);
+            Init::Normal(deviation).parameter([size, width], &key.named(name), device)
+        };
+        GridEncoding { tables: self.sizes().enumerate().map(table).collect(), config: *self }
+    }
+}
+
+/// A table for each coordinate.
+///
+/// Should be created with [`GridConfig`].
+#[derive(Module, Debug)]
+pub struct GridEncoding {
+    /// Of rows, columns and, where there are several, channels: `[size, C]`, or a part of `C` each.
+    pub tables: Vec<Param<Tensor<2>>>,
+    #[module(skip)]
+    config: GridConfig,
+}
+
+impl GridEncoding {
+    /// The vectors of positions, `[positions, C]`.
+    pub(super) fn vectors(&self, positions: &[usize]) -> Tensor<2> {
+        let GridConfig { columns, channels, join, .. } = self.config;
+        let coordinates: [&dyn Fn(usize) -> usize; 3] =
+            [&|position| position / (columns * channels), &|position| position / channels % columns, &|position| position % channels];
+        let vectors = self.tables.iter().zip(coordinates).map(|(table, coordinate)| {
+            let rows: Vec<usize> = positions.iter().map(|&position| coordinate(position)).collect();
+            selected(table.val(), &rows)
+        });
+        match join {
+            Join::Sum => vectors.reduce(|a, b| a + b).expect("a grid has rows"),
+            Join::Concatenated => Tensor::cat(vectors.collect(), 1),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use heedful_attention::contract::Positions;
+
+    use crate::position::PositionConfig;
+
+    fn encoded(config: GridConfig, x: [usize; 3], positions: &Positions) -> Vec<Vec<f32>> {
+        let encoding = PositionConfig::Grid(config).init(config.positions(), x[2], &RandomKey::from_seed(1), &Device::flex());
+        let all = encoding.forward(Tensor::zeros(x, &Device::flex()), positions);
+        all.into_data().try_to_vec::<f32>().unwrap().chunks(x[2]).map(<[f32]>::to_vec).collect()
+    }
+
+    fn tables(config: GridConfig, width: usize) -> Vec<Vec<Vec<f32>>> {
+        let encoding = config.init(width, &RandomKey::from_seed(1).named("grid"), &Device::flex());
+        let rows = |table: &Param<Tensor<2>>| {
+            let width = table.dims()[1];
+            table.val().into_data().try_to_vec::<f32>().unwrap().chunks(width).map(<[f32]>::to_vec).collect()
+        };
+        encoding.tables.iter().map(rows).collect()
+    }
+
+    #[test]
+    fn vectors_of_coordinates_are_added() {
+        let config = GridConfig { rows: 2, columns: 4, channels: 3, join: Join::Sum };
+        let (found, tables) = (encoded(config, [1, 24, 6], &Positions::default()), tables(config, 6));
+        for row in 0..2 {
+            for column in 0..4 {
+                for channel in 0..3 {
+                    let wanted = (0..6).map(|at| tables[0][row][at] + tables[1][column][at] + tables[2][channel][at]);
+                    let found = &found[(row * 4 + column) * 3 + channel];
+                    assert!(found.iter().zip(wanted).all(|(found, wanted)| (found - wanted).abs() < 1e-6));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn vectors_of_coordinates_stand_side_by_side() {
+        let config = GridConfig { rows: 3, columns: 4, channels: 1, join: Join::Concatenated };
+        let (found, tables) = (encoded(config, [1, 12, 5], &Positions::default()), tables(config, 5));
+        for (position, found) in found.iter().enumerate() {
+            assert_eq!(*found, [tables[0][position / 4].clone(), tables[1][position % 4].clone()].concat());
+        }
+        assert_eq!([tables[0][0].len(), tables[1][0].len()], [2, 3]);
+    }
+
+    #[test]
+    fn rows_padded_on_the_left_and_later_steps_have_positions_of_their_own() {
+        let config = GridConfig { rows: 3, columns: 2, channels: 1, join: Join::Sum };
+        let plain = encoded(config, [1, 6, 4], &Positions::default());
+        let later = encoded(config, [1, 2, 4], &Positions::from_start(3));
+        assert_eq!(later, plain[3..5]);
+        let padded = encoded(config, [2, 4, 4], &Positions::default().with_left_padding(vec![1, 0]));
+        assert_eq!([&padded[1..4], &padded[4..8]], [&plain[0..3], &plain[0..4]]);
+    }
+
+    #[test]
+    fn impossible_grids_are_refused() {
+        let check = Check("model");
+        let grid = GridConfig { rows: 4, columns: 4, channels: 1, join: Join::Concatenated };
+        assert!(grid.validate(&check, 8, 16).is_ok());
+        for (grid, d_model, option) in [
+            (GridConfig { columns: 0, ..grid }, 8, "positions.columns"),
+            (GridConfig { rows: 3, ..grid }, 8, "positions.rows"),
+            (grid, 1, "d_model"),
+        ] {
+            let error = grid.validate(&check, d_model, 16).unwrap_err().to_string();
+            assert!(error.contains(&format!("`{option}`")), "{error}");
+        }
+    }
+}
