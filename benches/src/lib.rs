@@ -7,6 +7,7 @@
 //! [`peers`] times them in turn with their counterparts.
 
 pub mod decoding;
+pub mod depth;
 pub mod peers;
 pub mod projections;
 pub mod training_step;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::{Args, FromArgMatches, Parser, Subcommand};
 use heedful_benches::peers::measure::{Alternation, Measurement};
 use heedful_benches::peers::options::{
-    AttentionOptions, DecodeOptions, InferenceOptions, MeasuringOptions, MechanismsOptions, MemoryOptions, StepOptions,
+    AttentionOptions, DecodeOptions, DepthOptions, InferenceOptions, MeasuringOptions, MechanismsOptions, MemoryOptions, StepOptions,
 };
 use heedful_benches::peers::plan::Plan;
 use heedful_benches::peers::protocol::serve;
@@ -54,6 +54,8 @@ enum What {
     Mechanisms(MechanismsOptions),
     /// Peak memory of every mechanism, forward and backward, by length
     Memory(MemoryOptions),
+    /// Time and peak memory of models of growing depth, with activations kept, computed again, or reversible
+    Depth(DepthOptions),
     /// Random synthesizer and Gaussian attention, inference, by length
     Inference(InferenceOptions),
     /// Decoding step by step, by mechanism
@@ -78,6 +80,7 @@ fn run(what: &What, measuring: &MeasuringOptions) -> Result<(), ExperimentError>
         What::Step(options) => vec![options.plan()?],
         What::Mechanisms(options) => vec![options.plan()?],
         What::Memory(options) => vec![options.plan()?],
+        What::Depth(options) => vec![options.plan()?],
         What::Inference(options) => vec![options.plan()?],
         What::Decode(options) => vec![options.plan()?],
         What::All => vec![
@@ -85,6 +88,7 @@ fn run(what: &What, measuring: &MeasuringOptions) -> Result<(), ExperimentError>
             defaults::<StepOptions>().plan()?,
             defaults::<MechanismsOptions>().plan()?,
             defaults::<MemoryOptions>().plan()?,
+            defaults::<DepthOptions>().plan()?,
             defaults::<InferenceOptions>().plan()?,
             defaults::<DecodeOptions>().plan()?,
         ],

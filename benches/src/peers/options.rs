@@ -164,6 +164,22 @@ pub struct MemoryOptions {
     pub layer: LayerOptions,
 }
 
+/// Models of growing depth with activations kept, computed again, or reversible.
+#[derive(Args, Clone, Debug)]
+pub struct DepthOptions {
+    /// Numbers of layers
+    #[arg(long, value_name = "N[,N...]", value_delimiter = ',', value_parser = positive(), default_values_t = [2, 8, 32])]
+    pub layers: Vec<usize>,
+
+    /// Tokens of the one row
+    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = positive())]
+    pub length: usize,
+
+    /// Width of the model
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = positive())]
+    pub d_model: usize,
+}
+
 /// Step-by-step decoding beside recomputing the prefix, and beside PyTorch with a cache.
 #[derive(Args, Clone, Debug)]
 pub struct DecodeOptions {

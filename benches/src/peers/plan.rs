@@ -5,9 +5,13 @@ use heedful_attention::engine::Engine;
 use heedful_experiments::error::ExperimentError;
 use serde_json::{Value, json};
 
-use super::options::{AttentionOptions, DecodeOptions, InferenceOptions, LayerOptions, MechanismsOptions, MemoryOptions, StepOptions};
+use super::options::{
+    AttentionOptions, DecodeOptions, DepthOptions, InferenceOptions, LayerOptions, MechanismsOptions, MemoryOptions, StepOptions,
+};
 use super::side::Maker;
 use super::work::Work;
+use crate::depth::Activations;
+use crate::training_step::ModelSizes;
 use crate::workload::Sizes;
 
 /// A comparison.
@@ -318,6 +322,40 @@ impl MemoryOptions {
                 self.layer.d_model, self.layer.heads,
             ),
             cases: self.lengths.iter().map(case).collect::<Result<_, ExperimentError>>()?,
+        })
+    }
+}
+
+impl DepthOptions {
+    /// Forward and backward of models of growing depth.
+    ///
+    /// # Errors
+    /// A usage error if the sizes contradict each other.
+    pub fn plan(&self) -> Result<Plan, ExperimentError> {
+        let Self { length, d_model, .. } = *self;
+        let sizes = LayerOptions { d_model, heads: 2 }.sizes(1, length)?;
+        let case = |&layers: &usize| {
+            let model = ModelSizes { vocabulary: 100, layers, d_model, heads: 2, d_ff: 4 * d_model };
+            let contender = |name: &str, activations| {
+                Contender::new(name, Maker::Heedful, Work::Depth { activations, model, batch: 1, length }).against("kept")
+            };
+            let contenders = vec![
+                contender("kept", Activations::Kept),
+                contender("checkpointed", Activations::Checkpointed),
+                contender("reversible", Activations::Reversible),
+            ];
+            Case { name: format!("{layers} layers"), ..sizes.case(contenders) }
+        };
+        Ok(Plan {
+            what: "depth",
+            title: "Activations in depth, forward and backward",
+            about: format!(
+                "A language model of width {d_model} with 2 heads and {} hidden units, dropout on, one row of {length} tokens. The weights of a layer and their \
+                 gradients, which are in the peaks too, take {:.2} MiB.",
+                4 * d_model,
+                2.0 * 4.0 * 12.0 * (d_model * d_model) as f64 / f64::from(1 << 20),
+            ),
+            cases: self.layers.iter().map(case).collect(),
         })
     }
 }

@@ -36,7 +36,7 @@ pub struct Outcome {
 }
 
 /// Comparisons in the order of the page.
-const ORDER: [&str; 6] = ["attention", "step", "mechanisms", "memory", "inference", "decode"];
+const ORDER: [&str; 7] = ["attention", "step", "mechanisms", "memory", "depth", "inference", "decode"];
 
 /// What stands in the results folder beside the files, and on the page after the tables: notes on what the figures mean.
 const NOTES: &str = "notes.md";
@@ -67,8 +67,10 @@ impl Outcome {
                 [target.text, places(target.measured), verdict]
             })
             .collect();
-        text.push('\n');
-        text.push_str(&table(&["target", "measured", "verdict"], judged));
+        if !judged.is_empty() {
+            text.push('\n');
+            text.push_str(&table(&["target", "measured", "verdict"], judged));
+        }
         text
     }
 
@@ -134,7 +136,7 @@ fn places(mut measured: Vec<(String, f64)>) -> String {
 const INTRODUCTION: &str = "# heedful beside PyTorch
 
 Made by `cargo run --release --bin peers -- report --out benches/results` from the JSON files beside it, which hold every single run. What they hold is
-measured by `cargo run --release --bin peers -- all --out benches/results`, or by `attention`, `step`, `mechanisms`, `memory`, `inference` or `decode` in
+measured by `cargo run --release --bin peers -- all --out benches/results`, or by `attention`, `step`, `mechanisms`, `memory`, `depth`, `inference` or `decode` in
 place of `all` one at a time.
 
 Times are medians of runs in turn (quartiles in brackets): in each round every contender of a size runs once, heedful and Python each in a process of its

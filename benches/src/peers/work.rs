@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::decoding::Decoding;
+use crate::depth::{Activations, Deep};
 use crate::projections::Projections;
 use crate::training_step::{ModelSizes, TrainingStep};
 use crate::workload::{Sizes, Workload};
@@ -48,6 +49,17 @@ pub enum Work {
         /// Tokens of a row.
         length: usize,
     },
+    /// Forward and backward of a language model.
+    Depth {
+        /// How activations are treated.
+        activations: Activations,
+        /// Sizes of the model.
+        model: ModelSizes,
+        /// Rows of the batch.
+        batch: usize,
+        /// Tokens of a row.
+        length: usize,
+    },
     /// Greedy decoding.
     Decoding {
         /// Which attention.
@@ -74,6 +86,9 @@ impl Work {
                 let model = ModelSizes { vocabulary: model.vocabulary.min(100), layers: 1, ..model };
                 Self::TrainingStep { method, model, batch: 1, length: 16 }
             }
+            Self::Depth { activations, model, .. } => {
+                Self::Depth { activations, model: ModelSizes { layers: 1, ..model }, batch: 1, length: 16 }
+            }
             Self::Decoding { method, model, recomputed_at, .. } => Self::Decoding { method, model, batch: 1, tokens: 16, recomputed_at },
         }
     }
@@ -95,6 +110,10 @@ impl Work {
             Self::TrainingStep { method, model, batch, length } => {
                 let mut step = TrainingStep::new(&attention(method)?, *model, *batch, *length, device)?;
                 timed(move || step.run())
+            }
+            Self::Depth { activations, model, batch, length } => {
+                let deep = Deep::new(*activations, *model, *batch, *length, device)?;
+                timed(move || deep.forward_backward())
             }
             Self::Decoding { method, model, batch, tokens, recomputed_at } => {
                 let decoding = Decoding::new(&attention(method)?, *model, *batch, *tokens, device)?;
