@@ -2,31 +2,27 @@
 //!
 //! # Where its time goes
 //!
-//! Processor time of the step of [`ModelSizes::default`], 8 sequences of 256 tokens, on flex, two threads of an x86-64 server processor with AVX2 that others used as well. Everything is
-//! relative to the step that was composed of Burn's operations (attention aside, which was fused already) = 100; `fused` is the step with layer
-//! normalisation, bias and ReLU, cross-entropy and AdamW in one pass each (`heedful_models::fused`, `heedful_experiments::train`).
+//! Samples of processor time in the step of [`ModelSizes::default`], 8 sequences of 256 tokens, on flex, two threads of an x86-64 server processor with AVX2
+//! that others used as well, in percent:
 //!
-//! | part | composed | fused |
-//! |---|---|---|
-//! | matrix products, packing included | 44 | 44 |
-//! | attention without its projections | 18 | 18 |
-//! | of it exponentials, in calls that were not inlined | 7 | 7 |
-//! | element-wise operations and reductions of Burn | 26 | 2 |
-//! | cross-entropy | in the above | 2 |
-//! | layer normalisation, bias, ReLU, AdamW, norms | in the above | 1.5 |
-//! | setting and copying memory | 3 | 2.5 |
-//! | kernel: page faults, switches between programs | 6 | 7 |
-//! | rest | 3 | 4 |
-//! | **sum** | **100** | **81** |
+//! | part | |
+//! |---|---|
+//! | matrix products | 80 |
+//! | of it packing | 5 |
+//! | attention without its projections, exponentials included | 9 |
+//! | cross-entropy, layer normalisation, bias, ReLU, AdamW | 3 |
+//! | setting and copying memory | 1 |
+//! | kernel: page faults, switches between programs | 3 |
+//! | threads looking for work | 1.5 |
+//! | element-wise operations of Burn, and the rest | 2.5 |
 //!
-//! Of these samples 30 % (composed) and 8 % (fused) lay on the thread that called, while the others waited: in wall-clock time the fused step took 0.77 of
-//! the composed one (0.68 to 0.83 in three alternated runs), and 0.49 to 0.69 of PyTorch 2.15's eager step in the same runs. PyTorch suffers more from
-//! a machine that is shared, so the latter does not carry over to one that is not. Largest resident set of the process: 350 MB, composed 610 MB, PyTorch
-//! 1200 MB.
+//! Nine tenths of a step are thus products of matrices, those within attention included, and go no faster than their micro-kernel does.
 //!
-//! What was left beside products and attention was mostly the allocation of the products' results: Burn's flex clears each and then copies it into
-//! an aligned block, on one thread, which took some 9 % of the wall-clock time. Linear maps do neither since (`heedful_attention::linear`), and heads are
-//! read where projections put them; the table is from before that.
+//! It was not so when the step was composed of Burn's operations (attention aside, which was fused already): 44 of 100 samples lay in products, 18 in
+//! attention, 26 in element-wise operations and reductions, and 30 of them were taken on the thread that called, while the others waited. One pass each
+//! for layer normalisation, bias and ReLU, cross-entropy and AdamW (`heedful_models::fused`, `heedful_experiments::train`) took 0.77 of that step's
+//! wall-clock time (0.68 to 0.83 in three alternated runs) and 0.57 of its memory. What was left were copies: linear maps have neither cleared nor copied
+//! their results since (`heedful_attention::linear`), and heads are read where projections put them.
 
 use burn::optim::{GradientsParams, ModuleOptimizer};
 use burn::tensor::{Device, Int, Tensor, TensorData};
