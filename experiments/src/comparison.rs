@@ -1,4 +1,4 @@
-//! The shape that all experiments share: train several attentions over several seeds on one task after another, score them, and compare.
+//! The shape that all experiments share: train several attentions, or whole models, over several seeds on one task after another, score them, and compare.
 //!
 //! An experiment says what its data sets, models and scores are ([`Comparison`]); [`main`] reads the options, lays out the run folder, trains each
 //! pair of attention and seed with the one training engine, records every finished run and renders the report. A command that was stopped continues
@@ -18,12 +18,13 @@ use heedful_attention::random::RandomKey;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use toml::{Table, Value};
 
 use crate::allocator::keep_freed_memory;
 use crate::backend::Backend;
 use crate::error::{Completion, ExperimentError, main_with, print_line};
 use crate::mechanisms::{self, MechanismOptions};
-use crate::options::{CommonOptions, RunSettings, progress, unknown};
+use crate::options::{CommonOptions, ModelRun, RunSettings, progress, unknown};
 use crate::published::PublishedNumbers;
 use crate::record::{Budget, Machine, ResultRecord, Results, command_line, peak_memory_bytes, reset_peak_memory};
 use crate::report::{MetricColumn, Report, Section};
@@ -36,6 +37,8 @@ use crate::train::{Interrupt, Objective, Outcome, ParameterCount, Trainer, Train
 pub trait ExperimentConfig: Clone + Default + Serialize + DeserializeOwned {
     /// Which runs.
     fn run(&self) -> &RunSettings;
+    /// The same, to be completed.
+    fn run_mut(&mut self) -> &mut RunSettings;
     /// Options of the mechanisms.
     fn mechanisms(&self) -> &MechanismOptions;
     /// How models are trained.
@@ -51,6 +54,28 @@ pub struct Attention {
     pub config: AttentionConfig,
     /// Which of [`Comparison::LAYOUTS`] was asked for, if it was one of them.
     pub layout: Option<&'static str>,
+}
+
+/// A whole model under a name: what it sets of an experiment's configuration, beneath the configuration file and the options of the command.
+#[derive(Clone, Copy, Debug)]
+pub struct NamedModel {
+    /// Name in options, folders and tables.
+    pub name: &'static str,
+    /// What it is, in a few words.
+    pub description: &'static str,
+    /// Name of its attention.
+    pub attention: &'static str,
+    /// The fields that it sets, in TOML.
+    pub settings: &'static str,
+}
+
+/// One of those that are compared.
+#[derive(Clone, Debug)]
+pub struct Contender<C> {
+    /// Its attention, under the contender's name.
+    pub attention: Attention,
+    /// The configuration that it is trained with.
+    pub config: C,
 }
 
 /// Scores of a trained model.
@@ -95,6 +120,8 @@ pub trait Comparison {
     const TITLE: &'static str;
     /// Names beside those of mechanisms that `--attention` takes: named layouts of several mechanisms.
     const LAYOUTS: &'static [&'static str] = &[];
+    /// Whole models that `--model` takes.
+    const MODELS: &'static [NamedModel] = &[];
     /// The whole configuration.
     type Config: ExperimentConfig;
     /// A data set.
@@ -115,6 +142,14 @@ pub trait Comparison {
     /// # Errors
     /// Data that is missing or malformed, or does not fit the configuration.
     fn datasets(config: &Self::Config) -> Result<Vec<Self::Dataset>, ExperimentError>;
+
+    /// Checks whether a data set suffices for a configuration.
+    ///
+    /// # Errors
+    /// A usage error that names the field and the remedy.
+    fn fits(_config: &Self::Config, _dataset: &Self::Dataset) -> Result<(), ExperimentError> {
+        Ok(())
+    }
 
     /// The task of training on a data set.
     fn task<'a>(config: &'a Self::Config, dataset: &'a Self::Dataset) -> Self::Task<'a>;
@@ -146,6 +181,21 @@ pub fn main<C: Comparison>(options: &CommonOptions, further: Vec<Assignment>) ->
     main_with(|| among_workers(|| run::<C>(options, further)))
 }
 
+/// The fields of the configuration that `--model` sets, in experiments that have it: of attentions and models those are compared that the command names.
+pub fn model_assignments(names: &[String], options: &CommonOptions) -> Vec<Assignment> {
+    let table = |name: &String| Value::Table(Table::from_iter([("name".to_owned(), Value::String(name.trim().to_owned()))]));
+    let none = || Vec::<Value>::new();
+    match (names.is_empty(), options.attention.is_empty()) {
+        (true, true) => Vec::new(),
+        (true, false) => vec![Assignment::option("--attention", "run.models", none())],
+        (false, is_without_attention) => {
+            let models = Assignment::option("--model", "run.models", names.iter().map(table).collect::<Vec<_>>());
+            let attentions = is_without_attention.then(|| Assignment::option("--model", "run.attention", none()));
+            std::iter::once(models).chain(attentions).collect()
+        }
+    }
+}
+
 fn run<C: Comparison>(options: &CommonOptions, further: Vec<Assignment>) -> Result<Completion, ExperimentError> {
     options.start_logging()?;
     if options.list {
@@ -153,25 +203,28 @@ fn run<C: Comparison>(options: &CommonOptions, further: Vec<Assignment>) -> Resu
         if !C::LAYOUTS.is_empty() {
             print_line(format!("Layouts of several mechanisms: {}", C::LAYOUTS.join(", ")))?;
         }
+        if !C::MODELS.is_empty() {
+            let rows = C::MODELS.iter().map(|model| [model.name, model.attention, model.description].map(str::to_owned).to_vec());
+            print_line(format!("\n{}", mechanisms::columns(80, &["model", "attention", "what it is"], rows.collect())))?;
+        }
         return Ok(Completion::Finished);
     }
     let mut assignments = options.assignments()?;
     assignments.extend(further);
-    let settings = Settings::<C::Config>::read(options.config.as_deref(), assignments)?;
-    let attentions = attentions::<C>(&settings)?;
-    let training = settings.value.training();
-    training.validate().map_err(|error| settings.refuse(&format!("training.{}", error.field), error.reason))?;
-    C::check(&settings, &attentions)?;
+    let mut settings = Settings::<C::Config>::read(options.config.as_deref(), assignments)?;
+    let contenders = contenders::<C>(&mut settings)?;
     let config = settings.value;
     let backend: Backend = config.run().backend.parse().map_err(ExperimentError::usage)?;
     let device = backend.device().map_err(ExperimentError::usage)?;
 
     // Data that cannot be read must not leave a run folder behind.
     let datasets = C::datasets(&config)?;
+    for contender in &contenders {
+        datasets.iter().try_for_each(|dataset| C::fits(&contender.config, dataset))?;
+    }
     let folder = RunFolder::open(&options.output(C::NAME), &config, options.resume)?;
     let session = Session::<C> {
         results: Results::read(&folder.results())?,
-        digest: settings::digest(&config, &[RUN_TABLE])?,
         watcher: watcher(options.quiet),
         interrupt: Interrupt::on_ctrl_c().map_err(ExperimentError::failure)?,
         config: &config,
@@ -179,41 +232,92 @@ fn run<C: Comparison>(options: &CommonOptions, further: Vec<Assignment>) -> Resu
         backend,
         device,
     };
-    session.run(&datasets, &attentions)
+    session.run(&datasets, &contenders)
 }
 
 fn watcher(quiet: bool) -> Watcher {
     if quiet { Watcher::Nobody } else { Watcher::Bars(progress().clone()) }
 }
 
-fn attentions<C: Comparison>(settings: &Settings<C::Config>) -> Result<Vec<Attention>, ExperimentError> {
+/// Those that the configuration names, each checked with the configuration that it is trained with. Models then stand in `settings` with all that they set,
+/// so that the configuration repeats the runs whatever the models of this name become.
+fn contenders<C: Comparison>(settings: &mut Settings<C::Config>) -> Result<Vec<Contender<C::Config>>, ExperimentError> {
     let config = &settings.value;
-    let mut attentions = Vec::new();
-    for name in &config.run().attention {
-        if let Some(layout) = C::LAYOUTS.iter().copied().find(|layout| layout == name) {
-            let config = config.mechanisms().attention("gaussian").map_err(ExperimentError::usage)?;
-            attentions.push(Attention { name: name.clone(), config, layout: Some(layout) });
-            continue;
-        }
-        let config = config.mechanisms().attention(name).map_err(|error| match error {
-            // Of a mixture, the member that is not known. What stands behind `@` is no attention by itself; the error knows what may stand there.
-            ConfigError::UnknownAttention { name, .. } if !name.starts_with('@') => {
-                let known: Vec<_> = AttentionConfig::names().into_iter().chain(C::LAYOUTS.iter().copied()).collect();
-                unknown("attention", &name, &known, "--list shows all")
-            }
-            error => ExperimentError::usage(error),
-        })?;
-        attentions.push(Attention { name: config.name(), config, layout: None });
+    let attentions = config.run().attention.iter().map(|name| attention::<C>(config, name)).collect::<Result<Vec<_>, _>>()?;
+    let models = config.run().models.iter().enumerate().map(|(index, model)| named_model::<C>(settings, index, model));
+    let models = models.collect::<Result<Vec<_>, _>>()?;
+    check::<C>(settings, &attentions)?;
+    let mut contenders: Vec<_> = attentions.into_iter().map(|attention| Contender { attention, config: config.clone() }).collect();
+    let mut resolved = Vec::new();
+    for (model, contender) in models {
+        resolved.push(model);
+        contenders.push(contender);
     }
-    let names: Vec<_> = attentions.iter().map(|attention| attention.name.as_str()).collect();
+    let names: Vec<_> = contenders.iter().map(|contender| contender.attention.name.as_str()).collect();
     config.run().check(settings, &names, &Backend::ALL.map(Backend::name))?;
-    Ok(attentions)
+    settings.value.run_mut().models = resolved;
+    Ok(contenders)
+}
+
+/// A model that the configuration names, with all that it sets.
+fn named_model<C: Comparison>(
+    settings: &Settings<C::Config>,
+    index: usize,
+    model: &ModelRun,
+) -> Result<(ModelRun, Contender<C::Config>), ExperimentError> {
+    let ModelRun { name, .. } = model;
+    let place = format!("run.models.{index}");
+    let (own, attention_name) = match (&model.set, &model.attention) {
+        (Some(set), Some(attention)) => (settings.with(set, &format!("{place}.set"))?, attention.as_str()),
+        (Some(_), None) => return Err(settings.refuse(&place, "a model that sets fields names its attention as well").into()),
+        (None, attention) => {
+            let Some(known) = C::MODELS.iter().find(|known| known.name == name) else {
+                if C::MODELS.is_empty() {
+                    let problem = format!("`{}` knows no models; give `{name}` an attention and what it sets", C::NAME);
+                    return Err(settings.refuse(&place, problem).into());
+                }
+                let known: Vec<_> = C::MODELS.iter().map(|model| model.name).collect();
+                return Err(unknown("model", name, &known, "--list shows all"));
+            };
+            (settings.over(known.settings)?, attention.as_deref().unwrap_or(known.attention))
+        }
+    };
+    let attention = attention::<C>(&own.value, attention_name)?;
+    let resolved = ModelRun {
+        name: name.clone(),
+        attention: Some(attention.name.clone()),
+        set: Some(settings::changes(&settings.value, &own.value, &[RUN_TABLE])?),
+    };
+    let attention = Attention { name: name.clone(), ..attention };
+    check::<C>(&own, std::slice::from_ref(&attention))?;
+    Ok((resolved, Contender { attention, config: own.value }))
+}
+
+fn check<C: Comparison>(settings: &Settings<C::Config>, attentions: &[Attention]) -> Result<(), ExperimentError> {
+    let training = settings.value.training();
+    training.validate().map_err(|error| settings.refuse(&format!("training.{}", error.field), error.reason))?;
+    C::check(settings, attentions)
+}
+
+fn attention<C: Comparison>(config: &C::Config, name: &str) -> Result<Attention, ExperimentError> {
+    if let Some(layout) = C::LAYOUTS.iter().copied().find(|&layout| layout == name) {
+        let config = config.mechanisms().attention("gaussian").map_err(ExperimentError::usage)?;
+        return Ok(Attention { name: name.to_owned(), config, layout: Some(layout) });
+    }
+    let config = config.mechanisms().attention(name).map_err(|error| match error {
+        // Of a mixture, the member that is not known. What stands behind `@` is no attention by itself; the error knows what may stand there.
+        ConfigError::UnknownAttention { name, .. } if !name.starts_with('@') => {
+            let known: Vec<_> = AttentionConfig::names().into_iter().chain(C::LAYOUTS.iter().copied()).collect();
+            unknown("attention", &name, &known, "--list shows all")
+        }
+        error => ExperimentError::usage(error),
+    })?;
+    Ok(Attention { name: config.name(), config, layout: None })
 }
 
 /// One command in progress.
 struct Session<'a, C: Comparison> {
     config: &'a C::Config,
-    digest: String,
     folder: RunFolder,
     results: Results,
     backend: Backend,
@@ -230,7 +334,7 @@ enum RunEnd {
 }
 
 impl<C: Comparison> Session<'_, C> {
-    fn run(mut self, datasets: &[C::Dataset], attentions: &[Attention]) -> Result<Completion, ExperimentError> {
+    fn run(mut self, datasets: &[C::Dataset], contenders: &[Contender<C::Config>]) -> Result<Completion, ExperimentError> {
         let mut finished_before = 0;
         for dataset in datasets {
             tracing::info!("{}: {}", dataset.name(), dataset.description());
@@ -238,8 +342,8 @@ impl<C: Comparison> Session<'_, C> {
             let folder = if datasets.len() == 1 { self.folder.clone() } else { self.folder.part(&dataset.name())? };
             dataset.save(folder.root())?;
             for seed in self.config.run().seeds() {
-                for attention in attentions {
-                    match self.one_run(dataset, attention, seed, &folder)? {
+                for contender in contenders {
+                    match self.one_run(dataset, contender, seed, &folder)? {
                         RunEnd::Finished(record) => {
                             self.results.insert(*record)?;
                             self.report(datasets).write(&self.folder.report())?;
@@ -267,6 +371,7 @@ impl<C: Comparison> Session<'_, C> {
         let descriptions: Vec<_> = datasets.iter().map(|dataset| format!("* {}: {}", dataset.name(), dataset.description())).collect();
         Report {
             title: C::TITLE.to_owned(),
+            subject: if self.config.run().models.is_empty() { "attention" } else { "model" },
             records: self.results.records(),
             metrics: C::columns(),
             published: C::published(),
@@ -274,10 +379,16 @@ impl<C: Comparison> Session<'_, C> {
         }
     }
 
-    fn one_run(&self, dataset: &C::Dataset, attention: &Attention, seed: u64, folder: &RunFolder) -> Result<RunEnd, ExperimentError> {
-        let training = self.config.training();
+    fn one_run(
+        &self,
+        dataset: &C::Dataset,
+        Contender { attention, config }: &Contender<C::Config>,
+        seed: u64,
+        folder: &RunFolder,
+    ) -> Result<RunEnd, ExperimentError> {
+        let training = config.training();
         // Other data are another recipe, although the folder they lie in is not part of the configuration.
-        let recipe = sha256_hex(format!("{} {}", self.digest, dataset.sha256()).as_bytes());
+        let recipe = sha256_hex(format!("{} {}", settings::digest(config, &[RUN_TABLE])?, dataset.sha256()).as_bytes());
         let mut record = ResultRecord {
             experiment: C::NAME.to_owned(),
             dataset: dataset.name(),
@@ -297,8 +408,8 @@ impl<C: Comparison> Session<'_, C> {
         reset_peak_memory();
         let key = RandomKey::from_seed(seed);
         let paths = folder.run(&attention.name, seed)?;
-        let task = C::task(self.config, dataset);
-        let model = C::model(self.config, dataset, attention, &key.named("init"), &self.device.clone().autodiff());
+        let task = C::task(config, dataset);
+        let model = C::model(config, dataset, attention, &key.named("init"), &self.device.clone().autodiff());
         let parameters = ParameterCount::of(&model);
         let identity = sha256_hex(format!("{recipe} {} {seed} {}", attention.name, self.backend).as_bytes());
         let outcome = Trainer::new(&task, training, paths.root(), &identity, key)

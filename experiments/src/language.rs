@@ -1,15 +1,18 @@
 //! Language modelling: the experiment `lm`.
 
 mod config;
+mod models;
 mod task;
 
 use std::path::Path;
 
+use burn::module::Module;
 use burn::tensor::Device;
 use heedful_attention::random::RandomKey;
+use heedful_models::depth::DepthConfig;
 use heedful_models::language_model::LanguageModel;
 
-use crate::comparison::{Attention, Comparison, Dataset, Scores, folder_name};
+use crate::comparison::{Attention, Comparison, Dataset, NamedModel, Scores, folder_name};
 use crate::data::generate::{self, Sizes};
 use crate::data::text::TextCorpus;
 use crate::error::ExperimentError;
@@ -66,6 +69,7 @@ pub struct Language;
 impl Comparison for Language {
     const NAME: &'static str = "lm";
     const TITLE: &'static str = "Language modelling";
+    const MODELS: &'static [NamedModel] = models::MODELS;
     type Config = LanguageConfig;
     type Dataset = LanguageDataset;
     type Model = LanguageModel;
@@ -91,6 +95,24 @@ impl Comparison for Language {
             let problem = format!("{} is not between 1 and data.context = {}", data.stride, data.context);
             return Err(settings.refuse("data.stride", problem).into());
         }
+        if data.memory.max(data.evaluation_memory()) > 0 {
+            let problem = match (model.depth, model.separable_feed_forward) {
+                (DepthConfig::Reversible, _) => {
+                    "a reversible model keeps no inputs of its layers that it could remember; give 0, or another model.depth"
+                }
+                (_, true) => {
+                    "separable feed-forward networks do not remember the segment before; give 0, or model.separable_feed_forward=false"
+                }
+                _ => "",
+            };
+            if !problem.is_empty() {
+                return Err(settings.refuse("data.memory", problem).into());
+            }
+        }
+        if data.memory > 0 && settings.value.auxiliary.is_some() {
+            let problem = "auxiliary losses are for contexts without a memory; leave them out, or give --set data.memory=0";
+            return Err(settings.refuse("auxiliary", problem).into());
+        }
         for attention in attentions {
             settings.value.model(1, attention).validate().map_err(ExperimentError::usage)?;
         }
@@ -112,18 +134,24 @@ impl Comparison for Language {
             std::iter::once(END).chain(tokens).collect::<Vec<_>>()
         };
         let (train, valid, test) = (encode(&corpus.train), encode(&corpus.valid), encode(&corpus.test));
-        if train.len() <= config.data.context + 1 {
-            return Err(ExperimentError::usage(format!(
-                "data.context = {}: the training text has only {} tokens; give --set data.context=N with a smaller N",
-                config.data.context,
-                train.len()
-            )));
-        }
         Ok(vec![LanguageDataset { name, corpus, tokeniser, train, valid, test }])
     }
 
+    fn fits(config: &LanguageConfig, dataset: &LanguageDataset) -> Result<(), ExperimentError> {
+        let LanguageData { context, batch, memory, .. } = config.data;
+        let streams = if memory > 0 { batch } else { 1 };
+        if dataset.train.len() <= streams * context + 1 {
+            let tokens = dataset.train.len();
+            return Err(ExperimentError::usage(format!(
+                "data.context = {context}: the training text has only {tokens} tokens for {streams} {}; give --set data.context=N with a smaller N",
+                if streams == 1 { "sequence" } else { "streams (data.batch)" }
+            )));
+        }
+        Ok(())
+    }
+
     fn task<'a>(config: &'a LanguageConfig, dataset: &'a LanguageDataset) -> LanguageTask<'a> {
-        LanguageTask { config, dataset }
+        LanguageTask::new(config, dataset)
     }
 
     fn model(config: &LanguageConfig, dataset: &LanguageDataset, attention: &Attention, key: &RandomKey, device: &Device) -> LanguageModel {
@@ -140,14 +168,23 @@ impl Comparison for Language {
         for (split, tokens) in [("test", &task.dataset.test), ("valid", &task.dataset.valid)] {
             let Some(total) = task.likelihood(model, tokens, Some(interrupt)) else { return Ok(None) };
             let LanguageData { context, stride, .. } = task.config.data;
+            let memory = task.config.data.evaluation_memory();
+            let stride = if memory > 0 { context } else { stride };
             let signature =
-                format!("unit:{}|context:{context}|stride:{stride}|memory:0|ends of lines:scored|units:{}", total.unit, total.units);
+                format!("unit:{}|context:{context}|stride:{stride}|memory:{memory}|ends of lines:scored|units:{}", total.unit, total.units);
             if split == "test" {
                 scores.push("perplexity", total.perplexity().unwrap_or(f64::NAN), signature.clone());
                 scores.push("bits per unit", total.bits_per_unit().unwrap_or(f64::NAN), signature);
                 continue;
             }
             scores.push("valid perplexity", total.perplexity().unwrap_or(f64::NAN), signature);
+        }
+        if let Some(auxiliary) = &model.auxiliary {
+            scores.notes.push(format!("{} of the parameters are of auxiliary losses and serve training alone", auxiliary.num_params()));
+        }
+        if !task.config.run.models.is_empty() {
+            let LanguageData { context, memory, .. } = task.config.data;
+            scores.metrics.extend([("context", context), ("memory", memory)].map(|(name, tokens)| (name.to_owned(), tokens as f64)));
         }
         Ok(Some(scores))
     }
@@ -157,6 +194,8 @@ impl Comparison for Language {
             MetricColumn::new("perplexity", "test ppl").lower_is_better(),
             MetricColumn::new("bits per unit", "test bits").digits(3).lower_is_better(),
             MetricColumn::new("valid perplexity", "valid ppl").lower_is_better(),
+            MetricColumn::new("context", "context").digits(0).defined_as("tokens that are read at once in training"),
+            MetricColumn::new("memory", "memory").digits(0).defined_as("tokens before them whose states are remembered in training"),
         ]
     }
 

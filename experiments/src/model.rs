@@ -28,6 +28,8 @@ pub struct ModelSettings {
     pub gated_feed_forward: bool,
     /// Positions that pass a feed-forward network at once; by default all.
     pub feed_forward_chunk: Option<usize>,
+    /// Whether a convolution over the positions around, or before, precedes each map of the feed-forward networks.
+    pub separable_feed_forward: bool,
     /// Where layer normalisation stands: `post` (the paper) or `pre`.
     pub norm_order: NormOrder,
     /// What joins the stream and a sublayer's output in place of their sum: a `kind` (`input`, `output`, `highway`, `sig-tanh`, `gru`) and a `bias`.
@@ -38,7 +40,7 @@ pub struct ModelSettings {
     pub checkpoint: bool,
     /// Whether the output of each stack is normalised; by default where layer normalisation stands before the sublayers.
     pub final_norm: Option<bool>,
-    /// Position vectors: `sinusoidal`, `learned` or `none`.
+    /// Position vectors: `sinusoidal`, `learned`, `per-layer`, `none`, or a `grid`.
     pub positions: PositionConfig,
     /// A `kind`: `stacked`, `shared` (one block for all layers) with a `step_signal` and `halting`,
     /// or `reversible`.
@@ -65,6 +67,7 @@ impl Default for ModelSettings {
             activation: Activation::default(),
             gated_feed_forward: false,
             feed_forward_chunk: None,
+            separable_feed_forward: false,
             norm_order: NormOrder::Pre,
             gate: None,
             relu_before_residual: false,
@@ -85,7 +88,17 @@ impl ModelSettings {
     /// What all layers of the model share.
     pub fn block(&self) -> BlockConfig {
         let Self { d_model, heads, d_ff, activation, gated_feed_forward, feed_forward_chunk, norm_order, max_length, .. } = *self;
-        let Self { gate, relu_before_residual, checkpoint, final_norm, dropout, attention_dropout, feed_forward_dropout, .. } = *self;
+        let Self {
+            separable_feed_forward,
+            gate,
+            relu_before_residual,
+            checkpoint,
+            final_norm,
+            dropout,
+            attention_dropout,
+            feed_forward_dropout,
+            ..
+        } = *self;
         BlockConfig {
             d_model,
             heads,
@@ -93,6 +106,7 @@ impl ModelSettings {
             activation,
             gated_feed_forward,
             feed_forward_chunk,
+            separable_feed_forward,
             norm_order,
             gate,
             relu_before_residual,

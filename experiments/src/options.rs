@@ -149,11 +149,13 @@ impl CommonOptions {
 }
 
 /// Which runs are wanted: the table `run` of every experiment's configuration. What a single run does is in the other tables.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RunSettings {
     /// Attention mechanisms by name.
     pub attention: Vec<String>,
+    /// Whole models.
+    pub models: Vec<ModelRun>,
     /// Backend by name.
     pub backend: String,
     /// Folder of the data set; none for the built-in generated data.
@@ -164,9 +166,22 @@ pub struct RunSettings {
     pub seeds: u64,
 }
 
+/// A whole model that is compared.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ModelRun {
+    /// Its name, for folders and tables.
+    pub name: String,
+    /// Its attention. One that the experiment knows has its own.
+    pub attention: Option<String>,
+    /// The fields in which it differs from the rest of the configuration. One that the experiment knows has its own, which the rest of the configuration and
+    /// the command can change; what stands here nothing changes.
+    pub set: Option<toml::Table>,
+}
+
 impl Default for RunSettings {
     fn default() -> Self {
-        Self { attention: Vec::new(), backend: "flex".into(), data: None, seed: 1, seeds: 1 }
+        Self { attention: Vec::new(), models: Vec::new(), backend: "flex".into(), data: None, seed: 1, seeds: 1 }
     }
 }
 
@@ -176,7 +191,7 @@ impl RunSettings {
         self.seed..self.seed.saturating_add(self.seeds)
     }
 
-    /// Refuses what cannot be run: no mechanism or one that is repeated, an unknown backend, no seed. `names` are the resolved names of the mechanisms.
+    /// Refuses what cannot be run: nothing to compare or the same twice, an unknown backend, no seed. `names` are the resolved names of mechanisms and models.
     ///
     /// `settings` is the configuration this table was read with, for the line or option in the message.
     ///

@@ -82,6 +82,8 @@ pub struct Section {
 pub struct Report<'a> {
     /// Title, such as `Machine translation`.
     pub title: String,
+    /// What the rows are: `attention` or `model`.
+    pub subject: &'static str,
     /// The finished runs.
     pub records: &'a [ResultRecord],
     /// The metrics to show, in this order.
@@ -155,12 +157,12 @@ impl<'a> Report<'a> {
 
     fn cells(&self, comparison: &Comparison<'_>, best: impl Fn(String) -> String, other: impl Fn(String) -> String) -> Vec<Vec<String>> {
         let rows = &comparison.rows;
-        let one_configuration = rows.iter().all(|row| row[0].configuration == rows[0][0].configuration);
-        let mut cells = vec![vec!["attention".to_string(), "seeds".into()]];
+        let mut cells = vec![vec![self.subject.to_string(), "seeds".into()]];
         cells.extend(rows.iter().map(|row| {
-            let name = match one_configuration {
-                true => row[0].attention.clone(),
-                false => format!("{} [{}]", row[0].attention, short(&row[0].configuration)),
+            let own = &row[0].attention;
+            let name = match rows.iter().filter(|other| other[0].attention == *own).count() {
+                1 => own.clone(),
+                _ => format!("{own} [{}]", short(&row[0].configuration)),
             };
             vec![name, row.len().to_string()]
         }));
@@ -440,6 +442,7 @@ mod tests {
     fn report(records: &[ResultRecord]) -> Report<'_> {
         Report {
             title: "Machine translation".into(),
+            subject: "attention",
             records,
             metrics: columns(),
             published: PublishedNumbers::default(),

@@ -161,12 +161,45 @@ impl<T: Default + Serialize + DeserializeOwned> Settings<T> {
     /// # Errors
     /// [`SettingsError`] when the file cannot be read, or a field is unknown or has the wrong type.
     pub fn read(file: Option<&Path>, assignments: Vec<Assignment>) -> Result<Self, SettingsError> {
-        let mut merged = complete(&T::default())?;
         let file = file.map(|path| match fs::read_to_string(path) {
             Ok(text) => Ok((path.to_path_buf(), text)),
             Err(source) => Err(SettingsError::Read { path: path.into(), source }),
         });
-        let file = file.transpose()?;
+        Self::laid(Table::new(), file.transpose()?, assignments)
+    }
+
+    /// The same file and assignments over defaults that `base`, in TOML, changes.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read), if the file and the assignments mean something impossible over this base.
+    ///
+    /// # Panics
+    /// If `base` is not TOML.
+    pub fn over(&self, base: &str) -> Result<Self, SettingsError> {
+        let base = base.parse().unwrap_or_else(|error| panic!("{error} in:\n{base}"));
+        Self::laid(base, self.file.clone(), self.assignments.clone())
+    }
+
+    /// These settings with the fields of `table`, which stands at `path` in them, in place of their own.
+    ///
+    /// # Errors
+    /// [`SettingsError::Field`] if a field is unknown or has the wrong type.
+    pub fn with(&self, table: &Table, path: &str) -> Result<Self, SettingsError> {
+        let mut merged = complete(&self.value)?;
+        merge(&mut merged, table.clone());
+        match T::deserialize(Setting(Value::Table(merged))) {
+            Ok(value) => Ok(Self { value, file: self.file.clone(), assignments: self.assignments.clone() }),
+            Err(problem) => {
+                let within: Vec<String> = problem.path.iter().rev().cloned().collect();
+                let path: Vec<String> = path.split('.').map(String::from).chain(within).collect();
+                Err(SettingsError::Field { place: self.place(&path, problem.field.as_deref()), problem: problem.describe(&path) })
+            }
+        }
+    }
+
+    fn laid(base: Table, file: Option<(PathBuf, String)>, assignments: Vec<Assignment>) -> Result<Self, SettingsError> {
+        let mut merged = complete(&T::default())?;
+        merge(&mut merged, base);
         if let Some((path, text)) = &file {
             merge(&mut merged, parse(path, text)?);
         }
@@ -358,6 +391,25 @@ fn canonical(value: &Value) -> String {
         Value::Float(number) => format!("{number:?}"),
         other => other.to_string(),
     }
+}
+
+/// The fields of `changed` that differ from those of `base`, without the top-level tables in `except`.
+///
+/// # Errors
+/// [`SettingsError::Inexpressible`] as for [`complete`].
+pub fn changes<T: Serialize>(base: &T, changed: &T, except: &[&str]) -> Result<Table, SettingsError> {
+    let (base, mut changed) = (complete(base)?, complete(changed)?);
+    changed.retain(|key, _| !except.contains(&key));
+    Ok(differing(&base, changed))
+}
+
+fn differing(base: &Table, changed: Table) -> Table {
+    let field = |(key, value): (String, Value)| match (base.get(&key), value) {
+        (Some(below), value) if *below == value => None,
+        (Some(Value::Table(below)), Value::Table(above)) if same_kind(below, &above) => Some((key, Value::Table(differing(below, above)))),
+        (_, value) => Some((key, value)),
+    };
+    changed.into_iter().filter_map(field).collect()
 }
 
 /// The first field in which two complete configurations differ, as `` `a.b`: 1 there, 2 here ``.

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use burn::module::Module;
-use burn::tensor::{Device, Tensor};
+use burn::tensor::{Device, Tensor, TensorData};
 use heedful_attention::any::AnyAttention;
 use heedful_attention::contract::{Attention, AttentionInput, AttentionOutput, Losses, Positions};
 use heedful_attention::placement::{Placement, Role};
@@ -15,7 +15,7 @@ use heedful_attention::visibility::Visibility;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Check, ConfigError};
-use crate::feed_forward::{Activation, FeedForward, FeedForwardConfig};
+use crate::feed_forward::{Activation, FeedForward, FeedForwardConfig, FeedForwardState, Neighbours};
 use crate::gate::GateConfig;
 use crate::residual::{NormOrder, Residual, ResidualConfig};
 
@@ -35,6 +35,8 @@ pub struct BlockConfig {
     pub gated_feed_forward: bool,
     /// Positions that pass the feed-forward network at once, at least 1 (default: all).
     pub feed_forward_chunk: Option<usize>,
+    /// Whether a convolution over the positions around, or before, precedes each map of the feed-forward networks (default: no).
+    pub separable_feed_forward: bool,
     /// Where layer normalisation stands (default: after the residual sum).
     pub norm_order: NormOrder,
     /// What joins the stream and a sublayer's output (default: their sum). Gates need layer normalisation before the sublayer.
@@ -66,6 +68,7 @@ impl Default for BlockConfig {
             activation: Activation::default(),
             gated_feed_forward: false,
             feed_forward_chunk: None,
+            separable_feed_forward: false,
             norm_order: NormOrder::default(),
             gate: None,
             relu_before_residual: false,
@@ -90,6 +93,9 @@ impl BlockConfig {
         if self.feed_forward_chunk == Some(0) {
             return Err(check.wrong("feed_forward_chunk", 0, "give a number of at least 1, or leave it out"));
         }
+        if let (Some(chunk), true) = (self.feed_forward_chunk, self.separable_feed_forward) {
+            return Err(check.wrong("feed_forward_chunk", chunk, "leave it out: a separable network needs the positions around each"));
+        }
         if let Some(gate) = &self.gate {
             gate.validate(check)?;
             if self.norm_order == NormOrder::Post {
@@ -113,8 +119,15 @@ impl BlockConfig {
         Placement { role, layer, layers, d_model, heads, max_length, dropout }
     }
 
-    /// A block around attentions that are initialised already.
-    pub fn init<A: Attention>(&self, self_attention: A, cross_attention: Option<A>, key: &RandomKey, device: &Device) -> Block<A> {
+    /// A block around attentions that are initialised already, in a stack whose self-attention has the role `role`.
+    pub fn init<A: Attention>(
+        &self,
+        role: Role,
+        self_attention: A,
+        cross_attention: Option<A>,
+        key: &RandomKey,
+        device: &Device,
+    ) -> Block<A> {
         let Self { d_model, norm_order, gate, relu_before_residual: relu, dropout, .. } = *self;
         let config = ResidualConfig { d_model, norm_order, gate, relu, dropout };
         let residual = |name: &str| config.init(&key.named(name), device);
@@ -124,6 +137,8 @@ impl BlockConfig {
             activation: self.activation,
             gated: self.gated_feed_forward,
             chunk: self.feed_forward_chunk,
+            separable: self.separable_feed_forward,
+            causal: role == Role::Decoder,
             dropout: self.feed_forward_dropout,
         };
         Block {
@@ -220,6 +235,8 @@ pub struct BlockState<S> {
     pub self_attention: S,
     /// Of cross-attention.
     pub cross_attention: Option<S>,
+    /// Of the feed-forward network.
+    pub feed_forward: FeedForwardState,
 }
 
 /// A part of a block with a residual connection of its own.
@@ -260,6 +277,7 @@ impl<A: Attention> Block<A> {
                 let memory = memory.expect("a block with cross-attention is given a memory").clone();
                 attention.state(batch, capacity, Some(memory))
             }),
+            feed_forward: FeedForwardState::default(),
         }
     }
 
@@ -277,6 +295,7 @@ impl<A: Attention> Block<A> {
         if let (Some(attention), Some(state)) = (&self.cross_attention, &mut state.cross_attention) {
             attention.select(state, rows);
         }
+        state.feed_forward.select(rows);
     }
 
     fn pass(
@@ -375,7 +394,17 @@ impl<A: Attention> Block<A> {
                     }
                 })
             }
-            Sublayer::FeedForward => AttentionOutput::new(self.feed_forward.forward(x, random)),
+            Sublayer::FeedForward if self.feed_forward.is_separable() => {
+                let [batch, length, _] = x.dims();
+                let is_padded = context.lengths.is_some() || context.positions.left_padding.is_some();
+                let real = is_padded.then(|| {
+                    let real: Vec<f32> = context.real(batch, length).into_iter().map(f32::from).collect();
+                    Tensor::from_data(TensorData::new(real, [batch, length, 1]), (&x.device(), x.dtype()))
+                });
+                let past = state.map(|state| &mut state.feed_forward);
+                AttentionOutput::new(self.feed_forward.forward(x, random, Neighbours { real, past }))
+            }
+            Sublayer::FeedForward => AttentionOutput::new(self.feed_forward.forward(x, random, Neighbours::default())),
         }
     }
 }

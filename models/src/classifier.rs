@@ -118,7 +118,7 @@ impl ClassifierConfig {
         check.at_least_one("layers", self.layers)?;
         self.block.validate(&check)?;
         self.positions.validate(&check, self.block.d_model, self.block.max_length)?;
-        self.depth.validate(&check, &self.block)?;
+        self.depth.validate(&check, &self.block, self.positions)?;
         self.initialisation.validate(&check, false)?;
         self.attention.validate_length(&check, "attention", self.depth.blocks(self.layers))?;
         for placement in self.stack().placements() {
@@ -326,5 +326,20 @@ mod tests {
             let error = config.validate().unwrap_err().to_string();
             assert!(error.contains(&format!("`{option}`")), "{option}: {error}");
         }
+    }
+
+    #[test]
+    fn separable_networks_do_not_see_padding() {
+        let mut config = tiny(AttentionConfig::default());
+        config.block.separable_feed_forward = true;
+        let model = config.init(&RandomKey::from_seed(1), &Device::flex());
+        let hidden = |tokens: Tensor<2, Int>, length: usize| {
+            model.hidden(Sentences { tokens, segments: None, lengths: &[length] }, None, &mut Probe::off()).states.narrow(1, 0, length)
+        };
+        let device = Device::flex();
+        let alone = hidden(Tensor::from_data([[2, 5, 7]], &device), 3);
+        let padded = hidden(Tensor::from_data([[2, 5, 7, 9, 9, 1]], &device), 3);
+        let difference: f32 = (alone - padded).abs().max().into_scalar();
+        assert!(difference < 1e-5, "{difference}");
     }
 }

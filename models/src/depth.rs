@@ -49,12 +49,17 @@ pub struct SharedConfig {
 }
 
 impl DepthConfig {
-    pub(crate) fn validate(&self, check: &Check, block: &BlockConfig) -> Result<(), ConfigError> {
+    pub(crate) fn validate(&self, check: &Check, block: &BlockConfig, positions: PositionConfig) -> Result<(), ConfigError> {
+        if positions == PositionConfig::PerLayer && *self != Self::Stacked {
+            let remedy = "give another: layers that share a block are told apart by its step_signal, and reversible ones add nothing but what they compute";
+            return Err(check.wrong("positions", "per-layer", remedy));
+        }
         match self {
             Self::Stacked => Ok(()),
             Self::Shared(SharedConfig { step_signal, halting }) => {
-                if matches!(step_signal, PositionConfig::Grid(_)) {
-                    return Err(check.wrong("step_signal", "grid", "give sinusoidal, learned or none: steps have one coordinate"));
+                if matches!(step_signal, PositionConfig::Grid(_) | PositionConfig::PerLayer) {
+                    let given = if *step_signal == PositionConfig::PerLayer { "per-layer" } else { "grid" };
+                    return Err(check.wrong("step_signal", given, "give sinusoidal, learned or none: steps have one coordinate"));
                 }
                 step_signal.validate(check, block.d_model, block.max_length)?;
                 halting.map_or(Ok(()), |halting| halting.validate(check))
@@ -84,8 +89,8 @@ impl DepthConfig {
     /// Which of the model's position vectors are added to the embedded tokens.
     pub fn embedded_positions(&self, positions: PositionConfig) -> PositionConfig {
         match self {
-            Self::Stacked | Self::Reversible => positions,
-            Self::Shared(_) => PositionConfig::None,
+            Self::Stacked | Self::Reversible if positions != PositionConfig::PerLayer => positions,
+            _ => PositionConfig::None,
         }
     }
 }

@@ -2,17 +2,19 @@
 //!
 //! A gated one is `(f(x W_1 + b_1) ⊙ (x V + c)) W_2 + b_2` (Shazeer 2020; Dauphin et al. 2017): GEGLU with GELU, SwiGLU with SiLU. It has half as many
 //! parameters more than an ungated one of the same width. In chunks, positions go through the network some at a time (Kitaev et al. 2020, section 3), with
-//! the same result.
+//! the same result. A separable one has a [depthwise convolution](crate::depthwise) before each map (Dehghani et al. 2018, section 2.1), over 3 and 5 positions
+//! as in the released code.
 
 use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::activation::{gelu, relu, sigmoid, silu};
-use burn::tensor::{Device, Tensor};
+use burn::tensor::{Device, Int, Tensor, TensorData};
 use heedful_attention::dropout::dropout_from;
 use heedful_attention::init;
 use heedful_attention::random::RandomKey;
 use serde::{Deserialize, Serialize};
 
+use crate::depthwise::{DepthwiseConvolution, DepthwiseConvolutionConfig};
 use crate::fused::{linear, linear_relu};
 
 /// Non-linearity of a feed-forward network.
@@ -52,21 +54,33 @@ pub struct FeedForwardConfig {
     pub activation: Activation,
     /// Whether a second map of the input multiplies the hidden units.
     pub gated: bool,
-    /// Positions that pass at once, of all rows together; all, if it is not given.
+    /// Positions that pass at once, of all rows together; all, if it is not given. Convolutions need all.
     pub chunk: Option<usize>,
+    /// Whether there is a convolution over positions before each map.
+    pub separable: bool,
+    /// Whether convolutions see no later positions.
+    pub causal: bool,
     /// Probability that a hidden unit is dropped.
     pub dropout: f64,
 }
 
+/// Positions of the windows of the two convolutions.
+const KERNELS: [usize; 2] = [3, 5];
+
 impl FeedForwardConfig {
     /// Initialises the network: Xavier-uniform weights and zero biases.
     pub fn init(&self, key: &RandomKey, device: &Device) -> FeedForward {
-        let Self { d_model, d_ff, activation, gated, chunk, dropout } = *self;
+        let Self { d_model, d_ff, activation, gated, chunk, separable, causal, dropout } = *self;
+        let convolution = |name, channels, kernel| {
+            separable.then(|| DepthwiseConvolutionConfig { channels, kernel, causal }.init(&key.named(name), device))
+        };
         let map = |name, from, to| init::linear(from, to, true, &key.named(name), device);
         FeedForward {
             input: map("input", d_model, d_ff),
             gate: gated.then(|| map("gate", d_model, d_ff)),
             output: map("output", d_ff, d_model),
+            input_convolution: convolution("input_convolution", d_model, KERNELS[0]),
+            output_convolution: convolution("output_convolution", d_ff, KERNELS[1]),
             activation,
             chunk,
             dropout,
@@ -85,34 +99,96 @@ pub struct FeedForward {
     pub gate: Option<Linear>,
     /// `W_2`, `[F, C]`, and `b_2`.
     pub output: Linear,
+    /// Over the positions of the input, of a separable network.
+    pub input_convolution: Option<DepthwiseConvolution>,
+    /// Over the positions of the hidden units, of a separable network.
+    pub output_convolution: Option<DepthwiseConvolution>,
     #[module(skip)]
     activation: Activation,
     chunk: Option<usize>,
     dropout: f64,
 }
 
+/// What a separable network needs beside its input; others do without.
+#[derive(Debug, Default)]
+pub struct Neighbours<'a> {
+    /// 0 for padding and 1 elsewhere, `[B, N, 1]`, if there is padding.
+    pub real: Option<Tensor<3>>,
+    /// What earlier steps left.
+    pub past: Option<&'a mut FeedForwardState>,
+}
+
+/// Decoding state of a separable network: the last inputs of its convolutions.
+#[derive(Clone, Debug, Default)]
+pub struct FeedForwardState {
+    inputs: Option<Tensor<3>>,
+    hidden: Option<Tensor<3>>,
+}
+
+impl FeedForwardState {
+    /// Keeps the given batch rows, in the given order.
+    pub fn select(&mut self, rows: &[usize]) {
+        for past in [&mut self.inputs, &mut self.hidden] {
+            *past = past.take().map(|past| {
+                let rows: Vec<i32> = rows.iter().map(|&row| row as i32).collect();
+                let count = rows.len();
+                let rows = Tensor::<1, Int>::from_data(TensorData::new(rows, [count]), &past.device());
+                past.select(0, rows)
+            });
+        }
+    }
+}
+
 impl FeedForward {
+    /// Whether positions depend on their neighbours.
+    pub fn is_separable(&self) -> bool {
+        self.input_convolution.is_some()
+    }
+
     /// Applies the network to each position, `[B, N, C]`. Dropout is on exactly if a key is given.
-    pub fn forward(&self, x: Tensor<3>, random: Option<RandomKey>) -> Tensor<3> {
+    pub fn forward(&self, x: Tensor<3>, random: Option<RandomKey>, neighbours: Neighbours) -> Tensor<3> {
         let [batch, length, width] = x.dims();
         let positions = batch * length;
-        let Some(chunk) = self.chunk.filter(|&chunk| chunk < positions) else { return self.chunk_forward(x, 0, random) };
+        let chunk = self.chunk.filter(|&chunk| chunk < positions && !self.is_separable());
+        let Some(chunk) = chunk else { return self.chunk_forward(x, 0, random, neighbours) };
         let x = x.reshape([1, positions, width]);
         let starts = (0..positions).step_by(chunk);
-        let outputs = starts.map(|start| self.chunk_forward(x.clone().narrow(1, start, chunk.min(positions - start)), start, random));
-        Tensor::cat(outputs.collect(), 1).reshape([batch, length, width])
+        let part = |start: usize| {
+            let x = x.clone().narrow(1, start, chunk.min(positions - start));
+            self.chunk_forward(x, start, random, Neighbours::default())
+        };
+        Tensor::cat(starts.map(part).collect(), 1).reshape([batch, length, width])
     }
 
     /// The positions from `start` on.
-    fn chunk_forward(&self, x: Tensor<3>, start: usize, random: Option<RandomKey>) -> Tensor<3> {
+    fn chunk_forward(&self, x: Tensor<3>, start: usize, random: Option<RandomKey>, neighbours: Neighbours) -> Tensor<3> {
+        let Neighbours { real, past } = neighbours;
+        let (past_inputs, past_hidden) = past.map(|past| (&mut past.inputs, &mut past.hidden)).unzip();
+        let x = convolved(x, self.input_convolution.as_ref(), real.as_ref(), past_inputs);
         let hidden = match (&self.gate, self.activation) {
             (Some(gate), activation) => activation.apply(linear(x.clone(), &self.input)) * linear(x, gate),
             (None, Activation::Relu) => linear_relu(x, &self.input),
             (None, activation) => activation.apply(linear(x, &self.input)),
         };
         let first = start * hidden.dims()[2];
-        linear(dropout_from(first, hidden, self.dropout, random.as_ref()), &self.output)
+        let hidden = dropout_from(first, hidden, self.dropout, random.as_ref());
+        linear(convolved(hidden, self.output_convolution.as_ref(), real.as_ref(), past_hidden), &self.output)
     }
+}
+
+/// `x` after a convolution that knows of no padding, if there is one.
+fn convolved(
+    x: Tensor<3>,
+    convolution: Option<&DepthwiseConvolution>,
+    real: Option<&Tensor<3>>,
+    past: Option<&mut Option<Tensor<3>>>,
+) -> Tensor<3> {
+    let Some(convolution) = convolution else { return x };
+    let x = match real {
+        Some(real) => x * real.clone(),
+        None => x,
+    };
+    convolution.forward(x, past)
 }
 
 #[cfg(test)]
@@ -120,8 +196,16 @@ mod tests {
     use super::*;
     use burn::module::Param;
 
-    const PLAIN: FeedForwardConfig =
-        FeedForwardConfig { d_model: 4, d_ff: 64, activation: Activation::Relu, gated: false, chunk: None, dropout: 0.5 };
+    const PLAIN: FeedForwardConfig = FeedForwardConfig {
+        d_model: 4,
+        d_ff: 64,
+        activation: Activation::Relu,
+        gated: false,
+        chunk: None,
+        separable: false,
+        causal: false,
+        dropout: 0.5,
+    };
 
     fn with_weights(activation: Activation) -> FeedForward {
         let device = Device::flex();
@@ -136,7 +220,7 @@ mod tests {
 
     fn applied(network: &FeedForward) -> Vec<f32> {
         let x = Tensor::from_data([[[1.0, 2.0], [0.0, -1.0]]], &Device::flex());
-        network.forward(x, None).into_data().try_to_vec().unwrap()
+        network.forward(x, None, Neighbours::default()).into_data().try_to_vec().unwrap()
     }
 
     #[test]
@@ -185,7 +269,7 @@ mod tests {
             let run = |chunk| {
                 let network = FeedForwardConfig { gated, chunk, ..PLAIN }.init(&key, &device);
                 let x = init::Init::Normal(1.0).tensor([2, 7, 4], &key, &device).require_grad();
-                let output = network.forward(x.clone(), Some(RandomKey::from_seed(2)));
+                let output = network.forward(x.clone(), Some(RandomKey::from_seed(2)), Neighbours::default());
                 let gradients = (output.clone() * output.clone()).sum().backward();
                 let weight = network.input.weight.val().grad(&gradients).expect("the weight has a gradient");
                 [output.flatten::<1>(0, 2).inner(), x.grad(&gradients).expect("so has the input").flatten(0, 2), weight.flatten(0, 1)]
@@ -205,8 +289,8 @@ mod tests {
         let device = Device::flex();
         let network = PLAIN.init(&RandomKey::from_seed(1), &device);
         let x = Tensor::ones([1, 2, 4], &device);
-        let plain = network.forward(x.clone(), None).into_data();
-        assert_eq!(plain, network.forward(x.clone(), None).into_data());
-        assert_ne!(plain, network.forward(x, Some(RandomKey::from_seed(2))).into_data());
+        let plain = network.forward(x.clone(), None, Neighbours::default()).into_data();
+        assert_eq!(plain, network.forward(x.clone(), None, Neighbours::default()).into_data());
+        assert_ne!(plain, network.forward(x, Some(RandomKey::from_seed(2)), Neighbours::default()).into_data());
     }
 }

@@ -11,6 +11,7 @@ use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use serde::{Deserialize, Serialize};
 
+use crate::auxiliary::{AuxiliaryClassifiers, AuxiliaryLossesConfig};
 use crate::block::{BlockConfig, Context, Hidden};
 use crate::depth::DepthConfig;
 use crate::embedding::{TokenEmbedding, TokenEmbeddingConfig, output_matrix, project};
@@ -44,6 +45,8 @@ pub struct LanguageModelConfig {
     pub initialisation: Initialisation,
     /// Whether the embedding's matrix is the output projection too (default: yes).
     pub tied: bool,
+    /// Losses that are added in training (default: none). They need the outputs of all layers, which reversible ones do not keep.
+    pub auxiliary: Option<AuxiliaryLossesConfig>,
 }
 
 impl Default for LanguageModelConfig {
@@ -57,6 +60,7 @@ impl Default for LanguageModelConfig {
             depth: DepthConfig::default(),
             initialisation: Initialisation::default(),
             tied: true,
+            auxiliary: None,
         }
     }
 }
@@ -72,6 +76,8 @@ pub struct LanguageModel<A: Attention = AnyAttention> {
     pub decoder: Stack<A>,
     /// Output projection `[C, V]`, where it is not the embedding's matrix.
     pub output: Option<Linear>,
+    /// What [`auxiliary`](crate::auxiliary) losses are computed with, of use in training alone.
+    pub auxiliary: Option<AuxiliaryClassifiers>,
     max_length: usize,
 }
 
@@ -86,8 +92,14 @@ impl LanguageModelConfig {
         check.at_least_one("layers", self.layers)?;
         self.block.validate(&check)?;
         self.positions.validate(&check, self.block.d_model, self.block.max_length)?;
-        self.depth.validate(&check, &self.block)?;
+        self.depth.validate(&check, &self.block, self.positions)?;
         self.initialisation.validate(&check, self.tied)?;
+        if let Some(auxiliary) = &self.auxiliary {
+            auxiliary.validate()?;
+            if self.depth == DepthConfig::Reversible {
+                return Err(check.wrong("auxiliary", "given", "leave it out: a reversible stack keeps no outputs of its layers"));
+            }
+        }
         self.attention.validate_length(&check, "attention", self.depth.blocks(self.layers))?;
         for placement in self.stack().placements() {
             self.attention.at(placement.layer).validate(&placement)?;
@@ -126,6 +138,7 @@ impl LanguageModelConfig {
             embedding: embedding.init(&key.named("embedding"), device),
             decoder: self.stack().init_with(&key.named("decoder"), device, &build),
             output: (!self.tied).then(|| init::linear(d_model, vocabulary, false, &key.named("output"), device)),
+            auxiliary: self.auxiliary.map(|losses| losses.init(self.layers, d_model, vocabulary, &key.named("auxiliary"), device)),
             max_length,
         };
         self.initialisation.apply(model, self.layers, key)
@@ -148,10 +161,30 @@ impl<A: Attention> LanguageModel<A> {
     /// # Panics
     /// If the sequences are longer than `max_length`.
     pub fn hidden(&self, tokens: Tensor<2, Int>, left_padding: &[usize], random: Option<RandomKey>, probe: &mut Probe) -> Hidden {
+        let (x, context) = self.embedded(tokens, left_padding, random);
+        probe.within("decoder", None, |probe| self.decoder.forward(x, &context, random, probe))
+    }
+
+    /// What the layers are given for whole sequences.
+    fn embedded(&self, tokens: Tensor<2, Int>, left_padding: &[usize], random: Option<RandomKey>) -> (Tensor<3>, Context) {
         let positions = Positions::default().with_left_padding(left_padding);
         let x = self.embedding.forward(tokens, &positions, random.map(|key| key.named("embedding")));
-        let context = Context { positions: positions.clone(), ..Context::new(causal(&positions)) };
-        probe.within("decoder", None, |probe| self.decoder.forward(x, &context, random, probe))
+        (x, Context { positions: positions.clone(), ..Context::new(causal(&positions)) })
+    }
+
+    /// Like [`hidden`](Self::hidden), with the output of each layer `[B, N, C]` as well, for [auxiliary losses](crate::auxiliary).
+    ///
+    /// # Panics
+    /// If the sequences are longer than `max_length`, or the stack is reversible.
+    pub fn hidden_of_layers(
+        &self,
+        tokens: Tensor<2, Int>,
+        left_padding: &[usize],
+        random: Option<RandomKey>,
+        probe: &mut Probe,
+    ) -> (Hidden, Vec<Tensor<3>>) {
+        let (x, context) = self.embedded(tokens, left_padding, random);
+        probe.within("decoder", None, |probe| self.decoder.forward_each(x, &context, random, probe))
     }
 
     /// Like [`hidden`](Self::hidden) for the next segment of sequences that the memory has the segments before of, which the layers attend to as well.
@@ -230,6 +263,7 @@ mod tests {
     use heedful_attention::probe::Observation;
     use heedful_attention::visibility::Span;
 
+    use crate::depth::SharedConfig;
     use crate::residual::NormOrder;
 
     fn tiny(attention: impl Into<LayerAttention>) -> LanguageModelConfig {
@@ -299,7 +333,7 @@ mod tests {
     #[test]
     fn left_padding_equals_no_padding_whatever_it_holds() {
         for attention in AttentionConfig::all().into_iter().filter(AttentionConfig::can_be_causal) {
-            for positions in [PositionConfig::Sinusoidal, PositionConfig::Learned, PositionConfig::None] {
+            for positions in [PositionConfig::Sinusoidal, PositionConfig::Learned, PositionConfig::PerLayer, PositionConfig::None] {
                 let config = LanguageModelConfig { positions, ..tiny(attention.clone()) };
                 let model = config.init(&RandomKey::from_seed(5), &Device::flex());
                 let alone = logits(&model, tokens([[2, 5, 7]]), &[]);
@@ -547,5 +581,62 @@ mod tests {
         let flipped = Tensor::cat(vec![last.clone().narrow(0, 1, 1), last.narrow(0, 0, 1)], 0);
         let stepped = Tensor::cat(vec![first, flipped], 1).narrow(1, 1, 3);
         assert!(largest_difference(stepped, scores.logits.narrow(1, 1, 3)) < 1e-5);
+    }
+
+    #[test]
+    fn each_layer_may_have_positions_of_its_own() {
+        let config = LanguageModelConfig { positions: PositionConfig::PerLayer, ..tiny(AttentionConfig::default()) };
+        config.validate().unwrap();
+        let model = config.init(&RandomKey::from_seed(5), &Device::flex());
+        assert_eq!(
+            model.num_params(),
+            tiny(AttentionConfig::default()).init(&RandomKey::from_seed(5), &Device::flex()).num_params() + 2 * 16 * 8
+        );
+        let input = tokens([[2, 5, 7, 1, 9, 3, 4]]);
+        let whole = logits(&model, input.clone(), &[]);
+        let mut state = model.start(1, &[]);
+        let parts = [0..3, 3..4, 4..7]
+            .map(|part| model.step(input.clone().narrow(1, part.start, part.len()), &mut state, &mut Probe::off()).logits);
+        assert!(largest_difference(Tensor::cat(parts.to_vec(), 1), whole.clone()) < 1e-5);
+        let mut changed = model;
+        changed.decoder.positions[1] = config.init(&RandomKey::from_seed(6), &Device::flex()).decoder.positions[1].clone();
+        assert!(largest_difference(logits(&changed, input, &[]), whole) > 1e-4, "the second layer does not see its own table");
+        let reversible = LanguageModelConfig { depth: DepthConfig::Reversible, ..config };
+        assert!(reversible.validate().unwrap_err().to_string().contains("per-layer"));
+    }
+
+    #[test]
+    fn separable_networks_step_as_they_pass_and_do_not_see_padding() {
+        for depth in [DepthConfig::Stacked, DepthConfig::Shared(SharedConfig::default())] {
+            let mut config = LanguageModelConfig { depth, ..tiny(AttentionConfig::default()) };
+            config.block.separable_feed_forward = true;
+            config.validate().unwrap();
+            let model = config.init(&RandomKey::from_seed(5), &Device::flex());
+            let input = tokens([[2, 5, 7, 1, 9, 3, 4], [4, 9, 2, 8, 8, 10, 6]]);
+            let whole = logits(&model, input.clone(), &[0, 2]);
+            let mut state = model.start(2, &[0, 2]);
+            let parts = [0..3, 3..4, 4..7];
+            let parts = parts.map(|part| model.step(input.clone().narrow(1, part.start, part.len()), &mut state, &mut Probe::off()).logits);
+            let real = |x: Tensor<3>| x.narrow(1, 2, 5);
+            assert!(largest_difference(real(Tensor::cat(parts.to_vec(), 1)), real(whole.clone())) < 1e-5);
+            let alone = logits(&model, tokens([[2, 8, 8, 10, 6]]), &[]);
+            assert!(largest_difference(alone, whole.clone().slice([1..2, 2..7])) < 1e-5);
+            // A convolution looks back and not ahead.
+            let changed = logits(&model, tokens([[2, 5, 7, 6, 9, 3, 4], [4, 9, 2, 8, 8, 10, 6]]), &[0, 2]);
+            let before = |x: &Tensor<3>| x.clone().slice([0..1, 0..3]).into_data();
+            assert_eq!(before(&whole), before(&changed));
+            // Rows that are selected take what the convolutions remember with them.
+            let mut state = model.start(2, &[]);
+            model.step(input.clone().narrow(1, 0, 4), &mut state, &mut Probe::off());
+            StepDecoder::select(&model, &mut state, &[1, 1]);
+            let next = model.step(tokens([[8], [8]]), &mut state, &mut Probe::off()).logits;
+            let expected = logits(&model, tokens([[4, 9, 2, 8, 8]]), &[]).narrow(1, 4, 1);
+            assert!(largest_difference(next.clone().narrow(0, 0, 1), expected.clone()) < 1e-5);
+            assert!(largest_difference(next.narrow(0, 1, 1), expected) < 1e-5);
+        }
+        let mut config = tiny(AttentionConfig::default());
+        config.block.separable_feed_forward = true;
+        config.block.feed_forward_chunk = Some(3);
+        assert!(config.validate().unwrap_err().to_string().contains("feed_forward_chunk"));
     }
 }

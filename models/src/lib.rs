@@ -10,6 +10,10 @@
 //! themselves or can be undone ([`depth`], [`halting`]). Activations may be computed again in the backward pass rather than kept ([`recomputation`]), and
 //! long sequences read segment by segment ([`segment`]). [`recurrent`] is adaptive computation time where it comes from.
 //!
+//! What is minimised is the cross-entropy of next, [`masked`] or target tokens ([`loss`]) or of pixels ([`pixels`]), with the [`auxiliary`] losses of deep
+//! character models where they help, or the loss of a policy and its values ([`acting`]). [`presets`] has the models of the papers under their names, [`torch`]
+//! reads weights of `torch.nn.Transformer`.
+//!
 //! Configurations are checked by `validate`; after `Ok`, `init` cannot fail. Initial weights come from a
 //! [`RandomKey`](heedful_attention::random::RandomKey) and are equal on every backend. Dropout is on exactly where a forward pass is given a key.
 //!
@@ -31,9 +35,12 @@
 //! # Ok::<(), heedful_models::error::ConfigError>(())
 //! ```
 
+pub mod acting;
+pub mod auxiliary;
 pub mod block;
 pub mod classifier;
 pub mod depth;
+pub mod depthwise;
 pub mod embedding;
 pub mod error;
 pub mod feed_forward;
@@ -45,7 +52,10 @@ pub mod initialisation;
 pub mod language_model;
 pub mod layout;
 pub mod loss;
+pub mod masked;
+pub mod pixels;
 pub mod position;
+pub mod presets;
 pub mod recomputation;
 pub mod recurrent;
 pub mod residual;
@@ -53,3 +63,4 @@ mod reversible;
 pub mod segment;
 pub mod seq2seq;
 pub mod stack;
+pub mod torch;

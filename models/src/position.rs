@@ -1,8 +1,8 @@
 //! What tells a model the order of its input.
 //!
 //! `sinusoidal` is that of Vaswani et al. 2017, section 3.5: `PE(p, 2i) = sin(p / 10000^(2i/d))`, `PE(p, 2i+1) = cos(p / 10000^(2i/d))`, sines and cosines
-//! interleaved. (tensor2tensor puts all sines before all cosines and spaces the wavelengths slightly differently.) `learned` is a table of vectors, `grid` a table
-//! for each coordinate.
+//! interleaved. (tensor2tensor puts all sines before all cosines and spaces the wavelengths slightly differently.) `learned` is a table of vectors, `per-layer` one
+//! for each layer, `grid` a table for each coordinate.
 
 mod grid;
 
@@ -28,6 +28,9 @@ pub enum PositionConfig {
     Sinusoidal,
     /// A trained table, drawn with standard deviation `d_model^-0.5`.
     Learned,
+    /// A trained table for each layer, added before it, since deep stacks lose sight of what is added once (Al-Rfou et al. 2018, section 3). For layers that
+    /// have weights of their own and are not reversible.
+    PerLayer,
     /// Trained tables, one for each coordinate of a grid: images, and long texts read as grids.
     Grid(GridConfig),
     /// Nothing.
@@ -72,7 +75,8 @@ impl PositionConfig {
         PositionEncoding {
             sinusoids: (*self == Self::Sinusoidal)
                 .then(|| Tensor::from_data(TensorData::new(sinusoids(first..first + max_length, d_model), shape), device)),
-            learned: (*self == Self::Learned).then(|| Init::Normal(deviation).parameter(shape, &key.named("learned"), device)),
+            learned: matches!(self, Self::Learned | Self::PerLayer)
+                .then(|| Init::Normal(deviation).parameter(shape, &key.named("learned"), device)),
             grid: match self {
                 Self::Grid(grid) => Some(grid.init(d_model, &key.named("grid"), device)),
                 _ => None,

@@ -27,6 +27,26 @@ impl SegmentMemory {
         Self { layers: Vec::new(), remembered: vec![0; batch], length }
     }
 
+    /// A memory of at most `length` positions that holds what another did: [`layers`](Self::layers) and [`remembered`](Self::remembered).
+    ///
+    /// # Panics
+    /// If the tensors differ in shape, have other batch rows than there are counts, or hold more than `length` positions or fewer than are remembered.
+    pub fn holding(length: usize, layers: Vec<Tensor<3>>, remembered: Vec<usize>) -> Self {
+        let held = layers.first().map_or(0, |layer| layer.dims()[1]);
+        let expected = layers.first().map(|layer| [remembered.len(), held, layer.dims()[2]]);
+        for layer in &layers {
+            assert_eq!(Some(layer.dims()), expected, "shape of a layer's memory, for {} rows", remembered.len());
+        }
+        assert!(held <= length, "{held} positions in a memory of {length}");
+        assert!(remembered.iter().all(|&remembered| remembered <= held), "{remembered:?} positions remembered of {held}");
+        Self { layers, remembered, length }
+    }
+
+    /// Inputs of each layer, `[B, M', C]` without gradients; none where nothing is remembered.
+    pub fn layers(&self) -> &[Tensor<3>] {
+        &self.layers
+    }
+
     /// Positions that are held, whether rows remember them or not.
     pub fn held(&self) -> usize {
         self.layers.first().map_or(0, |layer| layer.dims()[1])

@@ -135,7 +135,7 @@ impl Seq2SeqConfig {
         check.at_least_one("decoder_layers", self.decoder_layers)?;
         self.block.validate(&check)?;
         self.positions.validate(&check, self.block.d_model, self.block.max_length)?;
-        self.depth.validate(&check, &self.block)?;
+        self.depth.validate(&check, &self.block, self.positions)?;
         self.initialisation.validate(&check, self.tying != Tying::None)?;
         if self.depth.blocks(self.decoder_layers) < self.decoder_layers && matches!(self.attention.cross, CrossLayout::Last(_)) {
             return Err(check.wrong("attention.cross", "last", "give it to all layers: one block serves them all"));

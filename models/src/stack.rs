@@ -16,7 +16,7 @@ use crate::block::{Block, BlockConfig, BlockState, Context, Hidden};
 use crate::depth::{Coordinates, DepthConfig, SharedConfig};
 use crate::fused::normalise;
 use crate::halting::Halting;
-use crate::position::PositionConfig;
+use crate::position::{PositionConfig, PositionEncoding};
 use crate::recomputation::checkpointed;
 use crate::residual::layer_norm;
 use crate::reversible;
@@ -35,7 +35,7 @@ pub struct StackConfig {
     pub layers: usize,
     /// How the layers come about.
     pub depth: DepthConfig,
-    /// Position vectors of the model, which a shared block adds before each step.
+    /// Position vectors of the model, which a shared block adds before each step, and of which each layer may have its own.
     pub positions: PositionConfig,
 }
 
@@ -70,7 +70,7 @@ impl StackConfig {
                 let cross_attention = build(&place, &key.named("cross_attention"), device);
                 blocks.iter().filter_map(|block| block.cross_attention.as_ref()).fold(cross_attention, A::sharing_with)
             });
-            blocks.push(self.block.init(self_attention, cross_attention, &key, device));
+            blocks.push(self.block.init(self.role, self_attention, cross_attention, &key, device));
         }
         let norm = self.block.has_final_norm().then(|| layer_norm(d_model, device));
         let (coordinates, halting) = match self.depth {
@@ -81,8 +81,15 @@ impl StackConfig {
                 (Some(coordinates), halting.map(|halting| halting.init(d_model, &key.named("halting"), device)))
             }
         };
+        let positions = match self.positions {
+            PositionConfig::PerLayer => {
+                let key = key.named("positions");
+                (0..layers).map(|layer| self.positions.init(max_length, d_model, &key.numbered(layer as u64), device)).collect()
+            }
+            _ => Vec::new(),
+        };
         let reversible = self.depth == DepthConfig::Reversible;
-        Stack { layers: blocks, norm, coordinates, halting, steps: self.layers, reversible, checkpoint: self.block.checkpoint }
+        Stack { layers: blocks, norm, positions, coordinates, halting, steps: self.layers, reversible, checkpoint: self.block.checkpoint }
     }
 }
 
@@ -95,6 +102,8 @@ pub struct Stack<A: Attention = AnyAttention> {
     pub layers: Vec<Block<A>>,
     /// Last normalisation, of pre-norm stacks.
     pub norm: Option<LayerNorm>,
+    /// Position vectors of each layer, where each has its own.
+    pub positions: Vec<PositionEncoding>,
     /// What one block for all layers adds before each.
     pub coordinates: Option<Coordinates>,
     /// What says where one block for all layers halts.
@@ -139,14 +148,31 @@ impl<A: Attention> Stack<A> {
         self.pass(x, context, Halt::Early, probe, |layer, block, x, probe| self.layer(layer, block, x, context, random, probe))
     }
 
+    /// Like [`forward`](Self::forward), with the output of each layer `[B, N, C]` as well: the last one before the stack's last normalisation.
+    ///
+    /// # Panics
+    /// As [`forward`](Self::forward), and if the stack is reversible: it keeps none of them.
+    pub fn forward_each(&self, x: Tensor<3>, context: &Context, random: Option<RandomKey>, probe: &mut Probe) -> (Hidden, Vec<Tensor<3>>) {
+        assert!(!self.reversible, "a reversible stack keeps no outputs of its layers");
+        let mut outputs = Vec::with_capacity(self.steps);
+        let hidden = self.pass(x, context, Halt::Early, probe, |layer, block, x, probe| {
+            let hidden = self.layer(layer, block, x, context, random, probe);
+            outputs.push(hidden.states.clone());
+            hidden
+        });
+        (hidden, outputs)
+    }
+
     /// Passes the next segment `x` `[B, N, C]` of causal sequences through all layers, which attend to what they remember too, and remember it. Dropout is on
     /// exactly if a key is given.
     ///
     /// # Panics
-    /// If the memory is that of another batch or stack, the stack is reversible, or an attention cannot take the input.
+    /// If the memory is that of another batch or stack, the stack is reversible or its feed-forward networks separable, or an attention cannot take the input.
     pub fn segment(&self, x: Tensor<3>, memory: &mut SegmentMemory, random: Option<RandomKey>, probe: &mut Probe) -> Hidden {
         let _span = tracing::trace_span!("segment", layers = self.steps, states = ?x.dims(), held = memory.held()).entered();
         assert!(!self.reversible, "a reversible stack keeps no inputs of its layers that could be carried over to the next segment");
+        let is_separable = self.layers.iter().any(|block| block.feed_forward.is_separable());
+        assert!(!is_separable, "separable feed-forward networks do not remember the segment before");
         memory.check(self.steps, &x);
         let positions = memory.positions();
         let context = Context { positions: positions.clone(), ..Context::new(causal(&positions)) };
@@ -259,9 +285,10 @@ impl<A: Attention> Stack<A> {
         mut run: impl FnMut(usize, &Block<A>, Tensor<3>, &mut Probe) -> Hidden,
     ) -> Hidden {
         let mut losses = Losses::default();
-        let located = |x, step| match &self.coordinates {
-            Some(coordinates) => coordinates.forward(x, &context.positions, step),
-            None => x,
+        let located = |x, step: usize| match (&self.coordinates, self.positions.get(step)) {
+            (Some(coordinates), _) => coordinates.forward(x, &context.positions, step),
+            (None, Some(positions)) => positions.forward(x, &context.positions),
+            (None, None) => x,
         };
         let mut layer = |step: usize, block: &Block<A>, x, probe: &mut Probe| {
             let hidden = probe.within("layers", Some(step), |probe| run(step, block, x, probe));

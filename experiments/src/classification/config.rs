@@ -86,6 +86,10 @@ impl ExperimentConfig for ClassificationConfig {
         &self.run
     }
 
+    fn run_mut(&mut self) -> &mut RunSettings {
+        &mut self.run
+    }
+
     fn mechanisms(&self) -> &MechanismOptions {
         &self.mechanisms
     }

@@ -1,5 +1,7 @@
 //! Configuration of the experiment.
 
+use heedful_models::auxiliary::AuxiliaryLossesConfig;
+use heedful_models::block::BlockConfig;
 use heedful_models::language_model::LanguageModelConfig;
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +28,8 @@ pub struct LanguageConfig {
     pub model: ModelSettings,
     /// Whether the output projection is the embedding's matrix.
     pub tied: bool,
+    /// Losses of intermediate layers and of further targets that are added in training, by default none.
+    pub auxiliary: Option<AuxiliaryLossesConfig>,
     /// Options of the mechanisms.
     pub mechanisms: MechanismOptions,
     /// How it is trained.
@@ -41,7 +45,13 @@ pub struct LanguageData {
     /// Sequences of `context` tokens in a batch.
     pub batch: usize,
     /// By how many tokens the window moves in evaluation, 1 to `context`: every token is scored once, with at least `context - stride` tokens before it.
+    /// Where there is a memory in evaluation, what is before a token is the memory's, and there is no window.
     pub stride: usize,
+    /// Tokens before the context whose states the layers remember (0: none). The batch then is as many streams, each a part of the text that is read from its
+    /// beginning to its end.
+    pub memory: usize,
+    /// The same in evaluation, which reads the text as one stream; by default as in training.
+    pub evaluation_memory: Option<usize>,
     /// Training words of the built-in text.
     pub generated_words: usize,
 }
@@ -66,6 +76,7 @@ impl Default for LanguageConfig {
             tokeniser: TokeniserConfig::Word { vocabulary: None, min_frequency: 1 },
             model: ModelSettings::default(),
             tied: true,
+            auxiliary: None,
             mechanisms: MechanismOptions::default(),
             training: TrainingConfig {
                 steps: 1600,
@@ -82,13 +93,29 @@ impl Default for LanguageConfig {
 
 impl Default for LanguageData {
     fn default() -> Self {
-        Self { context: 64, batch: 16, stride: 32, generated_words: Sizes::LANGUAGE.train }
+        Self { context: 64, batch: 16, stride: 32, memory: 0, evaluation_memory: None, generated_words: Sizes::LANGUAGE.train }
+    }
+}
+
+impl LanguageData {
+    /// Tokens whose states are remembered in evaluation.
+    pub fn evaluation_memory(&self) -> usize {
+        self.evaluation_memory.unwrap_or(self.memory)
+    }
+
+    /// Most tokens that attention looks over at once.
+    pub fn reach(&self) -> usize {
+        self.context + self.memory.max(self.evaluation_memory())
     }
 }
 
 impl ExperimentConfig for LanguageConfig {
     fn run(&self) -> &RunSettings {
         &self.run
+    }
+
+    fn run_mut(&mut self) -> &mut RunSettings {
+        &mut self.run
     }
 
     fn mechanisms(&self) -> &MechanismOptions {
@@ -103,15 +130,18 @@ impl ExperimentConfig for LanguageConfig {
 impl LanguageConfig {
     pub(super) fn model(&self, vocabulary: usize, attention: &Attention) -> LanguageModelConfig {
         let ModelSettings { layers, positions, depth, initialisation, .. } = self.model;
+        let block = self.model.block();
         LanguageModelConfig {
             vocabulary,
             attention: attention.config.clone().into(),
             layers,
-            block: self.model.block(),
+            // Memory lengthens what attention looks over, which the size of the context says nothing about.
+            block: BlockConfig { max_length: block.max_length.max(self.data.reach()), ..block },
             positions,
             depth,
             initialisation,
             tied: self.tied,
+            auxiliary: self.auxiliary,
         }
     }
 

@@ -1,9 +1,13 @@
 //! Training and scoring.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use burn::tensor::{Int, Tensor, TensorData};
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
+use heedful_models::block::Hidden;
 use heedful_models::language_model::LanguageModel;
+use heedful_models::segment::SegmentMemory;
 use rand::RngExt;
 
 use crate::batch::{EvaluationWindow, evaluation_windows};
@@ -18,6 +22,41 @@ use super::{LanguageConfig, LanguageData, LanguageDataset};
 pub struct LanguageTask<'a> {
     pub(super) config: &'a LanguageConfig,
     pub(super) dataset: &'a LanguageDataset,
+    carried: Mutex<Carried>,
+    /// Steps before this one, and all: what auxiliary losses go by.
+    progress: Mutex<(u64, u64)>,
+}
+
+/// What one batch hands to the next where there is a memory.
+#[derive(Clone, Debug)]
+enum Carried {
+    /// Nothing: an epoch begins.
+    Nothing,
+    /// What a checkpoint holds, which becomes a memory where the model is.
+    Saved(Vec<(String, TensorData)>),
+    /// What the model remembers.
+    Memory(SegmentMemory),
+}
+
+/// Name of the numbers of remembered positions in a checkpoint; the layers have their number.
+const REMEMBERED: &str = "remembered";
+
+impl Carried {
+    /// The memory for a batch of `rows` rows of at most `length` positions, on the device of `model`.
+    fn memory(self, rows: usize, length: usize, model: &LanguageModel) -> SegmentMemory {
+        match self {
+            Self::Memory(memory) => memory,
+            Self::Nothing => SegmentMemory::new(rows, length),
+            Self::Saved(state) => {
+                let device = model.embedding.tokens.weight.device();
+                let (counts, mut layers): (Vec<_>, Vec<_>) = state.into_iter().partition(|(name, _)| name == REMEMBERED);
+                layers.sort_by_key(|(name, _)| name.parse::<usize>().unwrap_or(usize::MAX));
+                let remembered = counts.iter().flat_map(|(_, counts)| counts.iter::<i64>()).map(|count| count as usize).collect();
+                let layers = layers.into_iter().map(|(_, data)| Tensor::from_data(data, &device)).collect();
+                SegmentMemory::holding(length, layers, remembered)
+            }
+        }
+    }
 }
 
 /// Inputs and the tokens that follow them, row by row.
@@ -28,36 +67,94 @@ pub struct LanguageBatch {
     rows: usize,
 }
 
-impl LanguageTask<'_> {
-    /// Negative log-likelihood of all targets, with the auxiliary losses if a key for training is given.
-    fn loss(&self, model: &LanguageModel, batch: &LanguageBatch, key: Option<RandomKey>, probe: &mut Probe) -> Tensor<1> {
+impl<'a> LanguageTask<'a> {
+    pub(super) fn new(config: &'a LanguageConfig, dataset: &'a LanguageDataset) -> Self {
+        Self { config, dataset, carried: Mutex::new(Carried::Nothing), progress: Mutex::new((0, 1)) }
+    }
+
+    fn carried(&self) -> MutexGuard<'_, Carried> {
+        // No pass leaves it half changed, so one that failed did no harm.
+        self.carried.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Negative log-likelihood of all targets, with the auxiliary losses if a key for training is given, and what the next batch remembers.
+    fn loss(&self, model: &LanguageModel, batch: &LanguageBatch, key: Option<RandomKey>, probe: &mut Probe) -> (Tensor<1>, Carried) {
         let device = model.embedding.tokens.weight.device();
         let width = batch.inputs.len() / batch.rows;
         let inputs = Tensor::<2, Int>::from_data(TensorData::new(batch.inputs.clone(), [batch.rows, width]), &device);
         let targets = Tensor::<1, Int>::from_data(TensorData::new(batch.targets.clone(), [batch.targets.len()]), &device);
-        let hidden = model.hidden(inputs, &[], key, probe);
+        let (hidden, carried) = match self.config.data.memory {
+            0 if key.is_some() && model.auxiliary.is_some() => {
+                (self.hidden_with_losses(model, inputs, &batch.targets, key, probe), Carried::Nothing)
+            }
+            0 => (model.hidden(inputs, &[], key, probe), Carried::Nothing),
+            length => {
+                let mut memory = self.carried().clone().memory(batch.rows, length, model);
+                (model.segment(inputs, &mut memory, key, probe), Carried::Memory(memory))
+            }
+        };
         let [rows, length, d_model] = hidden.states.dims();
         let loss = model.cross_entropy(hidden.states.reshape([rows * length, d_model]), targets, None, 0.0).loss;
-        match hidden.losses.total() {
+        let loss = match hidden.losses.total() {
             // An auxiliary loss is per token, as the main loss is after division by the number of tokens.
             Some(auxiliary) if key.is_some() => loss + auxiliary * batch.targets.len() as f64,
             _ => loss,
+        };
+        (loss, carried)
+    }
+
+    /// Hidden states with the auxiliary losses of all layers at this point of the training.
+    fn hidden_with_losses(
+        &self,
+        model: &LanguageModel,
+        inputs: Tensor<2, Int>,
+        targets: &[i32],
+        key: Option<RandomKey>,
+        probe: &mut Probe,
+    ) -> Hidden {
+        let (step, steps) = *self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        let targets = Tensor::from_data(TensorData::new(targets.to_vec(), inputs.dims()), &inputs.device());
+        let (mut hidden, states) = model.hidden_of_layers(inputs, &[], key, probe);
+        if let Some(auxiliary) = &model.auxiliary {
+            hidden.losses.extend(auxiliary.losses(&states, targets, step as f64 / steps as f64));
         }
+        hidden
     }
 
     /// Scores each token once; `None` if the interrupt was raised meanwhile.
     pub(super) fn likelihood(&self, model: &LanguageModel, tokens: &[u32], interrupt: Option<&Interrupt>) -> Option<LikelihoodTotal> {
         let LanguageData { context, stride, batch, .. } = self.config.data;
+        let mut total = LikelihoodTotal::new(self.config.unit());
+        let memory = self.config.data.evaluation_memory();
+        if memory > 0 {
+            // Each token is scored with all that the memory holds of what is before it, which only a single stream offers.
+            let mut memory = SegmentMemory::new(1, memory);
+            let windows = evaluation_windows(tokens.len(), context, context);
+            let bar = scoring_bar("scoring", windows.len());
+            for window in windows {
+                if interrupt.is_some_and(Interrupt::is_raised) {
+                    return None;
+                }
+                // The last window reaches back over tokens that the memory has read already.
+                let new = window.unscored()..window.end - window.start;
+                let inputs = integers([&window.inputs(tokens)[new.clone()]]);
+                let inputs = Tensor::<2, Int>::from_data(TensorData::new(inputs, [1, new.len()]), &model.embedding.tokens.weight.device());
+                let hidden = model.segment(inputs, &mut memory, None, &mut Probe::off()).states;
+                record(&mut total, model, hidden.squeeze_dim(0), integers([&window.targets(tokens)[new]]));
+                bar.inc(1);
+            }
+            bar.finish_and_clear();
+            return Some(total);
+        }
         let device = model.embedding.tokens.weight.device();
         let windows = evaluation_windows(tokens.len(), context, stride);
         let bar = scoring_bar("scoring", windows.len());
-        let mut total = LikelihoodTotal::new(self.config.unit());
         for windows in windows.chunks(batch) {
             if interrupt.is_some_and(Interrupt::is_raised) {
                 return None;
             }
             let width = windows[0].end - windows[0].start;
-            let inputs: Vec<i32> = windows.iter().flat_map(|window| window.inputs(tokens)).map(|&id| id as i32).collect();
+            let inputs = integers(windows.iter().map(|window| window.inputs(tokens)));
             let inputs = Tensor::<2, Int>::from_data(TensorData::new(inputs, [windows.len(), width]), &device);
             let hidden = model.hidden(inputs, &[], None, &mut Probe::off()).states;
             // Only what is scored is projected to the vocabulary.
@@ -67,16 +164,12 @@ impl LanguageTask<'_> {
                 .enumerate()
                 .flat_map(|(row, window)| scored(window).map(move |column| (row * width + column) as i32))
                 .collect();
-            let targets: Vec<i32> =
-                windows.iter().flat_map(|window| &window.targets(tokens)[scored(window)]).map(|&id| id as i32).collect();
-            let count = targets.len();
+            let count = indices.len();
             let [_, _, d_model] = hidden.dims();
             let hidden = hidden
                 .reshape([windows.len() * width, d_model])
                 .select(0, Tensor::<1, Int>::from_data(TensorData::new(indices, [count]), &device));
-            let targets = Tensor::<1, Int>::from_data(TensorData::new(targets, [count]), &device);
-            let nll = model.cross_entropy(hidden, targets, None, 0.0).negative_log_likelihood;
-            total.record(f64::from(nll.into_scalar::<f32>()), count as u64);
+            record(&mut total, model, hidden, integers(windows.iter().map(|window| &window.targets(tokens)[scored(window)])));
             bar.inc(windows.len() as u64);
         }
         bar.finish_and_clear();
@@ -84,15 +177,34 @@ impl LanguageTask<'_> {
     }
 }
 
+/// Adds the likelihood of the targets that follow hidden states `[N, C]`.
+fn record(total: &mut LikelihoodTotal, model: &LanguageModel, hidden: Tensor<2>, targets: Vec<i32>) {
+    let count = targets.len();
+    let targets = Tensor::<1, Int>::from_data(TensorData::new(targets, [count]), &hidden.device());
+    let nll = model.cross_entropy(hidden, targets, None, 0.0).negative_log_likelihood;
+    total.record(f64::from(nll.into_scalar::<f32>()), count as u64);
+}
+
+/// Tokens one part after another, as tensors take them.
+fn integers<'t>(parts: impl IntoIterator<Item = &'t [u32]>) -> Vec<i32> {
+    parts.into_iter().flatten().map(|&id| id as i32).collect()
+}
+
 impl Objective for LanguageTask<'_> {
     type Model = LanguageModel;
     type Batch = LanguageBatch;
 
-    /// Items are the first positions of windows. They lie end to end, from an offset that changes with the epoch, so that windows do not repeat.
+    /// Items are the first positions of windows. They lie end to end, from an offset that changes with the epoch, so that windows do not repeat. Where there is
+    /// a memory, each row of the batches is a part of the text, window after window.
     fn epoch(&self, _epoch: u64, key: &RandomKey) -> Vec<Vec<usize>> {
-        let LanguageData { context, batch, .. } = self.config.data;
+        let LanguageData { context, batch, memory, .. } = self.config.data;
         let targets = self.dataset.train.len() - 1;
-        let offset = key.rng().random_range(0..=(targets - context).min(context - 1));
+        let streams = if memory > 0 { batch } else { 1 };
+        let offset = key.rng().random_range(0..=(targets - streams * context).min(context - 1));
+        if memory > 0 {
+            let steps = (targets - offset) / (streams * context);
+            return (0..steps).map(|step| (0..streams).map(|stream| offset + (stream * steps + step) * context).collect()).collect();
+        }
         let count = (targets - offset) / context;
         let batches = crate::batch::fixed_size_batches(count, batch, key);
         batches.into_iter().map(|items| items.into_iter().map(|item| offset + item * context).collect()).collect()
@@ -112,7 +224,9 @@ impl Objective for LanguageTask<'_> {
     }
 
     fn loss(&self, model: &LanguageModel, batch: &LanguageBatch, key: RandomKey) -> Tensor<1> {
-        LanguageTask::loss(self, model, batch, Some(key), &mut Probe::off())
+        let (loss, carried) = LanguageTask::loss(self, model, batch, Some(key), &mut Probe::off());
+        *self.carried() = carried;
+        loss
     }
 
     fn evaluate(&self, model: &LanguageModel) -> Vec<(String, f64)> {
@@ -128,5 +242,141 @@ impl Objective for LanguageTask<'_> {
         first_non_finite_activation(|probe| {
             LanguageTask::loss(self, model, batch, Some(key), probe);
         })
+    }
+
+    fn start_step(&self, step: u64, steps: u64) {
+        *self.progress.lock().unwrap_or_else(PoisonError::into_inner) = (step - 1, steps);
+    }
+
+    fn start_epoch(&self, _epoch: u64) {
+        *self.carried() = Carried::Nothing;
+    }
+
+    fn carried_state(&self) -> Vec<(String, TensorData)> {
+        match &*self.carried() {
+            Carried::Nothing => Vec::new(),
+            Carried::Saved(state) => state.clone(),
+            Carried::Memory(memory) => {
+                let counts: Vec<i64> = memory.remembered().iter().map(|&count| count as i64).collect();
+                let rows = counts.len();
+                let layers = memory.layers().iter().enumerate().map(|(layer, states)| (layer.to_string(), states.to_data()));
+                layers.chain([(REMEMBERED.to_owned(), TensorData::new(counts, [rows]))]).collect()
+            }
+        }
+    }
+
+    fn restore_carried_state(&self, state: Vec<(String, TensorData)>) {
+        *self.carried() = Carried::Saved(state);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn::tensor::Device;
+
+    use crate::comparison::{Attention, Comparison};
+    use crate::language::Language;
+    use crate::mechanisms::MechanismOptions;
+    use crate::model::ModelSettings;
+    use crate::tokenise::TokeniserConfig;
+
+    fn config(context: usize, memory: usize) -> LanguageConfig {
+        LanguageConfig {
+            data: LanguageData { context, stride: context, batch: 3, memory, generated_words: 300, ..LanguageData::default() },
+            tokeniser: TokeniserConfig::Word { vocabulary: None, min_frequency: 1 },
+            model: ModelSettings { d_model: 16, heads: 2, d_ff: 32, max_length: 16, ..ModelSettings::default() },
+            ..LanguageConfig::default()
+        }
+    }
+
+    fn dataset() -> LanguageDataset {
+        let mut dataset = Language::datasets(&config(16, 0)).unwrap().remove(0);
+        dataset.valid.truncate(90);
+        dataset
+    }
+
+    fn model(config: &LanguageConfig, dataset: &LanguageDataset, attention: &str, device: &Device) -> LanguageModel {
+        let attention =
+            Attention { name: attention.to_owned(), config: MechanismOptions::default().attention(attention).unwrap(), layout: None };
+        Language::model(config, dataset, &attention, &RandomKey::from_seed(1), device)
+    }
+
+    #[test]
+    fn streaming_with_a_memory_of_everything_scores_as_the_whole_text_at_once() {
+        let dataset = dataset();
+        for attention in ["dot-product", "relative", "lsh"] {
+            let of = |context: usize, memory: usize| {
+                let config = config(context, memory);
+                // The weights must not depend on the length that the model is made for.
+                let longest = LanguageConfig { model: ModelSettings { max_length: 128, ..config.model.clone() }, ..config.clone() };
+                let model = model(&longest, &dataset, attention, &Device::flex());
+                LanguageTask::new(&config, &dataset).likelihood(&model, &dataset.valid, None).unwrap()
+            };
+            let (whole, streamed, forgetful) = (of(96, 0), of(16, 96), of(16, 4));
+            assert_eq!((whole.units, streamed.units), (89, 89), "{attention}");
+            let [whole, streamed, forgetful] = [whole, streamed, forgetful].map(|total| total.perplexity().unwrap());
+            assert!((streamed / whole - 1.0).abs() < 1e-4, "{attention}: {streamed} and {whole}");
+            assert!((forgetful / whole - 1.0).abs() > 1e-4, "{attention}: a short memory makes no difference");
+        }
+    }
+
+    #[test]
+    fn auxiliary_losses_follow_the_progress_of_training() {
+        let dataset = dataset();
+        let config = LanguageConfig { auxiliary: Some(Default::default()), ..config(16, 0) };
+        let device = Device::flex().autodiff();
+        let (task, key) = (LanguageTask::new(&config, &dataset), RandomKey::from_seed(2));
+        let model = model(&config, &dataset, "dot-product", &device);
+        let batch = task.batch(&task.epoch(1, &key)[0], 1, &key);
+        let at = |step: u64| {
+            task.start_step(step, 100);
+            Objective::loss(&task, &model, &batch, key).into_scalar::<f32>()
+        };
+        // Of two layers the first falls silent after a quarter.
+        let (begin, quarter, end) = (at(1), at(26), at(100));
+        assert!(begin > 1.5 * quarter && quarter == end, "{begin}, {quarter}, {end}");
+        let mut plain = model.clone();
+        plain.auxiliary = None;
+        let plain = Objective::loss(&task, &plain, &batch, key).into_scalar::<f32>();
+        assert!(end > 1.3 * plain, "{end} and {plain}");
+    }
+
+    #[test]
+    fn batches_continue_each_other_row_by_row() {
+        let (config, dataset) = (config(16, 16), dataset());
+        let task = LanguageTask::new(&config, &dataset);
+        let epoch = task.epoch(1, &RandomKey::from_seed(2));
+        assert!(epoch.len() > 3 && epoch.iter().all(|items| items.len() == 3));
+        for pair in epoch.windows(2) {
+            assert!(pair[0].iter().zip(&pair[1]).all(|(before, after)| before + 16 == *after));
+        }
+        assert_eq!(epoch[0][1], epoch[epoch.len() - 1][0] + 16, "the second stream begins where the first ends");
+        assert!(epoch[epoch.len() - 1][2] + 17 <= dataset.train.len());
+    }
+
+    #[test]
+    fn what_is_carried_over_comes_back_from_a_checkpoint() {
+        let (config, dataset) = (config(16, 24), dataset());
+        let device = Device::flex().autodiff();
+        let model = model(&config, &dataset, "relative", &device);
+        let (task, key) = (LanguageTask::new(&config, &dataset), RandomKey::from_seed(2));
+        let epoch = task.epoch(1, &key);
+        let loss = |task: &LanguageTask, step: usize| {
+            let batch = task.batch(&epoch[step], 1, &key);
+            Objective::loss(task, &model, &batch, key.numbered(step as u64)).into_scalar::<f32>()
+        };
+        let first = loss(&task, 0);
+        loss(&task, 1);
+        let resumed = LanguageTask::new(&config, &dataset);
+        resumed.restore_carried_state(task.carried_state());
+        assert_eq!(resumed.carried_state().len(), 3, "two layers and the counts");
+        let afresh = LanguageTask::new(&config, &dataset);
+        let third = loss(&task, 2);
+        assert_eq!(loss(&resumed, 2), third);
+        assert_ne!(loss(&afresh, 2), third);
+        task.start_epoch(2);
+        assert!(task.carried_state().is_empty());
+        assert_eq!(loss(&task, 0), first);
     }
 }

@@ -79,6 +79,9 @@ pub trait Objective {
         model
     }
 
+    /// Called before the batches of each optimiser step, which count from 1, of `steps` in all: for losses with a schedule.
+    fn start_step(&self, _step: u64, _steps: u64) {}
+
     /// Called before the first batch of each epoch, to forget what the epoch before left. Not called when a run resumes inside an epoch.
     fn start_epoch(&self, _epoch: u64) {}
 

@@ -217,6 +217,7 @@ impl<'a, O: Objective> Run<'a, O> {
         let objective = self.trainer.objective;
         let config = self.trainer.config;
         let micro_batches = self.next_micro_batches()?;
+        objective.start_step(self.state.step + 1, config.steps);
         let epoch = self.state.epoch;
         let mut accumulator = GradientsAccumulator::new();
         let mut scalars: Vec<Tensor<1>> = Vec::new();

@@ -126,6 +126,10 @@ impl ExperimentConfig for TranslationConfig {
         &self.run
     }
 
+    fn run_mut(&mut self) -> &mut RunSettings {
+        &mut self.run
+    }
+
     fn mechanisms(&self) -> &MechanismOptions {
         &self.mechanisms
     }

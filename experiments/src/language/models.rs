@@ -1,0 +1,95 @@
+//! The models that `lm --model` compares: what makes each what it is, at whatever size the rest of the configuration says.
+
+use crate::comparison::NamedModel;
+
+pub(super) const MODELS: &[NamedModel] = &[
+    NamedModel {
+        name: "transformer",
+        description: "layer normalisation first, sinusoidal positions",
+        attention: "dot-product",
+        settings: r#"
+            [model]
+            norm_order = "pre"
+            positions = "sinusoidal"
+        "#,
+    },
+    NamedModel {
+        name: "transformer-xl",
+        description: "memory of the segments before, relative positions (Dai et al. 2019)",
+        attention: "relative",
+        settings: r#"
+            [data]
+            memory = 128
+            [model]
+            norm_order = "post"
+            positions = "none"
+            initialisation = { kind = "normal", deviation = 0.02 }
+        "#,
+    },
+    NamedModel {
+        name: "gtrxl",
+        description: "Transformer-XL with gates for residual connections (Parisotto et al. 2020)",
+        attention: "relative",
+        settings: r#"
+            [data]
+            memory = 128
+            [model]
+            norm_order = "pre"
+            positions = "none"
+            gate = { kind = "gru", bias = 2.0 }
+            relu_before_residual = true
+        "#,
+    },
+    NamedModel {
+        name: "adaptive-span",
+        description: "memory, each head learns how far back it looks (Sukhbaatar et al. 2019)",
+        attention: "adaptive-span",
+        settings: r#"
+            [data]
+            memory = 128
+            [model]
+            norm_order = "post"
+            positions = "none"
+        "#,
+    },
+    NamedModel {
+        name: "universal",
+        description: "one block for all layers, positions halt by themselves (Dehghani et al. 2018)",
+        attention: "dot-product",
+        settings: r#"
+            [model]
+            positions = "sinusoidal"
+            depth = { kind = "shared", step_signal = "sinusoidal", halting = { ponder_weight = 0.01 } }
+        "#,
+    },
+    NamedModel {
+        name: "reformer",
+        description: "LSH attention, reversible layers, chunked feed-forward (Kitaev et al. 2020)",
+        attention: "lsh",
+        settings: r#"
+            [model]
+            norm_order = "pre"
+            depth = { kind = "reversible" }
+            feed_forward_chunk = 64
+            [mechanisms.lsh]
+            rounds = 4
+            chunk = 32
+        "#,
+    },
+    NamedModel {
+        name: "sparse",
+        description: "fixed sparse attention, scaled initial weights (Child et al. 2019)",
+        attention: "sparse-fixed",
+        settings: r#"
+            tied = false
+            [model]
+            norm_order = "pre"
+            positions = "learned"
+            activation = "quick-gelu"
+            initialisation = { kind = "scaled" }
+            [mechanisms.sparse-fixed]
+            stride = 16
+            summary = 4
+        "#,
+    },
+];

@@ -1,0 +1,213 @@
+//! The auxiliary losses of deep character-level Transformers (Al-Rfou et al. 2018, section 3).
+//!
+//! Beside the loss of every position, `L = Σ_l 1[l = n or τ < l / (2n)] (CE_l^(+1) + w CE_l^(+2) + ..)`: the states of each of `n` layers predict not only the
+//! next token but further ones, of which each adds with weight `w = 0.5`, and layers below the last do so until the fraction `l / (2n)` of training is over
+//! (`τ` is the fraction that has passed). Each layer and each distance has a classifier of its own. What the last layer predicts of the next token is the
+//! model's own loss and not here. All are means over the positions that have such a target.
+//!
+//! The classifiers serve training alone: a model that is stored or counted is one without them.
+
+use burn::module::Module;
+use burn::nn::Linear;
+use burn::tensor::{Device, Int, Tensor};
+use heedful_attention::contract::Losses;
+use heedful_attention::init;
+use heedful_attention::random::RandomKey;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Check, ConfigError};
+use crate::loss::projected_cross_entropy;
+
+/// Which losses are added.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AuxiliaryLossesConfig {
+    /// Whether layers below the last predict as well (default: yes).
+    pub intermediate_layers: bool,
+    /// How many tokens ahead are predicted, at least 1 (default 2: the next one and the one after it).
+    pub targets: usize,
+    /// Weight of each target but the next token, at least 0 (default 0.5).
+    pub target_weight: f64,
+}
+
+impl Default for AuxiliaryLossesConfig {
+    fn default() -> Self {
+        Self { intermediate_layers: true, targets: 2, target_weight: 0.5 }
+    }
+}
+
+impl AuxiliaryLossesConfig {
+    /// Checks the configuration.
+    ///
+    /// # Errors
+    /// No target, or a weight that is negative or not finite.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let check = Check("auxiliary losses");
+        check.at_least_one("targets", self.targets)?;
+        if !(self.target_weight >= 0.0 && self.target_weight.is_finite()) {
+            return Err(check.wrong("target_weight", self.target_weight, "give a number of at least 0"));
+        }
+        Ok(())
+    }
+
+    /// Initialises the classifiers for a stack of `layers` layers of width `d_model`.
+    ///
+    /// # Panics
+    /// If the configuration is not valid.
+    pub fn init(&self, layers: usize, d_model: usize, vocabulary: usize, key: &RandomKey, device: &Device) -> AuxiliaryClassifiers {
+        self.validate().expect("the configuration is valid");
+        let classifiers = |layer: usize| {
+            let is_last = layer + 1 == layers;
+            let targets = if is_last || self.intermediate_layers { usize::from(is_last)..self.targets } else { 0..0 };
+            let classifier = |target: usize| {
+                let key = key.named("layers").numbered(layer as u64).named("targets").numbered(target as u64);
+                init::linear(d_model, vocabulary, false, &key, device)
+            };
+            targets.map(classifier).collect()
+        };
+        AuxiliaryClassifiers { layers: (0..layers).map(classifiers).collect(), config: *self }
+    }
+}
+
+/// What predicts tokens from the states of layers.
+///
+/// Should be created with [`AuxiliaryLossesConfig`].
+#[derive(Module, Debug)]
+pub struct AuxiliaryClassifiers {
+    /// For each layer a matrix `[C, V]` for each target; the last layer has none for the next token.
+    pub layers: Vec<Vec<Linear>>,
+    #[module(skip)]
+    config: AuxiliaryLossesConfig,
+}
+
+impl AuxiliaryClassifiers {
+    /// The losses at the fraction `progress` of training, 0 to 1, each a mean over positions. `states` `[B, N, C]` are the outputs of the layers in their
+    /// order ([`LanguageModel::hidden_of_layers`](crate::language_model::LanguageModel::hidden_of_layers)), `targets` `[B, N]` the token after each position.
+    ///
+    /// # Panics
+    /// If there are not as many layers or targets.
+    pub fn losses(&self, states: &[Tensor<3>], targets: Tensor<2, Int>, progress: f64) -> Losses {
+        assert_eq!(states.len(), self.layers.len(), "states of layers for the classifiers of layers");
+        let mut losses = Losses::default();
+        let count = states.len();
+        for (layer, (states, classifiers)) in states.iter().zip(&self.layers).enumerate() {
+            let is_last = layer + 1 == count;
+            if !is_last && progress >= (layer + 1) as f64 / (2 * count) as f64 {
+                continue;
+            }
+            let [batch, length, width] = states.dims();
+            assert_eq!(targets.dims(), [batch, length], "targets for states of {batch} rows of {length}");
+            for (index, classifier) in classifiers.iter().enumerate() {
+                let ahead = index + usize::from(is_last);
+                let Some(positions) = length.checked_sub(ahead).filter(|&positions| positions > 0) else { continue };
+                let states = states.clone().narrow(1, 0, positions).reshape([batch * positions, width]);
+                let targets = targets.clone().narrow(1, ahead, positions).reshape([batch * positions]);
+                let sum = projected_cross_entropy(states, classifier.weight.val().transpose(), targets, None, 0.0).loss;
+                let weight = if ahead == 0 { 1.0 } else { self.config.target_weight };
+                losses.push(if is_last { "targets" } else { "intermediate" }, sum * (weight / (batch * positions) as f64));
+            }
+        }
+        losses
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn::tensor::activation::log_softmax;
+    use heedful_attention::probe::Probe;
+
+    use crate::block::BlockConfig;
+    use crate::language_model::{LanguageModel, LanguageModelConfig};
+
+    const LAYERS: usize = 3;
+    const VOCABULARY: usize = 7;
+
+    fn model(device: &Device) -> LanguageModel {
+        let block = BlockConfig { d_model: 8, heads: 2, d_ff: 16, max_length: 16, dropout: 0.0, ..BlockConfig::default() };
+        let config = LanguageModelConfig { vocabulary: VOCABULARY, layers: LAYERS, block, ..LanguageModelConfig::default() };
+        config.init(&RandomKey::from_seed(2), device)
+    }
+
+    fn classifiers(config: AuxiliaryLossesConfig, device: &Device) -> AuxiliaryClassifiers {
+        config.init(LAYERS, 8, VOCABULARY, &RandomKey::from_seed(3), device)
+    }
+
+    fn tokens(device: &Device) -> Tensor<2, Int> {
+        Tensor::from_data([[1, 4, 2, 6, 5, 3], [6, 0, 3, 3, 1, 2]], device)
+    }
+
+    fn values(losses: &Losses) -> Vec<(&'static str, f32)> {
+        losses.iter().map(|(name, loss)| (*name, loss.clone().into_scalar::<f32>())).collect()
+    }
+
+    #[test]
+    fn losses_are_means_of_the_predictions_of_each_layer_and_target() {
+        let device = Device::flex();
+        let tokens = tokens(&device);
+        let (inputs, targets) = (tokens.clone().narrow(1, 0, 5), tokens.clone().narrow(1, 1, 5));
+        let (_, states) = model(&device).hidden_of_layers(inputs, &[], None, &mut Probe::off());
+        let classifiers = classifiers(AuxiliaryLossesConfig { targets: 3, ..Default::default() }, &device);
+        let found = values(&classifiers.losses(&states, targets, 0.0));
+        let mut expected = Vec::new();
+        for (layer, states) in states.iter().enumerate() {
+            for ahead in usize::from(layer + 1 == LAYERS)..3 {
+                let classifier = &classifiers.layers[layer][ahead - usize::from(layer + 1 == LAYERS)];
+                let logs = log_softmax(classifier.forward(states.clone()), 2);
+                // Position `n` of the inputs has the target `n + 1 + ahead` of the tokens.
+                let positions = 5 - ahead;
+                let logs = logs.narrow(1, 0, positions).gather(2, tokens.clone().narrow(1, 1 + ahead, positions).unsqueeze_dim(2));
+                let name = if layer + 1 == LAYERS { "targets" } else { "intermediate" };
+                expected.push((name, -logs.mean().into_scalar::<f32>() * if ahead == 0 { 1.0 } else { 0.5 }));
+            }
+        }
+        assert_eq!(found.len(), expected.len());
+        for (found, expected) in found.iter().zip(&expected) {
+            assert!(found.0 == expected.0 && (found.1 - expected.1).abs() < 1e-5, "{found:?} and {expected:?}");
+        }
+    }
+
+    #[test]
+    fn layers_fall_silent_one_after_the_other_in_the_first_half() {
+        let device = Device::flex();
+        let (_, states) = model(&device).hidden_of_layers(tokens(&device), &[], None, &mut Probe::off());
+        let classifiers = classifiers(AuxiliaryLossesConfig::default(), &device);
+        let count = |progress: f64| values(&classifiers.losses(&states, tokens(&device), progress)).len();
+        // Two losses of each layer below the last, which has one beside the model's own.
+        assert_eq!([0.0, 0.16, 0.17, 0.33, 0.34, 0.5, 1.0].map(count), [5, 5, 3, 3, 1, 1, 1]);
+    }
+
+    #[test]
+    fn the_published_numbers_of_extra_parameters_are_met() {
+        // 64 layers, two targets, 512 wide, 256 bytes: 16.8 M; the model's own classifier is one of them.
+        for (layers, published) in [(64, 16.8), (12, 3.1)] {
+            let classifiers = AuxiliaryLossesConfig::default().init(layers, 512, 256, &RandomKey::from_seed(0), &Device::flex());
+            let count = (classifiers.num_params() + 512 * 256) as f64 / 1e6;
+            assert!((count - published).abs() < 0.05, "{layers} layers: {count}");
+        }
+    }
+
+    #[test]
+    fn gradients_reach_the_layers_that_speak() {
+        let device = Device::flex().autodiff();
+        let model = model(&device);
+        let classifiers = classifiers(AuxiliaryLossesConfig { targets: 1, ..Default::default() }, &device);
+        let gradient = |progress: f64| {
+            let (_, states) = model.hidden_of_layers(tokens(&device), &[], None, &mut Probe::off());
+            let total = classifiers.losses(&states, tokens(&device), progress).total()?;
+            let gradients = total.backward();
+            let of = |layer: usize| model.decoder.layers[layer].feed_forward.output.weight.grad(&gradients).is_some();
+            Some([of(0), of(1), of(2)])
+        };
+        assert_eq!(gradient(0.0), Some([true, true, false]), "the last layer has the model's own loss only");
+        assert_eq!(gradient(0.2), Some([true, true, false]), "the second layer stands on the first");
+        assert_eq!(gradient(0.4), None);
+    }
+
+    #[test]
+    fn impossible_options_are_refused() {
+        let refused = |config: AuxiliaryLossesConfig, option: &str| assert!(config.validate().unwrap_err().to_string().contains(option));
+        refused(AuxiliaryLossesConfig { targets: 0, ..Default::default() }, "targets");
+        refused(AuxiliaryLossesConfig { target_weight: -1.0, ..Default::default() }, "target_weight");
+    }
+}

@@ -1,0 +1,386 @@
+//! Models of the papers under their names, each with a `-tiny` twin of the same build that trains on two cores.
+//!
+//! A preset is a configuration like any other: take it, change what is to be different, and initialise it. Vocabularies are those of the papers' data. Where a
+//! paper prints a number of parameters it stands beside the preset; what is known to differ is said there.
+
+use heedful_attention::any::AttentionConfig;
+use heedful_attention::mechanisms::local_1d::LocalOneDConfig;
+use heedful_attention::mechanisms::lsh::{BucketCount, LshConfig};
+use heedful_attention::mechanisms::relative::RelativeConfig;
+use heedful_attention::mechanisms::sparse_fixed::SparseFixedConfig;
+use heedful_attention::mechanisms::synthesizer_random::SynthesizerRandomConfig;
+
+use crate::block::BlockConfig;
+use crate::depth::{DepthConfig, SharedConfig};
+use crate::error::ConfigError;
+use crate::feed_forward::Activation;
+use crate::gate::{GateConfig, GateKind};
+use crate::initialisation::Initialisation;
+use crate::language_model::LanguageModelConfig;
+use crate::layout::{AttentionLayout, LayerAttention};
+use crate::position::{GridConfig, Join, PositionConfig};
+use crate::residual::NormOrder;
+use crate::seq2seq::{Seq2SeqConfig, Tying};
+
+/// What ends the name of a twin.
+const TINY: &str = "-tiny";
+
+/// A model of a paper.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Preset {
+    /// Its name.
+    pub name: String,
+    /// Paper and place of its sizes.
+    pub source: &'static str,
+    /// The model.
+    pub model: PresetModel,
+    /// Tokens that it reads at once in training.
+    pub context: usize,
+    /// Tokens before them whose states its layers remember ([`SegmentMemory`](crate::segment::SegmentMemory)); 0: none.
+    pub memory: usize,
+    /// Parameters that the paper prints, in millions. Of `gtrxl-12` they are those of the layers alone, since what comes before them is a network for images.
+    pub published_parameters: Option<f64>,
+}
+
+/// The configuration of a preset.
+#[derive(Clone, Debug, PartialEq)]
+pub enum PresetModel {
+    /// A decoder-only model.
+    LanguageModel(LanguageModelConfig),
+    /// A model with encoder and decoder.
+    Seq2Seq(Seq2SeqConfig),
+}
+
+impl PresetModel {
+    /// Checks the configuration.
+    ///
+    /// # Errors
+    /// What its own `validate` refuses.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        match self {
+            Self::LanguageModel(config) => config.validate(),
+            Self::Seq2Seq(config) => config.validate(),
+        }
+    }
+}
+
+/// Names of all presets; each has a twin whose name ends with `-tiny`.
+pub const NAMES: [&str; 11] = [
+    "transformer-base",
+    "transformer-big",
+    "transformer-xl-wt103",
+    "transformer-xl-enwik8",
+    "sparse-enwik8",
+    "reformer-enwik8",
+    "universal-base",
+    "gtrxl-12",
+    "image-transformer-cifar",
+    "hc-sa-iwslt",
+    "synthesizer-base",
+];
+
+/// The preset of this name, or a twin, if there is one.
+pub fn named(name: &str) -> Option<Preset> {
+    let (base, size) = match name.strip_suffix(TINY) {
+        Some(base) => (base, Size::Tiny),
+        None => (name, Size::Full),
+    };
+    let preset = match base {
+        "transformer-base" => transformer(size, false),
+        "transformer-big" => transformer(size, true),
+        "transformer-xl-wt103" => transformer_xl_wt103(size),
+        "transformer-xl-enwik8" => transformer_xl_enwik8(size),
+        "sparse-enwik8" => sparse_enwik8(size),
+        "reformer-enwik8" => reformer_enwik8(size),
+        "universal-base" => universal_base(size),
+        "gtrxl-12" => gtrxl_12(size),
+        "image-transformer-cifar" => image_transformer_cifar(size),
+        "hc-sa-iwslt" => hc_sa_iwslt(size),
+        "synthesizer-base" => synthesizer_base(size),
+        _ => return None,
+    };
+    let published_parameters = preset.published_parameters.filter(|_| size == Size::Full);
+    Some(Preset { name: name.to_owned(), published_parameters, ..preset })
+}
+
+/// The paper's sizes, or those of a twin.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Size {
+    Full,
+    Tiny,
+}
+
+impl Size {
+    fn of<T>(self, full: T, tiny: T) -> T {
+        match self {
+            Self::Full => full,
+            Self::Tiny => tiny,
+        }
+    }
+
+    /// Sizes of layers; those of a twin are the same for all.
+    fn block(self, d_model: usize, heads: usize, d_ff: usize, max_length: usize, dropout: f64) -> BlockConfig {
+        let block = BlockConfig::default();
+        self.of(
+            BlockConfig { d_model, heads, d_ff, max_length, dropout, ..block },
+            BlockConfig { d_model: 32, heads: 4, d_ff: 64, max_length: 64, dropout: 0.0, ..block },
+        )
+    }
+}
+
+fn language_model(source: &'static str, model: LanguageModelConfig, context: usize, memory: usize, published: Option<f64>) -> Preset {
+    let model = PresetModel::LanguageModel(model);
+    Preset { name: String::new(), source, model, context, memory, published_parameters: published }
+}
+
+fn seq2seq(source: &'static str, size: Size, model: Seq2SeqConfig, published: Option<f64>) -> Preset {
+    let context = size.of(256, 16);
+    let model = PresetModel::Seq2Seq(model);
+    Preset { name: String::new(), source, model, context, memory: 0, published_parameters: published }
+}
+
+/// With the 37,000 byte pairs of WMT 2014 English-German. The paper's projections have no biases, like those here.
+fn transformer(size: Size, is_big: bool) -> Preset {
+    let block = if is_big { size.block(1024, 16, 4096, 512, 0.3) } else { size.block(512, 8, 2048, 512, 0.1) };
+    let model = Seq2SeqConfig { block, ..wmt(size) };
+    seq2seq("Vaswani et al. 2017, table 3", size, model, Some(if is_big { 213.0 } else { 65.0 }))
+}
+
+/// Six layers for English-German.
+fn wmt(size: Size) -> Seq2SeqConfig {
+    let (vocabulary, layers) = (size.of(37_000, 64), size.of(6, 2));
+    Seq2SeqConfig {
+        source_vocabulary: vocabulary,
+        target_vocabulary: vocabulary,
+        encoder_layers: layers,
+        decoder_layers: layers,
+        block: size.block(512, 8, 2048, 512, 0.1),
+        ..Seq2SeqConfig::default()
+    }
+}
+
+fn transformer_xl(size: Size, block: BlockConfig, layers: usize, vocabulary: usize) -> LanguageModelConfig {
+    LanguageModelConfig {
+        vocabulary: size.of(vocabulary, 64),
+        attention: AttentionConfig::Relative(RelativeConfig::default()).into(),
+        layers: size.of(layers, 2),
+        block: BlockConfig { norm_order: NormOrder::Post, ..block },
+        positions: PositionConfig::None,
+        initialisation: Initialisation::Normal { deviation: 0.02 },
+        ..LanguageModelConfig::default()
+    }
+}
+
+/// The paper's output layer is an adaptive softmax, which with one width for all words has as many parameters as the plain one here.
+fn transformer_xl_wt103(size: Size) -> Preset {
+    let model = transformer_xl(size, size.block(410, 10, 2100, 300, 0.1), 16, 267_735);
+    language_model("Dai et al. 2019, table 1 and released scripts", model, size.of(150, 16), size.of(150, 16), Some(151.0))
+}
+
+fn transformer_xl_enwik8(size: Size) -> Preset {
+    let model = transformer_xl(size, size.block(512, 8, 2048, 1024, 0.1), 12, 204);
+    language_model("Dai et al. 2019, table 2 and released scripts", model, size.of(512, 16), size.of(512, 16), Some(41.0))
+}
+
+fn sparse_enwik8(size: Size) -> Preset {
+    let (stride, summary) = (size.of(128, 8), size.of(32, 2));
+    let length = size.of(12_288, 64);
+    let model = LanguageModelConfig {
+        vocabulary: size.of(256, 64),
+        attention: AttentionConfig::SparseFixed(SparseFixedConfig { stride, summary, ..SparseFixedConfig::default() }).into(),
+        layers: size.of(30, 2),
+        block: BlockConfig { norm_order: NormOrder::Pre, activation: Activation::QuickGelu, ..size.block(512, 8, 2048, length, 0.4) },
+        positions: PositionConfig::Grid(GridConfig { rows: length / stride, columns: stride, channels: 1, join: Join::Sum }),
+        initialisation: Initialisation::Scaled,
+        tied: false,
+        ..LanguageModelConfig::default()
+    };
+    language_model("Child et al. 2019, table 1 and section 7", model, length, 0, Some(95.0))
+}
+
+/// Three of four layers are local, one in four has LSH attention. No number of parameters is printed.
+fn reformer_enwik8(size: Size) -> Preset {
+    let (chunk, buckets) = (size.of(256, 8), size.of([16, 32], [2, 4]));
+    let local = AttentionConfig::LocalOneD(LocalOneDConfig { query_block: size.of(128, 8), ..LocalOneDConfig::default() });
+    let lsh = AttentionConfig::Lsh(LshConfig { chunk, rounds: 2, buckets: Some(BucketCount::Factorised(buckets)), ..LshConfig::default() });
+    let (rows, columns) = (size.of(128, 8), size.of(512, 8));
+    let model = LanguageModelConfig {
+        vocabulary: size.of(256, 64),
+        attention: LayerAttention::Each(vec![local.clone(), local.clone(), lsh, local]),
+        layers: size.of(12, 4),
+        block: BlockConfig {
+            norm_order: NormOrder::Pre,
+            feed_forward_chunk: Some(size.of(2048, 32)),
+            ..size.block(1024, 8, 4096, rows * columns, 0.2)
+        },
+        positions: PositionConfig::Grid(GridConfig { rows, columns, channels: 1, join: Join::Concatenated }),
+        depth: DepthConfig::Reversible,
+        ..LanguageModelConfig::default()
+    };
+    language_model("Kitaev et al. 2020, released configuration", model, rows * columns, 0, None)
+}
+
+/// Wider than the Transformer's base model, so that both have as many parameters: 65 million.
+fn universal_base(size: Size) -> Preset {
+    let model =
+        Seq2SeqConfig { block: size.block(1024, 16, 4096, 512, 0.3), depth: DepthConfig::Shared(SharedConfig::default()), ..wmt(size) };
+    seq2seq("Dehghani et al. 2018, section 3.5 and released configuration", size, model, Some(65.0))
+}
+
+/// The text gives the width as 256, which the numbers of parameters of its variants contradict: all of them fit 512.
+fn gtrxl_12(size: Size) -> Preset {
+    let model = LanguageModelConfig {
+        vocabulary: size.of(256, 64),
+        attention: AttentionConfig::Relative(RelativeConfig::default()).into(),
+        layers: size.of(12, 2),
+        block: BlockConfig {
+            norm_order: NormOrder::Pre,
+            gate: Some(GateConfig::new(GateKind::Gru)),
+            relu_before_residual: true,
+            ..size.block(512, 8, 1024, 607, 0.0)
+        },
+        positions: PositionConfig::None,
+        ..LanguageModelConfig::default()
+    };
+    language_model("Parisotto et al. 2020, section 4.1 and table 1", model, size.of(95, 16), size.of(512, 16), Some(66.4))
+}
+
+/// Categorical intensities in raster order. No number of parameters is printed.
+fn image_transformer_cifar(size: Size) -> Preset {
+    let (rows, columns) = (size.of(32, 4), size.of(32, 4));
+    let length = rows * columns * 3;
+    let block = size.block(512, 4, 2048, length, 0.3);
+    let model = LanguageModelConfig {
+        vocabulary: 256,
+        attention: AttentionConfig::LocalOneD(LocalOneDConfig { query_block: size.of(256, 8), ..LocalOneDConfig::default() }).into(),
+        layers: size.of(12, 2),
+        block: BlockConfig { norm_order: NormOrder::Post, max_length: length, ..block },
+        positions: PositionConfig::Grid(GridConfig { rows, columns: columns * 3, channels: 1, join: Join::Concatenated }),
+        ..LanguageModelConfig::default()
+    };
+    language_model("Parmar et al. 2018, section 5.1 and released configuration", model, length, 0, None)
+}
+
+/// With 32,000 byte pairs. No number of parameters is printed.
+fn hc_sa_iwslt(size: Size) -> Preset {
+    let layers = size.of(5, 2);
+    let model = Seq2SeqConfig {
+        source_vocabulary: size.of(32_000, 64),
+        target_vocabulary: size.of(32_000, 64),
+        attention: AttentionLayout::hc_sa(),
+        encoder_layers: layers,
+        decoder_layers: layers,
+        block: size.block(288, 4, 507, 512, 0.1),
+        tying: Tying::ThreeWay,
+        ..Seq2SeqConfig::default()
+    };
+    seq2seq("You et al. 2020, released configuration", size, model, None)
+}
+
+/// Random synthesizers in place of self-attention; with sequences of at most 256 they have the number of parameters of dot-product attention, as in the paper.
+fn synthesizer_base(size: Size) -> Preset {
+    let random = AttentionConfig::SynthesizerRandom(SynthesizerRandomConfig::default());
+    let model = Seq2SeqConfig { attention: AttentionLayout::for_attention(random), block: size.block(512, 8, 2048, 256, 0.1), ..wmt(size) };
+    seq2seq("Tay et al. 2020, table 1", size, model, Some(67.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn::module::Module;
+    use burn::optim::{AdamConfig, GradientsParams};
+    use burn::tensor::{Device, Int, Tensor, TensorData};
+    use heedful_attention::probe::Probe;
+    use heedful_attention::random::RandomKey;
+
+    use crate::segment::SegmentMemory;
+    use crate::seq2seq::Padded;
+
+    fn key() -> RandomKey {
+        RandomKey::from_seed(3)
+    }
+
+    #[test]
+    fn every_preset_and_twin_can_be_built() {
+        for name in NAMES {
+            for name in [name.to_owned(), format!("{name}{TINY}")] {
+                let preset = named(&name).unwrap();
+                preset.model.validate().unwrap_or_else(|error| panic!("{name}: {error}"));
+                assert_eq!(preset.name, name);
+                let (PresetModel::LanguageModel(LanguageModelConfig { block, .. }) | PresetModel::Seq2Seq(Seq2SeqConfig { block, .. })) =
+                    preset.model;
+                assert!(preset.context + preset.memory <= block.max_length, "{name}");
+            }
+        }
+        assert!(named("transformer").is_none() && named("-tiny").is_none());
+    }
+
+    #[test]
+    fn models_have_as_many_parameters_as_the_papers_say() {
+        for name in NAMES {
+            let preset = named(name).unwrap();
+            let Some(published) = preset.published_parameters else { continue };
+            let device = Device::flex();
+            let count = match preset.model {
+                PresetModel::LanguageModel(config) if name.starts_with("gtrxl") => config.init(&key(), &device).decoder.num_params(),
+                PresetModel::LanguageModel(config) => config.init(&key(), &device).num_params(),
+                PresetModel::Seq2Seq(config) => config.init(&key(), &device).num_params(),
+            };
+            let found = count as f64 / 1e6;
+            // Printed to two digits; vocabularies and what is counted with them are not always.
+            assert!((found / published - 1.0).abs() < 0.07, "{name}: {found} and {published} million parameters");
+        }
+    }
+
+    /// Losses of 30 steps on one batch.
+    fn losses<M: Module>(mut model: M, mut loss: impl FnMut(&M) -> Tensor<1>) -> Vec<f32> {
+        let mut optimiser = AdamConfig::new().init();
+        let mut losses = Vec::new();
+        for _ in 0..30 {
+            let loss = loss(&model);
+            losses.push(loss.clone().into_scalar::<f32>());
+            let gradients = GradientsParams::from_grads(loss.backward(), &model);
+            model = optimiser.step(3e-3, model, gradients);
+        }
+        losses
+    }
+
+    #[test]
+    fn every_twin_learns() {
+        let device = Device::flex().autodiff();
+        for name in NAMES {
+            let preset = named(&format!("{name}{TINY}")).unwrap();
+            let (context, memory) = (preset.context, preset.memory);
+            let tokens = |length: usize| -> Tensor<2, Int> {
+                let ids: Vec<i32> = (0..2 * length as i32).map(|index| (index * index + 5 * index) % 61 + 1).collect();
+                Tensor::from_data(TensorData::new(ids, [2, length]), &device)
+            };
+            let found = match preset.model {
+                PresetModel::LanguageModel(config) => {
+                    let all = tokens(context + 1);
+                    let (inputs, targets) = (all.clone().narrow(1, 0, context), all.narrow(1, 1, context).reshape([2 * context]));
+                    let width = config.block.d_model;
+                    losses(config.init(&key(), &device), |model| {
+                        let states = match memory {
+                            0 => model.hidden(inputs.clone(), &[], None, &mut Probe::off()).states,
+                            _ => model.segment(inputs.clone(), &mut SegmentMemory::new(2, memory), None, &mut Probe::off()).states,
+                        };
+                        model.cross_entropy(states.reshape([2 * context, width]), targets.clone(), None, 0.0).loss
+                    })
+                }
+                PresetModel::Seq2Seq(config) => {
+                    let (source, all) = (tokens(context), tokens(context + 1));
+                    let targets = all.clone().narrow(1, 1, context).reshape([2 * context]);
+                    let (width, lengths) = (config.block.d_model, [context; 2]);
+                    losses(config.init(&key(), &device), |model| {
+                        let source = Padded { tokens: source.clone(), lengths: &lengths };
+                        let target = Padded { tokens: all.clone().narrow(1, 0, context), lengths: &lengths };
+                        let states = model.hidden(source, target, None, &mut Probe::off()).states;
+                        model.cross_entropy(states.reshape([2 * context, width]), targets.clone(), None, 0.0).loss
+                    })
+                }
+            };
+            assert!(found.iter().all(|loss| loss.is_finite()) && found[29] < 0.9 * found[0], "{name}: {found:?}");
+        }
+    }
+}

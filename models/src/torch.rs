@@ -1,0 +1,291 @@
+//! Weights of `torch.nn.Transformer`, as `safetensors.torch.save_file(model.state_dict(), path)` writes them.
+//!
+//! The layout is that of PyTorch 2: for each layer `self_attn.in_proj_weight` (queries, keys and values, `[3 C, C]`), `self_attn.out_proj`, in decoders
+//! `multihead_attn` likewise, `linear1`, `linear2`, `norm1` to `norm3`, and `norm` after each stack. PyTorch's matrices are those of the maps here, transposed.
+//! Its projections have biases, which the maps here get as well. A model that is to compute the same has a final norm
+//! ([`final_norm`](crate::block::BlockConfig::final_norm)) and the order of normalisation of `norm_first`; embeddings, positions and the output projection are
+//! not part of `torch.nn.Transformer`. Normalisation adds `1e-6` to variances here and `1e-5` (`layer_norm_eps`) there by default: to states of variance 1
+//! that is a relative difference of 5e-6.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use burn::module::Param;
+use burn::nn::{LayerNorm, Linear};
+use burn::tensor::{Tensor, TensorData};
+use heedful_attention::any::{AnyAttention, AnyLogits};
+use safetensors::{Dtype, SafeTensors};
+use thiserror::Error;
+
+use crate::block::Block;
+use crate::seq2seq::Seq2SeqTransformer;
+use crate::stack::Stack;
+
+/// Weights that cannot be used.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum TorchError {
+    /// The file cannot be read.
+    #[error("cannot read `{}`: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The file is not in the format safetensors.
+    #[error("`{}` is not a safetensors file: {reason}; write it with safetensors.torch.save_file(model.state_dict(), path)", path.display())]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// What the reader met.
+        reason: String,
+    },
+    /// A tensor is of another type than float32.
+    #[error("`{name}` has the type {dtype}: convert the model with model.float() before it is saved")]
+    Type {
+        /// Its name.
+        name: String,
+        /// Its type.
+        dtype: String,
+    },
+    /// A tensor that the model needs is not there.
+    #[error("there is no `{name}`: the model has more layers or other parts than the saved one")]
+    Missing {
+        /// Its name.
+        name: String,
+    },
+    /// A tensor that the model does not need.
+    #[error("`{name}` has no place in the model: it has fewer layers or other parts than the saved one")]
+    Unused {
+        /// Its name.
+        name: String,
+    },
+    /// A tensor of another shape than the model's.
+    #[error("`{name}` has the shape {found:?}, in the model it is {expected:?}")]
+    Shape {
+        /// Its name.
+        name: String,
+        /// Its shape.
+        found: Vec<usize>,
+        /// The shape that the model needs.
+        expected: Vec<usize>,
+    },
+    /// An attention other than dot-product.
+    #[error("the attention of `{place}` is not dot-product, which is all that torch.nn.Transformer has")]
+    Attention {
+        /// Where it stands.
+        place: String,
+    },
+}
+
+/// A state dict.
+#[derive(Clone, Debug)]
+pub struct TorchState {
+    tensors: BTreeMap<String, (Vec<usize>, Vec<f32>)>,
+}
+
+impl TorchState {
+    /// Reads a safetensors file.
+    ///
+    /// # Errors
+    /// A file that cannot be read or is of another format, and tensors that are not float32.
+    pub fn read(path: &Path) -> Result<Self, TorchError> {
+        let bytes = std::fs::read(path).map_err(|source| TorchError::Read { path: path.into(), source })?;
+        let file = SafeTensors::deserialize(&bytes).map_err(|error| TorchError::Format { path: path.into(), reason: error.to_string() })?;
+        let mut tensors = BTreeMap::new();
+        for (name, view) in file.iter() {
+            if view.dtype() != Dtype::F32 {
+                return Err(TorchError::Type { name: name.into(), dtype: format!("{:?}", view.dtype()) });
+            }
+            let (numbers, _) = view.data().as_chunks::<4>();
+            let values = numbers.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect();
+            tensors.insert(name.to_owned(), (view.shape().to_vec(), values));
+        }
+        Ok(Self { tensors })
+    }
+
+    /// `model` with these weights in its encoder and decoder. Its embeddings and output projection stay its own.
+    ///
+    /// # Errors
+    /// A tensor that is missing, has another shape or no place in the model, or a model with attentions that PyTorch's does not have.
+    pub fn load(mut self, mut model: Seq2SeqTransformer) -> Result<Seq2SeqTransformer, TorchError> {
+        model.encoder = self.stack("encoder", model.encoder)?;
+        model.decoder = self.stack("decoder", model.decoder)?;
+        match self.tensors.into_keys().next() {
+            Some(name) => Err(TorchError::Unused { name }),
+            None => Ok(model),
+        }
+    }
+
+    fn stack(&mut self, place: &str, mut stack: Stack) -> Result<Stack, TorchError> {
+        let mut layers = Vec::with_capacity(stack.layers.len());
+        for (index, block) in stack.layers.into_iter().enumerate() {
+            layers.push(self.block(&format!("{place}.layers.{index}"), block)?);
+        }
+        stack.layers = layers;
+        stack.norm = stack.norm.map(|norm| self.norm(&format!("{place}.norm"), norm)).transpose()?;
+        Ok(stack)
+    }
+
+    fn block(&mut self, place: &str, block: Block) -> Result<Block, TorchError> {
+        let mut block = block;
+        block.self_attention = self.attention(&format!("{place}.self_attn"), block.self_attention)?;
+        block.self_attention_residual.norm = self.norm(&format!("{place}.norm1"), block.self_attention_residual.norm)?;
+        let mut norms = 1;
+        if let (Some(attention), Some(mut residual)) = (block.cross_attention.take(), block.cross_attention_residual.take()) {
+            norms += 1;
+            residual.norm = self.norm(&format!("{place}.norm{norms}"), residual.norm)?;
+            block.cross_attention = Some(self.attention(&format!("{place}.multihead_attn"), attention)?);
+            block.cross_attention_residual = Some(residual);
+        }
+        block.feed_forward.input = self.linear(&format!("{place}.linear1"), block.feed_forward.input)?;
+        block.feed_forward.output = self.linear(&format!("{place}.linear2"), block.feed_forward.output)?;
+        block.feed_forward_residual.norm = self.norm(&format!("{place}.norm{}", norms + 1), block.feed_forward_residual.norm)?;
+        Ok(block)
+    }
+
+    fn attention(&mut self, place: &str, attention: AnyAttention) -> Result<AnyAttention, TorchError> {
+        let AnyAttention::Softmax(mut attention) = attention else { return Err(TorchError::Attention { place: place.into() }) };
+        let AnyLogits::DotProduct(mut logits) = attention.logits else { return Err(TorchError::Attention { place: place.into() }) };
+        let [width, _] = logits.query.weight.dims();
+        let weights = self.take(&format!("{place}.in_proj_weight"), &[3 * width, width])?;
+        let biases = self.take(&format!("{place}.in_proj_bias"), &[3 * width])?;
+        let part = |map: Linear, index: usize| {
+            let weights = weights[index * width * width..(index + 1) * width * width].to_vec();
+            with_values(map, weights, biases[index * width..(index + 1) * width].to_vec())
+        };
+        logits.query = part(logits.query, 0);
+        logits.key = part(logits.key, 1);
+        attention.value = part(attention.value, 2);
+        attention.output = self.linear(&format!("{place}.out_proj"), attention.output)?;
+        attention.logits = AnyLogits::DotProduct(logits);
+        Ok(AnyAttention::Softmax(attention))
+    }
+
+    fn linear(&mut self, place: &str, map: Linear) -> Result<Linear, TorchError> {
+        let [inputs, outputs] = map.weight.dims();
+        let weights = self.take(&format!("{place}.weight"), &[outputs, inputs])?;
+        let biases = self.take(&format!("{place}.bias"), &[outputs])?;
+        Ok(with_values(map, weights, biases))
+    }
+
+    fn norm(&mut self, place: &str, mut norm: LayerNorm) -> Result<LayerNorm, TorchError> {
+        let [width] = norm.gamma.dims();
+        let device = norm.gamma.device();
+        let gamma = self.take(&format!("{place}.weight"), &[width])?;
+        let beta = self.take(&format!("{place}.bias"), &[width])?;
+        norm.gamma = norm.gamma.map(|_| Tensor::from_data(TensorData::new(gamma, [width]), &device));
+        norm.beta = Some(Param::from_tensor(Tensor::from_data(TensorData::new(beta, [width]), &device)));
+        Ok(norm)
+    }
+
+    fn take(&mut self, name: &str, expected: &[usize]) -> Result<Vec<f32>, TorchError> {
+        let (found, values) = self.tensors.remove(name).ok_or_else(|| TorchError::Missing { name: name.into() })?;
+        if found != expected {
+            return Err(TorchError::Shape { name: name.into(), found, expected: expected.to_vec() });
+        }
+        Ok(values)
+    }
+}
+
+/// A map `[inputs, outputs]` with weights `[outputs, inputs]`.
+fn with_values(mut map: Linear, weights: Vec<f32>, biases: Vec<f32>) -> Linear {
+    let [inputs, outputs] = map.weight.dims();
+    let device = map.weight.device();
+    let weights = Tensor::<2>::from_data(TensorData::new(weights, [outputs, inputs]), &device).transpose();
+    map.weight = map.weight.map(|_| weights);
+    map.bias = Some(Param::from_tensor(Tensor::from_data(TensorData::new(biases, [outputs]), &device)));
+    map
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn::tensor::Device;
+    use heedful_attention::probe::Probe;
+    use heedful_attention::random::RandomKey;
+    use heedful_attention::visibility::Visibility;
+
+    use crate::block::{BlockConfig, Context};
+    use crate::residual::NormOrder;
+    use crate::seq2seq::Seq2SeqConfig;
+
+    /// What `tests/fixtures/torch_transformer.py` wrote: for both orders of normalisation weights, inputs and PyTorch's outputs.
+    fn fixture(order: &str) -> TorchState {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/torch_transformer.safetensors");
+        let mut state = TorchState::read(&path).unwrap();
+        let own = |name: String| name.strip_prefix(&format!("{order}.")).map(str::to_owned);
+        state.tensors = state.tensors.into_iter().filter_map(|(name, tensor)| Some((own(name)?, tensor))).collect();
+        state
+    }
+
+    fn tensor(state: &mut TorchState, name: &str) -> Tensor<3> {
+        let (shape, values) = state.tensors.remove(name).unwrap();
+        Tensor::from_data(TensorData::new(values, shape), &Device::flex())
+    }
+
+    fn model(norm_order: NormOrder, layers: usize, attention: &str) -> Seq2SeqTransformer {
+        let block =
+            BlockConfig { d_model: 16, heads: 4, d_ff: 24, max_length: 16, norm_order, final_norm: Some(true), ..BlockConfig::default() };
+        let config = Seq2SeqConfig {
+            source_vocabulary: 5,
+            target_vocabulary: 5,
+            encoder_layers: layers,
+            decoder_layers: 3,
+            block,
+            attention: crate::layout::AttentionLayout {
+                encoder: attention.parse::<heedful_attention::any::AttentionConfig>().unwrap().into(),
+                ..Default::default()
+            },
+            ..Seq2SeqConfig::default()
+        };
+        config.validate().unwrap();
+        config.init(&RandomKey::from_seed(1), &Device::flex())
+    }
+
+    #[test]
+    fn outputs_are_those_of_pytorch() {
+        for (order, norm_order) in [("post", NormOrder::Post), ("pre", NormOrder::Pre)] {
+            let mut state = fixture(order);
+            let [source, target, expected] = ["source", "target", "output"].map(|name| tensor(&mut state, name));
+            let model = state.load(model(norm_order, 2, "dot-product")).unwrap();
+            let lengths = vec![source.dims()[1]; 2];
+            let memory = model.encoder.forward(source, &Context::new(Visibility::all()), None, &mut Probe::off()).states;
+            let context =
+                Context { memory: Some(memory), memory_visibility: Visibility::padding(lengths), ..Context::new(Visibility::causal()) };
+            let output = model.decoder.forward(target, &context, None, &mut Probe::off()).states;
+            let difference: f32 = (output - expected).abs().max().into_scalar();
+            assert!(difference < 5e-5, "{order}: {difference}");
+        }
+    }
+
+    #[test]
+    fn other_models_are_refused_with_the_name_of_what_does_not_fit() {
+        let refused = |change: &dyn Fn(&mut TorchState), layers: usize, attention: &str, parts: &[&str]| {
+            let mut state = fixture("post");
+            for name in ["source", "target", "output"] {
+                state.tensors.remove(name);
+            }
+            change(&mut state);
+            let error = state.load(model(NormOrder::Post, layers, attention)).unwrap_err().to_string();
+            assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+        };
+        refused(&|_| {}, 3, "dot-product", &["encoder.layers.2.self_attn.in_proj_weight", "more layers"]);
+        refused(&|_| {}, 1, "dot-product", &["encoder.layers.1", "fewer layers"]);
+        refused(&|_| {}, 2, "gaussian", &["encoder.layers.0.self_attn", "dot-product"]);
+        let shorten = |state: &mut TorchState| {
+            state.tensors.insert("encoder.norm.bias".into(), (vec![15], vec![0.0; 15]));
+        };
+        refused(&shorten, 2, "dot-product", &["encoder.norm.bias", "[15]", "[16]"]);
+    }
+
+    #[test]
+    fn files_that_are_none_are_refused() {
+        let missing = TorchState::read(Path::new("nowhere.safetensors")).unwrap_err().to_string();
+        assert!(missing.contains("nowhere.safetensors"), "{missing}");
+        let other = TorchState::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml")).unwrap_err().to_string();
+        assert!(other.contains("save_file"), "{other}");
+    }
+}
