@@ -1,8 +1,9 @@
 //! Experiments that compare attention mechanisms: data, tokenisers, metrics, training, runs and reports, as a library.
 //!
-//! The binaries `mt`, `lm` and `glue` are thin: each is a [`Comparison`](comparison::Comparison) handed to [`comparison::main`]. The
+//! The binaries `mt`, `lm`, `glue` and `algorithmic` are thin: each is a [`Comparison`](comparison::Comparison) handed to [`comparison::main`]. The
 //! binary `parity` runs a single attention for comparison with other code ([`parity`]).
 
+pub mod algorithmic;
 pub mod allocator;
 pub mod backend;
 pub mod batch;

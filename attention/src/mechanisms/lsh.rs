@@ -102,6 +102,31 @@ impl Call {
 }
 
 impl Lsh {
+    /// The same weights with `rounds` rounds of hashing, at least 1: those it has, or as many of them as needed, and further ones drawn from `key`.
+    ///
+    /// # Panics
+    /// If there are to be no rounds.
+    pub fn with_rounds(mut self, rounds: usize, key: &RandomKey) -> Self {
+        assert!(rounds > 0, "there is at least one round");
+        let rotations = self.rotations.value();
+        let [own, heads, width, half] = rotations.dims();
+        let rotations = match rounds.checked_sub(own) {
+            None | Some(0) => rotations.narrow(0, 0, rounds),
+            Some(more) => {
+                let further = Init::Normal(1.0).tensor([more, heads, width, half], &key.named("rotations"), &rotations.device());
+                Tensor::cat(vec![rotations, further], 0)
+            }
+        };
+        self.rotations = RunningState::new(rotations);
+        self
+    }
+
+    /// The same weights where every query sees every position, of sequences of any length.
+    pub fn with_full_attention(mut self) -> Self {
+        self.full_attention_below = usize::MAX;
+        self
+    }
+
     fn dropout(&self, random: Option<RandomKey>) -> Option<Dropout> {
         random.map(|key| Dropout { probability: self.dropout, key: key.named("weights") })
     }

@@ -37,9 +37,17 @@ impl TextFile {
             _ => DataError::Unreadable { path: path.to_path_buf(), cause },
         })?;
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let sha256 = hexadecimal(&Sha256::digest(&stored));
-        let bytes = if name.ends_with(".gz") { decompress(path, &stored)? } else { stored };
-        Ok(Self { lines: lines(path, &bytes)?, path: path.to_path_buf(), name, sha256 })
+        Self::from_bytes(path.to_path_buf(), name, &stored)
+    }
+
+    /// The file of this name with these bytes as stored, for which errors name `path`.
+    ///
+    /// # Errors
+    /// [`DataError::Gzip`] for a cut or damaged `.gz`, [`DataError::InvalidUtf8`].
+    pub fn from_bytes(path: PathBuf, name: String, stored: &[u8]) -> Result<Self, DataError> {
+        let sha256 = hexadecimal(&Sha256::digest(stored));
+        let lines = if name.ends_with(".gz") { lines(&path, &decompress(&path, stored)?) } else { lines(&path, stored) }?;
+        Ok(Self { lines, path, name, sha256 })
     }
 }
 

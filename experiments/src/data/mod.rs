@@ -4,18 +4,23 @@
 //! what it cannot read exactly (with the file, line and field), never guesses between two candidates, and reports a SHA-256 of what it read so that a
 //! result can be traced to its data. [`generate`] makes artificial data of the same types for runs without any download.
 //!
-//! Covered: line-aligned parallel text ([`ParallelCorpus`]), language-model text ([`TextCorpus`]) and the GLUE benchmark ([`GlueData`]).
+//! Covered: line-aligned parallel text ([`ParallelCorpus`]), language-model text ([`TextCorpus`]), the GLUE benchmark ([`GlueData`]), and questions with one
+//! right answer ([`Exercises`]): algorithmic tasks, ListOps ([`list_ops`]) and bAbI ([`babi`]).
 
 use std::path::PathBuf;
 
 use thiserror::Error;
 
+pub mod babi;
+pub mod exercise;
 pub mod files;
 pub mod generate;
 pub mod glue;
+pub mod list_ops;
 pub mod parallel;
 pub mod text;
 
+pub use exercise::{Exercise, ExerciseTask, Exercises};
 pub use generate::Sizes;
 pub use glue::{Example, GlueData, GlueTask, Label, Target, Unlabelled};
 pub use parallel::{Pair, ParallelCorpus, SkippedPairs};
@@ -173,6 +178,18 @@ pub enum DataError {
     UnknownTask {
         /// The name that was given.
         name: String,
+    },
+    /// No task of exercises has this name.
+    #[error("`{name}` is not a task; use one of {} (N from 1 to 20)", exercise::ExerciseTask::NAMES.join(", "))]
+    UnknownExercise {
+        /// The name that was given.
+        name: String,
+    },
+    /// A task whose examples are in files alone.
+    #[error("there is no built-in data for {task}; give --data a folder with its files")]
+    NoBuiltIn {
+        /// The task that was asked for.
+        task: exercise::ExerciseTask,
     },
     /// The task has no built-in generator.
     #[error("there is no built-in data for {task}; it exists for {}; read the real {task} files instead", glue::names(&generate::glue::GENERATED))]

@@ -28,6 +28,7 @@ pub fn binary(name: &str) -> Command {
         "mt" => env!("CARGO_BIN_EXE_mt"),
         "lm" => env!("CARGO_BIN_EXE_lm"),
         "glue" => env!("CARGO_BIN_EXE_glue"),
+        "algorithmic" => env!("CARGO_BIN_EXE_algorithmic"),
         "parity" => env!("CARGO_BIN_EXE_parity"),
         other => panic!("no binary is called {other}"),
     };

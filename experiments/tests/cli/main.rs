@@ -4,5 +4,6 @@ mod backends;
 mod bad_input;
 mod checkpoints;
 mod command;
+mod models;
 mod parity;
 mod runs;

@@ -151,7 +151,7 @@ fn glue_tasks_are_compared_in_tables_of_their_own() {
 
 #[test]
 fn the_list_shows_abilities_and_the_help_shows_examples() {
-    for name in ["mt", "lm", "glue"] {
+    for name in ["mt", "lm", "glue", "algorithmic"] {
         let output = binary(name).arg("--list").output().unwrap();
         succeeded(&output);
         assert!(stdout(&output).contains("synthesizer-factorized-dense") && stdout(&output).contains("step by step"));
@@ -169,4 +169,31 @@ fn another_configuration_does_not_overwrite_a_folder() {
     let before = fs::read(out.join("results.json")).unwrap();
     refused(&translate(data.path(), &out, &["--steps", "9"]).output().unwrap(), 2, &["training.steps", "--out"]);
     assert_eq!(fs::read(out.join("results.json")).unwrap(), before);
+}
+
+#[test]
+fn every_preset_can_be_read() {
+    use heedful_experiments::algorithmic::AlgorithmicConfig;
+    use heedful_experiments::classification::ClassificationConfig;
+    use heedful_experiments::language::LanguageConfig;
+    use heedful_experiments::settings::Settings;
+    use heedful_experiments::translation::TranslationConfig;
+
+    for entry in fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/presets")).unwrap() {
+        let path = entry.unwrap().path();
+        // The command in its head says whose preset it is.
+        let text = fs::read_to_string(&path).unwrap();
+        let command =
+            text.lines().filter_map(|line| line.strip_prefix("#   ")).next().unwrap_or_else(|| panic!("{path:?} names no command"));
+        let read = match command.split(' ').next().unwrap() {
+            "mt" => Settings::<TranslationConfig>::read(Some(&path), Vec::new()).map(|_| ()),
+            "lm" => Settings::<LanguageConfig>::read(Some(&path), Vec::new()).map(|_| ()),
+            "glue" => Settings::<ClassificationConfig>::read(Some(&path), Vec::new()).map(|_| ()),
+            "algorithmic" => Settings::<AlgorithmicConfig>::read(Some(&path), Vec::new()).map(|_| ()),
+            other => panic!("{path:?} is for {other}"),
+        };
+        read.unwrap_or_else(|error| panic!("{error}"));
+        let file = path.file_name().unwrap().to_string_lossy().into_owned();
+        assert!(command.contains(&file), "{path:?} names another file: {command}");
+    }
 }

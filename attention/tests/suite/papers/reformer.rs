@@ -429,3 +429,27 @@ fn defaults_are_a_chunk_of_twice_the_average_bucket_and_full_attention_for_short
         }
     }
 }
+
+#[test]
+fn the_same_weights_attend_with_other_numbers_of_rounds() {
+    let x = Array::random("x", &[1, 12, 6]);
+    let mut attention = init(&small(), &place(Role::Decoder));
+    let input = || self_attention(&x).visibility(Visibility::causal());
+    let own = lsh(&mut attention).clone();
+    let key = RandomKey::from_seed(3);
+    let with = |rounds| own.clone().with_rounds(rounds, &key);
+    assert_eq!(context(&with(3), input()), context(&attention, input()));
+    let shown = |attention: &Lsh| buckets(attention, input()).unwrap();
+    let (all, fewer, more) = (shown(&own), shown(&with(1)), shown(&with(5)));
+    assert_eq!([fewer.shape[2], all.shape[2], more.shape[2]], [1, 3, 5]);
+    for head in 0..2 {
+        for position in 0..12 {
+            let at = |found: &Array, round| found.at(&[0, head, round, position]);
+            assert_eq!(at(&fewer, 0), at(&all, 0));
+            assert!((0..3).all(|round| at(&more, round) == at(&all, round)), "rounds that were there stay");
+        }
+    }
+    assert_ne!(context(&with(1), input()), context(&attention, input()));
+    let full = LshConfig { full_attention_below: Some(12), ..small() };
+    assert_eq!(context(&own.with_full_attention(), input()), context(&init(&full, &place(Role::Decoder)), input()));
+}

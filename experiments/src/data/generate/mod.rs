@@ -12,17 +12,19 @@ use std::collections::HashSet;
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
+pub mod algorithmic;
 pub mod glue;
 pub mod language;
 pub mod parallel;
 
+pub use algorithmic::exercises;
 pub use glue::glue;
 pub use language::language;
 pub use parallel::parallel;
 
 /// How much to generate for each split.
 ///
-/// The unit is the pair for [`parallel()`], the word for [`language()`] and the example for [`glue()`].
+/// The unit is the pair for [`parallel()`], the word for [`language()`] and the example for [`glue()`] and [`exercises()`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
     /// Size of the training set.
@@ -40,6 +42,8 @@ impl Sizes {
     pub const LANGUAGE: Self = Self { train: 100_000, valid: 10_000, test: 10_000 };
     /// Usual sizes for [`glue()`], in examples. Results are reported on the development set, so there is no test set.
     pub const GLUE: Self = Self { train: 4_000, valid: 400, test: 0 };
+    /// Usual sizes for [`exercises()`], in exercises.
+    pub const EXERCISES: Self = Self { train: 20_000, valid: 200, test: 500 };
 }
 
 fn pick<'a, T: ?Sized>(rng: &mut ChaCha8Rng, items: &[&'a T]) -> &'a T {

@@ -1,0 +1,273 @@
+//! Questions with one right answer: the experiment `algorithmic`.
+//!
+//! A decoder-only Transformer reads a question and goes on with its answer; only the answer counts in training. Tasks are those that Universal Transformers
+//! and Reformer are known by, ListOps and bAbI.
+
+mod config;
+mod models;
+mod task;
+
+use std::path::Path;
+
+use burn::tensor::Device;
+use heedful_attention::random::RandomKey;
+use heedful_models::language_model::LanguageModel;
+
+use crate::comparison::{Attention, Comparison, Dataset, NamedModel, Scores};
+use crate::data::exercise::{Exercise, ExerciseTask, Exercises};
+use crate::data::{babi, generate, list_ops};
+use crate::error::ExperimentError;
+use crate::published::PublishedNumbers;
+use crate::report::MetricColumn;
+use crate::run_folder::{RunPaths, write_atomically};
+use crate::settings::Settings;
+use crate::tokenise::{END, Tokeniser, TokeniserConfig};
+use crate::train::Interrupt;
+
+pub use config::{AlgorithmicConfig, AlgorithmicData};
+pub use task::{AlgorithmicBatch, AlgorithmicTask};
+
+/// Exercises of the test set whose halting steps are written down.
+const HALTING_SHOWN: usize = 50;
+
+/// Question, answer and end token.
+#[derive(Clone, Debug)]
+struct TokenExercise {
+    tokens: Vec<u32>,
+    /// Length of the question.
+    question: usize,
+}
+
+/// A tokenised task.
+#[derive(Debug)]
+pub struct AlgorithmicDataset {
+    name: String,
+    sha256: String,
+    source: String,
+    tokeniser: Tokeniser,
+    train: Vec<TokenExercise>,
+    valid: Vec<TokenExercise>,
+    test: Vec<TokenExercise>,
+    longer: Vec<TokenExercise>,
+    /// Exercises that lost the beginning of their question, and those that were left out, because they are too long.
+    shortened: usize,
+    left_out: usize,
+}
+
+impl Dataset for AlgorithmicDataset {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn sha256(&self) -> &str {
+        &self.sha256
+    }
+
+    fn description(&self) -> String {
+        format!(
+            "{}; {} training, {} validation, {} test and {} longer test questions ({} lost their first words and {} were left out, being longer than \
+             model.max_length); {} tokens in the vocabulary",
+            self.source,
+            self.train.len(),
+            self.valid.len(),
+            self.test.len(),
+            self.longer.len(),
+            self.shortened,
+            self.left_out,
+            self.tokeniser.vocabulary_size()
+        )
+    }
+
+    fn save(&self, folder: &Path) -> Result<(), ExperimentError> {
+        self.tokeniser.save(&folder.join("tokenizer.json")).map_err(ExperimentError::failure)
+    }
+}
+
+/// The comparison of models on exercises.
+#[derive(Debug)]
+pub struct Algorithmic;
+
+impl Comparison for Algorithmic {
+    const NAME: &'static str = "algorithmic";
+    const TITLE: &'static str = "Questions with one right answer";
+    const MODELS: &'static [NamedModel] = models::MODELS;
+    type Config = AlgorithmicConfig;
+    type Dataset = AlgorithmicDataset;
+    type Model = LanguageModel;
+    type Task<'a> = AlgorithmicTask<'a>;
+
+    fn check(settings: &Settings<AlgorithmicConfig>, attentions: &[Attention]) -> Result<(), ExperimentError> {
+        let AlgorithmicConfig { data, .. } = &settings.value;
+        if data.tasks.is_empty() {
+            let problem = format!("no task is named; known are {}", ExerciseTask::NAMES.join(", "));
+            return Err(settings.refuse("data.tasks", problem).into());
+        }
+        for (index, task) in data.tasks.iter().enumerate() {
+            if data.tasks[..index].contains(task) {
+                return Err(settings.refuse("data.tasks", format!("{task} is named twice")).into());
+            }
+        }
+        let at_least = [
+            ("data.length", data.length, 2),
+            ("data.symbols", data.symbols, 2),
+            ("data.batch_tokens", data.batch_tokens, 1),
+            ("data.generated_examples", data.generated_examples, 1),
+            ("data.generated_test", data.generated_test, 1),
+        ];
+        for (field, value, least) in at_least {
+            if value < least {
+                return Err(settings.refuse(field, format!("it must be at least {least}")).into());
+            }
+        }
+        for attention in attentions {
+            settings.value.model(1, attention).validate().map_err(ExperimentError::usage)?;
+        }
+        Ok(())
+    }
+
+    fn datasets(config: &AlgorithmicConfig) -> Result<Vec<AlgorithmicDataset>, ExperimentError> {
+        config.data.tasks.iter().map(|&task| dataset(config, task)).collect()
+    }
+
+    fn task<'a>(config: &'a AlgorithmicConfig, dataset: &'a AlgorithmicDataset) -> AlgorithmicTask<'a> {
+        AlgorithmicTask { config, dataset }
+    }
+
+    fn model(
+        config: &AlgorithmicConfig,
+        dataset: &AlgorithmicDataset,
+        attention: &Attention,
+        key: &RandomKey,
+        device: &Device,
+    ) -> LanguageModel {
+        config.model(dataset.tokeniser.vocabulary_size(), attention).init(key, device)
+    }
+
+    fn score(
+        task: &AlgorithmicTask,
+        model: &LanguageModel,
+        paths: &RunPaths,
+        interrupt: &Interrupt,
+    ) -> Result<Option<Scores>, ExperimentError> {
+        let AlgorithmicDataset { test, longer, .. } = task.dataset;
+        let mut scores = Scores::default();
+        for (set, exercises) in [("", test), ("longer ", longer)] {
+            if exercises.is_empty() {
+                continue;
+            }
+            let Some(answers) = task.answers(model, exercises, Some(interrupt)) else { return Ok(None) };
+            let signature = format!("{}test set, {} questions, answers given the right tokens before", set, exercises.len());
+            scores.push(&format!("{set}token accuracy"), answers.token_accuracy(), signature.clone());
+            scores.push(&format!("{set}sequence accuracy"), answers.sequence_accuracy(), signature);
+        }
+        for &rounds in &task.config.data.rounds {
+            let Some(model) = task::with_rounds(model, rounds) else { break };
+            let Some(answers) = task.answers(&model, test, Some(interrupt)) else { return Ok(None) };
+            let signature = format!("token accuracy, test set, {} questions", test.len());
+            scores.push(&rounds_metric(rounds), answers.token_accuracy(), signature);
+        }
+        if let Some((map, mean)) = task.halting(model, &test[..test.len().min(HALTING_SHOWN)]) {
+            write_atomically(&paths.root().join("halting.txt"), map.as_bytes())?;
+            scores.push("halting steps", mean, format!("mean over the positions of {} test questions", test.len().min(HALTING_SHOWN)));
+        }
+        Ok(Some(scores))
+    }
+
+    fn columns() -> Vec<MetricColumn> {
+        let accuracy = |name: &str, label: &str| MetricColumn::new(name, label).percent().higher_is_better();
+        let mut columns = vec![
+            accuracy("token accuracy", "tokens"),
+            accuracy("sequence accuracy", "sequences"),
+            accuracy("longer token accuracy", "longer: tokens"),
+            accuracy("longer sequence accuracy", "longer: sequences"),
+            MetricColumn::new("halting steps", "steps")
+                .defined_as("of each position, 50 of the test questions; halting.txt of the run shows them"),
+        ];
+        columns.extend([0, 8, 4, 2, 1].map(|rounds| {
+            let label = if rounds == 0 { "full".to_owned() } else { format!("LSH-{rounds}") };
+            accuracy(&rounds_metric(rounds), &label).defined_as("the same weights, tested with so many rounds of hashing")
+        }));
+        columns
+    }
+
+    fn published() -> PublishedNumbers {
+        PublishedNumbers::algorithmic()
+    }
+}
+
+/// Name of the accuracy with so many rounds.
+fn rounds_metric(rounds: usize) -> String {
+    if rounds == 0 { "token accuracy with full attention".to_owned() } else { format!("token accuracy with {rounds} rounds") }
+}
+
+fn dataset(config: &AlgorithmicConfig, task: ExerciseTask) -> Result<AlgorithmicDataset, ExperimentError> {
+    let exercises = exercises(config, task)?;
+    let texts: Vec<String> = exercises.train.iter().map(Exercise::text).collect();
+    let tokeniser = TokeniserConfig::Word { vocabulary: None, min_frequency: 1 };
+    let tokeniser = Tokeniser::train(&tokeniser, texts.iter().map(String::as_str)).map_err(ExperimentError::usage)?;
+    let (mut shortened, mut left_out) = (0, 0);
+    let longest = config.model.max_length;
+    let mut encode = |exercises: &[Exercise]| -> Vec<TokenExercise> {
+        let encoded = exercises.iter().filter_map(|exercise| {
+            let mut tokens = tokeniser.encode(&exercise.question.join(" "));
+            let question = tokens.len();
+            tokens.extend(tokeniser.encode(&exercise.answer.join(" ")));
+            tokens.push(END);
+            // The end token is predicted and not read.
+            let excess = (tokens.len() - 1).saturating_sub(longest);
+            match excess {
+                0 => Some(TokenExercise { tokens, question }),
+                _ if task.can_lose_beginning() && excess < question => {
+                    shortened += 1;
+                    Some(TokenExercise { tokens: tokens.split_off(excess), question: question - excess })
+                }
+                _ => {
+                    left_out += 1;
+                    None
+                }
+            }
+        });
+        encoded.collect()
+    };
+    let [train, valid, test, longer] = [&exercises.train, &exercises.valid, &exercises.test, &exercises.longer].map(|split| encode(split));
+    for (split, exercises) in [("training", &train), ("validation", &valid), ("test", &test)] {
+        if exercises.is_empty() {
+            return Err(ExperimentError::usage(format!(
+                "{task}: no {split} question has at most model.max_length = {longest} tokens; give --set model.max_length=N with a greater N"
+            )));
+        }
+    }
+    if shortened + left_out > 0 {
+        tracing::warn!(
+            "{task}: of the questions over model.max_length = {longest} tokens {shortened} lose their first words, {left_out} are left out"
+        );
+    }
+    let name = if config.run.data.is_some() { task.to_string() } else { format!("built-in {task}") };
+    let Exercises { sha256, source, .. } = exercises;
+    Ok(AlgorithmicDataset { name, sha256, source, tokeniser, train, valid, test, longer, shortened, left_out })
+}
+
+/// The exercises of a task: from files where there are some, or made here.
+fn exercises(config: &AlgorithmicConfig, task: ExerciseTask) -> Result<Exercises, ExperimentError> {
+    let made = || {
+        let key = RandomKey::from_seed(0).named("exercises").named(&task.to_string());
+        generate::exercises(task, &key, config.data.shape(), config.data.sizes()).map_err(ExperimentError::usage)
+    };
+    match (task, &config.run.data) {
+        (ExerciseTask::Babi(number), Some(dir)) => babi::read(dir, &config.data.babi_set, number).map_err(ExperimentError::failure),
+        (ExerciseTask::ListOps, Some(dir)) => {
+            let files = list_ops::read(dir).map_err(ExperimentError::failure)?;
+            let Exercises { mut train, mut valid, sha256, .. } = made()?;
+            let mut source = "test set read, training made here".to_owned();
+            if let Some(read) = files.train {
+                train = read;
+                valid = train.split_off(train.len() - train.len() / 10);
+                "training and test set read".clone_into(&mut source);
+            }
+            let sha256 = format!("{} {sha256}", files.sha256);
+            Ok(Exercises { train, valid, test: files.test, longer: Vec::new(), source, sha256 })
+        }
+        (_, None) => made(),
+        (_, Some(_)) => Err(ExperimentError::usage(format!("{task} is made here and reads no files; leave --data out"))),
+    }
+}

@@ -1,0 +1,195 @@
+//! Whole models: `lm --model` and `algorithmic`.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::command::{binary, final_weights, refused, stderr, stdout, succeeded, text_folder};
+
+/// Settings of models that train in well under a second.
+const TINY: [&str; 10] = [
+    "--set",
+    "model={layers = 2, d_model = 16, heads = 2, d_ff = 32, max_length = 32}",
+    "--set",
+    "training={steps = 8, evaluate_every = 4, checkpoint_every = 2, log_every = 1}",
+    "--set",
+    "tokeniser.kind=word",
+    "--set",
+    "data={context = 16, batch = 4, stride = 8}",
+    "--set",
+    "mechanisms.lsh.chunk=4",
+];
+
+fn language(data: &Path, out: &Path, further: &[&str]) -> Command {
+    let mut command = binary("lm");
+    command.args(TINY).arg("--data").arg(data).arg("--out").arg(out).args(further);
+    command
+}
+
+fn records(out: &Path) -> Vec<Value> {
+    serde_json::from_str(&fs::read_to_string(out.join("results.json")).unwrap()).unwrap()
+}
+
+#[test]
+fn every_model_trains_and_says_its_context_and_memory() {
+    let (data, out) = (text_folder(), tempfile::tempdir().unwrap());
+    let out = out.path().join("run");
+    let names = "transformer,transformer-xl,gtrxl,adaptive-span,universal,reformer,sparse";
+    let output = language(data.path(), &out, &["--model", names, "--steps", "2"]).output().unwrap();
+    succeeded(&output);
+    let table = stdout(&output);
+    assert!(table.contains("model") && table.contains("memory") && !table.contains("attention"), "{table}");
+    let records = records(&out);
+    let memories: Vec<_> =
+        records.iter().map(|record| (record["attention"].as_str().unwrap(), record["metrics"]["memory"].as_f64().unwrap())).collect();
+    let expected = [
+        ("transformer", 0.0),
+        ("transformer-xl", 128.0),
+        ("gtrxl", 128.0),
+        ("adaptive-span", 128.0),
+        ("universal", 0.0),
+        ("reformer", 0.0),
+        ("sparse", 0.0),
+    ];
+    assert_eq!(memories, expected);
+    let signature = records[1]["signatures"]["perplexity"].as_str().unwrap();
+    assert!(signature.contains("context:16") && signature.contains("memory:128"), "{signature}");
+    // The universal one has one block for both layers.
+    let parameters = |index: usize| records[index]["parameters"].as_u64().unwrap();
+    assert!(parameters(4) < parameters(0));
+}
+
+#[test]
+fn models_can_be_changed_and_the_written_configuration_repeats_them() {
+    let (data, folder) = (text_folder(), tempfile::tempdir().unwrap());
+    let [first, second, mine] = ["first", "second", "mine"].map(|name| folder.path().join(name));
+    let changed = ["--model", "transformer-xl", "--set", "data.memory=24", "--set", "model.norm_order=pre"];
+    succeeded(&language(data.path(), &first, &changed).output().unwrap());
+    assert_eq!(records(&first)[0]["metrics"]["memory"], 24.0);
+    succeeded(&binary("lm").arg("--config").arg(first.join("config.toml")).arg("--out").arg(&second).output().unwrap());
+    let weights = |out: &Path, name: &str| final_weights(&out.join(format!("{name}-seed1")));
+    assert_eq!(weights(&first, "transformer-xl"), weights(&second, "transformer-xl"));
+    assert_eq!(fs::read_to_string(first.join("config.toml")).unwrap(), fs::read_to_string(second.join("config.toml")).unwrap());
+
+    let models = "run.models=[{name = 'mine', attention = 'relative', set = {data = {memory = 8}, model = {layers = 1}}}]";
+    let output =
+        language(data.path(), &mine, &["--set", "run.attention=['dot-product']", "--set", models, "--steps", "2"]).output().unwrap();
+    succeeded(&output);
+    let records = records(&mine);
+    assert_eq!(records.len(), 2, "an attention and a model");
+    assert_eq!((records[1]["attention"].as_str(), records[1]["metrics"]["memory"].as_f64()), (Some("mine"), Some(8.0)));
+}
+
+#[test]
+fn impossible_models_are_refused() {
+    let (data, out) = (text_folder(), tempfile::tempdir().unwrap());
+    let refuse = |further: &[&str], parts: &[&str]| {
+        refused(&language(data.path(), &out.path().join("run"), further).output().unwrap(), 2, parts);
+    };
+    refuse(&["--model", "transfomer-xl"], &["transfomer-xl", "did you mean `transformer-xl`"]);
+    refuse(&["--model", "reformer", "--set", "data.memory=16"], &["data.memory", "reversible"]);
+    refuse(&["--model", "gtrxl", "--set", "model.norm_order=post"], &["norm_order", "gate"]);
+    refuse(&["--model", "gtrxl,gtrxl"], &["gtrxl", "twice"]);
+    refuse(&["--model", "gtrxl", "--set", "data.batch=100"], &["data.context", "100 streams"]);
+    refuse(&["--set", "run.models=[{name = 'mine', set = {}}]"], &["run.models.0", "attention"]);
+    refuse(&["--set", "run.models=[{name = 'mine', attention = 'relative', set = {modle = 1}}]"], &["modle", "model"]);
+    let mut translation = binary("mt");
+    translation.args(["--set", "run.models=[{name = 'universal'}]"]).arg("--out").arg(out.path().join("mt"));
+    refused(&translation.output().unwrap(), 2, &["run.models.0", "`mt` knows no models"]);
+}
+
+#[test]
+fn a_memory_survives_the_end_of_the_process() {
+    let (data, folder) = (text_folder(), tempfile::tempdir().unwrap());
+    let (whole, killed) = (folder.path().join("whole"), folder.path().join("killed"));
+    let long =
+        ["--model", "transformer-xl", "--steps", "300", "--set", "training.evaluate_every=300", "--set", "training.checkpoint_every=5"];
+    succeeded(&language(data.path(), &whole, &long).output().unwrap());
+    let mut child = language(data.path(), &killed, &long).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let latest = killed.join("transformer-xl-seed1/checkpoint/latest");
+    let begun = Instant::now();
+    while !latest.exists() {
+        assert!(begun.elapsed() < Duration::from_secs(120), "no checkpoint appears");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(!killed.join("results.json").exists(), "the run was killed before its end");
+    succeeded(&language(data.path(), &killed, &long).arg("--resume").output().unwrap());
+    let weights = |out: &Path| final_weights(&out.join("transformer-xl-seed1"));
+    assert_eq!(weights(&whole), weights(&killed));
+}
+
+/// Settings of exercises that are learnt in no time, if at all.
+const EXERCISES: [&str; 6] = [
+    "--set",
+    "model={layers = 2, d_model = 16, heads = 2, d_ff = 32, max_length = 64}",
+    "--set",
+    "training={steps = 4, evaluate_every = 4, checkpoint_every = 4, log_every = 1}",
+    "--set",
+    "data={length = 6, longer = 12, generated_examples = 300, generated_test = 20}",
+];
+
+#[test]
+fn exercises_are_compared_in_tables_of_their_own() {
+    let out = tempfile::tempdir().unwrap();
+    let out = out.path().join("run");
+    let mut command = binary("algorithmic");
+    let output = command.args(EXERCISES).args(["--task", "reverse,addition,list-ops"]).arg("--out").arg(&out).output().unwrap();
+    succeeded(&output);
+    let table = stdout(&output);
+    for part in ["built-in reverse", "built-in addition", "built-in list-ops", "universal-act", "longer: sequences", "steps"] {
+        assert!(table.contains(part), "{part} is missing in {table}");
+    }
+    let map = fs::read_to_string(out.join("built-in%20reverse/universal-act-seed1/halting.txt")).unwrap();
+    let mut lines = map.lines();
+    let (words, steps) = (lines.next().unwrap(), lines.next().unwrap());
+    assert!(words.contains('=') && words.split_whitespace().count() == steps.split_whitespace().count(), "{map}");
+    assert!(steps.split_whitespace().all(|steps| (1..=2).contains(&steps.parse::<u32>().unwrap())), "{map}");
+}
+
+#[test]
+fn lsh_attention_is_tested_with_other_numbers_of_rounds() {
+    let out = tempfile::tempdir().unwrap();
+    let mut command = binary("algorithmic");
+    command.args(EXERCISES).args(["--task", "duplication", "--model", "transformer,lsh-full,lsh-2", "--set", "data.length=20"]);
+    let output = command.arg("--out").arg(out.path().join("run")).output().unwrap();
+    succeeded(&output);
+    let records = records(&out.path().join("run"));
+    let of = |index: usize, name: &str| records[index]["metrics"][name].as_f64();
+    assert_eq!(of(0, "token accuracy with 4 rounds"), None);
+    assert_eq!(of(1, "token accuracy"), of(1, "token accuracy with full attention"));
+    assert_eq!(of(2, "token accuracy"), of(2, "token accuracy with 2 rounds"));
+    assert!(stdout(&output).contains("LSH-8"), "{}", stdout(&output));
+}
+
+#[test]
+fn stories_and_lists_are_read_from_files() {
+    let (data, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let story = "1 Mary went home.\n2 John slept.\n3 Where is Mary? \thome\t1\n";
+    fs::write(data.path().join("qa1_facts_train.txt"), story.repeat(40)).unwrap();
+    fs::write(data.path().join("qa1_facts_test.txt"), story).unwrap();
+    fs::write(data.path().join("test_d20s.tsv"), "9\t( ( ( [MAX 9 ) 1 ) ] )\n").unwrap();
+    let mut command = binary("algorithmic");
+    command.args(EXERCISES).args(["--task", "babi-1,list-ops", "--model", "transformer"]).arg("--data").arg(data.path());
+    let output = command.arg("--out").arg(out.path().join("run")).output().unwrap();
+    succeeded(&output);
+    assert!(stdout(&output).contains("babi-1") && stdout(&output).contains("list-ops"), "{}", stdout(&output));
+
+    let refuse = |arguments: &[&str], code: i32, parts: &[&str]| {
+        let mut command = binary("algorithmic");
+        command.args(EXERCISES).args(arguments).arg("--out").arg(out.path().join("refused"));
+        refused(&command.output().unwrap(), code, parts);
+    };
+    let folder = data.path().to_str().unwrap();
+    refuse(&["--task", "babi-2", "--data", folder], 1, &["qa2_", "train"]);
+    refuse(&["--task", "babi-1"], 2, &["babi-1", "--data"]);
+    refuse(&["--task", "copy", "--data", folder], 2, &["copy", "leave --data out"]);
+    refuse(&["--set", "data.tasks=[\"sort\"]"], 2, &["data.tasks", "sort", "babi-N"]);
+    refuse(&["--set", "model.max_length=3"], 2, &["max_length"]);
+    let output = binary("algorithmic").args(["--task", "sort"]).output().unwrap();
+    assert!(output.status.code() == Some(2) && stderr(&output).contains("duplication"), "{}", stderr(&output));
+}
