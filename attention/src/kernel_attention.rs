@@ -165,21 +165,21 @@ impl<K: Kernel> KernelAttention<K> {
     /// The weights `[B | 1, H, Q, K]` of keys from those of taps.
     fn band(&self, kernel: Tensor<4>, span: Span) -> Tensor<4> {
         let [rows, heads, queries, taps] = kernel.dims();
-        let device = kernel.device();
+        let (device, dtype) = (kernel.device(), kernel.dtype());
         let indices = (span.query_start..span.query_start + span.queries).flat_map(|i| {
             // One tap more, of weight 0, is that of all keys beyond the kernel.
             let tap = move |j: usize| (j + self.before).checked_sub(i).filter(|&tap| tap < taps).unwrap_or(taps) as i32;
             (span.key_start..span.key_start + span.keys).map(tap)
         });
         let indices = Tensor::<4, Int>::from_data(TensorData::new(indices.collect(), [1, 1, span.queries, span.keys]), &device);
-        let kernel = Tensor::cat(vec![kernel, Tensor::zeros([rows, heads, queries, 1], &device)], 3);
+        let kernel = Tensor::cat(vec![kernel, Tensor::zeros([rows, heads, queries, 1], (&device, dtype))], 3);
         kernel.expand([rows, heads, span.queries, taps + 1]).gather(3, indices.expand([rows, heads, span.queries, span.keys]))
     }
 
     fn sum_taps(&self, values: Tensor<4>, kernel: Tensor<4>, span: Span, visibility: &Visibility, random: Option<RandomKey>) -> Tensor<4> {
         let [batch, heads, keys, width] = values.dims();
         let (taps, device) = (self.options.taps, values.device());
-        let mut weights = kernel * self.seen_taps(span, visibility, &device);
+        let mut weights = kernel * self.seen_taps(span, visibility, &device).cast(values.dtype());
         if self.options.renormalise {
             weights = weights.clone() / weights.sum_dim(3).clamp_min(f32::MIN_POSITIVE);
         }
@@ -189,7 +189,8 @@ impl<K: Kernel> KernelAttention<K> {
         let first = span.query_start as isize - self.before as isize - span.key_start as isize;
         let last = first + (span.queries + taps) as isize - 2;
         let (left, right) = ((-first).max(0) as usize, (last + 1 - keys as isize).max(0) as usize);
-        let zeros = |count| Tensor::zeros([batch, heads, count, width], &device);
+        let dtype = values.dtype();
+        let zeros = |count| Tensor::zeros([batch, heads, count, width], (&device, dtype));
         let padded = Tensor::cat(vec![zeros(left), values, zeros(right)].into_iter().filter(|x| x.dims()[2] > 0).collect(), 2);
         let start = (first + left as isize) as usize;
         let has_key = |tap: &usize| first + (tap + span.queries) as isize > 0 && first + (*tap as isize) < keys as isize;

@@ -82,7 +82,7 @@ impl SequenceProjection {
         let columns = columns_from(self.value().unsqueeze_dim(0), &starts(Span::whole(0, length), positions), length);
         let shown: Vec<f32> = seen.iter().flatten().map(|&seen| if seen { 1.0 } else { 0.0 }).collect();
         let x = if shown.contains(&0.0) {
-            x.clone() * Tensor::from_data(TensorData::new(shown, [batch, 1, length, 1]), &x.device())
+            x.clone() * Tensor::from_data(TensorData::new(shown, [batch, 1, length, 1]), (&x.device(), x.dtype()))
         } else {
             x
         };

@@ -213,10 +213,16 @@ fn run<C: Comparison>(options: &CommonOptions, further: Vec<Assignment>) -> Resu
     assignments.extend(further);
     let mut settings = Settings::<C::Config>::read(options.config.as_deref(), assignments)?;
     let contenders = contenders::<C>(&mut settings)?;
-    let config = settings.value;
-    let backend: Backend = config.run().backend.parse().map_err(ExperimentError::usage)?;
+    let backend: Backend = settings.value.run().backend.parse().map_err(ExperimentError::usage)?;
     let device = backend.device().map_err(ExperimentError::usage)?;
-
+    for contender in &contenders {
+        let precision = contender.config.training().precision;
+        if !precision.is_supported(&device) {
+            let problem = format!("the backend {backend} does not compute with numbers of this type; give f32, or another --backend");
+            return Err(settings.refuse("training.precision", problem).into());
+        }
+    }
+    let config = settings.value;
     // Data that cannot be read must not leave a run folder behind.
     let datasets = C::datasets(&config)?;
     for contender in &contenders {

@@ -168,7 +168,8 @@ impl<const D: usize> Pondering<D> {
     fn take(&mut self, probability: Tensor<D>, states: Tensor<D>) {
         self.taken += 1;
         let running = self.running.clone();
-        let counts = running.clone().float();
+        let dtype = states.dtype();
+        let counts = running.clone().float().cast(dtype);
         let enough = (self.halting.clone() + probability.clone()).greater_equal_elem(1.0 - self.config.epsilon);
         let at_limit = self.taken == self.limit && self.config.remainder_at_limit;
         let halts = if at_limit { running.clone() } else { running.clone().bool_and(enough) };
@@ -177,8 +178,8 @@ impl<const D: usize> Pondering<D> {
 
         self.running = running.bool_and(halts.clone().bool_not());
         self.steps = self.steps.clone() + counts;
-        self.remainders = self.remainders.clone() + remainder * halts.float();
-        self.halting = self.halting.clone() + probability * self.running.clone().float();
+        self.remainders = self.remainders.clone() + remainder * halts.float().cast(dtype);
+        self.halting = self.halting.clone() + probability * self.running.clone().float().cast(dtype);
         let kept = match self.config.blend {
             Blend::MeanField => self.blended.clone(),
             Blend::Interpolated => (weight.clone() * -1.0 + 1.0) * self.blended.clone(),

@@ -164,8 +164,8 @@ impl SoftSpan {
             |start: i64, count: usize| Tensor::<1, Int>::arange(start..start + count as i64, &device).float().cast(self.spans.dtype());
         let queries = indices(offset as i64, queries).reshape([1, 1, queries, 1]);
         let distances = (queries - indices(0, keys).reshape([1, 1, 1, keys])).abs();
-        let seen =
-            distances.clone().lower_equal_elem(farthest as f64).float() * distances.clone().greater_equal_elem(nearest as f64).float();
+        let seen = distances.clone().lower_equal_elem(farthest as f64).bool_and(distances.clone().greater_equal_elem(nearest as f64));
+        let seen = seen.float().cast(self.spans.dtype());
         let spans = self.spans.clone().unsqueeze_dim::<4>(3);
         ((spans - distances + origin) / width + 1.0).clamp(0.0, 1.0) * seen
     }
@@ -297,7 +297,7 @@ pub(super) fn for_each_row(x: Tensor<4>, rows: usize) -> Tensor<4> {
 pub fn relative_shift(scores: Tensor<4>, keys: usize) -> Tensor<4> {
     let [a, b, queries, columns] = scores.dims();
     assert_eq!(columns, queries + keys - 1, "one column for each distance");
-    let pad = Tensor::zeros([a, b, queries, 1], &scores.device());
+    let pad = Tensor::zeros([a, b, queries, 1], (&scores.device(), scores.dtype()));
     let padded = Tensor::cat(vec![pad, scores], 3);
     let moved = padded.reshape([a, b, columns + 1, queries]).narrow(2, 1, columns);
     moved.reshape([a, b, queries, columns]).narrow(3, 0, keys)

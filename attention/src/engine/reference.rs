@@ -59,7 +59,7 @@ fn softmax_weights(logits: Tensor<4>, mask: Option<Mask>) -> Tensor<4> {
 /// its exponential make all others vanish.
 fn spanned_weights(logits: Tensor<4>, mask: Option<Mask>, span: Tensor<4>) -> Tensor<4> {
     let span = visible(span, mask);
-    let outside = span.clone().equal_elem(0.0).float() * hidden_logit(span.dtype());
+    let outside = span.clone().equal_elem(0.0).float().cast(span.dtype()) * hidden_logit(span.dtype());
     normalised(softmax(logits + outside, 3) * span)
 }
 
@@ -114,6 +114,6 @@ fn visible(weights: Tensor<4>, mask: Option<Mask>) -> Tensor<4> {
 fn normalised(weights: Tensor<4>) -> Tensor<4> {
     let sum = weights.clone().sum_dim(3);
     // A row without a visible key is divided by 1: it stays 0, and so do its gradients, which a division by a tiny number would make infinite.
-    let is_empty = sum.clone().lower_elem(f32::MIN_POSITIVE).float();
+    let is_empty = sum.clone().lower_elem(f32::MIN_POSITIVE).float().cast(sum.dtype());
     weights / (sum + is_empty)
 }

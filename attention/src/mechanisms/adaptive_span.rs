@@ -185,7 +185,7 @@ impl AdaptiveSpan {
         match (&self.span, &self.gate) {
             (Some(span), _) => span.val().reshape([1, self.heads, 1]),
             (None, Some(gate)) => sigmoid(gate.forward(query.clone())).swap_dims(1, 2),
-            (None, None) => Tensor::full([1, self.heads, 1], self.fixed, &query.device()),
+            (None, None) => Tensor::full([1, self.heads, 1], self.fixed, (&query.device(), query.dtype())),
         }
     }
 }

@@ -337,7 +337,7 @@ impl Gaussian {
                 }
             }
             let shape = [rows, heads, span.queries, 1];
-            let weights = Tensor::<4>::from_data(TensorData::new(weights, shape), &device);
+            let weights = Tensor::<4>::from_data(TensorData::new(weights, shape), (&device, values.dtype()));
             let indices = Tensor::<4, Int>::from_data(TensorData::new(indices, shape), &device);
             if self.kernel.normalisation == Normalisation::Renormalise {
                 sum = Some(sum.map_or_else(|| weights.clone(), |sum| sum + weights.clone()));
@@ -375,7 +375,7 @@ impl Logits for GaussianLogits {
     }
 
     fn terms(&self, query: Tensor<3>, _keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms {
-        LogitTerms::bias(self.kernel.exponents(self.heads, span, positions, &query.device()))
+        LogitTerms::bias(self.kernel.exponents(self.heads, span, positions, &query.device()).cast(query.dtype()))
     }
 }
 

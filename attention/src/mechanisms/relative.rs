@@ -153,7 +153,7 @@ impl Logits for Relative {
 
         let farthest = self.clamp_length.map_or(i64::MAX, |length| length as i64);
         let distances: Vec<i64> = distances(span).into_iter().map(|distance| distance.clamp(-farthest, farthest)).collect();
-        let sinusoids = self.sinusoids.table(&distances, &query.device());
+        let sinusoids = self.sinusoids.table(&distances, &query.device()).cast(query.dtype());
         let scored = split_heads(with_bias(&self.position_bias), heads);
         let relative = if span.queries * heads < width {
             // (q + v) (r W_R)^T = ((q + v) W_R^T) r^T, which of a few queries takes less than to project all distances.

@@ -79,10 +79,10 @@ impl Logits for SynthesizerRandom {
         None
     }
 
-    fn terms(&self, _query: Tensor<3>, _keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms {
+    fn terms(&self, query: Tensor<3>, _keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms {
         let table = match (&self.table, &self.frozen_table) {
             (Some(table), _) => table.val(),
-            (None, Some(table)) => table.value(),
+            (None, Some(table)) => table.value().cast(query.dtype()),
             (None, None) => unreachable!("a random synthesizer has one of its two tables"),
         };
         let rows = rows_at(table.unsqueeze_dim(0), span.query_start, span.queries, positions);

@@ -58,7 +58,7 @@ impl Logits for Uniform {
 
     fn terms(&self, query: Tensor<3>, _keys: Option<Tensor<4>>, span: Span, _positions: &Positions) -> LogitTerms {
         // As a product of thin factors, since a matrix of zeros would have a number for each pair.
-        let zeros = |length| Tensor::zeros([1, self.heads, length, 1], &query.device());
+        let zeros = |length| Tensor::zeros([1, self.heads, length, 1], (&query.device(), query.dtype()));
         LogitTerms::content(zeros(span.queries), zeros(span.keys))
     }
 }

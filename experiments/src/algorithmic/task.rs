@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use burn::tensor::{Int, Tensor, TensorData};
+use burn::tensor::{FloatDType, Int, Tensor, TensorData};
 use heedful_attention::any::AnyAttention;
 use heedful_attention::probe::{Observation, Probe};
 use heedful_attention::random::RandomKey;
@@ -104,7 +104,7 @@ impl AlgorithmicTask<'_> {
         let (hidden, answering, targets) = Self::hidden(model, batch, Some(key), probe);
         let loss = model.cross_entropy(answering, targets, None, 0.0).loss;
         match hidden.losses.total() {
-            Some(auxiliary) => loss + auxiliary * batch.predicted.len() as f64,
+            Some(auxiliary) => loss + auxiliary.cast(FloatDType::F32) * batch.predicted.len() as f64,
             None => loss,
         }
     }

@@ -1,6 +1,6 @@
 //! Training and scoring.
 
-use burn::tensor::{Int, Tensor, TensorData};
+use burn::tensor::{FloatDType, Int, Tensor, TensorData};
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_models::classifier::{Classifier, Sentences};
@@ -56,7 +56,7 @@ impl ClassificationTask<'_> {
         let is_pair = self.dataset.data.task.sentence_columns().len() == 2;
         let sentences = Sentences { tokens: ids(&batch.ids), segments: is_pair.then(|| ids(&batch.segments)), lengths: &batch.lengths };
         let scores = model.forward(sentences, key, probe);
-        (scores.logits, scores.losses.total())
+        (scores.logits.cast(FloatDType::F32), scores.losses.total())
     }
 
     fn loss(&self, model: &Classifier, batch: &ClassificationBatch, key: Option<RandomKey>, probe: &mut Probe) -> Tensor<1> {
@@ -76,7 +76,7 @@ impl ClassificationTask<'_> {
             }
         };
         match auxiliary {
-            Some(auxiliary) => loss + auxiliary * rows as f64,
+            Some(auxiliary) => loss + auxiliary.cast(FloatDType::F32) * rows as f64,
             None => loss,
         }
     }

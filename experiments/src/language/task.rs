@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use burn::tensor::{Int, Tensor, TensorData};
+use burn::tensor::{FloatDType, Int, Tensor, TensorData};
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_models::block::Hidden;
@@ -97,7 +97,7 @@ impl<'a> LanguageTask<'a> {
         let loss = model.cross_entropy(hidden.states.reshape([rows * length, d_model]), targets, None, 0.0).loss;
         let loss = match hidden.losses.total() {
             // An auxiliary loss is per token, as the main loss is after division by the number of tokens.
-            Some(auxiliary) if key.is_some() => loss + auxiliary * batch.targets.len() as f64,
+            Some(auxiliary) if key.is_some() => loss + auxiliary.cast(FloatDType::F32) * batch.targets.len() as f64,
             _ => loss,
         };
         (loss, carried)

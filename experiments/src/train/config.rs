@@ -1,8 +1,10 @@
 //! The training part of an experiment's configuration.
 
+use heedful_models::precision::Precision;
 use serde::{Deserialize, Serialize};
 
 use super::error::{ConfigurationError, ensure};
+use super::loss_scale::LossScaling;
 use super::optimiser::OptimiserConfig;
 use super::schedule::ScheduleConfig;
 
@@ -40,6 +42,10 @@ pub struct TrainingConfig {
     /// Limit on the time spent in training steps (evaluation and checkpoints excluded), in minutes. A run that reaches it ends as if its steps were
     /// done; schedules still count with `steps`.
     pub minutes: Option<f64>,
+    /// What activations are made of: `f32`, `f16` or `bf16`, where the backend has the type. Weights are kept and evaluated in 32 bits.
+    pub precision: Precision,
+    /// How the scale of the loss changes with `f16`.
+    pub loss_scaling: LossScaling,
 }
 
 impl Default for TrainingConfig {
@@ -58,6 +64,8 @@ impl Default for TrainingConfig {
             average: 1,
             keep: 1,
             minutes: None,
+            precision: Precision::F32,
+            loss_scaling: LossScaling::default(),
         }
     }
 }
@@ -88,6 +96,7 @@ impl TrainingConfig {
                 ensure(positive(value), field, || format!("{value} is not a positive number; leave the field out for no limit"))?;
             }
         }
+        self.loss_scaling.validate()?;
         self.schedule.validate()?;
         self.optimiser.validate()
     }
@@ -107,7 +116,7 @@ mod tests {
     #[test]
     fn each_field_out_of_range_is_named() {
         type Spoil = fn(&mut TrainingConfig);
-        let cases: [(&str, Spoil); 9] = [
+        let cases: [(&str, Spoil); 11] = [
             ("steps", |c| c.steps = 0),
             ("learning_rate", |c| c.learning_rate = f64::INFINITY),
             ("accumulate", |c| c.accumulate = 0),
@@ -115,6 +124,8 @@ mod tests {
             ("average", |c| c.average = 0),
             ("max_gradient_norm", |c| c.max_gradient_norm = Some(0.0)),
             ("minutes", |c| c.minutes = Some(f64::NAN)),
+            ("loss_scaling.initial", |c| c.loss_scaling.initial = 0.5),
+            ("loss_scaling.growth_interval", |c| c.loss_scaling.growth_interval = 0),
             ("schedule.end", |c| c.schedule = ScheduleConfig::Linear { warmup: 0, end: f64::NAN }),
             ("optimiser.betas", |c| c.optimiser.betas = (0.9, 1.0)),
         ];

@@ -17,7 +17,7 @@ pub fn squared_norms<M: Module>(model: &M, gradients: &GradientsParams) -> Vec<(
     visitor.norms
 }
 
-/// Every gradient multiplied by `factor`.
+/// Every gradient multiplied by `factor`, in 32 bits.
 pub fn scale<M: Module>(model: &M, gradients: GradientsParams, factor: f64) -> GradientsParams {
     let mut visitor = Scale { gradients, factor, scaled: GradientsParams::new() };
     model.visit(&mut visitor);
@@ -66,7 +66,7 @@ struct Scale {
 impl ModuleVisitor for Scale {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         if let Some(gradient) = self.gradients.remove::<D>(param.id) {
-            self.scaled.register(param.id, gradient.mul_scalar(self.factor));
+            self.scaled.register(param.id, gradient.cast(FloatDType::F32).mul_scalar(self.factor));
         }
     }
 }

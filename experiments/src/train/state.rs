@@ -6,6 +6,8 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
+use super::loss_scale::LossScale;
+
 /// A named score of an evaluation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Metric {
@@ -57,6 +59,9 @@ pub struct TrainingState {
     pub evaluations_without_improvement: u64,
     /// Steps of the regular checkpoints that are kept, ascending.
     pub kept: Vec<u64>,
+    /// The scale of the loss, once a step was made in 16-bit floats that need one.
+    #[serde(default)]
+    pub loss_scale: Option<LossScale>,
     /// Whether the run is done.
     pub finished: bool,
 }

@@ -8,14 +8,16 @@ use burn::optim::{GradientsAccumulator, GradientsParams, ModuleOptimizer};
 use burn::tensor::Tensor;
 use heedful_attention::constraints;
 use heedful_attention::random::RandomKey;
+use heedful_models::precision::{Precision, cast};
 
 use super::average::average;
 use super::checkpoint::CheckpointFolder;
 use super::config::TrainingConfig;
 use super::error::TrainingError;
-use super::gradient::{clipping_factor, scale, squared_norms};
+use super::gradient::{clipping_factor, scale as scale_gradients, squared_norms};
 use super::interrupt::Interrupt;
 use super::log::{LogLine, TrainingLog};
+use super::loss_scale::LossScale;
 use super::objective::{Objective, Outcome, TrainedModel};
 use super::parameter::{assign_parameter_ids, first_non_finite_parameter, read_scalars, tie_parameters};
 use super::progress::{Pace, Progress, Watcher};
@@ -216,36 +218,53 @@ impl<'a, O: Objective> Run<'a, O> {
     fn optimise(&mut self, model: O::Model) -> Result<(O::Model, Step), TrainingError> {
         let objective = self.trainer.objective;
         let config = self.trainer.config;
-        let micro_batches = self.next_micro_batches()?;
-        objective.start_step(self.state.step + 1, config.steps);
-        let epoch = self.state.epoch;
-        let mut accumulator = GradientsAccumulator::new();
-        let mut scalars: Vec<Tensor<1>> = Vec::new();
-        let mut units = 0;
-        for micro_batch in &micro_batches {
-            let batch = objective.batch(&micro_batch.items, epoch, &micro_batch.data_key);
-            units += objective.units(&batch);
-            let loss = objective.loss(&model, &batch, micro_batch.dropout_key);
-            assert_eq!(loss.dims(), [1], "a loss has one element");
-            accumulator.accumulate(&model, GradientsParams::from_grads(loss.backward(), &model));
-            scalars.push(loss.inner().cast(burn::tensor::FloatDType::F32));
-        }
-        assert!(units > 0, "the batches of step {} in epoch {epoch} have no units", self.state.step + 1);
-        let gradients = accumulator.grads();
-        let (paths, norms): (Vec<_>, Vec<_>) = squared_norms(&model, &gradients).into_iter().unzip();
-        scalars.extend(norms);
-        let values = read_scalars(scalars);
-        let (losses, squares) = values.split_at(micro_batches.len());
-        if let Some(failed) = losses.iter().position(|loss| !loss.is_finite()) {
-            return Err(self.non_finite_loss(&model, &micro_batches[failed], &paths, squares));
-        }
-        if let Some(failed) = squares.iter().position(|square| !square.is_finite()) {
-            return Err(self.non_finite("gradient", format!("the gradient of {}", paths[failed])));
-        }
-
-        let gradient_norm = squares.iter().sum::<f64>().sqrt() / units as f64;
-        let factor = clipping_factor(gradient_norm, config.max_gradient_norm) / units as f64;
-        let gradients = scale(&model, gradients, factor);
+        let (losses, units, gradients, gradient_norm) = loop {
+            let micro_batches = self.next_micro_batches()?;
+            objective.start_step(self.state.step + 1, config.steps);
+            let epoch = self.state.epoch;
+            let scale = self.loss_scale();
+            // What the gradients are of: the model itself, or a copy with fewer bits.
+            let copy = (config.precision != Precision::F32).then(|| tie_parameters(cast(model.clone(), config.precision.dtype())));
+            let passed = copy.as_ref().unwrap_or(&model);
+            let mut accumulator = GradientsAccumulator::new();
+            let mut scalars: Vec<Tensor<1>> = Vec::new();
+            let mut units = 0;
+            for micro_batch in &micro_batches {
+                let batch = objective.batch(&micro_batch.items, epoch, &micro_batch.data_key);
+                units += objective.units(&batch);
+                let loss = objective.loss(passed, &batch, micro_batch.dropout_key);
+                assert_eq!(loss.dims(), [1], "a loss has one element");
+                let scaled = if scale == 1.0 { loss.clone() } else { loss.clone() * scale };
+                accumulator.accumulate(passed, GradientsParams::from_grads(scaled.backward(), passed));
+                scalars.push(loss.inner().cast(burn::tensor::FloatDType::F32));
+            }
+            assert!(units > 0, "the batches of step {} in epoch {epoch} have no units", self.state.step + 1);
+            let gradients = accumulator.grads();
+            let (paths, norms): (Vec<_>, Vec<_>) = squared_norms(&model, &gradients).into_iter().unzip();
+            scalars.extend(norms);
+            let values = read_scalars(scalars);
+            let (losses, squares) = values.split_at(micro_batches.len());
+            if let Some(failed) = losses.iter().position(|loss| !loss.is_finite()) {
+                return Err(self.non_finite_loss(passed, &micro_batches[failed], &paths, squares));
+            }
+            if let Some(failed) = squares.iter().position(|square| !square.is_finite()) {
+                if self.state.loss_scale.as_mut().is_some_and(LossScale::shrink) {
+                    tracing::info!(
+                        "step {}: the gradients exceed 16 bits; the scale of the loss goes down to {}",
+                        self.state.step + 1,
+                        self.loss_scale()
+                    );
+                    continue;
+                }
+                return Err(self.non_finite("gradient", format!("the gradient of {}", paths[failed])));
+            }
+            if let Some(held) = &mut self.state.loss_scale {
+                held.hold(&config.loss_scaling);
+            }
+            let gradient_norm = squares.iter().sum::<f64>().sqrt() / units as f64 / scale;
+            let factor = clipping_factor(gradient_norm, config.max_gradient_norm) / units as f64 / scale;
+            break (losses.to_vec(), units, scale_gradients(&model, gradients, factor), gradient_norm);
+        };
         let learning_rate = config.schedule.rate(self.state.step + 1, config.steps, config.learning_rate);
         let model = tie_parameters(constraints::apply(self.optimiser.step(learning_rate, model, gradients)));
         let model = objective.after_step(model);
@@ -254,6 +273,15 @@ impl<'a, O: Objective> Run<'a, O> {
         self.state.logged_loss += losses.iter().sum::<f64>();
         self.state.logged_units += units as u64;
         Ok((model, Step { learning_rate, gradient_norm }))
+    }
+
+    /// What losses are multiplied by before the backward pass.
+    fn loss_scale(&mut self) -> f64 {
+        let config = self.trainer.config;
+        match config.precision {
+            Precision::F16 => self.state.loss_scale.get_or_insert_with(|| LossScale::new(&config.loss_scaling)).scale,
+            Precision::F32 | Precision::Bf16 => 1.0,
+        }
     }
 
     fn non_finite_loss(&self, model: &O::Model, micro_batch: &MicroBatch, paths: &[String], squares: &[f64]) -> TrainingError {

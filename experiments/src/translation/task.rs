@@ -1,6 +1,6 @@
 //! Training and scoring.
 
-use burn::tensor::{Device, Int, Tensor, TensorData};
+use burn::tensor::{Device, FloatDType, Int, Tensor, TensorData};
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_models::generation::{BeamSearch, Prompts, SpecialTokens, beam_search};
@@ -65,7 +65,7 @@ impl TranslationTask<'_> {
         let cross_entropy = model.cross_entropy(states, targets, None, smoothing);
         let loss = match hidden.losses.total() {
             // An auxiliary loss is per token, as the main loss is after division by the number of tokens.
-            Some(auxiliary) => cross_entropy.loss + auxiliary * self.units(batch) as f64,
+            Some(auxiliary) => cross_entropy.loss + auxiliary.cast(FloatDType::F32) * self.units(batch) as f64,
             None => cross_entropy.loss,
         };
         (loss, cross_entropy.negative_log_likelihood)

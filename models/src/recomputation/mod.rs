@@ -12,7 +12,7 @@ use std::collections::HashMap;
 
 use burn::backend::Dispatch;
 use burn::module::{Module, ModuleVisitor, Param, ParamId};
-use burn::tensor::{Device, Gradients, Tensor};
+use burn::tensor::{DType, Device, Gradients, Tensor};
 use heedful_attention::contract::Losses;
 use heedful_attention::probe::Probe;
 
@@ -158,6 +158,7 @@ struct Parameters {
 struct Place {
     id: ParamId,
     count: usize,
+    dtype: DType,
     device: Device,
 }
 
@@ -168,7 +169,7 @@ impl Parameters {
         impl ModuleVisitor for Collect {
             fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
                 let flat: Tensor<1> = param.val().reshape([-1]);
-                self.1.push(Place { id: param.id, count: flat.dims()[0], device: flat.device().inner() });
+                self.1.push(Place { id: param.id, count: flat.dims()[0], dtype: flat.dtype(), device: flat.device().inner() });
                 self.0.push(flat);
             }
         }
@@ -205,7 +206,8 @@ impl ParameterGradients {
 
     fn flat(mut self, order: &[Place]) -> Tensor<1> {
         // A parameter that stands twice in a module has its whole gradient in one place.
-        let part = |place: &Place| self.0.remove(&place.id).unwrap_or_else(|| Tensor::zeros([place.count], &place.device));
+        let zeros = |place: &Place| Tensor::zeros([place.count], (&place.device, place.dtype));
+        let part = |place: &Place| self.0.remove(&place.id).unwrap_or_else(|| zeros(place));
         Tensor::cat(order.iter().map(part).collect(), 0)
     }
 }

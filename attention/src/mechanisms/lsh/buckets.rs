@@ -64,7 +64,7 @@ impl Hash {
                     if rows == 1 { own.expand([batch, heads, length, width]) } else { own }
                 }
             };
-            let rotation = rotations.clone().narrow(0, round, 1).expand([batch, heads, width, columns]);
+            let rotation = rotations.clone().narrow(0, round, 1).cast(shared.dtype()).expand([batch, heads, width, columns]);
             let projected = hashed.matmul(rotation);
             let (mut start, mut stride, mut bucket) = (0, 1, None);
             for &factor in &self.factors {
