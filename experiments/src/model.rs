@@ -49,6 +49,9 @@ pub struct ModelSettings {
     pub initialisation: Initialisation,
     /// Longest sequence in tokens; synthesizers have tables of this size.
     pub max_length: usize,
+    /// Greatest offset by which the positions of a batch are moved in training, within `max_length`: for models that are to read longer sequences than
+    /// those they are trained on.
+    pub position_offset: usize,
     /// Dropout of sublayer outputs and embeddings.
     pub dropout: f64,
     /// Dropout of attention weights.
@@ -77,6 +80,7 @@ impl Default for ModelSettings {
             depth: DepthConfig::default(),
             initialisation: Initialisation::default(),
             max_length: 64,
+            position_offset: 0,
             dropout: 0.1,
             attention_dropout: 0.0,
             feed_forward_dropout: 0.0,
@@ -90,6 +94,7 @@ impl ModelSettings {
         let Self { d_model, heads, d_ff, activation, gated_feed_forward, feed_forward_chunk, norm_order, max_length, .. } = *self;
         let Self {
             separable_feed_forward,
+            position_offset,
             gate,
             relu_before_residual,
             checkpoint,
@@ -116,6 +121,7 @@ impl ModelSettings {
             attention_dropout,
             feed_forward_dropout,
             max_length,
+            position_offset,
         }
     }
 }

@@ -56,6 +56,8 @@ pub struct BlockConfig {
     pub feed_forward_dropout: f64,
     /// Longest sequence in tokens, those that frame it included (default 512).
     pub max_length: usize,
+    /// Greatest offset by which the positions of a batch are moved in training, within `max_length` (default 0: they are not).
+    pub position_offset: usize,
 }
 
 impl Default for BlockConfig {
@@ -78,6 +80,7 @@ impl Default for BlockConfig {
             attention_dropout: 0.0,
             feed_forward_dropout: 0.0,
             max_length: 512,
+            position_offset: 0,
         }
     }
 }

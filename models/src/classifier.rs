@@ -150,11 +150,11 @@ impl ClassifierConfig {
         device: &Device,
         build: impl Fn(&Placement, &RandomKey, &Device) -> A,
     ) -> Classifier<A> {
-        let BlockConfig { d_model, max_length, dropout, .. } = self.block;
+        let BlockConfig { d_model, max_length, position_offset, dropout, .. } = self.block;
         let Self { vocabulary, depth, .. } = *self;
         let positions = depth.embedded_positions(self.positions);
         let segments = if self.segments { 2 } else { 0 };
-        let embedding = TokenEmbeddingConfig { vocabulary, d_model, max_length, positions, segments, dropout };
+        let embedding = TokenEmbeddingConfig { vocabulary, d_model, max_length, positions, position_offset, segments, dropout };
         let model = Classifier {
             embedding: embedding.init(&key.named("embedding"), device),
             encoder: self.stack().init_with(&key.named("encoder"), device, &build),

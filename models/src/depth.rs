@@ -120,6 +120,12 @@ impl Coordinates {
         }
     }
 
+    /// Sets the greatest random offset of positions in training.
+    pub(crate) fn with_offset(mut self, offset: usize) -> Self {
+        self.positions = self.positions.with_offset(offset);
+        self
+    }
+
     /// `x` `[B, N, C]` plus the vectors of its positions and of the step, which counts from 0 here.
     ///
     /// # Panics
@@ -127,7 +133,7 @@ impl Coordinates {
     pub fn forward(&self, x: Tensor<3>, positions: &Positions, step: usize) -> Tensor<3> {
         let x = self.positions.forward(x, positions);
         match self.steps.vectors(step..step + 1) {
-            Some(vector) => x + vector.unsqueeze(),
+            Some(vector) => x.clone() + vector.cast(x.dtype()).unsqueeze(),
             None => x,
         }
     }

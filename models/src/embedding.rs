@@ -26,6 +26,8 @@ pub struct TokenEmbeddingConfig {
     pub max_length: usize,
     /// Which position vectors are added.
     pub positions: PositionConfig,
+    /// Greatest random offset of positions in training.
+    pub position_offset: usize,
     /// Number of segment types (first and second sentence), 0 for none.
     pub segments: usize,
     /// Dropout of the sum.
@@ -50,7 +52,10 @@ impl TokenEmbeddingConfig {
         let deviation = Init::Normal((self.d_model as f32).powf(-0.5));
         TokenEmbedding {
             tokens: init::embedding(self.vocabulary, self.d_model, &key.named("tokens"), device),
-            positions: self.positions.init(self.max_length, self.d_model, &key.named("positions"), device),
+            positions: self
+                .positions
+                .init(self.max_length, self.d_model, &key.named("positions"), device)
+                .with_offset(self.position_offset),
             segments: (self.segments > 0).then(|| deviation.parameter([self.segments, self.d_model], &key.named("segments"), device)),
             dropout: self.dropout,
         }
@@ -78,7 +83,8 @@ impl TokenEmbedding {
         random: Option<RandomKey>,
     ) -> Tensor<3> {
         let scale = (self.tokens.weight.dims()[1] as f64).sqrt();
-        let x = self.positions.forward(self.tokens.forward(tokens) * scale, positions);
+        let positions = self.positions.shifted(positions, tokens.dims()[1], random.as_ref());
+        let x = self.positions.forward(self.tokens.forward(tokens) * scale, &positions);
         let x = match segments {
             Some(segments) => {
                 let table = self.segments.as_ref().expect("segment types are given to a model that has vectors for them");
@@ -121,7 +127,15 @@ mod tests {
     use super::*;
 
     fn config() -> TokenEmbeddingConfig {
-        TokenEmbeddingConfig { vocabulary: 7, d_model: 4, max_length: 8, positions: PositionConfig::Sinusoidal, segments: 0, dropout: 0.1 }
+        TokenEmbeddingConfig {
+            vocabulary: 7,
+            d_model: 4,
+            max_length: 8,
+            positions: PositionConfig::Sinusoidal,
+            position_offset: 0,
+            segments: 0,
+            dropout: 0.1,
+        }
     }
 
     #[test]

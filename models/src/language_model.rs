@@ -130,10 +130,10 @@ impl LanguageModelConfig {
         device: &Device,
         build: impl Fn(&Placement, &RandomKey, &Device) -> A,
     ) -> LanguageModel<A> {
-        let BlockConfig { d_model, max_length, dropout, .. } = self.block;
+        let BlockConfig { d_model, max_length, position_offset, dropout, .. } = self.block;
         let Self { vocabulary, depth, .. } = *self;
         let positions = depth.embedded_positions(self.positions);
-        let embedding = TokenEmbeddingConfig { vocabulary, d_model, max_length, positions, segments: 0, dropout };
+        let embedding = TokenEmbeddingConfig { vocabulary, d_model, max_length, positions, position_offset, segments: 0, dropout };
         let model = LanguageModel {
             embedding: embedding.init(&key.named("embedding"), device),
             decoder: self.stack().init_with(&key.named("decoder"), device, &build),

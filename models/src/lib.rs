@@ -7,7 +7,7 @@
 //! `examples/own_mechanism.rs` does with one that it defines and puts through the conformance suite.
 //!
 //! Around the attentions stand residual connections and gates ([`residual`], [`gate`]), and layers that have weights of their own, share one block, halt by
-//! themselves or can be undone ([`depth`], [`halting`]). Activations may be computed again in the backward pass rather than kept ([`recomputation`]), and
+//! themselves or can be undone ([`depth`], [`halting`]). Activations may be computed again in the backward pass rather than kept ([`recomputation`]), or have 16 bits ([`precision`]), and
 //! long sequences read segment by segment ([`segment`]). [`recurrent`] is adaptive computation time where it comes from.
 //!
 //! What is minimised is the cross-entropy of next, [`masked`] or target tokens ([`loss`]) or of pixels ([`pixels`]), with the [`auxiliary`] losses of deep
@@ -55,6 +55,7 @@ pub mod loss;
 pub mod masked;
 pub mod pixels;
 pub mod position;
+pub mod precision;
 pub mod presets;
 pub mod recomputation;
 pub mod recurrent;

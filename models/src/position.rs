@@ -13,6 +13,7 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 use heedful_attention::contract::Positions;
 use heedful_attention::init::Init;
 use heedful_attention::random::RandomKey;
+use rand::RngExt;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Check, ConfigError};
@@ -49,6 +50,7 @@ pub struct PositionEncoding {
     /// Trained vectors of coordinates.
     pub grid: Option<GridEncoding>,
     max_length: usize,
+    offset: usize,
 }
 
 impl PositionConfig {
@@ -82,6 +84,7 @@ impl PositionConfig {
                 _ => None,
             },
             max_length,
+            offset: 0,
         }
     }
 }
@@ -103,6 +106,25 @@ fn sinusoids(positions: Range<usize>, d_model: usize) -> Vec<f32> {
 }
 
 impl PositionEncoding {
+    /// Sets the greatest offset of [`shifted`](Self::shifted).
+    pub fn with_offset(mut self, offset: usize) -> Self {
+        self.offset = offset;
+        self
+    }
+
+    /// The positions of `length` elements, in training moved by an offset that is drawn for the batch, so that a model learns places that short sequences do
+    /// not reach (Dehghani et al. 2018, section 3.3). All vectors of a pass are moved alike.
+    pub fn shifted(&self, positions: &Positions, length: usize, random: Option<&RandomKey>) -> Positions {
+        let most = self.offset.min(self.max_length.saturating_sub(positions.start + length));
+        match random {
+            Some(key) if most > 0 => {
+                let offset = key.named("position offset").rng().random_range(0..=most);
+                Positions { start: positions.start + offset, ..positions.clone() }
+            }
+            _ => positions.clone(),
+        }
+    }
+
     /// `x` `[B, N, C]` plus the vectors of its positions. The first real element of a row that is padded on the left has position 0.
     ///
     /// # Panics
@@ -120,7 +142,7 @@ impl PositionEncoding {
                 self.gathered(&own).map(|vectors| vectors.reshape([batch, length, width]))
             }
         };
-        vectors.map_or(x.clone(), |vectors| x + vectors)
+        vectors.map_or(x.clone(), |vectors| x.clone() + vectors.cast(x.dtype()))
     }
 
     /// The vectors of successive positions, `[positions, C]`, if there are any.
@@ -210,6 +232,18 @@ mod tests {
         let whole = encoding.forward(Tensor::zeros([1, 5, 4], &device), &Positions::default());
         let tail = encoding.forward(Tensor::zeros([1, 2, 4], &device), &Positions::from_start(3));
         assert_eq!(whole.slice([0..1, 3..5]).into_data(), tail.into_data());
+    }
+
+    #[test]
+    fn offsets_are_drawn_in_training_alone_and_stay_within_the_maximal_length() {
+        let encoding = PositionConfig::Sinusoidal.init(20, 4, &RandomKey::from_seed(1), &Device::flex()).with_offset(30);
+        let start = |seed: u64| encoding.shifted(&Positions::default(), 5, Some(&RandomKey::from_seed(seed))).start;
+        let starts: Vec<usize> = (0..200).map(start).collect();
+        assert_eq!([starts.iter().min(), starts.iter().max()], [Some(&0), Some(&15)]);
+        assert_eq!(start(3), start(3));
+        assert_eq!(encoding.shifted(&Positions::from_start(2), 5, None).start, 2);
+        let without = PositionConfig::Sinusoidal.init(20, 4, &RandomKey::from_seed(1), &Device::flex());
+        assert!((0..20).all(|seed| without.shifted(&Positions::default(), 5, Some(&RandomKey::from_seed(seed))).start == 0));
     }
 
     #[test]

@@ -159,9 +159,9 @@ impl Seq2SeqConfig {
     }
 
     fn embedding(&self, vocabulary: usize) -> TokenEmbeddingConfig {
-        let BlockConfig { d_model, max_length, dropout, .. } = self.block;
+        let BlockConfig { d_model, max_length, position_offset, dropout, .. } = self.block;
         let positions = self.depth.embedded_positions(self.positions);
-        TokenEmbeddingConfig { vocabulary, d_model, max_length, positions, segments: 0, dropout }
+        TokenEmbeddingConfig { vocabulary, d_model, max_length, positions, position_offset, segments: 0, dropout }
     }
 
     /// Initialises the model.

@@ -58,7 +58,7 @@ impl StackConfig {
         build: &impl Fn(&Placement, &RandomKey, &Device) -> A,
     ) -> Stack<A> {
         let layers = self.cross_heads.len();
-        let BlockConfig { d_model, max_length, .. } = self.block;
+        let BlockConfig { d_model, max_length, position_offset, .. } = self.block;
         let mut blocks: Vec<Block<A>> = Vec::with_capacity(layers);
         for (layer, cross_heads) in self.cross_heads.iter().enumerate() {
             let key = key.named("layers").numbered(layer as u64);
@@ -78,13 +78,17 @@ impl StackConfig {
             DepthConfig::Shared(SharedConfig { step_signal, halting }) => {
                 let signal = (step_signal, self.layers);
                 let coordinates = Coordinates::new(self.positions, signal, max_length, d_model, &key.named("coordinates"), device);
-                (Some(coordinates), halting.map(|halting| halting.init(d_model, &key.named("halting"), device)))
+                (
+                    Some(coordinates.with_offset(position_offset)),
+                    halting.map(|halting| halting.init(d_model, &key.named("halting"), device)),
+                )
             }
         };
         let positions = match self.positions {
             PositionConfig::PerLayer => {
                 let key = key.named("positions");
-                (0..layers).map(|layer| self.positions.init(max_length, d_model, &key.numbered(layer as u64), device)).collect()
+                let table = |layer| self.positions.init(max_length, d_model, &key.numbered(layer), device).with_offset(position_offset);
+                (0..layers as u64).map(table).collect()
             }
             _ => Vec::new(),
         };
@@ -145,7 +149,7 @@ impl<A: Attention> Stack<A> {
         if self.reversible {
             return self.normalised(reversible::forward(&self.layers, self.steps, x, context, random, probe));
         }
-        self.pass(x, context, Halt::Early, probe, |layer, block, x, probe| self.layer(layer, block, x, context, random, probe))
+        self.pass(x, context, Halt::Early, random, probe, |layer, block, x, probe| self.layer(layer, block, x, context, random, probe))
     }
 
     /// Like [`forward`](Self::forward), with the output of each layer `[B, N, C]` as well: the last one before the stack's last normalisation.
@@ -155,7 +159,7 @@ impl<A: Attention> Stack<A> {
     pub fn forward_each(&self, x: Tensor<3>, context: &Context, random: Option<RandomKey>, probe: &mut Probe) -> (Hidden, Vec<Tensor<3>>) {
         assert!(!self.reversible, "a reversible stack keeps no outputs of its layers");
         let mut outputs = Vec::with_capacity(self.steps);
-        let hidden = self.pass(x, context, Halt::Early, probe, |layer, block, x, probe| {
+        let hidden = self.pass(x, context, Halt::Early, random, probe, |layer, block, x, probe| {
             let hidden = self.layer(layer, block, x, context, random, probe);
             outputs.push(hidden.states.clone());
             hidden
@@ -177,7 +181,7 @@ impl<A: Attention> Stack<A> {
         let positions = memory.positions();
         let context = Context { positions: positions.clone(), ..Context::new(causal(&positions)) };
         let mut inputs = Vec::with_capacity(self.steps);
-        let hidden = self.pass(x, &context, Halt::AtEnd, probe, |layer, block, x, probe| {
+        let hidden = self.pass(x, &context, Halt::AtEnd, random, probe, |layer, block, x, probe| {
             inputs.push(x.clone());
             let context = Context { carried: memory.layer(layer), ..context.clone() };
             self.layer(layer, block, x, &context, random, probe)
@@ -259,7 +263,7 @@ impl<A: Attention> Stack<A> {
         if self.reversible {
             return self.normalised(reversible::step(&self.layers, x, &context, layers, probe));
         }
-        self.pass(x, &context, Halt::AtEnd, probe, |layer, block, x, probe| block.step(x, &context, &mut layers[layer], probe))
+        self.pass(x, &context, Halt::AtEnd, None, probe, |layer, block, x, probe| block.step(x, &context, &mut layers[layer], probe))
     }
 
     /// Keeps the given batch rows of a state, in the given order.
@@ -281,13 +285,16 @@ impl<A: Attention> Stack<A> {
         x: Tensor<3>,
         context: &Context,
         halt: Halt,
+        random: Option<RandomKey>,
         probe: &mut Probe,
         mut run: impl FnMut(usize, &Block<A>, Tensor<3>, &mut Probe) -> Hidden,
     ) -> Hidden {
         let mut losses = Losses::default();
+        let length = x.dims()[1];
+        let shifted = |encoding: &PositionEncoding| encoding.shifted(&context.positions, length, random.as_ref());
         let located = |x, step: usize| match (&self.coordinates, self.positions.get(step)) {
-            (Some(coordinates), _) => coordinates.forward(x, &context.positions, step),
-            (None, Some(positions)) => positions.forward(x, &context.positions),
+            (Some(coordinates), _) => coordinates.forward(x, &shifted(&coordinates.positions), step),
+            (None, Some(positions)) => positions.forward(x, &shifted(positions)),
             (None, None) => x,
         };
         let mut layer = |step: usize, block: &Block<A>, x, probe: &mut Probe| {

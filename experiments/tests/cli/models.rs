@@ -193,3 +193,24 @@ fn stories_and_lists_are_read_from_files() {
     let output = binary("algorithmic").args(["--task", "sort"]).output().unwrap();
     assert!(output.status.code() == Some(2) && stderr(&output).contains("duplication"), "{}", stderr(&output));
 }
+
+#[test]
+fn activations_may_have_16_bits_where_the_backend_has_them() {
+    let data = text_folder();
+    for precision in ["f16", "bf16"] {
+        let folder = tempfile::tempdir().unwrap();
+        let out = folder.path().join("run");
+        let setting = format!("training.precision={precision}");
+        let scaling = "training.loss_scaling.initial=1e9";
+        let further = ["--model", "transformer,reformer", "--steps", "4", "--set", &setting, "--set", scaling];
+        succeeded(&language(data.path(), &out, &further).output().unwrap());
+        assert!(records(&out).iter().all(|record| record["metrics"]["perplexity"].as_f64().unwrap() < 100.0));
+        let state = fs::read_to_string(crate::command::latest_checkpoint(&out.join("transformer-seed1")).join("state.json")).unwrap();
+        let scale = serde_json::from_str::<Value>(&state).unwrap()["state"]["loss_scale"]["scale"].as_f64();
+        // Of gradients times a thousand million some exceed 16 bits: the scale has gone down.
+        assert!(if precision == "f16" { scale.unwrap() < 1e9 } else { scale.is_none() }, "{state}");
+        let refuse = ["--set", &setting, "--backend", "ndarray", "--model", "transformer"];
+        let output = language(data.path(), &folder.path().join("refused"), &refuse).output().unwrap();
+        refused(&output, 2, &["training.precision", "ndarray", "f32"]);
+    }
+}

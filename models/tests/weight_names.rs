@@ -1,0 +1,79 @@
+//! The names of weights in files are those that `docs/weights.md` lists.
+
+use burn::module::Module;
+use burn::store::{ModuleSnapshot, SafetensorsStore};
+use burn::tensor::{Device, Int, Tensor};
+use heedful_attention::probe::Probe;
+use heedful_attention::random::RandomKey;
+use heedful_models::block::BlockConfig;
+use heedful_models::gate::{GateConfig, GateKind};
+use heedful_models::language_model::LanguageModelConfig;
+use heedful_models::position::PositionConfig;
+use heedful_models::residual::NormOrder;
+use heedful_models::seq2seq::Seq2SeqConfig;
+use safetensors::SafeTensors;
+
+const DOCUMENT: &str = include_str!("../../docs/weights.md");
+
+/// The lines of the block that begins with this fence.
+fn listed(fence: &str) -> Vec<String> {
+    let after = DOCUMENT.split_once(&format!("```{fence}\n")).unwrap_or_else(|| panic!("there is no block {fence}")).1;
+    after.split_once("```").unwrap().0.lines().map(str::to_owned).collect()
+}
+
+/// Names and shapes in the file of a module, in their order.
+fn stored<M: Module>(module: &M) -> Vec<String> {
+    let mut store = SafetensorsStore::from_bytes(None);
+    module.save_into(&mut store).unwrap();
+    let bytes = store.get_bytes().unwrap();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    let mut names: Vec<String> = file.iter().map(|(name, view)| format!("{name} {:?}", view.shape())).collect();
+    names.sort();
+    names
+}
+
+fn block() -> BlockConfig {
+    BlockConfig { d_model: 4, heads: 2, d_ff: 6, max_length: 8, ..BlockConfig::default() }
+}
+
+fn language_model() -> LanguageModelConfig {
+    let gate = Some(GateConfig::new(GateKind::Gru));
+    LanguageModelConfig {
+        vocabulary: 5,
+        layers: 1,
+        block: BlockConfig { gate, norm_order: NormOrder::Pre, gated_feed_forward: true, ..block() },
+        positions: PositionConfig::Learned,
+        tied: false,
+        ..LanguageModelConfig::default()
+    }
+}
+
+#[test]
+fn names_are_those_of_the_document() {
+    let key = RandomKey::from_seed(1);
+    let translation = Seq2SeqConfig {
+        source_vocabulary: 5,
+        target_vocabulary: 5,
+        encoder_layers: 1,
+        decoder_layers: 1,
+        block: block(),
+        ..Seq2SeqConfig::default()
+    };
+    assert_eq!(stored(&translation.init(&key, &Device::flex())), listed("names-of-seq2seq"));
+    assert_eq!(stored(&language_model().init(&key, &Device::flex())), listed("names-of-language-model"));
+}
+
+#[test]
+fn what_was_saved_can_be_loaded() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.safetensors");
+    let device = Device::flex();
+    let saved = language_model().init(&RandomKey::from_seed(1), &device);
+    saved.save_into(&mut SafetensorsStore::from_file(path.clone())).unwrap();
+    let mut loaded = language_model().init(&RandomKey::from_seed(2), &device);
+    loaded.load_from(&mut SafetensorsStore::from_file(path)).unwrap();
+    let tokens = || Tensor::<2, Int>::from_data([[1, 4, 2]], &device);
+    let logits =
+        |model: &heedful_models::language_model::LanguageModel| model.forward(tokens(), &[], None, &mut Probe::off()).logits.into_data();
+    assert_eq!(logits(&loaded), logits(&saved));
+}
