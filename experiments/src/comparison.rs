@@ -4,6 +4,8 @@
 //! pair of attention and seed with the one training engine, records every finished run and renders the report. A command that was stopped continues
 //! with `--resume`: finished runs are read from `results.json`, the one in progress from its checkpoint.
 
+mod contender;
+
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::path::Path;
@@ -11,20 +13,17 @@ use std::process::ExitCode;
 
 use burn::module::Module;
 use burn::tensor::Device;
-use heedful_attention::any::AttentionConfig;
-use heedful_attention::error::ConfigError;
 use heedful_attention::probe::{Observation, Probe};
 use heedful_attention::random::RandomKey;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use toml::{Table, Value};
 
 use crate::allocator::keep_freed_memory;
 use crate::backend::Backend;
 use crate::error::{Completion, ExperimentError, main_with, print_line};
 use crate::mechanisms::{self, MechanismOptions};
-use crate::options::{CommonOptions, ModelRun, RunSettings, progress, unknown};
+use crate::options::{CommonOptions, RunSettings, progress};
 use crate::published::PublishedNumbers;
 use crate::record::{Budget, Machine, ResultRecord, Results, command_line, peak_memory_bytes, reset_peak_memory};
 use crate::report::{MetricColumn, Report, Section};
@@ -32,6 +31,9 @@ use crate::run_folder::{RUN_TABLE, RunFolder, RunPaths, sha256_hex};
 use crate::settings::{self, Assignment, Settings};
 use crate::threads::among_workers;
 use crate::train::{Interrupt, Objective, Outcome, ParameterCount, Trainer, TrainingConfig, Watcher};
+
+use self::contender::contenders;
+pub use self::contender::{Attention, Contender, NamedModel, model_assignments};
 
 /// What every experiment's configuration holds.
 pub trait ExperimentConfig: Clone + Default + Serialize + DeserializeOwned {
@@ -43,39 +45,6 @@ pub trait ExperimentConfig: Clone + Default + Serialize + DeserializeOwned {
     fn mechanisms(&self) -> &MechanismOptions;
     /// How models are trained.
     fn training(&self) -> &TrainingConfig;
-}
-
-/// An attention under the name that was asked for.
-#[derive(Clone, Debug)]
-pub struct Attention {
-    /// Name in options, folders and tables.
-    pub name: String,
-    /// The mechanism.
-    pub config: AttentionConfig,
-    /// Which of [`Comparison::LAYOUTS`] was asked for, if it was one of them.
-    pub layout: Option<&'static str>,
-}
-
-/// A whole model under a name: what it sets of an experiment's configuration, beneath the configuration file and the options of the command.
-#[derive(Clone, Copy, Debug)]
-pub struct NamedModel {
-    /// Name in options, folders and tables.
-    pub name: &'static str,
-    /// What it is, in a few words.
-    pub description: &'static str,
-    /// Name of its attention.
-    pub attention: &'static str,
-    /// The fields that it sets, in TOML.
-    pub settings: &'static str,
-}
-
-/// One of those that are compared.
-#[derive(Clone, Debug)]
-pub struct Contender<C> {
-    /// Its attention, under the contender's name.
-    pub attention: Attention,
-    /// The configuration that it is trained with.
-    pub config: C,
 }
 
 /// Scores of a trained model.
@@ -181,21 +150,6 @@ pub fn main<C: Comparison>(options: &CommonOptions, further: Vec<Assignment>) ->
     main_with(|| among_workers(|| run::<C>(options, further)))
 }
 
-/// The fields of the configuration that `--model` sets, in experiments that have it: of attentions and models those are compared that the command names.
-pub fn model_assignments(names: &[String], options: &CommonOptions) -> Vec<Assignment> {
-    let table = |name: &String| Value::Table(Table::from_iter([("name".to_owned(), Value::String(name.trim().to_owned()))]));
-    let none = || Vec::<Value>::new();
-    match (names.is_empty(), options.attention.is_empty()) {
-        (true, true) => Vec::new(),
-        (true, false) => vec![Assignment::option("--attention", "run.models", none())],
-        (false, is_without_attention) => {
-            let models = Assignment::option("--model", "run.models", names.iter().map(table).collect::<Vec<_>>());
-            let attentions = is_without_attention.then(|| Assignment::option("--model", "run.attention", none()));
-            std::iter::once(models).chain(attentions).collect()
-        }
-    }
-}
-
 fn run<C: Comparison>(options: &CommonOptions, further: Vec<Assignment>) -> Result<Completion, ExperimentError> {
     options.start_logging()?;
     if options.list {
@@ -243,82 +197,6 @@ fn run<C: Comparison>(options: &CommonOptions, further: Vec<Assignment>) -> Resu
 
 fn watcher(quiet: bool) -> Watcher {
     if quiet { Watcher::Nobody } else { Watcher::Bars(progress().clone()) }
-}
-
-/// Those that the configuration names, each checked with the configuration that it is trained with. Models then stand in `settings` with all that they set,
-/// so that the configuration repeats the runs whatever the models of this name become.
-fn contenders<C: Comparison>(settings: &mut Settings<C::Config>) -> Result<Vec<Contender<C::Config>>, ExperimentError> {
-    let config = &settings.value;
-    let attentions = config.run().attention.iter().map(|name| attention::<C>(config, name)).collect::<Result<Vec<_>, _>>()?;
-    let models = config.run().models.iter().enumerate().map(|(index, model)| named_model::<C>(settings, index, model));
-    let models = models.collect::<Result<Vec<_>, _>>()?;
-    check::<C>(settings, &attentions)?;
-    let mut contenders: Vec<_> = attentions.into_iter().map(|attention| Contender { attention, config: config.clone() }).collect();
-    let mut resolved = Vec::new();
-    for (model, contender) in models {
-        resolved.push(model);
-        contenders.push(contender);
-    }
-    let names: Vec<_> = contenders.iter().map(|contender| contender.attention.name.as_str()).collect();
-    config.run().check(settings, &names, &Backend::ALL.map(Backend::name))?;
-    settings.value.run_mut().models = resolved;
-    Ok(contenders)
-}
-
-/// A model that the configuration names, with all that it sets.
-fn named_model<C: Comparison>(
-    settings: &Settings<C::Config>,
-    index: usize,
-    model: &ModelRun,
-) -> Result<(ModelRun, Contender<C::Config>), ExperimentError> {
-    let ModelRun { name, .. } = model;
-    let place = format!("run.models.{index}");
-    let (own, attention_name) = match (&model.set, &model.attention) {
-        (Some(set), Some(attention)) => (settings.with(set, &format!("{place}.set"))?, attention.as_str()),
-        (Some(_), None) => return Err(settings.refuse(&place, "a model that sets fields names its attention as well").into()),
-        (None, attention) => {
-            let Some(known) = C::MODELS.iter().find(|known| known.name == name) else {
-                if C::MODELS.is_empty() {
-                    let problem = format!("`{}` knows no models; give `{name}` an attention and what it sets", C::NAME);
-                    return Err(settings.refuse(&place, problem).into());
-                }
-                let known: Vec<_> = C::MODELS.iter().map(|model| model.name).collect();
-                return Err(unknown("model", name, &known, "--list shows all"));
-            };
-            (settings.over(known.settings)?, attention.as_deref().unwrap_or(known.attention))
-        }
-    };
-    let attention = attention::<C>(&own.value, attention_name)?;
-    let resolved = ModelRun {
-        name: name.clone(),
-        attention: Some(attention.name.clone()),
-        set: Some(settings::changes(&settings.value, &own.value, &[RUN_TABLE])?),
-    };
-    let attention = Attention { name: name.clone(), ..attention };
-    check::<C>(&own, std::slice::from_ref(&attention))?;
-    Ok((resolved, Contender { attention, config: own.value }))
-}
-
-fn check<C: Comparison>(settings: &Settings<C::Config>, attentions: &[Attention]) -> Result<(), ExperimentError> {
-    let training = settings.value.training();
-    training.validate().map_err(|error| settings.refuse(&format!("training.{}", error.field), error.reason))?;
-    C::check(settings, attentions)
-}
-
-fn attention<C: Comparison>(config: &C::Config, name: &str) -> Result<Attention, ExperimentError> {
-    if let Some(layout) = C::LAYOUTS.iter().copied().find(|&layout| layout == name) {
-        let config = config.mechanisms().attention("gaussian").map_err(ExperimentError::usage)?;
-        return Ok(Attention { name: name.to_owned(), config, layout: Some(layout) });
-    }
-    let config = config.mechanisms().attention(name).map_err(|error| match error {
-        // Of a mixture, the member that is not known. What stands behind `@` is no attention by itself; the error knows what may stand there.
-        ConfigError::UnknownAttention { name, .. } if !name.starts_with('@') => {
-            let known: Vec<_> = AttentionConfig::names().into_iter().chain(C::LAYOUTS.iter().copied()).collect();
-            unknown("attention", &name, &known, "--list shows all")
-        }
-        error => ExperimentError::usage(error),
-    })?;
-    Ok(Attention { name: config.name(), config, layout: None })
 }
 
 /// One command in progress.

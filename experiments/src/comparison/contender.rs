@@ -1,0 +1,139 @@
+//! Those that are compared: attentions, and whole models by name.
+//!
+//! A model is the rest of the configuration with the fields that make the model what it is. They lie beneath the configuration file and the options of the
+//! command, which can change them; written down, in the configuration of a run folder, they stand above everything else, so that the file repeats its runs.
+
+use heedful_attention::any::AttentionConfig;
+use heedful_attention::error::ConfigError;
+use toml::{Table, Value};
+
+use super::{Comparison, ExperimentConfig};
+use crate::backend::Backend;
+use crate::error::ExperimentError;
+use crate::options::{CommonOptions, ModelRun, unknown};
+use crate::run_folder::RUN_TABLE;
+use crate::settings::{self, Assignment, Settings};
+
+/// An attention under the name that was asked for.
+#[derive(Clone, Debug)]
+pub struct Attention {
+    /// Name in options, folders and tables.
+    pub name: String,
+    /// The mechanism.
+    pub config: AttentionConfig,
+    /// Which of [`Comparison::LAYOUTS`] was asked for, if it was one of them.
+    pub layout: Option<&'static str>,
+}
+
+/// A whole model under a name: what it sets of an experiment's configuration, beneath the configuration file and the options of the command.
+#[derive(Clone, Copy, Debug)]
+pub struct NamedModel {
+    /// Name in options, folders and tables.
+    pub name: &'static str,
+    /// What it is, in a few words.
+    pub description: &'static str,
+    /// Name of its attention.
+    pub attention: &'static str,
+    /// The fields that it sets, in TOML.
+    pub settings: &'static str,
+}
+
+/// One of those that are compared.
+#[derive(Clone, Debug)]
+pub struct Contender<C> {
+    /// Its attention, under the contender's name.
+    pub attention: Attention,
+    /// The configuration that it is trained with.
+    pub config: C,
+}
+
+/// The fields of the configuration that `--model` sets, in experiments that have it: of attentions and models those are compared that the command names.
+pub fn model_assignments(names: &[String], options: &CommonOptions) -> Vec<Assignment> {
+    let table = |name: &String| Value::Table(Table::from_iter([("name".to_owned(), Value::String(name.trim().to_owned()))]));
+    let none = || Vec::<Value>::new();
+    match (names.is_empty(), options.attention.is_empty()) {
+        (true, true) => Vec::new(),
+        (true, false) => vec![Assignment::option("--attention", "run.models", none())],
+        (false, is_without_attention) => {
+            let models = Assignment::option("--model", "run.models", names.iter().map(table).collect::<Vec<_>>());
+            let attentions = is_without_attention.then(|| Assignment::option("--model", "run.attention", none()));
+            std::iter::once(models).chain(attentions).collect()
+        }
+    }
+}
+
+/// Those that the configuration names, each checked with the configuration that it is trained with. Models then stand in `settings` with all that they set,
+/// so that the configuration repeats the runs whatever the models of this name become.
+pub(super) fn contenders<C: Comparison>(settings: &mut Settings<C::Config>) -> Result<Vec<Contender<C::Config>>, ExperimentError> {
+    let config = &settings.value;
+    let attentions = config.run().attention.iter().map(|name| attention::<C>(config, name)).collect::<Result<Vec<_>, _>>()?;
+    let models = config.run().models.iter().enumerate().map(|(index, model)| named_model::<C>(settings, index, model));
+    let models = models.collect::<Result<Vec<_>, _>>()?;
+    check::<C>(settings, &attentions)?;
+    let mut contenders: Vec<_> = attentions.into_iter().map(|attention| Contender { attention, config: config.clone() }).collect();
+    let mut resolved = Vec::new();
+    for (model, contender) in models {
+        resolved.push(model);
+        contenders.push(contender);
+    }
+    let names: Vec<_> = contenders.iter().map(|contender| contender.attention.name.as_str()).collect();
+    config.run().check(settings, &names, &Backend::ALL.map(Backend::name))?;
+    settings.value.run_mut().models = resolved;
+    Ok(contenders)
+}
+
+/// A model that the configuration names, with all that it sets.
+fn named_model<C: Comparison>(
+    settings: &Settings<C::Config>,
+    index: usize,
+    model: &ModelRun,
+) -> Result<(ModelRun, Contender<C::Config>), ExperimentError> {
+    let ModelRun { name, .. } = model;
+    let place = format!("run.models.{index}");
+    let (own, attention_name) = match (&model.set, &model.attention) {
+        (Some(set), Some(attention)) => (settings.with(set, &format!("{place}.set"))?, attention.as_str()),
+        (Some(_), None) => return Err(settings.refuse(&place, "a model that sets fields names its attention as well").into()),
+        (None, attention) => {
+            let Some(known) = C::MODELS.iter().find(|known| known.name == name) else {
+                if C::MODELS.is_empty() {
+                    let problem = format!("`{}` knows no models; give `{name}` an attention and what it sets", C::NAME);
+                    return Err(settings.refuse(&place, problem).into());
+                }
+                let known: Vec<_> = C::MODELS.iter().map(|model| model.name).collect();
+                return Err(unknown("model", name, &known, "--list shows all"));
+            };
+            (settings.over(known.settings)?, attention.as_deref().unwrap_or(known.attention))
+        }
+    };
+    let attention = attention::<C>(&own.value, attention_name)?;
+    let resolved = ModelRun {
+        name: name.clone(),
+        attention: Some(attention.name.clone()),
+        set: Some(settings::changes(&settings.value, &own.value, &[RUN_TABLE])?),
+    };
+    let attention = Attention { name: name.clone(), ..attention };
+    check::<C>(&own, std::slice::from_ref(&attention))?;
+    Ok((resolved, Contender { attention, config: own.value }))
+}
+
+fn check<C: Comparison>(settings: &Settings<C::Config>, attentions: &[Attention]) -> Result<(), ExperimentError> {
+    let training = settings.value.training();
+    training.validate().map_err(|error| settings.refuse(&format!("training.{}", error.field), error.reason))?;
+    C::check(settings, attentions)
+}
+
+fn attention<C: Comparison>(config: &C::Config, name: &str) -> Result<Attention, ExperimentError> {
+    if let Some(layout) = C::LAYOUTS.iter().copied().find(|&layout| layout == name) {
+        let config = config.mechanisms().attention("gaussian").map_err(ExperimentError::usage)?;
+        return Ok(Attention { name: name.to_owned(), config, layout: Some(layout) });
+    }
+    let config = config.mechanisms().attention(name).map_err(|error| match error {
+        // Of a mixture, the member that is not known. What stands behind `@` is no attention by itself; the error knows what may stand there.
+        ConfigError::UnknownAttention { name, .. } if !name.starts_with('@') => {
+            let known: Vec<_> = AttentionConfig::names().into_iter().chain(C::LAYOUTS.iter().copied()).collect();
+            unknown("attention", &name, &known, "--list shows all")
+        }
+        error => ExperimentError::usage(error),
+    })?;
+    Ok(Attention { name: config.name(), config, layout: None })
+}
