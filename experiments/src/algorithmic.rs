@@ -161,7 +161,7 @@ impl Comparison for Algorithmic {
             scores.push(&format!("{set}sequence accuracy"), answers.sequence_accuracy(), signature);
         }
         for &rounds in &task.config.data.rounds {
-            let Some(model) = task::with_rounds(model, rounds) else { break };
+            let Some(model) = task::with_rounds(task.config, model, rounds) else { break };
             let Some(answers) = task.answers(&model, test, Some(interrupt)) else { return Ok(None) };
             let signature = format!("token accuracy, test set, {} questions", test.len());
             scores.push(&rounds_metric(rounds), answers.token_accuracy(), signature);

@@ -3,7 +3,9 @@
 use std::fmt::Write;
 
 use burn::tensor::{FloatDType, Int, Tensor, TensorData};
-use heedful_attention::any::AnyAttention;
+use heedful_attention::any::{AnyAttention, AttentionConfig};
+use heedful_attention::mechanisms::lsh::LshConfig;
+use heedful_attention::placement::Role;
 use heedful_attention::probe::{Observation, Probe};
 use heedful_attention::random::RandomKey;
 use heedful_models::block::Hidden;
@@ -165,15 +167,29 @@ impl AlgorithmicTask<'_> {
     }
 }
 
-/// The model with `rounds` rounds of hashing in all its attentions, or full attention for 0 rounds; `None` if they are no LSH attentions.
-pub(super) fn with_rounds(model: &LanguageModel, rounds: usize) -> Option<LanguageModel> {
-    let mut model = model.clone();
+/// The model with `rounds` rounds of hashing for sequences of any length in all its attentions, or full attention for 0 rounds; `None` if they are no LSH
+/// attentions.
+pub(super) fn with_rounds(config: &AlgorithmicConfig, model: &LanguageModel, rounds: usize) -> Option<LanguageModel> {
+    let AttentionConfig::Lsh(options) = config.mechanisms.of("lsh") else { return None };
+    let options = LshConfig { full_attention_below: Some(0), ..options.clone() };
+    let block_config = config.model.block();
+    let device = model.embedding.tokens.weight.device();
     let key = RandomKey::from_seed(0).named("rounds");
+    let mut model = model.clone();
+    let layers = model.decoder.layers.len();
     for (layer, block) in model.decoder.layers.iter_mut().enumerate() {
-        let AnyAttention::Lsh(lsh) = block.self_attention.clone() else { return None };
+        let AnyAttention::Lsh(own) = block.self_attention.clone() else { return None };
         let changed = match rounds {
-            0 => lsh.with_full_attention(),
-            _ => lsh.with_rounds(rounds, &key.numbered(layer as u64)),
+            0 => own.with_full_attention(),
+            _ => {
+                let key = key.numbered(layer as u64);
+                let placement = block_config.placement(Role::Decoder, layer, layers, block_config.heads);
+                let mut hashing = options.init(&placement, &key, &device);
+                let own = own.with_rounds(rounds, &key);
+                (hashing.query_key, hashing.value, hashing.output) = (own.query_key, own.value, own.output);
+                hashing.rotations = own.rotations;
+                hashing
+            }
         };
         block.self_attention = AnyAttention::Lsh(changed);
     }
