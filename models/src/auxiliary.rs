@@ -118,6 +118,8 @@ mod tests {
     use heedful_attention::probe::Probe;
 
     use crate::block::BlockConfig;
+    use crate::depth::{DepthConfig, SharedConfig};
+    use crate::halting::HaltingConfig;
     use crate::language_model::{LanguageModel, LanguageModelConfig};
 
     const LAYERS: usize = 3;
@@ -202,6 +204,23 @@ mod tests {
         assert_eq!(gradient(0.0), Some([true, true, false]), "the last layer has the model's own loss only");
         assert_eq!(gradient(0.2), Some([true, true, false]), "the second layer stands on the first");
         assert_eq!(gradient(0.4), None);
+    }
+
+    #[test]
+    fn layers_speak_also_where_positions_halt_before_them() {
+        let device = Device::flex();
+        // A bias of 9 halts at the first step.
+        let halting = Some(HaltingConfig { bias: 9.0, ..HaltingConfig::default() });
+        let depth = DepthConfig::Shared(SharedConfig { halting, ..SharedConfig::default() });
+        let block = BlockConfig { d_model: 8, heads: 2, d_ff: 16, max_length: 16, dropout: 0.0, ..BlockConfig::default() };
+        let config = LanguageModelConfig { vocabulary: VOCABULARY, layers: LAYERS, block, depth, ..LanguageModelConfig::default() };
+        let model = config.init(&RandomKey::from_seed(2), &device);
+        let (hidden, states) = model.hidden_of_layers(tokens(&device), &[], None, &mut Probe::off());
+        assert_eq!(states.len(), LAYERS);
+        let early = model.hidden(tokens(&device), &[], None, &mut Probe::off());
+        assert_eq!(hidden.states.into_data(), early.states.into_data());
+        let classifiers = classifiers(AuxiliaryLossesConfig::default(), &device);
+        assert_eq!(values(&classifiers.losses(&states, tokens(&device), 0.0)).len(), 5);
     }
 
     #[test]

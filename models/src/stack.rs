@@ -152,14 +152,15 @@ impl<A: Attention> Stack<A> {
         self.pass(x, context, Halt::Early, random, probe, |layer, block, x, probe| self.layer(layer, block, x, context, random, probe))
     }
 
-    /// Like [`forward`](Self::forward), with the output of each layer `[B, N, C]` as well: the last one before the stack's last normalisation.
+    /// Like [`forward`](Self::forward), with the output of each layer `[B, N, C]` as well: the last one before the stack's last normalisation. There is one for
+    /// each layer also where all positions have halted before the last.
     ///
     /// # Panics
     /// As [`forward`](Self::forward), and if the stack is reversible: it keeps none of them.
     pub fn forward_each(&self, x: Tensor<3>, context: &Context, random: Option<RandomKey>, probe: &mut Probe) -> (Hidden, Vec<Tensor<3>>) {
         assert!(!self.reversible, "a reversible stack keeps no outputs of its layers");
         let mut outputs = Vec::with_capacity(self.steps);
-        let hidden = self.pass(x, context, Halt::Early, random, probe, |layer, block, x, probe| {
+        let hidden = self.pass(x, context, Halt::AtEnd, random, probe, |layer, block, x, probe| {
             let hidden = self.layer(layer, block, x, context, random, probe);
             outputs.push(hidden.states.clone());
             hidden
@@ -341,7 +342,7 @@ impl<A: Attention> Stack<A> {
 enum Halt {
     /// When all positions have halted.
     Early,
-    /// After the last layer: later positions may need the keys of all.
+    /// After the last layer: later positions may need the keys of all, or somebody the outputs.
     AtEnd,
 }
 
