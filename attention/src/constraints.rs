@@ -1,6 +1,9 @@
 //! Constraints on parameters that hold after every step of an optimiser.
 
-use burn::module::{Module, ModuleMapper, Param};
+use std::any::Any;
+use std::collections::HashMap;
+
+use burn::module::{Module, ModuleMapper, Param, ParamId};
 use burn::tensor::Tensor;
 
 /// Parameters that are fractions, by the type of the module that has them and their name in it.
@@ -40,8 +43,29 @@ impl ModuleMapper for Constraints {
     }
 }
 
+/// Makes the floating-point parameters that share an identity one: each takes the value of the first, and with it its place in the graph, so that the
+/// gradient of the first is that of all. An optimiser updates the first alone, a file holds each by itself, and moving to another device parts them: to be
+/// called after all of these.
+pub fn tie<M: Module>(module: M) -> M {
+    module.map(&mut Tie::default())
+}
+
+#[derive(Default)]
+struct Tie {
+    /// The first parameter of each identity, a `Param<Tensor<D>>`.
+    first: HashMap<ParamId, Box<dyn Any>>,
+}
+
+impl ModuleMapper for Tie {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let first = self.first.entry(param.id).or_insert_with(|| Box::new(param.clone()));
+        first.downcast_ref::<Param<Tensor<D>>>().expect("parameters of one identity have one rank").clone()
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use burn::optim::GradientsParams;
     use burn::tensor::{Device, TensorData};
 
     use super::*;
@@ -86,5 +110,30 @@ mod tests {
                 assert_eq!(weight(&after), weight(&before), "negative weights stay as they are");
             }
         }
+    }
+
+    #[derive(Module, Debug)]
+    struct Shared {
+        first: Param<Tensor<2>>,
+        second: Param<Tensor<2>>,
+    }
+
+    #[test]
+    fn tied_parameters_have_the_value_of_the_first_and_one_gradient() {
+        let device = Device::flex().autodiff();
+        let first = Param::from_data([[1.0, 2.0], [3.0, 4.0]], &device);
+        // Two leaves of the graph under one identity.
+        let second = Param::initialized(first.id, Tensor::<2>::ones([2, 2], &device).require_grad());
+        let module = Shared { first, second };
+        let gradient = |module: &Shared| {
+            let loss = module.first.val().sum() + module.second.val().sum().mul_scalar(2.0);
+            let gradients = GradientsParams::from_grads(loss.backward(), module);
+            gradients.get::<2>(module.first.id).unwrap().into_data().try_to_vec::<f32>().unwrap()
+        };
+        assert_ne!(gradient(&module), [3.0; 4]);
+        let module = tie(module);
+        assert_eq!(module.second.val().into_data(), module.first.val().into_data());
+        assert_eq!(module.second.id, module.first.id);
+        assert_eq!(gradient(&module), [3.0; 4]);
     }
 }

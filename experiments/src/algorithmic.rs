@@ -7,8 +7,6 @@ mod config;
 mod models;
 mod task;
 
-use std::path::Path;
-
 use burn::tensor::Device;
 use heedful_attention::random::RandomKey;
 use heedful_models::language_model::LanguageModel;
@@ -24,6 +22,7 @@ use crate::settings::Settings;
 use crate::tokenise::{END, Tokeniser, TokeniserConfig};
 use crate::train::Interrupt;
 
+use config::ROUNDS;
 pub use config::{AlgorithmicConfig, AlgorithmicData};
 pub use task::{AlgorithmicBatch, AlgorithmicTask};
 
@@ -78,8 +77,8 @@ impl Dataset for AlgorithmicDataset {
         )
     }
 
-    fn save(&self, folder: &Path) -> Result<(), ExperimentError> {
-        self.tokeniser.save(&folder.join("tokenizer.json")).map_err(ExperimentError::failure)
+    fn tokeniser(&self) -> &Tokeniser {
+        &self.tokeniser
     }
 }
 
@@ -91,6 +90,16 @@ impl Comparison for Algorithmic {
     const NAME: &'static str = "algorithmic";
     const TITLE: &'static str = "Questions with one right answer";
     const MODELS: &'static [NamedModel] = models::MODELS;
+    const DATA: &'static [&'static str] = &[
+        "data.tasks",
+        "data.length",
+        "data.longer",
+        "data.symbols",
+        "data.babi_set",
+        "data.generated_examples",
+        "data.generated_test",
+        "model.max_length",
+    ];
     type Config = AlgorithmicConfig;
     type Dataset = AlgorithmicDataset;
     type Model = LanguageModel;
@@ -161,7 +170,7 @@ impl Comparison for Algorithmic {
             scores.push(&format!("{set}sequence accuracy"), answers.sequence_accuracy(), signature);
         }
         for &rounds in &task.config.data.rounds {
-            let Some(model) = task::with_rounds(task.config, model, rounds) else { break };
+            let Some(model) = task::with_rounds(model, rounds) else { break };
             let Some(answers) = task.answers(&model, test, Some(interrupt)) else { return Ok(None) };
             let signature = format!("token accuracy, test set, {} questions", test.len());
             scores.push(&rounds_metric(rounds), answers.token_accuracy(), signature);
@@ -183,7 +192,7 @@ impl Comparison for Algorithmic {
             MetricColumn::new("halting steps", "steps")
                 .defined_as("of each position, 50 of the test questions; halting.txt of the run shows them"),
         ];
-        columns.extend([0, 8, 4, 2, 1].map(|rounds| {
+        columns.extend(ROUNDS.map(|rounds| {
             let label = if rounds == 0 { "full".to_owned() } else { format!("LSH-{rounds}") };
             accuracy(&rounds_metric(rounds), &label).defined_as("the same weights, tested with so many rounds of hashing")
         }));

@@ -3,8 +3,6 @@
 mod config;
 mod task;
 
-use std::path::Path;
-
 use burn::tensor::Device;
 use heedful_attention::random::RandomKey;
 use heedful_models::classifier::Classifier;
@@ -65,8 +63,8 @@ impl Dataset for ClassificationDataset {
         )
     }
 
-    fn save(&self, folder: &Path) -> Result<(), ExperimentError> {
-        self.tokeniser.save(&folder.join("tokenizer.json")).map_err(ExperimentError::failure)
+    fn tokeniser(&self) -> &Tokeniser {
+        &self.tokeniser
     }
 }
 
@@ -77,6 +75,7 @@ pub struct Classification;
 impl Comparison for Classification {
     const NAME: &'static str = "glue";
     const TITLE: &'static str = "GLUE, from scratch";
+    const DATA: &'static [&'static str] = &["tokeniser", "data.tasks", "data.generated_examples", "model.max_length"];
     type Config = ClassificationConfig;
     type Dataset = ClassificationDataset;
     type Model = Classifier;

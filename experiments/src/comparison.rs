@@ -19,7 +19,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::allocator::keep_freed_memory;
+use crate::allocator::{keep_freed_memory, return_freed_memory};
 use crate::backend::Backend;
 use crate::error::{Completion, ExperimentError, main_with, print_line};
 use crate::mechanisms::{self, MechanismOptions};
@@ -30,6 +30,7 @@ use crate::report::{MetricColumn, Report, Section};
 use crate::run_folder::{RUN_TABLE, RunFolder, RunPaths, sha256_hex};
 use crate::settings::{self, Assignment, Settings};
 use crate::threads::among_workers;
+use crate::tokenise::Tokeniser;
 use crate::train::{Interrupt, Objective, Outcome, ParameterCount, Trainer, TrainingConfig, Watcher};
 
 use self::contender::contenders;
@@ -46,6 +47,30 @@ pub trait ExperimentConfig: Clone + Default + Serialize + DeserializeOwned {
     /// How models are trained.
     fn training(&self) -> &TrainingConfig;
 }
+
+/// [`ExperimentConfig`] for a configuration with the fields `run`, `mechanisms` and `training`.
+macro_rules! experiment_config {
+    ($config:ty) => {
+        impl $crate::comparison::ExperimentConfig for $config {
+            fn run(&self) -> &$crate::options::RunSettings {
+                &self.run
+            }
+
+            fn run_mut(&mut self) -> &mut $crate::options::RunSettings {
+                &mut self.run
+            }
+
+            fn mechanisms(&self) -> &$crate::mechanisms::MechanismOptions {
+                &self.mechanisms
+            }
+
+            fn training(&self) -> &$crate::train::TrainingConfig {
+                &self.training
+            }
+        }
+    };
+}
+pub(crate) use experiment_config;
 
 /// Scores of a trained model.
 #[derive(Clone, Debug, Default)]
@@ -74,11 +99,8 @@ pub trait Dataset {
     fn sha256(&self) -> &str;
     /// Sizes and what was left out, in one sentence.
     fn description(&self) -> String;
-    /// Writes what belongs beside the runs (the tokeniser).
-    ///
-    /// # Errors
-    /// If a file cannot be written.
-    fn save(&self, folder: &Path) -> Result<(), ExperimentError>;
+    /// What cut it into tokens; it is stored beside the runs.
+    fn tokeniser(&self) -> &Tokeniser;
 }
 
 /// A comparison of attentions on the data sets of one experiment.
@@ -91,6 +113,8 @@ pub trait Comparison {
     const LAYOUTS: &'static [&'static str] = &[];
     /// Whole models that `--model` takes.
     const MODELS: &'static [NamedModel] = &[];
+    /// Fields of the configuration, by their dotted paths, that say what the data sets are. All that are compared share them.
+    const DATA: &'static [&'static str];
     /// The whole configuration.
     type Config: ExperimentConfig;
     /// A data set.
@@ -224,7 +248,7 @@ impl<C: Comparison> Session<'_, C> {
             tracing::info!("{}: {}", dataset.name(), dataset.description());
             // Several data sets have the same runs, so each has a folder of its own.
             let folder = if datasets.len() == 1 { self.folder.clone() } else { self.folder.part(&dataset.name())? };
-            dataset.save(folder.root())?;
+            dataset.tokeniser().save(&folder.root().join("tokenizer.json")).map_err(ExperimentError::failure)?;
             for seed in self.config.run().seeds() {
                 for contender in contenders {
                     match self.one_run(dataset, contender, seed, &folder)? {
@@ -289,6 +313,7 @@ impl<C: Comparison> Session<'_, C> {
         if self.results.finished(&record.key(), &recipe)?.is_some() {
             return Ok(RunEnd::FinishedBefore);
         }
+        return_freed_memory();
         reset_peak_memory();
         let key = RandomKey::from_seed(seed);
         let paths = folder.run(&attention.name, seed)?;

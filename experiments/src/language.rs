@@ -4,8 +4,6 @@ mod config;
 mod models;
 mod task;
 
-use std::path::Path;
-
 use burn::module::Module;
 use burn::tensor::Device;
 use heedful_attention::random::RandomKey;
@@ -57,8 +55,8 @@ impl Dataset for LanguageDataset {
         )
     }
 
-    fn save(&self, folder: &Path) -> Result<(), ExperimentError> {
-        self.tokeniser.save(&folder.join("tokenizer.json")).map_err(ExperimentError::failure)
+    fn tokeniser(&self) -> &Tokeniser {
+        &self.tokeniser
     }
 }
 
@@ -70,6 +68,7 @@ impl Comparison for Language {
     const NAME: &'static str = "lm";
     const TITLE: &'static str = "Language modelling";
     const MODELS: &'static [NamedModel] = models::MODELS;
+    const DATA: &'static [&'static str] = &["tokeniser", "data.generated_words"];
     type Config = LanguageConfig;
     type Dataset = LanguageDataset;
     type Model = LanguageModel;
@@ -96,17 +95,14 @@ impl Comparison for Language {
             return Err(settings.refuse("data.stride", problem).into());
         }
         if data.memory.max(data.evaluation_memory()) > 0 {
-            let problem = match (model.depth, model.separable_feed_forward) {
-                (DepthConfig::Reversible, _) => {
-                    "a reversible model keeps no inputs of its layers that it could remember; give 0, or another model.depth"
-                }
-                (_, true) => {
-                    "separable feed-forward networks do not remember the segment before; give 0, or model.separable_feed_forward=false"
-                }
-                _ => "",
-            };
-            if !problem.is_empty() {
-                return Err(settings.refuse("data.memory", problem).into());
+            let refuse = |problem: &str| Err(settings.refuse("data.memory", problem).into());
+            if model.depth == DepthConfig::Reversible {
+                return refuse("a reversible model keeps no inputs of its layers that it could remember; give 0, or another model.depth");
+            }
+            if model.separable_feed_forward {
+                return refuse(
+                    "separable feed-forward networks do not remember the segment before; give 0, or model.separable_feed_forward=false",
+                );
             }
         }
         if data.memory > 0 && settings.value.auxiliary.is_some() {

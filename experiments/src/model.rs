@@ -1,10 +1,12 @@
 //! The part of a model's configuration that all experiments share.
 
+use heedful_attention::any::AttentionConfig;
 use heedful_models::block::BlockConfig;
 use heedful_models::depth::DepthConfig;
 use heedful_models::feed_forward::Activation;
 use heedful_models::gate::GateConfig;
 use heedful_models::initialisation::Initialisation;
+use heedful_models::language_model::LanguageModelConfig;
 use heedful_models::position::PositionConfig;
 use heedful_models::residual::NormOrder;
 use serde::{Deserialize, Serialize};
@@ -123,5 +125,11 @@ impl ModelSettings {
             max_length,
             position_offset,
         }
+    }
+    /// A decoder with this attention in all layers; `tied` as in [`LanguageModelConfig::tied`].
+    pub fn language_model(&self, vocabulary: usize, attention: &AttentionConfig, tied: bool) -> LanguageModelConfig {
+        let Self { layers, positions, depth, initialisation, .. } = *self;
+        let (attention, block) = (attention.clone().into(), self.block());
+        LanguageModelConfig { vocabulary, attention, layers, block, positions, depth, initialisation, tied, auxiliary: None }
     }
 }

@@ -3,8 +3,6 @@
 mod config;
 mod task;
 
-use std::path::Path;
-
 use burn::tensor::Device;
 use heedful_attention::random::RandomKey;
 use heedful_models::generation::BeamSearch;
@@ -67,8 +65,8 @@ impl Dataset for TranslationDataset {
         )
     }
 
-    fn save(&self, folder: &Path) -> Result<(), ExperimentError> {
-        self.tokeniser.save(&folder.join("tokenizer.json")).map_err(ExperimentError::failure)
+    fn tokeniser(&self) -> &Tokeniser {
+        &self.tokeniser
     }
 }
 
@@ -80,6 +78,7 @@ impl Comparison for Translation {
     const NAME: &'static str = "mt";
     const TITLE: &'static str = "Machine translation";
     const LAYOUTS: &'static [&'static str] = &["hc-sa", "hc-all", "sh-x"];
+    const DATA: &'static [&'static str] = &["tokeniser", "data.source", "data.target", "data.generated_pairs", "model.max_length"];
     type Config = TranslationConfig;
     type Dataset = TranslationDataset;
     type Model = Seq2SeqTransformer;

@@ -1,6 +1,7 @@
 //! Training losses, as sums: the mean over any set of tokens or sentences is a division by its size.
 
 use burn::tensor::{DType, FloatDType, Int, Tensor, TensorData};
+use heedful_attention::contract::Losses;
 
 use crate::fused;
 
@@ -92,6 +93,14 @@ pub fn squared_error(predictions: Tensor<1>, targets: Tensor<1>) -> Tensor<1> {
     assert_eq!(predictions.dims(), targets.dims(), "one target for each prediction");
     let error = predictions - targets;
     (error.clone() * error).sum()
+}
+
+/// The loss `[1]` summed over `units` units with the auxiliary losses of a pass, which are per unit, as the loss is after the division by their number.
+pub fn with_auxiliary(loss: Tensor<1>, losses: &Losses, units: usize) -> Tensor<1> {
+    match losses.total() {
+        Some(auxiliary) => loss + auxiliary.cast(FloatDType::F32) * units as f64,
+        None => loss,
+    }
 }
 
 #[cfg(test)]

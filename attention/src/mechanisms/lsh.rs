@@ -121,9 +121,9 @@ impl Lsh {
         self
     }
 
-    /// The same weights where every query sees every position, of sequences of any length.
-    pub fn with_full_attention(mut self) -> Self {
-        self.full_attention_below = usize::MAX;
+    /// The same weights with another [`full_attention_below`](LshConfig::full_attention_below): with 0 every sequence is hashed, with `usize::MAX` none is.
+    pub fn with_full_attention_below(mut self, length: usize) -> Self {
+        self.full_attention_below = length;
         self
     }
 

@@ -1,10 +1,9 @@
 //! Configuration of the experiment.
 
-use heedful_models::block::BlockConfig;
 use heedful_models::language_model::LanguageModelConfig;
 use serde::{Deserialize, Serialize};
 
-use crate::comparison::{Attention, ExperimentConfig};
+use crate::comparison::{Attention, experiment_config};
 use crate::data::exercise::ExerciseTask;
 use crate::data::generate::Sizes;
 use crate::data::generate::algorithmic::Shape;
@@ -12,6 +11,9 @@ use crate::mechanisms::MechanismOptions;
 use crate::model::ModelSettings;
 use crate::options::{ModelRun, RunSettings};
 use crate::train::{ScheduleConfig, TrainingConfig};
+
+/// Numbers of rounds that models with LSH attention are tested with; 0 stands for full attention.
+pub(super) const ROUNDS: [usize; 5] = [0, 8, 4, 2, 1];
 
 /// Complete configuration of `algorithmic`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -51,7 +53,8 @@ pub struct AlgorithmicData {
     pub generated_examples: usize,
     /// Test questions of each task that is made here.
     pub generated_test: usize,
-    /// Models with LSH attention are tested with these numbers of rounds as well; 0 stands for full attention.
+    /// Models with LSH attention are tested with these numbers of rounds as well; 0 stands for full attention. The table shows those that are here by
+    /// default, `results.json` all.
     pub rounds: Vec<usize>,
 }
 
@@ -92,28 +95,12 @@ impl Default for AlgorithmicData {
             batch_tokens: 1000,
             generated_examples: Sizes::EXERCISES.train,
             generated_test: Sizes::EXERCISES.test,
-            rounds: vec![0, 8, 4, 2, 1],
+            rounds: ROUNDS.to_vec(),
         }
     }
 }
 
-impl ExperimentConfig for AlgorithmicConfig {
-    fn run(&self) -> &RunSettings {
-        &self.run
-    }
-
-    fn run_mut(&mut self) -> &mut RunSettings {
-        &mut self.run
-    }
-
-    fn mechanisms(&self) -> &MechanismOptions {
-        &self.mechanisms
-    }
-
-    fn training(&self) -> &TrainingConfig {
-        &self.training
-    }
-}
+experiment_config!(AlgorithmicConfig);
 
 impl AlgorithmicData {
     pub(super) fn shape(&self) -> Shape {
@@ -127,9 +114,6 @@ impl AlgorithmicData {
 
 impl AlgorithmicConfig {
     pub(super) fn model(&self, vocabulary: usize, attention: &Attention) -> LanguageModelConfig {
-        let ModelSettings { layers, positions, depth, initialisation, .. } = self.model;
-        let block: BlockConfig = self.model.block();
-        let attention = attention.config.clone().into();
-        LanguageModelConfig { vocabulary, attention, layers, block, positions, depth, initialisation, tied: self.tied, auxiliary: None }
+        self.model.language_model(vocabulary, &attention.config, self.tied)
     }
 }

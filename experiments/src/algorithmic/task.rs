@@ -2,14 +2,13 @@
 
 use std::fmt::Write;
 
-use burn::tensor::{FloatDType, Int, Tensor, TensorData};
-use heedful_attention::any::{AnyAttention, AttentionConfig};
-use heedful_attention::mechanisms::lsh::LshConfig;
-use heedful_attention::placement::Role;
+use burn::tensor::{Int, Tensor, TensorData};
+use heedful_attention::any::AnyAttention;
 use heedful_attention::probe::{Observation, Probe};
 use heedful_attention::random::RandomKey;
 use heedful_models::block::Hidden;
 use heedful_models::language_model::LanguageModel;
+use heedful_models::loss::with_auxiliary;
 
 use crate::batch::{sequential_batches, token_budget_batches};
 use crate::comparison::{first_non_finite_activation, scoring_bar};
@@ -105,10 +104,7 @@ impl AlgorithmicTask<'_> {
     fn loss(model: &LanguageModel, batch: &AlgorithmicBatch, key: RandomKey, probe: &mut Probe) -> Tensor<1> {
         let (hidden, answering, targets) = Self::hidden(model, batch, Some(key), probe);
         let loss = model.cross_entropy(answering, targets, None, 0.0).loss;
-        match hidden.losses.total() {
-            Some(auxiliary) => loss + auxiliary.cast(FloatDType::F32) * batch.predicted.len() as f64,
-            None => loss,
-        }
+        with_auxiliary(loss, &hidden.losses, batch.predicted.len())
     }
 
     /// What is answered right; `None` if the interrupt was raised meanwhile.
@@ -169,27 +165,14 @@ impl AlgorithmicTask<'_> {
 
 /// The model with `rounds` rounds of hashing for sequences of any length in all its attentions, or full attention for 0 rounds; `None` if they are no LSH
 /// attentions.
-pub(super) fn with_rounds(config: &AlgorithmicConfig, model: &LanguageModel, rounds: usize) -> Option<LanguageModel> {
-    let AttentionConfig::Lsh(options) = config.mechanisms.of("lsh") else { return None };
-    let options = LshConfig { full_attention_below: Some(0), ..options.clone() };
-    let block_config = config.model.block();
-    let device = model.embedding.tokens.weight.device();
-    let key = RandomKey::from_seed(0).named("rounds");
+pub(super) fn with_rounds(model: &LanguageModel, rounds: usize) -> Option<LanguageModel> {
     let mut model = model.clone();
-    let layers = model.decoder.layers.len();
+    let key = RandomKey::from_seed(0).named("rounds");
     for (layer, block) in model.decoder.layers.iter_mut().enumerate() {
-        let AnyAttention::Lsh(own) = block.self_attention.clone() else { return None };
+        let AnyAttention::Lsh(lsh) = block.self_attention.clone() else { return None };
         let changed = match rounds {
-            0 => own.with_full_attention(),
-            _ => {
-                let key = key.numbered(layer as u64);
-                let placement = block_config.placement(Role::Decoder, layer, layers, block_config.heads);
-                let mut hashing = options.init(&placement, &key, &device);
-                let own = own.with_rounds(rounds, &key);
-                (hashing.query_key, hashing.value, hashing.output) = (own.query_key, own.value, own.output);
-                hashing.rotations = own.rotations;
-                hashing
-            }
+            0 => lsh.with_full_attention_below(usize::MAX),
+            _ => lsh.with_rounds(rounds, &key.numbered(layer as u64)).with_full_attention_below(0),
         };
         block.self_attention = AnyAttention::Lsh(changed);
     }
@@ -230,5 +213,38 @@ impl Objective for AlgorithmicTask<'_> {
         first_non_finite_activation(|probe| {
             Self::loss(model, batch, key, probe);
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn::tensor::Device;
+    use heedful_attention::any::AttentionConfig;
+    use heedful_attention::mechanisms::lsh::LshConfig;
+
+    use crate::model::ModelSettings;
+
+    /// The states of 16 different tokens.
+    fn states(model: &LanguageModel) -> TensorData {
+        let tokens = Tensor::<1, Int>::arange(0..16, &Device::flex()).reshape([1, 16]);
+        model.hidden(tokens, &[], None, &mut Probe::off()).states.into_data()
+    }
+
+    #[test]
+    fn the_rounds_of_all_layers_are_changed() {
+        let settings = ModelSettings { d_model: 16, heads: 2, d_ff: 16, ..ModelSettings::default() };
+        let hashing = LshConfig { chunk: 2, rounds: 2, full_attention_below: Some(0), ..LshConfig::default() };
+        let init =
+            |attention: AttentionConfig| settings.language_model(16, &attention, true).init(&RandomKey::from_seed(1), &Device::flex());
+        let model = init(AttentionConfig::Lsh(hashing.clone()));
+        let with = |rounds| states(&with_rounds(&model, rounds).unwrap());
+        assert_eq!(with(2), states(&model));
+        assert_ne!(with(1), with(2));
+        assert_ne!(with(4), with(2));
+        let unhashed = init(AttentionConfig::Lsh(LshConfig { full_attention_below: Some(64), ..hashing }));
+        assert_eq!(with(0), states(&unhashed));
+        assert_ne!(with(0), with(2));
+        assert!(with_rounds(&init(AttentionConfig::DotProduct(Default::default())), 1).is_none());
     }
 }

@@ -3,7 +3,7 @@
 use heedful_models::classifier::{ClassifierConfig, Pooling};
 use serde::{Deserialize, Serialize};
 
-use crate::comparison::{Attention, ExperimentConfig};
+use crate::comparison::{Attention, experiment_config};
 use crate::data::generate::Sizes;
 use crate::data::glue::{GlueTask, Target};
 use crate::mechanisms::MechanismOptions;
@@ -81,23 +81,7 @@ impl Default for ClassificationData {
     }
 }
 
-impl ExperimentConfig for ClassificationConfig {
-    fn run(&self) -> &RunSettings {
-        &self.run
-    }
-
-    fn run_mut(&mut self) -> &mut RunSettings {
-        &mut self.run
-    }
-
-    fn mechanisms(&self) -> &MechanismOptions {
-        &self.mechanisms
-    }
-
-    fn training(&self) -> &TrainingConfig {
-        &self.training
-    }
-}
+experiment_config!(ClassificationConfig);
 
 impl ClassificationConfig {
     pub(super) fn model(&self, vocabulary: usize, task: GlueTask, attention: &Attention) -> ClassifierConfig {

@@ -1,10 +1,11 @@
 //! Training and scoring.
 
 use burn::tensor::{FloatDType, Int, Tensor, TensorData};
+use heedful_attention::contract::Losses;
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_models::classifier::{Classifier, Sentences};
-use heedful_models::loss::{cross_entropy, squared_error};
+use heedful_models::loss::{cross_entropy, squared_error, with_auxiliary};
 
 use crate::batch::{pad, sequential_batches, token_budget_batches};
 use crate::comparison::first_non_finite_activation;
@@ -41,14 +42,8 @@ impl ClassificationTask<'_> {
         ClassificationBatch { ids: padded.ids, segments, lengths: padded.lengths, labels: examples.map(|example| example.label).collect() }
     }
 
-    /// Logits of the classes, or the prediction, `[B, outputs]`, and the sum of the auxiliary losses.
-    fn outputs(
-        &self,
-        model: &Classifier,
-        batch: &ClassificationBatch,
-        key: Option<RandomKey>,
-        probe: &mut Probe,
-    ) -> (Tensor<2>, Option<Tensor<1>>) {
+    /// Logits of the classes, or the prediction, `[B, outputs]`, and the auxiliary losses.
+    fn outputs(&self, model: &Classifier, batch: &ClassificationBatch, key: Option<RandomKey>, probe: &mut Probe) -> (Tensor<2>, Losses) {
         let device = model.embedding.tokens.weight.device();
         let rows = batch.lengths.len();
         let shape = [rows, batch.ids.len() / rows];
@@ -56,7 +51,7 @@ impl ClassificationTask<'_> {
         let is_pair = self.dataset.data.task.sentence_columns().len() == 2;
         let sentences = Sentences { tokens: ids(&batch.ids), segments: is_pair.then(|| ids(&batch.segments)), lengths: &batch.lengths };
         let scores = model.forward(sentences, key, probe);
-        (scores.logits.cast(FloatDType::F32), scores.losses.total())
+        (scores.logits.cast(FloatDType::F32), scores.losses)
     }
 
     fn loss(&self, model: &Classifier, batch: &ClassificationBatch, key: Option<RandomKey>, probe: &mut Probe) -> Tensor<1> {
@@ -75,10 +70,7 @@ impl ClassificationTask<'_> {
                 squared_error(outputs.reshape([rows]), scores)
             }
         };
-        match auxiliary {
-            Some(auxiliary) => loss + auxiliary.cast(FloatDType::F32) * rows as f64,
-            None => loss,
-        }
+        with_auxiliary(loss, &auxiliary, rows)
     }
 
     /// The task's official metrics, as fractions.

@@ -105,15 +105,29 @@ fn named_model<C: Comparison>(
             (settings.over(known.settings)?, attention.as_deref().unwrap_or(known.attention))
         }
     };
+    if model.set.as_ref().is_some_and(|set| set.contains_key(RUN_TABLE)) {
+        return Err(settings
+            .refuse(&format!("{place}.set.{RUN_TABLE}"), "it says which runs there are, for all models; leave it out")
+            .into());
+    }
     let attention = attention::<C>(&own.value, attention_name)?;
-    let resolved = ModelRun {
-        name: name.clone(),
-        attention: Some(attention.name.clone()),
-        set: Some(settings::changes(&settings.value, &own.value, &[RUN_TABLE])?),
-    };
+    let set = settings::changes(&settings.value, &own.value, &[RUN_TABLE])?;
+    if let Some(field) = C::DATA.iter().find(|field| holds(&set, field)) {
+        let problem = "it says what the data are, which all that are compared share; set it outside of the model";
+        return Err(settings.refuse(&format!("{place}.set.{field}"), problem).into());
+    }
+    let resolved = ModelRun { name: name.clone(), attention: Some(attention.name.clone()), set: Some(set) };
     let attention = Attention { name: name.clone(), ..attention };
     check::<C>(&own, std::slice::from_ref(&attention))?;
     Ok((resolved, Contender { attention, config: own.value }))
+}
+
+/// Whether a table has a field of this dotted path.
+fn holds(table: &Table, path: &str) -> bool {
+    match path.split_once('.') {
+        None => table.contains_key(path),
+        Some((name, rest)) => table.get(name).and_then(Value::as_table).is_some_and(|inner| holds(inner, rest)),
+    }
 }
 
 fn check<C: Comparison>(settings: &Settings<C::Config>, attentions: &[Attention]) -> Result<(), ExperimentError> {

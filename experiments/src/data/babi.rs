@@ -70,17 +70,15 @@ fn from_archive(path: &Path, set: &str, task: u8) -> Result<(TextFile, TextFile)
         let mut entry = entry.map_err(damaged)?;
         let name = entry.path().map_err(damaged)?.to_string_lossy().into_owned();
         let in_set = name.split_once('/').map_or(name.as_str(), |(_, rest)| rest);
-        if !in_set.starts_with(&start) {
-            continue;
-        }
+        let split = match in_set.strip_prefix(&start).and_then(|rest| rest.rsplit_once('_')) {
+            Some((_, "train.txt")) => &mut train,
+            Some((_, "test.txt")) => &mut test,
+            _ => continue,
+        };
         let mut bytes = Vec::new();
         entry.read_to_end(&mut bytes).map_err(damaged)?;
         // What is inside has no place of its own on the disk.
-        let file = TextFile::from_bytes(path.join(&name), in_set.to_owned(), &bytes)?;
-        match name.ends_with("_train.txt") {
-            true => train = Some(file),
-            false => test = Some(file),
-        }
+        *split = Some(TextFile::from_bytes(path.join(&name), in_set.to_owned(), &bytes)?);
     }
     Ok((train.ok_or_else(|| missing(path, set, task, "train"))?, test.ok_or_else(|| missing(path, set, task, "test"))?))
 }
@@ -90,13 +88,7 @@ fn exercises(file: &TextFile) -> Result<Vec<Exercise>, DataError> {
     let mut story: Vec<String> = Vec::new();
     let mut last = 0;
     for (index, line) in file.lines.iter().enumerate() {
-        let wrong = |field: &str, value: &str, expected: &str| DataError::FieldValue {
-            path: file.path.clone(),
-            line: index + 1,
-            field: field.into(),
-            value: value.into(),
-            expected: expected.into(),
-        };
+        let wrong = |field: &str, value: &str, expected: &str| file.wrong(index, field, value, expected);
         let (number, text) = line.split_once(' ').ok_or_else(|| wrong("number", line, "a number and a sentence"))?;
         let number: usize = number.parse().map_err(|_| wrong("number", number, "the number of a sentence"))?;
         if number == 1 {
@@ -162,6 +154,7 @@ mod tests {
         for (name, text) in [
             ("en/qa8_lists_train.txt", STORY.repeat(10)),
             ("en/qa8_lists_test.txt", STORY.to_owned()),
+            ("en/qa8_lists_valid.txt", String::new()),
             ("en-10k/qa8_x_test.txt", String::new()),
         ] {
             let mut header = tar::Header::new_gnu();

@@ -49,6 +49,17 @@ impl TextFile {
         let lines = if name.ends_with(".gz") { lines(&path, &decompress(&path, stored)?) } else { lines(&path, stored) }?;
         Ok(Self { lines, path, name, sha256 })
     }
+
+    /// The error of a line, by its index, whose `field` has not the `expected` value.
+    pub fn wrong(&self, index: usize, field: &str, value: &str, expected: &str) -> DataError {
+        DataError::FieldValue {
+            path: self.path.clone(),
+            line: index + 1,
+            field: field.into(),
+            value: value.into(),
+            expected: expected.into(),
+        }
+    }
 }
 
 /// The SHA-256 of a data set: that of the sorted lines `<hex>  <file name>`, each with an LF, of its files.

@@ -54,13 +54,7 @@ pub fn read(dir: &Path) -> Result<ListOpsFiles, DataError> {
 
 fn exercises(file: &TextFile) -> Result<Vec<Exercise>, DataError> {
     let exercise = |(index, line): (usize, &String)| {
-        let wrong = |field: &str, value: &str, expected: &str| DataError::FieldValue {
-            path: file.path.clone(),
-            line: index + 1,
-            field: field.into(),
-            value: value.into(),
-            expected: expected.into(),
-        };
+        let wrong = |field: &str, value: &str, expected: &str| file.wrong(index, field, value, expected);
         let (answer, tree) = line.split_once('\t').ok_or_else(|| wrong("answer", line, "an answer, a tab and an expression"))?;
         let words: Vec<&str> = tree.split_whitespace().filter(|word| !["(", ")"].contains(word)).collect();
         let value = value(&words).ok_or_else(|| wrong("expression", tree, "an expression of digits and [MIN, [MAX, [MED, [SM"))?;

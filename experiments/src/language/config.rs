@@ -1,11 +1,10 @@
 //! Configuration of the experiment.
 
 use heedful_models::auxiliary::AuxiliaryLossesConfig;
-use heedful_models::block::BlockConfig;
 use heedful_models::language_model::LanguageModelConfig;
 use serde::{Deserialize, Serialize};
 
-use crate::comparison::{Attention, ExperimentConfig};
+use crate::comparison::{Attention, experiment_config};
 use crate::data::generate::Sizes;
 use crate::mechanisms::MechanismOptions;
 use crate::metrics::TextUnit;
@@ -109,40 +108,13 @@ impl LanguageData {
     }
 }
 
-impl ExperimentConfig for LanguageConfig {
-    fn run(&self) -> &RunSettings {
-        &self.run
-    }
-
-    fn run_mut(&mut self) -> &mut RunSettings {
-        &mut self.run
-    }
-
-    fn mechanisms(&self) -> &MechanismOptions {
-        &self.mechanisms
-    }
-
-    fn training(&self) -> &TrainingConfig {
-        &self.training
-    }
-}
+experiment_config!(LanguageConfig);
 
 impl LanguageConfig {
     pub(super) fn model(&self, vocabulary: usize, attention: &Attention) -> LanguageModelConfig {
-        let ModelSettings { layers, positions, depth, initialisation, .. } = self.model;
-        let block = self.model.block();
-        LanguageModelConfig {
-            vocabulary,
-            attention: attention.config.clone().into(),
-            layers,
-            // Memory lengthens what attention looks over, which the size of the context says nothing about.
-            block: BlockConfig { max_length: block.max_length.max(self.data.reach()), ..block },
-            positions,
-            depth,
-            initialisation,
-            tied: self.tied,
-            auxiliary: self.auxiliary,
-        }
+        // Memory lengthens what attention looks over, which the size of the context says nothing about.
+        let settings = ModelSettings { max_length: self.model.max_length.max(self.data.reach()), ..self.model.clone() };
+        LanguageModelConfig { auxiliary: self.auxiliary, ..settings.language_model(vocabulary, &attention.config, self.tied) }
     }
 
     pub(super) fn unit(&self) -> TextUnit {

@@ -2,11 +2,12 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use burn::tensor::{FloatDType, Int, Tensor, TensorData};
+use burn::tensor::{Int, Tensor, TensorData};
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_models::block::Hidden;
 use heedful_models::language_model::LanguageModel;
+use heedful_models::loss::with_auxiliary;
 use heedful_models::segment::SegmentMemory;
 use rand::RngExt;
 
@@ -95,11 +96,8 @@ impl<'a> LanguageTask<'a> {
         };
         let [rows, length, d_model] = hidden.states.dims();
         let loss = model.cross_entropy(hidden.states.reshape([rows * length, d_model]), targets, None, 0.0).loss;
-        let loss = match hidden.losses.total() {
-            // An auxiliary loss is per token, as the main loss is after division by the number of tokens.
-            Some(auxiliary) if key.is_some() => loss + auxiliary.cast(FloatDType::F32) * batch.targets.len() as f64,
-            _ => loss,
-        };
+        // Scores are likelihoods and nothing else.
+        let loss = if key.is_some() { with_auxiliary(loss, &hidden.losses, batch.targets.len()) } else { loss };
         (loss, carried)
     }
 

@@ -40,7 +40,7 @@ pub use log::{LogLine, TrainingLog};
 pub use loss_scale::{LossScale, LossScaling};
 pub use objective::{Objective, Outcome, Selection, TrainedModel};
 pub use optimiser::{OptimiserConfig, OptimiserKind, WITHOUT_DECAY};
-pub use parameter::{ParameterCount, assign_parameter_ids, first_non_finite_parameter, read_scalars, tie_parameters};
+pub use parameter::{ParameterCount, assign_parameter_ids, first_non_finite_parameter, read_scalars};
 pub use progress::Watcher;
 pub use schedule::ScheduleConfig;
 pub use state::{BestEvaluation, Metric, TrainingState};

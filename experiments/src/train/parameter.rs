@@ -1,6 +1,5 @@
 //! The parameters of a model as a list of named tensors: identities that survive the process, counts, and a check for finite values.
 
-use std::any::Any;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
@@ -57,25 +56,6 @@ impl ModuleMapper for AssignIds {
         param.val();
         param.id = self.id(param.id);
         param
-    }
-}
-
-/// Makes the floating-point parameters that share an identity one: each takes the value of the first, and with it its place in the graph, so that the
-/// gradient of the first is that of all. An optimiser updates the first alone, and a file holds each by itself: tie again after both.
-pub fn tie_parameters<M: Module>(model: M) -> M {
-    model.map(&mut Tie::default())
-}
-
-#[derive(Default)]
-struct Tie {
-    /// The first parameter of each identity, a `Param<Tensor<D>>`.
-    first: HashMap<ParamId, Box<dyn Any>>,
-}
-
-impl ModuleMapper for Tie {
-    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        let first = self.first.entry(param.id).or_insert_with(|| Box::new(param.clone()));
-        first.downcast_ref::<Param<Tensor<D>>>().expect("parameters of one identity have one rank").clone()
     }
 }
 
@@ -204,7 +184,6 @@ impl ModuleVisitor for Collect {
 mod tests {
     use burn::module::RunningState;
     use burn::nn::{Linear, LinearConfig};
-    use burn::optim::GradientsParams;
     use burn::tensor::Device;
 
     use super::*;
@@ -252,21 +231,6 @@ mod tests {
         assert_eq!(a.iter().collect::<HashSet<_>>().len(), 5);
         // The identity is part of the checkpoint format.
         assert_eq!(a[0].val(), u64::from_le_bytes(Sha256::digest(b"embedding")[..8].try_into().unwrap()));
-    }
-
-    #[test]
-    fn tied_parameters_have_the_value_of_the_first_and_one_gradient() {
-        let device = Device::flex().autodiff();
-        let mut model = tied(&device);
-        // Two leaves of the graph under one identity.
-        model.output = Param::initialized(model.embedding.id, Tensor::<2>::ones([3, 2], &device).require_grad());
-        let model = tie_parameters(model);
-        assert_eq!(model.output.val().into_data(), model.embedding.val().into_data());
-        let loss = model.embedding.val().sum() + model.output.val().sum().mul_scalar(2.0);
-        let gradients = GradientsParams::from_grads(loss.backward(), &model);
-        let gradient = gradients.get::<2>(model.embedding.id).unwrap().into_data();
-        assert_eq!(gradient.as_slice::<f32>().unwrap(), [3.0; 6]);
-        assert_eq!(ids(&model)[0], ids(&model)[5]);
     }
 
     #[test]

@@ -36,7 +36,8 @@ pub(crate) struct Pace {
     pub(crate) loss: f64,
     pub(crate) learning_rate: f64,
     pub(crate) tokens_per_second: f64,
-    pub(crate) seconds_per_step: f64,
+    /// Seconds of training that are left, by steps or by time, whichever ends first.
+    pub(crate) remaining_seconds: f64,
 }
 
 impl Progress {
@@ -50,12 +51,11 @@ impl Progress {
             Watcher::Bars(bars) => Shown::Bar(bars.add(ProgressBar::no_length())),
         };
         if let Shown::Bar(bar) = &shown {
-            let style = ProgressStyle::with_template("{prefix} {bar:30} {pos}/{len} {msg}  ETA {eta}").expect("the template is constant");
+            let style = ProgressStyle::with_template("{prefix} {bar:30} {pos}/{len} {msg}").expect("the template is constant");
             bar.set_style(style);
             bar.set_prefix(label.to_string());
             bar.set_length(total);
             bar.set_position(done);
-            bar.reset_eta();
         }
         Self { label: label.to_string(), total, shown }
     }
@@ -64,18 +64,18 @@ impl Progress {
     pub(crate) fn step(&self, step: u64, pace: &Pace, is_logged: bool) {
         match &self.shown {
             Shown::Bar(bar) => {
-                bar.set_message(format!("loss {:.4}  {:.0} tok/s", pace.loss, pace.tokens_per_second));
+                let remaining = clock(pace.remaining_seconds);
+                bar.set_message(format!("loss {:.4}  {:.0} tok/s  ETA {remaining}", pace.loss, pace.tokens_per_second));
                 bar.set_position(step);
             }
             Shown::Lines if is_logged => {
-                let remaining = pace.seconds_per_step * self.total.saturating_sub(step) as f64;
                 self.line(&format!(
                     "step {step}/{}  loss {:.4}  learning rate {:.3e}  {:.0} tok/s  ETA {}",
                     self.total,
                     pace.loss,
                     pace.learning_rate,
                     pace.tokens_per_second,
-                    clock(remaining)
+                    clock(pace.remaining_seconds)
                 ));
             }
             _ => {}

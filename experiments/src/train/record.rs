@@ -5,9 +5,9 @@ use burn::optim::ModuleOptimizer;
 use burn::store::burn_pack::{Bytes, Reader, Tensor as PackedTensor, Writer};
 use burn::store::{ModuleSnapshot, SafetensorsStore};
 use burn::tensor::TensorData;
+use heedful_attention::constraints;
 
 use super::checkpoint::{Checkpoint, CheckpointError};
-use super::parameter::tie_parameters;
 
 /// The weights, in the format safetensors.
 pub(crate) const MODEL: &str = "model.safetensors";
@@ -73,7 +73,7 @@ pub(crate) fn load_model<M: Module>(mut model: M, checkpoint: &Checkpoint) -> Re
     if let Some(unused) = result.unused.first() {
         return Err(other_model(format!("this model has no parameter {unused}")));
     }
-    Ok(tie_parameters(model))
+    Ok(constraints::tie(model))
 }
 
 /// `optimiser` with the state of a checkpoint.

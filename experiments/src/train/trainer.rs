@@ -19,7 +19,7 @@ use super::interrupt::Interrupt;
 use super::log::{LogLine, TrainingLog};
 use super::loss_scale::LossScale;
 use super::objective::{Objective, Outcome, TrainedModel};
-use super::parameter::{assign_parameter_ids, first_non_finite_parameter, read_scalars, tie_parameters};
+use super::parameter::{assign_parameter_ids, first_non_finite_parameter, read_scalars};
 use super::progress::{Pace, Progress, Watcher};
 use super::record::{load_carried, load_model, load_optimiser, to_files};
 use super::state::{BestEvaluation, Metric, TrainingState};
@@ -92,7 +92,7 @@ impl<'a, O: Objective> Trainer<'a, O> {
         let device = model.devices().into_iter().next().expect("a model to train has parameters");
         assert!(device.is_autodiff(), "the model to train is on a device without autodiff");
         let optimiser = self.config.optimiser.init(&device.without_autodiff())?;
-        let (mut run, mut model) = Run::begin(self, tie_parameters(assign_parameter_ids(model)), optimiser)?;
+        let (mut run, mut model) = Run::begin(self, constraints::tie(assign_parameter_ids(model)), optimiser)?;
         while !run.state.finished {
             if run.trainer.interrupt.is_raised() {
                 let checkpoint = run.save(&model)?;
@@ -224,7 +224,7 @@ impl<'a, O: Objective> Run<'a, O> {
             let epoch = self.state.epoch;
             let scale = self.loss_scale();
             // What the gradients are of: the model itself, or a copy with fewer bits.
-            let copy = (config.precision != Precision::F32).then(|| tie_parameters(cast(model.clone(), config.precision.dtype())));
+            let copy = (config.precision != Precision::F32).then(|| constraints::tie(cast(model.clone(), config.precision.dtype())));
             let passed = copy.as_ref().unwrap_or(&model);
             let mut accumulator = GradientsAccumulator::new();
             let mut scalars: Vec<Tensor<1>> = Vec::new();
@@ -266,7 +266,7 @@ impl<'a, O: Objective> Run<'a, O> {
             break (losses.to_vec(), units, scale_gradients(&model, gradients, factor), gradient_norm);
         };
         let learning_rate = config.schedule.rate(self.state.step + 1, config.steps, config.learning_rate);
-        let model = tie_parameters(constraints::apply(self.optimiser.step(learning_rate, model, gradients)));
+        let model = constraints::tie(constraints::apply(self.optimiser.step(learning_rate, model, gradients)));
         let model = objective.after_step(model);
         self.state.step += 1;
         self.state.tokens += units as u64;
@@ -305,12 +305,15 @@ impl<'a, O: Objective> Run<'a, O> {
         let number = self.state.step;
         let is_logged = number.is_multiple_of(self.trainer.config.log_every);
         let loss = self.state.logged_loss / self.state.logged_units as f64;
+        let config = self.trainer.config;
         let seconds = self.state.training_seconds.max(f64::MIN_POSITIVE);
+        let by_steps = seconds / number as f64 * config.steps.saturating_sub(number) as f64;
+        let by_time = config.minutes.map_or(f64::INFINITY, |minutes| 60.0 * minutes - seconds);
         let pace = Pace {
             loss,
             learning_rate: step.learning_rate,
             tokens_per_second: self.state.tokens as f64 / seconds,
-            seconds_per_step: seconds / number as f64,
+            remaining_seconds: by_steps.min(by_time),
         };
         self.progress.step(number, &pace, is_logged);
         if is_logged {

@@ -6,7 +6,7 @@ use heedful_models::layout::AttentionLayout;
 use heedful_models::seq2seq::{Seq2SeqConfig, Tying};
 use serde::{Deserialize, Serialize};
 
-use crate::comparison::{Attention, ExperimentConfig};
+use crate::comparison::{Attention, experiment_config};
 use crate::data::generate::Sizes;
 use crate::mechanisms::MechanismOptions;
 use crate::metrics::Bleu;
@@ -121,23 +121,7 @@ impl Default for Decoding {
     }
 }
 
-impl ExperimentConfig for TranslationConfig {
-    fn run(&self) -> &RunSettings {
-        &self.run
-    }
-
-    fn run_mut(&mut self) -> &mut RunSettings {
-        &mut self.run
-    }
-
-    fn mechanisms(&self) -> &MechanismOptions {
-        &self.mechanisms
-    }
-
-    fn training(&self) -> &TrainingConfig {
-        &self.training
-    }
-}
+experiment_config!(TranslationConfig);
 
 impl TranslationConfig {
     pub(super) fn model(&self, vocabulary: usize, attention: &Attention) -> Seq2SeqConfig {

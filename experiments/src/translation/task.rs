@@ -1,10 +1,10 @@
 //! Training and scoring.
 
-use burn::tensor::{Device, FloatDType, Int, Tensor, TensorData};
+use burn::tensor::{Device, Int, Tensor, TensorData};
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_models::generation::{BeamSearch, Prompts, SpecialTokens, beam_search};
-use heedful_models::loss::real_states;
+use heedful_models::loss::{real_states, with_auxiliary};
 use heedful_models::seq2seq::{Padded, Seq2SeqTransformer};
 
 use crate::batch::{PaddedBatch, pad, sequential_batches, token_budget_batches};
@@ -63,12 +63,7 @@ impl TranslationTask<'_> {
         let targets: Vec<i32> = rows.flat_map(|(row, &real)| &row[..real]).copied().collect();
         let targets = Tensor::<1, Int>::from_data(TensorData::new(targets, [self.units(batch)]), &device);
         let cross_entropy = model.cross_entropy(states, targets, None, smoothing);
-        let loss = match hidden.losses.total() {
-            // An auxiliary loss is per token, as the main loss is after division by the number of tokens.
-            Some(auxiliary) => cross_entropy.loss + auxiliary.cast(FloatDType::F32) * self.units(batch) as f64,
-            None => cross_entropy.loss,
-        };
-        (loss, cross_entropy.negative_log_likelihood)
+        (with_auxiliary(cross_entropy.loss, &hidden.losses, self.units(batch)), cross_entropy.negative_log_likelihood)
     }
 
     pub(super) fn perplexity(&self, model: &Seq2SeqTransformer) -> f64 {

@@ -163,8 +163,7 @@ fn lsh_attention_is_tested_with_other_numbers_of_rounds() {
     assert_eq!(of(0, "token accuracy with 4 rounds"), None);
     assert_eq!(of(1, "token accuracy"), of(1, "token accuracy with full attention"));
     assert_eq!(of(2, "token accuracy"), of(2, "token accuracy with 2 rounds"));
-    // Hashing is not what a model with full attention was trained with.
-    assert_ne!(of(1, "token accuracy with full attention"), of(1, "token accuracy with 1 rounds"));
+    assert!([1, 2, 4, 8].iter().all(|rounds| of(1, &format!("token accuracy with {rounds} rounds")).is_some()));
     assert!(stdout(&output).contains("LSH-8"), "{}", stdout(&output));
 }
 

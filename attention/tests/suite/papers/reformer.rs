@@ -451,5 +451,8 @@ fn the_same_weights_attend_with_other_numbers_of_rounds() {
     }
     assert_ne!(context(&with(1), input()), context(&attention, input()));
     let full = LshConfig { full_attention_below: Some(12), ..small() };
-    assert_eq!(context(&own.with_full_attention(), input()), context(&init(&full, &place(Role::Decoder)), input()));
+    let full = init(&full, &place(Role::Decoder));
+    assert_eq!(context(&own.clone().with_full_attention_below(usize::MAX), input()), context(&full, input()));
+    let hashing = own.with_full_attention_below(usize::MAX).with_full_attention_below(0);
+    assert_eq!(context(&hashing, input()), context(&attention, input()));
 }

@@ -1,12 +1,12 @@
 //! Parameters that several layers share: linformer with one projection for all layers.
 
 use heedful_attention::any::{AnyAttention, AttentionConfig};
+use heedful_attention::constraints;
 use heedful_attention::mechanisms::linformer::{LinformerConfig, Sharing};
 use heedful_attention::probe::Probe;
 use heedful_models::block::BlockConfig;
 use heedful_models::classifier::{Classifier, ClassifierConfig, Sentences};
 
-use super::super::parameter::tie_parameters;
 use super::*;
 
 fn model(sharing: Sharing, seed: u64) -> Classifier {
@@ -118,7 +118,7 @@ fn the_gradient_is_the_sum_over_the_layers() {
         let AnyAttention::Linformer(linformer) = &mut block.self_attention else { panic!("not a linformer") };
         linformer.key_slots.matrix.as_mut().expect("the projection is trained").id = projection.id;
     }
-    for model in [shared, tie_parameters(split)] {
+    for model in [shared, constraints::tie(split)] {
         let gradients = burn::optim::GradientsParams::from_grads(loss(&model).backward(), &model);
         let found = gradients.get::<3>(projections(&model)[0].id).expect("the shared projection has a gradient");
         let difference: f32 = (found - sum.clone()).abs().max().into_scalar();
