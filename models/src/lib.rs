@@ -7,12 +7,13 @@
 //! `examples/own_mechanism.rs` does with one that it defines and puts through the conformance suite.
 //!
 //! Around the attentions stand residual connections and gates ([`residual`], [`gate`]), and layers that have weights of their own, share one block, halt by
-//! themselves or can be undone ([`depth`], [`halting`]). Activations may be computed again in the backward pass rather than kept ([`recomputation`]), or have 16 bits ([`precision`]), and
-//! long sequences read segment by segment ([`segment`]). [`recurrent`] is adaptive computation time where it comes from.
+//! themselves or can be undone ([`depth`], [`halting`]). Activations may be computed again in the backward pass rather than kept ([`recomputation`]), or have 16
+//! bits ([`precision`]), and long sequences read segment by segment ([`segment`]). [`recurrent`] is adaptive computation time where it comes from.
 //!
 //! What is minimised is the cross-entropy of next, [`masked`] or target tokens ([`loss`]) or of pixels ([`pixels`]), with the [`auxiliary`] losses of deep
 //! character models where they help, or the loss of a policy and its values ([`acting`]). [`presets`] has the models of the papers under their names, [`torch`]
-//! reads weights of `torch.nn.Transformer`.
+//! reads weights of `torch.nn.Transformer`. With the feature `train`, `learner` puts models in Burn's own
+//! training loop.
 //!
 //! Configurations are checked by `validate`; after `Ok`, `init` cannot fail. Initial weights come from a
 //! [`RandomKey`](heedful_attention::random::RandomKey) and are equal on every backend. Dropout is on exactly where a forward pass is given a key.
@@ -51,6 +52,8 @@ pub mod halting;
 pub mod initialisation;
 pub mod language_model;
 pub mod layout;
+#[cfg(feature = "train")]
+pub mod learner;
 pub mod loss;
 pub mod masked;
 pub mod pixels;
