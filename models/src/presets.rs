@@ -28,8 +28,6 @@ const TINY: &str = "-tiny";
 /// A model of a paper.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Preset {
-    /// Its name.
-    pub name: String,
     /// Paper and place of its sizes.
     pub source: &'static str,
     /// The model.
@@ -100,7 +98,7 @@ pub fn named(name: &str) -> Option<Preset> {
         _ => return None,
     };
     let published_parameters = preset.published_parameters.filter(|_| size == Size::Full);
-    Some(Preset { name: name.to_owned(), published_parameters, ..preset })
+    Some(Preset { published_parameters, ..preset })
 }
 
 /// The paper's sizes, or those of a twin.
@@ -130,13 +128,13 @@ impl Size {
 
 fn language_model(source: &'static str, model: LanguageModelConfig, context: usize, memory: usize, published: Option<f64>) -> Preset {
     let model = PresetModel::LanguageModel(model);
-    Preset { name: String::new(), source, model, context, memory, published_parameters: published }
+    Preset { source, model, context, memory, published_parameters: published }
 }
 
 fn seq2seq(source: &'static str, size: Size, model: Seq2SeqConfig, published: Option<f64>) -> Preset {
     let context = size.of(256, 16);
     let model = PresetModel::Seq2Seq(model);
-    Preset { name: String::new(), source, model, context, memory: 0, published_parameters: published }
+    Preset { source, model, context, memory: 0, published_parameters: published }
 }
 
 /// With the 37,000 byte pairs of WMT 2014 English-German. The paper's projections have no biases, like those here.
@@ -306,7 +304,6 @@ mod tests {
             for name in [name.to_owned(), format!("{name}{TINY}")] {
                 let preset = named(&name).unwrap();
                 preset.model.validate().unwrap_or_else(|error| panic!("{name}: {error}"));
-                assert_eq!(preset.name, name);
                 let (PresetModel::LanguageModel(LanguageModelConfig { block, .. }) | PresetModel::Seq2Seq(Seq2SeqConfig { block, .. })) =
                     preset.model;
                 assert!(preset.context + preset.memory <= block.max_length, "{name}");

@@ -129,8 +129,7 @@ impl TorchState {
         Ok(stack)
     }
 
-    fn block(&mut self, place: &str, block: Block) -> Result<Block, TorchError> {
-        let mut block = block;
+    fn block(&mut self, place: &str, mut block: Block) -> Result<Block, TorchError> {
         block.self_attention = self.attention(&format!("{place}.self_attn"), block.self_attention)?;
         block.self_attention_residual.norm = self.norm(&format!("{place}.norm1"), block.self_attention_residual.norm)?;
         let mut norms = 1;

@@ -2,6 +2,7 @@
 
 use heedful_attention::any::AttentionConfig;
 
+// The test draws with the functions of the example that writes the pictures; the example's `main` is not called here.
 #[path = "../../examples/pictures.rs"]
 #[allow(dead_code, reason = "an example has a main function")]
 mod example;
