@@ -59,6 +59,58 @@ class LocalAttention(CausalAttention):
         return self.merged(self.attention(*self.split(x)))
 
 
+class MultiheadAttention(nn.Module):
+    """torch.nn.MultiheadAttention with a causal mask, which it may leave to scaled_dot_product_attention."""
+
+    def __init__(self, d_model: int, heads: int) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(d_model, heads, bias=False, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = nn.Transformer.generate_square_subsequent_mask(x.shape[1], device=x.device)
+        return self.attention(x, x, x, attn_mask=hidden, is_causal=True, need_weights=False)[0]
+
+
+class XTransformersAttention(nn.Module):
+    """The attention of the package x-transformers, with its flash option: scaled_dot_product_attention."""
+
+    def __init__(self, d_model: int, heads: int) -> None:
+        from x_transformers.x_transformers import Attention
+
+        super().__init__()
+        self.attention = Attention(dim=d_model, dim_head=d_model // heads, heads=heads, causal=True, flash=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        result = self.attention(x)
+        return result[0] if isinstance(result, tuple) else result
+
+
+class TransformersReformer(nn.Module):
+    """LSH attention of the Reformer in the package transformers, without an output projection."""
+
+    def __init__(self, bucket: int, rounds: int, d_model: int, heads: int, length: int) -> None:
+        from transformers import ReformerConfig
+        from transformers.models.reformer.modeling_reformer import LSHSelfAttention
+
+        super().__init__()
+        config = ReformerConfig(
+            attention_head_size=d_model // heads,
+            num_attention_heads=heads,
+            hidden_size=d_model,
+            lsh_attn_chunk_length=bucket,
+            num_hashes=rounds,
+            num_buckets=max(2, 2 * (length // bucket)),
+            lsh_attention_probs_dropout_prob=0.0,
+            max_position_embeddings=length,
+            axial_pos_embds=False,
+            is_decoder=True,
+        )
+        self.attention = LSHSelfAttention(config)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.attention(x).hidden_states
+
+
 class Projections(nn.Module):
     """The linear maps of a layer with `count` of them: `count - 1` of the input, and one of their sum."""
 
@@ -72,7 +124,7 @@ class Projections(nn.Module):
         return self.output(sum(self.inputs(x).chunk(self.count - 1, dim=2)))
 
 
-def layer(method: dict[str, Any], d_model: int, heads: int, **_: int) -> nn.Module:
+def layer(method: dict[str, Any], d_model: int, heads: int, length: int, **_: int) -> nn.Module:
     """The layer called `method["name"]`, with the options beside the name."""
     match method:
         case {"name": "sdpa" | "naive" as name}:
@@ -83,6 +135,16 @@ def layer(method: dict[str, Any], d_model: int, heads: int, **_: int) -> nn.Modu
             from reformer_pytorch import LSHSelfAttention
 
             return LSHSelfAttention(dim=d_model, heads=heads, bucket_size=bucket, n_hashes=rounds, causal=True)
+        case {"name": "multihead-attention"}:
+            return MultiheadAttention(d_model, heads)
+        case {"name": "x-transformers"}:
+            return XTransformersAttention(d_model, heads)
+        case {"name": "transformers-reformer", "bucket": bucket, "rounds": rounds}:
+            return TransformersReformer(bucket, rounds, d_model, heads, length)
+        case {"name": "linformer", "rank": rank}:
+            from linformer import LinformerSelfAttention
+
+            return LinformerSelfAttention(d_model, length, k=rank, heads=heads)
     raise ValueError(f"unknown attention: {method}")
 
 

@@ -63,6 +63,11 @@ impl Workload {
         Ok(Self { without_autodiff: attention.valid(), attention, sequence: sizes.sequence(&device), visibility, engine })
     }
 
+    /// The layer, on a device with autodiff.
+    pub fn attention(&self) -> &AnyAttention {
+        &self.attention
+    }
+
     /// Runs the attention, without a graph for its gradients, and waits for the result.
     pub fn forward(&self) -> Tensor<3> {
         let context = self.attend(&self.without_autodiff, self.sequence.clone().inner());

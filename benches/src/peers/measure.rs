@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::plan::{Case, Contender, operator};
 use super::side::{Maker, Side, SideError, Sides};
-use super::statistics::{Quartiles, ratios};
+use crate::statistics::{Quartiles, ratios};
 
 /// How the times are taken.
 #[derive(Clone, Debug)]

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
 use clap::builder::RangedU64ValueParser;
+use clap::{Args, FromArgMatches};
 
 use crate::training_step::ModelSizes;
 
@@ -180,6 +180,18 @@ pub struct DepthOptions {
     pub d_model: usize,
 }
 
+/// Mechanisms beside what packages on PyTorch have of them.
+#[derive(Args, Clone, Debug)]
+pub struct PackagesOptions {
+    /// Lengths of the sequences, multiples of 128
+    #[arg(long, value_name = "N[,N...]", value_delimiter = ',', value_parser = positive(), default_values_t = [512, 1024, 2048, 4096])]
+    pub lengths: Vec<usize>,
+
+    /// Sizes of the layer.
+    #[command(flatten)]
+    pub layer: LayerOptions,
+}
+
 /// Step-by-step decoding beside recomputing the prefix, and beside PyTorch with a cache.
 #[derive(Args, Clone, Debug)]
 pub struct DecodeOptions {
@@ -202,6 +214,12 @@ pub struct DecodeOptions {
     /// Sizes of the model.
     #[command(flatten)]
     pub model: ModelOptions,
+}
+
+/// The options of a command that is given none.
+pub fn defaults<T: Args + FromArgMatches>() -> T {
+    let matches = T::augment_args(clap::Command::new("defaults")).get_matches_from(["defaults"]);
+    T::from_arg_matches(&matches).expect("every option has a default")
 }
 
 fn positive() -> RangedU64ValueParser<usize> {

@@ -6,7 +6,8 @@ use heedful_experiments::error::ExperimentError;
 use serde_json::{Value, json};
 
 use super::options::{
-    AttentionOptions, DecodeOptions, DepthOptions, InferenceOptions, LayerOptions, MechanismsOptions, MemoryOptions, StepOptions,
+    AttentionOptions, DecodeOptions, DepthOptions, InferenceOptions, LayerOptions, MechanismsOptions, MemoryOptions, PackagesOptions,
+    StepOptions,
 };
 use super::side::Maker;
 use super::work::Work;
@@ -218,12 +219,7 @@ impl MechanismsOptions {
     /// A usage error if the sizes contradict each other.
     pub fn plan(&self) -> Result<Plan, ExperimentError> {
         let case = |&length: &usize| {
-            if !length.is_multiple_of(2 * Self::CHUNK) {
-                return Err(ExperimentError::usage(format!(
-                    "--lengths {length} is no multiple of {}, which the peers need",
-                    2 * Self::CHUNK
-                )));
-            }
+            check_chunks(length)?;
             let sizes = self.layer.sizes(1, length)?;
             let layers = Layers { sizes, training: true };
             let (four, three) = ("heedful, 4 projections", "heedful, 3 projections");
@@ -262,6 +258,60 @@ impl MechanismsOptions {
             cases: self.lengths.iter().map(case).collect::<Result<_, ExperimentError>>()?,
         })
     }
+}
+
+impl PackagesOptions {
+    /// Slots of linformer.
+    const SLOTS: usize = 64;
+
+    /// Forward and backward of each mechanism that a package has.
+    ///
+    /// # Errors
+    /// A usage error if the sizes contradict each other.
+    pub fn plan(&self) -> Result<Plan, ExperimentError> {
+        let case = |&length: &usize| {
+            let layers = Layers { sizes: self.layer.sizes(1, length)?, training: true };
+            check_chunks(length)?;
+            let ours = |config: Value| layers.ours(config["name"].as_str().unwrap_or_default(), &config, Engine::Auto);
+            let theirs = |name: &str, method: Value, ours: &str| layers.theirs(name, method).against(&format!("heedful {ours}"));
+            let (bucket, rounds) = (MechanismsOptions::CHUNK, MechanismsOptions::ROUNDS);
+            let window = MechanismsOptions::WINDOW;
+            Ok(layers.sizes.case(vec![
+                ours(json!({ "name": "dot-product" })),
+                theirs(PYTORCH_SDPA, json!({ "name": "sdpa" }), "dot-product"),
+                theirs("nn.MultiheadAttention", json!({ "name": "multihead-attention" }), "dot-product"),
+                theirs("x-transformers", json!({ "name": "x-transformers" }), "dot-product"),
+                ours(json!({ "name": "local-1d", "query_block": window })),
+                theirs("local-attention", json!({ "name": "local-attention", "window": window }), "local-1d"),
+                ours(json!({ "name": "lsh", "chunk": bucket, "rounds": rounds })),
+                theirs("reformer-pytorch", json!({ "name": "reformer-pytorch", "bucket": bucket, "rounds": rounds }), "lsh"),
+                theirs("transformers Reformer", json!({ "name": "transformers-reformer", "bucket": bucket, "rounds": rounds }), "lsh"),
+                ours(json!({ "name": "linformer", "rank": Self::SLOTS })),
+                theirs("linformer", json!({ "name": "linformer", "rank": Self::SLOTS }), "linformer"),
+            ]))
+        };
+        Ok(Plan {
+            what: "packages",
+            title: "Mechanisms beside packages on PyTorch, forward and backward",
+            about: format!(
+                "A causal layer (linformer: one that sees everything) of width {} with {} heads, projections included, batch 1. Ratios are those of a package to \
+                 ours. Options as in the table before; linformer has {} slots. `transformers Reformer` is its LSH attention, without an output projection.",
+                self.layer.d_model,
+                self.layer.heads,
+                Self::SLOTS,
+            ),
+            cases: self.lengths.iter().map(case).collect::<Result<_, ExperimentError>>()?,
+        })
+    }
+}
+
+/// The packages cut sequences into chunks without a rest.
+fn check_chunks(length: usize) -> Result<(), ExperimentError> {
+    let chunks = 2 * MechanismsOptions::CHUNK;
+    if length.is_multiple_of(chunks) {
+        return Ok(());
+    }
+    Err(ExperimentError::usage(format!("--lengths {length} is no multiple of {chunks}, which the peers need")))
 }
 
 impl InferenceOptions {

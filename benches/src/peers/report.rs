@@ -1,7 +1,6 @@
 //! Results as tables, and the results page.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
@@ -11,8 +10,9 @@ use heedful_experiments::run_folder::write_atomically;
 use serde::{Deserialize, Serialize};
 
 use super::measure::{CaseResult, Measurement};
-use super::statistics::Quartiles;
 use super::target::{peak_exponent, targets, time_exponent};
+use crate::markdown::{significant, table};
+use crate::statistics::Quartiles;
 
 /// The results of a comparison: a file of the results folder.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -36,7 +36,7 @@ pub struct Outcome {
 }
 
 /// Comparisons in the order of the page.
-const ORDER: [&str; 7] = ["attention", "step", "mechanisms", "memory", "depth", "inference", "decode"];
+const ORDER: [&str; 8] = ["attention", "step", "mechanisms", "packages", "memory", "depth", "inference", "decode"];
 
 /// What stands in the results folder beside the files, and on the page after the tables: notes on what the figures mean.
 const NOTES: &str = "notes.md";
@@ -54,11 +54,11 @@ impl Outcome {
             self.threads,
             versions.join(", "),
         );
-        text.push_str(&table(&HEADER, self.cases.iter().flat_map(rows).collect()));
+        text.push_str(&table(&HEADER, &self.cases.iter().flat_map(rows).collect::<Vec<_>>()));
         let fitted = self.exponents();
         if !fitted.is_empty() {
             text.push_str("\nFitted exponents over the lengths of the table (time and peak memory grow as length to this power):\n\n");
-            text.push_str(&table(&["", "time", "peak memory"], fitted));
+            text.push_str(&table(&["", "time", "peak memory"], &fitted));
         }
         let judged: Vec<_> = targets(self)
             .into_iter()
@@ -69,7 +69,7 @@ impl Outcome {
             .collect();
         if !judged.is_empty() {
             text.push('\n');
-            text.push_str(&table(&["target", "measured", "verdict"], judged));
+            text.push_str(&table(&["target", "measured", "verdict"], &judged));
         }
         text
     }
@@ -136,8 +136,8 @@ fn places(mut measured: Vec<(String, f64)>) -> String {
 const INTRODUCTION: &str = "# heedful beside PyTorch
 
 Made by `cargo run --release --bin peers -- report --out benches/results` from the JSON files beside it, which hold every single run. What they hold is
-measured by `cargo run --release --bin peers -- all --out benches/results`, or by `attention`, `step`, `mechanisms`, `memory`, `depth`, `inference` or `decode` in
-place of `all` one at a time.
+measured by `cargo run --release --bin peers -- all --out benches/results`, or by `attention`, `step`, `mechanisms`, `packages`, `memory`, `depth`, `inference` or
+`decode` in place of `all` one at a time.
 
 Times are medians of runs in turn (quartiles in brackets): in each round every contender of a size runs once, heedful and Python each in a process of its
 own with the same number of threads, and one of them at a time. Relative times are medians of the ratios within rounds: below 1 is faster than what
@@ -176,38 +176,6 @@ fn row(case: &CaseResult, measurement: &Measurement) -> [String; 7] {
         peak_bytes.map(|bytes| significant(bytes as f64 / (1 << 20) as f64)).unwrap_or_default(),
         relative_peak.unwrap_or_default(),
     ]
-}
-
-/// Three digits that count.
-fn significant(value: f64) -> String {
-    let decimals = match value.abs() {
-        100.0.. => 0,
-        10.0.. => 1,
-        1.0.. => 2,
-        _ => 3,
-    };
-    format!("{value:.decimals$}")
-}
-
-/// A table of Markdown with columns of equal width.
-fn table<const N: usize>(header: &[&str; N], rows: Vec<[String; N]>) -> String {
-    // A line break or a bar of a foreign message would end the cell.
-    let plain = |cell: &str| cell.replace(['\n', '\r'], " ").replace('|', "/");
-    let rows: Vec<[String; N]> = rows.into_iter().map(|row| row.map(|cell| plain(&cell))).collect();
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).chain([header[column].len(), 3]).max().unwrap_or(3);
-    let widths: [usize; N] = std::array::from_fn(width);
-    let mut text = String::new();
-    let mut line = |cells: [&str; N]| {
-        for (cell, width) in cells.iter().zip(widths) {
-            let _ = write!(text, "| {cell:width$} ");
-        }
-        text.push_str("|\n");
-    };
-    line(*header);
-    let rules = widths.map(|width| "-".repeat(width));
-    line(rules.each_ref().map(String::as_str));
-    rows.iter().for_each(|row| line(row.each_ref().map(String::as_str)));
-    text
 }
 
 /// Processes that run or wait, on average of the last minute; none where the system does not tell.

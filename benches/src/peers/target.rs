@@ -3,7 +3,7 @@
 use super::measure::CaseResult;
 use super::plan::{PYTORCH_CACHE, operator};
 use super::report::Outcome;
-use super::statistics::{Quartiles, exponent};
+use crate::statistics::{Quartiles, exponent};
 
 /// A bound on numbers that were measured.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,0 +1,260 @@
+//! The same training on every backend: losses side by side, and what a step costs.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+use std::time::Instant;
+
+use clap::Args;
+use heedful_attention::any::AttentionConfig;
+use heedful_experiments::backend::Backend;
+use heedful_experiments::error::ExperimentError;
+use heedful_experiments::record::Machine;
+use heedful_experiments::run_folder::write_atomically;
+use heedful_experiments::threads::among_workers;
+use indicatif::ProgressBar;
+use serde::{Deserialize, Serialize};
+
+use crate::markdown::{significant, table};
+use crate::peers::options::ModelOptions;
+use crate::statistics::Quartiles;
+use crate::training_step::TrainingStep;
+
+/// Which training, on which backends.
+#[derive(Args, Clone, Debug)]
+pub struct BackendsOptions {
+    /// Backends; losses are compared with those of the first
+    #[arg(long, value_name = "NAME[,NAME...]", value_delimiter = ',', default_value = "flex,ndarray,wgpu")]
+    pub backend: Vec<Backend>,
+
+    /// Attention of the model
+    #[arg(long, value_name = "NAME", default_value = "dot-product")]
+    pub attention: AttentionConfig,
+
+    /// Steps
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(4..))]
+    pub steps: u64,
+
+    /// Rows of the batch
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    pub batch: usize,
+
+    /// Tokens of a row
+    #[arg(long, value_name = "N", default_value_t = 128)]
+    pub length: usize,
+
+    /// Sizes of the model.
+    #[command(flatten)]
+    pub model: ModelOptions,
+
+    /// Folder for backends.json, backends.csv and backends.md
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<std::path::PathBuf>,
+}
+
+impl BackendsOptions {
+    /// Checks what clap does not.
+    ///
+    /// # Errors
+    /// A usage error that names the option.
+    pub fn validate(&self) -> Result<(), ExperimentError> {
+        for (option, value) in [("--batch", self.batch), ("--length", self.length)] {
+            if value == 0 {
+                return Err(ExperimentError::usage(format!("{option} 0: give at least 1")));
+            }
+        }
+        let sizes = self.model.sizes();
+        if !sizes.d_model.is_multiple_of(sizes.heads) {
+            return Err(ExperimentError::usage(format!(
+                "--heads {} does not divide --d-model {}; give a divisor",
+                sizes.heads, sizes.d_model
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// The trainings: the file `backends.json`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// The command.
+    pub command: String,
+    /// Where it ran.
+    pub machine: Machine,
+    /// Version of heedful.
+    pub version: String,
+    /// Tokens of a step.
+    pub tokens: usize,
+    /// On each backend.
+    pub trainings: Vec<Training>,
+}
+
+/// One training.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Training {
+    /// Backend.
+    pub backend: String,
+    /// What its device calls itself.
+    pub device: String,
+    /// Seconds until the device was open and the model and its batch were there.
+    pub build_seconds: f64,
+    /// Loss per token before each step, in nats.
+    pub losses: Vec<f32>,
+    /// Seconds of each step.
+    pub seconds: Vec<f64>,
+}
+
+impl Training {
+    /// Steps that are warm-up: the first compiles shaders and chooses kernels, the second is the first with all of the optimiser's state.
+    const WARM_UP: usize = 2;
+
+    /// Trains on a backend.
+    ///
+    /// # Errors
+    /// If it has no device, or the model is impossible.
+    pub fn run(backend: Backend, options: &BackendsOptions, progress: &ProgressBar) -> Result<Self, ExperimentError> {
+        let begun = Instant::now();
+        let device = backend.device().map_err(ExperimentError::usage)?;
+        let run = || {
+            let mut step = TrainingStep::new(&options.attention, options.model.sizes(), options.batch, options.length, &device)
+                .map_err(ExperimentError::usage)?;
+            let build_seconds = begun.elapsed().as_secs_f64();
+            let name = device.identity().map_or_else(|| "the processor".to_owned(), |identity| identity.name);
+            let mut training = Self { backend: backend.name().to_owned(), device: name, build_seconds, ..Self::default() };
+            for number in 1..=options.steps {
+                progress.set_message(format!("{backend}: step {number} of {}", options.steps));
+                let begun = Instant::now();
+                // Reading the loss waits for the step.
+                training.losses.push(step.run());
+                training.seconds.push(begun.elapsed().as_secs_f64());
+                progress.inc(1);
+            }
+            Ok(training)
+        };
+        if matches!(backend, Backend::Flex | Backend::NdArray) { among_workers(run) } else { run() }
+    }
+
+    /// Seconds of the steps after the warm-up.
+    pub fn steady(&self) -> Option<Quartiles> {
+        Quartiles::of(self.seconds.get(Self::WARM_UP..)?)
+    }
+
+    /// Seconds that the warm-up took beyond as many steps after it.
+    pub fn warm_up(&self) -> Option<f64> {
+        let expected = self.steady()?.median * Self::WARM_UP as f64;
+        Some((self.seconds[..Self::WARM_UP].iter().sum::<f64>() - expected).max(0.0))
+    }
+
+    /// The largest difference of a loss from that of another training.
+    pub fn difference(&self, other: &Self) -> f32 {
+        let differences = self.losses.iter().zip(&other.losses).map(|(a, b)| (a - b).abs());
+        differences.fold(0.0, |largest, difference| if difference.is_nan() { f32::INFINITY } else { largest.max(difference) })
+    }
+}
+
+impl Outcome {
+    /// Losses whose lines the table shows.
+    const SHOWN: usize = 8;
+
+    /// The tables.
+    pub fn markdown(&self) -> String {
+        let Some(first) = self.trainings.first() else { return String::new() };
+        let Machine { cpu, cores, os } = &self.machine;
+        let mut text = format!("heedful {}, {cpu}, {cores} threads, {os}.\n\n    {}\n\n", self.version, self.command);
+        let seconds = |seconds: f64| format!("{} s", significant(seconds));
+        let row = |training: &Training| {
+            let steady = training.steady();
+            let shown = |quartiles: Quartiles| {
+                let [first, median, third] = [quartiles.first, quartiles.median, quartiles.third].map(|seconds| significant(1e3 * seconds));
+                format!("{median} ms ({first} to {third})")
+            };
+            [
+                training.backend.clone(),
+                training.device.clone(),
+                seconds(training.build_seconds),
+                training.warm_up().map_or_else(String::new, seconds),
+                steady.map_or_else(String::new, shown),
+                steady.map_or_else(String::new, |quartiles| format!("{:.0}", self.tokens as f64 / quartiles.median)),
+                format!("{:.1e}", training.difference(first)),
+            ]
+        };
+        let differing = format!("largest difference of a loss from {}", first.backend);
+        let header = ["backend", "device", "build", "warm-up", "step", "tokens/s", &differing];
+        text.push_str(&table(&header, &self.trainings.iter().map(row).collect::<Vec<_>>()));
+        text.push_str("\nLosses, in nats per token:\n\n");
+        let steps = first.losses.len();
+        let every = steps.div_ceil(Self::SHOWN).max(1);
+        let header: Vec<String> =
+            std::iter::once("step".to_owned()).chain(self.trainings.iter().map(|training| training.backend.clone())).collect();
+        let line = |step: usize| {
+            let losses =
+                self.trainings.iter().map(|training| training.losses.get(step).map_or_else(String::new, |loss| format!("{loss:.6}")));
+            std::iter::once((step + 1).to_string()).chain(losses).collect::<Vec<_>>()
+        };
+        let shown: Vec<_> = (0..steps).filter(|step| step % every == 0 || step + 1 == steps).map(line).collect();
+        text.push_str(&table(&header, &shown));
+        text.push_str("\nWarm-up is what the first two steps took beyond two later ones: compiling shaders, choosing kernels, making the optimiser's state.\n");
+        text
+    }
+
+    /// Writes `backends.json`, `backends.csv` and `backends.md`.
+    ///
+    /// # Errors
+    /// If the folder cannot be written.
+    pub fn write(&self, folder: &Path) -> Result<(), ExperimentError> {
+        fs::create_dir_all(folder).map_err(|error| ExperimentError::failure(format!("cannot make `{}`: {error}", folder.display())))?;
+        let json = serde_json::to_string_pretty(self).map_err(ExperimentError::failure)?;
+        write_atomically(&folder.join("backends.json"), format!("{json}\n").as_bytes())?;
+        write_atomically(&folder.join("backends.csv"), self.csv().as_bytes())?;
+        let page = format!("# The same training on every backend\n\n{}", self.markdown());
+        Ok(write_atomically(&folder.join("backends.md"), page.as_bytes())?)
+    }
+
+    fn csv(&self) -> String {
+        let mut text = "backend,step,loss,seconds\n".to_owned();
+        for training in &self.trainings {
+            for (step, (loss, seconds)) in training.losses.iter().zip(&training.seconds).enumerate() {
+                let _ = writeln!(text, "{},{},{loss},{seconds}", training.backend, step + 1);
+            }
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn training(backend: &str, losses: &[f32]) -> Training {
+        Training {
+            backend: backend.into(),
+            device: "d".into(),
+            build_seconds: 0.5,
+            losses: losses.into(),
+            seconds: vec![3.0, 1.2, 1.0, 1.0],
+        }
+    }
+
+    #[test]
+    fn warm_up_is_told_from_the_steps_after_it() {
+        let found = training("wgpu", &[4.0; 4]);
+        assert_eq!(found.steady().unwrap().median, 1.0);
+        assert!((found.warm_up().unwrap() - 2.2).abs() < 1e-9);
+    }
+
+    #[test]
+    fn differences_are_those_of_the_same_step() {
+        let (first, second) = (training("flex", &[4.0, 3.0, 2.0, 1.0]), training("wgpu", &[4.0, 3.5, 2.0, 1.25]));
+        assert_eq!(second.difference(&first), 0.5);
+        assert_eq!(training("wgpu", &[4.0, f32::NAN]).difference(&first), f32::INFINITY);
+        let outcome = Outcome { tokens: 64, trainings: vec![first, second], ..Outcome::default() };
+        let text = outcome.markdown();
+        for part in ["5.0e-1", "2.20 s", "| 4    | 1.000000 | 1.250000 |", "| 64 "] {
+            assert!(text.contains(part), "{part} is missing in {text}");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        outcome.write(folder.path()).unwrap();
+        assert_eq!(fs::read_to_string(folder.path().join("backends.csv")).unwrap().lines().count(), 9);
+        assert!(fs::read_to_string(folder.path().join("backends.md")).unwrap().contains("wgpu"));
+    }
+}

@@ -1,0 +1,190 @@
+//! What every mechanism costs, by length, on every backend.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::process::ExitCode;
+
+use burn::tensor::Device;
+use clap::{Parser, Subcommand};
+use heedful_benches::cost::baseline;
+use heedful_benches::cost::options::CostOptions;
+use heedful_benches::cost::outcome::Outcome;
+use heedful_benches::cost::sweep::Sweep;
+use heedful_benches::peers::comparison::{compare, prepare, warn_if_busy};
+use heedful_benches::peers::options::{LayerOptions, MeasuringOptions, PackagesOptions, defaults};
+use heedful_benches::peers::protocol::serve;
+use heedful_benches::peers::report;
+use heedful_benches::workload::Sizes;
+use heedful_experiments::allocator::keep_freed_memory;
+use heedful_experiments::backend::Backend;
+use heedful_experiments::error::{Completion, ExperimentError, main_with, print_line};
+use heedful_experiments::record::{Machine, command_line};
+use heedful_experiments::run_folder::write_atomically;
+use heedful_experiments::threads::among_workers;
+use indicatif::{ProgressBar, ProgressStyle};
+use peak_alloc::PeakAlloc;
+
+#[global_allocator]
+static ALLOCATOR: PeakAlloc = PeakAlloc;
+
+/// Measure what attention costs: time, memory and multiplications by mechanism, length and backend.
+///
+/// Every mechanism is compared with the reference engine before it is timed. Mechanisms run in turn, round after round. Longer sequences than time or memory
+/// allow are left out, and named. The tables end with fitted exponents and the lengths from which on a mechanism is faster than dot-product attention.
+#[derive(Parser)]
+#[command(name = "cost", version, after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
+struct Options {
+    #[command(subcommand)]
+    command: Option<Hidden>,
+
+    #[command(flatten)]
+    cost: CostOptions,
+}
+
+#[derive(Subcommand)]
+enum Hidden {
+    /// Answer requests on standard input: our side of a comparison
+    #[command(hide = true)]
+    Worker,
+}
+
+const EXAMPLES: &str = "Examples:
+  cost
+  cost --backend flex,ndarray,wgpu --attention all --lengths 128..16384 --out costs
+  cost --attention dot-product,local-1d,lsh --pass training --lengths 1024..16384
+  cost --baseline costs/cost.json      (is anything slower than it was?)
+  cost --peers --python venv/bin/python
+
+Exit codes: 0 done, 1 a measurement failed or something became slower, 2 the command was refused.";
+
+fn main() -> ExitCode {
+    let Options { command, cost } = Options::parse();
+    keep_freed_memory();
+    main_with(|| {
+        match command {
+            Some(Hidden::Worker) => {
+                among_workers(|| serve(io::stdin().lock(), io::stdout().lock())).map_err(ExperimentError::failure)?;
+            }
+            None => run(&cost)?,
+        }
+        Ok(Completion::Finished)
+    })
+}
+
+fn run(options: &CostOptions) -> Result<(), ExperimentError> {
+    options.validate()?;
+    let attentions = options.attentions()?;
+    let earlier = options.baseline.as_deref().map(Outcome::read).transpose()?;
+    // Before anything here adds to it.
+    let load = report::load();
+    warn_if_busy(load);
+    let mut outcome = Outcome {
+        command: command_line(),
+        machine: Machine::here(),
+        load,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        d_model: options.d_model,
+        heads: options.heads,
+        batch: options.batch,
+        ..Outcome::default()
+    };
+    let mut devices = Vec::new();
+    for &backend in &options.backend {
+        let device = backend.device().map_err(ExperimentError::usage)?;
+        outcome.devices.insert(backend.name().to_owned(), name(&device));
+        devices.push((backend, device));
+    }
+    let lengths = options.lengths();
+    let total = devices.len() * lengths.len() * options.passes.len() * attentions.len();
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} [{elapsed_precise}] {msg}").expect("the template is well formed");
+    let progress = ProgressBar::new(total as u64).with_style(style);
+    for (backend, device) in devices {
+        let sweep = Sweep {
+            backend: backend.name().to_owned(),
+            device,
+            attentions: attentions.clone(),
+            sizes: Sizes { batch: options.batch, length: 0, d_model: options.d_model, heads: options.heads },
+            rounds: options.rounds,
+            seconds: options.seconds,
+            bytes: (options.memory * f64::from(1 << 30)) as u64,
+            check: options.check,
+        };
+        for &pass in &options.passes {
+            let begun = outcome.points.len();
+            for &length in &lengths {
+                let measure = || sweep.measure(pass, length, &outcome.points[begun..], &progress);
+                // Where a CPU computes, among its threads.
+                let measured = if matches!(backend, Backend::Flex | Backend::NdArray) { among_workers(measure) } else { measure() };
+                outcome.points.extend(measured);
+                if let Some(folder) = &options.out {
+                    outcome.write(folder)?;
+                }
+            }
+        }
+    }
+    progress.finish_and_clear();
+    print_line(outcome.summary())?;
+    if let Some(folder) = &options.out {
+        write(&outcome, folder)?;
+    }
+    if options.peers {
+        peers(options)?;
+    }
+    if let Some(earlier) = earlier {
+        judge(&outcome, &earlier, options.threshold)?;
+    }
+    if outcome.points.iter().all(|point| point.seconds.is_empty()) {
+        return Err(ExperimentError::failure("nothing could be measured; the lines above say why"));
+    }
+    Ok(())
+}
+
+/// What a device calls itself.
+fn name(device: &Device) -> String {
+    device.identity().map_or_else(|| "the processor".to_owned(), |identity| identity.name)
+}
+
+fn write(outcome: &Outcome, folder: &Path) -> Result<(), ExperimentError> {
+    outcome.write(folder)?;
+    write_atomically(
+        &folder.join("cost.md"),
+        format!("# What every mechanism costs\n\n{}{}", outcome.summary(), outcome.details()).as_bytes(),
+    )?;
+    let mut files: Vec<_> = fs::read_dir(folder).map_err(ExperimentError::failure)?.flatten().map(|entry| entry.file_name()).collect();
+    files.sort();
+    let files: Vec<_> = files.iter().map(|name| name.to_string_lossy()).collect();
+    eprintln!("{} holds {}", folder.display(), files.join(", "));
+    Ok(())
+}
+
+/// Packages on PyTorch beside ours.
+fn peers(options: &CostOptions) -> Result<(), ExperimentError> {
+    let CostOptions { d_model, heads, rounds, python, .. } = options;
+    let measuring = MeasuringOptions { rounds: *rounds, python: python.clone(), threads: Machine::here().cores, ..defaults() };
+    let layer = LayerOptions { d_model: *d_model, heads: *heads };
+    let plan = PackagesOptions { lengths: options.lengths(), layer }.plan()?;
+    let (alternation, versions) = prepare(&measuring)?;
+    let blank = report::Outcome {
+        machine: Machine::here(),
+        load: report::load(),
+        threads: measuring.threads,
+        versions,
+        ..report::Outcome::default()
+    };
+    compare(&plan, &alternation, &blank, options.out.as_deref())
+}
+
+/// Says what became slower, and fails if something did.
+fn judge(outcome: &Outcome, earlier: &Outcome, threshold: f64) -> Result<(), ExperimentError> {
+    let changes = baseline::changes(outcome, earlier);
+    if changes.is_empty() {
+        return Err(ExperimentError::usage("--baseline: the earlier run has none of these points; give the options of its command"));
+    }
+    let slower = baseline::regressions(&changes, threshold);
+    if slower.is_empty() {
+        return print_line(format!("{} points were compared with the baseline; none takes {threshold} times as long.", changes.len()));
+    }
+    print_line(format!("Slower than the baseline, of {} points that were compared:\n\n{}", changes.len(), baseline::table(&slower)))?;
+    Err(ExperimentError::failure(format!("{} points take at least {threshold} times as long as in the baseline", slower.len())))
+}

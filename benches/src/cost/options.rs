@@ -1,0 +1,159 @@
+//! Options of the sweep.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::Args;
+use heedful_attention::any::AttentionConfig;
+use heedful_experiments::backend::Backend;
+use heedful_experiments::error::ExperimentError;
+
+use super::point::Pass;
+
+/// What is measured, and how.
+#[derive(Args, Clone, Debug)]
+pub struct CostOptions {
+    /// Backends: flex, ndarray, wgpu, and cuda where it is compiled in
+    #[arg(long, value_name = "NAME[,NAME...]", value_delimiter = ',', default_value = "flex")]
+    pub backend: Vec<Backend>,
+
+    /// Attention mechanisms, or `all`
+    #[arg(long, value_name = "NAME[,NAME...]", value_delimiter = ',', default_value = "all")]
+    pub attention: Vec<String>,
+
+    /// Lengths: numbers, or A..B for A, 2A, 4A to B
+    #[arg(long, value_name = "N[,N...]", value_delimiter = ',', default_value = "128..4096")]
+    pub lengths: Vec<Lengths>,
+
+    /// What is timed: a forward pass, forward and backward, one step of decoding
+    #[arg(long = "pass", value_name = "NAME[,NAME...]", value_delimiter = ',', default_value = "forward,training,decode")]
+    pub passes: Vec<Pass>,
+
+    /// Width of the layer
+    #[arg(long, value_name = "N", default_value_t = 128)]
+    pub d_model: usize,
+
+    /// Heads, a divisor of the width
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    pub heads: usize,
+
+    /// Sequences at once
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub batch: usize,
+
+    /// Rounds: in each, everything of one length runs once, in turn
+    #[arg(long, value_name = "N", default_value_t = 7)]
+    pub rounds: usize,
+
+    /// Seconds of a run beyond which longer sequences are left out
+    #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
+    pub seconds: f64,
+
+    /// GiB of peak memory beyond which longer sequences are left out
+    #[arg(long, value_name = "GIB", default_value_t = 4.0)]
+    pub memory: f64,
+
+    /// Greatest length at which results are compared with the reference engine, which holds matrices of all pairs; longer ones are compared at this length
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    pub check: usize,
+
+    /// Folder for cost.json, cost.csv and cost.md
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+
+    /// Compare with this cost.json of an earlier run; exit with 1 if something became slower
+    #[arg(long, value_name = "FILE")]
+    pub baseline: Option<PathBuf>,
+
+    /// Ratio of times, in units of the yardstick, from which on something is slower than the baseline
+    #[arg(long, value_name = "RATIO", default_value_t = 1.3)]
+    pub threshold: f64,
+
+    /// Time packages on PyTorch as well, in turn with ours on the same cores (needs `pip install -r benches/peers/requirements.txt`)
+    #[arg(long)]
+    pub peers: bool,
+
+    /// Python interpreter for --peers
+    #[arg(long, value_name = "FILE", default_value = "python3")]
+    pub python: PathBuf,
+}
+
+/// One length, or several by doubling.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lengths(Vec<usize>);
+
+impl FromStr for Lengths {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |text: &str| match text.trim().parse::<usize>() {
+            Ok(number) if number >= 1 => Ok(number),
+            _ => Err(format!("`{text}` is not a length of at least 1")),
+        };
+        let Some((first, last)) = text.split_once("..") else { return Ok(Self(vec![number(text)?])) };
+        let (first, last) = (number(first)?, number(last.trim_start_matches('='))?);
+        if first > last {
+            return Err(format!("{first} is more than {last}"));
+        }
+        Ok(Self(std::iter::successors(Some(first), |length| length.checked_mul(2)).take_while(|&length| length <= last).collect()))
+    }
+}
+
+impl CostOptions {
+    /// The lengths, ascending.
+    pub fn lengths(&self) -> Vec<usize> {
+        let mut lengths: Vec<usize> = self.lengths.iter().flat_map(|lengths| lengths.0.iter().copied()).collect();
+        lengths.sort_unstable();
+        lengths.dedup();
+        lengths
+    }
+
+    /// The mechanisms.
+    ///
+    /// # Errors
+    /// A usage error for one that does not exist.
+    pub fn attentions(&self) -> Result<Vec<AttentionConfig>, ExperimentError> {
+        if self.attention.iter().any(|name| name.trim() == "all") {
+            return Ok(AttentionConfig::all());
+        }
+        self.attention.iter().map(|name| name.trim().parse().map_err(ExperimentError::usage)).collect()
+    }
+
+    /// Checks what clap does not.
+    ///
+    /// # Errors
+    /// A usage error that names the option.
+    pub fn validate(&self) -> Result<(), ExperimentError> {
+        let refuse = |problem: String| Err(ExperimentError::usage(problem));
+        if self.heads == 0 || self.d_model == 0 || !self.d_model.is_multiple_of(self.heads) {
+            return refuse(format!("--heads {} does not divide --d-model {}; give a divisor", self.heads, self.d_model));
+        }
+        for (option, value) in [("--batch", self.batch), ("--rounds", self.rounds), ("--check", self.check)] {
+            if value == 0 {
+                return refuse(format!("{option} 0: give at least 1"));
+            }
+        }
+        for (option, value) in [("--seconds", self.seconds), ("--memory", self.memory), ("--threshold", self.threshold)] {
+            if !(value.is_finite() && value > 0.0) {
+                return refuse(format!("{option} {value}: give a number greater than 0"));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_double() {
+        let of = |text: &str| text.parse::<Lengths>().map(|lengths| lengths.0);
+        assert_eq!(of("128..1024"), Ok(vec![128, 256, 512, 1024]));
+        assert_eq!(of("100..399"), Ok(vec![100, 200]));
+        assert_eq!(of("96"), Ok(vec![96]));
+        for wrong in ["0", "x", "8..4", "..8", "8.."] {
+            assert!(of(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! The results of a sweep, and their files.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use heedful_experiments::error::ExperimentError;
+use heedful_experiments::record::Machine;
+use heedful_experiments::run_folder::write_atomically;
+use serde::{Deserialize, Serialize};
+
+use super::memory::Measure;
+use super::point::Pass;
+use crate::statistics::Quartiles;
+
+/// Results of a sweep: the file `cost.json`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// The command.
+    pub command: String,
+    /// Where it was measured.
+    pub machine: Machine,
+    /// Processes that ran or waited before the first run, on average of a minute; none where the system does not tell.
+    pub load: Option<f64>,
+    /// Version of heedful.
+    pub version: String,
+    /// Devices by backend.
+    pub devices: BTreeMap<String, String>,
+    /// Width of the layer.
+    pub d_model: usize,
+    /// Its heads.
+    pub heads: usize,
+    /// Sequences at once.
+    pub batch: usize,
+    /// Everything that was measured or left out.
+    pub points: Vec<Point>,
+}
+
+/// One pass of a mechanism at a length on a backend.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    /// Backend.
+    pub backend: String,
+    /// Mechanism.
+    pub attention: String,
+    /// What was run.
+    pub pass: Pass,
+    /// Elements of a sequence; of one step of decoding, elements before it.
+    pub length: usize,
+    /// Why there are no times.
+    pub missing: Option<String>,
+    /// Seconds of each round.
+    pub seconds: Vec<f64>,
+    /// Seconds of the yardstick, a product of two matrices, in the same rounds.
+    pub yardstick: Vec<f64>,
+    /// Seconds of the first run, which compiles shaders where there are any.
+    pub first_seconds: Option<f64>,
+    /// Growth of memory in a run, weights, input and state aside.
+    pub peak_bytes: Option<u64>,
+    /// Memory of the state of decoding.
+    pub state_bytes: Option<u64>,
+    /// How memory was measured.
+    pub measure: Option<Measure>,
+    /// Multiplications, an estimate.
+    pub multiplications: Option<u64>,
+    /// Length at which the result was compared with that of the reference engine.
+    pub checked_at: Option<usize>,
+    /// Largest difference found there, relative to the largest value.
+    pub difference: Option<f64>,
+}
+
+/// A row of `cost.csv`.
+#[derive(Serialize)]
+struct Row<'a> {
+    backend: &'a str,
+    attention: &'a str,
+    pass: &'a str,
+    length: usize,
+    median_ms: Option<f64>,
+    first_quartile_ms: Option<f64>,
+    third_quartile_ms: Option<f64>,
+    tokens_per_second: Option<f64>,
+    peak_bytes: Option<u64>,
+    state_bytes: Option<u64>,
+    memory: Option<Measure>,
+    multiplications: Option<u64>,
+    first_run_ms: Option<f64>,
+    checked_at: Option<usize>,
+    difference: Option<f64>,
+    missing: Option<&'a str>,
+}
+
+impl Point {
+    /// A point that nothing is known of yet.
+    pub fn new(backend: &str, attention: &str, pass: Pass, length: usize) -> Self {
+        Self {
+            backend: backend.to_owned(),
+            attention: attention.to_owned(),
+            pass,
+            length,
+            missing: None,
+            seconds: Vec::new(),
+            yardstick: Vec::new(),
+            first_seconds: None,
+            peak_bytes: None,
+            state_bytes: None,
+            measure: None,
+            multiplications: None,
+            checked_at: None,
+            difference: None,
+        }
+    }
+
+    /// Whether another is the same thing, measured at another time.
+    pub fn is_like(&self, other: &Self) -> bool {
+        (&self.backend, &self.attention, self.pass, self.length) == (&other.backend, &other.attention, other.pass, other.length)
+    }
+
+    /// Median and quartiles of its seconds.
+    pub fn quartiles(&self) -> Option<Quartiles> {
+        Quartiles::of(&self.seconds)
+    }
+
+    /// Median of its seconds.
+    pub fn median(&self) -> Option<f64> {
+        self.quartiles().map(|quartiles| quartiles.median)
+    }
+}
+
+impl Outcome {
+    /// The points of a backend and a pass, in the order in which they were measured.
+    pub fn of(&self, backend: &str, pass: Pass) -> Vec<&Point> {
+        self.points.iter().filter(|point| point.backend == backend && point.pass == pass).collect()
+    }
+
+    /// Backends and passes that have points, in their order.
+    pub fn groups(&self) -> Vec<(String, Pass)> {
+        let mut groups: Vec<(String, Pass)> = Vec::new();
+        for point in &self.points {
+            let group = (point.backend.clone(), point.pass);
+            if !groups.contains(&group) {
+                groups.push(group);
+            }
+        }
+        // Stable, so that backends stay in the order in which they were asked for.
+        groups.sort_by_key(|(_, pass)| *pass);
+        let backends: Vec<String> = self.points.iter().map(|point| point.backend.clone()).collect();
+        groups.sort_by_key(|(backend, _)| backends.iter().position(|other| other == backend));
+        groups
+    }
+
+    /// Reads a file of results.
+    ///
+    /// # Errors
+    /// If it is missing or something else.
+    pub fn read(path: &Path) -> Result<Self, ExperimentError> {
+        let fail =
+            |error: String| ExperimentError::usage(format!("--baseline {}: {error}; give a cost.json of `cost --out DIR`", path.display()));
+        let json = fs::read_to_string(path).map_err(|error| fail(error.to_string()))?;
+        serde_json::from_str(&json).map_err(|error| fail(error.to_string()))
+    }
+
+    /// Writes `cost.json` and `cost.csv`.
+    ///
+    /// # Errors
+    /// If the folder cannot be written.
+    pub fn write(&self, folder: &Path) -> Result<(), ExperimentError> {
+        fs::create_dir_all(folder).map_err(|error| ExperimentError::failure(format!("cannot make `{}`: {error}", folder.display())))?;
+        let json = serde_json::to_string_pretty(self).map_err(ExperimentError::failure)?;
+        write_atomically(&folder.join("cost.json"), format!("{json}\n").as_bytes())?;
+        Ok(write_atomically(&folder.join("cost.csv"), &self.csv()?)?)
+    }
+
+    fn csv(&self) -> Result<Vec<u8>, ExperimentError> {
+        let mut writer = csv::Writer::from_writer(Vec::new());
+        for point in &self.points {
+            writer.serialize(self.row(point)).map_err(ExperimentError::failure)?;
+        }
+        writer.into_inner().map_err(ExperimentError::failure)
+    }
+
+    fn row<'a>(&self, point: &'a Point) -> Row<'a> {
+        let quartiles = point.quartiles();
+        let milliseconds = |seconds: fn(Quartiles) -> f64| quartiles.map(|quartiles| 1e3 * seconds(quartiles));
+        Row {
+            backend: &point.backend,
+            attention: &point.attention,
+            pass: point.pass.name(),
+            length: point.length,
+            median_ms: milliseconds(|quartiles| quartiles.median),
+            first_quartile_ms: milliseconds(|quartiles| quartiles.first),
+            third_quartile_ms: milliseconds(|quartiles| quartiles.third),
+            tokens_per_second: self.tokens_per_second(point),
+            peak_bytes: point.peak_bytes,
+            state_bytes: point.state_bytes,
+            memory: point.measure,
+            multiplications: point.multiplications,
+            first_run_ms: point.first_seconds.map(|seconds| 1e3 * seconds),
+            checked_at: point.checked_at,
+            difference: point.difference,
+            missing: point.missing.as_deref(),
+        }
+    }
+
+    /// Elements that are attended from in a second.
+    pub fn tokens_per_second(&self, point: &Point) -> Option<f64> {
+        let tokens = self.batch * if point.pass == Pass::Decode { 1 } else { point.length };
+        point.median().filter(|&seconds| seconds > 0.0).map(|seconds| tokens as f64 / seconds)
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// Two mechanisms of which the second is linear and becomes faster at 181.
+    pub fn outcome() -> Outcome {
+        let point = |attention: &str, length: usize, seconds: f64| Point {
+            seconds: vec![seconds, seconds * 1.1, seconds * 0.9],
+            yardstick: vec![0.01, 0.011, 0.009],
+            peak_bytes: Some(length as u64 * 100),
+            measure: Some(Measure::Allocated),
+            multiplications: Some(1000),
+            checked_at: Some(length),
+            difference: Some(1e-7),
+            ..Point::new("flex", attention, Pass::Training, length)
+        };
+        let mut points = Vec::new();
+        for length in [64_usize, 128, 256, 512] {
+            points.push(point("dot-product", length, (length * length) as f64 * 1e-7));
+            points.push(point("local-1d", length, length as f64 * 181.0 * 1e-7));
+        }
+        let missing = Some("left out: about 9 s".to_owned());
+        points.push(Point { missing, ..Point::new("flex", "relative", Pass::Training, 64) });
+        Outcome { points, d_model: 16, heads: 2, batch: 1, ..Outcome::default() }
+    }
+
+    #[test]
+    fn files_hold_every_point() {
+        let folder = tempfile::tempdir().unwrap();
+        outcome().write(folder.path()).unwrap();
+        assert_eq!(Outcome::read(&folder.path().join("cost.json")).unwrap(), outcome());
+        let csv = fs::read_to_string(folder.path().join("cost.csv")).unwrap();
+        assert_eq!(csv.lines().count(), 10);
+        assert!(csv.lines().nth(1).unwrap().starts_with("flex,dot-product,training,64,0.409"), "{csv}");
+        assert!(csv.contains("left out: about 9 s"));
+        let error = Outcome::read(&folder.path().join("cost.csv")).unwrap_err();
+        assert!(error.exit_code() == 2 && error.to_string().contains("cost.json"));
+    }
+
+    #[test]
+    fn groups_keep_backends_in_their_order() {
+        let point = |backend: &str, pass| Point::new(backend, "dot-product", pass, 8);
+        let points = vec![point("wgpu", Pass::Decode), point("wgpu", Pass::Forward), point("flex", Pass::Forward)];
+        let groups = Outcome { points, ..Outcome::default() }.groups();
+        assert_eq!(groups, [("wgpu".into(), Pass::Forward), ("wgpu".into(), Pass::Decode), ("flex".into(), Pass::Forward)]);
+    }
+}

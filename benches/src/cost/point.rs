@@ -1,0 +1,160 @@
+//! One thing that is timed: a pass of a mechanism at a length on a backend.
+
+use std::fmt;
+use std::str::FromStr;
+
+use burn::tensor::{Device, Tensor};
+use heedful_attention::any::{AnyAttention, AttentionConfig};
+use heedful_attention::engine::Engine;
+use heedful_attention::error::ConfigError;
+use serde::{Deserialize, Serialize};
+
+use crate::decode_step::DecodeStep;
+use crate::workload::{Sizes, Workload};
+
+/// What is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pass {
+    /// All positions, without a graph for gradients.
+    Forward,
+    /// All positions, forward and backward to the input.
+    Training,
+    /// One position after as many others.
+    Decode,
+}
+
+impl Pass {
+    /// All passes.
+    pub const ALL: [Self; 3] = [Self::Forward, Self::Training, Self::Decode];
+
+    /// The name that options and results use.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Forward => "forward",
+            Self::Training => "training",
+            Self::Decode => "decode",
+        }
+    }
+
+    /// A heading.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Forward => "forward",
+            Self::Training => "forward and backward",
+            Self::Decode => "one step of decoding",
+        }
+    }
+}
+
+impl fmt::Display for Pass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Pass {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let names = Self::ALL.map(Self::name).join(", ");
+        Self::ALL.into_iter().find(|pass| pass.name() == name.trim()).ok_or_else(|| format!("known are {names}"))
+    }
+}
+
+/// A pass that can be run again and again.
+#[derive(Debug)]
+pub enum Work {
+    /// All positions.
+    Whole {
+        /// The layer.
+        workload: Box<Workload>,
+        /// With the backward pass.
+        training: bool,
+    },
+    /// One position.
+    Step(Box<DecodeStep>),
+}
+
+impl Work {
+    /// Builds the pass for a device without autodiff. A step of decoding can be run `runs` times.
+    ///
+    /// # Errors
+    /// If the mechanism is impossible with these sizes.
+    pub fn new(
+        pass: Pass,
+        attention: &AttentionConfig,
+        sizes: Sizes,
+        runs: usize,
+        engine: Engine,
+        device: &Device,
+    ) -> Result<Self, ConfigError> {
+        Ok(match pass {
+            Pass::Decode => Self::Step(Box::new(DecodeStep::new(attention, sizes, runs, engine, device)?)),
+            _ => {
+                let workload = Box::new(Workload::new(attention, sizes, engine, device)?);
+                Self::Whole { workload, training: pass == Pass::Training }
+            }
+        })
+    }
+
+    /// Reads what a step of decoding comes after; to be called once before the first run.
+    pub fn begin(&mut self) {
+        if let Self::Step(step) = self {
+            step.begin();
+        }
+    }
+
+    /// The layer that is run.
+    pub fn attention(&self) -> &AnyAttention {
+        match self {
+            Self::Whole { workload, .. } => workload.attention(),
+            Self::Step(step) => step.attention(),
+        }
+    }
+
+    /// Runs it and waits for the output, or the gradient of the input.
+    pub fn run(&mut self) -> Tensor<3> {
+        match self {
+            Self::Whole { workload, training: true } => workload.forward_backward(),
+            Self::Whole { workload, training: false } => workload.forward(),
+            Self::Step(step) => step.run(),
+        }
+    }
+}
+
+/// The largest difference between the pass as it is timed and by the reference engine, relative to the largest value of the latter.
+///
+/// # Errors
+/// If the mechanism is impossible with these sizes.
+pub fn difference(pass: Pass, attention: &AttentionConfig, sizes: Sizes, device: &Device) -> Result<f64, ConfigError> {
+    let result = |engine| {
+        let mut work = Work::new(pass, attention, sizes, 1, engine, device)?;
+        work.begin();
+        Ok(work.run())
+    };
+    let (found, expected) = (result(Engine::default())?, result(Engine::Reference)?);
+    let scale = expected.clone().abs().max().into_scalar::<f32>();
+    let difference = (found - expected).abs().max().into_scalar::<f32>();
+    // NaN must not pass for a small difference.
+    Ok(if difference.is_nan() { f64::INFINITY } else { f64::from(difference) / f64::from(scale).max(f64::MIN_POSITIVE) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_pass_of_every_mechanism_is_what_the_reference_engine_says() {
+        let sizes = Sizes { batch: 1, length: 24, d_model: 16, heads: 2 };
+        for config in AttentionConfig::all() {
+            for pass in Pass::ALL {
+                if pass == Pass::Decode && !config.can_be_causal() {
+                    continue;
+                }
+                let found = difference(pass, &config, sizes, &Device::flex()).unwrap();
+                assert!(found < super::super::sweep::TOLERANCE, "{config} {pass}: {found}");
+            }
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! Takes the times.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use burn::tensor::{Device, Tensor};
+use heedful_attention::any::AttentionConfig;
+use heedful_attention::engine::Engine;
+use heedful_attention::init::Init;
+use heedful_attention::random::RandomKey;
+use indicatif::ProgressBar;
+
+use super::arithmetic::multiplications;
+use super::memory::{Measure, Meter};
+use super::outcome::Point;
+use super::point::{Pass, Work, difference};
+use crate::markdown::significant;
+use crate::statistics::exponent;
+use crate::workload::{Sizes, wait};
+
+/// Largest difference from the reference engine, relative to the largest value, with which something is timed: sums of some thousand numbers of 24 bits.
+pub const TOLERANCE: f64 = 1e-4;
+
+/// How a backend is measured.
+#[derive(Clone, Debug)]
+pub struct Sweep {
+    /// Name of the backend.
+    pub backend: String,
+    /// Its device, without autodiff.
+    pub device: Device,
+    /// The mechanisms.
+    pub attentions: Vec<AttentionConfig>,
+    /// Sizes of the layer; the length is that of [`measure`](Self::measure).
+    pub sizes: Sizes,
+    /// Rounds, in each of which everything of a length and a pass runs once.
+    pub rounds: usize,
+    /// Seconds of a run beyond which longer sequences are left out.
+    pub seconds: f64,
+    /// Bytes of its peak beyond which they are.
+    pub bytes: u64,
+    /// Greatest length at which the result is compared with the reference engine.
+    pub check: usize,
+}
+
+/// A point with what is run for it.
+struct Contender {
+    point: Point,
+    work: Work,
+}
+
+impl Sweep {
+    /// Runs before the first round, beside the one in which memory is measured.
+    const WARM_UP_RUNS: usize = 1;
+    /// Rest before each run: threads may look for work some time after theirs is done.
+    const PAUSE: Duration = Duration::from_millis(5);
+
+    /// Measures one pass of all mechanisms at a length. `shorter` are the points of shorter lengths, by which what would take too much is left out.
+    pub fn measure(&self, pass: Pass, length: usize, shorter: &[Point], progress: &ProgressBar) -> Vec<Point> {
+        let sizes = Sizes { length, ..self.sizes };
+        let mut points = Vec::new();
+        let mut contenders = Vec::new();
+        for config in &self.attentions {
+            progress.set_message(format!("{}: {pass} at {length}: {}", self.backend, config.name()));
+            match self.prepare(pass, config, sizes, shorter) {
+                Ok(contender) => contenders.push(contender),
+                Err(point) => points.push(*point),
+            }
+            progress.inc(1);
+        }
+        let mut yardstick = Yardstick::new(&self.device);
+        for round in 0..self.rounds {
+            progress.set_message(format!("{}: {pass} at {length}: round {} of {}", self.backend, round + 1, self.rounds));
+            let spent = yardstick.run();
+            let mut order: Vec<&mut Contender> = contenders.iter_mut().collect();
+            // Nobody always runs after the same other.
+            if round % 2 == 1 {
+                order.reverse();
+            }
+            for Contender { point, work } in order {
+                thread::sleep(Self::PAUSE);
+                point.seconds.push(seconds(|| work.run()));
+                point.yardstick.push(spent);
+            }
+        }
+        points.extend(contenders.into_iter().map(|contender| contender.point));
+        // In the order in which they were asked for.
+        points.sort_by_key(|point| self.attentions.iter().position(|config| config.name() == point.attention));
+        points
+    }
+
+    /// Checks a mechanism and builds it, or says why it is left out.
+    fn prepare(&self, pass: Pass, config: &AttentionConfig, sizes: Sizes, shorter: &[Point]) -> Result<Contender, Box<Point>> {
+        let mut point = Point::new(&self.backend, &config.name(), pass, sizes.length);
+        let missing = |point: Point, reason: String| Box::new(Point { missing: Some(reason), ..point });
+        if pass == Pass::Decode && !config.can_be_causal() {
+            return Err(missing(point, "it has no causal form, so it cannot decode".into()));
+        }
+        let shorter: Vec<&Point> = shorter.iter().filter(|other| other.attention == point.attention && other.pass == pass).collect();
+        if let Some(reason) = self.too_much(&shorter, sizes.length) {
+            return Err(missing(point, reason));
+        }
+        let checked_at = sizes.length.min(self.check);
+        let earlier = shorter.iter().find(|other| other.checked_at == Some(checked_at)).and_then(|other| other.difference);
+        let found = match earlier {
+            Some(difference) => difference,
+            None => match difference(pass, config, Sizes { length: checked_at, ..sizes }, &self.device) {
+                Ok(difference) => difference,
+                Err(error) => return Err(missing(point, error.to_string())),
+            },
+        };
+        (point.checked_at, point.difference) = (Some(checked_at), Some(found));
+        if found > TOLERANCE {
+            let reason = format!("not timed: at {checked_at} it differs from the reference engine by {found:.1e} of the largest value");
+            return Err(missing(point, reason));
+        }
+        let meter = Meter::new(&self.device);
+        meter.clean();
+        let runs = self.rounds + Self::WARM_UP_RUNS + 1;
+        let mut work = match Work::new(pass, config, sizes, runs, Engine::default(), &self.device) {
+            Ok(work) => work,
+            Err(error) => return Err(missing(point, error.to_string())),
+        };
+        let before = meter.now();
+        work.begin();
+        if pass == Pass::Decode && meter.measure() == Measure::Allocated {
+            point.state_bytes = Some(meter.now().saturating_sub(before));
+        }
+        let before = meter.now();
+        let (first, peak) = meter.peak_growth(before, || seconds(|| work.run()));
+        (point.first_seconds, point.peak_bytes, point.measure) = (Some(first), Some(peak), Some(meter.measure()));
+        point.multiplications = Some(multiplications(config, work.attention(), sizes, pass));
+        for _ in 0..Self::WARM_UP_RUNS {
+            work.run();
+        }
+        Ok(Contender { point, work })
+    }
+
+    /// Why the next length would take too much time or memory, judged by the lengths before: as a power of the length, of their last exponent or of 2.
+    fn too_much(&self, shorter: &[&Point], length: usize) -> Option<String> {
+        if let Some(left_out) = shorter.iter().find_map(|point| point.missing.clone()) {
+            return Some(left_out);
+        }
+        let expected = |value: &dyn Fn(&Point) -> Option<f64>| {
+            let values: Vec<(f64, f64)> = shorter.iter().filter_map(|point| Some((point.length as f64, value(point)?))).collect();
+            let &(last_length, last) = values.last()?;
+            let slope = if values.len() >= 2 { exponent(&values[values.len() - 2..]).unwrap_or(2.0).clamp(0.0, 2.5) } else { 2.0 };
+            Some(last * (length as f64 / last_length).powf(slope))
+        };
+        let seconds = expected(&|point| point.median());
+        if let Some(seconds) = seconds.filter(|&seconds| seconds > self.seconds) {
+            return Some(format!("left out: about {} s for a run at {length}, and {} s are allowed", significant(seconds), self.seconds));
+        }
+        let bytes = expected(&|point| point.peak_bytes.map(|bytes| bytes as f64));
+        let gibibytes = |bytes: f64| significant(bytes / f64::from(1 << 30));
+        bytes.filter(|&bytes| bytes > self.bytes as f64).map(|bytes| {
+            format!("left out: about {} GiB at {length}, and {} GiB are allowed", gibibytes(bytes), gibibytes(self.bytes as f64))
+        })
+    }
+}
+
+/// A product of two matrices: what the same device can do at the same time with work that does not change.
+struct Yardstick(Tensor<2>);
+
+impl Yardstick {
+    const WIDTH: usize = 512;
+
+    fn new(device: &Device) -> Self {
+        let mut yardstick = Self(Init::Normal(1.0).tensor([Self::WIDTH, Self::WIDTH], &RandomKey::from_seed(2), device));
+        yardstick.run();
+        yardstick
+    }
+
+    /// The shortest of three runs.
+    fn run(&mut self) -> f64 {
+        let product = || {
+            let product = self.0.clone().matmul(self.0.clone());
+            wait(&product);
+            product
+        };
+        (0..3).map(|_| seconds(product)).fold(f64::INFINITY, f64::min)
+    }
+}
+
+/// Seconds of a run, the dropping of its result included.
+fn seconds<T>(run: impl FnOnce() -> T) -> f64 {
+    let begun = Instant::now();
+    drop(run());
+    begun.elapsed().as_secs_f64()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sweep(names: &[&str]) -> Sweep {
+        Sweep {
+            backend: "flex".into(),
+            device: Device::flex(),
+            attentions: names.iter().map(|name| name.parse().unwrap()).collect(),
+            sizes: Sizes { batch: 1, length: 0, d_model: 16, heads: 2 },
+            rounds: 3,
+            seconds: 10.0,
+            bytes: 1 << 30,
+            check: 16,
+        }
+    }
+
+    #[test]
+    fn every_round_runs_everything_and_the_yardstick() {
+        for pass in Pass::ALL {
+            let points = sweep(&["dot-product", "linformer", "local-1d"]).measure(pass, 24, &[], &ProgressBar::hidden());
+            assert_eq!(points.iter().map(|point| point.attention.as_str()).collect::<Vec<_>>(), ["dot-product", "linformer", "local-1d"]);
+            for point in points {
+                let is_missing = pass == Pass::Decode && point.attention == "linformer";
+                assert_eq!(point.missing.is_some(), is_missing, "{point:?}");
+                assert_eq!((point.seconds.len(), point.yardstick.len()), if is_missing { (0, 0) } else { (3, 3) });
+                assert_eq!(point.checked_at, (!is_missing).then_some(16));
+            }
+        }
+    }
+
+    #[test]
+    fn what_would_take_too_much_is_left_out_from_there_on() {
+        let sweep = Sweep { seconds: 0.5, ..sweep(&["dot-product"]) };
+        let point = |length: usize, seconds: f64| Point {
+            seconds: vec![seconds],
+            peak_bytes: Some(length as u64),
+            ..Point::new("flex", "dot-product", Pass::Forward, length)
+        };
+        let (first, second) = (point(16, 0.05), point(32, 0.2));
+        assert_eq!(sweep.too_much(&[&first], 32), None);
+        let reason = sweep.too_much(&[&first, &second], 64).unwrap();
+        assert!(reason.contains("0.800 s") && reason.contains("0.5 s are allowed"), "{reason}");
+        let after = Point { missing: Some(reason.clone()), ..Point::new("flex", "dot-product", Pass::Forward, 64) };
+        assert_eq!(sweep.too_much(&[&first, &second, &after], 128), Some(reason));
+        let small = Sweep { bytes: 100, ..sweep };
+        assert!(small.too_much(&[&point(16, 1e-3), &point(64, 1e-3)], 128).unwrap().contains("GiB"));
+    }
+}

@@ -1,0 +1,96 @@
+//! One step of decoding by an attention whose state holds a sequence.
+
+use burn::tensor::{Device, Tensor};
+use heedful_attention::any::{AnyAttention, AnyState, AttentionConfig};
+use heedful_attention::contract::{Attention, AttentionInput, Positions};
+use heedful_attention::engine::Engine;
+use heedful_attention::error::ConfigError;
+use heedful_attention::placement::Role;
+use heedful_attention::probe::Probe;
+use heedful_attention::random::RandomKey;
+use heedful_attention::visibility::Visibility;
+
+use crate::workload::{Sizes, wait};
+
+/// A causal attention with the state of a sequence that it has read.
+#[derive(Debug)]
+pub struct DecodeStep {
+    attention: AnyAttention,
+    state: Option<AnyState>,
+    sequence: Tensor<3>,
+    /// Positions read so far.
+    read: usize,
+    capacity: usize,
+    engine: Engine,
+}
+
+impl DecodeStep {
+    /// Positions that are read at once before the steps.
+    const CHUNK: usize = 256;
+
+    /// The mechanism and a random sequence, after which there is room for `steps` steps, on a device without autodiff.
+    ///
+    /// # Errors
+    /// If the mechanism is impossible with these sizes.
+    pub fn new(attention: &AttentionConfig, sizes: Sizes, steps: usize, engine: Engine, device: &Device) -> Result<Self, ConfigError> {
+        let capacity = sizes.length + steps;
+        let placement = Sizes { length: capacity, ..sizes }.placement(Role::Decoder);
+        attention.validate(&placement)?;
+        let attention = attention.init(&placement, &RandomKey::from_seed(0), device);
+        Ok(Self { attention, state: None, sequence: sizes.sequence(device), read: 0, capacity, engine })
+    }
+
+    /// The layer.
+    pub fn attention(&self) -> &AnyAttention {
+        &self.attention
+    }
+
+    /// Makes a state and reads the sequence.
+    pub fn begin(&mut self) {
+        let [batch, length, _] = self.sequence.dims();
+        self.state = Some(self.attention.state(batch, self.capacity, None));
+        self.read = 0;
+        for start in (0..length).step_by(Self::CHUNK) {
+            self.read(self.sequence.clone().narrow(1, start, Self::CHUNK.min(length - start)));
+        }
+    }
+
+    /// Attends from the next position, which is the last one of the sequence again, to all before it, and waits for the result `[B, 1, C]`.
+    ///
+    /// # Panics
+    /// If it has not [begun](Self::begin), or there is no more room.
+    pub fn run(&mut self) -> Tensor<3> {
+        let length = self.sequence.dims()[1];
+        let context = self.read(self.sequence.clone().narrow(1, length - 1, 1));
+        wait(&context);
+        context
+    }
+
+    fn read(&mut self, chunk: Tensor<3>) -> Tensor<3> {
+        let positions = Positions::from_start(self.read);
+        self.read += chunk.dims()[1];
+        let input = AttentionInput::self_attention(chunk).visibility(Visibility::causal()).positions(positions).engine(self.engine);
+        let state = self.state.as_mut().expect("the sequence was read");
+        self.attention.step(input, state, &mut Probe::off()).context
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_attends_to_the_whole_sequence() {
+        let sizes = Sizes { batch: 2, length: 8, d_model: 16, heads: 4 };
+        for config in AttentionConfig::all().into_iter().filter(AttentionConfig::can_be_causal) {
+            let mut step = DecodeStep::new(&config, sizes, 2, Engine::default(), &Device::flex()).unwrap();
+            step.begin();
+            let found = step.run();
+            let longer = Tensor::cat(vec![step.sequence.clone(), step.sequence.clone().narrow(1, 7, 1)], 1);
+            let whole = AttentionInput::self_attention(longer).visibility(Visibility::causal());
+            let expected = step.attention.forward(whole, &mut Probe::off()).context.narrow(1, 8, 1);
+            let difference = (found - expected).abs().max().into_scalar::<f32>();
+            assert!(difference < 1e-5, "{config}: {difference}");
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Runs a comparison from its plan to its table.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use heedful_experiments::error::{ExperimentError, print_line};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::measure::{Alternation, Measurement};
+use super::options::MeasuringOptions;
+use super::plan::Plan;
+use super::report::Outcome;
+use super::side::{Maker, Sides};
+
+/// Processes that run or wait, on average of a minute, beyond which the machine has something else to do. PyTorch's threads, which wait for each other
+/// without sleeping, suffer from company more than ours.
+const BUSY: f64 = 0.5;
+
+/// Says on standard error that what is measured now is not worth keeping, if the machine has something else to do.
+pub fn warn_if_busy(load: Option<f64>) {
+    if let Some(load) = load.filter(|&load| load > BUSY) {
+        eprintln!("warning: the machine is busy (load {load:.1}): what is measured now is not worth keeping");
+    }
+}
+
+/// Finds out who can be measured, and their versions.
+///
+/// # Errors
+/// If our own side cannot be started.
+pub fn prepare(measuring: &MeasuringOptions) -> Result<(Alternation, BTreeMap<String, String>), ExperimentError> {
+    let MeasuringOptions { threads, rounds, budget, without_memory, python, peers, without_python, .. } = measuring;
+    let heedful = std::env::current_exe().map_err(ExperimentError::failure)?;
+    let peer = (!without_python).then(|| (python.clone(), peers.clone()));
+    let mut sides = Sides { heedful, peer, threads: *threads };
+    let versions = |maker| sides.start(maker).and_then(|mut side| side.versions());
+    let mut found = versions(Maker::Heedful).map_err(ExperimentError::failure)?;
+    if sides.peer.is_some() {
+        match versions(Maker::Peer) {
+            Ok(theirs) => found.extend(theirs),
+            Err(error) => {
+                eprintln!("warning: heedful is measured alone, since its peers cannot run: {error}");
+                eprintln!("         install them by `pip install -r benches/peers/requirements.txt`, and name the interpreter by --python");
+                sides.peer = None;
+            }
+        }
+    }
+    let budget = Duration::from_secs(*budget);
+    Ok((Alternation { sides, rounds: *rounds, budget, has_peaks: !without_memory }, found))
+}
+
+/// Measures a comparison, prints its tables, and writes what there is after each size. `blank` says where and with what it is measured.
+///
+/// # Errors
+/// If nothing could be measured, or a file cannot be written.
+pub fn compare(plan: &Plan, alternation: &Alternation, blank: &Outcome, out: Option<&Path>) -> Result<(), ExperimentError> {
+    let Plan { what, title, about, .. } = plan.clone();
+    let mut outcome = Outcome { what: what.into(), title: title.into(), about, ..blank.clone() };
+    let style = ProgressStyle::with_template("{prefix} {pos}/{len} [{elapsed_precise}] {msg}").expect("the template is well formed");
+    let progress = ProgressBar::new(plan.cases.len() as u64).with_style(style).with_prefix(plan.what);
+    for case in &plan.cases {
+        outcome.cases.push(alternation.measure(case, &progress));
+        progress.inc(1);
+        if let Some(folder) = out {
+            outcome.write(folder)?;
+        }
+    }
+    progress.finish_and_clear();
+    let is_empty = |measurement: &Measurement| measurement.seconds.is_empty() && measurement.peak_bytes.is_none();
+    let failed = outcome.cases.iter().flat_map(|case| &case.measurements).all(is_empty);
+    print_line(outcome.markdown())?;
+    if failed {
+        return Err(ExperimentError::failure("nothing could be measured; the table says why"));
+    }
+    Ok(())
+}

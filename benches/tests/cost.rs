@@ -1,0 +1,133 @@
+//! The binaries `cost` and `backends` at tiny sizes.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use heedful_benches::backends;
+use heedful_benches::cost::outcome::Outcome;
+use heedful_benches::cost::point::Pass;
+
+const TINY: [&str; 6] = ["--d-model", "16", "--heads", "2", "--rounds", "3"];
+
+fn cost(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_cost")).args(TINY).args(arguments).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[track_caller]
+fn succeeded(output: &Output) -> String {
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+/// The points of a sweep that succeeds.
+#[track_caller]
+fn measured(arguments: &[&str], out: &Path) -> Outcome {
+    succeeded(&cost(&[arguments, &["--out", out.to_str().unwrap()]].concat()));
+    Outcome::read(&out.join("cost.json")).unwrap()
+}
+
+#[test]
+fn every_mechanism_is_measured_on_both_cpu_backends_in_one_call() {
+    let folder = tempfile::tempdir().unwrap();
+    let outcome = measured(&["--backend", "flex,ndarray", "--lengths", "16..64"], folder.path());
+    assert_eq!(outcome.groups().len(), 6);
+    for point in &outcome.points {
+        let is_missing = point.pass == Pass::Decode && point.attention == "linformer";
+        assert_eq!(point.missing.is_some(), is_missing, "{point:?}");
+        if is_missing {
+            continue;
+        }
+        assert_eq!(point.seconds.len(), 3);
+        assert!(point.difference.unwrap() < 1e-4 && point.multiplications.unwrap() > 0, "{point:?}");
+        assert!(point.peak_bytes.unwrap() > 0, "the program counts what it allocates: {point:?}");
+        assert_eq!(point.state_bytes.is_some(), point.pass == Pass::Decode);
+    }
+    let bytes = |attention: &str, length: usize| {
+        let found =
+            outcome.points.iter().find(|point| point.attention == attention && point.length == length && point.pass == Pass::Decode);
+        found.unwrap().state_bytes.unwrap()
+    };
+    assert!(bytes("dot-product", 64) > bytes("dot-product", 16), "a state of keys and values grows");
+    for file in ["cost.csv", "cost.md"] {
+        assert!(folder.path().join(file).exists(), "{file}");
+    }
+    assert!(fs::read_to_string(folder.path().join("cost.md")).unwrap().contains("faster than dot-product from"));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn wgpu_says_what_its_pools_reserve_and_who_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let outcome = measured(&["--backend", "wgpu", "--attention", "dot-product", "--lengths", "16", "--pass", "forward"], folder.path());
+    assert!(!outcome.devices["wgpu"].is_empty() && outcome.devices["wgpu"] != "the processor", "{:?}", outcome.devices);
+    assert_eq!(outcome.points[0].seconds.len(), 3);
+}
+
+#[test]
+fn what_takes_too_long_is_left_out_and_named() {
+    let output = cost(&["--attention", "dot-product", "--lengths", "64,128", "--pass", "training", "--seconds", "1e-7"]);
+    let table = succeeded(&output);
+    assert!(table.contains("dot-product from 128 on: left out: about") && table.contains("–"), "{table}");
+}
+
+#[test]
+fn a_run_that_is_slower_than_its_baseline_fails() {
+    let folder = tempfile::tempdir().unwrap();
+    let sweep = ["--attention", "dot-product,uniform", "--lengths", "64", "--pass", "forward"];
+    let mut earlier = measured(&sweep, folder.path());
+    let path = folder.path().join("cost.json");
+    let compared = |threshold: &str| {
+        let output = cost(&[&sweep[..], &["--baseline", path.to_str().unwrap(), "--threshold", threshold]].concat());
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    let (code, table, _) = compared("1000");
+    assert!(code == Some(0) && table.contains("2 points were compared"), "{table}");
+    // As if it had taken a millionth of the time.
+    earlier.points[0].seconds.iter_mut().for_each(|seconds| *seconds /= 1e6);
+    earlier.write(folder.path()).unwrap();
+    let (code, table, errors) = compared("1000");
+    assert!(code == Some(1) && table.contains("Slower than the baseline") && errors.contains("1 points"), "{table} {errors}");
+    fs::write(&path, "{}").unwrap();
+    let (code, _, errors) = compared("2");
+    assert!(code == Some(2) && errors.contains("--baseline"), "{errors}");
+}
+
+#[test]
+fn impossible_commands_are_refused() {
+    for (arguments, parts) in [
+        (&["--attention", "dot-produkt"][..], &["dot-produkt"][..]),
+        (&["--heads", "3"], &["--heads 3", "--d-model"]),
+        (&["--lengths", "8..4"], &["8 is more than 4"]),
+        (&["--pass", "sideways"], &["forward, training, decode"]),
+        (&["--backend", "flux"], &["flux", "flex"]),
+        (&["--seconds", "0"], &["--seconds"]),
+        (&["--baseline", "no/such.json"], &["no/such.json", "cost --out"]),
+    ] {
+        // A later option takes the place of an earlier one.
+        let output = Command::new(env!("CARGO_BIN_EXE_cost")).args(arguments).output().unwrap();
+        let errors = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {errors}");
+        assert!(parts.iter().all(|part| errors.contains(part)), "{arguments:?}: {errors}");
+    }
+}
+
+#[test]
+fn backends_train_alike() {
+    let folder = tempfile::tempdir().unwrap();
+    let sizes =
+        ["--layers", "1", "--d-model", "16", "--heads", "2", "--d-ff", "16", "--vocabulary", "50", "--batch", "2", "--length", "16"];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_backends"));
+    command.args(sizes).args(["--backend", "flex,ndarray,wgpu", "--steps", "5", "--out"]).arg(folder.path());
+    let table = succeeded(&command.output().unwrap());
+    assert!(table.contains("largest difference of a loss from flex"), "{table}");
+    let outcome: backends::Outcome = serde_json::from_str(&fs::read_to_string(folder.path().join("backends.json")).unwrap()).unwrap();
+    assert_eq!(outcome.trainings.len(), 3);
+    let [flex, others @ ..] = &outcome.trainings[..] else { unreachable!() };
+    assert!(flex.losses.len() == 5 && flex.losses[4] < flex.losses[0]);
+    assert!(others.iter().all(|other| other.difference(flex) < 1e-3), "{table}");
+}
