@@ -164,16 +164,12 @@ impl Outcome {
         let seconds = |seconds: f64| format!("{} s", significant(seconds));
         let row = |training: &Training| {
             let steady = training.steady();
-            let shown = |quartiles: Quartiles| {
-                let [first, median, third] = [quartiles.first, quartiles.median, quartiles.third].map(|seconds| significant(1e3 * seconds));
-                format!("{median} ms ({first} to {third})")
-            };
             [
                 training.backend.clone(),
                 training.device.clone(),
                 seconds(training.build_seconds),
                 training.warm_up().map_or_else(String::new, seconds),
-                steady.map_or_else(String::new, shown),
+                steady.map_or_else(String::new, |quartiles| format!("{} ms", quartiles.milliseconds())),
                 steady.map_or_else(String::new, |quartiles| format!("{:.0}", self.tokens as f64 / quartiles.median)),
                 format!("{:.1e}", training.difference(first)),
             ]

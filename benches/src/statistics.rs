@@ -1,5 +1,9 @@
 //! Statistics of alternated runs.
 
+use std::fmt;
+
+use crate::markdown::significant;
+
 /// Quartiles of a sample: first, median, third, interpolated linearly between elements.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Quartiles {
@@ -23,6 +27,18 @@ impl Quartiles {
             below + (above - below) * place.fract()
         };
         Some(Self { first: at(0.25), median: at(0.5), third: at(0.75) })
+    }
+
+    /// Those of seconds, in milliseconds.
+    pub fn milliseconds(self) -> Self {
+        Self { first: 1e3 * self.first, median: 1e3 * self.median, third: 1e3 * self.third }
+    }
+}
+
+impl fmt::Display for Quartiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [first, median, third] = [self.first, self.median, self.third].map(significant);
+        write!(f, "{median} ({first} to {third})")
     }
 }
 
@@ -53,6 +69,7 @@ mod tests {
         assert_eq!(Quartiles::of(&[4.0, 1.0, 3.0, 2.0, 5.0]), Some(Quartiles { first: 2.0, median: 3.0, third: 4.0 }));
         assert_eq!(Quartiles::of(&[1.0, 2.0]), Some(Quartiles { first: 1.25, median: 1.5, third: 1.75 }));
         assert_eq!(Quartiles::of(&[]), None);
+        assert_eq!(Quartiles::of(&[0.01, 0.02, 0.04]).unwrap().milliseconds().to_string(), "20.0 (15.0 to 30.0)");
     }
 
     #[test]

@@ -147,10 +147,8 @@ fn name(device: &Device) -> String {
 
 fn write(outcome: &Outcome, folder: &Path) -> Result<(), ExperimentError> {
     outcome.write(folder)?;
-    write_atomically(
-        &folder.join("cost.md"),
-        format!("# What every mechanism costs\n\n{}{}", outcome.summary(), outcome.details()).as_bytes(),
-    )?;
+    let page = format!("# What every mechanism costs\n\n{}{}{}", outcome.summary(), outcome.crossovers(), outcome.details());
+    write_atomically(&folder.join("cost.md"), page.as_bytes())?;
     let mut files: Vec<_> = fs::read_dir(folder).map_err(ExperimentError::failure)?.flatten().map(|entry| entry.file_name()).collect();
     files.sort();
     let files: Vec<_> = files.iter().map(|name| name.to_string_lossy()).collect();

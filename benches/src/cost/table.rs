@@ -2,12 +2,12 @@
 
 use std::fmt::Write;
 
-use super::crossover::Crossover;
+use super::crossover::{Crossover, DENSE};
 use super::memory::Measure;
 use super::outcome::{Outcome, Point};
 use super::point::Pass;
 use crate::markdown::{significant, table};
-use crate::statistics::{Quartiles, exponent};
+use crate::statistics::exponent;
 
 /// Lengths, the longest ones, over which exponents are fitted.
 const FITTED: usize = 3;
@@ -40,7 +40,7 @@ impl Outcome {
             let _ = write!(text, "\n## {backend}, {}: milliseconds\n\n", pass.title());
             let mut head = vec!["attention".to_owned()];
             head.extend(lengths.iter().map(usize::to_string));
-            head.extend(["exponent".to_owned(), "faster than dot-product from".to_owned()]);
+            head.extend(["exponent".to_owned(), format!("faster than {DENSE} from")]);
             let row = |name: &String| {
                 let own: Vec<&Point> = points.iter().copied().filter(|point| &point.attention == name).collect();
                 let cell = |length: &usize| {
@@ -64,6 +64,26 @@ impl Outcome {
         text
     }
 
+    /// The lengths from which on each mechanism is faster than dot-product attention, by backend and pass; nothing without dot-product attention.
+    pub fn crossovers(&self) -> String {
+        let groups = self.groups();
+        let names = names(&self.points.iter().collect::<Vec<_>>());
+        let row = |name: &String| {
+            let cell = |(backend, pass): &(String, Pass)| {
+                Crossover::of(&self.of(backend, *pass), name).map_or_else(String::new, |at| at.to_string())
+            };
+            std::iter::once(name.clone()).chain(groups.iter().map(cell)).collect::<Vec<_>>()
+        };
+        let rows: Vec<_> = names.iter().filter(|name| *name != DENSE).map(row).collect();
+        if rows.iter().all(|row| row[1..].iter().all(String::is_empty)) {
+            return String::new();
+        }
+        let header: Vec<String> = std::iter::once("attention".to_owned())
+            .chain(groups.iter().map(|(backend, pass)| format!("{backend}, {}", pass.title())))
+            .collect();
+        format!("\n## Faster than {DENSE} from length\n\n{}", table(&header, &rows))
+    }
+
     /// Every point with all that was measured.
     pub fn details(&self) -> String {
         let mut text = String::new();
@@ -81,10 +101,11 @@ impl Outcome {
             }
             let row = |point: &&Point| {
                 let mebibytes = |bytes: u64| significant(bytes as f64 / f64::from(1 << 20));
+                let milliseconds = point.quartiles().map(|quartiles| quartiles.milliseconds().to_string());
                 let mut row = vec![
                     point.attention.clone(),
                     point.length.to_string(),
-                    point.quartiles().map_or_else(|| point.missing.clone().unwrap_or_default(), milliseconds),
+                    milliseconds.or_else(|| point.missing.clone()).unwrap_or_default(),
                     self.tokens_per_second(point).map_or_else(String::new, |speed| format!("{speed:.0}")),
                     point.peak_bytes.map_or_else(String::new, mebibytes),
                     point.multiplications.map_or_else(String::new, |count| significant(count as f64 / 1e6)),
@@ -138,11 +159,6 @@ fn left_out(points: &[&Point]) -> String {
     if lines.is_empty() { lines } else { format!("{lines}\n") }
 }
 
-fn milliseconds(quartiles: Quartiles) -> String {
-    let [first, median, third] = [quartiles.first, quartiles.median, quartiles.third].map(|seconds| significant(1e3 * seconds));
-    format!("{median} ({first} to {third})")
-}
-
 #[cfg(test)]
 mod tests {
 
@@ -154,6 +170,8 @@ mod tests {
         for part in ["| dot-product | 0.410", "2.00", "1.00", "181 (128 to 256)", "relative from 64 on: left out: about 9 s"] {
             assert!(summary.contains(part), "{part} is missing in {summary}");
         }
+        let crossovers = outcome().crossovers();
+        assert!(crossovers.contains("| local-1d  | 181 (128 to 256)") && !crossovers.contains("| dot-product"), "{crossovers}");
         let details = outcome().details();
         assert!(details.contains("| local-1d    | 512"), "{details}");
     }

@@ -140,8 +140,8 @@ measured by `cargo run --release --bin peers -- all --out benches/results`, or b
 `decode` in place of `all` one at a time.
 
 Times are medians of runs in turn (quartiles in brackets): in each round every contender of a size runs once, heedful and Python each in a process of its
-own with the same number of threads, and one of them at a time. Relative times are medians of the ratios within rounds: below 1 is faster than what
-stands behind *of*. Peak memory is the growth of the resident memory of a process that does nothing else, from before its inputs and weights are made to
+own with the same number of threads, and one of them at a time. Relative times are medians (and quartiles) of the ratios within rounds: below 1 is faster
+than what stands behind *of*. Peak memory is the growth of the resident memory of a process that does nothing else, from before its inputs and weights are made to
 the peak of its second run, read by the same code for both. heedful's process has the allocator settings of its experiments, which keep freed memory.
 
 ";
@@ -155,15 +155,9 @@ fn rows(case: &CaseResult) -> Vec<[String; 7]> {
 fn row(case: &CaseResult, measurement: &Measurement) -> [String; 7] {
     let Measurement { name, baseline, seconds, peak_bytes, missing } = measurement;
     let quartiles = Quartiles::of(seconds);
-    let milliseconds = quartiles.map(|Quartiles { first, median, third }| {
-        let [first, median, third] = [first, median, third].map(|seconds| significant(1e3 * seconds));
-        format!("{median} ({first} to {third})")
-    });
+    let milliseconds = quartiles.map(|quartiles| quartiles.milliseconds().to_string());
     let baseline = baseline.as_deref();
-    let relative_time = baseline.and_then(|baseline| {
-        let ratio = case.time_ratios(name, baseline)?;
-        Some(format!("{} of {baseline}", significant(ratio.median)))
-    });
+    let relative_time = baseline.and_then(|baseline| Some(format!("{} of {baseline}", case.time_ratios(name, baseline)?)));
     let relative_peak = baseline.and_then(|baseline| case.peak_ratio(name, baseline)).map(significant);
     let speed =
         quartiles.filter(|quartiles| quartiles.median > 0.0).map(|quartiles| format!("{:.0}", case.tokens as f64 / quartiles.median));
@@ -208,7 +202,10 @@ mod tests {
     fn a_row_holds_medians_ratios_and_what_is_missing() {
         let case = &outcome().cases[0];
         let rows = rows(case);
-        assert_eq!(rows[0][1..], ["heedful", "20.0 (15.0 to 25.0)", "1.00 of PyTorch", "400", "1.00", "0.500"].map(String::from));
+        assert_eq!(
+            rows[0][1..],
+            ["heedful", "20.0 (15.0 to 25.0)", "1.00 (0.750 to 1.25) of PyTorch", "400", "1.00", "0.500"].map(String::from)
+        );
         assert_eq!(rows[1][1..], ["PyTorch", "20.0 (20.0 to 20.0)", "", "400", "2.00", ""].map(String::from));
         let text = outcome().markdown();
         assert!(text.contains("no such/package"), "{text}");
