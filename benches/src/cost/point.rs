@@ -133,11 +133,14 @@ pub fn difference(pass: Pass, attention: &AttentionConfig, sizes: Sizes, device:
         work.begin();
         Ok(work.run())
     };
-    let (found, expected) = (result(Engine::default())?, result(Engine::Reference)?);
+    Ok(relative_difference(result(Engine::default())?, result(Engine::Reference)?))
+}
+
+/// Infinite where a number is missing: NaN must not pass for a small difference.
+fn relative_difference(found: Tensor<3>, expected: Tensor<3>) -> f64 {
     let scale = expected.clone().abs().max().into_scalar::<f32>();
     let difference = (found - expected).abs().max().into_scalar::<f32>();
-    // NaN must not pass for a small difference.
-    Ok(if difference.is_nan() { f64::INFINITY } else { f64::from(difference) / f64::from(scale).max(f64::MIN_POSITIVE) })
+    if difference.is_nan() { f64::INFINITY } else { f64::from(difference) / f64::from(scale).max(f64::MIN_POSITIVE) }
 }
 
 #[cfg(test)]
@@ -156,5 +159,15 @@ mod tests {
                 assert!(found < super::super::sweep::TOLERANCE, "{config} {pass}: {found}");
             }
         }
+    }
+
+    #[test]
+    fn a_wrong_result_is_not_timed() {
+        let of = |values: [f32; 2]| Tensor::<3>::from_data([[values]], &Device::flex());
+        let expected = || of([1.0, -4.0]);
+        assert_eq!(relative_difference(expected(), expected()), 0.0);
+        assert_eq!(relative_difference(of([1.0, -3.0]), expected()), 0.25);
+        assert_eq!(relative_difference(of([1.0, f32::NAN]), expected()), f64::INFINITY);
+        assert!(relative_difference(of([1.001, -4.0]), expected()) > super::super::sweep::TOLERANCE);
     }
 }
