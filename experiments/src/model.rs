@@ -126,6 +126,7 @@ impl ModelSettings {
             position_offset,
         }
     }
+
     /// A decoder with this attention in all layers; `tied` as in [`LanguageModelConfig::tied`].
     pub fn language_model(&self, vocabulary: usize, attention: &AttentionConfig, tied: bool) -> LanguageModelConfig {
         let Self { layers, positions, depth, initialisation, .. } = *self;

@@ -1,8 +1,8 @@
 //! The comparison of finished runs: a table for the terminal, and `report.md` with all that is needed to judge it.
 //!
-//! A row is an attention mechanism or a model; a score is the mean over seeds with the sample standard deviation and the number of seeds. Runs on different data
-//! sets or backends stand in different tables. The best mean of a column is marked, which says nothing about significance. Published numbers follow in
-//! a table of their own, never in a row with measured ones.
+//! A row is an attention mechanism or a model; a score is the mean over seeds with the sample standard deviation and the number of seeds. Runs on different
+//! data sets or backends stand in different tables. The best mean of a column is marked, which says nothing about significance. Published numbers follow
+//! in a table of their own, never in a row with measured ones.
 
 use std::fmt::Write;
 use std::path::Path;
