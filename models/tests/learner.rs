@@ -1,5 +1,6 @@
 //! The models in Burn's own training loop.
 
+// The tests train as the example does; its `main`, which reads the command line, is not called here.
 #[path = "../examples/stock_learner.rs"]
 #[allow(dead_code, reason = "an example has a main function")]
 mod stock_learner;
@@ -9,7 +10,8 @@ use burn::optim::{AdamConfig, SgdConfig};
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use burn::train::{InferenceStep, TrainStep};
 use heedful_attention::any::AttentionConfig;
-use heedful_attention::contract::Attention;
+use heedful_attention::mechanisms::gaussian::GaussianConfig;
+use heedful_attention::placement::Placement;
 use heedful_attention::random::RandomKey;
 use heedful_models::block::BlockConfig;
 use heedful_models::classifier::ClassifierConfig;
@@ -198,10 +200,10 @@ fn shared_parameters_stay_shared_on_another_device() {
     assert!(projections.len() > 1 && projections.iter().all(|projection| *projection == projections[0]));
 }
 
-/// A model of one's own mechanism is trained like the others.
-#[allow(dead_code, reason = "it is there to be compiled")]
-fn any_attention_trains<A: Attention>(
-    model: heedful_models::language_model::LanguageModel<A>,
-) -> Trainee<heedful_models::language_model::LanguageModel<A>, NextToken> {
-    Trainee::new(model, NextToken::default(), &key())
+#[test]
+fn models_of_one_mechanism_by_its_type_are_learnt_too() {
+    let config = LanguageModelConfig { vocabulary: 7, layers: 1, block: block(), ..Default::default() };
+    let build = |placement: &Placement, key: &RandomKey, device: &Device| GaussianConfig::default().init(placement, key, device);
+    let model = config.init_with(&key(), &Device::flex().autodiff(), build);
+    assert_learnt("next tokens", losses(model, NextToken { padding: Some(0) }, &sequences, |output| output.loss));
 }
