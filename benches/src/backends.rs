@@ -1,22 +1,21 @@
 //! The same training on every backend: losses side by side, and what a step costs.
 
-use std::fmt::Write;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use burn::tensor::Device;
 use clap::Args;
 use heedful_attention::any::AttentionConfig;
 use heedful_experiments::backend::Backend;
 use heedful_experiments::error::ExperimentError;
 use heedful_experiments::record::Machine;
 use heedful_experiments::run_folder::write_atomically;
-use heedful_experiments::threads::among_workers;
 use indicatif::ProgressBar;
 use serde::{Deserialize, Serialize};
 
 use crate::markdown::{significant, table};
-use crate::peers::options::ModelOptions;
+use crate::peers::options::{ModelOptions, positive};
 use crate::statistics::Quartiles;
 use crate::training_step::TrainingStep;
 
@@ -36,11 +35,11 @@ pub struct BackendsOptions {
     pub steps: u64,
 
     /// Rows of the batch
-    #[arg(long, value_name = "N", default_value_t = 4)]
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = positive())]
     pub batch: usize,
 
     /// Tokens of a row
-    #[arg(long, value_name = "N", default_value_t = 128)]
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = positive())]
     pub length: usize,
 
     /// Sizes of the model.
@@ -49,29 +48,7 @@ pub struct BackendsOptions {
 
     /// Folder for backends.json, backends.csv and backends.md
     #[arg(long, value_name = "DIR")]
-    pub out: Option<std::path::PathBuf>,
-}
-
-impl BackendsOptions {
-    /// Checks what clap does not.
-    ///
-    /// # Errors
-    /// A usage error that names the option.
-    pub fn validate(&self) -> Result<(), ExperimentError> {
-        for (option, value) in [("--batch", self.batch), ("--length", self.length)] {
-            if value == 0 {
-                return Err(ExperimentError::usage(format!("{option} 0: give at least 1")));
-            }
-        }
-        let sizes = self.model.sizes();
-        if !sizes.d_model.is_multiple_of(sizes.heads) {
-            return Err(ExperimentError::usage(format!(
-                "--heads {} does not divide --d-model {}; give a divisor",
-                sizes.heads, sizes.d_model
-            )));
-        }
-        Ok(())
-    }
+    pub out: Option<PathBuf>,
 }
 
 /// The trainings: the file `backends.json`.
@@ -115,23 +92,19 @@ impl Training {
     pub fn run(backend: Backend, options: &BackendsOptions, progress: &ProgressBar) -> Result<Self, ExperimentError> {
         let begun = Instant::now();
         let device = backend.device().map_err(ExperimentError::usage)?;
-        let run = || {
-            let mut step = TrainingStep::new(&options.attention, options.model.sizes(), options.batch, options.length, &device)
-                .map_err(ExperimentError::usage)?;
-            let build_seconds = begun.elapsed().as_secs_f64();
-            let name = device.identity().map_or_else(|| "the processor".to_owned(), |identity| identity.name);
-            let mut training = Self { backend: backend.name().to_owned(), device: name, build_seconds, ..Self::default() };
-            for number in 1..=options.steps {
-                progress.set_message(format!("{backend}: step {number} of {}", options.steps));
-                let begun = Instant::now();
-                // Reading the loss waits for the step.
-                training.losses.push(step.run());
-                training.seconds.push(begun.elapsed().as_secs_f64());
-                progress.inc(1);
-            }
-            Ok(training)
-        };
-        if matches!(backend, Backend::Flex | Backend::NdArray) { among_workers(run) } else { run() }
+        let mut step = TrainingStep::new(&options.attention, options.model.sizes(), options.batch, options.length, &device)
+            .map_err(ExperimentError::usage)?;
+        let build_seconds = begun.elapsed().as_secs_f64();
+        let mut training = Self { backend: backend.name().to_owned(), device: device_name(&device), build_seconds, ..Self::default() };
+        for number in 1..=options.steps {
+            progress.set_message(format!("{backend}: step {number} of {}", options.steps));
+            let begun = Instant::now();
+            // Reading the loss waits for the step.
+            training.losses.push(step.run());
+            training.seconds.push(begun.elapsed().as_secs_f64());
+            progress.inc(1);
+        }
+        Ok(training)
     }
 
     /// Seconds of the steps after the warm-up.
@@ -201,20 +174,26 @@ impl Outcome {
         fs::create_dir_all(folder).map_err(|error| ExperimentError::failure(format!("cannot make `{}`: {error}", folder.display())))?;
         let json = serde_json::to_string_pretty(self).map_err(ExperimentError::failure)?;
         write_atomically(&folder.join("backends.json"), format!("{json}\n").as_bytes())?;
-        write_atomically(&folder.join("backends.csv"), self.csv().as_bytes())?;
+        write_atomically(&folder.join("backends.csv"), &self.csv().map_err(ExperimentError::failure)?)?;
         let page = format!("# The same training on every backend\n\n{}", self.markdown());
         Ok(write_atomically(&folder.join("backends.md"), page.as_bytes())?)
     }
 
-    fn csv(&self) -> String {
-        let mut text = "backend,step,loss,seconds\n".to_owned();
+    fn csv(&self) -> Result<Vec<u8>, csv::Error> {
+        let mut writer = csv::Writer::from_writer(Vec::new());
+        writer.write_record(["backend", "step", "loss", "seconds"])?;
         for training in &self.trainings {
             for (step, (loss, seconds)) in training.losses.iter().zip(&training.seconds).enumerate() {
-                let _ = writeln!(text, "{},{},{loss},{seconds}", training.backend, step + 1);
+                writer.serialize((&training.backend, step + 1, loss, seconds))?;
             }
         }
-        text
+        writer.into_inner().map_err(|error| error.into_error().into())
     }
+}
+
+/// What a device calls itself.
+pub fn device_name(device: &Device) -> String {
+    device.identity().map_or_else(|| "the processor".to_owned(), |identity| identity.name)
 }
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
 //! Benchmarks of heedful.
 //!
-//! * `cargo bench`: time of one self-attention of each mechanism on each backend, and of a training step.
+//! * `cargo bench`: time of one self-attention of some mechanisms, and of a training step, on flex.
 //! * `cargo run --release --bin cost -- --help`: time, memory and multiplications by mechanism, length and backend, with crossovers.
 //! * `cargo run --release --bin backends -- --help`: the same training on every backend.
 //! * `cargo run --release --bin peers -- --help`: heedful beside PyTorch and PyTorch's packages, in time and memory.
 //!
-//! What is timed: [`workload`] is one self-attention, [`decode_step`] one step of decoding by it, [`projections`] its linear maps alone, [`training_step`] and [`decoding`] are whole language models.
+//! What is timed: [`workload`] is one self-attention, [`decode_step`] one step of decoding by it, [`projections`] its linear maps alone, [`training_step`] and
+//! [`decoding`] are whole language models.
 //! [`peers`] times them in turn with their counterparts, [`cost`] with each other, [`mod@backends`] on every backend.
 
 pub mod backends;

@@ -7,6 +7,7 @@ use heedful_benches::backends::{BackendsOptions, Outcome, Training};
 use heedful_experiments::allocator::keep_freed_memory;
 use heedful_experiments::error::{Completion, ExperimentError, main_with, print_line};
 use heedful_experiments::record::{Machine, command_line};
+use heedful_experiments::threads::among_workers;
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// Train the same language model from equal weights on every backend.
@@ -29,12 +30,13 @@ Exit codes: 0 done, 1 a training failed, 2 the command was refused.";
 fn main() -> ExitCode {
     let Options { options } = Options::parse();
     keep_freed_memory();
-    main_with(|| run(&options).map(|()| Completion::Finished))
+    main_with(|| among_workers(|| run(&options)).map(|()| Completion::Finished))
 }
 
 fn run(options: &BackendsOptions) -> Result<(), ExperimentError> {
     let BackendsOptions { backend, steps, batch, length, out, .. } = options;
-    options.validate()?;
+    // Refuses heads that do not divide the width before anything is built.
+    options.model.layer.sizes(*batch, *length)?;
     let mut outcome = Outcome {
         command: command_line(),
         machine: Machine::here(),

@@ -5,8 +5,8 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
-use burn::tensor::Device;
 use clap::{Parser, Subcommand};
+use heedful_benches::backends::device_name;
 use heedful_benches::cost::baseline;
 use heedful_benches::cost::options::CostOptions;
 use heedful_benches::cost::outcome::Outcome;
@@ -15,9 +15,7 @@ use heedful_benches::peers::comparison::{compare, prepare, warn_if_busy};
 use heedful_benches::peers::options::{LayerOptions, MeasuringOptions, PackagesOptions, defaults};
 use heedful_benches::peers::protocol::serve;
 use heedful_benches::peers::report;
-use heedful_benches::workload::Sizes;
 use heedful_experiments::allocator::keep_freed_memory;
-use heedful_experiments::backend::Backend;
 use heedful_experiments::error::{Completion, ExperimentError, main_with, print_line};
 use heedful_experiments::record::{Machine, command_line};
 use heedful_experiments::run_folder::write_atomically;
@@ -66,7 +64,7 @@ fn main() -> ExitCode {
             Some(Hidden::Worker) => {
                 among_workers(|| serve(io::stdin().lock(), io::stdout().lock())).map_err(ExperimentError::failure)?;
             }
-            None => run(&cost)?,
+            None => among_workers(|| run(&cost))?,
         }
         Ok(Completion::Finished)
     })
@@ -74,6 +72,7 @@ fn main() -> ExitCode {
 
 fn run(options: &CostOptions) -> Result<(), ExperimentError> {
     options.validate()?;
+    let sizes = options.sizes(0)?;
     let attentions = options.attentions()?;
     let earlier = options.baseline.as_deref().map(Outcome::read).transpose()?;
     // Before anything here adds to it.
@@ -92,7 +91,7 @@ fn run(options: &CostOptions) -> Result<(), ExperimentError> {
     let mut devices = Vec::new();
     for &backend in &options.backend {
         let device = backend.device().map_err(ExperimentError::usage)?;
-        outcome.devices.insert(backend.name().to_owned(), name(&device));
+        outcome.devices.insert(backend.name().to_owned(), device_name(&device));
         devices.push((backend, device));
     }
     let lengths = options.lengths();
@@ -104,7 +103,7 @@ fn run(options: &CostOptions) -> Result<(), ExperimentError> {
             backend: backend.name().to_owned(),
             device,
             attentions: attentions.clone(),
-            sizes: Sizes { batch: options.batch, length: 0, d_model: options.d_model, heads: options.heads },
+            sizes,
             rounds: options.rounds,
             seconds: options.seconds,
             bytes: (options.memory * f64::from(1 << 30)) as u64,
@@ -113,9 +112,7 @@ fn run(options: &CostOptions) -> Result<(), ExperimentError> {
         for &pass in &options.passes {
             let begun = outcome.points.len();
             for &length in &lengths {
-                let measure = || sweep.measure(pass, length, &outcome.points[begun..], &progress);
-                // Where a CPU computes, among its threads.
-                let measured = if matches!(backend, Backend::Flex | Backend::NdArray) { among_workers(measure) } else { measure() };
+                let measured = sweep.measure(pass, length, &outcome.points[begun..], &progress);
                 outcome.points.extend(measured);
                 if let Some(folder) = &options.out {
                     outcome.write(folder)?;
@@ -138,11 +135,6 @@ fn run(options: &CostOptions) -> Result<(), ExperimentError> {
         return Err(ExperimentError::failure("nothing could be measured; the lines above say why"));
     }
     Ok(())
-}
-
-/// What a device calls itself.
-fn name(device: &Device) -> String {
-    device.identity().map_or_else(|| "the processor".to_owned(), |identity| identity.name)
 }
 
 fn write(outcome: &Outcome, folder: &Path) -> Result<(), ExperimentError> {

@@ -1,7 +1,7 @@
 //! How much memory a piece of work takes.
 //!
-//! On the CPU every allocation of the process is counted, if the program installs [`PeakAlloc`] as its allocator; a GPU's runtime
-//! says how much its pools have reserved. These are two measures, which must not be compared with each other.
+//! On the CPU every allocation of the process is counted, if the program installs [`PeakAlloc`] as its allocator; a GPU's runtime says how much its pools
+//! have reserved, page by page. These are two measures, which must not be compared with each other.
 
 use burn::tensor::Device;
 use peak_alloc::PeakAlloc;
@@ -36,6 +36,14 @@ impl Meter {
         self.measure
     }
 
+    /// Bytes now, where pools have given back what they do not need: it would hide what comes next.
+    pub fn start(&self) -> u64 {
+        if self.measure == Measure::Reserved {
+            self.device.memory_cleanup();
+        }
+        self.now()
+    }
+
     /// Bytes now.
     pub fn now(&self) -> u64 {
         match self.device.memory_pool_usage() {
@@ -44,21 +52,14 @@ impl Meter {
         }
     }
 
-    /// The growth from `before` on to the peak of some work. Pools give back what they do not need first, so that they do not hide it.
+    /// The growth from `before` on to the peak of some work; of pools, to what they have reserved after it, since they give nothing back by themselves.
     pub fn peak_growth<T>(&self, before: u64, work: impl FnOnce() -> T) -> (T, u64) {
         PeakAlloc.reset_peak_usage();
         let result = work();
-        let peak = match self.device.memory_pool_usage() {
-            Some(usage) => usage.bytes_reserved,
-            None => PeakAlloc.peak_usage() as u64,
+        let peak = match self.measure {
+            Measure::Reserved => self.now(),
+            Measure::Allocated => PeakAlloc.peak_usage() as u64,
         };
         (result, peak.saturating_sub(before))
-    }
-
-    /// Has pools give back what they do not need.
-    pub fn clean(&self) {
-        if self.measure == Measure::Reserved {
-            self.device.memory_cleanup();
-        }
     }
 }

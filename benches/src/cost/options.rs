@@ -9,6 +9,8 @@ use heedful_experiments::backend::Backend;
 use heedful_experiments::error::ExperimentError;
 
 use super::point::Pass;
+use crate::peers::options::{LayerOptions, positive};
+use crate::workload::Sizes;
 
 /// What is measured, and how.
 #[derive(Args, Clone, Debug)]
@@ -25,24 +27,24 @@ pub struct CostOptions {
     #[arg(long, value_name = "N[,N...]", value_delimiter = ',', default_value = "128..4096")]
     pub lengths: Vec<Lengths>,
 
-    /// What is timed: a forward pass, forward and backward, one step of decoding
-    #[arg(long = "pass", value_name = "NAME[,NAME...]", value_delimiter = ',', default_value = "forward,training,decode")]
+    /// What is timed
+    #[arg(long = "pass", value_name = "NAME[,NAME...]", value_enum, value_delimiter = ',', default_value = "forward,training,decode")]
     pub passes: Vec<Pass>,
 
     /// Width of the layer
-    #[arg(long, value_name = "N", default_value_t = 128)]
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = positive())]
     pub d_model: usize,
 
     /// Heads, a divisor of the width
-    #[arg(long, value_name = "N", default_value_t = 4)]
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = positive())]
     pub heads: usize,
 
     /// Sequences at once
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive())]
     pub batch: usize,
 
     /// Rounds: in each, everything of one length runs once, in turn
-    #[arg(long, value_name = "N", default_value_t = 7)]
+    #[arg(long, value_name = "N", default_value_t = 7, value_parser = positive())]
     pub rounds: usize,
 
     /// Seconds of a run beyond which longer sequences are left out
@@ -54,7 +56,7 @@ pub struct CostOptions {
     pub memory: f64,
 
     /// Greatest length at which results are compared with the reference engine, which holds matrices of all pairs; longer ones are compared at this length
-    #[arg(long, value_name = "N", default_value_t = 1024)]
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = positive())]
     pub check: usize,
 
     /// Folder for cost.json, cost.csv and cost.md
@@ -119,23 +121,22 @@ impl CostOptions {
         self.attention.iter().map(|name| name.trim().parse().map_err(ExperimentError::usage)).collect()
     }
 
+    /// Sizes of the layer, for sequences of this length.
+    ///
+    /// # Errors
+    /// A usage error if the heads do not divide the width.
+    pub fn sizes(&self, length: usize) -> Result<Sizes, ExperimentError> {
+        LayerOptions { d_model: self.d_model, heads: self.heads }.sizes(self.batch, length)
+    }
+
     /// Checks what clap does not.
     ///
     /// # Errors
     /// A usage error that names the option.
     pub fn validate(&self) -> Result<(), ExperimentError> {
-        let refuse = |problem: String| Err(ExperimentError::usage(problem));
-        if self.heads == 0 || self.d_model == 0 || !self.d_model.is_multiple_of(self.heads) {
-            return refuse(format!("--heads {} does not divide --d-model {}; give a divisor", self.heads, self.d_model));
-        }
-        for (option, value) in [("--batch", self.batch), ("--rounds", self.rounds), ("--check", self.check)] {
-            if value == 0 {
-                return refuse(format!("{option} 0: give at least 1"));
-            }
-        }
         for (option, value) in [("--seconds", self.seconds), ("--memory", self.memory), ("--threshold", self.threshold)] {
             if !(value.is_finite() && value > 0.0) {
-                return refuse(format!("{option} {value}: give a number greater than 0"));
+                return Err(ExperimentError::usage(format!("{option} {value}: give a number greater than 0")));
             }
         }
         Ok(())

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use clap::ValueEnum;
 use heedful_experiments::error::ExperimentError;
 use heedful_experiments::record::Machine;
 use heedful_experiments::run_folder::write_atomically;
@@ -37,7 +38,7 @@ pub struct Outcome {
 }
 
 /// One pass of a mechanism at a length on a backend.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Point {
     /// Backend.
     pub backend: String,
@@ -55,7 +56,7 @@ pub struct Point {
     pub yardstick: Vec<f64>,
     /// Seconds of the first run, which compiles shaders where there are any.
     pub first_seconds: Option<f64>,
-    /// Growth of memory in a run, weights, input and state aside.
+    /// Growth of memory in a run: of what is allocated, weights, input and state aside; of what is reserved, with them.
     pub peak_bytes: Option<u64>,
     /// Memory of the state of decoding.
     pub state_bytes: Option<u64>,
@@ -93,22 +94,7 @@ struct Row<'a> {
 impl Point {
     /// A point that nothing is known of yet.
     pub fn new(backend: &str, attention: &str, pass: Pass, length: usize) -> Self {
-        Self {
-            backend: backend.to_owned(),
-            attention: attention.to_owned(),
-            pass,
-            length,
-            missing: None,
-            seconds: Vec::new(),
-            yardstick: Vec::new(),
-            first_seconds: None,
-            peak_bytes: None,
-            state_bytes: None,
-            measure: None,
-            multiplications: None,
-            checked_at: None,
-            difference: None,
-        }
+        Self { backend: backend.to_owned(), attention: attention.to_owned(), pass, length, ..Self::default() }
     }
 
     /// Whether another is the same thing, measured at another time.
@@ -133,20 +119,16 @@ impl Outcome {
         self.points.iter().filter(|point| point.backend == backend && point.pass == pass).collect()
     }
 
-    /// Backends and passes that have points, in their order.
+    /// Backends, in the order in which they were asked for, and passes that have points.
     pub fn groups(&self) -> Vec<(String, Pass)> {
-        let mut groups: Vec<(String, Pass)> = Vec::new();
+        let mut backends: Vec<&String> = Vec::new();
         for point in &self.points {
-            let group = (point.backend.clone(), point.pass);
-            if !groups.contains(&group) {
-                groups.push(group);
+            if !backends.contains(&&point.backend) {
+                backends.push(&point.backend);
             }
         }
-        // Stable, so that backends stay in the order in which they were asked for.
-        groups.sort_by_key(|(_, pass)| *pass);
-        let backends: Vec<String> = self.points.iter().map(|point| point.backend.clone()).collect();
-        groups.sort_by_key(|(backend, _)| backends.iter().position(|other| other == backend));
-        groups
+        let all = backends.into_iter().flat_map(|backend| Pass::value_variants().iter().map(move |&pass| (backend.clone(), pass)));
+        all.filter(|(backend, pass)| self.points.iter().any(|point| &point.backend == backend && point.pass == *pass)).collect()
     }
 
     /// Reads a file of results.

@@ -1,9 +1,9 @@
 //! One thing that is timed: a pass of a mechanism at a length on a backend.
 
 use std::fmt;
-use std::str::FromStr;
 
 use burn::tensor::{Device, Tensor};
+use clap::ValueEnum;
 use heedful_attention::any::{AnyAttention, AttentionConfig};
 use heedful_attention::engine::Engine;
 use heedful_attention::error::ConfigError;
@@ -13,21 +13,19 @@ use crate::decode_step::DecodeStep;
 use crate::workload::{Sizes, Workload};
 
 /// What is run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pass {
-    /// All positions, without a graph for gradients.
+    /// All positions, without a graph for gradients
+    #[default]
     Forward,
-    /// All positions, forward and backward to the input.
+    /// All positions, forward and backward to the input
     Training,
-    /// One position after as many others.
+    /// One position after as many others
     Decode,
 }
 
 impl Pass {
-    /// All passes.
-    pub const ALL: [Self; 3] = [Self::Forward, Self::Training, Self::Decode];
-
     /// The name that options and results use.
     pub fn name(self) -> &'static str {
         match self {
@@ -50,15 +48,6 @@ impl Pass {
 impl fmt::Display for Pass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
-    }
-}
-
-impl FromStr for Pass {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        let names = Self::ALL.map(Self::name).join(", ");
-        Self::ALL.into_iter().find(|pass| pass.name() == name.trim()).ok_or_else(|| format!("known are {names}"))
     }
 }
 
@@ -151,7 +140,7 @@ mod tests {
     fn every_pass_of_every_mechanism_is_what_the_reference_engine_says() {
         let sizes = Sizes { batch: 1, length: 24, d_model: 16, heads: 2 };
         for config in AttentionConfig::all() {
-            for pass in Pass::ALL {
+            for &pass in Pass::value_variants() {
                 if pass == Pass::Decode && !config.can_be_causal() {
                     continue;
                 }

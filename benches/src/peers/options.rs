@@ -222,6 +222,7 @@ pub fn defaults<T: Args + FromArgMatches>() -> T {
     T::from_arg_matches(&matches).expect("every option has a default")
 }
 
-fn positive() -> RangedU64ValueParser<usize> {
+/// Numbers from 1 on.
+pub(crate) fn positive() -> RangedU64ValueParser<usize> {
     RangedU64ValueParser::new().range(1..)
 }

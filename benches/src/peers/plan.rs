@@ -121,7 +121,11 @@ const PYTORCH_SDPA: &str = "PyTorch SDPA";
 const PROJECTIONS: &str = "Rows that end in `operator` are the layer less its linear maps alone, round by round.";
 
 impl LayerOptions {
-    fn sizes(&self, batch: usize, length: usize) -> Result<Sizes, ExperimentError> {
+    /// The sizes of a layer.
+    ///
+    /// # Errors
+    /// A usage error if the heads do not divide the width.
+    pub fn sizes(&self, batch: usize, length: usize) -> Result<Sizes, ExperimentError> {
         let Self { d_model, heads } = *self;
         if !d_model.is_multiple_of(heads) {
             return Err(ExperimentError::usage(format!("--heads {heads} does not divide --d-model {d_model}; give a divisor")));
