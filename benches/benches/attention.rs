@@ -1,56 +1,48 @@
-//! Time of one causal self-attention, by mechanism, length and backend.
+//! Time of one causal self-attention, by mechanism, length, pass and backend.
+//!
+//! `cargo bench --workspace --bench attention -- flex/forward` runs a part of it. Results are under target/criterion, `new/estimates.json` of each.
 
-use burn::tensor::Device;
-use divan::Bencher;
+use std::hint::black_box;
+use std::time::Duration;
+
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use heedful_attention::any::AttentionConfig;
 use heedful_attention::engine::Engine;
-use heedful_benches::workload::{Sizes, Workload};
+use heedful_benches::cost::point::{Pass, Work};
+use heedful_benches::workload::Sizes;
+use heedful_experiments::allocator::keep_freed_memory;
+use heedful_experiments::backend::Backend;
 
-const ATTENTIONS: [&str; 7] = [
-    "dot-product",
-    "synthesizer-dense",
-    "synthesizer-random",
-    "synthesizer-factorized-dense",
-    "synthesizer-factorized-random",
-    "synthesizer-random+dot-product",
-    "gaussian",
-];
-const LENGTHS: [usize; 3] = [64, 256, 1024];
+const LENGTHS: [usize; 2] = [256, 1024];
+const PASSES: [Pass; 2] = [Pass::Forward, Pass::Training];
 
-fn main() {
-    divan::main();
-}
-
-fn cases() -> impl Iterator<Item = Case> {
-    ATTENTIONS.into_iter().flat_map(|attention| LENGTHS.map(|length| Case { attention, length }))
-}
-
-struct Case {
-    attention: &'static str,
-    length: usize,
-}
-
-impl Case {
-    fn workload(&self) -> Workload {
-        let attention = self.attention.parse().expect("the benchmark names a known mechanism");
-        let sizes = Sizes { batch: 1, length: self.length, d_model: 128, heads: 4 };
-        Workload::new(&attention, sizes, Engine::Fused, &Device::flex()).expect("the mechanism is possible with these sizes")
+fn attention(criterion: &mut Criterion) {
+    keep_freed_memory();
+    for backend in Backend::ALL {
+        // What is not compiled in, or has no device here, cannot be timed.
+        let Ok(device) = backend.device() else { continue };
+        for pass in PASSES {
+            let mut group = criterion.benchmark_group(format!("{backend}/{pass}"));
+            for config in AttentionConfig::all() {
+                for length in LENGTHS {
+                    let sizes = Sizes { batch: 1, length, d_model: 128, heads: 4 };
+                    let id = BenchmarkId::new(config.name(), length);
+                    group.throughput(Throughput::Elements(length as u64));
+                    group.bench_function(id, |bencher| {
+                        let work = Work::new(pass, &config, sizes, 0, Engine::default(), &device);
+                        let mut work = work.expect("the mechanism is possible with these sizes");
+                        bencher.iter(|| black_box(work.run()));
+                    });
+                }
+            }
+            group.finish();
+        }
     }
 }
 
-impl std::fmt::Display for Case {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} at {}", self.attention, self.length)
-    }
+criterion_group! {
+    name = benches;
+    config = Criterion::default().sample_size(10).warm_up_time(Duration::from_millis(500)).measurement_time(Duration::from_secs(1));
+    targets = attention
 }
-
-#[divan::bench(args = cases())]
-fn flex_forward(bencher: Bencher, case: &Case) {
-    let workload = case.workload();
-    bencher.bench_local(|| workload.forward());
-}
-
-#[divan::bench(args = cases())]
-fn flex_forward_backward(bencher: Bencher, case: &Case) {
-    let workload = case.workload();
-    bencher.bench_local(|| workload.forward_backward());
-}
+criterion_main!(benches);

@@ -1,20 +1,31 @@
-//! Time of one training step of a language model.
+//! Time of one training step of a language model, by backend.
 
-use burn::tensor::Device;
-use divan::Bencher;
+use std::hint::black_box;
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use heedful_attention::any::AttentionConfig;
 use heedful_benches::training_step::{ModelSizes, TrainingStep};
 use heedful_experiments::allocator::keep_freed_memory;
+use heedful_experiments::backend::Backend;
 
-fn main() {
+const BATCH: usize = 8;
+const LENGTH: usize = 256;
+
+fn step(criterion: &mut Criterion) {
     keep_freed_memory();
-    divan::main();
+    let mut group = criterion.benchmark_group("step");
+    group.throughput(Throughput::Elements((BATCH * LENGTH) as u64)).sample_size(10);
+    for backend in Backend::ALL {
+        // What is not compiled in, or has no device here, cannot be timed.
+        let Ok(device) = backend.device() else { continue };
+        group.bench_function(backend.name(), |bencher| {
+            let step = TrainingStep::new(&AttentionConfig::default(), ModelSizes::default(), BATCH, LENGTH, &device);
+            let mut step = step.expect("the sizes are possible");
+            bencher.iter(|| black_box(step.run()));
+        });
+    }
+    group.finish();
 }
 
-#[divan::bench(sample_count = 20, sample_size = 1)]
-fn flex(bencher: Bencher) {
-    let attention = AttentionConfig::default();
-    let mut step = TrainingStep::new(&attention, ModelSizes::default(), 8, 256, &Device::flex()).expect("the sizes are possible");
-    step.run();
-    bencher.bench_local(|| step.run());
-}
+criterion_group!(benches, step);
+criterion_main!(benches);

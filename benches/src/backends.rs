@@ -12,6 +12,7 @@ use heedful_experiments::error::ExperimentError;
 use heedful_experiments::record::Machine;
 use heedful_experiments::run_folder::write_atomically;
 use indicatif::ProgressBar;
+use plotters::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::markdown::{significant, table};
@@ -46,7 +47,7 @@ pub struct BackendsOptions {
     #[command(flatten)]
     pub model: ModelOptions,
 
-    /// Folder for backends.json, backends.csv and backends.md
+    /// Folder for backends.json, backends.csv, backends.md and losses.svg
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 }
@@ -166,7 +167,7 @@ impl Outcome {
         text
     }
 
-    /// Writes `backends.json`, `backends.csv` and `backends.md`.
+    /// Writes `backends.json`, `backends.csv`, `backends.md` and `losses.svg`.
     ///
     /// # Errors
     /// If the folder cannot be written.
@@ -176,7 +177,11 @@ impl Outcome {
         write_atomically(&folder.join("backends.json"), format!("{json}\n").as_bytes())?;
         write_atomically(&folder.join("backends.csv"), &self.csv().map_err(ExperimentError::failure)?)?;
         let page = format!("# The same training on every backend\n\n{}", self.markdown());
-        Ok(write_atomically(&folder.join("backends.md"), page.as_bytes())?)
+        write_atomically(&folder.join("backends.md"), page.as_bytes())?;
+        if let Some(picture) = self.picture().map_err(ExperimentError::failure)? {
+            write_atomically(&folder.join("losses.svg"), picture.as_bytes())?;
+        }
+        Ok(())
     }
 
     fn csv(&self) -> Result<Vec<u8>, csv::Error> {
@@ -188,6 +193,57 @@ impl Outcome {
             }
         }
         writer.into_inner().map_err(|error| error.into_error().into())
+    }
+
+    /// The losses as lines; none if there are fewer than two.
+    fn picture(&self) -> Result<Option<String>, String> {
+        let losses = || self.trainings.iter().flat_map(|training| training.losses.iter().copied()).filter(|loss| loss.is_finite());
+        let steps = self.trainings.iter().map(|training| training.losses.len()).max().unwrap_or(0);
+        if losses().count() == 0 || steps < 2 {
+            return Ok(None);
+        }
+        let (lowest, highest) = (losses().fold(f32::INFINITY, f32::min), losses().fold(f32::NEG_INFINITY, f32::max));
+        let margin = 0.05 * (highest - lowest).max(1e-3);
+        let mut picture = String::new();
+        {
+            let fail = |error: DrawingAreaErrorKind<std::io::Error>| error.to_string();
+            let area = SVGBackend::with_string(&mut picture, (800, 480)).into_drawing_area();
+            area.fill(&WHITE).map_err(fail)?;
+            let mut chart = ChartBuilder::on(&area)
+                .caption("loss by step", ("sans-serif", 22))
+                .margin(12)
+                .x_label_area_size(44)
+                .y_label_area_size(64)
+                .build_cartesian_2d(1..steps, lowest - margin..highest + margin)
+                .map_err(fail)?;
+            chart
+                .configure_mesh()
+                .x_desc("step")
+                .y_desc("nats per token")
+                .label_style(("sans-serif", 14))
+                .light_line_style(WHITE)
+                .draw()
+                .map_err(fail)?;
+            for (index, training) in self.trainings.iter().enumerate() {
+                // Lines lie upon each other: the later ones are thinner.
+                let style = Palette99::pick(index).stroke_width((2 * (self.trainings.len() - index)) as u32);
+                let line = training.losses.iter().enumerate().map(|(step, &loss)| (step + 1, loss));
+                chart
+                    .draw_series(LineSeries::new(line, style))
+                    .map_err(fail)?
+                    .label(training.backend.clone())
+                    .legend(move |(x, y)| PathElement::new(vec![(x, y), (x + 20, y)], style));
+            }
+            chart
+                .configure_series_labels()
+                .border_style(BLACK)
+                .background_style(WHITE)
+                .label_font(("sans-serif", 14))
+                .draw()
+                .map_err(fail)?;
+            area.present().map_err(fail)?;
+        }
+        Ok(Some(picture))
     }
 }
 
@@ -230,6 +286,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         outcome.write(folder.path()).unwrap();
         assert_eq!(fs::read_to_string(folder.path().join("backends.csv")).unwrap().lines().count(), 9);
-        assert!(fs::read_to_string(folder.path().join("backends.md")).unwrap().contains("wgpu"));
+        for file in ["backends.md", "losses.svg"] {
+            assert!(fs::read_to_string(folder.path().join(file)).unwrap().contains("wgpu"), "{file}");
+        }
     }
 }

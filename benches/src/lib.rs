@@ -1,6 +1,6 @@
 //! Benchmarks of heedful.
 //!
-//! * `cargo bench`: time of one self-attention of some mechanisms, and of a training step, on flex.
+//! * `cargo bench --workspace --bench attention --bench step`: time of one self-attention of every mechanism, and of a training step, on every backend.
 //! * `cargo run --release --bin cost -- --help`: time, memory and multiplications by mechanism, length and backend, with crossovers.
 //! * `cargo run --release --bin backends -- --help`: the same training on every backend.
 //! * `cargo run --release --bin peers -- --help`: heedful beside PyTorch and PyTorch's packages, in time and memory.

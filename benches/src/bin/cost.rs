@@ -7,10 +7,10 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use heedful_benches::backends::device_name;
-use heedful_benches::cost::baseline;
 use heedful_benches::cost::options::CostOptions;
 use heedful_benches::cost::outcome::Outcome;
 use heedful_benches::cost::sweep::Sweep;
+use heedful_benches::cost::{baseline, plot};
 use heedful_benches::peers::comparison::{compare, prepare, warn_if_busy};
 use heedful_benches::peers::options::{LayerOptions, MeasuringOptions, PackagesOptions, defaults};
 use heedful_benches::peers::protocol::serve;
@@ -141,6 +141,7 @@ fn write(outcome: &Outcome, folder: &Path) -> Result<(), ExperimentError> {
     outcome.write(folder)?;
     let page = format!("# What every mechanism costs\n\n{}{}{}", outcome.summary(), outcome.crossovers(), outcome.details());
     write_atomically(&folder.join("cost.md"), page.as_bytes())?;
+    plot::write(outcome, folder)?;
     let mut files: Vec<_> = fs::read_dir(folder).map_err(ExperimentError::failure)?.flatten().map(|entry| entry.file_name()).collect();
     files.sort();
     let files: Vec<_> = files.iter().map(|name| name.to_string_lossy()).collect();

@@ -1,8 +1,8 @@
 //! What every mechanism costs, by length, on every backend.
 //!
 //! [`options`] says what is asked, [`point`] is one thing that is timed, [`sweep`] takes the times, [`arithmetic`] counts multiplications without running
-//! anything, [`memory`] reads how much was allocated. [`outcome`] holds the results, of which [`table`] shows times, exponents and
-//! [`crossover`] lengths; [`baseline`] compares them with those of an earlier day.
+//! anything, [`memory`] reads how much was allocated. [`outcome`] holds the results, of which [`table`] and [`plot`] show times, exponents
+//! and [`crossover`] lengths; [`baseline`] compares them with those of an earlier day.
 
 pub mod arithmetic;
 pub mod baseline;
@@ -10,6 +10,7 @@ pub mod crossover;
 pub mod memory;
 pub mod options;
 pub mod outcome;
+pub mod plot;
 pub mod point;
 pub mod sweep;
 pub mod table;

@@ -59,7 +59,7 @@ pub struct CostOptions {
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = positive())]
     pub check: usize,
 
-    /// Folder for cost.json, cost.csv and cost.md
+    /// Folder for cost.json, cost.csv, cost.md and the plots
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 
