@@ -88,6 +88,21 @@ pub struct Decision {
     pub value: Tensor<2>,
 }
 
+/// What was done in some steps `[B, T]`, and how well it went.
+#[derive(Clone, Debug)]
+pub struct Experience {
+    /// The actions.
+    pub actions: Tensor<2, Int>,
+    /// `ln π` of each when it was taken.
+    pub log_probabilities: Tensor<2>,
+    /// How much better than expected it was.
+    pub advantages: Tensor<2>,
+    /// What the values are to become.
+    pub returns: Tensor<2>,
+    /// 1 where there was a step, 0 where there is padding.
+    pub real: Tensor<2>,
+}
+
 impl ActingHeads {
     /// Policies and values of states `[B, N, C]`.
     pub fn forward(&self, states: Tensor<3>) -> Decision {
@@ -107,6 +122,28 @@ impl ActingHeads {
         let entropy = -(log_policy.clone().exp() * log_policy.clone()).sum_dim(2).squeeze_dim::<2>(2);
         let ActingHeadsConfig { value_weight, entropy_weight, .. } = self.config;
         (-(taken * advantage.clone().detach()) + advantage.powi_scalar(2) * value_weight - entropy * entropy_weight).mean()
+    }
+
+    /// Loss of proximal policy optimisation: the mean over the real steps of `-min(r A, clip(r, 1 - ε, 1 + ε) A) + w_v (R - V)^2 - w_h H(π)`, where `r` is the
+    /// ratio of the probabilities of the action now and when it was taken (Schulman et al. 2017, equations 7 and 9). `clip` is ε.
+    ///
+    /// # Panics
+    /// If the tensors differ in shape.
+    pub fn clipped_loss(&self, decision: &Decision, experience: Experience, clip: f64) -> Tensor<1> {
+        let Decision { log_policy, value } = decision;
+        let Experience { actions, log_probabilities, advantages, returns, real } = experience;
+        let shapes = [actions.dims(), log_probabilities.dims(), advantages.dims(), returns.dims(), real.dims()];
+        assert_eq!(shapes, [value.dims(); 5], "actions, their probabilities, advantages, returns and real steps for values");
+        let taken = log_policy.clone().gather(2, actions.unsqueeze_dim(2)).squeeze_dim::<2>(2);
+        let ratio = (taken - log_probabilities).exp();
+        let clipped = ratio.clone().clamp(1.0 - clip, 1.0 + clip) * advantages.clone();
+        let unclipped = ratio * advantages;
+        let worse = clipped.clone().lower(unclipped.clone());
+        let surrogate = unclipped.mask_where(worse, clipped);
+        let entropy = -(log_policy.clone().exp() * log_policy.clone()).sum_dim(2).squeeze_dim::<2>(2);
+        let ActingHeadsConfig { value_weight, entropy_weight, .. } = self.config;
+        let loss = -surrogate + (returns - value.clone()).powi_scalar(2) * value_weight - entropy * entropy_weight;
+        (loss * real.clone()).sum() / real.sum()
     }
 }
 
@@ -209,6 +246,29 @@ mod tests {
         let entropy: f64 = -policy.iter().map(|p| p * p.ln()).sum::<f64>();
         let of = |action: usize, value: f64| -policy[action].ln() * (value - 0.3) + 0.5 * (value - 0.3).powi(2) - 0.01 * entropy;
         let expected = (of(1, 2.0) + of(2, -1.0)) / 2.0;
+        assert!((f64::from(loss) - expected).abs() < 1e-5, "{loss} and {expected}");
+    }
+
+    #[test]
+    fn the_clipped_loss_does_not_go_beyond_the_clip() {
+        let device = Device::flex();
+        let heads = ActingHeadsConfig { d_model: WIDTH, actions: 2, ..Default::default() }.init(&RandomKey::from_seed(2), &device);
+        let decision = Decision {
+            log_policy: Tensor::<3>::from_data([[[0.8, 0.2], [0.8, 0.2], [0.8, 0.2], [0.8, 0.2], [0.5, 0.5]]], &device).log(),
+            value: Tensor::from_data([[1.0, 1.0, 1.0, 1.0, 9.0]], &device),
+        };
+        let experience = Experience {
+            actions: Tensor::from_data([[0, 0, 1, 1, 0]], &device),
+            log_probabilities: Tensor::<2>::from_data([[0.5, 0.5, 0.5, 0.5, 0.1]], &device).log(),
+            advantages: Tensor::from_data([[2.0, -1.0, 2.0, -1.0, 50.0]], &device),
+            returns: Tensor::from_data([[1.0, 2.0, 1.0, 1.0, 0.0]], &device),
+            real: Tensor::from_data([[1.0, 1.0, 1.0, 1.0, 0.0]], &device),
+        };
+        let loss: f32 = heads.clipped_loss(&decision, experience, 0.2).into_scalar();
+        // Ratios 1.6 and 0.4: a gain is limited, a loss is not.
+        let surrogates = [1.2 * 2.0, -1.6, 0.4 * 2.0, -0.8];
+        let entropy = -(0.8f64 * 0.8f64.ln() + 0.2 * 0.2f64.ln());
+        let expected = (-surrogates.iter().sum::<f64>() + 0.5) / 4.0 - 0.01 * entropy;
         assert!((f64::from(loss) - expected).abs() < 1e-5, "{loss} and {expected}");
     }
 

@@ -10,8 +10,8 @@
 //! themselves or can be undone ([`depth`], [`halting`]). Activations may be computed again in the backward pass rather than kept ([`recomputation`]), or have 16
 //! bits ([`precision`]), and long sequences read segment by segment ([`segment`]). [`recurrent`] is adaptive computation time where it comes from.
 //!
-//! What is minimised is the cross-entropy of next, [`masked`] or target tokens ([`loss`]) or of pixels ([`pixels`]), with the [`auxiliary`] losses of deep
-//! character models where they help, or the loss of a policy and its values ([`acting`]). [`presets`] has the models of the papers under their names, [`torch`]
+//! What is minimised is the cross-entropy of next, [`masked`] or target tokens, or of hidden spans ([`span_corruption`], [`loss`]) or of pixels ([`pixels`]), with the [`auxiliary`] losses of deep
+//! character models where they help, or the loss of a policy and its values ([`acting`], [`policy`]). [`presets`] has the models of the papers under their names, [`torch`]
 //! reads weights of `torch.nn.Transformer`. With the feature `train`, `learner` puts models in Burn's own
 //! training loop.
 //!
@@ -57,6 +57,7 @@ pub mod learner;
 pub mod loss;
 pub mod masked;
 pub mod pixels;
+pub mod policy;
 pub mod position;
 pub mod precision;
 pub mod presets;
@@ -66,5 +67,6 @@ pub mod residual;
 mod reversible;
 pub mod segment;
 pub mod seq2seq;
+pub mod span_corruption;
 pub mod stack;
 pub mod torch;

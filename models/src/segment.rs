@@ -42,6 +42,11 @@ impl SegmentMemory {
         Self { layers, remembered, length }
     }
 
+    /// How many positions of each row are remembered at most.
+    pub fn length(&self) -> usize {
+        self.length
+    }
+
     /// Inputs of each layer, `[B, M', C]` without gradients; none where nothing is remembered.
     pub fn layers(&self) -> &[Tensor<3>] {
         &self.layers
