@@ -1,25 +1,41 @@
 //! Quality metrics, computed from plain Rust values after the model has spoken.
 //!
-//! Covered: BLEU and chrF for translation ([`bleu`], [`chrf`]), perplexity and bits per unit for language models ([`likelihood`]), accuracy, F1
-//! and Matthews correlation for classification ([`classification`]), Pearson and Spearman correlation for graded similarity ([`correlation`]), and
-//! mean and deviation over seeds ([`spread`]). Whatever is estimated over a corpus is a sum of per-example statistics, so that no result depends on
-//! how examples were grouped into batches, and so that resampling tests can add up the same statistics in another selection.
+//! Covered: BLEU and chrF for translation ([`bleu`], [`chrf`]), ROUGE for summaries ([`rouge`]), CIDEr, BLEU-1 to BLEU-4 and the similarity of word
+//! vectors for dialogue and captions ([`cider`], [`dialogue_bleu`], [`embedding`]), perplexity and bits per unit for language models ([`likelihood`]),
+//! accuracy, F1 and Matthews correlation for classification ([`classification`]), choices among candidate answers ([`grouped`]), Pearson and
+//! Spearman correlation for graded similarity ([`correlation`]), mean and deviation over seeds ([`spread`]), and tests of differences ([`significance`]).
 //!
-//! The definitions are those of sacreBLEU, scikit-learn and SciPy; the unit tests compare with values those packages computed. Not covered: the
-//! tokenisers that sacreBLEU offers for Chinese, Japanese and Korean, and TER.
+//! Whatever is estimated over a corpus is a sum of per-example statistics, so that no result depends on how examples were grouped into batches, and
+//! so that resampling tests can add up the same statistics in another selection.
+//!
+//! The definitions are those of sacreBLEU, rouge-score, pycocoevalcap, nlg-eval, scikit-learn and SciPy; the unit tests compare with values those
+//! packages computed (for nlg-eval, with its formulas in NumPy). Not covered: the tokenisers that sacreBLEU offers for Chinese, Japanese and Korean,
+//! TER, and METEOR, which needs tables of synonyms and paraphrases.
 
 pub mod bleu;
 pub mod chrf;
+pub mod cider;
 pub mod classification;
 pub mod correlation;
+pub mod dialogue_bleu;
+pub mod embedding;
+pub mod grouped;
 pub mod likelihood;
+mod porter;
+pub mod rouge;
+pub mod significance;
 pub mod spread;
 
 pub use bleu::{Bleu, BleuScore, BleuStatistics, Smoothing, Tokeniser};
 pub use chrf::{ChrF, ChrFScore, ChrFStatistics, NgramOverlap};
+pub use cider::{Cider, CiderScore, CiderStatistics, CiderVariant, DocumentFrequencies};
 pub use classification::{BinaryScores, ConfusionMatrix, Matthews};
 pub use correlation::{average_ranks, pearson, spearman};
+pub use dialogue_bleu::{DialogueBleu, DialogueBleuScore};
+pub use embedding::{EmbeddingScore, EmbeddingSimilarity, EmbeddingStatistics};
+pub use grouped::{AnswerScores, Candidate, TextScores, answer_scores, choice_accuracy, text_scores};
 pub use likelihood::{LikelihoodTotal, TextUnit};
+pub use rouge::{Rouge, RougeScore, RougeStatistics, RougeVariant};
 pub use spread::Spread;
 
 /// The last field of every signature.
@@ -47,6 +63,12 @@ fn case_field(lowercase: bool) -> &'static str {
 fn assert_parallel(hypotheses: usize, references: usize) {
     assert!(hypotheses > 0, "a corpus score needs at least one sentence");
     assert_eq!(hypotheses, references, "each hypothesis needs its own list of references: {hypotheses} hypotheses, {references} lists");
+}
+
+/// The mean of what was summed over examples.
+fn mean_over_examples(sum: f64, examples: u64) -> f64 {
+    assert!(examples > 0, "a corpus score needs at least one example");
+    sum / examples as f64
 }
 
 /// Whether Python's `str.split` separates words at `character`.
