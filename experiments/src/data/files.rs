@@ -117,7 +117,7 @@ pub(super) fn sha256_of_lines<'a>(lines: impl IntoIterator<Item = &'a str>) -> S
     hexadecimal(&digest.finalize())
 }
 
-fn decompress(path: &Path, stored: &[u8]) -> Result<Vec<u8>, DataError> {
+pub(super) fn decompress(path: &Path, stored: &[u8]) -> Result<Vec<u8>, DataError> {
     let damaged = |cause| DataError::Gzip { path: path.to_path_buf(), cause };
     // The decoder takes an empty stream for a complete one of zero members.
     if stored.is_empty() {
@@ -145,7 +145,7 @@ fn lines(path: &Path, bytes: &[u8]) -> Result<Vec<String>, DataError> {
     body.split(|&byte| byte == b'\n').enumerate().map(line).collect()
 }
 
-fn hexadecimal(bytes: &[u8]) -> String {
+pub(super) fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

@@ -4,27 +4,38 @@
 //! what it cannot read exactly (with the file, line and field), never guesses between two candidates, and reports a SHA-256 of what it read so that a
 //! result can be traced to its data. [`generate`] makes artificial data of the same types for runs without any download.
 //!
-//! Covered: line-aligned parallel text ([`ParallelCorpus`]), language-model text ([`TextCorpus`]), the GLUE benchmark ([`GlueData`]), and questions with one
-//! right answer ([`Exercises`]): algorithmic tasks, ListOps ([`list_ops`]) and bAbI ([`babi`]).
+//! Covered: line-aligned parallel text ([`ParallelCorpus`]), language-model text ([`TextCorpus`]), the GLUE and SuperGLUE benchmarks ([`GlueData`]),
+//! and questions with one right answer ([`Exercises`]): algorithmic tasks, ListOps ([`list_ops`]) and bAbI ([`babi`]), texts of a class
+//! ([`LabelledTexts`]), and texts that answer others ([`TextPairs`]): dialogues ([`dialogue`]) and summaries ([`summary`]). Images ([`Images`]) are
+//! read from binary files.
 
 use std::path::PathBuf;
 
 use thiserror::Error;
 
 pub mod babi;
+pub mod dialogue;
 pub mod exercise;
 pub mod files;
 pub mod generate;
 pub mod glue;
+pub mod images;
+pub mod labelled;
 pub mod list_ops;
 pub mod parallel;
+pub mod summary;
 pub mod text;
+pub mod text_pairs;
+pub mod word_vectors;
 
 pub use exercise::{Exercise, ExerciseTask, Exercises};
 pub use generate::Sizes;
 pub use glue::{Example, GlueData, GlueTask, Label, Target, Unlabelled};
+pub use images::{ImageSet, Images};
+pub use labelled::{LabelledText, LabelledTexts};
 pub use parallel::{Pair, ParallelCorpus, SkippedPairs};
 pub use text::TextCorpus;
+pub use text_pairs::TextPairs;
 
 /// Why a data set could not be read or made.
 ///
@@ -173,8 +184,52 @@ pub enum DataError {
         /// What would have been accepted.
         expected: String,
     },
+    /// A binary file is not of its format.
+    #[error("`{}`, {field}: {found} is not {expected}; restore the original file", path.display())]
+    Binary {
+        /// The file.
+        path: PathBuf,
+        /// The part of it.
+        field: String,
+        /// What is there.
+        found: String,
+        /// What would have been accepted.
+        expected: String,
+    },
+    /// Images cannot be made or reduced so.
+    #[error("the {field} of images, {value}, is not {expected}; choose another")]
+    ImageSetting {
+        /// What was asked for.
+        field: String,
+        /// Its value.
+        value: usize,
+        /// What would have been accepted.
+        expected: String,
+    },
+    /// A line of a file of JSON lines is no object.
+    #[error("`{}`, line {line}, column {column}: not a JSON object ({reason}); repair or restore the file", path.display())]
+    JsonLine {
+        /// The file.
+        path: PathBuf,
+        /// Line, from 1.
+        line: usize,
+        /// Byte of the line at which reading ended, from 1; 0 if the line is of another kind as a whole.
+        column: usize,
+        /// The parser's reason.
+        reason: String,
+    },
+    /// A line lacks a field.
+    #[error("`{}`, line {line}: no field `{field}`; repair or restore the file", path.display())]
+    MissingField {
+        /// The file.
+        path: PathBuf,
+        /// Line, from 1.
+        line: usize,
+        /// The field, with the path to it.
+        field: String,
+    },
     /// No GLUE task has this name.
-    #[error("`{name}` is not a GLUE task; use one of {}", glue::names(&GlueTask::ALL))]
+    #[error("`{name}` is not a task of GLUE or SuperGLUE; use one of {}", glue::names(&GlueTask::ALL))]
     UnknownTask {
         /// The name that was given.
         name: String,

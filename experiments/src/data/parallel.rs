@@ -155,7 +155,7 @@ fn aligned(source_file: &Path, target_file: &Path) -> Result<(Vec<Pair>, [TextFi
 }
 
 impl Pair {
-    fn has_empty_side(&self) -> bool {
+    pub(super) fn has_empty_side(&self) -> bool {
         self.source.trim().is_empty() || self.target.trim().is_empty()
     }
 }

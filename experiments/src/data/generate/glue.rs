@@ -46,7 +46,7 @@ pub fn glue(task: GlueTask, key: &RandomKey, sizes: Sizes) -> Result<GlueData, D
     let train = split("train", sizes.train)?;
     let line = |example: &Example| format!("{}\t{}\t{:?}", example.first, example.second.as_deref().unwrap_or_default(), example.label);
     let lines: Vec<String> = [&train, &dev, &test].into_iter().flatten().map(line).collect();
-    let unlabelled = |(index, example): (usize, Example)| Unlabelled { index, first: example.first, second: example.second };
+    let unlabelled = |(index, example): (usize, Example)| Unlabelled::new(index, example.first, example.second);
     let test: Vec<Unlabelled> = test.into_iter().enumerate().map(unlabelled).collect();
     Ok(GlueData {
         task,
@@ -75,7 +75,7 @@ fn split(
         let label = balanced_label(task, examples.len());
         let (first, second) = draw(&mut rng, number_of(label));
         if seen.is_new(&format!("{first}\t{}", second.as_deref().unwrap_or_default())) {
-            examples.push(Example { first, second, label });
+            examples.push(Example::new(first, second, label));
             repeated = 0;
         } else {
             repeated += 1;

@@ -1,0 +1,221 @@
+//! The files of a task's folder, each in the form that its name says.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::super::files::{self, TextFile};
+use super::{DataError, Example, GlueTask, Unlabelled, super_glue, tsv, wic};
+
+/// A form in which a set is stored.
+#[derive(Clone, Copy)]
+enum Form {
+    /// A table; GLUE.
+    Tsv,
+    /// A JSON object a line; SuperGLUE.
+    JsonLines,
+    /// A table without header beside a file of labels; WiC's authors.
+    WicText,
+}
+
+impl Form {
+    fn of(task: GlueTask) -> &'static [Self] {
+        match task {
+            GlueTask::Rte => &[Self::Tsv, Self::JsonLines],
+            GlueTask::Wic => &[Self::JsonLines, Self::WicText],
+            GlueTask::BoolQ | GlueTask::Cb | GlueTask::Copa | GlueTask::MultiRc | GlueTask::Record | GlueTask::Wsc => &[Self::JsonLines],
+            _ => &[Self::Tsv],
+        }
+    }
+
+    fn file_name(self, set: &str) -> String {
+        match self {
+            Self::Tsv => format!("{set}.tsv"),
+            Self::JsonLines => format!("{}.jsonl", if set == "dev" { "val" } else { set }),
+            Self::WicText => format!("{set}.data.txt"),
+        }
+    }
+}
+
+/// The folder of a task and what was read from it.
+pub(super) struct Folder {
+    task: GlueTask,
+    dir: PathBuf,
+    /// By the name without `.gz`.
+    files: BTreeMap<String, Vec<PathBuf>>,
+    pub(super) read: Vec<TextFile>,
+    pub(super) without_gold_label: Vec<(String, usize)>,
+}
+
+impl Folder {
+    pub(super) fn open(dir: &Path, task: GlueTask) -> Result<Self, DataError> {
+        let mut files = files::list(dir, &looked_for(task))?;
+        if task == GlueTask::Wic {
+            // The archive of WiC's authors has a folder for each set.
+            for inner in ["train", "dev", "test"].map(|set| dir.join(set)).iter().filter(|inner| inner.is_dir()) {
+                for (name, forms) in files::list(inner, &looked_for(task))? {
+                    files.entry(name).or_default().extend(forms);
+                }
+            }
+        }
+        Ok(Self { task, dir: dir.to_path_buf(), files, read: Vec::new(), without_gold_label: Vec::new() })
+    }
+
+    /// The examples of a set that must be there.
+    pub(super) fn labelled(&mut self, set: &str) -> Result<Vec<Example>, DataError> {
+        let task = self.task;
+        let (form, file) = self.find(set)?.ok_or_else(|| {
+            let names = Form::of(task).iter().map(|form| form.file_name(set));
+            self.missing(&format!("the {set} set of {task}"), &names.collect::<Vec<_>>())
+        })?;
+        let examples = match form {
+            Form::Tsv => {
+                let (examples, skipped) = tsv::labelled(&file, task)?;
+                if skipped > 0 {
+                    tracing::warn!("{}: left out {skipped} rows without a gold label", file.name);
+                    self.without_gold_label.push((set.to_string(), skipped));
+                }
+                examples
+            }
+            Form::JsonLines => super_glue::read(&file, task)?,
+            Form::WicText => {
+                let name = format!("{set}.gold.txt");
+                let part = format!("the labels of the {set} set of {task}");
+                let path = self.only(&[&name], &part)?.ok_or_else(|| self.missing(&part, std::slice::from_ref(&name)))?;
+                let gold = TextFile::read(&path, &looked_for(task))?;
+                let examples = wic::labelled(&file, &gold)?;
+                self.read.push(gold);
+                examples
+            }
+        };
+        if examples.is_empty() {
+            let remedy = "restore it".to_string();
+            return Err(DataError::Empty { path: file.path, found: "no labelled example".to_string(), remedy });
+        }
+        self.read.push(file);
+        Ok(examples)
+    }
+
+    /// The examples of a test set, if it is there.
+    pub(super) fn unlabelled(&mut self, set: &str) -> Result<Option<Vec<Unlabelled>>, DataError> {
+        let Some((form, file)) = self.find(set)? else { return Ok(None) };
+        let examples = match form {
+            Form::Tsv => tsv::unlabelled(&file, self.task)?,
+            Form::JsonLines => super_glue::read(&file, self.task)?,
+            Form::WicText => wic::unlabelled(&file)?,
+        };
+        self.read.push(file);
+        Ok(Some(examples))
+    }
+
+    fn find(&self, set: &str) -> Result<Option<(Form, TextFile)>, DataError> {
+        let forms = Form::of(self.task);
+        let names: Vec<String> = forms.iter().map(|form| form.file_name(set)).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let Some(path) = self.only(&names, &format!("the {set} set of {}", self.task))? else { return Ok(None) };
+        let file = TextFile::read(&path, &looked_for(self.task))?;
+        let form = forms.iter().zip(names).find(|(_, name)| file.name.strip_suffix(".gz").unwrap_or(&file.name) == *name);
+        Ok(form.map(|(form, _)| (*form, file)))
+    }
+
+    /// The only file with one of the names.
+    fn only(&self, names: &[&str], part: &str) -> Result<Option<PathBuf>, DataError> {
+        files::only(names.iter().filter_map(|name| self.files.get(*name)).flatten().cloned().collect(), part)
+    }
+
+    fn missing(&self, part: &str, names: &[String]) -> DataError {
+        let inside = names.iter().map(|name| format!("{}/{name}", self.task));
+        let expected = names.iter().cloned().chain(inside).collect::<Vec<_>>().join(" or ");
+        DataError::MissingPart { dir: self.dir.clone(), part: part.to_string(), expected }
+    }
+}
+
+fn looked_for(task: GlueTask) -> String {
+    format!("the folder of the GLUE task {task} with {}", Form::of(task)[0].file_name("train"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::files::tests::folder;
+    use super::super::{GlueData, Label};
+    use super::*;
+
+    const TSV: &[u8] = b"index\tsentence1\tsentence2\tlabel\n0\ta\tb\tentailment\n";
+    const LINES: &[u8] = br#"{"premise": "a", "hypothesis": "b", "label": "not_entailment", "idx": 0}"#;
+    const WORDS: &[u8] = b"beat\tV\t0-1\tBeat eggs .\tWe beat them .\n";
+    const WORD_LINES: &[u8] =
+        br#"{"word": "w", "sentence1": "w", "sentence2": "w", "start1": 0, "end1": 1, "start2": 0, "end2": 1, "label": true, "idx": 3}"#;
+
+    #[test]
+    fn rte_is_read_in_either_form() {
+        let read = |files: &[(&str, &[u8])]| GlueData::read(folder(files).path(), GlueTask::Rte).unwrap();
+        let table = read(&[("RTE/train.tsv", TSV), ("RTE/dev.tsv", TSV)]);
+        let lines = read(&[("train.jsonl.gz", LINES), ("val.jsonl", LINES), ("test.jsonl", LINES)]);
+        assert_eq!((table.train[0].label, lines.train[0].label), (Label::Class(0), Label::Class(1)));
+        assert_eq!(lines.train[0], Example::new("a", Some("b".to_string()), Label::Class(1)));
+        assert_eq!((&lines.dev[0].0, lines.dev[0].1.len()), (&"dev".to_string(), 1));
+        assert_eq!(lines.test, [("test".to_string(), vec![Unlabelled::new(0, "a", Some("b".to_string()))])]);
+    }
+
+    #[test]
+    fn a_set_in_two_forms_is_an_error_that_names_both() {
+        for (task, files) in [
+            (GlueTask::Rte, [("train.tsv", TSV), ("train.jsonl", LINES), ("dev.tsv", TSV)]),
+            (GlueTask::Rte, [("train.tsv", TSV), ("dev.tsv", TSV), ("val.jsonl.gz", LINES)]),
+            (GlueTask::Cb, [("train.jsonl", LINES), ("train.jsonl.gz", LINES), ("val.jsonl", LINES)]),
+            (GlueTask::Wic, [("train.jsonl", WORD_LINES), ("train/train.data.txt", WORDS), ("train.gold.txt", b"T")]),
+            (GlueTask::Wic, [("train.data.txt", WORDS), ("train/train.data.txt", WORDS), ("train.gold.txt", b"T")]),
+            (GlueTask::Wic, [("train.data.txt", WORDS), ("train.gold.txt", b"T"), ("train/train.gold.txt.gz", b"T")]),
+        ] {
+            let error = GlueData::read(folder(&files).path(), task).unwrap_err();
+            assert!(matches!(&error, DataError::Ambiguous { files, .. } if files.len() == 2), "{task}: {error}");
+        }
+    }
+
+    #[test]
+    fn wic_is_read_in_the_form_of_its_authors_flat_or_in_folders() {
+        let flat: [(&str, &[u8]); 5] = [
+            ("train.data.txt.gz", WORDS),
+            ("train.gold.txt", b"T\n"),
+            ("dev.data.txt", WORDS),
+            ("dev.gold.txt", b"F\n"),
+            ("test.data.txt", WORDS),
+        ];
+        let inside = flat.map(|(name, text)| (format!("WiC/{}/{name}", name.split('.').next().unwrap()), text));
+        let inside = inside.each_ref().map(|(name, text)| (name.as_str(), *text));
+        let read = |files: &[(&str, &[u8])]| GlueData::read(folder(files).path(), GlueTask::Wic).unwrap();
+        let data = read(&flat);
+        assert_eq!((data.train[0].label, data.dev[0].1[0].label), (Label::Class(1), Label::Class(0)));
+        assert_eq!(&*data.test[0].1[0].first, "beat : * Beat * eggs .");
+        assert_eq!(read(&inside), data);
+        let relabelled = flat.map(|(name, text)| (name, if name == "dev.gold.txt" { b"T\n" } else { text }));
+        assert_ne!(read(&relabelled).sha256, data.sha256, "the labels count");
+    }
+
+    #[test]
+    fn a_missing_part_is_an_error_that_names_what_is_accepted() {
+        for (task, files, parts) in [
+            (GlueTask::BoolQ, vec![("val.jsonl", LINES)], ["the train set of BoolQ", "train.jsonl or BoolQ/train.jsonl"]),
+            (
+                GlueTask::Rte,
+                vec![("dev.tsv", TSV)],
+                ["the train set of RTE", "train.tsv or train.jsonl or RTE/train.tsv or RTE/train.jsonl"],
+            ),
+            (GlueTask::Wic, vec![("train_text.jsonl", WORD_LINES)], ["the train set of WiC", "train.jsonl or train.data.txt"]),
+            (GlueTask::Wic, vec![("train.data.txt", WORDS)], ["the labels of the train set of WiC", "expected train.gold.txt"]),
+        ] {
+            let message = GlueData::read(folder(&files).path(), task).unwrap_err().to_string();
+            assert!(parts.iter().all(|part| message.contains(part)), "{message}");
+        }
+        let cb = br#"{"premise": "a", "hypothesis": "b", "label": "neutral", "idx": 0}"#;
+        let message = GlueData::read(folder(&[("train.jsonl", cb), ("dev.jsonl", cb)]).path(), GlueTask::Cb).unwrap_err().to_string();
+        assert!(message.contains("the dev set of CB; expected val.jsonl"), "{message}");
+        let message = GlueData::read(Path::new("nowhere"), GlueTask::Wsc).unwrap_err().to_string();
+        assert!(message.contains("the folder of the GLUE task WSC with train.jsonl"), "{message}");
+    }
+
+    #[test]
+    fn a_file_without_examples_is_an_error() {
+        let message = GlueData::read(folder(&[("train.jsonl", b"")]).path(), GlueTask::Wsc).unwrap_err().to_string();
+        assert!(message.contains("train.jsonl` holds no labelled example"), "{message}");
+    }
+}
