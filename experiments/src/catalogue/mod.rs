@@ -1,0 +1,69 @@
+//! Public data sets: where they are published, how they are fetched, and what a folder of data can be used for.
+//!
+//! The catalogue ([`Catalogue`]) is a TOML file in the program: for each data set its licence, its files with address, size and checksum as far as they are
+//! published, and where that is said. [`fetch`] downloads the originals into the layout that the readers of [`crate::data`] expect; [`download`] resumes and
+//! verifies a single file, [`archive`] unpacks what is packed, and [`check`] reads a folder with every reader that fits. Not covered: data sets behind a login.
+
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+use self::archive::ArchiveError;
+use self::download::DownloadError;
+use crate::run_folder::RunFolderError;
+
+pub mod archive;
+pub mod check;
+pub mod download;
+mod entries;
+pub mod fetch;
+mod mrpc;
+mod part;
+
+pub use entries::{Catalogue, CatalogueError, DataSet, Make, SourceFile, Unpack};
+
+/// Why a data set could not be fetched.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum FetchError {
+    /// A file could not be downloaded.
+    #[error(transparent)]
+    Download(#[from] DownloadError),
+    /// An archive could not be unpacked.
+    #[error(transparent)]
+    Archive(#[from] ArchiveError),
+    /// A folder or record could not be written.
+    #[error(transparent)]
+    Folder(#[from] RunFolderError),
+    /// A file of the data set is not of the form that another is made from.
+    #[error("`{}`, line {line}: {found}; fetch it again with --force", path.display())]
+    Form {
+        /// The file.
+        path: PathBuf,
+        /// Line, from 1.
+        line: usize,
+        /// What is wrong with it.
+        found: String,
+    },
+    /// A file is there already with other content, or with content of which nothing is recorded.
+    #[error("`{}` is there and is not known to be what would be fetched; move it away, or replace it with --force", path.display())]
+    Differs {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The record of an earlier download cannot be understood.
+    #[error("`{}` cannot be understood ({cause}); remove it, or fetch again with --force", path.display())]
+    Record {
+        /// The record.
+        path: PathBuf,
+        /// What is wrong with it.
+        cause: String,
+    },
+}
+
+impl FetchError {
+    /// Whether the user stopped it.
+    pub fn is_interrupted(&self) -> bool {
+        matches!(self, Self::Download(DownloadError::Interrupted { .. }) | Self::Archive(ArchiveError::Interrupted { .. }))
+    }
+}

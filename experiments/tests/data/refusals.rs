@@ -1,0 +1,67 @@
+//! `data list`, and commands that cannot be meant.
+
+use std::fs;
+
+use crate::command::{Workplace, data, refused, stderr, stdout, succeeded};
+
+#[test]
+fn the_list_has_every_data_set_with_size_licence_and_page() {
+    let output = data().arg("list").output().unwrap();
+    succeeded(
+        &output,
+        &[
+            "multi30k",
+            "ptb",
+            "glue",
+            "licence  CC BY-SA 4.0",
+            "size     6.0 MB",
+            "page     http",
+            "address  http",
+            "size     not published",
+        ],
+    );
+    let output = data().args(["list", "--json"]).output().unwrap();
+    succeeded(&output, &[]);
+    let catalogue: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert!(catalogue["set"].as_array().unwrap().iter().any(|set| set["name"] == "ptb" && set["file"][0]["bytes"] == 5_101_618));
+}
+
+#[test]
+fn an_unknown_name_or_part_is_refused_with_the_nearest_one() {
+    refused(&data().args(["fetch", "wikitext2"]).output().unwrap(), 2, &["wikitext2", "did you mean `wikitext-2`"]);
+    refused(&data().args(["fetch", "glue/Cola2"]).output().unwrap(), 2, &["Cola2", "did you mean `CoLA`", "SST-2"]);
+    refused(&data().args(["fetch", "ptb", "glu"]).output().unwrap(), 2, &["did you mean `glue`"]);
+}
+
+#[test]
+fn a_mirror_that_cannot_be_meant_is_refused() {
+    refused(&data().args(["fetch", "ptb", "--url", "ftp://a/b"]).output().unwrap(), 2, &["ftp://a/b"]);
+    refused(&data().args(["fetch", "ptb", "--url", "http://a/b"]).output().unwrap(), 2, &["3 files", "ending in /"]);
+    refused(&data().args(["fetch", "enwik8", "text8", "--url", "http://a/"]).output().unwrap(), 2, &["2 data sets"]);
+}
+
+#[test]
+fn options_that_make_no_sense_are_usage_errors() {
+    for arguments in
+        [&["fetch"][..], &["fetch", "ptb", "--timeout", "0"], &["fetch", "ptb", "--retries", "-1"], &["check"], &["list", "ptb"], &[]]
+    {
+        let output = data().args(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn a_catalogue_with_an_unknown_field_is_refused_with_its_line() {
+    let place = Workplace::new(&["addresses = [\"http://127.0.0.1:9/a\"]\nchecksum = \"1\"".to_string()]);
+    refused(&place.fetch(&[]).output().unwrap(), 2, &["catalogue.toml"]);
+    assert!(stderr(&place.fetch(&[]).output().unwrap()).contains("checksum"));
+    fs::remove_file(place.folder.path().join("catalogue.toml")).unwrap();
+    refused(&place.fetch(&[]).output().unwrap(), 2, &["catalogue.toml"]);
+}
+
+#[test]
+fn an_output_folder_that_cannot_be_made_is_a_failure() {
+    let place = Workplace::new(&["addresses = [\"http://127.0.0.1:9/a\"]".to_string()]);
+    fs::write(place.folder.path().join("data"), "a file").unwrap();
+    refused(&place.fetch(&[]).output().unwrap(), 1, &["data/small", "--out"]);
+}
