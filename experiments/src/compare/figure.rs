@@ -1,0 +1,183 @@
+//! Pictures of learning curves.
+
+use crate::plot::{self, Axis, Curve, CurvePoint, PlotError};
+
+use super::curve::{Log, Quantity, StepSpread, over_seeds};
+use super::error::CompareError;
+use super::group::Group;
+
+/// Width of a frame.
+const WIDTH: u32 = 760;
+/// Height of a frame.
+const HEIGHT: u32 = 300;
+/// More points than a curve has pixels tell nothing more.
+const LONGEST: usize = 1000;
+
+/// What curves are drawn against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Against {
+    /// Optimiser steps.
+    Steps,
+    /// Seconds since the start of training.
+    Seconds,
+}
+
+impl Against {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Steps, Self::Seconds];
+
+    /// The name of the axis and in names of files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Steps => "steps",
+            Self::Seconds => "seconds",
+        }
+    }
+
+    fn of(self, point: &StepSpread) -> Option<f64> {
+        match self {
+            Self::Steps => Some(point.step as f64),
+            Self::Seconds => point.seconds,
+        }
+    }
+}
+
+/// The learning curves of one group.
+#[derive(Clone, Debug)]
+pub struct Curves {
+    title: String,
+    names: Vec<String>,
+    /// For each row the logs of its runs.
+    logs: Vec<Vec<Log>>,
+    /// Names of rows of which a run has no log; they have no curve.
+    pub without_log: Vec<String>,
+}
+
+impl Curves {
+    /// Reads the logs of all runs of `group`.
+    ///
+    /// # Errors
+    /// [`CompareError`] for a log that is damaged.
+    pub fn read(group: &Group<'_>) -> Result<Self, CompareError> {
+        let mut curves = Self { title: group.title(), names: Vec::new(), logs: Vec::new(), without_log: Vec::new() };
+        for row in &group.rows {
+            let mut logs = Vec::new();
+            for record in &row.records {
+                let paths = row.source.folder.existing_run(&record.dataset, &record.attention, record.seed);
+                logs.extend(paths.map(|paths| Log::read(&paths.log())).transpose()?.flatten());
+            }
+            // A mean of some of the seeds beside a score of all of them would mislead.
+            if logs.len() < row.records.len() {
+                curves.without_log.push(row.name.clone());
+                logs.clear();
+            }
+            curves.names.push(row.name.clone());
+            curves.logs.push(logs);
+        }
+        Ok(curves)
+    }
+
+    /// The picture as SVG: one frame for each quantity; `None` if there is nothing to draw.
+    ///
+    /// # Errors
+    /// Those of the drawing library.
+    pub fn draw(&self, against: Against) -> Result<Option<String>, PlotError> {
+        let mut quantities: Vec<&Quantity> = self.logs.iter().flatten().flat_map(Log::quantities).collect();
+        quantities.sort();
+        quantities.dedup();
+        let frames: Vec<Frame> = quantities.into_iter().filter_map(|quantity| self.frame(quantity, against)).collect();
+        let places = frames.iter().flat_map(|frame| &frame.curves).flat_map(|curve| &curve.points).map(|point| point.x);
+        // Frames share an axis, so that what happened at one time stands below each other.
+        let Some(x) = Axis::over(against.name(), places).map(Axis::from_zero).filter(|axis| !axis.is_point()) else { return Ok(None) };
+        // A row without a log is not listed but keeps its number, and with it the others their colours.
+        let named = || self.names.iter().map(String::as_str).enumerate().filter(|(row, _)| !self.logs[*row].is_empty());
+        let height = (HEIGHT * frames.len() as u32).max(plot::legend_height(named().count()));
+        let picture = plot::picture((WIDTH + plot::legend_width(named().map(|(_, name)| name)), height), |area| {
+            let (left, right) = area.split_horizontally(WIDTH);
+            for (index, frame) in frames.iter().enumerate() {
+                let place = left.clone().shrink((0, HEIGHT as i32 * index as i32), (WIDTH, HEIGHT));
+                plot::curves(&place, (index == 0).then_some(self.title.as_str()), &x, &frame.y, &frame.curves)?;
+            }
+            plot::legend(&right, named())
+        })?;
+        Ok(Some(picture))
+    }
+
+    fn frame(&self, quantity: &Quantity, against: Against) -> Option<Frame> {
+        let curve = |(row, logs): (usize, &Vec<Log>)| {
+            let spreads = over_seeds(logs, quantity);
+            let every = spreads.len().div_ceil(LONGEST).max(1);
+            let point =
+                |spread: &StepSpread| Some(CurvePoint { x: against.of(spread)?, y: spread.mean, low: spread.low, high: spread.high });
+            // Steps are counted from the end: what a run came to is what is looked for.
+            let mut points: Vec<CurvePoint> = spreads.iter().rev().step_by(every).filter_map(point).collect();
+            points.reverse();
+            Curve { colour: row, points }
+        };
+        let curves: Vec<Curve> = self.logs.iter().enumerate().map(curve).filter(|curve| !curve.points.is_empty()).collect();
+        let heights = curves.iter().flat_map(|curve| &curve.points).flat_map(|point| [point.low, point.high]);
+        let y = Axis::over(quantity.title(), heights)?.with_margin();
+        Some(Frame { y, curves })
+    }
+}
+
+/// One quantity.
+struct Frame {
+    y: Axis,
+    curves: Vec<Curve>,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::super::curve::tests::log_text;
+    use super::super::group::groups;
+    use super::super::group::tests::record;
+    use super::super::runs::RunSource;
+    use super::*;
+    use crate::run_folder::RunFolder;
+
+    #[test]
+    fn a_picture_has_a_frame_for_each_quantity_and_a_band_where_there_are_seeds() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = RunFolder::at(folder.path());
+        let records = [record("dense", 1, &[]), record("dense", 2, &[]), record("gaussian", 1, &[]), record("silent", 1, &[])];
+        for (attention, seed, loss) in [("dense", 1, 8.0), ("dense", 2, 6.0), ("gaussian", 1, 5.0)] {
+            fs::write(at.run(attention, seed).unwrap().log(), log_text(&[1, 2, 3], loss) + &log_text(&[4, 5], loss + 1.0)).unwrap();
+        }
+        let source = RunSource { label: "a".into(), path: folder.path().into(), folder: at, records: records.to_vec() };
+        let curves = Curves::read(&groups(&[source])[0]).unwrap();
+        assert_eq!(curves.without_log, ["silent"]);
+        for against in Against::ALL {
+            let picture = curves.draw(against).unwrap().unwrap();
+            for part in ["mt: invented", "training loss", "perplexity", "dense", "gaussian", against.name()] {
+                assert!(picture.contains(part), "{part} is missing in {picture}");
+            }
+            assert_eq!(picture.matches("<polygon").count(), 2, "a band of loss and one of perplexity");
+            assert!(!picture.contains("silent"), "what has no curve is not listed");
+            assert!(!picture.contains("f1"), "what is undefined everywhere has no frame");
+        }
+    }
+
+    #[test]
+    fn a_long_curve_is_thinned_and_keeps_its_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = RunFolder::at(folder.path());
+        let steps: Vec<u64> = (1..=4321).collect();
+        fs::write(at.run("dense", 1).unwrap().log(), log_text(&steps, 8.0)).unwrap();
+        let source = RunSource { label: "a".into(), path: folder.path().into(), folder: at, records: vec![record("dense", 1, &[])] };
+        let curves = Curves::read(&groups(&[source])[0]).unwrap();
+        let points = &curves.frame(&Quantity::Loss, Against::Steps).unwrap().curves[0].points;
+        assert!(points.len() <= LONGEST && points.len() > LONGEST / 2, "{}", points.len());
+        assert_eq!(points.last().unwrap().x, 4321.0);
+        assert!(points.is_sorted_by(|a, b| a.x < b.x));
+    }
+
+    #[test]
+    fn without_logs_there_is_no_picture() {
+        let source = super::super::group::tests::source("a", &[record("dense", 1, &[])]);
+        let curves = Curves::read(&groups(&[source])[0]).unwrap();
+        assert_eq!(curves.draw(Against::Steps).unwrap(), None);
+    }
+}

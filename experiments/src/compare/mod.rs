@@ -1,0 +1,164 @@
+//! The comparison of finished runs of several commands: what the binary `compare` does.
+//!
+//! An experiment reports on its own runs ([`crate::report`]); here the run folders of several commands stand beside each other, of one version or of
+//! several, of the same mechanisms or of others. [`runs`] reads the folders, [`group`] sorts what may stand in one table, [`evidence`] tests differences
+//! from a baseline over seeds or over the [`sentences`] of a test set, [`warnings`] says what makes rows less comparable than they look, [`table`] and
+//! [`render`] show it, [`curve`] and [`figure`] draw what the runs learned when. Published numbers are not shown: they are in the experiments' reports.
+
+pub mod curve;
+pub mod error;
+pub mod evidence;
+pub mod figure;
+pub mod group;
+pub mod options;
+pub mod render;
+pub mod runs;
+pub mod sentences;
+pub mod table;
+pub mod warnings;
+
+use std::fs;
+use std::path::Path;
+
+use crate::error::{Completion, ExperimentError, print_line};
+use crate::options::unknown;
+use crate::record::command_line;
+use crate::report::MetricColumn;
+use crate::run_folder::{RunFolderError, write_atomically};
+
+use self::figure::{Against, Curves};
+use self::group::{Group, groups};
+pub use self::options::CompareOptions;
+use self::options::Format;
+use self::runs::RunSource;
+use self::table::Comparison;
+
+/// Compares the run folders of `options`; `columns` gives the metrics that the report of an experiment shows, by its name, none if it is unknown.
+///
+/// # Errors
+/// A usage error for a metric or baseline that no run has, a failure for a folder or file that cannot be used or written.
+pub fn run(options: &CompareOptions, columns: impl Fn(&str) -> Vec<MetricColumn>) -> Result<Completion, ExperimentError> {
+    let sources = runs::read(&options.runs).map_err(ExperimentError::failure)?;
+    let groups = groups(&sources);
+    check_names(&groups, options)?;
+    let mut comparisons: Vec<Comparison<'_>> =
+        groups.into_iter().map(|group| Comparison::of(group.clone(), &columns(group.experiment), options)).collect();
+    if let Some(out) = &options.out {
+        write(out, &sources, &mut comparisons)?;
+    }
+    let text = match options.format {
+        Format::Terminal => render::terminal(&comparisons),
+        Format::Markdown => render::markdown(&comparisons, &places(&sources), &command_line(), &[]),
+        Format::Latex => render::latex(&comparisons),
+        Format::Csv => render::csv(&comparisons).map_err(ExperimentError::failure)?,
+    };
+    print_line(text.trim_end())?;
+    if options.format == Format::Csv {
+        comparisons.iter().flat_map(|comparison| &comparison.warnings).for_each(|warning| tracing::warn!("{warning}"));
+    }
+    if let (Format::Terminal, Some(out)) = (options.format, &options.out) {
+        print_line(format!("\nWritten to {}", out.display()))?;
+    }
+    Ok(Completion::Finished)
+}
+
+/// Refuses names that no group has; what only some have is no mistake.
+fn check_names(groups: &[Group<'_>], options: &CompareOptions) -> Result<(), ExperimentError> {
+    let metrics: Vec<String> = groups.iter().flat_map(Group::metrics).collect();
+    let known: Vec<&str> = metrics.iter().map(String::as_str).collect();
+    for name in &options.metric {
+        if !known.contains(&name.as_str()) {
+            return Err(unknown("metric", name, &known, &format!("the runs have {}", listed(&known))));
+        }
+    }
+    if let Some(name) = &options.baseline
+        && groups.iter().all(|group| group.baseline(Some(name)).is_none())
+    {
+        let rows = || groups.iter().flat_map(|group| &group.rows);
+        let known: Vec<&str> = rows().map(|row| row.name.as_str()).chain(rows().map(|row| row.attention())).collect();
+        return Err(unknown("baseline", name, &known, &format!("the rows are {}", listed(&known))));
+    }
+    Ok(())
+}
+
+fn listed(names: &[&str]) -> String {
+    let mut names = names.to_vec();
+    names.sort_unstable();
+    names.dedup();
+    names.join(", ")
+}
+
+fn places(sources: &[RunSource]) -> Vec<(String, String)> {
+    sources.iter().map(|source| (source.label.clone(), source.path.display().to_string())).collect()
+}
+
+fn write(out: &Path, sources: &[RunSource], comparisons: &mut [Comparison<'_>]) -> Result<(), ExperimentError> {
+    fs::create_dir_all(out).map_err(|source| RunFolderError::Folder { path: out.into(), source })?;
+    let mut figures: Vec<Vec<String>> = Vec::new();
+    for comparison in comparisons.iter_mut() {
+        let curves = Curves::read(&comparison.group).map_err(ExperimentError::failure)?;
+        let mut drawn = Vec::new();
+        for against in Against::ALL {
+            let Some(picture) = curves.draw(against).map_err(|error| ExperimentError::failure(error.to_string()))? else { continue };
+            let name = figure_name(&comparison.group, against, figures.iter().flatten());
+            write_atomically(&out.join(&name), picture.as_bytes())?;
+            drawn.push(name);
+        }
+        if !curves.without_log.is_empty() {
+            comparison
+                .warnings
+                .push(format!("No learning curve of {}: not every run has a log.jsonl.", warnings::some(&curves.without_log)));
+        }
+        figures.push(drawn);
+    }
+    let markdown = render::markdown(comparisons, &places(sources), &command_line(), &figures);
+    write_atomically(&out.join("compare.md"), markdown.as_bytes())?;
+    write_atomically(&out.join("compare.tex"), render::latex(comparisons).as_bytes())?;
+    let values = render::csv(comparisons).map_err(ExperimentError::failure)?;
+    write_atomically(&out.join("compare.csv"), values.as_bytes())?;
+    Ok(())
+}
+
+/// A name without anything that links or shells take for something else, other than those that are taken.
+fn figure_name<'n>(group: &Group<'_>, against: Against, taken: impl Iterator<Item = &'n String> + Clone) -> String {
+    let plain = |text: &str| {
+        let letters = text.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '-' });
+        letters.collect::<String>().split('-').filter(|word| !word.is_empty()).collect::<Vec<_>>().join("-")
+    };
+    let start = format!("curves-{}-{}", plain(group.experiment), plain(group.dataset));
+    let end = against.name();
+    let mut names = std::iter::once(format!("{start}-{end}.svg")).chain((2..).map(|number| format!("{start}-{number}-{end}.svg")));
+    names.find(|name| !taken.clone().any(|other| other == name)).expect("numbers do not end")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::group::tests::{record, source};
+    use super::options::tests::options;
+    use super::*;
+
+    #[test]
+    fn names_of_figures_are_plain_and_differ() {
+        let mut one = record("dense", 1, &[]);
+        one.dataset = "multi30k/raw  (en-de)".into();
+        let sources = [source("a", &[one])];
+        let groups = groups(&sources);
+        let first = figure_name(&groups[0], Against::Steps, [].iter());
+        assert_eq!(first, "curves-mt-multi30k-raw-en-de-steps.svg");
+        assert_eq!(figure_name(&groups[0], Against::Steps, [first].iter()), "curves-mt-multi30k-raw-en-de-2-steps.svg");
+    }
+
+    #[test]
+    fn names_that_no_run_has_are_refused_with_the_nearest() {
+        let sources = [source("a", &[record("dense", 1, &[("BLEU", 1.0)])])];
+        let refused = |arguments: &[&str]| {
+            let error = check_names(&groups(&sources), &options(arguments)).unwrap_err();
+            assert_eq!(error.exit_code(), 2);
+            error.to_string()
+        };
+        let message = refused(&["a", "--metric", "BLUE"]);
+        assert!(message.contains("unknown metric `BLUE`; did you mean `BLEU`?"), "{message}");
+        let message = refused(&["a", "--baseline", "dnese"]);
+        assert!(message.contains("unknown baseline `dnese`; did you mean `dense`? (the rows are dense)"), "{message}");
+    }
+}

@@ -1,0 +1,274 @@
+//! The comparison as text: for the terminal, as Markdown, as LaTeX, as comma-separated values.
+
+use std::fmt::Write;
+
+use crate::metrics::Spread;
+use crate::report::{aligned, markdown_table, mean};
+
+use super::evidence::Evidence;
+use super::table::{Cell, Comparison};
+
+/// Aligned text.
+pub fn terminal(comparisons: &[Comparison<'_>]) -> String {
+    let blocks = comparisons.iter().map(|comparison| {
+        let table = marked(&comparison.table(), |cell| format!("{cell} *"), |cell| format!("{cell}  "));
+        let mut text = format!("{}\n\n{}", comparison.group.title(), aligned(&table));
+        if let Some(differences) = differences(comparison) {
+            let _ = write!(text, "\n{}\n\n{}", differences.title, aligned(&differences.table));
+        }
+        let warnings = comparison.warnings.iter().map(|warning| format!("Warning: {warning}"));
+        let notes: Vec<String> = comparison.legend("`*`").into_iter().chain(warnings).collect();
+        format!("{text}\n{}", notes.join("\n"))
+    });
+    blocks.collect::<Vec<_>>().join("\n\n")
+}
+
+/// Markdown; `figures` are the files with the learning curves of each comparison.
+pub fn markdown(comparisons: &[Comparison<'_>], sources: &[(String, String)], command: &str, figures: &[Vec<String>]) -> String {
+    let mut text = "# Comparison\n".to_owned();
+    for (index, comparison) in comparisons.iter().enumerate() {
+        let table = marked(&comparison.table(), |cell| format!("**{cell}**"), |cell| cell);
+        let _ = write!(text, "\n## {}\n\n{}", comparison.group.title(), markdown_table(&table, "---:"));
+        if let Some(differences) = differences(comparison) {
+            let _ = write!(text, "\n### {}\n\n{}", differences.title, markdown_table(&differences.table, "---:"));
+        }
+        let _ = write!(text, "\n{}\n", comparison.legend("bold").join("\n"));
+        for warning in &comparison.warnings {
+            let _ = write!(text, "\n**Warning:** {warning}\n");
+        }
+        for figure in figures.get(index).into_iter().flatten() {
+            let _ = write!(text, "\n![Learning curves of {}]({figure})\n", comparison.group.title());
+        }
+    }
+    text.push_str("\n## Runs\n\n");
+    for (label, path) in sources {
+        let _ = writeln!(text, "- {label}: `{path}`");
+    }
+    let _ = writeln!(text, "- Command: `{command}`");
+    text
+}
+
+/// LaTeX for the package booktabs.
+pub fn latex(comparisons: &[Comparison<'_>]) -> String {
+    let mut text = "% \\usepackage{booktabs}\n".to_owned();
+    for comparison in comparisons {
+        let table = marked(&comparison.table(), |cell| format!("\\textbf{{{}}}", escaped(&cell)), |cell| escaped(&cell));
+        let caption = comparison.legend("bold").join(" ");
+        float(&mut text, &table, &format!("{}. {caption}", comparison.group.title()), 'r');
+        if let Some(differences) = differences(comparison) {
+            let table: Vec<Vec<String>> = differences.table.iter().map(|row| row.iter().map(|cell| escaped(cell)).collect()).collect();
+            float(&mut text, &table, &format!("{}: {}", comparison.group.title(), differences.title), 'l');
+        }
+        for warning in &comparison.warnings {
+            let _ = writeln!(text, "\\emph{{Warning:}} {}\n", escaped(warning));
+        }
+    }
+    text.trim_end().to_owned() + "\n"
+}
+
+fn float(text: &mut String, table: &[Vec<String>], caption: &str, alignment: char) {
+    let line = |row: &Vec<String>| format!("    {} \\\\\n", row.join(" & "));
+    let columns = alignment.to_string().repeat(table[0].len() - 1);
+    let rows: String = table[1..].iter().map(line).collect();
+    let _ = write!(
+        text,
+        "\\begin{{table}}\n  \\centering\n  \\caption{{{}}}\n  \\begin{{tabular}}{{l{columns}}}\n    \\toprule\n{}    \\midrule\n{rows}    \
+         \\bottomrule\n  \\end{{tabular}}\n\\end{{table}}\n\n",
+        escaped(caption),
+        line(&table[0])
+    );
+}
+
+/// Text that LaTeX prints as it is.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' | '%' | '$' | '#' | '_' | '{' | '}' => {
+                escaped.push('\\');
+                escaped.push(character);
+            }
+            '\\' => escaped.push_str("\\textbackslash{}"),
+            '~' => escaped.push_str("\\textasciitilde{}"),
+            '^' => escaped.push_str("\\textasciicircum{}"),
+            '<' => escaped.push_str("$<$"),
+            '>' => escaped.push_str("$>$"),
+            '±' => escaped.push_str("$\\pm$"),
+            '↑' => escaped.push_str("$\\uparrow$"),
+            '↓' => escaped.push_str("$\\downarrow$"),
+            '†' => escaped.push_str("\\dag{}"),
+            '–' => escaped.push_str("--"),
+            _ => escaped.push(character),
+        }
+    }
+    escaped
+}
+
+/// Comma-separated values: one line for each row and metric, in the units of results.json.
+///
+/// # Errors
+/// Those of the writer.
+pub fn csv(comparisons: &[Comparison<'_>]) -> Result<String, csv::Error> {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    writer.write_record([
+        "experiment",
+        "dataset",
+        "run",
+        "attention",
+        "backend",
+        "configuration",
+        "seeds",
+        "metric",
+        "mean",
+        "deviation",
+        "defined",
+        "baseline",
+        "difference",
+        "low",
+        "high",
+        "p",
+        "test",
+        "parameters",
+        "tokens_per_second",
+        "peak_memory_bytes",
+        "wall_seconds",
+    ])?;
+    for comparison in comparisons {
+        for (index, row) in comparison.group.rows.iter().enumerate() {
+            for (metric, evidence) in comparison.metrics.iter().zip(&comparison.evidence) {
+                let number = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
+                let own_unit = |value: f64| value / metric.factor;
+                let values: Vec<f64> = row.values(metric).into_iter().map(own_unit).collect();
+                let spread = Spread::of(&values);
+                let (difference, test) = match evidence.get(index) {
+                    Some(Evidence::Tested { difference, test }) => (Some(difference), test.clone()),
+                    Some(Evidence::Untested(reason)) => (None, format!("{reason}: no test")),
+                    Some(Evidence::Baseline) | None => (None, String::new()),
+                };
+                let interval = difference.and_then(|difference| difference.interval);
+                let first = row.records[0];
+                let records = || row.records.iter();
+                writer.write_record([
+                    first.experiment.clone(),
+                    first.dataset.clone(),
+                    row.source.label.clone(),
+                    first.attention.clone(),
+                    first.backend.clone(),
+                    first.configuration.clone(),
+                    row.records.len().to_string(),
+                    metric.name.clone(),
+                    number(spread.map(|spread| spread.mean)),
+                    number(spread.and_then(|spread| spread.deviation)),
+                    values.len().to_string(),
+                    comparison.baseline_name().unwrap_or_default().to_owned(),
+                    number(difference.map(|difference| own_unit(difference.value))),
+                    number(interval.map(|[low, _]| own_unit(low))),
+                    number(interval.map(|[_, high]| own_unit(high))),
+                    number(difference.map(|difference| difference.p)),
+                    test,
+                    records().map(|record| record.parameters).max().unwrap_or_default().to_string(),
+                    number(mean(records().filter_map(|record| record.tokens_per_second))),
+                    records().filter_map(|record| record.peak_memory_bytes).max().map(|bytes| bytes.to_string()).unwrap_or_default(),
+                    number(mean(records().map(|record| record.wall_seconds))),
+                ])?;
+            }
+        }
+    }
+    let bytes = writer.into_inner().map_err(|error| error.into_error())?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The second table of a comparison.
+struct Differences {
+    title: String,
+    table: Vec<Vec<String>>,
+}
+
+fn differences(comparison: &Comparison<'_>) -> Option<Differences> {
+    let table = comparison.differences();
+    let baseline = comparison.baseline_name()?;
+    (!table.is_empty()).then(|| Differences { title: format!("Differences from {baseline}"), table })
+}
+
+fn marked(table: &[Vec<Cell>], best: impl Fn(String) -> String, other: impl Fn(String) -> String) -> Vec<Vec<String>> {
+    // A mark only stands in columns that have one, so that the others are not wider than they need be.
+    let has_best: Vec<bool> = (0..table[0].len()).map(|column| table.iter().any(|row| row[column].best)).collect();
+    let cell = |(column, cell): (usize, &Cell)| match (cell.best, has_best[column]) {
+        (true, _) => best(cell.text.clone()),
+        (false, true) => other(cell.text.clone()),
+        (false, false) => other(cell.text.clone()).trim_end().to_owned(),
+    };
+    table.iter().map(|row| row.iter().enumerate().map(cell).collect()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::table::tests::{comparison, runs};
+    use super::*;
+
+    #[test]
+    fn the_terminal_table_is_aligned_and_followed_by_how_to_read_it() {
+        let sources = runs();
+        let text = terminal(&[comparison(&sources, &[])]);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "mt: invented");
+        let widths: Vec<usize> = lines[2..7].iter().map(|line| line.chars().count()).collect();
+        assert!(widths.iter().all(|width| *width == widths[0]), "{text}");
+        for part in ["30.00 *", "0.008 †", "one seed: no test", "Differences from dot-product", "† marks p < 0.05", "Not shown: news/BLEU"]
+        {
+            assert!(text.contains(part), "{part} is missing in\n{text}");
+        }
+    }
+
+    #[test]
+    fn markdown_shows_tables_warnings_figures_and_the_command() {
+        let sources = runs();
+        let comparisons = [comparison(&sources, &["--metric", "BLEU,news/BLEU"])];
+        let runs = [("a".to_owned(), "runs/a".to_owned())];
+        let text = markdown(&comparisons, &runs, "compare runs/a", &[vec!["curves.svg".to_owned()]]);
+        for part in [
+            "## mt: invented\n\n| attention | seeds | BLEU ↑ | p | news/BLEU ↑ | p |",
+            "| gaussian | 1 | **30.00** | one seed: no test | – | no score: no test |",
+            "### Differences from dot-product\n\n| attention | metric |",
+            "**Warning:** The sets of metrics differ: no news/BLEU of gaussian.",
+            "![Learning curves of mt: invented](curves.svg)",
+            "- a: `runs/a`\n- Command: `compare runs/a`\n",
+        ] {
+            assert!(text.contains(part), "{part} is missing in\n{text}");
+        }
+    }
+
+    #[test]
+    fn latex_escapes_what_it_would_take_for_commands() {
+        assert_eq!(
+            escaped("a_b & 50 % {x} \\ ~ ^ # $"),
+            "a\\_b \\& 50 \\% \\{x\\} \\textbackslash{} \\textasciitilde{} \\textasciicircum{} \\# \\$"
+        );
+        assert_eq!(escaped("1 ± 2 <0.001 † ↑ –"), "1 $\\pm$ 2 $<$0.001 \\dag{} $\\uparrow$ --");
+        let sources = runs();
+        let text = latex(&[comparison(&sources, &[])]);
+        for part in ["\\begin{tabular}{lrrrrrrrrrr}", "accuracy (\\%) $\\uparrow$", "\\textbf{30.00}", "0.008 \\dag{}", "\\bottomrule"] {
+            assert!(text.contains(part), "{part} is missing in\n{text}");
+        }
+        assert_eq!(text.matches("\\begin{table}").count(), text.matches("\\end{table}").count());
+        let body = text.split("\\midrule").nth(1).unwrap().split("\\bottomrule").next().unwrap();
+        assert!(body.trim().lines().all(|line| line.matches(" & ").count() == 10 && line.ends_with("\\\\")), "{body}");
+    }
+
+    #[test]
+    fn values_stand_in_the_units_of_the_records() {
+        let sources = runs();
+        let text = csv(&[comparison(&sources, &["--metric", "accuracy"])]).unwrap();
+        let mut reader = csv::Reader::from_reader(text.as_bytes());
+        let heading = reader.headers().unwrap().clone();
+        let rows: Vec<_> = reader.records().map(Result::unwrap).collect();
+        let cell = |row: usize, name: &str| rows[row][heading.iter().position(|column| column == name).unwrap()].to_owned();
+        assert_eq!(rows.len(), 3);
+        assert_eq!([cell(1, "attention"), cell(1, "metric"), cell(1, "seeds")], ["dense", "accuracy", "3"].map(str::to_owned));
+        assert!((cell(1, "mean").parse::<f64>().unwrap() - 0.2625).abs() < 1e-12);
+        assert!((cell(1, "difference").parse::<f64>().unwrap() + 0.01).abs() < 1e-12);
+        assert!((cell(1, "low").parse::<f64>().unwrap() + 0.01567).abs() < 1e-4);
+        assert_eq!([cell(0, "p"), cell(0, "test")], [String::new(), String::new()], "the baseline");
+        assert_eq!([cell(2, "p"), cell(2, "test"), cell(2, "deviation")], ["", "one seed: no test", ""].map(str::to_owned));
+    }
+}

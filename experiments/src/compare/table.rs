@@ -1,0 +1,309 @@
+//! The comparison of one group: what its tables show.
+
+use crate::metrics::significance::Difference;
+use crate::report::{MetricColumn, best_of, duration, grouped, mean, memory, rounded, score_cell};
+
+use super::evidence::{Evidence, against};
+use super::group::Group;
+use super::options::CompareOptions;
+use super::warnings::warnings;
+
+/// One group with its metrics and what is known of the differences between its rows.
+#[derive(Clone, Debug)]
+pub struct Comparison<'a> {
+    /// The rows.
+    pub group: Group<'a>,
+    /// The metrics that are shown.
+    pub metrics: Vec<MetricColumn>,
+    /// Names of those that are not.
+    pub left_out: Vec<String>,
+    /// The row that the others are tested against; `None` if the one asked for is not here.
+    pub baseline: Option<usize>,
+    /// For each metric, the evidence of each row; empty where nothing is tested.
+    pub evidence: Vec<Vec<Evidence>>,
+    /// Why the rows are less comparable than they look.
+    pub warnings: Vec<String>,
+    confidence: f64,
+}
+
+impl<'a> Comparison<'a> {
+    /// Compares the rows of `group`; `known` are the metrics that the experiment's own report shows.
+    pub fn of(group: Group<'a>, known: &[MetricColumn], options: &CompareOptions) -> Self {
+        let metrics = shown(&group, known, &options.metric);
+        let left_out = group.metrics().into_iter().filter(|name| !metrics.iter().any(|metric| metric.name == *name)).collect();
+        let baseline = group.baseline(options.baseline.as_deref());
+        let mut warnings = warnings(&group, &metrics);
+        if let (None, Some(name)) = (baseline, &options.baseline) {
+            warnings.push(format!("The baseline {name} is not among these rows: no test."));
+        }
+        let tested = |metric: &MetricColumn| {
+            // A metric without a direction describes a run (a context length, a number of steps) and does not judge it.
+            let judges = metric.higher_is_better.is_some() || !known.iter().any(|column| column.name == metric.name);
+            judges && group.rows.len() > 1
+        };
+        let mut evidence = |metric: &MetricColumn| match baseline.filter(|_| tested(metric)) {
+            Some(baseline) => against(&group, baseline, metric, options, &mut warnings),
+            None => Vec::new(),
+        };
+        let evidence = metrics.iter().map(&mut evidence).collect();
+        Self { group, metrics, left_out, baseline, evidence, warnings, confidence: options.confidence }
+    }
+
+    /// The main table.
+    pub fn table(&self) -> Vec<Vec<Cell>> {
+        let rows = &self.group.rows;
+        let mut table = vec![vec![Cell::plain("attention"), Cell::plain("seeds")]];
+        table.extend(rows.iter().map(|row| vec![Cell::plain(&row.name), Cell::plain(row.records.len())]));
+        let mut push = |column: Vec<Cell>| table.iter_mut().zip(column).for_each(|(row, cell)| row.push(cell));
+        for (metric, evidence) in self.metrics.iter().zip(&self.evidence) {
+            push(self.score_column(metric));
+            if evidence.iter().any(|evidence| matches!(evidence, Evidence::Tested { .. })) {
+                let cells = evidence.iter().map(|evidence| Cell::plain(self.p_cell(evidence)));
+                push([Cell::plain("p")].into_iter().chain(cells).collect());
+            }
+        }
+        let mut cost = |heading: &str, show: &dyn Fn(usize) -> Option<String>| {
+            let cells = (0..rows.len()).map(|row| Cell::plain(show(row).unwrap_or_else(|| "–".into())));
+            push([Cell::plain(heading)].into_iter().chain(cells).collect());
+        };
+        let records = |row: usize| rows[row].records.iter();
+        cost("parameters", &|row| records(row).map(|record| record.parameters).max().map(grouped));
+        cost("tokens/s", &|row| {
+            mean(records(row).filter_map(|record| record.tokens_per_second)).map(|speed| grouped(speed.round() as u64))
+        });
+        cost("peak memory", &|row| records(row).filter_map(|record| record.peak_memory_bytes).max().map(memory));
+        cost("time/run", &|row| mean(records(row).map(|record| record.wall_seconds)).map(duration));
+        table
+    }
+
+    fn score_column(&self, metric: &MetricColumn) -> Vec<Cell> {
+        let rows = &self.group.rows;
+        let spreads: Vec<_> = rows.iter().map(|row| row.spread(metric)).collect();
+        // A mechanism that failed on some seed is not the best by the mean of the others.
+        let complete: Vec<_> =
+            rows.iter().zip(&spreads).map(|(row, spread)| spread.filter(|spread| spread.runs == row.records.len())).collect();
+        let best = best_of(metric, &complete);
+        let cells = rows.iter().zip(&spreads).zip(&complete).map(|((row, spread), complete)| Cell {
+            text: score_cell(metric, spread.as_ref(), &row.records),
+            best: best.is_some() && complete.as_ref().map(|spread| rounded(metric, spread)) == best,
+        });
+        [Cell::plain(metric.heading())].into_iter().chain(cells).collect()
+    }
+
+    fn p_cell(&self, evidence: &Evidence) -> String {
+        match evidence {
+            Evidence::Baseline => "baseline".to_owned(),
+            Evidence::Tested { difference, .. } => self.p_text(difference),
+            Evidence::Untested(reason) => format!("{reason}: no test"),
+        }
+    }
+
+    fn p_text(&self, Difference { p, .. }: &Difference) -> String {
+        let text = if *p < 0.001 { "<0.001".to_owned() } else { format!("{p:.3}") };
+        if self.is_significant(*p) { format!("{text} †") } else { text }
+    }
+
+    fn is_significant(&self, p: f64) -> bool {
+        // 1 − 0.95 is a little more than 0.05.
+        p < 1.0 - self.confidence - 1e-12
+    }
+
+    /// The differences from the baseline that were tested, below a heading; empty if there are none.
+    pub fn differences(&self) -> Vec<Vec<String>> {
+        let interval = format!("{} % interval", (1000.0 * self.confidence).round() / 10.0);
+        let mut table = vec![["attention", "metric", "difference", &interval, "p", "test"].map(str::to_owned).to_vec()];
+        for (index, row) in self.group.rows.iter().enumerate() {
+            for (metric, evidence) in self.metrics.iter().zip(&self.evidence) {
+                let Some(Evidence::Tested { difference, test }) = evidence.get(index) else { continue };
+                // One more decimal than the scores have.
+                let digits = metric.digits + 1;
+                let ends = difference.interval.map_or_else(|| "–".to_owned(), |[low, high]| format!("{low:+.digits$} to {high:+.digits$}"));
+                let value = format!("{:+.digits$}", difference.value);
+                table.push(vec![row.name.clone(), metric.label.clone(), value, ends, self.p_text(difference), test.clone()]);
+            }
+        }
+        if table.len() > 1 { table } else { Vec::new() }
+    }
+
+    /// The row that the others are tested against, by name.
+    pub fn baseline_name(&self) -> Option<&str> {
+        self.baseline.map(|baseline| self.group.rows[baseline].name.as_str())
+    }
+
+    /// How to read the tables, in sentences; `mark` is what marks the best.
+    pub fn legend(&self, mark: &str) -> Vec<String> {
+        let mut legend = vec![format!(
+            "Scores are means over seeds ± sample standard deviation; {mark} marks the best mean of a column. Peak memory is the largest, time the mean \
+             of the runs."
+        )];
+        let all = || self.evidence.iter().flatten();
+        if let (true, Some(baseline)) = (all().any(|evidence| matches!(evidence, Evidence::Tested { .. })), self.baseline_name()) {
+            legend.push(format!(
+                "p is two-sided and says how often chance alone makes as large a difference from {baseline}; † marks p < {}. It is not corrected for \
+                 several comparisons.",
+                (1e6 * (1.0 - self.confidence)).round() / 1e6
+            ));
+        }
+        if all().any(|evidence| matches!(evidence, Evidence::Tested { test, .. } if test.contains("sentences"))) {
+            legend.push("A test over sentences speaks of these trained models on other sentences, not of other seeds.".to_owned());
+        }
+        legend.extend(self.untested());
+        if !self.left_out.is_empty() {
+            legend.push(format!("Not shown: {} (--metric).", self.left_out.join(", ")));
+        }
+        legend
+    }
+
+    /// A sentence for each reason why a whole column has no test.
+    fn untested(&self) -> Vec<String> {
+        let mut reasons: Vec<(Vec<&'static str>, Vec<&str>)> = Vec::new();
+        for (metric, evidence) in self.metrics.iter().zip(&self.evidence) {
+            let mut why: Vec<&'static str> = Vec::new();
+            for evidence in evidence {
+                match evidence {
+                    Evidence::Tested { .. } => why.clear(),
+                    Evidence::Untested(reason) if !why.contains(reason) => why.push(reason),
+                    _ => {}
+                }
+            }
+            let is_tested = evidence.iter().any(|evidence| matches!(evidence, Evidence::Tested { .. }));
+            if is_tested || why.is_empty() {
+                continue;
+            }
+            match reasons.iter_mut().find(|(other, _)| *other == why) {
+                Some((_, metrics)) => metrics.push(&metric.label),
+                None => reasons.push((why, vec![&metric.label])),
+            }
+        }
+        reasons.iter().map(|(why, metrics)| format!("{}: {}: no test.", metrics.join(", "), why.join(" or "))).collect()
+    }
+}
+
+/// The metrics asked for, or those that are known, or all, as far as a row has them.
+fn shown(group: &Group<'_>, known: &[MetricColumn], asked: &[String]) -> Vec<MetricColumn> {
+    let there = group.metrics();
+    let column = |name: &String| {
+        // A score of one of several test sets is like the score without its name.
+        let kind = name.rsplit_once('/').map_or(name.as_str(), |(_, kind)| kind);
+        let same = |wanted: &str| known.iter().find(|column| column.name == wanted).cloned();
+        same(name)
+            .or_else(|| same(kind).map(|column| MetricColumn { name: name.clone(), label: name.clone(), ..column }))
+            .unwrap_or_else(|| MetricColumn::new(name, name).digits(4))
+    };
+    if !asked.is_empty() {
+        return asked.iter().filter(|name| there.contains(name)).map(column).collect();
+    }
+    let usual: Vec<MetricColumn> = known.iter().filter(|column| there.contains(&column.name)).cloned().collect();
+    if usual.is_empty() { there.iter().map(column).collect() } else { usual }
+}
+
+/// A cell of the main table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cell {
+    /// What stands in it.
+    pub text: String,
+    /// Whether it is the best of its column.
+    pub best: bool,
+}
+
+impl Cell {
+    fn plain(text: impl ToString) -> Self {
+        Self { text: text.to_string(), best: false }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::super::group::groups;
+    use super::super::group::tests::{record, source};
+    use super::super::options::tests::options;
+    use super::super::runs::RunSource;
+    use super::*;
+
+    pub fn known() -> Vec<MetricColumn> {
+        vec![
+            MetricColumn::new("BLEU", "BLEU").higher_is_better(),
+            MetricColumn::new("accuracy", "accuracy (%)").percent().higher_is_better(),
+            MetricColumn::new("context", "context").digits(0),
+        ]
+    }
+
+    /// Three mechanisms, two of them with three seeds.
+    pub fn runs() -> Vec<RunSource> {
+        let scores = [("dot-product", [27.0, 27.5, 27.25]), ("dense", [26.0, 26.25, 26.5])];
+        let mut records = Vec::new();
+        for (attention, values) in scores {
+            let of_seed = |(seed, &value): (usize, &f64)| {
+                record(attention, seed as u64 + 1, &[("BLEU", value), ("accuracy", value / 100.0), ("news/BLEU", value), ("context", 8.0)])
+            };
+            records.extend(values.iter().enumerate().map(of_seed));
+        }
+        records.push(record("gaussian", 1, &[("BLEU", 30.0), ("accuracy", 0.2), ("context", 8.0)]));
+        vec![source("a", &records)]
+    }
+
+    pub fn comparison<'a>(sources: &'a [RunSource], arguments: &[&str]) -> Comparison<'a> {
+        Comparison::of(groups(sources).remove(0), &known(), &options(&[&["a"], arguments].concat()))
+    }
+
+    fn texts(row: &[Cell]) -> Vec<&str> {
+        row.iter().map(|cell| cell.text.as_str()).collect()
+    }
+
+    #[test]
+    fn a_row_has_scores_with_their_evidence_and_costs() {
+        let sources = runs();
+        let comparison = comparison(&sources, &[]);
+        let table = comparison.table();
+        assert_eq!(
+            texts(&table[0]),
+            ["attention", "seeds", "BLEU ↑", "p", "accuracy (%) ↑", "p", "context", "parameters", "tokens/s", "peak memory", "time/run"]
+        );
+        let costs = ["8 ± 0", "1,234,567", "1,000", "400 MiB", "1 min 1 s"];
+        assert_eq!(texts(&table[1])[..6], ["dot-product", "3", "27.25 ± 0.25", "baseline", "27.25 ± 0.25", "baseline"]);
+        assert_eq!(texts(&table[1])[6..], costs);
+        assert_eq!(texts(&table[2])[..4], ["dense", "3", "26.25 ± 0.25", "0.008 †"]);
+        assert_eq!(texts(&table[3])[..4], ["gaussian", "1", "30.00", "one seed: no test"]);
+        assert!(table[3][2].best && !table[1][2].best && table[1][4].best, "the best of each column");
+        let differences = comparison.differences();
+        assert_eq!(differences[0][3], "95 % interval");
+        assert_eq!(differences[1][..3], ["dense", "BLEU", "-1.000"].map(str::to_owned));
+        assert!(differences[1][3].starts_with("-1.567 to -0.433"), "{differences:?}");
+        assert_eq!(differences.len(), 3, "one for each metric");
+    }
+
+    #[test]
+    fn the_mark_of_significance_follows_the_confidence() {
+        let sources = runs();
+        let at = |confidence: &str| comparison(&sources, &["--confidence", confidence]).table()[2][3].text.clone();
+        assert_eq!([at("0.99"), at("0.999")], ["0.008 †", "0.008"].map(str::to_owned));
+    }
+
+    #[test]
+    fn a_column_without_any_test_gives_way_to_a_sentence() {
+        let sources = [source("a", &[record("dot-product", 1, &[("BLEU", 1.0)]), record("dense", 1, &[("BLEU", 2.0)])])];
+        let comparison = comparison(&sources, &[]);
+        assert_eq!(texts(&comparison.table()[0])[..4], ["attention", "seeds", "BLEU ↑", "parameters"]);
+        assert!(comparison.legend("*").contains(&"BLEU: one seed: no test.".to_owned()), "{:?}", comparison.legend("*"));
+        assert!(comparison.differences().is_empty());
+    }
+
+    #[test]
+    fn metrics_are_those_asked_for_or_those_of_the_experiment_or_all() {
+        let sources = runs();
+        let names = |arguments: &[&str]| comparison(&sources, arguments).metrics.iter().map(|metric| metric.heading()).collect::<Vec<_>>();
+        assert_eq!(names(&[]), ["BLEU ↑", "accuracy (%) ↑", "context"]);
+        assert_eq!(names(&["--metric", "news/BLEU,context"]), ["news/BLEU ↑", "context"]);
+        assert_eq!(comparison(&sources, &[]).left_out, ["news/BLEU"]);
+        let unknown = Comparison::of(groups(&sources).remove(0), &[], &options(&["a"]));
+        assert_eq!(unknown.metrics.len(), 4);
+    }
+
+    #[test]
+    fn a_baseline_that_is_not_there_is_said_and_nothing_tested() {
+        let sources = runs();
+        let comparison = comparison(&sources, &["--baseline", "lsh"]);
+        assert_eq!(comparison.warnings.last().unwrap(), "The baseline lsh is not among these rows: no test.");
+        assert!(comparison.differences().is_empty() && comparison.table()[0].iter().all(|cell| cell.text != "p"));
+    }
+}

@@ -1,0 +1,241 @@
+//! What pictures share: colours that are told apart, a frame with two axes, curves with bands, and a list of names on the right. All are SVG text.
+
+use plotters::coord::Shift;
+use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
+use plotters::coord::types::RangedCoordf64;
+use plotters::prelude::*;
+
+/// The part of a picture that is drawn on.
+pub type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+/// Why something cannot be drawn.
+pub type PlotError = DrawingAreaErrorKind<std::io::Error>;
+
+/// Height of a line of the list of names.
+const LINE: i32 = 24;
+/// Width of a letter of it, on average.
+const LETTER: u32 = 8;
+
+/// The colour of the thing number `index`, dark ones and light ones in turn.
+pub fn colour(index: usize) -> HSLColor {
+    // Multiples of the golden section are spread evenly around the circle.
+    let hue = (index as f64 * 0.618_033_988_749_895).fract();
+    HSLColor(hue, 0.75, if index.is_multiple_of(2) { 0.36 } else { 0.55 })
+}
+
+/// A picture of `width` and `height` pixels as SVG text, drawn on white.
+///
+/// # Errors
+/// Those of `draw` and of the drawing library.
+pub fn picture(size: (u32, u32), draw: impl FnOnce(&Area<'_>) -> Result<(), PlotError>) -> Result<String, PlotError> {
+    let mut picture = String::new();
+    {
+        let area = SVGBackend::with_string(&mut picture, size).into_drawing_area();
+        area.fill(&WHITE)?;
+        draw(&area)?;
+        area.present()?;
+    }
+    Ok(picture)
+}
+
+/// The width in pixels that [`legend`] needs for `names`.
+pub fn legend_width<'n>(names: impl IntoIterator<Item = &'n str>) -> u32 {
+    let longest = names.into_iter().map(|name| name.chars().count()).max().unwrap_or(0);
+    48 + LETTER * longest as u32
+}
+
+/// The height in pixels that [`legend`] needs for so many names.
+pub fn legend_height(names: usize) -> u32 {
+    (48 + LINE * names as i32) as u32
+}
+
+/// Lists names, each beside a line in the colour of its number.
+///
+/// # Errors
+/// Those of the drawing library.
+pub fn legend<'n>(area: &Area<'_>, names: impl IntoIterator<Item = (usize, &'n str)>) -> Result<(), PlotError> {
+    for (place, (index, name)) in names.into_iter().enumerate() {
+        let y = 48 + LINE * place as i32;
+        area.draw(&PathElement::new(vec![(4, y), (28, y)], colour(index).stroke_width(3)))?;
+        area.draw(&Text::new(name.to_owned(), (36, y - 8), ("sans-serif", 15).into_font()))?;
+    }
+    Ok(())
+}
+
+/// One axis: what it shows and from where to where.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Axis {
+    /// What is shown, with its unit.
+    pub name: String,
+    low: f64,
+    high: f64,
+    logarithmic: bool,
+}
+
+impl Axis {
+    /// An axis that ends at the least and the greatest of `values`; `None` if no value is a number.
+    pub fn over(name: &str, values: impl IntoIterator<Item = f64>) -> Option<Self> {
+        let ends = |(low, high): (f64, f64), value: f64| (low.min(value), high.max(value));
+        let finite = values.into_iter().filter(|value| value.is_finite());
+        let (low, high) = finite.fold((f64::INFINITY, f64::NEG_INFINITY), ends);
+        (low <= high).then(|| Self { name: name.to_owned(), low, high, logarithmic: false })
+    }
+
+    /// The same from zero on.
+    pub fn from_zero(self) -> Self {
+        Self { low: self.low.min(0.0), ..self }
+    }
+
+    /// Whether it begins where it ends.
+    pub fn is_point(&self) -> bool {
+        self.low == self.high
+    }
+
+    /// The same with a margin at both ends, in powers of ten where the greatest value is many times the least.
+    pub fn with_margin(self) -> Self {
+        const MANY: f64 = 20.0;
+        if self.low > 0.0 && self.high > MANY * self.low {
+            return Self { low: self.low / 1.15, high: self.high * 1.15, logarithmic: true, ..self };
+        }
+        let length = if self.is_point() { self.low.abs().max(1.0) } else { self.high - self.low };
+        let margin = 0.05 * length;
+        Self { low: self.low - margin, high: self.high + margin, ..self }
+    }
+}
+
+/// A line with a band around it. Points follow each other from left to right.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Curve {
+    /// Number of its colour.
+    pub colour: usize,
+    /// The places it passes.
+    pub points: Vec<CurvePoint>,
+}
+
+/// A place of a curve.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CurvePoint {
+    /// From left to right.
+    pub x: f64,
+    /// The height of the line.
+    pub y: f64,
+    /// The lower edge of the band.
+    pub low: f64,
+    /// The upper edge of the band.
+    pub high: f64,
+}
+
+/// Draws curves in a frame with two axes, below a title if there is one.
+///
+/// # Errors
+/// Those of the drawing library.
+pub fn curves(area: &Area<'_>, title: Option<&str>, x: &Axis, y: &Axis, curves: &[Curve]) -> Result<(), PlotError> {
+    if y.logarithmic {
+        // Powers of two where those of ten are too few to read a height from.
+        let base = if y.high < 1000.0 * y.low { 2.0 } else { 10.0 };
+        draw(area, title, x, y, (y.low..y.high).log_scale().base(base), curves)
+    } else {
+        draw(area, title, x, y, y.low..y.high, curves)
+    }
+}
+
+fn draw<Y>(area: &Area<'_>, title: Option<&str>, x: &Axis, y: &Axis, range: Y, curves: &[Curve]) -> Result<(), PlotError>
+where
+    Y: AsRangedCoord<Value = f64>,
+    Y::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
+    RangedCoordf64: Ranged<ValueType = f64>,
+{
+    let mut builder = ChartBuilder::on(area);
+    if let Some(title) = title {
+        builder.caption(title, ("sans-serif", 18));
+    }
+    let mut chart = builder.margin(10).x_label_area_size(42).y_label_area_size(70).build_cartesian_2d(x.low..x.high, range)?;
+    chart
+        .configure_mesh()
+        .x_desc(&x.name)
+        .y_desc(&y.name)
+        .x_labels(8)
+        .y_labels(7)
+        .x_label_formatter(&|value| short_number(*value))
+        .y_label_formatter(&|value| short_number(*value))
+        .label_style(("sans-serif", 14))
+        .axis_desc_style(("sans-serif", 16))
+        .max_light_lines(0)
+        .draw()?;
+    // Few points are measurements that the eye should find.
+    let is_dotted = curves.iter().all(|curve| curve.points.len() <= 30);
+    for Curve { colour: index, points } in curves {
+        let colour = colour(*index);
+        if points.iter().any(|point| point.low < point.high) {
+            let upper = points.iter().map(|point| (point.x, point.high));
+            let lower = points.iter().rev().map(|point| (point.x, point.low));
+            chart.draw_series([Polygon::new(upper.chain(lower).collect::<Vec<_>>(), colour.mix(0.18).filled())])?;
+        }
+        chart.draw_series(LineSeries::new(points.iter().map(|point| (point.x, point.y)), colour.stroke_width(2)))?;
+        // A single point would be invisible as a line.
+        if is_dotted || points.len() == 1 {
+            chart.draw_series(points.iter().map(|point| Circle::new((point.x, point.y), 3, colour.filled())))?;
+        }
+    }
+    Ok(())
+}
+
+/// A number with at most three digits after the first that is not zero, and none after the point that say nothing.
+fn short_number(value: f64) -> String {
+    let magnitude = if value == 0.0 { 0.0 } else { value.abs().log10().floor() };
+    let digits = (3.0 - magnitude).clamp(0.0, 9.0) as usize;
+    let text = format!("{value:.digits$}");
+    let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text };
+    if text == "-0" { "0".to_owned() } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn points(values: &[(f64, f64, f64, f64)]) -> Vec<CurvePoint> {
+        values.iter().map(|&(x, y, low, high)| CurvePoint { x, y, low, high }).collect()
+    }
+
+    #[test]
+    fn neighbouring_colours_differ_in_hue_and_lightness() {
+        for index in 0..20 {
+            let (HSLColor(a, _, light), HSLColor(b, _, other)) = (colour(index), colour(index + 1));
+            let apart = (a - b).abs();
+            assert!(apart.min(1.0 - apart) > 0.2 && light != other);
+        }
+    }
+
+    #[test]
+    fn an_axis_needs_a_number_and_turns_to_powers_where_they_are_far_apart() {
+        assert_eq!(Axis::over("x", [f64::NAN, f64::INFINITY]), None);
+        let point = Axis::over("x", [f64::NAN, 0.0]).unwrap();
+        assert!(point.is_point() && !point.with_margin().is_point());
+        let near = Axis::over("x", [1.0, 2.0, f64::NAN]).unwrap().with_margin();
+        assert!(!near.logarithmic && near.low < 1.0 && near.high > 2.0);
+        assert!(Axis::over("x", [1.0, 21.0]).unwrap().with_margin().logarithmic);
+        assert!(!Axis::over("x", [-1.0, 21.0]).unwrap().with_margin().logarithmic);
+    }
+
+    #[test]
+    fn curves_have_bands_where_seeds_differ_and_names_on_the_right() {
+        let single = Curve { colour: 0, points: points(&[(0.0, 3.0, 3.0, 3.0), (10.0, 1.0, 1.0, 1.0)]) };
+        let several = Curve { colour: 1, points: points(&[(0.0, 3.0, 2.0, 4.0), (10.0, 1.0, 0.5, 1.5)]) };
+        let axes = (Axis::over("steps", [0.0, 10.0]).unwrap(), Axis::over("loss", [0.5, 4.0]).unwrap().with_margin());
+        let draw = |all: &[Curve]| picture((400, 300), |area| curves(area, Some("a title"), &axes.0, &axes.1, all)).unwrap();
+        assert_eq!(draw(std::slice::from_ref(&single)).matches("<polygon").count(), 0);
+        let picture_of_both = draw(&[single, several]);
+        assert_eq!(picture_of_both.matches("<polygon").count(), 1);
+        for part in ["a title", "steps", "loss"] {
+            assert!(picture_of_both.contains(part), "{part} is missing in {picture_of_both}");
+        }
+        let list =
+            picture((legend_width(["dot-product", "a"]), legend_height(2)), |area| legend(area, [(0, "dot-product"), (5, "a")])).unwrap();
+        assert!(list.contains("dot-product") && list.matches("<polyline").count() == 2, "{list}");
+    }
+
+    #[test]
+    fn numbers_of_axes_are_short() {
+        let texts = [0.0, 1500.0, 0.25, -2.5, 123_456.0, 0.000_123_4, 1.0 / 3.0, -1e-12].map(short_number);
+        assert_eq!(texts, ["0", "1500", "0.25", "-2.5", "123456", "0.0001234", "0.3333", "0"]);
+    }
+}
