@@ -8,9 +8,11 @@ mod models;
 mod task;
 
 use burn::tensor::Device;
+use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_models::language_model::LanguageModel;
 
+use crate::analyse::{Legible, Reading, check_length};
 use crate::comparison::{Attention, Comparison, Dataset, NamedModel, Scores};
 use crate::data::exercise::{Exercise, ExerciseTask, Exercises};
 use crate::data::{babi, generate, list_ops};
@@ -77,8 +79,8 @@ impl Dataset for AlgorithmicDataset {
         )
     }
 
-    fn tokeniser(&self) -> &Tokeniser {
-        &self.tokeniser
+    fn tokeniser(&self) -> Option<&Tokeniser> {
+        Some(&self.tokeniser)
     }
 }
 
@@ -138,7 +140,7 @@ impl Comparison for Algorithmic {
         config.data.tasks.iter().map(|&task| dataset(config, task)).collect()
     }
 
-    fn task<'a>(config: &'a AlgorithmicConfig, dataset: &'a AlgorithmicDataset) -> AlgorithmicTask<'a> {
+    fn task<'a>(config: &'a AlgorithmicConfig, dataset: &'a AlgorithmicDataset, _attention: &Attention) -> AlgorithmicTask<'a> {
         AlgorithmicTask { config, dataset }
     }
 
@@ -148,11 +150,13 @@ impl Comparison for Algorithmic {
         attention: &Attention,
         key: &RandomKey,
         device: &Device,
-    ) -> LanguageModel {
-        config.model(dataset.tokeniser.vocabulary_size(), attention).init(key, device)
+    ) -> Result<LanguageModel, ExperimentError> {
+        Ok(config.model(dataset.tokeniser.vocabulary_size(), attention).init(key, device))
     }
 
     fn score(
+        _config: &AlgorithmicConfig,
+        _dataset: &AlgorithmicDataset,
         task: &AlgorithmicTask,
         model: &LanguageModel,
         paths: &RunPaths,
@@ -278,5 +282,33 @@ fn exercises(config: &AlgorithmicConfig, task: ExerciseTask) -> Result<Exercises
         }
         (_, None) => made(),
         (_, Some(_)) => Err(ExperimentError::usage(format!("{task} is made here and reads no files; leave --data out"))),
+    }
+}
+
+impl Legible for Algorithmic {
+    fn texts(_config: &AlgorithmicConfig, dataset: &AlgorithmicDataset, count: usize) -> Vec<String> {
+        let text = |exercise: &TokenExercise| {
+            let (question, answer) = exercise.tokens.split_at(exercise.question);
+            format!("{}\t{}", dataset.tokeniser.decode(question), dataset.tokeniser.decode(&answer[..answer.len() - 1]))
+        };
+        dataset.test.iter().take(count).map(text).collect()
+    }
+
+    fn read(
+        config: &AlgorithmicConfig,
+        dataset: &AlgorithmicDataset,
+        model: &LanguageModel,
+        text: &str,
+        probe: &mut Probe,
+    ) -> Result<Reading, ExperimentError> {
+        let (question, answer) = text.split_once('\t').unwrap_or((text, ""));
+        let mut tokens = dataset.tokeniser.encode(question);
+        let question = tokens.len();
+        tokens.extend(dataset.tokeniser.encode(answer));
+        check_length(text, tokens.len(), config.model.max_length)?;
+        let words = dataset.tokeniser.words(&tokens);
+        tokens.push(END);
+        AlgorithmicTask::show(model, &TokenExercise { tokens, question }, probe);
+        Ok(Reading { decoder: words, ..Reading::default() })
     }
 }

@@ -1,44 +1,53 @@
-//! GLUE-style classification and regression of sentences and pairs: the experiment `glue`.
+//! Classification and regression of sentences and pairs, as in GLUE and SuperGLUE: the experiment `glue`.
 
 mod config;
+pub(crate) mod examples;
+mod initial;
+mod scoring;
 mod task;
 
 use burn::tensor::Device;
+use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_models::classifier::Classifier;
 
+use crate::analyse::{Legible, Reading, check_length};
 use crate::comparison::{Attention, Comparison, Dataset, Scores};
 use crate::data::generate::{self, Sizes};
 use crate::data::glue::{Example, GlueData, GlueTask, Label};
 use crate::error::ExperimentError;
 use crate::published::PublishedNumbers;
 use crate::report::MetricColumn;
-use crate::run_folder::RunPaths;
+use crate::run_folder::{RunPaths, sha256_hex};
 use crate::settings::Settings;
-use crate::tokenise::{CLASSIFY, SEPARATE, Tokeniser};
+use crate::tokenise::Tokeniser;
 use crate::train::Interrupt;
 
+use self::examples::{Encoder, Part, Question, TokenExample};
 pub use config::{ClassificationConfig, ClassificationData};
+pub(crate) use initial::PreTrained;
+pub(crate) use task::AVERAGE;
 pub use task::{ClassificationBatch, ClassificationTask};
 
-/// `<cls> first <sep>` or `<cls> first <sep> second <sep>` (Devlin et al. 2019), and which of the two sentences each token belongs to.
-#[derive(Clone, Debug)]
-struct TokenExample {
-    tokens: Vec<u32>,
-    /// Length of the part that belongs to the first sentence.
-    first: usize,
-    label: Label,
-}
-
-/// A tokenised task.
+/// One or several tokenised tasks for one model.
 #[derive(Debug)]
 pub struct ClassificationDataset {
-    name: String,
-    data: GlueData,
-    tokeniser: Tokeniser,
-    train: Vec<TokenExample>,
-    dev: Vec<(String, Vec<TokenExample>)>,
-    truncated: usize,
+    pub(crate) name: String,
+    pub(crate) sha256: String,
+    pub(crate) tokeniser: Tokeniser,
+    pub(crate) parts: Vec<Part>,
+    /// Whether texts are told from each other: some task has pairs of them.
+    pub(crate) segments: bool,
+    pub(crate) truncated: usize,
+    /// What else is to be said of the data.
+    pub(crate) remark: String,
+    pub(crate) pre_trained: Option<PreTrained>,
+}
+
+impl ClassificationDataset {
+    pub(crate) fn outputs(&self) -> usize {
+        self.parts.iter().map(|part| part.question.outputs()).sum()
+    }
 }
 
 impl Dataset for ClassificationDataset {
@@ -47,35 +56,39 @@ impl Dataset for ClassificationDataset {
     }
 
     fn sha256(&self) -> &str {
-        &self.data.sha256
+        &self.sha256
     }
 
     fn description(&self) -> String {
-        let dev: Vec<_> = self.dev.iter().map(|(name, examples)| format!("{name} {}", examples.len())).collect();
-        let unlabelled: usize = self.data.without_gold_label.iter().map(|(_, rows)| rows).sum();
+        let part = |part: &Part| {
+            let sets: Vec<_> = part.sets.iter().map(|(name, examples)| format!("{name} {}", examples.len())).collect();
+            let name = if self.parts.len() == 1 { String::new() } else { format!("{}: ", part.name) };
+            format!("{name}{} training examples; sets: {}", part.train.len(), sets.join(", "))
+        };
+        let parts: Vec<_> = self.parts.iter().map(part).collect();
         format!(
-            "{} training examples; development sets: {} ({unlabelled} rows without a gold label left out, {} examples over the maximal length \
-             cut off); {} tokens in the vocabulary",
-            self.train.len(),
-            dev.join(", "),
+            "{} ({}, {} examples over the maximal length cut off); {} tokens in the vocabulary",
+            parts.join("; "),
+            self.remark,
             self.truncated,
             self.tokeniser.vocabulary_size()
         )
     }
 
-    fn tokeniser(&self) -> &Tokeniser {
-        &self.tokeniser
+    fn tokeniser(&self) -> Option<&Tokeniser> {
+        Some(&self.tokeniser)
     }
 }
 
-/// The comparison of attentions on GLUE tasks, each model trained from scratch on one task.
+/// The comparison of attentions on the tasks of GLUE and SuperGLUE.
 #[derive(Debug)]
 pub struct Classification;
 
 impl Comparison for Classification {
     const NAME: &'static str = "glue";
-    const TITLE: &'static str = "GLUE, from scratch";
-    const DATA: &'static [&'static str] = &["tokeniser", "data.tasks", "data.generated_examples", "model.max_length"];
+    const TITLE: &'static str = "GLUE and SuperGLUE";
+    const DATA: &'static [&'static str] =
+        &["tokeniser", "init", "data.tasks", "data.mixture", "data.generated_examples", "model.max_length"];
     type Config = ClassificationConfig;
     type Dataset = ClassificationDataset;
     type Model = Classifier;
@@ -102,17 +115,25 @@ impl Comparison for Classification {
             return Err(settings.refuse("model.max_length", problem).into());
         }
         for attention in attentions {
-            settings.value.model(1, data.tasks[0], attention).validate().map_err(ExperimentError::usage)?;
+            settings.value.model(1, 2, true, attention).validate().map_err(ExperimentError::usage)?;
         }
         Ok(())
     }
 
     fn datasets(config: &ClassificationConfig) -> Result<Vec<ClassificationDataset>, ExperimentError> {
-        config.data.tasks.iter().map(|&task| dataset(config, task)).collect()
+        let read = config.data.tasks.iter().map(|&task| read(config, task)).collect::<Result<Vec<_>, _>>()?;
+        if config.data.mixture {
+            return dataset(config, &read).map(|dataset| vec![dataset]);
+        }
+        read.iter().map(|task| dataset(config, std::slice::from_ref(task))).collect()
     }
 
-    fn task<'a>(config: &'a ClassificationConfig, dataset: &'a ClassificationDataset) -> ClassificationTask<'a> {
-        ClassificationTask { config, dataset }
+    fn fits(config: &ClassificationConfig, dataset: &ClassificationDataset, attention: &Attention) -> Result<(), ExperimentError> {
+        dataset.pre_trained.as_ref().map_or(Ok(()), |run| run.check(&attention.name, config.run.seed))
+    }
+
+    fn task<'a>(config: &'a ClassificationConfig, dataset: &'a ClassificationDataset, _attention: &Attention) -> ClassificationTask<'a> {
+        ClassificationTask { parts: &dataset.parts, batch_tokens: config.data.batch_tokens, segments: dataset.segments }
     }
 
     fn model(
@@ -121,34 +142,35 @@ impl Comparison for Classification {
         attention: &Attention,
         key: &RandomKey,
         device: &Device,
-    ) -> Classifier {
-        config.model(dataset.tokeniser.vocabulary_size(), dataset.data.task, attention).init(key, device)
+    ) -> Result<Classifier, ExperimentError> {
+        let model = config.model(dataset.tokeniser.vocabulary_size(), dataset.outputs(), dataset.segments, attention).init(key, device);
+        match &dataset.pre_trained {
+            None => Ok(model),
+            Some(run) => run.load(model, &attention.name, config.run.seed),
+        }
     }
 
     fn score(
+        _config: &ClassificationConfig,
+        dataset: &ClassificationDataset,
         task: &ClassificationTask,
         model: &Classifier,
         _paths: &RunPaths,
-        _interrupt: &Interrupt,
+        interrupt: &Interrupt,
     ) -> Result<Option<Scores>, ExperimentError> {
-        let mut scores = Scores::default();
-        for (index, (name, examples)) in task.dataset.dev.iter().enumerate() {
-            for (metric, value) in task.metrics(model, examples) {
-                let signature = format!("{name}, {} examples", examples.len());
-                if task.dataset.dev.len() > 1 {
-                    scores.push(&format!("{name}/{metric}"), value, signature.clone());
-                }
-                if index == 0 {
-                    scores.push(metric, value, signature);
-                }
-            }
+        let mut scores = task.scores(model, interrupt);
+        if let (Some(scores), Some(run)) = (&mut scores, &dataset.pre_trained) {
+            scores.notes.push(format!("began with the weights of {run}"));
         }
-        Ok(Some(scores))
+        Ok(scores)
     }
 
     fn columns() -> Vec<MetricColumn> {
-        let column = |name| MetricColumn::new(name, name).percent().higher_is_better();
-        ["matthews", "accuracy", "f1", "pearson", "spearman", "dev_mismatched/accuracy"].map(column).to_vec()
+        let column = |name: &str| MetricColumn::new(name, name).percent().higher_is_better();
+        let single = ["matthews", "accuracy", "f1", "macro_f1", "f1a", "em", "pearson", "spearman", "dev_mismatched/accuracy", AVERAGE];
+        // Of a mixture each task has its own.
+        let of_task = |task: GlueTask| task.metrics().iter().map(move |metric| column(&format!("{task}/{metric}")));
+        single.into_iter().map(column).chain(GlueTask::ALL.into_iter().flat_map(of_task)).collect()
     }
 
     fn published() -> PublishedNumbers {
@@ -156,77 +178,113 @@ impl Comparison for Classification {
     }
 }
 
-fn dataset(config: &ClassificationConfig, task: GlueTask) -> Result<ClassificationDataset, ExperimentError> {
-    let (name, data) = match &config.run.data {
-        Some(dir) => (task.name().to_owned(), GlueData::read(dir, task).map_err(ExperimentError::failure)?),
+fn read(config: &ClassificationConfig, task: GlueTask) -> Result<GlueData, ExperimentError> {
+    match &config.run.data {
+        Some(dir) => GlueData::read(dir, task).map_err(ExperimentError::failure),
         None => {
             let sizes = Sizes { train: config.data.generated_examples, ..Sizes::GLUE };
             let key = RandomKey::from_seed(0).named("glue data");
-            (format!("built-in {}", task.name()), generate::glue(task, &key, sizes).map_err(ExperimentError::usage)?)
+            generate::glue(task, &key, sizes).map_err(ExperimentError::usage)
+        }
+    }
+}
+
+/// The data set of one task, or of several for one model.
+fn dataset(config: &ClassificationConfig, read: &[GlueData]) -> Result<ClassificationDataset, ExperimentError> {
+    let tasks: Vec<_> = read.iter().map(|data| data.task.name()).collect();
+    let prefix = if config.run.data.is_some() { "" } else { "built-in " };
+    let (name, sha256) = match read {
+        [only] => (format!("{prefix}{}", only.task), only.sha256.clone()),
+        _ => {
+            let all: Vec<_> = read.iter().map(|data| format!("{} {}", data.task, data.sha256)).collect();
+            (format!("{prefix}mixture of {}", tasks.join(", ")), sha256_hex(all.join("\n").as_bytes()))
         }
     };
-    let lines = data.train.iter().flat_map(|example| std::iter::once(example.first.as_str()).chain(example.second.as_deref()));
-    let tokeniser = Tokeniser::train(&config.tokeniser, lines).map_err(ExperimentError::usage)?;
-    let mut truncated = 0;
-    let mut encode = |examples: &[Example]| -> Vec<TokenExample> {
-        examples
-            .iter()
-            .map(|example| {
-                let second = example.second.as_deref().map(|second| tokeniser.encode(second));
-                let (tokens, was_cut) = compose(tokeniser.encode(&example.first), second, config.model.max_length);
-                truncated += usize::from(was_cut);
-                let first = tokens.iter().position(|&token| token == SEPARATE).map_or(tokens.len(), |at| at + 1);
-                TokenExample { tokens, first, label: example.label }
-            })
-            .collect()
+    let pre_trained = config.init.as_deref().map(PreTrained::open).transpose()?;
+    let tokeniser = match &pre_trained {
+        Some(run) => run.tokeniser()?,
+        None => {
+            let examples = read.iter().flat_map(|data| &data.train);
+            let lines = examples.flat_map(|example| std::iter::once(&*example.first).chain(example.second.as_deref()));
+            Tokeniser::train(&config.tokeniser, lines).map_err(ExperimentError::usage)?
+        }
     };
-    let train = encode(&data.train);
-    let dev = data.dev.iter().map(|(name, examples)| (name.clone(), encode(examples))).collect();
+    let mut encoder = Encoder { tokeniser: &tokeniser, max_length: config.model.max_length, truncated: 0 };
+    let mut parts: Vec<Part> = Vec::with_capacity(read.len());
+    for data in read {
+        parts.push(Part {
+            name: data.task.name().to_owned(),
+            question: Question::from(data.task),
+            first_output: parts.last().map_or(0, |part| part.first_output + part.question.outputs()),
+            train: encoder.encode(&data.train),
+            sets: data.dev.iter().map(|(name, examples)| (name.clone(), encoder.encode(examples))).collect(),
+            scored_from: 0,
+        });
+    }
+    let truncated = encoder.truncated;
     if truncated > 0 {
         tracing::warn!(
             "{name}: {truncated} examples are longer than model.max_length = {} tokens and are cut off",
             config.model.max_length
         );
     }
-    Ok(ClassificationDataset { name, data, tokeniser, train, dev, truncated })
+    // A model that goes on from another has all that the other had.
+    let segments = pre_trained.is_some() || read.iter().any(|data| data.task.sentence_columns().len() == 2);
+    let unlabelled: usize = read.iter().flat_map(|data| &data.without_gold_label).map(|(_, rows)| rows).sum();
+    let remark = format!("{unlabelled} rows without a gold label left out");
+    let sha256 = match &pre_trained {
+        None => sha256,
+        Some(run) => sha256_hex(format!("{sha256} {}", run.sha256()?).as_bytes()),
+    };
+    Ok(ClassificationDataset { name, sha256, tokeniser, parts, segments, truncated, remark, pre_trained })
 }
 
-/// The token sequence of an example, and whether it had to be cut to `max_length`: the longer sentence loses its last tokens first.
-fn compose(mut first: Vec<u32>, second: Option<Vec<u32>>, max_length: usize) -> (Vec<u32>, bool) {
-    let mut second = second;
-    let special = if second.is_some() { 3 } else { 2 };
-    let mut was_cut = false;
-    while first.len() + second.as_ref().map_or(0, Vec::len) + special > max_length {
-        match &mut second {
-            Some(second) if second.len() > first.len() => second.pop(),
-            _ => first.pop(),
+impl ClassificationDataset {
+    /// Texts of the last set of the first task, those of a pair with a tab between them.
+    pub(crate) fn texts(&self, count: usize) -> Vec<String> {
+        let Some((_, examples)) = self.parts.first().and_then(|part| part.sets.last()) else { return Vec::new() };
+        let text = |example: &TokenExample| {
+            let [first, second] = example.texts().map(|tokens| self.tokeniser.decode(tokens));
+            if second.is_empty() { first } else { format!("{first}\t{second}") }
         };
-        was_cut = true;
+        examples.iter().take(count).map(text).collect()
     }
-    let mut tokens = vec![CLASSIFY];
-    tokens.append(&mut first);
-    tokens.push(SEPARATE);
-    if let Some(mut second) = second {
-        tokens.append(&mut second);
-        tokens.push(SEPARATE);
+
+    /// Shows a text, or two with a tab between them, to a model.
+    ///
+    /// # Errors
+    /// If it is empty.
+    pub(crate) fn read(
+        &self,
+        task: &ClassificationTask,
+        model: &Classifier,
+        text: &str,
+        max_length: usize,
+        probe: &mut Probe,
+    ) -> Result<Reading, ExperimentError> {
+        let (first, second) = text.split_once('\t').map_or((text, None), |(first, second)| (first, Some(second.to_owned())));
+        let mut encoder = Encoder { tokeniser: &self.tokeniser, max_length, truncated: 0 };
+        // What the answer is makes no difference.
+        let example = &encoder.encode(&[Example::new(first, second, Label::Class(0))])[0];
+        check_length(text, example.tokens().len().saturating_sub(2), max_length)?;
+        task.show(model, example, probe);
+        Ok(Reading { encoder: self.tokeniser.words(example.tokens()), ..Reading::default() })
     }
-    (tokens, was_cut)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_example_is_framed_by_class_token_and_separators() {
-        assert_eq!(compose(vec![10, 11], None, 8), (vec![CLASSIFY, 10, 11, SEPARATE], false));
-        assert_eq!(compose(vec![10], Some(vec![20]), 8), (vec![CLASSIFY, 10, SEPARATE, 20, SEPARATE], false));
+impl Legible for Classification {
+    fn texts(_config: &ClassificationConfig, dataset: &ClassificationDataset, count: usize) -> Vec<String> {
+        dataset.texts(count)
     }
 
-    #[test]
-    fn the_longer_sentence_is_cut_first() {
-        let (tokens, was_cut) = compose(vec![10, 11], Some(vec![20, 21, 22, 23]), 7);
-        assert_eq!(tokens, [CLASSIFY, 10, 11, SEPARATE, 20, 21, SEPARATE]);
-        assert!(was_cut);
+    fn read(
+        config: &ClassificationConfig,
+        dataset: &ClassificationDataset,
+        model: &Classifier,
+        text: &str,
+        probe: &mut Probe,
+    ) -> Result<Reading, ExperimentError> {
+        let task = ClassificationTask { parts: &dataset.parts, batch_tokens: config.data.batch_tokens, segments: dataset.segments };
+        dataset.read(&task, model, text, config.model.max_length, probe)
     }
 }

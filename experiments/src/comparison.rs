@@ -31,7 +31,9 @@ use crate::run_folder::{RUN_TABLE, RunFolder, RunPaths, sha256_hex};
 use crate::settings::{self, Assignment, Settings};
 use crate::threads::among_workers;
 use crate::tokenise::Tokeniser;
-use crate::train::{Interrupt, Objective, Outcome, ParameterCount, Trainer, TrainingConfig, Watcher};
+use crate::train::{
+    CheckpointFolder, Interrupt, Objective, Outcome, ParameterCount, Trainer, TrainingConfig, TrainingError, Watcher, load_model,
+};
 
 use self::contender::contenders;
 pub use self::contender::{Attention, Contender, NamedModel, model_assignments};
@@ -72,6 +74,9 @@ macro_rules! experiment_config {
 }
 pub(crate) use experiment_config;
 
+/// Name of the speed of training among the metrics of every run.
+pub const STEPS_PER_SECOND: &str = "steps per second";
+
 /// Scores of a trained model.
 #[derive(Clone, Debug, Default)]
 pub struct Scores {
@@ -99,8 +104,10 @@ pub trait Dataset {
     fn sha256(&self) -> &str;
     /// Sizes and what was left out, in one sentence.
     fn description(&self) -> String;
-    /// What cut it into tokens; it is stored beside the runs.
-    fn tokeniser(&self) -> &Tokeniser;
+    /// What cut it into tokens, if it is a text; it is stored beside the runs.
+    fn tokeniser(&self) -> Option<&Tokeniser> {
+        None
+    }
 }
 
 /// A comparison of attentions on the data sets of one experiment.
@@ -136,25 +143,46 @@ pub trait Comparison {
     /// Data that is missing or malformed, or does not fit the configuration.
     fn datasets(config: &Self::Config) -> Result<Vec<Self::Dataset>, ExperimentError>;
 
-    /// Checks whether a data set suffices for a configuration.
+    /// Checks whether a data set suffices for a configuration and an attention.
     ///
     /// # Errors
     /// A usage error that names the field and the remedy.
-    fn fits(_config: &Self::Config, _dataset: &Self::Dataset) -> Result<(), ExperimentError> {
+    fn fits(_config: &Self::Config, _dataset: &Self::Dataset, _attention: &Attention) -> Result<(), ExperimentError> {
         Ok(())
     }
 
     /// The task of training on a data set.
-    fn task<'a>(config: &'a Self::Config, dataset: &'a Self::Dataset) -> Self::Task<'a>;
+    fn task<'a>(config: &'a Self::Config, dataset: &'a Self::Dataset, attention: &Attention) -> Self::Task<'a>;
 
     /// A model with initial weights from `key`.
-    fn model(config: &Self::Config, dataset: &Self::Dataset, attention: &Attention, key: &RandomKey, device: &Device) -> Self::Model;
+    ///
+    /// # Errors
+    /// Weights to go on from that cannot be read.
+    fn model(
+        config: &Self::Config,
+        dataset: &Self::Dataset,
+        attention: &Attention,
+        key: &RandomKey,
+        device: &Device,
+    ) -> Result<Self::Model, ExperimentError>;
+
+    /// The configuration that the runs of a seed have, where seeds differ in more than what is drawn while a model learns.
+    fn of_seed(config: &Self::Config, _seed: u64) -> Self::Config {
+        config.clone()
+    }
+
+    /// Scores of a run whose loss or weights ceased to be numbers, where that is a result; by default it is an error.
+    fn diverged(_config: &Self::Config) -> Option<Scores> {
+        None
+    }
 
     /// Scores a trained model; what it generates goes into the run's folder. `None` if the interrupt was raised meanwhile.
     ///
     /// # Errors
     /// If a file cannot be written.
     fn score(
+        config: &Self::Config,
+        dataset: &Self::Dataset,
         task: &Self::Task<'_>,
         model: &Self::Model,
         paths: &RunPaths,
@@ -204,7 +232,7 @@ fn run<C: Comparison>(options: &CommonOptions, further: Vec<Assignment>) -> Resu
     // Data that cannot be read must not leave a run folder behind.
     let datasets = C::datasets(&config)?;
     for contender in &contenders {
-        datasets.iter().try_for_each(|dataset| C::fits(&contender.config, dataset))?;
+        datasets.iter().try_for_each(|dataset| C::fits(&contender.config, dataset, &contender.attention))?;
     }
     let folder = RunFolder::open(&options.output(C::NAME), &config, options.resume)?;
     let session = Session::<C> {
@@ -248,7 +276,9 @@ impl<C: Comparison> Session<'_, C> {
             tracing::info!("{}: {}", dataset.name(), dataset.description());
             // Several data sets have the same runs, so each has a folder of its own.
             let folder = if datasets.len() == 1 { self.folder.clone() } else { self.folder.part(&dataset.name())? };
-            dataset.tokeniser().save(&folder.root().join("tokenizer.json")).map_err(ExperimentError::failure)?;
+            if let Some(tokeniser) = dataset.tokeniser() {
+                tokeniser.save(&folder.root().join("tokenizer.json")).map_err(ExperimentError::failure)?;
+            }
             for seed in self.config.run().seeds() {
                 for contender in contenders {
                     match self.one_run(dataset, contender, seed, &folder)? {
@@ -294,9 +324,10 @@ impl<C: Comparison> Session<'_, C> {
         seed: u64,
         folder: &RunFolder,
     ) -> Result<RunEnd, ExperimentError> {
-        let training = config.training();
         // Other data are another recipe, although the folder they lie in is not part of the configuration.
         let recipe = sha256_hex(format!("{} {}", settings::digest(config, &[RUN_TABLE])?, dataset.sha256()).as_bytes());
+        let config = &C::of_seed(config, seed);
+        let training = config.training();
         let mut record = ResultRecord {
             experiment: C::NAME.to_owned(),
             dataset: dataset.name(),
@@ -317,24 +348,35 @@ impl<C: Comparison> Session<'_, C> {
         reset_peak_memory();
         let key = RandomKey::from_seed(seed);
         let paths = folder.run(&attention.name, seed)?;
-        let task = C::task(config, dataset);
-        let model = C::model(config, dataset, attention, &key.named("init"), &self.device.clone().autodiff());
+        let task = C::task(config, dataset, attention);
+        let model = C::model(config, dataset, attention, &key.named("init"), &self.device.clone().autodiff())?;
         let parameters = ParameterCount::of(&model);
         let identity = sha256_hex(format!("{recipe} {} {seed} {}", attention.name, self.backend).as_bytes());
         let outcome = Trainer::new(&task, training, paths.root(), &identity, key)
             .resume(true)
             .watcher(self.watcher.clone())
             .interrupt(self.interrupt.clone())
-            .run(model)
-            .map_err(|error| if error.is_usage() { ExperimentError::usage(error) } else { ExperimentError::failure(error) })?;
-        let Outcome::Finished(trained) = outcome else { return Ok(RunEnd::Interrupted) };
-        let Some(scores) = C::score(&task, &trained.model, &paths, &self.interrupt)? else { return Ok(RunEnd::Interrupted) };
+            .run(model);
         record.configuration = recipe;
         record.parameters = parameters.trainable as u64;
         record.parameters_by_part = parameters.parts.iter().map(|(part, count)| (part.clone(), *count as u64)).collect();
-        record.steps = trained.steps;
-        record.tokens_per_second = Some(trained.tokens_per_second);
-        record.wall_seconds = trained.wall_seconds;
+        let scores = match (outcome, C::diverged(config)) {
+            (Ok(Outcome::Interrupted { .. }), _) => return Ok(RunEnd::Interrupted),
+            (Ok(Outcome::Finished(trained)), _) => {
+                record.steps = trained.steps;
+                record.tokens_per_second = Some(trained.tokens_per_second);
+                record.wall_seconds = trained.wall_seconds;
+                record.score(STEPS_PER_SECOND, trained.steps as f64 / trained.training_seconds.max(f64::MIN_POSITIVE));
+                C::score(config, dataset, &task, &trained.model, &paths, &self.interrupt)?
+            }
+            (Err(TrainingError::NonFinite { step, .. }), Some(scores)) => {
+                record.steps = step;
+                Some(scores)
+            }
+            (Err(error), _) if error.is_usage() => return Err(ExperimentError::usage(error)),
+            (Err(error), _) => return Err(ExperimentError::failure(error)),
+        };
+        let Some(scores) = scores else { return Ok(RunEnd::Interrupted) };
         record.peak_memory_bytes = peak_memory_bytes();
         record.signatures = scores.signatures;
         record.notes = scores.notes;
@@ -343,6 +385,65 @@ impl<C: Comparison> Session<'_, C> {
         }
         Ok(RunEnd::Finished(Box::new(record)))
     }
+}
+
+/// A trained model of a finished command, with all that it was trained with.
+pub struct Reloaded<C: Comparison> {
+    /// Its configuration.
+    pub config: C::Config,
+    /// Its data set.
+    pub dataset: C::Dataset,
+    /// Name of its attention or model.
+    pub name: String,
+    /// Its seed.
+    pub seed: u64,
+    /// The model with the weights that it began with.
+    pub initial: C::Model,
+    /// The model with the weights of its best checkpoint.
+    pub trained: C::Model,
+}
+
+/// Reads the trained model of a run folder: of an attention, a seed and a data set, by default the first of the folder.
+///
+/// # Errors
+/// A folder of another experiment, a run that it does not have, or files that cannot be read.
+pub fn reload<C: Comparison>(
+    folder: &Path,
+    (name, seed, dataset): (Option<&str>, Option<u64>, Option<&str>),
+    device: &Device,
+) -> Result<Reloaded<C>, ExperimentError> {
+    let paths = RunFolder::at(folder);
+    let mut settings = Settings::<C::Config>::read(Some(&paths.config()), Vec::new())?;
+    let contenders = contenders::<C>(&mut settings)?;
+    let known: Vec<&str> = contenders.iter().map(|contender| contender.attention.name.as_str()).collect();
+    let index = match name {
+        None => 0,
+        Some(name) => known
+            .iter()
+            .position(|known| *known == name)
+            .ok_or_else(|| ExperimentError::usage(format!("`{}` has no run of `{name}`; it has {}", folder.display(), known.join(", "))))?,
+    };
+    let Contender { attention, config } = contenders.into_iter().nth(index).expect("there is at least one");
+    let mut datasets = C::datasets(&config)?;
+    let names: Vec<String> = datasets.iter().map(Dataset::name).collect();
+    let index = match dataset {
+        None => 0,
+        Some(dataset) => names.iter().position(|name| name == dataset).ok_or_else(|| {
+            ExperimentError::usage(format!("`{}` has no data set `{dataset}`; it has {}", folder.display(), names.join(", ")))
+        })?,
+    };
+    let dataset = datasets.swap_remove(index);
+    C::fits(&config, &dataset, &attention)?;
+    let seed = seed.unwrap_or(config.run().seed);
+    let run = paths.existing_run(&dataset.name(), &attention.name, seed).ok_or_else(|| {
+        ExperimentError::usage(format!("`{}` has no run of {} with seed {seed}; give another --seed", folder.display(), attention.name))
+    })?;
+    let checkpoint = CheckpointFolder::of_any_configuration(run.root()).best().map_err(ExperimentError::failure)?;
+    let checkpoint = checkpoint
+        .ok_or_else(|| ExperimentError::usage(format!("`{}` has no checkpoint; run the command to its end", run.root().display())))?;
+    let initial = C::model(&config, &dataset, &attention, &RandomKey::from_seed(seed).named("init"), device)?;
+    let trained = load_model(initial.clone(), &checkpoint).map_err(ExperimentError::failure)?;
+    Ok(Reloaded { config, dataset, name: attention.name, seed, initial, trained })
 }
 
 /// Name of a data folder, for tables.

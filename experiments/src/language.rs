@@ -5,11 +5,13 @@ mod models;
 mod task;
 
 use burn::module::Module;
-use burn::tensor::Device;
+use burn::tensor::{Device, Tensor, TensorData};
+use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_models::depth::DepthConfig;
 use heedful_models::language_model::LanguageModel;
 
+use crate::analyse::{Legible, Reading, check_length};
 use crate::comparison::{Attention, Comparison, Dataset, NamedModel, Scores, folder_name};
 use crate::data::generate::{self, Sizes};
 use crate::data::text::TextCorpus;
@@ -55,8 +57,8 @@ impl Dataset for LanguageDataset {
         )
     }
 
-    fn tokeniser(&self) -> &Tokeniser {
-        &self.tokeniser
+    fn tokeniser(&self) -> Option<&Tokeniser> {
+        Some(&self.tokeniser)
     }
 }
 
@@ -133,7 +135,7 @@ impl Comparison for Language {
         Ok(vec![LanguageDataset { name, corpus, tokeniser, train, valid, test }])
     }
 
-    fn fits(config: &LanguageConfig, dataset: &LanguageDataset) -> Result<(), ExperimentError> {
+    fn fits(config: &LanguageConfig, dataset: &LanguageDataset, _attention: &Attention) -> Result<(), ExperimentError> {
         let LanguageData { context, batch, memory, .. } = config.data;
         let streams = if memory > 0 { batch } else { 1 };
         if dataset.train.len() <= streams * context + 1 {
@@ -146,15 +148,23 @@ impl Comparison for Language {
         Ok(())
     }
 
-    fn task<'a>(config: &'a LanguageConfig, dataset: &'a LanguageDataset) -> LanguageTask<'a> {
+    fn task<'a>(config: &'a LanguageConfig, dataset: &'a LanguageDataset, _attention: &Attention) -> LanguageTask<'a> {
         LanguageTask::new(config, dataset)
     }
 
-    fn model(config: &LanguageConfig, dataset: &LanguageDataset, attention: &Attention, key: &RandomKey, device: &Device) -> LanguageModel {
-        config.model(dataset.tokeniser.vocabulary_size(), attention).init(key, device)
+    fn model(
+        config: &LanguageConfig,
+        dataset: &LanguageDataset,
+        attention: &Attention,
+        key: &RandomKey,
+        device: &Device,
+    ) -> Result<LanguageModel, ExperimentError> {
+        Ok(config.model(dataset.tokeniser.vocabulary_size(), attention).init(key, device))
     }
 
     fn score(
+        _config: &LanguageConfig,
+        _dataset: &LanguageDataset,
         task: &LanguageTask,
         model: &LanguageModel,
         _paths: &RunPaths,
@@ -197,5 +207,27 @@ impl Comparison for Language {
 
     fn published() -> PublishedNumbers {
         PublishedNumbers::language_modelling()
+    }
+}
+
+impl Legible for Language {
+    fn texts(config: &LanguageConfig, dataset: &LanguageDataset, count: usize) -> Vec<String> {
+        let fits = |line: &&String| (2..config.data.context).contains(&dataset.tokeniser.encode(line).len());
+        dataset.corpus.test.iter().filter(fits).take(count).cloned().collect()
+    }
+
+    fn read(
+        config: &LanguageConfig,
+        dataset: &LanguageDataset,
+        model: &LanguageModel,
+        text: &str,
+        probe: &mut Probe,
+    ) -> Result<Reading, ExperimentError> {
+        let tokens: Vec<u32> = std::iter::once(END).chain(dataset.tokeniser.encode(text)).collect();
+        check_length(text, tokens.len(), config.data.context)?;
+        let device = model.embedding.tokens.weight.device();
+        let ids: Vec<i32> = tokens.iter().map(|&token| token as i32).collect();
+        model.hidden(Tensor::from_data(TensorData::new(ids, [1, tokens.len()]), &device), &[], None, probe);
+        Ok(Reading { decoder: dataset.tokeniser.words(&tokens), ..Reading::default() })
     }
 }

@@ -1,27 +1,39 @@
 //! Experiments that compare attention mechanisms: data, tokenisers, metrics, training, runs and reports, as a library.
 //!
-//! The binaries `mt`, `lm`, `glue` and `algorithmic` are thin: each is a [`Comparison`](comparison::Comparison) handed to [`comparison::main`]. The
-//! binary `parity` runs a single attention for comparison with other code ([`parity`]).
+//! The binaries `mt`, `lm`, `glue`, `algorithmic`, `mlm`, `textgen`, `classify`, `image` and `memory-rl` are thin: each is a
+//! [`Comparison`](comparison::Comparison) handed to [`comparison::main`]. The binary `analyse` looks into a trained model ([`analyse`]), `compare` sets finished
+//! runs beside each other ([`compare`]), `data` fetches and checks public data sets ([`catalogue`]), `parity` runs a single attention for comparison with other
+//! code ([`parity`]).
 
 pub mod algorithmic;
 pub mod allocator;
+pub mod analyse;
 pub mod backend;
 pub mod batch;
+pub mod catalogue;
 pub mod classification;
+pub mod compare;
 pub mod comparison;
 pub mod data;
 pub mod error;
+pub mod image;
 pub mod language;
 pub mod mechanisms;
+pub mod memory_rl;
 pub mod metrics;
 pub mod model;
 pub mod options;
+pub mod pairs;
 pub mod parity;
+pub mod plot;
+pub mod pre_training;
 pub mod published;
 pub mod record;
 pub mod report;
 pub mod run_folder;
 pub mod settings;
+pub mod text_classification;
+pub mod text_generation;
 pub mod threads;
 pub mod tokenise;
 pub mod train;

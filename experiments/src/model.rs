@@ -2,14 +2,19 @@
 
 use heedful_attention::any::AttentionConfig;
 use heedful_models::block::BlockConfig;
+use heedful_models::classifier::{ClassifierConfig, Pooling};
 use heedful_models::depth::DepthConfig;
 use heedful_models::feed_forward::Activation;
 use heedful_models::gate::GateConfig;
 use heedful_models::initialisation::Initialisation;
 use heedful_models::language_model::LanguageModelConfig;
+use heedful_models::layout::AttentionLayout;
 use heedful_models::position::PositionConfig;
 use heedful_models::residual::NormOrder;
+use heedful_models::seq2seq::{Seq2SeqConfig, Tying};
 use serde::{Deserialize, Serialize};
+
+use crate::comparison::Attention;
 
 /// Sizes and options of the Transformer under comparison; which attention it has is what is compared. The defaults suit the built-in data and are
 /// small: the base model of Vaswani et al. 2017 has 6 layers, `d_model` 512, 8 heads, `d_ff` 2048 and dropout 0.1.
@@ -125,6 +130,37 @@ impl ModelSettings {
             max_length,
             position_offset,
         }
+    }
+
+    /// An encoder and a decoder with these attentions, as deep as each other, and one vocabulary of this size.
+    pub fn encoder_decoder(&self, vocabulary: usize, attention: AttentionLayout, tying: Tying) -> Seq2SeqConfig {
+        let Self { layers, positions, depth, initialisation, .. } = *self;
+        Seq2SeqConfig {
+            source_vocabulary: vocabulary,
+            target_vocabulary: vocabulary,
+            attention,
+            encoder_layers: layers,
+            decoder_layers: layers,
+            block: self.block(),
+            positions,
+            depth,
+            initialisation,
+            tying,
+        }
+    }
+
+    /// An encoder with this attention in all layers.
+    pub fn classifier(
+        &self,
+        vocabulary: usize,
+        outputs: usize,
+        segments: bool,
+        pooling: Pooling,
+        attention: &Attention,
+    ) -> ClassifierConfig {
+        let Self { layers, positions, depth, initialisation, .. } = *self;
+        let (attention, block) = (attention.config.clone().into(), self.block());
+        ClassifierConfig { vocabulary, outputs, attention, layers, block, positions, depth, initialisation, pooling, segments }
     }
 
     /// A decoder with this attention in all layers; `tied` as in [`LanguageModelConfig::tied`].

@@ -15,12 +15,12 @@ use crate::run_folder::{RunFolderError, write_atomically};
 /// How one metric is shown.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MetricColumn {
-    name: String,
-    label: String,
-    digits: usize,
-    higher_is_better: Option<bool>,
-    factor: f64,
-    definition: String,
+    pub(crate) name: String,
+    pub(crate) label: String,
+    pub(crate) digits: usize,
+    pub(crate) higher_is_better: Option<bool>,
+    pub(crate) factor: f64,
+    pub(crate) definition: String,
 }
 
 impl MetricColumn {
@@ -54,11 +54,11 @@ impl MetricColumn {
         Self { definition: definition.into(), ..self }
     }
 
-    fn is_scored_in<'r>(&self, mut records: impl Iterator<Item = &'r ResultRecord>) -> bool {
+    pub(crate) fn is_scored_in<'r>(&self, mut records: impl Iterator<Item = &'r ResultRecord>) -> bool {
         records.any(|record| record.metrics.contains_key(&self.name))
     }
 
-    fn heading(&self) -> String {
+    pub(crate) fn heading(&self) -> String {
         let arrow = match self.higher_is_better {
             Some(true) => " ↑",
             Some(false) => " ↓",
@@ -288,12 +288,12 @@ impl<'a> Report<'a> {
     }
 }
 
-fn values(row: &[&ResultRecord], metric: &MetricColumn) -> Vec<f64> {
+pub(crate) fn values(row: &[&ResultRecord], metric: &MetricColumn) -> Vec<f64> {
     row.iter().filter_map(|record| record.metrics.get(&metric.name).copied().flatten()).map(|value| value * metric.factor).collect()
 }
 
 /// The best mean as it is printed: means that look equal are equally good.
-fn best_of(metric: &MetricColumn, spreads: &[Option<Spread>]) -> Option<String> {
+pub(crate) fn best_of(metric: &MetricColumn, spreads: &[Option<Spread>]) -> Option<String> {
     let higher = metric.higher_is_better?;
     let known: Vec<&Spread> = spreads.iter().flatten().collect();
     // The best of one is no distinction.
@@ -304,11 +304,11 @@ fn best_of(metric: &MetricColumn, spreads: &[Option<Spread>]) -> Option<String> 
     known.iter().max_by(order).map(|spread| rounded(metric, spread))
 }
 
-fn rounded(metric: &MetricColumn, spread: &Spread) -> String {
+pub(crate) fn rounded(metric: &MetricColumn, spread: &Spread) -> String {
     format!("{:.*}", metric.digits, spread.mean)
 }
 
-fn score_cell(metric: &MetricColumn, spread: Option<&Spread>, row: &[&ResultRecord]) -> String {
+pub(crate) fn score_cell(metric: &MetricColumn, spread: Option<&Spread>, row: &[&ResultRecord]) -> String {
     let Some(spread) = spread else {
         let measured = row.iter().any(|record| record.metrics.contains_key(&metric.name));
         return if measured { "undefined".into() } else { "–".into() };
@@ -323,13 +323,13 @@ fn score_cell(metric: &MetricColumn, spread: Option<&Spread>, row: &[&ResultReco
     cell
 }
 
-fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
+pub(crate) fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     let values: Vec<f64> = values.filter(|value| value.is_finite()).collect();
     Spread::of(&values).map(|spread| spread.mean)
 }
 
 /// `1,234,567`.
-fn grouped(number: u64) -> String {
+pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (index, digit) in digits.chars().enumerate() {
@@ -341,13 +341,13 @@ fn grouped(number: u64) -> String {
     text
 }
 
-fn memory(bytes: u64) -> String {
+pub(crate) fn memory(bytes: u64) -> String {
     const MIB: f64 = 1024.0 * 1024.0;
     let mib = bytes as f64 / MIB;
     if mib < 10.0 * 1024.0 { format!("{mib:.0} MiB") } else { format!("{:.1} GiB", mib / 1024.0) }
 }
 
-fn duration(seconds: f64) -> String {
+pub(crate) fn duration(seconds: f64) -> String {
     let whole = seconds.round() as u64;
     match whole {
         0..60 => format!("{seconds:.1} s"),
@@ -356,11 +356,11 @@ fn duration(seconds: f64) -> String {
     }
 }
 
-fn short(digest: &str) -> &str {
+pub(crate) fn short(digest: &str) -> &str {
     digest.get(..12).unwrap_or(digest)
 }
 
-fn distinct(values: impl Iterator<Item = String>) -> Vec<String> {
+pub(crate) fn distinct(values: impl Iterator<Item = String>) -> Vec<String> {
     let mut seen: Vec<String> = Vec::new();
     for value in values {
         if !seen.contains(&value) {
@@ -371,7 +371,7 @@ fn distinct(values: impl Iterator<Item = String>) -> Vec<String> {
 }
 
 /// Columns padded to equal width, the first flush left and the others flush right.
-fn aligned(cells: &[Vec<String>]) -> String {
+pub(crate) fn aligned(cells: &[Vec<String>]) -> String {
     let columns = cells.first().map_or(0, Vec::len);
     let width = |column: usize| cells.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns).map(width).collect();
@@ -390,7 +390,7 @@ fn aligned(cells: &[Vec<String>]) -> String {
 }
 
 /// A Markdown table whose columns after the first are aligned by `rule` (`---` left, `---:` right).
-fn markdown_table(cells: &[Vec<String>], rule: &str) -> String {
+pub(crate) fn markdown_table(cells: &[Vec<String>], rule: &str) -> String {
     let line = |row: &[String]| {
         let escaped: Vec<String> = row.iter().map(|cell| cell.replace('|', "\\|").replace('\n', " ")).collect();
         format!("| {} |\n", escaped.join(" | "))

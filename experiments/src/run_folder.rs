@@ -4,7 +4,7 @@
 //! <out>/config.toml                 the complete configuration; fed back with --config it repeats the run
 //! <out>/results.json                one record per finished run
 //! <out>/report.md                   the comparison table
-//! <out>/<attention>-seed<N>/        log.jsonl, checkpoint/, hypotheses/<test set>.txt
+//! <out>/<attention>-seed<N>/        log.jsonl, checkpoint/, hypotheses/<test set>.txt and .reference.txt
 //! ```
 //!
 //! A file is written under a temporary name in its own folder, synced, renamed over the old one, and the folder is synced: after a crash or on a full
@@ -212,6 +212,11 @@ impl RunFolder {
         Ok(folder)
     }
 
+    /// The folder that an earlier command left at `root`, to read from.
+    pub fn at(root: &Path) -> Self {
+        Self { root: root.into() }
+    }
+
     /// The folder itself.
     pub fn root(&self) -> &Path {
         &self.root
@@ -247,10 +252,21 @@ impl RunFolder {
     /// # Errors
     /// [`RunFolderError::Folder`] when it cannot be made.
     pub fn run(&self, attention: &str, seed: u64) -> Result<RunPaths, RunFolderError> {
-        let root = self.root.join(format!("{}-seed{seed}", file_name(attention)));
+        let root = self.root.join(run_name(attention, seed));
         make_folder(&root)?;
         Ok(RunPaths { root })
     }
+
+    /// The folder of a run that was made before, in that of its data set where there are several; `None` if it is not there.
+    pub fn existing_run(&self, dataset: &str, attention: &str, seed: u64) -> Option<RunPaths> {
+        let name = run_name(attention, seed);
+        let places = [self.root.join(file_name(dataset)).join(&name), self.root.join(&name)];
+        places.into_iter().find(|root| root.is_dir()).map(|root| RunPaths { root })
+    }
+}
+
+fn run_name(attention: &str, seed: u64) -> String {
+    format!("{}-seed{seed}", file_name(attention))
 }
 
 fn without_runs(table: &toml::Table) -> toml::Table {
@@ -288,18 +304,35 @@ impl RunPaths {
         self.root.join("hypotheses").join(format!("{}.txt", file_name(test_set)))
     }
 
+    /// What the generated text of a test set was scored against, one line per test sentence.
+    pub fn references(&self, test_set: &str) -> PathBuf {
+        self.root.join("hypotheses").join(format!("{}.reference.txt", file_name(test_set)))
+    }
+
     /// Writes the generated text of a test set, one line per test sentence in test order; line breaks inside a sentence become spaces.
     ///
     /// # Errors
     /// [`RunFolderError`] when the file cannot be written.
     pub fn write_hypotheses(&self, test_set: &str, sentences: &[String]) -> Result<(), RunFolderError> {
+        self.write_sentences(&self.hypotheses(test_set), sentences)
+    }
+
+    /// Writes the references of a test set beside its hypotheses, in the same way.
+    ///
+    /// # Errors
+    /// [`RunFolderError`] when the file cannot be written.
+    pub fn write_references<S: AsRef<str>>(&self, test_set: &str, sentences: &[S]) -> Result<(), RunFolderError> {
+        self.write_sentences(&self.references(test_set), sentences)
+    }
+
+    fn write_sentences<S: AsRef<str>>(&self, path: &Path, sentences: &[S]) -> Result<(), RunFolderError> {
         make_folder(&self.root.join("hypotheses"))?;
         let mut text = String::new();
         for sentence in sentences {
-            text.push_str(&sentence.replace(['\n', '\r'], " "));
+            text.push_str(&sentence.as_ref().replace(['\n', '\r'], " "));
             text.push('\n');
         }
-        write_atomically(&self.hypotheses(test_set), text.as_bytes())
+        write_atomically(path, text.as_bytes())
     }
 }
 
@@ -458,11 +491,27 @@ mod tests {
     }
 
     #[test]
+    fn a_run_is_found_in_the_folder_of_its_data_set_or_beside_the_results() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = RunFolder::at(root.path());
+        assert_eq!(folder.existing_run("copy", "dense", 1), None);
+        let run = folder.run("dense", 1).unwrap();
+        assert_eq!(folder.existing_run("copy", "dense", 1), Some(run));
+        let run = folder.part("a/b").unwrap().run("dense", 1).unwrap();
+        assert_eq!(folder.existing_run("a/b", "dense", 1), Some(run));
+        assert_eq!(folder.existing_run("a/b", "dense", 2), None);
+        assert_eq!(names(root.path()), ["a%2Fb", "dense-seed1"], "looking makes no folder");
+    }
+
+    #[test]
     fn a_run_has_its_own_folder_and_one_line_per_hypothesis() {
         let folder = tempfile::tempdir().unwrap();
         let run = RunFolder::open(folder.path(), &recipe(&["a/b"], 10), false).unwrap().run("a/b", 3).unwrap();
         assert_eq!(run.root(), folder.path().join("a%2Fb-seed3"));
         run.write_hypotheses("test", &["Zwei Hunde .".into(), "eins\nzwei".into(), String::new()]).unwrap();
+        assert_eq!(fs::read_to_string(run.hypotheses("test")).unwrap(), "Zwei Hunde .\neins zwei\n\n");
+        run.write_references("test", &["Zwei Hunde !", "eins\r\nzwei", ""]).unwrap();
+        assert_eq!(fs::read_to_string(run.references("test")).unwrap(), "Zwei Hunde !\neins  zwei\n\n");
         assert_eq!(fs::read_to_string(run.hypotheses("test")).unwrap(), "Zwei Hunde .\neins zwei\n\n");
         assert!(run.log().starts_with(run.root()) && run.checkpoint().starts_with(run.root()));
     }

@@ -1,18 +1,19 @@
 //! Machine translation: the experiment `mt`.
 
 mod config;
-mod task;
 
 use burn::tensor::Device;
+use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
-use heedful_models::generation::BeamSearch;
 use heedful_models::seq2seq::Seq2SeqTransformer;
 
+use crate::analyse::{Legible, Reading};
 use crate::comparison::{Attention, Comparison, Dataset, Scores};
 use crate::data::generate::{self, Sizes};
 use crate::data::parallel::{Pair, ParallelCorpus};
 use crate::error::ExperimentError;
 use crate::metrics::ChrF;
+use crate::pairs::{PairsTask, TokenPair};
 use crate::published::PublishedNumbers;
 use crate::report::MetricColumn;
 use crate::run_folder::RunPaths;
@@ -20,15 +21,7 @@ use crate::settings::Settings;
 use crate::tokenise::Tokeniser;
 use crate::train::Interrupt;
 
-pub use config::{Decoding, TranslationConfig, TranslationData};
-pub use task::{TranslationBatch, TranslationTask};
-
-/// A tokenised pair: source, and target without begin and end.
-#[derive(Clone, Debug)]
-struct TokenPair {
-    source: Vec<u32>,
-    target: Vec<u32>,
-}
+pub use config::{TranslationConfig, TranslationData};
 
 /// A tokenised parallel corpus.
 #[derive(Debug)]
@@ -65,8 +58,8 @@ impl Dataset for TranslationDataset {
         )
     }
 
-    fn tokeniser(&self) -> &Tokeniser {
-        &self.tokeniser
+    fn tokeniser(&self) -> Option<&Tokeniser> {
+        Some(&self.tokeniser)
     }
 }
 
@@ -82,7 +75,7 @@ impl Comparison for Translation {
     type Config = TranslationConfig;
     type Dataset = TranslationDataset;
     type Model = Seq2SeqTransformer;
-    type Task<'a> = TranslationTask<'a>;
+    type Task<'a> = PairsTask<'a>;
 
     fn check(settings: &Settings<Self::Config>, attentions: &[Attention]) -> Result<(), ExperimentError> {
         let config = &settings.value;
@@ -97,9 +90,7 @@ impl Comparison for Translation {
         if config.data.generated_pairs == 0 {
             return Err(settings.refuse("data.generated_pairs", "at least one pair is needed").into());
         }
-        BeamSearch { beam: config.decoding.beam, length_penalty: config.decoding.length_penalty }
-            .validate()
-            .map_err(ExperimentError::usage)?;
+        config.decoding.search().validate().map_err(ExperimentError::usage)?;
         for attention in attentions {
             // The vocabulary is not known before the data is read and does not matter here.
             config.model(1, attention).validate().map_err(ExperimentError::usage)?;
@@ -154,8 +145,8 @@ impl Comparison for Translation {
         Ok(vec![TranslationDataset { name, corpus, tokeniser, train, valid, too_long }])
     }
 
-    fn task<'a>(config: &'a Self::Config, dataset: &'a Self::Dataset) -> TranslationTask<'a> {
-        TranslationTask { config, dataset }
+    fn task<'a>(config: &'a Self::Config, dataset: &'a Self::Dataset, _attention: &Attention) -> PairsTask<'a> {
+        pairs_task(config, dataset)
     }
 
     fn model(
@@ -164,33 +155,36 @@ impl Comparison for Translation {
         attention: &Attention,
         key: &RandomKey,
         device: &Device,
-    ) -> Seq2SeqTransformer {
-        config.model(dataset.tokeniser.vocabulary_size(), attention).init(key, device)
+    ) -> Result<Seq2SeqTransformer, ExperimentError> {
+        Ok(config.model(dataset.tokeniser.vocabulary_size(), attention).init(key, device))
     }
 
     fn score(
-        task: &TranslationTask,
+        config: &TranslationConfig,
+        dataset: &TranslationDataset,
+        task: &PairsTask,
         model: &Seq2SeqTransformer,
         paths: &RunPaths,
         interrupt: &Interrupt,
     ) -> Result<Option<Scores>, ExperimentError> {
         let mut scores = Scores::default();
-        let (bleu, chrf) = (task.config.bleu, ChrF::default());
-        for (index, (name, pairs)) in task.dataset.corpus.tests.iter().enumerate() {
-            let sources: Vec<&str> = pairs.iter().map(|pair| pair.source.as_str()).collect();
-            let Some(hypotheses) = task.translate(model, &sources, interrupt) else { return Ok(None) };
+        let (bleu, chrf) = (config.bleu, ChrF::default());
+        for (index, (name, pairs)) in dataset.corpus.tests.iter().enumerate() {
+            let sources: Vec<_> = pairs.iter().map(|pair| dataset.tokeniser.encode(&pair.source)).collect();
+            let Some(hypotheses) = task.generate(model, &sources, "translating", interrupt) else { return Ok(None) };
             paths.write_hypotheses(name, &hypotheses)?;
+            paths.write_references(name, &pairs.iter().map(|pair| pair.target.as_str()).collect::<Vec<_>>())?;
             let references: Vec<[&str; 1]> = pairs.iter().map(|pair| [pair.target.as_str()]).collect();
             let values = [
                 ("BLEU", bleu.corpus_score(&hypotheses, &references).score, bleu.signature(Some(1))),
                 ("chrF2", chrf.corpus_score(&hypotheses, &references).score, chrf.signature(Some(1))),
             ];
             for (metric, value, signature) in values {
-                if task.dataset.corpus.tests.len() > 1 {
+                if dataset.corpus.tests.len() > 1 {
                     scores.push(&format!("{name}/{metric}"), value, signature.clone());
                 }
                 if index == 0 {
-                    scores.push(metric, value, format!("{signature}, test set {name}, {}", task.decoding()));
+                    scores.push(metric, value, format!("{signature}, test set {name}, {}", config.decoding));
                 }
             }
         }
@@ -209,5 +203,30 @@ impl Comparison for Translation {
 
     fn published() -> PublishedNumbers {
         PublishedNumbers::machine_translation()
+    }
+}
+
+fn pairs_task<'a>(config: &'a TranslationConfig, dataset: &'a TranslationDataset) -> PairsTask<'a> {
+    let TranslationDataset { train, valid, tokeniser, .. } = dataset;
+    let TranslationConfig { data, label_smoothing, decoding, .. } = config;
+    PairsTask { train, valid, tokeniser, batch_tokens: data.batch_tokens, label_smoothing: *label_smoothing, decoding }
+}
+
+impl Legible for Translation {
+    fn texts(config: &TranslationConfig, dataset: &TranslationDataset, count: usize) -> Vec<String> {
+        let most = config.model.max_length;
+        let fits = |pair: &&Pair| [&pair.source, &pair.target].iter().all(|text| (1..most).contains(&dataset.tokeniser.encode(text).len()));
+        let pairs = dataset.corpus.tests.iter().flat_map(|(_, pairs)| pairs);
+        pairs.filter(fits).take(count).map(|pair| format!("{}\t{}", pair.source, pair.target)).collect()
+    }
+
+    fn read(
+        config: &TranslationConfig,
+        dataset: &TranslationDataset,
+        model: &Seq2SeqTransformer,
+        text: &str,
+        probe: &mut Probe,
+    ) -> Result<Reading, ExperimentError> {
+        pairs_task(config, dataset).read(model, text, config.model.max_length, probe)
     }
 }

@@ -100,6 +100,11 @@ impl AlgorithmicTask<'_> {
         (hidden, answering, integers(targets))
     }
 
+    /// Shows an exercise to a model.
+    pub(super) fn show(model: &LanguageModel, exercise: &TokenExercise, probe: &mut Probe) {
+        Self::hidden(model, &Self::assemble(std::iter::once(exercise)), None, probe);
+    }
+
     /// Negative log-likelihood of the answers, with the auxiliary losses.
     fn loss(model: &LanguageModel, batch: &AlgorithmicBatch, key: RandomKey, probe: &mut Probe) -> Tensor<1> {
         let (hidden, answering, targets) = Self::hidden(model, batch, Some(key), probe);

@@ -1,5 +1,6 @@
-//! Compares attention mechanisms on GLUE tasks.
+//! Compares attention mechanisms on GLUE and SuperGLUE tasks.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -9,24 +10,35 @@ use heedful_experiments::data::glue::GlueTask;
 use heedful_experiments::options::{CommonOptions, examples};
 use heedful_experiments::settings::Assignment;
 
-/// Compare attention mechanisms on GLUE tasks, each model trained from scratch on one task.
+/// Compare attention mechanisms on GLUE and SuperGLUE tasks, from scratch or after a pre-training.
 ///
 /// Trains an encoder for each task, attention and seed, and prints a table of each task's metrics on its development set with parameters, speed and
-/// memory. Without --data it uses built-in tasks of the same kinds that need no file.
+/// memory. With --mixture one model learns all tasks, with --init it goes on from what `mlm` left. Without --data it uses built-in tasks of the same kinds that
+/// need no file.
 #[derive(Parser)]
 #[command(name = "glue", version, after_help = examples("glue"))]
 struct Options {
     #[command(flatten)]
     common: CommonOptions,
 
-    /// Tasks, comma separated: CoLA, SST-2, MRPC, RTE, STS-B, WNLI, QNLI, QQP, MNLI.
+    /// Tasks, comma separated: CoLA, SST-2, MRPC, RTE, STS-B, WNLI, QNLI, QQP, MNLI; BoolQ, CB, COPA, WiC, MultiRC, ReCoRD, WSC.
     #[arg(long, value_name = "NAME[,NAME...]", value_delimiter = ',')]
     task: Vec<GlueTask>,
+
+    /// One model for all tasks, which take turns
+    #[arg(long)]
+    mixture: bool,
+
+    /// Output folder of `mlm` whose weights and vocabulary the models begin with
+    #[arg(long, value_name = "RUN")]
+    init: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
-    let options = Options::parse();
-    let tasks: Vec<_> = options.task.iter().map(|task| task.name().to_owned()).collect();
+    let Options { common, task, mixture, init } = Options::parse();
+    let tasks: Vec<_> = task.iter().map(|task| task.name().to_owned()).collect();
     let tasks = (!tasks.is_empty()).then(|| Assignment::option("--task", "data.tasks", tasks));
-    comparison::main::<Classification>(&options.common, tasks.into_iter().collect())
+    let mixture = mixture.then(|| Assignment::option("--mixture", "data.mixture", true));
+    let init = init.map(|run| Assignment::option("--init", "init", run.to_string_lossy().into_owned()));
+    comparison::main::<Classification>(&common, tasks.into_iter().chain(mixture).chain(init).collect())
 }

@@ -1,11 +1,13 @@
 //! Configuration of the experiment.
 
+use std::path::PathBuf;
+
 use heedful_models::classifier::{ClassifierConfig, Pooling};
 use serde::{Deserialize, Serialize};
 
 use crate::comparison::{Attention, experiment_config};
 use crate::data::generate::Sizes;
-use crate::data::glue::{GlueTask, Target};
+use crate::data::glue::GlueTask;
 use crate::mechanisms::MechanismOptions;
 use crate::model::ModelSettings;
 use crate::options::RunSettings;
@@ -18,9 +20,11 @@ use crate::train::{ScheduleConfig, TrainingConfig};
 pub struct ClassificationConfig {
     /// Which runs.
     pub run: RunSettings,
+    /// Output folder of a pre-training with `mlm` whose weights and vocabulary the models begin with; by default none.
+    pub init: Option<PathBuf>,
     /// Which tasks.
     pub data: ClassificationData,
-    /// How sentences are cut into tokens; the vocabulary is that of the task's training set.
+    /// How sentences are cut into tokens; the vocabulary is that of the training sets, or of the pre-training.
     pub tokeniser: TokeniserConfig,
     /// The model.
     pub model: ModelSettings,
@@ -36,8 +40,10 @@ pub struct ClassificationConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClassificationData {
-    /// Tasks by their GLUE names; each is a data set of its own.
+    /// Tasks by their names in GLUE and SuperGLUE; each is a data set of its own.
     pub tasks: Vec<GlueTask>,
+    /// Whether they are one data set instead, of one model that has outputs for each.
+    pub mixture: bool,
     /// Tokens in a batch, padding included.
     pub batch_tokens: usize,
     /// Training examples of each built-in task.
@@ -53,6 +59,7 @@ impl Default for ClassificationConfig {
                     .to_vec(),
                 ..RunSettings::default()
             },
+            init: None,
             data: ClassificationData::default(),
             tokeniser: TokeniserConfig::Word { vocabulary: None, min_frequency: 1 },
             model: ModelSettings::default(),
@@ -75,6 +82,7 @@ impl Default for ClassificationData {
     fn default() -> Self {
         Self {
             tasks: vec![GlueTask::Cola, GlueTask::Sst2, GlueTask::Mrpc, GlueTask::Rte],
+            mixture: false,
             batch_tokens: 1000,
             generated_examples: Sizes::GLUE.train,
         }
@@ -84,22 +92,7 @@ impl Default for ClassificationData {
 experiment_config!(ClassificationConfig);
 
 impl ClassificationConfig {
-    pub(super) fn model(&self, vocabulary: usize, task: GlueTask, attention: &Attention) -> ClassifierConfig {
-        let ModelSettings { layers, positions, depth, initialisation, .. } = self.model;
-        ClassifierConfig {
-            vocabulary,
-            outputs: match task.target() {
-                Target::Classes(classes) => classes,
-                Target::Range(..) => 1,
-            },
-            attention: attention.config.clone().into(),
-            layers,
-            block: self.model.block(),
-            positions,
-            depth,
-            initialisation,
-            pooling: self.pooling,
-            segments: task.sentence_columns().len() == 2,
-        }
+    pub(super) fn model(&self, vocabulary: usize, outputs: usize, segments: bool, attention: &Attention) -> ClassifierConfig {
+        self.model.classifier(vocabulary, outputs, segments, self.pooling, attention)
     }
 }

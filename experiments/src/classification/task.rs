@@ -6,26 +6,34 @@ use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_models::classifier::{Classifier, Sentences};
 use heedful_models::loss::{cross_entropy, squared_error, with_auxiliary};
+use rand::seq::SliceRandom;
 
 use crate::batch::{pad, sequential_batches, token_budget_batches};
-use crate::comparison::first_non_finite_activation;
+use crate::comparison::{Scores, first_non_finite_activation, scoring_bar};
 use crate::data::glue::{Label, Target};
-use crate::metrics::{ConfusionMatrix, pearson, spearman};
 use crate::tokenise::PAD;
-use crate::train::{Objective, Selection};
+use crate::train::{Interrupt, Objective, Selection};
 
-use super::{ClassificationConfig, ClassificationDataset, TokenExample};
+use super::examples::{Part, TokenExample};
+use super::scoring::{class, metrics, score};
 
-/// Training a classifier on one task.
+/// The mean over tasks of the mean of their metrics, as the benchmarks report it.
+pub(crate) const AVERAGE: &str = "average";
+
+/// Training a classifier on one task, or on several whose batches take turns: each task has outputs of its own.
 #[derive(Debug)]
 pub struct ClassificationTask<'a> {
-    pub(super) config: &'a ClassificationConfig,
-    pub(super) dataset: &'a ClassificationDataset,
+    pub(crate) parts: &'a [Part],
+    /// Tokens in a batch, padding included.
+    pub(crate) batch_tokens: usize,
+    /// Whether tokens are told which of two texts they belong to.
+    pub(crate) segments: bool,
 }
 
-/// Padded sequences and their labels.
+/// Padded sequences of one task and their labels.
 #[derive(Debug)]
 pub struct ClassificationBatch {
+    part: usize,
     ids: Vec<i32>,
     segments: Vec<i32>,
     lengths: Vec<usize>,
@@ -33,13 +41,14 @@ pub struct ClassificationBatch {
 }
 
 impl ClassificationTask<'_> {
-    fn pad<'e>(&self, examples: impl Iterator<Item = &'e TokenExample> + Clone) -> ClassificationBatch {
+    fn pad<'e>(&self, part: usize, examples: impl Iterator<Item = &'e TokenExample> + Clone) -> ClassificationBatch {
         let padded = pad(&examples.clone().map(|example| example.tokens.clone()).collect::<Vec<_>>(), PAD);
         let segments = examples
             .clone()
             .flat_map(|example| (0..padded.width).map(move |index| i32::from(index >= example.first && index < example.tokens.len())))
             .collect();
-        ClassificationBatch { ids: padded.ids, segments, lengths: padded.lengths, labels: examples.map(|example| example.label).collect() }
+        let labels = examples.map(|example| example.label).collect();
+        ClassificationBatch { part, ids: padded.ids, segments, lengths: padded.lengths, labels }
     }
 
     /// Logits of the classes, or the prediction, `[B, outputs]`, and the auxiliary losses.
@@ -48,17 +57,18 @@ impl ClassificationTask<'_> {
         let rows = batch.lengths.len();
         let shape = [rows, batch.ids.len() / rows];
         let ids = |values: &[i32]| Tensor::<2, Int>::from_data(TensorData::new(values.to_vec(), shape), &device);
-        let is_pair = self.dataset.data.task.sentence_columns().len() == 2;
-        let sentences = Sentences { tokens: ids(&batch.ids), segments: is_pair.then(|| ids(&batch.segments)), lengths: &batch.lengths };
-        let scores = model.forward(sentences, key, probe);
-        (scores.logits.cast(FloatDType::F32), scores.losses)
+        let segments = self.segments.then(|| ids(&batch.segments));
+        let scores = model.forward(Sentences { tokens: ids(&batch.ids), segments, lengths: &batch.lengths }, key, probe);
+        let Part { first_output, question, .. } = &self.parts[batch.part];
+        let own = scores.logits.narrow(1, *first_output, question.outputs());
+        (own.cast(FloatDType::F32), scores.losses)
     }
 
     fn loss(&self, model: &Classifier, batch: &ClassificationBatch, key: Option<RandomKey>, probe: &mut Probe) -> Tensor<1> {
         let (outputs, auxiliary) = self.outputs(model, batch, key, probe);
         let device = outputs.device();
         let rows = batch.labels.len();
-        let loss = match self.dataset.data.task.target() {
+        let loss = match self.parts[batch.part].question.target {
             Target::Classes(_) => {
                 let classes: Vec<i32> = batch.labels.iter().map(|&label| class(label) as i32).collect();
                 let classes = Tensor::<1, Int>::from_data(TensorData::new(classes, [rows]), &device);
@@ -73,71 +83,116 @@ impl ClassificationTask<'_> {
         with_auxiliary(loss, &auxiliary, rows)
     }
 
-    /// The task's official metrics, as fractions.
-    pub(super) fn metrics(&self, model: &Classifier, examples: &[TokenExample]) -> Vec<(&'static str, f64)> {
+    /// Shows an example of the first task to a model.
+    pub(crate) fn show(&self, model: &Classifier, example: &TokenExample, probe: &mut Probe) {
+        self.outputs(model, &self.pad(0, std::iter::once(example)), None, probe);
+    }
+
+    /// The metrics of a task on a set; `None` if the interrupt was raised meanwhile.
+    fn metrics(
+        &self,
+        model: &Classifier,
+        part: usize,
+        examples: &[TokenExample],
+        interrupt: Option<&Interrupt>,
+    ) -> Option<Vec<(&'static str, f64)>> {
         let lengths: Vec<_> = examples.iter().map(|example| (example.tokens.len(), 0)).collect();
-        let (mut actual, mut predicted) = (Vec::new(), Vec::new());
-        for items in sequential_batches(&lengths, self.config.data.batch_tokens) {
-            let batch = self.pad(items.iter().map(|&item| &examples[item]));
-            let (outputs, _) = self.outputs(model, &batch, None, &mut Probe::off());
-            let width = outputs.dims()[1];
-            let values: Vec<f32> = outputs.into_data().iter::<f32>().collect();
-            predicted.extend(values.chunks(width).map(|row| if width == 1 { f64::from(row[0]) } else { highest(row) as f64 }));
-            actual.extend(batch.labels.iter().map(|&label| match label {
-                Label::Class(class) => class as f64,
-                Label::Score(score) => f64::from(score),
-            }));
+        let batches = sequential_batches(&lengths, self.batch_tokens);
+        let bar = scoring_bar("scoring", batches.len());
+        let (mut shown, mut outputs) = (Vec::with_capacity(examples.len()), Vec::with_capacity(examples.len()));
+        for items in batches {
+            if interrupt.is_some_and(Interrupt::is_raised) {
+                return None;
+            }
+            let batch = self.pad(part, items.iter().map(|&item| &examples[item]));
+            let (rows, _) = self.outputs(model, &batch, None, &mut Probe::off());
+            let width = rows.dims()[1];
+            let values: Vec<f32> = rows.into_data().iter::<f32>().collect();
+            outputs.extend(values.chunks(width).map(<[f32]>::to_vec));
+            shown.extend(items.iter().map(|&item| &examples[item]));
+            bar.inc(1);
         }
-        let task = self.dataset.data.task;
-        let Target::Classes(classes) = task.target() else {
-            let undefined = |value: Option<f64>| value.unwrap_or(f64::NAN);
-            return vec![("pearson", undefined(pearson(&actual, &predicted))), ("spearman", undefined(spearman(&actual, &predicted)))];
-        };
-        let as_classes = |values: &[f64]| values.iter().map(|&value| value as usize).collect::<Vec<_>>();
-        let confusion = ConfusionMatrix::from_labels(classes, &as_classes(&actual), &as_classes(&predicted));
-        let value = |metric: &&'static str| match *metric {
-            "matthews" => confusion.matthews_correlation().value,
-            "f1" => confusion.binary_scores(1).f1,
-            _ => confusion.accuracy().unwrap_or(f64::NAN),
-        };
-        let mut metrics: Vec<_> = task.metrics().iter().map(|metric| (*metric, value(metric))).collect();
-        if !task.metrics().contains(&"accuracy") {
-            metrics.push(("accuracy", value(&"accuracy")));
+        bar.finish_and_clear();
+        Some(metrics(&self.parts[part].question, &shown, &outputs))
+    }
+
+    /// The name of a metric: that of its task stands before it where there are several.
+    fn named(&self, part: &Part, metric: &str) -> String {
+        if self.parts.len() == 1 { metric.to_owned() } else { format!("{}/{metric}", part.name) }
+    }
+
+    /// The scores of a trained model on all sets; `None` if the interrupt was raised meanwhile.
+    pub(crate) fn scores(&self, model: &Classifier, interrupt: &Interrupt) -> Option<Scores> {
+        let mut scores = Scores::default();
+        let mut means = Vec::new();
+        for (number, part) in self.parts.iter().enumerate() {
+            let scored = &part.sets[part.scored_from..];
+            for (index, (name, examples)) in scored.iter().enumerate() {
+                let found = self.metrics(model, number, examples, Some(interrupt))?;
+                if index == 0 {
+                    means.push(mean_of(part, &found));
+                }
+                for (metric, value) in found {
+                    let signature = format!("{name}, {} examples", examples.len());
+                    let metric = self.named(part, metric);
+                    if scored.len() > 1 {
+                        scores.push(&format!("{name}/{metric}"), value, signature.clone());
+                    }
+                    if index == 0 {
+                        scores.push(&metric, value, signature);
+                    }
+                }
+            }
         }
-        metrics
+        if self.parts.len() > 1 {
+            let tasks: Vec<_> = self.parts.iter().map(|part| part.name.as_str()).collect();
+            scores.push(AVERAGE, mean(&means), format!("mean over {} of the means of their metrics", tasks.join(", ")));
+        }
+        Some(scores)
     }
 }
 
-fn class(label: Label) -> usize {
-    match label {
-        Label::Class(class) => class,
-        Label::Score(_) => unreachable!("the reader gives classes for a task that has them"),
-    }
+/// The mean of the official metrics of a task.
+fn mean_of(part: &Part, found: &[(&'static str, f64)]) -> f64 {
+    let official = found.iter().filter(|(metric, _)| part.question.metrics.contains(metric)).map(|(_, value)| *value);
+    mean(&official.collect::<Vec<_>>())
 }
 
-fn score(label: Label) -> f32 {
-    match label {
-        Label::Score(score) => score,
-        Label::Class(_) => unreachable!("the reader gives scores for a task that has them"),
-    }
-}
-
-/// Index of the highest value, the first of equal ones.
-fn highest(values: &[f32]) -> usize {
-    (1..values.len()).fold(0, |best, index| if values[index] > values[best] { index } else { best })
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
 }
 
 impl Objective for ClassificationTask<'_> {
     type Model = Classifier;
     type Batch = ClassificationBatch;
 
+    /// Items are numbers of examples, counted through all tasks. A batch is of one task, and tasks take turns as often as they have batches.
     fn epoch(&self, _epoch: u64, key: &RandomKey) -> Vec<Vec<usize>> {
-        let lengths: Vec<_> = self.dataset.train.iter().map(|example| (example.tokens.len(), 0)).collect();
-        token_budget_batches(&lengths, self.config.data.batch_tokens, key)
+        let of_part = |part: &Part, key: &RandomKey| {
+            let lengths: Vec<_> = part.train.iter().map(|example| (example.tokens.len(), 0)).collect();
+            token_budget_batches(&lengths, self.batch_tokens, key)
+        };
+        if let [part] = self.parts {
+            return of_part(part, key);
+        }
+        let mut before = 0;
+        let mut batches = Vec::new();
+        for part in self.parts {
+            let own = of_part(part, &key.named(&part.name));
+            batches.extend(own.into_iter().map(|items| items.into_iter().map(|item| before + item).collect::<Vec<_>>()));
+            before += part.train.len();
+        }
+        batches.shuffle(&mut key.named("tasks").rng());
+        batches
     }
 
     fn batch(&self, items: &[usize], _epoch: u64, _key: &RandomKey) -> ClassificationBatch {
-        self.pad(items.iter().map(|&item| &self.dataset.train[item]))
+        let (mut part, mut before) = (0, 0);
+        while items[0] >= before + self.parts[part].train.len() {
+            before += self.parts[part].train.len();
+            part += 1;
+        }
+        self.pad(part, items.iter().map(|&item| &self.parts[part].train[item - before]))
     }
 
     fn units(&self, batch: &ClassificationBatch) -> usize {
@@ -149,17 +204,77 @@ impl Objective for ClassificationTask<'_> {
     }
 
     fn evaluate(&self, model: &Classifier) -> Vec<(String, f64)> {
-        let (_, examples) = &self.dataset.dev[0];
-        self.metrics(model, examples).into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+        let (mut all, mut means) = (Vec::new(), Vec::new());
+        for (number, part) in self.parts.iter().enumerate() {
+            let found = self.metrics(model, number, &part.sets[0].1, None).expect("it is not interrupted");
+            means.push(mean_of(part, &found));
+            all.extend(found.into_iter().map(|(metric, value)| (self.named(part, metric), value)));
+        }
+        if self.parts.len() > 1 {
+            all.push((AVERAGE.to_owned(), mean(&means)));
+        }
+        all
     }
 
     fn selection(&self) -> Selection {
-        Selection::highest(self.dataset.data.task.metrics()[0])
+        match self.parts {
+            [part] => Selection::highest(part.question.metrics[0]),
+            _ => Selection::highest(AVERAGE),
+        }
     }
 
     fn locate_non_finite(&self, model: &Classifier, batch: &ClassificationBatch, key: RandomKey) -> Option<String> {
         first_non_finite_activation(|probe| {
             ClassificationTask::loss(self, model, batch, Some(key), probe);
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn::module::Module;
+    use burn::tensor::Device;
+
+    use crate::classification::Classification;
+    use crate::comparison::{Attention, Comparison};
+    use crate::data::glue::GlueTask;
+    use crate::mechanisms::MechanismOptions;
+    use crate::model::ModelSettings;
+
+    use super::super::{ClassificationConfig, ClassificationData};
+
+    #[test]
+    fn batches_of_a_mixture_are_of_one_task_and_reach_its_outputs_alone() {
+        let config = ClassificationConfig {
+            data: ClassificationData {
+                tasks: vec![GlueTask::Cola, GlueTask::Mrpc],
+                mixture: true,
+                generated_examples: 40,
+                ..ClassificationData::default()
+            },
+            model: ModelSettings { d_model: 8, heads: 2, d_ff: 16, dropout: 0.0, ..ModelSettings::default() },
+            ..ClassificationConfig::default()
+        };
+        let dataset = Classification::datasets(&config).unwrap().remove(0);
+        let name = "dot-product".to_owned();
+        let attention = Attention { config: MechanismOptions::default().attention(&name).unwrap(), name, layout: None };
+        let device = Device::flex().autodiff();
+        let model = Classification::model(&config, &dataset, &attention, &RandomKey::from_seed(1), &device).unwrap();
+        let task = Classification::task(&config, &dataset, &attention);
+        let epoch = task.epoch(1, &RandomKey::from_seed(2));
+        let mut items: Vec<usize> = epoch.concat();
+        items.sort_unstable();
+        assert_eq!(items, (0..80).collect::<Vec<_>>(), "each example once");
+        for items in &epoch {
+            let batch = task.batch(items, 1, &RandomKey::from_seed(3));
+            let gradients = Objective::loss(&task, &model, &batch, RandomKey::from_seed(4)).backward();
+            let bias: Vec<f32> = model.output.bias.as_ref().unwrap().grad(&gradients).unwrap().into_data().iter::<f32>().collect();
+            let is_first = items[0] < 40;
+            assert!(items.iter().all(|&item| (item < 40) == is_first), "{items:?}");
+            assert_eq!([bias[0] != 0.0, bias[2] != 0.0], [is_first, !is_first], "{bias:?}");
+        }
+        let names: Vec<_> = Objective::evaluate(&task, &model.valid()).into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["CoLA/matthews", "CoLA/accuracy", "MRPC/f1", "MRPC/accuracy", "average"]);
     }
 }

@@ -297,7 +297,7 @@ mod tests {
     fn model(config: &LanguageConfig, dataset: &LanguageDataset, attention: &str, device: &Device) -> LanguageModel {
         let attention =
             Attention { name: attention.to_owned(), config: MechanismOptions::default().attention(attention).unwrap(), layout: None };
-        Language::model(config, dataset, &attention, &RandomKey::from_seed(1), device)
+        Language::model(config, dataset, &attention, &RandomKey::from_seed(1), device).unwrap()
     }
 
     #[test]

@@ -189,6 +189,11 @@ impl Tokeniser {
         encoding.get_ids().iter().map(|&id| if (id as usize) < SPECIAL_TOKENS.len() { UNK } else { id }).collect()
     }
 
+    /// The tokens as they are written in the vocabulary.
+    pub fn words(&self, tokens: &[u32]) -> Vec<String> {
+        tokens.iter().map(|&token| self.token(token).to_owned()).collect()
+    }
+
     /// The text of the ids. Special tokens are skipped, [`UNK`] included; bytes that are not UTF-8 (a model may generate them) become
     /// U+FFFD.
     ///

@@ -166,7 +166,8 @@ impl Checkpoint {
 /// The checkpoints of one run.
 pub struct CheckpointFolder {
     root: PathBuf,
-    configuration: String,
+    /// SHA-256 of the configuration; none if any will do.
+    configuration: Option<String>,
     disk: Box<dyn Disk>,
 }
 
@@ -176,8 +177,13 @@ impl CheckpointFolder {
         Self::on(run, configuration, Box::new(SystemDisk))
     }
 
+    /// The same, of whatever configuration: to be read.
+    pub fn of_any_configuration(run: &Path) -> Self {
+        Self { root: run.join("checkpoint"), configuration: None, disk: Box::new(SystemDisk) }
+    }
+
     pub(crate) fn on(run: &Path, configuration: &str, disk: Box<dyn Disk>) -> Self {
-        Self { root: run.join("checkpoint"), configuration: configuration.to_string(), disk }
+        Self { root: run.join("checkpoint"), configuration: Some(configuration.to_string()), disk }
     }
 
     /// The folder of the checkpoint of `step`, whether it exists or not.
@@ -238,7 +244,8 @@ impl CheckpointFolder {
             disk.write(&path, bytes).map_err(at(&path))?;
             seals.insert(name.to_string(), FileSeal::of(bytes));
         }
-        let contents = StateFile { format: FORMAT, configuration: self.configuration.clone(), state: state.clone(), files: seals };
+        let contents =
+            StateFile { format: FORMAT, configuration: self.configuration.clone().unwrap_or_default(), state: state.clone(), files: seals };
         let contents = serde_json::to_vec_pretty(&contents).expect("the training state has only fields that JSON can hold");
         let path = temporary.join(STATE);
         disk.write(&path, &contents).map_err(at(&path))?;
@@ -288,6 +295,18 @@ impl CheckpointFolder {
         }
     }
 
+    /// Reads the checkpoint with the best score, or the latest if no score was better than others; `None` if the run has none.
+    ///
+    /// # Errors
+    /// Any but [`CheckpointError::Write`], naming the file.
+    pub fn best(&self) -> Result<Option<Checkpoint>, CheckpointError> {
+        let Some(latest) = self.latest()?.map(|step| self.load(step)).transpose()? else { return Ok(None) };
+        match latest.state.best.as_ref().map(|best| best.step) {
+            Some(step) if step != latest.state.step => self.load(step).map(Some),
+            _ => Ok(Some(latest)),
+        }
+    }
+
     /// Reads the checkpoint of `step` and verifies format, configuration and every file.
     ///
     /// # Errors
@@ -306,8 +325,8 @@ impl CheckpointFolder {
             return Err(CheckpointError::OtherFormat { path, found });
         }
         let found = field("configuration")?.as_str().unwrap_or_default().to_string();
-        if found != self.configuration {
-            return Err(CheckpointError::OtherConfiguration { path, expected: self.configuration.clone(), found });
+        if let Some(expected) = self.configuration.clone().filter(|expected| *expected != found) {
+            return Err(CheckpointError::OtherConfiguration { path, expected, found });
         }
         let StateFile { state, files: seals, .. } = serde_json::from_slice(&contents).map_err(corrupt)?;
         if state.step != step {

@@ -42,6 +42,7 @@ pub use objective::{Objective, Outcome, Selection, TrainedModel};
 pub use optimiser::{OptimiserConfig, OptimiserKind, WITHOUT_DECAY};
 pub use parameter::{ParameterCount, assign_parameter_ids, first_non_finite_parameter, read_scalars};
 pub use progress::Watcher;
+pub(crate) use record::{MODEL, load_model};
 pub use schedule::ScheduleConfig;
 pub use state::{BestEvaluation, Metric, TrainingState};
 pub use trainer::Trainer;

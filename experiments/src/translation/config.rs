@@ -1,7 +1,6 @@
 //! Configuration of the experiment.
 
 use heedful_attention::any::AttentionConfig;
-use heedful_models::generation::BeamSearch;
 use heedful_models::layout::AttentionLayout;
 use heedful_models::seq2seq::{Seq2SeqConfig, Tying};
 use serde::{Deserialize, Serialize};
@@ -12,6 +11,7 @@ use crate::mechanisms::MechanismOptions;
 use crate::metrics::Bleu;
 use crate::model::ModelSettings;
 use crate::options::RunSettings;
+use crate::pairs::Decoding;
 use crate::tokenise::TokeniserConfig;
 use crate::train::{OptimiserConfig, ScheduleConfig, TrainingConfig};
 
@@ -53,20 +53,6 @@ pub struct TranslationData {
     pub batch_tokens: usize,
     /// Training pairs of the built-in corpus.
     pub generated_pairs: usize,
-}
-
-/// How translations are searched.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Decoding {
-    /// Live hypotheses per sentence; 1 is greedy search.
-    pub beam: usize,
-    /// Exponent of the length penalty `((5 + length) / 6)^α`.
-    pub length_penalty: f64,
-    /// How many tokens a translation may be longer than its source.
-    pub extra_length: usize,
-    /// Source tokens in a batch of sentences.
-    pub batch_tokens: usize,
 }
 
 impl Default for TranslationConfig {
@@ -114,18 +100,10 @@ impl Default for TranslationData {
     }
 }
 
-impl Default for Decoding {
-    fn default() -> Self {
-        let BeamSearch { beam, length_penalty } = BeamSearch::default();
-        Self { beam, length_penalty, extra_length: 50, batch_tokens: 2000 }
-    }
-}
-
 experiment_config!(TranslationConfig);
 
 impl TranslationConfig {
     pub(super) fn model(&self, vocabulary: usize, attention: &Attention) -> Seq2SeqConfig {
-        let ModelSettings { layers, positions, depth, initialisation, .. } = self.model;
         let layout = match attention.layout {
             Some("hc-all") => match self.mechanisms.of("gaussian") {
                 AttentionConfig::Gaussian(gaussian) => AttentionLayout::hc_all(gaussian.length_ratio),
@@ -134,17 +112,6 @@ impl TranslationConfig {
             Some(name) => AttentionLayout::named(name).expect("the layouts of this experiment have names"),
             None => AttentionLayout::for_attention(attention.config.clone()),
         };
-        Seq2SeqConfig {
-            source_vocabulary: vocabulary,
-            target_vocabulary: vocabulary,
-            attention: layout,
-            encoder_layers: layers,
-            decoder_layers: layers,
-            block: self.model.block(),
-            positions,
-            depth,
-            initialisation,
-            tying: self.tying,
-        }
+        self.model.encoder_decoder(vocabulary, layout, self.tying)
     }
 }

@@ -29,6 +29,12 @@ pub fn binary(name: &str) -> Command {
         "lm" => env!("CARGO_BIN_EXE_lm"),
         "glue" => env!("CARGO_BIN_EXE_glue"),
         "algorithmic" => env!("CARGO_BIN_EXE_algorithmic"),
+        "analyse" => env!("CARGO_BIN_EXE_analyse"),
+        "classify" => env!("CARGO_BIN_EXE_classify"),
+        "image" => env!("CARGO_BIN_EXE_image"),
+        "memory-rl" => env!("CARGO_BIN_EXE_memory-rl"),
+        "mlm" => env!("CARGO_BIN_EXE_mlm"),
+        "textgen" => env!("CARGO_BIN_EXE_textgen"),
         "parity" => env!("CARGO_BIN_EXE_parity"),
         other => panic!("no binary is called {other}"),
     };

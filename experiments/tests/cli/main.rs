@@ -4,6 +4,7 @@ mod backends;
 mod bad_input;
 mod checkpoints;
 mod command;
+mod experiments;
 mod models;
 mod parity;
 mod runs;

@@ -1,0 +1,160 @@
+//! Showing texts to a trained model, and to the same model before its training.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use heedful_attention::probe::{Observation, Probe};
+use indicatif::ProgressBar;
+
+use super::{Analysis, Kind, Observed, State};
+use crate::backend::Backend;
+use crate::comparison::{Comparison, Reloaded, reload, scoring_bar};
+use crate::error::{ExperimentError, print_line};
+use crate::run_folder::RunFolder;
+
+/// The tokens of a text, as a model read them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reading {
+    /// Those of the encoder; none without one.
+    pub encoder: Vec<String>,
+    /// Those of the decoder; none without one.
+    pub decoder: Vec<String>,
+}
+
+/// An experiment whose models read texts.
+pub trait Legible: Comparison {
+    /// Some of the texts that models of it are tested on, at most `count`, short enough to be read.
+    fn texts(config: &Self::Config, dataset: &Self::Dataset, count: usize) -> Vec<String>;
+
+    /// Reads a text.
+    ///
+    /// # Errors
+    /// If the model cannot read it, for example because it is too long.
+    fn read(
+        config: &Self::Config,
+        dataset: &Self::Dataset,
+        model: &Self::Model,
+        text: &str,
+        probe: &mut Probe,
+    ) -> Result<Reading, ExperimentError>;
+}
+
+/// Refuses a text of so many tokens where fewer are possible, or none.
+pub(crate) fn check_length(text: &str, tokens: usize, most: usize) -> Result<(), ExperimentError> {
+    if (1..=most).contains(&tokens) {
+        return Ok(());
+    }
+    Err(ExperimentError::usage(format!("--text {text:?}: it has {tokens} tokens where 1 to {most} can be read; give another text")))
+}
+
+/// Which model is shown what.
+#[derive(Clone, Debug, clap::Args)]
+pub struct AnalyseOptions {
+    /// Output folder of a finished command, such as runs/mt
+    pub run: PathBuf,
+
+    /// Attention or model of the run [default: the first]
+    #[arg(long, value_name = "NAME")]
+    pub attention: Option<String>,
+
+    /// Seed of the run [default: the first]
+    #[arg(long, value_name = "S")]
+    pub seed: Option<u64>,
+
+    /// Data set of the run, where it has several [default: the first]
+    #[arg(long, value_name = "NAME")]
+    pub dataset: Option<String>,
+
+    /// A text to show, of the experiment's kind (translation: source, or source TAB target); may be repeated [default: test texts]
+    #[arg(long, value_name = "TEXT")]
+    pub text: Vec<String>,
+
+    /// How many test texts are shown where none is given
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    pub texts: u64,
+
+    /// How many of the texts have pictures and all their weights written down
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    pub pictured: usize,
+
+    /// Where tensors are computed
+    #[arg(long, value_name = "flex|ndarray|wgpu|cuda", default_value = "flex")]
+    pub backend: Backend,
+
+    /// Folder of the analysis [default: RUN/analysis/ATTENTION-seedS]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+}
+
+/// Analyses a model of an experiment whose models read texts.
+///
+/// # Errors
+/// A run that is missing or cannot be read, a text that is too long, or a file that cannot be written.
+pub fn run<C: Legible>(options: &AnalyseOptions) -> Result<(), ExperimentError> {
+    let device = options.backend.device().map_err(ExperimentError::usage)?;
+    let choice = (options.attention.as_deref(), options.seed, options.dataset.as_deref());
+    let Reloaded { config, dataset, name, seed, initial, trained } = reload::<C>(&options.run, choice, &device)?;
+    let texts = if options.text.is_empty() { C::texts(&config, &dataset, options.texts as usize) } else { options.text.clone() };
+    let subject = format!("{} of {}, seed {seed}", name, options.run.display());
+    let mut analysis = Analysis::new(&subject, 0..options.pictured);
+    let bar = scoring_bar("reading", 2 * texts.len());
+    for (state, model) in [(State::Initial, &initial), (State::Trained, &trained)] {
+        for (number, text) in texts.iter().enumerate() {
+            show(&mut analysis, state, number, |probe| C::read(&config, &dataset, model, text, probe), &bar)?;
+        }
+    }
+    bar.finish_and_clear();
+    let folder = options.out.clone().unwrap_or_else(|| default_folder(&options.run, &name, seed));
+    analysis.write(&folder).map_err(ExperimentError::failure)?;
+    print_line(format!("Analysis of {} texts: {}", texts.len(), folder.join("analyse.md").display()))
+}
+
+fn default_folder(run: &Path, name: &str, seed: u64) -> PathBuf {
+    RunFolder::at(run).root().join("analysis").join(format!("{name}-seed{seed}"))
+}
+
+/// Adds what a model shows of a text.
+fn show(
+    analysis: &mut Analysis,
+    state: State,
+    text: usize,
+    read: impl FnOnce(&mut Probe) -> Result<Reading, ExperimentError>,
+    bar: &ProgressBar,
+) -> Result<(), ExperimentError> {
+    let mut shown: Vec<(String, Kind, Vec<usize>, Vec<f32>)> = Vec::new();
+    let mut times: BTreeMap<(String, Kind), usize> = BTreeMap::new();
+    let mut listener = |path: &str, observation: Observation| {
+        let Some((kind, shape, values)) = plain(observation) else { return };
+        // One block for all layers shows itself once for each of them.
+        let time = times.entry((path.to_owned(), kind)).and_modify(|time| *time += 1).or_insert(1);
+        let module = if *time == 1 { path.to_owned() } else { format!("{path} (time {time})") };
+        shown.push((module, kind, shape, values));
+    };
+    let Reading { encoder, decoder } = read(&mut Probe::listening(&mut listener))?;
+    for (module, kind, shape, values) in shown {
+        let is_cross = module.contains("cross_attention");
+        let queries = if module.starts_with("encoder") { encoder.clone() } else { decoder.clone() };
+        let keys = if is_cross { encoder.clone() } else { queries.clone() };
+        let query_start = (!is_cross).then_some(0);
+        analysis
+            .add(Observed { state, text, module, queries, keys, query_start, kind, shape, values })
+            .map_err(ExperimentError::failure)?;
+    }
+    bar.inc(1);
+    Ok(())
+}
+
+/// Kind, shape without the batch, and values; nothing for what an analysis does not look at.
+fn plain(observation: Observation) -> Option<(Kind, Vec<usize>, Vec<f32>)> {
+    let (kind, data) = match observation {
+        Observation::Weights(weights) => (Kind::Weights, weights.into_data()),
+        Observation::SlotWeights(weights) => (Kind::SlotWeights, weights.into_data()),
+        Observation::Spans(spans) => (Kind::Spans, spans.into_data()),
+        Observation::Buckets(buckets) => (Kind::Buckets, buckets.float().into_data()),
+        Observation::Gate(open) => (Kind::Gate, open.into_data()),
+        Observation::HaltingSteps(steps) => (Kind::HaltingSteps, steps.into_data()),
+        _ => return None,
+    };
+    let shape = data.shape().to_vec();
+    Some((kind, shape[1..].to_vec(), data.iter::<f32>().collect()))
+}

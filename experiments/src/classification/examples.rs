@@ -1,0 +1,143 @@
+//! Tokenised examples, and what is asked of a model about them.
+
+use std::sync::Arc;
+
+use crate::data::glue::{Entity, Example, GlueTask, Label, Target};
+use crate::tokenise::{CLASSIFY, SEPARATE, Tokeniser};
+
+/// `<cls> first <sep>` or `<cls> first <sep> second <sep>` (Devlin et al. 2019), and which of the two sentences each token belongs to.
+#[derive(Clone, Debug)]
+pub(crate) struct TokenExample {
+    pub(super) tokens: Vec<u32>,
+    /// Length of the part that belongs to the first sentence.
+    pub(super) first: usize,
+    pub(super) label: Label,
+    /// Question to which it is a candidate answer.
+    pub(super) group: Option<usize>,
+    pub(super) entity: Option<Entity>,
+}
+
+impl TokenExample {
+    pub(crate) fn tokens(&self) -> &[u32] {
+        &self.tokens
+    }
+
+    /// The tokens of the first and of the second text, if there is one.
+    pub(crate) fn texts(&self) -> [&[u32]; 2] {
+        let (first, second) = self.tokens.split_at(self.first);
+        [&first[1..first.len() - 1], &second[..second.len().saturating_sub(1)]]
+    }
+}
+
+/// What a model is asked, and how its answers are scored.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Question {
+    /// What is to be predicted.
+    pub(crate) target: Target,
+    /// Names of the metrics, the one to select a model by first.
+    pub(crate) metrics: &'static [&'static str],
+    /// Whether several examples are candidate answers to one question.
+    pub(crate) is_grouped: bool,
+}
+
+impl Question {
+    /// How many numbers a model gives for it.
+    pub(crate) fn outputs(&self) -> usize {
+        match self.target {
+            Target::Classes(classes) => classes,
+            Target::Range(..) => 1,
+        }
+    }
+}
+
+impl From<GlueTask> for Question {
+    fn from(task: GlueTask) -> Self {
+        Self { target: task.target(), metrics: task.metrics(), is_grouped: task.is_grouped() }
+    }
+}
+
+/// The examples of one task.
+#[derive(Clone, Debug)]
+pub(crate) struct Part {
+    /// Name of the task, before the names of its metrics where there are several.
+    pub(crate) name: String,
+    pub(crate) question: Question,
+    /// The first of its outputs among those of the model.
+    pub(crate) first_output: usize,
+    pub(crate) train: Vec<TokenExample>,
+    /// Sets by name. The first selects the best model.
+    pub(crate) sets: Vec<(String, Vec<TokenExample>)>,
+    /// The first of the sets that the trained model is scored on.
+    pub(crate) scored_from: usize,
+}
+
+/// Encodes examples, and counts those that had to be cut.
+pub(crate) struct Encoder<'t> {
+    pub(crate) tokeniser: &'t Tokeniser,
+    pub(crate) max_length: usize,
+    pub(crate) truncated: usize,
+}
+
+impl Encoder<'_> {
+    pub(crate) fn encode(&mut self, examples: &[Example]) -> Vec<TokenExample> {
+        // Candidate answers to a question share its text, which may be long.
+        let mut last: Option<(Arc<str>, Vec<u32>)> = None;
+        let mut encoded = Vec::with_capacity(examples.len());
+        for Example { first, second, label, group, entity } in examples {
+            let first = match &last {
+                Some((text, tokens)) if Arc::ptr_eq(text, first) => tokens.clone(),
+                _ => {
+                    let tokens = self.tokeniser.encode(first);
+                    last = group.is_some().then(|| (first.clone(), tokens.clone()));
+                    tokens
+                }
+            };
+            let second = second.as_deref().map(|second| self.tokeniser.encode(second));
+            let (tokens, was_cut) = compose(first, second, self.max_length);
+            self.truncated += usize::from(was_cut);
+            let first = tokens.iter().position(|&token| token == SEPARATE).map_or(tokens.len(), |at| at + 1);
+            encoded.push(TokenExample { tokens, first, label: *label, group: *group, entity: entity.clone() });
+        }
+        encoded
+    }
+}
+
+/// The token sequence of an example, and whether it had to be cut to `max_length`: the longer sentence loses its last tokens first.
+fn compose(mut first: Vec<u32>, second: Option<Vec<u32>>, max_length: usize) -> (Vec<u32>, bool) {
+    let mut second = second;
+    let special = if second.is_some() { 3 } else { 2 };
+    let mut was_cut = false;
+    while first.len() + second.as_ref().map_or(0, Vec::len) + special > max_length {
+        match &mut second {
+            Some(second) if second.len() > first.len() => second.pop(),
+            _ => first.pop(),
+        };
+        was_cut = true;
+    }
+    let mut tokens = vec![CLASSIFY];
+    tokens.append(&mut first);
+    tokens.push(SEPARATE);
+    if let Some(mut second) = second {
+        tokens.append(&mut second);
+        tokens.push(SEPARATE);
+    }
+    (tokens, was_cut)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_example_is_framed_by_class_token_and_separators() {
+        assert_eq!(compose(vec![10, 11], None, 8), (vec![CLASSIFY, 10, 11, SEPARATE], false));
+        assert_eq!(compose(vec![10], Some(vec![20]), 8), (vec![CLASSIFY, 10, SEPARATE, 20, SEPARATE], false));
+    }
+
+    #[test]
+    fn the_longer_sentence_is_cut_first() {
+        let (tokens, was_cut) = compose(vec![10, 11], Some(vec![20, 21, 22, 23]), 7);
+        assert_eq!(tokens, [CLASSIFY, 10, 11, SEPARATE, 20, 21, SEPARATE]);
+        assert!(was_cut);
+    }
+}

@@ -1,0 +1,164 @@
+//! Configuration of the experiments.
+
+use heedful_attention::any::AttentionConfig;
+use heedful_attention::mechanisms::local_1d::LocalOneDConfig;
+use heedful_attention::mechanisms::local_2d::{BlockRaster, LocalTwoDConfig};
+use heedful_attention::mechanisms::lsh::LshConfig;
+use heedful_attention::mechanisms::sparse_fixed::SparseFixedConfig;
+use heedful_attention::mechanisms::sparse_strided::SparseStridedConfig;
+use heedful_models::generation::Sampling;
+use heedful_models::language_model::LanguageModelConfig;
+use heedful_models::layout::AttentionLayout;
+use heedful_models::position::PositionConfig;
+use heedful_models::seq2seq::{Seq2SeqConfig, Tying};
+use serde::{Deserialize, Serialize};
+
+use crate::comparison::{Attention, experiment_config};
+use crate::data::generate::Sizes;
+use crate::data::generate::images::ImageShape;
+use crate::data::images::{Images, Reductions};
+use crate::mechanisms::MechanismOptions;
+use crate::model::ModelSettings;
+use crate::options::RunSettings;
+use crate::train::{ScheduleConfig, TrainingConfig};
+
+/// Complete configuration of `image`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ImageConfig {
+    /// Which runs.
+    pub run: RunSettings,
+    /// Which images.
+    pub data: ImageData,
+    /// The model. Its `max_length` is at least the number of values of an image.
+    pub model: ModelSettings,
+    /// Whether the output projection is the embedding's matrix.
+    pub tied: bool,
+    /// Options of the mechanisms. The width of `local-2d` is that of the images.
+    pub mechanisms: MechanismOptions,
+    /// How it is trained.
+    pub training: TrainingConfig,
+    /// How values are drawn.
+    pub sampling: Sampling,
+}
+
+/// The images of an experiment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ImageData {
+    /// What is taken away from the images that are read.
+    pub reductions: Reductions,
+    /// Training images at most; by default all.
+    pub train: Option<usize>,
+    /// Images at most that the model is evaluated on while it is trained.
+    pub valid: usize,
+    /// Test images at most; by default all.
+    pub test: Option<usize>,
+    /// Images in a batch.
+    pub batch: usize,
+    /// Of super-resolution: so many rows and columns of the image become one of what is given.
+    pub factor: usize,
+    /// Images that are drawn from the trained model, and as many that are completed from their upper half, or sharpened.
+    pub samples: usize,
+    /// Training images that are made where none are read.
+    pub generated_images: usize,
+}
+
+impl Default for ImageConfig {
+    fn default() -> Self {
+        let mut mechanisms = MechanismOptions::default();
+        // For images of 16 by 16 values.
+        mechanisms.set(AttentionConfig::LocalOneD(LocalOneDConfig { query_block: 32, ..LocalOneDConfig::default() }));
+        mechanisms.set(AttentionConfig::LocalTwoD(LocalTwoDConfig {
+            width: 16,
+            query_block: [4, 8],
+            memory: [4, 4],
+            ..LocalTwoDConfig::default()
+        }));
+        mechanisms.set(AttentionConfig::SparseStrided(SparseStridedConfig { stride: 16, ..SparseStridedConfig::default() }));
+        mechanisms.set(AttentionConfig::SparseFixed(SparseFixedConfig { stride: 16, summary: 4, ..SparseFixedConfig::default() }));
+        mechanisms.set(AttentionConfig::Lsh(LshConfig { chunk: 16, rounds: 2, ..LshConfig::default() }));
+        Self {
+            run: RunSettings {
+                attention: ["dot-product", "local-1d", "local-2d", "sparse-strided", "sparse-fixed", "lsh", "synthesizer-random"]
+                    .map(str::to_owned)
+                    .to_vec(),
+                ..RunSettings::default()
+            },
+            data: ImageData::default(),
+            model: ModelSettings { positions: PositionConfig::Learned, max_length: 256, dropout: 0.0, ..ModelSettings::default() },
+            tied: false,
+            mechanisms,
+            training: TrainingConfig {
+                steps: 300,
+                learning_rate: 3e-3,
+                schedule: ScheduleConfig::Linear { warmup: 30, end: 1e-5 },
+                evaluate_every: 100,
+                checkpoint_every: 100,
+                log_every: 25,
+                ..TrainingConfig::default()
+            },
+            sampling: Sampling::default(),
+        }
+    }
+}
+
+impl Default for ImageData {
+    fn default() -> Self {
+        Self {
+            reductions: Reductions::default(),
+            train: None,
+            valid: 200,
+            test: None,
+            batch: 16,
+            factor: 4,
+            samples: 8,
+            generated_images: Sizes::IMAGES.train,
+        }
+    }
+}
+
+experiment_config!(ImageConfig);
+
+impl ImageConfig {
+    /// The shape of images that are made here.
+    pub(super) fn shape() -> ImageShape {
+        ImageShape { levels: 4, ..ImageShape::default() }
+    }
+
+    /// The model's settings for sequences of the images' length.
+    fn settings(&self, images: &Images) -> ModelSettings {
+        ModelSettings { max_length: self.model.max_length.max(images.size()), ..self.model.clone() }
+    }
+
+    /// A decoder over the values of an image, after a token that begins it.
+    pub(super) fn model(&self, images: &Images, attention: &Attention) -> LanguageModelConfig {
+        self.settings(images).language_model(images.levels + 1, &for_width(&attention.config, images), self.tied)
+    }
+
+    /// An encoder of the small image, in which every value sees every other, and a decoder (Image Transformer, section 3.2 and 5.3).
+    pub(super) fn sharpening_model(&self, images: &Images, attention: &Attention) -> Seq2SeqConfig {
+        let layout = AttentionLayout { decoder: for_width(&attention.config, images).into(), ..AttentionLayout::default() };
+        let tying = if self.tied { Tying::Output } else { Tying::None };
+        let config = self.settings(images).encoder_decoder(images.levels + 1, layout, tying);
+        Seq2SeqConfig { source_vocabulary: images.levels, ..config }
+    }
+}
+
+/// The attention for rows of the images' length.
+fn for_width(attention: &AttentionConfig, images: &Images) -> AttentionConfig {
+    match attention {
+        AttentionConfig::LocalTwoD(local) => {
+            AttentionConfig::LocalTwoD(LocalTwoDConfig { width: images.width * images.channels, ..local.clone() })
+        }
+        other => other.clone(),
+    }
+}
+
+/// Where an attention wants an image to be generated block by block: the blocks.
+pub(super) fn blocks(attention: &AttentionConfig, images: &Images) -> Option<BlockRaster> {
+    match attention {
+        AttentionConfig::LocalTwoD(local) => Some(BlockRaster { width: images.width * images.channels, block: local.query_block }),
+        _ => None,
+    }
+}

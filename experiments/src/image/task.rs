@@ -1,0 +1,260 @@
+//! Training and scoring, and drawing what was learnt.
+
+use std::f64::consts::LN_2;
+
+use burn::tensor::{Device, Int, Tensor, TensorData};
+use heedful_attention::mechanisms::local_2d::BlockRaster;
+use heedful_attention::probe::Probe;
+use heedful_attention::random::RandomKey;
+use heedful_models::block::Hidden;
+use heedful_models::generation::{Prompts, SpecialTokens, sample};
+use heedful_models::language_model::LanguageModel;
+use heedful_models::loss::with_auxiliary;
+
+use super::ImageConfig;
+use super::config::blocks;
+use crate::batch::fixed_size_batches;
+use crate::comparison::{Attention, first_non_finite_activation, scoring_bar};
+use crate::data::images::png::{self, Layout};
+use crate::data::images::{ImageSet, Images};
+use crate::error::ExperimentError;
+use crate::run_folder::RunPaths;
+use crate::train::{Interrupt, Objective, Selection};
+
+/// Name of the bits per dimension.
+pub(super) const BITS: &str = "bits per dimension";
+/// Name of those of the values in the lower half.
+pub(super) const LOWER_HALF: &str = "bits per dimension of the lower half";
+
+/// Mean of `-log2 p` over values.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bits {
+    pub(super) all: f64,
+    /// Of the values after the upper half, which says much about them.
+    pub(super) lower_half: f64,
+}
+
+/// Training a decoder on the values of images.
+#[derive(Debug)]
+pub struct ImageTask<'a> {
+    pub(super) config: &'a ImageConfig,
+    pub(super) images: &'a Images,
+    pub(super) order: Order,
+}
+
+/// The order in which the values of an image are generated.
+#[derive(Clone, Debug)]
+pub(super) struct Order {
+    /// For each position, the index of the value.
+    values: Vec<usize>,
+    /// How many positions the upper half has, as far as it is made of whole blocks.
+    pub(super) upper: usize,
+}
+
+/// Images in the order of generation, one after the other.
+#[derive(Debug)]
+pub struct ImageBatch {
+    inputs: Vec<i32>,
+    targets: Vec<i32>,
+    rows: usize,
+}
+
+impl Order {
+    pub(super) fn new(images: &Images, attention: &Attention) -> Self {
+        let (values, block_rows) = match blocks(&attention.config, images) {
+            Some(raster) => (raster.generation_order(images.height), block_rows(&raster)),
+            None => ((0..images.size()).collect(), 1),
+        };
+        let upper_rows = images.height / 2 / block_rows * block_rows;
+        Self { values, upper: upper_rows * images.width * images.channels }
+    }
+
+    /// The values of an image in this order.
+    pub(super) fn generated<'i>(&'i self, image: &'i [u8]) -> impl Iterator<Item = u8> + 'i {
+        self.values.iter().map(|&index| image[index])
+    }
+
+    /// The image of values in this order.
+    pub(super) fn raster(&self, generated: impl IntoIterator<Item = u8>) -> Vec<u8> {
+        let mut image = vec![0; self.values.len()];
+        for (&index, value) in self.values.iter().zip(generated) {
+            image[index] = value;
+        }
+        image
+    }
+}
+
+fn block_rows(raster: &BlockRaster) -> usize {
+    raster.block[0]
+}
+
+/// The token that begins an image, after those of its values, and none that ends it: all images have one length.
+pub(super) fn special(images: &Images) -> SpecialTokens {
+    let begin = images.levels as u32;
+    SpecialTokens { padding: begin, begin, end: u32::MAX }
+}
+
+/// Values before each one, and the values: what a decoder is given and what it is to say.
+pub(super) fn shifted<'i>(order: &Order, images: &Images, chosen: impl Iterator<Item = &'i [u8]>) -> (Vec<i32>, Vec<i32>) {
+    let (mut inputs, mut targets) = (Vec::new(), Vec::new());
+    for image in chosen {
+        let values: Vec<i32> = order.generated(image).map(i32::from).collect();
+        inputs.push(images.levels as i32);
+        inputs.extend(&values[..values.len() - 1]);
+        targets.extend(values);
+    }
+    (inputs, targets)
+}
+
+pub(super) fn integers<const D: usize>(values: Vec<i32>, shape: [usize; D], device: &Device) -> Tensor<D, Int> {
+    Tensor::from_data(TensorData::new(values, shape), device)
+}
+
+impl<'a> ImageTask<'a> {
+    pub(super) fn new(config: &'a ImageConfig, images: &'a Images, attention: &Attention) -> Self {
+        Self { config, images, order: Order::new(images, attention) }
+    }
+
+    fn assemble<'i>(&self, chosen: impl ExactSizeIterator<Item = &'i [u8]>) -> ImageBatch {
+        let rows = chosen.len();
+        let (inputs, targets) = shifted(&self.order, self.images, chosen);
+        ImageBatch { inputs, targets, rows }
+    }
+
+    /// Hidden states of the values, one image after the other, and the values.
+    fn hidden(&self, model: &LanguageModel, batch: &ImageBatch, key: Option<RandomKey>, probe: &mut Probe) -> (Hidden, Tensor<2, Int>) {
+        let device = model.embedding.tokens.weight.device();
+        let shape = [batch.rows, batch.targets.len() / batch.rows];
+        let hidden = model.hidden(integers(batch.inputs.clone(), shape, &device), &[], key, probe);
+        (hidden, integers(batch.targets.clone(), shape, &device))
+    }
+
+    /// Loss with auxiliary losses, summed over the values.
+    fn loss(&self, model: &LanguageModel, batch: &ImageBatch, key: RandomKey, probe: &mut Probe) -> Tensor<1> {
+        let (hidden, targets) = self.hidden(model, batch, Some(key), probe);
+        let [rows, length, width] = hidden.states.dims();
+        let count = rows * length;
+        let found = model.cross_entropy(hidden.states.reshape([count, width]), targets.reshape([count]), None, 0.0);
+        with_auxiliary(found.loss, &hidden.losses, count)
+    }
+
+    /// Mean of `-log2 p` over the values of the images; `None` if the interrupt was raised meanwhile.
+    pub(super) fn bits_per_dimension(&self, model: &LanguageModel, images: &ImageSet, interrupt: Option<&Interrupt>) -> Option<Bits> {
+        let indices: Vec<usize> = (0..images.len()).collect();
+        let batches = indices.chunks(self.config.data.batch);
+        let bar = scoring_bar("scoring", batches.len());
+        let mut totals = [0.0; 2];
+        let (length, upper) = (self.images.size(), self.order.upper);
+        for items in batches {
+            if interrupt.is_some_and(Interrupt::is_raised) {
+                return None;
+            }
+            let batch = self.assemble(items.iter().map(|&item| images.image(item)));
+            let (hidden, targets) = self.hidden(model, &batch, None, &mut Probe::off());
+            let [rows, _, width] = hidden.states.dims();
+            for (total, half) in totals.iter_mut().zip([0..upper, upper..length]).filter(|(_, half)| !half.is_empty()) {
+                let count = rows * half.len();
+                let states = hidden.states.clone().narrow(1, half.start, half.len()).reshape([count, width]);
+                let targets = targets.clone().narrow(1, half.start, half.len()).reshape([count]);
+                let found = model.cross_entropy(states, targets, None, 0.0).negative_log_likelihood;
+                *total += f64::from(found.into_scalar::<f32>());
+            }
+            bar.inc(1);
+        }
+        bar.finish_and_clear();
+        let values = images.pixels.len() as f64 * LN_2;
+        let lower = values * (length - upper) as f64 / length as f64;
+        Some(Bits { all: (totals[0] + totals[1]) / values, lower_half: totals[1] / lower })
+    }
+
+    /// Images that begin with these values, in the order of generation; `None` if the interrupt was raised meanwhile.
+    fn continued(&self, model: &LanguageModel, beginnings: &[Vec<u8>], key: &RandomKey, interrupt: &Interrupt) -> Option<Vec<Vec<u8>>> {
+        let device = model.embedding.tokens.weight.device();
+        let length = beginnings.first().map_or(0, Vec::len);
+        let begin = self.images.levels as i32;
+        let mut images = Vec::with_capacity(beginnings.len());
+        let bar = scoring_bar("drawing", beginnings.len());
+        for (number, part) in (0..).zip(beginnings.chunks(self.config.data.batch)) {
+            if interrupt.is_raised() {
+                return None;
+            }
+            let given = part.iter().flat_map(|values| std::iter::once(begin).chain(values.iter().map(|&value| i32::from(value))));
+            let tokens = integers(given.collect(), [part.len(), length + 1], &device);
+            let prompts = Prompts { tokens, limits: vec![self.images.size() - length; part.len()] };
+            let keys: Vec<RandomKey> = (0..part.len() as u64).map(|row| key.numbered(number).numbered(row)).collect();
+            let drawn = sample(model, model.start(part.len(), &[]), prompts, special(self.images), &self.config.sampling, &keys);
+            images.extend(part.iter().zip(drawn).map(|(given, drawn)| {
+                let drawn = drawn.tokens.iter().map(|&token| token as u8);
+                self.order.raster(given.iter().copied().chain(drawn))
+            }));
+            bar.inc(part.len() as u64);
+        }
+        bar.finish_and_clear();
+        Some(images)
+    }
+
+    /// Writes `samples.png`, images that the model made, and `completions.png`: test images, what is given of them, and how the model goes on, twice. `None` if the
+    /// interrupt was raised meanwhile.
+    pub(super) fn draw(&self, model: &LanguageModel, paths: &RunPaths, interrupt: &Interrupt) -> Result<Option<()>, ExperimentError> {
+        let count = self.config.data.samples;
+        if count == 0 {
+            return Ok(Some(()));
+        }
+        let key = RandomKey::from_seed(0).named("drawing");
+        let Some(samples) = self.continued(model, &vec![Vec::new(); count], &key.named("samples"), interrupt) else { return Ok(None) };
+        let rows: Vec<Vec<_>> = samples.chunks(8).map(|row| row.iter().map(|image| self.images.picture(image)).collect()).collect();
+        png::write(&paths.root().join("samples.png"), &rows, Layout::default()).map_err(ExperimentError::failure)?;
+
+        let test = &self.images.test;
+        let originals: Vec<&[u8]> = (0..count.min(test.len())).map(|index| test.image(index)).collect();
+        let halves: Vec<Vec<u8>> = originals.iter().map(|image| self.order.generated(image).take(self.order.upper).collect()).collect();
+        let mut rows = vec![
+            originals.iter().map(|image| self.images.picture(image)).collect::<Vec<_>>(),
+            originals.iter().map(|image| self.images.picture(image).first(self.order.upper)).collect(),
+        ];
+        let mut completed = Vec::new();
+        for name in ["first", "second"] {
+            let Some(found) = self.continued(model, &halves, &key.named(name), interrupt) else { return Ok(None) };
+            completed.push(found);
+        }
+        rows.extend(completed.iter().map(|found| found.iter().map(|image| self.images.picture(image)).collect::<Vec<_>>()));
+        png::write(&paths.root().join("completions.png"), &rows, Layout::default()).map_err(ExperimentError::failure)?;
+        Ok(Some(()))
+    }
+}
+
+impl Objective for ImageTask<'_> {
+    type Model = LanguageModel;
+    type Batch = ImageBatch;
+
+    fn epoch(&self, _epoch: u64, key: &RandomKey) -> Vec<Vec<usize>> {
+        fixed_size_batches(self.images.train.len(), self.config.data.batch, key)
+    }
+
+    fn batch(&self, items: &[usize], _epoch: u64, _key: &RandomKey) -> ImageBatch {
+        self.assemble(items.iter().map(|&item| self.images.train.image(item)))
+    }
+
+    fn units(&self, batch: &ImageBatch) -> usize {
+        batch.targets.len()
+    }
+
+    fn loss(&self, model: &LanguageModel, batch: &ImageBatch, key: RandomKey) -> Tensor<1> {
+        ImageTask::loss(self, model, batch, key, &mut Probe::off())
+    }
+
+    fn evaluate(&self, model: &LanguageModel) -> Vec<(String, f64)> {
+        let bits = self.bits_per_dimension(model, &self.images.dev, None).expect("it is not interrupted");
+        vec![(BITS.to_owned(), bits.all), (LOWER_HALF.to_owned(), bits.lower_half)]
+    }
+
+    fn selection(&self) -> Selection {
+        Selection::lowest(BITS)
+    }
+
+    fn locate_non_finite(&self, model: &LanguageModel, batch: &ImageBatch, key: RandomKey) -> Option<String> {
+        first_non_finite_activation(|probe| {
+            ImageTask::loss(self, model, batch, key, probe);
+        })
+    }
+}

@@ -1,0 +1,230 @@
+//! Training an encoder-decoder on pairs of texts, and generating the second from the first.
+
+use std::fmt;
+
+use burn::tensor::{Device, Int, Tensor, TensorData};
+use heedful_attention::probe::Probe;
+use heedful_attention::random::RandomKey;
+use heedful_models::generation::{BeamSearch, Prompts, SpecialTokens, beam_search};
+use heedful_models::loss::{real_states, with_auxiliary};
+use heedful_models::seq2seq::{Padded, Seq2SeqTransformer};
+use serde::{Deserialize, Serialize};
+
+use crate::analyse::{Reading, check_length};
+use crate::batch::{PaddedBatch, pad, sequential_batches, token_budget_batches};
+use crate::comparison::{first_non_finite_activation, scoring_bar};
+use crate::error::ExperimentError;
+use crate::metrics::{LikelihoodTotal, TextUnit};
+use crate::tokenise::{BEGIN, END, PAD, Tokeniser};
+use crate::train::{Interrupt, Objective, Selection};
+
+const SPECIAL: SpecialTokens = SpecialTokens { padding: PAD, begin: BEGIN, end: END };
+
+/// A tokenised pair: source, and target without begin and end.
+#[derive(Clone, Debug)]
+pub struct TokenPair {
+    /// What is given.
+    pub source: Vec<u32>,
+    /// What is to be generated.
+    pub target: Vec<u32>,
+}
+
+/// How targets are searched.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Decoding {
+    /// Live hypotheses per sentence; 1 is greedy search.
+    pub beam: usize,
+    /// Exponent of the length penalty `((5 + length) / 6)^α`.
+    pub length_penalty: f64,
+    /// How many tokens a target may be longer than its source.
+    pub extra_length: usize,
+    /// Source tokens in a batch of sentences.
+    pub batch_tokens: usize,
+}
+
+impl Default for Decoding {
+    fn default() -> Self {
+        let BeamSearch { beam, length_penalty } = BeamSearch::default();
+        Self { beam, length_penalty, extra_length: 50, batch_tokens: 2000 }
+    }
+}
+
+impl fmt::Display for Decoding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { beam, length_penalty, extra_length, .. } = self;
+        write!(f, "beam {beam}, length penalty {length_penalty} (Wu et al. 2016), at most {extra_length} tokens longer than the source")
+    }
+}
+
+impl Decoding {
+    /// The search.
+    pub fn search(&self) -> BeamSearch {
+        BeamSearch { beam: self.beam, length_penalty: self.length_penalty }
+    }
+}
+
+/// Training an encoder-decoder.
+#[derive(Debug)]
+pub struct PairsTask<'a> {
+    /// Pairs of the training set.
+    pub train: &'a [TokenPair],
+    /// Pairs of the validation set.
+    pub valid: &'a [TokenPair],
+    /// What cut them into tokens.
+    pub tokeniser: &'a Tokeniser,
+    /// Tokens of the longer side in a batch, padding included.
+    pub batch_tokens: usize,
+    /// ε of label smoothing.
+    pub label_smoothing: f64,
+    /// How targets are searched.
+    pub decoding: &'a Decoding,
+}
+
+/// Padded source, target input (begin token first) and target output (end token last).
+#[derive(Debug)]
+pub struct PairsBatch {
+    source: PaddedBatch,
+    input: PaddedBatch,
+    output: PaddedBatch,
+}
+
+/// Row-major ids as a tensor.
+fn tensor(batch: &PaddedBatch, device: &Device) -> Tensor<2, Int> {
+    Tensor::from_data(TensorData::new(batch.ids.clone(), [batch.rows, batch.width]), device)
+}
+
+impl PairsTask<'_> {
+    /// Pairs as a batch.
+    pub(crate) fn pad<'p>(pairs: impl Iterator<Item = &'p TokenPair> + Clone) -> PairsBatch {
+        let rows = |row: &dyn Fn(&TokenPair) -> Vec<u32>| pad(&pairs.clone().map(row).collect::<Vec<_>>(), PAD);
+        PairsBatch {
+            source: rows(&|pair| pair.source.clone()),
+            input: rows(&|pair| std::iter::once(BEGIN).chain(pair.target.iter().copied()).collect()),
+            output: rows(&|pair| pair.target.iter().copied().chain([END]).collect()),
+        }
+    }
+
+    /// Loss with label smoothing and auxiliary losses, and negative log-likelihood, both summed over the target tokens.
+    pub(crate) fn losses(
+        &self,
+        model: &Seq2SeqTransformer,
+        batch: &PairsBatch,
+        smoothing: f64,
+        key: Option<RandomKey>,
+        probe: &mut Probe,
+    ) -> (Tensor<1>, Tensor<1>) {
+        let device = model.source.tokens.weight.device();
+        let padded = |batch| Padded { tokens: tensor(batch, &device), lengths: &batch.lengths };
+        let hidden = model.hidden(padded(&batch.source), padded(&batch.input), key, probe);
+        let states = real_states(hidden.states, &batch.output.lengths);
+        let rows = batch.output.ids.chunks(batch.output.width).zip(&batch.output.lengths);
+        let targets: Vec<i32> = rows.flat_map(|(row, &real)| &row[..real]).copied().collect();
+        let targets = Tensor::<1, Int>::from_data(TensorData::new(targets, [self.units(batch)]), &device);
+        let cross_entropy = model.cross_entropy(states, targets, None, smoothing);
+        (with_auxiliary(cross_entropy.loss, &hidden.losses, self.units(batch)), cross_entropy.negative_log_likelihood)
+    }
+
+    /// Perplexity of the validation set, per token of the vocabulary and without label smoothing.
+    pub fn perplexity(&self, model: &Seq2SeqTransformer) -> f64 {
+        let lengths: Vec<_> = self.valid.iter().map(|pair| (pair.source.len(), pair.target.len() + 1)).collect();
+        let mut total = LikelihoodTotal::new(TextUnit::Subword);
+        for items in sequential_batches(&lengths, self.decoding.batch_tokens) {
+            let batch = Self::pad(items.iter().map(|&item| &self.valid[item]));
+            let (_, nll) = self.losses(model, &batch, 0.0, None, &mut Probe::off());
+            total.record(f64::from(nll.into_scalar::<f32>()), self.units(&batch) as u64);
+        }
+        total.perplexity().unwrap_or(f64::NAN)
+    }
+
+    /// Reads a source and, behind a tab, its target; without one, the model generates it.
+    ///
+    /// # Errors
+    /// If a side has no token, or more than `most`.
+    pub(crate) fn read(&self, model: &Seq2SeqTransformer, text: &str, most: usize, probe: &mut Probe) -> Result<Reading, ExperimentError> {
+        let (source, target) = text.split_once('\t').map_or((text, None), |(source, target)| (source, Some(target)));
+        let source = self.tokeniser.encode(source);
+        check_length(text, source.len(), most)?;
+        let target = match target {
+            Some(target) => self.tokeniser.encode(target),
+            None => {
+                let found = self.generate(model, std::slice::from_ref(&source), "generating", &Interrupt::new());
+                self.tokeniser.encode(&found.expect("it is not interrupted")[0])
+            }
+        };
+        check_length(text, target.len() + 1, most)?;
+        let pair = TokenPair { source, target };
+        self.losses(model, &Self::pad(std::iter::once(&pair)), 0.0, None, probe);
+        let decoder: Vec<u32> = std::iter::once(BEGIN).chain(pair.target).collect();
+        Ok(Reading { encoder: self.tokeniser.words(&pair.source), decoder: self.tokeniser.words(&decoder) })
+    }
+
+    /// Targets in the order of the sources; `None` if the interrupt was raised meanwhile.
+    pub fn generate(
+        &self,
+        model: &Seq2SeqTransformer,
+        tokens: &[Vec<u32>],
+        label: &'static str,
+        interrupt: &Interrupt,
+    ) -> Option<Vec<String>> {
+        let mut generated = vec![String::new(); tokens.len()];
+        // What comes from nothing is nothing.
+        let present: Vec<usize> = (0..tokens.len()).filter(|&index| !tokens[index].is_empty()).collect();
+        let lengths: Vec<_> = present.iter().map(|&index| (tokens[index].len(), 0)).collect();
+        let Decoding { beam, extra_length, batch_tokens, .. } = *self.decoding;
+        let options = self.decoding.search();
+        let bar = scoring_bar(label, present.len());
+        for items in sequential_batches(&lengths, batch_tokens.div_ceil(beam)) {
+            if interrupt.is_raised() {
+                return None;
+            }
+            let rows: Vec<_> = items.iter().map(|&item| tokens[present[item]].clone()).collect();
+            let source = pad(&rows, PAD);
+            let device = model.source.tokens.weight.device();
+            let state = model.start(Padded { tokens: tensor(&source, &device), lengths: &source.lengths });
+            let prompts = Prompts::begin(SPECIAL, &source.lengths, extra_length, &device);
+            for (item, hypotheses) in items.iter().zip(beam_search(model, state, prompts, SPECIAL, &options)) {
+                generated[present[*item]] = self.tokeniser.decode(&hypotheses[0].tokens);
+            }
+            bar.inc(items.len() as u64);
+        }
+        bar.finish_and_clear();
+        Some(generated)
+    }
+}
+
+impl Objective for PairsTask<'_> {
+    type Model = Seq2SeqTransformer;
+    type Batch = PairsBatch;
+
+    fn epoch(&self, _epoch: u64, key: &RandomKey) -> Vec<Vec<usize>> {
+        let lengths: Vec<_> = self.train.iter().map(|pair| (pair.source.len(), pair.target.len() + 1)).collect();
+        token_budget_batches(&lengths, self.batch_tokens, key)
+    }
+
+    fn batch(&self, items: &[usize], _epoch: u64, _key: &RandomKey) -> PairsBatch {
+        Self::pad(items.iter().map(|&item| &self.train[item]))
+    }
+
+    fn units(&self, batch: &PairsBatch) -> usize {
+        batch.output.lengths.iter().sum()
+    }
+
+    fn loss(&self, model: &Seq2SeqTransformer, batch: &PairsBatch, key: RandomKey) -> Tensor<1> {
+        self.losses(model, batch, self.label_smoothing, Some(key), &mut Probe::off()).0
+    }
+
+    fn evaluate(&self, model: &Seq2SeqTransformer) -> Vec<(String, f64)> {
+        vec![("perplexity".to_owned(), self.perplexity(model))]
+    }
+
+    fn selection(&self) -> Selection {
+        Selection::lowest("perplexity")
+    }
+
+    fn locate_non_finite(&self, model: &Seq2SeqTransformer, batch: &PairsBatch, key: RandomKey) -> Option<String> {
+        first_non_finite_activation(|probe| {
+            self.losses(model, batch, self.label_smoothing, Some(key), probe);
+        })
+    }
+}

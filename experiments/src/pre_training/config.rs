@@ -1,0 +1,159 @@
+//! Configuration of the experiments.
+
+use heedful_models::classifier::{ClassifierConfig, Pooling};
+use heedful_models::layout::AttentionLayout;
+use heedful_models::masked::MaskingConfig;
+use heedful_models::seq2seq::{Seq2SeqConfig, Tying};
+use heedful_models::span_corruption::SpanCorruptionConfig;
+use serde::{Deserialize, Serialize};
+
+use crate::comparison::{Attention, experiment_config};
+use crate::data::generate::Sizes;
+use crate::mechanisms::MechanismOptions;
+use crate::model::ModelSettings;
+use crate::options::RunSettings;
+use crate::pairs::Decoding;
+use crate::tokenise::{MASK, SPECIAL_TOKENS, TokeniserConfig};
+use crate::train::{ScheduleConfig, TrainingConfig};
+
+/// Complete configuration of `mlm`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PreTrainingConfig {
+    /// Which runs.
+    pub run: RunSettings,
+    /// Which text, and in which pieces.
+    pub data: PreTrainingData,
+    /// How it is cut into tokens.
+    pub tokeniser: TokeniserConfig,
+    /// What is hidden from an encoder.
+    pub masking: Masking,
+    /// What is hidden from an encoder-decoder.
+    pub spans: Spans,
+    /// The model.
+    pub model: ModelSettings,
+    /// Options of the mechanisms.
+    pub mechanisms: MechanismOptions,
+    /// How it is trained.
+    pub training: TrainingConfig,
+    /// Of an encoder-decoder: tokens in a batch of the evaluation. Nothing is searched.
+    pub decoding: Decoding,
+}
+
+/// The text of a pre-training.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PreTrainingData {
+    /// Tokens of a sequence, at most `model.max_length`; an encoder's first and last are those of class and end.
+    pub context: usize,
+    /// Sequences in a batch.
+    pub batch: usize,
+    /// Validation and test sequences at most, by default all.
+    pub evaluated: Option<usize>,
+    /// Training words of the built-in text.
+    pub generated_words: usize,
+}
+
+/// How many tokens are chosen, and what takes their place (Devlin et al. 2019).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Masking {
+    /// Share of the tokens that is to be found.
+    pub probability: f64,
+    /// Of those, the share that the mask token stands for.
+    pub masked: f64,
+    /// Of those, the share that a random token stands for.
+    pub random: f64,
+}
+
+/// How much is hidden, and in which spans (Raffel et al. 2020).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Spans {
+    /// Share of the tokens that is hidden.
+    pub density: f64,
+    /// Mean length of a span.
+    pub mean_span: f64,
+}
+
+impl Default for PreTrainingConfig {
+    fn default() -> Self {
+        Self {
+            run: RunSettings {
+                attention: [
+                    "dot-product",
+                    "synthesizer-dense",
+                    "synthesizer-random",
+                    "synthesizer-dense+dot-product",
+                    "synthesizer-random+dot-product",
+                    "lightweight-conv",
+                    "dynamic-conv",
+                ]
+                .map(str::to_owned)
+                .to_vec(),
+                ..RunSettings::default()
+            },
+            data: PreTrainingData::default(),
+            tokeniser: TokeniserConfig::Word { vocabulary: None, min_frequency: 1 },
+            masking: Masking::default(),
+            spans: Spans::default(),
+            model: ModelSettings { dropout: 0.0, ..ModelSettings::default() },
+            mechanisms: MechanismOptions::default(),
+            training: TrainingConfig {
+                steps: 600,
+                learning_rate: 4e-3,
+                schedule: ScheduleConfig::Linear { warmup: 60, end: 1e-4 },
+                evaluate_every: 200,
+                checkpoint_every: 200,
+                log_every: 50,
+                ..TrainingConfig::default()
+            },
+            decoding: Decoding::default(),
+        }
+    }
+}
+
+impl Default for PreTrainingData {
+    fn default() -> Self {
+        Self { context: 64, batch: 32, evaluated: None, generated_words: Sizes::LANGUAGE.train }
+    }
+}
+
+impl Default for Masking {
+    fn default() -> Self {
+        let MaskingConfig { probability, masked, random, .. } = MaskingConfig::default();
+        Self { probability, masked, random }
+    }
+}
+
+impl Default for Spans {
+    fn default() -> Self {
+        let SpanCorruptionConfig { density, mean_span, .. } = SpanCorruptionConfig::default();
+        Self { density, mean_span }
+    }
+}
+
+experiment_config!(PreTrainingConfig);
+
+impl PreTrainingConfig {
+    pub(super) fn masking(&self, vocabulary: usize) -> MaskingConfig {
+        let Masking { probability, masked, random } = self.masking;
+        MaskingConfig { vocabulary, mask: MASK, special: SPECIAL_TOKENS.len(), probability, masked, random }
+    }
+
+    pub(super) fn spans(&self, vocabulary: usize) -> SpanCorruptionConfig {
+        let Spans { density, mean_span } = self.spans;
+        SpanCorruptionConfig { sentinel: vocabulary as u32, density, mean_span }
+    }
+
+    /// An encoder that can tell two texts from each other, as it may have to when it is fine-tuned.
+    pub(super) fn encoder(&self, vocabulary: usize, attention: &Attention) -> ClassifierConfig {
+        self.model.classifier(vocabulary, 1, true, Pooling::Mean, attention)
+    }
+
+    /// An encoder-decoder, with tokens for the spans after those of the vocabulary.
+    pub(super) fn encoder_decoder(&self, vocabulary: usize, attention: &Attention) -> Seq2SeqConfig {
+        let vocabulary = vocabulary + self.spans(vocabulary).sentinels(self.data.context);
+        self.model.encoder_decoder(vocabulary, AttentionLayout::for_attention(attention.config.clone()), Tying::ThreeWay)
+    }
+}

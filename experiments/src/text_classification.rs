@@ -1,0 +1,197 @@
+//! Classification of texts by encoders: the experiment `classify`.
+//!
+//! The comparison of Synthesizers with Linformer (Tay et al. 2021, table 7): a model is trained from scratch, chosen by a development set and scored on the test
+//! set.
+
+mod config;
+
+use burn::tensor::Device;
+use heedful_attention::probe::Probe;
+use heedful_attention::random::RandomKey;
+use heedful_models::classifier::Classifier;
+
+use crate::analyse::{Legible, Reading};
+use crate::classification::examples::{Encoder, Part, Question};
+use crate::classification::{ClassificationDataset, ClassificationTask};
+use crate::comparison::{Attention, Comparison, STEPS_PER_SECOND, Scores};
+use crate::data::generate::{self, Sizes};
+use crate::data::glue::{Example, Label, Target};
+use crate::data::labelled::{LabelledText, LabelledTexts};
+use crate::error::ExperimentError;
+use crate::published::PublishedNumbers;
+use crate::report::MetricColumn;
+use crate::run_folder::RunPaths;
+use crate::settings::Settings;
+use crate::tokenise::Tokeniser;
+use crate::train::Interrupt;
+
+pub use config::{TextClassificationConfig, TextClassificationData};
+
+/// The comparison of attentions on the classification of texts.
+#[derive(Debug)]
+pub struct TextClassification;
+
+impl Comparison for TextClassification {
+    const NAME: &'static str = "classify";
+    const TITLE: &'static str = "Classification of texts by encoders";
+    const DATA: &'static [&'static str] = &["tokeniser", "data.train", "data.test", "data.generated_texts", "model.max_length"];
+    type Config = TextClassificationConfig;
+    type Dataset = ClassificationDataset;
+    type Model = Classifier;
+    type Task<'a> = ClassificationTask<'a>;
+
+    fn check(settings: &Settings<TextClassificationConfig>, attentions: &[Attention]) -> Result<(), ExperimentError> {
+        let TextClassificationConfig { data, model, .. } = &settings.value;
+        let at_least_one = [
+            ("data.batch_tokens", data.batch_tokens),
+            ("data.generated_texts", data.generated_texts),
+            ("data.train", data.train.unwrap_or(1)),
+            ("data.test", data.test.unwrap_or(1)),
+        ];
+        for (field, value) in at_least_one {
+            if value == 0 {
+                return Err(settings.refuse(field, "it must be at least 1").into());
+            }
+        }
+        if model.max_length < 3 {
+            return Err(settings.refuse("model.max_length", "the class token, a separator and a token of the text need at least 3").into());
+        }
+        for attention in attentions {
+            settings.value.model(1, 2, attention).validate().map_err(ExperimentError::usage)?;
+        }
+        Ok(())
+    }
+
+    fn datasets(config: &TextClassificationConfig) -> Result<Vec<ClassificationDataset>, ExperimentError> {
+        let TextClassificationData { train, test, generated_texts, .. } = config.data;
+        let key = RandomKey::from_seed(0).named("labelled texts");
+        let mut texts = match &config.run.data {
+            Some(dir) => LabelledTexts::read(dir, &key).map_err(ExperimentError::failure)?,
+            None => {
+                let sizes = Sizes { train: generated_texts, ..Sizes::LABELLED };
+                let made = generate::labelled(&key, sizes).map_err(ExperimentError::usage)?;
+                LabelledTexts { name: "built-in".to_owned(), ..made }
+            }
+        };
+        let all = [texts.train.len(), texts.test.len()];
+        // Files may have their classes one after the other.
+        for (texts, most) in [(&mut texts.train, train), (&mut texts.test, test)] {
+            every_nth(texts, most.unwrap_or(usize::MAX));
+        }
+        let tokeniser = Tokeniser::train(&config.tokeniser, texts.train.iter().map(|text| text.text.as_str()));
+        let tokeniser = tokeniser.map_err(ExperimentError::usage)?;
+        let mut encoder = Encoder { tokeniser: &tokeniser, max_length: config.model.max_length, truncated: 0 };
+        let mut encode = |texts: &[LabelledText]| {
+            let example = |text: &LabelledText| Example::new(text.text.as_str(), None, Label::Class(text.class));
+            encoder.encode(&texts.iter().map(example).collect::<Vec<_>>())
+        };
+        let question = Question { target: Target::Classes(texts.classes.len()), metrics: &["accuracy"], is_grouped: false };
+        let part = Part {
+            name: texts.name.clone(),
+            question,
+            first_output: 0,
+            train: encode(&texts.train),
+            sets: vec![("dev".to_owned(), encode(&texts.dev)), ("test".to_owned(), encode(&texts.test))],
+            scored_from: 1,
+        };
+        let truncated = encoder.truncated;
+        let remark = format!(
+            "{} classes, {}; {} training and {} test texts before every nth was taken",
+            texts.classes.len(),
+            texts.split,
+            all[0],
+            all[1]
+        );
+        let LabelledTexts { name, sha256, .. } = texts;
+        let parts = vec![part];
+        Ok(vec![ClassificationDataset { name, sha256, tokeniser, parts, segments: false, truncated, remark, pre_trained: None }])
+    }
+
+    fn task<'a>(
+        config: &'a TextClassificationConfig,
+        dataset: &'a ClassificationDataset,
+        _attention: &Attention,
+    ) -> ClassificationTask<'a> {
+        ClassificationTask { parts: &dataset.parts, batch_tokens: config.data.batch_tokens, segments: false }
+    }
+
+    fn model(
+        config: &TextClassificationConfig,
+        dataset: &ClassificationDataset,
+        attention: &Attention,
+        key: &RandomKey,
+        device: &Device,
+    ) -> Result<Classifier, ExperimentError> {
+        Ok(config.model(dataset.tokeniser.vocabulary_size(), dataset.outputs(), attention).init(key, device))
+    }
+
+    fn score(
+        _config: &TextClassificationConfig,
+        _dataset: &ClassificationDataset,
+        task: &ClassificationTask,
+        model: &Classifier,
+        _paths: &RunPaths,
+        interrupt: &Interrupt,
+    ) -> Result<Option<Scores>, ExperimentError> {
+        Ok(task.scores(model, interrupt))
+    }
+
+    fn columns() -> Vec<MetricColumn> {
+        vec![MetricColumn::new("accuracy", "accuracy").percent().higher_is_better(), MetricColumn::new(STEPS_PER_SECOND, "steps/s")]
+    }
+
+    fn published() -> PublishedNumbers {
+        PublishedNumbers::text_classification()
+    }
+}
+
+impl Legible for TextClassification {
+    fn texts(_config: &TextClassificationConfig, dataset: &ClassificationDataset, count: usize) -> Vec<String> {
+        dataset.texts(count)
+    }
+
+    fn read(
+        config: &TextClassificationConfig,
+        dataset: &ClassificationDataset,
+        model: &Classifier,
+        text: &str,
+        probe: &mut Probe,
+    ) -> Result<Reading, ExperimentError> {
+        let task = ClassificationTask { parts: &dataset.parts, batch_tokens: config.data.batch_tokens, segments: false };
+        dataset.read(&task, model, text, config.model.max_length, probe)
+    }
+}
+
+/// Keeps at most so many items, evenly from all over the list.
+fn every_nth<T>(items: &mut Vec<T>, most: usize) {
+    let count = items.len();
+    if most < count {
+        let mut index = 0;
+        items.retain(|_| {
+            // Item i is kept where i * most / count is reached for the first time.
+            let kept = index == 0 || index * most / count > (index - 1) * most / count;
+            index += 1;
+            kept
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_taken_evenly() {
+        for (most, kept) in [
+            (1, &[0][..]),
+            (2, &[0, 5]),
+            (5, &[0, 2, 4, 6, 8]),
+            (10, &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]),
+            (99, &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]),
+        ] {
+            let mut items: Vec<usize> = (0..10).collect();
+            every_nth(&mut items, most);
+            assert_eq!(items, kept, "at most {most}");
+        }
+    }
+}

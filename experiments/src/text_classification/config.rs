@@ -1,0 +1,93 @@
+//! Configuration of the experiment.
+
+use heedful_models::classifier::{ClassifierConfig, Pooling};
+use serde::{Deserialize, Serialize};
+
+use crate::comparison::{Attention, experiment_config};
+use crate::data::generate::Sizes;
+use crate::mechanisms::MechanismOptions;
+use crate::model::ModelSettings;
+use crate::options::RunSettings;
+use crate::tokenise::TokeniserConfig;
+use crate::train::{ScheduleConfig, TrainingConfig};
+
+/// Complete configuration of `classify`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TextClassificationConfig {
+    /// Which runs.
+    pub run: RunSettings,
+    /// Which texts.
+    pub data: TextClassificationData,
+    /// How texts are cut into tokens.
+    pub tokeniser: TokeniserConfig,
+    /// The model.
+    pub model: ModelSettings,
+    /// How hidden states become one vector: `class-token` or `mean`.
+    pub pooling: Pooling,
+    /// Options of the mechanisms.
+    pub mechanisms: MechanismOptions,
+    /// How it is trained.
+    pub training: TrainingConfig,
+}
+
+/// The texts of the experiment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TextClassificationData {
+    /// Tokens in a batch, padding included.
+    pub batch_tokens: usize,
+    /// Training texts at most; by default all.
+    pub train: Option<usize>,
+    /// Test texts at most; by default all.
+    pub test: Option<usize>,
+    /// Training texts that are made where none are read.
+    pub generated_texts: usize,
+}
+
+impl Default for TextClassificationConfig {
+    fn default() -> Self {
+        Self {
+            run: RunSettings {
+                attention: [
+                    "dot-product",
+                    "linformer",
+                    "synthesizer-random",
+                    "synthesizer-factorized-random",
+                    "synthesizer-factorized-random+dot-product",
+                ]
+                .map(str::to_owned)
+                .to_vec(),
+                ..RunSettings::default()
+            },
+            data: TextClassificationData::default(),
+            tokeniser: TokeniserConfig::Word { vocabulary: None, min_frequency: 1 },
+            model: ModelSettings::default(),
+            pooling: Pooling::Mean,
+            mechanisms: MechanismOptions::default(),
+            training: TrainingConfig {
+                steps: 600,
+                learning_rate: 3e-3,
+                schedule: ScheduleConfig::Linear { warmup: 60, end: 1e-5 },
+                evaluate_every: 100,
+                checkpoint_every: 100,
+                log_every: 25,
+                ..TrainingConfig::default()
+            },
+        }
+    }
+}
+
+impl Default for TextClassificationData {
+    fn default() -> Self {
+        Self { batch_tokens: 1500, train: None, test: None, generated_texts: Sizes::LABELLED.train }
+    }
+}
+
+experiment_config!(TextClassificationConfig);
+
+impl TextClassificationConfig {
+    pub(super) fn model(&self, vocabulary: usize, outputs: usize, attention: &Attention) -> ClassifierConfig {
+        self.model.classifier(vocabulary, outputs, false, self.pooling, attention)
+    }
+}

@@ -1,0 +1,305 @@
+//! Generation of texts from texts: the experiment `textgen`, summaries and replies in dialogues.
+//!
+//! An encoder-decoder learns as in translation; what differs is the data, which of a long source is kept, and the scores.
+
+mod config;
+
+use std::path::Path;
+
+use burn::tensor::Device;
+use heedful_attention::probe::Probe;
+use heedful_attention::random::RandomKey;
+use heedful_models::seq2seq::Seq2SeqTransformer;
+
+use crate::analyse::{Legible, Reading};
+use crate::comparison::{Attention, Comparison, Dataset, Scores, folder_name};
+use crate::data::generate::{self, Sizes};
+use crate::data::parallel::Pair;
+use crate::data::text_pairs::TextPairs;
+use crate::data::word_vectors::WordVectors;
+use crate::data::{dialogue, summary};
+use crate::error::ExperimentError;
+use crate::metrics::{Cider, DialogueBleu, EmbeddingSimilarity, Rouge, RougeVariant};
+use crate::pairs::{PairsTask, TokenPair};
+use crate::published::PublishedNumbers;
+use crate::report::MetricColumn;
+use crate::run_folder::RunPaths;
+use crate::settings::Settings;
+use crate::tokenise::Tokeniser;
+use crate::train::Interrupt;
+
+pub use config::{GenerationConfig, GenerationData, GenerationTask};
+
+/// A tokenised task.
+#[derive(Debug)]
+pub struct GenerationDataset {
+    name: String,
+    task: GenerationTask,
+    pairs: TextPairs,
+    tokeniser: Tokeniser,
+    train: Vec<TokenPair>,
+    valid: Vec<TokenPair>,
+    /// Training pairs that lost a part of their source or of their target.
+    shortened: usize,
+    vectors: Option<WordVectors>,
+}
+
+impl Dataset for GenerationDataset {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn sha256(&self) -> &str {
+        &self.pairs.corpus.sha256
+    }
+
+    fn description(&self) -> String {
+        let tests: Vec<_> = self.pairs.corpus.tests.iter().map(|(name, pairs)| format!("{name} {}", pairs.len())).collect();
+        format!(
+            "{} to {}: {} training pairs ({} of them shortened to model.max_length), {} for validation; test sets: {}; {}; {} tokens in the joint vocabulary",
+            self.pairs.corpus.source_language,
+            self.pairs.corpus.target_language,
+            self.train.len(),
+            self.shortened,
+            self.valid.len(),
+            tests.join(", "),
+            self.pairs.split,
+            self.tokeniser.vocabulary_size()
+        )
+    }
+
+    fn tokeniser(&self) -> Option<&Tokeniser> {
+        Some(&self.tokeniser)
+    }
+}
+
+/// The comparison of attentions on the generation of texts.
+#[derive(Debug)]
+pub struct TextGeneration;
+
+impl Comparison for TextGeneration {
+    const NAME: &'static str = "textgen";
+    const TITLE: &'static str = "Summaries and replies";
+    const DATA: &'static [&'static str] = &[
+        "tokeniser",
+        "data.tasks",
+        "data.test",
+        "data.turns",
+        "data.personas",
+        "data.word_vectors",
+        "data.generated_pairs",
+        "model.max_length",
+    ];
+    type Config = GenerationConfig;
+    type Dataset = GenerationDataset;
+    type Model = Seq2SeqTransformer;
+    type Task<'a> = PairsTask<'a>;
+
+    fn check(settings: &Settings<GenerationConfig>, attentions: &[Attention]) -> Result<(), ExperimentError> {
+        let config = &settings.value;
+        if config.data.tasks.is_empty() {
+            return Err(settings.refuse("data.tasks", "no task is named; known are summary and dialogue").into());
+        }
+        if config.data.tasks.len() > 1 && config.run.data.is_some() {
+            return Err(settings.refuse("data.tasks", "a folder has the data of one task; name it with --task").into());
+        }
+        if !(0.0..1.0).contains(&config.label_smoothing) {
+            return Err(settings.refuse("label_smoothing", "it must be at least 0 and less than 1").into());
+        }
+        let at_least_one = [
+            ("data.batch_tokens", config.data.batch_tokens),
+            ("data.turns", config.data.turns),
+            ("data.test", config.data.test.unwrap_or(1)),
+            ("data.generated_pairs", config.data.generated_pairs),
+            ("decoding.batch_tokens", config.decoding.batch_tokens),
+        ];
+        for (field, value) in at_least_one {
+            if value == 0 {
+                return Err(settings.refuse(field, "it must be at least 1").into());
+            }
+        }
+        config.decoding.search().validate().map_err(ExperimentError::usage)?;
+        for attention in attentions {
+            config.model(1, attention).validate().map_err(ExperimentError::usage)?;
+        }
+        Ok(())
+    }
+
+    fn datasets(config: &GenerationConfig) -> Result<Vec<GenerationDataset>, ExperimentError> {
+        config.data.tasks.iter().map(|&task| dataset(config, task)).collect()
+    }
+
+    fn task<'a>(config: &'a GenerationConfig, dataset: &'a GenerationDataset, _attention: &Attention) -> PairsTask<'a> {
+        pairs_task(config, dataset)
+    }
+
+    fn model(
+        config: &GenerationConfig,
+        dataset: &GenerationDataset,
+        attention: &Attention,
+        key: &RandomKey,
+        device: &Device,
+    ) -> Result<Seq2SeqTransformer, ExperimentError> {
+        Ok(config.model(dataset.tokeniser.vocabulary_size(), attention).init(key, device))
+    }
+
+    fn score(
+        config: &GenerationConfig,
+        dataset: &GenerationDataset,
+        task: &PairsTask,
+        model: &Seq2SeqTransformer,
+        paths: &RunPaths,
+        interrupt: &Interrupt,
+    ) -> Result<Option<Scores>, ExperimentError> {
+        let mut scores = Scores::default();
+        let tests = &dataset.pairs.corpus.tests;
+        for (index, (name, pairs)) in tests.iter().enumerate() {
+            let pairs = &pairs[..config.data.test.unwrap_or(pairs.len()).min(pairs.len())];
+            let sources: Vec<_> = pairs.iter().map(|pair| kept_source(config, dataset.task, &dataset.tokeniser, pair)).collect();
+            let Some(hypotheses) = task.generate(model, &sources, "generating", interrupt) else { return Ok(None) };
+            let references: Vec<[&str; 1]> = pairs.iter().map(|pair| [pair.target.as_str()]).collect();
+            paths.write_hypotheses(name, &hypotheses)?;
+            paths.write_references(name, &references.concat())?;
+            for (metric, value, signature) in metrics(config, dataset, &hypotheses, &references) {
+                if tests.len() > 1 {
+                    scores.push(&format!("{name}/{metric}"), value, signature.clone());
+                }
+                if index == 0 {
+                    scores.push(metric, value, format!("{signature}, test set {name}, {} texts, {}", pairs.len(), config.decoding));
+                }
+            }
+        }
+        scores.push("valid perplexity", task.perplexity(model), "per token of the joint vocabulary, without label smoothing".to_owned());
+        if dataset.task == GenerationTask::Dialogue && dataset.vectors.is_none() {
+            scores.notes.push("no similarity of word vectors: data.word_vectors names no file".to_owned());
+        }
+        Ok(Some(scores))
+    }
+
+    fn columns() -> Vec<MetricColumn> {
+        let percent = |name: &str| MetricColumn::new(name, name).percent().higher_is_better();
+        let names = ["ROUGE-1", "ROUGE-2", "ROUGE-L", "ROUGE-Lsum", "BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "CIDEr", "embedding average"];
+        let valid = MetricColumn::new("valid perplexity", "valid ppl").lower_is_better();
+        names.map(percent).into_iter().chain([valid]).collect()
+    }
+
+    fn published() -> PublishedNumbers {
+        PublishedNumbers::text_generation()
+    }
+}
+
+fn dataset(config: &GenerationConfig, task: GenerationTask) -> Result<GenerationDataset, ExperimentError> {
+    let GenerationData { turns, personas, generated_pairs, word_vectors, .. } = &config.data;
+    let (name, pairs) = match &config.run.data {
+        Some(dir) => {
+            let read = match task {
+                GenerationTask::Summary => summary::read(dir),
+                GenerationTask::Dialogue => dialogue::read(dir, personas, *turns),
+            };
+            (folder_name(dir), read.map_err(ExperimentError::failure)?)
+        }
+        None => {
+            let sizes = Sizes { train: *generated_pairs, ..Sizes::TEXT_PAIRS };
+            let key = RandomKey::from_seed(0).named("text pairs");
+            let made = match task {
+                GenerationTask::Summary => generate::summary(&key, sizes),
+                GenerationTask::Dialogue => generate::dialogue(&key, *turns, sizes),
+            };
+            (format!("built-in {task}"), made.map_err(ExperimentError::usage)?)
+        }
+    };
+    let lines = pairs.corpus.train.iter().flat_map(|pair| [pair.source.as_str(), pair.target.as_str()]);
+    let tokeniser = Tokeniser::train(&config.tokeniser, lines).map_err(ExperimentError::usage)?;
+    let mut shortened = 0;
+    let mut encode = |pairs: &[Pair]| -> Vec<TokenPair> {
+        let encode = |pair: &Pair| {
+            let source = kept_source(config, task, &tokeniser, pair);
+            let mut target = tokeniser.encode(&pair.target);
+            let was_longer = target.len() >= config.model.max_length || source.len() == config.model.max_length;
+            target.truncate(config.model.max_length - 1);
+            shortened += usize::from(was_longer);
+            TokenPair { source, target }
+        };
+        pairs.iter().map(encode).collect()
+    };
+    let valid = encode(&pairs.corpus.valid);
+    let train = encode(&pairs.corpus.train);
+    let vectors = word_vectors.as_deref().map(|path: &Path| WordVectors::read(path)).transpose().map_err(ExperimentError::failure)?;
+    Ok(GenerationDataset { name, task, pairs, tokeniser, train, valid, shortened, vectors })
+}
+
+/// The tokens of a source that a model can read: of a document the first, since news begin with what matters, of a dialogue the last.
+fn kept_source(config: &GenerationConfig, task: GenerationTask, tokeniser: &Tokeniser, pair: &Pair) -> Vec<u32> {
+    let mut source = tokeniser.encode(&pair.source);
+    let excess = source.len().saturating_sub(config.model.max_length);
+    match task {
+        GenerationTask::Summary => source.truncate(config.model.max_length),
+        GenerationTask::Dialogue => drop(source.drain(..excess)),
+    }
+    source
+}
+
+/// Name, value and signature of each score of a task, all as fractions.
+fn metrics(
+    config: &GenerationConfig,
+    dataset: &GenerationDataset,
+    hypotheses: &[String],
+    references: &[[&str; 1]],
+) -> Vec<(&'static str, f64, String)> {
+    let rouge = |name, variant| {
+        let rouge = Rouge { variant, stemmer: config.data.stemmer };
+        (name, rouge.corpus_score(hypotheses, references).f_measure, rouge.signature(Some(1)))
+    };
+    if dataset.task == GenerationTask::Summary {
+        let mut found =
+            vec![rouge("ROUGE-1", RougeVariant::Rouge1), rouge("ROUGE-2", RougeVariant::Rouge2), rouge("ROUGE-L", RougeVariant::RougeL)];
+        let lines = |text: &str| summary::with_line_ends(text);
+        let summaries: Vec<String> = hypotheses.iter().map(|text| lines(text)).collect();
+        let of_references: Vec<[String; 1]> = references.iter().map(|[text]| [lines(text)]).collect();
+        let rouge = Rouge { variant: RougeVariant::RougeLsum, stemmer: config.data.stemmer };
+        found.push(("ROUGE-Lsum", rouge.corpus_score(&summaries, &of_references).f_measure, rouge.signature(Some(1))));
+        return found;
+    }
+    let bleu = DialogueBleu::default();
+    let scores = bleu.corpus_score(hypotheses, references).bleu;
+    let mut found: Vec<_> = ["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4"]
+        .into_iter()
+        .zip(scores)
+        .map(|(name, value)| (name, value, bleu.signature(Some(1))))
+        .collect();
+    found.push(rouge("ROUGE-L", RougeVariant::RougeL));
+    let cider = Cider { variant: config.data.cider, ..Cider::default() };
+    found.push(("CIDEr", cider.corpus_score(hypotheses, references).score, cider.signature(Some(1))));
+    if let Some(vectors) = &dataset.vectors {
+        let similarity = EmbeddingSimilarity::new(vectors.name(), |word: &str| vectors.of(word));
+        let score = similarity.corpus_score(hypotheses, references);
+        let values = [("embedding average", score.average), ("greedy matching", score.greedy), ("vector extrema", score.extrema)];
+        found.extend(values.map(|(name, value)| (name, value, similarity.signature(Some(1)))));
+    }
+    found
+}
+
+fn pairs_task<'a>(config: &'a GenerationConfig, dataset: &'a GenerationDataset) -> PairsTask<'a> {
+    let GenerationDataset { train, valid, tokeniser, .. } = dataset;
+    let GenerationConfig { data, label_smoothing, decoding, .. } = config;
+    PairsTask { train, valid, tokeniser, batch_tokens: data.batch_tokens, label_smoothing: *label_smoothing, decoding }
+}
+
+impl Legible for TextGeneration {
+    fn texts(config: &GenerationConfig, dataset: &GenerationDataset, count: usize) -> Vec<String> {
+        let most = config.model.max_length;
+        let fits = |pair: &&Pair| [&pair.source, &pair.target].iter().all(|text| (1..most).contains(&dataset.tokeniser.encode(text).len()));
+        let pairs = dataset.pairs.corpus.tests.iter().flat_map(|(_, pairs)| pairs);
+        pairs.filter(fits).take(count).map(|pair| format!("{}\t{}", pair.source, pair.target)).collect()
+    }
+
+    fn read(
+        config: &GenerationConfig,
+        dataset: &GenerationDataset,
+        model: &Seq2SeqTransformer,
+        text: &str,
+        probe: &mut Probe,
+    ) -> Result<Reading, ExperimentError> {
+        pairs_task(config, dataset).read(model, text, config.model.max_length, probe)
+    }
+}

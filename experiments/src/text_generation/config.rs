@@ -1,0 +1,146 @@
+//! Configuration of the experiment.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use heedful_models::layout::AttentionLayout;
+use heedful_models::seq2seq::{Seq2SeqConfig, Tying};
+use serde::{Deserialize, Serialize};
+
+use crate::comparison::{Attention, experiment_config};
+use crate::data::generate::Sizes;
+use crate::mechanisms::MechanismOptions;
+use crate::metrics::CiderVariant;
+use crate::model::ModelSettings;
+use crate::options::RunSettings;
+use crate::pairs::Decoding;
+use crate::tokenise::TokeniserConfig;
+use crate::train::{ScheduleConfig, TrainingConfig};
+
+/// What is generated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GenerationTask {
+    /// A summary of a document.
+    Summary,
+    /// A reply to what was said, by somebody who is described.
+    Dialogue,
+}
+
+impl GenerationTask {
+    /// The names of all tasks.
+    pub const NAMES: [&str; 2] = ["summary", "dialogue"];
+}
+
+impl fmt::Display for GenerationTask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(Self::NAMES[*self as usize])
+    }
+}
+
+/// Complete configuration of `textgen`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct GenerationConfig {
+    /// Which runs.
+    pub run: RunSettings,
+    /// Which task.
+    pub data: GenerationData,
+    /// How texts are cut into tokens: one vocabulary for both sides.
+    pub tokeniser: TokeniserConfig,
+    /// The model.
+    pub model: ModelSettings,
+    /// Which matrices are one: `three-way`, `output` or `none`.
+    pub tying: Tying,
+    /// Options of the mechanisms.
+    pub mechanisms: MechanismOptions,
+    /// How it is trained.
+    pub training: TrainingConfig,
+    /// ε of label smoothing, in `[0, 1)`.
+    pub label_smoothing: f64,
+    /// How texts are searched.
+    pub decoding: Decoding,
+}
+
+/// The texts of the experiment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct GenerationData {
+    /// `summary` or `dialogue`; each is a data set of its own.
+    pub tasks: Vec<GenerationTask>,
+    /// Tokens of the longer side in a batch, padding included.
+    pub batch_tokens: usize,
+    /// Test pairs at most that texts are generated for; by default all.
+    pub test: Option<usize>,
+    /// Last utterances of a dialogue that are given.
+    pub turns: usize,
+    /// Which files of PersonaChat are read: those whose names go on with it after `train_`, such as `self_original`.
+    pub personas: String,
+    /// Whether ROUGE compares the stems of words (English alone), as papers on summaries do.
+    pub stemmer: bool,
+    /// Which CIDEr dialogues are scored by: `cider` or `cider-d`.
+    pub cider: CiderVariant,
+    /// File of word vectors in the text format of GloVe, for the similarity of replies; by default none, and no such scores.
+    pub word_vectors: Option<PathBuf>,
+    /// Training pairs of each task that is made here.
+    pub generated_pairs: usize,
+}
+
+impl Default for GenerationConfig {
+    fn default() -> Self {
+        Self {
+            run: RunSettings {
+                attention: [
+                    "dot-product",
+                    "synthesizer-dense",
+                    "synthesizer-random",
+                    "synthesizer-dense+dot-product",
+                    "synthesizer-random+dot-product",
+                ]
+                .map(str::to_owned)
+                .to_vec(),
+                ..RunSettings::default()
+            },
+            data: GenerationData::default(),
+            tokeniser: TokeniserConfig::Word { vocabulary: None, min_frequency: 1 },
+            model: ModelSettings { layers: 1, max_length: 96, ..ModelSettings::default() },
+            tying: Tying::ThreeWay,
+            mechanisms: MechanismOptions::default(),
+            training: TrainingConfig {
+                steps: 600,
+                learning_rate: 4e-3,
+                schedule: ScheduleConfig::Linear { warmup: 60, end: 1e-4 },
+                evaluate_every: 200,
+                checkpoint_every: 200,
+                log_every: 50,
+                ..TrainingConfig::default()
+            },
+            label_smoothing: 0.1,
+            decoding: Decoding::default(),
+        }
+    }
+}
+
+impl Default for GenerationData {
+    fn default() -> Self {
+        Self {
+            tasks: vec![GenerationTask::Summary, GenerationTask::Dialogue],
+            batch_tokens: 1500,
+            test: None,
+            turns: 3,
+            personas: "self_original".to_owned(),
+            stemmer: true,
+            cider: CiderVariant::default(),
+            word_vectors: None,
+            generated_pairs: Sizes::TEXT_PAIRS.train,
+        }
+    }
+}
+
+experiment_config!(GenerationConfig);
+
+impl GenerationConfig {
+    pub(super) fn model(&self, vocabulary: usize, attention: &Attention) -> Seq2SeqConfig {
+        self.model.encoder_decoder(vocabulary, AttentionLayout::for_attention(attention.config.clone()), self.tying)
+    }
+}

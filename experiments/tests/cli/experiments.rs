@@ -1,0 +1,201 @@
+//! The other experiments: pre-training and going on from it, texts, images, memory, and what is said of trained models.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::command::{binary, final_weights, refused, stderr, stdout, succeeded, text_folder};
+
+/// Settings of models that train in well under a second.
+const TINY: [&str; 4] = [
+    "--set",
+    "model={layers = 1, d_model = 16, heads = 2, d_ff = 32, max_length = 64}",
+    "--set",
+    "training={steps = 8, evaluate_every = 4, checkpoint_every = 2, log_every = 1}",
+];
+
+fn run(name: &str, out: &Path, further: &[&str]) -> Output {
+    binary(name).args(TINY).arg("--out").arg(out).args(further).output().unwrap()
+}
+
+fn records(out: &Path) -> Vec<Value> {
+    serde_json::from_str(&fs::read_to_string(out.join("results.json")).unwrap()).unwrap()
+}
+
+/// The only record of a run, all of whose scores are numbers.
+fn record(output: &Output, out: &Path) -> Value {
+    succeeded(output);
+    let mut records = records(out);
+    assert_eq!(records.len(), 1);
+    let record = records.remove(0);
+    for (name, value) in record["metrics"].as_object().unwrap() {
+        assert!(value.as_f64().is_some_and(f64::is_finite), "{name} is {value}");
+    }
+    record
+}
+
+#[test]
+fn an_encoder_is_pre_trained_and_fine_tuned() {
+    let (data, folder) = (text_folder(), tempfile::tempdir().unwrap());
+    let [mlm, tuned, afresh] = ["mlm", "tuned", "afresh"].map(|name| folder.path().join(name));
+    let text = data.path().to_str().unwrap();
+    let output = run("mlm", &mlm, &["--data", text, "--attention", "dot-product", "--set", "data={context = 16, batch = 4}"]);
+    let found = record(&output, &mlm);
+    assert!(found["metrics"]["log perplexity"].as_f64().unwrap() > 0.0 && found["metrics"]["steps per second"].as_f64().unwrap() > 0.0);
+
+    let glue = ["--task", "MRPC", "--attention", "dot-product", "--set", "data.generated_examples=50"];
+    let init = mlm.to_str().unwrap();
+    let output = run("glue", &tuned, &[&glue[..], &["--init", init]].concat());
+    let notes = record(&output, &tuned)["notes"].to_string();
+    assert!(notes.contains("began with the weights of") && notes.contains(init), "{notes}");
+    record(&run("glue", &afresh, &glue), &afresh);
+    // The vocabulary is that of the pre-training.
+    assert_eq!(fs::read(mlm.join("tokenizer.json")).unwrap(), fs::read(tuned.join("tokenizer.json")).unwrap());
+    assert_ne!(fs::read(mlm.join("tokenizer.json")).unwrap(), fs::read(afresh.join("tokenizer.json")).unwrap());
+
+    let refuse = |further: &[&str], parts: &[&str]| {
+        refused(&run("glue", &folder.path().join("refused"), &[&glue[..], further].concat()), 2, parts);
+    };
+    refuse(&["--init", "nowhere"], &["nowhere", "tokenizer.json"]);
+    refuse(&["--init", init, "--attention", "gaussian"], &["gaussian", "pre-train"]);
+    refuse(&["--init", init, "--set", "model.d_model=8"], &["model.safetensors", "model settings"]);
+}
+
+#[test]
+fn spans_are_filled_in_and_tasks_mixed() {
+    let (data, folder) = (text_folder(), tempfile::tempdir().unwrap());
+    let [spans, mixed] = ["spans", "mixed"].map(|name| folder.path().join(name));
+    let text = data.path().to_str().unwrap();
+    let further = ["--objective", "spans", "--data", text, "--attention", "synthesizer-random", "--set", "data={context = 16, batch = 4}"];
+    assert_eq!(record(&run("mlm", &spans, &further), &spans)["experiment"], "mlm-spans");
+    let further = ["--mixture", "--task", "CoLA,MRPC", "--attention", "dot-product", "--set", "data.generated_examples=40"];
+    let metrics = record(&run("glue", &mixed, &further), &mixed)["metrics"].clone();
+    let mean = (metrics["CoLA/matthews"].as_f64().unwrap()
+        + (metrics["MRPC/f1"].as_f64().unwrap() + metrics["MRPC/accuracy"].as_f64().unwrap()) / 2.0)
+        / 2.0;
+    assert!((metrics["average"].as_f64().unwrap() - mean).abs() < 1e-12, "{metrics}");
+}
+
+#[test]
+fn texts_are_generated_classified_and_analysed() {
+    let folder = tempfile::tempdir().unwrap();
+    let [textgen, classify] = ["textgen", "classify"].map(|name| folder.path().join(name));
+    let small = ["--attention", "dot-product", "--set", "data.generated_pairs=60", "--set", "decoding={beam = 1, extra_length = 2}"];
+    let output = run("textgen", &textgen, &[&small[..], &["--set", "data.test=8"]].concat());
+    succeeded(&output);
+    let table = stdout(&output);
+    assert!(["ROUGE-Lsum", "BLEU-4", "CIDEr"].iter().all(|metric| table.contains(metric)), "{table}");
+    assert_eq!(records(&textgen).len(), 2, "summaries and replies");
+    let replies = textgen.join("built-in%20dialogue/dot-product-seed1/hypotheses");
+    let lines = |name: &str| fs::read_to_string(replies.join(name)).unwrap().lines().count();
+    assert_eq!((lines("test.txt"), lines("test.reference.txt")), (8, 8));
+
+    let analyse = |further: &[&str]| binary("analyse").arg(&textgen).args(further).output().unwrap();
+    let output = analyse(&["--dataset", "built-in dialogue", "--texts", "2", "--pictured", "1"]);
+    succeeded(&output);
+    let page = fs::read_to_string(textgen.join("analysis/dot-product-seed1/analyse.md")).unwrap();
+    assert!(page.contains("decoder.layers.0.cross_attention") && page.contains("spans"), "{page}");
+    refused(&analyse(&["--attention", "gaussian"]), 2, &["gaussian", "dot-product"]);
+    refused(&binary("analyse").arg(folder.path()).output().unwrap(), 2, &["results.json"]);
+
+    let output = run("classify", &classify, &["--attention", "linformer", "--set", "data.generated_texts=60"]);
+    assert!(record(&output, &classify)["metrics"]["accuracy"].as_f64().is_some());
+}
+
+#[test]
+fn images_are_drawn_completed_and_sharpened() {
+    let folder = tempfile::tempdir().unwrap();
+    let small = ["--attention", "local-2d", "--set", "data={generated_images = 20, valid = 4, test = 4, batch = 4, samples = 2}"];
+    let [drawn, sharpened] = ["drawn", "sharpened"].map(|name| folder.path().join(name));
+    let found = record(&run("image", &drawn, &small), &drawn);
+    assert!((0.5..8.0).contains(&found["metrics"]["bits per dimension"].as_f64().unwrap()), "{found}");
+    let is_png = |path: &Path| assert!(fs::read(path).unwrap().starts_with(b"\x89PNG"), "{}", path.display());
+    for name in ["samples.png", "completions.png"] {
+        is_png(&drawn.join("local-2d-seed1").join(name));
+    }
+    let further = [&small[..], &["--super-resolution"]].concat();
+    assert_eq!(record(&run("image", &sharpened, &further), &sharpened)["experiment"], "image-super-resolution");
+    is_png(&sharpened.join("local-2d-seed1/samples.png"));
+    let output = run("image", &folder.path().join("refused"), &[&small[..], &["--set", "mechanisms.local-2d.query_block=[5,8]"]].concat());
+    refused(&output, 2, &["query_block", "16 rows"]);
+}
+
+/// Settings of an agent that learns for some seconds.
+const AGENT: [&str; 12] = [
+    "--model",
+    "gtrxl",
+    "--set",
+    "model={layers = 1, d_model = 16, heads = 2, d_ff = 16, dropout = 0.0}",
+    "--set",
+    "data={copies = 4, unroll = 16, memory = 16, evaluation_episodes = 4, test_episodes = 4}",
+    "--set",
+    "training={steps = 320, evaluate_every = 160, checkpoint_every = 3, log_every = 10}",
+    "--set",
+    "ppo.parts=2",
+    "--environment",
+    "repeat-previous",
+];
+
+fn agent(out: &Path) -> Command {
+    let mut command = binary("memory-rl");
+    command.args(AGENT).arg("--out").arg(out);
+    command
+}
+
+#[test]
+fn an_agent_that_is_killed_at_any_moment_ends_with_the_weights_of_one_that_was_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let [whole, killed] = ["whole", "killed"].map(|name| folder.path().join(name));
+    let begun = Instant::now();
+    succeeded(&agent(&whole).output().unwrap());
+    let longest = begun.elapsed().as_millis() as u64 / 8;
+    let mut kills = 0;
+    for moment in 0..20u64 {
+        let mut child = agent(&killed).arg("--resume").stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(30 + moment * 7919 % longest.max(1)));
+        kills += u64::from(child.try_wait().unwrap().is_none());
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    assert!(kills > 5, "only {kills} of 20 commands were killed before their end");
+    succeeded(&agent(&killed).arg("--resume").output().unwrap());
+    let run = "gtrxl-seed1";
+    assert_eq!(final_weights(&whole.join(run)), final_weights(&killed.join(run)));
+    let returns = |out: &Path| records(out)[0]["metrics"]["return"].clone();
+    assert_eq!(returns(&whole), returns(&killed));
+}
+
+#[test]
+fn agents_that_diverge_are_counted_where_hyper_parameters_are_drawn() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    let steep = ["--set", "search.learning_rate=[1e30,1e35]", "--seeds", "2", "--steps", "16", "--set", "training.max_gradient_norm=1e30"];
+    let output = agent(&out).args(steep).output().unwrap();
+    succeeded(&output);
+    let diverged: Vec<_> = records(&out).iter().map(|record| record["metrics"]["diverged"].as_f64().unwrap()).collect();
+    assert_eq!(diverged, [1.0, 1.0]);
+    assert!(stdout(&output).contains("diverged"), "{}", stdout(&output));
+    let output = agent(&folder.path().join("other"))
+        .args(["--set", "search.learning_rate=[1e-4,1e-3]", "--seeds", "2", "--steps", "4"])
+        .output()
+        .unwrap();
+    succeeded(&output);
+    let records = records(&folder.path().join("other"));
+    assert_eq!(records[0]["configuration"], records[1]["configuration"], "one comparison");
+    assert_ne!(records[0]["notes"], records[1]["notes"]);
+}
+
+#[test]
+fn impossible_agents_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let refuse = |further: &[&str], parts: &[&str]| refused(&agent(&folder.path().join("run")).args(further).output().unwrap(), 2, parts);
+    refuse(&["--set", "ppo.parts=3"], &["ppo.parts", "data.copies = 4"]);
+    refuse(&["--set", "ppo.clip=0"], &["ppo.clip"]);
+    refuse(&["--data", "."], &["run.data"]);
+    refuse(&["--set", "data.environment.length=0"], &["length"]);
+    let output = binary("memory-rl").args(["--environment", "chess"]).output().unwrap();
+    assert!(output.status.code() == Some(2) && stderr(&output).contains("t-maze"), "{}", stderr(&output));
+}
