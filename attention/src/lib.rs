@@ -74,6 +74,7 @@
 
 pub mod abilities;
 pub mod any;
+pub mod arithmetic;
 pub mod conformance;
 pub mod constraints;
 pub mod contract;

@@ -274,7 +274,7 @@ fn exercises(config: &AlgorithmicConfig, task: ExerciseTask) -> Result<Exercises
             let mut source = "test set read, training made here".to_owned();
             if let Some(read) = files.train {
                 train = read;
-                valid = train.split_off(train.len() - train.len() / 10);
+                valid = files.valid.unwrap_or_else(|| train.split_off(train.len() - train.len() / 10));
                 "training and test set read".clone_into(&mut source);
             }
             let sha256 = format!("{} {sha256}", files.sha256);

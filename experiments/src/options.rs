@@ -64,7 +64,7 @@ pub struct CommonOptions {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=i64::MAX as u64))]
     pub steps: Option<u64>,
 
-    /// Output folder [default: runs/mt, runs/lm or runs/glue, by the experiment]
+    /// Output folder [default: runs/ and the name of the experiment]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 

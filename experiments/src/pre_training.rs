@@ -7,6 +7,7 @@ mod config;
 mod masked;
 mod spans;
 
+use heedful_attention::arithmetic::Multiplications;
 use heedful_attention::random::RandomKey;
 use rand::RngExt;
 
@@ -27,6 +28,8 @@ pub use spans::{SpanModelling, SpanTask};
 const DATA: &[&str] = &["tokeniser", "data.generated_words", "data.evaluated"];
 /// Name of the score: nats for each token that is to be found.
 const LOG_PERPLEXITY: &str = "log perplexity";
+/// Name of the cost of a step: billions of floating-point operations.
+const FLOPS_PER_STEP: &str = "GFLOPs per step";
 
 /// A tokenised text. Each split is one sequence, its lines one after the other.
 #[derive(Debug)]
@@ -126,5 +129,12 @@ fn columns() -> Vec<MetricColumn> {
         MetricColumn::new(LOG_PERPLEXITY, "log ppl").digits(3).lower_is_better().defined_as("nats for each token that is to be found"),
         MetricColumn::new("accuracy", "accuracy").percent().higher_is_better(),
         MetricColumn::new(STEPS_PER_SECOND, "steps/s"),
+        MetricColumn::new(FLOPS_PER_STEP, "GFLOPs/step")
+            .defined_as("multiplications and additions of a forward and a backward pass, counted, in billions"),
     ]
+}
+
+/// Billions of floating-point operations of a training step with so many sequences.
+fn flops(of_a_sequence: Multiplications, batch: usize) -> f64 {
+    2.0 * batch as f64 * of_a_sequence.training() / 1e9
 }

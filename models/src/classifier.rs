@@ -127,7 +127,7 @@ impl ClassifierConfig {
         Ok(())
     }
 
-    fn stack(&self) -> StackConfig {
+    pub(crate) fn stack(&self) -> StackConfig {
         let Self { block, layers, depth, positions, .. } = *self;
         StackConfig { role: Role::Encoder, block, cross_heads: vec![None; depth.blocks(layers)], layers, depth, positions }
     }

@@ -10,10 +10,10 @@
 //! themselves or can be undone ([`depth`], [`halting`]). Activations may be computed again in the backward pass rather than kept ([`recomputation`]), or have 16
 //! bits ([`precision`]), and long sequences read segment by segment ([`segment`]). [`recurrent`] is adaptive computation time where it comes from.
 //!
-//! What is minimised is the cross-entropy of next, [`masked`] or target tokens, or of hidden spans ([`span_corruption`], [`loss`]) or of pixels ([`pixels`]), with the [`auxiliary`] losses of deep
-//! character models where they help, or the loss of a policy and its values ([`acting`], [`policy`]). [`presets`] has the models of the papers under their names, [`torch`]
-//! reads weights of `torch.nn.Transformer`. With the feature `train`, `learner` puts models in Burn's own
-//! training loop.
+//! What is minimised is the cross-entropy of next, [`masked`] or target tokens, or of hidden spans ([`span_corruption`], [`loss`]) or of pixels ([`pixels`]),
+//! with the [`auxiliary`] losses of deep character models where they help, or the loss of a policy and its values ([`acting`], [`policy`]). [`presets`] has
+//! the models of the papers under their names, [`torch`] reads weights of `torch.nn.Transformer`, [`arithmetic`] counts multiplications. With the feature
+//! `train`, `learner` puts models in Burn's own training loop.
 //!
 //! Configurations are checked by `validate`; after `Ok`, `init` cannot fail. Initial weights come from a
 //! [`RandomKey`](heedful_attention::random::RandomKey) and are equal on every backend. Dropout is on exactly where a forward pass is given a key.
@@ -37,6 +37,7 @@
 //! ```
 
 pub mod acting;
+pub mod arithmetic;
 pub mod auxiliary;
 pub mod block;
 pub mod classifier;

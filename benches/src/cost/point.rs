@@ -5,8 +5,10 @@ use std::fmt;
 use burn::tensor::{Device, Tensor};
 use clap::ValueEnum;
 use heedful_attention::any::{AnyAttention, AttentionConfig};
+use heedful_attention::arithmetic;
 use heedful_attention::engine::Engine;
 use heedful_attention::error::ConfigError;
+use heedful_attention::placement::Role;
 use serde::{Deserialize, Serialize};
 
 use crate::decode_step::DecodeStep;
@@ -42,6 +44,14 @@ impl Pass {
             Self::Training => "forward and backward",
             Self::Decode => "one step of decoding",
         }
+    }
+
+    /// Multiplications of an attention in this pass, causal if it can be: an estimate.
+    pub fn multiplications(self, config: &AttentionConfig, attention: &AnyAttention, sizes: Sizes) -> u64 {
+        let role = if config.can_be_causal() { Role::Decoder } else { Role::Encoder };
+        let queries = if self == Self::Decode { sizes.length - 1..sizes.length } else { 0..sizes.length };
+        let of_a_row = arithmetic::multiplications(config, attention, &sizes.placement(role), queries, sizes.length);
+        (sizes.batch as f64 * if self == Self::Training { of_a_row.training() } else { of_a_row.forward() }) as u64
     }
 }
 

@@ -10,7 +10,6 @@ use heedful_attention::init::Init;
 use heedful_attention::random::RandomKey;
 use indicatif::ProgressBar;
 
-use super::arithmetic::multiplications;
 use super::memory::{Measure, Meter};
 use super::outcome::Point;
 use super::point::{Pass, Work, difference};
@@ -129,7 +128,7 @@ impl Sweep {
         let before = if meter.measure() == Measure::Reserved { empty } else { meter.now() };
         let (first, peak) = meter.peak_growth(before, || seconds(|| work.run()));
         (point.first_seconds, point.peak_bytes, point.measure) = (Some(first), Some(peak), Some(meter.measure()));
-        point.multiplications = Some(multiplications(config, work.attention(), sizes, pass));
+        point.multiplications = Some(pass.multiplications(config, work.attention(), sizes));
         for _ in 0..Self::WARM_UP_RUNS {
             work.run();
         }

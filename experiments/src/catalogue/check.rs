@@ -12,8 +12,8 @@ use heedful_attention::random::RandomKey;
 use serde::Serialize;
 
 use crate::data::{
-    DataError, ExerciseTask, GlueData, GlueTask, Images, LabelledTexts, ParallelCorpus, TextCorpus, TextPairs, babi, dialogue, files,
-    images, list_ops, summary,
+    DataError, Exercise, ExerciseTask, GlueData, GlueTask, Images, LabelledTexts, ParallelCorpus, TextCorpus, TextPairs, babi, dialogue,
+    files, images, list_ops, summary,
 };
 
 /// Folders below the one that is looked at.
@@ -258,13 +258,14 @@ fn read_babi(dir: &Path, set: &str) -> Result<Contents, DataError> {
 }
 
 fn list_ops_files(folder: &Folder) -> Vec<String> {
-    if folder.has(|name| name.ends_with("_d20s.tsv")) { vec![String::new()] } else { Vec::new() }
+    if folder.has(|name| name.ends_with("_d20s.tsv") || name == "basic_test.tsv") { vec![String::new()] } else { Vec::new() }
 }
 
 fn read_list_ops(dir: &Path, _: &str) -> Result<Contents, DataError> {
     let read = list_ops::read(dir)?;
-    let train = read.train.map_or_else(|| "no".to_string(), |train| train.len().to_string());
-    Ok(Contents { counts: format!("{train} training and {} test expressions", read.test.len()), sha256: Some(read.sha256) })
+    let count = |split: Option<Vec<Exercise>>| split.map_or_else(|| "no".to_string(), |split| split.len().to_string());
+    let counts = format!("{} training, {} validation and {} test expressions", count(read.train), count(read.valid), read.test.len());
+    Ok(Contents { counts, sha256: Some(read.sha256) })
 }
 
 fn image_files(folder: &Folder) -> Vec<String> {
@@ -322,8 +323,9 @@ fn pairs(TextPairs { corpus, split }: TextPairs) -> Contents {
 
 fn texts(folder: &Folder) -> Vec<String> {
     let is_split = |name: &str| [".train.txt", ".train.tokens"].iter().any(|end| name.ends_with(end));
-    let is_single = folder.names.iter().filter(|name| name.ends_with(".txt")).count() == 1
-        && !folder.has(|name| !name.ends_with(".txt") && !is_about_data(name));
+    let is_text = |name: &str| name.ends_with(".txt") || ["text8", "enwik8"].contains(&name);
+    let is_single =
+        folder.names.iter().filter(|name| is_text(name)).count() == 1 && !folder.has(|name| !is_text(name) && !is_about_data(name));
     if folder.has(is_split) || is_single { vec![String::new()] } else { Vec::new() }
 }
 

@@ -1,4 +1,4 @@
-//! Going on from a pre-trained encoder: a run folder of `mlm`.
+//! Going on from a pre-trained encoder: a run folder of `mlm`, or the encoder of one of `mlm --objective spans`.
 
 use std::fmt;
 use std::fs;
@@ -6,11 +6,20 @@ use std::path::{Path, PathBuf};
 
 use burn::store::{ModuleSnapshot, SafetensorsStore};
 use heedful_models::classifier::Classifier;
+use safetensors::tensor::TensorView;
+use safetensors::{SafeTensorError, SafeTensors};
 
 use crate::error::ExperimentError;
 use crate::run_folder::{RunFolder, sha256_hex};
 use crate::tokenise::Tokeniser;
 use crate::train::{Checkpoint, CheckpointFolder, MODEL};
+
+/// Segment vectors of a classifier.
+const SEGMENTS: &str = "embedding.segments";
+/// Tokens of an encoder-decoder, those of the gaps after those of the vocabulary.
+const SOURCE: &str = "source.tokens.weight";
+/// Where an encoder has them.
+const TOKENS: &str = "embedding.tokens.weight";
 
 /// The output folder of a finished pre-training.
 #[derive(Clone, Debug)]
@@ -80,10 +89,13 @@ impl PreTrained {
         let refuse = |reason: String| {
             ExperimentError::usage(format!("--init {}: {reason}; give the model settings of the pre-training", path.display()))
         };
-        let mut store = SafetensorsStore::from_bytes(Some(bytes.to_vec())).with_regex("^(embedding|encoder)").allow_partial(true);
+        let vocabulary = model.embedding.tokens.weight.dims()[0];
+        let bytes = of_encoder(bytes, vocabulary).map_err(|error| refuse(error.to_string()))?;
+        let mut store = SafetensorsStore::from_bytes(Some(bytes)).with_regex("^(embedding|encoder)").allow_partial(true);
         let result = model.load_from(&mut store).map_err(|error| refuse(error.to_string()))?;
-        let missing: Vec<_> = result.missing.iter().filter(|(name, _)| !name.starts_with("output")).collect();
-        if let Some((name, _)) = missing.first() {
+        // An encoder of single texts knows no segments, and those of a pair then begin with what they are initialised with.
+        let is_new = |name: &str| name.starts_with("output") || name == SEGMENTS;
+        if let Some((name, _)) = result.missing.iter().find(|(name, _)| !is_new(name)) {
             return Err(refuse(format!("it has no {name}")));
         }
         if let Some(name) = result.unused.iter().find(|name| !name.starts_with("output")) {
@@ -91,4 +103,17 @@ impl PreTrained {
         }
         Ok(model)
     }
+}
+
+/// The weights of an encoder of `vocabulary` tokens in a safetensors file: of an encoder-decoder, its encoder; of another model, all.
+fn of_encoder(bytes: &[u8], vocabulary: usize) -> Result<Vec<u8>, SafeTensorError> {
+    let file = SafeTensors::deserialize(bytes)?;
+    let Ok(source) = file.tensor(SOURCE) else { return Ok(bytes.to_vec()) };
+    let [tokens, width] = *source.shape() else { return Ok(bytes.to_vec()) };
+    let row = source.data().len() / tokens.max(1);
+    let kept = tokens.min(vocabulary);
+    let embedding = TensorView::new(source.dtype(), vec![kept, width], &source.data()[..kept * row])?;
+    let others = file.iter().filter(|(name, _)| *name != SOURCE && (name.starts_with("source.") || name.starts_with("encoder.")));
+    let renamed = others.map(|(name, tensor)| (name.replacen("source.", "embedding.", 1), tensor));
+    safetensors::serialize([(TOKENS.to_owned(), embedding)].into_iter().chain(renamed), None)
 }

@@ -17,6 +17,9 @@ use super::DataError;
 use super::exercise::{Exercise, Exercises};
 use super::files::{self, TextFile};
 
+/// Each question repeats its story, so without a limit a small file could fill the memory. The longest story has 233.
+const MOST_SENTENCES: usize = 500;
+
 /// Reads a task. `set` is the folder of the archive that it is taken from.
 ///
 /// # Errors
@@ -91,6 +94,9 @@ fn exercises(file: &TextFile) -> Result<Vec<Exercise>, DataError> {
         let wrong = |field: &str, value: &str, expected: &str| file.wrong(index, field, value, expected);
         let (number, text) = line.split_once(' ').ok_or_else(|| wrong("number", line, "a number and a sentence"))?;
         let number: usize = number.parse().map_err(|_| wrong("number", number, "the number of a sentence"))?;
+        if number > MOST_SENTENCES {
+            return Err(wrong("number", &number.to_string(), &format!("at most {MOST_SENTENCES} sentences in a story")));
+        }
         if number == 1 {
             story.clear();
         } else if number != last + 1 {

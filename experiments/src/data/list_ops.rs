@@ -4,8 +4,11 @@
 //! left out here, as sequence models leave them out. The operations are the least, the greatest and the median (rounded down) of their arguments, and their
 //! sum modulo 10. A folder holds the test file (`test_d20s.tsv`, plain or `.gz`) and may hold the training file (`train_d20s.tsv`); training examples are
 //! made by the rules of the original generator where it does not.
+//!
+//! The files of the Long Range Arena (Tay et al. 2020; `basic_train.tsv`, `basic_val.tsv`, `basic_test.tsv`) have the heading `Source`, tab, `Target`, and the
+//! expression before its answer.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::DataError;
 use super::exercise::Exercise;
@@ -15,6 +18,8 @@ use super::files::{self, TextFile};
 pub const OPERATIONS: [&str; 4] = ["[MIN", "[MAX", "[MED", "[SM"];
 /// What closes an expression.
 pub const CLOSE: &str = "]";
+/// The first line of files of the Long Range Arena.
+const HEADING: &str = "Source\tTarget";
 /// What stands between an expression and its value.
 pub const EQUALS: &str = "=";
 
@@ -23,6 +28,8 @@ pub const EQUALS: &str = "=";
 pub struct ListOpsFiles {
     /// Of the training file, if there is one.
     pub train: Option<Vec<Exercise>>,
+    /// Of the validation file, if there is one: the original has none.
+    pub valid: Option<Vec<Exercise>>,
     /// Of the test file.
     pub test: Vec<Exercise>,
     /// Combined SHA-256 of the files read.
@@ -36,26 +43,30 @@ pub struct ListOpsFiles {
 pub fn read(dir: &Path) -> Result<ListOpsFiles, DataError> {
     let mut listed = files::list(dir, "a folder of ListOps")?;
     let mut file = |split: &str| {
-        let named = listed.keys().filter(|name| name.starts_with(split) && name.ends_with(".tsv")).cloned().collect::<Vec<_>>();
+        let is_of_split = |name: &str| name.trim_start_matches("basic_").starts_with(split) && name.ends_with(".tsv");
+        let named = listed.keys().filter(|name| is_of_split(name)).cloned().collect::<Vec<_>>();
         let forms = named.iter().flat_map(|name| listed.remove(name).unwrap_or_default()).collect();
         files::only(forms, &format!("the {split} set of ListOps"))
     };
-    let (train, test) = (file("train")?, file("test")?);
+    let (train, valid, test) = (file("train")?, file("val")?, file("test")?);
     let test = test.ok_or_else(|| DataError::MissingPart {
         dir: dir.to_path_buf(),
         part: "the test set of ListOps".into(),
-        expected: "test_d20s.tsv".into(),
+        expected: "test_d20s.tsv or basic_test.tsv".into(),
     })?;
-    let train = train.map(|path| TextFile::read(&path, "ListOps")).transpose()?;
-    let test = TextFile::read(&test, "ListOps")?;
-    let sha256 = files::combined_sha256(train.iter().chain([&test]));
-    Ok(ListOpsFiles { train: train.as_ref().map(exercises).transpose()?, test: exercises(&test)?, sha256 })
+    let read = |path: PathBuf| TextFile::read(&path, "ListOps");
+    let (train, valid, test) = (train.map(read).transpose()?, valid.map(read).transpose()?, read(test)?);
+    let sha256 = files::combined_sha256(train.iter().chain(&valid).chain([&test]));
+    let [train, valid] = [train, valid].map(|file| file.as_ref().map(exercises).transpose());
+    Ok(ListOpsFiles { train: train?, valid: valid?, test: exercises(&test)?, sha256 })
 }
 
 fn exercises(file: &TextFile) -> Result<Vec<Exercise>, DataError> {
+    let answer_is_last = file.lines.first().is_some_and(|line| line == HEADING);
     let exercise = |(index, line): (usize, &String)| {
         let wrong = |field: &str, value: &str, expected: &str| file.wrong(index, field, value, expected);
-        let (answer, tree) = line.split_once('\t').ok_or_else(|| wrong("answer", line, "an answer, a tab and an expression"))?;
+        let (first, last) = line.split_once('\t').ok_or_else(|| wrong("answer", line, "an answer, a tab and an expression"))?;
+        let (answer, tree) = if answer_is_last { (last, first) } else { (first, last) };
         let words: Vec<&str> = tree.split_whitespace().filter(|word| !["(", ")"].contains(word)).collect();
         let value = value(&words).ok_or_else(|| wrong("expression", tree, "an expression of digits and [MIN, [MAX, [MED, [SM"))?;
         if answer != value.to_string() {
@@ -63,7 +74,7 @@ fn exercises(file: &TextFile) -> Result<Vec<Exercise>, DataError> {
         }
         Ok(exercise(&words, value))
     };
-    file.lines.iter().enumerate().map(exercise).collect()
+    file.lines.iter().enumerate().skip(usize::from(answer_is_last)).map(exercise).collect()
 }
 
 /// The exercise of an expression and its value.
@@ -141,6 +152,19 @@ mod tests {
         assert_eq!(read_data.test[0], Exercise::new("[SM 6 5 9 0 ] =".split(' '), ["0"]));
         let data = folder(&[("test_d20s.tsv", test), ("train_d20s.tsv", b"3\t3\n")]);
         assert_eq!(read(data.path()).unwrap().train.unwrap().len(), 1);
+    }
+
+    #[test]
+    fn the_files_of_the_long_range_arena_are_read() {
+        let data = folder(&[
+            ("basic_train.tsv", b"Source\tTarget\n( ( ( [MAX 9 ) 1 ) ] )\t9\n3\t3\n"),
+            ("basic_val.tsv", b"Source\tTarget\n4\t4\n"),
+            ("basic_test.tsv", b"Source\tTarget\n( ( ( [SM 6 ) 5 ) ] )\t1\n"),
+        ]);
+        let read = read(data.path()).unwrap();
+        assert_eq!(read.train.unwrap(), [Exercise::new("[MAX 9 1 ] =".split(' '), ["9"]), Exercise::new(["3", "="], ["3"])]);
+        assert_eq!(read.valid.unwrap(), [Exercise::new(["4", "="], ["4"])]);
+        assert_eq!(read.test, [Exercise::new("[SM 6 5 ] =".split(' '), ["1"])]);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Running text for language models.
 //!
 //! A folder holds either the three files of a data set, `ptb.train.txt`, `ptb.valid.txt` and `ptb.test.txt` (Penn Treebank, Mikolov preprocessing) or
-//! `wiki.train.tokens` and so on (WikiText), or one single `.txt` file (such as Tiny Shakespeare's `input.txt`) that is cut here. Lines are kept as they
-//! stand, spaces and empty lines included; each line of a corpus ends with a line end. Not covered: text that does not fit into memory.
+//! `wiki.train.tokens` and so on (WikiText), or one single file that is cut here: `text8`, `enwik8` or a `.txt` file (such as Tiny Shakespeare's `input.txt`).
+//! Lines are kept as they stand, spaces and empty lines included; each line of a corpus ends with a line end. Not covered: text that does not fit into memory.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,10 @@ use super::DataError;
 use super::files::{self, TextFile};
 
 const SPLITS: [&str; 3] = ["train", "valid", "test"];
-const EXPECTED: &str = "SET.train.txt, SET.valid.txt and SET.test.txt, or wiki.train.tokens and so on, or one single .txt file";
+const EXPECTED: &str =
+    "SET.train.txt, SET.valid.txt and SET.test.txt, or wiki.train.tokens and so on, or text8, enwik8 or one single .txt file";
+/// Single files that are cut in the middle of a line: by custom after 90 and 95 of their 100 million characters, and text8 is one line.
+const CUT_ANYWHERE: [&str; 2] = ["text8", "enwik8"];
 
 /// Text for a language model with its splits.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,8 +34,9 @@ pub struct TextCorpus {
 impl TextCorpus {
     /// Reads the one data set in the folder `dir`.
     ///
-    /// Files are plain or `.gz`. If the folder has the three files of a data set, other `.txt` files in it are ignored. A single file is cut at line
-    /// ends so that 90 % of the characters are for training, 5 % for validation and 5 % for the test.
+    /// Files are plain or `.gz`. If the folder has the three files of a data set, other texts in it are ignored. A single file is cut so that 90 % of the
+    /// characters are for training, 5 % for validation and 5 % for the test: text8 and enwik8 (whose published results count bytes: the tokens of a `bpe`
+    /// tokeniser of 263) exactly there, others at the next line end.
     ///
     /// # Errors
     /// [`DataError::Ambiguous`] (several data sets, or a file in two forms), [`DataError::MissingPart`], [`DataError::Empty`] (a split without text),
@@ -50,6 +54,7 @@ impl TextCorpus {
                     sets.entry((set.to_string(), extension.to_string())).or_default().insert(split, forms);
                 }
                 (None, "txt") => single_files.extend(forms),
+                (None, "") if CUT_ANYWHERE.contains(&stem) => single_files.extend(forms),
                 _ => {}
             }
         }
@@ -94,21 +99,12 @@ impl TextCorpus {
     fn read_single(path: &Path) -> Result<Self, DataError> {
         let file = TextFile::read(path, "language-model text")?;
         let sha256 = files::combined_sha256([&file]);
-        let characters = |lines: &[String]| lines.iter().map(|line| line.chars().count() + 1).sum::<usize>();
-        let total = characters(&file.lines);
-        let mut parts = [Vec::new(), Vec::new(), Vec::new()];
-        let mut before = 0;
-        for line in file.lines {
-            let part = if before * 100 < total * 90 {
-                0
-            } else if before * 100 < total * 95 {
-                1
-            } else {
-                2
-            };
-            before += line.chars().count() + 1;
-            parts[part].push(line);
-        }
+        let (parts, place) = if CUT_ANYWHERE.contains(&file.name.trim_end_matches(".gz")) {
+            (cut_anywhere(&file.lines), "")
+        } else {
+            (cut_at_line_ends(file.lines), " at line ends")
+        };
+        let total: usize = parts.iter().map(|part| characters(part)).sum();
         if parts.iter().any(|lines| lines.iter().all(|line| line.trim().is_empty())) {
             return Err(DataError::Empty {
                 path: path.to_path_buf(),
@@ -118,7 +114,7 @@ impl TextCorpus {
         }
         let [train, valid, test] = parts;
         let split = format!(
-            "{} cut 90/5/5 by characters at line ends: {} / {} / {} characters",
+            "{} cut 90/5/5 by characters{place}: {} / {} / {} characters",
             file.name,
             characters(&train),
             characters(&valid),
@@ -126,6 +122,32 @@ impl TextCorpus {
         );
         Ok(Self { train, valid, test, split, sha256 })
     }
+}
+
+fn characters(lines: &[String]) -> usize {
+    lines.iter().map(|line| line.chars().count() + 1).sum()
+}
+
+/// Lines of a text of so many characters, by where they begin.
+fn cut_at_line_ends(lines: Vec<String>) -> [Vec<String>; 3] {
+    let total = characters(&lines);
+    let mut parts = [Vec::new(), Vec::new(), Vec::new()];
+    let mut before = 0;
+    for line in lines {
+        let part = usize::from(before * 100 >= total * 90) + usize::from(before * 100 >= total * 95);
+        before += line.chars().count() + 1;
+        parts[part].push(line);
+    }
+    parts
+}
+
+/// The lines of a text that is cut where the shares of characters end, be it in a line.
+fn cut_anywhere(lines: &[String]) -> [Vec<String>; 3] {
+    let text = lines.join("\n");
+    let total = text.chars().count();
+    let at = |percent: usize| text.char_indices().nth(total * percent / 100).map_or(text.len(), |(index, _)| index);
+    let (valid, test) = (at(90), at(95));
+    [&text[..valid], &text[valid..test], &text[test..]].map(|part| part.lines().map(str::to_owned).collect())
 }
 
 #[cfg(test)]
@@ -165,6 +187,18 @@ mod tests {
             assert!((characters(part) / total - share).abs() < 0.01, "{} of {total}", characters(part));
         }
         assert!(corpus.split.contains("input.txt.gz cut 90/5/5"), "{}", corpus.split);
+    }
+
+    #[test]
+    fn text8_is_cut_in_its_one_line() {
+        let text: String = (0..200).map(|n| char::from(b'a' + n as u8 % 26)).collect();
+        for (name, text) in [("text8", text.clone()), ("text8.gz", text.clone()), ("enwik8", format!("{}\n{}", &text[..99], &text[100..]))]
+        {
+            let corpus = TextCorpus::read(folder(&[(name, text.as_bytes())]).path()).unwrap();
+            assert_eq!(corpus.train.join("\n"), text[..180]);
+            assert_eq!((corpus.valid.concat().as_str(), corpus.test.concat().as_str()), (&text[180..190], &text[190..]));
+            assert!(corpus.split.contains("cut 90/5/5 by characters: "), "{}", corpus.split);
+        }
     }
 
     #[test]

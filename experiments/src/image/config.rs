@@ -9,7 +9,7 @@ use heedful_attention::mechanisms::sparse_strided::SparseStridedConfig;
 use heedful_models::generation::Sampling;
 use heedful_models::language_model::LanguageModelConfig;
 use heedful_models::layout::AttentionLayout;
-use heedful_models::position::PositionConfig;
+use heedful_models::position::{GridConfig, Join, PositionConfig};
 use heedful_models::seq2seq::{Seq2SeqConfig, Tying};
 use serde::{Deserialize, Serialize};
 
@@ -67,17 +67,17 @@ pub struct ImageData {
 impl Default for ImageConfig {
     fn default() -> Self {
         let mut mechanisms = MechanismOptions::default();
-        // For images of 16 by 16 values.
-        mechanisms.set(AttentionConfig::LocalOneD(LocalOneDConfig { query_block: 32, ..LocalOneDConfig::default() }));
+        // For images of 12 by 12 values.
+        mechanisms.set(AttentionConfig::LocalOneD(LocalOneDConfig { query_block: 24, ..LocalOneDConfig::default() }));
         mechanisms.set(AttentionConfig::LocalTwoD(LocalTwoDConfig {
-            width: 16,
-            query_block: [4, 8],
+            width: 12,
+            query_block: [4, 4],
             memory: [4, 4],
             ..LocalTwoDConfig::default()
         }));
-        mechanisms.set(AttentionConfig::SparseStrided(SparseStridedConfig { stride: 16, ..SparseStridedConfig::default() }));
-        mechanisms.set(AttentionConfig::SparseFixed(SparseFixedConfig { stride: 16, summary: 4, ..SparseFixedConfig::default() }));
-        mechanisms.set(AttentionConfig::Lsh(LshConfig { chunk: 16, rounds: 2, ..LshConfig::default() }));
+        mechanisms.set(AttentionConfig::SparseStrided(SparseStridedConfig { stride: 12, ..SparseStridedConfig::default() }));
+        mechanisms.set(AttentionConfig::SparseFixed(SparseFixedConfig { stride: 12, summary: 3, ..SparseFixedConfig::default() }));
+        mechanisms.set(AttentionConfig::Lsh(LshConfig { chunk: 12, rounds: 2, ..LshConfig::default() }));
         Self {
             run: RunSettings {
                 attention: ["dot-product", "local-1d", "local-2d", "sparse-strided", "sparse-fixed", "lsh", "synthesizer-random"]
@@ -86,16 +86,21 @@ impl Default for ImageConfig {
                 ..RunSettings::default()
             },
             data: ImageData::default(),
-            model: ModelSettings { positions: PositionConfig::Learned, max_length: 256, dropout: 0.0, ..ModelSettings::default() },
+            model: ModelSettings {
+                positions: PositionConfig::Grid(GridConfig { rows: 12, columns: 12, channels: 1, join: Join::Sum }),
+                max_length: 144,
+                dropout: 0.0,
+                ..ModelSettings::default()
+            },
             tied: false,
             mechanisms,
             training: TrainingConfig {
-                steps: 300,
-                learning_rate: 3e-3,
-                schedule: ScheduleConfig::Linear { warmup: 30, end: 1e-5 },
-                evaluate_every: 100,
-                checkpoint_every: 100,
-                log_every: 25,
+                steps: 1000,
+                learning_rate: 1e-2,
+                schedule: ScheduleConfig::Linear { warmup: 100, end: 1e-5 },
+                evaluate_every: 250,
+                checkpoint_every: 250,
+                log_every: 50,
                 ..TrainingConfig::default()
             },
             sampling: Sampling::default(),
@@ -123,24 +128,37 @@ experiment_config!(ImageConfig);
 impl ImageConfig {
     /// The shape of images that are made here.
     pub(super) fn shape() -> ImageShape {
-        ImageShape { levels: 4, ..ImageShape::default() }
+        ImageShape { height: 12, width: 12, channels: 1, levels: 4 }
     }
 
-    /// The model's settings for sequences of the images' length.
-    fn settings(&self, images: &Images) -> ModelSettings {
-        ModelSettings { max_length: self.model.max_length.max(images.size()), ..self.model.clone() }
+    /// The model's settings for sequences of the images' length. A grid of positions is that of the images, or one of blocks and places in them where the
+    /// attention wants blocks one after the other.
+    fn settings(&self, images: &Images, attention: &AttentionConfig) -> ModelSettings {
+        let max_length = self.model.max_length.max(images.size());
+        let positions = match (self.model.positions, blocks(attention, images)) {
+            (PositionConfig::Grid(grid), Some(BlockRaster { block, .. })) => {
+                let columns = block.iter().product();
+                PositionConfig::Grid(GridConfig { rows: max_length.div_ceil(columns), columns, channels: 1, ..grid })
+            }
+            (PositionConfig::Grid(grid), None) => {
+                let Images { width, channels, .. } = *images;
+                PositionConfig::Grid(GridConfig { rows: max_length.div_ceil(width * channels), columns: width, channels, ..grid })
+            }
+            (other, _) => other,
+        };
+        ModelSettings { max_length, positions, ..self.model.clone() }
     }
 
     /// A decoder over the values of an image, after a token that begins it.
     pub(super) fn model(&self, images: &Images, attention: &Attention) -> LanguageModelConfig {
-        self.settings(images).language_model(images.levels + 1, &for_width(&attention.config, images), self.tied)
+        self.settings(images, &attention.config).language_model(images.levels + 1, &for_width(&attention.config, images), self.tied)
     }
 
     /// An encoder of the small image, in which every value sees every other, and a decoder (Image Transformer, section 3.2 and 5.3).
     pub(super) fn sharpening_model(&self, images: &Images, attention: &Attention) -> Seq2SeqConfig {
         let layout = AttentionLayout { decoder: for_width(&attention.config, images).into(), ..AttentionLayout::default() };
         let tying = if self.tied { Tying::Output } else { Tying::None };
-        let config = self.settings(images).encoder_decoder(images.levels + 1, layout, tying);
+        let config = self.settings(images, &attention.config).encoder_decoder(images.levels + 1, layout, tying);
         Seq2SeqConfig { source_vocabulary: images.levels, ..config }
     }
 }

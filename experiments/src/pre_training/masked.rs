@@ -4,10 +4,13 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_models::block::Hidden;
-use heedful_models::classifier::{Classifier, Sentences};
+use heedful_models::classifier::{Classifier, ClassifierConfig, Sentences};
 use heedful_models::loss::with_auxiliary;
 
-use super::{DATA, LOG_PERPLEXITY, PreTrainingConfig, PreTrainingDataset, batches, check, columns, dataset, evaluated, fits};
+use super::{
+    DATA, FLOPS_PER_STEP, LOG_PERPLEXITY, PreTrainingConfig, PreTrainingData, PreTrainingDataset, batches, check, columns, dataset,
+    evaluated, fits, flops,
+};
 use crate::analyse::{Legible, Reading, check_length};
 use crate::comparison::{Attention, Comparison, Scores, first_non_finite_activation, scoring_bar};
 use crate::error::ExperimentError;
@@ -49,8 +52,8 @@ impl Comparison for MaskedModelling {
         fits(config, dataset, attention)
     }
 
-    fn task<'a>(config: &'a PreTrainingConfig, dataset: &'a PreTrainingDataset, _attention: &Attention) -> MaskedTask<'a> {
-        MaskedTask { config, dataset }
+    fn task<'a>(config: &'a PreTrainingConfig, dataset: &'a PreTrainingDataset, attention: &Attention) -> MaskedTask<'a> {
+        MaskedTask { config, dataset, model: config.encoder(dataset.tokeniser.vocabulary_size(), attention) }
     }
 
     fn model(
@@ -79,6 +82,13 @@ impl Comparison for MaskedModelling {
         );
         scores.push(LOG_PERPLEXITY, found.log_perplexity(), signature.clone());
         scores.push("accuracy", found.accuracy(), signature);
+        let PreTrainingData { context, batch, .. } = config.data;
+        let of_a_row = task.model.multiplications(model, context, config.masking.probability * task.length() as f64);
+        scores.push(
+            FLOPS_PER_STEP,
+            flops(of_a_row, batch),
+            format!("counted: {batch} sequences of {context} tokens, forward and backward"),
+        );
         Ok(Some(scores))
     }
 
@@ -96,6 +106,7 @@ impl Comparison for MaskedModelling {
 pub struct MaskedTask<'a> {
     config: &'a PreTrainingConfig,
     dataset: &'a PreTrainingDataset,
+    model: ClassifierConfig,
 }
 
 /// Sequences with hidden tokens.

@@ -2,9 +2,11 @@
 
 use burn::tensor::{Device, Tensor};
 use heedful_attention::random::RandomKey;
-use heedful_models::seq2seq::Seq2SeqTransformer;
+use heedful_models::seq2seq::{Seq2SeqConfig, Seq2SeqTransformer};
 
-use super::{DATA, LOG_PERPLEXITY, PreTrainingConfig, PreTrainingDataset, batches, check, columns, dataset, evaluated, fits};
+use super::{
+    DATA, FLOPS_PER_STEP, LOG_PERPLEXITY, PreTrainingConfig, PreTrainingDataset, batches, check, columns, dataset, evaluated, fits, flops,
+};
 use crate::comparison::{Attention, Comparison, Scores, first_non_finite_activation};
 use crate::error::ExperimentError;
 use crate::pairs::{PairsBatch, PairsTask, TokenPair};
@@ -44,13 +46,14 @@ impl Comparison for SpanModelling {
         fits(config, dataset, attention)
     }
 
-    fn task<'a>(config: &'a PreTrainingConfig, dataset: &'a PreTrainingDataset, _attention: &Attention) -> SpanTask<'a> {
+    fn task<'a>(config: &'a PreTrainingConfig, dataset: &'a PreTrainingDataset, attention: &Attention) -> SpanTask<'a> {
         let corrupted = |text: &[u32]| {
             let starts = evaluated(config, text.len(), config.data.context);
             let key = RandomKey::from_seed(0).named("spans");
             starts.iter().enumerate().map(|(item, &start)| pair(config, dataset, text, start, &key.numbered(item as u64))).collect()
         };
-        SpanTask { config, dataset, valid: corrupted(&dataset.valid), test: corrupted(&dataset.test) }
+        let model = config.encoder_decoder(dataset.tokeniser.vocabulary_size(), attention);
+        SpanTask { config, dataset, model, valid: corrupted(&dataset.valid), test: corrupted(&dataset.test) }
     }
 
     fn model(
@@ -80,6 +83,10 @@ impl Comparison for SpanModelling {
             config.spans.mean_span
         );
         scores.push(LOG_PERPLEXITY, task.pairs(&task.test).perplexity(model).ln(), signature);
+        let mean = |length: fn(&TokenPair) -> usize| task.test.iter().map(length).sum::<usize>().div_ceil(task.test.len());
+        let (source, target, batch) = (mean(|pair| pair.source.len()), mean(|pair| pair.target.len()), config.data.batch);
+        let signature = format!("counted: {batch} pairs of {source} and {target} tokens, forward and backward");
+        scores.push(FLOPS_PER_STEP, flops(task.model.multiplications(model, source, target), batch), signature);
         Ok(Some(scores))
     }
 
@@ -104,6 +111,7 @@ fn pair(config: &PreTrainingConfig, dataset: &PreTrainingDataset, text: &[u32], 
 pub struct SpanTask<'a> {
     config: &'a PreTrainingConfig,
     dataset: &'a PreTrainingDataset,
+    model: Seq2SeqConfig,
     valid: Vec<TokenPair>,
     test: Vec<TokenPair>,
 }

@@ -66,12 +66,12 @@ impl Default for TextClassificationConfig {
             pooling: Pooling::Mean,
             mechanisms: MechanismOptions::default(),
             training: TrainingConfig {
-                steps: 600,
+                steps: 1500,
                 learning_rate: 3e-3,
-                schedule: ScheduleConfig::Linear { warmup: 60, end: 1e-5 },
-                evaluate_every: 100,
-                checkpoint_every: 100,
-                log_every: 25,
+                schedule: ScheduleConfig::Linear { warmup: 150, end: 1e-5 },
+                evaluate_every: 250,
+                checkpoint_every: 250,
+                log_every: 50,
                 ..TrainingConfig::default()
             },
         }

@@ -107,11 +107,11 @@ impl Default for GenerationConfig {
             tying: Tying::ThreeWay,
             mechanisms: MechanismOptions::default(),
             training: TrainingConfig {
-                steps: 600,
+                steps: 1200,
                 learning_rate: 4e-3,
-                schedule: ScheduleConfig::Linear { warmup: 60, end: 1e-4 },
-                evaluate_every: 200,
-                checkpoint_every: 200,
+                schedule: ScheduleConfig::Linear { warmup: 120, end: 1e-4 },
+                evaluate_every: 300,
+                checkpoint_every: 300,
                 log_every: 50,
                 ..TrainingConfig::default()
             },

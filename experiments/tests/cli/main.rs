@@ -5,6 +5,7 @@ mod bad_input;
 mod checkpoints;
 mod command;
 mod experiments;
+mod interruptions;
 mod models;
 mod parity;
 mod runs;

@@ -55,7 +55,7 @@ fn every_data_set_of_a_folder_is_found_with_its_counts_and_its_experiment() {
             "for lm",
             "glue/RTE: GLUE RTE: train 1, dev 1 examples; for glue --task RTE",
             "babi: bAbI: 2 questions of 1 tasks, without task 2",
-            "listops: ListOps: no training and 1 test expressions",
+            "listops: ListOps: no training, no validation and 1 test expressions",
             "odd: nothing that an experiment reads",
         ],
     );

@@ -1,9 +1,11 @@
 //! Artificial dialogues in which the reply repeats one fact of a persona.
 //!
-//! A persona has four facts of four kinds (`i have three cats .`, `my boat is green .`, `my aunt is a baker .`, `i play chess on friday .`). At least two are of
-//! the kind that the partner asks about, with different things: to answer `how many cats do you have ?` with `i have three cats .`, the fact must be found by
-//! the thing (its kind alone leaves two or more) and its value copied. An exchange about another fact may stand before the question, so that neither the last
-//! reply nor a fixed place is the answer. Sources have the form of [`crate::data::dialogue`] and 30 to 60 words; the vocabulary has about 75.
+//! A persona has four facts of three kinds (`i have three poodles .`, `i play the oboe .`, `i eat plums .`), two or more of which are of the kind that the
+//! partner asks about. He asks by a more general word: to answer `how many dogs do you have ?` with `i have three poodles .`, the fact must be found by what
+//! its thing is (the form of the question leaves two or more), and copied with its number. An exchange about another fact may stand before the question, so
+//! that neither the last reply nor a fixed place is the answer. A question by the very word of the fact (`how many poodles`) would be much harder to learn
+//! for a small model, which first has to find out that equal words are to be compared. Sources have the form of [`crate::data::dialogue`] and 27 to 52
+//! words; the vocabulary has about 80.
 
 use heedful_attention::random::RandomKey;
 use rand::RngExt;
@@ -20,40 +22,47 @@ const EARLIER_EXCHANGE: f64 = 0.5;
 const REMARK: f64 = 0.3;
 const REMARKS: [&str; 3] = ["hello !", "nice .", "i see ."];
 
-/// A fact and the question for it, with `THING` and `VALUE` for what changes.
+/// A fact and the question for it, with `THING`, `SORT` and `NUMBER` for what changes.
 struct Kind {
     fact: &'static str,
     question: &'static str,
-    things: [&'static str; 6],
-    values: [&'static str; 6],
+    /// Sorts of things with the things of each.
+    sorts: [(&'static str, [&'static str; 3]); 4],
 }
 
-const KINDS: [Kind; 4] = [
+const KINDS: [Kind; 3] = [
     Kind {
-        fact: "i have VALUE THING .",
-        question: "how many THING do you have ?",
-        things: ["cats", "dogs", "birds", "books", "hats", "cousins"],
-        values: ["two", "three", "four", "five", "six", "seven"],
+        fact: "i have NUMBER THING .",
+        question: "how many SORT do you have ?",
+        sorts: [
+            ("dogs", ["poodles", "terriers", "beagles"]),
+            ("birds", ["parrots", "finches", "canaries"]),
+            ("fish", ["carps", "guppies", "eels"]),
+            ("plants", ["ferns", "roses", "cacti"]),
+        ],
     },
     Kind {
-        fact: "my THING is VALUE .",
-        question: "what colour is your THING ?",
-        things: ["boat", "coat", "door", "bike", "lamp", "tent"],
-        values: ["red", "green", "blue", "white", "black", "grey"],
+        fact: "i play the THING .",
+        question: "which SORT instrument do you play ?",
+        sorts: [
+            ("wind", ["flute", "oboe", "clarinet"]),
+            ("string", ["violin", "cello", "guitar"]),
+            ("keyboard", ["piano", "organ", "spinet"]),
+            ("percussion", ["gong", "triangle", "timpani"]),
+        ],
     },
     Kind {
-        fact: "my THING is a VALUE .",
-        question: "what is the job of your THING ?",
-        things: ["aunt", "uncle", "mother", "father", "sister", "brother"],
-        values: ["baker", "doctor", "pilot", "sailor", "teacher", "farmer"],
-    },
-    Kind {
-        fact: "i play THING on VALUE .",
-        question: "when do you play THING ?",
-        things: ["chess", "tennis", "cards", "golf", "darts", "hockey"],
-        values: ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday"],
+        fact: "i eat THING .",
+        question: "what SORT do you eat ?",
+        sorts: [
+            ("fruit", ["apples", "pears", "plums"]),
+            ("vegetables", ["carrots", "beans", "leeks"]),
+            ("meat", ["beef", "lamb", "pork"]),
+            ("cake", ["muffins", "tarts", "brownies"]),
+        ],
     },
 ];
+const NUMBERS: [&str; 6] = ["two", "three", "four", "five", "six", "seven"];
 
 /// Generates `sizes` pairs of the persona and the last `turns` utterances with the reply; all sources differ.
 ///
@@ -86,20 +95,26 @@ pub fn dialogue(key: &RandomKey, turns: usize, sizes: Sizes) -> Result<TextPairs
     Ok(TextPairs { corpus, split: "generated: no source is in two splits".to_owned() })
 }
 
-/// A thing of a kind and its value.
+/// What somebody has, plays or eats.
 struct Fact {
     kind: usize,
+    sort: &'static str,
     thing: &'static str,
-    value: &'static str,
+    number: &'static str,
 }
 
 impl Fact {
+    fn draw(rng: &mut ChaCha8Rng, kind: usize) -> Self {
+        let (sort, things) = &KINDS[kind].sorts[rng.random_range(0..4)];
+        Self { kind, sort, thing: pick(rng, things), number: pick(rng, &NUMBERS) }
+    }
+
     fn text(&self) -> String {
-        KINDS[self.kind].fact.replace("THING", self.thing).replace("VALUE", self.value)
+        KINDS[self.kind].fact.replace("THING", self.thing).replace("NUMBER", self.number)
     }
 
     fn question(&self, rng: &mut ChaCha8Rng) -> String {
-        let question = KINDS[self.kind].question.replace("THING", self.thing);
+        let question = KINDS[self.kind].question.replace("SORT", self.sort);
         if rng.random_bool(REMARK) { format!("{} {question}", pick(rng, &REMARKS)) } else { question }
     }
 }
@@ -109,9 +124,9 @@ fn exchange(rng: &mut ChaCha8Rng, turns: usize) -> Pair {
     let mut facts: Vec<Fact> = Vec::with_capacity(FACTS);
     while facts.len() < FACTS {
         let kind = if facts.len() < 2 { asked_kind } else { rng.random_range(0..KINDS.len()) };
-        let (thing, value) = (pick(rng, &KINDS[kind].things), pick(rng, &KINDS[kind].values));
-        if facts.iter().all(|fact| fact.thing != thing) {
-            facts.push(Fact { kind, thing, value });
+        let fact = Fact::draw(rng, kind);
+        if facts.iter().all(|other| other.sort != fact.sort) {
+            facts.push(fact);
         }
     }
     let mut history = Vec::new();
@@ -144,9 +159,14 @@ mod tests {
         corpus.train.iter().chain(&corpus.valid).chain(&corpus.tests[0].1)
     }
 
-    fn things(text: &str) -> Vec<&'static str> {
-        let every = KINDS.iter().flat_map(|kind| kind.things);
-        every.filter(|thing| text.split(' ').any(|word| word == *thing)).collect()
+    /// The sorts that a text names or has a thing of, each with its kind.
+    fn sorts(text: &str) -> Vec<(usize, &'static str)> {
+        let has = |word: &str| text.split(' ').any(|other| other == word);
+        let every = KINDS.iter().enumerate().flat_map(|(number, kind)| kind.sorts.iter().map(move |sort| (number, sort)));
+        every
+            .filter(|(_, (sort, things))| has(sort) || things.iter().any(|thing| has(thing)))
+            .map(|(kind, (sort, _))| (kind, *sort))
+            .collect()
     }
 
     /// The facts of a source and the last question, found by the marks.
@@ -157,22 +177,21 @@ mod tests {
     }
 
     #[test]
-    fn the_reply_is_the_one_fact_about_the_thing_that_is_asked_for() {
+    fn the_reply_is_the_one_fact_about_the_sort_that_is_asked_for() {
         for pair in all(&pairs()) {
             let (facts, question) = parts(&pair.source);
-            let asked = things(question);
+            let asked = sorts(question);
             assert_eq!((facts.len(), asked.len()), (FACTS, 1), "{}", pair.source);
-            let fitting: Vec<_> = facts.iter().filter(|fact| things(fact) == asked).collect();
+            let fitting: Vec<_> = facts.iter().filter(|fact| sorts(fact) == asked).collect();
             assert_eq!(fitting, [&pair.target.as_str()], "{}", pair.source);
         }
     }
 
     #[test]
     fn at_least_two_facts_are_of_the_kind_that_is_asked_for() {
-        let kind = |text: &str| KINDS.iter().position(|kind| kind.things.iter().any(|thing| things(text).contains(thing)));
         for pair in all(&pairs()) {
             let (facts, question) = parts(&pair.source);
-            assert!(facts.iter().filter(|fact| kind(fact) == kind(question)).count() >= 2, "{}", pair.source);
+            assert!(facts.iter().filter(|fact| sorts(fact)[0].0 == sorts(question)[0].0).count() >= 2, "{}", pair.source);
         }
     }
 
@@ -203,8 +222,8 @@ mod tests {
     fn sizes_of_sources_and_vocabulary_are_as_documented() {
         let corpus = pairs();
         let lengths = all(&corpus).map(|pair| pair.source.split(' ').count()).collect::<BTreeSet<_>>();
-        assert!(lengths.first() >= Some(&30) && lengths.last() <= Some(&60), "{lengths:?}");
+        assert!(lengths.first() >= Some(&27) && lengths.last() <= Some(&52), "{lengths:?}");
         let words = all(&corpus).flat_map(|pair| pair.source.split(' ')).collect::<BTreeSet<_>>();
-        assert!((70..=85).contains(&words.len()), "{}", words.len());
+        assert!((75..=90).contains(&words.len()), "{}", words.len());
     }
 }

@@ -1,0 +1,260 @@
+//! Multiplications of an attention, counted without running it.
+//!
+//! Counted are linear maps, scores of visible pairs and weighted sums of values; exponentials, normalisation and copies are not. Counts are estimates: of
+//! patterns some queries are looked at, and what a backward pass adds is a rule of thumb. A multiplication comes with an addition, so that the
+//! floating-point operations are twice as many.
+
+use std::iter::Sum;
+use std::ops::{Add, Mul, Range};
+
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::tensor::Tensor;
+
+use crate::any::{AnyAttention, AnyLogits, AttentionConfig};
+use crate::logits::Logits;
+use crate::mechanisms::lsh::BucketCount;
+use crate::placement::{Placement, Role};
+
+/// Queries at which the visible keys of a pattern are counted; all others are taken to see as many on average.
+const SAMPLED_QUERIES: usize = 128;
+/// Matrices that elements of the memory pass and not those that look at it.
+const OF_MEMORY: [&str; 2] = ["key", "value"];
+
+/// Multiplications, by what a backward pass adds to them.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Multiplications {
+    /// Of pairs of a query and a key: scores and weighted sums. A backward pass takes 2.5 times as many, since it scores the pairs again.
+    pub pairs: f64,
+    /// Of linear maps, of which a backward pass takes twice as many.
+    pub maps: f64,
+}
+
+impl Multiplications {
+    /// Of a forward pass.
+    pub fn forward(self) -> f64 {
+        self.pairs + self.maps
+    }
+
+    /// Of a forward and a backward pass.
+    pub fn training(self) -> f64 {
+        3.5 * self.pairs + 3.0 * self.maps
+    }
+}
+
+impl Add for Multiplications {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { pairs: self.pairs + other.pairs, maps: self.maps + other.maps }
+    }
+}
+
+impl Mul<f64> for Multiplications {
+    type Output = Self;
+
+    fn mul(self, factor: f64) -> Self {
+        Self { pairs: self.pairs * factor, maps: self.maps * factor }
+    }
+}
+
+impl Sum for Multiplications {
+    fn sum<I: Iterator<Item = Self>>(terms: I) -> Self {
+        terms.fold(Self::default(), Add::add)
+    }
+}
+
+/// Multiplications for one sequence of the attention that `config` made at a place: of the given queries, over `keys` keys. A decoder's self-attention is
+/// causal. Of the memory of a cross-attention all elements are mapped, of a sequence itself those that are queries.
+pub fn multiplications(
+    config: &AttentionConfig,
+    attention: &AnyAttention,
+    place: &Placement,
+    queries: Range<usize>,
+    keys: usize,
+) -> Multiplications {
+    let mapped = if place.role == Role::Cross { keys } else { queries.len() } as f64;
+    let Maps { of_queries, of_memory, .. } = Maps::of(attention);
+    let maps = queries.len() as f64 * of_queries as f64 + mapped * of_memory as f64;
+    Multiplications { pairs: pairs(config, attention, place, queries, keys), maps }
+}
+
+/// Weights of the linear maps of a module: its multiplications for an element that passes them all.
+pub fn weights_of_maps<M: Module>(module: &M) -> usize {
+    let Maps { of_queries, of_memory, .. } = Maps::of(module);
+    of_queries + of_memory
+}
+
+fn pairs(config: &AttentionConfig, attention: &AnyAttention, place: &Placement, queries: Range<usize>, keys: usize) -> f64 {
+    let (d_model, heads) = (place.d_model as f64, place.heads as f64);
+    let d_head = d_model / heads;
+    let count = queries.len() as f64;
+    let is_causal = place.role == Role::Decoder;
+    let dense = queries.clone().map(|query| seen(query, keys, is_causal).len()).sum::<usize>() as f64 * heads;
+    match (attention, config) {
+        (AnyAttention::Softmax(attention), _) => {
+            let pairs = visible(&attention.logits, place.heads, queries, keys, is_causal).unwrap_or(dense);
+            pairs * (score(&attention.logits, d_head) + d_head)
+        }
+        (AnyAttention::Gaussian(_), _) => dense * (d_head + 1.0),
+        (AnyAttention::Lsh(_), AttentionConfig::Lsh(options)) => {
+            if keys <= options.full_attention_below.unwrap_or(2 * options.chunk) {
+                dense * 2.0 * d_head
+            } else {
+                let rounds = options.rounds as f64;
+                let buckets = match &options.buckets {
+                    Some(BucketCount::One(buckets)) => *buckets,
+                    Some(BucketCount::Factorised(factors)) => factors.iter().sum(),
+                    None => 2 * keys.div_ceil(options.chunk),
+                };
+                let hashing = count * rounds * d_head * buckets as f64 / 2.0;
+                let chunks = 1 + options.before + options.after.unwrap_or(usize::from(!is_causal));
+                heads * (hashing + count * rounds * (chunks * options.chunk) as f64 * 2.0 * d_head)
+            }
+        }
+        (AnyAttention::Linformer(_), AttentionConfig::Linformer(options)) => {
+            let slots = options.rank.unwrap_or(place.max_length.min(64)) as f64;
+            // Keys and values to slots, then scores and sums over slots.
+            2.0 * keys as f64 * slots * d_model + 2.0 * count * slots * d_model
+        }
+        (AnyAttention::LightweightConv(attention), _) => count * attention.kernel.weight.dims()[1] as f64 * d_model,
+        (AnyAttention::DynamicConv(attention), _) => count * attention.kernel.predictor.weight.dims()[1] as f64 / heads * d_model,
+        _ => dense * 2.0 * d_head,
+    }
+}
+
+/// Keys that a query may see, whatever the mechanism.
+fn seen(query: usize, keys: usize, is_causal: bool) -> Range<usize> {
+    0..if is_causal { (query + 1).min(keys) } else { keys }
+}
+
+/// Multiplications of the score of a pair.
+fn score(logits: &AnyLogits, d_head: f64) -> f64 {
+    match logits {
+        AnyLogits::Relative(_) | AnyLogits::LearnedRelative(_) => 2.0 * d_head,
+        AnyLogits::AdaptiveSpan(span) => score(&span.logits[0], d_head) + 1.0,
+        AnyLogits::SynthesizerRandom(_) | AnyLogits::Uniform(_) => 0.0,
+        AnyLogits::SynthesizerFactorizedDense(_) | AnyLogits::Gaussian(_) => 1.0,
+        AnyLogits::SynthesizerFactorizedRandom(random) => random.query_factor.dims()[2] as f64,
+        AnyLogits::Mixture(mixture) => mixture.members.iter().map(|member| score(member, d_head)).sum(),
+        AnyLogits::LocalOneD(logits) | AnyLogits::LocalTwoD(logits) | AnyLogits::SparseStrided(logits) | AnyLogits::SparseFixed(logits) => {
+            score(&logits.logits[0], d_head)
+        }
+        AnyLogits::DotProduct(_) | AnyLogits::SynthesizerDense(_) => d_head,
+    }
+}
+
+/// Visible pairs of all heads, where logits restrict them.
+fn visible(logits: &AnyLogits, heads: usize, queries: Range<usize>, keys: usize, is_causal: bool) -> Option<f64> {
+    let pattern = match logits {
+        AnyLogits::LocalOneD(logits) | AnyLogits::LocalTwoD(logits) | AnyLogits::SparseStrided(logits) | AnyLogits::SparseFixed(logits) => {
+            logits.pattern()
+        }
+        other => {
+            let reach = other.reach()?;
+            let within = |query: usize| seen(query, keys, is_causal).filter(|&key| query.abs_diff(key) <= reach).count();
+            return Some(queries.map(within).sum::<usize>() as f64 * heads as f64);
+        }
+    };
+    let step = queries.len().div_ceil(SAMPLED_QUERIES);
+    let sampled: Vec<usize> = queries.clone().step_by(step).collect();
+    let of_query = |head: usize, query: usize| seen(query, keys, is_causal).filter(|&key| pattern.sees(head, query, key)).count();
+    let found: usize = (0..heads).map(|head| sampled.iter().map(|&query| of_query(head, query)).sum::<usize>()).sum();
+    Some(found as f64 * queries.len() as f64 / sampled.len() as f64)
+}
+
+/// Weights of linear maps, by the elements that pass them.
+#[derive(Default)]
+struct Maps {
+    /// Types and names of the modules around the current parameter.
+    place: Vec<(String, String)>,
+    of_queries: usize,
+    of_memory: usize,
+}
+
+impl Maps {
+    fn of<M: Module>(module: &M) -> Self {
+        let mut maps = Self::default();
+        module.visit(&mut maps);
+        maps
+    }
+}
+
+impl ModuleVisitor for Maps {
+    fn enter_module(&mut self, name: &str, container: &str) {
+        self.place.push((container.to_owned(), name.to_owned()));
+    }
+
+    fn exit_module(&mut self, _name: &str, _container: &str) {
+        self.place.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        if self.place.last().is_some_and(|(container, name)| container == "Struct:Linear" && name == "weight") {
+            // A module is entered by its name in the one around it.
+            let is_of_memory = self.place.iter().rev().nth(1).is_some_and(|(_, name)| OF_MEMORY.contains(&name.as_str()));
+            let weights = if is_of_memory { &mut self.of_memory } else { &mut self.of_queries };
+            *weights += param.shape().num_elements();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn::tensor::Device;
+
+    use crate::random::RandomKey;
+
+    const LENGTH: usize = 256;
+    const WIDTH: f64 = 16.0;
+    const MAPS: f64 = WIDTH * WIDTH;
+
+    fn of(name: &str, role: Role, queries: Range<usize>, keys: usize) -> Multiplications {
+        let config: AttentionConfig = name.parse().unwrap();
+        let place = Placement { role, layer: 0, layers: 1, d_model: 16, heads: 4, max_length: LENGTH, dropout: 0.0 };
+        let attention = config.init(&place, &RandomKey::from_seed(0), &Device::flex());
+        multiplications(&config, &attention, &place, queries, keys)
+    }
+
+    #[test]
+    fn the_counts_are_those_of_the_formulas() {
+        let length = LENGTH as f64;
+        let causal = length * (length + 1.0) / 2.0;
+        let decoder = of("dot-product", Role::Decoder, 0..LENGTH, LENGTH);
+        assert_eq!(decoder, Multiplications { pairs: causal * 2.0 * WIDTH, maps: length * 4.0 * MAPS });
+        assert_eq!(decoder.forward(), causal * 2.0 * WIDTH + length * 4.0 * MAPS);
+        assert_eq!(decoder.training(), 3.5 * causal * 2.0 * WIDTH + 3.0 * length * 4.0 * MAPS);
+        let step = of("dot-product", Role::Decoder, LENGTH - 1..LENGTH, LENGTH);
+        assert_eq!(step, Multiplications { pairs: length * 2.0 * WIDTH, maps: 4.0 * MAPS });
+        let encoder = of("dot-product", Role::Encoder, 0..LENGTH, LENGTH);
+        assert_eq!(encoder, Multiplications { pairs: length * length * 2.0 * WIDTH, maps: length * 4.0 * MAPS });
+        // Values and output, and nothing to score.
+        let random = of("synthesizer-random", Role::Decoder, 0..LENGTH, LENGTH);
+        assert_eq!(random, Multiplications { pairs: causal * WIDTH, maps: length * 2.0 * MAPS });
+    }
+
+    #[test]
+    fn keys_and_values_of_a_memory_are_made_of_its_elements() {
+        let found = of("dot-product", Role::Cross, 0..10, 100);
+        assert_eq!(found, Multiplications { pairs: 1000.0 * 2.0 * WIDTH, maps: (2.0 * 10.0 + 2.0 * 100.0) * MAPS });
+    }
+
+    #[test]
+    fn what_sees_less_multiplies_less() {
+        for role in [Role::Decoder, Role::Encoder] {
+            let of = |name: &str| of(name, role, 0..LENGTH, LENGTH).forward();
+            let dense = of("dot-product");
+            for name in ["local-1d", "sparse-strided", "sparse-fixed", "lightweight-conv"] {
+                assert!(of(name) < dense, "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_mechanism_is_counted() {
+        for config in AttentionConfig::all() {
+            let role = if config.can_be_causal() { Role::Decoder } else { Role::Encoder };
+            assert!(of(&config.name(), role, 0..LENGTH, LENGTH).forward() > 0.0, "{}", config.name());
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Every experiment, killed at any moment or interrupted, and continued.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use heedful_attention::random::RandomKey;
+use rand::RngExt;
+use serde_json::{Map, Value};
+
+use crate::command::{binary, final_weights, parallel_folder, stderr, succeeded, text_folder};
+
+const KILLS: usize = 20;
+const SMALL: &str = "model={layers = 1, d_model = 16, heads = 2, d_ff = 32, max_length = 64}";
+
+/// An experiment with settings of which a run takes some seconds.
+struct Experiment {
+    name: &'static str,
+    /// Folder of its only run.
+    run: &'static str,
+    steps: usize,
+    further: Vec<String>,
+}
+
+impl Experiment {
+    fn new(name: &'static str, run: &'static str, steps: usize, further: &[&str]) -> Self {
+        Self { name, run, steps, further: further.iter().map(|&argument| argument.to_owned()).collect() }
+    }
+
+    fn command(&self, out: &Path) -> Command {
+        let mut command = binary(self.name);
+        let Self { steps, .. } = self;
+        let training = format!("training={{steps = {steps}, evaluate_every = {}, checkpoint_every = 5, log_every = 10}}", steps / 4);
+        command.args(["--set", SMALL, "--set", &training]).args(&self.further).arg("--resume").arg("--out").arg(out);
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
+        command
+    }
+
+    fn finish(&self, out: &Path) {
+        succeeded(&self.command(out).output().unwrap());
+    }
+
+    /// All that does not depend on how long it took: weights, scores and losses.
+    fn outcome(&self, out: &Path) -> (Vec<u8>, Map<String, Value>, Vec<(u64, f64)>) {
+        let records: Vec<Value> = serde_json::from_str(&fs::read_to_string(out.join("results.json")).unwrap()).unwrap();
+        assert_eq!(records.len(), 1);
+        let mut scores = records[0]["metrics"].as_object().unwrap().clone();
+        scores.retain(|name, _| name != "steps per second");
+        assert!(!scores.is_empty());
+        let log = fs::read_to_string(out.join(self.run).join("log.jsonl")).unwrap();
+        let lines = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let losses: Vec<_> = lines.filter_map(|line| Some((line["step"].as_u64()?, line["loss"].as_f64()?))).collect();
+        assert!(losses.len() >= self.steps / 10, "{losses:?}");
+        (final_weights(&out.join(self.run)), scores, losses)
+    }
+
+    /// Kills it at random moments, and continues it, which must not make a difference.
+    fn survives_kills(&self) {
+        let folder = tempfile::tempdir().unwrap();
+        let [whole, killed] = ["whole", "killed"].map(|name| folder.path().join(name));
+        let begun = Instant::now();
+        self.finish(&whole);
+        let longest = begun.elapsed() / 2;
+        let expected = self.outcome(&whole);
+        let mut moments = RandomKey::from_seed(0).named(self.name).rng();
+        let mut kills = 0;
+        while kills < KILLS {
+            let mut child = self.command(&killed).stderr(Stdio::null()).spawn().unwrap();
+            std::thread::sleep(longest.mul_f64(moments.random()));
+            let ended = child.try_wait().unwrap();
+            child.kill().unwrap();
+            child.wait().unwrap();
+            if let Some(status) = ended {
+                assert!(status.success(), "{} ended by itself with {status} after {kills} kills", self.name);
+                assert!(self.outcome(&killed) == expected, "{}: another outcome after {kills} kills", self.name);
+                fs::remove_dir_all(&killed).unwrap();
+            } else {
+                kills += 1;
+            }
+        }
+        self.finish(&killed);
+        assert!(self.outcome(&killed) == expected, "{}: another outcome after {kills} kills", self.name);
+    }
+
+    /// Interrupts it after its first checkpoint, and continues it.
+    #[cfg(unix)]
+    fn can_be_interrupted(&self) {
+        let folder = tempfile::tempdir().unwrap();
+        let [whole, stopped] = ["whole", "stopped"].map(|name| folder.path().join(name));
+        self.finish(&whole);
+        let child = self.command(&stopped).spawn().unwrap();
+        let latest = stopped.join(self.run).join("checkpoint/latest");
+        let begun = Instant::now();
+        while !latest.exists() {
+            assert!(begun.elapsed() < Duration::from_secs(120), "{}: no checkpoint appears", self.name);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        interrupt(&child);
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(130), "{}: {}", self.name, stderr(&output));
+        assert!(stderr(&output).contains("--resume"), "{}: {}", self.name, stderr(&output));
+        assert!(latest.exists() && !stopped.join("results.json").exists(), "{}", self.name);
+        self.finish(&stopped);
+        assert!(self.outcome(&stopped) == self.outcome(&whole), "{}", self.name);
+    }
+
+    fn survives_all(&self) {
+        self.survives_kills();
+        #[cfg(unix)]
+        self.can_be_interrupted();
+    }
+}
+
+#[cfg(unix)]
+fn interrupt(child: &Child) {
+    let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+}
+
+const DOT_PRODUCT: [&str; 2] = ["--attention", "dot-product"];
+
+#[test]
+fn translation() {
+    let data = parallel_folder();
+    let further = ["--data", data.path().to_str().unwrap(), "--set", "decoding.extra_length=2"];
+    Experiment::new("mt", "dot-product-seed1", 240, &[&DOT_PRODUCT[..], &further].concat()).survives_all();
+}
+
+#[test]
+fn language_modelling() {
+    let data = text_folder();
+    let further = ["--data", data.path().to_str().unwrap(), "--set", "data={context = 16, stride = 8, batch = 4}"];
+    Experiment::new("lm", "dot-product-seed1", 240, &[&DOT_PRODUCT[..], &further].concat()).survives_all();
+}
+
+#[test]
+fn pre_training() {
+    let data = text_folder();
+    let further = ["--data", data.path().to_str().unwrap(), "--set", "data={context = 16, batch = 4}"];
+    let masked = [&DOT_PRODUCT[..], &further].concat();
+    Experiment::new("mlm", "dot-product-seed1", 240, &masked).survives_all();
+    let spans = [&masked[..], &["--objective", "spans"]].concat();
+    Experiment::new("mlm", "dot-product-seed1", 160, &spans).survives_all();
+}
+
+#[test]
+fn another_outcome_is_told_apart() {
+    let (data, folder) = (text_folder(), tempfile::tempdir().unwrap());
+    let further = ["--data", data.path().to_str().unwrap(), "--set", "data={context = 16, batch = 4}"];
+    let [one, other] = [("one", "1e-3"), ("other", "1.001e-3")].map(|(name, rate)| {
+        let rate = format!("training.learning_rate={rate}");
+        let further = [&DOT_PRODUCT[..], &further, &["--set", &rate]].concat();
+        let (experiment, out) = (Experiment::new("mlm", "dot-product-seed1", 40, &further), folder.path().join(name));
+        experiment.finish(&out);
+        experiment.outcome(&out)
+    });
+    assert!(one.0 != other.0 && one.1 != other.1 && one.2 != other.2);
+}
+
+#[test]
+fn understanding() {
+    let further = ["--task", "MRPC", "--set", "data.generated_examples=60"];
+    Experiment::new("glue", "dot-product-seed1", 160, &[&DOT_PRODUCT[..], &further].concat()).survives_all();
+}
+
+#[test]
+fn classification_with_projections() {
+    let further = ["--attention", "linformer", "--set", "data.generated_texts=60"];
+    Experiment::new("classify", "linformer-seed1", 120, &further).survives_all();
+}
+
+#[test]
+fn text_generation() {
+    let further =
+        ["--task", "dialogue", "--set", "data={generated_pairs = 60, test = 8}", "--set", "decoding={beam = 1, extra_length = 2}"];
+    Experiment::new("textgen", "dot-product-seed1", 120, &[&DOT_PRODUCT[..], &further].concat()).survives_all();
+}
+
+#[test]
+fn images() {
+    let further = ["--attention", "lsh", "--set", "data={generated_images = 20, valid = 4, test = 4, batch = 4, samples = 1}"];
+    Experiment::new("image", "lsh-seed1", 60, &further).survives_all();
+}
+
+#[test]
+fn exercises() {
+    let further = [
+        "--model",
+        "transformer",
+        "--task",
+        "copy",
+        "--set",
+        "data={length = 5, longer = 6, batch_tokens = 100, generated_examples = 60, generated_test = 8}",
+    ];
+    Experiment::new("algorithmic", "transformer-seed1", 120, &further).survives_all();
+}
+
+#[test]
+fn agents_with_a_memory() {
+    let further = [
+        "--model",
+        "gtrxl",
+        "--environment",
+        "repeat-previous",
+        "--set",
+        "data={copies = 4, unroll = 16, memory = 16, evaluation_episodes = 4, test_episodes = 4}",
+        "--set",
+        "ppo.parts=2",
+    ];
+    Experiment::new("memory-rl", "gtrxl-seed1", 240, &further).survives_all();
+}

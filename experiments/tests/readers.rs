@@ -1,0 +1,314 @@
+//! Readers of data under damaged files: each returns data or an error, never panics, ends, and takes memory in proportion to the files.
+
+use std::fs;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use heedful_attention::random::RandomKey;
+use heedful_experiments::data::word_vectors::WordVectors;
+use heedful_experiments::data::{GlueData, GlueTask, LabelledTexts, ParallelCorpus, TextCorpus, babi, dialogue, images, list_ops, summary};
+use peak_alloc::PeakAlloc;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+
+#[global_allocator]
+static ALLOCATED: PeakAlloc = PeakAlloc;
+/// The peak is that of the whole process, so that one reader runs at a time.
+static MEASURED: Mutex<()> = Mutex::new(());
+
+const CASES: u32 = 300;
+/// Bytes that a reader may allocate for a byte of its files, and whatever they hold. A dialogue repeats its facts in each of at most 100 exchanges.
+const PER_BYTE: usize = 400;
+const WHATEVER: usize = 1 << 20;
+
+/// What formats are made of, and what breaks them.
+const FRAGMENTS: [&[u8]; 26] = [
+    b"\t",
+    b"\n",
+    b"\r\n",
+    b"\"",
+    b"\"\"",
+    b",",
+    b" ",
+    b"{",
+    b"}",
+    b"[",
+    b"]",
+    b":",
+    b"\\",
+    b"\\u0000",
+    b"\\ud800",
+    b"0",
+    b"-1",
+    b"1",
+    b"99999999999999999999",
+    b"1e400",
+    b"null",
+    b"\0",
+    b"\xff",
+    b"\xef\xbb\xbf",
+    "\u{2028}".as_bytes(),
+    "ß".as_bytes(),
+];
+
+/// One way of damaging a file; places are shares of its length.
+#[derive(Clone, Debug)]
+enum Damage {
+    Cut { at: f64 },
+    Remove { at: f64, length: usize },
+    Insert { at: f64, fragment: usize, times: usize },
+    Overwrite { at: f64, byte: u8 },
+    Repeat { at: f64, length: usize, times: usize },
+}
+
+impl Damage {
+    fn any() -> impl Strategy<Value = Self> {
+        let at = 0.0..1.0f64;
+        prop_oneof![
+            1 => at.clone().prop_map(|at| Self::Cut { at }),
+            2 => (at.clone(), 1..40usize).prop_map(|(at, length)| Self::Remove { at, length }),
+            4 => (at.clone(), 0..FRAGMENTS.len(), 1..3usize).prop_map(|(at, fragment, times)| Self::Insert { at, fragment, times }),
+            1 => (at.clone(), 0..FRAGMENTS.len(), 500..2000usize).prop_map(|(at, fragment, times)| Self::Insert { at, fragment, times }),
+            3 => (at.clone(), any::<u8>()).prop_map(|(at, byte)| Self::Overwrite { at, byte }),
+            2 => (at, 1..200usize, 1..30usize).prop_map(|(at, length, times)| Self::Repeat { at, length, times }),
+        ]
+    }
+
+    fn apply(&self, bytes: &mut Vec<u8>) {
+        let place = |at: f64| (at * bytes.len() as f64) as usize;
+        match *self {
+            Self::Cut { at } => bytes.truncate(place(at)),
+            Self::Remove { at, length } => {
+                let start = place(at);
+                bytes.drain(start..bytes.len().min(start + length));
+            }
+            Self::Insert { at, fragment, times } => {
+                let start = place(at);
+                bytes.splice(start..start, FRAGMENTS[fragment].repeat(times));
+            }
+            Self::Overwrite { at, byte } => {
+                let index = place(at);
+                if let Some(old) = bytes.get_mut(index) {
+                    *old = byte;
+                }
+            }
+            Self::Repeat { at, length, times } => {
+                let start = place(at);
+                let piece = bytes[start..bytes.len().min(start + length)].repeat(times);
+                bytes.splice(start..start, piece);
+            }
+        }
+    }
+}
+
+/// Files by their names.
+type Files<'a> = [(&'a str, Vec<u8>)];
+
+fn written(dir: &Path, files: &Files) {
+    for (name, bytes) in files {
+        let path = dir.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, bytes).unwrap();
+    }
+}
+
+/// Reads the files as they are, which succeeds, and damaged in many ways.
+fn survives<T, E: std::error::Error>(files: &Files, read: impl Fn(&Path) -> Result<T, E>) {
+    let _measured = MEASURED.lock().unwrap_or_else(PoisonError::into_inner);
+    let whole = tempfile::tempdir().unwrap();
+    written(whole.path(), files);
+    if let Err(error) = read(whole.path()) {
+        panic!("the undamaged files are not read: {error}");
+    }
+    let config = Config { cases: CASES, failure_persistence: None, ..Config::default() };
+    let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
+    let (refused, accepted) = (Mutex::new(0), Mutex::new(0));
+    let damages = prop::collection::vec((0..files.len(), Damage::any()), 1..4);
+    let outcome = runner.run(&damages, |damages| {
+        let mut damaged = files.to_vec();
+        for (file, damage) in &damages {
+            damage.apply(&mut damaged[*file].1);
+        }
+        let dir = tempfile::tempdir().unwrap();
+        written(dir.path(), &damaged);
+        let bytes: usize = damaged.iter().map(|(_, bytes)| bytes.len()).sum();
+        ALLOCATED.reset_peak_usage();
+        let before = ALLOCATED.current_usage();
+        let counter = match read(dir.path()) {
+            Ok(_) => &accepted,
+            Err(error) => {
+                prop_assert!(!error.to_string().is_empty());
+                &refused
+            }
+        };
+        let taken = ALLOCATED.peak_usage().saturating_sub(before);
+        prop_assert!(taken <= WHATEVER + PER_BYTE * bytes, "{taken} bytes for {bytes} of files");
+        *counter.lock().unwrap() += 1;
+        Ok(())
+    });
+    outcome.unwrap_or_else(|failure| panic!("{failure}"));
+    // Damage that is never noticed, or always, would not get far into a reader.
+    let (refused, accepted) = (refused.into_inner().unwrap(), accepted.into_inner().unwrap());
+    assert!(refused > CASES / 20 && accepted > 0, "{refused} refused, {accepted} accepted");
+}
+
+fn text(lines: &str) -> Vec<u8> {
+    lines.as_bytes().to_vec()
+}
+
+#[test]
+#[should_panic(expected = "bytes for")]
+fn a_reader_that_takes_too_much_memory_is_found() {
+    let files = [("a.txt", text("a b c\n"))];
+    survives(&files, |_| {
+        // Written, for memory that is never touched could be optimised away.
+        let much = std::hint::black_box(vec![1u8; 64 << 20]);
+        let touched = much.iter().any(|&byte| byte == 2);
+        if touched { Err(std::io::Error::other("no")) } else { Ok(()) }
+    });
+}
+
+#[test]
+#[should_panic(expected = "a reader that panics")]
+fn a_reader_that_panics_is_found() {
+    survives(&[("a.txt", text("a b c\n"))], |dir| {
+        let bytes = fs::read(dir.join("a.txt"))?;
+        assert!(bytes.len() < 1000, "a reader that panics");
+        std::io::Result::Ok(())
+    });
+}
+
+#[test]
+fn parallel_text() {
+    let side = |word: &str| text(&format!("{word} one\n{word} two\n{word} three .\n"));
+    let files = [
+        ("train.en", side("a")),
+        ("train.de", side("ä")),
+        ("val.en", side("b")),
+        ("val.de", side("ö")),
+        ("test.en", side("c")),
+        ("test.de", side("ü")),
+    ];
+    survives(&files, |dir| ParallelCorpus::read(dir, "en", "de"));
+}
+
+#[test]
+fn running_text() {
+    let files = [("a.train.txt", text("a b\n\nc d e\n")), ("a.valid.txt", text("a\n")), ("a.test.txt", text("b\n"))];
+    survives(&files, TextCorpus::read);
+    survives(&[("input.txt", text(&"some words on a line\n".repeat(40)))], TextCorpus::read);
+    survives(&[("text8", text(&"some words on a line ".repeat(40)))], TextCorpus::read);
+}
+
+#[test]
+fn compressed_text() {
+    use std::io::Write;
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    encoder.write_all("some words on a line\n".repeat(40).as_bytes()).unwrap();
+    survives(&[("input.txt.gz", encoder.finish().unwrap())], TextCorpus::read);
+}
+
+#[test]
+fn tables_of_glue() {
+    let cola = text("gj04\t1\t\tThey left.\ngj04\t0\t*\tLeft they a.\n");
+    survives(&[("train.tsv", cola.clone()), ("dev.tsv", cola)], |dir| GlueData::read(dir, GlueTask::Cola));
+    let rte =
+        text("index\tsentence1\tsentence2\tlabel\n0\tIt \"rains.\tIt is wet.\tentailment\n1\tIt snows.\tIt is hot.\tnot_entailment\n");
+    survives(&[("train.tsv", rte.clone()), ("dev.tsv", rte)], |dir| GlueData::read(dir, GlueTask::Rte));
+    let scores = text("index\tsentence1\tsentence2\tscore\n0\tA dog.\tA cat.\t1.250\n1\tA.\tA.\t5.000\n");
+    survives(&[("train.tsv", scores.clone()), ("dev.tsv", scores)], |dir| GlueData::read(dir, GlueTask::StsB));
+}
+
+#[test]
+fn lines_of_super_glue() {
+    let lines = [
+        (GlueTask::BoolQ, r#"{"question": "is it wet", "passage": "Water -- It is.", "idx": 4, "label": true}"#),
+        (GlueTask::Copa, r#"{"premise": "It rained.", "choice1": "Wet.", "choice2": "Dry.", "question": "effect", "label": 1, "idx": 4}"#),
+        (
+            GlueTask::Wic,
+            r#"{"word": "class", "sentence1": "A real class.", "sentence2": "Naïve classes met.", "idx": 4, "label": false,
+                "start1": 7, "start2": 6, "end1": 12, "end2": 13, "version": 1.1}"#,
+        ),
+        (
+            GlueTask::Wsc,
+            r#"{"text": "The dog saw Bo, and he ran.", "idx": 4, "label": true,
+                "target": {"span1_index": 3, "span1_text": "Bo", "span2_index": 5, "span2_text": "he"}}"#,
+        ),
+        (
+            GlueTask::MultiRc,
+            r#"{"idx": 9, "version": 1.1, "passage": {"text": "Ann ran.", "questions": [
+                {"question": "Who ran?", "idx": 5, "answers": [{"text": "Ann", "idx": 1, "label": 1}, {"text": "Bo", "idx": 2, "label": 0}]}]}}"#,
+        ),
+        (
+            GlueTask::Record,
+            r#"{"source": "CNN", "idx": 8, "passage": {"text": "Zoë met Bo\n@highlight\nBo stayed", "entities": [{"start": 0, "end": 2}, {"start": 8, "end": 9}]},
+                "qas": [{"query": "@placeholder went.", "idx": 7, "answers": [{"start": 0, "end": 2, "text": "Zoë"}]}]}"#,
+        ),
+    ];
+    for (task, line) in lines {
+        let line = line.split('\n').map(str::trim).collect::<Vec<_>>().join(" ");
+        let file = text(&format!("{line}\n{line}\n"));
+        survives(&[("train.jsonl", file.clone()), ("val.jsonl", file)], |dir| GlueData::read(dir, task));
+    }
+}
+
+#[test]
+fn labelled_texts() {
+    let read = |dir: &Path| LabelledTexts::read(dir, &RandomKey::from_seed(0));
+    let csv = text(&"\"1\",\"A title\",\"A \"\"long\"\" text\"\n\"2\",\"Other\",\"Other text, too\"\n".repeat(6));
+    survives(&[("train.csv", csv.clone()), ("test.csv", csv), ("classes.txt", text("World\nSports\n"))], read);
+    let lines = text(&"0\tthe plot is thin\n1\tone cannot look away\n".repeat(6));
+    survives(&[("train.tsv", lines.clone()), ("test.tsv", lines)], read);
+    let questions = text(&"DESC:manner How did it end ?\nNUM:count How many are there ?\n".repeat(6));
+    survives(&[("train_5500.label", questions.clone()), ("TREC_10.label", questions)], read);
+}
+
+#[test]
+fn dialogues() {
+    let lines = "1 your persona: i have two dogs.\n2 your persona: i sing.\n3 hi !\thello .\n4 what do you do ?\ti sing .\t\ta|b\n";
+    let files = [("valid_self_original_no_cands.txt", text(&lines.repeat(20)))];
+    survives(&files, |dir| dialogue::read(dir, dialogue::USUAL_KIND, 3));
+}
+
+#[test]
+fn documents_and_summaries() {
+    let table = text(&"A long text . It goes on .\tA text .\n".repeat(20));
+    survives(&[("train.tsv", table.clone()), ("valid.tsv", table.clone()), ("test.tsv", table)], summary::read);
+}
+
+#[test]
+fn stories_of_babi() {
+    let story = text(&"1 Mary moved to the hall.\n2 John sat.\n3 Where is Mary? \thall\t1\n".repeat(12));
+    let files = [("qa1_single_train.txt", story.clone()), ("qa1_single_test.txt", story)];
+    survives(&files, |dir| babi::read(dir, "en", 1));
+}
+
+#[test]
+fn expressions_of_list_ops() {
+    let original = text(&"9\t( ( ( [MAX 9 ) 1 ) ] )\n1\t( ( ( [SM 6 ) 5 ) ] )\n".repeat(5));
+    survives(&[("train_d20s.tsv", original.clone()), ("test_d20s.tsv", original)], list_ops::read);
+    let arena = text("Source\tTarget\n( ( ( [MAX 9 ) 1 ) ] )\t9\n3\t3\n");
+    survives(&[("basic_train.tsv", arena.clone()), ("basic_val.tsv", arena.clone()), ("basic_test.tsv", arena)], list_ops::read);
+}
+
+#[test]
+fn vectors_of_words() {
+    let vectors = text("the 0.1 -0.2 3e-1\nof 1 2 3\nand -1 -2 -3\n");
+    survives(&[("vectors.txt", vectors)], |dir| WordVectors::read(&dir.join("vectors.txt")));
+}
+
+#[test]
+fn images_of_mnist_and_cifar() {
+    let header = |numbers: &[u32]| numbers.iter().flat_map(|number| number.to_be_bytes()).collect::<Vec<u8>>();
+    let pixels = [header(&[2051, 12, 3, 3]), (0..108).collect()].concat();
+    let labels = [header(&[2049, 12]), (0..12).map(|index| index % 3).collect()].concat();
+    let files = [
+        ("train-images-idx3-ubyte", pixels.clone()),
+        ("train-labels-idx1-ubyte", labels.clone()),
+        ("t10k-images-idx3-ubyte", pixels),
+        ("t10k-labels-idx1-ubyte", labels),
+    ];
+    survives(&files, images::read);
+    let records = |count: u8| (0..count).flat_map(|label| [vec![label], vec![label; 3072]].concat()).collect::<Vec<u8>>();
+    survives(&[("data_batch_1.bin", records(10)), ("test_batch.bin", records(2))], images::read);
+}
