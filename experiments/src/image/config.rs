@@ -95,11 +95,11 @@ impl Default for ImageConfig {
             tied: false,
             mechanisms,
             training: TrainingConfig {
-                steps: 1000,
+                steps: 800,
                 learning_rate: 1e-2,
-                schedule: ScheduleConfig::Linear { warmup: 100, end: 1e-5 },
-                evaluate_every: 250,
-                checkpoint_every: 250,
+                schedule: ScheduleConfig::Linear { warmup: 80, end: 1e-5 },
+                evaluate_every: 200,
+                checkpoint_every: 200,
                 log_every: 50,
                 ..TrainingConfig::default()
             },

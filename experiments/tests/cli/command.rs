@@ -30,6 +30,8 @@ pub fn binary(name: &str) -> Command {
         "glue" => env!("CARGO_BIN_EXE_glue"),
         "algorithmic" => env!("CARGO_BIN_EXE_algorithmic"),
         "analyse" => env!("CARGO_BIN_EXE_analyse"),
+        "compare" => env!("CARGO_BIN_EXE_compare"),
+        "data" => env!("CARGO_BIN_EXE_data"),
         "classify" => env!("CARGO_BIN_EXE_classify"),
         "image" => env!("CARGO_BIN_EXE_image"),
         "memory-rl" => env!("CARGO_BIN_EXE_memory-rl"),

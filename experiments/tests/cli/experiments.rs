@@ -121,7 +121,7 @@ fn images_are_drawn_completed_and_sharpened() {
     let further = [&small[..], &["--super-resolution"]].concat();
     assert_eq!(record(&run("image", &sharpened, &further), &sharpened)["experiment"], "image-super-resolution");
     is_png(&sharpened.join("local-2d-seed1/samples.png"));
-    let output = run("image", &folder.path().join("refused"), &[&small[..], &["--set", "mechanisms.local-2d.query_block=[5,8]"]].concat());
+    let output = run("image", &folder.path().join("refused"), &[&small[..], &["--set", "mechanisms.local-2d.query_block=[5,4]"]].concat());
     refused(&output, 2, &["query_block", "12 rows"]);
 }
 

@@ -8,4 +8,5 @@ mod experiments;
 mod interruptions;
 mod models;
 mod parity;
+mod readme;
 mod runs;

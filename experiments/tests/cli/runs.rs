@@ -175,8 +175,13 @@ fn another_configuration_does_not_overwrite_a_folder() {
 fn every_preset_can_be_read() {
     use heedful_experiments::algorithmic::AlgorithmicConfig;
     use heedful_experiments::classification::ClassificationConfig;
+    use heedful_experiments::image::ImageConfig;
     use heedful_experiments::language::LanguageConfig;
+    use heedful_experiments::memory_rl::MemoryConfig;
+    use heedful_experiments::pre_training::PreTrainingConfig;
     use heedful_experiments::settings::Settings;
+    use heedful_experiments::text_classification::TextClassificationConfig;
+    use heedful_experiments::text_generation::GenerationConfig;
     use heedful_experiments::translation::TranslationConfig;
 
     for entry in fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/presets")).unwrap() {
@@ -190,6 +195,11 @@ fn every_preset_can_be_read() {
             "lm" => Settings::<LanguageConfig>::read(Some(&path), Vec::new()).map(|_| ()),
             "glue" => Settings::<ClassificationConfig>::read(Some(&path), Vec::new()).map(|_| ()),
             "algorithmic" => Settings::<AlgorithmicConfig>::read(Some(&path), Vec::new()).map(|_| ()),
+            "mlm" => Settings::<PreTrainingConfig>::read(Some(&path), Vec::new()).map(|_| ()),
+            "textgen" => Settings::<GenerationConfig>::read(Some(&path), Vec::new()).map(|_| ()),
+            "classify" => Settings::<TextClassificationConfig>::read(Some(&path), Vec::new()).map(|_| ()),
+            "image" => Settings::<ImageConfig>::read(Some(&path), Vec::new()).map(|_| ()),
+            "memory-rl" => Settings::<MemoryConfig>::read(Some(&path), Vec::new()).map(|_| ()),
             other => panic!("{path:?} is for {other}"),
         };
         read.unwrap_or_else(|error| panic!("{error}"));
