@@ -297,6 +297,7 @@ impl Legible for Algorithmic {
     fn read(
         config: &AlgorithmicConfig,
         dataset: &AlgorithmicDataset,
+        _attention: &Attention,
         model: &LanguageModel,
         text: &str,
         probe: &mut Probe,

@@ -280,6 +280,7 @@ impl Legible for Classification {
     fn read(
         config: &ClassificationConfig,
         dataset: &ClassificationDataset,
+        _attention: &Attention,
         model: &Classifier,
         text: &str,
         probe: &mut Probe,

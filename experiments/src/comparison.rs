@@ -393,8 +393,8 @@ pub struct Reloaded<C: Comparison> {
     pub config: C::Config,
     /// Its data set.
     pub dataset: C::Dataset,
-    /// Name of its attention or model.
-    pub name: String,
+    /// Its attention or model.
+    pub attention: Attention,
     /// Its seed.
     pub seed: u64,
     /// The model with the weights that it began with.
@@ -443,7 +443,7 @@ pub fn reload<C: Comparison>(
         .ok_or_else(|| ExperimentError::usage(format!("`{}` has no checkpoint; run the command to its end", run.root().display())))?;
     let initial = C::model(&config, &dataset, &attention, &RandomKey::from_seed(seed).named("init"), device)?;
     let trained = load_model(initial.clone(), &checkpoint).map_err(ExperimentError::failure)?;
-    Ok(Reloaded { config, dataset, name: attention.name, seed, initial, trained })
+    Ok(Reloaded { config, dataset, attention, seed, initial, trained })
 }
 
 /// Name of a data folder, for tables.

@@ -8,9 +8,11 @@ mod super_resolution;
 mod task;
 
 use burn::tensor::Device;
+use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_models::language_model::LanguageModel;
 
+use crate::analyse::{Legible, Reading};
 use crate::comparison::{Attention, Comparison, Dataset, Scores};
 use crate::data::generate::{self, Sizes};
 use crate::data::images::{self, Images};
@@ -115,6 +117,41 @@ impl Comparison for ImageModelling {
 
     fn published() -> PublishedNumbers {
         PublishedNumbers::images()
+    }
+}
+
+impl Legible for ImageModelling {
+    fn texts(_config: &ImageConfig, dataset: &ImageDataset, count: usize) -> Vec<String> {
+        let test = &dataset.images.test;
+        (0..count.min(test.len())).map(|index| test.image(index).iter().map(u8::to_string).collect::<Vec<_>>().join(" ")).collect()
+    }
+
+    /// A position shows the value that it is given, the one before the value that it is to foresee.
+    fn read(
+        config: &ImageConfig,
+        dataset: &ImageDataset,
+        attention: &Attention,
+        model: &LanguageModel,
+        text: &str,
+        probe: &mut Probe,
+    ) -> Result<Reading, ExperimentError> {
+        let Images { width, channels, levels, .. } = dataset.images;
+        let values: Option<Vec<u8>> =
+            text.split_whitespace().map(|value| value.parse().ok().filter(|&value| usize::from(value) < levels)).collect();
+        let size = dataset.images.size();
+        let image = values.filter(|values| values.len() == size).ok_or_else(|| {
+            ExperimentError::usage(format!(
+                "--text {text:?}: it is no image of {size} values from 0 to {}; give them row by row",
+                levels - 1
+            ))
+        })?;
+        let task = ImageTask::new(config, &dataset.images, attention);
+        task.read(model, &image, probe);
+        let place = |&index: &usize| format!("{}.{}:{}", index / (width * channels), index % (width * channels), image[index]);
+        Ok(Reading {
+            decoder: std::iter::once("begin".to_owned()).chain(task.before_last().iter().map(place)).collect(),
+            ..Reading::default()
+        })
     }
 }
 

@@ -219,6 +219,7 @@ impl Legible for Language {
     fn read(
         config: &LanguageConfig,
         dataset: &LanguageDataset,
+        _attention: &Attention,
         model: &LanguageModel,
         text: &str,
         probe: &mut Probe,

@@ -153,6 +153,7 @@ impl Legible for TextClassification {
     fn read(
         config: &TextClassificationConfig,
         dataset: &ClassificationDataset,
+        _attention: &Attention,
         model: &Classifier,
         text: &str,
         probe: &mut Probe,

@@ -296,6 +296,7 @@ impl Legible for TextGeneration {
     fn read(
         config: &GenerationConfig,
         dataset: &GenerationDataset,
+        _attention: &Attention,
         model: &Seq2SeqTransformer,
         text: &str,
         probe: &mut Probe,

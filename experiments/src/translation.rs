@@ -223,6 +223,7 @@ impl Legible for Translation {
     fn read(
         config: &TranslationConfig,
         dataset: &TranslationDataset,
+        _attention: &Attention,
         model: &Seq2SeqTransformer,
         text: &str,
         probe: &mut Probe,

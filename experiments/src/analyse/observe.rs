@@ -8,7 +8,7 @@ use indicatif::ProgressBar;
 
 use super::{Analysis, Kind, Observed, State};
 use crate::backend::Backend;
-use crate::comparison::{Comparison, Reloaded, reload, scoring_bar};
+use crate::comparison::{Attention, Comparison, Reloaded, reload, scoring_bar};
 use crate::error::{ExperimentError, print_line};
 use crate::run_folder::RunFolder;
 
@@ -33,6 +33,7 @@ pub trait Legible: Comparison {
     fn read(
         config: &Self::Config,
         dataset: &Self::Dataset,
+        attention: &Attention,
         model: &Self::Model,
         text: &str,
         probe: &mut Probe,
@@ -65,7 +66,7 @@ pub struct AnalyseOptions {
     #[arg(long, value_name = "NAME")]
     pub dataset: Option<String>,
 
-    /// A text to show, of the experiment's kind (translation: source, or source TAB target); may be repeated [default: test texts]
+    /// A text to show, of the experiment's kind (translation: source, or source TAB target; image: its values row by row); may be repeated [default: test texts]
     #[arg(long, value_name = "TEXT")]
     pub text: Vec<String>,
 
@@ -93,18 +94,18 @@ pub struct AnalyseOptions {
 pub fn run<C: Legible>(options: &AnalyseOptions) -> Result<(), ExperimentError> {
     let device = options.backend.device().map_err(ExperimentError::usage)?;
     let choice = (options.attention.as_deref(), options.seed, options.dataset.as_deref());
-    let Reloaded { config, dataset, name, seed, initial, trained } = reload::<C>(&options.run, choice, &device)?;
+    let Reloaded { config, dataset, attention, seed, initial, trained } = reload::<C>(&options.run, choice, &device)?;
     let texts = if options.text.is_empty() { C::texts(&config, &dataset, options.texts as usize) } else { options.text.clone() };
-    let subject = format!("{} of {}, seed {seed}", name, options.run.display());
+    let subject = format!("{} of {}, seed {seed}", attention.name, options.run.display());
     let mut analysis = Analysis::new(&subject, 0..options.pictured);
     let bar = scoring_bar("reading", 2 * texts.len());
     for (state, model) in [(State::Initial, &initial), (State::Trained, &trained)] {
         for (number, text) in texts.iter().enumerate() {
-            show(&mut analysis, state, number, |probe| C::read(&config, &dataset, model, text, probe), &bar)?;
+            show(&mut analysis, state, number, |probe| C::read(&config, &dataset, &attention, model, text, probe), &bar)?;
         }
     }
     bar.finish_and_clear();
-    let folder = options.out.clone().unwrap_or_else(|| default_folder(&options.run, &name, seed));
+    let folder = options.out.clone().unwrap_or_else(|| default_folder(&options.run, &attention.name, seed));
     analysis.write(&folder).map_err(ExperimentError::failure)?;
     print_line(format!("Analysis of {} texts: {}", texts.len(), folder.join("analyse.md").display()))
 }

@@ -8,6 +8,7 @@ use heedful_experiments::analyse::{self, AnalyseOptions};
 use heedful_experiments::classification::Classification;
 use heedful_experiments::comparison::Comparison;
 use heedful_experiments::error::{Completion, ExperimentError, main_with};
+use heedful_experiments::image::ImageModelling;
 use heedful_experiments::language::Language;
 use heedful_experiments::options::CommonOptions;
 use heedful_experiments::pre_training::MaskedModelling;
@@ -28,8 +29,8 @@ Exit codes: 0 done, 1 a run or file cannot be used, 2 the command was refused.";
 
 /// Show what the attention of a trained model does: maps, distances, entropies, spans, gates, halting, buckets.
 ///
-/// Reads a run of mt, lm, glue, algorithmic, mlm, textgen or classify with its data, shows texts to the model as it began and as it was trained, and writes tables
-/// (CSV), pictures (SVG, PNG) and a page that names them. What a mechanism does not have is said there.
+/// Reads a run of mt, lm, glue, algorithmic, mlm, textgen, classify or image with its data, shows test texts to the model as it began and as it was trained, and
+/// writes tables (CSV), pictures (SVG, PNG) and a page that names them. What a mechanism does not have is said there.
 #[derive(Parser)]
 #[command(name = "analyse", version, after_help = EXAMPLES)]
 struct Options {
@@ -56,6 +57,7 @@ fn run(options: &AnalyseOptions) -> Result<(), ExperimentError> {
     match record.experiment.as_str() {
         Algorithmic::NAME => analyse::run::<Algorithmic>(options),
         Classification::NAME => analyse::run::<Classification>(options),
+        ImageModelling::NAME => analyse::run::<ImageModelling>(options),
         Language::NAME => analyse::run::<Language>(options),
         MaskedModelling::NAME => analyse::run::<MaskedModelling>(options),
         TextClassification::NAME => analyse::run::<TextClassification>(options),

@@ -129,6 +129,16 @@ impl<'a> ImageTask<'a> {
         (hidden, integers(batch.targets.clone(), shape, &device))
     }
 
+    /// Passes an image through the model.
+    pub(super) fn read(&self, model: &LanguageModel, image: &[u8], probe: &mut Probe) {
+        self.hidden(model, &self.assemble([image].into_iter()), None, probe);
+    }
+
+    /// Indices of the values of an image in the order of generation, but for the last, which nothing follows.
+    pub(super) fn before_last(&self) -> &[usize] {
+        &self.order.values[..self.order.values.len() - 1]
+    }
+
     /// Loss with auxiliary losses, summed over the values.
     fn loss(&self, model: &LanguageModel, batch: &ImageBatch, key: RandomKey, probe: &mut Probe) -> Tensor<1> {
         let (hidden, targets) = self.hidden(model, batch, Some(key), probe);

@@ -246,6 +246,7 @@ impl Legible for MaskedModelling {
     fn read(
         config: &PreTrainingConfig,
         dataset: &PreTrainingDataset,
+        _attention: &Attention,
         model: &Classifier,
         text: &str,
         probe: &mut Probe,

@@ -118,6 +118,11 @@ fn images_are_drawn_completed_and_sharpened() {
     for name in ["samples.png", "completions.png"] {
         is_png(&drawn.join("local-2d-seed1").join(name));
     }
+    let output = binary("analyse").arg(&drawn).args(["--texts", "1", "--pictured", "1"]).output().unwrap();
+    succeeded(&output);
+    let maps = drawn.join("analysis/local-2d-seed1/maps");
+    assert!(fs::read_dir(&maps).unwrap().count() > 0, "{}", maps.display());
+    refused(&binary("analyse").arg(&drawn).args(["--text", "0 1 9"]).output().unwrap(), 2, &["144 values", "0 to 3"]);
     let further = [&small[..], &["--super-resolution"]].concat();
     assert_eq!(record(&run("image", &sharpened, &further), &sharpened)["experiment"], "image-super-resolution");
     is_png(&sharpened.join("local-2d-seed1/samples.png"));
