@@ -41,14 +41,14 @@ pub const SPECIAL_TOKENS: [&str; 7] = ["<pad>", "<unk>", "<s>", "</s>", "<cls>",
 /// `vocabulary` always counts every token, the seven [`SPECIAL_TOKENS`] included, and is exact: training fails where the text cannot give
 /// that many.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(tag = "kind", rename_all = "kebab-case", rename_all_fields = "kebab-case", deny_unknown_fields)]
 pub enum TokeniserConfig {
     /// Byte-pair encoding (Sennrich, Haddow, Birch 2016) over bytes (Radford et al. 2019, section 2.2), with GPT-2's division into words.
     Bpe {
         /// Number of tokens, at least 263: the special tokens and the 256 bytes.
         vocabulary: usize,
         /// A pair of tokens is merged only if the text holds it at least this often.
-        #[serde(default = "train::frequency_of_a_merge", alias = "min-frequency")]
+        #[serde(default = "train::frequency_of_a_merge")]
         min_frequency: u64,
         /// Whether the text is lower-cased first.
         #[serde(default)]
@@ -70,7 +70,7 @@ pub enum TokeniserConfig {
         #[serde(default)]
         vocabulary: Option<usize>,
         /// A word enters the vocabulary only if the text holds it at least this often.
-        #[serde(default = "train::frequency_of_a_word", alias = "min-frequency")]
+        #[serde(default = "train::frequency_of_a_word")]
         min_frequency: u64,
     },
     /// Each Unicode scalar value of the text, white space too.
@@ -578,8 +578,6 @@ mod tests {
     #[test]
     fn configurations_are_read_by_kind_and_reject_unknown_fields() {
         let read = serde_json::from_str::<TokeniserConfig>;
-        assert_eq!(read(r#"{"kind":"bpe","vocabulary":8000,"min_frequency":2}"#).unwrap(), bpe(8000));
-        // As configurations had it that were written before the name was like those of all other fields.
         assert_eq!(read(r#"{"kind":"bpe","vocabulary":8000,"min-frequency":2}"#).unwrap(), bpe(8000));
         assert_eq!(read(r#"{"kind":"bpe","vocabulary":8000}"#).unwrap(), bpe(8000));
         assert_eq!(
