@@ -95,13 +95,10 @@ impl Comparison for TextClassification {
             scored_from: 1,
         };
         let truncated = encoder.truncated;
-        let remark = format!(
-            "{} classes, {}; {} training and {} test texts before every nth was taken",
-            texts.classes.len(),
-            texts.split,
-            all[0],
-            all[1]
-        );
+        let mut remark = format!("{} classes, {}", texts.classes.len(), texts.split);
+        if all != [texts.train.len(), texts.test.len()] {
+            remark += &format!("; every so many of {} training and {} test texts", all[0], all[1]);
+        }
         let LabelledTexts { name, sha256, .. } = texts;
         let parts = vec![part];
         Ok(vec![ClassificationDataset { name, sha256, tokeniser, parts, segments: false, truncated, remark, pre_trained: None }])
