@@ -94,6 +94,19 @@ fn write_remedy(error: &io::Error) -> &'static str {
     }
 }
 
+/// How the names of files begin that are not whole yet.
+const TEMPORARY: &str = ".partial-";
+
+fn is_temporary(path: &Path) -> bool {
+    path.is_file() && path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(TEMPORARY))
+}
+
+/// What a folder holds.
+fn listed(folder: &Path) -> Result<Vec<PathBuf>, RunFolderError> {
+    let list = || fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>();
+    list().map_err(|source| RunFolderError::Read { path: folder.into(), source })
+}
+
 /// Replaces the file at `path` by `bytes`, whole or not at all.
 ///
 /// # Errors
@@ -123,7 +136,7 @@ pub fn write_atomically_with(path: &Path, write: impl FnOnce(&mut File) -> io::R
 
 fn new_temporary(folder: &Path) -> io::Result<tempfile::NamedTempFile> {
     let mut builder = tempfile::Builder::new();
-    builder.prefix(".partial-");
+    builder.prefix(TEMPORARY);
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
@@ -201,12 +214,15 @@ impl RunFolder {
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let mut entries = fs::read_dir(root).map_err(|source| RunFolderError::Read { path: root.into(), source })?;
-                if entries.next().is_some() {
+                // A command that was killed while it wrote its very first file has left a part of that.
+                if listed(root)?.iter().any(|path| !is_temporary(path)) {
                     return Err(RunFolderError::Foreign { path: root.into() });
                 }
             }
             Err(source) => return Err(RunFolderError::Read { path: config, source }),
+        }
+        for left_behind in listed(root)?.into_iter().filter(|path| is_temporary(path)) {
+            fs::remove_file(&left_behind).map_err(|source| RunFolderError::Write { path: left_behind.clone(), source })?;
         }
         settings::write_complete(&config, configuration)?;
         Ok(folder)
@@ -363,6 +379,24 @@ mod tests {
         let mut names: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
         names.sort();
         names
+    }
+
+    #[test]
+    fn what_a_killed_command_was_writing_is_no_foreign_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let partial = folder.path().join(".partial-a1b2c3");
+        fs::write(&partial, b"[ru").unwrap();
+        RunFolder::open(folder.path(), &recipe(&["a"], 1), true).unwrap();
+        assert_eq!(names(folder.path()), ["config.toml"]);
+        fs::write(&partial, b"[ru").unwrap();
+        RunFolder::open(folder.path(), &recipe(&["a"], 1), true).unwrap();
+        assert_eq!(names(folder.path()), ["config.toml"]);
+        fs::remove_file(folder.path().join("config.toml")).unwrap();
+        fs::write(&partial, b"[ru").unwrap();
+        fs::write(folder.path().join("letter.txt"), b"mine").unwrap();
+        let error = RunFolder::open(folder.path(), &recipe(&["a"], 1), true).unwrap_err();
+        assert!(matches!(error, RunFolderError::Foreign { .. }), "{error}");
+        assert_eq!(names(folder.path()), [".partial-a1b2c3", "letter.txt"], "nothing is changed");
     }
 
     #[test]
