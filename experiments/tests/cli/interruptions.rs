@@ -14,6 +14,14 @@ use crate::command::{binary, final_weights, parallel_folder, stderr, succeeded, 
 const KILLS: usize = 20;
 const SMALL: &str = "model={layers = 1, d_model = 16, heads = 2, d_ff = 32, max_length = 64}";
 
+/// All of a run that does not depend on how long it took.
+#[derive(PartialEq)]
+struct Outcome {
+    weights: Vec<u8>,
+    scores: Map<String, Value>,
+    losses: Vec<(u64, f64)>,
+}
+
 /// An experiment with settings of which a run takes some seconds.
 struct Experiment {
     name: &'static str,
@@ -41,8 +49,7 @@ impl Experiment {
         succeeded(&self.command(out).output().unwrap());
     }
 
-    /// All that does not depend on how long it took: weights, scores and losses.
-    fn outcome(&self, out: &Path) -> (Vec<u8>, Map<String, Value>, Vec<(u64, f64)>) {
+    fn outcome(&self, out: &Path) -> Outcome {
         let records: Vec<Value> = serde_json::from_str(&fs::read_to_string(out.join("results.json")).unwrap()).unwrap();
         assert_eq!(records.len(), 1);
         let mut scores = records[0]["metrics"].as_object().unwrap().clone();
@@ -52,7 +59,7 @@ impl Experiment {
         let lines = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
         let losses: Vec<_> = lines.filter_map(|line| Some((line["step"].as_u64()?, line["loss"].as_f64()?))).collect();
         assert!(losses.len() >= self.steps / 10, "{losses:?}");
-        (final_weights(&out.join(self.run)), scores, losses)
+        Outcome { weights: final_weights(&out.join(self.run)), scores, losses }
     }
 
     /// Kills it at random moments, and continues it, which must not make a difference.
@@ -155,7 +162,7 @@ fn another_outcome_is_told_apart() {
         experiment.finish(&out);
         experiment.outcome(&out)
     });
-    assert!(one.0 != other.0 && one.1 != other.1 && one.2 != other.2);
+    assert!(one.weights != other.weights && one.scores != other.scores && one.losses != other.losses);
 }
 
 #[test]
