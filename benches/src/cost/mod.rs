@@ -1,7 +1,8 @@
 //! What every mechanism costs, by length, on every backend.
 //!
 //! [`options`] says what is asked, [`point`] is one thing that is timed, [`sweep`] takes the times, [`memory`] reads how much was allocated.
-//! [`outcome`] holds the results, of which [`table`] and [`plot`] show times, exponents and [`crossover`] lengths; [`baseline`] compares them with those of an earlier day.
+//! [`outcome`] holds the results, of which [`table`] and [`plot`] show times, exponents and [`crossover`] lengths; [`baseline`] compares them with those of an
+//! earlier day.
 
 pub mod baseline;
 pub mod crossover;
