@@ -5,14 +5,13 @@
 //! floating-point operations are twice as many.
 
 use std::iter::Sum;
-use std::ops::{Add, Mul, Range};
+use std::ops::{Add, Range};
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::Tensor;
 
 use crate::any::{AnyAttention, AnyLogits, AttentionConfig};
 use crate::logits::Logits;
-use crate::mechanisms::lsh::BucketCount;
 use crate::placement::{Placement, Role};
 
 /// Queries at which the visible keys of a pattern are counted; all others are taken to see as many on average.
@@ -46,14 +45,6 @@ impl Add for Multiplications {
 
     fn add(self, other: Self) -> Self {
         Self { pairs: self.pairs + other.pairs, maps: self.maps + other.maps }
-    }
-}
-
-impl Mul<f64> for Multiplications {
-    type Output = Self;
-
-    fn mul(self, factor: f64) -> Self {
-        Self { pairs: self.pairs * factor, maps: self.maps * factor }
     }
 }
 
@@ -97,22 +88,17 @@ fn pairs(config: &AttentionConfig, attention: &AnyAttention, place: &Placement, 
         }
         (AnyAttention::Gaussian(_), _) => dense * (d_head + 1.0),
         (AnyAttention::Lsh(_), AttentionConfig::Lsh(options)) => {
-            if keys <= options.full_attention_below.unwrap_or(2 * options.chunk) {
+            if keys <= options.longest_full_attention() {
                 dense * 2.0 * d_head
             } else {
                 let rounds = options.rounds as f64;
-                let buckets = match &options.buckets {
-                    Some(BucketCount::One(buckets)) => *buckets,
-                    Some(BucketCount::Factorised(factors)) => factors.iter().sum(),
-                    None => 2 * keys.div_ceil(options.chunk),
-                };
-                let hashing = count * rounds * d_head * buckets as f64 / 2.0;
-                let chunks = 1 + options.before + options.after.unwrap_or(usize::from(!is_causal));
-                heads * (hashing + count * rounds * (chunks * options.chunk) as f64 * 2.0 * d_head)
+                let directions = options.factors(place.max_length).iter().sum::<usize>() as f64 / 2.0;
+                let chunks = 1 + options.before + options.chunks_after(place.role);
+                heads * count * rounds * (d_head * directions + (chunks * options.chunk) as f64 * 2.0 * d_head)
             }
         }
         (AnyAttention::Linformer(_), AttentionConfig::Linformer(options)) => {
-            let slots = options.rank.unwrap_or(place.max_length.min(64)) as f64;
+            let slots = options.rank_for(place) as f64;
             // Keys and values to slots, then scores and sums over slots.
             2.0 * keys as f64 * slots * d_model + 2.0 * count * slots * d_model
         }
@@ -151,7 +137,7 @@ fn visible(logits: &AnyLogits, heads: usize, queries: Range<usize>, keys: usize,
         }
         other => {
             let reach = other.reach()?;
-            let within = |query: usize| seen(query, keys, is_causal).filter(|&key| query.abs_diff(key) <= reach).count();
+            let within = |query: usize| seen(query, keys, is_causal).end.min(query + reach + 1).saturating_sub(query.saturating_sub(reach));
             return Some(queries.map(within).sum::<usize>() as f64 * heads as f64);
         }
     };
@@ -203,6 +189,7 @@ mod tests {
     use super::*;
     use burn::tensor::Device;
 
+    use crate::mechanisms::lsh::LshConfig;
     use crate::random::RandomKey;
 
     const LENGTH: usize = 256;
@@ -237,6 +224,18 @@ mod tests {
     fn keys_and_values_of_a_memory_are_made_of_its_elements() {
         let found = of("dot-product", Role::Cross, 0..10, 100);
         assert_eq!(found, Multiplications { pairs: 1000.0 * 2.0 * WIDTH, maps: (2.0 * 10.0 + 2.0 * 100.0) * MAPS });
+    }
+
+    #[test]
+    fn hashes_and_chunks_are_those_that_the_mechanism_has() {
+        // 16 buckets of 64 positions in chunks of 8, by 8 directions; 4 rounds over a chunk and the one before it.
+        let config: AttentionConfig = AttentionConfig::Lsh(LshConfig { chunk: 8, rounds: 4, ..LshConfig::default() });
+        let place = Placement { role: Role::Decoder, layer: 0, layers: 1, d_model: 16, heads: 4, max_length: 64, dropout: 0.0 };
+        let AnyAttention::Lsh(lsh) = config.init(&place, &RandomKey::from_seed(0), &Device::flex()) else { panic!("it is LSH attention") };
+        let directions = lsh.rotations.value().dims()[3];
+        assert_eq!(directions, 8);
+        let found = multiplications(&config, &AnyAttention::Lsh(lsh), &place, 0..32, 32);
+        assert_eq!(found.pairs, (4 * 32 * 4 * (4 * directions + 2 * 8 * 2 * 4)) as f64);
     }
 
     #[test]

@@ -104,7 +104,7 @@ impl LinformerConfig {
         Err(placement.check("linformer").wrong("rank", rank, remedy))
     }
 
-    fn rank_for(&self, placement: &Placement) -> usize {
+    pub(crate) fn rank_for(&self, placement: &Placement) -> usize {
         self.rank.unwrap_or(placement.max_length.min(64))
     }
 

@@ -117,3 +117,32 @@ fn of_encoder(bytes: &[u8], vocabulary: usize) -> Result<Vec<u8>, SafeTensorErro
     let renamed = others.map(|(name, tensor)| (name.replacen("source.", "embedding.", 1), tensor));
     safetensors::serialize([(TOKENS.to_owned(), embedding)].into_iter().chain(renamed), None)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use safetensors::tensor::Dtype;
+
+    #[test]
+    fn of_an_encoder_decoder_the_encoder_and_the_tokens_of_the_vocabulary_are_taken() {
+        let bytes = |numbers: &[f32]| numbers.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>();
+        let (tokens, other) = (bytes(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]), bytes(&[7.0, 8.0]));
+        let view = |shape: &[usize], bytes: &'static [u8]| TensorView::new(Dtype::F32, shape.to_vec(), bytes).unwrap();
+        let (tokens, other): (&'static [u8], &'static [u8]) = (tokens.leak(), other.leak());
+        let names = ["encoder.norm.gamma", "decoder.norm.gamma", "source.positions"];
+        let others = names.map(|name| (name, view(&[2], other)));
+        let file = safetensors::serialize([(SOURCE, view(&[3, 2], tokens))].into_iter().chain(others), None).unwrap();
+
+        let found = of_encoder(&file, 2).unwrap();
+        let found = SafeTensors::deserialize(&found).unwrap();
+        let mut names = found.names().into_iter().map(ToString::to_string).collect::<Vec<_>>();
+        names.sort();
+        assert_eq!(names, ["embedding.positions", TOKENS, "encoder.norm.gamma"]);
+        let embedding = found.tensor(TOKENS).unwrap();
+        assert_eq!((embedding.shape(), embedding.data()), (&[2, 2][..], &tokens[..16]));
+        assert_eq!(found.tensor("encoder.norm.gamma").unwrap().data(), other);
+
+        let encoder = safetensors::serialize([(TOKENS, view(&[3, 2], tokens))], None).unwrap();
+        assert_eq!(of_encoder(&encoder, 2).unwrap(), encoder, "an encoder stays as it is");
+    }
+}

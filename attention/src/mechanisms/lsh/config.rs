@@ -123,7 +123,18 @@ impl LshConfig {
         Ok(())
     }
 
-    fn factors(&self, max_length: usize) -> Vec<usize> {
+    /// The longest sequence that is not hashed.
+    pub(crate) fn longest_full_attention(&self) -> usize {
+        self.full_attention_below.unwrap_or(self.chunk.saturating_mul(2))
+    }
+
+    /// Chunks after its own that a query sees.
+    pub(crate) fn chunks_after(&self, role: Role) -> usize {
+        self.after.unwrap_or(usize::from(role == Role::Encoder))
+    }
+
+    /// Values of each part of a hash.
+    pub(crate) fn factors(&self, max_length: usize) -> Vec<usize> {
         match self.buckets {
             None => vec![(2 * max_length).div_ceil(self.chunk).next_multiple_of(2).max(2)],
             Some(BucketCount::One(count)) => vec![count],
@@ -149,13 +160,13 @@ impl LshConfig {
             chunking: Chunking {
                 size: self.chunk,
                 before: self.before,
-                after: self.after.unwrap_or(if role == Role::Encoder { 1 } else { 0 }),
+                after: self.chunks_after(role),
                 wrap: self.wrap,
                 bucket_mask: self.bucket_mask,
                 duplicate_correction: self.duplicate_correction,
             },
             scale: self.scale,
-            full_attention_below: self.full_attention_below.unwrap_or(self.chunk.saturating_mul(2)),
+            full_attention_below: self.longest_full_attention(),
             draws_per_call: self.rotations == Rotations::PerCall,
             heads,
             dropout,
