@@ -136,8 +136,10 @@ impl AdaptiveSpanConfig {
             return Err(check.wrong("initial", initial, remedy));
         }
         let logits = self.logits(placement);
-        if !logits.has_logits() && !matches!(logits, AttentionConfig::Mixture(_)) {
-            return Err(check.wrong("logits", logits.name(), "name an attention that has logits of its own, or a mixture"));
+        if !logits.can_be_spanned() {
+            let able = AttentionConfig::families_that(AttentionConfig::can_be_spanned);
+            let remedy = format!("name an attention that has logits of its own, or a mixture of such: {able}");
+            return Err(check.wrong("logits", logits.name(), remedy));
         }
         logits.validate(placement)
     }
