@@ -4,6 +4,7 @@
 //! * [`naive`] computes every mechanism from its formula in plain double-precision loops; [`gradients`] differentiates it.
 //! * [`blocked`] and [`fused`] compare the executions of the engine, [`linear`] the linear maps with those of Burn.
 //! * [`papers`] holds the checks that follow from the papers, mechanism by mechanism.
+//! * [`span_ends`] is about gradients of spans where they have no derivative.
 //! * [`sabotage`] breaks an attention in one way after the other and shows that the property in question notices.
 
 use heedful_attention::conformance::{array, properties, subject};
@@ -21,4 +22,5 @@ mod papers;
 mod parameter_formula;
 mod pictures;
 mod sabotage;
+mod span_ends;
 mod variants;
