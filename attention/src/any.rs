@@ -347,3 +347,39 @@ impl Default for AttentionConfig {
         Self::DotProduct(DotProductConfig::default())
     }
 }
+
+/// What the macro makes of a mechanism that is added later.
+#[cfg(test)]
+#[allow(dead_code, reason = "made for two mechanisms, of which the test asks a few things")]
+mod tests {
+    use super::*;
+    use crate::placement::Role;
+
+    mechanisms! {
+        logits {
+            /// One with logits.
+            "dot-product" DotProduct(DotProductConfig) -> DotProduct { Scores, cross: true },
+        }
+        whole {
+            /// One without, which no list names.
+            "mine" Mine(LightweightConvConfig) -> KernelAttention<LightweightConv> { cross: false, causal: true },
+        }
+    }
+
+    impl AttentionConfig {
+        fn name(&self) -> String {
+            self.family().to_owned()
+        }
+    }
+
+    #[test]
+    fn a_whole_mechanism_has_no_logits_unless_its_line_names_them() {
+        let placement = Placement { role: Role::Decoder, layer: 0, layers: 1, d_model: 4, heads: 2, max_length: 8, dropout: 0.0 };
+        let (key, device) = (RandomKey::from_seed(1), Device::flex());
+        let [mine, other] = [AttentionConfig::Mine(LightweightConvConfig::default()), AttentionConfig::DotProduct(DotProductConfig {})];
+        for (config, kind) in [(mine, Kind::Whole), (other, Kind::Scores)] {
+            assert_eq!(config.facts().kind, kind);
+            assert_eq!(config.init_logits(&placement, &key, &device).is_some(), kind == Kind::Scores);
+        }
+    }
+}
