@@ -1,6 +1,7 @@
 //! Tests of the attention crate.
 //!
 //! * [`conformance`] asks the properties of the crate's module of that name of every mechanism on every backend.
+//! * [`claims`] pins which property is asked of which variant.
 //! * [`naive`] computes every mechanism from its formula in plain double-precision loops; [`gradients`] differentiates it.
 //! * [`blocked`] and [`fused`] compare the executions of the engine, [`linear`] the linear maps with those of Burn.
 //! * [`papers`] holds the checks that follow from the papers, mechanism by mechanism.
@@ -11,6 +12,7 @@ use heedful_attention::conformance::{array, properties, subject};
 
 mod backends;
 mod blocked;
+mod claims;
 mod configuration;
 mod conformance;
 mod fused;
