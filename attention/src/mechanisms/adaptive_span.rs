@@ -11,10 +11,11 @@
 //! position is seen unless [`own_position`](AdaptiveSpanConfig::own_position) is false (then the first query sees nothing and has weights of exactly 0),
 //! and what does not exist is never seen. Memory is cut to the position, not to multiples of 64. The dynamic span is not in the released code.
 //!
-//! Where a ramp begins or ends exactly at a key, as all do at first (`z = 0`), `m_z` has no derivative by `z`. The slope is `1 / R` there, at both ends: the
-//! released code limits by `clamp`, and the PyTorch of its time let gradients pass at both bounds. Today's passes none at either, so that the code as it
-//! stands now trains differently. A key at the very end has no weight, and its score counts in the gradient of the span alone, up to 1e8 times the sum of
-//! all others (the released code bounds the same by adding 1e-8 to that sum). Where what the span leaves is hidden altogether, the gradient is 0.
+//! Where a ramp begins or ends exactly at a key, as all of whole width do at first (`z = 0`), `m_z` has no derivative by `z`. The slope is `1 / R` there, at
+//! both ends: the released code limits by `clamp`, and PyTorch up to 2.13 let gradients pass at both bounds. From 2.14 on it passes none at either, so that
+//! the released code trains differently with it. A key at the very end has no weight, and its score counts in the gradient of the span alone, up to 1e8 times
+//! the sum of all others (the released code bounds the same by adding 1e-8 to that sum). Where what the span leaves is hidden altogether, the gradient is 0.
+//!
 //! Adam divides gradients by their size and so blunts `λ`; the paper trains with Adagrad, and without weight decay on `z'`.
 //!
 //! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
