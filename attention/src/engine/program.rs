@@ -143,7 +143,7 @@ impl Ramp {
     #[inline(always)]
     pub(super) fn level(&self, query: usize, key: usize) -> Option<f32> {
         let distance = (query as isize + self.offset - key as isize).unsigned_abs();
-        (self.nearest..=self.farthest).contains(&distance).then(|| self.origin - distance as f32)
+        (self.nearest..=self.farthest).contains(&distance).then_some(self.origin - distance as f32)
     }
 }
 

@@ -120,10 +120,13 @@ fn corners() -> Vec<Corner> {
     ]
 }
 
+/// Whether a query sees a key.
+type Sees = fn(usize, usize) -> bool;
+
 #[test]
 fn both_ends_of_a_ramp_have_its_slope_on_every_engine() {
     // With a gap, some queries see nothing but the keys at which their ramps end: they have no weights and no gradient.
-    let views: [(Visibility, fn(usize, usize) -> bool); 3] = [
+    let views: [(Visibility, Sees); 3] = [
         (Visibility::causal(), |i, j| j <= i),
         (Visibility::all(), |_, _| true),
         (Visibility::relation(|i, j| j <= i && (i % 2 == 0 || j + 5 <= i)), |i, j| j <= i && (i % 2 == 0 || j + 5 <= i)),

@@ -182,7 +182,7 @@ struct Traces {
 impl Fault {
     fn run(self, call: Call, traces: &Mutex<Traces>, probe: &mut Probe) -> Tensor<4> {
         let (span, seen) = (call.span, call.visibility.clone());
-        let skipped = |call: Call| call.seeing(|seen| seen.and(Visibility::relation(|i, j| i < TILE || i >= 2 * TILE || j >= TILE)));
+        let skipped = |call: Call| call.seeing(|seen| seen.and(Visibility::relation(|i, j| !(TILE..2 * TILE).contains(&i) || j >= TILE)));
         match self {
             Self::Nothing => call.run(probe),
             Self::TileSkipped => skipped(call).run(probe),
