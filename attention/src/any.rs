@@ -11,6 +11,7 @@ use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use self::combination::{Facts, Kind};
 use crate::abilities::Abilities;
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Losses, Positions};
 use crate::engine::blocked::Blocks;
@@ -48,11 +49,20 @@ use crate::visibility::{Span, Visibility};
 
 /// Writes the configuration, the module and the state of every mechanism, and what they share.
 ///
-/// `logits` lists the mechanisms that are logits in a [`SoftmaxAttention`], `whole` those that are attentions of their own.
+/// `logits` lists the mechanisms that are logits in a [`SoftmaxAttention`], with the [`Kind`] that says how they combine; `whole` lists those that are
+/// attentions of their own, with the logits that stand for them in combinations, if there are any. Each line also says where the mechanism can stand:
+/// `cross`, whether it attends to another sequence, and `causal`, whether it can be kept from seeing the future (logits always can).
 macro_rules! mechanisms {
     (
-        logits { $($(#[$doc:meta])* $name:literal $variant:ident($config:ty) -> $logits:ty,)* }
-        whole { $($(#[$whole_doc:meta])* $whole_name:literal $whole:ident($whole_config:ty) -> $module:ty,)* }
+        logits {
+            $($(#[$doc:meta])* $name:literal $variant:ident($config:ty) -> $logits:ty { $kind:ident, cross: $cross:literal },)*
+        }
+        whole {
+            $(
+                $(#[$whole_doc:meta])* $whole_name:literal $whole:ident($whole_config:ty) -> $module:ty
+                { cross: $whole_cross:literal, causal: $causal:literal $(, $(#[$own_doc:meta])* logits: $own:ident($own_logits:ty))? },
+            )*
+        }
     ) => {
         /// Which mechanism, and its options: a table with the key `name`, e.g. `{ name = "synthesizer-random", trainable = false }`.
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -72,6 +82,14 @@ macro_rules! mechanisms {
                 match self {
                     $(Self::$variant(_) => $name,)*
                     $(Self::$whole(_) => $whole_name,)*
+                }
+            }
+
+            /// What the mechanism can be combined with and where it can stand.
+            fn facts(&self) -> Facts {
+                match self {
+                    $(Self::$variant(_) => Facts { kind: Kind::$kind, cross: $cross, causal: true },)*
+                    $(Self::$whole(_) => Facts { kind: mechanisms!(@kind $($own)?), cross: $whole_cross, causal: $causal },)*
                 }
             }
 
@@ -123,9 +141,11 @@ macro_rules! mechanisms {
                 }
             }
 
-            fn init_own_logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+            /// The logits alone, for mechanisms that have them.
+            pub fn init_logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
                 match self {
                     $(Self::$variant(config) => Some(AnyLogits::$variant(config.init(placement, key, device))),)*
+                    $($(Self::$whole(config) => Some(AnyLogits::$own(config.init_logits(placement))),)?)*
                     _ => None,
                 }
             }
@@ -137,65 +157,64 @@ macro_rules! mechanisms {
         #[derive(Module, Debug)]
         pub enum AnyLogits {
             $($(#[$doc])* $variant($logits),)*
-            /// Logarithm of the Gaussian density.
-            Gaussian(GaussianLogits),
+            $($($(#[$own_doc])* $own($own_logits),)?)*
         }
 
         impl Logits for AnyLogits {
             fn facts(&self) -> LogitFacts {
-                match self { $(Self::$variant(logits) => logits.facts(),)* Self::Gaussian(logits) => logits.facts() }
+                match self { $(Self::$variant(logits) => logits.facts(),)* $($(Self::$own(logits) => logits.facts(),)?)* }
             }
 
             fn keys(&self, memory: Tensor<3>) -> Option<Tensor<4>> {
-                match self { $(Self::$variant(logits) => logits.keys(memory),)* Self::Gaussian(logits) => logits.keys(memory) }
+                match self { $(Self::$variant(logits) => logits.keys(memory),)* $($(Self::$own(logits) => logits.keys(memory),)?)* }
             }
 
             fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms {
                 match self {
                     $(Self::$variant(logits) => logits.terms(query, keys, span, positions),)*
-                    Self::Gaussian(logits) => logits.terms(query, keys, span, positions),
+                    $($(Self::$own(logits) => logits.terms(query, keys, span, positions),)?)*
                 }
             }
 
             fn visibility(&self) -> Option<Visibility> {
-                match self { $(Self::$variant(logits) => logits.visibility(),)* Self::Gaussian(logits) => logits.visibility() }
+                match self { $(Self::$variant(logits) => logits.visibility(),)* $($(Self::$own(logits) => logits.visibility(),)?)* }
             }
 
             fn spans(&self, query: &Tensor<3>) -> Option<Tensor<3>> {
-                match self { $(Self::$variant(logits) => logits.spans(query),)* Self::Gaussian(logits) => logits.spans(query) }
+                match self { $(Self::$variant(logits) => logits.spans(query),)* $($(Self::$own(logits) => logits.spans(query),)?)* }
             }
 
             fn soft_span(&self, query: &Tensor<3>, span: Span) -> Option<SoftSpan> {
                 match self {
                     $(Self::$variant(logits) => logits.soft_span(query, span),)*
-                    Self::Gaussian(logits) => logits.soft_span(query, span),
+                    $($(Self::$own(logits) => logits.soft_span(query, span),)?)*
                 }
             }
 
             fn reach(&self) -> Option<usize> {
-                match self { $(Self::$variant(logits) => logits.reach(),)* Self::Gaussian(logits) => logits.reach() }
+                match self { $(Self::$variant(logits) => logits.reach(),)* $($(Self::$own(logits) => logits.reach(),)?)* }
             }
 
             fn blocks(&self, seen: &Visibility, span: Span, positions: &Positions, values: &Tensor<4>) -> Option<Vec<Blocks>> {
                 match self {
                     $(Self::$variant(logits) => logits.blocks(seen, span, positions, values),)*
-                    Self::Gaussian(logits) => logits.blocks(seen, span, positions, values),
+                    $($(Self::$own(logits) => logits.blocks(seen, span, positions, values),)?)*
                 }
             }
 
             fn parts(&self, seen: &Visibility, span: Span, positions: &Positions, heads: usize) -> Option<Arc<[Part]>> {
                 match self {
                     $(Self::$variant(logits) => logits.parts(seen, span, positions, heads),)*
-                    Self::Gaussian(logits) => logits.parts(seen, span, positions, heads),
+                    $($(Self::$own(logits) => logits.parts(seen, span, positions, heads),)?)*
                 }
             }
 
             fn time(&self) -> &'static str {
-                match self { $(Self::$variant(logits) => logits.time(),)* Self::Gaussian(logits) => logits.time() }
+                match self { $(Self::$variant(logits) => logits.time(),)* $($(Self::$own(logits) => logits.time(),)?)* }
             }
 
             fn losses(&self, query: &Tensor<3>) -> Losses {
-                match self { $(Self::$variant(logits) => logits.losses(query),)* Self::Gaussian(logits) => logits.losses(query) }
+                match self { $(Self::$variant(logits) => logits.losses(query),)* $($(Self::$own(logits) => logits.losses(query),)?)* }
             }
         }
 
@@ -266,55 +285,101 @@ macro_rules! mechanisms {
             }
         }
     };
+    (@kind) => { Kind::Whole };
+    (@kind $own:ident) => { Kind::Scores };
 }
 
 mechanisms! {
     logits {
         /// Scaled dot-product attention.
-        "dot-product" DotProduct(DotProductConfig) -> DotProduct,
+        "dot-product" DotProduct(DotProductConfig) -> DotProduct { Scores, cross: true },
         /// Dense Synthesizer.
-        "synthesizer-dense" SynthesizerDense(SynthesizerDenseConfig) -> SynthesizerDense,
+        "synthesizer-dense" SynthesizerDense(SynthesizerDenseConfig) -> SynthesizerDense { Scores, cross: false },
         /// Random Synthesizer.
-        "synthesizer-random" SynthesizerRandom(SynthesizerRandomConfig) -> SynthesizerRandom,
+        "synthesizer-random" SynthesizerRandom(SynthesizerRandomConfig) -> SynthesizerRandom { Scores, cross: false },
         /// Factorized Dense Synthesizer.
-        "synthesizer-factorized-dense" SynthesizerFactorizedDense(SynthesizerFactorizedDenseConfig) -> SynthesizerFactorizedDense,
+        "synthesizer-factorized-dense" SynthesizerFactorizedDense(SynthesizerFactorizedDenseConfig) -> SynthesizerFactorizedDense {
+            Scores, cross: false
+        },
         /// Factorized Random Synthesizer.
-        "synthesizer-factorized-random" SynthesizerFactorizedRandom(SynthesizerFactorizedRandomConfig) -> SynthesizerFactorizedRandom,
+        "synthesizer-factorized-random" SynthesizerFactorizedRandom(SynthesizerFactorizedRandomConfig) -> SynthesizerFactorizedRandom {
+            Scores, cross: false
+        },
         /// Relative positions of Transformer-XL.
-        "relative" Relative(RelativeConfig) -> Relative,
+        "relative" Relative(RelativeConfig) -> Relative { Scores, cross: false },
         /// Learned relative positions.
-        "learned-relative" LearnedRelative(LearnedRelativeConfig) -> LearnedRelative,
+        "learned-relative" LearnedRelative(LearnedRelativeConfig) -> LearnedRelative { Scores, cross: false },
         /// Adaptive attention span.
-        "adaptive-span" AdaptiveSpan(AdaptiveSpanConfig) -> AdaptiveSpan,
+        "adaptive-span" AdaptiveSpan(AdaptiveSpanConfig) -> AdaptiveSpan { SoftSpan, cross: false },
         /// Uniform averaging of what is visible.
-        "uniform" Uniform(UniformConfig) -> Uniform,
+        "uniform" Uniform(UniformConfig) -> Uniform { Scores, cross: true },
         /// Weighted sum of logits of several mechanisms.
-        "mixture" Mixture(MixtureConfig) -> Mixture,
+        "mixture" Mixture(MixtureConfig) -> Mixture { Mixture, cross: true },
         /// Logits restricted to one-dimensional blocks.
-        "local-1d" LocalOneD(LocalOneDConfig) -> Restricted,
+        "local-1d" LocalOneD(LocalOneDConfig) -> Restricted { Pattern, cross: false },
         /// Logits restricted to two-dimensional blocks.
-        "local-2d" LocalTwoD(LocalTwoDConfig) -> Restricted,
+        "local-2d" LocalTwoD(LocalTwoDConfig) -> Restricted { Pattern, cross: false },
         /// Logits restricted to the strided pattern.
-        "sparse-strided" SparseStrided(SparseStridedConfig) -> Restricted,
+        "sparse-strided" SparseStrided(SparseStridedConfig) -> Restricted { Pattern, cross: false },
         /// Logits restricted to the fixed pattern.
-        "sparse-fixed" SparseFixed(SparseFixedConfig) -> Restricted,
+        "sparse-fixed" SparseFixed(SparseFixedConfig) -> Restricted { Pattern, cross: false },
     }
     whole {
         /// Hard-coded Gaussian attention.
-        "gaussian" Gaussian(GaussianConfig) -> Gaussian,
+        "gaussian" Gaussian(GaussianConfig) -> Gaussian {
+            cross: true, causal: true,
+            /// Logarithm of the Gaussian density.
+            logits: Gaussian(GaussianLogits)
+        },
         /// LSH attention of Reformer.
-        "lsh" Lsh(LshConfig) -> Lsh,
+        "lsh" Lsh(LshConfig) -> Lsh { cross: false, causal: true },
         /// Linformer: low-rank projections of keys and values.
-        "linformer" Linformer(LinformerConfig) -> Linformer,
+        "linformer" Linformer(LinformerConfig) -> Linformer { cross: true, causal: false },
         /// Lightweight convolution.
-        "lightweight-conv" LightweightConv(LightweightConvConfig) -> KernelAttention<LightweightConv>,
+        "lightweight-conv" LightweightConv(LightweightConvConfig) -> KernelAttention<LightweightConv> { cross: false, causal: true },
         /// Dynamic convolution.
-        "dynamic-conv" DynamicConv(DynamicConvConfig) -> KernelAttention<DynamicConv>,
+        "dynamic-conv" DynamicConv(DynamicConvConfig) -> KernelAttention<DynamicConv> { cross: false, causal: true },
     }
 }
 
 impl Default for AttentionConfig {
     fn default() -> Self {
         Self::DotProduct(DotProductConfig::default())
+    }
+}
+
+/// What the macro makes of a mechanism that is added later.
+#[cfg(test)]
+#[allow(dead_code, reason = "made for two mechanisms, of which the test asks a few things")]
+mod tests {
+    use super::*;
+    use crate::placement::Role;
+
+    mechanisms! {
+        logits {
+            /// One with logits.
+            "dot-product" DotProduct(DotProductConfig) -> DotProduct { Scores, cross: true },
+        }
+        whole {
+            /// One without, which no list names.
+            "mine" Mine(LightweightConvConfig) -> KernelAttention<LightweightConv> { cross: false, causal: true },
+        }
+    }
+
+    impl AttentionConfig {
+        fn name(&self) -> String {
+            self.family().to_owned()
+        }
+    }
+
+    #[test]
+    fn a_whole_mechanism_has_no_logits_unless_its_line_names_them() {
+        let placement = Placement { role: Role::Decoder, layer: 0, layers: 1, d_model: 4, heads: 2, max_length: 8, dropout: 0.0 };
+        let (key, device) = (RandomKey::from_seed(1), Device::flex());
+        let [mine, other] = [AttentionConfig::Mine(LightweightConvConfig::default()), AttentionConfig::DotProduct(DotProductConfig {})];
+        for (config, kind) in [(mine, Kind::Whole), (other, Kind::Scores)] {
+            assert_eq!(config.facts().kind, kind);
+            assert_eq!(config.init_logits(&placement, &key, &device).is_some(), kind == Kind::Scores);
+        }
     }
 }

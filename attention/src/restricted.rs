@@ -166,7 +166,8 @@ impl Restricted {
 /// Checks what the mechanism called `attention` restricts.
 pub(crate) fn validate_logits(attention: &str, logits: &AttentionConfig, placement: &Placement) -> Result<(), ConfigError> {
     if !logits.can_be_restricted() {
-        let remedy = "restrict an attention that has logits, a mixture of such, or another pattern";
+        let able = AttentionConfig::families_that(AttentionConfig::can_be_restricted);
+        let remedy = format!("restrict an attention that has logits, a mixture of such, or another pattern: {able}");
         return Err(placement.check(attention).wrong("logits", logits.name(), remedy));
     }
     logits.validate(placement)

@@ -1,11 +1,35 @@
 //! What can be combined with what, and where each mechanism can stand.
+//!
+//! The lines of `mechanisms!` decide; nothing here lists mechanisms by name.
 
-use burn::tensor::Device;
-
-use super::{AnyLogits, AttentionConfig};
+use super::AttentionConfig;
 use crate::error::ConfigError;
 use crate::placement::{Placement, Role};
-use crate::random::RandomKey;
+
+/// How a mechanism combines with others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// It scores keys: its logits can be mixed, have a soft span, and be restricted.
+    Scores,
+    /// It sums the scores of its members.
+    Mixture,
+    /// It limits how far the scores of another mechanism reach.
+    SoftSpan,
+    /// It hides keys from the scores of another mechanism.
+    Pattern,
+    /// It has no logits and stands by itself alone.
+    Whole,
+}
+
+/// What the line of a mechanism says.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Facts {
+    pub kind: Kind,
+    /// Whether it attends to another sequence. A mixture does if its members do.
+    pub cross: bool,
+    /// Whether it can be kept from seeing the future.
+    pub causal: bool,
+}
 
 impl AttentionConfig {
     /// Of a mechanism that is a pattern of visibility, the attention whose logits it restricts.
@@ -35,28 +59,38 @@ impl AttentionConfig {
     /// Whether the mechanism is a softmax over logits that can be mixed with others. The Gaussian counts: the softmax of its logarithm is its
     /// renormalised density. A pattern does not: its logits can be mixed, what it hides cannot.
     pub fn has_logits(&self) -> bool {
-        !matches!(
-            self,
-            Self::Mixture(_) | Self::AdaptiveSpan(_) | Self::Lsh(_) | Self::Linformer(_) | Self::LightweightConv(_) | Self::DynamicConv(_)
-        ) && self.restricted().is_none()
+        self.facts().kind == Kind::Scores
+    }
+
+    /// Whether the mechanism can have a soft span: logits and mixtures of logits.
+    pub fn can_be_spanned(&self) -> bool {
+        matches!(self.facts().kind, Kind::Scores | Kind::Mixture)
     }
 
     /// Whether the mechanism can be restricted by a pattern: logits, mixtures of logits, and patterns, which then intersect.
     pub fn can_be_restricted(&self) -> bool {
-        self.has_logits() || matches!(self, Self::Mixture(_)) || self.restricted().is_some()
+        matches!(self.facts().kind, Kind::Scores | Kind::Mixture | Kind::Pattern)
     }
 
     /// Whether the mechanism can be kept from seeing the future: without that it is for encoders and cross-attention only.
     pub fn can_be_causal(&self) -> bool {
-        !matches!(self, Self::Linformer(_))
+        self.facts().causal
     }
 
-    /// The logits alone, for mechanisms that have them.
-    pub fn init_logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+    /// Whether the mechanism can attend to another sequence; a mixture can if all members can.
+    pub fn can_cross(&self) -> bool {
         match self {
-            Self::Gaussian(config) => Some(AnyLogits::Gaussian(config.init_logits(placement))),
-            _ => self.init_own_logits(placement, key, device),
+            Self::Mixture(mixture) => mixture.members.iter().all(Self::can_cross),
+            _ => self.facts().cross,
         }
+    }
+
+    /// Names of the families of which `is_able` holds with default options, comma separated: what errors advise.
+    pub(crate) fn families_that(is_able: impl Fn(&Self) -> bool) -> String {
+        let able = Self::all().into_iter().filter(|config| !matches!(config, Self::Mixture(_)) && is_able(config));
+        let mut families: Vec<_> = able.map(|config| config.family()).collect();
+        families.dedup();
+        families.join(", ")
     }
 
     /// Checks the options, and whether the mechanism is defined for its place in the model.
@@ -91,12 +125,43 @@ impl AttentionConfig {
         }
         Ok(())
     }
+}
 
-    fn can_cross(&self) -> bool {
-        match self {
-            Self::DotProduct(_) | Self::Uniform(_) | Self::Gaussian(_) | Self::Linformer(_) => true,
-            Self::Mixture(mixture) => mixture.members.iter().all(Self::can_cross),
-            _ => false,
+#[cfg(test)]
+mod tests {
+    use burn::tensor::Device;
+
+    use super::*;
+    use crate::abilities::Causality;
+    use crate::contract::Attention;
+    use crate::random::RandomKey;
+
+    #[test]
+    fn what_a_line_says_is_what_is_built() {
+        let key = RandomKey::from_seed(1);
+        for config in AttentionConfig::all() {
+            let Facts { kind, causal, .. } = config.facts();
+            let role = if causal { Role::Decoder } else { Role::Encoder };
+            let placement = Placement { role, layer: 0, layers: 1, d_model: 6, heads: 2, max_length: 8, dropout: 0.0 };
+            let abilities = config.init(&placement, &key, &Device::flex()).abilities();
+            assert_eq!(config.can_cross(), abilities.cross_attention, "{config}: cross-attention");
+            assert_eq!(causal, abilities.causality != Causality::Impossible, "{config}: causality");
+            let logits = config.init_logits(&placement, &key, &Device::flex());
+            assert_eq!(kind != Kind::Whole, logits.is_some(), "{config} is {kind:?}");
+            assert_eq!(kind == Kind::Pattern, config.restricted().is_some(), "{config} is {kind:?}");
+            assert_eq!(kind == Kind::Pattern, config.clone().over(AttentionConfig::default()).is_some(), "{config} is {kind:?}");
+            assert_eq!(kind == Kind::Mixture, matches!(config, AttentionConfig::Mixture(_)), "{config} is {kind:?}");
+        }
+    }
+
+    #[test]
+    fn the_refusal_of_a_cross_attention_names_those_that_can() {
+        let placement = Placement { role: Role::Cross, layer: 0, layers: 1, d_model: 6, heads: 2, max_length: 8, dropout: 0.0 };
+        let error = AttentionConfig::all().iter().find_map(|config| config.validate(&placement).err()).unwrap().to_string();
+        for config in AttentionConfig::all() {
+            let is_named = error.contains(&format!(" {}", config.name()));
+            let is_mentioned = error.contains(&format!(": {} cannot", config.name()));
+            assert_eq!(is_named && !is_mentioned, config.validate(&placement).is_ok(), "{config}: {error}");
         }
     }
 }

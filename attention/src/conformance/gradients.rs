@@ -18,6 +18,7 @@ use crate::conformance::properties::Outcome;
 use crate::conformance::subject::{Case, Subject, coefficients};
 use crate::contract::{Attention, AttentionInput};
 use crate::probe::Probe;
+use crate::random::RandomKey;
 use crate::visibility::Visibility;
 
 /// The first step, in units of directions with elements up to 1.5.
@@ -148,10 +149,11 @@ impl ModuleMapper for Moving<'_> {
     }
 }
 
-fn derivatives_agree<A: Attention>(subject: &Subject<A>, loss: Loss) -> Outcome {
+/// Of the inputs and, without dropout, of every trained parameter.
+fn derivatives_agree<A: Attention>(subject: &Subject<A>, loss: Loss, dropout: Option<RandomKey>) -> Outcome {
     let case = subject.case("derivatives", 2, 5);
     let visibility = subject.usual().and(Visibility::padding(vec![case.keys(), case.keys() - 1]));
-    let prepare = |input: AttentionInput| input.visibility(visibility.clone());
+    let prepare = |input: AttentionInput| input.visibility(visibility.clone()).random(dropout);
     let gradients = match loss {
         Loss::Context => subject.gradients(&case, prepare),
         Loss::Auxiliary => subject.gradients_of(&case, prepare, |output| output.losses.total().expect("there are losses")),
@@ -168,6 +170,9 @@ fn derivatives_agree<A: Attention>(subject: &Subject<A>, loss: Loss) -> Outcome 
             of(&subject.attention, &Case { memory: Some(moved(memory, &direction, by)), ..case.clone() })
         })?;
     }
+    if dropout.is_some() {
+        return Ok(());
+    }
     for (tracked, place) in Places::of(&subject.tracked).iter().zip(Places::of(&subject.attention)).filter(|(tracked, _)| tracked.trained) {
         let path = &tracked.path;
         let direction = Array::random(&format!("direction of {path}"), &place.shape);
@@ -179,9 +184,15 @@ fn derivatives_agree<A: Attention>(subject: &Subject<A>, loss: Loss) -> Outcome 
     Ok(())
 }
 
-/// Gradients of inputs and trained parameters are the slopes of the outputs.
+/// Gradients of inputs and trained parameters are the slopes of the outputs; those of the inputs also under dropout.
 pub(super) fn gradients_are_slopes<A: Attention>(subject: &Subject<A>) -> Outcome {
-    derivatives_agree(subject, Loss::Context)
+    derivatives_agree(subject, Loss::Context, None)?;
+    // Along one direction the derivatives for two masks may happen to be alike.
+    let keys = (0..3).map(|key| RandomKey::from_seed(7).numbered(key)).filter(|_| subject.placement.dropout > 0.0);
+    for key in keys {
+        derivatives_agree(subject, Loss::Context, Some(key)).map_err(|error| format!("with dropout: {error}"))?;
+    }
+    Ok(())
 }
 
 /// Auxiliary losses are there if they are claimed, and only then; they are finite, and their gradients are their slopes.
@@ -198,5 +209,5 @@ pub(super) fn auxiliary_losses_are_those_claimed<A: Attention>(subject: &Subject
             return Err(format!("loss `{name}` has shape {:?} instead of [1]", loss.dims()));
         }
     }
-    if names.is_empty() { Ok(()) } else { derivatives_agree(subject, Loss::Auxiliary) }
+    if names.is_empty() { Ok(()) } else { derivatives_agree(subject, Loss::Auxiliary, None) }
 }

@@ -96,9 +96,9 @@ properties! {
     Weights(Weights) = properties::weights_are_those_of_the_view,
     /// Somebody who looks on changes nothing, with and without dropout.
     Probe(Nothing) = properties::a_probe_changes_nothing,
-    /// Gradients of the inputs and of every trained parameter are the slopes of the outputs.
+    /// Gradients of the inputs, also under dropout, and of every trained parameter are the slopes of the outputs.
     Gradients(Nothing) = gradients::gradients_are_slopes,
-    /// Forced to, the fused engine gives the context and all gradients of the reference engine.
+    /// Forced to, the fused engine gives the context and all gradients of the reference engine, whatever each head sees.
     Engines(Nothing) = properties::engines_agree,
     /// Auxiliary losses are returned exactly if they are claimed; they are finite, and their gradients are their slopes.
     Losses(Nothing) = gradients::auxiliary_losses_are_those_claimed,

@@ -6,6 +6,7 @@ use std::any::Any;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use crate::abilities::Causality;
 use crate::conformance::array::{Array, finite, same};
 use crate::conformance::subject::{Case, Subject, parameters};
 use crate::contract::{Attention, AttentionInput, Positions};
@@ -106,11 +107,15 @@ pub(super) fn a_row_without_a_key_has_weight_zero<A: Attention>(subject: &Subjec
     Ok(())
 }
 
-/// Forced to, the fused engine gives the context and all gradients of the reference engine.
+/// Forced to, the fused engine gives the context and all gradients of the reference engine, whatever each head sees.
 pub(super) fn engines_agree<A: Attention>(subject: &Subject<A>) -> Outcome {
     let case = subject.case("engines", 2, subject.placement.max_length);
     let padding = Visibility::padding(vec![case.keys() - 1, case.keys()]);
-    for visibility in [subject.usual(), subject.usual().and(padding)] {
+    let mut views = vec![subject.usual(), subject.usual().and(padding)];
+    if subject.attention.abilities().causality != Causality::Impossible {
+        views.push(subject.usual().and(Visibility::pattern(|h, i, j| (h + i + j) % 2 == 0)));
+    }
+    for visibility in views {
         let run = |engine| {
             let prepare = |input: AttentionInput| input.visibility(visibility.clone()).engine(engine);
             let gradients = subject.gradients(&case, prepare);
@@ -405,6 +410,9 @@ pub fn two_devices_agree<A: Attention>(one: &Subject<A>, other: &Subject<A>) -> 
         same(&format!("outputs {what}"), &a.values, &b.values, BACKENDS)?;
         let [a, b] = [one, other].map(|subject| subject.gradients(&case, prepare));
         same(&format!("gradient of the queries {what}"), &a.query.values, &b.query.values, BACKENDS)?;
+        if let (Some(a), Some(b)) = (&a.memory, &b.memory) {
+            same(&format!("gradient of the memory {what}"), &a.values, &b.values, BACKENDS)?;
+        }
         for (path, gradient) in &a.parameters {
             let expected = b.parameters.get(path).ok_or_else(|| format!("{path} has a gradient on one device only"))?;
             same(&format!("gradient of {path} {what}"), &gradient.values, &expected.values, BACKENDS)?;

@@ -56,7 +56,8 @@ pub fn attend_blocks(program: AttentionProgram, blocks: &Blocks) -> BlockedOutpu
         let [rows, own_heads, _, _] = x.dims();
         x.reshape([rows, own_heads, count, size, candidates])
     };
-    let hidden = hidden_logit(values.dtype());
+    let values_dtype = values.dtype();
+    let hidden = hidden_logit(values_dtype);
 
     let soft_span = soft_span.map(|span| span.factors(weighting.queries(), keys));
 
@@ -84,6 +85,7 @@ pub fn attend_blocks(program: AttentionProgram, blocks: &Blocks) -> BlockedOutpu
         Weighting::Density { weights, renormalise } => (pairs(weights) * blocks.mask.clone().exp(), None, renormalise),
         Weighting::Bells(_) => unreachable!("they have become a tensor"),
     };
+    let is_limited = soft_span.is_some();
     let weights = match soft_span {
         Some(span) => weights * pairs(span),
         None => weights,
@@ -110,7 +112,12 @@ pub fn attend_blocks(program: AttentionProgram, blocks: &Blocks) -> BlockedOutpu
         None => weights,
     };
     let context = weights.matmul(for_each_row(gathered(values, &blocks.keys), batch)).reshape([batch, heads, count * size, width]);
-    let context = if divided { context / thin(sum) } else { context };
+    let context = if divided { context / thin(sum.clone()) } else { context };
+    // Keys at the ends of ramps have gradients and no weight: of a row that has no other, the sum is that by which it is divided.
+    let context = match is_limited && divided {
+        true => context * thin(sum.detach().greater_elem(f32::MIN_POSITIVE).float().cast(values_dtype)),
+        false => context,
+    };
     let context = match shift {
         Some(shift) => {
             let dtype = shift.dtype();

@@ -30,4 +30,5 @@ pub enum Engine {
 
 pub use bells::{Bell, Bells};
 pub(crate) use program::columns_from;
+use program::greatest_log_ratio;
 pub use program::{AttentionProgram, Content, Dropout, Kronecker, LogitTerms, Ramp, SoftSpan, Weighting, relative_shift};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use burn::tensor::{Int, Tensor, TensorData};
+use burn::tensor::{DType, Int, Tensor, TensorData};
 
 use super::Bells;
 use crate::random::RandomKey;
@@ -89,8 +89,11 @@ pub struct SoftSpan {
     pub ramp: Ramp,
 }
 
-/// Soft ends of spans: the factor of a key at distance `x` is `clamp((z + R - x + origin) / R, 0, 1)` for a query with span `z`, and 0 where the distance
+/// Soft ends of spans: the factor of a key at distance `x` is `clamp((z - x + origin) / R + 1, 0, 1)` for a query with span `z`, and 0 where the distance
 /// is less than `nearest` or more than `farthest`.
+///
+/// The factor has the slope `1 / R` by `z` on the ramp, both ends included: where the height is exactly 0 or exactly 1, as it is for whole spans, the
+/// derivative that counts is that from the side of the ramp.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ramp {
     /// Width `R` of the ramp.
@@ -103,6 +106,12 @@ pub struct Ramp {
     pub farthest: usize,
     /// Index of the first query less that of the first key.
     pub offset: isize,
+}
+
+/// Logarithm of how many times as much as all keys within a span together a key at the very end of its ramp can weigh in the gradient of the span: of 1e8,
+/// the bound that the released code has in the 1e-8 that it adds to the sum by which it divides, or of what the type can hold.
+pub(super) fn greatest_log_ratio(dtype: DType) -> f32 {
+    if dtype == DType::F16 { 11.0 } else { 18.420_68 }
 }
 
 /// Dropout of attention weights.
@@ -121,12 +130,20 @@ impl Ramp {
         self.height(z, query, key).clamp(0.0, 1.0)
     }
 
-    /// The factor before it is limited to `[0, 1]`; it has a slope, `1 / R`, above 0 and up to 1.
+    /// The factor before it is limited to `[0, 1]`; it has a slope, `1 / R`, from 0 to 1. What is no key of the query lies below.
     #[inline(always)]
     pub(super) fn height(&self, z: f32, query: usize, key: usize) -> f32 {
+        match self.level(query, key) {
+            Some(level) => (z + level) / self.width + 1.0,
+            None => f32::NEG_INFINITY,
+        }
+    }
+
+    /// The height of key `key` for query `query` is `(z + level) / R + 1`; there is none where the distance is too short or too long.
+    #[inline(always)]
+    pub(super) fn level(&self, query: usize, key: usize) -> Option<f32> {
         let distance = (query as isize + self.offset - key as isize).unsigned_abs();
-        let is_there = distance >= self.nearest && distance <= self.farthest;
-        if is_there { (z + self.width - distance as f32 + self.origin) / self.width } else { 0.0 }
+        (self.nearest..=self.farthest).contains(&distance).then_some(self.origin - distance as f32)
     }
 }
 
@@ -167,7 +184,12 @@ impl SoftSpan {
         let seen = distances.clone().lower_equal_elem(farthest as f64).bool_and(distances.clone().greater_equal_elem(nearest as f64));
         let seen = seen.float().cast(self.spans.dtype());
         let spans = self.spans.clone().unsqueeze_dim::<4>(3);
-        ((spans - distances + origin) / width + 1.0).clamp(0.0, 1.0) * seen
+        let heights = (spans - (distances - origin)) / width + 1.0;
+        let dtype = heights.dtype();
+        let has_slope = heights.clone().greater_equal_elem(0.0).bool_and(heights.clone().lower_equal_elem(1.0)).float().cast(dtype);
+        let is_above = heights.clone().greater_elem(1.0).float().cast(dtype);
+        // In value a limit to [0, 1]. Its gradient passes at both ends, which that of a limit does not promise.
+        (heights * has_slope + is_above) * seen
     }
 }
 

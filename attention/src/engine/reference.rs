@@ -4,7 +4,7 @@ use burn::tensor::activation::softmax;
 use burn::tensor::{Tensor, TensorData};
 
 use super::program::{for_each_head, for_each_row};
-use super::{AttentionProgram, Content, Dropout, Kronecker, LogitTerms, Weighting, relative_shift};
+use super::{AttentionProgram, Content, Dropout, Kronecker, LogitTerms, Weighting, greatest_log_ratio, relative_shift};
 use crate::dropout::WeightDropout;
 use crate::probe::{Observation, Probe};
 use crate::visibility::{Mask, hidden_logit};
@@ -59,8 +59,23 @@ fn softmax_weights(logits: Tensor<4>, mask: Option<Mask>) -> Tensor<4> {
 /// its exponential make all others vanish.
 fn spanned_weights(logits: Tensor<4>, mask: Option<Mask>, span: Tensor<4>) -> Tensor<4> {
     let span = visible(span, mask);
-    let outside = span.clone().equal_elem(0.0).float().cast(span.dtype()) * hidden_logit(span.dtype());
-    normalised(softmax(logits + outside, 3) * span)
+    let is_outside = span.clone().equal_elem(0.0).float().cast(span.dtype());
+    let hidden = is_outside.clone() * hidden_logit(span.dtype());
+    let weights = softmax(logits.clone() + hidden.clone(), 3);
+    if !span.device().is_autodiff() {
+        return normalised(weights * span);
+    }
+    // A key at which a ramp just ends has no weight. What it would have with the factor 1 is the slope of the context by that factor.
+    let within = (logits.clone() + hidden).detach();
+    let top = within.clone().max_dim(3);
+    let sum = ((within - top.clone()).exp() * span.clone().detach()).sum_dim(3);
+    let is_empty = sum.clone().lower_equal_elem(0.0).float().cast(sum.dtype());
+    let log_sum = (sum + is_empty.clone()).log() + top;
+    let share = (weights.clone().detach() * span.clone().detach()).sum_dim(3);
+    let greatest = greatest_log_ratio(logits.dtype());
+    let ratio = (logits.detach() - log_sum).clamp_max(greatest).exp();
+    let weights = (weights + is_outside * ratio * share) * (is_empty - 1.0).neg();
+    normalised(weights * span)
 }
 
 /// The logits `[B|1, H|1, Q, K]` themselves.

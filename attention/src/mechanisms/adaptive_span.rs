@@ -10,6 +10,12 @@
 //! What differs from the released code: its attention never sees the query's own position, and its first queries see the zeros of an empty cache; here the own
 //! position is seen unless [`own_position`](AdaptiveSpanConfig::own_position) is false (then the first query sees nothing and has weights of exactly 0),
 //! and what does not exist is never seen. Memory is cut to the position, not to multiples of 64. The dynamic span is not in the released code.
+//!
+//! Where a ramp begins or ends exactly at a key, as all of whole width do at first (`z = 0`), `m_z` has no derivative by `z`. The slope is `1 / R` there, at
+//! both ends: the released code limits by `clamp`, and PyTorch up to 2.13 let gradients pass at both bounds. From 2.14 on it passes none at either, so that
+//! the released code trains differently with it. A key at the very end has no weight, and its score counts in the gradient of the span alone, up to 1e8 times
+//! the sum of all others (the released code bounds the same by adding 1e-8 to that sum). Where what the span leaves is hidden altogether, the gradient is 0.
+//!
 //! Adam divides gradients by their size and so blunts `λ`; the paper trains with Adagrad, and without weight decay on `z'`.
 //!
 //! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
@@ -136,8 +142,10 @@ impl AdaptiveSpanConfig {
             return Err(check.wrong("initial", initial, remedy));
         }
         let logits = self.logits(placement);
-        if !logits.has_logits() && !matches!(logits, AttentionConfig::Mixture(_)) {
-            return Err(check.wrong("logits", logits.name(), "name an attention that has logits of its own, or a mixture"));
+        if !logits.can_be_spanned() {
+            let able = AttentionConfig::families_that(AttentionConfig::can_be_spanned);
+            let remedy = format!("name an attention that has logits of its own, or a mixture of such: {able}");
+            return Err(check.wrong("logits", logits.name(), remedy));
         }
         logits.validate(placement)
     }
@@ -230,9 +238,11 @@ impl Logits for AdaptiveSpan {
             (None, Some(_)) => 1.0,
             (None, None) => self.fixed as f32,
         };
-        // The greatest whole distance below the end of the ramp.
+        // The greatest whole distance below the end of the ramp; where there are gradients, at the end too, which has a slope.
         let end = longest * self.max_span as f32 + (self.ramp + self.origin) as f32;
-        let reach = (end.ceil() as usize).saturating_sub(1).min(self.max_span);
+        let has_gradient = self.span.as_ref().is_some_and(|span| span.val().device().is_autodiff());
+        let reach = if has_gradient { end.floor() } else { end.ceil() - 1.0 };
+        let reach = (reach.max(0.0) as usize).min(self.max_span);
         Some(self.logits[0].reach().map_or(reach, |other| other.min(reach)))
     }
 

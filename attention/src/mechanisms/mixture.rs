@@ -76,7 +76,8 @@ impl MixtureConfig {
         }
         for member in &self.members {
             if !member.has_logits() {
-                let remedy = "mix attentions that have logits of their own";
+                let able = AttentionConfig::families_that(AttentionConfig::has_logits);
+                let remedy = format!("mix attentions that have logits of their own: {able}");
                 return Err(check.wrong("members", member.name(), remedy));
             }
             member.validate(placement)?;

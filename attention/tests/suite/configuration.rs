@@ -1,8 +1,10 @@
 //! Configurations: files, names, and what is refused.
 
 use heedful_attention::any::AttentionConfig;
+use heedful_attention::contract::{Attention, AttentionInput};
 use heedful_attention::error::ConfigError;
 use heedful_attention::kernel_attention::KernelSizes;
+use heedful_attention::mechanisms::adaptive_span::AdaptiveSpanConfig;
 use heedful_attention::mechanisms::dynamic_conv::DynamicConvConfig;
 use heedful_attention::mechanisms::gaussian::{Execution, GaussianConfig, Normalisation};
 use heedful_attention::mechanisms::lightweight_conv::LightweightConvConfig;
@@ -15,7 +17,12 @@ use heedful_attention::mechanisms::synthesizer_factorized_dense::SynthesizerFact
 use heedful_attention::mechanisms::synthesizer_factorized_random::SynthesizerFactorizedRandomConfig;
 use heedful_attention::mechanisms::synthesizer_random::SynthesizerRandomConfig;
 use heedful_attention::placement::{Placement, Role};
+use heedful_attention::probe::Probe;
+use heedful_attention::random::RandomKey;
+use heedful_attention::visibility::Visibility;
 
+use crate::array::{Array, finite};
+use crate::backends::flex;
 use crate::variants::{local_1d, local_2d, mixture, parse, placement, variants};
 
 #[test]
@@ -293,4 +300,59 @@ fn names_and_aliases_are_understood() {
     for config in AttentionConfig::all() {
         assert_eq!(parse(&config.name()), config);
     }
+}
+
+/// Builds an attention and runs it once.
+fn run(config: &AttentionConfig, placement: &Placement) {
+    let device = flex().device;
+    let attention = config.init(placement, &RandomKey::from_seed(1), &device);
+    let sequence = |name| Array::random(name, &[2, 5, placement.d_model]).tensor(&device);
+    let input = match placement.role {
+        Role::Cross => AttentionInput::cross_attention(sequence("queries"), sequence("memory")),
+        _ => AttentionInput::self_attention(sequence("sequence")),
+    };
+    let visibility = if placement.role == Role::Decoder { Visibility::causal() } else { Visibility::all() };
+    let context = Array::read(attention.forward(input.visibility(visibility), &mut Probe::off()).context);
+    finite(&config.name(), &context.values).unwrap();
+}
+
+#[test]
+fn every_combination_of_two_families_runs_or_is_refused_with_the_reason() {
+    let families = AttentionConfig::all();
+    let (mut built, mut refused) = (0, 0);
+    for role in [Role::Encoder, Role::Decoder, Role::Cross] {
+        let placement = placement(role, 2);
+        let mut check = |config: AttentionConfig, option: &str, [part, other]: [&AttentionConfig; 2]| match config.validate(&placement) {
+            Ok(()) => {
+                run(&config, &placement);
+                built += 1;
+            }
+            Err(error) => {
+                let error = error.to_string();
+                let names = |part: &AttentionConfig| error.contains(&format!("`{option}` is {}: ", part.name()));
+                let advises =
+                    ["mix attentions that have logits", "name an attention that has logits", "restrict an attention that has logits"];
+                let is_unfit = (names(part) || names(other)) && advises.iter().any(|advice| error.contains(advice));
+                let is_misplaced = ["used as cross-attention: use", "cannot be causal: "].iter().any(|refusal| error.contains(refusal));
+                assert!(is_unfit || is_misplaced, "{config} as {role:?}: {error}");
+                refused += 1;
+            }
+        };
+        for (a, b) in families.iter().flat_map(|a| families.iter().map(move |b| (a, b))) {
+            let mixture = MixtureConfig { members: vec![a.clone(), b.clone()], weights: MixtureWeights::Softmax };
+            check(AttentionConfig::Mixture(mixture), "members", [a, b]);
+            match b.clone().over(a.clone()) {
+                Some(restricted) => check(restricted, "logits", [a, b]),
+                None => {
+                    let error = format!("{a}@{b}").parse::<AttentionConfig>().unwrap_err().to_string();
+                    assert!(error.contains("known are @local-1d"), "{a}@{b}: {error}");
+                }
+            }
+        }
+        for a in &families {
+            let span = AdaptiveSpanConfig { logits: Some(Box::new(a.clone())), ..AdaptiveSpanConfig::default() };
+            check(AttentionConfig::AdaptiveSpan(span), "logits", [a, a]);
+        }
+    }
+    assert!(built > 100 && refused > 100, "{built} were built and {refused} refused");
 }

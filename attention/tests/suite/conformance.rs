@@ -1,7 +1,11 @@
 //! Every property, for every mechanism and its options, on every backend.
 
+use heedful_attention::any::AttentionConfig;
 use heedful_attention::conformance::{Property, two_devices_agree};
+use heedful_attention::contract::Attention;
+use heedful_attention::probe::{Observation, Probe};
 
+use crate::array::Array;
 use crate::backends::{Backend, backends, flex};
 use crate::variants::variants;
 
@@ -60,6 +64,38 @@ properties! {
     on one {
         one_head_is_enough: FewestHeads,
         gradients_are_slopes: Gradients,
+    }
+}
+
+/// A member of a bucket that lies in another chunk than the first one of it, in the order of buckets and positions.
+fn crosses_a_border(buckets: &[f64], chunk: usize) -> bool {
+    let mut order: Vec<usize> = (0..buckets.len()).collect();
+    order.sort_by(|&a, &b| buckets[a].total_cmp(&buckets[b]).then(a.cmp(&b)));
+    let places: Vec<(f64, usize)> = order.iter().enumerate().map(|(place, &position)| (buckets[position], place / chunk)).collect();
+    places.windows(2).any(|pair| pair[0].0 == pair[1].0 && pair[0].1 != pair[1].1)
+}
+
+#[test]
+fn chunked_lsh_has_several_chunks_and_buckets_that_lie_across_their_borders() {
+    for variant in variants().iter().filter(|variant| variant.name.starts_with("lsh, several chunks")) {
+        let AttentionConfig::Lsh(config) = &variant.config else { panic!("{} is no LSH attention", variant.name) };
+        let subject = variant.subject(2, &flex());
+        let mut is_crossed = false;
+        for length in [5, 7, 8] {
+            assert!(length > config.chunk && !length.is_multiple_of(config.chunk), "{length} is a multiple of a chunk");
+            let mut rows = Vec::new();
+            let mut shown = |_: &str, observation: Observation| {
+                if let Observation::Buckets(buckets) = observation {
+                    rows.extend(Array::read(buckets.float()).values.chunks(length).map(<[f64]>::to_vec));
+                }
+            };
+            let input = subject.case("buckets", 3, length).input(&subject.device).visibility(subject.usual());
+            subject.attention.forward(input, &mut Probe::listening(&mut shown));
+            let differ = |row: &&Vec<f64>| row.iter().any(|bucket| *bucket != row[0]);
+            assert!(rows.iter().all(|row| differ(&row)), "{}, length {length}: {rows:?}", variant.name);
+            is_crossed |= rows.iter().any(|row| crosses_a_border(row, config.chunk));
+        }
+        assert!(is_crossed, "{}: no bucket lies across a border", variant.name);
     }
 }
 

@@ -1,15 +1,18 @@
 //! Tests of the attention crate.
 //!
 //! * [`conformance`] asks the properties of the crate's module of that name of every mechanism on every backend.
+//! * [`claims`] pins which property is asked of which variant.
 //! * [`naive`] computes every mechanism from its formula in plain double-precision loops; [`gradients`] differentiates it.
 //! * [`blocked`] and [`fused`] compare the executions of the engine, [`linear`] the linear maps with those of Burn.
 //! * [`papers`] holds the checks that follow from the papers, mechanism by mechanism.
+//! * [`span_ends`] is about gradients of spans where they have no derivative.
 //! * [`sabotage`] breaks an attention in one way after the other and shows that the property in question notices.
 
 use heedful_attention::conformance::{array, properties, subject};
 
 mod backends;
 mod blocked;
+mod claims;
 mod configuration;
 mod conformance;
 mod fused;
@@ -21,4 +24,5 @@ mod papers;
 mod parameter_formula;
 mod pictures;
 mod sabotage;
+mod span_ends;
 mod variants;

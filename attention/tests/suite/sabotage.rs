@@ -1,4 +1,9 @@
 //! Attentions that are broken in one way each, and the property that has to notice.
+//!
+//! Here an attention is broken from the outside; [`kernels`] breaks the engine, and [`mechanisms`] what single mechanisms compute.
+
+mod kernels;
+mod mechanisms;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -73,6 +78,8 @@ enum Fault {
     ScaledTable,
     /// The queries have no gradient.
     GradientDropped,
+    /// The memory has no gradient.
+    MemoryGradientDropped,
     /// The gradient is twice what it should be.
     GradientDoubled,
     /// Someone who looks on changes the output.
@@ -179,6 +186,7 @@ impl Broken {
             }
             Fault::DropoutNever => input.random = None,
             Fault::GradientDropped => input.query = input.query.detach(),
+            Fault::MemoryGradientDropped => input.memory = input.memory.map(Tensor::detach),
             _ => {}
         }
         input
@@ -395,6 +403,7 @@ fn faults() -> Vec<(Fault, &'static str, Role, Check)> {
         (Fault::SingleHeadLost, "dot-product", cross, heads),
         (Fault::GradientDropped, "dot-product", own, slopes),
         (Fault::GradientDropped, "dot-product", cross, slopes),
+        (Fault::MemoryGradientDropped, "dot-product", cross, slopes),
         (Fault::GradientDoubled, "dot-product", own, slopes),
         (Fault::GradientDoubled, "dense", own, slopes),
         (Fault::LossNotClaimed, "dot-product", own, losses),
@@ -420,6 +429,19 @@ fn an_attention_without_fault_passes_the_same_checks() {
         if let Err(error) = check.run(&subject(name, Fault::Nothing, role), name) {
             panic!("{name} ({role:?}): {error}");
         }
+    }
+}
+
+#[test]
+fn a_gradient_that_only_one_device_has_is_noticed() {
+    for (fault, role, what) in [
+        (Fault::GradientDropped, Role::Decoder, "gradient of the queries"),
+        (Fault::MemoryGradientDropped, Role::Cross, "gradient of the memory"),
+    ] {
+        let [sound, broken] = [Fault::Nothing, fault].map(|fault| subject("dot-product", fault, role));
+        assert_eq!(two_devices_agree(&sound, &sound), Ok(()));
+        let error = two_devices_agree(&sound, &broken).unwrap_err();
+        assert!(error.contains(what), "{error}");
     }
 }
 

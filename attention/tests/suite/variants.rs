@@ -117,8 +117,7 @@ pub fn variants() -> Vec<Variant> {
     add("learned-relative", parse("learned-relative"), &[Role::Encoder], true);
     let near = LearnedRelativeConfig { max_distance: Some(3) };
     add("learned-relative, near", AttentionConfig::LearnedRelative(near), &[Role::Encoder, Role::Decoder], false);
-    // No ramp begins or ends at a key: there a span has no derivative, as it has none where it starts by default.
-    let span = AdaptiveSpanConfig { ramp: 2.5, initial: Some(0.3), ..AdaptiveSpanConfig::default() };
+    let span = ramped();
     let mut add_span = |name: &str, config: AdaptiveSpanConfig, roles| add(name, AttentionConfig::AdaptiveSpan(config), roles, false);
     add_span("adaptive-span", span.clone(), &[Role::Encoder, Role::Decoder]);
     add_span("adaptive-span, paper's origin", AdaptiveSpanConfig { origin: SpanOrigin::Paper, ..span.clone() }, one);
@@ -152,6 +151,20 @@ pub fn variants() -> Vec<Variant> {
     }
     let across = LshConfig { bucket_mask: false, rotations: Rotations::PerCall, ..lsh };
     add("lsh, across buckets, rotations per call", AttentionConfig::Lsh(across), one, true);
+    let chunked = chunked_lsh();
+    add("lsh, several chunks", AttentionConfig::Lsh(chunked.clone()), &[Role::Encoder, Role::Decoder], false);
+    let others = [
+        other("several chunks, one round", LshConfig { rounds: 1, ..chunked.clone() }),
+        other("several chunks, three rounds", LshConfig { rounds: 3, ..chunked.clone() }),
+        other("several chunks, with duplicates", LshConfig { duplicate_correction: false, ..chunked.clone() }),
+        other("several chunks, factorised", LshConfig { buckets: Some(BucketCount::Factorised([4, 4])), ..chunked.clone() }),
+        other("several chunks, random buckets", LshConfig { hashing: Hashing::Random, ..chunked.clone() }),
+        // Not with rotations of each call: the mean over keys, of which dropout is to keep it, is then over buckets too.
+        other("several chunks, farther", LshConfig { before: 2, after: Some(2), ..chunked }),
+    ];
+    for (name, config) in others {
+        add(&name, config, one, false);
+    }
     patterns(&mut add);
     variants
 }
@@ -184,6 +197,17 @@ fn patterns(add: &mut impl FnMut(&str, AttentionConfig, &[Role], bool)) {
     let strided = AttentionConfig::SparseStrided(SparseStridedConfig { stride: 2, ..SparseStridedConfig::default() });
     let local = AttentionConfig::LocalOneD(local_1d(3, Some(2)));
     add("local-1d@sparse-strided", strided.over(local).unwrap(), one, false);
+}
+
+/// A span of which no ramp begins or ends at a key.
+pub fn ramped() -> AdaptiveSpanConfig {
+    AdaptiveSpanConfig { ramp: 2.5, initial: Some(0.3), ..AdaptiveSpanConfig::default() }
+}
+
+/// Several chunks of which no bucket fills more than one, so that what the properties ask for is exact: then no later element can move a border that a
+/// bucket lies across. Their size divides no length but 3 and 6.
+pub fn chunked_lsh() -> LshConfig {
+    LshConfig { chunk: 3, rounds: 2, full_attention_below: Some(0), buckets: Some(BucketCount::One(8)), ..LshConfig::default() }
 }
 
 pub fn local_1d(query_block: usize, memory_block: Option<usize>) -> LocalOneDConfig {
@@ -231,6 +255,7 @@ impl Variant {
             AttentionConfig::SparseStrided(config) => Some(config.stride),
             AttentionConfig::SparseFixed(config) => Some(config.stride),
             AttentionConfig::LearnedRelative(config) => config.max_distance,
+            AttentionConfig::Lsh(config) => Some(config.chunk).filter(|&chunk| chunk < 8),
             AttentionConfig::Relative(config) => config.clamp_length.or(config.same_length),
             AttentionConfig::LightweightConv(LightweightConvConfig { kernel: KernelSizes::Each(taps), .. })
             | AttentionConfig::DynamicConv(DynamicConvConfig { kernel: KernelSizes::Each(taps), .. }) => {

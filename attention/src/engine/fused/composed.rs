@@ -8,7 +8,7 @@ use burn::tensor::{DType, Shape, Slice, TensorData};
 
 use super::operator::{Operand, Operands};
 use super::plan::Plan;
-use crate::engine::Bells;
+use crate::engine::{Bells, greatest_log_ratio};
 use crate::visibility::{TILE, hidden_logit};
 
 /// Queries that meet the keys at once.
@@ -51,12 +51,13 @@ pub(super) fn backward<B: Backend>(
     let mut sums = Sums::default();
     for chunk in attention.chunks() {
         let [gradient, dots, log_sum_exp] = [&gradient, &dots, &log_sum_exp].map(|tensor| part::<B>(tensor, 2, chunk.clone()));
-        let weights = B::float_exp(B::float_sub(attention.logits(&chunk), log_sum_exp));
+        let weights = B::float_exp(B::float_sub(attention.logits(&chunk), log_sum_exp.clone()));
         // Weights in closed form depend on nothing that has a gradient.
         if plan.bells.is_none() {
             let slopes = B::float_matmul(gradient.clone(), transposed::<B>(attention.operands.values.clone()));
-            let slopes = B::float_mul(weights.clone(), B::float_sub(attention.dropped(slopes, &chunk), dots));
-            attention.differentiate(slopes, &chunk, &mut sums);
+            let slopes = B::float_sub(attention.dropped(slopes, &chunk), dots);
+            attention.differentiate_spans(&slopes, log_sum_exp, &chunk, &mut sums);
+            attention.differentiate(B::float_mul(weights.clone(), slopes), &chunk, &mut sums);
         }
         let weights = attention.dropped(weights, &chunk);
         Sums::<B>::add(&mut sums.values, B::float_matmul(transposed::<B>(weights), gradient));
@@ -151,7 +152,18 @@ impl<'a, B: Backend> Attention<'a, B> {
 
     /// Logits of the queries of a chunk for all keys; large negative numbers where hidden.
     fn logits(&self, chunk: &Range<usize>) -> FloatTensor<B> {
-        let Operands { queries, keys, bias, relative_queries, relative_keys, left, right, spans, .. } = &self.operands;
+        let scores = self.scores(chunk);
+        let Some(spans) = self.operands.spans.as_ref() else { return scores };
+        let factors = B::float_clamp(self.heights(spans, chunk), 0.0.into(), 1.0.into());
+        let outside = B::float_sub_scalar(is_positive::<B>(factors.clone()), 1.0.into());
+        let outside = B::float_mul_scalar(outside, (-self.hidden()).into());
+        let limits = B::float_add(B::float_log(B::float_clamp_min(factors, f32::MIN_POSITIVE.into())), outside);
+        B::float_add(scores, limits)
+    }
+
+    /// The same as if spans had no end.
+    fn scores(&self, chunk: &Range<usize>) -> FloatTensor<B> {
+        let Operands { queries, keys, bias, relative_queries, relative_keys, left, right, .. } = &self.operands;
         let content = queries.as_ref().zip(keys.as_ref());
         let content = content.map(|(queries, keys)| B::float_matmul(part::<B>(queries, 2, chunk.clone()), transposed::<B>(keys.clone())));
         let bias = bias.as_ref().map(|bias| part::<B>(bias, 2, chunk.clone()));
@@ -163,20 +175,27 @@ impl<'a, B: Backend> Attention<'a, B> {
             let [left, right] = factors::<B>([left, right], chunk);
             self.pairs_at_keys(B::float_mul(left, right))
         });
-        let spans = spans.as_ref().map(|spans| {
-            let factors = B::float_clamp(self.heights(spans, chunk), 0.0.into(), 1.0.into());
-            let outside = B::float_sub_scalar(is_positive::<B>(factors.clone()), 1.0.into());
-            let outside = B::float_mul_scalar(outside, (-self.hidden()).into());
-            B::float_add(B::float_log(B::float_clamp_min(factors, f32::MIN_POSITIVE.into())), outside)
-        });
         let bells = self.plan.bells.as_ref().map(|bells| self.bells(bells, chunk));
-        let terms = [content, bias, relative, kronecker, spans, bells, Some(self.mask(chunk))].into_iter().flatten();
+        let terms = [content, bias, relative, kronecker, bells, Some(self.mask(chunk))].into_iter().flatten();
         terms.reduce(B::float_add).expect("there is a mask")
     }
 
-    /// Adds the gradients of what makes the logits of a chunk, of which `slopes` are the gradients.
+    /// Adds the gradients of spans, for the gradients `slopes` of the weights less their mean. A key at which a ramp just ends has no weight; what it would
+    /// have with the factor 1 is the slope by that factor.
+    fn differentiate_spans(&self, slopes: &FloatTensor<B>, log_sum_exp: FloatTensor<B>, chunk: &Range<usize>, sums: &mut Sums<B>) {
+        let (Some(spans), Some(ramp)) = (self.operands.spans.as_ref(), self.plan.ramp) else { return };
+        let ratios = B::float_sub(self.scores(chunk), log_sum_exp);
+        let ratios = B::float_exp(B::float_clamp_max(ratios, greatest_log_ratio(self.dtype()).into()));
+        let slopes = B::float_mul(B::float_mul(ratios, slopes.clone()), is_between_0_and_1::<B>(self.heights(spans, chunk)));
+        let slopes = B::float_div_scalar(B::float_sum_dim(slopes, 3), ramp.width.into());
+        let [rows, heads, queries, _] = spans.shape().dims();
+        let slopes = summed::<B>(slopes, &[rows, heads]);
+        sums.spans.push(if queries == 1 { B::float_sum_dim(slopes, 2) } else { slopes });
+    }
+
+    /// Adds the gradients of what makes the scores of a chunk, of which `slopes` are the gradients.
     fn differentiate(&self, slopes: FloatTensor<B>, chunk: &Range<usize>, sums: &mut Sums<B>) {
-        let Operands { queries, keys, bias, relative_queries, relative_keys, left, right, spans, .. } = &self.operands;
+        let Operands { queries, keys, bias, relative_queries, relative_keys, left, right, .. } = &self.operands;
         if let (Some(queries), Some(keys)) = (queries.as_ref(), keys.as_ref()) {
             sums.queries.push(B::float_matmul(slopes.clone(), keys.clone()));
             Sums::<B>::add(&mut sums.keys, B::float_matmul(transposed::<B>(slopes.clone()), part::<B>(queries, 2, chunk.clone())));
@@ -208,16 +227,6 @@ impl<'a, B: Backend> Attention<'a, B> {
             };
             sums.left.push(sum(right, 4, widths[0]));
             sums.right.push(sum(left, 3, widths[1]));
-        }
-        if let (Some(spans), Some(ramp)) = (spans.as_ref(), self.plan.ramp) {
-            let heights = self.heights(spans, chunk);
-            let above = is_positive::<B>(B::float_sub_scalar(heights.clone(), 1.0.into()));
-            let on_ramp = B::float_sub(is_positive::<B>(heights.clone()), above);
-            let slopes = B::float_div(B::float_mul(slopes, on_ramp), B::float_clamp_min(heights, f32::MIN_POSITIVE.into()));
-            let slopes = B::float_div_scalar(B::float_sum_dim(slopes, 3), ramp.width.into());
-            let [rows, heads, queries, _] = spans.shape().dims();
-            let slopes = summed::<B>(slopes, &[rows, heads]);
-            sums.spans.push(if queries == 1 { B::float_sum_dim(slopes, 2) } else { slopes });
         }
     }
 
@@ -266,13 +275,13 @@ impl<'a, B: Backend> Attention<'a, B> {
     fn heights(&self, spans: &FloatTensor<B>, chunk: &Range<usize>) -> FloatTensor<B> {
         let ramp = self.plan.ramp.expect("spans have ramps");
         let spans = if spans.shape()[2] == 1 { spans.clone() } else { part::<B>(spans, 2, chunk.clone()) };
-        let pairs = || chunk.clone().flat_map(|query| (0..self.keys).map(move |key| (query, key)));
-        let distance = |(query, key): (usize, usize)| (query as isize + ramp.offset - key as isize).unsigned_abs();
-        let fixed = pairs().map(|pair| (ramp.width - distance(pair) as f32 + ramp.origin) / ramp.width).collect();
-        let seen = pairs().map(|pair| if (ramp.nearest..=ramp.farthest).contains(&distance(pair)) { 1.0 } else { 0.0 }).collect();
+        let levels = || chunk.clone().flat_map(|query| (0..self.keys).map(move |key| ramp.level(query, key)));
         let shape = [1, 1, chunk.len(), self.keys];
-        let heights = B::float_add(B::float_div_scalar(spans, ramp.width.into()), self.tensor(fixed, shape));
-        B::float_mul(heights, self.tensor(seen, shape))
+        let given = self.tensor(levels().map(Option::unwrap_or_default).collect(), shape);
+        let is_there = self.tensor(levels().map(|level| if level.is_some() { 1.0 } else { 0.0 }).collect(), shape);
+        let heights = B::float_add_scalar(B::float_div_scalar(B::float_add(spans, given), ramp.width.into()), 1.0.into());
+        // What is no key lies below.
+        B::float_add(B::float_mul(heights, is_there.clone()), B::float_sub_scalar(is_there, 1.0.into()))
     }
 
     /// Logarithms of the weights in closed form of the queries of a chunk, `[B|1, H, queries, keys]`.
@@ -305,6 +314,12 @@ impl<'a, B: Backend> Attention<'a, B> {
         let shape = [batch, heads, chunk.len(), keys];
         B::float_mul(weights, self.tensor(dropout.factors(shape, chunk.start), shape))
     }
+}
+
+/// 1 where a number is neither less than 0 nor greater than 1, otherwise 0.
+fn is_between_0_and_1<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
+    let [below, above] = [B::float_neg(x.clone()), B::float_sub_scalar(x, 1.0.into())].map(is_positive::<B>);
+    B::float_neg(B::float_sub_scalar(B::float_add(below, above), 1.0.into()))
 }
 
 /// 1 where a number is greater than 0, otherwise 0.

@@ -2,14 +2,16 @@
 
 use std::sync::Mutex;
 
+use burn::tensor::DType;
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
 use super::kernel::{Aligned, Matrix, Transposed, Triangle, add_product, padded, product, transposed_tiles, widened_tiles};
-use super::terms::{At, Scratch, TermGradients, Terms, TermsOfPlane};
+use super::terms::{At, End, Scratch, TermGradients, Terms, TermsOfPlane};
 use super::{Inputs, Places, Planes, Rows, Sizes, is_triangle, of_plane, rows_of_planes, shift};
 use crate::dropout::WeightDropout;
 use crate::engine::fused::plan::Part;
+use crate::engine::greatest_log_ratio;
 use crate::exponential::exp;
 use crate::visibility::TILE;
 
@@ -237,7 +239,7 @@ impl WithSimd for BackwardGroup<'_> {
         let values_transposed = transposed_tiles(values, count, value);
         let keys = widened_tiles(keys, count, factor);
         let (mut weights, mut slopes) = (Aligned::zeros(TILE * TILE), Aligned::zeros(TILE * TILE));
-        let mut scratch = Scratch::default();
+        let (mut scratch, mut ends) = (Scratch::default(), Vec::new());
         let tile_of = |numbers, index, width| of_plane(numbers, index, TILE * width);
         for index in 0..tiles {
             let key_sums = &mut gradients.keys[index * TILE * factor_columns..][..TILE * factor_columns];
@@ -259,6 +261,8 @@ impl WithSimd for BackwardGroup<'_> {
                 product(simd, [height, TILE, factor], triangle(Triangle::OfResult), queries, keys_transposed, &mut weights);
                 terms.add(simd, at, &mut weights, &mut scratch);
                 shift(&mut weights, &part.tiles, tile.pairs);
+                ends.clear();
+                terms.limit(at, &mut weights, |place, score| ends.push(End { place, score }));
                 if is_triangle {
                     // The product leaves out what another tile may have left here.
                     slopes.fill(0.0);
@@ -267,6 +271,10 @@ impl WithSimd for BackwardGroup<'_> {
                     product(simd, [height, TILE, value], triangle(Triangle::OfResult), gradient, values_transposed, &mut slopes);
                 }
                 let dropout = dropout.map(|dropout| (dropout, [row, head]));
+                for end in &ends {
+                    let (query, slope) = slope_of_end(*end, &slopes, side, terms, dropout, at);
+                    gradients.terms.add_end(terms, query, slope);
+                }
                 differentiate(&mut weights, &mut slopes, side, terms, dropout, at);
                 let transposed = |numbers| Transposed(Matrix { numbers, stride: TILE });
                 let above = triangle(Triangle::OfTransposedLeft);
@@ -279,6 +287,24 @@ impl WithSimd for BackwardGroup<'_> {
             }
         }
     }
+}
+
+/// The query of a key at which its ramp just ends, and the gradient by the factor of that key, from the gradients of the weights after dropout. The key has
+/// no weight; what it would have with the factor 1 is the slope.
+fn slope_of_end(
+    End { place, score }: End,
+    slopes: &[f32],
+    side: &QuerySide,
+    terms: &Terms,
+    dropout: Option<(&WeightDropout, [usize; 2])>,
+    At { queries, keys, .. }: At,
+) -> (usize, f32) {
+    let query = queries * TILE + place / TILE;
+    let index = terms.places[0].index(query);
+    let factor = dropout
+        .map_or(1.0, |(dropout, [row, head])| dropout.row(row, head, index).factor(terms.places[1].index(keys * TILE + place % TILE)));
+    let ratio = exp((score - side.log_sum_exp[query]).min(greatest_log_ratio(DType::F32)));
+    (index, ratio * (slopes[place] * factor - side.dots[query]))
 }
 
 /// From logits and the gradients of the weights after dropout: the weights after dropout, and the gradients of the logits.

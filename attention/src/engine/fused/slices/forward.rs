@@ -160,6 +160,7 @@ impl WithSimd for ForwardTile<'_> {
             product(simd, [height, TILE, factor], triangle(Triangle::OfResult), queries, keys, weights);
             terms.add(simd, at, weights, scratch);
             shift(weights, &part.tiles, tile.pairs);
+            terms.limit(at, weights, |_, _| {});
             for (at, weights) in weights.chunks_exact_mut(TILE).take(height).enumerate() {
                 let top = largest(weights).max(tops[at]);
                 if top == f32::NEG_INFINITY {

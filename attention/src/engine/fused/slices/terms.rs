@@ -172,11 +172,12 @@ impl<'a> Terms<'a> {
         let (first, last) = (keys * TILE, count.min((keys + 1) * TILE) - 1);
         (queries * TILE..queries * TILE + height).all(|query| {
             let nearest = (query as isize + ramp.offset).clamp(first as isize, last as isize) as usize;
-            ramp.factor(spans.length(query), query, nearest) == 0.0
+            // At height 0 a key has no weight, and its ramp a slope.
+            ramp.height(spans.length(query), query, nearest) < 0.0
         })
     }
 
-    /// Adds the terms to the logits of a tile.
+    /// Adds the terms to the logits of a tile, all but the ends of spans.
     #[inline(always)]
     pub fn add<S: Simd>(&self, simd: S, At { queries, keys, height }: At, logits: &mut [f32], scratch: &mut Scratch) {
         let [query_places, key_places] = self.places;
@@ -215,19 +216,37 @@ impl<'a> Terms<'a> {
                 }
             }
         }
-        if let Some(spans) = self.spans {
-            for (at, logits) in logits.chunks_exact_mut(TILE).take(height).enumerate() {
-                let query = query_places.index(queries * TILE + at);
-                let length = spans.length(query);
-                key_places.each(keys, |place, key| {
-                    let factor = spans.ramp.factor(length, query, key);
-                    if factor < 1.0 {
-                        logits[place] += factor.ln();
-                    }
-                });
-            }
+    }
+
+    /// Adds the logarithms of the ends of spans to the logits of a tile, of which what is hidden is minus infinity. Calls `end` with each key at which a
+    /// ramp just ends, its place in the tile, and its logit before.
+    #[inline(always)]
+    pub fn limit(&self, At { queries, keys, height }: At, logits: &mut [f32], mut end: impl FnMut(usize, f32)) {
+        let Some(spans) = self.spans else { return };
+        let [query_places, key_places] = self.places;
+        for (at, logits) in logits.chunks_exact_mut(TILE).take(height).enumerate() {
+            let query = query_places.index(queries * TILE + at);
+            let length = spans.length(query);
+            key_places.each(keys, |place, key| {
+                let height = spans.ramp.height(length, query, key);
+                if height == 0.0 {
+                    end(at * TILE + place, logits[place]);
+                }
+                if height < 1.0 {
+                    logits[place] += height.max(0.0).ln();
+                }
+            });
         }
     }
+}
+
+/// A key at which the ramp of a query just ends.
+#[derive(Clone, Copy)]
+pub(super) struct End {
+    /// In its tile.
+    pub place: usize,
+    /// Its logit as if the span had no end.
+    pub score: f32,
 }
 
 /// Where the gradients of the terms of one batch row and head go.
@@ -335,6 +354,12 @@ impl TermGradients {
                 self.spans[query] += sum / spans.ramp.width;
             }
         }
+    }
+
+    /// Adds the gradient of a query's span by a key at which its ramp just ends, of which `slope` is the gradient by its factor.
+    pub fn add_end(&mut self, terms: &Terms, query: usize, slope: f32) {
+        let width = terms.spans.expect("what ends is a span").ramp.width;
+        self.spans[query] += slope / width;
     }
 
     pub fn add_all(&mut self, other: &Self) {
