@@ -10,6 +10,7 @@ pub mod allocator;
 pub mod analyse;
 pub mod backend;
 pub mod batch;
+mod bounded;
 pub mod catalogue;
 pub mod classification;
 pub mod compare;
