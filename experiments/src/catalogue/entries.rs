@@ -274,6 +274,15 @@ mod tests {
     }
 
     #[test]
+    fn every_data_set_names_the_command_that_reads_it() {
+        const PROGRAMS: [&str; 7] = ["mt", "lm", "glue", "classify", "image", "textgen", "algorithmic"];
+        for DataSet { name, used_by, .. } in &Catalogue::built_in().sets {
+            let program = used_by.split(' ').next().unwrap();
+            assert!(PROGRAMS.contains(&program) && used_by.contains(&format!("--data DIR/{name}")), "{name}: {used_by}");
+        }
+    }
+
+    #[test]
     fn an_unknown_field_is_refused_with_its_name_and_line() {
         let message = with_file("addresses = [\"http://a/b\"]\nchecksum = \"1\"\n").unwrap_err().to_string();
         assert!(message.contains("test.toml") && message.contains("checksum") && message.contains("line 11"), "{message}");
