@@ -21,6 +21,15 @@ pub struct ParameterFormula {
     pub fixed: TermSum,
 }
 
+/// Numbers of parameters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ParameterCount {
+    /// Of those that training changes.
+    pub trained: u128,
+    /// Of those that stay as they were drawn.
+    pub fixed: u128,
+}
+
 /// A sum such as `4 d^2 + H L^2`: products of sizes with their coefficients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TermSum(Vec<(usize, &'static str)>);
@@ -117,14 +126,14 @@ impl AttentionConfig {
         }
     }
 
-    /// How many parameters the attention has at a place, those that stay as they were drawn among them, without building it; `None` as of
-    /// [`parameter_formula`](Self::parameter_formula). The configuration need not be valid, and no size is too large.
-    pub fn parameters_at(&self, placement: &Placement) -> Option<u128> {
+    /// How many parameters the attention has at a place, without building it; `None` as of [`parameter_formula`](Self::parameter_formula). The configuration
+    /// need not be valid, and no size is too large.
+    pub fn parameters_at(&self, placement: &Placement) -> Option<ParameterCount> {
         let formula = self.parameter_formula()?;
         let Placement { d_model, heads, max_length, .. } = *placement;
         let mut letters = vec![("d", d_model), ("H", heads), ("D", d_model / heads.max(1)), ("L", max_length)];
         letters.extend(self.option_letters(max_length));
-        Some(formula.trained.value(&letters).saturating_add(formula.fixed.value(&letters)))
+        Some(ParameterCount { trained: formula.trained.value(&letters), fixed: formula.fixed.value(&letters) })
     }
 
     /// Values of the letters that options decide.
