@@ -8,7 +8,9 @@ use std::fmt;
 use crate::any::AttentionConfig;
 use crate::mechanisms::adaptive_span::SpanKind;
 use crate::mechanisms::linformer::Sharing;
+use crate::mechanisms::lsh::BucketCount;
 use crate::mechanisms::mixture::MixtureWeights;
+use crate::placement::Placement;
 
 /// Numbers of parameters of one attention, as sums of terms.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,6 +19,15 @@ pub struct ParameterFormula {
     pub trained: TermSum,
     /// Parameters that stay as they were drawn.
     pub fixed: TermSum,
+}
+
+/// Numbers of parameters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ParameterCount {
+    /// Of those that training changes.
+    pub trained: u128,
+    /// Of those that stay as they were drawn.
+    pub fixed: u128,
 }
 
 /// A sum such as `4 d^2 + H L^2`: products of sizes with their coefficients.
@@ -35,6 +46,17 @@ impl TermSum {
                 None => self.0.push((coefficient, product)),
             }
         }
+    }
+
+    /// The value for these values of the letters, at most the greatest number there is; a letter without a value counts as 1.
+    fn value(&self, letters: &[(&'static str, usize)]) -> u128 {
+        let factor = |factor: &str| {
+            let (base, power) = factor.split_once('^').unwrap_or((factor, "1"));
+            let value = letters.iter().find(|(letter, _)| *letter == base).map_or(1, |(_, value)| *value as u128);
+            value.saturating_pow(power.parse().unwrap_or(1))
+        };
+        let term = |&(coefficient, product): &(usize, &str)| product.split(' ').map(factor).fold(coefficient as u128, u128::saturating_mul);
+        self.0.iter().map(term).fold(0, u128::saturating_add)
     }
 
     /// Whether there are no terms.
@@ -101,6 +123,46 @@ impl AttentionConfig {
                 Some(convolution(config.glu).plus(trained(&[(1, "d H t")])).plus(bias))
             }
             _ => Some(projections.plus(self.logits_formula()?)),
+        }
+    }
+
+    /// How many parameters the attention has at a place, without building it; `None` as of [`parameter_formula`](Self::parameter_formula). The configuration
+    /// need not be valid, and no size is too large.
+    pub fn parameters_at(&self, placement: &Placement) -> Option<ParameterCount> {
+        let formula = self.parameter_formula()?;
+        let Placement { d_model, heads, max_length, .. } = *placement;
+        let mut letters = vec![("d", d_model), ("H", heads), ("D", d_model / heads.max(1)), ("L", max_length)];
+        letters.extend(self.option_letters(max_length));
+        Some(ParameterCount { trained: formula.trained.value(&letters), fixed: formula.fixed.value(&letters) })
+    }
+
+    /// Values of the letters that options decide.
+    fn option_letters(&self, max_length: usize) -> Vec<(&'static str, usize)> {
+        match self {
+            Self::SynthesizerFactorizedRandom(config) => vec![("k", config.rank)],
+            Self::SynthesizerFactorizedDense(config) => {
+                let a = max_length.isqrt().max(1);
+                let [a, b] = config.factors.unwrap_or([a, max_length.div_ceil(a)]);
+                vec![("a", a), ("b", b)]
+            }
+            Self::Linformer(config) => vec![("k", config.rank_at(max_length))],
+            Self::LearnedRelative(config) => vec![("S", config.max_distance.unwrap_or(max_length))],
+            Self::AdaptiveSpan(config) => match &config.logits {
+                Some(logits) => logits.option_letters(max_length),
+                None => vec![("S", config.max_span.unwrap_or(max_length))],
+            },
+            Self::LightweightConv(config) => vec![("t", config.kernel.at(0).unwrap_or(1))],
+            Self::DynamicConv(config) => vec![("t", config.kernel.at(0).unwrap_or(1))],
+            Self::Lsh(config) => {
+                let buckets = match config.buckets {
+                    None => max_length.saturating_mul(2).div_ceil(config.chunk.max(1)).saturating_add(1) / 2 * 2,
+                    Some(BucketCount::One(count)) => count,
+                    Some(BucketCount::Factorised([a, b])) => a.saturating_add(b),
+                };
+                vec![("r", config.rounds), ("c", buckets / 2)]
+            }
+            Self::Mixture(mixture) => mixture.members.iter().flat_map(|member| member.option_letters(max_length)).collect(),
+            other => other.restricted().map(|logits| logits.option_letters(max_length)).unwrap_or_default(),
         }
     }
 

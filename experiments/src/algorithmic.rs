@@ -13,6 +13,7 @@ use heedful_attention::random::RandomKey;
 use heedful_models::language_model::LanguageModel;
 
 use crate::analyse::{Legible, Reading, check_length};
+use crate::batch::at_least_in_a_batch;
 use crate::comparison::{Attention, Comparison, Dataset, NamedModel, Scores};
 use crate::data::exercise::{Exercise, ExerciseTask, Exercises};
 use crate::data::{babi, generate, list_ops};
@@ -102,6 +103,7 @@ impl Comparison for Algorithmic {
         "data.generated_test",
         "model.max_length",
     ];
+    const BATCH: &'static str = "data.batch_tokens";
     type Config = AlgorithmicConfig;
     type Dataset = AlgorithmicDataset;
     type Model = LanguageModel;
@@ -138,6 +140,10 @@ impl Comparison for Algorithmic {
 
     fn datasets(config: &AlgorithmicConfig) -> Result<Vec<AlgorithmicDataset>, ExperimentError> {
         config.data.tasks.iter().map(|&task| dataset(config, task)).collect()
+    }
+
+    fn batch_tokens(config: &Self::Config, dataset: &Self::Dataset) -> usize {
+        at_least_in_a_batch(dataset.train.iter().map(|exercise| exercise.tokens.len()), config.data.batch_tokens)
     }
 
     fn task<'a>(config: &'a AlgorithmicConfig, dataset: &'a AlgorithmicDataset, _attention: &Attention) -> AlgorithmicTask<'a> {

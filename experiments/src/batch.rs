@@ -7,6 +7,12 @@
 use heedful_attention::random::RandomKey;
 use rand::seq::SliceRandom;
 
+/// Tokens that the largest batch within a budget has at least, of examples of these lengths.
+pub(crate) fn at_least_in_a_batch(lengths: impl Iterator<Item = usize>, budget: usize) -> usize {
+    // A batch is closed before the example that would exceed its budget, which is at most as long as all that is in it.
+    lengths.fold(0, usize::saturating_add).min(budget) / 2
+}
+
 /// The examples that are sorted together, as a number of batches: enough that neighbours are of like length, few enough that batches differ
 /// from epoch to epoch.
 const POOL_BATCHES: usize = 100;

@@ -12,6 +12,7 @@ use heedful_attention::random::RandomKey;
 use heedful_models::classifier::Classifier;
 
 use crate::analyse::{Legible, Reading, check_length};
+use crate::batch::at_least_in_a_batch;
 use crate::comparison::{Attention, Comparison, Dataset, Scores};
 use crate::data::generate::{self, Sizes};
 use crate::data::glue::{Example, GlueData, GlueTask, Label};
@@ -88,7 +89,8 @@ impl Comparison for Classification {
     const NAME: &'static str = "glue";
     const TITLE: &'static str = "GLUE and SuperGLUE";
     const DATA: &'static [&'static str] =
-        &["tokeniser", "init", "data.tasks", "data.mixture", "data.generated_examples", "model.max_length"];
+        &["tokeniser", "init", "init_seed", "data.tasks", "data.mixture", "data.generated_examples", "model.max_length"];
+    const BATCH: &'static str = "data.batch_tokens";
     type Config = ClassificationConfig;
     type Dataset = ClassificationDataset;
     type Model = Classifier;
@@ -104,6 +106,11 @@ impl Comparison for Classification {
             if data.tasks[..index].contains(task) {
                 return Err(settings.refuse("data.tasks", format!("{} is named twice", task.name())).into());
             }
+        }
+        if settings.value.init.is_none() && settings.value.init_seed.is_some() {
+            return Err(settings
+                .refuse("init_seed", "it is the seed of a pre-training, and there is none; give --init RUN, or leave it out")
+                .into());
         }
         for (field, value) in [("data.batch_tokens", data.batch_tokens), ("data.generated_examples", data.generated_examples)] {
             if value == 0 {
@@ -129,7 +136,13 @@ impl Comparison for Classification {
     }
 
     fn fits(config: &ClassificationConfig, dataset: &ClassificationDataset, attention: &Attention) -> Result<(), ExperimentError> {
-        dataset.pre_trained.as_ref().map_or(Ok(()), |run| run.check(&attention.name, config.run.seed))
+        let Some(run) = &dataset.pre_trained else { return Ok(()) };
+        config.run.seeds().try_for_each(|seed| run.check(&attention.name, config.seed_of_init(seed)))
+    }
+
+    fn batch_tokens(config: &Self::Config, dataset: &Self::Dataset) -> usize {
+        let of_part = |part: &Part| at_least_in_a_batch(part.train.iter().map(|example| example.tokens().len()), config.data.batch_tokens);
+        dataset.parts.iter().map(of_part).max().unwrap_or_default()
     }
 
     fn task<'a>(config: &'a ClassificationConfig, dataset: &'a ClassificationDataset, _attention: &Attention) -> ClassificationTask<'a> {
@@ -146,12 +159,18 @@ impl Comparison for Classification {
         let model = config.model(dataset.tokeniser.vocabulary_size(), dataset.outputs(), dataset.segments, attention).init(key, device);
         match &dataset.pre_trained {
             None => Ok(model),
-            Some(run) => run.load(model, &attention.name, config.run.seed),
+            Some(run) => run.load(model, &attention.name, config.seed_of_init(config.run.seed)),
         }
     }
 
+    fn of_seed(config: &ClassificationConfig, seed: u64) -> ClassificationConfig {
+        let mut own = config.clone();
+        own.run.seed = seed;
+        own
+    }
+
     fn score(
-        _config: &ClassificationConfig,
+        config: &ClassificationConfig,
         dataset: &ClassificationDataset,
         task: &ClassificationTask,
         model: &Classifier,
@@ -160,7 +179,9 @@ impl Comparison for Classification {
     ) -> Result<Option<Scores>, ExperimentError> {
         let mut scores = task.scores(model, interrupt);
         if let (Some(scores), Some(run)) = (&mut scores, &dataset.pre_trained) {
-            scores.notes.push(format!("began with the weights of {run}"));
+            let seed = config.seed_of_init(config.run.seed);
+            let all = if config.init_seed.is_some() { ", as all seeds did" } else { "" };
+            scores.notes.push(format!("began with the weights of {run}, seed {seed}{all}"));
         }
         Ok(scores)
     }

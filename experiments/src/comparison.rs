@@ -13,6 +13,8 @@ use std::process::ExitCode;
 
 use burn::module::Module;
 use burn::tensor::Device;
+use heedful_attention::any::AttentionConfig;
+use heedful_attention::placement::Role;
 use heedful_attention::probe::{Observation, Probe};
 use heedful_attention::random::RandomKey;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -22,7 +24,9 @@ use serde::de::DeserializeOwned;
 use crate::allocator::{keep_freed_memory, return_freed_memory};
 use crate::backend::Backend;
 use crate::error::{Completion, ExperimentError, main_with, print_line};
+use crate::footprint;
 use crate::mechanisms::{self, MechanismOptions};
+use crate::model::ModelSettings;
 use crate::options::{CommonOptions, RunSettings, progress};
 use crate::published::PublishedNumbers;
 use crate::record::{Budget, Machine, ResultRecord, Results, command_line, peak_memory_bytes, reset_peak_memory};
@@ -35,8 +39,8 @@ use crate::train::{
     CheckpointFolder, Interrupt, Objective, Outcome, ParameterCount, Trainer, TrainingConfig, TrainingError, Watcher, load_model,
 };
 
-use self::contender::contenders;
 pub use self::contender::{Attention, Contender, NamedModel, model_assignments};
+use self::contender::{check_effects, contenders, twins};
 
 /// What every experiment's configuration holds.
 pub trait ExperimentConfig: Clone + Default + Serialize + DeserializeOwned {
@@ -48,9 +52,11 @@ pub trait ExperimentConfig: Clone + Default + Serialize + DeserializeOwned {
     fn mechanisms(&self) -> &MechanismOptions;
     /// How models are trained.
     fn training(&self) -> &TrainingConfig;
+    /// Sizes of the model.
+    fn model_settings(&self) -> &ModelSettings;
 }
 
-/// [`ExperimentConfig`] for a configuration with the fields `run`, `mechanisms` and `training`.
+/// [`ExperimentConfig`] for a configuration with the fields `run`, `mechanisms`, `training` and `model`.
 macro_rules! experiment_config {
     ($config:ty) => {
         impl $crate::comparison::ExperimentConfig for $config {
@@ -68,6 +74,10 @@ macro_rules! experiment_config {
 
             fn training(&self) -> &$crate::train::TrainingConfig {
                 &self.training
+            }
+
+            fn model_settings(&self) -> &$crate::model::ModelSettings {
+                &self.model
             }
         }
     };
@@ -122,6 +132,10 @@ pub trait Comparison {
     const MODELS: &'static [NamedModel] = &[];
     /// Fields of the configuration, by their dotted paths, that say what the data sets are. All that are compared share them.
     const DATA: &'static [&'static str];
+    /// Stacks of layers with the attention under comparison.
+    const STACKS: usize = 1;
+    /// The field of the configuration that says how large a training batch is.
+    const BATCH: &'static str;
     /// The whole configuration.
     type Config: ExperimentConfig;
     /// A data set.
@@ -150,6 +164,24 @@ pub trait Comparison {
     fn fits(_config: &Self::Config, _dataset: &Self::Dataset, _attention: &Attention) -> Result<(), ExperimentError> {
         Ok(())
     }
+
+    /// The mechanisms that an attention places in a model, in an order that says where; the same for two attentions makes the same model of a configuration.
+    fn attentions(attention: &Attention) -> Vec<(Role, AttentionConfig)> {
+        vec![(Role::Decoder, attention.config.clone())]
+    }
+
+    /// Sizes that a model has no less than, for an estimate of its memory.
+    fn sizes(config: &Self::Config) -> ModelSettings {
+        config.model_settings().clone()
+    }
+
+    /// Tokens that a model of a data set has vectors for.
+    fn vocabulary(dataset: &Self::Dataset) -> usize {
+        dataset.tokeniser().map_or(1, Tokeniser::vocabulary_size)
+    }
+
+    /// Tokens that the largest training batch has at least.
+    fn batch_tokens(config: &Self::Config, dataset: &Self::Dataset) -> usize;
 
     /// The task of training on a data set.
     fn task<'a>(config: &'a Self::Config, dataset: &'a Self::Dataset, attention: &Attention) -> Self::Task<'a>;
@@ -219,6 +251,9 @@ fn run<C: Comparison>(options: &CommonOptions, further: Vec<Assignment>) -> Resu
     assignments.extend(further);
     let mut settings = Settings::<C::Config>::read(options.config.as_deref(), assignments)?;
     let contenders = contenders::<C>(&mut settings)?;
+    check_effects::<C>(&settings, &contenders)?;
+    let twins = twins::<C>(&contenders)?;
+    twins.iter().for_each(|sentence| tracing::warn!("{sentence}"));
     let backend: Backend = settings.value.run().backend.parse().map_err(ExperimentError::usage)?;
     let device = backend.device().map_err(ExperimentError::usage)?;
     for contender in &contenders {
@@ -228,18 +263,22 @@ fn run<C: Comparison>(options: &CommonOptions, further: Vec<Assignment>) -> Resu
             return Err(settings.refuse("training.precision", problem).into());
         }
     }
-    let config = settings.value;
     // Data that cannot be read must not leave a run folder behind.
-    let datasets = C::datasets(&config)?;
-    for contender in &contenders {
-        datasets.iter().try_for_each(|dataset| C::fits(&contender.config, dataset, &contender.attention))?;
+    let datasets = C::datasets(&settings.value)?;
+    for Contender { attention, config } in &contenders {
+        for dataset in &datasets {
+            footprint::check::<C>(&settings, config, attention, Some(dataset))?;
+            C::fits(config, dataset, attention)?;
+        }
     }
+    let config = settings.value;
     let folder = RunFolder::open(&options.output(C::NAME), &config, options.resume)?;
     let session = Session::<C> {
         results: Results::read(&folder.results())?,
         watcher: watcher(options.quiet),
         interrupt: Interrupt::on_ctrl_c().map_err(ExperimentError::failure)?,
         config: &config,
+        twins,
         folder,
         backend,
         device,
@@ -254,6 +293,8 @@ fn watcher(quiet: bool) -> Watcher {
 /// One command in progress.
 struct Session<'a, C: Comparison> {
     config: &'a C::Config,
+    /// Sentences on contenders that are the same model.
+    twins: Vec<String>,
     folder: RunFolder,
     results: Results,
     backend: Backend,
@@ -301,19 +342,21 @@ impl<C: Comparison> Session<'_, C> {
         let report = self.report(datasets);
         report.write(&self.folder.report())?;
         print_line(report.terminal())?;
+        self.twins.iter().try_for_each(print_line)?;
         print_line(format!("Report: {}", self.folder.report().display()))?;
         Ok(Completion::Finished)
     }
 
     fn report(&self, datasets: &[C::Dataset]) -> Report<'_> {
         let descriptions: Vec<_> = datasets.iter().map(|dataset| format!("* {}: {}", dataset.name(), dataset.description())).collect();
+        let same = (!self.twins.is_empty()).then(|| Section { title: "The same model twice".to_owned(), body: self.twins.join("\n") });
         Report {
             title: C::TITLE.to_owned(),
             subject: if self.config.run().models.is_empty() { "attention" } else { "model" },
             records: self.results.records(),
             metrics: C::columns(),
             published: C::published(),
-            sections: vec![Section { title: "Data".to_owned(), body: descriptions.join("\n") }],
+            sections: std::iter::once(Section { title: "Data".to_owned(), body: descriptions.join("\n") }).chain(same).collect(),
         }
     }
 
@@ -441,6 +484,7 @@ pub fn reload<C: Comparison>(
     let checkpoint = CheckpointFolder::of_any_configuration(run.root()).best().map_err(ExperimentError::failure)?;
     let checkpoint = checkpoint
         .ok_or_else(|| ExperimentError::usage(format!("`{}` has no checkpoint; run the command to its end", run.root().display())))?;
+    let config = C::of_seed(&config, seed);
     let initial = C::model(&config, &dataset, &attention, &RandomKey::from_seed(seed).named("init"), device)?;
     let trained = load_model(initial.clone(), &checkpoint).map_err(ExperimentError::failure)?;
     Ok(Reloaded { config, dataset, attention, seed, initial, trained })

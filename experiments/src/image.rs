@@ -58,6 +58,7 @@ impl Comparison for ImageModelling {
     const NAME: &'static str = "image";
     const TITLE: &'static str = "Images, value by value";
     const DATA: &'static [&'static str] = &["data.reductions", "data.train", "data.valid", "data.test", "data.generated_images"];
+    const BATCH: &'static str = "data.batch";
     type Config = ImageConfig;
     type Dataset = ImageDataset;
     type Model = LanguageModel;
@@ -74,6 +75,10 @@ impl Comparison for ImageModelling {
     fn fits(config: &ImageConfig, dataset: &ImageDataset, attention: &Attention) -> Result<(), ExperimentError> {
         config.model(&dataset.images, attention).validate().map_err(ExperimentError::usage)?;
         fits_blocks(&dataset.images, attention)
+    }
+
+    fn batch_tokens(config: &Self::Config, dataset: &Self::Dataset) -> usize {
+        config.data.batch.min(dataset.images.train.len()).saturating_mul(dataset.images.size())
     }
 
     fn task<'a>(config: &'a ImageConfig, dataset: &'a ImageDataset, attention: &Attention) -> ImageTask<'a> {

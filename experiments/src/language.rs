@@ -5,13 +5,14 @@ mod models;
 mod task;
 
 use burn::module::Module;
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{Device, Int, Tensor, TensorData};
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_models::depth::DepthConfig;
 use heedful_models::language_model::LanguageModel;
+use heedful_models::segment::SegmentMemory;
 
-use crate::analyse::{Legible, Reading, check_length};
+use crate::analyse::{Legible, ReadSegment, Reading, check_length};
 use crate::comparison::{Attention, Comparison, Dataset, NamedModel, Scores, folder_name};
 use crate::data::generate::{self, Sizes};
 use crate::data::text::TextCorpus;
@@ -71,6 +72,7 @@ impl Comparison for Language {
     const TITLE: &'static str = "Language modelling";
     const MODELS: &'static [NamedModel] = models::MODELS;
     const DATA: &'static [&'static str] = &["tokeniser", "data.generated_words"];
+    const BATCH: &'static str = "data.batch";
     type Config = LanguageConfig;
     type Dataset = LanguageDataset;
     type Model = LanguageModel;
@@ -148,6 +150,12 @@ impl Comparison for Language {
         Ok(())
     }
 
+    fn batch_tokens(config: &Self::Config, dataset: &Self::Dataset) -> usize {
+        let LanguageData { context, batch, .. } = config.data;
+        // The first window may begin later, which leaves one less.
+        batch.min((dataset.train.len() / context.max(1)).saturating_sub(1)).saturating_mul(context)
+    }
+
     fn task<'a>(config: &'a LanguageConfig, dataset: &'a LanguageDataset, _attention: &Attention) -> LanguageTask<'a> {
         LanguageTask::new(config, dataset)
     }
@@ -211,9 +219,28 @@ impl Comparison for Language {
 }
 
 impl Legible for Language {
+    /// Lines of the test text. Where there is a memory they are joined to texts that fill it.
     fn texts(config: &LanguageConfig, dataset: &LanguageDataset, count: usize) -> Vec<String> {
-        let fits = |line: &&String| (2..config.data.context).contains(&dataset.tokeniser.encode(line).len());
-        dataset.corpus.test.iter().filter(fits).take(count).cloned().collect()
+        let lines = || dataset.corpus.test.iter();
+        let memory = config.data.evaluation_memory();
+        if memory == 0 {
+            let fits = |line: &&String| (2..config.data.context).contains(&dataset.tokeniser.encode(line).len());
+            return lines().filter(fits).take(count).cloned().collect();
+        }
+        let (mut texts, mut text, mut tokens) = (Vec::new(), Vec::new(), 1);
+        for line in lines() {
+            tokens += dataset.tokeniser.encode(line).len() + 1;
+            text.push(line.as_str());
+            if tokens > memory + config.data.context {
+                texts.push(std::mem::take(&mut text).join("\n"));
+                tokens = 1;
+            }
+        }
+        if texts.is_empty() && !text.is_empty() {
+            texts.push(text.join("\n"));
+        }
+        texts.truncate(count);
+        texts
     }
 
     fn read(
@@ -224,11 +251,118 @@ impl Legible for Language {
         text: &str,
         probe: &mut Probe,
     ) -> Result<Reading, ExperimentError> {
-        let tokens: Vec<u32> = std::iter::once(END).chain(dataset.tokeniser.encode(text)).collect();
+        let tokens = tokens_of(dataset, text);
         check_length(text, tokens.len(), config.data.context)?;
-        let device = model.embedding.tokens.weight.device();
-        let ids: Vec<i32> = tokens.iter().map(|&token| token as i32).collect();
-        model.hidden(Tensor::from_data(TensorData::new(ids, [1, tokens.len()]), &device), &[], None, probe);
+        model.hidden(row(&tokens, model), &[], None, probe);
         Ok(Reading { decoder: dataset.tokeniser.words(&tokens), ..Reading::default() })
+    }
+
+    /// As evaluation reads: where there is a memory, segments of the length of the context, each with what is remembered of those before it.
+    fn read_segments(
+        config: &LanguageConfig,
+        dataset: &LanguageDataset,
+        attention: &Attention,
+        model: &LanguageModel,
+        text: &str,
+        show: &mut dyn FnMut(&mut ReadSegment<'_>) -> Result<(), ExperimentError>,
+    ) -> Result<(), ExperimentError> {
+        let length = config.data.evaluation_memory();
+        if length == 0 {
+            return show(&mut |probe| Self::read(config, dataset, attention, model, text, probe));
+        }
+        let tokens = tokens_of(dataset, text);
+        let mut memory = SegmentMemory::new(1, length);
+        for (index, segment) in tokens.chunks(config.data.context).enumerate() {
+            let start = index * config.data.context;
+            show(&mut |probe| {
+                let remembered = &tokens[start - memory.remembered()[0]..start];
+                model.segment(row(segment, model), &mut memory, None, probe);
+                let [decoder, memory] = [segment, remembered].map(|tokens| dataset.tokeniser.words(tokens));
+                Ok(Reading { decoder, memory, ..Reading::default() })
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// The tokens of a text of one or more lines, after the end of a line.
+fn tokens_of(dataset: &LanguageDataset, text: &str) -> Vec<u32> {
+    text.split('\n').flat_map(|line| std::iter::once(END).chain(dataset.tokeniser.encode(line))).collect()
+}
+
+/// Tokens as a batch of one row.
+fn row(tokens: &[u32], model: &LanguageModel) -> Tensor<2, Int> {
+    let ids: Vec<i32> = tokens.iter().map(|&token| token as i32).collect();
+    Tensor::from_data(TensorData::new(ids, [1, tokens.len()]), &model.embedding.tokens.weight.device())
+}
+
+#[cfg(test)]
+mod tests {
+    use heedful_attention::probe::Observation;
+
+    use super::*;
+    use crate::model::ModelSettings;
+
+    fn config(memory: usize) -> LanguageConfig {
+        LanguageConfig {
+            data: LanguageData { context: 8, stride: 8, batch: 2, memory, generated_words: 300, ..LanguageData::default() },
+            model: ModelSettings { d_model: 16, heads: 2, d_ff: 32, max_length: 8, ..ModelSettings::default() },
+            ..LanguageConfig::default()
+        }
+    }
+
+    /// Shape and values of the weights of the first layer in each segment, and the tokens it has.
+    fn read(config: &LanguageConfig, name: &str, text: &str, dataset: &LanguageDataset) -> Vec<(Vec<usize>, Vec<f32>, Reading)> {
+        let attention = Attention { name: name.to_owned(), config: name.parse().unwrap(), layout: None };
+        let model = Language::model(config, dataset, &attention, &RandomKey::from_seed(1), &Device::flex()).unwrap();
+        let mut segments = Vec::new();
+        Language::read_segments(config, dataset, &attention, &model, text, &mut |segment| {
+            let mut weights = None;
+            let mut listener = |path: &str, observation: Observation| {
+                if let (true, Observation::Weights(found)) = (path == "decoder.layers.0.self_attention", observation) {
+                    weights = Some(found.into_data());
+                }
+            };
+            let reading = segment(&mut Probe::listening(&mut listener))?;
+            let weights = weights.expect("attention shows its weights");
+            segments.push((weights.shape().to_vec(), weights.iter::<f32>().collect(), reading));
+            Ok(())
+        })
+        .unwrap();
+        segments
+    }
+
+    #[test]
+    fn texts_are_read_in_segments_with_what_is_remembered_of_those_before() {
+        let config = config(12);
+        let dataset = Language::datasets(&config).unwrap().remove(0);
+        let text = &Language::texts(&config, &dataset, 1)[0];
+        let words = dataset.tokeniser.words(&tokens_of(&dataset, text));
+        assert!(words.len() > 20, "{text}");
+        for name in ["dot-product", "relative"] {
+            let segments = read(&config, name, text, &dataset);
+            assert_eq!(segments.len(), words.len().div_ceil(8));
+            for (index, (shape, values, Reading { decoder, memory, .. })) in segments.iter().enumerate() {
+                let start = 8 * index;
+                assert_eq!(
+                    (&decoder[..], &memory[..]),
+                    (&words[start..(start + 8).min(words.len())], &words[start - start.min(12)..start])
+                );
+                assert_eq!(shape, &[1, 2, decoder.len(), memory.len() + decoder.len()], "{name}");
+                let of_memory: f32 = values.chunks(memory.len() + decoder.len()).map(|row| row[..memory.len()].iter().sum::<f32>()).sum();
+                assert_eq!(of_memory > 0.1, index > 0, "{name}, segment {index}: {of_memory}");
+            }
+        }
+    }
+
+    #[test]
+    fn without_a_memory_a_text_is_a_line_that_is_read_at_once() {
+        let config = config(0);
+        let dataset = Language::datasets(&config).unwrap().remove(0);
+        let text = &Language::texts(&config, &dataset, 1)[0];
+        let segments = read(&config, "dot-product", text, &dataset);
+        let (shape, _, reading) = &segments[0];
+        assert_eq!((segments.len(), reading.memory.len()), (1, 0));
+        assert_eq!(shape, &[1, 2, reading.decoder.len(), reading.decoder.len()]);
     }
 }

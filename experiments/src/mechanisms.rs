@@ -8,6 +8,7 @@ use heedful_attention::abilities::Abilities;
 use heedful_attention::any::AttentionConfig;
 use heedful_attention::contract::Attention;
 use heedful_attention::error::ConfigError;
+use heedful_attention::mechanisms::gaussian::Execution;
 use heedful_attention::mechanisms::mixture::{MixtureConfig, MixtureWeights};
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::random::RandomKey;
@@ -99,6 +100,35 @@ impl MechanismOptions {
             Value::Array(values) => Value::Array(values.into_iter().map(|value| self.within(value)).collect()),
             other => other,
         }
+    }
+}
+
+/// Whether an option of a family, or any of its options, changes a mechanism at a place.
+///
+/// # Errors
+/// Why it does not.
+pub(crate) fn use_of((role, attention): &(Role, AttentionConfig), family: &str, option: Option<&str>) -> Result<(), &'static str> {
+    if !holds_family(&Value::Table(table(attention)), family) {
+        return Err("none of its attentions is of this mechanism");
+    }
+    match (attention, option) {
+        (AttentionConfig::Gaussian(_), Some("length_ratio")) if *role != Role::Cross => Err("length_ratio is for Gaussian cross-attention"),
+        (AttentionConfig::Gaussian(gaussian), Some("window")) if gaussian.execution != Execution::Banded => {
+            Err("window is for execution = \"banded\"")
+        }
+        (AttentionConfig::Gaussian(gaussian), Some("deviations")) if gaussian.execution == Execution::Index => {
+            Err("deviations are not for execution = \"index\"")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether an attention of this family stands anywhere in the table of an attention.
+fn holds_family(value: &Value, family: &str) -> bool {
+    match value {
+        Value::Table(table) => self::family(table) == Some(family) || table.values().any(|value| holds_family(value, family)),
+        Value::Array(values) => values.iter().any(|value| holds_family(value, family)),
+        _ => false,
     }
 }
 

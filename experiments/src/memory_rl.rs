@@ -12,10 +12,12 @@ mod task;
 
 use burn::tensor::Device;
 use heedful_attention::random::RandomKey;
-use heedful_models::policy::Policy;
+use heedful_models::policy::{Core, Policy};
+use heedful_models::position::PositionConfig;
 
 use crate::comparison::{Attention, Comparison, Dataset, NamedModel, Scores};
 use crate::error::ExperimentError;
+use crate::model::ModelSettings;
 use crate::published::PublishedNumbers;
 use crate::report::MetricColumn;
 use crate::run_folder::{RunPaths, sha256_hex};
@@ -58,6 +60,7 @@ impl Comparison for MemoryRl {
     const TITLE: &'static str = "Reinforcement learning that needs memory";
     const MODELS: &'static [NamedModel] = models::MODELS;
     const DATA: &'static [&'static str] = &["data.environment", "data.feedback"];
+    const BATCH: &'static str = "data.copies";
     type Config = MemoryConfig;
     type Dataset = MemoryDataset;
     type Model = Policy;
@@ -122,6 +125,19 @@ impl Comparison for MemoryRl {
         );
         let sha256 = sha256_hex(format!("{written} {}", config.data.feedback).as_bytes());
         Ok(vec![MemoryDataset { name: environment.name().to_owned(), sha256, best, without_memory, description }])
+    }
+
+    fn sizes(config: &MemoryConfig) -> ModelSettings {
+        match config.core {
+            Core::Transformer => config.model.clone(),
+            // Its layers have no feed-forward networks, and more weights than attention.
+            Core::Lstm => ModelSettings { d_ff: 0, positions: PositionConfig::None, ..config.model.clone() },
+        }
+    }
+
+    fn batch_tokens(config: &Self::Config, _dataset: &Self::Dataset) -> usize {
+        let MemoryData { copies, unroll, .. } = config.data;
+        (copies / config.ppo.parts.max(1)).saturating_mul(unroll)
     }
 
     fn task<'a>(config: &'a MemoryConfig, dataset: &'a MemoryDataset, _attention: &Attention) -> MemoryTask<'a> {

@@ -156,7 +156,8 @@ impl PairsTask<'_> {
         let pair = TokenPair { source, target };
         self.losses(model, &Self::pad(std::iter::once(&pair)), 0.0, None, probe);
         let decoder: Vec<u32> = std::iter::once(BEGIN).chain(pair.target).collect();
-        Ok(Reading { encoder: self.tokeniser.words(&pair.source), decoder: self.tokeniser.words(&decoder) })
+        let [encoder, decoder] = [&pair.source, &decoder].map(|tokens| self.tokeniser.words(tokens));
+        Ok(Reading { encoder, decoder, ..Reading::default() })
     }
 
     /// Targets in the order of the sources; `None` if the interrupt was raised meanwhile.

@@ -7,6 +7,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
+use crate::markup::{self, code};
 use crate::metrics::Spread;
 use crate::published::PublishedNumbers;
 use crate::record::ResultRecord;
@@ -106,7 +107,7 @@ impl<'a> Report<'a> {
         let mut text = String::new();
         for comparison in self.comparisons() {
             let cells = self.cells(&comparison, |cell| format!("{cell} *"), |cell| format!("{cell}  "));
-            let _ = write!(text, "{}\n\n{}\n", comparison.name, aligned(&cells));
+            let _ = write!(text, "{}\n\n{}\n", markup::one_line(&comparison.name), aligned(&cells));
         }
         text.push_str(self.legend("*").trim_end());
         text
@@ -116,8 +117,9 @@ impl<'a> Report<'a> {
     pub fn markdown(&self) -> String {
         let mut text = format!("# {}\n", self.title);
         for comparison in self.comparisons() {
-            let cells = self.cells(&comparison, |cell| format!("**{cell}**"), |cell| cell);
-            let _ = write!(text, "\n## {}\n\n{}", comparison.name, markdown_table(&cells, "---:"));
+            let mut cells = self.cells(&comparison, |cell| format!("**{cell}**"), |cell| cell);
+            cells[1..].iter_mut().for_each(|row| row[0] = markup::markdown(&row[0]));
+            let _ = write!(text, "\n## {}\n\n{}", markup::markdown(&comparison.name), markdown_table(&cells, "---:"));
         }
         let _ = write!(text, "\n{}", self.legend("bold"));
         self.definitions(&mut text);
@@ -225,13 +227,13 @@ impl<'a> Report<'a> {
                 let _ = write!(text, ": {}", metric.definition);
             }
             for signature in distinct(self.records.iter().filter_map(|record| record.signatures.get(&metric.name).cloned())) {
-                let _ = write!(text, "; signature `{signature}`");
+                let _ = write!(text, "; signature {}", code(&signature));
             }
             text.push('\n');
         }
         let notes = self.records.iter().flat_map(|record| record.notes.iter().map(move |note| format!("{}: {note}", record.key())));
         for note in distinct(notes) {
-            let _ = writeln!(text, "- note, {note}");
+            let _ = writeln!(text, "- note, {}", markup::markdown(&note));
         }
     }
 
@@ -239,10 +241,12 @@ impl<'a> Report<'a> {
         let each = |show: fn(&ResultRecord) -> String| distinct(self.records.iter().map(show)).join("; ");
         text.push_str("\n## How it was measured\n\n");
         let data = |record: &ResultRecord| match record.data_sha256.as_str() {
-            "" => record.dataset.clone(),
-            checksum => format!("{}, SHA-256 `{checksum}`", record.dataset),
+            "" => markup::markdown(&record.dataset),
+            checksum => format!("{}, SHA-256 {}", markup::markdown(&record.dataset), code(checksum)),
         };
-        let machine = |record: &ResultRecord| format!("{}, {} threads, {}", record.machine.cpu, record.machine.cores, record.machine.os);
+        let machine = |record: &ResultRecord| {
+            markup::markdown(&format!("{}, {} threads, {}", record.machine.cpu, record.machine.cores, record.machine.os))
+        };
         let budget = |record: &ResultRecord| {
             let steps = record.budget.steps.map(|steps| format!("{} steps", grouped(steps)));
             let minutes = record.budget.minutes.map(|minutes| format!("{minutes} minutes of training"));
@@ -251,10 +255,10 @@ impl<'a> Report<'a> {
         };
         let lines: [(&str, String); 7] = [
             ("Data", each(data)),
-            ("Backend", each(|record| record.backend.clone())),
+            ("Backend", each(|record| markup::markdown(&record.backend))),
             ("Machine", each(machine)),
-            ("Version", each(|record| record.version.clone())),
-            ("Configuration", each(|record| format!("`{}` (config.toml)", short(&record.configuration)))),
+            ("Version", each(|record| markup::markdown(&record.version))),
+            ("Configuration", each(|record| format!("{} (config.toml)", code(short(&record.configuration))))),
             ("Seeds", each(|record| record.seed.to_string())),
             ("Budget of a run", each(budget)),
         ];
@@ -264,7 +268,7 @@ impl<'a> Report<'a> {
         text.push_str("- Command:\n\n");
         for command in distinct(self.records.iter().map(|record| record.command.clone())) {
             for line in command.lines() {
-                let _ = writeln!(text, "      {line}");
+                let _ = writeln!(text, "      {}", markup::one_line(line));
             }
         }
         text.push_str("\nThe values of every single run are in results.json, the learning curves in the log.jsonl of each run.\n");
@@ -372,6 +376,7 @@ pub(crate) fn distinct(values: impl Iterator<Item = String>) -> Vec<String> {
 
 /// Columns padded to equal width, the first flush left and the others flush right.
 pub(crate) fn aligned(cells: &[Vec<String>]) -> String {
+    let cells: Vec<Vec<String>> = cells.iter().map(|row| row.iter().map(|cell| markup::one_line(cell)).collect()).collect();
     let columns = cells.first().map_or(0, Vec::len);
     let width = |column: usize| cells.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns).map(width).collect();
@@ -392,7 +397,7 @@ pub(crate) fn aligned(cells: &[Vec<String>]) -> String {
 /// A Markdown table whose columns after the first are aligned by `rule` (`---` left, `---:` right).
 pub(crate) fn markdown_table(cells: &[Vec<String>], rule: &str) -> String {
     let line = |row: &[String]| {
-        let escaped: Vec<String> = row.iter().map(|cell| cell.replace('|', "\\|").replace('\n', " ")).collect();
+        let escaped: Vec<String> = row.iter().map(|cell| markup::one_line(cell).replace('|', "\\|")).collect();
         format!("| {} |\n", escaped.join(" | "))
     };
     let Some((heading, rows)) = cells.split_first() else { return String::new() };
@@ -405,6 +410,7 @@ pub(crate) fn markdown_table(cells: &[Vec<String>], rule: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::markup::tests::{HOSTILE, assert_harmless};
     use crate::record::{Budget, Machine, Results};
 
     fn record(attention: &str, seed: u64, bleu: f64, perplexity: f64) -> ResultRecord {
@@ -608,5 +614,26 @@ mod tests {
         assert!(row(&text, "dot-product").starts_with("| dot-product | 3 | 22.00 ± 1.00 |"), "{text}");
         let again = Settings::<Configuration>::read(Some(&root.join("config.toml")), Vec::new()).unwrap().value;
         assert_eq!((again.run.seeds, again.training["steps"]), (3, 100));
+    }
+
+    #[test]
+    fn hostile_names_are_text_in_the_report() {
+        let mut hostile = record(HOSTILE, 1, 1.0, 2.0);
+        hostile.dataset = HOSTILE.into();
+        hostile.backend = HOSTILE.into();
+        hostile.machine.cpu = HOSTILE.into();
+        hostile.command = HOSTILE.into();
+        hostile.notes = vec![HOSTILE.into()];
+        hostile.signatures.insert("bleu".into(), "a`b\n# g".into());
+        let records = [hostile, record("dense", 1, 2.0, 1.0)];
+        let report = report(&records);
+        let text = report.markdown();
+        let (before, command) = text.split_once("- Command:").unwrap();
+        assert_harmless(before);
+        assert!(before.contains("signature ``a`b # g``"), "{before}");
+        let command: Vec<&str> =
+            command.lines().take_while(|line| !line.contains("every single run")).filter(|line| !line.is_empty()).collect();
+        assert!(command.iter().all(|line| line.starts_with("      ")) && command.len() > 1, "a line leaves the block of code: {command:?}");
+        assert!(!report.terminal().contains('\u{1b}'));
     }
 }

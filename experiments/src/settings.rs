@@ -229,6 +229,11 @@ impl<T> Settings<T> {
         SettingsError::Field { place: self.place(&parts, None), problem: format!("`{path}`: {problem}") }
     }
 
+    /// The paths of the fields that options of the command set.
+    pub(crate) fn assigned(&self) -> impl Iterator<Item = &[String]> {
+        self.assignments.iter().map(|assignment| assignment.path.as_slice())
+    }
+
     fn place(&self, table: &[String], field: Option<&str>) -> String {
         let mut path = table.to_vec();
         path.extend(field.map(String::from));

@@ -1,7 +1,7 @@
 //! Classification of texts by encoders: the experiment `classify`.
 //!
 //! The comparison of Synthesizers with Linformer (Tay et al. 2021, table 7): a model is trained from scratch, chosen by a development set and scored on the test
-//! set.
+//! set. Where there is no test set, the development set is scored, and the report says so.
 
 mod config;
 
@@ -11,6 +11,7 @@ use heedful_attention::random::RandomKey;
 use heedful_models::classifier::Classifier;
 
 use crate::analyse::{Legible, Reading};
+use crate::batch::at_least_in_a_batch;
 use crate::classification::examples::{Encoder, Part, Question};
 use crate::classification::{ClassificationDataset, ClassificationTask};
 use crate::comparison::{Attention, Comparison, STEPS_PER_SECOND, Scores};
@@ -35,6 +36,7 @@ impl Comparison for TextClassification {
     const NAME: &'static str = "classify";
     const TITLE: &'static str = "Classification of texts by encoders";
     const DATA: &'static [&'static str] = &["tokeniser", "data.train", "data.test", "data.generated_texts", "model.max_length"];
+    const BATCH: &'static str = "data.batch_tokens";
     type Config = TextClassificationConfig;
     type Dataset = ClassificationDataset;
     type Model = Classifier;
@@ -73,6 +75,10 @@ impl Comparison for TextClassification {
                 LabelledTexts { name: "built-in".to_owned(), ..made }
             }
         };
+        let has_test_set = !texts.test.is_empty();
+        if let (Some(test), false) = (test, has_test_set) {
+            return Err(ExperimentError::usage(format!("data.test = {test}: there is no test set ({}); leave it out", texts.split)));
+        }
         let all = [texts.train.len(), texts.test.len()];
         // Files may have their classes one after the other.
         for (texts, most) in [(&mut texts.train, train), (&mut texts.test, test)] {
@@ -91,8 +97,12 @@ impl Comparison for TextClassification {
             question,
             first_output: 0,
             train: encode(&texts.train),
-            sets: vec![("dev".to_owned(), encode(&texts.dev)), ("test".to_owned(), encode(&texts.test))],
-            scored_from: 1,
+            sets: [("dev", &texts.dev), ("test", &texts.test)]
+                .into_iter()
+                .filter(|(_, texts)| !texts.is_empty())
+                .map(|(name, texts)| (name.to_owned(), encode(texts)))
+                .collect(),
+            scored_from: usize::from(has_test_set),
         };
         let truncated = encoder.truncated;
         let mut remark = format!("{} classes, {}", texts.classes.len(), texts.split);
@@ -102,6 +112,11 @@ impl Comparison for TextClassification {
         let LabelledTexts { name, sha256, .. } = texts;
         let parts = vec![part];
         Ok(vec![ClassificationDataset { name, sha256, tokeniser, parts, segments: false, truncated, remark, pre_trained: None }])
+    }
+
+    fn batch_tokens(config: &Self::Config, dataset: &Self::Dataset) -> usize {
+        let of_part = |part: &Part| at_least_in_a_batch(part.train.iter().map(|example| example.tokens().len()), config.data.batch_tokens);
+        dataset.parts.iter().map(of_part).max().unwrap_or_default()
     }
 
     fn task<'a>(

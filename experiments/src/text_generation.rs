@@ -12,6 +12,7 @@ use heedful_attention::random::RandomKey;
 use heedful_models::seq2seq::Seq2SeqTransformer;
 
 use crate::analyse::{Legible, Reading};
+use crate::batch::at_least_in_a_batch;
 use crate::comparison::{Attention, Comparison, Dataset, Scores, folder_name};
 use crate::data::generate::{self, Sizes};
 use crate::data::parallel::Pair;
@@ -90,6 +91,8 @@ impl Comparison for TextGeneration {
         "data.generated_pairs",
         "model.max_length",
     ];
+    const STACKS: usize = 2;
+    const BATCH: &'static str = "data.batch_tokens";
     type Config = GenerationConfig;
     type Dataset = GenerationDataset;
     type Model = Seq2SeqTransformer;
@@ -127,6 +130,10 @@ impl Comparison for TextGeneration {
 
     fn datasets(config: &GenerationConfig) -> Result<Vec<GenerationDataset>, ExperimentError> {
         config.data.tasks.iter().map(|&task| dataset(config, task)).collect()
+    }
+
+    fn batch_tokens(config: &Self::Config, dataset: &Self::Dataset) -> usize {
+        at_least_in_a_batch(dataset.train.iter().map(|pair| pair.source.len().min(pair.target.len())), config.data.batch_tokens)
     }
 
     fn task<'a>(config: &'a GenerationConfig, dataset: &'a GenerationDataset, _attention: &Attention) -> PairsTask<'a> {

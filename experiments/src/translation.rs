@@ -3,11 +3,15 @@
 mod config;
 
 use burn::tensor::Device;
+use heedful_attention::any::AttentionConfig;
+use heedful_attention::placement::Role;
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
+use heedful_models::layout::AttentionLayout;
 use heedful_models::seq2seq::Seq2SeqTransformer;
 
 use crate::analyse::{Legible, Reading};
+use crate::batch::at_least_in_a_batch;
 use crate::comparison::{Attention, Comparison, Dataset, Scores};
 use crate::data::generate::{self, Sizes};
 use crate::data::parallel::{Pair, ParallelCorpus};
@@ -21,6 +25,7 @@ use crate::settings::Settings;
 use crate::tokenise::Tokeniser;
 use crate::train::Interrupt;
 
+use config::layout;
 pub use config::{TranslationConfig, TranslationData};
 
 /// A tokenised parallel corpus.
@@ -72,6 +77,8 @@ impl Comparison for Translation {
     const TITLE: &'static str = "Machine translation";
     const LAYOUTS: &'static [&'static str] = &["hc-sa", "hc-all", "sh-x"];
     const DATA: &'static [&'static str] = &["tokeniser", "data.source", "data.target", "data.generated_pairs", "model.max_length"];
+    const STACKS: usize = 2;
+    const BATCH: &'static str = "data.batch_tokens";
     type Config = TranslationConfig;
     type Dataset = TranslationDataset;
     type Model = Seq2SeqTransformer;
@@ -143,6 +150,17 @@ impl Comparison for Translation {
             }
         }
         Ok(vec![TranslationDataset { name, corpus, tokeniser, train, valid, too_long }])
+    }
+
+    fn attentions(attention: &Attention) -> Vec<(Role, AttentionConfig)> {
+        let AttentionLayout { encoder, decoder, cross } = layout(attention);
+        // Layouts have the same in all layers, or cross-attention in the last one alone.
+        let crossing = [0, 1].into_iter().filter_map(|layer| cross.at(layer, 2)).map(|cross| (Role::Cross, cross.attention.clone()));
+        [(Role::Encoder, encoder.at(0).clone()), (Role::Decoder, decoder.at(0).clone())].into_iter().chain(crossing).collect()
+    }
+
+    fn batch_tokens(config: &Self::Config, dataset: &Self::Dataset) -> usize {
+        at_least_in_a_batch(dataset.train.iter().map(|pair| pair.source.len().min(pair.target.len())), config.data.batch_tokens)
     }
 
     fn task<'a>(config: &'a Self::Config, dataset: &'a Self::Dataset, _attention: &Attention) -> PairsTask<'a> {

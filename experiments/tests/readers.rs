@@ -1,15 +1,19 @@
 //! Readers of data under damaged files: each returns data or an error, never panics, ends, and takes memory in proportion to the files.
 
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use heedful_attention::random::RandomKey;
 use heedful_experiments::data::word_vectors::WordVectors;
 use heedful_experiments::data::{GlueData, GlueTask, LabelledTexts, ParallelCorpus, TextCorpus, babi, dialogue, images, list_ops, summary};
 use peak_alloc::PeakAlloc;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use tar::{EntryType, Header};
 
 #[global_allocator]
 static ALLOCATED: PeakAlloc = PeakAlloc;
@@ -311,4 +315,105 @@ fn images_of_mnist_and_cifar() {
     survives(&files, images::read);
     let records = |count: u8| (0..count).flat_map(|label| [vec![label], vec![label; 3072]].concat()).collect::<Vec<u8>>();
     survives(&[("data_batch_1.bin", records(10)), ("test_batch.bin", records(2))], images::read);
+}
+
+/// A gzip file of so many megabytes that are all the same byte, after a beginning.
+fn megabytes(beginning: &[u8], byte: u8, count: usize) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(beginning).unwrap();
+    let megabyte = vec![byte; 1_000_000];
+    for _ in 0..count {
+        encoder.write_all(&megabyte).unwrap();
+    }
+    encoder.finish().unwrap()
+}
+
+/// A header of a tar archive.
+fn tar_header(name: &str, kind: EntryType, size: u64) -> Header {
+    let mut header = Header::new_gnu();
+    header.set_path(name).unwrap();
+    header.set_entry_type(kind);
+    header.set_mode(0o644);
+    header.set_size(size);
+    header
+}
+
+/// Asserts that a file that stands for many more bytes than it has is refused with these parts, and takes no more than 64 MiB.
+#[track_caller]
+fn defused<T, E: std::error::Error>(files: &Files, parts: &[&str], read: impl Fn(&Path) -> Result<T, E>) {
+    let dir = tempfile::tempdir().unwrap();
+    written(dir.path(), files);
+    ALLOCATED.reset_peak_usage();
+    let before = ALLOCATED.current_usage();
+    let Err(error) = read(dir.path()) else { panic!("the bomb is read") };
+    let taken = ALLOCATED.peak_usage().saturating_sub(before);
+    let message = error.to_string();
+    assert!(parts.iter().all(|part| message.contains(part)), "{message}");
+    assert!(taken <= 64 << 20, "{taken} bytes: {message}");
+}
+
+#[test]
+fn compressed_files_that_hold_more_than_is_plausible_are_refused_within_their_limit() {
+    let _measured = MEASURED.lock().unwrap_or_else(PoisonError::into_inner);
+    let key = RandomKey::from_seed(1);
+    let limit = ["more than 16000000 bytes", "decompress it first"];
+    defused(&[("input.txt.gz", megabytes(b"a b\n", b'a', 300))], &[limit[0], limit[1], "input.txt.gz"], TextCorpus::read);
+    // Few bytes, but a string for each of them.
+    defused(&[("input.txt.gz", megabytes(b"a b\n", b'\n', 12))], &limit, TextCorpus::read);
+    defused(&[("train_5500.label.gz", megabytes(b"A:b \xf0\n", b'a', 300)), ("TREC_10.label", text("A:b x\n"))], &limit, |dir| {
+        LabelledTexts::read(dir, &key)
+    });
+    let header = [2051_u32, 10_000, 100, 300].map(u32::to_be_bytes).concat();
+    let labels = [&2049_u32.to_be_bytes()[..], &[0, 0, 0, 1, 7]].concat();
+    let names = ["train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"];
+    let idx = [megabytes(&header, 0, 300), labels.clone(), [&[0, 0, 8, 3][..], &[0, 0, 0, 1].repeat(3), &[9]].concat(), labels];
+    let idx: Vec<_> = names.into_iter().zip(idx).collect();
+    defused(&idx, &limit, images::read);
+}
+
+#[test]
+fn archives_that_hold_more_than_is_plausible_are_refused_within_their_limit() {
+    let _measured = MEASURED.lock().unwrap_or_else(PoisonError::into_inner);
+    let key = RandomKey::from_seed(1);
+    let entry = |name: &str| {
+        let mut header = tar_header(name, EntryType::Regular, 300_000_000);
+        header.set_cksum();
+        megabytes(header.as_bytes(), b'a', 300)
+    };
+    let limit = ["more than 16000000 bytes", "unpack it and give the folder"];
+    defused(&[("a.tar.gz", entry("tasks/en/qa1_x_train.txt"))], &limit, |dir| babi::read(dir, "en", 1));
+    defused(&[("a.tar.gz", entry("aclImdb/train/pos/0_9.txt"))], &limit, |dir| LabelledTexts::read(dir, &key));
+    // What is passed over counts as well.
+    defused(&[("a.tar.gz", entry("aclImdb/README"))], &limit, |dir| LabelledTexts::read(dir, &key));
+}
+
+#[test]
+fn sparse_files_of_archives_are_refused_whatever_length_they_claim() {
+    let _measured = MEASURED.lock().unwrap_or_else(PoisonError::into_inner);
+    let key = RandomKey::from_seed(1);
+    let old = |name: &str| {
+        let mut header = tar_header(name, EntryType::GNUSparse, 0);
+        let gnu = header.as_gnu_mut().unwrap();
+        gnu.set_real_size(3 << 30);
+        gnu.sparse[0].offset = *b"30000000000\0";
+        gnu.sparse[0].numbytes = [b'0'; 12];
+        header.set_cksum();
+        [header.as_bytes().as_slice(), &[0; 1_024]].concat()
+    };
+    let pax = |name: &str| {
+        let mut builder = tar::Builder::new(Vec::new());
+        builder.append_pax_extensions([("GNU.sparse.major", &b"1"[..]), ("GNU.sparse.realsize", b"3221225472")]).unwrap();
+        let mut header = tar_header(name, EntryType::Regular, 4);
+        header.set_cksum();
+        builder.append(&header, &b"0\n0\n"[..]).unwrap();
+        builder.into_inner().unwrap()
+    };
+    let (task, review) = ("tasks/en/qa1_x_train.txt", "aclImdb/train/pos/0_9.txt");
+    let refusal = ["sparse file", "unpack it"];
+    for (task, review) in [(old(task), old(review)), (pax(task), pax(review))] {
+        let [task, review] = [task, review].map(|bytes| megabytes(&bytes, 0, 0));
+        assert!(task.len() < 250, "{}", task.len());
+        defused(&[("a.tar.gz", task)], &[&refusal[..], &["qa1_x_train.txt"]].concat(), |dir| babi::read(dir, "en", 1));
+        defused(&[("a.tar.gz", review)], &[&refusal[..], &["0_9.txt"]].concat(), |dir| LabelledTexts::read(dir, &key));
+    }
 }

@@ -176,6 +176,27 @@ impl AttentionLayout {
         }
     }
 
+    /// The layout with these options in all of its hard-coded Gaussian attentions. Layouts say where those stand and where the learned ones do; the options
+    /// that they leave unset have the paper's values for their places.
+    pub fn with_gaussian(mut self, options: &GaussianConfig) -> Self {
+        let set = |attention: &mut AttentionConfig| {
+            if let AttentionConfig::Gaussian(own) = attention {
+                own.clone_from(options);
+            }
+        };
+        for attention in [&mut self.encoder, &mut self.decoder] {
+            match attention {
+                LayerAttention::All(attention) => set(attention),
+                LayerAttention::Each(list) => list.iter_mut().for_each(set),
+            }
+        }
+        match &mut self.cross {
+            CrossLayout::All(cross) | CrossLayout::Last(cross) => set(&mut cross.attention),
+            CrossLayout::Each(list) => list.iter_mut().flatten().for_each(|cross| set(&mut cross.attention)),
+        }
+        self
+    }
+
     /// The mechanism at a place.
     ///
     /// # Panics
@@ -303,6 +324,24 @@ mod tests {
         assert!(error("attention = { cross = { heads = 1, layers = 'first' } }").contains("last"));
         assert!(error("attention = { cross = [{ heads = 1, layers = 'last' }] }").contains("layers"));
         assert!(error("attention = 3").contains("integer"));
+    }
+
+    #[test]
+    fn options_of_the_gaussian_reach_its_places_and_no_others() {
+        let options = GaussianConfig { deviations: vec![0.5], length_ratio: 1.25, ..GaussianConfig::default() };
+        let gaussian = AttentionConfig::Gaussian(options.clone());
+        let learned = AttentionConfig::default();
+        for (name, own, cross) in
+            [("base", &learned, &learned), ("hc-sa", &gaussian, &learned), ("hc-all", &gaussian, &gaussian), ("sh-x", &gaussian, &learned)]
+        {
+            let layout = AttentionLayout::named(name).unwrap().with_gaussian(&options);
+            assert_eq!((layout.encoder.at(0), layout.decoder.at(1)), (own, own), "{name}");
+            assert_eq!(&layout.cross.at(1, 2).unwrap().attention, cross, "{name}");
+            assert_eq!(layout.cross_heads(2, 8), AttentionLayout::named(name).unwrap().cross_heads(2, 8), "{name}");
+        }
+        let lists = layout("[attention]\nencoder = ['gaussian', 'dot-product']\ncross = ['none', 'gaussian']").with_gaussian(&options);
+        assert_eq!([lists.encoder.at(0), lists.encoder.at(1)], [&gaussian, &learned]);
+        assert_eq!(lists.cross, CrossLayout::Each(vec![None, Some(gaussian.into())]));
     }
 
     #[test]

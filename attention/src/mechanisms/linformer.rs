@@ -105,7 +105,12 @@ impl LinformerConfig {
     }
 
     pub(crate) fn rank_for(&self, placement: &Placement) -> usize {
-        self.rank.unwrap_or(placement.max_length.min(64))
+        self.rank_at(placement.max_length)
+    }
+
+    /// Rows of the projections for a maximal length.
+    pub(crate) fn rank_at(&self, max_length: usize) -> usize {
+        self.rank.unwrap_or(max_length.min(64))
     }
 
     /// Initialises the attention.

@@ -5,6 +5,7 @@ use burn::tensor::{Device, Tensor};
 use heedful_attention::any::AttentionConfig;
 use heedful_attention::mechanisms::lsh::BucketCount;
 use heedful_attention::mechanisms::synthesizer_dense::SynthesizerDenseConfig;
+use heedful_attention::parameter_formula::ParameterCount;
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::random::RandomKey;
 
@@ -79,6 +80,20 @@ fn every_formula_counts_the_parameters_at_any_size() {
             config.init(&placement, &RandomKey::from_seed(1), &Device::flex().autodiff()).visit(&mut count);
             assert_eq!(value(&formula.trained.to_string(), &letters), count.trained, "{name}: trained, {formula}, {placement:?}");
             assert_eq!(value(&formula.fixed.to_string(), &letters), count.fixed, "{name}: fixed, {formula}, {placement:?}");
+            let numbers = ParameterCount { trained: count.trained as u128, fixed: count.fixed as u128 };
+            assert_eq!(config.parameters_at(&placement), Some(numbers), "{name}: {placement:?}");
+        }
+    }
+}
+
+#[test]
+fn parameters_are_counted_at_sizes_that_nobody_could_build() {
+    let largest = usize::MAX;
+    for variant in variants() {
+        for (d_model, heads, max_length) in [(largest, 1, largest), (largest, 0, 0), (0, largest, largest)] {
+            let placement = Placement { role: variant.role, layer: 0, layers: 1, d_model, heads, max_length, dropout: 0.0 };
+            let found = variant.config.parameters_at(&placement);
+            assert!(found.is_some_and(|count| d_model == 0 || count.trained >= largest as u128), "{}: {found:?}", variant.name);
         }
     }
 }

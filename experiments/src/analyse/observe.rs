@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use heedful_attention::probe::{Observation, Probe};
-use indicatif::ProgressBar;
 
 use super::{Analysis, Kind, Observed, State};
 use crate::backend::Backend;
 use crate::comparison::{Attention, Comparison, Reloaded, reload, scoring_bar};
 use crate::error::{ExperimentError, print_line};
-use crate::run_folder::RunFolder;
+use crate::run_folder::{RunFolder, file_name};
 
 /// The tokens of a text, as a model read them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,7 +18,12 @@ pub struct Reading {
     pub encoder: Vec<String>,
     /// Those of the decoder; none without one.
     pub decoder: Vec<String>,
+    /// Those that the decoder remembered from segments before.
+    pub memory: Vec<String>,
 }
+
+/// Shows a segment of a text to a model, and says what its tokens are.
+pub type ReadSegment<'a> = dyn FnMut(&mut Probe) -> Result<Reading, ExperimentError> + 'a;
 
 /// An experiment whose models read texts.
 pub trait Legible: Comparison {
@@ -38,6 +42,21 @@ pub trait Legible: Comparison {
         text: &str,
         probe: &mut Probe,
     ) -> Result<Reading, ExperimentError>;
+
+    /// Reads a text in segments, each of which is handed to `show`; by default in one. What one segment hands to the next is the model's.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read), and those of `show`.
+    fn read_segments(
+        config: &Self::Config,
+        dataset: &Self::Dataset,
+        attention: &Attention,
+        model: &Self::Model,
+        text: &str,
+        show: &mut dyn FnMut(&mut ReadSegment<'_>) -> Result<(), ExperimentError>,
+    ) -> Result<(), ExperimentError> {
+        show(&mut |probe| Self::read(config, dataset, attention, model, text, probe))
+    }
 }
 
 /// Refuses a text of so many tokens where fewer are possible, or none.
@@ -74,7 +93,7 @@ pub struct AnalyseOptions {
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub texts: u64,
 
-    /// How many of the texts have pictures and all their weights written down
+    /// How many of the texts, or of their segments where a model remembers, have pictures and all their weights written down
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub pictured: usize,
 
@@ -100,8 +119,15 @@ pub fn run<C: Legible>(options: &AnalyseOptions) -> Result<(), ExperimentError> 
     let mut analysis = Analysis::new(&subject, 0..options.pictured);
     let bar = scoring_bar("reading", 2 * texts.len());
     for (state, model) in [(State::Initial, &initial), (State::Trained, &trained)] {
-        for (number, text) in texts.iter().enumerate() {
-            show(&mut analysis, state, number, |probe| C::read(&config, &dataset, &attention, model, text, probe), &bar)?;
+        // Each segment of a text counts as one.
+        let mut number = 0;
+        for text in &texts {
+            C::read_segments(&config, &dataset, &attention, model, text, &mut |read| {
+                show(&mut analysis, state, number, read)?;
+                number += 1;
+                Ok(())
+            })?;
+            bar.inc(1);
         }
     }
     bar.finish_and_clear();
@@ -110,18 +136,12 @@ pub fn run<C: Legible>(options: &AnalyseOptions) -> Result<(), ExperimentError> 
     print_line(format!("Analysis of {} texts: {}", texts.len(), folder.join("analyse.md").display()))
 }
 
-fn default_folder(run: &Path, name: &str, seed: u64) -> PathBuf {
-    RunFolder::at(run).root().join("analysis").join(format!("{name}-seed{seed}"))
+pub(super) fn default_folder(run: &Path, name: &str, seed: u64) -> PathBuf {
+    RunFolder::at(run).root().join("analysis").join(format!("{}-seed{seed}", file_name(name)))
 }
 
 /// Adds what a model shows of a text.
-fn show(
-    analysis: &mut Analysis,
-    state: State,
-    text: usize,
-    read: impl FnOnce(&mut Probe) -> Result<Reading, ExperimentError>,
-    bar: &ProgressBar,
-) -> Result<(), ExperimentError> {
+fn show(analysis: &mut Analysis, state: State, text: usize, read: &mut ReadSegment<'_>) -> Result<(), ExperimentError> {
     let mut shown: Vec<(String, Kind, Vec<usize>, Vec<f32>)> = Vec::new();
     let mut times: BTreeMap<(String, Kind), usize> = BTreeMap::new();
     let mut listener = |path: &str, observation: Observation| {
@@ -131,17 +151,26 @@ fn show(
         let module = if *time == 1 { path.to_owned() } else { format!("{path} (time {time})") };
         shown.push((module, kind, shape, values));
     };
-    let Reading { encoder, decoder } = read(&mut Probe::listening(&mut listener))?;
+    let Reading { encoder, decoder, memory } = read(&mut Probe::listening(&mut listener))?;
     for (module, kind, shape, values) in shown {
         let is_cross = module.contains("cross_attention");
         let queries = if module.starts_with("encoder") { encoder.clone() } else { decoder.clone() };
-        let keys = if is_cross { encoder.clone() } else { queries.clone() };
-        let query_start = (!is_cross).then_some(0);
+        let mut keys = match (is_cross, module.starts_with("encoder")) {
+            (true, _) => encoder.clone(),
+            (false, true) => queries.clone(),
+            (false, false) => [&memory[..], &queries[..]].concat(),
+        };
+        // Attention that looks back less far than the memory reaches shows no column for what it cannot see.
+        if let (false, Kind::Weights | Kind::Buckets, Some(&columns)) = (is_cross, kind, shape.last())
+            && (queries.len()..keys.len()).contains(&columns)
+        {
+            keys.drain(..keys.len() - columns);
+        }
+        let query_start = (!is_cross).then(|| keys.len() - queries.len());
         analysis
             .add(Observed { state, text, module, queries, keys, query_start, kind, shape, values })
             .map_err(ExperimentError::failure)?;
     }
-    bar.inc(1);
     Ok(())
 }
 

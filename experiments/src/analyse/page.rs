@@ -5,6 +5,7 @@ use std::fmt::Write;
 use super::record::{Kind, State};
 use super::statistics::{HeadStatistics, Mean, Place};
 use super::{Analysis, Listed, named};
+use crate::markup;
 use crate::report::markdown_table;
 
 /// The names of the statistics of a head, and which they are.
@@ -24,7 +25,8 @@ const HEAD_COLUMNS: [HeadColumn; 9] = [
 /// The page as Markdown.
 pub fn markdown(analysis: &Analysis, listed: &[Listed]) -> String {
     let state = analysis.shown();
-    let mut text = format!("# What the attention does: {}\n\n{}\n\n## Files\n\n", one_line(&analysis.subject), observed(analysis));
+    let mut text =
+        format!("# What the attention does: {}\n\n{}\n\n## Files\n\n", markup::markdown(&one_line(&analysis.subject)), observed(analysis));
     for Listed { name, sentence } in listed {
         // The per cent signs of names that were made safe would be taken for those of an address.
         let _ = writeln!(text, "- [`{name}`]({}): {sentence}", name.replace('%', "%25"));

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use super::record::tests::{observed, tokens};
 use super::*;
+use crate::markup::tests::{HOSTILE, assert_harmless};
 
 /// A model with everything, two layers, two heads and two texts, at initialisation and after training.
 fn everything() -> Vec<Observed> {
@@ -181,4 +182,12 @@ fn a_module_without_a_name_is_the_model() {
     let folder = written(&analysis(&[steps, weights], &[0]));
     assert!(names(folder.path()).contains("maps/text0-model.png"));
     assert_eq!(&rows(folder.path(), "halting.csv")[0][2], "model");
+}
+
+#[test]
+fn hostile_names_are_text_on_the_page_and_stay_inside_the_folder() {
+    let folder = written(&Analysis::new(HOSTILE, []));
+    assert_harmless(&fs::read_to_string(folder.path().join("analyse.md")).unwrap());
+    let place = observe::default_folder(Path::new("runs/mt"), "../../x", 1);
+    assert_eq!(place, Path::new("runs/mt/analysis/%2E.%2F..%2Fx-seed1"));
 }

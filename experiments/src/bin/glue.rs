@@ -32,13 +32,18 @@ struct Options {
     /// Output folder of `mlm` whose weights and vocabulary the models begin with
     #[arg(long, value_name = "RUN")]
     init: Option<PathBuf>,
+
+    /// Seed of that pre-training which all seeds begin with [default: each seed begins with the run of its own]
+    #[arg(long, value_name = "S", requires = "init", value_parser = clap::value_parser!(u64).range(0..=i64::MAX as u64))]
+    init_seed: Option<u64>,
 }
 
 fn main() -> ExitCode {
-    let Options { common, task, mixture, init } = Options::parse();
+    let Options { common, task, mixture, init, init_seed } = Options::parse();
     let tasks: Vec<_> = task.iter().map(|task| task.name().to_owned()).collect();
     let tasks = (!tasks.is_empty()).then(|| Assignment::option("--task", "data.tasks", tasks));
     let mixture = mixture.then(|| Assignment::option("--mixture", "data.mixture", true));
     let init = init.map(|run| Assignment::option("--init", "init", run.to_string_lossy().into_owned()));
-    comparison::main::<Classification>(&common, tasks.into_iter().chain(mixture).chain(init).collect())
+    let init_seed = init_seed.map(|seed| Assignment::option("--init-seed", "init_seed", seed as i64));
+    comparison::main::<Classification>(&common, tasks.into_iter().chain(mixture).chain(init).chain(init_seed).collect())
 }

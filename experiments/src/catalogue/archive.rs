@@ -6,7 +6,6 @@
 
 mod packed_tar;
 
-use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -20,6 +19,7 @@ use zip::ZipArchive;
 
 use super::entries::Unpack;
 use super::part::hexadecimal;
+use crate::bounded::{Bounded, Budget, PLAUSIBLE_RATIO};
 use crate::train::Interrupt;
 
 /// More entries than any data set has.
@@ -27,7 +27,7 @@ const MOST_ENTRIES: usize = 1_000_000;
 
 /// Most bytes that an archive of this size may hold when nothing else is said: a hundred times its size, at least 100 MB and at most 32 GB.
 pub fn default_limit(archive_bytes: u64) -> u64 {
-    archive_bytes.saturating_mul(100).clamp(100_000_000, 32_000_000_000)
+    archive_bytes.saturating_mul(PLAUSIBLE_RATIO).clamp(100_000_000, 32_000_000_000)
 }
 
 /// An archive and what is wanted of it.
@@ -81,7 +81,8 @@ pub enum ArchiveError {
         reason: String,
     },
     /// More bytes come out than is plausible.
-    #[error("`{}` holds more than {limit} bytes, too many for its size; nothing of the archive was kept", archive.display())]
+    #[error("`{}` holds more than {limit} bytes, the limit for an archive of its size; nothing of it was kept; \
+         if that is right, fetch it with --no-unpack and unpack it yourself", archive.display())]
     TooLarge {
         /// The archive.
         archive: PathBuf,
@@ -120,13 +121,13 @@ pub fn unpack(packed: &Packed<'_>, into: &Path, interrupt: &Interrupt, bar: &Pro
     let disk = |cause| ArchiveError::Disk { path: packed.path.to_path_buf(), cause };
     let file = File::open(packed.path).map_err(disk)?;
     let limit = packed.limit.unwrap_or(default_limit(file.metadata().map_err(disk)?.len()));
-    let meter = Meter { limit, passed: Cell::new(0), interrupt, bar };
+    let meter = Meter { budget: Budget::new(limit), interrupt, bar };
     let mut unpacking = Unpacking { packed, into, meter: &meter, entries: 0, written: Vec::new() };
     let file = io::BufReader::new(file);
     match packed.kind {
         Unpack::Zip => unpacking.zip(file)?,
-        Unpack::TarGz => unpacking.tar(&mut Metered { inner: MultiGzDecoder::new(file), meter: &meter })?,
-        Unpack::Gz => unpacking.gz(&mut Metered { inner: MultiGzDecoder::new(file), meter: &meter })?,
+        Unpack::TarGz => unpacking.tar(&mut meter.reader(MultiGzDecoder::new(file)))?,
+        Unpack::Gz => unpacking.gz(&mut meter.reader(MultiGzDecoder::new(file)))?,
     }
     if unpacking.written.is_empty() {
         return Err(ArchiveError::Empty { archive: packed.path.to_path_buf(), only: packed.only.map(str::to_string) });
@@ -158,7 +159,7 @@ impl Unpacking<'_> {
                 _ => Kind::Other("a device"),
             };
             let declared = entry.size();
-            self.entry(&name, kind, declared, &mut Metered { inner: entry, meter: self.meter })?;
+            self.entry(&name, kind, declared, &mut self.meter.reader(entry))?;
         }
         Ok(())
     }
@@ -223,8 +224,8 @@ impl Unpacking<'_> {
         let archive = self.packed.path.to_path_buf();
         if self.meter.interrupt.is_raised() {
             ArchiveError::Interrupted { archive }
-        } else if self.meter.passed.get() > self.meter.limit {
-            ArchiveError::TooLarge { archive, limit: self.meter.limit }
+        } else if self.meter.budget.is_exceeded() {
+            ArchiveError::TooLarge { archive, limit: self.meter.budget.limit() }
         } else {
             self.packed.damaged(error.to_string())
         }
@@ -272,25 +273,28 @@ impl Packed<'_> {
 
 /// Counts what comes out of an archive.
 struct Meter<'a> {
-    limit: u64,
-    passed: Cell<u64>,
+    budget: Budget,
     interrupt: &'a Interrupt,
     bar: &'a ProgressBar,
 }
 
+impl Meter<'_> {
+    fn reader<R: Read>(&self, inner: R) -> Metered<'_, R> {
+        Metered { inner: self.budget.reader(inner), meter: self }
+    }
+}
+
 /// A reader that ends with an error beyond the limit, or when the user wishes to stop.
 struct Metered<'a, R> {
-    inner: R,
+    inner: Bounded<'a, R>,
     meter: &'a Meter<'a>,
 }
 
 impl<R: Read> Read for Metered<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.inner.read(buffer)?;
-        let passed = self.meter.passed.get() + count as u64;
-        self.meter.passed.set(passed);
-        self.meter.bar.set_position(passed);
-        if passed > self.meter.limit || self.meter.interrupt.is_raised() {
+        self.meter.bar.set_position(self.meter.budget.spent());
+        if self.meter.interrupt.is_raised() {
             return Err(io::Error::other("unpacking was stopped"));
         }
         Ok(count)

@@ -2,7 +2,7 @@
 //!
 //! Bytes go into `NAME.part` (see the catalogue's part files) and are kept when an attempt fails, so that the next one asks for the rest: with `Range`, and
 //! with `If-Range` so that a server whose file has changed sends the whole new file. A server that ignores the range sends the whole file as well. An attempt
-//! fails for good when another one would end the same way (404, another size than expected, more bytes than announced, a redirect from https to http); a
+//! fails for good when another one would end the same way (404, another size than expected, more bytes than announced or than a file of unknown size may have, a redirect from https to http); a
 //! stalled, cut or refused connection, 408, 425, 429 and 5xx are tried again after a pause that doubles, or after what `Retry-After` asks for. The number of
 //! attempts counts those in a row that brought nothing new. The checksum is verified before the file takes its name.
 //!
@@ -29,6 +29,9 @@ const LOOK: Duration = Duration::from_millis(50);
 /// The longest wait between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 const REDIRECTS: u32 = 10;
+
+/// Most bytes of a file whose size is not known, when nothing else is said: more than any data set of the catalogue but one has.
+pub const MOST_BYTES: u64 = 4_000_000_000;
 
 /// How patiently a file is downloaded.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -58,6 +61,8 @@ pub struct Wanted<'a> {
     pub bytes: Option<u64>,
     /// Its SHA-256 in lower-case hexadecimal, if known.
     pub sha256: Option<&'a str>,
+    /// Most bytes that it may have if its size is not known, such as [`MOST_BYTES`].
+    pub most: u64,
 }
 
 /// A file that was downloaded.
@@ -110,6 +115,17 @@ pub enum DownloadError {
         address: String,
         /// The size that was announced or expected.
         expected: u64,
+    },
+    /// The file, whose size is not known, has more bytes than are taken.
+    #[error(
+        "`{address}` has more than {most} bytes, the limit for a file whose size is not known; nothing of it was kept; if that is right, give `most_bytes` \
+         of the file in a --catalogue"
+    )]
+    TooLarge {
+        /// The address.
+        address: String,
+        /// The limit.
+        most: u64,
     },
     /// The file has another checksum than the catalogue says.
     #[error("`{address}` has the SHA-256 {found} where {expected} is expected; it is another file, and nothing of it was kept")]
@@ -294,7 +310,11 @@ impl Download<'_> {
         {
             return Err(Failure::Final(DownloadError::Size { address: address.to_string(), announced, expected }));
         }
-        self.receive(response.body_mut(), total.or(self.wanted.bytes))
+        let total = total.or(self.wanted.bytes);
+        if self.wanted.bytes.is_none() && total.is_some_and(|total| total > self.wanted.most) {
+            return Err(self.too_large());
+        }
+        self.receive(response.body_mut(), total)
     }
 
     fn receive(&mut self, body: &mut Body, total: Option<u64>) -> Result<(), Failure> {
@@ -318,6 +338,9 @@ impl Download<'_> {
             {
                 self.part.discard().map_err(|cause| self.disk(cause))?;
                 return Err(Failure::Final(DownloadError::TooLong { address: self.wanted.address.to_string(), expected }));
+            }
+            if total.is_none() && self.part.length() + count as u64 > self.wanted.most {
+                return Err(self.too_large());
             }
             self.part.write(&buffer[..count]).map_err(|cause| self.disk(cause))?;
             if self.interrupt.is_raised() {
@@ -344,6 +367,14 @@ impl Download<'_> {
         }
         let address = self.wanted.address.to_string();
         Err(Failure::Final(DownloadError::Checksum { address, found, expected: expected.to_string() }))
+    }
+
+    /// Ends the download of a file that has more bytes than are taken.
+    fn too_large(&mut self) -> Failure {
+        match self.part.discard() {
+            Ok(()) => Failure::Final(DownloadError::TooLarge { address: self.wanted.address.to_string(), most: self.wanted.most }),
+            Err(cause) => self.disk(cause),
+        }
     }
 
     fn disk(&self, cause: io::Error) -> Failure {

@@ -71,6 +71,9 @@ pub struct SourceFile {
     /// Size in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
+    /// Most bytes that are downloaded where the size is not known; [`MOST_BYTES`](crate::catalogue::download::MOST_BYTES) without this.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub most_bytes: Option<u64>,
     /// SHA-256 in lower-case hexadecimal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
@@ -212,6 +215,9 @@ impl SourceFile {
         if let Some(path) = paths.into_iter().find(|path| !stays_inside(path)) {
             return Some(format!("`{}` is not a path inside the folder", path.display()));
         }
+        if self.bytes.is_some() && self.most_bytes.is_some() {
+            return Some("a file whose `bytes` are known needs no `most_bytes`".to_string());
+        }
         let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
         match &self.sha256 {
             Some(sha256) if sha256.len() != 64 || !sha256.bytes().all(is_digit) => {
@@ -268,6 +274,15 @@ mod tests {
     }
 
     #[test]
+    fn every_data_set_names_the_command_that_reads_it() {
+        const PROGRAMS: [&str; 7] = ["mt", "lm", "glue", "classify", "image", "textgen", "algorithmic"];
+        for DataSet { name, used_by, .. } in &Catalogue::built_in().sets {
+            let program = used_by.split(' ').next().unwrap();
+            assert!(PROGRAMS.contains(&program) && used_by.contains(&format!("--data DIR/{name}")), "{name}: {used_by}");
+        }
+    }
+
+    #[test]
     fn an_unknown_field_is_refused_with_its_name_and_line() {
         let message = with_file("addresses = [\"http://a/b\"]\nchecksum = \"1\"\n").unwrap_err().to_string();
         assert!(message.contains("test.toml") && message.contains("checksum") && message.contains("line 11"), "{message}");
@@ -283,6 +298,7 @@ mod tests {
             ("addresses = [\"file:///etc/passwd\"]", "file:"),
             ("addresses = []", "no address"),
             ("addresses = [\"http://a/b\"]\nsha256 = \"12\"", "SHA-256"),
+            ("addresses = [\"http://a/b\"]\nbytes = 1\nmost_bytes = 2", "most_bytes"),
             ("addresses = [\"http://a/b\"]\nrename = { b = \"../c\" }", "../c"),
             ("addresses = [\"http://a/b\"]\n[[set.file]]\nevidence = \"\"\naddresses = [\"http://c/b\"]", "two files"),
         ] {

@@ -18,7 +18,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
 
 use super::archive::{Packed, Unpacked, unpack};
-use super::download::{DownloadError, Downloaded, Patience, Wanted, download};
+use super::download::{DownloadError, Downloaded, MOST_BYTES, Patience, Wanted, download};
 use super::entries::{DataSet, Make, SourceFile, Unpack, last_part};
 use super::part::{lock, remove_if_there, sha256_of, sync_folder_of};
 use super::{FetchError, mrpc};
@@ -204,7 +204,8 @@ impl<'a> Fetch<'a> {
         let bar = bar(&format!("{}/{}", self.set.name, file.path().display()));
         let mut addresses = addresses.into_iter().peekable();
         while let Some(address) = addresses.next() {
-            let wanted = Wanted { address: &address, target, bytes: file.bytes, sha256: file.sha256.as_deref() };
+            let most = file.most_bytes.unwrap_or(MOST_BYTES);
+            let wanted = Wanted { address: &address, target, bytes: file.bytes, sha256: file.sha256.as_deref(), most };
             match download(wanted, self.manner.patience, self.interrupt, &bar) {
                 Ok(downloaded) => {
                     bar.finish_and_clear();

@@ -22,6 +22,9 @@ pub struct ClassificationConfig {
     pub run: RunSettings,
     /// Output folder of a pre-training with `mlm` whose weights and vocabulary the models begin with; by default none.
     pub init: Option<PathBuf>,
+    /// Seed of the run of that pre-training which all seeds begin with; by default each begins with the run of its own seed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub init_seed: Option<u64>,
     /// Which tasks.
     pub data: ClassificationData,
     /// How sentences are cut into tokens; the vocabulary is that of the training sets, or of the pre-training.
@@ -60,6 +63,7 @@ impl Default for ClassificationConfig {
                 ..RunSettings::default()
             },
             init: None,
+            init_seed: None,
             data: ClassificationData::default(),
             tokeniser: TokeniserConfig::Word { vocabulary: None, min_frequency: 1 },
             model: ModelSettings::default(),
@@ -92,6 +96,11 @@ impl Default for ClassificationData {
 experiment_config!(ClassificationConfig);
 
 impl ClassificationConfig {
+    /// The seed of the pre-training that the runs of a seed begin with.
+    pub(super) fn seed_of_init(&self, seed: u64) -> u64 {
+        self.init_seed.unwrap_or(seed)
+    }
+
     pub(super) fn model(&self, vocabulary: usize, outputs: usize, segments: bool, attention: &Attention) -> ClassifierConfig {
         self.model.classifier(vocabulary, outputs, segments, self.pooling, attention)
     }

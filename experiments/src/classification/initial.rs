@@ -10,7 +10,7 @@ use safetensors::tensor::TensorView;
 use safetensors::{SafeTensorError, SafeTensors};
 
 use crate::error::ExperimentError;
-use crate::run_folder::{RunFolder, sha256_hex};
+use crate::run_folder::{RunFolder, file_name, sha256_hex};
 use crate::tokenise::Tokeniser;
 use crate::train::{Checkpoint, CheckpointFolder, MODEL};
 
@@ -64,16 +64,47 @@ impl PreTrained {
         Ok(sha256_hex(&results))
     }
 
-    /// The best checkpoint of the run with this attention: that of the seed, or the first if there is none of it.
-    fn best(&self, attention: &str, seed: u64) -> Result<Checkpoint, ExperimentError> {
-        let folder = RunFolder::at(&self.folder);
-        let found = folder.existing_run("", attention, seed).or_else(|| folder.existing_run("", attention, 1));
+    /// The best checkpoint of the run with this attention and seed, if there is one.
+    fn existing(&self, attention: &str, seed: u64) -> Result<Option<Checkpoint>, ExperimentError> {
+        let found = RunFolder::at(&self.folder).existing_run("", attention, seed);
         let checkpoint = found.map(|paths| CheckpointFolder::of_any_configuration(paths.root()).best()).transpose();
-        checkpoint.map_err(ExperimentError::failure)?.flatten().ok_or_else(|| {
-            ExperimentError::usage(format!(
+        Ok(checkpoint.map_err(ExperimentError::failure)?.flatten())
+    }
+
+    fn best(&self, attention: &str, seed: u64) -> Result<Checkpoint, ExperimentError> {
+        if let Some(checkpoint) = self.existing(attention, seed)? {
+            return Ok(checkpoint);
+        }
+        let seeds = self.seeds(attention)?;
+        let Some(first) = seeds.first() else {
+            return Err(ExperimentError::usage(format!(
                 "--init {self}: there is no trained model with attention {attention} there; give an attention that was pre-trained, or pre-train this one"
-            ))
-        })
+            )));
+        };
+        let known: Vec<String> = seeds.iter().map(u64::to_string).collect();
+        Err(ExperimentError::usage(format!(
+            "--init {self}: there is no trained model with attention {attention} and seed {seed} there, only with seed {}; pre-train this seed as well, give \
+             --seed and --seeds among those, or begin all seeds with one of them: --init-seed {first}",
+            known.join(", ")
+        )))
+    }
+
+    /// The seeds of the finished runs with this attention, ascending.
+    fn seeds(&self, attention: &str) -> Result<Vec<u64>, ExperimentError> {
+        let start = format!("{}-seed", file_name(attention));
+        let unreadable = |error| ExperimentError::failure(format!("cannot list `{self}`: {error}"));
+        let mut seeds = Vec::new();
+        for entry in fs::read_dir(&self.folder).map_err(unreadable)? {
+            let name = entry.map_err(unreadable)?.file_name();
+            let seed = name.to_str().and_then(|name| name.strip_prefix(&start)?.parse().ok());
+            if let Some(seed) = seed
+                && self.existing(attention, seed)?.is_some()
+            {
+                seeds.push(seed);
+            }
+        }
+        seeds.sort_unstable();
+        Ok(seeds)
     }
 
     /// Whether there are weights for this attention.

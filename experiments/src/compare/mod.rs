@@ -123,7 +123,10 @@ fn write(out: &Path, sources: &[RunSource], comparisons: &mut [Comparison<'_>]) 
 fn figure_name<'n>(group: &Group<'_>, against: Against, taken: impl Iterator<Item = &'n String> + Clone) -> String {
     let plain = |text: &str| {
         let letters = text.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '-' });
-        letters.collect::<String>().split('-').filter(|word| !word.is_empty()).collect::<Vec<_>>().join("-")
+        let mut name = letters.collect::<String>().split('-').filter(|word| !word.is_empty()).collect::<Vec<_>>().join("-");
+        // File systems take names of 255 bytes.
+        name.truncate(80);
+        name
     };
     let start = format!("curves-{}-{}", plain(group.experiment), plain(group.dataset));
     let end = against.name();
@@ -136,6 +139,7 @@ mod tests {
     use super::group::tests::{record, source};
     use super::options::tests::options;
     use super::*;
+    use crate::markup::tests::HOSTILE;
 
     #[test]
     fn names_of_figures_are_plain_and_differ() {
@@ -146,6 +150,11 @@ mod tests {
         let first = figure_name(&groups[0], Against::Steps, [].iter());
         assert_eq!(first, "curves-mt-multi30k-raw-en-de-steps.svg");
         assert_eq!(figure_name(&groups[0], Against::Steps, [first].iter()), "curves-mt-multi30k-raw-en-de-2-steps.svg");
+        let mut hostile = record("dense", 1, &[]);
+        (hostile.experiment, hostile.dataset) = ("../../x".into(), HOSTILE.repeat(9));
+        let sources = [source("a", &[hostile])];
+        let name = figure_name(&super::groups(&sources)[0], Against::Steps, [].iter());
+        assert!(name.starts_with("curves-x-script-img-src-x-x-input") && name.len() < 200 && !name.contains('/'), "{name}");
     }
 
     #[test]

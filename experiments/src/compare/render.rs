@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use crate::markup::{self, code, latex as latex_text};
 use crate::metrics::Spread;
 use crate::report::{aligned, markdown_table, mean};
 
@@ -12,12 +13,12 @@ use super::table::{Cell, Comparison};
 pub fn terminal(comparisons: &[Comparison<'_>]) -> String {
     let blocks = comparisons.iter().map(|comparison| {
         let table = marked(&comparison.table(), |cell| format!("{cell} *"), |cell| format!("{cell}  "));
-        let mut text = format!("{}\n\n{}", comparison.group.title(), aligned(&table));
+        let mut text = format!("{}\n\n{}", markup::one_line(&comparison.group.title()), aligned(&table));
         if let Some(differences) = differences(comparison) {
-            let _ = write!(text, "\n{}\n\n{}", differences.title, aligned(&differences.table));
+            let _ = write!(text, "\n{}\n\n{}", markup::one_line(&differences.title), aligned(&differences.table));
         }
         let warnings = comparison.warnings.iter().map(|warning| format!("Warning: {warning}"));
-        let notes: Vec<String> = comparison.legend("`*`").into_iter().chain(warnings).collect();
+        let notes: Vec<String> = comparison.legend("`*`").into_iter().chain(warnings).map(|note| markup::one_line(&note)).collect();
         format!("{text}\n{}", notes.join("\n"))
     });
     blocks.collect::<Vec<_>>().join("\n\n")
@@ -27,24 +28,28 @@ pub fn terminal(comparisons: &[Comparison<'_>]) -> String {
 pub fn markdown(comparisons: &[Comparison<'_>], sources: &[(String, String)], command: &str, figures: &[Vec<String>]) -> String {
     let mut text = "# Comparison\n".to_owned();
     for (index, comparison) in comparisons.iter().enumerate() {
-        let table = marked(&comparison.table(), |cell| format!("**{cell}**"), |cell| cell);
-        let _ = write!(text, "\n## {}\n\n{}", comparison.group.title(), markdown_table(&table, "---:"));
+        let title = markup::markdown(&comparison.group.title());
+        let table = marked(&comparison.table(), |cell| format!("**{}**", markup::markdown(&cell)), |cell| markup::markdown(&cell));
+        let _ = write!(text, "\n## {title}\n\n{}", markdown_table(&table, "---:"));
         if let Some(differences) = differences(comparison) {
-            let _ = write!(text, "\n### {}\n\n{}", differences.title, markdown_table(&differences.table, "---:"));
+            let table: Vec<Vec<String>> =
+                differences.table.iter().map(|row| row.iter().map(|cell| markup::markdown(cell)).collect()).collect();
+            let _ = write!(text, "\n### {}\n\n{}", markup::markdown(&differences.title), markdown_table(&table, "---:"));
         }
-        let _ = write!(text, "\n{}\n", comparison.legend("bold").join("\n"));
+        let legend: Vec<String> = comparison.legend("bold").iter().map(|sentence| markup::markdown(sentence)).collect();
+        let _ = write!(text, "\n{}\n", legend.join("\n"));
         for warning in &comparison.warnings {
-            let _ = write!(text, "\n**Warning:** {warning}\n");
+            let _ = write!(text, "\n**Warning:** {}\n", markup::markdown(warning));
         }
         for figure in figures.get(index).into_iter().flatten() {
-            let _ = write!(text, "\n![Learning curves of {}]({figure})\n", comparison.group.title());
+            let _ = write!(text, "\n![Learning curves of {title}]({figure})\n");
         }
     }
     text.push_str("\n## Runs\n\n");
     for (label, path) in sources {
-        let _ = writeln!(text, "- {label}: `{path}`");
+        let _ = writeln!(text, "- {}: {}", markup::markdown(label), code(path));
     }
-    let _ = writeln!(text, "- Command: `{command}`");
+    let _ = writeln!(text, "- Command: {}", code(command));
     text
 }
 
@@ -52,15 +57,15 @@ pub fn markdown(comparisons: &[Comparison<'_>], sources: &[(String, String)], co
 pub fn latex(comparisons: &[Comparison<'_>]) -> String {
     let mut text = "% \\usepackage{booktabs}\n".to_owned();
     for comparison in comparisons {
-        let table = marked(&comparison.table(), |cell| format!("\\textbf{{{}}}", escaped(&cell)), |cell| escaped(&cell));
+        let table = marked(&comparison.table(), |cell| format!("\\textbf{{{}}}", latex_text(&cell)), |cell| latex_text(&cell));
         let caption = comparison.legend("bold").join(" ");
         float(&mut text, &table, &format!("{}. {caption}", comparison.group.title()), 'r');
         if let Some(differences) = differences(comparison) {
-            let table: Vec<Vec<String>> = differences.table.iter().map(|row| row.iter().map(|cell| escaped(cell)).collect()).collect();
+            let table: Vec<Vec<String>> = differences.table.iter().map(|row| row.iter().map(|cell| latex_text(cell)).collect()).collect();
             float(&mut text, &table, &format!("{}: {}", comparison.group.title(), differences.title), 'l');
         }
         for warning in &comparison.warnings {
-            let _ = writeln!(text, "\\emph{{Warning:}} {}\n", escaped(warning));
+            let _ = writeln!(text, "\\emph{{Warning:}} {}\n", latex_text(warning));
         }
     }
     text.trim_end().to_owned() + "\n"
@@ -74,34 +79,9 @@ fn float(text: &mut String, table: &[Vec<String>], caption: &str, alignment: cha
         text,
         "\\begin{{table}}\n  \\centering\n  \\caption{{{}}}\n  \\begin{{tabular}}{{l{columns}}}\n    \\toprule\n{}    \\midrule\n{rows}    \
          \\bottomrule\n  \\end{{tabular}}\n\\end{{table}}\n\n",
-        escaped(caption),
+        latex_text(caption),
         line(&table[0])
     );
-}
-
-/// Text that LaTeX prints as it is.
-fn escaped(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' | '%' | '$' | '#' | '_' | '{' | '}' => {
-                escaped.push('\\');
-                escaped.push(character);
-            }
-            '\\' => escaped.push_str("\\textbackslash{}"),
-            '~' => escaped.push_str("\\textasciitilde{}"),
-            '^' => escaped.push_str("\\textasciicircum{}"),
-            '<' => escaped.push_str("$<$"),
-            '>' => escaped.push_str("$>$"),
-            '±' => escaped.push_str("$\\pm$"),
-            '↑' => escaped.push_str("$\\uparrow$"),
-            '↓' => escaped.push_str("$\\downarrow$"),
-            '†' => escaped.push_str("\\dag{}"),
-            '–' => escaped.push_str("--"),
-            _ => escaped.push(character),
-        }
-    }
-    escaped
 }
 
 /// Comma-separated values: one line for each row and metric, in the units of results.json.
@@ -203,8 +183,10 @@ fn marked(table: &[Vec<Cell>], best: impl Fn(String) -> String, other: impl Fn(S
 
 #[cfg(test)]
 mod tests {
+    use super::super::group::tests::{record, source};
     use super::super::table::tests::{comparison, runs};
     use super::*;
+    use crate::markup::tests::{HOSTILE, assert_harmless};
 
     #[test]
     fn the_terminal_table_is_aligned_and_followed_by_how_to_read_it() {
@@ -241,10 +223,10 @@ mod tests {
     #[test]
     fn latex_escapes_what_it_would_take_for_commands() {
         assert_eq!(
-            escaped("a_b & 50 % {x} \\ ~ ^ # $"),
+            latex_text("a_b & 50 % {x} \\ ~ ^ # $"),
             "a\\_b \\& 50 \\% \\{x\\} \\textbackslash{} \\textasciitilde{} \\textasciicircum{} \\# \\$"
         );
-        assert_eq!(escaped("1 ± 2 <0.001 † ↑ –"), "1 $\\pm$ 2 $<$0.001 \\dag{} $\\uparrow$ --");
+        assert_eq!(latex_text("1 ± 2 <0.001 † ↑ –"), "1 $\\pm$ 2 $<$0.001 \\dag{} $\\uparrow$ --");
         let sources = runs();
         let text = latex(&[comparison(&sources, &[])]);
         for part in ["\\begin{tabular}{lrrrrrrrrrr}", "accuracy (\\%) $\\uparrow$", "\\textbf{30.00}", "0.008 \\dag{}", "\\bottomrule"] {
@@ -270,5 +252,27 @@ mod tests {
         assert!((cell(1, "low").parse::<f64>().unwrap() + 0.01567).abs() < 1e-4);
         assert_eq!([cell(0, "p"), cell(0, "test")], [String::new(), String::new()], "the baseline");
         assert_eq!([cell(2, "p"), cell(2, "test"), cell(2, "deviation")], ["", "one seed: no test", ""].map(str::to_owned));
+    }
+
+    #[test]
+    fn hostile_names_are_text_in_every_output() {
+        let mut records = [record(HOSTILE, 1, &[("BLEU", 1.0), (HOSTILE, 2.0)]), record("dense", 1, &[("BLEU", 2.0)])];
+        for record in &mut records {
+            (record.dataset, record.experiment) = (HOSTILE.to_owned(), "mt\r\n\r\n<script>".to_owned());
+        }
+        records[0].machine.cpu = HOSTILE.to_owned();
+        let sources = [source("../a|b", &records)];
+        let comparisons = [comparison(&sources, &["--metric", "BLEU"])];
+        let places = [("a|</script>".to_owned(), "runs/`x`\n# y".to_owned())];
+        let text = markdown(&comparisons, &places, "compare `a`\n# b", &[vec!["curves.svg".to_owned()]]);
+        assert_harmless(&text);
+        assert!(!text.contains("\n# y") && !text.contains("\n# b") && !text.contains('\r'), "{text}");
+        let rows: Vec<&str> =
+            text.lines().skip_while(|line| !line.starts_with("| attention")).take_while(|line| line.starts_with('|')).collect();
+        assert!(rows.len() > 3 && rows.iter().all(|row| row.matches('|').count() == rows[0].matches('|').count()), "{text}");
+        let text = latex(&comparisons);
+        assert!(!text.contains("\\input") && !text.contains("$1$") && !text.contains("\n# g"), "{text}");
+        assert!(text.contains("\\textbackslash{}input\\{a\\}"), "{text}");
+        assert!(!terminal(&comparisons).contains('\u{1b}'));
     }
 }

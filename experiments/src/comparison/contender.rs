@@ -10,9 +10,14 @@ use toml::{Table, Value};
 use super::{Comparison, ExperimentConfig};
 use crate::backend::Backend;
 use crate::error::ExperimentError;
+use crate::footprint;
+use crate::mechanisms;
 use crate::options::{CommonOptions, ModelRun, unknown};
 use crate::run_folder::RUN_TABLE;
 use crate::settings::{self, Assignment, Settings};
+
+/// The table of options of mechanisms in every configuration.
+const MECHANISMS: &str = "mechanisms";
 
 /// An attention under the name that was asked for.
 #[derive(Clone, Debug)]
@@ -133,7 +138,54 @@ fn holds(table: &Table, path: &str) -> bool {
 fn check<C: Comparison>(settings: &Settings<C::Config>, attentions: &[Attention]) -> Result<(), ExperimentError> {
     let training = settings.value.training();
     training.validate().map_err(|error| settings.refuse(&format!("training.{}", error.field), error.reason))?;
+    // Checks of single layers come after that of all of them.
+    attentions.iter().try_for_each(|attention| footprint::check::<C>(settings, &settings.value, attention, None))?;
     C::check(settings, attentions)
+}
+
+/// Refuses options of mechanisms that the command sets and that no contender has a use for.
+pub(super) fn check_effects<C: Comparison>(
+    settings: &Settings<C::Config>,
+    contenders: &[Contender<C::Config>],
+) -> Result<(), ExperimentError> {
+    for path in settings.assigned() {
+        let [table, family, options @ ..] = path else { continue };
+        if table != MECHANISMS {
+            continue;
+        }
+        let used: Vec<_> = contenders.iter().flat_map(|contender| C::attentions(&contender.attention)).collect();
+        let option = options.first().map(String::as_str);
+        let mut unused: Vec<&str> = used.iter().map(|used| mechanisms::use_of(used, family, option)).filter_map(Result::err).collect();
+        if unused.len() < used.len() {
+            continue;
+        }
+        unused.sort_unstable();
+        unused.dedup();
+        let problem = format!("it would change no model of this command: {}; leave it out", unused.join(", "));
+        return Err(settings.refuse(&path.join("."), problem).into());
+    }
+    Ok(())
+}
+
+/// A sentence for all contenders that are one and the same model and so train identically; the names of its contenders are in order.
+pub(super) fn twins<C: Comparison>(contenders: &[Contender<C::Config>]) -> Result<Vec<String>, ExperimentError> {
+    let mut models: Vec<(String, Vec<&str>)> = Vec::new();
+    for Contender { attention, config } in contenders {
+        // The options that an attention uses are part of it.
+        let identity = format!("{} {:?}", settings::digest(config, &[RUN_TABLE, MECHANISMS])?, C::attentions(attention));
+        match models.iter_mut().find(|(other, _)| *other == identity) {
+            Some((_, names)) => names.push(&attention.name),
+            None => models.push((identity, vec![&attention.name])),
+        }
+    }
+    let sentence = |(_, names): (_, Vec<&str>)| {
+        let (last, others) = names.split_last()?;
+        let names = (!others.is_empty()).then(|| format!("{} and {last}", others.join(", ")))?;
+        Some(format!(
+            "{names} are the same model with this configuration: they are trained identically, and any difference between their rows is one of speed alone."
+        ))
+    };
+    Ok(models.into_iter().filter_map(sentence).collect())
 }
 
 fn attention<C: Comparison>(config: &C::Config, name: &str) -> Result<Attention, ExperimentError> {
@@ -150,4 +202,77 @@ fn attention<C: Comparison>(config: &C::Config, name: &str) -> Result<Attention,
         error => ExperimentError::usage(error),
     })?;
     Ok(Attention { name: config.name(), config, layout: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::language::Language;
+    use crate::translation::Translation;
+
+    fn of<C: Comparison>(names: &[&str], options: &[&str]) -> (Settings<C::Config>, Vec<Contender<C::Config>>) {
+        let names: Vec<String> = names.iter().map(|name| format!("{name:?}")).collect();
+        let attention = format!("run.attention=[{}]", names.join(", "));
+        let assignments = options.iter().chain([&attention.as_str()]).map(|text| Assignment::parse(text).unwrap()).collect();
+        let mut settings = Settings::read(None, assignments).unwrap();
+        let contenders = contenders::<C>(&mut settings).unwrap();
+        (settings, contenders)
+    }
+
+    fn refusal<C: Comparison>(names: &[&str], option: &str) -> Option<String> {
+        let (settings, contenders) = of::<C>(names, &[option]);
+        check_effects::<C>(&settings, &contenders).err().map(|error| {
+            assert_eq!(error.exit_code(), 2);
+            error.to_string()
+        })
+    }
+
+    #[test]
+    fn options_of_the_gaussian_reach_the_layouts() {
+        let options = "mechanisms.gaussian={deviations = [0.5], length_ratio = 1.25, normalisation = 'renormalise'}";
+        let (_, contenders) = of::<Translation>(&["hc-sa", "hc-all", "sh-x"], &[options]);
+        for (contender, gaussians) in contenders.iter().zip([2, 4, 2]) {
+            let placed = Translation::attentions(&contender.attention);
+            let of_gaussian = placed.iter().filter_map(|(_, attention)| match attention {
+                AttentionConfig::Gaussian(gaussian) => Some((gaussian.deviations.clone(), gaussian.length_ratio)),
+                _ => None,
+            });
+            assert_eq!(of_gaussian.collect::<Vec<_>>(), vec![(vec![0.5], 1.25); gaussians], "{}", contender.attention.name);
+        }
+    }
+
+    #[test]
+    fn options_that_change_no_model_are_refused() {
+        for (names, option, parts) in [
+            (&["gaussian", "hc-sa", "sh-x"][..], "mechanisms.gaussian.length_ratio=1.5", ["length_ratio", "cross-attention"]),
+            (&["hc-all"], "mechanisms.gaussian.window=3", ["window", "banded"]),
+            (&["dot-product"], "mechanisms.gaussian.deviations=[2.0]", ["deviations", "none of its attentions"]),
+            (&["gaussian"], "mechanisms.synthesizer-random.trainable=false", ["trainable", "leave it out"]),
+        ] {
+            let message = refusal::<Translation>(names, option).unwrap_or_else(|| panic!("{option} is accepted for {names:?}"));
+            assert!(message.starts_with(&format!("`--set {option}`")) && parts.iter().all(|part| message.contains(part)), "{message}");
+        }
+        for (names, option) in [
+            (&["hc-sa", "hc-all"][..], "mechanisms.gaussian.length_ratio=1.5"),
+            (&["gaussian"], "mechanisms.gaussian={execution = 'banded', window = 3}"),
+            (&["synthesizer-random+dot-product"], "mechanisms.mixture.weights='sum'"),
+            (&["dot-product", "random+dot-product"], "mechanisms.synthesizer-random.init_std=0.5"),
+        ] {
+            assert_eq!(refusal::<Translation>(names, option), None);
+        }
+        assert!(refusal::<Language>(&["gaussian"], "mechanisms.gaussian.length_ratio=1.5").is_some());
+    }
+
+    #[test]
+    fn contenders_that_are_one_model_are_named() {
+        let found = |names: &[&str]| twins::<Translation>(&of::<Translation>(names, &[]).1).unwrap();
+        let [sentence] = &found(&["gaussian", "dot-product", "hc-sa", "hc-all", "sh-x"])[..] else { panic!("one pair is the same") };
+        assert!(sentence.starts_with("gaussian and hc-sa are the same model"), "{sentence}");
+        assert_eq!(found(&["dot-product", "hc-sa", "hc-all", "sh-x", "synthesizer-random", "synthesizer-random-fixed"]), [""; 0]);
+
+        let models = "run.models=[{name='a', attention='lsh', set={}}, {name='b', attention='lsh', set={model={layers=3}}}]";
+        let (_, contenders) = of::<Language>(&["lsh"], &[models]);
+        let [sentence] = &twins::<Language>(&contenders).unwrap()[..] else { panic!("one pair is the same") };
+        assert!(sentence.starts_with("lsh and a are the same model"), "{sentence}");
+    }
 }

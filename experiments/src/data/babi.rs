@@ -8,14 +8,12 @@
 //! The tasks are read from the original archive (`tasks_1-20_v1-2.tar.gz`, or a part of it under another name that ends in `.tar.gz`), or from a folder with
 //! the files of one set of it (`en`, `en-10k`, `shuffled` ...).
 
-use std::io::Read;
 use std::path::Path;
-
-use flate2::bufread::GzDecoder;
 
 use super::DataError;
 use super::exercise::{Exercise, Exercises};
 use super::files::{self, TextFile};
+use super::packed;
 
 /// Each question repeats its story, so without a limit a small file could fill the memory. The longest story has 233.
 const MOST_SENTENCES: usize = 500;
@@ -62,26 +60,19 @@ fn missing(place: &Path, set: &str, task: u8, split: &str) -> DataError {
 
 fn from_archive(path: &Path, set: &str, task: u8) -> Result<(TextFile, TextFile), DataError> {
     let unreadable = |cause| DataError::Unreadable { path: path.to_path_buf(), cause };
-    let damaged = |cause| DataError::Gzip { path: path.to_path_buf(), cause };
     let stored = std::fs::read(path).map_err(unreadable)?;
-    let is_compressed = path.extension().is_some_and(|extension| extension == "gz");
-    let reader: Box<dyn Read> = if is_compressed { Box::new(GzDecoder::new(stored.as_slice())) } else { Box::new(stored.as_slice()) };
-    let mut archive = tar::Archive::new(reader);
     let start = format!("{set}/qa{task}_");
+    let in_set = |name: &str| name.split_once('/').map_or(name, |(_, rest)| rest).to_owned();
+    let is_test = |name: &str| match in_set(name).strip_prefix(&start).and_then(|rest| rest.rsplit_once('_')) {
+        Some((_, "train.txt")) => Some(false),
+        Some((_, "test.txt")) => Some(true),
+        _ => None,
+    };
     let (mut train, mut test) = (None, None);
-    for entry in archive.entries().map_err(damaged)? {
-        let mut entry = entry.map_err(damaged)?;
-        let name = entry.path().map_err(damaged)?.to_string_lossy().into_owned();
-        let in_set = name.split_once('/').map_or(name.as_str(), |(_, rest)| rest);
-        let split = match in_set.strip_prefix(&start).and_then(|rest| rest.rsplit_once('_')) {
-            Some((_, "train.txt")) => &mut train,
-            Some((_, "test.txt")) => &mut test,
-            _ => continue,
-        };
-        let mut bytes = Vec::new();
-        entry.read_to_end(&mut bytes).map_err(damaged)?;
+    for (is_test, name, bytes) in packed::files(path, &stored, is_test)? {
+        let split = if is_test { &mut test } else { &mut train };
         // What is inside has no place of its own on the disk.
-        *split = Some(TextFile::from_bytes(path.join(&name), in_set.to_owned(), &bytes)?);
+        *split = Some(TextFile::from_bytes(path.join(&name), in_set(&name), &bytes)?);
     }
     Ok((train.ok_or_else(|| missing(path, set, task, "train"))?, test.ok_or_else(|| missing(path, set, task, "test"))?))
 }

@@ -1,6 +1,6 @@
 //! Text files as lines, plain or gzip, with the checksum of what was stored.
 //!
-//! A name that ends in `.gz` is decompressed; the checksum is always that of the bytes as stored. A line ends with LF or CRLF; the last one may lack its
+//! A name that ends in `.gz` is decompressed, to a hundred times its size or 16 MB at most; the checksum is always that of the bytes as stored. A line ends with LF or CRLF; the last one may lack its
 //! line end. A UTF-8 byte order mark at the start of the file is dropped. Not covered: other encodings and other compressions.
 
 use std::collections::BTreeMap;
@@ -12,6 +12,7 @@ use flate2::bufread::MultiGzDecoder;
 use sha2::{Digest, Sha256};
 
 use super::DataError;
+use crate::bounded::{Budget, limit_in_memory};
 
 /// A text file that was read to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,7 +31,8 @@ impl TextFile {
     /// Reads the file at `path`; `looked_for` says in the error message what should have been there.
     ///
     /// # Errors
-    /// [`DataError::NotFound`], [`DataError::Unreadable`], [`DataError::Gzip`] for a cut or damaged `.gz`, [`DataError::InvalidUtf8`].
+    /// [`DataError::NotFound`], [`DataError::Unreadable`], [`DataError::InvalidUtf8`]; for a `.gz` that is cut or damaged [`DataError::Gzip`], and for one
+    /// that holds more than its size makes plausible [`DataError::TooLarge`].
     pub fn read(path: &Path, looked_for: &str) -> Result<Self, DataError> {
         let stored = fs::read(path).map_err(|cause| match cause.kind() {
             ErrorKind::NotFound => DataError::NotFound { path: path.to_path_buf(), looked_for: looked_for.to_string() },
@@ -43,7 +45,7 @@ impl TextFile {
     /// The file of this name with these bytes as stored, for which errors name `path`.
     ///
     /// # Errors
-    /// [`DataError::Gzip`] for a cut or damaged `.gz`, [`DataError::InvalidUtf8`].
+    /// As of [`TextFile::read`], without those of the file system.
     pub fn from_bytes(path: PathBuf, name: String, stored: &[u8]) -> Result<Self, DataError> {
         let sha256 = hexadecimal(&Sha256::digest(stored));
         let lines = if name.ends_with(".gz") { lines(&path, &decompress(&path, stored)?) } else { lines(&path, stored) }?;
@@ -117,14 +119,24 @@ pub(super) fn sha256_of_lines<'a>(lines: impl IntoIterator<Item = &'a str>) -> S
     hexadecimal(&digest.finalize())
 }
 
+/// The text that `stored` is the compressed form of.
 pub(super) fn decompress(path: &Path, stored: &[u8]) -> Result<Vec<u8>, DataError> {
     let damaged = |cause| DataError::Gzip { path: path.to_path_buf(), cause };
+    let budget = Budget::new(limit_in_memory(stored.len()));
+    let too_large =
+        || DataError::TooLarge { path: path.to_path_buf(), limit: budget.limit(), remedy: "decompress it first and give the plain file" };
     // The decoder takes an empty stream for a complete one of zero members.
     if stored.is_empty() {
         return Err(damaged(std::io::Error::new(ErrorKind::UnexpectedEof, "the file is empty")));
     }
     let mut bytes = Vec::new();
-    MultiGzDecoder::new(stored).read_to_end(&mut bytes).map_err(damaged)?;
+    let read = budget.reader(MultiGzDecoder::new(stored)).read_to_end(&mut bytes);
+    read.map_err(|cause| if budget.is_exceeded() { too_large() } else { damaged(cause) })?;
+    // Lines become strings, of which an empty one takes more than the byte that ends it.
+    let lines = bytes.iter().filter(|&&byte| byte == b'\n').count();
+    if (bytes.len() + lines * size_of::<String>()) as u64 > budget.limit() {
+        return Err(too_large());
+    }
     Ok(bytes)
 }
 

@@ -22,6 +22,7 @@ pub mod glue;
 pub mod images;
 pub mod labelled;
 pub mod list_ops;
+mod packed;
 pub mod parallel;
 pub mod summary;
 pub mod text;
@@ -67,6 +68,31 @@ pub enum DataError {
         /// The decompressor's reason.
         #[source]
         cause: std::io::Error,
+    },
+    /// More comes out of a compressed file than its size makes plausible.
+    #[error(
+        "`{}` holds more than {limit} bytes once decompressed, the limit for a file of its size; if that is right, {remedy}",
+        path.display()
+    )]
+    TooLarge {
+        /// The compressed file.
+        path: PathBuf,
+        /// The limit in bytes.
+        limit: u64,
+        /// What to do.
+        remedy: &'static str,
+    },
+    /// An entry of an archive is no ordinary file.
+    #[error("`{}`, entry `{entry}`: it is {what}, which is not read from an archive; {remedy}", path.display())]
+    ArchiveEntry {
+        /// The archive.
+        path: PathBuf,
+        /// The entry's name as it stands in the archive.
+        entry: String,
+        /// What it is.
+        what: &'static str,
+        /// What to do.
+        remedy: &'static str,
     },
     /// A line is not UTF-8.
     #[error("`{}`, line {line}: byte {byte} of the line is not valid UTF-8; convert the file to UTF-8", path.display())]

@@ -30,6 +30,7 @@ impl Comparison for SuperResolution {
     const NAME: &'static str = "image-super-resolution";
     const TITLE: &'static str = "Images from small versions of themselves";
     const DATA: &'static [&'static str] = <super::ImageModelling as Comparison>::DATA;
+    const BATCH: &'static str = "data.batch";
     type Config = ImageConfig;
     type Dataset = ImageDataset;
     type Model = Seq2SeqTransformer;
@@ -53,6 +54,10 @@ impl Comparison for SuperResolution {
         }
         config.sharpening_model(&dataset.images, attention).validate().map_err(ExperimentError::usage)?;
         fits_blocks(&dataset.images, attention)
+    }
+
+    fn batch_tokens(config: &Self::Config, dataset: &Self::Dataset) -> usize {
+        config.data.batch.min(dataset.images.train.len()).saturating_mul(dataset.images.size())
     }
 
     fn task<'a>(config: &'a ImageConfig, dataset: &'a ImageDataset, attention: &Attention) -> SharpeningTask<'a> {

@@ -35,6 +35,7 @@ pub(super) const MODELS: &[NamedModel] = &[
             memory = 128
             [model]
             norm_order = "pre"
+            final_norm = false
             positions = "none"
             gate = { kind = "gru", bias = 2.0 }
             relu_before_residual = true

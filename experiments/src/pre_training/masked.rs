@@ -29,6 +29,7 @@ impl Comparison for MaskedModelling {
     const NAME: &'static str = "mlm";
     const TITLE: &'static str = "Masked language modelling";
     const DATA: &'static [&'static str] = DATA;
+    const BATCH: &'static str = "data.batch";
     type Config = PreTrainingConfig;
     type Dataset = PreTrainingDataset;
     type Model = Classifier;
@@ -50,6 +51,12 @@ impl Comparison for MaskedModelling {
 
     fn fits(config: &PreTrainingConfig, dataset: &PreTrainingDataset, attention: &Attention) -> Result<(), ExperimentError> {
         fits(config, dataset, attention)
+    }
+
+    fn batch_tokens(config: &Self::Config, dataset: &Self::Dataset) -> usize {
+        let PreTrainingData { context, batch, .. } = config.data;
+        // The first window may begin later, which leaves one less.
+        batch.min((dataset.train.len() / context.max(1)).saturating_sub(1)).saturating_mul(context)
     }
 
     fn task<'a>(config: &'a PreTrainingConfig, dataset: &'a PreTrainingDataset, attention: &Attention) -> MaskedTask<'a> {

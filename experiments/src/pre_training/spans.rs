@@ -24,6 +24,7 @@ impl Comparison for SpanModelling {
     const NAME: &'static str = "mlm-spans";
     const TITLE: &'static str = "Span corruption";
     const DATA: &'static [&'static str] = DATA;
+    const BATCH: &'static str = "data.batch";
     type Config = PreTrainingConfig;
     type Dataset = PreTrainingDataset;
     type Model = Seq2SeqTransformer;
@@ -44,6 +45,11 @@ impl Comparison for SpanModelling {
 
     fn fits(config: &PreTrainingConfig, dataset: &PreTrainingDataset, attention: &Attention) -> Result<(), ExperimentError> {
         fits(config, dataset, attention)
+    }
+
+    fn batch_tokens(config: &Self::Config, dataset: &Self::Dataset) -> usize {
+        // Gaps are not among the tokens of either side.
+        super::masked::MaskedModelling::batch_tokens(config, dataset) / 4
     }
 
     fn task<'a>(config: &'a PreTrainingConfig, dataset: &'a PreTrainingDataset, attention: &Attention) -> SpanTask<'a> {

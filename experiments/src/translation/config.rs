@@ -102,16 +102,18 @@ impl Default for TranslationData {
 
 experiment_config!(TranslationConfig);
 
+/// Which attention stands where.
+pub(super) fn layout(attention: &Attention) -> AttentionLayout {
+    match (attention.layout, &attention.config) {
+        (Some(name), AttentionConfig::Gaussian(gaussian)) => {
+            AttentionLayout::named(name).expect("the layouts of this experiment have names").with_gaussian(gaussian)
+        }
+        (_, config) => AttentionLayout::for_attention(config.clone()),
+    }
+}
+
 impl TranslationConfig {
     pub(super) fn model(&self, vocabulary: usize, attention: &Attention) -> Seq2SeqConfig {
-        let layout = match attention.layout {
-            Some("hc-all") => match self.mechanisms.of("gaussian") {
-                AttentionConfig::Gaussian(gaussian) => AttentionLayout::hc_all(gaussian.length_ratio),
-                other => unreachable!("the options of the Gaussian are {other:?}"),
-            },
-            Some(name) => AttentionLayout::named(name).expect("the layouts of this experiment have names"),
-            None => AttentionLayout::for_attention(attention.config.clone()),
-        };
-        self.model.encoder_decoder(vocabulary, layout, self.tying)
+        self.model.encoder_decoder(vocabulary, layout(attention), self.tying)
     }
 }

@@ -79,6 +79,10 @@ fn an_unknown_mechanism_field_backend_or_task_is_refused_with_the_nearest_name()
     refuse(&["--attention", "random+dotproduct"], &["dotproduct", "did you mean `dot-product`"]);
     refuse(&["--set", "model.d_modle=32"], &["d_modle", "d_model"]);
     refuse(&["--set", "mechanisms.gaussian.execution=bandet"], &["mechanisms.gaussian.execution", "did you mean `banded`"]);
+    refuse(
+        &["--attention", "dot-product", "--set", "mechanisms.gaussian.window=3"],
+        &["mechanisms.gaussian.window", "would change no model"],
+    );
     refuse(&["--set", "mechanisms.gaussian.window=wide"], &["mechanisms.gaussian.window", "whole number"]);
     refuse(&["--set", "mechanisms.gausian.window=3"], &["unknown field `gausian` in `mechanisms`", "did you mean `gaussian`"]);
     refuse(&["--set", "mechanisms.gaussian.widow=3"], &["unknown field `widow` in `mechanisms.gaussian`", "did you mean `window`"]);

@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use crate::command::{binary, refused, stderr, stdout, succeeded, text_folder};
+use crate::command::{binary, final_weights, refused, stderr, stdout, succeeded, text_folder};
 
 /// Settings of models that train in well under a second.
 const TINY: [&str; 4] = [
@@ -182,4 +182,73 @@ fn impossible_agents_are_refused() {
     refuse(&["--set", "data.environment.length=0"], &["length"]);
     let output = binary("memory-rl").args(["--environment", "chess"]).output().unwrap();
     assert!(output.status.code() == Some(2) && stderr(&output).contains("t-maze"), "{}", stderr(&output));
+}
+
+/// A tensor of the weights that a run ended with.
+fn final_tensor(run: &Path, name: &str) -> Vec<u8> {
+    let weights = final_weights(run);
+    safetensors::SafeTensors::deserialize(&weights).unwrap().tensor(name).unwrap().data().to_vec()
+}
+
+#[test]
+fn each_seed_of_fine_tuning_begins_with_the_pre_training_of_its_own() {
+    let (data, folder) = (text_folder(), tempfile::tempdir().unwrap());
+    let [mlm, own, one] = ["mlm", "own", "one"].map(|name| folder.path().join(name));
+    let seeds = ["--attention", "dot-product", "--seed", "2", "--seeds", "2", "--set", "training.evaluate_every=8"];
+    let text = ["--data", data.path().to_str().unwrap(), "--set", "data={context = 16, batch = 4}"];
+    succeeded(&run("mlm", &mlm, &[&seeds[..], &text].concat()));
+    // Weights that hardly move show what they were.
+    let still = [
+        "--set",
+        "training.learning_rate=1e-30",
+        "--set",
+        "training.schedule.kind=constant",
+        "--set",
+        "data.generated_examples=50",
+        "--task",
+        "MRPC",
+        "--init",
+        mlm.to_str().unwrap(),
+    ];
+    let embedding = |folder: &Path, seed: u64| final_tensor(&folder.join(format!("dot-product-seed{seed}")), "embedding.tokens.weight");
+    succeeded(&run("glue", &own, &[&seeds[..], &still].concat()));
+    assert_ne!(embedding(&mlm, 2), embedding(&mlm, 3));
+    for seed in [2, 3] {
+        assert!(embedding(&own, seed) == embedding(&mlm, seed), "seed {seed} begins with other weights");
+    }
+    let notes = records(&own)[1]["notes"].to_string();
+    assert!(notes.contains(", seed 3"), "{notes}");
+
+    succeeded(&run("glue", &one, &[&seeds[..], &still, &["--init-seed", "3"]].concat()));
+    for seed in [2, 3] {
+        assert!(embedding(&one, seed) == embedding(&mlm, 3), "seed {seed} begins with other weights");
+    }
+    assert!(fs::read_to_string(one.join("config.toml")).unwrap().contains("init_seed = 3"));
+    assert!(fs::read_to_string(one.join("report.md")).unwrap().contains("seed 3, as all seeds did"));
+
+    let refuse = |further: &[&str], parts: &[&str]| {
+        let refused_folder = folder.path().join("refused");
+        refused(&run("glue", &refused_folder, &[&["--attention", "dot-product"], &still[..], further].concat()), 2, parts);
+        assert!(!refused_folder.exists());
+    };
+    refuse(&["--seed", "3", "--seeds", "2"], &["dot-product and seed 4", "only with seed 2, 3", "--init-seed 2"]);
+    refuse(&["--init-seed", "7"], &["seed 7", "only with seed 2, 3"]);
+    refused(&run("glue", &folder.path().join("refused"), &["--set", "init_seed=2"]), 2, &["init_seed", "--init RUN"]);
+}
+
+#[test]
+fn a_folder_without_a_test_set_is_scored_on_its_development_set() {
+    let (data, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let lines = |count: usize| (0..count).map(|n| format!("{}\ta {} text\n", n % 2, ["dull", "fine"][n % 2])).collect::<String>();
+    fs::write(data.path().join("train.tsv"), lines(40)).unwrap();
+    fs::write(data.path().join("dev.tsv"), lines(6)).unwrap();
+    let out = folder.path().join("out");
+    let arguments = ["--data", data.path().to_str().unwrap(), "--attention", "dot-product"];
+    let found = record(&run("classify", &out, &arguments), &out);
+    assert!(found["metrics"]["accuracy"].is_number());
+    assert_eq!(found["signatures"]["accuracy"], "dev, 6 examples");
+    let report = fs::read_to_string(out.join("report.md")).unwrap();
+    assert!(report.contains("there is no test set: the development set chooses the checkpoint and is scored as well"), "{report}");
+    let refusal = run("classify", &folder.path().join("refused"), &[&arguments[..], &["--set", "data.test=3"]].concat());
+    refused(&refusal, 2, &["data.test = 3", "no test set", "leave it out"]);
 }

@@ -207,3 +207,28 @@ fn every_preset_can_be_read() {
         assert!(command.contains(&file), "{path:?} names another file: {command}");
     }
 }
+
+#[test]
+fn contenders_that_are_the_same_model_are_named_on_the_terminal_and_in_the_report() {
+    let (data, out) = (parallel_folder(), tempfile::tempdir().unwrap());
+    let out = out.path().join("run");
+    let output = translate(data.path(), &out, &["--attention", "gaussian,hc-sa", "--steps", "2"]).output().unwrap();
+    succeeded(&output);
+    let sentence = "gaussian and hc-sa are the same model";
+    assert!(stdout(&output).contains(sentence) && stderr(&output).contains(sentence), "{}", stdout(&output));
+    assert!(fs::read_to_string(out.join("report.md")).unwrap().contains(sentence));
+    let weights = |name: &str| crate::command::final_weights(&out.join(name));
+    assert_eq!(weights("gaussian-seed1"), weights("hc-sa-seed1"));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_model_that_no_machine_holds_is_refused_before_anything_is_built() {
+    let (data, out) = (parallel_folder(), tempfile::tempdir().unwrap());
+    let out = out.path().join("run");
+    for option in ["model.layers=1000000000", "model.d_ff=9000000000000000000", "model.max_length=100000000000"] {
+        let output = translate(data.path(), &out, &["--set", option]).output().unwrap();
+        refused(&output, 2, &[&format!("`--set {option}`"), "needs at least", "are available", "smaller"]);
+        assert!(!out.exists());
+    }
+}

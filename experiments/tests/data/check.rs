@@ -42,6 +42,8 @@ fn every_data_set_of_a_folder_is_found_with_its_counts_and_its_experiment() {
         ("babi/qa1_a_train.txt", babi),
         ("babi/qa1_a_test.txt", babi),
         ("listops/test_d20s.tsv", b"9\t( ( ( [MAX 9 ) 1 ) ] )\n"),
+        ("lra-listops/basic_test.tsv", b"Source\tTarget\n( ( ( [MAX 9 ) 1 ) ] )\t9\n"),
+        ("text8/text8", " anarchism originated as a term of abuse first used against early working class radicals".repeat(4).as_bytes()),
         ("odd/picture.jpeg", b"x"),
         ("odd/notes.txt", b"a\nb\n"),
         (".hidden/ptb.train.txt", b"\xff"),
@@ -55,12 +57,14 @@ fn every_data_set_of_a_folder_is_found_with_its_counts_and_its_experiment() {
             "for lm",
             "glue/RTE: GLUE RTE: train 1, dev 1 examples; for glue --task RTE",
             "babi: bAbI: 2 questions of 1 tasks, without task 2",
-            "listops: ListOps: no training, no validation and 1 test expressions",
+            "/listops: ListOps: no training, no validation and 1 test expressions",
+            "lra-listops: ListOps: no training, no validation and 1 test expressions; for algorithmic (list-ops)",
+            "text8: text: train 1, valid 1, test 1 lines",
             "odd: nothing that an experiment reads",
         ],
     );
     assert!(!stdout(&output).contains("hidden"), "{}", stdout(&output));
-    assert_eq!(stdout(&output).lines().count(), 6);
+    assert_eq!(stdout(&output).lines().count(), 8);
     // The folder of one data set is as good as the folder of all.
     succeeded(&check(&folder.path().join("glue/RTE")), &["GLUE RTE: train 1"]);
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use heedful_experiments::catalogue::download::{DownloadError, Downloaded, Patience, Wanted, download};
+use heedful_experiments::catalogue::download::{DownloadError, Downloaded, MOST_BYTES, Patience, Wanted, download};
 use heedful_experiments::run_folder::sha256_hex;
 use heedful_experiments::train::Interrupt;
 use indicatif::ProgressBar;
@@ -21,12 +21,13 @@ struct Client {
     folder: TempDir,
     bytes: Option<u64>,
     sha256: Option<String>,
+    most: u64,
     patience: Patience,
 }
 
 impl Client {
     fn new() -> Self {
-        Self { folder: tempfile::tempdir().unwrap(), bytes: None, sha256: None, patience: PATIENCE }
+        Self { folder: tempfile::tempdir().unwrap(), bytes: None, sha256: None, most: MOST_BYTES, patience: PATIENCE }
     }
 
     fn expecting(content: &[u8]) -> Self {
@@ -42,7 +43,7 @@ impl Client {
     }
 
     fn get_until(&self, address: &str, interrupt: &Interrupt) -> Result<Downloaded, DownloadError> {
-        let wanted = Wanted { address, target: &self.target(), bytes: self.bytes, sha256: self.sha256.as_deref() };
+        let wanted = Wanted { address, target: &self.target(), bytes: self.bytes, sha256: self.sha256.as_deref(), most: self.most };
         download(wanted, self.patience, interrupt, &ProgressBar::hidden())
     }
 
@@ -89,6 +90,29 @@ fn a_file_of_unknown_length_arrives_whole() {
     let client = Client::new();
     client.get(&server.url("/file.bin")).unwrap();
     holds(&client, &whole);
+}
+
+#[test]
+fn a_file_of_unknown_size_is_taken_up_to_a_limit() {
+    let whole = content(100_000);
+    let (announced, sent) = (Server::with_file(whole.clone()), whole.clone());
+    let endless = Server::start(move |_, connection| {
+        connection.send("200 OK", &[], b"");
+        // Until the client has had enough.
+        while connection.more(&sent) {}
+    });
+    for server in [&announced, &endless] {
+        let client = Client { most: 99_999, ..Client::new() };
+        let error = client.get(&server.url("/file.bin")).unwrap_err();
+        assert!(matches!(error, DownloadError::TooLarge { most: 99_999, .. }), "{error}");
+        assert!(error.to_string().contains("most_bytes"), "{error}");
+        assert_eq!(client.names(), [""; 0], "nothing is kept");
+    }
+    // A size that is known says more than the limit.
+    for client in [Client { most: 100_000, ..Client::new() }, Client { most: 1, ..Client::expecting(&whole) }] {
+        client.get(&announced.url("/file.bin")).unwrap();
+        holds(&client, &whole);
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use flate2::bufread::MultiGzDecoder;
 
+use crate::bounded::{Budget, limit_in_memory};
 use crate::data::{DataError, files};
 use crate::run_folder::sha256_hex;
 
@@ -61,10 +62,13 @@ impl StoredFile {
 
     fn decompressed(&self, most: u64) -> Result<Vec<u8>, DataError> {
         let mut content = Vec::new();
-        MultiGzDecoder::new(self.bytes.as_slice())
-            .take(most)
-            .read_to_end(&mut content)
-            .map_err(|cause| DataError::Gzip { path: self.path.clone(), cause })?;
+        let path = self.path.clone();
+        let budget = Budget::new(limit_in_memory(self.bytes.len()));
+        let read = budget.reader(MultiGzDecoder::new(self.bytes.as_slice()).take(most)).read_to_end(&mut content);
+        read.map_err(|cause| match budget.is_exceeded() {
+            true => DataError::TooLarge { path, limit: budget.limit(), remedy: "decompress it first and give the plain file" },
+            false => DataError::Gzip { path, cause },
+        })?;
         Ok(content)
     }
 

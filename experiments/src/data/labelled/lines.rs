@@ -1,6 +1,6 @@
 //! A class and a text on each line.
 //!
-//! `train.tsv` or `train.txt`, `test` and perhaps `dev`, `valid` or `val` likewise: the class (any word or number), a tab and the text, as SUBJ, MR and their
+//! `train.tsv` or `train.txt`, and perhaps `test` and `dev`, `valid` or `val` likewise: the class (any word or number), a tab and the text, as SUBJ, MR and their
 //! like are often stored; a first line `label<TAB>text` is taken for a header. The classes are those of the training file, in the order of the numbers if all
 //! are numbers and else in that of the alphabet.
 //!
@@ -32,8 +32,8 @@ pub(super) fn read(folder: &Folder, train: &Path) -> Result<Parts, DataError> {
     let extensions = ["tsv", "txt"];
     let train = TextFile::read(train, "labelled texts")?;
     let dev = folder.optional(&names(&DEVELOPMENT_NAMES, &extensions))?;
-    let test = folder.required("the test set", &names(&["test"], &extensions))?;
-    parts(folder.name(), [train, test], dev, tabbed)
+    let test = folder.optional(&names(&["test"], &extensions))?;
+    parts(folder.name(), train, dev, test, tabbed)
 }
 
 /// Reads the questions of TREC whose training file is `train`.
@@ -45,7 +45,7 @@ pub(super) fn read_questions(folder: &Folder, train: &Path) -> Result<Parts, Dat
         part: "the test set".to_owned(),
         expected: "TREC_10.label".to_owned(),
     })?;
-    parts("TREC".to_owned(), [questions(train)?, questions(&test)?], None, coarse)
+    parts("TREC".to_owned(), questions(train)?, None, Some(questions(&test)?), coarse)
 }
 
 /// Reads a file of questions, with its one byte that is not text as a blank.
@@ -63,7 +63,7 @@ fn questions(path: &Path) -> Result<TextFile, DataError> {
     Ok(TextFile { sha256: files::hexadecimal(&Sha256::digest(&stored)), name, ..repaired })
 }
 
-fn parts(name: String, [train, test]: [TextFile; 2], dev: Option<TextFile>, parse: Parser) -> Result<Parts, DataError> {
+fn parts(name: String, train: TextFile, dev: Option<TextFile>, test: Option<TextFile>, parse: Parser) -> Result<Parts, DataError> {
     let lines = parse(&train)?;
     let mut classes: Vec<&str> = lines.iter().map(|line| line.class).collect::<BTreeSet<_>>().into_iter().collect();
     if classes.iter().all(|class| class.parse::<u64>().is_ok()) {
@@ -77,12 +77,12 @@ fn parts(name: String, [train, test]: [TextFile; 2], dev: Option<TextFile>, pars
         };
         parse(file)?.into_iter().map(labelled).collect()
     };
-    let read: Vec<&TextFile> = [Some(&train), dev.as_ref(), Some(&test)].into_iter().flatten().collect();
+    let read: Vec<&TextFile> = [Some(&train), dev.as_ref(), test.as_ref()].into_iter().flatten().collect();
     Ok(Parts {
         name,
         train: texts(&train)?,
         dev: dev.as_ref().map(texts).transpose()?,
-        test: texts(&test)?,
+        test: test.as_ref().map(texts).transpose()?,
         source: read.iter().map(|file| file.name.as_str()).collect::<Vec<_>>().join(", "),
         sha256: files::combined_sha256(read),
         classes: classes.iter().copied().map(str::to_owned).collect(),

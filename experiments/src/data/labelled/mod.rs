@@ -6,7 +6,8 @@
 //! - **Reviews** (`train/pos/0_9.txt` and so on, in the folder, in `aclImdb` inside it, or in a tar archive): IMDB.
 //! - **Lines** (`train.tsv` or `train.txt`): a class, a tab and a text on each line, or **questions** (`train_5500.label`): TREC.
 //!
-//! Where there is no development set, a tenth of the training texts, drawn by the key of the data, is held out as one. But for white space at their ends,
+//! Where there is no development set, a tenth of the training texts, drawn by the key of the data, is held out as one. Lines need no test set, as SUBJ is
+//! distributed without one: the development set then is what is scored, and where there is none either, a tenth is held out as test set first. But for white space at their ends,
 //! texts are kept as they stand unless a format says otherwise; nothing is tokenised.
 
 use std::collections::{BTreeMap, HashSet};
@@ -49,7 +50,7 @@ pub struct LabelledTexts {
     pub train: Vec<LabelledText>,
     /// Texts for choosing the best checkpoint.
     pub dev: Vec<LabelledText>,
-    /// Test texts, in file order.
+    /// Test texts, in file order; none where the development set is scored.
     pub test: Vec<LabelledText>,
     /// How the splits came about, in words, and how many training texts are in the test set, too.
     pub split: String,
@@ -147,13 +148,13 @@ fn names(stems: &[&str], extensions: &[&str]) -> Vec<String> {
     stems.iter().flat_map(|stem| extensions.iter().map(move |extension| format!("{stem}.{extension}"))).collect()
 }
 
-/// What a reader found; there may be no development set.
+/// What a reader found; there may be no development set and no test set.
 struct Parts {
     name: String,
     classes: Vec<String>,
     train: Vec<LabelledText>,
     dev: Option<Vec<LabelledText>>,
-    test: Vec<LabelledText>,
+    test: Option<Vec<LabelledText>>,
     source: String,
     sha256: String,
 }
@@ -161,20 +162,44 @@ struct Parts {
 impl Parts {
     fn complete(self, place: &Path, key: &RandomKey) -> Result<LabelledTexts, DataError> {
         let Self { name, classes, mut train, dev, test, source, sha256 } = self;
-        let needed = if dev.is_some() { 1 } else { HELD_OUT };
-        if train.len() < needed || test.is_empty() {
-            let found = format!("{} training and {} test texts where at least {needed} and 1 belong", train.len(), test.len());
+        let needed = match (&dev, &test) {
+            (Some(_), _) => 1,
+            (None, Some(_)) => HELD_OUT,
+            // What is left after the test texts still has a tenth.
+            (None, None) => HELD_OUT + 2,
+        };
+        let scored = test.as_ref().or(dev.as_ref());
+        if train.len() < needed || scored.is_some_and(Vec::is_empty) {
+            let (count, set) = (scored.map_or(0, Vec::len), if test.is_some() { "test" } else { "development" });
+            let expected = if scored.is_some() { format!("{needed} and 1 belong") } else { format!("{needed} training texts belong") };
+            let found = format!("{} training and {count} {set} texts where at least {expected}", train.len());
             return Err(DataError::Empty { path: place.to_path_buf(), found, remedy: "restore the original files".to_owned() });
         }
-        let tested: HashSet<&str> = test.iter().map(|text| text.text.as_str()).collect();
-        let repeated = train.iter().filter(|text| tested.contains(text.text.as_str())).count();
-        let mut split = format!("{source}; {repeated} training texts are in the test set, too");
-        let dev = dev.unwrap_or_else(|| {
+        let mut held_out = String::new();
+        let mut take = |train: &mut Vec<LabelledText>, key: &RandomKey, set: &str| {
             let all = train.len();
-            let dev = hold_out(&mut train, key);
-            split += &format!("; {} of {all} training texts, drawn by the data seed, held out as development set", dev.len());
-            dev
-        });
+            let taken = hold_out(train, key);
+            held_out += &format!("; {} of {all} training texts, drawn by the data seed, held out as {set} set", taken.len());
+            taken
+        };
+        let has_no_test_set = test.is_none();
+        let test = match (test, &dev) {
+            (Some(test), _) => test,
+            (None, Some(_)) => Vec::new(),
+            (None, None) => take(&mut train, &key.named("test"), "test"),
+        };
+        let (scored, set) = match &dev {
+            Some(dev) if has_no_test_set => (dev, "development"),
+            _ => (&test, "test"),
+        };
+        let known: HashSet<&str> = scored.iter().map(|text| text.text.as_str()).collect();
+        let repeated = train.iter().filter(|text| known.contains(text.text.as_str())).count();
+        let mut split = format!("{source}; {repeated} training texts are in the {set} set, too");
+        if test.is_empty() {
+            split += "; there is no test set: the development set chooses the checkpoint and is scored as well";
+        }
+        let dev = dev.unwrap_or_else(|| take(&mut train, key, "development"));
+        split += &held_out;
         Ok(LabelledTexts { name, classes, train, dev, test, split, sha256 })
     }
 }
@@ -248,9 +273,34 @@ mod tests {
     }
 
     #[test]
-    fn a_set_without_test_or_with_too_few_texts_is_an_error() {
+    fn lines_without_a_test_set_are_scored_on_what_there_is() {
+        let (train, dev) = (numbered(200), numbered(3) + "no\tnew\n");
+        let data = read(&[("train.tsv", train.as_bytes()), ("dev.tsv", dev.as_bytes())]).unwrap();
+        assert_eq!([data.train.len(), data.dev.len(), data.test.len()], [200, 4, 0]);
+        for part in ["train.tsv, dev.tsv", "3 training texts are in the development set", "no test set", "is scored as well"] {
+            assert!(data.split.contains(part), "{}", data.split);
+        }
+
+        let data = read(&[("train.tsv", train.as_bytes())]).unwrap();
+        assert_eq!([data.train.len(), data.dev.len(), data.test.len()], [162, 18, 20]);
+        for part in ["20 of 200 training texts, drawn by the data seed, held out as test set", "18 of 180", "as development set"] {
+            assert!(data.split.contains(part), "{}", data.split);
+        }
+        let mut all: Vec<&str> = [&data.train, &data.dev, &data.test].into_iter().flatten().map(|text| text.text.as_str()).collect();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), 200, "each text is in one part");
+
+        let text = numbered(11);
+        assert!(message(&[("train.tsv", text.as_bytes())]).contains("11 training and 0 development texts where at least 12"));
+        assert!(message(&[("train.tsv", text.as_bytes()), ("dev.tsv", b"")]).contains("0 development texts"));
+        // Of sets that are known to have one, it is missing.
+        assert!(message(&[("train.csv", b"\"1\",\"a\"\n"), ("classes.txt", b"x\n")]).contains("test.csv"));
+    }
+
+    #[test]
+    fn a_set_with_too_few_texts_is_an_error() {
         let text = numbered(9);
-        assert!(message(&[("train.tsv", text.as_bytes())]).contains("test.tsv or test.txt"));
         let few = message(&[("train.tsv", text.as_bytes()), ("test.tsv", b"no\ta\n")]);
         assert!(few.contains("9 training and 1 test texts where at least 10"), "{few}");
         assert!(message(&[("train.tsv", text.as_bytes()), ("dev.tsv", b"no\ta\n"), ("test.tsv", b"")]).contains("0 test texts"));

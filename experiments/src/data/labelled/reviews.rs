@@ -5,14 +5,11 @@
 //! the disk.
 
 use std::fs;
-use std::io::{ErrorKind, Read};
 use std::path::Path;
 
-use flate2::bufread::MultiGzDecoder;
-
 use super::{LabelledText, Parts};
-use crate::data::DataError;
 use crate::data::files::{self, TextFile};
+use crate::data::{DataError, packed};
 
 const SPLITS: [&str; 2] = ["train", "test"];
 const CLASSES: [&str; 2] = ["neg", "pos"];
@@ -42,30 +39,16 @@ pub(super) fn from_folder(root: &Path) -> Result<Parts, DataError> {
 /// Reads the archive at `path`, `.tar` or compressed.
 pub(super) fn from_archive(path: &Path) -> Result<Parts, DataError> {
     let stored = fs::read(path).map_err(|cause| DataError::Unreadable { path: path.to_path_buf(), cause })?;
-    parts(packed(path, &stored)?, path)
+    parts(packed_reviews(path, &stored)?, path)
 }
 
-fn packed(path: &Path, stored: &[u8]) -> Result<Vec<(Place, TextFile)>, DataError> {
-    let damaged = |cause| DataError::Gzip { path: path.to_path_buf(), cause };
-    let is_compressed = stored.starts_with(&[0x1f, 0x8b]);
-    let reader: Box<dyn Read> = if is_compressed { Box::new(MultiGzDecoder::new(stored)) } else { Box::new(stored) };
-    let mut archive = tar::Archive::new(reader);
-    let mut reviews = Vec::new();
-    for entry in archive.entries().map_err(damaged)? {
-        let mut entry = entry.map_err(damaged)?;
-        let name = entry.path().map_err(damaged)?.to_string_lossy().into_owned();
-        // Sparse files are left out by their type: a few bytes can claim any length for one.
-        let Some(place) = place(&name).filter(|_| entry.header().entry_type().is_file()) else { continue };
-        let mut bytes = Vec::new();
-        entry.read_to_end(&mut bytes).map_err(damaged)?;
-        if bytes.len() as u64 != entry.size() {
-            return Err(damaged(ErrorKind::UnexpectedEof.into()));
-        }
+fn packed_reviews(path: &Path, stored: &[u8]) -> Result<Vec<(Place, TextFile)>, DataError> {
+    let review = |(place, name, bytes): (Place, String, Vec<u8>)| {
         let (_, file_name) = name.rsplit_once('/').unwrap_or(("", &name));
         let inner_name = format!("{}/{}/{file_name}", SPLITS[place.0], CLASSES[place.1]);
-        reviews.push((place, TextFile::from_bytes(path.join(&name), inner_name, &bytes)?));
-    }
-    Ok(reviews)
+        Ok((place, TextFile::from_bytes(path.join(&name), inner_name, &bytes)?))
+    };
+    packed::files(path, stored, place)?.into_iter().map(review).collect()
 }
 
 /// Where the file of this name belongs, if it is a labelled review.
@@ -95,7 +78,7 @@ fn parts(mut reviews: Vec<(Place, TextFile)>, place: &Path) -> Result<Parts, Dat
     }
     let [train, test] = texts;
     let source = place.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    Ok(Parts { name: "IMDB".to_owned(), classes: CLASSES.map(str::to_owned).to_vec(), train, dev: None, test, source, sha256 })
+    Ok(Parts { name: "IMDB".to_owned(), classes: CLASSES.map(str::to_owned).to_vec(), train, dev: None, test: Some(test), source, sha256 })
 }
 
 #[cfg(test)]
@@ -193,7 +176,8 @@ mod tests {
         gnu.sparse[0].numbytes = [b'0'; 12];
         header.set_cksum();
         let bytes = [header.as_bytes().as_slice(), &[0; 1_024]].concat();
-        assert!(packed(Path::new("a.tar"), &bytes).map_or(0, |reviews| reviews.len()) == 0);
+        let error = packed_reviews(Path::new("a.tar"), &bytes).unwrap_err().to_string();
+        assert!(error.contains("aclImdb/train/pos/7_7.txt`: it is a sparse file") && error.contains("unpack it"), "{error}");
     }
 
     #[test]
@@ -211,10 +195,10 @@ mod tests {
                     (bytes, length)
                 }
             };
-            match packed(Path::new("a.tar"), &bytes).and_then(|reviews| parts(reviews, Path::new("a.tar"))) {
+            match packed_reviews(Path::new("a.tar"), &bytes).and_then(|reviews| parts(reviews, Path::new("a.tar"))) {
                 Ok(parts) => {
                     accepted += 1;
-                    let length: usize = parts.train.iter().chain(&parts.test).map(|text| text.text.len()).sum();
+                    let length: usize = parts.train.iter().chain(parts.test.iter().flatten()).map(|text| text.text.len()).sum();
                     assert!(length <= largest, "{length} bytes from {}", bytes.len());
                 }
                 Err(_) => refused += 1,

@@ -1,0 +1,341 @@
+//! The least memory that training a model takes, estimated before the model is built, against the memory that the machine has.
+//!
+//! Counted are the parameters of attentions, feed-forward networks, embeddings and position tables, with their gradients and the two moments of the optimiser,
+//! and the activations that the layers keep of a batch for the backward pass. All else is left out, so that the estimate is a lower bound and refuses nothing
+//! that fits. Of a model on a GPU, whose memory is not known here, only what its layers take in main memory is counted.
+//!
+//! The memory is what `/proc/meminfo` calls available, or the limits of the process's control groups (cgroup v2) if they are lower. Elsewhere than on Linux
+//! nothing is checked.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use heedful_attention::any::AttentionConfig;
+use heedful_attention::mechanisms::linformer::Sharing;
+use heedful_attention::parameter_formula::ParameterCount;
+use heedful_attention::placement::Role;
+use heedful_models::depth::DepthConfig;
+use heedful_models::position::PositionConfig;
+use heedful_models::precision::Precision;
+
+use crate::backend::Backend;
+use crate::comparison::{Attention, Comparison, ExperimentConfig};
+use crate::error::ExperimentError;
+use crate::model::ModelSettings;
+use crate::settings::Settings;
+
+/// Bytes of a number of 32 bits.
+const NUMBER: u128 = 4;
+/// Bytes that a layer takes in main memory, wherever its numbers are: less than its modules do.
+const LAYER: u128 = 1024;
+
+/// What the memory of training follows from.
+struct Model<'a> {
+    settings: &'a ModelSettings,
+    attention: &'a AttentionConfig,
+    stacks: usize,
+    vocabulary: usize,
+    /// Tokens of a training batch.
+    tokens: usize,
+    precision: Precision,
+    backend: Backend,
+}
+
+/// The least memory of training, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Footprint {
+    /// Weights with gradients and moments.
+    parameters: u128,
+    /// What layers keep for the backward pass.
+    activations: u128,
+}
+
+impl Footprint {
+    fn total(self) -> u128 {
+        self.parameters.saturating_add(self.activations)
+    }
+}
+
+impl Model<'_> {
+    fn footprint(&self) -> Footprint {
+        let layers = (self.settings.layers as u128).saturating_mul(self.stacks as u128);
+        if matches!(self.backend, Backend::Wgpu | Backend::Cuda) {
+            return Footprint { parameters: layers.saturating_mul(LAYER), activations: 0 };
+        }
+        let ParameterCount { trained, fixed } = self.parameters();
+        // Weights, gradients and two moments.
+        let numbers = trained.saturating_mul(4).saturating_add(fixed);
+        let own = (self.settings.depth.blocks(self.settings.layers) as u128).saturating_mul(self.stacks as u128).saturating_mul(LAYER);
+        Footprint { parameters: numbers.saturating_mul(NUMBER).saturating_add(own), activations: self.activations() }
+    }
+
+    fn parameters(&self) -> ParameterCount {
+        let Self { settings, .. } = self;
+        let [d_model, d_ff, max_length] = [settings.d_model, settings.d_ff, settings.max_length].map(|size| size as u128);
+        let blocks = (settings.depth.blocks(settings.layers) as u128).saturating_mul(self.stacks as u128);
+        let attention = match self.attention {
+            // All layers share its projections, which are not counted at all.
+            AttentionConfig::Linformer(linformer) if linformer.sharing == Sharing::Layerwise => AttentionConfig::default(),
+            other => other.clone(),
+        };
+        let place = settings.block().placement(Role::Encoder, 0, 1, settings.heads);
+        let ParameterCount { trained, fixed } = attention.parameters_at(&place).unwrap_or_default();
+        let maps = if settings.gated_feed_forward { 3 } else { 2 };
+        let of_block = trained.saturating_add(d_model.saturating_mul(d_ff).saturating_mul(maps));
+        let embedding = d_model.saturating_mul(self.vocabulary as u128);
+        let table = max_length.saturating_mul(d_model);
+        let (learned, sinusoids) = match settings.positions {
+            PositionConfig::Learned => (table, 0),
+            PositionConfig::PerLayer => (table.saturating_mul(blocks), 0),
+            PositionConfig::Sinusoidal => (0, table),
+            PositionConfig::Grid(_) | PositionConfig::None => (0, 0),
+        };
+        ParameterCount {
+            trained: of_block.saturating_mul(blocks).saturating_add(embedding).saturating_add(learned),
+            fixed: fixed.saturating_mul(blocks).saturating_add(sinusoids),
+        }
+    }
+
+    /// Of one stack: that of the other may have fewer tokens.
+    fn activations(&self) -> u128 {
+        let Self { settings, .. } = self;
+        let [d_model, layers] = [settings.d_model, settings.layers].map(|size| size as u128);
+        let of_token = match settings.depth {
+            DepthConfig::Reversible => d_model,
+            _ if settings.checkpoint => d_model.saturating_mul(layers),
+            // The inputs of both sublayers, the values and what attention makes of them.
+            _ => d_model.saturating_mul(layers).saturating_mul(4),
+        };
+        let bytes = if self.precision == Precision::F32 { NUMBER } else { NUMBER / 2 };
+        of_token.saturating_mul(self.tokens as u128).saturating_mul(bytes)
+    }
+}
+
+/// Refuses a contender whose training takes more memory than there is; `dataset` if it is known.
+///
+/// # Errors
+/// A usage error with both amounts and the field that is to be made smaller.
+pub(crate) fn check<C: Comparison>(
+    settings: &Settings<C::Config>,
+    config: &C::Config,
+    attention: &Attention,
+    dataset: Option<&C::Dataset>,
+) -> Result<(), ExperimentError> {
+    let (Some(available), Ok(backend)) = (available(), config.run().backend.parse()) else { return Ok(()) };
+    refuse_beyond::<C>(available, settings, config, attention, dataset, backend)
+}
+
+fn refuse_beyond<C: Comparison>(
+    available: u64,
+    settings: &Settings<C::Config>,
+    config: &C::Config,
+    attention: &Attention,
+    dataset: Option<&C::Dataset>,
+    backend: Backend,
+) -> Result<(), ExperimentError> {
+    let own = C::sizes(config);
+    let model = Model {
+        settings: &own,
+        attention: &attention.config,
+        stacks: C::STACKS,
+        vocabulary: dataset.map_or(1, C::vocabulary),
+        tokens: dataset.map_or(0, |dataset| C::batch_tokens(config, dataset)),
+        precision: config.training().precision,
+        backend,
+    };
+    let needed = model.footprint();
+    if needed.total() <= u128::from(available) {
+        return Ok(());
+    }
+    let field = field_at_fault(&model, C::BATCH);
+    let problem = format!(
+        "training {} needs at least {} of memory (weights, gradients and moments {}, activations of a batch {}), and {} are available; \
+         give a smaller {field}, or run it on a machine with more memory",
+        attention.name,
+        amount(needed.total()),
+        amount(needed.parameters),
+        amount(needed.activations),
+        amount(u128::from(available)),
+    );
+    Err(settings.refuse(field, problem).into())
+}
+
+/// The field that saves most if it has an ordinary value.
+fn field_at_fault(model: &Model<'_>, batch: &'static str) -> &'static str {
+    let ordinary = ModelSettings::default();
+    let settings = model.settings;
+    let smaller = [
+        ("model.layers", ModelSettings { layers: ordinary.layers.min(settings.layers), ..settings.clone() }),
+        ("model.d_model", ModelSettings { d_model: ordinary.d_model.min(settings.d_model), ..settings.clone() }),
+        ("model.d_ff", ModelSettings { d_ff: ordinary.d_ff.min(settings.d_ff), ..settings.clone() }),
+        ("model.max_length", ModelSettings { max_length: ordinary.max_length.min(settings.max_length), ..settings.clone() }),
+    ];
+    let of_settings = smaller.iter().map(|(field, settings)| (Model { settings, ..*model }.footprint().total(), *field));
+    let of_batch = (Model { tokens: model.tokens.min(1000), ..*model }.footprint().total(), batch);
+    let of_vocabulary = (Model { vocabulary: model.vocabulary.min(10_000), ..*model }.footprint().total(), "tokeniser.vocabulary");
+    of_settings.chain([of_batch, of_vocabulary]).min_by_key(|(left, _)| *left).map_or("model.layers", |(_, field)| field)
+}
+
+/// Bytes in the unit that fits.
+fn amount(bytes: u128) -> String {
+    const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if value >= 1e6 { format!("{value:.1e} {}", UNITS[unit]) } else { format!("{value:.1} {}", UNITS[unit]) }
+}
+
+/// Bytes of main memory that this process may take, or none where the system does not tell.
+fn available() -> Option<u64> {
+    let machine = available_of(&fs::read_to_string("/proc/meminfo").ok()?)?;
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    Some(limit_of_groups(&groups, Path::new("/sys/fs/cgroup")).map_or(machine, |limit| limit.min(machine)))
+}
+
+/// `MemAvailable` of `/proc/meminfo`.
+fn available_of(meminfo: &str) -> Option<u64> {
+    let amount = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    amount.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// The lowest `memory.max` of the groups of version 2 that a process is in, by its `/proc/self/cgroup`.
+fn limit_of_groups(groups: &str, mounted: &Path) -> Option<u64> {
+    let own = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    let group: PathBuf = mounted.join(own);
+    let limits = group.ancestors().take_while(|group| group.starts_with(mounted));
+    limits.filter_map(|group| fs::read_to_string(group.join("memory.max")).ok()?.trim().parse().ok()).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use heedful_attention::random::RandomKey;
+
+    use super::*;
+    use crate::language::{Language, LanguageConfig};
+    use crate::settings::Assignment;
+    use crate::train::ParameterCount as Built;
+
+    const GIB: u64 = 1 << 30;
+
+    fn settings(assignments: &[&str]) -> Settings<LanguageConfig> {
+        let assignments = assignments.iter().map(|text| Assignment::parse(text).unwrap()).collect();
+        Settings::read(None, assignments).unwrap()
+    }
+
+    fn attention(name: &str) -> Attention {
+        Attention { name: name.to_owned(), config: name.parse().unwrap(), layout: None }
+    }
+
+    fn refusal(name: &str, assignments: &[&str], backend: Backend) -> Option<String> {
+        let settings = settings(assignments);
+        let outcome = refuse_beyond::<Language>(16 * GIB, &settings, &settings.value, &attention(name), None, backend);
+        outcome.err().map(|error| {
+            assert_eq!(error.exit_code(), 2);
+            error.to_string()
+        })
+    }
+
+    #[test]
+    fn models_that_no_machine_holds_are_refused_with_both_amounts_and_the_option() {
+        let greatest = i64::MAX;
+        for (name, option) in [
+            ("dot-product", "model.layers=1000000000".to_owned()),
+            ("dot-product", format!("model.layers={greatest}")),
+            ("dot-product", format!("model.d_model={greatest}")),
+            ("gaussian", format!("model.d_ff={greatest}")),
+            ("synthesizer-random", "model.max_length=1000000".to_owned()),
+            ("synthesizer-random-fixed", format!("model.max_length={greatest}")),
+            ("lsh", "model.max_length=10000000000".to_owned()),
+        ] {
+            let message = refusal(name, &[&option], Backend::Flex).unwrap_or_else(|| panic!("{name} with {option} is not refused"));
+            let field = option.split('=').next().unwrap();
+            assert!(message.starts_with(&format!("`--set {option}`: `{field}`")), "{message}");
+            assert!(
+                message.contains("needs at least") && message.contains("16.0 GiB are available") && message.contains("smaller"),
+                "{message}"
+            );
+        }
+        assert!(refusal("dot-product", &["model.layers=1000000000"], Backend::Wgpu).is_some(), "modules lie in main memory");
+    }
+
+    #[test]
+    fn ordinary_models_are_not_refused() {
+        for assignments in [&[][..], &["model.layers=48", "model.d_model=1024", "model.d_ff=4096", "model.max_length=4096"]] {
+            for config in AttentionConfig::all() {
+                if config.family() == "synthesizer-random" && !assignments.is_empty() {
+                    continue;
+                }
+                assert_eq!(refusal(&config.name(), assignments, Backend::Flex), None);
+            }
+        }
+        // Nothing is as long as this without a table.
+        assert_eq!(refusal("dot-product", &["model.max_length=10000000000", "model.positions=none"], Backend::Flex), None);
+        assert_eq!(refusal("dot-product", &["model.layers=10000", "model.depth.kind=shared"], Backend::Flex), None);
+    }
+
+    #[test]
+    fn a_batch_that_is_too_large_names_its_field() {
+        let settings = settings(&["data.batch=1000000", "data.context=16", "data.stride=16"]);
+        let dataset = Language::datasets(&settings.value).unwrap().remove(0);
+        let attention = attention("dot-product");
+        let with = |available| {
+            refuse_beyond::<Language>(available, &settings, &settings.value, &attention, Some(&dataset), Backend::Flex)
+                .err()
+                .map(|error| error.to_string())
+        };
+        assert_eq!(with(GIB), None, "the text is the batch");
+        let message = with(GIB / 256).unwrap();
+        assert!(message.starts_with("`--set data.batch=1000000`: `data.batch`"), "{message}");
+    }
+
+    #[test]
+    fn no_model_has_fewer_parameters_than_are_counted() {
+        for assignments in [&["model.layers=3"][..], &["model.positions=learned", "model.gated_feed_forward=true", "model.layers=2"]] {
+            let settings = settings(assignments);
+            let dataset = Language::datasets(&settings.value).unwrap().remove(0);
+            for config in AttentionConfig::all().into_iter().filter(AttentionConfig::can_be_causal) {
+                let attention = attention(&config.name());
+                let device = burn::tensor::Device::flex().autodiff();
+                let built = Language::model(&settings.value, &dataset, &attention, &RandomKey::from_seed(1), &device).unwrap();
+                let own = Language::sizes(&settings.value);
+                let model = Model {
+                    settings: &own,
+                    attention: &attention.config,
+                    stacks: 1,
+                    vocabulary: Language::vocabulary(&dataset),
+                    tokens: 0,
+                    precision: Precision::F32,
+                    backend: Backend::Flex,
+                };
+                let (counted, trained) = (model.parameters().trained, Built::of(&built).trainable as u128);
+                assert!(counted <= trained && trained < counted + counted / 10, "{}: {counted} of {trained}", attention.name);
+            }
+        }
+    }
+
+    #[test]
+    fn the_memory_is_the_least_of_the_machine_and_its_groups() {
+        assert_eq!(available_of("MemTotal:       64 kB\nMemAvailable:      3 kB\n"), Some(3072));
+        assert_eq!(available_of("MemTotal: 64 kB\n"), None);
+        let root = tempfile::tempdir().unwrap();
+        let inner = root.path().join("a/b");
+        fs::create_dir_all(&inner).unwrap();
+        let limit = |groups: &str| limit_of_groups(groups, root.path());
+        assert_eq!(limit("0::/a/b\n"), None);
+        fs::write(inner.join("memory.max"), "max\n").unwrap();
+        fs::write(root.path().join("a/memory.max"), "4096\n").unwrap();
+        fs::write(root.path().join("memory.max"), "8192\n").unwrap();
+        assert_eq!(limit("1:name=systemd:/\n0::/a/b\n"), Some(4096), "the groups around a group limit it as well");
+        assert_eq!((limit("0::/\n"), limit("4:memory:/a\n")), (Some(8192), None));
+    }
+
+    #[test]
+    fn amounts_are_in_units_that_can_be_read() {
+        assert_eq!(amount(512), "512.0 B");
+        assert_eq!(amount(3 << 29), "1.5 GiB");
+        assert_eq!(amount(u128::MAX), "3.0e20 EiB");
+    }
+}
