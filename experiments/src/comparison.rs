@@ -238,7 +238,7 @@ fn run<C: Comparison>(options: &CommonOptions, further: Vec<Assignment>) -> Resu
     let session = Session::<C> {
         results: Results::read(&folder.results())?,
         watcher: watcher(options.quiet),
-        interrupt: Interrupt::on_ctrl_c().map_err(ExperimentError::failure)?,
+        interrupt: Interrupt::on_signal().map_err(ExperimentError::failure)?,
         config: &config,
         folder,
         backend,

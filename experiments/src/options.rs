@@ -230,7 +230,7 @@ pub fn examples(binary: &str) -> String {
          {binary} --attention dot-product,synthesizer-random,gaussian --seeds 3 --out runs/comparison\n  \
          {binary} --attention dot-product --set training.learning_rate=3e-4 --steps 500\n  \
          {binary} --config runs/comparison/config.toml --out runs/again\n\n\
-         Exit codes: 0 done, 1 the run failed, 2 the command or configuration was refused, 130 stopped by Ctrl-C (go on with --resume)."
+         Exit codes: 0 done, 1 the run failed, 2 the command or configuration was refused, 130 stopped by Ctrl-C or SIGTERM (go on with --resume)."
     )
 }
 
