@@ -10,3 +10,5 @@ mod models;
 mod parity;
 mod readme;
 mod runs;
+mod sharing;
+mod threads;
