@@ -9,6 +9,7 @@
 pub mod curve;
 pub mod error;
 pub mod evidence;
+pub mod exact;
 pub mod figure;
 pub mod group;
 pub mod options;
@@ -40,6 +41,12 @@ use self::table::Comparison;
 /// A usage error for a metric or baseline that no run has, a failure for a folder or file that cannot be used or written.
 pub fn run(options: &CompareOptions, columns: impl Fn(&str) -> Vec<MetricColumn>) -> Result<Completion, ExperimentError> {
     let sources = runs::read(&options.runs).map_err(ExperimentError::failure)?;
+    if options.exactly {
+        let [earlier, repeated] = &sources[..] else {
+            return Err(ExperimentError::usage(format!("--exactly takes two folders, not {}", sources.len())));
+        };
+        return exact::run(earlier, repeated);
+    }
     let groups = groups(&sources);
     check_names(&groups, options)?;
     let mut comparisons: Vec<Comparison<'_>> =
