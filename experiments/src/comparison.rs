@@ -2,7 +2,8 @@
 //!
 //! An experiment says what its data sets, models and scores are ([`Comparison`]); [`main`] reads the options, lays out the run folder, trains each
 //! pair of attention and seed with the one training engine, records every finished run and renders the report. A command that was stopped continues
-//! with `--resume`: finished runs are read from `results.json`, the one in progress from its checkpoint.
+//! with `--resume`: finished runs are read from their `result.json`, the one in progress from its checkpoint. Several commands may share a folder: a run
+//! that another process works on is left to it.
 
 mod contender;
 
@@ -10,6 +11,7 @@ use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::SystemTime;
 
 use burn::module::Module;
 use burn::tensor::Device;
@@ -28,10 +30,14 @@ use crate::footprint;
 use crate::mechanisms::{self, MechanismOptions};
 use crate::model::ModelSettings;
 use crate::options::{CommonOptions, RunSettings, progress};
+use crate::provenance::Provenance;
 use crate::published::PublishedNumbers;
-use crate::record::{Budget, Machine, ResultRecord, Results, command_line, peak_memory_bytes, reset_peak_memory};
+pub use crate::record::STEPS_PER_SECOND;
+use crate::record::{Budget, Machine, ResultRecord, command_line, peak_memory_bytes, reset_peak_memory};
 use crate::report::{MetricColumn, Report, Section};
+use crate::results::{Results, write_result};
 use crate::run_folder::{RUN_TABLE, RunFolder, RunPaths, sha256_hex};
+use crate::run_lock::{Holder, RunLock};
 use crate::settings::{self, Assignment, Settings};
 use crate::threads::among_workers;
 use crate::tokenise::Tokeniser;
@@ -83,9 +89,6 @@ macro_rules! experiment_config {
     };
 }
 pub(crate) use experiment_config;
-
-/// Name of the speed of training among the metrics of every run.
-pub const STEPS_PER_SECOND: &str = "steps per second";
 
 /// Scores of a trained model.
 #[derive(Clone, Debug, Default)]
@@ -274,9 +277,8 @@ fn run<C: Comparison>(options: &CommonOptions, further: Vec<Assignment>) -> Resu
     let config = settings.value;
     let folder = RunFolder::open(&options.output(C::NAME), &config, options.resume)?;
     let session = Session::<C> {
-        results: Results::read(&folder.results())?,
         watcher: watcher(options.quiet),
-        interrupt: Interrupt::on_ctrl_c().map_err(ExperimentError::failure)?,
+        interrupt: Interrupt::on_signal().map_err(ExperimentError::failure)?,
         config: &config,
         twins,
         folder,
@@ -296,7 +298,6 @@ struct Session<'a, C: Comparison> {
     /// Sentences on contenders that are the same model.
     twins: Vec<String>,
     folder: RunFolder,
-    results: Results,
     backend: Backend,
     device: Device,
     interrupt: Interrupt,
@@ -305,14 +306,16 @@ struct Session<'a, C: Comparison> {
 
 /// How one run of a session ended.
 enum RunEnd {
-    Finished(Box<ResultRecord>),
+    Finished,
     FinishedBefore,
+    Held(Holder),
     Interrupted,
 }
 
 impl<C: Comparison> Session<'_, C> {
-    fn run(mut self, datasets: &[C::Dataset], contenders: &[Contender<C::Config>]) -> Result<Completion, ExperimentError> {
+    fn run(self, datasets: &[C::Dataset], contenders: &[Contender<C::Config>]) -> Result<Completion, ExperimentError> {
         let mut finished_before = 0;
+        let mut held = Vec::new();
         for dataset in datasets {
             tracing::info!("{}: {}", dataset.name(), dataset.description());
             // Several data sets have the same runs, so each has a folder of its own.
@@ -323,14 +326,22 @@ impl<C: Comparison> Session<'_, C> {
             for seed in self.config.run().seeds() {
                 for contender in contenders {
                     match self.one_run(dataset, contender, seed, &folder)? {
-                        RunEnd::Finished(record) => {
-                            self.results.insert(*record)?;
-                            self.report(datasets).write(&self.folder.report())?;
-                        }
+                        RunEnd::Finished => drop(self.derive(datasets)?),
                         RunEnd::FinishedBefore => finished_before += 1,
+                        RunEnd::Held(_) => held.push((dataset, contender, seed, folder.clone())),
                         RunEnd::Interrupted => return Ok(Completion::Interrupted),
                     }
                 }
+            }
+        }
+        // Meanwhile others have finished what was left to them, or were stopped.
+        let mut left = Vec::new();
+        for (dataset, contender, seed, folder) in held {
+            match self.one_run(dataset, contender, seed, &folder)? {
+                RunEnd::Finished => drop(self.derive(datasets)?),
+                RunEnd::FinishedBefore => {}
+                RunEnd::Held(holder) => left.push(format!("{}, seed {seed}: {holder}", contender.attention.name)),
+                RunEnd::Interrupted => return Ok(Completion::Interrupted),
             }
         }
         if finished_before > 0 {
@@ -339,21 +350,33 @@ impl<C: Comparison> Session<'_, C> {
                 "{finished_before} runs in {out} were finished by an earlier command and not repeated; give another --out to repeat them"
             );
         }
-        let report = self.report(datasets);
-        report.write(&self.folder.report())?;
-        print_line(report.terminal())?;
+        let results = self.derive(datasets)?;
+        print_line(self.report(&results, datasets).terminal())?;
         self.twins.iter().try_for_each(print_line)?;
         print_line(format!("Report: {}", self.folder.report().display()))?;
-        Ok(Completion::Finished)
+        match left.first() {
+            // Who relies on the command's end must not take the results for complete.
+            Some(first) => Err(ExperimentError::failure(format!(
+                "{} of the runs were left to other commands, the first being {first}; when they have ended, go on with --resume",
+                left.len()
+            ))),
+            None => Ok(Completion::Finished),
+        }
     }
 
-    fn report(&self, datasets: &[C::Dataset]) -> Report<'_> {
+    /// Brings `results.json` and the report up to date, also with the runs that other commands have finished.
+    fn derive(&self, datasets: &[C::Dataset]) -> Result<Results, ExperimentError> {
+        Results::derive(&self.folder, |results| Ok(self.report(results, datasets).write(&self.folder.report())?))
+    }
+
+    fn report<'r>(&self, results: &'r Results, datasets: &[C::Dataset]) -> Report<'r> {
         let descriptions: Vec<_> = datasets.iter().map(|dataset| format!("* {}: {}", dataset.name(), dataset.description())).collect();
         let same = (!self.twins.is_empty()).then(|| Section { title: "The same model twice".to_owned(), body: self.twins.join("\n") });
+        let has_models = !self.config.run().models.is_empty() || results.records().iter().any(|record| record.is_model);
         Report {
             title: C::TITLE.to_owned(),
-            subject: if self.config.run().models.is_empty() { "attention" } else { "model" },
-            records: self.results.records(),
+            subject: if has_models { "model" } else { "attention" },
+            records: results.records(),
             metrics: C::columns(),
             published: C::published(),
             sections: std::iter::once(Section { title: "Data".to_owned(), body: descriptions.join("\n") }).chain(same).collect(),
@@ -382,15 +405,26 @@ impl<C: Comparison> Session<'_, C> {
             data_sha256: dataset.sha256().to_owned(),
             machine: Machine::here(),
             budget: Budget { steps: Some(training.steps), minutes: training.minutes },
+            provenance: Some(Provenance::here()),
+            is_model: self.config.run().models.iter().any(|model| model.name == attention.name),
             ..Default::default()
         };
-        if self.results.finished(&record.key(), &recipe)?.is_some() {
+        let is_finished = || Ok::<_, ExperimentError>(Results::read(&self.folder)?.finished(&record.key(), &recipe)?.is_some());
+        if is_finished()? {
+            return Ok(RunEnd::FinishedBefore);
+        }
+        let paths = folder.run(&attention.name, seed)?;
+        let _lock = match RunLock::take(paths.root())? {
+            Ok(lock) => lock,
+            Err(holder) => return Ok(RunEnd::Held(holder)),
+        };
+        // Another command may have finished it just before.
+        if is_finished()? {
             return Ok(RunEnd::FinishedBefore);
         }
         return_freed_memory();
         reset_peak_memory();
         let key = RandomKey::from_seed(seed);
-        let paths = folder.run(&attention.name, seed)?;
         let task = C::task(config, dataset, attention);
         let model = C::model(config, dataset, attention, &key.named("init"), &self.device.clone().autodiff())?;
         let parameters = ParameterCount::of(&model);
@@ -426,7 +460,10 @@ impl<C: Comparison> Session<'_, C> {
         for (name, value) in scores.metrics {
             record.score(&name, value);
         }
-        Ok(RunEnd::Finished(Box::new(record)))
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        record.finished_ms = Some(now.as_millis() as u64);
+        write_result(&paths, &record)?;
+        Ok(RunEnd::Finished)
     }
 }
 

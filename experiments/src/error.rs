@@ -2,7 +2,7 @@
 //!
 //! Every error is one message that names the file, the line and the field as far as they exist, and the remedy. Errors are of two kinds: *usage* (the
 //! command or its configuration cannot be meant: exit code 2, as clap itself gives for an unknown option) and *failure* (the command is right but the
-//! run could not be done: exit code 1). A run stopped by Ctrl-C ends with 130, the shell's code for it; a reader that closes standard output early
+//! run could not be done: exit code 1). A run stopped by Ctrl-C, SIGTERM or SIGHUP saves a checkpoint and ends with 130; a reader that closes standard output early
 //! (`| head`) is no error.
 
 use std::error::Error;
@@ -18,7 +18,7 @@ use crate::settings::SettingsError;
 pub const USAGE_EXIT: u8 = 2;
 /// Exit code of a run that failed: missing or bad data, unusable checkpoint, full disk, a loss that is not a number.
 pub const FAILURE_EXIT: u8 = 1;
-/// Exit code of a run stopped by Ctrl-C (128 + SIGINT).
+/// Exit code of a run stopped by Ctrl-C (128 + SIGINT), SIGTERM or SIGHUP: one code says that `--resume` goes on.
 pub const INTERRUPTED_EXIT: u8 = 130;
 
 /// The reason why an experiment ended early.
@@ -77,7 +77,7 @@ fn exit_code_of(usage: bool) -> u8 {
 pub enum Completion {
     /// Everything asked for was done (exit code 0).
     Finished,
-    /// Stopped by Ctrl-C after saving what is needed to resume (exit code 130).
+    /// Stopped by a signal after saving what is needed to resume (exit code 130).
     Interrupted,
 }
 

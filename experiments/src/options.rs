@@ -176,7 +176,16 @@ pub struct ModelRun {
     pub attention: Option<String>,
     /// The fields in which it differs from the rest of the configuration. One that the experiment knows has its own, which the rest of the configuration and
     /// the command can change; what stands here nothing changes.
+    #[serde(deserialize_with = "layer")]
     pub set: Option<toml::Table>,
+}
+
+/// A table to be laid over the configuration, in which `unset` is still to be read; the configuration's reader knows this type by its name.
+#[derive(Deserialize)]
+struct Layer(toml::Table);
+
+fn layer<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<toml::Table>, D::Error> {
+    Ok(Option::<Layer>::deserialize(deserializer)?.map(|Layer(table)| table))
 }
 
 impl Default for RunSettings {
@@ -230,7 +239,7 @@ pub fn examples(binary: &str) -> String {
          {binary} --attention dot-product,synthesizer-random,gaussian --seeds 3 --out runs/comparison\n  \
          {binary} --attention dot-product --set training.learning_rate=3e-4 --steps 500\n  \
          {binary} --config runs/comparison/config.toml --out runs/again\n\n\
-         Exit codes: 0 done, 1 the run failed, 2 the command or configuration was refused, 130 stopped by Ctrl-C (go on with --resume)."
+         Exit codes: 0 done, 1 the run failed, 2 the command or configuration was refused, 130 stopped by Ctrl-C or SIGTERM (go on with --resume)."
     )
 }
 
@@ -429,6 +438,19 @@ mod tests {
         let error = unknown("attention", "sythesizer-random", &MECHANISMS, "--list shows all");
         assert_eq!(error.exit_code(), 2);
         assert_eq!(error.to_string(), "unknown attention `sythesizer-random`; did you mean `synthesizer-random`? (--list shows all)");
+    }
+
+    #[test]
+    fn fields_that_a_model_leaves_unset_come_back_from_the_written_configuration() {
+        let given =
+            "run.models=[{name = 'own', attention = 'dot-product', set = {training = {steps = 'unset'}, b = {c = 'unset', d = 1}}}]";
+        let first = settings(&["--set", given]).value;
+        let set = first.run.models[0].set.as_ref().unwrap();
+        assert_eq!(set["b"]["c"].as_str(), Some("unset"));
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config.toml");
+        std::fs::write(&path, crate::settings::complete_text(&first).unwrap()).unwrap();
+        assert_eq!(Settings::<Configuration>::read(Some(&path), Vec::new()).unwrap().value, first);
     }
 
     #[test]

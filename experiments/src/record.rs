@@ -1,17 +1,17 @@
-//! The result of a run as one element of `results.json`.
+//! The result of a run: its `result.json`, and one element of `results.json` ([`crate::results`]).
 //!
-//! A record holds the scores together with everything needed to judge and repeat them: command, configuration, data checksum, version, machine,
-//! backend, seed. `results.json` is replaced as a whole after every finished run, so a later `--resume` finds the finished runs and does not repeat
-//! them. A score that is undefined (a correlation of constants, a diverged perplexity) is `null` with a note that says so, never a number.
+//! A record holds the scores together with everything needed to judge and repeat them: command, configuration, data checksum, version, commit, machine,
+//! backend, seed. A score that is undefined (a correlation of constants, a diverged perplexity) is `null` with a note that says so, never a number.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::run_folder::{RunFolderError, write_atomically};
+use crate::provenance::Provenance;
+use crate::run_folder::RunFolderError;
 
 /// Why the results of a folder cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -25,7 +25,7 @@ pub enum RecordError {
         /// The system's reason.
         source: io::Error,
     },
-    /// The file is not an array of records.
+    /// The file does not hold records.
     #[error("{}:{}: not the results of an experiment: {source}; move the file away or choose another --out", path.display(), source.line())]
     Format {
         /// The file.
@@ -41,7 +41,7 @@ pub enum RecordError {
         /// The run.
         run: String,
     },
-    /// The file cannot be written.
+    /// A file cannot be written, or a folder not be listed.
     #[error(transparent)]
     Write(#[from] RunFolderError),
 }
@@ -148,6 +148,14 @@ pub struct ResultRecord {
     pub configuration: String,
     /// What the run was allowed to spend.
     pub budget: Budget,
+    /// What it was computed by; unknown of runs of earlier versions.
+    pub provenance: Option<Provenance>,
+    /// When it was finished, in milliseconds since 1970 (UTC); unknown of runs of earlier versions.
+    pub finished_ms: Option<u64>,
+    /// Whether it is of a whole model and not of an attention.
+    pub is_model: bool,
+    /// Whether other programs used the same cores meanwhile. What the run took then says nothing, and is not shown.
+    pub disturbed: bool,
 }
 
 impl ResultRecord {
@@ -159,6 +167,35 @@ impl ResultRecord {
             attention: self.attention.clone(),
             backend: self.backend.clone(),
             seed: self.seed,
+        }
+    }
+
+    /// Training speed, unless the run was disturbed.
+    pub fn speed(&self) -> Option<f64> {
+        self.tokens_per_second.filter(|_| !self.disturbed)
+    }
+
+    /// Seconds of the run, unless it was disturbed.
+    pub fn seconds(&self) -> Option<f64> {
+        (!self.disturbed).then_some(self.wall_seconds)
+    }
+
+    /// A metric; `None` if there is none of this name, or if it is a speed and the run was disturbed.
+    pub fn metric(&self, name: &str) -> Option<Option<f64>> {
+        self.metrics.get(name).copied().filter(|_| !self.disturbed || name != STEPS_PER_SECOND)
+    }
+
+    /// The code it was computed by, as [`Provenance::code`] shows it.
+    pub fn code(&self) -> String {
+        self.provenance.as_ref().map_or_else(|| "unknown".to_owned(), Provenance::code)
+    }
+
+    /// Processor, threads and system in a few words.
+    pub fn machine_in_words(&self) -> String {
+        let Machine { cpu, cores, os } = &self.machine;
+        match &self.provenance {
+            Some(Provenance { threads, instruction_set, .. }) => format!("{cpu}, {threads} of {cores} threads, {os}, {instruction_set}"),
+            None => format!("{cpu}, up to {cores} threads, {os}"),
         }
     }
 
@@ -182,64 +219,8 @@ impl ResultRecord {
     }
 }
 
-/// The records of one `results.json`, in the order in which the runs were first finished.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Results {
-    path: PathBuf,
-    records: Vec<ResultRecord>,
-}
-
-impl Results {
-    /// An empty set that will replace the file at `path` when the first run is finished.
-    pub fn new(path: &Path) -> Self {
-        Self { path: path.into(), records: Vec::new() }
-    }
-
-    /// The records of the file at `path`; none if there is no file yet.
-    ///
-    /// # Errors
-    /// [`RecordError`] when the file cannot be read or is not an array of records.
-    pub fn read(path: &Path) -> Result<Self, RecordError> {
-        let text = match fs::read_to_string(path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::new(path)),
-            Err(source) => return Err(RecordError::Read { path: path.into(), source }),
-        };
-        let records = serde_json::from_str(&text).map_err(|source| RecordError::Format { path: path.into(), source })?;
-        Ok(Self { path: path.into(), records })
-    }
-
-    /// All records.
-    pub fn records(&self) -> &[ResultRecord] {
-        &self.records
-    }
-
-    /// The record of a run that need not be repeated: finished, with this configuration digest.
-    ///
-    /// # Errors
-    /// [`RecordError::OtherConfiguration`] when the run is there but was made with another configuration, which must not be mixed with this one.
-    pub fn finished(&self, run: &RunKey, configuration: &str) -> Result<Option<&ResultRecord>, RecordError> {
-        match self.records.iter().find(|record| record.key() == *run) {
-            Some(record) if record.configuration != configuration => {
-                Err(RecordError::OtherConfiguration { path: self.path.clone(), run: run.to_string() })
-            }
-            found => Ok(found),
-        }
-    }
-
-    /// Adds a finished run, or replaces the record of the same run, and writes the file.
-    ///
-    /// # Errors
-    /// [`RecordError::Write`]; the file then still holds the earlier records.
-    pub fn insert(&mut self, record: ResultRecord) -> Result<(), RecordError> {
-        match self.records.iter_mut().find(|other| other.key() == record.key()) {
-            Some(other) => *other = record,
-            None => self.records.push(record),
-        }
-        let json = serde_json::to_string_pretty(&self.records).map_err(|source| RecordError::Format { path: self.path.clone(), source })?;
-        Ok(write_atomically(&self.path, format!("{json}\n").as_bytes())?)
-    }
-}
+/// Name of the speed of training among the metrics of every run.
+pub const STEPS_PER_SECOND: &str = "steps per second";
 
 /// Largest resident memory of this process in bytes so far, or none where the system does not tell (anything but Linux).
 ///
@@ -300,59 +281,6 @@ mod tests {
     }
 
     #[test]
-    fn results_come_back_from_the_file_as_they_were_written() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("results.json");
-        let mut results = Results::new(&path);
-        let mut first = record("dot-product", 1, 0.1 + 0.2);
-        first.parameters_by_part.insert("encoder".into(), 12);
-        first.machine = Machine::here();
-        first.budget = Budget { steps: Some(100), minutes: None };
-        results.insert(first).unwrap();
-        results.insert(record("synthesizer-random", 1, 20.0)).unwrap();
-        assert_eq!(Results::read(&path).unwrap(), results);
-    }
-
-    #[test]
-    fn a_repeated_run_replaces_its_record_and_leaves_the_others_in_place() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("results.json");
-        let mut results = Results::new(&path);
-        for (attention, seed, bleu) in [("dot-product", 1, 1.0), ("dot-product", 2, 2.0), ("dense", 1, 3.0), ("dot-product", 1, 4.0)] {
-            results.insert(record(attention, seed, bleu)).unwrap();
-        }
-        let scores: Vec<_> = Results::read(&path).unwrap().records().iter().map(|record| record.metrics["bleu"].unwrap()).collect();
-        assert_eq!(scores, [4.0, 2.0, 3.0]);
-    }
-
-    #[test]
-    fn a_file_that_is_not_there_holds_no_results() {
-        let folder = tempfile::tempdir().unwrap();
-        assert!(Results::read(&folder.path().join("results.json")).unwrap().records().is_empty());
-    }
-
-    #[test]
-    fn a_damaged_file_is_named_with_its_line_and_the_remedy() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("results.json");
-        fs::write(&path, "[\n{\"seed\": 1,\n\"steps\": \"many\"}]").unwrap();
-        let message = Results::read(&path).unwrap_err().to_string();
-        assert!(message.contains("results.json:3:") && message.contains("choose another --out"), "{message}");
-    }
-
-    #[test]
-    fn a_finished_run_is_found_again_and_one_of_another_configuration_is_refused() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut results = Results::new(&folder.path().join("results.json"));
-        results.insert(record("dot-product", 1, 1.0)).unwrap();
-        let key = record("dot-product", 1, 1.0).key();
-        assert!(results.finished(&key, "c1").unwrap().is_some());
-        assert!(results.finished(&RunKey { seed: 2, ..key.clone() }, "c1").unwrap().is_none());
-        let message = results.finished(&key, "c2").unwrap_err().to_string();
-        assert!(message.contains("mt / invented / dot-product / flex / seed 1"), "{message}");
-    }
-
-    #[test]
     fn a_score_that_is_not_finite_becomes_null_with_one_note() {
         let mut record = record("dot-product", 1, f64::NAN);
         record.score("bleu", f64::NAN);
@@ -384,9 +312,22 @@ mod tests {
             "command",
             "version",
             "data_sha256",
+            "provenance",
+            "finished_ms",
         ] {
             assert!(json.get(field).is_some(), "{field} is missing");
         }
+    }
+
+    #[test]
+    fn speeds_of_a_disturbed_run_are_not_shown_and_its_scores_are() {
+        let mut record = record("dot-product", 1, 1.0);
+        record.score(STEPS_PER_SECOND, 5.0);
+        (record.tokens_per_second, record.wall_seconds) = (Some(100.0), 3.0);
+        assert_eq!((record.speed(), record.seconds(), record.metric(STEPS_PER_SECOND)), (Some(100.0), Some(3.0), Some(Some(5.0))));
+        record.disturbed = true;
+        assert_eq!((record.speed(), record.seconds(), record.metric(STEPS_PER_SECOND)), (None, None, None));
+        assert_eq!(record.metric("bleu"), Some(Some(1.0)));
     }
 
     #[test]

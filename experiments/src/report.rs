@@ -56,7 +56,7 @@ impl MetricColumn {
     }
 
     pub(crate) fn is_scored_in<'r>(&self, mut records: impl Iterator<Item = &'r ResultRecord>) -> bool {
-        records.any(|record| record.metrics.contains_key(&self.name))
+        records.any(|record| record.metric(&self.name).is_some())
     }
 
     pub(crate) fn heading(&self) -> String {
@@ -193,9 +193,9 @@ impl<'a> Report<'a> {
             push(column);
         };
         cost("parameters", &|row| Some(grouped(row.iter().map(|record| record.parameters).max()?)));
-        cost("tokens/s", &|row| mean(row.iter().filter_map(|record| record.tokens_per_second)).map(|speed| grouped(speed.round() as u64)));
+        cost("tokens/s", &|row| mean(row.iter().filter_map(|record| record.speed())).map(|speed| grouped(speed.round() as u64)));
         cost("peak memory", &|row| row.iter().filter_map(|record| record.peak_memory_bytes).max().map(memory));
-        cost("time/run", &|row| mean(row.iter().map(|record| record.wall_seconds)).map(duration));
+        cost("time/run", &|row| mean(row.iter().filter_map(|record| record.seconds())).map(duration));
         cells
     }
 
@@ -205,6 +205,9 @@ impl<'a> Report<'a> {
             "Scores are means over seeds ± sample standard deviation; {mark} marks the best mean of a column, not a significant difference. \
              Peak memory is the largest, time the mean of the runs.\n"
         );
+        if self.records.iter().any(|record| record.disturbed) {
+            text.push_str("Speeds and times are left out of runs beside which other programs used the same cores.\n");
+        }
         if self.comparisons().iter().flat_map(|comparison| &comparison.rows).any(|row| row.len() == 1) {
             text.push_str("A single seed has no deviation: a difference between single runs may be chance (--seeds N gives more).\n");
         }
@@ -244,8 +247,13 @@ impl<'a> Report<'a> {
             "" => markup::markdown(&record.dataset),
             checksum => format!("{}, SHA-256 {}", markup::markdown(&record.dataset), code(checksum)),
         };
-        let machine = |record: &ResultRecord| {
-            markup::markdown(&format!("{}, {} threads, {}", record.machine.cpu, record.machine.cores, record.machine.os))
+        let features = |record: &ResultRecord| match &record.provenance {
+            Some(provenance) => markup::markdown(&format!("{}, features {}", provenance.compiler, listed(&provenance.features))),
+            None => "unknown".to_owned(),
+        };
+        let cpu_features = |record: &ResultRecord| match &record.provenance {
+            Some(provenance) => markup::markdown(&listed(&provenance.cpu_features)),
+            None => "unknown".to_owned(),
         };
         let budget = |record: &ResultRecord| {
             let steps = record.budget.steps.map(|steps| format!("{} steps", grouped(steps)));
@@ -253,11 +261,14 @@ impl<'a> Report<'a> {
             let limits: Vec<String> = steps.into_iter().chain(minutes).collect();
             if limits.is_empty() { "not limited".into() } else { limits.join(", at most ") }
         };
-        let lines: [(&str, String); 7] = [
+        let lines: [(&str, String); 10] = [
             ("Data", each(data)),
             ("Backend", each(|record| markup::markdown(&record.backend))),
-            ("Machine", each(machine)),
+            ("Machine", each(|record| markup::markdown(&record.machine_in_words()))),
+            ("Processor features", each(cpu_features)),
             ("Version", each(|record| markup::markdown(&record.version))),
+            ("Commit", each(|record| markup::markdown(&record.code()))),
+            ("Build", each(features)),
             ("Configuration", each(|record| format!("{} (config.toml)", code(short(&record.configuration))))),
             ("Seeds", each(|record| record.seed.to_string())),
             ("Budget of a run", each(budget)),
@@ -293,7 +304,7 @@ impl<'a> Report<'a> {
 }
 
 pub(crate) fn values(row: &[&ResultRecord], metric: &MetricColumn) -> Vec<f64> {
-    row.iter().filter_map(|record| record.metrics.get(&metric.name).copied().flatten()).map(|value| value * metric.factor).collect()
+    row.iter().filter_map(|record| record.metric(&metric.name).flatten()).map(|value| value * metric.factor).collect()
 }
 
 /// The best mean as it is printed: means that look equal are equally good.
@@ -314,7 +325,7 @@ pub(crate) fn rounded(metric: &MetricColumn, spread: &Spread) -> String {
 
 pub(crate) fn score_cell(metric: &MetricColumn, spread: Option<&Spread>, row: &[&ResultRecord]) -> String {
     let Some(spread) = spread else {
-        let measured = row.iter().any(|record| record.metrics.contains_key(&metric.name));
+        let measured = row.iter().any(|record| record.metric(&metric.name).is_some());
         return if measured { "undefined".into() } else { "–".into() };
     };
     let mut cell = rounded(metric, spread);
@@ -358,6 +369,11 @@ pub(crate) fn duration(seconds: f64) -> String {
         60..3600 => format!("{} min {} s", whole / 60, whole % 60),
         _ => format!("{} h {} min", whole / 3600, whole % 3600 / 60),
     }
+}
+
+/// Names with commas between; `none` if there are none.
+fn listed(names: &[String]) -> String {
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
 pub(crate) fn short(digest: &str) -> &str {
@@ -411,7 +427,7 @@ pub(crate) fn markdown_table(cells: &[Vec<String>], rule: &str) -> String {
 mod tests {
     use super::*;
     use crate::markup::tests::{HOSTILE, assert_harmless};
-    use crate::record::{Budget, Machine, Results};
+    use crate::record::{Budget, Machine};
 
     fn record(attention: &str, seed: u64, bleu: f64, perplexity: f64) -> ResultRecord {
         let mut record = ResultRecord {
@@ -534,14 +550,49 @@ mod tests {
             "corpus BLEU of the test set; signature `nrefs:1|tok:13a`",
             "higher is better",
             "invented, SHA-256 `feed`",
-            "Some CPU, 2 threads, linux x86_64",
+            "Some CPU, up to 2 threads, linux x86_64",
             "Version: 0.1.0",
+            "Commit: unknown",
             "1,500 steps",
             "      mt --attention 'a b' --seeds 2",
             "## Figures\n\n![curves](curves.svg)",
         ] {
             assert!(text.contains(part), "{part} is missing in\n{text}");
         }
+    }
+
+    #[test]
+    fn the_markdown_names_code_build_and_what_was_used_of_the_machine() {
+        use crate::provenance::Provenance;
+        let provenance = Provenance {
+            commit: "0123456789abcdef".into(),
+            is_clean: Some(false),
+            compiler: "rustc 1.95.0".into(),
+            features: vec!["ndarray".into(), "wgpu".into()],
+            instruction_set: "x86-64-v3".into(),
+            cpu_features: vec!["avx2".into(), "fma".into()],
+            threads: 1,
+        };
+        let records = [record("a", 1, 1.0, 1.0), ResultRecord { provenance: Some(provenance), ..record("b", 1, 1.0, 1.0) }];
+        let text = report(&records).markdown();
+        for part in [
+            "- Machine: Some CPU, up to 2 threads, linux x86_64; Some CPU, 1 of 2 threads, linux x86_64, x86-64-v3",
+            "- Processor features: unknown; avx2, fma",
+            "- Commit: unknown; 0123456789ab with changes",
+            "- Build: unknown; rustc 1.95.0, features ndarray, wgpu",
+        ] {
+            assert!(text.contains(part), "{part} is missing in\n{text}");
+        }
+    }
+
+    #[test]
+    fn speeds_of_disturbed_runs_are_left_out() {
+        let records = [ResultRecord { disturbed: true, ..record("a", 1, 1.0, 1.0) }, record("b", 1, 2.0, 1.0)];
+        let text = report(&records).markdown();
+        assert!(row(&text, "a ").ends_with("| 1,234,567 | – | 400 MiB | – |"), "{text}");
+        assert!(row(&text, "b ").ends_with("| 1,234,567 | 12,346 | 400 MiB | 1 min 1 s |"), "{text}");
+        assert!(text.contains("other programs used the same cores"), "{text}");
+        assert!(!report(&records[1..]).markdown().contains("same cores"));
     }
 
     #[test]
@@ -568,12 +619,13 @@ mod tests {
     #[test]
     fn a_bar_in_a_name_does_not_break_the_table() {
         let records = [record("a|b", 1, 1.0, 1.0)];
-        assert!(report(&records).markdown().contains("| a\\|b | 1 |"));
+        assert!(report(&records).markdown().contains("| a&#124;b | 1 |"));
     }
 
     #[test]
     fn configuration_results_and_report_of_an_experiment_work_together() {
         use crate::options::RunSettings;
+        use crate::results::{Results, write_result};
         use crate::run_folder::{RUN_TABLE, RunFolder};
         use crate::settings::{Assignment, Settings, digest};
         use std::collections::BTreeMap;
@@ -592,16 +644,17 @@ mod tests {
             settings.value.run.check(&settings, &["dot-product"], &["flex"])?;
             let folder = RunFolder::open(root, &settings.value, resume)?;
             let configuration = digest(&settings.value, &[RUN_TABLE])?;
-            let mut results = if resume { Results::read(&folder.results())? } else { Results::new(&folder.results()) };
+            let results = Results::read(&folder)?;
             let mut trained = 0;
             for seed in settings.value.run.seeds() {
-                let done = ResultRecord { configuration: configuration.clone(), ..record("dot-product", seed, 20.0 + seed as f64, 5.0) };
+                let scored = record("dot-product", seed, 20.0 + seed as f64, 5.0);
+                let done = ResultRecord { configuration: configuration.clone(), finished_ms: Some(seed), ..scored };
                 if results.finished(&done.key(), &configuration)?.is_none() {
-                    results.insert(done)?;
+                    write_result(&folder.run("dot-product", seed)?, &done)?;
                     trained += 1;
                 }
             }
-            report(results.records()).write(&folder.report())?;
+            Results::derive(&folder, |results| Ok::<_, crate::error::ExperimentError>(report(results.records()).write(&folder.report())?))?;
             Ok(trained)
         }
 

@@ -2,10 +2,12 @@
 //!
 //! ```text
 //! <out>/config.toml                 the complete configuration; fed back with --config it repeats the run
-//! <out>/results.json                one record per finished run
-//! <out>/report.md                   the comparison table
-//! <out>/<attention>-seed<N>/        log.jsonl, checkpoint/, hypotheses/<test set>.txt and .reference.txt
+//! <out>/results.json                one record per finished run, derived from the result.json of all
+//! <out>/report.md                   the comparison table, derived from the same
+//! <out>/<attention>-seed<N>/        result.json, log.jsonl, checkpoint/, hypotheses/<test set>.txt and .reference.txt; lock.json while a process works on it
 //! ```
+//!
+//! Several commands may work in one folder at once, each on runs of its own ([`crate::run_lock`], [`crate::results`]).
 //!
 //! A file is written under a temporary name in its own folder, synced, renamed over the old one, and the folder is synced: after a crash or on a full
 //! disk the old file or the new one is there, never a part of one. What a checkpoint holds is the training engine's business, not this module's.
@@ -17,6 +19,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
+use crate::process::Process;
 use crate::settings::{self, SettingsError};
 
 /// The configuration table that says which runs are wanted (mechanisms, seeds, backend, data) rather than how one is done; see [`crate::options::RunSettings`].
@@ -69,6 +72,14 @@ pub enum RunFolderError {
         /// Whether --resume would accept the folder: only the choice of runs differs.
         resumable: bool,
     },
+    /// A lock that no process has written.
+    #[error("`{}` is not the lock of a run: {source}; delete it if no command works on the run", path.display())]
+    Lock {
+        /// The file.
+        path: PathBuf,
+        /// The parser's reason.
+        source: serde_json::Error,
+    },
     /// The configuration could not be written out or the old one could not be understood.
     #[error(transparent)]
     Settings(#[from] SettingsError),
@@ -80,7 +91,7 @@ impl RunFolderError {
         match self {
             Self::Foreign { .. } | Self::OtherConfiguration { .. } => true,
             Self::Settings(error) => error.is_usage(),
-            Self::Write { .. } | Self::Folder { .. } | Self::Read { .. } => false,
+            Self::Write { .. } | Self::Folder { .. } | Self::Read { .. } | Self::Lock { .. } => false,
         }
     }
 }
@@ -94,11 +105,18 @@ fn write_remedy(error: &io::Error) -> &'static str {
     }
 }
 
-/// How the names of files begin that are not whole yet.
+/// How the names of files begin that are not whole yet; the process that writes them and some random letters follow.
 const TEMPORARY: &str = ".partial-";
 
 fn is_temporary(path: &Path) -> bool {
     path.is_file() && path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(TEMPORARY))
+}
+
+/// Whether a temporary file was left behind by a process that is known to have ended.
+fn is_left_behind(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let writer = name.strip_prefix(TEMPORARY).and_then(|rest| rest.rsplit_once('-')).and_then(|(process, _)| Process::named(process));
+    writer.is_some_and(|process| process.has_ended())
 }
 
 /// What a folder holds.
@@ -121,22 +139,44 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), RunFolderError>
 /// [`RunFolderError::Write`], also for an error of `write`; the old file is then intact and no temporary file is left.
 pub fn write_atomically_with(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> Result<(), RunFolderError> {
     let replace = || -> io::Result<()> {
-        let folder = match path.parent() {
-            Some(folder) if !folder.as_os_str().is_empty() => folder,
-            _ => Path::new("."),
-        };
-        let mut temporary = new_temporary(folder)?;
-        write(temporary.as_file_mut())?;
-        temporary.as_file().sync_all()?;
-        temporary.persist(path).map_err(|error| error.error)?;
-        sync_folder(folder)
+        written(path, write)?.persist(path).map_err(|error| error.error)?;
+        sync_folder(folder_of(path))
     };
     replace().map_err(|source| RunFolderError::Write { path: path.into(), source })
 }
 
+/// Creates the file at `path` with `bytes`, whole or not at all; returns whether it did, which it does not where there is a file. Of several processes
+/// that try, one does, also on a network file system.
+///
+/// # Errors
+/// [`RunFolderError::Write`]; no temporary file is left.
+pub fn create_atomically(path: &Path, bytes: &[u8]) -> Result<bool, RunFolderError> {
+    let create = || -> io::Result<bool> {
+        match written(path, |file| file.write_all(bytes))?.persist_noclobber(path) {
+            Ok(_) => sync_folder(folder_of(path)).map(|()| true),
+            Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+            Err(error) => Err(error.error),
+        }
+    };
+    create().map_err(|source| RunFolderError::Write { path: path.into(), source })
+}
+
+/// What is to become the file at `path`, under another name.
+fn written(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<tempfile::NamedTempFile> {
+    let mut temporary = new_temporary(folder_of(path))?;
+    write(temporary.as_file_mut())?;
+    temporary.as_file().sync_all()?;
+    Ok(temporary)
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
 fn new_temporary(folder: &Path) -> io::Result<tempfile::NamedTempFile> {
+    let prefix = format!("{TEMPORARY}{}-", Process::this().name());
     let mut builder = tempfile::Builder::new();
-    builder.prefix(TEMPORARY);
+    builder.prefix(&prefix);
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
@@ -202,30 +242,48 @@ impl RunFolder {
         let folder = Self { root: root.into() };
         make_folder(root)?;
         let config = folder.config();
-        match fs::read_to_string(&config) {
-            Ok(text) => {
-                let there = settings::parse(&config, &text)?;
-                let here = settings::complete(configuration)?;
-                let recipe_differs = settings::first_difference(&without_runs(&there), &without_runs(&here));
-                let differs = recipe_differs.clone().or_else(|| settings::first_difference(&there, &here));
-                let refused = if resume { recipe_differs.clone() } else { differs };
-                if let Some(difference) = refused {
-                    return Err(RunFolderError::OtherConfiguration { path: root.into(), difference, resumable: recipe_differs.is_none() });
+        let text = settings::complete_text(configuration)?;
+        loop {
+            match fs::read_to_string(&config) {
+                Ok(there) => {
+                    folder.compare(&settings::parse(&config, &there)?, &settings::complete(configuration)?, resume)?;
+                    write_atomically(&config, text.as_bytes())?;
+                    break;
                 }
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                // A command that was killed while it wrote its very first file has left a part of that.
-                if listed(root)?.iter().any(|path| !is_temporary(path)) {
-                    return Err(RunFolderError::Foreign { path: root.into() });
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    // A command that was killed while it wrote its very first file has left a part of that.
+                    let is_foreign = |path: &PathBuf| !is_temporary(path) && *path != config;
+                    if listed(root)?.iter().any(is_foreign) && !config.exists() {
+                        return Err(RunFolderError::Foreign { path: root.into() });
+                    }
+                    // Another command may have written its own meanwhile, which then has to be the same.
+                    if create_atomically(&config, text.as_bytes())? {
+                        break;
+                    }
                 }
+                Err(source) => return Err(RunFolderError::Read { path: config, source }),
             }
-            Err(source) => return Err(RunFolderError::Read { path: config, source }),
         }
-        for left_behind in listed(root)?.into_iter().filter(|path| is_temporary(path)) {
-            fs::remove_file(&left_behind).map_err(|source| RunFolderError::Write { path: left_behind.clone(), source })?;
+        for left_behind in listed(root)?.into_iter().filter(|path| is_temporary(path) && is_left_behind(path)) {
+            match fs::remove_file(&left_behind) {
+                Err(source) if source.kind() != io::ErrorKind::NotFound => return Err(RunFolderError::Write { path: left_behind, source }),
+                _ => {}
+            }
         }
-        settings::write_complete(&config, configuration)?;
         Ok(folder)
+    }
+
+    /// Refuses a configuration that must not be mixed with the one that is there.
+    fn compare(&self, there: &toml::Table, here: &toml::Table, resume: bool) -> Result<(), RunFolderError> {
+        let recipe_differs = settings::first_difference(&without_runs(there), &without_runs(here));
+        let differs = recipe_differs.clone().or_else(|| settings::first_difference(there, here));
+        let refused = if resume { recipe_differs.clone() } else { differs };
+        match refused {
+            Some(difference) => {
+                Err(RunFolderError::OtherConfiguration { path: self.root.clone(), difference, resumable: recipe_differs.is_none() })
+            }
+            None => Ok(()),
+        }
     }
 
     /// The folder that an earlier command left at `root`, to read from.
@@ -273,6 +331,25 @@ impl RunFolder {
         Ok(RunPaths { root })
     }
 
+    /// The folders of all runs there are, in those of their data sets or beside each other, sorted by their paths. What is an output folder itself is none.
+    ///
+    /// # Errors
+    /// [`RunFolderError::Read`] when a folder cannot be listed.
+    pub fn runs(&self) -> Result<Vec<RunPaths>, RunFolderError> {
+        let folders = |root: &Path| -> Result<Vec<PathBuf>, RunFolderError> {
+            let there = if root.is_dir() { listed(root)? } else { Vec::new() };
+            let is_part = |path: &PathBuf| path.is_dir() && !Self::at(path).config().exists();
+            Ok(there.into_iter().filter(is_part).collect())
+        };
+        let mut runs = Vec::new();
+        for folder in folders(&self.root)? {
+            runs.extend(folders(&folder)?);
+            runs.push(folder);
+        }
+        runs.sort();
+        Ok(runs.into_iter().map(|root| RunPaths { root }).collect())
+    }
+
     /// The folder of a run that was made before, in that of its data set where there are several; `None` if it is not there.
     pub fn existing_run(&self, dataset: &str, attention: &str, seed: u64) -> Option<RunPaths> {
         let name = run_name(attention, seed);
@@ -303,6 +380,11 @@ impl RunPaths {
     /// The folder itself.
     pub fn root(&self) -> &Path {
         &self.root
+    }
+
+    /// The record of the finished run.
+    pub fn result(&self) -> PathBuf {
+        self.root.join("result.json")
     }
 
     /// The learning curve, one JSON object per line.
@@ -384,7 +466,8 @@ mod tests {
     #[test]
     fn what_a_killed_command_was_writing_is_no_foreign_file() {
         let folder = tempfile::tempdir().unwrap();
-        let partial = folder.path().join(".partial-a1b2c3");
+        let ended = Process { started: "1".into(), ..Process::this().clone() };
+        let partial = folder.path().join(format!(".partial-{}-a1b2c3", ended.name()));
         fs::write(&partial, b"[ru").unwrap();
         RunFolder::open(folder.path(), &recipe(&["a"], 1), true).unwrap();
         assert_eq!(names(folder.path()), ["config.toml"]);
@@ -396,7 +479,46 @@ mod tests {
         fs::write(folder.path().join("letter.txt"), b"mine").unwrap();
         let error = RunFolder::open(folder.path(), &recipe(&["a"], 1), true).unwrap_err();
         assert!(matches!(error, RunFolderError::Foreign { .. }), "{error}");
-        assert_eq!(names(folder.path()), [".partial-a1b2c3", "letter.txt"], "nothing is changed");
+        assert!(partial.exists() && names(folder.path()).len() == 2, "nothing is changed");
+    }
+
+    #[test]
+    fn what_a_living_command_or_one_elsewhere_is_writing_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let elsewhere = Process { host: "node7".into(), started: "1".into(), ..Process::this().clone() };
+        let writing = [Process::this(), &elsewhere].map(|process| format!(".partial-{}-a1b2c3", process.name()));
+        writing.iter().for_each(|name| fs::write(folder.path().join(name), b"[ru").unwrap());
+        RunFolder::open(folder.path(), &recipe(&["a"], 1), true).unwrap();
+        assert!(writing.iter().all(|name| folder.path().join(name).exists()), "{:?}", names(folder.path()));
+        write_atomically_with(&folder.path().join("results.json"), |_| {
+            let own = names(folder.path()).into_iter().filter(|name| name.starts_with(&format!(".partial-{}-", Process::this().name())));
+            assert_eq!(own.count(), 2, "a file that is being written says who writes it");
+            Ok(())
+        })
+        .unwrap();
+    }
+
+    #[test]
+    fn a_file_is_created_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock.json");
+        assert!(create_atomically(&path, b"first").unwrap());
+        assert!(!create_atomically(&path, b"second").unwrap());
+        assert_eq!(fs::read(&path).unwrap(), b"first");
+        assert_eq!(names(folder.path()), ["lock.json"]);
+    }
+
+    #[test]
+    fn of_two_commands_that_begin_at_once_with_different_recipes_one_is_refused() {
+        for _ in 0..20 {
+            let folder = tempfile::tempdir().unwrap();
+            let opened: Vec<bool> = std::thread::scope(|scope| {
+                let root = folder.path();
+                let open = |steps| scope.spawn(move || RunFolder::open(root, &recipe(&["a"], steps), true).is_ok());
+                [1, 2, 3, 4].map(open).map(|thread| thread.join().unwrap()).into()
+            });
+            assert_eq!(opened.iter().filter(|opened| **opened).count(), 1, "{opened:?}");
+        }
     }
 
     #[test]

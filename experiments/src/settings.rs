@@ -20,7 +20,7 @@ use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
 
 use self::reading::Setting;
-use crate::run_folder::{RunFolderError, sha256_hex, write_atomically};
+use crate::run_folder::sha256_hex;
 
 /// The text that stands for an optional field without a value.
 pub const UNSET: &str = "unset";
@@ -362,14 +362,14 @@ fn name_unset_within(value: &mut Value, json: &serde_json::Value) {
     }
 }
 
-/// Writes the complete configuration, defaults included, as TOML; [`Settings::read`] of the file gives an equal value.
+/// The complete configuration, defaults included, as TOML; [`Settings::read`] of a file with it gives an equal value.
 ///
 /// # Errors
-/// [`RunFolderError`] when the file cannot be written.
-pub fn write_complete<T: Serialize>(path: &Path, configuration: &T) -> Result<(), RunFolderError> {
+/// [`SettingsError::Inexpressible`] as for [`complete`].
+pub fn complete_text<T: Serialize>(configuration: &T) -> Result<String, SettingsError> {
     let table = complete(configuration)?;
     let text = toml::to_string(&table).map_err(|error| SettingsError::Inexpressible(error.to_string()))?;
-    write_atomically(path, format!("# The complete configuration of the run; --config with this file repeats it.\n\n{text}").as_bytes())
+    Ok(format!("# The complete configuration of the run; --config with this file repeats it.\n\n{text}"))
 }
 
 /// SHA-256 (hexadecimal) of the configuration in a form that does not depend on the order of fields, without the top-level tables in `except`
@@ -602,7 +602,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         for (index, experiment) in [Experiment::default(), odd].into_iter().enumerate() {
             let path = folder.path().join(format!("{index}.toml"));
-            write_complete(&path, &experiment).unwrap();
+            fs::write(&path, complete_text(&experiment).unwrap()).unwrap();
             assert_eq!(Settings::<Experiment>::read(Some(&path), Vec::new()).unwrap().value, experiment);
             assert!(fs::read_to_string(&path).unwrap().contains("\"unset\""));
         }

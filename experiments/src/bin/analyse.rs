@@ -12,7 +12,7 @@ use heedful_experiments::image::ImageModelling;
 use heedful_experiments::language::Language;
 use heedful_experiments::options::CommonOptions;
 use heedful_experiments::pre_training::MaskedModelling;
-use heedful_experiments::record::Results;
+use heedful_experiments::results::Results;
 use heedful_experiments::run_folder::RunFolder;
 use heedful_experiments::text_classification::TextClassification;
 use heedful_experiments::text_generation::TextGeneration;
@@ -49,7 +49,7 @@ fn main() -> ExitCode {
 
 fn run(options: &AnalyseOptions) -> Result<(), ExperimentError> {
     let folder = RunFolder::at(&options.run);
-    let results = Results::read(&folder.results())?;
+    let results = Results::read(&folder)?;
     let Some(record) = results.records().first() else {
         let path = folder.results();
         return Err(ExperimentError::usage(format!("`{}` has no finished run; give the output folder of an experiment", path.display())));

@@ -24,8 +24,9 @@ Examples:
   compare runs/lm runs/lm-longer --metric perplexity --baseline lm/dot-product
   compare runs/mt --test bootstrap --resamples 10000 --out comparison
   compare runs/glue --format latex
+  compare experiments/results/built-in-mt runs/mt --exactly
 
-Exit codes: 0 done, 1 a folder or file cannot be used, 2 the command was refused.";
+Exit codes: 0 done, 1 a folder or file cannot be used or runs differ (--exactly), 2 the command was refused.";
 
 /// Compare finished runs: scores over seeds, significance, costs and learning curves.
 ///

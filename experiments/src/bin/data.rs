@@ -23,7 +23,7 @@ Examples:
 
 A proxy is taken from HTTPS_PROXY or ALL_PROXY, exceptions from NO_PROXY.
 
-Exit codes: 0 done, 1 something could not be fetched or is broken, 2 the command was refused, 130 stopped by Ctrl-C (the same command goes on).";
+Exit codes: 0 done, 1 something could not be fetched or is broken, 2 the command was refused, 130 stopped by Ctrl-C or SIGTERM (the same command goes on).";
 
 /// List, fetch and check public data sets.
 #[derive(Parser)]
@@ -176,7 +176,7 @@ fn fetch(options: &FetchOptions) -> Result<Completion, ExperimentError> {
             pause: Duration::from_secs_f64(options.pause),
         },
     };
-    let interrupt = Interrupt::on_ctrl_c().map_err(ExperimentError::failure)?;
+    let interrupt = Interrupt::on_signal().map_err(ExperimentError::failure)?;
     for (set, files) in wanted {
         match fetch_set(set, &files, &manner, &interrupt) {
             Err(Ended::Fetch(error)) if error.is_interrupted() => {

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use crate::record::RecordError;
+
 /// A folder or file of a run that cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -35,6 +37,9 @@ pub enum CompareError {
         /// The parser's reason.
         source: serde_json::Error,
     },
+    /// A folder that cannot be listed.
+    #[error(transparent)]
+    Unusable(RecordError),
     /// The results hold no record.
     #[error("`{}` holds no finished run; wait for one or leave the folder out", path.display())]
     NoResults {

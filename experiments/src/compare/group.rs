@@ -91,7 +91,7 @@ impl<'a> Group<'a> {
 
     /// The names of all metrics that any run has.
     pub fn metrics(&self) -> Vec<String> {
-        distinct(self.records().flat_map(|record| record.metrics.keys().cloned()))
+        distinct(self.records().flat_map(|record| record.metrics.keys().filter(move |name| record.metric(name).is_some()).cloned()))
     }
 
     /// The row that `name` means, or by default dot-product, transformer or the first; `None` if there is no row of that name.

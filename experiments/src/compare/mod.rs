@@ -3,11 +3,13 @@
 //! An experiment reports on its own runs ([`crate::report`]); here the run folders of several commands stand beside each other, of one version or of
 //! several, of the same mechanisms or of others. [`runs`] reads the folders, [`group`] sorts what may stand in one table, [`evidence`] tests differences
 //! from a baseline over seeds or over the [`sentences`] of a test set, [`warnings`] says what makes rows less comparable than they look, [`table`] and
-//! [`render`] show it, [`curve`] and [`figure`] draw what the runs learned when. Published numbers are not shown: they are in the experiments' reports.
+//! [`render`] show it, [`curve`] and [`figure`] draw what the runs learned when. [`exact`] tells
+//! whether runs were repeated to the same scores. Published numbers are not shown: they are in the experiments' reports.
 
 pub mod curve;
 pub mod error;
 pub mod evidence;
+pub mod exact;
 pub mod figure;
 pub mod group;
 pub mod options;
@@ -39,6 +41,12 @@ use self::table::Comparison;
 /// A usage error for a metric or baseline that no run has, a failure for a folder or file that cannot be used or written.
 pub fn run(options: &CompareOptions, columns: impl Fn(&str) -> Vec<MetricColumn>) -> Result<Completion, ExperimentError> {
     let sources = runs::read(&options.runs).map_err(ExperimentError::failure)?;
+    if options.exactly {
+        let [earlier, repeated] = &sources[..] else {
+            return Err(ExperimentError::usage(format!("--exactly takes two folders, not {}", sources.len())));
+        };
+        return exact::run(earlier, repeated);
+    }
     let groups = groups(&sources);
     check_names(&groups, options)?;
     let mut comparisons: Vec<Comparison<'_>> =
@@ -98,7 +106,9 @@ fn write(out: &Path, sources: &[RunSource], comparisons: &mut [Comparison<'_>]) 
     for comparison in comparisons.iter_mut() {
         let curves = Curves::read(&comparison.group).map_err(ExperimentError::failure)?;
         let mut drawn = Vec::new();
-        for against in Against::ALL {
+        // What disturbed runs took says nothing.
+        let is_disturbed = comparison.group.records().any(|record| record.disturbed);
+        for against in Against::ALL.into_iter().filter(|against| !is_disturbed || *against != Against::Seconds) {
             let Some(picture) = curves.draw(against).map_err(|error| ExperimentError::failure(error.to_string()))? else { continue };
             let name = figure_name(&comparison.group, against, figures.iter().flatten());
             write_atomically(&out.join(&name), picture.as_bytes())?;

@@ -40,6 +40,10 @@ pub struct CompareOptions {
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 
+    /// Tell whether the runs of a second folder repeat those of the first to the same scores, digit for digit; ends with 1 if they do not
+    #[arg(long, conflicts_with_all = ["metric", "baseline", "test", "seed", "resamples", "confidence", "out", "format"])]
+    pub exactly: bool,
+
     /// What is printed
     #[arg(long, value_enum, value_name = "NAME", default_value_t = Format::Terminal)]
     pub format: Format,

@@ -147,9 +147,9 @@ pub fn csv(comparisons: &[Comparison<'_>]) -> Result<String, csv::Error> {
                     number(difference.map(|difference| difference.p)),
                     test,
                     records().map(|record| record.parameters).max().unwrap_or_default().to_string(),
-                    number(mean(records().filter_map(|record| record.tokens_per_second))),
+                    number(mean(records().filter_map(|record| record.speed()))),
                     records().filter_map(|record| record.peak_memory_bytes).max().map(|bytes| bytes.to_string()).unwrap_or_default(),
-                    number(mean(records().map(|record| record.wall_seconds))),
+                    number(mean(records().filter_map(|record| record.seconds()))),
                 ])?;
             }
         }

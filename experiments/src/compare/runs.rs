@@ -1,11 +1,10 @@
 //! Run folders as they were left behind.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::record::ResultRecord;
+use crate::record::{RecordError, ResultRecord};
+use crate::results::Results;
 use crate::run_folder::RunFolder;
 
 use super::error::CompareError;
@@ -54,14 +53,16 @@ fn labels(places: &[&Path]) -> Vec<String> {
 }
 
 fn records(folder: &Path) -> Result<Vec<ResultRecord>, CompareError> {
-    let path = RunFolder::at(folder).results();
-    let text = fs::read_to_string(&path).map_err(|source| match source.kind() {
-        io::ErrorKind::NotFound => CompareError::NoRun { path: folder.into() },
-        _ => CompareError::Read { path: path.clone(), source },
+    let folder = RunFolder::at(folder);
+    let path = folder.results();
+    let records = Results::read(&folder).map_err(|error| match error {
+        RecordError::Read { path, source } => CompareError::Read { path, source },
+        RecordError::Format { path, source } => CompareError::Results { path, source },
+        other => CompareError::Unusable(other),
     })?;
-    let records: Vec<ResultRecord> = serde_json::from_str(&text).map_err(|source| CompareError::Results { path: path.clone(), source })?;
+    let records = records.records().to_vec();
     if records.is_empty() {
-        return Err(CompareError::NoResults { path });
+        return Err(if path.exists() { CompareError::NoResults { path } } else { CompareError::NoRun { path: folder.root().into() } });
     }
     let mut runs = BTreeSet::new();
     for (index, record) in records.iter().enumerate() {
@@ -79,6 +80,8 @@ fn records(folder: &Path) -> Result<Vec<ResultRecord>, CompareError> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn refused(text: &str) -> String {

@@ -68,11 +68,9 @@ impl<'a> Comparison<'a> {
         };
         let records = |row: usize| rows[row].records.iter();
         cost("parameters", &|row| records(row).map(|record| record.parameters).max().map(grouped));
-        cost("tokens/s", &|row| {
-            mean(records(row).filter_map(|record| record.tokens_per_second)).map(|speed| grouped(speed.round() as u64))
-        });
+        cost("tokens/s", &|row| mean(records(row).filter_map(|record| record.speed())).map(|speed| grouped(speed.round() as u64)));
         cost("peak memory", &|row| records(row).filter_map(|record| record.peak_memory_bytes).max().map(memory));
-        cost("time/run", &|row| mean(records(row).map(|record| record.wall_seconds)).map(duration));
+        cost("time/run", &|row| mean(records(row).filter_map(|record| record.seconds())).map(duration));
         table
     }
 

@@ -1,5 +1,6 @@
 //! What makes the rows of a table less comparable than they look.
 
+use crate::provenance::Provenance;
 use crate::record::ResultRecord;
 use crate::report::{MetricColumn, grouped, short};
 
@@ -7,7 +8,11 @@ use super::group::{Group, Row};
 
 /// One sentence for each thing that should be the same in all rows and is not.
 pub fn warnings(group: &Group<'_>, metrics: &[MetricColumn]) -> Vec<String> {
-    let machine = |record: &ResultRecord| format!("{}, {} threads, {}", record.machine.cpu, record.machine.cores, record.machine.os);
+    warnings_by(&Provenance::here(), group, metrics)
+}
+
+/// The same of a program of the code `own`.
+fn warnings_by(own: &Provenance, group: &Group<'_>, metrics: &[MetricColumn]) -> Vec<String> {
     let budget = |record: &ResultRecord| {
         let steps = record.budget.steps.map(|steps| format!("{} steps", grouped(steps)));
         let minutes = record.budget.minutes.map(|minutes| format!("{minutes} minutes"));
@@ -20,9 +25,18 @@ pub fn warnings(group: &Group<'_>, metrics: &[MetricColumn]) -> Vec<String> {
     };
     differ("The data differ, although their name is the same, by their SHA-256", &|record| short(&record.data_sha256).to_owned());
     differ("The versions of heedful differ", &|record| record.version.clone());
+    warnings.extend(other_code(group, own));
+    let mut differ = |what: &str, show: &dyn Fn(&ResultRecord) -> String| {
+        warnings.extend(differences(group, show).map(|values| format!("{what}: {values}.")));
+    };
     differ("The backends differ", &|record| record.backend.clone());
     differ("The budgets of training differ", &budget);
-    differ("The machines differ, so that speed, memory and time do not compare", &machine);
+    differ("The machines differ, so that speed, memory and time do not compare", &ResultRecord::machine_in_words);
+    let disturbed: Vec<&str> =
+        group.rows.iter().filter(|row| row.records.iter().any(|record| record.disturbed)).map(|row| row.name.as_str()).collect();
+    if !disturbed.is_empty() {
+        warnings.push(format!("Other programs used the same cores beside {}: no speeds and times of these runs.", some(&disturbed)));
+    }
     for metric in metrics {
         let signature = |record: &ResultRecord| record.signatures.get(&metric.name).cloned().unwrap_or_default();
         let scored: Vec<&Row<'_>> = group.rows.iter().filter(|row| row.is_scored(metric)).collect();
@@ -37,8 +51,27 @@ pub fn warnings(group: &Group<'_>, metrics: &[MetricColumn]) -> Vec<String> {
     warnings
 }
 
+/// What was computed by other code than this program's, with the commits and rows; none where this program does not know its own.
+fn other_code(group: &Group<'_>, own: &Provenance) -> Option<String> {
+    own.is_clean?;
+    let is_other = |record: &ResultRecord| {
+        record.code() != own.code() || record.provenance.as_ref().is_some_and(|there| there.is_clean == Some(false))
+    };
+    let others: Vec<Row<'_>> = group.rows.iter().filter(|row| row.records.iter().any(|record| is_other(record))).cloned().collect();
+    let others = Group { rows: others, ..group.clone() };
+    let commits = listing(&others, &ResultRecord::code);
+    (!others.rows.is_empty()).then(|| format!("Not known to be computed by the code of this program, {}: {commits}.", own.code()))
+}
+
 /// The values with the rows that have them; none if all runs have the same.
 fn differences(group: &Group<'_>, show: &dyn Fn(&ResultRecord) -> String) -> Option<String> {
+    let mut values = group.records().map(show);
+    let first = values.next()?;
+    values.any(|value| value != first).then(|| listing(group, show))
+}
+
+/// Each value with the rows that have it.
+fn listing(group: &Group<'_>, show: &dyn Fn(&ResultRecord) -> String) -> String {
     let mut values: Vec<(String, Vec<&str>)> = Vec::new();
     for (row, record) in group.rows.iter().flat_map(|row| row.records.iter().map(move |record| (row, record))) {
         let value = show(record);
@@ -54,7 +87,7 @@ fn differences(group: &Group<'_>, show: &dyn Fn(&ResultRecord) -> String) -> Opt
         let value = if value.is_empty() { "unknown" } else { value };
         format!("{value} ({})", some(rows))
     };
-    (values.len() > 1).then(|| values.iter().map(list).collect::<Vec<_>>().join("; "))
+    values.iter().map(list).collect::<Vec<_>>().join("; ")
 }
 
 /// The first names of a list and how many more there are.
@@ -70,13 +103,23 @@ pub fn some<N: AsRef<str>>(names: &[N]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::group::groups;
-    use super::super::group::tests::{record, source};
+    use super::super::group::tests::source;
+    use super::super::group::{self, groups};
     use super::*;
 
     fn of(records: &[ResultRecord]) -> Vec<String> {
         let sources = [source("a", records)];
-        warnings(&groups(&sources)[0], &[MetricColumn::new("BLEU", "BLEU")])
+        warnings_by(&committed(), &groups(&sources)[0], &[MetricColumn::new("BLEU", "BLEU")])
+    }
+
+    /// Committed code.
+    fn committed() -> Provenance {
+        Provenance { commit: "aaaaaaaaaaaaaaaa".into(), is_clean: Some(true), ..Provenance::default() }
+    }
+
+    /// A record that it has computed.
+    fn record(attention: &str, seed: u64, scores: &[(&str, f64)]) -> ResultRecord {
+        ResultRecord { provenance: Some(committed()), ..group::tests::record(attention, seed, scores) }
     }
 
     #[test]
@@ -105,6 +148,24 @@ mod tests {
             assert!(warnings.iter().any(|warning| warning.contains(part)), "{part} is missing in {warnings:?}");
         }
         assert_eq!(warnings.len(), 5, "{warnings:?}");
+    }
+
+    #[test]
+    fn what_other_code_computed_is_shown_with_its_commit() {
+        let own = committed();
+        let by = |attention: &str, provenance: Option<Provenance>| ResultRecord { provenance, ..record(attention, 1, &[]) };
+        let other = Provenance { commit: "bbbbbbbbbbbbbbbb".into(), ..own.clone() };
+        let changed = Provenance { is_clean: Some(false), ..own.clone() };
+        let records = [by("dense", Some(own.clone())), by("gaussian", Some(other)), by("lsh", None), by("uniform", Some(changed))];
+        let sources = [source("a", &records)];
+        let sentence = |own: &Provenance| other_code(&groups(&sources)[0], own);
+        assert_eq!(
+            sentence(&own).unwrap(),
+            "Not known to be computed by the code of this program, aaaaaaaaaaaa: bbbbbbbbbbbb (gaussian); unknown (lsh); aaaaaaaaaaaa with changes (uniform)."
+        );
+        assert_eq!(sentence(&Provenance::default()), None, "who does not know the own commit cannot compare");
+        let sources = [source("a", &records[..1])];
+        assert_eq!(other_code(&groups(&sources)[0], &own), None);
     }
 
     #[test]

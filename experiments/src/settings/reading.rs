@@ -11,6 +11,9 @@ use crate::options::nearest;
 /// The field that says which of several things a table is.
 const NAME: &str = "name";
 
+/// Name of the type of tables that are kept as they stand, [`UNSET`] included: what they hold is read when they are laid over another.
+const LAYER: &str = "Layer";
+
 /// A value of the configuration.
 pub(super) struct Setting(pub(super) Value);
 
@@ -141,7 +144,10 @@ impl<'de> Deserializer<'de> for Setting {
         }
     }
 
-    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, Problem> {
+    fn deserialize_newtype_struct<V: Visitor<'de>>(self, name: &'static str, visitor: V) -> Result<V::Value, Problem> {
+        if name == LAYER {
+            return visitor.visit_newtype_struct(self.0).map_err(|error: toml::de::Error| de::Error::custom(error.message()));
+        }
         visitor.visit_newtype_struct(self)
     }
 

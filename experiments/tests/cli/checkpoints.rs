@@ -12,6 +12,7 @@ const RUN: &str = "dot-product-seed1";
 fn forgotten_run(data: &Path, out: &Path, further: &[&str]) {
     succeeded(&translate(data, out, further).output().unwrap());
     fs::remove_file(out.join("results.json")).unwrap();
+    fs::remove_file(out.join(RUN).join("result.json")).unwrap();
 }
 
 #[test]

@@ -90,9 +90,9 @@ impl Experiment {
         assert!(self.outcome(&killed) == expected, "{}: another outcome after {kills} kills", self.name);
     }
 
-    /// Interrupts it after its first checkpoint, and continues it.
+    /// Sends signals after its first checkpoint, and continues it.
     #[cfg(unix)]
-    fn can_be_interrupted(&self) {
+    fn can_be_interrupted(&self, signals: &[&str]) {
         let folder = tempfile::tempdir().unwrap();
         let [whole, stopped] = ["whole", "stopped"].map(|name| folder.path().join(name));
         self.finish(&whole);
@@ -103,7 +103,7 @@ impl Experiment {
             assert!(begun.elapsed() < Duration::from_secs(120), "{}: no checkpoint appears", self.name);
             std::thread::sleep(Duration::from_millis(5));
         }
-        interrupt(&child);
+        signals.iter().for_each(|signal| send(signal, &child));
         let output = child.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(130), "{}: {}", self.name, stderr(&output));
         assert!(stderr(&output).contains("--resume"), "{}: {}", self.name, stderr(&output));
@@ -115,13 +115,13 @@ impl Experiment {
     fn survives_all(&self) {
         self.survives_kills();
         #[cfg(unix)]
-        self.can_be_interrupted();
+        self.can_be_interrupted(&["INT"]);
     }
 }
 
 #[cfg(unix)]
-fn interrupt(child: &Child) {
-    let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+fn send(signal: &str, child: &Child) {
+    let sent = Command::new("kill").args([format!("-{signal}"), child.id().to_string()]).status().unwrap();
     assert!(sent.success());
 }
 
@@ -149,6 +149,41 @@ fn pre_training() {
     Experiment::new("mlm", "dot-product-seed1", 240, &masked).survives_all();
     let spans = [&masked[..], &["--objective", "spans"]].concat();
     Experiment::new("mlm", "dot-product-seed1", 160, &spans).survives_all();
+}
+
+/// A language model that trains for some seconds, which any of the experiments stands for.
+#[cfg(unix)]
+fn signalled(data: &Path) -> Experiment {
+    let further = ["--data", data.to_str().unwrap(), "--set", "data={context = 16, batch = 4}"];
+    Experiment::new("mlm", "dot-product-seed1", 240, &[&DOT_PRODUCT[..], &further].concat())
+}
+
+#[cfg(unix)]
+#[test]
+fn what_schedulers_send_saves_a_checkpoint_as_ctrl_c_does() {
+    let data = text_folder();
+    // `timeout` and schedulers send a signal to the process and once more to its group.
+    signalled(data.path()).can_be_interrupted(&["TERM", "TERM"]);
+    signalled(data.path()).can_be_interrupted(&["HUP"]);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_hangup_that_is_ignored_stays_ignored() {
+    let (data, folder) = (text_folder(), tempfile::tempdir().unwrap());
+    let [whole, out] = ["whole", "ignoring"].map(|name| folder.path().join(name));
+    let experiment = signalled(data.path());
+    experiment.finish(&whole);
+    let command = experiment.command(&out);
+    let mut ignoring = Command::new("sh");
+    ignoring.args(["-c", "trap '' HUP; exec \"$0\" \"$@\""]).arg(command.get_program()).args(command.get_args());
+    let child = ignoring.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    while !out.join(experiment.run).join("checkpoint/latest").exists() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    send("HUP", &child);
+    succeeded(&child.wait_with_output().unwrap());
+    assert!(experiment.outcome(&out) == experiment.outcome(&whole));
 }
 
 #[test]

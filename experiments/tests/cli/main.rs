@@ -9,4 +9,8 @@ mod interruptions;
 mod models;
 mod parity;
 mod readme;
+#[cfg(unix)]
+mod remake;
 mod runs;
+mod sharing;
+mod threads;

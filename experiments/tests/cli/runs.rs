@@ -1,6 +1,7 @@
 //! What a run leaves behind.
 
 use std::fs;
+use std::path::Path;
 
 use serde_json::Value;
 
@@ -171,8 +172,8 @@ fn another_configuration_does_not_overwrite_a_folder() {
     assert_eq!(fs::read(out.join("results.json")).unwrap(), before);
 }
 
-#[test]
-fn every_preset_can_be_read() {
+/// The refusal of a configuration file by the experiment of a binary; `None` if it can be read.
+fn refusal(binary: &str, path: &Path) -> Option<String> {
     use heedful_experiments::algorithmic::AlgorithmicConfig;
     use heedful_experiments::classification::ClassificationConfig;
     use heedful_experiments::image::ImageConfig;
@@ -184,25 +185,30 @@ fn every_preset_can_be_read() {
     use heedful_experiments::text_generation::GenerationConfig;
     use heedful_experiments::translation::TranslationConfig;
 
+    let read = match binary {
+        "mt" => Settings::<TranslationConfig>::read(Some(path), Vec::new()).map(|_| ()),
+        "lm" => Settings::<LanguageConfig>::read(Some(path), Vec::new()).map(|_| ()),
+        "glue" => Settings::<ClassificationConfig>::read(Some(path), Vec::new()).map(|_| ()),
+        "algorithmic" => Settings::<AlgorithmicConfig>::read(Some(path), Vec::new()).map(|_| ()),
+        "mlm" => Settings::<PreTrainingConfig>::read(Some(path), Vec::new()).map(|_| ()),
+        "textgen" => Settings::<GenerationConfig>::read(Some(path), Vec::new()).map(|_| ()),
+        "classify" => Settings::<TextClassificationConfig>::read(Some(path), Vec::new()).map(|_| ()),
+        "image" => Settings::<ImageConfig>::read(Some(path), Vec::new()).map(|_| ()),
+        "memory-rl" => Settings::<MemoryConfig>::read(Some(path), Vec::new()).map(|_| ()),
+        other => panic!("{path:?} is for {other}"),
+    };
+    read.err().map(|error| error.to_string())
+}
+
+#[test]
+fn every_preset_can_be_read() {
     for entry in fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/presets")).unwrap() {
         let path = entry.unwrap().path();
         // The command in its head says whose preset it is.
         let text = fs::read_to_string(&path).unwrap();
         let command =
             text.lines().filter_map(|line| line.strip_prefix("#   ")).next().unwrap_or_else(|| panic!("{path:?} names no command"));
-        let read = match command.split(' ').next().unwrap() {
-            "mt" => Settings::<TranslationConfig>::read(Some(&path), Vec::new()).map(|_| ()),
-            "lm" => Settings::<LanguageConfig>::read(Some(&path), Vec::new()).map(|_| ()),
-            "glue" => Settings::<ClassificationConfig>::read(Some(&path), Vec::new()).map(|_| ()),
-            "algorithmic" => Settings::<AlgorithmicConfig>::read(Some(&path), Vec::new()).map(|_| ()),
-            "mlm" => Settings::<PreTrainingConfig>::read(Some(&path), Vec::new()).map(|_| ()),
-            "textgen" => Settings::<GenerationConfig>::read(Some(&path), Vec::new()).map(|_| ()),
-            "classify" => Settings::<TextClassificationConfig>::read(Some(&path), Vec::new()).map(|_| ()),
-            "image" => Settings::<ImageConfig>::read(Some(&path), Vec::new()).map(|_| ()),
-            "memory-rl" => Settings::<MemoryConfig>::read(Some(&path), Vec::new()).map(|_| ()),
-            other => panic!("{path:?} is for {other}"),
-        };
-        read.unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(refusal(command.split(' ').next().unwrap(), &path), None);
         let file = path.file_name().unwrap().to_string_lossy().into_owned();
         assert!(command.contains(&file), "{path:?} names another file: {command}");
     }
@@ -231,4 +237,17 @@ fn a_model_that_no_machine_holds_is_refused_before_anything_is_built() {
         refused(&output, 2, &[&format!("`--set {option}`"), "needs at least", "are available", "smaller"]);
         assert!(!out.exists());
     }
+}
+
+#[test]
+fn every_configuration_of_the_results_can_be_read() {
+    let mut read = 0;
+    for entry in fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/results")).unwrap() {
+        let folder = entry.unwrap().path();
+        let Ok(results) = fs::read_to_string(folder.join("results.json")) else { continue };
+        let records: Vec<Value> = serde_json::from_str(&results).unwrap();
+        assert_eq!(refusal(records[0]["experiment"].as_str().unwrap(), &folder.join("config.toml")), None);
+        read += 1;
+    }
+    assert!(read >= 30, "{read}");
 }

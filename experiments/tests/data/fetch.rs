@@ -188,16 +188,18 @@ fn a_fetch_that_is_killed_goes_on_and_ends_with_the_same_file() {
 #[test]
 fn an_interrupt_keeps_what_arrived_and_exits_with_130() {
     let whole = content(300_000);
-    let (server, place) = slow(&whole);
-    let child = started(&mut place.fetch(&[]), &place);
-    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
-    assert!(stderr(&output).contains("run the command again"), "{}", stderr(&output));
-    let kept = fs::metadata(place.root().join("a.bin.part")).unwrap().len();
-    assert!(kept > 0);
-    succeeded(&place.fetch(&[]).output().unwrap(), &[&sha256_hex(&whole)]);
-    assert_eq!(server.requests()[1].range(), Some(kept as usize));
+    for signal in ["-INT", "-TERM"] {
+        let (server, place) = slow(&whole);
+        let child = started(&mut place.fetch(&[]), &place);
+        assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(130), "{signal}: {}", stderr(&output));
+        assert!(stderr(&output).contains("run the command again"), "{}", stderr(&output));
+        let kept = fs::metadata(place.root().join("a.bin.part")).unwrap().len();
+        assert!(kept > 0);
+        succeeded(&place.fetch(&[]).output().unwrap(), &[&sha256_hex(&whole)]);
+        assert_eq!(server.requests()[1].range(), Some(kept as usize));
+    }
 }
 
 #[test]
