@@ -2,7 +2,8 @@
 //!
 //! * [`conformance`] asks the properties of the crate's module of that name of every mechanism on every backend.
 //! * [`naive`] computes every mechanism from its formula in plain double-precision loops; [`gradients`] differentiates it.
-//! * [`blocked`] and [`fused`] compare the executions of the engine, [`linear`] the linear maps with those of Burn.
+//! * [`blocked`] and [`fused`] compare the executions of the engine, [`linear`] the linear maps with those of Burn;
+//!   [`read`] asks that what was read of a tensor stays as it was.
 //! * [`papers`] holds the checks that follow from the papers, mechanism by mechanism.
 //! * [`sabotage`] breaks an attention in one way after the other and shows that the property in question notices.
 
@@ -20,5 +21,6 @@ mod naive;
 mod papers;
 mod parameter_formula;
 mod pictures;
+mod read;
 mod sabotage;
 mod variants;
