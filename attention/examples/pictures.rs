@@ -16,6 +16,7 @@ use heedful_attention::init::Init;
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::{Observation, Probe};
 use heedful_attention::random::RandomKey;
+use heedful_attention::read::read;
 use heedful_attention::visibility::Visibility;
 
 /// Length of the sequence that is drawn.
@@ -76,7 +77,7 @@ fn weights(config: &AttentionConfig, device: &Device) -> Weights {
         return vec![reach(sequence, context, |sequence| attention.forward(input(sequence), &mut Probe::off()).context)];
     };
     let [_, heads, queries, keys] = weights.dims();
-    let values: Vec<f32> = weights.narrow(0, 0, 1).into_data().iter::<f32>().collect();
+    let values: Vec<f32> = read(weights.narrow(0, 0, 1)).iter::<f32>().collect();
     values.chunks(queries * keys).take(heads).map(|head| head.chunks(keys).map(<[f32]>::to_vec).collect()).collect()
 }
 
@@ -86,7 +87,7 @@ fn reach(sequence: Tensor<3>, context: Tensor<3>, forward: impl Fn(Tensor<3>) ->
     let moved_by = |key: usize| -> Vec<f32> {
         let turned = sequence.clone().slice([0..1, key..key + 1, 0..width]) * -1.0;
         let changed = sequence.clone().slice_assign([0..1, key..key + 1, 0..width], turned);
-        (forward(changed) - context.clone()).abs().sum_dim(2).into_data().iter::<f32>().collect()
+        read((forward(changed) - context.clone()).abs().sum_dim(2)).iter::<f32>().collect()
     };
     let columns: Vec<_> = (0..length).map(moved_by).collect();
     (0..length).map(|query| columns.iter().map(|column| column[query]).collect()).collect()

@@ -150,11 +150,14 @@ impl<K: Kernel> KernelAttention<K> {
             dropout: random.map(|key| Dropout { probability: self.dropout, key: key.named("weights") }),
         };
         let context = match self.options.execution {
-            Execution::Expanded => reference::attend(program(values, kernel, random), probe),
+            Execution::Expanded => {
+                probe.with_keys_before(span.key_start, |probe| reference::attend(program(values, kernel, random), probe))
+            }
             Execution::Unfolded => {
                 // The matrix of weights exists only for somebody who looks at it; the output is computed as if nobody did.
                 if probe.is_listening() {
-                    reference::attend(program(values.clone(), kernel.clone(), None), probe);
+                    let shown = program(values.clone(), kernel.clone(), None);
+                    probe.with_keys_before(span.key_start, |probe| reference::attend(shown, probe));
                 }
                 self.sum_taps(values, kernel, span, &visibility, random)
             }

@@ -72,6 +72,9 @@
 //!
 //! `models/examples/own_mechanism.rs` does the same with a mechanism that learns, and trains it in a language model.
 
+// Tests of one backend read where they compare.
+#![cfg_attr(test, allow(clippy::disallowed_methods))]
+
 pub mod abilities;
 pub mod any;
 pub mod arithmetic;
@@ -95,6 +98,7 @@ pub mod pattern;
 pub mod placement;
 pub mod probe;
 pub mod random;
+pub mod read;
 pub mod restricted;
 pub mod sequence_projection;
 pub mod softmax_attention;

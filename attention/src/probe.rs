@@ -9,7 +9,8 @@ use burn::tensor::{Int, Tensor};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Observation {
-    /// Attention weights `[batch, heads, queries, keys]` before dropout; the batch dimension is 1 where they do not depend on the input.
+    /// Attention weights `[batch, heads, queries, keys]` before dropout, of all keys of the sequence, those out of reach (0) included; the batch dimension is 1
+    /// where they do not depend on the input.
     Weights(Tensor<4>),
     /// How far back each query of a head looks, in positions `[batch, heads, queries]`; batch and queries are 1 where it does not depend on the input.
     Spans(Tensor<3>),
@@ -73,6 +74,35 @@ impl<'a> Probe<'a> {
         self.path.truncate(length);
         result
     }
+
+    /// Runs `run` with a probe whose observations are handed out as `change` makes them.
+    pub(crate) fn changing<T>(&mut self, change: impl Fn(Observation) -> Observation, run: impl FnOnce(&mut Probe) -> T) -> T {
+        if self.listener.is_none() {
+            return run(self);
+        }
+        let mut listener = |path: &str, observation: Observation| {
+            let path = (!path.is_empty()).then_some(path);
+            let hand_out = |probe: &mut Self| probe.observe(|| change(observation));
+            match path {
+                Some(path) => self.within(path, None, hand_out),
+                None => hand_out(self),
+            }
+        };
+        run(&mut Probe::listening(&mut listener))
+    }
+
+    /// Runs `run`, which scores the keys from index `first` on, so that its weights are handed out for all keys: those before have weight 0.
+    pub(crate) fn with_keys_before<T>(&mut self, first: usize, run: impl FnOnce(&mut Probe) -> T) -> T {
+        let all_keys = |observation| match observation {
+            Observation::Weights(weights) if first > 0 => {
+                let [rows, heads, queries, _] = weights.dims();
+                let before = Tensor::zeros([rows, heads, queries, first], (&weights.device(), weights.dtype()));
+                Observation::Weights(Tensor::cat(vec![before, weights], 3))
+            }
+            other => other,
+        };
+        self.changing(all_keys, run)
+    }
 }
 
 #[cfg(test)]
@@ -98,5 +128,20 @@ mod tests {
             }
         });
         assert_eq!(paths, ["encoder.layers.0", "encoder.layers.1"]);
+    }
+
+    #[test]
+    fn weights_of_some_keys_are_handed_out_for_all() {
+        let mut shown = Vec::new();
+        let mut listener = |path: &str, observation: Observation| match observation {
+            Observation::Weights(weights) => shown.push((path.to_owned(), weights.into_data().iter::<f32>().collect::<Vec<_>>())),
+            other => panic!("{other:?}"),
+        };
+        Probe::listening(&mut listener).within("layers", Some(1), |probe| {
+            probe.with_keys_before(2, |probe| {
+                probe.within("inner", None, |probe| probe.observe(|| Observation::Weights(Tensor::ones([1, 1, 1, 3], &Device::flex()))));
+            });
+        });
+        assert_eq!(shown, [("layers.1.inner".to_owned(), vec![0.0, 0.0, 1.0, 1.0, 1.0])]);
     }
 }

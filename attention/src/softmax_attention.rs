@@ -119,12 +119,13 @@ impl<L: Logits> SoftmaxAttention<L> {
         let execution = self.execution(engine, &program, &visibility, span, &positions);
         if probe.is_listening() && !matches!(execution, Execution::Reference) {
             // The matrix of all weights exists only for somebody who looks at it; the output is computed as if nobody did.
-            reference::attend(AttentionProgram { dropout: None, ..masked(program.clone()) }, probe);
+            let shown = AttentionProgram { dropout: None, ..masked(program.clone()) };
+            probe.with_keys_before(key_start, |probe| reference::attend(shown, probe));
         }
         let context = match execution {
             Execution::Fused(parts) => fused::attend(program, parts),
             Execution::Blocked(blocks) => attend_parts(program, &blocks).context,
-            Execution::Reference => reference::attend(masked(program), probe),
+            Execution::Reference => probe.with_keys_before(key_start, |probe| reference::attend(masked(program), probe)),
         };
         AttentionOutput { context: linear(merge_heads(context), &self.output), losses }
     }

@@ -16,6 +16,8 @@ use burn::tensor::{Bool, DType, Device, Tensor, TensorData};
 pub use self::tile_map::{Pairs, TILE, Tile, TileLevels, TileMap, TileMask};
 pub(crate) use self::tile_map::{TileMapBuilder, VISIBLE};
 
+use crate::read::read;
+
 mod tile_map;
 
 /// The part of the (query, key) plane that one call covers.
@@ -164,7 +166,7 @@ impl Visibility {
     /// The given booleans, `true` = visible, `[batch | 1, heads | 1, queries, keys]`. Reads the tensor back to the host.
     pub fn explicit(visible: Tensor<4, Bool>) -> Self {
         let shape = visible.dims();
-        Self::new(Rule::Explicit { shape, visible: visible.into_data().iter::<bool>().collect() })
+        Self::new(Rule::Explicit { shape, visible: read(visible).iter::<bool>().collect() })
     }
 
     /// Visible in both.

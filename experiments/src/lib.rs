@@ -5,6 +5,9 @@
 //! runs beside each other ([`compare`]), `data` fetches and checks public data sets ([`catalogue`]), `parity` runs a single attention for comparison with other
 //! code ([`parity`]).
 
+// Tests of one backend read where they compare.
+#![cfg_attr(test, allow(clippy::disallowed_methods))]
+
 pub mod algorithmic;
 pub mod allocator;
 pub mod analyse;

@@ -254,8 +254,18 @@ const COUNTED: Placement = Placement { role: Role::Encoder, layer: 0, layers: 1,
 /// Columns of a terminal that every line of [`list`] fits in.
 const COLUMNS: usize = 80;
 
-/// Tables of all mechanisms: what each can do, and what it costs.
+/// Tables of all mechanisms, and how experiments set their options.
 pub fn list() -> String {
+    format!(
+        "{}\n\
+         Options: --set mechanisms.NAME.OPTION=VALUE,\n\
+         e.g. --set mechanisms.synthesizer-random.trainable=false",
+        tables()
+    )
+}
+
+/// Tables of all mechanisms: what each can do, and what it costs.
+pub fn tables() -> String {
     let device = Device::flex().autodiff();
     let (mut able, mut cost) = (Vec::new(), Vec::new());
     for config in AttentionConfig::all() {
@@ -285,9 +295,7 @@ pub fn list() -> String {
          S: longest distance; t: taps; r: rounds, c: half the buckets, m: chunk;\n\
          l: keys of a block, or the stride; s: option summary\n\n\
          Names joined by + are mixtures of logits, e.g. synthesizer-random+dot-product;\n\
-         LOGITS@PATTERN restricts them, e.g. synthesizer-random@sparse-strided.\n\
-         Options: --set mechanisms.NAME.OPTION=VALUE,\n\
-         e.g. --set mechanisms.synthesizer-random.trainable=false"
+         LOGITS@PATTERN restricts them, e.g. synthesizer-random@sparse-strided."
     )
 }
 

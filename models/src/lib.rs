@@ -36,6 +36,9 @@
 //! # Ok::<(), heedful_models::error::ConfigError>(())
 //! ```
 
+// Tests of one backend read where they compare.
+#![cfg_attr(test, allow(clippy::disallowed_methods))]
+
 pub mod acting;
 pub mod arithmetic;
 pub mod auxiliary;

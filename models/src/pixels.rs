@@ -14,6 +14,7 @@
 use burn::tensor::activation::{log_sigmoid, log_softmax};
 use burn::tensor::{Int, Tensor, TensorData};
 use heedful_attention::random::RandomKey;
+use heedful_attention::read::read;
 use rand::{Rng, RngExt};
 
 /// Numbers for one component of a mixture: a logit, three means, three logarithms of scales and three coefficients.
@@ -108,8 +109,8 @@ pub fn sample_logistic_mixture(numbers: Tensor<2>, key: &RandomKey) -> Tensor<2,
     let device = numbers.device();
     let mixture = Mixture::new(numbers);
     let [count, components] = mixture.log_weights.dims();
-    let values = |tensor: Tensor<3>| tensor.into_data().iter::<f64>().collect::<Vec<_>>();
-    let log_weights: Vec<f64> = mixture.log_weights.into_data().iter::<f64>().collect();
+    let values = |tensor: Tensor<3>| read(tensor).iter::<f64>().collect::<Vec<_>>();
+    let log_weights: Vec<f64> = read(mixture.log_weights).iter::<f64>().collect();
     let (means, log_scales, coefficients) = (values(mixture.means), values(mixture.log_scales), values(mixture.coefficients));
     let mut rng = key.rng();
     let mut pixels: Vec<i32> = Vec::with_capacity(3 * count);

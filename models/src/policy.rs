@@ -14,6 +14,7 @@ use heedful_attention::init::{self, Init};
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
+use heedful_attention::read::read;
 use serde::{Deserialize, Serialize};
 
 use crate::acting::{ActingHeads, ActingHeadsConfig, Decision};
@@ -278,12 +279,12 @@ impl PolicyState {
             Self::Segments(memory) => {
                 let counts: Vec<i64> = memory.remembered().iter().map(|&count| count as i64).collect();
                 let rows = counts.len();
-                let layers = memory.layers().iter().enumerate().map(|(layer, states)| (format!("layer.{layer}"), states.to_data()));
+                let layers = memory.layers().iter().enumerate().map(|(layer, states)| (format!("layer.{layer}"), read(states.clone())));
                 layers.chain([("remembered".to_owned(), TensorData::new(counts, [rows]))]).collect()
             }
             Self::Recurrent { layers, .. } => {
                 let tensors = layers.iter().flatten().enumerate();
-                tensors.map(|(index, tensor)| (format!("state.{index:03}"), tensor.to_data())).collect()
+                tensors.map(|(index, tensor)| (format!("state.{index:03}"), read(tensor.clone()))).collect()
             }
         }
     }

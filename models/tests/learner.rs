@@ -13,6 +13,7 @@ use heedful_attention::any::AttentionConfig;
 use heedful_attention::mechanisms::gaussian::GaussianConfig;
 use heedful_attention::placement::Placement;
 use heedful_attention::random::RandomKey;
+use heedful_attention::read::read;
 use heedful_models::block::BlockConfig;
 use heedful_models::classifier::ClassifierConfig;
 use heedful_models::language_model::LanguageModelConfig;
@@ -155,7 +156,7 @@ impl ModuleVisitor for Named<'_> {
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         if self.path.iter().any(|name| name == self.name) {
-            self.found.push((param.id, param.val().into_data()));
+            self.found.push((param.id, read(param.val())));
         }
     }
 }
@@ -189,7 +190,7 @@ fn shared_parameters_stay_shared_on_another_device() {
     let gradient = |trainee: &Trainee<_, Classes>| {
         let output = TrainStep::step(trainee, batch());
         let (id, _) = named(trainee, "key_slots")[0].clone();
-        (output.grads.get::<3>(id).unwrap().into_data(), output.grads)
+        (read(output.grads.get::<3>(id).unwrap()), output.grads)
     };
     let (expected, _) = gradient(&trainee);
     let moved = trainee.fork(&device);

@@ -5,6 +5,7 @@ use burn::store::{ModuleSnapshot, SafetensorsStore};
 use burn::tensor::{Device, Int, Tensor};
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
+use heedful_attention::read::read;
 use heedful_models::block::BlockConfig;
 use heedful_models::gate::{GateConfig, GateKind};
 use heedful_models::language_model::LanguageModelConfig;
@@ -73,7 +74,6 @@ fn what_was_saved_can_be_loaded() {
     let mut loaded = language_model().init(&RandomKey::from_seed(2), &device);
     loaded.load_from(&mut SafetensorsStore::from_file(path)).unwrap();
     let tokens = || Tensor::<2, Int>::from_data([[1, 4, 2]], &device);
-    let logits =
-        |model: &heedful_models::language_model::LanguageModel| model.forward(tokens(), &[], None, &mut Probe::off()).logits.into_data();
+    let logits = |model: &heedful_models::language_model::LanguageModel| read(model.forward(tokens(), &[], None, &mut Probe::off()).logits);
     assert_eq!(logits(&loaded), logits(&saved));
 }

@@ -6,6 +6,7 @@ use burn::tensor::{Device, Tensor, TensorData};
 use rand::RngExt;
 
 use crate::random::RandomKey;
+use crate::read::read;
 
 /// An array of any rank, row-major.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,7 +44,7 @@ impl Array {
     /// Copies a tensor to the host.
     pub fn read<const D: usize>(tensor: Tensor<D>) -> Self {
         let shape = tensor.dims().to_vec();
-        Self { shape, values: tensor.into_data().iter::<f64>().collect() }
+        Self { shape, values: read(tensor).iter::<f64>().collect() }
     }
 
     /// Copies to a device, in single precision.

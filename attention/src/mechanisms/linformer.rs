@@ -160,7 +160,6 @@ impl Linformer {
     }
 
     fn attend(&self, query: Tensor<3>, [keys, values]: [Tensor<4>; 2], random: Option<RandomKey>, probe: &mut Probe) -> AttentionOutput {
-        let listening = probe.is_listening();
         let scale = (keys.dims()[3] as f64).powf(-0.5);
         let program = AttentionProgram {
             weighting: Weighting::Softmax(LogitTerms::content(split_heads(linear(query, &self.query) * scale, self.heads), keys)),
@@ -170,14 +169,11 @@ impl Linformer {
             dropout: random.map(|key| Dropout { probability: self.dropout, key: key.named("weights") }),
         };
         // What the engine shows are weights of slots, not of keys.
-        let mut relabel = |_: &str, observation: Observation| {
-            probe.observe(|| match observation {
-                Observation::Weights(weights) => Observation::SlotWeights(weights),
-                other => other,
-            });
+        let of_slots = |observation| match observation {
+            Observation::Weights(weights) => Observation::SlotWeights(weights),
+            other => other,
         };
-        let mut probe = if listening { Probe::listening(&mut relabel) } else { Probe::off() };
-        let context = reference::attend(program, &mut probe);
+        let context = probe.changing(of_slots, |probe| reference::attend(program, probe));
         AttentionOutput::new(linear(merge_heads(context), &self.output))
     }
 }

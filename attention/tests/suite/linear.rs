@@ -7,6 +7,7 @@ use burn::tensor::{Device, Tensor, TensorData};
 use heedful_attention::init::{self, Init};
 use heedful_attention::linear::{Products, linear};
 use heedful_attention::random::RandomKey;
+use heedful_attention::read::read;
 
 use crate::backends::backends;
 
@@ -26,9 +27,9 @@ fn run(
     let x = drawn(2, [batch, width, length], device).require_grad();
     let output = forward(x.clone().swap_dims(1, 2), &map);
     let gradients = (output.clone() * drawn(3, [batch, length, units], device)).sum().backward();
-    let mut found = vec![output.into_data(), x.grad(&gradients).expect("the input has a gradient").into_data()];
-    found.push(map.weight.val().grad(&gradients).expect("the weight has a gradient").into_data());
-    found.extend(map.bias.map(|bias| bias.val().grad(&gradients).expect("the bias has a gradient").into_data()));
+    let mut found = vec![read(output), read(x.grad(&gradients).expect("the input has a gradient"))];
+    found.push(read(map.weight.val().grad(&gradients).expect("the weight has a gradient")));
+    found.extend(map.bias.map(|bias| read(bias.val().grad(&gradients).expect("the bias has a gradient"))));
     found
 }
 
@@ -67,7 +68,7 @@ fn a_product_over_nothing_is_zero() {
     let device = Device::flex();
     let map = Linear { weight: Param::from_tensor(Tensor::zeros([0, 3], &device)), bias: None };
     let output = <Dispatch as Products>::product(Tensor::<2>::zeros([2, 0], &device).into_dispatch(), map.weight.val().into_dispatch());
-    assert_eq!(Tensor::<2>::from_dispatch(output).into_data(), TensorData::zeros::<f32, _>([2, 3]));
+    assert_eq!(read(Tensor::<2>::from_dispatch(output)), TensorData::zeros::<f32, _>([2, 3]));
 }
 
 #[test]

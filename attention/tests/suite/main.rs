@@ -3,7 +3,8 @@
 //! * [`conformance`] asks the properties of the crate's module of that name of every mechanism on every backend.
 //! * [`claims`] pins which property is asked of which variant.
 //! * [`naive`] computes every mechanism from its formula in plain double-precision loops; [`gradients`] differentiates it.
-//! * [`blocked`] and [`fused`] compare the executions of the engine, [`linear`] the linear maps with those of Burn.
+//! * [`blocked`] and [`fused`] compare the executions of the engine, [`linear`] the linear maps with those of Burn;
+//!   [`read`] asks that what was read of a tensor stays as it was.
 //! * [`papers`] holds the checks that follow from the papers, mechanism by mechanism.
 //! * [`span_ends`] is about gradients of spans where they have no derivative.
 //! * [`sabotage`] breaks an attention in one way after the other and shows that the property in question notices.
@@ -23,6 +24,7 @@ mod naive;
 mod papers;
 mod parameter_formula;
 mod pictures;
+mod read;
 mod sabotage;
 mod span_ends;
 mod variants;

@@ -6,6 +6,7 @@ use burn::tensor::{Int, Tensor, TensorData};
 use heedful_attention::any::AnyAttention;
 use heedful_attention::probe::{Observation, Probe};
 use heedful_attention::random::RandomKey;
+use heedful_attention::read::read;
 use heedful_models::block::Hidden;
 use heedful_models::language_model::LanguageModel;
 use heedful_models::loss::with_auxiliary;
@@ -125,7 +126,7 @@ impl AlgorithmicTask<'_> {
             let batch = Self::assemble(items.iter().map(|&item| &exercises[item]));
             let (_, answering, targets) = Self::hidden(model, &batch, None, &mut Probe::off());
             let chosen = model.project(answering).argmax(1).squeeze_dim::<1>(1);
-            let right: Vec<bool> = chosen.equal(targets).into_data().iter::<bool>().collect();
+            let right: Vec<bool> = read(chosen.equal(targets)).iter::<bool>().collect();
             let mut rest = right.as_slice();
             for &count in &batch.answers {
                 let (row, after) = rest.split_at(count);
@@ -147,7 +148,7 @@ impl AlgorithmicTask<'_> {
             let mut steps: Vec<f32> = Vec::new();
             let mut listener = |_: &str, observation: Observation| {
                 if let Observation::HaltingSteps(found) = observation {
-                    steps = found.into_data().iter::<f32>().collect();
+                    steps = read(found).iter::<f32>().collect();
                 }
             };
             Self::hidden(model, &batch, None, &mut Probe::listening(&mut listener));

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use heedful_attention::probe::{Observation, Probe};
+use heedful_attention::read::read;
 
 use super::{Analysis, Kind, Observed, State};
 use crate::backend::Backend;
@@ -177,12 +178,12 @@ fn show(analysis: &mut Analysis, state: State, text: usize, read: &mut ReadSegme
 /// Kind, shape without the batch, and values; nothing for what an analysis does not look at.
 fn plain(observation: Observation) -> Option<(Kind, Vec<usize>, Vec<f32>)> {
     let (kind, data) = match observation {
-        Observation::Weights(weights) => (Kind::Weights, weights.into_data()),
-        Observation::SlotWeights(weights) => (Kind::SlotWeights, weights.into_data()),
-        Observation::Spans(spans) => (Kind::Spans, spans.into_data()),
-        Observation::Buckets(buckets) => (Kind::Buckets, buckets.float().into_data()),
-        Observation::Gate(open) => (Kind::Gate, open.into_data()),
-        Observation::HaltingSteps(steps) => (Kind::HaltingSteps, steps.into_data()),
+        Observation::Weights(weights) => (Kind::Weights, read(weights)),
+        Observation::SlotWeights(weights) => (Kind::SlotWeights, read(weights)),
+        Observation::Spans(spans) => (Kind::Spans, read(spans)),
+        Observation::Buckets(buckets) => (Kind::Buckets, read(buckets.float())),
+        Observation::Gate(open) => (Kind::Gate, read(open)),
+        Observation::HaltingSteps(steps) => (Kind::HaltingSteps, read(steps)),
         _ => return None,
     };
     let shape = data.shape().to_vec();

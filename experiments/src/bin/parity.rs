@@ -1,15 +1,17 @@
-//! Runs one attention with given weights on given inputs.
+//! Runs one part of a model with given weights on given inputs.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
+use heedful_attention::any::AttentionConfig;
 use heedful_experiments::error::{Completion, ExperimentError, main_with, print_line};
 use heedful_experiments::options::CommonOptions;
-use heedful_experiments::{mechanisms, parity};
+use heedful_experiments::parity::{self, ParityConfig};
+use heedful_experiments::settings::Assignment;
 
 const EXAMPLES: &str = "\
-mechanism.toml, with the defaults:
+mechanism.toml, with the defaults of the part `attention`:
   attention = { name = \"dot-product\" }  # and its options; --list shows the names
   role = \"encoder\"                      # decoder: causal; cross: attends to `memory`
   d_model = 64
@@ -18,42 +20,69 @@ mechanism.toml, with the defaults:
   layer = 0                             # from 0
   layers = 1
   seed = 1                              # of what is drawn and no weight
+  engine = \"auto\"                       # fused, reference
+  memory_gradient = false               # whether the gradient reaches what is carried over
 
 Examples:
   parity --list
   parity --config mechanism.toml --describe
   parity --config mechanism.toml --inputs in.safetensors --output out.safetensors
+  parity --part gate:gru --set d_model=8 --describe
+  parity --part gate:gru --set d_model=8 --example in.safetensors
+  parity --part gate:gru --set d_model=8 --inputs in.safetensors --output out.safetensors
+  parity --part step --attention lsh --set role=decoder --describe
+  parity --part block --set block.gate=gru --set cross=dot-product --describe
 
 Exit codes: 0 done, 1 a file or tensor cannot be used, 2 the command or configuration was refused.";
 
-/// Run one attention with given weights on given inputs, for comparison with other code.
+/// Run one part of a model with given weights on given inputs, for comparison with other code.
 ///
-/// Reads the weights and inputs of one attention from a safetensors file and writes its output, its attention weights and the gradients of
-/// sum(output * cotangent) to another.
+/// Reads the weights and inputs of an attention, a gate, a halting unit, a block or a stack of blocks from a safetensors file and writes what it returns,
+/// its attention weights and the gradients of the sum of outputs times their cotangents to another.
 #[derive(Parser)]
 #[command(name = "parity", version, after_help = EXAMPLES)]
 struct Options {
-    /// The attention and its sizes, in TOML
-    #[arg(long, value_name = "FILE.toml", required_unless_present = "list")]
+    /// The part, the attention and the sizes, in TOML (default: those of --help)
+    #[arg(long, value_name = "FILE.toml")]
     config: Option<PathBuf>,
 
+    /// Which part of a model [default: attention]
+    #[arg(long, value_name = "NAME")]
+    part: Option<String>,
+
+    /// Which attention [default: dot-product]
+    #[arg(long, value_name = "NAME")]
+    attention: Option<String>,
+
+    /// How an attention is executed where there is a choice: auto, fused or reference [default: auto]
+    #[arg(long, value_name = "auto|fused|reference")]
+    engine: Option<String>,
+
+    /// Any field of the configuration, e.g. d_model=8 or attention.window=3; may be given more than once
+    #[arg(long = "set", value_name = "FIELD=VALUE")]
+    assignments: Vec<String>,
+
     /// Weights and inputs
-    #[arg(long, value_name = "FILE.safetensors", required_unless_present_any = ["describe", "list"])]
+    #[arg(long, value_name = "FILE.safetensors", required_unless_present_any = ["describe", "example", "list"])]
     inputs: Option<PathBuf>,
 
     /// Where output and gradients are written
-    #[arg(long, value_name = "FILE.safetensors", required_unless_present_any = ["describe", "list"])]
+    #[arg(long, value_name = "FILE.safetensors", required_unless_present_any = ["describe", "example", "list"])]
     output: Option<PathBuf>,
 
     /// Show the configuration with its defaults, and every tensor of both files with its shape and meaning, then exit
-    #[arg(long, conflicts_with_all = ["inputs", "output"])]
+    #[arg(long, conflicts_with_all = ["inputs", "output", "example"])]
     describe: bool,
+
+    /// Write inputs and weights that are drawn, for --inputs to read, then exit
+    #[arg(long, value_name = "FILE.safetensors", conflicts_with_all = ["inputs", "output"])]
+    example: Option<PathBuf>,
 
     /// Where tensors are computed: flex (CPU), ndarray (CPU), wgpu (GPU) or cuda (GPU, if built in)
     #[arg(long, value_name = "flex|ndarray|wgpu|cuda", default_value = "flex")]
     backend: String,
 
-    /// List the attention mechanisms and what each can do, then exit
+    /// List the parts and the attention mechanisms and what each can do, then exit
     #[arg(long)]
     list: bool,
 }
@@ -65,12 +94,31 @@ fn main() -> ExitCode {
 fn run(options: &Options) -> Result<Completion, ExperimentError> {
     CommonOptions::default().start_logging()?;
     if options.list {
-        print_line(mechanisms::list())?;
+        print_line(parity::list())?;
         return Ok(Completion::Finished);
     }
-    let Options { config: Some(config), inputs, output, .. } = options else { unreachable!("clap asks for --config") };
-    match (inputs, output) {
-        (Some(inputs), Some(output)) => parity::run(config, inputs, output, &options.backend),
-        _ => parity::describe(config),
+    let config = ParityConfig::read(options.config.as_deref(), options.assignments()?)?;
+    match (&options.inputs, &options.output, &options.example) {
+        (Some(inputs), Some(output), _) => parity::run(&config, inputs, output, &options.backend),
+        (_, _, Some(file)) => parity::example(&config, file),
+        _ => parity::describe(&config),
+    }
+}
+
+impl Options {
+    fn assignments(&self) -> Result<Vec<Assignment>, ExperimentError> {
+        let mut all = Vec::new();
+        all.extend(self.part.as_deref().map(|part| Assignment::option("--part", "part", part)));
+        if let Some(name) = &self.attention {
+            let config: AttentionConfig = name.parse().map_err(|error| ExperimentError::usage(format!("--attention: {error}")))?;
+            // A table, so that --set can change its options.
+            let table = toml::Value::try_from(&config).map_err(|error| ExperimentError::usage(format!("--attention: {error}")))?;
+            all.push(Assignment::option("--attention", "attention", table));
+        }
+        all.extend(self.engine.as_deref().map(|engine| Assignment::option("--engine", "engine", engine)));
+        for text in &self.assignments {
+            all.push(Assignment::parse(text)?);
+        }
+        Ok(all)
     }
 }

@@ -4,6 +4,7 @@ use burn::tensor::{FloatDType, Int, Tensor, TensorData};
 use heedful_attention::contract::Losses;
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
+use heedful_attention::read::read;
 use heedful_models::classifier::{Classifier, Sentences};
 use heedful_models::loss::{cross_entropy, squared_error, with_auxiliary};
 use rand::seq::SliceRandom;
@@ -107,7 +108,7 @@ impl ClassificationTask<'_> {
             let batch = self.pad(part, items.iter().map(|&item| &examples[item]));
             let (rows, _) = self.outputs(model, &batch, None, &mut Probe::off());
             let width = rows.dims()[1];
-            let values: Vec<f32> = rows.into_data().iter::<f32>().collect();
+            let values: Vec<f32> = read(rows).iter::<f32>().collect();
             outputs.extend(values.chunks(width).map(<[f32]>::to_vec));
             shown.extend(items.iter().map(|&item| &examples[item]));
             bar.inc(1);

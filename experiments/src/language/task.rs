@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use burn::tensor::{Int, Tensor, TensorData};
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
+use heedful_attention::read::read;
 use heedful_models::block::Hidden;
 use heedful_models::language_model::LanguageModel;
 use heedful_models::loss::with_auxiliary;
@@ -257,7 +258,7 @@ impl Objective for LanguageTask<'_> {
             Carried::Memory(memory) => {
                 let counts: Vec<i64> = memory.remembered().iter().map(|&count| count as i64).collect();
                 let rows = counts.len();
-                let layers = memory.layers().iter().enumerate().map(|(layer, states)| (layer.to_string(), states.to_data()));
+                let layers = memory.layers().iter().enumerate().map(|(layer, states)| (layer.to_string(), read(states.clone())));
                 layers.chain([(REMEMBERED.to_owned(), TensorData::new(counts, [rows]))]).collect()
             }
         }

@@ -6,6 +6,7 @@
 use burn::tensor::{Int, Tensor, TensorData};
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
+use heedful_attention::read::read;
 use heedful_models::acting::{Decision, Experience};
 use heedful_models::policy::{Policy, PolicyState};
 use rand::{Rng, RngExt};
@@ -53,7 +54,7 @@ impl Spoken {
     fn of(decision: Decision) -> Self {
         let actions = decision.log_policy.dims()[2];
         let numbers = |data: TensorData| data.iter::<f32>().collect();
-        Self { log_policy: numbers(decision.log_policy.into_data()), values: numbers(decision.value.into_data()), actions }
+        Self { log_policy: numbers(read(decision.log_policy)), values: numbers(read(decision.value)), actions }
     }
 
     fn row(&self, row: usize) -> &[f32] {

@@ -51,13 +51,15 @@ pub(super) enum Size {
     Is(usize),
     /// The same in all tensors whose shapes have this name.
     Free(&'static str),
+    /// The first, which is the sum of the others, of which those count that are there.
+    Sum(&'static str, &'static [&'static str]),
 }
 
 impl Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Is(size) => write!(f, "{size}"),
-            Self::Free(name) => f.write_str(name),
+            Self::Free(name) | Self::Sum(name, _) => f.write_str(name),
         }
     }
 }
@@ -72,18 +74,31 @@ pub(super) fn shape(sizes: &[Size]) -> String {
 pub(super) struct Sizes(BTreeMap<&'static str, usize>);
 
 impl Sizes {
-    /// Decides a size.
-    pub fn set(&mut self, name: &'static str, size: usize) {
-        self.0.insert(name, size);
+    /// Sizes by name.
+    pub fn new(sizes: &[(&'static str, usize)]) -> Self {
+        Self(sizes.iter().copied().collect())
+    }
+
+    /// A size, if it is decided.
+    fn known(&self, size: &Size) -> Option<usize> {
+        match size {
+            Size::Is(size) => Some(*size),
+            Size::Free(name) => self.0.get(name).copied(),
+            Size::Sum(_, names) => Some(names.iter().filter_map(|name| self.0.get(name)).sum()),
+        }
+    }
+
+    /// A shape of which all sizes are decided.
+    ///
+    /// # Panics
+    /// If one is not.
+    pub fn shape(&self, wanted: &[Size]) -> Vec<usize> {
+        wanted.iter().map(|size| self.known(size).unwrap_or_else(|| panic!("the size `{size}` is not decided"))).collect()
     }
 
     /// Whether a shape is as wanted; if so, it decides the sizes that were open.
     fn fit(&mut self, found: &[usize], wanted: &[Size]) -> bool {
-        let known = |size: &Size| match size {
-            Size::Is(size) => Some(*size),
-            Size::Free(name) => self.0.get(name).copied(),
-        };
-        let fits = |(&found, wanted): (&usize, &Size)| found > 0 && known(wanted).is_none_or(|wanted| wanted == found);
+        let fits = |(&found, wanted): (&usize, &Size)| found > 0 && self.known(wanted).is_none_or(|wanted| wanted == found);
         if found.len() != wanted.len() || !found.iter().zip(wanted).all(fits) {
             return false;
         }
@@ -98,7 +113,9 @@ impl Sizes {
     /// A shape that is wanted, with the sizes that are decided: `[batch = 2, length, 64]`.
     fn shown(&self, wanted: &[Size]) -> String {
         let size = |size: &Size| match size {
-            Size::Free(name) => self.0.get(name).map_or_else(|| (*name).to_owned(), |value| format!("{name} = {value}")),
+            Size::Free(name) | Size::Sum(name, _) => {
+                self.known(size).map_or_else(|| (*name).to_owned(), |value| format!("{name} = {value}"))
+            }
             Size::Is(size) => size.to_string(),
         };
         format!("[{}]", wanted.iter().map(size).collect::<Vec<_>>().join(", "))
@@ -182,6 +199,21 @@ impl TensorFile {
         }
         Ok(values.iter().map(|&value| value == 1.0).collect())
     }
+
+    /// A tensor of whole numbers of at least 0, of any type.
+    pub fn counts(&self, name: &str, wanted: &[Size], sizes: &mut Sizes) -> Result<Vec<usize>, TensorFileError> {
+        let stored = self.of_shape(name, wanted, sizes)?;
+        let Some(values) = &stored.values else {
+            return Err(self.refuse(name, format!("is of type {}; save it as an integer type, F32 or F64", stored.dtype)));
+        };
+        let is_count = |&value: &f64| value >= 0.0 && value <= f64::from(u32::MAX) && value.fract() == 0.0;
+        if let Some(at) = values.iter().position(|value| !is_count(value)) {
+            return Err(
+                self.refuse(name, format!("element {:?} is {}, not a whole number of at least 0", index(at, &stored.shape), values[at]))
+            );
+        }
+        Ok(values.iter().map(|&value| value as usize).collect())
+    }
 }
 
 /// The values of a tensor, if it is of a type that is read.
@@ -250,6 +282,10 @@ mod tests {
         assert!(!sizes.fit(&[2, 4, 4], &wanted));
         assert_eq!(sizes.shown(&[Size::Free("batch"), Size::Free("keys"), Size::Is(4)]), "[batch = 2, keys, 4]");
         assert_eq!(shape(&wanted), "[batch, length, 4]");
+        let keys = [Size::Free("batch"), Size::Sum("keys", &["carried", "length"])];
+        assert!(sizes.fit(&[2, 3], &keys) && !sizes.fit(&[2, 5], &keys));
+        assert!(sizes.fit(&[2], &[Size::Free("carried")]) && sizes.fit(&[2, 5], &keys));
+        assert_eq!((sizes.shown(&keys), shape(&keys)), ("[batch = 2, keys = 5]".into(), "[batch, keys]".into()));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
+use heedful_attention::read::read;
 use heedful_models::block::Hidden;
 use heedful_models::classifier::{Classifier, ClassifierConfig, Sentences};
 use heedful_models::loss::with_auxiliary;
@@ -198,7 +199,7 @@ impl MaskedTask<'_> {
             let nats = model.masked_cross_entropy(states.clone(), targets.clone()).negative_log_likelihood;
             let chosen = states.matmul(model.embedding.tokens.weight.val().transpose()).argmax(1).squeeze_dim::<1>(1);
             found.nats += f64::from(nats.into_scalar::<f32>());
-            found.right += chosen.equal(targets).into_data().iter::<bool>().filter(|&right| right).count();
+            found.right += read(chosen.equal(targets)).iter::<bool>().filter(|&right| right).count();
             found.count += batch.targets.len();
             bar.inc(starts.len() as u64);
         }

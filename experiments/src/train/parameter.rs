@@ -1,5 +1,6 @@
 //! The parameters of a model as a list of named tensors: identities that survive the process, counts, and a check for finite values.
 
+use heedful_attention::read::read;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
@@ -150,7 +151,7 @@ pub fn read_scalars(scalars: Vec<Tensor<1>>) -> Vec<f64> {
     if scalars.is_empty() {
         return Vec::new();
     }
-    Tensor::cat(scalars, 0).into_data().iter::<f64>().collect()
+    read(Tensor::cat(scalars, 0)).iter::<f64>().collect()
 }
 
 /// The floating-point tensors of a model by path, as they are saved.
@@ -176,7 +177,7 @@ impl ModuleVisitor for Collect {
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         let tensor = param.transform_for_save().val();
-        self.tensors.insert(self.path.join("."), tensor.into_data());
+        self.tensors.insert(self.path.join("."), read(tensor));
     }
 }
 

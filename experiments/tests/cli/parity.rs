@@ -1,109 +1,17 @@
-//! One attention with given weights on given inputs.
+//! One part of a model with given weights on given inputs.
 
-use std::collections::BTreeMap;
+mod attention;
+mod blocks;
+mod case;
+mod formula;
+mod parts;
+
 use std::fs;
-use std::path::PathBuf;
-use std::process::Output;
 
-use safetensors::SafeTensors;
-use safetensors::tensor::{Dtype, TensorView};
-use tempfile::TempDir;
+use safetensors::tensor::Dtype;
 
+use self::case::{BACKENDS, BATCH, Case, HEADS, LENGTH, MEMORY, Tensor, Tensors, WIDTH, differences, drawn, same, tensor};
 use crate::command::{binary, refused, stderr, stdout, succeeded};
-
-const BATCH: usize = 2;
-const LENGTH: usize = 3;
-const MEMORY: usize = 4;
-const WIDTH: usize = 4;
-const HEADS: usize = 2;
-
-#[derive(Clone, Debug, PartialEq)]
-struct Tensor {
-    dtype: Dtype,
-    shape: Vec<usize>,
-    values: Vec<f64>,
-}
-
-type Tensors = BTreeMap<String, Tensor>;
-
-fn tensor(shape: &[usize], values: Vec<f64>) -> Tensor {
-    Tensor { dtype: Dtype::F32, shape: shape.to_vec(), values }
-}
-
-/// Numbers between -1 and 1 that differ from name to name, exact in 32 bits.
-fn drawn(name: &str, shape: &[usize]) -> Tensor {
-    let mut state = name.bytes().fold(17u64, |state, byte| state.wrapping_mul(31).wrapping_add(u64::from(byte)));
-    let number = |_| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 44) as f64 / f64::from(1 << 19) - 1.0
-    };
-    tensor(shape, (0..shape.iter().product::<usize>()).map(number).collect())
-}
-
-fn bytes(tensor: &Tensor) -> Vec<u8> {
-    let number = |&value: &f64| match tensor.dtype {
-        Dtype::F32 => (value as f32).to_le_bytes().to_vec(),
-        Dtype::F64 => value.to_le_bytes().to_vec(),
-        Dtype::I64 => (value as i64).to_le_bytes().to_vec(),
-        Dtype::F16 => vec![0; 2],
-        Dtype::BOOL | Dtype::U8 => vec![value as u8],
-        other => panic!("{other} is not written here"),
-    };
-    tensor.values.iter().flat_map(number).collect()
-}
-
-/// A folder with a configuration, in which files of tensors are made.
-struct Case {
-    folder: TempDir,
-}
-
-impl Case {
-    fn new(config: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let sizes = format!("d_model = {WIDTH}\nheads = {HEADS}\nmax_length = 6\n");
-        fs::write(folder.path().join("mechanism.toml"), format!("{sizes}{config}")).unwrap();
-        Self { folder }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn write(&self, tensors: &Tensors) {
-        let stored: Vec<_> = tensors.iter().map(|(name, tensor)| (name, tensor, bytes(tensor))).collect();
-        let views = stored.iter().map(|(name, tensor, bytes)| (name, TensorView::new(tensor.dtype, tensor.shape.clone(), bytes).unwrap()));
-        fs::write(self.path("in.safetensors"), safetensors::serialize(views, None).unwrap()).unwrap();
-    }
-
-    fn run(&self, further: &[&str]) -> Output {
-        let mut command = binary("parity");
-        command.current_dir(self.folder.path()).args(["--config", "mechanism.toml"]).args(further);
-        command.output().unwrap()
-    }
-
-    fn compute(&self, further: &[&str]) -> Output {
-        self.run(&[&["--inputs", "in.safetensors", "--output", "out.safetensors"], further].concat())
-    }
-
-    fn results(&self, further: &[&str]) -> Tensors {
-        succeeded(&self.compute(further));
-        let bytes = fs::read(self.path("out.safetensors")).unwrap();
-        let read = |view: TensorView<'_>| {
-            assert_eq!(view.dtype(), Dtype::F32);
-            let values = view.data().chunks(4).map(|bytes| f64::from(f32::from_le_bytes(bytes.try_into().unwrap()))).collect();
-            tensor(view.shape(), values)
-        };
-        SafeTensors::deserialize(&bytes).unwrap().tensors().into_iter().map(|(name, view)| (name, read(view))).collect()
-    }
-
-    /// Asserts that these tensors are refused, each part of the message named, and that nothing is written.
-    #[track_caller]
-    fn refuses(&self, tensors: &Tensors, parts: &[&str]) {
-        self.write(tensors);
-        refused(&self.compute(&[]), 1, &[&["in.safetensors"], parts].concat());
-        assert!(!self.path("out.safetensors").exists(), "nothing is written");
-    }
-}
 
 const PROJECTIONS: [&str; 4] = ["logits.query.weight", "logits.key.weight", "value.weight", "output.weight"];
 
@@ -157,29 +65,6 @@ fn dot_product(tensors: &Tensors, memory: &Tensor, sees: impl Fn(usize, usize, u
     (project(&mixed, "output.weight"), weights)
 }
 
-#[track_caller]
-fn same(name: &str, found: &Tensor, expected: &Tensor, tolerance: f64) {
-    assert_eq!(found.shape, expected.shape, "{name}");
-    for (at, (found, expected)) in found.values.iter().zip(&expected.values).enumerate() {
-        assert!((found - expected).abs() < tolerance, "{name}, element {at}: {found}, expected {expected}");
-    }
-}
-
-/// Central differences of `sum(output * cotangent)` by a tensor.
-fn differences(tensors: &Tensors, name: &str, output: impl Fn(&Tensors) -> Tensor) -> Tensor {
-    const STEP: f64 = 1e-5;
-    let loss = |tensors: &Tensors| -> f64 { output(tensors).values.iter().zip(&tensors["cotangent"].values).map(|(y, c)| y * c).sum() };
-    let derivative = |at: usize| {
-        let moved = |by: f64| {
-            let mut tensors = tensors.clone();
-            tensors.get_mut(name).unwrap().values[at] += by;
-            loss(&tensors)
-        };
-        (moved(STEP) - moved(-STEP)) / (2.0 * STEP)
-    };
-    tensor(&tensors[name].shape, (0..tensors[name].values.len()).map(derivative).collect())
-}
-
 #[test]
 fn dot_product_is_its_formula_and_its_gradients_are_the_differences_of_the_formula() {
     for role in ["encoder", "decoder"] {
@@ -187,7 +72,6 @@ fn dot_product_is_its_formula_and_its_gradients_are_the_differences_of_the_formu
         let mut tensors = dot_product_inputs();
         tensors.insert("key_padding".into(), padding(LENGTH, Dtype::BOOL));
         case.write(&tensors);
-        let found = case.results(&[]);
         // The first key of the first row is padding, so that its first query sees nothing when it is causal.
         let hidden = |b: usize, j: usize| b * LENGTH + j == 0 || b * LENGTH + j == BATCH * LENGTH - 1;
         let sees = |b: usize, i: usize, j: usize| !hidden(b, j) && (role == "encoder" || j <= i);
@@ -199,14 +83,17 @@ fn dot_product_is_its_formula_and_its_gradients_are_the_differences_of_the_formu
             (output, weights)
         };
         let (output, weights) = formula(&tensors);
-        same("output", &found["output"], &output, 1e-5);
-        same("weights", &found["weights"], &weights, 1e-5);
         let named: Vec<_> = PROJECTIONS.iter().chain(&["x"]).copied().collect();
-        for name in &named {
-            let expected = differences(&tensors, name, |tensors| formula(tensors).0);
-            same(&format!("{role}: grad.{name}"), &found[&format!("grad.{name}")], &expected, 1e-4);
+        for backend in BACKENDS {
+            let found = case.results(&["--backend", backend]);
+            same("output", &found["output"], &output, 1e-5);
+            same("weights", &found["weights"], &weights, 1e-5);
+            for name in &named {
+                let expected = differences(&tensors, name, |tensors| formula(tensors).0);
+                same(&format!("{role}: grad.{name}"), &found[&format!("grad.{name}")], &expected, 1e-4);
+            }
+            assert_eq!(found.len(), 2 + named.len(), "{:?}", found.keys());
         }
-        assert_eq!(found.len(), 2 + named.len(), "{:?}", found.keys());
     }
 }
 
@@ -277,13 +164,31 @@ fn padding_may_be_of_any_type_and_numbers_of_64_bits() {
 
 #[cfg(feature = "ndarray")]
 #[test]
-fn another_backend_gives_the_same_numbers() {
+fn ndarray_gives_the_same_numbers() {
     let case = Case::new("");
     case.write(&dot_product_inputs());
     let (flex, other) = (case.results(&[]), case.results(&["--backend", "ndarray"]));
     assert_eq!(flex.len(), other.len());
     for (name, expected) in flex {
         same(&name, &other[&name], &expected, 1e-5);
+    }
+}
+
+#[test]
+fn a_cotangent_changes_no_output_on_any_backend() {
+    let case = Case::new("");
+    let mut tensors = dot_product_inputs();
+    for backend in BACKENDS {
+        case.write(&tensors);
+        let with = case.results(&["--backend", backend]);
+        let cotangent = tensors.remove("cotangent").unwrap();
+        case.write(&tensors);
+        let without = case.results(&["--backend", backend]);
+        assert!(without.len() < with.len());
+        for (name, expected) in without {
+            assert_eq!(with[&name], expected, "{name} on {backend}");
+        }
+        tensors.insert("cotangent".into(), cotangent);
     }
 }
 
@@ -419,10 +324,21 @@ fn describe_names_every_tensor_with_its_shape_and_the_defaults_of_the_configurat
 }
 
 #[test]
-fn the_list_of_mechanisms_is_that_of_the_experiments() {
+fn the_list_of_mechanisms_is_that_of_the_experiments_and_advises_options_that_there_are() {
     let [parity, mt] = ["parity", "mt"].map(|name| binary(name).arg("--list").output().unwrap());
     succeeded(&parity);
-    let list = stdout(&parity);
-    assert!(stdout(&mt).starts_with(&list), "{}", stderr(&mt));
-    assert!(list.contains("4 d^2 + H L^2") && list.contains("262,144"), "{list}");
+    let (list, of_experiments) = (stdout(&parity), stdout(&mt));
+    let tables = of_experiments.split("Options:").next().unwrap();
+    assert!(tables.contains("4 d^2 + H L^2") && list.contains(tables), "{list}{}", stderr(&mt));
+    let help = stdout(&binary("parity").arg("--help").output().unwrap());
+    let advised: Vec<_> = list.split_whitespace().filter(|word| word.starts_with("--")).collect();
+    assert!(advised.contains(&"--set") && advised.contains(&"--part"), "{list}");
+    for option in advised {
+        assert!(help.contains(&format!("{option} ")), "{option} is advised and there is no such option\n{help}");
+    }
+    let example = list.lines().find(|line| line.starts_with("e.g. ")).unwrap();
+    let arguments: Vec<_> = example.split_whitespace().skip(1).collect();
+    let output = binary("parity").args(&arguments).arg("--describe").output().unwrap();
+    succeeded(&output);
+    assert!(stdout(&output).contains("logits.frozen_table"), "{}", stdout(&output));
 }

@@ -8,6 +8,7 @@ use burn::tensor::activation::log_softmax;
 use burn::tensor::{Device, Shape, TensorData};
 use heedful_attention::init::Init;
 use heedful_attention::random::RandomKey;
+use heedful_attention::read::read;
 
 use super::*;
 
@@ -64,9 +65,9 @@ fn normalised(device: &Device, layer: impl Fn(Tensor<3>, &LayerNorm) -> Tensor<3
     let x = drawn(3, [3, 300, 37], device).require_grad();
     let output = layer(x.clone(), &norm);
     let gradients = (output.clone() * drawn(4, [3, 300, 37], device)).sum().backward();
-    let of = |parameter: &Param<Tensor<1>>| parameter.val().grad(&gradients).unwrap().into_data();
+    let of = |parameter: &Param<Tensor<1>>| read(parameter.val().grad(&gradients).unwrap());
     let (gamma, beta) = (of(&norm.gamma), of(norm.beta.as_ref().unwrap()));
-    vec![output.into_data(), x.grad(&gradients).unwrap().into_data(), gamma, beta]
+    vec![read(output), read(x.grad(&gradients).unwrap()), gamma, beta]
 }
 
 #[test]
@@ -87,9 +88,9 @@ fn activated(device: &Device, layer: impl Fn(Tensor<3>, &Linear) -> Tensor<3>) -
     let x = drawn(3, [3, 300, 19], device).require_grad();
     let output = layer(x.clone(), &linear);
     let gradients = (output.clone() * drawn(4, [3, 300, 45], device)).sum().backward();
-    let weight = linear.weight.val().grad(&gradients).unwrap().into_data();
-    let bias = linear.bias.as_ref().unwrap().val().grad(&gradients).unwrap().into_data();
-    vec![output.into_data(), x.grad(&gradients).unwrap().into_data(), weight, bias]
+    let weight = read(linear.weight.val().grad(&gradients).unwrap());
+    let bias = read(linear.bias.as_ref().unwrap().val().grad(&gradients).unwrap());
+    vec![read(output), read(x.grad(&gradients).unwrap()), weight, bias]
 }
 
 #[test]
@@ -120,8 +121,8 @@ fn scored(device: &Device, loss: impl Fn(Tensor<2>, Tensor<2>, Tensor<1, Int>, T
     // Losses are computed from results of a graph, not from its leaves.
     let sums = loss(states.clone() * 1.0, matrix.clone() * 1.0, targets, weights);
     let gradients = (sums.clone().slice(0..1) * 3.0).backward();
-    let [states, matrix] = [states, matrix].map(|leaf| leaf.grad(&gradients).unwrap().into_data());
-    vec![sums.into_data(), states, matrix]
+    let [states, matrix] = [states, matrix].map(|leaf| read(leaf.grad(&gradients).unwrap()));
+    vec![read(sums), states, matrix]
 }
 
 fn by_definition(logits: Tensor<2>, targets: Tensor<1, Int>, weights: Tensor<1>, smoothing: f64) -> Tensor<1> {
@@ -156,7 +157,7 @@ fn cross_entropy_is_that_of_its_definition() {
 }
 
 fn primitive<const D: usize>(seed: u64, shape: [usize; D]) -> FlexTensor {
-    FlexTensor::from_data(drawn(seed, shape, &Device::flex()).into_data())
+    FlexTensor::from_data(read(drawn(seed, shape, &Device::flex())))
 }
 
 fn data<const N: usize>(tensors: [FlexTensor; N]) -> Vec<TensorData> {

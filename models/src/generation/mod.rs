@@ -10,6 +10,7 @@ mod beam;
 mod rows;
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
+use heedful_attention::read::read;
 
 pub use beam::{BeamSearch, beam_search, length_penalty};
 pub use rows::{Sampling, greedy, sample};
@@ -122,7 +123,7 @@ struct HostLogits {
 impl HostLogits {
     fn read(logits: Tensor<2>) -> Self {
         let vocabulary = logits.dims()[1];
-        let values = logits.into_data().iter::<f32>().collect();
+        let values = read(logits).iter::<f32>().collect();
         Self { values, vocabulary }
     }
 

@@ -9,6 +9,7 @@ use super::Hashing;
 use crate::contract::Positions;
 use crate::init::Init;
 use crate::random::RandomKey;
+use crate::read::read;
 
 /// The hash `argmax([x R; -x R])` of Andoni et al. 2015, or two of them.
 #[derive(Clone, Debug)]
@@ -77,7 +78,7 @@ impl Hash {
             bucket.expect("there is a hash").reshape([batch, heads, 1, length])
         };
         let buckets = Tensor::cat((0..rounds).map(of_round).collect(), 2);
-        Buckets { shape: buckets.dims(), values: buckets.into_data().iter::<u32>().collect() }
+        Buckets { shape: buckets.dims(), values: read(buckets).iter::<u32>().collect() }
     }
 }
 

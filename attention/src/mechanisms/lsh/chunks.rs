@@ -12,6 +12,7 @@ use crate::dropout::dropout;
 use crate::engine::Dropout;
 use crate::engine::fused::{Order, Part};
 use crate::probe::{Observation, Probe};
+use crate::read::read;
 use crate::visibility::{Span, TILE, TileLevels, TileMapBuilder, Visibility, hidden_logit};
 
 /// Most rounds whose pairs can be told by a byte.
@@ -298,9 +299,9 @@ impl Blocks {
         let [batch, heads, _, queries, keys] = self.shape;
         let [_, height, width] = weights.dims();
         let (device, dtype) = (weights.device(), weights.dtype());
-        let weights: Vec<f32> = weights.into_data().iter::<f32>().collect();
+        let weights: Vec<f32> = read(weights).iter::<f32>().collect();
         let mut dense = vec![0.0; batch * heads * queries * keys];
-        for (at, (share, &(block, row))) in shares.into_data().iter::<f32>().zip(&self.slots).enumerate() {
+        for (at, (share, &(block, row))) in read(shares).iter::<f32>().zip(&self.slots).enumerate() {
             let query = at % self.has_key.len();
             for (&key, weight) in self.list[block].keys.iter().zip(&weights[(block * height + row) * width..]) {
                 dense[query * keys + key as usize % keys] += self.has_key[query] * share * weight;

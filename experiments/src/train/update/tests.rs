@@ -7,6 +7,7 @@ use burn::optim::{AdamConfig, AdamWConfig};
 use burn::tensor::TensorData;
 use heedful_attention::init::Init;
 use heedful_attention::random::RandomKey;
+use heedful_attention::read::read;
 
 use super::*;
 use crate::backend::{Backend, BackendError};
@@ -33,7 +34,7 @@ fn trained(rule: &impl Optimizer, device: &Device) -> TensorData {
     for step in 1..6 {
         (parameter, state) = rule.step(0.1, parameter, drawn(step, [37, 1000], device), state);
     }
-    parameter.into_data()
+    read(parameter)
 }
 
 #[test]
@@ -59,7 +60,7 @@ fn updates_are_those_of_burn_on_every_backend() {
 fn sums_of_squares_are_those_of_the_definition_on_every_backend() {
     for device in devices() {
         let x = drawn(1, [37, 1001], &device);
-        let expected: f64 = x.to_data().iter::<f64>().map(|x| x * x).sum();
+        let expected: f64 = read(x.clone()).iter::<f64>().map(|x| x * x).sum();
         let found = f64::from(sum_of_squares(x.clone().transpose()).into_scalar::<f32>());
         assert!((found / expected - 1.0).abs() < 1e-5, "{device:?}: {found} is not {expected}");
         let without_last = f64::from(sum_of_squares(x.slice([0..37, 0..1000])).into_scalar::<f32>());
