@@ -9,6 +9,7 @@ use burn::tensor::Tensor;
 use crate::abilities::Abilities;
 use crate::engine::Engine;
 use crate::probe::Probe;
+use crate::progress::DecodingStart;
 use crate::random::RandomKey;
 use crate::visibility::Visibility;
 
@@ -19,29 +20,28 @@ use crate::visibility::Visibility;
 ///
 /// Dimension letters: `B` batch rows, `Q` queries, `K` keys, `C` = `d_model`.
 pub trait Attention: Module + ModuleDisplay + 'static {
-    /// What stepwise decoding carries from step to step: bounded by the capacity that it was made with, and free of gradients.
+    /// What stepwise decoding carries from step to step: where it stands ([`Progress`](crate::progress::Progress)) and what it remembers, bounded by the
+    /// capacity that it was made with, and free of gradients.
     type State: Clone + Debug + Send;
 
     /// What this mechanism can do.
     fn abilities(&self) -> Abilities;
 
-    /// Attends from all queries of the input to all keys, `[B, Q, C]`.
+    /// Attends from all queries of the input to all keys, `[B, Q, C]`. In the place of a decoder's self-attention
+    /// ([`Placement::limit`](crate::placement::Placement::limit)) no query sees what comes after it, whatever the input's visibility.
     ///
     /// # Panics
     /// If shapes do not fit or the input is longer than [`Abilities::max_length`].
     fn forward(&self, input: AttentionInput, probe: &mut Probe) -> AttentionOutput;
 
-    /// A state before the first step.
-    ///
-    /// With `memory` `[batch, K, C]` every step attends to this memory (cross-attention); without it, to the steps so far, of which the state holds at
-    /// most `capacity`.
-    fn state(&self, batch: usize, capacity: usize, memory: Option<Tensor<3>>) -> Self::State;
+    /// A state before the first step. Every step attends to the memory that `start` gives (cross-attention), or else to the steps so far.
+    fn state(&self, start: &DecodingStart) -> Self::State;
 
-    /// Attends from the next one or more positions, and remembers them. [`AttentionInput::memory`] is not used: the state has it.
+    /// Attends from the next one or more positions `[B, N, C]`, without dropout, and remembers them. The state knows where they stand and what they see.
     ///
     /// # Panics
     /// If the state's capacity is exceeded.
-    fn step(&self, chunk: AttentionInput, state: &mut Self::State, probe: &mut Probe) -> AttentionOutput;
+    fn step(&self, query: Tensor<3>, state: &mut Self::State, probe: &mut Probe) -> AttentionOutput;
 
     /// Keeps the given batch rows of a state, in the given order: reordering of beams, shrinking of a batch.
     fn select(&self, state: &mut Self::State, rows: &[usize]);
@@ -80,7 +80,7 @@ impl Positions {
     }
 }
 
-/// Input of [`Attention::forward`] and [`Attention::step`].
+/// Input of [`Attention::forward`].
 #[derive(Clone, Debug)]
 pub struct AttentionInput {
     /// `[B, Q, C]`.

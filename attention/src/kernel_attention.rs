@@ -25,6 +25,7 @@ use crate::linear::linear;
 use crate::memory::KeyValueState;
 use crate::placement::{Placement, Role};
 use crate::probe::Probe;
+use crate::progress::DecodingStart;
 use crate::random::RandomKey;
 use crate::visibility::{Span, Visibility};
 
@@ -112,6 +113,8 @@ pub struct KernelAttention<K: Kernel> {
     pub output: Linear,
     #[module(skip)]
     options: KernelOptions,
+    #[module(skip)]
+    limit: Visibility,
     before: usize,
     heads: usize,
     dropout: f64,
@@ -127,6 +130,7 @@ impl<K: Kernel> KernelAttention<K> {
             input: init::linear(d_model, projected, true, &key.named("input"), device),
             output: init::linear(d_model, d_model, true, &key.named("output"), device),
             options,
+            limit: placement.limit(),
             before: if placement.role == Role::Decoder { options.taps - 1 } else { options.taps / 2 },
             heads: placement.heads,
             dropout: placement.dropout,
@@ -252,6 +256,7 @@ impl<K: Kernel> Attention for KernelAttention<K> {
     /// If there is a memory that does not end with the queries.
     fn forward(&self, input: AttentionInput, probe: &mut Probe) -> AttentionOutput {
         let AttentionInput { query, memory, visibility, positions, random, .. } = input;
+        let visibility = visibility.within(&self.limit);
         let queries = query.dims()[1];
         let query = self.project(query);
         let mut values = query.clone();
@@ -274,13 +279,13 @@ impl<K: Kernel> Attention for KernelAttention<K> {
 
     /// # Panics
     /// If a memory is given: a kernel slides along one sequence.
-    fn state(&self, _batch: usize, capacity: usize, memory: Option<Tensor<3>>) -> KeyValueState {
-        assert!(memory.is_none(), "a convolution does not attend to another sequence");
-        KeyValueState::growing(capacity).reaching(Some(self.before))
+    fn state(&self, start: &DecodingStart) -> KeyValueState {
+        assert!(start.memory().is_none(), "a convolution does not attend to another sequence");
+        KeyValueState::growing(start).reaching(Some(self.before))
     }
 
-    fn step(&self, chunk: AttentionInput, state: &mut KeyValueState, probe: &mut Probe) -> AttentionOutput {
-        let AttentionInput { query, visibility, positions, random, .. } = chunk;
+    fn step(&self, query: Tensor<3>, state: &mut KeyValueState, probe: &mut Probe) -> AttentionOutput {
+        let AttentionInput { query, visibility, positions, random, .. } = state.advance(query);
         let queries = query.dims()[1];
         let query = self.project(query);
         state.push(None, split_heads(query.clone(), self.heads));

@@ -2,9 +2,13 @@
 
 use burn::tensor::{Int, Tensor, TensorData};
 
+use crate::contract::AttentionInput;
+use crate::progress::{DecodingStart, Progress};
+
 /// State of the mechanisms that remember a value, and possibly a key, for each position.
 #[derive(Clone, Debug)]
 pub struct KeyValueState {
+    progress: Progress,
     keys: Option<Buffer>,
     values: Option<Buffer>,
     length: usize,
@@ -50,9 +54,10 @@ impl Buffer {
 }
 
 impl KeyValueState {
-    /// A state that grows with each step up to `capacity` positions.
-    pub fn growing(capacity: usize) -> Self {
-        Self { keys: None, values: None, length: 0, capacity, reach: None, fixed: false }
+    /// A state that grows with each step up to the capacity.
+    pub fn growing(start: &DecodingStart) -> Self {
+        let (progress, capacity) = (Progress::new(start), start.capacity());
+        Self { progress, keys: None, values: None, length: 0, capacity, reach: None, fixed: false }
     }
 
     /// Of a state that grows, forgets what lies more than `reach` positions before the next step.
@@ -62,10 +67,15 @@ impl KeyValueState {
     }
 
     /// A state that holds a memory of another sequence: keys `[B, H, K, R]` and values `[B, H, K, D]`.
-    pub fn fixed(keys: Option<Tensor<4>>, values: Tensor<4>) -> Self {
+    pub fn fixed(start: &DecodingStart, keys: Option<Tensor<4>>, values: Tensor<4>) -> Self {
         let length = values.dims()[2];
         let [keys, values] = [keys, Some(values)].map(|numbers| numbers.map(|numbers| Buffer::full(numbers.detach())));
-        Self { keys, values, length, capacity: length, reach: None, fixed: true }
+        Self { progress: Progress::new(start), keys, values, length, capacity: length, reach: None, fixed: true }
+    }
+
+    /// The next positions `[B, N, C]` as an input. What is given next follows them.
+    pub fn advance(&mut self, query: Tensor<3>) -> AttentionInput {
+        self.progress.advance(query)
     }
 
     /// Whether this is a memory of another sequence.
@@ -110,6 +120,7 @@ impl KeyValueState {
 
     /// Keeps the given batch rows, in the given order.
     pub fn select(&mut self, rows: &[usize]) {
+        self.progress.select(rows);
         for buffer in [&mut self.keys, &mut self.values].into_iter().flatten() {
             let rows = TensorData::new(rows.iter().map(|&row| row as i32).collect::<Vec<_>>(), [rows.len()]);
             let rows = Tensor::<1, Int>::from_data(rows, &buffer.room.device());
@@ -147,7 +158,7 @@ mod tests {
     #[test]
     fn states_hold_the_latest_positions_in_their_order() {
         for reach in [None, Some(0), Some(1), Some(7), Some(40)] {
-            let mut state = KeyValueState::growing(60).reaching(reach);
+            let mut state = KeyValueState::growing(&DecodingStart::self_attention(2, 60)).reaching(reach);
             let mut length = 0;
             for added in [5, 1, 1, 1, 1, 9, 1, 1, 1, 1, 1, 1, 20, 1, 1, 1, 13] {
                 state.push(Some(positions(&[0, 1], length, added)), positions(&[3, 4], length, added));
@@ -162,7 +173,7 @@ mod tests {
 
     #[test]
     fn rows_are_selected_with_the_room_behind_them() {
-        let mut state = KeyValueState::growing(9);
+        let mut state = KeyValueState::growing(&DecodingStart::self_attention(3, 9));
         state.push(None, positions(&[0, 1, 2], 0, 4));
         state.push(None, positions(&[0, 1, 2], 4, 1));
         state.select(&[2, 0, 0]);
@@ -172,7 +183,8 @@ mod tests {
 
     #[test]
     fn states_hold_at_most_half_as_much_again() {
-        let (mut state, mut bounded) = (KeyValueState::growing(1000), KeyValueState::growing(1000).reaching(Some(20)));
+        let start = DecodingStart::self_attention(1, 1000);
+        let (mut state, mut bounded) = (KeyValueState::growing(&start), KeyValueState::growing(&start).reaching(Some(20)));
         let position = 2 * 3 * 4;
         for at in 0..1000 {
             state.push(None, positions(&[0], at, 1));
@@ -185,7 +197,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "10 positions exceed the state's capacity 9")]
     fn states_do_not_grow_beyond_their_capacity() {
-        let mut state = KeyValueState::growing(9);
+        let mut state = KeyValueState::growing(&DecodingStart::self_attention(3, 9));
         state.push(None, positions(&[0], 0, 5));
         state.push(None, positions(&[0], 5, 5));
     }

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Check;
+use crate::visibility::Visibility;
 
 /// Role of an attention in a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -12,7 +13,7 @@ use crate::error::Check;
 pub enum Role {
     /// Self-attention of an encoder: sees the whole sequence.
     Encoder,
-    /// Self-attention of a decoder: causal.
+    /// Self-attention of a decoder: causal, whatever visibility a call gives.
     Decoder,
     /// From a decoder to the encoder's output.
     Cross,
@@ -41,6 +42,11 @@ impl Placement {
     /// Width of a head.
     pub fn d_head(&self) -> usize {
         self.d_model / self.heads
+    }
+
+    /// What an attention here sees at most: in a decoder no query sees what comes after it.
+    pub fn limit(&self) -> Visibility {
+        if self.role == Role::Decoder { Visibility::causal() } else { Visibility::all() }
     }
 
     /// Checks options of the mechanism called `attention` that is to stand here.

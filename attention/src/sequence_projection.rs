@@ -8,7 +8,6 @@ use crate::contract::Positions;
 use crate::engine::columns_from;
 use crate::init::Init;
 use crate::logits::starts;
-use crate::memory::KeyValueState;
 use crate::random::RandomKey;
 use crate::visibility::Span;
 
@@ -87,58 +86,5 @@ impl SequenceProjection {
             x
         };
         columns.expand([batch, matrices, rank, length]).matmul(x)
-    }
-}
-
-/// State of an attention to projected keys and values: those of a memory, in slots from the first step on, because only a step says what is padding.
-#[derive(Clone, Debug)]
-pub struct ProjectedState {
-    memory: KeyValueState,
-    length: usize,
-    /// Which positions of each batch row were projected.
-    seen: Option<Vec<Vec<bool>>>,
-}
-
-impl ProjectedState {
-    /// A state before the first step, of keys and values `[B, P, N, D]`.
-    pub fn new(keys: Tensor<4>, values: Tensor<4>) -> Self {
-        let length = values.dims()[2];
-        Self { memory: KeyValueState::fixed(Some(keys), values), length, seen: None }
-    }
-
-    /// Length `N` of the memory.
-    pub fn length(&self) -> usize {
-        self.length
-    }
-
-    /// Keys and values in slots; `project` makes them at the first step.
-    ///
-    /// # Panics
-    /// If a later step sees other positions than the first: what is in the slots cannot be taken out again.
-    pub fn slots(&mut self, seen: Vec<Vec<bool>>, project: impl FnOnce([Tensor<4>; 2], &[Vec<bool>]) -> [Tensor<4>; 2]) -> [Tensor<4>; 2] {
-        match &self.seen {
-            Some(projected) => assert!(*projected == seen, "a step must see the keys that the first step saw"),
-            None => {
-                let [keys, values] = project(self.content(), &seen);
-                self.memory = KeyValueState::fixed(Some(keys), values);
-                self.seen = Some(seen);
-            }
-        }
-        self.content()
-    }
-
-    fn content(&self) -> [Tensor<4>; 2] {
-        [self.memory.keys().expect("the memory was made with keys"), self.memory.values()]
-    }
-
-    /// Keeps the given batch rows, in the given order.
-    pub fn select(&mut self, rows: &[usize]) {
-        self.memory.select(rows);
-        self.seen = self.seen.take().map(|seen| rows.iter().map(|&row| seen[row].clone()).collect());
-    }
-
-    /// Bytes that the state holds, at 4 bytes a number.
-    pub fn bytes(&self) -> usize {
-        self.memory.bytes()
     }
 }

@@ -1,7 +1,8 @@
 //! Multi-head softmax attention over any logits.
 //!
 //! `output = concat_h( softmax(logits_h + mask) · V_h ) W_O`, `V = memory W_V`: the projections, masks, softmax, dropout and decoding state that
-//! the mechanisms of Vaswani et al. 2017 (section 3.2) and Tay et al. 2021 share. Projections have no bias, as in the reference code of both.
+//! the mechanisms of Vaswani et al. 2017 (section 3.2) and Tay et al. 2021 share. Projections have no biases, as in the reference code of
+//! both, unless the logits ask for them.
 
 use std::sync::{Arc, Mutex};
 
@@ -21,6 +22,7 @@ use crate::logits::Logits;
 use crate::memory::KeyValueState;
 use crate::placement::Placement;
 use crate::probe::{Observation, Probe};
+use crate::progress::DecodingStart;
 use crate::random::RandomKey;
 use crate::visibility::{Span, Visibility};
 
@@ -36,19 +38,22 @@ pub struct SoftmaxAttention<L: Logits> {
     heads: usize,
     dropout: f64,
     #[module(skip)]
+    limit: Visibility,
+    #[module(skip)]
     latest: Arc<Mutex<Option<Visibility>>>,
 }
 
 impl<L: Logits> SoftmaxAttention<L> {
     /// Puts the shared projections around `logits`.
     pub fn new(logits: L, placement: &Placement, key: &RandomKey, device: &Device) -> Self {
-        let d_model = placement.d_model;
+        let (d_model, bias) = (placement.d_model, logits.projections_have_biases());
         Self {
             logits,
-            value: init::linear(d_model, d_model, false, &key.named("value"), device),
-            output: init::linear(d_model, d_model, false, &key.named("output"), device),
+            value: init::linear(d_model, d_model, bias, &key.named("value"), device),
+            output: init::linear(d_model, d_model, bias, &key.named("output"), device),
             heads: placement.heads,
             dropout: placement.dropout,
+            limit: placement.limit(),
             latest: Arc::default(),
         }
     }
@@ -167,6 +172,7 @@ impl<L: Logits> Attention for SoftmaxAttention<L> {
 
     fn forward(&self, input: AttentionInput, probe: &mut Probe) -> AttentionOutput {
         let AttentionInput { query, memory, visibility, positions, random, engine } = input;
+        let visibility = visibility.within(&self.limit);
         let (memory, key_start) = match memory {
             Some(memory) => {
                 // What no query reaches is not even projected.
@@ -181,18 +187,18 @@ impl<L: Logits> Attention for SoftmaxAttention<L> {
         self.attend(Query { query, visibility, positions, random, engine }, keys, values, key_start, probe)
     }
 
-    fn state(&self, _batch: usize, capacity: usize, memory: Option<Tensor<3>>) -> KeyValueState {
-        match memory {
+    fn state(&self, start: &DecodingStart) -> KeyValueState {
+        match start.memory() {
             Some(memory) => {
                 let values = split_heads(linear(memory.clone(), &self.value), self.heads);
-                KeyValueState::fixed(self.logits.keys(memory), values)
+                KeyValueState::fixed(start, self.logits.keys(memory.clone()), values)
             }
-            None => KeyValueState::growing(capacity).reaching(self.logits.reach()),
+            None => KeyValueState::growing(start).reaching(self.logits.reach()),
         }
     }
 
-    fn step(&self, chunk: AttentionInput, state: &mut KeyValueState, probe: &mut Probe) -> AttentionOutput {
-        let AttentionInput { query, visibility, positions, random, engine, .. } = chunk;
+    fn step(&self, query: Tensor<3>, state: &mut KeyValueState, probe: &mut Probe) -> AttentionOutput {
+        let AttentionInput { query, visibility, positions, random, engine, .. } = state.advance(query);
         if !state.is_fixed() {
             let values = split_heads(linear(query.clone(), &self.value), self.heads);
             state.push(self.logits.keys(query.clone()), values);

@@ -84,6 +84,13 @@ pub struct Visibility {
     rule: Arc<Rule>,
     dense: Arc<Mutex<Vec<CachedMask>>>,
     tiles: Arc<Mutex<Vec<CachedTiles>>>,
+    /// The latest selection of rows: the layers of a model select the same ones.
+    selected: Arc<Mutex<Option<CachedSelection>>>,
+}
+
+struct CachedSelection {
+    rows: Vec<usize>,
+    visibility: Visibility,
 }
 
 struct CachedTiles {
@@ -174,6 +181,23 @@ impl Visibility {
         Self::new(Rule::And(self, other))
     }
 
+    /// Visible in both. The value, with all masks that were made of it, where `limit` hides no more than it does by how it was made.
+    pub fn within(&self, limit: &Self) -> Self {
+        if self.is_within(limit) {
+            self.clone()
+        } else if matches!(*self.rule, Rule::All) {
+            limit.clone()
+        } else {
+            self.clone().and(limit.clone())
+        }
+    }
+
+    fn is_within(&self, limit: &Self) -> bool {
+        matches!(*limit.rule, Rule::All)
+            || self.equals(limit)
+            || matches!(&*self.rule, Rule::And(a, b) if a.is_within(limit) || b.is_within(limit))
+    }
+
     /// Visible in either.
     pub fn or(self, other: Self) -> Self {
         Self::new(Rule::Or(self, other))
@@ -185,8 +209,41 @@ impl Visibility {
         Self::new(Rule::Shifted { inner: self, counts })
     }
 
+    /// The visibility of the given batch rows, in the given order. Asked for the same rows again, it gives the same value with its masks.
+    ///
+    /// # Panics
+    /// If rows are told apart and there is none of a given number.
+    pub fn select(&self, rows: &[usize]) -> Self {
+        if self.rows() == 1 {
+            return self.clone();
+        }
+        let mut selected = self.selected.lock().expect("no panic happens while the selection is locked");
+        if let Some(known) = selected.as_ref().filter(|known| known.rows == rows) {
+            return known.visibility.clone();
+        }
+        let counts = |counts: &[usize]| rows.iter().map(|&row| counts[row]).collect::<Vec<_>>();
+        let of = |inner: &Self| if inner.rows() == 1 { inner.clone() } else { inner.select(rows) };
+        let found = Self::new(match &*self.rule {
+            Rule::Padding(lengths) => Rule::Padding(counts(lengths)),
+            Rule::LeftPadding(padding) => Rule::LeftPadding(counts(padding)),
+            Rule::Explicit { shape: [_, heads, queries, keys], visible } => {
+                let size = heads * queries * keys;
+                let visible = rows.iter().flat_map(|row| &visible[row * size..][..size]).copied().collect();
+                Rule::Explicit { shape: [rows.len(), *heads, *queries, *keys], visible }
+            }
+            Rule::Shifted { inner, counts: shifts } => Rule::Shifted { inner: of(inner), counts: counts(shifts).into() },
+            Rule::And(a, b) => Rule::And(of(a), of(b)),
+            Rule::Or(a, b) => Rule::Or(of(a), of(b)),
+            Rule::All | Rule::Causal | Rule::Window { .. } | Rule::Pattern(_) | Rule::Relation(_) => {
+                unreachable!("these do not tell rows apart")
+            }
+        });
+        *selected = Some(CachedSelection { rows: rows.to_vec(), visibility: found.clone() });
+        found
+    }
+
     fn new(rule: Rule) -> Self {
-        Self { rule: Arc::new(rule), dense: Arc::default(), tiles: Arc::default() }
+        Self { rule: Arc::new(rule), dense: Arc::default(), tiles: Arc::default(), selected: Arc::default() }
     }
 
     /// Whether query `i` of head `head` in batch row `row` sees key `j`.

@@ -2,13 +2,13 @@
 
 use burn::tensor::{Device, Tensor};
 use heedful_attention::any::{AnyAttention, AnyState, AttentionConfig};
-use heedful_attention::contract::{Attention, AttentionInput, Positions};
+use heedful_attention::contract::Attention;
 use heedful_attention::engine::Engine;
 use heedful_attention::error::ConfigError;
 use heedful_attention::placement::Role;
 use heedful_attention::probe::Probe;
+use heedful_attention::progress::DecodingStart;
 use heedful_attention::random::RandomKey;
-use heedful_attention::visibility::Visibility;
 
 use crate::workload::{Sizes, wait};
 
@@ -18,8 +18,6 @@ pub struct DecodeStep {
     attention: AnyAttention,
     state: Option<AnyState>,
     sequence: Tensor<3>,
-    /// Positions read so far.
-    read: usize,
     capacity: usize,
     engine: Engine,
 }
@@ -37,7 +35,7 @@ impl DecodeStep {
         let placement = Sizes { length: capacity, ..sizes }.placement(Role::Decoder);
         attention.validate(&placement)?;
         let attention = attention.init(&placement, &RandomKey::from_seed(0), device);
-        Ok(Self { attention, state: None, sequence: sizes.sequence(device), read: 0, capacity, engine })
+        Ok(Self { attention, state: None, sequence: sizes.sequence(device), capacity, engine })
     }
 
     /// The layer.
@@ -48,8 +46,8 @@ impl DecodeStep {
     /// Makes a state and reads the sequence.
     pub fn begin(&mut self) {
         let [batch, length, _] = self.sequence.dims();
-        self.state = Some(self.attention.state(batch, self.capacity, None));
-        self.read = 0;
+        let start = DecodingStart::self_attention(batch, self.capacity).with_engine(self.engine);
+        self.state = Some(self.attention.state(&start));
         for start in (0..length).step_by(Self::CHUNK) {
             self.read(self.sequence.clone().narrow(1, start, Self::CHUNK.min(length - start)));
         }
@@ -67,17 +65,16 @@ impl DecodeStep {
     }
 
     fn read(&mut self, chunk: Tensor<3>) -> Tensor<3> {
-        let positions = Positions::from_start(self.read);
-        self.read += chunk.dims()[1];
-        let input = AttentionInput::self_attention(chunk).visibility(Visibility::causal()).positions(positions).engine(self.engine);
         let state = self.state.as_mut().expect("the sequence was read");
-        self.attention.step(input, state, &mut Probe::off()).context
+        self.attention.step(chunk, state, &mut Probe::off()).context
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use heedful_attention::contract::AttentionInput;
+    use heedful_attention::visibility::Visibility;
 
     #[test]
     fn a_step_attends_to_the_whole_sequence() {

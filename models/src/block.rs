@@ -10,6 +10,7 @@ use heedful_attention::any::AnyAttention;
 use heedful_attention::contract::{Attention, AttentionInput, AttentionOutput, Losses, Positions};
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::{Observation, Probe};
+use heedful_attention::progress::DecodingStart;
 use heedful_attention::random::RandomKey;
 use heedful_attention::visibility::Visibility;
 use serde::{Deserialize, Serialize};
@@ -177,7 +178,7 @@ pub struct Block<A: Attention = AnyAttention> {
 /// What the layers of a stack share in one forward pass.
 #[derive(Clone, Debug)]
 pub struct Context {
-    /// Which keys of its own sequence a query sees.
+    /// Which keys of its own sequence a query sees. [`Block::step`] does not use it: the state has it.
     pub visibility: Visibility,
     /// Positions of the input.
     pub positions: Positions,
@@ -187,7 +188,7 @@ pub struct Context {
     pub carried: Option<Tensor<3>>,
     /// The other sequence `[B, K, C]`, for cross-attention. [`Block::step`] does not use it: the state has it.
     pub memory: Option<Tensor<3>>,
-    /// Which elements of the other sequence a query sees.
+    /// Which elements of the other sequence a query sees. [`Block::step`] does not use it: the state has it.
     pub memory_visibility: Visibility,
 }
 
@@ -269,17 +270,17 @@ impl<A: Attention> Block<A> {
         self.pass(x, context, random, None, probe)
     }
 
-    /// A state before the first step, for `batch` rows that have at most `capacity` positions and, with cross-attention, the given memory.
+    /// A state before the first step, with what its self-attention and its cross-attention begin with.
     ///
     /// # Panics
     /// If the block has cross-attention and there is no memory.
-    pub fn state(&self, batch: usize, capacity: usize, memory: Option<&Tensor<3>>) -> BlockState<A::State> {
+    pub fn state(&self, own: &DecodingStart, memory: Option<&DecodingStart>) -> BlockState<A::State> {
         BlockState {
-            self_attention: self.self_attention.state(batch, capacity, None),
-            cross_attention: self.cross_attention.as_ref().map(|attention| {
-                let memory = memory.expect("a block with cross-attention is given a memory").clone();
-                attention.state(batch, capacity, Some(memory))
-            }),
+            self_attention: self.self_attention.state(own),
+            cross_attention: self
+                .cross_attention
+                .as_ref()
+                .map(|attention| attention.state(memory.expect("a block with cross-attention is given a memory"))),
             feed_forward: FeedForwardState::default(),
         }
     }
@@ -375,7 +376,7 @@ impl<A: Attention> Block<A> {
             Sublayer::SelfAttention => {
                 let (attention, input) = (&self.self_attention, input(&context.visibility));
                 probe.within(sublayer.name(), None, |probe| match state {
-                    Some(state) => attention.step(input, &mut state.self_attention, probe),
+                    Some(state) => attention.step(input.query, &mut state.self_attention, probe),
                     None => {
                         let carried = context.carried.clone().map(|carried| self.self_attention_residual.input(carried));
                         let memory = carried.map(|carried| Tensor::cat(vec![carried, input.query.clone()], 1));
@@ -389,7 +390,7 @@ impl<A: Attention> Block<A> {
                 probe.within(sublayer.name(), None, |probe| match state {
                     Some(state) => {
                         let state = state.cross_attention.as_mut().expect("the state of a block with cross-attention holds one for it");
-                        attention.step(input, state, probe)
+                        attention.step(input.query, state, probe)
                     }
                     None => {
                         let memory = context.memory.clone().expect("a block with cross-attention is given a memory");

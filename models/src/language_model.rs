@@ -261,6 +261,7 @@ mod tests {
     use heedful_attention::any::AttentionConfig;
     use heedful_attention::contract::{AttentionInput, AttentionOutput};
     use heedful_attention::probe::Observation;
+    use heedful_attention::progress::{DecodingStart, Progress};
     use heedful_attention::visibility::Span;
 
     use crate::depth::SharedConfig;
@@ -501,7 +502,7 @@ mod tests {
 
     /// The values so far.
     #[derive(Clone, Debug)]
-    struct MeanState(Option<Tensor<3>>);
+    struct MeanState(Progress, Option<Tensor<3>>);
 
     impl MeanAttention {
         fn attend(&self, values: Tensor<3>, input: &AttentionInput) -> AttentionOutput {
@@ -545,21 +546,22 @@ mod tests {
             output
         }
 
-        fn state(&self, _batch: usize, _capacity: usize, _memory: Option<Tensor<3>>) -> MeanState {
-            MeanState(None)
+        fn state(&self, start: &DecodingStart) -> MeanState {
+            MeanState(Progress::new(start), None)
         }
 
-        fn step(&self, chunk: AttentionInput, state: &mut MeanState, _probe: &mut Probe) -> AttentionOutput {
-            let new = self.value.forward(chunk.query.clone());
-            let values = state.0.take().map_or(new.clone(), |old| Tensor::cat(vec![old, new], 1));
-            state.0 = Some(values.clone());
-            self.attend(values, &chunk)
+        fn step(&self, query: Tensor<3>, state: &mut MeanState, _probe: &mut Probe) -> AttentionOutput {
+            let new = self.value.forward(query.clone());
+            let values = state.1.take().map_or(new.clone(), |old| Tensor::cat(vec![old, new], 1));
+            state.1 = Some(values.clone());
+            self.attend(values, &state.0.advance(query))
         }
 
         fn select(&self, state: &mut MeanState, rows: &[usize]) {
+            state.0.select(rows);
             let rows: Vec<i32> = rows.iter().map(|&row| row as i32).collect();
             let rows = TensorData::new(rows.clone(), [rows.len()]);
-            state.0 = state.0.take().map(|values| values.clone().select(0, Tensor::from_data(rows, &values.device())));
+            state.1 = state.1.take().map(|values| values.clone().select(0, Tensor::from_data(rows, &values.device())));
         }
     }
 

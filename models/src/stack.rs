@@ -9,6 +9,7 @@ use heedful_attention::any::AnyAttention;
 use heedful_attention::contract::{Attention, Losses, Positions};
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::{Observation, Probe};
+use heedful_attention::progress::DecodingStart;
 use heedful_attention::random::RandomKey;
 use heedful_attention::visibility::Visibility;
 
@@ -124,7 +125,6 @@ pub struct StackState<S> {
     next: usize,
     capacity: usize,
     left_padding: Option<Arc<[usize]>>,
-    memory_lengths: Option<Vec<usize>>,
 }
 
 impl<S> StackState<S> {
@@ -233,12 +233,15 @@ impl<A: Attention> Stack<A> {
         if let Some((memory, lengths)) = &memory {
             assert_eq!([memory.dims()[0], lengths.len()], [batch; 2], "rows of memory and lengths for a batch of {batch}");
         }
+        let own = DecodingStart::self_attention(batch, capacity).with_left_padding(left_padding);
+        let of_memory =
+            |(memory, lengths)| DecodingStart::cross_attention(memory, Visibility::padding(lengths)).with_left_padding(left_padding);
+        let memory = memory.map(of_memory);
         StackState {
-            layers: self.blocks().map(|block| block.state(batch, capacity, memory.as_ref().map(|(memory, _)| memory))).collect(),
+            layers: self.blocks().map(|block| block.state(&own, memory.as_ref())).collect(),
             next: 0,
             capacity,
             left_padding: Positions::default().with_left_padding(left_padding).left_padding,
-            memory_lengths: memory.map(|(_, lengths)| lengths),
         }
     }
 
@@ -250,15 +253,7 @@ impl<A: Attention> Stack<A> {
         let _span = tracing::trace_span!("stack step", layers = self.steps, states = ?x.dims()).entered();
         let length = x.dims()[1];
         assert!(length <= state.remaining(), "{length} more positions exceed the state's capacity {}", state.capacity);
-        let positions = state.positions();
-        let context = Context {
-            visibility: causal(&positions),
-            positions,
-            lengths: None,
-            carried: None,
-            memory: None,
-            memory_visibility: state.memory_lengths.clone().map_or_else(Visibility::all, Visibility::padding),
-        };
+        let context = Context { positions: state.positions(), ..Context::new(Visibility::causal()) };
         state.next += length;
         let layers = &mut state.layers;
         if self.reversible {
@@ -273,7 +268,6 @@ impl<A: Attention> Stack<A> {
             block.select(state, rows);
         }
         state.left_padding = state.left_padding.as_ref().map(|counts| rows.iter().map(|&row| counts[row]).collect());
-        state.memory_lengths = state.memory_lengths.as_ref().map(|lengths| rows.iter().map(|&row| lengths[row]).collect());
     }
 
     /// The block of each layer.

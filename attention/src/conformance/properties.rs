@@ -11,7 +11,9 @@ use crate::conformance::array::{Array, finite, same};
 use crate::conformance::subject::{Case, Subject, parameters};
 use crate::contract::{Attention, AttentionInput, Positions};
 use crate::engine::Engine;
+use crate::placement::Role;
 use crate::probe::Probe;
+use crate::progress::DecodingStart;
 use crate::random::RandomKey;
 use crate::visibility::Visibility;
 
@@ -31,7 +33,9 @@ pub(super) fn the_future_is_not_seen<A: Attention>(subject: &Subject<A>) -> Outc
 /// A change of any of the given elements moves no output before it.
 fn the_future_is_not_seen_in<A: Attention>(subject: &Subject<A>, length: usize, changing: impl IntoIterator<Item = usize>) -> Outcome {
     let case = subject.case("causality", 2, length);
-    let run = |case: &Case| subject.forward(case.input(&subject.device).visibility(Visibility::causal()));
+    // What stands in a decoder is causal without being told.
+    let visibility = if subject.placement.role == Role::Decoder { Visibility::all() } else { Visibility::causal() };
+    let run = |case: &Case| subject.forward(case.input(&subject.device).visibility(visibility.clone()));
     let before = run(&case);
     for t in changing {
         let mut changed = case.clone();
@@ -158,8 +162,8 @@ pub(super) fn lengths_up_to_the_maximum_work_and_longer_are_refused<A: Attention
     if subject.is_causal() && subject.attention.abilities().steps {
         let case = subject.case("capacity", 1, 4);
         let attempt = || {
-            let mut state = subject.attention.state(1, 3, None);
-            decode(subject, &case, &mut state, 0..4, 1, None)
+            let mut state = subject.attention.state(&DecodingStart::self_attention(1, 3));
+            decode(subject, &case, &mut state, 0..4, 1)
         };
         refuses("four steps with a capacity of 3", "capacity 3", attempt)?;
     }
@@ -198,33 +202,23 @@ pub(super) fn batch_rows_are_independent<A: Attention>(subject: &Subject<A>) -> 
 }
 
 /// Decodes the queries of a range in chunks and returns their outputs, `[B, range, C]`.
-fn decode<A: Attention>(
-    subject: &Subject<A>,
-    case: &Case,
-    state: &mut A::State,
-    range: Range<usize>,
-    chunk: usize,
-    left_padding: Option<&[usize]>,
-) -> Array {
+fn decode<A: Attention>(subject: &Subject<A>, case: &Case, state: &mut A::State, range: Range<usize>, chunk: usize) -> Array {
     let batch = case.batch();
     let mut rows = vec![Vec::new(); batch];
     for start in range.clone().step_by(chunk) {
         let part = case.queries(start..(start + chunk).min(range.end));
-        let positions = Positions::from_start(start).with_left_padding(left_padding.unwrap_or_default().to_vec());
-        let visibility = match left_padding {
-            Some(counts) if !subject.is_cross() => subject.usual().and(Visibility::left_padding(counts.to_vec())),
-            _ => subject.usual(),
-        };
-        let input = AttentionInput::self_attention(part.query.tensor(&subject.device)).visibility(visibility).positions(positions);
-        let context = Array::read(subject.attention.step(input, state, &mut Probe::off()).context);
+        let context = Array::read(subject.attention.step(part.query.tensor(&subject.device), state, &mut Probe::off()).context);
         rows.iter_mut().enumerate().for_each(|(b, row)| row.extend_from_slice(context.row(&[b])));
     }
     Array { shape: vec![batch, range.len(), subject.placement.d_model], values: rows.concat() }
 }
 
-fn new_state<A: Attention>(subject: &Subject<A>, case: &Case) -> A::State {
-    let memory = case.memory.as_ref().map(|memory| memory.tensor(&subject.device));
-    subject.attention.state(case.batch(), case.length(), memory)
+fn new_state<A: Attention>(subject: &Subject<A>, case: &Case, left_padding: &[usize]) -> A::State {
+    let start = match &case.memory {
+        Some(memory) => DecodingStart::cross_attention(memory.tensor(&subject.device), Visibility::all()),
+        None => DecodingStart::self_attention(case.batch(), case.length()),
+    };
+    subject.attention.state(&start.with_left_padding(left_padding))
 }
 
 /// Steps of one, of three, and of the whole sequence give what one pass over the sequence gives.
@@ -236,8 +230,8 @@ fn steps_of<A: Attention>(subject: &Subject<A>, length: usize, chunks: &[usize])
     let case = subject.case("steps", 2, length);
     let whole = subject.forward(case.input(&subject.device).visibility(subject.usual()));
     for &chunk in chunks {
-        let mut state = new_state(subject, &case);
-        let stepped = decode(subject, &case, &mut state, 0..length, chunk, None);
+        let mut state = new_state(subject, &case, &[]);
+        let stepped = decode(subject, &case, &mut state, 0..length, chunk);
         same(&format!("length {length}, steps of {chunk}"), &stepped.values, &whole.values, CLOSE)?;
     }
     Ok(())
@@ -273,14 +267,14 @@ pub(super) fn borders_change_nothing<A: Attention>(subject: &Subject<A>) -> Outc
 /// After a state's rows are reordered, repeated or dropped, decoding goes on as if these had been the rows from the beginning.
 pub(super) fn selecting_rows_reorders_a_state<A: Attention>(subject: &Subject<A>) -> Outcome {
     let case = subject.case("select", 3, 6);
-    let mut state = new_state(subject, &case);
-    decode(subject, &case, &mut state, 0..3, 1, None);
+    let mut state = new_state(subject, &case, &[]);
+    decode(subject, &case, &mut state, 0..3, 1);
     let mut case = case;
     for (rows, range) in [(vec![2, 0, 2], 3..4), (vec![1, 0, 2], 4..5), (vec![1], 5..6)] {
         subject.attention.select(&mut state, &rows);
         case = case.select(&rows);
         let whole = subject.forward(case.input(&subject.device).visibility(subject.usual()));
-        let stepped = decode(subject, &case, &mut state, range.clone(), 1, None);
+        let stepped = decode(subject, &case, &mut state, range.clone(), 1);
         same(&format!("step {} after selecting {rows:?}", range.start), &stepped.values, &whole.slice(range).values, CLOSE)?;
     }
     Ok(())
@@ -304,8 +298,8 @@ pub(super) fn left_padding_equals_no_padding<A: Attention>(subject: &Subject<A>)
     check("one pass", &padded)?;
     if subject.decodes() {
         for chunk in [1, 4] {
-            let mut state = new_state(subject, &case);
-            check(&format!("steps of {chunk}"), &decode(subject, &case, &mut state, 0..length, chunk, Some(&counts)))?;
+            let mut state = new_state(subject, &case, &counts);
+            check(&format!("steps of {chunk}"), &decode(subject, &case, &mut state, 0..length, chunk))?;
         }
     }
     Ok(())
@@ -354,6 +348,7 @@ pub(super) fn weights_are_those_of_the_view<A: Attention>(subject: &Subject<A>) 
         ("empty", Visibility::padding(vec![keys, 0])),
     ];
     for (name, visibility) in views {
+        let visibility = visibility.within(&subject.placement.limit());
         let (_, shown) = subject.observed(case.input(&subject.device).visibility(visibility.clone()));
         let [weights] = &shown[..] else { return Err(format!("{name}: weights were shown {} times", shown.len())) };
         if weights.shape[1..] != [heads, 6, keys] || ![1, 2].contains(&weights.shape[0]) {

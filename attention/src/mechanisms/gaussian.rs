@@ -32,6 +32,7 @@ use crate::logits::{LogitFacts, Logits};
 use crate::memory::KeyValueState;
 use crate::placement::{Placement, Role};
 use crate::probe::Probe;
+use crate::progress::DecodingStart;
 use crate::random::RandomKey;
 use crate::visibility::{Span, Visibility};
 
@@ -105,6 +106,8 @@ pub struct Gaussian {
     pub output: Linear,
     #[module(skip)]
     kernel: Kernel,
+    #[module(skip)]
+    limit: Visibility,
     heads: usize,
     dropout: f64,
 }
@@ -164,6 +167,7 @@ impl GaussianConfig {
             value: init::linear(d_model, d_model, false, &key.named("value"), device),
             output: init::linear(d_model, d_model, false, &key.named("output"), device),
             kernel: self.kernel(placement),
+            limit: placement.limit(),
             heads: placement.heads,
             dropout: placement.dropout,
         }
@@ -402,20 +406,21 @@ impl Attention for Gaussian {
 
     fn forward(&self, input: AttentionInput, probe: &mut Probe) -> AttentionOutput {
         let AttentionInput { query, memory, visibility, positions, random, engine } = input;
+        let visibility = visibility.within(&self.limit);
         let queries = query.dims()[1];
         let values = split_heads(linear(memory.unwrap_or(query), &self.value), self.heads);
         self.attend(Call { values, queries, visibility, positions, random, engine }, probe)
     }
 
-    fn state(&self, _batch: usize, capacity: usize, memory: Option<Tensor<3>>) -> KeyValueState {
-        match memory {
-            Some(memory) => KeyValueState::fixed(None, split_heads(linear(memory, &self.value), self.heads)),
-            None => KeyValueState::growing(capacity),
+    fn state(&self, start: &DecodingStart) -> KeyValueState {
+        match start.memory() {
+            Some(memory) => KeyValueState::fixed(start, None, split_heads(linear(memory.clone(), &self.value), self.heads)),
+            None => KeyValueState::growing(start),
         }
     }
 
-    fn step(&self, chunk: AttentionInput, state: &mut KeyValueState, probe: &mut Probe) -> AttentionOutput {
-        let AttentionInput { query, visibility, positions, random, engine, .. } = chunk;
+    fn step(&self, query: Tensor<3>, state: &mut KeyValueState, probe: &mut Probe) -> AttentionOutput {
+        let AttentionInput { query, visibility, positions, random, engine, .. } = state.advance(query);
         let queries = query.dims()[1];
         if !state.is_fixed() {
             state.push(None, split_heads(linear(query, &self.value), self.heads));

@@ -26,10 +26,12 @@ use crate::error::ConfigError;
 use crate::heads::{merge_heads, split_heads};
 use crate::init;
 use crate::linear::linear;
+use crate::memory::KeyValueState;
 use crate::placement::{Placement, Role};
 use crate::probe::{Observation, Probe};
+use crate::progress::DecodingStart;
 use crate::random::RandomKey;
-use crate::sequence_projection::{ProjectedState, ProjectionInit, SequenceProjection};
+use crate::sequence_projection::{ProjectionInit, SequenceProjection};
 use crate::visibility::{Span, Visibility};
 
 /// Which projections of the sequence are one.
@@ -179,7 +181,7 @@ impl Linformer {
 }
 
 impl Attention for Linformer {
-    type State = ProjectedState;
+    type State = KeyValueState;
 
     fn abilities(&self) -> Abilities {
         Abilities {
@@ -209,22 +211,20 @@ impl Attention for Linformer {
 
     /// # Panics
     /// Without a memory: there are no steps of self-attention.
-    fn state(&self, _batch: usize, _capacity: usize, memory: Option<Tensor<3>>) -> ProjectedState {
-        let memory = memory.expect("linformer takes steps as cross-attention only: give its state a memory");
-        let [keys, values] = self.keys_and_values(memory);
-        ProjectedState::new(keys, values)
+    fn state(&self, start: &DecodingStart) -> KeyValueState {
+        let memory = start.memory().expect("linformer takes steps as cross-attention only: give its state a memory");
+        let memory = self.keys_and_values(memory.clone());
+        let seen = self.seen(start.visibility(), Span::whole(1, memory[0].dims()[2]), start.batch());
+        let [keys, values] = self.project(memory, &seen, &Positions::default());
+        KeyValueState::fixed(start, Some(keys), values)
     }
 
-    fn step(&self, chunk: AttentionInput, state: &mut ProjectedState, probe: &mut Probe) -> AttentionOutput {
-        let AttentionInput { query, visibility, positions, random, .. } = chunk;
-        let [batch, queries, _] = query.dims();
-        let span = Span { query_start: positions.start, queries, key_start: 0, keys: state.length() };
-        let seen = self.seen(&visibility, span, batch);
-        let slots = state.slots(seen, |memory, seen| self.project(memory, seen, &Positions::default()));
-        self.attend(query, slots, random, probe)
+    fn step(&self, query: Tensor<3>, state: &mut KeyValueState, probe: &mut Probe) -> AttentionOutput {
+        let keys = state.keys().expect("the state holds slots of keys");
+        self.attend(query, [keys, state.values()], None, probe)
     }
 
-    fn select(&self, state: &mut ProjectedState, rows: &[usize]) {
+    fn select(&self, state: &mut KeyValueState, rows: &[usize]) {
         state.select(rows);
     }
 

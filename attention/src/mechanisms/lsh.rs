@@ -41,6 +41,7 @@ use crate::init::Init;
 use crate::linear::linear;
 use crate::memory::KeyValueState;
 use crate::probe::{Observation, Probe};
+use crate::progress::DecodingStart;
 use crate::random::RandomKey;
 use crate::visibility::{Mask, Span, Visibility, hidden_logit};
 
@@ -63,6 +64,8 @@ pub struct Lsh {
     chunking: Chunking,
     #[module(skip)]
     scale: Scale,
+    #[module(skip)]
+    limit: Visibility,
     full_attention_below: usize,
     draws_per_call: bool,
     heads: usize,
@@ -228,6 +231,7 @@ impl Attention for Lsh {
 
     fn forward(&self, input: AttentionInput, probe: &mut Probe) -> AttentionOutput {
         let AttentionInput { query, memory, visibility, positions, random, engine } = input;
+        let visibility = visibility.within(&self.limit);
         let queries = query.dims()[1];
         let (shared, values) = self.project(memory.unwrap_or(query));
         let span = span(&positions, queries, shared.dims()[2]);
@@ -249,13 +253,13 @@ impl Attention for Lsh {
         self.output(context)
     }
 
-    fn state(&self, _batch: usize, capacity: usize, memory: Option<Tensor<3>>) -> LshState {
-        assert!(memory.is_none(), "LSH attention shares queries and keys, which another sequence does not");
-        LshState { memory: KeyValueState::growing(capacity), buckets: None, capacity }
+    fn state(&self, start: &DecodingStart) -> LshState {
+        assert!(start.memory().is_none(), "LSH attention shares queries and keys, which another sequence does not");
+        LshState { memory: KeyValueState::growing(start), buckets: None, capacity: start.capacity() }
     }
 
-    fn step(&self, chunk: AttentionInput, state: &mut LshState, probe: &mut Probe) -> AttentionOutput {
-        let AttentionInput { query, visibility, positions, random, engine, .. } = chunk;
+    fn step(&self, query: Tensor<3>, state: &mut LshState, probe: &mut Probe) -> AttentionOutput {
+        let AttentionInput { query, visibility, positions, random, engine, .. } = state.memory.advance(query);
         let queries = query.dims()[1];
         let (shared, values) = self.project(query);
         state.memory.push(Some(unit(shared.clone())), values);

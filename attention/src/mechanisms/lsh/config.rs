@@ -166,6 +166,7 @@ impl LshConfig {
                 duplicate_correction: self.duplicate_correction,
             },
             scale: self.scale,
+            limit: placement.limit(),
             full_attention_below: self.longest_full_attention(),
             draws_per_call: self.rotations == Rotations::PerCall,
             heads,

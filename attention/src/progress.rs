@@ -1,0 +1,128 @@
+//! Where stepwise decoding stands: every state knows its next position and what that sees, so that no caller can give it another one.
+
+use std::sync::Arc;
+
+use burn::tensor::Tensor;
+
+use crate::contract::{AttentionInput, Positions};
+use crate::engine::Engine;
+use crate::visibility::Visibility;
+
+/// What a state of stepwise decoding begins with.
+///
+/// # Example
+/// ```
+/// use heedful_attention::progress::DecodingStart;
+///
+/// let start = DecodingStart::self_attention(2, 64).with_left_padding([0, 3]);
+/// assert_eq!((start.batch(), start.capacity()), (2, 64));
+/// ```
+#[derive(Clone, Debug)]
+pub struct DecodingStart {
+    batch: usize,
+    capacity: usize,
+    memory: Option<Tensor<3>>,
+    visibility: Visibility,
+    left_padding: Option<Arc<[usize]>>,
+    engine: Engine,
+}
+
+impl DecodingStart {
+    /// Of `batch` sequences that attend to themselves, each of at most `capacity` positions. A position sees itself and what precedes it.
+    pub fn self_attention(batch: usize, capacity: usize) -> Self {
+        Self { batch, capacity, memory: None, visibility: Visibility::causal(), left_padding: None, engine: Engine::default() }
+    }
+
+    /// Of sequences that attend to the memory `[B, K, C]`, of which all positions see what `visibility` shows. There is no bound on their length.
+    pub fn cross_attention(memory: Tensor<3>, visibility: Visibility) -> Self {
+        Self { memory: Some(memory.clone()), visibility, ..Self::self_attention(memory.dims()[0], usize::MAX) }
+    }
+
+    /// Row `b` begins with `counts[b]` padding elements; an empty list: no row does.
+    ///
+    /// # Panics
+    /// If there is not one count for each row.
+    pub fn with_left_padding(mut self, counts: impl Into<Arc<[usize]>>) -> Self {
+        self.left_padding = Positions::default().with_left_padding(counts).left_padding;
+        if let Some(counts) = &self.left_padding {
+            assert_eq!(counts.len(), self.batch, "counts of left padding for a batch of {}", self.batch);
+            if self.memory.is_none() {
+                self.visibility = self.visibility.and(Visibility::left_padding(counts.to_vec()));
+            }
+        }
+        self
+    }
+
+    /// Hides what `visibility` hides as well: self-attention stays causal.
+    pub fn with_visibility(mut self, visibility: Visibility) -> Self {
+        self.visibility = self.visibility.and(visibility);
+        self
+    }
+
+    /// Sets how steps are computed where there is a choice.
+    pub fn with_engine(mut self, engine: Engine) -> Self {
+        self.engine = engine;
+        self
+    }
+
+    /// Batch rows.
+    pub fn batch(&self) -> usize {
+        self.batch
+    }
+
+    /// Most positions of a sequence.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// The other sequence `[B, K, C]`, if it is attended to.
+    pub fn memory(&self) -> Option<&Tensor<3>> {
+        self.memory.as_ref()
+    }
+
+    /// What all positions see.
+    pub fn visibility(&self) -> &Visibility {
+        &self.visibility
+    }
+}
+
+/// The position of the next step and what it sees. A part of the states of all mechanisms.
+#[derive(Clone, Debug)]
+pub struct Progress {
+    next: Positions,
+    visibility: Visibility,
+    engine: Engine,
+}
+
+impl Progress {
+    /// Before the first step.
+    pub fn new(start: &DecodingStart) -> Self {
+        let next = Positions { start: 0, left_padding: start.left_padding.clone() };
+        Self { next, visibility: start.visibility.clone(), engine: start.engine }
+    }
+
+    /// Positions of the next step.
+    pub fn positions(&self) -> &Positions {
+        &self.next
+    }
+
+    /// What all positions see.
+    pub fn visibility(&self) -> &Visibility {
+        &self.visibility
+    }
+
+    /// The next positions `[B, N, C]` as an input without memory and dropout. What is given next follows them.
+    pub fn advance(&mut self, query: Tensor<3>) -> AttentionInput {
+        let length = query.dims()[1];
+        let input = AttentionInput::self_attention(query).visibility(self.visibility.clone());
+        let input = input.positions(self.next.clone()).engine(self.engine);
+        self.next.start += length;
+        input
+    }
+
+    /// Keeps the given batch rows, in the given order.
+    pub fn select(&mut self, rows: &[usize]) {
+        self.visibility = self.visibility.select(rows);
+        self.next.left_padding = self.next.left_padding.as_ref().map(|counts| rows.iter().map(|&row| counts[row]).collect());
+    }
+}
