@@ -92,7 +92,7 @@ impl WeightDropout {
     }
 
     /// Drawn numbers below the first drop a weight, of 2^16; the second is the factor of the others.
-    #[cfg(any(feature = "wgpu", feature = "cuda"))]
+    #[cfg(feature = "cube")]
     pub(crate) fn threshold_and_factor(&self) -> (u32, f32) {
         (self.threshold, self.kept)
     }
@@ -110,7 +110,7 @@ impl WeightDropout {
 
 impl RowDropout {
     /// What the hash of the numbers of keys begins with.
-    #[cfg(any(feature = "wgpu", feature = "cuda"))]
+    #[cfg(feature = "cube")]
     pub(crate) fn offsets(&self) -> [u32; 2] {
         self.offsets
     }

@@ -14,8 +14,8 @@ use burn::tensor::{DType, Tensor};
 
 pub use self::operator::Products;
 
-#[cfg(any(feature = "wgpu", feature = "cuda"))]
-impl Products for burn::backend::Cube {}
+#[cfg(feature = "cube")]
+impl Products for burn_cubecl::CubeBackend {}
 
 /// `x W + b` of `x` `[.., C]`, `[.., F]`; without `b` where the map has none.
 ///

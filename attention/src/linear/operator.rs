@@ -9,15 +9,26 @@ use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, backend_extension};
 
+#[cfg(feature = "cube")]
+use crate::extension as burn;
+
 /// Products of matrices.
-#[backend_extension(Flex, NdArray: cfg(feature = "ndarray"), Cube: cfg(any(feature = "wgpu", feature = "cuda")), Autodiff)]
+#[backend_extension(
+    Flex,
+    NdArray: cfg(feature = "ndarray"),
+    Cube: cfg(feature = "cube"),
+    Fusion: cfg(feature = "cube"),
+    Autodiff
+)]
 pub trait Products: Backend {
     /// `a b` of matrices `[N, C]` and `[C, F]`, `[N, F]`.
+    #[fusion(default)]
     fn product(a: FloatTensor<Self>, b: FloatTensor<Self>) -> FloatTensor<Self> {
         Self::float_matmul(a, b)
     }
 
     /// [`product`](Self::product) of rows and a weight; with automatic differentiation, with its gradients.
+    #[fusion(default)]
     fn rows_mapped(x: FloatTensor<Self>, weight: FloatTensor<Self>) -> FloatTensor<Self> {
         Self::product(x, weight)
     }

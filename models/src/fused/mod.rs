@@ -20,8 +20,8 @@ use burn::tensor::{DType, Int, Tensor};
 
 pub use self::operator::FusedLayers;
 
-#[cfg(any(feature = "wgpu", feature = "cuda"))]
-impl FusedLayers for burn::backend::Cube {}
+#[cfg(feature = "cube")]
+impl FusedLayers for burn_cubecl::CubeBackend {}
 
 /// ε of layer normalisation, as in tensor2tensor.
 pub const NORM_EPSILON: f64 = 1e-6;

@@ -8,7 +8,7 @@ use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, DispatchTensor, backend_extension};
 
 /// Attaches a gradient to what was computed without one.
-#[backend_extension(Flex, NdArray: cfg(feature = "ndarray"), Cube: cfg(any(feature = "wgpu", feature = "cuda")), Autodiff)]
+#[backend_extension(Flex, NdArray: cfg(feature = "ndarray"), Cube: cfg(feature = "cube"), Autodiff)]
 pub trait Recomputation: Backend {
     /// `output`, with the gradients of `input` and `parameters` that `replay` makes of its own.
     fn replayed(
@@ -26,7 +26,7 @@ impl Recomputation for burn::backend::Flex {}
 #[cfg(feature = "ndarray")]
 impl Recomputation for burn::backend::NdArray {}
 
-#[cfg(any(feature = "wgpu", feature = "cuda"))]
+#[cfg(feature = "cube")]
 impl Recomputation for burn::backend::Cube {}
 
 type Run = Box<dyn FnOnce(DispatchTensor) -> (DispatchTensor, DispatchTensor) + Send>;

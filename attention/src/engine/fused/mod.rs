@@ -4,7 +4,7 @@
 //! Pairs that lie scattered over the plane are brought together first: a [`Part`] says in which order queries and keys go.
 
 mod composed;
-#[cfg(any(feature = "wgpu", feature = "cuda"))]
+#[cfg(feature = "cube")]
 mod cube;
 mod flex;
 #[cfg(feature = "ndarray")]
@@ -60,6 +60,15 @@ pub(crate) fn has_kernels_in_main_memory(device: &Device) -> bool {
     }
 }
 
+/// Whether a CubeCL device has what the kernels for it need.
+fn has_kernels_on_device(device: &Device) -> bool {
+    match device.clone().without_autodiff().as_dispatch() {
+        #[cfg(feature = "cube")]
+        DispatchDevice::Cube(device) => cube::has_room(device),
+        _ => false,
+    }
+}
+
 /// Executes a program of which [`can_attend`] holds; returns the context `[B, H, Q, D]`.
 ///
 /// # Panics
@@ -78,7 +87,7 @@ pub fn attend(program: AttentionProgram, parts: Arc<[Part]>) -> Tensor<4> {
     let dropout = dropout.and_then(|dropout| WeightDropout::new(dropout.probability, dropout.key));
     let ramp = soft_span.as_ref().map(|span| span.ramp);
     let pairs = terms.kronecker.as_ref().map(|kronecker| kronecker.starts.clone());
-    let plan = Plan { parts, dropout, ramp, pairs, bells };
+    let plan = Plan { parts, dropout, ramp, pairs, bells, by_kernels: false };
     let [batch, heads, keys, width] = values.dims();
     if plan.bells.is_some() {
         assert!(soft_span.is_none(), "a closed form has no soft spans");
@@ -97,6 +106,8 @@ pub fn attend(program: AttentionProgram, parts: Arc<[Part]>) -> Tensor<4> {
 
 fn run(terms: LogitTerms, soft_span: Option<SoftSpan>, values: Tensor<4>, plan: Plan) -> Tensor<4> {
     let [batch, heads, _, _] = values.dims();
+    let is_product = matches!(terms, LogitTerms { content: Some(_), relative: None, kronecker: None, bias: None }) && soft_span.is_none();
+    let plan = Plan { by_kernels: is_product && plan.is_plain() && has_kernels_on_device(&values.device()), ..plan };
     let LogitTerms { content, relative, kronecker, bias } = terms;
     let each = |x: Tensor<4>| for_each_head(for_each_row(x, batch), heads);
     let (queries, keys) = content.map(|Content { queries, keys }| (each(queries), each(keys))).unzip();

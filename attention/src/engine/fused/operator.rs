@@ -12,8 +12,14 @@ use burn::backend::{Autodiff, Backend, ExtensionType, backend_extension};
 use super::composed;
 use super::plan::Plan;
 
+#[cfg(feature = "cube")]
+use crate::extension as burn;
+#[cfg(feature = "cube")]
+use burn_fusion::custom::TensorSpec;
+
 /// A tensor that there may be.
 #[derive(Clone, Debug, ExtensionType)]
+#[extension_type(fusion: cfg(feature = "cube"))]
 pub enum Operand<B: Backend> {
     /// There is none.
     Absent,
@@ -25,6 +31,7 @@ pub enum Operand<B: Backend> {
 ///
 /// Dimension letters: `B` batch rows, `H` heads, `Q` queries, `K` keys, `R` and `S` widths of thin factors, `D` width of a head's values.
 #[derive(Clone, Debug, ExtensionType)]
+#[extension_type(fusion: cfg(feature = "cube"))]
 pub struct Operands<B: Backend> {
     /// `[B, H, K, D]`.
     pub values: FloatTensor<B>,
@@ -56,18 +63,49 @@ pub struct Operands<B: Backend> {
 
 /// Attention by a softmax, or by weights in closed form, that holds no matrix of queries and keys.
 ///
-/// `context` and its gradient are `[B, H, Q, D]`, `log_sum_exp` `[B, H, Q, 1]`. The bodies here are composed of tensor operations and run on every backend;
-/// backends override them with kernels of their own.
-#[backend_extension(Flex, NdArray: cfg(feature = "ndarray"), Cube: cfg(any(feature = "wgpu", feature = "cuda")), Autodiff)]
+/// `context` and its gradient are `[B, H, Q, D]`, `log_sum_exp` `[B, H, Q, 1]`. The bodies here are composed of tensor operations and run on every backend.
+/// Backends in main memory override `fused_forward` and `fused_backward`. CubeCL overrides `kernel_forward` and `kernel_backward` alone: where Burn fuses
+/// operations, a kernel is one opaque operation, and what is composed is fused.
+#[backend_extension(
+    Flex,
+    NdArray: cfg(feature = "ndarray"),
+    Cube: cfg(feature = "cube"),
+    Fusion: cfg(feature = "cube"),
+    Autodiff
+)]
 pub trait FusedAttention: Backend {
     /// The context, and the logarithm of the sum of the exponentials of the logits that each query sees: a very large number for queries that see no key,
     /// whose context is 0. It is 0 for weights that are not divided by their sum.
+    #[fusion(default)]
     fn fused_forward(#[extension_type] operands: Operands<Self>, plan: Plan) -> (FloatTensor<Self>, FloatTensor<Self>) {
-        composed::forward::<Self>(operands, &plan)
+        if plan.by_kernels { Self::kernel_forward(operands, plan) } else { composed::forward::<Self>(operands, &plan) }
     }
 
     /// Gradients of the operands.
+    #[fusion(default)]
     fn fused_backward(
+        #[extension_type] operands: Operands<Self>,
+        context: FloatTensor<Self>,
+        log_sum_exp: FloatTensor<Self>,
+        gradient: FloatTensor<Self>,
+        plan: Plan,
+    ) -> Operands<Self> {
+        if plan.by_kernels {
+            Self::kernel_backward(operands, context, log_sum_exp, gradient, plan)
+        } else {
+            composed::backward::<Self>(operands, context, log_sum_exp, gradient, &plan)
+        }
+    }
+
+    /// [`fused_forward`](Self::fused_forward) of a plan that says [`by_kernels`](Plan::by_kernels).
+    #[fusion(meta = forward_metadata)]
+    fn kernel_forward(#[extension_type] operands: Operands<Self>, plan: Plan) -> (FloatTensor<Self>, FloatTensor<Self>) {
+        composed::forward::<Self>(operands, &plan)
+    }
+
+    /// [`fused_backward`](Self::fused_backward) of a plan that says [`by_kernels`](Plan::by_kernels).
+    #[fusion(meta = |operands, _context, _log_sum_exp, _gradient, _plan| operands.clone())]
+    fn kernel_backward(
         #[extension_type] operands: Operands<Self>,
         context: FloatTensor<Self>,
         log_sum_exp: FloatTensor<Self>,
@@ -78,9 +116,20 @@ pub trait FusedAttention: Backend {
     }
 
     /// The context alone; with automatic differentiation, with its gradient.
+    #[fusion(default)]
     fn fused_attention(#[extension_type] operands: Operands<Self>, plan: Plan) -> FloatTensor<Self> {
         Self::fused_forward(operands, plan).0
     }
+}
+
+/// Context and log-sum-exp of logits that are one product of thin factors.
+#[cfg(feature = "cube")]
+fn forward_metadata(operands: &OperandsMetadata, _plan: &Plan) -> (TensorSpec, TensorSpec) {
+    let OperandMetadata::Given(queries) = &operands.queries else { unreachable!("kernels multiply queries and keys") };
+    let [batch, heads, length, _] = queries.shape.dims();
+    let value = operands.values.shape[3];
+    let spec = |width| TensorSpec::new([batch, heads, length, width].into(), operands.values.dtype);
+    (spec(value), spec(1))
 }
 
 impl<B: Backend> Operand<B> {
@@ -117,7 +166,7 @@ impl<B: Backend> Operands<B> {
     }
 
     /// Those of logits that are one product of thin factors.
-    #[cfg(any(feature = "wgpu", feature = "cuda"))]
+    #[cfg(feature = "cube")]
     pub fn of_product(queries: FloatTensor<B>, keys: FloatTensor<B>, values: FloatTensor<B>) -> Self {
         let [bias, relative_queries, relative_keys, left, right, spans] = [(); 6].map(|()| Operand::Absent);
         let [queries, keys] = [queries, keys].map(Operand::Given);

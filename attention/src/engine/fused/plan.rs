@@ -20,6 +20,8 @@ pub struct Plan {
     pub pairs: Option<Arc<[isize]>>,
     /// Weights in closed form, which are all that the logits are made of if there are any; they say whether rows are divided by their sum.
     pub bells: Option<Arc<Bells>>,
+    /// Whether the device has kernels for just this: logits that are one product of thin factors, over tiles in the order of indices that shift nothing.
+    pub by_kernels: bool,
 }
 
 /// Some of the pairs of queries and keys.
@@ -79,6 +81,11 @@ impl Plan {
     /// Whether rows are divided by their sum.
     pub fn is_normalised(&self) -> bool {
         self.bells.as_ref().is_none_or(|bells| bells.are_renormalised())
+    }
+
+    /// Whether all pairs go in the order of their indices, with nothing added to their logits.
+    pub fn is_plain(&self) -> bool {
+        matches!(&*self.parts, [part] if part.is_in_order() && part.tiles.is_plain())
     }
 
     /// Batch rows and heads that are told apart.

@@ -15,7 +15,7 @@ use burn::tensor::{Device, Tensor};
 
 pub use self::operator::ParameterUpdate;
 
-#[cfg(any(feature = "wgpu", feature = "cuda"))]
+#[cfg(feature = "cube")]
 impl ParameterUpdate for burn::backend::Cube {}
 
 /// Adam (Kingma and Ba 2015), or AdamW (Loshchilov and Hutter 2019) if `is_decoupled`.

@@ -9,7 +9,7 @@ use super::{AdamStep, composed};
 /// Operations on a parameter and its gradient.
 ///
 /// The bodies here are composed of tensor operations and run on every backend; backends override them with kernels of their own.
-#[backend_extension(Flex, NdArray: cfg(feature = "ndarray"), Cube: cfg(any(feature = "wgpu", feature = "cuda")))]
+#[backend_extension(Flex, NdArray: cfg(feature = "ndarray"), Cube: cfg(feature = "cube"))]
 pub trait ParameterUpdate: Backend {
     /// Parameter, first and second moment after a step.
     fn adam(

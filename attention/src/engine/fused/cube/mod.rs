@@ -16,19 +16,19 @@ mod weights;
 
 use std::sync::Arc;
 
-use burn::backend::{Cube, TensorMetadata};
-use burn::tensor::{DType, Shape};
+use burn::backend::TensorMetadata;
+use burn::tensor::Shape;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use burn_cubecl::tensor::CubeTensor;
+use burn_cubecl::{CubeBackend, CubeDevice};
 use cubecl::ir::features::Plane;
 use cubecl::prelude::*;
 
 use self::products::{ACROSS, SHARED, SWEEP, down};
 use self::tiles::{DeviceTiles, dropout_words, none};
 use self::weights::{DropoutLaunch, ListsLaunch};
-use super::composed;
-use super::operator::{FusedAttention, Operands};
+use super::operator::{FusedAttention, Operand, Operands};
 use super::plan::Plan;
 use crate::dropout::WeightDropout;
 use crate::visibility::{TILE, TileMap};
@@ -42,48 +42,35 @@ const WIDEST: usize = 128;
 /// Most buffers of a kernel.
 const BUFFERS: u32 = 10;
 
-impl FusedAttention for Cube {
-    fn fused_forward(operands: Operands<Self>, plan: Plan) -> (CubeTensor, CubeTensor) {
-        match native(&operands, &plan) {
-            Some((inputs, tiles)) => forward(inputs, tiles, plan.dropout.as_ref()),
-            None => composed::forward::<Self>(operands, &plan),
-        }
+impl FusedAttention for CubeBackend {
+    fn kernel_forward(operands: Operands<Self>, plan: Plan) -> (CubeTensor, CubeTensor) {
+        forward(factors(operands), &plan.parts[0].tiles, plan.dropout.as_ref())
     }
 
-    fn fused_backward(
+    fn kernel_backward(
         operands: Operands<Self>,
         context: CubeTensor,
         log_sum_exp: CubeTensor,
         gradient: CubeTensor,
         plan: Plan,
     ) -> Operands<Self> {
-        let Some((inputs, tiles)) = native(&operands, &plan) else {
-            return composed::backward::<Self>(operands, context, log_sum_exp, gradient, &plan);
-        };
-        let (queries, keys, values) = backward(inputs, [context, log_sum_exp, gradient], tiles, plan.dropout.as_ref());
+        let given = [context, log_sum_exp, gradient];
+        let (queries, keys, values) = backward(factors(operands), given, &plan.parts[0].tiles, plan.dropout.as_ref());
         Operands::of_product(queries, keys, values)
     }
 }
 
-/// Queries, keys and values, and what is visible, if the kernels compute this: logits that are one product of thin factors, over tiles in the order of
-/// indices that shift nothing.
-fn native<'a>(operands: &Operands<Cube>, plan: &'a Plan) -> Option<([CubeTensor; 3], &'a Arc<TileMap>)> {
-    let Operands { values, queries, keys, .. } = operands;
-    if [&operands.bias, &operands.relative_queries, &operands.left, &operands.spans].iter().any(|operand| operand.as_ref().is_some()) {
-        return None;
-    }
-    let [part] = &*plan.parts else { return None };
-    let inputs = [queries.as_ref()?.clone(), keys.as_ref()?.clone(), values.clone()];
-    (part.is_in_order() && part.tiles.is_plain() && is_native(values)).then_some((inputs, &part.tiles))
+/// Queries, keys and values.
+fn factors(operands: Operands<CubeBackend>) -> [CubeTensor; 3] {
+    let given = |operand: Operand<CubeBackend>| operand.given().expect("kernels multiply queries and keys");
+    [given(operands.queries), given(operands.keys), operands.values]
 }
 
-/// Whether the kernels compute with numbers of this kind, and the device has room for them.
-fn is_native(values: &CubeTensor) -> bool {
-    let hardware = &values.client.properties().hardware;
-    values.dtype == DType::F32
-        && hardware.max_shared_memory_size >= SHARED
-        && hardware.max_units_per_cube as usize >= ACROSS * down(4)
-        && hardware.max_bindings > BUFFERS
+/// Whether the kernels fit on a device.
+pub(super) fn has_room(device: &CubeDevice) -> bool {
+    let client = device.client();
+    let hardware = &client.properties().hardware;
+    hardware.max_shared_memory_size >= SHARED && hardware.max_units_per_cube as usize >= ACROSS * down(4) && hardware.max_bindings > BUFFERS
 }
 
 /// What the kernels are compiled for.

@@ -1,15 +1,14 @@
 use std::sync::Arc;
 
+use burn::backend::Backend;
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{Backend, Cube};
 use burn::tensor::TensorData;
-use burn_cubecl::CubeDevice;
 use cubecl::wgpu::{WgpuDevice, WgpuDeviceKind};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::*;
-use crate::engine::fused::operator::Operand;
+use crate::engine::fused::composed;
 use crate::engine::fused::plan::Part;
 use crate::random::RandomKey;
 use crate::visibility::{Span, Visibility};
@@ -38,8 +37,8 @@ struct Results([TensorData; 5]);
 fn results(native: bool, span: Span, [factor, value]: [usize; 2], plan: &Plan) -> Results {
     let device = adapter();
     let [queries, keys, values, gradient] = [(span.queries, factor), (span.keys, factor), (span.keys, value), (span.queries, value)]
-        .map(|(length, width)| tensor::<Cube>((length * width) as u64, length, width, &device));
-    assert!(is_native(&queries), "the software adapter does not run the kernels");
+        .map(|(length, width)| tensor::<CubeBackend>((length * width) as u64, length, width, &device));
+    assert!(has_room(&device), "the software adapter does not run the kernels");
     let inputs = [queries, keys, values];
     let dropout = plan.dropout.as_ref();
     let (context, log_sum_exp, gradients) = if native {
@@ -50,17 +49,17 @@ fn results(native: bool, span: Span, [factor, value]: [usize; 2], plan: &Plan) -
     } else {
         let [queries, keys, values] = inputs;
         let operands = Operands::of_product(queries, keys, values);
-        let (context, log_sum_exp) = composed::forward::<Cube>(operands.clone(), plan);
-        let gradients = composed::backward::<Cube>(operands, context.clone(), log_sum_exp.clone(), gradient, plan);
-        let given = |operand: Operand<Cube>| operand.given().expect("it has a gradient");
+        let (context, log_sum_exp) = composed::forward::<CubeBackend>(operands.clone(), plan);
+        let gradients = composed::backward::<CubeBackend>(operands, context.clone(), log_sum_exp.clone(), gradient, plan);
+        let given = |operand: Operand<CubeBackend>| operand.given().expect("it has a gradient");
         (context, log_sum_exp, (given(gradients.queries), given(gradients.keys), gradients.values))
     };
-    Results([context, log_sum_exp, gradients.0, gradients.1, gradients.2].map(read::<Cube>))
+    Results([context, log_sum_exp, gradients.0, gradients.1, gradients.2].map(read::<CubeBackend>))
 }
 
 fn plan(visibility: &Visibility, span: Span, dropout: Option<WeightDropout>) -> Plan {
     let tiles = Arc::new(TileMap::new(visibility, span, HEADS));
-    Plan { parts: Arc::new([Part::in_order(tiles)]), dropout, ramp: None, pairs: None, bells: None }
+    Plan { parts: Arc::new([Part::in_order(tiles)]), dropout, ramp: None, pairs: None, bells: None, by_kernels: true }
 }
 
 /// By how much two results differ at most.

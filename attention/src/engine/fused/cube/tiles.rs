@@ -2,11 +2,11 @@
 
 use std::sync::{Arc, Mutex, Weak};
 
+use burn::backend::Backend;
 use burn::backend::tensor::IntTensor;
-use burn::backend::{Backend, Cube};
 use burn::tensor::TensorData;
-use burn_cubecl::CubeDevice;
 use burn_cubecl::tensor::CubeTensor;
+use burn_cubecl::{CubeBackend, CubeDevice};
 
 use crate::dropout::WeightDropout;
 use crate::visibility::{Pairs, TILE, Tile, TileMap};
@@ -64,7 +64,7 @@ impl DeviceTiles {
             });
         }
         words.extend(map.masks().iter().flatten().flat_map(|&bits| [bits as u32, (bits >> 32) as u32]));
-        Self { words: integers::<Cube>(words, device), by_key: rows * heads * query_tiles, rows, heads }
+        Self { words: integers::<CubeBackend>(words, device), by_key: rows * heads * query_tiles, rows, heads }
     }
 }
 
@@ -72,12 +72,12 @@ impl DeviceTiles {
 pub(super) fn dropout_words(dropout: &WeightDropout, [batch, heads, queries]: [usize; 3], device: &CubeDevice) -> CubeTensor {
     let all = (0..batch).flat_map(|row| (0..heads).map(move |head| (row, head)));
     let words = all.flat_map(|(row, head)| (0..queries).flat_map(move |query| dropout.row(row, head, query).offsets()));
-    integers::<Cube>(words.collect(), device)
+    integers::<CubeBackend>(words.collect(), device)
 }
 
 /// The words of an attention that drops nothing.
 pub(super) fn none(device: &CubeDevice) -> CubeTensor {
-    integers::<Cube>(vec![0; 2], device)
+    integers::<CubeBackend>(vec![0; 2], device)
 }
 
 fn integers<B: Backend>(words: Vec<u32>, device: &B::Device) -> IntTensor<B> {
