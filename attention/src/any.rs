@@ -42,6 +42,7 @@ use crate::mechanisms::uniform::{Uniform, UniformConfig};
 use crate::memory::KeyValueState;
 use crate::placement::Placement;
 use crate::probe::Probe;
+use crate::progress::DecodingStart;
 use crate::random::RandomKey;
 use crate::restricted::Restricted;
 use crate::softmax_attention::SoftmaxAttention;
@@ -165,6 +166,13 @@ macro_rules! mechanisms {
                 match self { $(Self::$variant(logits) => logits.facts(),)* $($(Self::$own(logits) => logits.facts(),)?)* }
             }
 
+            fn projections_have_biases(&self) -> bool {
+                match self {
+                    $(Self::$variant(logits) => logits.projections_have_biases(),)*
+                    $($(Self::$own(logits) => logits.projections_have_biases(),)?)*
+                }
+            }
+
             fn keys(&self, memory: Tensor<3>) -> Option<Tensor<4>> {
                 match self { $(Self::$variant(logits) => logits.keys(memory),)* $($(Self::$own(logits) => logits.keys(memory),)?)* }
             }
@@ -253,17 +261,17 @@ macro_rules! mechanisms {
                 }
             }
 
-            fn state(&self, batch: usize, capacity: usize, memory: Option<Tensor<3>>) -> AnyState {
+            fn state(&self, start: &DecodingStart) -> AnyState {
                 match self {
-                    Self::Softmax(attention) => AnyState::Softmax(attention.state(batch, capacity, memory)),
-                    $(Self::$whole(attention) => AnyState::$whole(attention.state(batch, capacity, memory)),)*
+                    Self::Softmax(attention) => AnyState::Softmax(attention.state(start)),
+                    $(Self::$whole(attention) => AnyState::$whole(attention.state(start)),)*
                 }
             }
 
-            fn step(&self, chunk: AttentionInput, state: &mut AnyState, probe: &mut Probe) -> AttentionOutput {
+            fn step(&self, query: Tensor<3>, state: &mut AnyState, probe: &mut Probe) -> AttentionOutput {
                 match (self, state) {
-                    (Self::Softmax(attention), AnyState::Softmax(state)) => attention.step(chunk, state, probe),
-                    $((Self::$whole(attention), AnyState::$whole(state)) => attention.step(chunk, state, probe),)*
+                    (Self::Softmax(attention), AnyState::Softmax(state)) => attention.step(query, state, probe),
+                    $((Self::$whole(attention), AnyState::$whole(state)) => attention.step(query, state, probe),)*
                     _ => panic!("the state is that of another mechanism"),
                 }
             }
@@ -376,7 +384,8 @@ mod tests {
     fn a_whole_mechanism_has_no_logits_unless_its_line_names_them() {
         let placement = Placement { role: Role::Decoder, layer: 0, layers: 1, d_model: 4, heads: 2, max_length: 8, dropout: 0.0 };
         let (key, device) = (RandomKey::from_seed(1), Device::flex());
-        let [mine, other] = [AttentionConfig::Mine(LightweightConvConfig::default()), AttentionConfig::DotProduct(DotProductConfig {})];
+        let [mine, other] =
+            [AttentionConfig::Mine(LightweightConvConfig::default()), AttentionConfig::DotProduct(DotProductConfig::default())];
         for (config, kind) in [(mine, Kind::Whole), (other, Kind::Scores)] {
             assert_eq!(config.facts().kind, kind);
             assert_eq!(config.init_logits(&placement, &key, &device).is_some(), kind == Kind::Scores);

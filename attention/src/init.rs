@@ -39,7 +39,7 @@ impl Init {
     }
 
     /// Numbers on the host.
-    pub(crate) fn values(self, count: usize, key: &RandomKey) -> Vec<f32> {
+    pub fn values(self, count: usize, key: &RandomKey) -> Vec<f32> {
         let mut rng = key.rng();
         match self {
             Self::Constant(value) => vec![value; count],

@@ -85,6 +85,9 @@ pub mod dropout;
 pub mod engine;
 pub mod error;
 pub mod exponential;
+#[cfg(feature = "cube")]
+#[doc(hidden)]
+pub mod extension;
 pub mod heads;
 pub mod init;
 pub mod kernel_attention;
@@ -97,6 +100,7 @@ pub mod parameter_formula;
 pub mod pattern;
 pub mod placement;
 pub mod probe;
+pub mod progress;
 pub mod random;
 pub mod read;
 pub mod restricted;

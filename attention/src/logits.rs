@@ -19,6 +19,11 @@ pub trait Logits: Module + ModuleDisplay + 'static {
     /// Facts about these logits.
     fn facts(&self) -> LogitFacts;
 
+    /// Whether the shared projections of values and output have biases with these logits. Default: no.
+    fn projections_have_biases(&self) -> bool {
+        false
+    }
+
     /// What is remembered of each position that may be attended to, `[B, H, K, R]` from `[B, K, C]`; `None` if the scores do not depend on the
     /// content of keys.
     fn keys(&self, memory: Tensor<3>) -> Option<Tensor<4>>;

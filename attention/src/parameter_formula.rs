@@ -122,7 +122,20 @@ impl AttentionConfig {
                 let bias = if config.kernel_bias { trained(&[(1, "H t")]) } else { ParameterFormula::default() };
                 Some(convolution(config.glu).plus(trained(&[(1, "d H t")])).plus(bias))
             }
-            _ => Some(projections.plus(self.logits_formula()?)),
+            _ => {
+                let biases = if self.projections_have_biases() { trained(&[(2, "d")]) } else { ParameterFormula::default() };
+                Some(projections.plus(self.logits_formula()?).plus(biases))
+            }
+        }
+    }
+
+    /// Whether the projections around the logits have biases.
+    fn projections_have_biases(&self) -> bool {
+        match self {
+            Self::DotProduct(config) => config.bias,
+            Self::Mixture(config) => config.members.iter().any(Self::projections_have_biases),
+            Self::AdaptiveSpan(config) => config.logits.as_deref().is_some_and(Self::projections_have_biases),
+            other => other.restricted().is_some_and(|logits| logits.projections_have_biases()),
         }
     }
 
@@ -170,6 +183,7 @@ impl AttentionConfig {
     fn logits_formula(&self) -> Option<ParameterFormula> {
         let trained = ParameterFormula::trained;
         Some(match self {
+            Self::DotProduct(config) if config.bias => trained(&[(2, "d^2"), (2, "d")]),
             Self::DotProduct(_) => trained(&[(2, "d^2")]),
             Self::SynthesizerDense(config) if config.per_head_output => trained(&[(1, "d^2"), (1, "d L")]),
             Self::SynthesizerDense(_) => trained(&[(1, "d^2"), (1, "D L")]),

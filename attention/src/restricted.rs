@@ -178,6 +178,10 @@ impl<L: Logits> Logits for Restricted<L> {
         LogitFacts { cross_attention: false, ..self.inner().facts() }
     }
 
+    fn projections_have_biases(&self) -> bool {
+        self.inner().projections_have_biases()
+    }
+
     fn keys(&self, memory: Tensor<3>) -> Option<Tensor<4>> {
         self.inner().keys(memory)
     }

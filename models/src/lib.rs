@@ -74,3 +74,4 @@ pub mod seq2seq;
 pub mod span_corruption;
 pub mod stack;
 pub mod torch;
+pub mod weights;

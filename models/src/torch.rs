@@ -2,7 +2,8 @@
 //!
 //! The layout is that of PyTorch 2: for each layer `self_attn.in_proj_weight` (queries, keys and values, `[3 C, C]`), `self_attn.out_proj`, in decoders
 //! `multihead_attn` likewise, `linear1`, `linear2`, `norm1` to `norm3`, and `norm` after each stack. PyTorch's matrices are those of the maps here, transposed.
-//! Its projections have biases, which the maps here get as well. A model that is to compute the same has a final norm
+//! Its projections have biases: a model that takes its weights has `dot-product` with
+//! [`bias`](heedful_attention::mechanisms::dot_product::DotProductConfig::bias) everywhere. To compute the same it also has a final norm
 //! ([`final_norm`](crate::block::BlockConfig::final_norm)) and the order of normalisation of `norm_first`; embeddings, positions and the output projection are
 //! not part of `torch.nn.Transformer`. Normalisation adds `1e-6` to variances here and `1e-5` (`layer_norm_eps`) there by default: to states of variance 1
 //! that is a relative difference of 5e-6.
@@ -21,6 +22,7 @@ use thiserror::Error;
 use crate::block::Block;
 use crate::seq2seq::Seq2SeqTransformer;
 use crate::stack::Stack;
+use crate::weights::Match;
 
 /// Weights that cannot be used.
 #[derive(Debug, Error)]
@@ -50,17 +52,13 @@ pub enum TorchError {
         /// Its type.
         dtype: String,
     },
-    /// A tensor that the model needs is not there.
-    #[error("there is no `{name}`: the model has more layers or other parts than the saved one")]
-    Missing {
-        /// Its name.
-        name: String,
-    },
-    /// A tensor that the model does not need.
-    #[error("`{name}` has no place in the model: it has fewer layers or other parts than the saved one")]
-    Unused {
-        /// Its name.
-        name: String,
+    /// The model and the file do not have the same parts.
+    #[error("the model and the file have other layers or parts: not in the file are [{}], not in the model [{}]", missing.join(", "), unused.join(", "))]
+    Mismatch {
+        /// Tensors that the model needs.
+        missing: Vec<String>,
+        /// Tensors that the model does not need.
+        unused: Vec<String>,
     },
     /// A tensor of another shape than the model's.
     #[error("`{name}` has the shape {found:?}, in the model it is {expected:?}")]
@@ -72,8 +70,8 @@ pub enum TorchError {
         /// The shape that the model needs.
         expected: Vec<usize>,
     },
-    /// An attention other than dot-product.
-    #[error("the attention of `{place}` is not dot-product, which is all that torch.nn.Transformer has")]
+    /// An attention other than dot-product with biases.
+    #[error("the attention of `{place}` is not dot-product with `bias = true`, which is all that torch.nn.Transformer has")]
     Attention {
         /// Where it stands.
         place: String,
@@ -84,6 +82,7 @@ pub enum TorchError {
 #[derive(Clone, Debug)]
 pub struct TorchState {
     tensors: BTreeMap<String, (Vec<usize>, Vec<f32>)>,
+    missing: Vec<String>,
 }
 
 impl TorchState {
@@ -103,20 +102,22 @@ impl TorchState {
             let values = numbers.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect();
             tensors.insert(name.to_owned(), (view.shape().to_vec(), values));
         }
-        Ok(Self { tensors })
+        Ok(Self { tensors, missing: Vec::new() })
     }
 
-    /// `model` with these weights in its encoder and decoder. Its embeddings and output projection stay its own.
+    /// `model` with these weights in its encoder and decoder. Its embeddings and output projection stay its own. With [`Match::Partial`] parameters that the
+    /// file has not keep their values, and tensors that the model has not are left out.
     ///
     /// # Errors
-    /// A tensor that is missing, has another shape or no place in the model, or a model with attentions that PyTorch's does not have.
-    pub fn load(mut self, mut model: Seq2SeqTransformer) -> Result<Seq2SeqTransformer, TorchError> {
+    /// A tensor of another shape, a model with attentions that PyTorch's does not have, and with [`Match::Exact`] all tensors that are missing or have no
+    /// place in the model.
+    pub fn load(mut self, mut model: Seq2SeqTransformer, names: Match) -> Result<Seq2SeqTransformer, TorchError> {
         model.encoder = self.stack("encoder", model.encoder)?;
         model.decoder = self.stack("decoder", model.decoder)?;
-        match self.tensors.into_keys().next() {
-            Some(name) => Err(TorchError::Unused { name }),
-            None => Ok(model),
+        if names == Match::Exact && !(self.missing.is_empty() && self.tensors.is_empty()) {
+            return Err(TorchError::Mismatch { missing: self.missing, unused: self.tensors.into_keys().collect() });
         }
+        Ok(model)
     }
 
     fn stack(&mut self, place: &str, mut stack: Stack) -> Result<Stack, TorchError> {
@@ -146,14 +147,18 @@ impl TorchState {
     }
 
     fn attention(&mut self, place: &str, attention: AnyAttention) -> Result<AnyAttention, TorchError> {
-        let AnyAttention::Softmax(mut attention) = attention else { return Err(TorchError::Attention { place: place.into() }) };
-        let AnyLogits::DotProduct(mut logits) = attention.logits else { return Err(TorchError::Attention { place: place.into() }) };
+        let other = || TorchError::Attention { place: place.into() };
+        let AnyAttention::Softmax(mut attention) = attention else { return Err(other()) };
+        let AnyLogits::DotProduct(mut logits) = attention.logits else { return Err(other()) };
+        if logits.query.bias.is_none() {
+            return Err(other());
+        }
         let [width, _] = logits.query.weight.dims();
         let weights = self.take(&format!("{place}.in_proj_weight"), &[3 * width, width])?;
         let biases = self.take(&format!("{place}.in_proj_bias"), &[3 * width])?;
         let part = |map: Linear, index: usize| {
-            let weights = weights[index * width * width..(index + 1) * width * width].to_vec();
-            with_values(map, weights, biases[index * width..(index + 1) * width].to_vec())
+            let weights = weights.as_ref().map(|weights| weights[index * width * width..][..width * width].to_vec());
+            with_values(map, weights, biases.as_ref().map(|biases| biases[index * width..][..width].to_vec()))
         };
         logits.query = part(logits.query, 0);
         logits.key = part(logits.key, 1);
@@ -172,30 +177,41 @@ impl TorchState {
 
     fn norm(&mut self, place: &str, mut norm: LayerNorm) -> Result<LayerNorm, TorchError> {
         let [width] = norm.gamma.dims();
-        let device = norm.gamma.device();
-        let gamma = self.take(&format!("{place}.weight"), &[width])?;
+        norm.gamma = with(norm.gamma, self.take(&format!("{place}.weight"), &[width])?);
         let beta = self.take(&format!("{place}.bias"), &[width])?;
-        norm.gamma = norm.gamma.map(|_| Tensor::from_data(TensorData::new(gamma, [width]), &device));
-        norm.beta = Some(Param::from_tensor(Tensor::from_data(TensorData::new(beta, [width]), &device)));
+        norm.beta = norm.beta.map(|own| with(own, beta));
         Ok(norm)
     }
 
-    fn take(&mut self, name: &str, expected: &[usize]) -> Result<Vec<f32>, TorchError> {
-        let (found, values) = self.tensors.remove(name).ok_or_else(|| TorchError::Missing { name: name.into() })?;
+    /// The numbers of a tensor; none where there is no tensor of this name.
+    fn take(&mut self, name: &str, expected: &[usize]) -> Result<Option<Vec<f32>>, TorchError> {
+        let Some((found, values)) = self.tensors.remove(name) else {
+            self.missing.push(name.into());
+            return Ok(None);
+        };
         if found != expected {
             return Err(TorchError::Shape { name: name.into(), found, expected: expected.to_vec() });
         }
-        Ok(values)
+        Ok(Some(values))
     }
 }
 
+/// A parameter with other numbers, where there are any.
+fn with<const D: usize>(own: Param<Tensor<D>>, values: Option<Vec<f32>>) -> Param<Tensor<D>> {
+    let Some(values) = values else { return own };
+    let (shape, device) = (own.dims(), own.device());
+    own.map(|_| Tensor::from_data(TensorData::new(values, shape), &device))
+}
+
 /// A map `[inputs, outputs]` with weights `[outputs, inputs]`.
-fn with_values(mut map: Linear, weights: Vec<f32>, biases: Vec<f32>) -> Linear {
+fn with_values(mut map: Linear, weights: Option<Vec<f32>>, biases: Option<Vec<f32>>) -> Linear {
     let [inputs, outputs] = map.weight.dims();
-    let device = map.weight.device();
-    let weights = Tensor::<2>::from_data(TensorData::new(weights, [outputs, inputs]), &device).transpose();
-    map.weight = map.weight.map(|_| weights);
-    map.bias = Some(Param::from_tensor(Tensor::from_data(TensorData::new(biases, [outputs]), &device)));
+    if let Some(weights) = weights {
+        let device = map.weight.device();
+        let weights = Tensor::<2>::from_data(TensorData::new(weights, [outputs, inputs]), &device).transpose();
+        map.weight = map.weight.map(|_| weights);
+    }
+    map.bias = map.bias.map(|own| with(own, biases));
     map
 }
 
@@ -203,13 +219,17 @@ fn with_values(mut map: Linear, weights: Vec<f32>, biases: Vec<f32>) -> Linear {
 mod tests {
     use super::*;
     use burn::tensor::Device;
+    use heedful_attention::any::AttentionConfig;
+    use heedful_attention::mechanisms::dot_product::DotProductConfig;
     use heedful_attention::probe::Probe;
     use heedful_attention::random::RandomKey;
     use heedful_attention::visibility::Visibility;
 
     use crate::block::{BlockConfig, Context};
+    use crate::layout::CrossLayout;
     use crate::residual::NormOrder;
     use crate::seq2seq::Seq2SeqConfig;
+    use crate::weights::{load, save, to_bytes};
 
     /// What `tests/fixtures/torch_transformer.py` wrote: for both orders of normalisation weights, inputs and PyTorch's outputs.
     fn fixture(order: &str) -> TorchState {
@@ -225,7 +245,11 @@ mod tests {
         Tensor::from_data(TensorData::new(values, shape), &Device::flex())
     }
 
-    fn model(norm_order: NormOrder, layers: usize, attention: &str) -> Seq2SeqTransformer {
+    fn biased() -> AttentionConfig {
+        AttentionConfig::DotProduct(DotProductConfig { bias: true })
+    }
+
+    fn model(norm_order: NormOrder, layers: usize, attention: AttentionConfig) -> Seq2SeqTransformer {
         let block =
             BlockConfig { d_model: 16, heads: 4, d_ff: 24, max_length: 16, norm_order, final_norm: Some(true), ..BlockConfig::default() };
         let config = Seq2SeqConfig {
@@ -235,8 +259,9 @@ mod tests {
             decoder_layers: 3,
             block,
             attention: crate::layout::AttentionLayout {
-                encoder: attention.parse::<heedful_attention::any::AttentionConfig>().unwrap().into(),
-                ..Default::default()
+                encoder: attention.into(),
+                decoder: biased().into(),
+                cross: CrossLayout::All(biased().into()),
             },
             ..Seq2SeqConfig::default()
         };
@@ -249,7 +274,7 @@ mod tests {
         for (order, norm_order) in [("post", NormOrder::Post), ("pre", NormOrder::Pre)] {
             let mut state = fixture(order);
             let [source, target, expected] = ["source", "target", "output"].map(|name| tensor(&mut state, name));
-            let model = state.load(model(norm_order, 2, "dot-product")).unwrap();
+            let model = state.load(model(norm_order, 2, biased()), Match::Exact).unwrap();
             let lengths = vec![source.dims()[1]; 2];
             let memory = model.encoder.forward(source, &Context::new(Visibility::all()), None, &mut Probe::off()).states;
             let context =
@@ -262,22 +287,58 @@ mod tests {
 
     #[test]
     fn other_models_are_refused_with_the_name_of_what_does_not_fit() {
-        let refused = |change: &dyn Fn(&mut TorchState), layers: usize, attention: &str, parts: &[&str]| {
+        let refused = |change: &dyn Fn(&mut TorchState), layers: usize, attention: AttentionConfig, parts: &[&str]| {
             let mut state = fixture("post");
             for name in ["source", "target", "output"] {
                 state.tensors.remove(name);
             }
             change(&mut state);
-            let error = state.load(model(NormOrder::Post, layers, attention)).unwrap_err().to_string();
+            let error = state.load(model(NormOrder::Post, layers, attention), Match::Exact).unwrap_err().to_string();
             assert!(parts.iter().all(|part| error.contains(part)), "{error}");
         };
-        refused(&|_| {}, 3, "dot-product", &["encoder.layers.2.self_attn.in_proj_weight", "more layers"]);
-        refused(&|_| {}, 1, "dot-product", &["encoder.layers.1", "fewer layers"]);
-        refused(&|_| {}, 2, "gaussian", &["encoder.layers.0.self_attn", "dot-product"]);
+        refused(&|_| {}, 3, biased(), &["encoder.layers.2.self_attn.in_proj_weight", "encoder.layers.2.norm2.bias"]);
+        refused(&|_| {}, 1, biased(), &["not in the file are []", "encoder.layers.1.linear1.bias", "encoder.layers.1.norm1.weight"]);
+        refused(&|_| {}, 2, AttentionConfig::default(), &["encoder.layers.0.self_attn", "bias = true"]);
+        refused(&|_| {}, 2, "gaussian".parse().unwrap(), &["encoder.layers.0.self_attn", "dot-product"]);
         let shorten = |state: &mut TorchState| {
             state.tensors.insert("encoder.norm.bias".into(), (vec![15], vec![0.0; 15]));
         };
-        refused(&shorten, 2, "dot-product", &["encoder.norm.bias", "[15]", "[16]"]);
+        refused(&shorten, 2, biased(), &["encoder.norm.bias", "[15]", "[16]"]);
+    }
+
+    #[test]
+    fn what_is_missing_keeps_its_values_where_that_is_wanted() {
+        let mut state = fixture("post");
+        for name in ["source", "target", "output", "encoder.norm.bias"] {
+            state.tensors.remove(name);
+        }
+        let loaded = state.load(model(NormOrder::Post, 2, biased()), Match::Partial).unwrap();
+        let own = model(NormOrder::Post, 2, biased());
+        let beta = |model: &Seq2SeqTransformer| model.encoder.norm.as_ref().unwrap().beta.as_ref().unwrap().val().into_data();
+        assert_eq!(beta(&loaded), beta(&own));
+    }
+
+    #[test]
+    fn saved_weights_of_pytorch_are_those_that_are_loaded_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.safetensors");
+        let mut state = fixture("pre");
+        for name in ["source", "target", "output"] {
+            state.tensors.remove(name);
+        }
+        let loaded = state.load(model(NormOrder::Pre, 2, biased()), Match::Exact).unwrap();
+        save(&loaded, &path).unwrap();
+        let again = load(model(NormOrder::Pre, 2, biased()), &path, Match::Exact).unwrap();
+        assert_eq!(to_bytes(&again), to_bytes(&loaded));
+        assert_ne!(to_bytes(&again), to_bytes(&model(NormOrder::Pre, 2, biased())));
+
+        // A model without biases has no place for them.
+        let mut plain = model(NormOrder::Pre, 2, biased());
+        plain.encoder = model(NormOrder::Pre, 2, AttentionConfig::default()).encoder;
+        let refused = load(plain.clone(), &path, Match::Exact).unwrap_err().to_string();
+        assert!(refused.contains("8 tensors of the file are not in the model"), "{refused}");
+        assert!(refused.contains("encoder.layers.0.self_attention.Softmax.output.bias"), "{refused}");
+        assert!(load(plain, &path, Match::Partial).is_ok());
     }
 
     #[test]

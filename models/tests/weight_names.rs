@@ -1,7 +1,6 @@
 //! The names of weights in files are those that `docs/weights.md` lists.
 
 use burn::module::Module;
-use burn::store::{ModuleSnapshot, SafetensorsStore};
 use burn::tensor::{Device, Int, Tensor};
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
@@ -12,6 +11,7 @@ use heedful_models::language_model::LanguageModelConfig;
 use heedful_models::position::PositionConfig;
 use heedful_models::residual::NormOrder;
 use heedful_models::seq2seq::Seq2SeqConfig;
+use heedful_models::weights::{Match, load, save, to_bytes};
 use safetensors::SafeTensors;
 
 const DOCUMENT: &str = include_str!("../../docs/weights.md");
@@ -24,9 +24,7 @@ fn listed(fence: &str) -> Vec<String> {
 
 /// Names and shapes in the file of a module, in their order.
 fn stored<M: Module>(module: &M) -> Vec<String> {
-    let mut store = SafetensorsStore::from_bytes(None);
-    module.save_into(&mut store).unwrap();
-    let bytes = store.get_bytes().unwrap();
+    let bytes = to_bytes(module);
     let file = SafeTensors::deserialize(&bytes).unwrap();
     let mut names: Vec<String> = file.iter().map(|(name, view)| format!("{name} {:?}", view.shape())).collect();
     names.sort();
@@ -70,9 +68,8 @@ fn what_was_saved_can_be_loaded() {
     let path = folder.path().join("model.safetensors");
     let device = Device::flex();
     let saved = language_model().init(&RandomKey::from_seed(1), &device);
-    saved.save_into(&mut SafetensorsStore::from_file(path.clone())).unwrap();
-    let mut loaded = language_model().init(&RandomKey::from_seed(2), &device);
-    loaded.load_from(&mut SafetensorsStore::from_file(path)).unwrap();
+    save(&saved, &path).unwrap();
+    let loaded = load(language_model().init(&RandomKey::from_seed(2), &device), &path, Match::Exact).unwrap();
     let tokens = || Tensor::<2, Int>::from_data([[1, 4, 2]], &device);
     let logits = |model: &heedful_models::language_model::LanguageModel| read(model.forward(tokens(), &[], None, &mut Probe::off()).logits);
     assert_eq!(logits(&loaded), logits(&saved));

@@ -205,6 +205,10 @@ impl Logits for AdaptiveSpan {
         LogitFacts { cross_attention: false, auxiliary_losses: facts.auxiliary_losses || is_trained, ..facts }
     }
 
+    fn projections_have_biases(&self) -> bool {
+        self.logits[0].projections_have_biases()
+    }
+
     fn keys(&self, memory: Tensor<3>) -> Option<Tensor<4>> {
         self.logits[0].keys(memory)
     }

@@ -22,10 +22,15 @@ use crate::placement::Placement;
 use crate::random::RandomKey;
 use crate::visibility::Span;
 
-/// Configuration of [`DotProduct`]. There is nothing to choose.
+/// Configuration of [`DotProduct`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct DotProductConfig {}
+pub struct DotProductConfig {
+    /// Whether the projections of queries, keys, values and output have biases (default: no, as in the paper; `torch.nn.MultiheadAttention` has them).
+    // Left out where it is false: layers of configuration put another mechanism's name into the table of the default.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub bias: bool,
+}
 
 /// Logits of scaled dot-product attention.
 ///
@@ -52,8 +57,8 @@ impl DotProductConfig {
     pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> DotProduct {
         let d_model = placement.d_model;
         DotProduct {
-            query: init::linear(d_model, d_model, false, &key.named("query"), device),
-            key: init::linear(d_model, d_model, false, &key.named("key"), device),
+            query: init::linear(d_model, d_model, self.bias, &key.named("query"), device),
+            key: init::linear(d_model, d_model, self.bias, &key.named("key"), device),
             heads: placement.heads,
         }
     }
@@ -62,6 +67,10 @@ impl DotProductConfig {
 impl Logits for DotProduct {
     fn facts(&self) -> LogitFacts {
         LogitFacts { cross_attention: true, max_length: None, remembers_keys: true, auxiliary_losses: false }
+    }
+
+    fn projections_have_biases(&self) -> bool {
+        self.query.bias.is_some()
     }
 
     fn keys(&self, memory: Tensor<3>) -> Option<Tensor<4>> {

@@ -126,6 +126,10 @@ impl Logits for Mixture {
         facts.expect("a mixture has members")
     }
 
+    fn projections_have_biases(&self) -> bool {
+        self.members.iter().any(Logits::projections_have_biases)
+    }
+
     /// The keys of the members side by side.
     fn keys(&self, memory: Tensor<3>) -> Option<Tensor<4>> {
         let keys: Vec<_> = self.members.iter().filter_map(|member| member.keys(memory.clone())).collect();

@@ -223,7 +223,7 @@ impl TileMap {
     }
 
     /// The masks that tiles name, in the order of their numbers.
-    #[cfg(any(feature = "wgpu", feature = "cuda"))]
+    #[cfg(feature = "cube")]
     pub(crate) fn masks(&self) -> &[TileMask] {
         &self.masks
     }

@@ -3,9 +3,9 @@
 use burn::module::Module;
 use burn::optim::ModuleOptimizer;
 use burn::store::burn_pack::{Bytes, Reader, Tensor as PackedTensor, Writer};
-use burn::store::{ModuleSnapshot, SafetensorsStore};
 use burn::tensor::TensorData;
 use heedful_attention::constraints;
+use heedful_models::weights::{self, Match};
 
 use super::checkpoint::{Checkpoint, CheckpointError};
 
@@ -25,18 +25,11 @@ pub(crate) fn to_files<M: Module>(
     optimiser: &ModuleOptimizer,
     carried: Vec<(String, TensorData)>,
 ) -> Vec<(&'static str, Vec<u8>)> {
-    let mut files = vec![(MODEL, model_bytes(model)), (OPTIMISER, optimiser_bytes(optimiser))];
+    let mut files = vec![(MODEL, weights::to_bytes(model)), (OPTIMISER, optimiser_bytes(optimiser))];
     if !carried.is_empty() {
         files.push((CARRIED, carried_bytes(carried)));
     }
     files
-}
-
-fn model_bytes<M: Module>(model: &M) -> Vec<u8> {
-    // The store's default metadata is written in an order that changes from process to process.
-    let mut store = SafetensorsStore::from_bytes(None).clear_metadata();
-    model.save_into(&mut store).expect("parameters can be read from their device");
-    store.get_bytes().expect("the store was just written")
 }
 
 fn optimiser_bytes(optimiser: &ModuleOptimizer) -> Vec<u8> {
@@ -65,15 +58,10 @@ fn carried_bytes(carried: Vec<(String, TensorData)>) -> Vec<u8> {
 }
 
 /// `model` with the weights of a checkpoint. Devices, identities, ties and what is trainable stay those of `model`.
-pub(crate) fn load_model<M: Module>(mut model: M, checkpoint: &Checkpoint) -> Result<M, CheckpointError> {
+pub(crate) fn load_model<M: Module>(model: M, checkpoint: &Checkpoint) -> Result<M, CheckpointError> {
     let (path, bytes) = required(checkpoint, MODEL)?;
-    let other_model = |reason: String| CheckpointError::OtherModel { path: path.clone(), reason };
-    let result =
-        model.load_from(&mut SafetensorsStore::from_bytes(Some(bytes.to_vec()))).map_err(|error| other_model(error.to_string()))?;
-    if let Some(unused) = result.unused.first() {
-        return Err(other_model(format!("this model has no parameter {unused}")));
-    }
-    Ok(constraints::tie(model))
+    let loaded = weights::from_bytes(model, bytes.to_vec(), Match::Exact);
+    loaded.map(constraints::tie).map_err(|error| CheckpointError::OtherModel { path, reason: error.to_string() })
 }
 
 /// `optimiser` with the state of a checkpoint.

@@ -1,0 +1,125 @@
+//! Weights of models in files of the format safetensors. `docs/weights.md` lists the names of the tensors.
+//!
+//! ```
+//! use burn::tensor::Device;
+//! use heedful_attention::random::RandomKey;
+//! use heedful_models::language_model::LanguageModelConfig;
+//! use heedful_models::weights::{Match, load, save};
+//!
+//! # let folder = tempfile::tempdir()?;
+//! # let path = folder.path().join("model.safetensors");
+//! # let block = heedful_models::block::BlockConfig { d_model: 8, heads: 2, d_ff: 16, ..Default::default() };
+//! let config = LanguageModelConfig { vocabulary: 11, layers: 1, block, ..Default::default() };
+//! let model = config.init(&RandomKey::from_seed(1), &Device::flex());
+//! save(&model, &path)?;
+//! let same = load(config.init(&RandomKey::from_seed(2), &Device::flex()), &path, Match::Exact)?;
+//! # assert_eq!(same.embedding.tokens.weight.val().into_data(), model.embedding.tokens.weight.val().into_data());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use burn::module::Module;
+use burn::store::{ModuleSnapshot, SafetensorsStore};
+use thiserror::Error;
+
+/// Weights that cannot be written or used.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum WeightsError {
+    /// The file cannot be read or written.
+    #[error("cannot {action} `{}`: {source}", path.display())]
+    File {
+        /// `read` or `write`.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The bytes are not those of a safetensors file, or a tensor has another shape or type than the parameter of its name.
+    #[error("these weights cannot be used: {0}")]
+    Format(String),
+    /// The file and the model do not have the same tensors.
+    #[error("{}", mismatch(missing, unused))]
+    Mismatch {
+        /// Parameters of the model that are not in the file.
+        missing: Vec<String>,
+        /// Tensors of the file that the model has no parameter for.
+        unused: Vec<String>,
+    },
+}
+
+fn mismatch(missing: &[String], unused: &[String]) -> String {
+    let mut text = String::new();
+    for (names, what) in [(missing, "parameters of the model are not in the file"), (unused, "tensors of the file are not in the model")] {
+        if !names.is_empty() {
+            let _ = write!(text, "{} {what}: {}; ", names.len(), names.join(", "));
+        }
+    }
+    text + "build the model from the configuration that the weights were saved with"
+}
+
+/// What is asked of the names in a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Match {
+    /// They are those of the model's parameters.
+    #[default]
+    Exact,
+    /// Parameters that the file has not keep their values, and tensors that the model has not are left out.
+    Partial,
+}
+
+/// Writes the weights of a model, in the place of the file if there is one.
+///
+/// # Errors
+/// If the file cannot be written. What was there before is then as it was.
+pub fn save<M: Module>(model: &M, path: &Path) -> Result<(), WeightsError> {
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(".partial");
+    let temporary = PathBuf::from(temporary);
+    let write = || {
+        let mut file = File::create(&temporary)?;
+        file.write_all(&to_bytes(model))?;
+        file.sync_all()?;
+        fs::rename(&temporary, path)
+    };
+    write().map_err(|source| WeightsError::File { action: "write", path: path.into(), source })
+}
+
+/// `model` with the weights of a file. Its device and what of it is trainable stay as they are.
+///
+/// # Errors
+/// If the file cannot be read, a tensor has another shape than the model's, or names differ that [`Match`] asks for.
+pub fn load<M: Module>(model: M, path: &Path, names: Match) -> Result<M, WeightsError> {
+    let bytes = fs::read(path).map_err(|source| WeightsError::File { action: "read", path: path.into(), source })?;
+    from_bytes(model, bytes, names)
+}
+
+/// What [`save`] writes. Equal weights give equal bytes.
+pub fn to_bytes<M: Module>(model: &M) -> Vec<u8> {
+    // The store's default metadata is written in an order that changes from process to process.
+    let mut store = SafetensorsStore::from_bytes(None).clear_metadata();
+    model.save_into(&mut store).expect("parameters can be read from their device");
+    store.get_bytes().expect("the store was just written")
+}
+
+/// [`load`] from the bytes of a file.
+///
+/// # Errors
+/// As [`load`].
+pub fn from_bytes<M: Module>(mut model: M, bytes: Vec<u8>, names: Match) -> Result<M, WeightsError> {
+    let mut store = SafetensorsStore::from_bytes(Some(bytes)).allow_partial(true);
+    let found = model.load_from(&mut store).map_err(|error| WeightsError::Format(error.to_string()))?;
+    let mut missing: Vec<String> = found.missing.into_iter().map(|(name, _)| name).collect();
+    let mut unused = found.unused;
+    if names == Match::Exact && !(missing.is_empty() && unused.is_empty()) {
+        missing.sort();
+        unused.sort();
+        return Err(WeightsError::Mismatch { missing, unused });
+    }
+    Ok(model)
+}
