@@ -29,7 +29,7 @@ pub fn gradients_agree<A: Attention>(subject: &Subject<A>, naive: &mut Naive, fr
     let case = subject.case("gradients", 2, 5);
     let wanted = |view: &&View| ["all", "causal and padding", "strictly before", "left padding, whole"].contains(&view.name);
     let suits = |view: &&View| view.suits(&subject.attention, &case, subject.placement.heads);
-    for view in views(&case).iter().filter(wanted).filter(suits) {
+    for view in views(&case, subject.placement.role).iter().filter(wanted).filter(suits) {
         let found = subject.gradients(&case, |input| view.apply(input));
         let close = |what: &str, found: f64, expected: f64| {
             same(&format!("{}: gradient of {what}", view.name), &[found], &[expected], 1e-4 * (1.0 + expected.abs()))

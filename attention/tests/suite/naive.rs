@@ -65,8 +65,9 @@ impl View {
     }
 }
 
-/// Views of a batch: everything, causal, padded, with rows that see nothing, different for each head, padded on the left.
-pub fn views(case: &Case) -> Vec<View> {
+/// Views of a batch: everything, causal, padded, with rows that see nothing, different for each head, padded on the left. In a decoder no query sees what
+/// comes after it, although only some of the crate's values say so.
+pub fn views(case: &Case, role: Role) -> Vec<View> {
     let (batch, queries, keys) = (case.batch(), case.length(), case.keys());
     let lengths: Vec<usize> = (0..batch).map(|b| keys.saturating_sub(2 * b)).collect();
     let counts: Vec<usize> = (0..batch).map(|b| (2 * b).min(queries - 1)).collect();
@@ -95,7 +96,8 @@ pub fn views(case: &Case) -> Vec<View> {
         View::new("left padding", visibility, move |b, _, i, j| j <= i && j >= hidden[b])
     };
     views.push(View { left: counts, ..left });
-    views
+    let in_decoder = |view: View| View { visible: Box::new(move |b, h, i, j| j <= i && (view.visible)(b, h, i, j)), ..view };
+    if role == Role::Decoder { views.into_iter().map(in_decoder).collect() } else { views }
 }
 
 impl Naive {
@@ -162,11 +164,15 @@ impl Naive {
         context
     }
 
-    /// The part of `x W` that belongs to a head.
+    /// The part of `x W`, or `x W + b`, that belongs to a head.
     fn projected(&self, map: &str, x: &[f64], head: usize) -> Vec<f64> {
         let width = self.placement.d_head();
         let weight = self.parameter(&format!("{map}.weight"));
-        let column = |column| x.iter().enumerate().map(|(row, x)| x * weight.at(&[row, column])).sum();
+        let bias = self.parameters.get(&format!("{}{map}.bias", self.root));
+        let column = |column| {
+            let product: f64 = x.iter().enumerate().map(|(row, x)| x * weight.at(&[row, column])).sum();
+            product + bias.map_or(0.0, |bias| bias.at(&[column]))
+        };
         (head * width..(head + 1) * width).map(column).collect()
     }
 
@@ -297,7 +303,7 @@ impl Naive {
 pub fn agrees<A: Attention>(subject: &Subject<A>, naive: &Naive, batch: usize, length: usize, tolerance: f64) -> Result<(), String> {
     let case = subject.case("formula", batch, length);
     let heads = subject.placement.heads;
-    for view in views(&case).into_iter().filter(|view| view.suits(&subject.attention, &case, heads)) {
+    for view in views(&case, subject.placement.role).into_iter().filter(|view| view.suits(&subject.attention, &case, heads)) {
         let (context, shown) = subject.observed(view.apply(case.input(&subject.device)));
         let (expected, expected_weights) = naive.forward(&case, &view);
         let what = format!("batch {batch}, {} heads, length {length}, {}", subject.placement.heads, view.name);

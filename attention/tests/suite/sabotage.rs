@@ -13,11 +13,12 @@ use burn::tensor::{Device, Tensor};
 use heedful_attention::abilities::Abilities;
 use heedful_attention::any::{AnyAttention, AnyLogits, AnyState, AttentionConfig};
 use heedful_attention::conformance::{Property, two_devices_agree};
-use heedful_attention::contract::{Attention, AttentionInput, AttentionOutput, Losses, Positions};
+use heedful_attention::contract::{Attention, AttentionInput, AttentionOutput, Losses};
 use heedful_attention::engine::Engine;
 use heedful_attention::init::Init;
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::{Observation, Probe};
+use heedful_attention::progress::DecodingStart;
 use heedful_attention::random::RandomKey;
 use heedful_attention::visibility::Visibility;
 
@@ -46,8 +47,8 @@ enum Fault {
     CapacityIgnored,
     /// The batch's first row is added to all.
     BatchMixed,
-    /// Steps do not know their position.
-    StepsWithoutPosition,
+    /// Every step is the first one.
+    StepsForget,
     /// A state keeps the order of its rows.
     StateNotReordered,
     /// A state is cut instead of selected from.
@@ -124,6 +125,8 @@ struct Broken {
     #[module(skip)]
     calls: Arc<AtomicU64>,
     unrecorded: Tensor<1>,
+    #[module(skip)]
+    limit: Visibility,
     heads: usize,
 }
 
@@ -135,7 +138,10 @@ impl Broken {
             _ => *key,
         };
         let heads = placement.heads;
-        let mut inner = config.init(placement, &key, device);
+        // What is to see too much must not be kept from it where it stands.
+        let sees_too_much = matches!(fault, Fault::MaskOffByOne | Fault::PaddingIgnored | Fault::EmptyRowsSeeAll | Fault::FusedSeesMore);
+        let role = if sees_too_much && placement.role == Role::Decoder { Role::Encoder } else { placement.role };
+        let mut inner = config.init(&Placement { role, ..*placement }, &key, device);
         if let AnyAttention::Softmax(attention) = &mut inner {
             if fault == Fault::HeadsMixedInOutput {
                 let width = placement.d_model;
@@ -152,10 +158,11 @@ impl Broken {
             }
         }
         let unrecorded = Init::Normal(1.0).tensor([placement.d_model], &key.named("unrecorded"), device);
-        Self { inner, fault, calls: Arc::default(), unrecorded, heads }
+        Self { inner, fault, calls: Arc::default(), unrecorded, limit: placement.limit(), heads }
     }
 
     fn breaks_input(&self, mut input: AttentionInput) -> AttentionInput {
+        input.visibility = input.visibility.within(&self.limit);
         let seen = input.visibility.clone();
         let (rows, keys) = (seen.rows(), input.memory.as_ref().unwrap_or(&input.query).dims()[1]);
         let shown = |row: usize, h: usize, i: usize| (0..keys).any(|j| seen.is_visible(row, h, i, j));
@@ -245,7 +252,8 @@ impl Broken {
 }
 
 impl Attention for Broken {
-    type State = AnyState;
+    /// With what it began with.
+    type State = (AnyState, DecodingStart);
 
     fn abilities(&self) -> Abilities {
         Abilities { auxiliary_losses: self.fault != Fault::LossNotClaimed, ..self.inner.abilities() }
@@ -266,21 +274,22 @@ impl Attention for Broken {
         AttentionOutput { context: self.breaks_output(output.context, dropped, listening, engine), losses }
     }
 
-    fn state(&self, batch: usize, capacity: usize, memory: Option<Tensor<3>>) -> AnyState {
-        let capacity = if self.fault == Fault::CapacityIgnored { usize::MAX } else { capacity };
-        self.inner.state(batch, capacity, memory)
+    fn state(&self, start: &DecodingStart) -> Self::State {
+        let start = match self.fault {
+            Fault::CapacityIgnored => DecodingStart::self_attention(start.batch(), usize::MAX),
+            _ => start.clone(),
+        };
+        (self.inner.state(&start), start)
     }
 
-    fn step(&self, chunk: AttentionInput, state: &mut AnyState, probe: &mut Probe) -> AttentionOutput {
-        let mut chunk = if self.fault == Fault::BlocksApart { chunk } else { self.breaks_input(chunk) };
-        if self.fault == Fault::StepsWithoutPosition {
-            chunk.positions = Positions { start: 0, ..chunk.positions };
-            chunk.visibility = Visibility::all();
+    fn step(&self, query: Tensor<3>, (state, start): &mut Self::State, probe: &mut Probe) -> AttentionOutput {
+        if self.fault == Fault::StepsForget {
+            *state = self.inner.state(start);
         }
-        self.inner.step(chunk, state, probe)
+        self.inner.step(query, state, probe)
     }
 
-    fn select(&self, state: &mut AnyState, rows: &[usize]) {
+    fn select(&self, (state, _): &mut Self::State, rows: &[usize]) {
         let kept: Vec<usize> = (0..rows.len()).collect();
         match self.fault {
             Fault::StateNotReordered => self.inner.select(state, &kept),
@@ -370,8 +379,8 @@ fn faults() -> Vec<(Fault, &'static str, Role, Check)> {
         (Fault::CapacityIgnored, "dot-product", own, lengths),
         (Fault::BatchMixed, "dot-product", own, batch),
         (Fault::BatchMixed, "dot-product", cross, batch),
-        (Fault::StepsWithoutPosition, "random", own, steps),
-        (Fault::StepsWithoutPosition, "factorized-random", own, steps),
+        (Fault::StepsForget, "random", own, steps),
+        (Fault::StepsForget, "factorized-random", own, steps),
         (Fault::StateNotReordered, "dot-product", own, select),
         (Fault::StateNotReordered, "dot-product", cross, select),
         (Fault::StateNotReordered, "linformer", cross, select),

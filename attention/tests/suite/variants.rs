@@ -4,6 +4,7 @@ use burn::tensor::Device;
 use heedful_attention::any::{AnyAttention, AttentionConfig};
 use heedful_attention::kernel_attention::{self as convolution, KernelSizes};
 use heedful_attention::mechanisms::adaptive_span::{AdaptiveSpanConfig, SpanKind, SpanOrigin};
+use heedful_attention::mechanisms::dot_product::DotProductConfig;
 use heedful_attention::mechanisms::dynamic_conv::DynamicConvConfig;
 use heedful_attention::mechanisms::gaussian::{self, GaussianConfig, Normalisation};
 use heedful_attention::mechanisms::learned_relative::LearnedRelativeConfig;
@@ -50,12 +51,13 @@ pub fn variants() -> Vec<Variant> {
         let own = ["adaptive-span", "gaussian", "linformer", "lightweight-conv", "dynamic-conv"];
         if !own.contains(&config.family()) {
             let crosses = ["dot-product", "uniform"].contains(&config.family());
-            let roles: &[Role] = if crosses { &[Role::Decoder, Role::Cross] } else { &[Role::Decoder] };
+            let roles: &[Role] = if crosses { &[Role::Encoder, Role::Decoder, Role::Cross] } else { &[Role::Encoder, Role::Decoder] };
             add(&config.name(), config.clone(), roles, true);
         }
     }
     let one = &[Role::Decoder];
     add("dense, shared W2", AttentionConfig::SynthesizerDense(SynthesizerDenseConfig { per_head_output: false }), one, true);
+    add("dot-product, biases", AttentionConfig::DotProduct(DotProductConfig { bias: true }), &[Role::Decoder, Role::Cross], true);
     let wide = SynthesizerFactorizedDenseConfig { factors: Some([2, 5]) };
     add("factorized dense, wide", AttentionConfig::SynthesizerFactorizedDense(wide), one, true);
     let thin = SynthesizerFactorizedRandomConfig { rank: 3, init_std: 0.5 };

@@ -7,6 +7,7 @@ use heedful_attention::mechanisms::dynamic_conv::DynamicConvConfig;
 use heedful_attention::mechanisms::lightweight_conv::LightweightConvConfig;
 use heedful_attention::placement::Role;
 use heedful_attention::probe::Probe;
+use heedful_attention::progress::DecodingStart;
 use heedful_attention::visibility::Visibility;
 
 use super::{assert_same, context, identity, init, linear, parameter, self_attention, weights};
@@ -177,12 +178,10 @@ fn a_state_does_not_grow_beyond_the_kernel() {
     let AnyAttention::LightweightConv(attention) = init(&AttentionConfig::LightweightConv(light(4)), &placement(Role::Decoder, 2)) else {
         unreachable!()
     };
-    let mut state = attention.state(1, 100, None);
-    let x = Array::random("x", &[1, 1, 6]);
-    for start in 0..20 {
-        let input = self_attention(&x).visibility(Visibility::causal());
-        let positions = heedful_attention::contract::Positions::from_start(start);
-        attention.step(input.positions(positions), &mut state, &mut Probe::off());
+    let mut state = attention.state(&DecodingStart::self_attention(1, 100));
+    let x = Array::random("x", &[1, 1, 6]).tensor::<3>(&flex().device);
+    for _ in 0..20 {
+        attention.step(x.clone(), &mut state, &mut Probe::off());
     }
     assert_eq!(state.values().dims()[2], 4, "three inputs before the last one, and that");
     assert!(state.bytes() <= 6 * 6 * 4, "and room for half as many");

@@ -4,10 +4,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use burn::module::Module;
 use heedful_attention::any::{AnyAttention, AnyLogits, AttentionConfig};
-use heedful_attention::contract::{Attention, AttentionInput, Positions};
+use heedful_attention::contract::{Attention, Positions};
 use heedful_attention::mechanisms::linformer::{Linformer, LinformerConfig, Sharing};
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::{Observation, Probe};
+use heedful_attention::progress::DecodingStart;
 use heedful_attention::random::RandomKey;
 use heedful_attention::read::read;
 use heedful_attention::visibility::Visibility;
@@ -145,25 +146,13 @@ fn a_view_that_differs_between_queries_or_heads_is_refused() {
 }
 
 #[test]
-fn a_step_that_sees_other_keys_than_the_first_is_refused() {
-    let attention = init(&config(3, Sharing::Headwise), &placement(Role::Cross, 2));
-    let device = flex().device;
-    let mut state = attention.state(1, 4, Some(Array::random("m", &[1, 6, 6]).tensor(&device)));
-    let mut step = |lengths: Vec<usize>| {
-        let input = AttentionInput::self_attention(Array::random("x", &[1, 1, 6]).tensor(&device)).visibility(Visibility::padding(lengths));
-        attention.step(input, &mut state, &mut Probe::off())
-    };
-    step(vec![4]);
-    step(vec![4]);
-    assert!(message(|| step(vec![5])).contains("that the first step saw"));
-}
-
-#[test]
 fn a_state_holds_the_slots_of_its_memory_and_nothing_else() {
     let attention = init(&config(3, Sharing::Headwise), &placement(Role::Cross, 2));
     let AnyAttention::Linformer(attention) = attention else { unreachable!() };
-    let mut state = attention.state(2, 4, Some(Array::random("m", &[2, 8, 6]).tensor(&flex().device)));
-    attention.step(self_attention(&Array::random("x", &[2, 1, 6])), &mut state, &mut Probe::off());
+    let device = flex().device;
+    let start = DecodingStart::cross_attention(Array::random("m", &[2, 8, 6]).tensor(&device), Visibility::all());
+    let mut state = attention.state(&start);
+    attention.step(Array::random("x", &[2, 1, 6]).tensor(&device), &mut state, &mut Probe::off());
     assert_eq!(state.bytes(), 2 * (2 * 3 * 6) * 4, "keys and values of two rows, three slots of width 6");
 }
 

@@ -8,6 +8,7 @@ use heedful_attention::contract::{Attention, AttentionInput, Positions};
 use heedful_attention::mechanisms::lsh::{BucketCount, Hashing, Lsh, LshConfig, Rotations, Scale};
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::{Observation, Probe};
+use heedful_attention::progress::DecodingStart;
 use heedful_attention::random::RandomKey;
 use heedful_attention::visibility::Visibility;
 
@@ -328,11 +329,10 @@ fn steps_equal_the_full_pass_where_buckets_fit() {
         assert!(buckets(&attention, input()).is_none_or(|buckets| fit(&buckets, 8)), "the premise: buckets fit");
         let whole = context(&attention, input());
         for size in [1, 5] {
-            let mut state = attention.state(2, 24, None);
+            let mut state = attention.state(&DecodingStart::self_attention(2, 24));
             for start in (0..24).step_by(size) {
                 let part = x.slice(start..(start + size).min(24));
-                let chunk = self_attention(&part).visibility(Visibility::causal()).positions(Positions::from_start(start));
-                let found = Array::read(attention.step(chunk, &mut state, &mut Probe::off()).context);
+                let found = Array::read(attention.step(part.tensor(&flex().device), &mut state, &mut Probe::off()).context);
                 let expected = whole.slice(start..(start + size).min(24));
                 assert_same(&format!("{config:?}: steps of {size} from {start}"), &found.values, &expected.values, 1e-5);
             }

@@ -24,7 +24,7 @@ use crate::subject::parameters;
 use crate::variants::{mixture, parse, placement};
 
 fn place() -> Placement {
-    placement(Role::Decoder, 2)
+    placement(Role::Encoder, 2)
 }
 
 fn random_with(table: &Array) -> AnyAttention {

@@ -9,6 +9,7 @@ use heedful_attention::logits::Logits;
 use heedful_attention::mechanisms::relative::RelativeConfig;
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::Probe;
+use heedful_attention::progress::DecodingStart;
 use heedful_attention::random::RandomKey;
 use heedful_attention::visibility::{Span, Visibility};
 
@@ -138,14 +139,11 @@ fn steps_after_a_memory_equal_the_segment() {
         let attention = relative(RelativeConfig { clamp_length: None, same_length }, 1);
         let (x, carried) = (Array::random("x", &[2, 5, 6]), Array::random("carried", &[2, 4, 6]));
         let expected = context(&attention, segment(&x, &carried));
-        let mut state = attention.state(2, 9, None);
-        let mut step = |part: &Array, start: usize| {
-            let input = self_attention(part).visibility(Visibility::causal()).positions(Positions::from_start(start));
-            Array::read(attention.step(input, &mut state, &mut Probe::off()).context)
-        };
-        step(&carried, 0);
+        let mut state = attention.state(&DecodingStart::self_attention(2, 9));
+        let mut step = |part: &Array| Array::read(attention.step(part.tensor(&flex().device), &mut state, &mut Probe::off()).context);
+        step(&carried);
         for i in 0..5 {
-            let found = step(&x.slice(i..i + 1), 4 + i);
+            let found = step(&x.slice(i..i + 1));
             assert_same(&format!("step {i}, {same_length:?}"), &found.values, &expected.slice(i..i + 1).values, 1e-5);
         }
     }

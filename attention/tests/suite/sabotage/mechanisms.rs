@@ -20,6 +20,7 @@ use heedful_attention::mechanisms::sparse_strided::SparseStridedConfig;
 use heedful_attention::pattern::Integration;
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::Probe;
+use heedful_attention::progress::DecodingStart;
 use heedful_attention::random::RandomKey;
 use heedful_attention::softmax_attention::SoftmaxAttention;
 use heedful_attention::visibility::{Span, Visibility};
@@ -308,14 +309,14 @@ impl Attention for BrokenLsh {
         }
     }
 
-    fn state(&self, batch: usize, capacity: usize, memory: Option<Tensor<3>>) -> LshState {
-        self.inner.state(batch, capacity, memory)
+    fn state(&self, start: &DecodingStart) -> LshState {
+        self.inner.state(start)
     }
 
-    fn step(&self, chunk: AttentionInput, state: &mut LshState, probe: &mut Probe) -> AttentionOutput {
+    fn step(&self, query: Tensor<3>, state: &mut LshState, probe: &mut Probe) -> AttentionOutput {
         match self.fault {
-            LshFault::RotationsOfSteps => self.rotated(0).step(chunk, state, probe),
-            _ => self.inner.step(chunk, state, probe),
+            LshFault::RotationsOfSteps => self.rotated(0).step(query, state, probe),
+            _ => self.inner.step(query, state, probe),
         }
     }
 
@@ -329,7 +330,11 @@ fn lsh(fault: LshFault) -> (Subject<BrokenLsh>, AttentionConfig) {
     let config = AttentionConfig::Lsh(chunked_lsh());
     let built = config.clone();
     let build = move |placement: &Placement, key: &RandomKey, device: &Device| {
-        let AnyAttention::Lsh(inner) = built.init(placement, key, device) else { unreachable!("this is LSH attention") };
+        // What is to see too much must not be kept from it where it stands.
+        let role = if fault == LshFault::LaterMembersSeen { Role::Encoder } else { placement.role };
+        let AnyAttention::Lsh(inner) = built.init(&Placement { role, ..*placement }, key, device) else {
+            unreachable!("this is LSH attention")
+        };
         BrokenLsh { inner, fault, calls: Arc::default() }
     };
     (Subject::new(placement(Role::Decoder, 2), build, &flex().device), config)
