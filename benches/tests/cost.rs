@@ -31,6 +31,43 @@ fn measured(arguments: &[&str], out: &Path) -> Outcome {
     Outcome::read(&out.join("cost.json")).unwrap()
 }
 
+/// The cells of the rows of the table after a line.
+fn rows<'a>(text: &'a str, line: &str) -> Vec<Vec<&'a str>> {
+    let after = text.split_once(line).unwrap_or_else(|| panic!("there is no line {line}")).1;
+    let table = after.lines().skip_while(|line| !line.starts_with('|')).take_while(|line| line.starts_with('|')).skip(2);
+    table.map(|row| row.trim_matches('|').split('|').map(str::trim).collect()).collect()
+}
+
+#[test]
+fn the_readme_shows_every_mechanism_that_was_measured() {
+    let read = |path: &str| fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap();
+    let (readme, measured) = (read("../README.md"), read("results/cost-long/cost.md"));
+    let shown = rows(&readme, "\n## What it costs");
+    let measured = rows(&measured, "## flex, forward and backward: milliseconds");
+    assert_eq!(shown.len(), measured.len());
+    for (shown, mut measured) in shown.into_iter().zip(measured) {
+        let exponent = format!("n^{}", measured[6]);
+        measured[6] = &exponent;
+        assert_eq!(shown, measured);
+    }
+}
+
+#[test]
+fn the_command_of_the_readme_runs() {
+    let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md")).unwrap();
+    let command = readme.lines().find_map(|line| line.strip_prefix("cargo run --release --bin cost -- ")).expect("the README has it");
+    assert!(command.contains("--lengths 128..2048"), "{command}");
+    let brief = command.replace("128..2048", "16..32");
+    let folder = tempfile::tempdir().unwrap();
+    let few = ["--attention", "dot-product,local-1d"];
+    let output = Command::new(env!("CARGO_BIN_EXE_cost")).args(TINY).args(brief.split(' ')).args(few).current_dir(folder.path()).output();
+    let printed = succeeded(&output.unwrap());
+    let outcome = Outcome::read(&folder.path().join("costs/cost.json")).unwrap();
+    for backend in ["flex", "ndarray", "wgpu"] {
+        assert!(outcome.points.iter().any(|point| point.backend == backend), "{backend}: {printed}");
+    }
+}
+
 #[test]
 fn every_mechanism_is_measured_on_both_cpu_backends_in_one_call() {
     let folder = tempfile::tempdir().unwrap();
