@@ -265,7 +265,8 @@ mod tests {
     fn ordinary_models_are_not_refused() {
         for assignments in [&[][..], &["model.layers=48", "model.d_model=1024", "model.d_ff=4096", "model.max_length=4096"]] {
             for config in AttentionConfig::all() {
-                if config.family() == "synthesizer-random" && !assignments.is_empty() {
+                // Tables of all pairs of positions.
+                if config.name().contains("synthesizer-random") && !assignments.is_empty() {
                     continue;
                 }
                 assert_eq!(refusal(&config.name(), assignments, Backend::Flex), None);

@@ -357,16 +357,16 @@ fn compressed_files_that_hold_more_than_is_plausible_are_refused_within_their_li
     let _measured = MEASURED.lock().unwrap_or_else(PoisonError::into_inner);
     let key = RandomKey::from_seed(1);
     let limit = ["more than 16000000 bytes", "decompress it first"];
-    defused(&[("input.txt.gz", megabytes(b"a b\n", b'a', 300))], &[limit[0], limit[1], "input.txt.gz"], TextCorpus::read);
+    defused(&[("input.txt.gz", megabytes(b"a b\n", b'a', 30))], &[limit[0], limit[1], "input.txt.gz"], TextCorpus::read);
     // Few bytes, but a string for each of them.
     defused(&[("input.txt.gz", megabytes(b"a b\n", b'\n', 12))], &limit, TextCorpus::read);
-    defused(&[("train_5500.label.gz", megabytes(b"A:b \xf0\n", b'a', 300)), ("TREC_10.label", text("A:b x\n"))], &limit, |dir| {
+    defused(&[("train_5500.label.gz", megabytes(b"A:b \xf0\n", b'a', 30)), ("TREC_10.label", text("A:b x\n"))], &limit, |dir| {
         LabelledTexts::read(dir, &key)
     });
     let header = [2051_u32, 10_000, 100, 300].map(u32::to_be_bytes).concat();
     let labels = [&2049_u32.to_be_bytes()[..], &[0, 0, 0, 1, 7]].concat();
     let names = ["train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"];
-    let idx = [megabytes(&header, 0, 300), labels.clone(), [&[0, 0, 8, 3][..], &[0, 0, 0, 1].repeat(3), &[9]].concat(), labels];
+    let idx = [megabytes(&header, 0, 30), labels.clone(), [&[0, 0, 8, 3][..], &[0, 0, 0, 1].repeat(3), &[9]].concat(), labels];
     let idx: Vec<_> = names.into_iter().zip(idx).collect();
     defused(&idx, &limit, images::read);
 }
@@ -376,9 +376,9 @@ fn archives_that_hold_more_than_is_plausible_are_refused_within_their_limit() {
     let _measured = MEASURED.lock().unwrap_or_else(PoisonError::into_inner);
     let key = RandomKey::from_seed(1);
     let entry = |name: &str| {
-        let mut header = tar_header(name, EntryType::Regular, 300_000_000);
+        let mut header = tar_header(name, EntryType::Regular, 30_000_000);
         header.set_cksum();
-        megabytes(header.as_bytes(), b'a', 300)
+        megabytes(header.as_bytes(), b'a', 30)
     };
     let limit = ["more than 16000000 bytes", "unpack it and give the folder"];
     defused(&[("a.tar.gz", entry("tasks/en/qa1_x_train.txt"))], &limit, |dir| babi::read(dir, "en", 1));

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use burn::module::Module;
 use burn::tensor::{Bool, Device, Tensor, TensorData};
 use heedful_attention::any::AnyAttention;
 use heedful_attention::contract::{Attention, AttentionInput, Positions};
 use heedful_attention::placement::Role;
 use heedful_attention::probe::{Observation, Probe};
+use heedful_attention::progress::DecodingStart;
 use heedful_attention::visibility::Visibility;
 
 use super::config::ParityConfig;
@@ -64,15 +66,17 @@ impl OneAttention<'_> {
     ) -> Tensor<3> {
         let [batch, length, _] = x.dims();
         let visibility = self.visibility(inputs, length);
-        let mut state = attention.state(batch, length, memory);
+        let begin = match memory {
+            Some(memory) => DecodingStart::cross_attention(memory, visibility),
+            None => DecodingStart::self_attention(batch, length).with_visibility(visibility),
+        };
+        let begin = begin.with_left_padding(inputs.counts("left_padding").unwrap_or_default()).with_engine(self.0.engine);
+        let mut state = attention.state(&begin);
         let mut start = 0;
         let step = |&size: &usize| {
-            let chunk = AttentionInput::self_attention(x.clone().narrow(1, start, size))
-                .visibility(visibility.clone())
-                .positions(positions(start, inputs))
-                .engine(self.0.engine);
+            let query = x.clone().narrow(1, start, size);
             start += size;
-            attention.step(chunk, &mut state, probe).context
+            attention.step(query, &mut state, probe).context
         };
         Tensor::cat(inputs.counts("steps").unwrap_or_default().iter().map(step).collect(), 1)
     }
@@ -90,12 +94,18 @@ pub(super) fn left_padding() -> Input {
     Input::counts("left_padding", &[BATCH], meaning, &[0, 2]).optional()
 }
 
+/// A sequence of one element on the device of an attention, `[1, 1, C]`.
+fn one_position(attention: &AnyAttention, d_model: usize) -> Tensor<3> {
+    let device = attention.devices().into_iter().next().expect("every attention projects values");
+    Tensor::zeros([1, 1, d_model], &device)
+}
+
 /// Names of the losses that an attention returns.
 pub(super) fn losses(attention: &AnyAttention, d_model: usize) -> Vec<&'static str> {
     if !attention.abilities().auxiliary_losses {
         return Vec::new();
     }
-    let x = Tensor::zeros([1, 1, d_model], &Device::flex().autodiff());
+    let x = one_position(attention, d_model);
     let output = attention.forward(AttentionInput::self_attention(x), &mut Probe::off());
     output.losses.iter().map(|(name, _)| *name).collect()
 }
@@ -105,7 +115,7 @@ pub(super) fn shown(attention: &AnyAttention, config: &ParityConfig, is_cross: b
     let heads = Size::Is(config.heads);
     let mut kinds = Vec::new();
     let mut listener = |_: &str, observation: Observation| kinds.push(observation);
-    let x = Tensor::zeros([1, 1, config.d_model], &Device::flex().autodiff());
+    let x = one_position(attention, config.d_model);
     let input = if is_cross { AttentionInput::cross_attention(x.clone(), x) } else { AttentionInput::self_attention(x) };
     attention.forward(input, &mut Probe::listening(&mut listener));
     let output = |kind: &str, shape: &[Size], meaning: &str| Output::shown(&format!("{kind}{suffix}"), shape, meaning);

@@ -2,13 +2,11 @@
 
 use burn::tensor::{Device, Tensor};
 use heedful_attention::any::AnyAttention;
-use heedful_attention::contract::Attention;
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_attention::visibility::Visibility;
 use heedful_models::block::{Block, Context};
-use heedful_models::position::PositionConfig;
 use heedful_models::segment::SegmentMemory;
 use heedful_models::stack::{Stack, StackConfig};
 

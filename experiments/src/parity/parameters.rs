@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Gradients, Tensor, TensorData};
+use heedful_attention::read::read;
 
 /// A parameter of a mechanism.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,7 +117,7 @@ pub(super) fn gradients<M: Module>(module: &M, gradients: &Gradients) -> Vec<(St
             if param.is_require_grad() {
                 let value = param.val();
                 let gradient = value.grad(self.gradients).unwrap_or_else(|| value.without_autodiff().zeros_like());
-                self.found.push((self.path.joined(), gradient.into_data()));
+                self.found.push((self.path.joined(), read(gradient)));
             }
         }
     }

@@ -69,7 +69,8 @@ impl<'a> Pass<'a> {
         // Gradients need a graph also where an output depends on nothing.
         self.add(tensor.clone().sum() * 0.0);
         let leaf = tensor.clone();
-        let gradient = move |gradients: &Gradients| read(leaf.grad(gradients).unwrap_or_else(|| leaf.without_autodiff().zeros_like()));
+        let gradient =
+            move |gradients: &Gradients| read(leaf.grad(gradients).unwrap_or_else(|| leaf.clone().without_autodiff().zeros_like()));
         self.leaves.push((name.to_owned(), Box::new(gradient)));
         Some(tensor)
     }

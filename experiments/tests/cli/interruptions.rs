@@ -155,7 +155,7 @@ fn pre_training() {
 #[cfg(unix)]
 fn signalled(data: &Path) -> Experiment {
     let further = ["--data", data.to_str().unwrap(), "--set", "data={context = 16, batch = 4}"];
-    Experiment::new("mlm", "dot-product-seed1", 240, &[&DOT_PRODUCT[..], &further].concat())
+    Experiment::new("mlm", "dot-product-seed1", 1000, &[&DOT_PRODUCT[..], &further].concat())
 }
 
 #[cfg(unix)]

@@ -77,7 +77,9 @@ fn two_commands_with_other_runs_keep_the_results_of_both() {
     let other = begun(&mut train(data.path(), &out, &["--attention", "gaussian"]), &out.join("gaussian-seed1"));
     // Both knew of no results when they began.
     assert!(!out.join("results.json").exists());
-    [slow, other].map(|child| succeeded(&ended(child)));
+    for child in [slow, other] {
+        succeeded(&ended(child));
+    }
     assert_eq!(scores(&out).iter().map(|(attention, ..)| attention.as_str()).collect::<Vec<_>>(), ["dot-product", "gaussian"]);
     let report = fs::read_to_string(out.join("report.md")).unwrap();
     assert!(report.contains("| dot-product | 1 |") && report.contains("| gaussian | 1 |"), "{report}");

@@ -61,6 +61,11 @@ fn one_seed_without_translations_has_no_test() {
     assert!(!text.contains("p is two-sided"), "{text}");
 }
 
+/// Whether what is warned of is that these records name no commit, and nothing else.
+fn of_versions_alone(text: &str) -> bool {
+    text.lines().filter(|line| line.to_lowercase().contains("warn")).all(|line| line.contains("Not known to be computed by the code"))
+}
+
 #[test]
 fn translations_of_single_runs_are_tested_by_resampling_and_the_seed_decides_what_is_drawn() {
     let folder = tempfile::tempdir().unwrap();
@@ -76,7 +81,7 @@ fn translations_of_single_runs_are_tested_by_resampling_and_the_seed_decides_wha
     let run = |further: &[&str]| stdout(&compare(folder.path(), &[&["a", "--metric", "BLEU", "--resamples", "300"], further].concat()));
     let text = run(&[]);
     assert!(text.contains("paired bootstrap of 4 sentences, 300 resamples"), "{text}");
-    assert!(!text.contains("Warning"), "{text}");
+    assert!(of_versions_alone(&text), "{text}");
     assert_eq!(run(&[]), text);
     assert_ne!(run(&["--seed", "2"]), text);
     assert!(run(&["--test", "sentence-randomisation"]).contains("paired randomisation of 4 sentences, 300 resamples"));
@@ -110,7 +115,7 @@ fn an_output_folder_holds_tables_values_and_learning_curves() {
         assert!(picture.contains("gaussian") && picture.contains("training loss") && picture.contains("perplexity"), "{name}");
         assert_eq!(picture.matches("<polygon").count(), 4, "a band for each of two mechanisms and two quantities");
     }
-    assert!(stderr(&output).is_empty(), "{}", stderr(&output));
+    assert!(of_versions_alone(&stderr(&output)), "{}", stderr(&output));
 }
 
 #[test]

@@ -87,7 +87,7 @@ pub(super) fn weighted(weights: &Tensor, values: &Tensor) -> Tensor {
 pub(super) fn scores<'a>(query: &'a Tensor, key: &'a Tensor, heads: usize) -> impl Fn(usize, usize, usize, usize) -> f64 + 'a {
     let width = query.shape[2];
     let of_head = width / heads;
-    let at = |x: &Tensor, b: usize, row: usize, c: usize| x.values[(b * x.shape[1] + row) * width + c];
+    let at = move |x: &Tensor, b: usize, row: usize, c: usize| x.values[(b * x.shape[1] + row) * width + c];
     move |b, h, i, j| {
         let channels = h * of_head..(h + 1) * of_head;
         channels.map(|c| at(query, b, i, c) * at(key, b, j, c)).sum::<f64>() / (of_head as f64).sqrt()

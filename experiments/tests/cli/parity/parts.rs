@@ -202,7 +202,8 @@ fn parts() -> Vec<(String, Vec<&'static str>)> {
 /// Names and ranks of the tensors that a table of `--describe` has.
 fn described(table: &str) -> BTreeSet<(String, usize)> {
     let rows = table.lines().filter_map(|line| {
-        let (name, rest) = line.split_once("  ")?;
+        // Lines that go on with a meaning have no name.
+        let (name, rest) = line.split_once("  ").filter(|(name, _)| !name.is_empty())?;
         let shape = rest.trim_start().strip_prefix('[')?.split_once(']')?.0;
         Some((name.to_owned(), shape.split(',').count()))
     });
