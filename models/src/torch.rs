@@ -105,8 +105,8 @@ impl TorchState {
         Ok(Self { tensors, missing: Vec::new() })
     }
 
-    /// `model` with these weights in its encoder and decoder. Its embeddings and output projection stay its own. With [`Match::Partial`] parameters that the
-    /// file has not keep their values, and tensors that the model has not are left out.
+    /// `model` with these weights in its encoder and decoder. Its embeddings and output projection stay its own. With [`Match::Partial`] a parameter
+    /// that is missing in the file keeps its value, and a tensor without a parameter is ignored.
     ///
     /// # Errors
     /// A tensor of another shape, a model with attentions that PyTorch's does not have, and with [`Match::Exact`] all tensors that are missing or have no

@@ -69,7 +69,7 @@ pub enum Match {
     /// They are those of the model's parameters.
     #[default]
     Exact,
-    /// Parameters that the file has not keep their values, and tensors that the model has not are left out.
+    /// A parameter that is missing in the file keeps its value, and a tensor without a parameter is ignored.
     Partial,
 }
 
