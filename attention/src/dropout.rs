@@ -91,6 +91,12 @@ impl WeightDropout {
         RowDropout { offsets: [word as u32, (word >> 32) as u32], threshold: self.threshold, kept: self.kept }
     }
 
+    /// What the keys of rows are numbered from.
+    #[cfg(feature = "cube")]
+    pub(crate) fn word(&self) -> u64 {
+        self.key.word()
+    }
+
     /// Drawn numbers below the first drop a weight, of 2^16; the second is the factor of the others.
     #[cfg(feature = "cube")]
     pub(crate) fn threshold_and_factor(&self) -> (u32, f32) {

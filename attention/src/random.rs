@@ -7,6 +7,9 @@
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
+/// The golden section of 2^64.
+pub(crate) const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
 /// A point in the tree of random streams.
 ///
 /// # Example
@@ -63,14 +66,14 @@ impl RandomKey {
 
     fn absorb(self, word: u64) -> Self {
         let [a, b] = self.0;
-        let a = mix(a ^ word.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let a = mix(a ^ word.wrapping_mul(GOLDEN));
         Self([a, mix(b.rotate_left(23) ^ a.wrapping_add(0xd1b5_4a32_d192_ed03))])
     }
 }
 
 /// Finaliser of SplitMix64 (Steele, Lea, Flood 2014): a bijection in which every input bit reaches every output bit.
 fn mix(mut z: u64) -> u64 {
-    z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = z.wrapping_add(GOLDEN);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)

@@ -12,6 +12,7 @@ use heedful_benches::cost::point::{Pass, Work};
 use heedful_benches::workload::Sizes;
 use heedful_experiments::allocator::keep_freed_memory;
 use heedful_experiments::backend::Backend;
+use heedful_models::precision::Precision;
 
 const LENGTHS: [usize; 2] = [256, 1024];
 const PASSES: [Pass; 2] = [Pass::Forward, Pass::Training];
@@ -29,7 +30,7 @@ fn attention(criterion: &mut Criterion) {
                     let id = BenchmarkId::new(config.name(), length);
                     group.throughput(Throughput::Elements(length as u64));
                     group.bench_function(id, |bencher| {
-                        let work = Work::new(pass, &config, sizes, 0, Engine::default(), &device);
+                        let work = Work::new(pass, &config, sizes, 0, Engine::default(), Precision::F32, &device);
                         let mut work = work.expect("the mechanism is possible with these sizes");
                         bencher.iter(|| black_box(work.run()));
                     });

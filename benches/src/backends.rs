@@ -11,6 +11,7 @@ use heedful_experiments::backend::Backend;
 use heedful_experiments::error::ExperimentError;
 use heedful_experiments::record::Machine;
 use heedful_experiments::run_folder::write_atomically;
+use heedful_models::precision::Precision;
 use indicatif::ProgressBar;
 use plotters::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -18,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::markdown::{significant, table};
 use crate::peers::options::{ModelOptions, positive};
 use crate::statistics::Quartiles;
-use crate::training_step::TrainingStep;
+use crate::training_step::{Numerics, TrainingStep};
 
 /// Which training, on which backends.
 #[derive(Args, Clone, Debug)]
@@ -43,6 +44,14 @@ pub struct BackendsOptions {
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = positive())]
     pub length: usize,
 
+    /// What activations are made of: f32, f16 or bf16, where the backend has the type
+    #[arg(long, value_name = "f32|f16|bf16", default_value = "f32", value_parser = precision)]
+    pub precision: Precision,
+
+    /// Probability with which activations and weights of attention are dropped
+    #[arg(long, value_name = "P", default_value_t = 0.0)]
+    pub dropout: f64,
+
     /// Sizes of the model.
     #[command(flatten)]
     pub model: ModelOptions,
@@ -50,6 +59,16 @@ pub struct BackendsOptions {
     /// Folder for backends.json, backends.csv, backends.md and losses.svg
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
+}
+
+/// A precision by its name.
+pub(crate) fn precision(name: &str) -> Result<Precision, String> {
+    match name {
+        "f32" => Ok(Precision::F32),
+        "f16" => Ok(Precision::F16),
+        "bf16" => Ok(Precision::Bf16),
+        _ => Err(format!("`{name}` is none of f32, f16 and bf16")),
+    }
 }
 
 /// The trainings: the file `backends.json`.
@@ -93,7 +112,11 @@ impl Training {
     pub fn run(backend: Backend, options: &BackendsOptions, progress: &ProgressBar) -> Result<Self, ExperimentError> {
         let begun = Instant::now();
         let device = backend.device().map_err(ExperimentError::usage)?;
-        let mut step = TrainingStep::new(&options.attention, options.model.sizes(), options.batch, options.length, &device)
+        if !options.precision.is_supported(&device) {
+            return Err(ExperimentError::usage(format!("--precision: {} has none on this machine; use f32", backend.name())));
+        }
+        let numerics = Numerics { precision: options.precision, dropout: options.dropout };
+        let mut step = TrainingStep::with(&options.attention, options.model.sizes(), [options.batch, options.length], numerics, &device)
             .map_err(ExperimentError::usage)?;
         let build_seconds = begun.elapsed().as_secs_f64();
         let mut training = Self { backend: backend.name().to_owned(), device: device_name(&device), build_seconds, ..Self::default() };

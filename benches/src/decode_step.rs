@@ -9,6 +9,7 @@ use heedful_attention::placement::Role;
 use heedful_attention::probe::Probe;
 use heedful_attention::progress::DecodingStart;
 use heedful_attention::random::RandomKey;
+use heedful_models::precision::{Precision, cast};
 
 use crate::workload::{Sizes, wait};
 
@@ -30,12 +31,20 @@ impl DecodeStep {
     ///
     /// # Errors
     /// If the mechanism is impossible with these sizes.
-    pub fn new(attention: &AttentionConfig, sizes: Sizes, steps: usize, engine: Engine, device: &Device) -> Result<Self, ConfigError> {
+    pub fn new(
+        attention: &AttentionConfig,
+        sizes: Sizes,
+        steps: usize,
+        engine: Engine,
+        precision: Precision,
+        device: &Device,
+    ) -> Result<Self, ConfigError> {
         let capacity = sizes.length + steps;
         let placement = Sizes { length: capacity, ..sizes }.placement(Role::Decoder);
         attention.validate(&placement)?;
-        let attention = attention.init(&placement, &RandomKey::from_seed(0), device);
-        Ok(Self { attention, state: None, sequence: sizes.sequence(device), capacity, engine })
+        let attention = cast(attention.init(&placement, &RandomKey::from_seed(0), device), precision.dtype());
+        let sequence = sizes.sequence(device).cast(precision.dtype());
+        Ok(Self { attention, state: None, sequence, capacity, engine })
     }
 
     /// The layer.

@@ -24,8 +24,9 @@
 //! wall-clock time (0.68 to 0.83 in three alternated runs) and 0.57 of its memory. What was left were copies: linear maps have neither cleared nor copied
 //! their results since (`heedful_attention::linear`), and heads are read where projections put them.
 
+use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::{GradientsParams, ModuleOptimizer};
-use burn::tensor::{Device, Int, Tensor, TensorData};
+use burn::tensor::{Device, FloatDType, Int, Tensor, TensorData};
 use heedful_attention::any::AttentionConfig;
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
@@ -33,6 +34,7 @@ use heedful_experiments::train::{OptimiserConfig, OptimiserKind};
 use heedful_models::block::BlockConfig;
 use heedful_models::error::ConfigError;
 use heedful_models::language_model::{LanguageModel, LanguageModelConfig};
+use heedful_models::precision::{Precision, cast};
 use heedful_models::residual::NormOrder;
 use serde::{Deserialize, Serialize};
 
@@ -64,8 +66,19 @@ impl ModelSizes {
     /// # Errors
     /// If the attention is impossible with these sizes.
     pub fn model(&self, attention: &AttentionConfig, max_length: usize, device: &Device) -> Result<LanguageModel, ConfigError> {
+        self.model_with_dropout(attention, max_length, 0.0, device)
+    }
+
+    /// The same with dropout.
+    fn model_with_dropout(
+        &self,
+        attention: &AttentionConfig,
+        max_length: usize,
+        dropout: f64,
+        device: &Device,
+    ) -> Result<LanguageModel, ConfigError> {
         let Self { vocabulary, layers, d_model, heads, d_ff } = *self;
-        let block = BlockConfig { d_model, heads, d_ff, max_length, norm_order: NormOrder::Pre, dropout: 0.0, ..BlockConfig::default() };
+        let block = BlockConfig { d_model, heads, d_ff, max_length, norm_order: NormOrder::Pre, dropout, ..BlockConfig::default() };
         let attention = attention.clone().into();
         let config = LanguageModelConfig { vocabulary, attention, layers, block, ..LanguageModelConfig::default() };
         config.validate()?;
@@ -86,6 +99,19 @@ pub struct TrainingStep {
     optimiser: ModuleOptimizer,
     inputs: Tensor<2, Int>,
     targets: Tensor<1, Int>,
+    precision: Precision,
+    /// Steps that were run, which dropout depends on.
+    steps: u64,
+    drops: bool,
+}
+
+/// How a step is computed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Numerics {
+    /// What activations are made of; weights have 32 bits.
+    pub precision: Precision,
+    /// Probability with which activations and weights of attention are dropped.
+    pub dropout: f64,
 }
 
 impl TrainingStep {
@@ -100,14 +126,34 @@ impl TrainingStep {
     /// # Panics
     /// If the optimiser's own constants are refused.
     pub fn new(attention: &AttentionConfig, sizes: ModelSizes, batch: usize, length: usize, device: &Device) -> Result<Self, ConfigError> {
+        Self::with(attention, sizes, [batch, length], Numerics::default(), device)
+    }
+
+    /// The same with other numbers, or with dropout.
+    ///
+    /// # Errors
+    /// If the attention or the dropout is impossible.
+    ///
+    /// # Panics
+    /// If the optimiser's own constants are refused.
+    pub fn with(
+        attention: &AttentionConfig,
+        sizes: ModelSizes,
+        [batch, length]: [usize; 2],
+        Numerics { precision, dropout }: Numerics,
+        device: &Device,
+    ) -> Result<Self, ConfigError> {
         let device = device.clone().autodiff();
         let optimiser = OptimiserConfig { kind: OptimiserKind::AdamW, weight_decay: 0.01, ..OptimiserConfig::default() };
         let tokens = sizes.tokens(batch, length + 1, &device);
         Ok(Self {
-            model: Some(sizes.model(attention, length, &device)?),
+            model: Some(sizes.model_with_dropout(attention, length, dropout, &device)?),
             optimiser: optimiser.init(&device.without_autodiff()).expect("the constants are in their ranges"),
             inputs: tokens.clone().narrow(1, 0, length),
             targets: tokens.narrow(1, 1, length).reshape([batch * length]),
+            precision,
+            steps: 0,
+            drops: dropout > 0.0,
         })
     }
 
@@ -118,15 +164,39 @@ impl TrainingStep {
     pub fn run(&mut self) -> f32 {
         // By value, so that the optimiser can update tensors in place.
         let model = self.model.take().expect("the model is there between steps");
-        let states = model.hidden(self.inputs.clone(), &[], None, &mut Probe::off()).states;
+        let copy = (self.precision != Precision::F32).then(|| cast(model.clone(), self.precision.dtype()));
+        let passed = copy.as_ref().unwrap_or(&model);
+        self.steps += 1;
+        let key = self.drops.then(|| RandomKey::from_seed(self.steps));
+        let states = passed.hidden(self.inputs.clone(), &[], key, &mut Probe::off()).states;
         let [batch, length, d_model] = states.dims();
         let tokens = batch * length;
-        let loss = model.cross_entropy(states.reshape([tokens, d_model]), self.targets.clone(), None, 0.0).loss;
+        let loss = passed.cross_entropy(states.reshape([tokens, d_model]), self.targets.clone(), None, 0.0).loss;
         let loss = loss.div_scalar(tokens as f64);
-        let gradients = GradientsParams::from_grads(loss.backward(), &model);
+        let gradients = in_32_bits(GradientsParams::from_grads(loss.backward(), passed), &model);
         self.model = Some(self.optimiser.step(Self::LEARNING_RATE, model, gradients));
         loss.into_scalar()
     }
+}
+
+/// Gradients as the weights of `model` have them.
+fn in_32_bits(gradients: GradientsParams, model: &LanguageModel) -> GradientsParams {
+    struct Visitor {
+        from: GradientsParams,
+        to: GradientsParams,
+    }
+
+    impl ModuleVisitor for Visitor {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            if let Some(gradient) = self.from.remove::<D>(param.id) {
+                self.to.register(param.id, gradient.cast(FloatDType::F32));
+            }
+        }
+    }
+
+    let mut visitor = Visitor { from: gradients, to: GradientsParams::new() };
+    model.visit(&mut visitor);
+    visitor.to
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_attention::visibility::Visibility;
+use heedful_models::precision::{Precision, cast};
 use serde::{Deserialize, Serialize};
 
 /// Sizes of a self-attention.
@@ -54,13 +55,28 @@ impl Workload {
     /// # Errors
     /// If the mechanism is impossible with these sizes.
     pub fn new(attention: &AttentionConfig, sizes: Sizes, engine: Engine, device: &Device) -> Result<Self, ConfigError> {
+        Self::with(attention, sizes, engine, Precision::F32, device)
+    }
+
+    /// The same with weights and a sequence of other numbers.
+    ///
+    /// # Errors
+    /// If the mechanism is impossible with these sizes.
+    pub fn with(
+        attention: &AttentionConfig,
+        sizes: Sizes,
+        engine: Engine,
+        precision: Precision,
+        device: &Device,
+    ) -> Result<Self, ConfigError> {
         let (role, visibility) =
             if attention.can_be_causal() { (Role::Decoder, Visibility::causal()) } else { (Role::Encoder, Visibility::all()) };
         let placement = sizes.placement(role);
         attention.validate(&placement)?;
         let device = device.clone().autodiff();
-        let attention = attention.init(&placement, &RandomKey::from_seed(0), &device);
-        Ok(Self { without_autodiff: attention.valid(), attention, sequence: sizes.sequence(&device), visibility, engine })
+        let attention = cast(attention.init(&placement, &RandomKey::from_seed(0), &device), precision.dtype());
+        let sequence = sizes.sequence(&device).cast(precision.dtype());
+        Ok(Self { without_autodiff: attention.valid(), attention, sequence, visibility, engine })
     }
 
     /// The layer, on a device with autodiff.

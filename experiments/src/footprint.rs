@@ -59,7 +59,7 @@ impl Footprint {
 impl Model<'_> {
     fn footprint(&self) -> Footprint {
         let layers = (self.settings.layers as u128).saturating_mul(self.stacks as u128);
-        if matches!(self.backend, Backend::Wgpu | Backend::Cuda) {
+        if self.backend.is_accelerator() {
             return Footprint { parameters: layers.saturating_mul(LAYER), activations: 0 };
         }
         let ParameterCount { trained, fixed } = self.parameters();

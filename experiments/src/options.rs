@@ -44,8 +44,8 @@ pub struct CommonOptions {
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub assignments: Vec<String>,
 
-    /// Where tensors are computed: flex (CPU), ndarray (CPU), wgpu (GPU) or cuda (GPU, if built in)
-    #[arg(long, value_name = "flex|ndarray|wgpu|cuda")]
+    /// Where tensors are computed: flex or ndarray (CPU), wgpu (GPU), or another GPU backend that is built in
+    #[arg(long, value_name = "flex|ndarray|wgpu|vulkan|metal|webgpu|cuda|rocm")]
     pub backend: Option<String>,
 
     /// Folder of the data set; without it the built-in generated data are used

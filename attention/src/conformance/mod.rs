@@ -31,10 +31,14 @@ use crate::contract::Attention;
 
 pub mod array;
 mod building;
+#[cfg(feature = "cube")]
+mod device;
 mod gradients;
 pub mod properties;
 pub mod subject;
 
+#[cfg(feature = "cube")]
+pub use device::{TEST_DEVICE, test_device};
 pub use properties::{Outcome, two_devices_agree};
 pub use subject::{Case, Subject};
 

@@ -42,21 +42,8 @@ pub fn ndarray() -> Backend {
     Backend { name: "ndarray", device, bitwise: true }
 }
 
-/// wgpu on a software Vulkan adapter.
+/// The accelerator of [`test_device`](heedful_attention::conformance::test_device): software Vulkan, if nothing else is asked for.
 #[cfg(feature = "wgpu")]
 pub fn wgpu() -> Backend {
-    use std::panic::catch_unwind;
-    use std::sync::OnceLock;
-
-    use burn::tensor::DeviceKind;
-
-    static DEVICE: OnceLock<Option<Device>> = OnceLock::new();
-    let device = DEVICE.get_or_init(|| {
-        let start = || Device::wgpu_options().device_kind(DeviceKind::Cpu).init().ok();
-        catch_unwind(start).ok().flatten()
-    });
-    match device {
-        Some(device) => Backend { name: "wgpu", device: device.clone(), bitwise: false },
-        None => panic!("no software Vulkan adapter for wgpu: install one with `apt-get install mesa-vulkan-drivers`"),
-    }
+    Backend { name: "wgpu", device: heedful_attention::conformance::test_device(), bitwise: false }
 }

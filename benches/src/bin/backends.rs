@@ -27,7 +27,7 @@ const EXAMPLES: &str = "Examples:
 
 Exit codes: 0 done, 1 a training failed, 2 the command was refused.";
 
-fn main() -> ExitCode {
+pub(crate) fn main() -> ExitCode {
     let Options { options } = Options::parse();
     keep_freed_memory();
     main_with(|| among_workers(|| run(&options)).map(|()| Completion::Finished))

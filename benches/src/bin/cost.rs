@@ -56,7 +56,7 @@ const EXAMPLES: &str = "Examples:
 
 Exit codes: 0 done, 1 a measurement failed or something became slower, 2 the command was refused.";
 
-fn main() -> ExitCode {
+pub(crate) fn main() -> ExitCode {
     let Options { command, cost } = Options::parse();
     keep_freed_memory();
     main_with(|| {
@@ -86,6 +86,8 @@ fn run(options: &CostOptions) -> Result<(), ExperimentError> {
         d_model: options.d_model,
         heads: options.heads,
         batch: options.batch,
+        tokens: options.tokens,
+        precision: options.precision,
         ..Outcome::default()
     };
     let mut devices = Vec::new();
@@ -103,6 +105,8 @@ fn run(options: &CostOptions) -> Result<(), ExperimentError> {
             backend: backend.name().to_owned(),
             device,
             attentions: attentions.clone(),
+            tokens: options.tokens,
+            precision: options.precision,
             sizes,
             rounds: options.rounds,
             seconds: options.seconds,

@@ -7,15 +7,17 @@ use clap::Args;
 use heedful_attention::any::AttentionConfig;
 use heedful_experiments::backend::Backend;
 use heedful_experiments::error::ExperimentError;
+use heedful_models::precision::Precision;
 
 use super::point::Pass;
+use crate::backends::precision;
 use crate::peers::options::{LayerOptions, positive};
 use crate::workload::Sizes;
 
 /// What is measured, and how.
 #[derive(Args, Clone, Debug)]
 pub struct CostOptions {
-    /// Backends: flex, ndarray, wgpu, and cuda where it is compiled in
+    /// Backends: flex, ndarray, wgpu, and others that are compiled in (vulkan, metal, webgpu, cuda, rocm)
     #[arg(long, value_name = "NAME[,NAME...]", value_delimiter = ',', default_value = "flex")]
     pub backend: Vec<Backend>,
 
@@ -31,6 +33,10 @@ pub struct CostOptions {
     #[arg(long = "pass", value_name = "NAME[,NAME...]", value_enum, value_delimiter = ',', default_value = "forward,training,decode")]
     pub passes: Vec<Pass>,
 
+    /// What weights and activations are made of: f32, f16 or bf16, where the backend has the type
+    #[arg(long, value_name = "f32|f16|bf16", default_value = "f32", value_parser = precision)]
+    pub precision: Precision,
+
     /// Width of the layer
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = positive())]
     pub d_model: usize,
@@ -42,6 +48,10 @@ pub struct CostOptions {
     /// Sequences at once
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive())]
     pub batch: usize,
+
+    /// Tokens at once: as many sequences as they make at each length, and at least one
+    #[arg(long, value_name = "N", conflicts_with = "batch", value_parser = positive())]
+    pub tokens: Option<usize>,
 
     /// Rounds: in each, everything of one length runs once, in turn
     #[arg(long, value_name = "N", default_value_t = 7, value_parser = positive())]

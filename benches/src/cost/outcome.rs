@@ -8,6 +8,7 @@ use clap::ValueEnum;
 use heedful_experiments::error::ExperimentError;
 use heedful_experiments::record::Machine;
 use heedful_experiments::run_folder::write_atomically;
+use heedful_models::precision::Precision;
 use serde::{Deserialize, Serialize};
 
 use super::memory::Measure;
@@ -31,8 +32,14 @@ pub struct Outcome {
     pub d_model: usize,
     /// Its heads.
     pub heads: usize,
-    /// Sequences at once.
+    /// Sequences at once, where they are as many at each length.
     pub batch: usize,
+    /// Tokens at once, where sequences are counted by them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<usize>,
+    /// What weights and activations are made of.
+    #[serde(default)]
+    pub precision: Precision,
     /// Everything that was measured or left out.
     pub points: Vec<Point>,
 }

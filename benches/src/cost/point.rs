@@ -2,13 +2,14 @@
 
 use std::fmt;
 
-use burn::tensor::{Device, Tensor};
+use burn::tensor::{Device, FloatDType, Tensor};
 use clap::ValueEnum;
 use heedful_attention::any::{AnyAttention, AttentionConfig};
 use heedful_attention::arithmetic;
 use heedful_attention::engine::Engine;
 use heedful_attention::error::ConfigError;
 use heedful_attention::placement::Role;
+use heedful_models::precision::Precision;
 use serde::{Deserialize, Serialize};
 
 use crate::decode_step::DecodeStep;
@@ -86,12 +87,13 @@ impl Work {
         sizes: Sizes,
         runs: usize,
         engine: Engine,
+        precision: Precision,
         device: &Device,
     ) -> Result<Self, ConfigError> {
         Ok(match pass {
-            Pass::Decode => Self::Step(Box::new(DecodeStep::new(attention, sizes, runs, engine, device)?)),
+            Pass::Decode => Self::Step(Box::new(DecodeStep::new(attention, sizes, runs, engine, precision, device)?)),
             _ => {
-                let workload = Box::new(Workload::new(attention, sizes, engine, device)?);
+                let workload = Box::new(Workload::with(attention, sizes, engine, precision, device)?);
                 Self::Whole { workload, training: pass == Pass::Training }
             }
         })
@@ -126,9 +128,15 @@ impl Work {
 ///
 /// # Errors
 /// If the mechanism is impossible with these sizes.
-pub fn difference(pass: Pass, attention: &AttentionConfig, sizes: Sizes, device: &Device) -> Result<f64, ConfigError> {
+pub fn difference(
+    pass: Pass,
+    attention: &AttentionConfig,
+    sizes: Sizes,
+    precision: Precision,
+    device: &Device,
+) -> Result<f64, ConfigError> {
     let result = |engine| {
-        let mut work = Work::new(pass, attention, sizes, 1, engine, device)?;
+        let mut work = Work::new(pass, attention, sizes, 1, engine, precision, device)?;
         work.begin();
         Ok(work.run())
     };
@@ -137,6 +145,7 @@ pub fn difference(pass: Pass, attention: &AttentionConfig, sizes: Sizes, device:
 
 /// Infinite where a number is missing: NaN must not pass for a small difference.
 fn relative_difference(found: Tensor<3>, expected: Tensor<3>) -> f64 {
+    let [found, expected] = [found, expected].map(|x| x.cast(FloatDType::F32));
     let scale = expected.clone().abs().max().into_scalar::<f32>();
     let difference = (found - expected).abs().max().into_scalar::<f32>();
     if difference.is_nan() { f64::INFINITY } else { f64::from(difference) / f64::from(scale).max(f64::MIN_POSITIVE) }
@@ -154,7 +163,7 @@ mod tests {
                 if pass == Pass::Decode && !config.can_be_causal() {
                     continue;
                 }
-                let found = difference(pass, &config, sizes, &Device::flex()).unwrap();
+                let found = difference(pass, &config, sizes, Precision::F32, &Device::flex()).unwrap();
                 assert!(found < super::super::sweep::TOLERANCE, "{config} {pass}: {found}");
             }
         }

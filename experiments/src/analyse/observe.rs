@@ -99,7 +99,7 @@ pub struct AnalyseOptions {
     pub pictured: usize,
 
     /// Where tensors are computed
-    #[arg(long, value_name = "flex|ndarray|wgpu|cuda", default_value = "flex")]
+    #[arg(long, value_name = "flex|ndarray|wgpu|vulkan|metal|webgpu|cuda|rocm", default_value = "flex")]
     pub backend: Backend,
 
     /// Folder of the analysis [default: RUN/analysis/ATTENTION-seedS]

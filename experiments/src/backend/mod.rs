@@ -6,12 +6,16 @@ use std::fmt;
 use std::str::FromStr;
 
 use burn::tensor::Device;
+#[cfg(feature = "wgpu")]
+use burn::tensor::wgpu::WgpuBackend;
 use thiserror::Error;
 
 #[cfg(feature = "cuda")]
 mod cuda;
 #[cfg(feature = "ndarray")]
 mod ndarray;
+#[cfg(feature = "rocm")]
+mod rocm;
 #[cfg(feature = "wgpu")]
 mod wgpu;
 
@@ -24,15 +28,23 @@ pub enum Backend {
     NdArray,
     /// GPUs through Vulkan, Metal or DirectX; software Vulkan where there is none.
     Wgpu,
+    /// GPUs through Vulkan, with kernels in SPIR-V.
+    Vulkan,
+    /// GPUs of Apple, with kernels in Metal's language.
+    Metal,
+    /// GPUs through WebGPU.
+    Webgpu,
     /// NVIDIA GPUs.
     Cuda,
+    /// AMD GPUs.
+    Rocm,
 }
 
 /// A backend that cannot be used.
 #[derive(Debug, Error)]
 pub enum BackendError {
     /// No backend of this name.
-    #[error("--backend: unknown backend `{name}`{suggestion}; known are flex, ndarray, wgpu, cuda")]
+    #[error("--backend: unknown backend `{name}`{suggestion}; known are flex, ndarray, wgpu, vulkan, metal, webgpu, cuda, rocm")]
     Unknown {
         /// The name as given.
         name: String,
@@ -56,7 +68,7 @@ pub enum BackendError {
 
 impl Backend {
     /// All backends, whether compiled in or not.
-    pub const ALL: [Self; 4] = [Self::Flex, Self::NdArray, Self::Wgpu, Self::Cuda];
+    pub const ALL: [Self; 8] = [Self::Flex, Self::NdArray, Self::Wgpu, Self::Vulkan, Self::Metal, Self::Webgpu, Self::Cuda, Self::Rocm];
 
     /// The name that options and results use.
     pub fn name(self) -> &'static str {
@@ -64,8 +76,17 @@ impl Backend {
             Self::Flex => "flex",
             Self::NdArray => "ndarray",
             Self::Wgpu => "wgpu",
+            Self::Vulkan => "vulkan",
+            Self::Metal => "metal",
+            Self::Webgpu => "webgpu",
             Self::Cuda => "cuda",
+            Self::Rocm => "rocm",
         }
+    }
+
+    /// Whether its tensors lie in the memory of a device of their own.
+    pub fn is_accelerator(self) -> bool {
+        !matches!(self, Self::Flex | Self::NdArray)
     }
 
     /// Opens the default device of this backend, without autodiff.
@@ -78,13 +99,43 @@ impl Backend {
             #[cfg(feature = "ndarray")]
             Self::NdArray => Ok(ndarray::device()),
             #[cfg(feature = "wgpu")]
-            Self::Wgpu => wgpu::device(),
+            Self::Wgpu => wgpu::device(self, WgpuBackend::Auto),
+            #[cfg(feature = "vulkan")]
+            Self::Vulkan => wgpu::device(self, WgpuBackend::Vulkan),
+            #[cfg(feature = "metal")]
+            Self::Metal => wgpu::device(self, WgpuBackend::Metal),
+            #[cfg(feature = "webgpu")]
+            Self::Webgpu => wgpu::device(self, WgpuBackend::WebGpu),
             #[cfg(feature = "cuda")]
-            Self::Cuda => Ok(cuda::device()),
+            Self::Cuda => cuda::device(),
+            #[cfg(feature = "rocm")]
+            Self::Rocm => rocm::device(),
             #[allow(unreachable_patterns, reason = "with all features every backend is compiled in")]
             other => Err(BackendError::NotCompiled(other)),
         }
     }
+}
+
+/// A device that was opened: drivers are asked when the first tensor is made, and panic where there are none.
+#[cfg(any(feature = "cuda", feature = "rocm"))]
+fn opened(
+    backend: Backend,
+    remedy: &'static str,
+    device: impl FnOnce() -> Device + std::panic::UnwindSafe,
+) -> Result<Device, BackendError> {
+    let open = || {
+        let device = device();
+        device.sync().map_err(|error| error.to_string())?;
+        Ok(device)
+    };
+    let panicked = |panic: Box<dyn std::any::Any + Send>| match panic.downcast::<String>() {
+        Ok(message) => Err(*message),
+        Err(panic) => {
+            Err(panic.downcast_ref::<&str>().map_or_else(|| "the driver does not answer".to_owned(), |&message| message.to_owned()))
+        }
+    };
+    let found = std::panic::catch_unwind(open).unwrap_or_else(panicked);
+    found.map_err(|reason| BackendError::NoDevice { backend, reason, remedy })
 }
 
 impl fmt::Display for Backend {

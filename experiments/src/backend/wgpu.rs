@@ -3,22 +3,25 @@
 use std::sync::Mutex;
 
 use burn::tensor::Device;
+use burn::tensor::wgpu::WgpuBackend;
 
 use super::{Backend, BackendError};
 
-/// The runtime can be set up once in a process.
-static OPENED: Mutex<Option<Device>> = Mutex::new(None);
+/// A runtime can be set up once in a process.
+static OPENED: Mutex<Vec<(Backend, Device)>> = Mutex::new(Vec::new());
 
-pub(super) fn device() -> Result<Device, BackendError> {
+pub(super) fn device(backend: Backend, api: WgpuBackend) -> Result<Device, BackendError> {
     let mut opened = OPENED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    if let Some(device) = &*opened {
+    if let Some((_, device)) = opened.iter().find(|(known, _)| *known == backend) {
         return Ok(device.clone());
     }
-    let device = Device::wgpu_options().init().map_err(|error| BackendError::NoDevice {
-        backend: Backend::Wgpu,
+    let options = Device::wgpu_options();
+    let options = if api == WgpuBackend::Auto { options } else { options.graphics_api(api) };
+    let device = options.init().map_err(|error| BackendError::NoDevice {
+        backend,
         reason: error.to_string(),
         remedy: "install a Vulkan driver (software Vulkan on Debian: apt-get install mesa-vulkan-drivers)",
     })?;
-    *opened = Some(device.clone());
+    opened.push((backend, device.clone()));
     Ok(device)
 }

@@ -29,7 +29,7 @@ struct Options {
     common: CommonOptions,
 }
 
-fn main() -> ExitCode {
+pub(crate) fn main() -> ExitCode {
     let Options { task, model, common } = Options::parse();
     let tasks: Vec<_> = task.iter().map(ToString::to_string).collect();
     let tasks = (!tasks.is_empty()).then(|| Assignment::option("--task", "data.tasks", tasks));

@@ -38,7 +38,7 @@ struct Options {
     analyse: AnalyseOptions,
 }
 
-fn main() -> ExitCode {
+pub(crate) fn main() -> ExitCode {
     let Options { analyse } = Options::parse();
     main_with(|| {
         CommonOptions::default().start_logging()?;

@@ -19,6 +19,6 @@ struct Options {
     common: CommonOptions,
 }
 
-fn main() -> ExitCode {
+pub(crate) fn main() -> ExitCode {
     comparison::main::<TextClassification>(&Options::parse().common, Vec::new())
 }

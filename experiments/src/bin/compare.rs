@@ -40,7 +40,7 @@ struct Options {
     compare: CompareOptions,
 }
 
-fn main() -> ExitCode {
+pub(crate) fn main() -> ExitCode {
     let Options { compare } = Options::parse();
     main_with(|| {
         CommonOptions::default().start_logging()?;

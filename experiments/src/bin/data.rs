@@ -102,7 +102,7 @@ struct FetchOptions {
     source: Source,
 }
 
-fn main() -> ExitCode {
+pub(crate) fn main() -> ExitCode {
     main_with(|| run(&Options::parse()))
 }
 

@@ -38,7 +38,7 @@ struct Options {
     init_seed: Option<u64>,
 }
 
-fn main() -> ExitCode {
+pub(crate) fn main() -> ExitCode {
     let Options { common, task, mixture, init, init_seed } = Options::parse();
     let tasks: Vec<_> = task.iter().map(|task| task.name().to_owned()).collect();
     let tasks = (!tasks.is_empty()).then(|| Assignment::option("--task", "data.tasks", tasks));

@@ -23,7 +23,7 @@ struct Options {
     super_resolution: bool,
 }
 
-fn main() -> ExitCode {
+pub(crate) fn main() -> ExitCode {
     let Options { common, super_resolution } = Options::parse();
     if super_resolution {
         comparison::main::<SuperResolution>(&common, Vec::new())

@@ -23,7 +23,7 @@ struct Options {
     common: CommonOptions,
 }
 
-fn main() -> ExitCode {
+pub(crate) fn main() -> ExitCode {
     let Options { model, common } = Options::parse();
     comparison::main::<Language>(&common, comparison::model_assignments(&model, &common))
 }

@@ -29,7 +29,7 @@ struct Options {
     common: CommonOptions,
 }
 
-fn main() -> ExitCode {
+pub(crate) fn main() -> ExitCode {
     let Options { environment, model, common } = Options::parse();
     let mut further = comparison::model_assignments(&model, &common);
     further.extend(environment.map(|kind| Assignment::option("--environment", "data.environment.kind", kind)));

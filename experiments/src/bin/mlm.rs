@@ -31,7 +31,7 @@ enum Hidden {
     Spans,
 }
 
-fn main() -> ExitCode {
+pub(crate) fn main() -> ExitCode {
     let Options { common, objective } = Options::parse();
     match objective {
         Hidden::Tokens => comparison::main::<MaskedModelling>(&common, Vec::new()),

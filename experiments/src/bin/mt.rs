@@ -27,7 +27,7 @@ struct Options {
     target: Option<String>,
 }
 
-fn main() -> ExitCode {
+pub(crate) fn main() -> ExitCode {
     let options = Options::parse();
     let languages = [("--source", "data.source", options.source), ("--target", "data.target", options.target)];
     let languages = languages.into_iter().filter_map(|(option, path, language)| Some(Assignment::option(option, path, language?)));

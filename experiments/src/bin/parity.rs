@@ -78,8 +78,8 @@ struct Options {
     #[arg(long, value_name = "FILE.safetensors", conflicts_with_all = ["inputs", "output"])]
     example: Option<PathBuf>,
 
-    /// Where tensors are computed: flex (CPU), ndarray (CPU), wgpu (GPU) or cuda (GPU, if built in)
-    #[arg(long, value_name = "flex|ndarray|wgpu|cuda", default_value = "flex")]
+    /// Where tensors are computed: flex or ndarray (CPU), wgpu (GPU), or another GPU backend that is built in
+    #[arg(long, value_name = "flex|ndarray|wgpu|vulkan|metal|webgpu|cuda|rocm", default_value = "flex")]
     backend: String,
 
     /// List the parts and the attention mechanisms and what each can do, then exit
@@ -87,7 +87,7 @@ struct Options {
     list: bool,
 }
 
-fn main() -> ExitCode {
+pub(crate) fn main() -> ExitCode {
     main_with(|| run(&Options::parse()))
 }
 

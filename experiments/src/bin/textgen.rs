@@ -24,7 +24,7 @@ struct Options {
     task: Vec<String>,
 }
 
-fn main() -> ExitCode {
+pub(crate) fn main() -> ExitCode {
     let Options { common, task } = Options::parse();
     let tasks = (!task.is_empty()).then(|| Assignment::option("--task", "data.tasks", task));
     comparison::main::<TextGeneration>(&common, tasks.into_iter().collect())

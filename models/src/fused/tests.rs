@@ -20,21 +20,9 @@ fn devices() -> Vec<Device> {
         #[allow(deprecated, reason = "ndarray leaves Burn in 0.23")]
         Device::ndarray(),
         #[cfg(feature = "wgpu")]
-        wgpu(),
+        heedful_attention::conformance::test_device(),
     ];
     devices.into_iter().map(|device| device.autodiff()).collect()
-}
-
-/// wgpu on a software Vulkan adapter.
-#[cfg(feature = "wgpu")]
-fn wgpu() -> Device {
-    use std::sync::OnceLock;
-
-    use burn::tensor::DeviceKind;
-
-    static WGPU: OnceLock<Device> = OnceLock::new();
-    let start = || Device::wgpu_options().device_kind(DeviceKind::Cpu).init().expect("there is a software Vulkan adapter");
-    WGPU.get_or_init(start).clone()
 }
 
 fn drawn<const D: usize>(seed: u64, shape: [usize; D], device: &Device) -> Tensor<D> {

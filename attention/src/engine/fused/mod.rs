@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Dispatch, DispatchDevice};
-use burn::tensor::{DType, Device, Tensor};
+use burn::tensor::{DType, Device, FloatDType, Tensor};
 
 pub use self::operator::{FusedAttention, Operand, Operands};
 pub use self::plan::{Order, Part, Plan};
@@ -29,7 +29,7 @@ use crate::dropout::WeightDropout;
 /// Fewest queries for which fused execution is faster: to decode step by step, the keys would be packed at every step.
 pub(crate) const FEWEST_QUERIES: usize = 16;
 
-/// Whether a program can be executed so: a softmax or a closed form in 32-bit floats. With [`Engine::Auto`], whether it is the faster for it too.
+/// Whether a program can be executed so: a softmax or a closed form in floats of 16 or 32 bits. With [`Engine::Auto`], whether it is the faster for it too.
 pub fn can_attend(program: &AttentionProgram, engine: Engine) -> bool {
     if matches!(program.weighting, Weighting::Density { .. }) {
         return false;
@@ -39,7 +39,7 @@ pub fn can_attend(program: &AttentionProgram, engine: Engine) -> bool {
         Engine::Fused => true,
         Engine::Reference => false,
     };
-    is_wanted && program.values.dtype() == DType::F32
+    is_wanted && matches!(program.values.dtype(), DType::F32 | DType::F16 | DType::BF16)
 }
 
 /// Whether a program of which [`can_attend`] holds can be executed in parts that are not in the order of indices: on a device with kernels that bring
@@ -60,12 +60,15 @@ pub(crate) fn has_kernels_in_main_memory(device: &Device) -> bool {
     }
 }
 
-/// Whether a CubeCL device has what the kernels for it need.
-fn has_kernels_on_device(device: &Device) -> bool {
+/// Whether a CubeCL device has what the kernels for it need, and numbers of this type.
+fn has_kernels_on_device(device: &Device, dtype: DType) -> bool {
     match device.clone().without_autodiff().as_dispatch() {
         #[cfg(feature = "cube")]
-        DispatchDevice::Cube(device) => cube::has_room(device),
-        _ => false,
+        DispatchDevice::Cube(device) => cube::has_room(device, dtype),
+        _ => {
+            let _ = dtype;
+            false
+        }
     }
 }
 
@@ -82,7 +85,6 @@ pub fn attend(program: AttentionProgram, parts: Arc<[Part]>) -> Tensor<4> {
         Weighting::Bells(bells) => (LogitTerms::default(), Some(bells)),
         Weighting::Density { .. } => panic!("a fused program is a softmax or a closed form"),
     };
-    assert_eq!(values.dtype(), DType::F32, "fused attention computes with 32-bit floats");
     let _span = tracing::trace_span!("fused attention", values = ?values.dims()).entered();
     let dropout = dropout.and_then(|dropout| WeightDropout::new(dropout.probability, dropout.key));
     let ramp = soft_span.as_ref().map(|span| span.ramp);
@@ -104,10 +106,34 @@ pub fn attend(program: AttentionProgram, parts: Arc<[Part]>) -> Tensor<4> {
     run(terms, soft_span, values, plan)
 }
 
+/// The same logits of 32-bit floats.
+fn in_32_bits(terms: LogitTerms) -> LogitTerms {
+    let cast = |x: Tensor<4>| x.cast(FloatDType::F32);
+    let content = |Content { queries, keys }| Content { queries: cast(queries), keys: cast(keys) };
+    let LogitTerms { content: of_content, relative, kronecker, bias } = terms;
+    LogitTerms {
+        content: of_content.map(content),
+        relative: relative.map(content),
+        kronecker: kronecker.map(|factors| Kronecker { left: cast(factors.left), right: cast(factors.right), ..factors }),
+        bias: bias.map(cast),
+    }
+}
+
 fn run(terms: LogitTerms, soft_span: Option<SoftSpan>, values: Tensor<4>, plan: Plan) -> Tensor<4> {
     let [batch, heads, _, _] = values.dims();
     let is_product = matches!(terms, LogitTerms { content: Some(_), relative: None, kronecker: None, bias: None }) && soft_span.is_none();
-    let plan = Plan { by_kernels: is_product && plan.is_plain() && has_kernels_on_device(&values.device()), ..plan };
+    let dtype = values.dtype();
+    let plan = Plan { by_kernels: is_product && plan.is_plain() && has_kernels_on_device(&values.device(), dtype), ..plan };
+    if dtype != DType::F32 && !plan.by_kernels {
+        // Everything but the kernels sums in the type of the tensors.
+        let context = run(
+            in_32_bits(terms),
+            soft_span.map(|span| SoftSpan { spans: span.spans.cast(FloatDType::F32), ..span }),
+            values.cast(FloatDType::F32),
+            plan,
+        );
+        return context.cast(FloatDType::from(dtype));
+    }
     let LogitTerms { content, relative, kronecker, bias } = terms;
     let each = |x: Tensor<4>| for_each_head(for_each_row(x, batch), heads);
     let (queries, keys) = content.map(|Content { queries, keys }| (each(queries), each(keys))).unzip();

@@ -8,6 +8,8 @@ use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, ExtensionType, backend_extension};
+#[cfg(feature = "cube")]
+use ::burn::tensor::DType;
 
 use super::composed;
 use super::plan::Plan;
@@ -128,8 +130,8 @@ fn forward_metadata(operands: &OperandsMetadata, _plan: &Plan) -> (TensorSpec, T
     let OperandMetadata::Given(queries) = &operands.queries else { unreachable!("kernels multiply queries and keys") };
     let [batch, heads, length, _] = queries.shape.dims();
     let value = operands.values.shape[3];
-    let spec = |width| TensorSpec::new([batch, heads, length, width].into(), operands.values.dtype);
-    (spec(value), spec(1))
+    let spec = |width, dtype| TensorSpec::new([batch, heads, length, width].into(), dtype);
+    (spec(value, operands.values.dtype), spec(1, DType::F32))
 }
 
 impl<B: Backend> Operand<B> {

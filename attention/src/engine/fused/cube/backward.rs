@@ -1,6 +1,7 @@
 //! Gradients: weights are recomputed from the log-sum-exp, tile by tile (Dao 2023, algorithm 2). Nothing is added by several cubes to one place, so that
 //! sums have one order.
 
+use cubecl::ir::ElemType;
 use cubecl::prelude::*;
 
 use super::Form;
@@ -12,7 +13,7 @@ use crate::visibility::TILE;
 
 /// Products of context and gradient, for each query.
 #[cube(launch)]
-pub(super) fn dots(context: &Tensor<f32>, gradient: &Tensor<f32>, dots: &mut Tensor<f32>) {
+pub(super) fn dots<F: Float>(context: &Tensor<F>, gradient: &Tensor<F>, dots: &mut Tensor<f32>, #[define(F)] _number: ElemType) {
     let (row, head) = (CUBE_POS_Z as usize, CUBE_POS_Y as usize);
     let query = CUBE_POS_X as usize * TILE + UNIT_POS as usize;
     let length = context.shape(2);
@@ -21,7 +22,7 @@ pub(super) fn dots(context: &Tensor<f32>, gradient: &Tensor<f32>, dots: &mut Ten
         let of_gradient = row * gradient.stride(0) + head * gradient.stride(1) + query * gradient.stride(2);
         let mut dot = 0.0f32;
         for column in 0..context.shape(3) {
-            dot += context[of_context + column] * gradient[of_gradient + column];
+            dot += f32::cast_from(context[of_context + column]) * f32::cast_from(gradient[of_gradient + column]);
         }
         dots[(row * context.shape(1) + head) * length + query] = dot;
     }
@@ -29,19 +30,20 @@ pub(super) fn dots(context: &Tensor<f32>, gradient: &Tensor<f32>, dots: &mut Ten
 
 /// A cube computes `factor_block` columns of the gradient of a tile of queries.
 #[cube(launch)]
-pub(super) fn gradient_of_queries<N: Size>(
-    queries: &Tensor<Vector<f32, N>>,
-    keys: &Tensor<Vector<f32, N>>,
-    values: &Tensor<Vector<f32, N>>,
-    gradient: &Tensor<Vector<f32, N>>,
+pub(super) fn gradient_of_queries<F: Float, N: Size>(
+    queries: &Tensor<Vector<F, N>>,
+    keys: &Tensor<Vector<F, N>>,
+    values: &Tensor<Vector<F, N>>,
+    gradient: &Tensor<Vector<F, N>>,
     log_sum_exp: &Tensor<f32>,
     dots: &Tensor<f32>,
     tiles: &Tensor<u32>,
     offsets: &Tensor<u32>,
-    result: &mut Tensor<f32>,
+    result: &mut Tensor<F>,
     lists: Lists,
     dropout: Dropout,
     #[comptime] form: Form,
+    #[define(F)] _number: ElemType,
 ) {
     let (wide, rows) = comptime!((form.factor_block, form.rows));
     let place = place(comptime!(form.blocks));
@@ -88,20 +90,21 @@ pub(super) fn gradient_of_queries<N: Size>(
 /// A cube computes `factor_block` columns of the gradient of a tile of keys, and `value_block` columns of that of their values. Rows of its tiles are
 /// keys and columns are queries.
 #[cube(launch)]
-pub(super) fn gradient_of_keys_and_values<N: Size>(
-    queries: &Tensor<Vector<f32, N>>,
-    keys: &Tensor<Vector<f32, N>>,
-    values: &Tensor<Vector<f32, N>>,
-    gradient: &Tensor<Vector<f32, N>>,
+pub(super) fn gradient_of_keys_and_values<F: Float, N: Size>(
+    queries: &Tensor<Vector<F, N>>,
+    keys: &Tensor<Vector<F, N>>,
+    values: &Tensor<Vector<F, N>>,
+    gradient: &Tensor<Vector<F, N>>,
     log_sum_exp: &Tensor<f32>,
     dots: &Tensor<f32>,
     tiles: &Tensor<u32>,
     offsets: &Tensor<u32>,
-    result_of_keys: &mut Tensor<f32>,
-    result_of_values: &mut Tensor<f32>,
+    result_of_keys: &mut Tensor<F>,
+    result_of_values: &mut Tensor<F>,
     lists: Lists,
     dropout: Dropout,
     #[comptime] form: Form,
+    #[define(F)] _number: ElemType,
 ) {
     let (factor_block, value_block, rows) = comptime!((form.factor_block, form.value_block, form.rows));
     let place = place(comptime!(form.blocks));

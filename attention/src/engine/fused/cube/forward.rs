@@ -1,5 +1,6 @@
 //! The context and the log-sum-exp: the online softmax of Milakov and Gimelshein 2018 over tiles, as in FlashAttention (Dao et al. 2022, algorithm 1).
 
+use cubecl::ir::ElemType;
 use cubecl::prelude::*;
 
 use super::products::{
@@ -12,17 +13,18 @@ use crate::visibility::TILE;
 
 /// A cube computes `value_block` columns of the context of a tile of queries.
 #[cube(launch)]
-pub(super) fn attend<N: Size>(
-    queries: &Tensor<Vector<f32, N>>,
-    keys: &Tensor<Vector<f32, N>>,
-    values: &Tensor<Vector<f32, N>>,
+pub(super) fn attend<F: Float, N: Size>(
+    queries: &Tensor<Vector<F, N>>,
+    keys: &Tensor<Vector<F, N>>,
+    values: &Tensor<Vector<F, N>>,
     tiles: &Tensor<u32>,
     offsets: &Tensor<u32>,
-    context: &mut Tensor<f32>,
+    context: &mut Tensor<F>,
     log_sum_exp: &mut Tensor<f32>,
     lists: Lists,
     dropout: Dropout,
     #[comptime] form: Form,
+    #[define(F)] _number: ElemType,
 ) {
     let (wide, rows) = comptime!((form.value_block, form.rows));
     let fours = comptime!(wide / SWEEP);

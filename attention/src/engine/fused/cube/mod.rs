@@ -7,8 +7,10 @@
 #![allow(clippy::too_many_arguments, reason = "a kernel has an argument for each buffer")]
 
 mod backward;
+mod draws;
 mod forward;
 mod products;
+mod tensor_cores;
 #[cfg(all(test, feature = "wgpu"))]
 mod tests;
 mod tiles;
@@ -16,17 +18,19 @@ mod weights;
 
 use std::sync::Arc;
 
-use burn::backend::TensorMetadata;
-use burn::tensor::Shape;
+use burn::backend::{Backend, TensorMetadata};
+use burn::tensor::{DType, Shape};
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{CubeBackend, CubeDevice};
 use cubecl::ir::features::Plane;
+use cubecl::ir::{ElemType, FloatKind};
 use cubecl::prelude::*;
 
+use self::draws::draw_words;
 use self::products::{ACROSS, SHARED, SWEEP, down};
-use self::tiles::{DeviceTiles, dropout_words, none};
+use self::tiles::{DeviceTiles, none};
 use self::weights::{DropoutLaunch, ListsLaunch};
 use super::operator::{FusedAttention, Operand, Operands};
 use super::plan::Plan;
@@ -66,8 +70,11 @@ fn factors(operands: Operands<CubeBackend>) -> [CubeTensor; 3] {
     [given(operands.queries), given(operands.keys), operands.values]
 }
 
-/// Whether the kernels fit on a device.
-pub(super) fn has_room(device: &CubeDevice) -> bool {
+/// Whether the kernels fit on a device, and compute with numbers of this type.
+pub(super) fn has_room(device: &CubeDevice, dtype: DType) -> bool {
+    if !matches!(dtype, DType::F32 | DType::F16 | DType::BF16) || !CubeBackend::supports_dtype(device, dtype) {
+        return false;
+    }
     let client = device.client();
     let hardware = &client.properties().hardware;
     hardware.max_shared_memory_size >= SHARED && hardware.max_units_per_cube as usize >= ACROSS * down(4) && hardware.max_bindings > BUFFERS
@@ -113,7 +120,7 @@ impl Launch {
         let [batch, heads, length, _] = queries.shape().dims();
         let tiles = DeviceTiles::new(map, [length, keys.shape()[2]], &queries.device);
         let offsets = match dropout {
-            Some(dropout) => dropout_words(dropout, [batch, heads, length], &queries.device),
+            Some(dropout) => draw_words(dropout, [batch, heads, length], &queries),
             None => none(&queries.device),
         };
         let properties = queries.client.properties();
@@ -158,9 +165,29 @@ impl Launch {
         DropoutLaunch::new(self.dropout.0, self.dropout.1)
     }
 
+    /// What queries, keys, values and results are made of.
+    fn number(&self) -> ElemType {
+        ElemType::Float(match self.queries.dtype {
+            DType::F16 => FloatKind::F16,
+            DType::BF16 => FloatKind::BF16,
+            _ => FloatKind::F32,
+        })
+    }
+
+    /// Room for results of that type.
     fn empty(&self, shape: [usize; 4]) -> CubeTensor {
+        self.empty_of(shape, self.queries.dtype)
+    }
+
+    /// Room for one 32-bit number for each query.
+    fn empty_by_query(&self) -> CubeTensor {
+        let [batch, heads, queries, ..] = self.sizes();
+        self.empty_of([batch, heads, queries, 1], DType::F32)
+    }
+
+    fn empty_of(&self, shape: [usize; 4], dtype: DType) -> CubeTensor {
         let Self { queries, .. } = self;
-        empty_device_contiguous_dtype(queries.client.clone(), queries.device.clone(), Shape::new(shape), queries.dtype)
+        empty_device_contiguous_dtype(queries.client.clone(), queries.device.clone(), Shape::new(shape), dtype)
     }
 }
 
@@ -173,7 +200,7 @@ fn with_whole_rows(tensor: CubeTensor) -> CubeTensor {
 fn vector_size<const N: usize>(tensors: [&CubeTensor; N]) -> usize {
     let in_fours = |tensor: &CubeTensor| {
         let [batch, head, row, _] = tensor.meta.strides()[..] else { unreachable!("the tensor has four dimensions") };
-        let start = tensor.handle.offset_start.unwrap_or(0) as usize / size_of::<f32>();
+        let start = tensor.handle.offset_start.unwrap_or(0) as usize / tensor.dtype.size();
         [batch, head, row, start, tensor.shape()[3]].iter().all(|number| number % 4 == 0)
     };
     if tensors.into_iter().all(in_fours) { 4 } else { 1 }
@@ -182,9 +209,12 @@ fn vector_size<const N: usize>(tensors: [&CubeTensor; N]) -> usize {
 /// Context and log-sum-exp, as [`FusedAttention::fused_forward`] has them.
 fn forward(inputs: [CubeTensor; 3], map: &Arc<TileMap>, dropout: Option<&WeightDropout>) -> (CubeTensor, CubeTensor) {
     let launch = Launch::new(inputs, map, dropout);
+    if let Some(wide) = tensor_cores::widths(&launch, [&launch.queries, &launch.keys, &launch.values]) {
+        return tensor_cores::forward(&launch, wide);
+    }
     let [batch, heads, queries, _, _, value] = launch.sizes();
     let context = launch.empty([batch, heads, queries, value]);
-    let log_sum_exp = launch.empty([batch, heads, queries, 1]);
+    let log_sum_exp = launch.empty_by_query();
     let (blocks, wide) = blocks(value, WIDEST);
     let fours = vector_size([&launch.queries, &launch.keys, &launch.values]);
     forward::attend::launch(
@@ -202,6 +232,7 @@ fn forward(inputs: [CubeTensor; 3], map: &Arc<TileMap>, dropout: Option<&WeightD
         launch.lists(0),
         launch.dropout(),
         launch.form(blocks, SWEEP, wide),
+        launch.number(),
     );
     (context, log_sum_exp)
 }
@@ -219,7 +250,7 @@ fn backward(
     let [context, gradient] = [context, gradient].map(with_whole_rows);
     let log_sum_exp = into_contiguous(log_sum_exp);
     let fours = vector_size([&launch.queries, &launch.keys, &launch.values, &gradient]);
-    let dots = launch.empty([batch, heads, queries, 1]);
+    let dots = launch.empty_by_query();
     backward::dots::launch(
         &client,
         launch.cubes(queries, 1),
@@ -227,7 +258,12 @@ fn backward(
         context.into_tensor_arg(),
         gradient.clone().into_tensor_arg(),
         dots.clone().into_tensor_arg(),
+        launch.number(),
     );
+
+    if let Some(wide) = tensor_cores::widths(&launch, [&launch.queries, &launch.keys, &launch.values, &gradient]) {
+        return tensor_cores::backward(&launch, wide, gradient, log_sum_exp, dots);
+    }
 
     let of_queries = launch.empty([batch, heads, queries, factor]);
     let (count, wide) = blocks(factor, WIDEST);
@@ -248,6 +284,7 @@ fn backward(
         launch.lists(0),
         launch.dropout(),
         launch.form(count, wide, SWEEP),
+        launch.number(),
     );
 
     let of_keys = launch.empty([batch, heads, keys, factor]);
@@ -272,6 +309,7 @@ fn backward(
         launch.lists(launch.tiles.by_key),
         launch.dropout(),
         launch.form(count, factor_block, value_block),
+        launch.number(),
     );
     (of_queries, of_keys, of_values)
 }

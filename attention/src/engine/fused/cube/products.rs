@@ -85,9 +85,17 @@ pub(super) struct Rows {
     pub count: usize,
 }
 
+#[cube]
+impl Rows {
+    /// Place of a number.
+    pub fn at(&self, row: usize, column: usize) -> usize {
+        self.start + row * self.stride + column
+    }
+}
+
 /// Rows of tile `tile` of a head of a row of the batch.
 #[cube]
-pub(super) fn rows_of<N: Size>(tensor: &Tensor<Vector<f32, N>>, row: usize, head: usize, tile: usize) -> Rows {
+pub(super) fn rows_of<F: Float, N: Size>(tensor: &Tensor<Vector<F, N>>, row: usize, head: usize, tile: usize) -> Rows {
     let first = tile * TILE;
     let mut count = tensor.shape(2) - first;
     if count > TILE {
@@ -99,20 +107,20 @@ pub(super) fn rows_of<N: Size>(tensor: &Tensor<Vector<f32, N>>, row: usize, head
 
 /// Four numbers of a row; 0 for those that are not there. Tensors of fours have rows of fours.
 #[cube]
-fn read<N: Size>(source: &Tensor<Vector<f32, N>>, rows: &Rows, row: usize, column: usize) -> Four {
+fn read<F: Float, N: Size>(source: &Tensor<Vector<F, N>>, rows: &Rows, row: usize, column: usize) -> Four {
     let width = source.shape(3);
     let fours = N::value();
     let mut four = Four::new(0.0f32);
-    let start = rows.start + row * rows.stride + column;
+    let start = rows.at(row, column);
     if comptime!(fours == 4) {
         if row < rows.count && column < width {
-            four = Vector::cast_from(source[start / 4]);
+            four = Four::cast_from(source[start / 4]);
         }
     } else {
         #[unroll]
         for k in 0..4 {
             if row < rows.count && column + k < width {
-                four.insert(k, source[start + k].extract(0usize));
+                four.insert(k, f32::cast_from(source[start + k].extract(0usize)));
             }
         }
     }
@@ -121,12 +129,12 @@ fn read<N: Size>(source: &Tensor<Vector<f32, N>>, rows: &Rows, row: usize, colum
 
 /// Adds to `sums` `[rows, COLUMNS]` the products of the rows of `a` (rows of the tile) and those of `b` (its columns).
 #[cube]
-pub(super) fn add_products_of_rows<N: Size>(
+pub(super) fn add_products_of_rows<F: Float, N: Size>(
     sums: &mut Array<f32>,
     room: &mut Room,
-    a: &Tensor<Vector<f32, N>>,
+    a: &Tensor<Vector<F, N>>,
     rows_a: &Rows,
-    b: &Tensor<Vector<f32, N>>,
+    b: &Tensor<Vector<F, N>>,
     rows_b: &Rows,
     #[comptime] rows: usize,
 ) {
@@ -184,10 +192,10 @@ fn rows_at_once(wide: usize) -> usize {
 /// Adds to `sums` `[rows, wide / SWEEP]` the product of the tile in shared memory and `wide` columns, from `first` on, of rows. The tile may have been
 /// written by other units just before.
 #[cube]
-pub(super) fn add_product_of_tile<N: Size>(
+pub(super) fn add_product_of_tile<F: Float, N: Size>(
     sums: &mut Array<Four>,
     room: &mut Room,
-    source: &Tensor<Vector<f32, N>>,
+    source: &Tensor<Vector<F, N>>,
     of_source: &Rows,
     first: usize,
     #[comptime] wide: usize,
@@ -248,8 +256,8 @@ pub(super) fn write_tile(room: &mut Room, numbers: &Array<f32>, #[comptime] rows
 
 /// Writes numbers `[rows, wide / SWEEP]` of each unit to `wide` columns, from `first` on, of `count` rows of a contiguous tensor, from row `start` on.
 #[cube]
-pub(super) fn write_rows(
-    target: &mut Tensor<f32>,
+pub(super) fn write_rows<F: Float>(
+    target: &mut Tensor<F>,
     start: usize,
     count: usize,
     numbers: &Array<Four>,
@@ -267,7 +275,7 @@ pub(super) fn write_rows(
             for k in 0..4 {
                 let (row, column) = (own_row(i, rows), first + own_column(comptime!(j * 4 + k)));
                 if row < count && column < width {
-                    target[(start + row) * width + column] = numbers[i * fours + j].extract(k);
+                    target[(start + row) * width + column] = F::cast_from(numbers[i * fours + j].extract(k));
                 }
             }
         }

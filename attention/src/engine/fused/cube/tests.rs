@@ -1,13 +1,13 @@
 use std::sync::Arc;
 
-use burn::backend::Backend;
 use burn::backend::tensor::FloatTensor;
+use burn::backend::{Backend, DispatchDevice};
 use burn::tensor::TensorData;
-use cubecl::wgpu::{WgpuDevice, WgpuDeviceKind};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::*;
+use crate::conformance::test_device;
 use crate::engine::fused::composed;
 use crate::engine::fused::plan::Part;
 use crate::random::RandomKey;
@@ -16,9 +16,11 @@ use crate::visibility::{Span, Visibility};
 const BATCH: usize = 2;
 const HEADS: usize = 2;
 
-/// The software adapter.
 fn adapter() -> CubeDevice {
-    CubeDevice::Wgpu(WgpuDevice::new(WgpuDeviceKind::Cpu))
+    match test_device().as_dispatch() {
+        DispatchDevice::Cube(device) => device.clone(),
+        _ => unreachable!("accelerators are those of CubeCL"),
+    }
 }
 
 fn tensor<B: Backend>(seed: u64, length: usize, width: usize, device: &B::Device) -> FloatTensor<B> {
@@ -38,7 +40,7 @@ fn results(native: bool, span: Span, [factor, value]: [usize; 2], plan: &Plan) -
     let device = adapter();
     let [queries, keys, values, gradient] = [(span.queries, factor), (span.keys, factor), (span.keys, value), (span.queries, value)]
         .map(|(length, width)| tensor::<CubeBackend>((length * width) as u64, length, width, &device));
-    assert!(has_room(&device), "the software adapter does not run the kernels");
+    assert!(has_room(&device, DType::F32), "the software adapter does not run the kernels");
     let inputs = [queries, keys, values];
     let dropout = plan.dropout.as_ref();
     let (context, log_sum_exp, gradients) = if native {

@@ -8,7 +8,6 @@ use burn::tensor::TensorData;
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{CubeBackend, CubeDevice};
 
-use crate::dropout::WeightDropout;
 use crate::visibility::{Pairs, TILE, Tile, TileMap};
 
 /// A [`TileMap`] on a device.
@@ -66,13 +65,6 @@ impl DeviceTiles {
         words.extend(map.masks().iter().flatten().flat_map(|&bits| [bits as u32, (bits >> 32) as u32]));
         Self { words: integers::<CubeBackend>(words, device), by_key: rows * heads * query_tiles, rows, heads }
     }
-}
-
-/// What the draws of the rows of weights begin with, two words for each, `[B, H, Q, 2]`.
-pub(super) fn dropout_words(dropout: &WeightDropout, [batch, heads, queries]: [usize; 3], device: &CubeDevice) -> CubeTensor {
-    let all = (0..batch).flat_map(|row| (0..heads).map(move |head| (row, head)));
-    let words = all.flat_map(|(row, head)| (0..queries).flat_map(move |query| dropout.row(row, head, query).offsets()));
-    integers::<CubeBackend>(words.collect(), device)
 }
 
 /// The words of an attention that drops nothing.

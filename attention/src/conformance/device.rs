@@ -1,0 +1,48 @@
+//! The accelerator that tests run on.
+
+use std::panic::catch_unwind;
+use std::sync::OnceLock;
+
+use burn::tensor::Device;
+
+/// The environment variable that names the device of [`test_device`].
+pub const TEST_DEVICE: &str = "HEEDFUL_TEST_DEVICE";
+
+/// The accelerator that tests run on: the one that `HEEDFUL_TEST_DEVICE` names (`wgpu`, `vulkan` or `cuda`), or software Vulkan.
+///
+/// # Panics
+/// If there is no such device, or the program was built without it.
+pub fn test_device() -> Device {
+    static DEVICE: OnceLock<Device> = OnceLock::new();
+    DEVICE
+        .get_or_init(|| {
+            let name = std::env::var(TEST_DEVICE).ok();
+            let device = match name.as_deref() {
+                #[cfg(feature = "wgpu")]
+                None | Some("software") => software,
+                #[cfg(feature = "wgpu")]
+                Some("wgpu") => || Device::wgpu(burn::tensor::DeviceKind::DefaultDevice),
+                #[cfg(feature = "vulkan")]
+                Some("vulkan") => || Device::vulkan(burn::tensor::DeviceKind::DefaultDevice),
+                #[cfg(feature = "cuda")]
+                Some("cuda") => || Device::cuda(0),
+                other => panic!("{TEST_DEVICE}={}: this program was built without it", other.unwrap_or("software")),
+            };
+            let opened = catch_unwind(|| {
+                let device: Device = device();
+                // The first tensor opens a device.
+                let _ = crate::read::read(burn::tensor::Tensor::<1>::zeros([1], &device));
+                device
+            });
+            opened.unwrap_or_else(|_| match name {
+                None => panic!("no software Vulkan adapter for wgpu: install one with `apt-get install mesa-vulkan-drivers`"),
+                Some(name) => panic!("{TEST_DEVICE}={name}: there is no such device"),
+            })
+        })
+        .clone()
+}
+
+#[cfg(feature = "wgpu")]
+fn software() -> Device {
+    Device::wgpu_options().device_kind(burn::tensor::DeviceKind::Cpu).init().expect("there is a software Vulkan adapter")
+}

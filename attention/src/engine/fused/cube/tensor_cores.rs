@@ -1,0 +1,141 @@
+//! The kernels on tensor cores, for numbers of 16 bits.
+//!
+//! A cube has four planes of 32 units, and each plane 16 rows of a tile of 64. Products are those of `mma` with 16 x 8 x 16 numbers, whose operands lie in
+//! the registers of the units of a plane in a known order: weights pass from one product to the next in registers (Dao 2023, section 3.3). Sums and
+//! exponentials have 32 bits. As in the kernels without tensor cores, no two cubes add to one place.
+
+mod backward;
+mod forward;
+mod fragments;
+
+use burn::tensor::DType;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::ir::features::MmaConfig;
+use cubecl::ir::{ElemType, FloatKind};
+use cubecl::prelude::*;
+
+use self::fragments::{PLANES, room};
+use super::Launch;
+use crate::visibility::TILE;
+
+/// Most columns of queries, keys and values: the sums of a plane have to fit into registers.
+const WIDEST: usize = 128;
+
+/// What the kernels are compiled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Wide {
+    /// Columns of queries and keys in shared memory: a multiple of 16.
+    factor: usize,
+    /// Columns of values.
+    value: usize,
+    drops: bool,
+}
+
+/// What the kernels are compiled for, if the device has tensor cores for these tensors.
+pub(super) fn widths<const N: usize>(launch: &Launch, tensors: [&CubeTensor; N]) -> Option<Wide> {
+    let number = match launch.queries.dtype {
+        DType::F16 => FloatKind::F16,
+        DType::BF16 => FloatKind::BF16,
+        _ => return None,
+    };
+    let number = ElemType::Float(number);
+    let properties = launch.queries.client.properties();
+    let product = MmaConfig { a_type: number, b_type: number, cd_type: ElemType::Float(FloatKind::F32), m: 16, n: 8, k: 16 };
+    let matmul = &properties.features.matmul;
+    let [.., factor, value] = launch.sizes();
+    let [factor, value] = [factor, value].map(|width| width.next_multiple_of(16));
+    let bytes = room(factor, value);
+    let fits = factor.max(value) <= WIDEST && bytes <= properties.hardware.max_shared_memory_size;
+    let has_them = matmul.mma.contains(&product) && matmul.ldmatrix.contains(&number) && properties.hardware.plane_size_min == 32;
+    (fits && has_them && tensors.into_iter().all(in_eights)).then_some(Wide { factor, value, drops: launch.drops })
+}
+
+/// Whether all rows begin and end at a multiple of eight numbers.
+fn in_eights(tensor: &CubeTensor) -> bool {
+    let [batch, head, row, _] = tensor.meta.strides()[..] else { unreachable!("the tensor has four dimensions") };
+    let start = tensor.handle.offset_start.unwrap_or(0) as usize / tensor.dtype.size();
+    [batch, head, row, start, tensor.meta.shape()[3]].iter().all(|number| number % 8 == 0)
+}
+
+fn units() -> CubeDim {
+    CubeDim::new_2d(32, PLANES as u32)
+}
+
+/// Context and log-sum-exp.
+pub(super) fn forward(launch: &Launch, wide: Wide) -> (CubeTensor, CubeTensor) {
+    let [batch, heads, queries, _, _, value] = launch.sizes();
+    let context = launch.empty([batch, heads, queries, value]);
+    let log_sum_exp = launch.empty_by_query();
+    forward::attend::launch(
+        &launch.queries.client,
+        launch.cubes(queries, 1),
+        units(),
+        launch.queries.clone().into_tensor_arg(),
+        launch.keys.clone().into_tensor_arg(),
+        launch.values.clone().into_tensor_arg(),
+        launch.tiles.words.clone().into_tensor_arg(),
+        launch.offsets.clone().into_tensor_arg(),
+        context.clone().into_tensor_arg(),
+        log_sum_exp.clone().into_tensor_arg(),
+        launch.lists(0),
+        launch.dropout(),
+        wide,
+        launch.number(),
+    );
+    (context, log_sum_exp)
+}
+
+/// Gradients of queries, keys and values.
+pub(super) fn backward(
+    launch: &Launch,
+    wide: Wide,
+    gradient: CubeTensor,
+    log_sum_exp: CubeTensor,
+    dots: CubeTensor,
+) -> (CubeTensor, CubeTensor, CubeTensor) {
+    let client = &launch.queries.client;
+    let [batch, heads, queries, keys, factor, value] = launch.sizes();
+    let of_queries = launch.empty([batch, heads, queries, factor]);
+    backward::gradient_of_queries::launch(
+        client,
+        launch.cubes(queries, 1),
+        units(),
+        launch.queries.clone().into_tensor_arg(),
+        launch.keys.clone().into_tensor_arg(),
+        launch.values.clone().into_tensor_arg(),
+        gradient.clone().into_tensor_arg(),
+        log_sum_exp.clone().into_tensor_arg(),
+        dots.clone().into_tensor_arg(),
+        launch.tiles.words.clone().into_tensor_arg(),
+        launch.offsets.clone().into_tensor_arg(),
+        of_queries.clone().into_tensor_arg(),
+        launch.lists(0),
+        launch.dropout(),
+        wide,
+        launch.number(),
+    );
+    let of_keys = launch.empty([batch, heads, keys, factor]);
+    let of_values = launch.empty([batch, heads, keys, value]);
+    backward::gradient_of_keys_and_values::launch(
+        client,
+        launch.cubes(keys, 1),
+        units(),
+        launch.queries.clone().into_tensor_arg(),
+        launch.keys.clone().into_tensor_arg(),
+        launch.values.clone().into_tensor_arg(),
+        gradient.into_tensor_arg(),
+        log_sum_exp.into_tensor_arg(),
+        dots.into_tensor_arg(),
+        launch.tiles.words.clone().into_tensor_arg(),
+        launch.offsets.clone().into_tensor_arg(),
+        of_keys.clone().into_tensor_arg(),
+        of_values.clone().into_tensor_arg(),
+        launch.lists(launch.tiles.by_key),
+        launch.dropout(),
+        wide,
+        launch.number(),
+    );
+    (of_queries, of_keys, of_values)
+}
+
+const _: () = assert!(TILE == 16 * PLANES);

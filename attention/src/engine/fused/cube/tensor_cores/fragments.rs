@@ -1,0 +1,179 @@
+//! Tiles in shared memory, and products of them in the registers of planes.
+//!
+//! A fragment of results, 16 x 8, is two pairs of numbers in each unit: unit `l` of a plane has columns `2 (l mod 4)` and the next one, of rows `l div 4`
+//! and `l div 4 + 8`.
+
+use cubecl::cmma::{MatrixIdent, MmaDefinition};
+use cubecl::prelude::*;
+
+use super::super::products::Rows;
+use crate::visibility::TILE;
+
+/// Planes of a cube.
+pub(super) const PLANES: usize = 4;
+
+/// Rows of a tile that a plane has.
+const OWN: usize = TILE / PLANES;
+
+/// Units of a cube.
+const UNITS: usize = 32 * PLANES;
+
+/// Eight numbers of 16 bits: what a unit copies at once, and a row of what `ldmatrix` reads.
+pub(super) type Eight<F> = Vector<F, Const<8>>;
+
+/// Two neighbouring numbers of a row.
+pub(super) type Two<F> = Vector<F, Const<2>>;
+
+/// Distance of the rows of a tile in shared memory, in eights: odd, so that eight rows lie in different banks.
+fn pitch(wide: usize) -> usize {
+    wide / 8 + 1
+}
+
+/// Eights of a tile of `wide` columns in shared memory.
+pub(super) fn eights(wide: usize) -> usize {
+    TILE * pitch(wide)
+}
+
+/// Bytes of shared memory of the kernel that has most: two tiles of each width, and two numbers for each query.
+pub(super) fn room(factor: usize, value: usize) -> usize {
+    2 * (eights(factor) + eights(value)) * 16 + 2 * TILE * size_of::<f32>()
+}
+
+/// Row `i`, 0 or 1, of those of this unit.
+#[cube]
+pub(super) fn own_row(#[comptime] i: usize) -> usize {
+    UNIT_POS_Y as usize * OWN + UNIT_POS_X as usize / 4 + comptime!(8 * i)
+}
+
+/// Column `k`, 0 or 1, of this unit in fragment `j`.
+#[cube]
+pub(super) fn own_column(#[comptime] j: usize, #[comptime] k: usize) -> usize {
+    UNIT_POS_X as usize % 4 * 2 + comptime!(8 * j + k)
+}
+
+/// Copies a tile into shared memory, with 0 for what is not there.
+#[cube]
+pub(super) fn copy_tile<F: Float>(target: &mut Shared<[Eight<F>]>, source: &Tensor<Eight<F>>, rows: &Rows, #[comptime] wide: usize) {
+    let width = source.shape(3);
+    #[unroll]
+    for step in 0..comptime!(TILE * wide / 8 / UNITS) {
+        let index = UNIT_POS as usize + comptime!(step * UNITS);
+        let (row, eight) = (index / comptime!(wide / 8), index % comptime!(wide / 8));
+        let mut numbers = Eight::<F>::new(F::new(0.0));
+        if row < rows.count && eight * 8 < width {
+            numbers = source[rows.at(row, eight * 8) / 8];
+        }
+        target[row * comptime!(pitch(wide)) + eight] = numbers;
+    }
+}
+
+/// Adds to the fragments `sums` the products of this plane's rows of `own` and the rows of `other` from `first` on, 8 for each fragment.
+#[cube]
+pub(super) fn add_products_of_rows<F: Float>(
+    sums: &mut Array<Two<f32>>,
+    own: &Shared<[Eight<F>]>,
+    other: &Shared<[Eight<F>]>,
+    #[comptime] first: usize,
+    #[comptime] fragments: usize,
+    #[comptime] wide: usize,
+) {
+    let product = MmaDefinition::<F, F, f32>::new(16usize, 8usize, 16usize);
+    let unit = UNIT_POS_X as usize;
+    #[unroll]
+    for step in 0..comptime!(wide / 16) {
+        let row = UNIT_POS_Y as usize * OWN + unit % 16;
+        let at = row * comptime!(pitch(wide)) + unit / 16 + comptime!(2 * step);
+        let a = product.load_matrix::<Eight<F>, Const<2>>(&own[at..at + 1], MatrixIdent::A, 4usize, false);
+        #[unroll]
+        for pair in 0..comptime!(fragments / 2) {
+            let row = unit / 16 * 8 + unit % 8 + comptime!(first + 16 * pair);
+            let at = row * comptime!(pitch(wide)) + unit / 8 % 2 + comptime!(2 * step);
+            let b = product.load_matrix::<Eight<F>, Const<2>>(&other[at..at + 1], MatrixIdent::B, 4usize, false);
+            #[unroll]
+            for half in 0..2usize {
+                add_fragment::<F>(&product, sums, comptime!(2 * pair + half), &a, b[comptime!(2 * half)], b[comptime!(2 * half + 1)]);
+            }
+        }
+    }
+}
+
+/// Adds to the fragments `sums`, `wide / 8` of them, the product of this plane's `weights` and the rows of `other` from `first` on. The columns of weights
+/// are those of `fragments` fragments.
+#[cube]
+pub(super) fn add_product_of_weights<F: Float>(
+    sums: &mut Array<Two<f32>>,
+    weights: &Array<Two<f32>>,
+    other: &Shared<[Eight<F>]>,
+    #[comptime] first: usize,
+    #[comptime] fragments: usize,
+    #[comptime] wide: usize,
+) {
+    let product = MmaDefinition::<F, F, f32>::new(16usize, 8usize, 16usize);
+    let unit = UNIT_POS_X as usize;
+    #[unroll]
+    for step in 0..comptime!(fragments / 2) {
+        // Fragments of results, next to each other, are an operand.
+        let mut a = Array::<Two<F>>::new(4usize);
+        #[unroll]
+        for register in 0..4usize {
+            a[register] = Two::<F>::cast_from(weights[comptime!(4 * step + register)]);
+        }
+        let row = unit % 16 + comptime!(first + 16 * step);
+        #[unroll]
+        for pair in 0..comptime!(wide / 16) {
+            let at = row * comptime!(pitch(wide)) + unit / 16 + comptime!(2 * pair);
+            let b = product.load_matrix::<Eight<F>, Const<2>>(&other[at..at + 1], MatrixIdent::B, 4usize, true);
+            #[unroll]
+            for half in 0..2usize {
+                add_fragment::<F>(&product, sums, comptime!(2 * pair + half), &a, b[comptime!(2 * half)], b[comptime!(2 * half + 1)]);
+            }
+        }
+    }
+}
+
+/// Adds a product to fragment `fragment`.
+#[cube]
+fn add_fragment<F: Float>(
+    product: &MmaDefinition<F, F, f32>,
+    sums: &mut Array<Two<f32>>,
+    #[comptime] fragment: usize,
+    a: &Array<Two<F>>,
+    upper: Two<F>,
+    lower: Two<F>,
+) {
+    let mut b = Array::<Two<F>>::new(2usize);
+    b[0] = upper;
+    b[1] = lower;
+    let mut sum = Array::<Two<f32>>::new(2usize);
+    #[unroll]
+    for i in 0..2usize {
+        sum[i] = sums[comptime!(2 * fragment + i)];
+    }
+    product.execute_inplace(a, &b, &mut sum);
+    #[unroll]
+    for i in 0..2usize {
+        sums[comptime!(2 * fragment + i)] = sum[i];
+    }
+}
+
+/// Writes fragments, `wide / 8` of them, to `count` rows of a contiguous tensor, from row `start` on.
+#[cube]
+pub(super) fn write_rows<F: Float>(
+    target: &mut Tensor<Two<F>>,
+    start: usize,
+    count: usize,
+    fragments: &Array<Two<f32>>,
+    #[comptime] wide: usize,
+) {
+    let width = target.shape(3);
+    #[unroll]
+    for i in 0..2usize {
+        #[unroll]
+        for j in 0..comptime!(wide / 8) {
+            let (row, column) = (own_row(i), own_column(j, 0usize));
+            if row < count && column < width {
+                target[((start + row) * width + column) / 2] = Two::<F>::cast_from(fragments[comptime!(2 * j + i)]);
+            }
+        }
+    }
+}

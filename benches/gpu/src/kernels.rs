@@ -1,0 +1,114 @@
+//! The native kernels against the same attention in 32 bits on the processor: context and gradients, by type, widths and what is visible.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use burn::tensor::{Device, FloatDType, Tensor};
+use clap::Parser;
+use heedful_attention::engine::fused::{self, Part};
+use heedful_attention::engine::{AttentionProgram, Dropout, LogitTerms, Weighting};
+use heedful_attention::init::Init;
+use heedful_attention::random::RandomKey;
+use heedful_attention::read::read;
+use heedful_attention::visibility::{Span, Visibility};
+use heedful_experiments::backend::Backend;
+
+/// Compare the native kernels of a GPU with the processor.
+#[derive(Parser)]
+#[command(name = "kernels", version)]
+struct Options {
+    /// The GPU's backend
+    #[arg(long, value_name = "NAME")]
+    backend: Backend,
+}
+
+const BATCH: usize = 2;
+const HEADS: usize = 3;
+
+pub(crate) fn main() -> ExitCode {
+    let Options { backend } = Options::parse();
+    let device = match backend.device() {
+        Ok(device) => device,
+        Err(error) => {
+            eprintln!("kernels: {error}");
+            return ExitCode::from(2);
+        }
+    };
+    let visibilities = [
+        ("all", Visibility::all(), Span::whole(64, 64)),
+        ("all", Visibility::all(), Span::whole(70, 130)),
+        ("causal", Visibility::causal(), Span::whole(64, 64)),
+        ("causal", Visibility::causal(), Span::whole(200, 200)),
+        ("padding", Visibility::padding(vec![129, 40]), Span::whole(65, 129)),
+        ("nothing", Visibility::padding(vec![0, 70]), Span::whole(20, 70)),
+    ];
+    let mut failures = 0;
+    for dtype in [FloatDType::F32, FloatDType::F16, FloatDType::BF16] {
+        if !device.supports_dtype(dtype) {
+            println!("{backend} {dtype:?}: not on this device");
+            continue;
+        }
+        for (name, visibility, span) in &visibilities {
+            for widths in [[8, 8], [16, 16], [64, 64], [24, 40], [5, 7], [128, 128], [64, 192]] {
+                for dropout in [0.0, 0.3] {
+                    let of = |device: &Device, number| results(device, dtype, number, visibility, *span, widths, dropout);
+                    let (found, expected) = (of(&device, dtype), of(&Device::flex(), FloatDType::F32));
+                    let differences: Vec<f64> = found.iter().zip(&expected).map(|(a, b)| difference(a, b)).collect();
+                    let limit = match dtype {
+                        FloatDType::F32 => 2e-5,
+                        FloatDType::F16 => 4e-3,
+                        _ => 3e-2,
+                    };
+                    let shown = differences.iter().map(|difference| format!("{difference:.1e}")).collect::<Vec<_>>().join(" ");
+                    let bad = differences.iter().any(|&difference| difference.is_nan() || difference > limit);
+                    failures += usize::from(bad);
+                    if bad || (widths == [64, 64] && dropout > 0.0) {
+                        let verdict = if bad { "WRONG" } else { "ok" };
+                        println!("{backend} {dtype:?} {name} {span:?} widths {widths:?} dropout {dropout}: {shown} {verdict}");
+                    }
+                }
+            }
+        }
+    }
+    println!("{backend}: {failures} wrong");
+    if failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Context and gradients of queries, keys and values, computed in `number` from inputs that `dtype` holds exactly.
+fn results(
+    device: &Device,
+    dtype: FloatDType,
+    number: FloatDType,
+    visibility: &Visibility,
+    span: Span,
+    [factor, value]: [usize; 2],
+    dropout: f64,
+) -> [Vec<f64>; 4] {
+    let device = device.clone().autodiff();
+    let leaf = |seed, length, width| {
+        let drawn: Tensor<4> = Init::Normal(1.0).tensor([BATCH, HEADS, length, width], &RandomKey::from_seed(seed), &Device::flex().autodiff());
+        let rounded = read(drawn.cast(dtype).cast(FloatDType::F32).detach());
+        Tensor::<4>::from_data(rounded, &device).cast(number).detach().require_grad()
+    };
+    let (queries, keys, values) = (leaf(1, span.queries, factor), leaf(2, span.keys, factor), leaf(3, span.keys, value));
+    let cotangent = leaf(4, span.queries, value).detach();
+    let scaled = queries.clone().mul_scalar((factor as f64).powf(-0.5));
+    let program = AttentionProgram {
+        weighting: Weighting::Softmax(LogitTerms::content(scaled, keys.clone())),
+        mask: None,
+        soft_span: None,
+        values: values.clone(),
+        dropout: (dropout > 0.0).then(|| Dropout { probability: dropout, key: RandomKey::from_seed(5) }),
+    };
+    let context = fused::attend(program, Arc::new([Part::in_order(visibility.tiles(span, HEADS))]));
+    let gradients = (context.clone() * cotangent).sum().backward();
+    let plain = |x: Tensor<4>| read(x.cast(FloatDType::F32)).iter::<f64>().collect::<Vec<_>>();
+    let gradient = |leaf: &Tensor<4>| plain(leaf.grad(&gradients).expect("the context depends on it"));
+    [plain(context), gradient(&queries), gradient(&keys), gradient(&values)]
+}
+
+/// The largest difference, relative to the largest number.
+fn difference(found: &[f64], expected: &[f64]) -> f64 {
+    let largest = expected.iter().fold(1e-30f64, |largest, number| largest.max(number.abs()));
+    found.iter().zip(expected).map(|(a, b)| (a - b).abs() / largest).fold(0.0, |a, b| if b.is_nan() { f64::NAN } else { a.max(b) })
+}
