@@ -26,7 +26,7 @@ pub struct Bell {
 }
 
 /// Bells fall below what a 32-bit float can hold where their exponent is below this.
-const LEAST_EXPONENT: f32 = -87.0;
+pub(super) const LEAST_EXPONENT: f32 = -87.0;
 
 /// Some weights of one query in 32-bit floats, as logarithms.
 #[derive(Clone, Copy, Debug)]
@@ -120,6 +120,12 @@ impl Bells {
 }
 
 impl Row {
+    /// The row for arithmetic that knows no infinity: the key nearest to the centre, how far the centre is beyond it, the factor of distances, the logarithm
+    /// of the greatest weight, and the greatest distance.
+    pub fn numbers(&self) -> [f32; 5] {
+        [self.nearest, self.fraction, self.sharpness.min(f32::MAX), self.height, self.window.min(f32::MAX)]
+    }
+
     /// Logarithm of the weight of a key; negative infinity where it is 0.
     #[inline(always)]
     pub fn logit(&self, key: f32) -> f32 {

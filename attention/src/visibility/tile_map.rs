@@ -20,7 +20,7 @@ pub(crate) const HIDDEN: u8 = 0;
 pub(crate) const VISIBLE: u8 = 1;
 
 /// What is visible of a tile in which something is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Pairs {
     /// Everything.
     All,

@@ -1,4 +1,10 @@
-//! The operator in terms of tensor operations: some queries at a time meet all keys, so that what is held grows with the number of keys alone.
+//! The operator in terms of tensor operations: some queries at a time meet all keys, so that what is held, kept masks aside, grows with the number of keys
+//! alone.
+
+mod masks;
+mod terms;
+#[cfg(all(test, feature = "wgpu"))]
+mod tests;
 
 use std::ops::Range;
 
@@ -6,10 +12,11 @@ use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, TensorMetadata};
 use burn::tensor::{DType, Shape, Slice, TensorData};
 
+use self::terms::Terms;
 use super::operator::{Operand, Operands};
 use super::plan::Plan;
-use crate::engine::{Bells, greatest_log_ratio};
-use crate::visibility::{TILE, hidden_logit};
+use crate::engine::greatest_log_ratio;
+use crate::visibility::TILE;
 
 /// Queries that meet the keys at once.
 const CHUNK: usize = 2 * TILE;
@@ -23,7 +30,7 @@ pub(super) fn forward<B: Backend>(operands: Operands<B>, plan: &Plan) -> (FloatT
         if !plan.is_normalised() {
             let weights = attention.dropped(B::float_exp(logits), &chunk);
             contexts.push(B::float_matmul(weights, attention.operands.values.clone()));
-            log_sums.push(attention.tensor(vec![0.0; batch * heads * chunk.len()], [batch, heads, chunk.len(), 1]));
+            log_sums.push(attention.terms.zeros([batch, heads, chunk.len(), 1]));
             continue;
         }
         let top = B::float_max_dim(logits.clone(), 3);
@@ -123,6 +130,7 @@ struct Attention<'a, B: Backend> {
     plan: &'a Plan,
     queries: usize,
     keys: usize,
+    terms: Terms<B>,
 }
 
 impl<'a, B: Backend> Attention<'a, B> {
@@ -130,7 +138,8 @@ impl<'a, B: Backend> Attention<'a, B> {
         let length = |operand: &Operand<B>| operand.as_ref().map(|tensor| tensor.shape()[2]);
         let queries = [&operands.queries, &operands.bias, &operands.relative_queries, &operands.left].into_iter().find_map(length);
         let queries = queries.or(plan.bells.as_ref().map(|bells| bells.queries()));
-        Self { queries: queries.expect("logits have a term with queries"), keys: operands.values.shape()[2], operands, plan }
+        let (queries, keys) = (queries.expect("logits have a term with queries"), operands.values.shape()[2]);
+        Self { terms: Terms::new(keys, operands.values.device(), operands.values.dtype()), queries, keys, operands, plan }
     }
 
     fn chunks(&self) -> impl Iterator<Item = Range<usize>> + use<B> {
@@ -143,7 +152,7 @@ impl<'a, B: Backend> Attention<'a, B> {
     }
 
     fn hidden(&self) -> f32 {
-        hidden_logit(self.dtype())
+        self.terms.hidden()
     }
 
     fn tensor(&self, numbers: Vec<f32>, shape: [usize; 4]) -> FloatTensor<B> {
@@ -175,8 +184,9 @@ impl<'a, B: Backend> Attention<'a, B> {
             let [left, right] = factors::<B>([left, right], chunk);
             self.pairs_at_keys(B::float_mul(left, right))
         });
-        let bells = self.plan.bells.as_ref().map(|bells| self.bells(bells, chunk));
-        let terms = [content, bias, relative, kronecker, bells, Some(self.mask(chunk))].into_iter().flatten();
+        let bells = self.plan.bells.as_ref().map(|bells| self.terms.bells(bells, self.operands.values.shape()[1], chunk));
+        let mask = self.terms.mask(&self.plan.parts, chunk);
+        let terms = [content, bias, relative, kronecker, bells, Some(mask)].into_iter().flatten();
         terms.reduce(B::float_add).expect("there is a mask")
     }
 
@@ -210,7 +220,7 @@ impl<'a, B: Backend> Attention<'a, B> {
             let own = B::float_matmul(transposed::<B>(products), part::<B>(queries, 2, chunk.clone()));
             let [rows, heads, length, width] = table.shape().dims();
             let own = summed::<B>(own, &[rows, heads]);
-            let zeros = |count| self.tensor(vec![0.0; rows * heads * count * width], [rows, heads, count, width]);
+            let zeros = |count| self.terms.zeros([rows, heads, count, width]);
             let sides = [(distances.start > 0, distances.start), (distances.end < length, length - distances.end)];
             let [before, after] = sides.map(|(is_there, count)| is_there.then(|| zeros(count)));
             let all = [before, Some(own), after].into_iter().flatten().collect();
@@ -251,8 +261,7 @@ impl<'a, B: Backend> Attention<'a, B> {
         let [batch, heads, queries, a, b] = numbers.shape().dims();
         let numbers = B::float_reshape(numbers, Shape::new([batch, heads, queries, a * b]));
         let rows = self.keys_of_pairs(batch).map(|(rows, before, pairs)| {
-            let shape = [rows.len(), heads, queries, before];
-            let zeros = (before > 0).then(|| self.tensor(vec![0.0; shape.iter().product()], shape));
+            let zeros = (before > 0).then(|| self.terms.zeros([rows.len(), heads, queries, before]));
             let own = part::<B>(&part::<B>(&numbers, 0, rows), 3, pairs);
             B::float_cat(zeros.into_iter().chain([own]).collect(), 3)
         });
@@ -263,7 +272,7 @@ impl<'a, B: Backend> Attention<'a, B> {
     fn at_pairs(&self, numbers: FloatTensor<B>, [a, b]: [usize; 2]) -> FloatTensor<B> {
         let [batch, heads, queries, _] = numbers.shape().dims();
         let rows = self.keys_of_pairs(batch).map(|(rows, before, pairs)| {
-            let zeros = |count| self.tensor(vec![0.0; rows.len() * heads * queries * count], [rows.len(), heads, queries, count]);
+            let zeros = |count| self.terms.zeros([rows.len(), heads, queries, count]);
             let own = part::<B>(&part::<B>(&numbers, 0, rows.clone()), 3, before..self.keys);
             let [first, last] = [pairs.start, a * b - pairs.end].map(|count| (count > 0).then(|| zeros(count)));
             B::float_cat([first, Some(own), last].into_iter().flatten().collect(), 3)
@@ -275,36 +284,10 @@ impl<'a, B: Backend> Attention<'a, B> {
     fn heights(&self, spans: &FloatTensor<B>, chunk: &Range<usize>) -> FloatTensor<B> {
         let ramp = self.plan.ramp.expect("spans have ramps");
         let spans = if spans.shape()[2] == 1 { spans.clone() } else { part::<B>(spans, 2, chunk.clone()) };
-        let levels = || chunk.clone().flat_map(|query| (0..self.keys).map(move |key| ramp.level(query, key)));
-        let shape = [1, 1, chunk.len(), self.keys];
-        let given = self.tensor(levels().map(Option::unwrap_or_default).collect(), shape);
-        let is_there = self.tensor(levels().map(|level| if level.is_some() { 1.0 } else { 0.0 }).collect(), shape);
-        let heights = B::float_add_scalar(B::float_div_scalar(B::float_add(spans, given), ramp.width.into()), 1.0.into());
+        let [levels, is_there] = self.terms.levels(&ramp, chunk);
+        let heights = B::float_add_scalar(B::float_div_scalar(B::float_add(spans, levels), ramp.width.into()), 1.0.into());
         // What is no key lies below.
         B::float_add(B::float_mul(heights, is_there.clone()), B::float_sub_scalar(is_there, 1.0.into()))
-    }
-
-    /// Logarithms of the weights in closed form of the queries of a chunk, `[B|1, H, queries, keys]`.
-    fn bells(&self, bells: &Bells, chunk: &Range<usize>) -> FloatTensor<B> {
-        let (rows, heads) = (bells.rows(), self.operands.values.shape()[1]);
-        let queries = (0..rows * heads).flat_map(|plane| chunk.clone().map(move |query| bells.row(plane / heads, plane % heads, query)));
-        let logits = queries.flat_map(|row| (0..self.keys).map(move |key| row.logit(key as f32).max(self.hidden()))).collect();
-        self.tensor(logits, [rows, heads, chunk.len(), self.keys])
-    }
-
-    /// What the parts of the plan add to logits, `[B|1, H|1, queries, keys]`.
-    fn mask(&self, chunk: &Range<usize>) -> FloatTensor<B> {
-        let [rows, heads] = self.plan.distinct();
-        let mut mask = vec![self.hidden(); rows * heads * chunk.len() * self.keys];
-        for (plane, mask) in mask.chunks_mut(chunk.len() * self.keys).enumerate() {
-            for part in &*self.plan.parts {
-                part.each(plane / heads, plane % heads, chunk, self.keys, |query, key, shift| {
-                    let sum = &mut mask[(query - chunk.start) * self.keys + key];
-                    *sum = if *sum == self.hidden() { shift } else { (sum.exp() + shift.exp()).ln() };
-                });
-            }
-        }
-        self.tensor(mask, [rows, heads, chunk.len(), self.keys])
     }
 
     /// `weights` of the queries of a chunk after dropout, for each batch row and head.

@@ -90,9 +90,14 @@ impl Plan {
 
     /// Batch rows and heads that are told apart.
     pub fn distinct(&self) -> [usize; 2] {
-        let distinct = self.parts.iter().map(Part::distinct);
-        distinct.reduce(|[rows, heads], [own_rows, own_heads]| [rows.max(own_rows), heads.max(own_heads)]).expect("a plan has a part")
+        distinct(&self.parts)
     }
+}
+
+/// Batch rows and heads that the parts of a plan tell apart.
+pub(super) fn distinct(parts: &[Part]) -> [usize; 2] {
+    let distinct = parts.iter().map(Part::distinct);
+    distinct.reduce(|[rows, heads], [own_rows, own_heads]| [rows.max(own_rows), heads.max(own_heads)]).expect("a plan has a part")
 }
 
 impl Part {
