@@ -8,7 +8,9 @@ use super::super::products::{LOWEST, rows_of};
 use super::super::weights::{Dropout, Lists, draws_of, factor, list_of, place, row_number};
 use super::Wide;
 use super::forward::hide;
-use super::fragments::{Eight, Two, add_product_of_weights, add_products_of_rows, copy_tile, eights, own_column, own_row, write_rows};
+use super::fragments::{
+    Eight, Two, add_product_of_weights, add_products_of_rows, copy_tile, eights, fetch, own_column, own_row, put, share, write_rows,
+};
 use crate::visibility::TILE;
 
 /// Columns of a tile that are met at a time.
@@ -47,14 +49,24 @@ pub(super) fn gradient_of_queries<F: Float>(
     let list = list_of(&lists, &place);
     let end = tiles[list + 1] as usize;
     let mut at = tiles[list] as usize;
+    let mut next_keys = Array::<Eight<F>>::new(comptime!(share(wide.factor)));
+    let mut next_values = Array::<Eight<F>>::new(comptime!(share(wide.value)));
+    if at < end {
+        let tile = tiles[at] as usize;
+        fetch(&mut next_keys, keys, &rows_of(keys, place.row, place.head, tile), comptime!(wide.factor));
+        fetch(&mut next_values, values, &rows_of(values, place.row, place.head, tile), comptime!(wide.value));
+    }
     while at < end {
         let key_tile = tiles[at] as usize;
-        let of_keys = rows_of(keys, place.row, place.head, key_tile);
-        let of_values = rows_of(values, place.row, place.head, key_tile);
         sync_cube();
-        copy_tile(&mut key_room, keys, &of_keys, comptime!(wide.factor));
-        copy_tile(&mut value_room, values, &of_values, comptime!(wide.value));
+        put(&mut key_room, &next_keys, comptime!(wide.factor));
+        put(&mut value_room, &next_values, comptime!(wide.value));
         sync_cube();
+        if at + 2 < end {
+            let tile = tiles[at + 2] as usize;
+            fetch(&mut next_keys, keys, &rows_of(keys, place.row, place.head, tile), comptime!(wide.factor));
+            fetch(&mut next_values, values, &rows_of(values, place.row, place.head, tile), comptime!(wide.value));
+        }
         #[unroll]
         for half in 0..2usize {
             let first = comptime!(half * HALF);
@@ -124,13 +136,19 @@ pub(super) fn gradient_of_keys_and_values<F: Float>(
     let list = list_of(&lists, &place);
     let end = tiles[list + 1] as usize;
     let mut at = tiles[list] as usize;
+    let mut next_queries = Array::<Eight<F>>::new(comptime!(share(wide.factor)));
+    let mut next_gradient = Array::<Eight<F>>::new(comptime!(share(wide.value)));
+    if at < end {
+        let tile = tiles[at] as usize;
+        fetch(&mut next_queries, queries, &rows_of(queries, place.row, place.head, tile), comptime!(wide.factor));
+        fetch(&mut next_gradient, gradient, &rows_of(gradient, place.row, place.head, tile), comptime!(wide.value));
+    }
     while at < end {
         let query_tile = tiles[at] as usize;
         let of_queries = rows_of(queries, place.row, place.head, query_tile);
-        let of_gradient = rows_of(gradient, place.row, place.head, query_tile);
         sync_cube();
-        copy_tile(&mut query_room, queries, &of_queries, comptime!(wide.factor));
-        copy_tile(&mut gradient_room, gradient, &of_gradient, comptime!(wide.value));
+        put(&mut query_room, &next_queries, comptime!(wide.factor));
+        put(&mut gradient_room, &next_gradient, comptime!(wide.value));
         let unit = UNIT_POS as usize;
         if unit < TILE {
             let query = row_number(queries, &place, query_tile * TILE + unit);
@@ -139,6 +157,11 @@ pub(super) fn gradient_of_keys_and_values<F: Float>(
             sums_of_queries[2 * unit + 1] = dots[query];
         }
         sync_cube();
+        if at + 2 < end {
+            let tile = tiles[at + 2] as usize;
+            fetch(&mut next_queries, queries, &rows_of(queries, place.row, place.head, tile), comptime!(wide.factor));
+            fetch(&mut next_gradient, gradient, &rows_of(gradient, place.row, place.head, tile), comptime!(wide.value));
+        }
         #[unroll]
         for half in 0..2usize {
             let first = comptime!(half * HALF);

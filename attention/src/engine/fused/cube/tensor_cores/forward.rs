@@ -7,7 +7,9 @@ use super::super::UNSEEN;
 use super::super::products::{LOWEST, rows_of};
 use super::super::weights::{Dropout, Lists, draws_of, factor, list_of, place, row_number};
 use super::Wide;
-use super::fragments::{Eight, Two, add_product_of_weights, add_products_of_rows, copy_tile, eights, own_column, own_row, write_rows};
+use super::fragments::{
+    Eight, Two, add_product_of_weights, add_products_of_rows, copy_tile, eights, fetch, own_column, own_row, put, share, write_rows,
+};
 use crate::visibility::TILE;
 
 /// Fragments of the logits of a plane's rows for a tile of keys.
@@ -47,14 +49,24 @@ pub(super) fn attend<F: Float>(
     let list = list_of(&lists, &place);
     let end = tiles[list + 1] as usize;
     let mut at = tiles[list] as usize;
+    let mut next_keys = Array::<Eight<F>>::new(comptime!(share(wide.factor)));
+    let mut next_values = Array::<Eight<F>>::new(comptime!(share(wide.value)));
+    if at < end {
+        let tile = tiles[at] as usize;
+        fetch(&mut next_keys, keys, &rows_of(keys, place.row, place.head, tile), comptime!(wide.factor));
+        fetch(&mut next_values, values, &rows_of(values, place.row, place.head, tile), comptime!(wide.value));
+    }
     while at < end {
         let key_tile = tiles[at] as usize;
-        let of_keys = rows_of(keys, place.row, place.head, key_tile);
-        let of_values = rows_of(values, place.row, place.head, key_tile);
         sync_cube();
-        copy_tile(&mut key_room, keys, &of_keys, comptime!(wide.factor));
-        copy_tile(&mut value_room, values, &of_values, comptime!(wide.value));
+        put(&mut key_room, &next_keys, comptime!(wide.factor));
+        put(&mut value_room, &next_values, comptime!(wide.value));
         sync_cube();
+        if at + 2 < end {
+            let tile = tiles[at + 2] as usize;
+            fetch(&mut next_keys, keys, &rows_of(keys, place.row, place.head, tile), comptime!(wide.factor));
+            fetch(&mut next_values, values, &rows_of(values, place.row, place.head, tile), comptime!(wide.value));
+        }
         let mut weights = Array::<Two<f32>>::new(comptime!(2 * FRAGMENTS));
         add_products_of_rows::<F>(&mut weights, &query_room, &key_room, 0usize, FRAGMENTS, comptime!(wide.factor));
         hide(&mut weights, tiles, tiles[at + 1] as usize, 0usize, FRAGMENTS);

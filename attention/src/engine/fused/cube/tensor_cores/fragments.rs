@@ -51,20 +51,43 @@ pub(super) fn own_column(#[comptime] j: usize, #[comptime] k: usize) -> usize {
     UNIT_POS_X as usize % 4 * 2 + comptime!(8 * j + k)
 }
 
-/// Copies a tile into shared memory, with 0 for what is not there.
+/// Eights of a tile that a unit copies.
+pub(super) fn share(wide: usize) -> usize {
+    TILE * wide / 8 / UNITS
+}
+
+/// Reads this unit's share of a tile, with 0 for what is not there. Read before the product of the tile before it, a tile is there when it is needed.
 #[cube]
-pub(super) fn copy_tile<F: Float>(target: &mut Shared<[Eight<F>]>, source: &Tensor<Eight<F>>, rows: &Rows, #[comptime] wide: usize) {
+pub(super) fn fetch<F: Float>(share_of_unit: &mut Array<Eight<F>>, source: &Tensor<Eight<F>>, rows: &Rows, #[comptime] wide: usize) {
     let width = source.shape(3);
     #[unroll]
-    for step in 0..comptime!(TILE * wide / 8 / UNITS) {
+    for step in 0..comptime!(share(wide)) {
         let index = UNIT_POS as usize + comptime!(step * UNITS);
         let (row, eight) = (index / comptime!(wide / 8), index % comptime!(wide / 8));
-        let mut numbers = Eight::<F>::new(F::new(0.0));
+        share_of_unit[step] = Eight::<F>::new(F::new(0.0));
         if row < rows.count && eight * 8 < width {
-            numbers = source[rows.at(row, eight * 8) / 8];
+            share_of_unit[step] = source[rows.at(row, eight * 8) / 8];
         }
-        target[row * comptime!(pitch(wide)) + eight] = numbers;
     }
+}
+
+/// Puts this unit's share of a tile into shared memory.
+#[cube]
+pub(super) fn put<F: Float>(target: &mut Shared<[Eight<F>]>, share_of_unit: &Array<Eight<F>>, #[comptime] wide: usize) {
+    #[unroll]
+    for step in 0..comptime!(share(wide)) {
+        let index = UNIT_POS as usize + comptime!(step * UNITS);
+        let (row, eight) = (index / comptime!(wide / 8), index % comptime!(wide / 8));
+        target[row * comptime!(pitch(wide)) + eight] = share_of_unit[step];
+    }
+}
+
+/// Copies a tile into shared memory.
+#[cube]
+pub(super) fn copy_tile<F: Float>(target: &mut Shared<[Eight<F>]>, source: &Tensor<Eight<F>>, rows: &Rows, #[comptime] wide: usize) {
+    let mut share_of_unit = Array::<Eight<F>>::new(comptime!(share(wide)));
+    fetch(&mut share_of_unit, source, rows, wide);
+    put(target, &share_of_unit, wide);
 }
 
 /// Adds to the fragments `sums` the products of this plane's rows of `own` and the rows of `other` from `first` on, 8 for each fragment.
