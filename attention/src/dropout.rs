@@ -1,15 +1,25 @@
 //! Dropout whose randomness is an input.
 //!
 //! Burn's dropout draws from a generator of the device: it cannot be replayed, differs between backends, and a resumed run would see other masks.
-//! Here the mask is drawn on the host from the key of its place and step. Dropout is on exactly where a key is given.
+//! Here a mask is a function of the key of its place and step: it is drawn on the host, or, with the same numbers, by a kernel of the device on which the
+//! tensor is. Dropout is on exactly where a key is given.
+
+#[cfg(feature = "cube")]
+mod cube;
+#[cfg(feature = "cube")]
+mod operator;
 
 use std::ops::Range;
 
+#[cfg(feature = "cube")]
+use burn::backend::{Dispatch, DispatchDevice};
 use burn::tensor::{Tensor, TensorData};
 use rand::Rng;
 use rayon::prelude::*;
 
-use crate::random::RandomKey;
+#[cfg(feature = "cube")]
+use self::operator::ElementDropout;
+use crate::random::{RandomKey, generator};
 
 /// Zeroes each element with the given probability and scales the others by `1 / (1 - probability)`; without a key, or with probability 0, returns
 /// `x` as it is.
@@ -30,7 +40,12 @@ pub fn dropout_from<const D: usize>(first: usize, x: Tensor<D>, probability: f64
     assert!((0.0..1.0).contains(&probability), "dropout probability {probability} is not in [0, 1)");
     let threshold = (probability * 65536.0).round() as u32;
     let (Some(key), 1..) = (key, threshold) else { return x };
-    let mask = keep_mask(first..first + x.dims().iter().product::<usize>(), threshold, key);
+    #[cfg(feature = "cube")]
+    if let DispatchDevice::Cube(_) = x.device().without_autodiff().as_dispatch() {
+        let dropped = <Dispatch as ElementDropout>::dropped(x.into_dispatch(), key.seed(), first as u64, threshold);
+        return Tensor::from_dispatch(dropped);
+    }
+    let mask = keep_mask(first..first + x.dims().iter().product::<usize>(), threshold, key.seed());
     let mask = Tensor::from_data(TensorData::new(mask, x.dims()), (&x.device(), x.dtype()));
     x * mask
 }
@@ -38,14 +53,15 @@ pub fn dropout_from<const D: usize>(first: usize, x: Tensor<D>, probability: f64
 /// Elements whose factors are drawn at once.
 const BLOCK: usize = 32_768;
 
-fn keep_mask(elements: Range<usize>, threshold: u32, key: &RandomKey) -> Vec<f32> {
-    let keep = 65536.0 / (65536 - threshold) as f32;
+/// Factors of elements of the stream with the given seed.
+fn keep_mask(elements: Range<usize>, threshold: u32, seed: [u32; 8]) -> Vec<f32> {
+    let keep = factor_of_kept(threshold);
     let mut mask = vec![0.0; elements.len()];
     mask.par_chunks_mut(BLOCK).enumerate().for_each(|(block, mask)| {
         // Sixteen bits for each element: what one generator would draw for all of them in order.
         let first = elements.start + block * BLOCK;
         let skipped = first % 2;
-        let mut rng = key.rng();
+        let mut rng = generator(seed);
         rng.set_word_pos((first / 2) as u128);
         let mut bytes = vec![0u8; (skipped + mask.len()) * 2];
         rng.fill_bytes(&mut bytes);
@@ -54,6 +70,11 @@ fn keep_mask(elements: Range<usize>, threshold: u32, key: &RandomKey) -> Vec<f32
         }
     });
     mask
+}
+
+/// The factor of elements that are kept, which makes up for those that are dropped: `threshold` of 2^16.
+fn factor_of_kept(threshold: u32) -> f32 {
+    65536.0 / (65536 - threshold) as f32
 }
 
 /// Dropout of attention weights as a function of their place: whoever computes a weight, once or again, alone or in a tile, drops the same ones.
@@ -82,7 +103,7 @@ impl WeightDropout {
     pub fn new(probability: f64, key: RandomKey) -> Option<Self> {
         assert!((0.0..1.0).contains(&probability), "dropout probability {probability} is not in [0, 1)");
         let threshold = (probability * 65536.0).round() as u32;
-        (threshold > 0).then(|| Self { key, threshold, kept: 65536.0 / (65536 - threshold) as f32 })
+        (threshold > 0).then(|| Self { key, threshold, kept: factor_of_kept(threshold) })
     }
 
     /// The weights of query `query` of a head in a row of the batch.
@@ -147,7 +168,7 @@ mod tests {
 
     #[test]
     fn the_expectation_is_kept_and_the_rate_is_as_asked() {
-        let mask = keep_mask(0..200_000, (0.3f64 * 65536.0).round() as u32, &RandomKey::from_seed(1));
+        let mask = keep_mask(0..200_000, (0.3f64 * 65536.0).round() as u32, RandomKey::from_seed(1).seed());
         let dropped = mask.iter().filter(|&&m| m == 0.0).count() as f64 / mask.len() as f64;
         let mean = mask.iter().map(|&m| f64::from(m)).sum::<f64>() / mask.len() as f64;
         assert!((dropped - 0.3).abs() < 0.005, "dropped {dropped}");
@@ -161,10 +182,10 @@ mod tests {
         key.rng().fill_bytes(&mut bytes);
         let is_kept = |pair: &[u8; 2]| u16::from_le_bytes(*pair) >= 20_000;
         let expected: Vec<bool> = bytes.as_chunks::<2>().0.iter().map(is_kept).collect();
-        let mask: Vec<bool> = keep_mask(0..count, 20_000, &key).into_iter().map(|factor| factor > 0.0).collect();
+        let mask: Vec<bool> = keep_mask(0..count, 20_000, key.seed()).into_iter().map(|factor| factor > 0.0).collect();
         assert_eq!(mask, expected);
         for first in [1, 6, BLOCK - 1] {
-            let part: Vec<bool> = keep_mask(first..count, 20_000, &key).into_iter().map(|factor| factor > 0.0).collect();
+            let part: Vec<bool> = keep_mask(first..count, 20_000, key.seed()).into_iter().map(|factor| factor > 0.0).collect();
             assert_eq!(part, expected[first..], "from {first} on");
         }
         assert_ne!(mask[..BLOCK], mask[BLOCK..2 * BLOCK]);

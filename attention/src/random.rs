@@ -1,4 +1,4 @@
-//! Named random streams, drawn on the host.
+//! Named random streams, the same on every backend.
 //!
 //! A run has one seed. Every use of randomness (initial weights, data order, dropout, hashing) draws from a key of its own that is derived from that
 //! seed by names and numbers, never from a generator shared with other uses. A key is a value: forking it or drawing from it changes nothing, so a
@@ -49,14 +49,19 @@ impl RandomKey {
 
     /// A generator positioned at the start of this stream.
     pub fn rng(&self) -> ChaCha8Rng {
-        let mut seed = [0; 32];
+        generator(self.seed())
+    }
+
+    /// What the generator of this stream is seeded with.
+    pub(crate) fn seed(&self) -> [u32; 8] {
+        let mut seed = [0; 8];
         let mut key = *self;
-        for half in seed.chunks_mut(16) {
-            half[..8].copy_from_slice(&key.0[0].to_le_bytes());
-            half[8..].copy_from_slice(&key.0[1].to_le_bytes());
+        for half in seed.as_chunks_mut::<4>().0 {
+            let [a, b] = key.0;
+            *half = [a as u32, (a >> 32) as u32, b as u32, (b >> 32) as u32];
             key = key.absorb(u64::MAX);
         }
-        ChaCha8Rng::from_seed(seed)
+        seed
     }
 
     /// Sixty-four random bits of this key, other than those that its generator gives.
@@ -69,6 +74,15 @@ impl RandomKey {
         let a = mix(a ^ word.wrapping_mul(GOLDEN));
         Self([a, mix(b.rotate_left(23) ^ a.wrapping_add(0xd1b5_4a32_d192_ed03))])
     }
+}
+
+/// A generator positioned at the start of the stream with a seed.
+pub(crate) fn generator(seed: [u32; 8]) -> ChaCha8Rng {
+    let mut bytes = [0; 32];
+    for (bytes, word) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(seed) {
+        *bytes = word.to_le_bytes();
+    }
+    ChaCha8Rng::from_seed(bytes)
 }
 
 /// Finaliser of SplitMix64 (Steele, Lea, Flood 2014): a bijection in which every input bit reaches every output bit.
@@ -104,6 +118,18 @@ mod tests {
     fn a_key_always_draws_the_same_numbers() {
         let key = RandomKey::from_seed(7).named("init");
         assert_eq!(key.rng().next_u64(), key.rng().next_u64());
+    }
+
+    #[test]
+    fn streams_stay_what_they_are() {
+        let mut bytes = [0; 32];
+        let mut key = RandomKey::from_seed(7);
+        for half in bytes.chunks_mut(16) {
+            half[..8].copy_from_slice(&key.0[0].to_le_bytes());
+            half[8..].copy_from_slice(&key.0[1].to_le_bytes());
+            key = key.absorb(u64::MAX);
+        }
+        assert_eq!(ChaCha8Rng::from_seed(bytes), RandomKey::from_seed(7).rng());
     }
 
     #[test]
