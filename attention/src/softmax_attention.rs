@@ -93,9 +93,13 @@ impl<L: Logits> SoftmaxAttention<L> {
         if engine == Engine::Auto && span.queries < fused::FEWEST_QUERIES {
             return Execution::Reference;
         }
+        let in_order = || Execution::Fused(Arc::new([Part::in_order(visibility.tiles(span, self.heads))]));
+        if is_fused && fused::has_kernels(program) {
+            return in_order();
+        }
         match self.logits.blocks(visibility, span, positions, &program.values) {
             Some(blocks) => Execution::Blocked(blocks),
-            None if is_fused => Execution::Fused(Arc::new([Part::in_order(visibility.tiles(span, self.heads))])),
+            None if is_fused => in_order(),
             None => Execution::Reference,
         }
     }

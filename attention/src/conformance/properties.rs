@@ -135,7 +135,7 @@ pub(super) fn engines_agree<A: Attention>(subject: &Subject<A>) -> Outcome {
         }
         for ((name, fused), (_, reference)) in fused.iter().zip(&reference) {
             let largest = reference.values.iter().fold(1.0f64, |largest, number| largest.max(number.abs()));
-            same(&format!("{visibility:?}: {name}"), &fused.values, &reference.values, CLOSE * largest)?;
+            same(&format!("{visibility:?}: {name}"), &fused.values, &reference.values, subject.close(CLOSE) * largest)?;
         }
     }
     Ok(())
@@ -189,7 +189,7 @@ pub(super) fn batch_rows_are_independent<A: Attention>(subject: &Subject<A>) -> 
     let run = |case: &Case| subject.forward(case.input(&subject.device).visibility(subject.usual()));
     let together = run(&case);
     for b in 0..3 {
-        same(&format!("row {b} alone"), &run(&case.select(&[b])).values, together.row(&[b]), CLOSE)?;
+        same(&format!("row {b} alone"), &run(&case.select(&[b])).values, together.row(&[b]), subject.close(CLOSE))?;
     }
     let mut changed = case.clone();
     changed.query.row_mut(&[1]).iter_mut().for_each(|x| *x = 4.0 - 3.0 * *x);
@@ -232,7 +232,7 @@ fn steps_of<A: Attention>(subject: &Subject<A>, length: usize, chunks: &[usize])
     for &chunk in chunks {
         let mut state = new_state(subject, &case, &[]);
         let stepped = decode(subject, &case, &mut state, 0..length, chunk);
-        same(&format!("length {length}, steps of {chunk}"), &stepped.values, &whole.values, CLOSE)?;
+        same(&format!("length {length}, steps of {chunk}"), &stepped.values, &whole.values, subject.close(CLOSE))?;
     }
     Ok(())
 }
@@ -275,7 +275,7 @@ pub(super) fn selecting_rows_reorders_a_state<A: Attention>(subject: &Subject<A>
         case = case.select(&rows);
         let whole = subject.forward(case.input(&subject.device).visibility(subject.usual()));
         let stepped = decode(subject, &case, &mut state, range.clone(), 1);
-        same(&format!("step {} after selecting {rows:?}", range.start), &stepped.values, &whole.slice(range).values, CLOSE)?;
+        same(&format!("step {} after selecting {rows:?}", range.start), &stepped.values, &whole.slice(range).values, subject.close(CLOSE))?;
     }
     Ok(())
 }
@@ -290,7 +290,9 @@ pub(super) fn left_padding_equals_no_padding<A: Attention>(subject: &Subject<A>)
         subject.forward(real.input(&subject.device).visibility(subject.usual()))
     };
     let check = |what: &str, padded: &Array| {
-        (0..3).try_for_each(|b| same(&format!("{what}: row {b}"), padded.slice(counts[b]..length).row(&[b]), &alone(b).values, CLOSE))
+        (0..3).try_for_each(|b| {
+            same(&format!("{what}: row {b}"), padded.slice(counts[b]..length).row(&[b]), &alone(b).values, subject.close(CLOSE))
+        })
     };
     let hidden = if subject.is_cross() { Visibility::all() } else { Visibility::left_padding(counts.to_vec()) };
     let positions = Positions::default().with_left_padding(counts);
@@ -363,7 +365,7 @@ pub(super) fn weights_are_those_of_the_view<A: Attention>(subject: &Subject<A>) 
             }
             let sum: f64 = row.iter().sum();
             if subject.normalised && seen.contains(&true) {
-                same(&format!("{what}: sum"), &[sum], &[1.0], CLOSE)?;
+                same(&format!("{what}: sum"), &[sum], &[1.0], subject.close(CLOSE))?;
             }
         }
     }
@@ -379,7 +381,7 @@ pub(super) fn a_probe_changes_nothing<A: Attention>(subject: &Subject<A>) -> Out
             &format!("with a probe, dropout {}", key.is_some()),
             &subject.observed(input()).0.values,
             &subject.forward(input()).values,
-            CLOSE,
+            subject.close(CLOSE),
         )?;
     }
     Ok(())
@@ -398,19 +400,20 @@ pub fn two_devices_agree<A: Attention>(one: &Subject<A>, other: &Subject<A>) -> 
         same(path, &values.values, &expected[path].values, 0.0)?;
     }
     let case = one.case("devices", 2, 5);
+    let tolerance = one.close(BACKENDS).max(other.close(BACKENDS));
     for key in [None, Some(RandomKey::from_seed(5))] {
         let prepare = |input: AttentionInput| input.visibility(one.usual()).random(key);
         let what = if key.is_some() { "with dropout" } else { "without dropout" };
         let [a, b] = [one, other].map(|subject| subject.forward(prepare(case.input(&subject.device))));
-        same(&format!("outputs {what}"), &a.values, &b.values, BACKENDS)?;
+        same(&format!("outputs {what}"), &a.values, &b.values, tolerance)?;
         let [a, b] = [one, other].map(|subject| subject.gradients(&case, prepare));
-        same(&format!("gradient of the queries {what}"), &a.query.values, &b.query.values, BACKENDS)?;
+        same(&format!("gradient of the queries {what}"), &a.query.values, &b.query.values, tolerance)?;
         if let (Some(a), Some(b)) = (&a.memory, &b.memory) {
-            same(&format!("gradient of the memory {what}"), &a.values, &b.values, BACKENDS)?;
+            same(&format!("gradient of the memory {what}"), &a.values, &b.values, tolerance)?;
         }
         for (path, gradient) in &a.parameters {
             let expected = b.parameters.get(path).ok_or_else(|| format!("{path} has a gradient on one device only"))?;
-            same(&format!("gradient of {path} {what}"), &gradient.values, &expected.values, BACKENDS)?;
+            same(&format!("gradient of {path} {what}"), &gradient.values, &expected.values, tolerance)?;
         }
     }
     Ok(())

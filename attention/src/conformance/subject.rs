@@ -31,6 +31,8 @@ pub struct Subject<A> {
     pub normalised: bool,
     /// By how much numbers may differ of which the contract says that they do not move (unless told otherwise: 0).
     pub unmoved: f64,
+    /// How many times as far as sums of 32-bit floats results may lie apart that are computed in different ways (unless told otherwise: 1).
+    pub rounding: f64,
     /// Length at which the mechanism changes what it does, if there is one.
     pub border: Option<usize>,
     /// The fewest heads that the mechanism is defined for (unless told otherwise: 1).
@@ -65,6 +67,7 @@ impl<A: Attention> Subject<A> {
             placement,
             normalised: true,
             unmoved: 0.0,
+            rounding: 1.0,
             border: None,
             fewest_heads: 1,
             build,
@@ -81,6 +84,18 @@ impl<A: Attention> Subject<A> {
     pub fn unmoved_within(mut self, tolerance: f64) -> Self {
         self.unmoved = tolerance;
         self
+    }
+
+    /// On a device whose products of 32-bit floats have factors with fewer bits, as those of CUDA have (TF32): results that are computed in different ways
+    /// may lie `times` as far apart.
+    pub fn rounding(mut self, times: f64) -> Self {
+        self.rounding = times;
+        self
+    }
+
+    /// A tolerance of sums of 32-bit floats, on this device.
+    pub(super) fn close(&self, tolerance: f64) -> f64 {
+        self.rounding * tolerance
     }
 
     /// Of a mechanism that does something else beyond so many elements (a block, a window): asks for lengths around it.
@@ -103,8 +118,8 @@ impl<A: Attention> Subject<A> {
     /// The same mechanism with the given number of heads of the same width.
     pub fn with_heads(&self, heads: usize) -> Self {
         let placement = Placement { d_model: heads * self.placement.d_head(), heads, ..self.placement };
-        let &Self { normalised, unmoved, border, fewest_heads, .. } = self;
-        Self { normalised, unmoved, border, fewest_heads, ..Self::from_shared(placement, self.build.clone(), &self.device) }
+        let &Self { normalised, unmoved, rounding, border, fewest_heads, .. } = self;
+        Self { normalised, unmoved, rounding, border, fewest_heads, ..Self::from_shared(placement, self.build.clone(), &self.device) }
     }
 
     /// Whether it attends to another sequence.

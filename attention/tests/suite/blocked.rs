@@ -140,7 +140,8 @@ fn check(backend: &Backend) {
                 attend_blocks(program, &blocks).context
             });
             let what = format!("{}: {kind:?}, blocks [{rows}, {heads}], shared {shared}", backend.name);
-            let close = |what: &str, found: &Array, expected: &Array| same(what, &found.values, &expected.values, 1e-5).unwrap();
+            let close =
+                |what: &str, found: &Array, expected: &Array| same(what, &found.values, &expected.values, backend.rounding * 1e-5).unwrap();
             close(&what, &found, &expected);
             for (leaf, (found, expected)) in own.iter().zip(&gradients).enumerate() {
                 assert_eq!(found.is_some(), expected.is_some(), "{what}: leaf {leaf}");

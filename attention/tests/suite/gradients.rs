@@ -32,7 +32,7 @@ pub fn gradients_agree<A: Attention>(subject: &Subject<A>, naive: &mut Naive, fr
     for view in views(&case, subject.placement.role).iter().filter(wanted).filter(suits) {
         let found = subject.gradients(&case, |input| view.apply(input));
         let close = |what: &str, found: f64, expected: f64| {
-            same(&format!("{}: gradient of {what}", view.name), &[found], &[expected], 1e-4 * (1.0 + expected.abs()))
+            same(&format!("{}: gradient of {what}", view.name), &[found], &[expected], 1e-4 * subject.rounding * (1.0 + expected.abs()))
         };
         for at in 0..case.query.values.len() {
             let mut moved = case.clone();

@@ -347,7 +347,7 @@ fn every_mechanism_computes_the_formula_of_its_paper() {
 fn every_backend_computes_the_formula_of_the_paper() {
     for backend in backends() {
         for variant in variants() {
-            check(&variant, &backend, [2, 2, 5], 1e-5);
+            check(&variant, &backend, [2, 2, 5], backend.rounding * 1e-5);
         }
     }
 }

@@ -240,7 +240,7 @@ impl Variant {
         self.config.validate(&placement).unwrap_or_else(|error| panic!("{}: {error}", self.name));
         let config = self.config.clone();
         let build = move |placement: &Placement, key: &RandomKey, device: &Device| config.init(placement, key, device);
-        let subject = Subject::new(placement, build, &backend.device).unmoved_within(backend.unmoved());
+        let subject = Subject::new(placement, build, &backend.device).unmoved_within(backend.unmoved()).rounding(backend.rounding);
         let subject = if self.normalised { subject } else { subject.unnormalised() };
         match self.border() {
             Some(border) => subject.with_border(border),

@@ -55,7 +55,7 @@ pub(crate) fn main() -> ExitCode {
         ("padding", Visibility::padding(vec![129, 40]), Span::whole(65, 129)),
         ("nothing", Visibility::padding(vec![0, 70]), Span::whole(20, 70)),
     ];
-    let mut failures = 0;
+    let mut failures = operations(&device);
     for dtype in dtypes {
         if !device.supports_dtype(dtype) {
             println!("{backend} {dtype:?}: not on this device");
@@ -125,4 +125,30 @@ fn results(
 fn difference(found: &[f64], expected: &[f64]) -> f64 {
     let largest = expected.iter().fold(1e-30f64, |largest, number| largest.max(number.abs()));
     found.iter().zip(expected).map(|(a, b)| (a - b).abs() / largest).fold(0.0, |a, b| if b.is_nan() { f64::NAN } else { a.max(b) })
+}
+
+/// Operations of the backend that mechanisms are composed of, over axes of few elements, against the processor.
+fn operations(device: &Device) -> usize {
+    let mut wrong = 0;
+    for shape in [[1, 24, 1], [1, 7, 3], [1, 130, 5], [2, 24, 1], [1, 1, 5], [3, 1, 1]] {
+        let results = |device: &Device| {
+            let x: Tensor<3> = Init::Normal(1.0).tensor(shape, &RandomKey::from_seed(7), device);
+            let mut all = Vec::new();
+            for dim in 0..3 {
+                let softmax = burn::tensor::activation::softmax(x.clone(), dim);
+                let arg = x.clone().argmax(dim).float();
+                let named = [("sum", x.clone().sum_dim(dim)), ("max", x.clone().max_dim(dim)), ("softmax", softmax), ("argmax", arg)];
+                all.extend(named.map(|(name, x)| (format!("{name} over {dim}"), read(x.cast(FloatDType::F32)).iter::<f64>().collect::<Vec<_>>())));
+            }
+            all
+        };
+        for ((name, found), (_, expected)) in results(device).into_iter().zip(results(&Device::flex())) {
+            let difference = difference(&found, &expected);
+            if difference.is_nan() || difference > 1e-6 {
+                println!("{name} of {shape:?}: {difference:.1e} WRONG: {:?} for {:?}", &found[..found.len().min(4)], &expected[..expected.len().min(4)]);
+                wrong += 1;
+            }
+        }
+    }
+    wrong
 }

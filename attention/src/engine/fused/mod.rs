@@ -49,6 +49,16 @@ pub fn can_attend_in_parts(program: &AttentionProgram) -> bool {
     terms.relative.is_none() && has_kernels_in_main_memory(&program.values.device())
 }
 
+/// Whether a program is executed by kernels of a device, which skip tiles in which nothing is visible: patterns need no gathered blocks there.
+pub fn has_kernels(program: &AttentionProgram) -> bool {
+    let AttentionProgram { weighting: Weighting::Softmax(terms), mask: None, soft_span: None, values, .. } = program else { return false };
+    is_product(terms) && has_kernels_on_device(&values.device(), values.dtype())
+}
+
+fn is_product(terms: &LogitTerms) -> bool {
+    matches!(terms, LogitTerms { content: Some(_), relative: None, kronecker: None, bias: None })
+}
+
 /// Whether a device has kernels that skip tiles without a weight and bring scattered rows together.
 pub(crate) fn has_kernels_in_main_memory(device: &Device) -> bool {
     #[allow(deprecated, reason = "ndarray leaves Burn in 0.23, and its line with it")]
@@ -121,7 +131,7 @@ fn in_32_bits(terms: LogitTerms) -> LogitTerms {
 
 fn run(terms: LogitTerms, soft_span: Option<SoftSpan>, values: Tensor<4>, plan: Plan) -> Tensor<4> {
     let [batch, heads, _, _] = values.dims();
-    let is_product = matches!(terms, LogitTerms { content: Some(_), relative: None, kronecker: None, bias: None }) && soft_span.is_none();
+    let is_product = is_product(&terms) && soft_span.is_none();
     let dtype = values.dtype();
     let plan = Plan { by_kernels: is_product && plan.is_plain() && has_kernels_on_device(&values.device(), dtype), ..plan };
     if dtype != DType::F32 && !plan.by_kernels {

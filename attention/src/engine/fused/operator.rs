@@ -1,6 +1,8 @@
 //! The operator: one attention on one backend, and its gradient.
 #![allow(deprecated, reason = "what the macro makes names ndarray")]
 
+#[cfg(feature = "cube")]
+use ::burn::tensor::DType;
 use burn::backend::autodiff::NodeId;
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
@@ -8,8 +10,6 @@ use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, ExtensionType, backend_extension};
-#[cfg(feature = "cube")]
-use ::burn::tensor::DType;
 
 use super::composed;
 use super::plan::Plan;

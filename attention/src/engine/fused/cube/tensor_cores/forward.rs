@@ -130,13 +130,7 @@ pub(super) fn attend<F: Float>(
 
 /// Sets the logits of hidden pairs to the lowest one; rows are queries and columns are keys, those of `fragments` fragments from key `first` of the tile on.
 #[cube]
-pub(super) fn hide(
-    logits: &mut Array<Two<f32>>,
-    tiles: &Tensor<u32>,
-    mask: usize,
-    #[comptime] first: usize,
-    #[comptime] fragments: usize,
-) {
+pub(super) fn hide(logits: &mut Array<Two<f32>>, tiles: &Tensor<u32>, mask: usize, #[comptime] first: usize, #[comptime] fragments: usize) {
     if mask != 0 {
         #[unroll]
         for i in 0..2usize {
