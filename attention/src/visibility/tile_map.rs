@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
+use rayon::prelude::*;
+
 use super::{Shown, Span, Visibility};
 
 /// Queries and keys of a tile.
@@ -174,14 +176,22 @@ impl TileMap {
         let mut builder = TileMapBuilder::new(rows, heads, &[]);
         for (row, head) in (0..rows).flat_map(|row| (0..heads).map(move |head| (row, head))) {
             builder.begin_plane();
-            for queries in tiles(span.query_start, span.queries) {
+            let masks = |queries: &Range<usize>| -> Vec<(u32, TileMask)> {
+                let mut masks = Vec::new();
                 for (index, keys) in tiles(span.key_start, span.keys).enumerate() {
                     let shown = visibility.shown(row, queries.clone(), keys.clone());
                     let sees = |i, j| shown == Shown::Everything || visibility.is_visible(row, head, i, j);
                     if shown != Shown::Nothing {
-                        builder.push_mask(queries.len(), index as u32, mask(queries.clone(), keys, sees));
+                        masks.push((index as u32, mask(queries.clone(), keys, sees)));
                     }
                 }
+                masks
+            };
+            // Patterns are asked pair by pair, which takes long for long sequences.
+            let of_queries: Vec<Range<usize>> = tiles(span.query_start, span.queries).collect();
+            let found: Vec<_> = of_queries.par_iter().map(masks).collect();
+            for (queries, masks) in of_queries.iter().zip(found) {
+                masks.into_iter().for_each(|(index, mask)| builder.push_mask(queries.len(), index, mask));
                 builder.end_tile();
             }
         }

@@ -5,9 +5,13 @@ use std::sync::Arc;
 
 use burn::tensor::{Device, FloatDType, Tensor};
 use clap::Parser;
+use heedful_attention::any::AttentionConfig;
+use heedful_attention::contract::{Attention, AttentionInput};
 use heedful_attention::engine::fused::{self, Part};
 use heedful_attention::engine::{AttentionProgram, Dropout, LogitTerms, Weighting};
 use heedful_attention::init::Init;
+use heedful_attention::placement::{Placement, Role};
+use heedful_attention::probe::{Observation, Probe};
 use heedful_attention::random::RandomKey;
 use heedful_attention::read::read;
 use heedful_attention::visibility::{Span, Visibility};
@@ -55,7 +59,7 @@ pub(crate) fn main() -> ExitCode {
         ("padding", Visibility::padding(vec![129, 40]), Span::whole(65, 129)),
         ("nothing", Visibility::padding(vec![0, 70]), Span::whole(20, 70)),
     ];
-    let mut failures = operations(&device);
+    let mut failures = operations(&device) + lsh(&device);
     for dtype in dtypes {
         if !device.supports_dtype(dtype) {
             println!("{backend} {dtype:?}: not on this device");
@@ -147,6 +151,47 @@ fn operations(device: &Device) -> usize {
             if difference.is_nan() || difference > 1e-6 {
                 println!("{name} of {shape:?}: {difference:.1e} WRONG: {:?} for {:?}", &found[..found.len().min(4)], &expected[..expected.len().min(4)]);
                 wrong += 1;
+            }
+        }
+    }
+    wrong
+}
+
+/// One round of LSH attention several times on the device and on the processor: buckets, weights and outputs.
+fn lsh(device: &Device) -> usize {
+    let mut wrong = 0;
+    let config: AttentionConfig = "lsh".parse().expect("there is LSH attention");
+    let mut config = toml::Value::try_from(&config).expect("configurations are tables");
+    let table = config.as_table_mut().expect("it has options");
+    table.insert("rounds".into(), 1.into());
+    table.insert("full_attention_below".into(), 0.into());
+    let config: AttentionConfig = config.try_into().expect("it has these options");
+    let placement = Placement { role: Role::Decoder, layer: 0, layers: 1, d_model: 8, heads: 2, max_length: 16, dropout: 0.0 };
+    let mut of = |device: &Device, length: usize| {
+        let attention = config.init(&placement, &RandomKey::from_seed(1), device);
+        let x: Tensor<3> = Init::Normal(1.0).tensor([2, length, 8], &RandomKey::from_seed(2), device);
+        let mut seen = Vec::new();
+        let mut look = |_: &str, observation: Observation| match observation {
+            Observation::Buckets(buckets) => seen.push(("buckets", read(buckets.float()).iter::<f64>().collect::<Vec<_>>())),
+            Observation::Weights(weights) => seen.push(("weights", read(weights).iter::<f64>().collect())),
+            _ => {}
+        };
+        let input = || AttentionInput::self_attention(x.clone()).visibility(Visibility::causal());
+        let context = attention.forward(input(), &mut Probe::listening(&mut look)).context;
+        seen.push(("context", read(context).iter::<f64>().collect()));
+        seen.push(("context without a probe", read(attention.forward(input(), &mut Probe::off()).context).iter::<f64>().collect()));
+        seen
+    };
+    for length in [1, 2, 8] {
+        let expected = of(&Device::flex(), length);
+        for run in 0..2 {
+            for ((name, found), (_, expected)) in of(device, length).iter().zip(&expected) {
+                let difference = difference(found, expected);
+                if difference.is_nan() || difference > 1e-2 {
+                    let shown = |values: &[f64]| values.iter().take(12).map(|value| format!("{value:.3}")).collect::<Vec<_>>().join(" ");
+                    println!("lsh, length {length}, run {run}: {name}: {difference:.1e} WRONG: {} for {}", shown(found), shown(expected));
+                    wrong += 1;
+                }
             }
         }
     }
