@@ -10,6 +10,7 @@ use heedful_attention::contract::{Attention, AttentionInput};
 use heedful_attention::engine::fused::{self, Part};
 use heedful_attention::engine::{AttentionProgram, Dropout, LogitTerms, Weighting};
 use heedful_attention::init::Init;
+use heedful_attention::mechanisms::lsh::{BucketCount, LshConfig};
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::{Observation, Probe};
 use heedful_attention::random::RandomKey;
@@ -157,40 +158,42 @@ fn operations(device: &Device) -> usize {
     wrong
 }
 
-/// One round of LSH attention several times on the device and on the processor: buckets, weights and outputs.
+/// LSH attention several times on the device and on the processor: buckets, weights and outputs.
 fn lsh(device: &Device) -> usize {
     let mut wrong = 0;
-    let config: AttentionConfig = "lsh".parse().expect("there is LSH attention");
-    let mut config = toml::Value::try_from(&config).expect("configurations are tables");
-    let table = config.as_table_mut().expect("it has options");
-    table.insert("rounds".into(), 1.into());
-    table.insert("full_attention_below".into(), 0.into());
-    let config: AttentionConfig = config.try_into().expect("it has these options");
-    let placement = Placement { role: Role::Decoder, layer: 0, layers: 1, d_model: 8, heads: 2, max_length: 16, dropout: 0.0 };
-    let mut of = |device: &Device, length: usize| {
-        let attention = config.init(&placement, &RandomKey::from_seed(1), device);
-        let x: Tensor<3> = Init::Normal(1.0).tensor([2, length, 8], &RandomKey::from_seed(2), device);
-        let mut seen = Vec::new();
-        let mut look = |_: &str, observation: Observation| match observation {
-            Observation::Buckets(buckets) => seen.push(("buckets", read(buckets.float()).iter::<f64>().collect::<Vec<_>>())),
-            Observation::Weights(weights) => seen.push(("weights", read(weights).iter::<f64>().collect())),
-            _ => {}
+    for (rounds, buckets, chunk) in [(1, 4, 8), (2, 4, 8), (1, 8, 3), (2, 8, 3)] {
+        let config = LshConfig { chunk, rounds, full_attention_below: Some(0), buckets: Some(BucketCount::One(buckets)), ..LshConfig::default() };
+        let config = AttentionConfig::Lsh(config);
+        let placement = Placement { role: Role::Decoder, layer: 0, layers: 1, d_model: 8, heads: 2, max_length: 8, dropout: 0.0 };
+        let of = |device: &Device, [batch, length]: [usize; 2]| {
+            let attention = config.init(&placement, &RandomKey::from_seed(1), device);
+            let x: Tensor<3> = Init::Normal(1.0).tensor([batch, length, 8], &RandomKey::from_seed(2), device);
+            let mut seen = Vec::new();
+            let mut look = |_: &str, observation: Observation| match observation {
+                Observation::Buckets(buckets) => seen.push(("buckets", read(buckets.float()).iter::<f64>().collect::<Vec<_>>())),
+                Observation::Weights(weights) => seen.push(("weights", read(weights).iter::<f64>().collect())),
+                _ => {}
+            };
+            let input = || AttentionInput::self_attention(x.clone()).visibility(Visibility::causal());
+            let context = attention.forward(input(), &mut Probe::listening(&mut look)).context;
+            seen.push(("context", read(context).iter::<f64>().collect()));
+            seen.push(("context without a probe", read(attention.forward(input(), &mut Probe::off()).context).iter::<f64>().collect()));
+            seen
         };
-        let input = || AttentionInput::self_attention(x.clone()).visibility(Visibility::causal());
-        let context = attention.forward(input(), &mut Probe::listening(&mut look)).context;
-        seen.push(("context", read(context).iter::<f64>().collect()));
-        seen.push(("context without a probe", read(attention.forward(input(), &mut Probe::off()).context).iter::<f64>().collect()));
-        seen
-    };
-    for length in [1, 2, 8] {
-        let expected = of(&Device::flex(), length);
-        for run in 0..2 {
-            for ((name, found), (_, expected)) in of(device, length).iter().zip(&expected) {
-                let difference = difference(found, expected);
-                if difference.is_nan() || difference > 1e-2 {
-                    let shown = |values: &[f64]| values.iter().take(12).map(|value| format!("{value:.3}")).collect::<Vec<_>>().join(" ");
-                    println!("lsh, length {length}, run {run}: {name}: {difference:.1e} WRONG: {} for {}", shown(found), shown(expected));
-                    wrong += 1;
+        for size in [[1, 1], [1, 2], [2, 2], [1, 6], [2, 8]] {
+            let expected = of(&Device::flex(), size);
+            for run in 0..2 {
+                for ((name, found), (_, expected)) in of(device, size).iter().zip(&expected) {
+                    let difference = difference(found, expected);
+                    if difference.is_nan() || difference > 1e-2 {
+                        let shown = |values: &[f64]| values.iter().take(16).map(|value| format!("{value:.3}")).collect::<Vec<_>>().join(" ");
+                        println!(
+                            "lsh, {rounds} rounds, {buckets} buckets, chunks of {chunk}, {size:?}, run {run}: {name}: {difference:.1e} WRONG: {} for {}",
+                            shown(found),
+                            shown(expected)
+                        );
+                        wrong += 1;
+                    }
                 }
             }
         }

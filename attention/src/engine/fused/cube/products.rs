@@ -95,7 +95,7 @@ impl Rows {
 
 /// Rows of tile `tile` of a head of a row of the batch.
 #[cube]
-pub(super) fn rows_of<F: Float, N: Size>(tensor: &Tensor<Vector<F, N>>, row: usize, head: usize, tile: usize) -> Rows {
+pub(super) fn rows_of<F: Numeric, N: Size>(tensor: &Tensor<Vector<F, N>>, row: usize, head: usize, tile: usize) -> Rows {
     let first = tile * TILE;
     let mut count = tensor.shape(2) - first;
     if count > TILE {

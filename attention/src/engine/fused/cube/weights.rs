@@ -119,7 +119,7 @@ pub(super) fn factor(dropout: &Dropout, draws: &Draws, key: usize) -> f32 {
 
 /// Number of a row of a tensor `[B, H, length, width]` over all heads of the batch, and that of the last one of its head for rows past the end.
 #[cube]
-pub(super) fn row_number<F: Float, N: Size>(tensor: &Tensor<Vector<F, N>>, place: &Place, row: usize) -> usize {
+pub(super) fn row_number<F: Numeric, N: Size>(tensor: &Tensor<Vector<F, N>>, place: &Place, row: usize) -> usize {
     let length = tensor.shape(2);
     let mut row = row;
     if row >= length {

@@ -22,10 +22,10 @@ const FRAGMENTS: usize = HALF / 8;
 /// A cube computes the gradient of a tile of queries.
 #[cube(launch, fast_math = FastMath::all())]
 pub(super) fn gradient_of_queries<F: Float>(
-    queries: &Tensor<Eight<F>>,
-    keys: &Tensor<Eight<F>>,
-    values: &Tensor<Eight<F>>,
-    gradient: &Tensor<Eight<F>>,
+    queries: &Tensor<Eight>,
+    keys: &Tensor<Eight>,
+    values: &Tensor<Eight>,
+    gradient: &Tensor<Eight>,
     log_sum_exp: &Tensor<f32>,
     dots: &Tensor<f32>,
     tiles: &Tensor<u32>,
@@ -39,18 +39,18 @@ pub(super) fn gradient_of_queries<F: Float>(
     let place = place(1usize);
     let of_queries = rows_of(queries, place.row, place.head, place.tile);
     let of_gradient = rows_of(gradient, place.row, place.head, place.tile);
-    let mut query_room = Shared::<[Eight<F>]>::new_slice(comptime!(eights(wide.factor)));
-    let mut gradient_room = Shared::<[Eight<F>]>::new_slice(comptime!(eights(wide.value)));
-    let mut key_room = Shared::<[Eight<F>]>::new_slice(comptime!(eights(wide.factor)));
-    let mut value_room = Shared::<[Eight<F>]>::new_slice(comptime!(eights(wide.value)));
+    let mut query_room = Shared::<[Eight]>::new_slice(comptime!(eights(wide.factor)));
+    let mut gradient_room = Shared::<[Eight]>::new_slice(comptime!(eights(wide.value)));
+    let mut key_room = Shared::<[Eight]>::new_slice(comptime!(eights(wide.factor)));
+    let mut value_room = Shared::<[Eight]>::new_slice(comptime!(eights(wide.value)));
     copy_tile(&mut query_room, queries, &of_queries, comptime!(wide.factor));
     copy_tile(&mut gradient_room, gradient, &of_gradient, comptime!(wide.value));
     let mut sums = Array::<Two<f32>>::new(comptime!(wide.factor / 4));
     let list = list_of(&lists, &place);
     let end = tiles[list + 1] as usize;
     let mut at = tiles[list] as usize;
-    let mut next_keys = Array::<Eight<F>>::new(comptime!(share(wide.factor)));
-    let mut next_values = Array::<Eight<F>>::new(comptime!(share(wide.value)));
+    let mut next_keys = Array::<Eight>::new(comptime!(share(wide.factor)));
+    let mut next_values = Array::<Eight>::new(comptime!(share(wide.value)));
     if at < end {
         let tile = tiles[at] as usize;
         fetch(&mut next_keys, keys, &rows_of(keys, place.row, place.head, tile), comptime!(wide.factor));
@@ -106,10 +106,10 @@ pub(super) fn gradient_of_queries<F: Float>(
 /// A cube computes the gradients of a tile of keys and of their values. Rows of its tiles are keys and columns are queries.
 #[cube(launch, fast_math = FastMath::all())]
 pub(super) fn gradient_of_keys_and_values<F: Float>(
-    queries: &Tensor<Eight<F>>,
-    keys: &Tensor<Eight<F>>,
-    values: &Tensor<Eight<F>>,
-    gradient: &Tensor<Eight<F>>,
+    queries: &Tensor<Eight>,
+    keys: &Tensor<Eight>,
+    values: &Tensor<Eight>,
+    gradient: &Tensor<Eight>,
     log_sum_exp: &Tensor<f32>,
     dots: &Tensor<f32>,
     tiles: &Tensor<u32>,
@@ -124,10 +124,10 @@ pub(super) fn gradient_of_keys_and_values<F: Float>(
     let place = place(1usize);
     let of_keys = rows_of(keys, place.row, place.head, place.tile);
     let of_values = rows_of(values, place.row, place.head, place.tile);
-    let mut key_room = Shared::<[Eight<F>]>::new_slice(comptime!(eights(wide.factor)));
-    let mut value_room = Shared::<[Eight<F>]>::new_slice(comptime!(eights(wide.value)));
-    let mut query_room = Shared::<[Eight<F>]>::new_slice(comptime!(eights(wide.factor)));
-    let mut gradient_room = Shared::<[Eight<F>]>::new_slice(comptime!(eights(wide.value)));
+    let mut key_room = Shared::<[Eight]>::new_slice(comptime!(eights(wide.factor)));
+    let mut value_room = Shared::<[Eight]>::new_slice(comptime!(eights(wide.value)));
+    let mut query_room = Shared::<[Eight]>::new_slice(comptime!(eights(wide.factor)));
+    let mut gradient_room = Shared::<[Eight]>::new_slice(comptime!(eights(wide.value)));
     let mut sums_of_queries = Shared::<[f32]>::new_slice(comptime!(2 * TILE));
     copy_tile(&mut key_room, keys, &of_keys, comptime!(wide.factor));
     copy_tile(&mut value_room, values, &of_values, comptime!(wide.value));
@@ -136,8 +136,8 @@ pub(super) fn gradient_of_keys_and_values<F: Float>(
     let list = list_of(&lists, &place);
     let end = tiles[list + 1] as usize;
     let mut at = tiles[list] as usize;
-    let mut next_queries = Array::<Eight<F>>::new(comptime!(share(wide.factor)));
-    let mut next_gradient = Array::<Eight<F>>::new(comptime!(share(wide.value)));
+    let mut next_queries = Array::<Eight>::new(comptime!(share(wide.factor)));
+    let mut next_gradient = Array::<Eight>::new(comptime!(share(wide.value)));
     if at < end {
         let tile = tiles[at] as usize;
         fetch(&mut next_queries, queries, &rows_of(queries, place.row, place.head, tile), comptime!(wide.factor));

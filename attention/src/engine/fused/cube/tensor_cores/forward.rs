@@ -21,9 +21,9 @@ const NOTHING: f32 = LOWEST / 16.0;
 /// A cube computes the context of a tile of queries.
 #[cube(launch, fast_math = FastMath::all())]
 pub(super) fn attend<F: Float>(
-    queries: &Tensor<Eight<F>>,
-    keys: &Tensor<Eight<F>>,
-    values: &Tensor<Eight<F>>,
+    queries: &Tensor<Eight>,
+    keys: &Tensor<Eight>,
+    values: &Tensor<Eight>,
     tiles: &Tensor<u32>,
     offsets: &Tensor<u32>,
     context: &mut Tensor<Two<F>>,
@@ -35,9 +35,9 @@ pub(super) fn attend<F: Float>(
 ) {
     let place = place(1usize);
     let of_queries = rows_of(queries, place.row, place.head, place.tile);
-    let mut query_room = Shared::<[Eight<F>]>::new_slice(comptime!(eights(wide.factor)));
-    let mut key_room = Shared::<[Eight<F>]>::new_slice(comptime!(eights(wide.factor)));
-    let mut value_room = Shared::<[Eight<F>]>::new_slice(comptime!(eights(wide.value)));
+    let mut query_room = Shared::<[Eight]>::new_slice(comptime!(eights(wide.factor)));
+    let mut key_room = Shared::<[Eight]>::new_slice(comptime!(eights(wide.factor)));
+    let mut value_room = Shared::<[Eight]>::new_slice(comptime!(eights(wide.value)));
     copy_tile(&mut query_room, queries, &of_queries, comptime!(wide.factor));
     let mut sums = Array::<Two<f32>>::new(comptime!(wide.value / 4));
     let mut totals = Array::<f32>::new(2usize);
@@ -49,8 +49,8 @@ pub(super) fn attend<F: Float>(
     let list = list_of(&lists, &place);
     let end = tiles[list + 1] as usize;
     let mut at = tiles[list] as usize;
-    let mut next_keys = Array::<Eight<F>>::new(comptime!(share(wide.factor)));
-    let mut next_values = Array::<Eight<F>>::new(comptime!(share(wide.value)));
+    let mut next_keys = Array::<Eight>::new(comptime!(share(wide.factor)));
+    let mut next_values = Array::<Eight>::new(comptime!(share(wide.value)));
     if at < end {
         let tile = tiles[at] as usize;
         fetch(&mut next_keys, keys, &rows_of(keys, place.row, place.head, tile), comptime!(wide.factor));

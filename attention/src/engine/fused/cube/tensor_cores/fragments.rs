@@ -18,8 +18,8 @@ const OWN: usize = TILE / PLANES;
 /// Units of a cube.
 const UNITS: usize = 32 * PLANES;
 
-/// Eight numbers of 16 bits: what a unit copies at once, and a row of what `ldmatrix` reads.
-pub(super) type Eight<F> = Vector<F, Const<8>>;
+/// Eight numbers of 16 bits, in words: what a unit copies at once, and a row of what `ldmatrix` reads. As numbers, each would be copied by itself.
+pub(super) type Eight = Vector<u32, Const<4>>;
 
 /// Two neighbouring numbers of a row.
 pub(super) type Two<F> = Vector<F, Const<2>>;
@@ -58,13 +58,13 @@ pub(super) fn share(wide: usize) -> usize {
 
 /// Reads this unit's share of a tile, with 0 for what is not there. Read before the product of the tile before it, a tile is there when it is needed.
 #[cube]
-pub(super) fn fetch<F: Float>(share_of_unit: &mut Array<Eight<F>>, source: &Tensor<Eight<F>>, rows: &Rows, #[comptime] wide: usize) {
+pub(super) fn fetch(share_of_unit: &mut Array<Eight>, source: &Tensor<Eight>, rows: &Rows, #[comptime] wide: usize) {
     let width = source.shape(3);
     #[unroll]
     for step in 0..comptime!(share(wide)) {
         let index = UNIT_POS as usize + comptime!(step * UNITS);
         let (row, eight) = (index / comptime!(wide / 8), index % comptime!(wide / 8));
-        share_of_unit[step] = Eight::<F>::new(F::new(0.0));
+        share_of_unit[step] = Eight::new(0u32);
         if row < rows.count && eight * 8 < width {
             share_of_unit[step] = source[rows.at(row, eight * 8) / 8];
         }
@@ -73,7 +73,7 @@ pub(super) fn fetch<F: Float>(share_of_unit: &mut Array<Eight<F>>, source: &Tens
 
 /// Puts this unit's share of a tile into shared memory.
 #[cube]
-pub(super) fn put<F: Float>(target: &mut Shared<[Eight<F>]>, share_of_unit: &Array<Eight<F>>, #[comptime] wide: usize) {
+pub(super) fn put(target: &mut Shared<[Eight]>, share_of_unit: &Array<Eight>, #[comptime] wide: usize) {
     #[unroll]
     for step in 0..comptime!(share(wide)) {
         let index = UNIT_POS as usize + comptime!(step * UNITS);
@@ -84,8 +84,8 @@ pub(super) fn put<F: Float>(target: &mut Shared<[Eight<F>]>, share_of_unit: &Arr
 
 /// Copies a tile into shared memory.
 #[cube]
-pub(super) fn copy_tile<F: Float>(target: &mut Shared<[Eight<F>]>, source: &Tensor<Eight<F>>, rows: &Rows, #[comptime] wide: usize) {
-    let mut share_of_unit = Array::<Eight<F>>::new(comptime!(share(wide)));
+pub(super) fn copy_tile(target: &mut Shared<[Eight]>, source: &Tensor<Eight>, rows: &Rows, #[comptime] wide: usize) {
+    let mut share_of_unit = Array::<Eight>::new(comptime!(share(wide)));
     fetch(&mut share_of_unit, source, rows, wide);
     put(target, &share_of_unit, wide);
 }
@@ -94,8 +94,8 @@ pub(super) fn copy_tile<F: Float>(target: &mut Shared<[Eight<F>]>, source: &Tens
 #[cube]
 pub(super) fn add_products_of_rows<F: Float>(
     sums: &mut Array<Two<f32>>,
-    own: &Shared<[Eight<F>]>,
-    other: &Shared<[Eight<F>]>,
+    own: &Shared<[Eight]>,
+    other: &Shared<[Eight]>,
     #[comptime] first: usize,
     #[comptime] fragments: usize,
     #[comptime] wide: usize,
@@ -106,12 +106,12 @@ pub(super) fn add_products_of_rows<F: Float>(
     for step in 0..comptime!(wide / 16) {
         let row = UNIT_POS_Y as usize * OWN + unit % 16;
         let at = row * comptime!(pitch(wide)) + unit / 16 + comptime!(2 * step);
-        let a = product.load_matrix::<Eight<F>, Const<2>>(&own[at..at + 1], MatrixIdent::A, 4usize, false);
+        let a = operands::<F>(&product, own, at, MatrixIdent::A, false);
         #[unroll]
         for pair in 0..comptime!(fragments / 2) {
             let row = unit / 16 * 8 + unit % 8 + comptime!(first + 16 * pair);
             let at = row * comptime!(pitch(wide)) + unit / 8 % 2 + comptime!(2 * step);
-            let b = product.load_matrix::<Eight<F>, Const<2>>(&other[at..at + 1], MatrixIdent::B, 4usize, false);
+            let b = operands::<F>(&product, other, at, MatrixIdent::B, false);
             #[unroll]
             for half in 0..2usize {
                 add_fragment::<F>(&product, sums, comptime!(2 * pair + half), &a, b[comptime!(2 * half)], b[comptime!(2 * half + 1)]);
@@ -126,7 +126,7 @@ pub(super) fn add_products_of_rows<F: Float>(
 pub(super) fn add_product_of_weights<F: Float>(
     sums: &mut Array<Two<f32>>,
     weights: &Array<Two<f32>>,
-    other: &Shared<[Eight<F>]>,
+    other: &Shared<[Eight]>,
     #[comptime] first: usize,
     #[comptime] fragments: usize,
     #[comptime] wide: usize,
@@ -145,13 +145,28 @@ pub(super) fn add_product_of_weights<F: Float>(
         #[unroll]
         for pair in 0..comptime!(wide / 16) {
             let at = row * comptime!(pitch(wide)) + unit / 16 + comptime!(2 * pair);
-            let b = product.load_matrix::<Eight<F>, Const<2>>(&other[at..at + 1], MatrixIdent::B, 4usize, true);
+            let b = operands::<F>(&product, other, at, MatrixIdent::B, true);
             #[unroll]
             for half in 0..2usize {
                 add_fragment::<F>(&product, sums, comptime!(2 * pair + half), &a, b[comptime!(2 * half)], b[comptime!(2 * half + 1)]);
             }
         }
     }
+}
+
+/// Reads four matrices of 8 x 8 numbers. Unit `l` says with `at` where row `l mod 8` of matrix `l div 8` is.
+#[cube]
+#[allow(unsafe_code, reason = "words in shared memory are read as the numbers that they hold")]
+fn operands<F: Float>(
+    product: &MmaDefinition<F, F, f32>,
+    source: &Shared<[Eight]>,
+    at: usize,
+    #[comptime] ident: MatrixIdent,
+    #[comptime] transpose: bool,
+) -> Array<Two<F>> {
+    let row = &source[at..at + 1];
+    let row = unsafe { row.downcast_unchecked::<Vector<F, Const<8>>>() };
+    product.load_matrix::<Vector<F, Const<8>>, Const<2>>(row, ident, 4usize, transpose)
 }
 
 /// Adds a product to fragment `fragment`.
