@@ -137,7 +137,7 @@ impl WeightDropout {
 
 impl RowDropout {
     /// What the hash of the numbers of keys begins with.
-    #[cfg(feature = "cube")]
+    #[cfg(all(test, feature = "wgpu"))]
     pub(crate) fn offsets(&self) -> [u32; 2] {
         self.offsets
     }

@@ -19,14 +19,14 @@ pub fn test_device() -> Device {
             let name = std::env::var(TEST_DEVICE).ok();
             let device = match name.as_deref() {
                 #[cfg(feature = "wgpu")]
-                None | Some("software") => software,
+                None => || Device::wgpu(burn::tensor::DeviceKind::Cpu),
                 #[cfg(feature = "wgpu")]
                 Some("wgpu") => || Device::wgpu(burn::tensor::DeviceKind::DefaultDevice),
                 #[cfg(feature = "vulkan")]
                 Some("vulkan") => || Device::vulkan(burn::tensor::DeviceKind::DefaultDevice),
                 #[cfg(feature = "cuda")]
                 Some("cuda") => || Device::cuda(0),
-                other => panic!("{TEST_DEVICE}={}: this program was built without it", other.unwrap_or("software")),
+                other => panic!("{TEST_DEVICE}={}: this program was built without it", other.unwrap_or("wgpu")),
             };
             let opened = catch_unwind(|| {
                 let device: Device = device();
@@ -42,7 +42,11 @@ pub fn test_device() -> Device {
         .clone()
 }
 
-#[cfg(feature = "wgpu")]
-fn software() -> Device {
-    Device::wgpu_options().device_kind(burn::tensor::DeviceKind::Cpu).init().expect("there is a software Vulkan adapter")
+/// [`test_device`] as CubeCL names it.
+#[cfg(all(test, feature = "wgpu"))]
+pub(crate) fn cube_test_device() -> burn_cubecl::CubeDevice {
+    match test_device().as_dispatch() {
+        burn::backend::DispatchDevice::Cube(device) => device.clone(),
+        _ => unreachable!("accelerators are those of CubeCL"),
+    }
 }

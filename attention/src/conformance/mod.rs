@@ -37,6 +37,8 @@ mod gradients;
 pub mod properties;
 pub mod subject;
 
+#[cfg(all(test, feature = "wgpu"))]
+pub(crate) use device::cube_test_device;
 #[cfg(feature = "cube")]
 pub use device::{TEST_DEVICE, test_device};
 pub use properties::{Outcome, two_devices_agree};

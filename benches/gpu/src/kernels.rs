@@ -164,10 +164,10 @@ fn lsh(device: &Device) -> usize {
     for (rounds, buckets, chunk) in [(1, 4, 8), (2, 4, 8), (1, 8, 3), (2, 8, 3)] {
         let config = LshConfig { chunk, rounds, full_attention_below: Some(0), buckets: Some(BucketCount::One(buckets)), ..LshConfig::default() };
         let config = AttentionConfig::Lsh(config);
-        let placement = Placement { role: Role::Decoder, layer: 0, layers: 1, d_model: 8, heads: 2, max_length: 8, dropout: 0.0 };
+        let placement = Placement { role: Role::Decoder, layer: 0, layers: 1, d_model: 6, heads: 2, max_length: 8, dropout: 0.0 };
         let of = |device: &Device, [batch, length]: [usize; 2]| {
             let attention = config.init(&placement, &RandomKey::from_seed(1), device);
-            let x: Tensor<3> = Init::Normal(1.0).tensor([batch, length, 8], &RandomKey::from_seed(2), device);
+            let x: Tensor<3> = Init::Normal(1.0).tensor([batch, length, 6], &RandomKey::from_seed(2), device);
             let mut seen = Vec::new();
             let mut look = |_: &str, observation: Observation| match observation {
                 Observation::Buckets(buckets) => seen.push(("buckets", read(buckets.float()).iter::<f64>().collect::<Vec<_>>())),

@@ -1,17 +1,13 @@
 use burn::backend::ops::FloatTensorOps;
-use burn::tensor::{Device, DeviceKind, Tensor, TensorData};
+use burn::tensor::{Device, Tensor, TensorData};
 
 use super::*;
+use crate::conformance::test_device as adapter;
 use crate::dropout::{dropout_from, keep_mask};
 use crate::random::RandomKey;
 use crate::read::read;
 
 const PROBABILITIES: [f64; 4] = [1.0 / 65536.0, 0.1, 0.5, 0.999];
-
-/// The software adapter.
-fn adapter() -> Device {
-    Device::wgpu(DeviceKind::Cpu)
-}
 
 fn key() -> RandomKey {
     RandomKey::from_seed(1).named("dropout")

@@ -3,11 +3,11 @@ use std::sync::Arc;
 use burn::backend::Flex;
 use burn::backend::flex::FlexDevice;
 use burn_cubecl::{CubeBackend, CubeDevice};
-use cubecl::wgpu::{WgpuDevice, WgpuDeviceKind};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::*;
+pub(super) use crate::conformance::cube_test_device as adapter;
 use crate::engine::fused::operator::FusedAttention;
 use crate::engine::fused::plan::Part;
 use crate::engine::{Bell, Bells, Ramp};
@@ -15,11 +15,6 @@ use crate::visibility::{Span, TileMap, Visibility};
 
 const BATCH: usize = 2;
 const HEADS: usize = 2;
-
-/// The software adapter.
-pub(super) fn adapter() -> CubeDevice {
-    CubeDevice::Wgpu(WgpuDevice::new(WgpuDeviceKind::Cpu))
-}
 
 pub(super) fn numbers<B: Backend>(tensor: FloatTensor<B>) -> Vec<f32> {
     let data = burn::tensor::try_read_sync(B::float_into_data(tensor)).expect("the device answers").expect("the device has computed");

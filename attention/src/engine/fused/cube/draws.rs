@@ -85,26 +85,31 @@ fn product(z: Wide, #[comptime] factor: u64) -> Wide {
 
 #[cfg(all(test, feature = "wgpu"))]
 mod tests {
-    use burn::backend::{Backend, DispatchDevice};
+    use burn::backend::Backend;
+    use burn::backend::tensor::{FloatTensor, IntTensor};
+    use burn::tensor::FloatDType;
     use burn_cubecl::CubeBackend;
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
 
     use super::*;
-    use crate::conformance::test_device;
+    use crate::conformance::cube_test_device;
     use crate::random::RandomKey;
+
+    fn on_device<B: Backend>(device: &B::Device) -> FloatTensor<B> {
+        B::float_zeros(Shape::new([1]), device, FloatDType::F32)
+    }
+
+    fn read<B: Backend>(words: IntTensor<B>) -> Vec<u32> {
+        let data = burn::tensor::try_read_sync(B::int_into_data(words)).expect("the device answers").expect("the kernel has run");
+        data.iter().collect()
+    }
 
     #[test]
     fn words_of_the_device_are_those_of_the_host() {
-        let device = test_device();
-        let DispatchDevice::Cube(device) = device.as_dispatch() else { unreachable!("accelerators are those of CubeCL") };
-        let place = CubeBackend::float_zeros(Shape::new([1]), device, burn::tensor::FloatDType::F32);
+        let place = on_device::<CubeBackend>(&cube_test_device());
         let mut rng = ChaCha8Rng::seed_from_u64(1);
-        let of_device = |dropout: &WeightDropout, sizes| -> Vec<u32> {
-            let words = draw_words(dropout, sizes, &place);
-            let data = burn::tensor::try_read_sync(CubeBackend::int_into_data(words)).expect("the device answers").expect("it ran");
-            data.iter().collect()
-        };
+        let of_device = |dropout: &WeightDropout, sizes| -> Vec<u32> { read::<CubeBackend>(draw_words(dropout, sizes, &place)) };
         for _ in 0..20 {
             let dropout = WeightDropout::new(0.3, RandomKey::from_seed(rng.random())).expect("it drops something");
             let [batch, heads, queries] = [2, 3, 300];

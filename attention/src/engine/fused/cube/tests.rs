@@ -1,13 +1,13 @@
 use std::sync::Arc;
 
+use burn::backend::Backend;
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{Backend, DispatchDevice};
 use burn::tensor::TensorData;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::*;
-use crate::conformance::test_device;
+use crate::conformance::cube_test_device as adapter;
 use crate::engine::fused::composed;
 use crate::engine::fused::plan::Part;
 use crate::random::RandomKey;
@@ -15,13 +15,6 @@ use crate::visibility::{Span, Visibility};
 
 const BATCH: usize = 2;
 const HEADS: usize = 2;
-
-fn adapter() -> CubeDevice {
-    match test_device().as_dispatch() {
-        DispatchDevice::Cube(device) => device.clone(),
-        _ => unreachable!("accelerators are those of CubeCL"),
-    }
-}
 
 fn tensor<B: Backend>(seed: u64, length: usize, width: usize, device: &B::Device) -> FloatTensor<B> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
