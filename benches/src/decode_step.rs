@@ -89,7 +89,7 @@ mod tests {
     fn a_step_attends_to_the_whole_sequence() {
         let sizes = Sizes { batch: 2, length: 8, d_model: 16, heads: 4 };
         for config in AttentionConfig::all().into_iter().filter(AttentionConfig::can_be_causal) {
-            let mut step = DecodeStep::new(&config, sizes, 2, Engine::default(), &Device::flex()).unwrap();
+            let mut step = DecodeStep::new(&config, sizes, 2, Engine::default(), Precision::F32, &Device::flex()).unwrap();
             step.begin();
             let found = step.run();
             let longer = Tensor::cat(vec![step.sequence.clone(), step.sequence.clone().narrow(1, 7, 1)], 1);

@@ -288,10 +288,12 @@ impl Blocks {
             Some(drop) => dropout(weights, drop.probability, Some(&drop.key)),
             None => weights,
         };
-        let context = of_rounds(weights.matmul(taken(values, |block| &block.keys))) * shares;
+        let context = of_rounds(weights.matmul(taken(values, |block| &block.keys)));
+        // One round has the whole share. Burn 0.22.1 on CUDA sums an axis with one element wrongly where rows have a width that is no power of 2.
+        let context = if rounds == 1 { context } else { (context * shares).sum_dim(0) };
         let size = context.dims()[2];
         let has_key = float(self.has_key, [1, batch * heads * length, 1]);
-        (context.sum_dim(0) * has_key).reshape([batch, heads, length, size])
+        (context * has_key).reshape([batch, heads, length, size])
     }
 
     /// Weights `[B, H, Q, K]` from those within the blocks `[blocks, height, width]` and the shares of the rounds `[rounds, B H Q, 1]`.

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use burn::backend::Flex;
 use burn::backend::flex::FlexDevice;
-use burn_cubecl::{CubeBackend, CubeDevice};
+use burn_cubecl::CubeBackend;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
