@@ -3,6 +3,7 @@
 use burn::tensor::{Int, Tensor, TensorData};
 
 use crate::contract::AttentionInput;
+use crate::engine::fused::has_kernels_in_main_memory;
 use crate::progress::{DecodingStart, Progress};
 
 /// State of the mechanisms that remember a value, and possibly a key, for each position.
@@ -36,20 +37,23 @@ impl Buffer {
         self.room.clone().narrow(2, self.start, self.length)
     }
 
-    /// The last `kept` positions and new ones, of which there will be no more than `capacity` in all.
-    fn followed_by(self, new: Tensor<4>, kept: usize, capacity: usize) -> Self {
-        let kept = kept.min(self.length);
+    /// The last `reach` positions and new ones, of which there will be no more than `capacity` in all.
+    fn followed_by(self, new: Tensor<4>, reach: usize, capacity: usize) -> Self {
+        // Where Burn 0.22.1 fuses operations, parts of what was just assigned to are read wrongly. Mechanisms that look back a limited way read parts; what
+        // they keep is little enough to be copied.
+        let in_place = reach == usize::MAX || has_kernels_in_main_memory(&new.device());
+        let kept = reach.min(self.length);
         let [rows, heads, added, width] = new.dims();
         let (start, length) = (self.start + self.length - kept, kept + added);
         let end = start + length;
-        if end <= self.room.dims()[2] {
+        if in_place && end <= self.room.dims()[2] {
             let room = self.room.slice_assign([0..rows, 0..heads, start + kept..end, 0..width], new);
             return Self { room, start, length };
         }
         // Half as much again: what is copied over all steps grows with their number and not with its square.
-        let spare = (length / 2).min(capacity - length.min(capacity));
-        let spare = Tensor::zeros([rows, heads, spare, width], (&new.device(), new.dtype()));
-        Self { room: Tensor::cat(vec![self.room.narrow(2, start, kept), new, spare], 2), start: 0, length }
+        let spare = if in_place { (length / 2).min(capacity - length.min(capacity)) } else { 0 };
+        let spare = (spare > 0).then(|| Tensor::zeros([rows, heads, spare, width], (&new.device(), new.dtype())));
+        Self { room: Tensor::cat([self.room.narrow(2, start, kept), new].into_iter().chain(spare).collect(), 2), start: 0, length }
     }
 }
 
