@@ -39,8 +39,8 @@ impl Buffer {
 
     /// The last `reach` positions and new ones, of which there will be no more than `capacity` in all.
     fn followed_by(self, new: Tensor<4>, reach: usize, capacity: usize) -> Self {
-        // Where Burn 0.22.1 fuses operations, parts of what was just assigned to are read wrongly. Mechanisms that look back a limited way read parts; what
-        // they keep is little enough to be copied.
+        // Where Burn 0.22.1 fuses operations, convolutions and banded Gaussians got wrong numbers after a step that assigned to the room in place, and right
+        // ones where it was copied. What mechanisms with a limited reach keep is little enough to be copied.
         let in_place = reach == usize::MAX || has_kernels_in_main_memory(&new.device());
         let kept = reach.min(self.length);
         let [rows, heads, added, width] = new.dims();

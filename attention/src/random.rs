@@ -10,6 +10,9 @@ use rand_chacha::ChaCha8Rng;
 /// The golden section of 2^64.
 pub(crate) const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
+/// The factors of [`mix`].
+pub(crate) const FACTORS: [u64; 2] = [0xbf58_476d_1ce4_e5b9, 0x94d0_49bb_1331_11eb];
+
 /// A point in the tree of random streams.
 ///
 /// # Example
@@ -88,8 +91,8 @@ pub(crate) fn generator(seed: [u32; 8]) -> ChaCha8Rng {
 /// Finaliser of SplitMix64 (Steele, Lea, Flood 2014): a bijection in which every input bit reaches every output bit.
 fn mix(mut z: u64) -> u64 {
     z = z.wrapping_add(GOLDEN);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z = (z ^ (z >> 30)).wrapping_mul(FACTORS[0]);
+    z = (z ^ (z >> 27)).wrapping_mul(FACTORS[1]);
     z ^ (z >> 31)
 }
 

@@ -71,6 +71,18 @@ pub(crate) fn precision(name: &str) -> Result<Precision, String> {
     }
 }
 
+/// Refuses a precision that a backend's device does not have.
+///
+/// # Errors
+/// A usage error that names the option.
+pub fn refuse_missing(precision: Precision, backend: Backend, device: &Device) -> Result<(), ExperimentError> {
+    if precision.is_supported(device) {
+        return Ok(());
+    }
+    let name = format!("{precision:?}").to_lowercase();
+    Err(ExperimentError::usage(format!("--precision {name}: the device of {backend} does not compute with it; use f32")))
+}
+
 /// The trainings: the file `backends.json`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
@@ -112,9 +124,7 @@ impl Training {
     pub fn run(backend: Backend, options: &BackendsOptions, progress: &ProgressBar) -> Result<Self, ExperimentError> {
         let begun = Instant::now();
         let device = backend.device().map_err(ExperimentError::usage)?;
-        if !options.precision.is_supported(&device) {
-            return Err(ExperimentError::usage(format!("--precision: {} has none on this machine; use f32", backend.name())));
-        }
+        refuse_missing(options.precision, backend, &device)?;
         let numerics = Numerics { precision: options.precision, dropout: options.dropout };
         let mut step = TrainingStep::with(&options.attention, options.model.sizes(), [options.batch, options.length], numerics, &device)
             .map_err(ExperimentError::usage)?;

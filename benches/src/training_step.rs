@@ -173,7 +173,8 @@ impl TrainingStep {
         let tokens = batch * length;
         let loss = passed.cross_entropy(states.reshape([tokens, d_model]), self.targets.clone(), None, 0.0).loss;
         let loss = loss.div_scalar(tokens as f64);
-        let gradients = in_32_bits(GradientsParams::from_grads(loss.backward(), passed), &model);
+        let gradients = GradientsParams::from_grads(loss.backward(), passed);
+        let gradients = if copy.is_some() { in_32_bits(gradients, &model) } else { gradients };
         self.model = Some(self.optimiser.step(Self::LEARNING_RATE, model, gradients));
         loss.into_scalar()
     }

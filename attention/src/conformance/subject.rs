@@ -31,7 +31,7 @@ pub struct Subject<A> {
     pub normalised: bool,
     /// By how much numbers may differ of which the contract says that they do not move (unless told otherwise: 0).
     pub unmoved: f64,
-    /// How many times as far as sums of 32-bit floats results may lie apart that are computed in different ways (unless told otherwise: 1).
+    /// Factor of the tolerances for results that are computed in different ways (unless told otherwise: 1).
     pub rounding: f64,
     /// Length at which the mechanism changes what it does, if there is one.
     pub border: Option<usize>,
@@ -86,10 +86,10 @@ impl<A: Attention> Subject<A> {
         self
     }
 
-    /// On a device whose products of 32-bit floats have factors with fewer bits, as those of CUDA have (TF32): results that are computed in different ways
-    /// may lie `times` as far apart.
-    pub fn rounding(mut self, times: f64) -> Self {
-        self.rounding = times;
+    /// For a device that rounds the factors of 32-bit products to fewer bits, as CUDA does (TF32): multiplies the tolerances for results that are computed in
+    /// different ways by `factor`.
+    pub fn rounding(mut self, factor: f64) -> Self {
+        self.rounding = factor;
         self
     }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use heedful_benches::backends::device_name;
+use heedful_benches::backends::{device_name, refuse_missing};
 use heedful_benches::cost::options::CostOptions;
 use heedful_benches::cost::outcome::Outcome;
 use heedful_benches::cost::sweep::Sweep;
@@ -93,6 +93,7 @@ fn run(options: &CostOptions) -> Result<(), ExperimentError> {
     let mut devices = Vec::new();
     for &backend in &options.backend {
         let device = backend.device().map_err(ExperimentError::usage)?;
+        refuse_missing(options.precision, backend, &device)?;
         outcome.devices.insert(backend.name().to_owned(), device_name(&device));
         devices.push((backend, device));
     }

@@ -16,8 +16,11 @@ pub struct Change {
     pub ratio: f64,
 }
 
-/// The changes of all points that both runs have.
+/// The changes of all points that both runs have; none if their sizes or numbers differ.
 pub fn changes(now: &Outcome, earlier: &Outcome) -> Vec<Change> {
+    if !now.is_comparable(earlier) {
+        return Vec::new();
+    }
     let relative = |point: &Point| Quartiles::of(&ratios(&point.seconds, &point.yardstick)).map(|quartiles| quartiles.median);
     let change = |point: &Point| {
         let before = relative(earlier.points.iter().find(|other| other.is_like(point))?)?;

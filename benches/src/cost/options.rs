@@ -34,7 +34,7 @@ pub struct CostOptions {
     pub passes: Vec<Pass>,
 
     /// What weights and activations are made of: f32, f16 or bf16, where the backend has the type
-    #[arg(long, value_name = "f32|f16|bf16", default_value = "f32", value_parser = precision)]
+    #[arg(long, value_name = "f32|f16|bf16", default_value = "f32", conflicts_with = "peers", value_parser = precision)]
     pub precision: Precision,
 
     /// Width of the layer
@@ -50,7 +50,7 @@ pub struct CostOptions {
     pub batch: usize,
 
     /// Tokens at once: as many sequences as they make at each length, and at least one
-    #[arg(long, value_name = "N", conflicts_with = "batch", value_parser = positive())]
+    #[arg(long, value_name = "N", conflicts_with_all = ["batch", "peers"], value_parser = positive())]
     pub tokens: Option<usize>,
 
     /// Rounds: in each, everything of one length runs once, in turn

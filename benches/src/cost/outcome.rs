@@ -44,6 +44,11 @@ pub struct Outcome {
     pub points: Vec<Point>,
 }
 
+/// Sequences at once at a length: as many as make so many tokens, if they are counted by them.
+pub(super) fn sequences(batch: usize, tokens: Option<usize>, length: usize) -> usize {
+    tokens.map_or(batch, |tokens| (tokens / length).max(1))
+}
+
 /// One pass of a mechanism at a length on a backend.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Point {
@@ -191,9 +196,15 @@ impl Outcome {
         }
     }
 
+    /// Whether points of both were measured with equal sizes and numbers.
+    pub fn is_comparable(&self, other: &Self) -> bool {
+        let sizes = |outcome: &Self| (outcome.d_model, outcome.heads, outcome.batch, outcome.tokens, outcome.precision);
+        sizes(self) == sizes(other)
+    }
+
     /// Elements that are attended from in a second.
     pub fn tokens_per_second(&self, point: &Point) -> Option<f64> {
-        let tokens = self.batch * if point.pass == Pass::Decode { 1 } else { point.length };
+        let tokens = sequences(self.batch, self.tokens, point.length) * if point.pass == Pass::Decode { 1 } else { point.length };
         point.median().filter(|&seconds| seconds > 0.0).map(|seconds| tokens as f64 / seconds)
     }
 }
@@ -222,6 +233,19 @@ pub(super) mod tests {
         let missing = Some("left out: about 9 s".to_owned());
         points.push(Point { missing, ..Point::new("flex", "relative", Pass::Training, 64) });
         Outcome { points, d_model: 16, heads: 2, batch: 1, ..Outcome::default() }
+    }
+
+    #[test]
+    fn sequences_that_are_counted_by_tokens_make_as_many_tokens_at_each_length() {
+        let by_tokens = Outcome { tokens: Some(1024), ..outcome() };
+        let rate = |outcome: &Outcome, length| {
+            let point = Point { seconds: vec![0.5], ..Point::new("flex", "dot-product", Pass::Forward, length) };
+            outcome.tokens_per_second(&point).unwrap()
+        };
+        assert_eq!([64, 1024, 2048].map(|length| rate(&by_tokens, length)), [2048.0, 2048.0, 4096.0]);
+        assert_eq!([64, 2048].map(|length| rate(&outcome(), length)), [128.0, 4096.0]);
+        assert!(outcome().is_comparable(&outcome()) && !by_tokens.is_comparable(&outcome()));
+        assert!(!Outcome { precision: Precision::Bf16, ..outcome() }.is_comparable(&outcome()));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use heedful_models::precision::Precision;
 use indicatif::ProgressBar;
 
 use super::memory::{Measure, Meter};
-use super::outcome::Point;
+use super::outcome::{Point, sequences};
 use super::point::{Pass, Work, difference};
 use crate::markdown::significant;
 use crate::statistics::exponent;
@@ -72,7 +72,7 @@ impl Sweep {
 
     /// Measures one pass of all mechanisms at a length. `shorter` are the points of shorter lengths, by which what would take too much is left out.
     pub fn measure(&self, pass: Pass, length: usize, shorter: &[Point], progress: &ProgressBar) -> Vec<Point> {
-        let batch = self.tokens.map_or(self.sizes.batch, |tokens| (tokens / length).max(1));
+        let batch = sequences(self.sizes.batch, self.tokens, length);
         let sizes = Sizes { length, batch, ..self.sizes };
         let mut points = Vec::new();
         let mut contenders = Vec::new();

@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use heedful_models::precision::Precision;
+
 use super::crossover::{Crossover, DENSE};
 use super::memory::Measure;
 use super::outcome::{Outcome, Point};
@@ -18,17 +20,30 @@ impl Outcome {
         let devices: Vec<String> = self.devices.iter().map(|(backend, device)| format!("{backend}: {device}")).collect();
         let load = self.load.map_or_else(String::new, |load| format!(", load {load:.1} before"));
         format!(
-            "heedful {}, {}, {} threads, {}{load}. Causal self-attention of width {} with {} heads, projections included, batch {}. {}.\n\n    {}\n",
+            "heedful {}, {}, {} threads, {}{load}. Causal self-attention of width {} with {} heads, projections included, {}. {}.\n\n    {}\n",
             self.version,
             self.machine.cpu,
             self.machine.cores,
             self.machine.os,
             self.d_model,
             self.heads,
-            self.batch,
+            self.amount(),
             devices.join("; "),
             self.command,
         )
+    }
+
+    /// Sequences at once, and the numbers if they are not 32-bit floats.
+    fn amount(&self) -> String {
+        let sequences = match self.tokens {
+            Some(tokens) => format!("as many sequences as make {tokens} tokens"),
+            None => format!("batch {}", self.batch),
+        };
+        match self.precision {
+            Precision::F32 => sequences,
+            Precision::F16 => format!("{sequences}, in f16"),
+            Precision::Bf16 => format!("{sequences}, in bf16"),
+        }
     }
 
     /// For every backend and pass: milliseconds by mechanism and length, exponents, crossovers; and what was left out.

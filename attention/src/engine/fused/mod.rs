@@ -71,15 +71,17 @@ pub(crate) fn has_kernels_in_main_memory(device: &Device) -> bool {
 }
 
 /// Whether a CubeCL device has what the kernels for it need, and numbers of this type.
+#[cfg(feature = "cube")]
 fn has_kernels_on_device(device: &Device, dtype: DType) -> bool {
     match device.clone().without_autodiff().as_dispatch() {
-        #[cfg(feature = "cube")]
         DispatchDevice::Cube(device) => cube::has_room(device, dtype),
-        _ => {
-            let _ = dtype;
-            false
-        }
+        _ => false,
     }
+}
+
+#[cfg(not(feature = "cube"))]
+fn has_kernels_on_device(_: &Device, _: DType) -> bool {
+    false
 }
 
 /// Executes a program of which [`can_attend`] holds; returns the context `[B, H, Q, D]`.

@@ -289,7 +289,7 @@ impl Blocks {
             None => weights,
         };
         let context = of_rounds(weights.matmul(taken(values, |block| &block.keys)));
-        // One round has the whole share. Burn 0.22.1 on CUDA sums an axis with one element wrongly where rows have a width that is no power of 2.
+        // One round has the whole share. On CUDA, contexts that were multiplied by it and summed over one round were wrong for heads of width 3.
         let context = if rounds == 1 { context } else { (context * shares).sum_dim(0) };
         let size = context.dims()[2];
         let has_key = float(self.has_key, [1, batch * heads * length, 1]);

@@ -7,7 +7,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use crate::dropout::WeightDropout;
-use crate::random::GOLDEN;
+use crate::random::{FACTORS, GOLDEN};
 
 /// Units of a cube.
 const UNITS: usize = 256;
@@ -65,8 +65,8 @@ fn mixed(z: Wide) -> Wide {
     let low = z.low + golden_low;
     let carry = select(low < golden_low, 1u32, 0u32);
     let z = Wide { low, high: z.high + golden_high + carry };
-    let z = product(folded(z, 30u32), 0xbf58_476d_1ce4_e5b9u64);
-    let z = product(folded(z, 27u32), 0x94d0_49bb_1331_11ebu64);
+    let z = product(folded(z, 30u32), comptime!(FACTORS[0]));
+    let z = product(folded(z, 27u32), comptime!(FACTORS[1]));
     folded(z, 31u32)
 }
 

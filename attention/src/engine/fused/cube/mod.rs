@@ -18,14 +18,15 @@ mod weights;
 
 use std::sync::Arc;
 
+use burn::backend::cubecl::dtype_to_storage_type;
 use burn::backend::{Backend, TensorMetadata};
 use burn::tensor::{DType, Shape};
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{CubeBackend, CubeDevice};
+use cubecl::ir::ElemType;
 use cubecl::ir::features::Plane;
-use cubecl::ir::{ElemType, FloatKind};
 use cubecl::prelude::*;
 
 use self::draws::draw_words;
@@ -167,11 +168,7 @@ impl Launch {
 
     /// What queries, keys, values and results are made of.
     fn number(&self) -> ElemType {
-        ElemType::Float(match self.queries.dtype {
-            DType::F16 => FloatKind::F16,
-            DType::BF16 => FloatKind::BF16,
-            _ => FloatKind::F32,
-        })
+        dtype_to_storage_type(self.queries.dtype)
     }
 
     /// Room for results of that type.

@@ -33,21 +33,17 @@ pub(super) struct Wide {
 
 /// What the kernels are compiled for, if the device has tensor cores for these tensors.
 pub(super) fn widths<const N: usize>(launch: &Launch, tensors: [&CubeTensor; N]) -> Option<Wide> {
-    let number = match launch.queries.dtype {
-        DType::F16 => FloatKind::F16,
-        DType::BF16 => FloatKind::BF16,
-        _ => return None,
-    };
-    let number = ElemType::Float(number);
+    let number = launch.number();
     let properties = launch.queries.client.properties();
     let product = MmaConfig { a_type: number, b_type: number, cd_type: ElemType::Float(FloatKind::F32), m: 16, n: 8, k: 16 };
     let matmul = &properties.features.matmul;
     let [.., factor, value] = launch.sizes();
     let [factor, value] = [factor, value].map(|width| width.next_multiple_of(16));
     let bytes = room(factor, value);
+    let has_16_bits = matches!(launch.queries.dtype, DType::F16 | DType::BF16);
     let fits = factor.max(value) <= WIDEST && bytes <= properties.hardware.max_shared_memory_size;
     let has_them = matmul.mma.contains(&product) && matmul.ldmatrix.contains(&number) && properties.hardware.plane_size_min == 32;
-    (fits && has_them && tensors.into_iter().all(in_eights)).then_some(Wide { factor, value, drops: launch.drops })
+    (has_16_bits && fits && has_them && tensors.into_iter().all(in_eights)).then_some(Wide { factor, value, drops: launch.drops })
 }
 
 /// Whether all rows begin and end at a multiple of eight numbers.

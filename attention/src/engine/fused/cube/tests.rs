@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use burn::backend::Backend;
 use burn::backend::tensor::FloatTensor;
-use burn::tensor::TensorData;
+use burn::tensor::{FloatDType, TensorData};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -22,6 +22,10 @@ fn tensor<B: Backend>(seed: u64, length: usize, width: usize, device: &B::Device
     B::float_from_data(TensorData::new(numbers, [BATCH, HEADS, length, width]), device)
 }
 
+fn cast<B: Backend>(tensor: FloatTensor<B>, dtype: FloatDType) -> FloatTensor<B> {
+    B::float_cast(tensor, dtype)
+}
+
 fn read<B: Backend>(tensor: FloatTensor<B>) -> TensorData {
     burn::tensor::try_read_sync(B::float_into_data(tensor)).expect("the device answers").expect("the kernels have run")
 }
@@ -29,11 +33,20 @@ fn read<B: Backend>(tensor: FloatTensor<B>) -> TensorData {
 /// Context, log-sum-exp and gradients of queries, keys and values.
 struct Results([TensorData; 5]);
 
-fn results(native: bool, span: Span, [factor, value]: [usize; 2], plan: &Plan) -> Results {
+fn results(native: bool, span: Span, widths: [usize; 2], plan: &Plan) -> Results {
+    results_of(&[FloatDType::F32], native, span, widths, plan)
+}
+
+/// The same of inputs that are cast to these types one after the other.
+fn results_of(casts: &[FloatDType], native: bool, span: Span, [factor, value]: [usize; 2], plan: &Plan) -> Results {
     let device = adapter();
-    let [queries, keys, values, gradient] = [(span.queries, factor), (span.keys, factor), (span.keys, value), (span.queries, value)]
-        .map(|(length, width)| tensor::<CubeBackend>((length * width) as u64, length, width, &device));
-    assert!(has_room(&device, DType::F32), "the software adapter does not run the kernels");
+    let drawn = |(length, width)| {
+        let tensor = tensor::<CubeBackend>((length * width) as u64, length, width, &device);
+        casts.iter().fold(tensor, |tensor, &dtype| cast::<CubeBackend>(tensor, dtype))
+    };
+    let [queries, keys, values, gradient] =
+        [(span.queries, factor), (span.keys, factor), (span.keys, value), (span.queries, value)].map(drawn);
+    assert!(has_room(&device, queries.dtype), "the adapter does not run the kernels");
     let inputs = [queries, keys, values];
     let dropout = plan.dropout.as_ref();
     let (context, log_sum_exp, gradients) = if native {
@@ -82,6 +95,24 @@ fn kernels_compute_what_the_composed_operator_computes() {
     let [one, other] = [1, 2].map(|seed| results(true, span, widths, &plan(&Visibility::all(), span, dropout(seed))));
     for index in [0, 2, 3, 4] {
         assert!(difference(&one.0[index], &other.0[index]) > 1e-3, "result {index} does not notice what is dropped");
+    }
+}
+
+#[test]
+fn kernels_in_16_bits_compute_what_they_compute_in_32() {
+    let span = Span::whole(70, 130);
+    let plan = plan(&Visibility::padding(vec![129, 40]), span, WeightDropout::new(0.3, RandomKey::from_seed(1)));
+    for widths in [[5, 7], [8, 36]] {
+        let found = results_of(&[FloatDType::F16], true, span, widths, &plan);
+        let expected = results_of(&[FloatDType::F16, FloatDType::F32], true, span, widths, &plan);
+        for (index, (found, expected)) in found.0.iter().zip(&expected.0).enumerate() {
+            // Log-sum-exps have 32 bits.
+            assert_eq!(found.dtype(), if index == 1 { DType::F32 } else { DType::F16 });
+            let difference = difference(found, expected);
+            assert!(difference < 4e-3, "widths {widths:?}: result {index} differs by {difference}");
+        }
+        let whole = results(true, span, widths, &plan);
+        assert!(difference(&whole.0[0], &expected.0[0]) > 0.0, "the inputs were not rounded");
     }
 }
 

@@ -56,7 +56,7 @@ pub(super) fn share(wide: usize) -> usize {
     TILE * wide / 8 / UNITS
 }
 
-/// Reads this unit's share of a tile, with 0 for what is not there. Read before the product of the tile before it, a tile is there when it is needed.
+/// Reads this unit's share of a tile, with 0 for what is not there. Kernels fetch one tile ahead, so that memory is read while they multiply.
 #[cube]
 pub(super) fn fetch(share_of_unit: &mut Array<Eight>, source: &Tensor<Eight>, rows: &Rows, #[comptime] wide: usize) {
     let width = source.shape(3);
