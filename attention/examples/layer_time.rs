@@ -6,11 +6,11 @@
 use std::time::Instant;
 
 use burn::tensor::{Device, Tensor, TensorData};
-use heedful_attention::any::{AnyAttention, AttentionConfig};
 use heedful_attention::contract::{Attention, AttentionInput};
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
+use heedful_attention::registry::{AnyAttention, AnyMechanism};
 use heedful_attention::visibility::Visibility;
 
 const D_MODEL: usize = 256;
@@ -29,7 +29,7 @@ fn pass(attention: &AnyAttention, sequence: &Tensor<3>, visibility: &Visibility)
 /// Milliseconds at each length.
 pub fn time(lengths: &[usize]) -> Vec<(usize, f64)> {
     let device = Device::flex().autodiff();
-    let config: AttentionConfig = "dot-product".parse().expect("there is such a mechanism");
+    let config: AnyMechanism = "dot-product".parse().expect("there is such a mechanism");
     let median = |&length: &usize| {
         let place =
             Placement { role: Role::Decoder, layer: 0, layers: 1, d_model: D_MODEL, heads: HEADS, max_length: length, dropout: 0.0 };

@@ -10,13 +10,13 @@ use std::path::Path;
 
 use burn::tensor::{Device, Tensor};
 use heedful_attention::abilities::Causality;
-use heedful_attention::any::{AnyAttention, AttentionConfig};
 use heedful_attention::contract::{Attention, AttentionInput};
 use heedful_attention::init::Init;
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::{Observation, Probe};
 use heedful_attention::random::RandomKey;
 use heedful_attention::read::read;
+use heedful_attention::registry::{AnyAttention, AnyMechanism};
 use heedful_attention::visibility::Visibility;
 
 /// Length of the sequence that is drawn.
@@ -41,7 +41,7 @@ const OPTIONS: &[(&str, &str)] = &[
 ];
 
 /// The configuration that is drawn for a mechanism.
-fn drawn(config: &AttentionConfig) -> Result<AttentionConfig, Box<dyn Error>> {
+fn drawn(config: &AnyMechanism) -> Result<AnyMechanism, Box<dyn Error>> {
     let name = config.name();
     match OPTIONS.iter().find(|(of, _)| *of == name) {
         Some((_, options)) => Ok(toml::from_str(&format!("name = \"{}\"\n{options}", config.family()))?),
@@ -52,7 +52,7 @@ fn drawn(config: &AttentionConfig) -> Result<AttentionConfig, Box<dyn Error>> {
 /// Weights `[H][Q][K]`.
 type Weights = Vec<Vec<Vec<f32>>>;
 
-fn placement(config: &AttentionConfig) -> Placement {
+fn placement(config: &AnyMechanism) -> Placement {
     let place = Placement { role: Role::Decoder, layer: 0, layers: 2, d_model: 32, heads: HEADS, max_length: LENGTH, dropout: 0.0 };
     if config.validate(&place).is_ok() { place } else { Placement { role: Role::Encoder, ..place } }
 }
@@ -61,7 +61,7 @@ fn visibility(attention: &AnyAttention) -> Visibility {
     if attention.abilities().causality == Causality::Impossible { Visibility::all() } else { Visibility::causal() }
 }
 
-fn weights(config: &AttentionConfig, device: &Device) -> Weights {
+fn weights(config: &AnyMechanism, device: &Device) -> Weights {
     let place = placement(config);
     let attention = config.init(&place, &RandomKey::from_seed(1), device);
     let sequence = Init::Normal(1.0).tensor([1, LENGTH, place.d_model], &RandomKey::from_seed(2), device);
@@ -102,7 +102,7 @@ fn level(weight: f32, heaviest: f32) -> usize {
 }
 
 /// The picture of a mechanism.
-pub fn picture(config: &AttentionConfig) -> Result<String, Box<dyn Error>> {
+pub fn picture(config: &AnyMechanism) -> Result<String, Box<dyn Error>> {
     let weights = weights(&drawn(config)?, &Device::flex());
     let side = LENGTH * CELL;
     let (width, height) = (weights.len() * (side + GAP) - GAP, side);
@@ -150,7 +150,7 @@ fn strokes(levels: &[Vec<usize>], level: usize, left: usize) -> String {
 }
 
 /// The file of a mechanism's picture.
-pub fn file_name(config: &AttentionConfig) -> String {
+pub fn file_name(config: &AnyMechanism) -> String {
     format!("{}.svg", config.name().replace('+', "-and-"))
 }
 
@@ -158,7 +158,7 @@ pub fn file_name(config: &AttentionConfig) -> String {
 pub fn main() -> Result<(), Box<dyn Error>> {
     let folder = std::env::args().nth(1).ok_or("give the folder for the pictures, e.g. attention/pictures")?;
     std::fs::create_dir_all(&folder)?;
-    for config in AttentionConfig::all() {
+    for config in AnyMechanism::all() {
         let path = Path::new(&folder).join(file_name(&config));
         std::fs::write(&path, picture(&config)?)?;
         println!("{}", path.display());

@@ -10,7 +10,7 @@ use std::ops::{Add, Range};
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::Tensor;
 
-use crate::any::{AnyAttention, AnyLogits, AttentionConfig};
+use crate::contract::Attention;
 use crate::logits::Logits;
 use crate::placement::{Placement, Role};
 
@@ -54,98 +54,66 @@ impl Sum for Multiplications {
     }
 }
 
-/// Multiplications for one sequence of the attention that `config` made at a place: of the given queries, over `keys` keys. A decoder's self-attention is
-/// causal. Of the memory of a cross-attention all elements are mapped, of a sequence itself those that are queries.
-pub fn multiplications(
-    config: &AttentionConfig,
-    attention: &AnyAttention,
-    place: &Placement,
-    queries: Range<usize>,
-    keys: usize,
-) -> Multiplications {
+/// Pairs of queries and keys of one sequence that an attention may weigh.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pairs {
+    /// Positions of the queries.
+    pub queries: Range<usize>,
+    /// Number of keys.
+    pub keys: usize,
+    /// Whether a query sees no later key.
+    pub causal: bool,
+    /// Number of heads.
+    pub heads: usize,
+    /// Width of the model.
+    pub d_model: usize,
+}
+
+impl Pairs {
+    /// Width of a head.
+    pub fn d_head(&self) -> f64 {
+        self.d_model as f64 / self.heads as f64
+    }
+
+    /// Pairs of all heads, where the mechanism hides none.
+    pub fn dense(&self) -> f64 {
+        self.queries.clone().map(|query| self.seen(query).len()).sum::<usize>() as f64 * self.heads as f64
+    }
+
+    /// Pairs of all heads that these logits let be seen.
+    pub fn seen_by(&self, logits: &impl Logits) -> f64 {
+        let Some(pattern) = logits.pattern() else {
+            let Some(reach) = logits.reach() else { return self.dense() };
+            let within = |query: usize| self.seen(query).end.min(query + reach + 1).saturating_sub(query.saturating_sub(reach));
+            return self.queries.clone().map(within).sum::<usize>() as f64 * self.heads as f64;
+        };
+        let step = self.queries.len().div_ceil(SAMPLED_QUERIES);
+        let sampled: Vec<usize> = self.queries.clone().skip(step / 2).step_by(step).collect();
+        let of_query = |head: usize, query: usize| self.seen(query).filter(|&key| pattern.sees(head, query, key)).count();
+        let found: usize = (0..self.heads).map(|head| sampled.iter().map(|&query| of_query(head, query)).sum::<usize>()).sum();
+        found as f64 * self.queries.len() as f64 / sampled.len() as f64
+    }
+
+    /// Keys that a query may see, whatever the mechanism.
+    fn seen(&self, query: usize) -> Range<usize> {
+        0..if self.causal { (query + 1).min(self.keys) } else { self.keys }
+    }
+}
+
+/// Multiplications for one sequence of an attention at a place: of the given queries, over `keys` keys. A decoder's self-attention is causal. Of the memory
+/// of a cross-attention all elements are mapped, of a sequence itself those that are queries.
+pub fn multiplications<A: Attention>(attention: &A, place: &Placement, queries: Range<usize>, keys: usize) -> Multiplications {
     let mapped = if place.role == Role::Cross { keys } else { queries.len() } as f64;
     let Maps { of_queries, of_memory, .. } = Maps::of(attention);
     let maps = queries.len() as f64 * of_queries as f64 + mapped * of_memory as f64;
-    Multiplications { pairs: pairs(config, attention, place, queries, keys), maps }
+    let pairs = Pairs { queries, keys, causal: place.role == Role::Decoder, heads: place.heads, d_model: place.d_model };
+    Multiplications { pairs: attention.multiplications(&pairs), maps }
 }
 
 /// Weights of the linear maps of a module: its multiplications for an element that passes them all.
 pub fn weights_of_maps<M: Module>(module: &M) -> usize {
     let Maps { of_queries, of_memory, .. } = Maps::of(module);
     of_queries + of_memory
-}
-
-fn pairs(config: &AttentionConfig, attention: &AnyAttention, place: &Placement, queries: Range<usize>, keys: usize) -> f64 {
-    let (d_model, heads) = (place.d_model as f64, place.heads as f64);
-    let d_head = d_model / heads;
-    let count = queries.len() as f64;
-    let is_causal = place.role == Role::Decoder;
-    let dense = queries.clone().map(|query| seen(query, keys, is_causal).len()).sum::<usize>() as f64 * heads;
-    match (attention, config) {
-        (AnyAttention::Softmax(attention), _) => {
-            let pairs = visible(&attention.logits, place.heads, queries, keys, is_causal).unwrap_or(dense);
-            pairs * (score(&attention.logits, d_head) + d_head)
-        }
-        (AnyAttention::Gaussian(_), _) => dense * (d_head + 1.0),
-        (AnyAttention::Lsh(_), AttentionConfig::Lsh(options)) => {
-            if keys <= options.longest_full_attention() {
-                dense * 2.0 * d_head
-            } else {
-                let rounds = options.rounds as f64;
-                let directions = options.factors(place.max_length).iter().sum::<usize>() as f64 / 2.0;
-                let chunks = 1 + options.before + options.chunks_after(place.role);
-                heads * count * rounds * (d_head * directions + (chunks * options.chunk) as f64 * 2.0 * d_head)
-            }
-        }
-        (AnyAttention::Linformer(_), AttentionConfig::Linformer(options)) => {
-            let slots = options.rank_for(place) as f64;
-            // Keys and values to slots, then scores and sums over slots.
-            2.0 * keys as f64 * slots * d_model + 2.0 * count * slots * d_model
-        }
-        (AnyAttention::LightweightConv(attention), _) => count * attention.kernel.weight.dims()[1] as f64 * d_model,
-        (AnyAttention::DynamicConv(attention), _) => count * attention.kernel.predictor.weight.dims()[1] as f64 / heads * d_model,
-        _ => dense * 2.0 * d_head,
-    }
-}
-
-/// Keys that a query may see, whatever the mechanism.
-fn seen(query: usize, keys: usize, is_causal: bool) -> Range<usize> {
-    0..if is_causal { (query + 1).min(keys) } else { keys }
-}
-
-/// Multiplications of the score of a pair.
-fn score(logits: &AnyLogits, d_head: f64) -> f64 {
-    match logits {
-        AnyLogits::Relative(_) | AnyLogits::LearnedRelative(_) => 2.0 * d_head,
-        AnyLogits::AdaptiveSpan(span) => score(&span.logits[0], d_head) + 1.0,
-        AnyLogits::SynthesizerRandom(_) | AnyLogits::Uniform(_) => 0.0,
-        AnyLogits::SynthesizerFactorizedDense(_) | AnyLogits::Gaussian(_) => 1.0,
-        AnyLogits::SynthesizerFactorizedRandom(random) => random.query_factor.dims()[2] as f64,
-        AnyLogits::Mixture(mixture) => mixture.members.iter().map(|member| score(member, d_head)).sum(),
-        AnyLogits::LocalOneD(logits) | AnyLogits::LocalTwoD(logits) | AnyLogits::SparseStrided(logits) | AnyLogits::SparseFixed(logits) => {
-            score(&logits.logits[0], d_head)
-        }
-        AnyLogits::DotProduct(_) | AnyLogits::SynthesizerDense(_) => d_head,
-    }
-}
-
-/// Visible pairs of all heads, where logits restrict them.
-fn visible(logits: &AnyLogits, heads: usize, queries: Range<usize>, keys: usize, is_causal: bool) -> Option<f64> {
-    let pattern = match logits {
-        AnyLogits::LocalOneD(logits) | AnyLogits::LocalTwoD(logits) | AnyLogits::SparseStrided(logits) | AnyLogits::SparseFixed(logits) => {
-            logits.pattern()
-        }
-        other => {
-            let reach = other.reach()?;
-            let within = |query: usize| seen(query, keys, is_causal).end.min(query + reach + 1).saturating_sub(query.saturating_sub(reach));
-            return Some(queries.map(within).sum::<usize>() as f64 * heads as f64);
-        }
-    };
-    let step = queries.len().div_ceil(SAMPLED_QUERIES);
-    let sampled: Vec<usize> = queries.clone().skip(step / 2).step_by(step).collect();
-    let of_query = |head: usize, query: usize| seen(query, keys, is_causal).filter(|&key| pattern.sees(head, query, key)).count();
-    let found: usize = (0..heads).map(|head| sampled.iter().map(|&query| of_query(head, query)).sum::<usize>()).sum();
-    Some(found as f64 * queries.len() as f64 / sampled.len() as f64)
 }
 
 /// Weights of linear maps, by the elements that pass them.
@@ -189,18 +157,19 @@ mod tests {
     use super::*;
     use burn::tensor::Device;
 
-    use crate::mechanisms::lsh::LshConfig;
+    use crate::mechanisms::lsh::{Lsh, LshConfig};
     use crate::random::RandomKey;
+    use crate::registry::AnyMechanism;
 
     const LENGTH: usize = 256;
     const WIDTH: f64 = 16.0;
     const MAPS: f64 = WIDTH * WIDTH;
 
     fn of(name: &str, role: Role, queries: Range<usize>, keys: usize) -> Multiplications {
-        let config: AttentionConfig = name.parse().unwrap();
+        let config: AnyMechanism = name.parse().unwrap();
         let place = Placement { role, layer: 0, layers: 1, d_model: 16, heads: 4, max_length: keys.max(LENGTH), dropout: 0.0 };
         let attention = config.init(&place, &RandomKey::from_seed(0), &Device::flex());
-        multiplications(&config, &attention, &place, queries, keys)
+        multiplications(&attention, &place, queries, keys)
     }
 
     #[test]
@@ -229,12 +198,12 @@ mod tests {
     #[test]
     fn hashes_and_chunks_are_those_that_the_mechanism_has() {
         // 16 buckets of 64 positions in chunks of 8, by 8 directions; 4 rounds over a chunk and the one before it.
-        let config: AttentionConfig = AttentionConfig::Lsh(LshConfig { chunk: 8, rounds: 4, ..LshConfig::default() });
+        let config = LshConfig { chunk: 8, rounds: 4, ..LshConfig::default() };
         let place = Placement { role: Role::Decoder, layer: 0, layers: 1, d_model: 16, heads: 4, max_length: 64, dropout: 0.0 };
-        let AnyAttention::Lsh(lsh) = config.init(&place, &RandomKey::from_seed(0), &Device::flex()) else { panic!("it is LSH attention") };
+        let lsh: Lsh = config.init(&place, &RandomKey::from_seed(0), &Device::flex());
         let directions = lsh.rotations.value().dims()[3];
         assert_eq!(directions, 8);
-        let found = multiplications(&config, &AnyAttention::Lsh(lsh), &place, 0..32, 32);
+        let found = multiplications(&lsh, &place, 0..32, 32);
         assert_eq!(found.pairs, (4 * 32 * 4 * (4 * directions + 2 * 8 * 2 * 4)) as f64);
     }
 
@@ -252,7 +221,7 @@ mod tests {
 
     #[test]
     fn every_mechanism_is_counted() {
-        for config in AttentionConfig::all() {
+        for config in AnyMechanism::all() {
             let role = if config.can_be_causal() { Role::Decoder } else { Role::Encoder };
             assert!(of(&config.name(), role, 0..LENGTH, LENGTH).forward() > 0.0, "{}", config.name());
         }

@@ -6,17 +6,18 @@ use std::collections::HashMap;
 use burn::module::{Module, ModuleMapper, Param, ParamId};
 use burn::tensor::Tensor;
 
-/// Parameters that are fractions, by the type of the module that has them and their name in it.
-const FRACTIONS: [(&str, &str); 1] = [("Struct:AdaptiveSpan", "span")];
+use crate::registry;
 
-/// The module with every constrained parameter, wherever in it, moved to the nearest value that is allowed: the spans of
-/// [`AdaptiveSpan`](crate::mechanisms::adaptive_span::AdaptiveSpan) are cut to `[0, 1]` (Sukhbaatar et al. 2019, section 2.2). Parameters keep
-/// their identities. To be called after every optimiser step.
+/// The module with every constrained parameter, wherever in it, moved to the nearest value that is allowed: what mechanisms name in
+/// [`Mechanism::fractions`](crate::registry::Mechanism::fractions) is cut to `[0, 1]`, such as the spans of Sukhbaatar et al. 2019 (section 2.2).
+/// Parameters keep their identities. To be called after every optimiser step.
 pub fn apply<M: Module>(module: M) -> M {
-    module.map(&mut Constraints { place: Vec::new() })
+    module.map(&mut Constraints { fractions: registry::fractions(), place: Vec::new() })
 }
 
 struct Constraints {
+    /// Parameters that are fractions, by the type of the module that has them and their name in it.
+    fractions: Vec<(&'static str, &'static str)>,
     /// Names and types of the modules around the current parameter.
     place: Vec<(String, String)>,
 }
@@ -31,7 +32,7 @@ impl ModuleMapper for Constraints {
     }
 
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        let is_fraction = self.place.last().is_some_and(|(container, name)| FRACTIONS.contains(&(container, name)));
+        let is_fraction = self.place.last().is_some_and(|(container, name)| self.fractions.contains(&(container, name)));
         if !is_fraction {
             return param;
         }
@@ -69,33 +70,29 @@ mod tests {
     use burn::tensor::{Device, TensorData};
 
     use super::*;
-    use crate::any::{AnyAttention, AnyLogits, AttentionConfig};
+    use crate::mechanisms::adaptive_span::AdaptiveSpan;
     use crate::placement::{Placement, Role};
     use crate::random::RandomKey;
+    use crate::registry::{AnyAttention, AnyMechanism};
 
     /// Two layers, of which the second has an adaptive span.
     fn layers(spans: [f32; 2], device: &Device) -> Vec<AnyAttention> {
         let placement = Placement { role: Role::Decoder, layer: 0, layers: 2, d_model: 4, heads: 2, max_length: 8, dropout: 0.0 };
         let layer = |name: &str| {
-            let config: AttentionConfig = name.parse().unwrap();
+            let config: AnyMechanism = name.parse().unwrap();
             config.init(&placement, &RandomKey::from_seed(1), device)
         };
         let (first, mut second) = (layer("dot-product"), layer("adaptive-span"));
-        let AnyAttention::Softmax(attention) = &mut second else { unreachable!() };
-        let AnyLogits::AdaptiveSpan(logits) = &mut attention.logits else { unreachable!() };
-        logits.span = Some(Param::from_data(TensorData::from(spans), device));
+        second.logits_mut::<AdaptiveSpan>().unwrap().span = Some(Param::from_data(TensorData::from(spans), device));
         vec![first, second]
     }
 
     fn span(layers: &[AnyAttention]) -> &Param<Tensor<1>> {
-        let AnyAttention::Softmax(attention) = &layers[1] else { unreachable!() };
-        let AnyLogits::AdaptiveSpan(logits) = &attention.logits else { unreachable!() };
-        logits.span.as_ref().unwrap()
+        layers[1].logits::<AdaptiveSpan>().unwrap().span.as_ref().unwrap()
     }
 
     fn weight(layers: &[AnyAttention]) -> TensorData {
-        let AnyAttention::Softmax(attention) = &layers[0] else { unreachable!() };
-        attention.value.weight.val().into_data()
+        layers[0].as_softmax().unwrap().value.weight.val().into_data()
     }
 
     #[test]

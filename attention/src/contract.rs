@@ -7,6 +7,7 @@ use burn::module::{Module, ModuleDisplay};
 use burn::tensor::Tensor;
 
 use crate::abilities::Abilities;
+use crate::arithmetic::Pairs;
 use crate::engine::Engine;
 use crate::probe::Probe;
 use crate::progress::DecodingStart;
@@ -16,13 +17,13 @@ use crate::visibility::Visibility;
 /// A module that mixes positions: scores keys for each query and returns the weighted values.
 ///
 /// A type of a user's own that implements this trait drops into every model of heedful in the place of
-/// [`AnyAttention`](crate::any::AnyAttention).
+/// [`AnyAttention`](crate::registry::AnyAttention).
 ///
 /// Dimension letters: `B` batch rows, `Q` queries, `K` keys, `C` = `d_model`.
 pub trait Attention: Module + ModuleDisplay + 'static {
     /// What stepwise decoding carries from step to step: where it stands ([`Progress`](crate::progress::Progress)) and what it remembers, bounded by the
     /// capacity that it was made with, and free of gradients.
-    type State: Clone + Debug + Send;
+    type State: Clone + Debug + Send + 'static;
 
     /// What this mechanism can do.
     fn abilities(&self) -> Abilities;
@@ -52,6 +53,12 @@ pub trait Attention: Module + ModuleDisplay + 'static {
     /// A shared parameter keeps its identity ([`ParamId`](burn::module::ParamId)); whoever trains has to treat equal identities as one.
     fn sharing_with(self, _earlier: &Self) -> Self {
         self
+    }
+
+    /// Multiplications of a forward pass for one sequence that depend on pairs of a query and a key: scores and weighted sums, but no linear maps.
+    /// Default: a score and a weighted value for each pair.
+    fn multiplications(&self, pairs: &Pairs) -> f64 {
+        pairs.dense() * 2.0 * pairs.d_head()
     }
 }
 

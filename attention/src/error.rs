@@ -40,7 +40,7 @@ pub enum ConfigError {
         /// What was asked of it, e.g. `used as cross-attention`.
         wanted: &'static str,
         /// What to do instead.
-        remedy: &'static str,
+        remedy: String,
     },
 }
 

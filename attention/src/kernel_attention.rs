@@ -15,6 +15,7 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 
 use crate::abilities::{Abilities, Causality};
+use crate::arithmetic::Pairs;
 use crate::contract::{Attention, AttentionInput, AttentionOutput};
 use crate::dropout::dropout;
 use crate::engine::{AttentionProgram, Dropout, Weighting, reference};
@@ -23,6 +24,7 @@ use crate::heads::{merge_heads, split_heads};
 use crate::init;
 use crate::linear::linear;
 use crate::memory::KeyValueState;
+use crate::parameter_formula::ParameterFormula;
 use crate::placement::{Placement, Role};
 use crate::probe::Probe;
 use crate::progress::DecodingStart;
@@ -70,6 +72,12 @@ impl KernelSizes {
         let remedy = "give a number of at least 1, or a list of such numbers, one for each layer";
         Err(placement.check(attention).wrong("kernel", format!("{sizes:?}"), remedy))
     }
+}
+
+/// Parameters of the projections around a convolution, which have biases.
+pub(crate) fn projections(glu: bool) -> ParameterFormula {
+    let inputs = if glu { 2 } else { 1 };
+    ParameterFormula::trained(&[(inputs + 1, "d^2"), (inputs + 1, "d")])
 }
 
 /// How the weighted sum is computed.
@@ -145,7 +153,7 @@ impl<K: Kernel> KernelAttention<K> {
     /// `query` is projected; `values` are the projected inputs from the first one in reach on.
     fn attend(&self, query: &Tensor<3>, values: Tensor<4>, input: Call, probe: &mut Probe) -> AttentionOutput {
         let Call { span, visibility, random } = input;
-        let kernel = softmax(self.kernel.logits(query), 3);
+        let kernel = self.weights(query);
         let program = |values: Tensor<4>, kernel: Tensor<4>, random: Option<RandomKey>| AttentionProgram {
             mask: visibility.mask(span, self.heads, values.dtype(), &values.device()),
             weighting: Weighting::Density { weights: self.band(kernel, span), renormalise: self.options.renormalise },
@@ -169,6 +177,16 @@ impl<K: Kernel> KernelAttention<K> {
         AttentionOutput::new(linear(merge_heads(context), &self.output))
     }
 
+    /// Weights of the taps, `[B | 1, H, Q | 1, k]`.
+    fn weights(&self, query: &Tensor<3>) -> Tensor<4> {
+        let logits = self.kernel.logits(query);
+        match self.options.taps {
+            // The softmax of one number. Burn 0.22.1, where it fuses operations, makes a kernel that does not compile of a reduction over one element.
+            1 => logits * 0.0 + 1.0,
+            _ => softmax(logits, 3),
+        }
+    }
+
     /// The weights `[B | 1, H, Q, K]` of keys from those of taps.
     fn band(&self, kernel: Tensor<4>, span: Span) -> Tensor<4> {
         let [rows, heads, queries, taps] = kernel.dims();
@@ -188,7 +206,8 @@ impl<K: Kernel> KernelAttention<K> {
         let (taps, device) = (self.options.taps, values.device());
         let mut weights = kernel * self.seen_taps(span, visibility, &device).cast(values.dtype());
         if self.options.renormalise {
-            weights = weights.clone() / weights.sum_dim(3).clamp_min(f32::MIN_POSITIVE);
+            let sum = if self.options.taps == 1 { weights.clone() } else { weights.clone().sum_dim(3) };
+            weights = weights / sum.clamp_min(f32::MIN_POSITIVE);
         }
         let key = random.map(|key| key.named("weights"));
         let weights = dropout(weights.expand([batch, heads, span.queries, taps]), self.dropout, key.as_ref());
@@ -296,5 +315,9 @@ impl<K: Kernel> Attention for KernelAttention<K> {
 
     fn select(&self, state: &mut KeyValueState, rows: &[usize]) {
         state.select(rows);
+    }
+
+    fn multiplications(&self, pairs: &Pairs) -> f64 {
+        (pairs.queries.len() * self.options.taps * pairs.d_model) as f64
     }
 }

@@ -3,18 +3,18 @@
 //! Every mechanism is a Burn module that implements [`Attention`](contract::Attention) and names no backend. It
 //! lowers its input to a description ([`AttentionProgram`](engine::AttentionProgram)):
 //! how keys are scored, which are visible, how weights are normalised, which values are summed; the [`engine`] executes it. Choose a mechanism by
-//! configuration ([`AttentionConfig`](any::AttentionConfig)) or by type.
+//! configuration ([`AnyMechanism`](any::AnyMechanism)) or by type.
 //!
 //! ```
 //! use burn::tensor::{Device, Tensor};
-//! use heedful_attention::any::AttentionConfig;
+//! use heedful_attention::registry::AnyMechanism;
 //! use heedful_attention::contract::{Attention, AttentionInput};
 //! use heedful_attention::placement::{Placement, Role};
 //! use heedful_attention::probe::Probe;
 //! use heedful_attention::random::RandomKey;
 //! use heedful_attention::visibility::Visibility;
 //!
-//! let config: AttentionConfig = "synthesizer-random+dot-product".parse()?;
+//! let config: AnyMechanism = "synthesizer-random+dot-product".parse()?;
 //! let placement = Placement { role: Role::Decoder, layer: 0, layers: 1, d_model: 8, heads: 2, max_length: 16, dropout: 0.1 };
 //! config.validate(&placement)?;
 //! let device = Device::flex();
@@ -76,7 +76,6 @@
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 
 pub mod abilities;
-pub mod any;
 pub mod arithmetic;
 pub mod conformance;
 pub mod constraints;
@@ -103,6 +102,7 @@ pub mod probe;
 pub mod progress;
 pub mod random;
 pub mod read;
+pub mod registry;
 pub mod restricted;
 pub mod sequence_projection;
 pub mod softmax_attention;

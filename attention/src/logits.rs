@@ -9,6 +9,7 @@ use crate::contract::{Losses, Positions};
 use crate::engine::blocked::Blocks;
 use crate::engine::fused::Part;
 use crate::engine::{LogitTerms, SoftSpan};
+use crate::pattern::Pattern;
 use crate::visibility::{Span, Visibility};
 
 /// Scores of keys for queries, per head.
@@ -68,6 +69,16 @@ pub trait Logits: Module + ModuleDisplay + 'static {
     /// Order of time for length `n`, head width `d`. Default: that of all weights at once.
     fn time(&self) -> &'static str {
         "n^2 d"
+    }
+
+    /// The pattern by which keys are hidden, if there is one. Default: none.
+    fn pattern(&self) -> Option<&dyn Pattern> {
+        None
+    }
+
+    /// Multiplications of the score of one pair of a query and a key, in heads of width `d_head`. Default: a scalar product, `d_head`.
+    fn multiplications(&self, d_head: f64) -> f64 {
+        d_head
     }
 
     /// Auxiliary losses for queries `[B, Q, C]`. Default: none.

@@ -9,7 +9,6 @@ use burn::module::Module;
 use burn::tensor::{DType, Device, Tensor};
 use serde::{Deserialize, Serialize};
 
-use crate::any::{AnyLogits, AttentionConfig};
 use crate::contract::{Losses, Positions};
 use crate::engine::blocked::Blocks;
 use crate::engine::fused::Part;
@@ -19,6 +18,7 @@ use crate::logits::{LogitFacts, Logits};
 use crate::pattern::{Grouping, Pattern};
 use crate::placement::Placement;
 use crate::random::RandomKey;
+use crate::registry::{AnyLogits, AnyMechanism};
 use crate::visibility::{Span, Visibility};
 
 /// How a pattern is executed.
@@ -119,11 +119,6 @@ impl<L: Logits> Restricted<L> {
         }
     }
 
-    /// The pattern.
-    pub fn pattern(&self) -> &dyn Pattern {
-        &*self.pattern
-    }
-
     fn inner(&self) -> &L {
         &self.logits[0]
     }
@@ -151,7 +146,7 @@ impl Restricted {
     /// # Panics
     /// If the configuration is not valid.
     pub(crate) fn over(
-        logits: &AttentionConfig,
+        logits: &AnyMechanism,
         pattern: impl Pattern + 'static,
         execution: Execution,
         placement: &Placement,
@@ -164,9 +159,9 @@ impl Restricted {
 }
 
 /// Checks what the mechanism called `attention` restricts.
-pub(crate) fn validate_logits(attention: &str, logits: &AttentionConfig, placement: &Placement) -> Result<(), ConfigError> {
+pub(crate) fn validate_logits(attention: &str, logits: &AnyMechanism, placement: &Placement) -> Result<(), ConfigError> {
     if !logits.can_be_restricted() {
-        let able = AttentionConfig::families_that(AttentionConfig::can_be_restricted);
+        let able = AnyMechanism::families_that(AnyMechanism::can_be_restricted);
         let remedy = format!("restrict an attention that has logits, a mixture of such, or another pattern: {able}");
         return Err(placement.check(attention).wrong("logits", logits.name(), remedy));
     }
@@ -225,6 +220,14 @@ impl<L: Logits> Logits for Restricted<L> {
             Execution::Masked => self.inner().time(),
             Execution::Blocked => self.pattern.time(),
         }
+    }
+
+    fn pattern(&self) -> Option<&dyn Pattern> {
+        Some(&*self.pattern)
+    }
+
+    fn multiplications(&self, d_head: f64) -> f64 {
+        self.inner().multiplications(d_head)
     }
 
     fn losses(&self, query: &Tensor<3>) -> Losses {

@@ -11,6 +11,7 @@ use burn::nn::Linear;
 use burn::tensor::{Device, Tensor};
 
 use crate::abilities::{Abilities, Causality};
+use crate::arithmetic::Pairs;
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Positions};
 use crate::engine::blocked::{Blocks, attend_parts};
 use crate::engine::fused::Part;
@@ -212,5 +213,10 @@ impl<L: Logits> Attention for SoftmaxAttention<L> {
 
     fn select(&self, state: &mut KeyValueState, rows: &[usize]) {
         state.select(rows);
+    }
+
+    fn multiplications(&self, pairs: &Pairs) -> f64 {
+        let d_head = pairs.d_head();
+        pairs.seen_by(&self.logits) * (self.logits.multiplications(d_head) + d_head)
     }
 }

@@ -6,8 +6,8 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use heedful_attention::any::AttentionConfig;
 use heedful_attention::engine::Engine;
+use heedful_attention::registry::AnyMechanism;
 use heedful_benches::cost::point::{Pass, Work};
 use heedful_benches::workload::Sizes;
 use heedful_experiments::allocator::keep_freed_memory;
@@ -24,7 +24,7 @@ fn attention(criterion: &mut Criterion) {
         let Ok(device) = backend.device() else { continue };
         for pass in PASSES {
             let mut group = criterion.benchmark_group(format!("{backend}/{pass}"));
-            for config in AttentionConfig::all() {
+            for config in AnyMechanism::all() {
                 for length in LENGTHS {
                     let sizes = Sizes { batch: 1, length, d_model: 128, heads: 4 };
                     let id = BenchmarkId::new(config.name(), length);

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use heedful_attention::any::AttentionConfig;
+use heedful_attention::registry::AnyMechanism;
 use heedful_benches::training_step::{ModelSizes, TrainingStep};
 use heedful_experiments::allocator::keep_freed_memory;
 use heedful_experiments::backend::Backend;
@@ -19,7 +19,7 @@ fn step(criterion: &mut Criterion) {
         // What is not compiled in, or has no device here, cannot be timed.
         let Ok(device) = backend.device() else { continue };
         group.bench_function(backend.name(), |bencher| {
-            let step = TrainingStep::new(&AttentionConfig::default(), ModelSizes::default(), BATCH, LENGTH, &device);
+            let step = TrainingStep::new(&AnyMechanism::default(), ModelSizes::default(), BATCH, LENGTH, &device);
             let mut step = step.expect("the sizes are possible");
             bencher.iter(|| black_box(step.run()));
         });

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use burn::tensor::Device;
 use clap::Args;
-use heedful_attention::any::AttentionConfig;
+use heedful_attention::registry::AnyMechanism;
 use heedful_experiments::backend::Backend;
 use heedful_experiments::error::ExperimentError;
 use heedful_experiments::record::Machine;
@@ -30,7 +30,7 @@ pub struct BackendsOptions {
 
     /// Attention of the model
     #[arg(long, value_name = "NAME", default_value = "dot-product")]
-    pub attention: AttentionConfig,
+    pub attention: AnyMechanism,
 
     /// Steps
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(4..))]

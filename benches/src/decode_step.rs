@@ -1,7 +1,6 @@
 //! One step of decoding by an attention whose state holds a sequence.
 
 use burn::tensor::{Device, Tensor};
-use heedful_attention::any::{AnyAttention, AnyState, AttentionConfig};
 use heedful_attention::contract::Attention;
 use heedful_attention::engine::Engine;
 use heedful_attention::error::ConfigError;
@@ -9,6 +8,7 @@ use heedful_attention::placement::Role;
 use heedful_attention::probe::Probe;
 use heedful_attention::progress::DecodingStart;
 use heedful_attention::random::RandomKey;
+use heedful_attention::registry::{AnyAttention, AnyMechanism, AnyState};
 use heedful_models::precision::{Precision, cast};
 
 use crate::workload::{Sizes, wait};
@@ -32,7 +32,7 @@ impl DecodeStep {
     /// # Errors
     /// If the mechanism is impossible with these sizes.
     pub fn new(
-        attention: &AttentionConfig,
+        attention: &AnyMechanism,
         sizes: Sizes,
         steps: usize,
         engine: Engine,
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn a_step_attends_to_the_whole_sequence() {
         let sizes = Sizes { batch: 2, length: 8, d_model: 16, heads: 4 };
-        for config in AttentionConfig::all().into_iter().filter(AttentionConfig::can_be_causal) {
+        for config in AnyMechanism::all().into_iter().filter(AnyMechanism::can_be_causal) {
             let mut step = DecodeStep::new(&config, sizes, 2, Engine::default(), Precision::F32, &Device::flex()).unwrap();
             step.begin();
             let found = step.run();

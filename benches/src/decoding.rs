@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use burn::tensor::{Device, Int, Tensor};
-use heedful_attention::any::AttentionConfig;
 use heedful_attention::probe::Probe;
+use heedful_attention::registry::AnyMechanism;
 use heedful_models::error::ConfigError;
 use heedful_models::generation::StepDecoder;
 use heedful_models::language_model::LanguageModel;
@@ -25,7 +25,7 @@ impl Decoding {
     ///
     /// # Errors
     /// If the attention is impossible with these sizes.
-    pub fn new(attention: &AttentionConfig, sizes: ModelSizes, batch: usize, tokens: usize, device: &Device) -> Result<Self, ConfigError> {
+    pub fn new(attention: &AnyMechanism, sizes: ModelSizes, batch: usize, tokens: usize, device: &Device) -> Result<Self, ConfigError> {
         Ok(Self { model: sizes.model(attention, tokens, device)?, sizes, batch, tokens })
     }
 
@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn prefixes_stay_within_the_tokens_whatever_their_count() {
         let sizes = ModelSizes { vocabulary: 11, layers: 1, d_model: 8, heads: 2, d_ff: 16 };
-        let decoding = Decoding::new(&AttentionConfig::default(), sizes, 2, 6, &Device::flex()).unwrap();
+        let decoding = Decoding::new(&AnyMechanism::default(), sizes, 2, 6, &Device::flex()).unwrap();
         assert!(decoding.by_steps() > 0.0);
         for count in [1, 4, 6] {
             // A prefix that is too long panics.

@@ -27,9 +27,9 @@
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::{GradientsParams, ModuleOptimizer};
 use burn::tensor::{Device, FloatDType, Int, Tensor, TensorData};
-use heedful_attention::any::AttentionConfig;
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
+use heedful_attention::registry::AnyMechanism;
 use heedful_experiments::train::{OptimiserConfig, OptimiserKind};
 use heedful_models::block::BlockConfig;
 use heedful_models::error::ConfigError;
@@ -65,14 +65,14 @@ impl ModelSizes {
     ///
     /// # Errors
     /// If the attention is impossible with these sizes.
-    pub fn model(&self, attention: &AttentionConfig, max_length: usize, device: &Device) -> Result<LanguageModel, ConfigError> {
+    pub fn model(&self, attention: &AnyMechanism, max_length: usize, device: &Device) -> Result<LanguageModel, ConfigError> {
         self.model_with_dropout(attention, max_length, 0.0, device)
     }
 
     /// The same with dropout.
     fn model_with_dropout(
         &self,
-        attention: &AttentionConfig,
+        attention: &AnyMechanism,
         max_length: usize,
         dropout: f64,
         device: &Device,
@@ -125,7 +125,7 @@ impl TrainingStep {
     ///
     /// # Panics
     /// If the optimiser's own constants are refused.
-    pub fn new(attention: &AttentionConfig, sizes: ModelSizes, batch: usize, length: usize, device: &Device) -> Result<Self, ConfigError> {
+    pub fn new(attention: &AnyMechanism, sizes: ModelSizes, batch: usize, length: usize, device: &Device) -> Result<Self, ConfigError> {
         Self::with(attention, sizes, [batch, length], Numerics::default(), device)
     }
 
@@ -137,7 +137,7 @@ impl TrainingStep {
     /// # Panics
     /// If the optimiser's own constants are refused.
     pub fn with(
-        attention: &AttentionConfig,
+        attention: &AnyMechanism,
         sizes: ModelSizes,
         [batch, length]: [usize; 2],
         Numerics { precision, dropout }: Numerics,
@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn steps_learn_the_batch() {
         let sizes = ModelSizes { vocabulary: 11, layers: 1, d_model: 8, heads: 2, d_ff: 16 };
-        let mut step = TrainingStep::new(&AttentionConfig::default(), sizes, 2, 6, &Device::flex()).unwrap();
+        let mut step = TrainingStep::new(&AnyMechanism::default(), sizes, 2, 6, &Device::flex()).unwrap();
         let first = step.run();
         let last = (0..50).map(|_| step.run()).last().unwrap();
         assert!(first.is_finite() && last < first, "the loss goes from {first} to {last}");

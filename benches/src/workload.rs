@@ -2,7 +2,6 @@
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
-use heedful_attention::any::{AnyAttention, AttentionConfig};
 use heedful_attention::contract::{Attention, AttentionInput};
 use heedful_attention::engine::Engine;
 use heedful_attention::error::ConfigError;
@@ -10,6 +9,7 @@ use heedful_attention::init::Init;
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
+use heedful_attention::registry::{AnyAttention, AnyMechanism};
 use heedful_attention::visibility::Visibility;
 use heedful_models::precision::{Precision, cast};
 use serde::{Deserialize, Serialize};
@@ -54,7 +54,7 @@ impl Workload {
     ///
     /// # Errors
     /// If the mechanism is impossible with these sizes.
-    pub fn new(attention: &AttentionConfig, sizes: Sizes, engine: Engine, device: &Device) -> Result<Self, ConfigError> {
+    pub fn new(attention: &AnyMechanism, sizes: Sizes, engine: Engine, device: &Device) -> Result<Self, ConfigError> {
         Self::with(attention, sizes, engine, Precision::F32, device)
     }
 
@@ -63,7 +63,7 @@ impl Workload {
     /// # Errors
     /// If the mechanism is impossible with these sizes.
     pub fn with(
-        attention: &AttentionConfig,
+        attention: &AnyMechanism,
         sizes: Sizes,
         engine: Engine,
         precision: Precision,
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn every_mechanism_runs_forward_and_backward() {
-        for config in AttentionConfig::all() {
+        for config in AnyMechanism::all() {
             let workload = Workload::new(&config, TINY, Engine::Fused, &Device::flex()).unwrap();
             assert_eq!(workload.forward().dims(), [2, 8, 16]);
             let slopes = workload.forward_backward().abs().sum().into_scalar::<f32>();
@@ -133,6 +133,6 @@ mod tests {
     #[test]
     fn an_impossible_size_is_refused() {
         let odd = Sizes { heads: 3, ..TINY };
-        assert!(Workload::new(&AttentionConfig::default(), odd, Engine::Fused, &Device::flex()).is_err());
+        assert!(Workload::new(&AnyMechanism::default(), odd, Engine::Fused, &Device::flex()).is_err());
     }
 }

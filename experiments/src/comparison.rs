@@ -15,10 +15,10 @@ use std::time::SystemTime;
 
 use burn::module::Module;
 use burn::tensor::Device;
-use heedful_attention::any::AttentionConfig;
 use heedful_attention::placement::Role;
 use heedful_attention::probe::{Observation, Probe};
 use heedful_attention::random::RandomKey;
+use heedful_attention::registry::AnyMechanism;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -169,7 +169,7 @@ pub trait Comparison {
     }
 
     /// The mechanisms that an attention places in a model, in an order that says where; the same for two attentions makes the same model of a configuration.
-    fn attentions(attention: &Attention) -> Vec<(Role, AttentionConfig)> {
+    fn attentions(attention: &Attention) -> Vec<(Role, AnyMechanism)> {
         vec![(Role::Decoder, attention.config.clone())]
     }
 

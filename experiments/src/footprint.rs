@@ -10,10 +10,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use heedful_attention::any::AttentionConfig;
-use heedful_attention::mechanisms::linformer::Sharing;
+use heedful_attention::mechanisms::linformer::{LinformerConfig, Sharing};
 use heedful_attention::parameter_formula::ParameterCount;
 use heedful_attention::placement::Role;
+use heedful_attention::registry::AnyMechanism;
 use heedful_models::depth::DepthConfig;
 use heedful_models::position::PositionConfig;
 use heedful_models::precision::Precision;
@@ -32,7 +32,7 @@ const LAYER: u128 = 1024;
 /// What the memory of training follows from.
 struct Model<'a> {
     settings: &'a ModelSettings,
-    attention: &'a AttentionConfig,
+    attention: &'a AnyMechanism,
     stacks: usize,
     vocabulary: usize,
     /// Tokens of a training batch.
@@ -73,10 +73,10 @@ impl Model<'_> {
         let Self { settings, .. } = self;
         let [d_model, d_ff, max_length] = [settings.d_model, settings.d_ff, settings.max_length].map(|size| size as u128);
         let blocks = (settings.depth.blocks(settings.layers) as u128).saturating_mul(self.stacks as u128);
-        let attention = match self.attention {
+        let attention = match self.attention.get::<LinformerConfig>() {
             // All layers share its projections, which are not counted at all.
-            AttentionConfig::Linformer(linformer) if linformer.sharing == Sharing::Layerwise => AttentionConfig::default(),
-            other => other.clone(),
+            Some(linformer) if linformer.sharing == Sharing::Layerwise => AnyMechanism::default(),
+            _ => self.attention.clone(),
         };
         let place = settings.block().placement(Role::Encoder, 0, 1, settings.heads);
         let ParameterCount { trained, fixed } = attention.parameters_at(&place).unwrap_or_default();
@@ -264,7 +264,7 @@ mod tests {
     #[test]
     fn ordinary_models_are_not_refused() {
         for assignments in [&[][..], &["model.layers=48", "model.d_model=1024", "model.d_ff=4096", "model.max_length=4096"]] {
-            for config in AttentionConfig::all() {
+            for config in AnyMechanism::all() {
                 // Tables of all pairs of positions.
                 if config.name().contains("synthesizer-random") && !assignments.is_empty() {
                     continue;
@@ -297,7 +297,7 @@ mod tests {
         for assignments in [&["model.layers=3"][..], &["model.positions=learned", "model.gated_feed_forward=true", "model.layers=2"]] {
             let settings = settings(assignments);
             let dataset = Language::datasets(&settings.value).unwrap().remove(0);
-            for config in AttentionConfig::all().into_iter().filter(AttentionConfig::can_be_causal) {
+            for config in AnyMechanism::all().into_iter().filter(AnyMechanism::can_be_causal) {
                 let attention = attention(&config.name());
                 let device = burn::tensor::Device::flex().autodiff();
                 let built = Language::model(&settings.value, &dataset, &attention, &RandomKey::from_seed(1), &device).unwrap();

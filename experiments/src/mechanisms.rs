@@ -5,13 +5,12 @@ use std::fmt;
 use burn::module::{ModuleVisitor, Param};
 use burn::tensor::{Device, Tensor};
 use heedful_attention::abilities::Abilities;
-use heedful_attention::any::AttentionConfig;
 use heedful_attention::contract::Attention;
 use heedful_attention::error::ConfigError;
-use heedful_attention::mechanisms::gaussian::Execution;
 use heedful_attention::mechanisms::mixture::{MixtureConfig, MixtureWeights};
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::random::RandomKey;
+use heedful_attention::registry::AnyMechanism;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, DeserializeSeed, MapAccess, Visitor};
 use serde::ser::SerializeMap;
@@ -26,7 +25,7 @@ const MIXTURE: &str = "mixture";
 /// Options of the mechanisms, one table for each family; they hold wherever the mechanism stands, also as a member of a mixture or as the logits within
 /// another mechanism.
 #[derive(Clone, Debug, PartialEq)]
-pub struct MechanismOptions(Vec<AttentionConfig>);
+pub struct MechanismOptions(Vec<AnyMechanism>);
 
 /// Options of mixtures; the members are in the name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -36,22 +35,15 @@ struct MixtureOptions {
     weights: MixtureWeights,
 }
 
-impl From<MixtureOptions> for AttentionConfig {
+impl From<MixtureOptions> for AnyMechanism {
     fn from(options: MixtureOptions) -> Self {
-        Self::Mixture(MixtureConfig { members: Vec::new(), weights: options.weights })
+        MixtureConfig { members: Vec::new(), weights: options.weights }.into()
     }
 }
 
 impl Default for MechanismOptions {
     fn default() -> Self {
-        Self(AttentionConfig::families().iter().map(|family| default_options(family)).collect())
-    }
-}
-
-fn default_options(family: &str) -> AttentionConfig {
-    match family {
-        MIXTURE => MixtureOptions::default().into(),
-        _ => family.parse().expect("every family but the mixture is a name by itself"),
+        Self(AnyMechanism::families().iter().map(|family| AnyMechanism::of_family(family).expect("it is a family")).collect())
     }
 }
 
@@ -60,12 +52,12 @@ impl MechanismOptions {
     ///
     /// # Panics
     /// If there is no such family.
-    pub fn of(&self, family: &str) -> &AttentionConfig {
+    pub fn of(&self, family: &str) -> &AnyMechanism {
         self.0.iter().find(|options| options.family() == family).expect("there are options for each family")
     }
 
     /// Replaces the options of a family.
-    pub fn set(&mut self, options: AttentionConfig) {
+    pub fn set(&mut self, options: AnyMechanism) {
         for own in &mut self.0 {
             if own.family() == options.family() {
                 *own = options.clone();
@@ -77,16 +69,16 @@ impl MechanismOptions {
     ///
     /// # Errors
     /// If no mechanism has this name.
-    pub fn attention(&self, name: &str) -> Result<AttentionConfig, ConfigError> {
+    pub fn attention(&self, name: &str) -> Result<AnyMechanism, ConfigError> {
         let named = table(&name.parse()?);
-        let config = AttentionConfig::deserialize(Value::Table(self.with_options(named)));
+        let config = AnyMechanism::deserialize(Value::Table(self.with_options(named)));
         Ok(config.expect("a table whose fields come from configurations of its family is one"))
     }
 
     /// The table of an attention, in which whatever has its default is as these options say.
     fn with_options(&self, named: Table) -> Table {
         let Some(family) = family(&named) else { return named };
-        let (defaults, options) = (table(&default_options(family)), table(self.of(family)));
+        let (defaults, options) = (table(&AnyMechanism::of_family(family).expect("it is a family")), table(self.of(family)));
         let further = options.keys().filter(|key| !named.contains_key(*key));
         // An option without a value is not in a table, so that the lookups compare it as well.
         let field = |key: &String| if named.get(key) == defaults.get(key) { options.get(key) } else { named.get(key) };
@@ -107,19 +99,13 @@ impl MechanismOptions {
 ///
 /// # Errors
 /// Why it does not.
-pub(crate) fn use_of((role, attention): &(Role, AttentionConfig), family: &str, option: Option<&str>) -> Result<(), &'static str> {
+pub(crate) fn use_of((role, attention): &(Role, AnyMechanism), family: &str, option: Option<&str>) -> Result<(), &'static str> {
     if !holds_family(&Value::Table(table(attention)), family) {
         return Err("none of its attentions is of this mechanism");
     }
-    match (attention, option) {
-        (AttentionConfig::Gaussian(_), Some("length_ratio")) if *role != Role::Cross => Err("length_ratio is for Gaussian cross-attention"),
-        (AttentionConfig::Gaussian(gaussian), Some("window")) if gaussian.execution != Execution::Banded => {
-            Err("window is for execution = \"banded\"")
-        }
-        (AttentionConfig::Gaussian(gaussian), Some("deviations")) if gaussian.execution == Execution::Index => {
-            Err("deviations are not for execution = \"index\"")
-        }
-        _ => Ok(()),
+    match option.and_then(|option| attention.without_effect(option, *role)) {
+        Some(reason) => Err(reason),
+        None => Ok(()),
     }
 }
 
@@ -132,23 +118,23 @@ fn holds_family(value: &Value, family: &str) -> bool {
     }
 }
 
-fn table(config: &AttentionConfig) -> Table {
+fn table(config: &AnyMechanism) -> Table {
     Table::try_from(config).expect("options hold no integer beyond those of TOML")
 }
 
 /// The family that a table of an attention names, if it is one.
 fn family(table: &Table) -> Option<&'static str> {
-    known_family(table.get(NAME)?.as_str()?, |_, _| ()).ok()
+    known_family::<de::value::Error>(table.get(NAME)?.as_str()?, NAME).ok()
 }
 
 impl Serialize for MechanismOptions {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        struct Options<'a>(&'a AttentionConfig);
+        struct Options<'a>(&'a AnyMechanism);
         impl Serialize for Options<'_> {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                match self.0 {
-                    AttentionConfig::Mixture(mixture) => MixtureOptions { weights: mixture.weights }.serialize(serializer),
-                    other => other.serialize_options(serializer),
+                match self.0.get::<MixtureConfig>() {
+                    Some(mixture) => MixtureOptions { weights: mixture.weights }.serialize(serializer),
+                    None => self.0.serialize_options(serializer),
                 }
             }
         }
@@ -182,9 +168,12 @@ impl<'de> Deserialize<'de> for MechanismOptions {
     }
 }
 
-fn known_family<E>(name: &str, refuse: impl Fn(&str, &'static [&'static str]) -> E) -> Result<&'static str, E> {
-    let known = AttentionConfig::families();
-    known.iter().copied().find(|family| *family == name).ok_or_else(|| refuse(name, known))
+fn known_family<E: de::Error>(name: &str, what: &str) -> Result<&'static str, E> {
+    let known = AnyMechanism::families();
+    known.iter().copied().find(|family| *family == name).ok_or_else(|| {
+        let known: Vec<_> = known.iter().map(|family| format!("`{family}`")).collect();
+        E::custom(format!("unknown {what} `{name}`, expected one of {}", known.join(", ")))
+    })
 }
 
 /// The name of a family where one is a field.
@@ -192,7 +181,7 @@ struct Family(&'static str);
 
 impl<'de> Deserialize<'de> for Family {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        known_family(&String::deserialize(deserializer)?, de::Error::unknown_field).map(Self)
+        known_family(&String::deserialize(deserializer)?, "field").map(Self)
     }
 }
 
@@ -200,12 +189,12 @@ impl<'de> Deserialize<'de> for Family {
 struct OptionsOf(&'static str);
 
 impl<'de> DeserializeSeed<'de> for OptionsOf {
-    type Value = AttentionConfig;
+    type Value = AnyMechanism;
 
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<AttentionConfig, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<AnyMechanism, D::Error> {
         match self.0 {
-            MIXTURE => MixtureOptions::deserialize(deserializer).map(AttentionConfig::from),
-            family => AttentionConfig::deserialize_options(family, deserializer),
+            MIXTURE => MixtureOptions::deserialize(deserializer).map(AnyMechanism::from),
+            family => AnyMechanism::deserialize_options(family, deserializer),
         }
     }
 }
@@ -215,26 +204,26 @@ impl<'de> DeserializeSeed<'de> for OptionsOf {
 ///
 /// # Errors
 /// An unknown name or option, or a value of the wrong type.
-pub fn deserialize_attention<'de, D: Deserializer<'de>>(deserializer: D) -> Result<AttentionConfig, D::Error> {
+pub fn deserialize_attention<'de, D: Deserializer<'de>>(deserializer: D) -> Result<AnyMechanism, D::Error> {
     struct OneAttention;
     impl<'de> Visitor<'de> for OneAttention {
-        type Value = AttentionConfig;
+        type Value = AnyMechanism;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             f.write_str("an attention: its name, or a table such as { name = \"gaussian\", window = 3 }")
         }
 
-        fn visit_str<E: de::Error>(self, name: &str) -> Result<AttentionConfig, E> {
+        fn visit_str<E: de::Error>(self, name: &str) -> Result<AnyMechanism, E> {
             name.parse().map_err(E::custom)
         }
 
-        fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<AttentionConfig, M::Error> {
+        fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<AnyMechanism, M::Error> {
             match map.next_key::<String>()?.as_deref() {
                 Some(NAME) => {}
                 _ => return Err(de::Error::missing_field(NAME)),
             }
             let FamilyName(family) = map.next_value()?;
-            AttentionConfig::deserialize_options(family, MapAccessDeserializer::new(map))
+            AnyMechanism::deserialize_options(family, MapAccessDeserializer::new(map))
         }
     }
     deserializer.deserialize_any(OneAttention)
@@ -245,7 +234,7 @@ struct FamilyName(&'static str);
 
 impl<'de> Deserialize<'de> for FamilyName {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        known_family(&String::deserialize(deserializer)?, de::Error::unknown_variant).map(Self)
+        known_family(&String::deserialize(deserializer)?, "variant").map(Self)
     }
 }
 
@@ -268,7 +257,7 @@ pub fn list() -> String {
 pub fn tables() -> String {
     let device = Device::flex().autodiff();
     let (mut able, mut cost) = (Vec::new(), Vec::new());
-    for config in AttentionConfig::all() {
+    for config in AnyMechanism::all() {
         let attention = config.init(&COUNTED, &RandomKey::from_seed(0), &device);
         let Abilities { cross_attention, causality, steps, max_length, time, state, .. } = attention.abilities();
         let yes = |able: bool| if able { "yes" } else { "no" }.to_owned();
@@ -348,8 +337,8 @@ mod tests {
 
     use super::*;
 
-    fn random(trainable: bool, init_std: f64) -> AttentionConfig {
-        AttentionConfig::SynthesizerRandom(SynthesizerRandomConfig { trainable, init_std })
+    fn random(trainable: bool, init_std: f64) -> AnyMechanism {
+        AnyMechanism::from(SynthesizerRandomConfig { trainable, init_std })
     }
 
     #[test]
@@ -358,11 +347,10 @@ mod tests {
         options.set(random(false, 1.0));
         options.set(MixtureOptions { weights: MixtureWeights::Sum }.into());
         assert_eq!(options.attention("synthesizer-random").unwrap(), random(false, 1.0));
-        let AttentionConfig::Mixture(mixture) = options.attention("random+dot-product").unwrap() else {
-            panic!("a name with + is a mixture")
-        };
+        let mixed = options.attention("random+dot-product").unwrap();
+        let mixture = mixed.get::<MixtureConfig>().expect("a name with + is a mixture");
         assert_eq!(mixture.weights, MixtureWeights::Sum);
-        assert_eq!(mixture.members, [random(false, 1.0), AttentionConfig::default()]);
+        assert_eq!(mixture.members, [random(false, 1.0), AnyMechanism::default()]);
     }
 
     #[test]
@@ -377,8 +365,8 @@ mod tests {
     fn options_without_a_value_take_one_and_numbers_that_are_none_are_kept_for_validation() {
         let mut options = MechanismOptions::default();
         let offsets = GaussianConfig { offsets: Some(vec![-2.0, 2.0]), ..Default::default() };
-        options.set(AttentionConfig::Gaussian(offsets.clone()));
-        assert_eq!(options.attention("gaussian").unwrap(), AttentionConfig::Gaussian(offsets));
+        options.set(AnyMechanism::from(offsets.clone()));
+        assert_eq!(options.attention("gaussian").unwrap(), AnyMechanism::from(offsets));
         options.set(random(true, f64::NAN));
         let named = options.attention("synthesizer-random").unwrap();
         assert!(named.validate(&COUNTED).unwrap_err().to_string().contains("init_std"));
@@ -387,7 +375,7 @@ mod tests {
     #[test]
     fn without_options_every_name_is_what_it_says() {
         let options = MechanismOptions::default();
-        for config in AttentionConfig::all() {
+        for config in AnyMechanism::all() {
             assert_eq!(options.attention(&config.name()).unwrap(), config);
         }
         assert!(matches!(options.attention("linear"), Err(ConfigError::UnknownAttention { .. })));
@@ -399,7 +387,7 @@ mod tests {
         options.set(random(false, 0.25));
         options.set(MixtureOptions { weights: MixtureWeights::Sigmoid }.into());
         let text = toml::to_string(&options).unwrap();
-        for family in AttentionConfig::families() {
+        for family in AnyMechanism::families() {
             assert!(text.contains(&format!("[{family}]")), "{family} is missing in\n{text}");
         }
         assert!(text.contains("init_std = 0.25") && text.contains("weights = \"sigmoid\"") && !text.contains("members"), "{text}");
@@ -418,7 +406,7 @@ mod tests {
     #[test]
     fn the_list_names_every_mechanism_and_fits_a_terminal() {
         let list = list();
-        for config in AttentionConfig::all() {
+        for config in AnyMechanism::all() {
             assert!(list.contains(&config.name()), "{} is missing", config.name());
         }
         assert!(!list.contains("unknown"), "{list}");

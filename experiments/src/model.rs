@@ -1,6 +1,6 @@
 //! The part of a model's configuration that all experiments share.
 
-use heedful_attention::any::AttentionConfig;
+use heedful_attention::registry::AnyMechanism;
 use heedful_models::block::BlockConfig;
 use heedful_models::classifier::{ClassifierConfig, Pooling};
 use heedful_models::depth::DepthConfig;
@@ -164,7 +164,7 @@ impl ModelSettings {
     }
 
     /// A decoder with this attention in all layers; `tied` as in [`LanguageModelConfig::tied`].
-    pub fn language_model(&self, vocabulary: usize, attention: &AttentionConfig, tied: bool) -> LanguageModelConfig {
+    pub fn language_model(&self, vocabulary: usize, attention: &AnyMechanism, tied: bool) -> LanguageModelConfig {
         let Self { layers, positions, depth, initialisation, .. } = *self;
         let (attention, block) = (attention.clone().into(), self.block());
         LanguageModelConfig { vocabulary, attention, layers, block, positions, depth, initialisation, tied, auxiliary: None }

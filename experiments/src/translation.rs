@@ -3,10 +3,10 @@
 mod config;
 
 use burn::tensor::Device;
-use heedful_attention::any::AttentionConfig;
 use heedful_attention::placement::Role;
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
+use heedful_attention::registry::AnyMechanism;
 use heedful_models::layout::AttentionLayout;
 use heedful_models::seq2seq::Seq2SeqTransformer;
 
@@ -152,7 +152,7 @@ impl Comparison for Translation {
         Ok(vec![TranslationDataset { name, corpus, tokeniser, train, valid, too_long }])
     }
 
-    fn attentions(attention: &Attention) -> Vec<(Role, AttentionConfig)> {
+    fn attentions(attention: &Attention) -> Vec<(Role, AnyMechanism)> {
         let AttentionLayout { encoder, decoder, cross } = layout(attention);
         // Layouts have the same in all layers, or cross-attention in the last one alone.
         let crossing = [0, 1].into_iter().filter_map(|layer| cross.at(layer, 2)).map(|cross| (Role::Cross, cross.attention.clone()));

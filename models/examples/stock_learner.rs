@@ -13,8 +13,8 @@ use burn::optim::AdamConfig;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use burn::train::metric::{AccuracyMetric, LossMetric, PerplexityMetric};
 use burn::train::{InferenceStep, Learner, SupervisedTraining};
-use heedful_attention::any::AttentionConfig;
 use heedful_attention::random::RandomKey;
+use heedful_attention::registry::AnyMechanism;
 use heedful_models::block::BlockConfig;
 use heedful_models::language_model::{LanguageModel, LanguageModelConfig};
 use heedful_models::learner::{NextToken, Trainee};
@@ -49,7 +49,7 @@ fn loader(sequences: Vec<Vec<i32>>) -> Arc<dyn DataLoader<Tensor<2, Int>>> {
 }
 
 /// The model after training, and its losses per letter on new sequences before and after.
-pub fn train(attention: AttentionConfig, epochs: usize, directory: &Path) -> (LanguageModel, [f32; 2]) {
+pub fn train(attention: AnyMechanism, epochs: usize, directory: &Path) -> (LanguageModel, [f32; 2]) {
     let key = RandomKey::from_seed(1);
     let block = BlockConfig {
         d_model: 32,
@@ -88,7 +88,7 @@ pub fn train(attention: AttentionConfig, epochs: usize, directory: &Path) -> (La
 /// Trains with the mechanism that the command names.
 pub fn main() {
     let name = std::env::args().nth(1).unwrap_or_else(|| "dot-product".to_owned());
-    let attention: AttentionConfig = match name.parse() {
+    let attention: AnyMechanism = match name.parse() {
         Ok(attention) => attention,
         Err(error) => {
             eprintln!("error: {error}");

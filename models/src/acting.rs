@@ -152,9 +152,9 @@ mod tests {
     use super::*;
     use burn::optim::{AdamConfig, GradientsParams};
     use burn::tensor::TensorData;
-    use heedful_attention::any::{AnyAttention, AttentionConfig};
     use heedful_attention::placement::Role;
     use heedful_attention::probe::Probe;
+    use heedful_attention::registry::{AnyAttention, AnyMechanism};
     use rand::RngExt;
 
     use crate::block::BlockConfig;
@@ -189,7 +189,7 @@ mod tests {
             depth: DepthConfig::Stacked,
             positions: PositionConfig::None,
         };
-        let relative: AttentionConfig = "relative".parse().unwrap();
+        let relative: AnyMechanism = "relative".parse().unwrap();
         config.init_with(&RandomKey::from_seed(1), device, &|place, key, device| -> AnyAttention { relative.init(place, key, device) })
     }
 

@@ -3,9 +3,7 @@
 //! A matrix that is an embedding and the output projection as well is counted where it projects. Layers that share a block are counted as often as the block
 //! is applied, all of them: positions that halt early are not foreseen.
 
-use heedful_attention::any::AttentionConfig;
 use heedful_attention::arithmetic::{Multiplications, multiplications, weights_of_maps};
-use heedful_attention::placement::Placement;
 
 use crate::classifier::{Classifier, ClassifierConfig};
 use crate::seq2seq::{Seq2SeqConfig, Seq2SeqTransformer};
@@ -13,13 +11,7 @@ use crate::stack::{Stack, StackConfig};
 
 impl StackConfig {
     /// Multiplications for one sequence of `length` elements of the stack with these attentions, which looks at a memory of `memory` elements.
-    fn multiplications<'a>(
-        &self,
-        stack: &Stack,
-        attention: impl Fn(&Placement) -> &'a AttentionConfig,
-        length: usize,
-        memory: usize,
-    ) -> Multiplications {
+    fn multiplications(&self, stack: &Stack, length: usize, memory: usize) -> Multiplications {
         let mut places = self.placements();
         let of_block: Vec<Multiplications> = stack
             .layers
@@ -28,7 +20,7 @@ impl StackConfig {
                 let attentions = [(Some(&block.self_attention), length), (block.cross_attention.as_ref(), memory)];
                 let counted = attentions.into_iter().filter_map(|(built, keys)| Some((built?, keys))).map(|(built, keys)| {
                     let place = places.next().expect("there is a place for each attention");
-                    (multiplications(attention(&place), built, &place, 0..length, keys), weights_of_maps(built))
+                    (multiplications(built, &place, 0..length, keys), weights_of_maps(built))
                 });
                 let (of_attentions, of_their_maps) =
                     counted.fold((Multiplications::default(), 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
@@ -43,7 +35,7 @@ impl ClassifierConfig {
     /// Multiplications of a forward pass of the model of this configuration, for one sequence of `length` tokens of which `hidden` are to be found
     /// ([`masked`](crate::masked)) with the token embeddings.
     pub fn multiplications(&self, model: &Classifier, length: usize, hidden: f64) -> Multiplications {
-        let stack = self.stack().multiplications(&model.encoder, |place| self.attention.at(place.layer), length, 0);
+        let stack = self.stack().multiplications(&model.encoder, length, 0);
         stack + Multiplications { maps: hidden * (self.vocabulary * self.block.d_model) as f64, pairs: 0.0 }
     }
 }
@@ -51,9 +43,8 @@ impl ClassifierConfig {
 impl Seq2SeqConfig {
     /// Multiplications of a forward pass of the model of this configuration, for one pair of so many source and target tokens.
     pub fn multiplications(&self, model: &Seq2SeqTransformer, source: usize, target: usize) -> Multiplications {
-        let attention = |place: &Placement| self.attention.at(place);
-        self.encoder_stack().multiplications(&model.encoder, attention, source, 0)
-            + self.decoder_stack().multiplications(&model.decoder, attention, target, source)
+        self.encoder_stack().multiplications(&model.encoder, source, 0)
+            + self.decoder_stack().multiplications(&model.decoder, target, source)
             + maps(self.target_vocabulary * self.block.d_model, target)
     }
 }

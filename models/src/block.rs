@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor, TensorData};
-use heedful_attention::any::AnyAttention;
 use heedful_attention::contract::{Attention, AttentionInput, AttentionOutput, Losses, Positions};
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::{Observation, Probe};
 use heedful_attention::progress::DecodingStart;
 use heedful_attention::random::RandomKey;
+use heedful_attention::registry::AnyAttention;
 use heedful_attention::visibility::Visibility;
 use serde::{Deserialize, Serialize};
 

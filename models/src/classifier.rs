@@ -3,13 +3,13 @@
 use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use heedful_attention::any::AnyAttention;
 use heedful_attention::contract::{Attention, Positions};
 use heedful_attention::dropout::dropout;
 use heedful_attention::init;
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
+use heedful_attention::registry::AnyAttention;
 use heedful_attention::visibility::Visibility;
 use serde::{Deserialize, Serialize};
 
@@ -208,11 +208,11 @@ impl<A: Attention> Classifier<A> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use heedful_attention::any::AttentionConfig;
+    use heedful_attention::registry::AnyMechanism;
 
     use crate::feed_forward::Activation;
 
-    fn tiny(attention: AttentionConfig) -> ClassifierConfig {
+    fn tiny(attention: AnyMechanism) -> ClassifierConfig {
         ClassifierConfig {
             vocabulary: 11,
             outputs: 3,
@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn what_padding_holds_never_matters() {
-        for attention in AttentionConfig::all() {
+        for attention in AnyMechanism::all() {
             for pooling in [Pooling::ClassToken, Pooling::Mean] {
                 let config = ClassifierConfig { pooling, ..tiny(attention.clone()) };
                 let run = |pad| outputs(&config, [[4, 5, pad, pad], [4, 2, 3, 4]], &[2, 4]);
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn a_sentence_alone_equals_its_row_in_a_padded_batch() {
-        for attention in AttentionConfig::all() {
+        for attention in AnyMechanism::all() {
             for pooling in [Pooling::ClassToken, Pooling::Mean] {
                 let config = ClassifierConfig { pooling, ..tiny(attention.clone()) };
                 let alone = outputs(&config, [[4, 5]], &[2]);
@@ -260,7 +260,7 @@ mod tests {
     fn pooling_takes_the_first_state_or_the_mean_of_the_real_ones() {
         let states = Tensor::from_data([[[1.0, 2.0], [3.0, 6.0], [99.0, 99.0]]], &Device::flex());
         let pooled = |pooling| {
-            let model = ClassifierConfig { pooling, ..tiny(AttentionConfig::default()) }.init(&RandomKey::from_seed(1), &Device::flex());
+            let model = ClassifierConfig { pooling, ..tiny(AnyMechanism::default()) }.init(&RandomKey::from_seed(1), &Device::flex());
             model.pool(states.clone(), &[2]).into_data().try_to_vec::<f32>().unwrap()
         };
         assert_eq!(pooled(Pooling::ClassToken), [1.0, 2.0]);
@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn every_token_can_change_the_class() {
-        let config = tiny(AttentionConfig::default());
+        let config = tiny(AnyMechanism::default());
         let before = outputs(&config, [[4, 5, 6]], &[3]);
         assert_ne!(before, outputs(&config, [[4, 5, 7]], &[3]));
         assert_ne!(before, outputs(&config, [[4, 7, 6]], &[3]));
@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn segments_matter_where_they_are_given() {
-        let model = tiny(AttentionConfig::default()).init(&RandomKey::from_seed(1), &Device::flex());
+        let model = tiny(AnyMechanism::default()).init(&RandomKey::from_seed(1), &Device::flex());
         let run = |segments: Option<[[i32; 3]; 1]>| {
             let device = Device::flex();
             let segments = segments.map(|segments| Tensor::from_data(segments, &device));
@@ -290,7 +290,7 @@ mod tests {
 
     #[test]
     fn dropout_reaches_the_pooled_vector() {
-        let base = tiny(AttentionConfig::default());
+        let base = tiny(AnyMechanism::default());
         let config = ClassifierConfig { block: BlockConfig { dropout: 0.5, ..base.block }, ..base };
         let model = config.init(&RandomKey::from_seed(1), &Device::flex());
         let run = |seed| {
@@ -303,7 +303,7 @@ mod tests {
 
     #[test]
     fn configurations_survive_toml_and_refuse_unknown_fields() {
-        let base = tiny(AttentionConfig::default());
+        let base = tiny(AnyMechanism::default());
         let block = BlockConfig { activation: Activation::Gelu, ..base.block };
         let config = ClassifierConfig { pooling: Pooling::Mean, block, ..base };
         let text = toml::to_string(&config).unwrap();
@@ -313,7 +313,7 @@ mod tests {
 
     #[test]
     fn impossible_options_are_refused_by_name() {
-        let base = || tiny(AttentionConfig::default());
+        let base = || tiny(AnyMechanism::default());
         let cases = [
             ("vocabulary", ClassifierConfig { vocabulary: 0, ..base() }),
             ("outputs", ClassifierConfig { outputs: 0, ..base() }),
@@ -330,7 +330,7 @@ mod tests {
 
     #[test]
     fn separable_networks_do_not_see_padding() {
-        let mut config = tiny(AttentionConfig::default());
+        let mut config = tiny(AnyMechanism::default());
         config.block.separable_feed_forward = true;
         let model = config.init(&RandomKey::from_seed(1), &Device::flex());
         let hidden = |tokens: Tensor<2, Int>, length: usize| {

@@ -143,9 +143,9 @@ impl Coordinates {
 mod tests {
     use super::*;
     use burn::tensor::Int;
-    use heedful_attention::any::AttentionConfig;
     use heedful_attention::placement::Role;
     use heedful_attention::probe::{Observation, Probe};
+    use heedful_attention::registry::AnyMechanism;
     use heedful_attention::visibility::Visibility;
 
     use crate::block::Context;
@@ -172,8 +172,7 @@ mod tests {
         let positions = PositionConfig::Sinusoidal;
         let config =
             StackConfig { role: Role::Encoder, block: block(), cross_heads: vec![None; depth.blocks(layers)], layers, depth, positions };
-        config
-            .init_with(&RandomKey::from_seed(3), &Device::flex(), &|place, key, device| AttentionConfig::default().init(place, key, device))
+        config.init_with(&RandomKey::from_seed(3), &Device::flex(), &|place, key, device| AnyMechanism::default().init(place, key, device))
     }
 
     fn input(rows: usize) -> Tensor<3> {
@@ -262,7 +261,7 @@ mod tests {
         assert!(difference(a, b) < 1e-6);
     }
 
-    fn model(attention: AttentionConfig, depth: DepthConfig) -> LanguageModel {
+    fn model(attention: AnyMechanism, depth: DepthConfig) -> LanguageModel {
         let block = BlockConfig { norm_order: NormOrder::Pre, ..block() };
         let config =
             LanguageModelConfig { vocabulary: 11, attention: attention.into(), layers: 3, block, depth, ..LanguageModelConfig::default() };
@@ -274,7 +273,7 @@ mod tests {
     fn steps_are_parts_of_the_whole_for_every_causal_mechanism() {
         let tokens = Tensor::<2, Int>::from_data([[2, 5, 7, 1, 3, 8], [0, 9, 4, 4, 6, 2]], &Device::flex());
         let released = HaltingConfig { bias: -1.0, ..HaltingConfig::released() };
-        for attention in AttentionConfig::all().into_iter().filter(AttentionConfig::can_be_causal) {
+        for attention in AnyMechanism::all().into_iter().filter(AnyMechanism::can_be_causal) {
             for depth in [shared(None), shared(Some(halting())), shared(Some(released))] {
                 let model = model(attention.clone(), depth);
                 let whole = model.forward(tokens.clone(), &[0, 1], None, &mut Probe::off()).logits;
@@ -292,7 +291,7 @@ mod tests {
 
     #[test]
     fn states_of_a_shared_block_can_be_reordered() {
-        let model = model(AttentionConfig::default(), shared(Some(halting())));
+        let model = model(AnyMechanism::default(), shared(Some(halting())));
         let device = Device::flex();
         let mut state = model.start(2, &[]);
         model.step(Tensor::from_data([[2, 5], [3, 9]], &device), &mut state, &mut Probe::off());
@@ -329,7 +328,7 @@ mod tests {
             LanguageModelConfig { depth, attention, ..config.clone() }.validate().unwrap_err().to_string()
         };
         let one = || LayerAttention::default();
-        let two = LayerAttention::Each(vec![AttentionConfig::default(); 2]);
+        let two = LayerAttention::Each(vec![AnyMechanism::default(); 2]);
         assert!(refused(shared(None), two).contains("`attention`"));
         assert!(refused(shared(Some(HaltingConfig { epsilon: 1.0, ..halting })), one()).contains("`epsilon`"));
         assert!(refused(shared(Some(HaltingConfig { bias: f64::NAN, ..halting })), one()).contains("`bias`"));

@@ -161,7 +161,7 @@ mod tests {
         for block in &model.decoder.layers {
             assert_close(deviation(&block.feed_forward.input.weight), 0.125 / 8.0);
             assert_close(deviation(&block.feed_forward.output.weight), 0.125 / 16.0 / 4.0);
-            let heedful_attention::any::AnyAttention::Softmax(attention) = &block.self_attention else { unreachable!() };
+            let attention = block.self_attention.as_softmax().unwrap();
             assert_close(deviation(&attention.value.weight), 0.125 / 8.0);
             assert_close(deviation(&attention.output.weight), 0.125 / 8.0 / 4.0);
         }

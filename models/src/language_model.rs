@@ -3,12 +3,12 @@
 use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::{Device, Int, Tensor};
-use heedful_attention::any::AnyAttention;
 use heedful_attention::contract::{Attention, Positions};
 use heedful_attention::init;
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
+use heedful_attention::registry::AnyAttention;
 use serde::{Deserialize, Serialize};
 
 use crate::auxiliary::{AuxiliaryClassifiers, AuxiliaryLossesConfig};
@@ -258,10 +258,10 @@ mod tests {
     use super::*;
     use burn::tensor::TensorData;
     use heedful_attention::abilities::{Abilities, Causality};
-    use heedful_attention::any::AttentionConfig;
     use heedful_attention::contract::{AttentionInput, AttentionOutput};
     use heedful_attention::probe::Observation;
     use heedful_attention::progress::{DecodingStart, Progress};
+    use heedful_attention::registry::AnyMechanism;
     use heedful_attention::visibility::Span;
 
     use crate::depth::SharedConfig;
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn stepping_gives_the_logits_of_the_forward_pass_for_every_mechanism() {
-        for attention in AttentionConfig::all().into_iter().filter(AttentionConfig::can_be_causal) {
+        for attention in AnyMechanism::all().into_iter().filter(AnyMechanism::can_be_causal) {
             let model = built(attention.clone());
             let input = tokens([[2, 5, 7, 1, 9, 3, 4], [0, 0, 2, 8, 8, 10, 6]]);
             for padding in [&[][..], &[0, 2]] {
@@ -321,7 +321,7 @@ mod tests {
 
     #[test]
     fn later_tokens_leave_earlier_logits_bit_identical() {
-        for attention in AttentionConfig::all().into_iter().filter(AttentionConfig::can_be_causal) {
+        for attention in AnyMechanism::all().into_iter().filter(AnyMechanism::can_be_causal) {
             let model = built(attention.clone());
             let before = logits(&model, tokens([[2, 5, 7, 1, 9]]), &[]);
             let after = logits(&model, tokens([[2, 5, 7, 4, 9]]), &[]);
@@ -333,7 +333,7 @@ mod tests {
 
     #[test]
     fn left_padding_equals_no_padding_whatever_it_holds() {
-        for attention in AttentionConfig::all().into_iter().filter(AttentionConfig::can_be_causal) {
+        for attention in AnyMechanism::all().into_iter().filter(AnyMechanism::can_be_causal) {
             for positions in [PositionConfig::Sinusoidal, PositionConfig::Learned, PositionConfig::PerLayer, PositionConfig::None] {
                 let config = LanguageModelConfig { positions, ..tiny(attention.clone()) };
                 let model = config.init(&RandomKey::from_seed(5), &Device::flex());
@@ -349,7 +349,7 @@ mod tests {
 
     #[test]
     fn a_row_does_not_depend_on_its_batch() {
-        let model = built(AttentionConfig::default());
+        let model = built(AnyMechanism::default());
         let alone = logits(&model, tokens([[2, 5, 7]]), &[]);
         let padded = logits(&model, tokens([[1, 9, 3, 4, 4], [2, 5, 7, 0, 0]]), &[]);
         assert!(largest_difference(alone, padded.slice([1..2, 0..3])) < 1e-5);
@@ -357,7 +357,7 @@ mod tests {
 
     #[test]
     fn selecting_rows_of_a_state_is_selecting_rows_of_the_batch() {
-        for attention in AttentionConfig::all().into_iter().filter(AttentionConfig::can_be_causal) {
+        for attention in AnyMechanism::all().into_iter().filter(AnyMechanism::can_be_causal) {
             let model = built(attention.clone());
             let mut state = model.start(3, &[0, 1, 0]);
             model.step(tokens([[2, 5], [0, 7], [3, 9]]), &mut state, &mut Probe::off());
@@ -371,7 +371,7 @@ mod tests {
 
     #[test]
     fn the_next_logits_are_those_of_the_last_position() {
-        let model = built(AttentionConfig::default());
+        let model = built(AnyMechanism::default());
         let whole = logits(&model, tokens([[2, 5, 7]]), &[]).narrow(1, 2, 1).reshape([1, 11]);
         let next = model.next_logits(tokens([[2, 5, 7]]), &mut model.start(1, &[]));
         let difference: f32 = (whole - next).abs().max().into_scalar();
@@ -383,7 +383,7 @@ mod tests {
         let device = Device::flex().autodiff();
         for norm_order in [NormOrder::Post, NormOrder::Pre] {
             for tied in [true, false] {
-                let base = tiny(AttentionConfig::default());
+                let base = tiny(AnyMechanism::default());
                 let config = LanguageModelConfig { block: BlockConfig { norm_order, ..base.block }, tied, ..base };
                 let model = config.init(&RandomKey::from_seed(1), &device);
                 let input = Tensor::from_data([[2, 5, 7]], &device);
@@ -401,7 +401,7 @@ mod tests {
     #[test]
     fn tying_saves_the_output_matrix() {
         let count = |tied| {
-            LanguageModelConfig { tied, ..tiny(AttentionConfig::default()) }.init(&RandomKey::from_seed(1), &Device::flex()).num_params()
+            LanguageModelConfig { tied, ..tiny(AnyMechanism::default()) }.init(&RandomKey::from_seed(1), &Device::flex()).num_params()
         };
         let layer = 4 * 64 + (8 * 16 + 16 + 16 * 8 + 8) + 2 * 16;
         assert_eq!(count(true), 11 * 8 + 2 * layer);
@@ -411,7 +411,7 @@ mod tests {
     #[test]
     fn weights_and_dropout_are_functions_of_their_keys() {
         let run = |init, dropout: Option<u64>| {
-            let model = tiny(AttentionConfig::default()).init(&RandomKey::from_seed(init), &Device::flex());
+            let model = tiny(AnyMechanism::default()).init(&RandomKey::from_seed(init), &Device::flex());
             model.forward(tokens([[2, 5, 7]]), &[], dropout.map(RandomKey::from_seed), &mut Probe::off()).logits.into_data()
         };
         assert_eq!(run(1, Some(1)), run(1, Some(1)));
@@ -422,14 +422,14 @@ mod tests {
 
     #[test]
     fn layers_differ_in_their_weights() {
-        let model = built(AttentionConfig::default());
+        let model = built(AnyMechanism::default());
         let weight = |layer: usize| model.decoder.layers[layer].feed_forward.input.weight.val().into_data();
         assert_ne!(weight(0), weight(1));
     }
 
     #[test]
     fn probes_see_weights_and_activations_by_the_path_of_their_module() {
-        let model = built(AttentionConfig::default());
+        let model = built(AnyMechanism::default());
         let mut seen = Vec::new();
         let mut listener = |path: &str, observation: Observation| {
             let shape = match observation {
@@ -451,7 +451,7 @@ mod tests {
 
     #[test]
     fn configurations_survive_toml_and_refuse_unknown_fields() {
-        let list = LayerAttention::Each(vec![AttentionConfig::default(), "synthesizer-dense".parse().unwrap()]);
+        let list = LayerAttention::Each(vec![AnyMechanism::default(), "synthesizer-dense".parse().unwrap()]);
         let base = tiny(list);
         let block = BlockConfig { norm_order: NormOrder::Pre, ..base.block };
         let config = LanguageModelConfig { positions: PositionConfig::None, block, ..base };
@@ -464,8 +464,8 @@ mod tests {
 
     #[test]
     fn impossible_options_are_refused_by_name() {
-        let base = || tiny(AttentionConfig::default());
-        let list = |length| LayerAttention::Each(vec![AttentionConfig::default(); length]);
+        let base = || tiny(AnyMechanism::default());
+        let list = |length| LayerAttention::Each(vec![AnyMechanism::default(); length]);
         let mixture_of_one: LayerAttention =
             toml::from_str::<LanguageModelConfig>("attention = { name = 'mixture', members = [] }").unwrap().attention;
         let cases = [
@@ -570,8 +570,7 @@ mod tests {
         let build = |placement: &Placement, key: &RandomKey, device: &Device| MeanAttention {
             value: init::linear(placement.d_model, placement.d_model, false, key, device),
         };
-        let model: LanguageModel<MeanAttention> =
-            tiny(AttentionConfig::default()).init_with(&RandomKey::from_seed(1), &Device::flex(), build);
+        let model: LanguageModel<MeanAttention> = tiny(AnyMechanism::default()).init_with(&RandomKey::from_seed(1), &Device::flex(), build);
         let input = tokens([[2, 5, 7, 1], [0, 9, 9, 4]]);
         let scores = model.forward(input.clone(), &[0, 1], None, &mut Probe::off());
         let losses: f32 = scores.losses.total().unwrap().into_scalar();
@@ -587,12 +586,12 @@ mod tests {
 
     #[test]
     fn each_layer_may_have_positions_of_its_own() {
-        let config = LanguageModelConfig { positions: PositionConfig::PerLayer, ..tiny(AttentionConfig::default()) };
+        let config = LanguageModelConfig { positions: PositionConfig::PerLayer, ..tiny(AnyMechanism::default()) };
         config.validate().unwrap();
         let model = config.init(&RandomKey::from_seed(5), &Device::flex());
         assert_eq!(
             model.num_params(),
-            tiny(AttentionConfig::default()).init(&RandomKey::from_seed(5), &Device::flex()).num_params() + 2 * 16 * 8
+            tiny(AnyMechanism::default()).init(&RandomKey::from_seed(5), &Device::flex()).num_params() + 2 * 16 * 8
         );
         let input = tokens([[2, 5, 7, 1, 9, 3, 4]]);
         let whole = logits(&model, input.clone(), &[]);
@@ -610,7 +609,7 @@ mod tests {
     #[test]
     fn separable_networks_step_as_they_pass_and_do_not_see_padding() {
         for depth in [DepthConfig::Stacked, DepthConfig::Shared(SharedConfig::default())] {
-            let mut config = LanguageModelConfig { depth, ..tiny(AttentionConfig::default()) };
+            let mut config = LanguageModelConfig { depth, ..tiny(AnyMechanism::default()) };
             config.block.separable_feed_forward = true;
             config.validate().unwrap();
             let model = config.init(&RandomKey::from_seed(5), &Device::flex());
@@ -636,7 +635,7 @@ mod tests {
             assert!(largest_difference(next.clone().narrow(0, 0, 1), expected.clone()) < 1e-5);
             assert!(largest_difference(next.narrow(0, 1, 1), expected) < 1e-5);
         }
-        let mut config = tiny(AttentionConfig::default());
+        let mut config = tiny(AnyMechanism::default());
         config.block.separable_feed_forward = true;
         config.block.feed_forward_chunk = Some(3);
         assert!(config.validate().unwrap_err().to_string().contains("feed_forward_chunk"));

@@ -20,9 +20,9 @@
 
 mod reading;
 
-use heedful_attention::any::AttentionConfig;
 use heedful_attention::mechanisms::gaussian::GaussianConfig;
 use heedful_attention::placement::{Placement, Role};
+use heedful_attention::registry::AnyMechanism;
 use serde::Serialize;
 
 use crate::error::{Check, ConfigError};
@@ -32,19 +32,19 @@ use crate::error::{Check, ConfigError};
 #[serde(untagged)]
 pub enum LayerAttention {
     /// The same in all layers.
-    All(AttentionConfig),
+    All(AnyMechanism),
     /// One for each layer, or repeated over the layers.
-    Each(Vec<AttentionConfig>),
+    Each(Vec<AnyMechanism>),
 }
 
 impl Default for LayerAttention {
     fn default() -> Self {
-        Self::All(AttentionConfig::default())
+        Self::All(AnyMechanism::default())
     }
 }
 
-impl From<AttentionConfig> for LayerAttention {
-    fn from(attention: AttentionConfig) -> Self {
+impl From<AnyMechanism> for LayerAttention {
+    fn from(attention: AnyMechanism) -> Self {
         Self::All(attention)
     }
 }
@@ -54,7 +54,7 @@ impl LayerAttention {
     ///
     /// # Panics
     /// If a list is empty.
-    pub fn at(&self, layer: usize) -> &AttentionConfig {
+    pub fn at(&self, layer: usize) -> &AnyMechanism {
         match self {
             Self::All(attention) => attention,
             Self::Each(list) => &list[layer % list.len()],
@@ -81,13 +81,13 @@ fn fits(check: &Check, option: &'static str, length: usize, layers: usize) -> Re
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CrossAttention {
     /// The mechanism (default: dot-product).
-    pub attention: AttentionConfig,
+    pub attention: AnyMechanism,
     /// Number of heads (default: as many as in self-attention).
     pub heads: Option<usize>,
 }
 
-impl From<AttentionConfig> for CrossAttention {
-    fn from(attention: AttentionConfig) -> Self {
+impl From<AnyMechanism> for CrossAttention {
+    fn from(attention: AnyMechanism) -> Self {
         Self { attention, heads: None }
     }
 }
@@ -139,7 +139,7 @@ impl AttentionLayout {
     pub const NAMES: [&str; 4] = ["base", "hc-sa", "hc-all", "sh-x"];
 
     /// The mechanism in all self-attentions; cross-attention stays dot-product, as in the Synthesizer paper and in HC-SA.
-    pub fn for_attention(attention: AttentionConfig) -> Self {
+    pub fn for_attention(attention: AnyMechanism) -> Self {
         Self { encoder: attention.clone().into(), decoder: attention.into(), cross: CrossLayout::default() }
     }
 
@@ -150,12 +150,12 @@ impl AttentionLayout {
 
     /// HC-SA: hard-coded Gaussian self-attentions, learned cross-attention.
     pub fn hc_sa() -> Self {
-        Self::for_attention(AttentionConfig::Gaussian(GaussianConfig::default()))
+        Self::for_attention(AnyMechanism::from(GaussianConfig::default()))
     }
 
     /// HC-ALL: hard-coded Gaussian cross-attention too. `length_ratio` is the mean of source length divided by target length.
     pub fn hc_all(length_ratio: f64) -> Self {
-        let cross = AttentionConfig::Gaussian(GaussianConfig { length_ratio, ..GaussianConfig::default() });
+        let cross = AnyMechanism::from(GaussianConfig { length_ratio, ..GaussianConfig::default() });
         Self { cross: CrossLayout::All(cross.into()), ..Self::hc_sa() }
     }
 
@@ -176,12 +176,12 @@ impl AttentionLayout {
         }
     }
 
-    /// The layout with these options in all of its hard-coded Gaussian attentions. Layouts say where those stand and where the learned ones do; the options
-    /// that they leave unset have the paper's values for their places.
-    pub fn with_gaussian(mut self, options: &GaussianConfig) -> Self {
-        let set = |attention: &mut AttentionConfig| {
-            if let AttentionConfig::Gaussian(own) = attention {
-                own.clone_from(options);
+    /// The layout with these options wherever a mechanism of the same family stands. Layouts say where mechanisms stand; the options that they leave unset
+    /// have the paper's values for their places.
+    pub fn with_options(mut self, options: &AnyMechanism) -> Self {
+        let set = |attention: &mut AnyMechanism| {
+            if attention.family() == options.family() {
+                attention.clone_from(options);
             }
         };
         for attention in [&mut self.encoder, &mut self.decoder] {
@@ -201,7 +201,7 @@ impl AttentionLayout {
     ///
     /// # Panics
     /// If there is no cross-attention at a place of one.
-    pub fn at(&self, placement: &Placement) -> &AttentionConfig {
+    pub fn at(&self, placement: &Placement) -> &AnyMechanism {
         match placement.role {
             Role::Encoder => self.encoder.at(placement.layer),
             Role::Decoder => self.decoder.at(placement.layer),
@@ -242,7 +242,7 @@ mod tests {
         attention: AttentionLayout,
     }
 
-    fn attention(name: &str) -> AttentionConfig {
+    fn attention(name: &str) -> AnyMechanism {
         name.parse().unwrap()
     }
 
@@ -299,7 +299,7 @@ mod tests {
             Some(CrossAttention { heads: Some(2), ..Default::default() }),
         ]);
         let mixed = AttentionLayout {
-            encoder: LayerAttention::Each(AttentionConfig::all()),
+            encoder: LayerAttention::Each(AnyMechanism::all()),
             decoder: attention("synthesizer-dense").into(),
             cross: list,
         };
@@ -329,17 +329,17 @@ mod tests {
     #[test]
     fn options_of_the_gaussian_reach_its_places_and_no_others() {
         let options = GaussianConfig { deviations: vec![0.5], length_ratio: 1.25, ..GaussianConfig::default() };
-        let gaussian = AttentionConfig::Gaussian(options.clone());
-        let learned = AttentionConfig::default();
+        let gaussian = AnyMechanism::from(options);
+        let learned = AnyMechanism::default();
         for (name, own, cross) in
             [("base", &learned, &learned), ("hc-sa", &gaussian, &learned), ("hc-all", &gaussian, &gaussian), ("sh-x", &gaussian, &learned)]
         {
-            let layout = AttentionLayout::named(name).unwrap().with_gaussian(&options);
+            let layout = AttentionLayout::named(name).unwrap().with_options(&gaussian);
             assert_eq!((layout.encoder.at(0), layout.decoder.at(1)), (own, own), "{name}");
             assert_eq!(&layout.cross.at(1, 2).unwrap().attention, cross, "{name}");
             assert_eq!(layout.cross_heads(2, 8), AttentionLayout::named(name).unwrap().cross_heads(2, 8), "{name}");
         }
-        let lists = layout("[attention]\nencoder = ['gaussian', 'dot-product']\ncross = ['none', 'gaussian']").with_gaussian(&options);
+        let lists = layout("[attention]\nencoder = ['gaussian', 'dot-product']\ncross = ['none', 'gaussian']").with_options(&gaussian);
         assert_eq!([lists.encoder.at(0), lists.encoder.at(1)], [&gaussian, &learned]);
         assert_eq!(lists.cross, CrossLayout::Each(vec![None, Some(gaussian.into())]));
     }
@@ -353,7 +353,7 @@ mod tests {
     #[test]
     fn lists_must_divide_the_number_of_layers() {
         let check = Check("test");
-        let two = LayerAttention::Each(vec![AttentionConfig::default(); 2]);
+        let two = LayerAttention::Each(vec![AnyMechanism::default(); 2]);
         assert!(two.validate_length(&check, "attention", 6).is_ok());
         let error = two.validate_length(&check, "attention", 5).unwrap_err().to_string();
         assert!(error.contains("list of 2") && error.contains("divides 5"), "{error}");

@@ -8,13 +8,13 @@ use burn::module::Module;
 use burn::nn::{Linear, Lstm, LstmConfig, LstmState};
 use burn::tensor::activation::relu;
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use heedful_attention::any::AnyAttention;
 use heedful_attention::contract::Attention;
 use heedful_attention::init::{self, Init};
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_attention::read::read;
+use heedful_attention::registry::AnyAttention;
 use serde::{Deserialize, Serialize};
 
 use crate::acting::{ActingHeads, ActingHeadsConfig, Decision};
@@ -317,7 +317,7 @@ impl PolicyState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use heedful_attention::any::AttentionConfig;
+    use heedful_attention::registry::AnyMechanism;
 
     use crate::gate::{GateConfig, GateKind};
     use crate::residual::NormOrder;
@@ -325,7 +325,7 @@ mod tests {
     const OBSERVATION: usize = 3;
 
     fn config(core: Core) -> PolicyConfig {
-        let relative: AttentionConfig = "relative".parse().unwrap();
+        let relative: AnyMechanism = "relative".parse().unwrap();
         PolicyConfig {
             observation: OBSERVATION,
             core,

@@ -58,12 +58,14 @@ impl ModuleMapper for Cast {
 
 #[cfg(test)]
 mod tests {
+    use std::panic::AssertUnwindSafe;
+
     use super::*;
     use burn::optim::GradientsParams;
     use burn::tensor::{DType, Int};
-    use heedful_attention::any::AttentionConfig;
     use heedful_attention::probe::Probe;
     use heedful_attention::random::RandomKey;
+    use heedful_attention::registry::AnyMechanism;
 
     use crate::block::BlockConfig;
     use crate::depth::{DepthConfig, SharedConfig};
@@ -74,7 +76,7 @@ mod tests {
 
     const SIXTEEN: [Precision; 2] = [Precision::F16, Precision::Bf16];
 
-    fn config(attention: AttentionConfig) -> LanguageModelConfig {
+    fn config(attention: AnyMechanism) -> LanguageModelConfig {
         // Without kinks, at which a rounding changes a gradient as a whole.
         let block = BlockConfig {
             activation: Activation::Gelu,
@@ -127,9 +129,9 @@ mod tests {
     #[test]
     fn every_causal_mechanism_computes_in_16_bits() {
         let mut failed = Vec::new();
-        for attention in AttentionConfig::all().into_iter().filter(AttentionConfig::can_be_causal) {
+        for attention in AnyMechanism::all().into_iter().filter(AnyMechanism::can_be_causal) {
             for precision in SIXTEEN {
-                if std::panic::catch_unwind(|| agrees(&config(attention.clone()), precision)).is_err() {
+                if std::panic::catch_unwind(AssertUnwindSafe(|| agrees(&config(attention.clone()), precision))).is_err() {
                     failed.push(format!("{attention} in {precision:?}"));
                 }
             }
@@ -142,14 +144,14 @@ mod tests {
         let halting = Some(Default::default());
         for precision in SIXTEEN {
             for depth in [DepthConfig::Reversible, DepthConfig::Shared(SharedConfig { halting, ..Default::default() })] {
-                agrees(&LanguageModelConfig { depth, ..config(AttentionConfig::default()) }, precision);
+                agrees(&LanguageModelConfig { depth, ..config(AnyMechanism::default()) }, precision);
             }
             for change in [
                 |block: &mut BlockConfig| block.gate = Some(GateConfig::new(GateKind::Gru)),
                 |block: &mut BlockConfig| block.checkpoint = true,
                 |block: &mut BlockConfig| block.separable_feed_forward = true,
             ] {
-                let mut config = config(AttentionConfig::default());
+                let mut config = config(AnyMechanism::default());
                 change(&mut config.block);
                 agrees(&config, precision);
             }

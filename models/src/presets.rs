@@ -3,12 +3,12 @@
 //! A preset is a configuration like any other: take it, change what is to be different, and initialise it. Vocabularies are those of the papers' data. Where a
 //! paper prints a number of parameters it stands beside the preset; what is known to differ is said there.
 
-use heedful_attention::any::AttentionConfig;
 use heedful_attention::mechanisms::local_1d::LocalOneDConfig;
 use heedful_attention::mechanisms::lsh::{BucketCount, LshConfig};
 use heedful_attention::mechanisms::relative::RelativeConfig;
 use heedful_attention::mechanisms::sparse_fixed::SparseFixedConfig;
 use heedful_attention::mechanisms::synthesizer_random::SynthesizerRandomConfig;
+use heedful_attention::registry::AnyMechanism;
 
 use crate::block::BlockConfig;
 use crate::depth::{DepthConfig, SharedConfig};
@@ -160,7 +160,7 @@ fn wmt(size: Size) -> Seq2SeqConfig {
 fn transformer_xl(size: Size, block: BlockConfig, layers: usize, vocabulary: usize) -> LanguageModelConfig {
     LanguageModelConfig {
         vocabulary: size.of(vocabulary, 64),
-        attention: AttentionConfig::Relative(RelativeConfig::default()).into(),
+        attention: AnyMechanism::from(RelativeConfig::default()).into(),
         layers: size.of(layers, 2),
         block: BlockConfig { norm_order: NormOrder::Post, ..block },
         positions: PositionConfig::None,
@@ -185,7 +185,7 @@ fn sparse_enwik8(size: Size) -> Preset {
     let length = size.of(12_288, 64);
     let model = LanguageModelConfig {
         vocabulary: size.of(256, 64),
-        attention: AttentionConfig::SparseFixed(SparseFixedConfig { stride, summary, ..SparseFixedConfig::default() }).into(),
+        attention: AnyMechanism::from(SparseFixedConfig { stride, summary, ..SparseFixedConfig::default() }).into(),
         layers: size.of(30, 2),
         block: BlockConfig { norm_order: NormOrder::Pre, activation: Activation::QuickGelu, ..size.block(512, 8, 2048, length, 0.4) },
         positions: PositionConfig::Grid(GridConfig { rows: length / stride, columns: stride, channels: 1, join: Join::Sum }),
@@ -199,8 +199,8 @@ fn sparse_enwik8(size: Size) -> Preset {
 /// Three of four layers are local, one in four has LSH attention. No number of parameters is printed.
 fn reformer_enwik8(size: Size) -> Preset {
     let (chunk, buckets) = (size.of(256, 8), size.of([16, 32], [2, 4]));
-    let local = AttentionConfig::LocalOneD(LocalOneDConfig { query_block: size.of(128, 8), ..LocalOneDConfig::default() });
-    let lsh = AttentionConfig::Lsh(LshConfig { chunk, rounds: 2, buckets: Some(BucketCount::Factorised(buckets)), ..LshConfig::default() });
+    let local = AnyMechanism::from(LocalOneDConfig { query_block: size.of(128, 8), ..LocalOneDConfig::default() });
+    let lsh = AnyMechanism::from(LshConfig { chunk, rounds: 2, buckets: Some(BucketCount::Factorised(buckets)), ..LshConfig::default() });
     let (rows, columns) = (size.of(128, 8), size.of(512, 8));
     let model = LanguageModelConfig {
         vocabulary: size.of(256, 64),
@@ -231,7 +231,7 @@ fn universal_base(size: Size) -> Preset {
 fn gtrxl_12(size: Size) -> Preset {
     let model = LanguageModelConfig {
         vocabulary: size.of(256, 64),
-        attention: AttentionConfig::Relative(RelativeConfig::default()).into(),
+        attention: AnyMechanism::from(RelativeConfig::default()).into(),
         layers: size.of(12, 2),
         block: BlockConfig {
             norm_order: NormOrder::Pre,
@@ -253,7 +253,7 @@ fn image_transformer_cifar(size: Size) -> Preset {
     let block = size.block(512, 4, 2048, length, 0.3);
     let model = LanguageModelConfig {
         vocabulary: 256,
-        attention: AttentionConfig::LocalOneD(LocalOneDConfig { query_block: size.of(256, 8), ..LocalOneDConfig::default() }).into(),
+        attention: AnyMechanism::from(LocalOneDConfig { query_block: size.of(256, 8), ..LocalOneDConfig::default() }).into(),
         layers: size.of(12, 2),
         block: BlockConfig { norm_order: NormOrder::Post, max_length: length, ..block },
         positions: PositionConfig::Grid(GridConfig { rows, columns: columns * 3, channels: 1, join: Join::Concatenated }),
@@ -280,7 +280,7 @@ fn hc_sa_iwslt(size: Size) -> Preset {
 
 /// Random synthesizers in place of self-attention; with sequences of at most 256 they have the number of parameters of dot-product attention, as in the paper.
 fn synthesizer_base(size: Size) -> Preset {
-    let random = AttentionConfig::SynthesizerRandom(SynthesizerRandomConfig::default());
+    let random = AnyMechanism::from(SynthesizerRandomConfig::default());
     let model = Seq2SeqConfig { attention: AttentionLayout::for_attention(random), block: size.block(512, 8, 2048, 256, 0.1), ..wmt(size) };
     seq2seq("Tay et al. 2020, table 1", size, model, Some(67.0))
 }

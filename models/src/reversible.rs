@@ -167,9 +167,9 @@ mod tests {
     use burn::module::ModuleVisitor;
     use burn::module::Param;
     use burn::tensor::Device;
-    use heedful_attention::any::AttentionConfig;
     use heedful_attention::init::Init;
     use heedful_attention::placement::Role;
+    use heedful_attention::registry::AnyMechanism;
     use heedful_attention::visibility::Visibility;
 
     use crate::block::BlockConfig;
@@ -181,7 +181,7 @@ mod tests {
     /// A softmax rounds otherwise where gradients are recorded, because flex has an operation of its own where they are not.
     const TOLERANCE: f32 = 1e-4;
 
-    fn stack(attention: &AttentionConfig, cross: bool, depth: DepthConfig, block: BlockConfig, device: &Device) -> Stack {
+    fn stack(attention: &AnyMechanism, cross: bool, depth: DepthConfig, block: BlockConfig, device: &Device) -> Stack {
         let block = BlockConfig {
             d_model: 8,
             heads: 2,
@@ -196,7 +196,7 @@ mod tests {
         let cross_heads = vec![cross.then_some(2); 3];
         let config = StackConfig { role: Role::Decoder, block, cross_heads, layers: 3, depth, positions: PositionConfig::None };
         config.init_with(&RandomKey::from_seed(3), device, &|place, key, device| {
-            let attention = if place.role == Role::Cross { &AttentionConfig::default() } else { attention };
+            let attention = if place.role == Role::Cross { &AnyMechanism::default() } else { attention };
             attention.init(place, key, device)
         })
     }
@@ -238,8 +238,8 @@ mod tests {
         a.iter().zip(b).map(|(a, b)| (a - b).abs() / (1.0 + a.abs())).fold(0.0, f32::max)
     }
 
-    fn mechanisms() -> impl Iterator<Item = AttentionConfig> {
-        AttentionConfig::all().into_iter().filter(AttentionConfig::can_be_causal)
+    fn mechanisms() -> impl Iterator<Item = AnyMechanism> {
+        AnyMechanism::all().into_iter().filter(AnyMechanism::can_be_causal)
     }
 
     #[test]

@@ -127,9 +127,9 @@ impl SegmentMemory {
 mod tests {
     use super::*;
     use burn::tensor::{Device, Int};
-    use heedful_attention::any::AttentionConfig;
     use heedful_attention::probe::Probe;
     use heedful_attention::random::RandomKey;
+    use heedful_attention::registry::AnyMechanism;
 
     use crate::block::BlockConfig;
     use crate::depth::{DepthConfig, SharedConfig};
@@ -137,11 +137,7 @@ mod tests {
     use crate::position::PositionConfig;
     use crate::residual::NormOrder;
 
-    fn model(
-        attention: AttentionConfig,
-        change: impl FnOnce(LanguageModelConfig) -> LanguageModelConfig,
-        device: &Device,
-    ) -> LanguageModel {
+    fn model(attention: AnyMechanism, change: impl FnOnce(LanguageModelConfig) -> LanguageModelConfig, device: &Device) -> LanguageModel {
         let block = BlockConfig {
             d_model: 8,
             heads: 2,
@@ -158,11 +154,11 @@ mod tests {
         config.init(&RandomKey::from_seed(5), device)
     }
 
-    fn plain(attention: AttentionConfig) -> LanguageModel {
+    fn plain(attention: AnyMechanism) -> LanguageModel {
         model(attention, |config| config, &Device::flex())
     }
 
-    fn relative() -> AttentionConfig {
+    fn relative() -> AnyMechanism {
         "relative".parse().unwrap()
     }
 
@@ -185,7 +181,7 @@ mod tests {
     #[test]
     fn segments_that_remember_everything_are_one_sequence() {
         let tokens = tokens(&Device::flex());
-        for attention in AttentionConfig::all().into_iter().filter(AttentionConfig::can_be_causal) {
+        for attention in AnyMechanism::all().into_iter().filter(AnyMechanism::can_be_causal) {
             for depth in [DepthConfig::Stacked, DepthConfig::Shared(SharedConfig::default())] {
                 let model = model(attention.clone(), |config| LanguageModelConfig { depth, ..config }, &Device::flex());
                 let whole = model.hidden(tokens.clone(), &[], None, &mut Probe::off()).states;

@@ -3,12 +3,12 @@
 use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::{Device, Int, Tensor};
-use heedful_attention::any::AnyAttention;
 use heedful_attention::contract::{Attention, Losses, Positions};
 use heedful_attention::init;
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
+use heedful_attention::registry::AnyAttention;
 use heedful_attention::visibility::Visibility;
 use serde::{Deserialize, Serialize};
 
@@ -304,7 +304,7 @@ pub(crate) fn last_position(states: Tensor<3>) -> Tensor<2> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use heedful_attention::any::AttentionConfig;
+    use heedful_attention::registry::AnyMechanism;
 
     use crate::layout::{CrossAttention, LayerAttention};
 
@@ -328,9 +328,9 @@ mod tests {
 
     fn layouts() -> Vec<(String, AttentionLayout)> {
         let named = AttentionLayout::NAMES.map(|name| (name.to_owned(), AttentionLayout::named(name).unwrap()));
-        let causal = AttentionConfig::all().into_iter().filter(AttentionConfig::can_be_causal);
+        let causal = AnyMechanism::all().into_iter().filter(AnyMechanism::can_be_causal);
         let own = causal.map(|a| (a.name(), AttentionLayout::for_attention(a)));
-        let linformer: AttentionConfig = "linformer".parse().unwrap();
+        let linformer: AnyMechanism = "linformer".parse().unwrap();
         let cross = CrossLayout::All(linformer.clone().into());
         let around = AttentionLayout { encoder: linformer.into(), cross, ..AttentionLayout::base() };
         named.into_iter().chain(own).chain([("linformer".to_owned(), around)]).collect()
@@ -520,8 +520,8 @@ mod tests {
     #[test]
     fn impossible_options_are_refused_by_name() {
         let base = || tiny(AttentionLayout::base());
-        let encoder = AttentionLayout { encoder: LayerAttention::Each(vec![AttentionConfig::default(); 3]), ..AttentionLayout::base() };
-        let decoder = AttentionLayout { decoder: LayerAttention::Each(vec![AttentionConfig::default(); 2]), ..AttentionLayout::base() };
+        let encoder = AttentionLayout { encoder: LayerAttention::Each(vec![AnyMechanism::default(); 3]), ..AttentionLayout::base() };
+        let decoder = AttentionLayout { decoder: LayerAttention::Each(vec![AnyMechanism::default(); 2]), ..AttentionLayout::base() };
         let cross = AttentionLayout { cross: CrossLayout::Each(vec![None; 2]), ..AttentionLayout::base() };
         let three_heads = CrossAttention { heads: Some(3), ..CrossAttention::default() };
         let heads = AttentionLayout { cross: CrossLayout::All(three_heads), ..AttentionLayout::base() };
@@ -550,7 +550,7 @@ mod tests {
 
     #[test]
     fn a_synthesizer_is_refused_as_cross_attention() {
-        let cross = CrossLayout::All("synthesizer-random".parse::<AttentionConfig>().unwrap().into());
+        let cross = CrossLayout::All("synthesizer-random".parse::<AnyMechanism>().unwrap().into());
         let layout = AttentionLayout { cross, ..AttentionLayout::base() };
         let error = tiny(layout).validate().unwrap_err().to_string();
         assert!(error.contains("decoder layer 1 of 3, cross-attention") && error.contains("synthesizer-random"), "{error}");

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use burn::module::Module;
 use burn::nn::LayerNorm;
 use burn::tensor::{Bool, Device, Tensor, TensorData};
-use heedful_attention::any::AnyAttention;
 use heedful_attention::contract::{Attention, Losses, Positions};
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::{Observation, Probe};
 use heedful_attention::progress::DecodingStart;
 use heedful_attention::random::RandomKey;
+use heedful_attention::registry::AnyAttention;
 use heedful_attention::visibility::Visibility;
 
 use crate::block::{Block, BlockConfig, BlockState, Context, Hidden};

@@ -15,7 +15,8 @@ use std::path::{Path, PathBuf};
 use burn::module::Param;
 use burn::nn::{LayerNorm, Linear};
 use burn::tensor::{Tensor, TensorData};
-use heedful_attention::any::{AnyAttention, AnyLogits};
+use heedful_attention::mechanisms::dot_product::DotProduct;
+use heedful_attention::registry::AnyAttention;
 use safetensors::{Dtype, SafeTensors};
 use thiserror::Error;
 
@@ -148,8 +149,8 @@ impl TorchState {
 
     fn attention(&mut self, place: &str, attention: AnyAttention) -> Result<AnyAttention, TorchError> {
         let other = || TorchError::Attention { place: place.into() };
-        let AnyAttention::Softmax(mut attention) = attention else { return Err(other()) };
-        let AnyLogits::DotProduct(mut logits) = attention.logits else { return Err(other()) };
+        let mut attention = attention.as_softmax().ok_or_else(other)?.clone();
+        let mut logits = attention.logits.get::<DotProduct>().ok_or_else(other)?.clone();
         if logits.query.bias.is_none() {
             return Err(other());
         }
@@ -164,8 +165,8 @@ impl TorchState {
         logits.key = part(logits.key, 1);
         attention.value = part(attention.value, 2);
         attention.output = self.linear(&format!("{place}.out_proj"), attention.output)?;
-        attention.logits = AnyLogits::DotProduct(logits);
-        Ok(AnyAttention::Softmax(attention))
+        *attention.logits.get_mut().ok_or_else(other)? = logits;
+        Ok(AnyAttention::softmax(attention))
     }
 
     fn linear(&mut self, place: &str, map: Linear) -> Result<Linear, TorchError> {
@@ -219,10 +220,10 @@ fn with_values(mut map: Linear, weights: Option<Vec<f32>>, biases: Option<Vec<f3
 mod tests {
     use super::*;
     use burn::tensor::Device;
-    use heedful_attention::any::AttentionConfig;
     use heedful_attention::mechanisms::dot_product::DotProductConfig;
     use heedful_attention::probe::Probe;
     use heedful_attention::random::RandomKey;
+    use heedful_attention::registry::AnyMechanism;
     use heedful_attention::visibility::Visibility;
 
     use crate::block::{BlockConfig, Context};
@@ -245,11 +246,11 @@ mod tests {
         Tensor::from_data(TensorData::new(values, shape), &Device::flex())
     }
 
-    fn biased() -> AttentionConfig {
-        AttentionConfig::DotProduct(DotProductConfig { bias: true })
+    fn biased() -> AnyMechanism {
+        AnyMechanism::from(DotProductConfig { bias: true })
     }
 
-    fn model(norm_order: NormOrder, layers: usize, attention: AttentionConfig) -> Seq2SeqTransformer {
+    fn model(norm_order: NormOrder, layers: usize, attention: AnyMechanism) -> Seq2SeqTransformer {
         let block =
             BlockConfig { d_model: 16, heads: 4, d_ff: 24, max_length: 16, norm_order, final_norm: Some(true), ..BlockConfig::default() };
         let config = Seq2SeqConfig {
@@ -287,7 +288,7 @@ mod tests {
 
     #[test]
     fn other_models_are_refused_with_the_name_of_what_does_not_fit() {
-        let refused = |change: &dyn Fn(&mut TorchState), layers: usize, attention: AttentionConfig, parts: &[&str]| {
+        let refused = |change: &dyn Fn(&mut TorchState), layers: usize, attention: AnyMechanism, parts: &[&str]| {
             let mut state = fixture("post");
             for name in ["source", "target", "output"] {
                 state.tensors.remove(name);
@@ -298,7 +299,7 @@ mod tests {
         };
         refused(&|_| {}, 3, biased(), &["encoder.layers.2.self_attn.in_proj_weight", "encoder.layers.2.norm2.bias"]);
         refused(&|_| {}, 1, biased(), &["not in the file are []", "encoder.layers.1.linear1.bias", "encoder.layers.1.norm1.weight"]);
-        refused(&|_| {}, 2, AttentionConfig::default(), &["encoder.layers.0.self_attn", "bias = true"]);
+        refused(&|_| {}, 2, AnyMechanism::default(), &["encoder.layers.0.self_attn", "bias = true"]);
         refused(&|_| {}, 2, "gaussian".parse().unwrap(), &["encoder.layers.0.self_attn", "dot-product"]);
         let shorten = |state: &mut TorchState| {
             state.tensors.insert("encoder.norm.bias".into(), (vec![15], vec![0.0; 15]));
@@ -334,7 +335,7 @@ mod tests {
 
         // A model without biases has no place for them.
         let mut plain = model(NormOrder::Pre, 2, biased());
-        plain.encoder = model(NormOrder::Pre, 2, AttentionConfig::default()).encoder;
+        plain.encoder = model(NormOrder::Pre, 2, AnyMechanism::default()).encoder;
         let refused = load(plain.clone(), &path, Match::Exact).unwrap_err().to_string();
         assert!(refused.contains("8 tensors of the file are not in the model"), "{refused}");
         assert!(refused.contains("encoder.layers.0.self_attention.Softmax.output.bias"), "{refused}");

@@ -9,11 +9,11 @@ use burn::module::{Module, ModuleDisplay, ModuleVisitor, Param, ParamId};
 use burn::optim::{AdamConfig, SgdConfig};
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use burn::train::{InferenceStep, TrainStep};
-use heedful_attention::any::AttentionConfig;
 use heedful_attention::mechanisms::gaussian::GaussianConfig;
 use heedful_attention::placement::Placement;
 use heedful_attention::random::RandomKey;
 use heedful_attention::read::read;
+use heedful_attention::registry::AnyMechanism;
 use heedful_models::block::BlockConfig;
 use heedful_models::classifier::ClassifierConfig;
 use heedful_models::language_model::LanguageModelConfig;
@@ -169,7 +169,7 @@ fn named<M: Module>(model: &M, name: &str) -> Vec<(ParamId, TensorData)> {
 
 #[test]
 fn spans_stay_fractions() {
-    let attention: AttentionConfig = "adaptive-span".parse().unwrap();
+    let attention: AnyMechanism = "adaptive-span".parse().unwrap();
     let config = LanguageModelConfig { vocabulary: 7, layers: 1, attention: attention.into(), block: block(), ..Default::default() };
     let trainee = Trainee::new(config.init(&key(), &Device::flex().autodiff()), NextToken::default(), &key());
     let output = TrainStep::step(&trainee, sequences());
@@ -181,7 +181,7 @@ fn spans_stay_fractions() {
 
 #[test]
 fn shared_parameters_stay_shared_on_another_device() {
-    let attention: AttentionConfig = toml::from_str("name = \"linformer\"\nsharing = \"layerwise\"").unwrap();
+    let attention: AnyMechanism = toml::from_str("name = \"linformer\"\nsharing = \"layerwise\"").unwrap();
     let config =
         ClassifierConfig { vocabulary: 7, outputs: 2, layers: 2, attention: attention.into(), block: block(), ..Default::default() };
     let device = Device::flex().autodiff();

@@ -29,14 +29,15 @@ use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
 use super::learned_relative::LearnedRelativeConfig;
-use crate::any::{AnyLogits, AttentionConfig};
 use crate::contract::{Losses, Positions};
 use crate::engine::{LogitTerms, Ramp, SoftSpan};
 use crate::error::ConfigError;
 use crate::init::{self, Init};
 use crate::logits::{LogitFacts, Logits};
+use crate::parameter_formula::ParameterFormula;
 use crate::placement::Placement;
 use crate::random::RandomKey;
+use crate::registry::{AnyLogits, AnyMechanism, Card, Kind, Mechanism};
 use crate::visibility::{Span, Visibility};
 
 /// Where a span comes from.
@@ -63,6 +64,9 @@ pub enum SpanOrigin {
     Paper,
 }
 
+/// Name of the span that is not trained.
+const FIXED: &str = "adaptive-span-fixed";
+
 /// Configuration of [`AdaptiveSpan`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -82,7 +86,7 @@ pub struct AdaptiveSpanConfig {
     /// Whether a query sees its own position (default). The paper's does not.
     pub own_position: bool,
     /// The attention whose logits are used: one that has logits, or a mixture (default: `learned-relative` up to `S`, the paper's base model).
-    pub logits: Option<Box<AttentionConfig>>,
+    pub logits: Option<AnyMechanism>,
 }
 
 impl Default for AdaptiveSpanConfig {
@@ -122,37 +126,9 @@ pub struct AdaptiveSpan {
 }
 
 impl AdaptiveSpanConfig {
-    /// Checks the configuration for its place in a model.
-    ///
-    /// # Errors
-    /// If a number is out of its range, no key would be seen, or the logits are wrong or not to be had.
-    pub fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        let check = placement.check("adaptive-span");
-        check.at_least_one_if_given("max_span", self.max_span)?;
-        check.non_negative("penalty", self.penalty)?;
-        if !(self.ramp.is_finite() && self.ramp > 0.0) {
-            return Err(check.wrong("ramp", self.ramp, "give a number greater than 0"));
-        }
-        if !self.own_position && self.origin == SpanOrigin::Paper && self.ramp <= 1.0 {
-            return Err(check.wrong("ramp", self.ramp, "a span of 0 would see no key: give more than 1, or origin = \"code\""));
-        }
-        let is_possible = |z: f64| (0.0..=1.0).contains(&z) && !(self.kind == SpanKind::Dynamic && [0.0, 1.0].contains(&z));
-        if let Some(initial) = self.initial.filter(|&initial| !is_possible(initial)) {
-            let remedy = "give a fraction of the longest span, from 0 to 1, and strictly between for dynamic spans";
-            return Err(check.wrong("initial", initial, remedy));
-        }
-        let logits = self.logits(placement);
-        if !logits.can_be_spanned() {
-            let able = AttentionConfig::families_that(AttentionConfig::can_be_spanned);
-            let remedy = format!("name an attention that has logits of its own, or a mixture of such: {able}");
-            return Err(check.wrong("logits", logits.name(), remedy));
-        }
-        logits.validate(placement)
-    }
-
-    fn logits(&self, placement: &Placement) -> AttentionConfig {
-        let base = || AttentionConfig::LearnedRelative(LearnedRelativeConfig { max_distance: Some(self.longest(placement)) });
-        self.logits.as_deref().cloned().unwrap_or_else(base)
+    fn spanned(&self, placement: &Placement) -> AnyMechanism {
+        let base = || LearnedRelativeConfig { max_distance: Some(self.longest(placement)) }.into();
+        self.logits.clone().unwrap_or_else(base)
     }
 
     fn longest(&self, placement: &Placement) -> usize {
@@ -165,7 +141,7 @@ impl AdaptiveSpanConfig {
     /// If the configuration is not valid.
     pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AdaptiveSpan {
         let heads = placement.heads;
-        let logits = self.logits(placement).init_logits(placement, &key.named("logits"), device);
+        let logits = self.spanned(placement).init_logits(placement, &key.named("logits"), device);
         let initial = self.initial.unwrap_or(0.0);
         let gate = || {
             let bias = self.initial.map_or(-4.0, |initial| (initial / (1.0 - initial)).ln());
@@ -183,6 +159,84 @@ impl AdaptiveSpanConfig {
             origin: if self.origin == SpanOrigin::Code { 1.0 } else { 0.0 },
             penalty: self.penalty,
             own_position: self.own_position,
+        }
+    }
+}
+
+impl Mechanism for AdaptiveSpanConfig {
+    const NAME: &'static str = "adaptive-span";
+
+    fn card() -> Card {
+        Card {
+            variant: "AdaptiveSpan",
+            description: "Lets each head learn how far back it looks.",
+            source: "Sukhbaatar et al. 2019, section 2.2",
+            kind: Kind::SoftSpan,
+            cross: false,
+            causal: true,
+        }
+    }
+
+    fn named() -> Vec<(&'static str, Self)> {
+        vec![(Self::NAME, Self::default()), (FIXED, Self { kind: SpanKind::Fixed, ..Self::default() })]
+    }
+
+    fn name(&self) -> String {
+        if self.kind == SpanKind::Fixed { FIXED } else { Self::NAME }.to_owned()
+    }
+
+    fn members(&self) -> Vec<&AnyMechanism> {
+        self.logits.iter().collect()
+    }
+
+    fn fractions() -> &'static [(&'static str, &'static str)] {
+        &[("Struct:AdaptiveSpan", "span")]
+    }
+
+    /// # Errors
+    /// If a number is out of its range, no key would be seen, or the logits are wrong or not to be had.
+    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+        let check = placement.check(Self::NAME);
+        check.at_least_one_if_given("max_span", self.max_span)?;
+        check.non_negative("penalty", self.penalty)?;
+        if !(self.ramp.is_finite() && self.ramp > 0.0) {
+            return Err(check.wrong("ramp", self.ramp, "give a number greater than 0"));
+        }
+        if !self.own_position && self.origin == SpanOrigin::Paper && self.ramp <= 1.0 {
+            return Err(check.wrong("ramp", self.ramp, "a span of 0 would see no key: give more than 1, or origin = \"code\""));
+        }
+        let is_possible = |z: f64| (0.0..=1.0).contains(&z) && !(self.kind == SpanKind::Dynamic && [0.0, 1.0].contains(&z));
+        if let Some(initial) = self.initial.filter(|&initial| !is_possible(initial)) {
+            let remedy = "give a fraction of the longest span, from 0 to 1, and strictly between for dynamic spans";
+            return Err(check.wrong("initial", initial, remedy));
+        }
+        let logits = self.spanned(placement);
+        if !logits.can_be_spanned() {
+            let able = AnyMechanism::families_that(AnyMechanism::can_be_spanned);
+            let remedy = format!("name an attention that has logits of its own, or a mixture of such: {able}");
+            return Err(check.wrong("logits", logits.name(), remedy));
+        }
+        logits.validate(placement)
+    }
+
+    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        Some(AnyLogits::new(self.init(placement, key, device)))
+    }
+
+    fn parameters(&self) -> Option<ParameterFormula> {
+        let spans = match self.kind {
+            SpanKind::Learned => ParameterFormula::trained(&[(1, "H")]),
+            SpanKind::Dynamic => ParameterFormula::trained(&[(1, "d H"), (1, "H")]),
+            SpanKind::Fixed => ParameterFormula::none(),
+        };
+        let logits = self.logits.clone().unwrap_or_else(|| LearnedRelativeConfig::default().into());
+        Some(logits.parameters()?.plus(spans))
+    }
+
+    fn letters(&self, max_length: usize) -> Vec<(&'static str, usize)> {
+        match &self.logits {
+            Some(logits) => logits.letters(max_length),
+            None => vec![("S", self.max_span.unwrap_or(max_length))],
         }
     }
 }
@@ -248,6 +302,10 @@ impl Logits for AdaptiveSpan {
         let reach = if has_gradient { end.floor() } else { end.ceil() - 1.0 };
         let reach = (reach.max(0.0) as usize).min(self.max_span);
         Some(self.logits[0].reach().map_or(reach, |other| other.min(reach)))
+    }
+
+    fn multiplications(&self, d_head: f64) -> f64 {
+        self.logits[0].multiplications(d_head) + 1.0
     }
 
     fn losses(&self, query: &Tensor<3>) -> Losses {

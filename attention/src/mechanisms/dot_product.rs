@@ -13,13 +13,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::contract::Positions;
 use crate::engine::LogitTerms;
-use crate::error::ConfigError;
 use crate::heads::split_heads;
 use crate::init;
 use crate::linear::linear;
 use crate::logits::{LogitFacts, Logits};
+use crate::parameter_formula::ParameterFormula;
 use crate::placement::Placement;
 use crate::random::RandomKey;
+use crate::registry::{AnyLogits, Card, Kind, Mechanism};
 use crate::visibility::Span;
 
 /// Configuration of [`DotProduct`].
@@ -45,14 +46,6 @@ pub struct DotProduct {
 }
 
 impl DotProductConfig {
-    /// Checks the configuration for its place in a model.
-    ///
-    /// # Errors
-    /// None at present.
-    pub fn validate(&self, _placement: &Placement) -> Result<(), ConfigError> {
-        Ok(())
-    }
-
     /// Initialises the logits.
     pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> DotProduct {
         let d_model = placement.d_model;
@@ -61,6 +54,34 @@ impl DotProductConfig {
             key: init::linear(d_model, d_model, self.bias, &key.named("key"), device),
             heads: placement.heads,
         }
+    }
+}
+
+impl Mechanism for DotProductConfig {
+    const NAME: &'static str = "dot-product";
+
+    fn card() -> Card {
+        Card {
+            variant: "DotProduct",
+            description: "Compares every query with every key by a scaled scalar product.",
+            source: "Vaswani et al. 2017, section 3.2.1",
+            kind: Kind::Scores,
+            cross: true,
+            causal: true,
+        }
+    }
+
+    fn projections_have_biases(&self) -> bool {
+        self.bias
+    }
+
+    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        Some(AnyLogits::new(self.init(placement, key, device)))
+    }
+
+    fn parameters(&self) -> Option<ParameterFormula> {
+        let weights = ParameterFormula::trained(&[(2, "d^2")]);
+        Some(if self.bias { weights.plus(ParameterFormula::trained(&[(2, "d")])) } else { weights })
     }
 }
 

@@ -17,10 +17,12 @@ use serde::{Deserialize, Serialize};
 use crate::error::ConfigError;
 use crate::heads::split_heads;
 use crate::init;
-use crate::kernel_attention::{Execution, Kernel, KernelAttention, KernelOptions, KernelSizes};
+use crate::kernel_attention::{Execution, Kernel, KernelAttention, KernelOptions, KernelSizes, projections};
 use crate::linear::linear;
+use crate::parameter_formula::ParameterFormula;
 use crate::placement::Placement;
 use crate::random::RandomKey;
+use crate::registry::{AnyAttention, Card, Kind, Mechanism};
 
 /// Configuration of [`DynamicConv`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -56,14 +58,6 @@ pub struct DynamicConv {
 }
 
 impl DynamicConvConfig {
-    /// Checks the configuration for its place in a model.
-    ///
-    /// # Errors
-    /// If there is no kernel size, or one of 0.
-    pub fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        self.kernel.validate("dynamic-conv", placement)
-    }
-
     /// Initialises the attention.
     ///
     /// # Panics
@@ -74,6 +68,40 @@ impl DynamicConvConfig {
         let predictor = init::linear(d_model, heads * taps, self.kernel_bias, &key.named("kernel"), device);
         let options = KernelOptions { taps, glu: self.glu, renormalise: self.renormalise_padding, execution: self.execution };
         KernelAttention::new(DynamicConv { predictor, heads }, options, placement, key, device)
+    }
+}
+
+impl Mechanism for DynamicConvConfig {
+    const NAME: &'static str = "dynamic-conv";
+
+    fn card() -> Card {
+        Card {
+            variant: "DynamicConv",
+            description: "Weighs neighbours by a kernel that each position predicts.",
+            source: "Wu et al. 2019, section 4",
+            kind: Kind::Whole,
+            cross: false,
+            causal: true,
+        }
+    }
+
+    /// # Errors
+    /// If there is no kernel size, or one of 0.
+    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+        self.kernel.validate(Self::NAME, placement)
+    }
+
+    fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
+        AnyAttention::new(self.init(placement, key, device))
+    }
+
+    fn parameters(&self) -> Option<ParameterFormula> {
+        let bias = if self.kernel_bias { ParameterFormula::trained(&[(1, "H t")]) } else { ParameterFormula::none() };
+        Some(projections(self.glu).plus(ParameterFormula::trained(&[(1, "d H t")])).plus(bias))
+    }
+
+    fn letters(&self, _max_length: usize) -> Vec<(&'static str, usize)> {
+        vec![("t", self.kernel.at(0).unwrap_or(1))]
     }
 }
 

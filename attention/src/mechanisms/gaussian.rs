@@ -20,6 +20,7 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 
 use crate::abilities::{Abilities, Causality};
+use crate::arithmetic::Pairs;
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Positions};
 use crate::dropout::dropout;
 use crate::engine::fused::{Part, has_kernels_in_main_memory};
@@ -30,10 +31,12 @@ use crate::init;
 use crate::linear::linear;
 use crate::logits::{LogitFacts, Logits};
 use crate::memory::KeyValueState;
+use crate::parameter_formula::ParameterFormula;
 use crate::placement::{Placement, Role};
 use crate::probe::Probe;
 use crate::progress::DecodingStart;
 use crate::random::RandomKey;
+use crate::registry::{AnyAttention, AnyLogits, Card, Kind, Mechanism};
 use crate::visibility::{Span, Visibility};
 
 /// Whether the weights of a row are divided by their sum.
@@ -125,29 +128,6 @@ struct Kernel {
 }
 
 impl GaussianConfig {
-    /// Checks the configuration for its place in a model.
-    ///
-    /// # Errors
-    /// If a list cannot be spread over heads and layers, or a number is out of its range.
-    pub fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        let check = placement.check("gaussian");
-        let list = "give one number, or as many as heads, layers or heads x layers, or a divisor of the number of heads";
-        let offsets = self.offsets_for(placement);
-        if offsets.iter().any(|o| !o.is_finite()) || spread(&offsets, placement).is_none() {
-            return Err(check.wrong("offsets", format!("{offsets:?}"), list));
-        }
-        if spread(&self.deviations, placement).is_none() {
-            return Err(check.wrong("deviations", format!("{:?}", self.deviations), list));
-        }
-        if self.deviations.iter().any(|&d| !(d.is_finite() && d > 0.0)) {
-            return Err(check.wrong("deviations", format!("{:?}", self.deviations), "deviations must be greater than 0"));
-        }
-        if !(self.length_ratio.is_finite() && self.length_ratio > 0.0) {
-            return Err(check.wrong("length_ratio", self.length_ratio, "give a number greater than 0"));
-        }
-        Ok(())
-    }
-
     fn offsets_for(&self, placement: &Placement) -> Vec<f64> {
         let default: &[f64] = match placement.role {
             Role::Encoder | Role::Cross => &[-1.0, 1.0],
@@ -192,6 +172,63 @@ impl GaussianConfig {
             execution: self.execution,
             window: self.window,
         }
+    }
+}
+
+impl Mechanism for GaussianConfig {
+    const NAME: &'static str = "gaussian";
+
+    fn card() -> Card {
+        Card {
+            variant: "Gaussian",
+            description: "Weighs keys by a fixed Gaussian of their distance, whatever the content.",
+            source: "You, Sun and Iyyer 2020",
+            kind: Kind::Scores,
+            cross: true,
+            causal: true,
+        }
+    }
+
+    /// # Errors
+    /// If a list cannot be spread over heads and layers, or a number is out of its range.
+    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+        let check = placement.check(Self::NAME);
+        let list = "give one number, or as many as heads, layers or heads x layers, or a divisor of the number of heads";
+        let offsets = self.offsets_for(placement);
+        if offsets.iter().any(|o| !o.is_finite()) || spread(&offsets, placement).is_none() {
+            return Err(check.wrong("offsets", format!("{offsets:?}"), list));
+        }
+        if spread(&self.deviations, placement).is_none() {
+            return Err(check.wrong("deviations", format!("{:?}", self.deviations), list));
+        }
+        if self.deviations.iter().any(|&d| !(d.is_finite() && d > 0.0)) {
+            return Err(check.wrong("deviations", format!("{:?}", self.deviations), "deviations must be greater than 0"));
+        }
+        if !(self.length_ratio.is_finite() && self.length_ratio > 0.0) {
+            return Err(check.wrong("length_ratio", self.length_ratio, "give a number greater than 0"));
+        }
+        Ok(())
+    }
+
+    fn logits(&self, placement: &Placement, _key: &RandomKey, _device: &Device) -> Option<AnyLogits> {
+        Some(AnyLogits::new(self.init_logits(placement)))
+    }
+
+    fn without_effect(&self, option: &str, role: Role) -> Option<&'static str> {
+        match option {
+            "length_ratio" if role != Role::Cross => Some("length_ratio is for Gaussian cross-attention"),
+            "window" if self.execution != Execution::Banded => Some("window is for execution = \"banded\""),
+            "deviations" if self.execution == Execution::Index => Some("deviations are not for execution = \"index\""),
+            _ => None,
+        }
+    }
+
+    fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
+        AnyAttention::new(self.init(placement, key, device))
+    }
+
+    fn parameters(&self) -> Option<ParameterFormula> {
+        Some(ParameterFormula::none())
     }
 }
 
@@ -381,6 +418,10 @@ impl Logits for GaussianLogits {
     fn terms(&self, query: Tensor<3>, _keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms {
         LogitTerms::bias(self.kernel.exponents(self.heads, span, positions, &query.device()).cast(query.dtype()))
     }
+
+    fn multiplications(&self, _d_head: f64) -> f64 {
+        1.0
+    }
 }
 
 impl Attention for Gaussian {
@@ -430,5 +471,9 @@ impl Attention for Gaussian {
 
     fn select(&self, state: &mut KeyValueState, rows: &[usize]) {
         state.select(rows);
+    }
+
+    fn multiplications(&self, pairs: &Pairs) -> f64 {
+        pairs.dense() * (pairs.d_head() + 1.0)
     }
 }

@@ -25,8 +25,10 @@ use crate::heads::split_heads;
 use crate::init::{self, Init};
 use crate::linear::linear;
 use crate::logits::{LogitFacts, Logits};
+use crate::parameter_formula::ParameterFormula;
 use crate::placement::Placement;
 use crate::random::RandomKey;
+use crate::registry::{AnyLogits, Card, Kind, Mechanism};
 use crate::visibility::{Span, Visibility};
 
 /// Configuration of [`LearnedRelative`].
@@ -53,14 +55,6 @@ pub struct LearnedRelative {
 }
 
 impl LearnedRelativeConfig {
-    /// Checks the configuration for its place in a model.
-    ///
-    /// # Errors
-    /// If the greatest distance is 0.
-    pub fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        placement.check("learned-relative").at_least_one_if_given("max_distance", self.max_distance)
-    }
-
     /// Initialises the logits: projections as everywhere, the table normal with standard deviation 1 as in the released code.
     pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> LearnedRelative {
         let d_model = placement.d_model;
@@ -72,6 +66,39 @@ impl LearnedRelativeConfig {
             heads: placement.heads,
             max_distance,
         }
+    }
+}
+
+impl Mechanism for LearnedRelativeConfig {
+    const NAME: &'static str = "learned-relative";
+
+    fn card() -> Card {
+        Card {
+            variant: "LearnedRelative",
+            description: "Adds a trained vector for each distance to the key.",
+            source: "Sukhbaatar et al. 2019, section 2.1",
+            kind: Kind::Scores,
+            cross: false,
+            causal: true,
+        }
+    }
+
+    /// # Errors
+    /// If the greatest distance is 0.
+    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+        placement.check(Self::NAME).at_least_one_if_given("max_distance", self.max_distance)
+    }
+
+    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        Some(AnyLogits::new(self.init(placement, key, device)))
+    }
+
+    fn parameters(&self) -> Option<ParameterFormula> {
+        Some(ParameterFormula::trained(&[(2, "d^2"), (1, "D S"), (1, "D")]))
+    }
+
+    fn letters(&self, max_length: usize) -> Vec<(&'static str, usize)> {
+        vec![("S", self.max_distance.unwrap_or(max_length))]
     }
 }
 
@@ -104,5 +131,9 @@ impl Logits for LearnedRelative {
 
     fn reach(&self) -> Option<usize> {
         Some(self.max_distance)
+    }
+
+    fn multiplications(&self, d_head: f64) -> f64 {
+        2.0 * d_head
     }
 }

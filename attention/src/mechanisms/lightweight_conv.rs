@@ -16,9 +16,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::ConfigError;
 use crate::init::Init;
-use crate::kernel_attention::{Execution, Kernel, KernelAttention, KernelOptions, KernelSizes};
+use crate::kernel_attention::{Execution, Kernel, KernelAttention, KernelOptions, KernelSizes, projections};
+use crate::parameter_formula::ParameterFormula;
 use crate::placement::Placement;
 use crate::random::RandomKey;
+use crate::registry::{AnyAttention, Card, Kind, Mechanism};
 
 /// Configuration of [`LightweightConv`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -50,14 +52,6 @@ pub struct LightweightConv {
 }
 
 impl LightweightConvConfig {
-    /// Checks the configuration for its place in a model.
-    ///
-    /// # Errors
-    /// If there is no kernel size, or one of 0.
-    pub fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        self.kernel.validate("lightweight-conv", placement)
-    }
-
     /// Initialises the attention.
     ///
     /// # Panics
@@ -68,6 +62,39 @@ impl LightweightConvConfig {
         let weight = Init::XavierUniform { fan_in: taps, fan_out: heads * taps }.parameter([heads, taps], &key.named("kernel"), device);
         let options = KernelOptions { taps, glu: self.glu, renormalise: self.renormalise_padding, execution: self.execution };
         KernelAttention::new(LightweightConv { weight }, options, placement, key, device)
+    }
+}
+
+impl Mechanism for LightweightConvConfig {
+    const NAME: &'static str = "lightweight-conv";
+
+    fn card() -> Card {
+        Card {
+            variant: "LightweightConv",
+            description: "Weighs neighbours by a trained kernel that the channels of a head share.",
+            source: "Wu et al. 2019, section 3",
+            kind: Kind::Whole,
+            cross: false,
+            causal: true,
+        }
+    }
+
+    /// # Errors
+    /// If there is no kernel size, or one of 0.
+    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+        self.kernel.validate(Self::NAME, placement)
+    }
+
+    fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
+        AnyAttention::new(self.init(placement, key, device))
+    }
+
+    fn parameters(&self) -> Option<ParameterFormula> {
+        Some(projections(self.glu).plus(ParameterFormula::trained(&[(1, "H t")])))
+    }
+
+    fn letters(&self, _max_length: usize) -> Vec<(&'static str, usize)> {
+        vec![("t", self.kernel.at(0).unwrap_or(1))]
     }
 }
 

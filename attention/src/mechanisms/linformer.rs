@@ -20,6 +20,7 @@ use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
 use crate::abilities::{Abilities, Causality};
+use crate::arithmetic::Pairs;
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Positions};
 use crate::engine::{AttentionProgram, Dropout, LogitTerms, Weighting, reference};
 use crate::error::ConfigError;
@@ -27,10 +28,12 @@ use crate::heads::{merge_heads, split_heads};
 use crate::init;
 use crate::linear::linear;
 use crate::memory::KeyValueState;
+use crate::parameter_formula::ParameterFormula;
 use crate::placement::{Placement, Role};
 use crate::probe::{Observation, Probe};
 use crate::progress::DecodingStart;
 use crate::random::RandomKey;
+use crate::registry::{AnyAttention, Card, Kind, Mechanism};
 use crate::sequence_projection::{ProjectionInit, SequenceProjection};
 use crate::visibility::{Span, Visibility};
 
@@ -93,19 +96,6 @@ pub struct Linformer {
 }
 
 impl LinformerConfig {
-    /// Checks the configuration for its place in a model.
-    ///
-    /// # Errors
-    /// If the rank is 0 or more than the maximal length.
-    pub fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        let rank = self.rank_for(placement);
-        if (1..=placement.max_length).contains(&rank) {
-            return Ok(());
-        }
-        let remedy = format!("give a number from 1 to the maximal length {}", placement.max_length);
-        Err(placement.check("linformer").wrong("rank", rank, remedy))
-    }
-
     pub(crate) fn rank_for(&self, placement: &Placement) -> usize {
         self.rank_at(placement.max_length)
     }
@@ -134,6 +124,50 @@ impl LinformerConfig {
             cross: placement.role == Role::Cross,
             layerwise: self.sharing == Sharing::Layerwise,
         }
+    }
+}
+
+impl Mechanism for LinformerConfig {
+    const NAME: &'static str = "linformer";
+
+    fn card() -> Card {
+        Card {
+            variant: "Linformer",
+            description: "Attends to a fixed number of slots that keys and values are projected to.",
+            source: "Wang et al. 2020",
+            kind: Kind::Whole,
+            cross: true,
+            causal: false,
+        }
+    }
+
+    /// # Errors
+    /// If the rank is 0 or more than the maximal length.
+    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+        let rank = self.rank_for(placement);
+        if (1..=placement.max_length).contains(&rank) {
+            return Ok(());
+        }
+        let remedy = format!("give a number from 1 to the maximal length {}", placement.max_length);
+        Err(placement.check(Self::NAME).wrong("rank", rank, remedy))
+    }
+
+    fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
+        AnyAttention::new(self.init(placement, key, device))
+    }
+
+    fn parameters(&self) -> Option<ParameterFormula> {
+        let matrices = [match self.sharing {
+            Sharing::None => (2, "H k L"),
+            Sharing::Headwise => (2, "k L"),
+            Sharing::KeyValue | Sharing::Layerwise => (1, "k L"),
+        }];
+        let slots = if self.trainable { ParameterFormula::trained(&matrices) } else { ParameterFormula::fixed(&matrices) };
+        Some(ParameterFormula::trained(&[(4, "d^2")]).plus(slots))
+    }
+
+    fn letters(&self, max_length: usize) -> Vec<(&'static str, usize)> {
+        vec![("k", self.rank_at(max_length))]
     }
 }
 
@@ -233,5 +267,10 @@ impl Attention for Linformer {
             return Self { key_slots: earlier.key_slots.clone(), ..self };
         }
         self
+    }
+
+    fn multiplications(&self, pairs: &Pairs) -> f64 {
+        // Keys and values to slots, then scores and sums over slots.
+        (2 * (pairs.keys + pairs.queries.len()) * self.key_slots.shape()[1] * pairs.d_model) as f64
     }
 }

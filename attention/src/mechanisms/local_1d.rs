@@ -14,11 +14,12 @@
 use burn::tensor::Device;
 use serde::{Deserialize, Serialize};
 
-use crate::any::AttentionConfig;
 use crate::error::ConfigError;
+use crate::parameter_formula::ParameterFormula;
 use crate::pattern::Pattern;
 use crate::placement::Placement;
 use crate::random::RandomKey;
+use crate::registry::{AnyLogits, AnyMechanism, Card, Kind, Mechanism};
 use crate::restricted::{Execution, Restricted, validate_logits};
 
 /// Configuration of local attention in one dimension.
@@ -32,12 +33,12 @@ pub struct LocalOneDConfig {
     /// How it is computed (default: blocked).
     pub execution: Execution,
     /// What scores the keys (default: dot-product attention).
-    pub logits: Box<AttentionConfig>,
+    pub logits: AnyMechanism,
 }
 
 impl Default for LocalOneDConfig {
     fn default() -> Self {
-        Self { query_block: 256, memory_block: None, execution: Execution::default(), logits: Box::default() }
+        Self { query_block: 256, memory_block: None, execution: Execution::default(), logits: AnyMechanism::default() }
     }
 }
 
@@ -51,15 +52,6 @@ pub struct LocalOneD {
 }
 
 impl LocalOneDConfig {
-    /// Checks the configuration for its place in a model.
-    ///
-    /// # Errors
-    /// If a block is empty, or what is restricted has no logits or is wrong itself.
-    pub fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        placement.check("local-1d").at_least_one("query_block", self.query_block)?;
-        validate_logits("local-1d", &self.logits, placement)
-    }
-
     /// The pattern alone.
     pub fn pattern(&self) -> LocalOneD {
         LocalOneD { query_block: self.query_block, memory_block: self.memory_block.unwrap_or(self.query_block) }
@@ -71,6 +63,44 @@ impl LocalOneDConfig {
     /// If the configuration is not valid.
     pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Restricted {
         Restricted::over(&self.logits, self.pattern(), self.execution, placement, key, device)
+    }
+}
+
+impl Mechanism for LocalOneDConfig {
+    const NAME: &'static str = "local-1d";
+
+    fn card() -> Card {
+        Card {
+            variant: "LocalOneD",
+            description: "Restricts queries to their block and the positions before it.",
+            source: "Parmar et al. 2018, section 3.3",
+            kind: Kind::Pattern,
+            cross: false,
+            causal: true,
+        }
+    }
+
+    fn members(&self) -> Vec<&AnyMechanism> {
+        vec![&self.logits]
+    }
+
+    fn over(self, logits: AnyMechanism) -> Option<Self> {
+        Some(Self { logits, ..self })
+    }
+
+    /// # Errors
+    /// If a block is empty, or what is restricted has no logits or is wrong itself.
+    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+        placement.check(Self::NAME).at_least_one("query_block", self.query_block)?;
+        validate_logits(Self::NAME, &self.logits, placement)
+    }
+
+    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        Some(AnyLogits::new(self.init(placement, key, device)))
+    }
+
+    fn parameters(&self) -> Option<ParameterFormula> {
+        self.logits.parameters()
     }
 }
 

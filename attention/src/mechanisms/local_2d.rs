@@ -18,11 +18,12 @@ use std::ops::Range;
 use burn::tensor::Device;
 use serde::{Deserialize, Serialize};
 
-use crate::any::AttentionConfig;
 use crate::error::ConfigError;
+use crate::parameter_formula::ParameterFormula;
 use crate::pattern::Pattern;
 use crate::placement::Placement;
 use crate::random::RandomKey;
+use crate::registry::{AnyLogits, AnyMechanism, Card, Kind, Mechanism};
 use crate::restricted::{Execution, Restricted, validate_logits};
 
 /// Configuration of local attention in two dimensions.
@@ -38,12 +39,12 @@ pub struct LocalTwoDConfig {
     /// How it is computed (default: blocked).
     pub execution: Execution,
     /// What scores the keys (default: dot-product attention).
-    pub logits: Box<AttentionConfig>,
+    pub logits: AnyMechanism,
 }
 
 impl Default for LocalTwoDConfig {
     fn default() -> Self {
-        Self { width: 96, query_block: [8, 32], memory: [8, 16], execution: Execution::default(), logits: Box::default() }
+        Self { width: 96, query_block: [8, 32], memory: [8, 16], execution: Execution::default(), logits: AnyMechanism::default() }
     }
 }
 
@@ -124,23 +125,6 @@ pub struct LocalTwoD {
 }
 
 impl LocalTwoDConfig {
-    /// Checks the configuration for its place in a model.
-    ///
-    /// # Errors
-    /// If a block is empty or does not divide the width, or what is restricted has no logits or is wrong itself.
-    pub fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        let Self { width, query_block: [rows, columns], .. } = *self;
-        let check = placement.check("local-2d");
-        if rows == 0 || columns == 0 {
-            return Err(check.wrong("query_block", format!("[{rows}, {columns}]"), "give at least one row and one column"));
-        }
-        if width == 0 || !width.is_multiple_of(columns) {
-            let remedy = format!("give a multiple of the {columns} columns of a block, or other blocks");
-            return Err(check.wrong("width", width, remedy));
-        }
-        validate_logits("local-2d", &self.logits, placement)
-    }
-
     /// The pattern alone.
     pub fn pattern(&self) -> LocalTwoD {
         LocalTwoD { order: BlockRaster { width: self.width, block: self.query_block }, memory: self.memory }
@@ -152,6 +136,52 @@ impl LocalTwoDConfig {
     /// If the configuration is not valid.
     pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Restricted {
         Restricted::over(&self.logits, self.pattern(), self.execution, placement, key, device)
+    }
+}
+
+impl Mechanism for LocalTwoDConfig {
+    const NAME: &'static str = "local-2d";
+
+    fn card() -> Card {
+        Card {
+            variant: "LocalTwoD",
+            description: "Restricts queries to blocks of rows and columns of an image.",
+            source: "Parmar et al. 2018, section 3.3",
+            kind: Kind::Pattern,
+            cross: false,
+            causal: true,
+        }
+    }
+
+    fn members(&self) -> Vec<&AnyMechanism> {
+        vec![&self.logits]
+    }
+
+    fn over(self, logits: AnyMechanism) -> Option<Self> {
+        Some(Self { logits, ..self })
+    }
+
+    /// # Errors
+    /// If a block is empty or does not divide the width, or what is restricted has no logits or is wrong itself.
+    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+        let Self { width, query_block: [rows, columns], .. } = *self;
+        let check = placement.check(Self::NAME);
+        if rows == 0 || columns == 0 {
+            return Err(check.wrong("query_block", format!("[{rows}, {columns}]"), "give at least one row and one column"));
+        }
+        if width == 0 || !width.is_multiple_of(columns) {
+            let remedy = format!("give a multiple of the {columns} columns of a block, or other blocks");
+            return Err(check.wrong("width", width, remedy));
+        }
+        validate_logits(Self::NAME, &self.logits, placement)
+    }
+
+    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        Some(AnyLogits::new(self.init(placement, key, device)))
+    }
+
+    fn parameters(&self) -> Option<ParameterFormula> {
+        self.logits.parameters()
     }
 }
 

@@ -34,6 +34,7 @@ use self::buckets::{Buckets, Hash};
 use self::chunks::Chunking;
 pub use self::config::{BucketCount, Hashing, LshConfig, Rotations, Scale};
 use crate::abilities::{Abilities, Causality};
+use crate::arithmetic::Pairs;
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Positions};
 use crate::engine::{AttentionProgram, Dropout, Engine, LogitTerms, Weighting, fused, reference};
 use crate::heads::{merge_heads, split_heads};
@@ -279,5 +280,15 @@ impl Attention for Lsh {
     fn select(&self, state: &mut LshState, rows: &[usize]) {
         state.memory.select(rows);
         state.buckets = state.buckets.take().map(|buckets| buckets.select(rows));
+    }
+
+    fn multiplications(&self, pairs: &Pairs) -> f64 {
+        let d_head = pairs.d_head();
+        if pairs.keys <= self.full_attention_below {
+            return pairs.dense() * 2.0 * d_head;
+        }
+        let [rounds, heads, _, directions] = self.rotations.value().dims().map(|size| size as f64);
+        let seen = ((1 + self.chunking.before + self.chunking.after) * self.chunking.size) as f64;
+        heads * pairs.queries.len() as f64 * rounds * d_head * (directions + 2.0 * seen)
     }
 }

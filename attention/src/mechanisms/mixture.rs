@@ -13,14 +13,16 @@ use burn::tensor::activation::{sigmoid, softmax};
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
-use crate::any::{AnyLogits, AttentionConfig};
+use super::synthesizer_random::SynthesizerRandomConfig;
 use crate::contract::{Losses, Positions};
 use crate::engine::LogitTerms;
 use crate::error::ConfigError;
 use crate::init::Init;
 use crate::logits::{LogitFacts, Logits};
+use crate::parameter_formula::ParameterFormula;
 use crate::placement::Placement;
 use crate::random::RandomKey;
+use crate::registry::{AnyLogits, AnyMechanism, Card, Kind, Mechanism};
 use crate::visibility::{Span, Visibility};
 
 /// How the members of a mixture are weighted.
@@ -37,11 +39,11 @@ pub enum MixtureWeights {
 }
 
 /// Configuration of [`Mixture`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MixtureConfig {
     /// The members: two or more attentions that have logits, in the order of their weights.
-    pub members: Vec<AttentionConfig>,
+    pub members: Vec<AnyMechanism>,
     /// How they are weighted (default: softmax-normalised weights per head).
     #[serde(default)]
     pub weights: MixtureWeights,
@@ -61,30 +63,6 @@ pub struct Mixture {
 }
 
 impl MixtureConfig {
-    /// Checks the configuration for its place in a model.
-    ///
-    /// # Errors
-    /// If there are fewer than two members, a member is a mixture itself, a sigmoid mixture has not exactly two members, or a
-    /// member's own configuration is wrong.
-    pub fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        let check = placement.check("mixture");
-        if self.members.len() < 2 {
-            return Err(check.wrong("members", format!("a list of {}", self.members.len()), "name at least two attentions"));
-        }
-        if self.weights == MixtureWeights::Sigmoid && self.members.len() != 2 {
-            return Err(check.wrong("weights", "sigmoid", "a sigmoid weighs two members; use softmax or sum for more"));
-        }
-        for member in &self.members {
-            if !member.has_logits() {
-                let able = AttentionConfig::families_that(AttentionConfig::has_logits);
-                let remedy = format!("mix attentions that have logits of their own: {able}");
-                return Err(check.wrong("members", member.name(), remedy));
-            }
-            member.validate(placement)?;
-        }
-        Ok(())
-    }
-
     /// Initialises the mixture with equal weights.
     ///
     /// # Panics
@@ -106,6 +84,79 @@ impl MixtureConfig {
             head_weights: (self.weights == MixtureWeights::Softmax).then(|| zero.parameter(shape, key, device)),
             layer_weight: (self.weights == MixtureWeights::Sigmoid).then(|| zero.parameter([1], key, device)),
         }
+    }
+}
+
+impl Mechanism for MixtureConfig {
+    const NAME: &'static str = "mixture";
+
+    fn card() -> Card {
+        Card {
+            variant: "Mixture",
+            description: "Sums the logits of several mechanisms before the softmax.",
+            source: "Tay et al. 2021, section 3.3",
+            kind: Kind::Mixture,
+            cross: true,
+            causal: true,
+        }
+    }
+
+    fn named() -> Vec<(&'static str, Self)> {
+        Vec::new()
+    }
+
+    fn examples() -> Vec<Self> {
+        let members = vec![SynthesizerRandomConfig::default().into(), AnyMechanism::default()];
+        vec![Self { members, ..Self::default() }]
+    }
+
+    fn name(&self) -> String {
+        self.members.iter().map(AnyMechanism::name).collect::<Vec<_>>().join("+")
+    }
+
+    fn members(&self) -> Vec<&AnyMechanism> {
+        self.members.iter().collect()
+    }
+
+    fn can_cross(&self) -> bool {
+        self.members.iter().all(AnyMechanism::can_cross)
+    }
+
+    /// # Errors
+    /// If there are fewer than two members, a member is a mixture itself, a sigmoid mixture has not exactly two members, or a
+    /// member's own configuration is wrong.
+    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+        let check = placement.check(Self::NAME);
+        if self.members.len() < 2 {
+            return Err(check.wrong("members", format!("a list of {}", self.members.len()), "name at least two attentions"));
+        }
+        if self.weights == MixtureWeights::Sigmoid && self.members.len() != 2 {
+            return Err(check.wrong("weights", "sigmoid", "a sigmoid weighs two members; use softmax or sum for more"));
+        }
+        for member in &self.members {
+            if !member.has_logits() {
+                let able = AnyMechanism::families_that(AnyMechanism::has_logits);
+                let remedy = format!("mix attentions that have logits of their own: {able}");
+                return Err(check.wrong("members", member.name(), remedy));
+            }
+            member.validate(placement)?;
+        }
+        Ok(())
+    }
+
+    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        Some(AnyLogits::new(self.init(placement, key, device)))
+    }
+
+    fn parameters(&self) -> Option<ParameterFormula> {
+        let weights = match self.weights {
+            // One per member and head.
+            MixtureWeights::Softmax => ParameterFormula::trained(&[(self.members.len(), "H")]),
+            MixtureWeights::Sum => ParameterFormula::none(),
+            MixtureWeights::Sigmoid => ParameterFormula::trained(&[(1, "1")]),
+        };
+        let members = self.members.iter().map(AnyMechanism::parameters).collect::<Option<Vec<_>>>()?;
+        Some(members.into_iter().fold(ParameterFormula::none(), ParameterFormula::plus).plus(weights))
     }
 }
 
@@ -163,6 +214,10 @@ impl Logits for Mixture {
 
     fn reach(&self) -> Option<usize> {
         self.members.iter().filter_map(Logits::reach).min()
+    }
+
+    fn multiplications(&self, d_head: f64) -> f64 {
+        self.members.iter().map(|member| member.multiplications(d_head)).sum()
     }
 
     fn losses(&self, query: &Tensor<3>) -> Losses {

@@ -28,8 +28,10 @@ use crate::heads::split_heads;
 use crate::init::{self, Init};
 use crate::linear::linear;
 use crate::logits::{LogitFacts, Logits};
+use crate::parameter_formula::ParameterFormula;
 use crate::placement::Placement;
 use crate::random::RandomKey;
+use crate::registry::{AnyLogits, Card, Kind, Mechanism};
 use crate::visibility::{Span, Visibility};
 
 /// Configuration of [`Relative`].
@@ -68,16 +70,6 @@ pub struct Relative {
 }
 
 impl RelativeConfig {
-    /// Checks the configuration for its place in a model.
-    ///
-    /// # Errors
-    /// If an option is 0.
-    pub fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        let check = placement.check("relative");
-        check.at_least_one_if_given("clamp_length", self.clamp_length)?;
-        check.at_least_one_if_given("same_length", self.same_length)
-    }
-
     /// Initialises the logits: projections as everywhere, `u` and `v` normal with standard deviation 0.02 as in the released code.
     pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Relative {
         let Placement { d_model, heads, .. } = *placement;
@@ -94,6 +86,37 @@ impl RelativeConfig {
             clamp_length: self.clamp_length,
             same_length: self.same_length,
         }
+    }
+}
+
+impl Mechanism for RelativeConfig {
+    const NAME: &'static str = "relative";
+
+    fn card() -> Card {
+        Card {
+            variant: "Relative",
+            description: "Scores content and distance, the distance as a sinusoid.",
+            source: "Dai et al. 2019, section 3.3",
+            kind: Kind::Scores,
+            cross: false,
+            causal: true,
+        }
+    }
+
+    /// # Errors
+    /// If an option is 0.
+    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+        let check = placement.check(Self::NAME);
+        check.at_least_one_if_given("clamp_length", self.clamp_length)?;
+        check.at_least_one_if_given("same_length", self.same_length)
+    }
+
+    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        Some(AnyLogits::new(self.init(placement, key, device)))
+    }
+
+    fn parameters(&self) -> Option<ParameterFormula> {
+        Some(ParameterFormula::trained(&[(3, "d^2"), (2, "d")]))
     }
 }
 
@@ -172,5 +195,9 @@ impl Logits for Relative {
 
     fn reach(&self) -> Option<usize> {
         self.same_length.map(|keys| keys - 1)
+    }
+
+    fn multiplications(&self, d_head: f64) -> f64 {
+        2.0 * d_head
     }
 }

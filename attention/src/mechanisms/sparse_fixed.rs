@@ -18,11 +18,12 @@ use std::sync::Arc;
 use burn::tensor::Device;
 use serde::{Deserialize, Serialize};
 
-use crate::any::AttentionConfig;
 use crate::error::ConfigError;
+use crate::parameter_formula::ParameterFormula;
 use crate::pattern::{Factorised, Integration, Pattern};
 use crate::placement::Placement;
 use crate::random::RandomKey;
+use crate::registry::{AnyLogits, AnyMechanism, Card, Kind, Mechanism};
 use crate::restricted::{Execution, Restricted, validate_logits};
 
 /// Configuration of the fixed Sparse Transformer.
@@ -40,7 +41,7 @@ pub struct SparseFixedConfig {
     /// How it is computed (default: blocked).
     pub execution: Execution,
     /// What scores the keys (default: dot-product attention).
-    pub logits: Box<AttentionConfig>,
+    pub logits: AnyMechanism,
 }
 
 impl Default for SparseFixedConfig {
@@ -51,26 +52,12 @@ impl Default for SparseFixedConfig {
             separate_summaries: true,
             integration: Integration::default(),
             execution: Execution::default(),
-            logits: Box::default(),
+            logits: AnyMechanism::default(),
         }
     }
 }
 
 impl SparseFixedConfig {
-    /// Checks the configuration for its place in a model.
-    ///
-    /// # Errors
-    /// If the stride is 0, a block has no summary or more summaries than positions, or what is restricted has no logits or is wrong itself.
-    pub fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        let check = placement.check("sparse-fixed");
-        check.at_least_one("stride", self.stride)?;
-        if !(1..=self.stride).contains(&self.summary) {
-            let remedy = format!("give a number from 1 to the stride {}", self.stride);
-            return Err(check.wrong("summary", self.summary, remedy));
-        }
-        validate_logits("sparse-fixed", &self.logits, placement)
-    }
-
     /// The pattern alone.
     pub fn pattern(&self, placement: &Placement) -> Factorised {
         let Self { stride, summary, .. } = *self;
@@ -88,6 +75,49 @@ impl SparseFixedConfig {
     /// If the configuration is not valid.
     pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Restricted {
         Restricted::over(&self.logits, self.pattern(placement), self.execution, placement, key, device)
+    }
+}
+
+impl Mechanism for SparseFixedConfig {
+    const NAME: &'static str = "sparse-fixed";
+
+    fn card() -> Card {
+        Card {
+            variant: "SparseFixed",
+            description: "Restricts queries to their block and to the last positions of all blocks.",
+            source: "Child et al. 2019, section 4.3",
+            kind: Kind::Pattern,
+            cross: false,
+            causal: true,
+        }
+    }
+
+    fn members(&self) -> Vec<&AnyMechanism> {
+        vec![&self.logits]
+    }
+
+    fn over(self, logits: AnyMechanism) -> Option<Self> {
+        Some(Self { logits, ..self })
+    }
+
+    /// # Errors
+    /// If the stride is 0, a block has no summary or more summaries than positions, or what is restricted has no logits or is wrong itself.
+    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+        let check = placement.check(Self::NAME);
+        check.at_least_one("stride", self.stride)?;
+        if !(1..=self.stride).contains(&self.summary) {
+            let remedy = format!("give a number from 1 to the stride {}", self.stride);
+            return Err(check.wrong("summary", self.summary, remedy));
+        }
+        validate_logits(Self::NAME, &self.logits, placement)
+    }
+
+    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        Some(AnyLogits::new(self.init(placement, key, device)))
+    }
+
+    fn parameters(&self) -> Option<ParameterFormula> {
+        self.logits.parameters()
     }
 }
 

@@ -18,11 +18,12 @@ use std::sync::Arc;
 use burn::tensor::Device;
 use serde::{Deserialize, Serialize};
 
-use crate::any::AttentionConfig;
 use crate::error::ConfigError;
+use crate::parameter_formula::ParameterFormula;
 use crate::pattern::{Factorised, Integration, Pattern};
 use crate::placement::Placement;
 use crate::random::RandomKey;
+use crate::registry::{AnyLogits, AnyMechanism, Card, Kind, Mechanism};
 use crate::restricted::{Execution, Restricted, validate_logits};
 
 /// Configuration of the strided Sparse Transformer.
@@ -36,25 +37,16 @@ pub struct SparseStridedConfig {
     /// How it is computed (default: blocked).
     pub execution: Execution,
     /// What scores the keys (default: dot-product attention).
-    pub logits: Box<AttentionConfig>,
+    pub logits: AnyMechanism,
 }
 
 impl Default for SparseStridedConfig {
     fn default() -> Self {
-        Self { stride: 128, integration: Integration::default(), execution: Execution::default(), logits: Box::default() }
+        Self { stride: 128, integration: Integration::default(), execution: Execution::default(), logits: AnyMechanism::default() }
     }
 }
 
 impl SparseStridedConfig {
-    /// Checks the configuration for its place in a model.
-    ///
-    /// # Errors
-    /// If the stride is 0, or what is restricted has no logits or is wrong itself.
-    pub fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        placement.check("sparse-strided").at_least_one("stride", self.stride)?;
-        validate_logits("sparse-strided", &self.logits, placement)
-    }
-
     /// The pattern alone.
     pub fn pattern(&self, placement: &Placement) -> Factorised {
         let stride = self.stride;
@@ -70,6 +62,44 @@ impl SparseStridedConfig {
     /// If the configuration is not valid.
     pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Restricted {
         Restricted::over(&self.logits, self.pattern(placement), self.execution, placement, key, device)
+    }
+}
+
+impl Mechanism for SparseStridedConfig {
+    const NAME: &'static str = "sparse-strided";
+
+    fn card() -> Card {
+        Card {
+            variant: "SparseStrided",
+            description: "Restricts queries to their neighbourhood and to every l-th position.",
+            source: "Child et al. 2019, section 4.3",
+            kind: Kind::Pattern,
+            cross: false,
+            causal: true,
+        }
+    }
+
+    fn members(&self) -> Vec<&AnyMechanism> {
+        vec![&self.logits]
+    }
+
+    fn over(self, logits: AnyMechanism) -> Option<Self> {
+        Some(Self { logits, ..self })
+    }
+
+    /// # Errors
+    /// If the stride is 0, or what is restricted has no logits or is wrong itself.
+    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+        placement.check(Self::NAME).at_least_one("stride", self.stride)?;
+        validate_logits(Self::NAME, &self.logits, placement)
+    }
+
+    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        Some(AnyLogits::new(self.init(placement, key, device)))
+    }
+
+    fn parameters(&self) -> Option<ParameterFormula> {
+        self.logits.parameters()
     }
 }
 

@@ -17,13 +17,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::contract::Positions;
 use crate::engine::LogitTerms;
-use crate::error::ConfigError;
 use crate::heads::split_heads;
 use crate::init::{self, Init};
 use crate::linear::linear;
 use crate::logits::{LogitFacts, Logits, rows_at};
+use crate::parameter_formula::ParameterFormula;
 use crate::placement::Placement;
 use crate::random::RandomKey;
+use crate::registry::{AnyLogits, Card, Kind, Mechanism};
 use crate::visibility::Span;
 
 /// Configuration of [`SynthesizerDense`].
@@ -54,14 +55,6 @@ pub struct SynthesizerDense {
 }
 
 impl SynthesizerDenseConfig {
-    /// Checks the configuration for its place in a model.
-    ///
-    /// # Errors
-    /// None at present.
-    pub fn validate(&self, _placement: &Placement) -> Result<(), ConfigError> {
-        Ok(())
-    }
-
     /// Initialises the logits.
     pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> SynthesizerDense {
         let Placement { d_model, heads, max_length, .. } = *placement;
@@ -73,6 +66,33 @@ impl SynthesizerDenseConfig {
             heads,
             max_length,
         }
+    }
+}
+
+impl Mechanism for SynthesizerDenseConfig {
+    const NAME: &'static str = "synthesizer-dense";
+
+    fn card() -> Card {
+        Card {
+            variant: "SynthesizerDense",
+            description: "Lets each token predict how much it attends to each position.",
+            source: "Tay et al. 2021, section 3.1",
+            kind: Kind::Scores,
+            cross: false,
+            causal: true,
+        }
+    }
+
+    fn aliases() -> &'static [(&'static str, &'static str)] {
+        &[("dense", "synthesizer-dense")]
+    }
+
+    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        Some(AnyLogits::new(self.init(placement, key, device)))
+    }
+
+    fn parameters(&self) -> Option<ParameterFormula> {
+        Some(ParameterFormula::trained(&[(1, "d^2"), (1, if self.per_head_output { "d L" } else { "D L" })]))
     }
 }
 

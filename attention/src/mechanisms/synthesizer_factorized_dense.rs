@@ -21,8 +21,10 @@ use crate::heads::split_heads;
 use crate::init::{self, Init};
 use crate::linear::linear;
 use crate::logits::{LogitFacts, Logits, starts};
+use crate::parameter_formula::ParameterFormula;
 use crate::placement::Placement;
 use crate::random::RandomKey;
+use crate::registry::{AnyLogits, Card, Kind, Mechanism};
 use crate::visibility::Span;
 
 /// Configuration of [`SynthesizerFactorizedDense`].
@@ -49,19 +51,6 @@ pub struct SynthesizerFactorizedDense {
 }
 
 impl SynthesizerFactorizedDenseConfig {
-    /// Checks the configuration for its place in a model.
-    ///
-    /// # Errors
-    /// If the factors' product is less than the maximal length.
-    pub fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        let [a, b] = self.widths(placement.max_length);
-        if a * b >= placement.max_length {
-            return Ok(());
-        }
-        let remedy = format!("their product must be at least the maximal length {}", placement.max_length);
-        Err(placement.check("synthesizer-factorized-dense").wrong("factors", format!("[{a}, {b}]"), remedy))
-    }
-
     fn widths(&self, max_length: usize) -> [usize; 2] {
         self.factors.unwrap_or_else(|| {
             let a = max_length.isqrt().max(1);
@@ -88,6 +77,49 @@ impl SynthesizerFactorizedDenseConfig {
     }
 }
 
+impl Mechanism for SynthesizerFactorizedDenseConfig {
+    const NAME: &'static str = "synthesizer-factorized-dense";
+
+    fn card() -> Card {
+        Card {
+            variant: "SynthesizerFactorizedDense",
+            description: "Predicts the logits of positions as products of two short vectors.",
+            source: "Tay et al. 2021, section 3.1.1",
+            kind: Kind::Scores,
+            cross: false,
+            causal: true,
+        }
+    }
+
+    fn aliases() -> &'static [(&'static str, &'static str)] {
+        &[("factorized-dense", "synthesizer-factorized-dense")]
+    }
+
+    /// # Errors
+    /// If the factors' product is less than the maximal length.
+    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+        let [a, b] = self.widths(placement.max_length);
+        if a * b >= placement.max_length {
+            return Ok(());
+        }
+        let remedy = format!("their product must be at least the maximal length {}", placement.max_length);
+        Err(placement.check(Self::NAME).wrong("factors", format!("[{a}, {b}]"), remedy))
+    }
+
+    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        Some(AnyLogits::new(self.init(placement, key, device)))
+    }
+
+    fn parameters(&self) -> Option<ParameterFormula> {
+        Some(ParameterFormula::trained(&[(1, "d^2"), (1, "d a"), (1, "d b")]))
+    }
+
+    fn letters(&self, max_length: usize) -> Vec<(&'static str, usize)> {
+        let [a, b] = self.widths(max_length);
+        vec![("a", a), ("b", b)]
+    }
+}
+
 impl Logits for SynthesizerFactorizedDense {
     fn facts(&self) -> LogitFacts {
         LogitFacts { cross_attention: false, max_length: Some(self.max_length), remembers_keys: false, auxiliary_losses: false }
@@ -108,5 +140,9 @@ impl Logits for SynthesizerFactorizedDense {
         };
         let (left, right) = (second(&self.block), second(&self.tile));
         LogitTerms::kronecker(Kronecker { left, right, starts: starts(span, positions), keys: span.keys })
+    }
+
+    fn multiplications(&self, _d_head: f64) -> f64 {
+        1.0
     }
 }

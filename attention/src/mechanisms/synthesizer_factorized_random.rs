@@ -15,8 +15,10 @@ use crate::engine::LogitTerms;
 use crate::error::ConfigError;
 use crate::init::Init;
 use crate::logits::{LogitFacts, Logits, rows_at};
+use crate::parameter_formula::ParameterFormula;
 use crate::placement::Placement;
 use crate::random::RandomKey;
+use crate::registry::{AnyLogits, Card, Kind, Mechanism};
 use crate::visibility::Span;
 
 /// Configuration of [`SynthesizerFactorizedRandom`].
@@ -48,16 +50,6 @@ pub struct SynthesizerFactorizedRandom {
 }
 
 impl SynthesizerFactorizedRandomConfig {
-    /// Checks the configuration for its place in a model.
-    ///
-    /// # Errors
-    /// If the rank is 0, or `init_std` is negative or not finite.
-    pub fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        let check = placement.check("synthesizer-factorized-random");
-        check.at_least_one("rank", self.rank)?;
-        check.non_negative("init_std", self.init_std)
-    }
-
     /// Initialises the logits.
     pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> SynthesizerFactorizedRandom {
         let max_length = placement.max_length;
@@ -69,6 +61,45 @@ impl SynthesizerFactorizedRandomConfig {
             key_factor: factor.parameter(shape, &key.named("key_factor"), device),
             max_length,
         }
+    }
+}
+
+impl Mechanism for SynthesizerFactorizedRandomConfig {
+    const NAME: &'static str = "synthesizer-factorized-random";
+
+    fn card() -> Card {
+        Card {
+            variant: "SynthesizerFactorizedRandom",
+            description: "Has a trained matrix of logits of low rank per head.",
+            source: "Tay et al. 2021, section 3.2.1",
+            kind: Kind::Scores,
+            cross: false,
+            causal: true,
+        }
+    }
+
+    fn aliases() -> &'static [(&'static str, &'static str)] {
+        &[("factorized-random", "synthesizer-factorized-random")]
+    }
+
+    /// # Errors
+    /// If the rank is 0, or `init_std` is negative or not finite.
+    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+        let check = placement.check(Self::NAME);
+        check.at_least_one("rank", self.rank)?;
+        check.non_negative("init_std", self.init_std)
+    }
+
+    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        Some(AnyLogits::new(self.init(placement, key, device)))
+    }
+
+    fn parameters(&self) -> Option<ParameterFormula> {
+        Some(ParameterFormula::trained(&[(2, "H L k")]))
+    }
+
+    fn letters(&self, _max_length: usize) -> Vec<(&'static str, usize)> {
+        vec![("k", self.rank)]
     }
 }
 
@@ -85,5 +116,9 @@ impl Logits for SynthesizerFactorizedRandom {
         let queries = rows_at(self.query_factor.val().unsqueeze_dim(0), span.query_start, span.queries, positions);
         let keys = rows_at(self.key_factor.val().unsqueeze_dim(0), span.key_start, span.keys, positions);
         LogitTerms::content(queries, keys)
+    }
+
+    fn multiplications(&self, _d_head: f64) -> f64 {
+        self.query_factor.dims()[2] as f64
     }
 }

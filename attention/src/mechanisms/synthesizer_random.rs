@@ -18,9 +18,14 @@ use crate::engine::{LogitTerms, columns_from};
 use crate::error::ConfigError;
 use crate::init::Init;
 use crate::logits::{LogitFacts, Logits, rows_at, starts};
+use crate::parameter_formula::ParameterFormula;
 use crate::placement::Placement;
 use crate::random::RandomKey;
+use crate::registry::{AnyLogits, Card, Kind, Mechanism};
 use crate::visibility::Span;
+
+/// Name of the random synthesizer that is not trained.
+const FIXED: &str = "synthesizer-random-fixed";
 
 /// Configuration of [`SynthesizerRandom`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -51,14 +56,6 @@ pub struct SynthesizerRandom {
 }
 
 impl SynthesizerRandomConfig {
-    /// Checks the configuration for its place in a model.
-    ///
-    /// # Errors
-    /// If `init_std` is negative or not finite.
-    pub fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        placement.check("synthesizer-random").non_negative("init_std", self.init_std)
-    }
-
     /// Initialises the logits.
     pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> SynthesizerRandom {
         let max_length = placement.max_length;
@@ -67,6 +64,48 @@ impl SynthesizerRandomConfig {
         let (table, frozen_table) =
             if self.trainable { (Some(Param::from_tensor(table)), None) } else { (None, Some(RunningState::new(table))) };
         SynthesizerRandom { table, frozen_table, max_length }
+    }
+}
+
+impl Mechanism for SynthesizerRandomConfig {
+    const NAME: &'static str = "synthesizer-random";
+
+    fn card() -> Card {
+        Card {
+            variant: "SynthesizerRandom",
+            description: "Has one trained matrix of logits per head, the same for every input.",
+            source: "Tay et al. 2021, section 3.2",
+            kind: Kind::Scores,
+            cross: false,
+            causal: true,
+        }
+    }
+
+    fn named() -> Vec<(&'static str, Self)> {
+        vec![(Self::NAME, Self::default()), (FIXED, Self { trainable: false, ..Self::default() })]
+    }
+
+    fn name(&self) -> String {
+        if self.trainable { Self::NAME } else { FIXED }.to_owned()
+    }
+
+    fn aliases() -> &'static [(&'static str, &'static str)] {
+        &[("random", "synthesizer-random"), ("random-fixed", "synthesizer-random-fixed")]
+    }
+
+    /// # Errors
+    /// If `init_std` is negative or not finite.
+    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+        placement.check(Self::NAME).non_negative("init_std", self.init_std)
+    }
+
+    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        Some(AnyLogits::new(self.init(placement, key, device)))
+    }
+
+    fn parameters(&self) -> Option<ParameterFormula> {
+        let table = [(1, "H L^2")];
+        Some(if self.trainable { ParameterFormula::trained(&table) } else { ParameterFormula::fixed(&table) })
     }
 }
 
@@ -87,5 +126,9 @@ impl Logits for SynthesizerRandom {
         };
         let rows = rows_at(table.unsqueeze_dim(0), span.query_start, span.queries, positions);
         LogitTerms::bias(columns_from(rows, &starts(span, positions), span.keys))
+    }
+
+    fn multiplications(&self, _d_head: f64) -> f64 {
+        0.0
     }
 }

@@ -13,10 +13,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::contract::Positions;
 use crate::engine::LogitTerms;
-use crate::error::ConfigError;
 use crate::logits::{LogitFacts, Logits};
+use crate::parameter_formula::ParameterFormula;
 use crate::placement::Placement;
 use crate::random::RandomKey;
+use crate::registry::{AnyLogits, Card, Kind, Mechanism};
 use crate::visibility::Span;
 
 /// Configuration of [`Uniform`]. There is nothing to choose.
@@ -33,17 +34,32 @@ pub struct Uniform {
 }
 
 impl UniformConfig {
-    /// Checks the configuration for its place in a model.
-    ///
-    /// # Errors
-    /// None at present.
-    pub fn validate(&self, _placement: &Placement) -> Result<(), ConfigError> {
-        Ok(())
-    }
-
     /// Initialises the logits.
     pub fn init(&self, placement: &Placement, _key: &RandomKey, _device: &Device) -> Uniform {
         Uniform { heads: placement.heads }
+    }
+}
+
+impl Mechanism for UniformConfig {
+    const NAME: &'static str = "uniform";
+
+    fn card() -> Card {
+        Card {
+            variant: "Uniform",
+            description: "Gives every visible key the same weight.",
+            source: "the null twin of softmax attention",
+            kind: Kind::Scores,
+            cross: true,
+            causal: true,
+        }
+    }
+
+    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        Some(AnyLogits::new(self.init(placement, key, device)))
+    }
+
+    fn parameters(&self) -> Option<ParameterFormula> {
+        Some(ParameterFormula::none())
     }
 }
 
@@ -60,5 +76,9 @@ impl Logits for Uniform {
         // As a product of thin factors, since a matrix of zeros would have a number for each pair.
         let zeros = |length| Tensor::zeros([1, self.heads, length, 1], (&query.device(), query.dtype()));
         LogitTerms::content(zeros(span.queries), zeros(span.keys))
+    }
+
+    fn multiplications(&self, _d_head: f64) -> f64 {
+        0.0
     }
 }

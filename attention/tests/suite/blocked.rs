@@ -3,14 +3,18 @@
 use std::sync::Arc;
 
 use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
-use heedful_attention::any::{AnyLogits, AttentionConfig};
 use heedful_attention::contract::{Attention, AttentionInput};
 use heedful_attention::engine::blocked::{Blocks, attend_blocks, attend_parts};
 use heedful_attention::engine::{AttentionProgram, Dropout, LogitTerms, Ramp, SoftSpan, Weighting, reference};
+use heedful_attention::mechanisms::local_1d::LocalOneDConfig;
+use heedful_attention::mechanisms::local_2d::LocalTwoDConfig;
+use heedful_attention::mechanisms::sparse_fixed::SparseFixedConfig;
+use heedful_attention::mechanisms::sparse_strided::SparseStridedConfig;
 use heedful_attention::pattern::Pattern;
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
+use heedful_attention::registry::{AnyLogits, AnyMechanism};
 use heedful_attention::restricted::{Execution, Restricted};
 use heedful_attention::softmax_attention::SoftmaxAttention;
 use heedful_attention::visibility::{Span, Visibility};
@@ -268,16 +272,14 @@ fn dropout_over_blocks_is_a_function_of_its_key_that_keeps_the_expectation() {
 }
 
 /// The same attention with another execution, `None` if it has only one.
-fn executed(config: &AttentionConfig, execution: Execution) -> Option<AttentionConfig> {
-    let mut config = config.clone();
-    match &mut config {
-        AttentionConfig::LocalOneD(config) => config.execution = execution,
-        AttentionConfig::LocalTwoD(config) => config.execution = execution,
-        AttentionConfig::SparseStrided(config) => config.execution = execution,
-        AttentionConfig::SparseFixed(config) => config.execution = execution,
-        _ => return None,
-    }
-    Some(config)
+fn executed(config: &AnyMechanism, execution: Execution) -> Option<AnyMechanism> {
+    by_type!(config;
+        config in LocalOneDConfig => Some(LocalOneDConfig { execution, ..config.clone() }.into()),
+        config in LocalTwoDConfig => Some(LocalTwoDConfig { execution, ..config.clone() }.into()),
+        config in SparseStridedConfig => Some(SparseStridedConfig { execution, ..config.clone() }.into()),
+        config in SparseFixedConfig => Some(SparseFixedConfig { execution, ..config.clone() }.into());
+        else => None
+    )
 }
 
 #[test]

@@ -1,6 +1,5 @@
 //! Configurations: files, names, and what is refused.
 
-use heedful_attention::any::AttentionConfig;
 use heedful_attention::contract::{Attention, AttentionInput};
 use heedful_attention::error::ConfigError;
 use heedful_attention::kernel_attention::KernelSizes;
@@ -19,6 +18,7 @@ use heedful_attention::mechanisms::synthesizer_random::SynthesizerRandomConfig;
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
+use heedful_attention::registry::AnyMechanism;
 use heedful_attention::visibility::Visibility;
 
 use crate::array::{Array, finite};
@@ -27,7 +27,7 @@ use crate::variants::{local_1d, local_2d, mixture, parse, placement, variants};
 
 #[test]
 fn configurations_survive_json_and_toml() {
-    let full = AttentionConfig::Gaussian(GaussianConfig {
+    let full = AnyMechanism::from(GaussianConfig {
         offsets: Some(vec![-1.0, 0.5]),
         deviations: vec![0.5, 2.0],
         length_ratio: 1.25,
@@ -37,27 +37,27 @@ fn configurations_survive_json_and_toml() {
     });
     for config in variants().into_iter().map(|variant| variant.config).chain([full]) {
         let json = serde_json::to_string(&config).unwrap();
-        assert_eq!(serde_json::from_str::<AttentionConfig>(&json).unwrap(), config, "{json}");
+        assert_eq!(serde_json::from_str::<AnyMechanism>(&json).unwrap(), config, "{json}");
         let text = toml::to_string(&config).unwrap();
-        assert_eq!(toml::from_str::<AttentionConfig>(&text).unwrap(), config, "{text}");
+        assert_eq!(toml::from_str::<AnyMechanism>(&text).unwrap(), config, "{text}");
     }
 }
 
 #[test]
 fn a_name_alone_is_a_configuration_with_default_options() {
-    for name in AttentionConfig::names() {
+    for name in AnyMechanism::names() {
         // In files the fixed table and the random buckets are options of their families.
-        let text = match name.strip_suffix("-fixed").filter(|family| AttentionConfig::names().contains(family)) {
+        let text = match name.strip_suffix("-fixed").filter(|family| AnyMechanism::names().contains(family)) {
             Some("adaptive-span") => "name = \"adaptive-span\"\nkind = \"fixed\"".to_owned(),
             _ if name == "lsh-random" => "name = \"lsh\"\nhashing = \"random\"".to_owned(),
             Some(family) => format!("name = \"{family}\"\ntrainable = false"),
             None => format!("name = \"{name}\""),
         };
-        let read: AttentionConfig = toml::from_str(&text).unwrap();
+        let read: AnyMechanism = toml::from_str(&text).unwrap();
         assert_eq!(read, parse(name));
         assert_eq!(read.name(), name);
     }
-    let read: AttentionConfig =
+    let read: AnyMechanism =
         toml::from_str("name = \"mixture\"\nmembers = [{ name = \"synthesizer-random\" }, { name = \"dot-product\" }]").unwrap();
     assert_eq!(read, parse("random+dot-product"));
     assert_eq!(read.to_string(), "synthesizer-random+dot-product");
@@ -65,13 +65,13 @@ fn a_name_alone_is_a_configuration_with_default_options() {
 
 #[test]
 fn unknown_fields_are_refused_in_every_mechanism() {
-    for config in AttentionConfig::all() {
+    for config in AnyMechanism::all() {
         let mut table = serde_json::to_value(&config).unwrap();
         table.as_object_mut().unwrap().insert("trainabel".to_owned(), true.into());
-        let error = serde_json::from_value::<AttentionConfig>(table).unwrap_err().to_string();
+        let error = serde_json::from_value::<AnyMechanism>(table).unwrap_err().to_string();
         assert!(error.contains("trainabel"), "{config}: {error}");
         let text = format!("trainabel = true\n{}", toml::to_string(&config).unwrap());
-        let error = toml::from_str::<AttentionConfig>(&text).unwrap_err().to_string();
+        let error = toml::from_str::<AnyMechanism>(&text).unwrap_err().to_string();
         assert!(error.contains("trainabel"), "{config}: {error}");
     }
 }
@@ -79,27 +79,27 @@ fn unknown_fields_are_refused_in_every_mechanism() {
 #[test]
 fn unknown_fields_of_members_of_a_mixture_are_refused() {
     let text = "name = \"mixture\"\nmembers = [{ name = \"synthesizer-random\", rank = 3 }, { name = \"dot-product\" }]";
-    let error = toml::from_str::<AttentionConfig>(text).unwrap_err().to_string();
+    let error = toml::from_str::<AnyMechanism>(text).unwrap_err().to_string();
     assert!(error.contains("rank"), "{error}");
 }
 
 #[test]
 fn unknown_names_are_refused_with_the_known_ones() {
-    let error = "linear".parse::<AttentionConfig>().unwrap_err();
-    assert_eq!(error, ConfigError::UnknownAttention { name: "linear".to_owned(), known: AttentionConfig::names().join(", ") });
+    let error = "linear".parse::<AnyMechanism>().unwrap_err();
+    assert_eq!(error, ConfigError::UnknownAttention { name: "linear".to_owned(), known: AnyMechanism::names().join(", ") });
     assert!(error.to_string().contains("`linear`") && error.to_string().contains("dot-product"), "{error}");
-    assert!("dot-product+linear".parse::<AttentionConfig>().is_err());
-    assert!("dot-product+".parse::<AttentionConfig>().is_err());
-    let error = serde_json::from_str::<AttentionConfig>("{\"name\": \"linear\"}").unwrap_err().to_string();
+    assert!("dot-product+linear".parse::<AnyMechanism>().is_err());
+    assert!("dot-product+".parse::<AnyMechanism>().is_err());
+    let error = serde_json::from_str::<AnyMechanism>("{\"name\": \"linear\"}").unwrap_err().to_string();
     assert!(error.contains("linear") && error.contains("dot-product"), "{error}");
-    assert!(serde_json::from_str::<AttentionConfig>("{}").unwrap_err().to_string().contains("name"));
+    assert!(serde_json::from_str::<AnyMechanism>("{}").unwrap_err().to_string().contains("name"));
     let wrong = "{\"name\": \"gaussian\", \"execution\": \"sparse\"}";
-    let error = serde_json::from_str::<AttentionConfig>(wrong).unwrap_err().to_string();
+    let error = serde_json::from_str::<AnyMechanism>(wrong).unwrap_err().to_string();
     assert!(error.contains("sparse") && error.contains("banded"), "{error}");
 }
 
 /// What the message of a refused configuration has to say.
-fn refused(config: &AttentionConfig, placement: &Placement, says: &[&str]) {
+fn refused(config: &AnyMechanism, placement: &Placement, says: &[&str]) {
     let error = config.validate(placement).expect_err(&format!("{config:?} was accepted")).to_string();
     for part in says {
         assert!(error.contains(part), "{error:?} does not say {part:?}");
@@ -116,14 +116,14 @@ fn impossible_options_are_refused_with_place_option_and_remedy() {
         refused(&parse("dot-product"), &Placement { dropout, ..own }, &[place, "`dropout`", "at least 0 and less than 1"]);
     }
     for init_std in [-1.0, f64::NAN, f64::INFINITY] {
-        let config = AttentionConfig::SynthesizerRandom(SynthesizerRandomConfig { trainable: true, init_std });
+        let config = AnyMechanism::from(SynthesizerRandomConfig { trainable: true, init_std });
         refused(&config, &own, &[place, "synthesizer-random", "`init_std`", "at least 0"]);
-        let config = AttentionConfig::SynthesizerFactorizedRandom(SynthesizerFactorizedRandomConfig { rank: 2, init_std });
+        let config = AnyMechanism::from(SynthesizerFactorizedRandomConfig { rank: 2, init_std });
         refused(&config, &own, &[place, "synthesizer-factorized-random", "`init_std`"]);
     }
-    let config = AttentionConfig::SynthesizerFactorizedRandom(SynthesizerFactorizedRandomConfig { rank: 0, init_std: 1.0 });
+    let config = AnyMechanism::from(SynthesizerFactorizedRandomConfig { rank: 0, init_std: 1.0 });
     refused(&config, &own, &[place, "`rank` is 0", "at least 1"]);
-    let config = |factors| AttentionConfig::SynthesizerFactorizedDense(SynthesizerFactorizedDenseConfig { factors: Some(factors) });
+    let config = |factors| AnyMechanism::from(SynthesizerFactorizedDenseConfig { factors: Some(factors) });
     refused(&config([2, 3]), &own, &[place, "`factors` is [2, 3]", "at least the maximal length 8"]);
     refused(&config([0, 9]), &own, &[place, "`factors` is [0, 9]"]);
     assert_eq!(config([2, 4]).validate(&own), Ok(()));
@@ -135,7 +135,7 @@ fn impossible_gaussians_are_refused() {
     let default = GaussianConfig::default();
     let check = |config: GaussianConfig, says: &[&str]| {
         let place = "decoder layer 2 of 3, self-attention";
-        refused(&AttentionConfig::Gaussian(config), &own, &[&[place, "gaussian"], says].concat());
+        refused(&AnyMechanism::from(config), &own, &[&[place, "gaussian"], says].concat());
     };
     check(GaussianConfig { offsets: Some(vec![0.0; 5]), ..default.clone() }, &["`offsets`", "as many as heads"]);
     check(GaussianConfig { offsets: Some(vec![]), ..default.clone() }, &["`offsets`"]);
@@ -144,25 +144,23 @@ fn impossible_gaussians_are_refused() {
     check(GaussianConfig { deviations: vec![0.0], ..default.clone() }, &["`deviations`", "greater than 0"]);
     check(GaussianConfig { deviations: vec![-1.0], ..default.clone() }, &["`deviations`", "greater than 0"]);
     check(GaussianConfig { length_ratio: 0.0, ..default.clone() }, &["`length_ratio` is 0", "greater than 0"]);
-    assert_eq!(AttentionConfig::Gaussian(default).validate(&own), Ok(()));
+    assert_eq!(AnyMechanism::from(default).validate(&own), Ok(()));
 }
 
 #[test]
 fn impossible_mixtures_are_refused() {
     let own = placement(Role::Encoder, 2);
     let place = "encoder layer 1 of 1, self-attention";
-    let one = AttentionConfig::Mixture(MixtureConfig { members: vec![parse("random")], weights: MixtureWeights::Softmax });
+    let one = AnyMechanism::from(MixtureConfig { members: vec![parse("random")], weights: MixtureWeights::Softmax });
     refused(&one, &own, &[place, "`members` is a list of 1", "at least two"]);
     refused(&mixture("random+dense+dot-product", MixtureWeights::Sigmoid), &own, &[place, "`weights` is sigmoid", "two members"]);
     assert_eq!(parse("gaussian+dot-product").validate(&own), Ok(()));
     refused(&parse("adaptive-span+dot-product"), &own, &[place, "`members` is adaptive-span", "have logits"]);
-    let nested = AttentionConfig::Mixture(MixtureConfig {
-        members: vec![parse("random+dense"), parse("dot-product")],
-        weights: MixtureWeights::Sum,
-    });
+    let nested =
+        AnyMechanism::from(MixtureConfig { members: vec![parse("random+dense"), parse("dot-product")], weights: MixtureWeights::Sum });
     refused(&nested, &own, &[place, "synthesizer-random+synthesizer-dense", "have logits"]);
-    let member = AttentionConfig::SynthesizerFactorizedRandom(SynthesizerFactorizedRandomConfig { rank: 0, init_std: 1.0 });
-    let config = AttentionConfig::Mixture(MixtureConfig { members: vec![parse("dot-product"), member], weights: MixtureWeights::Softmax });
+    let member = AnyMechanism::from(SynthesizerFactorizedRandomConfig { rank: 0, init_std: 1.0 });
+    let config = AnyMechanism::from(MixtureConfig { members: vec![parse("dot-product"), member], weights: MixtureWeights::Softmax });
     refused(&config, &own, &[place, "synthesizer-factorized-random", "`rank` is 0"]);
 }
 
@@ -171,7 +169,7 @@ fn impossible_lsh_attentions_are_refused() {
     let own = placement(Role::Encoder, 2);
     let check = |config: LshConfig, says: &[&str]| {
         let place = "encoder layer 1 of 1, self-attention";
-        refused(&AttentionConfig::Lsh(config), &own, &[&[place, "lsh"], says].concat());
+        refused(&AnyMechanism::from(config), &own, &[&[place, "lsh"], says].concat());
     };
     let default = LshConfig::default();
     check(LshConfig { chunk: 0, ..default.clone() }, &["`chunk` is 0", "at least 1"]);
@@ -181,16 +179,16 @@ fn impossible_lsh_attentions_are_refused() {
     }
     let count = BucketCount::Factorised([1 << 16, 1 << 16]);
     check(LshConfig { buckets: Some(count), ..default.clone() }, &["`buckets`", "fewer than 2^31"]);
-    assert_eq!(AttentionConfig::Lsh(default).validate(&own), Ok(()));
-    let read: AttentionConfig = toml::from_str("name = \"lsh\"\nbuckets = [4, 6]\nrotations = \"per-call\"").unwrap();
+    assert_eq!(AnyMechanism::from(default).validate(&own), Ok(()));
+    let read: AnyMechanism = toml::from_str("name = \"lsh\"\nbuckets = [4, 6]\nrotations = \"per-call\"").unwrap();
     let factorised = LshConfig { buckets: Some(BucketCount::Factorised([4, 6])), rotations: Rotations::PerCall, ..LshConfig::default() };
-    assert_eq!(read, AttentionConfig::Lsh(factorised));
+    assert_eq!(read, AnyMechanism::from(factorised));
 }
 
 #[test]
 fn only_attentions_that_score_other_sequences_can_be_cross_attention() {
     let cross = placement(Role::Cross, 2);
-    for config in AttentionConfig::all() {
+    for config in AnyMechanism::all() {
         if ["dot-product", "uniform", "gaussian", "linformer"].contains(&config.name().as_str()) {
             assert_eq!(config.validate(&cross), Ok(()), "{config}");
         } else {
@@ -205,14 +203,14 @@ fn impossible_linformers_and_convolutions_are_refused() {
     let (own, encoder) = (placement(Role::Decoder, 2), placement(Role::Encoder, 2));
     refused(&parse("linformer"), &own, &["decoder layer 1 of 1, self-attention", "linformer cannot be causal", "encoders"]);
     for rank in [0, 9] {
-        let config = AttentionConfig::Linformer(LinformerConfig { rank: Some(rank), ..LinformerConfig::default() });
+        let config = AnyMechanism::from(LinformerConfig { rank: Some(rank), ..LinformerConfig::default() });
         refused(&config, &encoder, &["encoder layer 1 of 1", "linformer", &format!("`rank` is {rank}"), "from 1 to the maximal length 8"]);
     }
     for kernel in [KernelSizes::All(0), KernelSizes::Each(vec![3, 0]), KernelSizes::Each(Vec::new())] {
         let light = LightweightConvConfig { kernel: kernel.clone(), ..LightweightConvConfig::default() };
-        refused(&AttentionConfig::LightweightConv(light), &own, &["lightweight-conv", "`kernel` is [", "at least 1"]);
+        refused(&AnyMechanism::from(light), &own, &["lightweight-conv", "`kernel` is [", "at least 1"]);
         let dynamic = DynamicConvConfig { kernel, ..DynamicConvConfig::default() };
-        refused(&AttentionConfig::DynamicConv(dynamic), &own, &["dynamic-conv", "`kernel` is [", "at least 1"]);
+        refused(&AnyMechanism::from(dynamic), &own, &["dynamic-conv", "`kernel` is [", "at least 1"]);
     }
     for name in ["linformer", "lightweight-conv", "dynamic-conv"] {
         refused(&parse(&format!("{name}+dot-product")), &encoder, &[&format!("`members` is {name}"), "have logits"]);
@@ -221,10 +219,11 @@ fn impossible_linformers_and_convolutions_are_refused() {
 
 #[test]
 fn kernel_sizes_are_one_number_or_one_for_each_layer() {
-    let read = |text: &str| toml::from_str::<AttentionConfig>(&format!("name = 'lightweight-conv'\nkernel = {text}")).unwrap();
-    let sizes = |text| match read(text) {
-        AttentionConfig::LightweightConv(config) => (0..5).map(|layer| config.kernel.at(layer).unwrap()).collect::<Vec<_>>(),
-        other => panic!("{other}"),
+    let read = |text: &str| toml::from_str::<AnyMechanism>(&format!("name = 'lightweight-conv'\nkernel = {text}")).unwrap();
+    let sizes = |text| {
+        let config = read(text);
+        let kernel = &config.get::<LightweightConvConfig>().unwrap().kernel;
+        (0..5).map(|layer| kernel.at(layer).unwrap()).collect::<Vec<_>>()
     };
     assert_eq!(sizes("5"), [5; 5]);
     assert_eq!(sizes("[3, 9]"), [3, 9, 9, 9, 9]);
@@ -235,28 +234,28 @@ fn kernel_sizes_are_one_number_or_one_for_each_layer() {
 fn impossible_patterns_are_refused() {
     let own = placement(Role::Decoder, 2);
     let place = "decoder layer 1 of 1, self-attention";
-    refused(&AttentionConfig::LocalOneD(local_1d(0, None)), &own, &[place, "local-1d", "`query_block` is 0", "at least 1"]);
+    refused(&AnyMechanism::from(local_1d(0, None)), &own, &[place, "local-1d", "`query_block` is 0", "at least 1"]);
     for block in [[0, 2], [2, 0]] {
-        refused(&AttentionConfig::LocalTwoD(local_2d(4, block, [1, 1])), &own, &[place, "local-2d", "`query_block`", "at least one row"]);
+        refused(&AnyMechanism::from(local_2d(4, block, [1, 1])), &own, &[place, "local-2d", "`query_block`", "at least one row"]);
     }
     for width in [0, 10] {
         let says = [place, &format!("`width` is {width}"), "multiple of the 4 columns"];
-        refused(&AttentionConfig::LocalTwoD(local_2d(width, [2, 4], [1, 1])), &own, &says);
+        refused(&AnyMechanism::from(local_2d(width, [2, 4], [1, 1])), &own, &says);
     }
     let strided = SparseStridedConfig { stride: 0, ..SparseStridedConfig::default() };
-    refused(&AttentionConfig::SparseStrided(strided), &own, &[place, "sparse-strided", "`stride` is 0", "at least 1"]);
-    let fixed = |stride, summary| AttentionConfig::SparseFixed(SparseFixedConfig { stride, summary, ..SparseFixedConfig::default() });
+    refused(&AnyMechanism::from(strided), &own, &[place, "sparse-strided", "`stride` is 0", "at least 1"]);
+    let fixed = |stride, summary| AnyMechanism::from(SparseFixedConfig { stride, summary, ..SparseFixedConfig::default() });
     refused(&fixed(0, 0), &own, &[place, "sparse-fixed", "`stride` is 0", "at least 1"]);
     refused(&fixed(4, 0), &own, &[place, "`summary` is 0", "from 1 to the stride 4"]);
     refused(&fixed(4, 5), &own, &[place, "`summary` is 5", "from 1 to the stride 4"]);
     assert_eq!(fixed(4, 4).validate(&own), Ok(()));
     // What is restricted is checked too, at any depth.
-    let thin = AttentionConfig::SynthesizerFactorizedRandom(SynthesizerFactorizedRandomConfig { rank: 0, init_std: 1.0 });
+    let thin = AnyMechanism::from(SynthesizerFactorizedRandomConfig { rank: 0, init_std: 1.0 });
     for pattern in ["local-1d", "local-2d", "sparse-strided", "sparse-fixed", "local-1d@sparse-fixed"] {
         let config = parse(pattern).over(parse("local-1d").over(thin.clone()).unwrap()).unwrap();
         refused(&config, &own, &[place, "synthesizer-factorized-random", "`rank` is 0"]);
     }
-    let member = "dot-product+local-1d".parse::<AttentionConfig>().unwrap();
+    let member = "dot-product+local-1d".parse::<AnyMechanism>().unwrap();
     refused(&member, &own, &[place, "`members` is local-1d", "have logits"]);
 }
 
@@ -276,7 +275,7 @@ fn a_pattern_stands_behind_the_logits_that_it_restricts() {
         assert_eq!(parse(name).name(), full);
         assert_eq!(parse(full), parse(name));
     }
-    let read: AttentionConfig = toml::from_str("name = 'sparse-fixed'\nstride = 16\nlogits = { name = 'synthesizer-random' }").unwrap();
+    let read: AnyMechanism = toml::from_str("name = 'sparse-fixed'\nstride = 16\nlogits = { name = 'synthesizer-random' }").unwrap();
     assert_eq!(read.name(), "synthesizer-random@sparse-fixed");
     for (name, says) in [
         ("random@dot-product", "`@dot-product`; known are @local-1d, @local-2d, @sparse-strided, @sparse-fixed"),
@@ -285,10 +284,10 @@ fn a_pattern_stands_behind_the_logits_that_it_restricts() {
         ("@local-1d", "unknown attention ``"),
         ("dense@local-3d", "unknown attention `local-3d`"),
     ] {
-        let error = name.parse::<AttentionConfig>().unwrap_err().to_string();
+        let error = name.parse::<AnyMechanism>().unwrap_err().to_string();
         assert!(error.contains(says), "{name}: {error}");
     }
-    assert_eq!(AttentionConfig::LocalOneD(local_1d(2, None)).over(parse("local-1d")).unwrap().name(), "local-1d@local-1d");
+    assert_eq!(AnyMechanism::from(local_1d(2, None)).over(parse("local-1d")).unwrap().name(), "local-1d@local-1d");
     assert_eq!(parse("dot-product").over(parse("random")), None);
 }
 
@@ -296,14 +295,14 @@ fn a_pattern_stands_behind_the_logits_that_it_restricts() {
 fn names_and_aliases_are_understood() {
     assert_eq!(parse("random"), parse("synthesizer-random"));
     assert_eq!(parse("factorized-dense+dot-product"), parse("synthesizer-factorized-dense+dot-product"));
-    assert_eq!(AttentionConfig::default().name(), "dot-product");
-    for config in AttentionConfig::all() {
+    assert_eq!(AnyMechanism::default().name(), "dot-product");
+    for config in AnyMechanism::all() {
         assert_eq!(parse(&config.name()), config);
     }
 }
 
 /// Builds an attention and runs it once.
-fn run(config: &AttentionConfig, placement: &Placement) {
+fn run(config: &AnyMechanism, placement: &Placement) {
     let device = flex().device;
     let attention = config.init(placement, &RandomKey::from_seed(1), &device);
     let sequence = |name| Array::random(name, &[2, 5, placement.d_model]).tensor(&device);
@@ -318,18 +317,18 @@ fn run(config: &AttentionConfig, placement: &Placement) {
 
 #[test]
 fn every_combination_of_two_families_runs_or_is_refused_with_the_reason() {
-    let families = AttentionConfig::all();
+    let families = AnyMechanism::all();
     let (mut built, mut refused) = (0, 0);
     for role in [Role::Encoder, Role::Decoder, Role::Cross] {
         let placement = placement(role, 2);
-        let mut check = |config: AttentionConfig, option: &str, [part, other]: [&AttentionConfig; 2]| match config.validate(&placement) {
+        let mut check = |config: AnyMechanism, option: &str, [part, other]: [&AnyMechanism; 2]| match config.validate(&placement) {
             Ok(()) => {
                 run(&config, &placement);
                 built += 1;
             }
             Err(error) => {
                 let error = error.to_string();
-                let names = |part: &AttentionConfig| error.contains(&format!("`{option}` is {}: ", part.name()));
+                let names = |part: &AnyMechanism| error.contains(&format!("`{option}` is {}: ", part.name()));
                 let advises =
                     ["mix attentions that have logits", "name an attention that has logits", "restrict an attention that has logits"];
                 let is_unfit = (names(part) || names(other)) && advises.iter().any(|advice| error.contains(advice));
@@ -340,18 +339,18 @@ fn every_combination_of_two_families_runs_or_is_refused_with_the_reason() {
         };
         for (a, b) in families.iter().flat_map(|a| families.iter().map(move |b| (a, b))) {
             let mixture = MixtureConfig { members: vec![a.clone(), b.clone()], weights: MixtureWeights::Softmax };
-            check(AttentionConfig::Mixture(mixture), "members", [a, b]);
+            check(AnyMechanism::from(mixture), "members", [a, b]);
             match b.clone().over(a.clone()) {
                 Some(restricted) => check(restricted, "logits", [a, b]),
                 None => {
-                    let error = format!("{a}@{b}").parse::<AttentionConfig>().unwrap_err().to_string();
+                    let error = format!("{a}@{b}").parse::<AnyMechanism>().unwrap_err().to_string();
                     assert!(error.contains("known are @local-1d"), "{a}@{b}: {error}");
                 }
             }
         }
         for a in &families {
-            let span = AdaptiveSpanConfig { logits: Some(Box::new(a.clone())), ..AdaptiveSpanConfig::default() };
-            check(AttentionConfig::AdaptiveSpan(span), "logits", [a, a]);
+            let span = AdaptiveSpanConfig { logits: Some(a.clone()), ..AdaptiveSpanConfig::default() };
+            check(AnyMechanism::from(span), "logits", [a, a]);
         }
     }
     assert!(built > 100 && refused > 100, "{built} were built and {refused} refused");

@@ -1,8 +1,8 @@
 //! Every property, for every mechanism and its options, on every backend.
 
-use heedful_attention::any::AttentionConfig;
 use heedful_attention::conformance::{Property, two_devices_agree};
 use heedful_attention::contract::Attention;
+use heedful_attention::mechanisms::lsh::LshConfig;
 use heedful_attention::probe::{Observation, Probe};
 
 use crate::array::Array;
@@ -78,7 +78,7 @@ fn crosses_a_border(buckets: &[f64], chunk: usize) -> bool {
 #[test]
 fn chunked_lsh_has_several_chunks_and_buckets_that_lie_across_their_borders() {
     for variant in variants().iter().filter(|variant| variant.name.starts_with("lsh, several chunks")) {
-        let AttentionConfig::Lsh(config) = &variant.config else { panic!("{} is no LSH attention", variant.name) };
+        let config = variant.config.get::<LshConfig>().expect("it is LSH attention");
         let subject = variant.subject(2, &flex());
         let mut is_crossed = false;
         for length in [5, 7, 8] {

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor};
-use heedful_attention::any::AttentionConfig;
 use heedful_attention::conformance::Subject;
 use heedful_attention::contract::AttentionInput;
 use heedful_attention::engine::fused::{self, Order, Part};
@@ -13,6 +12,7 @@ use heedful_attention::engine::{
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
+use heedful_attention::registry::AnyMechanism;
 use heedful_attention::visibility::{Span, Visibility};
 
 use crate::array::{Array, finite, same};
@@ -258,9 +258,9 @@ fn long_rows_of_large_logits_stay_finite() {
 }
 
 /// All mechanisms as they are by default, at a length of several tiles.
-fn long_subjects(device: &Device) -> impl Iterator<Item = (String, Subject<heedful_attention::any::AnyAttention>)> {
+fn long_subjects(device: &Device) -> impl Iterator<Item = (String, Subject<heedful_attention::registry::AnyAttention>)> {
     let device = device.clone();
-    AttentionConfig::all().into_iter().map(move |config| {
+    AnyMechanism::all().into_iter().map(move |config| {
         let role = if config.can_be_causal() { Role::Decoder } else { Role::Encoder };
         let placement = Placement { role, layer: 0, layers: 1, d_model: 12, heads: 3, max_length: 150, dropout: 0.2 };
         let name = config.name();

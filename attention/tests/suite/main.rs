@@ -11,6 +11,14 @@
 
 use heedful_attention::conformance::{array, properties, subject};
 
+/// The arm for the type of a mechanism's configuration.
+macro_rules! by_type {
+    ($config:expr; $($name:pat_param in $type:ty => $arm:expr),*; else => $default:expr) => {{
+        let mechanism: &heedful_attention::registry::AnyMechanism = $config;
+        $(if let Some($name) = mechanism.get::<$type>() { $arm } else)* { $default }
+    }};
+}
+
 mod backends;
 mod blocked;
 mod claims;

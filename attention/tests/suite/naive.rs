@@ -14,11 +14,24 @@ use std::f64::consts::PI;
 
 use burn::module::Module;
 use heedful_attention::abilities::Causality;
-use heedful_attention::any::AttentionConfig;
 use heedful_attention::contract::{Attention, AttentionInput, Positions};
+use heedful_attention::mechanisms::adaptive_span::AdaptiveSpanConfig;
+use heedful_attention::mechanisms::dot_product::DotProductConfig;
+use heedful_attention::mechanisms::dynamic_conv::DynamicConvConfig;
 use heedful_attention::mechanisms::gaussian::{Execution, GaussianConfig, Normalisation};
+use heedful_attention::mechanisms::learned_relative::LearnedRelativeConfig;
+use heedful_attention::mechanisms::lightweight_conv::LightweightConvConfig;
+use heedful_attention::mechanisms::linformer::LinformerConfig;
+use heedful_attention::mechanisms::lsh::LshConfig;
 use heedful_attention::mechanisms::mixture::{MixtureConfig, MixtureWeights};
+use heedful_attention::mechanisms::relative::RelativeConfig;
+use heedful_attention::mechanisms::synthesizer_dense::SynthesizerDenseConfig;
+use heedful_attention::mechanisms::synthesizer_factorized_dense::SynthesizerFactorizedDenseConfig;
+use heedful_attention::mechanisms::synthesizer_factorized_random::SynthesizerFactorizedRandomConfig;
+use heedful_attention::mechanisms::synthesizer_random::SynthesizerRandomConfig;
+use heedful_attention::mechanisms::uniform::UniformConfig;
 use heedful_attention::placement::{Placement, Role};
+use heedful_attention::registry::AnyMechanism;
 use heedful_attention::visibility::Visibility;
 
 use crate::array::{Array, same};
@@ -29,7 +42,7 @@ use convolution::Convolution;
 
 /// A mechanism together with the values of its parameters.
 pub struct Naive {
-    config: AttentionConfig,
+    config: AnyMechanism,
     placement: Placement,
     /// By the path in the module.
     pub parameters: BTreeMap<String, Array>,
@@ -102,7 +115,7 @@ pub fn views(case: &Case, role: Role) -> Vec<View> {
 
 impl Naive {
     /// Reads the parameters of a module.
-    pub fn read<M: Module>(config: &AttentionConfig, placement: Placement, module: &M) -> Self {
+    pub fn read<M: Module>(config: &AnyMechanism, placement: Placement, module: &M) -> Self {
         let parameters = parameters(module, None);
         let suffixes = ["value.weight", "input.weight"];
         let root = suffixes.iter().find_map(|suffix| parameters.keys().find_map(|path| path.strip_suffix(suffix)));
@@ -117,16 +130,16 @@ impl Naive {
 
     /// Context `[B, Q, C]` and weights `[B, H, Q, K]`.
     pub fn forward(&self, case: &Case, view: &View) -> (Array, Array) {
-        match &self.config {
-            AttentionConfig::Linformer(config) => return self.linformer(config, case, view),
-            AttentionConfig::LightweightConv(config) => {
-                return self.convolution(&Convolution { glu: config.glu, renormalise: config.renormalise_padding }, case, view);
-            }
-            AttentionConfig::DynamicConv(config) => {
-                return self.convolution(&Convolution { glu: config.glu, renormalise: config.renormalise_padding }, case, view);
-            }
-            _ => {}
-        }
+        by_type!(&self.config;
+            config in LinformerConfig => return self.linformer(config, case, view),
+            config in LightweightConvConfig => {
+                return self.convolution(&Convolution { glu: config.glu, renormalise: config.renormalise_padding }, case, view)
+            },
+            config in DynamicConvConfig => {
+                return self.convolution(&Convolution { glu: config.glu, renormalise: config.renormalise_padding }, case, view)
+            };
+            else => ()
+        );
         let heads = self.placement.heads;
         let (batch, queries, keys) = (case.batch(), case.length(), case.keys());
         let memory = case.memory.as_ref().unwrap_or(&case.query);
@@ -177,19 +190,20 @@ impl Naive {
     }
 
     fn weights(&self, case: &Case, view: &View, b: usize, h: usize, i: usize) -> Vec<f64> {
-        if let AttentionConfig::Lsh(config) = &self.config {
+        if let Some(config) = self.config.get::<LshConfig>() {
             return self.lsh_weights(config, case, view, b, h, i);
         }
         let start = view.left.get(b).copied().unwrap_or(0);
         let shown = |j: usize| patterns::shows(&self.config, &self.placement, h, i.saturating_sub(start), j.saturating_sub(start));
         let visible: Vec<bool> =
             (0..case.keys()).map(|j| (view.visible)(b, h, i, j) && shown(j) && self.shows(&self.config, i, j)).collect();
-        let mut weights: Vec<f64> = match &self.config {
-            AttentionConfig::Gaussian(config) => {
+        let mut weights: Vec<f64> = match self.config.get::<GaussianConfig>() {
+            Some(config) => {
                 let shift = if self.placement.role == Role::Cross { view.left.get(b).copied().unwrap_or(0) } else { 0 };
                 (0..case.keys()).map(|j| self.density(config, h, i.saturating_sub(shift), j)).collect()
             }
-            config => {
+            None => {
+                let config = &self.config;
                 let logits: Vec<f64> =
                     (0..case.keys()).map(|j| if visible[j] { self.logit(config, "logits", case, view, b, h, i, j) } else { 0.0 }).collect();
                 let largest = logits.iter().zip(&visible).filter(|(_, seen)| **seen).fold(f64::NEG_INFINITY, |m, (&s, _)| m.max(s));
@@ -198,10 +212,7 @@ impl Naive {
         };
         weights.iter_mut().enumerate().for_each(|(j, weight)| *weight *= self.soft_span(case, b, h, i, j));
         weights.iter_mut().zip(&visible).filter(|(_, seen)| !**seen).for_each(|(weight, _)| *weight = 0.0);
-        let divides = match &self.config {
-            AttentionConfig::Gaussian(config) => config.normalisation == Normalisation::Renormalise,
-            _ => true,
-        };
+        let divides = self.config.get::<GaussianConfig>().is_none_or(|config| config.normalisation == Normalisation::Renormalise);
         let sum: f64 = weights.iter().sum();
         if divides && sum > 0.0 {
             weights.iter_mut().for_each(|weight| *weight /= sum);
@@ -229,43 +240,43 @@ impl Naive {
     }
 
     #[allow(clippy::too_many_arguments)]
-    fn logit(&self, config: &AttentionConfig, path: &str, case: &Case, view: &View, b: usize, h: usize, i: usize, j: usize) -> f64 {
+    fn logit(&self, config: &AnyMechanism, path: &str, case: &Case, view: &View, b: usize, h: usize, i: usize, j: usize) -> f64 {
         let shift = view.left.get(b).copied().unwrap_or(0);
         let (row, column) = (i.saturating_sub(shift), j.saturating_sub(shift));
         let x = case.query.row(&[b, i]);
         let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
         let relu = |values: Vec<f64>| values.into_iter().map(|value| value.max(0.0)).collect::<Vec<_>>();
-        match config {
-            AttentionConfig::DotProduct(_) => {
+        by_type!(config;
+            _ in DotProductConfig => {
                 let key = case.memory.as_ref().unwrap_or(&case.query).row(&[b, j]);
                 let (q, k) =
                     (self.projected(&format!("{path}.DotProduct.query"), x, h), self.projected(&format!("{path}.DotProduct.key"), key, h));
                 dot(&q, &k) / (q.len() as f64).sqrt()
-            }
-            AttentionConfig::SynthesizerDense(config) => {
+            },
+            config in SynthesizerDenseConfig => {
                 let path = format!("{path}.SynthesizerDense");
                 let hidden = relu(self.projected(&format!("{path}.hidden"), x, h));
                 let head = if config.per_head_output { h } else { 0 };
                 dot(&hidden, self.parameter(&format!("{path}.position")).row(&[head, column]))
-            }
-            AttentionConfig::SynthesizerRandom(config) => {
+            },
+            config in SynthesizerRandomConfig => {
                 let name = if config.trainable { "table" } else { "frozen_table" };
                 self.parameter(&format!("{path}.SynthesizerRandom.{name}")).at(&[h, row, column])
-            }
-            AttentionConfig::SynthesizerFactorizedDense(_) => {
+            },
+            _ in SynthesizerFactorizedDenseConfig => {
                 let path = format!("{path}.SynthesizerFactorizedDense");
                 let hidden = relu(self.projected(&format!("{path}.hidden"), x, h));
                 let (block, tile) = (self.parameter(&format!("{path}.block")), self.parameter(&format!("{path}.tile")));
                 let output = |layer: &Array, at: usize| (0..hidden.len()).map(|d| hidden[d] * layer.at(&[h, d, at])).sum::<f64>();
                 let b = tile.shape[2];
                 output(block, column / b) * output(tile, column % b)
-            }
-            AttentionConfig::SynthesizerFactorizedRandom(_) => {
+            },
+            _ in SynthesizerFactorizedRandomConfig => {
                 let path = format!("{path}.SynthesizerFactorizedRandom");
                 let (r1, r2) = (self.parameter(&format!("{path}.query_factor")), self.parameter(&format!("{path}.key_factor")));
                 dot(r1.row(&[h, row]), r2.row(&[h, column]))
-            }
-            AttentionConfig::Mixture(MixtureConfig { members, weights }) => {
+            },
+            MixtureConfig { members, weights } in MixtureConfig => {
                 let path = format!("{path}.Mixture");
                 let share = |m: usize| match weights {
                     MixtureWeights::Sum => 1.0,
@@ -280,22 +291,23 @@ impl Naive {
                 };
                 let member = |m: usize| self.logit(&members[m], &format!("{path}.members.{m}"), case, view, b, h, i, j);
                 (0..members.len()).map(|m| share(m) * member(m)).sum()
-            }
-            AttentionConfig::Relative(config) => self.relative(config, path, case, [b, h, i, j]),
-            AttentionConfig::LearnedRelative(_) => self.learned_relative(path, case, [b, h, i, j]),
-            AttentionConfig::AdaptiveSpan(config) => {
+            },
+            config in RelativeConfig => self.relative(config, path, case, [b, h, i, j]),
+            _ in LearnedRelativeConfig => self.learned_relative(path, case, [b, h, i, j]),
+            config in AdaptiveSpanConfig => {
                 self.logit(&self.under_span(config), &format!("{path}.AdaptiveSpan.logits.0"), case, view, b, h, i, j)
-            }
-            AttentionConfig::Uniform(_) => 0.0,
-            AttentionConfig::Gaussian(config) => {
+            },
+            _ in UniformConfig => 0.0,
+            config in GaussianConfig => {
                 let shift = if self.placement.role == Role::Cross { shift } else { 0 };
                 self.density(config, h, i.saturating_sub(shift), j).ln()
-            }
-            pattern => {
+            };
+            else => {
+                let pattern = config;
                 let inner = pattern.restricted().unwrap_or_else(|| panic!("{pattern} has no logits"));
                 self.logit(inner, &patterns::inner_path(pattern, path), case, view, b, h, i, j)
             }
-        }
+        )
     }
 }
 

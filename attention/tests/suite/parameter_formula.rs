@@ -2,12 +2,20 @@
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Device, Tensor};
-use heedful_attention::any::AttentionConfig;
-use heedful_attention::mechanisms::lsh::BucketCount;
+use heedful_attention::mechanisms::adaptive_span::AdaptiveSpanConfig;
+use heedful_attention::mechanisms::dynamic_conv::DynamicConvConfig;
+use heedful_attention::mechanisms::learned_relative::LearnedRelativeConfig;
+use heedful_attention::mechanisms::lightweight_conv::LightweightConvConfig;
+use heedful_attention::mechanisms::linformer::LinformerConfig;
+use heedful_attention::mechanisms::lsh::{BucketCount, LshConfig};
+use heedful_attention::mechanisms::mixture::MixtureConfig;
 use heedful_attention::mechanisms::synthesizer_dense::SynthesizerDenseConfig;
+use heedful_attention::mechanisms::synthesizer_factorized_dense::SynthesizerFactorizedDenseConfig;
+use heedful_attention::mechanisms::synthesizer_factorized_random::SynthesizerFactorizedRandomConfig;
 use heedful_attention::parameter_formula::ParameterCount;
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::random::RandomKey;
+use heedful_attention::registry::AnyMechanism;
 
 use crate::variants::{parse, variants};
 
@@ -23,34 +31,33 @@ fn value(formula: &str, letters: &[(&str, usize)]) -> usize {
 }
 
 /// Values of the letters that an option decides.
-fn option_letters(config: &AttentionConfig, max_length: usize) -> Vec<(&'static str, usize)> {
-    match config {
-        AttentionConfig::SynthesizerFactorizedRandom(config) => vec![("k", config.rank)],
-        AttentionConfig::SynthesizerFactorizedDense(config) => {
+fn option_letters(config: &AnyMechanism, max_length: usize) -> Vec<(&'static str, usize)> {
+    by_type!(config;
+        config in SynthesizerFactorizedRandomConfig => vec![("k", config.rank)],
+        config in SynthesizerFactorizedDenseConfig => {
             let a = max_length.isqrt();
             let [a, b] = config.factors.unwrap_or([a, max_length.div_ceil(a)]);
             vec![("a", a), ("b", b)]
-        }
-        AttentionConfig::Linformer(config) => vec![("k", config.rank.unwrap_or(max_length))],
-        AttentionConfig::LearnedRelative(config) => vec![("S", config.max_distance.unwrap_or(max_length))],
-        AttentionConfig::AdaptiveSpan(config) => match &config.logits {
+        },
+        config in LinformerConfig => vec![("k", config.rank.unwrap_or(max_length))],
+        config in LearnedRelativeConfig => vec![("S", config.max_distance.unwrap_or(max_length))],
+        config in AdaptiveSpanConfig => match &config.logits {
             Some(logits) => option_letters(logits, max_length),
             None => vec![("S", config.max_span.unwrap_or(max_length))],
         },
-        AttentionConfig::LightweightConv(config) => vec![("t", config.kernel.at(0).unwrap())],
-        AttentionConfig::DynamicConv(config) => vec![("t", config.kernel.at(0).unwrap())],
-        AttentionConfig::Lsh(config) => {
+        config in LightweightConvConfig => vec![("t", config.kernel.at(0).unwrap())],
+        config in DynamicConvConfig => vec![("t", config.kernel.at(0).unwrap())],
+        config in LshConfig => {
             let buckets = match config.buckets {
                 None => (2 * max_length).div_ceil(config.chunk).next_multiple_of(2),
                 Some(BucketCount::One(count)) => count,
                 Some(BucketCount::Factorised([a, b])) => a + b,
             };
             vec![("r", config.rounds), ("c", buckets / 2)]
-        }
-        pattern if pattern.restricted().is_some() => option_letters(pattern.restricted().unwrap(), max_length),
-        AttentionConfig::Mixture(mixture) => mixture.members.iter().flat_map(|member| option_letters(member, max_length)).collect(),
-        _ => Vec::new(),
-    }
+        },
+        mixture in MixtureConfig => mixture.members.iter().flat_map(|member| option_letters(member, max_length)).collect();
+        else => config.restricted().map(|logits| option_letters(logits, max_length)).unwrap_or_default()
+    )
 }
 
 #[derive(Default)]
@@ -69,7 +76,7 @@ impl ModuleVisitor for Count {
 #[test]
 fn every_formula_counts_the_parameters_at_any_size() {
     let sizes = [(12, 2, 8), (20, 5, 9)];
-    let names = AttentionConfig::names().into_iter().map(|name| (name.to_owned(), parse(name), Role::Encoder));
+    let names = AnyMechanism::names().into_iter().map(|name| (name.to_owned(), parse(name), Role::Encoder));
     for (name, config, role) in variants().into_iter().map(|variant| (variant.name, variant.config, variant.role)).chain(names) {
         let formula = config.parameter_formula().unwrap_or_else(|| panic!("{name} has no formula of its parameters"));
         for (d_model, heads, max_length) in sizes {
@@ -100,10 +107,10 @@ fn parameters_are_counted_at_sizes_that_nobody_could_build() {
 
 #[test]
 fn formulas_are_written_as_in_text() {
-    let shown = |config: AttentionConfig| config.parameter_formula().unwrap().to_string();
+    let shown = |config: AnyMechanism| config.parameter_formula().unwrap().to_string();
     assert_eq!(shown(parse("dot-product")), "4 d^2");
     assert_eq!(shown(parse("random+dot-product")), "4 d^2 + H L^2 + 2 H");
     assert_eq!(shown(parse("random-fixed")), "2 d^2, fixed H L^2");
-    let shared = AttentionConfig::SynthesizerDense(SynthesizerDenseConfig { per_head_output: false });
+    let shared = AnyMechanism::from(SynthesizerDenseConfig { per_head_output: false });
     assert_eq!(shown(shared), "3 d^2 + D L");
 }

@@ -1,6 +1,6 @@
 //! The pictures in the documentation are those of the mechanisms as they are.
 
-use heedful_attention::any::AttentionConfig;
+use heedful_attention::registry::AnyMechanism;
 
 // The test draws with the functions of the example that writes the pictures; the example's `main` is not called here.
 #[path = "../../examples/pictures.rs"]
@@ -14,7 +14,7 @@ fn strokes(picture: &str) -> usize {
 
 #[test]
 fn every_mechanism_has_its_picture() {
-    for config in AttentionConfig::all() {
+    for config in AnyMechanism::all() {
         let path = format!("{}/pictures/{}", env!("CARGO_MANIFEST_DIR"), example::file_name(&config));
         let kept = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}; run the example `pictures`"));
         let drawn = example::picture(&config).unwrap();

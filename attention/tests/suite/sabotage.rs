@@ -11,15 +11,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
 use heedful_attention::abilities::Abilities;
-use heedful_attention::any::{AnyAttention, AnyLogits, AnyState, AttentionConfig};
 use heedful_attention::conformance::{Property, two_devices_agree};
 use heedful_attention::contract::{Attention, AttentionInput, AttentionOutput, Losses};
 use heedful_attention::engine::Engine;
 use heedful_attention::init::Init;
+use heedful_attention::mechanisms::synthesizer_random::SynthesizerRandom;
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::{Observation, Probe};
 use heedful_attention::progress::DecodingStart;
 use heedful_attention::random::RandomKey;
+use heedful_attention::registry::{AnyAttention, AnyLogits, AnyMechanism, AnyState};
+use heedful_attention::softmax_attention::SoftmaxAttention;
 use heedful_attention::visibility::Visibility;
 
 use crate::backends::flex;
@@ -131,7 +133,7 @@ struct Broken {
 }
 
 impl Broken {
-    fn new(config: &AttentionConfig, fault: Fault, placement: &Placement, key: &RandomKey, device: &Device) -> Self {
+    fn new(config: &AnyMechanism, fault: Fault, placement: &Placement, key: &RandomKey, device: &Device) -> Self {
         let key = match fault {
             Fault::OtherWeights if device.is_autodiff() => key.named("autodiff"),
             Fault::WeightsByChance => key.numbered(BUILT.fetch_add(1, Ordering::Relaxed)),
@@ -142,13 +144,13 @@ impl Broken {
         let sees_too_much = matches!(fault, Fault::MaskOffByOne | Fault::PaddingIgnored | Fault::EmptyRowsSeeAll | Fault::FusedSeesMore);
         let role = if sees_too_much && placement.role == Role::Decoder { Role::Encoder } else { placement.role };
         let mut inner = config.init(&Placement { role, ..*placement }, &key, device);
-        if let AnyAttention::Softmax(attention) = &mut inner {
+        if let Some(attention) = inner.get_mut::<SoftmaxAttention<AnyLogits>>() {
             if fault == Fault::HeadsMixedInOutput {
                 let width = placement.d_model;
                 let weight = attention.output.weight.val().reshape([heads, 3, width]).swap_dims(0, 1).reshape([width, width]);
                 attention.output.weight = Param::from_tensor(weight.detach());
             }
-            if let AnyLogits::SynthesizerRandom(logits) = &mut attention.logits {
+            if let Some(logits) = attention.logits.get_mut::<SynthesizerRandom>() {
                 let table = logits.table.as_ref().expect("the table is trained").val();
                 match fault {
                     Fault::TransposedTable => logits.table = Some(Param::from_tensor(table.swap_dims(1, 2).detach())),

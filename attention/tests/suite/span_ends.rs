@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor};
-use heedful_attention::any::AttentionConfig;
 use heedful_attention::contract::{Attention, AttentionInput};
 use heedful_attention::engine::fused::{self, Part};
 use heedful_attention::engine::{AttentionProgram, Dropout, LogitTerms, Ramp, SoftSpan, Weighting, reference};
@@ -11,6 +10,7 @@ use heedful_attention::mechanisms::adaptive_span::AdaptiveSpanConfig;
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
+use heedful_attention::registry::AnyMechanism;
 use heedful_attention::visibility::{Span, Visibility};
 
 use crate::array::{Array, same};
@@ -178,8 +178,8 @@ fn the_end_of_a_ramp_is_not_cut_from_a_carried_memory() {
     let place = Placement { max_length: 40, ..placement(Role::Decoder, 2) };
     for backend in backends() {
         let device = backend.device.clone().autodiff();
-        let config = AdaptiveSpanConfig { ramp: 4.0, logits: Some(Box::new(parse("dot-product"))), ..AdaptiveSpanConfig::default() };
-        let attention = AttentionConfig::AdaptiveSpan(config).init(&place, &RandomKey::from_seed(1), &device);
+        let config = AdaptiveSpanConfig { ramp: 4.0, logits: Some(parse("dot-product")), ..AdaptiveSpanConfig::default() };
+        let attention = AnyMechanism::from(config).init(&place, &RandomKey::from_seed(1), &device);
         let x = Array::random("x", &[2, 20, 6]);
         let whole = AttentionInput::self_attention(x.tensor(&device)).visibility(Visibility::causal());
         let expected = of_spans(&attention, whole);

@@ -1,7 +1,6 @@
 //! The mechanisms and options that the suite runs through.
 
 use burn::tensor::Device;
-use heedful_attention::any::{AnyAttention, AttentionConfig};
 use heedful_attention::kernel_attention::{self as convolution, KernelSizes};
 use heedful_attention::mechanisms::adaptive_span::{AdaptiveSpanConfig, SpanKind, SpanOrigin};
 use heedful_attention::mechanisms::dot_product::DotProductConfig;
@@ -23,6 +22,7 @@ use heedful_attention::mechanisms::synthesizer_factorized_random::SynthesizerFac
 use heedful_attention::pattern::Integration;
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::random::RandomKey;
+use heedful_attention::registry::{AnyAttention, AnyMechanism};
 use heedful_attention::restricted::Execution;
 use heedful_attention::sequence_projection::ProjectionInit;
 
@@ -33,7 +33,7 @@ use crate::subject::Subject;
 #[derive(Clone, Debug)]
 pub struct Variant {
     pub name: String,
-    pub config: AttentionConfig,
+    pub config: AnyMechanism,
     pub role: Role,
     /// Whether rows of weights sum to 1.
     pub normalised: bool,
@@ -42,12 +42,12 @@ pub struct Variant {
 /// Every mechanism with default options and with each option changed, in every role that makes a difference.
 pub fn variants() -> Vec<Variant> {
     let mut variants = Vec::new();
-    let mut add = |name: &str, config: AttentionConfig, roles: &[Role], normalised| {
+    let mut add = |name: &str, config: AnyMechanism, roles: &[Role], normalised| {
         for &role in roles {
             variants.push(Variant { name: format!("{name}, {role:?}"), config: config.clone(), role, normalised });
         }
     };
-    for config in AttentionConfig::all() {
+    for config in AnyMechanism::all() {
         let own = ["adaptive-span", "gaussian", "linformer", "lightweight-conv", "dynamic-conv"];
         if !own.contains(&config.family()) {
             let crosses = ["dot-product", "uniform"].contains(&config.family());
@@ -56,12 +56,12 @@ pub fn variants() -> Vec<Variant> {
         }
     }
     let one = &[Role::Decoder];
-    add("dense, shared W2", AttentionConfig::SynthesizerDense(SynthesizerDenseConfig { per_head_output: false }), one, true);
-    add("dot-product, biases", AttentionConfig::DotProduct(DotProductConfig { bias: true }), &[Role::Decoder, Role::Cross], true);
+    add("dense, shared W2", AnyMechanism::from(SynthesizerDenseConfig { per_head_output: false }), one, true);
+    add("dot-product, biases", AnyMechanism::from(DotProductConfig { bias: true }), &[Role::Decoder, Role::Cross], true);
     let wide = SynthesizerFactorizedDenseConfig { factors: Some([2, 5]) };
-    add("factorized dense, wide", AttentionConfig::SynthesizerFactorizedDense(wide), one, true);
+    add("factorized dense, wide", AnyMechanism::from(wide), one, true);
     let thin = SynthesizerFactorizedRandomConfig { rank: 3, init_std: 0.5 };
-    add("factorized random, rank 3", AttentionConfig::SynthesizerFactorizedRandom(thin), one, true);
+    add("factorized random, rank 3", AnyMechanism::from(thin), one, true);
     add("dense+dot-product", parse("dense+dot-product"), one, true);
     add("random+dense", parse("random+dense"), one, true);
     add("dot-product+gaussian", parse("dot-product+gaussian"), &[Role::Encoder, Role::Decoder, Role::Cross], true);
@@ -76,7 +76,7 @@ pub fn variants() -> Vec<Variant> {
             let name = format!("gaussian, {execution:?}, {normalisation:?}");
             // A row whose one key lies beyond the border sums to 0 also after division.
             let normalised = normalisation == Normalisation::Renormalise && execution != gaussian::Execution::Index;
-            add(&name, AttentionConfig::Gaussian(config), roles, normalised);
+            add(&name, AnyMechanism::from(config), roles, normalised);
         }
     }
     let narrow = GaussianConfig { execution: gaussian::Execution::Banded, window: 1, deviations: vec![1.5], ..GaussianConfig::default() };
@@ -84,10 +84,10 @@ pub fn variants() -> Vec<Variant> {
     add("linformer", parse("linformer"), ends, false);
     for sharing in [Sharing::None, Sharing::Headwise, Sharing::KeyValue, Sharing::Layerwise] {
         let config = LinformerConfig { rank: Some(3), sharing, ..LinformerConfig::default() };
-        add(&format!("linformer, rank 3, {sharing:?}"), AttentionConfig::Linformer(config), ends, false);
+        add(&format!("linformer, rank 3, {sharing:?}"), AnyMechanism::from(config), ends, false);
     }
     let frozen = LinformerConfig { rank: Some(4), sharing: Sharing::Headwise, trainable: false, init: ProjectionInit::Normal };
-    add("linformer, frozen", AttentionConfig::Linformer(frozen), ends, false);
+    add("linformer, frozen", AnyMechanism::from(frozen), ends, false);
     let both = &[Role::Encoder, Role::Decoder];
     add("lightweight-conv", parse("lightweight-conv"), both, false);
     add("dynamic-conv", parse("dynamic-conv"), both, false);
@@ -101,31 +101,31 @@ pub fn variants() -> Vec<Variant> {
             let kernel = KernelSizes::Each(vec![taps]);
             let what = format!("{taps} taps, glu {glu}, renormalise {renormalise_padding}, {execution:?}");
             let config = LightweightConvConfig { kernel: kernel.clone(), glu, renormalise_padding, execution };
-            add(&format!("lightweight-conv, {what}"), AttentionConfig::LightweightConv(config), both, false);
+            add(&format!("lightweight-conv, {what}"), AnyMechanism::from(config), both, false);
             let config = DynamicConvConfig { kernel, kernel_bias: glu, glu, renormalise_padding, execution };
-            add(&format!("dynamic-conv, {what}"), AttentionConfig::DynamicConv(config), both, false);
+            add(&format!("dynamic-conv, {what}"), AnyMechanism::from(config), both, false);
         }
     }
-    add("gaussian, narrow band", AttentionConfig::Gaussian(narrow), one, false);
-    let relative = |clamp_length, same_length| AttentionConfig::Relative(RelativeConfig { clamp_length, same_length });
+    add("gaussian, narrow band", AnyMechanism::from(narrow), one, false);
+    let relative = |clamp_length, same_length| AnyMechanism::from(RelativeConfig { clamp_length, same_length });
     add("relative", relative(None, None), &[Role::Encoder], true);
     add("relative, clamped", relative(Some(2), None), &[Role::Encoder, Role::Decoder], true);
     // Where the few keys in view are hidden by the mechanism, a row sums to 0: here and below.
     add("relative, same length", relative(None, Some(3)), one, false);
     add("relative+random", parse("relative+random"), one, true);
     let members = vec![parse("dot-product"), relative(None, Some(3)), parse("learned-relative")];
-    let members = AttentionConfig::Mixture(MixtureConfig { members, weights: MixtureWeights::Sum });
+    let members = AnyMechanism::from(MixtureConfig { members, weights: MixtureWeights::Sum });
     add("dot-product+relative+learned-relative", members.clone(), one, false);
     add("learned-relative", parse("learned-relative"), &[Role::Encoder], true);
     let near = LearnedRelativeConfig { max_distance: Some(3) };
-    add("learned-relative, near", AttentionConfig::LearnedRelative(near), &[Role::Encoder, Role::Decoder], false);
+    add("learned-relative, near", AnyMechanism::from(near), &[Role::Encoder, Role::Decoder], false);
     let span = ramped();
-    let mut add_span = |name: &str, config: AdaptiveSpanConfig, roles| add(name, AttentionConfig::AdaptiveSpan(config), roles, false);
+    let mut add_span = |name: &str, config: AdaptiveSpanConfig, roles| add(name, AnyMechanism::from(config), roles, false);
     add_span("adaptive-span", span.clone(), &[Role::Encoder, Role::Decoder]);
     add_span("adaptive-span, paper's origin", AdaptiveSpanConfig { origin: SpanOrigin::Paper, ..span.clone() }, one);
     add_span("adaptive-span, without own position", AdaptiveSpanConfig { own_position: false, ..span.clone() }, one);
     add_span("adaptive-span, hard end", AdaptiveSpanConfig { max_span: Some(3), ramp: 32.0, ..span.clone() }, one);
-    let over = |logits: AttentionConfig| AdaptiveSpanConfig { logits: Some(Box::new(logits)), ..span.clone() };
+    let over = |logits: AnyMechanism| AdaptiveSpanConfig { logits: Some(logits), ..span.clone() };
     add_span("adaptive-span over dot-product", over(parse("dot-product")), one);
     add_span("adaptive-span over relative", over(relative(None, Some(4))), one);
     add_span("adaptive-span over a mixture", over(members), one);
@@ -137,9 +137,9 @@ pub fn variants() -> Vec<Variant> {
     // One chunk holds all: what the properties ask for is then exact. A query whose bucket holds nothing visible has no weights.
     let lsh = LshConfig { chunk: 8, full_attention_below: Some(0), buckets: Some(BucketCount::One(4)), ..LshConfig::default() };
     for rounds in [1, 2, 3] {
-        add(&format!("lsh, {rounds} rounds"), AttentionConfig::Lsh(LshConfig { rounds, ..lsh.clone() }), one, false);
+        add(&format!("lsh, {rounds} rounds"), AnyMechanism::from(LshConfig { rounds, ..lsh.clone() }), one, false);
     }
-    let other = |name: &str, config: LshConfig| (format!("lsh, {name}"), AttentionConfig::Lsh(config));
+    let other = |name: &str, config: LshConfig| (format!("lsh, {name}"), AnyMechanism::from(config));
     let others = [
         other("default buckets", LshConfig { buckets: None, ..lsh.clone() }),
         other("factorised", LshConfig { buckets: Some(BucketCount::Factorised([2, 4])), ..lsh.clone() }),
@@ -152,9 +152,9 @@ pub fn variants() -> Vec<Variant> {
         add(&name, config, &[Role::Encoder, Role::Decoder], false);
     }
     let across = LshConfig { bucket_mask: false, rotations: Rotations::PerCall, ..lsh };
-    add("lsh, across buckets, rotations per call", AttentionConfig::Lsh(across), one, true);
+    add("lsh, across buckets, rotations per call", AnyMechanism::from(across), one, true);
     let chunked = chunked_lsh();
-    add("lsh, several chunks", AttentionConfig::Lsh(chunked.clone()), &[Role::Encoder, Role::Decoder], false);
+    add("lsh, several chunks", AnyMechanism::from(chunked.clone()), &[Role::Encoder, Role::Decoder], false);
     let others = [
         other("several chunks, one round", LshConfig { rounds: 1, ..chunked.clone() }),
         other("several chunks, three rounds", LshConfig { rounds: 3, ..chunked.clone() }),
@@ -172,32 +172,32 @@ pub fn variants() -> Vec<Variant> {
 }
 
 /// Patterns so small that they hide something of eight elements. What they and the view show may be nothing, and then weights sum to 0.
-fn patterns(add: &mut impl FnMut(&str, AttentionConfig, &[Role], bool)) {
+fn patterns(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
     let (one, both) = (&[Role::Decoder], &[Role::Encoder, Role::Decoder]);
     let blocked = local_1d(2, None);
-    add("local-1d", AttentionConfig::LocalOneD(blocked.clone()), both, false);
-    add("local-1d, masked", AttentionConfig::LocalOneD(LocalOneDConfig { execution: Execution::Masked, ..blocked }), one, false);
-    add("local-1d, short memory", AttentionConfig::LocalOneD(local_1d(3, Some(1))), one, false);
+    add("local-1d", AnyMechanism::from(blocked.clone()), both, false);
+    add("local-1d, masked", AnyMechanism::from(LocalOneDConfig { execution: Execution::Masked, ..blocked }), one, false);
+    add("local-1d, short memory", AnyMechanism::from(local_1d(3, Some(1))), one, false);
     let blocked = local_2d(4, [1, 2], [1, 1]);
-    add("local-2d", AttentionConfig::LocalTwoD(blocked.clone()), both, false);
-    add("local-2d, masked", AttentionConfig::LocalTwoD(LocalTwoDConfig { execution: Execution::Masked, ..blocked }), one, false);
+    add("local-2d", AnyMechanism::from(blocked.clone()), both, false);
+    add("local-2d, masked", AnyMechanism::from(LocalTwoDConfig { execution: Execution::Masked, ..blocked }), one, false);
     for integration in [Integration::Interleaved, Integration::Merged, Integration::Heads] {
         let strided = SparseStridedConfig { stride: 2, integration, ..SparseStridedConfig::default() };
-        add(&format!("sparse-strided, {integration:?}"), AttentionConfig::SparseStrided(strided), one, false);
+        add(&format!("sparse-strided, {integration:?}"), AnyMechanism::from(strided), one, false);
         let fixed = SparseFixedConfig { stride: 3, summary: 1, integration, ..SparseFixedConfig::default() };
-        add(&format!("sparse-fixed, {integration:?}"), AttentionConfig::SparseFixed(fixed), both, false);
+        add(&format!("sparse-fixed, {integration:?}"), AnyMechanism::from(fixed), both, false);
     }
     let masked = SparseStridedConfig { stride: 3, execution: Execution::Masked, ..SparseStridedConfig::default() };
-    add("sparse-strided, masked", AttentionConfig::SparseStrided(masked), one, false);
+    add("sparse-strided, masked", AnyMechanism::from(masked), one, false);
     let shared = SparseFixedConfig { stride: 4, summary: 2, separate_summaries: false, ..SparseFixedConfig::default() };
-    add("sparse-fixed, shared summaries", AttentionConfig::SparseFixed(shared.clone()), one, false);
-    add("sparse-fixed, masked", AttentionConfig::SparseFixed(SparseFixedConfig { execution: Execution::Masked, ..shared }), one, false);
-    let local = AttentionConfig::LocalOneD(local_1d(2, None));
+    add("sparse-fixed, shared summaries", AnyMechanism::from(shared.clone()), one, false);
+    add("sparse-fixed, masked", AnyMechanism::from(SparseFixedConfig { execution: Execution::Masked, ..shared }), one, false);
+    let local = AnyMechanism::from(local_1d(2, None));
     for logits in ["random", "dense", "factorized-random", "gaussian", "random+dot-product"] {
         add(&format!("{logits}@local-1d"), local.clone().over(parse(logits)).unwrap(), one, false);
     }
-    let strided = AttentionConfig::SparseStrided(SparseStridedConfig { stride: 2, ..SparseStridedConfig::default() });
-    let local = AttentionConfig::LocalOneD(local_1d(3, Some(2)));
+    let strided = AnyMechanism::from(SparseStridedConfig { stride: 2, ..SparseStridedConfig::default() });
+    let local = AnyMechanism::from(local_1d(3, Some(2)));
     add("local-1d@sparse-strided", strided.over(local).unwrap(), one, false);
 }
 
@@ -220,13 +220,13 @@ pub fn local_2d(width: usize, query_block: [usize; 2], memory: [usize; 2]) -> Lo
     LocalTwoDConfig { width, query_block, memory, ..LocalTwoDConfig::default() }
 }
 
-pub fn parse(name: &str) -> AttentionConfig {
+pub fn parse(name: &str) -> AnyMechanism {
     name.parse().unwrap()
 }
 
-pub fn mixture(members: &str, weights: MixtureWeights) -> AttentionConfig {
+pub fn mixture(members: &str, weights: MixtureWeights) -> AnyMechanism {
     let members = members.split('+').map(parse).collect();
-    AttentionConfig::Mixture(MixtureConfig { members, weights })
+    AnyMechanism::from(MixtureConfig { members, weights })
 }
 
 /// A layer with heads of width 3, sequences of up to eight elements, and dropout.
@@ -250,20 +250,26 @@ impl Variant {
 
     /// Length at which the mechanism changes what it does.
     fn border(&self) -> Option<usize> {
-        match &self.config {
-            AttentionConfig::Gaussian(config) if config.execution == gaussian::Execution::Banded => Some(config.window),
-            AttentionConfig::LocalOneD(config) => Some(config.query_block),
-            AttentionConfig::LocalTwoD(config) => Some(config.width),
-            AttentionConfig::SparseStrided(config) => Some(config.stride),
-            AttentionConfig::SparseFixed(config) => Some(config.stride),
-            AttentionConfig::LearnedRelative(config) => config.max_distance,
-            AttentionConfig::Lsh(config) => Some(config.chunk).filter(|&chunk| chunk < 8),
-            AttentionConfig::Relative(config) => config.clamp_length.or(config.same_length),
-            AttentionConfig::LightweightConv(LightweightConvConfig { kernel: KernelSizes::Each(taps), .. })
-            | AttentionConfig::DynamicConv(DynamicConvConfig { kernel: KernelSizes::Each(taps), .. }) => {
-                Some(taps[0]).filter(|&taps| taps < 8)
-            }
-            _ => None,
-        }
+        by_type!(&self.config;
+            config in GaussianConfig => (config.execution == gaussian::Execution::Banded).then_some(config.window),
+            config in LocalOneDConfig => Some(config.query_block),
+            config in LocalTwoDConfig => Some(config.width),
+            config in SparseStridedConfig => Some(config.stride),
+            config in SparseFixedConfig => Some(config.stride),
+            config in LearnedRelativeConfig => config.max_distance,
+            config in LshConfig => Some(config.chunk).filter(|&chunk| chunk < 8),
+            config in RelativeConfig => config.clamp_length.or(config.same_length),
+            config in LightweightConvConfig => short(&config.kernel),
+            config in DynamicConvConfig => short(&config.kernel);
+            else => None
+        )
+    }
+}
+
+/// Taps of the first layer, where layers differ and there are few.
+fn short(kernel: &KernelSizes) -> Option<usize> {
+    match kernel {
+        KernelSizes::Each(taps) => Some(taps[0]).filter(|&taps| taps < 8),
+        KernelSizes::All(_) => None,
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use burn::tensor::{Device, FloatDType, Tensor};
 use clap::Parser;
-use heedful_attention::any::AttentionConfig;
+use heedful_attention::registry::AnyMechanism;
 use heedful_attention::contract::{Attention, AttentionInput};
 use heedful_attention::engine::fused::{self, Part};
 use heedful_attention::engine::{AttentionProgram, Dropout, LogitTerms, Weighting};
@@ -163,7 +163,7 @@ fn lsh(device: &Device) -> usize {
     let mut wrong = 0;
     for (rounds, buckets, chunk) in [(1, 4, 8), (2, 4, 8), (1, 8, 3), (2, 8, 3)] {
         let config = LshConfig { chunk, rounds, full_attention_below: Some(0), buckets: Some(BucketCount::One(buckets)), ..LshConfig::default() };
-        let config = AttentionConfig::Lsh(config);
+        let config = AnyMechanism::from(config);
         let placement = Placement { role: Role::Decoder, layer: 0, layers: 1, d_model: 6, heads: 2, max_length: 8, dropout: 0.0 };
         let of = |device: &Device, [batch, length]: [usize; 2]| {
             let attention = config.init(&placement, &RandomKey::from_seed(1), device);

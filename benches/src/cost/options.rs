@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::Args;
-use heedful_attention::any::AttentionConfig;
+use heedful_attention::registry::AnyMechanism;
 use heedful_experiments::backend::Backend;
 use heedful_experiments::error::ExperimentError;
 use heedful_models::precision::Precision;
@@ -124,9 +124,9 @@ impl CostOptions {
     ///
     /// # Errors
     /// A usage error for one that does not exist.
-    pub fn attentions(&self) -> Result<Vec<AttentionConfig>, ExperimentError> {
+    pub fn attentions(&self) -> Result<Vec<AnyMechanism>, ExperimentError> {
         if self.attention.iter().any(|name| name.trim() == "all") {
-            return Ok(AttentionConfig::all());
+            return Ok(AnyMechanism::all());
         }
         self.attention.iter().map(|name| name.trim().parse().map_err(ExperimentError::usage)).collect()
     }

@@ -4,11 +4,11 @@ use std::fmt;
 
 use burn::tensor::{Device, FloatDType, Tensor};
 use clap::ValueEnum;
-use heedful_attention::any::{AnyAttention, AttentionConfig};
 use heedful_attention::arithmetic;
 use heedful_attention::engine::Engine;
 use heedful_attention::error::ConfigError;
 use heedful_attention::placement::Role;
+use heedful_attention::registry::{AnyAttention, AnyMechanism};
 use heedful_models::precision::Precision;
 use serde::{Deserialize, Serialize};
 
@@ -48,10 +48,10 @@ impl Pass {
     }
 
     /// Multiplications of an attention in this pass, causal if it can be: an estimate.
-    pub fn multiplications(self, config: &AttentionConfig, attention: &AnyAttention, sizes: Sizes) -> u64 {
+    pub fn multiplications(self, config: &AnyMechanism, attention: &AnyAttention, sizes: Sizes) -> u64 {
         let role = if config.can_be_causal() { Role::Decoder } else { Role::Encoder };
         let queries = if self == Self::Decode { sizes.length - 1..sizes.length } else { 0..sizes.length };
-        let of_a_row = arithmetic::multiplications(config, attention, &sizes.placement(role), queries, sizes.length);
+        let of_a_row = arithmetic::multiplications(attention, &sizes.placement(role), queries, sizes.length);
         (sizes.batch as f64 * if self == Self::Training { of_a_row.training() } else { of_a_row.forward() }) as u64
     }
 }
@@ -83,7 +83,7 @@ impl Work {
     /// If the mechanism is impossible with these sizes.
     pub fn new(
         pass: Pass,
-        attention: &AttentionConfig,
+        attention: &AnyMechanism,
         sizes: Sizes,
         runs: usize,
         engine: Engine,
@@ -128,13 +128,7 @@ impl Work {
 ///
 /// # Errors
 /// If the mechanism is impossible with these sizes.
-pub fn difference(
-    pass: Pass,
-    attention: &AttentionConfig,
-    sizes: Sizes,
-    precision: Precision,
-    device: &Device,
-) -> Result<f64, ConfigError> {
+pub fn difference(pass: Pass, attention: &AnyMechanism, sizes: Sizes, precision: Precision, device: &Device) -> Result<f64, ConfigError> {
     let result = |engine| {
         let mut work = Work::new(pass, attention, sizes, 1, engine, precision, device)?;
         work.begin();
@@ -158,7 +152,7 @@ mod tests {
     #[test]
     fn every_pass_of_every_mechanism_is_what_the_reference_engine_says() {
         let sizes = Sizes { batch: 1, length: 24, d_model: 16, heads: 2 };
-        for config in AttentionConfig::all() {
+        for config in AnyMechanism::all() {
             for &pass in Pass::value_variants() {
                 if pass == Pass::Decode && !config.can_be_causal() {
                     continue;

@@ -4,10 +4,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use burn::tensor::{Device, Tensor};
-use heedful_attention::any::AttentionConfig;
 use heedful_attention::engine::Engine;
 use heedful_attention::init::Init;
 use heedful_attention::random::RandomKey;
+use heedful_attention::registry::AnyMechanism;
 use heedful_models::precision::Precision;
 use indicatif::ProgressBar;
 
@@ -41,7 +41,7 @@ pub struct Sweep {
     /// Its device, without autodiff.
     pub device: Device,
     /// The mechanisms.
-    pub attentions: Vec<AttentionConfig>,
+    pub attentions: Vec<AnyMechanism>,
     /// Tokens at once, by which the sequences of a length are counted.
     pub tokens: Option<usize>,
     /// What weights and activations are made of.
@@ -106,7 +106,7 @@ impl Sweep {
     }
 
     /// Checks a mechanism and builds it, or says why it is left out.
-    fn prepare(&self, pass: Pass, config: &AttentionConfig, sizes: Sizes, shorter: &[Point]) -> Result<Contender, Box<Point>> {
+    fn prepare(&self, pass: Pass, config: &AnyMechanism, sizes: Sizes, shorter: &[Point]) -> Result<Contender, Box<Point>> {
         let mut point = Point::new(&self.backend, &config.name(), pass, sizes.length);
         let missing = |point: Point, reason: String| Box::new(Point { missing: Some(reason), ..point });
         if pass == Pass::Decode && !config.can_be_causal() {

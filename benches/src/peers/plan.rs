@@ -1,7 +1,7 @@
 //! What is compared with what.
 
-use heedful_attention::any::AttentionConfig;
 use heedful_attention::engine::Engine;
+use heedful_attention::registry::AnyMechanism;
 use heedful_experiments::error::ExperimentError;
 use serde_json::{Value, json};
 
@@ -361,7 +361,7 @@ impl MemoryOptions {
         let case = |&length: &usize| {
             let sizes = self.layer.sizes(1, length)?;
             let layers = Layers { sizes, training: true };
-            let contender = |config: &AttentionConfig| {
+            let contender = |config: &AnyMechanism| {
                 let method = serde_json::to_value(config).map_err(ExperimentError::failure)?;
                 Ok(layers.ours(&config.name(), &method, Engine::Fused).against("heedful dot-product"))
             };
@@ -463,12 +463,12 @@ impl DecodeOptions {
 pub const PYTORCH_CACHE: &str = "PyTorch with a cache";
 
 /// Mechanisms by name, or all that can be causal.
-fn causal(names: &[String]) -> Result<Vec<AttentionConfig>, ExperimentError> {
+fn causal(names: &[String]) -> Result<Vec<AnyMechanism>, ExperimentError> {
     if names.is_empty() {
-        return Ok(AttentionConfig::all().into_iter().filter(AttentionConfig::can_be_causal).collect());
+        return Ok(AnyMechanism::all().into_iter().filter(AnyMechanism::can_be_causal).collect());
     }
     let parse = |name: &String| {
-        let config: AttentionConfig = name.parse().map_err(ExperimentError::usage)?;
+        let config: AnyMechanism = name.parse().map_err(ExperimentError::usage)?;
         if config.can_be_causal() {
             Ok(config)
         } else {

@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use burn::tensor::Device;
-use heedful_attention::any::AttentionConfig;
 use heedful_attention::engine::Engine;
+use heedful_attention::registry::AnyMechanism;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ use crate::projections::Projections;
 use crate::training_step::{ModelSizes, TrainingStep};
 use crate::workload::{Sizes, Workload};
 
-/// What a contender runs. Its `method` is a table with a `name` and options: an [`AttentionConfig`] of ours, or what benches/peers calls its own.
+/// What a contender runs. Its `method` is a table with a `name` and options: an [`AnyMechanism`] of ours, or what benches/peers calls its own.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Work {
@@ -138,6 +138,6 @@ fn timed<T>(mut run: impl FnMut() -> T + 'static) -> Run {
     })
 }
 
-fn attention(method: &Value) -> Result<AttentionConfig, serde_json::Error> {
-    AttentionConfig::deserialize(method)
+fn attention(method: &Value) -> Result<AnyMechanism, serde_json::Error> {
+    AnyMechanism::deserialize(method)
 }

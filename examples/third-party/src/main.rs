@@ -5,7 +5,7 @@ mod layer_time;
 
 use burn::optim::{AdamWConfig, GradientsParams};
 use burn::tensor::{Device, DeviceKind, Int, Tensor};
-use heedful_attention::any::AttentionConfig;
+use heedful_attention::registry::AnyMechanism;
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_models::block::BlockConfig;
@@ -19,7 +19,7 @@ const MECHANISMS: [&str; 4] = ["dot-product", "local-1d", "synthesizer-random+do
 const TOLERANCE: f32 = 1e-4;
 
 /// Losses per token before each of three steps of training, and after them.
-fn train(attention: &AttentionConfig, device: &Device) -> Vec<f32> {
+fn train(attention: &AnyMechanism, device: &Device) -> Vec<f32> {
     let device = device.clone().autodiff();
     let config = LanguageModelConfig {
         vocabulary: 7,
@@ -56,7 +56,7 @@ fn main() {
     }
     let (flex, wgpu) = (Device::flex(), Device::wgpu(DeviceKind::DefaultDevice));
     for name in MECHANISMS {
-        let attention: AttentionConfig = name.parse().expect("there is such a mechanism");
+        let attention: AnyMechanism = name.parse().expect("there is such a mechanism");
         let [expected, found] = [&flex, &wgpu].map(|device| train(&attention, device));
         println!("{name}: flex {expected:?}, wgpu {found:?}");
         assert!(expected[3] < expected[0], "{name} does not learn");

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use burn::tensor::{Int, Tensor, TensorData};
-use heedful_attention::any::AnyAttention;
+use heedful_attention::mechanisms::lsh::Lsh;
 use heedful_attention::probe::{Observation, Probe};
 use heedful_attention::random::RandomKey;
 use heedful_attention::read::read;
@@ -175,12 +175,11 @@ pub(super) fn with_rounds(model: &LanguageModel, rounds: usize) -> Option<Langua
     let mut model = model.clone();
     let key = RandomKey::from_seed(0).named("rounds");
     for (layer, block) in model.decoder.layers.iter_mut().enumerate() {
-        let AnyAttention::Lsh(lsh) = block.self_attention.clone() else { return None };
-        let changed = match rounds {
-            0 => lsh.with_full_attention_below(usize::MAX),
-            _ => lsh.with_rounds(rounds, &key.numbered(layer as u64)).with_full_attention_below(0),
+        let lsh = block.self_attention.get_mut::<Lsh>()?;
+        *lsh = match rounds {
+            0 => lsh.clone().with_full_attention_below(usize::MAX),
+            _ => lsh.clone().with_rounds(rounds, &key.numbered(layer as u64)).with_full_attention_below(0),
         };
-        block.self_attention = AnyAttention::Lsh(changed);
     }
     Some(model)
 }
@@ -226,8 +225,8 @@ impl Objective for AlgorithmicTask<'_> {
 mod tests {
     use super::*;
     use burn::tensor::Device;
-    use heedful_attention::any::AttentionConfig;
     use heedful_attention::mechanisms::lsh::LshConfig;
+    use heedful_attention::registry::AnyMechanism;
 
     use crate::model::ModelSettings;
 
@@ -241,16 +240,15 @@ mod tests {
     fn the_rounds_of_all_layers_are_changed() {
         let settings = ModelSettings { d_model: 16, heads: 2, d_ff: 16, ..ModelSettings::default() };
         let hashing = LshConfig { chunk: 2, rounds: 2, full_attention_below: Some(0), ..LshConfig::default() };
-        let init =
-            |attention: AttentionConfig| settings.language_model(16, &attention, true).init(&RandomKey::from_seed(1), &Device::flex());
-        let model = init(AttentionConfig::Lsh(hashing.clone()));
+        let init = |attention: AnyMechanism| settings.language_model(16, &attention, true).init(&RandomKey::from_seed(1), &Device::flex());
+        let model = init(AnyMechanism::from(hashing.clone()));
         let with = |rounds| states(&with_rounds(&model, rounds).unwrap());
         assert_eq!(with(2), states(&model));
         assert_ne!(with(1), with(2));
         assert_ne!(with(4), with(2));
-        let unhashed = init(AttentionConfig::Lsh(LshConfig { full_attention_below: Some(64), ..hashing }));
+        let unhashed = init(AnyMechanism::from(LshConfig { full_attention_below: Some(64), ..hashing }));
         assert_eq!(with(0), states(&unhashed));
         assert_ne!(with(0), with(2));
-        assert!(with_rounds(&init(AttentionConfig::DotProduct(Default::default())), 1).is_none());
+        assert!(with_rounds(&init(AnyMechanism::default()), 1).is_none());
     }
 }

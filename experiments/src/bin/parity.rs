@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use heedful_attention::any::AttentionConfig;
+use heedful_attention::registry::AnyMechanism;
 use heedful_experiments::error::{Completion, ExperimentError, main_with, print_line};
 use heedful_experiments::options::CommonOptions;
 use heedful_experiments::parity::{self, ParityConfig};
@@ -110,7 +110,7 @@ impl Options {
         let mut all = Vec::new();
         all.extend(self.part.as_deref().map(|part| Assignment::option("--part", "part", part)));
         if let Some(name) = &self.attention {
-            let config: AttentionConfig = name.parse().map_err(|error| ExperimentError::usage(format!("--attention: {error}")))?;
+            let config: AnyMechanism = name.parse().map_err(|error| ExperimentError::usage(format!("--attention: {error}")))?;
             // A table, so that --set can change its options.
             let table = toml::Value::try_from(&config).map_err(|error| ExperimentError::usage(format!("--attention: {error}")))?;
             all.push(Assignment::option("--attention", "attention", table));

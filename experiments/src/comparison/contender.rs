@@ -3,8 +3,8 @@
 //! A model is the rest of the configuration with the fields that make the model what it is. They lie beneath the configuration file and the options of the
 //! command, which can change them; written down, in the configuration of a run folder, they stand above everything else, so that the file repeats its runs.
 
-use heedful_attention::any::AttentionConfig;
 use heedful_attention::error::ConfigError;
+use heedful_attention::registry::AnyMechanism;
 use toml::{Table, Value};
 
 use super::{Comparison, ExperimentConfig};
@@ -25,7 +25,7 @@ pub struct Attention {
     /// Name in options, folders and tables.
     pub name: String,
     /// The mechanism.
-    pub config: AttentionConfig,
+    pub config: AnyMechanism,
     /// Which of [`Comparison::LAYOUTS`] was asked for, if it was one of them.
     pub layout: Option<&'static str>,
 }
@@ -196,7 +196,7 @@ fn attention<C: Comparison>(config: &C::Config, name: &str) -> Result<Attention,
     let config = config.mechanisms().attention(name).map_err(|error| match error {
         // Of a mixture, the member that is not known. What stands behind `@` is no attention by itself; the error knows what may stand there.
         ConfigError::UnknownAttention { name, .. } if !name.starts_with('@') => {
-            let known: Vec<_> = AttentionConfig::names().into_iter().chain(C::LAYOUTS.iter().copied()).collect();
+            let known: Vec<_> = AnyMechanism::names().into_iter().chain(C::LAYOUTS.iter().copied()).collect();
             unknown("attention", &name, &known, "--list shows all")
         }
         error => ExperimentError::usage(error),
@@ -206,6 +206,8 @@ fn attention<C: Comparison>(config: &C::Config, name: &str) -> Result<Attention,
 
 #[cfg(test)]
 mod tests {
+    use heedful_attention::mechanisms::gaussian::GaussianConfig;
+
     use super::*;
     use crate::language::Language;
     use crate::translation::Translation;
@@ -233,10 +235,8 @@ mod tests {
         let (_, contenders) = of::<Translation>(&["hc-sa", "hc-all", "sh-x"], &[options]);
         for (contender, gaussians) in contenders.iter().zip([2, 4, 2]) {
             let placed = Translation::attentions(&contender.attention);
-            let of_gaussian = placed.iter().filter_map(|(_, attention)| match attention {
-                AttentionConfig::Gaussian(gaussian) => Some((gaussian.deviations.clone(), gaussian.length_ratio)),
-                _ => None,
-            });
+            let gaussians_of = placed.iter().filter_map(|(_, attention)| attention.get::<GaussianConfig>());
+            let of_gaussian = gaussians_of.map(|gaussian| (gaussian.deviations.clone(), gaussian.length_ratio));
             assert_eq!(of_gaussian.collect::<Vec<_>>(), vec![(vec![0.5], 1.25); gaussians], "{}", contender.attention.name);
         }
     }

@@ -1,11 +1,11 @@
 //! Configuration of the experiments.
 
-use heedful_attention::any::AttentionConfig;
 use heedful_attention::mechanisms::local_1d::LocalOneDConfig;
 use heedful_attention::mechanisms::local_2d::{BlockRaster, LocalTwoDConfig};
 use heedful_attention::mechanisms::lsh::LshConfig;
 use heedful_attention::mechanisms::sparse_fixed::SparseFixedConfig;
 use heedful_attention::mechanisms::sparse_strided::SparseStridedConfig;
+use heedful_attention::registry::AnyMechanism;
 use heedful_models::generation::Sampling;
 use heedful_models::language_model::LanguageModelConfig;
 use heedful_models::layout::AttentionLayout;
@@ -68,16 +68,16 @@ impl Default for ImageConfig {
     fn default() -> Self {
         let mut mechanisms = MechanismOptions::default();
         // For images of 12 by 12 values.
-        mechanisms.set(AttentionConfig::LocalOneD(LocalOneDConfig { query_block: 24, ..LocalOneDConfig::default() }));
-        mechanisms.set(AttentionConfig::LocalTwoD(LocalTwoDConfig {
+        mechanisms.set(AnyMechanism::from(LocalOneDConfig { query_block: 24, ..LocalOneDConfig::default() }));
+        mechanisms.set(AnyMechanism::from(LocalTwoDConfig {
             width: 12,
             query_block: [4, 4],
             memory: [4, 4],
             ..LocalTwoDConfig::default()
         }));
-        mechanisms.set(AttentionConfig::SparseStrided(SparseStridedConfig { stride: 12, ..SparseStridedConfig::default() }));
-        mechanisms.set(AttentionConfig::SparseFixed(SparseFixedConfig { stride: 12, summary: 3, ..SparseFixedConfig::default() }));
-        mechanisms.set(AttentionConfig::Lsh(LshConfig { chunk: 12, rounds: 2, ..LshConfig::default() }));
+        mechanisms.set(AnyMechanism::from(SparseStridedConfig { stride: 12, ..SparseStridedConfig::default() }));
+        mechanisms.set(AnyMechanism::from(SparseFixedConfig { stride: 12, summary: 3, ..SparseFixedConfig::default() }));
+        mechanisms.set(AnyMechanism::from(LshConfig { chunk: 12, rounds: 2, ..LshConfig::default() }));
         Self {
             run: RunSettings {
                 attention: ["dot-product", "local-1d", "local-2d", "sparse-strided", "sparse-fixed", "lsh", "synthesizer-random"]
@@ -133,7 +133,7 @@ impl ImageConfig {
 
     /// The model's settings for sequences of the images' length. A grid of positions is that of the images, or one of blocks and places in them where the
     /// attention wants blocks one after the other.
-    fn settings(&self, images: &Images, attention: &AttentionConfig) -> ModelSettings {
+    fn settings(&self, images: &Images, attention: &AnyMechanism) -> ModelSettings {
         let max_length = self.model.max_length.max(images.size());
         let positions = match (self.model.positions, blocks(attention, images)) {
             (PositionConfig::Grid(grid), Some(BlockRaster { block, .. })) => {
@@ -164,19 +164,15 @@ impl ImageConfig {
 }
 
 /// The attention for rows of the images' length.
-fn for_width(attention: &AttentionConfig, images: &Images) -> AttentionConfig {
-    match attention {
-        AttentionConfig::LocalTwoD(local) => {
-            AttentionConfig::LocalTwoD(LocalTwoDConfig { width: images.width * images.channels, ..local.clone() })
-        }
-        other => other.clone(),
+fn for_width(attention: &AnyMechanism, images: &Images) -> AnyMechanism {
+    match attention.get::<LocalTwoDConfig>() {
+        Some(local) => LocalTwoDConfig { width: images.width * images.channels, ..local.clone() }.into(),
+        None => attention.clone(),
     }
 }
 
 /// Where an attention wants an image to be generated block by block: the blocks.
-pub(super) fn blocks(attention: &AttentionConfig, images: &Images) -> Option<BlockRaster> {
-    match attention {
-        AttentionConfig::LocalTwoD(local) => Some(BlockRaster { width: images.width * images.channels, block: local.query_block }),
-        _ => None,
-    }
+pub(super) fn blocks(attention: &AnyMechanism, images: &Images) -> Option<BlockRaster> {
+    let local = attention.get::<LocalTwoDConfig>()?;
+    Some(BlockRaster { width: images.width * images.channels, block: local.query_block })
 }

@@ -223,7 +223,7 @@ impl Objective for MemoryTask<'_> {
 mod tests {
     use super::*;
     use burn::tensor::Device;
-    use heedful_attention::any::AttentionConfig;
+    use heedful_attention::registry::AnyMechanism;
 
     use crate::comparison::{Attention, Comparison};
     use crate::memory_rl::MemoryRl;
@@ -250,7 +250,7 @@ mod tests {
     }
 
     fn policy(config: &MemoryConfig, device: &Device) -> Policy {
-        let attention: AttentionConfig = "relative".parse().unwrap();
+        let attention: AnyMechanism = "relative".parse().unwrap();
         let model = config.model(&Attention { name: "relative".to_owned(), config: attention, layout: None });
         model.validate().unwrap();
         let mut policy = model.init(&RandomKey::from_seed(1), device);

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use burn::module::Module;
 use burn::tensor::{Bool, Device, Tensor, TensorData};
-use heedful_attention::any::AnyAttention;
 use heedful_attention::contract::{Attention, AttentionInput, Positions};
+use heedful_attention::mechanisms::lsh::Lsh;
 use heedful_attention::placement::Role;
 use heedful_attention::probe::{Observation, Probe};
 use heedful_attention::progress::DecodingStart;
+use heedful_attention::registry::AnyAttention;
 use heedful_attention::visibility::Visibility;
 
 use super::config::ParityConfig;
@@ -131,7 +132,7 @@ pub(super) fn shown(attention: &AnyAttention, config: &ParityConfig, is_cross: b
             _ => None,
         })
         .collect();
-    if let AnyAttention::Lsh(lsh) = attention {
+    if let Some(lsh) = attention.get::<Lsh>() {
         let rounds = Size::Is(lsh.rotations.value().dims()[0]);
         let meaning = "bucket of each position in each round, where the sequence is hashed";
         outputs.push(output("buckets", &[BATCH, heads, rounds, keys], meaning));

@@ -1,10 +1,10 @@
 //! What is run: the content of `mechanism.toml`.
 
 use burn::tensor::Device;
-use heedful_attention::any::{AnyAttention, AttentionConfig};
 use heedful_attention::engine::Engine;
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::random::RandomKey;
+use heedful_attention::registry::{AnyAttention, AnyMechanism};
 use heedful_models::block::BlockConfig;
 use heedful_models::depth::{DepthConfig, SharedConfig};
 use heedful_models::feed_forward::Activation;
@@ -22,7 +22,7 @@ use crate::settings::{SettingsError, complete};
 /// An attention by its table or its name alone.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct NamedAttention(#[serde(deserialize_with = "deserialize_attention")] pub AttentionConfig);
+pub struct NamedAttention(#[serde(deserialize_with = "deserialize_attention")] pub AnyMechanism);
 
 /// Options of the blocks around attentions.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -107,7 +107,7 @@ pub struct ParityConfig {
     pub part: Part,
     /// The attention: a table with its name and options, or a name alone (default `dot-product`).
     #[serde(deserialize_with = "deserialize_attention")]
-    pub attention: AttentionConfig,
+    pub attention: AnyMechanism,
     /// `encoder` (default), `decoder` (causal) or, for an attention alone, `cross` (attends to `memory`).
     pub role: Role,
     /// Width of the model (default 64).
@@ -144,7 +144,7 @@ impl Default for ParityConfig {
     fn default() -> Self {
         Self {
             part: Part::default(),
-            attention: AttentionConfig::default(),
+            attention: AnyMechanism::default(),
             role: Role::Encoder,
             d_model: 64,
             heads: 4,

@@ -129,9 +129,9 @@ pub(super) fn gradients<M: Module>(module: &M, gradients: &Gradients) -> Vec<(St
 #[cfg(test)]
 mod tests {
     use burn::tensor::{Bool, Device, Int};
-    use heedful_attention::any::{AnyAttention, AttentionConfig};
     use heedful_attention::placement::{Placement, Role};
     use heedful_attention::random::RandomKey;
+    use heedful_attention::registry::{AnyAttention, AnyMechanism};
 
     use super::*;
     use crate::parity::meanings::meaning;
@@ -141,10 +141,10 @@ mod tests {
     fn all() -> Vec<(String, AnyAttention)> {
         let device = Device::flex().autodiff();
         let further = ["dot-product+gaussian+random", "synthesizer-random-fixed+dot-product"].map(|name| name.parse().unwrap());
-        let sigmoid: AttentionConfig =
+        let sigmoid: AnyMechanism =
             toml::from_str("name = \"mixture\"\nweights = \"sigmoid\"\nmembers = [{ name = \"uniform\" }, { name = \"dot-product\" }]")
                 .unwrap();
-        let configs = AttentionConfig::all().into_iter().chain(further).chain([sigmoid]);
+        let configs = AnyMechanism::all().into_iter().chain(further).chain([sigmoid]);
         configs.map(|config| (config.name(), config.init(&PLACEMENT, &RandomKey::from_seed(1), &device))).collect()
     }
 
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn paths_are_those_of_fields() {
         let paths = |name: &str| {
-            let config: AttentionConfig = name.parse().unwrap();
+            let config: AnyMechanism = name.parse().unwrap();
             let attention = config.init(&PLACEMENT, &RandomKey::from_seed(1), &Device::flex().autodiff());
             let paths: Vec<_> = list(&attention).into_iter().map(|parameter| (parameter.path, parameter.trained)).collect();
             paths

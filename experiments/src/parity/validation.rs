@@ -4,10 +4,10 @@ use std::path::Path;
 
 use burn::tensor::Device;
 use heedful_attention::abilities::Causality;
-use heedful_attention::any::AttentionConfig;
 use heedful_attention::contract::Attention;
 use heedful_attention::engine::Engine;
 use heedful_attention::placement::{Placement, Role};
+use heedful_attention::registry::AnyMechanism;
 use heedful_models::block::BlockConfig;
 use heedful_models::depth::{DepthConfig, SharedConfig};
 use heedful_models::error::ConfigError;
@@ -88,7 +88,7 @@ impl ParityConfig {
         if !part.has_attention() {
             return self.refuse_model(settings);
         }
-        let attention = |field: &'static str, config: &AttentionConfig, placement: Placement| {
+        let attention = |field: &'static str, config: &AnyMechanism, placement: Placement| {
             config.validate(&placement).map_err(|error| {
                 let is_heads = matches!(error, heedful_attention::error::ConfigError::Option { option: "heads", .. });
                 settings.refuse(if is_heads { "heads" } else { field }, error)
@@ -121,7 +121,7 @@ impl ParityConfig {
         };
         let config = LanguageModelConfig {
             vocabulary: 1,
-            attention: AttentionConfig::default().into(),
+            attention: AnyMechanism::default().into(),
             layers: self.layers,
             block: if is_alone { BlockConfig { gate: None, norm_order: NormOrder::Post, ..block } } else { block },
             positions: self.positions,

@@ -11,12 +11,12 @@ use burn::nn::{LayerNorm, LayerNormConfig, Linear, LinearConfig};
 use burn::store::burn_pack::{Bytes, Reader};
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use heedful_attention::any::{AnyAttention, AnyLogits, AttentionConfig};
 use heedful_attention::contract::{Attention, AttentionInput};
-use heedful_attention::mechanisms::adaptive_span::AdaptiveSpanConfig;
+use heedful_attention::mechanisms::adaptive_span::{AdaptiveSpan, AdaptiveSpanConfig};
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
+use heedful_attention::registry::{AnyAttention, AnyMechanism};
 use rand::RngExt;
 use rand::seq::SliceRandom;
 use sha2::{Digest, Sha256};
@@ -629,15 +629,13 @@ fn spans_stay_fractions_whatever_pulls_at_them() {
             Selection::lowest("loss")
         }
         fn after_step(&self, model: AnyAttention) -> AnyAttention {
-            let AnyAttention::Softmax(attention) = &model else { unreachable!() };
-            let AnyLogits::AdaptiveSpan(logits) = &attention.logits else { unreachable!() };
-            let spans = logits.span.as_ref().unwrap().val().into_data();
+            let spans = model.logits::<AdaptiveSpan>().unwrap().span.as_ref().unwrap().val().into_data();
             self.spans.lock().unwrap().extend(spans.iter::<f32>());
             model
         }
     }
     let placement = Placement { role: Role::Decoder, layer: 0, layers: 1, d_model: 4, heads: 2, max_length: 8, dropout: 0.0 };
-    let span = AttentionConfig::AdaptiveSpan(AdaptiveSpanConfig { initial: Some(0.5), ..AdaptiveSpanConfig::default() });
+    let span = AnyMechanism::from(AdaptiveSpanConfig { initial: Some(0.5), ..AdaptiveSpanConfig::default() });
     for (factor, end) in [(1e3, 0.0), (-1e3, 1.0)] {
         let folder = tempfile::tempdir().unwrap();
         let config = TrainingConfig { learning_rate: 0.3, schedule: ScheduleConfig::Constant, accumulate: 1, ..config() };

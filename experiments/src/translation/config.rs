@@ -1,6 +1,5 @@
 //! Configuration of the experiment.
 
-use heedful_attention::any::AttentionConfig;
 use heedful_models::layout::AttentionLayout;
 use heedful_models::seq2seq::{Seq2SeqConfig, Tying};
 use serde::{Deserialize, Serialize};
@@ -104,11 +103,9 @@ experiment_config!(TranslationConfig);
 
 /// Which attention stands where.
 pub(super) fn layout(attention: &Attention) -> AttentionLayout {
-    match (attention.layout, &attention.config) {
-        (Some(name), AttentionConfig::Gaussian(gaussian)) => {
-            AttentionLayout::named(name).expect("the layouts of this experiment have names").with_gaussian(gaussian)
-        }
-        (_, config) => AttentionLayout::for_attention(config.clone()),
+    match attention.layout {
+        Some(name) => AttentionLayout::named(name).expect("the layouts of this experiment have names").with_options(&attention.config),
+        None => AttentionLayout::for_attention(attention.config.clone()),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use heedful_attention::any::AttentionConfig;
+use heedful_attention::registry::AnyMechanism;
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{DeserializeSeed, Error, IntoDeserializer, MapAccess, SeqAccess, Visitor};
 use serde::ser::SerializeStruct;
@@ -20,10 +20,10 @@ trait Shapes: Sized {
     /// Keys of which one begins [`from_parts`](Self::from_parts); any other key begins the table of a mechanism.
     const PART_KEYS: &'static [&'static str] = &[];
 
-    fn from_attention(attention: AttentionConfig) -> Self;
+    fn from_attention(attention: AnyMechanism) -> Self;
 
     fn from_parts<'de, M: MapAccess<'de>>(map: M) -> Result<Self, M::Error> {
-        AttentionConfig::deserialize(MapAccessDeserializer::new(map)).map(Self::from_attention)
+        AnyMechanism::deserialize(MapAccessDeserializer::new(map)).map(Self::from_attention)
     }
 
     fn from_list<'de, S: SeqAccess<'de>>(_list: S) -> Result<Self, S::Error> {
@@ -52,7 +52,7 @@ impl<'de, T: Shapes> Visitor<'de> for ShapesVisitor<T> {
         let first = map.next_key::<String>()?;
         let parts = first.as_deref().is_some_and(|key| T::PART_KEYS.contains(&key));
         let map = Replayed { first, rest: map };
-        if parts { T::from_parts(map) } else { AttentionConfig::deserialize(MapAccessDeserializer::new(map)).map(T::from_attention) }
+        if parts { T::from_parts(map) } else { AnyMechanism::deserialize(MapAccessDeserializer::new(map)).map(T::from_attention) }
     }
 }
 
@@ -81,12 +81,12 @@ fn read<'de, T: Shapes, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::E
     deserializer.deserialize_any(ShapesVisitor(PhantomData))
 }
 
-fn attention_named<E: Error>(name: &str) -> Result<AttentionConfig, E> {
+fn attention_named<E: Error>(name: &str) -> Result<AnyMechanism, E> {
     name.parse().map_err(E::custom)
 }
 
 /// An attention by name or table.
-struct Named(AttentionConfig);
+struct Named(AnyMechanism);
 
 impl Shapes for Named {
     const EXPECTED: &'static str = "the name of an attention or a table with the key `name`";
@@ -95,7 +95,7 @@ impl Shapes for Named {
         attention_named(name).map(Self)
     }
 
-    fn from_attention(attention: AttentionConfig) -> Self {
+    fn from_attention(attention: AnyMechanism) -> Self {
         Self(attention)
     }
 }
@@ -113,7 +113,7 @@ impl Shapes for LayerAttention {
         attention_named(name).map(Self::All)
     }
 
-    fn from_attention(attention: AttentionConfig) -> Self {
+    fn from_attention(attention: AnyMechanism) -> Self {
         Self::All(attention)
     }
 
@@ -148,7 +148,7 @@ struct CrossParts {
 
 impl CrossParts {
     fn cross(self) -> CrossAttention {
-        CrossAttention { attention: self.attention.map_or_else(AttentionConfig::default, |Named(attention)| attention), heads: self.heads }
+        CrossAttention { attention: self.attention.map_or_else(AnyMechanism::default, |Named(attention)| attention), heads: self.heads }
     }
 }
 
@@ -163,7 +163,7 @@ impl Shapes for CrossItem {
         if name == "none" { Ok(Self(None)) } else { attention_named(name).map(Self::from_attention) }
     }
 
-    fn from_attention(attention: AttentionConfig) -> Self {
+    fn from_attention(attention: AnyMechanism) -> Self {
         Self(Some(attention.into()))
     }
 
@@ -191,7 +191,7 @@ impl Shapes for CrossLayout {
         Ok(cross.map_or_else(|| Self::Each(vec![None]), Self::All))
     }
 
-    fn from_attention(attention: AttentionConfig) -> Self {
+    fn from_attention(attention: AnyMechanism) -> Self {
         Self::All(attention.into())
     }
 
@@ -271,7 +271,7 @@ impl Shapes for AttentionLayout {
         Ok(Self::for_attention(attention))
     }
 
-    fn from_attention(attention: AttentionConfig) -> Self {
+    fn from_attention(attention: AnyMechanism) -> Self {
         Self::for_attention(attention)
     }
 

@@ -9,8 +9,10 @@ use super::buckets::{Directions, Hash};
 use super::chunks::Chunking;
 use crate::error::ConfigError;
 use crate::init::{self, Init};
+use crate::parameter_formula::ParameterFormula;
 use crate::placement::{Placement, Role};
 use crate::random::RandomKey;
+use crate::registry::{AnyAttention, Card, Kind, Mechanism};
 
 /// Number of buckets of a round.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,6 +56,9 @@ pub enum Rotations {
     /// Drawn anew wherever the call brings a random key and is no step; the saved ones elsewhere.
     PerCall,
 }
+
+/// Name of the null twin, whose buckets do not depend on the content.
+const RANDOM: &str = "lsh-random";
 
 /// Configuration of [`Lsh`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -105,24 +110,6 @@ impl Default for LshConfig {
 }
 
 impl LshConfig {
-    /// Checks the configuration for its place in a model.
-    ///
-    /// # Errors
-    /// If a number of buckets is odd or 0, or `chunk` or `rounds` is 0.
-    pub fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        let check = placement.check("lsh");
-        check.at_least_one("chunk", self.chunk)?;
-        check.at_least_one("rounds", self.rounds)?;
-        let factors = self.factors(placement.max_length);
-        if factors.iter().any(|&factor| factor == 0 || factor % 2 == 1) {
-            return Err(check.wrong("buckets", format!("{factors:?}"), "a hash has an even number of values, of at least 2"));
-        }
-        if factors.iter().try_fold(1, |product: i32, &factor| product.checked_mul(factor.try_into().ok()?)).is_none() {
-            return Err(check.wrong("buckets", format!("{factors:?}"), "give fewer than 2^31 in all"));
-        }
-        Ok(())
-    }
-
     /// The longest sequence that is not hashed.
     pub(crate) fn longest_full_attention(&self) -> usize {
         self.full_attention_below.unwrap_or(self.chunk.saturating_mul(2))
@@ -172,5 +159,61 @@ impl LshConfig {
             heads,
             dropout,
         }
+    }
+}
+
+impl Mechanism for LshConfig {
+    const NAME: &'static str = "lsh";
+
+    fn card() -> Card {
+        Card {
+            variant: "Lsh",
+            description: "Lets each query see the keys that a hash puts into its bucket.",
+            source: "Kitaev, Kaiser and Levskaya 2020, section 2",
+            kind: Kind::Whole,
+            cross: false,
+            causal: true,
+        }
+    }
+
+    fn named() -> Vec<(&'static str, Self)> {
+        vec![(Self::NAME, Self::default()), (RANDOM, Self { hashing: Hashing::Random, ..Self::default() })]
+    }
+
+    fn name(&self) -> String {
+        if self.hashing == Hashing::Random { RANDOM } else { Self::NAME }.to_owned()
+    }
+
+    /// # Errors
+    /// If a number of buckets is odd or 0, or `chunk` or `rounds` is 0.
+    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+        let check = placement.check(Self::NAME);
+        check.at_least_one("chunk", self.chunk)?;
+        check.at_least_one("rounds", self.rounds)?;
+        let factors = self.factors(placement.max_length);
+        if factors.iter().any(|&factor| factor == 0 || factor % 2 == 1) {
+            return Err(check.wrong("buckets", format!("{factors:?}"), "a hash has an even number of values, of at least 2"));
+        }
+        if factors.iter().try_fold(1, |product: i32, &factor| product.checked_mul(factor.try_into().ok()?)).is_none() {
+            return Err(check.wrong("buckets", format!("{factors:?}"), "give fewer than 2^31 in all"));
+        }
+        Ok(())
+    }
+
+    fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
+        AnyAttention::new(self.init(placement, key, device))
+    }
+
+    fn parameters(&self) -> Option<ParameterFormula> {
+        Some(ParameterFormula::trained(&[(3, "d^2")]).plus(ParameterFormula::fixed(&[(1, "r d c")])))
+    }
+
+    fn letters(&self, max_length: usize) -> Vec<(&'static str, usize)> {
+        let buckets = match self.buckets {
+            None => max_length.saturating_mul(2).div_ceil(self.chunk.max(1)).saturating_add(1) / 2 * 2,
+            Some(BucketCount::One(count)) => count,
+            Some(BucketCount::Factorised([a, b])) => a.saturating_add(b),
+        };
+        vec![("r", self.rounds), ("c", buckets / 2)]
     }
 }

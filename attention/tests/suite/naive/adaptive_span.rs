@@ -1,18 +1,18 @@
 //! Adaptive attention span.
 
-use heedful_attention::any::AttentionConfig;
 use heedful_attention::mechanisms::adaptive_span::{AdaptiveSpanConfig, SpanKind, SpanOrigin};
 use heedful_attention::mechanisms::learned_relative::LearnedRelativeConfig;
+use heedful_attention::registry::AnyMechanism;
 
 use super::Naive;
 use crate::subject::Case;
 
 impl Naive {
     /// The attention that a span is laid over.
-    pub(super) fn under_span(&self, config: &AdaptiveSpanConfig) -> AttentionConfig {
+    pub(super) fn under_span(&self, config: &AdaptiveSpanConfig) -> AnyMechanism {
         match &config.logits {
-            Some(logits) => (**logits).clone(),
-            None => AttentionConfig::LearnedRelative(LearnedRelativeConfig { max_distance: Some(self.longest_span(config)) }),
+            Some(logits) => logits.clone(),
+            None => AnyMechanism::from(LearnedRelativeConfig { max_distance: Some(self.longest_span(config)) }),
         }
     }
 
@@ -22,7 +22,7 @@ impl Naive {
 
     /// Sukhbaatar et al. 2019, section 2.2: `min(max((R + z - x) / R, 0), 1)`, and 1 for mechanisms without a span.
     pub(super) fn soft_span(&self, case: &Case, b: usize, h: usize, i: usize, j: usize) -> f64 {
-        let AttentionConfig::AdaptiveSpan(config) = &self.config else { return 1.0 };
+        let Some(config) = self.config.get::<AdaptiveSpanConfig>() else { return 1.0 };
         let longest = self.longest_span(config);
         let distance = i.abs_diff(j);
         if distance > longest || (distance == 0 && !config.own_position) {

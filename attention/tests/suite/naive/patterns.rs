@@ -1,26 +1,29 @@
 //! Patterns of visibility from the sets of their papers, one pair of positions at a time.
 
-use heedful_attention::any::AttentionConfig;
+use heedful_attention::mechanisms::local_1d::LocalOneDConfig;
 use heedful_attention::mechanisms::local_2d::LocalTwoDConfig;
+use heedful_attention::mechanisms::sparse_fixed::SparseFixedConfig;
+use heedful_attention::mechanisms::sparse_strided::SparseStridedConfig;
 use heedful_attention::pattern::Integration;
 use heedful_attention::placement::Placement;
+use heedful_attention::registry::AnyMechanism;
 
 /// Whether head `h` may see position `j` from position `i`: what a pattern and those below it show.
-pub fn shows(config: &AttentionConfig, placement: &Placement, h: usize, i: usize, j: usize) -> bool {
+pub fn shows(config: &AnyMechanism, placement: &Placement, h: usize, i: usize, j: usize) -> bool {
     // Which of two factors a head has, and how many heads with the second one come before it.
     let factors = |integration| match integration {
         Integration::Interleaved => (placement.layer.is_multiple_of(2), !placement.layer.is_multiple_of(2), h),
         Integration::Merged => (true, true, h),
         Integration::Heads => (h.is_multiple_of(2), h % 2 == 1 || h + 1 == placement.heads, h / 2),
     };
-    let own = match config {
+    let own = by_type!(config;
         // Parmar et al. 2018: the block, and l_m positions to either side.
-        AttentionConfig::LocalOneD(config) => {
+        config in LocalOneDConfig => {
             let beside = config.memory_block.unwrap_or(config.query_block);
             let block: Vec<usize> = (0..=i + config.query_block).filter(|p| p / config.query_block == i / config.query_block).collect();
             block.iter().any(|p| p.abs_diff(j) <= beside)
-        }
-        AttentionConfig::LocalTwoD(config) => {
+        },
+        config in LocalTwoDConfig => {
             let block_of = |p| {
                 let ([row, column], [height, width]) = (cell(config, p), config.query_block);
                 [row / height, column / width]
@@ -30,22 +33,22 @@ pub fn shows(config: &AttentionConfig, placement: &Placement, h: usize, i: usize
             let block = (0..(i / area + 1) * area).filter(|&p| block_of(p) == block_of(i)).map(|p| cell(config, p));
             // Near one element of the block in both directions: the block is a rectangle.
             block.into_iter().any(|[r, c]| r.abs_diff(row) <= config.memory[0] && c.abs_diff(column) <= config.memory[1])
-        }
+        },
         // Child et al. 2019.
-        AttentionConfig::SparseStrided(config) => {
+        config in SparseStridedConfig => {
             let (near, column, _) = factors(config.integration);
             (near && i.abs_diff(j) <= config.stride) || (column && i % config.stride == j % config.stride)
-        }
-        AttentionConfig::SparseFixed(config) => {
+        },
+        config in SparseFixedConfig => {
             let (block, summaries, order) = factors(config.integration);
             let (l, c) = (config.stride, config.summary);
             let heads = if config.integration == Integration::Heads { placement.heads.div_ceil(2) } else { placement.heads };
             let different = if config.separate_summaries { heads.min(l / c) } else { 1 };
             let last = l - (order % different) * c;
             (block && i / l == j / l) || (summaries && (i == j || (last - c..last).contains(&(j % l))))
-        }
-        _ => return true,
-    };
+        };
+        else => return true
+    );
     own && config.restricted().is_none_or(|inner| shows(inner, placement, h, i, j))
 }
 
@@ -67,13 +70,7 @@ pub fn cell(config: &LocalTwoDConfig, p: usize) -> [usize; 2] {
 }
 
 /// Where the parameters of what a pattern restricts are found.
-pub fn inner_path(config: &AttentionConfig, path: &str) -> String {
-    let variant = match config {
-        AttentionConfig::LocalOneD(_) => "LocalOneD",
-        AttentionConfig::LocalTwoD(_) => "LocalTwoD",
-        AttentionConfig::SparseStrided(_) => "SparseStrided",
-        AttentionConfig::SparseFixed(_) => "SparseFixed",
-        other => panic!("{other} is not a pattern"),
-    };
+pub fn inner_path(config: &AnyMechanism, path: &str) -> String {
+    let variant = config.card().variant;
     format!("{path}.{variant}.logits.0")
 }

@@ -1,21 +1,24 @@
 //! Relative positions, of Transformer-XL and learned.
 
-use heedful_attention::any::AttentionConfig;
+use heedful_attention::mechanisms::adaptive_span::AdaptiveSpanConfig;
+use heedful_attention::mechanisms::learned_relative::LearnedRelativeConfig;
+use heedful_attention::mechanisms::mixture::MixtureConfig;
 use heedful_attention::mechanisms::relative::RelativeConfig;
+use heedful_attention::registry::AnyMechanism;
 
 use super::Naive;
 use crate::subject::Case;
 
 impl Naive {
     /// Whether a mechanism itself lets query `i` see key `j`.
-    pub(super) fn shows(&self, config: &AttentionConfig, i: usize, j: usize) -> bool {
-        match config {
-            AttentionConfig::Relative(config) => config.same_length.is_none_or(|keys| j + keys > i),
-            AttentionConfig::LearnedRelative(config) => i.abs_diff(j) <= config.max_distance.unwrap_or(self.placement.max_length),
-            AttentionConfig::AdaptiveSpan(config) => self.shows(&self.under_span(config), i, j),
-            AttentionConfig::Mixture(mixture) => mixture.members.iter().all(|member| self.shows(member, i, j)),
-            _ => true,
-        }
+    pub(super) fn shows(&self, config: &AnyMechanism, i: usize, j: usize) -> bool {
+        by_type!(config;
+            config in RelativeConfig => config.same_length.is_none_or(|keys| j + keys > i),
+            config in LearnedRelativeConfig => i.abs_diff(j) <= config.max_distance.unwrap_or(self.placement.max_length),
+            config in AdaptiveSpanConfig => self.shows(&self.under_span(config), i, j),
+            mixture in MixtureConfig => mixture.members.iter().all(|member| self.shows(member, i, j));
+            else => true
+        )
     }
 
     /// Dai et al. 2019, section 3.3: `q k + q W_R r + u k + v W_R r`, each term by itself.

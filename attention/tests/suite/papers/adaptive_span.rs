@@ -2,16 +2,18 @@
 
 use burn::module::Module;
 use burn::tensor::Tensor;
-use heedful_attention::any::{AnyAttention, AnyLogits, AnyState, AttentionConfig};
 use heedful_attention::contract::{Attention, AttentionInput};
 use heedful_attention::logits::Logits;
 use heedful_attention::mechanisms::adaptive_span::{AdaptiveSpan, AdaptiveSpanConfig, SpanKind, SpanOrigin};
 use heedful_attention::mechanisms::learned_relative::LearnedRelativeConfig;
 use heedful_attention::mechanisms::mixture::MixtureWeights;
+use heedful_attention::mechanisms::synthesizer_random::SynthesizerRandom;
+use heedful_attention::memory::KeyValueState;
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::{Observation, Probe};
 use heedful_attention::progress::DecodingStart;
 use heedful_attention::random::RandomKey;
+use heedful_attention::registry::{AnyAttention, AnyMechanism, AnyState};
 use heedful_attention::visibility::{Span, Visibility};
 
 use super::{assert_same, context, init, linear, parameter, self_attention, softmax, weights};
@@ -25,13 +27,13 @@ fn place() -> Placement {
 }
 
 fn logits(attention: &mut AnyAttention) -> &mut AdaptiveSpan {
-    let AnyLogits::AdaptiveSpan(logits) = &mut softmax(attention).logits else { unreachable!() };
+    let logits = softmax(attention).logits.get_mut::<AdaptiveSpan>().unwrap();
     logits
 }
 
 /// An attention with these spans of its two heads, in positions.
 fn with_spans(config: AdaptiveSpanConfig, spans: [f64; 2]) -> AnyAttention {
-    let mut attention = init(&AttentionConfig::AdaptiveSpan(config), &place());
+    let mut attention = init(&AnyMechanism::from(config), &place());
     logits(&mut attention).span = Some(parameter(&Array { shape: vec![2], values: spans.map(|span| span / 40.0).to_vec() }));
     attention
 }
@@ -56,12 +58,12 @@ fn causal(x: &Array) -> AttentionInput {
 fn a_span_as_long_as_allowed_is_the_base_model() {
     let x = Array::random("x", &[2, 12, 6]);
     for max_span in [5, 40] {
-        let mut attention = init(&AttentionConfig::AdaptiveSpan(AdaptiveSpanConfig { max_span: Some(max_span), ..config(4.0) }), &place());
+        let mut attention = init(&AnyMechanism::from(AdaptiveSpanConfig { max_span: Some(max_span), ..config(4.0) }), &place());
         logits(&mut attention).span = Some(parameter(&Array { shape: vec![2], values: vec![1.0; 2] }));
-        let base = AttentionConfig::LearnedRelative(LearnedRelativeConfig { max_distance: Some(max_span) });
+        let base = AnyMechanism::from(LearnedRelativeConfig { max_distance: Some(max_span) });
         let mut base = init(&base, &place());
         let (over, plain) = (softmax(&mut attention), softmax(&mut base));
-        let AnyLogits::AdaptiveSpan(span) = &over.logits else { unreachable!() };
+        let span = over.logits.get::<AdaptiveSpan>().unwrap();
         plain.logits = span.logits[0].clone();
         (plain.value, plain.output) = (over.value.clone(), over.output.clone());
         let [found, expected] = [&attention, &base].map(|attention| context(attention, causal(&x)));
@@ -118,7 +120,7 @@ fn a_span_of_zero_sees_as_many_earlier_keys_as_the_ramp_is_wide() {
 
 #[test]
 fn weights_are_softmax_times_ramp_renormalised() {
-    let mut attention = with_spans(AdaptiveSpanConfig { logits: Some(Box::new(parse("dot-product"))), ..config(3.0) }, [0.0, 4.5]);
+    let mut attention = with_spans(AdaptiveSpanConfig { logits: Some(parse("dot-product")), ..config(3.0) }, [0.0, 4.5]);
     let x = Array::random("x", &[2, 12, 6]);
     let shown = weights(&attention, causal(&x));
     let ramp = ramp_of(&mut attention);
@@ -136,9 +138,9 @@ fn weights_are_softmax_times_ramp_renormalised() {
 
 #[test]
 fn a_key_outside_of_the_span_cannot_drown_those_inside() {
-    let mut attention = with_spans(AdaptiveSpanConfig { logits: Some(Box::new(parse("random"))), ..config(2.0) }, [1.0, 1.0]);
+    let mut attention = with_spans(AdaptiveSpanConfig { logits: Some(parse("random")), ..config(2.0) }, [1.0, 1.0]);
     // The first key would have all the weight, beyond the range of exponentials.
-    let AnyLogits::SynthesizerRandom(table) = &mut logits(&mut attention).logits[0] else { unreachable!() };
+    let table = logits(&mut attention).logits[0].get_mut::<SynthesizerRandom>().unwrap();
     table.table = Some(parameter(&Array::from_fn([2, 40, 40], |[_, _, j]| if j == 0 { 500.0 } else { 0.0 })));
     let shown = weights(&attention, causal(&Array::random("x", &[1, 8, 6])));
     // Code origin, z = 1, R = 2: the ramp is 1, 1, 1, 1/2.
@@ -168,7 +170,7 @@ fn without_its_own_position_the_first_token_sees_nothing_and_no_token_itself() {
         assert_same("sum", &[row.iter().sum()], &[1.0], 1e-6);
     }
     let device = flex().device.autodiff();
-    let config = AttentionConfig::AdaptiveSpan(AdaptiveSpanConfig { own_position: false, ..config(4.0) });
+    let config = AnyMechanism::from(AdaptiveSpanConfig { own_position: false, ..config(4.0) });
     let attention = config.init(&place(), &RandomKey::from_seed(1), &device);
     let input = AttentionInput::self_attention(x.tensor(&device)).visibility(Visibility::causal());
     // A large loss: a division by a tiny sum would make its gradient infinite.
@@ -203,21 +205,21 @@ fn reach_ends_where_the_ramp_does() {
     assert_eq!(reach(config(3.0), [2.0, 2.5]), 6);
     assert_eq!(reach(AdaptiveSpanConfig { origin: SpanOrigin::Paper, ..config(3.0) }, [2.0, 2.5]), 5);
     assert_eq!(reach(config(32.0), [40.0, 0.0]), 40, "never beyond the longest span");
-    let over = |name: &str| AdaptiveSpanConfig { logits: Some(Box::new(parse(name))), ..config(3.0) };
+    let over = |name: &str| AdaptiveSpanConfig { logits: Some(parse(name)), ..config(3.0) };
     assert_eq!(reach(over("dot-product"), [2.0, 2.5]), 6);
     let near = LearnedRelativeConfig { max_distance: Some(2) };
-    let near = AdaptiveSpanConfig { logits: Some(Box::new(AttentionConfig::LearnedRelative(near))), ..config(3.0) };
+    let near = AdaptiveSpanConfig { logits: Some(AnyMechanism::from(near)), ..config(3.0) };
     assert_eq!(reach(near, [2.0, 2.5]), 2, "nor beyond that of the logits");
     for kind in [SpanKind::Dynamic, SpanKind::Fixed] {
         let config = AdaptiveSpanConfig { kind, initial: Some(0.25), max_span: Some(20), ..config(4.0) };
-        let mut attention = init(&AttentionConfig::AdaptiveSpan(config), &place());
+        let mut attention = init(&AnyMechanism::from(config), &place());
         assert_eq!(logits(&mut attention).reach(), Some(if kind == SpanKind::Dynamic { 20 } else { 9 }), "{kind:?}");
     }
 }
 
 /// Positions that are remembered, and bytes that are held.
 fn held(state: &AnyState) -> (usize, usize) {
-    let AnyState::Softmax(state) = state else { panic!("not a softmax attention") };
+    let state = state.get::<KeyValueState>().expect("it is that of a softmax attention");
     (state.values().dims()[2], state.bytes())
 }
 
@@ -258,7 +260,7 @@ fn carried_memory_is_cut_to_the_reach() {
 fn the_penalty_is_lambda_times_the_mean_span_of_the_layer() {
     let device = flex().device.autodiff();
     let config = AdaptiveSpanConfig { penalty: 1e-3, initial: Some(0.25), ..config(32.0) };
-    let attention = AttentionConfig::AdaptiveSpan(config).init(&place(), &RandomKey::from_seed(1), &device);
+    let attention = AnyMechanism::from(config).init(&place(), &RandomKey::from_seed(1), &device);
     assert!(attention.abilities().auxiliary_losses);
     let output = attention.forward(AttentionInput::self_attention(Array::random("x", &[1, 4, 6]).tensor(&device)), &mut Probe::off());
     let [(name, loss)] = output.losses.iter().collect::<Vec<_>>()[..] else { panic!("there is one loss") };
@@ -282,13 +284,13 @@ fn a_fixed_span_has_no_parameter_and_no_penalty() {
 
 #[test]
 fn a_dynamic_span_that_ignores_its_query_is_a_learned_one() {
-    let dynamic = AdaptiveSpanConfig { kind: SpanKind::Dynamic, logits: Some(Box::new(parse("dot-product"))), ..config(4.0) };
-    let mut dynamic = init(&AttentionConfig::AdaptiveSpan(dynamic), &place());
+    let dynamic = AdaptiveSpanConfig { kind: SpanKind::Dynamic, logits: Some(parse("dot-product")), ..config(4.0) };
+    let mut dynamic = init(&AnyMechanism::from(dynamic), &place());
     let gate = logits(&mut dynamic).gate.as_mut().unwrap();
     *gate = burn::nn::Linear { bias: gate.bias.clone(), ..linear(&Array::from_fn([6, 2], |_| 0.0)) };
     let span = 40.0 / (1.0 + 4f64.exp());
     assert!((span / 40.0 - 0.018).abs() < 1e-4, "b = -4 is about 0.018 S");
-    let mut learned = with_spans(AdaptiveSpanConfig { logits: Some(Box::new(parse("dot-product"))), ..config(4.0) }, [span, span]);
+    let mut learned = with_spans(AdaptiveSpanConfig { logits: Some(parse("dot-product")), ..config(4.0) }, [span, span]);
     logits(&mut learned).logits = logits(&mut dynamic).logits.clone();
     let input = || causal(&Array::random("x", &[2, 12, 6]));
     assert_same("context", &context(&dynamic, input()).values, &context(&learned, input()).values, 1e-5);
@@ -313,14 +315,14 @@ fn spans_are_shown_to_a_probe() {
     assert_eq!(learned[0].shape, [1, 2, 1]);
     assert_same("spans", &learned[0].values, &[10.0, 30.0], 1e-5);
     let dynamic = AdaptiveSpanConfig { kind: SpanKind::Dynamic, ..config(4.0) };
-    assert_eq!(shown(&init(&AttentionConfig::AdaptiveSpan(dynamic), &place()))[0].shape, [3, 2, 5]);
+    assert_eq!(shown(&init(&AnyMechanism::from(dynamic), &place()))[0].shape, [3, 2, 5]);
     assert!(shown(&init(&parse("relative"), &place())).is_empty());
 }
 
 #[test]
 fn impossible_spans_are_refused() {
     let refused = |config: AdaptiveSpanConfig, says: &[&str]| {
-        let error = AttentionConfig::AdaptiveSpan(config).validate(&place()).unwrap_err().to_string();
+        let error = AnyMechanism::from(config).validate(&place()).unwrap_err().to_string();
         for part in ["decoder layer 1 of 1, self-attention", "adaptive-span"].iter().chain(says) {
             assert!(error.contains(part), "{error:?} does not say {part:?}");
         }
@@ -338,11 +340,11 @@ fn impossible_spans_are_refused() {
     refused(AdaptiveSpanConfig { penalty: -1.0, ..default() }, &["`penalty` is -1"]);
     let blind = AdaptiveSpanConfig { own_position: false, origin: SpanOrigin::Paper, ..config(1.0) };
     refused(blind, &["`ramp` is 1", "no key"]);
-    let over = |logits: AttentionConfig| AdaptiveSpanConfig { logits: Some(Box::new(logits)), ..default() };
+    let over = |logits: AnyMechanism| AdaptiveSpanConfig { logits: Some(logits), ..default() };
     refused(over(parse("adaptive-span")), &["`logits` is adaptive-span", "mixture"]);
-    assert_eq!(AttentionConfig::AdaptiveSpan(over(parse("random+relative"))).validate(&place()), Ok(()));
-    let near = AttentionConfig::LearnedRelative(LearnedRelativeConfig { max_distance: Some(0) });
-    let error = AttentionConfig::AdaptiveSpan(over(near)).validate(&place()).unwrap_err().to_string();
+    assert_eq!(AnyMechanism::from(over(parse("random+relative"))).validate(&place()), Ok(()));
+    let near = AnyMechanism::from(LearnedRelativeConfig { max_distance: Some(0) });
+    let error = AnyMechanism::from(over(near)).validate(&place()).unwrap_err().to_string();
     assert!(error.contains("learned-relative") && error.contains("`max_distance` is 0"), "{error}");
     let member = mixture("dot-product+adaptive-span", MixtureWeights::Sum);
     assert!(member.validate(&place()).unwrap_err().to_string().contains("`members` is adaptive-span"));

@@ -1,13 +1,13 @@
 //! Lightweight and dynamic convolutions: Wu et al. 2019.
 
-use heedful_attention::any::{AnyAttention, AttentionConfig};
 use heedful_attention::contract::{Attention, AttentionInput};
-use heedful_attention::kernel_attention::{Execution, KernelSizes};
-use heedful_attention::mechanisms::dynamic_conv::DynamicConvConfig;
-use heedful_attention::mechanisms::lightweight_conv::LightweightConvConfig;
+use heedful_attention::kernel_attention::{Execution, KernelAttention, KernelSizes};
+use heedful_attention::mechanisms::dynamic_conv::{DynamicConv, DynamicConvConfig};
+use heedful_attention::mechanisms::lightweight_conv::{LightweightConv, LightweightConvConfig};
 use heedful_attention::placement::Role;
 use heedful_attention::probe::Probe;
 use heedful_attention::progress::DecodingStart;
+use heedful_attention::registry::{AnyAttention, AnyMechanism};
 use heedful_attention::visibility::Visibility;
 
 use super::{assert_same, context, identity, init, linear, parameter, self_attention, weights};
@@ -25,8 +25,8 @@ fn dynamic(taps: usize) -> DynamicConvConfig {
 
 /// A lightweight convolution with the given logits `[H, k]` of taps and no other parameters: its projections are the identity.
 fn with_kernel(config: LightweightConvConfig, role: Role, logits: &Array) -> AnyAttention {
-    let mut attention = init(&AttentionConfig::LightweightConv(config), &placement(role, 2));
-    let AnyAttention::LightweightConv(inner) = &mut attention else { unreachable!() };
+    let mut attention = init(&AnyMechanism::from(config), &placement(role, 2));
+    let inner = attention.get_mut::<KernelAttention<LightweightConv>>().unwrap();
     inner.kernel.weight = parameter(logits);
     (inner.input, inner.output) = (linear(&identity(6)), linear(&identity(6)));
     attention
@@ -70,8 +70,8 @@ fn renormalised_rows_are_a_softmax_over_the_visible_taps() {
 /// A lightweight and a dynamic convolution with the same projections, the dynamic one's kernel being a bias.
 fn constant_dynamic(logits: &Array, role: Role) -> AnyAttention {
     let config = DynamicConvConfig { kernel_bias: true, ..dynamic(logits.shape[1]) };
-    let mut attention = init(&AttentionConfig::DynamicConv(config), &placement(role, 2));
-    let AnyAttention::DynamicConv(inner) = &mut attention else { unreachable!() };
+    let mut attention = init(&AnyMechanism::from(config), &placement(role, 2));
+    let inner = attention.get_mut::<KernelAttention<DynamicConv>>().unwrap();
     let taps = logits.values.len();
     inner.kernel.predictor.weight = parameter(&Array::from_fn([6, taps], |_| 0.0));
     inner.kernel.predictor.bias = Some(parameter(&Array { shape: vec![taps], values: logits.values.clone() }));
@@ -94,7 +94,7 @@ fn a_dynamic_kernel_without_weights_is_a_lightweight_kernel() {
 #[test]
 fn dynamic_weights_depend_on_the_query_alone() {
     // With a tap for every distance: a dense synthesizer whose logits are those of relative positions.
-    let attention = init(&AttentionConfig::DynamicConv(dynamic(2 * 6 - 1)), &placement(Role::Encoder, 2));
+    let attention = init(&AnyMechanism::from(dynamic(2 * 6 - 1)), &placement(Role::Encoder, 2));
     let x = Array::random("x", &[1, 6, 6]);
     let before = weights(&attention, self_attention(&x));
     for t in 0..6 {
@@ -137,8 +137,7 @@ fn expanded_and_unfolded_are_the_same_sum() {
             let pair = [Execution::Expanded, Execution::Unfolded].map(|execution| {
                 let light = LightweightConvConfig { renormalise_padding, execution, ..light(taps) };
                 let dynamic = DynamicConvConfig { renormalise_padding, execution, ..dynamic(taps) };
-                [AttentionConfig::LightweightConv(light), AttentionConfig::DynamicConv(dynamic)]
-                    .map(|config| init(&config, &placement(role, 2)))
+                [AnyMechanism::from(light), AnyMechanism::from(dynamic)].map(|config| init(&config, &placement(role, 2)))
             });
             for (visibility, mechanism) in views.iter().flat_map(|visibility| [(visibility, 0), (visibility, 1)]) {
                 let run = |attention: &AnyAttention| context(attention, self_attention(&x).visibility(visibility.clone()));
@@ -163,7 +162,7 @@ fn taps_reach_into_what_is_carried_over() {
     let x = Array::random("x", &[2, 8, 6]);
     let device = flex().device;
     for taps in [1, 3, 5, 31] {
-        for config in [AttentionConfig::LightweightConv(light(taps)), AttentionConfig::DynamicConv(dynamic(taps))] {
+        for config in [AnyMechanism::from(light(taps)), AnyMechanism::from(dynamic(taps))] {
             let attention = init(&config, &placement(Role::Decoder, 2));
             let whole = context(&attention, self_attention(&x).visibility(Visibility::causal()));
             let input = AttentionInput::segment(x.slice(5..8).tensor(&device), x.slice(0..5).tensor(&device));
@@ -175,9 +174,8 @@ fn taps_reach_into_what_is_carried_over() {
 
 #[test]
 fn a_state_does_not_grow_beyond_the_kernel() {
-    let AnyAttention::LightweightConv(attention) = init(&AttentionConfig::LightweightConv(light(4)), &placement(Role::Decoder, 2)) else {
-        unreachable!()
-    };
+    let attention = init(&AnyMechanism::from(light(4)), &placement(Role::Decoder, 2));
+    let attention = attention.get::<KernelAttention<LightweightConv>>().unwrap();
     let mut state = attention.state(&DecodingStart::self_attention(1, 100));
     let x = Array::random("x", &[1, 1, 6]).tensor::<3>(&flex().device);
     for _ in 0..20 {

@@ -1,10 +1,10 @@
 //! Hard-coded Gaussian attention: You et al. 2020.
 
 use burn::module::Module;
-use heedful_attention::any::{AnyAttention, AttentionConfig};
 use heedful_attention::contract::Attention;
 use heedful_attention::mechanisms::gaussian::{Execution, GaussianConfig, Normalisation};
 use heedful_attention::placement::{Placement, Role};
+use heedful_attention::registry::{AnyAttention, AnyMechanism};
 use heedful_attention::visibility::Visibility;
 
 use super::{assert_same, context, cross_attention, init, self_attention, weights};
@@ -16,7 +16,7 @@ fn place(role: Role, heads: usize) -> Placement {
 }
 
 fn gaussian(config: GaussianConfig, place: Placement) -> AnyAttention {
-    init(&AttentionConfig::Gaussian(config), &place)
+    init(&AnyMechanism::from(config), &place)
 }
 
 fn centred(offsets: &[f64]) -> GaussianConfig {

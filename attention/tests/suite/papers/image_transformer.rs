@@ -1,10 +1,10 @@
 //! Local attention in one and two dimensions: Parmar et al. 2018.
 
-use heedful_attention::any::AttentionConfig;
 use heedful_attention::contract::AttentionInput;
 use heedful_attention::mechanisms::local_2d::BlockRaster;
 use heedful_attention::pattern::Pattern;
 use heedful_attention::placement::{Placement, Role};
+use heedful_attention::registry::AnyMechanism;
 use heedful_attention::visibility::Visibility;
 
 use super::{assert_same, context, init, self_attention, weights};
@@ -35,7 +35,7 @@ fn hints_hold(pattern: &dyn Pattern, head: usize, length: usize) {
 }
 
 /// Whether two attentions with the same parameters give the same under a visibility.
-pub(super) fn equal(found: &AttentionConfig, expected: &AttentionConfig, place: &Placement, visibility: &Visibility) {
+pub(super) fn equal(found: &AnyMechanism, expected: &AnyMechanism, place: &Placement, visibility: &Visibility) {
     let x = Array::random("x", &[2, place.max_length, place.d_model]);
     let run = |config| context(&init(config, place), self_attention(&x).visibility(visibility.clone())).values;
     assert_same(&format!("{found:?}"), &run(found), &run(expected), 1e-5);
@@ -76,9 +76,9 @@ fn a_block_as_long_as_the_sequence_is_full_attention() {
     let place = placement(Role::Decoder, 2);
     for visibility in [Visibility::causal(), Visibility::all()] {
         for query_block in [8, 20] {
-            equal(&AttentionConfig::LocalOneD(local_1d(query_block, None)), &parse("dot-product"), &place, &visibility);
+            equal(&AnyMechanism::from(local_1d(query_block, None)), &parse("dot-product"), &place, &visibility);
         }
-        equal(&AttentionConfig::LocalTwoD(local_2d(4, [2, 4], [0, 0])), &parse("dot-product"), &place, &visibility);
+        equal(&AnyMechanism::from(local_2d(4, [2, 4], [0, 0])), &parse("dot-product"), &place, &visibility);
     }
 }
 
@@ -146,9 +146,7 @@ fn without_flanges_a_block_sees_itself() {
 #[test]
 fn a_changed_element_moves_no_earlier_step_of_generation() {
     let place = Placement { max_length: 24, ..placement(Role::Decoder, 2) };
-    for config in
-        [AttentionConfig::LocalOneD(local_1d(4, None)), AttentionConfig::LocalTwoD(local_2d(6, [2, 3], [1, 2])), parse("random@local-1d")]
-    {
+    for config in [AnyMechanism::from(local_1d(4, None)), AnyMechanism::from(local_2d(6, [2, 3], [1, 2])), parse("random@local-1d")] {
         let attention = init(&config, &place);
         let x = Array::random("x", &[1, 24, 6]);
         let input = |x: &Array| AttentionInput::self_attention(x.tensor(&flex().device)).visibility(Visibility::causal());
@@ -168,7 +166,7 @@ fn weights_are_zero_outside_of_the_memory_block() {
     let place = Placement { max_length: 12, ..placement(Role::Decoder, 2) };
     let config = local_1d(3, Some(2));
     let pattern = config.pattern();
-    let shown = weights(&init(&AttentionConfig::LocalOneD(config), &place), self_attention(&Array::random("x", &[1, 12, 6])));
+    let shown = weights(&init(&AnyMechanism::from(config), &place), self_attention(&Array::random("x", &[1, 12, 6])));
     for (h, i, j) in (0..2).flat_map(|h| (0..12).flat_map(move |i| (0..12).map(move |j| (h, i, j)))) {
         assert_eq!(shown.at(&[0, h, i, j]) > 0.0, j <= i && pattern.sees(h, i, j), "query {i}, key {j}");
     }

@@ -3,14 +3,15 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use burn::module::Module;
-use heedful_attention::any::{AnyAttention, AnyLogits, AttentionConfig};
 use heedful_attention::contract::{Attention, Positions};
+use heedful_attention::mechanisms::dot_product::DotProduct;
 use heedful_attention::mechanisms::linformer::{Linformer, LinformerConfig, Sharing};
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::{Observation, Probe};
 use heedful_attention::progress::DecodingStart;
 use heedful_attention::random::RandomKey;
 use heedful_attention::read::read;
+use heedful_attention::registry::{AnyAttention, AnyMechanism};
 use heedful_attention::visibility::Visibility;
 
 use super::{assert_same, context, cross_attention, identity, init, parameter, self_attention, softmax};
@@ -18,15 +19,12 @@ use crate::array::Array;
 use crate::backends::flex;
 use crate::variants::{Variant, parse, placement};
 
-fn config(rank: usize, sharing: Sharing) -> AttentionConfig {
-    AttentionConfig::Linformer(LinformerConfig { rank: Some(rank), sharing, ..LinformerConfig::default() })
+fn config(rank: usize, sharing: Sharing) -> AnyMechanism {
+    AnyMechanism::from(LinformerConfig { rank: Some(rank), sharing, ..LinformerConfig::default() })
 }
 
 fn linformer(attention: &mut AnyAttention) -> &mut Linformer {
-    match attention {
-        AnyAttention::Linformer(linformer) => linformer,
-        _ => panic!("not a linformer"),
-    }
+    attention.get_mut().expect("it is a linformer")
 }
 
 /// A linformer, of `E = F`, with the given matrix `[k, 8]` for all heads.
@@ -43,7 +41,7 @@ fn dense(mut attention: AnyAttention, role: Role) -> AnyAttention {
     let source = linformer(&mut attention);
     let target = softmax(&mut dense);
     (target.value, target.output) = (source.value.clone(), source.output.clone());
-    let AnyLogits::DotProduct(logits) = &mut target.logits else { unreachable!() };
+    let logits = target.logits.get_mut::<DotProduct>().unwrap();
     (logits.query, logits.key) = (source.query.clone(), source.key.clone());
     dense
 }
@@ -148,7 +146,7 @@ fn a_view_that_differs_between_queries_or_heads_is_refused() {
 #[test]
 fn a_state_holds_the_slots_of_its_memory_and_nothing_else() {
     let attention = init(&config(3, Sharing::Headwise), &placement(Role::Cross, 2));
-    let AnyAttention::Linformer(attention) = attention else { unreachable!() };
+    let attention = attention.get::<Linformer>().unwrap();
     let device = flex().device;
     let start = DecodingStart::cross_attention(Array::random("m", &[2, 8, 6]).tensor(&device), Visibility::all());
     let mut state = attention.state(&start);

@@ -14,27 +14,24 @@ mod transformer_xl;
 use burn::module::Param;
 use burn::nn::Linear;
 use burn::tensor::Tensor;
-use heedful_attention::any::{AnyAttention, AnyLogits, AttentionConfig};
 use heedful_attention::contract::{Attention, AttentionInput};
 use heedful_attention::placement::Placement;
 use heedful_attention::probe::{Observation, Probe};
 use heedful_attention::random::RandomKey;
+use heedful_attention::registry::{AnyAttention, AnyLogits, AnyMechanism};
 use heedful_attention::softmax_attention::SoftmaxAttention;
 
 use crate::array::Array;
 use crate::backends::flex;
 
 /// The attention on the one backend that these checks need.
-fn init(config: &AttentionConfig, placement: &Placement) -> AnyAttention {
+fn init(config: &AnyMechanism, placement: &Placement) -> AnyAttention {
     config.validate(placement).unwrap();
     config.init(placement, &RandomKey::from_seed(1), &flex().device)
 }
 
 fn softmax(attention: &mut AnyAttention) -> &mut SoftmaxAttention<AnyLogits> {
-    match attention {
-        AnyAttention::Softmax(attention) => attention,
-        _ => panic!("not a softmax attention"),
-    }
+    attention.get_mut().expect("it is a softmax attention")
 }
 
 fn parameter<const D: usize>(values: &Array) -> Param<Tensor<D>> {

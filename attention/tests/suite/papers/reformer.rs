@@ -2,7 +2,6 @@
 
 use burn::module::{Module, RunningState};
 use burn::tensor::{Device, Tensor};
-use heedful_attention::any::{AnyAttention, AttentionConfig};
 use heedful_attention::conformance::Property;
 use heedful_attention::contract::{Attention, AttentionInput, Positions};
 use heedful_attention::mechanisms::lsh::{BucketCount, Hashing, Lsh, LshConfig, Rotations, Scale};
@@ -10,6 +9,7 @@ use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::{Observation, Probe};
 use heedful_attention::progress::DecodingStart;
 use heedful_attention::random::RandomKey;
+use heedful_attention::registry::{AnyAttention, AnyMechanism};
 use heedful_attention::visibility::Visibility;
 
 use super::{assert_same, context, identity, linear, self_attention, weights};
@@ -40,19 +40,16 @@ fn place(role: Role) -> Placement {
 }
 
 fn init(config: &LshConfig, place: &Placement) -> AnyAttention {
-    super::init(&AttentionConfig::Lsh(config.clone()), place)
+    super::init(&AnyMechanism::from(config.clone()), place)
 }
 
 fn lsh(attention: &mut AnyAttention) -> &mut Lsh {
-    match attention {
-        AnyAttention::Lsh(attention) => attention,
-        _ => panic!("not LSH attention"),
-    }
+    attention.get_mut().expect("it is LSH attention")
 }
 
 fn subject(config: &LshConfig, role: Role) -> (Subject<AnyAttention>, Naive) {
     let place = Placement { dropout: 0.3, max_length: 11, ..place(role) };
-    let config = AttentionConfig::Lsh(config.clone());
+    let config = AnyMechanism::from(config.clone());
     let built = config.clone();
     let build = move |place: &Placement, key: &RandomKey, device: &Device| built.init(place, key, device);
     let subject = Subject::new(place, build, &flex().device).unnormalised();
@@ -391,7 +388,7 @@ fn rotations_are_saved_and_drawn_anew_only_where_asked() {
     assert_eq!(per_call(Some(1)), per_call(Some(1)));
     let fixed = per_call(None);
     assert_eq!(fixed, per_call(None));
-    let other = AttentionConfig::Lsh(small()).init(&place(Role::Encoder), &RandomKey::from_seed(2), &flex().device);
+    let other = AnyMechanism::from(small()).init(&place(Role::Encoder), &RandomKey::from_seed(2), &flex().device);
     assert!(!other.abilities().randomness);
     assert_eq!(buckets(&other, input(Some(1))), buckets(&other, input(None)));
     assert_ne!(buckets(&other, input(None)).unwrap(), fixed);

@@ -1,10 +1,10 @@
 //! Strided and fixed sparse attention: Child et al. 2019.
 
-use heedful_attention::any::AttentionConfig;
 use heedful_attention::mechanisms::sparse_fixed::{OwnBlock, SparseFixedConfig, Summaries};
 use heedful_attention::mechanisms::sparse_strided::{Column, Neighbourhood, SparseStridedConfig};
 use heedful_attention::pattern::{Factorised, Integration, Pattern};
 use heedful_attention::placement::{Placement, Role};
+use heedful_attention::registry::AnyMechanism;
 use heedful_attention::visibility::Visibility;
 
 use super::image_transformer::{check_hints, equal};
@@ -168,12 +168,12 @@ fn at_the_limits_the_patterns_are_full_attention() {
         for stride in [7, 8, 100] {
             // The neighbourhood, and the own block where it holds the sequence.
             let local = strided(stride, Integration::Interleaved);
-            equal(&AttentionConfig::SparseStrided(local), &dot_product, &place(2, 0), &visibility);
+            equal(&AnyMechanism::from(local), &dot_product, &place(2, 0), &visibility);
         }
-        equal(&AttentionConfig::SparseFixed(fixed(8, 1, Integration::Interleaved)), &dot_product, &place(2, 0), &visibility);
+        equal(&AnyMechanism::from(fixed(8, 1, Integration::Interleaved)), &dot_product, &place(2, 0), &visibility);
         // Stride 1: the column is everything. As many summaries as positions: so are the summaries.
-        equal(&AttentionConfig::SparseStrided(strided(1, Integration::Interleaved)), &dot_product, &place(2, 1), &visibility);
-        equal(&AttentionConfig::SparseFixed(fixed(3, 3, Integration::Interleaved)), &dot_product, &place(2, 1), &visibility);
+        equal(&AnyMechanism::from(strided(1, Integration::Interleaved)), &dot_product, &place(2, 1), &visibility);
+        equal(&AnyMechanism::from(fixed(3, 3, Integration::Interleaved)), &dot_product, &place(2, 1), &visibility);
     }
 }
 
@@ -183,7 +183,7 @@ fn columns_are_causal_attention_over_the_transposed_sequence() {
     let place = Placement { max_length: length, ..place(2, 1) };
     let x = Array::random("x", &[1, length, 6]);
     let found = context(
-        &init(&AttentionConfig::SparseStrided(strided(stride, Integration::Interleaved)), &place),
+        &init(&AnyMechanism::from(strided(stride, Integration::Interleaved)), &place),
         self_attention(&x).visibility(Visibility::causal()),
     );
     // One batch row for each residue class.

@@ -4,17 +4,18 @@ use std::collections::BTreeSet;
 
 use burn::module::Module;
 use burn::optim::{GradientsParams, SgdConfig};
-use heedful_attention::any::{AnyAttention, AnyLogits, AttentionConfig};
 use heedful_attention::contract::{Attention, Positions};
 use heedful_attention::engine::reference::logits;
 use heedful_attention::logits::Logits;
-use heedful_attention::mechanisms::mixture::MixtureWeights;
-use heedful_attention::mechanisms::synthesizer_factorized_dense::SynthesizerFactorizedDenseConfig;
-use heedful_attention::mechanisms::synthesizer_factorized_random::SynthesizerFactorizedRandomConfig;
-use heedful_attention::mechanisms::synthesizer_random::SynthesizerRandomConfig;
+use heedful_attention::mechanisms::mixture::{Mixture, MixtureWeights};
+use heedful_attention::mechanisms::synthesizer_dense::SynthesizerDense;
+use heedful_attention::mechanisms::synthesizer_factorized_dense::{SynthesizerFactorizedDense, SynthesizerFactorizedDenseConfig};
+use heedful_attention::mechanisms::synthesizer_factorized_random::{SynthesizerFactorizedRandom, SynthesizerFactorizedRandomConfig};
+use heedful_attention::mechanisms::synthesizer_random::{SynthesizerRandom, SynthesizerRandomConfig};
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
+use heedful_attention::registry::{AnyAttention, AnyMechanism};
 use heedful_attention::visibility::{Span, Visibility};
 
 use super::{assert_same, context, init, linear, parameter, self_attention, softmax, weights};
@@ -29,14 +30,14 @@ fn place() -> Placement {
 
 fn random_with(table: &Array) -> AnyAttention {
     let mut attention = init(&parse("random"), &place());
-    let AnyLogits::SynthesizerRandom(logits) = &mut softmax(&mut attention).logits else { unreachable!() };
+    let logits = softmax(&mut attention).logits.get_mut::<SynthesizerRandom>().unwrap();
     logits.table = Some(parameter(table));
     attention
 }
 
 /// The logits of a mechanism for one sequence, `[B | 1, H, N, N]`.
 fn logits_of(attention: &AnyAttention, sequence: &Array) -> Array {
-    let AnyAttention::Softmax(attention) = attention else { panic!("no logits") };
+    let attention = attention.as_softmax().expect("it has logits");
     let query = sequence.tensor::<3>(&flex().device);
     let length = sequence.shape[1];
     let keys = attention.logits.keys(query.clone());
@@ -45,7 +46,7 @@ fn logits_of(attention: &AnyAttention, sequence: &Array) -> Array {
 
 #[test]
 fn random_with_a_zero_table_is_the_running_mean() {
-    let config = AttentionConfig::SynthesizerRandom(SynthesizerRandomConfig { trainable: true, init_std: 0.0 });
+    let config = AnyMechanism::from(SynthesizerRandomConfig { trainable: true, init_std: 0.0 });
     let weights = weights(&init(&config, &place()), self_attention(&Array::random("x", &[1, 6, 6])).visibility(Visibility::causal()));
     for (h, i) in (0..2).flat_map(|h| (0..6).map(move |i| (h, i))) {
         let expected: Vec<f64> = (0..6).map(|j| if j <= i { 1.0 / (i + 1) as f64 } else { 0.0 }).collect();
@@ -159,7 +160,7 @@ fn rank(mut matrix: Vec<Vec<f64>>) -> usize {
 fn factorized_random_logits_have_the_rank_of_their_factors() {
     let sequence = Array::random("x", &[1, 8, 6]);
     for k in [1, 2, 5] {
-        let config = AttentionConfig::SynthesizerFactorizedRandom(SynthesizerFactorizedRandomConfig { rank: k, init_std: 1.0 });
+        let config = AnyMechanism::from(SynthesizerFactorizedRandomConfig { rank: k, init_std: 1.0 });
         let logits = logits_of(&init(&config, &place()), &sequence);
         for h in 0..2 {
             assert_eq!(rank((0..8).map(|i| logits.row(&[0, h, i]).to_vec()).collect()), k);
@@ -171,9 +172,9 @@ fn factorized_random_logits_have_the_rank_of_their_factors() {
 
 #[test]
 fn factorized_random_with_the_identity_is_random() {
-    let config = AttentionConfig::SynthesizerFactorizedRandom(SynthesizerFactorizedRandomConfig { rank: 8, init_std: 1.0 });
+    let config = AnyMechanism::from(SynthesizerFactorizedRandomConfig { rank: 8, init_std: 1.0 });
     let mut attention = init(&config, &place());
-    let AnyLogits::SynthesizerFactorizedRandom(factors) = &mut softmax(&mut attention).logits else { unreachable!() };
+    let factors = softmax(&mut attention).logits.get_mut::<SynthesizerFactorizedRandom>().unwrap();
     let table = Array::random("table", &[2, 8, 8]);
     factors.query_factor = parameter(&table);
     factors.key_factor = parameter(&Array::from_fn([2, 8, 8], |[_, i, j]| f64::from(i == j)));
@@ -188,7 +189,7 @@ fn initial_logits_of_both_random_kinds_have_the_stated_deviation() {
     let factorized = SynthesizerFactorizedRandomConfig { rank: 8, init_std: 0.5 };
     let random = SynthesizerRandomConfig { trainable: true, init_std: 0.5 };
     let sequence = Array::random("x", &[1, 128, 6]);
-    for config in [AttentionConfig::SynthesizerFactorizedRandom(factorized), AttentionConfig::SynthesizerRandom(random)] {
+    for config in [AnyMechanism::from(factorized), AnyMechanism::from(random)] {
         let logits = logits_of(&init(&config, &wide), &sequence).values;
         let deviation = (logits.iter().map(|s| s * s).sum::<f64>() / logits.len() as f64).sqrt();
         assert!((deviation - 0.5).abs() < 0.05, "{config}: {deviation}");
@@ -215,7 +216,7 @@ fn a_row_of_dense_depends_only_on_its_own_token() {
 #[test]
 fn dense_without_a_first_layer_is_uniform() {
     let mut attention = init(&parse("dense"), &place());
-    let AnyLogits::SynthesizerDense(dense) = &mut softmax(&mut attention).logits else { unreachable!() };
+    let dense = softmax(&mut attention).logits.get_mut::<SynthesizerDense>().unwrap();
     dense.hidden = linear(&Array::from_fn([6, 6], |_| 0.0));
     let weights = weights(&attention, self_attention(&Array::random("x", &[1, 5, 6])));
     assert_same("weights", &weights.values, &[0.2; 50], 1e-6);
@@ -223,9 +224,9 @@ fn dense_without_a_first_layer_is_uniform() {
 
 /// Factorized Dense whose hidden layer is 1 everywhere for an input of ones, so that the second layers are the factors themselves.
 fn with_factors([a, b]: [usize; 2], block: impl Fn(usize) -> f64, tile: impl Fn(usize) -> f64) -> Array {
-    let config = AttentionConfig::SynthesizerFactorizedDense(SynthesizerFactorizedDenseConfig { factors: Some([a, b]) });
+    let config = AnyMechanism::from(SynthesizerFactorizedDenseConfig { factors: Some([a, b]) });
     let mut attention = init(&config, &place());
-    let AnyLogits::SynthesizerFactorizedDense(factors) = &mut softmax(&mut attention).logits else { unreachable!() };
+    let factors = softmax(&mut attention).logits.get_mut::<SynthesizerFactorizedDense>().unwrap();
     factors.hidden = linear(&Array::from_fn([6, 6], |_| 1.0 / 6.0));
     factors.block = parameter(&Array::from_fn([2, 3, a], |[_, d, at]| if d == 0 { block(at) } else { 0.0 }));
     factors.tile = parameter(&Array::from_fn([2, 3, b], |[_, d, at]| if d == 0 { tile(at) } else { 0.0 }));
@@ -255,7 +256,7 @@ fn factorized_dense_repeats_one_factor_in_blocks_and_tiles_the_other() {
 fn a_mixture_whose_weight_is_on_one_member_is_that_member() {
     for selected in 0..2 {
         let mut attention = init(&parse("random+dot-product"), &place());
-        let AnyLogits::Mixture(mixture) = &mut softmax(&mut attention).logits else { unreachable!() };
+        let mixture = softmax(&mut attention).logits.get_mut::<Mixture>().unwrap();
         mixture.head_weights = Some(parameter(&Array::from_fn([2, 2], |[m, _]| if m == selected { 0.0 } else { -200.0 })));
         assert_eq!(Array::read(mixture.weights().expect("softmax weights")).row(&[selected]), [1.0, 1.0]);
         let member = mixture.members[selected].clone();
@@ -269,7 +270,7 @@ fn a_mixture_whose_weight_is_on_one_member_is_that_member() {
 #[test]
 fn a_sigmoid_mixture_at_its_end_is_dot_product_attention_and_begins_in_the_middle() {
     let mut attention = init(&mixture("dot-product+random", MixtureWeights::Sigmoid), &place());
-    let AnyLogits::Mixture(mixture) = &mut softmax(&mut attention).logits else { unreachable!() };
+    let mixture = softmax(&mut attention).logits.get_mut::<Mixture>().unwrap();
     assert_same("initial weights", &Array::read(mixture.weights().expect("sigmoid weights")).values, &[0.5, 0.5], 1e-6);
     mixture.layer_weight = Some(parameter(&Array { shape: vec![1], values: vec![-200.0] }));
     let member = mixture.members[0].clone();
@@ -282,7 +283,7 @@ fn a_sigmoid_mixture_at_its_end_is_dot_product_attention_and_begins_in_the_middl
 #[test]
 fn weights_of_a_softmax_mixture_begin_equal_and_sum_to_one() {
     let mut attention = init(&parse("random+dense+dot-product"), &place());
-    let AnyLogits::Mixture(mixture) = &mut softmax(&mut attention).logits else { unreachable!() };
+    let mixture = softmax(&mut attention).logits.get_mut::<Mixture>().unwrap();
     assert_same("initial weights", &Array::read(mixture.weights().expect("softmax weights")).values, &[1.0 / 3.0; 6], 1e-6);
     mixture.head_weights = Some(parameter(&Array::random("a", &[3, 2])));
     let weights = Array::read(mixture.weights().expect("softmax weights"));
@@ -296,7 +297,7 @@ fn a_plain_sum_adds_the_logits_of_its_members() {
     let sequence = Array::random("x", &[2, 5, 6]);
     let mut attention = init(&mixture("random+dot-product", MixtureWeights::Sum), &place());
     let sum = logits_of(&attention, &sequence);
-    let AnyLogits::Mixture(mixture) = softmax(&mut attention).logits.clone() else { unreachable!() };
+    let mixture = softmax(&mut attention).logits.get::<Mixture>().unwrap().clone();
     let [random, product] = [0, 1].map(|m| {
         let mut alone = attention.clone();
         softmax(&mut alone).logits = mixture.members[m].clone();
@@ -315,25 +316,22 @@ fn a_short_sequence_uses_the_first_rows_and_columns_of_the_tables() {
     for name in ["random", "factorized-random", "dense"] {
         let mut long = init(&parse(name), &place());
         let mut sliced = long.clone();
-        softmax(&mut sliced).logits =
-            match (softmax(&mut long).logits.clone(), parse(name).init_logits(&short, &RandomKey::from_seed(7), &flex().device)) {
-                (AnyLogits::SynthesizerRandom(long), Some(AnyLogits::SynthesizerRandom(mut cut_off))) => {
-                    let table = Array::read(long.table.as_ref().expect("trained").val());
-                    cut_off.table = Some(parameter(&cut(&table, 5, 5)));
-                    AnyLogits::SynthesizerRandom(cut_off)
-                }
-                (AnyLogits::SynthesizerFactorizedRandom(long), Some(AnyLogits::SynthesizerFactorizedRandom(mut cut_off))) => {
-                    cut_off.query_factor = parameter(&cut(&Array::read(long.query_factor.val()), 5, 8));
-                    cut_off.key_factor = parameter(&cut(&Array::read(long.key_factor.val()), 5, 8));
-                    AnyLogits::SynthesizerFactorizedRandom(cut_off)
-                }
-                (AnyLogits::SynthesizerDense(long), Some(AnyLogits::SynthesizerDense(mut cut_off))) => {
-                    cut_off.hidden = long.hidden.clone();
-                    cut_off.position = parameter(&cut(&Array::read(long.position.val()), 5, 3));
-                    AnyLogits::SynthesizerDense(cut_off)
-                }
-                _ => unreachable!(),
-            };
+        let mut cut_off = parse(name).init_logits(&short, &RandomKey::from_seed(7), &flex().device).unwrap();
+        let logits = &softmax(&mut long).logits;
+        if let (Some(long), Some(cut_off)) = (logits.get::<SynthesizerRandom>(), cut_off.get_mut::<SynthesizerRandom>()) {
+            let table = Array::read(long.table.as_ref().expect("trained").val());
+            cut_off.table = Some(parameter(&cut(&table, 5, 5)));
+        } else if let (Some(long), Some(cut_off)) =
+            (logits.get::<SynthesizerFactorizedRandom>(), cut_off.get_mut::<SynthesizerFactorizedRandom>())
+        {
+            cut_off.query_factor = parameter(&cut(&Array::read(long.query_factor.val()), 5, 8));
+            cut_off.key_factor = parameter(&cut(&Array::read(long.key_factor.val()), 5, 8));
+        } else {
+            let (long, cut_off) = (logits.get::<SynthesizerDense>().unwrap(), cut_off.get_mut::<SynthesizerDense>().unwrap());
+            cut_off.hidden = long.hidden.clone();
+            cut_off.position = parameter(&cut(&Array::read(long.position.val()), 5, 3));
+        }
+        softmax(&mut sliced).logits = cut_off;
         assert_eq!(sliced.abilities().max_length, Some(5));
         let input = || self_attention(&Array::random("x", &[2, 5, 6])).visibility(Visibility::causal());
         assert_same(name, &context(&sliced, input()).values, &context(&long, input()).values, 1e-6);
@@ -357,9 +355,7 @@ fn parameters_are_as_many_as_the_papers_table_says() {
     ] {
         assert_eq!(init(&parse(name), &place()).num_params(), shared + logits, "{name}");
     }
-    let config = AttentionConfig::SynthesizerDense(heedful_attention::mechanisms::synthesizer_dense::SynthesizerDenseConfig {
-        per_head_output: false,
-    });
+    let config = AnyMechanism::from(heedful_attention::mechanisms::synthesizer_dense::SynthesizerDenseConfig { per_head_output: false });
     assert_eq!(init(&config, &place()).num_params(), shared + c * c + d * l, "shared W2");
     let sigmoid = mixture("dot-product+random", MixtureWeights::Sigmoid);
     assert_eq!(init(&sigmoid, &place()).num_params(), shared + h * l * l + 2 * c * c + 1, "one scalar per layer");

@@ -1,6 +1,6 @@
 //! Scaled dot-product attention: Vaswani et al. 2017.
 
-use heedful_attention::any::AnyLogits;
+use heedful_attention::mechanisms::dot_product::DotProduct;
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::visibility::Visibility;
 
@@ -15,7 +15,7 @@ fn one_head_with_identity_projections_is_plain_attention() {
     let mut attention = init(&parse("dot-product"), &place);
     let inner = softmax(&mut attention);
     (inner.value, inner.output) = (linear(&identity(4)), linear(&identity(4)));
-    let AnyLogits::DotProduct(logits) = &mut inner.logits else { unreachable!() };
+    let logits = inner.logits.get_mut::<DotProduct>().unwrap();
     (logits.query, logits.key) = (linear(&identity(4)), linear(&identity(4)));
     let x = Array::random("x", &[1, 5, 4]);
     let found = context(&attention, self_attention(&x));

@@ -1,16 +1,17 @@
 //! Transformer-XL: Dai et al. 2019.
 
 use burn::module::Module;
-use heedful_attention::any::{AnyAttention, AnyLogits, AttentionConfig};
 use heedful_attention::contract::{Attention, AttentionInput, Positions};
 use heedful_attention::engine::reference::logits;
 use heedful_attention::engine::relative_shift;
 use heedful_attention::logits::Logits;
-use heedful_attention::mechanisms::relative::RelativeConfig;
+use heedful_attention::mechanisms::dot_product::DotProduct;
+use heedful_attention::mechanisms::relative::{Relative, RelativeConfig};
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::Probe;
 use heedful_attention::progress::DecodingStart;
 use heedful_attention::random::RandomKey;
+use heedful_attention::registry::{AnyAttention, AnyMechanism};
 use heedful_attention::visibility::{Span, Visibility};
 
 use super::{assert_same, context, init, parameter, self_attention, softmax, weights};
@@ -24,10 +25,10 @@ fn place() -> Placement {
 
 /// Relative attention whose global biases are as large as its contents.
 fn relative(config: RelativeConfig, seed: u64) -> AnyAttention {
-    let config = AttentionConfig::Relative(config);
+    let config = AnyMechanism::from(config);
     config.validate(&place()).unwrap();
     let mut attention = config.init(&place(), &RandomKey::from_seed(seed), &flex().device);
-    let AnyLogits::Relative(logits) = &mut softmax(&mut attention).logits else { unreachable!() };
+    let logits = softmax(&mut attention).logits.get_mut::<Relative>().unwrap();
     logits.content_bias = parameter(&Array::random("u", &[2, 3]));
     logits.position_bias = parameter(&Array::random("v", &[2, 3]));
     attention
@@ -62,9 +63,8 @@ fn without_positions_and_biases_it_is_dot_product_attention_over_memory_and_segm
     let mut plain = init(&parse("dot-product"), &place());
     {
         let (inner, plain) = (softmax(&mut attention), softmax(&mut plain));
-        let (AnyLogits::Relative(logits), AnyLogits::DotProduct(plain_logits)) = (&mut inner.logits, &mut plain.logits) else {
-            unreachable!()
-        };
+        let logits = inner.logits.get_mut::<Relative>().unwrap();
+        let plain_logits = plain.logits.get_mut::<DotProduct>().unwrap();
         logits.position.weight = parameter(&Array::from_fn([6, 6], |_| 0.0));
         logits.content_bias = parameter(&Array::from_fn([2, 3], |_| 0.0));
         logits.position_bias = parameter(&Array::from_fn([2, 3], |_| 0.0));
@@ -107,7 +107,7 @@ fn memory_may_be_longer_than_any_sequence_in_training() {
 #[test]
 fn a_constant_added_to_all_positions_changes_nothing() {
     let attention = relative(RelativeConfig::default(), 1);
-    let AnyAttention::Softmax(attention) = &attention else { unreachable!() };
+    let attention = attention.as_softmax().unwrap();
     let (query, memory) = (Array::random("x", &[2, 4, 6]).tensor::<3>(&flex().device), Array::random("m", &[2, 7, 6]));
     let keys = attention.logits.keys(memory.tensor(&flex().device));
     let at = |start: usize| {
@@ -123,7 +123,7 @@ fn a_constant_added_to_all_positions_changes_nothing() {
 #[test]
 fn the_gradient_of_carried_memory_is_exactly_zero() {
     let device = flex().device.autodiff();
-    let attention = AttentionConfig::Relative(RelativeConfig::default()).init(&place(), &RandomKey::from_seed(1), &device);
+    let attention = AnyMechanism::from(RelativeConfig::default()).init(&place(), &RandomKey::from_seed(1), &device);
     let sequence = Array::random("x", &[2, 4, 6]).tensor::<3>(&device).require_grad();
     let carried = Array::random("carried", &[2, 3, 6]).tensor::<3>(&device).require_grad();
     let input = AttentionInput::segment(sequence.clone(), carried.clone()).visibility(Visibility::causal());

@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex};
 use burn::module::Module;
 use burn::tensor::{Device, Tensor, TensorData};
 use heedful_attention::abilities::Abilities;
-use heedful_attention::any::{AnyAttention, AnyLogits, AttentionConfig};
 use heedful_attention::conformance::Property;
 use heedful_attention::contract::{Attention, AttentionInput, AttentionOutput};
 use heedful_attention::engine::fused::{self, Part};
@@ -21,6 +20,7 @@ use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::Probe;
 use heedful_attention::progress::DecodingStart;
 use heedful_attention::random::RandomKey;
+use heedful_attention::registry::{AnyLogits, AnyMechanism};
 use heedful_attention::softmax_attention::SoftmaxAttention;
 use heedful_attention::visibility::{Span, TILE, Visibility};
 
@@ -306,8 +306,8 @@ struct Lowered {
 }
 
 impl Lowered {
-    fn new(config: &AttentionConfig, engine: Engine, fault: Fault, placement: &Placement, key: &RandomKey, device: &Device) -> Self {
-        let AnyAttention::Softmax(inner) = config.init(placement, key, device) else { panic!("{config} has no logits") };
+    fn new(config: &AnyMechanism, engine: Engine, fault: Fault, placement: &Placement, key: &RandomKey, device: &Device) -> Self {
+        let inner = config.init(placement, key, device).as_softmax().expect("it has logits").clone();
         Self { inner, heads: placement.heads, dropout: placement.dropout, limit: placement.limit(), engine, fault, traces: Arc::default() }
     }
 

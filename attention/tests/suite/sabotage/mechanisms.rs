@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex};
 use burn::module::{Module, RunningState};
 use burn::tensor::{Device, Tensor};
 use heedful_attention::abilities::Abilities;
-use heedful_attention::any::{AnyAttention, AnyLogits, AttentionConfig};
 use heedful_attention::conformance::Property;
 use heedful_attention::contract::{Attention, AttentionInput, AttentionOutput, Losses, Positions};
 use heedful_attention::engine::blocked::Blocks;
@@ -22,6 +21,7 @@ use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::Probe;
 use heedful_attention::progress::DecodingStart;
 use heedful_attention::random::RandomKey;
+use heedful_attention::registry::{AnyLogits, AnyMechanism};
 use heedful_attention::softmax_attention::SoftmaxAttention;
 use heedful_attention::visibility::{Span, Visibility};
 
@@ -172,7 +172,7 @@ enum Check {
 }
 
 impl Check {
-    fn run<A: Attention>(self, one: &Subject<A>, config: &AttentionConfig) -> Outcome {
+    fn run<A: Attention>(self, one: &Subject<A>, config: &AnyMechanism) -> Outcome {
         match self {
             Self::Property(property) => property.check(one),
             Self::Formula => {
@@ -183,7 +183,7 @@ impl Check {
     }
 }
 
-fn of_logits(config: &AttentionConfig, fault: Fault) -> Subject<SoftmaxAttention<BrokenLogits>> {
+fn of_logits(config: &AnyMechanism, fault: Fault) -> Subject<SoftmaxAttention<BrokenLogits>> {
     let config = config.clone();
     let build = move |placement: &Placement, key: &RandomKey, device: &Device| {
         let inner = config.init_logits(placement, &key.named("logits"), device).expect("there are logits");
@@ -192,17 +192,15 @@ fn of_logits(config: &AttentionConfig, fault: Fault) -> Subject<SoftmaxAttention
     Subject::new(placement(Role::Decoder, 2), build, &flex().device).unnormalised()
 }
 
-fn faults() -> Vec<(AttentionConfig, Fault, Check)> {
+fn faults() -> Vec<(AnyMechanism, Fault, Check)> {
     let (formula, steps) = (Check::Formula, Check::Property(Property::Steps));
     let (slopes, engines) = (Check::Property(Property::Gradients), Check::Property(Property::Engines));
     let relative = parse("relative");
-    let span = AttentionConfig::AdaptiveSpan(ramped());
-    let local = AttentionConfig::LocalOneD(local_1d(BLOCK, None));
-    let strided =
-        |integration| AttentionConfig::SparseStrided(SparseStridedConfig { stride: BLOCK, integration, ..SparseStridedConfig::default() });
-    let fixed = |integration| {
-        AttentionConfig::SparseFixed(SparseFixedConfig { stride: BLOCK, summary: 1, integration, ..SparseFixedConfig::default() })
-    };
+    let span = AnyMechanism::from(ramped());
+    let local = AnyMechanism::from(local_1d(BLOCK, None));
+    let strided = |integration| AnyMechanism::from(SparseStridedConfig { stride: BLOCK, integration, ..SparseStridedConfig::default() });
+    let fixed =
+        |integration| AnyMechanism::from(SparseFixedConfig { stride: BLOCK, summary: 1, integration, ..SparseFixedConfig::default() });
     let (merged, heads) = (Integration::Merged, Integration::Heads);
     vec![
         (relative.clone(), Fault::DistanceOffByOne, formula),
@@ -326,15 +324,14 @@ impl Attention for BrokenLsh {
     }
 }
 
-fn lsh(fault: LshFault) -> (Subject<BrokenLsh>, AttentionConfig) {
-    let config = AttentionConfig::Lsh(chunked_lsh());
+fn lsh(fault: LshFault) -> (Subject<BrokenLsh>, AnyMechanism) {
+    let config = AnyMechanism::from(chunked_lsh());
     let built = config.clone();
     let build = move |placement: &Placement, key: &RandomKey, device: &Device| {
         // What is to see too much must not be kept from it where it stands.
         let role = if fault == LshFault::LaterMembersSeen { Role::Encoder } else { placement.role };
-        let AnyAttention::Lsh(inner) = built.init(&Placement { role, ..*placement }, key, device) else {
-            unreachable!("this is LSH attention")
-        };
+        let built = built.init(&Placement { role, ..*placement }, key, device);
+        let inner = built.get::<Lsh>().expect("this is LSH attention").clone();
         BrokenLsh { inner, fault, calls: Arc::default() }
     };
     (Subject::new(placement(Role::Decoder, 2), build, &flex().device), config)

@@ -1,9 +1,9 @@
 //! Parameters that several layers share: linformer with one projection for all layers.
 
-use heedful_attention::any::{AnyAttention, AttentionConfig};
 use heedful_attention::constraints;
-use heedful_attention::mechanisms::linformer::{LinformerConfig, Sharing};
+use heedful_attention::mechanisms::linformer::{Linformer, LinformerConfig, Sharing};
 use heedful_attention::probe::Probe;
+use heedful_attention::registry::{AnyAttention, AnyMechanism};
 use heedful_models::block::BlockConfig;
 use heedful_models::classifier::{Classifier, ClassifierConfig, Sentences};
 
@@ -14,7 +14,7 @@ fn model(sharing: Sharing, seed: u64) -> Classifier {
     let config = ClassifierConfig {
         vocabulary: 9,
         outputs: 2,
-        attention: AttentionConfig::Linformer(linformer).into(),
+        attention: AnyMechanism::from(linformer).into(),
         layers: 3,
         block: BlockConfig { d_model: 8, heads: 2, d_ff: 8, max_length: 6, ..BlockConfig::default() },
         ..ClassifierConfig::default()
@@ -25,9 +25,9 @@ fn model(sharing: Sharing, seed: u64) -> Classifier {
 
 /// The projection of each layer.
 fn projections(model: &Classifier) -> Vec<Param<Tensor<3>>> {
-    let projection = |attention: &AnyAttention| match attention {
-        AnyAttention::Linformer(linformer) => linformer.key_slots.matrix.clone().expect("the projection is trained"),
-        _ => panic!("not a linformer"),
+    let projection = |attention: &AnyAttention| {
+        let linformer = attention.get::<Linformer>().expect("it is a linformer");
+        linformer.key_slots.matrix.clone().expect("the projection is trained")
     };
     model.encoder.layers.iter().map(|block| projection(&block.self_attention)).collect()
 }
@@ -105,7 +105,7 @@ fn the_gradient_is_the_sum_over_the_layers() {
     // The same values, as leaves of their own.
     let mut apart = shared.clone();
     for block in &mut apart.encoder.layers {
-        let AnyAttention::Linformer(linformer) = &mut block.self_attention else { panic!("not a linformer") };
+        let linformer = block.self_attention.get_mut::<Linformer>().expect("it is a linformer");
         let matrix = linformer.key_slots.matrix.as_mut().expect("the projection is trained");
         *matrix = Param::from_tensor(matrix.val().detach());
     }
@@ -115,7 +115,7 @@ fn the_gradient_is_the_sum_over_the_layers() {
     // Leaves of their own under one identity, as after an optimiser's step.
     let mut split = apart;
     for (block, projection) in split.encoder.layers.iter_mut().zip(projections(&shared)) {
-        let AnyAttention::Linformer(linformer) = &mut block.self_attention else { panic!("not a linformer") };
+        let linformer = block.self_attention.get_mut::<Linformer>().expect("it is a linformer");
         linformer.key_slots.matrix.as_mut().expect("the projection is trained").id = projection.id;
     }
     for model in [shared, constraints::tie(split)] {

@@ -1,93 +1,41 @@
 //! What can be combined with what, and where each mechanism can stand.
 //!
-//! The lines of `mechanisms!` decide; nothing here lists mechanisms by name.
+//! The cards of mechanisms decide; nothing here lists them by name.
 
-use super::AttentionConfig;
+use super::{AnyMechanism, Kind};
 use crate::error::ConfigError;
 use crate::placement::{Placement, Role};
 
-/// How a mechanism combines with others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// It scores keys: its logits can be mixed, have a soft span, and be restricted.
-    Scores,
-    /// It sums the scores of its members.
-    Mixture,
-    /// It limits how far the scores of another mechanism reach.
-    SoftSpan,
-    /// It hides keys from the scores of another mechanism.
-    Pattern,
-    /// It has no logits and stands by itself alone.
-    Whole,
-}
-
-/// What the line of a mechanism says.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Facts {
-    pub kind: Kind,
-    /// Whether it attends to another sequence. A mixture does if its members do.
-    pub cross: bool,
-    /// Whether it can be kept from seeing the future.
-    pub causal: bool,
-}
-
-impl AttentionConfig {
+impl AnyMechanism {
     /// Of a mechanism that is a pattern of visibility, the attention whose logits it restricts.
     pub fn restricted(&self) -> Option<&Self> {
-        match self {
-            Self::LocalOneD(config) => Some(&config.logits),
-            Self::LocalTwoD(config) => Some(&config.logits),
-            Self::SparseStrided(config) => Some(&config.logits),
-            Self::SparseFixed(config) => Some(&config.logits),
-            _ => None,
-        }
-    }
-
-    /// The same pattern over other logits; `None` if the mechanism is not a pattern.
-    pub fn over(mut self, logits: Self) -> Option<Self> {
-        let restricted = match &mut self {
-            Self::LocalOneD(config) => &mut config.logits,
-            Self::LocalTwoD(config) => &mut config.logits,
-            Self::SparseStrided(config) => &mut config.logits,
-            Self::SparseFixed(config) => &mut config.logits,
-            _ => return None,
-        };
-        **restricted = logits;
-        Some(self)
+        if self.card().kind == Kind::Pattern { self.members().into_iter().next() } else { None }
     }
 
     /// Whether the mechanism is a softmax over logits that can be mixed with others. The Gaussian counts: the softmax of its logarithm is its
     /// renormalised density. A pattern does not: its logits can be mixed, what it hides cannot.
     pub fn has_logits(&self) -> bool {
-        self.facts().kind == Kind::Scores
+        self.card().kind == Kind::Scores
     }
 
     /// Whether the mechanism can have a soft span: logits and mixtures of logits.
     pub fn can_be_spanned(&self) -> bool {
-        matches!(self.facts().kind, Kind::Scores | Kind::Mixture)
+        matches!(self.card().kind, Kind::Scores | Kind::Mixture)
     }
 
     /// Whether the mechanism can be restricted by a pattern: logits, mixtures of logits, and patterns, which then intersect.
     pub fn can_be_restricted(&self) -> bool {
-        matches!(self.facts().kind, Kind::Scores | Kind::Mixture | Kind::Pattern)
+        matches!(self.card().kind, Kind::Scores | Kind::Mixture | Kind::Pattern)
     }
 
     /// Whether the mechanism can be kept from seeing the future: without that it is for encoders and cross-attention only.
     pub fn can_be_causal(&self) -> bool {
-        self.facts().causal
-    }
-
-    /// Whether the mechanism can attend to another sequence; a mixture can if all members can.
-    pub fn can_cross(&self) -> bool {
-        match self {
-            Self::Mixture(mixture) => mixture.members.iter().all(Self::can_cross),
-            _ => self.facts().cross,
-        }
+        self.card().causal
     }
 
     /// Names of the families of which `is_able` holds with default options, comma separated: what errors advise.
     pub(crate) fn families_that(is_able: impl Fn(&Self) -> bool) -> String {
-        let able = Self::all().into_iter().filter(|config| !matches!(config, Self::Mixture(_)) && is_able(config));
+        let able = Self::all().into_iter().filter(|config| config.card().kind != Kind::Mixture && is_able(config));
         let mut families: Vec<_> = able.map(|config| config.family()).collect();
         families.dedup();
         families.join(", ")
@@ -112,7 +60,10 @@ impl AttentionConfig {
                 place: placement.to_string(),
                 attention: self.name(),
                 wanted: "used as cross-attention",
-                remedy: "use dot-product, gaussian, linformer or uniform there; the others are tied to the positions of one sequence",
+                remedy: format!(
+                    "use one of {} there; the others are tied to the positions of one sequence",
+                    Self::families_that(Self::can_cross)
+                ),
             });
         }
         if placement.role == Role::Decoder && !self.can_be_causal() {
@@ -120,7 +71,7 @@ impl AttentionConfig {
                 place: placement.to_string(),
                 attention: self.name(),
                 wanted: "causal",
-                remedy: "each of its slots mixes the future in; use it in encoders and as cross-attention, and another mechanism here",
+                remedy: "it mixes the future in; use it in encoders and as cross-attention, and another mechanism here".to_owned(),
             });
         }
         Ok(())
@@ -135,12 +86,13 @@ mod tests {
     use crate::abilities::Causality;
     use crate::contract::Attention;
     use crate::random::RandomKey;
+    use crate::registry::Card;
 
     #[test]
     fn what_a_line_says_is_what_is_built() {
         let key = RandomKey::from_seed(1);
-        for config in AttentionConfig::all() {
-            let Facts { kind, causal, .. } = config.facts();
+        for config in AnyMechanism::all() {
+            let Card { kind, causal, .. } = config.card();
             let role = if causal { Role::Decoder } else { Role::Encoder };
             let placement = Placement { role, layer: 0, layers: 1, d_model: 6, heads: 2, max_length: 8, dropout: 0.0 };
             let abilities = config.init(&placement, &key, &Device::flex()).abilities();
@@ -149,16 +101,16 @@ mod tests {
             let logits = config.init_logits(&placement, &key, &Device::flex());
             assert_eq!(kind != Kind::Whole, logits.is_some(), "{config} is {kind:?}");
             assert_eq!(kind == Kind::Pattern, config.restricted().is_some(), "{config} is {kind:?}");
-            assert_eq!(kind == Kind::Pattern, config.clone().over(AttentionConfig::default()).is_some(), "{config} is {kind:?}");
-            assert_eq!(kind == Kind::Mixture, matches!(config, AttentionConfig::Mixture(_)), "{config} is {kind:?}");
+            assert_eq!(kind == Kind::Pattern, config.clone().over(AnyMechanism::default()).is_some(), "{config} is {kind:?}");
+            assert_eq!(kind == Kind::Mixture, config.family() == "mixture", "{config} is {kind:?}");
         }
     }
 
     #[test]
     fn the_refusal_of_a_cross_attention_names_those_that_can() {
         let placement = Placement { role: Role::Cross, layer: 0, layers: 1, d_model: 6, heads: 2, max_length: 8, dropout: 0.0 };
-        let error = AttentionConfig::all().iter().find_map(|config| config.validate(&placement).err()).unwrap().to_string();
-        for config in AttentionConfig::all() {
+        let error = AnyMechanism::all().iter().find_map(|config| config.validate(&placement).err()).unwrap().to_string();
+        for config in AnyMechanism::all() {
             let is_named = error.contains(&format!(" {}", config.name()));
             let is_mentioned = error.contains(&format!(": {} cannot", config.name()));
             assert_eq!(is_named && !is_mentioned, config.validate(&placement).is_ok(), "{config}: {error}");

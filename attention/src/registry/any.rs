@@ -1,0 +1,289 @@
+//! A mechanism of any type, with its options.
+
+use std::any::Any;
+use std::fmt::{self, Debug};
+use std::sync::Arc;
+
+use burn::tensor::Device;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error, IntoDeserializer, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::{AnyAttention, AnyLogits, BUILT_IN, Card, Mechanism, entries};
+use crate::error::ConfigError;
+use crate::parameter_formula::ParameterFormula;
+use crate::placement::{Placement, Role};
+use crate::random::RandomKey;
+
+/// The field of a table that says which mechanism it is.
+const NAME: &str = "name";
+
+/// Which mechanism, and its options: a table with the key `name`, e.g. `{ name = "synthesizer-random", trainable = false }`.
+///
+/// It is made from a name, from the configuration of a mechanism, or read from a file:
+///
+/// ```
+/// use heedful_attention::mechanisms::linformer::LinformerConfig;
+/// use heedful_attention::registry::AnyMechanism;
+///
+/// let by_name: AnyMechanism = "synthesizer-random+dot-product".parse()?;
+/// let typed = AnyMechanism::from(LinformerConfig { rank: Some(32), ..Default::default() });
+/// assert_eq!(typed.name(), "linformer");
+/// assert_eq!(typed.get::<LinformerConfig>().unwrap().rank, Some(32));
+/// # Ok::<(), heedful_attention::error::ConfigError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct AnyMechanism(Arc<dyn ErasedMechanism>);
+
+/// A [`Mechanism`] behind a pointer.
+trait ErasedMechanism: Any + Debug + Send + Sync {
+    fn config(&self) -> &dyn Any;
+    fn equals(&self, other: &dyn Any) -> bool;
+    fn family(&self) -> &'static str;
+    fn card(&self) -> Card;
+    fn name(&self) -> String;
+    fn members(&self) -> Vec<&AnyMechanism>;
+    fn over(&self, logits: AnyMechanism) -> Option<AnyMechanism>;
+    fn can_cross(&self) -> bool;
+    fn projections_have_biases(&self) -> bool;
+    fn validate(&self, placement: &Placement) -> Result<(), ConfigError>;
+    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits>;
+    fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention;
+    fn parameters(&self) -> Option<ParameterFormula>;
+    fn letters(&self, max_length: usize) -> Vec<(&'static str, usize)>;
+    fn without_effect(&self, option: &str, role: Role) -> Option<&'static str>;
+    fn options(&self) -> &dyn erased_serde::Serialize;
+}
+
+impl<M: Mechanism> ErasedMechanism for M {
+    fn config(&self) -> &dyn Any {
+        self
+    }
+
+    fn equals(&self, other: &dyn Any) -> bool {
+        other.downcast_ref::<M>() == Some(self)
+    }
+
+    fn family(&self) -> &'static str {
+        M::NAME
+    }
+
+    fn card(&self) -> Card {
+        M::card()
+    }
+
+    fn name(&self) -> String {
+        Mechanism::name(self)
+    }
+
+    fn members(&self) -> Vec<&AnyMechanism> {
+        Mechanism::members(self)
+    }
+
+    fn over(&self, logits: AnyMechanism) -> Option<AnyMechanism> {
+        self.clone().over(logits).map(AnyMechanism::from)
+    }
+
+    fn can_cross(&self) -> bool {
+        Mechanism::can_cross(self)
+    }
+
+    fn projections_have_biases(&self) -> bool {
+        Mechanism::projections_have_biases(self)
+    }
+
+    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+        Mechanism::validate(self, placement)
+    }
+
+    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        Mechanism::logits(self, placement, key, device).map(|logits| logits.named(M::card().variant))
+    }
+
+    fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
+        let attention = Mechanism::attention(self, placement, key, device);
+        if attention.as_softmax().is_some() { attention } else { attention.named(M::card().variant) }
+    }
+
+    fn parameters(&self) -> Option<ParameterFormula> {
+        Mechanism::parameters(self)
+    }
+
+    fn letters(&self, max_length: usize) -> Vec<(&'static str, usize)> {
+        Mechanism::letters(self, max_length)
+    }
+
+    fn without_effect(&self, option: &str, role: Role) -> Option<&'static str> {
+        Mechanism::without_effect(self, option, role)
+    }
+
+    fn options(&self) -> &dyn erased_serde::Serialize {
+        self
+    }
+}
+
+impl<M: Mechanism> From<M> for AnyMechanism {
+    fn from(config: M) -> Self {
+        Self(Arc::new(config))
+    }
+}
+
+impl Default for AnyMechanism {
+    fn default() -> Self {
+        (BUILT_IN[0].default)()
+    }
+}
+
+impl PartialEq for AnyMechanism {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.equals(other.0.config())
+    }
+}
+
+impl AnyMechanism {
+    /// The configuration, if it is of this type.
+    pub fn get<M: Mechanism>(&self) -> Option<&M> {
+        self.0.config().downcast_ref()
+    }
+
+    /// Name of the family, without the members of a mixture.
+    pub fn family(&self) -> &'static str {
+        self.0.family()
+    }
+
+    /// What does not depend on options.
+    pub fn card(&self) -> Card {
+        self.0.card()
+    }
+
+    /// The name by which the mechanism is known in options, tables and folders; a mixture's is that of its members joined by `+`, and that of a pattern
+    /// begins with its logits and `@` if these are not dot-product attention's.
+    pub fn name(&self) -> String {
+        self.0.name()
+    }
+
+    /// The mechanisms whose logits this one uses.
+    pub fn members(&self) -> Vec<&Self> {
+        self.0.members()
+    }
+
+    /// The same pattern over other logits; `None` if the mechanism is not a pattern.
+    pub fn over(&self, logits: Self) -> Option<Self> {
+        self.0.over(logits)
+    }
+
+    /// Whether the mechanism can attend to another sequence; a mixture can if all members can.
+    pub fn can_cross(&self) -> bool {
+        self.0.can_cross()
+    }
+
+    /// Whether the shared projections of values and output have biases.
+    pub fn projections_have_biases(&self) -> bool {
+        self.0.projections_have_biases()
+    }
+
+    pub(super) fn validate_options(&self, placement: &Placement) -> Result<(), ConfigError> {
+        self.0.validate(placement)
+    }
+
+    /// Initialises the mechanism.
+    ///
+    /// # Panics
+    /// If the configuration is not valid for the placement.
+    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
+        tracing::debug!(attention = %self.name(), %placement, "initialising");
+        self.0.attention(placement, key, device)
+    }
+
+    /// The logits alone, for mechanisms that have them.
+    pub fn init_logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        self.0.logits(placement, key, device)
+    }
+
+    /// As [`Mechanism::parameters`].
+    pub(crate) fn parameters(&self) -> Option<ParameterFormula> {
+        self.0.parameters()
+    }
+
+    /// As [`Mechanism::letters`].
+    pub(crate) fn letters(&self, max_length: usize) -> Vec<(&'static str, usize)> {
+        self.0.letters(max_length)
+    }
+
+    /// Why an option changes nothing in this role with the other options as they are.
+    pub fn without_effect(&self, option: &str, role: Role) -> Option<&'static str> {
+        self.0.without_effect(option, role)
+    }
+
+    /// Reads the options of a family: what stands in its table beside `name`.
+    ///
+    /// Unlike [`Deserialize`], which may have to read a whole table before it knows the family, this hands each option to the format's own deserialiser, so
+    /// that an error can say where the option stands.
+    ///
+    /// # Errors
+    /// An unknown family or option, or a value of the wrong type.
+    pub fn deserialize_options<'de, D: Deserializer<'de>>(family: &str, options: D) -> Result<Self, D::Error> {
+        let entries = entries();
+        let entry = entries.iter().find(|entry| entry.name == family).ok_or_else(|| unknown(family))?;
+        (entry.deserialize)(&mut <dyn erased_serde::Deserializer>::erase(options)).map_err(D::Error::custom)
+    }
+
+    /// Writes the options: the table without `name`.
+    ///
+    /// # Errors
+    /// Those of the serialiser.
+    pub fn serialize_options<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.options().serialize(serializer)
+    }
+}
+
+fn unknown<E: Error>(family: &str) -> E {
+    let known: Vec<_> = AnyMechanism::families().iter().map(|family| format!("`{family}`")).collect();
+    E::custom(format!("unknown variant `{family}`, expected one of {}", known.join(", ")))
+}
+
+impl Serialize for AnyMechanism {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Table<'a> {
+            name: &'a str,
+            #[serde(flatten)]
+            options: &'a dyn erased_serde::Serialize,
+        }
+        Table { name: self.family(), options: self.0.options() }.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for AnyMechanism {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Table;
+        impl<'de> Visitor<'de> for Table {
+            type Value = AnyMechanism;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "a table with the name of an attention and its options")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<AnyMechanism, A::Error> {
+                let mut options = serde_json::Map::new();
+                while let Some(key) = map.next_key::<String>()? {
+                    if key != NAME {
+                        options.insert(key, map.next_value()?);
+                        continue;
+                    }
+                    let family: String = map.next_value()?;
+                    if options.is_empty() {
+                        return AnyMechanism::deserialize_options(&family, MapAccessDeserializer::new(map));
+                    }
+                    while let Some((key, value)) = map.next_entry()? {
+                        options.insert(key, value);
+                    }
+                    let options = serde_json::Value::Object(options).into_deserializer();
+                    return AnyMechanism::deserialize_options(&family, options).map_err(A::Error::custom);
+                }
+                Err(A::Error::missing_field(NAME))
+            }
+        }
+        deserializer.deserialize_map(Table)
+    }
+}

@@ -1,0 +1,347 @@
+//! Logits, attentions and their states of any type as one type each.
+
+use std::any::Any;
+use std::fmt::{self, Debug};
+use std::sync::Arc;
+
+use burn::module::{Content, Devices, Module, ModuleDisplay, ModuleDisplayDefault, ModuleMapper, ModuleVisitor};
+use burn::tensor::{Device, Tensor};
+
+use super::module::{ErasedModule, Slot};
+use crate::abilities::Abilities;
+use crate::arithmetic::Pairs;
+use crate::contract::{Attention, AttentionInput, AttentionOutput, Losses, Positions};
+use crate::engine::blocked::Blocks;
+use crate::engine::fused::Part;
+use crate::engine::{LogitTerms, SoftSpan};
+use crate::logits::{LogitFacts, Logits};
+use crate::pattern::Pattern;
+use crate::probe::Probe;
+use crate::progress::DecodingStart;
+use crate::softmax_attention::SoftmaxAttention;
+use crate::visibility::{Span, Visibility};
+
+/// Writes [`Module`] for a type with a `variant`, which stands in the paths of its parameters, and an `inner` module.
+macro_rules! erased_module {
+    ($any:ident, $container:literal) => {
+        impl Module for $any {
+            fn collect_devices(&self, devices: Devices) -> Devices {
+                self.inner.collect_devices(devices)
+            }
+
+            fn fork(mut self, device: &Device) -> Self {
+                self.inner.fork(device);
+                self
+            }
+
+            fn to_device(mut self, device: &Device) -> Self {
+                self.inner.to_device(device);
+                self
+            }
+
+            fn train(mut self) -> Self {
+                self.inner.train();
+                self
+            }
+
+            fn valid(&self) -> Self {
+                let mut valid = self.clone();
+                valid.inner.valid();
+                valid
+            }
+
+            fn materialize(mut self) -> Self {
+                self.inner.materialize();
+                self
+            }
+
+            fn visit<V: ModuleVisitor>(&self, visitor: &mut V) {
+                visitor.enter_module(self.variant, $container);
+                self.inner.visit(visitor);
+                visitor.exit_module(self.variant, $container);
+            }
+
+            fn map<M: ModuleMapper>(mut self, mapper: &mut M) -> Self {
+                mapper.enter_module(self.variant, $container);
+                self.inner.map(mapper);
+                mapper.exit_module(self.variant, $container);
+                self
+            }
+        }
+
+        impl ModuleDisplayDefault for $any {
+            fn content(&self, content: Content) -> Option<Content> {
+                self.inner.content(content.set_top_level_type(self.variant))
+            }
+
+            fn num_params(&self) -> usize {
+                self.inner.num_params()
+            }
+        }
+
+        impl ModuleDisplay for $any {}
+
+        impl fmt::Display for $any {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&ModuleDisplay::format(self, Default::default()))
+            }
+        }
+
+        impl $any {
+            /// The module, if it is of this type.
+            pub fn get<M: 'static>(&self) -> Option<&M> {
+                self.inner.module().downcast_ref()
+            }
+
+            /// The module, to be changed, if it is of this type.
+            pub fn get_mut<M: 'static>(&mut self) -> Option<&mut M> {
+                self.inner.module_mut().downcast_mut()
+            }
+
+            pub(super) fn named(mut self, variant: &'static str) -> Self {
+                self.variant = variant;
+                self
+            }
+        }
+    };
+}
+
+/// Logits of any mechanism that has them.
+#[derive(Debug)]
+pub struct AnyLogits {
+    variant: &'static str,
+    inner: Box<dyn ErasedLogits>,
+}
+
+/// Any mechanism.
+#[derive(Debug)]
+pub struct AnyAttention {
+    variant: &'static str,
+    inner: Box<dyn ErasedAttention>,
+}
+
+/// State of any mechanism.
+#[derive(Debug)]
+pub struct AnyState(Box<dyn ErasedState>);
+
+erased_module!(AnyLogits, "Enum:AnyLogits");
+erased_module!(AnyAttention, "Enum:AnyAttention");
+
+trait ErasedLogits: ErasedModule {
+    fn boxed(&self) -> Box<dyn ErasedLogits>;
+    fn facts(&self) -> LogitFacts;
+    fn projections_have_biases(&self) -> bool;
+    fn keys(&self, memory: Tensor<3>) -> Option<Tensor<4>>;
+    fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms;
+    fn visibility(&self) -> Option<Visibility>;
+    fn spans(&self, query: &Tensor<3>) -> Option<Tensor<3>>;
+    fn soft_span(&self, query: &Tensor<3>, span: Span) -> Option<SoftSpan>;
+    fn reach(&self) -> Option<usize>;
+    fn blocks(&self, seen: &Visibility, span: Span, positions: &Positions, values: &Tensor<4>) -> Option<Vec<Blocks>>;
+    fn parts(&self, seen: &Visibility, span: Span, positions: &Positions, heads: usize) -> Option<Arc<[Part]>>;
+    fn time(&self) -> &'static str;
+    fn losses(&self, query: &Tensor<3>) -> Losses;
+    fn pattern(&self) -> Option<&dyn Pattern>;
+    fn multiplications(&self, d_head: f64) -> f64;
+}
+
+/// Writes the methods of a trait that another type has.
+macro_rules! forward {
+    ($target:ident: $($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
+        $(fn $name(&self, $($argument: $type),*) -> $result {
+            self.$target().$name($($argument),*)
+        })*
+    };
+}
+
+impl<L: Logits> ErasedLogits for Slot<L> {
+    fn boxed(&self) -> Box<dyn ErasedLogits> {
+        Box::new(self.clone())
+    }
+
+    forward! { get:
+        facts() -> LogitFacts;
+        projections_have_biases() -> bool;
+        keys(memory: Tensor<3>) -> Option<Tensor<4>>;
+        terms(query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms;
+        visibility() -> Option<Visibility>;
+        spans(query: &Tensor<3>) -> Option<Tensor<3>>;
+        soft_span(query: &Tensor<3>, span: Span) -> Option<SoftSpan>;
+        reach() -> Option<usize>;
+        blocks(seen: &Visibility, span: Span, positions: &Positions, values: &Tensor<4>) -> Option<Vec<Blocks>>;
+        parts(seen: &Visibility, span: Span, positions: &Positions, heads: usize) -> Option<Arc<[Part]>>;
+        time() -> &'static str;
+        losses(query: &Tensor<3>) -> Losses;
+        pattern() -> Option<&dyn Pattern>;
+        multiplications(d_head: f64) -> f64;
+    }
+}
+
+impl AnyLogits {
+    /// Logits of a mechanism.
+    pub fn new<L: Logits>(logits: L) -> Self {
+        Self { variant: "", inner: Box::new(Slot::new(logits)) }
+    }
+
+    fn erased(&self) -> &dyn ErasedLogits {
+        &*self.inner
+    }
+}
+
+impl Clone for AnyLogits {
+    fn clone(&self) -> Self {
+        Self { variant: self.variant, inner: self.inner.boxed() }
+    }
+}
+
+impl Logits for AnyLogits {
+    forward! { erased:
+        facts() -> LogitFacts;
+        projections_have_biases() -> bool;
+        keys(memory: Tensor<3>) -> Option<Tensor<4>>;
+        terms(query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms;
+        visibility() -> Option<Visibility>;
+        spans(query: &Tensor<3>) -> Option<Tensor<3>>;
+        soft_span(query: &Tensor<3>, span: Span) -> Option<SoftSpan>;
+        reach() -> Option<usize>;
+        blocks(seen: &Visibility, span: Span, positions: &Positions, values: &Tensor<4>) -> Option<Vec<Blocks>>;
+        parts(seen: &Visibility, span: Span, positions: &Positions, heads: usize) -> Option<Arc<[Part]>>;
+        time() -> &'static str;
+        losses(query: &Tensor<3>) -> Losses;
+        pattern() -> Option<&dyn Pattern>;
+        multiplications(d_head: f64) -> f64;
+    }
+}
+
+trait ErasedState: Debug + Send {
+    fn boxed(&self) -> Box<dyn ErasedState>;
+    fn state(&self) -> &dyn Any;
+    fn state_mut(&mut self) -> &mut dyn Any;
+}
+
+impl<S: Clone + Debug + Send + 'static> ErasedState for S {
+    fn boxed(&self) -> Box<dyn ErasedState> {
+        Box::new(self.clone())
+    }
+
+    fn state(&self) -> &dyn Any {
+        self
+    }
+
+    fn state_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+}
+
+impl Clone for AnyState {
+    fn clone(&self) -> Self {
+        Self(self.0.boxed())
+    }
+}
+
+impl AnyState {
+    /// The state, if it is of this type.
+    pub fn get<S: 'static>(&self) -> Option<&S> {
+        self.0.state().downcast_ref()
+    }
+
+    fn of<A: Attention>(&mut self) -> &mut A::State {
+        self.0.state_mut().downcast_mut().expect("the state is that of another mechanism")
+    }
+}
+
+trait ErasedAttention: ErasedModule {
+    fn boxed(&self) -> Box<dyn ErasedAttention>;
+    fn abilities(&self) -> Abilities;
+    fn forward(&self, input: AttentionInput, probe: &mut Probe) -> AttentionOutput;
+    fn state(&self, start: &DecodingStart) -> AnyState;
+    fn step(&self, query: Tensor<3>, state: &mut AnyState, probe: &mut Probe) -> AttentionOutput;
+    fn select(&self, state: &mut AnyState, rows: &[usize]);
+    fn share_with(&mut self, earlier: &dyn Any);
+    fn multiplications(&self, pairs: &Pairs) -> f64;
+}
+
+impl<A: Attention> ErasedAttention for Slot<A> {
+    fn boxed(&self) -> Box<dyn ErasedAttention> {
+        Box::new(self.clone())
+    }
+
+    forward! { get:
+        abilities() -> Abilities;
+        forward(input: AttentionInput, probe: &mut Probe) -> AttentionOutput;
+        multiplications(pairs: &Pairs) -> f64;
+    }
+
+    fn state(&self, start: &DecodingStart) -> AnyState {
+        AnyState(Box::new(self.get().state(start)))
+    }
+
+    fn step(&self, query: Tensor<3>, state: &mut AnyState, probe: &mut Probe) -> AttentionOutput {
+        self.get().step(query, state.of::<A>(), probe)
+    }
+
+    fn select(&self, state: &mut AnyState, rows: &[usize]) {
+        self.get().select(state.of::<A>(), rows);
+    }
+
+    fn share_with(&mut self, earlier: &dyn Any) {
+        if let Some(earlier) = earlier.downcast_ref::<A>() {
+            self.change(|attention| attention.sharing_with(earlier));
+        }
+    }
+}
+
+impl AnyAttention {
+    /// An attention that is more than a softmax over logits.
+    pub fn new<A: Attention>(attention: A) -> Self {
+        Self { variant: "", inner: Box::new(Slot::new(attention)) }
+    }
+
+    /// A softmax over logits.
+    pub fn softmax(attention: SoftmaxAttention<AnyLogits>) -> Self {
+        Self::new(attention).named("Softmax")
+    }
+
+    /// The softmax, if it is one.
+    pub fn as_softmax(&self) -> Option<&SoftmaxAttention<AnyLogits>> {
+        self.get()
+    }
+
+    /// The logits, if they are of this type.
+    pub fn logits<L: Logits>(&self) -> Option<&L> {
+        self.as_softmax()?.logits.get()
+    }
+
+    /// The logits, to be changed, if they are of this type.
+    pub fn logits_mut<L: Logits>(&mut self) -> Option<&mut L> {
+        self.get_mut::<SoftmaxAttention<AnyLogits>>()?.logits.get_mut()
+    }
+
+    fn erased(&self) -> &dyn ErasedAttention {
+        &*self.inner
+    }
+}
+
+impl Clone for AnyAttention {
+    fn clone(&self) -> Self {
+        Self { variant: self.variant, inner: self.inner.boxed() }
+    }
+}
+
+impl Attention for AnyAttention {
+    type State = AnyState;
+
+    forward! { erased:
+        abilities() -> Abilities;
+        forward(input: AttentionInput, probe: &mut Probe) -> AttentionOutput;
+        state(start: &DecodingStart) -> AnyState;
+        step(query: Tensor<3>, state: &mut AnyState, probe: &mut Probe) -> AttentionOutput;
+        select(state: &mut AnyState, rows: &[usize]) -> ();
+        multiplications(pairs: &Pairs) -> f64;
+    }
+
+    fn sharing_with(mut self, earlier: &Self) -> Self {
+        self.inner.share_with(earlier.inner.module());
+        self
+    }
+}

@@ -1,0 +1,149 @@
+//! What the toolkit knows about a mechanism.
+
+use std::fmt::Debug;
+
+use burn::tensor::Device;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::{AnyAttention, AnyLogits, AnyMechanism};
+use crate::error::ConfigError;
+use crate::parameter_formula::ParameterFormula;
+use crate::placement::{Placement, Role};
+use crate::random::RandomKey;
+use crate::softmax_attention::SoftmaxAttention;
+
+/// A configuration of a mechanism, and with it everything that the toolkit knows about the mechanism.
+///
+/// Options are the fields of the configuration. They should have defaults and refuse unknown fields: `#[serde(default, deny_unknown_fields)]`.
+///
+/// A mechanism that scores keys implements [`logits`](Self::logits), and the registry puts the shared projections and the softmax around them; any other
+/// implements [`attention`](Self::attention). A type of a user's own becomes known by [`register`](super::register).
+pub trait Mechanism: Clone + Debug + Default + PartialEq + Serialize + DeserializeOwned + Send + Sync + 'static {
+    /// Name in configurations, of lower-case letters, digits and `-`.
+    const NAME: &'static str;
+
+    /// What does not depend on options.
+    fn card() -> Card;
+
+    /// Names in lists, with the options that they stand for. Default: [`NAME`](Self::NAME) with the default options.
+    fn named() -> Vec<(&'static str, Self)> {
+        vec![(Self::NAME, Self::default())]
+    }
+
+    /// Other spellings of names in [`named`](Self::named): spelling and name. Default: none.
+    fn aliases() -> &'static [(&'static str, &'static str)] {
+        &[]
+    }
+
+    /// What lists of all mechanisms show. Default: what has a name.
+    fn examples() -> Vec<Self> {
+        Self::named().into_iter().map(|(_, config)| config).collect()
+    }
+
+    /// The name with these options. Default: [`NAME`](Self::NAME), behind the logits and `@` for a pattern over other than the default logits.
+    fn name(&self) -> String {
+        match self.members().first().map(|logits| logits.name()) {
+            Some(logits) if Self::card().kind == Kind::Pattern && logits != AnyMechanism::default().name() => {
+                format!("{logits}@{}", Self::NAME)
+            }
+            _ => Self::NAME.to_owned(),
+        }
+    }
+
+    /// The mechanisms whose logits this one uses. A pattern has one, what it restricts. Default: none.
+    fn members(&self) -> Vec<&AnyMechanism> {
+        Vec::new()
+    }
+
+    /// The same pattern over other logits. Default: this is no pattern.
+    fn over(self, _logits: AnyMechanism) -> Option<Self> {
+        None
+    }
+
+    /// Whether it attends to another sequence. Default: as on its card.
+    fn can_cross(&self) -> bool {
+        Self::card().cross
+    }
+
+    /// Whether the shared projections of values and output have biases. Default: if those of a member have.
+    fn projections_have_biases(&self) -> bool {
+        self.members().into_iter().any(AnyMechanism::projections_have_biases)
+    }
+
+    /// Checks the options for a place in a model. Default: all are possible.
+    ///
+    /// # Errors
+    /// An impossible option, naming the remedy. After `Ok`, building does not fail.
+    fn validate(&self, _placement: &Placement) -> Result<(), ConfigError> {
+        Ok(())
+    }
+
+    /// The logits, of a mechanism that has them. Default: it has none.
+    fn logits(&self, _placement: &Placement, _key: &RandomKey, _device: &Device) -> Option<AnyLogits> {
+        None
+    }
+
+    /// The attention. Default: the softmax over the [`logits`](Self::logits).
+    ///
+    /// # Panics
+    /// If the configuration is not valid for the placement.
+    fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
+        let logits = AnyMechanism::from(self.clone()).init_logits(placement, &key.named("logits"), device);
+        let logits = logits.unwrap_or_else(|| panic!("{} has neither logits nor an attention of its own", Self::NAME));
+        AnyAttention::softmax(SoftmaxAttention::new(logits, placement, key, device))
+    }
+
+    /// How many parameters it has: of the logits alone, if it is a softmax over logits, otherwise of the whole attention. Default: unknown.
+    fn parameters(&self) -> Option<ParameterFormula> {
+        None
+    }
+
+    /// Values of the letters of [`parameters`](Self::parameters) that options decide. Default: those of the members.
+    fn letters(&self, max_length: usize) -> Vec<(&'static str, usize)> {
+        self.members().into_iter().flat_map(|member| member.letters(max_length)).collect()
+    }
+
+    /// Parameters that are kept in `[0, 1]` after every step of an optimiser, by the container type of their module (`Struct:Mine`) and the name of the
+    /// field. Default: none.
+    fn fractions() -> &'static [(&'static str, &'static str)] {
+        &[]
+    }
+
+    /// Why an option changes nothing in this role with the other options as they are. Default: every option has an effect.
+    fn without_effect(&self, _option: &str, _role: Role) -> Option<&'static str> {
+        None
+    }
+}
+
+/// What is true of a mechanism whatever its options are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Card {
+    /// Name in the paths of parameters: `Softmax.logits.<variant>`. It stays, so that files of weights can be read.
+    pub variant: &'static str,
+    /// What it does, in one sentence.
+    pub description: &'static str,
+    /// Paper and section, e.g. `Vaswani et al. 2017, section 3.2.1`.
+    pub source: &'static str,
+    /// How it combines with others.
+    pub kind: Kind,
+    /// Whether it attends to another sequence.
+    pub cross: bool,
+    /// Whether it can be kept from seeing the future.
+    pub causal: bool,
+}
+
+/// How a mechanism combines with others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// It scores keys: its logits can be mixed, have a soft span, and be restricted.
+    Scores,
+    /// It sums the scores of its members.
+    Mixture,
+    /// It limits how far the scores of another mechanism reach.
+    SoftSpan,
+    /// It hides keys from the scores of another mechanism.
+    Pattern,
+    /// It has no logits and stands by itself alone.
+    Whole,
+}

@@ -1,0 +1,140 @@
+//! All mechanisms by name: the built-in ones and those of users.
+//!
+//! Everything that the toolkit knows about a mechanism stands in its file, in the [`Mechanism`] that its configuration implements. Adding a built-in one is
+//! its file and its line in [`BUILT_IN`]; one of a user's own becomes known by [`register`].
+
+mod any;
+mod combination;
+mod erased;
+mod mechanism;
+mod module;
+mod naming;
+
+use std::sync::{PoisonError, RwLock};
+
+use thiserror::Error;
+
+pub use self::any::AnyMechanism;
+pub use self::erased::{AnyAttention, AnyLogits, AnyState};
+pub use self::mechanism::{Card, Kind, Mechanism};
+use crate::mechanisms::adaptive_span::AdaptiveSpanConfig;
+use crate::mechanisms::dot_product::DotProductConfig;
+use crate::mechanisms::dynamic_conv::DynamicConvConfig;
+use crate::mechanisms::gaussian::GaussianConfig;
+use crate::mechanisms::learned_relative::LearnedRelativeConfig;
+use crate::mechanisms::lightweight_conv::LightweightConvConfig;
+use crate::mechanisms::linformer::LinformerConfig;
+use crate::mechanisms::local_1d::LocalOneDConfig;
+use crate::mechanisms::local_2d::LocalTwoDConfig;
+use crate::mechanisms::lsh::LshConfig;
+use crate::mechanisms::mixture::MixtureConfig;
+use crate::mechanisms::relative::RelativeConfig;
+use crate::mechanisms::sparse_fixed::SparseFixedConfig;
+use crate::mechanisms::sparse_strided::SparseStridedConfig;
+use crate::mechanisms::synthesizer_dense::SynthesizerDenseConfig;
+use crate::mechanisms::synthesizer_factorized_dense::SynthesizerFactorizedDenseConfig;
+use crate::mechanisms::synthesizer_factorized_random::SynthesizerFactorizedRandomConfig;
+use crate::mechanisms::synthesizer_random::SynthesizerRandomConfig;
+use crate::mechanisms::uniform::UniformConfig;
+
+/// The mechanisms of the toolkit, in the order of lists. The first one is the default.
+const BUILT_IN: &[Entry] = &[
+    Entry::of::<DotProductConfig>(),
+    Entry::of::<SynthesizerDenseConfig>(),
+    Entry::of::<SynthesizerRandomConfig>(),
+    Entry::of::<SynthesizerFactorizedDenseConfig>(),
+    Entry::of::<SynthesizerFactorizedRandomConfig>(),
+    Entry::of::<RelativeConfig>(),
+    Entry::of::<LearnedRelativeConfig>(),
+    Entry::of::<AdaptiveSpanConfig>(),
+    Entry::of::<UniformConfig>(),
+    Entry::of::<MixtureConfig>(),
+    Entry::of::<LocalOneDConfig>(),
+    Entry::of::<LocalTwoDConfig>(),
+    Entry::of::<SparseStridedConfig>(),
+    Entry::of::<SparseFixedConfig>(),
+    Entry::of::<GaussianConfig>(),
+    Entry::of::<LshConfig>(),
+    Entry::of::<LinformerConfig>(),
+    Entry::of::<LightweightConvConfig>(),
+    Entry::of::<DynamicConvConfig>(),
+];
+
+static OWN: RwLock<Vec<Entry>> = RwLock::new(Vec::new());
+
+/// Why a mechanism cannot be registered.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RegistryError {
+    /// The name is that of another mechanism.
+    #[error("a mechanism called `{0}` is known already: give yours another NAME")]
+    Taken(&'static str),
+    /// The name cannot stand in `a+b@c`.
+    #[error("`{0}` is no name of a mechanism: use lower-case letters, digits and `-`")]
+    Malformed(&'static str),
+}
+
+/// Makes a mechanism known by its name: in configurations, in mixtures and patterns if it has logits, in every experiment, report and test that asks for
+/// mechanisms by name. To be called before any of these.
+///
+/// # Errors
+/// If a name is taken, or is none.
+pub fn register<M: Mechanism>() -> Result<(), RegistryError> {
+    let mut own = OWN.write().unwrap_or_else(PoisonError::into_inner);
+    let entry = Entry::of::<M>();
+    let names = (entry.named)().into_iter().map(|(name, _)| name).chain([M::NAME]);
+    for name in names {
+        if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-') {
+            return Err(RegistryError::Malformed(name));
+        }
+        if BUILT_IN.iter().chain(own.iter()).any(|known| known.has(name)) {
+            return Err(RegistryError::Taken(name));
+        }
+    }
+    own.push(entry);
+    Ok(())
+}
+
+/// The built-in mechanisms and those that were registered.
+fn entries() -> Vec<Entry> {
+    let own = OWN.read().unwrap_or_else(PoisonError::into_inner);
+    BUILT_IN.iter().chain(own.iter()).copied().collect()
+}
+
+/// Parameters that are kept in `[0, 1]`, as [`Mechanism::fractions`] says.
+pub(crate) fn fractions() -> Vec<(&'static str, &'static str)> {
+    entries().into_iter().flat_map(|entry| (entry.fractions)().iter().copied()).collect()
+}
+
+/// A mechanism without its type.
+#[derive(Clone, Copy)]
+struct Entry {
+    name: &'static str,
+    card: fn() -> Card,
+    default: fn() -> AnyMechanism,
+    named: fn() -> Vec<(&'static str, AnyMechanism)>,
+    aliases: fn() -> &'static [(&'static str, &'static str)],
+    examples: fn() -> Vec<AnyMechanism>,
+    fractions: fn() -> &'static [(&'static str, &'static str)],
+    deserialize: fn(&mut dyn erased_serde::Deserializer) -> erased_serde::Result<AnyMechanism>,
+}
+
+impl Entry {
+    const fn of<M: Mechanism>() -> Self {
+        Self {
+            name: M::NAME,
+            card: M::card,
+            default: || M::default().into(),
+            named: || M::named().into_iter().map(|(name, config)| (name, config.into())).collect(),
+            aliases: M::aliases,
+            examples: || M::examples().into_iter().map(AnyMechanism::from).collect(),
+            fractions: M::fractions,
+            deserialize: |options| M::deserialize(options).map(AnyMechanism::from),
+        }
+    }
+
+    /// Whether it answers to this name.
+    fn has(&self, name: &str) -> bool {
+        self.name == name || (self.named)().iter().any(|(known, _)| *known == name) || (self.aliases)().iter().any(|alias| alias.0 == name)
+    }
+}

@@ -1,0 +1,64 @@
+//! Names of mechanisms, and what names mean.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::{AnyMechanism, Kind, entries};
+use crate::error::ConfigError;
+use crate::mechanisms::mixture::MixtureConfig;
+
+impl AnyMechanism {
+    /// Names of all families, as they stand in the field `name` of configurations.
+    pub fn families() -> Vec<&'static str> {
+        entries().iter().map(|entry| entry.name).collect()
+    }
+
+    /// Names that [`from_str`](Self::from_str) understands by themselves; names of mechanisms with logits can also be joined by `+`.
+    pub fn names() -> Vec<&'static str> {
+        entries().iter().flat_map(|entry| (entry.named)()).map(|(name, _)| name).collect()
+    }
+
+    /// One configuration of every name, with default options, and a mixture.
+    pub fn all() -> Vec<Self> {
+        let (mixtures, others): (Vec<_>, Vec<_>) = entries().into_iter().partition(|entry| (entry.card)().kind == Kind::Mixture);
+        others.into_iter().chain(mixtures).flat_map(|entry| (entry.examples)()).collect()
+    }
+
+    /// A family with its default options; a mixture has no members then.
+    pub fn of_family(family: &str) -> Option<Self> {
+        entries().iter().find(|entry| entry.name == family).map(|entry| (entry.default)())
+    }
+}
+
+impl fmt::Display for AnyMechanism {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name())
+    }
+}
+
+impl FromStr for AnyMechanism {
+    type Err = ConfigError;
+
+    /// Reads a name, with default options. `a+b` is the mixture of `a` and `b`, with softmax-normalised weights. `random`, `dense`,
+    /// `factorized-random` and `factorized-dense` are short for the synthesizers; `synthesizer-random-fixed` is the random synthesizer that is not trained,
+    /// `adaptive-span-fixed` the span that is not, `lsh-random` LSH attention with buckets that do not depend on the content. `logits@pattern` restricts
+    /// logits, which may be a mixture, by a pattern: `a+b@local-1d`.
+    fn from_str(name: &str) -> Result<Self, ConfigError> {
+        if let Some((logits, pattern)) = name.rsplit_once('@') {
+            let restricted = Self::from_str(pattern)?.over(Self::from_str(logits)?);
+            return restricted.ok_or_else(|| {
+                let patterns: Vec<_> = Self::all().into_iter().filter(|config| config.restricted().is_some()).map(|p| p.name()).collect();
+                ConfigError::UnknownAttention { name: format!("@{pattern}"), known: format!("@{}", patterns.join(", @")) }
+            });
+        }
+        if name.contains('+') {
+            let members = name.split('+').map(Self::from_str).collect::<Result<_, _>>()?;
+            return Ok(MixtureConfig { members, ..MixtureConfig::default() }.into());
+        }
+        let entries = entries();
+        let full = entries.iter().find_map(|entry| (entry.aliases)().iter().find(|alias| alias.0 == name)).map_or(name, |alias| alias.1);
+        let known = entries.iter().flat_map(|entry| (entry.named)()).find(|(known, _)| *known == full);
+        let unknown = || ConfigError::UnknownAttention { name: name.to_owned(), known: Self::names().join(", ") };
+        known.map(|(_, config)| config).ok_or_else(unknown)
+    }
+}
