@@ -36,6 +36,7 @@ const OPTIONS: &[(&str, &str)] = &[
     ("local-2d", "width = 8\nquery_block = [2, 4]\nmemory = [1, 2]"),
     ("lsh", "chunk = 8\nbuckets = 8\nrounds = 2\nfull_attention_below = 0"),
     ("lsh-random", "hashing = \"random\"\nchunk = 8\nbuckets = 8\nrounds = 2\nfull_attention_below = 0"),
+    ("sliding-window", "window = 8"),
     ("sparse-fixed", "stride = 8\nsummary = 2\nintegration = \"heads\""),
     ("sparse-strided", "stride = 6\nintegration = \"heads\""),
 ];

@@ -7,6 +7,7 @@
 //!
 //! What is timed: [`workload`] is one self-attention, [`decode_step`] one step of decoding by it, [`projections`] its linear maps alone, [`training_step`] and
 //! [`decoding`] are whole language models.
+//! [`programs`] has the programs as functions, for mechanisms of a user's own.
 //! [`peers`] times them in turn with their counterparts, [`cost`] with each other, [`mod@backends`] on every backend.
 
 pub mod backends;
@@ -16,6 +17,7 @@ pub mod decoding;
 pub mod depth;
 pub mod markdown;
 pub mod peers;
+pub mod programs;
 pub mod projections;
 pub mod statistics;
 pub mod training_step;

@@ -170,7 +170,10 @@ pub trait Comparison {
 
     /// The mechanisms that an attention places in a model, in an order that says where; the same for two attentions makes the same model of a configuration.
     fn attentions(attention: &Attention) -> Vec<(Role, AnyMechanism)> {
-        vec![(Role::Decoder, attention.config.clone())]
+        if Self::STACKS > 1 {
+            return attention.layout.mechanisms();
+        }
+        attention.layout.decoder.mechanisms().iter().map(|mechanism| (Role::Decoder, mechanism.clone())).collect()
     }
 
     /// Sizes that a model has no less than, for an estimate of its memory.

@@ -32,7 +32,8 @@ const LAYER: u128 = 1024;
 /// What the memory of training follows from.
 struct Model<'a> {
     settings: &'a ModelSettings,
-    attention: &'a AnyMechanism,
+    /// Of its mechanisms the least one is counted for all layers.
+    attention: &'a Attention,
     stacks: usize,
     vocabulary: usize,
     /// Tokens of a training batch.
@@ -73,13 +74,16 @@ impl Model<'_> {
         let Self { settings, .. } = self;
         let [d_model, d_ff, max_length] = [settings.d_model, settings.d_ff, settings.max_length].map(|size| size as u128);
         let blocks = (settings.depth.blocks(settings.layers) as u128).saturating_mul(self.stacks as u128);
-        let attention = match self.attention.get::<LinformerConfig>() {
-            // All layers share its projections, which are not counted at all.
-            Some(linformer) if linformer.sharing == Sharing::Layerwise => AnyMechanism::default(),
-            _ => self.attention.clone(),
-        };
         let place = settings.block().placement(Role::Encoder, 0, 1, settings.heads);
-        let ParameterCount { trained, fixed } = attention.parameters_at(&place).unwrap_or_default();
+        let counts = self_attentions(self.attention).map(|attention| {
+            let counted = match attention.get::<LinformerConfig>() {
+                // All layers share its projections, which are not counted at all.
+                Some(linformer) if linformer.sharing == Sharing::Layerwise => &AnyMechanism::default(),
+                _ => attention,
+            };
+            counted.parameters_at(&place).unwrap_or_default()
+        });
+        let ParameterCount { trained, fixed } = counts.min_by_key(|count| count.trained + count.fixed).unwrap_or_default();
         let maps = if settings.gated_feed_forward { 3 } else { 2 };
         let of_block = trained.saturating_add(d_model.saturating_mul(d_ff).saturating_mul(maps));
         let embedding = d_model.saturating_mul(self.vocabulary as u128);
@@ -111,6 +115,10 @@ impl Model<'_> {
     }
 }
 
+fn self_attentions(attention: &Attention) -> impl Iterator<Item = &AnyMechanism> {
+    [&attention.layout.encoder, &attention.layout.decoder].into_iter().flat_map(|layers| layers.mechanisms())
+}
+
 /// Refuses a contender whose training takes more memory than there is; `dataset` if it is known.
 ///
 /// # Errors
@@ -136,7 +144,7 @@ fn refuse_beyond<C: Comparison>(
     let own = C::sizes(config);
     let model = Model {
         settings: &own,
-        attention: &attention.config,
+        attention,
         stacks: C::STACKS,
         vocabulary: dataset.map_or(1, C::vocabulary),
         tokens: dataset.map_or(0, |dataset| C::batch_tokens(config, dataset)),
@@ -226,7 +234,7 @@ mod tests {
     }
 
     fn attention(name: &str) -> Attention {
-        Attention { name: name.to_owned(), config: name.parse().unwrap(), layout: None }
+        Attention::new(name.parse().unwrap())
     }
 
     fn refusal(name: &str, assignments: &[&str], backend: Backend) -> Option<String> {
@@ -304,7 +312,7 @@ mod tests {
                 let own = Language::sizes(&settings.value);
                 let model = Model {
                     settings: &own,
-                    attention: &attention.config,
+                    attention: &attention,
                     stacks: 1,
                     vocabulary: Language::vocabulary(&dataset),
                     tokens: 0,

@@ -220,7 +220,7 @@ fn dataset(config: &ImageConfig) -> Result<ImageDataset, ExperimentError> {
 
 /// Refuses blocks that images are not made of.
 fn fits_blocks(images: &Images, attention: &Attention) -> Result<(), ExperimentError> {
-    let Some(blocks) = config::blocks(&attention.config, images) else { return Ok(()) };
+    let Some(blocks) = config::blocks(&attention.layout.decoder, images) else { return Ok(()) };
     let [rows, columns] = blocks.block;
     if images.height.is_multiple_of(rows) && blocks.width.is_multiple_of(columns) {
         return Ok(());

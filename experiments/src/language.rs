@@ -313,7 +313,7 @@ mod tests {
 
     /// Shape and values of the weights of the first layer in each segment, and the tokens it has.
     fn read(config: &LanguageConfig, name: &str, text: &str, dataset: &LanguageDataset) -> Vec<(Vec<usize>, Vec<f32>, Reading)> {
-        let attention = Attention { name: name.to_owned(), config: name.parse().unwrap(), layout: None };
+        let attention = Attention::new(name.parse().unwrap());
         let model = Language::model(config, dataset, &attention, &RandomKey::from_seed(1), &Device::flex()).unwrap();
         let mut segments = Vec::new();
         Language::read_segments(config, dataset, &attention, &model, text, &mut |segment| {

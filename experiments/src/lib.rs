@@ -1,7 +1,7 @@
 //! Experiments that compare attention mechanisms: data, tokenisers, metrics, training, runs and reports, as a library.
 //!
-//! The binaries `mt`, `lm`, `glue`, `algorithmic`, `mlm`, `textgen`, `classify`, `image` and `memory-rl` are thin: each is a
-//! [`Comparison`](comparison::Comparison) handed to [`comparison::main`]. The binary `analyse` looks into a trained model ([`analyse`]), `compare` sets finished
+//! The programs `mt`, `lm`, `glue`, `algorithmic`, `mlm`, `textgen`, `classify`, `image` and `memory-rl` are thin: each is a
+//! [`Comparison`](comparison::Comparison) handed to [`comparison::main`], and [`programs`] has them as functions. The program `analyse` looks into a trained model ([`analyse`]), `compare` sets finished
 //! runs beside each other ([`compare`]), `data` fetches and checks public data sets ([`catalogue`]), `parity` runs a single attention for comparison with other
 //! code ([`parity`]).
 
@@ -34,6 +34,7 @@ pub mod parity;
 pub mod plot;
 pub mod pre_training;
 pub mod process;
+pub mod programs;
 pub mod provenance;
 pub mod published;
 pub mod record;

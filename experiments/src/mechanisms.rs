@@ -70,9 +70,13 @@ impl MechanismOptions {
     /// # Errors
     /// If no mechanism has this name.
     pub fn attention(&self, name: &str) -> Result<AnyMechanism, ConfigError> {
-        let named = table(&name.parse()?);
-        let config = AnyMechanism::deserialize(Value::Table(self.with_options(named)));
-        Ok(config.expect("a table whose fields come from configurations of its family is one"))
+        Ok(self.within_mechanism(&name.parse()?))
+    }
+
+    /// A mechanism, in which whatever has its default is as these options say.
+    pub fn within_mechanism(&self, mechanism: &AnyMechanism) -> AnyMechanism {
+        let config = AnyMechanism::deserialize(Value::Table(self.with_options(table(mechanism))));
+        config.expect("a table whose fields come from configurations of its family is one")
     }
 
     /// The table of an attention, in which whatever has its default is as these options say.
@@ -282,7 +286,7 @@ pub fn tables() -> String {
          n: length, d: d_model (in time and state: width of a head), H: heads,\n\
          D = d/H, L: maximal length; k: option rank; a, b: option factors;\n\
          S: longest distance; t: taps; r: rounds, c: half the buckets, m: chunk;\n\
-         l: keys of a block, or the stride; s: option summary\n\n\
+         l: keys of a block or window, or the stride; s: option summary\n\n\
          Names joined by + are mixtures of logits, e.g. synthesizer-random+dot-product;\n\
          LOGITS@PATTERN restricts them, e.g. synthesizer-random@sparse-strided."
     )

@@ -1,6 +1,5 @@
 //! The part of a model's configuration that all experiments share.
 
-use heedful_attention::registry::AnyMechanism;
 use heedful_models::block::BlockConfig;
 use heedful_models::classifier::{ClassifierConfig, Pooling};
 use heedful_models::depth::DepthConfig;
@@ -8,7 +7,7 @@ use heedful_models::feed_forward::Activation;
 use heedful_models::gate::GateConfig;
 use heedful_models::initialisation::Initialisation;
 use heedful_models::language_model::LanguageModelConfig;
-use heedful_models::layout::AttentionLayout;
+use heedful_models::layout::{AttentionLayout, LayerAttention};
 use heedful_models::position::PositionConfig;
 use heedful_models::residual::NormOrder;
 use heedful_models::seq2seq::{Seq2SeqConfig, Tying};
@@ -159,14 +158,14 @@ impl ModelSettings {
         attention: &Attention,
     ) -> ClassifierConfig {
         let Self { layers, positions, depth, initialisation, .. } = *self;
-        let (attention, block) = (attention.config.clone().into(), self.block());
+        let (attention, block) = (attention.layout.encoder.clone(), self.block());
         ClassifierConfig { vocabulary, outputs, attention, layers, block, positions, depth, initialisation, pooling, segments }
     }
 
     /// A decoder with this attention in all layers; `tied` as in [`LanguageModelConfig::tied`].
-    pub fn language_model(&self, vocabulary: usize, attention: &AnyMechanism, tied: bool) -> LanguageModelConfig {
+    pub fn language_model(&self, vocabulary: usize, attention: &LayerAttention, tied: bool) -> LanguageModelConfig {
         let Self { layers, positions, depth, initialisation, .. } = *self;
-        let (attention, block) = (attention.clone().into(), self.block());
+        let (attention, block) = (attention.clone(), self.block());
         LanguageModelConfig { vocabulary, attention, layers, block, positions, depth, initialisation, tied, auxiliary: None }
     }
 }

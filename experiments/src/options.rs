@@ -28,12 +28,13 @@ use crate::settings::{Assignment, Settings, SettingsError};
 /// }
 ///
 /// let options = Options::parse_from(["mt", "--attention", "dot-product,synthesizer-random", "--seeds", "3"]);
-/// assert_eq!(options.common.attention, ["dot-product", "synthesizer-random"]);
+/// assert_eq!(options.common.attentions(), ["dot-product", "synthesizer-random"]);
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
 pub struct CommonOptions {
-    /// Attention mechanisms to train and compare, separated by commas
-    #[arg(long, value_name = "NAME[,NAME...]", value_delimiter = ',')]
+    /// Attention mechanisms to train and compare, separated by commas: names, lists with one for each layer such as [dot-product,relative], and in models
+    /// with encoder and decoder {encoder=linformer,decoder=dot-product,cross=uniform}
+    #[arg(long, value_name = "NAME[,NAME...]")]
     pub attention: Vec<String>,
 
     /// Configuration in TOML, laid over the built-in defaults (the config.toml of an earlier run repeats it)
@@ -89,6 +90,27 @@ pub struct CommonOptions {
 const LARGEST_SEED: u64 = i64::MAX as u64 - 1_000_000;
 
 impl CommonOptions {
+    /// The attentions of `--attention`, which may be given more than once: its text is cut at commas that stand in no list and no table.
+    pub fn attentions(&self) -> Vec<String> {
+        let mut attentions = Vec::new();
+        for text in &self.attention {
+            let (mut depth, mut start) = (0i32, 0);
+            for (index, byte) in text.bytes().enumerate() {
+                match byte {
+                    b'[' | b'{' => depth += 1,
+                    b']' | b'}' => depth -= 1,
+                    b',' if depth == 0 => {
+                        attentions.push(text[start..index].trim().to_owned());
+                        start = index + 1;
+                    }
+                    _ => {}
+                }
+            }
+            attentions.push(text[start..].trim().to_owned());
+        }
+        attentions
+    }
+
     /// The given options as fields of the configuration, `--set` first: the table `run` as [`RunSettings`], and `training.steps`.
     ///
     /// # Errors
@@ -96,7 +118,7 @@ impl CommonOptions {
     pub fn assignments(&self) -> Result<Vec<Assignment>, SettingsError> {
         let mut given = self.assignments.iter().map(|text| Assignment::parse(text)).collect::<Result<Vec<_>, _>>()?;
         if !self.attention.is_empty() {
-            let names = self.attention.iter().map(|name| toml::Value::String(name.trim().into())).collect::<Vec<_>>();
+            let names = self.attentions().into_iter().map(toml::Value::String).collect::<Vec<_>>();
             given.push(Assignment::option("--attention", "run.attention", names));
         }
         let text = |path: &PathBuf| path.to_string_lossy().into_owned();

@@ -3,11 +3,8 @@
 mod config;
 
 use burn::tensor::Device;
-use heedful_attention::placement::Role;
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
-use heedful_attention::registry::AnyMechanism;
-use heedful_models::layout::AttentionLayout;
 use heedful_models::seq2seq::Seq2SeqTransformer;
 
 use crate::analyse::{Legible, Reading};
@@ -25,7 +22,6 @@ use crate::settings::Settings;
 use crate::tokenise::Tokeniser;
 use crate::train::Interrupt;
 
-use config::layout;
 pub use config::{TranslationConfig, TranslationData};
 
 /// A tokenised parallel corpus.
@@ -150,13 +146,6 @@ impl Comparison for Translation {
             }
         }
         Ok(vec![TranslationDataset { name, corpus, tokeniser, train, valid, too_long }])
-    }
-
-    fn attentions(attention: &Attention) -> Vec<(Role, AnyMechanism)> {
-        let AttentionLayout { encoder, decoder, cross } = layout(attention);
-        // Layouts have the same in all layers, or cross-attention in the last one alone.
-        let crossing = [0, 1].into_iter().filter_map(|layer| cross.at(layer, 2)).map(|cross| (Role::Cross, cross.attention.clone()));
-        [(Role::Encoder, encoder.at(0).clone()), (Role::Decoder, decoder.at(0).clone())].into_iter().chain(crossing).collect()
     }
 
     fn batch_tokens(config: &Self::Config, dataset: &Self::Dataset) -> usize {

@@ -1,6 +1,6 @@
-//! A mechanism of one's own: defined, put through the conformance suite, and trained in a language model.
+//! A mechanism of one's own: defined, registered, put through the conformance suite, and trained in a language model.
 //!
-//! `logits_h[i, j] = -softplus(slope_h) · (i - j)`: every head looks back with a learned exponential decay, whatever the content. Run it with
+//! `logits_h[i, j] = -softplus(slope_h) · |i - j|`: every head looks back with a learned exponential decay, whatever the content. Run it with
 //! `cargo run --release --example own_mechanism`.
 
 use burn::module::{Module, Param};
@@ -9,23 +9,52 @@ use burn::tensor::activation::softplus;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use heedful_attention::conformance::{Report, Subject};
 use heedful_attention::contract::Positions;
-use heedful_attention::engine::LogitTerms;
+use heedful_attention::engine::{Content, LogitTerms};
 use heedful_attention::init::Init;
 use heedful_attention::logits::{LogitFacts, Logits};
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
-use heedful_attention::softmax_attention::SoftmaxAttention;
+use heedful_attention::registry::{AnyLogits, AnyMechanism, Card, Kind, Mechanism, register};
 use heedful_attention::visibility::Span;
 use heedful_models::block::BlockConfig;
 use heedful_models::language_model::LanguageModelConfig;
 use heedful_models::loss::cross_entropy;
+use serde::{Deserialize, Serialize};
+
+/// Options of the mechanism, which has the name `recency`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RecencyConfig {
+    /// Mean of the initial slopes, before softplus (default 0).
+    pub mean: f64,
+}
 
 /// Logits that fall with the distance, at a learned rate for each head.
 #[derive(Module, Debug)]
 struct Recency {
     /// Before softplus, `[H]`.
     slope: Param<Tensor<1>>,
+}
+
+impl Mechanism for RecencyConfig {
+    const NAME: &'static str = "recency";
+
+    fn card() -> Card {
+        Card {
+            variant: "Recency",
+            description: "Attends to what is near, at a learned rate for each head.",
+            source: "this example",
+            kind: Kind::Scores,
+            cross: false,
+            causal: true,
+        }
+    }
+
+    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        let slope = Init::Normal(1.0).tensor([placement.heads], &key.named("slope"), device) + self.mean;
+        Some(AnyLogits::new(Recency { slope: Param::from_tensor(slope) }))
+    }
 }
 
 impl Logits for Recency {
@@ -39,31 +68,31 @@ impl Logits for Recency {
 
     fn terms(&self, query: Tensor<3>, _keys: Option<Tensor<4>>, span: Span, _positions: &Positions) -> LogitTerms {
         let Span { query_start, queries, key_start, keys } = span;
-        let distance = |flat: usize| (query_start + flat / keys) as f32 - (key_start + flat % keys) as f32;
-        let distances = TensorData::new((0..queries * keys).map(distance).collect::<Vec<_>>(), [1, 1, queries, keys]);
+        // One number for each distance, the greatest first.
+        let distance = |column: usize| ((query_start + queries) as f32 - 1.0 - (key_start + column) as f32).abs();
+        let distances = TensorData::new((0..queries + keys - 1).map(distance).collect::<Vec<_>>(), [1, 1, queries + keys - 1, 1]);
         let rate = softplus(self.slope.val(), 1.0).reshape([1, -1, 1, 1]);
-        LogitTerms::bias(Tensor::from_data(distances, &query.device()) * rate.neg())
+        let [_, heads, ..] = rate.dims();
+        let queries = rate.neg().expand([1, heads, queries, 1]);
+        LogitTerms { relative: Some(Content { queries, keys: Tensor::from_data(distances, &query.device()) }), ..LogitTerms::default() }
     }
-}
-
-/// What models and the conformance suite build it with.
-fn build(placement: &Placement, key: &RandomKey, device: &Device) -> SoftmaxAttention<Recency> {
-    let slope = Init::Normal(1.0).parameter([placement.heads], &key.named("slope"), device);
-    SoftmaxAttention::new(Recency { slope }, placement, key, device)
 }
 
 /// Asks every property of the mechanism.
 pub fn conforms() -> Result<Report, Report> {
     let placement = Placement { role: Role::Decoder, layer: 0, layers: 1, d_model: 6, heads: 2, max_length: 8, dropout: 0.3 };
-    Subject::new(placement, build, &Device::flex()).check()
+    let recency = AnyMechanism::from(RecencyConfig::default());
+    Subject::new(placement, move |place, key, device| recency.init(place, key, device), &Device::flex()).check()
 }
 
 /// Loss per token before each step of training on a sequence that repeats itself.
 pub fn train(steps: usize) -> Vec<f32> {
     let device = Device::flex().autodiff();
     let block = BlockConfig { d_model: 16, heads: 2, d_ff: 32, dropout: 0.0, max_length: 16, ..Default::default() };
-    let config = LanguageModelConfig { vocabulary: 5, layers: 1, block, ..Default::default() };
-    let mut model = config.init_with(&RandomKey::from_seed(1), &device, build);
+    let attention = RecencyConfig::default();
+    let config =
+        LanguageModelConfig { vocabulary: 5, attention: AnyMechanism::from(attention).into(), layers: 1, block, ..Default::default() };
+    let mut model = config.init(&RandomKey::from_seed(1), &device);
     let mut optimiser = AdamConfig::new().init();
 
     // The number after a 1 depends on what stands before it.
@@ -84,6 +113,9 @@ pub fn train(steps: usize) -> Vec<f32> {
 
 /// Prints the report of the conformance suite and the loss of a short training.
 pub fn main() -> Result<(), Report> {
+    register::<RecencyConfig>().expect("no other mechanism is called `recency`");
+    let mixed: AnyMechanism = "recency+dot-product".parse().expect("it is known by its name");
+    println!("{mixed} is a mechanism as well");
     println!("{}", conforms()?);
     for (step, loss) in train(60).into_iter().enumerate().step_by(10) {
         println!("step {step:3}  loss {loss:.3}");

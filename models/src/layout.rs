@@ -61,6 +61,22 @@ impl LayerAttention {
         }
     }
 
+    /// The mechanisms: one for all layers, or one for each, repeated.
+    pub fn mechanisms(&self) -> &[AnyMechanism] {
+        match self {
+            Self::All(attention) => std::slice::from_ref(attention),
+            Self::Each(list) => list,
+        }
+    }
+
+    /// Another mechanism for each.
+    pub fn map(self, change: impl Fn(AnyMechanism) -> AnyMechanism) -> Self {
+        match self {
+            Self::All(attention) => Self::All(change(attention)),
+            Self::Each(list) => Self::Each(list.into_iter().map(change).collect()),
+        }
+    }
+
     pub(crate) fn validate_length(&self, check: &Check, option: &'static str, layers: usize) -> Result<(), ConfigError> {
         match self {
             Self::All(_) => Ok(()),
@@ -176,25 +192,31 @@ impl AttentionLayout {
         }
     }
 
-    /// The layout with these options wherever a mechanism of the same family stands. Layouts say where mechanisms stand; the options that they leave unset
-    /// have the paper's values for their places.
-    pub fn with_options(mut self, options: &AnyMechanism) -> Self {
-        let set = |attention: &mut AnyMechanism| {
-            if attention.family() == options.family() {
-                attention.clone_from(options);
-            }
+    /// The layout with another mechanism for each of its own.
+    pub fn map(self, change: impl Fn(AnyMechanism) -> AnyMechanism) -> Self {
+        let crossing = |cross: CrossAttention| CrossAttention { attention: change(cross.attention), ..cross };
+        Self {
+            encoder: self.encoder.map(&change),
+            decoder: self.decoder.map(&change),
+            cross: match self.cross {
+                CrossLayout::All(cross) => CrossLayout::All(crossing(cross)),
+                CrossLayout::Last(cross) => CrossLayout::Last(crossing(cross)),
+                CrossLayout::Each(list) => CrossLayout::Each(list.into_iter().map(|cross| cross.map(crossing)).collect()),
+            },
+        }
+    }
+
+    /// Its mechanisms, in an order that says where: those of the encoder, of the decoder and of cross-attention.
+    pub fn mechanisms(&self) -> Vec<(Role, AnyMechanism)> {
+        let own = [(Role::Encoder, &self.encoder), (Role::Decoder, &self.decoder)];
+        let own = own.into_iter().flat_map(|(role, layers)| layers.mechanisms().iter().map(move |mechanism| (role, mechanism.clone())));
+        let crossing = match &self.cross {
+            // All layers have it, and not the last one alone.
+            CrossLayout::All(cross) => vec![cross, cross],
+            CrossLayout::Last(cross) => vec![cross],
+            CrossLayout::Each(list) => list.iter().flatten().collect(),
         };
-        for attention in [&mut self.encoder, &mut self.decoder] {
-            match attention {
-                LayerAttention::All(attention) => set(attention),
-                LayerAttention::Each(list) => list.iter_mut().for_each(set),
-            }
-        }
-        match &mut self.cross {
-            CrossLayout::All(cross) | CrossLayout::Last(cross) => set(&mut cross.attention),
-            CrossLayout::Each(list) => list.iter_mut().flatten().for_each(|cross| set(&mut cross.attention)),
-        }
-        self
+        own.chain(crossing.into_iter().map(|cross| (Role::Cross, cross.attention.clone()))).collect()
     }
 
     /// The mechanism at a place.
@@ -327,20 +349,23 @@ mod tests {
     }
 
     #[test]
-    fn options_of_the_gaussian_reach_its_places_and_no_others() {
-        let options = GaussianConfig { deviations: vec![0.5], length_ratio: 1.25, ..GaussianConfig::default() };
-        let gaussian = AnyMechanism::from(options);
+    fn every_mechanism_of_a_layout_is_changed_and_listed_in_its_place() {
         let learned = AnyMechanism::default();
+        let gaussian = AnyMechanism::from(GaussianConfig { deviations: vec![0.5], ..GaussianConfig::default() });
+        let change = |mechanism: AnyMechanism| if mechanism == learned { mechanism } else { gaussian.clone() };
         for (name, own, cross) in
             [("base", &learned, &learned), ("hc-sa", &gaussian, &learned), ("hc-all", &gaussian, &gaussian), ("sh-x", &gaussian, &learned)]
         {
-            let layout = AttentionLayout::named(name).unwrap().with_options(&gaussian);
+            let layout = AttentionLayout::named(name).unwrap().map(change);
             assert_eq!((layout.encoder.at(0), layout.decoder.at(1)), (own, own), "{name}");
             assert_eq!(&layout.cross.at(1, 2).unwrap().attention, cross, "{name}");
             assert_eq!(layout.cross_heads(2, 8), AttentionLayout::named(name).unwrap().cross_heads(2, 8), "{name}");
+            let mechanisms = layout.mechanisms();
+            assert_eq!(mechanisms[..2], [(Role::Encoder, own.clone()), (Role::Decoder, own.clone())], "{name}");
+            assert_eq!(mechanisms.len(), if name == "sh-x" { 3 } else { 4 }, "{name}");
         }
-        let lists = layout("[attention]\nencoder = ['gaussian', 'dot-product']\ncross = ['none', 'gaussian']").with_options(&gaussian);
-        assert_eq!([lists.encoder.at(0), lists.encoder.at(1)], [&gaussian, &learned]);
+        let lists = layout("[attention]\nencoder = ['gaussian', 'dot-product']\ncross = ['none', 'gaussian']").map(change);
+        assert_eq!(lists.encoder.mechanisms(), [gaussian.clone(), learned.clone()]);
         assert_eq!(lists.cross, CrossLayout::Each(vec![None, Some(gaussian.into())]));
     }
 

@@ -3,9 +3,49 @@
 #[path = "../examples/own_mechanism.rs"]
 mod own_mechanism;
 
+use burn::tensor::Device;
+use heedful_attention::error::ConfigError;
+use heedful_attention::placement::{Placement, Role};
+use heedful_attention::random::RandomKey;
+use heedful_attention::registry::{AnyMechanism, Card, Kind, Mechanism, RegistryError, register};
+use own_mechanism::RecencyConfig;
+use serde::{Deserialize, Serialize};
+
+/// One test, since the registry is that of the whole program.
 #[test]
-fn an_own_mechanism_conforms_and_the_example_runs() {
+fn an_own_mechanism_conforms_and_is_known_by_its_name_once_it_is_registered() {
+    assert!(matches!("recency".parse::<AnyMechanism>(), Err(ConfigError::UnknownAttention { .. })));
     own_mechanism::main().unwrap();
+    for name in ["recency", "recency+dot-product", "recency@local-1d", "dot-product+recency@sparse-fixed"] {
+        let parsed: AnyMechanism = name.parse().unwrap();
+        assert_eq!(parsed.name(), name);
+        let place = Placement { role: Role::Decoder, layer: 0, layers: 1, d_model: 4, heads: 2, max_length: 8, dropout: 0.0 };
+        assert_eq!(parsed.validate(&place), Ok(()));
+        parsed.init(&place, &RandomKey::from_seed(1), &Device::flex());
+    }
+    assert!(AnyMechanism::names().contains(&"recency") && AnyMechanism::families().contains(&"recency"));
+    // The name may stand behind the options.
+    for text in ["{\"name\": \"recency\", \"mean\": -1.5}", "{\"mean\": -1.5, \"name\": \"recency\"}"] {
+        let read: AnyMechanism = serde_json::from_str(text).unwrap();
+        assert_eq!(read.get::<RecencyConfig>(), Some(&RecencyConfig { mean: -1.5 }));
+        assert_eq!(serde_json::to_string(&read).unwrap(), "{\"name\":\"recency\",\"mean\":-1.5}");
+    }
+    let unknown = serde_json::from_str::<AnyMechanism>("{\"name\": \"recency\", \"maen\": 1}").unwrap_err().to_string();
+    assert!(unknown.contains("maen"), "{unknown}");
+    assert_eq!(register::<RecencyConfig>(), Err(RegistryError::Taken("recency")));
+    assert_eq!(register::<Loud>(), Err(RegistryError::Malformed("a+b")));
+}
+
+/// A mechanism whose name would be a mixture.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Loud {}
+
+impl Mechanism for Loud {
+    const NAME: &'static str = "a+b";
+
+    fn card() -> Card {
+        Card { variant: "Loud", description: "", source: "", kind: Kind::Scores, cross: false, causal: true }
+    }
 }
 
 #[test]

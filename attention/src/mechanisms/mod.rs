@@ -1,6 +1,7 @@
 //! The mechanisms, one file each, named as their papers name them.
 
 pub mod adaptive_span;
+pub mod alibi;
 pub mod dot_product;
 pub mod dynamic_conv;
 pub mod gaussian;
@@ -12,6 +13,7 @@ pub mod local_2d;
 pub mod lsh;
 pub mod mixture;
 pub mod relative;
+pub mod sliding_window;
 pub mod sparse_fixed;
 pub mod sparse_strided;
 pub mod synthesizer_dense;

@@ -18,6 +18,7 @@ pub use self::any::AnyMechanism;
 pub use self::erased::{AnyAttention, AnyLogits, AnyState};
 pub use self::mechanism::{Card, Kind, Mechanism};
 use crate::mechanisms::adaptive_span::AdaptiveSpanConfig;
+use crate::mechanisms::alibi::AlibiConfig;
 use crate::mechanisms::dot_product::DotProductConfig;
 use crate::mechanisms::dynamic_conv::DynamicConvConfig;
 use crate::mechanisms::gaussian::GaussianConfig;
@@ -29,6 +30,7 @@ use crate::mechanisms::local_2d::LocalTwoDConfig;
 use crate::mechanisms::lsh::LshConfig;
 use crate::mechanisms::mixture::MixtureConfig;
 use crate::mechanisms::relative::RelativeConfig;
+use crate::mechanisms::sliding_window::SlidingWindowConfig;
 use crate::mechanisms::sparse_fixed::SparseFixedConfig;
 use crate::mechanisms::sparse_strided::SparseStridedConfig;
 use crate::mechanisms::synthesizer_dense::SynthesizerDenseConfig;
@@ -46,9 +48,11 @@ const BUILT_IN: &[Entry] = &[
     Entry::of::<SynthesizerFactorizedRandomConfig>(),
     Entry::of::<RelativeConfig>(),
     Entry::of::<LearnedRelativeConfig>(),
+    Entry::of::<AlibiConfig>(),
     Entry::of::<AdaptiveSpanConfig>(),
     Entry::of::<UniformConfig>(),
     Entry::of::<MixtureConfig>(),
+    Entry::of::<SlidingWindowConfig>(),
     Entry::of::<LocalOneDConfig>(),
     Entry::of::<LocalTwoDConfig>(),
     Entry::of::<SparseStridedConfig>(),

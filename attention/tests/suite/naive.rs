@@ -16,6 +16,7 @@ use burn::module::Module;
 use heedful_attention::abilities::Causality;
 use heedful_attention::contract::{Attention, AttentionInput, Positions};
 use heedful_attention::mechanisms::adaptive_span::AdaptiveSpanConfig;
+use heedful_attention::mechanisms::alibi::AlibiConfig;
 use heedful_attention::mechanisms::dot_product::DotProductConfig;
 use heedful_attention::mechanisms::dynamic_conv::DynamicConvConfig;
 use heedful_attention::mechanisms::gaussian::{Execution, GaussianConfig, Normalisation};
@@ -292,6 +293,7 @@ impl Naive {
                 let member = |m: usize| self.logit(&members[m], &format!("{path}.members.{m}"), case, view, b, h, i, j);
                 (0..members.len()).map(|m| share(m) * member(m)).sum()
             },
+            config in AlibiConfig => self.alibi(config, path, case, [b, h, i, j]),
             config in RelativeConfig => self.relative(config, path, case, [b, h, i, j]),
             _ in LearnedRelativeConfig => self.learned_relative(path, case, [b, h, i, j]),
             config in AdaptiveSpanConfig => {

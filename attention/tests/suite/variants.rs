@@ -3,6 +3,7 @@
 use burn::tensor::Device;
 use heedful_attention::kernel_attention::{self as convolution, KernelSizes};
 use heedful_attention::mechanisms::adaptive_span::{AdaptiveSpanConfig, SpanKind, SpanOrigin};
+use heedful_attention::mechanisms::alibi::AlibiConfig;
 use heedful_attention::mechanisms::dot_product::DotProductConfig;
 use heedful_attention::mechanisms::dynamic_conv::DynamicConvConfig;
 use heedful_attention::mechanisms::gaussian::{self, GaussianConfig, Normalisation};
@@ -14,6 +15,7 @@ use heedful_attention::mechanisms::local_2d::LocalTwoDConfig;
 use heedful_attention::mechanisms::lsh::{BucketCount, Hashing, LshConfig, Rotations, Scale};
 use heedful_attention::mechanisms::mixture::{MixtureConfig, MixtureWeights};
 use heedful_attention::mechanisms::relative::RelativeConfig;
+use heedful_attention::mechanisms::sliding_window::SlidingWindowConfig;
 use heedful_attention::mechanisms::sparse_fixed::SparseFixedConfig;
 use heedful_attention::mechanisms::sparse_strided::SparseStridedConfig;
 use heedful_attention::mechanisms::synthesizer_dense::SynthesizerDenseConfig;
@@ -108,6 +110,9 @@ pub fn variants() -> Vec<Variant> {
     }
     add("gaussian, narrow band", AnyMechanism::from(narrow), one, false);
     let relative = |clamp_length, same_length| AnyMechanism::from(RelativeConfig { clamp_length, same_length });
+    let slopes = AlibiConfig { slopes: Some(vec![1.5, 0.0]) };
+    add("alibi, own slopes", AnyMechanism::from(slopes), one, true);
+    add("alibi+random", parse("alibi+random"), one, true);
     add("relative", relative(None, None), &[Role::Encoder], true);
     add("relative, clamped", relative(Some(2), None), &[Role::Encoder, Role::Decoder], true);
     // Where the few keys in view are hidden by the mechanism, a row sums to 0: here and below.
@@ -178,6 +183,10 @@ fn patterns(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
     add("local-1d", AnyMechanism::from(blocked.clone()), both, false);
     add("local-1d, masked", AnyMechanism::from(LocalOneDConfig { execution: Execution::Masked, ..blocked }), one, false);
     add("local-1d, short memory", AnyMechanism::from(local_1d(3, Some(1))), one, false);
+    let window = SlidingWindowConfig { window: 3, ..SlidingWindowConfig::default() };
+    add("sliding-window, short", AnyMechanism::from(window.clone()), both, false);
+    add("alibi@sliding-window", AnyMechanism::from(window.clone()).over(parse("alibi")).unwrap(), one, false);
+    add("sliding-window, masked", AnyMechanism::from(SlidingWindowConfig { execution: Execution::Masked, ..window }), one, false);
     let blocked = local_2d(4, [1, 2], [1, 1]);
     add("local-2d", AnyMechanism::from(blocked.clone()), both, false);
     add("local-2d, masked", AnyMechanism::from(LocalTwoDConfig { execution: Execution::Masked, ..blocked }), one, false);
@@ -252,6 +261,7 @@ impl Variant {
     fn border(&self) -> Option<usize> {
         by_type!(&self.config;
             config in GaussianConfig => (config.execution == gaussian::Execution::Banded).then_some(config.window),
+            config in SlidingWindowConfig => Some(config.window),
             config in LocalOneDConfig => Some(config.query_block),
             config in LocalTwoDConfig => Some(config.width),
             config in SparseStridedConfig => Some(config.stride),

@@ -6,14 +6,17 @@ mod layer_time;
 use burn::optim::{AdamWConfig, GradientsParams};
 use burn::tensor::{Device, DeviceKind, Int, Tensor};
 use heedful_attention::registry::AnyMechanism;
+use heedful_attention::conformance::Subject;
+use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_models::block::BlockConfig;
 use heedful_models::language_model::LanguageModelConfig;
 use heedful_models::loss::cross_entropy;
 
-/// Mechanisms that take the kernels of a device, and terms that they leave to tensor operations.
-const MECHANISMS: [&str; 4] = ["dot-product", "local-1d", "synthesizer-random+dot-product", "relative"];
+/// Mechanisms that take the kernels of a device, terms that they leave to tensor operations, and one of this crate.
+const MECHANISMS: [&str; 7] =
+    ["dot-product", "local-1d", "synthesizer-random+dot-product", "relative", "recency", "recency+dot-product", "recency@local-1d"];
 
 /// By how much losses of two backends may differ: three steps of rounding.
 const TOLERANCE: f32 = 1e-4;
@@ -50,10 +53,22 @@ fn train(attention: &AnyMechanism, device: &Device) -> Vec<f32> {
     losses
 }
 
+/// Asks the mechanism for all that models rely on.
+fn conforms(device: &Device) {
+    let place = Placement { role: Role::Decoder, layer: 0, layers: 1, d_model: 6, heads: 2, max_length: 8, dropout: 0.3 };
+    let recency: AnyMechanism = "recency".parse().expect("it is registered");
+    let subject = Subject::new(place, move |place, key, device| recency.init(place, key, device), device);
+    match subject.check() {
+        Ok(report) => println!("{report}"),
+        Err(report) => panic!("{report}"),
+    }
+}
+
 fn main() {
     if std::env::args().nth(1).as_deref() == Some("time") {
         return layer_time::main();
     }
+    third_party::register();
     let (flex, wgpu) = (Device::flex(), Device::wgpu(DeviceKind::DefaultDevice));
     for name in MECHANISMS {
         let attention: AnyMechanism = name.parse().expect("there is such a mechanism");
@@ -62,5 +77,8 @@ fn main() {
         assert!(expected[3] < expected[0], "{name} does not learn");
         let differs = expected.iter().zip(&found).any(|(expected, found)| (expected - found).abs() > TOLERANCE);
         assert!(!differs, "{name}: the losses of flex and wgpu differ");
+    }
+    for device in [&flex, &wgpu] {
+        conforms(device);
     }
 }

@@ -114,6 +114,6 @@ impl AlgorithmicData {
 
 impl AlgorithmicConfig {
     pub(super) fn model(&self, vocabulary: usize, attention: &Attention) -> LanguageModelConfig {
-        self.model.language_model(vocabulary, &attention.config, self.tied)
+        self.model.language_model(vocabulary, &attention.layout.decoder, self.tied)
     }
 }

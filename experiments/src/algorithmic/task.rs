@@ -240,7 +240,8 @@ mod tests {
     fn the_rounds_of_all_layers_are_changed() {
         let settings = ModelSettings { d_model: 16, heads: 2, d_ff: 16, ..ModelSettings::default() };
         let hashing = LshConfig { chunk: 2, rounds: 2, full_attention_below: Some(0), ..LshConfig::default() };
-        let init = |attention: AnyMechanism| settings.language_model(16, &attention, true).init(&RandomKey::from_seed(1), &Device::flex());
+        let init =
+            |attention: AnyMechanism| settings.language_model(16, &attention.into(), true).init(&RandomKey::from_seed(1), &Device::flex());
         let model = init(AnyMechanism::from(hashing.clone()));
         let with = |rounds| states(&with_rounds(&model, rounds).unwrap());
         assert_eq!(with(2), states(&model));

@@ -1,39 +1,7 @@
-//! Compares models on questions with one right answer.
+//! The program `algorithmic`.
 
 use std::process::ExitCode;
 
-use clap::Parser;
-use heedful_experiments::algorithmic::Algorithmic;
-use heedful_experiments::comparison;
-use heedful_experiments::data::exercise::ExerciseTask;
-use heedful_experiments::options::{CommonOptions, examples};
-use heedful_experiments::settings::Assignment;
-
-/// Compare models on questions with one right answer: algorithmic tasks, ListOps and bAbI.
-///
-/// Trains a decoder-only Transformer for each task, each model of --model or attention of --attention, and each seed, and prints a table of accuracies:
-/// of the tokens of answers and of whole answers, on questions as long as those of training and on longer ones. Models that halt are shown with
-/// their mean number of steps, models with LSH attention also with other numbers of rounds than they were trained with.
-#[derive(Parser)]
-#[command(name = "algorithmic", version, after_help = examples("algorithmic"))]
-struct Options {
-    /// Tasks, comma separated: copy, reverse, addition, duplication, list-ops, babi-1 to babi-20 (the last with --data)
-    #[arg(long, value_name = "NAME[,NAME...]", value_delimiter = ',')]
-    task: Vec<ExerciseTask>,
-
-    /// Models to train and compare, separated by commas (--list shows all)
-    #[arg(long, value_name = "NAME[,NAME...]", value_delimiter = ',')]
-    model: Vec<String>,
-
-    #[command(flatten)]
-    common: CommonOptions,
-}
-
-pub(crate) fn main() -> ExitCode {
-    let Options { task, model, common } = Options::parse();
-    let tasks: Vec<_> = task.iter().map(ToString::to_string).collect();
-    let tasks = (!tasks.is_empty()).then(|| Assignment::option("--task", "data.tasks", tasks));
-    let mut further = comparison::model_assignments(&model, &common);
-    further.extend(tasks);
-    comparison::main::<Algorithmic>(&common, further)
+fn main() -> ExitCode {
+    heedful_experiments::programs::algorithmic::main()
 }

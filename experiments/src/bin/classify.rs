@@ -1,24 +1,7 @@
-//! Compares attention mechanisms on the classification of texts.
+//! The program `classify`.
 
 use std::process::ExitCode;
 
-use clap::Parser;
-use heedful_experiments::comparison;
-use heedful_experiments::options::{CommonOptions, examples};
-use heedful_experiments::text_classification::TextClassification;
-
-/// Compare attention mechanisms on the classification of texts, each encoder trained from scratch.
-///
-/// Trains an encoder for each attention and seed, and prints a table of test accuracy with parameters, speed and memory. --data takes AG News (train.csv,
-/// test.csv), IMDB (aclImdb, or its archive), TREC, or files with a class, a tab and a text on each line (train.tsv, and dev.tsv and test.tsv if there are any;
-/// without a test set the development set is scored); without it texts are made that need no file.
-#[derive(Parser)]
-#[command(name = "classify", version, after_help = examples("classify"))]
-struct Options {
-    #[command(flatten)]
-    common: CommonOptions,
-}
-
-pub(crate) fn main() -> ExitCode {
-    comparison::main::<TextClassification>(&Options::parse().common, Vec::new())
+fn main() -> ExitCode {
+    heedful_experiments::programs::classify::main()
 }

@@ -1,33 +1,7 @@
-//! Compares attention mechanisms on images.
+//! The program `image`.
 
 use std::process::ExitCode;
 
-use clap::Parser;
-use heedful_experiments::comparison;
-use heedful_experiments::image::{ImageModelling, SuperResolution};
-use heedful_experiments::options::{CommonOptions, examples};
-
-/// Compare attention mechanisms on images, generated value by value.
-///
-/// Trains a decoder for each attention and seed, and prints a table of bits per dimension with parameters, speed and memory. Each run's folder has pictures:
-/// images that the model drew, and test images that it completed from their upper half. --data takes a folder with MNIST (IDX) or CIFAR (binary) files; without it
-/// images with symmetries are made that need no file.
-#[derive(Parser)]
-#[command(name = "image", version, after_help = examples("image"))]
-struct Options {
-    #[command(flatten)]
-    common: CommonOptions,
-
-    /// Train an encoder as well, and make images from small versions of themselves (data.factor times smaller)
-    #[arg(long)]
-    super_resolution: bool,
-}
-
-pub(crate) fn main() -> ExitCode {
-    let Options { common, super_resolution } = Options::parse();
-    if super_resolution {
-        comparison::main::<SuperResolution>(&common, Vec::new())
-    } else {
-        comparison::main::<ImageModelling>(&common, Vec::new())
-    }
+fn main() -> ExitCode {
+    heedful_experiments::programs::image::main()
 }

@@ -1,37 +1,7 @@
-//! Compares memories in reinforcement learning.
+//! The program `memory-rl`.
 
 use std::process::ExitCode;
 
-use clap::Parser;
-use heedful_experiments::comparison;
-use heedful_experiments::memory_rl::MemoryRl;
-use heedful_experiments::memory_rl::environment::EnvironmentConfig;
-use heedful_experiments::options::{CommonOptions, examples};
-use heedful_experiments::settings::Assignment;
-
-/// Compare memories in reinforcement learning: GTrXL and its gates, Transformer-XL, an LSTM, and no memory.
-///
-/// Trains a policy by proximal policy optimisation for each model of --model or attention of --attention, and each seed, and prints a table of returns beside
-/// what the best policy gets, with memory and without. With --set search.learning_rate=[1e-4,1e-2] each seed draws a learning rate of its own, and the seeds
-/// that diverge are counted.
-#[derive(Parser)]
-#[command(name = "memory-rl", version, after_help = examples("memory-rl"))]
-struct Options {
-    /// Environment: t-maze, memory-maze, numpad or repeat-previous; its options are set with --set data.environment.NAME=VALUE
-    #[arg(long, value_name = "NAME", value_parser = EnvironmentConfig::NAMES)]
-    environment: Option<String>,
-
-    /// Models to train and compare, separated by commas (--list shows all)
-    #[arg(long, value_name = "NAME[,NAME...]", value_delimiter = ',')]
-    model: Vec<String>,
-
-    #[command(flatten)]
-    common: CommonOptions,
-}
-
-pub(crate) fn main() -> ExitCode {
-    let Options { environment, model, common } = Options::parse();
-    let mut further = comparison::model_assignments(&model, &common);
-    further.extend(environment.map(|kind| Assignment::option("--environment", "data.environment.kind", kind)));
-    comparison::main::<MemoryRl>(&common, further)
+fn main() -> ExitCode {
+    heedful_experiments::programs::memory_rl::main()
 }

@@ -1,35 +1,7 @@
-//! Compares attention mechanisms on machine translation.
+//! The program `mt`.
 
 use std::process::ExitCode;
 
-use clap::Parser;
-use heedful_experiments::comparison;
-use heedful_experiments::options::{CommonOptions, examples};
-use heedful_experiments::settings::Assignment;
-use heedful_experiments::translation::Translation;
-
-/// Compare attention mechanisms on machine translation.
-///
-/// Trains an encoder-decoder Transformer for each attention and seed, translates the test sets, and prints a table of BLEU and chrF with parameters, speed
-/// and memory. Without --data it uses a built-in corpus that needs no file.
-#[derive(Parser)]
-#[command(name = "mt", version, after_help = examples("mt"))]
-struct Options {
-    #[command(flatten)]
-    common: CommonOptions,
-
-    /// Source language: the extension of the source files in --data (train.en, val.en, test*.en).
-    #[arg(long, value_name = "LANGUAGE")]
-    source: Option<String>,
-
-    /// Target language.
-    #[arg(long, value_name = "LANGUAGE")]
-    target: Option<String>,
-}
-
-pub(crate) fn main() -> ExitCode {
-    let options = Options::parse();
-    let languages = [("--source", "data.source", options.source), ("--target", "data.target", options.target)];
-    let languages = languages.into_iter().filter_map(|(option, path, language)| Some(Assignment::option(option, path, language?)));
-    comparison::main::<Translation>(&options.common, languages.collect())
+fn main() -> ExitCode {
+    heedful_experiments::programs::mt::main()
 }

@@ -1,31 +1,7 @@
-//! Compares attention mechanisms on the generation of texts.
+//! The program `textgen`.
 
 use std::process::ExitCode;
 
-use clap::Parser;
-use heedful_experiments::comparison;
-use heedful_experiments::options::{CommonOptions, examples};
-use heedful_experiments::settings::Assignment;
-use heedful_experiments::text_generation::{GenerationTask, TextGeneration};
-
-/// Compare attention mechanisms on summaries and on replies in dialogues.
-///
-/// Trains an encoder-decoder for each task, attention and seed, and prints a table: ROUGE for summaries, BLEU-1 to BLEU-4, ROUGE-L, CIDEr and, with word
-/// vectors, their similarity for replies. --data takes a folder of documents and summaries (train.source, train.target and so on) or of PersonaChat; without it
-/// texts are made that need no file.
-#[derive(Parser)]
-#[command(name = "textgen", version, after_help = examples("textgen"))]
-struct Options {
-    #[command(flatten)]
-    common: CommonOptions,
-
-    /// Tasks, comma separated: summary, dialogue
-    #[arg(long, value_name = "NAME[,NAME...]", value_delimiter = ',', value_parser = GenerationTask::NAMES)]
-    task: Vec<String>,
-}
-
-pub(crate) fn main() -> ExitCode {
-    let Options { common, task } = Options::parse();
-    let tasks = (!task.is_empty()).then(|| Assignment::option("--task", "data.tasks", task));
-    comparison::main::<TextGeneration>(&common, tasks.into_iter().collect())
+fn main() -> ExitCode {
+    heedful_experiments::programs::textgen::main()
 }

@@ -259,7 +259,7 @@ mod tests {
         };
         let dataset = Classification::datasets(&config).unwrap().remove(0);
         let name = "dot-product".to_owned();
-        let attention = Attention { config: MechanismOptions::default().attention(&name).unwrap(), name, layout: None };
+        let attention = Attention::new(MechanismOptions::default().attention(&name).unwrap());
         let device = Device::flex().autodiff();
         let model = Classification::model(&config, &dataset, &attention, &RandomKey::from_seed(1), &device).unwrap();
         let task = Classification::task(&config, &dataset, &attention);

@@ -5,6 +5,8 @@
 
 use heedful_attention::error::ConfigError;
 use heedful_attention::registry::AnyMechanism;
+use heedful_models::layout::AttentionLayout;
+use serde::Deserialize;
 use toml::{Table, Value};
 
 use super::{Comparison, ExperimentConfig};
@@ -24,10 +26,8 @@ const MECHANISMS: &str = "mechanisms";
 pub struct Attention {
     /// Name in options, folders and tables.
     pub name: String,
-    /// The mechanism.
-    pub config: AnyMechanism,
-    /// Which of [`Comparison::LAYOUTS`] was asked for, if it was one of them.
-    pub layout: Option<&'static str>,
+    /// Which mechanism stands where. A model without an encoder has that of the decoder, and one without a decoder that of the encoder.
+    pub layout: AttentionLayout,
 }
 
 /// A whole model under a name: what it sets of an experiment's configuration, beneath the configuration file and the options of the command.
@@ -189,9 +189,19 @@ pub(super) fn twins<C: Comparison>(contenders: &[Contender<C::Config>]) -> Resul
 }
 
 fn attention<C: Comparison>(config: &C::Config, name: &str) -> Result<Attention, ExperimentError> {
-    if let Some(layout) = C::LAYOUTS.iter().copied().find(|&layout| layout == name) {
-        let config = config.mechanisms().attention("gaussian").map_err(ExperimentError::usage)?;
-        return Ok(Attention { name: name.to_owned(), config, layout: Some(layout) });
+    let with_options = |layout: AttentionLayout| layout.map(|mechanism| config.mechanisms().within_mechanism(&mechanism));
+    if C::LAYOUTS.contains(&name) {
+        let layout = AttentionLayout::named(name).expect("the layouts of an experiment have names");
+        return Ok(Attention { name: name.to_owned(), layout: with_options(layout) });
+    }
+    if name.starts_with(['[', '{']) {
+        let layout = read_layout(name).map_err(|problem| ExperimentError::usage(format!("attention `{name}`: {problem}")))?;
+        if C::STACKS < 2 && !name.starts_with('[') {
+            let problem =
+                format!("`{}` has one stack of layers; give a name, or a list such as [dot-product,relative] for its layers", C::NAME);
+            return Err(ExperimentError::usage(format!("attention `{name}`: {problem}")));
+        }
+        return Ok(Attention { name: compact(name), layout: with_options(layout) });
     }
     let config = config.mechanisms().attention(name).map_err(|error| match error {
         // Of a mixture, the member that is not known. What stands behind `@` is no attention by itself; the error knows what may stand there.
@@ -201,7 +211,53 @@ fn attention<C: Comparison>(config: &C::Config, name: &str) -> Result<Attention,
         }
         error => ExperimentError::usage(error),
     })?;
-    Ok(Attention { name: config.name(), config, layout: None })
+    Ok(Attention::new(config))
+}
+
+impl Attention {
+    /// The mechanism in all self-attentions, under its name.
+    pub fn new(mechanism: AnyMechanism) -> Self {
+        Self { name: mechanism.name(), layout: AttentionLayout::for_attention(mechanism) }
+    }
+}
+
+/// A list of mechanisms, one for each layer, or a table with those of `encoder`, `decoder` and `cross`, in TOML whose names need no quotes:
+/// `{encoder=linformer,decoder=[dot-product,relative]}`.
+fn read_layout(text: &str) -> Result<AttentionLayout, String> {
+    #[derive(Deserialize)]
+    struct Field {
+        attention: AttentionLayout,
+    }
+    let field: Result<Field, _> = toml::from_str(&format!("attention = {}", quoted(text)));
+    field.map(|field| field.attention).map_err(|error| error.message().to_owned())
+}
+
+/// The text with quotes around names that have none.
+fn quoted(text: &str) -> String {
+    let mut quoted = String::new();
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        if let quote @ ('"' | '\'') = first {
+            let end = rest[1..].find(quote).map_or(rest.len(), |end| end + 2);
+            quoted.push_str(&rest[..end]);
+            rest = &rest[end..];
+            continue;
+        }
+        let word = &rest[..rest.find(|c: char| !(c.is_ascii_alphanumeric() || "_+-@.".contains(c))).unwrap_or(rest.len())];
+        rest = &rest[word.len().max(first.len_utf8())..];
+        let is_value = word.parse::<f64>().is_ok() || ["true", "false"].contains(&word) || rest.trim_start().starts_with('=');
+        match word {
+            "" => quoted.push(first),
+            word if is_value => quoted.push_str(word),
+            word => quoted.extend(["\"", word, "\""]),
+        }
+    }
+    quoted
+}
+
+/// The text without blanks and quotes: the name of a layout.
+fn compact(text: &str) -> String {
+    text.chars().filter(|c| !c.is_whitespace() && !['"', '\''].contains(c)).collect()
 }
 
 #[cfg(test)]

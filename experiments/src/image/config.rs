@@ -8,7 +8,7 @@ use heedful_attention::mechanisms::sparse_strided::SparseStridedConfig;
 use heedful_attention::registry::AnyMechanism;
 use heedful_models::generation::Sampling;
 use heedful_models::language_model::LanguageModelConfig;
-use heedful_models::layout::AttentionLayout;
+use heedful_models::layout::{AttentionLayout, LayerAttention};
 use heedful_models::position::{GridConfig, Join, PositionConfig};
 use heedful_models::seq2seq::{Seq2SeqConfig, Tying};
 use serde::{Deserialize, Serialize};
@@ -133,7 +133,7 @@ impl ImageConfig {
 
     /// The model's settings for sequences of the images' length. A grid of positions is that of the images, or one of blocks and places in them where the
     /// attention wants blocks one after the other.
-    fn settings(&self, images: &Images, attention: &AnyMechanism) -> ModelSettings {
+    fn settings(&self, images: &Images, attention: &LayerAttention) -> ModelSettings {
         let max_length = self.model.max_length.max(images.size());
         let positions = match (self.model.positions, blocks(attention, images)) {
             (PositionConfig::Grid(grid), Some(BlockRaster { block, .. })) => {
@@ -151,28 +151,32 @@ impl ImageConfig {
 
     /// A decoder over the values of an image, after a token that begins it.
     pub(super) fn model(&self, images: &Images, attention: &Attention) -> LanguageModelConfig {
-        self.settings(images, &attention.config).language_model(images.levels + 1, &for_width(&attention.config, images), self.tied)
+        self.settings(images, &attention.layout.decoder).language_model(
+            images.levels + 1,
+            &for_width(&attention.layout.decoder, images),
+            self.tied,
+        )
     }
 
     /// An encoder of the small image, in which every value sees every other, and a decoder (Image Transformer, section 3.2 and 5.3).
     pub(super) fn sharpening_model(&self, images: &Images, attention: &Attention) -> Seq2SeqConfig {
-        let layout = AttentionLayout { decoder: for_width(&attention.config, images).into(), ..AttentionLayout::default() };
+        let layout = AttentionLayout { decoder: for_width(&attention.layout.decoder, images), ..AttentionLayout::default() };
         let tying = if self.tied { Tying::Output } else { Tying::None };
-        let config = self.settings(images, &attention.config).encoder_decoder(images.levels + 1, layout, tying);
+        let config = self.settings(images, &attention.layout.decoder).encoder_decoder(images.levels + 1, layout, tying);
         Seq2SeqConfig { source_vocabulary: images.levels, ..config }
     }
 }
 
 /// The attention for rows of the images' length.
-fn for_width(attention: &AnyMechanism, images: &Images) -> AnyMechanism {
-    match attention.get::<LocalTwoDConfig>() {
+fn for_width(attention: &LayerAttention, images: &Images) -> LayerAttention {
+    attention.clone().map(|mechanism| match mechanism.get::<LocalTwoDConfig>() {
         Some(local) => LocalTwoDConfig { width: images.width * images.channels, ..local.clone() }.into(),
-        None => attention.clone(),
-    }
+        None => mechanism,
+    })
 }
 
 /// Where an attention wants an image to be generated block by block: the blocks.
-pub(super) fn blocks(attention: &AnyMechanism, images: &Images) -> Option<BlockRaster> {
-    let local = attention.get::<LocalTwoDConfig>()?;
+pub(super) fn blocks(attention: &LayerAttention, images: &Images) -> Option<BlockRaster> {
+    let local = attention.mechanisms().iter().find_map(AnyMechanism::get::<LocalTwoDConfig>)?;
     Some(BlockRaster { width: images.width * images.channels, block: local.query_block })
 }

@@ -61,7 +61,7 @@ pub struct ImageBatch {
 
 impl Order {
     pub(super) fn new(images: &Images, attention: &Attention) -> Self {
-        let (values, block_rows) = match blocks(&attention.config, images) {
+        let (values, block_rows) = match blocks(&attention.layout.decoder, images) {
             Some(raster) => (raster.generation_order(images.height), block_rows(&raster)),
             None => ((0..images.size()).collect(), 1),
         };

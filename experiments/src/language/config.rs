@@ -114,7 +114,7 @@ impl LanguageConfig {
     pub(super) fn model(&self, vocabulary: usize, attention: &Attention) -> LanguageModelConfig {
         // Memory lengthens what attention looks over, which the size of the context says nothing about.
         let settings = ModelSettings { max_length: self.model.max_length.max(self.data.reach()), ..self.model.clone() };
-        LanguageModelConfig { auxiliary: self.auxiliary, ..settings.language_model(vocabulary, &attention.config, self.tied) }
+        LanguageModelConfig { auxiliary: self.auxiliary, ..settings.language_model(vocabulary, &attention.layout.decoder, self.tied) }
     }
 
     pub(super) fn unit(&self) -> TextUnit {

@@ -296,8 +296,7 @@ mod tests {
     }
 
     fn model(config: &LanguageConfig, dataset: &LanguageDataset, attention: &str, device: &Device) -> LanguageModel {
-        let attention =
-            Attention { name: attention.to_owned(), config: MechanismOptions::default().attention(attention).unwrap(), layout: None };
+        let attention = Attention::new(MechanismOptions::default().attention(attention).unwrap());
         Language::model(config, dataset, &attention, &RandomKey::from_seed(1), device).unwrap()
     }
 

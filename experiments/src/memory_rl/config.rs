@@ -165,7 +165,7 @@ impl MemoryConfig {
         PolicyConfig {
             observation: environments.observation_size(),
             core: self.core,
-            attention: attention.config.clone().into(),
+            attention: attention.layout.decoder.clone(),
             layers,
             block,
             positions,

@@ -251,7 +251,7 @@ mod tests {
 
     fn policy(config: &MemoryConfig, device: &Device) -> Policy {
         let attention: AnyMechanism = "relative".parse().unwrap();
-        let model = config.model(&Attention { name: "relative".to_owned(), config: attention, layout: None });
+        let model = config.model(&Attention::new(attention));
         model.validate().unwrap();
         let mut policy = model.init(&RandomKey::from_seed(1), device);
         let [width, actions] = policy.heads.policy.weight.dims();

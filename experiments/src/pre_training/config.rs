@@ -1,7 +1,6 @@
 //! Configuration of the experiments.
 
 use heedful_models::classifier::{ClassifierConfig, Pooling};
-use heedful_models::layout::AttentionLayout;
 use heedful_models::masked::MaskingConfig;
 use heedful_models::seq2seq::{Seq2SeqConfig, Tying};
 use heedful_models::span_corruption::SpanCorruptionConfig;
@@ -154,6 +153,6 @@ impl PreTrainingConfig {
     /// An encoder-decoder, with tokens for the spans after those of the vocabulary.
     pub(super) fn encoder_decoder(&self, vocabulary: usize, attention: &Attention) -> Seq2SeqConfig {
         let vocabulary = vocabulary + self.spans(vocabulary).sentinels(self.data.context);
-        self.model.encoder_decoder(vocabulary, AttentionLayout::for_attention(attention.config.clone()), Tying::ThreeWay)
+        self.model.encoder_decoder(vocabulary, attention.layout.clone(), Tying::ThreeWay)
     }
 }

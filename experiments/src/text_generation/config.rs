@@ -3,7 +3,6 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use heedful_models::layout::AttentionLayout;
 use heedful_models::seq2seq::{Seq2SeqConfig, Tying};
 use serde::{Deserialize, Serialize};
 
@@ -141,6 +140,6 @@ experiment_config!(GenerationConfig);
 
 impl GenerationConfig {
     pub(super) fn model(&self, vocabulary: usize, attention: &Attention) -> Seq2SeqConfig {
-        self.model.encoder_decoder(vocabulary, AttentionLayout::for_attention(attention.config.clone()), self.tying)
+        self.model.encoder_decoder(vocabulary, attention.layout.clone(), self.tying)
     }
 }

@@ -1,6 +1,5 @@
 //! Configuration of the experiment.
 
-use heedful_models::layout::AttentionLayout;
 use heedful_models::seq2seq::{Seq2SeqConfig, Tying};
 use serde::{Deserialize, Serialize};
 
@@ -101,16 +100,8 @@ impl Default for TranslationData {
 
 experiment_config!(TranslationConfig);
 
-/// Which attention stands where.
-pub(super) fn layout(attention: &Attention) -> AttentionLayout {
-    match attention.layout {
-        Some(name) => AttentionLayout::named(name).expect("the layouts of this experiment have names").with_options(&attention.config),
-        None => AttentionLayout::for_attention(attention.config.clone()),
-    }
-}
-
 impl TranslationConfig {
     pub(super) fn model(&self, vocabulary: usize, attention: &Attention) -> Seq2SeqConfig {
-        self.model.encoder_decoder(vocabulary, layout(attention), self.tying)
+        self.model.encoder_decoder(vocabulary, attention.layout.clone(), self.tying)
     }
 }

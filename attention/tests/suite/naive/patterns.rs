@@ -2,6 +2,7 @@
 
 use heedful_attention::mechanisms::local_1d::LocalOneDConfig;
 use heedful_attention::mechanisms::local_2d::LocalTwoDConfig;
+use heedful_attention::mechanisms::sliding_window::SlidingWindowConfig;
 use heedful_attention::mechanisms::sparse_fixed::SparseFixedConfig;
 use heedful_attention::mechanisms::sparse_strided::SparseStridedConfig;
 use heedful_attention::pattern::Integration;
@@ -17,6 +18,8 @@ pub fn shows(config: &AnyMechanism, placement: &Placement, h: usize, i: usize, j
         Integration::Heads => (h.is_multiple_of(2), h % 2 == 1 || h + 1 == placement.heads, h / 2),
     };
     let own = by_type!(config;
+        // Jiang et al. 2023: the last `window` positions.
+        config in SlidingWindowConfig => i.abs_diff(j) < config.window,
         // Parmar et al. 2018: the block, and l_m positions to either side.
         config in LocalOneDConfig => {
             let beside = config.memory_block.unwrap_or(config.query_block);

@@ -1,6 +1,7 @@
 //! Relative positions, of Transformer-XL and learned.
 
 use heedful_attention::mechanisms::adaptive_span::AdaptiveSpanConfig;
+use heedful_attention::mechanisms::alibi::AlibiConfig;
 use heedful_attention::mechanisms::learned_relative::LearnedRelativeConfig;
 use heedful_attention::mechanisms::mixture::MixtureConfig;
 use heedful_attention::mechanisms::relative::RelativeConfig;
@@ -19,6 +20,21 @@ impl Naive {
             mixture in MixtureConfig => mixture.members.iter().all(|member| self.shows(member, i, j));
             else => true
         )
+    }
+
+    /// Press et al. 2022, section 3: slopes `2^(-8 h / H)`, and for other than powers of two every second one of twice as many heads after them.
+    pub(super) fn alibi(&self, config: &AlibiConfig, path: &str, case: &Case, [b, h, i, j]: [usize; 4]) -> f64 {
+        let memory = case.memory.as_ref().unwrap_or(&case.query);
+        let query = self.projected(&format!("{path}.Alibi.query"), case.query.row(&[b, i]), h);
+        let key = self.projected(&format!("{path}.Alibi.key"), memory.row(&[b, j]), h);
+        let product: f64 = query.iter().zip(&key).map(|(q, k)| q * k).sum();
+        let (heads, mut power) = (self.placement.heads, 1);
+        while power * 2 <= heads {
+            power *= 2;
+        }
+        let own = if h < power { (h + 1) as f64 / power as f64 } else { (2 * (h - power) + 1) as f64 / (2 * power) as f64 };
+        let slope = config.slopes.as_ref().map_or(2f64.powf(-8.0 * own), |slopes| slopes[h]);
+        product / (query.len() as f64).sqrt() - slope * i.abs_diff(j) as f64
     }
 
     /// Dai et al. 2019, section 3.3: `q k + q W_R r + u k + v W_R r`, each term by itself.

@@ -1,0 +1,189 @@
+//! Attention with linear biases, ALiBi (Press, Smith and Lewis 2022, section 3).
+//!
+//! `logits_h[i, j] = (x_i W_Q^h) · (m_j W_K^h) / sqrt(d) - m_h |i - j|`: dot-product attention that loses `m_h` for each position between query and key, and
+//! knows no other positions. The slopes are not trained: `m_h = 2^(-8 h / H)` for `h = 1..H` where `H` is a power of two. For other numbers of heads they are
+//! those of the next lower power `P`, followed by the 1st, 3rd, 5th, ... of `2 P` heads. Time `n^2 d`, decoding state `2 n d`.
+//!
+//! The biases are a product of factors of width 1, one number for each distance, so that no matrix of all pairs exists. In an encoder, which the paper does
+//! not treat, distances count in both directions alike.
+//!
+//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//!
+#![doc = include_str!("../../pictures/alibi.svg")]
+
+use burn::module::Module;
+use burn::nn::Linear;
+use burn::tensor::{Device, Tensor, TensorData};
+use serde::{Deserialize, Serialize};
+
+use super::relative::distances;
+use crate::contract::Positions;
+use crate::engine::{Content, LogitTerms};
+use crate::error::ConfigError;
+use crate::heads::split_heads;
+use crate::init;
+use crate::linear::linear;
+use crate::logits::{LogitFacts, Logits};
+use crate::parameter_formula::ParameterFormula;
+use crate::placement::Placement;
+use crate::random::RandomKey;
+use crate::registry::{AnyLogits, Card, Kind, Mechanism};
+use crate::visibility::Span;
+
+/// Configuration of [`Alibi`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AlibiConfig {
+    /// Slopes `m` of the heads, each at least 0 (default: the paper's).
+    pub slopes: Option<Vec<f64>>,
+}
+
+/// Logits with linear biases.
+///
+/// Should be created with [`AlibiConfig`].
+#[derive(Module, Debug)]
+pub struct Alibi {
+    /// Query projection `[C, C]`, split into heads.
+    pub query: Linear,
+    /// Key projection `[C, C]`, split into heads.
+    pub key: Linear,
+    #[module(skip)]
+    slopes: Vec<f64>,
+}
+
+/// The paper's slopes of `heads` heads.
+pub fn slopes(heads: usize) -> Vec<f64> {
+    let geometric = |count: usize| (1..=count).map(move |head| (-8.0 * head as f64 / count as f64).exp2());
+    let power = 1 << heads.max(1).ilog2();
+    geometric(power).chain(geometric(2 * power).step_by(2)).take(heads).collect()
+}
+
+impl AlibiConfig {
+    /// Initialises the logits.
+    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Alibi {
+        let d_model = placement.d_model;
+        let linear = |name| init::linear(d_model, d_model, false, &key.named(name), device);
+        let slopes = self.slopes.clone().unwrap_or_else(|| slopes(placement.heads));
+        Alibi { query: linear("query"), key: linear("key"), slopes }
+    }
+}
+
+impl Mechanism for AlibiConfig {
+    const NAME: &'static str = "alibi";
+
+    fn card() -> Card {
+        Card {
+            variant: "Alibi",
+            description: "Lowers the scores of dot-product attention in proportion to the distance.",
+            source: "Press, Smith and Lewis 2022, section 3",
+            kind: Kind::Scores,
+            cross: false,
+            causal: true,
+        }
+    }
+
+    /// # Errors
+    /// If there is not one slope for each head, or one is negative or not finite.
+    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+        let Some(slopes) = &self.slopes else { return Ok(()) };
+        let check = placement.check(Self::NAME);
+        if slopes.len() != placement.heads {
+            return Err(check.wrong(
+                "slopes",
+                format!("a list of {}", slopes.len()),
+                format!("give {}, one for each head", placement.heads),
+            ));
+        }
+        slopes.iter().try_for_each(|&slope| check.non_negative("slopes", slope))
+    }
+
+    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        Some(AnyLogits::new(self.init(placement, key, device)))
+    }
+
+    fn parameters(&self) -> Option<ParameterFormula> {
+        Some(ParameterFormula::trained(&[(2, "d^2")]))
+    }
+}
+
+impl Logits for Alibi {
+    fn facts(&self) -> LogitFacts {
+        LogitFacts { cross_attention: false, max_length: None, remembers_keys: true, auxiliary_losses: false }
+    }
+
+    fn keys(&self, memory: Tensor<3>) -> Option<Tensor<4>> {
+        Some(split_heads(linear(memory, &self.key), self.slopes.len()))
+    }
+
+    fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, _positions: &Positions) -> LogitTerms {
+        let keys = keys.expect("the logits are given the keys that they asked for");
+        let heads = self.slopes.len();
+        let scale = (keys.dims()[3] as f64).powf(-0.5);
+        let queries = split_heads(linear(query, &self.query) * scale, heads);
+        let (device, dtype) = (queries.device(), queries.dtype());
+        let distances = distances(span);
+        let biases: Vec<f32> =
+            self.slopes.iter().flat_map(|slope| distances.iter().map(move |distance| (-slope * distance.abs() as f64) as f32)).collect();
+        let biases = Tensor::from_data(TensorData::new(biases, [1, heads, distances.len(), 1]), (&device, dtype));
+        let relative = Content { queries: Tensor::ones([1, heads, span.queries, 1], (&device, dtype)), keys: biases };
+        LogitTerms { relative: Some(relative), ..LogitTerms::content(queries, keys) }
+    }
+
+    fn multiplications(&self, d_head: f64) -> f64 {
+        d_head + 1.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::module::Param;
+
+    use super::*;
+    use crate::contract::{Attention, AttentionInput};
+    use crate::placement::Role;
+    use crate::probe::{Observation, Probe};
+    use crate::read::read;
+    use crate::registry::AnyMechanism;
+
+    #[test]
+    fn the_slopes_are_those_of_the_paper_for_any_number_of_heads() {
+        assert_eq!(slopes(8), [0.5, 0.25, 0.125, 0.0625, 0.03125, 0.015625, 0.0078125, 0.00390625]);
+        assert_eq!(slopes(6), [0.25, 0.0625, 0.015625, 0.00390625, 0.5, 0.125]);
+        let twelve = slopes(12);
+        assert_eq!((twelve.len(), twelve[7]), (12, 1.0 / 256.0));
+        for (found, expected) in twelve[8..].iter().zip([0.7071, 0.3536, 0.1768, 0.0884]) {
+            assert!((found - expected).abs() < 1e-4, "{found} is not {expected}");
+        }
+    }
+
+    #[test]
+    fn without_content_the_weights_of_a_row_are_geometric() {
+        let place = Placement { role: Role::Decoder, layer: 0, layers: 1, d_model: 4, heads: 2, max_length: 8, dropout: 0.0 };
+        let device = Device::flex();
+        let mut attention = AnyMechanism::from(AlibiConfig::default()).init(&place, &RandomKey::from_seed(1), &device);
+        attention.logits_mut::<Alibi>().unwrap().query.weight = Param::from_tensor(Tensor::zeros([4, 4], &device));
+        let mut weights = Vec::new();
+        let mut listener = |_: &str, observation: Observation| {
+            if let Observation::Weights(shown) = observation {
+                weights = read(shown.slice([0..1, 0..2, 6..7, 0..7]).reshape([14])).try_to_vec::<f32>().unwrap();
+            }
+        };
+        let x = Tensor::random([1, 7, 4], burn::tensor::Distribution::Default, &device);
+        attention.forward(AttentionInput::self_attention(x), &mut Probe::listening(&mut listener));
+        for (head, slope) in slopes(2).into_iter().enumerate() {
+            let sum: f64 = (0..7).map(|distance| (-slope * f64::from(distance)).exp()).sum();
+            for j in 0..7 {
+                let expected = (-slope * (6 - j) as f64).exp() / sum;
+                assert!((f64::from(weights[head * 7 + j]) - expected).abs() < 1e-6, "head {head}, key {j}");
+            }
+        }
+    }
+
+    #[test]
+    fn wrong_slopes_are_refused() {
+        let place = Placement { role: Role::Decoder, layer: 0, layers: 1, d_model: 4, heads: 2, max_length: 8, dropout: 0.0 };
+        let refused = |slopes: Vec<f64>| AnyMechanism::from(AlibiConfig { slopes: Some(slopes) }).validate(&place).unwrap_err().to_string();
+        assert!(refused(vec![0.5]).contains("one for each head"));
+        assert!(refused(vec![0.5, -1.0]).contains("`slopes` is -1"));
+    }
+}

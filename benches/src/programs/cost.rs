@@ -1,0 +1,184 @@
+//! What every mechanism costs, by length, on every backend.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::process::ExitCode;
+
+use crate::backends::{device_name, refuse_missing};
+use crate::cost::options::CostOptions;
+use crate::cost::outcome::Outcome;
+use crate::cost::sweep::Sweep;
+use crate::cost::{baseline, plot};
+use crate::peers::comparison::{compare, prepare, warn_if_busy};
+use crate::peers::options::{LayerOptions, MeasuringOptions, PackagesOptions, defaults};
+use crate::peers::protocol::serve;
+use crate::peers::report;
+use clap::{Parser, Subcommand};
+use heedful_experiments::allocator::keep_freed_memory;
+use heedful_experiments::error::{Completion, ExperimentError, main_with, print_line};
+use heedful_experiments::record::{Machine, command_line};
+use heedful_experiments::run_folder::write_atomically;
+use heedful_experiments::threads::among_workers;
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// Measure what attention costs: time, memory and multiplications by mechanism, length and backend.
+///
+/// Every mechanism is compared with the reference engine before it is timed. Mechanisms run in turn, round after round. Longer sequences than time or memory
+/// allow are left out, and named. The tables end with fitted exponents and the lengths from which on a mechanism is faster than dot-product attention.
+#[derive(Parser)]
+#[command(name = "cost", version, after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
+struct Options {
+    #[command(subcommand)]
+    command: Option<Hidden>,
+
+    #[command(flatten)]
+    cost: CostOptions,
+}
+
+#[derive(Subcommand)]
+enum Hidden {
+    /// Answer requests on standard input: our side of a comparison
+    #[command(hide = true)]
+    Worker,
+}
+
+const EXAMPLES: &str = "Examples:
+  cost
+  cost --backend flex,ndarray,wgpu --attention all --lengths 128..16384 --out costs
+  cost --attention dot-product,local-1d,lsh --pass training --lengths 1024..16384
+  cost --baseline costs/cost.json      (is anything slower than it was?)
+  cost --peers --python venv/bin/python
+
+Exit codes: 0 done, 1 a measurement failed or something became slower, 2 the command was refused.";
+
+/// The program `cost`: reads its options from the command line and runs. It reports memory if the program that calls it has
+/// [`PeakAlloc`](peak_alloc::PeakAlloc) as its allocator.
+pub fn main() -> ExitCode {
+    let Options { command, cost } = Options::parse();
+    keep_freed_memory();
+    main_with(|| {
+        match command {
+            Some(Hidden::Worker) => {
+                among_workers(|| serve(io::stdin().lock(), io::stdout().lock())).map_err(ExperimentError::failure)?;
+            }
+            None => among_workers(|| run(&cost))?,
+        }
+        Ok(Completion::Finished)
+    })
+}
+
+fn run(options: &CostOptions) -> Result<(), ExperimentError> {
+    options.validate()?;
+    let sizes = options.sizes(0)?;
+    let attentions = options.attentions()?;
+    let earlier = options.baseline.as_deref().map(Outcome::read).transpose()?;
+    // Before anything here adds to it.
+    let load = report::load();
+    warn_if_busy(load);
+    let mut outcome = Outcome {
+        command: command_line(),
+        machine: Machine::here(),
+        load,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        d_model: options.d_model,
+        heads: options.heads,
+        batch: options.batch,
+        tokens: options.tokens,
+        precision: options.precision,
+        ..Outcome::default()
+    };
+    let mut devices = Vec::new();
+    for &backend in &options.backend {
+        let device = backend.device().map_err(ExperimentError::usage)?;
+        refuse_missing(options.precision, backend, &device)?;
+        outcome.devices.insert(backend.name().to_owned(), device_name(&device));
+        devices.push((backend, device));
+    }
+    let lengths = options.lengths();
+    let total = devices.len() * lengths.len() * options.passes.len() * attentions.len();
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} [{elapsed_precise}] {msg}").expect("the template is well formed");
+    let progress = ProgressBar::new(total as u64).with_style(style);
+    for (backend, device) in devices {
+        let sweep = Sweep {
+            backend: backend.name().to_owned(),
+            device,
+            attentions: attentions.clone(),
+            tokens: options.tokens,
+            precision: options.precision,
+            sizes,
+            rounds: options.rounds,
+            seconds: options.seconds,
+            bytes: (options.memory * f64::from(1 << 30)) as u64,
+            check: options.check,
+        };
+        for &pass in &options.passes {
+            let begun = outcome.points.len();
+            for &length in &lengths {
+                let measured = sweep.measure(pass, length, &outcome.points[begun..], &progress);
+                outcome.points.extend(measured);
+                if let Some(folder) = &options.out {
+                    outcome.write(folder)?;
+                }
+            }
+        }
+    }
+    progress.finish_and_clear();
+    print_line(outcome.summary())?;
+    if let Some(folder) = &options.out {
+        write(&outcome, folder)?;
+    }
+    if options.peers {
+        peers(options)?;
+    }
+    if let Some(earlier) = earlier {
+        judge(&outcome, &earlier, options.threshold)?;
+    }
+    if outcome.points.iter().all(|point| point.seconds.is_empty()) {
+        return Err(ExperimentError::failure("nothing could be measured; the lines above say why"));
+    }
+    Ok(())
+}
+
+fn write(outcome: &Outcome, folder: &Path) -> Result<(), ExperimentError> {
+    outcome.write(folder)?;
+    let page = format!("# What every mechanism costs\n\n{}{}{}", outcome.summary(), outcome.crossovers(), outcome.details());
+    write_atomically(&folder.join("cost.md"), page.as_bytes())?;
+    plot::write(outcome, folder)?;
+    let mut files: Vec<_> = fs::read_dir(folder).map_err(ExperimentError::failure)?.flatten().map(|entry| entry.file_name()).collect();
+    files.sort();
+    let files: Vec<_> = files.iter().map(|name| name.to_string_lossy()).collect();
+    eprintln!("{} holds {}", folder.display(), files.join(", "));
+    Ok(())
+}
+
+/// Packages on PyTorch beside ours.
+fn peers(options: &CostOptions) -> Result<(), ExperimentError> {
+    let CostOptions { d_model, heads, rounds, python, .. } = options;
+    let measuring = MeasuringOptions { rounds: *rounds, python: python.clone(), threads: Machine::here().cores, ..defaults() };
+    let layer = LayerOptions { d_model: *d_model, heads: *heads };
+    let plan = PackagesOptions { lengths: options.lengths(), layer }.plan()?;
+    let (alternation, versions) = prepare(&measuring)?;
+    let blank = report::Outcome {
+        machine: Machine::here(),
+        load: report::load(),
+        threads: measuring.threads,
+        versions,
+        ..report::Outcome::default()
+    };
+    compare(&plan, &alternation, &blank, options.out.as_deref())
+}
+
+/// Says what became slower, and fails if something did.
+fn judge(outcome: &Outcome, earlier: &Outcome, threshold: f64) -> Result<(), ExperimentError> {
+    let changes = baseline::changes(outcome, earlier);
+    if changes.is_empty() {
+        return Err(ExperimentError::usage("--baseline: the earlier run has none of these points; give the options of its command"));
+    }
+    let slower = baseline::regressions(&changes, threshold);
+    if slower.is_empty() {
+        return print_line(format!("{} points were compared with the baseline; none takes {threshold} times as long.", changes.len()));
+    }
+    print_line(format!("Slower than the baseline, of {} points that were compared:\n\n{}", changes.len(), baseline::table(&slower)))?;
+    Err(ExperimentError::failure(format!("{} points take at least {threshold} times as long as in the baseline", slower.len())))
+}

@@ -1,0 +1,111 @@
+//! Compares heedful with PyTorch and packages on it, in time and memory.
+
+use std::io;
+use std::process::ExitCode;
+
+use crate::peers::comparison::{compare, prepare, warn_if_busy};
+use crate::peers::options::{
+    AttentionOptions, DecodeOptions, DepthOptions, InferenceOptions, MeasuringOptions, MechanismsOptions, MemoryOptions, PackagesOptions,
+    StepOptions, defaults,
+};
+use crate::peers::protocol::serve;
+use crate::peers::report::{Outcome, load, write_page};
+use clap::{Parser, Subcommand};
+use heedful_experiments::allocator::keep_freed_memory;
+use heedful_experiments::error::{Completion, ExperimentError, main_with};
+use heedful_experiments::record::Machine;
+use heedful_experiments::threads::among_workers;
+
+/// Compare heedful with PyTorch and packages on it, in time and memory.
+///
+/// Runs of both sides alternate on the same cores. Without Python or its packages (`pip install -r benches/peers/requirements.txt`) heedful is
+/// measured alone.
+#[derive(Parser)]
+#[command(name = "peers", version, after_help = EXAMPLES)]
+struct Options {
+    #[command(subcommand)]
+    what: What,
+
+    #[command(flatten)]
+    measuring: MeasuringOptions,
+}
+
+const EXAMPLES: &str = "Examples:
+  peers step
+  taskset -c 0,1 peers step      (both sides on the same two of many cores)
+  peers attention --lengths 512,2048 --python venv/bin/python
+  peers mechanisms --without-python --threads 8
+  peers all --out benches/results
+
+Exit codes: 0 done, 1 a measurement failed, 2 the command was refused.";
+
+#[derive(Subcommand)]
+enum What {
+    /// Dense causal attention, forward and backward, by length
+    Attention(AttentionOptions),
+    /// A whole training step of a language model
+    Step(StepOptions),
+    /// Local, sparse and LSH attention, forward and backward, by length
+    Mechanisms(MechanismsOptions),
+    /// Peak memory of every mechanism, forward and backward, by length
+    Memory(MemoryOptions),
+    /// Time and peak memory of models of growing depth, with activations kept, computed again, or reversible
+    Depth(DepthOptions),
+    /// Random synthesizer and Gaussian attention, inference, by length
+    Inference(InferenceOptions),
+    /// Decoding step by step, by mechanism
+    Decode(DecodeOptions),
+    /// What the packages on PyTorch have of our mechanisms, forward and backward, by length
+    Packages(PackagesOptions),
+    /// All of the above with their defaults
+    All,
+    /// Write README.md of the results in --out again
+    Report,
+    /// Answer requests on standard input: our side of a comparison
+    #[command(hide = true)]
+    Worker,
+}
+
+/// The program `peers`: reads its options from the command line and runs.
+pub fn main() -> ExitCode {
+    let Options { what, measuring } = Options::parse();
+    main_with(|| run(&what, &measuring).map(|()| Completion::Finished))
+}
+
+fn run(what: &What, measuring: &MeasuringOptions) -> Result<(), ExperimentError> {
+    let plans = match what {
+        What::Attention(options) => vec![options.plan()?],
+        What::Step(options) => vec![options.plan()?],
+        What::Mechanisms(options) => vec![options.plan()?],
+        What::Memory(options) => vec![options.plan()?],
+        What::Depth(options) => vec![options.plan()?],
+        What::Inference(options) => vec![options.plan()?],
+        What::Decode(options) => vec![options.plan()?],
+        What::Packages(options) => vec![options.plan()?],
+        What::All => vec![
+            defaults::<AttentionOptions>().plan()?,
+            defaults::<StepOptions>().plan()?,
+            defaults::<MechanismsOptions>().plan()?,
+            defaults::<MemoryOptions>().plan()?,
+            defaults::<DepthOptions>().plan()?,
+            defaults::<InferenceOptions>().plan()?,
+            defaults::<DecodeOptions>().plan()?,
+            defaults::<PackagesOptions>().plan()?,
+        ],
+        What::Report => {
+            let folder =
+                measuring.out.as_ref().ok_or_else(|| ExperimentError::usage("report needs --out DIR, the folder of the results"))?;
+            return write_page(folder);
+        }
+        What::Worker => {
+            keep_freed_memory();
+            return among_workers(|| serve(io::stdin().lock(), io::stdout().lock())).map_err(ExperimentError::failure);
+        }
+    };
+    // Before anything here adds to it.
+    let load = load();
+    warn_if_busy(load);
+    let (alternation, versions) = prepare(measuring)?;
+    let blank = Outcome { machine: Machine::here(), load, threads: measuring.threads, versions, ..Outcome::default() };
+    plans.iter().try_for_each(|plan| compare(plan, &alternation, &blank, measuring.out.as_deref()))
+}

@@ -1,0 +1,6 @@
+//! The program `analyse`, which knows the mechanism.
+
+fn main() -> std::process::ExitCode {
+    third_party::register();
+    heedful_experiments::programs::analyse::main()
+}

@@ -1,0 +1,6 @@
+//! The program `mt`, which knows the mechanism.
+
+fn main() -> std::process::ExitCode {
+    third_party::register();
+    heedful_experiments::programs::mt::main()
+}

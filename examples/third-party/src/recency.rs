@@ -1,0 +1,79 @@
+//! Attention to what is near: `logits_h[i, j] = -softplus(s_h) |i - j|` with a trained slope `s` for each head, whatever the content.
+
+use burn::module::{Module, Param};
+use burn::tensor::activation::softplus;
+use burn::tensor::{Device, Tensor, TensorData};
+use heedful_attention::contract::Positions;
+use heedful_attention::engine::{Content, LogitTerms};
+use heedful_attention::init::Init;
+use heedful_attention::logits::{LogitFacts, Logits};
+use heedful_attention::parameter_formula::ParameterFormula;
+use heedful_attention::placement::Placement;
+use heedful_attention::random::RandomKey;
+use heedful_attention::registry::{AnyLogits, Card, Kind, Mechanism};
+use heedful_attention::visibility::Span;
+use serde::{Deserialize, Serialize};
+
+/// Options: `--set mechanisms.recency.init_std=0.5`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RecencyConfig {
+    /// Standard deviation of the initial slopes.
+    pub init_std: f32,
+}
+
+impl Default for RecencyConfig {
+    fn default() -> Self {
+        Self { init_std: 1.0 }
+    }
+}
+
+#[derive(Module, Debug)]
+pub struct Recency {
+    slope: Param<Tensor<1>>,
+}
+
+impl Mechanism for RecencyConfig {
+    const NAME: &'static str = "recency";
+
+    fn card() -> Card {
+        Card {
+            variant: "Recency",
+            description: "Attends to what is near, at a trained rate for each head.",
+            source: "this example",
+            kind: Kind::Scores,
+            cross: false,
+            causal: true,
+        }
+    }
+
+    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        let slope = Init::Normal(self.init_std).parameter([placement.heads], &key.named("slope"), device);
+        Some(AnyLogits::new(Recency { slope }))
+    }
+
+    fn parameters(&self) -> Option<ParameterFormula> {
+        Some(ParameterFormula::trained(&[(1, "H")]))
+    }
+}
+
+impl Logits for Recency {
+    fn facts(&self) -> LogitFacts {
+        LogitFacts { cross_attention: false, max_length: None, remembers_keys: false, auxiliary_losses: false }
+    }
+
+    fn keys(&self, _memory: Tensor<3>) -> Option<Tensor<4>> {
+        None
+    }
+
+    fn terms(&self, query: Tensor<3>, _keys: Option<Tensor<4>>, span: Span, _positions: &Positions) -> LogitTerms {
+        // One number for each distance, farthest first, as `LogitTerms::relative` wants them.
+        let farthest = (span.query_start + span.queries) as f32 - 1.0 - span.key_start as f32;
+        let distances: Vec<f32> = (0..span.queries + span.keys - 1).map(|column| (farthest - column as f32).abs()).collect();
+        let distances = Tensor::<4>::from_data(TensorData::new(distances, [1, 1, span.queries + span.keys - 1, 1]), &query.device());
+        let rate = softplus(self.slope.val(), 1.0).neg().reshape([1, -1, 1, 1]);
+        let heads = rate.dims()[1];
+        let queries = Tensor::ones([1, heads, span.queries, 1], &query.device()) * rate;
+        LogitTerms { relative: Some(Content { queries, keys: distances }), ..LogitTerms::default() }
+    }
+}

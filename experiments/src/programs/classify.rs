@@ -1,0 +1,25 @@
+//! Compares attention mechanisms on the classification of texts.
+
+use std::process::ExitCode;
+
+use crate::comparison;
+use crate::options::{CommonOptions, examples};
+use crate::text_classification::TextClassification;
+use clap::Parser;
+
+/// Compare attention mechanisms on the classification of texts, each encoder trained from scratch.
+///
+/// Trains an encoder for each attention and seed, and prints a table of test accuracy with parameters, speed and memory. --data takes AG News (train.csv,
+/// test.csv), IMDB (aclImdb, or its archive), TREC, or files with a class, a tab and a text on each line (train.tsv, and dev.tsv and test.tsv if there are any;
+/// without a test set the development set is scored); without it texts are made that need no file.
+#[derive(Parser)]
+#[command(name = "classify", version, after_help = examples("classify"))]
+struct Options {
+    #[command(flatten)]
+    common: CommonOptions,
+}
+
+/// The program `classify`: reads its options from the command line and runs.
+pub fn main() -> ExitCode {
+    comparison::main::<TextClassification>(&Options::parse().common, Vec::new())
+}

@@ -1,0 +1,41 @@
+//! Compares attention mechanisms in pre-training.
+
+use std::process::ExitCode;
+
+use crate::comparison;
+use crate::options::{CommonOptions, examples};
+use crate::pre_training::{MaskedModelling, SpanModelling};
+use clap::{Parser, ValueEnum};
+
+/// Compare attention mechanisms in pre-training on text.
+///
+/// Trains an encoder to find hidden tokens, or an encoder-decoder to fill gaps, for each attention and seed, and prints a table of log-perplexities with steps
+/// per second, parameters and memory. `glue --init` goes on with the encoder. --data takes a folder of running text, as `lm` does; without it text is made that
+/// needs no file.
+#[derive(Parser)]
+#[command(name = "mlm", version, after_help = examples("mlm"))]
+struct Options {
+    #[command(flatten)]
+    common: CommonOptions,
+
+    /// What is hidden
+    #[arg(long, value_enum, default_value_t = Hidden::Tokens)]
+    objective: Hidden,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Hidden {
+    /// Single tokens, found by an encoder (BERT)
+    Tokens,
+    /// Spans, filled in by an encoder-decoder (T5)
+    Spans,
+}
+
+/// The program `mlm`: reads its options from the command line and runs.
+pub fn main() -> ExitCode {
+    let Options { common, objective } = Options::parse();
+    match objective {
+        Hidden::Tokens => comparison::main::<MaskedModelling>(&common, Vec::new()),
+        Hidden::Spans => comparison::main::<SpanModelling>(&common, Vec::new()),
+    }
+}

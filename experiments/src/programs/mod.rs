@@ -1,0 +1,29 @@
+//! The programs of the package, each as a function.
+//!
+//! A program of a user's own calls one of them after it has made its mechanisms known:
+//!
+//! ```no_run
+//! use std::process::ExitCode;
+//!
+//! # mod mine {
+//! #     pub use heedful_attention::mechanisms::uniform::UniformConfig as MineConfig;
+//! # }
+//! fn main() -> ExitCode {
+//!     heedful_attention::registry::register::<mine::MineConfig>().expect("no other mechanism has this name");
+//!     heedful_experiments::programs::mt::main()
+//! }
+//! ```
+
+pub mod algorithmic;
+pub mod analyse;
+pub mod classify;
+pub mod compare;
+pub mod data;
+pub mod glue;
+pub mod image;
+pub mod lm;
+pub mod memory_rl;
+pub mod mlm;
+pub mod mt;
+pub mod parity;
+pub mod textgen;

@@ -1,0 +1,36 @@
+//! Compares attention mechanisms on machine translation.
+
+use std::process::ExitCode;
+
+use crate::comparison;
+use crate::options::{CommonOptions, examples};
+use crate::settings::Assignment;
+use crate::translation::Translation;
+use clap::Parser;
+
+/// Compare attention mechanisms on machine translation.
+///
+/// Trains an encoder-decoder Transformer for each attention and seed, translates the test sets, and prints a table of BLEU and chrF with parameters, speed
+/// and memory. Without --data it uses a built-in corpus that needs no file.
+#[derive(Parser)]
+#[command(name = "mt", version, after_help = examples("mt"))]
+struct Options {
+    #[command(flatten)]
+    common: CommonOptions,
+
+    /// Source language: the extension of the source files in --data (train.en, val.en, test*.en).
+    #[arg(long, value_name = "LANGUAGE")]
+    source: Option<String>,
+
+    /// Target language.
+    #[arg(long, value_name = "LANGUAGE")]
+    target: Option<String>,
+}
+
+/// The program `mt`: reads its options from the command line and runs.
+pub fn main() -> ExitCode {
+    let options = Options::parse();
+    let languages = [("--source", "data.source", options.source), ("--target", "data.target", options.target)];
+    let languages = languages.into_iter().filter_map(|(option, path, language)| Some(Assignment::option(option, path, language?)));
+    comparison::main::<Translation>(&options.common, languages.collect())
+}

@@ -1,0 +1,32 @@
+//! Compares attention mechanisms on the generation of texts.
+
+use std::process::ExitCode;
+
+use crate::comparison;
+use crate::options::{CommonOptions, examples};
+use crate::settings::Assignment;
+use crate::text_generation::{GenerationTask, TextGeneration};
+use clap::Parser;
+
+/// Compare attention mechanisms on summaries and on replies in dialogues.
+///
+/// Trains an encoder-decoder for each task, attention and seed, and prints a table: ROUGE for summaries, BLEU-1 to BLEU-4, ROUGE-L, CIDEr and, with word
+/// vectors, their similarity for replies. --data takes a folder of documents and summaries (train.source, train.target and so on) or of PersonaChat; without it
+/// texts are made that need no file.
+#[derive(Parser)]
+#[command(name = "textgen", version, after_help = examples("textgen"))]
+struct Options {
+    #[command(flatten)]
+    common: CommonOptions,
+
+    /// Tasks, comma separated: summary, dialogue
+    #[arg(long, value_name = "NAME[,NAME...]", value_delimiter = ',', value_parser = GenerationTask::NAMES)]
+    task: Vec<String>,
+}
+
+/// The program `textgen`: reads its options from the command line and runs.
+pub fn main() -> ExitCode {
+    let Options { common, task } = Options::parse();
+    let tasks = (!task.is_empty()).then(|| Assignment::option("--task", "data.tasks", task));
+    comparison::main::<TextGeneration>(&common, tasks.into_iter().collect())
+}
