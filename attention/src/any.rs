@@ -74,6 +74,17 @@ macro_rules! mechanisms {
             $($(#[$whole_doc])* #[serde(rename = $whole_name)] $whole($whole_config),)*
         }
 
+        $(impl From<$config> for AttentionConfig {
+            fn from(config: $config) -> Self {
+                Self::$variant(config)
+            }
+        })*
+        $(impl From<$whole_config> for AttentionConfig {
+            fn from(config: $whole_config) -> Self {
+                Self::$whole(config)
+            }
+        })*
+
         /// Names of all families, as they stand in configurations.
         const FAMILIES: &[&str] = &[$($name,)* $($whole_name,)*];
 
