@@ -246,8 +246,7 @@ impl<A: Attention> AttentionLayer<A> {
         assert!(self.placement.role != Role::Cross, "this layer attends to another sequence: call `cross`");
         let [batch, length, _] = self.checked(&x);
         mask.check(Sizes { batch, heads: self.placement.heads, queries: Some(length), keys: length });
-        let mut positions = Positions::default();
-        positions.left_padding = mask.padding_before();
+        let positions = Positions { left_padding: mask.padding_before(), ..Positions::default() };
         let visibility = if self.is_causal() { mask.without_future() } else { mask.visibility() };
         let random = self.next_key(&x);
         AttentionInput::self_attention(x).visibility(visibility.clone()).positions(positions).engine(self.engine).random(random)

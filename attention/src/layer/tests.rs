@@ -7,7 +7,7 @@ use burn::tensor::{Bool, Device, Tensor, TensorData};
 use super::*;
 use crate::error::ConfigError;
 use crate::prelude::{LightweightConvConfig, LinformerConfig};
-use crate::visibility::Visibility;
+use crate::visibility::{Span, Visibility};
 
 const BATCH: usize = 2;
 const HEADS: usize = 2;
@@ -135,6 +135,16 @@ fn dense_softmax_reads_no_mask_and_convolutions_read_it_once() {
     }
     config(LightweightConvConfig::default()).init(&device()).unwrap().forward(sequence(), &pad);
     assert!(pad.visibility().is_read());
+}
+
+#[test]
+fn all_layers_share_what_is_made_of_a_mask() {
+    let mask = Mask::from(booleans([BATCH, LENGTH], |[_, j]| j > 9)).and(Mask::padding(&[LENGTH, 7], LENGTH));
+    let tiles = |mask: &Mask| mask.without_future().known().tiles(Span::whole(LENGTH, LENGTH), HEADS);
+    assert!(Arc::ptr_eq(&tiles(&mask), &tiles(&mask.clone())));
+    let layer = config("dot-product").with_causal(true).init(&device()).unwrap();
+    let seen_by = |mask: &Mask| layer.own(sequence(), mask).visibility;
+    assert!(Arc::ptr_eq(&tiles(&mask), &seen_by(&mask).known().tiles(Span::whole(LENGTH, LENGTH), HEADS)));
 }
 
 #[test]
