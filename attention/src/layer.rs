@@ -89,6 +89,9 @@ pub struct AttentionLayer<A: Attention = AnyAttention> {
     engine: Engine,
     #[module(skip)]
     stream: Arc<Stream>,
+    /// The same in clones, moved and loaded ones too: whose caches it takes.
+    #[module(skip)]
+    identity: Arc<()>,
 }
 
 /// The keys of a layer's random numbers.
@@ -97,6 +100,12 @@ struct Stream {
     key: RandomKey,
     calls: AtomicU64,
     lost_losses: AtomicBool,
+}
+
+impl Stream {
+    fn new(key: &RandomKey) -> Arc<Self> {
+        Arc::new(Self { key: *key, calls: AtomicU64::new(0), lost_losses: AtomicBool::new(false) })
+    }
 }
 
 impl<L: Logits> AttentionLayer<SoftmaxAttention<L>> {
@@ -139,9 +148,14 @@ impl<L: Logits> AttentionLayer<SoftmaxAttention<L>> {
 impl<A: Attention> AttentionLayer<A> {
     /// The layer around an attention that was made for `placement`. `key` begins the stream of its dropout.
     pub fn from_attention(attention: A, placement: &Placement, key: &RandomKey) -> Self {
-        let stream = Stream { key: *key, calls: AtomicU64::new(0), lost_losses: AtomicBool::new(false) };
-        let training = Param::from_bool(true);
-        Self { attention, training, placement: *placement, engine: Engine::default(), stream: Arc::new(stream) }
+        Self {
+            attention,
+            training: Param::from_bool(true),
+            placement: *placement,
+            engine: Engine::default(),
+            stream: Stream::new(key),
+            identity: Arc::new(()),
+        }
     }
 
     /// How it is computed where there is a choice (default: what is fastest).
@@ -152,8 +166,13 @@ impl<A: Attention> AttentionLayer<A> {
 
     /// Begins a stream of random numbers anew, which no clone shares: with a key of the training step, a run that is resumed there repeats itself.
     pub fn with_random(mut self, key: &RandomKey) -> Self {
-        self.stream = Arc::new(Stream { key: *key, calls: AtomicU64::new(0), lost_losses: AtomicBool::new(false) });
+        self.stream = Stream::new(key);
         self
+    }
+
+    /// This layer with what its mechanism shares with an earlier layer ([`Attention::sharing_with`]). Call it for each pair of layers of a stack.
+    pub fn sharing_with(self, earlier: &Self) -> Self {
+        Self { attention: self.attention.sharing_with(&earlier.attention), ..self }
     }
 
     /// Where the layer stands.

@@ -115,7 +115,7 @@ impl<L: Logits> SoftmaxAttention<L> {
         let soft_span = self.logits.soft_span(&query, span);
         let terms = self.logits.terms(query, keys, span, &positions);
         let terms = match added {
-            Some(bias) => terms.plus(LogitTerms::bias(bias)),
+            Some(bias) => terms.plus(LogitTerms::bias(bias.to_device(&values.device()).cast(values.dtype()))),
             None => terms,
         };
         let program = AttentionProgram {

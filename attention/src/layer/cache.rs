@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use burn::tensor::Tensor;
 
-use super::{AttentionLayer, Stream};
+use super::AttentionLayer;
 use crate::any::AnyAttention;
 use crate::contract::Attention;
 use crate::mask::{Mask, Sizes};
@@ -16,7 +16,7 @@ use crate::progress::DecodingStart;
 #[derive(Clone, Debug)]
 pub struct Cache<A: Attention = AnyAttention> {
     state: A::State,
-    layer: Arc<Stream>,
+    layer: Arc<()>,
     batch: usize,
     position: usize,
     capacity: usize,
@@ -99,7 +99,7 @@ impl<A: Attention> AttentionLayer<A> {
 
     fn cache_from(&self, start: &DecodingStart) -> Cache<A> {
         let state = self.attention.state(start);
-        Cache { state, layer: self.stream.clone(), batch: start.batch(), position: 0, capacity: start.capacity() }
+        Cache { state, layer: self.identity.clone(), batch: start.batch(), position: 0, capacity: start.capacity() }
     }
 
     /// Attends from the next one or more positions `[B, N, C]`, without dropout, and remembers them: `[B, N, C]`, what [`forward`](Self::forward) gives for them.
@@ -130,7 +130,6 @@ impl<A: Attention> AttentionLayer<A> {
     }
 
     fn check_owner(&self, cache: &Cache<A>) {
-        // Clones of a layer, moved or loaded ones too, keep its stream.
-        assert!(Arc::ptr_eq(&cache.layer, &self.stream), "the cache is that of another layer");
+        assert!(Arc::ptr_eq(&cache.layer, &self.identity), "the cache is that of another layer");
     }
 }

@@ -7,6 +7,7 @@ use burn::tensor::{Bool, Device, Tensor, TensorData};
 use super::*;
 use crate::error::ConfigError;
 use crate::prelude::{LightweightConvConfig, LinformerConfig};
+use crate::read::read;
 use crate::visibility::{Span, Visibility};
 
 const BATCH: usize = 2;
@@ -18,6 +19,17 @@ const ENGINES: [Engine; 3] = [Engine::Auto, Engine::Fused, Engine::Reference];
 
 fn device() -> Device {
     Device::flex()
+}
+
+/// The devices beside flex.
+#[allow(deprecated, reason = "ndarray leaves Burn in 0.23, and its line with it")]
+fn other_devices() -> Vec<Device> {
+    vec![
+        #[cfg(feature = "ndarray")]
+        Device::ndarray(),
+        #[cfg(feature = "wgpu")]
+        crate::conformance::test_device(),
+    ]
 }
 
 fn config(mechanism: impl Into<Mechanism>) -> AttentionConfig {
@@ -34,7 +46,7 @@ fn sequence() -> Tensor<3> {
 }
 
 fn numbers<const D: usize>(x: Tensor<D>) -> Vec<f32> {
-    x.into_data().iter::<f32>().collect()
+    read(x).iter::<f32>().collect()
 }
 
 fn far<const D: usize>(a: Tensor<D>, b: Tensor<D>) -> f32 {
@@ -63,9 +75,10 @@ fn outcome(layer: &AttentionLayer, mask: &Mask) -> (Tensor<3>, Vec<Tensor<1>>) {
             self.1.extend(param.val().grad(self.0).map(|gradient| gradient.flatten(0, D as isize - 1)));
         }
     }
-    let x = Tensor::from_inner(sequence()).require_grad();
+    let place = |x: Tensor<3>| Tensor::from_inner(x.to_device(&layer.devices()[0].clone().inner()));
+    let x = place(sequence()).require_grad();
     let y = layer.forward(x.clone(), mask);
-    let weights = Tensor::from_inner(random([BATCH, LENGTH, WIDTH], "loss"));
+    let weights = place(random([BATCH, LENGTH, WIDTH], "loss"));
     let gradients = (y.clone() * weights).sum().backward();
     let mut found = Gradients(&gradients, vec![x.grad(&gradients).expect("the input has a gradient").flatten(0, 2)]);
     layer.visit(&mut found);
@@ -123,6 +136,44 @@ fn masks_of_tensors_hide_what_the_same_masks_from_the_host_hide() {
         }
     }
     assert!(checked > 500, "{checked} masks were compared");
+}
+
+/// Devices without kernels for what a tensor hides: fused execution is composed of tensor operations there, and patterns run in blocks.
+#[test]
+fn masks_go_to_the_device_of_the_layer() {
+    for other in other_devices() {
+        for name in ["dot-product", "relative", "adaptive-span", "local-1d", "sparse-fixed", "lightweight-conv"] {
+            for engine in ENGINES {
+                let layer = |device: Device| config(name).with_causal(true).with_engine(engine).init(&device.autodiff()).unwrap();
+                for (what, given, _) in pairs_of_masks() {
+                    let [wanted, found] = [device(), other.clone()].map(|device| outcome(&layer(device), &given));
+                    let near = |a: &[f32], b: &[f32]| a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-4);
+                    assert!(near(&numbers(found.0), &numbers(wanted.0)), "{name}, {engine:?}, {what}, {other:?}: context");
+                    for (index, (a, b)) in found.1.into_iter().zip(wanted.1).enumerate() {
+                        assert!(near(&numbers(a), &numbers(b)), "{name}, {engine:?}, {what}, {other:?}: gradient {index}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn masks_that_are_on_the_device_stay_there() {
+    for other in other_devices() {
+        let pairs = booleans([BATCH, LENGTH, LENGTH], |[b, i, j]| (i + 2 * j + b).is_multiple_of(3) || i == 5);
+        let own = Tensor::<3, Bool>::from_data(read(pairs.clone()), &other);
+        let (given, wanted) = (Mask::from(own), Mask::from(pairs));
+        for engine in ENGINES {
+            let run = |device: &Device, mask: &Mask| {
+                let layer = config("dot-product").with_causal(true).with_engine(engine).init(device).unwrap();
+                numbers(layer.forward(sequence().to_device(device), mask))
+            };
+            let (found, wanted) = (run(&other, &given), run(&device(), &wanted));
+            assert!(found.iter().zip(&wanted).all(|(a, b)| (a - b).abs() < 1e-4), "{other:?}, {engine:?}");
+        }
+        assert!(!given.visibility().is_read(), "{other:?}");
+    }
 }
 
 #[test]
@@ -330,6 +381,18 @@ fn a_stream_begun_anew_repeats_itself() {
     let first = run(&layer.clone().with_random(&key));
     assert_ne!(first, run(&layer));
     assert_eq!(first, run(&layer.with_random(&key)));
+}
+
+#[test]
+fn layers_of_a_stack_share_what_their_mechanism_shares() {
+    use crate::mechanisms::linformer::Sharing;
+
+    let sharing = LinformerConfig { sharing: Sharing::Layerwise, ..Default::default() };
+    let [first, second] = [0, 1].map(|layer| config(sharing.clone()).with_layer(layer, 2).init(&device()).unwrap());
+    let identities = |layer: &AttentionLayer| burn::module::list_param_ids(layer);
+    let shared = second.clone().sharing_with(&first);
+    let common = |layer: &AttentionLayer| identities(layer).iter().filter(|id| identities(&first).contains(id)).count();
+    assert_eq!((common(&second), common(&shared)), (0, 1));
 }
 
 #[test]

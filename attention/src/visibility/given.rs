@@ -66,7 +66,12 @@ impl Given {
     }
 
     fn over(&self, span: Span, device: &Device) -> Tensor<4, Bool> {
-        let visible = self.visible.clone().to_device(device);
+        let visible = if self.visible.device() == *device {
+            self.visible.clone()
+        } else {
+            // Burn 0.22.1 moves no booleans from flex to the backends of CubeCL.
+            Tensor::from_data(TensorData::new(self.on_host().to_vec(), self.shape()), device)
+        };
         if self.every_query { keys_of(visible, span) } else { part_of(visible, span) }
     }
 }
