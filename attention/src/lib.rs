@@ -1,31 +1,39 @@
 //! Attention mechanisms of the literature behind one contract, for [Burn](burn).
 //!
-//! Every mechanism is a Burn module that implements [`Attention`](contract::Attention) and names no backend. It
-//! lowers its input to a description ([`AttentionProgram`](engine::AttentionProgram)):
-//! how keys are scored, which are visible, how weights are normalised, which values are summed; the [`engine`] executes it. Choose a mechanism by
-//! configuration ([`AnyMechanism`](any::AnyMechanism)) or by type.
-//!
 //! ```
-//! use burn::tensor::{Device, Tensor};
-//! use heedful_attention::registry::AnyMechanism;
-//! use heedful_attention::contract::{Attention, AttentionInput};
-//! use heedful_attention::placement::{Placement, Role};
-//! use heedful_attention::probe::Probe;
-//! use heedful_attention::random::RandomKey;
-//! use heedful_attention::visibility::Visibility;
+//! # use burn::tensor::{Device, Tensor};
+//! use heedful_attention::prelude::*;
 //!
-//! let config: AnyMechanism = "synthesizer-random+dot-product".parse()?;
-//! let placement = Placement { role: Role::Decoder, layer: 0, layers: 1, d_model: 8, heads: 2, max_length: 16, dropout: 0.1 };
-//! config.validate(&placement)?;
-//! let device = Device::flex();
-//! let attention = config.init(&placement, &RandomKey::from_seed(1), &device);
+//! # let device = Device::flex();
+//! # let (batch, capacity, n, lengths) = (2, 64, 40, [40, 25]);
+//! # let x = Tensor::<3>::ones([batch, n, 512], &device);
+//! # let x_t = Tensor::<3>::ones([batch, 1, 512], &device);
+//! let attention = AttentionConfig::new("sparse-strided", 512, 8).with_causal(true).with_dropout(0.1).init(&device)?;
+//! let y = attention.forward(x, &Mask::padding(&lengths, n));        // [batch, n, 512]
+//! # assert_eq!(y.dims(), [batch, n, 512]);
 //!
-//! let sequence = Tensor::ones([1, 5, 8], &device);
-//! let input = AttentionInput::self_attention(sequence).visibility(Visibility::causal());
-//! let output = attention.forward(input, &mut Probe::off());
-//! assert_eq!(output.context.dims(), [1, 5, 8]);
-//! # Ok::<(), heedful_attention::error::ConfigError>(())
+//! let mut cache = attention.cache(batch, capacity);                 // owns position and causality
+//! let y = attention.step(x_t, &mut cache);                          // cannot be called wrongly
+//! # assert_eq!(y.dims(), [batch, 1, 512]);
+//!
+//! # let attention = AttentionConfig::new(DotProductConfig::default(), 512, 8).with_cross(true).init(&device)?;
+//! # let (x, memory) = (Tensor::<3>::ones([batch, 3, 512], &device), Tensor::<3>::ones([batch, n, 512], &device));
+//! # let mask = Mask::none();
+//! let y = attention.cross(x, memory, &mask);
+//! # assert_eq!(y.dims(), [batch, 3, 512]);
+//! # let attention = AttentionConfig::new("dot-product", 512, 8).init(&device)?;
+//! # let x = Tensor::<3>::ones([batch, n, 512], &device);
+//! let (y, weights) = attention.forward_with_weights(x, &mask);
+//! # assert_eq!((y.dims(), weights.dims()), ([batch, n, 512], [batch, 8, n, n]));
+//! # Ok::<(), ConfigError>(())
 //! ```
+//!
+//! [`AttentionConfig`](layer::AttentionConfig) takes a mechanism by name or by its own configuration, [`Mask`](mask::Mask) the masks of Burn and PyTorch.
+//! [`AttentionLayer`](layer::AttentionLayer) is a module like any other of Burn.
+//!
+//! Beneath lies the full contract, [`Attention`](contract::Attention), which models and experiments use: placement in a model, keys of random numbers, probes, the engine.
+//! A mechanism names no backend. It lowers its input to a description ([`AttentionProgram`](engine::AttentionProgram)): how keys are scored, which are
+//! visible, how weights are normalised, which values are summed; the [`engine`] executes it.
 //!
 //! # A mechanism of your own
 //!
@@ -70,7 +78,7 @@
 //! # Ok::<(), heedful_attention::conformance::Report>(())
 //! ```
 //!
-//! `models/examples/own_mechanism.rs` does the same with a mechanism that learns, and trains it in a language model.
+//! `models/examples/own_mechanism.rs` does the same with a mechanism that learns, gives it a name in the [`registry`], and trains it in a language model.
 
 // Tests of one backend read where they compare.
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
@@ -90,14 +98,17 @@ pub mod extension;
 pub mod heads;
 pub mod init;
 pub mod kernel_attention;
+pub mod layer;
 pub mod linear;
 pub mod logits;
 pub mod main_memory;
+pub mod mask;
 pub mod mechanisms;
 pub mod memory;
 pub mod parameter_formula;
 pub mod pattern;
 pub mod placement;
+pub mod prelude;
 pub mod probe;
 pub mod progress;
 pub mod random;

@@ -39,6 +39,14 @@ pub struct Placement {
 }
 
 impl Placement {
+    /// Longest sequence where nobody says another.
+    pub(crate) const MAX_LENGTH: usize = 512;
+
+    /// The only layer of a model, for sequences of at most 512 positions, without dropout.
+    pub fn new(role: Role, d_model: usize, heads: usize) -> Self {
+        Self { role, layer: 0, layers: 1, d_model, heads, max_length: Self::MAX_LENGTH, dropout: 0.0 }
+    }
+
     /// Width of a head.
     pub fn d_head(&self) -> usize {
         self.d_model / self.heads

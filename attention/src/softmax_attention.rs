@@ -15,7 +15,7 @@ use crate::arithmetic::Pairs;
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Positions};
 use crate::engine::blocked::{Blocks, attend_parts};
 use crate::engine::fused::Part;
-use crate::engine::{AttentionProgram, Dropout, Engine, Weighting, fused, reference};
+use crate::engine::{AttentionProgram, Dropout, Engine, LogitTerms, Weighting, fused, reference};
 use crate::heads::{merge_heads, split_heads};
 use crate::init;
 use crate::linear::linear;
@@ -25,7 +25,7 @@ use crate::placement::Placement;
 use crate::probe::{Observation, Probe};
 use crate::progress::DecodingStart;
 use crate::random::RandomKey;
-use crate::visibility::{Span, Visibility};
+use crate::visibility::{Mask, Span, Visibility};
 
 /// Multi-head softmax attention over the logits `L`.
 #[derive(Module, Debug)]
@@ -108,13 +108,17 @@ impl<L: Logits> SoftmaxAttention<L> {
     fn attend(&self, input: Query, keys: Option<Tensor<4>>, values: Tensor<4>, key_start: usize, probe: &mut Probe) -> AttentionOutput {
         let Query { query, visibility, positions, random, engine } = input;
         let span = Span { query_start: positions.start, queries: query.dims()[1], key_start, keys: values.dims()[2] };
-        let visibility = self.seen(visibility, &positions);
+        let (visibility, added) = self.seen(visibility, &positions).without_additive(span);
         let losses = self.logits.losses(&query);
         if let Some(spans) = probe.is_listening().then(|| self.logits.spans(&query)).flatten() {
             probe.observe(|| Observation::Spans(spans));
         }
         let soft_span = self.logits.soft_span(&query, span);
         let terms = self.logits.terms(query, keys, span, &positions);
+        let terms = match added {
+            Some(bias) => terms.plus(LogitTerms::bias(bias.to_device(&values.device()).cast(values.dtype()))),
+            None => terms,
+        };
         let program = AttentionProgram {
             weighting: Weighting::Softmax(terms),
             mask: None,
@@ -126,18 +130,42 @@ impl<L: Logits> SoftmaxAttention<L> {
             let mask = visibility.mask(span, self.heads, program.values.dtype(), &program.values.device());
             AttentionProgram { mask, ..program }
         };
-        let execution = self.execution(engine, &program, &visibility, span, &positions);
+        // What only a tensor on the device knows is no part of tiles and blocks: it goes into the scores.
+        let given =
+            visibility.is_given().then(|| visibility.mask(span, self.heads, program.values.dtype(), &program.values.device())).flatten();
+        let scored = match &given {
+            Some(mask) => hidden_by_scores(program.clone(), mask.bias.clone()),
+            None => program.clone(),
+        };
+        let execution = self.execution(engine, &scored, &visibility.known(), span, &positions);
         if probe.is_listening() && !matches!(execution, Execution::Reference) {
             // The matrix of all weights exists only for somebody who looks at it; the output is computed as if nobody did.
             let shown = AttentionProgram { dropout: None, ..masked(program.clone()) };
             probe.with_keys_before(key_start, |probe| reference::attend(shown, probe));
         }
         let context = match execution {
-            Execution::Fused(parts) => fused::attend(program, parts),
-            Execution::Blocked(blocks) => attend_parts(program, &blocks).context,
+            Execution::Fused(parts) => of_those_with_a_key(fused::attend(scored, parts), given),
+            Execution::Blocked(blocks) => of_those_with_a_key(attend_parts(scored, &blocks).context, given),
             Execution::Reference => probe.with_keys_before(key_start, |probe| reference::attend(masked(program), probe)),
         };
         AttentionOutput { context: linear(merge_heads(context), &self.output), losses }
+    }
+}
+
+/// The program with numbers that are added to its logits.
+fn hidden_by_scores(program: AttentionProgram, bias: Tensor<4>) -> AttentionProgram {
+    let weighting = match program.weighting {
+        Weighting::Softmax(terms) => Weighting::Softmax(terms.plus(LogitTerms::bias(bias))),
+        other => other,
+    };
+    AttentionProgram { weighting, ..program }
+}
+
+/// A softmax over nothing but hidden keys weighs all of them the same: 0 instead.
+fn of_those_with_a_key(context: Tensor<4>, given: Option<Mask>) -> Tensor<4> {
+    match given.and_then(|mask| mask.has_key) {
+        Some(has_key) => context * has_key,
+        None => context,
     }
 }
 

@@ -16,8 +16,10 @@ use burn::tensor::{Bool, DType, Device, Tensor, TensorData};
 pub use self::tile_map::{Pairs, TILE, Tile, TileLevels, TileMap, TileMask};
 pub(crate) use self::tile_map::{TileMapBuilder, VISIBLE};
 
+use self::given::{Derived, Given};
 use crate::read::read;
 
+mod given;
 mod tile_map;
 
 /// The part of the (query, key) plane that one call covers.
@@ -61,6 +63,8 @@ enum Rule {
     Pattern(Arc<dyn Fn(usize, usize, usize) -> bool + Send + Sync>),
     Relation(Arc<dyn Fn(usize, usize) -> bool + Send + Sync>),
     Explicit { shape: [usize; 4], visible: Vec<bool> },
+    Given(Given),
+    Additive { bias: Tensor<4>, visible: Visibility },
     And(Visibility, Visibility),
     Or(Visibility, Visibility),
     Shifted { inner: Visibility, counts: Arc<[usize]> },
@@ -86,6 +90,7 @@ pub struct Visibility {
     tiles: Arc<Mutex<Vec<CachedTiles>>>,
     /// The latest selection of rows: the layers of a model select the same ones.
     selected: Arc<Mutex<Option<CachedSelection>>>,
+    derived: Arc<Derived>,
 }
 
 struct CachedSelection {
@@ -127,6 +132,8 @@ impl fmt::Debug for Visibility {
             Rule::Pattern(_) => write!(f, "pattern(..)"),
             Rule::Relation(_) => write!(f, "relation(..)"),
             Rule::Explicit { shape, .. } => write!(f, "explicit({shape:?})"),
+            Rule::Given(given) => write!(f, "given({:?})", given.shape()),
+            Rule::Additive { bias, .. } => write!(f, "additive({:?})", bias.dims()),
             Rule::And(a, b) => write!(f, "({a:?} and {b:?})"),
             Rule::Or(a, b) => write!(f, "({a:?} or {b:?})"),
             Rule::Shifted { inner, counts } => write!(f, "{inner:?} shifted by {counts:?}"),
@@ -199,13 +206,22 @@ impl Visibility {
     }
 
     /// Visible in either.
+    ///
+    /// # Panics
+    /// If numbers are [`added`](Self::additive) in one of them.
     pub fn or(self, other: Self) -> Self {
+        self.check_boolean();
+        other.check_boolean();
         Self::new(Rule::Or(self, other))
     }
 
     /// In row `b` of the batch positions count from `counts[b]` on: the same visibility of sequences that begin with so much padding, which sees and is
     /// seen by nobody.
+    ///
+    /// # Panics
+    /// If numbers are [`added`](Self::additive).
     pub fn shifted(self, counts: Arc<[usize]>) -> Self {
+        self.check_boolean();
         Self::new(Rule::Shifted { inner: self, counts })
     }
 
@@ -231,6 +247,8 @@ impl Visibility {
                 let visible = rows.iter().flat_map(|row| &visible[row * size..][..size]).copied().collect();
                 Rule::Explicit { shape: [rows.len(), *heads, *queries, *keys], visible }
             }
+            Rule::Given(given) => Rule::Given(given.select(rows)),
+            Rule::Additive { bias, visible } => Rule::Additive { bias: given::selected(bias, rows), visible: visible.select(rows) },
             Rule::Shifted { inner, counts: shifts } => Rule::Shifted { inner: of(inner), counts: counts(shifts).into() },
             Rule::And(a, b) => Rule::And(of(a), of(b)),
             Rule::Or(a, b) => Rule::Or(of(a), of(b)),
@@ -243,13 +261,13 @@ impl Visibility {
     }
 
     fn new(rule: Rule) -> Self {
-        Self { rule: Arc::new(rule), dense: Arc::default(), tiles: Arc::default(), selected: Arc::default() }
+        Self { rule: Arc::new(rule), dense: Arc::default(), tiles: Arc::default(), selected: Arc::default(), derived: Arc::default() }
     }
 
     /// Whether query `i` of head `head` in batch row `row` sees key `j`.
     ///
     /// # Panics
-    /// If an index is outside of what [`padding`](Self::padding) or [`explicit`](Self::explicit) were given.
+    /// If an index is outside of what [`padding`](Self::padding) or tensors were given, or numbers are [`added`](Self::additive).
     pub fn is_visible(&self, row: usize, head: usize, i: usize, j: usize) -> bool {
         match &*self.rule {
             Rule::All => true,
@@ -264,6 +282,8 @@ impl Visibility {
                 let (row, head) = (if *rows == 1 { 0 } else { row }, if *heads == 1 { 0 } else { head });
                 visible[((row * heads + head) * queries + i) * keys + j]
             }
+            Rule::Given(given) => given.is_visible(row, head, i, j),
+            Rule::Additive { .. } => given::refuse_additive(),
             Rule::And(a, b) => a.is_visible(row, head, i, j) && b.is_visible(row, head, i, j),
             Rule::Or(a, b) => a.is_visible(row, head, i, j) || b.is_visible(row, head, i, j),
             Rule::Shifted { inner, counts } => {
@@ -290,7 +310,7 @@ impl Visibility {
             Rule::Window { back, ahead } => visible_band(&queries, &keys, *back, *ahead),
             Rule::Padding(lengths) => within(0, lengths[row]),
             Rule::LeftPadding(counts) => within(counts[row], usize::MAX),
-            Rule::Pattern(_) | Rule::Relation(_) | Rule::Explicit { .. } => Shown::Some,
+            Rule::Pattern(_) | Rule::Relation(_) | Rule::Explicit { .. } | Rule::Given(_) | Rule::Additive { .. } => Shown::Some,
             Rule::And(a, b) => match (a.shown(row, queries.clone(), keys.clone()), b.shown(row, queries, keys)) {
                 (Shown::Nothing, _) | (_, Shown::Nothing) => Shown::Nothing,
                 (Shown::Everything, Shown::Everything) => Shown::Everything,
@@ -323,6 +343,8 @@ impl Visibility {
             Rule::Padding(lengths) => lengths.len(),
             Rule::LeftPadding(counts) => counts.len(),
             Rule::Explicit { shape, .. } => shape[0],
+            Rule::Given(given) => given.shape()[0],
+            Rule::Additive { bias, .. } => bias.dims()[0],
             Rule::Shifted { counts, .. } => counts.len(),
             Rule::And(a, b) | Rule::Or(a, b) => match (a.rows(), b.rows()) {
                 (1, rows) | (rows, 1) => rows,
@@ -356,6 +378,8 @@ impl Visibility {
         match &*self.rule {
             Rule::Pattern(_) => true,
             Rule::Explicit { shape, .. } => shape[1] > 1,
+            Rule::Given(given) => given.shape()[1] > 1,
+            Rule::Additive { bias, .. } => bias.dims()[1] > 1,
             Rule::And(a, b) | Rule::Or(a, b) => a.depends_on_head() || b.depends_on_head(),
             Rule::Shifted { inner, .. } => inner.depends_on_head(),
             _ => false,
@@ -365,6 +389,7 @@ impl Visibility {
     fn depends_on_query(&self) -> bool {
         match &*self.rule {
             Rule::All | Rule::Padding(_) | Rule::LeftPadding(_) => false,
+            Rule::Given(given) => !given.is_for_every_query(),
             Rule::And(a, b) | Rule::Or(a, b) => a.depends_on_query() || b.depends_on_query(),
             _ => true,
         }
@@ -394,6 +419,7 @@ impl Visibility {
         if matches!(*self.rule, Rule::All) {
             return None;
         }
+        self.check_boolean();
         let mut cache = self.dense.lock().expect("no panic happens while the cache is locked");
         if let Some(hit) = cache.iter().find(|c| {
             c.span == span && c.heads == heads && c.dtype == dtype && c.device == *device && c.device.is_autodiff() == device.is_autodiff()
@@ -407,6 +433,7 @@ impl Visibility {
 
     /// The visibility in tiles.
     pub fn tiles(&self, span: Span, heads: usize) -> Arc<TileMap> {
+        self.check_boolean();
         let mut cache = self.tiles.lock().expect("no panic happens while the cache is locked");
         if let Some(hit) = cache.iter().find(|cached| cached.span == span && cached.heads == heads) {
             return hit.tiles.clone();
@@ -417,6 +444,9 @@ impl Visibility {
     }
 
     fn build_mask(&self, span: Span, heads: usize, dtype: DType, device: &Device) -> Option<Mask> {
+        if self.is_given() {
+            return Some(self.given_mask(span, heads, dtype, device));
+        }
         let rows = self.rows();
         let heads = if self.depends_on_head() { heads } else { 1 };
         let visible = self.booleans(span, rows, heads);

@@ -171,6 +171,7 @@ impl TileMapBuilder {
 impl TileMap {
     /// The tiles of `visibility` over `span`.
     pub fn new(visibility: &Visibility, span: Span, heads: usize) -> Self {
+        visibility.read_given();
         let heads = if visibility.depends_on_head() { heads } else { 1 };
         let rows = visibility.rows();
         let mut builder = TileMapBuilder::new(rows, heads, &[]);

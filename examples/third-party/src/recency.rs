@@ -3,15 +3,7 @@
 use burn::module::{Module, Param};
 use burn::tensor::activation::softplus;
 use burn::tensor::{Device, Tensor, TensorData};
-use heedful_attention::contract::Positions;
-use heedful_attention::engine::{Content, LogitTerms};
-use heedful_attention::init::Init;
-use heedful_attention::logits::{LogitFacts, Logits};
-use heedful_attention::parameter_formula::ParameterFormula;
-use heedful_attention::placement::Placement;
-use heedful_attention::random::RandomKey;
-use heedful_attention::registry::{AnyLogits, Card, Kind, Mechanism};
-use heedful_attention::visibility::Span;
+use heedful_attention::prelude::*;
 use serde::{Deserialize, Serialize};
 
 /// Options: `--set mechanisms.recency.init_std=0.5`.

@@ -1,0 +1,211 @@
+//! Configuration of a layer.
+
+use burn::config::Config;
+use burn::tensor::{Device, Distribution, Tensor};
+use serde::{Deserialize, Serialize};
+
+use super::AttentionLayer;
+use crate::engine::Engine;
+use crate::error::ConfigError;
+use crate::placement::{Placement, Role};
+use crate::random::RandomKey;
+use crate::read::read;
+use crate::registry::AnyMechanism;
+
+/// Configuration of an [`AttentionLayer`].
+///
+/// # Example
+/// ```
+/// use burn::tensor::{Device, Tensor};
+/// use heedful_attention::prelude::*;
+///
+/// # let device = Device::flex();
+/// # let (x, lengths) = (Tensor::<3>::ones([2, 6, 64], &device), [6, 4]);
+/// let attention = AttentionConfig::new("synthesizer-dense+dot-product", 64, 4).with_causal(true).init(&device)?;
+/// let y = attention.forward(x, &Mask::padding(&lengths, 6));
+/// # assert_eq!(y.dims(), [2, 6, 64]);
+/// assert!(AttentionConfig::new("linformer", 64, 4).with_causal(true).init(&device).is_err(), "it sees all of a sequence at once");
+/// # Ok::<(), ConfigError>(())
+/// ```
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct AttentionConfig {
+    /// Which mechanism.
+    pub mechanism: Choice,
+    /// Width of the model, a multiple of the number of heads.
+    pub d_model: usize,
+    /// Number of heads.
+    pub n_heads: usize,
+    /// Whether no query sees what comes after it, whatever the mask (default: no).
+    #[serde(default)]
+    pub causal: bool,
+    /// Whether the layer attends to another sequence (default: no).
+    #[serde(default)]
+    pub cross: bool,
+    /// Dropout probability of the attention weights, in `[0, 1)` (default: 0).
+    #[serde(default)]
+    pub dropout: f64,
+    /// Longest sequence of mechanisms with parameters for each position, and what others derive their defaults from (default: 512).
+    #[serde(default = "longest")]
+    pub max_length: usize,
+    /// Index of the layer, from 0, for mechanisms that depend on it (default: 0).
+    #[serde(default)]
+    pub layer: usize,
+    /// Number of layers (default: 1).
+    #[serde(default = "one")]
+    pub layers: usize,
+    /// Seed of initial weights and dropout (default: drawn from the device's generator, which [`Device::seed`] seeds).
+    #[serde(default)]
+    pub seed: Option<u64>,
+    /// How it is computed where there is a choice (default: what is fastest).
+    #[serde(default)]
+    pub engine: Engine,
+}
+
+impl Config for AttentionConfig {}
+
+fn longest() -> usize {
+    Placement::MAX_LENGTH
+}
+
+fn one() -> usize {
+    1
+}
+
+/// Which mechanism: its name, or the configuration of one.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+#[non_exhaustive]
+pub enum Choice {
+    /// As [`AnyMechanism`] reads it, with default options: `"local-1d"`, `"synthesizer-random+dot-product"`.
+    Named(String),
+    /// With its options.
+    Configured(AnyMechanism),
+}
+
+impl From<&str> for Choice {
+    fn from(name: &str) -> Self {
+        Self::Named(name.to_owned())
+    }
+}
+
+impl From<String> for Choice {
+    fn from(name: String) -> Self {
+        Self::Named(name)
+    }
+}
+
+impl<C: Into<AnyMechanism>> From<C> for Choice {
+    fn from(config: C) -> Self {
+        Self::Configured(config.into())
+    }
+}
+
+impl AttentionConfig {
+    /// Of self-attention that sees the whole sequence, by a mechanism: its name, an [`AnyMechanism`], or a configuration such as
+    /// [`LinformerConfig`](crate::mechanisms::linformer::LinformerConfig). A name that no mechanism has is an error of [`init`](Self::init).
+    pub fn new(mechanism: impl Into<Choice>, d_model: usize, n_heads: usize) -> Self {
+        Self {
+            mechanism: mechanism.into(),
+            d_model,
+            n_heads,
+            causal: false,
+            cross: false,
+            dropout: 0.0,
+            max_length: longest(),
+            layer: 0,
+            layers: 1,
+            seed: None,
+            engine: Engine::default(),
+        }
+    }
+
+    /// Sets whether no query sees what comes after it.
+    pub fn with_causal(mut self, causal: bool) -> Self {
+        self.causal = causal;
+        self
+    }
+
+    /// Sets whether the layer attends to another sequence.
+    pub fn with_cross(mut self, cross: bool) -> Self {
+        self.cross = cross;
+        self
+    }
+
+    /// Sets the dropout probability of the attention weights.
+    pub fn with_dropout(mut self, dropout: f64) -> Self {
+        self.dropout = dropout;
+        self
+    }
+
+    /// Sets the length of the longest sequence.
+    pub fn with_max_length(mut self, max_length: usize) -> Self {
+        self.max_length = max_length;
+        self
+    }
+
+    /// Sets which of how many layers it is. Layers of one seed have different weights.
+    pub fn with_layer(mut self, layer: usize, layers: usize) -> Self {
+        (self.layer, self.layers) = (layer, layers);
+        self
+    }
+
+    /// Sets the seed of initial weights and dropout: the same numbers on every backend.
+    pub fn with_seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// Sets how it is computed where there is a choice.
+    pub fn with_engine(mut self, engine: Engine) -> Self {
+        self.engine = engine;
+        self
+    }
+
+    /// Where the layer stands.
+    ///
+    /// # Errors
+    /// If it is to be causal and to attend to another sequence, its layer is not one of the layers, or its greatest length is 0.
+    pub fn placement(&self) -> Result<Placement, ConfigError> {
+        let &Self { d_model, n_heads: heads, causal, cross, dropout, max_length, layer, layers, .. } = self;
+        let role = match (cross, causal) {
+            (true, _) => Role::Cross,
+            (false, true) => Role::Decoder,
+            (false, false) => Role::Encoder,
+        };
+        let placement = Placement { role, layer, layers, d_model, heads, max_length, dropout };
+        let check = placement.check("attention");
+        if cross && causal {
+            return Err(check.wrong("causal", causal, "leave it out: positions of another sequence are neither past nor future"));
+        }
+        if layer >= layers {
+            return Err(check.wrong("layer", layer, format!("give an index less than the number of layers, {layers}")));
+        }
+        check.at_least_one("max_length", max_length)?;
+        Ok(placement)
+    }
+
+    /// Initialises the layer.
+    ///
+    /// # Errors
+    /// An unknown mechanism, an impossible option, or a place that the mechanism is not defined for, with the remedy.
+    pub fn init(&self, device: &Device) -> Result<AttentionLayer, ConfigError> {
+        let mechanism = match &self.mechanism {
+            Choice::Named(name) => name.parse::<AnyMechanism>()?,
+            Choice::Configured(mechanism) => mechanism.clone(),
+        };
+        let placement = self.placement()?;
+        mechanism.validate(&placement)?;
+        let seed = self.seed.unwrap_or_else(|| drawn_seed(device));
+        let key = RandomKey::from_seed(seed).named("layer").numbered(self.layer as u64);
+        let attention = mechanism.init(&placement, &key, device);
+        Ok(AttentionLayer::from_attention(attention, &placement, &key.named("dropout")).with_engine(self.engine))
+    }
+}
+
+/// A seed from the device's generator, as Burn's own layers draw their weights.
+fn drawn_seed(device: &Device) -> u64 {
+    let drawn = Tensor::<1>::random([4], Distribution::Uniform(0.0, 1.0), &device.clone().inner());
+    read(drawn).iter::<f64>().fold(0, |seed, number| seed.rotate_left(16) ^ (number * f64::from(1 << 24)) as u64)
+}

@@ -1,0 +1,37 @@
+//! What most programs need: `use heedful_attention::prelude::*;`
+
+pub use crate::contract::{Attention, AttentionInput, AttentionOutput, Losses, Positions};
+pub use crate::engine::{Content, LogitTerms};
+pub use crate::error::ConfigError;
+pub use crate::init::Init;
+pub use crate::layer::{AttentionConfig, AttentionLayer, Cache};
+pub use crate::logits::{LogitFacts, Logits};
+pub use crate::mask::Mask;
+pub use crate::mechanisms::adaptive_span::AdaptiveSpanConfig;
+pub use crate::mechanisms::alibi::AlibiConfig;
+pub use crate::mechanisms::dot_product::DotProductConfig;
+pub use crate::mechanisms::dynamic_conv::DynamicConvConfig;
+pub use crate::mechanisms::gaussian::GaussianConfig;
+pub use crate::mechanisms::learned_relative::LearnedRelativeConfig;
+pub use crate::mechanisms::lightweight_conv::LightweightConvConfig;
+pub use crate::mechanisms::linformer::LinformerConfig;
+pub use crate::mechanisms::local_1d::LocalOneDConfig;
+pub use crate::mechanisms::local_2d::LocalTwoDConfig;
+pub use crate::mechanisms::lsh::LshConfig;
+pub use crate::mechanisms::mixture::MixtureConfig;
+pub use crate::mechanisms::relative::RelativeConfig;
+pub use crate::mechanisms::sliding_window::SlidingWindowConfig;
+pub use crate::mechanisms::sparse_fixed::SparseFixedConfig;
+pub use crate::mechanisms::sparse_strided::SparseStridedConfig;
+pub use crate::mechanisms::synthesizer_dense::SynthesizerDenseConfig;
+pub use crate::mechanisms::synthesizer_factorized_dense::SynthesizerFactorizedDenseConfig;
+pub use crate::mechanisms::synthesizer_factorized_random::SynthesizerFactorizedRandomConfig;
+pub use crate::mechanisms::synthesizer_random::SynthesizerRandomConfig;
+pub use crate::mechanisms::uniform::UniformConfig;
+pub use crate::parameter_formula::ParameterFormula;
+pub use crate::placement::{Placement, Role};
+pub use crate::probe::Probe;
+pub use crate::random::RandomKey;
+pub use crate::registry::{AnyAttention, AnyLogits, AnyMechanism, Card, Kind, Mechanism, register};
+pub use crate::softmax_attention::SoftmaxAttention;
+pub use crate::visibility::{Span, Visibility};
