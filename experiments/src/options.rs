@@ -388,6 +388,13 @@ mod tests {
     }
 
     #[test]
+    fn attentions_are_cut_at_commas_outside_of_lists_and_tables() {
+        let given = ["dot-product, [a,b]", "{encoder=[a,b],decoder=c},d"].map(str::to_owned).to_vec();
+        let options = CommonOptions { attention: given, ..CommonOptions::default() };
+        assert_eq!(options.attentions(), ["dot-product", "[a,b]", "{encoder=[a,b],decoder=c}", "d"]);
+    }
+
+    #[test]
     fn the_command_line_definition_is_consistent() {
         Options::command().debug_assert();
     }

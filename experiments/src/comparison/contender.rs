@@ -263,6 +263,8 @@ fn compact(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use heedful_attention::mechanisms::gaussian::GaussianConfig;
+    use heedful_attention::mechanisms::linformer::LinformerConfig;
+    use heedful_attention::placement::Role;
 
     use super::*;
     use crate::language::Language;
@@ -283,6 +285,42 @@ mod tests {
             assert_eq!(error.exit_code(), 2);
             error.to_string()
         })
+    }
+
+    #[test]
+    fn layouts_are_read_with_and_without_quotes_and_with_the_options_of_their_mechanisms() {
+        let texts = ["{encoder = linformer, decoder = [dot-product, 'relative'], cross=uniform}", "[gaussian,dot-product]"];
+        let (_, contenders) = of::<Translation>(&texts, &["mechanisms.linformer.rank=8", "model.layers=2"]);
+        let names: Vec<_> = contenders.iter().map(|contender| contender.attention.name.as_str()).collect();
+        assert_eq!(names, ["{encoder=linformer,decoder=[dot-product,relative],cross=uniform}", "[gaussian,dot-product]"]);
+        let placed = Translation::attentions(&contenders[0].attention);
+        let families: Vec<_> = placed.iter().map(|(role, mechanism)| (*role, mechanism.family())).collect();
+        let expected = [
+            (Role::Encoder, "linformer"),
+            (Role::Decoder, "dot-product"),
+            (Role::Decoder, "relative"),
+            (Role::Cross, "uniform"),
+            (Role::Cross, "uniform"),
+        ];
+        assert_eq!(families, expected);
+        assert_eq!(placed[0].1.get::<LinformerConfig>().unwrap().rank, Some(8));
+        // The name of a layout names the same layout.
+        let (_, again) = of::<Translation>(&names, &["mechanisms.linformer.rank=8", "model.layers=2"]);
+        assert_eq!(again[0].attention.layout, contenders[0].attention.layout);
+        let (_, of_layers) = of::<Language>(&["[local-1d,dot-product]"], &["model.layers=2"]);
+        let families: Vec<_> = Language::attentions(&of_layers[0].attention).iter().map(|(_, mechanism)| mechanism.family()).collect();
+        assert_eq!(families, ["local-1d", "dot-product"]);
+    }
+
+    #[test]
+    fn wrong_layouts_are_refused_with_the_remedy() {
+        let refused = |result: Result<Attention, ExperimentError>| result.unwrap_err().to_string();
+        let translation = |text: &str| refused(attention::<Translation>(&Default::default(), text));
+        assert!(translation("{encodr=linformer}").contains("encodr"));
+        assert!(translation("[dot-product,linforner]").contains("linforner"));
+        assert!(translation("[dot-product").contains("attention `[dot-product`"));
+        let language = refused(attention::<Language>(&Default::default(), "{decoder=dot-product}"));
+        assert!(language.contains("one stack") && language.contains("[dot-product,relative]"), "{language}");
     }
 
     #[test]
