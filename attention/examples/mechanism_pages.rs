@@ -76,9 +76,12 @@ fn page(mechanism: &AnyMechanism) -> Result<String, Box<dyn Error>> {
 /// Title, text and picture of a module's documentation.
 fn documentation(source: &str) -> (String, String, Option<String>) {
     let lines: Vec<&str> = source.lines().take_while(|line| line.starts_with("//!") || line.starts_with("#![doc")).collect();
-    let picture = lines.iter().find_map(|line| Some(line.strip_prefix("#![doc = include_str!(\"../../pictures/")?.split('"').next()?.to_owned()));
-    let text: Vec<&str> = lines.iter().filter_map(|line| line.strip_prefix("//!")).map(|line| line.strip_prefix(' ').unwrap_or(line)).collect();
-    let mut paragraphs = text.split(|line| line.is_empty()).filter(|paragraph| !paragraph.is_empty()).map(|paragraph| plain(&paragraph.join("\n")));
+    let picture =
+        lines.iter().find_map(|line| Some(line.strip_prefix("#![doc = include_str!(\"../../pictures/")?.split('"').next()?.to_owned()));
+    let text: Vec<&str> =
+        lines.iter().filter_map(|line| line.strip_prefix("//!")).map(|line| line.strip_prefix(' ').unwrap_or(line)).collect();
+    let mut paragraphs =
+        text.split(|line| line.is_empty()).filter(|paragraph| !paragraph.is_empty()).map(|paragraph| plain(&paragraph.join("\n")));
     let title = paragraphs.next().unwrap_or_default();
     let of_picture = |paragraph: &String| paragraph.contains("of an untrained layer");
     let rest: Vec<String> = paragraphs.filter(|paragraph| !of_picture(paragraph)).collect();
@@ -165,7 +168,8 @@ fn example(mechanism: &AnyMechanism, page: &mut String) -> Result<(), Box<dyn Er
          # Ok::<(), ConfigError>(())\n```\n"
     )?;
     let own = AnyMechanism::names();
-    let twins: Vec<&str> = own.iter().copied().filter(|twin| twin.parse::<AnyMechanism>().is_ok_and(|other| other.family() == mechanism.family())).collect();
+    let twins: Vec<&str> =
+        own.iter().copied().filter(|twin| twin.parse::<AnyMechanism>().is_ok_and(|other| other.family() == mechanism.family())).collect();
     if twins.len() > 1 {
         write!(page, "\nNames on the command line: `{}`.\n", twins.join("`, `"))?;
     }
@@ -204,7 +208,8 @@ fn results(family: &str, page: &mut String) -> Result<(), Box<dyn Error>> {
         let folder = folder?;
         let Ok(records) = fs::read_to_string(folder.path().join("results.json")) else { continue };
         let records: serde_json::Value = serde_json::from_str(&records)?;
-        let has = |record: &serde_json::Value| record["attention"].as_str().is_some_and(|name| name.split(['+', '@']).any(|part| part == family));
+        let has =
+            |record: &serde_json::Value| record["attention"].as_str().is_some_and(|name| name.split(['+', '@']).any(|part| part == family));
         if records.as_array().is_some_and(|records| records.iter().any(has)) {
             folders.push(folder.file_name().to_string_lossy().into_owned());
         }

@@ -157,6 +157,16 @@ mod tests {
     }
 
     #[test]
+    fn own_slopes_take_the_place_of_the_papers() {
+        let place = Placement { role: Role::Encoder, layer: 0, layers: 1, d_model: 4, heads: 2, max_length: 8, dropout: 0.0 };
+        let logits = AlibiConfig { slopes: Some(vec![1.5, 0.0]) }.init(&place, &RandomKey::from_seed(1), &Device::flex());
+        let x = Tensor::ones([1, 3, 4], &Device::flex());
+        let terms = logits.terms(x.clone(), logits.keys(x), Span::whole(3, 3), &Positions::default());
+        let biases = read(terms.relative.unwrap().keys.reshape([10])).try_to_vec::<f32>().unwrap();
+        assert_eq!(biases, [-3.0, -1.5, 0.0, -1.5, -3.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
+    }
+
+    #[test]
     fn without_content_the_weights_of_a_row_are_geometric() {
         let place = Placement { role: Role::Decoder, layer: 0, layers: 1, d_model: 4, heads: 2, max_length: 8, dropout: 0.0 };
         let device = Device::flex();

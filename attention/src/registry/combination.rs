@@ -61,8 +61,8 @@ impl AnyMechanism {
                 attention: self.name(),
                 wanted: "used as cross-attention",
                 remedy: format!(
-                    "use one of {} there; the others are tied to the positions of one sequence",
-                    Self::families_that(Self::can_cross)
+                    "use {} there; the others are tied to the positions of one sequence",
+                    either(&Self::families_that(Self::can_cross))
                 ),
             });
         }
@@ -76,6 +76,11 @@ impl AnyMechanism {
         }
         Ok(())
     }
+}
+
+/// `a, b or c` of `a, b, c`.
+fn either(list: &str) -> String {
+    list.rsplit_once(", ").map_or_else(|| list.to_owned(), |(first, last)| format!("{first} or {last}"))
 }
 
 #[cfg(test)]

@@ -278,7 +278,7 @@ fn a_pattern_stands_behind_the_logits_that_it_restricts() {
     let read: AnyMechanism = toml::from_str("name = 'sparse-fixed'\nstride = 16\nlogits = { name = 'synthesizer-random' }").unwrap();
     assert_eq!(read.name(), "synthesizer-random@sparse-fixed");
     for (name, says) in [
-        ("random@dot-product", "`@dot-product`; known are @local-1d, @local-2d, @sparse-strided, @sparse-fixed"),
+        ("random@dot-product", "`@dot-product`; known are @sliding-window, @local-1d, @local-2d, @sparse-strided, @sparse-fixed"),
         ("dense@local-1d+random", "`@local-1d+random`"),
         ("dense@", "unknown attention ``"),
         ("@local-1d", "unknown attention ``"),
@@ -344,7 +344,7 @@ fn every_combination_of_two_families_runs_or_is_refused_with_the_reason() {
                 Some(restricted) => check(restricted, "logits", [a, b]),
                 None => {
                     let error = format!("{a}@{b}").parse::<AnyMechanism>().unwrap_err().to_string();
-                    assert!(error.contains("known are @local-1d"), "{a}@{b}: {error}");
+                    assert!(error.contains("known are @sliding-window, @local-1d"), "{a}@{b}: {error}");
                 }
             }
         }

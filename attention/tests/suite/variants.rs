@@ -3,7 +3,6 @@
 use burn::tensor::Device;
 use heedful_attention::kernel_attention::{self as convolution, KernelSizes};
 use heedful_attention::mechanisms::adaptive_span::{AdaptiveSpanConfig, SpanKind, SpanOrigin};
-use heedful_attention::mechanisms::alibi::AlibiConfig;
 use heedful_attention::mechanisms::dot_product::DotProductConfig;
 use heedful_attention::mechanisms::dynamic_conv::DynamicConvConfig;
 use heedful_attention::mechanisms::gaussian::{self, GaussianConfig, Normalisation};
@@ -110,8 +109,6 @@ pub fn variants() -> Vec<Variant> {
     }
     add("gaussian, narrow band", AnyMechanism::from(narrow), one, false);
     let relative = |clamp_length, same_length| AnyMechanism::from(RelativeConfig { clamp_length, same_length });
-    let slopes = AlibiConfig { slopes: Some(vec![1.5, 0.0]) };
-    add("alibi, own slopes", AnyMechanism::from(slopes), one, true);
     add("alibi+random", parse("alibi+random"), one, true);
     add("relative", relative(None, None), &[Role::Encoder], true);
     add("relative, clamped", relative(Some(2), None), &[Role::Encoder, Role::Decoder], true);
