@@ -13,6 +13,8 @@ pub mod allocator;
 pub mod analyse;
 pub mod backend;
 pub mod batch;
+#[cfg(doctest)]
+mod book;
 mod bounded;
 pub mod catalogue;
 pub mod classification;
