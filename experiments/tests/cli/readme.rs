@@ -9,21 +9,8 @@ use crate::command::{binary, parallel_folder, succeeded, text_folder};
 use crate::documents::{binary_and_arguments, book, commands, documents, root, words};
 
 /// The programs of this package.
-const BINARIES: [&str; 13] = [
-    "algorithmic",
-    "analyse",
-    "classify",
-    "compare",
-    "data",
-    "glue",
-    "image",
-    "lm",
-    "memory-rl",
-    "mlm",
-    "mt",
-    "parity",
-    "textgen",
-];
+const BINARIES: [&str; 13] =
+    ["algorithmic", "analyse", "classify", "compare", "data", "glue", "image", "lm", "memory-rl", "mlm", "mt", "parity", "textgen"];
 /// Of another package, which tests them.
 const ELSEWHERE: [&str; 3] = ["backends", "cost", "peers"];
 
@@ -167,7 +154,8 @@ fn misnamed(words: &[String]) -> Option<String> {
     }
     if let Some(example) = option("--example") {
         let packages = ["attention", "experiments", "models"];
-        return (!packages.iter().any(|package| exists(&format!("{package}/examples/{example}.rs")))).then(|| format!("no example {example}"));
+        return (!packages.iter().any(|package| exists(&format!("{package}/examples/{example}.rs"))))
+            .then(|| format!("no example {example}"));
     }
     if let Some(bin) = option("--bin").filter(|bin| !BINARIES.contains(&bin.as_str()) && !ELSEWHERE.contains(&bin.as_str())) {
         return Some(format!("no binary {bin}"));
