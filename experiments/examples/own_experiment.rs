@@ -266,6 +266,12 @@ struct Options {
     common: CommonOptions,
 }
 
-fn main() -> ExitCode {
-    comparison::main::<Echo>(&Options::parse().common, Vec::new())
+/// Runs the experiment.
+pub fn run(options: &CommonOptions) -> ExitCode {
+    comparison::main::<Echo>(options, Vec::new())
+}
+
+/// Reads the command and runs the experiment.
+pub fn main() -> ExitCode {
+    run(&Options::parse().common)
 }

@@ -15,15 +15,25 @@ pub fn book() -> PathBuf {
 
 /// All documents that a reader begins with: those at the root, of the packages, of `docs`, and the chapters of the book.
 pub fn documents() -> Vec<PathBuf> {
-    let folders = ["", "attention", "models", "experiments", "docs", "docs/book/src"].map(|folder| root().join(folder));
-    let mut documents: Vec<PathBuf> = folders
-        .iter()
-        .flat_map(|folder| fs::read_dir(folder).unwrap())
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "md"))
-        .collect();
+    let folders = ["", "attention", "models", "experiments", "docs"].map(|folder| root().join(folder));
+    let mut documents: Vec<PathBuf> = folders.iter().flat_map(|folder| listed(folder)).filter(|path| is_document(path)).collect();
+    documents.extend(chapters(&book()));
     documents.sort();
     documents
+}
+
+/// The documents of a folder and of those in it.
+fn chapters(folder: &Path) -> Vec<PathBuf> {
+    let within = |path: PathBuf| if path.is_dir() { chapters(&path) } else { vec![path] };
+    listed(folder).into_iter().flat_map(within).filter(|path| is_document(path)).collect()
+}
+
+fn listed(folder: &Path) -> Vec<PathBuf> {
+    fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect()
+}
+
+fn is_document(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "md")
 }
 
 /// The commands in the blocks ` ```sh ` of a document, each in one line.

@@ -9,6 +9,7 @@ mod experiments;
 mod interruptions;
 mod links;
 mod models;
+mod own_experiment;
 mod parity;
 mod readme;
 #[cfg(unix)]
