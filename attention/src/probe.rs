@@ -1,6 +1,6 @@
 //! Looking inside a model without changing it.
 //!
-//! A [`Probe`] travels through the forward pass. While nobody listens it costs one branch per call; a listener receives what mechanisms and models
+//! A [`Probe`] travels through the forward pass. Without a listener it costs one branch per call; a listener receives what mechanisms and models
 //! hand out, named by the path of the module that did.
 
 use burn::tensor::{Int, Tensor};
@@ -35,7 +35,7 @@ pub struct Probe<'a> {
 }
 
 impl<'a> Probe<'a> {
-    /// A probe that nobody listens to.
+    /// A probe without a listener.
     pub fn off() -> Self {
         Self { listener: None, path: String::new() }
     }
@@ -45,12 +45,12 @@ impl<'a> Probe<'a> {
         Self { listener: Some(listener), path: String::new() }
     }
 
-    /// Whether anybody listens.
+    /// Whether there is a listener.
     pub fn is_listening(&self) -> bool {
         self.listener.is_some()
     }
 
-    /// Hands out an observation; `observe` runs only if somebody listens.
+    /// Hands out an observation; `observe` runs only if there is a listener.
     pub fn observe(&mut self, observe: impl FnOnce() -> Observation) {
         if let Some(listener) = &mut self.listener {
             listener(&self.path, observe());

@@ -44,11 +44,11 @@ pub struct BackendsOptions {
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = positive())]
     pub length: usize,
 
-    /// What activations are made of: f32, f16 or bf16, where the backend has the type
+    /// Type of activations: f32, f16 or bf16, if the backend supports it
     #[arg(long, value_name = "f32|f16|bf16", default_value = "f32", value_parser = precision)]
     pub precision: Precision,
 
-    /// Probability with which activations and weights of attention are dropped
+    /// Dropout probability of activations and attention weights
     #[arg(long, value_name = "P", default_value_t = 0.0)]
     pub dropout: f64,
 

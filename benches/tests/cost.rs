@@ -1,5 +1,9 @@
 //! The binaries `cost` and `backends` at tiny sizes.
 
+#[allow(dead_code, reason = "shared with the tests of the experiments, which ask for more")]
+#[path = "../../experiments/tests/cli/documents.rs"]
+mod documents;
+
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -167,4 +171,25 @@ fn backends_train_alike() {
     let [flex, others @ ..] = &outcome.trainings[..] else { unreachable!() };
     assert!(flex.losses.len() == 5 && flex.losses[4] < flex.losses[0]);
     assert!(others.iter().all(|other| other.difference(flex) < 1e-3), "{table}");
+}
+
+#[test]
+fn the_commands_of_all_documents_are_understood() {
+    let mut count = 0;
+    for document in documents::documents() {
+        for command in documents::commands(&document) {
+            let Some((name, arguments)) = documents::binary_and_arguments(&documents::words(&command), &[]) else { continue };
+            let path = match name.as_str() {
+                "backends" => env!("CARGO_BIN_EXE_backends"),
+                "cost" => env!("CARGO_BIN_EXE_cost"),
+                "peers" => env!("CARGO_BIN_EXE_peers"),
+                _ => continue,
+            };
+            // It reads all arguments before it comes to the last.
+            let output = Command::new(path).args(arguments).arg("--help").output().unwrap();
+            assert!(output.status.success(), "{}: {command}: {}", document.display(), text(&output.stderr));
+            count += 1;
+        }
+    }
+    assert!(count >= 4, "{count} commands");
 }

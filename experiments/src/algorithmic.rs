@@ -1,6 +1,6 @@
-//! Questions with one right answer: the experiment `algorithmic`.
+//! Questions with one correct answer: the experiment `algorithmic`.
 //!
-//! A decoder-only Transformer reads a question and goes on with its answer; only the answer counts in training. Tasks are those that Universal Transformers
+//! A decoder-only Transformer reads a question and continues with its answer; only the answer counts in training. Tasks are those that Universal Transformers
 //! and Reformer are known by, ListOps and bAbI.
 
 mod config;

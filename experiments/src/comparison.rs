@@ -1,9 +1,9 @@
 //! The shape that all experiments share: train several attentions, or whole models, over several seeds on one task after another, score them, and compare.
 //!
 //! An experiment says what its data sets, models and scores are ([`Comparison`]); [`main`] reads the options, lays out the run folder, trains each
-//! pair of attention and seed with the one training engine, records every finished run and renders the report. A command that was stopped continues
-//! with `--resume`: finished runs are read from their `result.json`, the one in progress from its checkpoint. Several commands may share a folder: a run
-//! that another process works on is left to it.
+//! pair of attention and seed with the one training engine, records every finished run and renders the report. A stopped command continues
+//! with `--resume`: it reads finished runs from their `result.json` and resumes the others from their checkpoints. Several commands may share a folder: each
+//! skips the runs that another process works on.
 
 mod contender;
 

@@ -1,9 +1,9 @@
 //! Experiments that compare attention mechanisms: data, tokenisers, metrics, training, runs and reports, as a library.
 //!
 //! The programs `mt`, `lm`, `glue`, `algorithmic`, `mlm`, `textgen`, `classify`, `image` and `memory-rl` are thin: each is a
-//! [`Comparison`](comparison::Comparison) handed to [`comparison::main`], and [`programs`] has them as functions. The program `analyse` looks into a trained model ([`analyse`]), `compare` sets finished
-//! runs beside each other ([`compare`]), `data` fetches and checks public data sets ([`catalogue`]), `parity` runs a single attention for comparison with other
-//! code ([`parity`]).
+//! [`Comparison`](comparison::Comparison) handed to [`comparison::main`]. `analyse` shows the attention of a trained model ([`analyse`]), `compare` compares
+//! finished runs ([`compare`]), `data` fetches and checks public data sets ([`catalogue`]), and `parity` runs a single attention for comparison with other code
+//! ([`parity`]). [`programs`] has them as functions, for programs that know more mechanisms.
 
 // Tests of one backend read where they compare.
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
@@ -13,6 +13,8 @@ pub mod allocator;
 pub mod analyse;
 pub mod backend;
 pub mod batch;
+#[cfg(doctest)]
+mod book;
 mod bounded;
 pub mod catalogue;
 pub mod classification;

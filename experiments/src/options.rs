@@ -37,7 +37,7 @@ pub struct CommonOptions {
     #[arg(long, value_name = "NAME[,NAME...]")]
     pub attention: Vec<String>,
 
-    /// Configuration in TOML, laid over the built-in defaults (the config.toml of an earlier run repeats it)
+    /// Configuration in TOML, which overrides the built-in defaults (the config.toml of an earlier run repeats it)
     #[arg(long, value_name = "FILE.toml")]
     pub config: Option<PathBuf>,
 
@@ -45,15 +45,15 @@ pub struct CommonOptions {
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub assignments: Vec<String>,
 
-    /// Where tensors are computed: flex or ndarray (CPU), wgpu (GPU), or another GPU backend that is built in
+    /// Backend: flex or ndarray (CPU), wgpu (GPU), or another GPU backend that is compiled in
     #[arg(long, value_name = "flex|ndarray|wgpu|vulkan|metal|webgpu|cuda|rocm")]
     pub backend: Option<String>,
 
-    /// Folder of the data set; without it the built-in generated data are used
+    /// Folder of the data set [default: built-in generated data]
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
 
-    /// Number of seeds to run each mechanism with; scores are reported as mean and sample standard deviation
+    /// Number of seeds for each mechanism; reports show mean and sample standard deviation
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub seeds: Option<u64>,
 
@@ -69,7 +69,7 @@ pub struct CommonOptions {
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 
-    /// Continue in the output folder: finished runs are kept, an interrupted one goes on from its checkpoint
+    /// Continue in the output folder: keep finished runs, and resume interrupted ones from their checkpoints
     #[arg(long)]
     pub resume: bool,
 
@@ -77,11 +77,11 @@ pub struct CommonOptions {
     #[arg(long)]
     pub list: bool,
 
-    /// No progress and no log lines but errors
+    /// Show errors only, no progress
     #[arg(long, short, conflicts_with = "verbose")]
     pub quiet: bool,
 
-    /// Log what is done
+    /// Show more log lines
     #[arg(long, short)]
     pub verbose: bool,
 }
@@ -261,7 +261,7 @@ pub fn examples(binary: &str) -> String {
          {binary} --attention dot-product,synthesizer-random,gaussian --seeds 3 --out runs/comparison\n  \
          {binary} --attention dot-product --set training.learning_rate=3e-4 --steps 500\n  \
          {binary} --config runs/comparison/config.toml --out runs/again\n\n\
-         Exit codes: 0 done, 1 the run failed, 2 the command or configuration was refused, 130 stopped by Ctrl-C or SIGTERM (go on with --resume)."
+         Exit codes: 0 done, 1 the run failed, 2 the command or configuration was refused, 130 stopped by Ctrl-C or SIGTERM (continue with --resume)."
     )
 }
 

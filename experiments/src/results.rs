@@ -1,8 +1,7 @@
 //! The finished runs of an output folder.
 //!
-//! Who finishes a run writes `<run>/result.json`. `results.json` and the report are derived from these by whoever is there, and are equal whoever derives
-//! them: records stand in the order in which the runs were finished. Folders of earlier versions have `results.json` alone; its records are kept, and stand
-//! first.
+//! The process that finishes a run writes `<run>/result.json`. Any process derives `results.json` and the report from these files, with the same result: records
+//! are in the order in which the runs were finished. Folders of earlier versions have `results.json` alone; its records are kept and come first.
 
 use std::fs;
 use std::io;

@@ -1,7 +1,7 @@
 //! The lock of a run: of the commands that share an output folder, one works on a run at a time.
 //!
 //! `<run>/lock.json` names the process that works on the run. It is created exclusively, together with its content, which also holds on network file
-//! systems. What a process of this machine left behind when it was killed is taken over; of a process elsewhere nobody here knows whether it still runs.
+//! systems. A command takes over the lock of a process of this machine that was killed; it cannot know whether a process of another machine still runs.
 
 use std::fs::{self, File};
 use std::io;

@@ -1,4 +1,4 @@
-//! How deep a stack is: layers of their own weights, one layer again and again, or layers that can be undone.
+//! Depth of a stack: layers with their own weights, one shared layer, or reversible layers.
 //!
 //! In a Universal Transformer (Dehghani et al. 2018, section 2.1) one block is applied to all positions as many times as the stack has layers. Before each
 //! step `t` it adds coordinates, the vectors of the positions and one of the step: `H_t = block(H_{t-1} + P + T_t)`, so that the residual connections carry
@@ -33,7 +33,7 @@ pub enum DepthConfig {
     /// One block, applied as many times as there are layers: the Universal Transformer. The model's position vectors are added before each step and not to
     /// the embedded tokens.
     Shared(SharedConfig),
-    /// Each layer has weights of its own and can be undone: memory for activations does not grow with depth. Needs layer normalisation before the sublayers
+    /// Each layer has its own weights and is reversible: memory for activations does not grow with depth. Needs layer normalisation before the sublayers
     /// and no gates.
     Reversible,
 }

@@ -1,8 +1,8 @@
-//! The models in Burn's own training loop, for those who have their pipeline there (feature `train`).
+//! The models in Burn's own training loop (feature `train`).
 //!
 //! [`Trainee`] is a model with an [`Objective`], and what [`Learner`](burn::train::Learner) and
-//! [`SupervisedTraining`](burn::train::SupervisedTraining) train; `examples/stock_learner.rs` does so. Dropout draws from a stream of its own, a number for each
-//! step, and after each step constrained parameters are moved to where they are allowed and shared ones stay shared.
+//! [`SupervisedTraining`](burn::train::SupervisedTraining) train; `examples/stock_learner.rs` does so. Dropout draws from a separate stream, with a number for each
+//! step. After each step constrained parameters are moved into their range, and shared ones stay shared.
 
 use std::fmt::Debug;
 use std::sync::Arc;

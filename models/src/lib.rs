@@ -2,18 +2,18 @@
 //!
 //! One [`Block`](block::Block) serves encoders and decoders, one [`Stack`](stack::Stack) of them serves three models:
 //! [`Seq2SeqTransformer`](seq2seq::Seq2SeqTransformer), [`LanguageModel`](language_model::LanguageModel) and
-//! [`Classifier`](classifier::Classifier). All are generic over [`Attention`](heedful_attention::contract::Attention): by default the mechanism of each
-//! layer is chosen by configuration ([`layout`]); a type of a user's own is put in by `init_with`, as
-//! `examples/own_mechanism.rs` does with one that it defines and puts through the conformance suite.
+//! [`Classifier`](classifier::Classifier). All are generic over [`Attention`](heedful_attention::contract::Attention): by default the configuration
+//! chooses the mechanism of each layer ([`layout`]). `init_with` takes a type of your own; `examples/own_mechanism.rs` defines one, checks it with the
+//! conformance suite and trains it.
 //!
-//! Around the attentions stand residual connections and gates ([`residual`], [`gate`]), and layers that have weights of their own, share one block, halt by
-//! themselves or can be undone ([`depth`], [`halting`]). Activations may be computed again in the backward pass rather than kept ([`recomputation`]), or have 16
-//! bits ([`precision`]), and long sequences read segment by segment ([`segment`]). [`recurrent`] is adaptive computation time where it comes from.
+//! Attentions are surrounded by residual connections and gates ([`residual`], [`gate`]). Layers have their own weights, share one block, halt position by
+//! position, or are reversible ([`depth`], [`halting`]). Activations can be recomputed in the backward pass ([`recomputation`]) or have 16 bits ([`precision`]),
+//! and models read long sequences segment by segment ([`segment`]). [`recurrent`] has adaptive computation time in its original form, for recurrent networks.
 //!
-//! What is minimised is the cross-entropy of next, [`masked`] or target tokens, or of hidden spans ([`span_corruption`], [`loss`]) or of pixels ([`pixels`]),
-//! with the [`auxiliary`] losses of deep character models where they help, or the loss of a policy and its values ([`acting`], [`policy`]). [`presets`] has
+//! Training minimises the cross-entropy of next, [`masked`] or target tokens, of corrupted spans ([`span_corruption`], [`loss`]) or of pixels ([`pixels`]),
+//! optionally with the [`auxiliary`] losses of deep character models, or the loss of a policy and its values ([`acting`], [`policy`]). [`presets`] has
 //! the models of the papers under their names, [`torch`] reads weights of `torch.nn.Transformer`, [`arithmetic`] counts multiplications. With the feature
-//! `train`, `learner` puts models in Burn's own training loop.
+//! `train`, `learner` trains models in Burn's own training loop.
 //!
 //! Configurations are checked by `validate`; after `Ok`, `init` cannot fail. Initial weights come from a
 //! [`RandomKey`](heedful_attention::random::RandomKey) and are equal on every backend. Dropout is on exactly where a forward pass is given a key.

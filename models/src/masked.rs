@@ -1,8 +1,8 @@
 //! Masked language modelling (Devlin et al. 2019, section 3.1): an encoder learns by finding tokens that were hidden from it.
 //!
-//! Of the tokens of a sequence a fraction is chosen, 15 % in the paper. The model is given the mask token in place of four fifths of them, a random token for a
-//! tenth, and the token itself for the rest, and predicts what all of them were. The encoder is that of a [`Classifier`], which goes on with what it has learnt;
-//! the output projection is the embedding's matrix.
+//! Of the tokens of a sequence a fraction is chosen, 15 % in the paper. The model reads the mask token in place of four fifths of them, a random token for a
+//! tenth, and the token itself for the rest, and predicts all of them. A [`Classifier`] can continue with the encoder; the output projection is the embedding's
+//! matrix.
 
 use burn::tensor::{Int, Tensor};
 use heedful_attention::contract::Attention;

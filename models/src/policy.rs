@@ -1,4 +1,4 @@
-//! The policy of an agent that remembers (Parisotto et al. 2020, section 3; Hochreiter and Schmidhuber 1997 for what it is compared with).
+//! The policy of an agent that remembers (Parisotto et al. 2020, section 3; its baseline: Hochreiter and Schmidhuber 1997).
 //!
 //! An observation becomes a vector, a core reads the vectors of an episode in their order, and [`ActingHeads`] say what to do in each state and what it is
 //! worth. The core is a causal [`Stack`] that remembers the segments before, or LSTM layers. Both act step by step, and learn from unrolls: what they carry over

@@ -1,4 +1,4 @@
-//! What tells a model the order of its input.
+//! Position vectors, which tell a model the order of its input.
 //!
 //! `sinusoidal` is that of Vaswani et al. 2017, section 3.5: `PE(p, 2i) = sin(p / 10000^(2i/d))`, `PE(p, 2i+1) = cos(p / 10000^(2i/d))`, sines and cosines
 //! interleaved. (tensor2tensor puts all sines before all cosines and spaces the wavelengths slightly differently.) `learned` is a table of vectors, `per-layer` one

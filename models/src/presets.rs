@@ -1,7 +1,7 @@
 //! Models of the papers under their names, each with a `-tiny` twin of the same build that trains on two cores.
 //!
-//! A preset is a configuration like any other: take it, change what is to be different, and initialise it. Vocabularies are those of the papers' data. Where a
-//! paper prints a number of parameters it stands beside the preset; what is known to differ is said there.
+//! A preset is a configuration like any other: take it, change fields, and initialise it. Vocabularies are those of the papers' data. If a paper
+//! prints a number of parameters, the preset has it; the comments name known differences.
 
 use heedful_attention::mechanisms::local_1d::LocalOneDConfig;
 use heedful_attention::mechanisms::lsh::{BucketCount, LshConfig};

@@ -1,8 +1,8 @@
-//! Segment recurrence (Dai et al. 2019, section 3.2): what a stack remembers of the segments before.
+//! Segment recurrence (Dai et al. 2019, section 3.2): the memory that a stack keeps of earlier segments.
 //!
 //! A long sequence is read segment by segment. Each layer attends to its own inputs in this segment and in the last `M` positions before it, which are kept
 //! as they were and without gradients. So a model of `N` layers looks back over `N M` positions, while a step costs one segment. In stacks that normalise
-//! before their sublayers the memory is normalised with the segment, by the weights of today.
+//! before their sublayers the memory is normalised with the segment, with the current weights.
 //!
 //! Rows may forget at different times, as episodes end at different times: what a row has forgotten is like padding before its first element.
 

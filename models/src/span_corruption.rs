@@ -1,8 +1,8 @@
 //! Span corruption (Raffel et al. 2020, section 3.1.4; the "i.i.d. denoising with spans" of T5): an encoder-decoder learns by filling gaps.
 //!
-//! A share of a sequence is hidden, in spans of some mean length. The encoder is given a sentinel in place of each span, and the decoder is to say each
-//! sentinel and what it stands for. Sequence and hidden part are each cut into as many pieces at random places, which take turns; a sequence begins with a piece
-//! that is shown.
+//! A share of a sequence is hidden, in spans of some mean length. The encoder reads a sentinel in place of each span, and the decoder writes each
+//! sentinel followed by the tokens that it replaces. The shown and the hidden tokens are cut into the same number of pieces at random places, and the pieces
+//! alternate; a sequence begins with a shown piece.
 
 use heedful_attention::random::RandomKey;
 use rand::seq::SliceRandom;

@@ -100,7 +100,7 @@ properties! {
     Dropout(Dropout) = properties::dropout_is_a_function_of_its_key,
     /// Weights are shown once, are not negative, are 0 where hidden (head by head), and sum to 1 where something is seen.
     Weights(Weights) = properties::weights_are_those_of_the_view,
-    /// Somebody who looks on changes nothing, with and without dropout.
+    /// A probe does not change outputs, with and without dropout.
     Probe(Nothing) = properties::a_probe_changes_nothing,
     /// Gradients of the inputs, also under dropout, and of every trained parameter are the slopes of the outputs.
     Gradients(Nothing) = gradients::gradients_are_slopes,

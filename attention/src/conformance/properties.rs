@@ -372,7 +372,7 @@ pub(super) fn weights_are_those_of_the_view<A: Attention>(subject: &Subject<A>) 
     Ok(())
 }
 
-/// Somebody who looks on changes nothing, with and without dropout.
+/// A probe does not change outputs, with and without dropout.
 pub(super) fn a_probe_changes_nothing<A: Attention>(subject: &Subject<A>) -> Outcome {
     let case = subject.case("probe", 2, 6);
     for key in [None, Some(RandomKey::from_seed(4))] {

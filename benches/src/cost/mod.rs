@@ -1,8 +1,7 @@
-//! What every mechanism costs, by length, on every backend.
+//! The cost of every mechanism, by length, on every backend.
 //!
-//! [`options`] says what is asked, [`point`] is one thing that is timed, [`sweep`] takes the times, [`memory`] reads how much was allocated.
-//! [`outcome`] holds the results, of which [`table`] and [`plot`] show times, exponents and [`crossover`] lengths; [`baseline`] compares them with those of an
-//! earlier day.
+//! [`options`] holds the options, [`point`] is a single measurement, [`sweep`] takes the times, and [`memory`] reads how much was allocated.
+//! [`outcome`] holds the results; [`table`] and [`plot`] show times, exponents and [`crossover`] lengths, and [`baseline`] compares them with an earlier run.
 
 pub mod baseline;
 pub mod crossover;

@@ -29,11 +29,11 @@ pub struct CostOptions {
     #[arg(long, value_name = "N[,N...]", value_delimiter = ',', default_value = "128..4096")]
     pub lengths: Vec<Lengths>,
 
-    /// What is timed
+    /// Passes to time
     #[arg(long = "pass", value_name = "NAME[,NAME...]", value_enum, value_delimiter = ',', default_value = "forward,training,decode")]
     pub passes: Vec<Pass>,
 
-    /// What weights and activations are made of: f32, f16 or bf16, where the backend has the type
+    /// Type of weights and activations: f32, f16 or bf16, if the backend supports it
     #[arg(long, value_name = "f32|f16|bf16", default_value = "f32", conflicts_with = "peers", value_parser = precision)]
     pub precision: Precision,
 
@@ -49,23 +49,23 @@ pub struct CostOptions {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive())]
     pub batch: usize,
 
-    /// Tokens at once: as many sequences as they make at each length, and at least one
+    /// Tokens in a batch: the batch is this number divided by the length, and at least 1
     #[arg(long, value_name = "N", conflicts_with_all = ["batch", "peers"], value_parser = positive())]
     pub tokens: Option<usize>,
 
-    /// Rounds: in each, everything of one length runs once, in turn
+    /// Rounds; in each, every mechanism runs once at a length, in turn
     #[arg(long, value_name = "N", default_value_t = 7, value_parser = positive())]
     pub rounds: usize,
 
-    /// Seconds of a run beyond which longer sequences are left out
+    /// Skip longer sequences once a run takes more than this many seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
     pub seconds: f64,
 
-    /// GiB of peak memory beyond which longer sequences are left out
+    /// Skip longer sequences once a run needs more than this many GiB
     #[arg(long, value_name = "GIB", default_value_t = 4.0)]
     pub memory: f64,
 
-    /// Greatest length at which results are compared with the reference engine, which holds matrices of all pairs; longer ones are compared at this length
+    /// Greatest length of the comparison with the reference engine, which holds matrices of all pairs; longer sequences are compared at this length
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = positive())]
     pub check: usize,
 
@@ -77,11 +77,11 @@ pub struct CostOptions {
     #[arg(long, value_name = "FILE")]
     pub baseline: Option<PathBuf>,
 
-    /// Ratio of times, in units of the yardstick, from which on something is slower than the baseline
+    /// Ratio of times, in units of the yardstick, that counts as slower than the baseline
     #[arg(long, value_name = "RATIO", default_value_t = 1.3)]
     pub threshold: f64,
 
-    /// Time packages on PyTorch as well, in turn with ours on the same cores (needs `pip install -r benches/peers/requirements.txt`)
+    /// Also time PyTorch packages, in turn with ours on the same cores (needs `pip install -r benches/peers/requirements.txt`)
     #[arg(long)]
     pub peers: bool,
 

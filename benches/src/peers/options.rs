@@ -18,7 +18,7 @@ pub struct MeasuringOptions {
     #[arg(long, global = true, value_name = "N", default_value_t = 11, value_parser = positive())]
     pub rounds: usize,
 
-    /// Seconds after which a case has no further round, if it had three
+    /// Seconds after which a case starts no further round, once it has had three
     #[arg(long, global = true, value_name = "SECONDS", default_value_t = 60)]
     pub budget: u64,
 
@@ -34,11 +34,11 @@ pub struct MeasuringOptions {
     #[arg(long, global = true, value_name = "DIR", default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/peers"), hide = true)]
     pub peers: PathBuf,
 
-    /// Measure heedful alone
+    /// Measure only heedful
     #[arg(long, global = true)]
     pub without_python: bool,
 
-    /// Folder for the results: a JSON file of each comparison, and README.md made from all that are there
+    /// Folder for the results: a JSON file for each comparison, and a README.md of all files in the folder
     #[arg(long, global = true, value_name = "DIR")]
     pub out: Option<PathBuf>,
 }
@@ -95,7 +95,7 @@ pub struct AttentionOptions {
     #[arg(long, value_name = "N", default_value_t = 2048, value_parser = positive())]
     pub tokens: usize,
 
-    /// GiB of matrices over all pairs of positions beyond which those who build them are left out
+    /// Skip mechanisms whose matrices of all pairs need more than this many GiB
     #[arg(long, value_name = "GIB", default_value_t = 4.0)]
     pub matrices: f64,
 

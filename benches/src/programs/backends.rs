@@ -12,7 +12,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 /// Train the same language model from equal weights on every backend.
 ///
-/// Shows the losses side by side, their largest difference, and what a step costs apart from building and warm-up.
+/// Shows the losses side by side, their largest difference, and the time of a step without building and warm-up.
 #[derive(Parser)]
 #[command(name = "backends", version, after_help = EXAMPLES)]
 struct Options {

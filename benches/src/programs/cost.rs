@@ -1,4 +1,4 @@
-//! What every mechanism costs, by length, on every backend.
+//! The cost of every mechanism, by length, on every backend.
 
 use std::fs;
 use std::io;
@@ -22,10 +22,10 @@ use heedful_experiments::run_folder::write_atomically;
 use heedful_experiments::threads::among_workers;
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Measure what attention costs: time, memory and multiplications by mechanism, length and backend.
+/// Measure the cost of attention: time, memory and multiplications by mechanism, length and backend.
 ///
-/// Every mechanism is compared with the reference engine before it is timed. Mechanisms run in turn, round after round. Longer sequences than time or memory
-/// allow are left out, and named. The tables end with fitted exponents and the lengths from which on a mechanism is faster than dot-product attention.
+/// Compares every mechanism with the reference engine before timing it. Mechanisms run in turn, round after round. Lengths that exceed the limits on time or
+/// memory are skipped and named. The tables end with fitted exponents, and with the length from which each mechanism is faster than dot-product attention.
 #[derive(Parser)]
 #[command(name = "cost", version, after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
 struct Options {

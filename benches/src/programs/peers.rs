@@ -16,10 +16,10 @@ use heedful_experiments::error::{Completion, ExperimentError, main_with};
 use heedful_experiments::record::Machine;
 use heedful_experiments::threads::among_workers;
 
-/// Compare heedful with PyTorch and packages on it, in time and memory.
+/// Compare heedful with PyTorch and its packages, in time and memory.
 ///
-/// Runs of both sides alternate on the same cores. Without Python or its packages (`pip install -r benches/peers/requirements.txt`) heedful is
-/// measured alone.
+/// Runs of both sides alternate on the same cores. Without Python or its packages (`pip install -r benches/peers/requirements.txt`) only
+/// heedful is measured.
 #[derive(Parser)]
 #[command(name = "peers", version, after_help = EXAMPLES)]
 struct Options {
@@ -49,13 +49,13 @@ enum What {
     Mechanisms(MechanismsOptions),
     /// Peak memory of every mechanism, forward and backward, by length
     Memory(MemoryOptions),
-    /// Time and peak memory of models of growing depth, with activations kept, computed again, or reversible
+    /// Time and peak memory of models of growing depth, with activations kept, recomputed, or in reversible layers
     Depth(DepthOptions),
     /// Random synthesizer and Gaussian attention, inference, by length
     Inference(InferenceOptions),
-    /// Decoding step by step, by mechanism
+    /// Stepwise decoding, by mechanism
     Decode(DecodeOptions),
-    /// What the packages on PyTorch have of our mechanisms, forward and backward, by length
+    /// Our mechanisms that PyTorch packages have too, forward and backward, by length
     Packages(PackagesOptions),
     /// All of the above with their defaults
     All,

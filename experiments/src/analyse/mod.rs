@@ -1,4 +1,4 @@
-//! What the attention of a model does: statistics, tables and pictures of what it showed to a probe.
+//! Statistics, tables and pictures of the observations that a probe received from a model.
 //!
 //! An [`Analysis`] takes plain values ([`Observed`]), one text at a time, at initialisation, after training or both, and writes a folder:
 //!

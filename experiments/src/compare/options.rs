@@ -15,12 +15,12 @@ pub struct CompareOptions {
     #[arg(long, value_name = "NAME[,NAME...]", value_delimiter = ',')]
     pub metric: Vec<String>,
 
-    /// Row that the others are tested against: an attention or model, or with its folder as the table shows it [default: dot-product or transformer,
-    /// else the first row]
+    /// Row that the others are tested against: an attention or model, with or without its folder [default: dot-product or transformer, else the first
+    /// row]
     #[arg(long, value_name = "NAME")]
     pub baseline: Option<String>,
 
-    /// Test of differences from the baseline
+    /// Significance test of differences from the baseline
     #[arg(long, value_enum, value_name = "NAME", default_value_t = Test::Auto)]
     pub test: Test,
 
@@ -32,7 +32,7 @@ pub struct CompareOptions {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     pub resamples: Option<u64>,
 
-    /// Confidence of intervals; a difference whose p is less than the rest is marked
+    /// Confidence of intervals; differences with p below 1 - SHARE are marked
     #[arg(long, value_name = "SHARE", default_value_t = 0.95, value_parser = share)]
     pub confidence: f64,
 
@@ -40,11 +40,11 @@ pub struct CompareOptions {
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 
-    /// Tell whether the runs of a second folder repeat those of the first to the same scores, digit for digit; ends with 1 if they do not
+    /// Check that the runs of a second folder have the same scores as those of the first, digit for digit; exits with 1 if not
     #[arg(long, conflicts_with_all = ["metric", "baseline", "test", "seed", "resamples", "confidence", "out", "format"])]
     pub exactly: bool,
 
-    /// What is printed
+    /// Format of the output
     #[arg(long, value_enum, value_name = "NAME", default_value_t = Format::Terminal)]
     pub format: Format,
 }
@@ -71,11 +71,11 @@ fn share(text: &str) -> Result<f64, String> {
 /// Tests of a difference; see [`crate::metrics::significance`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Test {
-    /// Welch's t-test where both have several seeds, else bootstrap where the run folders hold translations, else none
+    /// Welch's t-test if both rows have several seeds, else bootstrap if the run folders hold translations, else none
     Auto,
     /// Welch's t-test over seeds
     Welch,
-    /// Randomisation of seeds: every division of them into two groups where they are few
+    /// Randomisation of seeds, exact if there are few
     Randomisation,
     /// Paired bootstrap resampling of sentences
     Bootstrap,

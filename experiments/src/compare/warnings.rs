@@ -1,4 +1,4 @@
-//! What makes the rows of a table less comparable than they look.
+//! Warnings about rows that are less comparable than they look.
 
 use crate::provenance::Provenance;
 use crate::record::ResultRecord;

@@ -1,4 +1,4 @@
-//! Those that are compared: attentions, and whole models by name.
+//! Contenders of a comparison: attentions, and whole models by name.
 //!
 //! A model is the rest of the configuration with the fields that make the model what it is. They lie beneath the configuration file and the options of the
 //! command, which can change them; written down, in the configuration of a run folder, they stand above everything else, so that the file repeats its runs.

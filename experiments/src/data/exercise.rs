@@ -1,4 +1,4 @@
-//! Exercises: questions with one right answer each, both of them words. Algorithmic tasks, ListOps and bAbI are read or made as these.
+//! Exercises: questions with one correct answer each, both of them words. Algorithmic tasks, ListOps and bAbI are read or made as these.
 
 use std::fmt;
 use std::str::FromStr;

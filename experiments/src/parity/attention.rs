@@ -90,8 +90,7 @@ pub(super) fn positions(start: usize, inputs: &Inputs) -> Positions {
 
 /// What is read where rows may be padded on the left.
 pub(super) fn left_padding() -> Input {
-    let meaning =
-        "numbers of padding elements with which the rows begin (memory, then x), which nobody sees; the first real one has position 0";
+    let meaning = "number of hidden padding elements at the start of each row (memory, then x); the first real one has position 0";
     Input::counts("left_padding", &[BATCH], meaning, &[0, 2]).optional()
 }
 
@@ -171,7 +170,7 @@ impl Runnable for OneAttention<'_> {
             (false, true) => "x",
             (false, false) => "what is attended to (memory, then x)",
         };
-        let meaning = format!("1 where {seen} is padding, which nobody sees, else 0; any type");
+        let meaning = format!("1 where {seen} is hidden padding, else 0; any type");
         inputs.push(Input::flags("key_padding", &[BATCH, self.keys()], &meaning).optional());
         if !self.is_cross() {
             inputs.push(left_padding());

@@ -41,7 +41,7 @@ pub enum Part {
     /// One block again and again: the Universal Transformer.
     #[serde(rename = "stack:shared")]
     StackShared,
-    /// Blocks that can be undone: Reformer.
+    /// Reversible blocks: Reformer.
     #[serde(rename = "stack:reversible")]
     StackReversible,
     /// Blocks that read a sequence segment by segment: Transformer-XL.
@@ -66,7 +66,7 @@ impl Part {
         (Self::Block, "attention and feed-forward network with norms, gates, residual sums"),
         (Self::Stack, "blocks with weights of their own"),
         (Self::StackShared, "one block for all layers (Universal Transformer), with halting or without"),
-        (Self::StackReversible, "blocks that can be undone (Reformer)"),
+        (Self::StackReversible, "reversible blocks (Reformer)"),
         (Self::Segments, "blocks that read segments and remember (Transformer-XL)"),
         (Self::SegmentsShared, "the same with one block for all layers"),
     ];

@@ -1,4 +1,4 @@
-//! Compares models on questions with one right answer.
+//! Compares models on questions with one correct answer.
 
 use std::process::ExitCode;
 
@@ -9,11 +9,11 @@ use crate::options::{CommonOptions, examples};
 use crate::settings::Assignment;
 use clap::Parser;
 
-/// Compare models on questions with one right answer: algorithmic tasks, ListOps and bAbI.
+/// Compare models on questions with one correct answer: algorithmic tasks, ListOps and bAbI.
 ///
 /// Trains a decoder-only Transformer for each task, each model of --model or attention of --attention, and each seed, and prints a table of accuracies:
-/// of the tokens of answers and of whole answers, on questions as long as those of training and on longer ones. Models that halt are shown with
-/// their mean number of steps, models with LSH attention also with other numbers of rounds than they were trained with.
+/// of answer tokens and of whole answers, on questions of the training lengths and on longer ones. Models that halt also show their mean number of
+/// steps. Models with LSH attention are also scored with other numbers of rounds.
 #[derive(Parser)]
 #[command(name = "algorithmic", version, after_help = examples("algorithmic"))]
 struct Options {

@@ -27,10 +27,10 @@ Examples:
 
 Exit codes: 0 done, 1 a run or file cannot be used, 2 the command was refused.";
 
-/// Show what the attention of a trained model does: maps, distances, entropies, spans, gates, halting, buckets.
+/// Show the attention of a trained model: maps, distances, entropies, spans, gates, halting, buckets.
 ///
-/// Reads a run of mt, lm, glue, algorithmic, mlm, textgen, classify or image with its data, shows test texts to the model as it began and as it was trained, and
-/// writes tables (CSV), pictures (SVG, PNG) and a page that names them. What a mechanism does not have is said there.
+/// Reads a run of mt, lm, glue, algorithmic, mlm, textgen, classify or image with its data, runs the initial and the trained model on test texts, and writes
+/// tables (CSV), pictures (SVG, PNG) and a page that links them. The page also says which observations the mechanism does not have.
 #[derive(Parser)]
 #[command(name = "analyse", version, after_help = EXAMPLES)]
 struct Options {

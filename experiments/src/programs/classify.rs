@@ -11,7 +11,7 @@ use clap::Parser;
 ///
 /// Trains an encoder for each attention and seed, and prints a table of test accuracy with parameters, speed and memory. --data takes AG News (train.csv,
 /// test.csv), IMDB (aclImdb, or its archive), TREC, or files with a class, a tab and a text on each line (train.tsv, and dev.tsv and test.tsv if there are any;
-/// without a test set the development set is scored); without it texts are made that need no file.
+/// without a test set the development set is scored); without it texts are generated.
 #[derive(Parser)]
 #[command(name = "classify", version, after_help = examples("classify"))]
 struct Options {

@@ -23,7 +23,7 @@ Examples:
 
 A proxy is taken from HTTPS_PROXY or ALL_PROXY, exceptions from NO_PROXY.
 
-Exit codes: 0 done, 1 something could not be fetched or is broken, 2 the command was refused, 130 stopped by Ctrl-C or SIGTERM (the same command goes on).";
+Exit codes: 0 done, 1 something could not be fetched or is broken, 2 the command was refused, 130 stopped by Ctrl-C or SIGTERM (repeat the command to continue).";
 
 /// List, fetch and check public data sets.
 #[derive(Parser)]
@@ -37,7 +37,7 @@ struct Options {
 enum Command {
     /// Show the data sets that can be fetched, with size, licence and page
     List {
-        /// All that is known of them, as JSON
+        /// Print all known facts as JSON
         #[arg(long)]
         json: bool,
 
@@ -46,12 +46,12 @@ enum Command {
     },
     /// Download data sets into the layout that the experiments read
     Fetch(FetchOptions),
-    /// Read what a folder holds and say which experiments can use it
+    /// Read a folder and report which experiments can use it
     Check {
         /// Folder of one data set or of several
         dir: PathBuf,
 
-        /// The report as JSON
+        /// Print the report as JSON
         #[arg(long)]
         json: bool,
     },
@@ -59,7 +59,7 @@ enum Command {
 
 #[derive(Args)]
 struct Source {
-    /// Another catalogue of data sets, in the form of the built-in one
+    /// Use another catalogue of data sets, in the format of the built-in one
     #[arg(long, value_name = "FILE.toml")]
     catalogue: Option<PathBuf>,
 }
@@ -70,27 +70,27 @@ struct FetchOptions {
     #[arg(required = true, value_name = "NAME[/PART]")]
     names: Vec<String>,
 
-    /// Folder of all data sets; each gets a folder of its name in it
+    /// Folder for all data sets; each gets a subfolder of its name
     #[arg(long, value_name = "DIR", default_value = "data")]
     out: PathBuf,
 
-    /// Fetch from here: the address of the only file, or a folder (ending in /) that has the files under their names
+    /// Fetch from this address: that of the only file, or a folder (ending in /) that has the files under their names
     #[arg(long, value_name = "ADDRESS")]
     url: Option<String>,
 
-    /// Keep archives as they are
+    /// Keep archives packed
     #[arg(long)]
     no_unpack: bool,
 
-    /// Fetch and replace files that are there
+    /// Fetch files that exist already, and replace them
     #[arg(long)]
     force: bool,
 
-    /// How long a connection may be silent
+    /// Longest silence of a connection
     #[arg(long, value_name = "SECONDS", default_value_t = 30.0, value_parser = seconds)]
     timeout: f64,
 
-    /// Further attempts in a row that may bring nothing new
+    /// Further attempts in a row that may bring no new data
     #[arg(long, value_name = "N", default_value_t = 5)]
     retries: u32,
 

@@ -13,8 +13,7 @@ use clap::Parser;
 /// Compare attention mechanisms on GLUE and SuperGLUE tasks, from scratch or after a pre-training.
 ///
 /// Trains an encoder for each task, attention and seed, and prints a table of each task's metrics on its development set with parameters, speed and
-/// memory. With --mixture one model learns all tasks, with --init it goes on from what `mlm` left. Without --data it uses built-in tasks of the same kinds that
-/// need no file.
+/// memory. With --mixture one model learns all tasks; with --init it starts from the weights of `mlm`. Without --data it uses built-in tasks of the same kinds.
 #[derive(Parser)]
 #[command(name = "glue", version, after_help = examples("glue"))]
 struct Options {
@@ -25,15 +24,15 @@ struct Options {
     #[arg(long, value_name = "NAME[,NAME...]", value_delimiter = ',')]
     task: Vec<GlueTask>,
 
-    /// One model for all tasks, which take turns
+    /// Train one model on all tasks in turn
     #[arg(long)]
     mixture: bool,
 
-    /// Output folder of `mlm` whose weights and vocabulary the models begin with
+    /// Output folder of `mlm`: start from its weights and vocabulary
     #[arg(long, value_name = "RUN")]
     init: Option<PathBuf>,
 
-    /// Seed of that pre-training which all seeds begin with [default: each seed begins with the run of its own]
+    /// Seed of the pre-training for all seeds [default: each seed starts from the run of the same seed]
     #[arg(long, value_name = "S", requires = "init", value_parser = clap::value_parser!(u64).range(0..=i64::MAX as u64))]
     init_seed: Option<u64>,
 }

@@ -10,15 +10,15 @@ use clap::Parser;
 /// Compare attention mechanisms on images, generated value by value.
 ///
 /// Trains a decoder for each attention and seed, and prints a table of bits per dimension with parameters, speed and memory. Each run's folder has pictures:
-/// images that the model drew, and test images that it completed from their upper half. --data takes a folder with MNIST (IDX) or CIFAR (binary) files; without it
-/// images with symmetries are made that need no file.
+/// samples of the model, and test images that it completed from their upper half. --data takes a folder with MNIST (IDX) or CIFAR (binary) files; without it
+/// images with symmetries are generated.
 #[derive(Parser)]
 #[command(name = "image", version, after_help = examples("image"))]
 struct Options {
     #[command(flatten)]
     common: CommonOptions,
 
-    /// Train an encoder as well, and make images from small versions of themselves (data.factor times smaller)
+    /// Super-resolution: add an encoder that reads a smaller version of the image (smaller by data.factor)
     #[arg(long)]
     super_resolution: bool,
 }

@@ -11,11 +11,11 @@ use clap::Parser;
 ///
 /// Trains a decoder-only Transformer for each attention, or each model of --model, and each seed, and prints a table of perplexity and bits per unit with
 /// parameters, speed and memory.
-/// Without --data it uses a built-in text that needs no file.
+/// Without --data it uses a built-in text.
 #[derive(Parser)]
 #[command(name = "lm", version, after_help = examples("lm"))]
 struct Options {
-    /// Whole models to train and compare in place of attention mechanisms, or beside those of --attention, separated by commas (--list shows all)
+    /// Whole models to train and compare instead of attention mechanisms, or beside those of --attention, separated by commas (--list shows all)
     #[arg(long, value_name = "NAME[,NAME...]", value_delimiter = ',')]
     model: Vec<String>,
 

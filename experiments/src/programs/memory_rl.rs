@@ -12,8 +12,8 @@ use clap::Parser;
 /// Compare memories in reinforcement learning: GTrXL and its gates, Transformer-XL, an LSTM, and no memory.
 ///
 /// Trains a policy by proximal policy optimisation for each model of --model or attention of --attention, and each seed, and prints a table of returns beside
-/// what the best policy gets, with memory and without. With --set search.learning_rate=[1e-4,1e-2] each seed draws a learning rate of its own, and the seeds
-/// that diverge are counted.
+/// those of the best policies with and without memory. With --set search.learning_rate=[1e-4,1e-2] each seed draws its own learning rate, and the
+/// table counts the seeds that diverge.
 #[derive(Parser)]
 #[command(name = "memory-rl", version, after_help = examples("memory-rl"))]
 struct Options {

@@ -9,25 +9,25 @@ use clap::{Parser, ValueEnum};
 
 /// Compare attention mechanisms in pre-training on text.
 ///
-/// Trains an encoder to find hidden tokens, or an encoder-decoder to fill gaps, for each attention and seed, and prints a table of log-perplexities with steps
-/// per second, parameters and memory. `glue --init` goes on with the encoder. --data takes a folder of running text, as `lm` does; without it text is made that
-/// needs no file.
+/// Trains an encoder to find masked tokens, or an encoder-decoder to fill gaps, for each attention and seed, and prints a table of log-perplexities with steps
+/// per second, parameters and memory. `glue --init` fine-tunes the encoder. --data takes a folder of running text, as `lm` does; without it the text is
+/// generated.
 #[derive(Parser)]
 #[command(name = "mlm", version, after_help = examples("mlm"))]
 struct Options {
     #[command(flatten)]
     common: CommonOptions,
 
-    /// What is hidden
+    /// Training objective
     #[arg(long, value_enum, default_value_t = Hidden::Tokens)]
     objective: Hidden,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Hidden {
-    /// Single tokens, found by an encoder (BERT)
+    /// An encoder finds masked tokens (BERT)
     Tokens,
-    /// Spans, filled in by an encoder-decoder (T5)
+    /// An encoder-decoder fills in spans (T5)
     Spans,
 }
 

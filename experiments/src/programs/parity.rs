@@ -37,12 +37,12 @@ Exit codes: 0 done, 1 a file or tensor cannot be used, 2 the command or configur
 
 /// Run one part of a model with given weights on given inputs, for comparison with other code.
 ///
-/// Reads the weights and inputs of an attention, a gate, a halting unit, a block or a stack of blocks from a safetensors file and writes what it returns,
-/// its attention weights and the gradients of the sum of outputs times their cotangents to another.
+/// Reads the weights and inputs of an attention, a gate, a halting unit, a block or a stack of blocks from a safetensors file. Writes its outputs, its
+/// attention weights, and the gradients of the sum of outputs times their cotangents to another.
 #[derive(Parser)]
 #[command(name = "parity", version, after_help = EXAMPLES)]
 struct Options {
-    /// The part, the attention and the sizes, in TOML (default: those of --help)
+    /// Part, attention and sizes in TOML [default: as shown below]
     #[arg(long, value_name = "FILE.toml")]
     config: Option<PathBuf>,
 
@@ -54,11 +54,11 @@ struct Options {
     #[arg(long, value_name = "NAME")]
     attention: Option<String>,
 
-    /// How an attention is executed where there is a choice: auto, fused or reference [default: auto]
+    /// Execution of an attention, where there is a choice: auto, fused or reference [default: auto]
     #[arg(long, value_name = "auto|fused|reference")]
     engine: Option<String>,
 
-    /// Any field of the configuration, e.g. d_model=8 or attention.window=3; may be given more than once
+    /// Set any field of the configuration, e.g. d_model=8 or attention.window=3; may be repeated
     #[arg(long = "set", value_name = "FIELD=VALUE")]
     assignments: Vec<String>,
 
@@ -66,7 +66,7 @@ struct Options {
     #[arg(long, value_name = "FILE.safetensors", required_unless_present_any = ["describe", "example", "list"])]
     inputs: Option<PathBuf>,
 
-    /// Where output and gradients are written
+    /// File for outputs and gradients
     #[arg(long, value_name = "FILE.safetensors", required_unless_present_any = ["describe", "example", "list"])]
     output: Option<PathBuf>,
 
@@ -74,15 +74,15 @@ struct Options {
     #[arg(long, conflicts_with_all = ["inputs", "output", "example"])]
     describe: bool,
 
-    /// Write inputs and weights that are drawn, for --inputs to read, then exit
+    /// Write random inputs and weights for --inputs, then exit
     #[arg(long, value_name = "FILE.safetensors", conflicts_with_all = ["inputs", "output"])]
     example: Option<PathBuf>,
 
-    /// Where tensors are computed: flex or ndarray (CPU), wgpu (GPU), or another GPU backend that is built in
+    /// Backend: flex or ndarray (CPU), wgpu (GPU), or another GPU backend that is compiled in
     #[arg(long, value_name = "flex|ndarray|wgpu|vulkan|metal|webgpu|cuda|rocm", default_value = "flex")]
     backend: String,
 
-    /// List the parts and the attention mechanisms and what each can do, then exit
+    /// List parts and attention mechanisms with their abilities, then exit
     #[arg(long)]
     list: bool,
 }

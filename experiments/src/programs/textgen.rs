@@ -12,7 +12,7 @@ use clap::Parser;
 ///
 /// Trains an encoder-decoder for each task, attention and seed, and prints a table: ROUGE for summaries, BLEU-1 to BLEU-4, ROUGE-L, CIDEr and, with word
 /// vectors, their similarity for replies. --data takes a folder of documents and summaries (train.source, train.target and so on) or of PersonaChat; without it
-/// texts are made that need no file.
+/// texts are generated.
 #[derive(Parser)]
 #[command(name = "textgen", version, after_help = examples("textgen"))]
 struct Options {

@@ -4,9 +4,12 @@ mod backends;
 mod bad_input;
 mod checkpoints;
 mod command;
+mod documents;
 mod experiments;
 mod interruptions;
+mod links;
 mod models;
+mod own_experiment;
 mod parity;
 mod readme;
 #[cfg(unix)]

@@ -1,14 +1,18 @@
-//! The commands of the README, as they stand there, on little data and for two steps.
+//! The commands of the README and of the book's quick start, as they stand there, on little data and for two steps. Those of the other documents are read by
+//! the option parsers of the programs.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
 use crate::command::{binary, parallel_folder, succeeded, text_folder};
+use crate::documents::{binary_and_arguments, book, commands, documents, root, words};
 
-const README: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md");
-const CARGO: &str = "cargo run --release --bin ";
-/// Of another package, which tests it.
-const ELSEWHERE: [&str; 1] = ["cost"];
+/// The programs of this package.
+const BINARIES: [&str; 13] =
+    ["algorithmic", "analyse", "classify", "compare", "data", "glue", "image", "lm", "memory-rl", "mlm", "mt", "parity", "textgen"];
+/// Of another package, which tests them.
+const ELSEWHERE: [&str; 3] = ["backends", "cost", "peers"];
 
 /// What makes a command of a binary short, after the arguments of the README.
 fn brief(name: &str, arguments: &[&str]) -> Vec<&'static str> {
@@ -70,27 +74,96 @@ fn little_data(folder: &Path) {
 
 #[cfg(unix)]
 #[test]
-fn the_commands_of_the_readme_run() {
+fn the_commands_of_the_readme_and_the_quick_start_run() {
     let folder = tempfile::tempdir().unwrap();
     little_data(folder.path());
     std::os::unix::fs::symlink(env!("CARGO_MANIFEST_DIR"), folder.path().join("experiments")).unwrap();
-    let readme = fs::read_to_string(README).unwrap();
-    let mut run = Vec::new();
-    for command in readme.lines().filter_map(|line| line.strip_prefix(CARGO)) {
-        let mut words = command.split(' ').filter(|&word| word != "--");
-        let name = words.next().unwrap();
-        let arguments: Vec<&str> = words.collect();
-        if ELSEWHERE.contains(&name) {
-            continue;
+    let mut run = BTreeSet::new();
+    let mut done = BTreeSet::new();
+    for document in [root().join("README.md"), book().join("quick-start-command-line.md")] {
+        for command in commands(&document) {
+            let Some((name, arguments)) = binary_and_arguments(&words(&command), &BINARIES) else { continue };
+            if ELSEWHERE.contains(&name.as_str()) || !done.insert(command.clone()) {
+                continue;
+            }
+            let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+            // A person would give it another folder.
+            let _ = fs::remove_dir_all(folder.path().join("runs").join(&name));
+            let output = binary(&name).args(&arguments).args(brief(&name, &arguments)).current_dir(folder.path()).output().unwrap();
+            eprintln!("{command}");
+            succeeded(&output);
+            run.insert(name);
         }
-        // A person would give it another folder.
-        let _ = fs::remove_dir_all(folder.path().join("runs").join(name));
-        let output = binary(name).args(&arguments).args(brief(name, &arguments)).current_dir(folder.path()).output().unwrap();
-        eprintln!("{command}");
-        succeeded(&output);
-        run.push(name);
     }
-    for name in ["mt", "lm", "glue", "algorithmic", "mlm", "textgen", "classify", "image", "memory-rl", "data", "compare", "analyse"] {
-        assert!(run.contains(&name), "the README has no command for {name}");
+    for name in BINARIES {
+        assert!(name == "parity" || run.contains(name), "the README has no command for {name}");
     }
+}
+
+#[test]
+fn the_commands_of_all_documents_are_understood() {
+    let mut count = 0;
+    for document in documents() {
+        for command in commands(&document) {
+            let words = words(&command);
+            let problem = match binary_and_arguments(&words, &BINARIES) {
+                Some((name, _)) if ELSEWHERE.contains(&name.as_str()) => None,
+                Some((name, arguments)) => refusal(&name, &arguments),
+                None => misnamed(&words),
+            };
+            assert_eq!(problem, None, "{}: {command}", document.display());
+            count += 1;
+        }
+    }
+    assert!(count > 80, "{count} commands");
+}
+
+#[test]
+fn a_command_that_is_wrong_is_not_understood() {
+    let wrong = |arguments: &[&str]| arguments.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
+    assert!(refusal("lm", &wrong(&["--attentoin", "gaussian"])).is_some());
+    assert!(refusal("lm", &wrong(&["--seeds", "many"])).is_some());
+    assert!(refusal("data", &wrong(&["chekc", "multi30k"])).is_some());
+    for command in [
+        "cargo run --release --example nothing",
+        "cargo build --release --features heedful-experiments/nothing",
+        "cargo build --release --bin nothing",
+        "benches/gpu/nothing kit",
+        "nothing --at-all",
+    ] {
+        assert!(misnamed(&words(command)).is_some(), "{command}");
+    }
+}
+
+/// What the option parser of a program says against arguments. It reads all of them before it comes to `--help`.
+fn refusal(name: &str, arguments: &[String]) -> Option<String> {
+    let output = binary(name).args(arguments).arg("--help").output().unwrap();
+    (!output.status.success()).then(|| String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+/// What a command names that is not there, if it runs none of our programs.
+fn misnamed(words: &[String]) -> Option<String> {
+    let option = |name: &str| words.iter().position(|word| word == name).and_then(|at| words.get(at + 1));
+    let exists = |path: &str| root().join(path).exists();
+    let program = words[0].as_str();
+    if program.contains('/') {
+        return (!exists(program)).then(|| format!("there is no {program}"));
+    }
+    if program != "cargo" {
+        return (!["git", "pip", "python"].contains(&program)).then(|| format!("{program} is no program of ours"));
+    }
+    if let Some(example) = option("--example") {
+        let packages = ["attention", "experiments", "models"];
+        return (!packages.iter().any(|package| exists(&format!("{package}/examples/{example}.rs"))))
+            .then(|| format!("no example {example}"));
+    }
+    if let Some(bin) = option("--bin").filter(|bin| !BINARIES.contains(&bin.as_str()) && !ELSEWHERE.contains(&bin.as_str())) {
+        return Some(format!("no binary {bin}"));
+    }
+    option("--features")?.split(',').find_map(|feature| {
+        let (package, feature) = feature.split_once('/')?;
+        let manifest = root().join(package.strip_prefix("heedful-")?).join("Cargo.toml");
+        let has_feature = fs::read_to_string(manifest).unwrap().lines().any(|line| line.starts_with(&format!("{feature} = ")));
+        (!has_feature).then(|| format!("{package} has no feature {feature}"))
+    })
 }

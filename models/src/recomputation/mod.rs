@@ -1,9 +1,9 @@
-//! Parts of a model whose activations are not kept for the backward pass, but computed again in it.
+//! Parts of a model whose activations are recomputed in the backward pass instead of being kept.
 //!
-//! [`checkpointed`] keeps the inputs of a part and computes the rest again (Chen et al. 2016): a stack of checkpointed blocks holds one tensor for each
-//! block. A reversible stack ([`crate::depth`]) keeps the outputs alone, from which it finds the inputs: it holds the same however deep it is.
+//! [`checkpointed`] keeps the inputs of a part and recomputes the rest (Chen et al. 2016): a stack of checkpointed blocks holds one tensor for each
+//! block. A reversible stack ([`crate::depth`]) keeps only the outputs, from which it computes the inputs: its memory does not grow with depth.
 //!
-//! Both run the part twice. What is random in it must be the same both times, as dropout from a [`RandomKey`](heedful_attention::random::RandomKey) is.
+//! Both run the part twice. Randomness in it must be the same both times, as that of dropout from a [`RandomKey`](heedful_attention::random::RandomKey) is.
 
 mod autodiff;
 mod operator;

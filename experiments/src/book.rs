@@ -1,0 +1,22 @@
+//! The Rust of the book and of `docs`, compiled and run as tests of the documentation.
+
+/// An item for each chapter.
+macro_rules! chapters {
+    ($($chapter:ident = $path:literal,)*) => {
+        $(
+            #[doc = include_str!($path)]
+            pub struct $chapter;
+        )*
+    };
+}
+
+chapters! {
+    Decoding = "../../docs/book/src/decoding.md",
+    Footguns = "../../docs/book/src/footguns.md",
+    LookingInside = "../../docs/book/src/looking-inside.md",
+    Masks = "../../docs/book/src/masks.md",
+    OwnExperiment = "../../docs/book/src/own-experiment.md",
+    OwnMechanism = "../../docs/book/src/own-mechanism.md",
+    QuickStart = "../../docs/book/src/quick-start-library.md",
+    Weights = "../../docs/weights.md",
+}
