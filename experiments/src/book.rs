@@ -17,6 +17,7 @@ chapters! {
     Masks = "../../docs/book/src/masks.md",
     OwnExperiment = "../../docs/book/src/own-experiment.md",
     OwnMechanism = "../../docs/book/src/own-mechanism.md",
+    Readme = "../../README.md",
     QuickStart = "../../docs/book/src/quick-start-library.md",
     Weights = "../../docs/weights.md",
 }

@@ -1,0 +1,64 @@
+//! What is known of a mechanism stands in its file: nowhere else is its name, and the book's page is made of it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use heedful_attention::registry::AnyMechanism;
+
+// The test writes with the functions of the example that writes the pages; the example's `main` is not called here.
+#[path = "../../examples/mechanism_pages.rs"]
+#[allow(dead_code, reason = "an example has a main function")]
+mod example;
+
+#[test]
+fn every_mechanism_has_its_page_in_the_book() {
+    let pages = example::pages().unwrap();
+    for (path, text) in &pages {
+        let kept = fs::read_to_string(example::root().join("docs/book/src").join(path)).unwrap_or_default();
+        assert!(kept == *text, "{path} is not what the mechanisms say; run the example `mechanism_pages`");
+    }
+    for family in AnyMechanism::families() {
+        let (_, page) = pages.iter().find(|(path, _)| *path == format!("mechanisms/{family}.md")).unwrap();
+        for part in ["## Abilities", "## Example", "* parameters: ", "* paper: "] {
+            assert!(page.contains(part), "{family} has no {part}");
+        }
+        assert!(!page.contains("unknown"), "{page}");
+    }
+}
+
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// Lines of code with `text` in them, without comments and unit tests.
+fn lines_with<'a>(source: &'a str, text: &str) -> Vec<&'a str> {
+    let code = source.split_once("#[cfg(test)]\nmod tests").map_or(source, |(code, _)| code);
+    code.lines().filter(|line| !line.trim_start().starts_with("//") && line.contains(text)).collect()
+}
+
+#[test]
+fn the_name_of_a_mechanism_stands_in_its_own_file_alone() {
+    let mut files = Vec::new();
+    for package in ["attention", "models"] {
+        sources(&example::root().join(package).join("src"), &mut files);
+    }
+    assert!(files.len() > 100, "{} files", files.len());
+    for name in AnyMechanism::names() {
+        let family = name.parse::<AnyMechanism>().unwrap().family();
+        let own = format!("mechanisms/{}", family.replace('-', "_"));
+        let others = files.iter().filter(|path| !path.to_string_lossy().contains(&own) && !path.ends_with("tests.rs"));
+        for path in others {
+            let source = fs::read_to_string(path).unwrap();
+            let lines = lines_with(&source, &format!("\"{name}\""));
+            assert!(lines.is_empty(), "{} names {name}: {lines:?}", path.display());
+        }
+    }
+    assert_eq!(lines_with("// \"a\"\nlet x = \"a\";\n#[cfg(test)]\nmod tests { \"a\" }", "\"a\""), ["let x = \"a\";"], "the search finds code");
+}
