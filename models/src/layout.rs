@@ -8,7 +8,7 @@
 //! attention = ["gaussian", "dot-product"]                           # layers 1, 3, 5, .. and 2, 4, 6, ..
 //! ```
 //!
-//! In a model with encoder and decoder it may also be a layout: by name (`base`, `hc-sa`, `hc-all`, `sh-x`: You, Sun and Iyyer 2020) or with its parts
+//! In a model with encoder and decoder a list is that of both stacks. There it may also be a layout: by name (`base`, `hc-sa`, `hc-all`, `sh-x`: You, Sun and Iyyer 2020) or with its parts
 //! spelt out, the cross-attention with heads of its own and in the last layer only, if wanted:
 //!
 //! ```toml
@@ -364,6 +364,8 @@ mod tests {
             assert_eq!(mechanisms[..2], [(Role::Encoder, own.clone()), (Role::Decoder, own.clone())], "{name}");
             assert_eq!(mechanisms.len(), if name == "sh-x" { 3 } else { 4 }, "{name}");
         }
+        let both = layout("attention = ['gaussian', 'dot-product']");
+        assert_eq!((both.encoder.mechanisms().len(), &both.decoder, &both.cross), (2, &both.encoder, &CrossLayout::default()));
         let lists = layout("[attention]\nencoder = ['gaussian', 'dot-product']\ncross = ['none', 'gaussian']").map(change);
         assert_eq!(lists.encoder.mechanisms(), [gaussian.clone(), learned.clone()]);
         assert_eq!(lists.cross, CrossLayout::Each(vec![None, Some(gaussian.into())]));

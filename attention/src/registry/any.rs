@@ -281,7 +281,8 @@ impl<'de> Deserialize<'de> for AnyMechanism {
                     let options = serde_json::Value::Object(options).into_deserializer();
                     return AnyMechanism::deserialize_options(&family, options).map_err(A::Error::custom);
                 }
-                Err(A::Error::missing_field(NAME))
+                let keys: Vec<_> = options.keys().map(|key| format!("`{key}`")).collect();
+                Err(A::Error::custom(format!("the table of an attention has the key `{NAME}`; this one has {}", keys.join(", "))))
             }
         }
         deserializer.deserialize_map(Table)

@@ -60,5 +60,9 @@ fn the_name_of_a_mechanism_stands_in_its_own_file_alone() {
             assert!(lines.is_empty(), "{} names {name}: {lines:?}", path.display());
         }
     }
-    assert_eq!(lines_with("// \"a\"\nlet x = \"a\";\n#[cfg(test)]\nmod tests { \"a\" }", "\"a\""), ["let x = \"a\";"], "the search finds code");
+    assert_eq!(
+        lines_with("// \"a\"\nlet x = \"a\";\n#[cfg(test)]\nmod tests { \"a\" }", "\"a\""),
+        ["let x = \"a\";"],
+        "the search finds code"
+    );
 }

@@ -259,8 +259,7 @@ struct LayoutParts {
 }
 
 impl Shapes for AttentionLayout {
-    const EXPECTED: &'static str =
-        "the name of a layout or an attention, a table with the key `name`, or a table with the keys `encoder`, `decoder` and `cross`";
+    const EXPECTED: &'static str = "the name of a layout or an attention, a table with the key `name` or the keys `encoder`, `decoder` and `cross`, or a list for the layers";
     const PART_KEYS: &'static [&'static str] = &["encoder", "decoder", "cross"];
 
     fn from_name<E: Error>(name: &str) -> Result<Self, E> {
@@ -278,6 +277,11 @@ impl Shapes for AttentionLayout {
     fn from_parts<'de, M: MapAccess<'de>>(map: M) -> Result<Self, M::Error> {
         let LayoutParts { encoder, decoder, cross } = LayoutParts::deserialize(MapAccessDeserializer::new(map))?;
         Ok(Self { encoder, decoder, cross })
+    }
+
+    fn from_list<'de, S: SeqAccess<'de>>(list: S) -> Result<Self, S::Error> {
+        let layers = LayerAttention::from_list(list)?;
+        Ok(Self { encoder: layers.clone(), decoder: layers, cross: CrossLayout::default() })
     }
 }
 
