@@ -51,12 +51,14 @@ pub fn can_attend_in_parts(program: &AttentionProgram) -> bool {
 
 /// Whether a program is executed by kernels of a device, which skip tiles in which nothing is visible: patterns need no gathered blocks there.
 pub fn has_kernels(program: &AttentionProgram) -> bool {
-    let AttentionProgram { weighting: Weighting::Softmax(terms), mask: None, soft_span: None, values, .. } = program else { return false };
-    is_product(terms) && has_kernels_on_device(&values.device(), values.dtype())
+    let AttentionProgram { weighting: Weighting::Softmax(terms), mask: None, soft_span, values, .. } = program else { return false };
+    are_those_of_kernels(terms, soft_span.as_ref()) && has_kernels_on_device(&values.device(), values.dtype())
 }
 
-fn is_product(terms: &LogitTerms) -> bool {
-    matches!(terms, LogitTerms { content: Some(_), relative: None, kronecker: None, bias: None })
+/// Whether the kernels of devices compute with these terms.
+fn are_those_of_kernels(terms: &LogitTerms, soft_span: Option<&SoftSpan>) -> bool {
+    let has_term = terms.content.is_some() || terms.bias.is_some();
+    has_term && terms.relative.is_none() && terms.kronecker.is_none() && soft_span.is_none()
 }
 
 /// Whether a device has kernels that skip tiles without a weight and bring scattered rows together.
@@ -133,9 +135,9 @@ fn in_32_bits(terms: LogitTerms) -> LogitTerms {
 
 fn run(terms: LogitTerms, soft_span: Option<SoftSpan>, values: Tensor<4>, plan: Plan) -> Tensor<4> {
     let [batch, heads, _, _] = values.dims();
-    let is_product = is_product(&terms) && soft_span.is_none();
     let dtype = values.dtype();
-    let plan = Plan { by_kernels: is_product && plan.is_plain() && has_kernels_on_device(&values.device(), dtype), ..plan };
+    let has_kernels = are_those_of_kernels(&terms, soft_span.as_ref());
+    let plan = Plan { by_kernels: has_kernels && plan.is_plain() && has_kernels_on_device(&values.device(), dtype), ..plan };
     if dtype != DType::F32 && !plan.by_kernels {
         // Everything but the kernels sums in the type of the tensors.
         let context = run(
