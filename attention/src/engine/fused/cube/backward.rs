@@ -6,9 +6,10 @@ use cubecl::prelude::*;
 
 use super::Form;
 use super::products::{
-    COLUMNS, Four, LOWEST, Room, add_product_of_tile, add_products_of_rows, fours_of, own_column, own_row, rows_of, write_rows, write_tile,
+    COLUMNS, Four, LOWEST, Room, add_product_of_tile, add_products_of_rows, fours_of, own_column, own_row, reduce_rows, rows_of,
+    write_rows, write_tile,
 };
-use super::terms::{At, Terms, add_logits};
+use super::terms::{At, Terms, add_logits, add_scores, height, limited, reached};
 use super::weights::{Dropout, Lists, draws_of, factor, list_of, place, row_number};
 use crate::visibility::TILE;
 
@@ -29,9 +30,18 @@ pub(super) fn dots<F: Float>(context: &Tensor<F>, gradient: &Tensor<F>, dots: &m
     }
 }
 
-/// A cube computes `factor_block` columns of the gradient of a tile of queries.
+/// Gradients by query.
+#[derive(CubeType, CubeLaunch)]
+pub(super) struct ByQuery<F: Float> {
+    /// That of the queries.
+    queries: ComptimeOption<OwnedTensor<F>>,
+    /// That of the spans, for each query apart.
+    spans: ComptimeOption<OwnedTensor<f32>>,
+}
+
+/// A cube computes gradients of a tile of queries: `factor_block` columns of that of the queries themselves.
 #[cube(launch)]
-pub(super) fn gradient_of_queries<F: Float, N: Size>(
+pub(super) fn gradients_of_queries<F: Float, N: Size>(
     terms: &Terms<F, N>,
     values: &Tensor<Vector<F, N>>,
     gradient: &Tensor<Vector<F, N>>,
@@ -39,7 +49,7 @@ pub(super) fn gradient_of_queries<F: Float, N: Size>(
     dots: &Tensor<f32>,
     tiles: &Tensor<u32>,
     offsets: &Tensor<u32>,
-    result: &mut Tensor<F>,
+    results: &mut ByQuery<F>,
     lists: Lists,
     dropout: Dropout,
     #[comptime] form: Form,
@@ -50,16 +60,17 @@ pub(super) fn gradient_of_queries<F: Float, N: Size>(
     let of_gradient = rows_of(gradient, place.row, place.head, place.tile);
     let mut room = Room::new();
     let mut sums = Array::<Four>::new(comptime!(fours_of(wide, rows)));
+    let mut of_spans = Array::<f32>::new(rows);
     let list = list_of(&lists, &place);
     let end = tiles[list + 1] as usize;
-    let mut at = tiles[list] as usize;
+    let mut at = reached(terms, tiles, &place, tiles[list] as usize, end, false);
     while at < end {
         let key_tile = tiles[at] as usize;
         let tile = At { row: place.row, head: place.head, queries: place.tile, keys: key_tile };
         let of_values = rows_of(values, place.row, place.head, key_tile);
         let mut logits = Array::<f32>::new(comptime!(rows * COLUMNS));
         let mut slopes = Array::<f32>::new(comptime!(rows * COLUMNS));
-        add_logits(&mut logits, &mut room, terms, tiles, &tile, tiles[at + 1] as usize, rows, false);
+        add_scores(&mut logits, &mut room, terms, tiles, &tile, tiles[at + 1] as usize, rows, false);
         add_products_of_rows(&mut slopes, &mut room, gradient, &of_gradient, values, &of_values, rows);
         #[unroll]
         for i in 0..rows {
@@ -68,25 +79,50 @@ pub(super) fn gradient_of_queries<F: Float, N: Size>(
             let draws = draws_of(offsets, query, comptime!(form.drops));
             #[unroll]
             for j in 0..COLUMNS {
-                let (logit, mut slope) = (logits[i * COLUMNS + j], slopes[i * COLUMNS + j]);
-                let weight = select(logit > LOWEST, (logit - log_sum).exp(), 0.0f32);
+                let (mut logit, mut slope) = (logits[i * COLUMNS + j], slopes[i * COLUMNS + j]);
+                let key = key_tile * TILE + own_column(j);
                 if comptime!(form.drops) {
-                    slope *= factor(&dropout, &draws, key_tile * TILE + own_column(j));
+                    slope *= factor(&dropout, &draws, key);
                 }
+                #[comptime]
+                if let ComptimeOption::Some(spans) = &terms.spans {
+                    let height = height(spans, &tile, place.tile * TILE + own_row(i, rows), key);
+                    // What the key would weigh with the factor 1 is the slope by its factor: at height 0 it has a slope and no weight.
+                    let ratio = min(logit - log_sum, spans.greatest_log_ratio).exp();
+                    let has_slope = logit > LOWEST && height >= 0.0f32 && height <= 1.0f32;
+                    of_spans[i] += select(has_slope, ratio * (slope - dot) / spans.width, 0.0f32);
+                    logit = limited(logit, height);
+                }
+                let weight = select(logit > LOWEST, (logit - log_sum).exp(), 0.0f32);
                 slopes[i * COLUMNS + j] = weight * (slope - dot);
             }
         }
-        sync_cube();
-        write_tile(&mut room, &slopes, rows);
         #[comptime]
         if let ComptimeOption::Some(content) = &terms.content {
+            sync_cube();
+            write_tile(&mut room, &slopes, rows);
             let of_keys = rows_of(&content.keys, place.row, place.head, key_tile);
             add_product_of_tile(&mut sums, &mut room, &content.keys, &of_keys, place.block * wide, wide, rows);
         }
-        at += 2;
+        at = reached(terms, tiles, &place, at + 2, end, false);
     }
     let first = row_number(log_sum_exp, &place, place.tile * TILE);
-    write_rows(result, first, of_gradient.count, &sums, place.block * wide, wide, rows);
+    #[comptime]
+    if let ComptimeOption::Some(result) = &mut results.queries {
+        write_rows(result, first, of_gradient.count, &sums, place.block * wide, wide, rows);
+    }
+    #[comptime]
+    if let ComptimeOption::Some(result) = &mut results.spans {
+        sync_cube();
+        reduce_rows(&mut of_spans, &mut room, rows, true, comptime!(form.planes));
+        #[unroll]
+        for i in 0..rows {
+            let query = own_row(i, rows);
+            if UNIT_POS_X == 0 && place.block == 0 && query < of_gradient.count {
+                result[row_number(log_sum_exp, &place, place.tile * TILE + query)] = of_spans[i];
+            }
+        }
+    }
 }
 
 /// A cube computes `factor_block` columns of the gradient of a tile of keys, and `value_block` columns of that of their values. Rows of its tiles are
@@ -115,7 +151,7 @@ pub(super) fn gradient_of_keys_and_values<F: Float, N: Size>(
     let mut value_sums = Array::<Four>::new(comptime!(fours_of(value_block, rows)));
     let list = list_of(&lists, &place);
     let end = tiles[list + 1] as usize;
-    let mut at = tiles[list] as usize;
+    let mut at = reached(terms, tiles, &place, tiles[list] as usize, end, true);
     while at < end {
         let query_tile = tiles[at] as usize;
         let tile = At { row: place.row, head: place.head, queries: query_tile, keys: place.tile };
@@ -159,7 +195,7 @@ pub(super) fn gradient_of_keys_and_values<F: Float, N: Size>(
             let column = place.block * factor_block;
             add_product_of_tile(&mut key_sums, &mut room, &content.queries, &of_queries, column, factor_block, rows);
         }
-        at += 2;
+        at = reached(terms, tiles, &place, at + 2, end, true);
     }
     let first = row_number(values, &place, place.tile * TILE);
     #[comptime]

@@ -7,7 +7,7 @@ use super::products::{
     COLUMNS, Four, LOWEST, Room, SWEEP, add_product_of_tile, fours_of, own_column, own_row, reduce_rows, rows_in, rows_of, write_rows,
     write_tile,
 };
-use super::terms::{At, Terms, add_logits};
+use super::terms::{At, Terms, add_logits, reached};
 use super::weights::{Dropout, Lists, draws_of, factor, list_of, place, row_number_of};
 use super::{Form, UNSEEN};
 use crate::visibility::TILE;
@@ -41,7 +41,7 @@ pub(super) fn attend<F: Float, N: Size>(
     }
     let list = list_of(&lists, &place);
     let end = tiles[list + 1] as usize;
-    let mut at = tiles[list] as usize;
+    let mut at = reached(terms, tiles, &place, tiles[list] as usize, end, false);
     while at < end {
         let key_tile = tiles[at] as usize;
         let mut weights = Array::<f32>::new(comptime!(rows * COLUMNS));
@@ -82,7 +82,7 @@ pub(super) fn attend<F: Float, N: Size>(
         write_tile(&mut room, &weights, rows);
         let of_values = rows_of(values, place.row, place.head, key_tile);
         add_product_of_tile(&mut sums, &mut room, values, &of_values, place.block * wide, wide, rows);
-        at += 2;
+        at = reached(terms, tiles, &place, at + 2, end, false);
     }
     reduce_rows(&mut totals, &mut room, rows, true, comptime!(form.planes));
     #[unroll]

@@ -13,12 +13,13 @@ use cubecl::prelude::*;
 
 use super::draws::draw_words;
 use super::products::{ACROSS, SWEEP, down};
-use super::terms::{FactorsLaunch, TermsLaunch};
+use super::terms::{FactorsLaunch, SpansLaunch, TermsLaunch, longest_of_tiles};
 use super::tiles::{DeviceTiles, none};
 use super::weights::{DropoutLaunch, ListsLaunch};
 use crate::dropout::WeightDropout;
 use crate::engine::fused::operator::{Operand, Operands};
 use crate::engine::fused::plan::Plan;
+use crate::engine::{Ramp, greatest_log_ratio};
 use crate::visibility::TILE;
 
 /// What the kernels are compiled for.
@@ -43,6 +44,48 @@ pub(super) fn blocks(width: usize, widest: usize) -> (usize, usize) {
     (blocks, width.div_ceil(blocks).max(1).next_multiple_of(SWEEP))
 }
 
+/// Spans on a device.
+pub(super) struct SpansOfDevice {
+    /// `[B|1, H|1, Q|1, 1]`.
+    pub lengths: CubeTensor,
+    /// `[B|1, H|1, tiles|1, 1]`.
+    longest: CubeTensor,
+    ramp: Ramp,
+}
+
+impl SpansOfDevice {
+    fn new(lengths: CubeTensor, ramp: Ramp) -> Self {
+        let [rows, heads, queries, _] = lengths.meta.shape().dims();
+        let tiles = queries.div_ceil(TILE);
+        let (client, device) = (lengths.client.clone(), lengths.device.clone());
+        let longest = empty_device_contiguous_dtype(client, device, Shape::new([rows, heads, tiles, 1]), DType::F32);
+        longest_of_tiles::launch(
+            &lengths.client,
+            CubeCount::Static(tiles as u32, heads as u32, rows as u32),
+            CubeDim::new_single(),
+            lengths.clone().into_tensor_arg(),
+            longest.clone().into_tensor_arg(),
+            dtype_to_storage_type(lengths.dtype),
+        );
+        Self { lengths, longest, ramp }
+    }
+
+    fn launch<F: Float>(&self) -> SpansLaunch<F> {
+        let Ramp { width, origin, nearest, farthest, offset } = self.ramp;
+        let [nearest, farthest] = [nearest, farthest].map(|distance| i32::try_from(distance).unwrap_or(i32::MAX));
+        SpansLaunch::new(
+            self.lengths.clone().into_tensor_arg(),
+            self.longest.clone().into_tensor_arg(),
+            width,
+            origin,
+            nearest,
+            farthest,
+            offset as i32,
+            greatest_log_ratio(self.lengths.dtype),
+        )
+    }
+}
+
 /// An attention on a device.
 pub(super) struct Launch {
     /// `[B, H, K, D]`. The last dimension has no gaps, nor do those of the tensors below.
@@ -51,6 +94,7 @@ pub(super) struct Launch {
     pub content: Option<[CubeTensor; 2]>,
     /// `[B|1, H|1, Q, K]`.
     pub bias: Option<CubeTensor>,
+    pub spans: Option<SpansOfDevice>,
     pub tiles: DeviceTiles,
     /// What draws begin with.
     pub offsets: CubeTensor,
@@ -64,9 +108,10 @@ impl Launch {
     pub fn new(operands: Operands<CubeBackend>, plan: &Plan) -> Self {
         let queries = operands.count_queries().expect("logits have a term with queries");
         let given = |operand: Operand<CubeBackend>| operand.given().map(with_whole_rows);
-        let Operands { values, queries: own_queries, keys, bias, .. } = operands;
+        let Operands { values, queries: own_queries, keys, bias, spans, .. } = operands;
         let values = with_whole_rows(values);
         let content = given(own_queries).zip(given(keys)).map(|(queries, keys)| [queries, keys]);
+        let spans = given(spans).zip(plan.ramp).map(|(lengths, ramp)| SpansOfDevice::new(lengths, ramp));
         let [batch, heads, keys, _] = values.shape().dims();
         let tiles = DeviceTiles::new(&plan.parts[0].tiles, [queries, keys], &values.device);
         let dropout = plan.dropout.as_ref();
@@ -78,12 +123,12 @@ impl Launch {
         let planes = properties.features.plane.contains(Plane::Ops) && properties.hardware.plane_size_min as usize >= ACROSS;
         let drops = dropout.is_some();
         let dropout = dropout.map_or((0, 1.0), WeightDropout::threshold_and_factor);
-        Self { bias: given(bias), values, content, tiles, offsets, drops, queries, dropout, planes }
+        Self { bias: given(bias), values, content, spans, tiles, offsets, drops, queries, dropout, planes }
     }
 
     /// Queries and keys, if logits are their product and nothing more.
     pub fn product(&self) -> Option<&[CubeTensor; 2]> {
-        self.content.as_ref().filter(|_| self.bias.is_none())
+        self.content.as_ref().filter(|_| self.bias.is_none() && self.spans.is_none())
     }
 
     pub fn client(&self) -> &Client {
@@ -133,7 +178,7 @@ impl Launch {
     pub fn terms<F: Float, N: Size>(&self) -> TermsLaunch<F, N> {
         let arg = |tensor: &CubeTensor| tensor.clone().into_tensor_arg();
         let content = self.content.as_ref().map(|[queries, keys]| FactorsLaunch::new(arg(queries), arg(keys)));
-        TermsLaunch::new(content.into(), self.bias.as_ref().map(arg).into())
+        TermsLaunch::new(content.into(), self.bias.as_ref().map(arg).into(), self.spans.as_ref().map(SpansOfDevice::launch).into())
     }
 
     /// How many numbers of rows can be read at once: 4 if all rows begin and end at a multiple of it, or else 1.

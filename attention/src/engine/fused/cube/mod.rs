@@ -19,13 +19,15 @@ mod tiles;
 mod weights;
 
 use burn::backend::Backend;
+use burn::backend::ops::FloatTensorOps;
 use burn::tensor::DType;
-use burn_cubecl::kernel::into_contiguous;
+use burn_cubecl::kernel::{cast, into_contiguous};
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{CubeBackend, CubeDevice};
 use cubecl::prelude::*;
 
-use self::launch::{Form, Launch, blocks, with_whole_rows};
+use self::backward::ByQueryLaunch;
+use self::launch::{Form, Launch, SpansOfDevice, blocks, with_whole_rows};
 use self::products::{ACROSS, SHARED, SWEEP, down};
 use super::operator::{FusedAttention, Operand, Operands};
 use super::plan::Plan;
@@ -37,8 +39,8 @@ const UNSEEN: f32 = 1.0e30;
 /// Most columns of a result that a cube computes. The second backward kernel has two results, and so fewer columns of each.
 const WIDEST: usize = 128;
 
-/// Most buffers of a kernel.
-const BUFFERS: u32 = 11;
+/// Most buffers of a kernel for logits that are a product; what is added to them has more.
+const BUFFERS: u32 = 10;
 
 impl FusedAttention for CubeBackend {
     fn kernel_forward(operands: Operands<Self>, plan: Plan) -> (CubeTensor, CubeTensor) {
@@ -56,14 +58,16 @@ impl FusedAttention for CubeBackend {
     }
 }
 
-/// Whether the kernels fit on a device, and compute with numbers of this type.
-pub(super) fn has_room(device: &CubeDevice, dtype: DType) -> bool {
+/// Whether the kernels fit on a device with so many buffers more than those of a product, and compute with numbers of this type.
+pub(super) fn has_room(device: &CubeDevice, dtype: DType, more_buffers: u32) -> bool {
     if !matches!(dtype, DType::F32 | DType::F16 | DType::BF16) || !CubeBackend::supports_dtype(device, dtype) {
         return false;
     }
     let client = device.client();
     let hardware = &client.properties().hardware;
-    hardware.max_shared_memory_size >= SHARED && hardware.max_units_per_cube as usize >= ACROSS * down(4) && hardware.max_bindings > BUFFERS
+    hardware.max_shared_memory_size >= SHARED
+        && hardware.max_units_per_cube as usize >= ACROSS * down(4)
+        && hardware.max_bindings > BUFFERS + more_buffers
 }
 
 /// Context and log-sum-exp, as [`FusedAttention::fused_forward`] has them.
@@ -115,16 +119,17 @@ fn backward(operands: Operands<CubeBackend>, [context, log_sum_exp, gradient]: [
         return found;
     }
     let given = Given { gradient, log_sum_exp, dots };
+    let [queries, spans] = gradients_of_queries(&launch, &given);
     let (keys, values) = gradients_of_keys(&launch, &given);
     Operands {
-        queries: gradient_of_queries(&launch, &given).into(),
+        queries: queries.into(),
         keys: keys.into(),
         bias: gradient_of_bias(&launch, &given).into(),
         relative_queries: Operand::Absent,
         relative_keys: Operand::Absent,
         left: Operand::Absent,
         right: Operand::Absent,
-        spans: Operand::Absent,
+        spans: spans.into(),
         values,
     }
 }
@@ -138,12 +143,17 @@ struct Given {
     dots: CubeTensor,
 }
 
-fn gradient_of_queries(launch: &Launch, given: &Given) -> Option<CubeTensor> {
+/// Gradients of queries and of spans, where there are any.
+fn gradients_of_queries(launch: &Launch, given: &Given) -> [Option<CubeTensor>; 2] {
     let [batch, heads, queries, _, factor, _] = launch.sizes();
-    launch.content.as_ref()?;
-    let result = launch.empty([batch, heads, queries, factor]);
+    let of_queries = launch.content.as_ref().map(|_| launch.empty([batch, heads, queries, factor]));
+    let of_spans = launch.spans.as_ref().map(|_| launch.empty_by_query());
+    if of_queries.is_none() && of_spans.is_none() {
+        return [None, None];
+    }
+    let arg = |result: &Option<CubeTensor>| result.clone().map(CubeTensor::into_tensor_arg);
     let (count, wide) = blocks(factor, WIDEST);
-    backward::gradient_of_queries::launch(
+    backward::gradients_of_queries::launch(
         launch.client(),
         launch.cubes(queries, count),
         launch.units(),
@@ -155,13 +165,20 @@ fn gradient_of_queries(launch: &Launch, given: &Given) -> Option<CubeTensor> {
         given.dots.clone().into_tensor_arg(),
         launch.tiles.words.clone().into_tensor_arg(),
         launch.offsets.clone().into_tensor_arg(),
-        result.clone().into_tensor_arg(),
+        ByQueryLaunch::new(arg(&of_queries).into(), arg(&of_spans).into()),
         launch.lists(0),
         launch.dropout(),
         launch.form(count, wide, SWEEP),
         launch.number(),
     );
-    Some(result)
+    let shared = |of_spans: CubeTensor, spans: &SpansOfDevice| {
+        let dims = spans.lengths.meta.shape().dims::<4>();
+        let summed = (0..3)
+            .filter(|&dim| dims[dim] == 1)
+            .fold(of_spans, |sum, dim| if sum.meta.shape()[dim] == 1 { sum } else { CubeBackend::float_sum_dim(sum, dim) });
+        cast(summed, spans.lengths.dtype)
+    };
+    [of_queries, of_spans.zip(launch.spans.as_ref()).map(|(of_spans, spans)| shared(of_spans, spans))]
 }
 
 /// Gradients of keys, if there are any, and of values.

@@ -50,7 +50,7 @@ fn results_of(casts: &[FloatDType], native: bool, span: Span, [factor, value]: [
     };
     let [queries, keys, values, gradient] =
         [(span.queries, factor), (span.keys, factor), (span.keys, value), (span.queries, value)].map(drawn);
-    assert!(has_room(&device, queries.dtype), "the adapter does not run the kernels");
+    assert!(has_room(&device, queries.dtype, 0), "the adapter does not run the kernels");
     let operands = Operands::of_product(queries, keys, values);
     let (context, log_sum_exp, gradients) = if native {
         let (context, log_sum_exp) = forward(operands.clone(), plan);

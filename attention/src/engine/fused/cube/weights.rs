@@ -63,10 +63,8 @@ pub(super) fn place_in_list(tiles: &Tensor<u32>, list: usize, tile: usize) -> us
     }
     let place = start + 2 * low;
     let mut found = 0usize;
-    if place < end {
-        if tiles[place] as usize == tile {
-            found = place;
-        }
+    if place < end && tiles[place] as usize == tile {
+        found = place;
     }
     found
 }
