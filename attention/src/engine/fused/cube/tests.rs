@@ -1,3 +1,5 @@
+mod terms;
+
 use std::sync::Arc;
 
 use burn::backend::Backend;
@@ -6,12 +8,14 @@ use burn::tensor::{FloatDType, TensorData};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+use super::tiles::DeviceTiles;
 use super::*;
 use crate::conformance::cube_test_device as adapter;
+use crate::dropout::WeightDropout;
 use crate::engine::fused::composed;
 use crate::engine::fused::plan::Part;
 use crate::random::RandomKey;
-use crate::visibility::{Span, Visibility};
+use crate::visibility::{Span, TileMap, Visibility};
 
 const BATCH: usize = 2;
 const HEADS: usize = 2;
@@ -46,23 +50,21 @@ fn results_of(casts: &[FloatDType], native: bool, span: Span, [factor, value]: [
     };
     let [queries, keys, values, gradient] =
         [(span.queries, factor), (span.keys, factor), (span.keys, value), (span.queries, value)].map(drawn);
-    assert!(has_room(&device, queries.dtype), "the adapter does not run the kernels");
-    let inputs = [queries, keys, values];
-    let dropout = plan.dropout.as_ref();
+    assert!(has_room(&device, queries.dtype, 0), "the adapter does not run the kernels");
+    let operands = Operands::of_product(queries, keys, values);
     let (context, log_sum_exp, gradients) = if native {
-        let tiles = &plan.parts[0].tiles;
-        let (context, log_sum_exp) = forward(inputs.clone(), tiles, dropout);
+        let (context, log_sum_exp) = forward(operands.clone(), plan);
         let forward = [context.clone(), log_sum_exp.clone(), gradient];
-        (context, log_sum_exp, backward(inputs, forward, tiles, dropout))
+        (context, log_sum_exp, backward(operands, forward, plan))
     } else {
-        let [queries, keys, values] = inputs;
-        let operands = Operands::of_product(queries, keys, values);
         let (context, log_sum_exp) = composed::forward::<CubeBackend>(operands.clone(), plan);
         let gradients = composed::backward::<CubeBackend>(operands, context.clone(), log_sum_exp.clone(), gradient, plan);
-        let given = |operand: Operand<CubeBackend>| operand.given().expect("it has a gradient");
-        (context, log_sum_exp, (given(gradients.queries), given(gradients.keys), gradients.values))
+        (context, log_sum_exp, gradients)
     };
-    Results([context, log_sum_exp, gradients.0, gradients.1, gradients.2].map(read::<CubeBackend>))
+    let given = |operand: Operand<CubeBackend>| operand.given().expect("it has a gradient");
+    let gradients = [given(gradients.queries), given(gradients.keys), gradients.values];
+    let [queries, keys, values] = gradients;
+    Results([context, log_sum_exp, queries, keys, values].map(read::<CubeBackend>))
 }
 
 fn plan(visibility: &Visibility, span: Span, dropout: Option<WeightDropout>) -> Plan {
