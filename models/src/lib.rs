@@ -31,7 +31,7 @@
 //! let device = Device::flex();
 //! let model = config.init(&RandomKey::from_seed(1), &device);
 //! let tokens = Tensor::<2, Int>::from_data([[2, 5, 7], [2, 9, 4]], &device);
-//! let scores = model.forward(tokens, &[0, 0], None, &mut Probe::off());
+//! let scores = model.forward_with(tokens, &[0, 0], None, &mut Probe::off());
 //! assert_eq!(scores.logits.dims(), [2, 3, 11]);
 //! # Ok::<(), heedful_models::error::ConfigError>(())
 //! ```
@@ -43,6 +43,7 @@ pub mod acting;
 pub mod arithmetic;
 pub mod auxiliary;
 pub mod block;
+mod builders;
 pub mod classifier;
 pub mod depth;
 pub mod depthwise;
@@ -61,9 +62,11 @@ pub mod learner;
 pub mod loss;
 pub mod masked;
 pub mod pixels;
+mod plain;
 pub mod policy;
 pub mod position;
 pub mod precision;
+pub mod prelude;
 pub mod presets;
 pub mod recomputation;
 pub mod recurrent;

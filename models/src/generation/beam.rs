@@ -213,7 +213,7 @@ mod tests {
         let ids: Vec<i32> = [1].into_iter().chain(continuation.iter().map(|&token| token as i32)).collect();
         let length = ids.len();
         let tokens = Tensor::<1, Int>::from_data(ids.as_slice(), &Device::flex()).reshape([1, length]);
-        let logits = model.forward(tokens, &[], None, &mut Probe::off()).logits;
+        let logits = model.forward_with(tokens, &[], None, &mut Probe::off()).logits;
         let logits = HostLogits::read(logits.reshape([length, 6]));
         let targets = continuation.iter().copied().chain([SPECIAL.end]);
         targets.enumerate().map(|(row, token)| f64::from(logits.row(row)[token as usize]) - log_sum_exp(logits.row(row))).sum()
