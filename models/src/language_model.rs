@@ -14,7 +14,7 @@ pub use self::config::LanguageModelConfig;
 use crate::auxiliary::AuxiliaryClassifiers;
 use crate::block::{Context, Hidden};
 use crate::embedding::{TokenEmbedding, output_matrix, project};
-use crate::generation::StepDecoder;
+use crate::generation::{GenerationConfig, Hypothesis, StepDecoder, generate, left_padded};
 use crate::loss::{CrossEntropy, projected_cross_entropy};
 use crate::plain::Plain;
 use crate::segment::SegmentMemory;
@@ -118,6 +118,32 @@ impl<A: Attention> LanguageModel<A> {
     pub fn cross_entropy(&self, hidden: Tensor<2>, targets: Tensor<1, Int>, padding: Option<u32>, label_smoothing: f64) -> CrossEntropy {
         let matrix = output_matrix(self.output.as_ref(), &self.embedding);
         projected_cross_entropy(hidden, matrix, targets, padding, label_smoothing)
+    }
+
+    /// Continues prompts, which may be of different lengths: the best hypothesis for each. It runs without gradients and dropout.
+    ///
+    /// # Example
+    /// ```
+    /// # use burn::tensor::Device;
+    /// # use heedful_models::prelude::*;
+    /// # let model = LanguageModelConfig::new(11).with_layers(1).with_d_model(8).with_n_heads(2).with_d_ff(16).build(&Device::flex())?;
+    /// let found = model.generate(&[[2, 5, 7]], &GenerationConfig::new(20));
+    /// assert_eq!(found[0].tokens.len(), 20);
+    /// # Ok::<(), ConfigError>(())
+    /// ```
+    ///
+    /// # Panics
+    /// If a prompt is empty or longer than the maximal length of the model, the options are not valid, or no logit is a number.
+    pub fn generate<P: AsRef<[u32]>>(&self, prompts: &[P], config: &GenerationConfig) -> Vec<Hypothesis> {
+        if self.device().is_autodiff() {
+            return self.valid().generate(prompts, config);
+        }
+        if prompts.is_empty() {
+            return Vec::new();
+        }
+        // No one sees what padding holds.
+        let (tokens, left_padding) = left_padded(prompts, 0, &self.device());
+        generate(self, self.start(prompts.len(), &left_padding), tokens, config)
     }
 
     /// A state for decoding `batch` rows of at most `max_length` tokens, padding included. Row `b` begins with `left_padding[b]` padding elements (an empty

@@ -9,7 +9,7 @@ pub use crate::classifier::{Classifier, ClassifierConfig, Pooling, Sentences};
 pub use crate::depth::DepthConfig;
 pub use crate::error::ConfigError;
 pub use crate::feed_forward::Activation;
-pub use crate::generation::{BeamSearch, Hypothesis, Sampling};
+pub use crate::generation::{BeamSearch, GenerationConfig, Hypothesis, Sampling, SpecialTokens};
 pub use crate::language_model::{LanguageModel, LanguageModelConfig};
 pub use crate::layout::{AttentionLayout, CrossAttention, CrossLayout, LayerAttention};
 pub use crate::position::PositionConfig;

@@ -15,7 +15,7 @@ use heedful_attention::visibility::Visibility;
 pub use self::config::{Seq2SeqConfig, Tying};
 use crate::block::{Context, Hidden};
 use crate::embedding::{TokenEmbedding, output_matrix, project};
-use crate::generation::StepDecoder;
+use crate::generation::{GenerationConfig, Hypothesis, StepDecoder, generate, left_padded};
 use crate::loss::{CrossEntropy, projected_cross_entropy};
 use crate::plain::Plain;
 use crate::stack::{Stack, StackState};
@@ -126,6 +126,35 @@ impl<A: Attention> Seq2SeqTransformer<A> {
     pub fn cross_entropy(&self, hidden: Tensor<2>, targets: Tensor<1, Int>, padding: Option<u32>, label_smoothing: f64) -> CrossEntropy {
         let matrix = output_matrix(self.output.as_ref(), self.target_embedding());
         projected_cross_entropy(hidden, matrix, targets, padding, label_smoothing)
+    }
+
+    /// Generates the target of each source `[B, S]`, from the token that begins it: the best hypothesis for each, without that token. The mask tells the padding of
+    /// the source, as in [`forward`](Self::forward). It runs without gradients and dropout.
+    ///
+    /// # Example
+    /// ```
+    /// # use burn::tensor::{Device, Int, Tensor};
+    /// # use heedful_models::prelude::*;
+    /// # let device = Device::flex();
+    /// # let model = Seq2SeqConfig::new(11, 11).with_layers(1).with_d_model(8).with_n_heads(2).with_d_ff(16).build(&device)?;
+    /// # let source = Tensor::<2, Int>::from_data([[5, 7, 1], [4, 6, 0]], &device);
+    /// let config = GenerationConfig::new(50).with_beam(BeamSearch::default()).with_end(2);
+    /// let found = model.generate(source, &Mask::padding(&[3, 2], 3), 1, &config);
+    /// # assert_eq!(found.len(), 2);
+    /// # Ok::<(), ConfigError>(())
+    /// ```
+    ///
+    /// # Panics
+    /// If the source is longer than the maximal length of the model, the mask hides something else than padding at its end, the options are not valid, or no
+    /// logit is a number.
+    pub fn generate(&self, source: Tensor<2, Int>, mask: &Mask, begin: u32, config: &GenerationConfig) -> Vec<Hypothesis> {
+        let device = self.device();
+        if device.is_autodiff() {
+            return self.valid().generate(source.inner(), mask, begin, config);
+        }
+        let [batch, length] = source.dims();
+        let (tokens, _) = left_padded(&vec![[begin]; batch], begin, &device);
+        generate(self, self.start(Padded { tokens: source, lengths: &mask.lengths(batch, length) }), tokens, config)
     }
 
     /// A state for decoding translations of the source, of at most `max_length` tokens each.
