@@ -3,6 +3,8 @@
 /// Writes the setters of what all models have, and `build`.
 macro_rules! model_builders {
     ($config:ident, $model:ident) => {
+        impl burn::config::Config for $config {}
+
         impl $config {
             /// Sets the width of the model, at least 1, a multiple of the number of heads (default 512).
             pub fn with_d_model(mut self, d_model: usize) -> Self {

@@ -67,8 +67,8 @@ pub struct ClassifierConfig {
     pub pooling: Pooling,
     /// Whether there are vectors that tell the first sentence of a pair from the second (default: no).
     pub segments: bool,
-    /// Seed of [`build`](Self::build) (default: the device's generator draws it). It is no part of files, where experiments have seeds of their own.
-    #[serde(skip)]
+    /// Seed of [`build`](Self::build) (default: the device's generator draws it).
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
 }
 

@@ -54,8 +54,8 @@ pub struct LanguageModelConfig {
     pub tied: bool,
     /// Losses that are added in training (default: none). They need the outputs of all layers, which reversible ones do not keep.
     pub auxiliary: Option<AuxiliaryLossesConfig>,
-    /// Seed of [`build`](Self::build) (default: the device's generator draws it). It is no part of files, where experiments have seeds of their own.
-    #[serde(skip)]
+    /// Seed of [`build`](Self::build) (default: the device's generator draws it).
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
 }
 

@@ -70,8 +70,8 @@ pub struct Seq2SeqConfig {
     pub initialisation: Initialisation,
     /// Which matrices are one (default: source embedding, target embedding and output projection).
     pub tying: Tying,
-    /// Seed of [`build`](Self::build) (default: the device's generator draws it). It is no part of files, where experiments have seeds of their own.
-    #[serde(skip)]
+    /// Seed of [`build`](Self::build) (default: the device's generator draws it).
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
 }
 
