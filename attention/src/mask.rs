@@ -156,6 +156,35 @@ impl Mask {
         }
     }
 
+    /// How many of `n` keys each of `batch` rows has, of a mask that hides what follows them and nothing else. A mask of a tensor is read back for it.
+    ///
+    /// # Example
+    /// ```
+    /// # use heedful_attention::mask::Mask;
+    /// assert_eq!(Mask::padding(&[3, 1], 4).lengths(2, 4), [3, 1]);
+    /// assert_eq!(Mask::none().lengths(2, 4), [4, 4]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the mask is of another size, or hides something else.
+    pub fn lengths(&self, batch: usize, n: usize) -> Vec<usize> {
+        self.check(Sizes { batch, heads: self.heads.unwrap_or(1), queries: None, keys: n });
+        if self.hides_nothing() || n == 0 {
+            return vec![n; batch];
+        }
+        let is_told_apart = self.visibility.rows() > 1;
+        let length = |row: usize| {
+            let row = if is_told_apart { row } else { 0 };
+            let seen_by = |query: usize| (0..n).map(move |key| self.visibility.is_visible(row, 0, query, key));
+            let length = seen_by(0).take_while(|&is_seen| is_seen).count();
+            // What depends on the query shows at the first or the last one.
+            let is_padding = [0, n - 1].into_iter().all(|query| seen_by(query).enumerate().all(|(key, is_seen)| is_seen == (key < length)));
+            assert!(is_padding, "{self:?} hides more than padding at the end of its rows: use the full form");
+            length
+        };
+        (0..batch).map(length).collect()
+    }
+
     /// What is visible, for the full form of the contract ([`AttentionInput`](crate::contract::AttentionInput)).
     pub fn visibility(&self) -> &Visibility {
         &self.visibility

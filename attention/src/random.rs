@@ -4,8 +4,11 @@
 //! seed by names and numbers, never from a generator shared with other uses. A key is a value: forking it or drawing from it changes nothing, so a
 //! computation that is repeated with the same key (a resumed run, a reversible block) sees the same numbers, on every backend.
 
+use burn::tensor::{Device, Distribution, Tensor};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
+
+use crate::read::read;
 
 /// The golden section of 2^64.
 pub(crate) const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -31,6 +34,13 @@ impl RandomKey {
     /// The root of all streams of a run.
     pub fn from_seed(seed: u64) -> Self {
         Self([0x6865_6564_6675_6c21, 0]).absorb(seed)
+    }
+
+    /// The root of streams whose seed the device's own generator draws, as Burn's layers draw their weights. `Device::seed` makes it repeatable.
+    pub fn drawn(device: &Device) -> Self {
+        let drawn = Tensor::<1>::random([4], Distribution::Uniform(0.0, 1.0), &device.clone().inner());
+        let seed = read(drawn).iter::<f64>().fold(0, |seed: u64, number| seed.rotate_left(16) ^ (number * f64::from(1 << 24)) as u64);
+        Self::from_seed(seed)
     }
 
     /// The child stream called `name`.

@@ -137,7 +137,7 @@ impl EchoTask<'_> {
     fn accuracy(&self, model: &LanguageModel) -> f64 {
         let device = model.embedding.tokens.weight.device();
         let (inputs, targets) = self.tensors(&self.data.test, &device);
-        let found = model.forward(inputs, &[], None, &mut Probe::off()).logits.argmax(2).squeeze_dim::<2>(2);
+        let found = model.forward_with(inputs, &[], None, &mut Probe::off()).logits.argmax(2).squeeze_dim::<2>(2);
         let half = self.config.data.half;
         let right = found.equal(targets).narrow(1, half, half - 1).int();
         let right: Vec<i32> = read(right).iter::<i32>().collect();

@@ -145,6 +145,7 @@ impl ModelSettings {
             depth,
             initialisation,
             tying,
+            seed: None,
         }
     }
 
@@ -159,13 +160,13 @@ impl ModelSettings {
     ) -> ClassifierConfig {
         let Self { layers, positions, depth, initialisation, .. } = *self;
         let (attention, block) = (attention.layout.encoder.clone(), self.block());
-        ClassifierConfig { vocabulary, outputs, attention, layers, block, positions, depth, initialisation, pooling, segments }
+        ClassifierConfig { vocabulary, outputs, attention, layers, block, positions, depth, initialisation, pooling, segments, seed: None }
     }
 
     /// A decoder with this attention in all layers; `tied` as in [`LanguageModelConfig::tied`].
     pub fn language_model(&self, vocabulary: usize, attention: &LayerAttention, tied: bool) -> LanguageModelConfig {
         let Self { layers, positions, depth, initialisation, .. } = *self;
         let (attention, block) = (attention.clone(), self.block());
-        LanguageModelConfig { vocabulary, attention, layers, block, positions, depth, initialisation, tied, auxiliary: None }
+        LanguageModelConfig { vocabulary, attention, layers, block, positions, depth, initialisation, tied, auxiliary: None, seed: None }
     }
 }

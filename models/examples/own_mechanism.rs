@@ -102,7 +102,7 @@ pub fn train(steps: usize) -> Vec<f32> {
     let targets = Tensor::<2, Int>::from_data(row(1), &device).reshape([15]);
     let mut losses = Vec::new();
     for _ in 0..steps {
-        let logits = model.forward(input.clone(), &[], None, &mut Probe::off()).logits.reshape([15, 5]);
+        let logits = model.forward_with(input.clone(), &[], None, &mut Probe::off()).logits.reshape([15, 5]);
         let loss = cross_entropy(logits, targets.clone(), None, 0.0).loss / 15.0;
         losses.push(loss.clone().into_scalar());
         let gradients = GradientsParams::from_grads(loss.backward(), &model);

@@ -1,81 +1,24 @@
 //! The encoder-only Transformer: classification of, or regression on, sentences and pairs of sentences.
 
+mod config;
+
 use burn::module::Module;
 use burn::nn::Linear;
-use burn::tensor::{Device, Int, Tensor, TensorData};
+use burn::tensor::{Int, Tensor, TensorData};
 use heedful_attention::contract::{Attention, Positions};
 use heedful_attention::dropout::dropout;
-use heedful_attention::init;
-use heedful_attention::placement::{Placement, Role};
+use heedful_attention::mask::Mask;
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_attention::registry::AnyAttention;
 use heedful_attention::visibility::Visibility;
-use serde::{Deserialize, Serialize};
 
-use crate::block::{BlockConfig, Context, Hidden};
-use crate::depth::DepthConfig;
-use crate::embedding::{TokenEmbedding, TokenEmbeddingConfig};
-use crate::error::{Check, ConfigError};
-use crate::initialisation::Initialisation;
-use crate::layout::LayerAttention;
-use crate::position::PositionConfig;
+pub use self::config::{ClassifierConfig, Pooling};
+use crate::block::{Context, Hidden};
+use crate::embedding::TokenEmbedding;
+use crate::plain::Plain;
 use crate::seq2seq::Scores;
-use crate::stack::{Stack, StackConfig};
-
-/// How the hidden states of a sequence become one vector.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Pooling {
-    /// The state of the first token, which the data set makes a class token (Devlin et al. 2019).
-    #[default]
-    ClassToken,
-    /// The mean over the real tokens.
-    Mean,
-}
-
-/// Configuration of [`Classifier`]. The vocabulary and the number of outputs must be given.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct ClassifierConfig {
-    /// Number of tokens.
-    pub vocabulary: usize,
-    /// Number of classes, or 1 for regression.
-    pub outputs: usize,
-    /// Self-attention of the layers (default: dot-product).
-    pub attention: LayerAttention,
-    /// Number of layers (default 6).
-    pub layers: usize,
-    /// Sizes and options of all layers.
-    pub block: BlockConfig,
-    /// Position vectors (default: sinusoidal).
-    pub positions: PositionConfig,
-    /// Whether each layer has weights of its own, or one block serves all (default: each has its own).
-    pub depth: DepthConfig,
-    /// How initial weights are drawn (default: as their modules say, Xavier-uniform).
-    pub initialisation: Initialisation,
-    /// How hidden states become one vector (default: the state of the class token).
-    pub pooling: Pooling,
-    /// Whether there are vectors that tell the first sentence of a pair from the second (default: no).
-    pub segments: bool,
-}
-
-impl Default for ClassifierConfig {
-    fn default() -> Self {
-        Self {
-            vocabulary: 0,
-            outputs: 0,
-            attention: LayerAttention::default(),
-            layers: 6,
-            block: BlockConfig::default(),
-            positions: PositionConfig::default(),
-            depth: DepthConfig::default(),
-            initialisation: Initialisation::default(),
-            pooling: Pooling::default(),
-            segments: false,
-        }
-    }
-}
+use crate::stack::Stack;
 
 /// Sequences to classify, padded on the right.
 #[derive(Clone, Debug)]
@@ -102,76 +45,32 @@ pub struct Classifier<A: Attention = AnyAttention> {
     #[module(skip)]
     pooling: Pooling,
     dropout: f64,
-}
-
-impl ClassifierConfig {
-    /// Checks the configuration.
-    ///
-    /// # Errors
-    /// An impossible option, or an attention that it is impossible for; the message names both and the remedy.
-    pub fn validate(&self) -> Result<(), ConfigError> {
-        let check = Check("classifier");
-        check.vocabulary("vocabulary", self.vocabulary)?;
-        if self.outputs == 0 {
-            return Err(check.wrong("outputs", 0, "give the number of classes, or 1 for regression"));
-        }
-        check.at_least_one("layers", self.layers)?;
-        self.block.validate(&check)?;
-        self.positions.validate(&check, self.block.d_model, self.block.max_length)?;
-        self.depth.validate(&check, &self.block, self.positions)?;
-        self.initialisation.validate(&check, false)?;
-        self.attention.validate_length(&check, "attention", self.depth.blocks(self.layers))?;
-        for placement in self.stack().placements() {
-            self.attention.at(placement.layer).validate(&placement)?;
-        }
-        Ok(())
-    }
-
-    pub(crate) fn stack(&self) -> StackConfig {
-        let Self { block, layers, depth, positions, .. } = *self;
-        StackConfig { role: Role::Encoder, block, cross_heads: vec![None; depth.blocks(layers)], layers, depth, positions }
-    }
-
-    /// Initialises the model.
-    ///
-    /// # Panics
-    /// If the configuration is not valid.
-    pub fn init(&self, key: &RandomKey, device: &Device) -> Classifier {
-        self.init_with(key, device, |placement, key, device| self.attention.at(placement.layer).init(placement, key, device))
-    }
-
-    /// Initialises the model with attentions made by `build` from their place and key, instead of those in [`attention`](Self::attention).
-    ///
-    /// # Panics
-    /// If the configuration is not valid.
-    pub fn init_with<A: Attention>(
-        &self,
-        key: &RandomKey,
-        device: &Device,
-        build: impl Fn(&Placement, &RandomKey, &Device) -> A,
-    ) -> Classifier<A> {
-        let BlockConfig { d_model, max_length, position_offset, dropout, .. } = self.block;
-        let Self { vocabulary, depth, .. } = *self;
-        let positions = depth.embedded_positions(self.positions);
-        let segments = if self.segments { 2 } else { 0 };
-        let embedding = TokenEmbeddingConfig { vocabulary, d_model, max_length, positions, position_offset, segments, dropout };
-        let model = Classifier {
-            embedding: embedding.init(&key.named("embedding"), device),
-            encoder: self.stack().init_with(&key.named("encoder"), device, &build),
-            output: init::linear(d_model, self.outputs, true, &key.named("output"), device),
-            pooling: self.pooling,
-            dropout,
-        };
-        self.initialisation.apply(model, self.layers, key)
-    }
+    plain: Plain,
 }
 
 impl<A: Attention> Classifier<A> {
-    /// Logits of the classes, or the prediction, `[B, outputs]`. Dropout is on exactly if a key is given.
+    /// Logits of the classes, or the prediction, `[B, outputs]`, of tokens `[B, N]`, of which the mask tells the padding: [`Mask::none`], [`Mask::padding`],
+    /// or a mask of a tensor, which is read back.
+    ///
+    /// Dropout is as that of [`LanguageModel::forward`](crate::language_model::LanguageModel::forward): on where the model is trained.
+    /// [`forward_with`](Self::forward_with) is the full form, which takes segments of pairs of sentences too.
+    ///
+    /// # Panics
+    /// If the sequences are longer than the maximal length of the model, or the mask hides something else than padding at the end of rows.
+    pub fn forward(&self, tokens: Tensor<2, Int>, mask: &Mask) -> Tensor<2> {
+        let [batch, length] = tokens.dims();
+        let sentences = Sentences { tokens, segments: None, lengths: &mask.lengths(batch, length) };
+        let random = self.plain.next_key(&self.embedding.tokens.weight.device());
+        let Scores { logits, losses } = self.forward_with(sentences, random, &mut Probe::off());
+        self.plain.lose(random, &losses);
+        logits
+    }
+
+    /// The full form of [`forward`](Self::forward): logits of the classes, or the prediction, `[B, outputs]`. Dropout is on exactly if a key is given.
     ///
     /// # Panics
     /// If the sequences are longer than `max_length`, or segment types are given to a model without vectors for them.
-    pub fn forward(&self, sentences: Sentences, random: Option<RandomKey>, probe: &mut Probe) -> Scores<2> {
+    pub fn forward_with(&self, sentences: Sentences, random: Option<RandomKey>, probe: &mut Probe) -> Scores<2> {
         let lengths = sentences.lengths;
         let hidden = self.hidden(sentences, random, probe);
         let pooled = dropout(self.pool(hidden.states, lengths), self.dropout, random.map(|key| key.named("output")).as_ref());
@@ -208,8 +107,10 @@ impl<A: Attention> Classifier<A> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use burn::tensor::Device;
     use heedful_attention::registry::AnyMechanism;
 
+    use crate::block::BlockConfig;
     use crate::feed_forward::Activation;
 
     fn tiny(attention: AnyMechanism) -> ClassifierConfig {
@@ -228,7 +129,7 @@ mod tests {
         config.validate().unwrap();
         let model = config.init(&RandomKey::from_seed(1), &Device::flex());
         let sentences = Sentences { tokens: Tensor::from_data(tokens, &Device::flex()), segments: None, lengths };
-        let logits = model.forward(sentences, None, &mut Probe::off()).logits;
+        let logits = model.forward_with(sentences, None, &mut Probe::off()).logits;
         assert_eq!(logits.dims(), [B, config.outputs]);
         logits.into_data().try_to_vec().unwrap()
     }
@@ -282,7 +183,7 @@ mod tests {
             let device = Device::flex();
             let segments = segments.map(|segments| Tensor::from_data(segments, &device));
             let sentences = Sentences { tokens: Tensor::from_data([[4, 5, 6]], &device), segments, lengths: &[3] };
-            model.forward(sentences, None, &mut Probe::off()).logits.into_data()
+            model.forward_with(sentences, None, &mut Probe::off()).logits.into_data()
         };
         assert_ne!(run(Some([[0, 0, 1]])), run(Some([[0, 1, 1]])));
         assert_ne!(run(Some([[0, 0, 0]])), run(None));
@@ -295,7 +196,7 @@ mod tests {
         let model = config.init(&RandomKey::from_seed(1), &Device::flex());
         let run = |seed| {
             let sentences = Sentences { tokens: Tensor::from_data([[4, 5]], &Device::flex()), segments: None, lengths: &[2] };
-            model.forward(sentences, Some(RandomKey::from_seed(seed)), &mut Probe::off()).logits.into_data()
+            model.forward_with(sentences, Some(RandomKey::from_seed(seed)), &mut Probe::off()).logits.into_data()
         };
         assert_eq!(run(1), run(1));
         assert_ne!(run(1), run(2));

@@ -276,7 +276,7 @@ mod tests {
         for attention in AnyMechanism::all().into_iter().filter(AnyMechanism::can_be_causal) {
             for depth in [shared(None), shared(Some(halting())), shared(Some(released))] {
                 let model = model(attention.clone(), depth);
-                let whole = model.forward(tokens.clone(), &[0, 1], None, &mut Probe::off()).logits;
+                let whole = model.forward_with(tokens.clone(), &[0, 1], None, &mut Probe::off()).logits;
                 let mut state = model.start(2, &[0, 1]);
                 let parts = [0..3, 3..4, 4..6].map(|part| {
                     let part = tokens.clone().narrow(1, part.start, part.len());
@@ -297,7 +297,7 @@ mod tests {
         model.step(Tensor::from_data([[2, 5], [3, 9]], &device), &mut state, &mut Probe::off());
         StepDecoder::select(&model, &mut state, &[1, 1, 0]);
         let stepped = model.step(Tensor::from_data([[4], [6], [7]], &device), &mut state, &mut Probe::off()).logits;
-        let whole = model.forward(Tensor::from_data([[3, 9, 4], [3, 9, 6], [2, 5, 7]], &device), &[], None, &mut Probe::off()).logits;
+        let whole = model.forward_with(Tensor::from_data([[3, 9, 4], [3, 9, 6], [2, 5, 7]], &device), &[], None, &mut Probe::off()).logits;
         assert!(difference(stepped, whole.narrow(1, 2, 1)) < 1e-5);
     }
 
@@ -307,7 +307,7 @@ mod tests {
         let depth = DepthConfig::Shared(SharedConfig { step_signal: PositionConfig::Learned, halting: Some(halting()) });
         let config = LanguageModelConfig { vocabulary: 11, layers: 3, block: block(), depth, ..LanguageModelConfig::default() };
         let model = config.init(&RandomKey::from_seed(1), &device);
-        let scores = model.forward(Tensor::from_data([[2, 5, 7]], &device), &[], Some(RandomKey::from_seed(2)), &mut Probe::off());
+        let scores = model.forward_with(Tensor::from_data([[2, 5, 7]], &device), &[], Some(RandomKey::from_seed(2)), &mut Probe::off());
         let loss = scores.logits.powi_scalar(2).mean() + scores.losses.total().unwrap();
         let gradients = burn::optim::GradientsParams::from_grads(loss.backward(), &model);
         let (layer, embedding, steps, unit) = (4 + 4 + 2 + 2, 1, 1, 2);

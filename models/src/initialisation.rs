@@ -177,7 +177,7 @@ mod tests {
     fn all_tokens_are_equally_likely_at_first() {
         let device = Device::flex().autodiff();
         let logits =
-            model(Initialisation::Scaled).forward(Tensor::<2, Int>::from_data([[3, 5]], &device), &[], None, &mut Probe::off()).logits;
+            model(Initialisation::Scaled).forward_with(Tensor::<2, Int>::from_data([[3, 5]], &device), &[], None, &mut Probe::off()).logits;
         assert!(logits.into_data().iter::<f32>().all(|logit| logit == 0.0));
     }
 

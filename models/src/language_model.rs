@@ -1,69 +1,25 @@
 //! The decoder-only Transformer: a language model.
 
+mod config;
+
 use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::{Device, Int, Tensor};
 use heedful_attention::contract::{Attention, Positions};
-use heedful_attention::init;
-use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_attention::registry::AnyAttention;
-use serde::{Deserialize, Serialize};
 
-use crate::auxiliary::{AuxiliaryClassifiers, AuxiliaryLossesConfig};
-use crate::block::{BlockConfig, Context, Hidden};
-use crate::depth::DepthConfig;
-use crate::embedding::{TokenEmbedding, TokenEmbeddingConfig, output_matrix, project};
-use crate::error::{Check, ConfigError};
-use crate::generation::StepDecoder;
-use crate::initialisation::Initialisation;
-use crate::layout::LayerAttention;
+pub use self::config::LanguageModelConfig;
+use crate::auxiliary::AuxiliaryClassifiers;
+use crate::block::{Context, Hidden};
+use crate::embedding::{TokenEmbedding, output_matrix, project};
+use crate::generation::{GenerationConfig, Hypothesis, StepDecoder, generate, left_padded};
 use crate::loss::{CrossEntropy, projected_cross_entropy};
-use crate::position::PositionConfig;
+use crate::plain::Plain;
 use crate::segment::SegmentMemory;
 use crate::seq2seq::{Scores, last_position};
-use crate::stack::{Stack, StackConfig, StackState, causal};
-
-/// Configuration of [`LanguageModel`]. The vocabulary must be given.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct LanguageModelConfig {
-    /// Number of tokens.
-    pub vocabulary: usize,
-    /// Self-attention of the layers (default: dot-product).
-    pub attention: LayerAttention,
-    /// Number of layers (default 6).
-    pub layers: usize,
-    /// Sizes and options of all layers.
-    pub block: BlockConfig,
-    /// Position vectors (default: sinusoidal).
-    pub positions: PositionConfig,
-    /// Whether each layer has weights of its own, or one block serves all (default: each has its own).
-    pub depth: DepthConfig,
-    /// How initial weights are drawn (default: as their modules say, Xavier-uniform).
-    pub initialisation: Initialisation,
-    /// Whether the embedding's matrix is the output projection too (default: yes).
-    pub tied: bool,
-    /// Losses that are added in training (default: none). They need the outputs of all layers, which reversible ones do not keep.
-    pub auxiliary: Option<AuxiliaryLossesConfig>,
-}
-
-impl Default for LanguageModelConfig {
-    fn default() -> Self {
-        Self {
-            vocabulary: 0,
-            attention: LayerAttention::default(),
-            layers: 6,
-            block: BlockConfig::default(),
-            positions: PositionConfig::default(),
-            depth: DepthConfig::default(),
-            initialisation: Initialisation::default(),
-            tied: true,
-            auxiliary: None,
-        }
-    }
-}
+use crate::stack::{Stack, StackState, causal};
 
 /// The decoder-only Transformer.
 ///
@@ -79,84 +35,37 @@ pub struct LanguageModel<A: Attention = AnyAttention> {
     /// What [`auxiliary`](crate::auxiliary) losses are computed with, of use in training alone.
     pub auxiliary: Option<AuxiliaryClassifiers>,
     max_length: usize,
-}
-
-impl LanguageModelConfig {
-    /// Checks the configuration.
-    ///
-    /// # Errors
-    /// An impossible option, or an attention that it is impossible for; the message names both and the remedy.
-    pub fn validate(&self) -> Result<(), ConfigError> {
-        let check = Check("language model");
-        check.vocabulary("vocabulary", self.vocabulary)?;
-        check.at_least_one("layers", self.layers)?;
-        self.block.validate(&check)?;
-        self.positions.validate(&check, self.block.d_model, self.block.max_length)?;
-        self.depth.validate(&check, &self.block, self.positions)?;
-        self.initialisation.validate(&check, self.tied)?;
-        if let Some(auxiliary) = &self.auxiliary {
-            auxiliary.validate()?;
-            if self.depth == DepthConfig::Reversible {
-                return Err(check.wrong("auxiliary", "given", "leave it out: a reversible stack keeps no outputs of its layers"));
-            }
-        }
-        self.attention.validate_length(&check, "attention", self.depth.blocks(self.layers))?;
-        for placement in self.stack().placements() {
-            self.attention.at(placement.layer).validate(&placement)?;
-        }
-        Ok(())
-    }
-
-    fn stack(&self) -> StackConfig {
-        let Self { block, layers, depth, positions, .. } = *self;
-        StackConfig { role: Role::Decoder, block, cross_heads: vec![None; depth.blocks(layers)], layers, depth, positions }
-    }
-
-    /// Initialises the model.
-    ///
-    /// # Panics
-    /// If the configuration is not valid.
-    pub fn init(&self, key: &RandomKey, device: &Device) -> LanguageModel {
-        self.init_with(key, device, |placement, key, device| self.attention.at(placement.layer).init(placement, key, device))
-    }
-
-    /// Initialises the model with attentions made by `build` from their place and key, instead of those in [`attention`](Self::attention).
-    ///
-    /// # Panics
-    /// If the configuration is not valid.
-    pub fn init_with<A: Attention>(
-        &self,
-        key: &RandomKey,
-        device: &Device,
-        build: impl Fn(&Placement, &RandomKey, &Device) -> A,
-    ) -> LanguageModel<A> {
-        let BlockConfig { d_model, max_length, position_offset, dropout, .. } = self.block;
-        let Self { vocabulary, depth, .. } = *self;
-        let positions = depth.embedded_positions(self.positions);
-        let embedding = TokenEmbeddingConfig { vocabulary, d_model, max_length, positions, position_offset, segments: 0, dropout };
-        let model = LanguageModel {
-            embedding: embedding.init(&key.named("embedding"), device),
-            decoder: self.stack().init_with(&key.named("decoder"), device, &build),
-            output: (!self.tied).then(|| init::linear(d_model, vocabulary, false, &key.named("output"), device)),
-            auxiliary: self.auxiliary.map(|losses| losses.init(self.layers, d_model, vocabulary, &key.named("auxiliary"), device)),
-            max_length,
-        };
-        self.initialisation.apply(model, self.layers, key)
-    }
+    plain: Plain,
 }
 
 impl<A: Attention> LanguageModel<A> {
-    /// Logits `[B, N, V]` of the token after each token of `[B, N]`. Row `b` begins with `left_padding[b]` padding elements (an empty slice: none does);
+    /// Logits `[B, N, V]` of the token after each token of `[B, N]`. Rows that are shorter than others are padded on the right with any token: nothing
+    /// before it sees it.
+    ///
+    /// Dropout follows Burn's own layers: it is on where the model is on a device with autodiff and was neither frozen nor made by [`valid`](Module::valid).
+    /// Each such call takes the next key of a stream that begins with the model's seed. [`forward_with`](Self::forward_with) is the full form, which
+    /// returns auxiliary losses too: training a mechanism that has some (adaptive spans) needs it, and a call that loses some in training says so once in the log.
+    ///
+    /// # Panics
+    /// If the sequences are longer than the maximal length of the model.
+    pub fn forward(&self, tokens: Tensor<2, Int>) -> Tensor<3> {
+        let random = self.plain.next_key(&self.device());
+        let Scores { logits, losses } = self.forward_with(tokens, &[], random, &mut Probe::off());
+        self.plain.lose(random, &losses);
+        logits
+    }
+
+    /// The full form of [`forward`](Self::forward). Row `b` begins with `left_padding[b]` padding elements (an empty slice: none does);
     /// padding on the right needs no mention, since nothing before it sees it. Dropout is on exactly if a key is given.
     ///
     /// # Panics
     /// If the sequences are longer than `max_length`.
-    pub fn forward(&self, tokens: Tensor<2, Int>, left_padding: &[usize], random: Option<RandomKey>, probe: &mut Probe) -> Scores<3> {
+    pub fn forward_with(&self, tokens: Tensor<2, Int>, left_padding: &[usize], random: Option<RandomKey>, probe: &mut Probe) -> Scores<3> {
         let hidden = self.hidden(tokens, left_padding, random, probe);
         Scores { logits: self.project(hidden.states), losses: hidden.losses }
     }
 
-    /// What [`forward`](Self::forward) projects to logits, `[B, N, C]`.
+    /// What [`forward_with`](Self::forward_with) projects to logits, `[B, N, C]`.
     ///
     /// # Panics
     /// If the sequences are longer than `max_length`.
@@ -211,6 +120,32 @@ impl<A: Attention> LanguageModel<A> {
         projected_cross_entropy(hidden, matrix, targets, padding, label_smoothing)
     }
 
+    /// Continues prompts, which may be of different lengths: the best hypothesis for each. It runs without gradients and dropout.
+    ///
+    /// # Example
+    /// ```
+    /// # use burn::tensor::Device;
+    /// # use heedful_models::prelude::*;
+    /// # let model = LanguageModelConfig::new(11).with_layers(1).with_d_model(8).with_n_heads(2).with_d_ff(16).build(&Device::flex())?;
+    /// let found = model.generate(&[[2, 5, 7]], &GenerationConfig::new(20));
+    /// assert_eq!(found[0].tokens.len(), 20);
+    /// # Ok::<(), ConfigError>(())
+    /// ```
+    ///
+    /// # Panics
+    /// If a prompt is empty or longer than the maximal length of the model, the options are not valid, or no logit is a number.
+    pub fn generate<P: AsRef<[u32]>>(&self, prompts: &[P], config: &GenerationConfig) -> Vec<Hypothesis> {
+        if self.device().is_autodiff() {
+            return self.valid().generate(prompts, config);
+        }
+        if prompts.is_empty() {
+            return Vec::new();
+        }
+        // No one sees what padding holds.
+        let (tokens, left_padding) = left_padded(prompts, 0, &self.device());
+        generate(self, self.start(prompts.len(), &left_padding), tokens, config)
+    }
+
     /// A state for decoding `batch` rows of at most `max_length` tokens, padding included. Row `b` begins with `left_padding[b]` padding elements (an empty
     /// slice: none does).
     ///
@@ -259,12 +194,17 @@ mod tests {
     use burn::tensor::TensorData;
     use heedful_attention::abilities::{Abilities, Causality};
     use heedful_attention::contract::{AttentionInput, AttentionOutput};
+    use heedful_attention::init;
+    use heedful_attention::placement::Placement;
     use heedful_attention::probe::Observation;
     use heedful_attention::progress::{DecodingStart, Progress};
     use heedful_attention::registry::AnyMechanism;
     use heedful_attention::visibility::Span;
 
-    use crate::depth::SharedConfig;
+    use crate::block::BlockConfig;
+    use crate::depth::{DepthConfig, SharedConfig};
+    use crate::layout::LayerAttention;
+    use crate::position::PositionConfig;
     use crate::residual::NormOrder;
 
     fn tiny(attention: impl Into<LayerAttention>) -> LanguageModelConfig {
@@ -288,7 +228,7 @@ mod tests {
     }
 
     fn logits(model: &LanguageModel, input: Tensor<2, Int>, left_padding: &[usize]) -> Tensor<3> {
-        model.forward(input, left_padding, None, &mut Probe::off()).logits
+        model.forward_with(input, left_padding, None, &mut Probe::off()).logits
     }
 
     fn largest_difference(a: Tensor<3>, b: Tensor<3>) -> f32 {
@@ -387,7 +327,7 @@ mod tests {
                 let config = LanguageModelConfig { block: BlockConfig { norm_order, ..base.block }, tied, ..base };
                 let model = config.init(&RandomKey::from_seed(1), &device);
                 let input = Tensor::from_data([[2, 5, 7]], &device);
-                let scores = model.forward(input, &[], Some(RandomKey::from_seed(2)), &mut Probe::off());
+                let scores = model.forward_with(input, &[], Some(RandomKey::from_seed(2)), &mut Probe::off());
                 let targets = Tensor::from_data([5, 7, 3], &device);
                 let loss = crate::loss::cross_entropy(scores.logits.reshape([3, 11]), targets, Some(0), 0.1).loss;
                 let gradients = burn::optim::GradientsParams::from_grads(loss.backward(), &model);
@@ -412,7 +352,7 @@ mod tests {
     fn weights_and_dropout_are_functions_of_their_keys() {
         let run = |init, dropout: Option<u64>| {
             let model = tiny(AnyMechanism::default()).init(&RandomKey::from_seed(init), &Device::flex());
-            model.forward(tokens([[2, 5, 7]]), &[], dropout.map(RandomKey::from_seed), &mut Probe::off()).logits.into_data()
+            model.forward_with(tokens([[2, 5, 7]]), &[], dropout.map(RandomKey::from_seed), &mut Probe::off()).logits.into_data()
         };
         assert_eq!(run(1, Some(1)), run(1, Some(1)));
         assert_ne!(run(1, Some(1)), run(1, Some(2)));
@@ -439,7 +379,7 @@ mod tests {
             };
             seen.push((path.to_owned(), shape));
         };
-        model.forward(tokens([[2, 5, 7]]), &[], None, &mut Probe::listening(&mut listener));
+        model.forward_with(tokens([[2, 5, 7]]), &[], None, &mut Probe::listening(&mut listener));
         let expected = [
             ("decoder.layers.0.self_attention", vec![1, 2, 3, 3]),
             ("decoder.layers.0", vec![1, 3, 8]),
@@ -572,7 +512,7 @@ mod tests {
         };
         let model: LanguageModel<MeanAttention> = tiny(AnyMechanism::default()).init_with(&RandomKey::from_seed(1), &Device::flex(), build);
         let input = tokens([[2, 5, 7, 1], [0, 9, 9, 4]]);
-        let scores = model.forward(input.clone(), &[0, 1], None, &mut Probe::off());
+        let scores = model.forward_with(input.clone(), &[0, 1], None, &mut Probe::off());
         let losses: f32 = scores.losses.total().unwrap().into_scalar();
         assert_eq!(losses, 8.0, "auxiliary losses of both layers");
         let mut state = model.start(2, &[0, 1]);

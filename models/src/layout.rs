@@ -18,6 +18,7 @@
 //! cross = { attention = "dot-product", heads = 1, layers = "last" }
 //! ```
 
+mod choice;
 mod reading;
 
 use heedful_attention::mechanisms::gaussian::GaussianConfig;
@@ -25,6 +26,8 @@ use heedful_attention::placement::{Placement, Role};
 use heedful_attention::registry::AnyMechanism;
 use serde::Serialize;
 
+pub(crate) use self::choice::resolved;
+pub use self::choice::{IntoLayers, IntoLayout};
 use crate::error::{Check, ConfigError};
 
 /// The self-attention of each layer of a stack.

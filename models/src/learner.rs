@@ -106,7 +106,7 @@ impl<A: Attention> Objective<LanguageModel<A>> for NextToken {
 
     fn pass(&self, model: &LanguageModel<A>, batch: Tensor<2, Int>, random: Option<RandomKey>) -> (Tensor<1>, SequenceOutput) {
         let (given, targets) = shifted(batch);
-        let scores = model.forward(given, &[], random, &mut Probe::off());
+        let scores = model.forward_with(given, &[], random, &mut Probe::off());
         sequence_output(scores.logits, targets, &scores.losses, self.padding, 0.0)
     }
 }
@@ -144,7 +144,7 @@ impl<A: Attention> Objective<Seq2SeqTransformer<A>> for TargetTokens {
         let lengths: Vec<usize> = batch.target_lengths.iter().map(|&length| length.min(width)).collect();
         let smoothing = if random.is_some() { self.label_smoothing } else { 0.0 };
         let source = Padded { tokens: batch.source, lengths: &batch.source_lengths };
-        let scores = model.forward(source, Padded { tokens: given, lengths: &lengths }, random, &mut Probe::off());
+        let scores = model.forward_with(source, Padded { tokens: given, lengths: &lengths }, random, &mut Probe::off());
         sequence_output(scores.logits, targets, &scores.losses, Some(self.padding), smoothing)
     }
 }
@@ -177,7 +177,7 @@ impl<A: Attention> Objective<Classifier<A>> for Classes {
     type Output = ClassificationOutput;
 
     fn pass(&self, model: &Classifier<A>, batch: Self::Batch, random: Option<RandomKey>) -> (Tensor<1>, ClassificationOutput) {
-        let scores = model.forward(batch.sentences(), random, &mut Probe::off());
+        let scores = model.forward_with(batch.sentences(), random, &mut Probe::off());
         class_output(scores.logits, batch.labels, &scores.losses)
     }
 }
@@ -191,7 +191,7 @@ impl<A: Attention> Objective<Classifier<A>> for Values {
     type Output = RegressionOutput;
 
     fn pass(&self, model: &Classifier<A>, batch: Self::Batch, random: Option<RandomKey>) -> (Tensor<1>, RegressionOutput) {
-        let scores = model.forward(batch.sentences(), random, &mut Probe::off());
+        let scores = model.forward_with(batch.sentences(), random, &mut Probe::off());
         let rows = batch.lengths.len();
         let predictions = scores.logits.cast(FloatDType::F32);
         let loss = squared_error(predictions.clone().reshape([rows]), batch.labels.clone()) / rows as f64;

@@ -1,40 +1,154 @@
 //! Transformer models over any attention mechanism, for [Burn](burn).
 //!
+//! A language model, from tokens to logits:
+//!
+//! ```
+//! # use burn::tensor::{Device, Int, Tensor};
+//! use heedful_models::prelude::*;
+//!
+//! # let device = Device::flex();
+//! # let tokens = Tensor::<2, Int>::from_data([[2, 5, 7], [2, 9, 4]], &device);
+//! let config = LanguageModelConfig::new(11).with_attention("relative").with_layers(2).with_d_model(64).with_n_heads(4);
+//! let model = config.with_seed(1).build(&device)?;
+//! let logits = model.forward(tokens); // [2, 3, 11]
+//! # assert_eq!(logits.dims(), [2, 3, 11]);
+//! # Ok::<(), ConfigError>(())
+//! ```
+//!
+//! Continuing prompts, with as many special tokens as there are:
+//!
+//! ```
+//! # use burn::tensor::Device;
+//! # use heedful_models::prelude::*;
+//! # let model = LanguageModelConfig::new(11).with_layers(1).with_d_model(8).with_n_heads(2).with_d_ff(16).build(&Device::flex())?;
+//! let config = GenerationConfig::new(20).with_sampling(Sampling { top_p: 0.9, ..Default::default() }).with_end(0);
+//! let found = model.generate(&[vec![2, 5, 7], vec![4]], &config);
+//! println!("{:?}", found[0].tokens);
+//! # Ok::<(), ConfigError>(())
+//! ```
+//!
+//! Saving and loading:
+//!
+//! ```
+//! # use burn::tensor::Device;
+//! # use heedful_models::prelude::*;
+//! # let (device, folder) = (Device::flex(), tempfile::tempdir()?);
+//! # let path = folder.path().join("model.safetensors");
+//! # let config = LanguageModelConfig::new(11).with_layers(1).with_d_model(8).with_n_heads(2).with_d_ff(16);
+//! # let model = config.build(&device)?;
+//! save(&model, &path)?;
+//! let model = load(config.build(&device)?, &path, Match::Exact)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! An encoder-decoder model, with different mechanisms by role, whose source is padded:
+//!
+//! ```
+//! # use burn::tensor::{Device, Int, Tensor};
+//! # use heedful_models::prelude::*;
+//! # let device = Device::flex();
+//! # let source = Tensor::<2, Int>::from_data([[5, 7, 1], [4, 6, 0]], &device);
+//! # let target = Tensor::<2, Int>::from_data([[2, 4], [2, 5]], &device);
+//! let config = Seq2SeqConfig::new(11, 11).with_encoder_attention(LinformerConfig::default()).with_cross_attention("gaussian");
+//! # let config = config.with_d_model(64).with_n_heads(4).with_layers(1);
+//! let model = config.build(&device)?;
+//! let logits = model.forward(source, target, &Mask::padding(&[3, 2], 3)); // [2, 2, 11]
+//! # assert_eq!(logits.dims(), [2, 2, 11]);
+//! # Ok::<(), ConfigError>(())
+//! ```
+//!
+//! A classifier:
+//!
+//! ```
+//! # use burn::tensor::{Device, Int, Tensor};
+//! # use heedful_models::prelude::*;
+//! # let device = Device::flex();
+//! # let tokens = Tensor::<2, Int>::from_data([[1, 7, 3], [1, 6, 0]], &device);
+//! # let lengths = [3, 2];
+//! let config = ClassifierConfig::new(11, 4).with_attention("dynamic-conv").with_layers(2).with_d_model(64).with_n_heads(4);
+//! let model = config.build(&device)?;
+//! let logits = model.forward(tokens, &Mask::padding(&lengths, 3)); // [2, 4]
+//! # assert_eq!(logits.dims(), [2, 4]);
+//! # Ok::<(), ConfigError>(())
+//! ```
+//!
+//! Different mechanisms in the layers, by name or configuration: a list is repeated over the layers.
+//!
+//! ```
+//! # use burn::tensor::Device;
+//! # use heedful_models::prelude::*;
+//! # let device = Device::flex();
+//! let local = LocalOneDConfig { query_block: 16, ..Default::default() };
+//! let config = LanguageModelConfig::new(11).with_attention([AnyMechanism::from(local), RelativeConfig::default().into()]);
+//! let model = config.with_layers(4).with_d_model(64).with_n_heads(4).build(&device)?;
+//! # assert_eq!(model.decoder.layers.len(), 4);
+//! # Ok::<(), ConfigError>(())
+//! ```
+//!
+//! Models of the papers are [`presets`]: `presets::transformer_base(Size::Full).model.build(&device)?`.
+//!
+//! # An attention of your own
+//!
+//! All models are generic over [`Attention`](heedful_attention::contract::Attention). `build_with` asks for the attention of each place, here one of its own
+//! kind in the first layer and dot-product attention in the others:
+//!
+//! ```
+//! use burn::module::Module;
+//! use burn::tensor::{Device, Int, Tensor};
+//! use heedful_models::prelude::*;
+//!
+//! /// Less weight on what is far away.
+//! #[derive(Module, Debug)]
+//! struct Near;
+//!
+//! impl Logits for Near {
+//!     fn facts(&self) -> LogitFacts {
+//!         LogitFacts { cross_attention: false, max_length: None, remembers_keys: false, auxiliary_losses: false }
+//!     }
+//!     fn keys(&self, _memory: Tensor<3>) -> Option<Tensor<4>> {
+//!         None
+//!     }
+//!     fn terms(&self, query: Tensor<3>, _: Option<Tensor<4>>, span: Span, _: &Positions) -> LogitTerms {
+//!         let indices = |start: usize, n: usize| Tensor::arange(start as i64..(start + n) as i64, &query.device()).float();
+//!         let queries = indices(span.query_start, span.queries).reshape([1, 1, span.queries, 1]);
+//!         LogitTerms::bias((queries - indices(span.key_start, span.keys).reshape([1, 1, 1, span.keys])).abs().neg())
+//!     }
+//! }
+//!
+//! # let device = Device::flex();
+//! let config = LanguageModelConfig::new(11).with_layers(2).with_d_model(16).with_n_heads(2);
+//! let model = config.build_with(&device, |place, key, device| match place.layer {
+//!     0 => AnyAttention::new(SoftmaxAttention::new(Near, place, key, device)).named("Near"),
+//!     _ => DotProductConfig::default().attention(place, key, device),
+//! })?;
+//! # let logits = model.forward(Tensor::<2, Int>::from_data([[2, 5, 7]], &device));
+//! # assert_eq!(logits.dims(), [1, 3, 11]);
+//! # Ok::<(), ConfigError>(())
+//! ```
+//!
+//! A closure that returns its own type instead of [`AnyAttention`](heedful_attention::registry::AnyAttention) makes a model over that type alone. A mechanism with
+//! a configuration that implements [`Mechanism`](heedful_attention::registry::Mechanism) goes into `with_attention` like those of the toolkit;
+//! `examples/own_mechanism.rs` defines one, puts it through the conformance suite, and trains it.
+//!
+//! # The full form
+//!
+//! `forward_with` of a model takes what experiments ask for: padding on the left, segments, the key of its random numbers, a probe that sees weights and
+//! activations. It returns auxiliary losses too, and drops exactly where it is given a key. `init` takes a [`RandomKey`](heedful_attention::random::RandomKey) in
+//! the place of a seed. Initial weights are equal on every backend. After `validate` is `Ok`, `init` cannot fail.
+//!
+//! # What else there is
+//!
 //! One [`Block`](block::Block) serves encoders and decoders, one [`Stack`](stack::Stack) of them serves three models:
 //! [`Seq2SeqTransformer`](seq2seq::Seq2SeqTransformer), [`LanguageModel`](language_model::LanguageModel) and
-//! [`Classifier`](classifier::Classifier). All are generic over [`Attention`](heedful_attention::contract::Attention): by default the configuration
-//! chooses the mechanism of each layer ([`layout`]). `init_with` takes a type of your own; `examples/own_mechanism.rs` defines one, checks it with the
-//! conformance suite and trains it.
+//! [`Classifier`](classifier::Classifier). [`layout`] says which attention stands where, in code and in files.
 //!
 //! Attentions are surrounded by residual connections and gates ([`residual`], [`gate`]). Layers have their own weights, share one block, halt position by
 //! position, or are reversible ([`depth`], [`halting`]). Activations can be recomputed in the backward pass ([`recomputation`]) or have 16 bits ([`precision`]),
 //! and models read long sequences segment by segment ([`segment`]). [`recurrent`] has adaptive computation time in its original form, for recurrent networks.
 //!
 //! Training minimises the cross-entropy of next, [`masked`] or target tokens, of corrupted spans ([`span_corruption`], [`loss`]) or of pixels ([`pixels`]),
-//! optionally with the [`auxiliary`] losses of deep character models, or the loss of a policy and its values ([`acting`], [`policy`]). [`presets`] has
-//! the models of the papers under their names, [`torch`] reads weights of `torch.nn.Transformer`, [`arithmetic`] counts multiplications. With the feature
-//! `train`, `learner` trains models in Burn's own training loop.
-//!
-//! Configurations are checked by `validate`; after `Ok`, `init` cannot fail. Initial weights come from a
-//! [`RandomKey`](heedful_attention::random::RandomKey) and are equal on every backend. Dropout is on exactly where a forward pass is given a key.
-//!
-//! ```
-//! use burn::tensor::{Device, Int, Tensor};
-//! use heedful_attention::probe::Probe;
-//! use heedful_attention::random::RandomKey;
-//! use heedful_models::block::BlockConfig;
-//! use heedful_models::language_model::LanguageModelConfig;
-//!
-//! let block = BlockConfig { d_model: 8, heads: 2, d_ff: 16, ..Default::default() };
-//! let config = LanguageModelConfig { vocabulary: 11, layers: 1, block, ..Default::default() };
-//! config.validate()?;
-//! let device = Device::flex();
-//! let model = config.init(&RandomKey::from_seed(1), &device);
-//! let tokens = Tensor::<2, Int>::from_data([[2, 5, 7], [2, 9, 4]], &device);
-//! let scores = model.forward(tokens, &[0, 0], None, &mut Probe::off());
-//! assert_eq!(scores.logits.dims(), [2, 3, 11]);
-//! # Ok::<(), heedful_models::error::ConfigError>(())
-//! ```
+//! optionally with the [`auxiliary`] losses of deep character models, or the loss of a policy and its values ([`acting`], [`policy`]). [`torch`] reads
+//! weights of `torch.nn.Transformer`, [`arithmetic`] counts multiplications. With the feature `train`, `learner` trains models in Burn's own training loop.
 
 // Tests of one backend read where they compare.
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
@@ -43,6 +157,7 @@ pub mod acting;
 pub mod arithmetic;
 pub mod auxiliary;
 pub mod block;
+mod builders;
 pub mod classifier;
 pub mod depth;
 pub mod depthwise;
@@ -61,9 +176,11 @@ pub mod learner;
 pub mod loss;
 pub mod masked;
 pub mod pixels;
+mod plain;
 pub mod policy;
 pub mod position;
 pub mod precision;
+pub mod prelude;
 pub mod presets;
 pub mod recomputation;
 pub mod recurrent;

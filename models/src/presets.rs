@@ -1,7 +1,32 @@
 //! Models of the papers under their names, each with a `-tiny` twin of the same build that trains on two cores.
 //!
-//! A preset is a configuration like any other: take it, change fields, and initialise it. Vocabularies are those of the papers' data. If a paper
-//! prints a number of parameters, the preset has it; the comments name known differences.
+//! A preset is a configuration like any other: take it, change fields, and build it. Vocabularies are those of the papers' data. If a paper prints a number of
+//! parameters, the preset has it; the comments name known differences.
+//!
+//! ```
+//! use burn::tensor::Device;
+//! use heedful_models::prelude::*;
+//! use heedful_models::presets::Size;
+//!
+//! let preset = presets::transformer_xl_enwik8(Size::Tiny);
+//! let model = preset.model.with_vocabulary(100).with_seed(1).build(&Device::flex())?;
+//! # assert_eq!(model.embedding.tokens.weight.dims(), [100, 32]);
+//! # Ok::<(), ConfigError>(())
+//! ```
+//!
+//! | function | model | paper |
+//! |---|---|---|
+//! | [`transformer_base`], [`transformer_big`] | encoder-decoder | Vaswani et al. 2017 |
+//! | [`transformer_xl_wt103`], [`transformer_xl_enwik8`] | language model | Dai et al. 2019 |
+//! | [`sparse_enwik8`] | language model | Child et al. 2019 |
+//! | [`reformer_enwik8`] | language model | Kitaev et al. 2020 |
+//! | [`universal_base`] | encoder-decoder | Dehghani et al. 2018 |
+//! | [`gtrxl_12`] | language model | Parisotto et al. 2020 |
+//! | [`image_transformer_cifar`] | language model | Parmar et al. 2018 |
+//! | [`hc_sa_iwslt`] | encoder-decoder | You et al. 2020 |
+//! | [`synthesizer_base`] | encoder-decoder | Tay et al. 2020 |
+//!
+//! [`named`] has the same by name, for programs that are told a name.
 
 use heedful_attention::mechanisms::local_1d::LocalOneDConfig;
 use heedful_attention::mechanisms::lsh::{BucketCount, LshConfig};
@@ -25,13 +50,13 @@ use crate::seq2seq::{Seq2SeqConfig, Tying};
 /// What ends the name of a twin.
 const TINY: &str = "-tiny";
 
-/// A model of a paper.
+/// A model of a paper: of one kind, or of any ([`PresetModel`]).
 #[derive(Clone, Debug, PartialEq)]
-pub struct Preset {
+pub struct Preset<M = PresetModel> {
     /// Paper and place of its sizes.
     pub source: &'static str,
     /// The model.
-    pub model: PresetModel,
+    pub model: M,
     /// Tokens that it reads at once in training.
     pub context: usize,
     /// Tokens before them whose states its layers remember ([`SegmentMemory`](crate::segment::SegmentMemory)); 0: none.
@@ -47,6 +72,25 @@ pub enum PresetModel {
     LanguageModel(LanguageModelConfig),
     /// A model with encoder and decoder.
     Seq2Seq(Seq2SeqConfig),
+}
+
+impl From<Preset<LanguageModelConfig>> for Preset {
+    fn from(preset: Preset<LanguageModelConfig>) -> Self {
+        preset.map(PresetModel::LanguageModel)
+    }
+}
+
+impl From<Preset<Seq2SeqConfig>> for Preset {
+    fn from(preset: Preset<Seq2SeqConfig>) -> Self {
+        preset.map(PresetModel::Seq2Seq)
+    }
+}
+
+impl<M> Preset<M> {
+    fn map<N>(self, change: impl FnOnce(M) -> N) -> Preset<N> {
+        let Self { source, model, context, memory, published_parameters } = self;
+        Preset { source, model: change(model), context, memory, published_parameters }
+    }
 }
 
 impl PresetModel {
@@ -84,27 +128,28 @@ pub fn named(name: &str) -> Option<Preset> {
         None => (name, Size::Full),
     };
     let preset = match base {
-        "transformer-base" => transformer(size, false),
-        "transformer-big" => transformer(size, true),
-        "transformer-xl-wt103" => transformer_xl_wt103(size),
-        "transformer-xl-enwik8" => transformer_xl_enwik8(size),
-        "sparse-enwik8" => sparse_enwik8(size),
-        "reformer-enwik8" => reformer_enwik8(size),
-        "universal-base" => universal_base(size),
-        "gtrxl-12" => gtrxl_12(size),
-        "image-transformer-cifar" => image_transformer_cifar(size),
-        "hc-sa-iwslt" => hc_sa_iwslt(size),
-        "synthesizer-base" => synthesizer_base(size),
+        "transformer-base" => transformer_base(size).into(),
+        "transformer-big" => transformer_big(size).into(),
+        "transformer-xl-wt103" => transformer_xl_wt103(size).into(),
+        "transformer-xl-enwik8" => transformer_xl_enwik8(size).into(),
+        "sparse-enwik8" => sparse_enwik8(size).into(),
+        "reformer-enwik8" => reformer_enwik8(size).into(),
+        "universal-base" => universal_base(size).into(),
+        "gtrxl-12" => gtrxl_12(size).into(),
+        "image-transformer-cifar" => image_transformer_cifar(size).into(),
+        "hc-sa-iwslt" => hc_sa_iwslt(size).into(),
+        "synthesizer-base" => synthesizer_base(size).into(),
         _ => return None,
     };
-    let published_parameters = preset.published_parameters.filter(|_| size == Size::Full);
-    Some(Preset { published_parameters, ..preset })
+    Some(preset)
 }
 
 /// The paper's sizes, or those of a twin.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Size {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Size {
+    /// Those of the paper.
     Full,
+    /// Those of its `-tiny` twin: the same build in a size that trains on two cores.
     Tiny,
 }
 
@@ -126,22 +171,24 @@ impl Size {
     }
 }
 
-fn language_model(source: &'static str, model: LanguageModelConfig, context: usize, memory: usize, published: Option<f64>) -> Preset {
-    let model = PresetModel::LanguageModel(model);
-    Preset { source, model, context, memory, published_parameters: published }
+/// Without the published number of parameters, where it is a twin.
+fn of_paper<M>(source: &'static str, size: Size, model: M, context: usize, memory: usize, published: Option<f64>) -> Preset<M> {
+    Preset { source, model, context, memory, published_parameters: published.filter(|_| size == Size::Full) }
 }
 
-fn seq2seq(source: &'static str, size: Size, model: Seq2SeqConfig, published: Option<f64>) -> Preset {
-    let context = size.of(256, 16);
-    let model = PresetModel::Seq2Seq(model);
-    Preset { source, model, context, memory: 0, published_parameters: published }
+fn seq2seq(source: &'static str, size: Size, model: Seq2SeqConfig, published: Option<f64>) -> Preset<Seq2SeqConfig> {
+    of_paper(source, size, model, size.of(256, 16), 0, published)
 }
 
-/// With the 37,000 byte pairs of WMT 2014 English-German. The paper's projections have no biases, like those here.
-fn transformer(size: Size, is_big: bool) -> Preset {
-    let block = if is_big { size.block(1024, 16, 4096, 512, 0.3) } else { size.block(512, 8, 2048, 512, 0.1) };
-    let model = Seq2SeqConfig { block, ..wmt(size) };
-    seq2seq("Vaswani et al. 2017, table 3", size, model, Some(if is_big { 213.0 } else { 65.0 }))
+/// The base model of Vaswani et al. 2017, with the 37,000 byte pairs of WMT 2014 English-German. The paper's projections have no biases, like those here.
+pub fn transformer_base(size: Size) -> Preset<Seq2SeqConfig> {
+    seq2seq("Vaswani et al. 2017, table 3", size, wmt(size), Some(65.0))
+}
+
+/// The big model of Vaswani et al. 2017, with the vocabulary of [`transformer_base`].
+pub fn transformer_big(size: Size) -> Preset<Seq2SeqConfig> {
+    let model = Seq2SeqConfig { block: size.block(1024, 16, 4096, 512, 0.3), ..wmt(size) };
+    seq2seq("Vaswani et al. 2017, table 3", size, model, Some(213.0))
 }
 
 /// Six layers for English-German.
@@ -169,18 +216,21 @@ fn transformer_xl(size: Size, block: BlockConfig, layers: usize, vocabulary: usi
     }
 }
 
-/// The paper's output layer is an adaptive softmax, which with one width for all words has as many parameters as the plain one here.
-fn transformer_xl_wt103(size: Size) -> Preset {
+/// Transformer-XL on WikiText-103 (Dai et al. 2019). The paper's output layer is an adaptive softmax, which with one width for all words has as many
+/// parameters as the plain one here.
+pub fn transformer_xl_wt103(size: Size) -> Preset<LanguageModelConfig> {
     let model = transformer_xl(size, size.block(410, 10, 2100, 300, 0.1), 16, 267_735);
-    language_model("Dai et al. 2019, table 1 and released scripts", model, size.of(150, 16), size.of(150, 16), Some(151.0))
+    of_paper("Dai et al. 2019, table 1 and released scripts", size, model, size.of(150, 16), size.of(150, 16), Some(151.0))
 }
 
-fn transformer_xl_enwik8(size: Size) -> Preset {
+/// Transformer-XL with 12 layers on enwik8 (Dai et al. 2019).
+pub fn transformer_xl_enwik8(size: Size) -> Preset<LanguageModelConfig> {
     let model = transformer_xl(size, size.block(512, 8, 2048, 1024, 0.1), 12, 204);
-    language_model("Dai et al. 2019, table 2 and released scripts", model, size.of(512, 16), size.of(512, 16), Some(41.0))
+    of_paper("Dai et al. 2019, table 2 and released scripts", size, model, size.of(512, 16), size.of(512, 16), Some(41.0))
 }
 
-fn sparse_enwik8(size: Size) -> Preset {
+/// The Sparse Transformer on enwik8 (Child et al. 2019).
+pub fn sparse_enwik8(size: Size) -> Preset<LanguageModelConfig> {
     let (stride, summary) = (size.of(128, 8), size.of(32, 2));
     let length = size.of(12_288, 64);
     let model = LanguageModelConfig {
@@ -193,11 +243,11 @@ fn sparse_enwik8(size: Size) -> Preset {
         tied: false,
         ..LanguageModelConfig::default()
     };
-    language_model("Child et al. 2019, table 1 and section 7", model, length, 0, Some(95.0))
+    of_paper("Child et al. 2019, table 1 and section 7", size, model, length, 0, Some(95.0))
 }
 
-/// Three of four layers are local, one in four has LSH attention. No number of parameters is printed.
-fn reformer_enwik8(size: Size) -> Preset {
+/// The Reformer on enwik8 (Kitaev et al. 2020). Three of four layers are local, one in four has LSH attention. No number of parameters is printed.
+pub fn reformer_enwik8(size: Size) -> Preset<LanguageModelConfig> {
     let (chunk, buckets) = (size.of(256, 8), size.of([16, 32], [2, 4]));
     let local = AnyMechanism::from(LocalOneDConfig { query_block: size.of(128, 8), ..LocalOneDConfig::default() });
     let lsh = AnyMechanism::from(LshConfig { chunk, rounds: 2, buckets: Some(BucketCount::Factorised(buckets)), ..LshConfig::default() });
@@ -215,20 +265,20 @@ fn reformer_enwik8(size: Size) -> Preset {
         depth: DepthConfig::Reversible,
         ..LanguageModelConfig::default()
     };
-    language_model("Kitaev et al. 2020, released configuration", model, rows * columns, 0, None)
+    of_paper("Kitaev et al. 2020, released configuration", size, model, rows * columns, 0, None)
 }
 
-/// Wider than the Transformer's base model, so that both have as many parameters: 65 million.
-fn universal_base(size: Size) -> Preset {
+/// The Universal Transformer (Dehghani et al. 2018). It is wider than the Transformer's base model, so that both have as many parameters: 65 million.
+pub fn universal_base(size: Size) -> Preset<Seq2SeqConfig> {
     let model =
         Seq2SeqConfig { block: size.block(1024, 16, 4096, 512, 0.3), depth: DepthConfig::Shared(SharedConfig::default()), ..wmt(size) };
     seq2seq("Dehghani et al. 2018, section 3.5 and released configuration", size, model, Some(65.0))
 }
 
-/// The text gives the width as 256, which the numbers of parameters of its variants contradict: all of them fit 512. Nothing normalises the output of the last
-/// layer, so that the stream is the identity from the input on. Earlier builds of the preset had such a normalisation: weights stored by them are loaded
-/// with `block.final_norm` set to `Some(true)`.
-fn gtrxl_12(size: Size) -> Preset {
+/// GTrXL with 12 layers (Parisotto et al. 2020). The text gives the width as 256, which the numbers of parameters of its variants contradict: all of them fit
+/// 512. Nothing normalises the output of the last layer, so that the stream is the identity from the input on. Earlier builds of the preset had such a
+/// normalisation: weights stored by them are loaded with `block.final_norm` set to `Some(true)`.
+pub fn gtrxl_12(size: Size) -> Preset<LanguageModelConfig> {
     let model = LanguageModelConfig {
         vocabulary: size.of(256, 64),
         attention: AnyMechanism::from(RelativeConfig::default()).into(),
@@ -243,11 +293,11 @@ fn gtrxl_12(size: Size) -> Preset {
         positions: PositionConfig::None,
         ..LanguageModelConfig::default()
     };
-    language_model("Parisotto et al. 2020, section 4.1 and table 1", model, size.of(95, 16), size.of(512, 16), Some(66.4))
+    of_paper("Parisotto et al. 2020, section 4.1 and table 1", size, model, size.of(95, 16), size.of(512, 16), Some(66.4))
 }
 
-/// Categorical intensities in raster order. No number of parameters is printed.
-fn image_transformer_cifar(size: Size) -> Preset {
+/// The Image Transformer on CIFAR-10 (Parmar et al. 2018), with categorical intensities in raster order. No number of parameters is printed.
+pub fn image_transformer_cifar(size: Size) -> Preset<LanguageModelConfig> {
     let (rows, columns) = (size.of(32, 4), size.of(32, 4));
     let length = rows * columns * 3;
     let block = size.block(512, 4, 2048, length, 0.3);
@@ -259,11 +309,11 @@ fn image_transformer_cifar(size: Size) -> Preset {
         positions: PositionConfig::Grid(GridConfig { rows, columns: columns * 3, channels: 1, join: Join::Concatenated }),
         ..LanguageModelConfig::default()
     };
-    language_model("Parmar et al. 2018, section 5.1 and released configuration", model, length, 0, None)
+    of_paper("Parmar et al. 2018, section 5.1 and released configuration", size, model, length, 0, None)
 }
 
-/// With 32,000 byte pairs. No number of parameters is printed.
-fn hc_sa_iwslt(size: Size) -> Preset {
+/// Hard-coded self-attention on IWSLT (You et al. 2020), with 32,000 byte pairs. No number of parameters is printed.
+pub fn hc_sa_iwslt(size: Size) -> Preset<Seq2SeqConfig> {
     let layers = size.of(5, 2);
     let model = Seq2SeqConfig {
         source_vocabulary: size.of(32_000, 64),
@@ -278,8 +328,9 @@ fn hc_sa_iwslt(size: Size) -> Preset {
     seq2seq("You et al. 2020, released configuration", size, model, None)
 }
 
-/// Random synthesizers in place of self-attention; with sequences of at most 256 they have the number of parameters of dot-product attention, as in the paper.
-fn synthesizer_base(size: Size) -> Preset {
+/// The Synthesizer in the size of the base Transformer (Tay et al. 2020): random synthesizers in place of self-attention. With sequences of at most 256 they have
+/// the number of parameters of dot-product attention, as in the paper.
+pub fn synthesizer_base(size: Size) -> Preset<Seq2SeqConfig> {
     let random = AnyMechanism::from(SynthesizerRandomConfig::default());
     let model = Seq2SeqConfig { attention: AttentionLayout::for_attention(random), block: size.block(512, 8, 2048, 256, 0.1), ..wmt(size) };
     seq2seq("Tay et al. 2020, table 1", size, model, Some(67.0))
@@ -313,6 +364,13 @@ mod tests {
             }
         }
         assert!(named("transformer").is_none() && named("-tiny").is_none());
+    }
+
+    #[test]
+    fn a_function_gives_what_its_name_does() {
+        assert_eq!(named("transformer-big").unwrap(), transformer_big(Size::Full).into());
+        assert_eq!(named("gtrxl-12-tiny").unwrap(), gtrxl_12(Size::Tiny).into());
+        assert_eq!((gtrxl_12(Size::Full).published_parameters, gtrxl_12(Size::Tiny).published_parameters), (Some(66.4), None));
     }
 
     #[test]

@@ -1,83 +1,24 @@
 //! The encoder-decoder Transformer (Vaswani et al. 2017).
 
+mod config;
+
 use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::{Device, Int, Tensor};
 use heedful_attention::contract::{Attention, Losses, Positions};
-use heedful_attention::init;
-use heedful_attention::placement::{Placement, Role};
+use heedful_attention::mask::Mask;
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_attention::registry::AnyAttention;
 use heedful_attention::visibility::Visibility;
-use serde::{Deserialize, Serialize};
 
-use crate::block::{BlockConfig, Context, Hidden};
-use crate::depth::DepthConfig;
-use crate::embedding::{TokenEmbedding, TokenEmbeddingConfig, output_matrix, project};
-use crate::error::{Check, ConfigError};
-use crate::generation::StepDecoder;
-use crate::initialisation::Initialisation;
-use crate::layout::{AttentionLayout, CrossLayout};
+pub use self::config::{Seq2SeqConfig, Tying};
+use crate::block::{Context, Hidden};
+use crate::embedding::{TokenEmbedding, output_matrix, project};
+use crate::generation::{GenerationConfig, Hypothesis, StepDecoder, generate, left_padded};
 use crate::loss::{CrossEntropy, projected_cross_entropy};
-use crate::position::PositionConfig;
-use crate::stack::{Stack, StackConfig, StackState};
-
-/// Which matrices are one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Tying {
-    /// Source embedding, target embedding and output projection: for a joint vocabulary (the paper).
-    #[default]
-    ThreeWay,
-    /// Target embedding and output projection.
-    Output,
-    /// None: the output projection has a matrix of its own (without bias).
-    None,
-}
-
-/// Configuration of [`Seq2SeqTransformer`]. The defaults are the base model of the paper; the vocabularies must be given.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Seq2SeqConfig {
-    /// Number of source tokens.
-    pub source_vocabulary: usize,
-    /// Number of target tokens.
-    pub target_vocabulary: usize,
-    /// Which attention stands where (default: dot-product everywhere).
-    pub attention: AttentionLayout,
-    /// Layers of the encoder (default 6).
-    pub encoder_layers: usize,
-    /// Layers of the decoder (default 6).
-    pub decoder_layers: usize,
-    /// Sizes and options of all layers.
-    pub block: BlockConfig,
-    /// Position vectors (default: sinusoidal).
-    pub positions: PositionConfig,
-    /// Whether each layer has weights of its own, or one block serves all of a stack (default: each has its own).
-    pub depth: DepthConfig,
-    /// How initial weights are drawn (default: as their modules say, Xavier-uniform).
-    pub initialisation: Initialisation,
-    /// Which matrices are one (default: source embedding, target embedding and output projection).
-    pub tying: Tying,
-}
-
-impl Default for Seq2SeqConfig {
-    fn default() -> Self {
-        Self {
-            source_vocabulary: 0,
-            target_vocabulary: 0,
-            attention: AttentionLayout::default(),
-            encoder_layers: 6,
-            decoder_layers: 6,
-            block: BlockConfig::default(),
-            positions: PositionConfig::default(),
-            depth: DepthConfig::default(),
-            initialisation: Initialisation::default(),
-            tying: Tying::default(),
-        }
-    }
-}
+use crate::plain::Plain;
+use crate::stack::{Stack, StackState};
 
 /// Logits and the auxiliary losses on the way to them.
 #[derive(Clone, Debug)]
@@ -113,102 +54,41 @@ pub struct Seq2SeqTransformer<A: Attention = AnyAttention> {
     /// Output projection `[C, V]`, where it is not an embedding's matrix.
     pub output: Option<Linear>,
     max_length: usize,
-}
-
-impl Seq2SeqConfig {
-    /// Checks the configuration.
-    ///
-    /// # Errors
-    /// An impossible option, or an attention in a place that it is not defined for; the message names both and the remedy.
-    pub fn validate(&self) -> Result<(), ConfigError> {
-        let check = Check("seq2seq");
-        check.vocabulary("source_vocabulary", self.source_vocabulary)?;
-        check.vocabulary("target_vocabulary", self.target_vocabulary)?;
-        if self.tying == Tying::ThreeWay && self.source_vocabulary != self.target_vocabulary {
-            let remedy = format!(
-                "one matrix cannot serve {} source and {} target tokens: use a joint vocabulary, or tying = \"output\"",
-                self.source_vocabulary, self.target_vocabulary
-            );
-            return Err(check.wrong("tying", "three-way", remedy));
-        }
-        check.at_least_one("encoder_layers", self.encoder_layers)?;
-        check.at_least_one("decoder_layers", self.decoder_layers)?;
-        self.block.validate(&check)?;
-        self.positions.validate(&check, self.block.d_model, self.block.max_length)?;
-        self.depth.validate(&check, &self.block, self.positions)?;
-        self.initialisation.validate(&check, self.tying != Tying::None)?;
-        if self.depth.blocks(self.decoder_layers) < self.decoder_layers && matches!(self.attention.cross, CrossLayout::Last(_)) {
-            return Err(check.wrong("attention.cross", "last", "give it to all layers: one block serves them all"));
-        }
-        self.attention.validate_lengths(&check, self.depth.blocks(self.encoder_layers), self.depth.blocks(self.decoder_layers))?;
-        for placement in self.encoder_stack().placements().chain(self.decoder_stack().placements()) {
-            self.attention.at(&placement).validate(&placement)?;
-        }
-        Ok(())
-    }
-
-    pub(crate) fn encoder_stack(&self) -> StackConfig {
-        let Self { block, encoder_layers: layers, depth, positions, .. } = *self;
-        StackConfig { role: Role::Encoder, block, cross_heads: vec![None; depth.blocks(layers)], layers, depth, positions }
-    }
-
-    pub(crate) fn decoder_stack(&self) -> StackConfig {
-        let Self { block, decoder_layers: layers, depth, positions, .. } = *self;
-        let cross_heads = self.attention.cross_heads(depth.blocks(layers), block.heads);
-        StackConfig { role: Role::Decoder, block, cross_heads, layers, depth, positions }
-    }
-
-    fn embedding(&self, vocabulary: usize) -> TokenEmbeddingConfig {
-        let BlockConfig { d_model, max_length, position_offset, dropout, .. } = self.block;
-        let positions = self.depth.embedded_positions(self.positions);
-        TokenEmbeddingConfig { vocabulary, d_model, max_length, positions, position_offset, segments: 0, dropout }
-    }
-
-    /// Initialises the model.
-    ///
-    /// # Panics
-    /// If the configuration is not valid.
-    pub fn init(&self, key: &RandomKey, device: &Device) -> Seq2SeqTransformer {
-        self.init_with(key, device, |placement, key, device| self.attention.at(placement).init(placement, key, device))
-    }
-
-    /// Initialises the model with attentions made by `build` from their place and key. Of [`attention`](Self::attention) only the places and heads of
-    /// cross-attention are used.
-    ///
-    /// # Panics
-    /// If the configuration is not valid.
-    pub fn init_with<A: Attention>(
-        &self,
-        key: &RandomKey,
-        device: &Device,
-        build: impl Fn(&Placement, &RandomKey, &Device) -> A,
-    ) -> Seq2SeqTransformer<A> {
-        let embedding = |name, vocabulary| self.embedding(vocabulary).init(&key.named(name), device);
-        let model = Seq2SeqTransformer {
-            source: embedding("source", self.source_vocabulary),
-            target: (self.tying != Tying::ThreeWay).then(|| embedding("target", self.target_vocabulary)),
-            encoder: self.encoder_stack().init_with(&key.named("encoder"), device, &build),
-            decoder: self.decoder_stack().init_with(&key.named("decoder"), device, &build),
-            output: (self.tying == Tying::None)
-                .then(|| init::linear(self.block.d_model, self.target_vocabulary, false, &key.named("output"), device)),
-            max_length: self.block.max_length,
-        };
-        self.initialisation.apply(model, self.encoder_layers.max(self.decoder_layers), key)
-    }
+    plain: Plain,
 }
 
 impl<A: Attention> Seq2SeqTransformer<A> {
-    /// Logits `[B, T, V]` of the token after each target token, given the source `[B, S]`. The target `[B, T]` begins with the begin token. Dropout is on
+    /// Logits `[B, T, V]` of the token after each target token `[B, T]`, given the source `[B, S]`, of which the mask tells the padding:
+    /// [`Mask::none`], [`Mask::padding`], or a mask of a tensor, which is read back. The target begins with the begin token, and its padding on the right
+    /// needs no mention, since nothing before it sees it.
+    ///
+    /// Dropout is as that of [`LanguageModel::forward`](crate::language_model::LanguageModel::forward): on where the model is trained.
+    /// [`forward_with`](Self::forward_with) is the full form.
+    ///
+    /// # Panics
+    /// If a sequence is longer than the maximal length of the model, or the mask hides something else than padding at the end of the source.
+    pub fn forward(&self, source: Tensor<2, Int>, target: Tensor<2, Int>, mask: &Mask) -> Tensor<3> {
+        let ([batch, source_length], [rows, length]) = (source.dims(), target.dims());
+        let lengths = mask.lengths(batch, source_length);
+        let random = self.plain.next_key(&self.device());
+        let source = Padded { tokens: source, lengths: &lengths };
+        let target = Padded { tokens: target, lengths: &vec![length; rows] };
+        let Scores { logits, losses } = self.forward_with(source, target, random, &mut Probe::off());
+        self.plain.lose(random, &losses);
+        logits
+    }
+
+    /// The full form of [`forward`](Self::forward): logits `[B, T, V]` of the token after each target token, given the source `[B, S]`. The target `[B, T]` begins with the begin token. Dropout is on
     /// exactly if a key is given.
     ///
     /// # Panics
     /// If a sequence is longer than `max_length`.
-    pub fn forward(&self, source: Padded, target: Padded, random: Option<RandomKey>, probe: &mut Probe) -> Scores<3> {
+    pub fn forward_with(&self, source: Padded, target: Padded, random: Option<RandomKey>, probe: &mut Probe) -> Scores<3> {
         let hidden = self.hidden(source, target, random, probe);
         Scores { logits: self.project(hidden.states), losses: hidden.losses }
     }
 
-    /// What [`forward`](Self::forward) projects to logits, `[B, T, C]`.
+    /// What [`forward_with`](Self::forward_with) projects to logits, `[B, T, C]`.
     ///
     /// # Panics
     /// If a sequence is longer than `max_length`.
@@ -246,6 +126,35 @@ impl<A: Attention> Seq2SeqTransformer<A> {
     pub fn cross_entropy(&self, hidden: Tensor<2>, targets: Tensor<1, Int>, padding: Option<u32>, label_smoothing: f64) -> CrossEntropy {
         let matrix = output_matrix(self.output.as_ref(), self.target_embedding());
         projected_cross_entropy(hidden, matrix, targets, padding, label_smoothing)
+    }
+
+    /// Generates the target of each source `[B, S]`, from the token that begins it: the best hypothesis for each, without that token. The mask tells the padding of
+    /// the source, as in [`forward`](Self::forward). It runs without gradients and dropout.
+    ///
+    /// # Example
+    /// ```
+    /// # use burn::tensor::{Device, Int, Tensor};
+    /// # use heedful_models::prelude::*;
+    /// # let device = Device::flex();
+    /// # let model = Seq2SeqConfig::new(11, 11).with_layers(1).with_d_model(8).with_n_heads(2).with_d_ff(16).build(&device)?;
+    /// # let source = Tensor::<2, Int>::from_data([[5, 7, 1], [4, 6, 0]], &device);
+    /// let config = GenerationConfig::new(50).with_beam(BeamSearch::default()).with_end(2);
+    /// let found = model.generate(source, &Mask::padding(&[3, 2], 3), 1, &config);
+    /// # assert_eq!(found.len(), 2);
+    /// # Ok::<(), ConfigError>(())
+    /// ```
+    ///
+    /// # Panics
+    /// If the source is longer than the maximal length of the model, the mask hides something else than padding at its end, the options are not valid, or no
+    /// logit is a number.
+    pub fn generate(&self, source: Tensor<2, Int>, mask: &Mask, begin: u32, config: &GenerationConfig) -> Vec<Hypothesis> {
+        let device = self.device();
+        if device.is_autodiff() {
+            return self.valid().generate(source.inner(), mask, begin, config);
+        }
+        let [batch, length] = source.dims();
+        let (tokens, _) = left_padded(&vec![[begin]; batch], begin, &device);
+        generate(self, self.start(Padded { tokens: source, lengths: &mask.lengths(batch, length) }), tokens, config)
     }
 
     /// A state for decoding translations of the source, of at most `max_length` tokens each.
@@ -304,9 +213,11 @@ pub(crate) fn last_position(states: Tensor<3>) -> Tensor<2> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use heedful_attention::placement::Role;
     use heedful_attention::registry::AnyMechanism;
 
-    use crate::layout::{CrossAttention, LayerAttention};
+    use crate::block::BlockConfig;
+    use crate::layout::{AttentionLayout, CrossAttention, CrossLayout, LayerAttention};
 
     fn tiny(attention: AttentionLayout) -> Seq2SeqConfig {
         Seq2SeqConfig {
@@ -347,7 +258,7 @@ mod tests {
     fn logits(model: &Seq2SeqTransformer, source: Padded, target: Tensor<2, Int>) -> Tensor<3> {
         let [rows, length] = target.dims();
         let target = Padded { tokens: target, lengths: &vec![length; rows] };
-        model.forward(source, target, None, &mut Probe::off()).logits
+        model.forward_with(source, target, None, &mut Probe::off()).logits
     }
 
     fn largest_difference(a: Tensor<3>, b: Tensor<3>) -> f32 {
@@ -476,7 +387,7 @@ mod tests {
                 heads.push((path.to_owned(), weights.dims()[1]));
             }
         };
-        model.forward(source([[5, 7]], &[2]), source([[2]], &[1]), None, &mut Probe::listening(&mut listener));
+        model.forward_with(source([[5, 7]], &[2]), source([[2]], &[1]), None, &mut Probe::listening(&mut listener));
         assert_eq!(heads.last().unwrap(), &("decoder.layers.2.cross_attention".to_owned(), 1));
         assert_eq!(heads.len(), 2 + 3 + 1);
     }
@@ -487,7 +398,7 @@ mod tests {
         let model = tiny(AttentionLayout::base()).init(&RandomKey::from_seed(1), &device);
         let source = Padded { tokens: Tensor::from_data([[5, 7, 1]], &device), lengths: &[3] };
         let target = Padded { tokens: Tensor::from_data([[2, 4, 6]], &device), lengths: &[3] };
-        let scores = model.forward(source, target, Some(RandomKey::from_seed(2)), &mut Probe::off());
+        let scores = model.forward_with(source, target, Some(RandomKey::from_seed(2)), &mut Probe::off());
         let targets = Tensor::from_data([4, 6, 3], &device);
         let loss = crate::loss::cross_entropy(scores.logits.reshape([3, 11]), targets, Some(0), 0.1).loss;
         let gradients = burn::optim::GradientsParams::from_grads(loss.backward(), &model);

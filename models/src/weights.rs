@@ -2,17 +2,15 @@
 //!
 //! ```
 //! use burn::tensor::Device;
-//! use heedful_attention::random::RandomKey;
-//! use heedful_models::language_model::LanguageModelConfig;
-//! use heedful_models::weights::{Match, load, save};
+//! use heedful_models::prelude::*;
 //!
 //! # let folder = tempfile::tempdir()?;
 //! # let path = folder.path().join("model.safetensors");
-//! # let block = heedful_models::block::BlockConfig { d_model: 8, heads: 2, d_ff: 16, ..Default::default() };
-//! let config = LanguageModelConfig { vocabulary: 11, layers: 1, block, ..Default::default() };
-//! let model = config.init(&RandomKey::from_seed(1), &Device::flex());
+//! # let device = Device::flex();
+//! # let config = LanguageModelConfig::new(11).with_layers(1).with_d_model(8).with_n_heads(2).with_d_ff(16);
+//! let model = config.build(&device)?;
 //! save(&model, &path)?;
-//! let same = load(config.init(&RandomKey::from_seed(2), &Device::flex()), &path, Match::Exact)?;
+//! let same = load(config.build(&device)?, &path, Match::Exact)?;
 //! # assert_eq!(same.embedding.tokens.weight.val().into_data(), model.embedding.tokens.weight.val().into_data());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -77,7 +75,8 @@ pub enum Match {
 ///
 /// # Errors
 /// If the file cannot be written. What was there before is then as it was.
-pub fn save<M: Module>(model: &M, path: &Path) -> Result<(), WeightsError> {
+pub fn save<M: Module>(model: &M, path: impl AsRef<Path>) -> Result<(), WeightsError> {
+    let path = path.as_ref();
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(".partial");
     let temporary = PathBuf::from(temporary);
@@ -94,7 +93,8 @@ pub fn save<M: Module>(model: &M, path: &Path) -> Result<(), WeightsError> {
 ///
 /// # Errors
 /// If the file cannot be read, a tensor has another shape than the model's, or names differ that [`Match`] asks for.
-pub fn load<M: Module>(model: M, path: &Path, names: Match) -> Result<M, WeightsError> {
+pub fn load<M: Module>(model: M, path: impl AsRef<Path>, names: Match) -> Result<M, WeightsError> {
+    let path = path.as_ref();
     let bytes = fs::read(path).map_err(|source| WeightsError::File { action: "read", path: path.into(), source })?;
     from_bytes(model, bytes, names)
 }

@@ -71,6 +71,7 @@ fn what_was_saved_can_be_loaded() {
     save(&saved, &path).unwrap();
     let loaded = load(language_model().init(&RandomKey::from_seed(2), &device), &path, Match::Exact).unwrap();
     let tokens = || Tensor::<2, Int>::from_data([[1, 4, 2]], &device);
-    let logits = |model: &heedful_models::language_model::LanguageModel| read(model.forward(tokens(), &[], None, &mut Probe::off()).logits);
+    let logits =
+        |model: &heedful_models::language_model::LanguageModel| read(model.forward_with(tokens(), &[], None, &mut Probe::off()).logits);
     assert_eq!(logits(&loaded), logits(&saved));
 }

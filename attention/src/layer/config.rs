@@ -1,7 +1,7 @@
 //! Configuration of a layer.
 
 use burn::config::Config;
-use burn::tensor::{Device, Distribution, Tensor};
+use burn::tensor::Device;
 use serde::{Deserialize, Serialize};
 
 use super::AttentionLayer;
@@ -9,7 +9,6 @@ use crate::engine::Engine;
 use crate::error::ConfigError;
 use crate::placement::{Placement, Role};
 use crate::random::RandomKey;
-use crate::read::read;
 use crate::registry::AnyMechanism;
 
 /// Configuration of an [`AttentionLayer`].
@@ -197,15 +196,9 @@ impl AttentionConfig {
         };
         let placement = self.placement()?;
         mechanism.validate(&placement)?;
-        let seed = self.seed.unwrap_or_else(|| drawn_seed(device));
-        let key = RandomKey::from_seed(seed).named("layer").numbered(self.layer as u64);
+        let root = self.seed.map_or_else(|| RandomKey::drawn(device), RandomKey::from_seed);
+        let key = root.named("layer").numbered(self.layer as u64);
         let attention = mechanism.init(&placement, &key, device);
         Ok(AttentionLayer::from_attention(attention, &placement, &key.named("dropout")).with_engine(self.engine))
     }
-}
-
-/// A seed from the device's generator, as Burn's own layers draw their weights.
-fn drawn_seed(device: &Device) -> u64 {
-    let drawn = Tensor::<1>::random([4], Distribution::Uniform(0.0, 1.0), &device.clone().inner());
-    read(drawn).iter::<f64>().fold(0, |seed, number| seed.rotate_left(16) ^ (number * f64::from(1 << 24)) as u64)
 }

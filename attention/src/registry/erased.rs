@@ -98,7 +98,8 @@ macro_rules! erased_module {
                 self.inner.module_mut().downcast_mut()
             }
 
-            pub(super) fn named(mut self, variant: &'static str) -> Self {
+            /// The module under this name in the paths of its parameters. One of the registry has that of its [`Card`](super::Card).
+            pub fn named(mut self, variant: &'static str) -> Self {
                 self.variant = variant;
                 self
             }

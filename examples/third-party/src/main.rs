@@ -42,7 +42,7 @@ fn train(attention: &AnyMechanism, device: &Device) -> Vec<f32> {
     let mut losses = Vec::new();
     for step in 0..4 {
         let random = (step < 3).then(|| key.named("dropout").numbered(step));
-        let logits = model.forward(input.clone(), &[], random, &mut Probe::off()).logits.reshape([2 * 96, 7]);
+        let logits = model.forward_with(input.clone(), &[], random, &mut Probe::off()).logits.reshape([2 * 96, 7]);
         let loss = cross_entropy(logits, targets.clone(), None, 0.0).loss / (2.0 * 96.0);
         losses.push(loss.clone().into_scalar());
         if random.is_some() {

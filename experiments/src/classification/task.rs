@@ -59,7 +59,7 @@ impl ClassificationTask<'_> {
         let shape = [rows, batch.ids.len() / rows];
         let ids = |values: &[i32]| Tensor::<2, Int>::from_data(TensorData::new(values.to_vec(), shape), &device);
         let segments = self.segments.then(|| ids(&batch.segments));
-        let scores = model.forward(Sentences { tokens: ids(&batch.ids), segments, lengths: &batch.lengths }, key, probe);
+        let scores = model.forward_with(Sentences { tokens: ids(&batch.ids), segments, lengths: &batch.lengths }, key, probe);
         let Part { first_output, question, .. } = &self.parts[batch.part];
         let own = scores.logits.narrow(1, *first_output, question.outputs());
         (own.cast(FloatDType::F32), scores.losses)

@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{HostLogits, Hypothesis, Prompts, SpecialTokens, StepDecoder, best_tokens, log_sum_exp, room, tokens_of};
+use super::{HostLogits, Hypothesis, Prompts, Rules, StepDecoder, best_tokens, log_sum_exp, room, tokens_of};
 use crate::error::{Check, ConfigError};
 
 /// Options of beam search. The defaults are those of Vaswani et al. 2017.
@@ -55,9 +55,10 @@ pub fn beam_search<D: StepDecoder>(
     decoder: &D,
     mut state: D::State,
     prompts: Prompts,
-    special: SpecialTokens,
+    rules: impl Into<Rules>,
     options: &BeamSearch,
 ) -> Vec<Vec<Hypothesis>> {
+    let rules = rules.into();
     if let Err(error) = options.validate() {
         panic!("{error}");
     }
@@ -72,7 +73,7 @@ pub fn beam_search<D: StepDecoder>(
         for sentence in &mut sentences {
             let rows = sentence.live.len();
             if !sentence.done {
-                sentence.advance(&logits, first_row, special, options);
+                sentence.advance(&logits, first_row, &rules, options);
             }
             first_row += rows;
             if sentence.done {
@@ -117,14 +118,14 @@ impl Sentence {
     }
 
     /// Continues the live hypotheses, whose logits begin at `first_row`, by one token.
-    fn advance(&mut self, logits: &HostLogits, first_row: usize, special: SpecialTokens, options: &BeamSearch) {
+    fn advance(&mut self, logits: &HostLogits, first_row: usize, rules: &Rules, options: &BeamSearch) {
         let BeamSearch { beam, length_penalty: exponent } = *options;
-        // At most one continuation of each live hypothesis ends, so that `beam` of these do not.
+        // At most one continuation of each live hypothesis has the end token, so that `beam` of these do not.
         let mut continuations = Vec::with_capacity(self.live.len() * 2 * beam);
         for (index, live) in self.live.iter().enumerate() {
             let logits = logits.row(first_row + index);
             let total = log_sum_exp(logits);
-            for token in best_tokens(logits, beam + 1, special) {
+            for token in best_tokens(logits, beam + 1, rules) {
                 let log_probability = live.log_probability + f64::from(logits[token as usize]) - total;
                 if log_probability > f64::NEG_INFINITY {
                     continuations.push((log_probability, index, token));
@@ -136,12 +137,13 @@ impl Sentence {
         let mut live = Vec::with_capacity(beam);
         for (rank, (log_probability, index, token)) in continuations.into_iter().enumerate() {
             let tokens = &self.live[index].tokens;
-            if token != special.end {
-                let tokens = tokens.iter().copied().chain([token]).collect();
+            let is_end = rules.is_end(token);
+            let tokens: Vec<u32> = tokens.iter().copied().chain((!is_end).then_some(token)).collect();
+            if !is_end && !rules.stop_after(&tokens) {
                 live.push(Live { tokens, log_probability, row: first_row + index });
             } else if rank < beam {
-                let score = log_probability / length_penalty(tokens.len() + 1, exponent);
-                self.finished.push(Hypothesis { tokens: tokens.clone(), log_probability, score, finished: true });
+                let score = log_probability / length_penalty(tokens.len() + usize::from(is_end), exponent);
+                self.finished.push(Hypothesis { tokens, log_probability, score, finished: true });
             }
             if live.len() == beam {
                 break;
@@ -187,7 +189,7 @@ mod tests {
     use heedful_attention::random::RandomKey;
 
     use crate::block::BlockConfig;
-    use crate::generation::{greedy, left_padded};
+    use crate::generation::{SpecialTokens, greedy, left_padded};
     use crate::language_model::{LanguageModel, LanguageModelConfig};
 
     const SPECIAL: SpecialTokens = SpecialTokens { padding: 0, begin: 1, end: 2 };
@@ -213,7 +215,7 @@ mod tests {
         let ids: Vec<i32> = [1].into_iter().chain(continuation.iter().map(|&token| token as i32)).collect();
         let length = ids.len();
         let tokens = Tensor::<1, Int>::from_data(ids.as_slice(), &Device::flex()).reshape([1, length]);
-        let logits = model.forward(tokens, &[], None, &mut Probe::off()).logits;
+        let logits = model.forward_with(tokens, &[], None, &mut Probe::off()).logits;
         let logits = HostLogits::read(logits.reshape([length, 6]));
         let targets = continuation.iter().copied().chain([SPECIAL.end]);
         targets.enumerate().map(|(row, token)| f64::from(logits.row(row)[token as usize]) - log_sum_exp(logits.row(row))).sum()
@@ -296,7 +298,7 @@ mod tests {
         // Joint probabilities: 3-end 0.30, 3-3 0.24, 4-end 0.22, 4-4 0.18, 3-4 0.06.
         let rows = [[0.0, 0.0, 0.5, 0.4, 0.1], [0.0, 0.0, 0.55, 0.0, 0.45]];
         let logits = HostLogits { values: rows.concat().iter().map(|p: &f32| p.ln()).collect(), vocabulary: 5 };
-        sentence.advance(&logits, 0, SPECIAL, &BeamSearch { beam: 2, length_penalty: 1.0 });
+        sentence.advance(&logits, 0, &SPECIAL.into(), &BeamSearch { beam: 2, length_penalty: 1.0 });
         let finished: Vec<_> = sentence.finished.iter().map(|hypothesis| hypothesis.tokens.clone()).collect();
         let live: Vec<_> = sentence.live.iter().map(|live| (live.tokens.clone(), live.row)).collect();
         assert_eq!(finished, [vec![3]], "the end of the second comes third, behind a beam of 2");

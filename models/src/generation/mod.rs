@@ -1,19 +1,35 @@
 //! Generating text step by step: greedily, by beam search, or by sampling.
 //!
-//! All of it works on [`StepDecoder`]: anything that gives logits for the next token and can reorder its rows. Scores are computed on the host in double
-//! precision; equal scores are ordered by the lower token id, so that results do not depend on the order of evaluation. Padding and begin tokens are
-//! never generated. A row that is finished leaves the batch.
+//! ```
+//! # use burn::tensor::Device;
+//! # use heedful_models::prelude::*;
+//! # let model = LanguageModelConfig::new(11).with_layers(1).with_d_model(8).with_n_heads(2).with_d_ff(16).build(&Device::flex())?;
+//! let config = GenerationConfig::new(20).with_sampling(Sampling { top_p: 0.9, ..Default::default() }).with_end(2);
+//! let found = model.generate(&[vec![3, 5, 7], vec![4]], &config);
+//! println!("{:?} with probability {}", found[0].tokens, found[0].log_probability.exp());
+//! # assert_eq!(found.len(), 2);
+//! # Ok::<(), ConfigError>(())
+//! ```
 //!
-//! Run it on a model without gradients (`model.valid()`): on an autodiff device every step would grow the graph.
+//! All of it works on [`StepDecoder`]: anything that gives logits for the next token and can reorder its rows. Scores are computed on the host in double
+//! precision; equal scores are ordered by the lower token id, so that results do not depend on the order of evaluation. A row that is finished leaves the
+//! batch.
+//!
+//! `generate` of a model runs without gradients. The functions here are run on a model without gradients (`model.valid()`): on an autodiff device every step
+//! would grow the graph.
 
 mod beam;
+mod config;
 mod rows;
+mod rules;
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use heedful_attention::read::read;
 
 pub use beam::{BeamSearch, beam_search, length_penalty};
+pub use config::{GenerationConfig, generate};
 pub use rows::{Sampling, greedy, sample};
+pub use rules::Rules;
 
 /// Decodes step by step.
 pub trait StepDecoder {
@@ -47,12 +63,6 @@ pub struct SpecialTokens {
     pub end: u32,
 }
 
-impl SpecialTokens {
-    fn may_be_generated(&self, token: u32) -> bool {
-        token != self.padding && token != self.begin
-    }
-}
-
 /// Where generation starts: prompts, and how many tokens may follow.
 #[derive(Clone, Debug)]
 pub struct Prompts {
@@ -79,7 +89,7 @@ pub struct Hypothesis {
     pub log_probability: f64,
     /// What hypotheses are ordered by: the logarithm of the probability, divided by the length penalty in beam search.
     pub score: f64,
-    /// Whether the end token was generated; otherwise the limit was reached.
+    /// Whether the end token was generated or a condition ended the sequence; otherwise the limit was reached.
     pub finished: bool,
 }
 
@@ -87,8 +97,9 @@ pub struct Hypothesis {
 ///
 /// # Panics
 /// If a prompt is empty.
-pub fn left_padded(prompts: &[Vec<u32>], padding: u32, device: &Device) -> (Tensor<2, Int>, Vec<usize>) {
-    let width = prompts.iter().map(Vec::len).max().unwrap_or(0);
+pub fn left_padded(prompts: &[impl AsRef<[u32]>], padding: u32, device: &Device) -> (Tensor<2, Int>, Vec<usize>) {
+    let prompts: Vec<&[u32]> = prompts.iter().map(AsRef::as_ref).collect();
+    let width = prompts.iter().map(|prompt| prompt.len()).max().unwrap_or(0);
     assert!(prompts.iter().all(|prompt| !prompt.is_empty()), "a prompt holds at least one token, for example the begin token");
     let counts: Vec<usize> = prompts.iter().map(|prompt| width - prompt.len()).collect();
     let ids = prompts.iter().zip(&counts).flat_map(|(prompt, &count)| std::iter::repeat_n(padding, count).chain(prompt.iter().copied()));
@@ -143,11 +154,11 @@ fn log_sum_exp(logits: &[f32]) -> f64 {
 ///
 /// # Panics
 /// If no logit is a number.
-fn best_tokens(logits: &[f32], count: usize, special: SpecialTokens) -> Vec<u32> {
+fn best_tokens(logits: &[f32], count: usize, rules: &Rules) -> Vec<u32> {
     let mut best: Vec<u32> = Vec::with_capacity(count + 1);
     for (token, &logit) in (0..).zip(logits) {
         let last = best.last().map_or(f32::NEG_INFINITY, |&token| logits[token as usize]);
-        if !special.may_be_generated(token) || logit.is_nan() || (best.len() == count && logit <= last) {
+        if !rules.may_be_generated(token) || logit.is_nan() || (best.len() == count && logit <= last) {
             continue;
         }
         best.insert(best.partition_point(|&other| logits[other as usize] >= logit), token);
@@ -166,15 +177,15 @@ mod tests {
     #[test]
     fn the_best_tokens_are_ordered_by_logit_and_then_by_id() {
         let logits = [9.0, 8.0, 1.0, 3.0, 2.0, 3.0, f32::NAN];
-        assert_eq!(best_tokens(&logits, 3, SPECIAL), [3, 5, 4]);
-        assert_eq!(best_tokens(&logits, 1, SPECIAL), [3]);
-        assert_eq!(best_tokens(&logits, 99, SPECIAL), [3, 5, 4, 2]);
+        assert_eq!(best_tokens(&logits, 3, &SPECIAL.into()), [3, 5, 4]);
+        assert_eq!(best_tokens(&logits, 1, &SPECIAL.into()), [3]);
+        assert_eq!(best_tokens(&logits, 99, &SPECIAL.into()), [3, 5, 4, 2]);
     }
 
     #[test]
     #[should_panic(expected = "non-finite weights")]
     fn logits_that_are_no_numbers_are_reported() {
-        best_tokens(&[f32::NAN; 4], 1, SPECIAL);
+        best_tokens(&[f32::NAN; 4], 1, &SPECIAL.into());
     }
 
     #[test]

@@ -4,7 +4,7 @@ use heedful_attention::random::RandomKey;
 use rand::RngExt;
 use serde::{Deserialize, Serialize};
 
-use super::{HostLogits, Hypothesis, Prompts, SpecialTokens, StepDecoder, best_tokens, log_sum_exp, room, tokens_of};
+use super::{HostLogits, Hypothesis, Prompts, Rules, StepDecoder, best_tokens, log_sum_exp, room, tokens_of};
 use crate::error::{Check, ConfigError};
 
 /// How tokens are drawn. First the logits are divided by the temperature, then the tokens are restricted to the `top_k` best, then to the smallest set of best
@@ -47,8 +47,8 @@ impl Sampling {
     }
 
     /// Draws a token with the given uniform number in `[0, 1)`.
-    fn draw(&self, logits: &[f32], special: SpecialTokens, uniform: f64) -> u32 {
-        let tokens = best_tokens_sorted(logits, self.top_k.unwrap_or(logits.len()), special);
+    fn draw(&self, logits: &[f32], rules: &Rules, uniform: f64) -> u32 {
+        let tokens = best_tokens_sorted(logits, self.top_k.unwrap_or(logits.len()), rules);
         let best = f64::from(logits[tokens[0] as usize]);
         let mut cumulated = 0.0;
         let masses: Vec<f64> = tokens
@@ -65,11 +65,11 @@ impl Sampling {
 }
 
 /// As [`best_tokens`], which is quick for few tokens only.
-fn best_tokens_sorted(logits: &[f32], count: usize, special: SpecialTokens) -> Vec<u32> {
+fn best_tokens_sorted(logits: &[f32], count: usize, rules: &Rules) -> Vec<u32> {
     if count <= 64 {
-        return best_tokens(logits, count, special);
+        return best_tokens(logits, count, rules);
     }
-    let finite = |&token: &u32| special.may_be_generated(token) && !logits[token as usize].is_nan();
+    let finite = |&token: &u32| rules.may_be_generated(token) && !logits[token as usize].is_nan();
     let mut tokens: Vec<u32> = (0..logits.len() as u32).filter(finite).collect();
     assert!(!tokens.is_empty(), "no logit is a number: the model has non-finite weights");
     tokens.sort_by(|&a, &b| logits[b as usize].total_cmp(&logits[a as usize]).then(a.cmp(&b)));
@@ -81,8 +81,9 @@ fn best_tokens_sorted(logits: &[f32], count: usize, special: SpecialTokens) -> V
 ///
 /// # Panics
 /// If the prompts do not fit the decoder, or no logit is a number.
-pub fn greedy<D: StepDecoder>(decoder: &D, state: D::State, prompts: Prompts, special: SpecialTokens) -> Vec<Hypothesis> {
-    decode(decoder, state, prompts, special, |_, _, logits| best_tokens(logits, 1, special)[0])
+pub fn greedy<D: StepDecoder>(decoder: &D, state: D::State, prompts: Prompts, rules: impl Into<Rules>) -> Vec<Hypothesis> {
+    let rules = rules.into();
+    decode(decoder, state, prompts, &rules, |_, _, logits| best_tokens(logits, 1, &rules)[0])
 }
 
 /// Draws a token at each step. Row `b` draws from `keys[b]` alone, so a sample does not depend on which rows it shares its batch with.
@@ -93,7 +94,7 @@ pub fn sample<D: StepDecoder>(
     decoder: &D,
     state: D::State,
     prompts: Prompts,
-    special: SpecialTokens,
+    rules: impl Into<Rules>,
     sampling: &Sampling,
     keys: &[RandomKey],
 ) -> Vec<Hypothesis> {
@@ -101,8 +102,9 @@ pub fn sample<D: StepDecoder>(
         panic!("{error}");
     }
     assert_eq!(keys.len(), prompts.limits.len(), "one key for each prompt");
-    decode(decoder, state, prompts, special, |row, step, logits| {
-        sampling.draw(logits, special, keys[row].numbered(step as u64).rng().random())
+    let rules = rules.into();
+    decode(decoder, state, prompts, &rules, |row, step, logits| {
+        sampling.draw(logits, &rules, keys[row].numbered(step as u64).rng().random())
     })
 }
 
@@ -110,7 +112,7 @@ fn decode<D: StepDecoder>(
     decoder: &D,
     mut state: D::State,
     prompts: Prompts,
-    special: SpecialTokens,
+    rules: &Rules,
     mut choose: impl FnMut(usize, usize, &[f32]) -> u32,
 ) -> Vec<Hypothesis> {
     let room = room(decoder, &state, &prompts);
@@ -138,10 +140,11 @@ fn decode<D: StepDecoder>(
             let token = choose(index, step, logits);
             hypothesis.log_probability += f64::from(logits[token as usize]) - log_sum_exp(logits);
             hypothesis.score = hypothesis.log_probability;
-            if token == special.end {
+            if rules.is_end(token) {
                 hypothesis.finished = true;
             } else {
                 hypothesis.tokens.push(token);
+                hypothesis.finished = rules.stop_after(&hypothesis.tokens);
             }
             chosen.push(token);
         }
@@ -160,7 +163,7 @@ mod tests {
     use burn::tensor::Device;
 
     use crate::block::BlockConfig;
-    use crate::generation::left_padded;
+    use crate::generation::{SpecialTokens, left_padded};
     use crate::language_model::{LanguageModel, LanguageModelConfig};
 
     fn model(seed: u64) -> LanguageModel {
@@ -228,7 +231,7 @@ mod tests {
     fn drawn(sampling: &Sampling, logits: &[f32]) -> Vec<usize> {
         let mut counts = vec![0; logits.len()];
         for n in 0..10_000 {
-            counts[sampling.draw(logits, SPECIAL, f64::from(n) / 10_000.0) as usize] += 1;
+            counts[sampling.draw(logits, &SPECIAL.into(), f64::from(n) / 10_000.0) as usize] += 1;
         }
         counts
     }
@@ -267,7 +270,7 @@ mod tests {
     #[test]
     fn long_and_short_rankings_agree() {
         let logits: Vec<f32> = (0..500).map(|n| ((n * 37) % 101) as f32).collect();
-        assert_eq!(best_tokens_sorted(&logits, 64, SPECIAL), best_tokens_sorted(&logits, 65, SPECIAL)[..64]);
+        assert_eq!(best_tokens_sorted(&logits, 64, &SPECIAL.into()), best_tokens_sorted(&logits, 65, &SPECIAL.into())[..64]);
     }
 
     #[test]

@@ -39,7 +39,7 @@ fn values(model: &Classifier) -> Vec<TensorData> {
 fn loss(model: &Classifier) -> Tensor<1> {
     let device = model.devices().remove(0);
     let tokens = Tensor::from_data([[3, 4, 5, 6], [7, 8, 3, 0]], &device);
-    let logits = model.forward(Sentences { tokens, segments: None, lengths: &[4, 3] }, None, &mut Probe::off()).logits;
+    let logits = model.forward_with(Sentences { tokens, segments: None, lengths: &[4, 3] }, None, &mut Probe::off()).logits;
     let targets = Tensor::<2, Int>::from_data([[0], [1]], &device);
     log_softmax(logits, 1).gather(1, targets).sum().neg()
 }

@@ -1,0 +1,185 @@
+//! Configuration of the classifier.
+
+use burn::tensor::Device;
+use heedful_attention::contract::Attention;
+use heedful_attention::init;
+use heedful_attention::placement::{Placement, Role};
+use heedful_attention::random::RandomKey;
+use serde::{Deserialize, Serialize};
+
+use super::Classifier;
+use crate::block::BlockConfig;
+use crate::builders::model_builders;
+use crate::depth::DepthConfig;
+use crate::embedding::TokenEmbeddingConfig;
+use crate::error::{Check, ConfigError};
+use crate::initialisation::Initialisation;
+use crate::layout::{IntoLayers, LayerAttention};
+use crate::plain::Plain;
+use crate::position::PositionConfig;
+use crate::stack::StackConfig;
+
+/// How the hidden states of a sequence become one vector.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pooling {
+    /// The state of the first token, which the data set makes a class token (Devlin et al. 2019).
+    #[default]
+    ClassToken,
+    /// The mean over the real tokens.
+    Mean,
+}
+
+/// Configuration of [`Classifier`]. The vocabulary and the number of outputs must be given.
+///
+/// # Example
+/// ```
+/// use burn::tensor::{Device, Int, Tensor};
+/// use heedful_models::prelude::*;
+///
+/// let device = Device::flex();
+/// let tokens = Tensor::<2, Int>::from_data([[1, 5, 7], [1, 4, 0]], &device);
+/// let config = ClassifierConfig::new(11, 3).with_attention(LinformerConfig::default()).with_layers(1).with_d_model(16).with_n_heads(2);
+/// let logits = config.with_pooling(Pooling::Mean).build(&device)?.forward(tokens, &Mask::padding(&[3, 2], 3)); // [2, 3]
+/// # assert_eq!(logits.dims(), [2, 3]);
+/// # Ok::<(), ConfigError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ClassifierConfig {
+    /// Number of tokens.
+    pub vocabulary: usize,
+    /// Number of classes, or 1 for regression.
+    pub outputs: usize,
+    /// Self-attention of the layers (default: dot-product).
+    pub attention: LayerAttention,
+    /// Number of layers (default 6).
+    pub layers: usize,
+    /// Sizes and options of all layers.
+    pub block: BlockConfig,
+    /// Position vectors (default: sinusoidal).
+    pub positions: PositionConfig,
+    /// Whether each layer has weights of its own, or one block serves all (default: each has its own).
+    pub depth: DepthConfig,
+    /// How initial weights are drawn (default: as their modules say, Xavier-uniform).
+    pub initialisation: Initialisation,
+    /// How hidden states become one vector (default: the state of the class token).
+    pub pooling: Pooling,
+    /// Whether there are vectors that tell the first sentence of a pair from the second (default: no).
+    pub segments: bool,
+    /// Seed of [`build`](Self::build) (default: the device's generator draws it).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
+}
+
+impl Default for ClassifierConfig {
+    fn default() -> Self {
+        Self {
+            vocabulary: 0,
+            outputs: 0,
+            attention: LayerAttention::default(),
+            layers: 6,
+            block: BlockConfig::default(),
+            positions: PositionConfig::default(),
+            depth: DepthConfig::default(),
+            initialisation: Initialisation::default(),
+            pooling: Pooling::default(),
+            segments: false,
+            seed: None,
+        }
+    }
+}
+
+model_builders!(ClassifierConfig, Classifier);
+
+impl ClassifierConfig {
+    /// Of a model with so many tokens and classes, at least 1 each. One class is regression.
+    pub fn new(vocabulary: usize, classes: usize) -> Self {
+        Self { vocabulary, outputs: classes, ..Self::default() }
+    }
+
+    /// Sets the self-attention: the same in all layers, or a list for the layers ([`IntoLayers`] says what can be given; default: dot-product).
+    pub fn with_attention<Form>(mut self, attention: impl IntoLayers<Form>) -> Self {
+        self.attention = attention.into_layers();
+        self
+    }
+
+    /// Sets the number of layers, at least 1 (default 6).
+    pub fn with_layers(mut self, layers: usize) -> Self {
+        self.layers = layers;
+        self
+    }
+
+    /// Sets how hidden states become one vector (default: the state of the first token).
+    pub fn with_pooling(mut self, pooling: Pooling) -> Self {
+        self.pooling = pooling;
+        self
+    }
+
+    /// Sets whether there are vectors that tell the first sentence of a pair from the second (default: no).
+    pub fn with_segments(mut self, segments: bool) -> Self {
+        self.segments = segments;
+        self
+    }
+
+    /// Checks the configuration.
+    ///
+    /// # Errors
+    /// An impossible option, or an attention that it is impossible for; the message names both and the remedy.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let check = Check("classifier");
+        check.vocabulary("vocabulary", self.vocabulary)?;
+        if self.outputs == 0 {
+            return Err(check.wrong("outputs", 0, "give the number of classes, or 1 for regression"));
+        }
+        check.at_least_one("layers", self.layers)?;
+        self.block.validate(&check)?;
+        self.positions.validate(&check, self.block.d_model, self.block.max_length)?;
+        self.depth.validate(&check, &self.block, self.positions)?;
+        self.initialisation.validate(&check, false)?;
+        self.attention.validate_length(&check, "attention", self.depth.blocks(self.layers))?;
+        for placement in self.stack().placements() {
+            self.attention.at(placement.layer).validate(&placement)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn stack(&self) -> StackConfig {
+        let Self { block, layers, depth, positions, .. } = *self;
+        StackConfig { role: Role::Encoder, block, cross_heads: vec![None; depth.blocks(layers)], layers, depth, positions }
+    }
+
+    /// Initialises the model.
+    ///
+    /// # Panics
+    /// If the configuration is not valid.
+    pub fn init(&self, key: &RandomKey, device: &Device) -> Classifier {
+        self.init_with(key, device, |placement, key, device| self.attention.at(placement.layer).init(placement, key, device))
+    }
+
+    /// Initialises the model with attentions made by `build` from their place and key, instead of those in [`attention`](Self::attention).
+    ///
+    /// # Panics
+    /// If the configuration is not valid.
+    pub fn init_with<A: Attention>(
+        &self,
+        key: &RandomKey,
+        device: &Device,
+        build: impl Fn(&Placement, &RandomKey, &Device) -> A,
+    ) -> Classifier<A> {
+        let BlockConfig { d_model, max_length, position_offset, dropout, .. } = self.block;
+        let Self { vocabulary, depth, .. } = *self;
+        let positions = depth.embedded_positions(self.positions);
+        let segments = if self.segments { 2 } else { 0 };
+        let embedding = TokenEmbeddingConfig { vocabulary, d_model, max_length, positions, position_offset, segments, dropout };
+        let model = Classifier {
+            embedding: embedding.init(&key.named("embedding"), device),
+            encoder: self.stack().init_with(&key.named("encoder"), device, &build),
+            output: init::linear(d_model, self.outputs, true, &key.named("output"), device),
+            pooling: self.pooling,
+            dropout,
+            plain: Plain::new(&key.named("plain")),
+        };
+        self.initialisation.apply(model, self.layers, key)
+    }
+}

@@ -1,0 +1,179 @@
+//! Configuration of the language model.
+
+use burn::tensor::Device;
+use heedful_attention::contract::Attention;
+use heedful_attention::init;
+use heedful_attention::placement::{Placement, Role};
+use heedful_attention::random::RandomKey;
+use serde::{Deserialize, Serialize};
+
+use super::LanguageModel;
+use crate::auxiliary::AuxiliaryLossesConfig;
+use crate::block::BlockConfig;
+use crate::builders::model_builders;
+use crate::depth::DepthConfig;
+use crate::embedding::TokenEmbeddingConfig;
+use crate::error::{Check, ConfigError};
+use crate::initialisation::Initialisation;
+use crate::layout::{IntoLayers, LayerAttention};
+use crate::plain::Plain;
+use crate::position::PositionConfig;
+use crate::stack::StackConfig;
+
+/// Configuration of [`LanguageModel`]. The vocabulary must be given.
+///
+/// # Example
+/// ```
+/// use burn::tensor::{Device, Int, Tensor};
+/// use heedful_models::prelude::*;
+///
+/// let device = Device::flex();
+/// let config = LanguageModelConfig::new(11).with_attention("relative").with_layers(2).with_d_model(16).with_n_heads(2).with_d_ff(32);
+/// let logits = config.with_seed(1).build(&device)?.forward(Tensor::<2, Int>::from_data([[2, 5, 7]], &device)); // [1, 3, 11]
+/// # assert_eq!(logits.dims(), [1, 3, 11]);
+/// # Ok::<(), ConfigError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LanguageModelConfig {
+    /// Number of tokens.
+    pub vocabulary: usize,
+    /// Self-attention of the layers (default: dot-product).
+    pub attention: LayerAttention,
+    /// Number of layers (default 6).
+    pub layers: usize,
+    /// Sizes and options of all layers.
+    pub block: BlockConfig,
+    /// Position vectors (default: sinusoidal).
+    pub positions: PositionConfig,
+    /// Whether each layer has weights of its own, or one block serves all (default: each has its own).
+    pub depth: DepthConfig,
+    /// How initial weights are drawn (default: as their modules say, Xavier-uniform).
+    pub initialisation: Initialisation,
+    /// Whether the embedding's matrix is the output projection too (default: yes).
+    pub tied: bool,
+    /// Losses that are added in training (default: none). They need the outputs of all layers, which reversible ones do not keep.
+    pub auxiliary: Option<AuxiliaryLossesConfig>,
+    /// Seed of [`build`](Self::build) (default: the device's generator draws it).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
+}
+
+impl Default for LanguageModelConfig {
+    fn default() -> Self {
+        Self {
+            vocabulary: 0,
+            attention: LayerAttention::default(),
+            layers: 6,
+            block: BlockConfig::default(),
+            positions: PositionConfig::default(),
+            depth: DepthConfig::default(),
+            initialisation: Initialisation::default(),
+            tied: true,
+            auxiliary: None,
+            seed: None,
+        }
+    }
+}
+
+model_builders!(LanguageModelConfig, LanguageModel);
+
+impl LanguageModelConfig {
+    /// Of a model with so many tokens, at least 1, in the sizes of the base model of Vaswani et al. 2017.
+    pub fn new(vocabulary: usize) -> Self {
+        Self { vocabulary, ..Self::default() }
+    }
+
+    /// Sets the number of tokens, at least 1.
+    pub fn with_vocabulary(mut self, vocabulary: usize) -> Self {
+        self.vocabulary = vocabulary;
+        self
+    }
+
+    /// Sets the self-attention: the same in all layers, or a list for the layers ([`IntoLayers`] says what can be given; default: dot-product).
+    pub fn with_attention<Form>(mut self, attention: impl IntoLayers<Form>) -> Self {
+        self.attention = attention.into_layers();
+        self
+    }
+
+    /// Sets the number of layers, at least 1 (default 6).
+    pub fn with_layers(mut self, layers: usize) -> Self {
+        self.layers = layers;
+        self
+    }
+
+    /// Sets whether the embedding's matrix is the output projection too (default: yes).
+    pub fn with_tied(mut self, tied: bool) -> Self {
+        self.tied = tied;
+        self
+    }
+
+    /// Sets losses that are added in training (default: none).
+    pub fn with_auxiliary(mut self, auxiliary: AuxiliaryLossesConfig) -> Self {
+        self.auxiliary = Some(auxiliary);
+        self
+    }
+
+    /// Checks the configuration.
+    ///
+    /// # Errors
+    /// An impossible option, or an attention that it is impossible for; the message names both and the remedy.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let check = Check("language model");
+        check.vocabulary("vocabulary", self.vocabulary)?;
+        check.at_least_one("layers", self.layers)?;
+        self.block.validate(&check)?;
+        self.positions.validate(&check, self.block.d_model, self.block.max_length)?;
+        self.depth.validate(&check, &self.block, self.positions)?;
+        self.initialisation.validate(&check, self.tied)?;
+        if let Some(auxiliary) = &self.auxiliary {
+            auxiliary.validate()?;
+            if self.depth == DepthConfig::Reversible {
+                return Err(check.wrong("auxiliary", "given", "leave it out: a reversible stack keeps no outputs of its layers"));
+            }
+        }
+        self.attention.validate_length(&check, "attention", self.depth.blocks(self.layers))?;
+        for placement in self.stack().placements() {
+            self.attention.at(placement.layer).validate(&placement)?;
+        }
+        Ok(())
+    }
+
+    fn stack(&self) -> StackConfig {
+        let Self { block, layers, depth, positions, .. } = *self;
+        StackConfig { role: Role::Decoder, block, cross_heads: vec![None; depth.blocks(layers)], layers, depth, positions }
+    }
+
+    /// Initialises the model.
+    ///
+    /// # Panics
+    /// If the configuration is not valid.
+    pub fn init(&self, key: &RandomKey, device: &Device) -> LanguageModel {
+        self.init_with(key, device, |placement, key, device| self.attention.at(placement.layer).init(placement, key, device))
+    }
+
+    /// Initialises the model with attentions made by `build` from their place and key, instead of those in [`attention`](Self::attention).
+    ///
+    /// # Panics
+    /// If the configuration is not valid.
+    pub fn init_with<A: Attention>(
+        &self,
+        key: &RandomKey,
+        device: &Device,
+        build: impl Fn(&Placement, &RandomKey, &Device) -> A,
+    ) -> LanguageModel<A> {
+        let BlockConfig { d_model, max_length, position_offset, dropout, .. } = self.block;
+        let Self { vocabulary, depth, .. } = *self;
+        let positions = depth.embedded_positions(self.positions);
+        let embedding = TokenEmbeddingConfig { vocabulary, d_model, max_length, positions, position_offset, segments: 0, dropout };
+        let model = LanguageModel {
+            embedding: embedding.init(&key.named("embedding"), device),
+            decoder: self.stack().init_with(&key.named("decoder"), device, &build),
+            output: (!self.tied).then(|| init::linear(d_model, vocabulary, false, &key.named("output"), device)),
+            auxiliary: self.auxiliary.map(|losses| losses.init(self.layers, d_model, vocabulary, &key.named("auxiliary"), device)),
+            max_length,
+            plain: Plain::new(&key.named("plain")),
+        };
+        self.initialisation.apply(model, self.layers, key)
+    }
+}

@@ -1,0 +1,236 @@
+//! Configuration of the encoder-decoder Transformer.
+
+use burn::tensor::Device;
+use heedful_attention::contract::Attention;
+use heedful_attention::init;
+use heedful_attention::layer::Choice;
+use heedful_attention::placement::{Placement, Role};
+use heedful_attention::random::RandomKey;
+use serde::{Deserialize, Serialize};
+
+use super::Seq2SeqTransformer;
+use crate::block::BlockConfig;
+use crate::builders::model_builders;
+use crate::depth::DepthConfig;
+use crate::embedding::TokenEmbeddingConfig;
+use crate::error::{Check, ConfigError};
+use crate::initialisation::Initialisation;
+use crate::layout::{AttentionLayout, CrossLayout, IntoLayers, IntoLayout, resolved};
+use crate::plain::Plain;
+use crate::position::PositionConfig;
+use crate::stack::StackConfig;
+
+/// Which matrices are one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Tying {
+    /// Source embedding, target embedding and output projection: for a joint vocabulary (the paper).
+    #[default]
+    ThreeWay,
+    /// Target embedding and output projection.
+    Output,
+    /// None: the output projection has a matrix of its own (without bias).
+    None,
+}
+
+/// Configuration of [`Seq2SeqTransformer`]. The defaults are the base model of the paper; the vocabularies must be given.
+///
+/// # Example
+/// ```
+/// use burn::tensor::{Device, Int, Tensor};
+/// use heedful_models::prelude::*;
+///
+/// let device = Device::flex();
+/// let [source, target] = [[[5, 7, 1]], [[2, 4, 6]]].map(|ids| Tensor::<2, Int>::from_data(ids, &device));
+/// let config = Seq2SeqConfig::new(11, 11).with_attention("hc-sa").with_layers(1).with_d_model(16).with_n_heads(2).with_d_ff(32);
+/// let logits = config.build(&device)?.forward(source, target, &Mask::none()); // [1, 3, 11]
+/// # assert_eq!(logits.dims(), [1, 3, 11]);
+/// # Ok::<(), ConfigError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Seq2SeqConfig {
+    /// Number of source tokens.
+    pub source_vocabulary: usize,
+    /// Number of target tokens.
+    pub target_vocabulary: usize,
+    /// Which attention stands where (default: dot-product everywhere).
+    pub attention: AttentionLayout,
+    /// Layers of the encoder (default 6).
+    pub encoder_layers: usize,
+    /// Layers of the decoder (default 6).
+    pub decoder_layers: usize,
+    /// Sizes and options of all layers.
+    pub block: BlockConfig,
+    /// Position vectors (default: sinusoidal).
+    pub positions: PositionConfig,
+    /// Whether each layer has weights of its own, or one block serves all of a stack (default: each has its own).
+    pub depth: DepthConfig,
+    /// How initial weights are drawn (default: as their modules say, Xavier-uniform).
+    pub initialisation: Initialisation,
+    /// Which matrices are one (default: source embedding, target embedding and output projection).
+    pub tying: Tying,
+    /// Seed of [`build`](Self::build) (default: the device's generator draws it).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
+}
+
+impl Default for Seq2SeqConfig {
+    fn default() -> Self {
+        Self {
+            source_vocabulary: 0,
+            target_vocabulary: 0,
+            attention: AttentionLayout::default(),
+            encoder_layers: 6,
+            decoder_layers: 6,
+            block: BlockConfig::default(),
+            positions: PositionConfig::default(),
+            depth: DepthConfig::default(),
+            initialisation: Initialisation::default(),
+            tying: Tying::default(),
+            seed: None,
+        }
+    }
+}
+
+model_builders!(Seq2SeqConfig, Seq2SeqTransformer);
+
+impl Seq2SeqConfig {
+    /// Of a model with so many source and target tokens, at least 1 each. Vocabularies of one size are taken for one vocabulary and share their matrices; others
+    /// do not ([`with_tying`](Self::with_tying)).
+    pub fn new(source_vocabulary: usize, target_vocabulary: usize) -> Self {
+        let tying = if source_vocabulary == target_vocabulary { Tying::ThreeWay } else { Tying::Output };
+        Self { source_vocabulary, target_vocabulary, tying, ..Self::default() }
+    }
+
+    /// Sets which attention stands where: a layout, or the self-attention of both stacks ([`IntoLayout`] says what can be given; default: dot-product
+    /// everywhere).
+    pub fn with_attention<Form>(mut self, attention: impl IntoLayout<Form>) -> Self {
+        self.attention = attention.into_layout();
+        self
+    }
+
+    /// Sets the self-attention of the encoder ([`IntoLayers`] says what can be given; default: dot-product).
+    pub fn with_encoder_attention<Form>(mut self, attention: impl IntoLayers<Form>) -> Self {
+        self.attention.encoder = attention.into_layers();
+        self
+    }
+
+    /// Sets the self-attention of the decoder ([`IntoLayers`] says what can be given; default: dot-product).
+    pub fn with_decoder_attention<Form>(mut self, attention: impl IntoLayers<Form>) -> Self {
+        self.attention.decoder = attention.into_layers();
+        self
+    }
+
+    /// Sets the cross-attention of all layers of the decoder: a name, a configuration or an
+    /// [`AnyMechanism`](heedful_attention::registry::AnyMechanism) (default: dot-product). A [`CrossLayout`] in [`attention`](Self::attention) says more.
+    pub fn with_cross_attention(mut self, attention: impl Into<Choice>) -> Self {
+        self.attention.cross = CrossLayout::All(resolved(attention).into());
+        self
+    }
+
+    /// Sets the number of layers of the encoder and of the decoder, at least 1 (default 6).
+    pub fn with_layers(mut self, layers: usize) -> Self {
+        (self.encoder_layers, self.decoder_layers) = (layers, layers);
+        self
+    }
+
+    /// Sets the number of layers of the encoder, at least 1 (default 6).
+    pub fn with_encoder_layers(mut self, layers: usize) -> Self {
+        self.encoder_layers = layers;
+        self
+    }
+
+    /// Sets the number of layers of the decoder, at least 1 (default 6).
+    pub fn with_decoder_layers(mut self, layers: usize) -> Self {
+        self.decoder_layers = layers;
+        self
+    }
+
+    /// Sets which matrices are one.
+    pub fn with_tying(mut self, tying: Tying) -> Self {
+        self.tying = tying;
+        self
+    }
+
+    /// Checks the configuration.
+    ///
+    /// # Errors
+    /// An impossible option, or an attention in a place that it is not defined for; the message names both and the remedy.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let check = Check("seq2seq");
+        check.vocabulary("source_vocabulary", self.source_vocabulary)?;
+        check.vocabulary("target_vocabulary", self.target_vocabulary)?;
+        if self.tying == Tying::ThreeWay && self.source_vocabulary != self.target_vocabulary {
+            let remedy = format!(
+                "one matrix cannot serve {} source and {} target tokens: use a joint vocabulary, or tying = \"output\"",
+                self.source_vocabulary, self.target_vocabulary
+            );
+            return Err(check.wrong("tying", "three-way", remedy));
+        }
+        check.at_least_one("encoder_layers", self.encoder_layers)?;
+        check.at_least_one("decoder_layers", self.decoder_layers)?;
+        self.block.validate(&check)?;
+        self.positions.validate(&check, self.block.d_model, self.block.max_length)?;
+        self.depth.validate(&check, &self.block, self.positions)?;
+        self.initialisation.validate(&check, self.tying != Tying::None)?;
+        if self.depth.blocks(self.decoder_layers) < self.decoder_layers && matches!(self.attention.cross, CrossLayout::Last(_)) {
+            return Err(check.wrong("attention.cross", "last", "give it to all layers: one block serves them all"));
+        }
+        self.attention.validate_lengths(&check, self.depth.blocks(self.encoder_layers), self.depth.blocks(self.decoder_layers))?;
+        for placement in self.encoder_stack().placements().chain(self.decoder_stack().placements()) {
+            self.attention.at(&placement).validate(&placement)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn encoder_stack(&self) -> StackConfig {
+        let Self { block, encoder_layers: layers, depth, positions, .. } = *self;
+        StackConfig { role: Role::Encoder, block, cross_heads: vec![None; depth.blocks(layers)], layers, depth, positions }
+    }
+
+    pub(crate) fn decoder_stack(&self) -> StackConfig {
+        let Self { block, decoder_layers: layers, depth, positions, .. } = *self;
+        let cross_heads = self.attention.cross_heads(depth.blocks(layers), block.heads);
+        StackConfig { role: Role::Decoder, block, cross_heads, layers, depth, positions }
+    }
+
+    fn embedding(&self, vocabulary: usize) -> TokenEmbeddingConfig {
+        let BlockConfig { d_model, max_length, position_offset, dropout, .. } = self.block;
+        let positions = self.depth.embedded_positions(self.positions);
+        TokenEmbeddingConfig { vocabulary, d_model, max_length, positions, position_offset, segments: 0, dropout }
+    }
+
+    /// Initialises the model.
+    ///
+    /// # Panics
+    /// If the configuration is not valid.
+    pub fn init(&self, key: &RandomKey, device: &Device) -> Seq2SeqTransformer {
+        self.init_with(key, device, |placement, key, device| self.attention.at(placement).init(placement, key, device))
+    }
+
+    /// Initialises the model with attentions made by `build` from their place and key. Of [`attention`](Self::attention) only the places and heads of
+    /// cross-attention are used.
+    ///
+    /// # Panics
+    /// If the configuration is not valid.
+    pub fn init_with<A: Attention>(
+        &self,
+        key: &RandomKey,
+        device: &Device,
+        build: impl Fn(&Placement, &RandomKey, &Device) -> A,
+    ) -> Seq2SeqTransformer<A> {
+        let embedding = |name, vocabulary| self.embedding(vocabulary).init(&key.named(name), device);
+        let model = Seq2SeqTransformer {
+            source: embedding("source", self.source_vocabulary),
+            target: (self.tying != Tying::ThreeWay).then(|| embedding("target", self.target_vocabulary)),
+            encoder: self.encoder_stack().init_with(&key.named("encoder"), device, &build),
+            decoder: self.decoder_stack().init_with(&key.named("decoder"), device, &build),
+            output: (self.tying == Tying::None)
+                .then(|| init::linear(self.block.d_model, self.target_vocabulary, false, &key.named("output"), device)),
+            max_length: self.block.max_length,
+            plain: Plain::new(&key.named("plain")),
+        };
+        self.initialisation.apply(model, self.encoder_layers.max(self.decoder_layers), key)
+    }
+}
