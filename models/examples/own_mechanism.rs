@@ -8,18 +8,8 @@ use burn::optim::{AdamConfig, GradientsParams};
 use burn::tensor::activation::softplus;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use heedful_attention::conformance::{Report, Subject};
-use heedful_attention::contract::Positions;
-use heedful_attention::engine::{Content, LogitTerms};
-use heedful_attention::init::Init;
-use heedful_attention::logits::{LogitFacts, Logits};
-use heedful_attention::placement::{Placement, Role};
-use heedful_attention::probe::Probe;
-use heedful_attention::random::RandomKey;
-use heedful_attention::registry::{AnyLogits, AnyMechanism, Card, Kind, Mechanism, register};
-use heedful_attention::visibility::Span;
-use heedful_models::block::BlockConfig;
-use heedful_models::language_model::LanguageModelConfig;
 use heedful_models::loss::cross_entropy;
+use heedful_models::prelude::*;
 use serde::{Deserialize, Serialize};
 
 /// Options of the mechanism, which has the name `recency`.
@@ -88,11 +78,9 @@ pub fn conforms() -> Result<Report, Report> {
 /// Loss per token before each step of training on a sequence that repeats itself.
 pub fn train(steps: usize) -> Vec<f32> {
     let device = Device::flex().autodiff();
-    let block = BlockConfig { d_model: 16, heads: 2, d_ff: 32, dropout: 0.0, max_length: 16, ..Default::default() };
-    let attention = RecencyConfig::default();
-    let config =
-        LanguageModelConfig { vocabulary: 5, attention: AnyMechanism::from(attention).into(), layers: 1, block, ..Default::default() };
-    let mut model = config.init(&RandomKey::from_seed(1), &device);
+    let config = LanguageModelConfig::new(5).with_attention(RecencyConfig::default()).with_layers(1).with_d_model(16).with_n_heads(2);
+    let config = config.with_d_ff(32).with_dropout(0.0).with_max_length(16).with_seed(1);
+    let mut model = config.build(&device).expect("the model is possible");
     let mut optimiser = AdamConfig::new().init();
 
     // The number after a 1 depends on what stands before it.
@@ -102,7 +90,7 @@ pub fn train(steps: usize) -> Vec<f32> {
     let targets = Tensor::<2, Int>::from_data(row(1), &device).reshape([15]);
     let mut losses = Vec::new();
     for _ in 0..steps {
-        let logits = model.forward_with(input.clone(), &[], None, &mut Probe::off()).logits.reshape([15, 5]);
+        let logits = model.forward(input.clone()).reshape([15, 5]);
         let loss = cross_entropy(logits, targets.clone(), None, 0.0).loss / 15.0;
         losses.push(loss.clone().into_scalar());
         let gradients = GradientsParams::from_grads(loss.backward(), &model);

@@ -17,6 +17,8 @@
 //! decoder = "gaussian"
 //! cross = { attention = "dot-product", heads = 1, layers = "last" }
 //! ```
+//!
+//! In code the same is given to `with_attention` of a model's configuration: [`IntoLayers`] and [`IntoLayout`] say what can be.
 
 mod choice;
 mod reading;

@@ -10,8 +10,11 @@ use super::SpecialTokens;
 pub struct Rules {
     never: Vec<u32>,
     end: Option<u32>,
-    stop: Option<Arc<dyn Fn(&[u32]) -> bool + Send + Sync>>,
+    stop: Option<Arc<Stop>>,
 }
+
+/// Whether what was generated is complete.
+type Stop = dyn Fn(&[u32]) -> bool + Send + Sync;
 
 impl From<SpecialTokens> for Rules {
     fn from(special: SpecialTokens) -> Self {
