@@ -55,8 +55,9 @@ impl<A: Attention> LanguageModel<A> {
         logits
     }
 
-    /// The full form of [`forward`](Self::forward). Row `b` begins with `left_padding[b]` padding elements (an empty slice: none does);
-    /// padding on the right needs no mention, since nothing before it sees it. Dropout is on exactly if a key is given.
+    /// The full form of [`forward`](Self::forward): logits `[B, N, V]` of the token after each token of `[B, N]`. Row `b` begins with `left_padding[b]`
+    /// padding elements (an empty slice: none does); padding on the right needs no mention, since nothing before it sees it. Dropout is on exactly if a key is
+    /// given.
     ///
     /// # Panics
     /// If the sequences are longer than `max_length`.

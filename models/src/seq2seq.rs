@@ -78,8 +78,8 @@ impl<A: Attention> Seq2SeqTransformer<A> {
         logits
     }
 
-    /// The full form of [`forward`](Self::forward): logits `[B, T, V]` of the token after each target token, given the source `[B, S]`. The target `[B, T]` begins with the begin token. Dropout is on
-    /// exactly if a key is given.
+    /// The full form of [`forward`](Self::forward): logits `[B, T, V]` of the token after each target token, given the source `[B, S]`. The target `[B, T]`
+    /// begins with the begin token. Dropout is on exactly if a key is given.
     ///
     /// # Panics
     /// If a sequence is longer than `max_length`.
