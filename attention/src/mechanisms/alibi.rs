@@ -151,8 +151,8 @@ mod tests {
         assert_eq!(slopes(6), [0.25, 0.0625, 0.015625, 0.00390625, 0.5, 0.125]);
         let twelve = slopes(12);
         assert_eq!((twelve.len(), twelve[7]), (12, 1.0 / 256.0));
-        for (found, expected) in twelve[8..].iter().zip([0.7071, 0.3536, 0.1768, 0.0884]) {
-            assert!((found - expected).abs() < 1e-4, "{found} is not {expected}");
+        for (found, power) in twelve[8..].iter().zip([0.5f64, 1.5, 2.5, 3.5]) {
+            assert!((found - (-power).exp2()).abs() < 1e-12, "{found} is not 2^-{power}");
         }
     }
 

@@ -27,8 +27,7 @@ fn place() -> Placement {
 }
 
 fn logits(attention: &mut AnyAttention) -> &mut AdaptiveSpan {
-    let logits = softmax(attention).logits.get_mut::<AdaptiveSpan>().unwrap();
-    logits
+    softmax(attention).logits.get_mut().unwrap()
 }
 
 /// An attention with these spans of its two heads, in positions.
