@@ -49,14 +49,10 @@ fn page(mechanism: &AnyMechanism) -> Result<String, Box<dyn Error>> {
     let family = mechanism.family();
     let module = family.replace('-', "_");
     let source = fs::read_to_string(root().join(format!("attention/src/mechanisms/{module}.rs")))?;
-    let (title, documentation, picture) = documentation(&source);
-    let mut page = format!("# {family}\n\n{title}\n\n{documentation}\n");
-    if let Some(picture) = picture {
-        write!(
-            page,
-            "\n## Picture\n\nWeights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head. Linformer shows how \
-             far a change of each position moves each output.\n\n<p>\n{{{{#include ../../../../attention/pictures/{picture}}}}}\n</p>\n"
-        )?;
+    let Documentation { title, text, picture } = documentation(&source);
+    let mut page = format!("# {family}\n\n{title}\n\n{text}\n");
+    if let Some((file, caption)) = picture {
+        write!(page, "\n## Picture\n\n{caption}\n\n<p>\n{{{{#include ../../../../attention/pictures/{file}}}}}\n</p>\n")?;
     }
     abilities(mechanism, &mut page)?;
     let configuration = fs::read_to_string(root().join(format!("attention/src/mechanisms/{module}/config.rs"))).unwrap_or(source);
@@ -73,19 +69,25 @@ fn page(mechanism: &AnyMechanism) -> Result<String, Box<dyn Error>> {
     Ok(page)
 }
 
-/// Title, text and picture of a module's documentation.
-fn documentation(source: &str) -> (String, String, Option<String>) {
+/// What a module's documentation says.
+struct Documentation {
+    title: String,
+    text: String,
+    /// Its file and what it shows.
+    picture: Option<(String, String)>,
+}
+
+fn documentation(source: &str) -> Documentation {
     let lines: Vec<&str> = source.lines().take_while(|line| line.starts_with("//!") || line.starts_with("#![doc")).collect();
-    let picture =
-        lines.iter().find_map(|line| Some(line.strip_prefix("#![doc = include_str!(\"../../pictures/")?.split('"').next()?.to_owned()));
+    let file = lines.iter().find_map(|line| line.strip_prefix("#![doc = include_str!(\"../../pictures/")?.split('"').next());
     let text: Vec<&str> =
         lines.iter().filter_map(|line| line.strip_prefix("//!")).map(|line| line.strip_prefix(' ').unwrap_or(line)).collect();
     let mut paragraphs =
         text.split(|line| line.is_empty()).filter(|paragraph| !paragraph.is_empty()).map(|paragraph| plain(&paragraph.join("\n")));
     let title = paragraphs.next().unwrap_or_default();
-    let of_picture = |paragraph: &String| paragraph.contains("of an untrained layer");
-    let rest: Vec<String> = paragraphs.filter(|paragraph| !of_picture(paragraph)).collect();
-    (title, rest.join("\n\n"), picture)
+    let (captions, text): (Vec<String>, Vec<String>) = paragraphs.partition(|paragraph| paragraph.contains("of an untrained layer"));
+    let picture = file.zip(captions.into_iter().next()).map(|(file, caption)| (file.to_owned(), caption));
+    Documentation { title, text: text.join("\n\n"), picture }
 }
 
 /// The text without the targets of links to code.

@@ -133,19 +133,16 @@ impl<L: Logits> SoftmaxAttention<L> {
         // What only a tensor on the device knows is no part of tiles and blocks: it goes into the scores.
         let given =
             visibility.is_given().then(|| visibility.mask(span, self.heads, program.values.dtype(), &program.values.device())).flatten();
-        let scored = match &given {
-            Some(mask) => hidden_by_scores(program.clone(), mask.bias.clone()),
-            None => program.clone(),
-        };
-        let execution = self.execution(engine, &scored, &visibility.known(), span, &positions);
+        let scored = given.as_ref().map(|mask| hidden_by_scores(program.clone(), mask.bias.clone()));
+        let execution = self.execution(engine, scored.as_ref().unwrap_or(&program), &visibility.known(), span, &positions);
         if probe.is_listening() && !matches!(execution, Execution::Reference) {
             // The matrix of all weights exists only for somebody who looks at it; the output is computed as if nobody did.
             let shown = AttentionProgram { dropout: None, ..masked(program.clone()) };
             probe.with_keys_before(key_start, |probe| reference::attend(shown, probe));
         }
         let context = match execution {
-            Execution::Fused(parts) => of_those_with_a_key(fused::attend(scored, parts), given),
-            Execution::Blocked(blocks) => of_those_with_a_key(attend_parts(scored, &blocks).context, given),
+            Execution::Fused(parts) => of_those_with_a_key(fused::attend(scored.unwrap_or(program), parts), given),
+            Execution::Blocked(blocks) => of_those_with_a_key(attend_parts(scored.unwrap_or(program), &blocks).context, given),
             Execution::Reference => probe.with_keys_before(key_start, |probe| reference::attend(masked(program), probe)),
         };
         AttentionOutput { context: linear(merge_heads(context), &self.output), losses }

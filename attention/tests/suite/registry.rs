@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use heedful_attention::registry::AnyMechanism;
+use burn::tensor::{Device, Tensor};
+use heedful_attention::prelude::{AnyMechanism, AttentionConfig, Mask};
 
 // The test writes with the functions of the example that writes the pages; the example's `main` is not called here.
 #[path = "../../examples/mechanism_pages.rs"]
@@ -23,6 +24,18 @@ fn every_mechanism_has_its_page_in_the_book() {
             assert!(page.contains(part), "{family} has no {part}");
         }
         assert!(!page.contains("unknown"), "{page}");
+    }
+}
+
+#[test]
+fn the_example_of_every_page_runs() {
+    let device = Device::flex();
+    for mechanism in AnyMechanism::all() {
+        // A page says `with_causal(true)` where it can, and has a whole number of rows of an image.
+        let length = if mechanism.family() == "local-2d" { 64 } else { 40 };
+        let attention = AttentionConfig::new(mechanism.name(), 64, 4).with_causal(mechanism.can_be_causal()).init(&device).unwrap();
+        let y = attention.forward(Tensor::ones([2, length, 64], &device), &Mask::padding(&[length, 25], length));
+        assert_eq!(y.dims(), [2, length, 64], "{mechanism}");
     }
 }
 
