@@ -13,7 +13,7 @@ use burn::backend::{Backend, TensorMetadata};
 use burn::tensor::{DType, Shape, Slice, TensorData};
 
 use self::terms::Terms;
-use super::operator::Operands;
+use super::operator::{Operand, Operands};
 use super::plan::Plan;
 use crate::engine::greatest_log_ratio;
 use crate::visibility::TILE;
@@ -135,7 +135,9 @@ struct Attention<'a, B: Backend> {
 
 impl<'a, B: Backend> Attention<'a, B> {
     fn new(operands: Operands<B>, plan: &'a Plan) -> Self {
-        let queries = operands.count_queries().or(plan.bells.as_ref().map(|bells| bells.queries()));
+        let length = |operand: &Operand<B>| operand.as_ref().map(|tensor| tensor.shape()[2]);
+        let queries = [&operands.queries, &operands.bias, &operands.relative_queries, &operands.left].into_iter().find_map(length);
+        let queries = queries.or(plan.bells.as_ref().map(|bells| bells.queries()));
         let (queries, keys) = (queries.expect("logits have a term with queries"), operands.values.shape()[2]);
         Self { terms: Terms::new(keys, operands.values.device(), operands.values.dtype()), queries, keys, operands, plan }
     }

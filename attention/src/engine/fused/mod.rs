@@ -51,20 +51,12 @@ pub fn can_attend_in_parts(program: &AttentionProgram) -> bool {
 
 /// Whether a program is executed by kernels of a device, which skip tiles in which nothing is visible: patterns need no gathered blocks there.
 pub fn has_kernels(program: &AttentionProgram) -> bool {
-    let AttentionProgram { weighting: Weighting::Softmax(terms), mask: None, soft_span, values, .. } = program else { return false };
-    are_those_of_kernels(terms) && has_kernels_on_device(values, further_buffers(terms, soft_span.as_ref()))
+    let AttentionProgram { weighting: Weighting::Softmax(terms), mask: None, soft_span: None, values, .. } = program else { return false };
+    is_product(terms) && has_kernels_on_device(&values.device(), values.dtype())
 }
 
-/// Whether the kernels of devices compute with these terms.
-fn are_those_of_kernels(terms: &LogitTerms) -> bool {
-    let has_term = terms.content.is_some() || terms.bias.is_some();
-    has_term && terms.relative.is_none() && terms.kronecker.is_none()
-}
-
-/// Most buffers that a kernel has for these terms, besides those of a product: operands and gradients.
-fn further_buffers(terms: &LogitTerms, soft_span: Option<&SoftSpan>) -> u32 {
-    let of = |is_there: bool, count: u32| if is_there { count } else { 0 };
-    of(terms.bias.is_some(), 1) + of(terms.relative.is_some(), 3) + of(soft_span.is_some(), 3)
+fn is_product(terms: &LogitTerms) -> bool {
+    matches!(terms, LogitTerms { content: Some(_), relative: None, kronecker: None, bias: None })
 }
 
 /// Whether a device has kernels that skip tiles without a weight and bring scattered rows together.
@@ -80,15 +72,15 @@ pub(crate) fn has_kernels_in_main_memory(device: &Device) -> bool {
 
 /// Whether a CubeCL device has what the kernels for it need, and numbers of this type.
 #[cfg(feature = "cube")]
-fn has_kernels_on_device(values: &Tensor<4>, more_buffers: u32) -> bool {
-    match values.device().without_autodiff().as_dispatch() {
-        DispatchDevice::Cube(device) => cube::has_room(device, values.dtype(), more_buffers),
+fn has_kernels_on_device(device: &Device, dtype: DType) -> bool {
+    match device.clone().without_autodiff().as_dispatch() {
+        DispatchDevice::Cube(device) => cube::has_room(device, dtype),
         _ => false,
     }
 }
 
 #[cfg(not(feature = "cube"))]
-fn has_kernels_on_device(_: &Tensor<4>, _: u32) -> bool {
+fn has_kernels_on_device(_: &Device, _: DType) -> bool {
     false
 }
 
@@ -141,9 +133,9 @@ fn in_32_bits(terms: LogitTerms) -> LogitTerms {
 
 fn run(terms: LogitTerms, soft_span: Option<SoftSpan>, values: Tensor<4>, plan: Plan) -> Tensor<4> {
     let [batch, heads, _, _] = values.dims();
+    let is_product = is_product(&terms) && soft_span.is_none();
     let dtype = values.dtype();
-    let has_kernels = are_those_of_kernels(&terms) && has_kernels_on_device(&values, further_buffers(&terms, soft_span.as_ref()));
-    let plan = Plan { by_kernels: has_kernels && plan.is_plain(), ..plan };
+    let plan = Plan { by_kernels: is_product && plan.is_plain() && has_kernels_on_device(&values.device(), dtype), ..plan };
     if dtype != DType::F32 && !plan.by_kernels {
         // Everything but the kernels sums in the type of the tensors.
         let context = run(

@@ -9,7 +9,7 @@ use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{Autodiff, Backend, ExtensionType, TensorMetadata, backend_extension};
+use burn::backend::{Autodiff, Backend, ExtensionType, backend_extension};
 
 use super::composed;
 use super::plan::Plan;
@@ -124,16 +124,12 @@ pub trait FusedAttention: Backend {
     }
 }
 
-/// Context and log-sum-exp.
+/// Context and log-sum-exp of logits that are one product of thin factors.
 #[cfg(feature = "cube")]
 fn forward_metadata(operands: &OperandsMetadata, _plan: &Plan) -> (TensorSpec, TensorSpec) {
-    let with_queries = [&operands.queries, &operands.bias, &operands.relative_queries, &operands.left];
-    let lengths = with_queries.into_iter().filter_map(|operand| match operand {
-        OperandMetadata::Given(tensor) => Some(tensor.shape[2]),
-        OperandMetadata::Absent => None,
-    });
-    let length = { lengths }.next().expect("logits have a term with queries");
-    let [batch, heads, _, value] = operands.values.shape.dims();
+    let OperandMetadata::Given(queries) = &operands.queries else { unreachable!("kernels multiply queries and keys") };
+    let [batch, heads, length, _] = queries.shape.dims();
+    let value = operands.values.shape[3];
     let spec = |width, dtype| TensorSpec::new([batch, heads, length, width].into(), dtype);
     (spec(value, operands.values.dtype), spec(1, DType::F32))
 }
@@ -177,12 +173,6 @@ impl<B: Backend> Operands<B> {
         let [bias, relative_queries, relative_keys, left, right, spans] = [(); 6].map(|()| Operand::Absent);
         let [queries, keys] = [queries, keys].map(Operand::Given);
         Self { values, queries, keys, bias, relative_queries, relative_keys, left, right, spans }
-    }
-
-    /// Number of queries, if logits have a term with queries.
-    pub fn count_queries(&self) -> Option<usize> {
-        let with_queries = [&self.queries, &self.bias, &self.relative_queries, &self.left];
-        with_queries.into_iter().find_map(|operand| operand.as_ref().map(|tensor| tensor.shape()[2]))
     }
 
     fn list(self) -> [Option<FloatTensor<B>>; COUNT] {

@@ -8,7 +8,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::*;
 pub(super) use crate::conformance::cube_test_device as adapter;
-use crate::engine::fused::operator::{FusedAttention, Operand};
+use crate::engine::fused::operator::FusedAttention;
 use crate::engine::fused::plan::Part;
 use crate::engine::{Bell, Bells, Ramp};
 use crate::visibility::{Span, TileMap, Visibility};

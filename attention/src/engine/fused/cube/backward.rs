@@ -6,11 +6,9 @@ use cubecl::prelude::*;
 
 use super::Form;
 use super::products::{
-    COLUMNS, Four, LOWEST, Room, add_product_of_tile, add_products_of_rows, fours_of, own_column, own_row, reduce_rows, rows_of,
-    write_rows, write_tile,
+    COLUMNS, Four, LOWEST, Room, add_product_of_tile, add_products_of_rows, fours_of, own_column, own_row, rows_of, write_rows, write_tile,
 };
-use super::terms::{At, Terms, add_logits, add_scores, height, limited, reached};
-use super::weights::{Dropout, Lists, draws_of, factor, list_of, place, row_number};
+use super::weights::{Dropout, Lists, draws_of, factor, hide, hide_by_key, list_of, place, row_number};
 use crate::visibility::TILE;
 
 /// Products of context and gradient, for each query.
@@ -30,26 +28,18 @@ pub(super) fn dots<F: Float>(context: &Tensor<F>, gradient: &Tensor<F>, dots: &m
     }
 }
 
-/// Gradients by query.
-#[derive(CubeType, CubeLaunch)]
-pub(super) struct ByQuery<F: Float> {
-    /// That of the queries.
-    queries: ComptimeOption<OwnedTensor<F>>,
-    /// That of the spans, for each query apart.
-    spans: ComptimeOption<OwnedTensor<f32>>,
-}
-
-/// A cube computes gradients of a tile of queries: `factor_block` columns of that of the queries themselves.
+/// A cube computes `factor_block` columns of the gradient of a tile of queries.
 #[cube(launch)]
-pub(super) fn gradients_of_queries<F: Float, N: Size>(
-    terms: &Terms<F, N>,
+pub(super) fn gradient_of_queries<F: Float, N: Size>(
+    queries: &Tensor<Vector<F, N>>,
+    keys: &Tensor<Vector<F, N>>,
     values: &Tensor<Vector<F, N>>,
     gradient: &Tensor<Vector<F, N>>,
     log_sum_exp: &Tensor<f32>,
     dots: &Tensor<f32>,
     tiles: &Tensor<u32>,
     offsets: &Tensor<u32>,
-    results: &mut ByQuery<F>,
+    result: &mut Tensor<F>,
     lists: Lists,
     dropout: Dropout,
     #[comptime] form: Form,
@@ -57,86 +47,59 @@ pub(super) fn gradients_of_queries<F: Float, N: Size>(
 ) {
     let (wide, rows) = comptime!((form.factor_block, form.rows));
     let place = place(comptime!(form.blocks));
+    let of_queries = rows_of(queries, place.row, place.head, place.tile);
     let of_gradient = rows_of(gradient, place.row, place.head, place.tile);
     let mut room = Room::new();
     let mut sums = Array::<Four>::new(comptime!(fours_of(wide, rows)));
-    let mut of_spans = Array::<f32>::new(rows);
     let list = list_of(&lists, &place);
     let end = tiles[list + 1] as usize;
-    let mut at = reached(terms, tiles, &place, tiles[list] as usize, end, false);
+    let mut at = tiles[list] as usize;
     while at < end {
         let key_tile = tiles[at] as usize;
-        let tile = At { row: place.row, head: place.head, queries: place.tile, keys: key_tile };
+        let of_keys = rows_of(keys, place.row, place.head, key_tile);
         let of_values = rows_of(values, place.row, place.head, key_tile);
         let mut logits = Array::<f32>::new(comptime!(rows * COLUMNS));
         let mut slopes = Array::<f32>::new(comptime!(rows * COLUMNS));
-        add_scores(&mut logits, &mut room, terms, tiles, &tile, tiles[at + 1] as usize, rows, false);
+        add_products_of_rows(&mut logits, &mut room, queries, &of_queries, keys, &of_keys, rows);
         add_products_of_rows(&mut slopes, &mut room, gradient, &of_gradient, values, &of_values, rows);
+        hide(&mut logits, tiles, tiles[at + 1] as usize, rows);
         #[unroll]
         for i in 0..rows {
-            let query = row_number(log_sum_exp, &place, place.tile * TILE + own_row(i, rows));
+            let query = row_number(queries, &place, place.tile * TILE + own_row(i, rows));
             let (log_sum, dot) = (log_sum_exp[query], dots[query]);
             let draws = draws_of(offsets, query, comptime!(form.drops));
             #[unroll]
             for j in 0..COLUMNS {
-                let (mut logit, mut slope) = (logits[i * COLUMNS + j], slopes[i * COLUMNS + j]);
-                let key = key_tile * TILE + own_column(j);
-                if comptime!(form.drops) {
-                    slope *= factor(&dropout, &draws, key);
-                }
-                #[comptime]
-                if let ComptimeOption::Some(spans) = &terms.spans {
-                    let height = height(spans, &tile, place.tile * TILE + own_row(i, rows), key);
-                    // What the key would weigh with the factor 1 is the slope by its factor: at height 0 it has a slope and no weight.
-                    let ratio = min(logit - log_sum, spans.greatest_log_ratio).exp();
-                    let has_slope = logit > LOWEST && height >= 0.0f32 && height <= 1.0f32;
-                    of_spans[i] += select(has_slope, ratio * (slope - dot) / spans.width, 0.0f32);
-                    logit = limited(logit, height);
-                }
+                let (logit, mut slope) = (logits[i * COLUMNS + j], slopes[i * COLUMNS + j]);
                 let weight = select(logit > LOWEST, (logit - log_sum).exp(), 0.0f32);
+                if comptime!(form.drops) {
+                    slope *= factor(&dropout, &draws, key_tile * TILE + own_column(j));
+                }
                 slopes[i * COLUMNS + j] = weight * (slope - dot);
             }
         }
-        #[comptime]
-        if let ComptimeOption::Some(content) = &terms.content {
-            sync_cube();
-            write_tile(&mut room, &slopes, rows);
-            let of_keys = rows_of(&content.keys, place.row, place.head, key_tile);
-            add_product_of_tile(&mut sums, &mut room, &content.keys, &of_keys, place.block * wide, wide, rows);
-        }
-        at = reached(terms, tiles, &place, at + 2, end, false);
-    }
-    let first = row_number(log_sum_exp, &place, place.tile * TILE);
-    #[comptime]
-    if let ComptimeOption::Some(result) = &mut results.queries {
-        write_rows(result, first, of_gradient.count, &sums, place.block * wide, wide, rows);
-    }
-    #[comptime]
-    if let ComptimeOption::Some(result) = &mut results.spans {
         sync_cube();
-        reduce_rows(&mut of_spans, &mut room, rows, true, comptime!(form.planes));
-        #[unroll]
-        for i in 0..rows {
-            let query = own_row(i, rows);
-            if UNIT_POS_X == 0 && place.block == 0 && query < of_gradient.count {
-                result[row_number(log_sum_exp, &place, place.tile * TILE + query)] = of_spans[i];
-            }
-        }
+        write_tile(&mut room, &slopes, rows);
+        add_product_of_tile(&mut sums, &mut room, keys, &of_keys, place.block * wide, wide, rows);
+        at += 2;
     }
+    let first = row_number(queries, &place, place.tile * TILE);
+    write_rows(result, first, of_queries.count, &sums, place.block * wide, wide, rows);
 }
 
 /// A cube computes `factor_block` columns of the gradient of a tile of keys, and `value_block` columns of that of their values. Rows of its tiles are
 /// keys and columns are queries.
 #[cube(launch)]
 pub(super) fn gradient_of_keys_and_values<F: Float, N: Size>(
-    terms: &Terms<F, N>,
+    queries: &Tensor<Vector<F, N>>,
+    keys: &Tensor<Vector<F, N>>,
     values: &Tensor<Vector<F, N>>,
     gradient: &Tensor<Vector<F, N>>,
     log_sum_exp: &Tensor<f32>,
     dots: &Tensor<f32>,
     tiles: &Tensor<u32>,
     offsets: &Tensor<u32>,
-    result_of_keys: &mut ComptimeOption<OwnedTensor<F>>,
+    result_of_keys: &mut Tensor<F>,
     result_of_values: &mut Tensor<F>,
     lists: Lists,
     dropout: Dropout,
@@ -145,33 +108,33 @@ pub(super) fn gradient_of_keys_and_values<F: Float, N: Size>(
 ) {
     let (factor_block, value_block, rows) = comptime!((form.factor_block, form.value_block, form.rows));
     let place = place(comptime!(form.blocks));
+    let of_keys = rows_of(keys, place.row, place.head, place.tile);
     let of_values = rows_of(values, place.row, place.head, place.tile);
     let mut room = Room::new();
     let mut key_sums = Array::<Four>::new(comptime!(fours_of(factor_block, rows)));
     let mut value_sums = Array::<Four>::new(comptime!(fours_of(value_block, rows)));
     let list = list_of(&lists, &place);
     let end = tiles[list + 1] as usize;
-    let mut at = reached(terms, tiles, &place, tiles[list] as usize, end, true);
+    let mut at = tiles[list] as usize;
     while at < end {
         let query_tile = tiles[at] as usize;
-        let tile = At { row: place.row, head: place.head, queries: query_tile, keys: place.tile };
+        let of_queries = rows_of(queries, place.row, place.head, query_tile);
         let of_gradient = rows_of(gradient, place.row, place.head, query_tile);
         let mut weights = Array::<f32>::new(comptime!(rows * COLUMNS));
         let mut slopes = Array::<f32>::new(comptime!(rows * COLUMNS));
-        add_logits(&mut weights, &mut room, terms, tiles, &tile, tiles[at + 1] as usize, rows, true);
-        if comptime!(form.has_content) {
-            add_products_of_rows(&mut slopes, &mut room, values, &of_values, gradient, &of_gradient, rows);
-        }
+        add_products_of_rows(&mut weights, &mut room, keys, &of_keys, queries, &of_queries, rows);
+        add_products_of_rows(&mut slopes, &mut room, values, &of_values, gradient, &of_gradient, rows);
+        hide_by_key(&mut weights, tiles, tiles[at + 1] as usize, rows);
         #[unroll]
         for j in 0..COLUMNS {
             let column = own_column(j);
-            let query = row_number(log_sum_exp, &place, query_tile * TILE + column);
+            let query = row_number(queries, &place, query_tile * TILE + column);
             let (log_sum, dot) = (log_sum_exp[query], dots[query]);
             let draws = draws_of(offsets, query, comptime!(form.drops));
             #[unroll]
             for i in 0..rows {
                 let (logit, mut slope) = (weights[i * COLUMNS + j], slopes[i * COLUMNS + j]);
-                let seen = logit > LOWEST && column < of_gradient.count;
+                let seen = logit > LOWEST && column < of_queries.count;
                 let mut weight = select(seen, (logit - log_sum).exp(), 0.0f32);
                 slopes[i * COLUMNS + j] = weight;
                 if comptime!(form.drops) {
@@ -187,20 +150,13 @@ pub(super) fn gradient_of_keys_and_values<F: Float, N: Size>(
         write_tile(&mut room, &weights, rows);
         let column = place.block * value_block;
         add_product_of_tile(&mut value_sums, &mut room, gradient, &of_gradient, column, value_block, rows);
-        #[comptime]
-        if let ComptimeOption::Some(content) = &terms.content {
-            sync_cube();
-            write_tile(&mut room, &slopes, rows);
-            let of_queries = rows_of(&content.queries, place.row, place.head, query_tile);
-            let column = place.block * factor_block;
-            add_product_of_tile(&mut key_sums, &mut room, &content.queries, &of_queries, column, factor_block, rows);
-        }
-        at = reached(terms, tiles, &place, at + 2, end, true);
+        sync_cube();
+        write_tile(&mut room, &slopes, rows);
+        let column = place.block * factor_block;
+        add_product_of_tile(&mut key_sums, &mut room, queries, &of_queries, column, factor_block, rows);
+        at += 2;
     }
-    let first = row_number(values, &place, place.tile * TILE);
-    #[comptime]
-    if let ComptimeOption::Some(result) = result_of_keys {
-        write_rows(result, first, of_values.count, &key_sums, place.block * factor_block, factor_block, rows);
-    }
-    write_rows(result_of_values, first, of_values.count, &value_sums, place.block * value_block, value_block, rows);
+    let first = row_number(keys, &place, place.tile * TILE);
+    write_rows(result_of_keys, first, of_keys.count, &key_sums, place.block * factor_block, factor_block, rows);
+    write_rows(result_of_values, first, of_keys.count, &value_sums, place.block * value_block, value_block, rows);
 }

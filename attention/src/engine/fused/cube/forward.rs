@@ -4,18 +4,18 @@ use cubecl::ir::ElemType;
 use cubecl::prelude::*;
 
 use super::products::{
-    COLUMNS, Four, LOWEST, Room, SWEEP, add_product_of_tile, fours_of, own_column, own_row, reduce_rows, rows_in, rows_of, write_rows,
-    write_tile,
+    COLUMNS, Four, LOWEST, Room, SWEEP, add_product_of_tile, add_products_of_rows, fours_of, own_column, own_row, reduce_rows, rows_of,
+    write_rows, write_tile,
 };
-use super::terms::{At, Terms, add_logits, reached};
-use super::weights::{Dropout, Lists, draws_of, factor, list_of, place, row_number_of};
+use super::weights::{Dropout, Lists, draws_of, factor, hide, list_of, place, row_number};
 use super::{Form, UNSEEN};
 use crate::visibility::TILE;
 
 /// A cube computes `value_block` columns of the context of a tile of queries.
 #[cube(launch)]
 pub(super) fn attend<F: Float, N: Size>(
-    terms: &Terms<F, N>,
+    queries: &Tensor<Vector<F, N>>,
+    keys: &Tensor<Vector<F, N>>,
     values: &Tensor<Vector<F, N>>,
     tiles: &Tensor<u32>,
     offsets: &Tensor<u32>,
@@ -29,8 +29,7 @@ pub(super) fn attend<F: Float, N: Size>(
     let (wide, rows) = comptime!((form.value_block, form.rows));
     let fours = comptime!(wide / SWEEP);
     let place = place(comptime!(form.blocks));
-    let (heads, length) = (context.shape(1), context.shape(2));
-    let count = rows_in(length, place.tile);
+    let of_queries = rows_of(queries, place.row, place.head, place.tile);
     let mut room = Room::new();
     let mut sums = Array::<Four>::new(comptime!(fours_of(wide, rows)));
     let mut totals = Array::<f32>::new(rows);
@@ -41,12 +40,13 @@ pub(super) fn attend<F: Float, N: Size>(
     }
     let list = list_of(&lists, &place);
     let end = tiles[list + 1] as usize;
-    let mut at = reached(terms, tiles, &place, tiles[list] as usize, end, false);
+    let mut at = tiles[list] as usize;
     while at < end {
         let key_tile = tiles[at] as usize;
         let mut weights = Array::<f32>::new(comptime!(rows * COLUMNS));
-        let tile = At { row: place.row, head: place.head, queries: place.tile, keys: key_tile };
-        add_logits(&mut weights, &mut room, terms, tiles, &tile, tiles[at + 1] as usize, rows, false);
+        let of_keys = rows_of(keys, place.row, place.head, key_tile);
+        add_products_of_rows(&mut weights, &mut room, queries, &of_queries, keys, &of_keys, rows);
+        hide(&mut weights, tiles, tiles[at + 1] as usize, rows);
         let mut largest = Array::<f32>::new(rows);
         #[unroll]
         for i in 0..rows {
@@ -66,7 +66,7 @@ pub(super) fn attend<F: Float, N: Size>(
             for j in 0..fours {
                 sums[i * fours + j] *= Four::new(kept);
             }
-            let query = row_number_of(heads, length, &place, place.tile * TILE + own_row(i, rows));
+            let query = row_number(queries, &place, place.tile * TILE + own_row(i, rows));
             let draws = draws_of(offsets, query, comptime!(form.drops));
             #[unroll]
             for j in 0..COLUMNS {
@@ -82,7 +82,7 @@ pub(super) fn attend<F: Float, N: Size>(
         write_tile(&mut room, &weights, rows);
         let of_values = rows_of(values, place.row, place.head, key_tile);
         add_product_of_tile(&mut sums, &mut room, values, &of_values, place.block * wide, wide, rows);
-        at = reached(terms, tiles, &place, at + 2, end, false);
+        at += 2;
     }
     reduce_rows(&mut totals, &mut room, rows, true, comptime!(form.planes));
     #[unroll]
@@ -94,11 +94,11 @@ pub(super) fn attend<F: Float, N: Size>(
             sums[i * fours + j] *= Four::new(share);
         }
         let query = own_row(i, rows);
-        if UNIT_POS_X == 0 && place.block == 0 && query < count {
-            let number = row_number_of(heads, length, &place, place.tile * TILE + query);
+        if UNIT_POS_X == 0 && place.block == 0 && query < of_queries.count {
+            let number = row_number(queries, &place, place.tile * TILE + query);
             log_sum_exp[number] = select(sees, tops[i] + totals[i].ln(), UNSEEN);
         }
     }
-    let first = row_number_of(heads, length, &place, place.tile * TILE);
-    write_rows(context, first, count, &sums, place.block * wide, wide, rows);
+    let first = row_number(queries, &place, place.tile * TILE);
+    write_rows(context, first, of_queries.count, &sums, place.block * wide, wide, rows);
 }

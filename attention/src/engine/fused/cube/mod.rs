@@ -9,29 +9,34 @@
 mod backward;
 mod draws;
 mod forward;
-mod launch;
 mod products;
 mod tensor_cores;
-mod terms;
 #[cfg(all(test, feature = "wgpu"))]
 mod tests;
 mod tiles;
 mod weights;
 
-use burn::backend::Backend;
-use burn::backend::ops::FloatTensorOps;
-use burn::tensor::DType;
-use burn_cubecl::kernel::{cast, into_contiguous};
+use std::sync::Arc;
+
+use burn::backend::cubecl::dtype_to_storage_type;
+use burn::backend::{Backend, TensorMetadata};
+use burn::tensor::{DType, Shape};
+use burn_cubecl::kernel::into_contiguous;
+use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{CubeBackend, CubeDevice};
+use cubecl::ir::ElemType;
+use cubecl::ir::features::Plane;
 use cubecl::prelude::*;
 
-use self::backward::ByQueryLaunch;
-use self::launch::{Form, Launch, SpansOfDevice, blocks, with_whole_rows};
+use self::draws::draw_words;
 use self::products::{ACROSS, SHARED, SWEEP, down};
+use self::tiles::{DeviceTiles, none};
+use self::weights::{DropoutLaunch, ListsLaunch};
 use super::operator::{FusedAttention, Operand, Operands};
 use super::plan::Plan;
-use crate::visibility::TILE;
+use crate::dropout::WeightDropout;
+use crate::visibility::{TILE, TileMap};
 
 /// Log-sum-exp of queries that see no key: weights that are recomputed from it are 0.
 const UNSEEN: f32 = 1.0e30;
@@ -39,12 +44,12 @@ const UNSEEN: f32 = 1.0e30;
 /// Most columns of a result that a cube computes. The second backward kernel has two results, and so fewer columns of each.
 const WIDEST: usize = 128;
 
-/// Most buffers of a kernel for logits that are a product; what is added to them has more.
+/// Most buffers of a kernel.
 const BUFFERS: u32 = 10;
 
 impl FusedAttention for CubeBackend {
     fn kernel_forward(operands: Operands<Self>, plan: Plan) -> (CubeTensor, CubeTensor) {
-        forward(operands, &plan)
+        forward(factors(operands), &plan.parts[0].tiles, plan.dropout.as_ref())
     }
 
     fn kernel_backward(
@@ -54,38 +59,168 @@ impl FusedAttention for CubeBackend {
         gradient: CubeTensor,
         plan: Plan,
     ) -> Operands<Self> {
-        backward(operands, [context, log_sum_exp, gradient], &plan)
+        let given = [context, log_sum_exp, gradient];
+        let (queries, keys, values) = backward(factors(operands), given, &plan.parts[0].tiles, plan.dropout.as_ref());
+        Operands::of_product(queries, keys, values)
     }
 }
 
-/// Whether the kernels fit on a device with so many buffers more than those of a product, and compute with numbers of this type.
-pub(super) fn has_room(device: &CubeDevice, dtype: DType, more_buffers: u32) -> bool {
+/// Queries, keys and values.
+fn factors(operands: Operands<CubeBackend>) -> [CubeTensor; 3] {
+    let given = |operand: Operand<CubeBackend>| operand.given().expect("kernels multiply queries and keys");
+    [given(operands.queries), given(operands.keys), operands.values]
+}
+
+/// Whether the kernels fit on a device, and compute with numbers of this type.
+pub(super) fn has_room(device: &CubeDevice, dtype: DType) -> bool {
     if !matches!(dtype, DType::F32 | DType::F16 | DType::BF16) || !CubeBackend::supports_dtype(device, dtype) {
         return false;
     }
     let client = device.client();
     let hardware = &client.properties().hardware;
-    hardware.max_shared_memory_size >= SHARED
-        && hardware.max_units_per_cube as usize >= ACROSS * down(4)
-        && hardware.max_bindings > BUFFERS + more_buffers
+    hardware.max_shared_memory_size >= SHARED && hardware.max_units_per_cube as usize >= ACROSS * down(4) && hardware.max_bindings > BUFFERS
+}
+
+/// What the kernels are compiled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Form {
+    /// Columns of results that a cube computes.
+    factor_block: usize,
+    value_block: usize,
+    /// Blocks of columns that the widest result has.
+    blocks: usize,
+    drops: bool,
+    planes: bool,
+    /// Rows of a tile that a unit computes.
+    rows: usize,
+}
+
+/// Blocks of at most `widest` columns, and the columns of each: a multiple of [`SWEEP`].
+fn blocks(width: usize, widest: usize) -> (usize, usize) {
+    let blocks = width.div_ceil(widest).max(1);
+    (blocks, width.div_ceil(blocks).max(1).next_multiple_of(SWEEP))
+}
+
+/// An attention on a device.
+struct Launch {
+    /// `[B, H, Q, R]`, `[B, H, K, R]` and `[B, H, K, D]`; the last dimension has no gaps.
+    queries: CubeTensor,
+    keys: CubeTensor,
+    values: CubeTensor,
+    tiles: DeviceTiles,
+    /// What draws begin with.
+    offsets: CubeTensor,
+    dropout: (u32, f32),
+    drops: bool,
+    planes: bool,
+}
+
+impl Launch {
+    fn new(inputs: [CubeTensor; 3], map: &Arc<TileMap>, dropout: Option<&WeightDropout>) -> Self {
+        let [queries, keys, values] = inputs.map(with_whole_rows);
+        let [batch, heads, length, _] = queries.shape().dims();
+        let tiles = DeviceTiles::new(map, [length, keys.shape()[2]], &queries.device);
+        let offsets = match dropout {
+            Some(dropout) => draw_words(dropout, [batch, heads, length], &queries),
+            None => none(&queries.device),
+        };
+        let properties = queries.client.properties();
+        let planes = properties.features.plane.contains(Plane::Ops) && properties.hardware.plane_size_min as usize >= ACROSS;
+        let drops = dropout.is_some();
+        let dropout = dropout.map_or((0, 1.0), WeightDropout::threshold_and_factor);
+        Self { queries, keys, values, tiles, offsets, dropout, drops, planes }
+    }
+
+    /// Number of rows, heads, queries, keys, width of the factors and of the values.
+    fn sizes(&self) -> [usize; 6] {
+        let [batch, heads, queries, factor] = self.queries.shape().dims();
+        let [_, _, keys, value] = self.values.shape().dims();
+        [batch, heads, queries, keys, factor, value]
+    }
+
+    fn form(&self, blocks: usize, factor_block: usize, value_block: usize) -> Form {
+        Form { factor_block, value_block, blocks, drops: self.drops, planes: self.planes, rows: self.rows() }
+    }
+
+    /// Software adapters read shared memory one number at a time: there, units read less often the more rows they have. A GPU has to hold the sums of
+    /// the rows in registers.
+    fn rows(&self) -> usize {
+        if self.planes { 4 } else { 8 }
+    }
+
+    fn units(&self) -> CubeDim {
+        CubeDim::new_2d(ACROSS as u32, down(self.rows()) as u32)
+    }
+
+    /// A cube for each tile of `length` queries or keys and block of columns of each head.
+    fn cubes(&self, length: usize, blocks: usize) -> CubeCount {
+        let [batch, heads, ..] = self.sizes();
+        CubeCount::Static(length.div_ceil(TILE) as u32, heads as u32, (batch * blocks) as u32)
+    }
+
+    fn lists(&self, first: usize) -> ListsLaunch {
+        ListsLaunch::new(first as u32, self.tiles.rows as u32, self.tiles.heads as u32)
+    }
+
+    fn dropout(&self) -> DropoutLaunch {
+        DropoutLaunch::new(self.dropout.0, self.dropout.1)
+    }
+
+    /// What queries, keys, values and results are made of.
+    fn number(&self) -> ElemType {
+        dtype_to_storage_type(self.queries.dtype)
+    }
+
+    /// Room for results of that type.
+    fn empty(&self, shape: [usize; 4]) -> CubeTensor {
+        self.empty_of(shape, self.queries.dtype)
+    }
+
+    /// Room for one 32-bit number for each query.
+    fn empty_by_query(&self) -> CubeTensor {
+        let [batch, heads, queries, ..] = self.sizes();
+        self.empty_of([batch, heads, queries, 1], DType::F32)
+    }
+
+    fn empty_of(&self, shape: [usize; 4], dtype: DType) -> CubeTensor {
+        let Self { queries, .. } = self;
+        empty_device_contiguous_dtype(queries.client.clone(), queries.device.clone(), Shape::new(shape), dtype)
+    }
+}
+
+/// The tensor with the numbers of each row one after another.
+fn with_whole_rows(tensor: CubeTensor) -> CubeTensor {
+    if tensor.meta.is_tiled() || tensor.meta.strides()[3] != 1 { into_contiguous(tensor) } else { tensor }
+}
+
+/// How many numbers of rows can be read at once: 4 if all rows begin and end at a multiple of it, or else 1.
+fn vector_size<const N: usize>(tensors: [&CubeTensor; N]) -> usize {
+    let in_fours = |tensor: &CubeTensor| {
+        let [batch, head, row, _] = tensor.meta.strides()[..] else { unreachable!("the tensor has four dimensions") };
+        let start = tensor.handle.offset_start.unwrap_or(0) as usize / tensor.dtype.size();
+        [batch, head, row, start, tensor.shape()[3]].iter().all(|number| number % 4 == 0)
+    };
+    if tensors.into_iter().all(in_fours) { 4 } else { 1 }
 }
 
 /// Context and log-sum-exp, as [`FusedAttention::fused_forward`] has them.
-fn forward(operands: Operands<CubeBackend>, plan: &Plan) -> (CubeTensor, CubeTensor) {
-    let launch = Launch::new(operands, plan);
-    if let Some(found) = tensor_cores::forward(&launch) {
-        return found;
+fn forward(inputs: [CubeTensor; 3], map: &Arc<TileMap>, dropout: Option<&WeightDropout>) -> (CubeTensor, CubeTensor) {
+    let launch = Launch::new(inputs, map, dropout);
+    if let Some(wide) = tensor_cores::widths(&launch, [&launch.queries, &launch.keys, &launch.values]) {
+        return tensor_cores::forward(&launch, wide);
     }
     let [batch, heads, queries, _, _, value] = launch.sizes();
     let context = launch.empty([batch, heads, queries, value]);
     let log_sum_exp = launch.empty_by_query();
     let (blocks, wide) = blocks(value, WIDEST);
+    let fours = vector_size([&launch.queries, &launch.keys, &launch.values]);
     forward::attend::launch(
-        launch.client(),
+        &launch.queries.client,
         launch.cubes(queries, blocks),
         launch.units(),
-        launch.vector_size([]),
-        launch.terms(),
+        fours,
+        launch.queries.clone().into_tensor_arg(),
+        launch.keys.clone().into_tensor_arg(),
         launch.values.clone().into_tensor_arg(),
         launch.tiles.words.clone().into_tensor_arg(),
         launch.offsets.clone().into_tensor_arg(),
@@ -99,15 +234,22 @@ fn forward(operands: Operands<CubeBackend>, plan: &Plan) -> (CubeTensor, CubeTen
     (context, log_sum_exp)
 }
 
-/// Gradients of the operands, as [`FusedAttention::fused_backward`] has them.
-fn backward(operands: Operands<CubeBackend>, [context, log_sum_exp, gradient]: [CubeTensor; 3], plan: &Plan) -> Operands<CubeBackend> {
-    let launch = Launch::new(operands, plan);
-    let [_, _, queries, ..] = launch.sizes();
+/// Gradients of queries, keys and values, as [`FusedAttention::fused_backward`] has them.
+fn backward(
+    inputs: [CubeTensor; 3],
+    [context, log_sum_exp, gradient]: [CubeTensor; 3],
+    map: &Arc<TileMap>,
+    dropout: Option<&WeightDropout>,
+) -> (CubeTensor, CubeTensor, CubeTensor) {
+    let launch = Launch::new(inputs, map, dropout);
+    let client = launch.queries.client.clone();
+    let [batch, heads, queries, keys, factor, value] = launch.sizes();
     let [context, gradient] = [context, gradient].map(with_whole_rows);
     let log_sum_exp = into_contiguous(log_sum_exp);
+    let fours = vector_size([&launch.queries, &launch.keys, &launch.values, &gradient]);
     let dots = launch.empty_by_query();
     backward::dots::launch(
-        launch.client(),
+        &client,
         launch.cubes(queries, 1),
         CubeDim::new_1d(TILE as u32),
         context.into_tensor_arg(),
@@ -115,122 +257,56 @@ fn backward(operands: Operands<CubeBackend>, [context, log_sum_exp, gradient]: [
         dots.clone().into_tensor_arg(),
         launch.number(),
     );
-    if let Some(found) = tensor_cores::backward(&launch, &gradient, &log_sum_exp, &dots) {
-        return found;
-    }
-    let given = Given { gradient, log_sum_exp, dots };
-    let [queries, spans] = gradients_of_queries(&launch, &given);
-    let (keys, values) = gradients_of_keys(&launch, &given);
-    Operands {
-        queries: queries.into(),
-        keys: keys.into(),
-        bias: gradient_of_bias(&launch, &given).into(),
-        relative_queries: Operand::Absent,
-        relative_keys: Operand::Absent,
-        left: Operand::Absent,
-        right: Operand::Absent,
-        spans: spans.into(),
-        values,
-    }
-}
 
-/// What gradients are computed from.
-struct Given {
-    /// That of the context.
-    gradient: CubeTensor,
-    log_sum_exp: CubeTensor,
-    /// Products of context and gradient.
-    dots: CubeTensor,
-}
-
-/// Gradients of queries and of spans, where there are any.
-fn gradients_of_queries(launch: &Launch, given: &Given) -> [Option<CubeTensor>; 2] {
-    let [batch, heads, queries, _, factor, _] = launch.sizes();
-    let of_queries = launch.content.as_ref().map(|_| launch.empty([batch, heads, queries, factor]));
-    let of_spans = launch.spans.as_ref().map(|_| launch.empty_by_query());
-    if of_queries.is_none() && of_spans.is_none() {
-        return [None, None];
+    if let Some(wide) = tensor_cores::widths(&launch, [&launch.queries, &launch.keys, &launch.values, &gradient]) {
+        return tensor_cores::backward(&launch, wide, gradient, log_sum_exp, dots);
     }
-    let arg = |result: &Option<CubeTensor>| result.clone().map(CubeTensor::into_tensor_arg);
+
+    let of_queries = launch.empty([batch, heads, queries, factor]);
     let (count, wide) = blocks(factor, WIDEST);
-    backward::gradients_of_queries::launch(
-        launch.client(),
+    backward::gradient_of_queries::launch(
+        &client,
         launch.cubes(queries, count),
         launch.units(),
-        launch.vector_size([&given.gradient]),
-        launch.terms(),
+        fours,
+        launch.queries.clone().into_tensor_arg(),
+        launch.keys.clone().into_tensor_arg(),
         launch.values.clone().into_tensor_arg(),
-        given.gradient.clone().into_tensor_arg(),
-        given.log_sum_exp.clone().into_tensor_arg(),
-        given.dots.clone().into_tensor_arg(),
+        gradient.clone().into_tensor_arg(),
+        log_sum_exp.clone().into_tensor_arg(),
+        dots.clone().into_tensor_arg(),
         launch.tiles.words.clone().into_tensor_arg(),
         launch.offsets.clone().into_tensor_arg(),
-        ByQueryLaunch::new(arg(&of_queries).into(), arg(&of_spans).into()),
+        of_queries.clone().into_tensor_arg(),
         launch.lists(0),
         launch.dropout(),
         launch.form(count, wide, SWEEP),
         launch.number(),
     );
-    let shared = |of_spans: CubeTensor, spans: &SpansOfDevice| {
-        let dims = spans.lengths.meta.shape().dims::<4>();
-        let summed = (0..3)
-            .filter(|&dim| dims[dim] == 1)
-            .fold(of_spans, |sum, dim| if sum.meta.shape()[dim] == 1 { sum } else { CubeBackend::float_sum_dim(sum, dim) });
-        cast(summed, spans.lengths.dtype)
-    };
-    [of_queries, of_spans.zip(launch.spans.as_ref()).map(|(of_spans, spans)| shared(of_spans, spans))]
-}
 
-/// Gradients of keys, if there are any, and of values.
-fn gradients_of_keys(launch: &Launch, given: &Given) -> (Option<CubeTensor>, CubeTensor) {
-    let [batch, heads, _, keys, factor, value] = launch.sizes();
-    let of_keys = launch.content.as_ref().map(|_| launch.empty([batch, heads, keys, factor]));
+    let of_keys = launch.empty([batch, heads, keys, factor]);
     let of_values = launch.empty([batch, heads, keys, value]);
     let [(factor_blocks, factor_block), (value_blocks, value_block)] = [factor, value].map(|width| blocks(width, WIDEST / 2));
     let count = factor_blocks.max(value_blocks);
     backward::gradient_of_keys_and_values::launch(
-        launch.client(),
+        &client,
         launch.cubes(keys, count),
         launch.units(),
-        launch.vector_size([&given.gradient]),
-        launch.terms(),
+        fours,
+        launch.queries.clone().into_tensor_arg(),
+        launch.keys.clone().into_tensor_arg(),
         launch.values.clone().into_tensor_arg(),
-        given.gradient.clone().into_tensor_arg(),
-        given.log_sum_exp.clone().into_tensor_arg(),
-        given.dots.clone().into_tensor_arg(),
+        gradient.into_tensor_arg(),
+        log_sum_exp.into_tensor_arg(),
+        dots.into_tensor_arg(),
         launch.tiles.words.clone().into_tensor_arg(),
         launch.offsets.clone().into_tensor_arg(),
-        of_keys.clone().map(CubeTensor::into_tensor_arg).into(),
+        of_keys.clone().into_tensor_arg(),
         of_values.clone().into_tensor_arg(),
         launch.lists(launch.tiles.by_key),
         launch.dropout(),
         launch.form(count, factor_block, value_block),
         launch.number(),
     );
-    (of_keys, of_values)
-}
-
-fn gradient_of_bias(launch: &Launch, given: &Given) -> Option<CubeTensor> {
-    let [rows, heads, queries, keys] = launch.bias.as_ref()?.meta.shape().dims();
-    let result = launch.empty([rows, heads, queries, keys]);
-    let [key_tiles, query_tiles] = [keys, queries].map(|length| length.div_ceil(TILE) as u32);
-    terms::gradient_of_bias::launch(
-        launch.client(),
-        CubeCount::Static(key_tiles, query_tiles, (rows * heads) as u32),
-        launch.units(),
-        launch.vector_size([&given.gradient]),
-        launch.terms(),
-        launch.values.clone().into_tensor_arg(),
-        given.gradient.clone().into_tensor_arg(),
-        given.log_sum_exp.clone().into_tensor_arg(),
-        given.dots.clone().into_tensor_arg(),
-        launch.tiles.words.clone().into_tensor_arg(),
-        launch.offsets.clone().into_tensor_arg(),
-        result.clone().into_tensor_arg(),
-        launch.lists(0),
-        launch.dropout(),
-        launch.form(1, SWEEP, SWEEP),
-        launch.number(),
-    );
-    Some(result)
+    (of_queries, of_keys, of_values)
 }

@@ -96,19 +96,13 @@ impl Rows {
 /// Rows of tile `tile` of a head of a row of the batch.
 #[cube]
 pub(super) fn rows_of<F: Numeric, N: Size>(tensor: &Tensor<Vector<F, N>>, row: usize, head: usize, tile: usize) -> Rows {
-    let stride = tensor.stride(2);
-    let start = row * tensor.stride(0) + head * tensor.stride(1) + tile * TILE * stride;
-    Rows { start, stride, count: rows_in(tensor.shape(2), tile) }
-}
-
-/// How many of `length` rows belong to a tile.
-#[cube]
-pub(super) fn rows_in(length: usize, tile: usize) -> usize {
-    let mut count = length - tile * TILE;
+    let first = tile * TILE;
+    let mut count = tensor.shape(2) - first;
     if count > TILE {
         count = TILE.runtime();
     }
-    count
+    let stride = tensor.stride(2);
+    Rows { start: row * tensor.stride(0) + head * tensor.stride(1) + first * stride, stride, count }
 }
 
 /// Four numbers of a row; 0 for those that are not there. Tensors of fours have rows of fours.

@@ -9,15 +9,13 @@ mod forward;
 mod fragments;
 
 use burn::tensor::DType;
-use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::ir::features::MmaConfig;
 use cubecl::ir::{ElemType, FloatKind};
 use cubecl::prelude::*;
 
 use self::fragments::{PLANES, room};
-use super::launch::Launch;
-use crate::engine::fused::operator::Operands;
+use super::Launch;
 use crate::visibility::TILE;
 
 /// Most columns of queries, keys and values: the sums of a plane have to fit into registers.
@@ -33,20 +31,19 @@ pub(super) struct Wide {
     drops: bool,
 }
 
-/// What the kernels are compiled for, if the device has tensor cores for queries and keys, values and these tensors.
-fn widths(launch: &Launch, factors: &[CubeTensor; 2], others: &[&CubeTensor]) -> Option<Wide> {
+/// What the kernels are compiled for, if the device has tensor cores for these tensors.
+pub(super) fn widths<const N: usize>(launch: &Launch, tensors: [&CubeTensor; N]) -> Option<Wide> {
     let number = launch.number();
-    let properties = launch.client().properties();
+    let properties = launch.queries.client.properties();
     let product = MmaConfig { a_type: number, b_type: number, cd_type: ElemType::Float(FloatKind::F32), m: 16, n: 8, k: 16 };
     let matmul = &properties.features.matmul;
     let [.., factor, value] = launch.sizes();
     let [factor, value] = [factor, value].map(|width| width.next_multiple_of(16));
     let bytes = room(factor, value);
-    let has_16_bits = matches!(launch.values.dtype, DType::F16 | DType::BF16);
+    let has_16_bits = matches!(launch.queries.dtype, DType::F16 | DType::BF16);
     let fits = factor.max(value) <= WIDEST && bytes <= properties.hardware.max_shared_memory_size;
     let has_them = matmul.mma.contains(&product) && matmul.ldmatrix.contains(&number) && properties.hardware.plane_size_min == 32;
-    (has_16_bits && fits && has_them && factors.iter().chain([&launch.values]).chain(others.iter().copied()).all(in_eights))
-        .then_some(Wide { factor, value, drops: launch.drops })
+    (has_16_bits && fits && has_them && tensors.into_iter().all(in_eights)).then_some(Wide { factor, value, drops: launch.drops })
 }
 
 /// Whether all rows begin and end at a multiple of eight numbers.
@@ -60,19 +57,17 @@ fn units() -> CubeDim {
     CubeDim::new_2d(32, PLANES as u32)
 }
 
-/// Context and log-sum-exp, if the device has tensor cores for this attention.
-pub(super) fn forward(launch: &Launch) -> Option<(CubeTensor, CubeTensor)> {
-    let factors @ [own_queries, own_keys] = launch.product()?;
-    let wide = widths(launch, factors, &[])?;
+/// Context and log-sum-exp.
+pub(super) fn forward(launch: &Launch, wide: Wide) -> (CubeTensor, CubeTensor) {
     let [batch, heads, queries, _, _, value] = launch.sizes();
     let context = launch.empty([batch, heads, queries, value]);
     let log_sum_exp = launch.empty_by_query();
     forward::attend::launch(
-        launch.client(),
+        &launch.queries.client,
         launch.cubes(queries, 1),
         units(),
-        own_queries.clone().into_tensor_arg(),
-        own_keys.clone().into_tensor_arg(),
+        launch.queries.clone().into_tensor_arg(),
+        launch.keys.clone().into_tensor_arg(),
         launch.values.clone().into_tensor_arg(),
         launch.tiles.words.clone().into_tensor_arg(),
         launch.offsets.clone().into_tensor_arg(),
@@ -83,27 +78,26 @@ pub(super) fn forward(launch: &Launch) -> Option<(CubeTensor, CubeTensor)> {
         wide,
         launch.number(),
     );
-    Some((context, log_sum_exp))
+    (context, log_sum_exp)
 }
 
-/// Gradients of the operands, if the device has tensor cores for this attention.
+/// Gradients of queries, keys and values.
 pub(super) fn backward(
     launch: &Launch,
-    gradient: &CubeTensor,
-    log_sum_exp: &CubeTensor,
-    dots: &CubeTensor,
-) -> Option<Operands<CubeBackend>> {
-    let factors @ [own_queries, own_keys] = launch.product()?;
-    let wide = widths(launch, factors, &[gradient])?;
-    let client = launch.client();
+    wide: Wide,
+    gradient: CubeTensor,
+    log_sum_exp: CubeTensor,
+    dots: CubeTensor,
+) -> (CubeTensor, CubeTensor, CubeTensor) {
+    let client = &launch.queries.client;
     let [batch, heads, queries, keys, factor, value] = launch.sizes();
     let of_queries = launch.empty([batch, heads, queries, factor]);
     backward::gradient_of_queries::launch(
         client,
         launch.cubes(queries, 1),
         units(),
-        own_queries.clone().into_tensor_arg(),
-        own_keys.clone().into_tensor_arg(),
+        launch.queries.clone().into_tensor_arg(),
+        launch.keys.clone().into_tensor_arg(),
         launch.values.clone().into_tensor_arg(),
         gradient.clone().into_tensor_arg(),
         log_sum_exp.clone().into_tensor_arg(),
@@ -122,12 +116,12 @@ pub(super) fn backward(
         client,
         launch.cubes(keys, 1),
         units(),
-        own_queries.clone().into_tensor_arg(),
-        own_keys.clone().into_tensor_arg(),
+        launch.queries.clone().into_tensor_arg(),
+        launch.keys.clone().into_tensor_arg(),
         launch.values.clone().into_tensor_arg(),
-        gradient.clone().into_tensor_arg(),
-        log_sum_exp.clone().into_tensor_arg(),
-        dots.clone().into_tensor_arg(),
+        gradient.into_tensor_arg(),
+        log_sum_exp.into_tensor_arg(),
+        dots.into_tensor_arg(),
         launch.tiles.words.clone().into_tensor_arg(),
         launch.offsets.clone().into_tensor_arg(),
         of_keys.clone().into_tensor_arg(),
@@ -137,7 +131,7 @@ pub(super) fn backward(
         wide,
         launch.number(),
     );
-    Some(Operands::of_product(of_queries, of_keys, of_values))
+    (of_queries, of_keys, of_values)
 }
 
 const _: () = assert!(TILE == 16 * PLANES);

@@ -1,5 +1,3 @@
-mod terms;
-
 use std::sync::Arc;
 
 use burn::backend::Backend;
@@ -8,14 +6,12 @@ use burn::tensor::{FloatDType, TensorData};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::tiles::DeviceTiles;
 use super::*;
 use crate::conformance::cube_test_device as adapter;
-use crate::dropout::WeightDropout;
 use crate::engine::fused::composed;
 use crate::engine::fused::plan::Part;
 use crate::random::RandomKey;
-use crate::visibility::{Span, TileMap, Visibility};
+use crate::visibility::{Span, Visibility};
 
 const BATCH: usize = 2;
 const HEADS: usize = 2;
@@ -50,21 +46,23 @@ fn results_of(casts: &[FloatDType], native: bool, span: Span, [factor, value]: [
     };
     let [queries, keys, values, gradient] =
         [(span.queries, factor), (span.keys, factor), (span.keys, value), (span.queries, value)].map(drawn);
-    assert!(has_room(&device, queries.dtype, 0), "the adapter does not run the kernels");
-    let operands = Operands::of_product(queries, keys, values);
+    assert!(has_room(&device, queries.dtype), "the adapter does not run the kernels");
+    let inputs = [queries, keys, values];
+    let dropout = plan.dropout.as_ref();
     let (context, log_sum_exp, gradients) = if native {
-        let (context, log_sum_exp) = forward(operands.clone(), plan);
+        let tiles = &plan.parts[0].tiles;
+        let (context, log_sum_exp) = forward(inputs.clone(), tiles, dropout);
         let forward = [context.clone(), log_sum_exp.clone(), gradient];
-        (context, log_sum_exp, backward(operands, forward, plan))
+        (context, log_sum_exp, backward(inputs, forward, tiles, dropout))
     } else {
+        let [queries, keys, values] = inputs;
+        let operands = Operands::of_product(queries, keys, values);
         let (context, log_sum_exp) = composed::forward::<CubeBackend>(operands.clone(), plan);
         let gradients = composed::backward::<CubeBackend>(operands, context.clone(), log_sum_exp.clone(), gradient, plan);
-        (context, log_sum_exp, gradients)
+        let given = |operand: Operand<CubeBackend>| operand.given().expect("it has a gradient");
+        (context, log_sum_exp, (given(gradients.queries), given(gradients.keys), gradients.values))
     };
-    let given = |operand: Operand<CubeBackend>| operand.given().expect("it has a gradient");
-    let gradients = [given(gradients.queries), given(gradients.keys), gradients.values];
-    let [queries, keys, values] = gradients;
-    Results([context, log_sum_exp, queries, keys, values].map(read::<CubeBackend>))
+    Results([context, log_sum_exp, gradients.0, gradients.1, gradients.2].map(read::<CubeBackend>))
 }
 
 fn plan(visibility: &Visibility, span: Span, dropout: Option<WeightDropout>) -> Plan {

@@ -36,37 +36,9 @@ pub(super) struct Lists {
 /// Place of the list of the tiles that the tile of this cube meets; at the next one begins another.
 #[cube]
 pub(super) fn list_of(lists: &Lists, place: &Place) -> usize {
-    list_at(lists, place.row, place.head, place.tile, CUBE_COUNT_X as usize)
-}
-
-/// Place of the list of tile `tile` of `count` ones of a head of a row of the batch.
-#[cube]
-pub(super) fn list_at(lists: &Lists, row: usize, head: usize, tile: usize, count: usize) -> usize {
     let (rows, heads) = (lists.rows as usize, lists.heads as usize);
-    let of_head = (row % rows) * heads + head % heads;
-    lists.first as usize + of_head * count + tile
-}
-
-/// Place of tile `tile` in the list at `list`, whose tiles ascend; 0 if it is not there.
-#[cube]
-pub(super) fn place_in_list(tiles: &Tensor<u32>, list: usize, tile: usize) -> usize {
-    let start = tiles[list] as usize;
-    let end = tiles[list + 1] as usize;
-    let (mut low, mut high) = (0usize, (end - start) / 2);
-    while low < high {
-        let middle = (low + high) / 2;
-        if (tiles[start + 2 * middle] as usize) < tile {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    let place = start + 2 * low;
-    let mut found = 0usize;
-    if place < end && tiles[place] as usize == tile {
-        found = place;
-    }
-    found
+    let of_head = (place.row % rows) * heads + place.head % heads;
+    lists.first as usize + of_head * (CUBE_COUNT_X as usize) + place.tile
 }
 
 /// Sets the logits `[rows, COLUMNS]` of hidden pairs to the lowest one; rows are queries and columns are keys.
@@ -147,16 +119,11 @@ pub(super) fn factor(dropout: &Dropout, draws: &Draws, key: usize) -> f32 {
 
 /// Number of a row of a tensor `[B, H, length, width]` over all heads of the batch, and that of the last one of its head for rows past the end.
 #[cube]
-pub(super) fn row_number<T: CubePrimitive>(tensor: &Tensor<T>, place: &Place, row: usize) -> usize {
-    row_number_of(tensor.shape(1), tensor.shape(2), place, row)
-}
-
-/// [`row_number`] of so many heads with so many rows each.
-#[cube]
-pub(super) fn row_number_of(heads: usize, length: usize, place: &Place, row: usize) -> usize {
+pub(super) fn row_number<F: Numeric, N: Size>(tensor: &Tensor<Vector<F, N>>, place: &Place, row: usize) -> usize {
+    let length = tensor.shape(2);
     let mut row = row;
     if row >= length {
         row = length - 1;
     }
-    (place.row * heads + place.head) * length + row
+    (place.row * tensor.shape(1) + place.head) * length + row
 }
