@@ -57,8 +57,8 @@ pub fn has_kernels(program: &AttentionProgram) -> bool {
 
 /// Whether the kernels of devices compute with these terms.
 fn are_those_of_kernels(terms: &LogitTerms) -> bool {
-    let has_term = terms.content.is_some() || terms.bias.is_some();
-    has_term && terms.relative.is_none() && terms.kronecker.is_none()
+    let has_term = terms.content.is_some() || terms.bias.is_some() || terms.relative.is_some();
+    has_term && terms.kronecker.is_none()
 }
 
 /// Most buffers that a kernel has for these terms, besides those of a product: operands and gradients.

@@ -20,7 +20,7 @@ pub struct Plan {
     pub pairs: Option<Arc<[isize]>>,
     /// Weights in closed form, which are all that the logits are made of if there are any; they say whether rows are divided by their sum.
     pub bells: Option<Arc<Bells>>,
-    /// Whether the device has kernels for just this: logits that are one product of thin factors, over tiles in the order of indices that shift nothing.
+    /// Whether the device has kernels for just this: logits without Kronecker products, over tiles in the order of indices that shift nothing.
     pub by_kernels: bool,
 }
 

@@ -9,7 +9,7 @@ use super::products::{
     COLUMNS, Four, LOWEST, Room, add_product_of_tile, add_products_of_rows, fours_of, own_column, own_row, reduce_rows, rows_of,
     write_rows, write_tile,
 };
-use super::terms::{At, Terms, add_logits, add_scores, height, limited, reached};
+use super::terms::{At, Terms, add_gradients_of_queries, add_logits, add_scores, height, limited, reached};
 use super::weights::{Dropout, Lists, draws_of, factor, list_of, place, row_number};
 use crate::visibility::TILE;
 
@@ -35,11 +35,14 @@ pub(super) fn dots<F: Float>(context: &Tensor<F>, gradient: &Tensor<F>, dots: &m
 pub(super) struct ByQuery<F: Float> {
     /// That of the queries.
     queries: ComptimeOption<OwnedTensor<F>>,
+    /// That of the queries of scores by distance.
+    relative_queries: ComptimeOption<OwnedTensor<F>>,
     /// That of the spans, for each query apart.
     spans: ComptimeOption<OwnedTensor<f32>>,
 }
 
-/// A cube computes gradients of a tile of queries: `factor_block` columns of that of the queries themselves.
+/// A cube computes gradients of a tile of queries: `factor_block` columns of that of the queries themselves, `relative_block` columns of that of the
+/// queries of scores by distance.
 #[cube(launch)]
 pub(super) fn gradients_of_queries<F: Float, N: Size>(
     terms: &Terms<F, N>,
@@ -60,6 +63,8 @@ pub(super) fn gradients_of_queries<F: Float, N: Size>(
     let of_gradient = rows_of(gradient, place.row, place.head, place.tile);
     let mut room = Room::new();
     let mut sums = Array::<Four>::new(comptime!(fours_of(wide, rows)));
+    let relative_wide = comptime!(form.relative_block);
+    let mut relative_sums = Array::<Four>::new(comptime!(fours_of(relative_wide, rows)));
     let mut of_spans = Array::<f32>::new(rows);
     let list = list_of(&lists, &place);
     let end = tiles[list + 1] as usize;
@@ -104,12 +109,21 @@ pub(super) fn gradients_of_queries<F: Float, N: Size>(
             let of_keys = rows_of(&content.keys, place.row, place.head, key_tile);
             add_product_of_tile(&mut sums, &mut room, &content.keys, &of_keys, place.block * wide, wide, rows);
         }
+        #[comptime]
+        if let ComptimeOption::Some(relative) = &terms.relative {
+            let column = place.block * relative_wide;
+            add_gradients_of_queries(&mut relative_sums, &mut room, relative, &tile, &slopes, column, relative_wide, rows);
+        }
         at = reached(terms, tiles, &place, at + 2, end, false);
     }
     let first = row_number(log_sum_exp, &place, place.tile * TILE);
     #[comptime]
     if let ComptimeOption::Some(result) = &mut results.queries {
         write_rows(result, first, of_gradient.count, &sums, place.block * wide, wide, rows);
+    }
+    #[comptime]
+    if let ComptimeOption::Some(result) = &mut results.relative_queries {
+        write_rows(result, first, of_gradient.count, &relative_sums, place.block * relative_wide, relative_wide, rows);
     }
     #[comptime]
     if let ComptimeOption::Some(result) = &mut results.spans {

@@ -2,6 +2,7 @@
 
 use burn::backend::TensorMetadata;
 use burn::backend::cubecl::dtype_to_storage_type;
+use burn::backend::ops::FloatTensorOps;
 use burn::tensor::{DType, Shape};
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
@@ -13,7 +14,7 @@ use cubecl::prelude::*;
 
 use super::draws::draw_words;
 use super::products::{ACROSS, SWEEP, down};
-use super::terms::{FactorsLaunch, SpansLaunch, TermsLaunch, longest_of_tiles};
+use super::terms::{FactorsLaunch, RelativeLaunch, SpansLaunch, TermsLaunch, longest_of_tiles};
 use super::tiles::{DeviceTiles, none};
 use super::weights::{DropoutLaunch, ListsLaunch};
 use crate::dropout::WeightDropout;
@@ -28,6 +29,7 @@ pub(super) struct Form {
     /// Columns of results that a cube computes.
     pub factor_block: usize,
     pub value_block: usize,
+    pub relative_block: usize,
     /// Blocks of columns that the widest result has.
     pub blocks: usize,
     /// Whether queries and keys are multiplied.
@@ -94,6 +96,8 @@ pub(super) struct Launch {
     pub content: Option<[CubeTensor; 2]>,
     /// `[B|1, H|1, Q, K]`.
     pub bias: Option<CubeTensor>,
+    /// Queries `[B, H, Q, S]`, and what they are scored with, `[B|1, H|1, Q + K - 1, S]` from row [`before_table`](Self::before_table) on.
+    pub relative: Option<[CubeTensor; 2]>,
     pub spans: Option<SpansOfDevice>,
     pub tiles: DeviceTiles,
     /// What draws begin with.
@@ -108,9 +112,11 @@ impl Launch {
     pub fn new(operands: Operands<CubeBackend>, plan: &Plan) -> Self {
         let queries = operands.count_queries().expect("logits have a term with queries");
         let given = |operand: Operand<CubeBackend>| operand.given().map(with_whole_rows);
-        let Operands { values, queries: own_queries, keys, bias, spans, .. } = operands;
+        let Operands { values, queries: own_queries, keys, bias, relative_queries, relative_keys, spans, .. } = operands;
         let values = with_whole_rows(values);
         let content = given(own_queries).zip(given(keys)).map(|(queries, keys)| [queries, keys]);
+        let relative = relative_queries.given().zip(relative_keys.given());
+        let relative = relative.map(|(own, table)| [with_whole_rows(own), with_whole_rows(with_rows_before(table, rows_before(queries)))]);
         let spans = given(spans).zip(plan.ramp).map(|(lengths, ramp)| SpansOfDevice::new(lengths, ramp));
         let [batch, heads, keys, _] = values.shape().dims();
         let tiles = DeviceTiles::new(&plan.parts[0].tiles, [queries, keys], &values.device);
@@ -123,12 +129,17 @@ impl Launch {
         let planes = properties.features.plane.contains(Plane::Ops) && properties.hardware.plane_size_min as usize >= ACROSS;
         let drops = dropout.is_some();
         let dropout = dropout.map_or((0, 1.0), WeightDropout::threshold_and_factor);
-        Self { bias: given(bias), values, content, spans, tiles, offsets, drops, queries, dropout, planes }
+        Self { bias: given(bias), values, content, relative, spans, tiles, offsets, drops, queries, dropout, planes }
     }
 
     /// Queries and keys, if logits are their product and nothing more.
     pub fn product(&self) -> Option<&[CubeTensor; 2]> {
-        self.content.as_ref().filter(|_| self.bias.is_none() && self.spans.is_none())
+        self.content.as_ref().filter(|_| self.bias.is_none() && self.relative.is_none() && self.spans.is_none())
+    }
+
+    /// Rows of 0 before the table of scores by distance: its tiles end at a multiple of those of the queries.
+    pub fn before_table(&self) -> usize {
+        rows_before(self.queries)
     }
 
     pub fn client(&self) -> &Client {
@@ -148,7 +159,16 @@ impl Launch {
 
     pub fn form(&self, blocks: usize, factor_block: usize, value_block: usize) -> Form {
         let has_content = self.content.is_some();
-        Form { factor_block, value_block, blocks, has_content, drops: self.drops, planes: self.planes, rows: self.rows() }
+        Form {
+            factor_block,
+            value_block,
+            relative_block: SWEEP,
+            blocks,
+            has_content,
+            drops: self.drops,
+            planes: self.planes,
+            rows: self.rows(),
+        }
     }
 
     /// Software adapters read shared memory one number at a time: there, units read less often the more rows they have. A GPU has to hold the sums of
@@ -178,7 +198,14 @@ impl Launch {
     pub fn terms<F: Float, N: Size>(&self) -> TermsLaunch<F, N> {
         let arg = |tensor: &CubeTensor| tensor.clone().into_tensor_arg();
         let content = self.content.as_ref().map(|[queries, keys]| FactorsLaunch::new(arg(queries), arg(keys)));
-        TermsLaunch::new(content.into(), self.bias.as_ref().map(arg).into(), self.spans.as_ref().map(SpansOfDevice::launch).into())
+        let query_tiles = self.queries.div_ceil(TILE) as u32;
+        let relative = self.relative.as_ref().map(|[queries, table]| RelativeLaunch::new(arg(queries), arg(table), query_tiles));
+        TermsLaunch::new(
+            content.into(),
+            self.bias.as_ref().map(arg).into(),
+            relative.into(),
+            self.spans.as_ref().map(SpansOfDevice::launch).into(),
+        )
     }
 
     /// How many numbers of rows can be read at once: 4 if all rows begin and end at a multiple of it, or else 1.
@@ -188,7 +215,7 @@ impl Launch {
             let start = tensor.handle.offset_start.unwrap_or(0) as usize / tensor.dtype.size();
             [batch, head, row, start, tensor.shape()[3]].iter().all(|number| number % 4 == 0)
         };
-        let own = self.content.iter().flatten().chain([&self.values]);
+        let own = self.content.iter().chain(&self.relative).flatten().chain([&self.values]);
         if own.chain(others).all(in_fours) { 4 } else { 1 }
     }
 
@@ -211,6 +238,20 @@ impl Launch {
     pub fn empty_of(&self, shape: [usize; 4], dtype: DType) -> CubeTensor {
         empty_device_contiguous_dtype(self.client().clone(), self.device().clone(), Shape::new(shape), dtype)
     }
+}
+
+fn rows_before(queries: usize) -> usize {
+    queries.next_multiple_of(TILE) - queries
+}
+
+/// The tensor with rows of 0 before its own.
+fn with_rows_before(tensor: CubeTensor, count: usize) -> CubeTensor {
+    if count == 0 {
+        return tensor;
+    }
+    let [rows, heads, _, width] = tensor.meta.shape().dims();
+    let zeros = CubeBackend::float_zeros(Shape::new([rows, heads, count, width]), &tensor.device, tensor.dtype.into());
+    CubeBackend::float_cat(vec![zeros, tensor], 2)
 }
 
 /// The tensor with the numbers of each row one after another.

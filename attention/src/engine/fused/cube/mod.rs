@@ -5,6 +5,7 @@
 //! them, so that tests without a GPU do not run that way; an H100 has, through CUDA and Vulkan.
 
 #![allow(clippy::too_many_arguments, reason = "a kernel has an argument for each buffer")]
+#![allow(clippy::manual_range_contains, reason = "kernels compare numbers and have no ranges")]
 
 mod backward;
 mod draws;
@@ -119,14 +120,14 @@ fn backward(operands: Operands<CubeBackend>, [context, log_sum_exp, gradient]: [
         return found;
     }
     let given = Given { gradient, log_sum_exp, dots };
-    let [queries, spans] = gradients_of_queries(&launch, &given);
+    let [queries, relative_queries, spans] = gradients_of_queries(&launch, &given);
     let (keys, values) = gradients_of_keys(&launch, &given);
     Operands {
         queries: queries.into(),
         keys: keys.into(),
         bias: gradient_of_bias(&launch, &given).into(),
-        relative_queries: Operand::Absent,
-        relative_keys: Operand::Absent,
+        relative_queries: relative_queries.into(),
+        relative_keys: gradient_of_table(&launch, &given).into(),
         left: Operand::Absent,
         right: Operand::Absent,
         spans: spans.into(),
@@ -143,16 +144,20 @@ struct Given {
     dots: CubeTensor,
 }
 
-/// Gradients of queries and of spans, where there are any.
-fn gradients_of_queries(launch: &Launch, given: &Given) -> [Option<CubeTensor>; 2] {
+/// Gradients of queries, of those of scores by distance, and of spans, where there are any.
+fn gradients_of_queries(launch: &Launch, given: &Given) -> [Option<CubeTensor>; 3] {
     let [batch, heads, queries, _, factor, _] = launch.sizes();
     let of_queries = launch.content.as_ref().map(|_| launch.empty([batch, heads, queries, factor]));
     let of_spans = launch.spans.as_ref().map(|_| launch.empty_by_query());
-    if of_queries.is_none() && of_spans.is_none() {
-        return [None, None];
+    let relative = launch.relative.as_ref().map(|[queries, _]| queries.meta.shape()[3]);
+    let of_relative = relative.map(|width| launch.empty([batch, heads, queries, width]));
+    if of_queries.is_none() && of_relative.is_none() && of_spans.is_none() {
+        return [None, None, None];
     }
     let arg = |result: &Option<CubeTensor>| result.clone().map(CubeTensor::into_tensor_arg);
-    let (count, wide) = blocks(factor, WIDEST);
+    let widest = if relative.is_some() { WIDEST / 2 } else { WIDEST };
+    let [(factor_blocks, wide), (relative_blocks, relative_block)] = [factor, relative.unwrap_or(0)].map(|width| blocks(width, widest));
+    let count = factor_blocks.max(relative_blocks);
     backward::gradients_of_queries::launch(
         launch.client(),
         launch.cubes(queries, count),
@@ -165,10 +170,10 @@ fn gradients_of_queries(launch: &Launch, given: &Given) -> [Option<CubeTensor>; 
         given.dots.clone().into_tensor_arg(),
         launch.tiles.words.clone().into_tensor_arg(),
         launch.offsets.clone().into_tensor_arg(),
-        ByQueryLaunch::new(arg(&of_queries).into(), arg(&of_spans).into()),
+        ByQueryLaunch::new(arg(&of_queries).into(), arg(&of_relative).into(), arg(&of_spans).into()),
         launch.lists(0),
         launch.dropout(),
-        launch.form(count, wide, SWEEP),
+        Form { relative_block, ..launch.form(count, wide, SWEEP) },
         launch.number(),
     );
     let shared = |of_spans: CubeTensor, spans: &SpansOfDevice| {
@@ -178,7 +183,7 @@ fn gradients_of_queries(launch: &Launch, given: &Given) -> [Option<CubeTensor>; 
             .fold(of_spans, |sum, dim| if sum.meta.shape()[dim] == 1 { sum } else { CubeBackend::float_sum_dim(sum, dim) });
         cast(summed, spans.lengths.dtype)
     };
-    [of_queries, of_spans.zip(launch.spans.as_ref()).map(|(of_spans, spans)| shared(of_spans, spans))]
+    [of_queries, of_relative, of_spans.zip(launch.spans.as_ref()).map(|(of_spans, spans)| shared(of_spans, spans))]
 }
 
 /// Gradients of keys, if there are any, and of values.
@@ -230,6 +235,47 @@ fn gradient_of_bias(launch: &Launch, given: &Given) -> Option<CubeTensor> {
         launch.lists(0),
         launch.dropout(),
         launch.form(1, SWEEP, SWEEP),
+        launch.number(),
+    );
+    Some(result)
+}
+
+/// The gradient of what is scored with by distance. What its strips get of each row of the batch and head is added up afterwards, in one order.
+fn gradient_of_table(launch: &Launch, given: &Given) -> Option<CubeTensor> {
+    let [_, table] = launch.relative.as_ref()?;
+    let [batch, heads, queries, keys, ..] = launch.sizes();
+    let [rows, table_heads, _, width] = table.meta.shape().dims();
+    let distances = queries + keys - 1;
+    let strips = queries.div_ceil(TILE) + keys.div_ceil(TILE) - 1;
+    let of_strips = launch.empty_of([batch, heads, strips * 2 * TILE, width], DType::F32);
+    let (count, wide) = blocks(width, WIDEST / 2);
+    terms::gradients_of_strips::launch(
+        launch.client(),
+        launch.cubes(strips * TILE, count),
+        launch.units(),
+        launch.vector_size([&given.gradient]),
+        launch.terms(),
+        launch.values.clone().into_tensor_arg(),
+        given.gradient.clone().into_tensor_arg(),
+        given.log_sum_exp.clone().into_tensor_arg(),
+        given.dots.clone().into_tensor_arg(),
+        launch.tiles.words.clone().into_tensor_arg(),
+        launch.offsets.clone().into_tensor_arg(),
+        of_strips.clone().into_tensor_arg(),
+        launch.lists(0),
+        launch.dropout(),
+        launch.form(count, wide, SWEEP),
+        launch.number(),
+    );
+    let result = launch.empty([rows, table_heads, distances, width]);
+    let units = 256;
+    terms::sum_of_strips::launch(
+        launch.client(),
+        CubeCount::Static((distances * width).div_ceil(units) as u32, (rows * table_heads) as u32, 1),
+        CubeDim::new_1d(units as u32),
+        of_strips.into_tensor_arg(),
+        result.clone().into_tensor_arg(),
+        launch.before_table() as u32,
         launch.number(),
     );
     Some(result)

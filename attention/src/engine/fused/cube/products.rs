@@ -260,6 +260,12 @@ pub(super) fn write_tile(room: &mut Room, numbers: &Array<f32>, #[comptime] rows
     }
 }
 
+/// A number of the tile in shared memory.
+#[cube]
+pub(super) fn read_tile(room: &mut Room, row: usize, column: usize) -> f32 {
+    room.tile[row * PITCH + column / 4].extract_dynamic(column % 4)
+}
+
 /// Writes numbers `[rows, wide / SWEEP]` of each unit to `wide` columns, from `first` on, of `count` rows of a contiguous tensor, from row `start` on.
 #[cube]
 pub(super) fn write_rows<F: Float>(

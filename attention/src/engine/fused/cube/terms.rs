@@ -1,11 +1,13 @@
 //! What logits are made of, tile by tile: what an attention does not have is not in its kernels either.
 
 mod bias;
+mod relative;
 mod spans;
 
 use cubecl::prelude::*;
 
 pub(super) use self::bias::gradient_of_bias;
+pub(super) use self::relative::{Relative, RelativeLaunch, add_gradients_of_queries, gradients_of_strips, sum_of_strips};
 pub(super) use self::spans::{Spans, SpansLaunch, height, limited, longest_of_tiles};
 use super::products::{Room, add_products_of_rows, rows_of};
 use super::weights::{Place, hide, hide_by_key};
@@ -16,6 +18,7 @@ pub(super) struct Terms<F: Float, N: Size> {
     pub content: ComptimeOption<Factors<F, N>>,
     /// `[B|1, H|1, Q, K]`.
     pub bias: ComptimeOption<OwnedTensor<F>>,
+    pub relative: ComptimeOption<Relative<F, N>>,
     pub spans: ComptimeOption<Spans<F>>,
 }
 
@@ -111,6 +114,10 @@ pub(super) fn add_scores<F: Float, N: Size>(
     #[comptime]
     if let ComptimeOption::Some(bias) = &terms.bias {
         bias::add(logits, bias, at, rows, by_key);
+    }
+    #[comptime]
+    if let ComptimeOption::Some(relative) = &terms.relative {
+        relative::add(logits, room, relative, at, rows, by_key);
     }
     if by_key {
         hide_by_key(logits, tiles, mask, rows);

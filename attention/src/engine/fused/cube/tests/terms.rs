@@ -8,7 +8,7 @@ use crate::conformance::array::{Array, same};
 use crate::conformance::subject::coefficients;
 use crate::conformance::test_device;
 use crate::engine::fused::{self, Part};
-use crate::engine::{AttentionProgram, Dropout, LogitTerms, Ramp, SoftSpan, Weighting, reference};
+use crate::engine::{AttentionProgram, Content, Dropout, LogitTerms, Ramp, SoftSpan, Weighting, reference};
 use crate::probe::Probe;
 use crate::random::RandomKey;
 use crate::visibility::{Span, Visibility};
@@ -22,6 +22,8 @@ struct Terms {
     /// Width of queries and keys.
     content: Option<usize>,
     bias: Option<[usize; 2]>,
+    /// Batch rows and heads of what scores by distance are made with, and its width.
+    relative: Option<([usize; 2], usize)>,
     /// Batch rows, heads, and whether each query has a span of its own.
     spans: Option<([usize; 2], bool)>,
 }
@@ -63,6 +65,11 @@ impl Case {
         }
         if let Some([rows, heads]) = self.terms.bias {
             terms = terms.plus(LogitTerms::bias(leaf("bias", [rows, heads, queries, keys])));
+        }
+        if let Some(([rows, heads], width)) = self.terms.relative {
+            let own = leaf("relative queries", [BATCH, HEADS, queries, width]) / (width as f64).sqrt();
+            let relative = Content { queries: own, keys: leaf("relative keys", [rows, heads, queries + keys - 1, width]) };
+            terms = terms.plus(LogitTerms { relative: Some(relative), ..LogitTerms::default() });
         }
         let soft_span = self.terms.spans.map(|([rows, heads], is_by_query)| {
             let count = if is_by_query { queries } else { 1 };
@@ -146,4 +153,15 @@ fn soft_spans_give_what_the_reference_engine_computes() {
     }
     let terms = Terms { bias: Some([1, HEADS]), spans: Some(([1, 1], true)), ..Terms::default() };
     cases(&terms)[..3].iter().for_each(Case::check);
+}
+
+#[test]
+fn scores_by_distance_give_what_the_reference_engine_computes() {
+    let relative = |content, relative| Terms { content, relative: Some(relative), ..Terms::default() };
+    for terms in [relative(Some(16), ([1, HEADS], 4)), relative(Some(33), ([1, 1], 16))] {
+        cases(&terms).iter().for_each(Case::check);
+    }
+    cases(&relative(None, ([BATCH, HEADS], 33)))[..3].iter().for_each(Case::check);
+    let all = Terms { bias: Some([1, HEADS]), spans: Some(([1, HEADS], false)), ..relative(Some(4), ([1, HEADS], 80)) };
+    cases(&all)[..3].iter().for_each(Case::check);
 }
