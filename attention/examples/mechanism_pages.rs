@@ -27,7 +27,7 @@ pub type Page = (String, String);
 
 /// Every page, and the two lists of them.
 pub fn pages() -> Result<Vec<Page>, Box<dyn Error>> {
-    let mechanisms: Vec<_> = AnyMechanism::families().into_iter().filter_map(AnyMechanism::of_family).collect();
+    let mechanisms: Vec<_> = AnyMechanism::families().iter().filter_map(|family| AnyMechanism::of_family(family)).collect();
     let mut pages = Vec::new();
     let (mut summary, mut table) = (String::new(), "| mechanism | what it does | source |\n| --- | --- | --- |\n".to_owned());
     for mechanism in mechanisms {

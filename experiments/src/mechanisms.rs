@@ -128,7 +128,7 @@ fn table(config: &AnyMechanism) -> Table {
 
 /// The family that a table of an attention names, if it is one.
 fn family(table: &Table) -> Option<&'static str> {
-    known_family::<de::value::Error>(table.get(NAME)?.as_str()?, NAME).ok()
+    known_family(table.get(NAME)?.as_str()?, |_, _| ()).ok()
 }
 
 impl Serialize for MechanismOptions {
@@ -172,12 +172,9 @@ impl<'de> Deserialize<'de> for MechanismOptions {
     }
 }
 
-fn known_family<E: de::Error>(name: &str, what: &str) -> Result<&'static str, E> {
+fn known_family<E>(name: &str, refuse: impl Fn(&str, &'static [&'static str]) -> E) -> Result<&'static str, E> {
     let known = AnyMechanism::families();
-    known.iter().copied().find(|family| *family == name).ok_or_else(|| {
-        let known: Vec<_> = known.iter().map(|family| format!("`{family}`")).collect();
-        E::custom(format!("unknown {what} `{name}`, expected one of {}", known.join(", ")))
-    })
+    known.iter().copied().find(|family| *family == name).ok_or_else(|| refuse(name, known))
 }
 
 /// The name of a family where one is a field.
@@ -185,7 +182,7 @@ struct Family(&'static str);
 
 impl<'de> Deserialize<'de> for Family {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        known_family(&String::deserialize(deserializer)?, "field").map(Self)
+        known_family(&String::deserialize(deserializer)?, de::Error::unknown_field).map(Self)
     }
 }
 
@@ -238,7 +235,7 @@ struct FamilyName(&'static str);
 
 impl<'de> Deserialize<'de> for FamilyName {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        known_family(&String::deserialize(deserializer)?, "variant").map(Self)
+        known_family(&String::deserialize(deserializer)?, de::Error::unknown_variant).map(Self)
     }
 }
 

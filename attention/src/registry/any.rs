@@ -9,7 +9,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, IntoDeserializer, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{AnyAttention, AnyLogits, BUILT_IN, Card, Mechanism, entries};
+use super::{AnyAttention, AnyLogits, BUILT_IN, Card, Mechanism};
 use crate::error::ConfigError;
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::{Placement, Role};
@@ -223,9 +223,7 @@ impl AnyMechanism {
     /// # Errors
     /// An unknown family or option, or a value of the wrong type.
     pub fn deserialize_options<'de, D: Deserializer<'de>>(family: &str, options: D) -> Result<Self, D::Error> {
-        let entries = entries();
-        let entry = entries.iter().find(|entry| entry.name == family).ok_or_else(|| unknown(family))?;
-        (entry.deserialize)(&mut <dyn erased_serde::Deserializer>::erase(options)).map_err(D::Error::custom)
+        super::deserialize(family, options)
     }
 
     /// Writes the options: the table without `name`.
@@ -235,11 +233,6 @@ impl AnyMechanism {
     pub fn serialize_options<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.0.options().serialize(serializer)
     }
-}
-
-fn unknown<E: Error>(family: &str) -> E {
-    let known: Vec<_> = AnyMechanism::families().iter().map(|family| format!("`{family}`")).collect();
-    E::custom(format!("unknown variant `{family}`, expected one of {}", known.join(", ")))
 }
 
 impl Serialize for AnyMechanism {

@@ -1,7 +1,7 @@
 //! All mechanisms by name: the built-in ones and those of users.
 //!
 //! Everything that the toolkit knows about a mechanism stands in its file, in the [`Mechanism`] that its configuration implements. Adding a built-in one is
-//! its file and its line in [`BUILT_IN`]; one of a user's own becomes known by [`register`].
+//! its file and its line in `built_in!`; one of a user's own becomes known by [`register`].
 
 mod any;
 mod combination;
@@ -12,6 +12,8 @@ mod naming;
 
 use std::sync::{PoisonError, RwLock};
 
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 use thiserror::Error;
 
 pub use self::any::AnyMechanism;
@@ -39,32 +41,59 @@ use crate::mechanisms::synthesizer_factorized_random::SynthesizerFactorizedRando
 use crate::mechanisms::synthesizer_random::SynthesizerRandomConfig;
 use crate::mechanisms::uniform::UniformConfig;
 
-/// The mechanisms of the toolkit, in the order of lists. The first one is the default.
-const BUILT_IN: &[Entry] = &[
-    Entry::of::<DotProductConfig>(),
-    Entry::of::<SynthesizerDenseConfig>(),
-    Entry::of::<SynthesizerRandomConfig>(),
-    Entry::of::<SynthesizerFactorizedDenseConfig>(),
-    Entry::of::<SynthesizerFactorizedRandomConfig>(),
-    Entry::of::<RelativeConfig>(),
-    Entry::of::<LearnedRelativeConfig>(),
-    Entry::of::<AlibiConfig>(),
-    Entry::of::<AdaptiveSpanConfig>(),
-    Entry::of::<UniformConfig>(),
-    Entry::of::<MixtureConfig>(),
-    Entry::of::<SlidingWindowConfig>(),
-    Entry::of::<LocalOneDConfig>(),
-    Entry::of::<LocalTwoDConfig>(),
-    Entry::of::<SparseStridedConfig>(),
-    Entry::of::<SparseFixedConfig>(),
-    Entry::of::<GaussianConfig>(),
-    Entry::of::<LshConfig>(),
-    Entry::of::<LinformerConfig>(),
-    Entry::of::<LightweightConvConfig>(),
-    Entry::of::<DynamicConvConfig>(),
-];
+/// Writes the list of the toolkit's mechanisms, and reads their options with the format's own errors, which type erasure would make plain texts.
+macro_rules! built_in {
+    ($($config:ty,)*) => {
+        const BUILT_IN: &[Entry] = &[$(Entry::of::<$config>()),*];
+        const FAMILIES: &[&str] = &[$(<$config>::NAME),*];
+
+        fn deserialize<'de, D: Deserializer<'de>>(family: &str, options: D) -> Result<AnyMechanism, D::Error> {
+            $(
+                if family == <$config>::NAME {
+                    return <$config>::deserialize(options).map(AnyMechanism::from);
+                }
+            )*
+            match entries().iter().find(|entry| entry.name == family) {
+                Some(entry) => (entry.deserialize)(&mut <dyn erased_serde::Deserializer>::erase(options)).map_err(D::Error::custom),
+                None => Err(D::Error::unknown_variant(family, families())),
+            }
+        }
+    };
+}
+
+// In the order of lists. The first one is the default.
+built_in! {
+    DotProductConfig,
+    SynthesizerDenseConfig,
+    SynthesizerRandomConfig,
+    SynthesizerFactorizedDenseConfig,
+    SynthesizerFactorizedRandomConfig,
+    RelativeConfig,
+    LearnedRelativeConfig,
+    AlibiConfig,
+    AdaptiveSpanConfig,
+    UniformConfig,
+    MixtureConfig,
+    SlidingWindowConfig,
+    LocalOneDConfig,
+    LocalTwoDConfig,
+    SparseStridedConfig,
+    SparseFixedConfig,
+    GaussianConfig,
+    LshConfig,
+    LinformerConfig,
+    LightweightConvConfig,
+    DynamicConvConfig,
+}
 
 static OWN: RwLock<Vec<Entry>> = RwLock::new(Vec::new());
+/// Names of all families, once there are some of users.
+static ALL_FAMILIES: RwLock<&[&str]> = RwLock::new(FAMILIES);
+
+/// Names of all families.
+fn families() -> &'static [&'static str] {
+    *ALL_FAMILIES.read().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Why a mechanism cannot be registered.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -96,6 +125,9 @@ pub fn register<M: Mechanism>() -> Result<(), RegistryError> {
         }
     }
     own.push(entry);
+    let families = BUILT_IN.iter().chain(own.iter()).map(|entry| entry.name).collect::<Vec<_>>();
+    // Errors of formats hold the list as long as they like; it is made once for each mechanism of a user's.
+    *ALL_FAMILIES.write().unwrap_or_else(PoisonError::into_inner) = families.leak();
     Ok(())
 }
 

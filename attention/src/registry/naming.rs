@@ -9,8 +9,8 @@ use crate::mechanisms::mixture::MixtureConfig;
 
 impl AnyMechanism {
     /// Names of all families, as they stand in the field `name` of configurations.
-    pub fn families() -> Vec<&'static str> {
-        entries().iter().map(|entry| entry.name).collect()
+    pub fn families() -> &'static [&'static str] {
+        super::families()
     }
 
     /// Names that [`from_str`](Self::from_str) understands by themselves; names of mechanisms with logits can also be joined by `+`.
