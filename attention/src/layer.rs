@@ -10,9 +10,8 @@ mod config;
 mod tests;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use burn::module::{Flag, Module, Param};
+use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 
 pub use self::cache::Cache;
@@ -26,6 +25,7 @@ use crate::probe::{Observation, Probe};
 use crate::random::RandomKey;
 use crate::registry::AnyAttention;
 use crate::softmax_attention::SoftmaxAttention;
+use crate::training::Training;
 
 /// Attention of a sequence to itself, or of a sequence to another one.
 ///
@@ -81,31 +81,15 @@ use crate::softmax_attention::SoftmaxAttention;
 pub struct AttentionLayer<A: Attention = AnyAttention> {
     /// The mechanism.
     pub attention: A,
-    /// Whether to drop weights on devices with autodiff.
-    pub training: Param<Flag>,
+    /// Whether to drop weights, and the keys for it.
+    pub training: Training,
     #[module(skip)]
     placement: Placement,
     #[module(skip)]
     engine: Engine,
-    #[module(skip)]
-    stream: Arc<Stream>,
     /// The same in clones, moved and loaded ones too: whose caches it takes.
     #[module(skip)]
     identity: Arc<()>,
-}
-
-/// The keys of a layer's random numbers.
-#[derive(Debug)]
-struct Stream {
-    key: RandomKey,
-    calls: AtomicU64,
-    lost_losses: AtomicBool,
-}
-
-impl Stream {
-    fn new(key: &RandomKey) -> Arc<Self> {
-        Arc::new(Self { key: *key, calls: AtomicU64::new(0), lost_losses: AtomicBool::new(false) })
-    }
 }
 
 impl<L: Logits> AttentionLayer<SoftmaxAttention<L>> {
@@ -148,14 +132,7 @@ impl<L: Logits> AttentionLayer<SoftmaxAttention<L>> {
 impl<A: Attention> AttentionLayer<A> {
     /// The layer around an attention that was made for `placement`. `key` begins the stream of its dropout.
     pub fn from_attention(attention: A, placement: &Placement, key: &RandomKey) -> Self {
-        Self {
-            attention,
-            training: Param::from_bool(true),
-            placement: *placement,
-            engine: Engine::default(),
-            stream: Stream::new(key),
-            identity: Arc::new(()),
-        }
+        Self { attention, training: Training::new(key), placement: *placement, engine: Engine::default(), identity: Arc::new(()) }
     }
 
     /// How it is computed where there is a choice (default: what is fastest).
@@ -166,7 +143,7 @@ impl<A: Attention> AttentionLayer<A> {
 
     /// Begins a stream of random numbers anew, which no clone shares: with a key of the training step, a run that is resumed there repeats itself.
     pub fn with_random(mut self, key: &RandomKey) -> Self {
-        self.stream = Stream::new(key);
+        self.training.restart(key);
         self
     }
 
@@ -293,18 +270,13 @@ impl<A: Attention> AttentionLayer<A> {
 
     /// The next key of the stream, if numbers are to be drawn.
     fn next_key(&self, x: &Tensor<3>) -> Option<RandomKey> {
-        // As Burn's dropout decides, for its two reasons: the device says that there can be a gradient, the flag that this layer takes part in it.
-        let is_on = self.training.is_enabled() && x.device().is_autodiff();
         let draws = self.placement.dropout > 0.0 || self.attention.abilities().randomness;
-        (is_on && draws).then(|| self.stream.key.numbered(self.stream.calls.fetch_add(1, Ordering::Relaxed)))
+        if draws { self.training.next_key(&x.device()) } else { None }
     }
 
     fn context(&self, input: AttentionInput) -> Tensor<3> {
-        let is_trained = self.training.is_enabled() && input.query.device().is_autodiff();
         let AttentionOutput { context, losses } = self.forward_with(input, &mut Probe::off());
-        if is_trained && losses.iter().next().is_some() && !self.stream.lost_losses.swap(true, Ordering::Relaxed) {
-            tracing::warn!("this attention has auxiliary losses, which training needs: call `forward_with_losses`");
-        }
+        self.training.warn_of_lost(&losses, &context.device(), "forward_with_losses");
         context
     }
 

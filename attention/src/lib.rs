@@ -117,4 +117,5 @@ pub mod registry;
 pub mod restricted;
 pub mod sequence_projection;
 pub mod softmax_attention;
+pub mod training;
 pub mod visibility;

@@ -11,12 +11,12 @@ use heedful_attention::mask::Mask;
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_attention::registry::AnyAttention;
+use heedful_attention::training::Training;
 use heedful_attention::visibility::Visibility;
 
 pub use self::config::{ClassifierConfig, Pooling};
 use crate::block::{Context, Hidden};
 use crate::embedding::TokenEmbedding;
-use crate::plain::Plain;
 use crate::seq2seq::Scores;
 use crate::stack::Stack;
 
@@ -45,7 +45,7 @@ pub struct Classifier<A: Attention = AnyAttention> {
     #[module(skip)]
     pooling: Pooling,
     dropout: f64,
-    plain: Plain,
+    training: Training,
 }
 
 impl<A: Attention> Classifier<A> {
@@ -60,9 +60,9 @@ impl<A: Attention> Classifier<A> {
     pub fn forward(&self, tokens: Tensor<2, Int>, mask: &Mask) -> Tensor<2> {
         let [batch, length] = tokens.dims();
         let sentences = Sentences { tokens, segments: None, lengths: &mask.lengths(batch, length) };
-        let random = self.plain.next_key(&self.embedding.tokens.weight.device());
+        let random = self.training.next_key(&self.embedding.tokens.weight.device());
         let Scores { logits, losses } = self.forward_with(sentences, random, &mut Probe::off());
-        self.plain.lose(random, &losses);
+        self.training.warn_of_lost(&losses, &self.embedding.tokens.weight.device(), "forward_with");
         logits
     }
 

@@ -9,6 +9,7 @@ use heedful_attention::contract::{Attention, Positions};
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_attention::registry::AnyAttention;
+use heedful_attention::training::Training;
 
 pub use self::config::LanguageModelConfig;
 use crate::auxiliary::AuxiliaryClassifiers;
@@ -16,7 +17,6 @@ use crate::block::{Context, Hidden};
 use crate::embedding::{TokenEmbedding, output_matrix, project};
 use crate::generation::{GenerationConfig, Hypothesis, StepDecoder, generate, left_padded};
 use crate::loss::{CrossEntropy, projected_cross_entropy};
-use crate::plain::Plain;
 use crate::segment::SegmentMemory;
 use crate::seq2seq::{Scores, last_position};
 use crate::stack::{Stack, StackState, causal};
@@ -35,7 +35,7 @@ pub struct LanguageModel<A: Attention = AnyAttention> {
     /// What [`auxiliary`](crate::auxiliary) losses are computed with, of use in training alone.
     pub auxiliary: Option<AuxiliaryClassifiers>,
     max_length: usize,
-    plain: Plain,
+    training: Training,
 }
 
 impl<A: Attention> LanguageModel<A> {
@@ -49,9 +49,9 @@ impl<A: Attention> LanguageModel<A> {
     /// # Panics
     /// If the sequences are longer than the maximal length of the model.
     pub fn forward(&self, tokens: Tensor<2, Int>) -> Tensor<3> {
-        let random = self.plain.next_key(&self.device());
+        let random = self.training.next_key(&self.device());
         let Scores { logits, losses } = self.forward_with(tokens, &[], random, &mut Probe::off());
-        self.plain.lose(random, &losses);
+        self.training.warn_of_lost(&losses, &self.device(), "forward_with");
         logits
     }
 

@@ -176,7 +176,6 @@ pub mod learner;
 pub mod loss;
 pub mod masked;
 pub mod pixels;
-mod plain;
 pub mod policy;
 pub mod position;
 pub mod precision;

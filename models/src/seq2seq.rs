@@ -10,6 +10,7 @@ use heedful_attention::mask::Mask;
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_attention::registry::AnyAttention;
+use heedful_attention::training::Training;
 use heedful_attention::visibility::Visibility;
 
 pub use self::config::{Seq2SeqConfig, Tying};
@@ -17,7 +18,6 @@ use crate::block::{Context, Hidden};
 use crate::embedding::{TokenEmbedding, output_matrix, project};
 use crate::generation::{GenerationConfig, Hypothesis, StepDecoder, generate, left_padded};
 use crate::loss::{CrossEntropy, projected_cross_entropy};
-use crate::plain::Plain;
 use crate::stack::{Stack, StackState};
 
 /// Logits and the auxiliary losses on the way to them.
@@ -54,7 +54,7 @@ pub struct Seq2SeqTransformer<A: Attention = AnyAttention> {
     /// Output projection `[C, V]`, where it is not an embedding's matrix.
     pub output: Option<Linear>,
     max_length: usize,
-    plain: Plain,
+    training: Training,
 }
 
 impl<A: Attention> Seq2SeqTransformer<A> {
@@ -70,11 +70,11 @@ impl<A: Attention> Seq2SeqTransformer<A> {
     pub fn forward(&self, source: Tensor<2, Int>, target: Tensor<2, Int>, mask: &Mask) -> Tensor<3> {
         let ([batch, source_length], [rows, length]) = (source.dims(), target.dims());
         let lengths = mask.lengths(batch, source_length);
-        let random = self.plain.next_key(&self.device());
+        let random = self.training.next_key(&self.device());
         let source = Padded { tokens: source, lengths: &lengths };
         let target = Padded { tokens: target, lengths: &vec![length; rows] };
         let Scores { logits, losses } = self.forward_with(source, target, random, &mut Probe::off());
-        self.plain.lose(random, &losses);
+        self.training.warn_of_lost(&losses, &self.device(), "forward_with");
         logits
     }
 

@@ -1,6 +1,6 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use burn::module::Module;
+use burn::module::{Module, Param};
 use burn::nn::attention::{MhaInput, MultiHeadAttentionConfig};
 use burn::tensor::{Bool, Device, Tensor, TensorData};
 

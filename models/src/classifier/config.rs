@@ -5,6 +5,7 @@ use heedful_attention::contract::Attention;
 use heedful_attention::init;
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::random::RandomKey;
+use heedful_attention::training::Training;
 use serde::{Deserialize, Serialize};
 
 use super::Classifier;
@@ -15,7 +16,6 @@ use crate::embedding::TokenEmbeddingConfig;
 use crate::error::{Check, ConfigError};
 use crate::initialisation::Initialisation;
 use crate::layout::{IntoLayers, LayerAttention};
-use crate::plain::Plain;
 use crate::position::PositionConfig;
 use crate::stack::StackConfig;
 
@@ -178,7 +178,7 @@ impl ClassifierConfig {
             output: init::linear(d_model, self.outputs, true, &key.named("output"), device),
             pooling: self.pooling,
             dropout,
-            plain: Plain::new(&key.named("plain")),
+            training: Training::new(&key.named("plain")),
         };
         self.initialisation.apply(model, self.layers, key)
     }

@@ -5,6 +5,7 @@ use heedful_attention::contract::Attention;
 use heedful_attention::init;
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::random::RandomKey;
+use heedful_attention::training::Training;
 use serde::{Deserialize, Serialize};
 
 use super::LanguageModel;
@@ -16,7 +17,6 @@ use crate::embedding::TokenEmbeddingConfig;
 use crate::error::{Check, ConfigError};
 use crate::initialisation::Initialisation;
 use crate::layout::{IntoLayers, LayerAttention};
-use crate::plain::Plain;
 use crate::position::PositionConfig;
 use crate::stack::StackConfig;
 
@@ -172,7 +172,7 @@ impl LanguageModelConfig {
             output: (!self.tied).then(|| init::linear(d_model, vocabulary, false, &key.named("output"), device)),
             auxiliary: self.auxiliary.map(|losses| losses.init(self.layers, d_model, vocabulary, &key.named("auxiliary"), device)),
             max_length,
-            plain: Plain::new(&key.named("plain")),
+            training: Training::new(&key.named("plain")),
         };
         self.initialisation.apply(model, self.layers, key)
     }

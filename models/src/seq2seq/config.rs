@@ -6,6 +6,7 @@ use heedful_attention::init;
 use heedful_attention::layer::Choice;
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::random::RandomKey;
+use heedful_attention::training::Training;
 use serde::{Deserialize, Serialize};
 
 use super::Seq2SeqTransformer;
@@ -16,7 +17,6 @@ use crate::embedding::TokenEmbeddingConfig;
 use crate::error::{Check, ConfigError};
 use crate::initialisation::Initialisation;
 use crate::layout::{AttentionLayout, CrossLayout, IntoLayers, IntoLayout, resolved};
-use crate::plain::Plain;
 use crate::position::PositionConfig;
 use crate::stack::StackConfig;
 
@@ -229,7 +229,7 @@ impl Seq2SeqConfig {
             output: (self.tying == Tying::None)
                 .then(|| init::linear(self.block.d_model, self.target_vocabulary, false, &key.named("output"), device)),
             max_length: self.block.max_length,
-            plain: Plain::new(&key.named("plain")),
+            training: Training::new(&key.named("plain")),
         };
         self.initialisation.apply(model, self.encoder_layers.max(self.decoder_layers), key)
     }
