@@ -128,25 +128,7 @@ pub struct AnyState(Box<dyn ErasedState>);
 erased_module!(AnyLogits, "Enum:AnyLogits");
 erased_module!(AnyAttention, "Enum:AnyAttention");
 
-trait ErasedLogits: ErasedModule {
-    fn boxed(&self) -> Box<dyn ErasedLogits>;
-    fn facts(&self) -> LogitFacts;
-    fn projections_have_biases(&self) -> bool;
-    fn keys(&self, memory: Tensor<3>) -> Option<Tensor<4>>;
-    fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms;
-    fn visibility(&self) -> Option<Visibility>;
-    fn spans(&self, query: &Tensor<3>) -> Option<Tensor<3>>;
-    fn soft_span(&self, query: &Tensor<3>, span: Span) -> Option<SoftSpan>;
-    fn reach(&self) -> Option<usize>;
-    fn blocks(&self, seen: &Visibility, span: Span, positions: &Positions, values: &Tensor<4>) -> Option<Vec<Blocks>>;
-    fn parts(&self, seen: &Visibility, span: Span, positions: &Positions, heads: usize) -> Option<Arc<[Part]>>;
-    fn time(&self) -> &'static str;
-    fn losses(&self, query: &Tensor<3>) -> Losses;
-    fn pattern(&self) -> Option<&dyn Pattern>;
-    fn multiplications(&self, d_head: f64) -> f64;
-}
-
-/// Writes the methods of a trait that another type has.
+/// Writes methods that another type has.
 macro_rules! forward {
     ($target:ident: $($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
         $(fn $name(&self, $($argument: $type),*) -> $result {
@@ -155,27 +137,43 @@ macro_rules! forward {
     };
 }
 
-impl<L: Logits> ErasedLogits for Slot<L> {
-    fn boxed(&self) -> Box<dyn ErasedLogits> {
-        Box::new(self.clone())
-    }
+/// Writes [`Logits`] behind a pointer from the list of its methods.
+macro_rules! erased_logits {
+    ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
+        trait ErasedLogits: ErasedModule {
+            fn boxed(&self) -> Box<dyn ErasedLogits>;
+            $(fn $name(&self, $($argument: $type),*) -> $result;)*
+        }
 
-    forward! { get:
-        facts() -> LogitFacts;
-        projections_have_biases() -> bool;
-        keys(memory: Tensor<3>) -> Option<Tensor<4>>;
-        terms(query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms;
-        visibility() -> Option<Visibility>;
-        spans(query: &Tensor<3>) -> Option<Tensor<3>>;
-        soft_span(query: &Tensor<3>, span: Span) -> Option<SoftSpan>;
-        reach() -> Option<usize>;
-        blocks(seen: &Visibility, span: Span, positions: &Positions, values: &Tensor<4>) -> Option<Vec<Blocks>>;
-        parts(seen: &Visibility, span: Span, positions: &Positions, heads: usize) -> Option<Arc<[Part]>>;
-        time() -> &'static str;
-        losses(query: &Tensor<3>) -> Losses;
-        pattern() -> Option<&dyn Pattern>;
-        multiplications(d_head: f64) -> f64;
-    }
+        impl<L: Logits> ErasedLogits for Slot<L> {
+            fn boxed(&self) -> Box<dyn ErasedLogits> {
+                Box::new(self.clone())
+            }
+
+            forward! { get: $($name($($argument: $type),*) -> $result;)* }
+        }
+
+        impl Logits for AnyLogits {
+            forward! { erased: $($name($($argument: $type),*) -> $result;)* }
+        }
+    };
+}
+
+erased_logits! {
+    facts() -> LogitFacts;
+    projections_have_biases() -> bool;
+    keys(memory: Tensor<3>) -> Option<Tensor<4>>;
+    terms(query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms;
+    visibility() -> Option<Visibility>;
+    spans(query: &Tensor<3>) -> Option<Tensor<3>>;
+    soft_span(query: &Tensor<3>, span: Span) -> Option<SoftSpan>;
+    reach() -> Option<usize>;
+    blocks(seen: &Visibility, span: Span, positions: &Positions, values: &Tensor<4>) -> Option<Vec<Blocks>>;
+    parts(seen: &Visibility, span: Span, positions: &Positions, heads: usize) -> Option<Arc<[Part]>>;
+    time() -> &'static str;
+    losses(query: &Tensor<3>) -> Losses;
+    pattern() -> Option<&dyn Pattern>;
+    multiplications(d_head: f64) -> f64;
 }
 
 impl AnyLogits {
@@ -192,25 +190,6 @@ impl AnyLogits {
 impl Clone for AnyLogits {
     fn clone(&self) -> Self {
         Self { variant: self.variant, inner: self.inner.boxed() }
-    }
-}
-
-impl Logits for AnyLogits {
-    forward! { erased:
-        facts() -> LogitFacts;
-        projections_have_biases() -> bool;
-        keys(memory: Tensor<3>) -> Option<Tensor<4>>;
-        terms(query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms;
-        visibility() -> Option<Visibility>;
-        spans(query: &Tensor<3>) -> Option<Tensor<3>>;
-        soft_span(query: &Tensor<3>, span: Span) -> Option<SoftSpan>;
-        reach() -> Option<usize>;
-        blocks(seen: &Visibility, span: Span, positions: &Positions, values: &Tensor<4>) -> Option<Vec<Blocks>>;
-        parts(seen: &Visibility, span: Span, positions: &Positions, heads: usize) -> Option<Arc<[Part]>>;
-        time() -> &'static str;
-        losses(query: &Tensor<3>) -> Losses;
-        pattern() -> Option<&dyn Pattern>;
-        multiplications(d_head: f64) -> f64;
     }
 }
 
