@@ -10,7 +10,7 @@ use heedful_attention::error::ConfigError;
 use heedful_attention::mechanisms::mixture::{MixtureConfig, MixtureWeights};
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::random::RandomKey;
-use heedful_attention::registry::AnyMechanism;
+use heedful_attention::registry::{AnyMechanism, Mechanism};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, DeserializeSeed, MapAccess, Visitor};
 use serde::ser::SerializeMap;
@@ -20,7 +20,7 @@ use toml::{Table, Value};
 /// The field of an attention's table that says which it is.
 const NAME: &str = "name";
 /// The family whose members are in the name of an attention and not among its options.
-const MIXTURE: &str = "mixture";
+const MIXTURE: &str = MixtureConfig::NAME;
 
 /// Options of the mechanisms, one table for each family; they hold wherever the mechanism stands, also as a member of a mixture or as the logits within
 /// another mechanism.

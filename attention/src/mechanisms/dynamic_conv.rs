@@ -95,6 +95,10 @@ impl Mechanism for DynamicConvConfig {
         AnyAttention::new(self.init(placement, key, device))
     }
 
+    fn has_engines(&self) -> bool {
+        false
+    }
+
     fn parameters(&self) -> Option<ParameterFormula> {
         let bias = if self.kernel_bias { ParameterFormula::trained(&[(1, "H t")]) } else { ParameterFormula::none() };
         Some(projections(self.glu).plus(ParameterFormula::trained(&[(1, "d H t")])).plus(bias))

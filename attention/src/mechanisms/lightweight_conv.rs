@@ -89,6 +89,10 @@ impl Mechanism for LightweightConvConfig {
         AnyAttention::new(self.init(placement, key, device))
     }
 
+    fn has_engines(&self) -> bool {
+        false
+    }
+
     fn parameters(&self) -> Option<ParameterFormula> {
         Some(projections(self.glu).plus(ParameterFormula::trained(&[(1, "H t")])))
     }

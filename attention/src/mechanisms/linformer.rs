@@ -156,6 +156,10 @@ impl Mechanism for LinformerConfig {
         AnyAttention::new(self.init(placement, key, device))
     }
 
+    fn has_engines(&self) -> bool {
+        false
+    }
+
     fn parameters(&self) -> Option<ParameterFormula> {
         let matrices = [match self.sharing {
             Sharing::None => (2, "H k L"),

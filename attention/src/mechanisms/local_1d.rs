@@ -15,7 +15,6 @@ use burn::tensor::Device;
 use serde::{Deserialize, Serialize};
 
 use crate::error::ConfigError;
-use crate::parameter_formula::ParameterFormula;
 use crate::pattern::Pattern;
 use crate::placement::Placement;
 use crate::random::RandomKey;
@@ -97,10 +96,6 @@ impl Mechanism for LocalOneDConfig {
 
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
         Some(AnyLogits::new(self.init(placement, key, device)))
-    }
-
-    fn parameters(&self) -> Option<ParameterFormula> {
-        self.logits.parameters()
     }
 }
 

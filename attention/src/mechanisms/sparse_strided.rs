@@ -19,7 +19,6 @@ use burn::tensor::Device;
 use serde::{Deserialize, Serialize};
 
 use crate::error::ConfigError;
-use crate::parameter_formula::ParameterFormula;
 use crate::pattern::{Factorised, Integration, Pattern};
 use crate::placement::Placement;
 use crate::random::RandomKey;
@@ -96,10 +95,6 @@ impl Mechanism for SparseStridedConfig {
 
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
         Some(AnyLogits::new(self.init(placement, key, device)))
-    }
-
-    fn parameters(&self) -> Option<ParameterFormula> {
-        self.logits.parameters()
     }
 }
 

@@ -51,6 +51,7 @@ trait ErasedMechanism: Any + Debug + Send + Sync {
     fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention;
     fn parameters(&self) -> Option<ParameterFormula>;
     fn letters(&self, max_length: usize) -> Vec<(&'static str, usize)>;
+    fn has_engines(&self) -> bool;
     fn without_effect(&self, option: &str, role: Role) -> Option<&'static str>;
     fn options(&self) -> &dyn erased_serde::Serialize;
 }
@@ -111,6 +112,10 @@ impl<M: Mechanism> ErasedMechanism for M {
 
     fn letters(&self, max_length: usize) -> Vec<(&'static str, usize)> {
         Mechanism::letters(self, max_length)
+    }
+
+    fn has_engines(&self) -> bool {
+        Mechanism::has_engines(self)
     }
 
     fn without_effect(&self, option: &str, role: Role) -> Option<&'static str> {
@@ -208,6 +213,11 @@ impl AnyMechanism {
     /// As [`Mechanism::letters`].
     pub(crate) fn letters(&self, max_length: usize) -> Vec<(&'static str, usize)> {
         self.0.letters(max_length)
+    }
+
+    /// Whether the reference engine and the fused engine can both compute it.
+    pub fn has_engines(&self) -> bool {
+        self.0.has_engines()
     }
 
     /// Why an option changes nothing in this role with the other options as they are.

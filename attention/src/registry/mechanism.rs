@@ -94,9 +94,10 @@ pub trait Mechanism: Clone + Debug + Default + PartialEq + Serialize + Deseriali
         AnyAttention::softmax(SoftmaxAttention::new(logits, placement, key, device))
     }
 
-    /// How many parameters it has: of the logits alone, if it is a softmax over logits, otherwise of the whole attention. Default: unknown.
+    /// How many parameters it has: of the logits alone, if it is a softmax over logits, otherwise of the whole attention. Default: those of what a pattern
+    /// restricts; unknown for all others.
     fn parameters(&self) -> Option<ParameterFormula> {
-        None
+        if Self::card().kind == Kind::Pattern { self.members().first()?.parameters() } else { None }
     }
 
     /// Values of the letters of [`parameters`](Self::parameters) that options decide. Default: those of the members.
@@ -108,6 +109,11 @@ pub trait Mechanism: Clone + Debug + Default + PartialEq + Serialize + Deseriali
     /// field. Default: none.
     fn fractions() -> &'static [(&'static str, &'static str)] {
         &[]
+    }
+
+    /// Whether the reference engine and the fused engine can both compute it. Default: yes.
+    fn has_engines(&self) -> bool {
+        true
     }
 
     /// Why an option changes nothing in this role with the other options as they are. Default: every option has an effect.

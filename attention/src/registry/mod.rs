@@ -126,7 +126,7 @@ pub fn register<M: Mechanism>() -> Result<(), RegistryError> {
     }
     own.push(entry);
     let families = BUILT_IN.iter().chain(own.iter()).map(|entry| entry.name).collect::<Vec<_>>();
-    // Errors of formats hold the list as long as they like; it is made once for each mechanism of a user's.
+    // Errors of serde need a list that lives as long as the program: one is leaked for each registered mechanism.
     *ALL_FAMILIES.write().unwrap_or_else(PoisonError::into_inner) = families.leak();
     Ok(())
 }

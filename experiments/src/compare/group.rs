@@ -1,5 +1,7 @@
 //! What may stand in one table: the runs of one experiment on one data set.
 
+use heedful_attention::registry::AnyMechanism;
+
 use crate::metrics::Spread;
 use crate::record::ResultRecord;
 use crate::report::{MetricColumn, distinct, short, values};
@@ -99,7 +101,7 @@ impl<'a> Group<'a> {
         let of_attention = |name: &str| self.rows.iter().position(|row| row.attention() == name);
         match name {
             Some(name) => self.rows.iter().position(|row| row.name == name).or_else(|| of_attention(name)),
-            None => of_attention("dot-product").or_else(|| of_attention("transformer")).or(Some(0)),
+            None => of_attention(&AnyMechanism::default().name()).or_else(|| of_attention("transformer")).or(Some(0)),
         }
     }
 

@@ -76,7 +76,7 @@ impl ParityConfig {
         if !matches!(part, Part::Attention | Part::Step) && self.role == Role::Cross {
             return refuse("role", "blocks attend to themselves; give encoder or decoder, and `cross` for attention to another sequence");
         }
-        if self.engine != Engine::Auto && matches!(self.attention.family(), "linformer" | "lightweight-conv" | "dynamic-conv") {
+        if self.engine != Engine::Auto && !self.attention.has_engines() {
             return refuse("engine", "this attention has one execution; leave it out");
         }
         if part.reads_segments() && self.block.separable_feed_forward {
