@@ -181,7 +181,7 @@ impl<K: Kernel> KernelAttention<K> {
     fn weights(&self, query: &Tensor<3>) -> Tensor<4> {
         let logits = self.kernel.logits(query);
         match self.options.taps {
-            // The softmax of one number. Burn 0.22.1, where it fuses operations, makes a kernel that does not compile of a reduction over one element.
+            // The softmax of one number is 1. With fusion, Burn 0.22.1 generates a kernel that does not compile for a reduction over one element.
             1 => logits * 0.0 + 1.0,
             _ => softmax(logits, 3),
         }

@@ -20,8 +20,8 @@ use crate::visibility::Visibility;
 /// | positions | | [`causal`](Self::causal), [`Visibility`]'s constructors and `from` |
 ///
 /// Make a mask once for a batch and give it to all layers: clones share what layers make of it. Tensors stay on their device. Only mechanisms that ask for
-/// single pairs (convolutions, LSH, Linformer, fused Gaussians) read them, once for all layers, as do layers on another device. Where lengths are known on the host, give lengths: tiles that
-/// nobody sees are then skipped, which tensors cannot tell.
+/// single pairs (convolutions, LSH, Linformer, fused Gaussians) read them, once for all layers, as do layers on another device. Where lengths are known on the host, give lengths: masked tiles are
+/// then skipped, which tensors cannot tell.
 ///
 /// # Example
 /// ```

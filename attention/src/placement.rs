@@ -39,7 +39,7 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// Longest sequence where nobody says another.
+    /// Length of the longest sequence by default.
     pub(crate) const MAX_LENGTH: usize = 512;
 
     /// The only layer of a model, for sequences of at most 512 positions, without dropout.

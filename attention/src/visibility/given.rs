@@ -143,7 +143,7 @@ impl Visibility {
     }
 
     /// # Panics
-    /// If numbers are added: before anything is locked, lest a lock be left in a panic.
+    /// If numbers are added. It is called before anything is locked, since a panic would poison the lock.
     pub(super) fn check_boolean(&self) {
         if self.is_additive() {
             refuse_additive();

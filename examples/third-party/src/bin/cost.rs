@@ -1,5 +1,9 @@
 //! The program `cost`, which knows the mechanism.
 
+// It counts what `cost` reports as memory.
+#[global_allocator]
+static ALLOCATOR: peak_alloc::PeakAlloc = peak_alloc::PeakAlloc;
+
 fn main() -> std::process::ExitCode {
     third_party::register();
     heedful_benches::programs::cost::main()
