@@ -120,7 +120,35 @@ macro_rules! model_builders {
     };
 }
 
-pub(crate) use model_builders;
+/// Writes what configurations of models with one stack of layers have besides.
+macro_rules! one_stack_builders {
+    ($config:ident, $model:ident) => {
+        impl $config {
+            /// Sets the self-attention: the same in all layers, or a list for the layers ([`IntoLayers`](crate::layout::IntoLayers) says what can be given;
+            /// default: dot-product).
+            pub fn with_attention<Form>(mut self, attention: impl crate::layout::IntoLayers<Form>) -> Self {
+                self.attention = attention.into_layers();
+                self
+            }
+
+            /// Sets the number of layers, at least 1 (default 6).
+            pub fn with_layers(mut self, layers: usize) -> Self {
+                self.layers = layers;
+                self
+            }
+
+            /// Initialises the model.
+            ///
+            /// # Panics
+            /// If the configuration is not valid.
+            pub fn init(&self, key: &heedful_attention::random::RandomKey, device: &burn::tensor::Device) -> $model {
+                self.init_with(key, device, |placement, key, device| self.attention.at(placement.layer).init(placement, key, device))
+            }
+        }
+    };
+}
+
+pub(crate) use {model_builders, one_stack_builders};
 
 #[cfg(test)]
 mod tests {

@@ -10,12 +10,12 @@ use serde::{Deserialize, Serialize};
 
 use super::Classifier;
 use crate::block::BlockConfig;
-use crate::builders::model_builders;
+use crate::builders::{model_builders, one_stack_builders};
 use crate::depth::DepthConfig;
 use crate::embedding::TokenEmbeddingConfig;
 use crate::error::{Check, ConfigError};
 use crate::initialisation::Initialisation;
-use crate::layout::{IntoLayers, LayerAttention};
+use crate::layout::LayerAttention;
 use crate::position::PositionConfig;
 use crate::stack::StackConfig;
 
@@ -91,23 +91,12 @@ impl Default for ClassifierConfig {
 }
 
 model_builders!(ClassifierConfig, Classifier);
+one_stack_builders!(ClassifierConfig, Classifier);
 
 impl ClassifierConfig {
     /// Of a model with so many tokens and classes, at least 1 each. One class is regression.
     pub fn new(vocabulary: usize, classes: usize) -> Self {
         Self { vocabulary, outputs: classes, ..Self::default() }
-    }
-
-    /// Sets the self-attention: the same in all layers, or a list for the layers ([`IntoLayers`] says what can be given; default: dot-product).
-    pub fn with_attention<Form>(mut self, attention: impl IntoLayers<Form>) -> Self {
-        self.attention = attention.into_layers();
-        self
-    }
-
-    /// Sets the number of layers, at least 1 (default 6).
-    pub fn with_layers(mut self, layers: usize) -> Self {
-        self.layers = layers;
-        self
     }
 
     /// Sets how hidden states become one vector (default: the state of the first token).
@@ -147,14 +136,6 @@ impl ClassifierConfig {
     pub(crate) fn stack(&self) -> StackConfig {
         let Self { block, layers, depth, positions, .. } = *self;
         StackConfig { role: Role::Encoder, block, cross_heads: vec![None; depth.blocks(layers)], layers, depth, positions }
-    }
-
-    /// Initialises the model.
-    ///
-    /// # Panics
-    /// If the configuration is not valid.
-    pub fn init(&self, key: &RandomKey, device: &Device) -> Classifier {
-        self.init_with(key, device, |placement, key, device| self.attention.at(placement.layer).init(placement, key, device))
     }
 
     /// Initialises the model with attentions made by `build` from their place and key, instead of those in [`attention`](Self::attention).

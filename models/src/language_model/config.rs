@@ -11,12 +11,12 @@ use serde::{Deserialize, Serialize};
 use super::LanguageModel;
 use crate::auxiliary::AuxiliaryLossesConfig;
 use crate::block::BlockConfig;
-use crate::builders::model_builders;
+use crate::builders::{model_builders, one_stack_builders};
 use crate::depth::DepthConfig;
 use crate::embedding::TokenEmbeddingConfig;
 use crate::error::{Check, ConfigError};
 use crate::initialisation::Initialisation;
-use crate::layout::{IntoLayers, LayerAttention};
+use crate::layout::LayerAttention;
 use crate::position::PositionConfig;
 use crate::stack::StackConfig;
 
@@ -77,6 +77,7 @@ impl Default for LanguageModelConfig {
 }
 
 model_builders!(LanguageModelConfig, LanguageModel);
+one_stack_builders!(LanguageModelConfig, LanguageModel);
 
 impl LanguageModelConfig {
     /// Of a model with so many tokens, at least 1, in the sizes of the base model of Vaswani et al. 2017.
@@ -87,18 +88,6 @@ impl LanguageModelConfig {
     /// Sets the number of tokens, at least 1.
     pub fn with_vocabulary(mut self, vocabulary: usize) -> Self {
         self.vocabulary = vocabulary;
-        self
-    }
-
-    /// Sets the self-attention: the same in all layers, or a list for the layers ([`IntoLayers`] says what can be given; default: dot-product).
-    pub fn with_attention<Form>(mut self, attention: impl IntoLayers<Form>) -> Self {
-        self.attention = attention.into_layers();
-        self
-    }
-
-    /// Sets the number of layers, at least 1 (default 6).
-    pub fn with_layers(mut self, layers: usize) -> Self {
-        self.layers = layers;
         self
     }
 
@@ -142,14 +131,6 @@ impl LanguageModelConfig {
     fn stack(&self) -> StackConfig {
         let Self { block, layers, depth, positions, .. } = *self;
         StackConfig { role: Role::Decoder, block, cross_heads: vec![None; depth.blocks(layers)], layers, depth, positions }
-    }
-
-    /// Initialises the model.
-    ///
-    /// # Panics
-    /// If the configuration is not valid.
-    pub fn init(&self, key: &RandomKey, device: &Device) -> LanguageModel {
-        self.init_with(key, device, |placement, key, device| self.attention.at(placement.layer).init(placement, key, device))
     }
 
     /// Initialises the model with attentions made by `build` from their place and key, instead of those in [`attention`](Self::attention).
