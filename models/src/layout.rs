@@ -23,7 +23,8 @@
 mod choice;
 mod reading;
 
-use heedful_attention::mechanisms::gaussian::GaussianConfig;
+use std::sync::LazyLock;
+
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::registry::AnyMechanism;
 use serde::Serialize;
@@ -31,6 +32,16 @@ use serde::Serialize;
 pub(crate) use self::choice::resolved;
 pub use self::choice::{IntoLayers, IntoLayout};
 use crate::error::{Check, ConfigError};
+
+/// Layouts by name, in the order of their file.
+static LAYOUTS: LazyLock<Vec<(String, AttentionLayout)>> = LazyLock::new(|| {
+    let file: toml::Table = toml::from_str(include_str!("layout/layouts.toml")).expect("the file is TOML");
+    let layout = |(name, table): (String, toml::Value)| {
+        let layout = table.try_into().unwrap_or_else(|error| panic!("layout {name}: {error}"));
+        (name, layout)
+    };
+    file.into_iter().map(layout).collect()
+});
 
 /// The self-attention of each layer of a stack.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -156,45 +167,19 @@ pub struct AttentionLayout {
 }
 
 impl AttentionLayout {
-    /// Names of the layouts of You, Sun and Iyyer 2020.
-    pub const NAMES: [&str; 4] = ["base", "hc-sa", "hc-all", "sh-x"];
-
     /// The mechanism in all self-attentions; cross-attention stays dot-product, as in the Synthesizer paper and in HC-SA.
     pub fn for_attention(attention: AnyMechanism) -> Self {
         Self { encoder: attention.clone().into(), decoder: attention.into(), cross: CrossLayout::default() }
     }
 
-    /// BASE: all attentions learned.
-    pub fn base() -> Self {
-        Self::default()
+    /// Names of layouts: `base`, `hc-sa`, `hc-all` and `sh-x` of You, Sun and Iyyer 2020.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        LAYOUTS.iter().map(|(name, _)| name.as_str())
     }
 
-    /// HC-SA: hard-coded Gaussian self-attentions, learned cross-attention.
-    pub fn hc_sa() -> Self {
-        Self::for_attention(AnyMechanism::from(GaussianConfig::default()))
-    }
-
-    /// HC-ALL: hard-coded Gaussian cross-attention too. `length_ratio` is the mean of source length divided by target length.
-    pub fn hc_all(length_ratio: f64) -> Self {
-        let cross = AnyMechanism::from(GaussianConfig { length_ratio, ..GaussianConfig::default() });
-        Self { cross: CrossLayout::All(cross.into()), ..Self::hc_sa() }
-    }
-
-    /// SH-X: HC-SA whose only cross-attention is a single learned head, of full width, in the last layer of the decoder.
-    pub fn sh_x() -> Self {
-        let single = CrossAttention { heads: Some(1), ..CrossAttention::default() };
-        Self { cross: CrossLayout::Last(single), ..Self::hc_sa() }
-    }
-
-    /// The layout of this name; `hc-all` has a length ratio of 1.
+    /// The layout of this name. The Gaussians of `hc-all` take source and target for as long as each other.
     pub fn named(name: &str) -> Option<Self> {
-        match name {
-            "base" => Some(Self::base()),
-            "hc-sa" => Some(Self::hc_sa()),
-            "hc-all" => Some(Self::hc_all(1.0)),
-            "sh-x" => Some(Self::sh_x()),
-            _ => None,
-        }
+        LAYOUTS.iter().find(|(known, _)| known == name).map(|(_, layout)| layout.clone())
     }
 
     /// The layout with another mechanism for each of its own.
@@ -256,8 +241,10 @@ impl AttentionLayout {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use heedful_attention::mechanisms::gaussian::GaussianConfig;
     use serde::Deserialize;
+
+    use super::*;
 
     #[derive(Debug, PartialEq, Serialize, Deserialize)]
     struct Layers {
@@ -271,6 +258,21 @@ mod tests {
 
     fn attention(name: &str) -> AnyMechanism {
         name.parse().unwrap()
+    }
+
+    fn named(name: &str) -> AttentionLayout {
+        AttentionLayout::named(name).unwrap()
+    }
+
+    #[test]
+    fn the_layouts_of_the_file_are_those_of_the_paper() {
+        assert_eq!(AttentionLayout::names().collect::<Vec<_>>(), ["base", "hc-sa", "hc-all", "sh-x"]);
+        assert_eq!(named("base"), AttentionLayout::default());
+        let hard_coded = AttentionLayout::for_attention(attention("gaussian"));
+        assert_eq!(named("hc-sa"), hard_coded);
+        assert_eq!(named("hc-all"), AttentionLayout { cross: CrossLayout::All(attention("gaussian").into()), ..hard_coded.clone() });
+        let single = CrossAttention { heads: Some(1), ..CrossAttention::default() };
+        assert_eq!(named("sh-x"), AttentionLayout { cross: CrossLayout::Last(single), ..hard_coded });
     }
 
     fn layers(text: &str) -> LayerAttention {
@@ -294,21 +296,24 @@ mod tests {
 
     #[test]
     fn a_layout_is_a_layout_name_an_attention_or_a_table_of_parts() {
-        assert_eq!(layout("attention = 'sh-x'"), AttentionLayout::sh_x());
-        assert_eq!(layout("attention = 'gaussian'"), AttentionLayout::hc_sa());
-        assert_eq!(layout("attention = { name = 'gaussian' }"), AttentionLayout::hc_sa());
+        assert_eq!(layout("attention = 'sh-x'"), named("sh-x"));
+        assert_eq!(layout("attention = 'gaussian'"), named("hc-sa"));
+        assert_eq!(layout("attention = { name = 'gaussian' }"), named("hc-sa"));
         let parts = "[attention]\nencoder = ['gaussian', 'dot-product']\ncross = { attention = 'dot-product', heads = 1, layers = 'last' }";
         let found = layout(parts);
         assert_eq!(found.encoder, LayerAttention::Each(vec![attention("gaussian"), attention("dot-product")]));
         assert_eq!(found.decoder, LayerAttention::default());
-        assert_eq!(found.cross, AttentionLayout::sh_x().cross);
+        assert_eq!(found.cross, named("sh-x").cross);
     }
 
     #[test]
     fn cross_attention_has_the_same_forms_and_none() {
         let cross = |text: &str| layout(&format!("[attention]\ncross = {text}")).cross;
         assert_eq!(cross("'gaussian'"), CrossLayout::All(attention("gaussian").into()));
-        assert_eq!(cross("{ name = 'gaussian', length_ratio = 1.5 }"), AttentionLayout::hc_all(1.5).cross);
+        assert_eq!(
+            cross("{ name = 'gaussian', length_ratio = 1.5 }"),
+            CrossLayout::All(AnyMechanism::from(GaussianConfig { length_ratio: 1.5, ..GaussianConfig::default() }).into())
+        );
         let single = CrossAttention { heads: Some(1), ..CrossAttention::default() };
         assert_eq!(cross("{ heads = 1 }"), CrossLayout::All(single.clone()));
         assert_eq!(
@@ -330,7 +335,7 @@ mod tests {
             decoder: attention("synthesizer-dense").into(),
             cross: list,
         };
-        for layout in [AttentionLayout::base(), AttentionLayout::hc_sa(), AttentionLayout::hc_all(1.25), AttentionLayout::sh_x(), mixed] {
+        for layout in AttentionLayout::names().map(named).chain([mixed]) {
             let written = Layout { attention: layout };
             let text = toml::to_string(&written).unwrap();
             assert_eq!(toml::from_str::<Layout>(&text).unwrap(), written, "{text}");
@@ -378,8 +383,8 @@ mod tests {
 
     #[test]
     fn sh_x_has_one_head_in_the_last_layer_and_none_before() {
-        assert_eq!(AttentionLayout::sh_x().cross_heads(4, 8), [None, None, None, Some(1)]);
-        assert_eq!(AttentionLayout::hc_sa().cross_heads(2, 8), [Some(8), Some(8)]);
+        assert_eq!(named("sh-x").cross_heads(4, 8), [None, None, None, Some(1)]);
+        assert_eq!(named("hc-sa").cross_heads(2, 8), [Some(8), Some(8)]);
     }
 
     #[test]
@@ -390,7 +395,7 @@ mod tests {
         let error = two.validate_length(&check, "attention", 5).unwrap_err().to_string();
         assert!(error.contains("list of 2") && error.contains("divides 5"), "{error}");
         assert!(LayerAttention::Each(vec![]).validate_length(&check, "attention", 5).is_err());
-        let layout = AttentionLayout { cross: CrossLayout::Each(vec![None; 4]), ..AttentionLayout::base() };
+        let layout = AttentionLayout { cross: CrossLayout::Each(vec![None; 4]), ..AttentionLayout::default() };
         assert!(layout.validate_lengths(&check, 6, 6).unwrap_err().to_string().contains("attention.cross"));
     }
 }

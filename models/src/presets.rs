@@ -318,7 +318,7 @@ pub fn hc_sa_iwslt(size: Size) -> Preset<Seq2SeqConfig> {
     let model = Seq2SeqConfig {
         source_vocabulary: size.of(32_000, 64),
         target_vocabulary: size.of(32_000, 64),
-        attention: AttentionLayout::hc_sa(),
+        attention: AttentionLayout::named("hc-sa").expect("it is in the file of layouts"),
         encoder_layers: layers,
         decoder_layers: layers,
         block: size.block(288, 4, 507, 512, 0.1),

@@ -238,12 +238,12 @@ mod tests {
     }
 
     fn layouts() -> Vec<(String, AttentionLayout)> {
-        let named = AttentionLayout::NAMES.map(|name| (name.to_owned(), AttentionLayout::named(name).unwrap()));
+        let named = AttentionLayout::names().map(|name| (name.to_owned(), AttentionLayout::named(name).unwrap()));
         let causal = AnyMechanism::all().into_iter().filter(AnyMechanism::can_be_causal);
         let own = causal.map(|a| (a.name(), AttentionLayout::for_attention(a)));
         let linformer: AnyMechanism = "linformer".parse().unwrap();
         let cross = CrossLayout::All(linformer.clone().into());
-        let around = AttentionLayout { encoder: linformer.into(), cross, ..AttentionLayout::base() };
+        let around = AttentionLayout { encoder: linformer.into(), cross, ..AttentionLayout::default() };
         named.into_iter().chain(own).chain([("linformer".to_owned(), around)]).collect()
     }
 
@@ -345,7 +345,7 @@ mod tests {
 
     #[test]
     fn the_base_model_has_the_size_of_the_paper() {
-        let config = tiny(AttentionLayout::base());
+        let config = tiny(AttentionLayout::default());
         assert_eq!(config.init(&RandomKey::from_seed(1), &Device::flex()).num_params(), formula(&config));
         let base = Seq2SeqConfig { source_vocabulary: 37_000, target_vocabulary: 37_000, ..Seq2SeqConfig::default() };
         base.validate().unwrap();
@@ -355,8 +355,9 @@ mod tests {
 
     #[test]
     fn tying_decides_how_many_vocabulary_matrices_there_are() {
-        let count =
-            |tying| Seq2SeqConfig { tying, ..tiny(AttentionLayout::base()) }.init(&RandomKey::from_seed(1), &Device::flex()).num_params();
+        let count = |tying| {
+            Seq2SeqConfig { tying, ..tiny(AttentionLayout::default()) }.init(&RandomKey::from_seed(1), &Device::flex()).num_params()
+        };
         let matrix = 11 * 8;
         assert_eq!(count(Tying::Output), count(Tying::ThreeWay) + matrix);
         assert_eq!(count(Tying::None), count(Tying::ThreeWay) + 2 * matrix);
@@ -365,21 +366,21 @@ mod tests {
     #[test]
     fn hard_coded_layouts_save_what_the_paper_says() {
         let count = |layout| built(layout).num_params();
-        let base = count(AttentionLayout::base());
+        let base = count(AttentionLayout::default());
         let (projections, layers, norm) = (2 * 64, 2 + 3, 2 * 8);
-        assert_eq!(count(AttentionLayout::hc_sa()), base - layers * projections);
-        assert_eq!(count(AttentionLayout::hc_all(1.0)), base - (layers + 3) * projections);
+        assert_eq!(count(AttentionLayout::named("hc-sa").unwrap()), base - layers * projections);
+        assert_eq!(count(AttentionLayout::named("hc-all").unwrap()), base - (layers + 3) * projections);
         // Two of three cross-attentions are gone, with their normalisation; the third has one head and as many weights as before.
-        assert_eq!(count(AttentionLayout::sh_x()), base - layers * projections - 2 * (4 * 64 + norm));
+        assert_eq!(count(AttentionLayout::named("sh-x").unwrap()), base - layers * projections - 2 * (4 * 64 + norm));
     }
 
     #[test]
     fn the_only_cross_attention_of_sh_x_is_a_head_of_full_width_in_the_last_layer() {
-        let model = built(AttentionLayout::sh_x());
+        let model = built(AttentionLayout::named("sh-x").unwrap());
         let has_cross: Vec<_> = model.decoder.layers.iter().map(|block| block.cross_attention.is_some()).collect();
         assert_eq!(has_cross, [false, false, true]);
         assert!(model.decoder.layers[0].cross_attention_residual.is_none());
-        let placement = tiny(AttentionLayout::sh_x()).decoder_stack().placements().last().unwrap();
+        let placement = tiny(AttentionLayout::named("sh-x").unwrap()).decoder_stack().placements().last().unwrap();
         assert_eq!((placement.role, placement.layer, placement.heads, placement.d_head()), (Role::Cross, 2, 1, 8));
         let mut heads = Vec::new();
         let mut listener = |path: &str, observation| {
@@ -395,7 +396,7 @@ mod tests {
     #[test]
     fn every_parameter_of_a_three_way_tied_model_is_trained() {
         let device = Device::flex().autodiff();
-        let model = tiny(AttentionLayout::base()).init(&RandomKey::from_seed(1), &device);
+        let model = tiny(AttentionLayout::default()).init(&RandomKey::from_seed(1), &device);
         let source = Padded { tokens: Tensor::from_data([[5, 7, 1]], &device), lengths: &[3] };
         let target = Padded { tokens: Tensor::from_data([[2, 4, 6]], &device), lengths: &[3] };
         let scores = model.forward_with(source, target, Some(RandomKey::from_seed(2)), &mut Probe::off());
@@ -419,7 +420,7 @@ mod tests {
         assert_eq!(
             config,
             Seq2SeqConfig {
-                attention: AttentionLayout::sh_x(),
+                attention: AttentionLayout::named("sh-x").unwrap(),
                 block: BlockConfig { d_model: 288, ..BlockConfig::default() },
                 ..Seq2SeqConfig::default()
             }
@@ -430,12 +431,12 @@ mod tests {
 
     #[test]
     fn impossible_options_are_refused_by_name() {
-        let base = || tiny(AttentionLayout::base());
-        let encoder = AttentionLayout { encoder: LayerAttention::Each(vec![AnyMechanism::default(); 3]), ..AttentionLayout::base() };
-        let decoder = AttentionLayout { decoder: LayerAttention::Each(vec![AnyMechanism::default(); 2]), ..AttentionLayout::base() };
-        let cross = AttentionLayout { cross: CrossLayout::Each(vec![None; 2]), ..AttentionLayout::base() };
+        let base = || tiny(AttentionLayout::default());
+        let encoder = AttentionLayout { encoder: LayerAttention::Each(vec![AnyMechanism::default(); 3]), ..AttentionLayout::default() };
+        let decoder = AttentionLayout { decoder: LayerAttention::Each(vec![AnyMechanism::default(); 2]), ..AttentionLayout::default() };
+        let cross = AttentionLayout { cross: CrossLayout::Each(vec![None; 2]), ..AttentionLayout::default() };
         let three_heads = CrossAttention { heads: Some(3), ..CrossAttention::default() };
-        let heads = AttentionLayout { cross: CrossLayout::All(three_heads), ..AttentionLayout::base() };
+        let heads = AttentionLayout { cross: CrossLayout::All(three_heads), ..AttentionLayout::default() };
         let cases = [
             ("source_vocabulary", Seq2SeqConfig { source_vocabulary: 0, ..base() }),
             ("target_vocabulary", Seq2SeqConfig { target_vocabulary: 0, ..base() }),
@@ -462,7 +463,7 @@ mod tests {
     #[test]
     fn a_synthesizer_is_refused_as_cross_attention() {
         let cross = CrossLayout::All("synthesizer-random".parse::<AnyMechanism>().unwrap().into());
-        let layout = AttentionLayout { cross, ..AttentionLayout::base() };
+        let layout = AttentionLayout { cross, ..AttentionLayout::default() };
         let error = tiny(layout).validate().unwrap_err().to_string();
         assert!(error.contains("decoder layer 1 of 3, cross-attention") && error.contains("synthesizer-random"), "{error}");
     }

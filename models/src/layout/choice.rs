@@ -33,7 +33,7 @@ pub trait IntoLayers<Form> {
 }
 
 /// What can be the attentions of a model with encoder and decoder: all that [`IntoLayers`] takes, which becomes the self-attention of both while cross-attention
-/// stays dot-product, the name of a layout ([`AttentionLayout::NAMES`]), and an [`AttentionLayout`].
+/// stays dot-product, the name of a layout ([`AttentionLayout::names`]), and an [`AttentionLayout`].
 ///
 /// `Form` tells the kinds apart. The compiler finds it.
 #[diagnostic::on_unimplemented(
@@ -192,14 +192,14 @@ mod tests {
 
     #[test]
     fn a_layout_is_its_name_itself_or_what_both_stacks_have() {
-        assert_eq!(layout("sh-x"), AttentionLayout::sh_x());
-        assert_eq!(layout(AttentionLayout::sh_x()), AttentionLayout::sh_x());
-        assert_eq!(layout("gaussian"), AttentionLayout::hc_sa());
+        assert_eq!(layout("sh-x"), AttentionLayout::named("sh-x").unwrap());
+        assert_eq!(layout(AttentionLayout::named("sh-x").unwrap()), AttentionLayout::named("sh-x").unwrap());
+        assert_eq!(layout("gaussian"), AttentionLayout::named("hc-sa").unwrap());
         let relative = AttentionLayout::for_attention(mechanism("relative"));
         assert_eq!(layout(RelativeConfig::default()), relative);
         assert_eq!(layout([RelativeConfig::default()]).decoder, LayerAttention::Each(vec![mechanism("relative")]));
         assert_eq!(layout(["relative"]), layout(vec![RelativeConfig::default()]));
-        assert_eq!(layout(LayerAttention::default()), AttentionLayout::base());
+        assert_eq!(layout(LayerAttention::default()), AttentionLayout::default());
     }
 
     #[test]

@@ -266,7 +266,8 @@ impl Shapes for AttentionLayout {
         if let Some(layout) = Self::named(name) {
             return Ok(layout);
         }
-        let attention = name.parse().map_err(|error| E::custom(format!("{error}; layouts are {}", Self::NAMES.join(", "))))?;
+        let attention =
+            name.parse().map_err(|error| E::custom(format!("{error}; layouts are {}", Self::names().collect::<Vec<_>>().join(", "))))?;
         Ok(Self::for_attention(attention))
     }
 
