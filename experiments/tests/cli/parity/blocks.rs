@@ -81,7 +81,7 @@ fn assert_is(case: &Case, tensors: &Tensors, names: &[&str], formula: impl Fn(&T
         same(&format!("output on {backend}"), &found["output"], &formula(tensors), 2e-5);
         for name in names {
             let expected = differences(tensors, name, &formula);
-            same(&format!("grad.{name} on {backend}"), &found[&format!("grad.{name}")], &expected, 2e-3);
+            same(&format!("grad.{name} on {backend}"), &found[&format!("grad.{name}")], &expected, 2e-5);
         }
     }
 }
@@ -152,7 +152,7 @@ fn shared_stacks_halt_position_by_position() {
         same("output", &found["output"], &output, 2e-5);
         same("loss.ponder", &found["loss.ponder"], &tensor(&[1], vec![ponder]), 1e-5);
         for name in ["x", "halting.unit.weight", "layers.0.feed_forward.output.weight"] {
-            same(name, &found[&format!("grad.{name}")], &differences(&tensors, name, formula), 2e-3);
+            same(name, &found[&format!("grad.{name}")], &differences(&tensors, name, formula), 2e-5);
         }
     }
 }

@@ -165,7 +165,7 @@ fn halting_is_its_formula_and_its_gradients_are_the_differences() {
             assert_eq!(found["halting_steps"], steps, "{backend}");
             for name in &names {
                 let expected = differences(&tensors, name, objective);
-                same(&format!("{options}, grad.{name} on {backend}"), &found[&format!("grad.{name}")], &expected, 2e-4);
+                same(&format!("{options}, grad.{name} on {backend}"), &found[&format!("grad.{name}")], &expected, 2e-6);
             }
             assert_eq!(found.len(), 3 + names.len(), "{:?}", found.keys());
         }
