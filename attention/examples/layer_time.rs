@@ -31,8 +31,7 @@ pub fn time(lengths: &[usize]) -> Vec<(usize, f64)> {
     let device = Device::flex().autodiff();
     let config: AnyMechanism = "dot-product".parse().expect("there is such a mechanism");
     let median = |&length: &usize| {
-        let place =
-            Placement { role: Role::Decoder, layer: 0, layers: 1, d_model: D_MODEL, heads: HEADS, max_length: length, dropout: 0.0 };
+        let place = Placement::new(Role::Decoder, D_MODEL, HEADS).with_max_length(length);
         let attention = config.init(&place, &RandomKey::from_seed(1), &device);
         let numbers = (0..length * D_MODEL).map(|index| (index as f32 * 0.37).sin()).collect::<Vec<_>>();
         let sequence = Tensor::<3>::from_data(TensorData::new(numbers, [1, length, D_MODEL]), &device);

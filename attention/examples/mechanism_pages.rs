@@ -12,7 +12,7 @@ use burn::tensor::Device;
 use heedful_attention::contract::Attention;
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::random::RandomKey;
-use heedful_attention::registry::{AnyMechanism, Kind};
+use heedful_attention::registry::{AnyMechanism, Kind, tensors_of};
 
 const BEGIN: &str = "<!-- generated: mechanisms -->\n";
 const END: &str = "<!-- end of generated: mechanisms -->\n";
@@ -61,6 +61,16 @@ fn page(mechanism: &AnyMechanism) -> Result<String, Box<dyn Error>> {
         write!(page, "\n## Options\n\n| option | meaning |\n| --- | --- |\n")?;
         for (name, meaning) in options {
             writeln!(page, "| `{name}` | {} |", meaning.replace('|', "\\|"))?;
+        }
+    }
+    let tensors = tensors_of(family);
+    if !tensors.is_empty() {
+        write!(
+            page,
+            "\n## Parameters\n\nBesides the projections that mechanisms share, by the end of their paths in files:\n\n| parameter | meaning |\n| --- | --- |\n"
+        )?;
+        for (path, meaning) in tensors {
+            writeln!(page, "| `{path}` | {meaning} |")?;
         }
     }
     example(mechanism, &mut page)?;
@@ -128,7 +138,7 @@ fn abilities(mechanism: &AnyMechanism, page: &mut String) -> Result<(), Box<dyn 
     // A mixture's are those of its members.
     let shown = if card.kind == Kind::Mixture { "synthesizer-random+dot-product".parse()? } else { mechanism.clone() };
     let role = if shown.can_be_causal() { Role::Decoder } else { Role::Encoder };
-    let place = Placement { role, layer: 0, layers: 1, d_model: 64, heads: 4, max_length: 64, dropout: 0.0 };
+    let place = Placement::new(role, 64, 4).with_max_length(64);
     let abilities = shown.init(&place, &RandomKey::from_seed(0), &Device::flex()).abilities();
     let yes = |able: bool| if able { "yes" } else { "no" };
     let length = if abilities.max_length.is_some() { "`max_length`" } else { "any" };
@@ -137,6 +147,7 @@ fn abilities(mechanism: &AnyMechanism, page: &mut String) -> Result<(), Box<dyn 
         Kind::Mixture => "patterns, spans; its members are mechanisms that score keys",
         Kind::SoftSpan => "nothing; it limits the scores of another mechanism, option `logits`",
         Kind::Pattern => "patterns; it restricts the scores of another mechanism (`a@pattern`)",
+        Kind::Normaliser => "patterns; it turns the scores of another mechanism into weights (`a@normaliser`)",
         Kind::Whole => "nothing",
     };
     let parameters = shown.parameter_formula().map_or_else(|| "unknown".to_owned(), |formula| formula.to_string());

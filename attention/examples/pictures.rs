@@ -25,37 +25,12 @@ const HEADS: usize = 2;
 const CELL: usize = 6;
 const GAP: usize = 12;
 
-/// Options that make a pattern visible on a short sequence.
-const OPTIONS: &[(&str, &str)] = &[
-    ("adaptive-span", "initial = 0.25\nramp = 6.0"),
-    ("adaptive-span-fixed", "kind = \"fixed\"\ninitial = 0.25\nramp = 6.0"),
-    ("dynamic-conv", "kernel = 7"),
-    ("lightweight-conv", "kernel = 7"),
-    ("linformer", "rank = 8"),
-    ("local-1d", "query_block = 8"),
-    ("local-2d", "width = 8\nquery_block = [2, 4]\nmemory = [1, 2]"),
-    ("lsh", "chunk = 8\nbuckets = 8\nrounds = 2\nfull_attention_below = 0"),
-    ("lsh-random", "hashing = \"random\"\nchunk = 8\nbuckets = 8\nrounds = 2\nfull_attention_below = 0"),
-    ("sliding-window", "window = 8"),
-    ("sparse-fixed", "stride = 8\nsummary = 2\nintegration = \"heads\""),
-    ("sparse-strided", "stride = 6\nintegration = \"heads\""),
-];
-
-/// The configuration that is drawn for a mechanism.
-fn drawn(config: &AnyMechanism) -> Result<AnyMechanism, Box<dyn Error>> {
-    let name = config.name();
-    match OPTIONS.iter().find(|(of, _)| *of == name) {
-        Some((_, options)) => Ok(toml::from_str(&format!("name = \"{}\"\n{options}", config.family()))?),
-        None => Ok(config.clone()),
-    }
-}
-
 /// Weights `[H][Q][K]`.
 type Weights = Vec<Vec<Vec<f32>>>;
 
 fn placement(config: &AnyMechanism) -> Placement {
-    let place = Placement { role: Role::Decoder, layer: 0, layers: 2, d_model: 32, heads: HEADS, max_length: LENGTH, dropout: 0.0 };
-    if config.validate(&place).is_ok() { place } else { Placement { role: Role::Encoder, ..place } }
+    let place = Placement::new(Role::Decoder, 32, HEADS).at_layer(0, 2).with_max_length(LENGTH);
+    if config.validate(&place).is_ok() { place } else { place.with_role(Role::Encoder) }
 }
 
 fn visibility(attention: &AnyAttention) -> Visibility {
@@ -104,7 +79,7 @@ fn level(weight: f32, heaviest: f32) -> usize {
 
 /// The picture of a mechanism.
 pub fn picture(config: &AnyMechanism) -> Result<String, Box<dyn Error>> {
-    let weights = weights(&drawn(config)?, &Device::flex());
+    let weights = weights(&config.drawn(), &Device::flex());
     let side = LENGTH * CELL;
     let (width, height) = (weights.len() * (side + GAP) - GAP, side);
     // Without blank lines, so that it can stand inside of Markdown.

@@ -1,5 +1,18 @@
 //! The contract that every mechanism fulfils.
 
+pub mod abilities;
+mod check;
+pub mod error;
+pub mod mask;
+pub mod placement;
+pub mod probe;
+pub mod progress;
+pub mod random;
+pub mod training;
+pub mod visibility;
+
+pub use self::check::Check;
+
 use std::fmt::Debug;
 use std::sync::Arc;
 

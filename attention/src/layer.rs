@@ -109,9 +109,6 @@ impl<L: Logits> AttentionLayer<SoftmaxAttention<L>> {
     ///     fn facts(&self) -> LogitFacts {
     ///         LogitFacts { cross_attention: false, max_length: None, remembers_keys: false, auxiliary_losses: false }
     ///     }
-    ///     fn keys(&self, _memory: Tensor<3>) -> Option<Tensor<4>> {
-    ///         None
-    ///     }
     ///     fn terms(&self, query: Tensor<3>, _: Option<Tensor<4>>, span: Span, _: &Positions) -> LogitTerms {
     ///         let indices = |start: usize, n: usize| Tensor::arange(start as i64..(start + n) as i64, &query.device()).float();
     ///         let queries = indices(span.query_start, span.queries).reshape([1, 1, span.queries, 1]);

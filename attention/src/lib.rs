@@ -61,9 +61,6 @@
 //!         LogitFacts { cross_attention: false, max_length: None, remembers_keys: false, auxiliary_losses: false }
 //!     }
 //!
-//!     fn keys(&self, _memory: Tensor<3>) -> Option<Tensor<4>> {
-//!         None
-//!     }
 //!
 //!     fn terms(&self, query: Tensor<3>, _keys: Option<Tensor<4>>, span: Span, _positions: &Positions) -> LogitTerms {
 //!         let diagonal = (span.query_start - span.key_start) as i64;
@@ -72,7 +69,7 @@
 //!     }
 //! }
 //!
-//! let placement = Placement { role: Role::Decoder, layer: 0, layers: 1, d_model: 4, heads: 2, max_length: 8, dropout: 0.3 };
+//! let placement = Placement::new(Role::Decoder, 4, 2).with_max_length(8).with_dropout(0.3);
 //! let subject = Subject::new(placement, |place, key, device| SoftmaxAttention::new(Selfish, place, key, device), &Device::flex());
 //! println!("{}", subject.check()?);
 //! # Ok::<(), heedful_attention::conformance::Report>(())
@@ -83,39 +80,26 @@
 // Tests of one backend read where they compare.
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 
-pub mod abilities;
-pub mod arithmetic;
 pub mod conformance;
-pub mod constraints;
 pub mod contract;
-pub mod dropout;
 pub mod engine;
-pub mod error;
-pub mod exponential;
+pub mod init;
+pub mod layer;
+pub mod mechanisms;
+pub mod prelude;
+pub mod registry;
+pub mod softmax_attention;
+
+#[doc(no_inline)]
+pub use self::contract::{abilities, error, mask, placement, probe, progress, random, training, visibility};
 #[cfg(feature = "cube")]
 #[doc(hidden)]
-pub mod extension;
-pub mod heads;
-pub mod init;
-pub mod kernel_attention;
-pub mod layer;
-pub mod linear;
-pub mod logits;
-pub mod main_memory;
-pub mod mask;
-pub mod mechanisms;
-pub mod memory;
-pub mod parameter_formula;
-pub mod pattern;
-pub mod placement;
-pub mod prelude;
-pub mod probe;
-pub mod progress;
-pub mod random;
-pub mod read;
-pub mod registry;
-pub mod restricted;
-pub mod sequence_projection;
-pub mod softmax_attention;
-pub mod training;
-pub mod visibility;
+pub use self::engine::extension;
+#[doc(no_inline)]
+pub use self::engine::{dropout, exponential, heads, linear, main_memory, read};
+#[doc(no_inline)]
+pub use self::mechanisms::{kernel_attention, sequence_projection};
+#[doc(no_inline)]
+pub use self::registry::{arithmetic, constraints, parameter_formula};
+#[doc(no_inline)]
+pub use self::softmax_attention::{logits, memory, pattern, restricted};

@@ -2,7 +2,12 @@
 //!
 //! `output = concat_h( softmax(logits_h + mask) · V_h ) W_O`, `V = memory W_V`: the projections, masks, softmax, dropout and decoding state that
 //! the mechanisms of Vaswani et al. 2017 (section 3.2) and Tay et al. 2021 share. Projections have no biases, as in the reference code of
-//! both, unless the logits ask for them.
+//! both, unless the logits ask for them. `H` heads of queries may share `G` heads of keys and values, of any width `D`.
+
+pub mod logits;
+pub mod memory;
+pub mod pattern;
+pub mod restricted;
 
 use std::sync::{Arc, Mutex};
 
@@ -16,7 +21,7 @@ use crate::contract::{Attention, AttentionInput, AttentionOutput, Positions};
 use crate::engine::blocked::{Blocks, attend_parts};
 use crate::engine::fused::Part;
 use crate::engine::{AttentionProgram, Dropout, Engine, LogitTerms, Weighting, fused, reference};
-use crate::heads::{merge_heads, split_heads};
+use crate::heads::{merge_heads, repeat_heads, split_heads};
 use crate::init;
 use crate::linear::linear;
 use crate::logits::Logits;
@@ -32,11 +37,12 @@ use crate::visibility::{Mask, Span, Visibility};
 pub struct SoftmaxAttention<L: Logits> {
     /// The scores.
     pub logits: L,
-    /// Value projection `[C, C]`, split into heads.
+    /// Value projection `[C, G D]`, split into the heads of values.
     pub value: Linear,
-    /// Output projection `[C, C]`.
+    /// Output projection `[H D, C]`.
     pub output: Linear,
     heads: usize,
+    kv_heads: usize,
     dropout: f64,
     #[module(skip)]
     limit: Visibility,
@@ -50,9 +56,10 @@ impl<L: Logits> SoftmaxAttention<L> {
         let (d_model, bias) = (placement.d_model, logits.projections_have_biases());
         Self {
             logits,
-            value: init::linear(d_model, d_model, bias, &key.named("value"), device),
-            output: init::linear(d_model, d_model, bias, &key.named("output"), device),
+            value: init::linear(d_model, placement.key_width(), bias, &key.named("value"), device),
+            output: init::linear(placement.query_width(), d_model, bias, &key.named("output"), device),
             heads: placement.heads,
+            kv_heads: placement.n_kv_heads(),
             dropout: placement.dropout,
             limit: placement.limit(),
             latest: Arc::default(),
@@ -70,6 +77,12 @@ impl<L: Logits> SoftmaxAttention<L> {
         let mut latest = self.latest.lock().expect("no panic happens while the latest visibility is locked");
         latest.take_if(|latest| !latest.equals(&joint));
         latest.get_or_insert(joint).clone()
+    }
+
+    /// Keys `[B, G, K, R]` and values `[B, G, K, D]` of elements `[B, K, C]` at these positions.
+    fn remembered(&self, memory: Tensor<3>, positions: &Positions) -> (Option<Tensor<4>>, Tensor<4>) {
+        let values = split_heads(linear(memory.clone(), &self.value), self.kv_heads);
+        (self.logits.keys(memory, positions), values)
     }
 
     fn execution(
@@ -107,6 +120,9 @@ impl<L: Logits> SoftmaxAttention<L> {
 
     fn attend(&self, input: Query, keys: Option<Tensor<4>>, values: Tensor<4>, key_start: usize, probe: &mut Probe) -> AttentionOutput {
         let Query { query, visibility, positions, random, engine } = input;
+        // Heads that share keys and values read copies of them.
+        let keys = keys.map(|keys| repeat_heads(keys, self.heads));
+        let values = repeat_heads(values, self.heads);
         let span = Span { query_start: positions.start, queries: query.dims()[1], key_start, keys: values.dims()[2] };
         let (visibility, added) = self.seen(visibility, &positions).without_additive(span);
         let losses = self.logits.losses(&query);
@@ -120,7 +136,7 @@ impl<L: Logits> SoftmaxAttention<L> {
             None => terms,
         };
         let program = AttentionProgram {
-            weighting: Weighting::Softmax(terms),
+            weighting: Weighting::Scores(terms, self.logits.normaliser()),
             mask: None,
             soft_span,
             values,
@@ -152,7 +168,7 @@ impl<L: Logits> SoftmaxAttention<L> {
 /// The program with numbers that are added to its logits.
 fn hidden_by_scores(program: AttentionProgram, bias: Tensor<4>) -> AttentionProgram {
     let weighting = match program.weighting {
-        Weighting::Softmax(terms) => Weighting::Softmax(terms.plus(LogitTerms::bias(bias))),
+        Weighting::Scores(terms, normaliser) => Weighting::Scores(terms.plus(LogitTerms::bias(bias)), normaliser),
         other => other,
     };
     AttentionProgram { weighting, ..program }
@@ -196,7 +212,12 @@ impl<L: Logits> Attention for SoftmaxAttention<L> {
             auxiliary_losses: facts.auxiliary_losses,
             randomness: false,
             time: self.logits.time(),
-            state: if facts.remembers_keys { "keys and values, 2 n d" } else { "values, n d" },
+            state: match (facts.remembers_keys, self.kv_heads == self.heads) {
+                (true, true) => "keys and values, 2 n d",
+                (true, false) => "keys and values of their heads, 2 n G D",
+                (false, true) => "values, n d",
+                (false, false) => "values of their heads, n G D",
+            },
         }
     }
 
@@ -212,16 +233,16 @@ impl<L: Logits> Attention for SoftmaxAttention<L> {
             }
             None => (query.clone(), 0),
         };
-        let values = split_heads(linear(memory.clone(), &self.value), self.heads);
-        let keys = self.logits.keys(memory);
+        let key_positions = Positions { start: key_start, ..positions.clone() };
+        let (keys, values) = self.remembered(memory, &key_positions);
         self.attend(Query { query, visibility, positions, random, engine }, keys, values, key_start, probe)
     }
 
     fn state(&self, start: &DecodingStart) -> KeyValueState {
         match start.memory() {
             Some(memory) => {
-                let values = split_heads(linear(memory.clone(), &self.value), self.heads);
-                KeyValueState::fixed(start, self.logits.keys(memory.clone()), values)
+                let (keys, values) = self.remembered(memory.clone(), &Positions::default());
+                KeyValueState::fixed(start, keys, values)
             }
             None => KeyValueState::growing(start).reaching(self.logits.reach()),
         }
@@ -230,8 +251,8 @@ impl<L: Logits> Attention for SoftmaxAttention<L> {
     fn step(&self, query: Tensor<3>, state: &mut KeyValueState, probe: &mut Probe) -> AttentionOutput {
         let AttentionInput { query, visibility, positions, random, engine, .. } = state.advance(query);
         if !state.is_fixed() {
-            let values = split_heads(linear(query.clone(), &self.value), self.heads);
-            state.push(self.logits.keys(query.clone()), values);
+            let (keys, values) = self.remembered(query.clone(), &positions);
+            state.push(keys, values);
         }
         self.attend(Query { query, visibility, positions, random, engine }, state.keys(), state.values(), state.start(), probe)
     }

@@ -35,7 +35,7 @@ impl Sizes {
 
     /// Where an attention of these sizes stands: alone.
     pub fn placement(&self, role: Role) -> Placement {
-        Placement { role, layer: 0, layers: 1, d_model: self.d_model, heads: self.heads, max_length: self.length, dropout: 0.0 }
+        Placement::new(role, self.d_model, self.heads).with_max_length(self.length)
     }
 }
 

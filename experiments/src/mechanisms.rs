@@ -240,7 +240,7 @@ impl<'de> Deserialize<'de> for FamilyName {
 }
 
 /// Sizes of the attentions whose parameters are counted in [`list`].
-const COUNTED: Placement = Placement { role: Role::Encoder, layer: 0, layers: 1, d_model: 256, heads: 4, max_length: 256, dropout: 0.0 };
+const COUNTED: Placement = Placement::new(Role::Encoder, 256, 4).with_max_length(256);
 /// Columns of a terminal that every line of [`list`] fits in.
 const COLUMNS: usize = 80;
 
@@ -254,12 +254,13 @@ pub fn list() -> String {
     )
 }
 
-/// Tables of all mechanisms: what each can do, and what it costs.
+/// Tables of all mechanisms: what each does, what it can do, and what it costs.
 pub fn tables() -> String {
     let device = Device::flex().autodiff();
-    let (mut able, mut cost) = (Vec::new(), Vec::new());
+    let (mut about, mut able, mut cost) = (Vec::new(), Vec::new(), Vec::new());
     for config in AnyMechanism::all() {
         let attention = config.init(&COUNTED, &RandomKey::from_seed(0), &device);
+        about.push(vec![config.name(), config.card().description.to_owned()]);
         let Abilities { cross_attention, causality, steps, max_length, time, state, .. } = attention.abilities();
         let yes = |able: bool| if able { "yes" } else { "no" }.to_owned();
         let limit = max_length.map_or_else(|| "any", |_| "L");
@@ -270,11 +271,13 @@ pub fn tables() -> String {
         let state = state.rsplit(", ").next().unwrap_or(state);
         cost.push(vec![config.name(), time.to_owned(), state.to_owned(), formula]);
     }
+    let about = columns(COLUMNS, &["attention", "what it does"], about);
     let able = columns(COLUMNS, &["attention", "causal", "cross", "steps", "length", "parameters"], able);
     let cost = columns(COLUMNS, &["attention", "time", "state", "parameters"], cost);
     let Placement { d_model, heads, max_length, .. } = COUNTED;
     format!(
-        "{able}\n\
+        "{about}\n\n\
+         {able}\n\
          causal: how the future is hidden; cross: attends to another sequence;\n\
          steps: decodes step by step; length: longest sequence, L = model.max_length;\n\
          parameters: trained ones of a layer, d = {d_model}, H = {heads}, L = {max_length}\n\n\
@@ -285,7 +288,8 @@ pub fn tables() -> String {
          S: longest distance; t: taps; r: rounds, c: half the buckets, m: chunk;\n\
          l: keys of a block or window, or the stride; s: option summary\n\n\
          Names joined by + are mixtures of logits, e.g. synthesizer-random+dot-product;\n\
-         LOGITS@PATTERN restricts them, e.g. synthesizer-random@sparse-strided."
+         LOGITS@PATTERN restricts them, e.g. synthesizer-random@sparse-strided;\n\
+         LOGITS@NORMALISER replaces the softmax, e.g. synthesizer-dense@sigmoid."
     )
 }
 
@@ -389,7 +393,9 @@ mod tests {
         options.set(MixtureOptions { weights: MixtureWeights::Sigmoid }.into());
         let text = toml::to_string(&options).unwrap();
         for family in AnyMechanism::families() {
-            assert!(text.contains(&format!("[{family}]")), "{family} is missing in\n{text}");
+            // A table of nothing but a table has no line of its own.
+            let begins = [format!("[{family}]"), format!("[{family}.")];
+            assert!(begins.iter().any(|line| text.contains(line)), "{family} is missing in\n{text}");
         }
         assert!(text.contains("init_std = 0.25") && text.contains("weights = \"sigmoid\"") && !text.contains("members"), "{text}");
         assert_eq!(toml::from_str::<MechanismOptions>(&text).unwrap(), options);

@@ -24,8 +24,12 @@ pub struct ModelSettings {
     pub layers: usize,
     /// Width of the model.
     pub d_model: usize,
-    /// Heads of each attention, a divisor of `d_model`.
+    /// Heads of each attention, a divisor of `d_model` unless `head_width` is given.
     pub heads: usize,
+    /// Heads of keys and values, a divisor of `heads`, which share them in groups; by default as many as heads.
+    pub kv_heads: Option<usize>,
+    /// Width of a head; by default `d_model / heads`.
+    pub head_width: Option<usize>,
     /// Hidden units of the feed-forward networks.
     pub d_ff: usize,
     /// Non-linearity of the feed-forward networks: `relu`, `gelu`, `quick-gelu` or `silu`.
@@ -72,6 +76,8 @@ impl Default for ModelSettings {
             layers: 2,
             d_model: 64,
             heads: 4,
+            kv_heads: None,
+            head_width: None,
             d_ff: 256,
             activation: Activation::default(),
             gated_feed_forward: false,
@@ -97,9 +103,11 @@ impl Default for ModelSettings {
 impl ModelSettings {
     /// What all layers of the model share.
     pub fn block(&self) -> BlockConfig {
-        let Self { d_model, heads, d_ff, activation, gated_feed_forward, feed_forward_chunk, norm_order, max_length, .. } = *self;
+        let Self { d_model, heads, kv_heads, head_width, d_ff, activation, gated_feed_forward, feed_forward_chunk, .. } = *self;
         let Self {
             separable_feed_forward,
+            norm_order,
+            max_length,
             position_offset,
             gate,
             relu_before_residual,
@@ -113,6 +121,8 @@ impl ModelSettings {
         BlockConfig {
             d_model,
             heads,
+            kv_heads,
+            head_width,
             d_ff,
             activation,
             gated_feed_forward,

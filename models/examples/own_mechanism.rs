@@ -52,10 +52,6 @@ impl Logits for Recency {
         LogitFacts { cross_attention: false, max_length: None, remembers_keys: false, auxiliary_losses: false }
     }
 
-    fn keys(&self, _memory: Tensor<3>) -> Option<Tensor<4>> {
-        None
-    }
-
     fn terms(&self, query: Tensor<3>, _keys: Option<Tensor<4>>, span: Span, _positions: &Positions) -> LogitTerms {
         let Span { query_start, queries, key_start, keys } = span;
         // One number for each distance, the greatest first.
@@ -70,7 +66,7 @@ impl Logits for Recency {
 
 /// Asks every property of the mechanism.
 pub fn conforms() -> Result<Report, Report> {
-    let placement = Placement { role: Role::Decoder, layer: 0, layers: 1, d_model: 6, heads: 2, max_length: 8, dropout: 0.3 };
+    let placement = Placement::new(Role::Decoder, 6, 2).with_max_length(8).with_dropout(0.3);
     let recency = AnyMechanism::from(RecencyConfig::default());
     Subject::new(placement, move |place, key, device| recency.init(place, key, device), &Device::flex()).check()
 }

@@ -26,8 +26,12 @@ use crate::residual::{NormOrder, Residual, ResidualConfig};
 pub struct BlockConfig {
     /// Width of the model (default 512).
     pub d_model: usize,
-    /// Heads of self-attention, a divisor of `d_model` (default 8).
+    /// Heads of self-attention, a divisor of `d_model` unless `head_width` is given (default 8).
     pub heads: usize,
+    /// Heads of keys and values, a divisor of `heads`, which share them in groups (default: as many as heads).
+    pub kv_heads: Option<usize>,
+    /// Width of a head (default: `d_model / heads`).
+    pub head_width: Option<usize>,
     /// Hidden units of the feed-forward network (default 2048).
     pub d_ff: usize,
     /// Non-linearity of the feed-forward network (default: ReLU).
@@ -67,6 +71,8 @@ impl Default for BlockConfig {
         Self {
             d_model: 512,
             heads: 8,
+            kv_heads: None,
+            head_width: None,
             d_ff: 2048,
             activation: Activation::default(),
             gated_feed_forward: false,
@@ -91,7 +97,7 @@ impl BlockConfig {
         for (option, value) in [("d_model", self.d_model), ("heads", self.heads), ("d_ff", self.d_ff), ("max_length", self.max_length)] {
             check.at_least_one(option, value)?;
         }
-        if !self.d_model.is_multiple_of(self.heads) {
+        if self.head_width.is_none() && !self.d_model.is_multiple_of(self.heads) {
             return Err(check.wrong("heads", self.heads, format!("give a divisor of d_model = {}", self.d_model)));
         }
         if self.feed_forward_chunk == Some(0) {
@@ -117,10 +123,13 @@ impl BlockConfig {
         self.final_norm.unwrap_or(self.norm_order == NormOrder::Pre)
     }
 
-    /// Where an attention of the block `layer` of `layers` stands.
+    /// Where an attention of the block `layer` of `layers` stands. If it has another number of heads than the block, each of them has keys and values of its
+    /// own and the usual width.
     pub fn placement(&self, role: Role, layer: usize, layers: usize, heads: usize) -> Placement {
-        let Self { d_model, max_length, attention_dropout: dropout, .. } = *self;
-        Placement { role, layer, layers, d_model, heads, max_length, dropout }
+        let Self { d_model, kv_heads, head_width, max_length, attention_dropout: dropout, .. } = *self;
+        let place = Placement::new(role, d_model, heads);
+        let place = if heads == self.heads { place.with_kv_heads(kv_heads).with_head_width(head_width) } else { place };
+        place.at_layer(layer, layers).with_max_length(max_length).with_dropout(dropout)
     }
 
     /// A block around attentions that are initialised already, in a stack whose self-attention has the role `role`.

@@ -18,6 +18,18 @@ macro_rules! model_builders {
                 self
             }
 
+            /// Sets the number of heads of keys and values, a divisor of the number of heads, which share them in groups (default: as many as heads).
+            pub fn with_n_kv_heads(mut self, n_kv_heads: usize) -> Self {
+                self.block.kv_heads = Some(n_kv_heads);
+                self
+            }
+
+            /// Sets the width of a head (default: the width of the model divided by the number of heads).
+            pub fn with_head_width(mut self, head_width: usize) -> Self {
+                self.block.head_width = Some(head_width);
+                self
+            }
+
             /// Sets the number of hidden units of the feed-forward networks, at least 1 (default 2048, whatever the width).
             pub fn with_d_ff(mut self, d_ff: usize) -> Self {
                 self.block.d_ff = d_ff;

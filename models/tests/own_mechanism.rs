@@ -19,7 +19,7 @@ fn an_own_mechanism_conforms_and_is_known_by_its_name_once_it_is_registered() {
     for name in ["recency", "recency+dot-product", "recency@local-1d", "dot-product+recency@sparse-fixed"] {
         let parsed: AnyMechanism = name.parse().unwrap();
         assert_eq!(parsed.name(), name);
-        let place = Placement { role: Role::Decoder, layer: 0, layers: 1, d_model: 4, heads: 2, max_length: 8, dropout: 0.0 };
+        let place = Placement::new(Role::Decoder, 4, 2).with_max_length(8);
         assert_eq!(parsed.validate(&place), Ok(()));
         parsed.init(&place, &RandomKey::from_seed(1), &Device::flex());
     }

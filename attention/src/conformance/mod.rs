@@ -10,7 +10,7 @@
 //! use heedful_attention::placement::{Placement, Role};
 //! use heedful_attention::softmax_attention::SoftmaxAttention;
 //!
-//! let placement = Placement { role: Role::Decoder, layer: 0, layers: 1, d_model: 6, heads: 2, max_length: 8, dropout: 0.3 };
+//! let placement = Placement::new(Role::Decoder, 6, 2).with_max_length(8).with_dropout(0.3);
 //! let subject = Subject::new(
 //!     placement,
 //!     |placement, key, device| SoftmaxAttention::new(UniformConfig {}.init(placement, key, device), placement, key, device),

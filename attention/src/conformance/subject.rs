@@ -115,9 +115,11 @@ impl<A: Attention> Subject<A> {
         (self.build)(&self.placement, key, &self.device)
     }
 
-    /// The same mechanism with the given number of heads of the same width.
+    /// The same mechanism with the given number of heads of the same width, which share at most as many heads of keys and values as there are.
     pub fn with_heads(&self, heads: usize) -> Self {
-        let placement = Placement { d_model: heads * self.placement.d_head(), heads, ..self.placement };
+        let Placement { d_model, heads: own, kv_heads, .. } = self.placement;
+        let placement =
+            self.placement.with_d_model(d_model / own * heads).with_n_heads(heads).with_kv_heads(kv_heads.map(|shared| shared.min(heads)));
         let &Self { normalised, unmoved, rounding, border, fewest_heads, .. } = self;
         Self { normalised, unmoved, rounding, border, fewest_heads, ..Self::from_shared(placement, self.build.clone(), &self.device) }
     }

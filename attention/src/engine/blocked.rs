@@ -4,11 +4,12 @@
 //! soft span). Which query stands in which block is data, per batch row and head where it differs: a pattern makes it on the host, hashing could make it
 //! on the device.
 
+use burn::tensor::activation::sigmoid;
 use burn::tensor::{Int, Tensor};
 
 use super::program::for_each_row;
 use super::reference::dense_bias;
-use super::{AttentionProgram, Dropout, Weighting};
+use super::{AttentionProgram, Dropout, Normaliser, Weighting};
 use crate::dropout::dropout;
 use crate::visibility::hidden_logit;
 
@@ -33,8 +34,8 @@ pub struct Blocks {
 pub struct BlockedOutput {
     /// `[B, H, Q, D]`; 0 for a query that sees no key.
     pub context: Tensor<4>,
-    /// Logarithm of the sum of the exponentials of the logits (of a density: of the weights) that a query sees, `[B|1, H, Q, 1]`: what joins contexts
-    /// over different keys into one. Of a query that sees no key, a large negative number.
+    /// Logarithm of the sum of the exponentials of the logits (of a density and of keys that are weighed each by itself: of the weights) that a query sees,
+    /// `[B|1, H, Q, 1]`: what joins contexts over different keys into one. Of a query that sees no key, a large negative number.
     pub log_sum_exp: Tensor<4>,
 }
 
@@ -44,6 +45,11 @@ pub struct BlockedOutput {
 /// # Panics
 /// If the program has a mask: what is hidden is said by the blocks.
 pub fn attend_blocks(program: AttentionProgram, blocks: &Blocks) -> BlockedOutput {
+    attend_parts(program, std::slice::from_ref(blocks))
+}
+
+/// What the blocks give with a softmax in the place of a normaliser that divides by a sum.
+fn run(program: AttentionProgram, blocks: &Blocks) -> BlockedOutput {
     let AttentionProgram { weighting, mask, soft_span, values, dropout: drop } = program;
     assert!(mask.is_none(), "what a blocked program hides is said by its blocks");
     let _span = tracing::trace_span!("blocked attention", values = ?values.dims(), mask = ?blocks.mask.dims()).entered();
@@ -63,7 +69,7 @@ pub fn attend_blocks(program: AttentionProgram, blocks: &Blocks) -> BlockedOutpu
 
     // Weights up to a factor of their row, the logarithm of that factor, and whether rows are divided by their sum.
     let (weights, shift, divided) = match weighting.dense(&values) {
-        Weighting::Softmax(terms) => {
+        Weighting::Scores(terms, normaliser) => {
             let content = terms.content.clone().map(|c| {
                 let (queries, keys) = (gathered(c.queries, &blocks.queries), gathered(c.keys, &blocks.keys));
                 let rows = queries.dims()[0].max(keys.dims()[0]);
@@ -77,9 +83,15 @@ pub fn attend_blocks(program: AttentionProgram, blocks: &Blocks) -> BlockedOutpu
                 (None, None) => panic!("logits without a term"),
             };
             let logits = logits + blocks.mask.clone();
-            // The gradient of the largest logit cancels.
-            let largest = logits.clone().detach().max_dim(4);
-            ((logits - largest.clone()).exp(), Some(largest), true)
+            assert!(soft_span.is_none() || normaliser == Normaliser::Softmax, "soft spans are those of a softmax");
+            match normaliser.bias_of_each() {
+                Some(bias) => (sigmoid(logits + bias), None, false),
+                None => {
+                    // The gradient of the largest logit cancels.
+                    let largest = logits.clone().detach().max_dim(4);
+                    ((logits - largest.clone()).exp(), Some(largest), true)
+                }
+            }
         }
         // exp(0) = 1 where visible, exp(-large) = 0 where not.
         Weighting::Density { weights, renormalise } => (pairs(weights) * blocks.mask.clone().exp(), None, renormalise),
@@ -128,22 +140,32 @@ pub fn attend_blocks(program: AttentionProgram, blocks: &Blocks) -> BlockedOutpu
     BlockedOutput { context: places(context), log_sum_exp: places(thin(log_sum_exp)) }
 }
 
-/// Executes a program over several sets of blocks, of which no two hold the same pair of query and key, as one softmax over all: contexts are weighted by
-/// what their normalisers are of the whole.
+/// Executes a program over several sets of blocks, of which no two hold the same pair of query and key, as one normalisation over all: contexts are
+/// weighted by what the sums of their exponentials are of the whole.
 ///
 /// # Panics
 /// If there are no blocks, or the program has a mask.
 pub fn attend_parts(program: AttentionProgram, parts: &[Blocks]) -> BlockedOutput {
+    let normaliser = match &program.weighting {
+        Weighting::Scores(_, normaliser) => *normaliser,
+        Weighting::Density { .. } | Weighting::Bells(_) => Normaliser::Softmax,
+    };
+    let BlockedOutput { context, log_sum_exp } = joined_parts(program, parts);
+    let (context, log_sum_exp) = normaliser.corrected(context, log_sum_exp);
+    BlockedOutput { context, log_sum_exp }
+}
+
+fn joined_parts(program: AttentionProgram, parts: &[Blocks]) -> BlockedOutput {
     let program = AttentionProgram { weighting: program.weighting.dense(&program.values), ..program };
-    let divided = !matches!(program.weighting, Weighting::Density { renormalise: false, .. });
-    let run = |(index, blocks): (usize, &Blocks)| {
+    let divided = !matches!(program.weighting, Weighting::Density { renormalise: false, .. }) && program.weighting.bias_of_each().is_none();
+    let run_part = |(index, blocks): (usize, &Blocks)| {
         let dropout = program.dropout.map(|drop| Dropout { key: drop.key.numbered(index as u64), ..drop });
-        attend_blocks(AttentionProgram { dropout, ..program.clone() }, blocks)
+        run(AttentionProgram { dropout, ..program.clone() }, blocks)
     };
     if let [blocks] = parts {
-        return attend_blocks(program, blocks);
+        return run(program, blocks);
     }
-    let outputs: Vec<_> = parts.iter().enumerate().map(run).collect();
+    let outputs: Vec<_> = parts.iter().enumerate().map(run_part).collect();
     let sum = |tensors: Vec<Tensor<4>>| tensors.into_iter().reduce(|a, b| a + b).expect("a program has at least one part");
     let largest = outputs.iter().map(|output| output.log_sum_exp.clone().detach()).reduce(Tensor::max_pair);
     let largest = largest.expect("a program has at least one part");

@@ -6,11 +6,24 @@
 //! [`reference`](mod@reference) executes a program with dense tensors and can be read line by line against the papers. [`fused`] executes it tile by tile
 //! and holds no `Q x K` matrix, in training neither. [`blocked`] gathers blocks of queries with the keys that they can see: for given densities, and for
 //! patterns on devices without kernels that bring scattered rows together.
+//!
+//! What is no matrix of pairs at all, a state that each position changes and reads, is a [`recurrence`].
 
 mod bells;
 pub mod blocked;
+pub mod dropout;
+pub mod exponential;
+#[cfg(feature = "cube")]
+#[doc(hidden)]
+pub mod extension;
 pub mod fused;
+pub mod heads;
+pub mod linear;
+pub mod main_memory;
+mod normaliser;
 mod program;
+pub mod read;
+pub mod recurrence;
 pub mod reference;
 
 use serde::{Deserialize, Serialize};
@@ -29,6 +42,7 @@ pub enum Engine {
 }
 
 pub use bells::{Bell, Bells};
+pub use normaliser::Normaliser;
 pub(crate) use program::columns_from;
 use program::greatest_log_ratio;
 pub use program::{AttentionProgram, Content, Dropout, Kronecker, LogitTerms, Ramp, SoftSpan, Weighting, relative_shift};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use burn::tensor::{DType, Int, Tensor, TensorData};
 
-use super::Bells;
+use super::{Bells, Normaliser};
 use crate::random::RandomKey;
 use crate::visibility::Mask;
 
@@ -31,8 +31,8 @@ pub struct AttentionProgram {
 #[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug)]
 pub enum Weighting {
-    /// Softmax of logits over the visible keys. A row without a visible key has all weights exactly 0.
-    Softmax(LogitTerms),
+    /// Logits of the visible keys, and how they become weights. A row without a visible key has all weights exactly 0.
+    Scores(LogitTerms, Normaliser),
     /// Given non-negative weights `[B|1, H, Q, K]`, set to 0 where hidden; divided by their sum over the visible keys if `renormalise`.
     Density {
         /// The weights before masking.
@@ -148,13 +148,26 @@ impl Ramp {
 }
 
 impl Weighting {
+    /// Softmax of logits.
+    pub fn softmax(terms: LogitTerms) -> Self {
+        Self::Scores(terms, Normaliser::Softmax)
+    }
+
+    /// What is added to the scores before each key is weighed by itself, if that is how the weights are made.
+    pub(super) fn bias_of_each(&self) -> Option<f32> {
+        match self {
+            Self::Scores(_, normaliser) => normaliser.bias_of_each(),
+            Self::Density { .. } | Self::Bells(_) => None,
+        }
+    }
+
     /// Number of queries.
     ///
     /// # Panics
     /// If logits have no term.
     pub fn queries(&self) -> usize {
         match self {
-            Self::Softmax(terms) => terms.queries().dims()[2],
+            Self::Scores(terms, _) => terms.queries().dims()[2],
             Self::Density { weights, .. } => weights.dims()[2],
             Self::Bells(bells) => bells.queries(),
         }

@@ -4,7 +4,7 @@ use burn::tensor::activation::softmax;
 use burn::tensor::{Tensor, TensorData};
 
 use super::program::{for_each_head, for_each_row};
-use super::{AttentionProgram, Content, Dropout, Kronecker, LogitTerms, Weighting, greatest_log_ratio, relative_shift};
+use super::{AttentionProgram, Content, Dropout, Kronecker, LogitTerms, Normaliser, Weighting, greatest_log_ratio, relative_shift};
 use crate::dropout::WeightDropout;
 use crate::probe::{Observation, Probe};
 use crate::visibility::{Mask, hidden_logit};
@@ -16,11 +16,14 @@ pub fn attend(program: AttentionProgram, probe: &mut Probe) -> Tensor<4> {
     let keys = values.dims()[2];
     let soft_span = soft_span.map(|span| span.factors(weighting.queries(), keys));
     let weights = match weighting.dense(&values) {
-        Weighting::Softmax(terms) => {
+        Weighting::Scores(terms, normaliser) => {
             let logits = logits(terms, keys);
             match soft_span {
-                Some(span) => spanned_weights(logits, mask, span),
-                None => softmax_weights(logits, mask),
+                Some(span) => {
+                    assert_eq!(normaliser, Normaliser::Softmax, "soft spans are those of a softmax");
+                    spanned_weights(logits, mask, span)
+                }
+                None => normaliser.weights(logits, mask),
             }
         }
         Weighting::Density { weights, renormalise } => {
@@ -44,15 +47,6 @@ fn dropped(weights: Tensor<4>, drop: Dropout) -> Tensor<4> {
     let factors = TensorData::new(dropout.factors(weights.dims(), 0), weights.dims());
     let factors = Tensor::from_data(factors, (&weights.device(), weights.dtype()));
     weights * factors
-}
-
-fn softmax_weights(logits: Tensor<4>, mask: Option<Mask>) -> Tensor<4> {
-    let Some(mask) = mask else { return softmax(logits, 3) };
-    let weights = softmax(logits + mask.bias, 3);
-    match mask.has_key {
-        Some(has_key) => weights * has_key,
-        None => weights,
-    }
 }
 
 /// `m exp(s) / sum m exp(s)`: the softmax keeps the exponentials in range and cancels against the normaliser. A key with `m = 0` is hidden from it, lest

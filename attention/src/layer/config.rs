@@ -23,6 +23,7 @@ use crate::registry::AnyMechanism;
 /// let attention = AttentionConfig::new("synthesizer-dense+dot-product", 64, 4).with_causal(true).init(&device)?;
 /// let y = attention.forward(x, &Mask::padding(&lengths, 6));
 /// # assert_eq!(y.dims(), [2, 6, 64]);
+/// let grouped = AttentionConfig::new("dot-product@sigmoid", 64, 4).with_n_kv_heads(2).with_head_width(32).init(&device)?;
 /// assert!(AttentionConfig::new("linformer", 64, 4).with_causal(true).init(&device).is_err(), "it sees all of a sequence at once");
 /// # Ok::<(), ConfigError>(())
 /// ```
@@ -57,6 +58,12 @@ pub struct AttentionConfig {
     /// Seed of initial weights and dropout (default: drawn from the device's generator, which [`Device::seed`] seeds).
     #[serde(default)]
     pub seed: Option<u64>,
+    /// Number of heads of keys and values, a divisor of the number of heads (default: as many).
+    #[serde(default)]
+    pub n_kv_heads: Option<usize>,
+    /// Width of a head (default: `d_model / n_heads`).
+    #[serde(default)]
+    pub head_width: Option<usize>,
     /// How it is computed where there is a choice (default: what is fastest).
     #[serde(default)]
     pub engine: Engine,
@@ -116,6 +123,8 @@ impl AttentionConfig {
             layer: 0,
             layers: 1,
             seed: None,
+            n_kv_heads: None,
+            head_width: None,
             engine: Engine::default(),
         }
     }
@@ -156,6 +165,19 @@ impl AttentionConfig {
         self
     }
 
+    /// Sets the number of heads of keys and values, a divisor of the number of heads, which share them in groups: 1 is multi-query attention, more are
+    /// grouped-query attention.
+    pub fn with_n_kv_heads(mut self, heads: usize) -> Self {
+        self.n_kv_heads = Some(heads);
+        self
+    }
+
+    /// Sets the width of a head, so that `d_model` need not be a multiple of the number of heads.
+    pub fn with_head_width(mut self, width: usize) -> Self {
+        self.head_width = Some(width);
+        self
+    }
+
     /// Sets how it is computed where there is a choice.
     pub fn with_engine(mut self, engine: Engine) -> Self {
         self.engine = engine;
@@ -167,13 +189,18 @@ impl AttentionConfig {
     /// # Errors
     /// If it is to be causal and to attend to another sequence, its layer is not one of the layers, or its greatest length is 0.
     pub fn placement(&self) -> Result<Placement, ConfigError> {
-        let &Self { d_model, n_heads: heads, causal, cross, dropout, max_length, layer, layers, .. } = self;
+        let &Self { d_model, n_heads: heads, n_kv_heads, head_width, causal, cross, dropout, max_length, layer, layers, .. } = self;
         let role = match (cross, causal) {
             (true, _) => Role::Cross,
             (false, true) => Role::Decoder,
             (false, false) => Role::Encoder,
         };
-        let placement = Placement { role, layer, layers, d_model, heads, max_length, dropout };
+        let placement = Placement::new(role, d_model, heads)
+            .with_kv_heads(n_kv_heads)
+            .with_head_width(head_width)
+            .at_layer(layer, layers)
+            .with_max_length(max_length)
+            .with_dropout(dropout);
         let check = placement.check("attention");
         if cross && causal {
             return Err(check.wrong("causal", causal, "leave it out: positions of another sequence are neither past nor future"));

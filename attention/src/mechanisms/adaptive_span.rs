@@ -177,6 +177,10 @@ impl Mechanism for AdaptiveSpanConfig {
         }
     }
 
+    fn drawn(self) -> Self {
+        Self { initial: Some(0.25), ramp: 6.0, ..self }
+    }
+
     fn named() -> Vec<(&'static str, Self)> {
         vec![(Self::NAME, Self::default()), (FIXED, Self { kind: SpanKind::Fixed, ..Self::default() })]
     }
@@ -223,6 +227,14 @@ impl Mechanism for AdaptiveSpanConfig {
         Some(AnyLogits::new(self.init(placement, key, device)))
     }
 
+    fn tensors() -> &'static [(&'static str, &'static str)] {
+        &[
+            ("span", "learned spans as fractions of the longest [heads]"),
+            ("gate.weight", "prediction of spans [d_in, heads]"),
+            ("gate.bias", "bias of the prediction of spans [heads]"),
+        ]
+    }
+
     fn parameters(&self) -> Option<ParameterFormula> {
         let spans = match self.kind {
             SpanKind::Learned => ParameterFormula::trained(&[(1, "H")]),
@@ -263,8 +275,8 @@ impl Logits for AdaptiveSpan {
         self.logits[0].projections_have_biases()
     }
 
-    fn keys(&self, memory: Tensor<3>) -> Option<Tensor<4>> {
-        self.logits[0].keys(memory)
+    fn keys(&self, memory: Tensor<3>, positions: &Positions) -> Option<Tensor<4>> {
+        self.logits[0].keys(memory, positions)
     }
 
     fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms {

@@ -43,12 +43,13 @@ pub struct AlibiConfig {
 /// Should be created with [`AlibiConfig`].
 #[derive(Module, Debug)]
 pub struct Alibi {
-    /// Query projection `[C, C]`, split into heads.
+    /// Query projection `[C, H D]`, split into heads.
     pub query: Linear,
-    /// Key projection `[C, C]`, split into heads.
+    /// Key projection `[C, G D]`, split into the heads of keys.
     pub key: Linear,
     #[module(skip)]
     slopes: Vec<f64>,
+    kv_heads: usize,
 }
 
 /// The paper's slopes of `heads` heads.
@@ -61,10 +62,14 @@ pub fn slopes(heads: usize) -> Vec<f64> {
 impl AlibiConfig {
     /// Initialises the logits.
     pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Alibi {
-        let d_model = placement.d_model;
-        let linear = |name| init::linear(d_model, d_model, false, &key.named(name), device);
+        let linear = |name, width| init::linear(placement.d_model, width, false, &key.named(name), device);
         let slopes = self.slopes.clone().unwrap_or_else(|| slopes(placement.heads));
-        Alibi { query: linear("query"), key: linear("key"), slopes }
+        Alibi {
+            query: linear("query", placement.query_width()),
+            key: linear("key", placement.key_width()),
+            slopes,
+            kv_heads: placement.n_kv_heads(),
+        }
     }
 }
 
@@ -97,12 +102,16 @@ impl Mechanism for AlibiConfig {
         slopes.iter().try_for_each(|&slope| check.non_negative("slopes", slope))
     }
 
+    fn has_free_heads(&self) -> bool {
+        true
+    }
+
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
         Some(AnyLogits::new(self.init(placement, key, device)))
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {
-        Some(ParameterFormula::trained(&[(2, "d^2")]))
+        Some(ParameterFormula::trained(&[(1, "d q"), (1, "d g")]))
     }
 }
 
@@ -111,8 +120,8 @@ impl Logits for Alibi {
         LogitFacts { cross_attention: false, max_length: None, remembers_keys: true, auxiliary_losses: false }
     }
 
-    fn keys(&self, memory: Tensor<3>) -> Option<Tensor<4>> {
-        Some(split_heads(linear(memory, &self.key), self.slopes.len()))
+    fn keys(&self, memory: Tensor<3>, _positions: &Positions) -> Option<Tensor<4>> {
+        Some(split_heads(linear(memory, &self.key), self.kv_heads))
     }
 
     fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, _positions: &Positions) -> LogitTerms {
@@ -158,17 +167,17 @@ mod tests {
 
     #[test]
     fn own_slopes_take_the_place_of_the_papers() {
-        let place = Placement { role: Role::Encoder, layer: 0, layers: 1, d_model: 4, heads: 2, max_length: 8, dropout: 0.0 };
+        let place = Placement::new(Role::Encoder, 4, 2).with_max_length(8);
         let logits = AlibiConfig { slopes: Some(vec![1.5, 0.0]) }.init(&place, &RandomKey::from_seed(1), &Device::flex());
         let x = Tensor::ones([1, 3, 4], &Device::flex());
-        let terms = logits.terms(x.clone(), logits.keys(x), Span::whole(3, 3), &Positions::default());
+        let terms = logits.terms(x.clone(), logits.keys(x, &Positions::default()), Span::whole(3, 3), &Positions::default());
         let biases = read(terms.relative.unwrap().keys.reshape([10])).try_to_vec::<f32>().unwrap();
         assert_eq!(biases, [-3.0, -1.5, 0.0, -1.5, -3.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
     }
 
     #[test]
     fn without_content_the_weights_of_a_row_are_geometric() {
-        let place = Placement { role: Role::Decoder, layer: 0, layers: 1, d_model: 4, heads: 2, max_length: 8, dropout: 0.0 };
+        let place = Placement::new(Role::Decoder, 4, 2).with_max_length(8);
         let device = Device::flex();
         let mut attention = AnyMechanism::from(AlibiConfig::default()).init(&place, &RandomKey::from_seed(1), &device);
         attention.logits_mut::<Alibi>().unwrap().query.weight = Param::from_tensor(Tensor::zeros([4, 4], &device));
@@ -191,7 +200,7 @@ mod tests {
 
     #[test]
     fn wrong_slopes_are_refused() {
-        let place = Placement { role: Role::Decoder, layer: 0, layers: 1, d_model: 4, heads: 2, max_length: 8, dropout: 0.0 };
+        let place = Placement::new(Role::Decoder, 4, 2).with_max_length(8);
         let refused = |slopes: Vec<f64>| AnyMechanism::from(AlibiConfig { slopes: Some(slopes) }).validate(&place).unwrap_err().to_string();
         assert!(refused(vec![0.5]).contains("one for each head"));
         assert!(refused(vec![0.5, -1.0]).contains("`slopes` is -1"));

@@ -38,21 +38,23 @@ pub struct DotProductConfig {
 /// Should be created with [`DotProductConfig`].
 #[derive(Module, Debug)]
 pub struct DotProduct {
-    /// Query projection `[C, C]`, split into heads.
+    /// Query projection `[C, H D]`, split into heads.
     pub query: Linear,
-    /// Key projection `[C, C]`, split into heads.
+    /// Key projection `[C, G D]`, split into the heads of keys.
     pub key: Linear,
     heads: usize,
+    kv_heads: usize,
 }
 
 impl DotProductConfig {
     /// Initialises the logits.
     pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> DotProduct {
-        let d_model = placement.d_model;
+        let linear = |name, width| init::linear(placement.d_model, width, self.bias, &key.named(name), device);
         DotProduct {
-            query: init::linear(d_model, d_model, self.bias, &key.named("query"), device),
-            key: init::linear(d_model, d_model, self.bias, &key.named("key"), device),
+            query: linear("query", placement.query_width()),
+            key: linear("key", placement.key_width()),
             heads: placement.heads,
+            kv_heads: placement.n_kv_heads(),
         }
     }
 }
@@ -75,13 +77,17 @@ impl Mechanism for DotProductConfig {
         self.bias
     }
 
+    fn has_free_heads(&self) -> bool {
+        true
+    }
+
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
         Some(AnyLogits::new(self.init(placement, key, device)))
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {
-        let weights = ParameterFormula::trained(&[(2, "d^2")]);
-        Some(if self.bias { weights.plus(ParameterFormula::trained(&[(2, "d")])) } else { weights })
+        let weights = ParameterFormula::trained(&[(1, "d q"), (1, "d g")]);
+        Some(if self.bias { weights.plus(ParameterFormula::trained(&[(1, "q"), (1, "g")])) } else { weights })
     }
 }
 
@@ -94,8 +100,8 @@ impl Logits for DotProduct {
         self.query.bias.is_some()
     }
 
-    fn keys(&self, memory: Tensor<3>) -> Option<Tensor<4>> {
-        Some(split_heads(linear(memory, &self.key), self.heads))
+    fn keys(&self, memory: Tensor<3>, _positions: &Positions) -> Option<Tensor<4>> {
+        Some(split_heads(linear(memory, &self.key), self.kv_heads))
     }
 
     fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, _span: Span, _positions: &Positions) -> LogitTerms {

@@ -85,6 +85,10 @@ impl Mechanism for DynamicConvConfig {
         }
     }
 
+    fn drawn(self) -> Self {
+        Self { kernel: KernelSizes::All(7), ..self }
+    }
+
     /// # Errors
     /// If there is no kernel size, or one of 0.
     fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
@@ -97,6 +101,13 @@ impl Mechanism for DynamicConvConfig {
 
     fn has_engines(&self) -> bool {
         false
+    }
+
+    fn tensors() -> &'static [(&'static str, &'static str)] {
+        &[
+            ("kernel.predictor.weight", "prediction of the logits of taps [d_in, heads x taps], earliest position first"),
+            ("kernel.predictor.bias", "bias of the logits of taps [heads x taps]"),
+        ]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

@@ -411,10 +411,6 @@ impl Logits for GaussianLogits {
         LogitFacts { cross_attention: true, max_length: None, remembers_keys: false, auxiliary_losses: false }
     }
 
-    fn keys(&self, _memory: Tensor<3>) -> Option<Tensor<4>> {
-        None
-    }
-
     fn terms(&self, query: Tensor<3>, _keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms {
         LogitTerms::bias(self.kernel.exponents(self.heads, span, positions, &query.device()).cast(query.dtype()))
     }

@@ -44,26 +44,28 @@ pub struct LearnedRelativeConfig {
 /// Should be created with [`LearnedRelativeConfig`].
 #[derive(Module, Debug)]
 pub struct LearnedRelative {
-    /// Query projection `[C, C]`, split into heads.
+    /// Query projection `[C, H D]`, split into heads.
     pub query: Linear,
-    /// Key projection `[C, C]`, split into heads.
+    /// Key projection `[C, G D]`, split into the heads of keys.
     pub key: Linear,
     /// Vectors of the distances `0..=S`, `[S + 1, D]`.
     pub distances: Param<Tensor<2>>,
     heads: usize,
+    kv_heads: usize,
     max_distance: usize,
 }
 
 impl LearnedRelativeConfig {
     /// Initialises the logits: projections as everywhere, the table normal with standard deviation 1 as in the released code.
     pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> LearnedRelative {
-        let d_model = placement.d_model;
+        let linear = |name, width| init::linear(placement.d_model, width, false, &key.named(name), device);
         let max_distance = self.max_distance.unwrap_or(placement.max_length);
         LearnedRelative {
-            query: init::linear(d_model, d_model, false, &key.named("query"), device),
-            key: init::linear(d_model, d_model, false, &key.named("key"), device),
+            query: linear("query", placement.query_width()),
+            key: linear("key", placement.key_width()),
             distances: Init::Normal(1.0).parameter([max_distance + 1, placement.d_head()], &key.named("distances"), device),
             heads: placement.heads,
+            kv_heads: placement.n_kv_heads(),
             max_distance,
         }
     }
@@ -89,12 +91,20 @@ impl Mechanism for LearnedRelativeConfig {
         placement.check(Self::NAME).at_least_one_if_given("max_distance", self.max_distance)
     }
 
+    fn has_free_heads(&self) -> bool {
+        true
+    }
+
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
         Some(AnyLogits::new(self.init(placement, key, device)))
     }
 
+    fn tensors() -> &'static [(&'static str, &'static str)] {
+        &[("distances", "key vectors of the distances 0, 1, .. [distance, d_head]")]
+    }
+
     fn parameters(&self) -> Option<ParameterFormula> {
-        Some(ParameterFormula::trained(&[(2, "d^2"), (1, "D S"), (1, "D")]))
+        Some(ParameterFormula::trained(&[(1, "d q"), (1, "d g"), (1, "D S"), (1, "D")]))
     }
 
     fn letters(&self, max_length: usize) -> Vec<(&'static str, usize)> {
@@ -107,8 +117,8 @@ impl Logits for LearnedRelative {
         LogitFacts { cross_attention: false, max_length: None, remembers_keys: true, auxiliary_losses: false }
     }
 
-    fn keys(&self, memory: Tensor<3>) -> Option<Tensor<4>> {
-        Some(split_heads(linear(memory, &self.key), self.heads))
+    fn keys(&self, memory: Tensor<3>, _positions: &Positions) -> Option<Tensor<4>> {
+        Some(split_heads(linear(memory, &self.key), self.kv_heads))
     }
 
     fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, _positions: &Positions) -> LogitTerms {

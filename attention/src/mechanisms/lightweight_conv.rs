@@ -79,6 +79,10 @@ impl Mechanism for LightweightConvConfig {
         }
     }
 
+    fn drawn(self) -> Self {
+        Self { kernel: KernelSizes::All(7), ..self }
+    }
+
     /// # Errors
     /// If there is no kernel size, or one of 0.
     fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
@@ -91,6 +95,10 @@ impl Mechanism for LightweightConvConfig {
 
     fn has_engines(&self) -> bool {
         false
+    }
+
+    fn tensors() -> &'static [(&'static str, &'static str)] {
+        &[("kernel.weight", "logits of the taps, earliest position first [heads, taps]")]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

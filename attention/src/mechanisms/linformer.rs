@@ -141,6 +141,10 @@ impl Mechanism for LinformerConfig {
         }
     }
 
+    fn drawn(self) -> Self {
+        Self { rank: Some(8), ..self }
+    }
+
     /// # Errors
     /// If the rank is 0 or more than the maximal length.
     fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
@@ -158,6 +162,15 @@ impl Mechanism for LinformerConfig {
 
     fn has_engines(&self) -> bool {
         false
+    }
+
+    fn tensors() -> &'static [(&'static str, &'static str)] {
+        &[
+            ("key_slots.matrix", "E, over positions [matrices, slots, position]"),
+            ("key_slots.frozen_matrix", "E as it was drawn, over positions [matrices, slots, position]"),
+            ("value_slots.matrix", "F, over positions [matrices, slots, position]"),
+            ("value_slots.frozen_matrix", "F as it was drawn, over positions [matrices, slots, position]"),
+        ]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {
@@ -202,7 +215,7 @@ impl Linformer {
     fn attend(&self, query: Tensor<3>, [keys, values]: [Tensor<4>; 2], random: Option<RandomKey>, probe: &mut Probe) -> AttentionOutput {
         let scale = (keys.dims()[3] as f64).powf(-0.5);
         let program = AttentionProgram {
-            weighting: Weighting::Softmax(LogitTerms::content(split_heads(linear(query, &self.query) * scale, self.heads), keys)),
+            weighting: Weighting::softmax(LogitTerms::content(split_heads(linear(query, &self.query) * scale, self.heads), keys)),
             mask: None,
             soft_span: None,
             values,
@@ -275,6 +288,6 @@ impl Attention for Linformer {
 
     fn multiplications(&self, pairs: &Pairs) -> f64 {
         // Keys and values to slots, then scores and sums over slots.
-        (2 * (pairs.keys + pairs.queries.len()) * self.key_slots.shape()[1] * pairs.d_model) as f64
+        (2 * (pairs.keys + pairs.queries.len()) * self.key_slots.shape()[1] * pairs.heads * pairs.d_head) as f64
     }
 }

@@ -79,6 +79,10 @@ impl Mechanism for LocalOneDConfig {
         }
     }
 
+    fn drawn(self) -> Self {
+        Self { query_block: 8, ..self }
+    }
+
     fn members(&self) -> Vec<&AnyMechanism> {
         vec![&self.logits]
     }

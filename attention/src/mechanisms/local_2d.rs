@@ -152,6 +152,10 @@ impl Mechanism for LocalTwoDConfig {
         }
     }
 
+    fn drawn(self) -> Self {
+        Self { width: 8, query_block: [2, 4], memory: [1, 2], ..self }
+    }
+
     fn members(&self) -> Vec<&AnyMechanism> {
         vec![&self.logits]
     }

@@ -172,7 +172,7 @@ impl Lsh {
         let Call { queries, keys, values, random, .. } = call;
         let terms = LogitTerms::content(queries, keys).plus(LogitTerms::bias(own));
         let program =
-            AttentionProgram { weighting: Weighting::Softmax(terms), mask, soft_span: None, values, dropout: self.dropout(random) };
+            AttentionProgram { weighting: Weighting::softmax(terms), mask, soft_span: None, values, dropout: self.dropout(random) };
         reference::attend(program, probe)
     }
 
@@ -181,7 +181,7 @@ impl Lsh {
         let Call { queries, keys, span, visibility, values, random, engine } = call;
         let dropout = self.dropout(random);
         let blocks = |values: &Tensor<4>| self.chunking.blocks(buckets, span, &visibility, values.dtype());
-        let weighting = Weighting::Softmax(LogitTerms::content(queries.clone(), keys.clone()));
+        let weighting = Weighting::softmax(LogitTerms::content(queries.clone(), keys.clone()));
         let program = AttentionProgram { weighting, mask: None, soft_span: None, values, dropout };
         let has_few_rounds = buckets.shape[2] <= chunks::MOST_ROUNDS;
         let is_fused = has_few_rounds && fused::can_attend(&program, engine) && fused::can_attend_in_parts(&program);

@@ -131,7 +131,11 @@ impl Mechanism for MixtureConfig {
             return Err(check.wrong("members", format!("a list of {}", self.members.len()), "name at least two attentions"));
         }
         if self.weights == MixtureWeights::Sigmoid && self.members.len() != 2 {
-            return Err(check.wrong("weights", "sigmoid", "a sigmoid weighs two members; use softmax or sum for more"));
+            return Err(check.wrong(
+                "weights",
+                format!("{:?}", self.weights).to_lowercase(),
+                "a sigmoid weighs two members; use softmax or sum for more",
+            ));
         }
         for member in &self.members {
             if !member.has_logits() {
@@ -146,6 +150,13 @@ impl Mechanism for MixtureConfig {
 
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
         Some(AnyLogits::new(self.init(placement, key, device)))
+    }
+
+    fn tensors() -> &'static [(&'static str, &'static str)] {
+        &[
+            ("head_weights", "weights of the members before their softmax [members, heads]"),
+            ("layer_weight", "a of the weights 1 - sigmoid(a), sigmoid(a)"),
+        ]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {
@@ -182,8 +193,8 @@ impl Logits for Mixture {
     }
 
     /// The keys of the members side by side.
-    fn keys(&self, memory: Tensor<3>) -> Option<Tensor<4>> {
-        let keys: Vec<_> = self.members.iter().filter_map(|member| member.keys(memory.clone())).collect();
+    fn keys(&self, memory: Tensor<3>, positions: &Positions) -> Option<Tensor<4>> {
+        let keys: Vec<_> = self.members.iter().filter_map(|member| member.keys(memory.clone(), positions)).collect();
         (!keys.is_empty()).then(|| Tensor::cat(keys, 3))
     }
 

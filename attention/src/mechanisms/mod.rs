@@ -1,10 +1,12 @@
-//! The mechanisms, one file each, named as their papers name them.
+//! The mechanisms, one file each, named as their papers name them, and two parts that several share: [`kernel_attention`] of the convolutions and
+//! [`sequence_projection`] of Linformer.
 
 pub mod adaptive_span;
 pub mod alibi;
 pub mod dot_product;
 pub mod dynamic_conv;
 pub mod gaussian;
+pub mod kernel_attention;
 pub mod learned_relative;
 pub mod lightweight_conv;
 pub mod linformer;
@@ -13,7 +15,10 @@ pub mod local_2d;
 pub mod lsh;
 pub mod mixture;
 pub mod relative;
+pub mod sequence_projection;
+pub mod sigmoid;
 pub mod sliding_window;
+pub mod softmax_plus_one;
 pub mod sparse_fixed;
 pub mod sparse_strided;
 pub mod synthesizer_dense;

@@ -52,11 +52,11 @@ pub struct RelativeConfig {
 /// Should be created with [`RelativeConfig`].
 #[derive(Module, Debug)]
 pub struct Relative {
-    /// Query projection `[C, C]`, split into heads.
+    /// Query projection `[C, H D]`, split into heads.
     pub query: Linear,
-    /// Key projection `[C, C]` of contents, split into heads.
+    /// Key projection `[C, G D]` of contents, split into the heads of keys.
     pub key: Linear,
-    /// Key projection `W_R` `[C, C]` of distances, split into heads.
+    /// Key projection `W_R` `[C, H D]` of distances, split into heads.
     pub position: Linear,
     /// `u`, `[H, D]`.
     pub content_bias: Param<Tensor<2>>,
@@ -65,6 +65,7 @@ pub struct Relative {
     #[module(skip)]
     sinusoids: Sinusoids,
     heads: usize,
+    kv_heads: usize,
     clamp_length: Option<usize>,
     same_length: Option<usize>,
 }
@@ -73,16 +74,17 @@ impl RelativeConfig {
     /// Initialises the logits: projections as everywhere, `u` and `v` normal with standard deviation 0.02 as in the released code.
     pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Relative {
         let Placement { d_model, heads, .. } = *placement;
-        let projection = |name| init::linear(d_model, d_model, false, &key.named(name), device);
+        let projection = |name, width| init::linear(d_model, width, false, &key.named(name), device);
         let bias = |name| Init::Normal(0.02).parameter([heads, placement.d_head()], &key.named(name), device);
         Relative {
-            query: projection("query"),
-            key: projection("key"),
-            position: projection("position"),
+            query: projection("query", placement.query_width()),
+            key: projection("key", placement.key_width()),
+            position: projection("position", placement.query_width()),
             content_bias: bias("content_bias"),
             position_bias: bias("position_bias"),
             sinusoids: Sinusoids { width: d_model, rows: Arc::default() },
             heads,
+            kv_heads: placement.n_kv_heads(),
             clamp_length: self.clamp_length,
             same_length: self.same_length,
         }
@@ -111,12 +113,24 @@ impl Mechanism for RelativeConfig {
         check.at_least_one_if_given("same_length", self.same_length)
     }
 
+    fn has_free_heads(&self) -> bool {
+        true
+    }
+
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
         Some(AnyLogits::new(self.init(placement, key, device)))
     }
 
+    fn tensors() -> &'static [(&'static str, &'static str)] {
+        &[
+            ("position.weight", "key projection of distances [d_in, d_out]; heads lie side by side in d_out"),
+            ("content_bias", "u, added to queries that score contents [heads, d_head]"),
+            ("position_bias", "v, added to queries that score distances [heads, d_head]"),
+        ]
+    }
+
     fn parameters(&self) -> Option<ParameterFormula> {
-        Some(ParameterFormula::trained(&[(3, "d^2"), (2, "d")]))
+        Some(ParameterFormula::trained(&[(2, "d q"), (1, "d g"), (2, "q")]))
     }
 }
 
@@ -162,26 +176,26 @@ impl Logits for Relative {
         LogitFacts { cross_attention: false, max_length: None, remembers_keys: true, auxiliary_losses: false }
     }
 
-    fn keys(&self, memory: Tensor<3>) -> Option<Tensor<4>> {
-        Some(split_heads(linear(memory, &self.key), self.heads))
+    fn keys(&self, memory: Tensor<3>, _positions: &Positions) -> Option<Tensor<4>> {
+        Some(split_heads(linear(memory, &self.key), self.kv_heads))
     }
 
     fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, _positions: &Positions) -> LogitTerms {
         let keys = keys.expect("relative logits are given the keys that they asked for");
-        let [_, _, width] = query.dims();
-        let (heads, d_head) = (self.heads, width / self.heads);
+        let (heads, d_model, d_head) = (self.heads, query.dims()[2], keys.dims()[3]);
         let scale = (d_head as f64).powf(-0.5);
         let query = linear(query, &self.query);
+        let width = heads * d_head;
         let with_bias = |bias: &Param<Tensor<2>>| (query.clone() + bias.val().reshape([1, 1, width])) * scale;
 
         let farthest = self.clamp_length.map_or(i64::MAX, |length| length as i64);
         let distances: Vec<i64> = distances(span).into_iter().map(|distance| distance.clamp(-farthest, farthest)).collect();
         let sinusoids = self.sinusoids.table(&distances, &query.device()).cast(query.dtype());
         let scored = split_heads(with_bias(&self.position_bias), heads);
-        let relative = if span.queries * heads < width {
+        let relative = if span.queries * heads < d_model {
             // (q + v) (r W_R)^T = ((q + v) W_R^T) r^T, which of a few queries takes less than to project all distances.
-            let weights = self.position.weight.val().reshape([1, width, heads, d_head]).swap_dims(1, 2);
-            Content { queries: reference::logits(LogitTerms::content(scored, weights), width), keys: sinusoids.unsqueeze_dims(&[0, 0]) }
+            let weights = self.position.weight.val().reshape([1, d_model, heads, d_head]).swap_dims(1, 2);
+            Content { queries: reference::logits(LogitTerms::content(scored, weights), d_model), keys: sinusoids.unsqueeze_dims(&[0, 0]) }
         } else {
             let projected = linear(sinusoids, &self.position).reshape([distances.len(), heads, d_head]).swap_dims(0, 1);
             Content { queries: scored, keys: projected.unsqueeze_dim(0) }

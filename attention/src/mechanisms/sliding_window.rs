@@ -71,6 +71,10 @@ impl Mechanism for SlidingWindowConfig {
         }
     }
 
+    fn drawn(self) -> Self {
+        Self { window: 8, ..self }
+    }
+
     fn members(&self) -> Vec<&AnyMechanism> {
         vec![&self.logits]
     }

@@ -91,6 +91,10 @@ impl Mechanism for SparseFixedConfig {
         }
     }
 
+    fn drawn(self) -> Self {
+        Self { stride: 8, summary: 2, integration: Integration::Heads, ..self }
+    }
+
     fn members(&self) -> Vec<&AnyMechanism> {
         vec![&self.logits]
     }

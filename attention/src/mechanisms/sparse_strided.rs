@@ -78,6 +78,10 @@ impl Mechanism for SparseStridedConfig {
         }
     }
 
+    fn drawn(self) -> Self {
+        Self { stride: 6, integration: Integration::Heads, ..self }
+    }
+
     fn members(&self) -> Vec<&AnyMechanism> {
         vec![&self.logits]
     }

@@ -61,7 +61,7 @@ impl SynthesizerDenseConfig {
         let position = Init::XavierUniform { fan_in: placement.d_head(), fan_out: max_length };
         let outputs = if self.per_head_output { heads } else { 1 };
         SynthesizerDense {
-            hidden: init::linear(d_model, d_model, false, &key.named("hidden"), device),
+            hidden: init::linear(d_model, placement.query_width(), false, &key.named("hidden"), device),
             position: position.parameter([outputs, max_length, placement.d_head()], &key.named("position"), device),
             heads,
             max_length,
@@ -87,22 +87,29 @@ impl Mechanism for SynthesizerDenseConfig {
         &[("dense", "synthesizer-dense")]
     }
 
+    fn has_free_heads(&self) -> bool {
+        true
+    }
+
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
         Some(AnyLogits::new(self.init(placement, key, device)))
     }
 
+    fn tensors() -> &'static [(&'static str, &'static str)] {
+        &[
+            ("hidden.weight", "first layer of the synthesizer [d_in, d_out]; heads lie side by side in d_out"),
+            ("position", "second layer of the dense synthesizer, transposed: [heads (1 if shared), key position, d_head]"),
+        ]
+    }
+
     fn parameters(&self) -> Option<ParameterFormula> {
-        Some(ParameterFormula::trained(&[(1, "d^2"), (1, if self.per_head_output { "d L" } else { "D L" })]))
+        Some(ParameterFormula::trained(&[(1, "d q"), (1, if self.per_head_output { "q L" } else { "D L" })]))
     }
 }
 
 impl Logits for SynthesizerDense {
     fn facts(&self) -> LogitFacts {
         LogitFacts { cross_attention: false, max_length: Some(self.max_length), remembers_keys: false, auxiliary_losses: false }
-    }
-
-    fn keys(&self, _memory: Tensor<3>) -> Option<Tensor<4>> {
-        None
     }
 
     fn terms(&self, query: Tensor<3>, _keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms {

@@ -68,7 +68,7 @@ impl SynthesizerFactorizedDenseConfig {
         };
         let [a, b] = self.widths(max_length);
         SynthesizerFactorizedDense {
-            hidden: init::linear(d_model, d_model, false, &key.named("hidden"), device),
+            hidden: init::linear(d_model, placement.query_width(), false, &key.named("hidden"), device),
             block: second("block", a),
             tile: second("tile", b),
             heads,
@@ -106,12 +106,24 @@ impl Mechanism for SynthesizerFactorizedDenseConfig {
         Err(placement.check(Self::NAME).wrong("factors", format!("[{a}, {b}]"), remedy))
     }
 
+    fn has_free_heads(&self) -> bool {
+        true
+    }
+
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
         Some(AnyLogits::new(self.init(placement, key, device)))
     }
 
+    fn tensors() -> &'static [(&'static str, &'static str)] {
+        &[
+            ("hidden.weight", "first layer of the synthesizer [d_in, d_out]; heads lie side by side in d_out"),
+            ("block", "second layer of the block-repeated factor [heads, d_head, a]"),
+            ("tile", "second layer of the tiled factor [heads, d_head, b]"),
+        ]
+    }
+
     fn parameters(&self) -> Option<ParameterFormula> {
-        Some(ParameterFormula::trained(&[(1, "d^2"), (1, "d a"), (1, "d b")]))
+        Some(ParameterFormula::trained(&[(1, "d q"), (1, "q a"), (1, "q b")]))
     }
 
     fn letters(&self, max_length: usize) -> Vec<(&'static str, usize)> {
@@ -123,10 +135,6 @@ impl Mechanism for SynthesizerFactorizedDenseConfig {
 impl Logits for SynthesizerFactorizedDense {
     fn facts(&self) -> LogitFacts {
         LogitFacts { cross_attention: false, max_length: Some(self.max_length), remembers_keys: false, auxiliary_losses: false }
-    }
-
-    fn keys(&self, _memory: Tensor<3>) -> Option<Tensor<4>> {
-        None
     }
 
     fn terms(&self, query: Tensor<3>, _keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms {

@@ -90,8 +90,19 @@ impl Mechanism for SynthesizerFactorizedRandomConfig {
         check.non_negative("init_std", self.init_std)
     }
 
+    fn has_free_heads(&self) -> bool {
+        true
+    }
+
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
         Some(AnyLogits::new(self.init(placement, key, device)))
+    }
+
+    fn tensors() -> &'static [(&'static str, &'static str)] {
+        &[
+            ("query_factor", "factor of the logits [heads, query position, rank]"),
+            ("key_factor", "factor of the logits [heads, key position, rank]"),
+        ]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {
@@ -106,10 +117,6 @@ impl Mechanism for SynthesizerFactorizedRandomConfig {
 impl Logits for SynthesizerFactorizedRandom {
     fn facts(&self) -> LogitFacts {
         LogitFacts { cross_attention: false, max_length: Some(self.max_length), remembers_keys: false, auxiliary_losses: false }
-    }
-
-    fn keys(&self, _memory: Tensor<3>) -> Option<Tensor<4>> {
-        None
     }
 
     fn terms(&self, _query: Tensor<3>, _keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms {

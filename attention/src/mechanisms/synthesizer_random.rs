@@ -99,8 +99,19 @@ impl Mechanism for SynthesizerRandomConfig {
         placement.check(Self::NAME).non_negative("init_std", self.init_std)
     }
 
+    fn has_free_heads(&self) -> bool {
+        true
+    }
+
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
         Some(AnyLogits::new(self.init(placement, key, device)))
+    }
+
+    fn tensors() -> &'static [(&'static str, &'static str)] {
+        &[
+            ("table", "logits [heads, query position, key position]"),
+            ("frozen_table", "logits as they were drawn [heads, query position, key position]"),
+        ]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {
@@ -112,10 +123,6 @@ impl Mechanism for SynthesizerRandomConfig {
 impl Logits for SynthesizerRandom {
     fn facts(&self) -> LogitFacts {
         LogitFacts { cross_attention: false, max_length: Some(self.max_length), remembers_keys: false, auxiliary_losses: false }
-    }
-
-    fn keys(&self, _memory: Tensor<3>) -> Option<Tensor<4>> {
-        None
     }
 
     fn terms(&self, query: Tensor<3>, _keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms {

@@ -54,6 +54,10 @@ impl Mechanism for UniformConfig {
         }
     }
 
+    fn has_free_heads(&self) -> bool {
+        true
+    }
+
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
         Some(AnyLogits::new(self.init(placement, key, device)))
     }
@@ -66,10 +70,6 @@ impl Mechanism for UniformConfig {
 impl Logits for Uniform {
     fn facts(&self) -> LogitFacts {
         LogitFacts { cross_attention: true, max_length: None, remembers_keys: false, auxiliary_losses: false }
-    }
-
-    fn keys(&self, _memory: Tensor<3>) -> Option<Tensor<4>> {
-        None
     }
 
     fn terms(&self, query: Tensor<3>, _keys: Option<Tensor<4>>, span: Span, _positions: &Positions) -> LogitTerms {

@@ -9,7 +9,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, IntoDeserializer, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{AnyAttention, AnyLogits, BUILT_IN, Card, Mechanism};
+use super::{AnyAttention, AnyLogits, BUILT_IN, Card, Kind, Mechanism};
 use crate::error::ConfigError;
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::{Placement, Role};
@@ -41,10 +41,12 @@ trait ErasedMechanism: Any + Debug + Send + Sync {
     fn equals(&self, other: &dyn Any) -> bool;
     fn family(&self) -> &'static str;
     fn card(&self) -> Card;
+    fn drawn(&self) -> AnyMechanism;
     fn name(&self) -> String;
     fn members(&self) -> Vec<&AnyMechanism>;
     fn over(&self, logits: AnyMechanism) -> Option<AnyMechanism>;
     fn can_cross(&self) -> bool;
+    fn has_free_heads(&self) -> bool;
     fn projections_have_biases(&self) -> bool;
     fn validate(&self, placement: &Placement) -> Result<(), ConfigError>;
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits>;
@@ -73,6 +75,10 @@ impl<M: Mechanism> ErasedMechanism for M {
         M::card()
     }
 
+    fn drawn(&self) -> AnyMechanism {
+        self.clone().drawn().into()
+    }
+
     fn name(&self) -> String {
         Mechanism::name(self)
     }
@@ -89,6 +95,10 @@ impl<M: Mechanism> ErasedMechanism for M {
         Mechanism::can_cross(self)
     }
 
+    fn has_free_heads(&self) -> bool {
+        Mechanism::has_free_heads(self)
+    }
+
     fn projections_have_biases(&self) -> bool {
         Mechanism::projections_have_biases(self)
     }
@@ -98,7 +108,9 @@ impl<M: Mechanism> ErasedMechanism for M {
     }
 
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
-        Mechanism::logits(self, placement, key, device).map(|logits| logits.named(M::card().variant))
+        let logits = Mechanism::logits(self, placement, key, device)?;
+        // A normaliser has no parameters: those of what it is over keep their names.
+        Some(if M::card().kind == Kind::Normaliser { logits } else { logits.named(M::card().variant) })
     }
 
     fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
@@ -161,6 +173,11 @@ impl AnyMechanism {
         self.0.card()
     }
 
+    /// The same with sizes that are visible in a picture of 32 positions.
+    pub fn drawn(&self) -> Self {
+        self.0.drawn()
+    }
+
     /// The name by which the mechanism is known in options, tables and folders; a mixture's is that of its members joined by `+`, and that of a pattern
     /// begins with its logits and `@` if these are not dot-product attention's.
     pub fn name(&self) -> String {
@@ -172,7 +189,7 @@ impl AnyMechanism {
         self.0.members()
     }
 
-    /// The same pattern over other logits; `None` if the mechanism is not a pattern.
+    /// The same pattern or normaliser over other logits; `None` if the mechanism is neither.
     pub fn over(&self, logits: Self) -> Option<Self> {
         self.0.over(logits)
     }
@@ -180,6 +197,11 @@ impl AnyMechanism {
     /// Whether the mechanism can attend to another sequence; a mixture can if all members can.
     pub fn can_cross(&self) -> bool {
         self.0.can_cross()
+    }
+
+    /// Whether its heads can share keys and values, and have any width.
+    pub fn has_free_heads(&self) -> bool {
+        self.0.has_free_heads()
     }
 
     /// Whether the shared projections of values and output have biases.

@@ -7,9 +7,9 @@ use crate::error::ConfigError;
 use crate::placement::{Placement, Role};
 
 impl AnyMechanism {
-    /// Of a mechanism that is a pattern of visibility, the attention whose logits it restricts.
-    pub fn restricted(&self) -> Option<&Self> {
-        if self.card().kind == Kind::Pattern { self.members().into_iter().next() } else { None }
+    /// Of a pattern or a normaliser, the mechanism whose logits it is over.
+    pub fn inner(&self) -> Option<&Self> {
+        if self.card().kind.is_over_logits() { self.members().into_iter().next() } else { None }
     }
 
     /// Whether the mechanism is a softmax over logits that can be mixed with others. The Gaussian counts: the softmax of its logarithm is its
@@ -23,9 +23,28 @@ impl AnyMechanism {
         matches!(self.card().kind, Kind::Scores | Kind::Mixture)
     }
 
-    /// Whether the mechanism can be restricted by a pattern: logits, mixtures of logits, and patterns, which then intersect.
+    /// Whether the mechanism can be restricted by a pattern: logits, mixtures of logits, normalisers, and patterns, which then intersect.
     pub fn can_be_restricted(&self) -> bool {
-        matches!(self.card().kind, Kind::Scores | Kind::Mixture | Kind::Pattern)
+        matches!(self.card().kind, Kind::Scores | Kind::Mixture | Kind::Normaliser | Kind::Pattern)
+    }
+
+    /// Whether a normaliser can be put over the mechanism: logits, mixtures of logits, and patterns over these.
+    pub fn can_be_normalised(&self) -> bool {
+        match self.card().kind {
+            Kind::Scores | Kind::Mixture => true,
+            Kind::Pattern => self.inner().is_some_and(Self::can_be_normalised),
+            Kind::SoftSpan | Kind::Normaliser | Kind::Whole => false,
+        }
+    }
+
+    /// Checks what the normaliser called `normaliser` is over.
+    pub(crate) fn validate_normalised(&self, normaliser: &str, placement: &Placement) -> Result<(), ConfigError> {
+        if !self.can_be_normalised() {
+            let able = Self::families_that(Self::can_be_normalised);
+            let remedy = format!("normalise an attention that has scores, a mixture of such, or a pattern over them: {able}");
+            return Err(placement.check(normaliser).wrong("logits", self.name(), remedy));
+        }
+        self.validate(placement)
     }
 
     /// Whether the mechanism can be kept from seeing the future: without that it is for encoders and cross-attention only.
@@ -48,8 +67,21 @@ impl AnyMechanism {
     pub fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
         let name = self.name();
         let check = placement.check(&name);
-        if placement.heads == 0 || !placement.d_model.is_multiple_of(placement.heads) {
-            return Err(check.wrong("heads", placement.heads, format!("give a divisor of d_model = {}", placement.d_model)));
+        let Placement { d_model, heads, kv_heads, head_width, .. } = *placement;
+        if heads == 0 || head_width.is_none() && !d_model.is_multiple_of(heads) {
+            return Err(check.wrong("heads", heads, format!("give a divisor of d_model = {d_model}")));
+        }
+        check.at_least_one_if_given("head_width", head_width)?;
+        if let Some(shared) = kv_heads
+            && (shared == 0 || !heads.is_multiple_of(shared))
+        {
+            return Err(check.wrong("kv_heads", shared, format!("give a divisor of heads = {heads}")));
+        }
+        if placement.has_own_sizes() && !self.has_free_heads() {
+            let able = either(&Self::families_that(Self::has_free_heads));
+            let remedy = format!("leave kv_heads and head_width out, or use {able}, whose heads can share keys or have any width");
+            let sizes = format!("{} of keys and values, {} wide", placement.n_kv_heads(), placement.d_head());
+            return Err(check.wrong("heads", format!("{heads} with {sizes}"), remedy));
         }
         if !(0.0..1.0).contains(&placement.dropout) {
             return Err(check.wrong("dropout", placement.dropout, "give a probability of at least 0 and less than 1"));
@@ -99,21 +131,21 @@ mod tests {
         for config in AnyMechanism::all() {
             let Card { kind, causal, .. } = config.card();
             let role = if causal { Role::Decoder } else { Role::Encoder };
-            let placement = Placement { role, layer: 0, layers: 1, d_model: 6, heads: 2, max_length: 8, dropout: 0.0 };
+            let placement = Placement::new(role, 6, 2).with_max_length(8);
             let abilities = config.init(&placement, &key, &Device::flex()).abilities();
             assert_eq!(config.can_cross(), abilities.cross_attention, "{config}: cross-attention");
             assert_eq!(causal, abilities.causality != Causality::Impossible, "{config}: causality");
             let logits = config.init_logits(&placement, &key, &Device::flex());
             assert_eq!(kind != Kind::Whole, logits.is_some(), "{config} is {kind:?}");
-            assert_eq!(kind == Kind::Pattern, config.restricted().is_some(), "{config} is {kind:?}");
-            assert_eq!(kind == Kind::Pattern, config.clone().over(AnyMechanism::default()).is_some(), "{config} is {kind:?}");
+            assert_eq!(kind.is_over_logits(), config.inner().is_some(), "{config} is {kind:?}");
+            assert_eq!(kind.is_over_logits(), config.clone().over(AnyMechanism::default()).is_some(), "{config} is {kind:?}");
             assert_eq!(kind == Kind::Mixture, config.family() == "mixture", "{config} is {kind:?}");
         }
     }
 
     #[test]
     fn the_refusal_of_a_cross_attention_names_those_that_can() {
-        let placement = Placement { role: Role::Cross, layer: 0, layers: 1, d_model: 6, heads: 2, max_length: 8, dropout: 0.0 };
+        let placement = Placement::new(Role::Cross, 6, 2).with_max_length(8);
         let error = AnyMechanism::all().iter().find_map(|config| config.validate(&placement).err()).unwrap().to_string();
         for config in AnyMechanism::all() {
             let is_named = error.contains(&format!(" {}", config.name()));

@@ -13,7 +13,7 @@ use crate::arithmetic::Pairs;
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Losses, Positions};
 use crate::engine::blocked::Blocks;
 use crate::engine::fused::Part;
-use crate::engine::{LogitTerms, SoftSpan};
+use crate::engine::{LogitTerms, Normaliser, SoftSpan};
 use crate::logits::{LogitFacts, Logits};
 use crate::pattern::Pattern;
 use crate::probe::Probe;
@@ -111,6 +111,8 @@ macro_rules! erased_module {
 #[derive(Debug)]
 pub struct AnyLogits {
     variant: &'static str,
+    /// In the place of the logits' own.
+    normaliser: Option<Normaliser>,
     inner: Box<dyn ErasedLogits>,
 }
 
@@ -142,6 +144,7 @@ macro_rules! erased_logits {
     ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
         trait ErasedLogits: ErasedModule {
             fn boxed(&self) -> Box<dyn ErasedLogits>;
+            fn normaliser(&self) -> Normaliser;
             $(fn $name(&self, $($argument: $type),*) -> $result;)*
         }
 
@@ -150,10 +153,18 @@ macro_rules! erased_logits {
                 Box::new(self.clone())
             }
 
+            fn normaliser(&self) -> Normaliser {
+                self.get().normaliser()
+            }
+
             forward! { get: $($name($($argument: $type),*) -> $result;)* }
         }
 
         impl Logits for AnyLogits {
+            fn normaliser(&self) -> Normaliser {
+                self.normaliser.unwrap_or_else(|| self.inner.normaliser())
+            }
+
             forward! { erased: $($name($($argument: $type),*) -> $result;)* }
         }
     };
@@ -162,7 +173,7 @@ macro_rules! erased_logits {
 erased_logits! {
     facts() -> LogitFacts;
     projections_have_biases() -> bool;
-    keys(memory: Tensor<3>) -> Option<Tensor<4>>;
+    keys(memory: Tensor<3>, positions: &Positions) -> Option<Tensor<4>>;
     terms(query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms;
     visibility() -> Option<Visibility>;
     spans(query: &Tensor<3>) -> Option<Tensor<3>>;
@@ -179,7 +190,13 @@ erased_logits! {
 impl AnyLogits {
     /// Logits of a mechanism.
     pub fn new<L: Logits>(logits: L) -> Self {
-        Self { variant: "", inner: Box::new(Slot::new(logits)) }
+        Self { variant: "", normaliser: None, inner: Box::new(Slot::new(logits)) }
+    }
+
+    /// The same scores, which become weights by another normaliser.
+    pub fn normalised_by(mut self, normaliser: Normaliser) -> Self {
+        self.normaliser = Some(normaliser);
+        self
     }
 
     fn erased(&self) -> &dyn ErasedLogits {
@@ -189,7 +206,7 @@ impl AnyLogits {
 
 impl Clone for AnyLogits {
     fn clone(&self) -> Self {
-        Self { variant: self.variant, inner: self.inner.boxed() }
+        Self { variant: self.variant, normaliser: self.normaliser, inner: self.inner.boxed() }
     }
 }
 

@@ -41,22 +41,27 @@ pub trait Mechanism: Clone + Debug + Default + PartialEq + Serialize + Deseriali
         Self::named().into_iter().map(|(_, config)| config).collect()
     }
 
-    /// The name with these options. Default: [`NAME`](Self::NAME), behind the logits and `@` for a pattern over other than the default logits.
+    /// The same with sizes that are visible in a picture of 32 positions. Default: itself.
+    fn drawn(self) -> Self {
+        self
+    }
+
+    /// The name with these options. Default: [`NAME`](Self::NAME), behind the logits and `@` for a pattern or a normaliser over other than the default logits.
     fn name(&self) -> String {
         match self.members().first().map(|logits| logits.name()) {
-            Some(logits) if Self::card().kind == Kind::Pattern && logits != AnyMechanism::default().name() => {
+            Some(logits) if Self::card().kind.is_over_logits() && logits != AnyMechanism::default().name() => {
                 format!("{logits}@{}", Self::NAME)
             }
             _ => Self::NAME.to_owned(),
         }
     }
 
-    /// The mechanisms whose logits this one uses. A pattern has one, what it restricts. Default: none.
+    /// The mechanisms whose logits this one uses. A pattern and a normaliser have one, what they are over. Default: none.
     fn members(&self) -> Vec<&AnyMechanism> {
         Vec::new()
     }
 
-    /// The same pattern over other logits. Default: this is no pattern.
+    /// The same pattern or normaliser over other logits. Default: this is neither.
     fn over(self, _logits: AnyMechanism) -> Option<Self> {
         None
     }
@@ -64,6 +69,14 @@ pub trait Mechanism: Clone + Debug + Default + PartialEq + Serialize + Deseriali
     /// Whether it attends to another sequence. Default: as on its card.
     fn can_cross(&self) -> bool {
         Self::card().cross
+    }
+
+    /// Whether it takes the widths of heads, and the number of heads of keys and values, from the placement's [`d_head`](Placement::d_head),
+    /// [`query_width`](Placement::query_width) and [`key_width`](Placement::key_width). What does not is refused where these sizes are not the usual ones.
+    /// Default: if all members do, and there are some.
+    fn has_free_heads(&self) -> bool {
+        let members = self.members();
+        !members.is_empty() && members.into_iter().all(AnyMechanism::has_free_heads)
     }
 
     /// Whether the shared projections of values and output have biases. Default: if those of a member have.
@@ -95,9 +108,15 @@ pub trait Mechanism: Clone + Debug + Default + PartialEq + Serialize + Deseriali
     }
 
     /// How many parameters it has: of the logits alone, if it is a softmax over logits, otherwise of the whole attention. Default: those of what a pattern
-    /// restricts; unknown for all others.
+    /// or a normaliser is over; unknown for all others.
     fn parameters(&self) -> Option<ParameterFormula> {
-        if Self::card().kind == Kind::Pattern { self.members().first()?.parameters() } else { None }
+        if Self::card().kind.is_over_logits() { self.members().first()?.parameters() } else { None }
+    }
+
+    /// What its own parameters mean and which shape they have: the end of their path and a sentence, as in `("table", "logits [heads, query, key]")`. Those of
+    /// shared projections and of members need not be repeated. Default: it has none.
+    fn tensors() -> &'static [(&'static str, &'static str)] {
+        &[]
     }
 
     /// Values of the letters of [`parameters`](Self::parameters) that options decide. Default: those of the members.
@@ -150,6 +169,15 @@ pub enum Kind {
     SoftSpan,
     /// It hides keys from the scores of another mechanism.
     Pattern,
+    /// It turns the scores of another mechanism into weights by something else than a softmax.
+    Normaliser,
     /// It has no logits and stands by itself alone.
     Whole,
+}
+
+impl Kind {
+    /// Whether it stands behind an `@`: it changes what another mechanism's scores do.
+    pub fn is_over_logits(self) -> bool {
+        matches!(self, Self::Pattern | Self::Normaliser)
+    }
 }

@@ -4,11 +4,14 @@
 //! its file and its line in `built_in!`; one of a user's own becomes known by [`register`].
 
 mod any;
+pub mod arithmetic;
 mod combination;
+pub mod constraints;
 mod erased;
 mod mechanism;
 mod module;
 mod naming;
+pub mod parameter_formula;
 
 use std::sync::{PoisonError, RwLock};
 
@@ -19,31 +22,16 @@ use thiserror::Error;
 pub use self::any::AnyMechanism;
 pub use self::erased::{AnyAttention, AnyLogits, AnyState};
 pub use self::mechanism::{Card, Kind, Mechanism};
-use crate::mechanisms::adaptive_span::AdaptiveSpanConfig;
-use crate::mechanisms::alibi::AlibiConfig;
-use crate::mechanisms::dot_product::DotProductConfig;
-use crate::mechanisms::dynamic_conv::DynamicConvConfig;
-use crate::mechanisms::gaussian::GaussianConfig;
-use crate::mechanisms::learned_relative::LearnedRelativeConfig;
-use crate::mechanisms::lightweight_conv::LightweightConvConfig;
-use crate::mechanisms::linformer::LinformerConfig;
-use crate::mechanisms::local_1d::LocalOneDConfig;
-use crate::mechanisms::local_2d::LocalTwoDConfig;
-use crate::mechanisms::lsh::LshConfig;
-use crate::mechanisms::mixture::MixtureConfig;
-use crate::mechanisms::relative::RelativeConfig;
-use crate::mechanisms::sliding_window::SlidingWindowConfig;
-use crate::mechanisms::sparse_fixed::SparseFixedConfig;
-use crate::mechanisms::sparse_strided::SparseStridedConfig;
-use crate::mechanisms::synthesizer_dense::SynthesizerDenseConfig;
-use crate::mechanisms::synthesizer_factorized_dense::SynthesizerFactorizedDenseConfig;
-use crate::mechanisms::synthesizer_factorized_random::SynthesizerFactorizedRandomConfig;
-use crate::mechanisms::synthesizer_random::SynthesizerRandomConfig;
-use crate::mechanisms::uniform::UniformConfig;
 
 /// Writes the list of the toolkit's mechanisms, and reads their options with the format's own errors, which type erasure would make plain texts.
 macro_rules! built_in {
-    ($($config:ty,)*) => {
+    ($($module:ident::$config:ident,)*) => {
+        /// The configurations of the toolkit's mechanisms.
+        pub(crate) mod configurations {
+            $(pub use crate::mechanisms::$module::$config;)*
+        }
+        $(use configurations::$config;)*
+
         const BUILT_IN: &[Entry] = &[$(Entry::of::<$config>()),*];
         const FAMILIES: &[&str] = &[$(<$config>::NAME),*];
 
@@ -63,27 +51,29 @@ macro_rules! built_in {
 
 // In the order of lists. The first one is the default.
 built_in! {
-    DotProductConfig,
-    SynthesizerDenseConfig,
-    SynthesizerRandomConfig,
-    SynthesizerFactorizedDenseConfig,
-    SynthesizerFactorizedRandomConfig,
-    RelativeConfig,
-    LearnedRelativeConfig,
-    AlibiConfig,
-    AdaptiveSpanConfig,
-    UniformConfig,
-    MixtureConfig,
-    SlidingWindowConfig,
-    LocalOneDConfig,
-    LocalTwoDConfig,
-    SparseStridedConfig,
-    SparseFixedConfig,
-    GaussianConfig,
-    LshConfig,
-    LinformerConfig,
-    LightweightConvConfig,
-    DynamicConvConfig,
+    dot_product::DotProductConfig,
+    synthesizer_dense::SynthesizerDenseConfig,
+    synthesizer_random::SynthesizerRandomConfig,
+    synthesizer_factorized_dense::SynthesizerFactorizedDenseConfig,
+    synthesizer_factorized_random::SynthesizerFactorizedRandomConfig,
+    relative::RelativeConfig,
+    learned_relative::LearnedRelativeConfig,
+    alibi::AlibiConfig,
+    adaptive_span::AdaptiveSpanConfig,
+    uniform::UniformConfig,
+    mixture::MixtureConfig,
+    sigmoid::SigmoidConfig,
+    softmax_plus_one::SoftmaxPlusOneConfig,
+    sliding_window::SlidingWindowConfig,
+    local_1d::LocalOneDConfig,
+    local_2d::LocalTwoDConfig,
+    sparse_strided::SparseStridedConfig,
+    sparse_fixed::SparseFixedConfig,
+    gaussian::GaussianConfig,
+    lsh::LshConfig,
+    linformer::LinformerConfig,
+    lightweight_conv::LightweightConvConfig,
+    dynamic_conv::DynamicConvConfig,
 }
 
 static OWN: RwLock<Vec<Entry>> = RwLock::new(Vec::new());
@@ -142,6 +132,28 @@ pub(crate) fn fractions() -> Vec<(&'static str, &'static str)> {
     entries().into_iter().flat_map(|entry| (entry.fractions)().iter().copied()).collect()
 }
 
+/// What the parameters mean that several mechanisms have: projections, by the end of their paths.
+const SHARED_TENSORS: &[(&str, &str)] = &[
+    ("query.weight", "query projection [d_in, d_out]; heads lie side by side in d_out"),
+    ("key.weight", "key projection [d_in, d_out]; heads lie side by side in d_out"),
+    ("value.weight", "value projection [d_in, d_out]; heads lie side by side in d_out"),
+    ("output.weight", "output projection [d_in, d_out]; heads lie side by side in d_in"),
+    ("output.bias", "bias of the output projection"),
+    ("input.weight", "input projection [d_in, d_out], values before gates; heads lie side by side among the values"),
+    ("input.bias", "bias of the input projection"),
+];
+
+/// What the parameters of all mechanisms mean, by the end of their paths.
+pub fn tensors() -> Vec<(&'static str, &'static str)> {
+    let own = entries().into_iter().flat_map(|entry| (entry.tensors)().iter().copied());
+    SHARED_TENSORS.iter().copied().chain(own).collect()
+}
+
+/// What the own parameters of a family mean, by the end of their paths.
+pub fn tensors_of(family: &str) -> &'static [(&'static str, &'static str)] {
+    entries().iter().find(|entry| entry.name == family).map_or(&[], |entry| (entry.tensors)())
+}
+
 /// A mechanism without its type.
 #[derive(Clone, Copy)]
 struct Entry {
@@ -151,6 +163,7 @@ struct Entry {
     named: fn() -> Vec<(&'static str, AnyMechanism)>,
     aliases: fn() -> &'static [(&'static str, &'static str)],
     examples: fn() -> Vec<AnyMechanism>,
+    tensors: fn() -> &'static [(&'static str, &'static str)],
     fractions: fn() -> &'static [(&'static str, &'static str)],
     deserialize: fn(&mut dyn erased_serde::Deserializer) -> erased_serde::Result<AnyMechanism>,
 }
@@ -164,6 +177,7 @@ impl Entry {
             named: || M::named().into_iter().map(|(name, config)| (name, config.into())).collect(),
             aliases: M::aliases,
             examples: || M::examples().into_iter().map(AnyMechanism::from).collect(),
+            tensors: M::tensors,
             fractions: M::fractions,
             deserialize: |options| M::deserialize(options).map(AnyMechanism::from),
         }

@@ -42,13 +42,14 @@ impl FromStr for AnyMechanism {
     /// Reads a name, with default options. `a+b` is the mixture of `a` and `b`, with softmax-normalised weights. `random`, `dense`,
     /// `factorized-random` and `factorized-dense` are short for the synthesizers; `synthesizer-random-fixed` is the random synthesizer that is not trained,
     /// `adaptive-span-fixed` the span that is not, `lsh-random` LSH attention with buckets that do not depend on the content. `logits@pattern` restricts
-    /// logits, which may be a mixture, by a pattern: `a+b@local-1d`.
+    /// logits, which may be a mixture, by a pattern: `a+b@local-1d`. `logits@normaliser` turns them into weights by another normaliser than a softmax:
+    /// `a+b@sigmoid`, `a@local-1d@sigmoid`.
     fn from_str(name: &str) -> Result<Self, ConfigError> {
-        if let Some((logits, pattern)) = name.rsplit_once('@') {
-            let restricted = Self::from_str(pattern)?.over(Self::from_str(logits)?);
-            return restricted.ok_or_else(|| {
-                let patterns: Vec<_> = Self::all().into_iter().filter(|config| config.restricted().is_some()).map(|p| p.name()).collect();
-                ConfigError::UnknownAttention { name: format!("@{pattern}"), known: format!("@{}", patterns.join(", @")) }
+        if let Some((logits, over)) = name.rsplit_once('@') {
+            let changed = Self::from_str(over)?.over(Self::from_str(logits)?);
+            return changed.ok_or_else(|| {
+                let able: Vec<_> = Self::all().into_iter().filter(|config| config.inner().is_some()).map(|able| able.name()).collect();
+                ConfigError::UnknownAttention { name: format!("@{over}"), known: format!("@{}", able.join(", @")) }
             });
         }
         if name.contains('+') {

@@ -108,9 +108,9 @@ fn program(kind: Kind, leaves: &[Tensor<4>]) -> AttentionProgram {
     let given = LogitTerms::bias(bias.clone());
     let weights = density.clone().powi_scalar(2);
     let weighting = match kind {
-        Kind::Content => Weighting::Softmax(content),
-        Kind::Bias => Weighting::Softmax(given),
-        Kind::Both | Kind::Spanned => Weighting::Softmax(content.plus(given)),
+        Kind::Content => Weighting::softmax(content),
+        Kind::Bias => Weighting::softmax(given),
+        Kind::Both | Kind::Spanned => Weighting::softmax(content.plus(given)),
         Kind::Density => Weighting::Density { weights: weights.clone(), renormalise: false },
         Kind::Renormalised => Weighting::Density { weights: weights.clone(), renormalise: true },
     };
@@ -171,7 +171,7 @@ fn every_backend_executes_blocks_in_any_order() {
 fn the_log_sum_exp_of_blocks_is_that_of_the_visible_logits() {
     let device = flex().device;
     let leaves = leaves(false, &device);
-    let Weighting::Softmax(terms) = program(Kind::Both, &leaves).weighting else { unreachable!("the program has logits") };
+    let Weighting::Scores(terms, _) = program(Kind::Both, &leaves).weighting else { unreachable!("the program has logits") };
     let logits = Array::read(reference::logits(terms, KEYS));
     let Shuffled { blocks, visible } = shuffled(BATCH, HEADS, &device);
     let found = Array::read(attend_blocks(program(Kind::Both, &leaves), &blocks).log_sum_exp);
@@ -228,7 +228,7 @@ fn a_part_whose_factors_are_all_zero_weighs_nothing_however_large_its_logits() {
     let device = flex().device;
     let tensor = |values: [f32; 2]| Tensor::<1>::from_floats(values, &device).reshape([1, 1, 1, 2]);
     let program = AttentionProgram {
-        weighting: Weighting::Softmax(LogitTerms::bias(tensor([500.0, 1.0]))),
+        weighting: Weighting::softmax(LogitTerms::bias(tensor([500.0, 1.0]))),
         mask: None,
         // Only the second key stands where the query is.
         soft_span: Some(SoftSpan {
@@ -287,7 +287,7 @@ fn both_executions_of_every_pattern_agree_in_outputs_and_gradients() {
     let mut compared = 0;
     for variant in variants() {
         let Some(pair) = executed(&variant.config, Execution::Masked).zip(executed(&variant.config, Execution::Blocked)) else { continue };
-        let place = placement(variant.role, 3);
+        let place = variant.placement(3);
         let [masked, blocked] = [pair.0, pair.1].map(|config| {
             let build = move |place: &Placement, key: &RandomKey, device: &Device| config.init(place, key, device);
             Subject::new(place, build, &flex().device).unnormalised()

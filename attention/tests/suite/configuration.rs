@@ -108,12 +108,12 @@ fn refused(config: &AnyMechanism, placement: &Placement, says: &[&str]) {
 
 #[test]
 fn impossible_options_are_refused_with_place_option_and_remedy() {
-    let own = Placement { layer: 2, layers: 6, ..placement(Role::Decoder, 4) };
+    let own = placement(Role::Decoder, 4).at_layer(2, 6);
     let place = "decoder layer 3 of 6, self-attention";
-    refused(&parse("dot-product"), &Placement { heads: 5, ..own }, &[place, "dot-product", "`heads` is 5", "divisor of d_model = 12"]);
-    refused(&parse("dot-product"), &Placement { heads: 0, ..own }, &[place, "`heads` is 0"]);
+    refused(&parse("dot-product"), &own.with_n_heads(5), &[place, "dot-product", "`heads` is 5", "divisor of d_model = 12"]);
+    refused(&parse("dot-product"), &own.with_n_heads(0), &[place, "`heads` is 0"]);
     for dropout in [1.0, -0.1, f64::NAN] {
-        refused(&parse("dot-product"), &Placement { dropout, ..own }, &[place, "`dropout`", "at least 0 and less than 1"]);
+        refused(&parse("dot-product"), &own.with_dropout(dropout), &[place, "`dropout`", "at least 0 and less than 1"]);
     }
     for init_std in [-1.0, f64::NAN, f64::INFINITY] {
         let config = AnyMechanism::from(SynthesizerRandomConfig { trainable: true, init_std });
@@ -131,7 +131,7 @@ fn impossible_options_are_refused_with_place_option_and_remedy() {
 
 #[test]
 fn impossible_gaussians_are_refused() {
-    let own = Placement { layer: 1, layers: 3, ..placement(Role::Decoder, 4) };
+    let own = placement(Role::Decoder, 4).at_layer(1, 3);
     let default = GaussianConfig::default();
     let check = |config: GaussianConfig, says: &[&str]| {
         let place = "decoder layer 2 of 3, self-attention";
@@ -189,13 +189,41 @@ fn impossible_lsh_attentions_are_refused() {
 fn only_attentions_that_score_other_sequences_can_be_cross_attention() {
     let cross = placement(Role::Cross, 2);
     for config in AnyMechanism::all() {
-        if ["dot-product", "uniform", "gaussian", "linformer"].contains(&config.name().as_str()) {
+        if ["dot-product", "uniform", "gaussian", "linformer", "sigmoid", "softmax-plus-one"].contains(&config.name().as_str()) {
             assert_eq!(config.validate(&cross), Ok(()), "{config}");
         } else {
             refused(&config, &cross, &["decoder layer 1 of 1, cross-attention", "used as cross-attention", "use dot-product"]);
         }
     }
     assert_eq!(parse("dot-product+dot-product").validate(&cross), Ok(()));
+}
+
+#[test]
+fn impossible_sizes_of_heads_are_refused() {
+    let own = placement(Role::Encoder, 4);
+    let place = "encoder layer 1 of 1, self-attention";
+    for shared in [0, 3, 8] {
+        let wrong = format!("`kv_heads` is {shared}");
+        refused(&parse("dot-product"), &own.with_kv_heads(Some(shared)), &[place, &wrong, "divisor of heads = 4"]);
+    }
+    refused(&parse("dot-product"), &own.with_head_width(Some(0)), &[place, "`head_width` is 0"]);
+    assert_eq!(parse("dot-product").validate(&own.with_d_model(10).with_head_width(Some(7))), Ok(()));
+    for config in AnyMechanism::all() {
+        for sizes in [own.with_kv_heads(Some(2)), own.with_head_width(Some(5))] {
+            if config.has_free_heads() {
+                assert_eq!(config.validate(&sizes), Ok(()), "{config}");
+            } else {
+                let says = ["`heads` is 4 with", "leave kv_heads and head_width out, or use dot-product"];
+                refused(&config, &sizes, &says);
+            }
+        }
+        assert_eq!(
+            config.validate(&own.with_kv_heads(Some(4)).with_head_width(Some(3))),
+            config.validate(&own),
+            "{config}: the usual sizes"
+        );
+    }
+    assert!(!parse("lsh").has_free_heads() && !parse("gaussian+dot-product").has_free_heads() && parse("random+dense").has_free_heads());
 }
 
 #[test]
@@ -262,7 +290,7 @@ fn impossible_patterns_are_refused() {
 #[test]
 fn a_pattern_stands_behind_the_logits_that_it_restricts() {
     let restricted = parse("random+dot-product@sparse-strided");
-    assert_eq!(restricted.restricted(), Some(&parse("random+dot-product")));
+    assert_eq!(restricted.inner(), Some(&parse("random+dot-product")));
     assert_eq!(restricted.family(), "sparse-strided");
     for (name, full) in [
         ("dense@local-1d", "synthesizer-dense@local-1d"),
@@ -271,6 +299,10 @@ fn a_pattern_stands_behind_the_logits_that_it_restricts() {
         ("dot-product@local-1d", "local-1d"),
         ("random@local-1d@sparse-strided", "synthesizer-random@local-1d@sparse-strided"),
         ("local-1d@sparse-strided", "local-1d@sparse-strided"),
+        ("dot-product@sigmoid", "sigmoid"),
+        ("dense+random@softmax1", "synthesizer-dense+synthesizer-random@softmax-plus-one"),
+        ("random@local-1d@sigmoid", "synthesizer-random@local-1d@sigmoid"),
+        ("sigmoid@local-1d", "sigmoid@local-1d"),
     ] {
         assert_eq!(parse(name).name(), full);
         assert_eq!(parse(full), parse(name));
@@ -278,7 +310,10 @@ fn a_pattern_stands_behind_the_logits_that_it_restricts() {
     let read: AnyMechanism = toml::from_str("name = 'sparse-fixed'\nstride = 16\nlogits = { name = 'synthesizer-random' }").unwrap();
     assert_eq!(read.name(), "synthesizer-random@sparse-fixed");
     for (name, says) in [
-        ("random@dot-product", "`@dot-product`; known are @sliding-window, @local-1d, @local-2d, @sparse-strided, @sparse-fixed"),
+        (
+            "random@dot-product",
+            "`@dot-product`; known are @sigmoid, @softmax-plus-one, @sliding-window, @local-1d, @local-2d, @sparse-strided",
+        ),
         ("dense@local-1d+random", "`@local-1d+random`"),
         ("dense@", "unknown attention ``"),
         ("@local-1d", "unknown attention ``"),
@@ -329,8 +364,12 @@ fn every_combination_of_two_families_runs_or_is_refused_with_the_reason() {
             Err(error) => {
                 let error = error.to_string();
                 let names = |part: &AnyMechanism| error.contains(&format!("`{option}` is {}: ", part.name()));
-                let advises =
-                    ["mix attentions that have logits", "name an attention that has logits", "restrict an attention that has logits"];
+                let advises = [
+                    "mix attentions that have logits",
+                    "name an attention that has logits",
+                    "restrict an attention that has logits",
+                    "normalise an attention that has scores",
+                ];
                 let is_unfit = (names(part) || names(other)) && advises.iter().any(|advice| error.contains(advice));
                 let is_misplaced = ["used as cross-attention: use", "cannot be causal: "].iter().any(|refusal| error.contains(refusal));
                 assert!(is_unfit || is_misplaced, "{config} as {role:?}: {error}");
@@ -344,7 +383,7 @@ fn every_combination_of_two_families_runs_or_is_refused_with_the_reason() {
                 Some(restricted) => check(restricted, "logits", [a, b]),
                 None => {
                     let error = format!("{a}@{b}").parse::<AnyMechanism>().unwrap_err().to_string();
-                    assert!(error.contains("known are @sliding-window, @local-1d"), "{a}@{b}: {error}");
+                    assert!(error.contains("known are @sigmoid, @softmax-plus-one, @sliding-window"), "{a}@{b}: {error}");
                 }
             }
         }

@@ -115,7 +115,7 @@ fn program(terms: Terms, span: Span, dropout: Option<Dropout>, device: &Device) 
     let values = leaf("values", [BATCH, HEADS, keys, 7]);
     let weighting = match terms {
         Terms::Bells(rows, renormalise) => Weighting::Bells(Arc::new(bells(rows, queries, renormalise))),
-        _ => Weighting::Softmax(logits),
+        _ => Weighting::softmax(logits),
     };
     (AttentionProgram { weighting, mask: None, soft_span, values, dropout }, leaves)
 }
@@ -247,8 +247,8 @@ fn long_rows_of_large_logits_stay_finite() {
     let span = Span::whole(200, 200);
     let device = flex().device;
     let huge = |program: AttentionProgram| {
-        let Weighting::Softmax(LogitTerms { content: Some(content), .. }) = program.weighting else { unreachable!() };
-        AttentionProgram { weighting: Weighting::Softmax(LogitTerms::content(content.queries * 1e4, content.keys)), ..program }
+        let Weighting::Scores(LogitTerms { content: Some(content), .. }, _) = program.weighting else { unreachable!() };
+        AttentionProgram { weighting: Weighting::softmax(LogitTerms::content(content.queries * 1e4, content.keys)), ..program }
     };
     let visibility = Visibility::causal();
     let found = run(Terms::Content, span, None, &device, |program| tiled(&visibility, span)(huge(program)));
@@ -262,7 +262,7 @@ fn long_subjects(device: &Device) -> impl Iterator<Item = (String, Subject<heedf
     let device = device.clone();
     AnyMechanism::all().into_iter().map(move |config| {
         let role = if config.can_be_causal() { Role::Decoder } else { Role::Encoder };
-        let placement = Placement { role, layer: 0, layers: 1, d_model: 12, heads: 3, max_length: 150, dropout: 0.2 };
+        let placement = Placement::new(role, 12, 3).with_max_length(150).with_dropout(0.2);
         let name = config.name();
         (name, Subject::new(placement, move |placement, key, device| config.init(placement, key, device), &device))
     })

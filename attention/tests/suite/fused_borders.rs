@@ -23,7 +23,7 @@ fn run(span: Span, [factor, value]: [usize; 2], device: &Device, execute: impl F
     let leaf = |name, length, width| Array::random(name, &[BATCH, length, HEADS, width]).tensor::<4>(&device).require_grad();
     let leaves = [leaf("queries", span.queries, factor), leaf("keys", span.keys, factor), leaf("values", span.keys, value)];
     let [queries, keys, values] = leaves.clone().map(|leaf| leaf.swap_dims(1, 2));
-    let weighting = Weighting::Softmax(LogitTerms::content(queries / (factor as f64).sqrt(), keys));
+    let weighting = Weighting::softmax(LogitTerms::content(queries / (factor as f64).sqrt(), keys));
     let context = execute(AttentionProgram { weighting, mask: None, soft_span: None, values, dropout: None });
     let coefficients = coefficients(&context.dims()).tensor(&context.device());
     let gradients = (context.clone() * coefficients).sum().backward();

@@ -6,7 +6,9 @@
 //! * [`blocked`] and [`fused`] compare the executions of the engine, [`linear`] the linear maps with those of Burn;
 //!   [`read`] asks that what was read of a tensor stays as it was.
 //! * [`papers`] holds the checks that follow from the papers, mechanism by mechanism.
+//! * [`recurrence`] has a mechanism that is no matrix of pairs.
 //! * [`registry`] asks that what is known of a mechanism stands in its file alone.
+//! * [`rotary`] gives scores keys that depend on where they stand.
 //! * [`span_ends`] is about gradients of spans where they have no derivative.
 //! * [`sabotage`] breaks an attention in one way after the other and shows that the property in question notices.
 
@@ -34,7 +36,9 @@ mod papers;
 mod parameter_formula;
 mod pictures;
 mod read;
+mod recurrence;
 mod registry;
+mod rotary;
 mod sabotage;
 mod span_ends;
 mod variants;

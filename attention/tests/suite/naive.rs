@@ -26,6 +26,8 @@ use heedful_attention::mechanisms::linformer::LinformerConfig;
 use heedful_attention::mechanisms::lsh::LshConfig;
 use heedful_attention::mechanisms::mixture::{MixtureConfig, MixtureWeights};
 use heedful_attention::mechanisms::relative::RelativeConfig;
+use heedful_attention::mechanisms::sigmoid::SigmoidConfig;
+use heedful_attention::mechanisms::softmax_plus_one::SoftmaxPlusOneConfig;
 use heedful_attention::mechanisms::synthesizer_dense::SynthesizerDenseConfig;
 use heedful_attention::mechanisms::synthesizer_factorized_dense::SynthesizerFactorizedDenseConfig;
 use heedful_attention::mechanisms::synthesizer_factorized_random::SynthesizerFactorizedRandomConfig;
@@ -178,7 +180,7 @@ impl Naive {
         context
     }
 
-    /// The part of `x W`, or `x W + b`, that belongs to a head.
+    /// The part of `x W`, or `x W + b`, that belongs to a head of queries, which several may share.
     fn projected(&self, map: &str, x: &[f64], head: usize) -> Vec<f64> {
         let width = self.placement.d_head();
         let weight = self.parameter(&format!("{map}.weight"));
@@ -187,6 +189,7 @@ impl Naive {
             let product: f64 = x.iter().enumerate().map(|(row, x)| x * weight.at(&[row, column])).sum();
             product + bias.map_or(0.0, |bias| bias.at(&[column]))
         };
+        let head = head * (weight.shape[1] / width) / self.placement.heads;
         (head * width..(head + 1) * width).map(column).collect()
     }
 
@@ -207,13 +210,27 @@ impl Naive {
                 let config = &self.config;
                 let logits: Vec<f64> =
                     (0..case.keys()).map(|j| if visible[j] { self.logit(config, "logits", case, view, b, h, i, j) } else { 0.0 }).collect();
-                let largest = logits.iter().zip(&visible).filter(|(_, seen)| **seen).fold(f64::NEG_INFINITY, |m, (&s, _)| m.max(s));
-                logits.iter().map(|s| (s - largest).exp()).collect()
+                match normaliser(&self.config, self.placement.max_length) {
+                    Normaliser::Softmax => {
+                        let seen = logits.iter().zip(&visible).filter(|(_, seen)| **seen);
+                        let largest = seen.fold(f64::NEG_INFINITY, |m, (&s, _)| m.max(s));
+                        logits.iter().map(|s| (s - largest).exp()).collect()
+                    }
+                    Normaliser::PlusOne => {
+                        let seen = logits.iter().zip(&visible).filter(|(_, seen)| **seen);
+                        let sum = 1.0 + seen.map(|(s, _)| s.exp()).sum::<f64>();
+                        logits.iter().map(|s| s.exp() / sum).collect()
+                    }
+                    Normaliser::Sigmoid(bias) => logits.iter().map(|s| 1.0 / (1.0 + (-s - bias).exp())).collect(),
+                }
             }
         };
         weights.iter_mut().enumerate().for_each(|(j, weight)| *weight *= self.soft_span(case, b, h, i, j));
         weights.iter_mut().zip(&visible).filter(|(_, seen)| !**seen).for_each(|(weight, _)| *weight = 0.0);
-        let divides = self.config.get::<GaussianConfig>().is_none_or(|config| config.normalisation == Normalisation::Renormalise);
+        let divides = match self.config.get::<GaussianConfig>() {
+            Some(config) => config.normalisation == Normalisation::Renormalise,
+            None => matches!(normaliser(&self.config, self.placement.max_length), Normaliser::Softmax),
+        };
         let sum: f64 = weights.iter().sum();
         if divides && sum > 0.0 {
             weights.iter_mut().for_each(|weight| *weight /= sum);
@@ -305,12 +322,28 @@ impl Naive {
                 self.density(config, h, i.saturating_sub(shift), j).ln()
             };
             else => {
-                let pattern = config;
-                let inner = pattern.restricted().unwrap_or_else(|| panic!("{pattern} has no logits"));
-                self.logit(inner, &patterns::inner_path(pattern, path), case, view, b, h, i, j)
+                let inner = config.inner().unwrap_or_else(|| panic!("{config} has no logits"));
+                self.logit(inner, &patterns::inner_path(config, path), case, view, b, h, i, j)
             }
         )
     }
+}
+
+/// How scores become weights.
+enum Normaliser {
+    Softmax,
+    /// Miller 2023.
+    PlusOne,
+    /// Ramapuram et al. 2025, with what is added to the scores.
+    Sigmoid(f64),
+}
+
+fn normaliser(config: &AnyMechanism, max_length: usize) -> Normaliser {
+    by_type!(config;
+        config in SigmoidConfig => Normaliser::Sigmoid(config.bias.unwrap_or_else(|| (1.0 / max_length as f64).ln())),
+        _ in SoftmaxPlusOneConfig => Normaliser::PlusOne;
+        else => config.inner().map_or(Normaliser::Softmax, |inner| normaliser(inner, max_length))
+    )
 }
 
 /// Whether contexts and weights are those of the formula, under every view.

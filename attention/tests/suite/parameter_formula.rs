@@ -56,7 +56,7 @@ fn option_letters(config: &AnyMechanism, max_length: usize) -> Vec<(&'static str
             vec![("r", config.rounds), ("c", buckets / 2)]
         },
         mixture in MixtureConfig => mixture.members.iter().flat_map(|member| option_letters(member, max_length)).collect();
-        else => config.restricted().map(|logits| option_letters(logits, max_length)).unwrap_or_default()
+        else => config.inner().map(|logits| option_letters(logits, max_length)).unwrap_or_default()
     )
 }
 
@@ -80,7 +80,7 @@ fn every_formula_counts_the_parameters_at_any_size() {
     for (name, config, role) in variants().into_iter().map(|variant| (variant.name, variant.config, variant.role)).chain(names) {
         let formula = config.parameter_formula().unwrap_or_else(|| panic!("{name} has no formula of its parameters"));
         for (d_model, heads, max_length) in sizes {
-            let placement = Placement { role, layer: 0, layers: 1, d_model, heads, max_length, dropout: 0.0 };
+            let placement = Placement::new(role, d_model, heads).with_max_length(max_length);
             let mut letters = vec![("d", d_model), ("H", heads), ("D", d_model / heads), ("L", max_length)];
             letters.extend(option_letters(&config, max_length));
             let mut count = Count::default();
@@ -94,11 +94,28 @@ fn every_formula_counts_the_parameters_at_any_size() {
 }
 
 #[test]
+fn parameters_of_heads_of_any_size_are_counted() {
+    let mut counted = 0;
+    for config in AnyMechanism::all().into_iter().filter(AnyMechanism::has_free_heads) {
+        for (heads, kv_heads, head_width) in [(4, Some(2), None), (4, Some(1), Some(5)), (3, None, Some(7))] {
+            let placement = Placement::new(Role::Encoder, 12, heads).with_max_length(8).with_kv_heads(kv_heads).with_head_width(head_width);
+            config.validate(&placement).unwrap();
+            let mut count = Count::default();
+            config.init(&placement, &RandomKey::from_seed(1), &Device::flex().autodiff()).visit(&mut count);
+            let numbers = ParameterCount { trained: count.trained as u128, fixed: count.fixed as u128 };
+            assert_eq!(config.parameters_at(&placement), Some(numbers), "{config}: {placement:?}");
+            counted += 1;
+        }
+    }
+    assert!(counted > 30, "only {counted} were counted");
+}
+
+#[test]
 fn parameters_are_counted_at_sizes_that_nobody_could_build() {
     let largest = usize::MAX;
     for variant in variants() {
         for (d_model, heads, max_length) in [(largest, 1, largest), (largest, 0, 0), (0, largest, largest)] {
-            let placement = Placement { role: variant.role, layer: 0, layers: 1, d_model, heads, max_length, dropout: 0.0 };
+            let placement = Placement::new(variant.role, d_model, heads).with_max_length(max_length);
             let found = variant.config.parameters_at(&placement);
             assert!(found.is_some_and(|count| d_model == 0 || count.trained >= largest as u128), "{}: {found:?}", variant.name);
         }

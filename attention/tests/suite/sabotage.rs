@@ -143,7 +143,7 @@ impl Broken {
         // What is to see too much must not be kept from it where it stands.
         let sees_too_much = matches!(fault, Fault::MaskOffByOne | Fault::PaddingIgnored | Fault::EmptyRowsSeeAll | Fault::FusedSeesMore);
         let role = if sees_too_much && placement.role == Role::Decoder { Role::Encoder } else { placement.role };
-        let mut inner = config.init(&Placement { role, ..*placement }, &key, device);
+        let mut inner = config.init(&placement.with_role(role), &key, device);
         if let Some(attention) = inner.get_mut::<SoftmaxAttention<AnyLogits>>() {
             if fault == Fault::HeadsMixedInOutput {
                 let width = placement.d_model;

@@ -7,7 +7,7 @@ use heedful_attention::contract::{Attention, AttentionInput};
 use heedful_attention::engine::fused::{self, Part};
 use heedful_attention::engine::{AttentionProgram, Dropout, LogitTerms, Ramp, SoftSpan, Weighting, reference};
 use heedful_attention::mechanisms::adaptive_span::AdaptiveSpanConfig;
-use heedful_attention::placement::{Placement, Role};
+use heedful_attention::placement::Role;
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_attention::registry::AnyMechanism;
@@ -75,7 +75,7 @@ impl Corner {
     fn program(&self, dropout: Option<Dropout>, device: &Device) -> (AttentionProgram, Tensor<3>) {
         let spans = Array { shape: vec![1, HEADS, 1], values: self.spans.to_vec() }.tensor::<3>(device).require_grad();
         let program = AttentionProgram {
-            weighting: Weighting::Softmax(LogitTerms::bias(self.logits().tensor(device))),
+            weighting: Weighting::softmax(LogitTerms::bias(self.logits().tensor(device))),
             mask: None,
             soft_span: Some(SoftSpan { spans: spans.clone(), ramp: self.ramp }),
             values: self.values().tensor(device),
@@ -175,7 +175,7 @@ fn of_spans(attention: &impl Attention, input: AttentionInput) -> Vec<f64> {
 
 #[test]
 fn the_end_of_a_ramp_is_not_cut_from_a_carried_memory() {
-    let place = Placement { max_length: 40, ..placement(Role::Decoder, 2) };
+    let place = placement(Role::Decoder, 2).with_max_length(40);
     for backend in backends() {
         let device = backend.device.clone().autodiff();
         let config = AdaptiveSpanConfig { ramp: 4.0, logits: Some(parse("dot-product")), ..AdaptiveSpanConfig::default() };

@@ -14,6 +14,7 @@ use heedful_attention::mechanisms::local_2d::LocalTwoDConfig;
 use heedful_attention::mechanisms::lsh::{BucketCount, Hashing, LshConfig, Rotations, Scale};
 use heedful_attention::mechanisms::mixture::{MixtureConfig, MixtureWeights};
 use heedful_attention::mechanisms::relative::RelativeConfig;
+use heedful_attention::mechanisms::sigmoid::SigmoidConfig;
 use heedful_attention::mechanisms::sliding_window::SlidingWindowConfig;
 use heedful_attention::mechanisms::sparse_fixed::SparseFixedConfig;
 use heedful_attention::mechanisms::sparse_strided::SparseStridedConfig;
@@ -38,6 +39,8 @@ pub struct Variant {
     pub role: Role,
     /// Whether rows of weights sum to 1.
     pub normalised: bool,
+    /// Whether heads share keys and values in groups and have another width than `d_model / heads`.
+    pub shares_keys: bool,
 }
 
 /// Every mechanism with default options and with each option changed, in every role that makes a difference.
@@ -45,11 +48,12 @@ pub fn variants() -> Vec<Variant> {
     let mut variants = Vec::new();
     let mut add = |name: &str, config: AnyMechanism, roles: &[Role], normalised| {
         for &role in roles {
-            variants.push(Variant { name: format!("{name}, {role:?}"), config: config.clone(), role, normalised });
+            let shares_keys = name.ends_with(SHARED);
+            variants.push(Variant { name: format!("{name}, {role:?}"), config: config.clone(), role, normalised, shares_keys });
         }
     };
     for config in AnyMechanism::all() {
-        let own = ["adaptive-span", "gaussian", "linformer", "lightweight-conv", "dynamic-conv"];
+        let own = ["adaptive-span", "gaussian", "linformer", "lightweight-conv", "dynamic-conv", "sigmoid", "softmax-plus-one"];
         if !own.contains(&config.family()) {
             let crosses = ["dot-product", "uniform"].contains(&config.family());
             let roles: &[Role] = if crosses { &[Role::Encoder, Role::Decoder, Role::Cross] } else { &[Role::Encoder, Role::Decoder] };
@@ -170,6 +174,8 @@ pub fn variants() -> Vec<Variant> {
         add(&name, config, one, false);
     }
     patterns(&mut add);
+    normalisers(&mut add);
+    shared_keys(&mut add);
     variants
 }
 
@@ -207,6 +213,35 @@ fn patterns(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
     add("local-1d@sparse-strided", strided.over(local).unwrap(), one, false);
 }
 
+/// Other normalisers than a softmax: over logits with and without keys, mixtures and patterns, which are executed in every way.
+fn normalisers(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
+    let one = &[Role::Decoder];
+    for name in ["sigmoid", "softmax-plus-one"] {
+        add(name, parse(name), &[Role::Encoder, Role::Decoder, Role::Cross], false);
+        let over = |logits: AnyMechanism| parse(name).over(logits).unwrap();
+        for logits in ["random", "dense+dot-product", "relative"] {
+            add(&format!("{logits}@{name}"), over(parse(logits)), one, false);
+        }
+        let local = local_1d(2, None);
+        add(&format!("local-1d@{name}"), over(local.clone().into()), &[Role::Encoder, Role::Decoder], false);
+        add(&format!("{name}@local-1d"), AnyMechanism::from(local).over(parse(name)).unwrap(), one, false);
+    }
+    add("sigmoid, bias", SigmoidConfig { bias: Some(0.5), ..SigmoidConfig::default() }.into(), one, false);
+}
+
+/// What the names of variants end with whose heads share keys and values.
+const SHARED: &str = "shared keys";
+
+fn shared_keys(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
+    let one = &[Role::Decoder];
+    add(&format!("dot-product, {SHARED}"), parse("dot-product"), &[Role::Encoder, Role::Decoder, Role::Cross], true);
+    add(&format!("dot-product, biases, {SHARED}"), DotProductConfig { bias: true }.into(), one, true);
+    for name in ["relative", "alibi", "learned-relative", "dense+dot-product", "factorized-dense+random", "dot-product@softmax-plus-one"] {
+        add(&format!("{name}, {SHARED}"), parse(name), one, !name.contains('@'));
+    }
+    add(&format!("local-1d, {SHARED}"), local_1d(2, None).into(), one, false);
+}
+
 /// A span of which no ramp begins or ends at a key.
 pub fn ramped() -> AdaptiveSpanConfig {
     AdaptiveSpanConfig { ramp: 2.5, initial: Some(0.3), ..AdaptiveSpanConfig::default() }
@@ -237,12 +272,12 @@ pub fn mixture(members: &str, weights: MixtureWeights) -> AnyMechanism {
 
 /// A layer with heads of width 3, sequences of up to eight elements, and dropout.
 pub fn placement(role: Role, heads: usize) -> Placement {
-    Placement { role, layer: 0, layers: 1, d_model: 3 * heads, heads, max_length: 8, dropout: 0.3 }
+    Placement::new(role, 3 * heads, heads).with_max_length(8).with_dropout(0.3)
 }
 
 impl Variant {
     pub fn subject(&self, heads: usize, backend: &Backend) -> Subject<AnyAttention> {
-        let placement = placement(self.role, heads);
+        let placement = self.placement(heads);
         self.config.validate(&placement).unwrap_or_else(|error| panic!("{}: {error}", self.name));
         let config = self.config.clone();
         let build = move |placement: &Placement, key: &RandomKey, device: &Device| config.init(placement, key, device);
@@ -252,6 +287,15 @@ impl Variant {
             Some(border) => subject.with_border(border),
             None => subject,
         }
+    }
+
+    /// Where it stands: in a layer of heads of width 3, or of width 4 if two each share keys and values.
+    pub fn placement(&self, heads: usize) -> Placement {
+        let placement = placement(self.role, heads);
+        if !self.shares_keys {
+            return placement;
+        }
+        placement.with_kv_heads(Some(heads.div_ceil(2)).filter(|shared| heads.is_multiple_of(*shared)).or(Some(1))).with_head_width(Some(4))
     }
 
     /// Length at which the mechanism changes what it does.

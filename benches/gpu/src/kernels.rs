@@ -113,7 +113,7 @@ fn results(
     let cotangent = leaf(4, span.queries, value).detach();
     let scaled = queries.clone().mul_scalar((factor as f64).powf(-0.5));
     let program = AttentionProgram {
-        weighting: Weighting::Softmax(LogitTerms::content(scaled, keys.clone())),
+        weighting: Weighting::softmax(LogitTerms::content(scaled, keys.clone())),
         mask: None,
         soft_span: None,
         values: values.clone(),
@@ -164,7 +164,7 @@ fn lsh(device: &Device) -> usize {
     for (rounds, buckets, chunk) in [(1, 4, 8), (2, 4, 8), (1, 8, 3), (2, 8, 3)] {
         let config = LshConfig { chunk, rounds, full_attention_below: Some(0), buckets: Some(BucketCount::One(buckets)), ..LshConfig::default() };
         let config = AnyMechanism::from(config);
-        let placement = Placement { role: Role::Decoder, layer: 0, layers: 1, d_model: 6, heads: 2, max_length: 8, dropout: 0.0 };
+        let placement = Placement::new(Role::Decoder, 6, 2).with_max_length(8);
         let of = |device: &Device, [batch, length]: [usize; 2]| {
             let attention = config.init(&placement, &RandomKey::from_seed(1), device);
             let x: Tensor<3> = Init::Normal(1.0).tensor([batch, length, 6], &RandomKey::from_seed(2), device);

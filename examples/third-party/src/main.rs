@@ -15,8 +15,17 @@ use heedful_models::language_model::LanguageModelConfig;
 use heedful_models::loss::cross_entropy;
 
 /// Mechanisms that take the kernels of a device, terms that they leave to tensor operations, and one of this crate.
-const MECHANISMS: [&str; 7] =
-    ["dot-product", "local-1d", "synthesizer-random+dot-product", "relative", "recency", "recency+dot-product", "recency@local-1d"];
+const MECHANISMS: [&str; 9] = [
+    "dot-product",
+    "local-1d",
+    "synthesizer-random+dot-product",
+    "relative",
+    "sigmoid",
+    "softmax-plus-one",
+    "recency",
+    "recency+dot-product",
+    "recency@local-1d",
+];
 
 /// By how much losses of two backends may differ: three steps of rounding.
 const TOLERANCE: f32 = 1e-4;
@@ -55,7 +64,7 @@ fn train(attention: &AnyMechanism, device: &Device) -> Vec<f32> {
 
 /// Asks the mechanism for all that models rely on.
 fn conforms(device: &Device) {
-    let place = Placement { role: Role::Decoder, layer: 0, layers: 1, d_model: 6, heads: 2, max_length: 8, dropout: 0.3 };
+    let place = Placement::new(Role::Decoder, 6, 2).with_max_length(8).with_dropout(0.3);
     let recency: AnyMechanism = "recency".parse().expect("it is registered");
     let subject = Subject::new(place, move |place, key, device| recency.init(place, key, device), device);
     match subject.check() {

@@ -54,10 +54,6 @@ impl Logits for Recency {
         LogitFacts { cross_attention: false, max_length: None, remembers_keys: false, auxiliary_losses: false }
     }
 
-    fn keys(&self, _memory: Tensor<3>) -> Option<Tensor<4>> {
-        None
-    }
-
     fn terms(&self, query: Tensor<3>, _keys: Option<Tensor<4>>, span: Span, _positions: &Positions) -> LogitTerms {
         // One number for each distance, farthest first, as `LogitTerms::relative` wants them.
         let farthest = (span.query_start + span.queries) as f32 - 1.0 - span.key_start as f32;

@@ -114,6 +114,10 @@ pub struct ParityConfig {
     pub d_model: usize,
     /// Number of heads (default 4).
     pub heads: usize,
+    /// Number of heads of keys and values, which several heads share (default: as many as heads).
+    pub kv_heads: Option<usize>,
+    /// Width of a head (default: `d_model / heads`).
+    pub head_width: Option<usize>,
     /// Longest sequence (default 64): the size of tables that are tied to positions.
     pub max_length: usize,
     /// Index of the layer, from 0 (default 0): some mechanisms differ from layer to layer.
@@ -148,6 +152,8 @@ impl Default for ParityConfig {
             role: Role::Encoder,
             d_model: 64,
             heads: 4,
+            kv_heads: None,
+            head_width: None,
             max_length: 64,
             layer: 0,
             layers: 1,
@@ -191,9 +197,10 @@ impl ParityConfig {
     }
 
     pub(super) fn placement(&self, role: Role, layer: usize) -> Placement {
-        let Self { d_model, heads, max_length, .. } = *self;
+        let Self { d_model, heads, kv_heads, head_width, max_length, .. } = *self;
         let layers = if self.part.is_stack() { self.blocks() } else { self.layers };
-        Placement { role, layer, layers, d_model, heads, max_length, dropout: 0.0 }
+        let place = Placement::new(role, d_model, heads).with_kv_heads(kv_heads).with_head_width(head_width);
+        place.at_layer(layer, layers).with_max_length(max_length)
     }
 
     /// The key of what is drawn.
@@ -206,12 +213,14 @@ impl ParityConfig {
     }
 
     pub(super) fn block_config(&self) -> BlockConfig {
-        let Self { d_model, heads, max_length, .. } = *self;
+        let Self { d_model, heads, kv_heads, head_width, max_length, .. } = *self;
         let BlockOptions { d_ff, activation, gated_feed_forward, feed_forward_chunk, separable_feed_forward, norm_order, .. } = self.block;
         let BlockOptions { gate, relu_before_residual, checkpoint, final_norm, .. } = self.block;
         BlockConfig {
             d_model,
             heads,
+            kv_heads,
+            head_width,
             d_ff,
             activation,
             gated_feed_forward,

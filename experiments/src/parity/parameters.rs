@@ -136,7 +136,7 @@ mod tests {
     use super::*;
     use crate::parity::meanings::meaning;
 
-    const PLACEMENT: Placement = Placement { role: Role::Encoder, layer: 0, layers: 1, d_model: 8, heads: 2, max_length: 8, dropout: 0.0 };
+    const PLACEMENT: Placement = Placement::new(Role::Encoder, 8, 2).with_max_length(8);
 
     fn all() -> Vec<(String, AnyAttention)> {
         let device = Device::flex().autodiff();

@@ -90,8 +90,11 @@ impl ParityConfig {
         }
         let attention = |field: &'static str, config: &AnyMechanism, placement: Placement| {
             config.validate(&placement).map_err(|error| {
-                let is_heads = matches!(error, heedful_attention::error::ConfigError::Option { option: "heads", .. });
-                settings.refuse(if is_heads { "heads" } else { field }, error)
+                let of_sizes = match error {
+                    heedful_attention::error::ConfigError::Option { option: option @ ("heads" | "kv_heads" | "head_width"), .. } => option,
+                    _ => field,
+                };
+                settings.refuse(of_sizes, error)
             })
         };
         for layer in self.placed_layers() {

@@ -634,7 +634,7 @@ fn spans_stay_fractions_whatever_pulls_at_them() {
             model
         }
     }
-    let placement = Placement { role: Role::Decoder, layer: 0, layers: 1, d_model: 4, heads: 2, max_length: 8, dropout: 0.0 };
+    let placement = Placement::new(Role::Decoder, 4, 2).with_max_length(8);
     let span = AnyMechanism::from(AdaptiveSpanConfig { initial: Some(0.5), ..AdaptiveSpanConfig::default() });
     for (factor, end) in [(1e3, 0.0), (-1e3, 1.0)] {
         let folder = tempfile::tempdir().unwrap();

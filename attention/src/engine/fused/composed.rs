@@ -13,7 +13,7 @@ use burn::backend::{Backend, TensorMetadata};
 use burn::tensor::{DType, Shape, Slice, TensorData};
 
 use self::terms::Terms;
-use super::operator::{Operand, Operands};
+use super::operands::{Operand, Operands};
 use super::plan::Plan;
 use crate::engine::greatest_log_ratio;
 use crate::visibility::TILE;
@@ -28,7 +28,11 @@ pub(super) fn forward<B: Backend>(operands: Operands<B>, plan: &Plan) -> (FloatT
     for chunk in attention.chunks() {
         let logits = attention.logits(&chunk);
         if !plan.is_normalised() {
-            let weights = attention.dropped(B::float_exp(logits), &chunk);
+            let weights = match plan.normaliser.bias_of_each() {
+                Some(bias) => B::sigmoid(B::float_add_scalar(logits, bias.into())),
+                None => B::float_exp(logits),
+            };
+            let weights = attention.dropped(weights, &chunk);
             contexts.push(B::float_matmul(weights, attention.operands.values.clone()));
             log_sums.push(attention.terms.zeros([batch, heads, chunk.len(), 1]));
             continue;
@@ -58,12 +62,25 @@ pub(super) fn backward<B: Backend>(
     let mut sums = Sums::default();
     for chunk in attention.chunks() {
         let [gradient, dots, log_sum_exp] = [&gradient, &dots, &log_sum_exp].map(|tensor| part::<B>(tensor, 2, chunk.clone()));
-        let weights = B::float_exp(B::float_sub(attention.logits(&chunk), log_sum_exp.clone()));
+        let logits = attention.logits(&chunk);
+        let bias_of_each = plan.normaliser.bias_of_each();
+        let weights = match bias_of_each {
+            Some(bias) => B::sigmoid(B::float_add_scalar(logits, bias.into())),
+            None => B::float_exp(B::float_sub(logits, log_sum_exp.clone())),
+        };
         // Weights in closed form depend on nothing that has a gradient.
         if plan.bells.is_none() {
             let slopes = B::float_matmul(gradient.clone(), transposed::<B>(attention.operands.values.clone()));
-            let slopes = B::float_sub(attention.dropped(slopes, &chunk), dots);
-            attention.differentiate_spans(&slopes, log_sum_exp, &chunk, &mut sums);
+            let slopes = attention.dropped(slopes, &chunk);
+            let slopes = match bias_of_each {
+                // The slope of the logistic function is w (1 - w).
+                Some(_) => B::float_mul(slopes, B::float_add_scalar(B::float_neg(weights.clone()), 1.0.into())),
+                None => {
+                    let slopes = B::float_sub(slopes, dots);
+                    attention.differentiate_spans(&slopes, log_sum_exp, &chunk, &mut sums);
+                    slopes
+                }
+            };
             attention.differentiate(B::float_mul(weights.clone(), slopes), &chunk, &mut sums);
         }
         let weights = attention.dropped(weights, &chunk);

@@ -3,7 +3,8 @@
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
 
-use super::operator::{FusedAttention, Operand, Operands};
+use super::operands::{Operand, Operands};
+use super::operator::FusedAttention;
 use super::plan::Plan;
 use super::slices::{self, Context, Given, Inputs, Planes, Rows, Sizes};
 use crate::main_memory::{contiguous, numbers, tensor};

@@ -9,6 +9,7 @@ mod cube;
 mod flex;
 #[cfg(feature = "ndarray")]
 mod ndarray;
+mod operands;
 mod operator;
 mod plan;
 mod slices;
@@ -19,17 +20,18 @@ use burn::backend::tensor::FloatTensor;
 use burn::backend::{Dispatch, DispatchDevice};
 use burn::tensor::{DType, Device, FloatDType, Tensor};
 
-pub use self::operator::{FusedAttention, Operand, Operands};
+pub use self::operands::{Operand, Operands};
+pub use self::operator::FusedAttention;
 pub use self::plan::{Order, Part, Plan};
 
 use super::program::{for_each_head, for_each_row};
-use super::{AttentionProgram, Content, Engine, Kronecker, LogitTerms, SoftSpan, Weighting};
+use super::{AttentionProgram, Content, Engine, Kronecker, LogitTerms, Normaliser, SoftSpan, Weighting};
 use crate::dropout::WeightDropout;
 
 /// Fewest queries for which fused execution is faster: to decode step by step, the keys would be packed at every step.
 pub(crate) const FEWEST_QUERIES: usize = 16;
 
-/// Whether a program can be executed so: a softmax or a closed form in floats of 16 or 32 bits. With [`Engine::Auto`], whether it is the faster for it too.
+/// Whether a program can be executed so: scores or a closed form in floats of 16 or 32 bits. With [`Engine::Auto`], whether it is the faster for it too.
 pub fn can_attend(program: &AttentionProgram, engine: Engine) -> bool {
     if matches!(program.weighting, Weighting::Density { .. }) {
         return false;
@@ -45,14 +47,16 @@ pub fn can_attend(program: &AttentionProgram, engine: Engine) -> bool {
 /// Whether a program of which [`can_attend`] holds can be executed in parts that are not in the order of indices: on a device with kernels that bring
 /// scattered rows together, where no scores go by distance.
 pub fn can_attend_in_parts(program: &AttentionProgram) -> bool {
-    let Weighting::Softmax(terms) = &program.weighting else { return false };
+    let Weighting::Scores(terms, _) = &program.weighting else { return false };
     terms.relative.is_none() && has_kernels_in_main_memory(&program.values.device())
 }
 
 /// Whether a program is executed by kernels of a device, which skip tiles in which nothing is visible: patterns need no gathered blocks there.
 pub fn has_kernels(program: &AttentionProgram) -> bool {
-    let AttentionProgram { weighting: Weighting::Softmax(terms), mask: None, soft_span: None, values, .. } = program else { return false };
-    is_product(terms) && has_kernels_on_device(&values.device(), values.dtype())
+    let AttentionProgram { weighting: Weighting::Scores(terms, normaliser), mask: None, soft_span: None, values, .. } = program else {
+        return false;
+    };
+    is_product(terms) && normaliser.bias_of_each().is_none() && has_kernels_on_device(&values.device(), values.dtype())
 }
 
 fn is_product(terms: &LogitTerms) -> bool {
@@ -92,16 +96,17 @@ pub fn attend(program: AttentionProgram, parts: Arc<[Part]>) -> Tensor<4> {
     let AttentionProgram { weighting, mask: None, soft_span, values, dropout } = program else {
         panic!("of a fused program the parts say what is hidden")
     };
-    let (terms, bells) = match weighting {
-        Weighting::Softmax(terms) => (terms, None),
-        Weighting::Bells(bells) => (LogitTerms::default(), Some(bells)),
-        Weighting::Density { .. } => panic!("a fused program is a softmax or a closed form"),
+    let (terms, normaliser, bells) = match weighting {
+        Weighting::Scores(terms, normaliser) => (terms, normaliser, None),
+        Weighting::Bells(bells) => (LogitTerms::default(), Normaliser::Softmax, Some(bells)),
+        Weighting::Density { .. } => panic!("a fused program has scores or a closed form"),
     };
+    assert!(soft_span.is_none() || normaliser == Normaliser::Softmax, "soft spans are those of a softmax");
     let _span = tracing::trace_span!("fused attention", values = ?values.dims()).entered();
     let dropout = dropout.and_then(|dropout| WeightDropout::new(dropout.probability, dropout.key));
     let ramp = soft_span.as_ref().map(|span| span.ramp);
     let pairs = terms.kronecker.as_ref().map(|kronecker| kronecker.starts.clone());
-    let plan = Plan { parts, dropout, ramp, pairs, bells, by_kernels: false };
+    let plan = Plan { parts, normaliser, dropout, ramp, pairs, bells, by_kernels: false };
     let [batch, heads, keys, width] = values.dims();
     if plan.bells.is_some() {
         assert!(soft_span.is_none(), "a closed form has no soft spans");
@@ -135,7 +140,8 @@ fn run(terms: LogitTerms, soft_span: Option<SoftSpan>, values: Tensor<4>, plan: 
     let [batch, heads, _, _] = values.dims();
     let is_product = is_product(&terms) && soft_span.is_none();
     let dtype = values.dtype();
-    let plan = Plan { by_kernels: is_product && plan.is_plain() && has_kernels_on_device(&values.device(), dtype), ..plan };
+    let is_for_kernels = is_product && plan.is_plain() && plan.normaliser.bias_of_each().is_none();
+    let plan = Plan { by_kernels: is_for_kernels && has_kernels_on_device(&values.device(), dtype), ..plan };
     if dtype != DType::F32 && !plan.by_kernels {
         // Everything but the kernels sums in the type of the tensors.
         let context = run(

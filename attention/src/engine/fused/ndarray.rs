@@ -8,7 +8,8 @@ use burn::backend::ops::FloatTensorOps;
 use burn::backend::{Flex, NdArray};
 use burn::tensor::read_sync;
 
-use super::operator::{FusedAttention, Operands};
+use super::operands::Operands;
+use super::operator::FusedAttention;
 use super::plan::Plan;
 
 impl FusedAttention for NdArray {

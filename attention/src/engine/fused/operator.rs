@@ -9,59 +9,18 @@ use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{Autodiff, Backend, ExtensionType, backend_extension};
+use burn::backend::{Autodiff, Backend, backend_extension};
 
 use super::composed;
+use super::operands::{COUNT, Operands};
+#[cfg(feature = "cube")]
+use super::operands::{OperandMetadata, OperandsMetadata};
 use super::plan::Plan;
 
 #[cfg(feature = "cube")]
 use crate::extension as burn;
 #[cfg(feature = "cube")]
 use burn_fusion::custom::TensorSpec;
-
-/// A tensor that there may be.
-#[derive(Clone, Debug, ExtensionType)]
-#[extension_type(fusion: cfg(feature = "cube"))]
-pub enum Operand<B: Backend> {
-    /// There is none.
-    Absent,
-    /// This one.
-    Given(FloatTensor<B>),
-}
-
-/// What is attended with; the same for their gradients.
-///
-/// Dimension letters: `B` batch rows, `H` heads, `Q` queries, `K` keys, `R` and `S` widths of thin factors, `D` width of a head's values.
-#[derive(Clone, Debug, ExtensionType)]
-#[extension_type(fusion: cfg(feature = "cube"))]
-pub struct Operands<B: Backend> {
-    /// `[B, H, K, D]`.
-    pub values: FloatTensor<B>,
-    /// Scaled, `[B, H, Q, R]`.
-    #[extension_type]
-    pub queries: Operand<B>,
-    /// `[B, H, K, R]`.
-    #[extension_type]
-    pub keys: Operand<B>,
-    /// Added to the logits, `[B|1, H|1, Q, K]`.
-    #[extension_type]
-    pub bias: Operand<B>,
-    /// Scaled queries of the scores by distance, `[B, H, Q, S]`.
-    #[extension_type]
-    pub relative_queries: Operand<B>,
-    /// What they are scored with, `[B|1, H|1, Q + K - 1, S]`, in descending order of the distance from key to query.
-    #[extension_type]
-    pub relative_keys: Operand<B>,
-    /// Left factors of [`Kronecker`](crate::engine::Kronecker) products, `[B, H, Q, a]`; [`Plan::pairs`] says which product is whose.
-    #[extension_type]
-    pub left: Operand<B>,
-    /// Right factors, `[B, H, Q, b]`.
-    #[extension_type]
-    pub right: Operand<B>,
-    /// Spans, in positions, `[B|1, H|1, Q|1, 1]`, of [`Plan::ramp`].
-    #[extension_type]
-    pub spans: Operand<B>,
-}
 
 /// Attention by a softmax, or by weights in closed form, that holds no matrix of queries and keys.
 ///
@@ -77,13 +36,13 @@ pub struct Operands<B: Backend> {
 )]
 pub trait FusedAttention: Backend {
     /// The context, and the logarithm of the sum of the exponentials of the logits that each query sees: a very large number for queries that see no key,
-    /// whose context is 0. It is 0 for weights that are not divided by their sum.
+    /// whose context is 0. It is 0 for weights that are not divided by their sum. A normaliser that divides by a sum is taken for a softmax.
     #[fusion(default)]
     fn fused_forward(#[extension_type] operands: Operands<Self>, plan: Plan) -> (FloatTensor<Self>, FloatTensor<Self>) {
         if plan.by_kernels { Self::kernel_forward(operands, plan) } else { composed::forward::<Self>(operands, &plan) }
     }
 
-    /// Gradients of the operands.
+    /// Gradients of the operands, from what [`fused_attention`](Self::fused_attention) returned and the log-sum-exp of its normaliser.
     #[fusion(default)]
     fn fused_backward(
         #[extension_type] operands: Operands<Self>,
@@ -120,8 +79,15 @@ pub trait FusedAttention: Backend {
     /// The context alone; with automatic differentiation, with its gradient.
     #[fusion(default)]
     fn fused_attention(#[extension_type] operands: Operands<Self>, plan: Plan) -> FloatTensor<Self> {
-        Self::fused_forward(operands, plan).0
+        normalised::<Self>(operands, plan).0
     }
+}
+
+/// Context and log-sum-exp with the plan's normaliser.
+fn normalised<B: FusedAttention>(operands: Operands<B>, plan: Plan) -> (FloatTensor<B>, FloatTensor<B>) {
+    let normaliser = plan.normaliser;
+    let (context, log_sum_exp) = B::fused_forward(operands, plan);
+    normaliser.corrected_on::<B>(context, log_sum_exp)
 }
 
 /// Context and log-sum-exp of logits that are one product of thin factors.
@@ -134,59 +100,6 @@ fn forward_metadata(operands: &OperandsMetadata, _plan: &Plan) -> (TensorSpec, T
     (spec(value, operands.values.dtype), spec(1, DType::F32))
 }
 
-impl<B: Backend> Operand<B> {
-    /// The tensor, if there is one.
-    pub fn given(self) -> Option<FloatTensor<B>> {
-        match self {
-            Self::Absent => None,
-            Self::Given(tensor) => Some(tensor),
-        }
-    }
-
-    /// The tensor, if there is one.
-    pub fn as_ref(&self) -> Option<&FloatTensor<B>> {
-        match self {
-            Self::Absent => None,
-            Self::Given(tensor) => Some(tensor),
-        }
-    }
-}
-
-impl<B: Backend> From<Option<FloatTensor<B>>> for Operand<B> {
-    fn from(tensor: Option<FloatTensor<B>>) -> Self {
-        tensor.map_or(Self::Absent, Self::Given)
-    }
-}
-
-/// Number of [`Operands`].
-const COUNT: usize = 9;
-
-impl<B: Backend> Operands<B> {
-    /// The same of another backend, or made anew.
-    pub fn map<O: Backend>(self, map: impl Fn(FloatTensor<B>) -> FloatTensor<O>) -> Operands<O> {
-        Operands::from_list(self.list().map(|operand| operand.map(&map)))
-    }
-
-    /// Those of logits that are one product of thin factors.
-    #[cfg(feature = "cube")]
-    pub fn of_product(queries: FloatTensor<B>, keys: FloatTensor<B>, values: FloatTensor<B>) -> Self {
-        let [bias, relative_queries, relative_keys, left, right, spans] = [(); 6].map(|()| Operand::Absent);
-        let [queries, keys] = [queries, keys].map(Operand::Given);
-        Self { values, queries, keys, bias, relative_queries, relative_keys, left, right, spans }
-    }
-
-    fn list(self) -> [Option<FloatTensor<B>>; COUNT] {
-        let Self { values, queries, keys, bias, relative_queries, relative_keys, left, right, spans } = self;
-        [Operand::Given(values), queries, keys, bias, relative_queries, relative_keys, left, right, spans].map(Operand::given)
-    }
-
-    fn from_list(list: [Option<FloatTensor<B>>; COUNT]) -> Self {
-        let [values, rest @ ..] = list;
-        let [queries, keys, bias, relative_queries, relative_keys, left, right, spans] = rest.map(Operand::from);
-        Self { values: values.expect("there are values"), queries, keys, bias, relative_queries, relative_keys, left, right, spans }
-    }
-}
-
 impl<B: FusedAttention, C: CheckpointStrategy> FusedAttention for Autodiff<B, C> {
     fn fused_attention(operands: Operands<Self>, plan: Plan) -> FloatTensor<Self> {
         let list = operands.list();
@@ -197,7 +110,7 @@ impl<B: FusedAttention, C: CheckpointStrategy> FusedAttention for Autodiff<B, C>
             OpsKind::Tracked(mut prepared) => {
                 let inputs = list.each_ref().map(|operand| operand.as_ref().map(|operand| prepared.checkpoint(operand)));
                 let operands = Operands::from_list(list.map(|operand| operand.map(|operand| operand.into_primitive())));
-                let (context, log_sum_exp) = B::fused_forward(operands, plan.clone());
+                let (context, log_sum_exp) = normalised::<B>(operands, plan.clone());
                 prepared.finish(Saved { inputs, context: context.clone(), log_sum_exp, plan }, context)
             }
             OpsKind::UnTracked(prepared) => {

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::dropout::WeightDropout;
-use crate::engine::{Bells, Ramp};
+use crate::engine::{Bells, Normaliser, Ramp};
 use crate::visibility::TileMap;
 
 /// What an attention hides and drops.
@@ -12,6 +12,8 @@ use crate::visibility::TileMap;
 pub struct Plan {
     /// Which keys queries see: one softmax over all parts. A pair that several parts show counts as often, shifts aside.
     pub parts: Arc<[Part]>,
+    /// How scores become weights.
+    pub normaliser: Normaliser,
     /// Dropout of the weights, if any.
     pub dropout: Option<WeightDropout>,
     /// Factors of the exponentials of the logits by distance, if any.
@@ -80,7 +82,7 @@ impl Plan {
 
     /// Whether rows are divided by their sum.
     pub fn is_normalised(&self) -> bool {
-        self.bells.as_ref().is_none_or(|bells| bells.are_renormalised())
+        self.normaliser.bias_of_each().is_none() && self.bells.as_ref().is_none_or(|bells| bells.are_renormalised())
     }
 
     /// Whether all pairs go in the order of their indices, with nothing added to their logits.

@@ -176,6 +176,10 @@ impl Mechanism for LshConfig {
         }
     }
 
+    fn drawn(self) -> Self {
+        Self { chunk: 8, buckets: Some(BucketCount::One(8)), rounds: 2, full_attention_below: Some(0), ..self }
+    }
+
     fn named() -> Vec<(&'static str, Self)> {
         vec![(Self::NAME, Self::default()), (RANDOM, Self { hashing: Hashing::Random, ..Self::default() })]
     }
@@ -202,6 +206,13 @@ impl Mechanism for LshConfig {
 
     fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
         AnyAttention::new(self.init(placement, key, device))
+    }
+
+    fn tensors() -> &'static [(&'static str, &'static str)] {
+        &[
+            ("query_key.weight", "shared projection of queries and keys [d_in, d_out]; heads lie side by side in d_out"),
+            ("rotations", "random rotations of the hash [rounds, heads, d_head, half the buckets]; those of two factors side by side"),
+        ]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

@@ -7,7 +7,7 @@ use heedful_attention::mechanisms::sparse_fixed::SparseFixedConfig;
 use heedful_attention::mechanisms::sparse_strided::SparseStridedConfig;
 use heedful_attention::pattern::Integration;
 use heedful_attention::placement::Placement;
-use heedful_attention::registry::AnyMechanism;
+use heedful_attention::registry::{AnyMechanism, Card, Kind};
 
 /// Whether head `h` may see position `j` from position `i`: what a pattern and those below it show.
 pub fn shows(config: &AnyMechanism, placement: &Placement, h: usize, i: usize, j: usize) -> bool {
@@ -50,9 +50,13 @@ pub fn shows(config: &AnyMechanism, placement: &Placement, h: usize, i: usize, j
             let last = l - (order % different) * c;
             (block && i / l == j / l) || (summaries && (i == j || (last - c..last).contains(&(j % l))))
         };
-        else => return true
+        else => match config.inner() {
+            // A normaliser hides nothing itself.
+            Some(inner) => return shows(inner, placement, h, i, j),
+            None => return true,
+        }
     );
-    own && config.restricted().is_none_or(|inner| shows(inner, placement, h, i, j))
+    own && config.inner().is_none_or(|inner| shows(inner, placement, h, i, j))
 }
 
 /// Row and column of the `p`-th element that is generated, found by generating.
@@ -72,8 +76,8 @@ pub fn cell(config: &LocalTwoDConfig, p: usize) -> [usize; 2] {
     unreachable!("the rows of an image do not end here")
 }
 
-/// Where the parameters of what a pattern restricts are found.
+/// Where the parameters of what a pattern or a normaliser is over are found.
 pub fn inner_path(config: &AnyMechanism, path: &str) -> String {
-    let variant = config.card().variant;
-    format!("{path}.{variant}.logits.0")
+    let Card { kind, variant, .. } = config.card();
+    if kind == Kind::Normaliser { path.to_owned() } else { format!("{path}.{variant}.logits.0") }
 }

@@ -23,7 +23,7 @@ use crate::variants::{mixture, parse, placement};
 
 /// A decoder whose longest span is 40.
 fn place() -> Placement {
-    Placement { max_length: 40, ..placement(Role::Decoder, 2) }
+    placement(Role::Decoder, 2).with_max_length(40)
 }
 
 fn logits(attention: &mut AnyAttention) -> &mut AdaptiveSpan {

@@ -12,7 +12,7 @@ use crate::array::Array;
 use crate::subject::parameters;
 
 fn place(role: Role, heads: usize) -> Placement {
-    Placement { role, layer: 0, layers: 1, d_model: 3 * heads, heads, max_length: 64, dropout: 0.0 }
+    Placement::new(role, 3 * heads, heads).with_max_length(64)
 }
 
 fn gaussian(config: GaussianConfig, place: Placement) -> AnyAttention {
@@ -90,7 +90,7 @@ fn offsets_of(config: GaussianConfig, place: Placement) -> Vec<f64> {
 
 #[test]
 fn lists_of_offsets_are_read_as_in_the_authors_code() {
-    let layer = |layer, layers| Placement { layer, layers, ..place(Role::Encoder, 4) };
+    let layer = |layer, layers| place(Role::Encoder, 4).at_layer(layer, layers);
     // One number, a full table, per head, per layer, and a list that is repeated over the heads, tried in this order.
     assert_eq!(offsets_of(centred(&[2.0]), layer(1, 3)), [2.0; 4]);
     let table: Vec<f64> = (0..12).map(f64::from).collect();
@@ -105,7 +105,7 @@ fn lists_of_offsets_are_read_as_in_the_authors_code() {
 #[test]
 fn without_a_list_heads_look_beside_or_behind_whatever_the_number_of_layers() {
     for layers in [1, 2, 4] {
-        let of = |role| offsets_of(GaussianConfig::default(), Placement { layers, layer: layers - 1, ..place(role, 4) });
+        let of = |role| offsets_of(GaussianConfig::default(), place(role, 4).at_layer(layers - 1, layers));
         assert_eq!(of(Role::Encoder), [-1.0, 1.0, -1.0, 1.0]);
         assert_eq!(of(Role::Decoder), [-1.0, 0.0, -1.0, 0.0]);
     }

@@ -145,7 +145,7 @@ fn without_flanges_a_block_sees_itself() {
 
 #[test]
 fn a_changed_element_moves_no_earlier_step_of_generation() {
-    let place = Placement { max_length: 24, ..placement(Role::Decoder, 2) };
+    let place = placement(Role::Decoder, 2).with_max_length(24);
     for config in [AnyMechanism::from(local_1d(4, None)), AnyMechanism::from(local_2d(6, [2, 3], [1, 2])), parse("random@local-1d")] {
         let attention = init(&config, &place);
         let x = Array::random("x", &[1, 24, 6]);
@@ -163,7 +163,7 @@ fn a_changed_element_moves_no_earlier_step_of_generation() {
 
 #[test]
 fn weights_are_zero_outside_of_the_memory_block() {
-    let place = Placement { max_length: 12, ..placement(Role::Decoder, 2) };
+    let place = placement(Role::Decoder, 2).with_max_length(12);
     let config = local_1d(3, Some(2));
     let pattern = config.pattern();
     let shown = weights(&init(&AnyMechanism::from(config), &place), self_attention(&Array::random("x", &[1, 12, 6])));

@@ -6,7 +6,7 @@ use burn::module::Module;
 use heedful_attention::contract::{Attention, Positions};
 use heedful_attention::mechanisms::dot_product::DotProduct;
 use heedful_attention::mechanisms::linformer::{Linformer, LinformerConfig, Sharing};
-use heedful_attention::placement::{Placement, Role};
+use heedful_attention::placement::Role;
 use heedful_attention::probe::{Observation, Probe};
 use heedful_attention::progress::DecodingStart;
 use heedful_attention::random::RandomKey;
@@ -116,7 +116,7 @@ fn rows_of_weights_sum_to_one_over_the_slots() {
 #[test]
 fn a_hidden_key_has_a_gradient_of_exactly_zero() {
     let config = config(3, Sharing::Headwise);
-    let variant = Variant { name: "linformer".to_owned(), config, role: Role::Cross, normalised: false };
+    let variant = Variant { name: "linformer".to_owned(), config, role: Role::Cross, normalised: false, shares_keys: false };
     let subject = variant.subject(2, &flex());
     let case = subject.case("hidden", 1, 3);
     let gradients = subject.gradients(&case, |input| input.visibility(Visibility::padding(vec![4])));
@@ -156,13 +156,13 @@ fn a_state_holds_the_slots_of_its_memory_and_nothing_else() {
 
 #[test]
 fn sharing_decides_the_number_of_matrices() {
-    let place = Placement { layers: 2, ..placement(Role::Encoder, 2) };
+    let place = placement(Role::Encoder, 2).at_layer(0, 2);
     let key = RandomKey::from_seed(1);
     for (sharing, in_a_layer, in_all) in
         [(Sharing::None, 4, 8), (Sharing::Headwise, 2, 4), (Sharing::KeyValue, 1, 2), (Sharing::Layerwise, 1, 1)]
     {
         let config = config(3, sharing);
-        let build = |layer: usize| config.init(&Placement { layer, ..place }, &key.numbered(layer as u64), &flex().device);
+        let build = |layer: usize| config.init(&place.at_layer(layer, place.layers), &key.numbered(layer as u64), &flex().device);
         let (first, second) = (build(0), build(1));
         assert_eq!(first.num_params(), 4 * 6 * 6 + in_a_layer * 3 * 8, "{sharing:?}");
         let mut second = second.sharing_with(&first);

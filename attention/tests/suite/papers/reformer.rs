@@ -32,11 +32,11 @@ fn roomy() -> LshConfig {
 
 /// Heads that are wide enough for buckets of about the same size.
 fn wide(role: Role) -> Placement {
-    Placement { d_model: 32, ..place(role) }
+    place(role).with_d_model(32)
 }
 
 fn place(role: Role) -> Placement {
-    Placement { max_length: 24, dropout: 0.0, ..placement(role, 2) }
+    placement(role, 2).with_max_length(24).with_dropout(0.0)
 }
 
 fn init(config: &LshConfig, place: &Placement) -> AnyAttention {
@@ -48,7 +48,7 @@ fn lsh(attention: &mut AnyAttention) -> &mut Lsh {
 }
 
 fn subject(config: &LshConfig, role: Role) -> (Subject<AnyAttention>, Naive) {
-    let place = Placement { dropout: 0.3, max_length: 11, ..place(role) };
+    let place = place(role).with_max_length(11).with_dropout(0.3);
     let config = AnyMechanism::from(config.clone());
     let built = config.clone();
     let build = move |place: &Placement, key: &RandomKey, device: &Device| built.init(place, key, device);
@@ -195,7 +195,7 @@ fn the_same_round_again_changes_nothing() {
 
 /// Attention of one head of width 4 that hashes its input itself.
 fn bare(config: &LshConfig) -> AnyAttention {
-    let mut attention = init(config, &Placement { heads: 1, d_model: 4, ..place(Role::Encoder) });
+    let mut attention = init(config, &place(Role::Encoder).with_d_model(4).with_n_heads(1));
     lsh(&mut attention).query_key = linear(&identity(4));
     attention
 }
@@ -416,7 +416,7 @@ fn the_scale_of_the_code_is_larger_by_the_root_of_the_width() {
 #[test]
 fn defaults_are_a_chunk_of_twice_the_average_bucket_and_full_attention_for_short_sequences() {
     for (max_length, columns) in [(512, 8), (513, 9), (100, 2), (10, 1)] {
-        let place = Placement { max_length, ..place(Role::Decoder) };
+        let place = place(Role::Decoder).with_max_length(max_length);
         let mut attention = init(&LshConfig::default(), &place);
         assert_eq!(lsh(&mut attention).rotations.value().dims(), [4, 2, 3, columns], "maximal length {max_length}");
         for (length, hashed) in [(128, false), (129, true)] {

@@ -13,7 +13,7 @@ use crate::array::Array;
 use crate::variants::{parse, placement};
 
 fn place(heads: usize, layer: usize) -> Placement {
-    Placement { layer, layers: 2, ..placement(Role::Decoder, heads) }
+    placement(Role::Decoder, heads).at_layer(layer, 2)
 }
 
 fn strided(stride: usize, integration: Integration) -> SparseStridedConfig {
@@ -180,7 +180,7 @@ fn at_the_limits_the_patterns_are_full_attention() {
 #[test]
 fn columns_are_causal_attention_over_the_transposed_sequence() {
     let (stride, length) = (4, 16);
-    let place = Placement { max_length: length, ..place(2, 1) };
+    let place = place(2, 1).with_max_length(length);
     let x = Array::random("x", &[1, length, 6]);
     let found = context(
         &init(&AnyMechanism::from(strided(stride, Integration::Interleaved)), &place),
@@ -207,7 +207,7 @@ fn the_pairs_of_the_published_settings_are_as_few_as_computed() {
     assert!((both as f64 / dense(length) - 0.073).abs() < 0.001, "{}", both as f64 / dense(length));
     // enwik8: 12,288 characters, stride 128, 32 summaries.
     let length = 12_288;
-    let one = Placement { max_length: length, ..place(1, 0) };
+    let one = place(1, 0).with_max_length(length);
     let merged = visible(&fixed(128, 32, Integration::Merged).pattern(&one), length);
     assert!((merged as f64 / dense(length) - 0.259).abs() < 0.005, "{}", merged as f64 / dense(length));
 }

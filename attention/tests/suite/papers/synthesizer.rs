@@ -40,7 +40,7 @@ fn logits_of(attention: &AnyAttention, sequence: &Array) -> Array {
     let attention = attention.as_softmax().expect("it has logits");
     let query = sequence.tensor::<3>(&flex().device);
     let length = sequence.shape[1];
-    let keys = attention.logits.keys(query.clone());
+    let keys = attention.logits.keys(query.clone(), &Positions::default());
     Array::read(logits(attention.logits.terms(query, keys, Span::whole(length, length), &Positions::default()), length))
 }
 
@@ -185,7 +185,7 @@ fn factorized_random_with_the_identity_is_random() {
 
 #[test]
 fn initial_logits_of_both_random_kinds_have_the_stated_deviation() {
-    let wide = Placement { max_length: 128, ..place() };
+    let wide = place().with_max_length(128);
     let factorized = SynthesizerFactorizedRandomConfig { rank: 8, init_std: 0.5 };
     let random = SynthesizerRandomConfig { trainable: true, init_std: 0.5 };
     let sequence = Array::random("x", &[1, 128, 6]);
@@ -311,7 +311,7 @@ fn a_plain_sum_adds_the_logits_of_its_members() {
 
 #[test]
 fn a_short_sequence_uses_the_first_rows_and_columns_of_the_tables() {
-    let short = Placement { max_length: 5, ..place() };
+    let short = place().with_max_length(5);
     let cut = |values: &Array, rows: usize, columns: usize| Array::from_fn([values.shape[0], rows, columns], |index| values.at(&index));
     for name in ["random", "factorized-random", "dense"] {
         let mut long = init(&parse(name), &place());

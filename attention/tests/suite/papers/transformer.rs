@@ -1,7 +1,12 @@
 //! Scaled dot-product attention: Vaswani et al. 2017.
 
+use burn::nn::Linear;
+use heedful_attention::contract::Attention;
 use heedful_attention::mechanisms::dot_product::DotProduct;
-use heedful_attention::placement::{Placement, Role};
+use heedful_attention::memory::KeyValueState;
+use heedful_attention::placement::Role;
+use heedful_attention::probe::Probe;
+use heedful_attention::progress::DecodingStart;
 use heedful_attention::visibility::Visibility;
 
 use super::{assert_same, context, cross_attention, identity, init, linear, self_attention, softmax, weights};
@@ -11,7 +16,7 @@ use crate::variants::{Variant, parse, placement};
 
 #[test]
 fn one_head_with_identity_projections_is_plain_attention() {
-    let place = Placement { d_model: 4, ..placement(Role::Encoder, 1) };
+    let place = placement(Role::Encoder, 1).with_d_model(4);
     let mut attention = init(&parse("dot-product"), &place);
     let inner = softmax(&mut attention);
     (inner.value, inner.output) = (linear(&identity(4)), linear(&identity(4)));
@@ -43,7 +48,8 @@ fn permuting_keys_does_nothing_and_permuting_queries_permutes_outputs() {
 
 #[test]
 fn a_hidden_key_has_a_gradient_of_exactly_zero() {
-    let variant = Variant { name: "dot-product".to_owned(), config: parse("dot-product"), role: Role::Cross, normalised: true };
+    let variant =
+        Variant { name: "dot-product".to_owned(), config: parse("dot-product"), role: Role::Cross, normalised: true, shares_keys: false };
     let subject = variant.subject(2, &flex());
     let case = subject.case("hidden", 1, 3);
     let gradients = subject.gradients(&case, |input| input.visibility(Visibility::padding(vec![4])));
@@ -65,4 +71,37 @@ fn logits_of_any_size_give_finite_weights() {
         assert_same("sum", &[row.iter().sum()], &[1.0], 1e-5);
         assert_same("hidden", &row[i + 1..], &vec![0.0; 4 - i], 0.0);
     }
+}
+
+/// Shazeer 2019 and Ainslie et al. 2023: heads of a group read one head of keys and values.
+#[test]
+fn grouped_heads_are_heads_with_copies_of_their_keys_and_values() {
+    let place = placement(Role::Decoder, 4);
+    let mut grouped = init(&parse("dot-product"), &place.with_kv_heads(Some(2)));
+    let mut whole = init(&parse("dot-product"), &place);
+    let copied = |map: &Linear| {
+        let columns = Array::read(map.weight.val());
+        // Heads are 3 wide: 0 and 1 read the first of two, 2 and 3 the second.
+        linear(&Array::from_fn([12, 12], |[row, column]| columns.at(&[row, column / 6 * 3 + column % 3])))
+    };
+    let from = softmax(&mut grouped);
+    let to = softmax(&mut whole);
+    (to.value, to.output) = (copied(&from.value), from.output.clone());
+    let own = from.logits.get_mut::<DotProduct>().unwrap();
+    let logits = to.logits.get_mut::<DotProduct>().unwrap();
+    (logits.query, logits.key) = (own.query.clone(), copied(&own.key));
+    let x = Array::random("x", &[2, 6, 12]);
+    assert_same("context", &context(&grouped, self_attention(&x)).values, &context(&whole, self_attention(&x)).values, 1e-6);
+}
+
+#[test]
+fn a_state_holds_only_the_heads_of_keys_and_values() {
+    let bytes = |kv_heads| {
+        let attention = init(&parse("dot-product"), &placement(Role::Decoder, 4).with_kv_heads(Some(kv_heads)));
+        let mut state = attention.state(&DecodingStart::self_attention(2, 8));
+        attention.step(Array::random("x", &[2, 8, 12]).tensor(&flex().device), &mut state, &mut Probe::off());
+        state.get::<KeyValueState>().unwrap().bytes()
+    };
+    // Keys and values of two rows, eight positions and three channels a head, four bytes each.
+    assert_eq!([4, 2, 1].map(bytes), [4, 2, 1].map(|heads| heads * 2 * 2 * 8 * 3 * 4));
 }

@@ -109,7 +109,7 @@ fn a_constant_added_to_all_positions_changes_nothing() {
     let attention = relative(RelativeConfig::default(), 1);
     let attention = attention.as_softmax().unwrap();
     let (query, memory) = (Array::random("x", &[2, 4, 6]).tensor::<3>(&flex().device), Array::random("m", &[2, 7, 6]));
-    let keys = attention.logits.keys(memory.tensor(&flex().device));
+    let keys = attention.logits.keys(memory.tensor(&flex().device), &Positions::default());
     let at = |start: usize| {
         let span = Span { query_start: start + 3, queries: 4, key_start: start, keys: 7 };
         Array::read(logits(attention.logits.terms(query.clone(), keys.clone(), span, &Positions::from_start(start + 3)), span.keys))

@@ -9,7 +9,7 @@ use burn::module::Module;
 use burn::tensor::{Device, Tensor, TensorData};
 use heedful_attention::abilities::Abilities;
 use heedful_attention::conformance::Property;
-use heedful_attention::contract::{Attention, AttentionInput, AttentionOutput};
+use heedful_attention::contract::{Attention, AttentionInput, AttentionOutput, Positions};
 use heedful_attention::engine::fused::{self, Part};
 use heedful_attention::engine::{AttentionProgram, Content, Dropout, Engine, LogitTerms, Weighting, reference};
 use heedful_attention::heads::{merge_heads, split_heads};
@@ -134,7 +134,7 @@ impl Call {
     }
 
     fn terms(&self) -> LogitTerms {
-        let Weighting::Softmax(terms) = &self.program.weighting else { unreachable!("logits make a softmax") };
+        let Weighting::Scores(terms, _) = &self.program.weighting else { unreachable!("logits make a softmax") };
         terms.clone()
     }
 
@@ -143,7 +143,7 @@ impl Call {
     }
 
     fn with_terms(mut self, terms: LogitTerms) -> Self {
-        self.program.weighting = Weighting::Softmax(terms);
+        self.program.weighting = Weighting::softmax(terms);
         self
     }
 
@@ -324,7 +324,7 @@ impl Lowered {
         let losses = self.inner.logits.losses(&query);
         let program = AttentionProgram {
             soft_span: self.inner.logits.soft_span(&query, span),
-            weighting: Weighting::Softmax(self.inner.logits.terms(query, keys, span, &positions)),
+            weighting: Weighting::softmax(self.inner.logits.terms(query, keys, span, &positions)),
             mask: None,
             values,
             dropout: random.map(|key| Dropout { probability: self.dropout, key: key.named("weights") }),
@@ -350,7 +350,7 @@ impl Attention for Lowered {
         let input = AttentionInput { visibility: input.visibility.within(&self.limit), ..input };
         let memory = input.memory.clone().unwrap_or_else(|| input.query.clone());
         let values = split_heads(linear(memory.clone(), &self.inner.value), self.heads);
-        self.attend(input, self.inner.logits.keys(memory), values, 0, probe)
+        self.attend(input, self.inner.logits.keys(memory, &Positions::default()), values, 0, probe)
     }
 
     fn state(&self, start: &DecodingStart) -> KeyValueState {
@@ -361,7 +361,7 @@ impl Attention for Lowered {
         let chunk = state.advance(query);
         if !state.is_fixed() {
             let values = split_heads(linear(chunk.query.clone(), &self.inner.value), self.heads);
-            state.push(self.inner.logits.keys(chunk.query.clone()), values);
+            state.push(self.inner.logits.keys(chunk.query.clone(), &chunk.positions), values);
         }
         self.attend(chunk, state.keys(), state.values(), state.start(), probe)
     }
@@ -375,7 +375,7 @@ impl Attention for Lowered {
 fn subject(engine: Engine, fault: Fault, property: Property) -> Subject<Lowered> {
     // In a decoder no real query sees padding that follows it.
     let role = if property == Property::Padding { Role::Encoder } else { Role::Decoder };
-    let placement = Placement { max_length: TILE + 6, ..placement(role, 2) };
+    let placement = placement(role, 2).with_max_length(TILE + 6);
     let config = parse("dot-product");
     let build = move |placement: &Placement, key: &RandomKey, device: &Device| Lowered::new(&config, engine, fault, placement, key, device);
     Subject::new(placement, build, &flex().device)

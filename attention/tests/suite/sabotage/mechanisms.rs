@@ -87,8 +87,8 @@ impl Logits for BrokenLogits {
         self.inner.facts()
     }
 
-    fn keys(&self, memory: Tensor<3>) -> Option<Tensor<4>> {
-        self.inner.keys(memory)
+    fn keys(&self, memory: Tensor<3>, positions: &Positions) -> Option<Tensor<4>> {
+        self.inner.keys(memory, positions)
     }
 
     fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms {
@@ -330,7 +330,7 @@ fn lsh(fault: LshFault) -> (Subject<BrokenLsh>, AnyMechanism) {
     let build = move |placement: &Placement, key: &RandomKey, device: &Device| {
         // What is to see too much must not be kept from it where it stands.
         let role = if fault == LshFault::LaterMembersSeen { Role::Encoder } else { placement.role };
-        let built = built.init(&Placement { role, ..*placement }, key, device);
+        let built = built.init(&placement.with_role(role), key, device);
         let inner = built.get::<Lsh>().expect("this is LSH attention").clone();
         BrokenLsh { inner, fault, calls: Arc::default() }
     };

@@ -10,7 +10,7 @@ use super::*;
 pub(super) use crate::conformance::cube_test_device as adapter;
 use crate::engine::fused::operator::FusedAttention;
 use crate::engine::fused::plan::Part;
-use crate::engine::{Bell, Bells, Ramp};
+use crate::engine::{Bell, Bells, Normaliser, Ramp};
 use crate::visibility::{Span, TileMap, Visibility};
 
 const BATCH: usize = 2;
@@ -54,7 +54,15 @@ fn terms_of_the_device_give_what_flex_computes_without_them() {
     let lengths @ [queries, keys] = [150, 140];
     let plan = |visibility: Visibility| {
         let tiles = Arc::new(TileMap::new(&visibility, Span::whole(queries, keys), HEADS));
-        Plan { parts: Arc::new([Part::in_order(tiles)]), dropout: None, ramp: None, pairs: None, bells: None, by_kernels: false }
+        Plan {
+            parts: Arc::new([Part::in_order(tiles)]),
+            normaliser: Normaliser::Softmax,
+            dropout: None,
+            ramp: None,
+            pairs: None,
+            bells: None,
+            by_kernels: false,
+        }
     };
     let ramp = Ramp { width: 8.0, origin: 1.0, nearest: 0, farthest: 50, offset: 0 };
     let bells = |renormalise| {

@@ -8,6 +8,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::*;
 use crate::conformance::cube_test_device as adapter;
+use crate::engine::Normaliser;
 use crate::engine::fused::composed;
 use crate::engine::fused::plan::Part;
 use crate::random::RandomKey;
@@ -67,7 +68,15 @@ fn results_of(casts: &[FloatDType], native: bool, span: Span, [factor, value]: [
 
 fn plan(visibility: &Visibility, span: Span, dropout: Option<WeightDropout>) -> Plan {
     let tiles = Arc::new(TileMap::new(visibility, span, HEADS));
-    Plan { parts: Arc::new([Part::in_order(tiles)]), dropout, ramp: None, pairs: None, bells: None, by_kernels: true }
+    Plan {
+        parts: Arc::new([Part::in_order(tiles)]),
+        normaliser: Normaliser::Softmax,
+        dropout,
+        ramp: None,
+        pairs: None,
+        bells: None,
+        by_kernels: true,
+    }
 }
 
 /// By how much two results differ at most.

@@ -12,6 +12,7 @@ use super::{Inputs, Places, Planes, Rows, Sizes, is_triangle, of_plane, rows_of_
 use crate::dropout::WeightDropout;
 use crate::engine::fused::plan::Part;
 use crate::engine::greatest_log_ratio;
+use crate::engine::normaliser::logistic;
 use crate::exponential::exp;
 use crate::visibility::TILE;
 
@@ -160,6 +161,7 @@ fn differentiate_plane(inputs: Inputs, given: Given, plane: usize, gradients: &m
             Arch::new().dispatch(BackwardGroup {
                 sizes: inputs.sizes,
                 dropout: inputs.plan.dropout.as_ref(),
+                bias_of_each: inputs.plan.normaliser.bias_of_each(),
                 part,
                 place: [row, head, first],
                 tiles: end - first,
@@ -211,6 +213,8 @@ struct GroupGradients {
 struct BackwardGroup<'a> {
     sizes: Sizes,
     dropout: Option<&'a WeightDropout>,
+    /// What is added to the scores of keys that are weighed each by itself.
+    bias_of_each: Option<f32>,
     part: &'a Part,
     /// Batch row, head, and number of the first tile of keys.
     place: [usize; 3],
@@ -231,8 +235,21 @@ impl WithSimd for BackwardGroup<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Self { sizes, dropout, part, place: [row, head, first], tiles, terms, side, count, keys, values, gradients, mut of_bias } =
-            self;
+        let Self {
+            sizes,
+            dropout,
+            bias_of_each,
+            part,
+            place: [row, head, first],
+            tiles,
+            terms,
+            side,
+            count,
+            keys,
+            values,
+            gradients,
+            mut of_bias,
+        } = self;
         let Sizes { factor, value, .. } = sizes;
         let (factor_columns, value_columns) = (padded(factor), padded(value));
         let keys_transposed = transposed_tiles(keys, count, factor);
@@ -275,7 +292,10 @@ impl WithSimd for BackwardGroup<'_> {
                     let (query, slope) = slope_of_end(*end, &slopes, side, terms, dropout, at);
                     gradients.terms.add_end(terms, query, slope);
                 }
-                differentiate(&mut weights, &mut slopes, side, terms, dropout, at);
+                match bias_of_each {
+                    Some(bias) => differentiate_each(bias, &mut weights, &mut slopes, terms, dropout, at),
+                    None => differentiate(&mut weights, &mut slopes, side, terms, dropout, at),
+                }
                 let transposed = |numbers| Transposed(Matrix { numbers, stride: TILE });
                 let above = triangle(Triangle::OfTransposedLeft);
                 add_product(simd, [TILE, value_columns, height], above, transposed(&weights), gradient, value_sums);
@@ -305,6 +325,31 @@ fn slope_of_end(
         .map_or(1.0, |(dropout, [row, head])| dropout.row(row, head, index).factor(terms.places[1].index(keys * TILE + place % TILE)));
     let ratio = exp((score - side.log_sum_exp[query]).min(greatest_log_ratio(DType::F32)));
     (index, ratio * (slopes[place] * factor - side.dots[query]))
+}
+
+/// [`differentiate`] where each key is weighed by itself, by the logistic function of its score and `bias`.
+#[inline(always)]
+fn differentiate_each(
+    bias: f32,
+    weights: &mut [f32],
+    slopes: &mut [f32],
+    terms: &Terms,
+    dropout: Option<(&WeightDropout, [usize; 2])>,
+    At { queries, keys, height }: At,
+) {
+    for (at, (weights, slopes)) in weights.chunks_exact_mut(TILE).zip(slopes.chunks_exact_mut(TILE)).take(height).enumerate() {
+        let drawn = dropout.map(|(dropout, [row, head])| dropout.row(row, head, terms.places[0].index(queries * TILE + at)));
+        for (weight, slope) in weights.iter_mut().zip(&mut *slopes) {
+            *weight = logistic(*weight + bias);
+            *slope *= *weight * (1.0 - *weight);
+        }
+        let Some(drawn) = drawn else { continue };
+        terms.places[1].each(keys, |place, key| {
+            let factor = drawn.factor(key);
+            weights[place] *= factor;
+            slopes[place] *= factor;
+        });
+    }
 }
 
 /// From logits and the gradients of the weights after dropout: the weights after dropout, and the gradients of the logits.

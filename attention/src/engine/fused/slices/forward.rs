@@ -8,6 +8,7 @@ use super::terms::{At, Scratch, Terms};
 use super::{Inputs, Places, Sizes, is_triangle, of_plane, rows_of_planes, shift};
 use crate::dropout::WeightDropout;
 use crate::engine::fused::plan::Part;
+use crate::engine::normaliser::logistic;
 use crate::exponential::{exp, exponentials, largest};
 use crate::visibility::TILE;
 
@@ -103,6 +104,7 @@ fn attend<'a>(inputs: Inputs<'a>, part: &'a Part, plane: usize) -> PartState<'a>
         arch.dispatch(ForwardTile {
             sizes: inputs.sizes,
             dropout: inputs.plan.dropout.as_ref(),
+            bias_of_each: inputs.plan.normaliser.bias_of_each(),
             part,
             place: [row, head, tile],
             terms: &terms,
@@ -122,6 +124,8 @@ fn attend<'a>(inputs: Inputs<'a>, part: &'a Part, plane: usize) -> PartState<'a>
 struct ForwardTile<'a> {
     sizes: Sizes,
     dropout: Option<&'a WeightDropout>,
+    /// What is added to the scores of keys that are weighed each by itself.
+    bias_of_each: Option<f32>,
     part: &'a Part,
     /// Batch row, head, and number of the tile of queries.
     place: [usize; 3],
@@ -145,7 +149,8 @@ impl WithSimd for ForwardTile<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Self { sizes, dropout, part, place: [row, head, queries_tile], terms, queries, keys_transposed, values, .. } = self;
+        let Self { sizes, dropout, bias_of_each, part, place: [row, head, queries_tile], terms, queries, keys_transposed, values, .. } =
+            self;
         let Self { weights, scratch, sums, tops, totals, .. } = self;
         let Sizes { factor, value, .. } = sizes;
         let (height, columns) = (tops.len(), padded(value));
@@ -161,7 +166,12 @@ impl WithSimd for ForwardTile<'_> {
             terms.add(simd, at, weights, scratch);
             shift(weights, &part.tiles, tile.pairs);
             terms.limit(at, weights, |_, _| {});
-            for (at, weights) in weights.chunks_exact_mut(TILE).take(height).enumerate() {
+            if let Some(bias) = bias_of_each {
+                weights[..height * TILE].iter_mut().for_each(|weight| *weight = logistic(*weight + bias));
+                tops.fill(0.0);
+            }
+            let rows = if bias_of_each.is_some() { 0 } else { height };
+            for (at, weights) in weights.chunks_exact_mut(TILE).take(rows).enumerate() {
                 let top = largest(weights).max(tops[at]);
                 if top == f32::NEG_INFINITY {
                     weights.fill(0.0);

@@ -34,7 +34,7 @@ pub(super) struct Sizes {
     pub value: usize,
 }
 
-/// What is attended with, in the shapes of [`Operands`](super::operator::Operands); what is absent is empty.
+/// What is attended with, in the shapes of [`Operands`](super::operands::Operands); what is absent is empty.
 #[derive(Clone, Copy)]
 pub(super) struct Inputs<'a> {
     pub sizes: Sizes,

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::contract::{Losses, Positions};
 use crate::engine::blocked::Blocks;
 use crate::engine::fused::Part;
-use crate::engine::{LogitTerms, SoftSpan};
+use crate::engine::{LogitTerms, Normaliser, SoftSpan};
 use crate::error::ConfigError;
 use crate::logits::{LogitFacts, Logits};
 use crate::pattern::{Grouping, Pattern};
@@ -162,7 +162,7 @@ impl Restricted {
 pub(crate) fn validate_logits(attention: &str, logits: &AnyMechanism, placement: &Placement) -> Result<(), ConfigError> {
     if !logits.can_be_restricted() {
         let able = AnyMechanism::families_that(AnyMechanism::can_be_restricted);
-        let remedy = format!("restrict an attention that has logits, a mixture of such, or another pattern: {able}");
+        let remedy = format!("restrict an attention that has logits, a mixture of such, a normaliser, or another pattern: {able}");
         return Err(placement.check(attention).wrong("logits", logits.name(), remedy));
     }
     logits.validate(placement)
@@ -177,8 +177,12 @@ impl<L: Logits> Logits for Restricted<L> {
         self.inner().projections_have_biases()
     }
 
-    fn keys(&self, memory: Tensor<3>) -> Option<Tensor<4>> {
-        self.inner().keys(memory)
+    fn normaliser(&self) -> Normaliser {
+        self.inner().normaliser()
+    }
+
+    fn keys(&self, memory: Tensor<3>, positions: &Positions) -> Option<Tensor<4>> {
+        self.inner().keys(memory, positions)
     }
 
     fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms {

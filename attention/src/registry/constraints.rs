@@ -77,7 +77,7 @@ mod tests {
 
     /// Two layers, of which the second has an adaptive span.
     fn layers(spans: [f32; 2], device: &Device) -> Vec<AnyAttention> {
-        let placement = Placement { role: Role::Decoder, layer: 0, layers: 2, d_model: 4, heads: 2, max_length: 8, dropout: 0.0 };
+        let placement = Placement::new(Role::Decoder, 4, 2).at_layer(0, 2).with_max_length(8);
         let layer = |name: &str| {
             let config: AnyMechanism = name.parse().unwrap();
             config.init(&placement, &RandomKey::from_seed(1), device)

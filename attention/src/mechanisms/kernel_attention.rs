@@ -318,6 +318,6 @@ impl<K: Kernel> Attention for KernelAttention<K> {
     }
 
     fn multiplications(&self, pairs: &Pairs) -> f64 {
-        (pairs.queries.len() * self.options.taps * pairs.d_model) as f64
+        (pairs.queries.len() * self.options.taps * pairs.heads * pairs.d_head) as f64
     }
 }

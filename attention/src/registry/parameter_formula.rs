@@ -1,6 +1,6 @@
 //! How many parameters a mechanism has, as a formula in its sizes.
 //!
-//! Letters: `d` = `d_model`, `H` heads, `D` = `d / H`, `L` maximal length, and the options that a size follows from: `k` the rank, `a` and `b` the
+//! Letters: `d` = `d_model`, `H` heads, `D` width of a head, `q` = `H D`, `g` = `G D` for `G` heads of keys and values, `L` maximal length, and the options that a size follows from: `k` the rank, `a` and `b` the
 //! factors of the Factorized Dense Synthesizer, `S` the longest distance, `t` the taps of a kernel, `r` the rounds and `c` half the buckets of LSH attention.
 
 use std::fmt;
@@ -26,7 +26,7 @@ pub struct ParameterCount {
     pub fixed: u128,
 }
 
-/// A sum such as `4 d^2 + H L^2`: products of sizes with their coefficients.
+/// A sum such as `4 d^2 + H L^2`: products of sizes with their coefficients. It is shown for heads of the usual sizes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TermSum(Vec<(usize, &'static str)>);
 
@@ -55,6 +55,23 @@ impl TermSum {
         self.0.iter().map(term).fold(0, u128::saturating_add)
     }
 
+    /// The same where heads are as wide together as the model and each has its own keys and values: `q` and `g` are `d` then.
+    fn at_usual_sizes(&self) -> Self {
+        let mut usual = Self::default();
+        for &(coefficient, product) in &self.0 {
+            let product = match product {
+                "d q" | "d g" => "d^2",
+                "q" | "g" => "d",
+                "q L" => "d L",
+                "q a" => "d a",
+                "q b" => "d b",
+                other => other,
+            };
+            usual.add(Self(vec![(coefficient, product)]));
+        }
+        usual
+    }
+
     /// Whether there are no terms.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -66,7 +83,7 @@ impl fmt::Display for TermSum {
         if self.is_empty() {
             return f.write_str("0");
         }
-        for (index, &(coefficient, product)) in self.0.iter().enumerate() {
+        for (index, (coefficient, product)) in self.at_usual_sizes().0.into_iter().enumerate() {
             f.write_str(if index > 0 { " + " } else { "" })?;
             match coefficient {
                 1 => f.write_str(product)?,
@@ -115,8 +132,9 @@ impl AnyMechanism {
         if self.card().kind == Kind::Whole {
             return Some(own);
         }
-        let biases = if self.projections_have_biases() { ParameterFormula::trained(&[(2, "d")]) } else { ParameterFormula::none() };
-        Some(ParameterFormula::trained(&[(2, "d^2")]).plus(own).plus(biases))
+        let biases =
+            if self.projections_have_biases() { ParameterFormula::trained(&[(1, "g"), (1, "d")]) } else { ParameterFormula::none() };
+        Some(ParameterFormula::trained(&[(1, "d q"), (1, "d g")]).plus(own).plus(biases))
     }
 
     /// How many parameters the attention has at a place, without building it; `None` as of [`parameter_formula`](Self::parameter_formula). The configuration
@@ -124,7 +142,8 @@ impl AnyMechanism {
     pub fn parameters_at(&self, placement: &Placement) -> Option<ParameterCount> {
         let formula = self.parameter_formula()?;
         let Placement { d_model, heads, max_length, .. } = *placement;
-        let mut letters = vec![("d", d_model), ("H", heads), ("D", d_model / heads.max(1)), ("L", max_length)];
+        let (q, g) = (placement.query_width(), placement.key_width());
+        let mut letters = vec![("d", d_model), ("H", heads), ("D", placement.d_head()), ("q", q), ("g", g), ("L", max_length)];
         letters.extend(self.letters(max_length));
         Some(ParameterCount { trained: formula.trained.value(&letters), fixed: formula.fixed.value(&letters) })
     }

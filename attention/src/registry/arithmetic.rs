@@ -65,14 +65,14 @@ pub struct Pairs {
     pub causal: bool,
     /// Number of heads.
     pub heads: usize,
-    /// Width of the model.
-    pub d_model: usize,
+    /// Width of a head.
+    pub d_head: usize,
 }
 
 impl Pairs {
     /// Width of a head.
     pub fn d_head(&self) -> f64 {
-        self.d_model as f64 / self.heads as f64
+        self.d_head as f64
     }
 
     /// Pairs of all heads, where the mechanism hides none.
@@ -106,7 +106,7 @@ pub fn multiplications<A: Attention>(attention: &A, place: &Placement, queries: 
     let mapped = if place.role == Role::Cross { keys } else { queries.len() } as f64;
     let Maps { of_queries, of_memory, .. } = Maps::of(attention);
     let maps = queries.len() as f64 * of_queries as f64 + mapped * of_memory as f64;
-    let pairs = Pairs { queries, keys, causal: place.role == Role::Decoder, heads: place.heads, d_model: place.d_model };
+    let pairs = Pairs { queries, keys, causal: place.role == Role::Decoder, heads: place.heads, d_head: place.d_head() };
     Multiplications { pairs: attention.multiplications(&pairs), maps }
 }
 
@@ -167,7 +167,7 @@ mod tests {
 
     fn of(name: &str, role: Role, queries: Range<usize>, keys: usize) -> Multiplications {
         let config: AnyMechanism = name.parse().unwrap();
-        let place = Placement { role, layer: 0, layers: 1, d_model: 16, heads: 4, max_length: keys.max(LENGTH), dropout: 0.0 };
+        let place = Placement::new(role, 16, 4).with_max_length(keys.max(LENGTH));
         let attention = config.init(&place, &RandomKey::from_seed(0), &Device::flex());
         multiplications(&attention, &place, queries, keys)
     }
@@ -199,7 +199,7 @@ mod tests {
     fn hashes_and_chunks_are_those_that_the_mechanism_has() {
         // 16 buckets of 64 positions in chunks of 8, by 8 directions; 4 rounds over a chunk and the one before it.
         let config = LshConfig { chunk: 8, rounds: 4, ..LshConfig::default() };
-        let place = Placement { role: Role::Decoder, layer: 0, layers: 1, d_model: 16, heads: 4, max_length: 64, dropout: 0.0 };
+        let place = Placement::new(Role::Decoder, 16, 4).with_max_length(64);
         let lsh: Lsh = config.init(&place, &RandomKey::from_seed(0), &Device::flex());
         let directions = lsh.rotations.value().dims()[3];
         assert_eq!(directions, 8);

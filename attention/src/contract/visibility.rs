@@ -414,6 +414,21 @@ impl Visibility {
         is_common.then(|| self.booleans(Span { queries: 1, ..span }, self.rows(), 1))
     }
 
+    /// Which positions are seen from then on, `[rows, positions]` with [`rows`](Self::rows) rows, if each of the first `length` positions sees just those of
+    /// them that do not come after it, in all heads; otherwise `None`. It is what a recurrence can express.
+    pub fn real_positions(&self, length: usize, heads: usize) -> Option<Vec<bool>> {
+        let (rows, heads) = (self.rows(), if self.depends_on_head() { heads } else { 1 });
+        let seen = self.booleans(Span::whole(length, length), rows, heads);
+        let real = |row: usize, position: usize| seen[((row * heads) * length + position) * length + position];
+        let is_prefix = |(index, &seen): (usize, &bool)| {
+            let (key, query, row) = (index % length, index / length % length, index / (length * length * heads));
+            // What a position that is not real gives is nobody's output.
+            !real(row, query) || seen == (key <= query && real(row, key))
+        };
+        let is_prefix = seen.iter().enumerate().all(is_prefix);
+        is_prefix.then(|| (0..rows).flat_map(|row| (0..length).map(move |position| real(row, position))).collect())
+    }
+
     /// The mask that is added to logits, or `None` if nothing is hidden.
     pub fn mask(&self, span: Span, heads: usize, dtype: DType, device: &Device) -> Option<Mask> {
         if matches!(*self.rule, Rule::All) {

@@ -8,7 +8,7 @@ use burn::tensor::{Int, Tensor, TensorData};
 use crate::contract::{Losses, Positions};
 use crate::engine::blocked::Blocks;
 use crate::engine::fused::Part;
-use crate::engine::{LogitTerms, SoftSpan};
+use crate::engine::{LogitTerms, Normaliser, SoftSpan};
 use crate::pattern::Pattern;
 use crate::visibility::{Span, Visibility};
 
@@ -25,11 +25,19 @@ pub trait Logits: Module + ModuleDisplay + 'static {
         false
     }
 
-    /// What is remembered of each position that may be attended to, `[B, H, K, R]` from `[B, K, C]`; `None` if the scores do not depend on the
-    /// content of keys.
-    fn keys(&self, memory: Tensor<3>) -> Option<Tensor<4>>;
+    /// How scores become weights. Default: by a softmax.
+    fn normaliser(&self) -> Normaliser {
+        Normaliser::Softmax
+    }
 
-    /// Scores of `span.queries` queries `[B, Q, C]` for `span.keys` keys.
+    /// What is remembered of each position that may be attended to, `[B, G, K, R]` from `[B, K, C]` with the positions of these elements, in `G` heads of keys
+    /// ([`Placement::kv_heads`](crate::placement::Placement::kv_heads)). Keys that depend on their absolute position, such as rotated ones, are remembered as
+    /// they are here. Default: `None`, the scores do not depend on the content of keys.
+    fn keys(&self, _memory: Tensor<3>, _positions: &Positions) -> Option<Tensor<4>> {
+        None
+    }
+
+    /// Scores of `span.queries` queries `[B, Q, C]` for `span.keys` keys, what is remembered of which is given for each head of queries, `[B, H, K, R]`.
     fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms;
 
     /// Which keys the mechanism itself lets a query see, by positions in the unpadded sequence; what is hidden from it stays hidden. Default: all.

@@ -1,0 +1,104 @@
+//! What an attention is computed from, on one backend.
+
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Backend, ExtensionType};
+
+#[cfg(feature = "cube")]
+use crate::extension as burn;
+
+/// A tensor that there may be.
+#[derive(Clone, Debug, ExtensionType)]
+#[extension_type(fusion: cfg(feature = "cube"))]
+pub enum Operand<B: Backend> {
+    /// There is none.
+    Absent,
+    /// This one.
+    Given(FloatTensor<B>),
+}
+
+/// What is attended with; the same for their gradients.
+///
+/// Dimension letters: `B` batch rows, `H` heads, `Q` queries, `K` keys, `R` and `S` widths of thin factors, `D` width of a head's values.
+#[derive(Clone, Debug, ExtensionType)]
+#[extension_type(fusion: cfg(feature = "cube"))]
+pub struct Operands<B: Backend> {
+    /// `[B, H, K, D]`.
+    pub values: FloatTensor<B>,
+    /// Scaled, `[B, H, Q, R]`.
+    #[extension_type]
+    pub queries: Operand<B>,
+    /// `[B, H, K, R]`.
+    #[extension_type]
+    pub keys: Operand<B>,
+    /// Added to the logits, `[B|1, H|1, Q, K]`.
+    #[extension_type]
+    pub bias: Operand<B>,
+    /// Scaled queries of the scores by distance, `[B, H, Q, S]`.
+    #[extension_type]
+    pub relative_queries: Operand<B>,
+    /// What they are scored with, `[B|1, H|1, Q + K - 1, S]`, in descending order of the distance from key to query.
+    #[extension_type]
+    pub relative_keys: Operand<B>,
+    /// Left factors of [`Kronecker`](crate::engine::Kronecker) products, `[B, H, Q, a]`; [`Plan::pairs`] says which product is whose.
+    #[extension_type]
+    pub left: Operand<B>,
+    /// Right factors, `[B, H, Q, b]`.
+    #[extension_type]
+    pub right: Operand<B>,
+    /// Spans, in positions, `[B|1, H|1, Q|1, 1]`, of [`Plan::ramp`].
+    #[extension_type]
+    pub spans: Operand<B>,
+}
+
+impl<B: Backend> Operand<B> {
+    /// The tensor, if there is one.
+    pub fn given(self) -> Option<FloatTensor<B>> {
+        match self {
+            Self::Absent => None,
+            Self::Given(tensor) => Some(tensor),
+        }
+    }
+
+    /// The tensor, if there is one.
+    pub fn as_ref(&self) -> Option<&FloatTensor<B>> {
+        match self {
+            Self::Absent => None,
+            Self::Given(tensor) => Some(tensor),
+        }
+    }
+}
+
+impl<B: Backend> From<Option<FloatTensor<B>>> for Operand<B> {
+    fn from(tensor: Option<FloatTensor<B>>) -> Self {
+        tensor.map_or(Self::Absent, Self::Given)
+    }
+}
+
+/// Number of [`Operands`].
+pub(super) const COUNT: usize = 9;
+
+impl<B: Backend> Operands<B> {
+    /// The same of another backend, or made anew.
+    pub fn map<O: Backend>(self, map: impl Fn(FloatTensor<B>) -> FloatTensor<O>) -> Operands<O> {
+        Operands::from_list(self.list().map(|operand| operand.map(&map)))
+    }
+
+    /// Those of logits that are one product of thin factors.
+    #[cfg(feature = "cube")]
+    pub fn of_product(queries: FloatTensor<B>, keys: FloatTensor<B>, values: FloatTensor<B>) -> Self {
+        let [bias, relative_queries, relative_keys, left, right, spans] = [(); 6].map(|()| Operand::Absent);
+        let [queries, keys] = [queries, keys].map(Operand::Given);
+        Self { values, queries, keys, bias, relative_queries, relative_keys, left, right, spans }
+    }
+
+    pub(super) fn list(self) -> [Option<FloatTensor<B>>; COUNT] {
+        let Self { values, queries, keys, bias, relative_queries, relative_keys, left, right, spans } = self;
+        [Operand::Given(values), queries, keys, bias, relative_queries, relative_keys, left, right, spans].map(Operand::given)
+    }
+
+    pub(super) fn from_list(list: [Option<FloatTensor<B>>; COUNT]) -> Self {
+        let [values, rest @ ..] = list;
+        let [queries, keys, bias, relative_queries, relative_keys, left, right, spans] = rest.map(Operand::from);
+        Self { values: values.expect("there are values"), queries, keys, bias, relative_queries, relative_keys, left, right, spans }
+    }
+}

@@ -1,0 +1,102 @@
+//! How scores become weights.
+
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Backend, Dispatch, TensorMetadata};
+use burn::tensor::Tensor;
+use burn::tensor::activation::{sigmoid, softmax};
+
+use crate::exponential::exp;
+use crate::visibility::Mask;
+
+/// How the scores `s` of the keys that a query sees become weights. A query that sees no key has no weights in any of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub enum Normaliser {
+    /// `exp(s_j) / sum_k exp(s_k)`.
+    #[default]
+    Softmax,
+    /// `exp(s_j) / (1 + sum_k exp(s_k))`: a softmax with one more key, whose score and value are 0.
+    SoftmaxPlusOne,
+    /// `1 / (1 + exp(-s_j - bias))`: each key by itself.
+    Sigmoid {
+        /// Added to the scores.
+        bias: f32,
+    },
+}
+
+impl Normaliser {
+    /// What is added to the scores of a normaliser that weighs each key by itself, if it is one.
+    pub(super) fn bias_of_each(self) -> Option<f32> {
+        match self {
+            Self::Softmax | Self::SoftmaxPlusOne => None,
+            Self::Sigmoid { bias } => Some(bias),
+        }
+    }
+
+    /// All weights of logits `[B|1, H|1, Q, K]`.
+    pub(super) fn weights(self, logits: Tensor<4>, mask: Option<Mask>) -> Tensor<4> {
+        let Some(Mask { bias, has_key }) = mask else { return self.of_visible(logits) };
+        let weights = self.of_visible(logits + bias);
+        match has_key {
+            Some(has_key) => weights * has_key,
+            None => weights,
+        }
+    }
+
+    fn of_visible(self, logits: Tensor<4>) -> Tensor<4> {
+        match self {
+            Self::Softmax => softmax(logits, 3),
+            Self::SoftmaxPlusOne => {
+                // The largest of all scores and of that of the key that is always there. It cancels, and so does its gradient.
+                let top = logits.clone().detach().max_dim(3).clamp_min(0.0);
+                let weights = (logits - top.clone()).exp();
+                let sum = weights.clone().sum_dim(3) + top.neg().exp();
+                weights / sum
+            }
+            Self::Sigmoid { bias } => sigmoid(logits + bias),
+        }
+    }
+
+    /// The context of a softmax `[B, H, Q, D]` and the log-sum-exp of its logits `[B|1, H, Q, 1]`, as they are with this normaliser.
+    pub(super) fn corrected(self, context: Tensor<4>, log_sum_exp: Tensor<4>) -> (Tensor<4>, Tensor<4>) {
+        let (context, log_sum_exp) = self.corrected_on::<Dispatch>(context.into_dispatch(), log_sum_exp.into_dispatch());
+        (Tensor::from_dispatch(context), Tensor::from_dispatch(log_sum_exp))
+    }
+
+    /// [`corrected`](Self::corrected) on a backend. With the log-sum-exp that it returns, weights and gradients are computed as those of a softmax.
+    pub(super) fn corrected_on<B: Backend>(self, context: FloatTensor<B>, log_sum_exp: FloatTensor<B>) -> (FloatTensor<B>, FloatTensor<B>) {
+        match self {
+            Self::Softmax | Self::Sigmoid { .. } => (context, log_sum_exp),
+            Self::SoftmaxPlusOne => {
+                let share = B::float_cast(B::sigmoid(log_sum_exp.clone()), context.dtype().into());
+                // The number of a query that sees no key is very large or infinite, and stays so.
+                let rest = B::float_log1p(B::float_exp(B::float_neg(B::float_abs(log_sum_exp.clone()))));
+                (B::float_mul(context, share), B::float_add(B::float_clamp_min(log_sum_exp, 0.0.into()), rest))
+            }
+        }
+    }
+}
+
+/// `1 / (1 + exp(-x))`; 0 for an infinite negative number.
+#[inline(always)]
+pub(super) fn logistic(x: f32) -> f32 {
+    let small = exp(-x.abs());
+    if x < 0.0 { small / (1.0 + small) } else { 1.0 / (1.0 + small) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_logistic_function_is_exact_to_rounding_at_all_sizes() {
+        for x in (-2000..=2000).map(|tenth| tenth as f32 / 10.0) {
+            let expected = 1.0 / (1.0 + (-f64::from(x)).exp());
+            let found = f64::from(logistic(x));
+            let least = f64::from(f32::MIN_POSITIVE);
+            assert!((found - expected).abs() <= 1e-6 * expected + 10.0 * least, "{x}: {found} and {expected}");
+        }
+        assert_eq!(logistic(f32::NEG_INFINITY), 0.0);
+        assert!(logistic(f32::NAN).is_nan());
+    }
+}

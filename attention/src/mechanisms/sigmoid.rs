@@ -1,0 +1,72 @@
+//! Sigmoid attention (Ramapuram et al. 2025, section 2).
+//!
+//! `w[i, j] = 1 / (1 + exp(-s[i, j] - b))`: each key is weighed by itself, and the weights of a query need not sum to 1. With `b = -ln(n)` for sequences of `n`
+//! positions they sum to about 1 at first (section 4). Scores `s` are those of any mechanism: `dot-product@sigmoid`, or `sigmoid` for short. Time and decoding
+//! state are those of the scores.
+//!
+//! Parameters have the names that they have without the normaliser, so that weights which were trained with a softmax can be loaded.
+//!
+//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//!
+#![doc = include_str!("../../pictures/sigmoid.svg")]
+
+use burn::tensor::Device;
+use serde::{Deserialize, Serialize};
+
+use crate::engine::Normaliser;
+use crate::error::ConfigError;
+use crate::placement::Placement;
+use crate::random::RandomKey;
+use crate::registry::{AnyLogits, AnyMechanism, Card, Kind, Mechanism};
+
+/// Configuration of sigmoid attention.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SigmoidConfig {
+    /// What is added to the scores, `b` (default: `-ln(n)` for the model's maximal length `n`). Give the number where trained weights are loaded into a model
+    /// with another maximal length.
+    pub bias: Option<f64>,
+    /// What scores the keys (default: dot-product attention).
+    pub logits: AnyMechanism,
+}
+
+impl Mechanism for SigmoidConfig {
+    const NAME: &'static str = "sigmoid";
+
+    fn card() -> Card {
+        Card {
+            variant: "Sigmoid",
+            description: "Weighs each key by itself, by a sigmoid of its score.",
+            source: "Ramapuram et al. 2025, section 2",
+            kind: Kind::Normaliser,
+            cross: true,
+            causal: true,
+        }
+    }
+
+    fn members(&self) -> Vec<&AnyMechanism> {
+        vec![&self.logits]
+    }
+
+    fn over(self, logits: AnyMechanism) -> Option<Self> {
+        Some(Self { logits, ..self })
+    }
+
+    fn can_cross(&self) -> bool {
+        self.logits.can_cross()
+    }
+
+    /// # Errors
+    /// If the bias is not finite, or what is normalised has no scores of its own or is wrong itself.
+    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+        if let Some(bias) = self.bias.filter(|bias| !bias.is_finite()) {
+            return Err(placement.check(Self::NAME).wrong("bias", bias, "give a finite number"));
+        }
+        self.logits.validate_normalised(Self::NAME, placement)
+    }
+
+    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        let bias = self.bias.unwrap_or_else(|| -(placement.max_length.max(1) as f64).ln()) as f32;
+        Some(self.logits.init_logits(placement, key, device)?.normalised_by(Normaliser::Sigmoid { bias }))
+    }
+}

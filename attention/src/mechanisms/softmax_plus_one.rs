@@ -1,0 +1,69 @@
+//! Softmax plus one, also called softmax-off-by-one (Miller 2023).
+//!
+//! `w[i, j] = exp(s[i, j]) / (1 + sum_k exp(s[i, k]))`: a query to which no key matters can have small weights only. It is a softmax with one more key, whose
+//! score and value are 0. Scores `s` are those of any mechanism: `dot-product@softmax-plus-one`, or `softmax-plus-one` for short. Time and decoding state are
+//! those of the scores.
+//!
+//! Parameters have the names that they have without the normaliser, so that weights which were trained with a softmax can be loaded.
+//!
+//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//!
+#![doc = include_str!("../../pictures/softmax-plus-one.svg")]
+
+use burn::tensor::Device;
+use serde::{Deserialize, Serialize};
+
+use crate::engine::Normaliser;
+use crate::error::ConfigError;
+use crate::placement::Placement;
+use crate::random::RandomKey;
+use crate::registry::{AnyLogits, AnyMechanism, Card, Kind, Mechanism};
+
+/// Configuration of softmax plus one.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SoftmaxPlusOneConfig {
+    /// What scores the keys (default: dot-product attention).
+    pub logits: AnyMechanism,
+}
+
+impl Mechanism for SoftmaxPlusOneConfig {
+    const NAME: &'static str = "softmax-plus-one";
+
+    fn card() -> Card {
+        Card {
+            variant: "SoftmaxPlusOne",
+            description: "Lets a query have little weight on all keys, by a softmax with 1 in its sum.",
+            source: "Miller 2023, Attention Is Off By One",
+            kind: Kind::Normaliser,
+            cross: true,
+            causal: true,
+        }
+    }
+
+    fn aliases() -> &'static [(&'static str, &'static str)] {
+        &[("softmax1", "softmax-plus-one")]
+    }
+
+    fn members(&self) -> Vec<&AnyMechanism> {
+        vec![&self.logits]
+    }
+
+    fn over(self, logits: AnyMechanism) -> Option<Self> {
+        Some(Self { logits })
+    }
+
+    fn can_cross(&self) -> bool {
+        self.logits.can_cross()
+    }
+
+    /// # Errors
+    /// If what is normalised has no scores of its own or is wrong itself.
+    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+        self.logits.validate_normalised(Self::NAME, placement)
+    }
+
+    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        Some(self.logits.init_logits(placement, key, device)?.normalised_by(Normaliser::SoftmaxPlusOne))
+    }
+}
