@@ -205,9 +205,9 @@ impl<K: Kernel> KernelAttention<K> {
         let [batch, heads, keys, width] = values.dims();
         let (taps, device) = (self.options.taps, values.device());
         let mut weights = kernel * self.seen_taps(span, visibility, &device).cast(values.dtype());
-        if self.options.renormalise {
-            let sum = if self.options.taps == 1 { weights.clone() } else { weights.clone().sum_dim(3) };
-            weights = weights / sum.clamp_min(f32::MIN_POSITIVE);
+        // The weight of a single tap is 1 or hidden.
+        if self.options.renormalise && taps > 1 {
+            weights = weights.clone() / weights.sum_dim(3).clamp_min(f32::MIN_POSITIVE);
         }
         let key = random.map(|key| key.named("weights"));
         let weights = dropout(weights.expand([batch, heads, span.queries, taps]), self.dropout, key.as_ref());
@@ -217,12 +217,16 @@ impl<K: Kernel> KernelAttention<K> {
         let (left, right) = ((-first).max(0) as usize, (last + 1 - keys as isize).max(0) as usize);
         let dtype = values.dtype();
         let zeros = |count| Tensor::zeros([batch, heads, count, width], (&device, dtype));
-        let padded = Tensor::cat(vec![zeros(left), values, zeros(right)].into_iter().filter(|x| x.dims()[2] > 0).collect(), 2);
+        let padded = if left + right == 0 {
+            values
+        } else {
+            Tensor::cat(vec![zeros(left), values, zeros(right)].into_iter().filter(|x| x.dims()[2] > 0).collect(), 2)
+        };
         let start = (first + left as isize) as usize;
         let has_key = |tap: &usize| first + (tap + span.queries) as isize > 0 && first + (*tap as isize) < keys as isize;
         (0..taps)
             .filter(has_key)
-            .map(|tap| padded.clone().narrow(2, start + tap, span.queries) * weights.clone().narrow(3, tap, 1))
+            .map(|tap| part(&padded, 2, start + tap, span.queries) * part(&weights, 3, tap, 1))
             .reduce(|sum, tap| sum + tap)
             .expect("a kernel has a tap at its query")
     }
@@ -242,6 +246,11 @@ impl<K: Kernel> KernelAttention<K> {
         }
         Tensor::from_data(TensorData::new(seen, [rows, heads, span.queries, taps]), device)
     }
+}
+
+/// `count` elements along a dimension. What is the whole tensor is no operation: with fusion, Burn 0.22.1 multiplies such a part wrongly.
+fn part(x: &Tensor<4>, dim: usize, start: usize, count: usize) -> Tensor<4> {
+    if x.dims()[dim] == count { x.clone() } else { x.clone().narrow(dim, start, count) }
 }
 
 /// One attention of this kind: who sees what, and its randomness.
