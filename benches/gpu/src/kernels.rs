@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use burn::tensor::{Device, FloatDType, Tensor};
 use clap::Parser;
-use heedful_attention::registry::AnyMechanism;
 use heedful_attention::contract::{Attention, AttentionInput};
 use heedful_attention::engine::fused::{self, Part};
 use heedful_attention::engine::{AttentionProgram, Dropout, LogitTerms, Weighting};
@@ -15,6 +14,7 @@ use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::{Observation, Probe};
 use heedful_attention::random::RandomKey;
 use heedful_attention::read::read;
+use heedful_attention::registry::AnyMechanism;
 use heedful_attention::visibility::{Span, Visibility};
 use heedful_experiments::backend::Backend;
 
@@ -105,7 +105,8 @@ fn results(
 ) -> [Vec<f64>; 4] {
     let device = device.clone().autodiff();
     let leaf = |seed, length, width| {
-        let drawn: Tensor<4> = Init::Normal(1.0).tensor([BATCH, HEADS, length, width], &RandomKey::from_seed(seed), &Device::flex().autodiff());
+        let drawn: Tensor<4> =
+            Init::Normal(1.0).tensor([BATCH, HEADS, length, width], &RandomKey::from_seed(seed), &Device::flex().autodiff());
         let rounded = read(drawn.cast(dtype).cast(FloatDType::F32).detach());
         Tensor::<4>::from_data(rounded, &device).cast(number).detach().require_grad()
     };
@@ -143,14 +144,20 @@ fn operations(device: &Device) -> usize {
                 let softmax = burn::tensor::activation::softmax(x.clone(), dim);
                 let arg = x.clone().argmax(dim).float();
                 let named = [("sum", x.clone().sum_dim(dim)), ("max", x.clone().max_dim(dim)), ("softmax", softmax), ("argmax", arg)];
-                all.extend(named.map(|(name, x)| (format!("{name} over {dim}"), read(x.cast(FloatDType::F32)).iter::<f64>().collect::<Vec<_>>())));
+                all.extend(
+                    named.map(|(name, x)| (format!("{name} over {dim}"), read(x.cast(FloatDType::F32)).iter::<f64>().collect::<Vec<_>>())),
+                );
             }
             all
         };
         for ((name, found), (_, expected)) in results(device).into_iter().zip(results(&Device::flex())) {
             let difference = difference(&found, &expected);
             if difference.is_nan() || difference > 1e-6 {
-                println!("{name} of {shape:?}: {difference:.1e} WRONG: {:?} for {:?}", &found[..found.len().min(4)], &expected[..expected.len().min(4)]);
+                println!(
+                    "{name} of {shape:?}: {difference:.1e} WRONG: {:?} for {:?}",
+                    &found[..found.len().min(4)],
+                    &expected[..expected.len().min(4)]
+                );
                 wrong += 1;
             }
         }
@@ -162,7 +169,8 @@ fn operations(device: &Device) -> usize {
 fn lsh(device: &Device) -> usize {
     let mut wrong = 0;
     for (rounds, buckets, chunk) in [(1, 4, 8), (2, 4, 8), (1, 8, 3), (2, 8, 3)] {
-        let config = LshConfig { chunk, rounds, full_attention_below: Some(0), buckets: Some(BucketCount::One(buckets)), ..LshConfig::default() };
+        let config =
+            LshConfig { chunk, rounds, full_attention_below: Some(0), buckets: Some(BucketCount::One(buckets)), ..LshConfig::default() };
         let config = AnyMechanism::from(config);
         let placement = Placement::new(Role::Decoder, 6, 2).with_max_length(8);
         let of = |device: &Device, [batch, length]: [usize; 2]| {
@@ -186,7 +194,8 @@ fn lsh(device: &Device) -> usize {
                 for ((name, found), (_, expected)) in of(device, size).iter().zip(&expected) {
                     let difference = difference(found, expected);
                     if difference.is_nan() || difference > 1e-2 {
-                        let shown = |values: &[f64]| values.iter().take(16).map(|value| format!("{value:.3}")).collect::<Vec<_>>().join(" ");
+                        let shown =
+                            |values: &[f64]| values.iter().take(16).map(|value| format!("{value:.3}")).collect::<Vec<_>>().join(" ");
                         println!(
                             "lsh, {rounds} rounds, {buckets} buckets, chunks of {chunk}, {size:?}, run {run}: {name}: {difference:.1e} WRONG: {} for {}",
                             shown(found),

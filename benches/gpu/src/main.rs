@@ -2,36 +2,39 @@
 //!
 //! `heedful-gpu lm --help` is `lm --help`. Called by the name of a program, by a link for instance, it is that program.
 
+mod devices;
+mod kernels;
+
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
-/// Lists the programs: a module each, with the file and the name.
-macro_rules! programs {
-    ($($module:ident $name:literal $path:literal,)*) => {
-        $(#[path = $path] mod $module;)*
+use heedful_benches::programs::{backends, cost};
+use heedful_experiments::programs::{algorithmic, compare, lm, mt, parity};
+use peak_alloc::PeakAlloc;
 
-        const NAMES: &[&str] = &[$($name),*];
+/// What `cost` reads the memory in use from.
+#[global_allocator]
+static ALLOCATOR: PeakAlloc = PeakAlloc;
 
-        fn program(name: &str) -> Option<fn() -> ExitCode> {
-            match name {
-                $($name => Some($module::main),)*
-                _ => None,
-            }
-        }
-    };
-}
+/// A program.
+type Main = fn() -> ExitCode;
 
-programs! {
-    algorithmic "algorithmic" "../../../experiments/src/bin/algorithmic.rs",
-    backends "backends" "../../src/bin/backends.rs",
-    compare "compare" "../../../experiments/src/bin/compare.rs",
-    cost "cost" "../../src/bin/cost.rs",
-    devices "devices" "devices.rs",
-    kernels "kernels" "kernels.rs",
-    lm "lm" "../../../experiments/src/bin/lm.rs",
-    mt "mt" "../../../experiments/src/bin/mt.rs",
-    parity "parity" "../../../experiments/src/bin/parity.rs",
+/// The programs with their names.
+const PROGRAMS: [(&str, Main); 9] = [
+    ("algorithmic", algorithmic::main),
+    ("backends", backends::main),
+    ("compare", compare::main),
+    ("cost", cost::main),
+    ("devices", devices::main),
+    ("kernels", kernels::main),
+    ("lm", lm::main),
+    ("mt", mt::main),
+    ("parity", parity::main),
+];
+
+fn program(name: &str) -> Option<Main> {
+    PROGRAMS.iter().find(|(known, _)| *known == name).map(|(_, main)| *main)
 }
 
 fn main() -> ExitCode {
@@ -43,7 +46,7 @@ fn main() -> ExitCode {
     }
     let name = arguments.next().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     if program(&name).is_none() {
-        eprintln!("heedful-gpu: give the name of a program: {}", NAMES.join(", "));
+        eprintln!("heedful-gpu: give the name of a program: {}", PROGRAMS.map(|(name, _)| name).join(", "));
         return ExitCode::from(2);
     }
     // The same file under the other name, so that options and messages are those of the program.
