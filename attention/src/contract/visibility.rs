@@ -414,8 +414,8 @@ impl Visibility {
         is_common.then(|| self.booleans(Span { queries: 1, ..span }, self.rows(), 1))
     }
 
-    /// Which positions are seen from then on, `[rows, positions]` with [`rows`](Self::rows) rows, if each of the first `length` positions sees just those of
-    /// them that do not come after it, in all heads; otherwise `None`. It is what a recurrence can express.
+    /// Which of the first `length` positions are real, `[rows, length]` with [`rows`](Self::rows) rows, if each real position sees the real ones up to itself and
+    /// no others, in all heads; otherwise `None`. A recurrence can express nothing else. Every pair of positions is asked on the host.
     pub fn real_positions(&self, length: usize, heads: usize) -> Option<Vec<bool>> {
         let (rows, heads) = (self.rows(), if self.depends_on_head() { heads } else { 1 });
         let seen = self.booleans(Span::whole(length, length), rows, heads);

@@ -48,7 +48,7 @@ pub fn attend_blocks(program: AttentionProgram, blocks: &Blocks) -> BlockedOutpu
     attend_parts(program, std::slice::from_ref(blocks))
 }
 
-/// What the blocks give with a softmax in the place of a normaliser that divides by a sum.
+/// Executes a program block by block. For a normaliser that divides by a sum it computes a softmax, which [`attend_parts`] corrects.
 fn run(program: AttentionProgram, blocks: &Blocks) -> BlockedOutput {
     let AttentionProgram { weighting, mask, soft_span, values, dropout: drop } = program;
     assert!(mask.is_none(), "what a blocked program hides is said by its blocks");

@@ -248,7 +248,8 @@ impl<K: Kernel> KernelAttention<K> {
     }
 }
 
-/// `count` elements along a dimension. What is the whole tensor is no operation: with fusion, Burn 0.22.1 multiplies such a part wrongly.
+/// `count` elements along a dimension. If that is all of them, the tensor is returned as it is: with fusion, Burn 0.22.1 multiplies a part that is the whole
+/// tensor wrongly.
 fn part(x: &Tensor<4>, dim: usize, start: usize, count: usize) -> Tensor<4> {
     if x.dims()[dim] == count { x.clone() } else { x.clone().narrow(dim, start, count) }
 }

@@ -1,6 +1,6 @@
 //! Softmax plus one, also called softmax-off-by-one (Miller 2023).
 //!
-//! `w[i, j] = exp(s[i, j]) / (1 + sum_k exp(s[i, k]))`: a query to which no key matters can have small weights only. It is a softmax with one more key, whose
+//! `w[i, j] = exp(s[i, j]) / (1 + sum_k exp(s[i, k]))`: a query to which no key matters can give all keys small weights. It is a softmax with one more key, whose
 //! score and value are 0. Scores `s` are those of any mechanism: `dot-product@softmax-plus-one`, or `softmax-plus-one` for short. Time and decoding state are
 //! those of the scores.
 //!

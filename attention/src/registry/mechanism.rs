@@ -72,7 +72,8 @@ pub trait Mechanism: Clone + Debug + Default + PartialEq + Serialize + Deseriali
     }
 
     /// Whether it takes the widths of heads, and the number of heads of keys and values, from the placement's [`d_head`](Placement::d_head),
-    /// [`query_width`](Placement::query_width) and [`key_width`](Placement::key_width). What does not is refused where these sizes are not the usual ones.
+    /// [`query_width`](Placement::query_width) and [`key_width`](Placement::key_width). A mechanism that does not is refused where these sizes differ from the
+    /// usual ones.
     /// Default: if all members do, and there are some.
     fn has_free_heads(&self) -> bool {
         let members = self.members();

@@ -37,7 +37,8 @@ pub trait Logits: Module + ModuleDisplay + 'static {
         None
     }
 
-    /// Scores of `span.queries` queries `[B, Q, C]` for `span.keys` keys, what is remembered of which is given for each head of queries, `[B, H, K, R]`.
+    /// Scores of `span.queries` queries `[B, Q, C]` for `span.keys` keys. `keys` is what [`keys`](Self::keys) returned, repeated for the heads of queries that
+    /// share it, `[B, H, K, R]`.
     fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms;
 
     /// Which keys the mechanism itself lets a query see, by positions in the unpadded sequence; what is hidden from it stays hidden. Default: all.

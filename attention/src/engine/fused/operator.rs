@@ -36,7 +36,8 @@ use burn_fusion::custom::TensorSpec;
 )]
 pub trait FusedAttention: Backend {
     /// The context, and the logarithm of the sum of the exponentials of the logits that each query sees: a very large number for queries that see no key,
-    /// whose context is 0. It is 0 for weights that are not divided by their sum. A normaliser that divides by a sum is taken for a softmax.
+    /// whose context is 0. It is 0 for weights that are not divided by their sum. For a
+    /// normaliser that divides by a sum it computes a softmax, which [`fused_attention`](Self::fused_attention) corrects.
     #[fusion(default)]
     fn fused_forward(#[extension_type] operands: Operands<Self>, plan: Plan) -> (FloatTensor<Self>, FloatTensor<Self>) {
         if plan.by_kernels { Self::kernel_forward(operands, plan) } else { composed::forward::<Self>(operands, &plan) }
