@@ -77,6 +77,7 @@
 //!
 //! `models/examples/own_mechanism.rs` does the same with a mechanism that learns, gives it a name in the [`registry`], and trains it in a language model.
 
+#![warn(unreachable_pub)]
 // Tests of one backend read where they compare.
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 

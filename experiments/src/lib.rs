@@ -5,6 +5,7 @@
 //! finished runs ([`compare`]), `data` fetches and checks public data sets ([`catalogue`]), and `parity` runs a single attention for comparison with other code
 //! ([`parity`]). [`programs`] has them as functions, for programs that know more mechanisms.
 
+#![warn(unreachable_pub)]
 // Tests of one backend read where they compare.
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 

@@ -147,6 +147,7 @@
 //! optionally with the [`auxiliary`] losses of deep character models, or the loss of a policy and its values ([`acting`], [`policy`]). [`torch`] reads
 //! weights of `torch.nn.Transformer`, [`arithmetic`] counts multiplications. With the feature `train`, `learner` trains models in Burn's own training loop.
 
+#![warn(unreachable_pub)]
 // Tests of one backend read where they compare.
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 

@@ -125,7 +125,7 @@ impl Placement {
     }
 
     /// Whether heads share keys, or are not as wide together as the model.
-    pub fn has_own_sizes(&self) -> bool {
+    pub(crate) fn has_own_sizes(&self) -> bool {
         self.n_kv_heads() != self.heads || self.query_width() != self.d_model
     }
 

@@ -13,9 +13,10 @@ use std::sync::{Arc, Mutex};
 
 use burn::tensor::{Bool, DType, Device, Tensor, TensorData};
 
-pub use self::tile_map::{Pairs, TILE, Tile, TileLevels, TileMap, TileMask};
-pub(crate) use self::tile_map::{TileMapBuilder, VISIBLE};
+pub(crate) use self::tile_map::{Pairs, Tile, TileLevels, TileMapBuilder, VISIBLE};
+pub use self::tile_map::{TILE, TileMap};
 
+pub(crate) use self::given::selected;
 use self::given::{Derived, Given};
 use crate::read::read;
 
@@ -233,8 +234,8 @@ impl Visibility {
         if self.rows() == 1 {
             return self.clone();
         }
-        let mut selected = self.selected.lock().expect("no panic happens while the selection is locked");
-        if let Some(known) = selected.as_ref().filter(|known| known.rows == rows) {
+        let mut latest = self.selected.lock().expect("no panic happens while the selection is locked");
+        if let Some(known) = latest.as_ref().filter(|known| known.rows == rows) {
             return known.visibility.clone();
         }
         let counts = |counts: &[usize]| rows.iter().map(|&row| counts[row]).collect::<Vec<_>>();
@@ -248,7 +249,7 @@ impl Visibility {
                 Rule::Explicit { shape: [rows.len(), *heads, *queries, *keys], visible }
             }
             Rule::Given(given) => Rule::Given(given.select(rows)),
-            Rule::Additive { bias, visible } => Rule::Additive { bias: given::selected(bias, rows), visible: visible.select(rows) },
+            Rule::Additive { bias, visible } => Rule::Additive { bias: selected(bias, rows), visible: visible.select(rows) },
             Rule::Shifted { inner, counts: shifts } => Rule::Shifted { inner: of(inner), counts: counts(shifts).into() },
             Rule::And(a, b) => Rule::And(of(a), of(b)),
             Rule::Or(a, b) => Rule::Or(of(a), of(b)),
@@ -256,7 +257,7 @@ impl Visibility {
                 unreachable!("these do not tell rows apart")
             }
         });
-        *selected = Some(CachedSelection { rows: rows.to_vec(), visibility: found.clone() });
+        *latest = Some(CachedSelection { rows: rows.to_vec(), visibility: found.clone() });
         found
     }
 
@@ -403,7 +404,7 @@ impl Visibility {
     }
 
     /// Which keys are visible, `[rows, keys]` with [`rows`](Self::rows) rows, if every query of every head sees the same ones; otherwise `None`.
-    pub fn common_keys(&self, span: Span, heads: usize) -> Option<Vec<bool>> {
+    pub(crate) fn common_keys(&self, span: Span, heads: usize) -> Option<Vec<bool>> {
         if !self.depends_on_query() && !self.depends_on_head() {
             return Some(self.booleans(Span { queries: 1, ..span }, self.rows(), 1));
         }

@@ -76,7 +76,7 @@ impl Bells {
     }
 
     /// Whether rows are divided by their sum.
-    pub fn are_renormalised(&self) -> bool {
+    pub(crate) fn are_renormalised(&self) -> bool {
         self.renormalise
     }
 
@@ -122,13 +122,13 @@ impl Bells {
 impl Row {
     /// The row for arithmetic that knows no infinity: the key nearest to the centre, how far the centre is beyond it, the factor of distances, the logarithm
     /// of the greatest weight, and the greatest distance.
-    pub fn numbers(&self) -> [f32; 5] {
+    pub(super) fn numbers(&self) -> [f32; 5] {
         [self.nearest, self.fraction, self.sharpness.min(f32::MAX), self.height, self.window.min(f32::MAX)]
     }
 
     /// Logarithm of the weight of a key; negative infinity where it is 0.
     #[inline(always)]
-    pub fn logit(&self, key: f32) -> f32 {
+    pub(super) fn logit(&self, key: f32) -> f32 {
         let distance = key - self.nearest;
         let deviations = (distance - self.fraction) * self.sharpness;
         let exponent = -0.5 * deviations * deviations;

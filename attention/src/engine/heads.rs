@@ -16,7 +16,7 @@ pub fn split_heads(x: Tensor<3>, heads: usize) -> Tensor<4> {
 ///
 /// # Panics
 /// If the number of heads is not a multiple of `G`.
-pub fn repeat_heads(x: Tensor<4>, heads: usize) -> Tensor<4> {
+pub(crate) fn repeat_heads(x: Tensor<4>, heads: usize) -> Tensor<4> {
     let [batch, shared, length, width] = x.dims();
     if shared == heads {
         return x;

@@ -12,6 +12,7 @@
 mod bells;
 pub mod blocked;
 pub mod dropout;
+#[doc(hidden)]
 pub mod exponential;
 #[cfg(feature = "cube")]
 #[doc(hidden)]
@@ -19,6 +20,7 @@ pub mod extension;
 pub mod fused;
 pub mod heads;
 pub mod linear;
+#[doc(hidden)]
 pub mod main_memory;
 mod normaliser;
 mod program;

@@ -8,12 +8,12 @@
 //! [`weigh`](Recurrence::weigh) computes all pairs at once, shows their weights, and is the oracle for every other one. It also takes masks that no
 //! recurrence has.
 
-use burn::tensor::{Int, Tensor, TensorData};
+use burn::tensor::{Tensor, TensorData};
 
 use crate::contract::AttentionInput;
 use crate::probe::{Observation, Probe};
 use crate::progress::{DecodingStart, Progress};
-use crate::visibility::Mask;
+use crate::visibility::{Mask, selected};
 
 /// One linear recurrence, ready to be executed.
 ///
@@ -137,10 +137,6 @@ impl RecurrentState {
     /// Keeps the given batch rows, in the given order.
     pub fn select(&mut self, rows: &[usize]) {
         self.progress.select(rows);
-        self.state = self.state.take().map(|state| {
-            let rows = TensorData::new(rows.iter().map(|&row| row as i32).collect::<Vec<_>>(), [rows.len()]);
-            let rows = Tensor::<1, Int>::from_data(rows, &state.device());
-            state.select(0, rows)
-        });
+        self.state = self.state.take().map(|state| selected(&state, rows));
     }
 }

@@ -205,7 +205,7 @@ impl AnyMechanism {
     }
 
     /// Whether the shared projections of values and output have biases.
-    pub fn projections_have_biases(&self) -> bool {
+    pub(crate) fn projections_have_biases(&self) -> bool {
         self.0.projections_have_biases()
     }
 

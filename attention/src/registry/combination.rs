@@ -14,7 +14,7 @@ impl AnyMechanism {
 
     /// Whether the mechanism is a softmax over logits that can be mixed with others. The Gaussian counts: the softmax of its logarithm is its
     /// renormalised density. A pattern does not: its logits can be mixed, what it hides cannot.
-    pub fn has_logits(&self) -> bool {
+    pub(crate) fn has_logits(&self) -> bool {
         self.card().kind == Kind::Scores
     }
 
@@ -24,12 +24,12 @@ impl AnyMechanism {
     }
 
     /// Whether the mechanism can be restricted by a pattern: logits, mixtures of logits, normalisers, and patterns, which then intersect.
-    pub fn can_be_restricted(&self) -> bool {
+    pub(crate) fn can_be_restricted(&self) -> bool {
         matches!(self.card().kind, Kind::Scores | Kind::Mixture | Kind::Normaliser | Kind::Pattern)
     }
 
     /// Whether a normaliser can be put over the mechanism: logits, mixtures of logits, and patterns over these.
-    pub fn can_be_normalised(&self) -> bool {
+    pub(crate) fn can_be_normalised(&self) -> bool {
         match self.card().kind {
             Kind::Scores | Kind::Mixture => true,
             Kind::Pattern => self.inner().is_some_and(Self::can_be_normalised),

@@ -194,7 +194,7 @@ impl AnyLogits {
     }
 
     /// The same scores, which become weights by another normaliser.
-    pub fn normalised_by(mut self, normaliser: Normaliser) -> Self {
+    pub(crate) fn normalised_by(mut self, normaliser: Normaliser) -> Self {
         self.normaliser = Some(normaliser);
         self
     }

@@ -1,10 +1,11 @@
 //! What stepwise decoding remembers: keys and values of the steps so far, or of a fixed memory.
 
-use burn::tensor::{Int, Tensor, TensorData};
+use burn::tensor::Tensor;
 
 use crate::contract::AttentionInput;
 use crate::engine::fused::has_kernels_in_main_memory;
 use crate::progress::{DecodingStart, Progress};
+use crate::visibility::selected;
 
 /// State of the mechanisms that remember a value, and possibly a key, for each position.
 #[derive(Clone, Debug)]
@@ -65,7 +66,7 @@ impl KeyValueState {
     }
 
     /// Of a state that grows, forgets what lies more than `reach` positions before the next step.
-    pub fn reaching(mut self, reach: Option<usize>) -> Self {
+    pub(crate) fn reaching(mut self, reach: Option<usize>) -> Self {
         self.reach = reach;
         self
     }
@@ -126,9 +127,7 @@ impl KeyValueState {
     pub fn select(&mut self, rows: &[usize]) {
         self.progress.select(rows);
         for buffer in [&mut self.keys, &mut self.values].into_iter().flatten() {
-            let rows = TensorData::new(rows.iter().map(|&row| row as i32).collect::<Vec<_>>(), [rows.len()]);
-            let rows = Tensor::<1, Int>::from_data(rows, &buffer.room.device());
-            buffer.room = buffer.room.clone().select(0, rows);
+            buffer.room = selected(&buffer.room, rows);
         }
     }
 
@@ -141,7 +140,7 @@ impl KeyValueState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use burn::tensor::Device;
+    use burn::tensor::{Device, TensorData};
 
     fn numbers(x: Tensor<4>) -> Vec<f32> {
         x.into_data().try_to_vec().unwrap()

@@ -23,7 +23,7 @@ const HEAD_COLUMNS: [HeadColumn; 9] = [
 ];
 
 /// The page as Markdown.
-pub fn markdown(analysis: &Analysis, listed: &[Listed]) -> String {
+pub(super) fn markdown(analysis: &Analysis, listed: &[Listed]) -> String {
     let state = analysis.shown();
     let mut text =
         format!("# What the attention does: {}\n\n{}\n\n## Files\n\n", markup::markdown(&one_line(&analysis.subject)), observed(analysis));

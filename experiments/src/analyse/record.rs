@@ -195,12 +195,12 @@ impl Observed {
 pub(super) mod tests {
     use super::*;
 
-    pub fn tokens(text: &str) -> Vec<String> {
+    pub(crate) fn tokens(text: &str) -> Vec<String> {
         text.split_whitespace().map(str::to_owned).collect()
     }
 
     /// An observation of self-attention, or of whatever `kind` is, over the words of `text`.
-    pub fn observed(kind: Kind, text: &str, shape: &[usize], values: &[f32]) -> Observed {
+    pub(crate) fn observed(kind: Kind, text: &str, shape: &[usize], values: &[f32]) -> Observed {
         Observed {
             state: State::Trained,
             text: 0,

@@ -9,7 +9,7 @@ use super::{Analysis, Files, named};
 use crate::run_folder::RunFolderError;
 
 /// Writes the tables of what was observed.
-pub fn write(analysis: &Analysis, files: &mut Files<'_>) -> Result<(), RunFolderError> {
+pub(super) fn write(analysis: &Analysis, files: &mut Files<'_>) -> Result<(), RunFolderError> {
     let statistics = &analysis.statistics;
     if !statistics.heads.is_empty() {
         let sentence = "Entropy, distance and shares of each head, as means over all queries of all texts.";

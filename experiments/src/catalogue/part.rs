@@ -41,7 +41,7 @@ pub(super) struct Part {
 
 impl Part {
     /// Opens or makes the part of a target; `None` if another process writes it.
-    pub fn open(target: &Path) -> io::Result<Option<Self>> {
+    pub(super) fn open(target: &Path) -> io::Result<Option<Self>> {
         let path = beside(target, ".part");
         let Some(file) = lock(&path)? else { return Ok(None) };
         let length = file.metadata()?.len();
@@ -50,19 +50,19 @@ impl Part {
     }
 
     /// Bytes that have arrived.
-    pub fn length(&self) -> u64 {
+    pub(super) fn length(&self) -> u64 {
         self.length
     }
 
     /// How to go on from an address, or `None` to begin again. Bytes of an unknown version are of use only if a checksum will tell whether they fit.
-    pub fn resumption(&self, address: &str, has_checksum: bool) -> Option<Resumption> {
+    pub(super) fn resumption(&self, address: &str, has_checksum: bool) -> Option<Resumption> {
         let origin = self.origin.as_ref().filter(|_| self.length > 0)?;
         let version = if origin.address == address { origin.version() } else { None };
         (version.is_some() || has_checksum).then_some(Resumption { from: self.length, version })
     }
 
     /// Empties the part and notes a new origin.
-    pub fn restart(&mut self, origin: Origin) -> io::Result<()> {
+    pub(super) fn restart(&mut self, origin: Origin) -> io::Result<()> {
         self.empty()?;
         let text = serde_json::to_vec(&origin).map_err(io::Error::other)?;
         run_folder::write_atomically(&origin_path(&self.target), &text).map_err(io::Error::other)?;
@@ -71,7 +71,7 @@ impl Part {
     }
 
     /// Empties the part.
-    pub fn discard(&mut self) -> io::Result<()> {
+    pub(super) fn discard(&mut self) -> io::Result<()> {
         self.origin = None;
         self.empty()?;
         remove_if_there(&origin_path(&self.target))
@@ -84,7 +84,7 @@ impl Part {
     }
 
     /// Adds bytes at the end.
-    pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+    pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.file.seek(SeekFrom::Start(self.length))?;
         self.file.write_all(bytes)?;
         self.length += bytes.len() as u64;
@@ -92,13 +92,13 @@ impl Part {
     }
 
     /// SHA-256 of what has arrived.
-    pub fn sha256(&mut self) -> io::Result<String> {
+    pub(super) fn sha256(&mut self) -> io::Result<String> {
         self.file.seek(SeekFrom::Start(0))?;
         sha256_of(&mut self.file)
     }
 
     /// Gives the whole file its real name. After a crash there is the part or the file, whole.
-    pub fn finish(self) -> io::Result<()> {
+    pub(super) fn finish(self) -> io::Result<()> {
         self.file.sync_all()?;
         fs::rename(&self.path, &self.target)?;
         sync_folder_of(&self.target)?;

@@ -124,7 +124,7 @@ pub(super) mod tests {
     use super::*;
 
     /// The text of a log with a loss at each of `steps`, and an evaluation at the last.
-    pub fn log_text(steps: &[u64], loss: f64) -> String {
+    pub(crate) fn log_text(steps: &[u64], loss: f64) -> String {
         let line =
             |step: &u64| format!("{{\"step\":{step},\"epoch\":1,\"loss\":{},\"seconds\":{}}}\n", loss / *step as f64, *step as f64 / 2.0);
         let last = steps.last().unwrap();

@@ -131,7 +131,7 @@ pub(super) mod tests {
     use crate::run_folder::RunFolder;
 
     /// A record of the experiment `mt` on the data set `invented`.
-    pub fn record(attention: &str, seed: u64, scores: &[(&str, f64)]) -> ResultRecord {
+    pub(crate) fn record(attention: &str, seed: u64, scores: &[(&str, f64)]) -> ResultRecord {
         let mut record = ResultRecord {
             experiment: "mt".into(),
             dataset: "invented".into(),
@@ -152,7 +152,7 @@ pub(super) mod tests {
     }
 
     /// A run folder that is nowhere on the disk.
-    pub fn source(label: &str, records: &[ResultRecord]) -> RunSource {
+    pub(crate) fn source(label: &str, records: &[ResultRecord]) -> RunSource {
         let path = Path::new("nowhere").join(label);
         RunSource { label: label.into(), folder: RunFolder::at(&path), path, records: records.to_vec() }
     }

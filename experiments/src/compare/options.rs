@@ -109,7 +109,7 @@ pub(super) mod tests {
     }
 
     /// The options of a command line without the name of the binary.
-    pub fn options(arguments: &[&str]) -> CompareOptions {
+    pub(crate) fn options(arguments: &[&str]) -> CompareOptions {
         Command::try_parse_from(["compare"].iter().chain(arguments)).unwrap_or_else(|error| panic!("{error}")).options
     }
 

@@ -112,7 +112,7 @@ pub(super) mod tests {
     use super::*;
     use crate::run_folder::RunFolder;
 
-    pub const REFERENCES: [&str; 6] = [
+    pub(crate) const REFERENCES: [&str; 6] = [
         "a cat sat on the mat .",
         "two dogs run on a beach .",
         "it is 3.5 !",
@@ -122,7 +122,7 @@ pub(super) mod tests {
     ];
 
     /// A folder with the translations of a test set `news` by several mechanisms, one seed each, and the records that belong to them.
-    pub fn translated(folder: &TempDir, systems: &[(&str, u64, [&str; 6])]) -> RunSource {
+    pub(crate) fn translated(folder: &TempDir, systems: &[(&str, u64, [&str; 6])]) -> RunSource {
         let mut records = Vec::new();
         let at = RunFolder::at(folder.path());
         for (attention, seed, hypotheses) in systems {

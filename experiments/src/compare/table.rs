@@ -218,7 +218,7 @@ pub(super) mod tests {
     use super::super::runs::RunSource;
     use super::*;
 
-    pub fn known() -> Vec<MetricColumn> {
+    pub(crate) fn known() -> Vec<MetricColumn> {
         vec![
             MetricColumn::new("BLEU", "BLEU").higher_is_better(),
             MetricColumn::new("accuracy", "accuracy (%)").percent().higher_is_better(),
@@ -227,7 +227,7 @@ pub(super) mod tests {
     }
 
     /// Three mechanisms, two of them with three seeds.
-    pub fn runs() -> Vec<RunSource> {
+    pub(crate) fn runs() -> Vec<RunSource> {
         let scores = [("dot-product", [27.0, 27.5, 27.25]), ("dense", [26.0, 26.25, 26.5])];
         let mut records = Vec::new();
         for (attention, values) in scores {
@@ -240,7 +240,7 @@ pub(super) mod tests {
         vec![source("a", &records)]
     }
 
-    pub fn comparison<'a>(sources: &'a [RunSource], arguments: &[&str]) -> Comparison<'a> {
+    pub(crate) fn comparison<'a>(sources: &'a [RunSource], arguments: &[&str]) -> Comparison<'a> {
         Comparison::of(groups(sources).remove(0), &known(), &options(&[&["a"], arguments].concat()))
     }
 

@@ -171,7 +171,7 @@ pub(super) mod tests {
     use super::*;
 
     /// A temporary folder with the given files; names in `.gz` are compressed.
-    pub fn folder(files: &[(&str, &[u8])]) -> tempfile::TempDir {
+    pub(crate) fn folder(files: &[(&str, &[u8])]) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
         for (name, content) in files {
             let path = dir.path().join(name);
@@ -182,7 +182,7 @@ pub(super) mod tests {
         dir
     }
 
-    pub fn gzip(content: &[u8]) -> Vec<u8> {
+    pub(crate) fn gzip(content: &[u8]) -> Vec<u8> {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
         encoder.write_all(content).unwrap();
         encoder.finish().unwrap()

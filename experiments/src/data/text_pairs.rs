@@ -61,7 +61,7 @@ pub(super) mod tests {
     use super::*;
 
     /// `original` with up to eight random changes: bytes set, taken out, put in, copied elsewhere, or the end cut off; now and then random bytes alone.
-    pub fn damaged(rng: &mut ChaCha8Rng, original: &[u8]) -> Vec<u8> {
+    pub(crate) fn damaged(rng: &mut ChaCha8Rng, original: &[u8]) -> Vec<u8> {
         const TELLING: &[u8] = b"\n\t \"',:|\\0123<>/\r\xff\xc3";
         let any = |rng: &mut ChaCha8Rng| if rng.random() { TELLING[rng.random_range(0..TELLING.len())] } else { rng.random() };
         if rng.random_bool(0.1) {

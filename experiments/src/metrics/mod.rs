@@ -90,14 +90,14 @@ mod fixtures {
     use serde::de::DeserializeOwned;
 
     /// Reads `<name>.json`.
-    pub fn load<T: DeserializeOwned>(name: &str) -> T {
+    pub(super) fn load<T: DeserializeOwned>(name: &str) -> T {
         let path = format!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/metrics/{}.json"), name);
         let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{path}: {error}"))
     }
 
     /// Asserts agreement to nine digits, and exactly at zero.
-    pub fn assert_agrees(actual: f64, expected: f64, what: &str) {
+    pub(super) fn assert_agrees(actual: f64, expected: f64, what: &str) {
         assert!((actual - expected).abs() <= 1e-9 * expected.abs(), "{what}: {actual} instead of {expected}");
     }
 }

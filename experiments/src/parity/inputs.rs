@@ -44,33 +44,33 @@ impl Input {
     }
 
     /// Numbers.
-    pub fn numbers(name: &str, shape: &[Size], meaning: &str) -> Self {
+    pub(super) fn numbers(name: &str, shape: &[Size], meaning: &str) -> Self {
         Self::new(name, shape, meaning, Kind::Numbers)
     }
 
     /// Zeros and ones.
-    pub fn flags(name: &str, shape: &[Size], meaning: &str) -> Self {
+    pub(super) fn flags(name: &str, shape: &[Size], meaning: &str) -> Self {
         Self::new(name, shape, meaning, Kind::Flags)
     }
 
     /// Whole numbers of at least 0; `example` are such.
-    pub fn counts(name: &str, shape: &[Size], meaning: &str, example: &[usize]) -> Self {
+    pub(super) fn counts(name: &str, shape: &[Size], meaning: &str, example: &[usize]) -> Self {
         Self { example: example.to_vec(), ..Self::new(name, shape, meaning, Kind::Counts) }
     }
 
     /// That may be left out.
-    pub fn optional(self) -> Self {
+    pub(super) fn optional(self) -> Self {
         let meaning = format!("optional: {}", self.meaning);
         Self { is_optional: true, meaning, ..self }
     }
 
     /// Whose gradient is written, if so.
-    pub fn with_gradient(self, has_gradient: bool) -> Self {
+    pub(super) fn with_gradient(self, has_gradient: bool) -> Self {
         Self { has_gradient, ..self }
     }
 
     /// Drawn numbers, no padding, the example's counts.
-    pub fn example(&self, sizes: &Sizes, key: &RandomKey) -> TensorData {
+    pub(super) fn example(&self, sizes: &Sizes, key: &RandomKey) -> TensorData {
         let shape = match self.kind {
             Kind::Counts => vec![self.example.len()],
             _ => sizes.shape(&self.shape),
@@ -102,7 +102,7 @@ impl Inputs {
     ///
     /// # Errors
     /// A file that cannot be read; a tensor that is missing, not known, of another shape or type, or not finite.
-    pub fn read(path: &Path, declared: &[Input]) -> Result<Self, TensorFileError> {
+    pub(super) fn read(path: &Path, declared: &[Input]) -> Result<Self, TensorFileError> {
         let file = TensorFile::read(path)?;
         file.refuse_others(&declared.iter().map(|input| input.name.as_str()).collect::<Vec<_>>())?;
         let mut sizes = Sizes::default();
@@ -122,12 +122,12 @@ impl Inputs {
     }
 
     /// Whether there is a tensor of this name.
-    pub fn has(&self, name: &str) -> bool {
+    pub(super) fn has(&self, name: &str) -> bool {
         self.values.contains_key(name)
     }
 
     /// The numbers of a tensor, if it is there.
-    pub fn numbers(&self, name: &str) -> Option<&TensorData> {
+    pub(super) fn numbers(&self, name: &str) -> Option<&TensorData> {
         match self.values.get(name)? {
             Value::Numbers(data) => Some(data),
             _ => panic!("`{name}` holds no numbers"),
@@ -135,12 +135,12 @@ impl Inputs {
     }
 
     /// The size of a tensor of numbers in a dimension; 0 if it is not there.
-    pub fn size(&self, name: &str, dim: usize) -> usize {
+    pub(super) fn size(&self, name: &str, dim: usize) -> usize {
         self.numbers(name).map_or(0, |data| data.shape()[dim])
     }
 
     /// Zeros and ones as booleans, if they are there.
-    pub fn flags(&self, name: &str) -> Option<&[bool]> {
+    pub(super) fn flags(&self, name: &str) -> Option<&[bool]> {
         match self.values.get(name)? {
             Value::Flags(flags) => Some(flags),
             _ => panic!("`{name}` holds no flags"),
@@ -148,7 +148,7 @@ impl Inputs {
     }
 
     /// Whole numbers, if they are there.
-    pub fn counts(&self, name: &str) -> Option<&[usize]> {
+    pub(super) fn counts(&self, name: &str) -> Option<&[usize]> {
         match self.values.get(name)? {
             Value::Counts(counts) => Some(counts),
             _ => panic!("`{name}` holds no counts"),
@@ -156,7 +156,7 @@ impl Inputs {
     }
 
     /// Refuses sizes of parts that are 0 or do not sum to `length`.
-    pub fn check_parts(&self, name: &str, length: usize) -> Result<(), TensorFileError> {
+    pub(super) fn check_parts(&self, name: &str, length: usize) -> Result<(), TensorFileError> {
         let parts = self.counts(name).unwrap_or_default();
         if parts.contains(&0) || parts.iter().sum::<usize>() != length {
             return Err(self.refuse(name, format!("is {parts:?}; give sizes of at least 1 that sum to the {length} positions of `x`")));
@@ -165,7 +165,7 @@ impl Inputs {
     }
 
     /// Refuses counts that are not within bounds, both included.
-    pub fn check_counts(&self, name: &str, least: usize, most: usize) -> Result<(), TensorFileError> {
+    pub(super) fn check_counts(&self, name: &str, least: usize, most: usize) -> Result<(), TensorFileError> {
         match self.counts(name).unwrap_or_default().iter().position(|count| !(least..=most).contains(count)) {
             Some(at) => {
                 let count = self.counts(name).unwrap_or_default()[at];
@@ -176,7 +176,7 @@ impl Inputs {
     }
 
     /// The error for a tensor with which something is wrong.
-    pub fn refuse(&self, name: &str, problem: impl Into<String>) -> TensorFileError {
+    pub(super) fn refuse(&self, name: &str, problem: impl Into<String>) -> TensorFileError {
         self.file.refuse(name, problem)
     }
 }

@@ -37,17 +37,17 @@ pub(super) fn loss(name: &str) -> String {
 
 impl<'a> Pass<'a> {
     /// A pass on what was declared and read.
-    pub fn new(inputs: &'a Inputs, declared: &'a [Input], device: &'a Device) -> Self {
+    pub(super) fn new(inputs: &'a Inputs, declared: &'a [Input], device: &'a Device) -> Self {
         Self { inputs, declared, device, leaves: Vec::new(), outputs: Vec::new(), objective: None }
     }
 
     /// What was read.
-    pub fn inputs(&self) -> &'a Inputs {
+    pub(super) fn inputs(&self) -> &'a Inputs {
         self.inputs
     }
 
     /// Where it is computed.
-    pub fn device(&self) -> &'a Device {
+    pub(super) fn device(&self) -> &'a Device {
         self.device
     }
 
@@ -55,12 +55,12 @@ impl<'a> Pass<'a> {
     ///
     /// # Panics
     /// If it is not there.
-    pub fn tensor<const D: usize>(&mut self, name: &str) -> Tensor<D> {
+    pub(super) fn tensor<const D: usize>(&mut self, name: &str) -> Tensor<D> {
         self.given(name).unwrap_or_else(|| panic!("`{name}` was declared as one that is always there"))
     }
 
     /// A tensor of numbers, if it is there.
-    pub fn given<const D: usize>(&mut self, name: &str) -> Option<Tensor<D>> {
+    pub(super) fn given<const D: usize>(&mut self, name: &str) -> Option<Tensor<D>> {
         let tensor = Tensor::<D>::from_data(self.inputs.numbers(name)?.clone(), self.device);
         if !self.declared.iter().any(|input| input.name == name && input.has_gradient) {
             return Some(tensor);
@@ -76,13 +76,13 @@ impl<'a> Pass<'a> {
     }
 
     /// Flags as a tensor of another shape, if they are there.
-    pub fn flags<const D: usize>(&self, name: &str, shape: [usize; D]) -> Option<Tensor<D, Bool>> {
+    pub(super) fn flags<const D: usize>(&self, name: &str, shape: [usize; D]) -> Option<Tensor<D, Bool>> {
         let flags = self.inputs.flags(name)?.to_vec();
         Some(Tensor::from_data(TensorData::new(flags, shape), self.device))
     }
 
     /// Writes an output, whose product with its cotangent is differentiated if there is one.
-    pub fn output<const D: usize>(&mut self, name: &str, tensor: Tensor<D>) {
+    pub(super) fn output<const D: usize>(&mut self, name: &str, tensor: Tensor<D>) {
         self.show(name, tensor.clone());
         if let Some(cotangent) = self.inputs.numbers(&cotangent(name)) {
             self.add((tensor * Tensor::from_data(cotangent.clone(), self.device)).sum());
@@ -90,7 +90,7 @@ impl<'a> Pass<'a> {
     }
 
     /// Writes auxiliary losses; those of one name are one.
-    pub fn losses(&mut self, losses: &Losses) {
+    pub(super) fn losses(&mut self, losses: &Losses) {
         let mut sums: BTreeMap<&str, Tensor<1>> = BTreeMap::new();
         for (name, loss) in losses.iter() {
             let sum = match sums.remove(name) {
@@ -105,13 +105,13 @@ impl<'a> Pass<'a> {
     }
 
     /// Writes a tensor of which nothing is differentiated.
-    pub fn show<const D: usize, K: Basic>(&mut self, name: &str, tensor: Tensor<D, K>) {
+    pub(super) fn show<const D: usize, K: Basic>(&mut self, name: &str, tensor: Tensor<D, K>) {
         self.outputs.push((name.to_owned(), read(tensor)));
     }
 
     /// Runs `run` with a probe, and writes what it shows of `batch` rows of `length` queries; what is shown more than once under a name comes from successive
     /// queries.
-    pub fn listening<T>(&mut self, [batch, length]: [usize; 2], run: impl FnOnce(&mut Probe) -> T) -> T {
+    pub(super) fn listening<T>(&mut self, [batch, length]: [usize; 2], run: impl FnOnce(&mut Probe) -> T) -> T {
         let mut shown: Vec<(String, Vec<TensorData>)> = Vec::new();
         let mut listener = |path: &str, observation: Observation| {
             let Some((kind, data)) = plain(observation, batch) else { return };
@@ -139,7 +139,7 @@ impl<'a> Pass<'a> {
     }
 
     /// All that the output file holds: with a cotangent, the gradients by tensors and by the parameters of `module`.
-    pub fn finish<M: Module>(self, module: &M) -> Vec<(String, TensorData)> {
+    pub(super) fn finish<M: Module>(self, module: &M) -> Vec<(String, TensorData)> {
         let Self { inputs, mut outputs, leaves, objective, .. } = self;
         let has_cotangent = self.declared.iter().any(|input| input.name.starts_with("cotangent") && inputs.has(&input.name));
         if let Some(objective) = objective.filter(|_| has_cotangent) {

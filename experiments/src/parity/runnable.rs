@@ -27,17 +27,17 @@ pub(super) struct Output {
 
 impl Output {
     /// What may be differentiated.
-    pub fn new(name: &str, shape: &[Size], meaning: &str) -> Self {
+    pub(super) fn new(name: &str, shape: &[Size], meaning: &str) -> Self {
         Self { name: name.to_owned(), shape: shape.to_vec(), meaning: meaning.to_owned(), has_cotangent: true }
     }
 
     /// What is only shown.
-    pub fn shown(name: &str, shape: &[Size], meaning: &str) -> Self {
+    pub(super) fn shown(name: &str, shape: &[Size], meaning: &str) -> Self {
         Self::new(name, shape, meaning).without_cotangent()
     }
 
     /// The same without gradients.
-    pub fn without_cotangent(self) -> Self {
+    pub(super) fn without_cotangent(self) -> Self {
         Self { has_cotangent: false, ..self }
     }
 }

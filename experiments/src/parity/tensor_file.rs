@@ -75,7 +75,7 @@ pub(super) struct Sizes(BTreeMap<&'static str, usize>);
 
 impl Sizes {
     /// Sizes by name.
-    pub fn new(sizes: &[(&'static str, usize)]) -> Self {
+    pub(super) fn new(sizes: &[(&'static str, usize)]) -> Self {
         Self(sizes.iter().copied().collect())
     }
 
@@ -92,7 +92,7 @@ impl Sizes {
     ///
     /// # Panics
     /// If one is not.
-    pub fn shape(&self, wanted: &[Size]) -> Vec<usize> {
+    pub(super) fn shape(&self, wanted: &[Size]) -> Vec<usize> {
         wanted.iter().map(|size| self.known(size).unwrap_or_else(|| panic!("the size `{size}` is not decided"))).collect()
     }
 
@@ -137,7 +137,7 @@ struct Stored {
 
 impl TensorFile {
     /// Reads a file.
-    pub fn read(path: &Path) -> Result<Self, TensorFileError> {
+    pub(super) fn read(path: &Path) -> Result<Self, TensorFileError> {
         let bytes = fs::read(path).map_err(|source| TensorFileError::Read { path: path.into(), source })?;
         let tensors = SafeTensors::deserialize(&bytes).map_err(|source| TensorFileError::Format { path: path.into(), source })?;
         let stored = |view: TensorView<'_>| Stored { dtype: view.dtype(), shape: view.shape().to_vec(), values: values(&view) };
@@ -145,17 +145,17 @@ impl TensorFile {
     }
 
     /// Whether there is a tensor of this name.
-    pub fn has(&self, name: &str) -> bool {
+    pub(super) fn has(&self, name: &str) -> bool {
         self.tensors.contains_key(name)
     }
 
     /// The error for a tensor with which something is wrong.
-    pub fn refuse(&self, name: &str, problem: impl Into<String>) -> TensorFileError {
+    pub(super) fn refuse(&self, name: &str, problem: impl Into<String>) -> TensorFileError {
         TensorFileError::Tensor { path: self.path.clone(), name: name.to_owned(), problem: problem.into() }
     }
 
     /// Refuses a tensor that has none of the known names; suggests the nearest of those that are missing.
-    pub fn refuse_others(&self, known: &[&str]) -> Result<(), TensorFileError> {
+    pub(super) fn refuse_others(&self, known: &[&str]) -> Result<(), TensorFileError> {
         let Some(other) = self.tensors.keys().find(|name| !known.contains(&name.as_str())) else { return Ok(()) };
         let missing = known.iter().copied().filter(|name| !self.has(name));
         let problem = match nearest(other, missing) {
@@ -176,7 +176,7 @@ impl TensorFile {
     }
 
     /// A tensor of finite numbers, as 32-bit floats.
-    pub fn numbers(&self, name: &str, wanted: &[Size], sizes: &mut Sizes) -> Result<TensorData, TensorFileError> {
+    pub(super) fn numbers(&self, name: &str, wanted: &[Size], sizes: &mut Sizes) -> Result<TensorData, TensorFileError> {
         let stored = self.of_shape(name, wanted, sizes)?;
         let (Dtype::F32 | Dtype::F64, Some(values)) = (stored.dtype, &stored.values) else {
             return Err(self.refuse(name, format!("is of type {}; save it as F32 or F64 (tensor.float() in PyTorch)", stored.dtype)));
@@ -189,7 +189,7 @@ impl TensorFile {
     }
 
     /// A tensor of zeros and ones of any type, as booleans.
-    pub fn booleans(&self, name: &str, wanted: &[Size], sizes: &mut Sizes) -> Result<Vec<bool>, TensorFileError> {
+    pub(super) fn booleans(&self, name: &str, wanted: &[Size], sizes: &mut Sizes) -> Result<Vec<bool>, TensorFileError> {
         let stored = self.of_shape(name, wanted, sizes)?;
         let Some(values) = &stored.values else {
             return Err(self.refuse(name, format!("is of type {}; save it as BOOL, an integer type, F32 or F64", stored.dtype)));
@@ -201,7 +201,7 @@ impl TensorFile {
     }
 
     /// A tensor of whole numbers of at least 0, of any type.
-    pub fn counts(&self, name: &str, wanted: &[Size], sizes: &mut Sizes) -> Result<Vec<usize>, TensorFileError> {
+    pub(super) fn counts(&self, name: &str, wanted: &[Size], sizes: &mut Sizes) -> Result<Vec<usize>, TensorFileError> {
         let stored = self.of_shape(name, wanted, sizes)?;
         let Some(values) = &stored.values else {
             return Err(self.refuse(name, format!("is of type {}; save it as an integer type, F32 or F64", stored.dtype)));

@@ -17,7 +17,7 @@ use super::disk::{Disk, SystemDisk};
 use super::state::TrainingState;
 
 /// Number of the layout described in this module; a reader refuses any other.
-pub const FORMAT: u64 = 1;
+pub(super) const FORMAT: u64 = 1;
 
 const STATE: &str = "state.json";
 const LATEST: &str = "latest";

@@ -41,11 +41,11 @@ impl Given {
     }
 
     /// Batch rows, heads, queries and keys that are told apart.
-    pub fn shape(&self) -> [usize; 4] {
+    pub(super) fn shape(&self) -> [usize; 4] {
         self.visible.dims()
     }
 
-    pub fn is_for_every_query(&self) -> bool {
+    pub(super) fn is_for_every_query(&self) -> bool {
         self.every_query
     }
 
@@ -53,7 +53,7 @@ impl Given {
         self.host.get_or_init(|| read(self.visible.clone()).iter::<bool>().collect())
     }
 
-    pub fn is_visible(&self, row: usize, head: usize, i: usize, j: usize) -> bool {
+    pub(super) fn is_visible(&self, row: usize, head: usize, i: usize, j: usize) -> bool {
         let [rows, heads, queries, keys] = self.shape();
         let i = if self.every_query { 0 } else { i };
         assert!(i < queries && j < keys, "a mask of [{queries}, {keys}] was asked for query {i}, key {j}");
@@ -61,7 +61,7 @@ impl Given {
         self.on_host()[((row * heads + head) * queries + i) * keys + j]
     }
 
-    pub fn select(&self, rows: &[usize]) -> Self {
+    pub(super) fn select(&self, rows: &[usize]) -> Self {
         Self::new(selected(&self.visible, rows), self.every_query)
     }
 
@@ -77,7 +77,7 @@ impl Given {
 }
 
 /// The given batch rows, in the given order.
-pub(super) fn selected<K: Basic>(x: &Tensor<4, K>, rows: &[usize]) -> Tensor<4, K> {
+pub(crate) fn selected<K: Basic>(x: &Tensor<4, K>, rows: &[usize]) -> Tensor<4, K> {
     let indices = TensorData::new(rows.iter().map(|&row| row as i32).collect::<Vec<_>>(), [rows.len()]);
     x.clone().select(0, Tensor::<1, Int>::from_data(indices, &x.device()))
 }

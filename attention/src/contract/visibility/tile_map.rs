@@ -11,10 +11,10 @@ use super::{Shown, Span, Visibility};
 pub const TILE: usize = 64;
 
 /// Visible keys of each query of a tile, one bit per key.
-pub type TileMask = [u64; TILE];
+pub(crate) type TileMask = [u64; TILE];
 
 /// What is added to the logits of the pairs of a tile, query by query: places in [`TileMap::shifts`].
-pub type TileLevels = [u8; TILE * TILE];
+pub(crate) type TileLevels = [u8; TILE * TILE];
 
 /// Level of a pair that is hidden.
 pub(crate) const HIDDEN: u8 = 0;
@@ -23,7 +23,7 @@ pub(crate) const VISIBLE: u8 = 1;
 
 /// What is visible of a tile in which something is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Pairs {
+pub(crate) enum Pairs {
     /// Everything.
     All,
     /// What this mask says.
@@ -34,7 +34,7 @@ pub enum Pairs {
 
 /// A tile in which something is visible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tile {
+pub(crate) struct Tile {
     /// Its number among the tiles of keys, in a list of the tiles that queries meet; among those of queries, in a list of those that keys meet.
     pub index: u32,
     /// What is visible of it.
@@ -110,12 +110,12 @@ pub(crate) struct TileMapBuilder {
 
 impl TileMapBuilder {
     /// For planes of `rows` batch rows and `heads` heads. Levels from 2 on are places in `shifts`.
-    pub fn new(rows: usize, heads: usize, shifts: &[f32]) -> Self {
+    pub(crate) fn new(rows: usize, heads: usize, shifts: &[f32]) -> Self {
         let shifts = [f32::NEG_INFINITY, 0.0].iter().chain(shifts).copied().collect();
         Self { map: TileMap { rows, heads, planes: Vec::new(), masks: Vec::new(), levels: Vec::new(), shifts }, known: HashMap::new() }
     }
 
-    pub fn begin_plane(&mut self) {
+    pub(crate) fn begin_plane(&mut self) {
         self.map.planes.push(Plane::default());
     }
 
@@ -124,7 +124,7 @@ impl TileMapBuilder {
     }
 
     /// The next tile of `queries` queries: the levels of its pairs with each tile of keys.
-    pub fn push(&mut self, queries: usize, levels: BTreeMap<u32, Box<TileLevels>>) {
+    pub(crate) fn push(&mut self, queries: usize, levels: BTreeMap<u32, Box<TileLevels>>) {
         for (keys, levels) in levels {
             if levels.iter().any(|&level| level > VISIBLE) {
                 self.map.levels.push(levels);
@@ -160,7 +160,7 @@ impl TileMapBuilder {
         self.lists().end_list();
     }
 
-    pub fn finish(mut self) -> TileMap {
+    pub(crate) fn finish(mut self) -> TileMap {
         for plane in &mut self.map.planes {
             plane.of_keys = plane.of_queries.transposed();
         }
@@ -205,12 +205,12 @@ impl TileMap {
     }
 
     /// The tiles of keys, in ascending order, of which the queries of tile `queries` see something.
-    pub fn met_by_queries(&self, row: usize, head: usize, queries: usize) -> &[Tile] {
+    pub(crate) fn met_by_queries(&self, row: usize, head: usize, queries: usize) -> &[Tile] {
         self.plane(row, head).of_queries.list(queries)
     }
 
     /// The tiles of queries, in ascending order, that see something of the keys of tile `keys`.
-    pub fn met_by_keys(&self, row: usize, head: usize, keys: usize) -> &[Tile] {
+    pub(crate) fn met_by_keys(&self, row: usize, head: usize, keys: usize) -> &[Tile] {
         self.plane(row, head).of_keys.list(keys)
     }
 
@@ -240,12 +240,12 @@ impl TileMap {
     }
 
     /// The mask of [`Pairs::Masked`].
-    pub fn mask(&self, index: u32) -> &TileMask {
+    pub(crate) fn mask(&self, index: u32) -> &TileMask {
         &self.masks[index as usize]
     }
 
     /// The levels of [`Pairs::Levelled`].
-    pub fn levels(&self, index: u32) -> &TileLevels {
+    pub(crate) fn levels(&self, index: u32) -> &TileLevels {
         &self.levels[index as usize]
     }
 

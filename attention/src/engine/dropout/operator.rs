@@ -18,7 +18,7 @@ use crate::extension as burn;
 
 /// Dropout of elements, whose factors the backend draws itself.
 #[backend_extension(Flex, NdArray: cfg(feature = "ndarray"), Cube, Fusion, Autodiff)]
-pub trait ElementDropout: Backend {
+pub(super) trait ElementDropout: Backend {
     /// `x` times the factors of the elements from `first` on of the stream with seed `seed`. Drawn numbers below `threshold` drop an element, of 2^16.
     #[fusion(dtype = x, shape = x)]
     fn dropped(x: FloatTensor<Self>, seed: [u32; 8], first: u64, threshold: u32) -> FloatTensor<Self> {

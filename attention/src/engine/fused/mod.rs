@@ -20,9 +20,10 @@ use burn::backend::tensor::FloatTensor;
 use burn::backend::{Dispatch, DispatchDevice};
 use burn::tensor::{DType, Device, FloatDType, Tensor};
 
-pub use self::operands::{Operand, Operands};
-pub use self::operator::FusedAttention;
-pub use self::plan::{Order, Part, Plan};
+pub(crate) use self::operands::{Operand, Operands};
+pub(crate) use self::operator::FusedAttention;
+pub(crate) use self::plan::Plan;
+pub use self::plan::{Order, Part};
 
 use super::program::{for_each_head, for_each_row};
 use super::{AttentionProgram, Content, Engine, Kronecker, LogitTerms, Normaliser, SoftSpan, Weighting};
@@ -46,13 +47,13 @@ pub fn can_attend(program: &AttentionProgram, engine: Engine) -> bool {
 
 /// Whether a program of which [`can_attend`] holds can be executed in parts that are not in the order of indices: on a device with kernels that bring
 /// scattered rows together, where no scores go by distance.
-pub fn can_attend_in_parts(program: &AttentionProgram) -> bool {
+pub(crate) fn can_attend_in_parts(program: &AttentionProgram) -> bool {
     let Weighting::Scores(terms, _) = &program.weighting else { return false };
     terms.relative.is_none() && has_kernels_in_main_memory(&program.values.device())
 }
 
 /// Whether a program is executed by kernels of a device, which skip tiles in which nothing is visible: patterns need no gathered blocks there.
-pub fn has_kernels(program: &AttentionProgram) -> bool {
+pub(crate) fn has_kernels(program: &AttentionProgram) -> bool {
     let AttentionProgram { weighting: Weighting::Scores(terms, normaliser), mask: None, soft_span: None, values, .. } = program else {
         return false;
     };

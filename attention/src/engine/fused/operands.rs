@@ -9,7 +9,7 @@ use crate::extension as burn;
 /// A tensor that there may be.
 #[derive(Clone, Debug, ExtensionType)]
 #[extension_type(fusion: cfg(feature = "cube"))]
-pub enum Operand<B: Backend> {
+pub(crate) enum Operand<B: Backend> {
     /// There is none.
     Absent,
     /// This one.
@@ -21,7 +21,7 @@ pub enum Operand<B: Backend> {
 /// Dimension letters: `B` batch rows, `H` heads, `Q` queries, `K` keys, `R` and `S` widths of thin factors, `D` width of a head's values.
 #[derive(Clone, Debug, ExtensionType)]
 #[extension_type(fusion: cfg(feature = "cube"))]
-pub struct Operands<B: Backend> {
+pub(crate) struct Operands<B: Backend> {
     /// `[B, H, K, D]`.
     pub values: FloatTensor<B>,
     /// Scaled, `[B, H, Q, R]`.
@@ -52,7 +52,7 @@ pub struct Operands<B: Backend> {
 
 impl<B: Backend> Operand<B> {
     /// The tensor, if there is one.
-    pub fn given(self) -> Option<FloatTensor<B>> {
+    pub(crate) fn given(self) -> Option<FloatTensor<B>> {
         match self {
             Self::Absent => None,
             Self::Given(tensor) => Some(tensor),
@@ -60,7 +60,7 @@ impl<B: Backend> Operand<B> {
     }
 
     /// The tensor, if there is one.
-    pub fn as_ref(&self) -> Option<&FloatTensor<B>> {
+    pub(crate) fn as_ref(&self) -> Option<&FloatTensor<B>> {
         match self {
             Self::Absent => None,
             Self::Given(tensor) => Some(tensor),
@@ -79,13 +79,13 @@ pub(super) const COUNT: usize = 9;
 
 impl<B: Backend> Operands<B> {
     /// The same of another backend, or made anew.
-    pub fn map<O: Backend>(self, map: impl Fn(FloatTensor<B>) -> FloatTensor<O>) -> Operands<O> {
+    pub(crate) fn map<O: Backend>(self, map: impl Fn(FloatTensor<B>) -> FloatTensor<O>) -> Operands<O> {
         Operands::from_list(self.list().map(|operand| operand.map(&map)))
     }
 
     /// Those of logits that are one product of thin factors.
     #[cfg(feature = "cube")]
-    pub fn of_product(queries: FloatTensor<B>, keys: FloatTensor<B>, values: FloatTensor<B>) -> Self {
+    pub(crate) fn of_product(queries: FloatTensor<B>, keys: FloatTensor<B>, values: FloatTensor<B>) -> Self {
         let [bias, relative_queries, relative_keys, left, right, spans] = [(); 6].map(|()| Operand::Absent);
         let [queries, keys] = [queries, keys].map(Operand::Given);
         Self { values, queries, keys, bias, relative_queries, relative_keys, left, right, spans }

@@ -9,7 +9,7 @@ use crate::visibility::TileMap;
 
 /// What an attention hides and drops.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub(crate) struct Plan {
     /// Which keys queries see: one softmax over all parts. A pair that several parts show counts as often, shifts aside.
     pub parts: Arc<[Part]>,
     /// How scores become weights.
@@ -75,23 +75,23 @@ impl Plan {
     ///
     /// # Panics
     /// If logits have no Kronecker product.
-    pub fn first_pair(&self, row: usize) -> isize {
+    pub(crate) fn first_pair(&self, row: usize) -> isize {
         let pairs = self.pairs.as_deref().expect("logits have a Kronecker product");
         pairs[if pairs.len() == 1 { 0 } else { row }]
     }
 
     /// Whether rows are divided by their sum.
-    pub fn is_normalised(&self) -> bool {
+    pub(crate) fn is_normalised(&self) -> bool {
         self.normaliser.bias_of_each().is_none() && self.bells.as_ref().is_none_or(|bells| bells.are_renormalised())
     }
 
     /// Whether all pairs go in the order of their indices, with nothing added to their logits.
-    pub fn is_plain(&self) -> bool {
+    pub(crate) fn is_plain(&self) -> bool {
         matches!(&*self.parts, [part] if part.is_in_order() && part.tiles.is_plain())
     }
 
     /// Batch rows and heads that are told apart.
-    pub fn distinct(&self) -> [usize; 2] {
+    pub(crate) fn distinct(&self) -> [usize; 2] {
         distinct(&self.parts)
     }
 }

@@ -50,7 +50,7 @@ impl Directions {
 impl Hash {
     /// Buckets of vectors `[B, H, K, D]` at positions from `positions.start` on, under rotations `[rounds, H, D, b / 2]`. No gradient
     /// flows.
-    pub fn buckets(&self, shared: Tensor<4>, rotations: Tensor<4>, positions: &Positions) -> Buckets {
+    pub(super) fn buckets(&self, shared: Tensor<4>, rotations: Tensor<4>, positions: &Positions) -> Buckets {
         let [batch, heads, length, width] = shared.dims();
         let [rounds, _, _, columns] = rotations.dims();
         let half: usize = self.factors.iter().sum::<usize>() / 2;
@@ -92,13 +92,13 @@ pub(super) struct Buckets {
 
 impl Buckets {
     /// `[B, H, rounds, K]`.
-    pub fn tensor(&self, device: &Device) -> Tensor<4, Int> {
+    pub(super) fn tensor(&self, device: &Device) -> Tensor<4, Int> {
         let values: Vec<i32> = self.values.iter().map(|&bucket| bucket as i32).collect();
         Tensor::from_data(TensorData::new(values, self.shape), device)
     }
 
     /// Those of more positions.
-    pub fn followed_by(self, later: &Self) -> Self {
+    pub(super) fn followed_by(self, later: &Self) -> Self {
         let [batch, heads, rounds, length] = self.shape;
         let lists = self.values.chunks(length).zip(later.values.chunks(later.shape[3]));
         let values = lists.flat_map(|(old, new)| [old, new].concat()).collect();
@@ -106,7 +106,7 @@ impl Buckets {
     }
 
     /// The given batch rows, in the given order.
-    pub fn select(self, rows: &[usize]) -> Self {
+    pub(super) fn select(self, rows: &[usize]) -> Self {
         let [batch, heads, rounds, length] = self.shape;
         let size = self.values.len() / batch;
         let values = rows.iter().flat_map(|row| &self.values[row * size..][..size]).copied().collect();
@@ -114,13 +114,13 @@ impl Buckets {
     }
 
     /// Buckets of all positions.
-    pub fn of(&self, row: usize, head: usize, round: usize) -> &[u32] {
+    pub(super) fn of(&self, row: usize, head: usize, round: usize) -> &[u32] {
         let [_, heads, rounds, length] = self.shape;
         &self.values[((row * heads + head) * rounds + round) * length..][..length]
     }
 
     /// In how many rounds a position shares a bucket with each position.
-    pub fn meetings(&self, row: usize, head: usize, i: usize) -> Vec<usize> {
+    pub(super) fn meetings(&self, row: usize, head: usize, i: usize) -> Vec<usize> {
         let [_, _, rounds, length] = self.shape;
         let mut meetings = vec![0; length];
         for buckets in (0..rounds).map(|round| self.of(row, head, round)) {

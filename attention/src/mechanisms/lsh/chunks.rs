@@ -89,7 +89,7 @@ impl Chunking {
     }
 
     /// The pairs of every round, sorted by bucket.
-    pub fn parts(&self, buckets: &Buckets, span: Span, visibility: &Visibility) -> Arc<[Part]> {
+    pub(super) fn parts(&self, buckets: &Buckets, span: Span, visibility: &Visibility) -> Arc<[Part]> {
         let [batch, heads, rounds, _] = buckets.shape;
         let shifts: Vec<f32> = (2..=rounds).map(|meetings| -(meetings as f32).ln()).collect();
         let planes = (0..batch * heads).into_par_iter();
@@ -151,7 +151,7 @@ impl Chunking {
     }
 
     /// Cuts the positions of every batch row, head and round.
-    pub fn blocks(&self, buckets: &Buckets, span: Span, visibility: &Visibility, dtype: DType) -> Blocks {
+    pub(super) fn blocks(&self, buckets: &Buckets, span: Span, visibility: &Visibility, dtype: DType) -> Blocks {
         let [batch, heads, rounds, keys] = buckets.shape;
         let queries = span.query_start..span.query_start + span.queries;
         let (hidden, penalty) = (hidden_logit(dtype), self_penalty(dtype));
@@ -258,7 +258,14 @@ impl Blocks {
     }
 
     /// Context `[B, H, Q, D]` of scaled queries `[B, H, Q, D]`, unit keys `[B, H, K, D]` and values.
-    pub fn attend(self, queries: Tensor<4>, keys: Tensor<4>, values: Tensor<4>, drop: Option<Dropout>, probe: &mut Probe) -> Tensor<4> {
+    pub(super) fn attend(
+        self,
+        queries: Tensor<4>,
+        keys: Tensor<4>,
+        values: Tensor<4>,
+        drop: Option<Dropout>,
+        probe: &mut Probe,
+    ) -> Tensor<4> {
         let [batch, heads, rounds, length, _] = self.shape;
         let (device, dtype) = (values.device(), values.dtype());
         let (count, height, width) = (self.list.len(), self.list[0].queries.len(), self.list[0].keys.len());

@@ -37,7 +37,7 @@ const BLOCKS_OF_A_NEIGHBOURHOOD: usize = 8;
 
 impl Grouping {
     /// The blocks of a span. `seen` holds everything that hides keys, the pattern included.
-    pub fn new(pattern: &dyn Pattern, seen: &Visibility, span: Span, positions: &Positions, all_heads: usize) -> Self {
+    pub(crate) fn new(pattern: &dyn Pattern, seen: &Visibility, span: Span, positions: &Positions, all_heads: usize) -> Self {
         let heads = if pattern.depends_on_head() { all_heads } else { 1 };
         let mask_heads = if seen.depends_on_head() { all_heads } else { heads };
         let counts = positions.left_padding.as_deref().unwrap_or(&[0]);
@@ -83,7 +83,7 @@ impl Grouping {
     }
 
     /// The pairs that the blocks show, in an order in which the queries of a block, and the keys that it sees, lie side by side.
-    pub fn part(&self) -> Part {
+    pub(crate) fn part(&self) -> Part {
         let [rows, heads] = self.mask_planes;
         let queries: Vec<Vec<u32>> =
             self.lists.iter().map(|blocks| blocks.iter().flat_map(|block| &block.queries).map(|&query| query as u32).collect()).collect();
@@ -114,7 +114,7 @@ impl Grouping {
     }
 
     /// The blocks as tensors.
-    pub fn blocks(mut self, dtype: DType, device: &Device) -> Blocks {
+    pub(crate) fn blocks(mut self, dtype: DType, device: &Device) -> Blocks {
         let Span { query_start, queries: length, .. } = self.span;
         let [rows, heads] = self.planes;
         let size = self.lists.iter().flatten().map(|block| block.queries.len()).max().unwrap_or(0).max(1);

@@ -3,13 +3,13 @@
 use std::fmt::{self, Display, Write};
 
 /// The ink of text and axes.
-pub const INK: &str = "#222222";
+pub(super) const INK: &str = "#222222";
 /// The ink of frames and grids.
-pub const FAINT: &str = "#bbbbbb";
+pub(super) const FAINT: &str = "#bbbbbb";
 
 /// Where a text begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Anchor {
+pub(super) enum Anchor {
     Start,
     Middle,
     End,
@@ -17,7 +17,7 @@ pub enum Anchor {
 
 /// How a text looks.
 #[derive(Clone, Copy, Debug)]
-pub struct Style {
+pub(super) struct Style {
     pub anchor: Anchor,
     pub size: f64,
     pub is_bold: bool,
@@ -30,23 +30,23 @@ pub struct Style {
 
 impl Style {
     /// Plain text.
-    pub const fn plain(anchor: Anchor, size: f64) -> Self {
+    pub(super) const fn plain(anchor: Anchor, size: f64) -> Self {
         Self { anchor, size, is_bold: false, is_token: false, is_upright: false, ink: INK }
     }
 
     /// A title.
-    pub const fn title(size: f64) -> Self {
+    pub(super) const fn title(size: f64) -> Self {
         Self { is_bold: true, ..Self::plain(Anchor::Start, size) }
     }
 
     /// The label of a token.
-    pub const fn token(anchor: Anchor) -> Self {
+    pub(super) const fn token(anchor: Anchor) -> Self {
         Self { is_token: true, ..Self::plain(anchor, TOKEN_SIZE) }
     }
 }
 
 /// Font size of the labels of tokens.
-pub const TOKEN_SIZE: f64 = 10.0;
+pub(super) const TOKEN_SIZE: f64 = 10.0;
 
 /// A coordinate with two decimals at most.
 struct Units(f64);
@@ -60,31 +60,31 @@ impl Display for Units {
 
 /// A drawing that grows downwards.
 #[derive(Debug, Default)]
-pub struct Canvas {
+pub(super) struct Canvas {
     body: String,
 }
 
 impl Canvas {
     /// A filled rectangle.
-    pub fn rectangle(&mut self, [x, y, width, height]: [f64; 4], fill: &str) {
+    pub(super) fn rectangle(&mut self, [x, y, width, height]: [f64; 4], fill: &str) {
         let (x, y, width, height) = (Units(x), Units(y), Units(width), Units(height));
         self.push(format_args!(r#"<rect x="{x}" y="{y}" width="{width}" height="{height}" fill="{fill}"/>"#));
     }
 
     /// The outline of a rectangle.
-    pub fn frame(&mut self, [x, y, width, height]: [f64; 4]) {
+    pub(super) fn frame(&mut self, [x, y, width, height]: [f64; 4]) {
         let (x, y, width, height) = (Units(x), Units(y), Units(width), Units(height));
         self.push(format_args!(r#"<rect x="{x}" y="{y}" width="{width}" height="{height}" fill="none" stroke="{FAINT}"/>"#));
     }
 
     /// A straight line.
-    pub fn line(&mut self, [from_x, from_y]: [f64; 2], [to_x, to_y]: [f64; 2], ink: &str) {
+    pub(super) fn line(&mut self, [from_x, from_y]: [f64; 2], [to_x, to_y]: [f64; 2], ink: &str) {
         let (x1, y1, x2, y2) = (Units(from_x), Units(from_y), Units(to_x), Units(to_y));
         self.push(format_args!(r#"<line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" stroke="{ink}"/>"#));
     }
 
     /// A line of text; `y` is its base line, or `x` for upright text.
-    pub fn text(&mut self, [x, y]: [f64; 2], text: &str, style: Style) {
+    pub(super) fn text(&mut self, [x, y]: [f64; 2], text: &str, style: Style) {
         let (x, y, size) = (Units(x), Units(y), Units(style.size));
         let anchor = match style.anchor {
             Anchor::Start => "start",
@@ -101,7 +101,7 @@ impl Canvas {
     }
 
     /// Pixels of a PNG file, stretched without blur.
-    pub fn pixels(&mut self, [x, y, width, height]: [f64; 4], png: &[u8]) {
+    pub(super) fn pixels(&mut self, [x, y, width, height]: [f64; 4], png: &[u8]) {
         let (x, y, width, height, data) = (Units(x), Units(y), Units(width), Units(height), base64(png));
         self.push(format_args!(
             r#"<image x="{x}" y="{y}" width="{width}" height="{height}" style="image-rendering:pixelated" xlink:href="data:image/png;base64,{data}"/>"#
@@ -109,7 +109,7 @@ impl Canvas {
     }
 
     /// A rectangle whose colour changes from left to right, through equally spaced `stops`.
-    pub fn gradient(&mut self, place: [f64; 4], stops: &[String]) {
+    pub(super) fn gradient(&mut self, place: [f64; 4], stops: &[String]) {
         let last = stops.len().saturating_sub(1).max(1) as f64;
         let stop = |(index, colour): (usize, &String)| format!(r#"<stop offset="{}" stop-color="{colour}"/>"#, Units(index as f64 / last));
         let stops: String = stops.iter().enumerate().map(stop).collect();
@@ -118,7 +118,7 @@ impl Canvas {
     }
 
     /// The file: everything drawn, on white, with a title for readers that do not see it.
-    pub fn finish(self, title: &str, [width, height]: [f64; 2]) -> String {
+    pub(super) fn finish(self, title: &str, [width, height]: [f64; 2]) -> String {
         let (width, height, title) = (width.ceil(), height.ceil(), escaped(title));
         format!(
             concat!(
@@ -138,12 +138,12 @@ impl Canvas {
 }
 
 /// How wide a text is at most, by guess: letters of other scripts than Latin, Greek, Cyrillic, Hebrew and Arabic are taken for square.
-pub fn width(text: &str, size: f64) -> f64 {
+pub(super) fn width(text: &str, size: f64) -> f64 {
     text.chars().map(|character| if (character as u32) < 0x1100 { 0.62 } else { 1.05 }).sum::<f64>() * size
 }
 
 /// The beginning of a text that is at most so wide, with an ellipsis if that is not all.
-pub fn shortened(text: &str, size: f64, most: f64) -> String {
+pub(super) fn shortened(text: &str, size: f64, most: f64) -> String {
     if width(text, size) <= most {
         return text.to_owned();
     }
@@ -159,7 +159,7 @@ pub fn shortened(text: &str, size: f64, most: f64) -> String {
 }
 
 /// A token with its white space made visible.
-pub fn visible(token: &str) -> String {
+pub(super) fn visible(token: &str) -> String {
     let character = |character: char| match character {
         ' ' => '␣',
         '\n' => '⏎',
@@ -199,11 +199,11 @@ fn base64(bytes: &[u8]) -> String {
 }
 
 #[cfg(test)]
-pub mod tests {
+pub(super) mod tests {
     use super::*;
 
     /// The texts of a drawing, after a check that its tags are closed in order and its text is escaped.
-    pub fn texts(svg: &str) -> Vec<String> {
+    pub(crate) fn texts(svg: &str) -> Vec<String> {
         let (mut open, mut texts) = (Vec::new(), Vec::new());
         let mut rest = svg;
         while let Some(at) = rest.find('<') {

@@ -21,20 +21,20 @@ fn colour(state: State) -> &'static str {
 
 /// A bar, with a line from the least to the greatest of the values it is the mean of.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Bar {
+pub(super) struct Bar {
     pub mean: f64,
     pub range: Option<[f64; 2]>,
 }
 
 /// The bars of a module: of each head, and for it of each state.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Panel {
+pub(super) struct Panel {
     pub title: String,
     pub heads: Vec<Vec<(State, Bar)>>,
 }
 
 /// Bars of all modules on one scale that starts at 0.
-pub fn bars(title: &str, unit: &str, panels: &[Panel]) -> String {
+pub(super) fn bars(title: &str, unit: &str, panels: &[Panel]) -> String {
     const BESIDE: usize = 3;
     let all = || panels.iter().flat_map(|panel| panel.heads.iter().flatten());
     let top_value = top(all().map(|(_, bar)| bar.range.map_or(bar.mean, |[_, greatest]| greatest)).fold(0.0, f64::max));
@@ -107,7 +107,7 @@ fn top(value: f64) -> f64 {
 
 /// What the histograms below each other count.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Column {
+pub(super) struct Column {
     pub heading: String,
     /// The names of the two ends and the middle of the range.
     pub ticks: [&'static str; 3],
@@ -118,13 +118,13 @@ pub struct Column {
 
 /// The histograms of a module, one for each column that has one, each with a remark.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Row {
+pub(super) struct Row {
     pub title: String,
     pub histograms: Vec<Option<(Histogram, String)>>,
 }
 
 /// Histograms of modules below each other, of states beside each other; the height of a bar is its share of all values.
-pub fn histograms(title: &str, explanation: &str, columns: &[Column], rows: &[Row]) -> String {
+pub(super) fn histograms(title: &str, explanation: &str, columns: &[Column], rows: &[Row]) -> String {
     const WIDTH: f64 = 240.0;
     let mut canvas = Canvas::default();
     canvas.text([MARGIN, 28.0], title, Style::title(16.0));

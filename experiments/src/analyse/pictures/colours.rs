@@ -14,10 +14,10 @@ const ANCHORS: [[u8; 3]; 9] = [
 ];
 
 /// What is not visible.
-pub const HIDDEN: [u8; 3] = [228, 228, 228];
+pub(super) const HIDDEN: [u8; 3] = [228, 228, 228];
 
 /// The colour of a value from 0 to 1; values outside have that of the nearer end.
-pub fn viridis(value: f64) -> [u8; 3] {
+pub(super) fn viridis(value: f64) -> [u8; 3] {
     let steps = ANCHORS.len() - 1;
     let at = value.clamp(0.0, 1.0) * steps as f64;
     let below = (at as usize).min(steps - 1);
@@ -29,17 +29,17 @@ pub fn viridis(value: f64) -> [u8; 3] {
 }
 
 /// `#rrggbb`.
-pub fn hexadecimal([red, green, blue]: [u8; 3]) -> String {
+pub(super) fn hexadecimal([red, green, blue]: [u8; 3]) -> String {
     format!("#{red:02x}{green:02x}{blue:02x}")
 }
 
 /// The colours of the colour bar, from the least value to the greatest.
-pub fn stops() -> Vec<String> {
+pub(super) fn stops() -> Vec<String> {
     ANCHORS.map(hexadecimal).to_vec()
 }
 
 /// Black or white, whichever is legible on a colour.
-pub fn ink_on([red, green, blue]: [u8; 3]) -> &'static str {
+pub(super) fn ink_on([red, green, blue]: [u8; 3]) -> &'static str {
     let brightness = 0.299 * f64::from(red) + 0.587 * f64::from(green) + 0.114 * f64::from(blue);
     if brightness > 130.0 { "#000000" } else { "#ffffff" }
 }

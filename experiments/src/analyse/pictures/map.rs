@@ -27,7 +27,7 @@ const GAP: f64 = 20.0;
 
 /// The pictures of a module and a text.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Map {
+pub(super) struct Map {
     /// With tokens, heads and scale.
     pub svg: String,
     /// Squares alone.
@@ -38,7 +38,7 @@ pub struct Map {
 ///
 /// # Errors
 /// If the picture is too large for a PNG file.
-pub fn draw(observed: &Observed, title: &str) -> io::Result<Map> {
+pub(super) fn draw(observed: &Observed, title: &str) -> io::Result<Map> {
     let columns = observed.columns();
     let cell = cell(observed.queries.len().max(columns.len()));
     let greatest = observed.values.iter().copied().fold(0.0, f32::max);

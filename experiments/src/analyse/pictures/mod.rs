@@ -19,7 +19,7 @@ use super::{Analysis, Files, named};
 use crate::run_folder::{RunFolderError, file_name};
 
 /// Draws what was observed.
-pub fn write(analysis: &Analysis, files: &mut Files<'_>) -> Result<(), RunFolderError> {
+pub(super) fn write(analysis: &Analysis, files: &mut Files<'_>) -> Result<(), RunFolderError> {
     let statistics = &analysis.statistics;
     let of_heads =
         |mean: fn(&HeadStatistics) -> Mean| panels(&statistics.heads, |head| Some(Bar { mean: mean(head).value()?, range: None }));

@@ -13,7 +13,7 @@ const FIRST_INDEX: u8 = 2;
 
 /// A picture of colours from the palette of weights.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Pixels {
+pub(super) struct Pixels {
     width: usize,
     height: usize,
     indices: Vec<u8>,
@@ -22,7 +22,7 @@ pub struct Pixels {
 impl Pixels {
     /// Weights `[rows, columns]` as squares of `cell` by `cell` pixels. Weights from 0 to `greatest` go through the whole scale of colours; 0 itself has the
     /// colour of what is not visible.
-    pub fn of_weights(weights: &[f32], columns: usize, greatest: f32, cell: usize) -> Self {
+    pub(super) fn of_weights(weights: &[f32], columns: usize, greatest: f32, cell: usize) -> Self {
         let index = |weight: f32| match weight {
             0.0 => HIDDEN_INDEX,
             _ => FIRST_INDEX + (weight / greatest * f32::from(u8::MAX - FIRST_INDEX)).round() as u8,
@@ -39,7 +39,7 @@ impl Pixels {
     ///
     /// # Panics
     /// If there is no picture or no column.
-    pub fn tiled(parts: &[Self], columns: usize, gap: usize) -> Self {
+    pub(super) fn tiled(parts: &[Self], columns: usize, gap: usize) -> Self {
         let (width, height) = (parts[0].width, parts[0].height);
         let (columns, rows) = (columns.min(parts.len()), parts.len().div_ceil(columns));
         let mut whole = Self { width: columns * (width + gap) - gap, height: rows * (height + gap) - gap, indices: Vec::new() };
@@ -54,7 +54,7 @@ impl Pixels {
     }
 
     /// Width and height in pixels.
-    pub fn size(&self) -> [usize; 2] {
+    pub(super) fn size(&self) -> [usize; 2] {
         [self.width, self.height]
     }
 
@@ -62,7 +62,7 @@ impl Pixels {
     ///
     /// # Errors
     /// If the picture is larger than the format allows.
-    pub fn encoded(&self, title: &str) -> io::Result<Vec<u8>> {
+    pub(super) fn encoded(&self, title: &str) -> io::Result<Vec<u8>> {
         let side =
             |length: usize| u32::try_from(length).map_err(|_| io::Error::other("a picture has at most 2^32 - 1 pixels on each side"));
         let mut file = Vec::new();
@@ -83,11 +83,11 @@ fn palette() -> Vec<u8> {
 }
 
 #[cfg(test)]
-pub mod tests {
+pub(super) mod tests {
     use super::*;
 
     /// Size and pixels of a PNG file, in RGB.
-    pub fn decoded(file: &[u8]) -> ([u32; 2], Vec<[u8; 3]>) {
+    pub(crate) fn decoded(file: &[u8]) -> ([u32; 2], Vec<[u8; 3]>) {
         let mut decoder = png::Decoder::new(io::Cursor::new(file));
         decoder.set_transformations(png::Transformations::EXPAND);
         let mut reader = decoder.read_info().unwrap();

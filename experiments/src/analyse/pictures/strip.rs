@@ -12,7 +12,7 @@ const PER_LINE: usize = 48;
 const LONGEST_LABEL: f64 = 96.0;
 
 /// Draws the halting steps of the modules of one text, on one scale of colours.
-pub fn draw(observations: &[&Observed], title: &str) -> String {
+pub(super) fn draw(observations: &[&Observed], title: &str) -> String {
     let greatest = observations.iter().flat_map(|observed| &observed.values).copied().fold(1.0, f32::max);
     let mut canvas = Canvas::default();
     canvas.text([MARGIN, 28.0], title, Style::title(16.0));

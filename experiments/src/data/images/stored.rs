@@ -20,7 +20,7 @@ pub(super) struct StoredFile {
 
 impl StoredFile {
     /// Reads the file at `path`; `looked_for` says in the error message what should have been there.
-    pub fn read(path: &Path, looked_for: &str) -> Result<Self, DataError> {
+    pub(super) fn read(path: &Path, looked_for: &str) -> Result<Self, DataError> {
         let bytes = fs::read(path).map_err(|cause| match cause.kind() {
             ErrorKind::NotFound => DataError::NotFound { path: path.to_path_buf(), looked_for: looked_for.to_owned() },
             _ => DataError::Unreadable { path: path.to_path_buf(), cause },
@@ -29,23 +29,23 @@ impl StoredFile {
     }
 
     /// The file at `path` with these bytes as stored.
-    pub fn from_bytes(path: PathBuf, bytes: Vec<u8>) -> Self {
+    pub(super) fn from_bytes(path: PathBuf, bytes: Vec<u8>) -> Self {
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         Self { path, name, sha256: sha256_hex(&bytes), bytes }
     }
 
     /// Where it lies.
-    pub fn path(&self) -> &Path {
+    pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Whether its content is compressed.
-    pub fn is_compressed(&self) -> bool {
+    pub(super) fn is_compressed(&self) -> bool {
         self.name.ends_with(".gz")
     }
 
     /// The first `N` bytes of its content, or fewer if there are no more.
-    pub fn beginning<const N: usize>(&self) -> Result<Vec<u8>, DataError> {
+    pub(super) fn beginning<const N: usize>(&self) -> Result<Vec<u8>, DataError> {
         match self.is_compressed() {
             true => self.decompressed(N as u64),
             false => Ok(self.bytes.iter().take(N).copied().collect()),
@@ -53,7 +53,7 @@ impl StoredFile {
     }
 
     /// Its content. Of more than `most` bytes, one more is read of a compressed file, which says that there are too many.
-    pub fn content(&mut self, most: u64) -> Result<Vec<u8>, DataError> {
+    pub(super) fn content(&mut self, most: u64) -> Result<Vec<u8>, DataError> {
         match self.is_compressed() {
             true => self.decompressed(most.saturating_add(1)),
             false => Ok(std::mem::take(&mut self.bytes)),
@@ -73,7 +73,7 @@ impl StoredFile {
     }
 
     /// The error of a part that is not what the format wants.
-    pub fn wrong(&self, field: &str, found: impl ToString, expected: impl ToString) -> DataError {
+    pub(super) fn wrong(&self, field: &str, found: impl ToString, expected: impl ToString) -> DataError {
         DataError::Binary { path: self.path.clone(), field: field.to_owned(), found: found.to_string(), expected: expected.to_string() }
     }
 }

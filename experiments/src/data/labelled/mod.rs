@@ -221,11 +221,11 @@ mod tests {
     use super::super::files::tests::folder;
     use super::*;
 
-    pub fn read(files: &[(&str, &[u8])]) -> Result<LabelledTexts, DataError> {
+    pub(super) fn read(files: &[(&str, &[u8])]) -> Result<LabelledTexts, DataError> {
         LabelledTexts::read(folder(files).path(), &RandomKey::from_seed(1))
     }
 
-    pub fn message(files: &[(&str, &[u8])]) -> String {
+    pub(super) fn message(files: &[(&str, &[u8])]) -> String {
         read(files).unwrap_err().to_string()
     }
 

@@ -1,13 +1,13 @@
 //! Student's t distribution.
 
 /// The probability that Student's t with `freedom` degrees of freedom is at least as far from zero as `t`.
-pub fn tails(t: f64, freedom: f64) -> f64 {
+pub(super) fn tails(t: f64, freedom: f64) -> f64 {
     let square = t * t;
     regularised_beta(freedom / (freedom + square), square / (freedom + square), freedom / 2.0, 0.5)
 }
 
 /// The distance from zero within which Student's t lies with probability `confidence`.
-pub fn quantile(confidence: f64, freedom: f64) -> f64 {
+pub(super) fn quantile(confidence: f64, freedom: f64) -> f64 {
     let is_beyond = |t: f64| tails(t, freedom) <= 1.0 - confidence;
     let (mut low, mut high) = (0.0, 1.0);
     while !is_beyond(high) && high < f64::MAX / 2.0 {

@@ -13,7 +13,7 @@ use burn::backend::Dispatch;
 use burn::optim::{AdamState, AdaptiveMomentumState, LearningRate, Optimizer};
 use burn::tensor::{Device, Tensor};
 
-pub use self::operator::ParameterUpdate;
+pub(super) use self::operator::ParameterUpdate;
 
 #[cfg(feature = "cube")]
 impl ParameterUpdate for burn::backend::Cube {}
@@ -37,7 +37,7 @@ pub(super) struct Adam {
 ///
 /// The corrections of both moments, which start at 0, are in `rate` and `ε`.
 #[derive(Clone, Copy, Debug)]
-pub struct AdamStep {
+pub(super) struct AdamStep {
     /// Decay rates of the two moments.
     pub betas: (f32, f32),
     /// Step length, with the corrections.

@@ -10,7 +10,7 @@ use super::{AdamStep, composed};
 ///
 /// The bodies here are composed of tensor operations and run on every backend; backends override them with kernels of their own.
 #[backend_extension(Flex, NdArray: cfg(feature = "ndarray"), Cube: cfg(feature = "cube"))]
-pub trait ParameterUpdate: Backend {
+pub(crate) trait ParameterUpdate: Backend {
     /// Parameter, first and second moment after a step.
     fn adam(
         parameter: FloatTensor<Self>,

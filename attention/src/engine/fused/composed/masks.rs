@@ -83,7 +83,7 @@ impl Masks {
     }
 
     /// The mask of some queries, `[B|1, H|1, queries, keys]`.
-    pub fn mask<B: Backend>(&self, parts: &Arc<[Part]>, strip: Strip<B>) -> FloatTensor<B> {
+    pub(super) fn mask<B: Backend>(&self, parts: &Arc<[Part]>, strip: Strip<B>) -> FloatTensor<B> {
         let origin = Origin::of(parts);
         if let Some(mask) = self.find(&origin, &strip) {
             return mask;

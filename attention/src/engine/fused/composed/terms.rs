@@ -29,25 +29,25 @@ pub(super) struct Terms<B: Backend> {
 }
 
 impl<B: Backend> Terms<B> {
-    pub fn new(keys: usize, device: B::Device, dtype: DType) -> Self {
+    pub(super) fn new(keys: usize, device: B::Device, dtype: DType) -> Self {
         Self { keys, device, dtype, key_indices: OnceCell::new() }
     }
 
-    pub fn hidden(&self) -> f32 {
+    pub(super) fn hidden(&self) -> f32 {
         hidden_logit(self.dtype)
     }
 
-    pub fn zeros(&self, shape: [usize; 4]) -> FloatTensor<B> {
+    pub(super) fn zeros(&self, shape: [usize; 4]) -> FloatTensor<B> {
         B::float_zeros(Shape::new(shape), &self.device, self.dtype.into())
     }
 
     /// What the parts of a plan add to logits, `[B|1, H|1, queries, keys]`.
-    pub fn mask(&self, parts: &Arc<[Part]>, chunk: &Range<usize>) -> FloatTensor<B> {
+    pub(super) fn mask(&self, parts: &Arc<[Part]>, chunk: &Range<usize>) -> FloatTensor<B> {
         MASKS.mask::<B>(parts, Strip { queries: chunk, keys: self.keys, device: &self.device, dtype: self.dtype })
     }
 
     /// The levels of a ramp, and 1 where a key is one of the query, otherwise 0; both `[1, 1, queries, keys]`. Levels of what is no key mean nothing.
-    pub fn levels(&self, ramp: &Ramp, chunk: &Range<usize>) -> [FloatTensor<B>; 2] {
+    pub(super) fn levels(&self, ramp: &Ramp, chunk: &Range<usize>) -> [FloatTensor<B>; 2] {
         let first = chunk.start as i64 + ramp.offset as i64;
         let queries = self.indices(first..first + chunk.len() as i64, [1, 1, chunk.len(), 1]);
         let distances = B::float_abs(B::float_sub(queries, self.key_indices()));
@@ -60,7 +60,7 @@ impl<B: Backend> Terms<B> {
     }
 
     /// Logarithms of the weights in closed form of the queries of a chunk, `[B|1, H, queries, keys]`.
-    pub fn bells(&self, bells: &Bells, heads: usize, chunk: &Range<usize>) -> FloatTensor<B> {
+    pub(super) fn bells(&self, bells: &Bells, heads: usize, chunk: &Range<usize>) -> FloatTensor<B> {
         let rows = bells.rows();
         let queries = (0..rows * heads).flat_map(|plane| chunk.clone().map(move |query| bells.row(plane / heads, plane % heads, query)));
         let numbers: Vec<[f32; 5]> = queries.map(|row| row.numbers()).collect();

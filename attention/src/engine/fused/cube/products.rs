@@ -57,7 +57,7 @@ pub(super) struct Room {
 
 #[cube]
 impl Room {
-    pub fn new() -> Room {
+    pub(super) fn new() -> Room {
         Room { tile: Shared::new_slice(TILE_ROOM), chunk: Shared::new_slice(CHUNK), partial: Shared::new_slice(comptime!(TILE * ACROSS)) }
     }
 }
@@ -88,7 +88,7 @@ pub(super) struct Rows {
 #[cube]
 impl Rows {
     /// Place of a number.
-    pub fn at(&self, row: usize, column: usize) -> usize {
+    pub(super) fn at(&self, row: usize, column: usize) -> usize {
         self.start + row * self.stride + column
     }
 }

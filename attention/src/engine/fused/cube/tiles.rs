@@ -27,7 +27,7 @@ static UPLOADED: Mutex<Vec<(Weak<TileMap>, CubeDevice, DeviceTiles)>> = Mutex::n
 
 impl DeviceTiles {
     /// `map` over `lengths` queries and keys. It is uploaded once to a device.
-    pub fn new(map: &Arc<TileMap>, lengths: [usize; 2], device: &CubeDevice) -> Self {
+    pub(super) fn new(map: &Arc<TileMap>, lengths: [usize; 2], device: &CubeDevice) -> Self {
         let mut uploaded = UPLOADED.lock().expect("no panic happens while the cache is locked");
         uploaded.retain(|(map, ..)| map.strong_count() > 0);
         let of_this = |known: &Weak<TileMap>| std::ptr::eq(known.as_ptr(), Arc::as_ptr(map));

@@ -17,12 +17,12 @@ pub(super) struct Matrix<'a> {
 
 impl<'a> Matrix<'a> {
     /// The matrix from row `first` on; empty if it is.
-    pub fn rows_from(self, first: usize) -> Self {
+    pub(super) fn rows_from(self, first: usize) -> Self {
         Self { numbers: self.numbers.get(first * self.stride..).unwrap_or_default(), stride: self.stride }
     }
 
     /// The first `width` numbers of row `index`.
-    pub fn row(self, index: usize, width: usize) -> &'a [f32] {
+    pub(super) fn row(self, index: usize, width: usize) -> &'a [f32] {
         &self.numbers[index * self.stride..][..width]
     }
 }
@@ -143,7 +143,7 @@ impl Aligned {
     /// Bytes of a cache line.
     const LINE: usize = 64;
 
-    pub fn zeros(count: usize) -> Self {
+    pub(super) fn zeros(count: usize) -> Self {
         let numbers = vec![0.0; count + Self::LINE / size_of::<f32>()];
         let first = numbers.as_ptr().align_offset(Self::LINE).min(Self::LINE / size_of::<f32>());
         Self { numbers, first, count }

@@ -60,7 +60,7 @@ pub(super) struct Rows<'a> {
 
 impl<'a> Rows<'a> {
     /// Of what is absent.
-    pub const NONE: Rows<'static> = Rows { numbers: &[], strides: [0; 3] };
+    pub(super) const NONE: Rows<'static> = Rows { numbers: &[], strides: [0; 3] };
 
     fn of(self, row: usize, head: usize) -> Matrix<'a> {
         let [rows, heads, stride] = self.strides;

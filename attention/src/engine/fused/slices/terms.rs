@@ -145,7 +145,7 @@ fn first_column(query: usize) -> usize {
 }
 
 impl<'a> Terms<'a> {
-    pub fn new(inputs: &Inputs<'a>, row: usize, head: usize, places: [Places<'a>; 2]) -> Self {
+    pub(super) fn new(inputs: &Inputs<'a>, row: usize, head: usize, places: [Places<'a>; 2]) -> Self {
         let spans = inputs.spans.zip(inputs.plan.ramp).map(|(spans, ramp)| Spans { ramp, lengths: spans.of(row, head) });
         let relative = inputs.relative_keys.map(|table| {
             assert!(places.iter().all(|places| matches!(places, Places::InOrder(_))), "scores by distance go in the order of indices");
@@ -157,12 +157,12 @@ impl<'a> Terms<'a> {
     }
 
     /// Whether the gradients of the logits are those of something.
-    pub fn have_gradients(&self, factor: usize) -> bool {
+    pub(super) fn have_gradients(&self, factor: usize) -> bool {
         factor > 0 || self.bias.is_some() || self.relative.is_some() || self.kronecker.is_some() || self.spans.is_some()
     }
 
     /// Whether no query of a tile reaches a key of the other tile.
-    pub fn are_beyond(&self, At { queries, keys, height }: At) -> bool {
+    pub(super) fn are_beyond(&self, At { queries, keys, height }: At) -> bool {
         let [Places::InOrder(_), Places::InOrder(count)] = self.places else { return false };
         if let Some(PlaneOfBells { bells, row, head }) = self.bells {
             return bells.are_beyond(row, head, queries * TILE..queries * TILE + height, keys * TILE..count.min((keys + 1) * TILE));
@@ -179,7 +179,7 @@ impl<'a> Terms<'a> {
 
     /// Adds the terms to the logits of a tile, all but the ends of spans.
     #[inline(always)]
-    pub fn add<S: Simd>(&self, simd: S, At { queries, keys, height }: At, logits: &mut [f32], scratch: &mut Scratch) {
+    pub(super) fn add<S: Simd>(&self, simd: S, At { queries, keys, height }: At, logits: &mut [f32], scratch: &mut Scratch) {
         let [query_places, key_places] = self.places;
         if let Some(PlaneOfBells { bells, row, head }) = self.bells {
             for (at, logits) in logits.chunks_exact_mut(TILE).take(height).enumerate() {
@@ -221,7 +221,7 @@ impl<'a> Terms<'a> {
     /// Adds the logarithms of the ends of spans to the logits of a tile, of which what is hidden is minus infinity. Calls `end` with each key at which a
     /// ramp just ends, its place in the tile, and its logit before.
     #[inline(always)]
-    pub fn limit(&self, At { queries, keys, height }: At, logits: &mut [f32], mut end: impl FnMut(usize, f32)) {
+    pub(super) fn limit(&self, At { queries, keys, height }: At, logits: &mut [f32], mut end: impl FnMut(usize, f32)) {
         let Some(spans) = self.spans else { return };
         let [query_places, key_places] = self.places;
         for (at, logits) in logits.chunks_exact_mut(TILE).take(height).enumerate() {
@@ -279,7 +279,7 @@ pub(super) struct TermGradients {
 }
 
 impl TermGradients {
-    pub fn new(terms: &Terms, queries: usize) -> Self {
+    pub(super) fn new(terms: &Terms, queries: usize) -> Self {
         let (relative_queries, relative_rows) =
             terms.relative.as_ref().map_or((0, 0), |relative| (relative.query_rows.len(), relative.rows.len()));
         Self {
@@ -293,7 +293,7 @@ impl TermGradients {
 
     /// Adds what the gradients `slopes` of the logits of a tile make; those of the bias to `of_bias` `[Q, K]`.
     #[inline(always)]
-    pub fn add<S: Simd>(
+    pub(super) fn add<S: Simd>(
         &mut self,
         simd: S,
         terms: &Terms,
@@ -357,12 +357,12 @@ impl TermGradients {
     }
 
     /// Adds the gradient of a query's span by a key at which its ramp just ends, of which `slope` is the gradient by its factor.
-    pub fn add_end(&mut self, terms: &Terms, query: usize, slope: f32) {
+    pub(super) fn add_end(&mut self, terms: &Terms, query: usize, slope: f32) {
         let width = terms.spans.expect("what ends is a span").ramp.width;
         self.spans[query] += slope / width;
     }
 
-    pub fn add_all(&mut self, other: &Self) {
+    pub(super) fn add_all(&mut self, other: &Self) {
         let add = |sums: &mut Vec<f32>, numbers: &[f32]| {
             if sums.is_empty() {
                 sums.extend_from_slice(numbers);
@@ -378,7 +378,7 @@ impl TermGradients {
     }
 
     /// Adds the gradients to those of the whole attention.
-    pub fn finish(&self, Sizes { queries, relative: width, .. }: Sizes, of: TermsOfPlane) {
+    pub(super) fn finish(&self, Sizes { queries, relative: width, .. }: Sizes, of: TermsOfPlane) {
         let add = |sums: &mut [f32], numbers: &[f32]| sums.iter_mut().zip(numbers).for_each(|(sum, number)| *sum += number);
         let add_rows = |sums: &mut [f32], rows: &[f32]| {
             sums.chunks_mut(width.max(1)).zip(rows.chunks(padded(width).max(1))).for_each(|(sums, row)| add(sums, row));
