@@ -6,6 +6,7 @@
 //! skips the runs that another process works on.
 
 mod contender;
+mod identity;
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
@@ -36,9 +37,9 @@ pub use crate::record::STEPS_PER_SECOND;
 use crate::record::{Budget, Machine, ResultRecord, command_line, peak_memory_bytes, reset_peak_memory};
 use crate::report::{MetricColumn, Report, Section};
 use crate::results::{Results, write_result};
-use crate::run_folder::{RUN_TABLE, RunFolder, RunPaths, sha256_hex};
+use crate::run_folder::{RunFolder, RunPaths, sha256_hex};
 use crate::run_lock::{Holder, RunLock};
-use crate::settings::{self, Assignment, Settings};
+use crate::settings::{Assignment, Settings};
 use crate::threads::among_workers;
 use crate::tokenise::Tokeniser;
 use crate::train::{
@@ -47,6 +48,7 @@ use crate::train::{
 
 pub use self::contender::{Attention, Contender, NamedModel, model_assignments};
 use self::contender::{check_effects, contenders, twins};
+use self::identity::{check_folder, other_data, recipe};
 
 /// What every experiment's configuration holds.
 pub trait ExperimentConfig: Clone + Default + Serialize + DeserializeOwned {
@@ -279,6 +281,8 @@ fn run<C: Comparison>(options: &CommonOptions, further: Vec<Assignment>) -> Resu
     }
     let config = settings.value;
     let folder = RunFolder::open(&options.output(C::NAME), &config, options.resume)?;
+    check_folder::<C>(&folder, &config, &datasets)?;
+    folder.choose_runs(&config)?;
     let session = Session::<C> {
         watcher: watcher(options.quiet),
         interrupt: Interrupt::on_signal().map_err(ExperimentError::failure)?,
@@ -393,8 +397,7 @@ impl<C: Comparison> Session<'_, C> {
         seed: u64,
         folder: &RunFolder,
     ) -> Result<RunEnd, ExperimentError> {
-        // Other data are another recipe, although the folder they lie in is not part of the configuration.
-        let recipe = sha256_hex(format!("{} {}", settings::digest(config, &[RUN_TABLE])?, dataset.sha256()).as_bytes());
+        let recipe = recipe::<C>(&self.folder, self.config, config, dataset)?;
         let config = &C::of_seed(config, seed);
         let training = config.training();
         let mut record = ResultRecord {
@@ -521,6 +524,14 @@ pub fn reload<C: Comparison>(
     let run = paths.existing_run(&dataset.name(), &attention.name, seed).ok_or_else(|| {
         ExperimentError::usage(format!("`{}` has no run of {} with seed {seed}; give another --seed", folder.display(), attention.name))
     })?;
+    let results = Results::read(&paths)?;
+    let is_of_run = |record: &&ResultRecord| record.dataset == dataset.name() && record.attention == attention.name && record.seed == seed;
+    if let Some(record) = results.records().iter().find(is_of_run)
+        && record.data_sha256 != dataset.sha256()
+    {
+        let problem = other_data(&record.dataset, &record.data_sha256, dataset.sha256());
+        return Err(ExperimentError::usage(format!("`{}` {problem}; restore them, or train again", folder.display())));
+    }
     let checkpoint = CheckpointFolder::of_any_configuration(run.root()).best().map_err(ExperimentError::failure)?;
     let checkpoint = checkpoint
         .ok_or_else(|| ExperimentError::usage(format!("`{}` has no checkpoint; run the command to its end", run.root().display())))?;

@@ -20,6 +20,10 @@ use crate::comparison::Attention;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelSettings {
+    /// The mechanism of each layer (`layers`), or of `encoder`, `decoder` and `cross`, in place of the attentions that are compared. It is a configuration's
+    /// way to say what `--attention` says in brackets, and is written down as that.
+    #[serde(skip_serializing)]
+    pub attention: Option<ModelAttention>,
     /// Layers of each stack.
     pub layers: usize,
     /// Width of the model.
@@ -70,9 +74,58 @@ pub struct ModelSettings {
     pub feed_forward_dropout: f64,
 }
 
+/// Which mechanism stands where in a model.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ModelAttention {
+    /// One name for each layer, of all stacks.
+    pub layers: Option<Vec<String>>,
+    /// Self-attention of the encoder.
+    pub encoder: Option<Names>,
+    /// Self-attention of the decoder.
+    pub decoder: Option<Names>,
+    /// Attention from the decoder to the encoder.
+    pub cross: Option<Names>,
+}
+
+/// One mechanism for all layers, or one for each.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(untagged)]
+pub enum Names {
+    /// For all layers.
+    One(String),
+    /// For each layer, from below.
+    Each(Vec<String>),
+}
+
+impl ModelAttention {
+    /// The name that `--attention` has for it.
+    ///
+    /// # Errors
+    /// Why it has none, with the remedy.
+    pub fn name(&self) -> Result<String, &'static str> {
+        let list = |names: &[String]| format!("[{}]", names.join(","));
+        let roles =
+            [("encoder", &self.encoder), ("decoder", &self.decoder), ("cross", &self.cross)].into_iter().filter_map(|(role, names)| {
+                Some(match names.as_ref()? {
+                    Names::One(name) => format!("{role}={name}"),
+                    Names::Each(names) => format!("{role}={}", list(names)),
+                })
+            });
+        let roles: Vec<String> = roles.collect();
+        match (&self.layers, roles.is_empty()) {
+            (Some(names), true) => Ok(list(names)),
+            (None, false) => Ok(format!("{{{}}}", roles.join(","))),
+            (Some(_), false) => Err("`layers` holds for all stacks; give it, or `encoder`, `decoder` and `cross`"),
+            (None, true) => Err("it is empty; give `layers`, or `encoder`, `decoder` and `cross`"),
+        }
+    }
+}
+
 impl Default for ModelSettings {
     fn default() -> Self {
         Self {
+            attention: None,
             layers: 2,
             d_model: 64,
             heads: 4,

@@ -17,7 +17,9 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
+use toml::Table;
 
 use crate::process::Process;
 use crate::settings::{self, SettingsError};
@@ -231,14 +233,15 @@ pub struct RunFolder {
 }
 
 impl RunFolder {
-    /// Makes the folder if need be and writes `config.toml` into it.
+    /// Makes the folder if need be and writes `config.toml` into it if there is none.
     ///
     /// A folder that holds the same configuration is used again. With `resume`, one whose configuration differs in the table [`RUN_TABLE`] alone
-    /// (more seeds, other mechanisms) is added to; `config.toml` then holds the configuration of the latest command.
+    /// (more seeds, other mechanisms) is added to, which [`choose_runs`](Self::choose_runs) writes down. Fields that are newer than the folder had their
+    /// defaults in it.
     ///
     /// # Errors
     /// [`RunFolderError`] when the folder holds another configuration or foreign files, or cannot be written. Nothing is changed then.
-    pub fn open<T: Serialize>(root: &Path, configuration: &T, resume: bool) -> Result<Self, RunFolderError> {
+    pub fn open<T: Default + Serialize + DeserializeOwned>(root: &Path, configuration: &T, resume: bool) -> Result<Self, RunFolderError> {
         let folder = Self { root: root.into() };
         make_folder(root)?;
         let config = folder.config();
@@ -246,8 +249,7 @@ impl RunFolder {
         loop {
             match fs::read_to_string(&config) {
                 Ok(there) => {
-                    folder.compare(&settings::parse(&config, &there)?, &settings::complete(configuration)?, resume)?;
-                    write_atomically(&config, text.as_bytes())?;
+                    folder.compare(&settings::parse(&config, &there)?, configuration, resume)?;
                     break;
                 }
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -274,9 +276,11 @@ impl RunFolder {
     }
 
     /// Refuses a configuration that must not be mixed with the one that is there.
-    fn compare(&self, there: &toml::Table, here: &toml::Table, resume: bool) -> Result<(), RunFolderError> {
-        let recipe_differs = settings::first_difference(&without_runs(there), &without_runs(here));
-        let differs = recipe_differs.clone().or_else(|| settings::first_difference(there, here));
+    fn compare<T: Default + Serialize + DeserializeOwned>(&self, there: &Table, here: &T, resume: bool) -> Result<(), RunFolderError> {
+        let here = settings::complete(here)?;
+        let there = settings::completed::<T>(there).unwrap_or_else(|| there.clone());
+        let recipe_differs = settings::first_difference(&without_runs(&there), &without_runs(&here));
+        let differs = recipe_differs.clone().or_else(|| settings::first_difference(&there, &here));
         let refused = if resume { recipe_differs.clone() } else { differs };
         match refused {
             Some(difference) => {
@@ -284,6 +288,29 @@ impl RunFolder {
             }
             None => Ok(()),
         }
+    }
+
+    /// Writes into `config.toml` which runs `configuration` wants; all else stays as it is there.
+    ///
+    /// # Errors
+    /// [`RunFolderError`] when the file cannot be read or written.
+    pub fn choose_runs<T: Serialize>(&self, configuration: &T) -> Result<(), RunFolderError> {
+        let there = self.table()?;
+        let mut table = there.clone();
+        if let Some(runs) = settings::complete(configuration)?.remove(RUN_TABLE) {
+            table.insert(RUN_TABLE.to_owned(), runs);
+        }
+        if table == there { Ok(()) } else { write_atomically(&self.config(), settings::table_text(&table)?.as_bytes()) }
+    }
+
+    /// What `config.toml` holds.
+    ///
+    /// # Errors
+    /// [`RunFolderError`] when it cannot be read or is no TOML.
+    pub fn table(&self) -> Result<Table, RunFolderError> {
+        let path = self.config();
+        let text = fs::read_to_string(&path).map_err(|source| RunFolderError::Read { path: path.clone(), source })?;
+        Ok(settings::parse(&path, &text)?)
     }
 
     /// The folder that an earlier command left at `root`, to read from.
@@ -362,7 +389,7 @@ fn run_name(attention: &str, seed: u64) -> String {
     format!("{}-seed{seed}", file_name(attention))
 }
 
-fn without_runs(table: &toml::Table) -> toml::Table {
+fn without_runs(table: &Table) -> Table {
     table.iter().filter(|(key, _)| *key != RUN_TABLE).map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
@@ -442,19 +469,22 @@ mod tests {
 
     use super::*;
 
-    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+    #[serde(default, deny_unknown_fields)]
     struct Recipe {
         run: Choice,
         steps: u64,
+        /// A field that a later version has brought.
+        width: Option<u64>,
     }
 
-    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
     struct Choice {
         attention: Vec<String>,
     }
 
     fn recipe(attention: &[&str], steps: u64) -> Recipe {
-        Recipe { run: Choice { attention: attention.iter().map(|name| name.to_string()).collect() }, steps }
+        Recipe { run: Choice { attention: attention.iter().map(|name| name.to_string()).collect() }, steps, width: None }
     }
 
     fn names(folder: &Path) -> Vec<String> {
@@ -614,8 +644,7 @@ mod tests {
             assert!(!message.contains("--resume"), "{message}");
             assert!(error.is_usage());
         }
-        let kept: Recipe = toml::from_str(&fs::read_to_string(folder.path().join("config.toml")).unwrap()).unwrap();
-        assert_eq!(kept.steps, 10);
+        assert_eq!(RunFolder::at(folder.path()).table().unwrap()["steps"].as_integer(), Some(10));
     }
 
     #[test]
@@ -625,7 +654,46 @@ mod tests {
         let more = recipe(&["dot-product", "synthesizer-random"], 10);
         let error = RunFolder::open(folder.path(), &more, false).unwrap_err();
         assert!(error.to_string().contains("--resume"), "{error}");
-        RunFolder::open(folder.path(), &more, true).unwrap();
+        let opened = RunFolder::open(folder.path(), &more, true).unwrap();
+        opened.choose_runs(&more).unwrap();
+        assert_eq!(opened.table().unwrap(), settings::complete(&more).unwrap());
+    }
+
+    #[test]
+    fn a_folder_of_an_earlier_version_stays_usable_and_keeps_its_recipe() {
+        let folder = tempfile::tempdir().unwrap();
+        let written = "steps = 10\n\n[run]\nattention = [\"a\"]\n";
+        fs::write(folder.path().join("config.toml"), written).unwrap();
+        RunFolder::open(folder.path(), &recipe(&["a"], 10), false).unwrap().choose_runs(&recipe(&["a"], 10)).unwrap();
+        assert_eq!(fs::read_to_string(folder.path().join("config.toml")).unwrap(), written);
+        let more = recipe(&["a", "b"], 10);
+        let opened = RunFolder::open(folder.path(), &more, true).unwrap();
+        opened.choose_runs(&more).unwrap();
+        let (there, runs) = (opened.table().unwrap(), [RUN_TABLE]);
+        assert_eq!(
+            (there.get("width"), settings::table_digest(there.clone(), &runs)),
+            (None, settings::table_digest(written.parse().unwrap(), &runs))
+        );
+        assert!(there[RUN_TABLE].to_string().contains('b'), "{there}");
+        let other = RunFolder::open(folder.path(), &Recipe { width: Some(3), ..more }, true).unwrap_err().to_string();
+        assert!(other.contains("`width`: \"unset\" there, 3 here"), "{other}");
+    }
+
+    #[test]
+    fn a_written_recipe_has_the_digest_of_its_configuration() {
+        #[derive(Default, Serialize, Deserialize)]
+        #[serde(default)]
+        struct Numbers {
+            rate: f64,
+            third: f32,
+            none: Option<f64>,
+            whole: f64,
+            name: String,
+        }
+        let numbers = Numbers { rate: 1e-30, third: 1.0 / 3.0, none: None, whole: 2.0, name: "a\"b\n".into() };
+        let folder = tempfile::tempdir().unwrap();
+        let there = RunFolder::open(folder.path(), &numbers, false).unwrap().table().unwrap();
+        assert_eq!(settings::table_digest(there, &[]), settings::digest(&numbers, &[]).unwrap());
     }
 
     #[test]

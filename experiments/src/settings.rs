@@ -290,6 +290,18 @@ pub fn parse(path: &Path, text: &str) -> Result<Table, SettingsError> {
     })
 }
 
+/// `layer` over `base`: its fields replace those of the same path.
+pub(crate) fn overlaid(mut base: Table, layer: Table) -> Table {
+    merge(&mut base, layer);
+    base
+}
+
+/// A configuration as a table in which the fields that `table` lacks have the values of `T`'s default; `None` if `T` knows no such configuration.
+pub(crate) fn completed<T: Default + Serialize + DeserializeOwned>(table: &Table) -> Option<Table> {
+    let value = T::deserialize(Setting(Value::Table(overlaid(complete(&T::default()).ok()?, table.clone())))).ok()?;
+    complete(&value).ok()
+}
+
 fn merge(base: &mut Table, layer: Table) {
     for (key, value) in layer {
         match (base.get_mut(&key), value) {
@@ -367,8 +379,15 @@ fn name_unset_within(value: &mut Value, json: &serde_json::Value) {
 /// # Errors
 /// [`SettingsError::Inexpressible`] as for [`complete`].
 pub fn complete_text<T: Serialize>(configuration: &T) -> Result<String, SettingsError> {
-    let table = complete(configuration)?;
-    let text = toml::to_string(&table).map_err(|error| SettingsError::Inexpressible(error.to_string()))?;
+    table_text(&complete(configuration)?)
+}
+
+/// A table as TOML, with a heading.
+///
+/// # Errors
+/// [`SettingsError::Inexpressible`].
+pub(crate) fn table_text(table: &Table) -> Result<String, SettingsError> {
+    let text = toml::to_string(table).map_err(|error| SettingsError::Inexpressible(error.to_string()))?;
     Ok(format!("# The complete configuration of the run; --config with this file repeats it.\n\n{text}"))
 }
 
@@ -378,9 +397,13 @@ pub fn complete_text<T: Serialize>(configuration: &T) -> Result<String, Settings
 /// # Errors
 /// [`SettingsError::Inexpressible`] as for [`complete`].
 pub fn digest<T: Serialize>(configuration: &T, except: &[&str]) -> Result<String, SettingsError> {
-    let mut table = complete(configuration)?;
+    Ok(table_digest(complete(configuration)?, except))
+}
+
+/// [`digest`] of a configuration that is a table already.
+pub fn table_digest(mut table: Table, except: &[&str]) -> String {
     table.retain(|key, _| !except.contains(&key));
-    Ok(sha256_hex(canonical(&Value::Table(table)).as_bytes()))
+    sha256_hex(canonical(&Value::Table(table)).as_bytes())
 }
 
 fn canonical(value: &Value) -> String {

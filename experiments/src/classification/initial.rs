@@ -10,6 +10,7 @@ use safetensors::tensor::TensorView;
 use safetensors::{SafeTensorError, SafeTensors};
 
 use crate::error::ExperimentError;
+use crate::results::Results;
 use crate::run_folder::{RunFolder, file_name, sha256_hex};
 use crate::tokenise::Tokeniser;
 use crate::train::{Checkpoint, CheckpointFolder, MODEL};
@@ -64,9 +65,14 @@ impl PreTrained {
         Ok(sha256_hex(&results))
     }
 
-    /// The best checkpoint of the run with this attention and seed, if there is one.
+    /// The best checkpoint of the finished run with this attention and seed, if there is one.
     fn existing(&self, attention: &str, seed: u64) -> Result<Option<Checkpoint>, ExperimentError> {
-        let found = RunFolder::at(&self.folder).existing_run("", attention, seed);
+        let folder = RunFolder::at(&self.folder);
+        let results = Results::read(&folder)?;
+        if !results.records().iter().any(|record| record.attention == attention && record.seed == seed) {
+            return Ok(None);
+        }
+        let found = folder.existing_run("", attention, seed);
         let checkpoint = found.map(|paths| CheckpointFolder::of_any_configuration(paths.root()).best()).transpose();
         Ok(checkpoint.map_err(ExperimentError::failure)?.flatten())
     }
@@ -126,11 +132,15 @@ impl PreTrained {
         let result = model.load_from(&mut store).map_err(|error| refuse(error.to_string()))?;
         // An encoder of single texts knows no segments, and those of a pair then begin with what they are initialised with.
         let is_new = |name: &str| name.starts_with("output") || name == SEGMENTS;
-        if let Some((name, _)) = result.missing.iter().find(|(name, _)| !is_new(name)) {
-            return Err(refuse(format!("it has no {name}")));
-        }
-        if let Some(name) = result.unused.iter().find(|name| !name.starts_with("output")) {
-            return Err(refuse(format!("the model here has no {name}")));
+        let missing: Vec<&str> = result.missing.iter().map(|(name, _)| name.as_str()).filter(|name| !is_new(name)).collect();
+        let unused: Vec<&str> = result.unused.iter().map(String::as_str).filter(|name| !name.starts_with("output")).collect();
+        let problems: Vec<String> = [("it has no", missing), ("the model here has no", unused)]
+            .into_iter()
+            .filter(|(_, names)| !names.is_empty())
+            .map(|(problem, names)| format!("{problem} {}", names.join(", ")))
+            .collect();
+        if !problems.is_empty() {
+            return Err(refuse(problems.join("; ")));
         }
         Ok(model)
     }

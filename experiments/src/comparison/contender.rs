@@ -70,6 +70,15 @@ pub fn model_assignments(names: &[String], options: &CommonOptions) -> Vec<Assig
 /// Those that the configuration names, each checked with the configuration that it is trained with. Models then stand in `settings` with all that they set,
 /// so that the configuration repeats the runs whatever the models of this name become.
 pub(super) fn contenders<C: Comparison>(settings: &mut Settings<C::Config>) -> Result<Vec<Contender<C::Config>>, ExperimentError> {
+    if let Some(given) = &settings.value.model_settings().attention {
+        if settings.value.run().attention != C::Config::default().run().attention {
+            return Err(settings
+                .refuse("model.attention", "run.attention (--attention) names mechanisms as well; give one of the two")
+                .into());
+        }
+        let name = given.name().map_err(|problem| settings.refuse("model.attention", problem))?;
+        settings.value.run_mut().attention = vec![name];
+    }
     let config = &settings.value;
     let attentions = config.run().attention.iter().map(|name| attention::<C>(config, name)).collect::<Result<Vec<_>, _>>()?;
     let models = config.run().models.iter().enumerate().map(|(index, model)| named_model::<C>(settings, index, model));

@@ -234,6 +234,11 @@ fn each_seed_of_fine_tuning_begins_with_the_pre_training_of_its_own() {
     refuse(&["--seed", "3", "--seeds", "2"], &["dot-product and seed 4", "only with seed 2, 3", "--init-seed 2"]);
     refuse(&["--init-seed", "7"], &["seed 7", "only with seed 2, 3"]);
     refused(&run("glue", &folder.path().join("refused"), &["--set", "init_seed=2"]), 2, &["init_seed", "--init RUN"]);
+    // A run that was stopped has a checkpoint and no record.
+    fs::remove_file(mlm.join("dot-product-seed3/result.json")).unwrap();
+    let finished: Vec<Value> = records(&mlm).into_iter().filter(|record| record["seed"] == 2).collect();
+    fs::write(mlm.join("results.json"), serde_json::to_string(&finished).unwrap()).unwrap();
+    refuse(&["--seed", "3"], &["seed 3", "only with seed 2"]);
 }
 
 #[test]

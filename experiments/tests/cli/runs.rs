@@ -73,6 +73,37 @@ fn every_mechanism_and_layout_trains_and_translates() {
 }
 
 #[test]
+fn a_configuration_says_which_mechanism_stands_where() {
+    let (data, folder) = (parallel_folder(), tempfile::tempdir().unwrap());
+    for (setting, name) in [
+        ("model.attention.layers=[\"local-1d\", \"dot-product\"]", "[local-1d,dot-product]"),
+        (
+            "model.attention={encoder = 'gaussian', cross = 'uniform', decoder = ['dot-product', 'local-1d']}",
+            "{encoder=gaussian,decoder=[dot-product,local-1d],cross=uniform}",
+        ),
+    ] {
+        let settings = ["--set", setting, "--set", "model.layers=2", "--set", "training.steps=2", "--data", data.path().to_str().unwrap()];
+        let out = folder.path().join("out");
+        succeeded(&binary("mt").args(settings).arg("--out").arg(&out).output().unwrap());
+        let config = fs::read_to_string(out.join("config.toml")).unwrap();
+        assert!(config.contains(&format!("attention = [\"{name}\"]")), "{config}");
+        // What is written down repeats the run, without a second place for the same.
+        succeeded(&binary("mt").arg("--config").arg(out.join("config.toml")).arg("--out").arg(&out).output().unwrap());
+        fs::remove_dir_all(out).unwrap();
+    }
+    for (settings, parts) in [
+        (vec!["--attention", "gaussian", "--set", "model.attention.encoder=gaussian"], ["model.attention", "one of the two"]),
+        (
+            vec!["--set", "model.attention={encoder = 'gaussian', layers = ['gaussian']}"],
+            ["model.attention", "`layers` holds for all stacks"],
+        ),
+        (vec!["--set", "model.attention.encodr=gaussian"], ["encodr", "did you mean `encoder`"]),
+    ] {
+        refused(&binary("mt").args(settings).arg("--out").arg(folder.path().join("refused")).output().unwrap(), 2, &parts);
+    }
+}
+
+#[test]
 fn models_are_put_together_from_their_parts() {
     let data = parallel_folder();
     let parts: [&[&str]; 6] = [

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::command::{TINY, binary, final_weights, refused, succeeded, text_folder};
+use crate::command::{TINY, binary, final_weights, refused, stderr, succeeded, text_folder};
 
 /// Language models of some seconds each.
 fn train(data: &Path, out: &Path, further: &[&str]) -> Command {
@@ -130,6 +130,74 @@ fn a_run_that_another_command_works_on_is_left_to_it() {
     let report = fs::read(out.join("report.md")).unwrap();
     succeeded(&train(data.path(), &out, &further).output().unwrap());
     assert_eq!((fs::read(out.join("results.json")).unwrap(), fs::read(out.join("report.md")).unwrap()), (before, report));
+}
+
+#[test]
+fn a_folder_has_runs_on_one_set_of_data_and_one_backend() {
+    let (data, other, folder) = (text_folder(), text_folder(), tempfile::tempdir().unwrap());
+    let train_text = other.path().join("small.train.txt");
+    fs::write(&train_text, fs::read_to_string(&train_text).unwrap().replace("cat", "bird")).unwrap();
+    let out = folder.path().join("out");
+    let dot_product = ["--attention", "dot-product"];
+    succeeded(&train(data.path(), &out, &dot_product).output().unwrap());
+    let files = || ["config.toml", "tokenizer.json", "results.json", "report.md"].map(|name| fs::read(out.join(name)).unwrap());
+    let before = files();
+    let refuse = |data: &Path, further: &[&str], parts: &[&str]| {
+        refused(&train(data, &out, &[&["--attention", "gaussian"], further].concat()).output().unwrap(), 2, parts);
+        assert!(files() == before && !out.join("gaussian-seed1").exists());
+    };
+    refuse(other.path(), &[], &["another --out", other.path().to_str().unwrap(), data.path().to_str().unwrap()]);
+    refuse(data.path(), &["--backend", "ndarray"], &["backend flex", "ndarray", "another --out"]);
+
+    // The same data elsewhere, and other data in the same place.
+    let moved = folder.path().join(data.path().file_name().unwrap());
+    fs::create_dir(&moved).unwrap();
+    for entry in fs::read_dir(data.path()).unwrap() {
+        let path = entry.unwrap().path();
+        fs::copy(&path, moved.join(path.file_name().unwrap())).unwrap();
+    }
+    succeeded(&train(&moved, &out, &["--attention", "gaussian"]).output().unwrap());
+    assert_eq!(records(&out).len(), 2);
+    fs::copy(&train_text, moved.join("small.train.txt")).unwrap();
+    refused(&train(&moved, &out, &["--attention", "uniform"]).output().unwrap(), 2, &["SHA-256", "another --out"]);
+    refused(&binary("analyse").arg(&out).output().unwrap(), 2, &["SHA-256", "restore them"]);
+}
+
+#[test]
+fn a_folder_of_an_earlier_version_is_gone_on_with() {
+    let (data, folder) = (text_folder(), tempfile::tempdir().unwrap());
+    let [now, then] = ["now", "then"].map(|name| folder.path().join(name));
+    let further = ["--attention", "dot-product"];
+    succeeded(&train(data.path(), &now, &further).output().unwrap());
+    // Fields and tables that earlier versions did not have.
+    let config: String = fs::read_to_string(now.join("config.toml")).unwrap();
+    let earlier: String = config.split("\n[").filter(|table| !table.starts_with("mechanisms.alibi]")).collect::<Vec<_>>().join("\n[");
+    let earlier: String = earlier.lines().filter(|line| !line.starts_with("head_width")).map(|line| format!("{line}\n")).collect();
+    assert!(earlier.len() + 20 < config.len());
+    fs::create_dir(&then).unwrap();
+    fs::write(then.join("config.toml"), &earlier).unwrap();
+    succeeded(&train(data.path(), &then, &further).output().unwrap());
+    assert_eq!(fs::read_to_string(then.join("config.toml")).unwrap(), earlier);
+    let output = train(data.path(), &then, &[&further[..], &["--seeds", "2"]].concat()).output().unwrap();
+    succeeded(&output);
+    assert!(stderr(&output).contains("1 runs in"), "{}", stderr(&output));
+    assert_eq!(records(&then).len(), 2);
+    assert!(!fs::read_to_string(then.join("config.toml")).unwrap().contains("head_width"));
+    assert_eq!(final_weights(&then.join("dot-product-seed1")), final_weights(&now.join("dot-product-seed1")));
+}
+
+#[test]
+fn the_recorded_results_can_be_gone_on_with() {
+    let recorded = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/results/built-in-mt"));
+    let folder = tempfile::tempdir().unwrap();
+    for file in ["config.toml", "results.json"] {
+        fs::copy(recorded.join(file), folder.path().join(file)).unwrap();
+    }
+    let mut command = binary("mt");
+    command.arg("--config").arg(recorded.join("config.toml")).arg("--out").arg(folder.path()).arg("--resume");
+    let output = command.output().unwrap();
+    succeeded(&output);
+    assert!(stderr(&output).contains("6 runs in"), "{}", stderr(&output));
 }
 
 #[test]

@@ -1,0 +1,54 @@
+//! What the runs of one folder share: the recipe, the data and the backend.
+
+use super::{Comparison, Dataset, ExperimentConfig};
+use crate::error::ExperimentError;
+use crate::results::Results;
+use crate::run_folder::{RUN_TABLE, RunFolder, sha256_hex};
+use crate::settings::{self, Settings};
+
+/// Refuses a folder whose runs have another backend or other data: its `config.toml` and its tokeniser could stand for one of them only.
+///
+/// The same data may lie elsewhere than they did. That they are the same is known from the checksum of a finished run.
+pub(super) fn check_folder<C: Comparison>(folder: &RunFolder, config: &C::Config, datasets: &[C::Dataset]) -> Result<(), ExperimentError> {
+    let there = Settings::<C::Config>::read(Some(&folder.config()), Vec::new())?.value;
+    let (there, here) = (there.run(), config.run());
+    let refuse = |problem: String| Err(ExperimentError::usage(format!("`{}` {problem}; choose another --out", folder.root().display())));
+    if there.backend != here.backend {
+        return refuse(format!("holds runs on the backend {}, and the command asks for {}", there.backend, here.backend));
+    }
+    let results = Results::read(folder)?;
+    let mut is_known = false;
+    for record in results.records() {
+        let Some(dataset) = datasets.iter().find(|dataset| dataset.name() == record.dataset) else { continue };
+        if dataset.sha256() != record.data_sha256 {
+            return refuse(other_data(&record.dataset, &record.data_sha256, dataset.sha256()));
+        }
+        is_known = true;
+    }
+    if there.data != here.data && !is_known {
+        let shown =
+            |data: &Option<std::path::PathBuf>| data.as_ref().map_or("built-in data".to_owned(), |data| format!("`{}`", data.display()));
+        return refuse(format!("holds runs on {}, and the command reads {}", shown(&there.data), shown(&here.data)));
+    }
+    Ok(())
+}
+
+/// What a folder's results and its data disagree in.
+pub(super) fn other_data(dataset: &str, there: &str, here: &str) -> String {
+    format!("has results on other data: the SHA-256 of `{dataset}` was {there} and is {here} now")
+}
+
+/// Digest of what a contender is trained with, the choice of runs left out, and of its data.
+///
+/// The folder's own `config.toml` is taken, with what the contender changes in `config`: fields that are newer than the folder stay out of it, so that runs
+/// keep their identity when the program is replaced by a newer one.
+pub(super) fn recipe<C: Comparison>(
+    folder: &RunFolder,
+    config: &C::Config,
+    contender: &C::Config,
+    dataset: &C::Dataset,
+) -> Result<String, ExperimentError> {
+    let table = settings::overlaid(folder.table()?, settings::changes(config, contender, &[RUN_TABLE])?);
+    // Other data are another recipe, although the folder they lie in is not part of the configuration.
+    Ok(sha256_hex(format!("{} {}", settings::table_digest(table, &[RUN_TABLE]), dataset.sha256()).as_bytes()))
+}
