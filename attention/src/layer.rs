@@ -107,7 +107,7 @@ impl<L: Logits> AttentionLayer<SoftmaxAttention<L>> {
     ///
     /// impl Logits for Near {
     ///     fn facts(&self) -> LogitFacts {
-    ///         LogitFacts { cross_attention: false, max_length: None, remembers_keys: false, auxiliary_losses: false }
+    ///         LogitFacts::default()
     ///     }
     ///     fn terms(&self, query: Tensor<3>, _: Option<Tensor<4>>, span: Span, _: &Positions) -> LogitTerms {
     ///         let indices = |start: usize, n: usize| Tensor::arange(start as i64..(start + n) as i64, &query.device()).float();

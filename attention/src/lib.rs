@@ -8,23 +8,21 @@
 //! # let (batch, capacity, n, lengths) = (2, 64, 40, [40, 25]);
 //! # let x = Tensor::<3>::ones([batch, n, 512], &device);
 //! # let x_t = Tensor::<3>::ones([batch, 1, 512], &device);
+//! # let (queries, memory) = (Tensor::<3>::ones([batch, 3, 512], &device), x.clone());
 //! let attention = AttentionConfig::new("sparse-strided", 512, 8).with_causal(true).with_dropout(0.1).init(&device)?;
-//! let y = attention.forward(x, &Mask::padding(&lengths, n));        // [batch, n, 512]
+//! let mask = Mask::padding(&lengths, n);
+//! let y = attention.forward(x.clone(), &mask);                      // [batch, n, 512]
 //! # assert_eq!(y.dims(), [batch, n, 512]);
+//! let (y, weights) = attention.forward_with_weights(x, &mask);      // and [batch, 8, n, n]
+//! # assert_eq!((y.dims(), weights.dims()), ([batch, n, 512], [batch, 8, n, n]));
 //!
 //! let mut cache = attention.cache(batch, capacity);                 // owns position and causality
 //! let y = attention.step(x_t, &mut cache);                          // cannot be called wrongly
 //! # assert_eq!(y.dims(), [batch, 1, 512]);
 //!
-//! # let attention = AttentionConfig::new(DotProductConfig::default(), 512, 8).with_cross(true).init(&device)?;
-//! # let (x, memory) = (Tensor::<3>::ones([batch, 3, 512], &device), Tensor::<3>::ones([batch, n, 512], &device));
-//! # let mask = Mask::none();
-//! let y = attention.cross(x, memory, &mask);
+//! let cross = AttentionConfig::new(DotProductConfig::default(), 512, 8).with_cross(true).init(&device)?;
+//! let y = cross.cross(queries, memory, &mask);                      // the mask is that of the memory
 //! # assert_eq!(y.dims(), [batch, 3, 512]);
-//! # let attention = AttentionConfig::new("dot-product", 512, 8).init(&device)?;
-//! # let x = Tensor::<3>::ones([batch, n, 512], &device);
-//! let (y, weights) = attention.forward_with_weights(x, &mask);
-//! # assert_eq!((y.dims(), weights.dims()), ([batch, n, 512], [batch, 8, n, n]));
 //! # Ok::<(), ConfigError>(())
 //! ```
 //!
@@ -32,7 +30,7 @@
 //! [`AttentionLayer`](layer::AttentionLayer) is a module like any other of Burn.
 //!
 //! Beneath lies the full contract, [`Attention`](contract::Attention), which models and experiments use: placement in a model, keys of random numbers, probes, the engine.
-//! A mechanism names no backend. It lowers its input to a description ([`AttentionProgram`](engine::AttentionProgram)): how keys are scored, which are
+//! A mechanism runs on any backend. It lowers its input to a description ([`AttentionProgram`](engine::AttentionProgram)): how keys are scored, which are
 //! visible, how weights are normalised, which values are summed; the [`engine`] executes it.
 //!
 //! # A mechanism of your own
@@ -58,9 +56,8 @@
 //!
 //! impl Logits for Selfish {
 //!     fn facts(&self) -> LogitFacts {
-//!         LogitFacts { cross_attention: false, max_length: None, remembers_keys: false, auxiliary_losses: false }
+//!         LogitFacts::default()
 //!     }
-//!
 //!
 //!     fn terms(&self, query: Tensor<3>, _keys: Option<Tensor<4>>, span: Span, _positions: &Positions) -> LogitTerms {
 //!         let diagonal = (span.query_start - span.key_start) as i64;
@@ -78,7 +75,7 @@
 //! `models/examples/own_mechanism.rs` does the same with a mechanism that learns, gives it a name in the [`registry`], and trains it in a language model.
 
 #![warn(unreachable_pub)]
-// Tests of one backend read where they compare.
+// Unit tests may call `into_data` directly.
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 
 pub mod conformance;
@@ -90,6 +87,9 @@ pub mod mechanisms;
 pub mod prelude;
 pub mod registry;
 pub mod softmax_attention;
+
+#[doc(no_inline)]
+pub use self::prelude::*;
 
 #[doc(no_inline)]
 pub use self::contract::{abilities, error, mask, placement, probe, progress, random, training, visibility};

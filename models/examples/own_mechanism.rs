@@ -49,7 +49,7 @@ impl Mechanism for RecencyConfig {
 
 impl Logits for Recency {
     fn facts(&self) -> LogitFacts {
-        LogitFacts { cross_attention: false, max_length: None, remembers_keys: false, auxiliary_losses: false }
+        LogitFacts::default()
     }
 
     fn terms(&self, query: Tensor<3>, _keys: Option<Tensor<4>>, span: Span, _positions: &Positions) -> LogitTerms {

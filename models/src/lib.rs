@@ -15,7 +15,7 @@
 //! # Ok::<(), ConfigError>(())
 //! ```
 //!
-//! Continuing prompts, with as many special tokens as there are:
+//! Continuing prompts; special tokens are optional:
 //!
 //! ```
 //! # use burn::tensor::Device;
@@ -103,7 +103,7 @@
 //!
 //! impl Logits for Near {
 //!     fn facts(&self) -> LogitFacts {
-//!         LogitFacts { cross_attention: false, max_length: None, remembers_keys: false, auxiliary_losses: false }
+//!         LogitFacts::default()
 //!     }
 //!     fn terms(&self, query: Tensor<3>, _: Option<Tensor<4>>, span: Span, _: &Positions) -> LogitTerms {
 //!         let indices = |start: usize, n: usize| Tensor::arange(start as i64..(start + n) as i64, &query.device()).float();
@@ -189,3 +189,6 @@ pub mod span_corruption;
 pub mod stack;
 pub mod torch;
 pub mod weights;
+
+#[doc(no_inline)]
+pub use self::prelude::*;

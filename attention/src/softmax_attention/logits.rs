@@ -96,8 +96,15 @@ pub trait Logits: Module + ModuleDisplay + 'static {
     }
 }
 
-/// Facts about logits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Facts about logits. By default they score the keys of their own sequence, of any length, from positions and queries alone.
+///
+/// ```
+/// # use heedful_attention::logits::LogitFacts;
+/// let facts = LogitFacts::default().with_keys().with_max_length(512);
+/// assert!(facts.remembers_keys && !facts.cross_attention);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LogitFacts {
     /// Whether a query scores keys of another sequence.
     pub cross_attention: bool,
@@ -110,6 +117,26 @@ pub struct LogitFacts {
 }
 
 impl LogitFacts {
+    /// Keys of another sequence are scored as well.
+    pub fn with_cross_attention(self) -> Self {
+        Self { cross_attention: true, ..self }
+    }
+
+    /// No sequence is longer than `positions`.
+    pub fn with_max_length(self, positions: usize) -> Self {
+        Self { max_length: Some(positions), ..self }
+    }
+
+    /// Keys are scored by their content, and decoding remembers them.
+    pub fn with_keys(self) -> Self {
+        Self { remembers_keys: true, ..self }
+    }
+
+    /// There are auxiliary losses.
+    pub fn with_auxiliary_losses(self) -> Self {
+        Self { auxiliary_losses: true, ..self }
+    }
+
     /// What is true of a sum of both.
     pub fn joined(self, other: Self) -> Self {
         Self {

@@ -44,7 +44,7 @@ fn rotated(x: Tensor<4>, start: usize) -> Tensor<4> {
 
 impl Logits for Rotary {
     fn facts(&self) -> LogitFacts {
-        LogitFacts { cross_attention: false, max_length: None, remembers_keys: true, auxiliary_losses: false }
+        LogitFacts::default().with_keys()
     }
 
     fn keys(&self, memory: Tensor<3>, positions: &Positions) -> Option<Tensor<4>> {
