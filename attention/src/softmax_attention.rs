@@ -152,7 +152,7 @@ impl<L: Logits> SoftmaxAttention<L> {
         let scored = given.as_ref().map(|mask| hidden_by_scores(program.clone(), mask.bias.clone()));
         let execution = self.execution(engine, scored.as_ref().unwrap_or(&program), &visibility.known(), span, &positions);
         if probe.is_listening() && !matches!(execution, Execution::Reference) {
-            // The matrix of all weights exists only for somebody who looks at it; the output is computed as if nobody did.
+            // The matrix of all weights is computed for a probe only, and does not change how the output is computed.
             let shown = AttentionProgram { dropout: None, ..masked(program.clone()) };
             probe.with_keys_before(key_start, |probe| reference::attend(shown, probe));
         }

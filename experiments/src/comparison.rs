@@ -25,7 +25,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::allocator::{keep_freed_memory, return_freed_memory};
-use crate::backend::Backend;
+use crate::backend::{Backend, guarded};
 use crate::error::{Completion, ExperimentError, main_with, print_line};
 use crate::footprint;
 use crate::mechanisms::{self, MechanismOptions};
@@ -47,7 +47,7 @@ use crate::train::{
 };
 
 pub use self::contender::{Attention, Contender, NamedModel, model_assignments};
-use self::contender::{check_effects, contenders, twins};
+use self::contender::{check_effects, contenders, twins, with_earlier};
 use self::identity::{check_folder, other_data, recipe};
 
 /// What every experiment's configuration holds.
@@ -260,8 +260,6 @@ fn run<C: Comparison>(options: &CommonOptions, further: Vec<Assignment>) -> Resu
     let mut settings = Settings::<C::Config>::read(options.config.as_deref(), assignments)?;
     let contenders = contenders::<C>(&mut settings)?;
     check_effects::<C>(&settings, &contenders)?;
-    let twins = twins::<C>(&contenders)?;
-    twins.iter().for_each(|sentence| tracing::warn!("{sentence}"));
     let backend: Backend = settings.value.run().backend.parse().map_err(ExperimentError::usage)?;
     let device = backend.device().map_err(ExperimentError::usage)?;
     for contender in &contenders {
@@ -283,6 +281,8 @@ fn run<C: Comparison>(options: &CommonOptions, further: Vec<Assignment>) -> Resu
     let folder = RunFolder::open(&options.output(C::NAME), &config, options.resume)?;
     check_folder::<C>(&folder, &config, &datasets)?;
     folder.choose_runs(&config)?;
+    let twins = twins::<C>(&with_earlier::<C>(&contenders, &Results::read(&folder)?, &config))?;
+    twins.iter().for_each(|sentence| tracing::warn!("{sentence}"));
     let session = Session::<C> {
         watcher: watcher(options.quiet),
         interrupt: Interrupt::on_signal().map_err(ExperimentError::failure)?,
@@ -292,7 +292,7 @@ fn run<C: Comparison>(options: &CommonOptions, further: Vec<Assignment>) -> Resu
         backend,
         device,
     };
-    session.run(&datasets, &contenders)
+    guarded(backend, || session.run(&datasets, &contenders))
 }
 
 fn watcher(quiet: bool) -> Watcher {
@@ -553,7 +553,7 @@ pub(crate) fn folder_name(dir: &Path) -> String {
     }
 }
 
-/// A bar for work after training; nothing where nobody watches.
+/// A bar for work after training; nothing if standard error is no terminal.
 pub(crate) fn scoring_bar(label: &'static str, total: usize) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();

@@ -101,7 +101,7 @@ fn conclude(outcome: Result<Completion, ExperimentError>, errors: &mut dyn Write
         Ok(Completion::Interrupted) => INTERRUPTED_EXIT,
         Err(error) => {
             if !matches!(error, ExperimentError::ClosedOutput) {
-                // With standard error closed as well there is nobody left to tell; the exit code still says it.
+                // With standard error closed as well no message can be shown; the exit code still says it.
                 let _ = writeln!(errors, "error: {error}");
             }
             error.exit_code()

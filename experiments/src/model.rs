@@ -74,7 +74,7 @@ pub struct ModelSettings {
     pub feed_forward_dropout: f64,
 }
 
-/// Which mechanism stands where in a model.
+/// The mechanism of each part or layer of a model.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelAttention {

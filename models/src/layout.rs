@@ -1,4 +1,4 @@
-//! Which attention stands where in a model.
+//! The attention of each part and layer of a model.
 //!
 //! In a configuration file an attention is a name, a table with options, or a list with one of these for each layer (or for each of a few layers, repeated):
 //!
@@ -155,7 +155,7 @@ impl CrossLayout {
     }
 }
 
-/// Which attention stands where in a model with encoder and decoder.
+/// The attention of encoder, decoder and cross-attention.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct AttentionLayout {
     /// Self-attention of the encoder (default: dot-product).

@@ -137,7 +137,7 @@
 //!
 //! One [`Block`](block::Block) serves encoders and decoders, one [`Stack`](stack::Stack) of them serves three models:
 //! [`Seq2SeqTransformer`](seq2seq::Seq2SeqTransformer), [`LanguageModel`](language_model::LanguageModel) and
-//! [`Classifier`](classifier::Classifier). [`layout`] says which attention stands where, in code and in files.
+//! [`Classifier`](classifier::Classifier). [`layout`] sets the attention of each part and layer, in code and in files.
 //!
 //! Attentions are surrounded by residual connections and gates ([`residual`], [`gate`]). Layers have their own weights, share one block, halt position by
 //! position, or are reversible ([`depth`], [`halting`]). Activations can be recomputed in the backward pass ([`recomputation`]) or have 16 bits ([`precision`]),

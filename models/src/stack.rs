@@ -336,7 +336,7 @@ impl<A: Attention> Stack<A> {
 enum Halt {
     /// When all positions have halted.
     Early,
-    /// After the last layer: later positions may need the keys of all, or somebody the outputs.
+    /// After the last layer: later positions may need the keys of all, or the caller the outputs.
     AtEnd,
 }
 

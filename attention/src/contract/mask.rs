@@ -19,9 +19,9 @@ use crate::visibility::Visibility;
 /// | the same in floats | added to the logits | [`additive`](Self::additive) |
 /// | positions | | [`causal`](Self::causal), [`Visibility`]'s constructors and `from` |
 ///
-/// Make a mask once for a batch and give it to all layers: clones share what layers make of it. Tensors stay on their device. Only mechanisms that ask for
-/// single pairs (convolutions, LSH, Linformer, fused Gaussians) read them, once for all layers, as do layers on another device. Where lengths are known on the host, give lengths: masked tiles are
-/// then skipped, which tensors cannot tell.
+/// Make a mask once for a batch and give it to all layers: clones share what layers compute from it. Tensors stay on their device. Only mechanisms that ask for
+/// single pairs (convolutions, LSH, Linformer, fused Gaussians) read them, once for all layers, as do layers on another device. If the lengths are known on the
+/// host, give lengths: the engine then skips masked tiles, which it cannot find in a tensor.
 ///
 /// # Example
 /// ```

@@ -217,7 +217,7 @@ impl Visibility {
     }
 
     /// In row `b` of the batch positions count from `counts[b]` on: the same visibility of sequences that begin with so much padding, which sees and is
-    /// seen by nobody.
+    /// hidden from every query.
     ///
     /// # Panics
     /// If numbers are [`added`](Self::additive).
@@ -423,7 +423,7 @@ impl Visibility {
         let real = |row: usize, position: usize| seen[((row * heads) * length + position) * length + position];
         let is_prefix = |(index, &seen): (usize, &bool)| {
             let (key, query, row) = (index % length, index / length % length, index / (length * length * heads));
-            // What a position that is not real gives is nobody's output.
+            // The output of a position that is not real is not read.
             !real(row, query) || seen == (key <= query && real(row, key))
         };
         let is_prefix = seen.iter().enumerate().all(is_prefix);

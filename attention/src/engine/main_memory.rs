@@ -8,7 +8,7 @@ pub fn contiguous(tensor: FlexTensor) -> FlexTensor {
     if tensor.is_contiguous() { tensor } else { tensor.to_contiguous() }
 }
 
-/// A contiguous tensor of 32-bit floats that nobody else sees, in a buffer without anything else: the given one if it is such.
+/// A contiguous tensor of 32-bit floats that no other tensor shares, in a buffer without anything else: the given one if it is such.
 pub fn owned(tensor: FlexTensor) -> FlexTensor {
     let mut tensor = contiguous(tensor);
     let count = tensor.layout().num_elements();

@@ -74,7 +74,7 @@ pub struct Kronecker {
     pub left: Tensor<4>,
     /// `[B, H, Q, b]`.
     pub right: Tensor<4>,
-    /// The pair of the first key, of each batch row or of all; those of the keys after it follow. Keys before pair 0 are padding, whose logits nobody sees.
+    /// The pair of the first key, of each batch row or of all; those of the keys after it follow. Keys before pair 0 are padding, whose logits are not read.
     pub starts: Arc<[isize]>,
     /// Number of keys, `K`.
     pub keys: usize,

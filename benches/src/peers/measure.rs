@@ -116,7 +116,7 @@ impl Alternation {
             }
             progress.set_message(format!("{}: round {} of {}", case.name, round + 1, self.rounds));
             let mut order: Vec<usize> = (0..results.len()).collect();
-            // Nobody always runs after the same other.
+            // None always runs after the same other.
             if round % 2 == 1 {
                 order.reverse();
             }

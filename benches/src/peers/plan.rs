@@ -43,7 +43,7 @@ pub struct Case {
     pub is_timed: bool,
 }
 
-/// Somebody who does the work of a case.
+/// A program that does the work of a case.
 #[derive(Clone, Debug)]
 pub struct Contender {
     /// Who, in words.

@@ -12,12 +12,15 @@ use thiserror::Error;
 
 #[cfg(feature = "cuda")]
 mod cuda;
+mod failure;
 #[cfg(feature = "ndarray")]
 mod ndarray;
 #[cfg(feature = "rocm")]
 mod rocm;
 #[cfg(feature = "wgpu")]
 mod wgpu;
+
+pub(crate) use self::failure::guarded;
 
 /// A backend that can be chosen at run time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

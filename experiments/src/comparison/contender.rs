@@ -15,6 +15,7 @@ use crate::error::ExperimentError;
 use crate::footprint;
 use crate::mechanisms;
 use crate::options::{CommonOptions, ModelRun, unknown};
+use crate::results::Results;
 use crate::run_folder::RUN_TABLE;
 use crate::settings::{self, Assignment, Settings};
 
@@ -26,7 +27,7 @@ const MECHANISMS: &str = "mechanisms";
 pub struct Attention {
     /// Name in options, folders and tables.
     pub name: String,
-    /// Which mechanism stands where. A model without an encoder has that of the decoder, and one without a decoder that of the encoder.
+    /// The mechanism of each part and layer. A model without an encoder has that of the decoder, and one without a decoder that of the encoder.
     pub layout: AttentionLayout,
 }
 
@@ -174,6 +175,23 @@ pub(super) fn check_effects<C: Comparison>(
         return Err(settings.refuse(&path.join("."), problem).into());
     }
     Ok(())
+}
+
+/// The contenders, and the attentions of which the folder has runs already.
+pub(super) fn with_earlier<C: Comparison>(
+    contenders: &[Contender<C::Config>],
+    results: &Results,
+    config: &C::Config,
+) -> Vec<Contender<C::Config>> {
+    let mut all = contenders.to_vec();
+    for record in results.records().iter().filter(|record| !record.is_model) {
+        if all.iter().all(|contender| contender.attention.name != record.attention)
+            && let Ok(attention) = attention::<C>(config, &record.attention)
+        {
+            all.push(Contender { attention, config: config.clone() });
+        }
+    }
+    all
 }
 
 /// A sentence for all contenders that are one and the same model and so train identically; the names of its contenders are in order.

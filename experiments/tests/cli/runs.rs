@@ -247,8 +247,8 @@ fn every_preset_can_be_read() {
 
 #[test]
 fn contenders_that_are_the_same_model_are_named_on_the_terminal_and_in_the_report() {
-    let (data, out) = (parallel_folder(), tempfile::tempdir().unwrap());
-    let out = out.path().join("run");
+    let (data, folder) = (parallel_folder(), tempfile::tempdir().unwrap());
+    let out = folder.path().join("run");
     let output = translate(data.path(), &out, &["--attention", "gaussian,hc-sa", "--steps", "2"]).output().unwrap();
     succeeded(&output);
     let sentence = "gaussian and hc-sa are the same model";
@@ -256,6 +256,13 @@ fn contenders_that_are_the_same_model_are_named_on_the_terminal_and_in_the_repor
     assert!(fs::read_to_string(out.join("report.md")).unwrap().contains(sentence));
     let weights = |name: &str| crate::command::final_weights(&out.join(name));
     assert_eq!(weights("gaussian-seed1"), weights("hc-sa-seed1"));
+
+    // Also if one of them was trained by an earlier command.
+    let later = folder.path().join("later");
+    succeeded(&translate(data.path(), &later, &["--attention", "gaussian"]).output().unwrap());
+    let output = translate(data.path(), &later, &["--attention", "hc-sa", "--resume"]).output().unwrap();
+    succeeded(&output);
+    assert!(stderr(&output).contains("hc-sa and gaussian are the same model"), "{}", stderr(&output));
 }
 
 #[cfg(target_os = "linux")]

@@ -41,7 +41,7 @@ pub trait IntoLayers<Form> {
     note = "give a name, a configuration that implements `Mechanism`, an `AnyMechanism`, an `AttentionLayout`, or an array or `Vec` of one of the first three"
 )]
 pub trait IntoLayout<Form> {
-    /// Which attention stands where.
+    /// The attention of each layer.
     fn into_layout(self) -> AttentionLayout;
 }
 

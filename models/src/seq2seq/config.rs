@@ -54,7 +54,7 @@ pub struct Seq2SeqConfig {
     pub source_vocabulary: usize,
     /// Number of target tokens.
     pub target_vocabulary: usize,
-    /// Which attention stands where (default: dot-product everywhere).
+    /// The attention of encoder, decoder and cross-attention (default: dot-product everywhere).
     pub attention: AttentionLayout,
     /// Layers of the encoder (default 6).
     pub encoder_layers: usize,
@@ -103,7 +103,7 @@ impl Seq2SeqConfig {
         Self { source_vocabulary, target_vocabulary, tying, ..Self::default() }
     }
 
-    /// Sets which attention stands where: a layout, or the self-attention of both stacks ([`IntoLayout`] says what can be given; default: dot-product
+    /// Sets the attention of each part: a layout, or the self-attention of both stacks ([`IntoLayout`] says what can be given; default: dot-product
     /// everywhere).
     pub fn with_attention<Form>(mut self, attention: impl IntoLayout<Form>) -> Self {
         self.attention = attention.into_layout();

@@ -13,7 +13,7 @@ use crate::main_memory::tensor;
 /// Multiplications for which several threads are faster than one.
 const PARALLEL: usize = 192 * 192 * 192;
 
-/// Sums into which a product is divided that is long and thin, as gradients of weights are: each thread has its own and waits for nobody. Their number
+/// Sums into which a product is divided that is long and thin, as gradients of weights are: each thread has its own and waits for no other. Their number
 /// does not depend on that of threads, so that the result does not.
 const SUMS: usize = 4;
 

@@ -107,7 +107,7 @@ impl Masks {
         })
     }
 
-    /// Keeps a mask instead of those that nobody can want any more, and of the oldest if there is too little room.
+    /// Keeps a mask instead of those that cannot be asked for again, and of the oldest if there is too little room.
     fn keep(&self, mask: Kept) {
         if mask.bytes > self.most_bytes {
             return;
