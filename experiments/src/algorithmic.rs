@@ -200,7 +200,7 @@ impl Comparison for Algorithmic {
             accuracy("longer token accuracy", "longer: tokens"),
             accuracy("longer sequence accuracy", "longer: sequences"),
             MetricColumn::new("halting steps", "steps")
-                .defined_as("of each position, 50 of the test questions; halting.txt of the run shows them"),
+                .defined_as("of each position, 50 of the test questions; every run writes them to its halting.txt"),
         ];
         columns.extend(ROUNDS.map(|rounds| {
             let label = if rounds == 0 { "full".to_owned() } else { format!("LSH-{rounds}") };
