@@ -9,6 +9,7 @@ use clap::Args;
 use heedful_attention::registry::AnyMechanism;
 use heedful_experiments::backend::Backend;
 use heedful_experiments::error::ExperimentError;
+use heedful_experiments::provenance::Provenance;
 use heedful_experiments::record::Machine;
 use heedful_experiments::run_folder::write_atomically;
 use heedful_models::precision::Precision;
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::markdown::{significant, table};
 use crate::peers::options::{ModelOptions, positive};
+use crate::provenance::code;
 use crate::statistics::Quartiles;
 use crate::training_step::{Numerics, TrainingStep};
 
@@ -92,6 +94,9 @@ pub struct Outcome {
     pub machine: Machine,
     /// Version of heedful.
     pub version: String,
+    /// By what it was measured; unknown of files of earlier versions.
+    #[serde(default)]
+    pub provenance: Option<Provenance>,
     /// Tokens of a step.
     pub tokens: usize,
     /// On each backend.
@@ -167,7 +172,12 @@ impl Outcome {
     pub fn markdown(&self) -> String {
         let Some(first) = self.trainings.first() else { return String::new() };
         let Machine { cpu, cores, os } = &self.machine;
-        let mut text = format!("heedful {}, {cpu}, {cores} threads, {os}.\n\n    {}\n\n", self.version, self.command);
+        let mut text = format!(
+            "heedful {}, commit {}, {cpu}, {cores} threads, {os}.\n\n    {}\n\n",
+            self.version,
+            code(self.provenance.as_ref()),
+            self.command
+        );
         let seconds = |seconds: f64| format!("{} s", significant(seconds));
         let row = |training: &Training| {
             let steady = training.steady();

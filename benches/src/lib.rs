@@ -19,6 +19,7 @@ pub mod markdown;
 pub mod peers;
 pub mod programs;
 pub mod projections;
+pub mod provenance;
 pub mod statistics;
 pub mod training_step;
 pub mod workload;

@@ -77,6 +77,9 @@ fn every_mechanism_is_measured_on_both_cpu_backends_in_one_call() {
     let folder = tempfile::tempdir().unwrap();
     let outcome = measured(&["--backend", "flex,ndarray", "--lengths", "16..64"], folder.path());
     assert_eq!(outcome.groups().len(), 6);
+    let code = outcome.provenance.as_ref().expect("it records what computed it").code();
+    let page = fs::read_to_string(folder.path().join("cost.md")).unwrap();
+    assert!(page.contains(&format!(", commit {code}, ")) && outcome.provenance.as_ref().unwrap().threads > 0, "{code}: {page}");
     for point in &outcome.points {
         let is_missing = point.pass == Pass::Decode && point.attention == "linformer";
         assert_eq!(point.missing.is_some(), is_missing, "{point:?}");
@@ -168,6 +171,7 @@ fn backends_train_alike() {
     assert!(table.contains("largest difference of a loss from flex"), "{table}");
     let outcome: backends::Outcome = serde_json::from_str(&fs::read_to_string(folder.path().join("backends.json")).unwrap()).unwrap();
     assert_eq!(outcome.trainings.len(), 3);
+    assert!(table.contains(&format!(", commit {}, ", outcome.provenance.as_ref().expect("it records what computed it").code())), "{table}");
     let [flex, others @ ..] = &outcome.trainings[..] else { unreachable!() };
     assert!(flex.losses.len() == 5 && flex.losses[4] < flex.losses[0]);
     assert!(others.iter().all(|other| other.difference(flex) < 1e-3), "{table}");

@@ -27,6 +27,8 @@ fn measured(what: &str, arguments: &[&[&str]]) -> Outcome {
     let page = fs::read_to_string(folder.path().join("README.md")).unwrap();
     let outcome: Outcome = serde_json::from_str(&fs::read_to_string(folder.path().join(format!("{what}.json"))).unwrap()).unwrap();
     assert!(String::from_utf8_lossy(&output.stdout).contains(&outcome.title) && page.contains(&outcome.title));
+    let provenance = outcome.provenance.as_ref().expect("it records what computed it");
+    assert!(page.contains(&format!("; commit of heedful: {}.", provenance.code())) && provenance.threads == 1, "{page}");
     outcome
 }
 

@@ -31,6 +31,8 @@ pub use task::{AlgorithmicBatch, AlgorithmicTask};
 
 /// Exercises of the test set whose halting steps are written down.
 const HALTING_SHOWN: usize = 50;
+/// Where a run shows them.
+const HALTING_FILE: &str = "halting.txt";
 
 /// Question, answer and end token.
 #[derive(Clone, Debug)]
@@ -186,7 +188,7 @@ impl Comparison for Algorithmic {
             scores.push(&rounds_metric(rounds), answers.token_accuracy(), signature);
         }
         if let Some((map, mean)) = task.halting(model, &test[..test.len().min(HALTING_SHOWN)]) {
-            write_atomically(&paths.root().join("halting.txt"), map.as_bytes())?;
+            write_atomically(&paths.root().join(HALTING_FILE), map.as_bytes())?;
             scores.push("halting steps", mean, format!("mean over the positions of {} test questions", test.len().min(HALTING_SHOWN)));
         }
         Ok(Some(scores))
@@ -199,8 +201,7 @@ impl Comparison for Algorithmic {
             accuracy("sequence accuracy", "sequences"),
             accuracy("longer token accuracy", "longer: tokens"),
             accuracy("longer sequence accuracy", "longer: sequences"),
-            MetricColumn::new("halting steps", "steps")
-                .defined_as("of each position, 50 of the test questions; every run writes them to its halting.txt"),
+            MetricColumn::new("halting steps", "steps").defined_as("of each position, 50 of the test questions").shown_in(HALTING_FILE),
         ];
         columns.extend(ROUNDS.map(|rounds| {
             let label = if rounds == 0 { "full".to_owned() } else { format!("LSH-{rounds}") };

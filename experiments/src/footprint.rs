@@ -1,20 +1,22 @@
 //! The least memory that training a model takes, estimated before the model is built, against the memory that the machine has.
 //!
 //! Counted are the parameters of attentions, feed-forward networks, embeddings and position tables, with their gradients and the two moments of the optimiser,
-//! and the activations that the layers keep of a batch for the backward pass. All else is left out, so that the estimate is a lower bound and refuses nothing
-//! that fits. Of a model on a GPU, whose memory is not known here, only what its layers take in main memory is counted.
+//! and the [`activations`] that the layers keep of a batch for the backward pass. All else is left out, so that the estimate is a lower bound and refuses
+//! nothing that fits. A gradient of a weight appears when the activations that it is made of may go: the greater of both sums counts, beside the weights and
+//! their moments. Of a model on a GPU, whose memory is not known here, only what its layers take in main memory is counted.
 //!
 //! The memory is what `/proc/meminfo` calls available, or the limits of the process's control groups (cgroup v2) if they are lower. Elsewhere than on Linux
 //! nothing is checked.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+mod activations;
+mod machine;
+#[cfg(all(test, target_os = "linux"))]
+mod measured;
 
 use heedful_attention::mechanisms::linformer::{LinformerConfig, Sharing};
 use heedful_attention::parameter_formula::ParameterCount;
-use heedful_attention::placement::Role;
+use heedful_attention::placement::{Placement, Role};
 use heedful_attention::registry::AnyMechanism;
-use heedful_models::depth::DepthConfig;
 use heedful_models::position::PositionConfig;
 use heedful_models::precision::Precision;
 
@@ -45,15 +47,29 @@ struct Model<'a> {
 /// The least memory of training, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Footprint {
-    /// Weights with gradients and moments.
-    parameters: u128,
+    /// Weights with their moments, or the modules of the layers where nothing else is known.
+    held: u128,
+    /// Gradients of the weights.
+    gradients: u128,
     /// What layers keep for the backward pass.
     activations: u128,
 }
 
 impl Footprint {
     fn total(self) -> u128 {
-        self.parameters.saturating_add(self.activations)
+        self.held.saturating_add(self.gradients.max(self.activations))
+    }
+
+    /// What the total is made of: nothing that is not known, or not part of it.
+    fn parts(self) -> String {
+        let Self { held, gradients, activations } = self;
+        if gradients == 0 && activations == 0 {
+            format!("modules of the layers {}", amount(held))
+        } else if activations > gradients {
+            format!("weights and moments {}, activations of a batch {}", amount(held), amount(activations))
+        } else {
+            format!("weights, gradients and moments {}", amount(held.saturating_add(gradients)))
+        }
     }
 }
 
@@ -61,29 +77,24 @@ impl Model<'_> {
     fn footprint(&self) -> Footprint {
         let layers = (self.settings.layers as u128).saturating_mul(self.stacks as u128);
         if self.backend.is_accelerator() {
-            return Footprint { parameters: layers.saturating_mul(LAYER), activations: 0 };
+            return Footprint { held: layers.saturating_mul(LAYER), gradients: 0, activations: 0 };
         }
         let ParameterCount { trained, fixed } = self.parameters();
-        // Weights, gradients and two moments.
-        let numbers = trained.saturating_mul(4).saturating_add(fixed);
+        // Weights and two moments.
+        let numbers = trained.saturating_mul(3).saturating_add(fixed);
         let own = (self.settings.depth.blocks(self.settings.layers) as u128).saturating_mul(self.stacks as u128).saturating_mul(LAYER);
-        Footprint { parameters: numbers.saturating_mul(NUMBER).saturating_add(own), activations: self.activations() }
+        Footprint {
+            held: numbers.saturating_mul(NUMBER).saturating_add(own),
+            gradients: trained.saturating_mul(NUMBER),
+            activations: self.activations(),
+        }
     }
 
     fn parameters(&self) -> ParameterCount {
         let Self { settings, .. } = self;
         let [d_model, d_ff, max_length] = [settings.d_model, settings.d_ff, settings.max_length].map(|size| size as u128);
         let blocks = (settings.depth.blocks(settings.layers) as u128).saturating_mul(self.stacks as u128);
-        let place = settings.block().placement(Role::Encoder, 0, 1, settings.heads);
-        let counts = self_attentions(self.attention).map(|attention| {
-            let counted = match attention.get::<LinformerConfig>() {
-                // All layers share its projections, which are not counted at all.
-                Some(linformer) if linformer.sharing == Sharing::Layerwise => &AnyMechanism::default(),
-                _ => attention,
-            };
-            counted.parameters_at(&place).unwrap_or_default()
-        });
-        let ParameterCount { trained, fixed } = counts.min_by_key(|count| count.trained + count.fixed).unwrap_or_default();
+        let ParameterCount { trained, fixed } = self.attention_parameters();
         let maps = if settings.gated_feed_forward { 3 } else { 2 };
         let of_block = trained.saturating_add(d_model.saturating_mul(d_ff).saturating_mul(maps));
         let embedding = d_model.saturating_mul(self.vocabulary as u128);
@@ -100,18 +111,32 @@ impl Model<'_> {
         }
     }
 
+    /// Parameters of one attention: of the one that has the fewest.
+    fn attention_parameters(&self) -> ParameterCount {
+        let place = self.place();
+        let counts = self_attentions(self.attention).map(|attention| {
+            let counted = match attention.get::<LinformerConfig>() {
+                // All layers share its projections, which are not counted at all.
+                Some(linformer) if linformer.sharing == Sharing::Layerwise => &AnyMechanism::default(),
+                _ => attention,
+            };
+            counted.parameters_at(&place).unwrap_or_default()
+        });
+        counts.min_by_key(|count| count.trained + count.fixed).unwrap_or_default()
+    }
+
+    fn place(&self) -> Placement {
+        self.settings.block().placement(Role::Encoder, 0, 1, self.settings.heads)
+    }
+
     /// Of one stack: that of the other may have fewer tokens.
     fn activations(&self) -> u128 {
-        let Self { settings, .. } = self;
-        let [d_model, layers] = [settings.d_model, settings.layers].map(|size| size as u128);
-        let of_token = match settings.depth {
-            DepthConfig::Reversible => d_model,
-            _ if settings.checkpoint => d_model.saturating_mul(layers),
-            // The inputs of both sublayers, the values and what attention makes of them.
-            _ => d_model.saturating_mul(layers).saturating_mul(4),
-        };
-        let bytes = if self.precision == Precision::F32 { NUMBER } else { NUMBER / 2 };
-        of_token.saturating_mul(self.tokens as u128).saturating_mul(bytes)
+        let d_model = self.settings.d_model as u128;
+        let width = d_model.min(self.place().query_width() as u128);
+        // A mechanism with two maps of this width keeps what they map: values, or what is compared with keys, and the heads side by side.
+        let maps_twice = self.attention_parameters().trained >= d_model.saturating_mul(width).saturating_mul(2);
+        let numbers = activations::of_batch(self.settings, if maps_twice { width.saturating_mul(2) } else { 0 }, self.tokens as u128);
+        numbers.saturating_mul(if self.precision == Precision::F32 { NUMBER } else { NUMBER / 2 })
     }
 }
 
@@ -129,7 +154,7 @@ pub(crate) fn check<C: Comparison>(
     attention: &Attention,
     dataset: Option<&C::Dataset>,
 ) -> Result<(), ExperimentError> {
-    let (Some(available), Ok(backend)) = (available(), config.run().backend.parse()) else { return Ok(()) };
+    let (Some(available), Ok(backend)) = (machine::available(), config.run().backend.parse()) else { return Ok(()) };
     refuse_beyond::<C>(available, settings, config, attention, dataset, backend)
 }
 
@@ -142,30 +167,39 @@ fn refuse_beyond<C: Comparison>(
     backend: Backend,
 ) -> Result<(), ExperimentError> {
     let own = C::sizes(config);
-    let model = Model {
-        settings: &own,
-        attention,
-        stacks: C::STACKS,
-        vocabulary: dataset.map_or(1, C::vocabulary),
-        tokens: dataset.map_or(0, |dataset| C::batch_tokens(config, dataset)),
-        precision: config.training().precision,
-        backend,
-    };
+    let model = model::<C>(&own, config, attention, dataset, backend);
     let needed = model.footprint();
     if needed.total() <= u128::from(available) {
         return Ok(());
     }
     let field = field_at_fault(&model, C::BATCH);
     let problem = format!(
-        "training {} needs at least {} of memory (weights, gradients and moments {}, activations of a batch {}), and {} are available; \
-         give a smaller {field}, or run it on a machine with more memory",
+        "training {} needs at least {} of memory ({}), and {} are available; give a smaller {field}, or run it on a machine with more memory",
         attention.name,
         amount(needed.total()),
-        amount(needed.parameters),
-        amount(needed.activations),
+        needed.parts(),
         amount(u128::from(available)),
     );
     Err(settings.refuse(field, problem).into())
+}
+
+/// What a contender trains, with the sizes `own`.
+fn model<'a, C: Comparison>(
+    own: &'a ModelSettings,
+    config: &C::Config,
+    attention: &'a Attention,
+    dataset: Option<&C::Dataset>,
+    backend: Backend,
+) -> Model<'a> {
+    Model {
+        settings: own,
+        attention,
+        stacks: C::STACKS,
+        vocabulary: dataset.map_or(1, C::vocabulary),
+        tokens: dataset.map_or(0, |dataset| C::batch_tokens(config, dataset)),
+        precision: config.training().precision,
+        backend,
+    }
 }
 
 /// The field that saves most if it has an ordinary value.
@@ -196,27 +230,6 @@ fn amount(bytes: u128) -> String {
     if value >= 1e6 { format!("{value:.1e} {}", UNITS[unit]) } else { format!("{value:.1} {}", UNITS[unit]) }
 }
 
-/// Bytes of main memory that this process may take, or none where the system does not tell.
-fn available() -> Option<u64> {
-    let machine = available_of(&fs::read_to_string("/proc/meminfo").ok()?)?;
-    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    Some(limit_of_groups(&groups, Path::new("/sys/fs/cgroup")).map_or(machine, |limit| limit.min(machine)))
-}
-
-/// `MemAvailable` of `/proc/meminfo`.
-fn available_of(meminfo: &str) -> Option<u64> {
-    let amount = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    amount.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
-}
-
-/// The lowest `memory.max` of the groups of version 2 that a process is in, by its `/proc/self/cgroup`.
-fn limit_of_groups(groups: &str, mounted: &Path) -> Option<u64> {
-    let own = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
-    let group: PathBuf = mounted.join(own);
-    let limits = group.ancestors().take_while(|group| group.starts_with(mounted));
-    limits.filter_map(|group| fs::read_to_string(group.join("memory.max")).ok()?.trim().parse().ok()).min()
-}
-
 #[cfg(test)]
 mod tests {
     use heedful_attention::random::RandomKey;
@@ -228,12 +241,12 @@ mod tests {
 
     const GIB: u64 = 1 << 30;
 
-    fn settings(assignments: &[&str]) -> Settings<LanguageConfig> {
+    pub(super) fn settings(assignments: &[&str]) -> Settings<LanguageConfig> {
         let assignments = assignments.iter().map(|text| Assignment::parse(text).unwrap()).collect();
         Settings::read(None, assignments).unwrap()
     }
 
-    fn attention(name: &str) -> Attention {
+    pub(super) fn attention(name: &str) -> Attention {
         Attention::new(name.parse().unwrap())
     }
 
@@ -265,8 +278,13 @@ mod tests {
                 message.contains("needs at least") && message.contains("16.0 GiB are available") && message.contains("smaller"),
                 "{message}"
             );
+            assert!(
+                message.contains("(weights, gradients and moments ") && !message.contains("activations"),
+                "no batch is known: {message}"
+            );
         }
-        assert!(refusal("dot-product", &["model.layers=1000000000"], Backend::Wgpu).is_some(), "modules lie in main memory");
+        let message = refusal("dot-product", &["model.layers=1000000000"], Backend::Wgpu).expect("modules lie in main memory");
+        assert!(message.contains("(modules of the layers 953.7 GiB)"), "{message}");
     }
 
     #[test]
@@ -298,6 +316,7 @@ mod tests {
         assert_eq!(with(GIB), None, "the text is the batch");
         let message = with(GIB / 256).unwrap();
         assert!(message.starts_with("`--set data.batch=1000000`: `data.batch`"), "{message}");
+        assert!(message.contains("(weights and moments ") && message.contains(", activations of a batch "), "{message}");
     }
 
     #[test]
@@ -323,22 +342,6 @@ mod tests {
                 assert!(counted <= trained && trained < counted + counted / 10, "{}: {counted} of {trained}", attention.name);
             }
         }
-    }
-
-    #[test]
-    fn the_memory_is_the_least_of_the_machine_and_its_groups() {
-        assert_eq!(available_of("MemTotal:       64 kB\nMemAvailable:      3 kB\n"), Some(3072));
-        assert_eq!(available_of("MemTotal: 64 kB\n"), None);
-        let root = tempfile::tempdir().unwrap();
-        let inner = root.path().join("a/b");
-        fs::create_dir_all(&inner).unwrap();
-        let limit = |groups: &str| limit_of_groups(groups, root.path());
-        assert_eq!(limit("0::/a/b\n"), None);
-        fs::write(inner.join("memory.max"), "max\n").unwrap();
-        fs::write(root.path().join("a/memory.max"), "4096\n").unwrap();
-        fs::write(root.path().join("memory.max"), "8192\n").unwrap();
-        assert_eq!(limit("1:name=systemd:/\n0::/a/b\n"), Some(4096), "the groups around a group limit it as well");
-        assert_eq!((limit("0::/\n"), limit("4:memory:/a\n")), (Some(8192), None));
     }
 
     #[test]

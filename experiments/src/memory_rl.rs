@@ -130,8 +130,8 @@ impl Comparison for MemoryRl {
     fn sizes(config: &MemoryConfig) -> ModelSettings {
         match config.core {
             Core::Transformer => config.model.clone(),
-            // Its layers have no feed-forward networks, and more weights than attention.
-            Core::Lstm => ModelSettings { d_ff: 0, positions: PositionConfig::None, ..config.model.clone() },
+            // Its layers have no feed-forward networks and no dropout, and more weights than attention.
+            Core::Lstm => ModelSettings { d_ff: 0, dropout: 0.0, positions: PositionConfig::None, ..config.model.clone() },
         }
     }
 

@@ -12,7 +12,8 @@ pub struct Provenance {
     pub is_clean: Option<bool>,
     /// Version of the compiler.
     pub compiler: String,
-    /// The cargo features of the experiments that are compiled in.
+    /// The cargo features of the experiments that are compiled in. `fusion` and `autotune` are named wherever the GPU backends have them: any other crate of
+    /// the program may have switched them on at Burn, whose default features they are.
     pub features: Vec<String>,
     /// The instruction set for which kernels that are compiled for several of them were chosen.
     pub instruction_set: String,
@@ -25,20 +26,31 @@ pub struct Provenance {
 impl Provenance {
     /// That of this process. Call it where the CPU backends compute, see [`crate::threads::among_workers`].
     pub fn here() -> Self {
-        let features = [("ndarray", cfg!(feature = "ndarray")), ("wgpu", cfg!(feature = "wgpu")), ("cuda", cfg!(feature = "cuda"))];
+        Self::built_from(env!("HEEDFUL_COMMIT"), env!("HEEDFUL_SOURCES"))
+    }
+
+    /// That of this process, whose program is built of more than the experiments: from `commit`, with sources that are `clean`, `changed` or anything else for
+    /// unknown.
+    pub fn built_from(commit: &str, sources: &str) -> Self {
         Self {
-            commit: env!("HEEDFUL_COMMIT").to_owned(),
-            is_clean: match env!("HEEDFUL_SOURCES") {
+            commit: commit.to_owned(),
+            is_clean: match sources {
                 "clean" => Some(true),
                 "changed" => Some(false),
                 _ => None,
             },
             compiler: env!("HEEDFUL_COMPILER").to_owned(),
-            features: features.into_iter().filter(|(_, is_in)| *is_in).map(|(name, _)| name.to_owned()).collect(),
+            features: features().into_iter().filter(|(_, is_in)| *is_in).map(|(name, _)| name.to_owned()).collect(),
             instruction_set: instruction_set(),
             cpu_features: cpu_features().into_iter().map(str::to_owned).collect(),
             threads: rayon::current_num_threads(),
         }
+    }
+
+    /// Whether compiler, instruction set and processor features are the same: then equal code gives the same digits on a CPU, on any number of threads.
+    pub fn computes_like(&self, other: &Self) -> bool {
+        let numerics = |it: &Self| (it.compiler.clone(), it.instruction_set.clone(), it.cpu_features.clone());
+        numerics(self) == numerics(other)
     }
 
     /// The code in a few letters: `0123456789ab`, `0123456789ab with changes`, `unknown`.
@@ -50,6 +62,40 @@ impl Provenance {
             _ => commit.to_owned(),
         }
     }
+}
+
+/// The features that change what computes, and whether they are compiled in. `default`, `gpu` and `cube` stand for others.
+fn features() -> [(&'static str, bool); 10] {
+    [
+        ("ndarray", cfg!(feature = "ndarray")),
+        ("wgpu", cfg!(feature = "wgpu")),
+        ("vulkan", cfg!(feature = "vulkan")),
+        ("metal", cfg!(feature = "metal")),
+        ("webgpu", cfg!(feature = "webgpu")),
+        ("cuda", cfg!(feature = "cuda")),
+        ("cuda-cpp", cfg!(feature = "cuda-cpp")),
+        ("rocm", cfg!(feature = "rocm")),
+        ("fusion", cfg!(feature = "fusion") || gpu_backends_fuse()),
+        ("autotune", cfg!(feature = "autotune") || gpu_backends_tune()),
+    ]
+}
+
+/// Whether Burn's GPU backends join operations, whoever asked for it: with its feature their type is another one.
+fn gpu_backends_fuse() -> bool {
+    #[cfg(feature = "cube")]
+    return std::any::TypeId::of::<burn_cubecl::Cube>() != std::any::TypeId::of::<burn_cubecl::CubeBackend>();
+    #[cfg(not(feature = "cube"))]
+    false
+}
+
+/// Whether Burn's GPU backends choose kernels by timing them, whoever asked for it: with its feature they do so by default.
+fn gpu_backends_tune() -> bool {
+    #[cfg(feature = "cube")]
+    use burn_cubecl::kernel::matmul::MatmulStrategy;
+    #[cfg(feature = "cube")]
+    return !matches!(MatmulStrategy::default(), MatmulStrategy::Cube);
+    #[cfg(not(feature = "cube"))]
+    false
 }
 
 fn instruction_set() -> String {
@@ -94,6 +140,16 @@ mod tests {
         assert_eq!([of("unknown", None), of("", None)], ["unknown", "unknown"].map(str::to_owned));
     }
 
+    #[test]
+    fn digits_depend_on_compiler_and_instructions_and_not_on_commit_and_threads() {
+        let here = Provenance::here();
+        let other = Provenance { commit: "0123".into(), is_clean: None, threads: here.threads + 1, features: Vec::new(), ..here.clone() };
+        assert!(here.computes_like(&other));
+        assert!(!here.computes_like(&Provenance { compiler: "rustc 1.0.0".into(), ..here.clone() }));
+        assert!(!here.computes_like(&Provenance { instruction_set: "scalar?".into(), ..here.clone() }));
+        assert!(!here.computes_like(&Provenance { cpu_features: vec!["none".into()], ..here.clone() }));
+    }
+
     /// In a checkout the commit is one of it, and holds what was built if nothing was changed.
     #[test]
     fn the_commit_is_that_of_the_checkout() {
@@ -114,9 +170,42 @@ mod tests {
     #[test]
     fn what_is_compiled_in_and_used_is_told() {
         let here = Provenance::here();
-        assert_eq!(here.features.contains(&"wgpu".to_owned()), cfg!(feature = "wgpu"));
         assert!(here.threads >= 1 && here.compiler.starts_with("rustc ") && !here.instruction_set.is_empty(), "{here:?}");
         #[cfg(target_arch = "x86_64")]
         assert_eq!(here.instruction_set != "scalar", here.cpu_features.contains(&"avx2".to_owned()), "{here:?}");
+    }
+
+    #[test]
+    fn every_feature_that_is_compiled_in_is_named() {
+        let named = Provenance::here().features;
+        let has = |name: &str| named.iter().any(|other| other == name);
+        for (name, is_in) in [
+            ("ndarray", cfg!(feature = "ndarray")),
+            ("wgpu", cfg!(feature = "wgpu")),
+            ("vulkan", cfg!(feature = "vulkan")),
+            ("metal", cfg!(feature = "metal")),
+            ("webgpu", cfg!(feature = "webgpu")),
+            ("cuda", cfg!(feature = "cuda")),
+            ("cuda-cpp", cfg!(feature = "cuda-cpp")),
+            ("rocm", cfg!(feature = "rocm")),
+        ] {
+            assert_eq!(has(name), is_in, "{name}: {named:?}");
+        }
+        assert!(has("fusion") || !cfg!(feature = "fusion"), "{named:?}");
+        assert!(has("autotune") || !cfg!(feature = "autotune"), "{named:?}");
+        #[cfg(feature = "cube")]
+        assert_eq!(has("fusion"), std::any::type_name::<burn::backend::Cube>().contains("Fusion"), "{named:?}");
+    }
+
+    /// A feature that is added to the manifest is to be recorded as well.
+    #[test]
+    fn all_features_of_the_manifest_are_known() {
+        let manifest: toml::Table = include_str!("../Cargo.toml").parse().unwrap();
+        let written = manifest["features"].as_table().unwrap().keys().map(String::as_str);
+        let mut written: Vec<&str> = written.filter(|name| !["default", "gpu", "cube"].contains(name)).collect();
+        let mut known = features().map(|(name, _)| name);
+        written.sort_unstable();
+        known.sort_unstable();
+        assert_eq!(written, known);
     }
 }

@@ -11,7 +11,7 @@ use crate::markup::{self, code};
 use crate::metrics::Spread;
 use crate::published::PublishedNumbers;
 use crate::record::ResultRecord;
-use crate::run_folder::{RunFolderError, write_atomically};
+use crate::run_folder::{RunFolder, RunFolderError, RunPaths, write_atomically};
 
 /// How one metric is shown.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,12 +22,14 @@ pub struct MetricColumn {
     pub(crate) higher_is_better: Option<bool>,
     pub(crate) factor: f64,
     pub(crate) definition: String,
+    pub(crate) file: Option<&'static str>,
 }
 
 impl MetricColumn {
     /// The metric `name` of the records, under the heading `label`, with two decimals and no direction.
     pub fn new(name: &str, label: &str) -> Self {
-        Self { name: name.into(), label: label.into(), digits: 2, higher_is_better: None, factor: 1.0, definition: String::new() }
+        let (name, label) = (name.into(), label.into());
+        Self { name, label, digits: 2, higher_is_better: None, factor: 1.0, definition: String::new(), file: None }
     }
 
     /// Larger values are better.
@@ -53,6 +55,11 @@ impl MetricColumn {
     /// What the metric is: its unit, its test set, how it is computed.
     pub fn defined_as(self, definition: &str) -> Self {
         Self { definition: definition.into(), ..self }
+    }
+
+    /// A file of this name in the folder of a run shows what the value is made of. A report points to it where a run has it.
+    pub fn shown_in(self, file: &'static str) -> Self {
+        Self { file: Some(file), ..self }
     }
 
     pub(crate) fn is_scored_in<'r>(&self, mut records: impl Iterator<Item = &'r ResultRecord>) -> bool {
@@ -113,8 +120,13 @@ impl<'a> Report<'a> {
         text
     }
 
-    /// The report as Markdown.
+    /// The report as Markdown, for itself: it points to no files of runs.
     pub fn markdown(&self) -> String {
+        self.markdown_beside(&[])
+    }
+
+    /// The report as Markdown, beside the folders of these runs.
+    fn markdown_beside(&self, runs: &[RunPaths]) -> String {
         let mut text = format!("# {}\n", self.title);
         for comparison in self.comparisons() {
             let mut cells = self.cells(&comparison, |cell| format!("**{cell}**"), |cell| cell);
@@ -122,7 +134,7 @@ impl<'a> Report<'a> {
             let _ = write!(text, "\n## {}\n\n{}", markup::markdown(&comparison.name), markdown_table(&cells, "---:"));
         }
         let _ = write!(text, "\n{}", self.legend("bold"));
-        self.definitions(&mut text);
+        self.definitions(&mut text, runs);
         self.circumstances(&mut text);
         for section in &self.sections {
             let _ = write!(text, "\n## {}\n\n{}\n", section.title, section.body.trim());
@@ -131,12 +143,13 @@ impl<'a> Report<'a> {
         text
     }
 
-    /// Writes the Markdown, whole or not at all.
+    /// Writes the Markdown into the folder of the runs, whole or not at all.
     ///
     /// # Errors
-    /// [`RunFolderError`] when the file cannot be written.
+    /// [`RunFolderError`] when the folder cannot be listed or the file not be written.
     pub fn write(&self, path: &Path) -> Result<(), RunFolderError> {
-        write_atomically(path, self.markdown().as_bytes())
+        let runs = path.parent().map_or_else(|| Ok(Vec::new()), |folder| RunFolder::at(folder).runs())?;
+        write_atomically(path, self.markdown_beside(&runs).as_bytes())
     }
 
     fn comparisons(&self) -> Vec<Comparison<'a>> {
@@ -214,7 +227,7 @@ impl<'a> Report<'a> {
         text
     }
 
-    fn definitions(&self, text: &mut String) {
+    fn definitions(&self, text: &mut String, runs: &[RunPaths]) {
         if self.metrics.is_empty() {
             return;
         }
@@ -228,6 +241,9 @@ impl<'a> Report<'a> {
             let _ = write!(text, "- **{}** (`{}`{direction})", metric.label, metric.name);
             if !metric.definition.is_empty() {
                 let _ = write!(text, ": {}", metric.definition);
+            }
+            if let Some(file) = metric.file.filter(|file| runs.iter().any(|run| run.root().join(file).is_file())) {
+                let _ = write!(text, "; {} of the run shows them", code(file));
             }
             for signature in distinct(self.records.iter().filter_map(|record| record.signatures.get(&metric.name).cloned())) {
                 let _ = write!(text, "; signature {}", code(&signature));
@@ -559,6 +575,25 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part} is missing in\n{text}");
         }
+    }
+
+    #[test]
+    fn a_report_points_to_a_file_that_a_run_has_and_to_no_other() {
+        let mut run = record("a", 1, 1.0, 1.0);
+        run.score("steps", 2.0);
+        let records = [run];
+        let metrics = vec![MetricColumn::new("steps", "steps").defined_as("of each position").shown_in("halting.txt")];
+        let report = Report { metrics, ..report(&records) };
+        let folder = tempfile::tempdir().unwrap();
+        let run = RunFolder::at(folder.path()).run("a", 1).unwrap();
+        let written = || {
+            report.write(&folder.path().join("report.md")).unwrap();
+            std::fs::read_to_string(folder.path().join("report.md")).unwrap()
+        };
+        assert!(written().contains("- **steps** (`steps`): of each position\n") && !written().contains("halting.txt"), "{}", written());
+        std::fs::write(run.root().join("halting.txt"), "1 2 2").unwrap();
+        assert!(written().contains("of each position; `halting.txt` of the run shows them\n"), "{}", written());
+        assert!(!report.markdown().contains("halting.txt"));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use clap::ValueEnum;
 use heedful_experiments::error::ExperimentError;
+use heedful_experiments::provenance::Provenance;
 use heedful_experiments::record::Machine;
 use heedful_experiments::run_folder::write_atomically;
 use heedful_models::precision::Precision;
@@ -26,6 +27,9 @@ pub struct Outcome {
     pub load: Option<f64>,
     /// Version of heedful.
     pub version: String,
+    /// By what it was measured; unknown of files of earlier versions.
+    #[serde(default)]
+    pub provenance: Option<Provenance>,
     /// Devices by backend.
     pub devices: BTreeMap<String, String>,
     /// Width of the layer.
@@ -259,6 +263,22 @@ pub(super) mod tests {
         assert!(csv.contains("left out: about 9 s"));
         let error = Outcome::read(&folder.path().join("cost.csv")).unwrap_err();
         assert!(error.exit_code() == 2 && error.to_string().contains("cost.json"));
+    }
+
+    #[test]
+    fn files_of_earlier_versions_are_read_and_have_no_commit() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut file = serde_json::to_value(outcome()).unwrap();
+        assert!(file.as_object_mut().unwrap().remove("provenance").is_some());
+        let path = folder.path().join("cost.json");
+        fs::write(&path, file.to_string()).unwrap();
+        let earlier = Outcome::read(&path).unwrap();
+        assert_eq!(earlier, outcome());
+        assert!(earlier.header().starts_with("heedful , commit unknown, "), "{}", earlier.header());
+        let commit = "0123456789abcdef".to_owned();
+        let provenance = Some(Provenance { commit, is_clean: Some(false), ..Provenance::default() });
+        let header = Outcome { provenance, ..outcome() }.header();
+        assert!(header.contains(", commit 0123456789ab with changes, "), "{header}");
     }
 
     #[test]

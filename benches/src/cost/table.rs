@@ -9,6 +9,7 @@ use super::memory::Measure;
 use super::outcome::{Outcome, Point};
 use super::point::Pass;
 use crate::markdown::{significant, table};
+use crate::provenance::code;
 use crate::statistics::exponent;
 
 /// Lengths, the longest ones, over which exponents are fitted.
@@ -20,8 +21,9 @@ impl Outcome {
         let devices: Vec<String> = self.devices.iter().map(|(backend, device)| format!("{backend}: {device}")).collect();
         let load = self.load.map_or_else(String::new, |load| format!(", load {load:.1} before"));
         format!(
-            "heedful {}, {}, {} threads, {}{load}. Causal self-attention of width {} with {} heads, projections included, {}. {}.\n\n    {}\n",
+            "heedful {}, commit {}, {}, {} threads, {}{load}. Causal self-attention of width {} with {} heads, projections included, {}. {}.\n\n    {}\n",
             self.version,
+            code(self.provenance.as_ref()),
             self.machine.cpu,
             self.machine.cores,
             self.machine.os,

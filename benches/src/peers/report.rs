@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use heedful_experiments::error::ExperimentError;
+use heedful_experiments::provenance::Provenance;
 use heedful_experiments::record::Machine;
 use heedful_experiments::run_folder::write_atomically;
 use serde::{Deserialize, Serialize};
@@ -12,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::measure::{CaseResult, Measurement};
 use super::target::{peak_exponent, targets, time_exponent};
 use crate::markdown::{significant, table};
+use crate::provenance::code;
 use crate::statistics::Quartiles;
 
 /// The results of a comparison: a file of the results folder.
@@ -31,6 +33,9 @@ pub struct Outcome {
     pub threads: usize,
     /// Versions of what was measured, by name.
     pub versions: BTreeMap<String, String>,
+    /// By what it was measured; unknown of files of earlier versions.
+    #[serde(default)]
+    pub provenance: Option<Provenance>,
     /// Results, size by size.
     pub cases: Vec<CaseResult>,
 }
@@ -48,11 +53,12 @@ impl Outcome {
         let load = self.load.map_or_else(String::new, |load| format!(", load {load:.1} before"));
         let Machine { cpu, cores, os } = &self.machine;
         let mut text = format!(
-            "## {}\n\n{}\n\n{cpu}, {cores} cores, {os}, {} threads on each side{load}. {}.\n\n",
+            "## {}\n\n{}\n\n{cpu}, {cores} cores, {os}, {} threads on each side{load}. {}; commit of heedful: {}.\n\n",
             self.title,
             self.about,
             self.threads,
             versions.join(", "),
+            code(self.provenance.as_ref()),
         );
         text.push_str(&table(&HEADER, &self.cases.iter().flat_map(rows).collect::<Vec<_>>()));
         let fitted = self.exponents();
@@ -232,5 +238,20 @@ mod tests {
         assert_eq!(headings, ["# heedful beside PyTorch", "## A step", "## Inference", "## Notes"]);
         let read: Outcome = serde_json::from_str(&fs::read_to_string(folder.path().join("step.json")).unwrap()).unwrap();
         assert_eq!(read, outcome());
+    }
+
+    /// Files of earlier versions are read, and the page that is kept is what this version makes of them.
+    #[test]
+    fn the_recorded_page_is_made_of_the_recorded_files() {
+        let (recorded, folder) = (Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/results")), tempfile::tempdir().unwrap());
+        for name in ORDER.map(|what| format!("{what}.json")).iter().map(String::as_str).chain([NOTES]) {
+            fs::copy(recorded.join(name), folder.path().join(name)).unwrap();
+        }
+        write_page(folder.path()).unwrap();
+        let [kept, made] = [recorded, folder.path()].map(|folder| fs::read_to_string(folder.join("README.md")).unwrap());
+        for (kept, made) in kept.lines().zip(made.lines()) {
+            assert_eq!(kept, made);
+        }
+        assert!(kept == made && kept.contains("; commit of heedful: unknown."));
     }
 }

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use crate::backends::{BackendsOptions, Outcome, Training};
+use crate::provenance;
 use clap::Parser;
 use heedful_experiments::allocator::keep_freed_memory;
 use heedful_experiments::error::{Completion, ExperimentError, main_with, print_line};
@@ -42,6 +43,7 @@ fn run(options: &BackendsOptions) -> Result<(), ExperimentError> {
         command: command_line(),
         machine: Machine::here(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
+        provenance: Some(provenance::here()),
         tokens: batch * length,
         trainings: Vec::new(),
     };

@@ -14,6 +14,7 @@ use crate::peers::comparison::{compare, prepare, warn_if_busy};
 use crate::peers::options::{LayerOptions, MeasuringOptions, PackagesOptions, defaults};
 use crate::peers::protocol::serve;
 use crate::peers::report;
+use crate::provenance;
 use clap::{Parser, Subcommand};
 use heedful_experiments::allocator::keep_freed_memory;
 use heedful_experiments::error::{Completion, ExperimentError, main_with, print_line};
@@ -81,6 +82,7 @@ fn run(options: &CostOptions) -> Result<(), ExperimentError> {
         machine: Machine::here(),
         load,
         version: env!("CARGO_PKG_VERSION").to_owned(),
+        provenance: Some(provenance::here()),
         d_model: options.d_model,
         heads: options.heads,
         batch: options.batch,
@@ -164,6 +166,7 @@ fn peers(options: &CostOptions) -> Result<(), ExperimentError> {
         load: report::load(),
         threads: measuring.threads,
         versions,
+        provenance: Some(provenance::here()),
         ..report::Outcome::default()
     };
     compare(&plan, &alternation, &blank, options.out.as_deref())

@@ -10,9 +10,11 @@ use crate::peers::options::{
 };
 use crate::peers::protocol::serve;
 use crate::peers::report::{Outcome, load, write_page};
+use crate::provenance;
 use clap::{Parser, Subcommand};
 use heedful_experiments::allocator::keep_freed_memory;
 use heedful_experiments::error::{Completion, ExperimentError, main_with};
+use heedful_experiments::provenance::Provenance;
 use heedful_experiments::record::Machine;
 use heedful_experiments::threads::among_workers;
 
@@ -106,6 +108,8 @@ fn run(what: &What, measuring: &MeasuringOptions) -> Result<(), ExperimentError>
     let load = load();
     warn_if_busy(load);
     let (alternation, versions) = prepare(measuring)?;
-    let blank = Outcome { machine: Machine::here(), load, threads: measuring.threads, versions, ..Outcome::default() };
+    // The sides are processes of their own, with as many threads as the options say.
+    let provenance = Some(Provenance { threads: measuring.threads, ..provenance::here() });
+    let blank = Outcome { machine: Machine::here(), load, threads: measuring.threads, versions, provenance, ..Outcome::default() };
     plans.iter().try_for_each(|plan| compare(plan, &alternation, &blank, measuring.out.as_deref()))
 }

@@ -11,9 +11,14 @@ use super::runs::RunSource;
 /// A failure if a run has other scores, or is not among the earlier ones.
 pub fn run(earlier: &RunSource, repeated: &RunSource) -> Result<Completion, ExperimentError> {
     let mut differing = 0;
+    let mut differing_builds = false;
     for record in &repeated.records {
         let differences = match earlier.records.iter().find(|other| other.key() == record.key()) {
-            Some(other) => differences(other, record),
+            Some(other) => {
+                let found = differences(other, record);
+                differing_builds |= !found.is_empty() && !are_built_alike(other, record);
+                found
+            }
             None => vec![format!("is not in {}", earlier.path.display())],
         };
         differing += usize::from(!differences.is_empty());
@@ -32,8 +37,19 @@ pub fn run(earlier: &RunSource, repeated: &RunSource) -> Result<Completion, Expe
             print_line(format!("{compared} runs have the same scores, digit for digit."))?;
             Ok(Completion::Finished)
         }
+        _ if differing_builds => {
+            print_line(
+                "Compiler, instruction set or processor features are others than recorded, or not recorded: digits may differ for that alone.",
+            )?;
+            Err(ExperimentError::failure(format!("{differing} of {compared} runs differ")))
+        }
         _ => Err(ExperimentError::failure(format!("{differing} of {compared} runs differ"))),
     }
+}
+
+/// Whether both are known to have computed with the same instructions, so that equal code gives equal digits.
+fn are_built_alike(earlier: &ResultRecord, repeated: &ResultRecord) -> bool {
+    earlier.provenance.as_ref().zip(repeated.provenance.as_ref()).is_some_and(|(earlier, repeated)| earlier.computes_like(repeated))
 }
 
 /// What is not the same in two records of one run, without what it took.
@@ -101,5 +117,15 @@ mod tests {
         assert_eq!(found[3..], ["chrF2: 1, now undefined", "x: 1, now absent", "y: absent, now 1"].map(str::to_owned));
         let error = run(&source("a", &[earlier]), &source("b", &[repeated, record("other", 1, &[])])).unwrap_err();
         assert_eq!((error.exit_code(), error.to_string().as_str()), (1, "2 of 2 runs differ"));
+    }
+
+    #[test]
+    fn builds_are_alike_only_where_both_are_known() {
+        use crate::provenance::Provenance;
+        let by = |provenance| ResultRecord { provenance, ..record("dense", 1, &[]) };
+        let here = Provenance::here();
+        let [known, elsewhere] = [here.clone(), Provenance { cpu_features: vec!["neon?".into()], ..here }].map(|it| by(Some(it)));
+        assert!(are_built_alike(&known, &known));
+        assert!(!are_built_alike(&known, &elsewhere) && !are_built_alike(&known, &by(None)) && !are_built_alike(&by(None), &by(None)));
     }
 }

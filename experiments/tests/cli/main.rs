@@ -12,6 +12,7 @@ mod models;
 mod own_experiment;
 mod parity;
 mod readme;
+mod recorded;
 #[cfg(unix)]
 mod remake;
 mod runs;

@@ -149,6 +149,8 @@ fn exercises_are_compared_in_tables_of_their_own() {
     let (words, steps) = (lines.next().unwrap(), lines.next().unwrap());
     assert!(words.contains('=') && words.split_whitespace().count() == steps.split_whitespace().count(), "{map}");
     assert!(steps.split_whitespace().all(|steps| (1..=2).contains(&steps.parse::<u32>().unwrap())), "{map}");
+    let report = fs::read_to_string(out.join("report.md")).unwrap();
+    assert!(report.contains("`halting.txt` of the run shows them"), "{report}");
 }
 
 #[test]

@@ -167,39 +167,3 @@ fn misnamed(words: &[String]) -> Option<String> {
         (!has_feature).then(|| format!("{package} has no feature {feature}"))
     })
 }
-
-/// The rows of the table of a document that follows its header.
-fn rows(text: &str, header: &str) -> Vec<String> {
-    let table = text.lines().skip_while(|line| !line.starts_with(header)).take_while(|line| line.starts_with('|'));
-    table.map(str::to_owned).collect()
-}
-
-#[test]
-fn the_table_of_the_readme_is_the_recorded_one() {
-    let [readme, report] =
-        ["README.md", "experiments/results/built-in-mt/report.md"].map(|path| std::fs::read_to_string(root().join(path)).unwrap());
-    let header = "| attention | seeds | BLEU";
-    let (shown, recorded) = (rows(&readme, header), rows(&report, header));
-    // The header, the line below it, and six attentions.
-    assert_eq!(shown.len(), 8);
-    assert_eq!(shown, recorded);
-    let records: Vec<serde_json::Value> =
-        serde_json::from_str(&std::fs::read_to_string(root().join("experiments/results/built-in-mt/results.json")).unwrap()).unwrap();
-    for record in records {
-        let (name, score) = (record["attention"].as_str().unwrap(), record["metrics"]["BLEU"].as_f64().unwrap());
-        let row = shown.iter().find(|row| row.starts_with(&format!("| {name} |"))).unwrap();
-        assert!(row.contains(&format!("{score:.2}")), "{score} of {name} is not in {row}");
-    }
-}
-
-#[test]
-fn every_recorded_report_says_which_commit_computed_it() {
-    let folders = std::fs::read_dir(root().join("experiments/results")).unwrap().map(|entry| entry.unwrap().path());
-    let mut read = 0;
-    for report in folders.map(|folder| folder.join("report.md")).filter(|report| report.is_file()) {
-        let text = std::fs::read_to_string(&report).unwrap();
-        assert!(text.contains("\n- Commit: "), "{} does not say", report.display());
-        read += 1;
-    }
-    assert!(read >= 30, "{read}");
-}

@@ -1,0 +1,107 @@
+//! The numbers that the layers of a stack keep of a batch for the backward pass.
+//!
+//! Each map keeps what it maps, each normalisation too; dropout keeps its factors. A block that is computed again in the backward pass keeps its input alone
+//! until then, a reversible stack its two streams. Not counted are what only some attentions keep, gates, and what is before and after the stack.
+
+use heedful_models::depth::{DepthConfig, SharedConfig};
+use heedful_models::feed_forward::Activation;
+
+use crate::model::ModelSettings;
+
+/// Numbers of a batch of so many tokens that are there at once, at least; `attended` are those that an attention keeps of a token beyond its input.
+pub(super) fn of_batch(settings: &ModelSettings, attended: u128, tokens: u128) -> u128 {
+    let d_model = settings.d_model as u128;
+    let layer = Layer::of(settings, attended);
+    let passes = match settings.depth {
+        // All positions may halt after the first.
+        DepthConfig::Shared(SharedConfig { halting: Some(_), .. }) => 1,
+        _ => settings.layers as u128,
+    };
+    let of_token = match settings.depth {
+        // Beside both streams and their gradients there is one sublayer, which begins with a stream.
+        DepthConfig::Reversible => d_model.saturating_mul(4).saturating_add(layer.larger().saturating_sub(d_model)),
+        // The last block is computed again first, while all others still have their inputs.
+        _ if settings.checkpoint => d_model.saturating_mul(passes.saturating_sub(1)).saturating_add(layer.both()),
+        _ => layer.both().saturating_mul(passes),
+    };
+    // The gradient of the last layer's hidden units is there before any of these may go.
+    let at_once = settings.feed_forward_chunk.map_or(tokens, |chunk| tokens.min(chunk as u128));
+    let of_hidden = (settings.d_ff as u128).saturating_mul(at_once);
+    of_token.saturating_mul(tokens).saturating_add(of_hidden)
+}
+
+/// What one layer keeps of a token.
+struct Layer {
+    attention: u128,
+    feed_forward: u128,
+}
+
+impl Layer {
+    fn of(settings: &ModelSettings, attended: u128) -> Self {
+        let [d_model, d_ff] = [settings.d_model, settings.d_ff].map(|size| size as u128);
+        // Input and output of the normalisation, and the factors of the output's dropout.
+        let of_residual = d_model.saturating_mul(2 + factors(settings.dropout));
+        let is_dropped = factors(settings.feed_forward_dropout);
+        let hidden = match (settings.gated_feed_forward, settings.activation) {
+            // Both maps, the non-linearity of the first, and their product, from which dropout makes another one.
+            (true, _) => 4 + is_dropped,
+            // The gradient of ReLU is known from its output, the one number that is both mapped and kept.
+            (false, Activation::Relu) => 1 + 2 * is_dropped,
+            (false, _) => 2 + is_dropped,
+        };
+        Self { attention: of_residual.saturating_add(attended), feed_forward: of_residual.saturating_add(d_ff.saturating_mul(hidden)) }
+    }
+
+    fn both(&self) -> u128 {
+        self.attention.saturating_add(self.feed_forward)
+    }
+
+    fn larger(&self) -> u128 {
+        self.attention.max(self.feed_forward)
+    }
+}
+
+/// 1 if dropout with this probability, which is rounded to a multiple of 1/65536, has factors, else 0.
+fn factors(probability: f64) -> u128 {
+    u128::from((probability * 65536.0).round() >= 1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use heedful_models::halting::HaltingConfig;
+
+    use super::*;
+
+    const PLAIN: fn() -> ModelSettings = || ModelSettings { layers: 3, d_model: 10, d_ff: 100, dropout: 0.0, ..ModelSettings::default() };
+
+    /// Numbers for each of 1000 tokens.
+    fn of_token(settings: &ModelSettings) -> u128 {
+        let numbers = of_batch(settings, 20, 1000);
+        assert_eq!(numbers % 1000, 0);
+        numbers / 1000
+    }
+
+    #[test]
+    fn hidden_units_count_as_often_as_their_network_keeps_them() {
+        // Three layers of 20 and 20 + 20, and the gradient of the last hidden units.
+        let with = |hidden: u128| 3 * (60 + hidden) + 100;
+        assert_eq!(of_token(&PLAIN()), with(100));
+        assert_eq!(of_token(&ModelSettings { activation: Activation::Gelu, ..PLAIN() }), with(200));
+        assert_eq!(of_token(&ModelSettings { gated_feed_forward: true, ..PLAIN() }), with(400));
+        assert_eq!(of_token(&ModelSettings { feed_forward_dropout: 0.1, ..PLAIN() }), with(300));
+        assert_eq!(of_token(&ModelSettings { dropout: 0.1, ..PLAIN() }), with(120));
+        assert_eq!(of_token(&ModelSettings { dropout: 1e-6, ..PLAIN() }), with(100), "it is rounded to none");
+        assert_eq!(of_batch(&ModelSettings { feed_forward_chunk: Some(10), ..PLAIN() }, 20, 1000), 1000 * 3 * 160 + 1000);
+    }
+
+    #[test]
+    fn stacks_that_compute_again_count_one_layer_and_what_it_is_computed_from() {
+        let depth = |depth| ModelSettings { depth, ..PLAIN() };
+        assert_eq!(of_token(&ModelSettings { checkpoint: true, ..PLAIN() }), 2 * 10 + 160 + 100);
+        assert_eq!(of_token(&depth(DepthConfig::Reversible)), 4 * 10 + (20 + 100 - 10) + 100);
+        assert_eq!(of_token(&ModelSettings { layers: 1000, ..depth(DepthConfig::Reversible) }), 250, "depth costs nothing");
+        assert_eq!(of_token(&depth(DepthConfig::Shared(SharedConfig::default()))), 3 * 160 + 100);
+        let halting = SharedConfig { halting: Some(HaltingConfig::default()), ..SharedConfig::default() };
+        assert_eq!(of_token(&depth(DepthConfig::Shared(halting))), 160 + 100);
+    }
+}
