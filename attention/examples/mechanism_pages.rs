@@ -1,18 +1,20 @@
-//! Writes the book's page of every mechanism: `cargo run --release --example mechanism_pages`.
+//! Writes the book's page of every mechanism and the tables of them: `cargo run --release --example mechanism_pages`.
 //!
 //! A page is what the mechanism's file says: its documentation, the options of its configuration, its card, and its abilities; beside it the picture, the
-//! measured times of `benches/results/cost-long` and the folders with results.
+//! measured times of `benches/results` and the scores of recorded runs.
 
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
+use heedful_attention::arithmetic::multiplications;
 use heedful_attention::contract::Attention;
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::random::RandomKey;
-use heedful_attention::registry::{AnyMechanism, Kind, tensors_of};
+use heedful_attention::registry::{AnyMechanism, Kind, letters, tensors_of};
 
 const BEGIN: &str = "<!-- generated: mechanisms -->\n";
 const END: &str = "<!-- end of generated: mechanisms -->\n";
@@ -22,27 +24,61 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the package lies in the repository").to_owned()
 }
 
-/// A file of the book, by its path in `docs/book/src`, and what it is to hold.
+/// The book, from the top of the repository.
+const BOOK: &str = "docs/book/src";
+/// Where the repository can be read.
+const REPOSITORY: &str = "https://github.com/heedful/heedful/tree/main";
+
+/// A file, by its path from the top of the repository, and what it is to hold.
 pub type Page = (String, String);
 
-/// Every page, and the two lists of them.
+/// The first of the mechanisms of each family, in the order of lists.
+pub fn mechanisms() -> Vec<AnyMechanism> {
+    let all = AnyMechanism::all();
+    let of_family = |family: &&str| all.iter().find(|mechanism| mechanism.family() == *family).cloned();
+    AnyMechanism::families().iter().filter_map(of_family).collect()
+}
+
+/// Every page, and the lists of mechanisms in other files.
 pub fn pages() -> Result<Vec<Page>, Box<dyn Error>> {
-    let mechanisms: Vec<_> = AnyMechanism::families().iter().filter_map(|family| AnyMechanism::of_family(family)).collect();
+    let mechanisms = mechanisms();
     let mut pages = Vec::new();
-    let (mut summary, mut table) = (String::new(), "| mechanism | what it does | source |\n| --- | --- | --- |\n".to_owned());
-    for mechanism in mechanisms {
-        let (family, card) = (mechanism.family(), mechanism.card());
-        pages.push((format!("mechanisms/{family}.md"), page(&mechanism)?));
+    let mut summary = String::new();
+    for mechanism in &mechanisms {
+        let family = mechanism.family();
+        pages.push((format!("{BOOK}/mechanisms/{family}.md"), page(mechanism)?));
         writeln!(summary, "  - [{family}](mechanisms/{family}.md)")?;
-        writeln!(table, "| [{family}](mechanisms/{family}.md) | {} | {} |", card.description, card.source)?;
     }
-    for (name, list) in [("SUMMARY.md", summary), ("mechanisms.md", table)] {
-        let text = fs::read_to_string(root().join("docs/book/src").join(name))?;
-        let (before, rest) = text.split_once(BEGIN).ok_or(format!("{name} has no line {BEGIN}"))?;
-        let (_, after) = rest.split_once(END).ok_or(format!("{name} has no line {END}"))?;
-        pages.push((name.to_owned(), format!("{before}{BEGIN}{list}{END}{after}")));
+    let lists = [
+        (format!("{BOOK}/SUMMARY.md"), summary),
+        (format!("{BOOK}/mechanisms.md"), table(&mechanisms, "")?),
+        ("README.md".to_owned(), table(&mechanisms, &format!("{BOOK}/"))?),
+    ];
+    for (path, list) in lists {
+        let text = fs::read_to_string(root().join(&path))?;
+        let (before, rest) = text.split_once(BEGIN).ok_or(format!("{path} has no line {BEGIN}"))?;
+        let (_, after) = rest.split_once(END).ok_or(format!("{path} has no line {END}"))?;
+        let text = format!("{before}{BEGIN}{list}{END}{after}");
+        pages.push((path, text));
     }
     Ok(pages)
+}
+
+/// One line for each mechanism, with links to its page from a file in whose folder the book is `book`.
+fn table(mechanisms: &[AnyMechanism], book: &str) -> Result<String, Box<dyn Error>> {
+    let mut table = "| mechanism | what it does | source |\n| --- | --- | --- |\n".to_owned();
+    for mechanism in mechanisms {
+        let (family, card) = (mechanism.family(), mechanism.card());
+        let further: String = names(mechanism).into_iter().filter(|name| name != family).map(|name| format!(", `{name}`")).collect();
+        writeln!(table, "| [{family}]({book}mechanisms/{family}.md){further} | {} | {} |", card.description, card.source)?;
+    }
+    Ok(table)
+}
+
+/// The names of the family's mechanisms.
+fn names(mechanism: &AnyMechanism) -> Vec<String> {
+    let all = AnyMechanism::all().into_iter().filter(|other| other.family() == mechanism.family());
+    all.map(|other| other.name()).collect()
 }
 
 fn page(mechanism: &AnyMechanism) -> Result<String, Box<dyn Error>> {
@@ -74,8 +110,9 @@ fn page(mechanism: &AnyMechanism) -> Result<String, Box<dyn Error>> {
         }
     }
     example(mechanism, &mut page)?;
-    cost(family, &mut page)?;
-    results(family, &mut page)?;
+    cost(mechanism, &mut page)?;
+    differences(mechanism, &mut page)?;
+    results(mechanism, &mut page)?;
     Ok(page)
 }
 
@@ -131,15 +168,17 @@ fn options(source: &str) -> Vec<(String, String)> {
     options
 }
 
+/// Where the mechanism stands: in a decoder if it can.
+fn place(mechanism: &AnyMechanism, d_model: usize, length: usize) -> Placement {
+    let role = if mechanism.can_be_causal() { Role::Decoder } else { Role::Encoder };
+    Placement::new(role, d_model, HEADS).with_max_length(length)
+}
+
 /// What it can do at the places where it can stand.
 fn abilities(mechanism: &AnyMechanism, page: &mut String) -> Result<(), Box<dyn Error>> {
     let card = mechanism.card();
     write!(page, "\n## Abilities\n\n")?;
-    // A mixture's are those of its members.
-    let shown = if card.kind == Kind::Mixture { "synthesizer-random+dot-product".parse()? } else { mechanism.clone() };
-    let role = if shown.can_be_causal() { Role::Decoder } else { Role::Encoder };
-    let place = Placement::new(role, 64, 4).with_max_length(64);
-    let abilities = shown.init(&place, &RandomKey::from_seed(0), &Device::flex()).abilities();
+    let abilities = mechanism.init(&place(mechanism, 64, 64), &RandomKey::from_seed(0), &Device::flex()).abilities();
     let yes = |able: bool| if able { "yes" } else { "no" };
     let length = if abilities.max_length.is_some() { "`max_length`" } else { "any" };
     let combines = match card.kind {
@@ -150,16 +189,12 @@ fn abilities(mechanism: &AnyMechanism, page: &mut String) -> Result<(), Box<dyn 
         Kind::Normaliser => "patterns; it turns the scores of another mechanism into weights (`a@normaliser`)",
         Kind::Whole => "nothing",
     };
-    let parameters = shown.parameter_formula().map_or_else(|| "unknown".to_owned(), |formula| formula.to_string());
     for (fact, value) in [
         ("paper", card.source.to_owned()),
         ("causal", abilities.causality.to_string()),
         ("attends to another sequence", yes(card.cross).to_owned()),
         ("decodes step by step", yes(abilities.steps).to_owned()),
         ("longest sequence", length.to_owned()),
-        ("time", abilities.time.to_owned()),
-        ("state of decoding", abilities.state.to_owned()),
-        ("parameters", parameters),
         ("combines with", combines.to_owned()),
     ] {
         writeln!(page, "* {fact}: {value}")?;
@@ -168,77 +203,186 @@ fn abilities(mechanism: &AnyMechanism, page: &mut String) -> Result<(), Box<dyn 
 }
 
 fn example(mechanism: &AnyMechanism, page: &mut String) -> Result<(), Box<dyn Error>> {
-    let name = if mechanism.card().kind == Kind::Mixture { "synthesizer-random+dot-product" } else { mechanism.family() };
+    let name = mechanism.name();
     let causal = if mechanism.can_be_causal() { ".with_causal(true)" } else { "" };
-    // Blocks of the default size are longer than the sequence, and a picture has rows.
-    let length = if mechanism.family() == "local-2d" { 64 } else { 40 };
     write!(
         page,
         "\n## Example\n\n```rust\nuse burn::tensor::{{Device, Tensor}};\nuse heedful_attention::prelude::*;\n\nlet device = Device::flex();\n\
          let attention = AttentionConfig::new(\"{name}\", 64, 4){causal}.init(&device)?;\n\
-         let x = Tensor::<3>::ones([2, {length}, 64], &device);\n\
-         let y = attention.forward(x, &Mask::padding(&[{length}, 25], {length}));\nassert_eq!(y.dims(), [2, {length}, 64]);\n\
+         let x = Tensor::<3>::ones([2, 40, 64], &device);\n\
+         let y = attention.forward(x, &Mask::padding(&[40, 25], 40));\nassert_eq!(y.dims(), [2, 40, 64]);\n\
          # Ok::<(), ConfigError>(())\n```\n"
     )?;
-    let own = AnyMechanism::names();
-    let twins: Vec<&str> =
-        own.iter().copied().filter(|twin| twin.parse::<AnyMechanism>().is_ok_and(|other| other.family() == mechanism.family())).collect();
-    if twins.len() > 1 {
-        write!(page, "\nNames on the command line: `{}`.\n", twins.join("`, `"))?;
+    let names = names(mechanism);
+    if names.len() > 1 {
+        write!(page, "\nNames on the command line: `{}`.\n", names.join("`, `"))?;
     }
     Ok(())
 }
 
-/// Medians of `benches/results/cost-long`.
-fn cost(family: &str, page: &mut String) -> Result<(), Box<dyn Error>> {
-    let measured = fs::read_to_string(root().join("benches/results/cost-long/cost.csv"))?;
-    let of = |name: &str| -> Vec<(String, f64)> {
-        let rows = measured.lines().map(|line| line.split(',').collect::<Vec<_>>());
-        let own = rows.filter(|row| row.len() > 4 && row[0] == "flex" && row[1] == name && row[2] == "training");
-        own.filter_map(|row| Some((row[3].to_owned(), row[4].parse().ok()?))).collect()
-    };
-    let own = of(family);
-    if own.is_empty() {
-        return Ok(());
+/// Heads of the layer that is counted and measured.
+const HEADS: usize = 4;
+/// Width of the layer that is counted and measured.
+const WIDTH: usize = 128;
+/// Lengths at which operations are counted.
+const COUNTED: [usize; 2] = [1024, 2048];
+/// Folders with measured times; the first that has a mechanism is shown.
+const MEASURED: [&str; 2] = ["benches/results/cost-long", "benches/results/cost"];
+
+/// Formulas of time, state and parameters, counted operations, and measured times.
+fn cost(mechanism: &AnyMechanism, page: &mut String) -> Result<(), Box<dyn Error>> {
+    let card = mechanism.card();
+    let parameters = mechanism.parameter_formula().ok_or(format!("{mechanism} does not say how many parameters it has"))?;
+    write!(page, "\n## Cost\n\n* time: `{}`\n* state of decoding: `{}` numbers\n* parameters: `{parameters}`\n", card.time, card.state)?;
+    let seen = if card.causal { "Causal" } else { "Not causal" };
+    writeln!(page, "* floating-point operations of a forward pass:")?;
+    for length in COUNTED {
+        let place = place(mechanism, WIDTH, length);
+        let (own, dense) = (operations(mechanism, &place), operations(&AnyMechanism::default(), &place));
+        writeln!(page, "  * at length {length}: {:.0} million, {:.2} of dot-product's", own / 1e6, own / dense)?;
     }
-    let dense = of("dot-product");
+    let meaning = |letter: &String| letters().into_iter().find(|known| known.0 == letter).map(|known| known.1);
+    let used = letters_of(mechanism);
+    let legend: Vec<String> = used.iter().filter_map(|letter| Some(format!("`{letter}`: {}", meaning(letter)?))).collect();
     write!(
         page,
-        "\n## Cost\n\nForward and backward pass of a causal layer of width 128 with 4 heads, on flex and two cores \
-         ([measurement](https://github.com/heedful/heedful/tree/main/benches/results/cost-long)).\n\n| length | ms | of dot-product's time |\n| ---: | ---: | ---: |\n"
+        "\n{}. Time and state are those of one layer and one sequence, time without the projections, which take `n d^2`. {seen} self-attention of width {WIDTH} with \
+         {HEADS} heads is counted and measured, projections included.\n\n",
+        legend.join("; ")
+    )?;
+    let (folder, own, dense) = measured(mechanism)?;
+    if own.is_empty() {
+        writeln!(page, "No recorded measurement has it.")?;
+        return Ok(());
+    }
+    write!(
+        page,
+        "Forward and backward pass on flex and two cores ([measurement]({REPOSITORY}/{folder})):\n\n\
+         | length | ms | of dot-product's time |\n| ---: | ---: | ---: |\n"
     )?;
     for (length, ms) in own {
-        let ratio = dense.iter().find(|(other, _)| *other == length).map_or("–".to_owned(), |(_, dense)| format!("{:.2}", ms / dense));
+        let ratio = dense.get(&length).map_or("–".to_owned(), |dense| format!("{:.2}", ms / dense));
         writeln!(page, "| {length} | {ms:.1} | {ratio} |")?;
     }
     Ok(())
 }
 
-/// Folders with runs of the mechanism.
-fn results(family: &str, page: &mut String) -> Result<(), Box<dyn Error>> {
-    let mut folders = Vec::new();
-    for folder in fs::read_dir(root().join("experiments/results"))? {
-        let folder = folder?;
-        let Ok(records) = fs::read_to_string(folder.path().join("results.json")) else { continue };
-        let records: serde_json::Value = serde_json::from_str(&records)?;
-        let has =
-            |record: &serde_json::Value| record["attention"].as_str().is_some_and(|name| name.split(['+', '@']).any(|part| part == family));
-        if records.as_array().is_some_and(|records| records.iter().any(has)) {
-            folders.push(folder.file_name().to_string_lossy().into_owned());
+/// Letters in the formulas of a mechanism, in the order of the alphabet.
+pub fn letters_of(mechanism: &AnyMechanism) -> Vec<String> {
+    let card = mechanism.card();
+    let parameters = mechanism.parameter_formula().unwrap_or_default();
+    let formulas = [card.time.to_owned(), card.state.to_owned(), parameters.trained.to_string(), parameters.fixed.to_string()].join(" ");
+    let words = formulas.split(|sign: char| !sign.is_alphanumeric() && sign != '_');
+    let mut found: Vec<String> = words.filter(|word| word.starts_with(char::is_alphabetic)).map(str::to_owned).collect();
+    let place = |letter: &String| letters().iter().position(|known| known.0 == letter);
+    found.sort_by_key(|letter| (place(letter), letter.clone()));
+    found.dedup();
+    found
+}
+
+/// Floating-point operations of a forward pass: a multiplication comes with an addition.
+fn operations(mechanism: &AnyMechanism, place: &Placement) -> f64 {
+    let attention = mechanism.init(place, &RandomKey::from_seed(0), &Device::flex());
+    let length = place.max_length;
+    2.0 * multiplications(&attention, place, 0..length, length).forward()
+}
+
+/// Milliseconds by length.
+type Medians = BTreeMap<usize, f64>;
+
+/// Medians of training steps on flex of the mechanism and of the default one, and the folder that they are from.
+fn measured(mechanism: &AnyMechanism) -> Result<(&'static str, Medians, Medians), Box<dyn Error>> {
+    for folder in MEASURED {
+        let measured = fs::read_to_string(root().join(folder).join("cost.csv"))?;
+        let of = |name: &str| -> Medians {
+            let rows = measured.lines().map(|line| line.split(',').collect::<Vec<_>>());
+            let own = rows.filter(|row| row.len() > 4 && row[0] == "flex" && row[1] == name && row[2] == "training");
+            own.filter_map(|row| Some((row[3].parse().ok()?, row[4].parse().ok()?))).collect()
+        };
+        let own = of(&mechanism.name());
+        if !own.is_empty() {
+            return Ok((folder, own, of(&AnyMechanism::default().name())));
         }
     }
-    folders.sort();
-    if !folders.is_empty() {
-        let links = folders.iter().map(|name| format!("[{name}](https://github.com/heedful/heedful/tree/main/experiments/results/{name})"));
-        write!(page, "\n## Results here\n\n{}\n", links.collect::<Vec<_>>().join(", "))?;
+    Ok((MEASURED[0], Medians::new(), Medians::new()))
+}
+
+fn differences(mechanism: &AnyMechanism, page: &mut String) -> Result<(), Box<dyn Error>> {
+    write!(page, "\n## Differences from released code\n\n")?;
+    let differences = mechanism.card().differences;
+    if differences.is_empty() {
+        writeln!(page, "None is known.")?;
+    }
+    for difference in differences {
+        writeln!(page, "* {difference}")?;
     }
     Ok(())
+}
+
+/// A score of a recorded run: what it measures and the values for all seeds.
+type Score = (String, Vec<f64>);
+
+/// Scores in the folders with runs of the mechanism, beside those of the default one.
+fn results(mechanism: &AnyMechanism, page: &mut String) -> Result<(), Box<dyn Error>> {
+    write!(page, "\n## Results here\n\n")?;
+    let mut folders = fs::read_dir(root().join("experiments/results"))?.collect::<Result<Vec<_>, _>>()?;
+    folders.sort_by_key(fs::DirEntry::file_name);
+    let mut rows = String::new();
+    for folder in folders {
+        let Ok(records) = fs::read_to_string(folder.path().join("results.json")) else { continue };
+        let records: serde_json::Value = serde_json::from_str(&records)?;
+        let scores = scores(&records);
+        let folder = folder.file_name().to_string_lossy().into_owned();
+        for ((data, name), score) in &scores {
+            if !name.parse::<AnyMechanism>().is_ok_and(|run| run.family() == mechanism.family()) {
+                continue;
+            }
+            let dense = scores.get(&(data.clone(), AnyMechanism::default().name())).map_or("–".to_owned(), |(_, values)| mean(values));
+            let (metric, values) = score;
+            writeln!(
+                rows,
+                "| [{folder}]({REPOSITORY}/experiments/results/{folder}) | {data} | `{name}` | {metric} | {} | {dense} |",
+                mean(values)
+            )?;
+        }
+    }
+    if rows.is_empty() {
+        writeln!(page, "No recorded run uses it.")?;
+    } else {
+        write!(
+            page,
+            "Scores of recorded runs, means where there are several seeds. The folders say how they were made and how far they scatter.\n\n"
+        )?;
+        write!(page, "| run | data | attention | metric | score | dot-product |\n| --- | --- | --- | --- | ---: | ---: |\n{rows}")?;
+    }
+    Ok(())
+}
+
+/// The first score of each run that was measured and not counted, by data and attention.
+fn scores(records: &serde_json::Value) -> BTreeMap<(String, String), Score> {
+    let mut scores = BTreeMap::<(String, String), Score>::new();
+    for record in records.as_array().into_iter().flatten() {
+        let (Some(data), Some(name)) = (record["dataset"].as_str(), record["attention"].as_str()) else { continue };
+        let signatures = record["signatures"].as_object().into_iter().flatten();
+        let mut measured = signatures.filter(|(_, how)| !how.as_str().is_some_and(|how| how.starts_with("counted")));
+        let Some((metric, _)) = measured.next() else { continue };
+        let Some(value) = record["metrics"][metric].as_f64() else { continue };
+        scores.entry((data.to_owned(), name.to_owned())).or_insert_with(|| (metric.clone(), Vec::new())).1.push(value);
+    }
+    scores
+}
+
+/// The mean with four significant digits.
+fn mean(values: &[f64]) -> String {
+    let mean = values.iter().sum::<f64>() / values.len() as f64;
+    let before_point = mean.abs().max(1.0).log10() as usize + 1;
+    format!("{mean:.*}", 4usize.saturating_sub(before_point))
 }
 
 /// Writes what changed.
 pub fn main() -> Result<(), Box<dyn Error>> {
     for (path, text) in pages()? {
-        let path = root().join("docs/book/src").join(path);
+        let path = root().join(path);
         fs::create_dir_all(path.parent().expect("a page lies in a folder"))?;
         if fs::read_to_string(&path).ok().as_ref() != Some(&text) {
             fs::write(&path, text)?;

@@ -4,6 +4,7 @@ pub mod abilities;
 mod check;
 pub mod error;
 pub mod mask;
+mod pairs;
 pub mod placement;
 pub mod probe;
 pub mod progress;
@@ -12,6 +13,7 @@ pub mod training;
 pub mod visibility;
 
 pub use self::check::Check;
+pub use self::pairs::Pairs;
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -20,7 +22,6 @@ use burn::module::{Module, ModuleDisplay};
 use burn::tensor::Tensor;
 
 use crate::abilities::Abilities;
-use crate::arithmetic::Pairs;
 use crate::engine::Engine;
 use crate::probe::Probe;
 use crate::progress::DecodingStart;

@@ -16,8 +16,7 @@ use burn::nn::Linear;
 use burn::tensor::{Device, Tensor};
 
 use crate::abilities::{Abilities, Causality};
-use crate::arithmetic::Pairs;
-use crate::contract::{Attention, AttentionInput, AttentionOutput, Positions};
+use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs, Positions};
 use crate::engine::blocked::{Blocks, attend_parts};
 use crate::engine::fused::Part;
 use crate::engine::{AttentionProgram, Dropout, Engine, LogitTerms, Weighting, fused, reference};
@@ -31,6 +30,9 @@ use crate::probe::{Observation, Probe};
 use crate::progress::DecodingStart;
 use crate::random::RandomKey;
 use crate::visibility::{Mask, Span, Visibility};
+
+/// Queries at which the visible keys of a pattern are counted; all others are taken to see as many on average.
+const SAMPLED_QUERIES: usize = 128;
 
 /// Multi-head softmax attention over the logits `L`.
 #[derive(Module, Debug)]
@@ -182,6 +184,21 @@ fn of_those_with_a_key(context: Tensor<4>, given: Option<Mask>) -> Tensor<4> {
     }
 }
 
+/// Pairs of all heads that these logits let be seen.
+fn seen_pairs(pairs: &Pairs, logits: &impl Logits) -> f64 {
+    let Pairs { queries, heads, .. } = pairs;
+    let Some(pattern) = logits.pattern() else {
+        let Some(reach) = logits.reach() else { return pairs.dense() };
+        let within = |query: usize| pairs.seen(query).end.min(query + reach + 1).saturating_sub(query.saturating_sub(reach));
+        return queries.clone().map(within).sum::<usize>() as f64 * *heads as f64;
+    };
+    let step = queries.len().div_ceil(SAMPLED_QUERIES);
+    let sampled: Vec<usize> = queries.clone().skip(step / 2).step_by(step).collect();
+    let of_query = |head: usize, query: usize| pairs.seen(query).filter(|&key| pattern.sees(head, query, key)).count();
+    let found: usize = (0..*heads).map(|head| sampled.iter().map(|&query| of_query(head, query)).sum::<usize>()).sum();
+    found as f64 * queries.len() as f64 / sampled.len() as f64
+}
+
 /// How a program is executed.
 enum Execution {
     Fused(Arc<[Part]>),
@@ -211,13 +228,6 @@ impl<L: Logits> Attention for SoftmaxAttention<L> {
             max_length: facts.max_length,
             auxiliary_losses: facts.auxiliary_losses,
             randomness: false,
-            time: self.logits.time(),
-            state: match (facts.remembers_keys, self.kv_heads == self.heads) {
-                (true, true) => "keys and values, 2 n d",
-                (true, false) => "keys and values of their heads, 2 n G D",
-                (false, true) => "values, n d",
-                (false, false) => "values of their heads, n G D",
-            },
         }
     }
 
@@ -263,6 +273,6 @@ impl<L: Logits> Attention for SoftmaxAttention<L> {
 
     fn multiplications(&self, pairs: &Pairs) -> f64 {
         let d_head = pairs.d_head();
-        pairs.seen_by(&self.logits) * (self.logits.multiplications(d_head) + d_head)
+        seen_pairs(pairs, &self.logits) * (self.logits.multiplications(d_head) + d_head)
     }
 }

@@ -7,10 +7,9 @@ use burn::tensor::{Device, Tensor};
 use heedful_attention::abilities::Abilities;
 use heedful_attention::contract::Attention;
 use heedful_attention::error::ConfigError;
-use heedful_attention::mechanisms::mixture::{MixtureConfig, MixtureWeights};
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::random::RandomKey;
-use heedful_attention::registry::{AnyMechanism, Mechanism};
+use heedful_attention::registry::{self, AnyMechanism, Kind};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, DeserializeSeed, MapAccess, Visitor};
 use serde::ser::SerializeMap;
@@ -19,27 +18,11 @@ use toml::{Table, Value};
 
 /// The field of an attention's table that says which it is.
 const NAME: &str = "name";
-/// The family whose members are in the name of an attention and not among its options.
-const MIXTURE: &str = MixtureConfig::NAME;
 
 /// Options of the mechanisms, one table for each family; they hold wherever the mechanism stands, also as a member of a mixture or as the logits within
 /// another mechanism.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MechanismOptions(Vec<AnyMechanism>);
-
-/// Options of mixtures; the members are in the name.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct MixtureOptions {
-    /// How the members are weighted: `softmax` (default), `sum` or `sigmoid`.
-    weights: MixtureWeights,
-}
-
-impl From<MixtureOptions> for AnyMechanism {
-    fn from(options: MixtureOptions) -> Self {
-        MixtureConfig { members: Vec::new(), weights: options.weights }.into()
-    }
-}
 
 impl Default for MechanismOptions {
     fn default() -> Self {
@@ -136,10 +119,7 @@ impl Serialize for MechanismOptions {
         struct Options<'a>(&'a AnyMechanism);
         impl Serialize for Options<'_> {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                match self.0.get::<MixtureConfig>() {
-                    Some(mixture) => MixtureOptions { weights: mixture.weights }.serialize(serializer),
-                    None => self.0.serialize_options(serializer),
-                }
+                self.0.serialize_options(serializer)
             }
         }
         let mut families = serializer.serialize_map(Some(self.0.len()))?;
@@ -193,10 +173,11 @@ impl<'de> DeserializeSeed<'de> for OptionsOf {
     type Value = AnyMechanism;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<AnyMechanism, D::Error> {
-        match self.0 {
-            MIXTURE => MixtureOptions::deserialize(deserializer).map(AnyMechanism::from),
-            family => AnyMechanism::deserialize_options(family, deserializer),
+        let options = AnyMechanism::deserialize_options(self.0, deserializer)?;
+        if options.card().kind == Kind::Mixture && !options.members().is_empty() {
+            return Err(de::Error::custom("`members` of a mixture stand in the name of an attention, joined by +, and not among options"));
         }
+        Ok(options)
     }
 }
 
@@ -260,20 +241,21 @@ pub fn tables() -> String {
     let (mut about, mut able, mut cost) = (Vec::new(), Vec::new(), Vec::new());
     for config in AnyMechanism::all() {
         let attention = config.init(&COUNTED, &RandomKey::from_seed(0), &device);
-        about.push(vec![config.name(), config.card().description.to_owned()]);
-        let Abilities { cross_attention, causality, steps, max_length, time, state, .. } = attention.abilities();
+        let card = config.card();
+        about.push(vec![config.name(), card.description.to_owned()]);
+        let Abilities { cross_attention, causality, steps, max_length, .. } = attention.abilities();
         let yes = |able: bool| if able { "yes" } else { "no" }.to_owned();
         let limit = max_length.map_or_else(|| "any", |_| "L");
         let parameters = thousands(trained_parameters(&attention));
         able.push(vec![config.name(), causality.to_string(), yes(cross_attention), yes(steps), limit.to_owned(), parameters]);
         let formula = config.parameter_formula().map_or_else(|| "unknown".to_owned(), |formula| formula.to_string());
-        // What the numbers are of stands before the last comma.
-        let state = state.rsplit(", ").next().unwrap_or(state);
-        cost.push(vec![config.name(), time.to_owned(), state.to_owned(), formula]);
+        cost.push(vec![config.name(), card.time.to_owned(), card.state.to_owned(), formula]);
     }
     let about = columns(COLUMNS, &["attention", "what it does"], about);
     let able = columns(COLUMNS, &["attention", "causal", "cross", "steps", "length", "parameters"], able);
     let cost = columns(COLUMNS, &["attention", "time", "state", "parameters"], cost);
+    let letters = registry::letters().into_iter().map(|(letter, meaning)| vec![letter.to_owned(), meaning.to_owned()]).collect();
+    let letters = columns(COLUMNS, &["letter", "meaning"], letters);
     let Placement { d_model, heads, max_length, .. } = COUNTED;
     format!(
         "{about}\n\n\
@@ -282,11 +264,9 @@ pub fn tables() -> String {
          steps: decodes step by step; length: longest sequence, L = model.max_length;\n\
          parameters: trained ones of a layer, d = {d_model}, H = {heads}, L = {max_length}\n\n\
          {cost}\n\
-         state: numbers that decoding holds for each head\n\
-         n: length, d: d_model (in time and state: width of a head), H: heads,\n\
-         D = d/H, L: maximal length; k: option rank; a, b: option factors;\n\
-         S: longest distance; t: taps; r: rounds, c: half the buckets, m: chunk;\n\
-         l: keys of a block or window, or the stride; s: option summary\n\n\
+         time: order for a layer and a sequence, without projections, n d^2;\n\
+         state: numbers that decoding holds for a layer and a sequence\n\n\
+         {letters}\n\n\
          Names joined by + are mixtures of logits, e.g. synthesizer-random+dot-product;\n\
          LOGITS@PATTERN restricts them, e.g. synthesizer-random@sparse-strided;\n\
          LOGITS@NORMALISER replaces the softmax, e.g. synthesizer-dense@sigmoid."
@@ -338,6 +318,7 @@ pub(crate) fn columns(width: usize, head: &[&str], rows: Vec<Vec<String>>) -> St
 #[cfg(test)]
 mod tests {
     use heedful_attention::mechanisms::gaussian::GaussianConfig;
+    use heedful_attention::mechanisms::mixture::{MixtureConfig, MixtureWeights};
     use heedful_attention::mechanisms::synthesizer_random::SynthesizerRandomConfig;
 
     use super::*;
@@ -350,7 +331,7 @@ mod tests {
     fn options_reach_a_mechanism_alone_and_inside_a_mixture() {
         let mut options = MechanismOptions::default();
         options.set(random(false, 1.0));
-        options.set(MixtureOptions { weights: MixtureWeights::Sum }.into());
+        options.set(MixtureConfig { weights: MixtureWeights::Sum, ..Default::default() }.into());
         assert_eq!(options.attention("synthesizer-random").unwrap(), random(false, 1.0));
         let mixed = options.attention("random+dot-product").unwrap();
         let mixture = mixed.get::<MixtureConfig>().expect("a name with + is a mixture");
@@ -390,7 +371,7 @@ mod tests {
     fn every_family_is_written_with_all_of_its_options_and_read_again() {
         let mut options = MechanismOptions::default();
         options.set(random(false, 0.25));
-        options.set(MixtureOptions { weights: MixtureWeights::Sigmoid }.into());
+        options.set(MixtureConfig { weights: MixtureWeights::Sigmoid, ..Default::default() }.into());
         let text = toml::to_string(&options).unwrap();
         for family in AnyMechanism::families() {
             // A table of nothing but a table has no line of its own.
@@ -407,7 +388,7 @@ mod tests {
         let refused = |text: &str| toml::from_str::<MechanismOptions>(text).unwrap_err().to_string();
         assert!(refused("[gausian]\nwindow = 3").contains("gausian"));
         assert!(refused("[gaussian]\nwidow = 3").contains("widow"));
-        assert!(refused("[mixture]\nmembers = []").contains("members"));
+        assert!(refused("[mixture]\nmembers = [{ name = \"uniform\" }]").contains("members"));
     }
 
     #[test]

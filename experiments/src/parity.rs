@@ -20,6 +20,8 @@ mod validation;
 
 use std::path::Path;
 
+use heedful_attention::registry::Card;
+
 use self::attention::OneAttention;
 use self::block::{OneBlock, OneStack};
 pub use self::config::ParityConfig;
@@ -60,7 +62,7 @@ pub fn list() -> String {
     )
 }
 
-/// Prints the configuration with its defaults and every tensor of both files, with shape and meaning.
+/// Prints what the attention does and where it is from, the configuration with its defaults, and every tensor of both files, with shape and meaning.
 ///
 /// # Errors
 /// A configuration that TOML cannot express.
@@ -68,8 +70,13 @@ pub fn describe(config: &ParityConfig) -> Result<Completion, ExperimentError> {
     let toml = toml::to_string(&config.used()?).map_err(|error| ExperimentError::failure(error.to_string()))?;
     let head = ["tensor", "shape", "meaning"];
     let [inputs, outputs] = part(config).tables();
+    let attention = config.part.has_attention().then(|| {
+        let Card { description, source, .. } = config.attention.card();
+        format!("# {}: {description}\n# Paper: {source}\n\n", config.attention)
+    });
     print_line(format!(
-        "# The configuration, complete with defaults\n{toml}\n# Inputs: float32 or float64\n{}\n\n# Output: float32\n{}",
+        "{}# The configuration, complete with defaults\n{toml}\n# Inputs: float32 or float64\n{}\n\n# Output: float32\n{}",
+        attention.unwrap_or_default(),
         columns(COLUMNS, &head, inputs),
         columns(COLUMNS, &head, outputs)
     ))?;

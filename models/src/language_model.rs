@@ -475,8 +475,6 @@ mod tests {
                 max_length: None,
                 auxiliary_losses: true,
                 randomness: false,
-                time: "n^2 d",
-                state: "n d",
             }
         }
 

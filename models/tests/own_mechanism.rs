@@ -44,7 +44,18 @@ impl Mechanism for Loud {
     const NAME: &'static str = "a+b";
 
     fn card() -> Card {
-        Card { variant: "Loud", description: "", source: "", kind: Kind::Scores, cross: false, causal: true }
+        Card {
+            variant: "Loud",
+            description: "",
+            source: "",
+            kind: Kind::Scores,
+            cross: false,
+            causal: true,
+            time: "",
+            state: "",
+            letters: &[],
+            differences: &[],
+        }
     }
 }
 

@@ -33,10 +33,6 @@ pub struct Abilities {
     pub auxiliary_losses: bool,
     /// Draws random numbers apart from dropout.
     pub randomness: bool,
-    /// Order of time for length `n`, head width `d`.
-    pub time: &'static str,
-    /// What one decoding state holds for length `n`.
-    pub state: &'static str,
 }
 
 impl fmt::Display for Causality {
@@ -55,12 +51,10 @@ impl fmt::Display for Abilities {
         let limit = self.max_length.map_or_else(|| "none".to_owned(), |limit| limit.to_string());
         write!(
             f,
-            "causal: {}; cross-attention: {}; step by step: {}; maximal length: {limit}; time: {}; state: {}",
+            "causal: {}; cross-attention: {}; step by step: {}; maximal length: {limit}",
             self.causality,
             yes(self.cross_attention),
             yes(self.steps),
-            self.time,
-            self.state,
         )
     }
 }

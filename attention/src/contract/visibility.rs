@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex};
 
 use burn::tensor::{Bool, DType, Device, Tensor, TensorData};
 
-pub(crate) use self::tile_map::{Pairs, Tile, TileLevels, TileMapBuilder, VISIBLE};
 pub use self::tile_map::{TILE, TileMap};
+pub(crate) use self::tile_map::{Tile, TileLevels, TileMapBuilder, VISIBLE, VisiblePairs};
 
 pub(crate) use self::given::selected;
 use self::given::{Derived, Given};

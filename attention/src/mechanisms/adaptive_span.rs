@@ -5,16 +5,11 @@
 //! there by [`constraints`](crate::constraints) after every optimiser step), is predicted for each query as `σ(v · x_i + b)`, or is fixed. The loss `span`,
 //! `λ S mean(z')` for each layer, shortens it.
 //!
-//! Time `n^2 d` within a segment; of carried memory and of the decoding state, `2 (max z + R) d`, only what the layer's longest span reaches takes part.
-//!
-//! What differs from the released code: its attention never sees the query's own position, and its first queries see the zeros of an empty cache; here the own
-//! position is seen unless [`own_position`](AdaptiveSpanConfig::own_position) is false (then the first query sees nothing and has weights of exactly 0),
-//! and what does not exist is never seen. Memory is cut to the position, not to multiples of 64. The dynamic span is not in the released code.
+//! Of carried memory and of the decoding state only what the layer's longest span reaches takes part.
 //!
 //! Where a ramp begins or ends exactly at a key, as all of whole width do at first (`z = 0`), `m_z` has no derivative by `z`. The slope is `1 / R` there, at
-//! both ends: the released code limits by `clamp`, and PyTorch up to 2.13 let gradients pass at both bounds. From 2.14 on it passes none at either, so that
-//! the released code trains differently with it. A key at the very end has no weight, and its score counts in the gradient of the span alone, up to 1e8 times
-//! the sum of all others (the released code bounds the same by adding 1e-8 to that sum). Where what the span leaves is hidden altogether, the gradient is 0.
+//! both ends. A key at the very end has no weight, and its score counts in the gradient of the span alone, up to 1e8 times the sum of all others. Where what
+//! the span leaves is hidden altogether, the gradient is 0.
 //!
 //! Adam divides gradients by their size and so blunts `λ`; the paper trains with Adagrad, and without weight decay on `z'`.
 //!
@@ -169,11 +164,26 @@ impl Mechanism for AdaptiveSpanConfig {
     fn card() -> Card {
         Card {
             variant: "AdaptiveSpan",
-            description: "Lets each head learn how far back it looks.",
+            description: "Lets each head learn how far back it looks: a learned, dynamic or fixed span over any logits.",
             source: "Sukhbaatar et al. 2019, section 2.2",
             kind: Kind::SoftSpan,
             cross: false,
             causal: true,
+            time: "n^2 d",
+            state: "2 (z + R) d",
+            letters: &[
+                ("S", "longest distance that is seen"),
+                ("z", "longest span of the layer's heads"),
+                ("R", "width of the ramp, option `ramp`"),
+            ],
+            differences: &[
+                "The released attention never sees the query's own position; here it is seen unless `own_position` is false (then the first query sees nothing and has weights of exactly 0).",
+                "The first queries of the released code see the zeros of an empty cache; here what does not exist is never seen.",
+                "The released code cuts memory to multiples of 64 positions; here it is cut to the position.",
+                "The dynamic span is not in the released code.",
+                "At both ends of a ramp the slope is `1 / R`, as that of the released `clamp` is with PyTorch up to 2.13; from 2.14 on `clamp` passes no gradient there, and the released code trains differently.",
+                "The released code adds 1e-8 to the sum of the weights; here the same bound, 1e8, is put on the score of a key at the very end of a ramp.",
+            ],
         }
     }
 
@@ -233,6 +243,11 @@ impl Mechanism for AdaptiveSpanConfig {
             ("gate.weight", "prediction of spans [d_in, heads]"),
             ("gate.bias", "bias of the prediction of spans [heads]"),
         ]
+    }
+
+    /// Spans have a penalty of their own.
+    fn without_decay() -> &'static [&'static str] {
+        &[r"AdaptiveSpan\.span$"]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

@@ -1,8 +1,8 @@
 //! Attention with linear biases, ALiBi (Press, Smith and Lewis 2022, section 3).
 //!
-//! `logits_h[i, j] = (x_i W_Q^h) · (m_j W_K^h) / sqrt(d) - m_h |i - j|`: dot-product attention that loses `m_h` for each position between query and key, and
+//! `logits_h[i, j] = (x_i W_Q^h) · (m_j W_K^h) / sqrt(D) - m_h |i - j|`: dot-product attention that loses `m_h` for each position between query and key, and
 //! knows no other positions. The slopes are not trained: `m_h = 2^(-8 h / H)` for `h = 1..H` where `H` is a power of two. For other numbers of heads they are
-//! those of the next lower power `P`, followed by the 1st, 3rd, 5th, ... of `2 P` heads. Time `n^2 d`, decoding state `2 n d`.
+//! those of the next lower power `P`, followed by the 1st, 3rd, 5th, ... of `2 P` heads.
 //!
 //! The biases are a product of factors of width 1, one number for each distance, so that no matrix of all pairs exists. In an encoder, which the paper does
 //! not treat, distances count in both directions alike.
@@ -79,11 +79,15 @@ impl Mechanism for AlibiConfig {
     fn card() -> Card {
         Card {
             variant: "Alibi",
-            description: "Lowers the scores of dot-product attention in proportion to the distance.",
+            description: "Lowers the scores of dot-product attention in proportion to the distance (ALiBi).",
             source: "Press, Smith and Lewis 2022, section 3",
             kind: Kind::Scores,
             cross: false,
             causal: true,
+            time: "n^2 d",
+            state: "2 n d",
+            letters: &[],
+            differences: &[],
         }
     }
 

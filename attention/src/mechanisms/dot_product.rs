@@ -1,6 +1,6 @@
 //! Scaled dot-product attention (Vaswani et al. 2017, section 3.2.1).
 //!
-//! `logits_h[i, j] = (x_i W_Q^h) · (m_j W_K^h) / sqrt(d_k)`: every query is compared with every key. Time `n^2 d`, decoding state `2 n d`.
+//! `logits_h[i, j] = (x_i W_Q^h) · (m_j W_K^h) / sqrt(D)`: every query is compared with every key.
 //!
 //! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
 //!
@@ -70,6 +70,10 @@ impl Mechanism for DotProductConfig {
             kind: Kind::Scores,
             cross: true,
             causal: true,
+            time: "n^2 d",
+            state: "2 n d",
+            letters: &[],
+            differences: &[],
         }
     }
 

@@ -1,7 +1,7 @@
 //! Dynamic convolution (Wu et al. 2019, section 4).
 //!
-//! A lightweight convolution whose kernel is predicted for each position from the projected input at that position alone: `softmax(x'_i W_Q)` over the `k`
-//! taps of each head, linear and by default without bias. No query meets a key. Time `n k d` and `n d H k` for the prediction, decoding state `k d`.
+//! A lightweight convolution whose kernel is predicted for each position from the projected input at that position alone: `softmax(x'_i W_Q)` over the `t`
+//! taps of each head, linear and by default without bias. No query meets a key. Most of the time is that of the prediction.
 //!
 //! As in fairseq, the kernel is predicted from what is convolved, after the gated linear unit.
 //!
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::ConfigError;
 use crate::heads::split_heads;
 use crate::init;
-use crate::kernel_attention::{Execution, Kernel, KernelAttention, KernelOptions, KernelSizes, projections};
+use crate::kernel_attention::{EVEN_KERNELS, Execution, Kernel, KernelAttention, KernelOptions, KernelSizes, projections};
 use crate::linear::linear;
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::Placement;
@@ -82,6 +82,10 @@ impl Mechanism for DynamicConvConfig {
             kind: Kind::Whole,
             cross: false,
             causal: true,
+            time: "n (H + 1) t d",
+            state: "t d",
+            letters: &[("t", "taps of a kernel, option `kernel`")],
+            differences: &[EVEN_KERNELS],
         }
     }
 

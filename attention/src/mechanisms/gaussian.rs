@@ -20,8 +20,7 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 
 use crate::abilities::{Abilities, Causality};
-use crate::arithmetic::Pairs;
-use crate::contract::{Attention, AttentionInput, AttentionOutput, Positions};
+use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs, Positions};
 use crate::dropout::dropout;
 use crate::engine::fused::{Part, has_kernels_in_main_memory};
 use crate::engine::{AttentionProgram, Bell, Bells, Dropout, Engine, LogitTerms, Weighting, fused, reference};
@@ -186,6 +185,10 @@ impl Mechanism for GaussianConfig {
             kind: Kind::Scores,
             cross: true,
             causal: true,
+            time: "n^2 d",
+            state: "n d",
+            letters: &[],
+            differences: &[],
         }
     }
 
@@ -432,12 +435,6 @@ impl Attention for Gaussian {
             max_length: None,
             auxiliary_losses: false,
             randomness: false,
-            time: match self.kernel.execution {
-                Execution::Dense => "n^2 d",
-                Execution::Banded => "n w d",
-                Execution::Index => "n d",
-            },
-            state: "values, n d",
         }
     }
 

@@ -1,11 +1,11 @@
 //! Attention whose weights are a kernel that slides along the sequence: what lightweight and dynamic convolutions share (Wu et al. 2019).
 //!
-//! `x' = GLU(x W_I)`, `o_i = concat_h( sum_t softmax(kernel_h)[t] · x'_{i - before + t, h} ) W_O`: the channels are split into heads, contiguous groups
-//! that share a kernel of `k` taps. The taps are centred in encoders (`before = floor(k / 2)`) and end at the query in decoders (`before = k - 1`); both
+//! `x' = GLU(x W_I)`, `o_i = concat_h( sum_j softmax(kernel_h)[j] · x'_{i - before + j, h} ) W_O`: the channels are split into heads, contiguous groups
+//! that share a kernel of `t` taps. The taps are centred in encoders (`before = floor(t / 2)`) and end at the query in decoders (`before = t - 1`); both
 //! can be told to see less by a visibility. What lies outside of the sequence or is hidden has weight 0, so that rows at borders sum to less than 1 unless
 //! they are renormalised. The kernel is not flipped.
 //!
-//! Two executions of the same sum: `unfolded` adds one shifted copy of the sequence for each tap (`n k d`); `expanded` multiplies by the band matrix of
+//! Two executions of the same sum: `unfolded` adds one shifted copy of the sequence for each tap (`n t d`); `expanded` multiplies by the band matrix of
 //! `n x n` weights (`n^2 d`). The decoding state holds the `before` last projected inputs, whatever the length.
 
 use burn::module::{Module, ModuleDisplay};
@@ -15,8 +15,7 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 
 use crate::abilities::{Abilities, Causality};
-use crate::arithmetic::Pairs;
-use crate::contract::{Attention, AttentionInput, AttentionOutput};
+use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs};
 use crate::dropout::dropout;
 use crate::engine::{AttentionProgram, Dropout, Weighting, reference};
 use crate::error::ConfigError;
@@ -30,6 +29,10 @@ use crate::probe::Probe;
 use crate::progress::DecodingStart;
 use crate::random::RandomKey;
 use crate::visibility::{Span, Visibility};
+
+/// What lightweight and dynamic convolutions differ in from the released code.
+pub(super) const EVEN_KERNELS: &str =
+    "A kernel of even size is centred as in the paper's formula; in fairseq it lies one tap farther to the right.";
 
 /// Number of taps of each layer's kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -273,11 +276,6 @@ impl<K: Kernel> Attention for KernelAttention<K> {
             max_length: None,
             auxiliary_losses: false,
             randomness: false,
-            time: match self.options.execution {
-                Execution::Unfolded => "n t d",
-                Execution::Expanded => "n^2 d",
-            },
-            state: "inputs of the taps, t d",
         }
     }
 

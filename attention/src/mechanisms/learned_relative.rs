@@ -1,12 +1,8 @@
 //! Learned relative positions: the base model of adaptive attention span (Sukhbaatar et al. 2019, section 2.1).
 //!
-//! `logits_h[i, j] = q_i · (k_j + p_|i-j|) / sqrt(d)`, `q_i = x_i W_Q^h`, `k_j = m_j W_K^h`, for keys at most `S` positions away; others are hidden. The
-//! vectors `p` are shared by the heads. Time `n^2 d` (the scores of distances are a product with each of them, moved into place), `S d` parameters besides the
-//! projections, decoding state `2 S d` at most.
-//!
-//! What differs from the released code: each layer has a table of its own, and the query's own position is seen, as everywhere else (there it attends to
-//! itself only through the residual connection; [`AdaptiveSpanConfig::own_position`](super::adaptive_span::AdaptiveSpanConfig::own_position) chooses).
-//! In encoders a key after the query has the vector of the same distance before it.
+//! `logits_h[i, j] = q_i · (k_j + p_|i-j|) / sqrt(D)`, `q_i = x_i W_Q^h`, `k_j = m_j W_K^h`, for keys at most `S` positions away; others are hidden. The
+//! vectors `p` are shared by the heads. The scores of distances are a product with each of them, moved into place. In encoders a key after the query has the
+//! vector of the same distance before it.
 //!
 //! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
 //!
@@ -77,11 +73,18 @@ impl Mechanism for LearnedRelativeConfig {
     fn card() -> Card {
         Card {
             variant: "LearnedRelative",
-            description: "Adds a trained vector for each distance to the key.",
+            description: "Adds a trained vector for each distance to the key, the base model of adaptive spans.",
             source: "Sukhbaatar et al. 2019, section 2.1",
             kind: Kind::Scores,
             cross: false,
             causal: true,
+            time: "n^2 d",
+            state: "2 (S + 1) d",
+            letters: &[("S", "longest distance that is seen")],
+            differences: &[
+                "Each layer has a table of its own.",
+                "The query's own position is seen, as everywhere else; in the released code it attends to itself through the residual connection alone (option `own_position` of `adaptive-span` chooses).",
+            ],
         }
     }
 

@@ -1,10 +1,7 @@
 //! Lightweight convolution (Wu et al. 2019, section 3).
 //!
-//! A depth-wise convolution whose kernel is normalised by a softmax over its taps and shared by the channels of a head: `H k` parameters besides the
-//! projections, of which the first is a gated linear unit. Each query weighs its neighbours by their distance alone. Time `n k d`, decoding state `k d`.
-//!
-//! Dropout drops normalised weights (DropConnect), of each query apart, as in fairseq's implementation in tensor operations; its CUDA kernels drop one
-//! weight for all positions. fairseq centres a kernel of even size one tap farther to the right than the paper's formula, which is used here.
+//! A depth-wise convolution whose kernel is normalised by a softmax over its taps and shared by the channels of a head. The first of the
+//! projections is a gated linear unit. Each query weighs its neighbours by their distance alone. Dropout drops normalised weights (DropConnect).
 //!
 //! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
 //!
@@ -16,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::ConfigError;
 use crate::init::Init;
-use crate::kernel_attention::{Execution, Kernel, KernelAttention, KernelOptions, KernelSizes, projections};
+use crate::kernel_attention::{EVEN_KERNELS, Execution, Kernel, KernelAttention, KernelOptions, KernelSizes, projections};
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::Placement;
 use crate::random::RandomKey;
@@ -76,6 +73,13 @@ impl Mechanism for LightweightConvConfig {
             kind: Kind::Whole,
             cross: false,
             causal: true,
+            time: "n t d",
+            state: "t d",
+            letters: &[("t", "taps of a kernel, option `kernel`")],
+            differences: &[
+                EVEN_KERNELS,
+                "Dropout drops the weights of each query apart, as in fairseq's implementation in tensor operations; its CUDA kernels drop one weight for all positions.",
+            ],
         }
     }
 

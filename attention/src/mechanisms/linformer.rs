@@ -1,14 +1,11 @@
 //! Linformer: attention to low-rank projections of keys and values (Wang et al. 2020).
 //!
-//! `head_h = softmax(Q_h (E K_h)^T / sqrt(d)) (F V_h)`: `E` and `F` `[k, n]` mix the `n` positions of keys and values into `k` slots, and every query
-//! weighs the slots. Time `n k d`, `k L` parameters for each distinct matrix of the greatest length `L`; a shorter sequence takes the first columns.
+//! `head_h = softmax(Q_h (E K_h)^T / sqrt(D)) (F V_h)`: `E` and `F` `[k, n]` mix the `n` positions of keys and values into `k` slots, and every query
+//! weighs the slots. The matrices are as wide as the greatest length `L`; a shorter sequence takes the first columns.
 //!
 //! Keys that nobody sees are set to 0 **before** they are mixed; in the map of `n x k` weights nothing could be hidden any more. For the same reason there
 //! is no causal form and no visibility that differs between queries or heads: both are refused. Step by step it runs as cross-attention only; its state
-//! holds the projected keys and values, `2 k d`.
-//!
-//! The authors' code gives `k` as a ratio of `L`. Here no projection has a bias, as in the other attentions of this crate; in the authors' code those of
-//! `E` and `F` have none.
+//! holds the projected keys and values.
 //!
 //! How far a change of each position (columns) moves each output (rows) of an untrained layer, one sequence of 32.
 //!
@@ -20,8 +17,7 @@ use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
 use crate::abilities::{Abilities, Causality};
-use crate::arithmetic::Pairs;
-use crate::contract::{Attention, AttentionInput, AttentionOutput, Positions};
+use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs, Positions};
 use crate::engine::{AttentionProgram, Dropout, LogitTerms, Weighting, reference};
 use crate::error::ConfigError;
 use crate::heads::{merge_heads, split_heads};
@@ -133,11 +129,18 @@ impl Mechanism for LinformerConfig {
     fn card() -> Card {
         Card {
             variant: "Linformer",
-            description: "Attends to a fixed number of slots that keys and values are projected to.",
+            description: "Attends to a fixed number of slots that keys and values are projected to, in encoders and cross-attention.",
             source: "Wang et al. 2020",
             kind: Kind::Whole,
             cross: true,
             causal: false,
+            time: "n k d",
+            state: "2 k d",
+            letters: &[("k", "the option `rank`")],
+            differences: &[
+                "The authors' code gives `k` as a ratio of `L`; here it is a number.",
+                "In the authors' code all projections but `E` and `F` have biases; here none has, as in the other attentions.",
+            ],
         }
     }
 
@@ -243,8 +246,6 @@ impl Attention for Linformer {
             max_length: Some(self.key_slots.shape()[2]),
             auxiliary_losses: false,
             randomness: false,
-            time: "n k d",
-            state: "keys and values, 2 k d",
         }
     }
 

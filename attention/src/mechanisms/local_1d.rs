@@ -2,10 +2,9 @@
 //!
 //! The sequence is cut into blocks of `l_q` queries. All queries of block `b` share one memory block, the block itself and `l_m` positions before it; of
 //! these a query sees what has been generated: `{ j : b l_q - l_m <= j <= i }`. This is no sliding window: how far a query sees depends on its place in
-//! the block, between `l_m` and `l_q - 1 + l_m` positions back. Time `n (l_q + l_m) d`, decoding state `2 (l_q + l_m) d`.
+//! the block, between `l_m` and `l_q - 1 + l_m` positions back.
 //!
-//! In an encoder, which sees ahead, the memory block reaches `l_m` positions to either side, as in the unmasked form of the authors' code. That code has
-//! `l_m = l_q` in the masked form and handles sequences of less than two blocks as one, which is the same set then.
+//! In an encoder, which sees ahead, the memory block reaches `l_m` positions to either side, as in the unmasked form of the authors' code.
 //!
 //! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
 //!
@@ -71,11 +70,17 @@ impl Mechanism for LocalOneDConfig {
     fn card() -> Card {
         Card {
             variant: "LocalOneD",
-            description: "Restricts queries to their block and the positions before it.",
+            description: "Restricts queries to their block and the positions before it, over any logits.",
             source: "Parmar et al. 2018, section 3.3",
             kind: Kind::Pattern,
             cross: false,
             causal: true,
+            time: "n (l_q + l_m) d",
+            state: "2 (l_q + l_m) d",
+            letters: &[("l_q", "queries of a block, option `query_block`"), ("l_m", "positions before a block, option `memory_block`")],
+            differences: &[
+                "The authors' masked form always has `l_m = l_q`, and takes a sequence of less than two blocks as one, which is the same set then.",
+            ],
         }
     }
 
@@ -125,9 +130,5 @@ impl Pattern for LocalOneD {
 
     fn depends_on_head(&self) -> bool {
         false
-    }
-
-    fn time(&self) -> &'static str {
-        "n l d"
     }
 }

@@ -3,11 +3,10 @@
 //! An image of rows of `width` elements (pixels times channels) is cut into blocks of `h_q x w_q` queries, and is **generated block by block**: blocks row
 //! by row, within a block row by row. All queries of a block share one memory block: the block itself, `h_m` rows above it and `w_m` columns to either side
 //! of it. Of these a query sees what has been generated: all above (top left and top right included), all to the left, of its own block what precedes it,
-//! and nothing to the right. Time `n (h_q + h_m) (w_q + 2 w_m) d`, decoding state about the rows of one block and those above it.
+//! and nothing to the right.
 //!
 //! Position `p` of the sequence is the `p`-th element in the order of generation, not in raster order: in raster order the top right would be the future.
 //! [`BlockRaster`] converts. In an encoder, which sees ahead, the memory block also has `h_m` rows below, as in the unmasked form of the authors' code.
-//! That code finds padding by elements that are all zero; here the sequence ends where it ends.
 //!
 //! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
 //!
@@ -144,11 +143,21 @@ impl Mechanism for LocalTwoDConfig {
     fn card() -> Card {
         Card {
             variant: "LocalTwoD",
-            description: "Restricts queries to blocks of rows and columns of an image.",
+            description: "Restricts queries to blocks of rows and columns of an image, over any logits.",
             source: "Parmar et al. 2018, section 3.3",
             kind: Kind::Pattern,
             cross: false,
             causal: true,
+            time: "n (h_q + h_m) (w_q + 2 w_m) d",
+            state: "2 (h_m X + h_q (w_q + w_m)) d",
+            letters: &[
+                ("h_q", "rows of a block of queries"),
+                ("w_q", "columns of a block of queries"),
+                ("h_m", "rows above a block, rounded up to whole blocks in the state"),
+                ("w_m", "columns beside a block, rounded up to whole blocks in the state"),
+                ("X", "elements in a row of the image, option `width`"),
+            ],
+            differences: &["The authors' code finds padding by elements that are all zero; here the sequence ends where it ends."],
         }
     }
 
@@ -228,9 +237,5 @@ impl Pattern for LocalTwoD {
 
     fn depends_on_head(&self) -> bool {
         false
-    }
-
-    fn time(&self) -> &'static str {
-        "n l d"
     }
 }

@@ -1,10 +1,11 @@
 //! LSH attention of Reformer (Kitaev, Kaiser and Levskaya 2020, section 2).
 //!
-//! One projection serves as query and key (shared QK): `logits_h[i, j] = q_i · q_j / (‖q_j‖ sqrt(d))`. In each of `r` rounds position `i` falls into the
+//! One projection serves as query and key (shared QK): `logits_h[i, j] = q_i · q_j / (‖q_j‖ sqrt(D))`. In each of `r` rounds position `i` falls into the
 //! bucket `argmax([x R; -x R])` of its query, all positions are sorted by (bucket, position) and cut into chunks of `m`, and a query sees the members
 //! of its bucket in its own chunk and in `before` chunks back (and `after` ahead). The rounds are combined by their log-partitions; a pair that meets in
 //! `N` rounds has `log N` subtracted from its logit, so that the result is the softmax over the union of the rounds. A query sees its own position only
-//! if it sees nothing else. Time per head `r n (b / 2 + 2 m) d` and `r n log n` for sorting, memory `r n 2 m`, decoding state `2 n d` and `r n` buckets.
+//! if it sees nothing else. Sorting takes `r n log n` for each head beside the time below. A decoding state holds keys, values and the bucket of each
+//! position in each round.
 //!
 //! Buckets are chosen without gradient, sorted on the host, and do not depend on the backend beyond rounding. Positions that nobody sees (padding) are in
 //! no bucket: they take no place in a chunk, and as queries they go where they would stand.
@@ -13,10 +14,6 @@
 //! what a query loses of a bucket of more than `m` members. The output is free of the future, and steps equal the full pass, if there is one chunk, or
 //! if queries are restricted to their buckets, look back at least one chunk, and no bucket has more than `m` members. A step attends to all earlier
 //! members of its buckets (across buckets: to everything).
-//!
-//! Public code (trax, transformers, reformer-pytorch) does not restrict a query to its bucket (`bucket_mask = false` here), lets the first chunk look at
-//! the last (`wrap`; of all rounds together there, of its own round here), does not correct for duplicates, and in two of three cases does not divide by
-//! `sqrt(d)` (`scale = "code"`).
 //!
 //! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
 //!
@@ -34,8 +31,7 @@ use self::buckets::{Buckets, Hash};
 use self::chunks::Chunking;
 pub use self::config::{BucketCount, Hashing, LshConfig, Rotations, Scale};
 use crate::abilities::{Abilities, Causality};
-use crate::arithmetic::Pairs;
-use crate::contract::{Attention, AttentionInput, AttentionOutput, Positions};
+use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs, Positions};
 use crate::engine::{AttentionProgram, Dropout, Engine, LogitTerms, Weighting, fused, reference};
 use crate::heads::{merge_heads, split_heads};
 use crate::init::Init;
@@ -225,8 +221,6 @@ impl Attention for Lsh {
             max_length: None,
             auxiliary_losses: false,
             randomness: self.draws_per_call,
-            time: "r n (c + 2 m) d",
-            state: "keys and values, 2 n d",
         }
     }
 

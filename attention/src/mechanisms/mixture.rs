@@ -1,8 +1,8 @@
 //! Mixtures of logits (Tay et al. 2021, section 3.3).
 //!
-//! `logits = sum_m α_m logits_m`, summed *before* the softmax. The paper trains `α`, normalised by a softmax, per head; its released code has a plain sum
-//! (`random_plus`, `dense_plus`) and, for two members, one scalar per layer, `(1 - σ(a)) logits_1 + σ(a) logits_2` with `a = 0` at first
-//! (`random_plus_alpha`, `dense_plus_alpha`).
+//! `logits = sum_m α_m logits_m`, summed *before* the softmax. The paper trains `α`, normalised by a softmax, per head. Other weights are a plain sum and, for
+//! two members, one scalar per layer, `(1 - σ(a)) logits_1 + σ(a) logits_2` with `a = 0` at first. What is said of time, state and parameters holds for a
+//! mixture of the random synthesizer and dot-product attention.
 //!
 //! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
 //!
@@ -40,12 +40,12 @@ pub enum MixtureWeights {
 
 /// Configuration of [`Mixture`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct MixtureConfig {
     /// The members: two or more attentions that have logits, in the order of their weights.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub members: Vec<AnyMechanism>,
     /// How they are weighted (default: softmax-normalised weights per head).
-    #[serde(default)]
     pub weights: MixtureWeights,
 }
 
@@ -93,11 +93,17 @@ impl Mechanism for MixtureConfig {
     fn card() -> Card {
         Card {
             variant: "Mixture",
-            description: "Sums the logits of several mechanisms before the softmax.",
+            description: "Sums the logits of several mechanisms before the softmax: names joined by `+`.",
             source: "Tay et al. 2021, section 3.3",
             kind: Kind::Mixture,
             cross: true,
             causal: true,
+            time: "n^2 d",
+            state: "2 n d",
+            letters: &[],
+            differences: &[
+                "The released code has a plain sum (`random_plus`, `dense_plus`; `weights = \"sum\"`) and, for two members, one scalar for each layer (`random_plus_alpha`, `dense_plus_alpha`; `weights = \"sigmoid\"`); the default is the paper's softmax.",
+            ],
         }
     }
 
@@ -116,6 +122,10 @@ impl Mechanism for MixtureConfig {
 
     fn members(&self) -> Vec<&AnyMechanism> {
         self.members.iter().collect()
+    }
+
+    fn joining(members: &[AnyMechanism]) -> Option<Self> {
+        Some(Self { members: members.to_vec(), ..Self::default() })
     }
 
     fn can_cross(&self) -> bool {

@@ -1,6 +1,8 @@
 //! The mechanisms, one file each, named as their papers name them, and two parts that several share: [`kernel_attention`] of the convolutions and
 //! [`sequence_projection`] of Linformer.
 
+// A list beside that of `built_in!`: the formatter, and editors, find no file that a macro declares.
+
 pub mod adaptive_span;
 pub mod alibi;
 pub mod dot_product;

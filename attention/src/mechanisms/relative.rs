@@ -1,14 +1,11 @@
 //! Relative positions of Transformer-XL (Dai et al. 2019, section 3.3).
 //!
-//! `logits_h[i, j] = ((q_i + u_h) · k_j + (q_i + v_h) · W_R^h r_{i-j}) / sqrt(d)`, `q_i = x_i W_Q^h`, `k_j = m_j W_K^h`: content, and a distance as a fixed
+//! `logits_h[i, j] = ((q_i + u_h) · k_j + (q_i + v_h) · W_R^h r_{i-j}) / sqrt(D)`, `q_i = x_i W_Q^h`, `k_j = m_j W_K^h`: content, and a distance as a fixed
 //! sinusoid `r` of the model's width, each with a bias of its own. The second product is taken once for each of the `Q + K - 1` distances and moved into
-//! place by a [`relative_shift`](crate::engine::relative_shift). Time `n^2 d`, decoding state `2 n d`.
+//! place by a [`relative_shift`](crate::engine::relative_shift).
 //!
 //! Nothing depends on absolute positions: a memory carried over from earlier segments ([`AttentionInput::segment`](crate::contract::AttentionInput::segment))
 //! may have any length, and be longer in evaluation than in training. Keys after the query have negative distances, so encoders work as well.
-//!
-//! What differs from the released code: `u` and `v` belong to one layer (`untie_r` there); the table of sinusoids is not dropped out; keys beyond the
-//! causal ones are scored correctly rather than left to the mask; and `same_length` counts keys (see [`RelativeConfig::same_length`]).
 //!
 //! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
 //!
@@ -97,11 +94,20 @@ impl Mechanism for RelativeConfig {
     fn card() -> Card {
         Card {
             variant: "Relative",
-            description: "Scores content and distance, the distance as a sinusoid.",
+            description: "Scores content and distance, the distance as a sinusoid, with memory of any length (Transformer-XL).",
             source: "Dai et al. 2019, section 3.3",
             kind: Kind::Scores,
             cross: false,
             causal: true,
+            time: "n^2 d",
+            state: "2 n d",
+            letters: &[],
+            differences: &[
+                "`u` and `v` belong to one layer, as with `untie_r` there.",
+                "The table of sinusoids is not dropped out.",
+                "Keys beyond the causal ones are scored correctly rather than left to the mask.",
+                "`same_length` counts keys.",
+            ],
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! `w[i, j] = 1 / (1 + exp(-s[i, j] - b))`: each key is weighed by itself, and the weights of a query need not sum to 1. With `b = -ln(n)` for sequences of `n`
 //! positions they sum to about 1 at first (section 4). Scores `s` are those of any mechanism: `dot-product@sigmoid`, or `sigmoid` for short. Time and decoding
-//! state are those of the scores.
+//! state are those of the scores, by default of dot-product attention.
 //!
 //! Parameters have the names that they have without the normaliser, so that weights which were trained with a softmax can be loaded.
 //!
@@ -36,11 +36,15 @@ impl Mechanism for SigmoidConfig {
     fn card() -> Card {
         Card {
             variant: "Sigmoid",
-            description: "Weighs each key by itself, by a sigmoid of its score.",
+            description: "Weighs each key by itself, by a sigmoid of its score, over any logits and pattern.",
             source: "Ramapuram et al. 2025, section 2",
             kind: Kind::Normaliser,
             cross: true,
             causal: true,
+            time: "n^2 d",
+            state: "2 n d",
+            letters: &[],
+            differences: &[],
         }
     }
 

@@ -1,10 +1,7 @@
 //! Sliding-window attention (Beltagy, Peters and Cohan 2020, section 3.1; Jiang et al. 2023, section 2).
 //!
 //! Query `i` sees the `W` keys `i - W + 1 ..= i`, its own position included, as in Mistral 7B. After `l` layers a position has seen `l (W - 1) + 1` others.
-//! Time `n W d`, decoding state `2 W d`.
-//!
-//! In an encoder, which sees ahead, it sees as many positions on either side, `|i - j| < W`. Longformer counts otherwise: its window of `w` has `w / 2`
-//! positions on either side, which is `W = w / 2 + 1` here.
+//! In an encoder, which sees ahead, it sees as many positions on either side, `|i - j| < W`.
 //!
 //! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
 //!
@@ -63,11 +60,17 @@ impl Mechanism for SlidingWindowConfig {
     fn card() -> Card {
         Card {
             variant: "SlidingWindow",
-            description: "Restricts queries to the last positions.",
+            description: "Restricts queries to the last positions, over any logits.",
             source: "Beltagy, Peters and Cohan 2020, section 3.1; Jiang et al. 2023, section 2",
             kind: Kind::Pattern,
             cross: false,
             causal: true,
+            time: "n W d",
+            state: "2 W d",
+            letters: &[("W", "keys that a query sees, option `window`")],
+            differences: &[
+                "Longformer counts otherwise: its window of `w` has `w / 2` positions on either side, which is `W = w / 2 + 1` here.",
+            ],
         }
     }
 
@@ -116,9 +119,5 @@ impl Pattern for SlidingWindow {
 
     fn depends_on_head(&self) -> bool {
         false
-    }
-
-    fn time(&self) -> &'static str {
-        "n l d"
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! `w[i, j] = exp(s[i, j]) / (1 + sum_k exp(s[i, k]))`: a query to which no key matters can give all keys small weights. It is a softmax with one more key, whose
 //! score and value are 0. Scores `s` are those of any mechanism: `dot-product@softmax-plus-one`, or `softmax-plus-one` for short. Time and decoding state are
-//! those of the scores.
+//! those of the scores, by default of dot-product attention.
 //!
 //! Parameters have the names that they have without the normaliser, so that weights which were trained with a softmax can be loaded.
 //!
@@ -33,11 +33,15 @@ impl Mechanism for SoftmaxPlusOneConfig {
     fn card() -> Card {
         Card {
             variant: "SoftmaxPlusOne",
-            description: "Lets a query have little weight on all keys, by a softmax with 1 in its sum.",
+            description: "Lets a query have little weight on all keys, by a softmax with 1 in its sum, over any logits and pattern.",
             source: "Miller 2023, Attention Is Off By One",
             kind: Kind::Normaliser,
             cross: true,
             causal: true,
+            time: "n^2 d",
+            state: "2 n d",
+            letters: &[],
+            differences: &[],
         }
     }
 

@@ -1,10 +1,9 @@
 //! Sparse Transformer, fixed (Child et al. 2019, section 4.3).
 //!
-//! The sequence is cut into blocks of `l` positions, of which the last `c` summarise their block: `A1_i = { j <= i : j div l = i div l }`, the own block,
-//! and `A2_i = { j <= i : j mod l >= l - c }`, all summaries. In two steps, `A1` before `A2`, every position reaches every position of later blocks. Time
-//! `n (l + c n / l) d`, decoding state `2 n d`.
+//! The sequence is cut into blocks of `l` positions, of which the last `s` summarise their block: `A1_i = { j <= i : j div l = i div l }`, the own block,
+//! and `A2_i = { j <= i : j mod l >= l - s }`, all summaries. In two steps, `A1` before `A2`, every position reaches every position of later blocks.
 //!
-//! With separate summaries the heads that see summaries take different sub-blocks of `c` positions, from the block's end backwards and then again from the
+//! With separate summaries the heads that see summaries take different sub-blocks of `s` positions, from the block's end backwards and then again from the
 //! end; the paper found this better than one sub-block for all, and the released code does so. `A2` always holds the query's own position, since in the
 //! first block it would be empty otherwise. In an encoder, which sees ahead, a query sees its whole block and the summaries of all.
 //!
@@ -31,7 +30,7 @@ use crate::restricted::{Execution, Restricted, validate_logits};
 pub struct SparseFixedConfig {
     /// The stride `l`: positions in a block, at least 1 (default 128).
     pub stride: usize,
-    /// Positions of a block that summarise it, `c`, from 1 to the stride (default 8).
+    /// Positions of a block that summarise it, `s`, from 1 to the stride (default 8).
     pub summary: usize,
     /// Whether heads have summaries of their own, as far as the block has room (default: yes). The first head that sees summaries has the block's last.
     pub separate_summaries: bool,
@@ -83,11 +82,15 @@ impl Mechanism for SparseFixedConfig {
     fn card() -> Card {
         Card {
             variant: "SparseFixed",
-            description: "Restricts queries to their block and to the last positions of all blocks.",
+            description: "Restricts queries to their block and to the last positions of all blocks (interleaved, merged or by heads), over any logits.",
             source: "Child et al. 2019, section 4.3",
             kind: Kind::Pattern,
             cross: false,
             causal: true,
+            time: "n (l + s n / l) d",
+            state: "2 n d",
+            letters: &[("l", "the option `stride`"), ("s", "positions that summarise a block, option `summary`")],
+            differences: &[],
         }
     }
 
@@ -148,10 +151,6 @@ impl Pattern for OwnBlock {
     fn depends_on_head(&self) -> bool {
         false
     }
-
-    fn time(&self) -> &'static str {
-        "n l d"
-    }
 }
 
 /// The second factor, `A2`: the keys that summarise their block, and the query's own position.
@@ -161,7 +160,7 @@ pub struct Summaries {
     pub stride: usize,
     /// Positions in a summary, `c`.
     pub summary: usize,
-    /// How many different sub-blocks of `c` positions heads take in turn, counted from the block's end; at least 1, and not more than fit.
+    /// How many different sub-blocks of `s` positions heads take in turn, counted from the block's end; at least 1, and not more than fit.
     pub sub_blocks: usize,
     /// Every how many heads one sees summaries: 1 or 2.
     pub apart: usize,
@@ -190,9 +189,5 @@ impl Pattern for Summaries {
 
     fn depends_on_head(&self) -> bool {
         self.sub_blocks > 1
-    }
-
-    fn time(&self) -> &'static str {
-        "n (l + s n/l) d"
     }
 }

@@ -1,12 +1,10 @@
 //! Sparse Transformer, strided (Child et al. 2019, section 4.3).
 //!
 //! Two factors with stride `l`: `A1_i = { j : i - l <= j <= i }`, the neighbourhood, and `A2_i = { j <= i : (i - j) mod l = 0 }`, the column of a sequence
-//! that is written in rows of `l`. In two steps, in either order, every position reaches every later one. Time `n (l + n / l) d`, least with `l` about
-//! `sqrt(n)`; decoding state `2 n d`.
+//! that is written in rows of `l`. In two steps, in either order, every position reaches every later one. The time is least with `l` about `sqrt(n)`.
 //!
-//! Made for data with the period `l` (images: `l` elements in a row); on text the authors found the fixed pattern far better. The neighbourhood follows
-//! the paper's formula and has `l + 1` keys; the released code has `l`. The released mode called `strided` is the second factor alone. In an encoder,
-//! which sees ahead, both factors hold to both sides.
+//! Made for data with the period `l` (images: `l` elements in a row); on text the authors found the fixed pattern far better. In an encoder, which
+//! sees ahead, both factors hold to both sides.
 //!
 //! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
 //!
@@ -70,11 +68,18 @@ impl Mechanism for SparseStridedConfig {
     fn card() -> Card {
         Card {
             variant: "SparseStrided",
-            description: "Restricts queries to their neighbourhood and to every l-th position.",
+            description: "Restricts queries to their neighbourhood and to every l-th position (interleaved, merged or by heads), over any logits.",
             source: "Child et al. 2019, section 4.3",
             kind: Kind::Pattern,
             cross: false,
             causal: true,
+            time: "n (l + n / l) d",
+            state: "2 n d",
+            letters: &[("l", "the option `stride`")],
+            differences: &[
+                "The neighbourhood has `l + 1` keys, as in the paper's formula; in the released code it has `l`.",
+                "The released mode called `strided` is the second factor alone.",
+            ],
         }
     }
 
@@ -130,10 +135,6 @@ impl Pattern for Neighbourhood {
     fn depends_on_head(&self) -> bool {
         false
     }
-
-    fn time(&self) -> &'static str {
-        "n l d"
-    }
 }
 
 /// The second factor, `A2`: keys a multiple of the stride away. Queries of one column see the same keys and are executed together.
@@ -161,9 +162,5 @@ impl Pattern for Column {
 
     fn depends_on_head(&self) -> bool {
         false
-    }
-
-    fn time(&self) -> &'static str {
-        "n (l + n/l) d"
     }
 }

@@ -1,9 +1,7 @@
 //! Dense Synthesizer (Tay et al. 2021, section 3.1).
 //!
-//! `logits_h[i, 0..k] = (relu(x_i W1^h) W2^h)[0..k]`: each token alone predicts how much it attends to each *position*. No key exists. Time
-//! `n^2 d`, `C d + d L` parameters per head, decoding state `n d`.
-//!
-//! The paper indexes `W2` by head; the released code (`dense_minus`) shares it between the heads and uses the query projection as `W1`.
+//! `logits_h[i, 0..k] = (relu(x_i W1^h) W2^h)[0..k]`: each token alone predicts how much it attends to each *position*. No key exists.
+//! The paper indexes `W2` by head.
 //!
 //! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
 //!
@@ -21,6 +19,7 @@ use crate::heads::split_heads;
 use crate::init::{self, Init};
 use crate::linear::linear;
 use crate::logits::{LogitFacts, Logits, rows_at};
+use crate::mechanisms::synthesizer_random::TABLES_WITHOUT_DECAY;
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::Placement;
 use crate::random::RandomKey;
@@ -80,6 +79,10 @@ impl Mechanism for SynthesizerDenseConfig {
             kind: Kind::Scores,
             cross: false,
             causal: true,
+            time: "n^2 d",
+            state: "n d",
+            letters: &[],
+            differences: &["The released code (`dense_minus`) shares `W2` between the heads and uses the query projection as `W1`."],
         }
     }
 
@@ -100,6 +103,10 @@ impl Mechanism for SynthesizerDenseConfig {
             ("hidden.weight", "first layer of the synthesizer [d_in, d_out]; heads lie side by side in d_out"),
             ("position", "second layer of the dense synthesizer, transposed: [heads (1 if shared), key position, d_head]"),
         ]
+    }
+
+    fn without_decay() -> &'static [&'static str] {
+        &[TABLES_WITHOUT_DECAY]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

@@ -2,7 +2,7 @@
 //!
 //! `logits_h[i, j] = A_i[j div b] · B_i[j mod b]` with `A_i` of width `a`, `B_i` of width `b`, `a b >= L`, both predicted from token `i` by a
 //! two-layer map with a shared first layer: one factor is block-repeated, the other tiled, so that every position has a pair of its own (tiling
-//! both would give only `lcm(a, b)` distinct pairs). `C d + d (a + b)` parameters per head, decoding state `n d`.
+//! both would give only `lcm(a, b)` distinct pairs).
 //!
 //! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
 //!
@@ -88,6 +88,10 @@ impl Mechanism for SynthesizerFactorizedDenseConfig {
             kind: Kind::Scores,
             cross: false,
             causal: true,
+            time: "n^2 d",
+            state: "n d",
+            letters: &[("a", "first of the option `factors`"), ("b", "second of the option `factors`")],
+            differences: &[],
         }
     }
 

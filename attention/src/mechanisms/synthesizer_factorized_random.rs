@@ -15,6 +15,7 @@ use crate::engine::LogitTerms;
 use crate::error::ConfigError;
 use crate::init::Init;
 use crate::logits::{LogitFacts, Logits, rows_at};
+use crate::mechanisms::synthesizer_random::TABLES_WITHOUT_DECAY;
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::Placement;
 use crate::random::RandomKey;
@@ -75,6 +76,10 @@ impl Mechanism for SynthesizerFactorizedRandomConfig {
             kind: Kind::Scores,
             cross: false,
             causal: true,
+            time: "n^2 (d + H k)",
+            state: "n d",
+            letters: &[("k", "the option `rank`")],
+            differences: &[],
         }
     }
 
@@ -103,6 +108,10 @@ impl Mechanism for SynthesizerFactorizedRandomConfig {
             ("query_factor", "factor of the logits [heads, query position, rank]"),
             ("key_factor", "factor of the logits [heads, key position, rank]"),
         ]
+    }
+
+    fn without_decay() -> &'static [&'static str] {
+        &[TABLES_WITHOUT_DECAY]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

@@ -1,7 +1,7 @@
 //! Random Synthesizer (Tay et al. 2021, section 3.2).
 //!
 //! `logits_h = R_h[0..q, 0..k]`: one matrix of logits per head, the same for every input, trained or frozen at its random initial value. No query and no key
-//! exist. Time `n^2 d` (the softmax does not depend on the batch), `L^2` parameters per head, decoding state `n d`.
+//! exist. The softmax does not depend on the batch.
 //!
 //! The paper does not state how `R` is initialised; here it is normal with standard deviation `init_std`.
 //!
@@ -26,6 +26,10 @@ use crate::visibility::Span;
 
 /// Name of the random synthesizer that is not trained.
 const FIXED: &str = "synthesizer-random-fixed";
+
+/// Tables that a synthesizer learns in place of query-key products: their entries are logits and not weights of a linear map. One expression for all
+/// synthesizers, as it stands in the configurations of recorded runs.
+pub(super) const TABLES_WITHOUT_DECAY: &str = r"(?i)synthesizer[a-z]*\.(table|query_factor|key_factor|position)$";
 
 /// Configuration of [`SynthesizerRandom`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -73,11 +77,15 @@ impl Mechanism for SynthesizerRandomConfig {
     fn card() -> Card {
         Card {
             variant: "SynthesizerRandom",
-            description: "Has one trained matrix of logits per head, the same for every input.",
+            description: "Has one matrix of logits per head, trained or fixed, the same for every input.",
             source: "Tay et al. 2021, section 3.2",
             kind: Kind::Scores,
             cross: false,
             causal: true,
+            time: "n^2 d",
+            state: "n d",
+            letters: &[],
+            differences: &[],
         }
     }
 
@@ -112,6 +120,10 @@ impl Mechanism for SynthesizerRandomConfig {
             ("table", "logits [heads, query position, key position]"),
             ("frozen_table", "logits as they were drawn [heads, query position, key position]"),
         ]
+    }
+
+    fn without_decay() -> &'static [&'static str] {
+        &[TABLES_WITHOUT_DECAY]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

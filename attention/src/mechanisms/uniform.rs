@@ -1,7 +1,7 @@
 //! Uniform averaging: all logits 0, so that every visible key has the same weight.
 //!
-//! `logits_h[i, j] = 0`: the null twin of every softmax attention. What a mechanism gains over it, it gains by choosing. Time `n^2 d` (a mean over a
-//! window costs no less here), no parameters but the projections of values and output, decoding state `n d`.
+//! `logits_h[i, j] = 0`: the null twin of every softmax attention. What a mechanism gains over it, it gains by choosing. A mean over a window costs no
+//! less here. There are no parameters but the projections of values and output.
 //!
 //! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
 //!
@@ -46,11 +46,15 @@ impl Mechanism for UniformConfig {
     fn card() -> Card {
         Card {
             variant: "Uniform",
-            description: "Gives every visible key the same weight.",
+            description: "Gives every visible key the same weight, the null hypothesis for all others.",
             source: "the null twin of softmax attention",
             kind: Kind::Scores,
             cross: true,
             causal: true,
+            time: "n^2 d",
+            state: "n d",
+            letters: &[],
+            differences: &[],
         }
     }
 

@@ -11,11 +11,10 @@ use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::Tensor;
 
 use crate::contract::Attention;
-use crate::logits::Logits;
 use crate::placement::{Placement, Role};
 
-/// Queries at which the visible keys of a pattern are counted; all others are taken to see as many on average.
-const SAMPLED_QUERIES: usize = 128;
+pub use crate::contract::Pairs;
+
 /// Matrices that elements of the memory pass and not those that look at it.
 const OF_MEMORY: [&str; 2] = ["key", "value"];
 
@@ -51,52 +50,6 @@ impl Add for Multiplications {
 impl Sum for Multiplications {
     fn sum<I: Iterator<Item = Self>>(terms: I) -> Self {
         terms.fold(Self::default(), Add::add)
-    }
-}
-
-/// Pairs of queries and keys of one sequence that an attention may weigh.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pairs {
-    /// Positions of the queries.
-    pub queries: Range<usize>,
-    /// Number of keys.
-    pub keys: usize,
-    /// Whether a query sees no later key.
-    pub causal: bool,
-    /// Number of heads.
-    pub heads: usize,
-    /// Width of a head.
-    pub d_head: usize,
-}
-
-impl Pairs {
-    /// Width of a head.
-    pub fn d_head(&self) -> f64 {
-        self.d_head as f64
-    }
-
-    /// Pairs of all heads, where the mechanism hides none.
-    pub fn dense(&self) -> f64 {
-        self.queries.clone().map(|query| self.seen(query).len()).sum::<usize>() as f64 * self.heads as f64
-    }
-
-    /// Pairs of all heads that these logits let be seen.
-    pub fn seen_by(&self, logits: &impl Logits) -> f64 {
-        let Some(pattern) = logits.pattern() else {
-            let Some(reach) = logits.reach() else { return self.dense() };
-            let within = |query: usize| self.seen(query).end.min(query + reach + 1).saturating_sub(query.saturating_sub(reach));
-            return self.queries.clone().map(within).sum::<usize>() as f64 * self.heads as f64;
-        };
-        let step = self.queries.len().div_ceil(SAMPLED_QUERIES);
-        let sampled: Vec<usize> = self.queries.clone().skip(step / 2).step_by(step).collect();
-        let of_query = |head: usize, query: usize| self.seen(query).filter(|&key| pattern.sees(head, query, key)).count();
-        let found: usize = (0..self.heads).map(|head| sampled.iter().map(|&query| of_query(head, query)).sum::<usize>()).sum();
-        found as f64 * self.queries.len() as f64 / sampled.len() as f64
-    }
-
-    /// Keys that a query may see, whatever the mechanism.
-    fn seen(&self, query: usize) -> Range<usize> {
-        0..if self.causal { (query + 1).min(self.keys) } else { self.keys }
     }
 }
 

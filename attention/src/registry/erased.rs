@@ -9,8 +9,7 @@ use burn::tensor::{Device, Tensor};
 
 use super::module::{ErasedModule, Slot};
 use crate::abilities::Abilities;
-use crate::arithmetic::Pairs;
-use crate::contract::{Attention, AttentionInput, AttentionOutput, Losses, Positions};
+use crate::contract::{Attention, AttentionInput, AttentionOutput, Losses, Pairs, Positions};
 use crate::engine::blocked::Blocks;
 use crate::engine::fused::Part;
 use crate::engine::{LogitTerms, Normaliser, SoftSpan};
@@ -181,7 +180,6 @@ erased_logits! {
     reach() -> Option<usize>;
     blocks(seen: &Visibility, span: Span, positions: &Positions, values: &Tensor<4>) -> Option<Vec<Blocks>>;
     parts(seen: &Visibility, span: Span, positions: &Positions, heads: usize) -> Option<Arc<[Part]>>;
-    time() -> &'static str;
     losses(query: &Tensor<3>) -> Losses;
     pattern() -> Option<&dyn Pattern>;
     multiplications(d_head: f64) -> f64;

@@ -85,6 +85,11 @@ pub trait Mechanism: Clone + Debug + Default + PartialEq + Serialize + Deseriali
         self.members().into_iter().any(AnyMechanism::projections_have_biases)
     }
 
+    /// What a name stands for that joins those of several mechanisms by `+`. Default: not this mechanism.
+    fn joining(_members: &[AnyMechanism]) -> Option<Self> {
+        None
+    }
+
     /// Checks the options for a place in a model. Default: all are possible.
     ///
     /// # Errors
@@ -131,6 +136,12 @@ pub trait Mechanism: Clone + Debug + Default + PartialEq + Serialize + Deseriali
         &[]
     }
 
+    /// Parameters that no optimiser lets decay unless it is told otherwise, as regular expressions over paths: those that are not the weights of a linear map.
+    /// Several mechanisms may give the same expression. Default: none.
+    fn without_decay() -> &'static [&'static str] {
+        &[]
+    }
+
     /// Whether the reference engine and the fused engine can both compute it. Default: yes.
     fn has_engines(&self) -> bool {
         true
@@ -157,6 +168,15 @@ pub struct Card {
     pub cross: bool,
     /// Whether it can be kept from seeing the future.
     pub causal: bool,
+    /// Order of the time of one layer and one sequence with default options, without the projections that all have, `n d^2`: `n^2 d`. The letters are those of
+    /// [`letters`](super::letters).
+    pub time: &'static str,
+    /// Numbers that decoding holds for one layer and one sequence with default options. Where heads share keys and values, `d` is the width of the shared ones.
+    pub state: &'static str,
+    /// Letters of formulas that not all mechanisms have, with what they mean. In all mechanisms a letter means the same.
+    pub letters: &'static [(&'static str, &'static str)],
+    /// What differs from the code that the paper's authors or others released, one sentence for each; empty if nothing is known to differ.
+    pub differences: &'static [&'static str],
 }
 
 /// How a mechanism combines with others.

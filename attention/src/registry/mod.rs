@@ -127,9 +127,26 @@ fn entries() -> Vec<Entry> {
     BUILT_IN.iter().chain(own.iter()).copied().collect()
 }
 
+/// Names that stand for one mechanism, and their other spellings.
+pub fn names_and_aliases() -> Vec<&'static str> {
+    let aliases = entries().into_iter().flat_map(|entry| (entry.aliases)().iter().map(|alias| alias.0));
+    AnyMechanism::names().into_iter().chain(aliases).collect()
+}
+
 /// Parameters that are kept in `[0, 1]`, as [`Mechanism::fractions`] says.
 pub(crate) fn fractions() -> Vec<(&'static str, &'static str)> {
     entries().into_iter().flat_map(|entry| (entry.fractions)().iter().copied()).collect()
+}
+
+/// Parameters that do not decay, as [`Mechanism::without_decay`] says, each expression once.
+pub fn without_decay() -> Vec<&'static str> {
+    let mut expressions = Vec::new();
+    for expression in entries().into_iter().flat_map(|entry| (entry.without_decay)()) {
+        if !expressions.contains(expression) {
+            expressions.push(*expression);
+        }
+    }
+    expressions
 }
 
 /// What the parameters mean that several mechanisms have: projections, by the end of their paths.
@@ -154,6 +171,26 @@ pub fn tensors_of(family: &str) -> &'static [(&'static str, &'static str)] {
     entries().iter().find(|entry| entry.name == family).map_or(&[], |entry| (entry.tensors)())
 }
 
+/// Letters of formulas that all mechanisms have.
+const SHARED_LETTERS: &[(&str, &str)] = &[
+    ("n", "length of the sequence"),
+    ("d", "width of the model"),
+    ("H", "number of heads"),
+    ("D", "width of a head, `d / H`"),
+    ("L", "maximal length of the model"),
+];
+
+/// What the letters mean in formulas of time, state and parameters, of all mechanisms. There is one alphabet: a letter means the same everywhere.
+pub fn letters() -> Vec<(&'static str, &'static str)> {
+    let mut letters = SHARED_LETTERS.to_vec();
+    for letter in entries().into_iter().flat_map(|entry| (entry.card)().letters) {
+        if !letters.contains(letter) {
+            letters.push(*letter);
+        }
+    }
+    letters
+}
+
 /// A mechanism without its type.
 #[derive(Clone, Copy)]
 struct Entry {
@@ -163,8 +200,10 @@ struct Entry {
     named: fn() -> Vec<(&'static str, AnyMechanism)>,
     aliases: fn() -> &'static [(&'static str, &'static str)],
     examples: fn() -> Vec<AnyMechanism>,
+    joining: fn(&[AnyMechanism]) -> Option<AnyMechanism>,
     tensors: fn() -> &'static [(&'static str, &'static str)],
     fractions: fn() -> &'static [(&'static str, &'static str)],
+    without_decay: fn() -> &'static [&'static str],
     deserialize: fn(&mut dyn erased_serde::Deserializer) -> erased_serde::Result<AnyMechanism>,
 }
 
@@ -177,8 +216,10 @@ impl Entry {
             named: || M::named().into_iter().map(|(name, config)| (name, config.into())).collect(),
             aliases: M::aliases,
             examples: || M::examples().into_iter().map(AnyMechanism::from).collect(),
+            joining: |members| M::joining(members).map(AnyMechanism::from),
             tensors: M::tensors,
             fractions: M::fractions,
+            without_decay: M::without_decay,
             deserialize: |options| M::deserialize(options).map(AnyMechanism::from),
         }
     }

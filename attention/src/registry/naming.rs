@@ -5,7 +5,6 @@ use std::str::FromStr;
 
 use super::{AnyMechanism, Kind, entries};
 use crate::error::ConfigError;
-use crate::mechanisms::mixture::MixtureConfig;
 
 impl AnyMechanism {
     /// Names of all families, as they stand in the field `name` of configurations.
@@ -53,8 +52,8 @@ impl FromStr for AnyMechanism {
             });
         }
         if name.contains('+') {
-            let members = name.split('+').map(Self::from_str).collect::<Result<_, _>>()?;
-            return Ok(MixtureConfig { members, ..MixtureConfig::default() }.into());
+            let members = name.split('+').map(Self::from_str).collect::<Result<Vec<_>, _>>()?;
+            return Ok(entries().iter().find_map(|entry| (entry.joining)(&members)).expect("one of the built-in mechanisms joins others"));
         }
         let entries = entries();
         let full = entries.iter().find_map(|entry| (entry.aliases)().iter().find(|alias| alias.0 == name)).map_or(name, |alias| alias.1);

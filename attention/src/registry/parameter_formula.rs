@@ -1,7 +1,7 @@
 //! How many parameters a mechanism has, as a formula in its sizes.
 //!
-//! Letters: `d` = `d_model`, `H` heads, `D` width of a head, `q` = `H D`, `g` = `G D` for `G` heads of keys and values, `L` maximal length, and the options that a size follows from: `k` the rank, `a` and `b` the
-//! factors of the Factorized Dense Synthesizer, `S` the longest distance, `t` the taps of a kernel, `r` the rounds and `c` half the buckets of LSH attention.
+//! Letters are those of [`letters`](crate::registry::letters), and for heads of other than the usual sizes `q` = `H D` and `g` = `G D` for `G` heads of keys
+//! and values.
 
 use std::fmt;
 

@@ -75,11 +75,6 @@ pub trait Logits: Module + ModuleDisplay + 'static {
         None
     }
 
-    /// Order of time for length `n`, head width `d`. Default: that of all weights at once.
-    fn time(&self) -> &'static str {
-        "n^2 d"
-    }
-
     /// The pattern by which keys are hidden, if there is one. Default: none.
     fn pattern(&self) -> Option<&dyn Pattern> {
         None

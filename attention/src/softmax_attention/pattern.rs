@@ -64,11 +64,6 @@ pub trait Pattern: Debug + Send + Sync {
     fn depends_on_head(&self) -> bool {
         true
     }
-
-    /// Order of time for length `n`, head width `d`, executed block by block.
-    fn time(&self) -> &'static str {
-        "keys of a block, n d"
-    }
 }
 
 /// How two factors, which only together connect all positions, are brought into a model (Child et al. 2019, section 5.1).
@@ -100,7 +95,6 @@ pub struct Factorised {
     /// Factors of the heads; of all heads, if there is only one.
     factors: Vec<Factor>,
     executed_apart: bool,
-    time: &'static str,
 }
 
 /// What one pattern shows and another does not.
@@ -126,8 +120,7 @@ impl Factorised {
                 })
                 .collect(),
         };
-        let time = if factors == [Factor::First] { first.time() } else { second.time() };
-        Self { first, second, joint_block, factors, executed_apart: false, time }
+        Self { first, second, joint_block, factors, executed_apart: false }
     }
 
     /// Where all heads have both factors, executes these one after the other: for factors that group queries in different ways.
@@ -194,10 +187,6 @@ impl Pattern for Factorised {
         self.factors.len() > 1
             || (uses(Factor::Second) && self.first.depends_on_head())
             || (uses(Factor::First) && self.second.depends_on_head())
-    }
-
-    fn time(&self) -> &'static str {
-        self.time
     }
 }
 

@@ -219,13 +219,6 @@ impl<L: Logits> Logits for Restricted<L> {
         (self.execution == Execution::Blocked).then(|| made_once(&self.latest_parts, asked, (), make))
     }
 
-    fn time(&self) -> &'static str {
-        match self.execution {
-            Execution::Masked => self.inner().time(),
-            Execution::Blocked => self.pattern.time(),
-        }
-    }
-
     fn pattern(&self) -> Option<&dyn Pattern> {
         Some(&*self.pattern)
     }

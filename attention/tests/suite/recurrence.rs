@@ -69,8 +69,6 @@ impl Attention for Fading {
             max_length: None,
             auxiliary_losses: false,
             randomness: false,
-            time: "n d^2",
-            state: "d^2",
         }
     }
 

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::{Device, Tensor};
 use heedful_attention::prelude::{AnyMechanism, AttentionConfig, Mask};
+use heedful_attention::registry::{letters, names_and_aliases};
 
 // The test writes with the functions of the example that writes the pages; the example's `main` is not called here.
 #[path = "../../examples/mechanism_pages.rs"]
@@ -12,18 +13,68 @@ use heedful_attention::prelude::{AnyMechanism, AttentionConfig, Mask};
 mod example;
 
 #[test]
-fn every_mechanism_has_its_page_in_the_book() {
+fn every_mechanism_has_its_page_in_the_book_and_its_line_in_the_readme() {
     let pages = example::pages().unwrap();
     for (path, text) in &pages {
-        let kept = fs::read_to_string(example::root().join("docs/book/src").join(path)).unwrap_or_default();
+        let kept = fs::read_to_string(example::root().join(path)).unwrap_or_default();
         assert!(kept == *text, "{path} is not what the mechanisms say; run the example `mechanism_pages`");
     }
+    let text = |end: &str| &pages.iter().find(|(path, _)| path.ends_with(end)).unwrap().1;
     for family in AnyMechanism::families() {
-        let (_, page) = pages.iter().find(|(path, _)| *path == format!("mechanisms/{family}.md")).unwrap();
-        for part in ["## Abilities", "## Example", "* parameters: ", "* paper: "] {
+        let page = text(&format!("/mechanisms/{family}.md"));
+        for part in [
+            "## Abilities",
+            "## Example",
+            "## Cost",
+            "* time: `",
+            "* state of decoding: `",
+            "* parameters: `",
+            "* floating-point operations",
+            "* paper: ",
+        ] {
             assert!(page.contains(part), "{family} has no {part}");
         }
+        for (heading, next) in [("## Differences from released code", "## Results here"), ("## Results here", "")] {
+            let (_, rest) = page.split_once(heading).unwrap_or_else(|| panic!("{family} has no {heading}"));
+            assert!(
+                rest.trim_start_matches('\n').len() > next.len() && !rest.trim_start().starts_with('#'),
+                "{family}: nothing below {heading}"
+            );
+        }
         assert!(!page.contains("unknown"), "{page}");
+        for list in ["README.md", "/mechanisms.md", "/SUMMARY.md"] {
+            assert!(text(list).contains(&format!("[{family}](")), "{list} does not name {family}");
+        }
+    }
+}
+
+#[test]
+fn formulas_have_one_alphabet() {
+    let letters = letters();
+    for (place, (letter, _)) in letters.iter().enumerate() {
+        assert!(letters[..place].iter().all(|(other, _)| other != letter), "`{letter}` means more than one thing");
+    }
+    for mechanism in example::mechanisms() {
+        let used = example::letters_of(&mechanism);
+        for letter in &used {
+            assert!(letters.iter().any(|(known, _)| known == letter), "{mechanism}: nothing says what `{letter}` is");
+        }
+        for (own, _) in mechanism.card().letters {
+            assert!(used.iter().any(|letter| letter == own), "{mechanism}: no formula has the letter `{own}`");
+        }
+    }
+}
+
+#[test]
+fn cards_are_in_plain_sentences() {
+    for mechanism in AnyMechanism::all() {
+        let card = mechanism.card();
+        for sentence in card.differences.iter().chain([&card.description]) {
+            assert!(
+                sentence.ends_with('.') && sentence.starts_with(char::is_uppercase) | sentence.starts_with('`'),
+                "{mechanism}: {sentence}"
+            );
+        }
     }
 }
 
@@ -31,11 +82,10 @@ fn every_mechanism_has_its_page_in_the_book() {
 fn the_example_of_every_page_runs() {
     let device = Device::flex();
     for mechanism in AnyMechanism::all() {
-        // A page says `with_causal(true)` where it can, and has a whole number of rows of an image.
-        let length = if mechanism.family() == "local-2d" { 64 } else { 40 };
+        // A page says `with_causal(true)` where it can.
         let attention = AttentionConfig::new(mechanism.name(), 64, 4).with_causal(mechanism.can_be_causal()).init(&device).unwrap();
-        let y = attention.forward(Tensor::ones([2, length, 64], &device), &Mask::padding(&[length, 25], length));
-        assert_eq!(y.dims(), [2, length, 64], "{mechanism}");
+        let y = attention.forward(Tensor::ones([2, 40, 64], &device), &Mask::padding(&[40, 25], 40));
+        assert_eq!(y.dims(), [2, 40, 64], "{mechanism}");
     }
 }
 
@@ -61,16 +111,22 @@ fn lines_with<'a>(source: &'a str, text: &str) -> Vec<&'a str> {
 #[test]
 fn the_name_of_a_mechanism_stands_in_its_own_file_alone() {
     let mut files = Vec::new();
-    for package in ["attention", "models", "experiments"] {
+    for package in ["attention", "models", "experiments", "benches"] {
         sources(&example::root().join(package).join("src"), &mut files);
     }
-    // What experiments compare unless they are told something else, and the models that they know by name.
+    // What experiments and benchmarks compare unless they are told something else, and the models that they know by name.
+    let comparing = [
+        ("experiments", &["config.rs", "models.rs"][..]),
+        ("benches", &["peers/plan.rs", "peers/target.rs", "src/backends.rs", "cost/crossover.rs"]),
+    ];
     let says_what_is_compared = |path: &Path| {
-        path.starts_with(example::root().join("experiments")) && ["config.rs", "models.rs"].iter().any(|name| path.ends_with(name))
+        comparing
+            .iter()
+            .any(|(package, names)| path.starts_with(example::root().join(package)) && names.iter().any(|name| path.ends_with(name)))
     };
     files.retain(|path| !says_what_is_compared(path));
     assert!(files.len() > 200, "{} files", files.len());
-    for name in AnyMechanism::names() {
+    for name in names_and_aliases() {
         let family = name.parse::<AnyMechanism>().unwrap().family();
         let own = format!("mechanisms/{}", family.replace('-', "_"));
         let others = files.iter().filter(|path| !path.to_string_lossy().contains(&own) && !path.ends_with("tests.rs"));

@@ -36,6 +36,10 @@ impl Mechanism for RecencyConfig {
             kind: Kind::Scores,
             cross: false,
             causal: true,
+            time: "n^2 d",
+            state: "n d",
+            letters: &[],
+            differences: &[],
         }
     }
 

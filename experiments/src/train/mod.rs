@@ -39,7 +39,7 @@ pub use interrupt::Interrupt;
 pub use log::{LogLine, TrainingLog};
 pub use loss_scale::{LossScale, LossScaling};
 pub use objective::{Objective, Outcome, Selection, TrainedModel};
-pub use optimiser::{OptimiserConfig, OptimiserKind, WITHOUT_DECAY};
+pub use optimiser::{OptimiserConfig, OptimiserKind, without_decay};
 pub use parameter::{ParameterCount, assign_parameter_ids, first_non_finite_parameter, read_scalars};
 pub use progress::Watcher;
 pub(crate) use record::{MODEL, load_model};

@@ -4,6 +4,7 @@ use burn::module::ParamGroup;
 use burn::optim::{DynOptimizer, DynState, LearningRate, ModuleOptimizer, StateSink, StateSource};
 use burn::tensor::Device;
 use burn::tensor::kind::BridgeTensor;
+use heedful_attention::registry;
 use serde::{Deserialize, Serialize};
 
 use super::error::{ConfigurationError, ensure};
@@ -21,15 +22,12 @@ pub enum OptimiserKind {
 }
 
 /// Parameters exempt from weight decay unless the configuration says otherwise, as regular expressions over parameter paths:
-/// biases (`bias`, `content_bias`, `bias_u`); gain and shift of layer and root-mean-square normalisation (`gamma`, `beta`); the attention tables
-/// that a synthesizer learns in place of query-key products (Tay et al. 2021), whose entries are logits and not weights of a linear map; and adaptive
-/// spans, which have a penalty of their own (Sukhbaatar et al. 2019).
-pub const WITHOUT_DECAY: [&str; 4] = [
-    r"(^|[._])bias(_[a-z]+)?$",
-    r"(^|\.)(gamma|beta)$",
-    r"(?i)synthesizer[a-z]*\.(table|query_factor|key_factor|position)$",
-    r"AdaptiveSpan\.span$",
-];
+/// biases (`bias`, `content_bias`, `bias_u`); gain and shift of layer and root-mean-square normalisation (`gamma`, `beta`); and what mechanisms name
+/// ([`Mechanism::without_decay`](heedful_attention::registry::Mechanism::without_decay)).
+pub fn without_decay() -> Vec<String> {
+    let of_models = [r"(^|[._])bias(_[a-z]+)?$", r"(^|\.)(gamma|beta)$"];
+    of_models.into_iter().chain(registry::without_decay()).map(str::to_owned).collect()
+}
 
 /// The optimiser and its constants.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -44,19 +42,13 @@ pub struct OptimiserConfig {
     /// Strength of the weight decay, 0 (none) or more.
     pub weight_decay: f64,
     /// Parameters exempt from weight decay: regular expressions, one of which must match somewhere in the parameter's path
-    /// (`encoder.layers.0.norm.gamma`). Default [`WITHOUT_DECAY`].
+    /// (`encoder.layers.0.norm.gamma`). Default [`without_decay`].
     pub without_decay: Vec<String>,
 }
 
 impl Default for OptimiserConfig {
     fn default() -> Self {
-        Self {
-            kind: OptimiserKind::Adam,
-            betas: (0.9, 0.98),
-            epsilon: None,
-            weight_decay: 0.0,
-            without_decay: WITHOUT_DECAY.map(String::from).to_vec(),
-        }
+        Self { kind: OptimiserKind::Adam, betas: (0.9, 0.98), epsilon: None, weight_decay: 0.0, without_decay: without_decay() }
     }
 }
 
@@ -221,8 +213,19 @@ mod tests {
     }
 
     #[test]
+    fn the_default_exemptions_are_those_of_recorded_runs() {
+        let recorded = [
+            r"(^|[._])bias(_[a-z]+)?$",
+            r"(^|\.)(gamma|beta)$",
+            r"(?i)synthesizer[a-z]*\.(table|query_factor|key_factor|position)$",
+            r"AdaptiveSpan\.span$",
+        ];
+        assert_eq!(without_decay(), recorded);
+    }
+
+    #[test]
     fn the_default_exemptions_match_paths_as_documented() {
-        let is_exempt = |path: &str| ParamGroup::from_any_regexes(WITHOUT_DECAY.to_vec()).unwrap().matches(&0.into(), Some(path));
+        let is_exempt = |path: &str| ParamGroup::from_any_regexes(without_decay()).unwrap().matches(&0.into(), Some(path));
         for path in [
             "output.bias",
             "attention.content_bias",

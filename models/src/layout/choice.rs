@@ -136,7 +136,18 @@ impl Mechanism for Unknown {
     const NAME: &'static str = "unknown";
 
     fn card() -> Card {
-        Card { variant: "Unknown", description: "A name that no mechanism has.", source: "", kind: Kind::Whole, cross: true, causal: true }
+        Card {
+            variant: "Unknown",
+            description: "A name that no mechanism has.",
+            source: "",
+            kind: Kind::Whole,
+            cross: true,
+            causal: true,
+            time: "",
+            state: "",
+            letters: &[],
+            differences: &[],
+        }
     }
 
     fn name(&self) -> String {

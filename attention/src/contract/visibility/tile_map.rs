@@ -23,7 +23,7 @@ pub(crate) const VISIBLE: u8 = 1;
 
 /// What is visible of a tile in which something is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Pairs {
+pub(crate) enum VisiblePairs {
     /// Everything.
     All,
     /// What this mask says.
@@ -38,7 +38,7 @@ pub(crate) struct Tile {
     /// Its number among the tiles of keys, in a list of the tiles that queries meet; among those of queries, in a list of those that keys meet.
     pub index: u32,
     /// What is visible of it.
-    pub pairs: Pairs,
+    pub pairs: VisiblePairs,
 }
 
 /// The plane of queries and keys in tiles of [`TILE`] x [`TILE`]. What is hidden takes no place; of a causal or windowed visibility only the tiles at the
@@ -128,7 +128,7 @@ impl TileMapBuilder {
         for (keys, levels) in levels {
             if levels.iter().any(|&level| level > VISIBLE) {
                 self.map.levels.push(levels);
-                let pairs = Pairs::Levelled(self.map.levels.len() as u32 - 1);
+                let pairs = VisiblePairs::Levelled(self.map.levels.len() as u32 - 1);
                 self.lists().tiles.push(Tile { index: keys, pairs });
             } else {
                 let bits = |row: &[u8]| row.iter().enumerate().fold(0, |bits, (at, &level)| bits | u64::from(level) << at);
@@ -145,10 +145,10 @@ impl TileMapBuilder {
             return;
         }
         let pairs = if mask[..queries].iter().all(|&bits| bits == u64::MAX) {
-            Pairs::All
+            VisiblePairs::All
         } else {
             let masks = &mut self.map.masks;
-            Pairs::Masked(*self.known.entry(mask).or_insert_with(|| {
+            VisiblePairs::Masked(*self.known.entry(mask).or_insert_with(|| {
                 masks.push(mask);
                 masks.len() as u32 - 1
             }))
@@ -219,9 +219,9 @@ impl TileMap {
         let tiles = self.met_by_queries(row, head, query / TILE);
         let tile = tiles[tiles.binary_search_by_key(&((key / TILE) as u32), |tile| tile.index).ok()?];
         match tile.pairs {
-            Pairs::All => Some(0.0),
-            Pairs::Masked(mask) => (self.mask(mask)[query % TILE] >> (key % TILE) & 1 == 1).then_some(0.0),
-            Pairs::Levelled(levels) => match self.levels(levels)[query % TILE * TILE + key % TILE] {
+            VisiblePairs::All => Some(0.0),
+            VisiblePairs::Masked(mask) => (self.mask(mask)[query % TILE] >> (key % TILE) & 1 == 1).then_some(0.0),
+            VisiblePairs::Levelled(levels) => match self.levels(levels)[query % TILE * TILE + key % TILE] {
                 HIDDEN => None,
                 level => Some(self.shifts[level as usize]),
             },
@@ -239,12 +239,12 @@ impl TileMap {
         &self.masks
     }
 
-    /// The mask of [`Pairs::Masked`].
+    /// The mask of [`VisiblePairs::Masked`].
     pub(crate) fn mask(&self, index: u32) -> &TileMask {
         &self.masks[index as usize]
     }
 
-    /// The levels of [`Pairs::Levelled`].
+    /// The levels of [`VisiblePairs::Levelled`].
     pub(crate) fn levels(&self, index: u32) -> &TileLevels {
         &self.levels[index as usize]
     }
@@ -321,7 +321,7 @@ mod tests {
         assert_eq!(map.masks.len(), 1);
         let tiles = &map.planes[0].of_queries.tiles;
         assert_eq!(tiles.len(), 55);
-        assert_eq!(tiles.iter().filter(|tile| tile.pairs == Pairs::All).count(), 45);
+        assert_eq!(tiles.iter().filter(|tile| tile.pairs == VisiblePairs::All).count(), 45);
     }
 
     #[test]

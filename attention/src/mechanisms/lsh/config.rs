@@ -168,11 +168,24 @@ impl Mechanism for LshConfig {
     fn card() -> Card {
         Card {
             variant: "Lsh",
-            description: "Lets each query see the keys that a hash puts into its bucket.",
+            description: "Lets each query see the keys that a hash puts into its bucket (Reformer), or that chance does.",
             source: "Kitaev, Kaiser and Levskaya 2020, section 2",
             kind: Kind::Whole,
             cross: false,
             causal: true,
+            time: "r n (c + 2 m) d",
+            state: "2 n d + r n H",
+            letters: &[
+                ("r", "rounds of hashing, option `rounds`"),
+                ("c", "half the buckets of a round"),
+                ("m", "positions of a chunk, option `chunk`"),
+            ],
+            differences: &[
+                "Public code (trax, transformers, reformer-pytorch) does not restrict a query to its bucket (`bucket_mask = false`).",
+                "Its first chunk looks at the last (`wrap = true`), of all rounds together there, of its own round here.",
+                "It does not correct for duplicates (`duplicate_correction = false`).",
+                "In two of three cases it does not divide by `sqrt(D)` (`scale = \"code\"`).",
+            ],
         }
     }
 

@@ -1,7 +1,6 @@
 //! Hard-coded Gaussian attention: You et al. 2020.
 
 use burn::module::Module;
-use heedful_attention::contract::Attention;
 use heedful_attention::mechanisms::gaussian::{Execution, GaussianConfig, Normalisation};
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::registry::{AnyAttention, AnyMechanism};
@@ -203,13 +202,5 @@ fn appended_padding_changes_nothing_at_real_positions() {
         let alone = context(&attention, self_attention(&padded.slice(0..7)));
         let beside = context(&attention, self_attention(&padded).visibility(Visibility::padding(vec![7])));
         assert_same(&format!("{execution:?}"), &beside.slice(0..7).values, &alone.values, 1e-6);
-    }
-}
-
-#[test]
-fn cost_and_state_are_declared() {
-    for (execution, time) in [(Execution::Dense, "n^2 d"), (Execution::Banded, "n w d"), (Execution::Index, "n d")] {
-        let abilities = gaussian(GaussianConfig { execution, ..GaussianConfig::default() }, place(Role::Encoder, 2)).abilities();
-        assert_eq!((abilities.time, abilities.state, abilities.max_length), (time, "values, n d", None));
     }
 }

@@ -12,7 +12,7 @@ use burn::tensor::{DType, Shape, TensorData};
 
 use super::part as slice;
 use crate::engine::fused::plan::{Part, distinct};
-use crate::visibility::{Pairs, TILE, TileMap, hidden_logit};
+use crate::visibility::{TILE, TileMap, VisiblePairs, hidden_logit};
 
 /// Those of all devices, of at most 256 MiB: a mask has a number for each pair.
 pub(super) static MASKS: Masks = Masks::new(256 << 20);
@@ -176,14 +176,14 @@ fn of_tiles<B: Backend>(map: &TileMap, strip: &Strip<B>) -> (FloatTensor<B>, usi
 }
 
 /// The numbers of a tile, query by query.
-fn of_tile(map: &TileMap, pairs: Pairs, hidden: f32) -> Vec<f32> {
+fn of_tile(map: &TileMap, pairs: VisiblePairs, hidden: f32) -> Vec<f32> {
     match pairs {
-        Pairs::All => vec![0.0; PAIRS],
-        Pairs::Masked(mask) => {
+        VisiblePairs::All => vec![0.0; PAIRS],
+        VisiblePairs::Masked(mask) => {
             let rows = map.mask(mask).iter();
             rows.flat_map(|bits| (0..TILE).map(move |key| if bits >> key & 1 == 1 { 0.0 } else { hidden })).collect()
         }
-        Pairs::Levelled(levels) => map.levels(levels).iter().map(|&level| map.shifts()[level as usize].max(hidden)).collect(),
+        VisiblePairs::Levelled(levels) => map.levels(levels).iter().map(|&level| map.shifts()[level as usize].max(hidden)).collect(),
     }
 }
 

@@ -8,7 +8,7 @@ use burn::tensor::TensorData;
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{CubeBackend, CubeDevice};
 
-use crate::visibility::{Pairs, TILE, Tile, TileMap};
+use crate::visibility::{TILE, Tile, TileMap, VisiblePairs};
 
 /// A [`TileMap`] on a device.
 #[derive(Clone, Debug)]
@@ -57,9 +57,9 @@ impl DeviceTiles {
         words.push(next as u32);
         for tile in lists.iter().copied().flatten() {
             words.extend(match tile.pairs {
-                Pairs::All => [tile.index, 0],
-                Pairs::Masked(mask) => [tile.index, (starts + pairs) as u32 + mask * 2 * TILE as u32],
-                Pairs::Levelled(_) => unreachable!("the kernels are given plain maps"),
+                VisiblePairs::All => [tile.index, 0],
+                VisiblePairs::Masked(mask) => [tile.index, (starts + pairs) as u32 + mask * 2 * TILE as u32],
+                VisiblePairs::Levelled(_) => unreachable!("the kernels are given plain maps"),
             });
         }
         words.extend(map.masks().iter().flatten().flat_map(|&bits| [bits as u32, (bits >> 32) as u32]));

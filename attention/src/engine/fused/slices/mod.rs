@@ -15,7 +15,7 @@ pub(super) use self::backward::{Given, backward};
 pub(super) use self::forward::{Context, forward};
 use self::kernel::Matrix;
 use super::plan::{Order, Plan};
-use crate::visibility::{Pairs, TILE, TileMap};
+use crate::visibility::{TILE, TileMap, VisiblePairs};
 
 /// Sizes of one attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,25 +183,25 @@ impl Placed<'_> {
 }
 
 /// Whether no query of a tile sees a key after its own place in the tile.
-fn is_triangle(tiles: &TileMap, pairs: Pairs) -> bool {
-    let Pairs::Masked(mask) = pairs else { return false };
+fn is_triangle(tiles: &TileMap, pairs: VisiblePairs) -> bool {
+    let VisiblePairs::Masked(mask) = pairs else { return false };
     // A shift by all bits is none.
     tiles.mask(mask).iter().enumerate().all(|(at, &bits)| at + 1 == TILE || bits >> (at + 1) == 0)
 }
 
 /// Hides and shifts the logits of a tile.
 #[inline(always)]
-fn shift(logits: &mut [f32], tiles: &TileMap, pairs: Pairs) {
+fn shift(logits: &mut [f32], tiles: &TileMap, pairs: VisiblePairs) {
     match pairs {
-        Pairs::All => {}
-        Pairs::Masked(mask) => {
+        VisiblePairs::All => {}
+        VisiblePairs::Masked(mask) => {
             for (logits, bits) in logits.chunks_exact_mut(TILE).zip(tiles.mask(mask)) {
                 for (at, logit) in logits.iter_mut().enumerate() {
                     *logit = if bits >> at & 1 == 1 { *logit } else { f32::NEG_INFINITY };
                 }
             }
         }
-        Pairs::Levelled(levels) => {
+        VisiblePairs::Levelled(levels) => {
             let shifts = tiles.shifts();
             for (logit, &level) in logits.iter_mut().zip(tiles.levels(levels)) {
                 *logit += shifts[level as usize];
