@@ -334,7 +334,7 @@ impl Gaussian {
         // Without kernels that skip what is far, fused execution computes all weights.
         let is_fused = fused::can_attend(&program, engine) && (is_dense || has_kernels_in_main_memory(&program.values.device()));
         if probe.is_listening() && (is_fused || !is_dense) {
-            // The matrix of weights exists only for somebody who looks at it; the output is computed as if nobody did.
+            // The matrix of weights is computed for a probe only, and does not change how the output is computed.
             reference::attend(AttentionProgram { dropout: None, ..masked(program.clone()) }, probe);
         }
         let context = if is_fused {

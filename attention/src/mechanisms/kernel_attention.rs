@@ -169,7 +169,7 @@ impl<K: Kernel> KernelAttention<K> {
                 probe.with_keys_before(span.key_start, |probe| reference::attend(program(values, kernel, random), probe))
             }
             Execution::Unfolded => {
-                // The matrix of weights exists only for somebody who looks at it; the output is computed as if nobody did.
+                // The matrix of weights is computed for a probe only, and does not change how the output is computed.
                 if probe.is_listening() {
                     let shown = program(values.clone(), kernel.clone(), None);
                     probe.with_keys_before(span.key_start, |probe| reference::attend(shown, probe));

@@ -3,7 +3,7 @@
 //! `head_h = softmax(Q_h (E K_h)^T / sqrt(D)) (F V_h)`: `E` and `F` `[k, n]` mix the `n` positions of keys and values into `k` slots, and every query
 //! weighs the slots. The matrices are as wide as the greatest length `L`; a shorter sequence takes the first columns.
 //!
-//! Keys that nobody sees are set to 0 **before** they are mixed; in the map of `n x k` weights nothing could be hidden any more. For the same reason there
+//! Masked keys are set to 0 **before** they are mixed; in the map of `n x k` weights nothing could be hidden any more. For the same reason there
 //! is no causal form and no visibility that differs between queries or heads: both are refused. Step by step it runs as cross-attention only; its state
 //! holds the projected keys and values.
 //!

@@ -7,7 +7,7 @@
 //! if it sees nothing else. Sorting takes `r n log n` for each head beside the time below. A decoding state holds keys, values and the bucket of each
 //! position in each round.
 //!
-//! Buckets are chosen without gradient, sorted on the host, and do not depend on the backend beyond rounding. Positions that nobody sees (padding) are in
+//! Buckets are chosen without gradient, sorted on the host, and do not depend on the backend beyond rounding. Masked positions (padding) are in
 //! no bucket: they take no place in a chunk, and as queries they go where they would stand.
 //!
 //! **What the future can move.** No query sees a later key under a causal visibility, but a later element can shift the borders of chunks, and with them
@@ -185,7 +185,7 @@ impl Lsh {
             return blocks(&program.values).attend(queries, keys, program.values, dropout, probe);
         }
         if probe.is_listening() {
-            // The matrix of all weights exists only for somebody who looks at it; the output is computed as if nobody did.
+            // The matrix of all weights is computed for a probe only, and does not change how the output is computed.
             blocks(&program.values).attend(queries, keys, program.values.clone(), None, probe);
         }
         fused::attend(program, self.chunking.parts(buckets, span, &visibility))

@@ -240,7 +240,7 @@ pub(super) struct Blocks {
 }
 
 impl Blocks {
-    /// Brings all blocks to one size. What fills them is hidden or read by nobody.
+    /// Brings all blocks to one size. What fills them is hidden or not read.
     fn padded(mut self, hidden: f32) -> Self {
         let height = self.list.iter().map(|block| block.queries.len()).max().unwrap_or(0);
         let width = self.list.iter().map(|block| block.keys.len()).max().unwrap_or(0).max(1);
