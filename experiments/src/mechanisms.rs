@@ -249,11 +249,11 @@ pub fn tables() -> String {
         let parameters = thousands(trained_parameters(&attention));
         able.push(vec![config.name(), causality.to_string(), yes(cross_attention), yes(steps), limit.to_owned(), parameters]);
         let formula = config.parameter_formula().map_or_else(|| "unknown".to_owned(), |formula| formula.to_string());
-        cost.push(vec![config.name(), card.time.to_owned(), card.state.to_owned(), formula]);
+        cost.push(vec![config.name(), format!("{}; {}; {formula}", card.time, card.state)]);
     }
     let about = columns(COLUMNS, &["attention", "what it does"], about);
     let able = columns(COLUMNS, &["attention", "causal", "cross", "steps", "length", "parameters"], able);
-    let cost = columns(COLUMNS, &["attention", "time", "state", "parameters"], cost);
+    let cost = columns(COLUMNS, &["attention", "time; state; parameters"], cost);
     let letters = registry::letters().into_iter().map(|(letter, meaning)| vec![letter.to_owned(), meaning.to_owned()]).collect();
     let letters = columns(COLUMNS, &["letter", "meaning"], letters);
     let Placement { d_model, heads, max_length, .. } = COUNTED;

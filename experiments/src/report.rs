@@ -678,6 +678,7 @@ mod tests {
             let settings = Settings::<Configuration>::read(None, given)?;
             settings.value.run.check(&settings, &["dot-product"], &["flex"])?;
             let folder = RunFolder::open(root, &settings.value, resume)?;
+            folder.choose_runs(&settings.value)?;
             let configuration = digest(&settings.value, &[RUN_TABLE])?;
             let results = Results::read(&folder)?;
             let mut trained = 0;
