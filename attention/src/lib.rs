@@ -26,17 +26,17 @@
 //! # Ok::<(), ConfigError>(())
 //! ```
 //!
-//! [`AttentionConfig`](layer::AttentionConfig) takes a mechanism by name or by its own configuration, [`Mask`](mask::Mask) the masks of Burn and PyTorch.
-//! [`AttentionLayer`](layer::AttentionLayer) is a module like any other of Burn.
+//! [`AttentionConfig`] takes a mechanism by name or by its own configuration, [`Mask`] the masks of Burn and PyTorch.
+//! [`AttentionLayer`] is a module like any other of Burn.
 //!
-//! Beneath lies the full contract, [`Attention`](contract::Attention), which models and experiments use: placement in a model, keys of random numbers, probes, the engine.
+//! Beneath lies the full contract, [`Attention`], which models and experiments use: placement in a model, keys of random numbers, probes, the engine.
 //! A mechanism runs on any backend. It lowers its input to a description ([`AttentionProgram`](engine::AttentionProgram)): how keys are scored, which are
 //! visible, how weights are normalised, which values are summed; the [`engine`] executes it.
 //!
 //! # A mechanism of your own
 //!
-//! Implement [`Logits`](logits::Logits), which leaves projections, masks, softmax and stepwise decoding to
-//! [`SoftmaxAttention`](softmax_attention::SoftmaxAttention), or [`Attention`](contract::Attention) itself. The [`conformance`] suite then asks it for all
+//! Implement [`Logits`], which leaves projections, masks, softmax and stepwise decoding to
+//! [`SoftmaxAttention`], or [`Attention`] itself. The [`conformance`] suite then asks it for all
 //! that models rely on, from causality to the gradients, and reports what it is asked, what holds and what does not:
 //!
 //! ```

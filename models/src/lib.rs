@@ -89,7 +89,7 @@
 //!
 //! # An attention of your own
 //!
-//! All models are generic over [`Attention`](heedful_attention::contract::Attention). `build_with` asks for the attention of each place, here one of its own
+//! All models are generic over [`Attention`]. `build_with` asks for the attention of each place, here one of its own
 //! kind in the first layer and dot-product attention in the others:
 //!
 //! ```
@@ -123,21 +123,21 @@
 //! # Ok::<(), ConfigError>(())
 //! ```
 //!
-//! A closure that returns its own type instead of [`AnyAttention`](heedful_attention::registry::AnyAttention) makes a model over that type alone. A mechanism with
-//! a configuration that implements [`Mechanism`](heedful_attention::registry::Mechanism) goes into `with_attention` like those of the toolkit;
+//! A closure that returns its own type instead of [`AnyAttention`] makes a model over that type alone. A mechanism with
+//! a configuration that implements [`Mechanism`] goes into `with_attention` like those of the toolkit;
 //! `examples/own_mechanism.rs` defines one, puts it through the conformance suite, and trains it.
 //!
 //! # The full form
 //!
 //! `forward_with` of a model takes what experiments ask for: padding on the left, segments, the key of its random numbers, a probe that sees weights and
-//! activations. It returns auxiliary losses too, and drops exactly where it is given a key. `init` takes a [`RandomKey`](heedful_attention::random::RandomKey) in
+//! activations. It returns auxiliary losses too, and drops exactly where it is given a key. `init` takes a [`RandomKey`] in
 //! the place of a seed. Initial weights are equal on every backend. After `validate` is `Ok`, `init` cannot fail.
 //!
 //! # What else there is
 //!
 //! One [`Block`](block::Block) serves encoders and decoders, one [`Stack`](stack::Stack) of them serves three models:
-//! [`Seq2SeqTransformer`](seq2seq::Seq2SeqTransformer), [`LanguageModel`](language_model::LanguageModel) and
-//! [`Classifier`](classifier::Classifier). [`layout`] sets the attention of each part and layer, in code and in files.
+//! [`Seq2SeqTransformer`], [`LanguageModel`] and
+//! [`Classifier`]. [`layout`] sets the attention of each part and layer, in code and in files.
 //!
 //! Attentions are surrounded by residual connections and gates ([`residual`], [`gate`]). Layers have their own weights, share one block, halt position by
 //! position, or are reversible ([`depth`], [`halting`]). Activations can be recomputed in the backward pass ([`recomputation`]) or have 16 bits ([`precision`]),
