@@ -79,6 +79,7 @@ pub(super) const COUNT: usize = 9;
 
 impl<B: Backend> Operands<B> {
     /// The same of another backend, or made anew.
+    #[cfg(feature = "ndarray")]
     pub(crate) fn map<O: Backend>(self, map: impl Fn(FloatTensor<B>) -> FloatTensor<O>) -> Operands<O> {
         Operands::from_list(self.list().map(|operand| operand.map(&map)))
     }
