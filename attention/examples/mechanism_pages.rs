@@ -70,7 +70,7 @@ fn table(mechanisms: &[AnyMechanism], book: &str) -> Result<String, Box<dyn Erro
     for mechanism in mechanisms {
         let (family, card) = (mechanism.family(), mechanism.card());
         let further: String = names(mechanism).into_iter().filter(|name| name != family).map(|name| format!(", `{name}`")).collect();
-        writeln!(table, "| [{family}]({book}mechanisms/{family}.md){further} | {} | {} |", card.description, card.source)?;
+        writeln!(table, "| [`{family}`]({book}mechanisms/{family}.md){further} | {} | {} |", card.description, card.source)?;
     }
     Ok(table)
 }
@@ -234,7 +234,7 @@ fn cost(mechanism: &AnyMechanism, page: &mut String) -> Result<(), Box<dyn Error
     let card = mechanism.card();
     let parameters = mechanism.parameter_formula().ok_or(format!("{mechanism} does not say how many parameters it has"))?;
     write!(page, "\n## Cost\n\n* time: `{}`\n* state of decoding: `{}` numbers\n* parameters: `{parameters}`\n", card.time, card.state)?;
-    let seen = if card.causal { "Causal" } else { "Not causal" };
+    let seen = if card.causal { "Causal" } else { "Bidirectional" };
     writeln!(page, "* floating-point operations of a forward pass:")?;
     for length in COUNTED {
         let place = place(mechanism, WIDTH, length);

@@ -7,9 +7,10 @@ use burn::tensor::{Device, Tensor};
 use heedful_attention::abilities::Abilities;
 use heedful_attention::contract::Attention;
 use heedful_attention::error::ConfigError;
+use heedful_attention::mechanisms::mixture::{MixtureConfig, MixtureWeights};
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::random::RandomKey;
-use heedful_attention::registry::{self, AnyMechanism, Kind};
+use heedful_attention::registry::{self, AnyMechanism, Mechanism};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, DeserializeSeed, MapAccess, Visitor};
 use serde::ser::SerializeMap;
@@ -18,11 +19,27 @@ use toml::{Table, Value};
 
 /// The field of an attention's table that says which it is.
 const NAME: &str = "name";
+/// The family whose members are in the name of an attention and not among its options.
+const MIXTURE: &str = MixtureConfig::NAME;
 
 /// Options of the mechanisms, one table for each family; they hold wherever the mechanism stands, also as a member of a mixture or as the logits within
 /// another mechanism.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MechanismOptions(Vec<AnyMechanism>);
+
+/// Options of mixtures; the members are in the name.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct MixtureOptions {
+    /// How the members are weighted: `softmax` (default), `sum` or `sigmoid`.
+    weights: MixtureWeights,
+}
+
+impl From<MixtureOptions> for AnyMechanism {
+    fn from(options: MixtureOptions) -> Self {
+        MixtureConfig { members: Vec::new(), weights: options.weights }.into()
+    }
+}
 
 impl Default for MechanismOptions {
     fn default() -> Self {
@@ -119,7 +136,10 @@ impl Serialize for MechanismOptions {
         struct Options<'a>(&'a AnyMechanism);
         impl Serialize for Options<'_> {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                self.0.serialize_options(serializer)
+                match self.0.get::<MixtureConfig>() {
+                    Some(mixture) => MixtureOptions { weights: mixture.weights }.serialize(serializer),
+                    None => self.0.serialize_options(serializer),
+                }
             }
         }
         let mut families = serializer.serialize_map(Some(self.0.len()))?;
@@ -173,11 +193,10 @@ impl<'de> DeserializeSeed<'de> for OptionsOf {
     type Value = AnyMechanism;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<AnyMechanism, D::Error> {
-        let options = AnyMechanism::deserialize_options(self.0, deserializer)?;
-        if options.card().kind == Kind::Mixture && !options.members().is_empty() {
-            return Err(de::Error::custom("`members` of a mixture stand in the name of an attention, joined by +, and not among options"));
+        match self.0 {
+            MIXTURE => MixtureOptions::deserialize(deserializer).map(AnyMechanism::from),
+            family => AnyMechanism::deserialize_options(family, deserializer),
         }
-        Ok(options)
     }
 }
 
@@ -318,7 +337,6 @@ pub(crate) fn columns(width: usize, head: &[&str], rows: Vec<Vec<String>>) -> St
 #[cfg(test)]
 mod tests {
     use heedful_attention::mechanisms::gaussian::GaussianConfig;
-    use heedful_attention::mechanisms::mixture::{MixtureConfig, MixtureWeights};
     use heedful_attention::mechanisms::synthesizer_random::SynthesizerRandomConfig;
 
     use super::*;
@@ -331,7 +349,7 @@ mod tests {
     fn options_reach_a_mechanism_alone_and_inside_a_mixture() {
         let mut options = MechanismOptions::default();
         options.set(random(false, 1.0));
-        options.set(MixtureConfig { weights: MixtureWeights::Sum, ..Default::default() }.into());
+        options.set(MixtureOptions { weights: MixtureWeights::Sum }.into());
         assert_eq!(options.attention("synthesizer-random").unwrap(), random(false, 1.0));
         let mixed = options.attention("random+dot-product").unwrap();
         let mixture = mixed.get::<MixtureConfig>().expect("a name with + is a mixture");
@@ -371,7 +389,7 @@ mod tests {
     fn every_family_is_written_with_all_of_its_options_and_read_again() {
         let mut options = MechanismOptions::default();
         options.set(random(false, 0.25));
-        options.set(MixtureConfig { weights: MixtureWeights::Sigmoid, ..Default::default() }.into());
+        options.set(MixtureOptions { weights: MixtureWeights::Sigmoid }.into());
         let text = toml::to_string(&options).unwrap();
         for family in AnyMechanism::families() {
             // A table of nothing but a table has no line of its own.
@@ -388,7 +406,7 @@ mod tests {
         let refused = |text: &str| toml::from_str::<MechanismOptions>(text).unwrap_err().to_string();
         assert!(refused("[gausian]\nwindow = 3").contains("gausian"));
         assert!(refused("[gaussian]\nwidow = 3").contains("widow"));
-        assert!(refused("[mixture]\nmembers = [{ name = \"uniform\" }]").contains("members"));
+        assert!(refused("[mixture]\nmembers = []").contains("members"));
     }
 
     #[test]

@@ -66,18 +66,12 @@ impl Provenance {
 
 /// The features that change what computes, and whether they are compiled in. `default`, `gpu` and `cube` stand for others.
 fn features() -> [(&'static str, bool); 10] {
-    [
-        ("ndarray", cfg!(feature = "ndarray")),
-        ("wgpu", cfg!(feature = "wgpu")),
-        ("vulkan", cfg!(feature = "vulkan")),
-        ("metal", cfg!(feature = "metal")),
-        ("webgpu", cfg!(feature = "webgpu")),
-        ("cuda", cfg!(feature = "cuda")),
-        ("cuda-cpp", cfg!(feature = "cuda-cpp")),
-        ("rocm", cfg!(feature = "rocm")),
-        ("fusion", cfg!(feature = "fusion") || gpu_backends_fuse()),
-        ("autotune", cfg!(feature = "autotune") || gpu_backends_tune()),
-    ]
+    macro_rules! compiled {
+        ($($name:literal),*; $($of_burn:literal: $is_in:expr),*) => {
+            [$(($name, cfg!(feature = $name)),)* $(($of_burn, cfg!(feature = $of_burn) || $is_in),)*]
+        };
+    }
+    compiled!("ndarray", "wgpu", "vulkan", "metal", "webgpu", "cuda", "cuda-cpp", "rocm"; "fusion": gpu_backends_fuse(), "autotune": gpu_backends_tune())
 }
 
 /// Whether Burn's GPU backends join operations, whoever asked for it: with its feature their type is another one.
@@ -179,18 +173,7 @@ mod tests {
     fn every_feature_that_is_compiled_in_is_named() {
         let named = Provenance::here().features;
         let has = |name: &str| named.iter().any(|other| other == name);
-        for (name, is_in) in [
-            ("ndarray", cfg!(feature = "ndarray")),
-            ("wgpu", cfg!(feature = "wgpu")),
-            ("vulkan", cfg!(feature = "vulkan")),
-            ("metal", cfg!(feature = "metal")),
-            ("webgpu", cfg!(feature = "webgpu")),
-            ("cuda", cfg!(feature = "cuda")),
-            ("cuda-cpp", cfg!(feature = "cuda-cpp")),
-            ("rocm", cfg!(feature = "rocm")),
-        ] {
-            assert_eq!(has(name), is_in, "{name}: {named:?}");
-        }
+        assert_eq!((has("ndarray"), has("wgpu")), (cfg!(feature = "ndarray"), cfg!(feature = "wgpu")), "{named:?}");
         assert!(has("fusion") || !cfg!(feature = "fusion"), "{named:?}");
         assert!(has("autotune") || !cfg!(feature = "autotune"), "{named:?}");
         #[cfg(feature = "cube")]

@@ -218,8 +218,8 @@ impl Visibility {
         Self::new(Rule::Or(self, other))
     }
 
-    /// In row `b` of the batch positions count from `counts[b]` on: the same visibility of sequences that begin with so much padding, which sees and is
-    /// hidden from every query.
+    /// In row `b` of the batch positions count from `counts[b]` on: the same visibility of sequences that begin with so much padding, which sees no
+    /// key and is hidden from every query.
     ///
     /// # Panics
     /// If numbers are [`added`](Self::additive).

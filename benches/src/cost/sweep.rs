@@ -89,7 +89,7 @@ impl Sweep {
             progress.set_message(format!("{}: {pass} at {length}: round {} of {}", self.backend, round + 1, self.rounds));
             let spent = yardstick.run();
             let mut order: Vec<&mut Contender> = contenders.iter_mut().collect();
-            // None always runs after the same other.
+            // Every second round is reversed, so that none always follows the same other.
             if round % 2 == 1 {
                 order.reverse();
             }

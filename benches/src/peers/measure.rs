@@ -116,7 +116,7 @@ impl Alternation {
             }
             progress.set_message(format!("{}: round {} of {}", case.name, round + 1, self.rounds));
             let mut order: Vec<usize> = (0..results.len()).collect();
-            // None always runs after the same other.
+            // Every second round is reversed, so that none always follows the same other.
             if round % 2 == 1 {
                 order.reverse();
             }

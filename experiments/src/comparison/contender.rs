@@ -72,7 +72,8 @@ pub fn model_assignments(names: &[String], options: &CommonOptions) -> Vec<Assig
 /// so that the configuration repeats the runs whatever the models of this name become.
 pub(super) fn contenders<C: Comparison>(settings: &mut Settings<C::Config>) -> Result<Vec<Contender<C::Config>>, ExperimentError> {
     if let Some(given) = &settings.value.model_settings().attention {
-        if settings.value.run().attention != C::Config::default().run().attention {
+        let is_assigned = settings.assigned().any(|path| path == ["run", "attention"]);
+        if is_assigned || settings.value.run().attention != C::Config::default().run().attention {
             return Err(settings
                 .refuse("model.attention", "run.attention (--attention) names mechanisms as well; give one of the two")
                 .into());
@@ -123,6 +124,11 @@ fn named_model<C: Comparison>(
     if model.set.as_ref().is_some_and(|set| set.contains_key(RUN_TABLE)) {
         return Err(settings
             .refuse(&format!("{place}.set.{RUN_TABLE}"), "it says which runs there are, for all models; leave it out")
+            .into());
+    }
+    if own.value.model_settings().attention.is_some() {
+        return Err(settings
+            .refuse(&format!("{place}.set.model.attention"), "the attention of a model is its `attention`; leave this out")
             .into());
     }
     let attention = attention::<C>(&own.value, attention_name)?;

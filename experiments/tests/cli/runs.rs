@@ -98,6 +98,10 @@ fn a_configuration_says_which_mechanism_stands_where() {
             ["model.attention", "`layers` holds for all stacks"],
         ),
         (vec!["--set", "model.attention.encodr=gaussian"], ["encodr", "did you mean `encoder`"]),
+        (
+            vec!["--set", "run.models=[{name = 'own', attention = 'gaussian', set = {model = {attention = {encoder = 'uniform'}}}}]"],
+            ["run.models.0.set.model.attention", "leave this out"],
+        ),
     ] {
         refused(&binary("mt").args(settings).arg("--out").arg(folder.path().join("refused")).output().unwrap(), 2, &parts);
     }
