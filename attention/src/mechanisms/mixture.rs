@@ -40,12 +40,12 @@ pub enum MixtureWeights {
 
 /// Configuration of [`Mixture`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 pub struct MixtureConfig {
     /// The members: two or more attentions that have logits, in the order of their weights.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub members: Vec<AnyMechanism>,
     /// How they are weighted (default: softmax-normalised weights per head).
+    #[serde(default)]
     pub weights: MixtureWeights,
 }
 
