@@ -42,8 +42,9 @@ fn every_mechanism_has_its_page_in_the_book_and_its_line_in_the_readme() {
             );
         }
         assert!(!page.contains("unknown"), "{page}");
-        for list in ["README.md", "/mechanisms.md", "/SUMMARY.md"] {
-            assert!(text(list).contains(&format!("[{family}](")), "{list} does not name {family}");
+        let (code, plain) = (format!("[`{family}`]("), format!("[{family}]("));
+        for (list, link) in [("README.md", &code), ("/mechanisms.md", &code), ("/SUMMARY.md", &plain)] {
+            assert!(text(list).contains(link), "{list} does not name {family}");
         }
     }
 }
