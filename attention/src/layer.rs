@@ -198,7 +198,7 @@ impl<A: Attention> AttentionLayer<A> {
     /// # use heedful_attention::prelude::*;
     /// # let device = Device::flex();
     /// # let (x, memory) = (Tensor::<3>::ones([2, 3, 16], &device), Tensor::<3>::ones([2, 7, 16], &device));
-    /// let attention = AttentionConfig::new(LinformerConfig { rank: Some(4), ..Default::default() }, 16, 2).with_cross(true).init(&device)?;
+    /// let attention = AttentionConfig::new(LinformerConfig::default().with_rank(4), 16, 2).with_cross(true).init(&device)?;
     /// let y = attention.cross(x, memory, &Mask::padding(&[7, 5], 7)); // [2, 3, 16]
     /// # assert_eq!(y.dims(), [2, 3, 16]);
     /// # Ok::<(), ConfigError>(())

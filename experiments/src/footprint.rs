@@ -9,7 +9,7 @@
 //! nothing is checked.
 
 mod activations;
-mod machine;
+pub(crate) mod machine;
 #[cfg(all(test, target_os = "linux"))]
 mod measured;
 
@@ -30,6 +30,46 @@ use crate::settings::Settings;
 const NUMBER: u128 = 4;
 /// Bytes that a layer takes in main memory, wherever its numbers are: less than its modules do.
 const LAYER: u128 = 1024;
+
+/// Equal blocks and the position vectors of their inputs.
+pub(crate) struct Blocks {
+    pub number: u128,
+    /// Of each block.
+    pub attention: ParameterCount,
+    pub d_model: usize,
+    /// 0 for blocks without a feed-forward network.
+    pub d_ff: usize,
+    pub gated_feed_forward: bool,
+    pub max_length: usize,
+    pub positions: PositionConfig,
+}
+
+impl Blocks {
+    /// Parameters of attentions, feed-forward networks and position tables: all that grow with a product of sizes.
+    pub(crate) fn parameters(&self) -> ParameterCount {
+        let [d_model, d_ff, max_length] = [self.d_model, self.d_ff, self.max_length].map(|size| size as u128);
+        let ParameterCount { trained, fixed } = self.attention;
+        let maps = if self.gated_feed_forward { 3 } else { 2 };
+        let of_block = trained.saturating_add(d_model.saturating_mul(d_ff).saturating_mul(maps));
+        let table = max_length.saturating_mul(d_model);
+        let (learned, sinusoids) = match self.positions {
+            PositionConfig::Learned => (table, 0),
+            PositionConfig::PerLayer => (table.saturating_mul(self.number), 0),
+            PositionConfig::Sinusoidal => (0, table),
+            PositionConfig::Grid(_) | PositionConfig::None => (0, 0),
+        };
+        ParameterCount {
+            trained: of_block.saturating_mul(self.number).saturating_add(learned),
+            fixed: fixed.saturating_mul(self.number).saturating_add(sinusoids),
+        }
+    }
+
+    /// Least bytes of main memory that the blocks take before anything is computed.
+    pub(crate) fn bytes(&self) -> u128 {
+        let ParameterCount { trained, fixed } = self.parameters();
+        trained.saturating_add(fixed).saturating_mul(NUMBER).saturating_add(self.number.saturating_mul(LAYER))
+    }
+}
 
 /// What the memory of training follows from.
 struct Model<'a> {
@@ -92,23 +132,19 @@ impl Model<'_> {
 
     fn parameters(&self) -> ParameterCount {
         let Self { settings, .. } = self;
-        let [d_model, d_ff, max_length] = [settings.d_model, settings.d_ff, settings.max_length].map(|size| size as u128);
         let blocks = (settings.depth.blocks(settings.layers) as u128).saturating_mul(self.stacks as u128);
-        let ParameterCount { trained, fixed } = self.attention_parameters();
-        let maps = if settings.gated_feed_forward { 3 } else { 2 };
-        let of_block = trained.saturating_add(d_model.saturating_mul(d_ff).saturating_mul(maps));
-        let embedding = d_model.saturating_mul(self.vocabulary as u128);
-        let table = max_length.saturating_mul(d_model);
-        let (learned, sinusoids) = match settings.positions {
-            PositionConfig::Learned => (table, 0),
-            PositionConfig::PerLayer => (table.saturating_mul(blocks), 0),
-            PositionConfig::Sinusoidal => (0, table),
-            PositionConfig::Grid(_) | PositionConfig::None => (0, 0),
+        let own = Blocks {
+            number: blocks,
+            attention: self.attention_parameters(),
+            d_model: settings.d_model,
+            d_ff: settings.d_ff,
+            gated_feed_forward: settings.gated_feed_forward,
+            max_length: settings.max_length,
+            positions: settings.positions,
         };
-        ParameterCount {
-            trained: of_block.saturating_mul(blocks).saturating_add(embedding).saturating_add(learned),
-            fixed: fixed.saturating_mul(blocks).saturating_add(sinusoids),
-        }
+        let ParameterCount { trained, fixed } = own.parameters();
+        let embedding = (settings.d_model as u128).saturating_mul(self.vocabulary as u128);
+        ParameterCount { trained: trained.saturating_add(embedding), fixed }
     }
 
     /// Parameters of one attention: of the one that has the fewest.
@@ -219,7 +255,7 @@ fn field_at_fault(model: &Model<'_>, batch: &'static str) -> &'static str {
 }
 
 /// Bytes in the unit that fits.
-fn amount(bytes: u128) -> String {
+pub(crate) fn amount(bytes: u128) -> String {
     const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     let mut value = bytes as f64;
     let mut unit = 0;

@@ -37,7 +37,7 @@ struct MixtureOptions {
 
 impl From<MixtureOptions> for AnyMechanism {
     fn from(options: MixtureOptions) -> Self {
-        MixtureConfig { members: Vec::new(), weights: options.weights }.into()
+        MixtureConfig::default().with_members(Vec::new()).with_weights(options.weights).into()
     }
 }
 
@@ -342,7 +342,7 @@ mod tests {
     use super::*;
 
     fn random(trainable: bool, init_std: f64) -> AnyMechanism {
-        AnyMechanism::from(SynthesizerRandomConfig { trainable, init_std })
+        AnyMechanism::from(SynthesizerRandomConfig::default().with_trainable(trainable).with_init_std(init_std))
     }
 
     #[test]
@@ -368,7 +368,7 @@ mod tests {
     #[test]
     fn options_without_a_value_take_one_and_numbers_that_are_none_are_kept_for_validation() {
         let mut options = MechanismOptions::default();
-        let offsets = GaussianConfig { offsets: Some(vec![-2.0, 2.0]), ..Default::default() };
+        let offsets = GaussianConfig::default().with_offsets(vec![-2.0, 2.0]);
         options.set(AnyMechanism::from(offsets.clone()));
         assert_eq!(options.attention("gaussian").unwrap(), AnyMechanism::from(offsets));
         options.set(random(true, f64::NAN));

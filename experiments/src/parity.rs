@@ -11,6 +11,7 @@ mod gate;
 mod halting;
 mod inputs;
 mod meanings;
+mod memory;
 mod parameters;
 pub mod part;
 mod pass;

@@ -312,7 +312,7 @@ mod tests {
         assert_eq!(cross("'gaussian'"), CrossLayout::All(attention("gaussian").into()));
         assert_eq!(
             cross("{ name = 'gaussian', length_ratio = 1.5 }"),
-            CrossLayout::All(AnyMechanism::from(GaussianConfig { length_ratio: 1.5, ..GaussianConfig::default() }).into())
+            CrossLayout::All(AnyMechanism::from(GaussianConfig::default().with_length_ratio(1.5)).into())
         );
         let single = CrossAttention { heads: Some(1), ..CrossAttention::default() };
         assert_eq!(cross("{ heads = 1 }"), CrossLayout::All(single.clone()));
@@ -361,7 +361,7 @@ mod tests {
     #[test]
     fn every_mechanism_of_a_layout_is_changed_and_listed_in_its_place() {
         let learned = AnyMechanism::default();
-        let gaussian = AnyMechanism::from(GaussianConfig { deviations: vec![0.5], ..GaussianConfig::default() });
+        let gaussian = AnyMechanism::from(GaussianConfig::default().with_deviations(vec![0.5]));
         let change = |mechanism: AnyMechanism| if mechanism == learned { mechanism } else { gaussian.clone() };
         for (name, own, cross) in
             [("base", &learned, &learned), ("hc-sa", &gaussian, &learned), ("hc-all", &gaussian, &gaussian), ("sh-x", &gaussian, &learned)]

@@ -78,7 +78,7 @@
 //! # use burn::tensor::Device;
 //! # use heedful_models::prelude::*;
 //! # let device = Device::flex();
-//! let local = LocalOneDConfig { query_block: 16, ..Default::default() };
+//! let local = LocalOneDConfig::default().with_query_block(16);
 //! let config = LanguageModelConfig::new(11).with_attention([AnyMechanism::from(local), RelativeConfig::default().into()]);
 //! let model = config.with_layers(4).with_d_model(64).with_n_heads(4).build(&device)?;
 //! # assert_eq!(model.decoder.layers.len(), 4);

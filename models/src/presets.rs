@@ -235,7 +235,7 @@ pub fn sparse_enwik8(size: Size) -> Preset<LanguageModelConfig> {
     let length = size.of(12_288, 64);
     let model = LanguageModelConfig {
         vocabulary: size.of(256, 64),
-        attention: AnyMechanism::from(SparseFixedConfig { stride, summary, ..SparseFixedConfig::default() }).into(),
+        attention: AnyMechanism::from(SparseFixedConfig::default().with_stride(stride).with_summary(summary)).into(),
         layers: size.of(30, 2),
         block: BlockConfig { norm_order: NormOrder::Pre, activation: Activation::QuickGelu, ..size.block(512, 8, 2048, length, 0.4) },
         positions: PositionConfig::Grid(GridConfig { rows: length / stride, columns: stride, channels: 1, join: Join::Sum }),
@@ -249,8 +249,8 @@ pub fn sparse_enwik8(size: Size) -> Preset<LanguageModelConfig> {
 /// The Reformer on enwik8 (Kitaev et al. 2020). Three of four layers are local, one in four has LSH attention. No number of parameters is printed.
 pub fn reformer_enwik8(size: Size) -> Preset<LanguageModelConfig> {
     let (chunk, buckets) = (size.of(256, 8), size.of([16, 32], [2, 4]));
-    let local = AnyMechanism::from(LocalOneDConfig { query_block: size.of(128, 8), ..LocalOneDConfig::default() });
-    let lsh = AnyMechanism::from(LshConfig { chunk, rounds: 2, buckets: Some(BucketCount::Factorised(buckets)), ..LshConfig::default() });
+    let local = AnyMechanism::from(LocalOneDConfig::default().with_query_block(size.of(128, 8)));
+    let lsh = AnyMechanism::from(LshConfig::default().with_chunk(chunk).with_rounds(2).with_buckets(BucketCount::Factorised(buckets)));
     let (rows, columns) = (size.of(128, 8), size.of(512, 8));
     let model = LanguageModelConfig {
         vocabulary: size.of(256, 64),
@@ -303,7 +303,7 @@ pub fn image_transformer_cifar(size: Size) -> Preset<LanguageModelConfig> {
     let block = size.block(512, 4, 2048, length, 0.3);
     let model = LanguageModelConfig {
         vocabulary: 256,
-        attention: AnyMechanism::from(LocalOneDConfig { query_block: size.of(256, 8), ..LocalOneDConfig::default() }).into(),
+        attention: AnyMechanism::from(LocalOneDConfig::default().with_query_block(size.of(256, 8))).into(),
         layers: size.of(12, 2),
         block: BlockConfig { norm_order: NormOrder::Post, max_length: length, ..block },
         positions: PositionConfig::Grid(GridConfig { rows, columns: columns * 3, channels: 1, join: Join::Concatenated }),

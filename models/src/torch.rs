@@ -247,7 +247,7 @@ mod tests {
     }
 
     fn biased() -> AnyMechanism {
-        AnyMechanism::from(DotProductConfig { bias: true })
+        AnyMechanism::from(DotProductConfig::default().with_bias(true))
     }
 
     fn model(norm_order: NormOrder, layers: usize, attention: AnyMechanism) -> Seq2SeqTransformer {

@@ -13,7 +13,7 @@
 //! let placement = Placement::new(Role::Decoder, 6, 2).with_max_length(8).with_dropout(0.3);
 //! let subject = Subject::new(
 //!     placement,
-//!     |placement, key, device| SoftmaxAttention::new(UniformConfig {}.init(placement, key, device), placement, key, device),
+//!     |placement, key, device| SoftmaxAttention::new(UniformConfig::default().init(placement, key, device), placement, key, device),
 //!     &Device::flex(),
 //! );
 //! let report = subject.check()?;

@@ -21,6 +21,7 @@ use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::tensor::activation::sigmoid;
 use burn::tensor::{Device, Tensor};
+use derive_setters::Setters;
 use serde::{Deserialize, Serialize};
 
 use super::learned_relative::LearnedRelativeConfig;
@@ -63,14 +64,18 @@ pub enum SpanOrigin {
 const FIXED: &str = "adaptive-span-fixed";
 
 /// Configuration of [`AdaptiveSpan`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
 #[serde(default, deny_unknown_fields)]
+#[setters(prefix = "with_")]
+#[non_exhaustive]
 pub struct AdaptiveSpanConfig {
     /// Longest span `S`, at least 1 (default: the maximal length).
+    #[setters(into)]
     pub max_span: Option<usize>,
     /// Width `R` of the ramp, greater than 0 (default 32).
     pub ramp: f64,
     /// Span at first as a fraction `z'` of the longest, in `[0, 1]`, strictly between for dynamic spans (default 0; for dynamic spans `σ(-4)`, about 0.018).
+    #[setters(into)]
     pub initial: Option<f64>,
     /// Strength `λ` of the penalty, at least 0 (default 2e-6).
     pub penalty: f64,
@@ -81,6 +86,7 @@ pub struct AdaptiveSpanConfig {
     /// Whether a query sees its own position (default). The paper's does not.
     pub own_position: bool,
     /// The attention whose logits are used: one that has logits, or a mixture (default: `learned-relative` up to `S`, the paper's base model).
+    #[setters(into)]
     pub logits: Option<AnyMechanism>,
 }
 

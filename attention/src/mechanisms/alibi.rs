@@ -14,6 +14,7 @@
 use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::{Device, Tensor, TensorData};
+use derive_setters::Setters;
 use serde::{Deserialize, Serialize};
 
 use super::relative::distances;
@@ -31,10 +32,13 @@ use crate::registry::{AnyLogits, Card, Kind, Mechanism};
 use crate::visibility::Span;
 
 /// Configuration of [`Alibi`].
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Setters)]
 #[serde(default, deny_unknown_fields)]
+#[setters(prefix = "with_")]
+#[non_exhaustive]
 pub struct AlibiConfig {
     /// Slopes `m` of the heads, each at least 0 (default: the paper's).
+    #[setters(into)]
     pub slopes: Option<Vec<f64>>,
 }
 

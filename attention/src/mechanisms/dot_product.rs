@@ -9,6 +9,7 @@
 use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::{Device, Tensor};
+use derive_setters::Setters;
 use serde::{Deserialize, Serialize};
 
 use crate::contract::Positions;
@@ -24,8 +25,10 @@ use crate::registry::{AnyLogits, Card, Kind, Mechanism};
 use crate::visibility::Span;
 
 /// Configuration of [`DotProduct`].
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Setters)]
 #[serde(default, deny_unknown_fields)]
+#[setters(prefix = "with_")]
+#[non_exhaustive]
 pub struct DotProductConfig {
     /// Whether the projections of queries, keys, values and output have biases (default: no, as in the paper; `torch.nn.MultiheadAttention` has them).
     // Left out where it is false: layers of configuration put another mechanism's name into the table of the default.

@@ -12,6 +12,7 @@
 use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::{Device, Tensor};
+use derive_setters::Setters;
 use serde::{Deserialize, Serialize};
 
 use crate::error::ConfigError;
@@ -25,8 +26,10 @@ use crate::random::RandomKey;
 use crate::registry::{AnyAttention, Card, Kind, Mechanism};
 
 /// Configuration of [`DynamicConv`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
 #[serde(default, deny_unknown_fields)]
+#[setters(prefix = "with_")]
+#[non_exhaustive]
 pub struct DynamicConvConfig {
     /// Number of taps, at least 1: one number, or a list with one for each layer, whose last one holds for all layers above (default: 3, 7, 15, 31).
     pub kernel: KernelSizes,

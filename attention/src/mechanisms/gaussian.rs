@@ -17,6 +17,7 @@ use std::sync::Arc;
 use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::{Device, Int, Tensor, TensorData};
+use derive_setters::Setters;
 use serde::{Deserialize, Serialize};
 
 use crate::abilities::{Abilities, Causality};
@@ -67,10 +68,13 @@ pub enum Execution {
 /// `offsets` and `deviations` are read as in the authors' code, in this order: one number is for all heads; `heads x layers` numbers are a full table
 /// (layer by layer); as many as heads are per head; as many as layers are per layer; otherwise a list whose length divides the number of heads is
 /// repeated over the heads.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
 #[serde(default, deny_unknown_fields)]
+#[setters(prefix = "with_")]
+#[non_exhaustive]
 pub struct GaussianConfig {
     /// Centre relative to the query (default: `[-1, 1]` in encoders and in cross-attention, `[-1, 0]` in decoders).
+    #[setters(into)]
     pub offsets: Option<Vec<f64>>,
     /// Standard deviations σ, greater than 0 (default 1).
     pub deviations: Vec<f64>,

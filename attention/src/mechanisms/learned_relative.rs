@@ -11,6 +11,7 @@
 use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::tensor::{Device, Int, Tensor, TensorData};
+use derive_setters::Setters;
 use serde::{Deserialize, Serialize};
 
 use super::relative::distances;
@@ -28,10 +29,13 @@ use crate::registry::{AnyLogits, Card, Kind, Mechanism};
 use crate::visibility::{Span, Visibility};
 
 /// Configuration of [`LearnedRelative`].
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Setters)]
 #[serde(default, deny_unknown_fields)]
+#[setters(prefix = "with_")]
+#[non_exhaustive]
 pub struct LearnedRelativeConfig {
     /// Greatest distance at which a key is seen, `S`, at least 1 (default: the maximal length).
+    #[setters(into)]
     pub max_distance: Option<usize>,
 }
 

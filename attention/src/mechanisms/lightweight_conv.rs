@@ -9,6 +9,7 @@
 
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
+use derive_setters::Setters;
 use serde::{Deserialize, Serialize};
 
 use crate::error::ConfigError;
@@ -20,8 +21,10 @@ use crate::random::RandomKey;
 use crate::registry::{AnyAttention, Card, Kind, Mechanism};
 
 /// Configuration of [`LightweightConv`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
 #[serde(default, deny_unknown_fields)]
+#[setters(prefix = "with_")]
+#[non_exhaustive]
 pub struct LightweightConvConfig {
     /// Number of taps, at least 1: one number, or a list with one for each layer, whose last one holds for all layers above (default: 3, 7, 15, 31).
     pub kernel: KernelSizes,

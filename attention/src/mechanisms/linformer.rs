@@ -14,6 +14,7 @@
 use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::{Device, Tensor};
+use derive_setters::Setters;
 use serde::{Deserialize, Serialize};
 
 use crate::abilities::{Abilities, Causality};
@@ -49,10 +50,13 @@ pub enum Sharing {
 }
 
 /// Configuration of [`Linformer`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
 #[serde(default, deny_unknown_fields)]
+#[setters(prefix = "with_")]
+#[non_exhaustive]
 pub struct LinformerConfig {
     /// Number of slots `k`, from 1 to the maximal length (default: 64, or the maximal length if that is less).
+    #[setters(into)]
     pub rank: Option<usize>,
     /// Which projections are one (default: headwise).
     pub sharing: Sharing,

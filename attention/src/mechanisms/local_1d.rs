@@ -11,6 +11,7 @@
 #![doc = include_str!("../../pictures/local-1d.svg")]
 
 use burn::tensor::Device;
+use derive_setters::Setters;
 use serde::{Deserialize, Serialize};
 
 use crate::error::ConfigError;
@@ -21,16 +22,20 @@ use crate::registry::{AnyLogits, AnyMechanism, Card, Kind, Mechanism};
 use crate::restricted::{Execution, Restricted, validate_logits};
 
 /// Configuration of local attention in one dimension.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
 #[serde(default, deny_unknown_fields)]
+#[setters(prefix = "with_")]
+#[non_exhaustive]
 pub struct LocalOneDConfig {
     /// Queries in a block, `l_q`, at least 1 (default 256).
     pub query_block: usize,
     /// Positions before the block that its queries see too, `l_m` (default: as many as are in a block). With 0 they see their own block alone.
+    #[setters(into)]
     pub memory_block: Option<usize>,
     /// How it is computed (default: blocked).
     pub execution: Execution,
     /// What scores the keys (default: dot-product attention).
+    #[setters(into)]
     pub logits: AnyMechanism,
 }
 

@@ -15,6 +15,7 @@
 use std::ops::Range;
 
 use burn::tensor::Device;
+use derive_setters::Setters;
 use serde::{Deserialize, Serialize};
 
 use crate::error::ConfigError;
@@ -25,8 +26,10 @@ use crate::registry::{AnyLogits, AnyMechanism, Card, Kind, Mechanism};
 use crate::restricted::{Execution, Restricted, validate_logits};
 
 /// Configuration of local attention in two dimensions.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
 #[serde(default, deny_unknown_fields)]
+#[setters(prefix = "with_")]
+#[non_exhaustive]
 pub struct LocalTwoDConfig {
     /// Elements in a row of the image: pixels times channels (default 96, that is 32 pixels of 3 channels).
     pub width: usize,
@@ -37,6 +40,7 @@ pub struct LocalTwoDConfig {
     /// How it is computed (default: blocked).
     pub execution: Execution,
     /// What scores the keys (default: dot-product attention).
+    #[setters(into)]
     pub logits: AnyMechanism,
 }
 

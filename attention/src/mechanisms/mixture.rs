@@ -11,6 +11,7 @@
 use burn::module::{Module, Param};
 use burn::tensor::activation::{sigmoid, softmax};
 use burn::tensor::{Device, Tensor};
+use derive_setters::Setters;
 use serde::{Deserialize, Serialize};
 
 use super::synthesizer_random::SynthesizerRandomConfig;
@@ -39,8 +40,10 @@ pub enum MixtureWeights {
 }
 
 /// Configuration of [`Mixture`].
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Setters)]
 #[serde(deny_unknown_fields)]
+#[setters(prefix = "with_")]
+#[non_exhaustive]
 pub struct MixtureConfig {
     /// The members: two or more attentions that have logits, in the order of their weights.
     pub members: Vec<AnyMechanism>,

@@ -1,5 +1,6 @@
 //! The mechanisms, one file each, named as their papers name them, and two parts that several share: [`kernel_attention`] of the convolutions and
-//! [`sequence_projection`] of Linformer.
+//! [`sequence_projection`] of Linformer. The configuration of each begins with the defaults and has a setter for each option:
+//! `LinformerConfig::default().with_rank(64)`.
 
 // A list beside that of `built_in!`: the formatter, and editors, find no file that a macro declares.
 

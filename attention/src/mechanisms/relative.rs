@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex};
 use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::tensor::{Device, Tensor, TensorData};
+use derive_setters::Setters;
 use serde::{Deserialize, Serialize};
 
 use crate::contract::Positions;
@@ -32,15 +33,19 @@ use crate::registry::{AnyLogits, Card, Kind, Mechanism};
 use crate::visibility::{Span, Visibility};
 
 /// Configuration of [`Relative`].
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Setters)]
 #[serde(default, deny_unknown_fields)]
+#[setters(prefix = "with_")]
+#[non_exhaustive]
 pub struct RelativeConfig {
     /// Distances beyond this one, at least 1, are scored as if they were this one (default: none are). For evaluation with a long memory.
+    #[setters(into)]
     pub clamp_length: Option<usize>,
     /// Number of keys that each query sees at most, its own included, at least 1; older ones are hidden (default: all are seen).
     ///
     /// With a memory of `M` elements, `M + 1` lets the first query of a segment see all of it, and every other query as many keys. The released code
     /// shows `M` keys, so that its first memory element is never seen.
+    #[setters(into)]
     pub same_length: Option<usize>,
 }
 

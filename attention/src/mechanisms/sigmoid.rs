@@ -11,6 +11,7 @@
 #![doc = include_str!("../../pictures/sigmoid.svg")]
 
 use burn::tensor::Device;
+use derive_setters::Setters;
 use serde::{Deserialize, Serialize};
 
 use crate::engine::Normaliser;
@@ -20,13 +21,17 @@ use crate::random::RandomKey;
 use crate::registry::{AnyLogits, AnyMechanism, Card, Kind, Mechanism};
 
 /// Configuration of sigmoid attention.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Setters)]
 #[serde(default, deny_unknown_fields)]
+#[setters(prefix = "with_")]
+#[non_exhaustive]
 pub struct SigmoidConfig {
     /// What is added to the scores, `b` (default: `-ln(n)` for the model's maximal length `n`). Give the number where trained weights are loaded into a model
     /// with another maximal length.
+    #[setters(into)]
     pub bias: Option<f64>,
     /// What scores the keys (default: dot-product attention).
+    #[setters(into)]
     pub logits: AnyMechanism,
 }
 

@@ -10,6 +10,7 @@
 use std::ops::Range;
 
 use burn::tensor::Device;
+use derive_setters::Setters;
 use serde::{Deserialize, Serialize};
 
 use crate::error::ConfigError;
@@ -20,14 +21,17 @@ use crate::registry::{AnyLogits, AnyMechanism, Card, Kind, Mechanism};
 use crate::restricted::{Execution, Restricted, validate_logits};
 
 /// Configuration of sliding-window attention.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
 #[serde(default, deny_unknown_fields)]
+#[setters(prefix = "with_")]
+#[non_exhaustive]
 pub struct SlidingWindowConfig {
     /// Keys that a query sees, `W`, its own position included, at least 1 (default 256).
     pub window: usize,
     /// How it is computed (default: blocked).
     pub execution: Execution,
     /// What scores the keys (default: dot-product attention).
+    #[setters(into)]
     pub logits: AnyMechanism,
 }
 

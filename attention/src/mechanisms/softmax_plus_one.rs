@@ -11,6 +11,7 @@
 #![doc = include_str!("../../pictures/softmax-plus-one.svg")]
 
 use burn::tensor::Device;
+use derive_setters::Setters;
 use serde::{Deserialize, Serialize};
 
 use crate::engine::Normaliser;
@@ -20,10 +21,13 @@ use crate::random::RandomKey;
 use crate::registry::{AnyLogits, AnyMechanism, Card, Kind, Mechanism};
 
 /// Configuration of softmax plus one.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Setters)]
 #[serde(default, deny_unknown_fields)]
+#[setters(prefix = "with_")]
+#[non_exhaustive]
 pub struct SoftmaxPlusOneConfig {
     /// What scores the keys (default: dot-product attention).
+    #[setters(into)]
     pub logits: AnyMechanism,
 }
 

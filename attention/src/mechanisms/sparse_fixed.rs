@@ -15,6 +15,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use burn::tensor::Device;
+use derive_setters::Setters;
 use serde::{Deserialize, Serialize};
 
 use crate::error::ConfigError;
@@ -25,8 +26,10 @@ use crate::registry::{AnyLogits, AnyMechanism, Card, Kind, Mechanism};
 use crate::restricted::{Execution, Restricted, validate_logits};
 
 /// Configuration of the fixed Sparse Transformer.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
 #[serde(default, deny_unknown_fields)]
+#[setters(prefix = "with_")]
+#[non_exhaustive]
 pub struct SparseFixedConfig {
     /// The stride `l`: positions in a block, at least 1 (default 128).
     pub stride: usize,
@@ -39,6 +42,7 @@ pub struct SparseFixedConfig {
     /// How it is computed (default: blocked).
     pub execution: Execution,
     /// What scores the keys (default: dot-product attention).
+    #[setters(into)]
     pub logits: AnyMechanism,
 }
 

@@ -14,6 +14,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use burn::tensor::Device;
+use derive_setters::Setters;
 use serde::{Deserialize, Serialize};
 
 use crate::error::ConfigError;
@@ -24,8 +25,10 @@ use crate::registry::{AnyLogits, AnyMechanism, Card, Kind, Mechanism};
 use crate::restricted::{Execution, Restricted, validate_logits};
 
 /// Configuration of the strided Sparse Transformer.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
 #[serde(default, deny_unknown_fields)]
+#[setters(prefix = "with_")]
+#[non_exhaustive]
 pub struct SparseStridedConfig {
     /// The stride `l`, at least 1 (default 128).
     pub stride: usize,
@@ -34,6 +37,7 @@ pub struct SparseStridedConfig {
     /// How it is computed (default: blocked).
     pub execution: Execution,
     /// What scores the keys (default: dot-product attention).
+    #[setters(into)]
     pub logits: AnyMechanism,
 }
 

@@ -11,6 +11,7 @@ use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::tensor::activation::relu;
 use burn::tensor::{Device, Tensor};
+use derive_setters::Setters;
 use serde::{Deserialize, Serialize};
 
 use crate::contract::Positions;
@@ -27,8 +28,10 @@ use crate::registry::{AnyLogits, Card, Kind, Mechanism};
 use crate::visibility::Span;
 
 /// Configuration of [`SynthesizerDense`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
 #[serde(default, deny_unknown_fields)]
+#[setters(prefix = "with_")]
+#[non_exhaustive]
 pub struct SynthesizerDenseConfig {
     /// Whether each head has a second layer `W2` of its own (default, the paper) or all share one (the released code).
     pub per_head_output: bool,

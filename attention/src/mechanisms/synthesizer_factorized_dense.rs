@@ -12,6 +12,7 @@ use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::tensor::activation::relu;
 use burn::tensor::{Device, Tensor};
+use derive_setters::Setters;
 use serde::{Deserialize, Serialize};
 
 use crate::contract::Positions;
@@ -28,10 +29,13 @@ use crate::registry::{AnyLogits, Card, Kind, Mechanism};
 use crate::visibility::Span;
 
 /// Configuration of [`SynthesizerFactorizedDense`].
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Setters)]
 #[serde(default, deny_unknown_fields)]
+#[setters(prefix = "with_")]
+#[non_exhaustive]
 pub struct SynthesizerFactorizedDenseConfig {
     /// Widths `[a, b]` of the block-repeated and of the tiled factor, `a b` at least the maximal length (default: about its square root each).
+    #[setters(into)]
     pub factors: Option<[usize; 2]>,
 }
 

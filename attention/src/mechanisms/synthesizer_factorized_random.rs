@@ -8,6 +8,7 @@
 
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
+use derive_setters::Setters;
 use serde::{Deserialize, Serialize};
 
 use crate::contract::Positions;
@@ -23,8 +24,10 @@ use crate::registry::{AnyLogits, Card, Kind, Mechanism};
 use crate::visibility::Span;
 
 /// Configuration of [`SynthesizerFactorizedRandom`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
 #[serde(default, deny_unknown_fields)]
+#[setters(prefix = "with_")]
+#[non_exhaustive]
 pub struct SynthesizerFactorizedRandomConfig {
     /// Rank `k`, at least 1 (default 8, as in the paper; the released code has 16).
     pub rank: usize,

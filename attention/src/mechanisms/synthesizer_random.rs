@@ -11,6 +11,7 @@
 
 use burn::module::{Module, Param, RunningState};
 use burn::tensor::{Device, Tensor};
+use derive_setters::Setters;
 use serde::{Deserialize, Serialize};
 
 use crate::contract::Positions;
@@ -32,8 +33,10 @@ const FIXED: &str = "synthesizer-random-fixed";
 pub(super) const TABLES_WITHOUT_DECAY: &str = r"(?i)synthesizer[a-z]*\.(table|query_factor|key_factor|position)$";
 
 /// Configuration of [`SynthesizerRandom`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
 #[serde(default, deny_unknown_fields)]
+#[setters(prefix = "with_")]
+#[non_exhaustive]
 pub struct SynthesizerRandomConfig {
     /// Whether the matrix is trained (default) or stays as it was drawn ("fixed random" in the paper). A frozen matrix is saved with the model.
     pub trainable: bool,

@@ -23,6 +23,7 @@ use crate::visibility::Span;
 /// Configuration of [`Uniform`]. There is nothing to choose.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
+#[non_exhaustive]
 pub struct UniformConfig {}
 
 /// Logits that prefer no key.

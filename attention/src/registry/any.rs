@@ -27,7 +27,7 @@ const NAME: &str = "name";
 /// use heedful_attention::registry::AnyMechanism;
 ///
 /// let by_name: AnyMechanism = "synthesizer-random+dot-product".parse()?;
-/// let typed = AnyMechanism::from(LinformerConfig { rank: Some(32), ..Default::default() });
+/// let typed = AnyMechanism::from(LinformerConfig::default().with_rank(32));
 /// assert_eq!(typed.name(), "linformer");
 /// assert_eq!(typed.get::<LinformerConfig>().unwrap().rank, Some(32));
 /// # Ok::<(), heedful_attention::error::ConfigError>(())

@@ -274,10 +274,10 @@ fn dropout_over_blocks_is_a_function_of_its_key_that_keeps_the_expectation() {
 /// The same attention with another execution, `None` if it has only one.
 fn executed(config: &AnyMechanism, execution: Execution) -> Option<AnyMechanism> {
     by_type!(config;
-        config in LocalOneDConfig => Some(LocalOneDConfig { execution, ..config.clone() }.into()),
-        config in LocalTwoDConfig => Some(LocalTwoDConfig { execution, ..config.clone() }.into()),
-        config in SparseStridedConfig => Some(SparseStridedConfig { execution, ..config.clone() }.into()),
-        config in SparseFixedConfig => Some(SparseFixedConfig { execution, ..config.clone() }.into());
+        config in LocalOneDConfig => Some(config.clone().with_execution(execution).into()),
+        config in LocalTwoDConfig => Some(config.clone().with_execution(execution).into()),
+        config in SparseStridedConfig => Some(config.clone().with_execution(execution).into()),
+        config in SparseFixedConfig => Some(config.clone().with_execution(execution).into());
         else => None
     )
 }

@@ -27,14 +27,15 @@ use crate::variants::{local_1d, local_2d, mixture, parse, placement, variants};
 
 #[test]
 fn configurations_survive_json_and_toml() {
-    let full = AnyMechanism::from(GaussianConfig {
-        offsets: Some(vec![-1.0, 0.5]),
-        deviations: vec![0.5, 2.0],
-        length_ratio: 1.25,
-        normalisation: Normalisation::Renormalise,
-        execution: Execution::Index,
-        window: 3,
-    });
+    let full = AnyMechanism::from(
+        GaussianConfig::default()
+            .with_offsets(vec![-1.0, 0.5])
+            .with_deviations(vec![0.5, 2.0])
+            .with_length_ratio(1.25)
+            .with_normalisation(Normalisation::Renormalise)
+            .with_execution(Execution::Index)
+            .with_window(3),
+    );
     for config in variants().into_iter().map(|variant| variant.config).chain([full]) {
         let json = serde_json::to_string(&config).unwrap();
         assert_eq!(serde_json::from_str::<AnyMechanism>(&json).unwrap(), config, "{json}");
@@ -116,14 +117,14 @@ fn impossible_options_are_refused_with_place_option_and_remedy() {
         refused(&parse("dot-product"), &own.with_dropout(dropout), &[place, "`dropout`", "at least 0 and less than 1"]);
     }
     for init_std in [-1.0, f64::NAN, f64::INFINITY] {
-        let config = AnyMechanism::from(SynthesizerRandomConfig { trainable: true, init_std });
+        let config = AnyMechanism::from(SynthesizerRandomConfig::default().with_trainable(true).with_init_std(init_std));
         refused(&config, &own, &[place, "synthesizer-random", "`init_std`", "at least 0"]);
-        let config = AnyMechanism::from(SynthesizerFactorizedRandomConfig { rank: 2, init_std });
+        let config = AnyMechanism::from(SynthesizerFactorizedRandomConfig::default().with_rank(2).with_init_std(init_std));
         refused(&config, &own, &[place, "synthesizer-factorized-random", "`init_std`"]);
     }
-    let config = AnyMechanism::from(SynthesizerFactorizedRandomConfig { rank: 0, init_std: 1.0 });
+    let config = AnyMechanism::from(SynthesizerFactorizedRandomConfig::default().with_rank(0).with_init_std(1.0));
     refused(&config, &own, &[place, "`rank` is 0", "at least 1"]);
-    let config = |factors| AnyMechanism::from(SynthesizerFactorizedDenseConfig { factors: Some(factors) });
+    let config = |factors| AnyMechanism::from(SynthesizerFactorizedDenseConfig::default().with_factors(factors));
     refused(&config([2, 3]), &own, &[place, "`factors` is [2, 3]", "at least the maximal length 8"]);
     refused(&config([0, 9]), &own, &[place, "`factors` is [0, 9]"]);
     assert_eq!(config([2, 4]).validate(&own), Ok(()));
@@ -137,13 +138,13 @@ fn impossible_gaussians_are_refused() {
         let place = "decoder layer 2 of 3, self-attention";
         refused(&AnyMechanism::from(config), &own, &[&[place, "gaussian"], says].concat());
     };
-    check(GaussianConfig { offsets: Some(vec![0.0; 5]), ..default.clone() }, &["`offsets`", "as many as heads"]);
-    check(GaussianConfig { offsets: Some(vec![]), ..default.clone() }, &["`offsets`"]);
-    check(GaussianConfig { offsets: Some(vec![f64::NAN]), ..default.clone() }, &["`offsets`"]);
-    check(GaussianConfig { deviations: vec![1.0; 7], ..default.clone() }, &["`deviations`"]);
-    check(GaussianConfig { deviations: vec![0.0], ..default.clone() }, &["`deviations`", "greater than 0"]);
-    check(GaussianConfig { deviations: vec![-1.0], ..default.clone() }, &["`deviations`", "greater than 0"]);
-    check(GaussianConfig { length_ratio: 0.0, ..default.clone() }, &["`length_ratio` is 0", "greater than 0"]);
+    check(default.clone().with_offsets(vec![0.0; 5]), &["`offsets`", "as many as heads"]);
+    check(default.clone().with_offsets(vec![]), &["`offsets`"]);
+    check(default.clone().with_offsets(vec![f64::NAN]), &["`offsets`"]);
+    check(default.clone().with_deviations(vec![1.0; 7]), &["`deviations`"]);
+    check(default.clone().with_deviations(vec![0.0]), &["`deviations`", "greater than 0"]);
+    check(default.clone().with_deviations(vec![-1.0]), &["`deviations`", "greater than 0"]);
+    check(default.clone().with_length_ratio(0.0), &["`length_ratio` is 0", "greater than 0"]);
     assert_eq!(AnyMechanism::from(default).validate(&own), Ok(()));
 }
 
@@ -151,16 +152,18 @@ fn impossible_gaussians_are_refused() {
 fn impossible_mixtures_are_refused() {
     let own = placement(Role::Encoder, 2);
     let place = "encoder layer 1 of 1, self-attention";
-    let one = AnyMechanism::from(MixtureConfig { members: vec![parse("random")], weights: MixtureWeights::Softmax });
+    let one = AnyMechanism::from(MixtureConfig::default().with_members(vec![parse("random")]).with_weights(MixtureWeights::Softmax));
     refused(&one, &own, &[place, "`members` is a list of 1", "at least two"]);
     refused(&mixture("random+dense+dot-product", MixtureWeights::Sigmoid), &own, &[place, "`weights` is sigmoid", "two members"]);
     assert_eq!(parse("gaussian+dot-product").validate(&own), Ok(()));
     refused(&parse("adaptive-span+dot-product"), &own, &[place, "`members` is adaptive-span", "have logits"]);
-    let nested =
-        AnyMechanism::from(MixtureConfig { members: vec![parse("random+dense"), parse("dot-product")], weights: MixtureWeights::Sum });
+    let nested = AnyMechanism::from(
+        MixtureConfig::default().with_members(vec![parse("random+dense"), parse("dot-product")]).with_weights(MixtureWeights::Sum),
+    );
     refused(&nested, &own, &[place, "synthesizer-random+synthesizer-dense", "have logits"]);
-    let member = AnyMechanism::from(SynthesizerFactorizedRandomConfig { rank: 0, init_std: 1.0 });
-    let config = AnyMechanism::from(MixtureConfig { members: vec![parse("dot-product"), member], weights: MixtureWeights::Softmax });
+    let member = AnyMechanism::from(SynthesizerFactorizedRandomConfig::default().with_rank(0).with_init_std(1.0));
+    let config =
+        AnyMechanism::from(MixtureConfig::default().with_members(vec![parse("dot-product"), member]).with_weights(MixtureWeights::Softmax));
     refused(&config, &own, &[place, "synthesizer-factorized-random", "`rank` is 0"]);
 }
 
@@ -172,16 +175,16 @@ fn impossible_lsh_attentions_are_refused() {
         refused(&AnyMechanism::from(config), &own, &[&[place, "lsh"], says].concat());
     };
     let default = LshConfig::default();
-    check(LshConfig { chunk: 0, ..default.clone() }, &["`chunk` is 0", "at least 1"]);
-    check(LshConfig { rounds: 0, ..default.clone() }, &["`rounds` is 0", "at least 1"]);
+    check(default.clone().with_chunk(0), &["`chunk` is 0", "at least 1"]);
+    check(default.clone().with_rounds(0), &["`rounds` is 0", "at least 1"]);
     for count in [BucketCount::One(0), BucketCount::One(5), BucketCount::Factorised([4, 3]), BucketCount::Factorised([0, 2])] {
-        check(LshConfig { buckets: Some(count), ..default.clone() }, &["`buckets`", "even number"]);
+        check(default.clone().with_buckets(count), &["`buckets`", "even number"]);
     }
     let count = BucketCount::Factorised([1 << 16, 1 << 16]);
-    check(LshConfig { buckets: Some(count), ..default.clone() }, &["`buckets`", "fewer than 2^31"]);
+    check(default.clone().with_buckets(count), &["`buckets`", "fewer than 2^31"]);
     assert_eq!(AnyMechanism::from(default).validate(&own), Ok(()));
     let read: AnyMechanism = toml::from_str("name = \"lsh\"\nbuckets = [4, 6]\nrotations = \"per-call\"").unwrap();
-    let factorised = LshConfig { buckets: Some(BucketCount::Factorised([4, 6])), rotations: Rotations::PerCall, ..LshConfig::default() };
+    let factorised = LshConfig::default().with_buckets(BucketCount::Factorised([4, 6])).with_rotations(Rotations::PerCall);
     assert_eq!(read, AnyMechanism::from(factorised));
 }
 
@@ -231,13 +234,13 @@ fn impossible_linformers_and_convolutions_are_refused() {
     let (own, encoder) = (placement(Role::Decoder, 2), placement(Role::Encoder, 2));
     refused(&parse("linformer"), &own, &["decoder layer 1 of 1, self-attention", "linformer cannot be causal", "encoders"]);
     for rank in [0, 9] {
-        let config = AnyMechanism::from(LinformerConfig { rank: Some(rank), ..LinformerConfig::default() });
+        let config = AnyMechanism::from(LinformerConfig::default().with_rank(rank));
         refused(&config, &encoder, &["encoder layer 1 of 1", "linformer", &format!("`rank` is {rank}"), "from 1 to the maximal length 8"]);
     }
     for kernel in [KernelSizes::All(0), KernelSizes::Each(vec![3, 0]), KernelSizes::Each(Vec::new())] {
-        let light = LightweightConvConfig { kernel: kernel.clone(), ..LightweightConvConfig::default() };
+        let light = LightweightConvConfig::default().with_kernel(kernel.clone());
         refused(&AnyMechanism::from(light), &own, &["lightweight-conv", "`kernel` is [", "at least 1"]);
-        let dynamic = DynamicConvConfig { kernel, ..DynamicConvConfig::default() };
+        let dynamic = DynamicConvConfig::default().with_kernel(kernel);
         refused(&AnyMechanism::from(dynamic), &own, &["dynamic-conv", "`kernel` is [", "at least 1"]);
     }
     for name in ["linformer", "lightweight-conv", "dynamic-conv"] {
@@ -270,15 +273,15 @@ fn impossible_patterns_are_refused() {
         let says = [place, &format!("`width` is {width}"), "multiple of the 4 columns"];
         refused(&AnyMechanism::from(local_2d(width, [2, 4], [1, 1])), &own, &says);
     }
-    let strided = SparseStridedConfig { stride: 0, ..SparseStridedConfig::default() };
+    let strided = SparseStridedConfig::default().with_stride(0);
     refused(&AnyMechanism::from(strided), &own, &[place, "sparse-strided", "`stride` is 0", "at least 1"]);
-    let fixed = |stride, summary| AnyMechanism::from(SparseFixedConfig { stride, summary, ..SparseFixedConfig::default() });
+    let fixed = |stride, summary| AnyMechanism::from(SparseFixedConfig::default().with_stride(stride).with_summary(summary));
     refused(&fixed(0, 0), &own, &[place, "sparse-fixed", "`stride` is 0", "at least 1"]);
     refused(&fixed(4, 0), &own, &[place, "`summary` is 0", "from 1 to the stride 4"]);
     refused(&fixed(4, 5), &own, &[place, "`summary` is 5", "from 1 to the stride 4"]);
     assert_eq!(fixed(4, 4).validate(&own), Ok(()));
     // What is restricted is checked too, at any depth.
-    let thin = AnyMechanism::from(SynthesizerFactorizedRandomConfig { rank: 0, init_std: 1.0 });
+    let thin = AnyMechanism::from(SynthesizerFactorizedRandomConfig::default().with_rank(0).with_init_std(1.0));
     for pattern in ["local-1d", "local-2d", "sparse-strided", "sparse-fixed", "local-1d@sparse-fixed"] {
         let config = parse(pattern).over(parse("local-1d").over(thin.clone()).unwrap()).unwrap();
         refused(&config, &own, &[place, "synthesizer-factorized-random", "`rank` is 0"]);
@@ -377,7 +380,7 @@ fn every_combination_of_two_families_runs_or_is_refused_with_the_reason() {
             }
         };
         for (a, b) in families.iter().flat_map(|a| families.iter().map(move |b| (a, b))) {
-            let mixture = MixtureConfig { members: vec![a.clone(), b.clone()], weights: MixtureWeights::Softmax };
+            let mixture = MixtureConfig::default().with_members(vec![a.clone(), b.clone()]).with_weights(MixtureWeights::Softmax);
             check(AnyMechanism::from(mixture), "members", [a, b]);
             match b.clone().over(a.clone()) {
                 Some(restricted) => check(restricted, "logits", [a, b]),
@@ -388,7 +391,7 @@ fn every_combination_of_two_families_runs_or_is_refused_with_the_reason() {
             }
         }
         for a in &families {
-            let span = AdaptiveSpanConfig { logits: Some(a.clone()), ..AdaptiveSpanConfig::default() };
+            let span = AdaptiveSpanConfig::default().with_logits(a.clone());
             check(AnyMechanism::from(span), "logits", [a, a]);
         }
     }

@@ -294,7 +294,7 @@ impl Naive {
                 let (r1, r2) = (self.parameter(&format!("{path}.query_factor")), self.parameter(&format!("{path}.key_factor")));
                 dot(r1.row(&[h, row]), r2.row(&[h, column]))
             },
-            MixtureConfig { members, weights } in MixtureConfig => {
+            MixtureConfig { members, weights, .. } in MixtureConfig => {
                 let path = format!("{path}.Mixture");
                 let share = |m: usize| match weights {
                     MixtureWeights::Sum => 1.0,

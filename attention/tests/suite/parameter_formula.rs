@@ -128,6 +128,6 @@ fn formulas_are_written_as_in_text() {
     assert_eq!(shown(parse("dot-product")), "4 d^2");
     assert_eq!(shown(parse("random+dot-product")), "4 d^2 + H L^2 + 2 H");
     assert_eq!(shown(parse("random-fixed")), "2 d^2, fixed H L^2");
-    let shared = AnyMechanism::from(SynthesizerDenseConfig { per_head_output: false });
+    let shared = AnyMechanism::from(SynthesizerDenseConfig::default().with_per_head_output(false));
     assert_eq!(shown(shared), "3 d^2 + D L");
 }

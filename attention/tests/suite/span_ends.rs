@@ -178,7 +178,7 @@ fn the_end_of_a_ramp_is_not_cut_from_a_carried_memory() {
     let place = placement(Role::Decoder, 2).with_max_length(40);
     for backend in backends() {
         let device = backend.device.clone().autodiff();
-        let config = AdaptiveSpanConfig { ramp: 4.0, logits: Some(parse("dot-product")), ..AdaptiveSpanConfig::default() };
+        let config = AdaptiveSpanConfig::default().with_ramp(4.0).with_logits(parse("dot-product"));
         let attention = AnyMechanism::from(config).init(&place, &RandomKey::from_seed(1), &device);
         let x = Array::random("x", &[2, 20, 6]);
         let whole = AttentionInput::self_attention(x.tensor(&device)).visibility(Visibility::causal());

@@ -61,11 +61,11 @@ pub fn variants() -> Vec<Variant> {
         }
     }
     let one = &[Role::Decoder];
-    add("dense, shared W2", AnyMechanism::from(SynthesizerDenseConfig { per_head_output: false }), one, true);
-    add("dot-product, biases", AnyMechanism::from(DotProductConfig { bias: true }), &[Role::Decoder, Role::Cross], true);
-    let wide = SynthesizerFactorizedDenseConfig { factors: Some([2, 5]) };
+    add("dense, shared W2", AnyMechanism::from(SynthesizerDenseConfig::default().with_per_head_output(false)), one, true);
+    add("dot-product, biases", AnyMechanism::from(DotProductConfig::default().with_bias(true)), &[Role::Decoder, Role::Cross], true);
+    let wide = SynthesizerFactorizedDenseConfig::default().with_factors([2, 5]);
     add("factorized dense, wide", AnyMechanism::from(wide), one, true);
-    let thin = SynthesizerFactorizedRandomConfig { rank: 3, init_std: 0.5 };
+    let thin = SynthesizerFactorizedRandomConfig::default().with_rank(3).with_init_std(0.5);
     add("factorized random, rank 3", AnyMechanism::from(thin), one, true);
     add("dense+dot-product", parse("dense+dot-product"), one, true);
     add("random+dense", parse("random+dense"), one, true);
@@ -77,21 +77,22 @@ pub fn variants() -> Vec<Variant> {
     let roles = &[Role::Encoder, Role::Decoder, Role::Cross];
     for execution in [gaussian::Execution::Dense, gaussian::Execution::Banded, gaussian::Execution::Index] {
         for normalisation in [Normalisation::None, Normalisation::Renormalise] {
-            let config = GaussianConfig { execution, normalisation, length_ratio: 0.8, ..GaussianConfig::default() };
+            let config = GaussianConfig::default().with_execution(execution).with_normalisation(normalisation).with_length_ratio(0.8);
             let name = format!("gaussian, {execution:?}, {normalisation:?}");
             // A row whose one key lies beyond the border sums to 0 also after division.
             let normalised = normalisation == Normalisation::Renormalise && execution != gaussian::Execution::Index;
             add(&name, AnyMechanism::from(config), roles, normalised);
         }
     }
-    let narrow = GaussianConfig { execution: gaussian::Execution::Banded, window: 1, deviations: vec![1.5], ..GaussianConfig::default() };
+    let narrow = GaussianConfig::default().with_execution(gaussian::Execution::Banded).with_window(1).with_deviations(vec![1.5]);
     let ends = &[Role::Encoder, Role::Cross];
     add("linformer", parse("linformer"), ends, false);
     for sharing in [Sharing::None, Sharing::Headwise, Sharing::KeyValue, Sharing::Layerwise] {
-        let config = LinformerConfig { rank: Some(3), sharing, ..LinformerConfig::default() };
+        let config = LinformerConfig::default().with_rank(3).with_sharing(sharing);
         add(&format!("linformer, rank 3, {sharing:?}"), AnyMechanism::from(config), ends, false);
     }
-    let frozen = LinformerConfig { rank: Some(4), sharing: Sharing::Headwise, trainable: false, init: ProjectionInit::Normal };
+    let frozen =
+        LinformerConfig::default().with_rank(4).with_sharing(Sharing::Headwise).with_trainable(false).with_init(ProjectionInit::Normal);
     add("linformer, frozen", AnyMechanism::from(frozen), ends, false);
     let both = &[Role::Encoder, Role::Decoder];
     add("lightweight-conv", parse("lightweight-conv"), both, false);
@@ -105,14 +106,25 @@ pub fn variants() -> Vec<Variant> {
         ] {
             let kernel = KernelSizes::Each(vec![taps]);
             let what = format!("{taps} taps, glu {glu}, renormalise {renormalise_padding}, {execution:?}");
-            let config = LightweightConvConfig { kernel: kernel.clone(), glu, renormalise_padding, execution };
+            let config = LightweightConvConfig::default()
+                .with_kernel(kernel.clone())
+                .with_glu(glu)
+                .with_renormalise_padding(renormalise_padding)
+                .with_execution(execution);
             add(&format!("lightweight-conv, {what}"), AnyMechanism::from(config), both, false);
-            let config = DynamicConvConfig { kernel, kernel_bias: glu, glu, renormalise_padding, execution };
+            let config = DynamicConvConfig::default()
+                .with_kernel(kernel)
+                .with_kernel_bias(glu)
+                .with_glu(glu)
+                .with_renormalise_padding(renormalise_padding)
+                .with_execution(execution);
             add(&format!("dynamic-conv, {what}"), AnyMechanism::from(config), both, false);
         }
     }
     add("gaussian, narrow band", AnyMechanism::from(narrow), one, false);
-    let relative = |clamp_length, same_length| AnyMechanism::from(RelativeConfig { clamp_length, same_length });
+    let relative = |clamp_length, same_length| {
+        AnyMechanism::from(RelativeConfig::default().with_clamp_length(clamp_length).with_same_length(same_length))
+    };
     add("alibi+random", parse("alibi+random"), one, true);
     add("relative", relative(None, None), &[Role::Encoder], true);
     add("relative, clamped", relative(Some(2), None), &[Role::Encoder, Role::Decoder], true);
@@ -120,55 +132,55 @@ pub fn variants() -> Vec<Variant> {
     add("relative, same length", relative(None, Some(3)), one, false);
     add("relative+random", parse("relative+random"), one, true);
     let members = vec![parse("dot-product"), relative(None, Some(3)), parse("learned-relative")];
-    let members = AnyMechanism::from(MixtureConfig { members, weights: MixtureWeights::Sum });
+    let members = AnyMechanism::from(MixtureConfig::default().with_members(members).with_weights(MixtureWeights::Sum));
     add("dot-product+relative+learned-relative", members.clone(), one, false);
     add("learned-relative", parse("learned-relative"), &[Role::Encoder], true);
-    let near = LearnedRelativeConfig { max_distance: Some(3) };
+    let near = LearnedRelativeConfig::default().with_max_distance(3);
     add("learned-relative, near", AnyMechanism::from(near), &[Role::Encoder, Role::Decoder], false);
     let span = ramped();
     let mut add_span = |name: &str, config: AdaptiveSpanConfig, roles| add(name, AnyMechanism::from(config), roles, false);
     add_span("adaptive-span", span.clone(), &[Role::Encoder, Role::Decoder]);
-    add_span("adaptive-span, paper's origin", AdaptiveSpanConfig { origin: SpanOrigin::Paper, ..span.clone() }, one);
-    add_span("adaptive-span, without own position", AdaptiveSpanConfig { own_position: false, ..span.clone() }, one);
-    add_span("adaptive-span, hard end", AdaptiveSpanConfig { max_span: Some(3), ramp: 32.0, ..span.clone() }, one);
-    let over = |logits: AnyMechanism| AdaptiveSpanConfig { logits: Some(logits), ..span.clone() };
+    add_span("adaptive-span, paper's origin", span.clone().with_origin(SpanOrigin::Paper), one);
+    add_span("adaptive-span, without own position", span.clone().with_own_position(false), one);
+    add_span("adaptive-span, hard end", span.clone().with_max_span(3).with_ramp(32.0), one);
+    let over = |logits: AnyMechanism| span.clone().with_logits(logits);
     add_span("adaptive-span over dot-product", over(parse("dot-product")), one);
     add_span("adaptive-span over relative", over(relative(None, Some(4))), one);
     add_span("adaptive-span over a mixture", over(members), one);
     add_span("adaptive-span over random", over(parse("random")), one);
-    add_span("adaptive-span, fixed", AdaptiveSpanConfig { kind: SpanKind::Fixed, ..span.clone() }, one);
-    let dynamic = AdaptiveSpanConfig { kind: SpanKind::Dynamic, ..span.clone() };
+    add_span("adaptive-span, fixed", span.clone().with_kind(SpanKind::Fixed), one);
+    let dynamic = span.clone().with_kind(SpanKind::Dynamic);
     add_span("adaptive-span, dynamic", dynamic.clone(), one);
-    add_span("adaptive-span, dynamic, initial by default", AdaptiveSpanConfig { initial: None, ..dynamic }, one);
+    add_span("adaptive-span, dynamic, initial by default", dynamic.with_initial(None), one);
     // One chunk holds all: what the properties ask for is then exact. A query whose bucket holds nothing visible has no weights.
-    let lsh = LshConfig { chunk: 8, full_attention_below: Some(0), buckets: Some(BucketCount::One(4)), ..LshConfig::default() };
+    let lsh = LshConfig::default().with_chunk(8).with_full_attention_below(0).with_buckets(BucketCount::One(4));
     for rounds in [1, 2, 3] {
-        add(&format!("lsh, {rounds} rounds"), AnyMechanism::from(LshConfig { rounds, ..lsh.clone() }), one, false);
+        add(&format!("lsh, {rounds} rounds"), AnyMechanism::from(lsh.clone().with_rounds(rounds)), one, false);
     }
     let other = |name: &str, config: LshConfig| (format!("lsh, {name}"), AnyMechanism::from(config));
     let others = [
-        other("default buckets", LshConfig { buckets: None, ..lsh.clone() }),
-        other("factorised", LshConfig { buckets: Some(BucketCount::Factorised([2, 4])), ..lsh.clone() }),
-        other("with duplicates", LshConfig { duplicate_correction: false, ..lsh.clone() }),
-        other("scale of the code", LshConfig { scale: Scale::Code, ..lsh.clone() }),
-        other("wrapped, farther", LshConfig { wrap: true, before: 2, after: Some(2), ..lsh.clone() }),
-        other("random buckets", LshConfig { hashing: Hashing::Random, ..lsh.clone() }),
+        other("default buckets", lsh.clone().with_buckets(None)),
+        other("factorised", lsh.clone().with_buckets(BucketCount::Factorised([2, 4]))),
+        other("with duplicates", lsh.clone().with_duplicate_correction(false)),
+        other("scale of the code", lsh.clone().with_scale(Scale::Code)),
+        other("wrapped, farther", lsh.clone().with_wrap(true).with_before(2).with_after(2)),
+        other("random buckets", lsh.clone().with_hashing(Hashing::Random)),
     ];
     for (name, config) in others {
         add(&name, config, &[Role::Encoder, Role::Decoder], false);
     }
-    let across = LshConfig { bucket_mask: false, rotations: Rotations::PerCall, ..lsh };
+    let across = lsh.with_bucket_mask(false).with_rotations(Rotations::PerCall);
     add("lsh, across buckets, rotations per call", AnyMechanism::from(across), one, true);
     let chunked = chunked_lsh();
     add("lsh, several chunks", AnyMechanism::from(chunked.clone()), &[Role::Encoder, Role::Decoder], false);
     let others = [
-        other("several chunks, one round", LshConfig { rounds: 1, ..chunked.clone() }),
-        other("several chunks, three rounds", LshConfig { rounds: 3, ..chunked.clone() }),
-        other("several chunks, with duplicates", LshConfig { duplicate_correction: false, ..chunked.clone() }),
-        other("several chunks, factorised", LshConfig { buckets: Some(BucketCount::Factorised([4, 4])), ..chunked.clone() }),
-        other("several chunks, random buckets", LshConfig { hashing: Hashing::Random, ..chunked.clone() }),
+        other("several chunks, one round", chunked.clone().with_rounds(1)),
+        other("several chunks, three rounds", chunked.clone().with_rounds(3)),
+        other("several chunks, with duplicates", chunked.clone().with_duplicate_correction(false)),
+        other("several chunks, factorised", chunked.clone().with_buckets(BucketCount::Factorised([4, 4]))),
+        other("several chunks, random buckets", chunked.clone().with_hashing(Hashing::Random)),
         // Not with rotations of each call: the mean over keys, of which dropout is to keep it, is then over buckets too.
-        other("several chunks, farther", LshConfig { before: 2, after: Some(2), ..chunked }),
+        other("several chunks, farther", chunked.with_before(2).with_after(2)),
     ];
     for (name, config) in others {
         add(&name, config, one, false);
@@ -184,31 +196,31 @@ fn patterns(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
     let (one, both) = (&[Role::Decoder], &[Role::Encoder, Role::Decoder]);
     let blocked = local_1d(2, None);
     add("local-1d", AnyMechanism::from(blocked.clone()), both, false);
-    add("local-1d, masked", AnyMechanism::from(LocalOneDConfig { execution: Execution::Masked, ..blocked }), one, false);
+    add("local-1d, masked", AnyMechanism::from(blocked.with_execution(Execution::Masked)), one, false);
     add("local-1d, short memory", AnyMechanism::from(local_1d(3, Some(1))), one, false);
-    let window = SlidingWindowConfig { window: 3, ..SlidingWindowConfig::default() };
+    let window = SlidingWindowConfig::default().with_window(3);
     add("sliding-window, short", AnyMechanism::from(window.clone()), both, false);
     add("alibi@sliding-window", AnyMechanism::from(window.clone()).over(parse("alibi")).unwrap(), one, false);
-    add("sliding-window, masked", AnyMechanism::from(SlidingWindowConfig { execution: Execution::Masked, ..window }), one, false);
+    add("sliding-window, masked", AnyMechanism::from(window.with_execution(Execution::Masked)), one, false);
     let blocked = local_2d(4, [1, 2], [1, 1]);
     add("local-2d", AnyMechanism::from(blocked.clone()), both, false);
-    add("local-2d, masked", AnyMechanism::from(LocalTwoDConfig { execution: Execution::Masked, ..blocked }), one, false);
+    add("local-2d, masked", AnyMechanism::from(blocked.with_execution(Execution::Masked)), one, false);
     for integration in [Integration::Interleaved, Integration::Merged, Integration::Heads] {
-        let strided = SparseStridedConfig { stride: 2, integration, ..SparseStridedConfig::default() };
+        let strided = SparseStridedConfig::default().with_stride(2).with_integration(integration);
         add(&format!("sparse-strided, {integration:?}"), AnyMechanism::from(strided), one, false);
-        let fixed = SparseFixedConfig { stride: 3, summary: 1, integration, ..SparseFixedConfig::default() };
+        let fixed = SparseFixedConfig::default().with_stride(3).with_summary(1).with_integration(integration);
         add(&format!("sparse-fixed, {integration:?}"), AnyMechanism::from(fixed), both, false);
     }
-    let masked = SparseStridedConfig { stride: 3, execution: Execution::Masked, ..SparseStridedConfig::default() };
+    let masked = SparseStridedConfig::default().with_stride(3).with_execution(Execution::Masked);
     add("sparse-strided, masked", AnyMechanism::from(masked), one, false);
-    let shared = SparseFixedConfig { stride: 4, summary: 2, separate_summaries: false, ..SparseFixedConfig::default() };
+    let shared = SparseFixedConfig::default().with_stride(4).with_summary(2).with_separate_summaries(false);
     add("sparse-fixed, shared summaries", AnyMechanism::from(shared.clone()), one, false);
-    add("sparse-fixed, masked", AnyMechanism::from(SparseFixedConfig { execution: Execution::Masked, ..shared }), one, false);
+    add("sparse-fixed, masked", AnyMechanism::from(shared.with_execution(Execution::Masked)), one, false);
     let local = AnyMechanism::from(local_1d(2, None));
     for logits in ["random", "dense", "factorized-random", "gaussian", "random+dot-product"] {
         add(&format!("{logits}@local-1d"), local.clone().over(parse(logits)).unwrap(), one, false);
     }
-    let strided = AnyMechanism::from(SparseStridedConfig { stride: 2, ..SparseStridedConfig::default() });
+    let strided = AnyMechanism::from(SparseStridedConfig::default().with_stride(2));
     let local = AnyMechanism::from(local_1d(3, Some(2)));
     add("local-1d@sparse-strided", strided.over(local).unwrap(), one, false);
 }
@@ -226,7 +238,7 @@ fn normalisers(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
         add(&format!("local-1d@{name}"), over(local.clone().into()), &[Role::Encoder, Role::Decoder], false);
         add(&format!("{name}@local-1d"), AnyMechanism::from(local).over(parse(name)).unwrap(), one, false);
     }
-    add("sigmoid, bias", SigmoidConfig { bias: Some(0.5), ..SigmoidConfig::default() }.into(), one, false);
+    add("sigmoid, bias", SigmoidConfig::default().with_bias(0.5).into(), one, false);
 }
 
 /// What the names of variants end with whose heads share keys and values.
@@ -235,7 +247,7 @@ const SHARED: &str = "shared keys";
 fn shared_keys(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
     let one = &[Role::Decoder];
     add(&format!("dot-product, {SHARED}"), parse("dot-product"), &[Role::Encoder, Role::Decoder, Role::Cross], true);
-    add(&format!("dot-product, biases, {SHARED}"), DotProductConfig { bias: true }.into(), one, true);
+    add(&format!("dot-product, biases, {SHARED}"), DotProductConfig::default().with_bias(true).into(), one, true);
     for name in ["relative", "alibi", "learned-relative", "dense+dot-product", "factorized-dense+random", "dot-product@softmax-plus-one"] {
         add(&format!("{name}, {SHARED}"), parse(name), one, !name.contains('@'));
     }
@@ -244,21 +256,21 @@ fn shared_keys(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
 
 /// A span of which no ramp begins or ends at a key.
 pub fn ramped() -> AdaptiveSpanConfig {
-    AdaptiveSpanConfig { ramp: 2.5, initial: Some(0.3), ..AdaptiveSpanConfig::default() }
+    AdaptiveSpanConfig::default().with_ramp(2.5).with_initial(0.3)
 }
 
 /// Several chunks of which no bucket fills more than one, so that what the properties ask for is exact: then no later element can move a border that a
 /// bucket lies across. Their size divides no length but 3 and 6.
 pub fn chunked_lsh() -> LshConfig {
-    LshConfig { chunk: 3, rounds: 2, full_attention_below: Some(0), buckets: Some(BucketCount::One(8)), ..LshConfig::default() }
+    LshConfig::default().with_chunk(3).with_rounds(2).with_full_attention_below(0).with_buckets(BucketCount::One(8))
 }
 
 pub fn local_1d(query_block: usize, memory_block: Option<usize>) -> LocalOneDConfig {
-    LocalOneDConfig { query_block, memory_block, ..LocalOneDConfig::default() }
+    LocalOneDConfig::default().with_query_block(query_block).with_memory_block(memory_block)
 }
 
 pub fn local_2d(width: usize, query_block: [usize; 2], memory: [usize; 2]) -> LocalTwoDConfig {
-    LocalTwoDConfig { width, query_block, memory, ..LocalTwoDConfig::default() }
+    LocalTwoDConfig::default().with_width(width).with_query_block(query_block).with_memory(memory)
 }
 
 pub fn parse(name: &str) -> AnyMechanism {
@@ -267,7 +279,7 @@ pub fn parse(name: &str) -> AnyMechanism {
 
 pub fn mixture(members: &str, weights: MixtureWeights) -> AnyMechanism {
     let members = members.split('+').map(parse).collect();
-    AnyMechanism::from(MixtureConfig { members, weights })
+    AnyMechanism::from(MixtureConfig::default().with_members(members).with_weights(weights))
 }
 
 /// A layer with heads of width 3, sequences of up to eight elements, and dropout.

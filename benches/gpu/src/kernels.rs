@@ -170,7 +170,7 @@ fn lsh(device: &Device) -> usize {
     let mut wrong = 0;
     for (rounds, buckets, chunk) in [(1, 4, 8), (2, 4, 8), (1, 8, 3), (2, 8, 3)] {
         let config =
-            LshConfig { chunk, rounds, full_attention_below: Some(0), buckets: Some(BucketCount::One(buckets)), ..LshConfig::default() };
+            LshConfig::default().with_chunk(chunk).with_rounds(rounds).with_full_attention_below(0).with_buckets(BucketCount::One(buckets));
         let config = AnyMechanism::from(config);
         let placement = Placement::new(Role::Decoder, 6, 2).with_max_length(8);
         let of = |device: &Device, [batch, length]: [usize; 2]| {

@@ -239,7 +239,7 @@ mod tests {
     #[test]
     fn the_rounds_of_all_layers_are_changed() {
         let settings = ModelSettings { d_model: 16, heads: 2, d_ff: 16, ..ModelSettings::default() };
-        let hashing = LshConfig { chunk: 2, rounds: 2, full_attention_below: Some(0), ..LshConfig::default() };
+        let hashing = LshConfig::default().with_chunk(2).with_rounds(2).with_full_attention_below(0);
         let init =
             |attention: AnyMechanism| settings.language_model(16, &attention.into(), true).init(&RandomKey::from_seed(1), &Device::flex());
         let model = init(AnyMechanism::from(hashing.clone()));
@@ -247,7 +247,7 @@ mod tests {
         assert_eq!(with(2), states(&model));
         assert_ne!(with(1), with(2));
         assert_ne!(with(4), with(2));
-        let unhashed = init(AnyMechanism::from(LshConfig { full_attention_below: Some(64), ..hashing }));
+        let unhashed = init(AnyMechanism::from(hashing.with_full_attention_below(64)));
         assert_eq!(with(0), states(&unhashed));
         assert_ne!(with(0), with(2));
         assert!(with_rounds(&init(AnyMechanism::default()), 1).is_none());

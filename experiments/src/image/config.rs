@@ -68,16 +68,11 @@ impl Default for ImageConfig {
     fn default() -> Self {
         let mut mechanisms = MechanismOptions::default();
         // For images of 12 by 12 values.
-        mechanisms.set(AnyMechanism::from(LocalOneDConfig { query_block: 24, ..LocalOneDConfig::default() }));
-        mechanisms.set(AnyMechanism::from(LocalTwoDConfig {
-            width: 12,
-            query_block: [4, 4],
-            memory: [4, 4],
-            ..LocalTwoDConfig::default()
-        }));
-        mechanisms.set(AnyMechanism::from(SparseStridedConfig { stride: 12, ..SparseStridedConfig::default() }));
-        mechanisms.set(AnyMechanism::from(SparseFixedConfig { stride: 12, summary: 3, ..SparseFixedConfig::default() }));
-        mechanisms.set(AnyMechanism::from(LshConfig { chunk: 12, rounds: 2, ..LshConfig::default() }));
+        mechanisms.set(AnyMechanism::from(LocalOneDConfig::default().with_query_block(24)));
+        mechanisms.set(AnyMechanism::from(LocalTwoDConfig::default().with_width(12).with_query_block([4, 4]).with_memory([4, 4])));
+        mechanisms.set(AnyMechanism::from(SparseStridedConfig::default().with_stride(12)));
+        mechanisms.set(AnyMechanism::from(SparseFixedConfig::default().with_stride(12).with_summary(3)));
+        mechanisms.set(AnyMechanism::from(LshConfig::default().with_chunk(12).with_rounds(2)));
         Self {
             run: RunSettings {
                 attention: ["dot-product", "local-1d", "local-2d", "sparse-strided", "sparse-fixed", "lsh", "synthesizer-random"]
@@ -170,7 +165,7 @@ impl ImageConfig {
 /// The attention for rows of the images' length.
 fn for_width(attention: &LayerAttention, images: &Images) -> LayerAttention {
     attention.clone().map(|mechanism| match mechanism.get::<LocalTwoDConfig>() {
-        Some(local) => LocalTwoDConfig { width: images.width * images.channels, ..local.clone() }.into(),
+        Some(local) => local.clone().with_width(images.width * images.channels).into(),
         None => mechanism,
     })
 }

@@ -39,6 +39,7 @@ impl ParityConfig {
             return Err(settings.refuse("layer", problem).into());
         }
         config.refuse_unused(&settings)?;
+        config.refuse_too_large(&settings)?;
         config.refuse_impossible(&settings)?;
         Ok(settings.value)
     }

@@ -635,7 +635,7 @@ fn spans_stay_fractions_whatever_pulls_at_them() {
         }
     }
     let placement = Placement::new(Role::Decoder, 4, 2).with_max_length(8);
-    let span = AnyMechanism::from(AdaptiveSpanConfig { initial: Some(0.5), ..AdaptiveSpanConfig::default() });
+    let span = AnyMechanism::from(AdaptiveSpanConfig::default().with_initial(0.5));
     for (factor, end) in [(1e3, 0.0), (-1e3, 1.0)] {
         let folder = tempfile::tempdir().unwrap();
         let config = TrainingConfig { learning_rate: 0.3, schedule: ScheduleConfig::Constant, accumulate: 1, ..config() };

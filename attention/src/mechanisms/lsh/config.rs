@@ -2,6 +2,7 @@
 
 use burn::module::RunningState;
 use burn::tensor::Device;
+use derive_setters::Setters;
 use serde::{Deserialize, Serialize};
 
 use super::Lsh;
@@ -61,10 +62,13 @@ pub enum Rotations {
 const RANDOM: &str = "lsh-random";
 
 /// Configuration of [`Lsh`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
 #[serde(default, deny_unknown_fields)]
+#[setters(prefix = "with_")]
+#[non_exhaustive]
 pub struct LshConfig {
     /// Buckets of a round: an even number or two (default: twice the maximal length over `chunk`, rounded up to even).
+    #[setters(into)]
     pub buckets: Option<BucketCount>,
     /// Positions of a chunk, `m`, at least 1 (default 64).
     pub chunk: usize,
@@ -73,6 +77,7 @@ pub struct LshConfig {
     /// Chunks that a query looks back (default 1).
     pub before: usize,
     /// Chunks that a query looks ahead (default: 1 in encoders, 0 in decoders, where the rest of a bucket is the future).
+    #[setters(into)]
     pub after: Option<usize>,
     /// Whether a query sees only its own bucket (default), or all of the chunks that it looks at.
     pub bucket_mask: bool,
@@ -83,6 +88,7 @@ pub struct LshConfig {
     /// Whether the first chunk of a round and its last are neighbours (default: no).
     pub wrap: bool,
     /// Greatest length at which every query sees every position instead (default: twice `chunk`). A step counts the capacity of its state.
+    #[setters(into)]
     pub full_attention_below: Option<usize>,
     /// What decides the bucket of a position (default: angular).
     pub hashing: Hashing,

@@ -12,7 +12,7 @@ impl Naive {
     pub(super) fn under_span(&self, config: &AdaptiveSpanConfig) -> AnyMechanism {
         match &config.logits {
             Some(logits) => logits.clone(),
-            None => AnyMechanism::from(LearnedRelativeConfig { max_distance: Some(self.longest_span(config)) }),
+            None => AnyMechanism::from(LearnedRelativeConfig::default().with_max_distance(self.longest_span(config))),
         }
     }
 

@@ -38,7 +38,7 @@ fn with_spans(config: AdaptiveSpanConfig, spans: [f64; 2]) -> AnyAttention {
 }
 
 fn config(ramp: f64) -> AdaptiveSpanConfig {
-    AdaptiveSpanConfig { ramp, ..AdaptiveSpanConfig::default() }
+    AdaptiveSpanConfig::default().with_ramp(ramp)
 }
 
 /// `m_z` of the distances `0..30` for both heads, `[H, 30]`.
@@ -57,9 +57,9 @@ fn causal(x: &Array) -> AttentionInput {
 fn a_span_as_long_as_allowed_is_the_base_model() {
     let x = Array::random("x", &[2, 12, 6]);
     for max_span in [5, 40] {
-        let mut attention = init(&AnyMechanism::from(AdaptiveSpanConfig { max_span: Some(max_span), ..config(4.0) }), &place());
+        let mut attention = init(&AnyMechanism::from(config(4.0).with_max_span(max_span)), &place());
         logits(&mut attention).span = Some(parameter(&Array { shape: vec![2], values: vec![1.0; 2] }));
-        let base = AnyMechanism::from(LearnedRelativeConfig { max_distance: Some(max_span) });
+        let base = AnyMechanism::from(LearnedRelativeConfig::default().with_max_distance(max_span));
         let mut base = init(&base, &place());
         let (over, plain) = (softmax(&mut attention), softmax(&mut base));
         let span = over.logits.get::<AdaptiveSpan>().unwrap();
@@ -73,7 +73,7 @@ fn a_span_as_long_as_allowed_is_the_base_model() {
 #[test]
 fn a_ramp_of_no_width_is_a_hard_window() {
     for (origin, farthest) in [(SpanOrigin::Code, [4, 8]), (SpanOrigin::Paper, [3, 7])] {
-        let mut attention = with_spans(AdaptiveSpanConfig { origin, ..config(1e-3) }, [3.0, 7.0]);
+        let mut attention = with_spans(config(1e-3).with_origin(origin), [3.0, 7.0]);
         let ramp = ramp_of(&mut attention);
         let hard = Array::from_fn([2, 30], |[h, distance]| f64::from(distance <= farthest[h]));
         // A span is a fraction in single precision, of which a ramp this steep shows the last digit.
@@ -85,7 +85,7 @@ fn a_ramp_of_no_width_is_a_hard_window() {
 fn the_ramp_falls_from_one_to_zero_with_slope_one_over_its_width() {
     for (origin, first) in [(SpanOrigin::Code, 1.0), (SpanOrigin::Paper, 0.0)] {
         for spans in [[0.0, 6.0], [2.4, 9.7]] {
-            let mut attention = with_spans(AdaptiveSpanConfig { origin, ..config(8.0) }, spans);
+            let mut attention = with_spans(config(8.0).with_origin(origin), spans);
             let ramp = ramp_of(&mut attention);
             for (h, span) in spans.into_iter().enumerate() {
                 let row = ramp.row(&[h]);
@@ -108,7 +108,7 @@ fn the_ramp_falls_from_one_to_zero_with_slope_one_over_its_width() {
 #[test]
 fn a_span_of_zero_sees_as_many_earlier_keys_as_the_ramp_is_wide() {
     for (origin, count) in [(SpanOrigin::Code, 8), (SpanOrigin::Paper, 7)] {
-        let config = AdaptiveSpanConfig { origin, own_position: false, ..config(8.0) };
+        let config = config(8.0).with_origin(origin).with_own_position(false);
         let mut attention = with_spans(config, [0.0, 0.0]);
         let ramp = ramp_of(&mut attention);
         assert_eq!(ramp.row(&[0]).iter().filter(|&&factor| factor > 0.0).count(), count, "{origin:?}");
@@ -119,7 +119,7 @@ fn a_span_of_zero_sees_as_many_earlier_keys_as_the_ramp_is_wide() {
 
 #[test]
 fn weights_are_softmax_times_ramp_renormalised() {
-    let mut attention = with_spans(AdaptiveSpanConfig { logits: Some(parse("dot-product")), ..config(3.0) }, [0.0, 4.5]);
+    let mut attention = with_spans(config(3.0).with_logits(parse("dot-product")), [0.0, 4.5]);
     let x = Array::random("x", &[2, 12, 6]);
     let shown = weights(&attention, causal(&x));
     let ramp = ramp_of(&mut attention);
@@ -137,7 +137,7 @@ fn weights_are_softmax_times_ramp_renormalised() {
 
 #[test]
 fn a_key_outside_of_the_span_cannot_drown_those_inside() {
-    let mut attention = with_spans(AdaptiveSpanConfig { logits: Some(parse("random")), ..config(2.0) }, [1.0, 1.0]);
+    let mut attention = with_spans(config(2.0).with_logits(parse("random")), [1.0, 1.0]);
     // The first key would have all the weight, beyond the range of exponentials.
     let table = logits(&mut attention).logits[0].get_mut::<SynthesizerRandom>().unwrap();
     table.table = Some(parameter(&Array::from_fn([2, 40, 40], |[_, _, j]| if j == 0 { 500.0 } else { 0.0 })));
@@ -159,7 +159,7 @@ fn hidden_keys_stay_hidden_where_the_span_leaves_none() {
 
 #[test]
 fn without_its_own_position_the_first_token_sees_nothing_and_no_token_itself() {
-    let attention = with_spans(AdaptiveSpanConfig { own_position: false, ..config(4.0) }, [2.0, 5.0]);
+    let attention = with_spans(config(4.0).with_own_position(false), [2.0, 5.0]);
     let x = Array::random("x", &[1, 6, 6]);
     let shown = weights(&attention, causal(&x));
     assert_eq!(shown.row(&[0, 0, 0]), [0.0; 6]);
@@ -169,7 +169,7 @@ fn without_its_own_position_the_first_token_sees_nothing_and_no_token_itself() {
         assert_same("sum", &[row.iter().sum()], &[1.0], 1e-6);
     }
     let device = flex().device.autodiff();
-    let config = AnyMechanism::from(AdaptiveSpanConfig { own_position: false, ..config(4.0) });
+    let config = AnyMechanism::from(config(4.0).with_own_position(false));
     let attention = config.init(&place(), &RandomKey::from_seed(1), &device);
     let input = AttentionInput::self_attention(x.tensor(&device)).visibility(Visibility::causal());
     // A large loss: a division by a tiny sum would make its gradient infinite.
@@ -202,15 +202,15 @@ fn reach_ends_where_the_ramp_does() {
     let reach = |config: AdaptiveSpanConfig, spans| logits(&mut with_spans(config, spans)).reach().unwrap();
     assert_eq!(reach(config(32.0), [0.0, 0.0]), 32);
     assert_eq!(reach(config(3.0), [2.0, 2.5]), 6);
-    assert_eq!(reach(AdaptiveSpanConfig { origin: SpanOrigin::Paper, ..config(3.0) }, [2.0, 2.5]), 5);
+    assert_eq!(reach(config(3.0).with_origin(SpanOrigin::Paper), [2.0, 2.5]), 5);
     assert_eq!(reach(config(32.0), [40.0, 0.0]), 40, "never beyond the longest span");
-    let over = |name: &str| AdaptiveSpanConfig { logits: Some(parse(name)), ..config(3.0) };
+    let over = |name: &str| config(3.0).with_logits(parse(name));
     assert_eq!(reach(over("dot-product"), [2.0, 2.5]), 6);
-    let near = LearnedRelativeConfig { max_distance: Some(2) };
-    let near = AdaptiveSpanConfig { logits: Some(AnyMechanism::from(near)), ..config(3.0) };
+    let near = LearnedRelativeConfig::default().with_max_distance(2);
+    let near = config(3.0).with_logits(AnyMechanism::from(near));
     assert_eq!(reach(near, [2.0, 2.5]), 2, "nor beyond that of the logits");
     for kind in [SpanKind::Dynamic, SpanKind::Fixed] {
-        let config = AdaptiveSpanConfig { kind, initial: Some(0.25), max_span: Some(20), ..config(4.0) };
+        let config = config(4.0).with_kind(kind).with_initial(0.25).with_max_span(20);
         let mut attention = init(&AnyMechanism::from(config), &place());
         assert_eq!(logits(&mut attention).reach(), Some(if kind == SpanKind::Dynamic { 20 } else { 9 }), "{kind:?}");
     }
@@ -258,7 +258,7 @@ fn carried_memory_is_cut_to_the_reach() {
 #[test]
 fn the_penalty_is_lambda_times_the_mean_span_of_the_layer() {
     let device = flex().device.autodiff();
-    let config = AdaptiveSpanConfig { penalty: 1e-3, initial: Some(0.25), ..config(32.0) };
+    let config = config(32.0).with_penalty(1e-3).with_initial(0.25);
     let attention = AnyMechanism::from(config).init(&place(), &RandomKey::from_seed(1), &device);
     assert!(attention.abilities().auxiliary_losses);
     let output = attention.forward(AttentionInput::self_attention(Array::random("x", &[1, 4, 6]).tensor(&device)), &mut Probe::off());
@@ -283,13 +283,13 @@ fn a_fixed_span_has_no_parameter_and_no_penalty() {
 
 #[test]
 fn a_dynamic_span_that_ignores_its_query_is_a_learned_one() {
-    let dynamic = AdaptiveSpanConfig { kind: SpanKind::Dynamic, logits: Some(parse("dot-product")), ..config(4.0) };
+    let dynamic = config(4.0).with_kind(SpanKind::Dynamic).with_logits(parse("dot-product"));
     let mut dynamic = init(&AnyMechanism::from(dynamic), &place());
     let gate = logits(&mut dynamic).gate.as_mut().unwrap();
     *gate = burn::nn::Linear { bias: gate.bias.clone(), ..linear(&Array::from_fn([6, 2], |_| 0.0)) };
     let span = 40.0 / (1.0 + 4f64.exp());
     assert!((span / 40.0 - 0.018).abs() < 1e-4, "b = -4 is about 0.018 S");
-    let mut learned = with_spans(AdaptiveSpanConfig { logits: Some(parse("dot-product")), ..config(4.0) }, [span, span]);
+    let mut learned = with_spans(config(4.0).with_logits(parse("dot-product")), [span, span]);
     logits(&mut learned).logits = logits(&mut dynamic).logits.clone();
     let input = || causal(&Array::random("x", &[2, 12, 6]));
     assert_same("context", &context(&dynamic, input()).values, &context(&learned, input()).values, 1e-5);
@@ -313,7 +313,7 @@ fn spans_are_shown_to_a_probe() {
     assert_eq!(learned.len(), 1);
     assert_eq!(learned[0].shape, [1, 2, 1]);
     assert_same("spans", &learned[0].values, &[10.0, 30.0], 1e-5);
-    let dynamic = AdaptiveSpanConfig { kind: SpanKind::Dynamic, ..config(4.0) };
+    let dynamic = config(4.0).with_kind(SpanKind::Dynamic);
     assert_eq!(shown(&init(&AnyMechanism::from(dynamic), &place()))[0].shape, [3, 2, 5]);
     assert!(shown(&init(&parse("relative"), &place())).is_empty());
 }
@@ -326,23 +326,22 @@ fn impossible_spans_are_refused() {
             assert!(error.contains(part), "{error:?} does not say {part:?}");
         }
     };
-    let default = AdaptiveSpanConfig::default;
-    refused(AdaptiveSpanConfig { max_span: Some(0), ..default() }, &["`max_span` is 0", "at least 1"]);
+    refused(AdaptiveSpanConfig::default().with_max_span(0), &["`max_span` is 0", "at least 1"]);
     for ramp in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-        refused(AdaptiveSpanConfig { ramp, ..default() }, &["`ramp`", "greater than 0"]);
+        refused(AdaptiveSpanConfig::default().with_ramp(ramp), &["`ramp`", "greater than 0"]);
     }
     for initial in [-0.1, 1.1, f64::NAN] {
-        refused(AdaptiveSpanConfig { initial: Some(initial), ..default() }, &["`initial`", "from 0 to 1"]);
+        refused(AdaptiveSpanConfig::default().with_initial(initial), &["`initial`", "from 0 to 1"]);
     }
-    let dynamic = AdaptiveSpanConfig { kind: SpanKind::Dynamic, initial: Some(0.0), ..default() };
+    let dynamic = AdaptiveSpanConfig::default().with_kind(SpanKind::Dynamic).with_initial(0.0);
     refused(dynamic, &["`initial` is 0", "strictly between"]);
-    refused(AdaptiveSpanConfig { penalty: -1.0, ..default() }, &["`penalty` is -1"]);
-    let blind = AdaptiveSpanConfig { own_position: false, origin: SpanOrigin::Paper, ..config(1.0) };
+    refused(AdaptiveSpanConfig::default().with_penalty(-1.0), &["`penalty` is -1"]);
+    let blind = config(1.0).with_own_position(false).with_origin(SpanOrigin::Paper);
     refused(blind, &["`ramp` is 1", "no key"]);
-    let over = |logits: AnyMechanism| AdaptiveSpanConfig { logits: Some(logits), ..default() };
+    let over = |logits: AnyMechanism| AdaptiveSpanConfig::default().with_logits(logits);
     refused(over(parse("adaptive-span")), &["`logits` is adaptive-span", "mixture"]);
     assert_eq!(AnyMechanism::from(over(parse("random+relative"))).validate(&place()), Ok(()));
-    let near = AnyMechanism::from(LearnedRelativeConfig { max_distance: Some(0) });
+    let near = AnyMechanism::from(LearnedRelativeConfig::default().with_max_distance(0));
     let error = AnyMechanism::from(over(near)).validate(&place()).unwrap_err().to_string();
     assert!(error.contains("learned-relative") && error.contains("`max_distance` is 0"), "{error}");
     let member = mixture("dot-product+adaptive-span", MixtureWeights::Sum);

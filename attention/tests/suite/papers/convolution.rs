@@ -16,11 +16,11 @@ use crate::backends::flex;
 use crate::variants::placement;
 
 fn light(taps: usize) -> LightweightConvConfig {
-    LightweightConvConfig { kernel: KernelSizes::All(taps), glu: false, ..LightweightConvConfig::default() }
+    LightweightConvConfig::default().with_kernel(KernelSizes::All(taps)).with_glu(false)
 }
 
 fn dynamic(taps: usize) -> DynamicConvConfig {
-    DynamicConvConfig { kernel: KernelSizes::All(taps), glu: false, ..DynamicConvConfig::default() }
+    DynamicConvConfig::default().with_kernel(KernelSizes::All(taps)).with_glu(false)
 }
 
 /// A lightweight convolution with the given logits `[H, k]` of taps and no other parameters: its projections are the identity.
@@ -55,7 +55,7 @@ fn equal_logits_are_a_moving_average_over_zeros_at_the_borders() {
 #[test]
 fn renormalised_rows_are_a_softmax_over_the_visible_taps() {
     let logits = Array::random("kernel", &[2, 5]);
-    let config = LightweightConvConfig { renormalise_padding: true, ..light(5) };
+    let config = light(5).with_renormalise_padding(true);
     let x = Array::random("x", &[1, 6, 6]);
     let found = weights(&with_kernel(config, Role::Encoder, &logits), self_attention(&x).visibility(Visibility::padding(vec![5])));
     for (h, i) in (0..2).flat_map(|h| (0..6).map(move |i| (h, i))) {
@@ -69,7 +69,7 @@ fn renormalised_rows_are_a_softmax_over_the_visible_taps() {
 
 /// A lightweight and a dynamic convolution with the same projections, the dynamic one's kernel being a bias.
 fn constant_dynamic(logits: &Array, role: Role) -> AnyAttention {
-    let config = DynamicConvConfig { kernel_bias: true, ..dynamic(logits.shape[1]) };
+    let config = dynamic(logits.shape[1]).with_kernel_bias(true);
     let mut attention = init(&AnyMechanism::from(config), &placement(role, 2));
     let inner = attention.get_mut::<KernelAttention<DynamicConv>>().unwrap();
     let taps = logits.values.len();
@@ -135,8 +135,8 @@ fn expanded_and_unfolded_are_the_same_sum() {
     for (taps, role) in [1, 3, 4, 31].into_iter().flat_map(|taps| [(taps, Role::Encoder), (taps, Role::Decoder)]) {
         for renormalise_padding in [false, true] {
             let pair = [Execution::Expanded, Execution::Unfolded].map(|execution| {
-                let light = LightweightConvConfig { renormalise_padding, execution, ..light(taps) };
-                let dynamic = DynamicConvConfig { renormalise_padding, execution, ..dynamic(taps) };
+                let light = light(taps).with_renormalise_padding(renormalise_padding).with_execution(execution);
+                let dynamic = dynamic(taps).with_renormalise_padding(renormalise_padding).with_execution(execution);
                 [AnyMechanism::from(light), AnyMechanism::from(dynamic)].map(|config| init(&config, &placement(role, 2)))
             });
             for (visibility, mechanism) in views.iter().flat_map(|visibility| [(visibility, 0), (visibility, 1)]) {

@@ -19,7 +19,7 @@ fn gaussian(config: GaussianConfig, place: Placement) -> AnyAttention {
 }
 
 fn centred(offsets: &[f64]) -> GaussianConfig {
-    GaussianConfig { offsets: Some(offsets.to_vec()), ..GaussianConfig::default() }
+    GaussianConfig::default().with_offsets(offsets.to_vec())
 }
 
 fn sequence(heads: usize, length: usize) -> Array {
@@ -64,7 +64,7 @@ fn the_first_decoder_row_is_the_density_at_one_and_at_zero() {
 
 #[test]
 fn renormalised_rows_sum_to_one_and_keep_their_ratios() {
-    let config = GaussianConfig { normalisation: Normalisation::Renormalise, ..centred(&[-1.0, 0.0]) };
+    let config = centred(&[-1.0, 0.0]).with_normalisation(Normalisation::Renormalise);
     let input = || self_attention(&sequence(2, 9)).visibility(Visibility::causal());
     let renormalised = weights(&gaussian(config, place(Role::Decoder, 2)), input());
     let raw = weights(&gaussian(centred(&[-1.0, 0.0]), place(Role::Decoder, 2)), input());
@@ -112,7 +112,7 @@ fn without_a_list_heads_look_beside_or_behind_whatever_the_number_of_layers() {
 
 #[test]
 fn deviations_are_spread_like_offsets() {
-    let config = GaussianConfig { deviations: vec![0.5, 2.0], ..centred(&[0.0]) };
+    let config = centred(&[0.0]).with_deviations(vec![0.5, 2.0]);
     let weights = weights(&gaussian(config, place(Role::Encoder, 2)), self_attention(&sequence(2, 30)));
     assert_same("peaks", &[weights.at(&[0, 0, 15, 15]), weights.at(&[0, 1, 15, 15])], &[0.7979, 0.1995], 5e-5);
 }
@@ -121,7 +121,7 @@ fn deviations_are_spread_like_offsets() {
 fn a_band_of_thirteen_keys_equals_the_dense_product() {
     for normalisation in [Normalisation::None, Normalisation::Renormalise] {
         for (role, causal) in [(Role::Encoder, false), (Role::Decoder, true)] {
-            let dense = GaussianConfig { normalisation, offsets: Some(vec![-1.0, 0.5]), ..GaussianConfig::default() };
+            let dense = GaussianConfig::default().with_normalisation(normalisation).with_offsets(vec![-1.0, 0.5]);
             let run = |config: GaussianConfig| {
                 let visibility = if causal { Visibility::causal() } else { Visibility::padding(vec![25]) };
                 let context = context(&gaussian(config, place(role, 2)), self_attention(&sequence(2, 30)).visibility(visibility));
@@ -129,10 +129,10 @@ fn a_band_of_thirteen_keys_equals_the_dense_product() {
             };
             let expected = run(dense.clone());
             for window in [6, 7, 40] {
-                let banded = run(GaussianConfig { execution: Execution::Banded, window, ..dense.clone() });
+                let banded = run(dense.clone().with_execution(Execution::Banded).with_window(window));
                 assert_same(&format!("window {window}"), &banded.values, &expected.values, 1e-6);
             }
-            let narrow = run(GaussianConfig { execution: Execution::Banded, window: 1, ..dense.clone() });
+            let narrow = run(dense.clone().with_execution(Execution::Banded).with_window(1));
             assert_ne!(narrow, expected, "a band of three is another sum");
         }
     }
@@ -142,9 +142,9 @@ fn a_band_of_thirteen_keys_equals_the_dense_product() {
 fn index_is_the_limit_of_vanishing_deviation() {
     let offsets = vec![-1.0, 1.0];
     let run = |config: GaussianConfig| context(&gaussian(config, place(Role::Encoder, 2)), self_attention(&sequence(2, 10)));
-    let index = run(GaussianConfig { execution: Execution::Index, ..centred(&offsets) });
+    let index = run(centred(&offsets).with_execution(Execution::Index));
     let deviation = 0.05;
-    let narrow = run(GaussianConfig { deviations: vec![deviation], ..centred(&offsets) });
+    let narrow = run(centred(&offsets).with_deviations(vec![deviation]));
     let scale = deviation * (2.0 * std::f64::consts::PI).sqrt();
     let expected: Vec<f64> = narrow.values.iter().map(|y| y * scale).collect();
     assert_same("context", &index.values, &expected, 1e-5);
@@ -152,7 +152,7 @@ fn index_is_the_limit_of_vanishing_deviation() {
 
 #[test]
 fn index_without_offset_copies_the_source_position() {
-    let config = GaussianConfig { execution: Execution::Index, ..centred(&[0.0]) };
+    let config = centred(&[0.0]).with_execution(Execution::Index);
     let (query, memory) = (sequence(2, 4), Array::random("m", &[1, 6, 6]));
     let weights = weights(&gaussian(config, place(Role::Cross, 2)), cross_attention(&query, &memory));
     for i in 0..4 {
@@ -163,7 +163,7 @@ fn index_without_offset_copies_the_source_position() {
 
 #[test]
 fn the_length_ratio_scales_the_query_index_of_cross_attention_only() {
-    let config = GaussianConfig { length_ratio: 2.0, ..centred(&[1.0]) };
+    let config = centred(&[1.0]).with_length_ratio(2.0);
     let (query, memory) = (sequence(1, 8), Array::random("m", &[1, 30, 3]));
     let cross = weights(&gaussian(config.clone(), place(Role::Cross, 1)), cross_attention(&query, &memory));
     assert_same("query 5 of cross-attention", &cross.row(&[0, 0, 5])[9..14], &DENSITY, 5e-5);
@@ -198,7 +198,7 @@ fn nothing_is_learned_but_values_and_outputs() {
 fn appended_padding_changes_nothing_at_real_positions() {
     let padded = sequence(2, 12);
     for execution in [Execution::Dense, Execution::Banded, Execution::Index] {
-        let attention = gaussian(GaussianConfig { execution, ..GaussianConfig::default() }, place(Role::Encoder, 2));
+        let attention = gaussian(GaussianConfig::default().with_execution(execution), place(Role::Encoder, 2));
         let alone = context(&attention, self_attention(&padded.slice(0..7)));
         let beside = context(&attention, self_attention(&padded).visibility(Visibility::padding(vec![7])));
         assert_same(&format!("{execution:?}"), &beside.slice(0..7).values, &alone.values, 1e-6);

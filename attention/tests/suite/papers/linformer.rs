@@ -20,7 +20,7 @@ use crate::backends::flex;
 use crate::variants::{Variant, parse, placement};
 
 fn config(rank: usize, sharing: Sharing) -> AnyMechanism {
-    AnyMechanism::from(LinformerConfig { rank: Some(rank), sharing, ..LinformerConfig::default() })
+    AnyMechanism::from(LinformerConfig::default().with_rank(rank).with_sharing(sharing))
 }
 
 fn linformer(attention: &mut AnyAttention) -> &mut Linformer {

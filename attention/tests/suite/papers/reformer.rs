@@ -22,12 +22,12 @@ use crate::variants::placement;
 
 /// Four buckets, chunks of two, three rounds, never full attention.
 fn small() -> LshConfig {
-    LshConfig { buckets: Some(BucketCount::One(4)), chunk: 2, rounds: 3, full_attention_below: Some(0), ..LshConfig::default() }
+    LshConfig::default().with_buckets(BucketCount::One(4)).with_chunk(2).with_rounds(3).with_full_attention_below(0)
 }
 
 /// Chunks in which the buckets of 24 positions fit.
 fn roomy() -> LshConfig {
-    LshConfig { buckets: Some(BucketCount::One(32)), chunk: 8, ..small() }
+    small().with_buckets(BucketCount::One(32)).with_chunk(8)
 }
 
 /// Heads that are wide enough for buckets of about the same size.
@@ -89,17 +89,17 @@ fn chunks_give_the_softmax_over_the_union_of_the_rounds() {
     let of = |config: LshConfig| (config, [Role::Encoder, Role::Decoder]);
     let configs = [
         of(small()),
-        of(LshConfig { chunk: 3, ..small() }),
-        of(LshConfig { rounds: 1, ..small() }),
-        of(LshConfig { buckets: None, ..small() }),
-        of(LshConfig { buckets: Some(BucketCount::Factorised([2, 4])), ..small() }),
-        of(LshConfig { bucket_mask: false, ..small() }),
-        of(LshConfig { bucket_mask: false, wrap: true, ..small() }),
-        of(LshConfig { bucket_mask: false, wrap: true, chunk: 4, after: Some(1), duplicate_correction: false, ..small() }),
-        of(LshConfig { duplicate_correction: false, ..small() }),
-        of(LshConfig { before: 0, after: Some(0), ..small() }),
-        of(LshConfig { before: 3, after: Some(2), scale: Scale::Code, ..small() }),
-        of(LshConfig { hashing: Hashing::Random, ..small() }),
+        of(small().with_chunk(3)),
+        of(small().with_rounds(1)),
+        of(small().with_buckets(None)),
+        of(small().with_buckets(BucketCount::Factorised([2, 4]))),
+        of(small().with_bucket_mask(false)),
+        of(small().with_bucket_mask(false).with_wrap(true)),
+        of(small().with_bucket_mask(false).with_wrap(true).with_chunk(4).with_after(1).with_duplicate_correction(false)),
+        of(small().with_duplicate_correction(false)),
+        of(small().with_before(0).with_after(0)),
+        of(small().with_before(3).with_after(2).with_scale(Scale::Code)),
+        of(small().with_hashing(Hashing::Random)),
     ];
     for (config, roles) in configs {
         for role in roles {
@@ -113,7 +113,7 @@ fn chunks_give_the_softmax_over_the_union_of_the_rounds() {
 
 #[test]
 fn gradients_flow_through_chunks_and_not_into_buckets() {
-    for config in [small(), LshConfig { bucket_mask: false, duplicate_correction: false, ..small() }] {
+    for config in [small(), small().with_bucket_mask(false).with_duplicate_correction(false)] {
         let (subject, mut naive) = subject(&config, Role::Encoder);
         gradients_agree(&subject, &mut naive, &["rotations"]).unwrap_or_else(|error| panic!("{config:?}: {error}"));
     }
@@ -132,7 +132,7 @@ fn chunks_keep_every_property_that_does_not_need_room() {
         Property::Determinism,
         Property::Record,
     ];
-    for config in [small(), LshConfig { bucket_mask: false, wrap: true, ..small() }] {
+    for config in [small(), small().with_bucket_mask(false).with_wrap(true)] {
         for role in [Role::Encoder, Role::Decoder] {
             let (subject, _) = subject(&config, role);
             for property in properties {
@@ -147,8 +147,8 @@ fn one_chunk_across_buckets_is_full_attention() {
     let x = Array::random("x", &[2, 9, 6]);
     for visibility in [Visibility::all(), Visibility::causal()] {
         for (hashing, wrap) in [(Hashing::Angular, false), (Hashing::Random, true)] {
-            let one = LshConfig { chunk: 9, before: 0, bucket_mask: false, hashing, wrap, ..small() };
-            let full = LshConfig { full_attention_below: Some(9), ..one.clone() };
+            let one = small().with_chunk(9).with_before(0).with_bucket_mask(false).with_hashing(hashing).with_wrap(wrap);
+            let full = one.clone().with_full_attention_below(9);
             let run = |config| {
                 let attention = init(config, &place(Role::Encoder));
                 let input = || self_attention(&x).visibility(visibility.clone());
@@ -166,16 +166,16 @@ fn one_chunk_across_buckets_is_full_attention() {
 fn rounds_in_which_every_pair_meets_are_full_attention_if_duplicates_are_corrected() {
     let x = Array::random("x", &[1, 6, 6]);
     // Content would keep opposite directions apart for ever.
-    let many = LshConfig { rounds: 40, chunk: 3, buckets: Some(BucketCount::One(2)), hashing: Hashing::Random, ..small() };
+    let many = small().with_rounds(40).with_chunk(3).with_buckets(BucketCount::One(2)).with_hashing(Hashing::Random);
     let weights_of = |config: &LshConfig| weights(&init(config, &place(Role::Encoder)), self_attention(&x));
     let found = weights_of(&many);
     for (h, i) in (0..2).flat_map(|h| (0..6).map(move |i| (h, i))) {
         let seen = found.row(&[0, h, i]).iter().filter(|&&weight| weight > 0.0).count();
         assert_eq!(seen, 5, "the premise: every other position is met");
     }
-    let full = weights_of(&LshConfig { full_attention_below: Some(6), ..many.clone() });
+    let full = weights_of(&many.clone().with_full_attention_below(6));
     assert_same("with correction", &found.values, &full.values, 1e-5);
-    let counted = weights_of(&LshConfig { duplicate_correction: false, ..many });
+    let counted = weights_of(&many.with_duplicate_correction(false));
     assert!(distance(&counted, &full) > 0.01, "pairs that meet more often did not weigh more");
 }
 
@@ -183,7 +183,7 @@ fn rounds_in_which_every_pair_meets_are_full_attention_if_duplicates_are_correct
 fn the_same_round_again_changes_nothing() {
     let x = Array::random("x", &[1, 9, 6]);
     for duplicate_correction in [true, false] {
-        let config = LshConfig { rounds: 1, duplicate_correction, ..small() };
+        let config = small().with_rounds(1).with_duplicate_correction(duplicate_correction);
         let mut attention = init(&config, &place(Role::Decoder));
         let once = context(&attention, self_attention(&x).visibility(Visibility::causal()));
         let inner = lsh(&mut attention);
@@ -206,7 +206,7 @@ fn buckets_depend_on_the_direction_alone_and_opposites_are_half_the_buckets_apar
     let scaled = |by: f64| Array { shape: x.shape.clone(), values: x.values.iter().map(|x| by * x).collect() };
     for factors in [vec![8], vec![4, 6]] {
         let count = if factors.len() == 1 { BucketCount::One(8) } else { BucketCount::Factorised([4, 6]) };
-        let attention = bare(&LshConfig { buckets: Some(count), ..small() });
+        let attention = bare(&small().with_buckets(count));
         let of = |x: &Array| buckets(&attention, self_attention(x)).unwrap();
         let plain = of(&x);
         assert_eq!(of(&scaled(0.01)), plain);
@@ -227,7 +227,7 @@ fn buckets_depend_on_the_direction_alone_and_opposites_are_half_the_buckets_apar
 
 #[test]
 fn the_probability_of_a_collision_falls_with_the_angle() {
-    let config = LshConfig { rounds: 1000, buckets: Some(BucketCount::One(8)), duplicate_correction: false, ..small() };
+    let config = small().with_rounds(1000).with_buckets(BucketCount::One(8)).with_duplicate_correction(false);
     let angles = [0.0f64, 10.0, 30.0, 60.0, 90.0, 180.0];
     let x = Array::from_fn([1, 6, 4], |[_, i, c]| match c {
         0 => angles[i].to_radians().cos(),
@@ -270,14 +270,14 @@ fn no_pair_of_a_bucket_is_lost_where_buckets_fit_their_chunks() {
     };
     assert_eq!(seen_pairs(&roomy(), Role::Decoder, Visibility::causal()), 0);
     assert_eq!(seen_pairs(&roomy(), Role::Encoder, Visibility::all()), 0);
-    let behind = LshConfig { after: Some(0), rounds: 1, ..roomy() };
+    let behind = roomy().with_after(0).with_rounds(1);
     assert!(seen_pairs(&behind, Role::Encoder, Visibility::all()) > 0, "half a bucket lies ahead");
 }
 
 #[test]
 fn an_overfull_bucket_loses_what_lies_farther_back_than_a_chunk() {
     let x = Array::random("x", &[1, 12, 6]);
-    let mut attention = init(&LshConfig { chunk: 4, rounds: 1, ..small() }, &place(Role::Decoder));
+    let mut attention = init(&small().with_chunk(4).with_rounds(1), &place(Role::Decoder));
     let inner = lsh(&mut attention);
     inner.rotations = RunningState::new(inner.rotations.value() * 0.0);
     let weights = weights(&attention, self_attention(&x).visibility(Visibility::causal()));
@@ -292,7 +292,7 @@ fn an_overfull_bucket_loses_what_lies_farther_back_than_a_chunk() {
 #[test]
 fn the_future_moves_nothing_where_buckets_fit() {
     for hashing in [Hashing::Angular, Hashing::Random] {
-        let attention = init(&LshConfig { hashing, ..roomy() }, &wide(Role::Decoder));
+        let attention = init(&roomy().with_hashing(hashing), &wide(Role::Decoder));
         let run = |x: &Array| {
             let input = || self_attention(x).visibility(Visibility::causal());
             assert!(fit(&buckets(&attention, input()).unwrap(), 8), "the premise: buckets fit");
@@ -314,12 +314,8 @@ fn the_future_moves_nothing_where_buckets_fit() {
 #[test]
 fn steps_equal_the_full_pass_where_buckets_fit() {
     let x = Array::random("steps", &[2, 24, 32]);
-    let others = [
-        roomy(),
-        LshConfig { duplicate_correction: false, ..roomy() },
-        LshConfig { hashing: Hashing::Random, ..roomy() },
-        LshConfig { full_attention_below: Some(24), ..roomy() },
-    ];
+    let others =
+        [roomy(), roomy().with_duplicate_correction(false), roomy().with_hashing(Hashing::Random), roomy().with_full_attention_below(24)];
     for config in others {
         let attention = init(&config, &wide(Role::Decoder));
         let input = || self_attention(&x).visibility(Visibility::causal());
@@ -340,7 +336,7 @@ fn steps_equal_the_full_pass_where_buckets_fit() {
 #[test]
 fn a_segment_sees_what_was_carried_over() {
     let x = Array::random("segment", &[2, 24, 32]);
-    for config in [roomy(), LshConfig { full_attention_below: Some(24), ..roomy() }] {
+    for config in [roomy(), roomy().with_full_attention_below(24)] {
         let attention = init(&config, &wide(Role::Decoder));
         let whole = context(&attention, self_attention(&x).visibility(Visibility::causal()));
         let device = &flex().device;
@@ -355,7 +351,7 @@ fn a_segment_sees_what_was_carried_over() {
 fn padding_takes_no_place_in_a_chunk() {
     let x = Array::random("padded", &[1, 13, 6]);
     for hashing in [Hashing::Angular, Hashing::Random] {
-        let attention = init(&LshConfig { hashing, ..small() }, &place(Role::Encoder));
+        let attention = init(&small().with_hashing(hashing), &place(Role::Encoder));
         let alone = context(&attention, self_attention(&x.slice(4..10)));
         let visibility = Visibility::left_padding(vec![4]).and(Visibility::padding(vec![10]));
         let positions = Positions::default().with_left_padding(vec![4]);
@@ -368,7 +364,7 @@ fn padding_takes_no_place_in_a_chunk() {
 fn random_buckets_do_not_depend_on_content_and_others_do() {
     let (x, other) = (Array::random("x", &[1, 12, 6]), Array::random("other", &[1, 12, 6]));
     for (hashing, same) in [(Hashing::Random, true), (Hashing::Angular, false)] {
-        let attention = init(&LshConfig { hashing, ..small() }, &place(Role::Encoder));
+        let attention = init(&small().with_hashing(hashing), &place(Role::Encoder));
         let of = |x: &Array| buckets(&attention, self_attention(x)).unwrap();
         assert_eq!(of(&x) == of(&other), same);
         let all = of(&x);
@@ -380,7 +376,7 @@ fn random_buckets_do_not_depend_on_content_and_others_do() {
 fn rotations_are_saved_and_drawn_anew_only_where_asked() {
     let x = Array::random("x", &[1, 12, 6]);
     let input = |seed: Option<u64>| self_attention(&x).random(seed.map(RandomKey::from_seed));
-    let config = LshConfig { rotations: Rotations::PerCall, ..small() };
+    let config = small().with_rotations(Rotations::PerCall);
     let mut attention = init(&config, &place(Role::Encoder));
     let per_call = |seed| buckets(&attention, input(seed)).unwrap();
     assert!(attention.abilities().randomness);
@@ -404,7 +400,7 @@ fn rotations_are_saved_and_drawn_anew_only_where_asked() {
 fn the_scale_of_the_code_is_larger_by_the_root_of_the_width() {
     let x = Array::random("x", &[1, 5, 6]);
     let logarithms = |scale| {
-        let config = LshConfig { scale, full_attention_below: Some(5), ..small() };
+        let config = small().with_scale(scale).with_full_attention_below(5);
         let weights = weights(&init(&config, &place(Role::Encoder)), self_attention(&x));
         (2..5)
             .map(|j| (weights.at(&[0, 0, 0, j]) / weights.at(&[0, 0, 0, 1])).ln() * 3f64.sqrt().powi(i32::from(scale == Scale::Paper)))
@@ -447,7 +443,7 @@ fn the_same_weights_attend_with_other_numbers_of_rounds() {
         }
     }
     assert_ne!(context(&with(1), input()), context(&attention, input()));
-    let full = LshConfig { full_attention_below: Some(12), ..small() };
+    let full = small().with_full_attention_below(12);
     let full = init(&full, &place(Role::Decoder));
     assert_eq!(context(&own.clone().with_full_attention_below(usize::MAX), input()), context(&full, input()));
     let hashing = own.with_full_attention_below(usize::MAX).with_full_attention_below(0);

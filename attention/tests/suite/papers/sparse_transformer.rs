@@ -17,11 +17,11 @@ fn place(heads: usize, layer: usize) -> Placement {
 }
 
 fn strided(stride: usize, integration: Integration) -> SparseStridedConfig {
-    SparseStridedConfig { stride, integration, ..SparseStridedConfig::default() }
+    SparseStridedConfig::default().with_stride(stride).with_integration(integration)
 }
 
 fn fixed(stride: usize, summary: usize, integration: Integration) -> SparseFixedConfig {
-    SparseFixedConfig { stride, summary, integration, ..SparseFixedConfig::default() }
+    SparseFixedConfig::default().with_stride(stride).with_summary(summary).with_integration(integration)
 }
 
 /// Keys that each query sees together with the causal mask.
@@ -126,7 +126,7 @@ fn heads_have_summaries_of_their_own_from_the_end_of_the_block() {
     assert_eq!([merged(0), merged(1), merged(2), merged(3), merged(4)], [vec![6, 7], vec![4, 5], vec![2, 3], vec![0, 1], vec![6, 7]]);
     let by_heads = |head| residues(fixed(8, 2, Integration::Heads), 5, head);
     assert_eq!([by_heads(0), by_heads(1), by_heads(2), by_heads(3), by_heads(4)], [vec![], vec![6, 7], vec![], vec![4, 5], vec![2, 3]]);
-    let shared = SparseFixedConfig { separate_summaries: false, ..fixed(8, 2, Integration::Merged) };
+    let shared = fixed(8, 2, Integration::Merged).with_separate_summaries(false);
     assert!((0..6).all(|head| residues(shared.clone(), 6, head) == [6, 7]));
 }
 

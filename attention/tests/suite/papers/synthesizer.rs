@@ -46,7 +46,7 @@ fn logits_of(attention: &AnyAttention, sequence: &Array) -> Array {
 
 #[test]
 fn random_with_a_zero_table_is_the_running_mean() {
-    let config = AnyMechanism::from(SynthesizerRandomConfig { trainable: true, init_std: 0.0 });
+    let config = AnyMechanism::from(SynthesizerRandomConfig::default().with_trainable(true).with_init_std(0.0));
     let weights = weights(&init(&config, &place()), self_attention(&Array::random("x", &[1, 6, 6])).visibility(Visibility::causal()));
     for (h, i) in (0..2).flat_map(|h| (0..6).map(move |i| (h, i))) {
         let expected: Vec<f64> = (0..6).map(|j| if j <= i { 1.0 / (i + 1) as f64 } else { 0.0 }).collect();
@@ -160,7 +160,7 @@ fn rank(mut matrix: Vec<Vec<f64>>) -> usize {
 fn factorized_random_logits_have_the_rank_of_their_factors() {
     let sequence = Array::random("x", &[1, 8, 6]);
     for k in [1, 2, 5] {
-        let config = AnyMechanism::from(SynthesizerFactorizedRandomConfig { rank: k, init_std: 1.0 });
+        let config = AnyMechanism::from(SynthesizerFactorizedRandomConfig::default().with_rank(k).with_init_std(1.0));
         let logits = logits_of(&init(&config, &place()), &sequence);
         for h in 0..2 {
             assert_eq!(rank((0..8).map(|i| logits.row(&[0, h, i]).to_vec()).collect()), k);
@@ -172,7 +172,7 @@ fn factorized_random_logits_have_the_rank_of_their_factors() {
 
 #[test]
 fn factorized_random_with_the_identity_is_random() {
-    let config = AnyMechanism::from(SynthesizerFactorizedRandomConfig { rank: 8, init_std: 1.0 });
+    let config = AnyMechanism::from(SynthesizerFactorizedRandomConfig::default().with_rank(8).with_init_std(1.0));
     let mut attention = init(&config, &place());
     let factors = softmax(&mut attention).logits.get_mut::<SynthesizerFactorizedRandom>().unwrap();
     let table = Array::random("table", &[2, 8, 8]);
@@ -186,8 +186,8 @@ fn factorized_random_with_the_identity_is_random() {
 #[test]
 fn initial_logits_of_both_random_kinds_have_the_stated_deviation() {
     let wide = place().with_max_length(128);
-    let factorized = SynthesizerFactorizedRandomConfig { rank: 8, init_std: 0.5 };
-    let random = SynthesizerRandomConfig { trainable: true, init_std: 0.5 };
+    let factorized = SynthesizerFactorizedRandomConfig::default().with_rank(8).with_init_std(0.5);
+    let random = SynthesizerRandomConfig::default().with_trainable(true).with_init_std(0.5);
     let sequence = Array::random("x", &[1, 128, 6]);
     for config in [AnyMechanism::from(factorized), AnyMechanism::from(random)] {
         let logits = logits_of(&init(&config, &wide), &sequence).values;
@@ -224,7 +224,7 @@ fn dense_without_a_first_layer_is_uniform() {
 
 /// Factorized Dense whose hidden layer is 1 everywhere for an input of ones, so that the second layers are the factors themselves.
 fn with_factors([a, b]: [usize; 2], block: impl Fn(usize) -> f64, tile: impl Fn(usize) -> f64) -> Array {
-    let config = AnyMechanism::from(SynthesizerFactorizedDenseConfig { factors: Some([a, b]) });
+    let config = AnyMechanism::from(SynthesizerFactorizedDenseConfig::default().with_factors([a, b]));
     let mut attention = init(&config, &place());
     let factors = softmax(&mut attention).logits.get_mut::<SynthesizerFactorizedDense>().unwrap();
     factors.hidden = linear(&Array::from_fn([6, 6], |_| 1.0 / 6.0));
@@ -355,7 +355,8 @@ fn parameters_are_as_many_as_the_papers_table_says() {
     ] {
         assert_eq!(init(&parse(name), &place()).num_params(), shared + logits, "{name}");
     }
-    let config = AnyMechanism::from(heedful_attention::mechanisms::synthesizer_dense::SynthesizerDenseConfig { per_head_output: false });
+    let config =
+        AnyMechanism::from(heedful_attention::mechanisms::synthesizer_dense::SynthesizerDenseConfig::default().with_per_head_output(false));
     assert_eq!(init(&config, &place()).num_params(), shared + c * c + d * l, "shared W2");
     let sigmoid = mixture("dot-product+random", MixtureWeights::Sigmoid);
     assert_eq!(init(&sigmoid, &place()).num_params(), shared + h * l * l + 2 * c * c + 1, "one scalar per layer");

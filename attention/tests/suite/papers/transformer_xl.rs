@@ -136,7 +136,7 @@ fn the_gradient_of_carried_memory_is_exactly_zero() {
 #[test]
 fn steps_after_a_memory_equal_the_segment() {
     for same_length in [None, Some(3)] {
-        let attention = relative(RelativeConfig { clamp_length: None, same_length }, 1);
+        let attention = relative(RelativeConfig::default().with_clamp_length(None).with_same_length(same_length), 1);
         let (x, carried) = (Array::random("x", &[2, 5, 6]), Array::random("carried", &[2, 4, 6]));
         let expected = context(&attention, segment(&x, &carried));
         let mut state = attention.state(&DecodingStart::self_attention(2, 9));
@@ -152,7 +152,7 @@ fn steps_after_a_memory_equal_the_segment() {
 #[test]
 fn a_clamp_of_the_greatest_distance_changes_nothing_and_a_shorter_one_shares_it() {
     let clamped = |clamp_length| {
-        let attention = relative(RelativeConfig { clamp_length, same_length: None }, 1);
+        let attention = relative(RelativeConfig::default().with_clamp_length(clamp_length).with_same_length(None), 1);
         // Equal contents: what differs between keys is their distance.
         let x = Array::from_fn([1, 8, 6], |[_, _, c]| 0.5 + c as f64);
         weights(&attention, self_attention(&x))
@@ -171,7 +171,7 @@ fn a_clamp_of_the_greatest_distance_changes_nothing_and_a_shorter_one_shares_it(
 
 /// How many keys each query of a segment of 4 sees.
 fn visible_keys(same_length: Option<usize>, memory: usize) -> Vec<usize> {
-    let attention = relative(RelativeConfig { clamp_length: None, same_length }, 1);
+    let attention = relative(RelativeConfig::default().with_clamp_length(None).with_same_length(same_length), 1);
     let weights = weights(&attention, segment(&Array::random("x", &[1, 4, 6]), &Array::random("carried", &[1, memory, 6])));
     // Only reached memory has a column at all.
     (0..4).map(|i| weights.row(&[0, 1, i]).iter().filter(|&&weight| weight > 0.0).count()).collect()

@@ -198,9 +198,9 @@ fn faults() -> Vec<(AnyMechanism, Fault, Check)> {
     let relative = parse("relative");
     let span = AnyMechanism::from(ramped());
     let local = AnyMechanism::from(local_1d(BLOCK, None));
-    let strided = |integration| AnyMechanism::from(SparseStridedConfig { stride: BLOCK, integration, ..SparseStridedConfig::default() });
+    let strided = |integration| AnyMechanism::from(SparseStridedConfig::default().with_stride(BLOCK).with_integration(integration));
     let fixed =
-        |integration| AnyMechanism::from(SparseFixedConfig { stride: BLOCK, summary: 1, integration, ..SparseFixedConfig::default() });
+        |integration| AnyMechanism::from(SparseFixedConfig::default().with_stride(BLOCK).with_summary(1).with_integration(integration));
     let (merged, heads) = (Integration::Merged, Integration::Heads);
     vec![
         (relative.clone(), Fault::DistanceOffByOne, formula),

@@ -10,7 +10,7 @@ use heedful_models::classifier::{Classifier, ClassifierConfig, Sentences};
 use super::*;
 
 fn model(sharing: Sharing, seed: u64) -> Classifier {
-    let linformer = LinformerConfig { rank: Some(3), sharing, ..LinformerConfig::default() };
+    let linformer = LinformerConfig::default().with_rank(3).with_sharing(sharing);
     let config = ClassifierConfig {
         vocabulary: 9,
         outputs: 2,
