@@ -14,6 +14,9 @@ use heedful_benches::cost::point::Pass;
 
 const TINY: [&str; 6] = ["--d-model", "16", "--heads", "2", "--rounds", "3"];
 
+const TINY_MODEL: [&str; 14] =
+    ["--layers", "1", "--d-model", "16", "--heads", "2", "--d-ff", "16", "--vocabulary", "50", "--batch", "2", "--length", "16"];
+
 fn cost(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_cost")).args(TINY).args(arguments).output().unwrap()
 }
@@ -56,19 +59,35 @@ fn the_readme_shows_every_mechanism_that_was_measured() {
     }
 }
 
+/// The commands of a program in all documents.
+fn commands_of(program: &str) -> Vec<Vec<String>> {
+    let documents = documents::documents();
+    let commands = documents.iter().flat_map(|document| documents::commands(document));
+    let read = commands.filter_map(|command| documents::binary_and_arguments(&documents::words(&command), &[]));
+    read.filter(|(name, _)| name == program).map(|(_, arguments)| arguments).collect()
+}
+
 #[test]
-fn the_command_of_the_readme_runs() {
-    let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md")).unwrap();
-    let command = readme.lines().find_map(|line| line.strip_prefix("cargo run --release --bin cost -- ")).expect("the README has it");
-    assert!(command.contains("--lengths 128..2048"), "{command}");
-    let brief = command.replace("128..2048", "16..32");
-    let folder = tempfile::tempdir().unwrap();
-    let few = ["--attention", "dot-product,local-1d"];
-    let output = Command::new(env!("CARGO_BIN_EXE_cost")).args(TINY).args(brief.split(' ')).args(few).current_dir(folder.path()).output();
-    let printed = succeeded(&output.unwrap());
-    let outcome = Outcome::read(&folder.path().join("costs/cost.json")).unwrap();
-    for backend in ["flex", "ndarray", "wgpu"] {
-        assert!(outcome.points.iter().any(|point| point.backend == backend), "{backend}: {printed}");
+fn the_commands_of_the_documents_run() {
+    let commands = commands_of("cost");
+    assert!(commands.len() >= 3, "{commands:?}");
+    for mut arguments in commands {
+        let lengths = arguments.iter().position(|argument| argument == "--lengths").expect("it is brief with other lengths");
+        arguments[lengths + 1] = "16..32".to_owned();
+        if !arguments.iter().any(|argument| argument == "--attention") {
+            arguments.extend(["--attention", "dot-product,local-1d"].map(str::to_owned));
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_cost")).args(TINY).args(&arguments).current_dir(folder.path()).output();
+        let printed = succeeded(&output.unwrap());
+        let outcome = Outcome::read(&folder.path().join("costs/cost.json")).unwrap();
+        let backends = arguments.iter().position(|argument| argument == "--backend").map_or("flex", |at| &arguments[at + 1]);
+        for backend in backends.split(',') {
+            assert!(outcome.points.iter().any(|point| point.backend == backend), "{backend}: {printed}");
+        }
+    }
+    for arguments in commands_of("backends") {
+        succeeded(&Command::new(env!("CARGO_BIN_EXE_backends")).args(TINY_MODEL).args(arguments).output().unwrap());
     }
 }
 
@@ -163,10 +182,8 @@ fn impossible_commands_are_refused() {
 #[test]
 fn backends_train_alike() {
     let folder = tempfile::tempdir().unwrap();
-    let sizes =
-        ["--layers", "1", "--d-model", "16", "--heads", "2", "--d-ff", "16", "--vocabulary", "50", "--batch", "2", "--length", "16"];
     let mut command = Command::new(env!("CARGO_BIN_EXE_backends"));
-    command.args(sizes).args(["--backend", "flex,ndarray,wgpu", "--steps", "5", "--out"]).arg(folder.path());
+    command.args(TINY_MODEL).args(["--backend", "flex,ndarray,wgpu", "--steps", "5", "--out"]).arg(folder.path());
     let table = succeeded(&command.output().unwrap());
     assert!(table.contains("largest difference of a loss from flex"), "{table}");
     let outcome: backends::Outcome = serde_json::from_str(&fs::read_to_string(folder.path().join("backends.json")).unwrap()).unwrap();

@@ -131,8 +131,6 @@ pub trait Comparison {
     const NAME: &'static str;
     /// Title of the report.
     const TITLE: &'static str;
-    /// Names beside those of mechanisms that `--attention` takes: named layouts of several mechanisms.
-    const LAYOUTS: &'static [&'static str] = &[];
     /// Whole models that `--model` takes.
     const MODELS: &'static [NamedModel] = &[];
     /// Fields of the configuration, by their dotted paths, that say what the data sets are. All that are compared share them.
@@ -246,8 +244,9 @@ fn run<C: Comparison>(options: &CommonOptions, further: Vec<Assignment>) -> Resu
     options.start_logging()?;
     if options.list {
         print_line(mechanisms::list())?;
-        if !C::LAYOUTS.is_empty() {
-            print_line(format!("Layouts of several mechanisms: {}", C::LAYOUTS.join(", ")))?;
+        let layouts = contender::layouts::<C>();
+        if !layouts.is_empty() {
+            print_line(format!("Layouts of several mechanisms: {}", layouts.join(", ")))?;
         }
         if !C::MODELS.is_empty() {
             let rows = C::MODELS.iter().map(|model| [model.name, model.attention, model.description].map(str::to_owned).to_vec());

@@ -71,7 +71,6 @@ pub struct Translation;
 impl Comparison for Translation {
     const NAME: &'static str = "mt";
     const TITLE: &'static str = "Machine translation";
-    const LAYOUTS: &'static [&'static str] = &["hc-sa", "hc-all", "sh-x"];
     const DATA: &'static [&'static str] = &["tokeniser", "data.source", "data.target", "data.generated_pairs", "model.max_length"];
     const STACKS: usize = 2;
     const BATCH: &'static str = "data.batch_tokens";

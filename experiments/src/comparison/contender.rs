@@ -221,10 +221,14 @@ pub(super) fn twins<C: Comparison>(contenders: &[Contender<C::Config>]) -> Resul
     Ok(models.into_iter().filter_map(sentence).collect())
 }
 
+/// Names beside those of mechanisms that `--attention` takes: layouts of several mechanisms, for models with an encoder and a decoder.
+pub(super) fn layouts<C: Comparison>() -> Vec<&'static str> {
+    if C::STACKS < 2 { Vec::new() } else { AttentionLayout::names().collect() }
+}
+
 fn attention<C: Comparison>(config: &C::Config, name: &str) -> Result<Attention, ExperimentError> {
     let with_options = |layout: AttentionLayout| layout.map(|mechanism| config.mechanisms().within_mechanism(&mechanism));
-    if C::LAYOUTS.contains(&name) {
-        let layout = AttentionLayout::named(name).expect("the layouts of an experiment have names");
+    if let Some(layout) = AttentionLayout::named(name).filter(|_| C::STACKS >= 2) {
         return Ok(Attention { name: name.to_owned(), layout: with_options(layout) });
     }
     if name.starts_with(['[', '{']) {
@@ -239,7 +243,7 @@ fn attention<C: Comparison>(config: &C::Config, name: &str) -> Result<Attention,
     let config = config.mechanisms().attention(name).map_err(|error| match error {
         // Of a mixture, the member that is not known. What stands behind `@` is no attention by itself; the error knows what may stand there.
         ConfigError::UnknownAttention { name, .. } if !name.starts_with('@') => {
-            let known: Vec<_> = AnyMechanism::names().into_iter().chain(C::LAYOUTS.iter().copied()).collect();
+            let known: Vec<_> = AnyMechanism::names().into_iter().chain(layouts::<C>()).collect();
             unknown("attention", &name, &known, "--list shows all")
         }
         error => ExperimentError::usage(error),

@@ -4,6 +4,8 @@ use std::fs;
 
 use heedful_experiments::options::CommonOptions;
 
+use crate::command::{binary, succeeded};
+
 #[path = "../../examples/own_experiment.rs"]
 #[allow(dead_code, reason = "its main reads the options of a command")]
 mod example;
@@ -19,4 +21,5 @@ fn an_own_experiment_leaves_a_report_behind() {
     for part in ["# Repeating what was read", "| dot-product | 1 |", "| gaussian | 1 |", "letters of the second half, 256 sequences"] {
         assert!(report.contains(part), "{report}");
     }
+    succeeded(&binary("compare").arg(&out).output().unwrap());
 }
