@@ -30,7 +30,7 @@ impl ParityConfig {
             amount(needed),
             amount(u128::from(available))
         );
-        Err(settings.refuse(self.size_at_fault(), problem).into())
+        Err(settings.refuse(self.size_at_fault(available), problem).into())
     }
 
     /// Least bytes of the part.
@@ -64,8 +64,8 @@ impl ParityConfig {
         .bytes()
     }
 
-    /// The field that saves most if it has its default.
-    fn size_at_fault(&self) -> &'static str {
+    /// The first field with whose default the part fits, or the one that saves most.
+    fn size_at_fault(&self, available: u64) -> &'static str {
         let ordinary = Self::default();
         let with_d_ff = |d_ff: usize| Self { block: BlockOptions { d_ff, ..self.block }, ..self.clone() };
         let smaller = [
@@ -76,7 +76,8 @@ impl ParityConfig {
             ("block.d_ff", with_d_ff(ordinary.block.d_ff.min(self.block.d_ff))),
             ("attention", Self { attention: ordinary.attention, ..self.clone() }),
         ];
-        smaller.iter().min_by_key(|(_, part)| part.weights()).map_or("layers", |(field, _)| field)
+        let fitting = smaller.iter().find(|(_, part)| part.weights() <= u128::from(available));
+        fitting.or_else(|| smaller.iter().min_by_key(|(_, part)| part.weights())).map_or("layers", |(field, _)| field)
     }
 }
 
@@ -97,13 +98,13 @@ mod tests {
             (["part=stack", "layers=1000000000"], "layers"),
             (["part=stack:reversible", "d_model=1000000000"], "d_model"),
             (["part=attention", "head_width=1000000000000"], "head_width"),
-            (["attention.name=synthesizer-random", "max_length=10000000"], "max_length"),
+            (["attention=\"synthesizer-random\"", "max_length=10000000"], "max_length"),
             (["part=block", "block.d_ff=100000000000"], "block.d_ff"),
             (["part=gate:gru", "d_model=100000000"], "d_model"),
         ];
         for (assignments, field) in cases {
             let message = refused(&assignments, 1 << 34).unwrap();
-            assert!(message.contains(field) && message.contains("16.0 GiB are available"), "{assignments:?}: {message}");
+            assert!(message.contains(&format!("`{field}`")) && message.contains("16.0 GiB are available"), "{assignments:?}: {message}");
         }
     }
 

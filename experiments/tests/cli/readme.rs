@@ -92,8 +92,10 @@ fn the_commands_of_the_readme_and_the_book_run() {
                 continue;
             }
             let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-            // A person would give it another folder.
-            let _ = fs::remove_dir_all(folder.path().join("runs").join(&name));
+            if !arguments.contains(&"--out") {
+                // A person would give it another folder.
+                let _ = fs::remove_dir_all(folder.path().join("runs").join(&name));
+            }
             let output = binary(&name).args(&arguments).args(brief(&name, &arguments)).current_dir(folder.path()).output().unwrap();
             eprintln!("{command}");
             if arguments.contains(&"--exactly") {
