@@ -7,12 +7,13 @@
 
 mod contender;
 mod identity;
+mod session;
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::SystemTime;
+use std::sync::Mutex;
 
 use burn::module::Module;
 use burn::tensor::Device;
@@ -24,31 +25,28 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::allocator::{keep_freed_memory, return_freed_memory};
+use crate::allocator::keep_freed_memory;
 use crate::backend::{Backend, guarded};
 use crate::error::{Completion, ExperimentError, main_with, print_line};
 use crate::footprint;
 use crate::mechanisms::{self, MechanismOptions};
 use crate::model::ModelSettings;
 use crate::options::{CommonOptions, RunSettings, progress};
-use crate::provenance::Provenance;
 use crate::published::PublishedNumbers;
+use crate::record::ResultRecord;
 pub use crate::record::STEPS_PER_SECOND;
-use crate::record::{Budget, Machine, ResultRecord, command_line, peak_memory_bytes, reset_peak_memory};
-use crate::report::{MetricColumn, Report, Section};
-use crate::results::{Results, write_result};
-use crate::run_folder::{RunFolder, RunPaths, sha256_hex};
-use crate::run_lock::{Holder, RunLock};
+use crate::report::MetricColumn;
+use crate::results::Results;
+use crate::run_folder::{RunFolder, RunPaths};
 use crate::settings::{Assignment, Settings};
 use crate::threads::among_workers;
 use crate::tokenise::Tokeniser;
-use crate::train::{
-    CheckpointFolder, Interrupt, Objective, Outcome, ParameterCount, Trainer, TrainingConfig, TrainingError, Watcher, load_model,
-};
+use crate::train::{CheckpointFolder, Interrupt, Objective, TrainingConfig, Watcher, load_model};
 
 pub use self::contender::{Attention, Contender, NamedModel, model_assignments};
 use self::contender::{check_effects, contenders, twins, with_earlier};
-use self::identity::{check_folder, other_data, recipe};
+use self::identity::{check_folder, other_data};
+use self::session::Session;
 
 /// What every experiment's configuration holds.
 pub trait ExperimentConfig: Clone + Default + Serialize + DeserializeOwned {
@@ -140,9 +138,9 @@ pub trait Comparison {
     /// The field of the configuration that says how large a training batch is.
     const BATCH: &'static str;
     /// The whole configuration.
-    type Config: ExperimentConfig;
+    type Config: ExperimentConfig + Sync;
     /// A data set.
-    type Dataset: Dataset;
+    type Dataset: Dataset + Sync;
     /// What is trained.
     type Model: Module;
     /// Training it.
@@ -276,6 +274,7 @@ fn run<C: Comparison>(options: &CommonOptions, further: Vec<Assignment>) -> Resu
             C::fits(config, dataset, attention)?;
         }
     }
+    let jobs = footprint::jobs::<C>(options.jobs.unwrap_or_default(), &contenders, &datasets, backend)?;
     let config = settings.value;
     let folder = RunFolder::open(&options.output(C::NAME), &config, options.resume)?;
     check_folder::<C>(&folder, &config, &datasets)?;
@@ -290,186 +289,15 @@ fn run<C: Comparison>(options: &CommonOptions, further: Vec<Assignment>) -> Resu
         folder,
         backend,
         device,
+        jobs,
+        shard: options.shard,
+        deriving: Mutex::new(()),
     };
     guarded(backend, || session.run(&datasets, &contenders))
 }
 
 fn watcher(quiet: bool) -> Watcher {
     if quiet { Watcher::Nobody } else { Watcher::Bars(progress().clone()) }
-}
-
-/// One command in progress.
-struct Session<'a, C: Comparison> {
-    config: &'a C::Config,
-    /// Sentences on contenders that are the same model.
-    twins: Vec<String>,
-    folder: RunFolder,
-    backend: Backend,
-    device: Device,
-    interrupt: Interrupt,
-    watcher: Watcher,
-}
-
-/// How one run of a session ended.
-enum RunEnd {
-    Finished,
-    FinishedBefore,
-    Held(Holder),
-    Interrupted,
-}
-
-impl<C: Comparison> Session<'_, C> {
-    fn run(self, datasets: &[C::Dataset], contenders: &[Contender<C::Config>]) -> Result<Completion, ExperimentError> {
-        let mut finished_before = 0;
-        let mut held = Vec::new();
-        for dataset in datasets {
-            tracing::info!("{}: {}", dataset.name(), dataset.description());
-            // Several data sets have the same runs, so each has a folder of its own.
-            let folder = if datasets.len() == 1 { self.folder.clone() } else { self.folder.part(&dataset.name())? };
-            if let Some(tokeniser) = dataset.tokeniser() {
-                tokeniser.save(&folder.root().join("tokenizer.json")).map_err(ExperimentError::failure)?;
-            }
-            for seed in self.config.run().seeds() {
-                for contender in contenders {
-                    match self.one_run(dataset, contender, seed, &folder)? {
-                        RunEnd::Finished => drop(self.derive(datasets)?),
-                        RunEnd::FinishedBefore => finished_before += 1,
-                        RunEnd::Held(_) => held.push((dataset, contender, seed, folder.clone())),
-                        RunEnd::Interrupted => return Ok(Completion::Interrupted),
-                    }
-                }
-            }
-        }
-        // Meanwhile others have finished what was left to them, or were stopped.
-        let mut left = Vec::new();
-        for (dataset, contender, seed, folder) in held {
-            match self.one_run(dataset, contender, seed, &folder)? {
-                RunEnd::Finished => drop(self.derive(datasets)?),
-                RunEnd::FinishedBefore => {}
-                RunEnd::Held(holder) => left.push(format!("{}, seed {seed}: {holder}", contender.attention.name)),
-                RunEnd::Interrupted => return Ok(Completion::Interrupted),
-            }
-        }
-        if finished_before > 0 {
-            let out = self.folder.root().display();
-            tracing::warn!(
-                "{finished_before} runs in {out} were finished by an earlier command and not repeated; give another --out to repeat them"
-            );
-        }
-        let results = self.derive(datasets)?;
-        print_line(self.report(&results, datasets).terminal())?;
-        self.twins.iter().try_for_each(print_line)?;
-        print_line(format!("Report: {}", self.folder.report().display()))?;
-        match left.first() {
-            // Who relies on the command's end must not take the results for complete.
-            Some(first) => Err(ExperimentError::failure(format!(
-                "{} of the runs were left to other commands, the first being {first}; when they have ended, go on with --resume",
-                left.len()
-            ))),
-            None => Ok(Completion::Finished),
-        }
-    }
-
-    /// Brings `results.json` and the report up to date, also with the runs that other commands have finished.
-    fn derive(&self, datasets: &[C::Dataset]) -> Result<Results, ExperimentError> {
-        Results::derive(&self.folder, |results| Ok(self.report(results, datasets).write(&self.folder.report())?))
-    }
-
-    fn report<'r>(&self, results: &'r Results, datasets: &[C::Dataset]) -> Report<'r> {
-        let descriptions: Vec<_> = datasets.iter().map(|dataset| format!("* {}: {}", dataset.name(), dataset.description())).collect();
-        let same = (!self.twins.is_empty()).then(|| Section { title: "The same model twice".to_owned(), body: self.twins.join("\n") });
-        let has_models = !self.config.run().models.is_empty() || results.records().iter().any(|record| record.is_model);
-        Report {
-            title: C::TITLE.to_owned(),
-            subject: if has_models { "model" } else { "attention" },
-            records: results.records(),
-            metrics: C::columns(),
-            published: C::published(),
-            sections: std::iter::once(Section { title: "Data".to_owned(), body: descriptions.join("\n") }).chain(same).collect(),
-        }
-    }
-
-    fn one_run(
-        &self,
-        dataset: &C::Dataset,
-        Contender { attention, config }: &Contender<C::Config>,
-        seed: u64,
-        folder: &RunFolder,
-    ) -> Result<RunEnd, ExperimentError> {
-        let recipe = recipe::<C>(&self.folder, self.config, config, dataset)?;
-        let config = &C::of_seed(config, seed);
-        let training = config.training();
-        let mut record = ResultRecord {
-            experiment: C::NAME.to_owned(),
-            dataset: dataset.name(),
-            attention: attention.name.clone(),
-            backend: self.backend.name().to_owned(),
-            seed,
-            command: command_line(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            data_sha256: dataset.sha256().to_owned(),
-            machine: Machine::here(),
-            budget: Budget { steps: Some(training.steps), minutes: training.minutes },
-            provenance: Some(Provenance::here()),
-            is_model: self.config.run().models.iter().any(|model| model.name == attention.name),
-            ..Default::default()
-        };
-        let is_finished = || Ok::<_, ExperimentError>(Results::read(&self.folder)?.finished(&record.key(), &recipe)?.is_some());
-        if is_finished()? {
-            return Ok(RunEnd::FinishedBefore);
-        }
-        let paths = folder.run(&attention.name, seed)?;
-        let _lock = match RunLock::take(paths.root())? {
-            Ok(lock) => lock,
-            Err(holder) => return Ok(RunEnd::Held(holder)),
-        };
-        // Another command may have finished it just before.
-        if is_finished()? {
-            return Ok(RunEnd::FinishedBefore);
-        }
-        return_freed_memory();
-        reset_peak_memory();
-        let key = RandomKey::from_seed(seed);
-        let task = C::task(config, dataset, attention);
-        let model = C::model(config, dataset, attention, &key.named("init"), &self.device.clone().autodiff())?;
-        let parameters = ParameterCount::of(&model);
-        let identity = sha256_hex(format!("{recipe} {} {seed} {}", attention.name, self.backend).as_bytes());
-        let outcome = Trainer::new(&task, training, paths.root(), &identity, key)
-            .resume(true)
-            .watcher(self.watcher.clone())
-            .interrupt(self.interrupt.clone())
-            .run(model);
-        record.configuration = recipe;
-        record.parameters = parameters.trainable as u64;
-        record.parameters_by_part = parameters.parts.iter().map(|(part, count)| (part.clone(), *count as u64)).collect();
-        let scores = match (outcome, C::diverged(config)) {
-            (Ok(Outcome::Interrupted { .. }), _) => return Ok(RunEnd::Interrupted),
-            (Ok(Outcome::Finished(trained)), _) => {
-                record.steps = trained.steps;
-                record.tokens_per_second = Some(trained.tokens_per_second);
-                record.wall_seconds = trained.wall_seconds;
-                record.score(STEPS_PER_SECOND, trained.steps as f64 / trained.training_seconds.max(f64::MIN_POSITIVE));
-                C::score(config, dataset, &task, &trained.model, &paths, &self.interrupt)?
-            }
-            (Err(TrainingError::NonFinite { step, .. }), Some(scores)) => {
-                record.steps = step;
-                Some(scores)
-            }
-            (Err(error), _) if error.is_usage() => return Err(ExperimentError::usage(error)),
-            (Err(error), _) => return Err(ExperimentError::failure(error)),
-        };
-        let Some(scores) = scores else { return Ok(RunEnd::Interrupted) };
-        record.peak_memory_bytes = peak_memory_bytes();
-        record.signatures = scores.signatures;
-        record.notes = scores.notes;
-        for (name, value) in scores.metrics {
-            record.score(&name, value);
-        }
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        record.finished_ms = Some(now.as_millis() as u64);
-        write_result(&paths, &record)?;
-        Ok(RunEnd::Finished)
-    }
 }
 
 /// A trained model of a finished command, with all that it was trained with.

@@ -21,8 +21,9 @@ use heedful_models::position::PositionConfig;
 use heedful_models::precision::Precision;
 
 use crate::backend::Backend;
-use crate::comparison::{Attention, Comparison, ExperimentConfig};
+use crate::comparison::{Attention, Comparison, Contender, ExperimentConfig};
 use crate::error::ExperimentError;
+use crate::jobs::Jobs;
 use crate::model::ModelSettings;
 use crate::settings::Settings;
 
@@ -192,6 +193,43 @@ pub(crate) fn check<C: Comparison>(
 ) -> Result<(), ExperimentError> {
     let (Some(available), Ok(backend)) = (machine::available(), config.run().backend.parse()) else { return Ok(()) };
     refuse_beyond::<C>(available, settings, config, attention, dataset, backend)
+}
+
+/// How many runs are worked on at once.
+///
+/// # Errors
+/// A usage error if a number is given and the memory does not suffice for the largest run so many times.
+pub(crate) fn jobs<C: Comparison>(
+    asked: Jobs,
+    contenders: &[Contender<C::Config>],
+    datasets: &[C::Dataset],
+    backend: Backend,
+) -> Result<usize, ExperimentError> {
+    let needed = contenders.iter().flat_map(|Contender { attention, config }| {
+        let own = C::sizes(config);
+        let of_dataset = move |dataset| model::<C>(&own, config, attention, Some(dataset), backend).footprint().total();
+        datasets.iter().map(of_dataset)
+    });
+    let needed = needed.max().unwrap_or_default().max(1);
+    let runs = contenders.iter().map(|contender| contender.config.run().seeds).max().unwrap_or_default() as usize
+        * contenders.len()
+        * datasets.len();
+    jobs_within(machine::available(), asked, runs, needed, backend)
+}
+
+fn jobs_within(available: Option<u64>, asked: Jobs, runs: usize, needed: u128, backend: Backend) -> Result<usize, ExperimentError> {
+    let fitting = available.map_or(usize::MAX, |available| usize::try_from(u128::from(available) / needed).unwrap_or(usize::MAX));
+    match asked {
+        Jobs::Auto if backend.is_accelerator() => Ok(1),
+        Jobs::Auto => Ok(rayon::current_num_threads().min(runs).min(fitting).max(1)),
+        Jobs::Number(number) if number.get() > fitting.max(1) => Err(ExperimentError::usage(format!(
+            "--jobs {number}: a run needs at least {} of memory, and {} are available; give at most {}",
+            amount(needed),
+            amount(u128::from(available.unwrap_or_default())),
+            fitting.max(1)
+        ))),
+        Jobs::Number(number) => Ok(number.get()),
+    }
 }
 
 fn refuse_beyond<C: Comparison>(

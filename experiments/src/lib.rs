@@ -25,6 +25,7 @@ pub mod data;
 pub mod error;
 mod footprint;
 pub mod image;
+pub mod jobs;
 pub mod language;
 mod markup;
 pub mod mechanisms;

@@ -10,6 +10,7 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
 use crate::error::ExperimentError;
+use crate::jobs::{Jobs, Shard};
 use crate::settings::{Assignment, Settings, SettingsError};
 
 /// The common options; a binary adds them to its own by `#[command(flatten)]` and describes itself in its own doc comment.
@@ -72,6 +73,14 @@ pub struct CommonOptions {
     /// Continue in the output folder: keep finished runs, and resume interrupted ones from their checkpoints
     #[arg(long)]
     pub resume: bool,
+
+    /// Runs at once, which share the threads; auto: as many as there are runs, threads and memory for. Scores are the same; speeds are not shown
+    #[arg(long, value_name = "N|auto")]
+    pub jobs: Option<Jobs>,
+
+    /// Do only each N-th run, from the K-th on: several commands, on one machine or on many, share the runs of one --out
+    #[arg(long, value_name = "K/N")]
+    pub shard: Option<Shard>,
 
     /// List the attention mechanisms and what each can do, then exit
     #[arg(long)]

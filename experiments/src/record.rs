@@ -154,7 +154,7 @@ pub struct ResultRecord {
     pub finished_ms: Option<u64>,
     /// Whether it is of a whole model and not of an attention.
     pub is_model: bool,
-    /// Whether other programs used the same cores meanwhile. What the run took then says nothing, and is not shown.
+    /// Whether other runs or programs used the same cores meanwhile. What the run took then says nothing, and is not shown.
     pub disturbed: bool,
 }
 

@@ -7,6 +7,7 @@ mod command;
 mod documents;
 mod experiments;
 mod interruptions;
+mod jobs;
 mod links;
 mod models;
 mod own_experiment;

@@ -1,0 +1,136 @@
+//! Several runs at once, and runs that several commands share.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::command::{TINY, binary, final_weights, parallel_folder, refused, stderr, succeeded, text_folder, translate};
+
+const NAMES: [&str; 3] = ["dot-product", "gaussian", "synthesizer-dense"];
+
+/// Language models of three attentions and two seeds.
+fn train(data: &Path, out: &Path, steps: &str, further: &[&str]) -> Command {
+    let mut command = binary("lm");
+    command.args(TINY).args(["--set", "data={context = 16, stride = 8, batch = 4}", "--steps", steps]);
+    command.args(["--attention", &NAMES.join(","), "--seeds", "2"]);
+    command.arg("--data").arg(data).arg("--out").arg(out).args(further);
+    command
+}
+
+fn records(out: &Path) -> Vec<Value> {
+    serde_json::from_str(&fs::read_to_string(out.join("results.json")).unwrap()).unwrap()
+}
+
+/// Weights and scores of all runs, in the order of their folders; speeds apart.
+fn outcome(out: &Path) -> Vec<(String, Vec<u8>, Value)> {
+    let mut outcome: Vec<_> = records(out)
+        .into_iter()
+        .map(|record| {
+            let run = format!("{}-seed{}", record["attention"].as_str().unwrap(), record["seed"]);
+            let mut scores = record["metrics"].clone();
+            scores.as_object_mut().unwrap().remove("steps per second").unwrap();
+            let weights = final_weights(&out.join(&run));
+            (run, weights, scores)
+        })
+        .collect();
+    outcome.sort_by(|one, other| one.0.cmp(&other.0));
+    outcome
+}
+
+#[test]
+fn runs_side_by_side_give_the_digits_of_runs_one_after_another() {
+    let (data, folder) = (text_folder(), tempfile::tempdir().unwrap());
+    let out = |name: &str| folder.path().join(name);
+    for (name, jobs) in [("one", "1"), ("three", "3"), ("auto", "auto")] {
+        succeeded(&train(data.path(), &out(name), "8", &["--jobs", jobs]).env("RAYON_NUM_THREADS", "2").output().unwrap());
+    }
+    let one = outcome(&out("one"));
+    assert_eq!(one.len(), 6);
+    assert!(one == outcome(&out("three")) && one == outcome(&out("auto")), "other weights or scores");
+    for record in records(&out("one")) {
+        assert!(record["disturbed"] == false && record["peak_memory_bytes"].is_u64() && record["provenance"]["threads"] == 2, "{record}");
+    }
+    for record in records(&out("three")) {
+        assert!(record["disturbed"] == true && record["peak_memory_bytes"].is_null() && record["provenance"]["threads"] == 1, "{record}");
+    }
+    let report = fs::read_to_string(out("three").join("report.md")).unwrap();
+    assert!(report.contains("other runs or programs used the same cores") && !report.contains("tokens/s"), "{report}");
+    // Another seed shows.
+    succeeded(&train(data.path(), &out("other"), "8", &["--jobs", "2", "--seed", "2"]).output().unwrap());
+    assert!(one.iter().zip(&outcome(&out("other"))).all(|(one, other)| one.1 != other.1));
+}
+
+#[cfg(unix)]
+#[test]
+fn all_runs_at_once_are_stopped_and_resumed() {
+    let (data, folder) = (text_folder(), tempfile::tempdir().unwrap());
+    let (out, whole) = (folder.path().join("stopped"), folder.path().join("whole"));
+    let long = |out: &Path, further: &[&str]| train(data.path(), out, "400", &[&["--jobs", "2"], further].concat());
+    let mut child = long(&out, &[]).stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let begun = Instant::now();
+    // Both jobs have a run.
+    while ["dot-product-seed1", "gaussian-seed1"].iter().any(|run| !out.join(run).join("checkpoint").exists()) {
+        assert!(begun.elapsed() < Duration::from_secs(120) && child.try_wait().unwrap().is_none(), "no two runs begin");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    succeeded(&Command::new("kill").args(["-TERM", &child.id().to_string()]).output().unwrap());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
+    for run in ["dot-product-seed1", "gaussian-seed1"] {
+        assert!(!out.join(run).join("result.json").exists() && !out.join(run).join("lock.json").exists(), "{run}");
+    }
+    succeeded(&long(&out, &["--resume"]).output().unwrap());
+    succeeded(&train(data.path(), &whole, "400", &[]).output().unwrap());
+    assert!(outcome(&out) == outcome(&whole), "other weights or scores");
+}
+
+#[test]
+fn an_error_of_one_run_stops_those_beside_it() {
+    let (data, folder) = (text_folder(), tempfile::tempdir().unwrap());
+    let out = folder.path().join("out");
+    // Of a shard without runs only the folder remains.
+    succeeded(&train(data.path(), &out, "400", &["--shard", "7/7"]).output().unwrap());
+    // No file can be written in the place of a folder.
+    fs::create_dir_all(out.join("gaussian-seed1/log.jsonl")).unwrap();
+    let output = train(data.path(), &out, "400", &["--jobs", "2"]).output().unwrap();
+    refused(&output, 1, &["gaussian-seed1", "log.jsonl"]);
+    let other = out.join("dot-product-seed1");
+    assert!(other.join("checkpoint").exists() && !other.join("result.json").exists(), "it goes on, or lost its steps");
+    fs::remove_dir(out.join("gaussian-seed1/log.jsonl")).unwrap();
+    succeeded(&train(data.path(), &out, "400", &["--jobs", "2", "--resume"]).output().unwrap());
+    assert_eq!(records(&out).len(), 6);
+}
+
+#[test]
+fn shards_share_the_runs_and_the_last_reports_all() {
+    let (data, folder) = (text_folder(), tempfile::tempdir().unwrap());
+    let (whole, shared) = (folder.path().join("whole"), folder.path().join("shared"));
+    succeeded(&train(data.path(), &whole, "8", &[]).output().unwrap());
+    let mut count = 0;
+    for shard in ["2/3", "1/3", "3/3"] {
+        succeeded(&train(data.path(), &shared, "8", &["--shard", shard]).output().unwrap());
+        count += 2;
+        assert_eq!(records(&shared).len(), count, "{shard}");
+    }
+    assert!(outcome(&whole) == outcome(&shared), "other weights or scores");
+    let table = |out: &Path| {
+        let report = fs::read_to_string(out.join("report.md")).unwrap();
+        report.lines().filter(|line| NAMES.iter().any(|name| line.contains(name))).filter(|line| line.contains('±')).count()
+    };
+    assert_eq!((table(&whole), table(&shared)), (3, 3));
+}
+
+#[test]
+fn impossible_jobs_and_shards_are_refused() {
+    let (data, folder) = (parallel_folder(), tempfile::tempdir().unwrap());
+    let refuse = |further: &[&str], parts: &[&str]| {
+        let output = translate(data.path(), &folder.path().join("out"), further).output().unwrap();
+        refused(&output, 2, parts);
+    };
+    refuse(&["--jobs", "0"], &["--jobs", "from 1 on, or auto"]);
+    refuse(&["--shard", "3/2"], &["--shard", "K/N"]);
+    refuse(&["--jobs", "1000000000"], &["--jobs 1000000000", "give at most"]);
+}
