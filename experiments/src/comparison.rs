@@ -7,6 +7,7 @@
 
 mod contender;
 mod identity;
+mod plan;
 mod session;
 
 use std::collections::BTreeMap;
@@ -38,7 +39,7 @@ pub use crate::record::STEPS_PER_SECOND;
 use crate::report::MetricColumn;
 use crate::results::Results;
 use crate::run_folder::{RunFolder, RunPaths};
-use crate::settings::{Assignment, Settings};
+use crate::settings::{self, Assignment, Settings};
 use crate::threads::among_workers;
 use crate::tokenise::Tokeniser;
 use crate::train::{CheckpointFolder, Interrupt, Objective, TrainingConfig, Watcher, load_model};
@@ -46,6 +47,7 @@ use crate::train::{CheckpointFolder, Interrupt, Objective, TrainingConfig, Watch
 pub use self::contender::{Attention, Contender, NamedModel, model_assignments};
 use self::contender::{check_effects, contenders, twins, with_earlier};
 use self::identity::{check_folder, other_data};
+use self::plan::Plan;
 use self::session::Session;
 
 /// What every experiment's configuration holds.
@@ -266,6 +268,10 @@ fn run<C: Comparison>(options: &CommonOptions, further: Vec<Assignment>) -> Resu
             return Err(settings.refuse("training.precision", problem).into());
         }
     }
+    if options.print_config {
+        print_line(settings::complete_text(&settings.value)?.trim_end())?;
+        return Ok(Completion::Finished);
+    }
     // Data that cannot be read must not leave a run folder behind.
     let datasets = C::datasets(&settings.value)?;
     for Contender { attention, config } in &contenders {
@@ -276,6 +282,11 @@ fn run<C: Comparison>(options: &CommonOptions, further: Vec<Assignment>) -> Resu
     }
     let jobs = footprint::jobs::<C>(options.jobs.unwrap_or_default(), &contenders, &datasets, backend)?;
     let config = settings.value;
+    if options.dry_run {
+        let plan = Plan::<C> { contenders: &contenders, datasets: &datasets, backend, device, jobs, shard: options.shard };
+        plan.show(&options.output(C::NAME))?;
+        return Ok(Completion::Finished);
+    }
     let folder = RunFolder::open(&options.output(C::NAME), &config, options.resume)?;
     check_folder::<C>(&folder, &config, &datasets)?;
     folder.choose_runs(&config)?;

@@ -195,6 +195,11 @@ pub(crate) fn check<C: Comparison>(
     refuse_beyond::<C>(available, settings, config, attention, dataset, backend)
 }
 
+/// Bytes that a run takes at least, on a GPU in main memory.
+pub(crate) fn least<C: Comparison>(Contender { attention, config }: &Contender<C::Config>, dataset: &C::Dataset, backend: Backend) -> u128 {
+    model::<C>(&C::sizes(config), config, attention, Some(dataset), backend).footprint().total()
+}
+
 /// How many runs are worked on at once.
 ///
 /// # Errors
@@ -205,11 +210,7 @@ pub(crate) fn jobs<C: Comparison>(
     datasets: &[C::Dataset],
     backend: Backend,
 ) -> Result<usize, ExperimentError> {
-    let needed = contenders.iter().flat_map(|Contender { attention, config }| {
-        let own = C::sizes(config);
-        let of_dataset = move |dataset| model::<C>(&own, config, attention, Some(dataset), backend).footprint().total();
-        datasets.iter().map(of_dataset)
-    });
+    let needed = contenders.iter().flat_map(|contender| datasets.iter().map(|dataset| least::<C>(contender, dataset, backend)));
     let needed = needed.max().unwrap_or_default().max(1);
     let runs = contenders.iter().map(|contender| contender.config.run().seeds).max().unwrap_or_default() as usize
         * contenders.len()

@@ -82,6 +82,14 @@ pub struct CommonOptions {
     #[arg(long, value_name = "K/N")]
     pub shard: Option<Shard>,
 
+    /// Show what would run, with parameters and estimates of memory and time, then exit; nothing is written
+    #[arg(long)]
+    pub dry_run: bool,
+
+    /// Print the complete configuration in TOML, then exit
+    #[arg(long, conflicts_with_all = ["dry_run", "list"])]
+    pub print_config: bool,
+
     /// List the attention mechanisms and what each can do, then exit
     #[arg(long)]
     pub list: bool,

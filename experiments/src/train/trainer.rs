@@ -24,6 +24,9 @@ use super::progress::{Pace, Progress, Watcher};
 use super::record::{load_carried, load_model, load_optimiser, to_files};
 use super::state::{BestEvaluation, Metric, TrainingState};
 
+/// Steps that an estimate of time is made of.
+const TIMED_STEPS: u64 = 5;
+
 /// Trains a model on an objective in one run folder.
 ///
 /// The folder receives `log.jsonl` and `checkpoint/`. All randomness follows from the key and from the numbers of step, epoch and batch, so a run that is
@@ -88,11 +91,7 @@ impl<'a, O: Objective> Trainer<'a, O> {
     /// # Panics
     /// If the model is not on a device with autodiff.
     pub fn run(self, model: O::Model) -> Result<Outcome<O::Model>, TrainingError> {
-        self.config.validate()?;
-        let device = model.devices().into_iter().next().expect("a model to train has parameters");
-        assert!(device.is_autodiff(), "the model to train is on a device without autodiff");
-        let optimiser = self.config.optimiser.init(&device.without_autodiff())?;
-        let (mut run, mut model) = Run::begin(self, constraints::tie(assign_parameter_ids(model)), optimiser)?;
+        let (mut run, mut model) = self.begin(model)?;
         while !run.state.finished {
             if run.trainer.interrupt.is_raised() {
                 let checkpoint = run.save(&model)?;
@@ -102,6 +101,36 @@ impl<'a, O: Objective> Trainer<'a, O> {
             model = run.advance(model)?;
         }
         run.finish(model).map(Outcome::Finished)
+    }
+
+    /// Seconds of a training step here, the median of a few after a first one. Nothing is evaluated, and no checkpoint is written.
+    ///
+    /// # Errors
+    /// Any [`TrainingError`].
+    ///
+    /// # Panics
+    /// If the model is not on a device with autodiff.
+    pub(crate) fn seconds_per_step(self, model: O::Model) -> Result<f64, TrainingError> {
+        let (mut run, mut model) = self.begin(model)?;
+        let mut seconds = Vec::new();
+        for _ in 0..run.trainer.config.steps.min(TIMED_STEPS + 1) {
+            let begun = Instant::now();
+            (model, _) = run.optimise(model)?;
+            seconds.push(begun.elapsed().as_secs_f64());
+        }
+        if seconds.len() > 1 {
+            seconds.remove(0);
+        }
+        seconds.sort_by(f64::total_cmp);
+        Ok(seconds[seconds.len() / 2])
+    }
+
+    fn begin(self, model: O::Model) -> Result<(Run<'a, O>, O::Model), TrainingError> {
+        self.config.validate()?;
+        let device = model.devices().into_iter().next().expect("a model to train has parameters");
+        assert!(device.is_autodiff(), "the model to train is on a device without autodiff");
+        let optimiser = self.config.optimiser.init(&device.without_autodiff())?;
+        Run::begin(self, constraints::tie(assign_parameter_ids(model)), optimiser)
     }
 }
 

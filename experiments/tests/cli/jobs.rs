@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::command::{TINY, binary, final_weights, parallel_folder, refused, stderr, succeeded, text_folder, translate};
+use crate::command::{TINY, binary, final_weights, parallel_folder, refused, stderr, stdout, succeeded, text_folder, translate};
 
 const NAMES: [&str; 3] = ["dot-product", "gaussian", "synthesizer-dense"];
 
@@ -133,4 +133,46 @@ fn impossible_jobs_and_shards_are_refused() {
     refuse(&["--jobs", "0"], &["--jobs", "from 1 on, or auto"]);
     refuse(&["--shard", "3/2"], &["--shard", "K/N"]);
     refuse(&["--jobs", "1000000000"], &["--jobs 1000000000", "give at most"]);
+}
+
+/// Everything below a folder.
+fn files(folder: &Path) -> usize {
+    fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).map(|path| if path.is_dir() { files(&path) } else { 1 }).sum()
+}
+
+#[test]
+fn a_dry_run_shows_the_runs_that_are_left_and_writes_nothing() {
+    let (data, folder) = (text_folder(), tempfile::tempdir().unwrap());
+    let out = folder.path().join("out");
+    let shown = |further: &[&str]| {
+        let output = train(data.path(), &out, "40", &[&["--dry-run"], further].concat()).output().unwrap();
+        succeeded(&output);
+        stdout(&output)
+    };
+    let text = shown(&[]);
+    assert!(text.contains("6 of 6 runs are left") && !out.exists(), "{text}");
+    for (name, parameters) in [("dot-product", "2,464"), ("gaussian", "1,952"), ("synthesizer-dense", "2,720")] {
+        let row = text.lines().find(|line| line.contains(&format!("{name}, "))).unwrap_or_else(|| panic!("no row of {name}: {text}"));
+        assert!(row.starts_with("1 to 2") && row.contains("2 of 2") && row.contains(parameters) && row.contains(" ms"), "{row}");
+    }
+    let part = shown(&["--shard", "2/4", "--jobs", "2"]);
+    assert!(part.contains("2 of 2 runs are left") && part.contains("2 at once"), "{part}");
+    succeeded(&train(data.path(), &out, "40", &["--shard", "2/4"]).output().unwrap());
+    let before = files(&out);
+    let text = shown(&[]);
+    assert!(text.contains("4 of 6 runs are left") && files(&out) == before, "{text}");
+    refused(&train(data.path(), &out, "40", &["--dry-run", "--attention", "linformer"]).output().unwrap(), 2, &["linformer"]);
+}
+
+#[test]
+fn the_printed_configuration_is_that_of_the_run() {
+    let (data, folder) = (text_folder(), tempfile::tempdir().unwrap());
+    let out = folder.path().join("out");
+    let printed = train(data.path(), &out, "8", &["--print-config"]).output().unwrap();
+    succeeded(&printed);
+    assert!(!out.exists());
+    succeeded(&train(data.path(), &out, "8", &["--shard", "7/7"]).output().unwrap());
+    assert_eq!(stdout(&printed), fs::read_to_string(out.join("config.toml")).unwrap());
+    let output = train(data.path(), &out, "8", &["--print-config", "--dry-run"]).output().unwrap();
+    refused(&output, 2, &["--print-config", "--dry-run"]);
 }

@@ -1,0 +1,114 @@
+//! What a command would do, with estimates of memory and time.
+
+use std::path::Path;
+
+use burn::tensor::Device;
+use heedful_attention::random::RandomKey;
+
+use super::contender::Contender;
+use super::{Comparison, Dataset, ExperimentConfig};
+use crate::backend::{Backend, guarded};
+use crate::error::{ExperimentError, print_line};
+use crate::footprint;
+use crate::jobs::Shard;
+use crate::mechanisms::columns;
+use crate::record::RunKey;
+use crate::report::{duration, grouped};
+use crate::results::Results;
+use crate::run_folder::RunFolder;
+use crate::train::{ParameterCount, Trainer, TrainingError, Watcher};
+
+/// The runs of a command before it begins.
+pub(super) struct Plan<'a, C: Comparison> {
+    pub(super) contenders: &'a [Contender<C::Config>],
+    pub(super) datasets: &'a [C::Dataset],
+    pub(super) backend: Backend,
+    pub(super) device: Device,
+    pub(super) jobs: usize,
+    pub(super) shard: Option<Shard>,
+}
+
+/// What the runs of one contender on one data set take.
+struct Estimate {
+    parameters: u64,
+    least_memory: u128,
+    seconds_per_step: f64,
+    /// Of one run.
+    training_seconds: f64,
+}
+
+impl<C: Comparison> Plan<'_, C> {
+    /// Prints one line for each contender and data set, and what all take together. A few steps of each are trained; nothing stays of them.
+    ///
+    /// # Errors
+    /// What a run of a contender ends with in its first steps, or records in `out` that cannot be read.
+    pub(super) fn show(&self, out: &Path) -> Result<(), ExperimentError> {
+        let finished = self.finished(out)?;
+        let (mut rows, mut seconds, mut left, mut all) = (Vec::new(), 0.0, 0, 0);
+        for (number, dataset) in self.datasets.iter().enumerate() {
+            for (place, contender) in self.contenders.iter().enumerate() {
+                let seeds = self.seeds(number, place);
+                let [Some(&first), Some(&last)] = [seeds.first(), seeds.last()] else { continue };
+                let run = |seed: u64| finished.contains(&(dataset.name(), contender.attention.name.clone(), seed));
+                let open = seeds.iter().filter(|seed| !run(**seed)).count();
+                let estimate = guarded(self.backend, || self.estimate(dataset, contender, first))?;
+                (seconds, left, all) = (seconds + estimate.training_seconds * open as f64, left + open, all + seeds.len());
+                rows.push(vec![
+                    if first == last { first.to_string() } else { format!("{first} to {last}") },
+                    format!("{open} of {}", seeds.len()),
+                    grouped(estimate.parameters),
+                    footprint::amount(estimate.least_memory),
+                    format!("{:.1} ms", estimate.seconds_per_step * 1e3),
+                    duration(estimate.training_seconds),
+                    format!("{}, {}", contender.attention.name, dataset.name()),
+                ]);
+            }
+        }
+        let head = ["seeds", "runs left", "parameters", "memory from", "a step", "training a run", "attention, data"];
+        print_line(columns(usize::MAX, &head, rows))?;
+        let at_once = if self.jobs > 1 { format!(", {} at once", self.jobs) } else { String::new() };
+        print_line(format!(
+            "{left} of {all} runs are left for {}{at_once}. One after another they train for about {}, evaluation apart.",
+            out.display(),
+            duration(seconds)
+        ))
+    }
+
+    /// Data set, attention and seed of the runs that `out` has already.
+    fn finished(&self, out: &Path) -> Result<Vec<(String, String, u64)>, ExperimentError> {
+        if !out.exists() {
+            return Ok(Vec::new());
+        }
+        let results = Results::read(&RunFolder::at(out))?;
+        let here = results.records().iter().map(|record| record.key()).filter(|key| key.backend == self.backend.name());
+        Ok(here.map(|RunKey { dataset, attention, seed, .. }| (dataset, attention, seed)).collect())
+    }
+
+    /// The seeds with which this command runs a contender on a data set; the runs are numbered by data set, seed and contender.
+    fn seeds(&self, dataset: usize, contender: usize) -> Vec<u64> {
+        let seeds: Vec<u64> = self.contenders[contender].config.run().seeds().collect();
+        let index = |at: usize| (dataset * seeds.len() + at) * self.contenders.len() + contender;
+        let is_own = |at: usize| self.shard.is_none_or(|shard| shard.has(index(at)));
+        seeds.iter().enumerate().filter(|(at, _)| is_own(*at)).map(|(_, seed)| *seed).collect()
+    }
+
+    fn estimate(&self, dataset: &C::Dataset, contender: &Contender<C::Config>, seed: u64) -> Result<Estimate, ExperimentError> {
+        let Contender { attention, config } = contender;
+        let least_memory = footprint::least::<C>(contender, dataset, self.backend);
+        let config = &C::of_seed(config, seed);
+        let training = config.training();
+        let key = RandomKey::from_seed(seed);
+        let task = C::task(config, dataset, attention);
+        let model = C::model(config, dataset, attention, &key.named("init"), &self.device.clone().autodiff())?;
+        let parameters = ParameterCount::of(&model).trainable as u64;
+        let folder = tempfile::tempdir().map_err(ExperimentError::failure)?;
+        let timed = Trainer::new(&task, training, folder.path(), "", key).watcher(Watcher::Nobody).seconds_per_step(model);
+        let seconds_per_step = timed.map_err(|error: TrainingError| match error.is_usage() {
+            true => ExperimentError::usage(error),
+            false => ExperimentError::failure(error),
+        })?;
+        let whole = seconds_per_step * training.steps as f64;
+        let training_seconds = training.minutes.map_or(whole, |minutes| whole.min(60.0 * minutes));
+        Ok(Estimate { parameters, least_memory, seconds_per_step, training_seconds })
+    }
+}
