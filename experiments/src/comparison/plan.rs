@@ -54,17 +54,18 @@ impl<C: Comparison> Plan<'_, C> {
                 let estimate = guarded(self.backend, || self.estimate(dataset, contender, first))?;
                 (seconds, left, all) = (seconds + estimate.training_seconds * open as f64, left + open, all + seeds.len());
                 rows.push(vec![
+                    contender.attention.name.clone(),
+                    dataset.name(),
                     if first == last { first.to_string() } else { format!("{first} to {last}") },
                     format!("{open} of {}", seeds.len()),
                     grouped(estimate.parameters),
                     footprint::amount(estimate.least_memory),
                     format!("{:.1} ms", estimate.seconds_per_step * 1e3),
                     duration(estimate.training_seconds),
-                    format!("{}, {}", contender.attention.name, dataset.name()),
                 ]);
             }
         }
-        let head = ["seeds", "runs left", "parameters", "memory from", "a step", "training a run", "attention, data"];
+        let head = ["attention", "data", "seeds", "runs left", "parameters", "memory from", "step", "training of a run"];
         print_line(columns(usize::MAX, &head, rows))?;
         let at_once = if self.jobs > 1 { format!(", {} at once", self.jobs) } else { String::new() };
         print_line(format!(
