@@ -92,7 +92,7 @@ fn the_commands_of_the_readme_and_the_book_run() {
                 continue;
             }
             let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-            if !arguments.contains(&"--out") {
+            if ["--out", "--list", "--dry-run"].iter().all(|option| !arguments.contains(option)) {
                 // A person would give it another folder.
                 let _ = fs::remove_dir_all(folder.path().join("runs").join(&name));
             }
