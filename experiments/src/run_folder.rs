@@ -4,7 +4,8 @@
 //! <out>/config.toml                 the complete configuration; fed back with --config it repeats the run
 //! <out>/results.json                one record per finished run, derived from the result.json of all
 //! <out>/report.md                   the comparison table, derived from the same
-//! <out>/<attention>-seed<N>/        result.json, log.jsonl, checkpoint/, hypotheses/<test set>.txt and .reference.txt; lock.json while a process works on it
+//! <out>/<attention>-seed<N>/        result.json, log.jsonl, events.out.tfevents.*, checkpoint/, hypotheses/<test set>.txt and .reference.txt;
+//!                                   lock.json while a process works on it
 //! ```
 //!
 //! Several commands may work in one folder at once, each on runs of its own ([`crate::run_lock`], [`crate::results`]).

@@ -8,6 +8,8 @@ use std::path::Path;
 use serde::Deserialize;
 
 use super::error::CompareError;
+use super::group::{Group, Row};
+use crate::record::ResultRecord;
 
 /// What a curve shows.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -81,6 +83,62 @@ impl Log {
     pub fn quantities(&self) -> impl Iterator<Item = &Quantity> {
         self.0.keys()
     }
+
+    /// Every reading: its step, the seconds since the run began if they are known, its quantity and its value. Sorted by step.
+    pub fn readings(&self) -> Vec<(u64, Option<f64>, &Quantity, f64)> {
+        let mut readings = Vec::new();
+        for (quantity, steps) in &self.0 {
+            readings.extend(steps.iter().map(|(step, at)| (*step, at.seconds, quantity, at.value)));
+        }
+        readings.sort_by_key(|(step, _, quantity, _)| (*step, *quantity));
+        readings
+    }
+}
+
+/// The logs of the runs of `group`: for each row one for each record, where there is one.
+///
+/// # Errors
+/// [`CompareError`] for a log that is damaged.
+pub fn logs(group: &Group<'_>) -> Result<Vec<Vec<Option<Log>>>, CompareError> {
+    let of_record = |row: &Row<'_>, record: &ResultRecord| {
+        let paths = row.source.folder.existing_run(&record.dataset, &record.attention, record.seed);
+        Ok(paths.map(|paths| Log::read(&paths.log())).transpose()?.flatten())
+    };
+    group.rows.iter().map(|row| row.records.iter().map(|record| of_record(row, record)).collect()).collect()
+}
+
+/// Comma-separated values in long form: one line for each run, step and quantity.
+///
+/// # Errors
+/// Those of the writer.
+pub fn csv<'a>(groups: impl Iterator<Item = (&'a Group<'a>, &'a [Vec<Option<Log>>])>) -> Result<String, csv::Error> {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    writer.write_record(["experiment", "dataset", "run", "attention", "backend", "seed", "step", "seconds", "metric", "value"])?;
+    for (group, logs) in groups {
+        for (row, logs) in group.rows.iter().zip(logs) {
+            let runs = row.records.iter().zip(logs).filter_map(|(record, log)| Some((record, log.as_ref()?)));
+            for (record, log) in runs {
+                for (step, seconds, quantity, value) in log.readings() {
+                    // What disturbed runs took says nothing.
+                    let seconds = seconds.filter(|_| !record.disturbed);
+                    writer.write_record([
+                        &record.experiment,
+                        &record.dataset,
+                        &row.source.label,
+                        &record.attention,
+                        &record.backend,
+                        &record.seed.to_string(),
+                        &step.to_string(),
+                        &seconds.map(|seconds| seconds.to_string()).unwrap_or_default(),
+                        quantity.title(),
+                        &value.to_string(),
+                    ])?;
+                }
+            }
+        }
+    }
+    let bytes = writer.into_inner().map_err(|error| error.into_error())?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// A quantity at one step over seeds.
@@ -99,7 +157,7 @@ pub struct StepSpread {
 }
 
 /// `quantity` over seeds, at the steps that all of `logs` have: a mean of other seeds at other steps would jump where nothing happened.
-pub fn over_seeds(logs: &[Log], quantity: &Quantity) -> Vec<StepSpread> {
+pub fn over_seeds(logs: &[&Log], quantity: &Quantity) -> Vec<StepSpread> {
     let readings: Option<Vec<&BTreeMap<u64, Reading>>> = logs.iter().map(|log| log.0.get(quantity)).collect();
     let Some((first, _)) = readings.as_deref().and_then(<[_]>::split_first) else { return Vec::new() };
     let at = |step: &u64| readings.iter().flatten().map(|readings| readings.get(step).copied()).collect::<Option<Vec<Reading>>>();
@@ -142,11 +200,11 @@ pub(super) mod tests {
     #[test]
     fn a_curve_is_the_mean_over_seeds_at_the_steps_they_share() {
         let logs = [log_text(&[1, 2, 4], 8.0), log_text(&[1, 2, 3], 4.0)].map(|text| read(&text).unwrap().unwrap());
-        let curve = over_seeds(&logs, &Quantity::Loss);
+        let curve = over_seeds(&logs.each_ref(), &Quantity::Loss);
         assert_eq!(curve[0], StepSpread { step: 1, seconds: Some(0.5), mean: 6.0, low: 4.0, high: 8.0 });
         assert_eq!(curve.iter().map(|point| point.step).collect::<Vec<_>>(), [1, 2]);
-        assert!(over_seeds(&logs, &Quantity::Dev("perplexity".into())).is_empty(), "no step in common");
-        assert_eq!(over_seeds(&logs[..1], &Quantity::Dev("perplexity".into())).len(), 1);
+        assert!(over_seeds(&logs.each_ref(), &Quantity::Dev("perplexity".into())).is_empty(), "no step in common");
+        assert_eq!(over_seeds(&[&logs[0]], &Quantity::Dev("perplexity".into())).len(), 1);
         assert!(over_seeds(&[], &Quantity::Loss).is_empty());
         let names: Vec<&str> = logs[0].quantities().map(Quantity::title).collect();
         assert_eq!(names, ["training loss", "perplexity"], "an undefined metric has no readings");
@@ -167,6 +225,6 @@ pub(super) mod tests {
     fn seconds_are_left_out_where_a_log_has_none() {
         let without = read("{\"step\":1,\"loss\":2.0}\n").unwrap().unwrap();
         let with = read("{\"step\":1,\"loss\":2.0,\"seconds\":1.0}\n").unwrap().unwrap();
-        assert_eq!(over_seeds(&[with, without], &Quantity::Loss)[0].seconds, None);
+        assert_eq!(over_seeds(&[&with, &without], &Quantity::Loss)[0].seconds, None);
     }
 }

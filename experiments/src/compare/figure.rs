@@ -3,7 +3,6 @@
 use crate::plot::{self, Axis, Curve, CurvePoint, PlotError};
 
 use super::curve::{Log, Quantity, StepSpread, over_seeds};
-use super::error::CompareError;
 use super::group::Group;
 
 /// Width of a frame.
@@ -44,37 +43,29 @@ impl Against {
 
 /// The learning curves of one group.
 #[derive(Clone, Debug)]
-pub struct Curves {
+pub struct Curves<'l> {
     title: String,
     names: Vec<String>,
     /// For each row the logs of its runs.
-    logs: Vec<Vec<Log>>,
+    logs: Vec<Vec<&'l Log>>,
     /// Names of rows of which a run has no log; they have no curve.
     pub without_log: Vec<String>,
 }
 
-impl Curves {
-    /// Reads the logs of all runs of `group`.
-    ///
-    /// # Errors
-    /// [`CompareError`] for a log that is damaged.
-    pub fn read(group: &Group<'_>) -> Result<Self, CompareError> {
+impl<'l> Curves<'l> {
+    /// The curves of `group` from the `logs` of its runs, as [`logs`](super::curve::logs) gives them.
+    pub fn of(group: &Group<'_>, logs: &'l [Vec<Option<Log>>]) -> Self {
         let mut curves = Self { title: group.title(), names: Vec::new(), logs: Vec::new(), without_log: Vec::new() };
-        for row in &group.rows {
-            let mut logs = Vec::new();
-            for record in &row.records {
-                let paths = row.source.folder.existing_run(&record.dataset, &record.attention, record.seed);
-                logs.extend(paths.map(|paths| Log::read(&paths.log())).transpose()?.flatten());
-            }
+        for (row, logs) in group.rows.iter().zip(logs) {
             // A mean of some of the seeds beside a score of all of them would mislead.
-            if logs.len() < row.records.len() {
+            let all: Option<Vec<&Log>> = logs.iter().map(Option::as_ref).collect();
+            if all.is_none() {
                 curves.without_log.push(row.name.clone());
-                logs.clear();
             }
             curves.names.push(row.name.clone());
-            curves.logs.push(logs);
+            curves.logs.push(all.unwrap_or_default());
         }
-        Ok(curves)
+        curves
     }
 
     /// The picture as SVG: one frame for each quantity; `None` if there is nothing to draw.
@@ -82,7 +73,7 @@ impl Curves {
     /// # Errors
     /// Those of the drawing library.
     pub fn draw(&self, against: Against) -> Result<Option<String>, PlotError> {
-        let mut quantities: Vec<&Quantity> = self.logs.iter().flatten().flat_map(Log::quantities).collect();
+        let mut quantities: Vec<&Quantity> = self.logs.iter().flatten().flat_map(|log| log.quantities()).collect();
         quantities.sort();
         quantities.dedup();
         let frames: Vec<Frame> = quantities.into_iter().filter_map(|quantity| self.frame(quantity, against)).collect();
@@ -104,7 +95,7 @@ impl Curves {
     }
 
     fn frame(&self, quantity: &Quantity, against: Against) -> Option<Frame> {
-        let curve = |(row, logs): (usize, &Vec<Log>)| {
+        let curve = |(row, logs): (usize, &Vec<&Log>)| {
             let spreads = over_seeds(logs, quantity);
             let every = spreads.len().div_ceil(LONGEST).max(1);
             let point =
@@ -131,6 +122,7 @@ struct Frame {
 mod tests {
     use std::fs;
 
+    use super::super::curve::logs;
     use super::super::curve::tests::log_text;
     use super::super::group::groups;
     use super::super::group::tests::record;
@@ -147,7 +139,10 @@ mod tests {
             fs::write(at.run(attention, seed).unwrap().log(), log_text(&[1, 2, 3], loss) + &log_text(&[4, 5], loss + 1.0)).unwrap();
         }
         let source = RunSource { label: "a".into(), path: folder.path().into(), folder: at, records: records.to_vec() };
-        let curves = Curves::read(&groups(&[source])[0]).unwrap();
+        let sources = [source];
+        let groups = groups(&sources);
+        let logs = logs(&groups[0]).unwrap();
+        let curves = Curves::of(&groups[0], &logs);
         assert_eq!(curves.without_log, ["silent"]);
         for against in Against::ALL {
             let picture = curves.draw(against).unwrap().unwrap();
@@ -167,7 +162,10 @@ mod tests {
         let steps: Vec<u64> = (1..=4321).collect();
         fs::write(at.run("dense", 1).unwrap().log(), log_text(&steps, 8.0)).unwrap();
         let source = RunSource { label: "a".into(), path: folder.path().into(), folder: at, records: vec![record("dense", 1, &[])] };
-        let curves = Curves::read(&groups(&[source])[0]).unwrap();
+        let sources = [source];
+        let groups = groups(&sources);
+        let logs = logs(&groups[0]).unwrap();
+        let curves = Curves::of(&groups[0], &logs);
         let points = &curves.frame(&Quantity::Loss, Against::Steps).unwrap().curves[0].points;
         assert!(points.len() <= LONGEST && points.len() > LONGEST / 2, "{}", points.len());
         assert_eq!(points.last().unwrap().x, 4321.0);
@@ -177,7 +175,10 @@ mod tests {
     #[test]
     fn without_logs_there_is_no_picture() {
         let source = super::super::group::tests::source("a", &[record("dense", 1, &[])]);
-        let curves = Curves::read(&groups(&[source])[0]).unwrap();
+        let sources = [source];
+        let groups = groups(&sources);
+        let logs = logs(&groups[0]).unwrap();
+        let curves = Curves::of(&groups[0], &logs);
         assert_eq!(curves.draw(Against::Steps).unwrap(), None);
     }
 }

@@ -103,8 +103,10 @@ fn places(sources: &[RunSource]) -> Vec<(String, String)> {
 fn write(out: &Path, sources: &[RunSource], comparisons: &mut [Comparison<'_>]) -> Result<(), ExperimentError> {
     fs::create_dir_all(out).map_err(|source| RunFolderError::Folder { path: out.into(), source })?;
     let mut figures: Vec<Vec<String>> = Vec::new();
-    for comparison in comparisons.iter_mut() {
-        let curves = Curves::read(&comparison.group).map_err(ExperimentError::failure)?;
+    let logs = comparisons.iter().map(|comparison| curve::logs(&comparison.group)).collect::<Result<Vec<_>, _>>();
+    let logs = logs.map_err(ExperimentError::failure)?;
+    for (comparison, logs) in comparisons.iter_mut().zip(&logs) {
+        let curves = Curves::of(&comparison.group, logs);
         let mut drawn = Vec::new();
         // What disturbed runs took says nothing.
         let is_disturbed = comparison.group.records().any(|record| record.disturbed);
@@ -126,6 +128,9 @@ fn write(out: &Path, sources: &[RunSource], comparisons: &mut [Comparison<'_>]) 
     write_atomically(&out.join("compare.tex"), render::latex(comparisons).as_bytes())?;
     let values = render::csv(comparisons).map_err(ExperimentError::failure)?;
     write_atomically(&out.join("compare.csv"), values.as_bytes())?;
+    let groups = comparisons.iter().map(|comparison| &comparison.group).zip(logs.iter().map(Vec::as_slice));
+    let steps = curve::csv(groups).map_err(ExperimentError::failure)?;
+    write_atomically(&out.join("steps.csv"), steps.as_bytes())?;
     Ok(())
 }
 

@@ -36,7 +36,7 @@ pub struct CompareOptions {
     #[arg(long, value_name = "SHARE", default_value_t = 0.95, value_parser = share)]
     pub confidence: f64,
 
-    /// Folder for compare.md, compare.tex, compare.csv and the learning curves
+    /// Folder for compare.md, compare.tex, compare.csv, the learning curves, and steps.csv with one line for each run, step and metric
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 

@@ -20,6 +20,7 @@ use crate::report::{Report, Section};
 use crate::results::{Results, write_result};
 use crate::run_folder::{RunFolder, sha256_hex};
 use crate::run_lock::{Holder, RunLock};
+use crate::settings;
 use crate::train::{Interrupt, Outcome, ParameterCount, Trainer, TrainingError, Watcher};
 
 /// One command in progress.
@@ -193,6 +194,7 @@ impl<C: Comparison> Session<'_, C> {
         let outcome = Trainer::new(&task, training, paths.root(), &identity, key)
             .resume(true)
             .watcher(self.watcher.clone())
+            .description(format!("```toml\n{}```\n", settings::complete_text(config)?))
             .interrupt(self.interrupt.clone())
             .run(model);
         record.configuration = recipe;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::error::TrainingError;
+use super::events::EventFile;
 use super::state::Metric;
 
 /// One line of the log.
@@ -50,10 +51,11 @@ impl LogLine {
     }
 }
 
-/// The log file of a run.
+/// The log file of a run, and beside it the same for TensorBoard.
 pub struct TrainingLog {
     path: PathBuf,
     file: File,
+    events: EventFile,
 }
 
 impl TrainingLog {
@@ -62,7 +64,7 @@ impl TrainingLog {
     /// # Errors
     /// [`TrainingError::Log`].
     pub fn start(path: &Path) -> Result<Self, TrainingError> {
-        Self::open(path, "")
+        Self::open(path, "", 0)
     }
 
     /// The log at `path` as it was after `step` steps: later lines, and a line cut short by the end of the process, are dropped.
@@ -79,10 +81,10 @@ impl TrainingLog {
             line.ends_with('\n')
                 && serde_json::from_str::<serde_json::Value>(line).is_ok_and(|line| line["step"].as_u64().is_some_and(|at| at <= step))
         };
-        Self::open(path, &text.split_inclusive('\n').take_while(is_kept).collect::<String>())
+        Self::open(path, &text.split_inclusive('\n').take_while(is_kept).collect::<String>(), step)
     }
 
-    fn open(path: &Path, contents: &str) -> Result<Self, TrainingError> {
+    fn open(path: &Path, contents: &str, step: u64) -> Result<Self, TrainingError> {
         let failed = |source| TrainingError::Log { path: path.to_path_buf(), source };
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder).map_err(failed)?;
@@ -94,7 +96,8 @@ impl TrainingLog {
             .inspect_err(|_| drop(fs::remove_file(&temporary)));
         replaced.map_err(failed)?;
         let file = OpenOptions::new().append(true).open(path).map_err(failed)?;
-        Ok(Self { path: path.to_path_buf(), file })
+        let events = EventFile::begin(path.parent().unwrap_or(Path::new(".")), step).map_err(failed)?;
+        Ok(Self { path: path.to_path_buf(), file, events })
     }
 
     /// Appends a line.
@@ -104,7 +107,25 @@ impl TrainingLog {
     pub fn append(&mut self, line: &LogLine) -> Result<(), TrainingError> {
         let mut text = serde_json::to_string(line).expect("a log line has only fields that JSON can hold");
         text.push('\n');
-        self.file.write_all(text.as_bytes()).map_err(|source| TrainingError::Log { path: self.path.clone(), source })
+        let written = self.file.write_all(text.as_bytes()).and_then(|()| match line {
+            LogLine::Training { step, loss, learning_rate, gradient_norm, .. } => {
+                let values = [("train/loss", *loss), ("train/learning rate", *learning_rate), ("train/gradient norm", *gradient_norm)];
+                self.events.scalars(*step, &values)
+            }
+            LogLine::Evaluation { step, dev, .. } => {
+                let names: Vec<_> = dev.iter().filter_map(|(name, value)| Some((format!("dev/{name}"), value.as_f64()?))).collect();
+                self.events.scalars(*step, &names.iter().map(|(name, value)| (name.as_str(), *value)).collect::<Vec<_>>())
+            }
+        });
+        written.map_err(|source| TrainingError::Log { path: self.path.clone(), source })
+    }
+
+    /// Shows a text, in Markdown, beside the curves in TensorBoard.
+    ///
+    /// # Errors
+    /// [`TrainingError::Log`].
+    pub fn describe(&mut self, name: &str, text: &str) -> Result<(), TrainingError> {
+        self.events.text(name, text).map_err(|source| TrainingError::Log { path: self.path.clone(), source })
     }
 
     /// Waits until all lines are on the disk.
@@ -143,7 +164,8 @@ mod tests {
         fs::write(&path, "{\"step\":2}\n{\"step\":3").unwrap();
         TrainingLog::resume(&path, 9).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "{\"step\":2}\n");
-        assert_eq!(fs::read_dir(folder.path().join("run")).unwrap().count(), 1, "a temporary file was left");
+        let names = fs::read_dir(folder.path().join("run")).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        assert!(names.filter(|name| !name.contains("tfevents")).eq(["log.jsonl"]), "a temporary file was left");
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod checkpoint;
 mod config;
 mod disk;
 mod error;
+mod events;
 mod gradient;
 mod interrupt;
 mod log;

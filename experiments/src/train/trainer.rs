@@ -29,7 +29,7 @@ const TIMED_STEPS: u64 = 5;
 
 /// Trains a model on an objective in one run folder.
 ///
-/// The folder receives `log.jsonl` and `checkpoint/`. All randomness follows from the key and from the numbers of step, epoch and batch, so a run that is
+/// The folder receives `log.jsonl`, the same for TensorBoard, and `checkpoint/`. All randomness follows from the key and from the numbers of step, epoch and batch, so a run that is
 /// stopped and resumed gives the weights of one that was not, bit for bit where the backend itself is deterministic.
 pub struct Trainer<'a, O: Objective> {
     objective: &'a O,
@@ -39,6 +39,7 @@ pub struct Trainer<'a, O: Objective> {
     checkpoints: CheckpointFolder,
     resume: bool,
     watcher: Watcher,
+    description: Option<String>,
     interrupt: Interrupt,
 }
 
@@ -54,6 +55,7 @@ impl<'a, O: Objective> Trainer<'a, O> {
             checkpoints: CheckpointFolder::new(folder, digest),
             resume: false,
             watcher: Watcher::default(),
+            description: None,
             interrupt: Interrupt::new(),
         }
     }
@@ -68,6 +70,12 @@ impl<'a, O: Objective> Trainer<'a, O> {
     /// Who watches the run.
     pub fn watcher(mut self, watcher: Watcher) -> Self {
         self.watcher = watcher;
+        self
+    }
+
+    /// What the run is, in Markdown, for those who look at its curves in TensorBoard.
+    pub fn description(mut self, text: impl Into<String>) -> Self {
+        self.description = Some(text.into());
         self
     }
 
@@ -164,7 +172,7 @@ impl<'a, O: Objective> Run<'a, O> {
     fn begin(trainer: Trainer<'a, O>, mut model: O::Model, mut optimiser: ModuleOptimizer) -> Result<(Self, O::Model), TrainingError> {
         let log_path = trainer.folder.join("log.jsonl");
         let latest = if trainer.resume { trainer.checkpoints.latest()? } else { None };
-        let (state, order, log) = match latest {
+        let (state, order, mut log) = match latest {
             None => {
                 trainer.checkpoints.clear()?;
                 (TrainingState::default(), Vec::new(), TrainingLog::start(&log_path)?)
@@ -184,6 +192,9 @@ impl<'a, O: Objective> Run<'a, O> {
                 (state, order, TrainingLog::resume(&log_path, step)?)
             }
         };
+        if let Some(text) = &trainer.description {
+            log.describe("configuration", text)?;
+        }
         let label = trainer.folder.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
         let progress = Progress::new(&trainer.watcher, &label, state.step, trainer.config.steps);
         let wall_seconds_before = state.wall_seconds;
