@@ -219,7 +219,7 @@ impl<'a> Report<'a> {
              Peak memory is the largest, time the mean of the runs.\n"
         );
         if self.records.iter().any(|record| record.disturbed) {
-            text.push_str("Speeds and times are left out of runs beside which other runs or programs used the same cores.\n");
+            text.push_str("Runs that shared their cores with other runs or programs show no speeds and times.\n");
         }
         if self.comparisons().iter().flat_map(|comparison| &comparison.rows).any(|row| row.len() == 1) {
             text.push_str("A single seed has no deviation: a difference between single runs may be chance (--seeds N gives more).\n");
@@ -626,8 +626,8 @@ mod tests {
         let text = report(&records).markdown();
         assert!(row(&text, "a ").ends_with("| 1,234,567 | – | 400 MiB | – |"), "{text}");
         assert!(row(&text, "b ").ends_with("| 1,234,567 | 12,346 | 400 MiB | 1 min 1 s |"), "{text}");
-        assert!(text.contains("other runs or programs used the same cores"), "{text}");
-        assert!(!report(&records[1..]).markdown().contains("same cores"));
+        assert!(text.contains("shared their cores with other runs or programs"), "{text}");
+        assert!(!report(&records[1..]).markdown().contains("shared their cores"));
     }
 
     #[test]

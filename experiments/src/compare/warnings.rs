@@ -35,8 +35,7 @@ fn warnings_by(own: &Provenance, group: &Group<'_>, metrics: &[MetricColumn]) ->
     let disturbed: Vec<&str> =
         group.rows.iter().filter(|row| row.records.iter().any(|record| record.disturbed)).map(|row| row.name.as_str()).collect();
     if !disturbed.is_empty() {
-        warnings
-            .push(format!("Other runs or programs used the same cores beside {}: no speeds and times of these runs.", some(&disturbed)));
+        warnings.push(format!("{} shared the cores with other runs or programs: no speeds and times of these runs.", some(&disturbed)));
     }
     for metric in metrics {
         let signature = |record: &ResultRecord| record.signatures.get(&metric.name).cloned().unwrap_or_default();

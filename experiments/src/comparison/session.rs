@@ -58,13 +58,17 @@ enum RunEnd {
 }
 
 impl<C: Comparison> Session<'_, C> {
-    pub(super) fn run(self, datasets: &[C::Dataset], contenders: &[Contender<C::Config>]) -> Result<Completion, ExperimentError> {
+    pub(super) fn run(mut self, datasets: &[C::Dataset], contenders: &[Contender<C::Config>]) -> Result<Completion, ExperimentError> {
         let runs = self.runs(datasets, contenders)?;
+        self.jobs = self.jobs.min(runs.len()).max(1);
+        if self.jobs > 1 && contenders.iter().any(|contender| contender.config.training().minutes.is_some()) {
+            tracing::warn!("training.minutes limits the runs: {} at once do fewer steps than one alone, and score otherwise", self.jobs);
+        }
         let runs: Vec<&Run<'_, C>> = runs.iter().collect();
         let ends = self.work(&runs, datasets)?;
-        let held = || runs.iter().zip(&ends).filter(|(_, end)| matches!(end, RunEnd::Held(_)));
         // Meanwhile others have finished what was left to them, or were stopped.
-        let held: Vec<&Run<'_, C>> = held().map(|(run, _)| *run).collect();
+        let held = runs.iter().zip(&ends).filter(|(_, end)| matches!(end, RunEnd::Held(_)));
+        let held: Vec<&Run<'_, C>> = held.map(|(run, _)| *run).collect();
         let second = if is_interrupted(&ends) { Vec::new() } else { self.work(&held, datasets)? };
         if is_interrupted(&ends) || is_interrupted(&second) {
             return Ok(Completion::Interrupted);
