@@ -4,6 +4,8 @@ use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
+use clap::Parser;
+use clap_complete::Shell;
 use indicatif::MultiProgress;
 use serde::{Deserialize, Serialize};
 use tracing_subscriber::EnvFilter;
@@ -90,6 +92,10 @@ pub struct CommonOptions {
     #[arg(long, conflicts_with_all = ["dry_run", "list"])]
     pub print_config: bool,
 
+    /// Print what makes a shell complete the options, then exit
+    #[arg(long, value_name = "SHELL", exclusive = true)]
+    pub completions: Option<Shell>,
+
     /// List the attention mechanisms and what each can do, then exit
     #[arg(long)]
     pub list: bool,
@@ -105,6 +111,18 @@ pub struct CommonOptions {
 
 /// The largest first seed, which leaves room for the seeds after it within TOML's integers.
 const LARGEST_SEED: u64 = i64::MAX as u64 - 1_000_000;
+
+/// Reads the options of a program with [`CommonOptions`] from the command line. For `--completions` it prints them for the shell and ends the process.
+pub fn parse<T: Parser>() -> T {
+    let mut command = T::command();
+    let matches = command.get_matches_mut();
+    if let Ok(Some(shell)) = matches.try_get_one::<Shell>("completions") {
+        let name = command.get_name().to_owned();
+        clap_complete::generate(*shell, &mut command, name, &mut io::stdout());
+        std::process::exit(0);
+    }
+    T::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+}
 
 impl CommonOptions {
     /// The attentions of `--attention`, which may be given more than once: its text is cut at commas that stand in no list and no table.

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use crate::algorithmic::Algorithmic;
 use crate::comparison;
 use crate::data::exercise::ExerciseTask;
-use crate::options::{CommonOptions, examples};
+use crate::options::{CommonOptions, examples, parse};
 use crate::settings::Assignment;
 use clap::Parser;
 
@@ -31,7 +31,7 @@ struct Options {
 
 /// The program `algorithmic`: reads its options from the command line and runs.
 pub fn main() -> ExitCode {
-    let Options { task, model, common } = Options::parse();
+    let Options { task, model, common } = parse::<Options>();
     let tasks: Vec<_> = task.iter().map(ToString::to_string).collect();
     let tasks = (!tasks.is_empty()).then(|| Assignment::option("--task", "data.tasks", tasks));
     let mut further = comparison::model_assignments(&model, &common);

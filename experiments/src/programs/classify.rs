@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use crate::comparison;
-use crate::options::{CommonOptions, examples};
+use crate::options::{CommonOptions, examples, parse};
 use crate::text_classification::TextClassification;
 use clap::Parser;
 
@@ -21,5 +21,5 @@ struct Options {
 
 /// The program `classify`: reads its options from the command line and runs.
 pub fn main() -> ExitCode {
-    comparison::main::<TextClassification>(&Options::parse().common, Vec::new())
+    comparison::main::<TextClassification>(&parse::<Options>().common, Vec::new())
 }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use crate::classification::Classification;
 use crate::comparison;
 use crate::data::glue::GlueTask;
-use crate::options::{CommonOptions, examples};
+use crate::options::{CommonOptions, examples, parse};
 use crate::settings::Assignment;
 use clap::Parser;
 
@@ -39,7 +39,7 @@ struct Options {
 
 /// The program `glue`: reads its options from the command line and runs.
 pub fn main() -> ExitCode {
-    let Options { common, task, mixture, init, init_seed } = Options::parse();
+    let Options { common, task, mixture, init, init_seed } = parse::<Options>();
     let tasks: Vec<_> = task.iter().map(|task| task.name().to_owned()).collect();
     let tasks = (!tasks.is_empty()).then(|| Assignment::option("--task", "data.tasks", tasks));
     let mixture = mixture.then(|| Assignment::option("--mixture", "data.mixture", true));

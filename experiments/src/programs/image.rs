@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use crate::comparison;
 use crate::image::{ImageModelling, SuperResolution};
-use crate::options::{CommonOptions, examples};
+use crate::options::{CommonOptions, examples, parse};
 use clap::Parser;
 
 /// Compare attention mechanisms on images, generated value by value.
@@ -25,7 +25,7 @@ struct Options {
 
 /// The program `image`: reads its options from the command line and runs.
 pub fn main() -> ExitCode {
-    let Options { common, super_resolution } = Options::parse();
+    let Options { common, super_resolution } = parse::<Options>();
     if super_resolution {
         comparison::main::<SuperResolution>(&common, Vec::new())
     } else {

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use crate::comparison;
 use crate::language::Language;
-use crate::options::{CommonOptions, examples};
+use crate::options::{CommonOptions, examples, parse};
 use clap::Parser;
 
 /// Compare attention mechanisms, or whole models, on language modelling.
@@ -25,6 +25,6 @@ struct Options {
 
 /// The program `lm`: reads its options from the command line and runs.
 pub fn main() -> ExitCode {
-    let Options { model, common } = Options::parse();
+    let Options { model, common } = parse::<Options>();
     comparison::main::<Language>(&common, comparison::model_assignments(&model, &common))
 }

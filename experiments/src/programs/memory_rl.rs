@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use crate::comparison;
 use crate::memory_rl::MemoryRl;
 use crate::memory_rl::environment::EnvironmentConfig;
-use crate::options::{CommonOptions, examples};
+use crate::options::{CommonOptions, examples, parse};
 use crate::settings::Assignment;
 use clap::Parser;
 
@@ -31,7 +31,7 @@ struct Options {
 
 /// The program `memory-rl`: reads its options from the command line and runs.
 pub fn main() -> ExitCode {
-    let Options { environment, model, common } = Options::parse();
+    let Options { environment, model, common } = parse::<Options>();
     let mut further = comparison::model_assignments(&model, &common);
     further.extend(environment.map(|kind| Assignment::option("--environment", "data.environment.kind", kind)));
     comparison::main::<MemoryRl>(&common, further)

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use crate::comparison;
-use crate::options::{CommonOptions, examples};
+use crate::options::{CommonOptions, examples, parse};
 use crate::pre_training::{MaskedModelling, SpanModelling};
 use clap::{Parser, ValueEnum};
 
@@ -33,7 +33,7 @@ enum Hidden {
 
 /// The program `mlm`: reads its options from the command line and runs.
 pub fn main() -> ExitCode {
-    let Options { common, objective } = Options::parse();
+    let Options { common, objective } = parse::<Options>();
     match objective {
         Hidden::Tokens => comparison::main::<MaskedModelling>(&common, Vec::new()),
         Hidden::Spans => comparison::main::<SpanModelling>(&common, Vec::new()),

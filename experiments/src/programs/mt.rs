@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use crate::comparison;
-use crate::options::{CommonOptions, examples};
+use crate::options::{CommonOptions, examples, parse};
 use crate::settings::Assignment;
 use crate::translation::Translation;
 use clap::Parser;
@@ -29,7 +29,7 @@ struct Options {
 
 /// The program `mt`: reads its options from the command line and runs.
 pub fn main() -> ExitCode {
-    let options = Options::parse();
+    let options = parse::<Options>();
     let languages = [("--source", "data.source", options.source), ("--target", "data.target", options.target)];
     let languages = languages.into_iter().filter_map(|(option, path, language)| Some(Assignment::option(option, path, language?)));
     comparison::main::<Translation>(&options.common, languages.collect())

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use crate::comparison;
-use crate::options::{CommonOptions, examples};
+use crate::options::{CommonOptions, examples, parse};
 use crate::settings::Assignment;
 use crate::text_generation::{GenerationTask, TextGeneration};
 use clap::Parser;
@@ -26,7 +26,7 @@ struct Options {
 
 /// The program `textgen`: reads its options from the command line and runs.
 pub fn main() -> ExitCode {
-    let Options { common, task } = Options::parse();
+    let Options { common, task } = parse::<Options>();
     let tasks = (!task.is_empty()).then(|| Assignment::option("--task", "data.tasks", task));
     comparison::main::<TextGeneration>(&common, tasks.into_iter().collect())
 }

@@ -176,3 +176,20 @@ fn the_printed_configuration_is_that_of_the_run() {
     let output = train(data.path(), &out, "8", &["--print-config", "--dry-run"]).output().unwrap();
     refused(&output, 2, &["--print-config", "--dry-run"]);
 }
+
+#[test]
+fn shells_get_the_options_of_every_experiment() {
+    for name in ["algorithmic", "classify", "glue", "image", "lm", "memory-rl", "mlm", "mt", "textgen"] {
+        for shell in ["bash", "zsh", "fish"] {
+            let output = binary(name).args(["--completions", shell]).output().unwrap();
+            succeeded(&output);
+            let script = stdout(&output);
+            assert!(script.contains(name) && script.contains("print-config"), "{name}, {shell}: {script}");
+        }
+    }
+    let script = stdout(&binary("mt").args(["--completions", "bash"]).output().unwrap());
+    let typed = format!("{script}\nCOMP_WORDS=(mt --sha) COMP_CWORD=1\n_mt mt --sha mt\necho \"${{COMPREPLY[@]}}\"");
+    let completed = Command::new("bash").args(["-c", &typed]).output().unwrap();
+    assert_eq!(stdout(&completed).trim(), "--shard", "{}", stderr(&completed));
+    refused(&binary("mt").args(["--completions", "basic"]).output().unwrap(), 2, &["basic"]);
+}
