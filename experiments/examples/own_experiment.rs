@@ -15,7 +15,7 @@ use heedful_experiments::comparison::{self, Attention, Comparison, Dataset, Expe
 use heedful_experiments::error::ExperimentError;
 use heedful_experiments::mechanisms::MechanismOptions;
 use heedful_experiments::model::ModelSettings;
-use heedful_experiments::options::{CommonOptions, RunSettings, examples};
+use heedful_experiments::options::{CommonOptions, RunSettings, examples, parse};
 use heedful_experiments::published::PublishedNumbers;
 use heedful_experiments::report::MetricColumn;
 use heedful_experiments::run_folder::{RunPaths, sha256_hex};
@@ -273,5 +273,5 @@ pub fn run(options: &CommonOptions) -> ExitCode {
 
 /// Reads the command and runs the experiment.
 pub fn main() -> ExitCode {
-    run(&Options::parse().common)
+    run(&parse::<Options>().common)
 }

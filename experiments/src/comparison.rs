@@ -242,6 +242,11 @@ pub fn main<C: Comparison>(options: &CommonOptions, further: Vec<Assignment>) ->
 
 fn run<C: Comparison>(options: &CommonOptions, further: Vec<Assignment>) -> Result<Completion, ExperimentError> {
     options.start_logging()?;
+    if options.completions.is_some() {
+        return Err(ExperimentError::usage(
+            "this program cannot print --completions: it reads its options otherwise than by `options::parse`",
+        ));
+    }
     if options.list {
         print_line(mechanisms::list())?;
         let layouts = contender::layouts::<C>();
