@@ -200,7 +200,7 @@ pub(crate) fn least<C: Comparison>(Contender { attention, config }: &Contender<C
     model::<C>(&C::sizes(config), config, attention, Some(dataset), backend).footprint().total()
 }
 
-/// How many runs are worked on at once.
+/// How many runs may be worked on at once.
 ///
 /// # Errors
 /// A usage error if a number is given and the memory does not suffice for the largest run so many times.
@@ -211,18 +211,14 @@ pub(crate) fn jobs<C: Comparison>(
     backend: Backend,
 ) -> Result<usize, ExperimentError> {
     let needed = contenders.iter().flat_map(|contender| datasets.iter().map(|dataset| least::<C>(contender, dataset, backend)));
-    let needed = needed.max().unwrap_or_default().max(1);
-    let runs = contenders.iter().map(|contender| contender.config.run().seeds).max().unwrap_or_default() as usize
-        * contenders.len()
-        * datasets.len();
-    jobs_within(machine::available(), asked, runs, needed, backend)
+    jobs_within(machine::available(), asked, needed.max().unwrap_or_default().max(1), backend)
 }
 
-fn jobs_within(available: Option<u64>, asked: Jobs, runs: usize, needed: u128, backend: Backend) -> Result<usize, ExperimentError> {
+fn jobs_within(available: Option<u64>, asked: Jobs, needed: u128, backend: Backend) -> Result<usize, ExperimentError> {
     let fitting = available.map_or(usize::MAX, |available| usize::try_from(u128::from(available) / needed).unwrap_or(usize::MAX));
     match asked {
         Jobs::Auto if backend.is_accelerator() => Ok(1),
-        Jobs::Auto => Ok(rayon::current_num_threads().min(runs).min(fitting).max(1)),
+        Jobs::Auto => Ok(rayon::current_num_threads().min(fitting).max(1)),
         Jobs::Number(number) if number.get() > fitting.max(1) => Err(ExperimentError::usage(format!(
             "--jobs {number}: a run needs at least {} of memory, and {} are available; give at most {}",
             amount(needed),
@@ -417,6 +413,23 @@ mod tests {
                 assert!(counted <= trained && trained < counted + counted / 10, "{}: {counted} of {trained}", attention.name);
             }
         }
+    }
+
+    #[test]
+    fn jobs_are_as_many_as_threads_and_memory_allow() {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(4).build().unwrap();
+        let jobs = |available, asked: &str, backend| pool.install(|| jobs_within(available, asked.parse().unwrap(), 10, backend));
+        assert_eq!(jobs(Some(35), "auto", Backend::Flex).unwrap(), 3);
+        assert_eq!(jobs(Some(1000), "auto", Backend::Flex).unwrap(), 4);
+        assert_eq!(jobs(Some(9), "auto", Backend::Flex).unwrap(), 1, "whether one fits was checked before");
+        assert_eq!(jobs(None, "auto", Backend::Wgpu).unwrap(), 1);
+        assert_eq!(jobs(Some(35), "3", Backend::Flex).unwrap(), 3);
+        assert_eq!(jobs(None, "9", Backend::Wgpu).unwrap(), 9);
+        let error = jobs(Some(35), "4", Backend::Flex).unwrap_err();
+        assert!(
+            error.exit_code() == 2 && error.to_string().contains("--jobs 4") && error.to_string().contains("give at most 3"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Several runs at once, and the share of the runs that is one command's.
+//! Several runs at once, and several commands that share the runs.
 
 use std::fmt;
 use std::num::NonZeroUsize;
@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 /// How many runs a command works on at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Jobs {
-    /// So many.
+    /// This many.
     Number(NonZeroUsize),
     /// As many as there are runs, threads, and memory for; one on a GPU.
     Auto,
@@ -34,7 +34,7 @@ impl FromStr for Jobs {
     }
 }
 
-/// One of several equal shares of the runs: the runs are dealt in turn to commands that may be on different machines.
+/// Every `of`-th run, from the `number`-th on. Commands with the shards `1/of` to `of/of`, on one machine or on several, do all runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shard {
     /// From 1 to `of`.
@@ -79,8 +79,8 @@ pub enum OptionError {
     Shard,
 }
 
-/// Works on items in their order, on so many at once, until one fails or breaks off; then none is begun any more. Each job has a pool of the threads that
-/// compute on a CPU, as equal as their number allows. Returns what has become of the items that were begun, in their order.
+/// Works on items in their order, on `jobs` of them at once. After the first that fails or breaks off, no further item is begun. The jobs divide the threads that
+/// compute on a CPU among their pools. Returns the results of the items that were begun, in the order of the items.
 ///
 /// # Errors
 /// The first error, in the order of the items.

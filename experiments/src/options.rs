@@ -80,7 +80,7 @@ pub struct CommonOptions {
     #[arg(long, value_name = "N|auto")]
     pub jobs: Option<Jobs>,
 
-    /// Do only each N-th run, from the K-th on: several commands, on one machine or on many, share the runs of one --out
+    /// Do only every N-th run, from the K-th on: several commands, on one machine or on many, share the runs of one --out
     #[arg(long, value_name = "K/N")]
     pub shard: Option<Shard>,
 
@@ -92,7 +92,7 @@ pub struct CommonOptions {
     #[arg(long, conflicts_with_all = ["dry_run", "list"])]
     pub print_config: bool,
 
-    /// Print what makes a shell complete the options, then exit
+    /// Print the script with which a shell completes options, then exit
     #[arg(long, value_name = "SHELL", exclusive = true)]
     pub completions: Option<Shell>,
 
@@ -112,7 +112,7 @@ pub struct CommonOptions {
 /// The largest first seed, which leaves room for the seeds after it within TOML's integers.
 const LARGEST_SEED: u64 = i64::MAX as u64 - 1_000_000;
 
-/// Reads the options of a program with [`CommonOptions`] from the command line. For `--completions` it prints them for the shell and ends the process.
+/// Reads the options of a program with [`CommonOptions`] from the command line. For `--completions` it prints the script of the shell and ends the process.
 pub fn parse<T: Parser>() -> T {
     let mut command = T::command();
     let matches = command.get_matches_mut();

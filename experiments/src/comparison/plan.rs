@@ -67,7 +67,8 @@ impl<C: Comparison> Plan<'_, C> {
         }
         let head = ["attention", "data", "seeds", "runs left", "parameters", "memory from", "step", "training of a run"];
         print_line(columns(usize::MAX, &head, rows))?;
-        let at_once = if self.jobs > 1 { format!(", {} at once", self.jobs) } else { String::new() };
+        let jobs = self.jobs.min(left);
+        let at_once = if jobs > 1 { format!(", {jobs} at once") } else { String::new() };
         print_line(format!(
             "{left} of {all} runs are left for {}{at_once}. One after another they train for about {}, evaluation apart.",
             out.display(),

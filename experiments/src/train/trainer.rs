@@ -24,7 +24,7 @@ use super::progress::{Pace, Progress, Watcher};
 use super::record::{load_carried, load_model, load_optimiser, to_files};
 use super::state::{BestEvaluation, Metric, TrainingState};
 
-/// Steps that an estimate of time is made of.
+/// Steps that are timed for an estimate.
 const TIMED_STEPS: u64 = 5;
 
 /// Trains a model on an objective in one run folder.
