@@ -5,20 +5,19 @@
 //! tensor is. Dropout is on exactly where a key is given.
 
 #[cfg(feature = "cube")]
-mod cube;
-#[cfg(feature = "cube")]
+pub(crate) mod cube;
 mod operator;
 
 use std::ops::Range;
 
+use burn::backend::Dispatch;
 #[cfg(feature = "cube")]
-use burn::backend::{Dispatch, DispatchDevice};
+use burn::backend::DispatchDevice;
 use burn::tensor::{Tensor, TensorData};
 use rand::Rng;
 use rayon::prelude::*;
 
-#[cfg(feature = "cube")]
-use self::operator::ElementDropout;
+pub(crate) use self::operator::{Draws, DropoutOperator};
 use crate::random::{RandomKey, generator};
 
 /// Zeroes each element with the given probability and scales the others by `1 / (1 - probability)`; without a key, or with probability 0, returns
@@ -42,8 +41,8 @@ pub fn dropout_from<const D: usize>(first: usize, x: Tensor<D>, probability: f64
     let (Some(key), 1..) = (key, threshold) else { return x };
     #[cfg(feature = "cube")]
     if let DispatchDevice::Cube(_) = x.device().without_autodiff().as_dispatch() {
-        let dropped = <Dispatch as ElementDropout>::dropped(x.into_dispatch(), key.seed(), first as u64, threshold);
-        return Tensor::from_dispatch(dropped);
+        let draws = Draws::Stream { seed: key.seed(), first: first as u64, threshold };
+        return Tensor::from_dispatch(<Dispatch as DropoutOperator>::dropped(x.into_dispatch(), draws));
     }
     let mask = keep_mask(first..first + x.dims().iter().product::<usize>(), threshold, key.seed());
     let mask = Tensor::from_data(TensorData::new(mask, x.dims()), (&x.device(), x.dtype()));
@@ -104,6 +103,12 @@ impl WeightDropout {
         assert!((0.0..1.0).contains(&probability), "dropout probability {probability} is not in [0, 1)");
         let threshold = (probability * 65536.0).round() as u32;
         (threshold > 0).then(|| Self { key, threshold, kept: factor_of_kept(threshold) })
+    }
+
+    /// Weights `[B, H, Q, K]` after dropout.
+    pub fn drop(&self, weights: Tensor<4>) -> Tensor<4> {
+        let draws = Draws::Weights { dropout: *self, first_query: 0 };
+        Tensor::from_dispatch(<Dispatch as DropoutOperator>::dropped(weights.into_dispatch(), draws))
     }
 
     /// The weights of query `query` of a head in a row of the batch.

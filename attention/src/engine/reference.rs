@@ -1,7 +1,7 @@
 //! Dense execution: all `Q x K` weights exist at once.
 
+use burn::tensor::Tensor;
 use burn::tensor::activation::softmax;
-use burn::tensor::{Tensor, TensorData};
 
 use super::program::{for_each_head, for_each_row};
 use super::{AttentionProgram, Content, Dropout, Kronecker, LogitTerms, Normaliser, Weighting, greatest_log_ratio, relative_shift};
@@ -43,10 +43,10 @@ pub fn attend(program: AttentionProgram, probe: &mut Probe) -> Tensor<4> {
 }
 
 fn dropped(weights: Tensor<4>, drop: Dropout) -> Tensor<4> {
-    let Some(dropout) = WeightDropout::new(drop.probability, drop.key) else { return weights };
-    let factors = TensorData::new(dropout.factors(weights.dims(), 0), weights.dims());
-    let factors = Tensor::from_data(factors, (&weights.device(), weights.dtype()));
-    weights * factors
+    match WeightDropout::new(drop.probability, drop.key) {
+        Some(dropout) => dropout.drop(weights),
+        None => weights,
+    }
 }
 
 /// `m exp(s) / sum m exp(s)`: the softmax keeps the exponentials in range and cancels against the normaliser. A key with `m = 0` is hidden from it, lest

@@ -1,10 +1,11 @@
 //! The operator on CubeCL.
 //!
-//! A unit draws a block of ChaCha8 (Bernstein 2008), which decides on 32 elements; through shared memory the units of a cube hand their blocks to each
+//! Of a stream, a unit draws a block of ChaCha8 (Bernstein 2008), which decides on 32 elements; through shared memory the units of a cube hand their blocks to each
 //! other, so that neighbours read and write neighbouring elements.
 
 #[cfg(all(test, feature = "wgpu"))]
 mod tests;
+pub(crate) mod weights;
 
 use burn::backend::Backend;
 use burn::backend::cubecl::dtype_to_storage_type;
@@ -17,7 +18,7 @@ use cubecl::calculate_cube_count_elemwise;
 use cubecl::prelude::*;
 
 use super::factor_of_kept;
-use super::operator::{ElementDropout, dropped_by_host};
+use super::operator::{Draws, DropoutOperator, dropped_by_host};
 
 /// Units of a cube.
 const UNITS: usize = 64;
@@ -31,9 +32,12 @@ const ELEMENTS: usize = 2 * WORDS;
 /// Distance of blocks in shared memory: with one word more than they have, units that write theirs at once meet different banks.
 const PITCH: usize = WORDS + 1;
 
-impl ElementDropout for CubeBackend {
-    fn dropped(x: CubeTensor, seed: [u32; 8], first: u64, threshold: u32) -> CubeTensor {
-        let kept = factor_of_kept(threshold);
+impl DropoutOperator for CubeBackend {
+    fn dropped(x: CubeTensor, draws: Draws) -> CubeTensor {
+        let kept = match draws {
+            Draws::Stream { threshold, .. } => factor_of_kept(threshold),
+            Draws::Weights { dropout, .. } => dropout.threshold_and_factor().1,
+        };
         // Devices may round to 16 bits as they like: here the factor becomes the number that the host's mask would hold.
         let kept = match x.dtype {
             DType::F32 => Some(kept),
@@ -42,10 +46,11 @@ impl ElementDropout for CubeBackend {
             _ => None,
         };
         match kept {
-            Some(kept) if x.meta.num_elements() > 0 && Self::supports_dtype(&x.device, x.dtype) => {
-                dropped(cubes_of(&x, first), x, seed, first, threshold, kept)
-            }
-            _ => dropped_by_host::<Self>(x, seed, first, threshold),
+            Some(kept) if x.meta.num_elements() > 0 && Self::supports_dtype(&x.device, x.dtype) => match draws {
+                Draws::Stream { seed, first, threshold } => dropped(cubes_of(&x, first), x, seed, first, threshold, kept),
+                Draws::Weights { dropout, first_query } => weights::dropped(x, &dropout, first_query, kept),
+            },
+            _ => dropped_by_host::<Self>(x, draws),
         }
     }
 }

@@ -13,43 +13,58 @@ use burn::backend::autodiff::ops::{Backward, Ops, OpsKind, unary};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, TensorData, TensorMetadata, backend_extension};
 
-use super::keep_mask;
+use super::{WeightDropout, keep_mask};
+#[cfg(feature = "cube")]
 use crate::extension as burn;
 
-/// Dropout of elements, whose factors the backend draws itself.
-#[backend_extension(Flex, NdArray: cfg(feature = "ndarray"), Cube, Fusion, Autodiff)]
-pub(super) trait ElementDropout: Backend {
-    /// `x` times the factors of the elements from `first` on of the stream with seed `seed`. Drawn numbers below `threshold` drop an element, of 2^16.
+/// What decides on each element of a tensor.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Draws {
+    /// The stream with a seed, from its element `first` on. Drawn numbers below `threshold` drop an element, of 2^16.
+    Stream { seed: [u32; 8], first: u64, threshold: u32 },
+    /// The places of weights `[B, H, Q, K]` of the queries from `first_query` on.
+    Weights { dropout: WeightDropout, first_query: usize },
+}
+
+/// Dropout whose factors the backend draws itself.
+#[backend_extension(
+    Flex,
+    NdArray: cfg(feature = "ndarray"),
+    Cube: cfg(feature = "cube"),
+    Fusion: cfg(feature = "cube"),
+    Autodiff
+)]
+pub(crate) trait DropoutOperator: Backend {
+    /// `x` times what is drawn for its elements.
     #[fusion(dtype = x, shape = x)]
-    fn dropped(x: FloatTensor<Self>, seed: [u32; 8], first: u64, threshold: u32) -> FloatTensor<Self> {
-        dropped_by_host::<Self>(x, seed, first, threshold)
+    fn dropped(x: FloatTensor<Self>, draws: Draws) -> FloatTensor<Self> {
+        dropped_by_host::<Self>(x, draws)
     }
 }
 
-impl ElementDropout for burn::backend::Flex {}
+impl DropoutOperator for burn::backend::Flex {}
 
 #[cfg(feature = "ndarray")]
-impl ElementDropout for burn::backend::NdArray {}
+impl DropoutOperator for burn::backend::NdArray {}
 
-/// [`ElementDropout::dropped`] with factors that the host draws.
-pub(super) fn dropped_by_host<B: Backend>(x: FloatTensor<B>, seed: [u32; 8], first: u64, threshold: u32) -> FloatTensor<B> {
-    let (shape, first) = (x.shape(), first as usize);
-    let mask = keep_mask(first..first + shape.num_elements(), threshold, seed);
-    let mask = TensorData::new(mask, shape).convert_dtype(x.dtype());
-    let mask = B::float_from_data(mask, &x.device());
-    B::float_mul(x, mask)
+/// [`DropoutOperator::dropped`] with factors that the host draws.
+pub(super) fn dropped_by_host<B: Backend>(x: FloatTensor<B>, draws: Draws) -> FloatTensor<B> {
+    let shape = x.shape();
+    let factors = match draws {
+        Draws::Stream { seed, first, threshold } => keep_mask(first as usize..first as usize + shape.num_elements(), threshold, seed),
+        Draws::Weights { dropout, first_query } => dropout.factors(shape.dims(), first_query),
+    };
+    let factors = TensorData::new(factors, shape).convert_dtype(x.dtype());
+    let factors = B::float_from_data(factors, &x.device());
+    B::float_mul(x, factors)
 }
 
-/// Seed, first element and threshold.
-type Draws = ([u32; 8], u64, u32);
-
-impl<B: ElementDropout, C: CheckpointStrategy> ElementDropout for Autodiff<B, C> {
-    fn dropped(x: FloatTensor<Self>, seed: [u32; 8], first: u64, threshold: u32) -> FloatTensor<Self> {
-        let draws = (seed, first, threshold);
+impl<B: DropoutOperator, C: CheckpointStrategy> DropoutOperator for Autodiff<B, C> {
+    fn dropped(x: FloatTensor<Self>, draws: Draws) -> FloatTensor<Self> {
         let again = Again::<B> { x: x.id(), draws, backend: PhantomData };
         match Dropout.prepare::<C>([x.node()]).memory_bound().retro_forward(again).parents([&x]).stateful() {
-            OpsKind::Tracked(prepared) => prepared.finish(draws, B::dropped(x.into_primitive(), seed, first, threshold)),
-            OpsKind::UnTracked(prepared) => prepared.finish(B::dropped(x.into_primitive(), seed, first, threshold)),
+            OpsKind::Tracked(prepared) => prepared.finish(draws, B::dropped(x.into_primitive(), draws)),
+            OpsKind::UnTracked(prepared) => prepared.finish(B::dropped(x.into_primitive(), draws)),
         }
     }
 }
@@ -62,11 +77,10 @@ struct Again<B: Backend> {
     backend: PhantomData<B>,
 }
 
-impl<B: ElementDropout> RetroForward for Again<B> {
+impl<B: DropoutOperator> RetroForward for Again<B> {
     fn forward(&self, states: &mut BackwardStates, output: NodeId) {
-        let (seed, first, threshold) = self.draws;
         let x = states.get_state::<FloatTensor<B>>(&self.x);
-        states.save(output, B::dropped(x, seed, first, threshold));
+        states.save(output, B::dropped(x, self.draws));
     }
 }
 
@@ -74,11 +88,10 @@ impl<B: ElementDropout> RetroForward for Again<B> {
 #[derive(Debug)]
 struct Dropout;
 
-impl<B: ElementDropout> Backward<B, 1> for Dropout {
+impl<B: DropoutOperator> Backward<B, 1> for Dropout {
     type State = Draws;
 
     fn backward(self, ops: Ops<Draws, 1>, gradients: &mut Gradients, _checkpointer: &mut Checkpointer) {
-        let (seed, first, threshold) = ops.state;
-        unary::<B, _>(ops.parents, ops.node, gradients, |gradient| B::dropped(gradient, seed, first, threshold));
+        unary::<B, _>(ops.parents, ops.node, gradients, |gradient| B::dropped(gradient, ops.state));
     }
 }

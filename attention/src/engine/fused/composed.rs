@@ -10,18 +10,19 @@ use std::ops::Range;
 
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, TensorMetadata};
-use burn::tensor::{DType, Shape, Slice, TensorData};
+use burn::tensor::{DType, Shape, Slice};
 
 use self::terms::Terms;
 use super::operands::{Operand, Operands};
 use super::plan::Plan;
+use crate::dropout::{Draws, DropoutOperator};
 use crate::engine::greatest_log_ratio;
 use crate::visibility::TILE;
 
 /// Queries that meet the keys at once.
 const CHUNK: usize = 2 * TILE;
 
-pub(super) fn forward<B: Backend>(operands: Operands<B>, plan: &Plan) -> (FloatTensor<B>, FloatTensor<B>) {
+pub(super) fn forward<B: DropoutOperator>(operands: Operands<B>, plan: &Plan) -> (FloatTensor<B>, FloatTensor<B>) {
     let attention = Attention::new(operands, plan);
     let [batch, heads, _, _] = attention.operands.values.shape().dims();
     let (mut contexts, mut log_sums) = (Vec::new(), Vec::new());
@@ -50,7 +51,7 @@ pub(super) fn forward<B: Backend>(operands: Operands<B>, plan: &Plan) -> (FloatT
     (B::float_cat(contexts, 2), B::float_cat(log_sums, 2))
 }
 
-pub(super) fn backward<B: Backend>(
+pub(super) fn backward<B: DropoutOperator>(
     operands: Operands<B>,
     context: FloatTensor<B>,
     log_sum_exp: FloatTensor<B>,
@@ -150,7 +151,7 @@ struct Attention<'a, B: Backend> {
     terms: Terms<B>,
 }
 
-impl<'a, B: Backend> Attention<'a, B> {
+impl<'a, B: DropoutOperator> Attention<'a, B> {
     fn new(operands: Operands<B>, plan: &'a Plan) -> Self {
         let length = |operand: &Operand<B>| operand.as_ref().map(|tensor| tensor.shape()[2]);
         let queries = [&operands.queries, &operands.bias, &operands.relative_queries, &operands.left].into_iter().find_map(length);
@@ -170,10 +171,6 @@ impl<'a, B: Backend> Attention<'a, B> {
 
     fn hidden(&self) -> f32 {
         self.terms.hidden()
-    }
-
-    fn tensor(&self, numbers: Vec<f32>, shape: [usize; 4]) -> FloatTensor<B> {
-        B::float_from_data(TensorData::new(numbers, shape).convert_dtype(self.dtype()), &self.operands.values.device())
     }
 
     /// Logits of the queries of a chunk for all keys; large negative numbers where hidden.
@@ -310,9 +307,11 @@ impl<'a, B: Backend> Attention<'a, B> {
     /// `weights` of the queries of a chunk after dropout, for each batch row and head.
     fn dropped(&self, weights: FloatTensor<B>, chunk: &Range<usize>) -> FloatTensor<B> {
         let Some(dropout) = &self.plan.dropout else { return weights };
-        let [batch, heads, keys, _] = self.operands.values.shape().dims();
-        let shape = [batch, heads, chunk.len(), keys];
-        B::float_mul(weights, self.tensor(dropout.factors(shape, chunk.start), shape))
+        let [batch, heads, _, _] = self.operands.values.shape().dims();
+        let [rows, own_heads, queries, keys] = weights.shape().dims();
+        let weights =
+            if [rows, own_heads] == [batch, heads] { weights } else { B::float_expand(weights, Shape::new([batch, heads, queries, keys])) };
+        B::dropped(weights, Draws::Weights { dropout: *dropout, first_query: chunk.start })
     }
 }
 

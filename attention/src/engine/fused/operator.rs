@@ -16,6 +16,7 @@ use super::operands::{COUNT, Operands};
 #[cfg(feature = "cube")]
 use super::operands::{OperandMetadata, OperandsMetadata};
 use super::plan::Plan;
+use crate::dropout::DropoutOperator;
 
 #[cfg(feature = "cube")]
 use crate::extension as burn;
@@ -34,7 +35,7 @@ use burn_fusion::custom::TensorSpec;
     Fusion: cfg(feature = "cube"),
     Autodiff
 )]
-pub(crate) trait FusedAttention: Backend {
+pub(crate) trait FusedAttention: DropoutOperator {
     /// The context, and the logarithm of the sum of the exponentials of the logits that each query sees: a very large number for queries that see no key,
     /// whose context is 0. It is 0 for weights that are not divided by their sum. For a
     /// normaliser that divides by a sum it computes a softmax, which [`fused_attention`](Self::fused_attention) corrects.

@@ -1,9 +1,10 @@
+use burn::backend::Dispatch;
 use burn::backend::ops::FloatTensorOps;
 use burn::tensor::{Device, Tensor, TensorData};
 
 use super::*;
 use crate::conformance::test_device as adapter;
-use crate::dropout::{dropout_from, keep_mask};
+use crate::dropout::{WeightDropout, dropout_from, keep_mask};
 use crate::random::RandomKey;
 use crate::read::read;
 
@@ -147,10 +148,35 @@ fn cubes_may_lie_in_three_dimensions_and_be_too_many() {
 
 #[test]
 fn the_host_draws_what_the_device_cannot() {
-    let draw = |x| dropped_by_host::<CubeBackend>(x, key().seed(), 9, threshold(0.5));
+    let draw = |x| dropped_by_host::<CubeBackend>(x, Draws::Stream { seed: key().seed(), first: 9, threshold: threshold(0.5) });
     assert_eq!(read_primitive(draw(primitive(numbers(77)))), products(&numbers(77), &mask(9, 77, 0.5)));
     let nothing = dropout_from(9, Tensor::<2>::zeros([0, 3], &adapter()), 0.5, Some(&key()));
     assert_eq!(nothing.dims(), [0, 3]);
+}
+
+#[test]
+fn weights_are_dropped_as_by_the_host_with_their_gradients() {
+    let shape = [2, 3, 70, 45];
+    let count = shape.iter().product();
+    for probability in [0.1, 0.5] {
+        let dropout = WeightDropout::new(probability, key()).expect("it drops something");
+        let factors = dropout.factors(shape, 0);
+        for device in [adapter().autodiff(), adapter().autodiff().gradient_checkpointing()] {
+            let weights = vector(numbers(count), shape, &device).require_grad();
+            let cotangent = vector(numbers(count).into_iter().rev().collect(), shape, &device);
+            let output = dropout.drop(weights.clone());
+            let gradients = (output.clone() * cotangent.clone()).sum().backward();
+            assert_eq!(values(output), products(&numbers(count), &factors));
+            let found = values(weights.grad(&gradients).expect("it has a gradient").inner());
+            assert_eq!(found, products(&values(cotangent), &factors), "probability {probability}");
+        }
+        // A part of a wider tensor, of the queries from 5 on.
+        let wide = vector(numbers(2 * count), [2, 3, 70, 90], &adapter()).narrow(3, 45, 45);
+        let draws = Draws::Weights { dropout, first_query: 5 };
+        let found = values(Tensor::<4>::from_dispatch(<Dispatch as DropoutOperator>::dropped(wide.clone().into_dispatch(), draws)));
+        assert_eq!(found, products(&values(wide.clone()), &dropout.factors(shape, 5)));
+        assert_ne!(found, products(&values(wide), &factors), "queries are not told apart");
+    }
 }
 
 #[test]

@@ -8,7 +8,8 @@ use super::Form;
 use super::products::{
     COLUMNS, Four, LOWEST, Room, add_product_of_tile, add_products_of_rows, fours_of, own_column, own_row, rows_of, write_rows, write_tile,
 };
-use super::weights::{Dropout, Lists, draws_of, factor, hide, hide_by_key, list_of, place, row_number};
+use super::weights::{Lists, hide, hide_by_key, list_of, place, row_number};
+use crate::dropout::cube::weights::{Dropout, draws_of, factor};
 use crate::visibility::TILE;
 
 /// Products of context and gradient, for each query.

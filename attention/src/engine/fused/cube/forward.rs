@@ -7,8 +7,9 @@ use super::products::{
     COLUMNS, Four, LOWEST, Room, SWEEP, add_product_of_tile, add_products_of_rows, fours_of, own_column, own_row, reduce_rows, rows_of,
     write_rows, write_tile,
 };
-use super::weights::{Dropout, Lists, draws_of, factor, hide, list_of, place, row_number};
+use super::weights::{Lists, hide, list_of, place, row_number};
 use super::{Form, UNSEEN};
+use crate::dropout::cube::weights::{Dropout, draws_of, factor};
 use crate::visibility::TILE;
 
 /// A cube computes `value_block` columns of the context of a tile of queries.

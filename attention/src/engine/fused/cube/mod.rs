@@ -7,7 +7,6 @@
 #![allow(clippy::too_many_arguments, reason = "a kernel has an argument for each buffer")]
 
 mod backward;
-mod draws;
 mod forward;
 mod products;
 mod tensor_cores;
@@ -29,14 +28,14 @@ use cubecl::ir::ElemType;
 use cubecl::ir::features::Plane;
 use cubecl::prelude::*;
 
-use self::draws::draw_words;
 use self::products::{ACROSS, SHARED, SWEEP, down};
 use self::tiles::{DeviceTiles, none};
-use self::weights::{DropoutLaunch, ListsLaunch};
+use self::weights::ListsLaunch;
 use super::operands::{Operand, Operands};
 use super::operator::FusedAttention;
 use super::plan::Plan;
 use crate::dropout::WeightDropout;
+use crate::dropout::cube::weights::{DropoutLaunch, draw_words};
 use crate::visibility::{TILE, TileMap};
 
 /// Log-sum-exp of queries that see no key: weights that are recomputed from it are 0.
@@ -122,7 +121,7 @@ impl Launch {
         let [batch, heads, length, _] = queries.shape().dims();
         let tiles = DeviceTiles::new(map, [length, keys.shape()[2]], &queries.device);
         let offsets = match dropout {
-            Some(dropout) => draw_words(dropout, [batch, heads, length], &queries),
+            Some(dropout) => draw_words(dropout, [batch, heads, length], 0, &queries),
             None => none(&queries.device),
         };
         let properties = queries.client.properties();

@@ -1,4 +1,4 @@
-//! What the kernels read of visibility and dropout.
+//! What the kernels read of visibility.
 
 use cubecl::prelude::*;
 
@@ -79,42 +79,6 @@ pub(super) fn hide_by_key(logits: &mut Array<f32>, tiles: &Tensor<u32>, mask: us
             }
         }
     }
-}
-
-/// Dropout of the weights, as [`crate::dropout::RowDropout`] has it.
-#[derive(CubeType, CubeLaunch)]
-pub(super) struct Dropout {
-    /// Drawn numbers below it drop a weight, of 2^16.
-    pub threshold: u32,
-    /// What the other weights are multiplied by.
-    pub kept: f32,
-}
-
-/// What the draws of the weights of a query begin with.
-#[derive(CubeType)]
-pub(super) struct Draws {
-    first: u32,
-    second: u32,
-}
-
-/// The draws of query `query`, counted over all heads of the batch.
-#[cube]
-pub(super) fn draws_of(offsets: &Tensor<u32>, query: usize, #[comptime] drops: bool) -> Draws {
-    let mut draws = Draws { first: 0u32, second: 0u32 };
-    if drops {
-        draws.first = offsets[2 * query];
-        draws.second = offsets[2 * query + 1];
-    }
-    draws
-}
-
-/// What the weight of key `key` is multiplied by.
-#[cube]
-pub(super) fn factor(dropout: &Dropout, draws: &Draws, key: usize) -> f32 {
-    let mut x = key as u32 + draws.first;
-    x = ((x ^ (x >> 16u32)) * 0x7feb_352du32) ^ draws.second;
-    x = (x ^ (x >> 15u32)) * 0x846c_a68bu32;
-    select(((x >> 16u32) ^ (x & 0xffffu32)) < dropout.threshold, 0.0f32, dropout.kept)
 }
 
 /// Number of a row of a tensor `[B, H, length, width]` over all heads of the batch, and that of the last one of its head for rows past the end.

@@ -5,12 +5,13 @@ use cubecl::prelude::*;
 
 use super::super::UNSEEN;
 use super::super::products::{LOWEST, rows_of};
-use super::super::weights::{Dropout, Lists, draws_of, factor, list_of, place, row_number};
+use super::super::weights::{Lists, list_of, place, row_number};
 use super::Wide;
 use super::forward::hide;
 use super::fragments::{
     Eight, Two, add_product_of_weights, add_products_of_rows, copy_tile, eights, fetch, own_column, own_row, put, share, write_rows,
 };
+use crate::dropout::cube::weights::{Dropout, draws_of, factor};
 use crate::visibility::TILE;
 
 /// Columns of a tile that are met at a time.

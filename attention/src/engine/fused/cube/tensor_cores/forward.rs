@@ -5,11 +5,12 @@ use cubecl::prelude::*;
 
 use super::super::UNSEEN;
 use super::super::products::{LOWEST, rows_of};
-use super::super::weights::{Dropout, Lists, draws_of, factor, list_of, place, row_number};
+use super::super::weights::{Lists, list_of, place, row_number};
 use super::Wide;
 use super::fragments::{
     Eight, Two, add_product_of_weights, add_products_of_rows, copy_tile, eights, fetch, own_column, own_row, put, share, write_rows,
 };
+use crate::dropout::cube::weights::{Dropout, draws_of, factor};
 use crate::visibility::TILE;
 
 /// Fragments of the logits of a plane's rows for a tile of keys.
