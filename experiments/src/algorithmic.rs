@@ -5,42 +5,33 @@
 
 mod config;
 mod models;
-mod task;
+mod scoring;
 
 use burn::tensor::Device;
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_models::language_model::LanguageModel;
 
-use crate::analyse::{Legible, Reading, check_length};
-use crate::batch::at_least_in_a_batch;
-use crate::comparison::{Attention, Comparison, Dataset, NamedModel, Scores};
+use crate::answers::{Answering, ExerciseSets, TokenExercise, accuracy_columns};
 use crate::data::exercise::{Exercise, ExerciseTask, Exercises};
 use crate::data::{babi, generate, list_ops};
 use crate::error::ExperimentError;
+use crate::experiment::{Attention, Card, Config, Experiment, NamedModel, Reading, Scores, Setup, Split, check_length};
+use crate::metrics::MetricColumn;
 use crate::published::PublishedNumbers;
-use crate::report::MetricColumn;
 use crate::run_folder::{RunPaths, write_atomically};
 use crate::settings::Settings;
 use crate::tokenise::{END, Tokeniser, TokeniserConfig};
-use crate::train::Interrupt;
+use crate::train::{Interrupt, Task};
 
 use config::ROUNDS;
-pub use config::{AlgorithmicConfig, AlgorithmicData};
-pub use task::{AlgorithmicBatch, AlgorithmicTask};
+pub use config::{Algorithmic, AlgorithmicConfig, AlgorithmicData};
+use scoring::{halting, with_rounds};
 
 /// Exercises of the test set whose halting steps are written down.
 const HALTING_SHOWN: usize = 50;
 /// Where a run shows them.
 const HALTING_FILE: &str = "halting.txt";
-
-/// Question, answer and end token.
-#[derive(Clone, Debug)]
-struct TokenExercise {
-    tokens: Vec<u32>,
-    /// Length of the question.
-    question: usize,
-}
 
 /// A tokenised task.
 #[derive(Debug)]
@@ -49,49 +40,13 @@ pub struct AlgorithmicDataset {
     sha256: String,
     source: String,
     tokeniser: Tokeniser,
-    train: Vec<TokenExercise>,
-    valid: Vec<TokenExercise>,
-    test: Vec<TokenExercise>,
-    longer: Vec<TokenExercise>,
+    exercises: ExerciseSets,
     /// Exercises that lost the beginning of their question, and those that were left out, because they are too long.
     shortened: usize,
     left_out: usize,
 }
 
-impl Dataset for AlgorithmicDataset {
-    fn name(&self) -> String {
-        self.name.clone()
-    }
-
-    fn sha256(&self) -> &str {
-        &self.sha256
-    }
-
-    fn description(&self) -> String {
-        format!(
-            "{}; {} training, {} validation, {} test and {} longer test questions ({} lost their first words and {} were left out, being longer than \
-             model.max_length); {} tokens in the vocabulary",
-            self.source,
-            self.train.len(),
-            self.valid.len(),
-            self.test.len(),
-            self.longer.len(),
-            self.shortened,
-            self.left_out,
-            self.tokeniser.vocabulary_size()
-        )
-    }
-
-    fn tokeniser(&self) -> Option<&Tokeniser> {
-        Some(&self.tokeniser)
-    }
-}
-
-/// The comparison of models on exercises.
-#[derive(Debug)]
-pub struct Algorithmic;
-
-impl Comparison for Algorithmic {
+impl Experiment for Algorithmic {
     const NAME: &'static str = "algorithmic";
     const TITLE: &'static str = "Questions with one right answer";
     const MODELS: &'static [NamedModel] = models::MODELS;
@@ -106,13 +61,16 @@ impl Comparison for Algorithmic {
         "model.max_length",
     ];
     const BATCH: &'static str = "data.batch_tokens";
-    type Config = AlgorithmicConfig;
-    type Dataset = AlgorithmicDataset;
+    type Data = AlgorithmicDataset;
     type Model = LanguageModel;
-    type Task<'a> = AlgorithmicTask<'a>;
+    type Task<'a> = Answering<'a>;
+
+    fn defaults(config: &mut Config<Self>) {
+        config::defaults(config);
+    }
 
     fn check(settings: &Settings<AlgorithmicConfig>, attentions: &[Attention]) -> Result<(), ExperimentError> {
-        let AlgorithmicConfig { data, .. } = &settings.value;
+        let Algorithmic { data, .. } = &settings.value.own;
         if data.tasks.is_empty() {
             let problem = format!("no task is named; known are {}", ExerciseTask::NAMES.join(", "));
             return Err(settings.refuse("data.tasks", problem).into());
@@ -140,78 +98,98 @@ impl Comparison for Algorithmic {
         Ok(())
     }
 
-    fn datasets(config: &AlgorithmicConfig) -> Result<Vec<AlgorithmicDataset>, ExperimentError> {
-        config.data.tasks.iter().map(|&task| dataset(config, task)).collect()
+    fn open(config: &AlgorithmicConfig) -> Result<Vec<AlgorithmicDataset>, ExperimentError> {
+        config.own.data.tasks.iter().map(|&task| dataset(config, task)).collect()
     }
 
-    fn batch_tokens(config: &Self::Config, dataset: &Self::Dataset) -> usize {
-        at_least_in_a_batch(dataset.train.iter().map(|exercise| exercise.tokens.len()), config.data.batch_tokens)
+    fn card(data: &AlgorithmicDataset) -> Card<'_> {
+        let description = format!(
+            "{}; {} training, {} validation, {} test and {} longer test questions ({} lost their first words and {} were left out, being longer than \
+             model.max_length); {} tokens in the vocabulary",
+            data.source,
+            data.exercises.train.len(),
+            data.exercises.valid.len(),
+            data.exercises.test.len(),
+            data.exercises.longer.len(),
+            data.shortened,
+            data.left_out,
+            data.tokeniser.vocabulary_size()
+        );
+        Card::of_texts(&data.name, &data.sha256, description, &data.tokeniser)
     }
 
-    fn task<'a>(config: &'a AlgorithmicConfig, dataset: &'a AlgorithmicDataset, _attention: &Attention) -> AlgorithmicTask<'a> {
-        AlgorithmicTask { config, dataset }
+    fn batch_tokens(config: &AlgorithmicConfig, data: &AlgorithmicDataset) -> usize {
+        data.exercises.batch_tokens(config.own.data.batch_tokens)
     }
 
-    fn model(
-        config: &AlgorithmicConfig,
-        dataset: &AlgorithmicDataset,
-        attention: &Attention,
-        key: &RandomKey,
-        device: &Device,
-    ) -> Result<LanguageModel, ExperimentError> {
-        Ok(config.model(dataset.tokeniser.vocabulary_size(), attention).init(key, device))
+    fn task(setup: Setup<'_, Self>) -> Answering<'_> {
+        Answering { exercises: &setup.data.exercises, batch_tokens: setup.config.own.data.batch_tokens }
+    }
+
+    fn model(setup: Setup<'_, Self>, key: &RandomKey, device: &Device) -> Result<LanguageModel, ExperimentError> {
+        Ok(setup.config.model(setup.data.tokeniser.vocabulary_size(), setup.attention).init(key, device))
     }
 
     fn score(
-        _config: &AlgorithmicConfig,
-        _dataset: &AlgorithmicDataset,
-        task: &AlgorithmicTask,
+        setup: Setup<'_, Self>,
+        task: &Answering<'_>,
         model: &LanguageModel,
         paths: &RunPaths,
         interrupt: &Interrupt,
     ) -> Result<Option<Scores>, ExperimentError> {
-        let AlgorithmicDataset { test, longer, .. } = task.dataset;
-        let mut scores = Scores::default();
-        for (set, exercises) in [("", test), ("longer ", longer)] {
-            if exercises.is_empty() {
-                continue;
-            }
-            let Some(answers) = task.answers(model, exercises, Some(interrupt)) else { return Ok(None) };
-            let signature = format!("{}test set, {} questions, answers given the right tokens before", set, exercises.len());
-            scores.push(&format!("{set}token accuracy"), answers.token_accuracy(), signature.clone());
-            scores.push(&format!("{set}sequence accuracy"), answers.sequence_accuracy(), signature);
-        }
-        for &rounds in &task.config.data.rounds {
-            let Some(model) = task::with_rounds(model, rounds) else { break };
-            let Some(answers) = task.answers(&model, test, Some(interrupt)) else { return Ok(None) };
+        let Some(mut scores) = task.evaluate(model, Split::Test, interrupt) else { return Ok(None) };
+        let AlgorithmicDataset { exercises: ExerciseSets { test, .. }, tokeniser, .. } = setup.data;
+        for &rounds in &setup.config.own.data.rounds {
+            let Some(model) = with_rounds(model, rounds) else { break };
+            let Some(answers) = task.answers(&model, test, interrupt) else { return Ok(None) };
             let signature = format!("token accuracy, test set, {} questions", test.len());
             scores.push(&rounds_metric(rounds), answers.token_accuracy(), signature);
         }
-        if let Some((map, mean)) = task.halting(model, &test[..test.len().min(HALTING_SHOWN)]) {
+        let shown = &test[..test.len().min(HALTING_SHOWN)];
+        if let Some((map, mean)) = halting(model, shown, tokeniser) {
             write_atomically(&paths.root().join(HALTING_FILE), map.as_bytes())?;
-            scores.push("halting steps", mean, format!("mean over the positions of {} test questions", test.len().min(HALTING_SHOWN)));
+            scores.push("halting steps", mean, format!("mean over the positions of {} test questions", shown.len()));
         }
         Ok(Some(scores))
     }
 
     fn columns() -> Vec<MetricColumn> {
-        let accuracy = |name: &str, label: &str| MetricColumn::new(name, label).percent().higher_is_better();
-        let mut columns = vec![
-            accuracy("token accuracy", "tokens"),
-            accuracy("sequence accuracy", "sequences"),
-            accuracy("longer token accuracy", "longer: tokens"),
-            accuracy("longer sequence accuracy", "longer: sequences"),
+        let mut columns = accuracy_columns();
+        columns.push(
             MetricColumn::new("halting steps", "steps").defined_as("of each position, 50 of the test questions").shown_in(HALTING_FILE),
-        ];
+        );
         columns.extend(ROUNDS.map(|rounds| {
             let label = if rounds == 0 { "full".to_owned() } else { format!("LSH-{rounds}") };
-            accuracy(&rounds_metric(rounds), &label).defined_as("the same weights, tested with so many rounds of hashing")
+            let accuracy = MetricColumn::new(&rounds_metric(rounds), &label).percent().higher_is_better();
+            accuracy.defined_as("the same weights, tested with so many rounds of hashing")
         }));
         columns
     }
 
     fn published() -> PublishedNumbers {
         PublishedNumbers::algorithmic()
+    }
+
+    fn texts(setup: Setup<'_, Self>, count: usize) -> Vec<String> {
+        let AlgorithmicDataset { tokeniser, exercises, .. } = setup.data;
+        let text = |exercise: &TokenExercise| {
+            let (question, answer) = exercise.tokens.split_at(exercise.question);
+            format!("{}\t{}", tokeniser.decode(question), tokeniser.decode(&answer[..answer.len() - 1]))
+        };
+        exercises.test.iter().take(count).map(text).collect()
+    }
+
+    fn read(setup: Setup<'_, Self>, model: &LanguageModel, text: &str, probe: &mut Probe) -> Result<Reading, ExperimentError> {
+        let tokeniser = &setup.data.tokeniser;
+        let (question, answer) = text.split_once('\t').unwrap_or((text, ""));
+        let mut tokens = tokeniser.encode(question);
+        let question = tokens.len();
+        tokens.extend(tokeniser.encode(answer));
+        check_length(text, tokens.len(), setup.config.model.max_length)?;
+        let words = tokeniser.words(&tokens);
+        tokens.push(END);
+        Answering::show(model, &TokenExercise { tokens, question }, probe);
+        Ok(Reading { decoder: words, ..Reading::default() })
     }
 }
 
@@ -264,17 +242,18 @@ fn dataset(config: &AlgorithmicConfig, task: ExerciseTask) -> Result<Algorithmic
     }
     let name = if config.run.data.is_some() { task.to_string() } else { format!("built-in {task}") };
     let Exercises { sha256, source, .. } = exercises;
-    Ok(AlgorithmicDataset { name, sha256, source, tokeniser, train, valid, test, longer, shortened, left_out })
+    let exercises = ExerciseSets { train, valid, test, longer };
+    Ok(AlgorithmicDataset { name, sha256, source, tokeniser, exercises, shortened, left_out })
 }
 
 /// The exercises of a task: from files where there are some, or made here.
 fn exercises(config: &AlgorithmicConfig, task: ExerciseTask) -> Result<Exercises, ExperimentError> {
     let made = || {
         let key = RandomKey::from_seed(0).named("exercises").named(&task.to_string());
-        generate::exercises(task, &key, config.data.shape(), config.data.sizes()).map_err(ExperimentError::usage)
+        generate::exercises(task, &key, config.own.data.shape(), config.own.data.sizes()).map_err(ExperimentError::usage)
     };
     match (task, &config.run.data) {
-        (ExerciseTask::Babi(number), Some(dir)) => babi::read(dir, &config.data.babi_set, number).map_err(ExperimentError::failure),
+        (ExerciseTask::Babi(number), Some(dir)) => babi::read(dir, &config.own.data.babi_set, number).map_err(ExperimentError::failure),
         (ExerciseTask::ListOps, Some(dir)) => {
             let files = list_ops::read(dir).map_err(ExperimentError::failure)?;
             let Exercises { mut train, mut valid, sha256, .. } = made()?;
@@ -289,34 +268,5 @@ fn exercises(config: &AlgorithmicConfig, task: ExerciseTask) -> Result<Exercises
         }
         (_, None) => made(),
         (_, Some(_)) => Err(ExperimentError::usage(format!("{task} is made here and reads no files; leave --data out"))),
-    }
-}
-
-impl Legible for Algorithmic {
-    fn texts(_config: &AlgorithmicConfig, dataset: &AlgorithmicDataset, count: usize) -> Vec<String> {
-        let text = |exercise: &TokenExercise| {
-            let (question, answer) = exercise.tokens.split_at(exercise.question);
-            format!("{}\t{}", dataset.tokeniser.decode(question), dataset.tokeniser.decode(&answer[..answer.len() - 1]))
-        };
-        dataset.test.iter().take(count).map(text).collect()
-    }
-
-    fn read(
-        config: &AlgorithmicConfig,
-        dataset: &AlgorithmicDataset,
-        _attention: &Attention,
-        model: &LanguageModel,
-        text: &str,
-        probe: &mut Probe,
-    ) -> Result<Reading, ExperimentError> {
-        let (question, answer) = text.split_once('\t').unwrap_or((text, ""));
-        let mut tokens = dataset.tokeniser.encode(question);
-        let question = tokens.len();
-        tokens.extend(dataset.tokeniser.encode(answer));
-        check_length(text, tokens.len(), config.model.max_length)?;
-        let words = dataset.tokeniser.words(&tokens);
-        tokens.push(END);
-        AlgorithmicTask::show(model, &TokenExercise { tokens, question }, probe);
-        Ok(Reading { decoder: words, ..Reading::default() })
     }
 }

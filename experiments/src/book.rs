@@ -16,6 +16,7 @@ chapters! {
     LookingInside = "../../docs/book/src/looking-inside.md",
     Masks = "../../docs/book/src/masks.md",
     OwnExperiment = "../../docs/book/src/own-experiment.md",
+    OwnModel = "../../docs/book/src/own-model.md",
     OwnMechanism = "../../docs/book/src/own-mechanism.md",
     Readme = "../../README.md",
     QuickStart = "../../docs/book/src/quick-start-library.md",

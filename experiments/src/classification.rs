@@ -11,21 +11,20 @@ use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_models::classifier::Classifier;
 
-use crate::analyse::{Legible, Reading, check_length};
 use crate::batch::at_least_in_a_batch;
-use crate::comparison::{Attention, Comparison, Dataset, Scores};
 use crate::data::generate::{self, Sizes};
 use crate::data::glue::{Example, GlueData, GlueTask, Label};
 use crate::error::ExperimentError;
+use crate::experiment::{Attention, Card, Config, Experiment, Reading, Scores, Setup, Split, check_length};
+use crate::metrics::MetricColumn;
 use crate::published::PublishedNumbers;
-use crate::report::MetricColumn;
 use crate::run_folder::{RunPaths, sha256_hex};
 use crate::settings::Settings;
 use crate::tokenise::Tokeniser;
-use crate::train::Interrupt;
+use crate::train::{Interrupt, Task};
 
 use self::examples::{Encoder, Part, Question, TokenExample};
-pub use config::{ClassificationConfig, ClassificationData};
+pub use config::{Classification, ClassificationConfig, ClassificationData};
 pub(crate) use initial::PreTrained;
 pub(crate) use task::AVERAGE;
 pub use task::{ClassificationBatch, ClassificationTask};
@@ -49,218 +48,30 @@ impl ClassificationDataset {
     pub(crate) fn outputs(&self) -> usize {
         self.parts.iter().map(|part| part.question.outputs()).sum()
     }
-}
 
-impl Dataset for ClassificationDataset {
-    fn name(&self) -> String {
-        self.name.clone()
+    /// Tokens that the largest training batch has at least, where batches have so many at most.
+    pub(crate) fn batch_tokens(&self, most: usize) -> usize {
+        let of_part = |part: &Part| at_least_in_a_batch(part.train.iter().map(|example| example.tokens().len()), most);
+        self.parts.iter().map(of_part).max().unwrap_or_default()
     }
 
-    fn sha256(&self) -> &str {
-        &self.sha256
-    }
-
-    fn description(&self) -> String {
+    pub(crate) fn card(&self) -> Card<'_> {
         let part = |part: &Part| {
             let sets: Vec<_> = part.sets.iter().map(|(name, examples)| format!("{name} {}", examples.len())).collect();
             let name = if self.parts.len() == 1 { String::new() } else { format!("{}: ", part.name) };
             format!("{name}{} training examples; sets: {}", part.train.len(), sets.join(", "))
         };
         let parts: Vec<_> = self.parts.iter().map(part).collect();
-        format!(
+        let description = format!(
             "{} ({}, {} examples over the maximal length cut off); {} tokens in the vocabulary",
             parts.join("; "),
             self.remark,
             self.truncated,
             self.tokeniser.vocabulary_size()
-        )
-    }
-
-    fn tokeniser(&self) -> Option<&Tokeniser> {
-        Some(&self.tokeniser)
-    }
-}
-
-/// The comparison of attentions on the tasks of GLUE and SuperGLUE.
-#[derive(Debug)]
-pub struct Classification;
-
-impl Comparison for Classification {
-    const NAME: &'static str = "glue";
-    const TITLE: &'static str = "GLUE and SuperGLUE";
-    const DATA: &'static [&'static str] =
-        &["tokeniser", "init", "init_seed", "data.tasks", "data.mixture", "data.generated_examples", "model.max_length"];
-    const BATCH: &'static str = "data.batch_tokens";
-    type Config = ClassificationConfig;
-    type Dataset = ClassificationDataset;
-    type Model = Classifier;
-    type Task<'a> = ClassificationTask<'a>;
-
-    fn check(settings: &Settings<ClassificationConfig>, attentions: &[Attention]) -> Result<(), ExperimentError> {
-        let ClassificationConfig { data, model, .. } = &settings.value;
-        if data.tasks.is_empty() {
-            let names: Vec<_> = GlueTask::ALL.iter().map(|task| task.name()).collect();
-            return Err(settings.refuse("data.tasks", format!("no task is named; known are {}", names.join(", "))).into());
-        }
-        for (index, task) in data.tasks.iter().enumerate() {
-            if data.tasks[..index].contains(task) {
-                return Err(settings.refuse("data.tasks", format!("{} is named twice", task.name())).into());
-            }
-        }
-        if settings.value.init.is_none() && settings.value.init_seed.is_some() {
-            return Err(settings
-                .refuse("init_seed", "it is the seed of a pre-training, and there is none; give --init RUN, or leave it out")
-                .into());
-        }
-        for (field, value) in [("data.batch_tokens", data.batch_tokens), ("data.generated_examples", data.generated_examples)] {
-            if value == 0 {
-                return Err(settings.refuse(field, "it must be at least 1").into());
-            }
-        }
-        if model.max_length < 5 {
-            let problem = "the class token, two separators and a token of each sentence need at least 5";
-            return Err(settings.refuse("model.max_length", problem).into());
-        }
-        for attention in attentions {
-            settings.value.model(1, 2, true, attention).validate().map_err(ExperimentError::usage)?;
-        }
-        Ok(())
-    }
-
-    fn datasets(config: &ClassificationConfig) -> Result<Vec<ClassificationDataset>, ExperimentError> {
-        let read = config.data.tasks.iter().map(|&task| read(config, task)).collect::<Result<Vec<_>, _>>()?;
-        if config.data.mixture {
-            return dataset(config, &read).map(|dataset| vec![dataset]);
-        }
-        read.iter().map(|task| dataset(config, std::slice::from_ref(task))).collect()
-    }
-
-    fn fits(config: &ClassificationConfig, dataset: &ClassificationDataset, attention: &Attention) -> Result<(), ExperimentError> {
-        let Some(run) = &dataset.pre_trained else { return Ok(()) };
-        config.run.seeds().try_for_each(|seed| run.check(&attention.name, config.seed_of_init(seed)))
-    }
-
-    fn batch_tokens(config: &Self::Config, dataset: &Self::Dataset) -> usize {
-        let of_part = |part: &Part| at_least_in_a_batch(part.train.iter().map(|example| example.tokens().len()), config.data.batch_tokens);
-        dataset.parts.iter().map(of_part).max().unwrap_or_default()
-    }
-
-    fn task<'a>(config: &'a ClassificationConfig, dataset: &'a ClassificationDataset, _attention: &Attention) -> ClassificationTask<'a> {
-        ClassificationTask { parts: &dataset.parts, batch_tokens: config.data.batch_tokens, segments: dataset.segments }
-    }
-
-    fn model(
-        config: &ClassificationConfig,
-        dataset: &ClassificationDataset,
-        attention: &Attention,
-        key: &RandomKey,
-        device: &Device,
-    ) -> Result<Classifier, ExperimentError> {
-        let model = config.model(dataset.tokeniser.vocabulary_size(), dataset.outputs(), dataset.segments, attention).init(key, device);
-        match &dataset.pre_trained {
-            None => Ok(model),
-            Some(run) => run.load(model, &attention.name, config.seed_of_init(config.run.seed)),
-        }
-    }
-
-    fn of_seed(config: &ClassificationConfig, seed: u64) -> ClassificationConfig {
-        let mut own = config.clone();
-        own.run.seed = seed;
-        own
-    }
-
-    fn score(
-        config: &ClassificationConfig,
-        dataset: &ClassificationDataset,
-        task: &ClassificationTask,
-        model: &Classifier,
-        _paths: &RunPaths,
-        interrupt: &Interrupt,
-    ) -> Result<Option<Scores>, ExperimentError> {
-        let mut scores = task.scores(model, interrupt);
-        if let (Some(scores), Some(run)) = (&mut scores, &dataset.pre_trained) {
-            let seed = config.seed_of_init(config.run.seed);
-            let all = if config.init_seed.is_some() { ", as all seeds did" } else { "" };
-            scores.notes.push(format!("began with the weights of {run}, seed {seed}{all}"));
-        }
-        Ok(scores)
-    }
-
-    fn columns() -> Vec<MetricColumn> {
-        let column = |name: &str| MetricColumn::new(name, name).percent().higher_is_better();
-        let single = ["matthews", "accuracy", "f1", "macro_f1", "f1a", "em", "pearson", "spearman", "dev_mismatched/accuracy", AVERAGE];
-        // Of a mixture each task has its own.
-        let of_task = |task: GlueTask| task.metrics().iter().map(move |metric| column(&format!("{task}/{metric}")));
-        single.into_iter().map(column).chain(GlueTask::ALL.into_iter().flat_map(of_task)).collect()
-    }
-
-    fn published() -> PublishedNumbers {
-        PublishedNumbers::glue()
-    }
-}
-
-fn read(config: &ClassificationConfig, task: GlueTask) -> Result<GlueData, ExperimentError> {
-    match &config.run.data {
-        Some(dir) => GlueData::read(dir, task).map_err(ExperimentError::failure),
-        None => {
-            let sizes = Sizes { train: config.data.generated_examples, ..Sizes::GLUE };
-            let key = RandomKey::from_seed(0).named("glue data");
-            generate::glue(task, &key, sizes).map_err(ExperimentError::usage)
-        }
-    }
-}
-
-/// The data set of one task, or of several for one model.
-fn dataset(config: &ClassificationConfig, read: &[GlueData]) -> Result<ClassificationDataset, ExperimentError> {
-    let tasks: Vec<_> = read.iter().map(|data| data.task.name()).collect();
-    let prefix = if config.run.data.is_some() { "" } else { "built-in " };
-    let (name, sha256) = match read {
-        [only] => (format!("{prefix}{}", only.task), only.sha256.clone()),
-        _ => {
-            let all: Vec<_> = read.iter().map(|data| format!("{} {}", data.task, data.sha256)).collect();
-            (format!("{prefix}mixture of {}", tasks.join(", ")), sha256_hex(all.join("\n").as_bytes()))
-        }
-    };
-    let pre_trained = config.init.as_deref().map(PreTrained::open).transpose()?;
-    let tokeniser = match &pre_trained {
-        Some(run) => run.tokeniser()?,
-        None => {
-            let examples = read.iter().flat_map(|data| &data.train);
-            let lines = examples.flat_map(|example| std::iter::once(&*example.first).chain(example.second.as_deref()));
-            Tokeniser::train(&config.tokeniser, lines).map_err(ExperimentError::usage)?
-        }
-    };
-    let mut encoder = Encoder { tokeniser: &tokeniser, max_length: config.model.max_length, truncated: 0 };
-    let mut parts: Vec<Part> = Vec::with_capacity(read.len());
-    for data in read {
-        parts.push(Part {
-            name: data.task.name().to_owned(),
-            question: Question::from(data.task),
-            first_output: parts.last().map_or(0, |part| part.first_output + part.question.outputs()),
-            train: encoder.encode(&data.train),
-            sets: data.dev.iter().map(|(name, examples)| (name.clone(), encoder.encode(examples))).collect(),
-            scored_from: 0,
-        });
-    }
-    let truncated = encoder.truncated;
-    if truncated > 0 {
-        tracing::warn!(
-            "{name}: {truncated} examples are longer than model.max_length = {} tokens and are cut off",
-            config.model.max_length
         );
+        Card::of_texts(&self.name, &self.sha256, description, &self.tokeniser)
     }
-    // A model that goes on from another has all that the other had.
-    let segments = pre_trained.is_some() || read.iter().any(|data| data.task.sentence_columns().len() == 2);
-    let unlabelled: usize = read.iter().flat_map(|data| &data.without_gold_label).map(|(_, rows)| rows).sum();
-    let remark = format!("{unlabelled} rows without a gold label left out");
-    let sha256 = match &pre_trained {
-        None => sha256,
-        Some(run) => sha256_hex(format!("{sha256} {}", run.sha256()?).as_bytes()),
-    };
-    Ok(ClassificationDataset { name, sha256, tokeniser, parts, segments, truncated, remark, pre_trained })
-}
 
-impl ClassificationDataset {
     /// Texts of the last set of the first task, those of a pair with a tab between them.
     pub(crate) fn texts(&self, count: usize) -> Vec<String> {
         let Some((_, examples)) = self.parts.first().and_then(|part| part.sets.last()) else { return Vec::new() };
@@ -293,20 +104,184 @@ impl ClassificationDataset {
     }
 }
 
-impl Legible for Classification {
-    fn texts(_config: &ClassificationConfig, dataset: &ClassificationDataset, count: usize) -> Vec<String> {
-        dataset.texts(count)
+impl Experiment for Classification {
+    const NAME: &'static str = "glue";
+    const TITLE: &'static str = "GLUE and SuperGLUE";
+    const DATA: &'static [&'static str] =
+        &["tokeniser", "init", "init_seed", "data.tasks", "data.mixture", "data.generated_examples", "model.max_length"];
+    const BATCH: &'static str = "data.batch_tokens";
+    type Data = ClassificationDataset;
+    type Model = Classifier;
+    type Task<'a> = ClassificationTask<'a>;
+
+    fn defaults(config: &mut Config<Self>) {
+        config::defaults(config);
     }
 
-    fn read(
-        config: &ClassificationConfig,
-        dataset: &ClassificationDataset,
-        _attention: &Attention,
-        model: &Classifier,
-        text: &str,
-        probe: &mut Probe,
-    ) -> Result<Reading, ExperimentError> {
-        let task = ClassificationTask { parts: &dataset.parts, batch_tokens: config.data.batch_tokens, segments: dataset.segments };
-        dataset.read(&task, model, text, config.model.max_length, probe)
+    fn check(settings: &Settings<ClassificationConfig>, attentions: &[Attention]) -> Result<(), ExperimentError> {
+        let Config { model, own: Classification { data, init, init_seed, .. }, .. } = &settings.value;
+        if data.tasks.is_empty() {
+            let names: Vec<_> = GlueTask::ALL.iter().map(|task| task.name()).collect();
+            return Err(settings.refuse("data.tasks", format!("no task is named; known are {}", names.join(", "))).into());
+        }
+        for (index, task) in data.tasks.iter().enumerate() {
+            if data.tasks[..index].contains(task) {
+                return Err(settings.refuse("data.tasks", format!("{} is named twice", task.name())).into());
+            }
+        }
+        if init.is_none() && init_seed.is_some() {
+            return Err(settings
+                .refuse("init_seed", "it is the seed of a pre-training, and there is none; give --init RUN, or leave it out")
+                .into());
+        }
+        for (field, value) in [("data.batch_tokens", data.batch_tokens), ("data.generated_examples", data.generated_examples)] {
+            if value == 0 {
+                return Err(settings.refuse(field, "it must be at least 1").into());
+            }
+        }
+        if model.max_length < 5 {
+            let problem = "the class token, two separators and a token of each sentence need at least 5";
+            return Err(settings.refuse("model.max_length", problem).into());
+        }
+        for attention in attentions {
+            settings.value.model(1, 2, true, attention).validate().map_err(ExperimentError::usage)?;
+        }
+        Ok(())
     }
+
+    fn open(config: &ClassificationConfig) -> Result<Vec<ClassificationDataset>, ExperimentError> {
+        let read = config.own.data.tasks.iter().map(|&task| read(config, task)).collect::<Result<Vec<_>, _>>()?;
+        if config.own.data.mixture {
+            return dataset(config, &read).map(|dataset| vec![dataset]);
+        }
+        read.iter().map(|task| dataset(config, std::slice::from_ref(task))).collect()
+    }
+
+    fn card(data: &ClassificationDataset) -> Card<'_> {
+        data.card()
+    }
+
+    fn fits(Setup { config, data, attention }: Setup<'_, Self>) -> Result<(), ExperimentError> {
+        let Some(run) = &data.pre_trained else { return Ok(()) };
+        config.run.seeds().try_for_each(|seed| run.check(&attention.name, config.seed_of_init(seed)))
+    }
+
+    fn batch_tokens(config: &ClassificationConfig, data: &ClassificationDataset) -> usize {
+        data.batch_tokens(config.own.data.batch_tokens)
+    }
+
+    fn task(Setup { config, data, .. }: Setup<'_, Self>) -> ClassificationTask<'_> {
+        ClassificationTask { parts: &data.parts, batch_tokens: config.own.data.batch_tokens, segments: data.segments }
+    }
+
+    fn model(Setup { config, data, attention }: Setup<'_, Self>, key: &RandomKey, device: &Device) -> Result<Classifier, ExperimentError> {
+        let model = config.model(data.tokeniser.vocabulary_size(), data.outputs(), data.segments, attention).init(key, device);
+        match &data.pre_trained {
+            None => Ok(model),
+            Some(run) => run.load(model, &attention.name, config.seed_of_init(config.run.seed)),
+        }
+    }
+
+    fn of_seed(config: &ClassificationConfig, seed: u64) -> ClassificationConfig {
+        let mut own = config.clone();
+        own.run.seed = seed;
+        own
+    }
+
+    fn score(
+        Setup { config, data, .. }: Setup<'_, Self>,
+        task: &ClassificationTask,
+        model: &Classifier,
+        _paths: &RunPaths,
+        interrupt: &Interrupt,
+    ) -> Result<Option<Scores>, ExperimentError> {
+        let mut scores = task.evaluate(model, Split::Test, interrupt);
+        if let (Some(scores), Some(run)) = (&mut scores, &data.pre_trained) {
+            let seed = config.seed_of_init(config.run.seed);
+            let all = if config.own.init_seed.is_some() { ", as all seeds did" } else { "" };
+            scores.notes.push(format!("began with the weights of {run}, seed {seed}{all}"));
+        }
+        Ok(scores)
+    }
+
+    fn columns() -> Vec<MetricColumn> {
+        let column = |name: &str| MetricColumn::new(name, name).percent().higher_is_better();
+        let single = ["matthews", "accuracy", "f1", "macro_f1", "f1a", "em", "pearson", "spearman", "dev_mismatched/accuracy", AVERAGE];
+        // Of a mixture each task has its own.
+        let of_task = |task: GlueTask| task.metrics().iter().map(move |metric| column(&format!("{task}/{metric}")));
+        single.into_iter().map(column).chain(GlueTask::ALL.into_iter().flat_map(of_task)).collect()
+    }
+
+    fn published() -> PublishedNumbers {
+        PublishedNumbers::glue()
+    }
+
+    fn texts(setup: Setup<'_, Self>, count: usize) -> Vec<String> {
+        setup.data.texts(count)
+    }
+
+    fn read(setup: Setup<'_, Self>, model: &Classifier, text: &str, probe: &mut Probe) -> Result<Reading, ExperimentError> {
+        setup.data.read(&Self::task(setup), model, text, setup.config.model.max_length, probe)
+    }
+}
+
+fn read(config: &ClassificationConfig, task: GlueTask) -> Result<GlueData, ExperimentError> {
+    match &config.run.data {
+        Some(dir) => GlueData::read(dir, task).map_err(ExperimentError::failure),
+        None => {
+            let sizes = Sizes { train: config.own.data.generated_examples, ..Sizes::GLUE };
+            let key = RandomKey::from_seed(0).named("glue data");
+            generate::glue(task, &key, sizes).map_err(ExperimentError::usage)
+        }
+    }
+}
+
+/// The data set of one task, or of several for one model.
+fn dataset(config: &ClassificationConfig, read: &[GlueData]) -> Result<ClassificationDataset, ExperimentError> {
+    let tasks: Vec<_> = read.iter().map(|data| data.task.name()).collect();
+    let prefix = if config.run.data.is_some() { "" } else { "built-in " };
+    let (name, sha256) = match read {
+        [only] => (format!("{prefix}{}", only.task), only.sha256.clone()),
+        _ => {
+            let all: Vec<_> = read.iter().map(|data| format!("{} {}", data.task, data.sha256)).collect();
+            (format!("{prefix}mixture of {}", tasks.join(", ")), sha256_hex(all.join("\n").as_bytes()))
+        }
+    };
+    let pre_trained = config.own.init.as_deref().map(PreTrained::open).transpose()?;
+    let tokeniser = match &pre_trained {
+        Some(run) => run.tokeniser()?,
+        None => {
+            let examples = read.iter().flat_map(|data| &data.train);
+            let lines = examples.flat_map(|example| std::iter::once(&*example.first).chain(example.second.as_deref()));
+            Tokeniser::train(&config.own.tokeniser, lines).map_err(ExperimentError::usage)?
+        }
+    };
+    let mut encoder = Encoder { tokeniser: &tokeniser, max_length: config.model.max_length, truncated: 0 };
+    let mut parts: Vec<Part> = Vec::with_capacity(read.len());
+    for data in read {
+        parts.push(Part {
+            name: data.task.name().to_owned(),
+            question: Question::from(data.task),
+            first_output: parts.last().map_or(0, |part| part.first_output + part.question.outputs()),
+            train: encoder.encode(&data.train),
+            sets: data.dev.iter().map(|(name, examples)| (name.clone(), encoder.encode(examples))).collect(),
+            scored_from: 0,
+        });
+    }
+    let truncated = encoder.truncated;
+    if truncated > 0 {
+        tracing::warn!(
+            "{name}: {truncated} examples are longer than model.max_length = {} tokens and are cut off",
+            config.model.max_length
+        );
+    }
+    // A model that goes on from another has all that the other had.
+    let segments = pre_trained.is_some() || read.iter().any(|data| data.task.sentence_columns().len() == 2);
+    let unlabelled: usize = read.iter().flat_map(|data| &data.without_gold_label).map(|(_, rows)| rows).sum();
+    let remark = format!("{unlabelled} rows without a gold label left out");
+    let sha256 = match &pre_trained {
+        None => sha256,
+        Some(run) => sha256_hex(format!("{sha256} {}", run.sha256()?).as_bytes()),
+    };
+    Ok(ClassificationDataset { name, sha256, tokeniser, parts, segments, truncated, remark, pre_trained })
 }

@@ -10,6 +10,8 @@ use std::fmt::Display;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use heedful_models::error::ConfigError;
+
 use crate::record::RecordError;
 use crate::run_folder::RunFolderError;
 use crate::settings::SettingsError;
@@ -34,6 +36,9 @@ pub enum ExperimentError {
     /// A configuration that cannot be read or understood.
     #[error(transparent)]
     Settings(#[from] SettingsError),
+    /// A model that cannot be as it is configured.
+    #[error(transparent)]
+    Model(#[from] ConfigError),
     /// An output folder that cannot be used or written.
     #[error(transparent)]
     RunFolder(#[from] RunFolderError),
@@ -59,7 +64,7 @@ impl ExperimentError {
     /// The process exit code: 2 for usage, 1 for failure, 0 for a closed standard output.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Usage(_) => USAGE_EXIT,
+            Self::Usage(_) | Self::Model(_) => USAGE_EXIT,
             Self::Failure(_) | Self::Record(_) => FAILURE_EXIT,
             Self::Settings(error) => exit_code_of(error.is_usage()),
             Self::RunFolder(error) => exit_code_of(error.is_usage()),

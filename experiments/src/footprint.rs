@@ -21,8 +21,9 @@ use heedful_models::position::PositionConfig;
 use heedful_models::precision::Precision;
 
 use crate::backend::Backend;
-use crate::comparison::{Attention, Comparison, Contender, ExperimentConfig};
+use crate::comparison::{Attention, Contender};
 use crate::error::ExperimentError;
+use crate::experiment::{Config, Experiment};
 use crate::jobs::Jobs;
 use crate::model::ModelSettings;
 use crate::settings::Settings;
@@ -185,32 +186,32 @@ fn self_attentions(attention: &Attention) -> impl Iterator<Item = &AnyMechanism>
 ///
 /// # Errors
 /// A usage error with both amounts and the field that is to be made smaller.
-pub(crate) fn check<C: Comparison>(
-    settings: &Settings<C::Config>,
-    config: &C::Config,
+pub(crate) fn check<E: Experiment>(
+    settings: &Settings<Config<E>>,
+    config: &Config<E>,
     attention: &Attention,
-    dataset: Option<&C::Dataset>,
+    dataset: Option<&E::Data>,
 ) -> Result<(), ExperimentError> {
-    let (Some(available), Ok(backend)) = (machine::available(), config.run().backend.parse()) else { return Ok(()) };
-    refuse_beyond::<C>(available, settings, config, attention, dataset, backend)
+    let (Some(available), Ok(backend)) = (machine::available(), config.run.backend.parse()) else { return Ok(()) };
+    refuse_beyond::<E>(available, settings, config, attention, dataset, backend)
 }
 
 /// Bytes that a run takes at least, on a GPU in main memory.
-pub(crate) fn least<C: Comparison>(Contender { attention, config }: &Contender<C::Config>, dataset: &C::Dataset, backend: Backend) -> u128 {
-    model::<C>(&C::sizes(config), config, attention, Some(dataset), backend).footprint().total()
+pub(crate) fn least<E: Experiment>(Contender { attention, config }: &Contender<E>, dataset: &E::Data, backend: Backend) -> u128 {
+    model::<E>(&E::sizes(config), config, attention, Some(dataset), backend).footprint().total()
 }
 
 /// How many runs may be worked on at once.
 ///
 /// # Errors
 /// A usage error if a number is given and the memory does not suffice for the largest run so many times.
-pub(crate) fn jobs<C: Comparison>(
+pub(crate) fn jobs<E: Experiment>(
     asked: Jobs,
-    contenders: &[Contender<C::Config>],
-    datasets: &[C::Dataset],
+    contenders: &[Contender<E>],
+    datasets: &[E::Data],
     backend: Backend,
 ) -> Result<usize, ExperimentError> {
-    let needed = contenders.iter().flat_map(|contender| datasets.iter().map(|dataset| least::<C>(contender, dataset, backend)));
+    let needed = contenders.iter().flat_map(|contender| datasets.iter().map(|dataset| least::<E>(contender, dataset, backend)));
     jobs_within(machine::available(), asked, needed.max().unwrap_or_default().max(1), backend)
 }
 
@@ -229,21 +230,21 @@ fn jobs_within(available: Option<u64>, asked: Jobs, needed: u128, backend: Backe
     }
 }
 
-fn refuse_beyond<C: Comparison>(
+fn refuse_beyond<E: Experiment>(
     available: u64,
-    settings: &Settings<C::Config>,
-    config: &C::Config,
+    settings: &Settings<Config<E>>,
+    config: &Config<E>,
     attention: &Attention,
-    dataset: Option<&C::Dataset>,
+    dataset: Option<&E::Data>,
     backend: Backend,
 ) -> Result<(), ExperimentError> {
-    let own = C::sizes(config);
-    let model = model::<C>(&own, config, attention, dataset, backend);
+    let own = E::sizes(config);
+    let model = model::<E>(&own, config, attention, dataset, backend);
     let needed = model.footprint();
     if needed.total() <= u128::from(available) {
         return Ok(());
     }
-    let field = field_at_fault(&model, C::BATCH);
+    let field = field_at_fault(&model, E::BATCH);
     let problem = format!(
         "training {} needs at least {} of memory ({}), and {} are available; give a smaller {field}, or run it on a machine with more memory",
         attention.name,
@@ -255,20 +256,20 @@ fn refuse_beyond<C: Comparison>(
 }
 
 /// What a contender trains, with the sizes `own`.
-fn model<'a, C: Comparison>(
+fn model<'a, E: Experiment>(
     own: &'a ModelSettings,
-    config: &C::Config,
+    config: &Config<E>,
     attention: &'a Attention,
-    dataset: Option<&C::Dataset>,
+    dataset: Option<&E::Data>,
     backend: Backend,
 ) -> Model<'a> {
     Model {
         settings: own,
         attention,
-        stacks: C::STACKS,
-        vocabulary: dataset.map_or(1, C::vocabulary),
-        tokens: dataset.map_or(0, |dataset| C::batch_tokens(config, dataset)),
-        precision: config.training().precision,
+        stacks: E::STACKS,
+        vocabulary: dataset.map_or(1, |data| E::card(data).vocabulary),
+        tokens: dataset.map_or(0, |dataset| E::batch_tokens(config, dataset)),
+        precision: config.training.precision,
         backend,
     }
 }
@@ -306,6 +307,7 @@ mod tests {
     use heedful_attention::random::RandomKey;
 
     use super::*;
+    use crate::experiment::Setup;
     use crate::language::{Language, LanguageConfig};
     use crate::settings::Assignment;
     use crate::train::ParameterCount as Built;
@@ -377,7 +379,7 @@ mod tests {
     #[test]
     fn a_batch_that_is_too_large_names_its_field() {
         let settings = settings(&["data.batch=1000000", "data.context=16", "data.stride=16"]);
-        let dataset = Language::datasets(&settings.value).unwrap().remove(0);
+        let dataset = Language::open(&settings.value).unwrap().remove(0);
         let attention = attention("dot-product");
         let with = |available| {
             refuse_beyond::<Language>(available, &settings, &settings.value, &attention, Some(&dataset), Backend::Flex)
@@ -394,17 +396,18 @@ mod tests {
     fn no_model_has_fewer_parameters_than_are_counted() {
         for assignments in [&["model.layers=3"][..], &["model.positions=learned", "model.gated_feed_forward=true", "model.layers=2"]] {
             let settings = settings(assignments);
-            let dataset = Language::datasets(&settings.value).unwrap().remove(0);
+            let dataset = Language::open(&settings.value).unwrap().remove(0);
             for config in AnyMechanism::all().into_iter().filter(AnyMechanism::can_be_causal) {
                 let attention = attention(&config.name());
                 let device = burn::tensor::Device::flex().autodiff();
-                let built = Language::model(&settings.value, &dataset, &attention, &RandomKey::from_seed(1), &device).unwrap();
+                let setup = Setup { config: &settings.value, data: &dataset, attention: &attention };
+                let built = Language::model(setup, &RandomKey::from_seed(1), &device).unwrap();
                 let own = Language::sizes(&settings.value);
                 let model = Model {
                     settings: &own,
                     attention: &attention,
                     stacks: 1,
-                    vocabulary: Language::vocabulary(&dataset),
+                    vocabulary: Language::card(&dataset).vocabulary,
                     tokens: 0,
                     precision: Precision::F32,
                     backend: Backend::Flex,

@@ -11,21 +11,22 @@ use burn::tensor::Device;
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_models::language_model::LanguageModel;
+use serde::{Deserialize, Serialize};
 
-use crate::analyse::{Legible, Reading};
-use crate::comparison::{Attention, Comparison, Dataset, Scores};
+use crate::comparison::folder_name;
 use crate::data::generate::{self, Sizes};
 use crate::data::images::{self, Images};
 use crate::error::ExperimentError;
+use crate::experiment::{Attention, Card, Config, Experiment, Reading, Scores, Setup, Split};
+use crate::metrics::MetricColumn;
 use crate::published::PublishedNumbers;
-use crate::report::MetricColumn;
 use crate::run_folder::RunPaths;
 use crate::settings::Settings;
-use crate::train::Interrupt;
+use crate::train::{Interrupt, Task};
 
-pub use config::{ImageConfig, ImageData};
+pub use config::{ImageConfig, ImageData, ImageOptions};
 pub use super_resolution::{SharpeningTask, SuperResolution};
-use task::{BITS, LOWER_HALF};
+use task::{BITS, LOWER_HALF, Order};
 pub use task::{ImageBatch, ImageTask};
 
 /// Images, and what was done to them.
@@ -36,80 +37,76 @@ pub struct ImageDataset {
     description: String,
 }
 
-impl Dataset for ImageDataset {
-    fn name(&self) -> String {
-        self.name.clone()
+impl ImageDataset {
+    fn card(&self) -> Card<'_> {
+        Card::new(&self.name, &self.images.sha256, self.description.clone())
     }
 
-    fn sha256(&self) -> &str {
-        &self.images.sha256
-    }
-
-    fn description(&self) -> String {
-        self.description.clone()
+    /// Values in the largest training batch.
+    fn batch_tokens(&self, options: &ImageOptions) -> usize {
+        options.data.batch.min(self.images.train.len()).saturating_mul(self.images.size())
     }
 }
 
 /// The comparison of attentions on images.
-#[derive(Debug)]
-pub struct ImageModelling;
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ImageModelling(pub ImageOptions);
 
-impl Comparison for ImageModelling {
+impl Experiment for ImageModelling {
     const NAME: &'static str = "image";
     const TITLE: &'static str = "Images, value by value";
     const DATA: &'static [&'static str] = &["data.reductions", "data.train", "data.valid", "data.test", "data.generated_images"];
     const BATCH: &'static str = "data.batch";
-    type Config = ImageConfig;
-    type Dataset = ImageDataset;
+    type Data = ImageDataset;
     type Model = LanguageModel;
     type Task<'a> = ImageTask<'a>;
 
-    fn check(settings: &Settings<ImageConfig>, _attentions: &[Attention]) -> Result<(), ExperimentError> {
-        check(settings)
+    fn defaults(config: &mut Config<Self>) {
+        config::defaults(config);
     }
 
-    fn datasets(config: &ImageConfig) -> Result<Vec<ImageDataset>, ExperimentError> {
-        dataset(config).map(|dataset| vec![dataset])
+    fn check(settings: &Settings<Config<Self>>, _attentions: &[Attention]) -> Result<(), ExperimentError> {
+        check(settings, &settings.value.own.0)
     }
 
-    fn fits(config: &ImageConfig, dataset: &ImageDataset, attention: &Attention) -> Result<(), ExperimentError> {
-        config.model(&dataset.images, attention).validate().map_err(ExperimentError::usage)?;
-        fits_blocks(&dataset.images, attention)
+    fn open(config: &Config<Self>) -> Result<Vec<ImageDataset>, ExperimentError> {
+        open(config, &config.own.0.data)
     }
 
-    fn batch_tokens(config: &Self::Config, dataset: &Self::Dataset) -> usize {
-        config.data.batch.min(dataset.images.train.len()).saturating_mul(dataset.images.size())
+    fn card(data: &ImageDataset) -> Card<'_> {
+        data.card()
     }
 
-    fn task<'a>(config: &'a ImageConfig, dataset: &'a ImageDataset, attention: &Attention) -> ImageTask<'a> {
-        ImageTask::new(config, &dataset.images, attention)
+    fn fits(setup: Setup<'_, Self>) -> Result<(), ExperimentError> {
+        let Setup { config, data: ImageDataset { images, .. }, attention } = setup;
+        config.own.0.model(&config.model, images, attention).validate().map_err(ExperimentError::usage)?;
+        fits_blocks(images, attention)
     }
 
-    fn model(
-        config: &ImageConfig,
-        dataset: &ImageDataset,
-        attention: &Attention,
-        key: &RandomKey,
-        device: &Device,
-    ) -> Result<LanguageModel, ExperimentError> {
-        Ok(config.model(&dataset.images, attention).init(key, device))
+    fn batch_tokens(config: &Config<Self>, data: &ImageDataset) -> usize {
+        data.batch_tokens(&config.own.0)
+    }
+
+    fn task(setup: Setup<'_, Self>) -> ImageTask<'_> {
+        let images = &setup.data.images;
+        ImageTask { options: &setup.config.own.0, images, order: Order::new(images, setup.attention) }
+    }
+
+    fn model(setup: Setup<'_, Self>, key: &RandomKey, device: &Device) -> Result<LanguageModel, ExperimentError> {
+        let Setup { config, data, attention } = setup;
+        Ok(config.own.0.model(&config.model, &data.images, attention).init(key, device))
     }
 
     fn score(
-        _config: &ImageConfig,
-        _dataset: &ImageDataset,
+        _setup: Setup<'_, Self>,
         task: &ImageTask,
         model: &LanguageModel,
         paths: &RunPaths,
         interrupt: &Interrupt,
     ) -> Result<Option<Scores>, ExperimentError> {
-        let Some(bits) = task.bits_per_dimension(model, &task.images.test, Some(interrupt)) else { return Ok(None) };
-        let mut scores = Scores::default();
-        let signature = format!("{}, {} test images", signature(task.images), task.images.test.len());
-        scores.push(BITS, bits.all, signature.clone());
-        scores.push(LOWER_HALF, bits.lower_half, signature);
-        let Some(()) = task.draw(model, paths, interrupt)? else { return Ok(None) };
-        Ok(Some(scores))
+        let Some(scores) = task.evaluate(model, Split::Test, interrupt) else { return Ok(None) };
+        Ok(task.draw(model, paths, interrupt)?.map(|()| scores))
     }
 
     fn columns() -> Vec<MetricColumn> {
@@ -123,34 +120,25 @@ impl Comparison for ImageModelling {
     fn published() -> PublishedNumbers {
         PublishedNumbers::images()
     }
-}
 
-impl Legible for ImageModelling {
-    fn texts(_config: &ImageConfig, dataset: &ImageDataset, count: usize) -> Vec<String> {
-        let test = &dataset.images.test;
+    fn texts(setup: Setup<'_, Self>, count: usize) -> Vec<String> {
+        let test = &setup.data.images.test;
         (0..count.min(test.len())).map(|index| test.image(index).iter().map(u8::to_string).collect::<Vec<_>>().join(" ")).collect()
     }
 
     /// A position shows the value that it is given, the one before the value that it is to foresee.
-    fn read(
-        config: &ImageConfig,
-        dataset: &ImageDataset,
-        attention: &Attention,
-        model: &LanguageModel,
-        text: &str,
-        probe: &mut Probe,
-    ) -> Result<Reading, ExperimentError> {
-        let Images { width, channels, levels, .. } = dataset.images;
+    fn read(setup: Setup<'_, Self>, model: &LanguageModel, text: &str, probe: &mut Probe) -> Result<Reading, ExperimentError> {
+        let Images { width, channels, levels, .. } = setup.data.images;
         let values: Option<Vec<u8>> =
             text.split_whitespace().map(|value| value.parse().ok().filter(|&value| usize::from(value) < levels)).collect();
-        let size = dataset.images.size();
+        let size = setup.data.images.size();
         let image = values.filter(|values| values.len() == size).ok_or_else(|| {
             ExperimentError::usage(format!(
                 "--text {text:?}: it is no image of {size} values from 0 to {}; give them row by row",
                 levels - 1
             ))
         })?;
-        let task = ImageTask::new(config, &dataset.images, attention);
+        let task = Self::task(setup);
         task.read(model, &image, probe);
         let place = |&index: &usize| format!("{}.{}:{}", index / (width * channels), index % (width * channels), image[index]);
         Ok(Reading {
@@ -170,8 +158,7 @@ fn signature(images: &Images) -> String {
     format!("{height}x{width}x{channels}, {levels} values, categorical")
 }
 
-fn check(settings: &Settings<ImageConfig>) -> Result<(), ExperimentError> {
-    let ImageConfig { data, sampling, .. } = &settings.value;
+fn check<E>(settings: &Settings<Config<E>>, ImageOptions { data, sampling, .. }: &ImageOptions) -> Result<(), ExperimentError> {
     let at_least_one = [
         ("data.batch", data.batch),
         ("data.valid", data.valid),
@@ -189,17 +176,16 @@ fn check(settings: &Settings<ImageConfig>) -> Result<(), ExperimentError> {
     sampling.validate().map_err(ExperimentError::usage)
 }
 
-fn dataset(config: &ImageConfig) -> Result<ImageDataset, ExperimentError> {
-    let data = &config.data;
+fn open<E>(config: &Config<E>, data: &ImageData) -> Result<Vec<ImageDataset>, ExperimentError> {
     let key = RandomKey::from_seed(0).named("image data");
     let (name, images) = match &config.run.data {
         Some(dir) => {
             let images = images::read(dir).and_then(|images| images.reduced(&data.reductions)).map_err(ExperimentError::failure)?;
-            (crate::comparison::folder_name(dir), images)
+            (folder_name(dir), images)
         }
         None => {
             let sizes = Sizes { train: data.generated_images, ..Sizes::IMAGES };
-            ("built-in".to_owned(), generate::images(&key, ImageConfig::shape(), sizes).map_err(ExperimentError::usage)?)
+            ("built-in".to_owned(), generate::images(&key, config::SHAPE, sizes).map_err(ExperimentError::usage)?)
         }
     };
     let all = [&images.train, &images.dev, &images.test].map(|set| set.len());
@@ -215,7 +201,7 @@ fn dataset(config: &ImageConfig) -> Result<ImageDataset, ExperimentError> {
         images.test.len(),
         all[2],
     );
-    Ok(ImageDataset { name, images, description })
+    Ok(vec![ImageDataset { name, images, description }])
 }
 
 /// Refuses blocks that images are not made of.

@@ -4,7 +4,6 @@ mod config;
 mod models;
 mod task;
 
-use burn::module::Module;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
@@ -12,20 +11,18 @@ use heedful_models::depth::DepthConfig;
 use heedful_models::language_model::LanguageModel;
 use heedful_models::segment::SegmentMemory;
 
-use crate::analyse::{Legible, ReadSegment, Reading, check_length};
-use crate::comparison::{Attention, Comparison, Dataset, NamedModel, Scores, folder_name};
+use crate::comparison::folder_name;
 use crate::data::generate::{self, Sizes};
 use crate::data::text::TextCorpus;
 use crate::error::ExperimentError;
+use crate::experiment::{Attention, Card, Config, Experiment, NamedModel, ReadSegment, Reading, Setup, check_length};
+use crate::metrics::MetricColumn;
 use crate::published::PublishedNumbers;
-use crate::report::MetricColumn;
-use crate::run_folder::RunPaths;
 use crate::settings::Settings;
 use crate::tokenise::{END, Tokeniser};
-use crate::train::Interrupt;
 
-pub use config::{LanguageConfig, LanguageData};
-pub use task::{LanguageBatch, LanguageTask};
+pub use config::{Language, LanguageConfig, LanguageData};
+pub use task::{LanguageBatch, LanguageCarried, LanguageTask};
 
 /// A tokenised text. Each split is one sequence that begins with an end-of-line token, which is given and not scored.
 #[derive(Debug)]
@@ -38,48 +35,22 @@ pub struct LanguageDataset {
     test: Vec<u32>,
 }
 
-impl Dataset for LanguageDataset {
-    fn name(&self) -> String {
-        self.name.clone()
-    }
-
-    fn sha256(&self) -> &str {
-        &self.corpus.sha256
-    }
-
-    fn description(&self) -> String {
-        format!(
-            "{} training, {} validation and {} test tokens, ends of lines included; {} types; splits: {}",
-            self.train.len() - 1,
-            self.valid.len() - 1,
-            self.test.len() - 1,
-            self.tokeniser.vocabulary_size(),
-            self.corpus.split
-        )
-    }
-
-    fn tokeniser(&self) -> Option<&Tokeniser> {
-        Some(&self.tokeniser)
-    }
-}
-
-/// The comparison of attentions on language modelling.
-#[derive(Debug)]
-pub struct Language;
-
-impl Comparison for Language {
+impl Experiment for Language {
     const NAME: &'static str = "lm";
     const TITLE: &'static str = "Language modelling";
     const MODELS: &'static [NamedModel] = models::MODELS;
     const DATA: &'static [&'static str] = &["tokeniser", "data.generated_words"];
     const BATCH: &'static str = "data.batch";
-    type Config = LanguageConfig;
-    type Dataset = LanguageDataset;
+    type Data = LanguageDataset;
     type Model = LanguageModel;
     type Task<'a> = LanguageTask<'a>;
 
-    fn check(settings: &Settings<LanguageConfig>, attentions: &[Attention]) -> Result<(), ExperimentError> {
-        let LanguageConfig { data, model, .. } = &settings.value;
+    fn defaults(config: &mut Config<Self>) {
+        config::defaults(config);
+    }
+
+    fn check(settings: &Settings<Config<Self>>, attentions: &[Attention]) -> Result<(), ExperimentError> {
+        let Config { model, own: Self { data, auxiliary, .. }, .. } = &settings.value;
         if data.batch == 0 {
             return Err(settings.refuse("data.batch", "at least one sequence is needed").into());
         }
@@ -109,7 +80,7 @@ impl Comparison for Language {
                 );
             }
         }
-        if data.memory > 0 && settings.value.auxiliary.is_some() {
+        if data.memory > 0 && auxiliary.is_some() {
             let problem = "auxiliary losses are for contexts without a memory; leave them out, or give --set data.memory=0";
             return Err(settings.refuse("auxiliary", problem).into());
         }
@@ -119,16 +90,16 @@ impl Comparison for Language {
         Ok(())
     }
 
-    fn datasets(config: &LanguageConfig) -> Result<Vec<LanguageDataset>, ExperimentError> {
+    fn open(config: &Config<Self>) -> Result<Vec<LanguageDataset>, ExperimentError> {
         let (name, corpus) = match &config.run.data {
             Some(dir) => (folder_name(dir), TextCorpus::read(dir).map_err(ExperimentError::failure)?),
             None => {
-                let sizes = Sizes { train: config.data.generated_words, ..Sizes::LANGUAGE };
+                let sizes = Sizes { train: config.own.data.generated_words, ..Sizes::LANGUAGE };
                 ("built-in".to_owned(), generate::language(&RandomKey::from_seed(0).named("language data"), sizes))
             }
         };
         let lines = corpus.train.iter().map(String::as_str);
-        let tokeniser = Tokeniser::train(&config.tokeniser, lines).map_err(ExperimentError::usage)?;
+        let tokeniser = Tokeniser::train(&config.own.tokeniser, lines).map_err(ExperimentError::usage)?;
         let encode = |lines: &[String]| {
             let tokens = lines.iter().flat_map(|line| tokeniser.encode(line).into_iter().chain([END]));
             std::iter::once(END).chain(tokens).collect::<Vec<_>>()
@@ -137,11 +108,24 @@ impl Comparison for Language {
         Ok(vec![LanguageDataset { name, corpus, tokeniser, train, valid, test }])
     }
 
-    fn fits(config: &LanguageConfig, dataset: &LanguageDataset, _attention: &Attention) -> Result<(), ExperimentError> {
-        let LanguageData { context, batch, memory, .. } = config.data;
+    fn card(data: &LanguageDataset) -> Card<'_> {
+        let LanguageDataset { name, corpus, tokeniser, train, valid, test } = data;
+        let description = format!(
+            "{} training, {} validation and {} test tokens, ends of lines included; {} types; splits: {}",
+            train.len() - 1,
+            valid.len() - 1,
+            test.len() - 1,
+            tokeniser.vocabulary_size(),
+            corpus.split
+        );
+        Card::of_texts(name, &corpus.sha256, description, tokeniser)
+    }
+
+    fn fits(setup: Setup<'_, Self>) -> Result<(), ExperimentError> {
+        let LanguageData { context, batch, memory, .. } = setup.config.own.data;
         let streams = if memory > 0 { batch } else { 1 };
-        if dataset.train.len() <= streams * context + 1 {
-            let tokens = dataset.train.len();
+        let tokens = setup.data.train.len();
+        if tokens <= streams * context + 1 {
             return Err(ExperimentError::usage(format!(
                 "data.context = {context}: the training text has only {tokens} tokens for {streams} {}; give --set data.context=N with a smaller N",
                 if streams == 1 { "sequence" } else { "streams (data.batch)" }
@@ -150,57 +134,18 @@ impl Comparison for Language {
         Ok(())
     }
 
-    fn batch_tokens(config: &Self::Config, dataset: &Self::Dataset) -> usize {
-        let LanguageData { context, batch, .. } = config.data;
+    fn batch_tokens(config: &Config<Self>, data: &LanguageDataset) -> usize {
+        let LanguageData { context, batch, .. } = config.own.data;
         // The first window may begin later, which leaves one less.
-        batch.min((dataset.train.len() / context.max(1)).saturating_sub(1)).saturating_mul(context)
+        batch.min((data.train.len() / context.max(1)).saturating_sub(1)).saturating_mul(context)
     }
 
-    fn task<'a>(config: &'a LanguageConfig, dataset: &'a LanguageDataset, _attention: &Attention) -> LanguageTask<'a> {
-        LanguageTask::new(config, dataset)
+    fn task(setup: Setup<'_, Self>) -> LanguageTask<'_> {
+        LanguageTask { config: setup.config, dataset: setup.data }
     }
 
-    fn model(
-        config: &LanguageConfig,
-        dataset: &LanguageDataset,
-        attention: &Attention,
-        key: &RandomKey,
-        device: &Device,
-    ) -> Result<LanguageModel, ExperimentError> {
-        Ok(config.model(dataset.tokeniser.vocabulary_size(), attention).init(key, device))
-    }
-
-    fn score(
-        _config: &LanguageConfig,
-        _dataset: &LanguageDataset,
-        task: &LanguageTask,
-        model: &LanguageModel,
-        _paths: &RunPaths,
-        interrupt: &Interrupt,
-    ) -> Result<Option<Scores>, ExperimentError> {
-        let mut scores = Scores::default();
-        for (split, tokens) in [("test", &task.dataset.test), ("valid", &task.dataset.valid)] {
-            let Some(total) = task.likelihood(model, tokens, Some(interrupt)) else { return Ok(None) };
-            let LanguageData { context, stride, .. } = task.config.data;
-            let memory = task.config.data.evaluation_memory();
-            let stride = if memory > 0 { context } else { stride };
-            let signature =
-                format!("unit:{}|context:{context}|stride:{stride}|memory:{memory}|ends of lines:scored|units:{}", total.unit, total.units);
-            if split == "test" {
-                scores.push("perplexity", total.perplexity().unwrap_or(f64::NAN), signature.clone());
-                scores.push("bits per unit", total.bits_per_unit().unwrap_or(f64::NAN), signature);
-                continue;
-            }
-            scores.push("valid perplexity", total.perplexity().unwrap_or(f64::NAN), signature);
-        }
-        if let Some(auxiliary) = &model.auxiliary {
-            scores.notes.push(format!("{} of the parameters are of auxiliary losses and serve training alone", auxiliary.num_params()));
-        }
-        if !task.config.run.models.is_empty() {
-            let LanguageData { context, memory, .. } = task.config.data;
-            scores.metrics.extend([("context", context), ("memory", memory)].map(|(name, tokens)| (name.to_owned(), tokens as f64)));
-        }
-        Ok(Some(scores))
+    fn model(setup: Setup<'_, Self>, key: &RandomKey, device: &Device) -> Result<LanguageModel, ExperimentError> {
+        Ok(setup.config.model(setup.data.tokeniser.vocabulary_size(), setup.attention).init(key, device))
     }
 
     fn columns() -> Vec<MetricColumn> {
@@ -216,22 +161,21 @@ impl Comparison for Language {
     fn published() -> PublishedNumbers {
         PublishedNumbers::language_modelling()
     }
-}
 
-impl Legible for Language {
     /// Lines of the test text. Where there is a memory they are joined to texts that fill it.
-    fn texts(config: &LanguageConfig, dataset: &LanguageDataset, count: usize) -> Vec<String> {
-        let lines = || dataset.corpus.test.iter();
-        let memory = config.data.evaluation_memory();
+    fn texts(setup: Setup<'_, Self>, count: usize) -> Vec<String> {
+        let LanguageDataset { corpus, tokeniser, .. } = setup.data;
+        let data = &setup.config.own.data;
+        let (context, memory) = (data.context, data.evaluation_memory());
         if memory == 0 {
-            let fits = |line: &&String| (2..config.data.context).contains(&dataset.tokeniser.encode(line).len());
-            return lines().filter(fits).take(count).cloned().collect();
+            let fits = |line: &&String| (2..context).contains(&tokeniser.encode(line).len());
+            return corpus.test.iter().filter(fits).take(count).cloned().collect();
         }
         let (mut texts, mut text, mut tokens) = (Vec::new(), Vec::new(), 1);
-        for line in lines() {
-            tokens += dataset.tokeniser.encode(line).len() + 1;
+        for line in &corpus.test {
+            tokens += tokeniser.encode(line).len() + 1;
             text.push(line.as_str());
-            if tokens > memory + config.data.context {
+            if tokens > memory + context {
                 texts.push(std::mem::take(&mut text).join("\n"));
                 tokens = 1;
             }
@@ -243,37 +187,29 @@ impl Legible for Language {
         texts
     }
 
-    fn read(
-        config: &LanguageConfig,
-        dataset: &LanguageDataset,
-        _attention: &Attention,
-        model: &LanguageModel,
-        text: &str,
-        probe: &mut Probe,
-    ) -> Result<Reading, ExperimentError> {
-        let tokens = tokens_of(dataset, text);
-        check_length(text, tokens.len(), config.data.context)?;
+    fn read(setup: Setup<'_, Self>, model: &LanguageModel, text: &str, probe: &mut Probe) -> Result<Reading, ExperimentError> {
+        let tokens = tokens_of(setup.data, text);
+        check_length(text, tokens.len(), setup.config.own.data.context)?;
         model.hidden(row(&tokens, model), &[], None, probe);
-        Ok(Reading { decoder: dataset.tokeniser.words(&tokens), ..Reading::default() })
+        Ok(Reading { decoder: setup.data.tokeniser.words(&tokens), ..Reading::default() })
     }
 
     /// As evaluation reads: where there is a memory, segments of the length of the context, each with what is remembered of those before it.
     fn read_segments(
-        config: &LanguageConfig,
-        dataset: &LanguageDataset,
-        attention: &Attention,
+        setup: Setup<'_, Self>,
         model: &LanguageModel,
         text: &str,
         show: &mut dyn FnMut(&mut ReadSegment<'_>) -> Result<(), ExperimentError>,
     ) -> Result<(), ExperimentError> {
-        let length = config.data.evaluation_memory();
+        let Setup { config, data: dataset, .. } = setup;
+        let length = config.own.data.evaluation_memory();
         if length == 0 {
-            return show(&mut |probe| Self::read(config, dataset, attention, model, text, probe));
+            return show(&mut |probe| Self::read(setup, model, text, probe));
         }
         let tokens = tokens_of(dataset, text);
         let mut memory = SegmentMemory::new(1, length);
-        for (index, segment) in tokens.chunks(config.data.context).enumerate() {
-            let start = index * config.data.context;
+        for (index, segment) in tokens.chunks(config.own.data.context).enumerate() {
+            let start = index * config.own.data.context;
             show(&mut |probe| {
                 let remembered = &tokens[start - memory.remembered()[0]..start];
                 model.segment(row(segment, model), &mut memory, None, probe);
@@ -304,19 +240,19 @@ mod tests {
     use crate::model::ModelSettings;
 
     fn config(memory: usize) -> LanguageConfig {
+        let data = LanguageData { context: 8, stride: 8, batch: 2, memory, generated_words: 300, ..LanguageData::default() };
         LanguageConfig {
-            data: LanguageData { context: 8, stride: 8, batch: 2, memory, generated_words: 300, ..LanguageData::default() },
             model: ModelSettings { d_model: 16, heads: 2, d_ff: 32, max_length: 8, ..ModelSettings::default() },
+            own: Language { data, ..Language::default() },
             ..LanguageConfig::default()
         }
     }
 
     /// Shape and values of the weights of the first layer in each segment, and the tokens it has.
-    fn read(config: &LanguageConfig, name: &str, text: &str, dataset: &LanguageDataset) -> Vec<(Vec<usize>, Vec<f32>, Reading)> {
-        let attention = Attention::new(name.parse().unwrap());
-        let model = Language::model(config, dataset, &attention, &RandomKey::from_seed(1), &Device::flex()).unwrap();
+    fn read(setup: Setup<'_, Language>, text: &str) -> Vec<(Vec<usize>, Vec<f32>, Reading)> {
+        let model = Language::model(setup, &RandomKey::from_seed(1), &Device::flex()).unwrap();
         let mut segments = Vec::new();
-        Language::read_segments(config, dataset, &attention, &model, text, &mut |segment| {
+        Language::read_segments(setup, &model, text, &mut |segment| {
             let mut weights = None;
             let mut listener = |path: &str, observation: Observation| {
                 if let (true, Observation::Weights(found)) = (path == "decoder.layers.0.self_attention", observation) {
@@ -334,13 +270,15 @@ mod tests {
 
     #[test]
     fn texts_are_read_in_segments_with_what_is_remembered_of_those_before() {
-        let config = config(12);
-        let dataset = Language::datasets(&config).unwrap().remove(0);
-        let text = &Language::texts(&config, &dataset, 1)[0];
+        let (config, attentions) = (config(12), ["dot-product", "relative"].map(|name| Attention::new(name.parse().unwrap())));
+        let dataset = Language::open(&config).unwrap().remove(0);
+        let setup = Setup { config: &config, data: &dataset, attention: &attentions[0] };
+        let text = &Language::texts(setup, 1)[0];
         let words = dataset.tokeniser.words(&tokens_of(&dataset, text));
         assert!(words.len() > 20, "{text}");
-        for name in ["dot-product", "relative"] {
-            let segments = read(&config, name, text, &dataset);
+        for attention in &attentions {
+            let name = &attention.name;
+            let segments = read(Setup { attention, ..setup }, text);
             assert_eq!(segments.len(), words.len().div_ceil(8));
             for (index, (shape, values, Reading { decoder, memory, .. })) in segments.iter().enumerate() {
                 let start = 8 * index;
@@ -357,10 +295,11 @@ mod tests {
 
     #[test]
     fn without_a_memory_a_text_is_a_line_that_is_read_at_once() {
-        let config = config(0);
-        let dataset = Language::datasets(&config).unwrap().remove(0);
-        let text = &Language::texts(&config, &dataset, 1)[0];
-        let segments = read(&config, "dot-product", text, &dataset);
+        let (config, attention) = (config(0), Attention::new("dot-product".parse().unwrap()));
+        let dataset = Language::open(&config).unwrap().remove(0);
+        let setup = Setup { config: &config, data: &dataset, attention: &attention };
+        let text = &Language::texts(setup, 1)[0];
+        let segments = read(setup, text);
         let (shape, _, reading) = &segments[0];
         assert_eq!((segments.len(), reading.memory.len()), (1, 0));
         assert_eq!(shape, &[1, 2, reading.decoder.len(), reading.decoder.len()]);

@@ -1,7 +1,7 @@
 //! Experiments that compare attention mechanisms: data, tokenisers, metrics, training, runs and reports, as a library.
 //!
-//! The programs `mt`, `lm`, `glue`, `algorithmic`, `mlm`, `textgen`, `classify`, `image` and `memory-rl` are thin: each is a
-//! [`Comparison`](comparison::Comparison) handed to [`comparison::main`]. `analyse` shows the attention of a trained model ([`analyse`]), `compare` compares
+//! The programs `mt`, `lm`, `glue`, `algorithmic`, `mlm`, `textgen`, `classify`, `image` and `memory-rl` are thin: each is an
+//! [`Experiment`](experiment::Experiment) whose body is [`experiment::main`]. `analyse` shows the attention of a trained model ([`analyse`]), `compare` compares
 //! finished runs ([`compare`]), `data` fetches and checks public data sets ([`catalogue`]), and `parity` runs a single attention for comparison with other code
 //! ([`parity`]). [`programs`] has them as functions, for programs that know more mechanisms.
 
@@ -12,6 +12,7 @@
 pub mod algorithmic;
 pub mod allocator;
 pub mod analyse;
+pub mod answers;
 pub mod backend;
 pub mod batch;
 #[cfg(doctest)]
@@ -23,6 +24,7 @@ pub mod compare;
 pub mod comparison;
 pub mod data;
 pub mod error;
+pub mod experiment;
 mod footprint;
 pub mod image;
 pub mod jobs;
@@ -37,6 +39,7 @@ pub mod pairs;
 pub mod parity;
 pub mod plot;
 pub mod pre_training;
+pub mod prelude;
 pub mod process;
 pub mod programs;
 pub mod provenance;

@@ -15,17 +15,16 @@ use heedful_attention::random::RandomKey;
 use heedful_models::policy::{Core, Policy};
 use heedful_models::position::PositionConfig;
 
-use crate::comparison::{Attention, Comparison, Dataset, NamedModel, Scores};
 use crate::error::ExperimentError;
+use crate::experiment::{Attention, Card, Config, Experiment, NamedModel, Scores, Setup};
+use crate::metrics::MetricColumn;
 use crate::model::ModelSettings;
 use crate::published::PublishedNumbers;
-use crate::report::MetricColumn;
-use crate::run_folder::{RunPaths, sha256_hex};
+use crate::run_folder::sha256_hex;
 use crate::settings::Settings;
-use crate::train::Interrupt;
 
-pub use config::{MemoryConfig, MemoryData, PpoConfig, SearchConfig};
-pub use task::{MemoryBatch, MemoryTask};
+pub use config::{MemoryConfig, MemoryData, MemoryRl, PpoConfig, SearchConfig};
+pub use task::{MemoryBatch, MemoryTask, Playing};
 
 /// An environment.
 #[derive(Debug)]
@@ -37,38 +36,23 @@ pub struct MemoryDataset {
     description: String,
 }
 
-impl Dataset for MemoryDataset {
-    fn name(&self) -> String {
-        self.name.clone()
-    }
-
-    fn sha256(&self) -> &str {
-        &self.sha256
-    }
-
-    fn description(&self) -> String {
-        self.description.clone()
-    }
-}
-
-/// The comparison of memories.
-#[derive(Debug)]
-pub struct MemoryRl;
-
-impl Comparison for MemoryRl {
+impl Experiment for MemoryRl {
     const NAME: &'static str = "memory-rl";
     const TITLE: &'static str = "Reinforcement learning that needs memory";
     const MODELS: &'static [NamedModel] = models::MODELS;
     const DATA: &'static [&'static str] = &["data.environment", "data.feedback"];
     const BATCH: &'static str = "data.copies";
-    type Config = MemoryConfig;
-    type Dataset = MemoryDataset;
+    type Data = MemoryDataset;
     type Model = Policy;
     type Task<'a> = MemoryTask<'a>;
 
+    fn defaults(config: &mut Config<Self>) {
+        config::defaults(config);
+    }
+
     fn check(settings: &Settings<MemoryConfig>, attentions: &[Attention]) -> Result<(), ExperimentError> {
         let config = &settings.value;
-        let MemoryConfig { data, ppo, .. } = config;
+        let MemoryRl { data, ppo, search, .. } = &config.own;
         if config.run.data.is_some() {
             return Err(settings.refuse("run.data", "environments are made here and read no files; leave --data out").into());
         }
@@ -98,7 +82,7 @@ impl Comparison for MemoryRl {
         if !(ppo.clip > 0.0 && ppo.clip < 1.0) {
             return Err(settings.refuse("ppo.clip", format!("{} is not a number between 0 and 1", ppo.clip)).into());
         }
-        if let Some(SearchConfig { learning_rate, entropy_weight, clip }) = config.search {
+        if let Some(SearchConfig { learning_rate, entropy_weight, clip }) = *search {
             for (name, interval) in [("learning_rate", learning_rate), ("entropy_weight", entropy_weight), ("clip", clip)] {
                 if interval.is_some_and(|[least, greatest]| !(least > 0.0 && greatest >= least && greatest.is_finite())) {
                     let problem = "give a least value greater than 0 and a greatest one that is not less";
@@ -112,90 +96,52 @@ impl Comparison for MemoryRl {
         Ok(())
     }
 
-    fn datasets(config: &MemoryConfig) -> Result<Vec<MemoryDataset>, ExperimentError> {
-        let environment = &config.data.environment;
+    fn open(config: &MemoryConfig) -> Result<Vec<MemoryDataset>, ExperimentError> {
+        let MemoryData { environment, feedback, .. } = &config.own.data;
         let written = serde_json::to_string(environment).map_err(ExperimentError::failure)?;
         let (best, without_memory) = (environment.best_reward(), environment.memoryless_reward());
         let known = |value: Option<f64>| value.map_or_else(|| "an unknown return".to_owned(), |value| format!("{value:.3}"));
         let description = format!(
             "the environment {written}, {}; at best {} in the mean, without memory {}",
-            if config.data.feedback { "with the last action and reward among the observations" } else { "observed alone" },
+            if *feedback { "with the last action and reward among the observations" } else { "observed alone" },
             known(best),
             known(without_memory),
         );
-        let sha256 = sha256_hex(format!("{written} {}", config.data.feedback).as_bytes());
+        let sha256 = sha256_hex(format!("{written} {feedback}").as_bytes());
         Ok(vec![MemoryDataset { name: environment.name().to_owned(), sha256, best, without_memory, description }])
     }
 
+    fn card(data: &MemoryDataset) -> Card<'_> {
+        Card::new(&data.name, &data.sha256, data.description.clone())
+    }
+
     fn sizes(config: &MemoryConfig) -> ModelSettings {
-        match config.core {
+        match config.own.core {
             Core::Transformer => config.model.clone(),
             // Its layers have no feed-forward networks and no dropout, and more weights than attention.
             Core::Lstm => ModelSettings { d_ff: 0, dropout: 0.0, positions: PositionConfig::None, ..config.model.clone() },
         }
     }
 
-    fn batch_tokens(config: &Self::Config, _dataset: &Self::Dataset) -> usize {
-        let MemoryData { copies, unroll, .. } = config.data;
-        (copies / config.ppo.parts.max(1)).saturating_mul(unroll)
+    fn batch_tokens(config: &MemoryConfig, _data: &MemoryDataset) -> usize {
+        let MemoryRl { data, ppo, .. } = &config.own;
+        (data.copies / ppo.parts.max(1)).saturating_mul(data.unroll)
     }
 
-    fn task<'a>(config: &'a MemoryConfig, dataset: &'a MemoryDataset, _attention: &Attention) -> MemoryTask<'a> {
-        MemoryTask::new(config, dataset)
+    fn task(setup: Setup<'_, Self>) -> MemoryTask<'_> {
+        MemoryTask { config: setup.config, dataset: setup.data }
     }
 
-    fn model(
-        config: &MemoryConfig,
-        _dataset: &MemoryDataset,
-        attention: &Attention,
-        key: &RandomKey,
-        device: &Device,
-    ) -> Result<Policy, ExperimentError> {
-        Ok(config.model(attention).init(key, device))
+    fn model(setup: Setup<'_, Self>, key: &RandomKey, device: &Device) -> Result<Policy, ExperimentError> {
+        Ok(setup.config.model(setup.attention).init(key, device))
     }
 
     fn of_seed(config: &MemoryConfig, seed: u64) -> MemoryConfig {
         config.drawn(seed)
     }
 
-    fn score(
-        _config: &MemoryConfig,
-        _dataset: &MemoryDataset,
-        task: &MemoryTask,
-        model: &Policy,
-        _paths: &RunPaths,
-        interrupt: &Interrupt,
-    ) -> Result<Option<Scores>, ExperimentError> {
-        let MemoryData { test_episodes, .. } = task.config.data;
-        let Some([total, length]) = task.evaluate(model, "test", test_episodes, Some(interrupt)) else { return Ok(None) };
-        let mut scores = Scores::default();
-        let signature = format!("mean of {test_episodes} episodes, actions drawn from the policy");
-        scores.push("return", total, signature.clone());
-        if let (Some(best), Some(without_memory)) = (task.dataset.best, task.dataset.without_memory) {
-            let share = (total - without_memory) / (best - without_memory);
-            scores.push(
-                "memory gain",
-                share,
-                "return, 0 where that of the best policy without memory lies and 1 where the best of all does".to_owned(),
-            );
-        }
-        scores.push("episode length", length, signature);
-        if task.config.search.is_some() {
-            scores.push("diverged", 0.0, "share of the seeds whose loss or weights ceased to be numbers".to_owned());
-            scores.notes.push(format!(
-                "learning rate {:.2e}, entropy weight {:.2e}, clip {:.2}",
-                task.config.training.learning_rate, task.config.ppo.entropy_weight, task.config.ppo.clip
-            ));
-        }
-        Ok(Some(scores))
-    }
-
     fn diverged(config: &MemoryConfig) -> Option<Scores> {
-        config.search.map(|_| {
-            let mut scores = Scores::default();
-            scores.push("diverged", 1.0, "share of the seeds whose loss or weights ceased to be numbers".to_owned());
-            scores
-        })
+        config.own.search.map(|_| Scores::of("diverged", 1.0, task::DIVERGED))
     }
 
     fn columns() -> Vec<MetricColumn> {

@@ -1,5 +1,8 @@
 //! The part of a model's configuration that all experiments share.
 
+use burn::tensor::Device;
+use heedful_attention::placement::{Placement, Role};
+use heedful_attention::random::RandomKey;
 use heedful_models::block::BlockConfig;
 use heedful_models::classifier::{ClassifierConfig, Pooling};
 use heedful_models::depth::DepthConfig;
@@ -11,6 +14,7 @@ use heedful_models::layout::{AttentionLayout, LayerAttention};
 use heedful_models::position::PositionConfig;
 use heedful_models::residual::NormOrder;
 use heedful_models::seq2seq::{Seq2SeqConfig, Tying};
+use heedful_models::stack::{Stack, StackConfig};
 use serde::{Deserialize, Serialize};
 
 use crate::comparison::Attention;
@@ -192,6 +196,19 @@ impl ModelSettings {
             max_length,
             position_offset,
         }
+    }
+
+    /// Layers with this attention, for a module of one's own. What the attention and the sizes cannot do together, the configuration of
+    /// [`language_model`](Self::language_model) tells for a decoder, and that of [`classifier`](Self::classifier) for an encoder.
+    ///
+    /// # Panics
+    /// If the sizes or the attention are not valid.
+    pub fn stack(&self, role: Role, attention: &LayerAttention, key: &RandomKey, device: &Device) -> Stack {
+        let Self { layers, positions, depth, .. } = *self;
+        let stack = StackConfig { role, block: self.block(), cross_heads: vec![None; depth.blocks(layers)], layers, depth, positions };
+        stack.init_with(key, device, &|placement: &Placement, key: &RandomKey, device: &Device| {
+            attention.at(placement.layer).init(placement, key, device)
+        })
     }
 
     /// An encoder and a decoder with these attentions, as deep as each other, and one vocabulary of this size.

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use clap::Parser;
+use clap::{Command, FromArgMatches, Parser};
 use clap_complete::Shell;
 use indicatif::MultiProgress;
 use serde::{Deserialize, Serialize};
@@ -114,7 +114,11 @@ const LARGEST_SEED: u64 = i64::MAX as u64 - 1_000_000;
 
 /// Reads the options of a program with [`CommonOptions`] from the command line. For `--completions` it prints the script of the shell and ends the process.
 pub fn parse<T: Parser>() -> T {
-    let mut command = T::command();
+    parse_with(T::command())
+}
+
+/// [`parse`] by a command that was changed.
+pub(crate) fn parse_with<T: FromArgMatches>(mut command: Command) -> T {
     let matches = command.get_matches_mut();
     if let Ok(Some(shell)) = matches.try_get_one::<Shell>("completions") {
         let name = command.get_name().to_owned();

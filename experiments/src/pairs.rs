@@ -10,13 +10,13 @@ use heedful_models::loss::{real_states, with_auxiliary};
 use heedful_models::seq2seq::{Padded, Seq2SeqTransformer};
 use serde::{Deserialize, Serialize};
 
-use crate::analyse::{Reading, check_length};
 use crate::batch::{PaddedBatch, pad, sequential_batches, token_budget_batches};
-use crate::comparison::{first_non_finite_activation, scoring_bar};
+use crate::comparison::scoring_bar;
 use crate::error::ExperimentError;
+use crate::experiment::{Pass, Reading, Scores, Selection, Split, check_length};
 use crate::metrics::{LikelihoodTotal, TextUnit};
 use crate::tokenise::{BEGIN, END, PAD, Tokeniser};
-use crate::train::{Interrupt, Objective, Selection};
+use crate::train::{Interrupt, Task};
 
 const SPECIAL: SpecialTokens = SpecialTokens { padding: PAD, begin: BEGIN, end: END };
 
@@ -126,15 +126,18 @@ impl PairsTask<'_> {
     }
 
     /// Perplexity of the validation set, per token of the vocabulary and without label smoothing.
-    pub fn perplexity(&self, model: &Seq2SeqTransformer) -> f64 {
+    pub fn perplexity(&self, model: &Seq2SeqTransformer, interrupt: &Interrupt) -> Option<f64> {
         let lengths: Vec<_> = self.valid.iter().map(|pair| (pair.source.len(), pair.target.len() + 1)).collect();
         let mut total = LikelihoodTotal::new(TextUnit::Subword);
         for items in sequential_batches(&lengths, self.decoding.batch_tokens) {
+            if interrupt.is_raised() {
+                return None;
+            }
             let batch = Self::pad(items.iter().map(|&item| &self.valid[item]));
             let (_, nll) = self.losses(model, &batch, 0.0, None, &mut Probe::off());
             total.record(f64::from(nll.into_scalar::<f32>()), self.units(&batch) as u64);
         }
-        total.perplexity().unwrap_or(f64::NAN)
+        Some(total.perplexity().unwrap_or(f64::NAN))
     }
 
     /// Reads a source and, behind a tab, its target; without one, the model generates it.
@@ -194,9 +197,10 @@ impl PairsTask<'_> {
     }
 }
 
-impl Objective for PairsTask<'_> {
+impl Task for PairsTask<'_> {
     type Model = Seq2SeqTransformer;
     type Batch = PairsBatch;
+    type Carried = ();
 
     fn epoch(&self, _epoch: u64, key: &RandomKey) -> Vec<Vec<usize>> {
         let lengths: Vec<_> = self.train.iter().map(|pair| (pair.source.len(), pair.target.len() + 1)).collect();
@@ -211,21 +215,17 @@ impl Objective for PairsTask<'_> {
         batch.output.lengths.iter().sum()
     }
 
-    fn loss(&self, model: &Seq2SeqTransformer, batch: &PairsBatch, key: RandomKey) -> Tensor<1> {
-        self.losses(model, batch, self.label_smoothing, Some(key), &mut Probe::off()).0
+    fn loss(&self, model: &Seq2SeqTransformer, batch: &PairsBatch, pass: Pass<'_, ()>, probe: &mut Probe) -> Tensor<1> {
+        self.losses(model, batch, self.label_smoothing, Some(pass.key), probe).0
     }
 
-    fn evaluate(&self, model: &Seq2SeqTransformer) -> Vec<(String, f64)> {
-        vec![("perplexity".to_owned(), self.perplexity(model))]
+    /// The perplexity of the validation set, whatever the split: test sets are scored by what is generated, which goes into files.
+    fn evaluate(&self, model: &Seq2SeqTransformer, _split: Split, interrupt: &Interrupt) -> Option<Scores> {
+        let perplexity = self.perplexity(model, interrupt)?;
+        Some(Scores::of("perplexity", perplexity, "per token of the vocabulary, without label smoothing"))
     }
 
     fn selection(&self) -> Selection {
         Selection::lowest("perplexity")
-    }
-
-    fn locate_non_finite(&self, model: &Seq2SeqTransformer, batch: &PairsBatch, key: RandomKey) -> Option<String> {
-        first_non_finite_activation(|probe| {
-            self.losses(model, batch, self.label_smoothing, Some(key), probe);
-        })
     }
 }

@@ -12,15 +12,17 @@ use heedful_attention::random::RandomKey;
 use rand::RngExt;
 
 use crate::batch::fixed_size_batches;
-use crate::comparison::{Attention, Dataset, STEPS_PER_SECOND, folder_name};
+use crate::comparison::{STEPS_PER_SECOND, folder_name};
 use crate::data::generate::{self, Sizes};
 use crate::data::text::TextCorpus;
 use crate::error::ExperimentError;
-use crate::report::MetricColumn;
+use crate::experiment::{Card, Config};
+use crate::metrics::MetricColumn;
+use crate::options::RunSettings;
 use crate::settings::Settings;
 use crate::tokenise::{END, Tokeniser};
 
-pub use config::{Masking, PreTrainingConfig, PreTrainingData, Spans};
+pub use config::{Masking, PreTrainingConfig, PreTrainingData, PreTrainingOptions, Spans};
 pub use masked::{MaskedBatch, MaskedModelling, MaskedTask};
 pub use spans::{SpanModelling, SpanTask};
 
@@ -42,33 +44,19 @@ pub struct PreTrainingDataset {
     test: Vec<u32>,
 }
 
-impl Dataset for PreTrainingDataset {
-    fn name(&self) -> String {
-        self.name.clone()
-    }
-
-    fn sha256(&self) -> &str {
-        &self.corpus.sha256
-    }
-
-    fn description(&self) -> String {
-        format!(
-            "{} training, {} validation and {} test tokens, ends of lines included; {} types; splits: {}",
-            self.train.len(),
-            self.valid.len(),
-            self.test.len(),
-            self.tokeniser.vocabulary_size(),
-            self.corpus.split
-        )
-    }
-
-    fn tokeniser(&self) -> Option<&Tokeniser> {
-        Some(&self.tokeniser)
-    }
+fn card(data: &PreTrainingDataset) -> Card<'_> {
+    let description = format!(
+        "{} training, {} validation and {} test tokens, ends of lines included; {} types; splits: {}",
+        data.train.len(),
+        data.valid.len(),
+        data.test.len(),
+        data.tokeniser.vocabulary_size(),
+        data.corpus.split
+    );
+    Card::of_texts(&data.name, &data.corpus.sha256, description, &data.tokeniser)
 }
 
-fn check(settings: &Settings<PreTrainingConfig>) -> Result<(), ExperimentError> {
-    let PreTrainingConfig { data, model, .. } = &settings.value;
+fn check<E>(settings: &Settings<Config<E>>, data: &PreTrainingData) -> Result<(), ExperimentError> {
     for (field, value) in
         [("data.batch", data.batch), ("data.generated_words", data.generated_words), ("data.evaluated", data.evaluated.unwrap_or(1))]
     {
@@ -76,39 +64,46 @@ fn check(settings: &Settings<PreTrainingConfig>) -> Result<(), ExperimentError> 
             return Err(settings.refuse(field, "it must be at least 1").into());
         }
     }
-    if !(4..=model.max_length).contains(&data.context) {
-        let problem = format!("{} tokens are not between 4 and model.max_length = {}", data.context, model.max_length);
+    let max_length = settings.value.model.max_length;
+    if !(4..=max_length).contains(&data.context) {
+        let problem = format!("{} tokens are not between 4 and model.max_length = {max_length}", data.context);
         return Err(settings.refuse("data.context", problem).into());
     }
     Ok(())
 }
 
-fn dataset(config: &PreTrainingConfig) -> Result<PreTrainingDataset, ExperimentError> {
-    let (name, corpus) = match &config.run.data {
+fn open(run: &RunSettings, options: &PreTrainingOptions) -> Result<Vec<PreTrainingDataset>, ExperimentError> {
+    let (name, corpus) = match &run.data {
         Some(dir) => (folder_name(dir), TextCorpus::read(dir).map_err(ExperimentError::failure)?),
         None => {
-            let sizes = Sizes { train: config.data.generated_words, ..Sizes::LANGUAGE };
+            let sizes = Sizes { train: options.data.generated_words, ..Sizes::LANGUAGE };
             ("built-in".to_owned(), generate::language(&RandomKey::from_seed(0).named("language data"), sizes))
         }
     };
-    let tokeniser = Tokeniser::train(&config.tokeniser, corpus.train.iter().map(String::as_str)).map_err(ExperimentError::usage)?;
+    let tokeniser = Tokeniser::train(&options.tokeniser, corpus.train.iter().map(String::as_str)).map_err(ExperimentError::usage)?;
     let encode = |lines: &[String]| lines.iter().flat_map(|line| tokeniser.encode(line).into_iter().chain([END])).collect::<Vec<_>>();
     let (train, valid, test) = (encode(&corpus.train), encode(&corpus.valid), encode(&corpus.test));
-    Ok(PreTrainingDataset { name, corpus, tokeniser, train, valid, test })
+    Ok(vec![PreTrainingDataset { name, corpus, tokeniser, train, valid, test }])
 }
 
 /// Refuses a text that is shorter than a sequence.
-fn fits(config: &PreTrainingConfig, dataset: &PreTrainingDataset, _attention: &Attention) -> Result<(), ExperimentError> {
+fn fits(data: &PreTrainingData, dataset: &PreTrainingDataset) -> Result<(), ExperimentError> {
     for (split, tokens) in [("training", &dataset.train), ("validation", &dataset.valid), ("test", &dataset.test)] {
-        if tokens.len() < config.data.context {
+        if tokens.len() < data.context {
             return Err(ExperimentError::usage(format!(
                 "data.context = {}: the {split} text has only {} tokens; give --set data.context=N with a smaller N",
-                config.data.context,
+                data.context,
                 tokens.len()
             )));
         }
     }
     Ok(())
+}
+
+/// Tokens that the largest training batch of an encoder has at least.
+fn batch_tokens(data: &PreTrainingData, dataset: &PreTrainingDataset) -> usize {
+    // The first window may begin later, which leaves one less.
+    data.batch.min((dataset.train.len() / data.context.max(1)).saturating_sub(1)).saturating_mul(data.context)
 }
 
 /// The first positions of the sequences of an epoch, `length` tokens each, in batches. They lie end to end, from an offset that changes with the epoch.
@@ -119,9 +114,9 @@ fn batches(tokens: usize, length: usize, batch: usize, key: &RandomKey) -> Vec<V
 }
 
 /// The first positions of the sequences that a text is evaluated on.
-fn evaluated(config: &PreTrainingConfig, tokens: usize, length: usize) -> Vec<usize> {
+fn evaluated(data: &PreTrainingData, tokens: usize, length: usize) -> Vec<usize> {
     let count = tokens / length;
-    (0..count.min(config.data.evaluated.unwrap_or(count))).map(|item| item * length).collect()
+    (0..count.min(data.evaluated.unwrap_or(count))).map(|item| item * length).collect()
 }
 
 fn columns() -> Vec<MetricColumn> {

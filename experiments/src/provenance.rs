@@ -1,5 +1,7 @@
 //! What a run was computed by: the code, how it was compiled, and what it used of the machine.
 
+use std::path::Path;
+
 use serde::{Deserialize, Serialize};
 
 /// The program and its use of the machine. Runs of equal code and instruction set, with equal settings and data, give the same digits on a CPU.
@@ -19,6 +21,9 @@ pub struct Provenance {
     pub instruction_set: String,
     /// What libraries of matrix products choose their kernels by, as far as the processor has it.
     pub cpu_features: Vec<String>,
+    /// Kind and size of each cache of a core, which libraries of matrix products divide their sums by; unknown where the system does not tell, and of runs of
+    /// earlier versions.
+    pub caches: Vec<String>,
     /// Threads that compute on the CPU.
     pub threads: usize,
 }
@@ -43,13 +48,14 @@ impl Provenance {
             features: features().into_iter().filter(|(_, is_in)| *is_in).map(|(name, _)| name.to_owned()).collect(),
             instruction_set: instruction_set(),
             cpu_features: cpu_features().into_iter().map(str::to_owned).collect(),
+            caches: caches(),
             threads: rayon::current_num_threads(),
         }
     }
 
-    /// Whether compiler, instruction set and processor features are the same: then equal code gives the same digits on a CPU, on any number of threads.
+    /// Whether compiler, instruction set, processor features and caches are the same: then equal code gives the same digits on a CPU, on any number of threads.
     pub fn computes_like(&self, other: &Self) -> bool {
-        let numerics = |it: &Self| (it.compiler.clone(), it.instruction_set.clone(), it.cpu_features.clone());
+        let numerics = |it: &Self| (it.compiler.clone(), it.instruction_set.clone(), it.cpu_features.clone(), it.caches.clone());
         numerics(self) == numerics(other)
     }
 
@@ -101,6 +107,16 @@ fn instruction_set() -> String {
     }
 }
 
+/// The caches of the first core, such as `L1 Data 48K`.
+fn caches() -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir("/sys/devices/system/cpu/cpu0/cache") else { return Vec::new() };
+    let read = |folder: &Path, file: &str| std::fs::read_to_string(folder.join(file)).ok().map(|text| text.trim().to_owned());
+    let described = |folder: &Path| Some(format!("L{} {} {}", read(folder, "level")?, read(folder, "type")?, read(folder, "size")?));
+    let mut caches: Vec<String> = entries.flatten().filter_map(|entry| described(&entry.path())).collect();
+    caches.sort();
+    caches
+}
+
 #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
 fn cpu_features() -> Vec<&'static str> {
     use std::arch::is_x86_feature_detected as has;
@@ -142,6 +158,7 @@ mod tests {
         assert!(!here.computes_like(&Provenance { compiler: "rustc 1.0.0".into(), ..here.clone() }));
         assert!(!here.computes_like(&Provenance { instruction_set: "scalar?".into(), ..here.clone() }));
         assert!(!here.computes_like(&Provenance { cpu_features: vec!["none".into()], ..here.clone() }));
+        assert!(!here.computes_like(&Provenance { caches: vec!["L1 Data 1K".into()], ..here.clone() }));
     }
 
     /// In a checkout the commit is one of it, and holds what was built if nothing was changed.

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::metrics::MetricColumn;
 use crate::provenance::Provenance;
 use crate::run_folder::RunFolderError;
 
@@ -128,6 +129,9 @@ pub struct ResultRecord {
     pub metrics: BTreeMap<String, Option<f64>>,
     /// How each score is computed, by the name of the score (a signature as sacreBLEU prints it, a unit and context length).
     pub signatures: BTreeMap<String, String>,
+    /// How the scores are shown and which direction is better; unknown of runs of earlier versions.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub columns: Vec<MetricColumn>,
     /// What a reader of the scores must know.
     pub notes: Vec<String>,
     /// Training speed; tokens counted as the loss counts them.

@@ -8,73 +8,10 @@ use std::fmt::Write;
 use std::path::Path;
 
 use crate::markup::{self, code};
-use crate::metrics::Spread;
+use crate::metrics::{MetricColumn, Spread};
 use crate::published::PublishedNumbers;
 use crate::record::ResultRecord;
 use crate::run_folder::{RunFolder, RunFolderError, RunPaths, write_atomically};
-
-/// How one metric is shown.
-#[derive(Clone, Debug, PartialEq)]
-pub struct MetricColumn {
-    pub(crate) name: String,
-    pub(crate) label: String,
-    pub(crate) digits: usize,
-    pub(crate) higher_is_better: Option<bool>,
-    pub(crate) factor: f64,
-    pub(crate) definition: String,
-    pub(crate) file: Option<&'static str>,
-}
-
-impl MetricColumn {
-    /// The metric `name` of the records, under the heading `label`, with two decimals and no direction.
-    pub fn new(name: &str, label: &str) -> Self {
-        let (name, label) = (name.into(), label.into());
-        Self { name, label, digits: 2, higher_is_better: None, factor: 1.0, definition: String::new(), file: None }
-    }
-
-    /// Larger values are better.
-    pub fn higher_is_better(self) -> Self {
-        Self { higher_is_better: Some(true), ..self }
-    }
-
-    /// Smaller values are better.
-    pub fn lower_is_better(self) -> Self {
-        Self { higher_is_better: Some(false), ..self }
-    }
-
-    /// Number of decimals.
-    pub fn digits(self, digits: usize) -> Self {
-        Self { digits, ..self }
-    }
-
-    /// The records hold fractions from 0 to 1, the table shows percent.
-    pub fn percent(self) -> Self {
-        Self { factor: 100.0, ..self }
-    }
-
-    /// What the metric is: its unit, its test set, how it is computed.
-    pub fn defined_as(self, definition: &str) -> Self {
-        Self { definition: definition.into(), ..self }
-    }
-
-    /// A file of this name in the folder of a run shows what the value is made of. A report points to it where a run has it.
-    pub fn shown_in(self, file: &'static str) -> Self {
-        Self { file: Some(file), ..self }
-    }
-
-    pub(crate) fn is_scored_in<'r>(&self, mut records: impl Iterator<Item = &'r ResultRecord>) -> bool {
-        records.any(|record| record.metric(&self.name).is_some())
-    }
-
-    pub(crate) fn heading(&self) -> String {
-        let arrow = match self.higher_is_better {
-            Some(true) => " ↑",
-            Some(false) => " ↓",
-            None => "",
-        };
-        format!("{}{arrow}", self.label)
-    }
-}
 
 /// A part of the report that only one experiment has, as Markdown.
 #[derive(Clone, Debug, PartialEq)]
@@ -184,7 +121,7 @@ impl<'a> Report<'a> {
         let mut push = |column: Vec<String>| cells.iter_mut().zip(column).for_each(|(row, cell)| row.push(cell));
         // A metric of other data sets only is left out rather than shown empty.
         let records = || rows.iter().flatten().copied();
-        for metric in self.metrics.iter().filter(|metric| metric.is_scored_in(records())) {
+        for metric in self.metrics.iter().filter(|metric| is_scored_in(metric, records())) {
             let spreads: Vec<Option<Spread>> = rows.iter().map(|row| Spread::of(&values(row, metric))).collect();
             // A mechanism that failed on some seed is not the best by the mean of the others.
             let complete = |(row, spread): (&Vec<&ResultRecord>, &Option<Spread>)| spread.filter(|spread| spread.runs == row.len());
@@ -232,7 +169,7 @@ impl<'a> Report<'a> {
             return;
         }
         text.push_str("\n## Metrics\n\n");
-        for metric in self.metrics.iter().filter(|metric| metric.is_scored_in(self.records.iter())) {
+        for metric in self.metrics.iter().filter(|metric| is_scored_in(metric, self.records.iter())) {
             let direction = match metric.higher_is_better {
                 Some(true) => ", higher is better",
                 Some(false) => ", lower is better",
@@ -242,7 +179,7 @@ impl<'a> Report<'a> {
             if !metric.definition.is_empty() {
                 let _ = write!(text, ": {}", metric.definition);
             }
-            if let Some(file) = metric.file.filter(|file| runs.iter().any(|run| run.root().join(file).is_file())) {
+            if let Some(file) = metric.file.as_ref().filter(|file| runs.iter().any(|run| run.root().join(file).is_file())) {
                 let _ = write!(text, "; {} of the run shows them", code(file));
             }
             for signature in distinct(self.records.iter().filter_map(|record| record.signatures.get(&metric.name).cloned())) {
@@ -317,6 +254,11 @@ impl<'a> Report<'a> {
         }));
         text.push_str(&markdown_table(&cells, "---"));
     }
+}
+
+/// Whether a record has a value of the metric, or says that it is undefined.
+pub(crate) fn is_scored_in<'r>(metric: &MetricColumn, mut records: impl Iterator<Item = &'r ResultRecord>) -> bool {
+    records.any(|record| record.metric(&metric.name).is_some())
 }
 
 pub(crate) fn values(row: &[&ResultRecord], metric: &MetricColumn) -> Vec<f64> {
@@ -606,6 +548,7 @@ mod tests {
             features: vec!["ndarray".into(), "wgpu".into()],
             instruction_set: "x86-64-v3".into(),
             cpu_features: vec!["avx2".into(), "fma".into()],
+            caches: Vec::new(),
             threads: 1,
         };
         let records = [record("a", 1, 1.0, 1.0), ResultRecord { provenance: Some(provenance), ..record("b", 1, 1.0, 1.0) }];

@@ -18,12 +18,11 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 use toml::Table;
 
 use crate::process::Process;
-use crate::settings::{self, SettingsError};
+use crate::settings::{self, Configuration, SettingsError};
 
 /// The configuration table that says which runs are wanted (mechanisms, seeds, backend, data) rather than how one is done; see [`crate::options::RunSettings`].
 pub const RUN_TABLE: &str = "run";
@@ -242,7 +241,7 @@ impl RunFolder {
     ///
     /// # Errors
     /// [`RunFolderError`] when the folder holds another configuration or foreign files, or cannot be written. Nothing is changed then.
-    pub fn open<T: Default + Serialize + DeserializeOwned>(root: &Path, configuration: &T, resume: bool) -> Result<Self, RunFolderError> {
+    pub fn open<T: Configuration>(root: &Path, configuration: &T, resume: bool) -> Result<Self, RunFolderError> {
         let folder = Self { root: root.into() };
         make_folder(root)?;
         let config = folder.config();
@@ -277,7 +276,7 @@ impl RunFolder {
     }
 
     /// Refuses a configuration that must not be mixed with the one that is there.
-    fn compare<T: Default + Serialize + DeserializeOwned>(&self, there: &Table, here: &T, resume: bool) -> Result<(), RunFolderError> {
+    fn compare<T: Configuration>(&self, there: &Table, here: &T, resume: bool) -> Result<(), RunFolderError> {
         let here = settings::complete(here)?;
         let there = settings::completed::<T>(there).unwrap_or_else(|| there.clone());
         let recipe_differs = settings::first_difference(&without_runs(&there), &without_runs(&here));

@@ -14,13 +14,18 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
 
-use self::reading::Setting;
+use self::reading::{Problem, Setting};
+use crate::experiment::{Config, Experiment};
+use crate::mechanisms::MechanismOptions;
+use crate::model::ModelSettings;
+use crate::options::RunSettings;
 use crate::run_folder::sha256_hex;
+use crate::train::TrainingConfig;
 
 /// The text that stands for an optional field without a value.
 pub const UNSET: &str = "unset";
@@ -144,6 +149,42 @@ fn parse_value(text: &str) -> Option<Value> {
     }
 }
 
+/// What can be read from tables: whatever serde can read, and the [`Config`] of an experiment.
+pub trait Configuration: Default + Serialize {
+    /// Reads a table that has all fields.
+    #[doc(hidden)]
+    #[allow(private_interfaces, reason = "what is wrong with a field becomes a SettingsError")]
+    fn from_table(table: Table) -> Result<Self, Problem>;
+}
+
+impl<T: Default + Serialize + DeserializeOwned> Configuration for T {
+    #[allow(private_interfaces, reason = "as above")]
+    fn from_table(table: Table) -> Result<Self, Problem> {
+        T::deserialize(Setting(Value::Table(table)))
+    }
+}
+
+/// The tables that all experiments have.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Shared {
+    run: RunSettings,
+    model: ModelSettings,
+    mechanisms: MechanismOptions,
+    training: TrainingConfig,
+}
+
+impl<E: Experiment> Configuration for Config<E> {
+    #[allow(private_interfaces, reason = "as above")]
+    fn from_table(table: Table) -> Result<Self, Problem> {
+        const SHARED: &[&str] = &["run", "model", "mechanisms", "training"];
+        let (shared, own): (Table, Table) = table.into_iter().partition(|(name, _)| SHARED.contains(&name.as_str()));
+        let own = E::deserialize(Setting(Value::Table(own))).map_err(|problem| problem.beside(SHARED))?;
+        let Shared { run, model, mechanisms, training } = Shared::deserialize(Setting(Value::Table(shared)))?;
+        Ok(Self { run, model, mechanisms, training, own })
+    }
+}
+
 /// A configuration and where its fields came from.
 #[derive(Clone, Debug)]
 pub struct Settings<T> {
@@ -153,7 +194,7 @@ pub struct Settings<T> {
     assignments: Vec<Assignment>,
 }
 
-impl<T: Default + Serialize + DeserializeOwned> Settings<T> {
+impl<T: Configuration> Settings<T> {
     /// Lays `file` and then `assignments`, in their order, over the defaults of `T`.
     ///
     /// `T` should refuse unknown fields (`#[serde(default, deny_unknown_fields)]`), or misspelt ones pass unnoticed.
@@ -187,7 +228,7 @@ impl<T: Default + Serialize + DeserializeOwned> Settings<T> {
     pub fn with(&self, table: &Table, path: &str) -> Result<Self, SettingsError> {
         let mut merged = complete(&self.value)?;
         merge(&mut merged, table.clone());
-        match T::deserialize(Setting(Value::Table(merged))) {
+        match T::from_table(merged) {
             Ok(value) => Ok(Self { value, file: self.file.clone(), assignments: self.assignments.clone() }),
             Err(problem) => {
                 let within: Vec<String> = problem.path.iter().rev().cloned().collect();
@@ -209,7 +250,7 @@ impl<T: Default + Serialize + DeserializeOwned> Settings<T> {
             insert(&mut layer, &assignment.path, assignment.value.clone());
         }
         merge(&mut merged, layer);
-        match T::deserialize(Setting(Value::Table(merged))) {
+        match T::from_table(merged) {
             Ok(value) => Ok(Self { value, file, assignments }),
             Err(problem) => {
                 let path: Vec<String> = problem.path.iter().rev().cloned().collect();
@@ -227,6 +268,14 @@ impl<T> Settings<T> {
     pub fn refuse(&self, path: &str, problem: impl Display) -> SettingsError {
         let parts: Vec<String> = path.split('.').map(String::from).collect();
         SettingsError::Field { place: self.place(&parts, None), problem: format!("`{path}`: {problem}") }
+    }
+
+    /// Refuses a field unless the condition holds; `remedy` says what to give.
+    ///
+    /// # Errors
+    /// [`refuse`](Self::refuse) with the remedy.
+    pub fn require(&self, path: &str, condition: bool, remedy: impl Display) -> Result<(), SettingsError> {
+        if condition { Ok(()) } else { Err(self.refuse(path, remedy)) }
     }
 
     /// The paths of the fields that options of the command set.
@@ -297,8 +346,8 @@ pub(crate) fn overlaid(mut base: Table, layer: Table) -> Table {
 }
 
 /// A configuration as a table in which the fields that `table` lacks have the values of `T`'s default; `None` if `T` knows no such configuration.
-pub(crate) fn completed<T: Default + Serialize + DeserializeOwned>(table: &Table) -> Option<Table> {
-    let value = T::deserialize(Setting(Value::Table(overlaid(complete(&T::default()).ok()?, table.clone())))).ok()?;
+pub(crate) fn completed<T: Configuration>(table: &Table) -> Option<Table> {
+    let value = T::from_table(overlaid(complete(&T::default()).ok()?, table.clone())).ok()?;
     complete(&value).ok()
 }
 

@@ -10,40 +10,36 @@ use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_models::classifier::Classifier;
 
-use crate::analyse::{Legible, Reading};
-use crate::batch::at_least_in_a_batch;
 use crate::classification::examples::{Encoder, Part, Question};
 use crate::classification::{ClassificationDataset, ClassificationTask};
-use crate::comparison::{Attention, Comparison, STEPS_PER_SECOND, Scores};
+use crate::comparison::STEPS_PER_SECOND;
 use crate::data::generate::{self, Sizes};
 use crate::data::glue::{Example, Label, Target};
 use crate::data::labelled::{LabelledText, LabelledTexts};
 use crate::error::ExperimentError;
+use crate::experiment::{Attention, Card, Config, Experiment, Reading, Setup};
+use crate::metrics::MetricColumn;
 use crate::published::PublishedNumbers;
-use crate::report::MetricColumn;
-use crate::run_folder::RunPaths;
 use crate::settings::Settings;
 use crate::tokenise::Tokeniser;
-use crate::train::Interrupt;
 
-pub use config::{TextClassificationConfig, TextClassificationData};
+pub use config::{TextClassification, TextClassificationConfig, TextClassificationData};
 
-/// The comparison of attentions on the classification of texts.
-#[derive(Debug)]
-pub struct TextClassification;
-
-impl Comparison for TextClassification {
+impl Experiment for TextClassification {
     const NAME: &'static str = "classify";
     const TITLE: &'static str = "Classification of texts by encoders";
     const DATA: &'static [&'static str] = &["tokeniser", "data.train", "data.test", "data.generated_texts", "model.max_length"];
     const BATCH: &'static str = "data.batch_tokens";
-    type Config = TextClassificationConfig;
-    type Dataset = ClassificationDataset;
+    type Data = ClassificationDataset;
     type Model = Classifier;
     type Task<'a> = ClassificationTask<'a>;
 
+    fn defaults(config: &mut Config<Self>) {
+        config::defaults(config);
+    }
+
     fn check(settings: &Settings<TextClassificationConfig>, attentions: &[Attention]) -> Result<(), ExperimentError> {
-        let TextClassificationConfig { data, model, .. } = &settings.value;
+        let Config { model, own: TextClassification { data, .. }, .. } = &settings.value;
         let at_least_one = [
             ("data.batch_tokens", data.batch_tokens),
             ("data.generated_texts", data.generated_texts),
@@ -64,8 +60,8 @@ impl Comparison for TextClassification {
         Ok(())
     }
 
-    fn datasets(config: &TextClassificationConfig) -> Result<Vec<ClassificationDataset>, ExperimentError> {
-        let TextClassificationData { train, test, generated_texts, .. } = config.data;
+    fn open(config: &TextClassificationConfig) -> Result<Vec<ClassificationDataset>, ExperimentError> {
+        let TextClassificationData { train, test, generated_texts, .. } = config.own.data;
         let key = RandomKey::from_seed(0).named("labelled texts");
         let mut texts = match &config.run.data {
             Some(dir) => LabelledTexts::read(dir, &key).map_err(ExperimentError::failure)?,
@@ -84,7 +80,7 @@ impl Comparison for TextClassification {
         for (texts, most) in [(&mut texts.train, train), (&mut texts.test, test)] {
             every_nth(texts, most.unwrap_or(usize::MAX));
         }
-        let tokeniser = Tokeniser::train(&config.tokeniser, texts.train.iter().map(|text| text.text.as_str()));
+        let tokeniser = Tokeniser::train(&config.own.tokeniser, texts.train.iter().map(|text| text.text.as_str()));
         let tokeniser = tokeniser.map_err(ExperimentError::usage)?;
         let mut encoder = Encoder { tokeniser: &tokeniser, max_length: config.model.max_length, truncated: 0 };
         let mut encode = |texts: &[LabelledText]| {
@@ -114,38 +110,20 @@ impl Comparison for TextClassification {
         Ok(vec![ClassificationDataset { name, sha256, tokeniser, parts, segments: false, truncated, remark, pre_trained: None }])
     }
 
-    fn batch_tokens(config: &Self::Config, dataset: &Self::Dataset) -> usize {
-        let of_part = |part: &Part| at_least_in_a_batch(part.train.iter().map(|example| example.tokens().len()), config.data.batch_tokens);
-        dataset.parts.iter().map(of_part).max().unwrap_or_default()
+    fn card(data: &ClassificationDataset) -> Card<'_> {
+        data.card()
     }
 
-    fn task<'a>(
-        config: &'a TextClassificationConfig,
-        dataset: &'a ClassificationDataset,
-        _attention: &Attention,
-    ) -> ClassificationTask<'a> {
-        ClassificationTask { parts: &dataset.parts, batch_tokens: config.data.batch_tokens, segments: false }
+    fn batch_tokens(config: &TextClassificationConfig, data: &ClassificationDataset) -> usize {
+        data.batch_tokens(config.own.data.batch_tokens)
     }
 
-    fn model(
-        config: &TextClassificationConfig,
-        dataset: &ClassificationDataset,
-        attention: &Attention,
-        key: &RandomKey,
-        device: &Device,
-    ) -> Result<Classifier, ExperimentError> {
-        Ok(config.model(dataset.tokeniser.vocabulary_size(), dataset.outputs(), attention).init(key, device))
+    fn task(Setup { config, data, .. }: Setup<'_, Self>) -> ClassificationTask<'_> {
+        ClassificationTask { parts: &data.parts, batch_tokens: config.own.data.batch_tokens, segments: false }
     }
 
-    fn score(
-        _config: &TextClassificationConfig,
-        _dataset: &ClassificationDataset,
-        task: &ClassificationTask,
-        model: &Classifier,
-        _paths: &RunPaths,
-        interrupt: &Interrupt,
-    ) -> Result<Option<Scores>, ExperimentError> {
-        Ok(task.scores(model, interrupt))
+    fn model(Setup { config, data, attention }: Setup<'_, Self>, key: &RandomKey, device: &Device) -> Result<Classifier, ExperimentError> {
+        Ok(config.model(data.tokeniser.vocabulary_size(), data.outputs(), attention).init(key, device))
     }
 
     fn columns() -> Vec<MetricColumn> {
@@ -155,23 +133,13 @@ impl Comparison for TextClassification {
     fn published() -> PublishedNumbers {
         PublishedNumbers::text_classification()
     }
-}
 
-impl Legible for TextClassification {
-    fn texts(_config: &TextClassificationConfig, dataset: &ClassificationDataset, count: usize) -> Vec<String> {
-        dataset.texts(count)
+    fn texts(setup: Setup<'_, Self>, count: usize) -> Vec<String> {
+        setup.data.texts(count)
     }
 
-    fn read(
-        config: &TextClassificationConfig,
-        dataset: &ClassificationDataset,
-        _attention: &Attention,
-        model: &Classifier,
-        text: &str,
-        probe: &mut Probe,
-    ) -> Result<Reading, ExperimentError> {
-        let task = ClassificationTask { parts: &dataset.parts, batch_tokens: config.data.batch_tokens, segments: false };
-        dataset.read(&task, model, text, config.model.max_length, probe)
+    fn read(setup: Setup<'_, Self>, model: &Classifier, text: &str, probe: &mut Probe) -> Result<Reading, ExperimentError> {
+        setup.data.read(&Self::task(setup), model, text, setup.config.model.max_length, probe)
     }
 }
 

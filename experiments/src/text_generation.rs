@@ -11,25 +11,25 @@ use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_models::seq2seq::Seq2SeqTransformer;
 
-use crate::analyse::{Legible, Reading};
 use crate::batch::at_least_in_a_batch;
-use crate::comparison::{Attention, Comparison, Dataset, Scores, folder_name};
+use crate::comparison::folder_name;
 use crate::data::generate::{self, Sizes};
 use crate::data::parallel::Pair;
 use crate::data::text_pairs::TextPairs;
 use crate::data::word_vectors::WordVectors;
 use crate::data::{dialogue, summary};
 use crate::error::ExperimentError;
+use crate::experiment::{Attention, Card, Config, Experiment, Reading, Scores, Setup};
+use crate::metrics::MetricColumn;
 use crate::metrics::{Cider, DialogueBleu, EmbeddingSimilarity, Rouge, RougeVariant};
 use crate::pairs::{PairsTask, TokenPair};
 use crate::published::PublishedNumbers;
-use crate::report::MetricColumn;
 use crate::run_folder::RunPaths;
 use crate::settings::Settings;
 use crate::tokenise::Tokeniser;
 use crate::train::Interrupt;
 
-pub use config::{GenerationConfig, GenerationData, GenerationTask};
+pub use config::{GenerationConfig, GenerationData, GenerationTask, TextGeneration};
 
 /// A tokenised task.
 #[derive(Debug)]
@@ -45,40 +45,7 @@ pub struct GenerationDataset {
     vectors: Option<WordVectors>,
 }
 
-impl Dataset for GenerationDataset {
-    fn name(&self) -> String {
-        self.name.clone()
-    }
-
-    fn sha256(&self) -> &str {
-        &self.pairs.corpus.sha256
-    }
-
-    fn description(&self) -> String {
-        let tests: Vec<_> = self.pairs.corpus.tests.iter().map(|(name, pairs)| format!("{name} {}", pairs.len())).collect();
-        format!(
-            "{} to {}: {} training pairs ({} of them shortened to model.max_length), {} for validation; test sets: {}; {}; {} tokens in the joint vocabulary",
-            self.pairs.corpus.source_language,
-            self.pairs.corpus.target_language,
-            self.train.len(),
-            self.shortened,
-            self.valid.len(),
-            tests.join(", "),
-            self.pairs.split,
-            self.tokeniser.vocabulary_size()
-        )
-    }
-
-    fn tokeniser(&self) -> Option<&Tokeniser> {
-        Some(&self.tokeniser)
-    }
-}
-
-/// The comparison of attentions on the generation of texts.
-#[derive(Debug)]
-pub struct TextGeneration;
-
-impl Comparison for TextGeneration {
+impl Experiment for TextGeneration {
     const NAME: &'static str = "textgen";
     const TITLE: &'static str = "Summaries and replies";
     const DATA: &'static [&'static str] = &[
@@ -93,90 +60,107 @@ impl Comparison for TextGeneration {
     ];
     const STACKS: usize = 2;
     const BATCH: &'static str = "data.batch_tokens";
-    type Config = GenerationConfig;
-    type Dataset = GenerationDataset;
+    type Data = GenerationDataset;
     type Model = Seq2SeqTransformer;
     type Task<'a> = PairsTask<'a>;
 
-    fn check(settings: &Settings<GenerationConfig>, attentions: &[Attention]) -> Result<(), ExperimentError> {
+    fn defaults(config: &mut Config<Self>) {
+        config::defaults(config);
+    }
+
+    fn check(settings: &Settings<Config<Self>>, attentions: &[Attention]) -> Result<(), ExperimentError> {
         let config = &settings.value;
-        if config.data.tasks.is_empty() {
+        let Self { data, label_smoothing, decoding, .. } = &config.own;
+        if data.tasks.is_empty() {
             return Err(settings.refuse("data.tasks", "no task is named; known are summary and dialogue").into());
         }
-        if config.data.tasks.len() > 1 && config.run.data.is_some() {
+        if data.tasks.len() > 1 && config.run.data.is_some() {
             return Err(settings.refuse("data.tasks", "a folder has the data of one task; name it with --task").into());
         }
-        if !(0.0..1.0).contains(&config.label_smoothing) {
+        if !(0.0..1.0).contains(label_smoothing) {
             return Err(settings.refuse("label_smoothing", "it must be at least 0 and less than 1").into());
         }
         let at_least_one = [
-            ("data.batch_tokens", config.data.batch_tokens),
-            ("data.turns", config.data.turns),
-            ("data.test", config.data.test.unwrap_or(1)),
-            ("data.generated_pairs", config.data.generated_pairs),
-            ("decoding.batch_tokens", config.decoding.batch_tokens),
+            ("data.batch_tokens", data.batch_tokens),
+            ("data.turns", data.turns),
+            ("data.test", data.test.unwrap_or(1)),
+            ("data.generated_pairs", data.generated_pairs),
+            ("decoding.batch_tokens", decoding.batch_tokens),
         ];
         for (field, value) in at_least_one {
             if value == 0 {
                 return Err(settings.refuse(field, "it must be at least 1").into());
             }
         }
-        config.decoding.search().validate().map_err(ExperimentError::usage)?;
+        decoding.search().validate().map_err(ExperimentError::usage)?;
         for attention in attentions {
             config.model(1, attention).validate().map_err(ExperimentError::usage)?;
         }
         Ok(())
     }
 
-    fn datasets(config: &GenerationConfig) -> Result<Vec<GenerationDataset>, ExperimentError> {
-        config.data.tasks.iter().map(|&task| dataset(config, task)).collect()
+    fn open(config: &Config<Self>) -> Result<Vec<GenerationDataset>, ExperimentError> {
+        config.own.data.tasks.iter().map(|&task| dataset(config, task)).collect()
     }
 
-    fn batch_tokens(config: &Self::Config, dataset: &Self::Dataset) -> usize {
-        at_least_in_a_batch(dataset.train.iter().map(|pair| pair.source.len().min(pair.target.len())), config.data.batch_tokens)
+    fn card(data: &GenerationDataset) -> Card<'_> {
+        let GenerationDataset { name, pairs: TextPairs { corpus, split }, tokeniser, train, valid, shortened, .. } = data;
+        let tests: Vec<_> = corpus.tests.iter().map(|(name, pairs)| format!("{name} {}", pairs.len())).collect();
+        let description = format!(
+            "{} to {}: {} training pairs ({shortened} of them shortened to model.max_length), {} for validation; \
+             test sets: {}; {split}; {} tokens in the joint vocabulary",
+            corpus.source_language,
+            corpus.target_language,
+            train.len(),
+            valid.len(),
+            tests.join(", "),
+            tokeniser.vocabulary_size()
+        );
+        Card::of_texts(name, &corpus.sha256, description, tokeniser)
     }
 
-    fn task<'a>(config: &'a GenerationConfig, dataset: &'a GenerationDataset, _attention: &Attention) -> PairsTask<'a> {
-        pairs_task(config, dataset)
+    fn batch_tokens(config: &Config<Self>, data: &GenerationDataset) -> usize {
+        at_least_in_a_batch(data.train.iter().map(|pair| pair.source.len().min(pair.target.len())), config.own.data.batch_tokens)
     }
 
-    fn model(
-        config: &GenerationConfig,
-        dataset: &GenerationDataset,
-        attention: &Attention,
-        key: &RandomKey,
-        device: &Device,
-    ) -> Result<Seq2SeqTransformer, ExperimentError> {
-        Ok(config.model(dataset.tokeniser.vocabulary_size(), attention).init(key, device))
+    fn task(setup: Setup<'_, Self>) -> PairsTask<'_> {
+        let GenerationDataset { train, valid, tokeniser, .. } = setup.data;
+        let Self { data, label_smoothing, decoding, .. } = &setup.config.own;
+        PairsTask { train, valid, tokeniser, batch_tokens: data.batch_tokens, label_smoothing: *label_smoothing, decoding }
+    }
+
+    fn model(setup: Setup<'_, Self>, key: &RandomKey, device: &Device) -> Result<Seq2SeqTransformer, ExperimentError> {
+        Ok(setup.config.model(setup.data.tokeniser.vocabulary_size(), setup.attention).init(key, device))
     }
 
     fn score(
-        config: &GenerationConfig,
-        dataset: &GenerationDataset,
+        setup: Setup<'_, Self>,
         task: &PairsTask,
         model: &Seq2SeqTransformer,
         paths: &RunPaths,
         interrupt: &Interrupt,
     ) -> Result<Option<Scores>, ExperimentError> {
+        let Setup { config, data: dataset, .. } = setup;
         let mut scores = Scores::default();
         let tests = &dataset.pairs.corpus.tests;
         for (index, (name, pairs)) in tests.iter().enumerate() {
-            let pairs = &pairs[..config.data.test.unwrap_or(pairs.len()).min(pairs.len())];
+            let pairs = &pairs[..config.own.data.test.unwrap_or(pairs.len()).min(pairs.len())];
             let sources: Vec<_> = pairs.iter().map(|pair| kept_source(config, dataset.task, &dataset.tokeniser, pair)).collect();
             let Some(hypotheses) = task.generate(model, &sources, "generating", interrupt) else { return Ok(None) };
             let references: Vec<[&str; 1]> = pairs.iter().map(|pair| [pair.target.as_str()]).collect();
             paths.write_hypotheses(name, &hypotheses)?;
             paths.write_references(name, &references.concat())?;
-            for (metric, value, signature) in metrics(config, dataset, &hypotheses, &references) {
+            for (metric, value, signature) in metrics(setup, &hypotheses, &references) {
                 if tests.len() > 1 {
                     scores.push(&format!("{name}/{metric}"), value, signature.clone());
                 }
                 if index == 0 {
-                    scores.push(metric, value, format!("{signature}, test set {name}, {} texts, {}", pairs.len(), config.decoding));
+                    scores.push(metric, value, format!("{signature}, test set {name}, {} texts, {}", pairs.len(), config.own.decoding));
                 }
             }
         }
-        scores.push("valid perplexity", task.perplexity(model), "per token of the joint vocabulary, without label smoothing".to_owned());
+        let Some(perplexity) = task.perplexity(model, interrupt) else { return Ok(None) };
+        scores.push("valid perplexity", perplexity, "per token of the joint vocabulary, without label smoothing");
         if dataset.task == GenerationTask::Dialogue && dataset.vectors.is_none() {
             scores.notes.push("no similarity of word vectors: data.word_vectors names no file".to_owned());
         }
@@ -193,10 +177,22 @@ impl Comparison for TextGeneration {
     fn published() -> PublishedNumbers {
         PublishedNumbers::text_generation()
     }
+
+    fn texts(setup: Setup<'_, Self>, count: usize) -> Vec<String> {
+        let most = setup.config.model.max_length;
+        let fits =
+            |pair: &&Pair| [&pair.source, &pair.target].iter().all(|text| (1..most).contains(&setup.data.tokeniser.encode(text).len()));
+        let pairs = setup.data.pairs.corpus.tests.iter().flat_map(|(_, pairs)| pairs);
+        pairs.filter(fits).take(count).map(|pair| format!("{}\t{}", pair.source, pair.target)).collect()
+    }
+
+    fn read(setup: Setup<'_, Self>, model: &Seq2SeqTransformer, text: &str, probe: &mut Probe) -> Result<Reading, ExperimentError> {
+        Self::task(setup).read(model, text, setup.config.model.max_length, probe)
+    }
 }
 
 fn dataset(config: &GenerationConfig, task: GenerationTask) -> Result<GenerationDataset, ExperimentError> {
-    let GenerationData { turns, personas, generated_pairs, word_vectors, .. } = &config.data;
+    let GenerationData { turns, personas, generated_pairs, word_vectors, .. } = &config.own.data;
     let (name, pairs) = match &config.run.data {
         Some(dir) => {
             let read = match task {
@@ -216,7 +212,7 @@ fn dataset(config: &GenerationConfig, task: GenerationTask) -> Result<Generation
         }
     };
     let lines = pairs.corpus.train.iter().flat_map(|pair| [pair.source.as_str(), pair.target.as_str()]);
-    let tokeniser = Tokeniser::train(&config.tokeniser, lines).map_err(ExperimentError::usage)?;
+    let tokeniser = Tokeniser::train(&config.own.tokeniser, lines).map_err(ExperimentError::usage)?;
     let mut shortened = 0;
     let mut encode = |pairs: &[Pair]| -> Vec<TokenPair> {
         let encode = |pair: &Pair| {
@@ -247,23 +243,19 @@ fn kept_source(config: &GenerationConfig, task: GenerationTask, tokeniser: &Toke
 }
 
 /// Name, value and signature of each score of a task, all as fractions.
-fn metrics(
-    config: &GenerationConfig,
-    dataset: &GenerationDataset,
-    hypotheses: &[String],
-    references: &[[&str; 1]],
-) -> Vec<(&'static str, f64, String)> {
+fn metrics(setup: Setup<'_, TextGeneration>, hypotheses: &[String], references: &[[&str; 1]]) -> Vec<(&'static str, f64, String)> {
+    let GenerationData { stemmer, cider, .. } = setup.config.own.data;
     let rouge = |name, variant| {
-        let rouge = Rouge { variant, stemmer: config.data.stemmer };
+        let rouge = Rouge { variant, stemmer };
         (name, rouge.corpus_score(hypotheses, references).f_measure, rouge.signature(Some(1)))
     };
-    if dataset.task == GenerationTask::Summary {
+    if setup.data.task == GenerationTask::Summary {
         let mut found =
             vec![rouge("ROUGE-1", RougeVariant::Rouge1), rouge("ROUGE-2", RougeVariant::Rouge2), rouge("ROUGE-L", RougeVariant::RougeL)];
         let lines = |text: &str| summary::with_line_ends(text);
         let summaries: Vec<String> = hypotheses.iter().map(|text| lines(text)).collect();
         let of_references: Vec<[String; 1]> = references.iter().map(|[text]| [lines(text)]).collect();
-        let rouge = Rouge { variant: RougeVariant::RougeLsum, stemmer: config.data.stemmer };
+        let rouge = Rouge { variant: RougeVariant::RougeLsum, stemmer };
         found.push(("ROUGE-Lsum", rouge.corpus_score(&summaries, &of_references).f_measure, rouge.signature(Some(1))));
         return found;
     }
@@ -275,39 +267,13 @@ fn metrics(
         .map(|(name, value)| (name, value, bleu.signature(Some(1))))
         .collect();
     found.push(rouge("ROUGE-L", RougeVariant::RougeL));
-    let cider = Cider { variant: config.data.cider, ..Cider::default() };
+    let cider = Cider { variant: cider, ..Cider::default() };
     found.push(("CIDEr", cider.corpus_score(hypotheses, references).score, cider.signature(Some(1))));
-    if let Some(vectors) = &dataset.vectors {
+    if let Some(vectors) = &setup.data.vectors {
         let similarity = EmbeddingSimilarity::new(vectors.name(), |word: &str| vectors.of(word));
         let score = similarity.corpus_score(hypotheses, references);
         let values = [("embedding average", score.average), ("greedy matching", score.greedy), ("vector extrema", score.extrema)];
         found.extend(values.map(|(name, value)| (name, value, similarity.signature(Some(1)))));
     }
     found
-}
-
-fn pairs_task<'a>(config: &'a GenerationConfig, dataset: &'a GenerationDataset) -> PairsTask<'a> {
-    let GenerationDataset { train, valid, tokeniser, .. } = dataset;
-    let GenerationConfig { data, label_smoothing, decoding, .. } = config;
-    PairsTask { train, valid, tokeniser, batch_tokens: data.batch_tokens, label_smoothing: *label_smoothing, decoding }
-}
-
-impl Legible for TextGeneration {
-    fn texts(config: &GenerationConfig, dataset: &GenerationDataset, count: usize) -> Vec<String> {
-        let most = config.model.max_length;
-        let fits = |pair: &&Pair| [&pair.source, &pair.target].iter().all(|text| (1..most).contains(&dataset.tokeniser.encode(text).len()));
-        let pairs = dataset.pairs.corpus.tests.iter().flat_map(|(_, pairs)| pairs);
-        pairs.filter(fits).take(count).map(|pair| format!("{}\t{}", pair.source, pair.target)).collect()
-    }
-
-    fn read(
-        config: &GenerationConfig,
-        dataset: &GenerationDataset,
-        _attention: &Attention,
-        model: &Seq2SeqTransformer,
-        text: &str,
-        probe: &mut Probe,
-    ) -> Result<Reading, ExperimentError> {
-        pairs_task(config, dataset).read(model, text, config.model.max_length, probe)
-    }
 }

@@ -7,22 +7,22 @@ use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_models::seq2seq::Seq2SeqTransformer;
 
-use crate::analyse::{Legible, Reading};
 use crate::batch::at_least_in_a_batch;
-use crate::comparison::{Attention, Comparison, Dataset, Scores};
+use crate::comparison::folder_name;
 use crate::data::generate::{self, Sizes};
 use crate::data::parallel::{Pair, ParallelCorpus};
 use crate::error::ExperimentError;
+use crate::experiment::{Attention, Card, Config, Experiment, Reading, Scores, Setup};
 use crate::metrics::ChrF;
+use crate::metrics::MetricColumn;
 use crate::pairs::{PairsTask, TokenPair};
 use crate::published::PublishedNumbers;
-use crate::report::MetricColumn;
 use crate::run_folder::RunPaths;
 use crate::settings::Settings;
 use crate::tokenise::Tokeniser;
 use crate::train::Interrupt;
 
-pub use config::{TranslationConfig, TranslationData};
+pub use config::{Translation, TranslationConfig, TranslationData};
 
 /// A tokenised parallel corpus.
 #[derive(Debug)]
@@ -35,64 +35,35 @@ pub struct TranslationDataset {
     too_long: usize,
 }
 
-impl Dataset for TranslationDataset {
-    fn name(&self) -> String {
-        self.name.clone()
-    }
-
-    fn sha256(&self) -> &str {
-        &self.corpus.sha256
-    }
-
-    fn description(&self) -> String {
-        let ParallelCorpus { source_language, target_language, tests, skipped, .. } = &self.corpus;
-        let tests: Vec<_> = tests.iter().map(|(name, pairs)| format!("{name} {}", pairs.len())).collect();
-        let skipped: usize = skipped.iter().map(|skipped| skipped.lines.len()).sum();
-        format!(
-            "{source_language} to {target_language}: {} training pairs ({skipped} with an empty side and {} over the maximal length left out), \
-             {} for validation; test sets: {}; {} tokens in the joint vocabulary",
-            self.train.len(),
-            self.too_long,
-            self.valid.len(),
-            tests.join(", "),
-            self.tokeniser.vocabulary_size()
-        )
-    }
-
-    fn tokeniser(&self) -> Option<&Tokeniser> {
-        Some(&self.tokeniser)
-    }
-}
-
-/// The comparison of attentions on machine translation.
-#[derive(Debug)]
-pub struct Translation;
-
-impl Comparison for Translation {
+impl Experiment for Translation {
     const NAME: &'static str = "mt";
     const TITLE: &'static str = "Machine translation";
     const DATA: &'static [&'static str] = &["tokeniser", "data.source", "data.target", "data.generated_pairs", "model.max_length"];
     const STACKS: usize = 2;
     const BATCH: &'static str = "data.batch_tokens";
-    type Config = TranslationConfig;
-    type Dataset = TranslationDataset;
+    type Data = TranslationDataset;
     type Model = Seq2SeqTransformer;
     type Task<'a> = PairsTask<'a>;
 
-    fn check(settings: &Settings<Self::Config>, attentions: &[Attention]) -> Result<(), ExperimentError> {
+    fn defaults(config: &mut Config<Self>) {
+        config::defaults(config);
+    }
+
+    fn check(settings: &Settings<Config<Self>>, attentions: &[Attention]) -> Result<(), ExperimentError> {
         let config = &settings.value;
-        if !(0.0..1.0).contains(&config.label_smoothing) {
+        let Self { data, label_smoothing, decoding, .. } = &config.own;
+        if !(0.0..1.0).contains(label_smoothing) {
             return Err(settings.refuse("label_smoothing", "it must be at least 0 and less than 1").into());
         }
-        for (field, value) in [("data.batch_tokens", config.data.batch_tokens), ("decoding.batch_tokens", config.decoding.batch_tokens)] {
+        for (field, value) in [("data.batch_tokens", data.batch_tokens), ("decoding.batch_tokens", decoding.batch_tokens)] {
             if value == 0 {
                 return Err(settings.refuse(field, "at least one token is needed").into());
             }
         }
-        if config.data.generated_pairs == 0 {
+        if data.generated_pairs == 0 {
             return Err(settings.refuse("data.generated_pairs", "at least one pair is needed").into());
         }
-        config.decoding.search().validate().map_err(ExperimentError::usage)?;
+        decoding.search().validate().map_err(ExperimentError::usage)?;
         for attention in attentions {
             // The vocabulary is not known before the data is read and does not matter here.
             config.model(1, attention).validate().map_err(ExperimentError::usage)?;
@@ -100,12 +71,12 @@ impl Comparison for Translation {
         Ok(())
     }
 
-    fn datasets(config: &Self::Config) -> Result<Vec<Self::Dataset>, ExperimentError> {
-        let TranslationData { source, target, generated_pairs, .. } = &config.data;
+    fn open(config: &Config<Self>) -> Result<Vec<TranslationDataset>, ExperimentError> {
+        let TranslationData { source, target, generated_pairs, .. } = &config.own.data;
         let (name, corpus) = match &config.run.data {
             Some(dir) => {
                 let corpus = ParallelCorpus::read(dir, source, target).map_err(ExperimentError::failure)?;
-                (format!("{} {source}-{target}", crate::comparison::folder_name(dir)), corpus)
+                (format!("{} {source}-{target}", folder_name(dir)), corpus)
             }
             None => {
                 let sizes = Sizes { train: *generated_pairs, ..Sizes::PARALLEL };
@@ -113,7 +84,7 @@ impl Comparison for Translation {
             }
         };
         let lines = corpus.train.iter().flat_map(|pair| [pair.source.as_str(), pair.target.as_str()]);
-        let tokeniser = Tokeniser::train(&config.tokeniser, lines).map_err(ExperimentError::usage)?;
+        let tokeniser = Tokeniser::train(&config.own.tokeniser, lines).map_err(ExperimentError::usage)?;
         let encode = |pair: &Pair| TokenPair { source: tokeniser.encode(&pair.source), target: tokeniser.encode(&pair.target) };
         let max_length = config.model.max_length;
         let fits = |pair: &TokenPair| pair.source.len() <= max_length && pair.target.len() < max_length;
@@ -147,36 +118,48 @@ impl Comparison for Translation {
         Ok(vec![TranslationDataset { name, corpus, tokeniser, train, valid, too_long }])
     }
 
-    fn batch_tokens(config: &Self::Config, dataset: &Self::Dataset) -> usize {
-        at_least_in_a_batch(dataset.train.iter().map(|pair| pair.source.len().min(pair.target.len())), config.data.batch_tokens)
+    fn card(data: &TranslationDataset) -> Card<'_> {
+        let TranslationDataset { name, corpus, tokeniser, train, valid, too_long } = data;
+        let ParallelCorpus { source_language, target_language, tests, skipped, sha256, .. } = corpus;
+        let tests: Vec<_> = tests.iter().map(|(name, pairs)| format!("{name} {}", pairs.len())).collect();
+        let skipped: usize = skipped.iter().map(|skipped| skipped.lines.len()).sum();
+        let description = format!(
+            "{source_language} to {target_language}: {} training pairs ({skipped} with an empty side and {too_long} over the maximal length left out), \
+             {} for validation; test sets: {}; {} tokens in the joint vocabulary",
+            train.len(),
+            valid.len(),
+            tests.join(", "),
+            tokeniser.vocabulary_size()
+        );
+        Card::of_texts(name, sha256, description, tokeniser)
     }
 
-    fn task<'a>(config: &'a Self::Config, dataset: &'a Self::Dataset, _attention: &Attention) -> PairsTask<'a> {
-        pairs_task(config, dataset)
+    fn batch_tokens(config: &Config<Self>, data: &TranslationDataset) -> usize {
+        at_least_in_a_batch(data.train.iter().map(|pair| pair.source.len().min(pair.target.len())), config.own.data.batch_tokens)
     }
 
-    fn model(
-        config: &Self::Config,
-        dataset: &Self::Dataset,
-        attention: &Attention,
-        key: &RandomKey,
-        device: &Device,
-    ) -> Result<Seq2SeqTransformer, ExperimentError> {
-        Ok(config.model(dataset.tokeniser.vocabulary_size(), attention).init(key, device))
+    fn task(setup: Setup<'_, Self>) -> PairsTask<'_> {
+        let TranslationDataset { train, valid, tokeniser, .. } = setup.data;
+        let Self { data, label_smoothing, decoding, .. } = &setup.config.own;
+        PairsTask { train, valid, tokeniser, batch_tokens: data.batch_tokens, label_smoothing: *label_smoothing, decoding }
+    }
+
+    fn model(setup: Setup<'_, Self>, key: &RandomKey, device: &Device) -> Result<Seq2SeqTransformer, ExperimentError> {
+        Ok(setup.config.model(setup.data.tokeniser.vocabulary_size(), setup.attention).init(key, device))
     }
 
     fn score(
-        config: &TranslationConfig,
-        dataset: &TranslationDataset,
+        setup: Setup<'_, Self>,
         task: &PairsTask,
         model: &Seq2SeqTransformer,
         paths: &RunPaths,
         interrupt: &Interrupt,
     ) -> Result<Option<Scores>, ExperimentError> {
+        let TranslationDataset { corpus: ParallelCorpus { tests, .. }, tokeniser, .. } = setup.data;
         let mut scores = Scores::default();
-        let (bleu, chrf) = (config.bleu, ChrF::default());
-        for (index, (name, pairs)) in dataset.corpus.tests.iter().enumerate() {
-            let sources: Vec<_> = pairs.iter().map(|pair| dataset.tokeniser.encode(&pair.source)).collect();
+        let (bleu, chrf) = (setup.config.own.bleu, ChrF::default());
+        for (index, (name, pairs)) in tests.iter().enumerate() {
+            let sources: Vec<_> = pairs.iter().map(|pair| tokeniser.encode(&pair.source)).collect();
             let Some(hypotheses) = task.generate(model, &sources, "translating", interrupt) else { return Ok(None) };
             paths.write_hypotheses(name, &hypotheses)?;
             paths.write_references(name, &pairs.iter().map(|pair| pair.target.as_str()).collect::<Vec<_>>())?;
@@ -186,16 +169,16 @@ impl Comparison for Translation {
                 ("chrF2", chrf.corpus_score(&hypotheses, &references).score, chrf.signature(Some(1))),
             ];
             for (metric, value, signature) in values {
-                if dataset.corpus.tests.len() > 1 {
+                if tests.len() > 1 {
                     scores.push(&format!("{name}/{metric}"), value, signature.clone());
                 }
                 if index == 0 {
-                    scores.push(metric, value, format!("{signature}, test set {name}, {}", config.decoding));
+                    scores.push(metric, value, format!("{signature}, test set {name}, {}", setup.config.own.decoding));
                 }
             }
         }
-        let perplexity = task.perplexity(model);
-        scores.push("valid perplexity", perplexity, "per token of the joint vocabulary, without label smoothing".to_owned());
+        let Some(perplexity) = task.perplexity(model, interrupt) else { return Ok(None) };
+        scores.push("valid perplexity", perplexity, "per token of the joint vocabulary, without label smoothing");
         Ok(Some(scores))
     }
 
@@ -210,30 +193,16 @@ impl Comparison for Translation {
     fn published() -> PublishedNumbers {
         PublishedNumbers::machine_translation()
     }
-}
 
-fn pairs_task<'a>(config: &'a TranslationConfig, dataset: &'a TranslationDataset) -> PairsTask<'a> {
-    let TranslationDataset { train, valid, tokeniser, .. } = dataset;
-    let TranslationConfig { data, label_smoothing, decoding, .. } = config;
-    PairsTask { train, valid, tokeniser, batch_tokens: data.batch_tokens, label_smoothing: *label_smoothing, decoding }
-}
-
-impl Legible for Translation {
-    fn texts(config: &TranslationConfig, dataset: &TranslationDataset, count: usize) -> Vec<String> {
-        let most = config.model.max_length;
-        let fits = |pair: &&Pair| [&pair.source, &pair.target].iter().all(|text| (1..most).contains(&dataset.tokeniser.encode(text).len()));
-        let pairs = dataset.corpus.tests.iter().flat_map(|(_, pairs)| pairs);
+    fn texts(setup: Setup<'_, Self>, count: usize) -> Vec<String> {
+        let most = setup.config.model.max_length;
+        let fits =
+            |pair: &&Pair| [&pair.source, &pair.target].iter().all(|text| (1..most).contains(&setup.data.tokeniser.encode(text).len()));
+        let pairs = setup.data.corpus.tests.iter().flat_map(|(_, pairs)| pairs);
         pairs.filter(fits).take(count).map(|pair| format!("{}\t{}", pair.source, pair.target)).collect()
     }
 
-    fn read(
-        config: &TranslationConfig,
-        dataset: &TranslationDataset,
-        _attention: &Attention,
-        model: &Seq2SeqTransformer,
-        text: &str,
-        probe: &mut Probe,
-    ) -> Result<Reading, ExperimentError> {
-        pairs_task(config, dataset).read(model, text, config.model.max_length, probe)
+    fn read(setup: Setup<'_, Self>, model: &Seq2SeqTransformer, text: &str, probe: &mut Probe) -> Result<Reading, ExperimentError> {
+        Self::task(setup).read(model, text, setup.config.model.max_length, probe)
     }
 }

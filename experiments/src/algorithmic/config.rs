@@ -3,34 +3,28 @@
 use heedful_models::language_model::LanguageModelConfig;
 use serde::{Deserialize, Serialize};
 
-use crate::comparison::{Attention, experiment_config};
 use crate::data::exercise::ExerciseTask;
 use crate::data::generate::Sizes;
 use crate::data::generate::algorithmic::Shape;
-use crate::mechanisms::MechanismOptions;
+use crate::experiment::{Attention, Config};
 use crate::model::ModelSettings;
-use crate::options::{ModelRun, RunSettings};
-use crate::train::{ScheduleConfig, TrainingConfig};
+use crate::options::ModelRun;
+use crate::train::ScheduleConfig;
 
 /// Numbers of rounds that models with LSH attention are tested with; 0 stands for full attention.
 pub(super) const ROUNDS: [usize; 5] = [0, 8, 4, 2, 1];
 
 /// Complete configuration of `algorithmic`.
+pub type AlgorithmicConfig = Config<Algorithmic>;
+
+/// The comparison of models on exercises.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct AlgorithmicConfig {
-    /// Which runs.
-    pub run: RunSettings,
+pub struct Algorithmic {
     /// Which tasks.
     pub data: AlgorithmicData,
-    /// The model.
-    pub model: ModelSettings,
     /// Whether the output projection is the embedding's matrix.
     pub tied: bool,
-    /// Options of the mechanisms.
-    pub mechanisms: MechanismOptions,
-    /// How it is trained.
-    pub training: TrainingConfig,
 }
 
 /// The tasks of the experiment.
@@ -58,29 +52,9 @@ pub struct AlgorithmicData {
     pub rounds: Vec<usize>,
 }
 
-impl Default for AlgorithmicConfig {
+impl Default for Algorithmic {
     fn default() -> Self {
-        Self {
-            run: RunSettings {
-                models: ["transformer", "universal", "universal-act"]
-                    .map(|name| ModelRun { name: name.to_owned(), ..ModelRun::default() })
-                    .to_vec(),
-                ..RunSettings::default()
-            },
-            data: AlgorithmicData::default(),
-            model: ModelSettings { layers: 4, max_length: 128, dropout: 0.0, ..ModelSettings::default() },
-            tied: true,
-            mechanisms: MechanismOptions::default(),
-            training: TrainingConfig {
-                steps: 1000,
-                learning_rate: 2e-3,
-                schedule: ScheduleConfig::Linear { warmup: 100, end: 1e-5 },
-                evaluate_every: 250,
-                checkpoint_every: 250,
-                log_every: 25,
-                ..TrainingConfig::default()
-            },
-        }
+        Self { data: AlgorithmicData::default(), tied: true }
     }
 }
 
@@ -100,8 +74,6 @@ impl Default for AlgorithmicData {
     }
 }
 
-experiment_config!(AlgorithmicConfig);
-
 impl AlgorithmicData {
     pub(super) fn shape(&self) -> Shape {
         Shape { length: self.length, longer: self.longer, symbols: self.symbols }
@@ -112,8 +84,21 @@ impl AlgorithmicData {
     }
 }
 
+/// What the experiment changes of the defaults that all share.
+pub(super) fn defaults(config: &mut AlgorithmicConfig) {
+    let model = |name: &str| ModelRun { name: name.to_owned(), ..ModelRun::default() };
+    config.run.models = ["transformer", "universal", "universal-act"].map(model).to_vec();
+    config.model = ModelSettings { layers: 4, max_length: 128, dropout: 0.0, ..ModelSettings::default() };
+    config.training.steps = 1000;
+    config.training.learning_rate = 2e-3;
+    config.training.schedule = ScheduleConfig::Linear { warmup: 100, end: 1e-5 };
+    config.training.evaluate_every = 250;
+    config.training.checkpoint_every = 250;
+    config.training.log_every = 25;
+}
+
 impl AlgorithmicConfig {
     pub(super) fn model(&self, vocabulary: usize, attention: &Attention) -> LanguageModelConfig {
-        self.model.language_model(vocabulary, &attention.layout.decoder, self.tied)
+        self.model.language_model(vocabulary, &attention.layout.decoder, self.own.tied)
     }
 }

@@ -1,6 +1,6 @@
 //! The models that `algorithmic --model` compares: what makes each what it is, at whatever size the rest of the configuration says.
 
-use crate::comparison::NamedModel;
+use crate::experiment::NamedModel;
 
 /// A Transformer with LSH attention of so many rounds, and without: what the duplication task of Reformer compares.
 const fn lsh(name: &'static str, description: &'static str, settings: &'static str) -> NamedModel {

@@ -27,8 +27,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 pub use histogram::Histogram;
-pub(crate) use observe::check_length;
-pub use observe::{AnalyseOptions, Legible, ReadSegment, Reading, run};
+pub use observe::{AnalyseOptions, run};
 pub use record::{Kind, Observed, State};
 pub use statistics::{BucketStatistics, Extent, GateStatistics, HeadStatistics, Mean, Place, Places, Statistics};
 

@@ -8,65 +8,10 @@ use heedful_attention::read::read;
 
 use super::{Analysis, Kind, Observed, State};
 use crate::backend::Backend;
-use crate::comparison::{Attention, Comparison, Reloaded, reload, scoring_bar};
+use crate::comparison::{Reloaded, reload, scoring_bar};
 use crate::error::{ExperimentError, print_line};
+use crate::experiment::{Experiment, ReadSegment, Reading, Setup};
 use crate::run_folder::{RunFolder, file_name};
-
-/// The tokens of a text, as a model read them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Reading {
-    /// Those of the encoder; none without one.
-    pub encoder: Vec<String>,
-    /// Those of the decoder; none without one.
-    pub decoder: Vec<String>,
-    /// Those that the decoder remembered from segments before.
-    pub memory: Vec<String>,
-}
-
-/// Shows a segment of a text to a model, and says what its tokens are.
-pub type ReadSegment<'a> = dyn FnMut(&mut Probe) -> Result<Reading, ExperimentError> + 'a;
-
-/// An experiment whose models read texts.
-pub trait Legible: Comparison {
-    /// Some of the texts that models of it are tested on, at most `count`, short enough to be read.
-    fn texts(config: &Self::Config, dataset: &Self::Dataset, count: usize) -> Vec<String>;
-
-    /// Reads a text.
-    ///
-    /// # Errors
-    /// If the model cannot read it, for example because it is too long.
-    fn read(
-        config: &Self::Config,
-        dataset: &Self::Dataset,
-        attention: &Attention,
-        model: &Self::Model,
-        text: &str,
-        probe: &mut Probe,
-    ) -> Result<Reading, ExperimentError>;
-
-    /// Reads a text in segments, each of which is handed to `show`; by default in one. What one segment hands to the next is the model's.
-    ///
-    /// # Errors
-    /// As [`read`](Self::read), and those of `show`.
-    fn read_segments(
-        config: &Self::Config,
-        dataset: &Self::Dataset,
-        attention: &Attention,
-        model: &Self::Model,
-        text: &str,
-        show: &mut dyn FnMut(&mut ReadSegment<'_>) -> Result<(), ExperimentError>,
-    ) -> Result<(), ExperimentError> {
-        show(&mut |probe| Self::read(config, dataset, attention, model, text, probe))
-    }
-}
-
-/// Refuses a text of so many tokens where fewer are possible, or none.
-pub(crate) fn check_length(text: &str, tokens: usize, most: usize) -> Result<(), ExperimentError> {
-    if (1..=most).contains(&tokens) {
-        return Ok(());
-    }
-    Err(ExperimentError::usage(format!("--text {text:?}: it has {tokens} tokens where 1 to {most} can be read; give another text")))
-}
 
 /// Which model is shown what.
 #[derive(Clone, Debug, clap::Args)]
@@ -111,11 +56,12 @@ pub struct AnalyseOptions {
 ///
 /// # Errors
 /// A run that is missing or cannot be read, a text that is too long, or a file that cannot be written.
-pub fn run<C: Legible>(options: &AnalyseOptions) -> Result<(), ExperimentError> {
+pub fn run<E: Experiment>(options: &AnalyseOptions) -> Result<(), ExperimentError> {
     let device = options.backend.device().map_err(ExperimentError::usage)?;
     let choice = (options.attention.as_deref(), options.seed, options.dataset.as_deref());
-    let Reloaded { config, dataset, attention, seed, initial, trained } = reload::<C>(&options.run, choice, &device)?;
-    let texts = if options.text.is_empty() { C::texts(&config, &dataset, options.texts as usize) } else { options.text.clone() };
+    let Reloaded { config, dataset, attention, seed, initial, trained } = reload::<E>(&options.run, choice, &device)?;
+    let setup = Setup { config: &config, data: &dataset, attention: &attention };
+    let texts = if options.text.is_empty() { E::texts(setup, options.texts as usize) } else { options.text.clone() };
     let subject = format!("{} of {}, seed {seed}", attention.name, options.run.display());
     let mut analysis = Analysis::new(&subject, 0..options.pictured);
     let bar = scoring_bar("reading", 2 * texts.len());
@@ -123,7 +69,7 @@ pub fn run<C: Legible>(options: &AnalyseOptions) -> Result<(), ExperimentError> 
         // Each segment of a text counts as one.
         let mut number = 0;
         for text in &texts {
-            C::read_segments(&config, &dataset, &attention, model, text, &mut |read| {
+            E::read_segments(setup, model, text, &mut |read| {
                 show(&mut analysis, state, number, read)?;
                 number += 1;
                 Ok(())

@@ -5,21 +5,20 @@ use std::path::PathBuf;
 use heedful_models::classifier::{ClassifierConfig, Pooling};
 use serde::{Deserialize, Serialize};
 
-use crate::comparison::{Attention, experiment_config};
 use crate::data::generate::Sizes;
 use crate::data::glue::GlueTask;
-use crate::mechanisms::MechanismOptions;
-use crate::model::ModelSettings;
-use crate::options::RunSettings;
+use crate::experiment::{Attention, Config};
 use crate::tokenise::TokeniserConfig;
-use crate::train::{ScheduleConfig, TrainingConfig};
+use crate::train::ScheduleConfig;
+use crate::train::TrainingConfig;
 
 /// Complete configuration of `glue`.
+pub type ClassificationConfig = Config<Classification>;
+
+/// The comparison of attentions on the tasks of GLUE and SuperGLUE: the options that only it has.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct ClassificationConfig {
-    /// Which runs.
-    pub run: RunSettings,
+pub struct Classification {
     /// Output folder of a pre-training with `mlm` whose weights and vocabulary the models begin with; by default none.
     pub init: Option<PathBuf>,
     /// Seed of the run of that pre-training which all seeds begin with; by default each begins with the run of its own seed.
@@ -29,14 +28,8 @@ pub struct ClassificationConfig {
     pub data: ClassificationData,
     /// How sentences are cut into tokens; the vocabulary is that of the training sets, or of the pre-training.
     pub tokeniser: TokeniserConfig,
-    /// The model.
-    pub model: ModelSettings,
     /// How hidden states become one vector: `class-token` or `mean`.
     pub pooling: Pooling,
-    /// Options of the mechanisms.
-    pub mechanisms: MechanismOptions,
-    /// How it is trained.
-    pub training: TrainingConfig,
 }
 
 /// The tasks of a classification experiment.
@@ -53,31 +46,14 @@ pub struct ClassificationData {
     pub generated_examples: usize,
 }
 
-impl Default for ClassificationConfig {
+impl Default for Classification {
     fn default() -> Self {
         Self {
-            run: RunSettings {
-                attention: ["dot-product", "synthesizer-dense", "synthesizer-random", "synthesizer-random+dot-product", "gaussian"]
-                    .map(str::to_owned)
-                    .to_vec(),
-                ..RunSettings::default()
-            },
             init: None,
             init_seed: None,
             data: ClassificationData::default(),
             tokeniser: TokeniserConfig::Word { vocabulary: None, min_frequency: 1 },
-            model: ModelSettings::default(),
             pooling: Pooling::Mean,
-            mechanisms: MechanismOptions::default(),
-            training: TrainingConfig {
-                steps: 800,
-                learning_rate: 3e-3,
-                schedule: ScheduleConfig::Linear { warmup: 80, end: 1e-5 },
-                evaluate_every: 100,
-                checkpoint_every: 100,
-                log_every: 25,
-                ..TrainingConfig::default()
-            },
         }
     }
 }
@@ -93,15 +69,29 @@ impl Default for ClassificationData {
     }
 }
 
-experiment_config!(ClassificationConfig);
+/// What the experiment changes of the defaults that all share.
+pub(super) fn defaults(config: &mut ClassificationConfig) {
+    config.run.attention = ["dot-product", "synthesizer-dense", "synthesizer-random", "synthesizer-random+dot-product", "gaussian"]
+        .map(str::to_owned)
+        .to_vec();
+    config.training = TrainingConfig {
+        steps: 800,
+        learning_rate: 3e-3,
+        schedule: ScheduleConfig::Linear { warmup: 80, end: 1e-5 },
+        evaluate_every: 100,
+        checkpoint_every: 100,
+        log_every: 25,
+        ..TrainingConfig::default()
+    };
+}
 
 impl ClassificationConfig {
     /// The seed of the pre-training that the runs of a seed begin with.
     pub(super) fn seed_of_init(&self, seed: u64) -> u64 {
-        self.init_seed.unwrap_or(seed)
+        self.own.init_seed.unwrap_or(seed)
     }
 
     pub(super) fn model(&self, vocabulary: usize, outputs: usize, segments: bool, attention: &Attention) -> ClassifierConfig {
-        self.model.classifier(vocabulary, outputs, segments, self.pooling, attention)
+        self.model.classifier(vocabulary, outputs, segments, self.own.pooling, attention)
     }
 }

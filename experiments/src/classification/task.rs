@@ -10,10 +10,11 @@ use heedful_models::loss::{cross_entropy, squared_error, with_auxiliary};
 use rand::seq::SliceRandom;
 
 use crate::batch::{pad, sequential_batches, token_budget_batches};
-use crate::comparison::{Scores, first_non_finite_activation, scoring_bar};
+use crate::comparison::scoring_bar;
 use crate::data::glue::{Label, Target};
+use crate::experiment::{Pass, Scores, Selection, Split};
 use crate::tokenise::PAD;
-use crate::train::{Interrupt, Objective, Selection};
+use crate::train::{Interrupt, Task};
 
 use super::examples::{Part, TokenExample};
 use super::scoring::{class, metrics, score};
@@ -65,25 +66,6 @@ impl ClassificationTask<'_> {
         (own.cast(FloatDType::F32), scores.losses)
     }
 
-    fn loss(&self, model: &Classifier, batch: &ClassificationBatch, key: Option<RandomKey>, probe: &mut Probe) -> Tensor<1> {
-        let (outputs, auxiliary) = self.outputs(model, batch, key, probe);
-        let device = outputs.device();
-        let rows = batch.labels.len();
-        let loss = match self.parts[batch.part].question.target {
-            Target::Classes(_) => {
-                let classes: Vec<i32> = batch.labels.iter().map(|&label| class(label) as i32).collect();
-                let classes = Tensor::<1, Int>::from_data(TensorData::new(classes, [rows]), &device);
-                cross_entropy(outputs, classes, None, 0.0).loss
-            }
-            Target::Range(..) => {
-                let scores: Vec<f32> = batch.labels.iter().map(|&label| score(label)).collect();
-                let scores = Tensor::<1>::from_data(TensorData::new(scores, [rows]), &device);
-                squared_error(outputs.reshape([rows]), scores)
-            }
-        };
-        with_auxiliary(loss, &auxiliary, rows)
-    }
-
     /// Shows an example of the first task to a model.
     pub(crate) fn show(&self, model: &Classifier, example: &TokenExample, probe: &mut Probe) {
         self.outputs(model, &self.pad(0, std::iter::once(example)), None, probe);
@@ -95,14 +77,14 @@ impl ClassificationTask<'_> {
         model: &Classifier,
         part: usize,
         examples: &[TokenExample],
-        interrupt: Option<&Interrupt>,
+        interrupt: &Interrupt,
     ) -> Option<Vec<(&'static str, f64)>> {
         let lengths: Vec<_> = examples.iter().map(|example| (example.tokens.len(), 0)).collect();
         let batches = sequential_batches(&lengths, self.batch_tokens);
         let bar = scoring_bar("scoring", batches.len());
         let (mut shown, mut outputs) = (Vec::with_capacity(examples.len()), Vec::with_capacity(examples.len()));
         for items in batches {
-            if interrupt.is_some_and(Interrupt::is_raised) {
+            if interrupt.is_raised() {
                 return None;
             }
             let batch = self.pad(part, items.iter().map(|&item| &examples[item]));
@@ -121,36 +103,6 @@ impl ClassificationTask<'_> {
     fn named(&self, part: &Part, metric: &str) -> String {
         if self.parts.len() == 1 { metric.to_owned() } else { format!("{}/{metric}", part.name) }
     }
-
-    /// The scores of a trained model on all sets; `None` if the interrupt was raised meanwhile.
-    pub(crate) fn scores(&self, model: &Classifier, interrupt: &Interrupt) -> Option<Scores> {
-        let mut scores = Scores::default();
-        let mut means = Vec::new();
-        for (number, part) in self.parts.iter().enumerate() {
-            let scored = &part.sets[part.scored_from..];
-            for (index, (name, examples)) in scored.iter().enumerate() {
-                let found = self.metrics(model, number, examples, Some(interrupt))?;
-                if index == 0 {
-                    means.push(mean_of(part, &found));
-                }
-                for (metric, value) in found {
-                    let signature = format!("{name}, {} examples", examples.len());
-                    let metric = self.named(part, metric);
-                    if scored.len() > 1 {
-                        scores.push(&format!("{name}/{metric}"), value, signature.clone());
-                    }
-                    if index == 0 {
-                        scores.push(&metric, value, signature);
-                    }
-                }
-            }
-        }
-        if self.parts.len() > 1 {
-            let tasks: Vec<_> = self.parts.iter().map(|part| part.name.as_str()).collect();
-            scores.push(AVERAGE, mean(&means), format!("mean over {} of the means of their metrics", tasks.join(", ")));
-        }
-        Some(scores)
-    }
 }
 
 /// The mean of the official metrics of a task.
@@ -163,9 +115,10 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-impl Objective for ClassificationTask<'_> {
+impl Task for ClassificationTask<'_> {
     type Model = Classifier;
     type Batch = ClassificationBatch;
+    type Carried = ();
 
     /// Items are numbers of examples, counted through all tasks. A batch is of one task, and tasks take turns as often as they have batches.
     fn epoch(&self, _epoch: u64, key: &RandomKey) -> Vec<Vec<usize>> {
@@ -200,21 +153,55 @@ impl Objective for ClassificationTask<'_> {
         batch.labels.len()
     }
 
-    fn loss(&self, model: &Classifier, batch: &ClassificationBatch, key: RandomKey) -> Tensor<1> {
-        ClassificationTask::loss(self, model, batch, Some(key), &mut Probe::off())
+    fn loss(&self, model: &Classifier, batch: &ClassificationBatch, pass: Pass<'_, ()>, probe: &mut Probe) -> Tensor<1> {
+        let (outputs, auxiliary) = self.outputs(model, batch, Some(pass.key), probe);
+        let device = outputs.device();
+        let rows = batch.labels.len();
+        let loss = match self.parts[batch.part].question.target {
+            Target::Classes(_) => {
+                let classes: Vec<i32> = batch.labels.iter().map(|&label| class(label) as i32).collect();
+                let classes = Tensor::<1, Int>::from_data(TensorData::new(classes, [rows]), &device);
+                cross_entropy(outputs, classes, None, 0.0).loss
+            }
+            Target::Range(..) => {
+                let scores: Vec<f32> = batch.labels.iter().map(|&label| score(label)).collect();
+                let scores = Tensor::<1>::from_data(TensorData::new(scores, [rows]), &device);
+                squared_error(outputs.reshape([rows]), scores)
+            }
+        };
+        with_auxiliary(loss, &auxiliary, rows)
     }
 
-    fn evaluate(&self, model: &Classifier) -> Vec<(String, f64)> {
-        let (mut all, mut means) = (Vec::new(), Vec::new());
+    fn evaluate(&self, model: &Classifier, split: Split, interrupt: &Interrupt) -> Option<Scores> {
+        let mut scores = Scores::default();
+        let mut means = Vec::new();
         for (number, part) in self.parts.iter().enumerate() {
-            let found = self.metrics(model, number, &part.sets[0].1, None).expect("it is not interrupted");
-            means.push(mean_of(part, &found));
-            all.extend(found.into_iter().map(|(metric, value)| (self.named(part, metric), value)));
+            let scored = match split {
+                Split::Valid => &part.sets[..1],
+                Split::Test => &part.sets[part.scored_from..],
+            };
+            for (index, (name, examples)) in scored.iter().enumerate() {
+                let found = self.metrics(model, number, examples, interrupt)?;
+                if index == 0 {
+                    means.push(mean_of(part, &found));
+                }
+                for (metric, value) in found {
+                    let signature = format!("{name}, {} examples", examples.len());
+                    let metric = self.named(part, metric);
+                    if scored.len() > 1 {
+                        scores.push(&format!("{name}/{metric}"), value, signature.clone());
+                    }
+                    if index == 0 {
+                        scores.push(&metric, value, signature);
+                    }
+                }
+            }
         }
         if self.parts.len() > 1 {
-            all.push((AVERAGE.to_owned(), mean(&means)));
+            let tasks: Vec<_> = self.parts.iter().map(|part| part.name.as_str()).collect();
+            scores.push(AVERAGE, mean(&means), format!("mean over {} of the means of their metrics", tasks.join(", ")));
         }
-        all
+        Some(scores)
     }
 
     fn selection(&self) -> Selection {
@@ -222,12 +209,6 @@ impl Objective for ClassificationTask<'_> {
             [part] => Selection::highest(part.question.metrics[0]),
             _ => Selection::highest(AVERAGE),
         }
-    }
-
-    fn locate_non_finite(&self, model: &Classifier, batch: &ClassificationBatch, key: RandomKey) -> Option<String> {
-        first_non_finite_activation(|probe| {
-            ClassificationTask::loss(self, model, batch, Some(key), probe);
-        })
     }
 }
 
@@ -237,45 +218,50 @@ mod tests {
     use burn::module::Module;
     use burn::tensor::Device;
 
-    use crate::classification::Classification;
-    use crate::comparison::{Attention, Comparison};
+    use crate::classification::{Classification, ClassificationData};
     use crate::data::glue::GlueTask;
+    use crate::experiment::{Attention, Config, Experiment, Setup};
     use crate::mechanisms::MechanismOptions;
     use crate::model::ModelSettings;
 
-    use super::super::{ClassificationConfig, ClassificationData};
-
     #[test]
     fn batches_of_a_mixture_are_of_one_task_and_reach_its_outputs_alone() {
-        let config = ClassificationConfig {
-            data: ClassificationData {
-                tasks: vec![GlueTask::Cola, GlueTask::Mrpc],
-                mixture: true,
-                generated_examples: 40,
-                ..ClassificationData::default()
+        let config = Config {
+            own: Classification {
+                data: ClassificationData {
+                    tasks: vec![GlueTask::Cola, GlueTask::Mrpc],
+                    mixture: true,
+                    generated_examples: 40,
+                    ..ClassificationData::default()
+                },
+                ..Classification::default()
             },
             model: ModelSettings { d_model: 8, heads: 2, d_ff: 16, dropout: 0.0, ..ModelSettings::default() },
-            ..ClassificationConfig::default()
+            ..Config::default()
         };
-        let dataset = Classification::datasets(&config).unwrap().remove(0);
+        let data = Classification::open(&config).unwrap().remove(0);
         let name = "dot-product".to_owned();
         let attention = Attention::new(MechanismOptions::default().attention(&name).unwrap());
+        let setup = Setup { config: &config, data: &data, attention: &attention };
         let device = Device::flex().autodiff();
-        let model = Classification::model(&config, &dataset, &attention, &RandomKey::from_seed(1), &device).unwrap();
-        let task = Classification::task(&config, &dataset, &attention);
+        let model = Classification::model(setup, &RandomKey::from_seed(1), &device).unwrap();
+        let task = Classification::task(setup);
         let epoch = task.epoch(1, &RandomKey::from_seed(2));
         let mut items: Vec<usize> = epoch.concat();
         items.sort_unstable();
         assert_eq!(items, (0..80).collect::<Vec<_>>(), "each example once");
         for items in &epoch {
             let batch = task.batch(items, 1, &RandomKey::from_seed(3));
-            let gradients = Objective::loss(&task, &model, &batch, RandomKey::from_seed(4)).backward();
+            let key = RandomKey::from_seed(4);
+            let pass = Pass { key, epoch_key: key, step: 1, steps: 1, carried: &mut () };
+            let gradients = task.loss(&model, &batch, pass, &mut Probe::off()).backward();
             let bias: Vec<f32> = model.output.bias.as_ref().unwrap().grad(&gradients).unwrap().into_data().iter::<f32>().collect();
             let is_first = items[0] < 40;
             assert!(items.iter().all(|&item| (item < 40) == is_first), "{items:?}");
             assert_eq!([bias[0] != 0.0, bias[2] != 0.0], [is_first, !is_first], "{bias:?}");
         }
-        let names: Vec<_> = Objective::evaluate(&task, &model.valid()).into_iter().map(|(name, _)| name).collect();
+        let scores = task.evaluate(&model.valid(), Split::Valid, &Interrupt::new()).unwrap();
+        let names: Vec<_> = scores.metrics.into_iter().map(|(name, _)| name).collect();
         assert_eq!(names, ["CoLA/matthews", "CoLA/accuracy", "MRPC/f1", "MRPC/accuracy", "average"]);
     }
 }

@@ -2,8 +2,9 @@
 
 use heedful_attention::random::RandomKey;
 
+use crate::metrics::MetricColumn;
 use crate::metrics::significance::{Difference, PairedOutputs, randomisation, welch};
-use crate::report::{MetricColumn, grouped};
+use crate::report::grouped;
 
 use super::group::{Group, Row};
 use super::options::{CompareOptions, Test};

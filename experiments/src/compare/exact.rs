@@ -39,7 +39,7 @@ pub fn run(earlier: &RunSource, repeated: &RunSource) -> Result<Completion, Expe
         }
         _ if differing_builds => {
             print_line(
-                "Compiler, instruction set or processor features are others than recorded, or not recorded: digits may differ for that alone.",
+                "Compiler, instruction set, processor features or caches are others than recorded, or not recorded: digits may differ for that alone.",
             )?;
             Err(ExperimentError::failure(format!("{differing} of {compared} runs differ")))
         }

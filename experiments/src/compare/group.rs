@@ -2,9 +2,9 @@
 
 use heedful_attention::registry::AnyMechanism;
 
-use crate::metrics::Spread;
+use crate::metrics::{MetricColumn, Spread};
 use crate::record::ResultRecord;
-use crate::report::{MetricColumn, distinct, short, values};
+use crate::report::{distinct, is_scored_in, short, values};
 
 use super::runs::RunSource;
 
@@ -48,7 +48,7 @@ impl Row<'_> {
 
     /// Whether any run has the metric, if only as undefined.
     pub fn is_scored(&self, metric: &MetricColumn) -> bool {
-        metric.is_scored_in(self.records.iter().copied())
+        is_scored_in(metric, self.records.iter().copied())
     }
 }
 
@@ -96,6 +96,17 @@ impl<'a> Group<'a> {
         distinct(self.records().flat_map(|record| record.metrics.keys().filter(move |name| record.metric(name).is_some()).cloned()))
     }
 
+    /// How metrics are shown, as far as the runs say.
+    pub fn columns(&self) -> Vec<MetricColumn> {
+        let mut columns: Vec<MetricColumn> = Vec::new();
+        for column in self.records().flat_map(|record| &record.columns) {
+            if !columns.iter().any(|known| known.name == column.name) {
+                columns.push(column.clone());
+            }
+        }
+        columns
+    }
+
     /// The row that `name` means, or by default dot-product, transformer or the first; `None` if there is no row of that name.
     pub fn baseline(&self, name: Option<&str>) -> Option<usize> {
         let of_attention = |name: &str| self.rows.iter().position(|row| row.attention() == name);
@@ -130,6 +141,14 @@ pub(super) mod tests {
     use super::*;
     use crate::run_folder::RunFolder;
 
+    fn known() -> Vec<MetricColumn> {
+        vec![
+            MetricColumn::new("BLEU", "BLEU").higher_is_better(),
+            MetricColumn::new("accuracy", "accuracy (%)").percent().higher_is_better(),
+            MetricColumn::new("context", "context").digits(0),
+        ]
+    }
+
     /// A record of the experiment `mt` on the data set `invented`.
     pub(crate) fn record(attention: &str, seed: u64, scores: &[(&str, f64)]) -> ResultRecord {
         let mut record = ResultRecord {
@@ -148,6 +167,7 @@ pub(super) mod tests {
             ..Default::default()
         };
         scores.iter().for_each(|(name, value)| record.score(name, *value));
+        record.columns = known().into_iter().filter(|column| record.metrics.contains_key(&column.name)).collect();
         record
     }
 

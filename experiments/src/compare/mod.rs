@@ -25,7 +25,6 @@ use std::path::Path;
 use crate::error::{Completion, ExperimentError, print_line};
 use crate::options::unknown;
 use crate::record::command_line;
-use crate::report::MetricColumn;
 use crate::run_folder::{RunFolderError, write_atomically};
 
 use self::figure::{Against, Curves};
@@ -35,11 +34,11 @@ use self::options::Format;
 use self::runs::RunSource;
 use self::table::Comparison;
 
-/// Compares the run folders of `options`; `columns` gives the metrics that the report of an experiment shows, by its name, none if it is unknown.
+/// Compares the run folders of `options`.
 ///
 /// # Errors
 /// A usage error for a metric or baseline that no run has, a failure for a folder or file that cannot be used or written.
-pub fn run(options: &CompareOptions, columns: impl Fn(&str) -> Vec<MetricColumn>) -> Result<Completion, ExperimentError> {
+pub fn run(options: &CompareOptions) -> Result<Completion, ExperimentError> {
     let sources = runs::read(&options.runs).map_err(ExperimentError::failure)?;
     if options.exactly {
         let [earlier, repeated] = &sources[..] else {
@@ -49,8 +48,7 @@ pub fn run(options: &CompareOptions, columns: impl Fn(&str) -> Vec<MetricColumn>
     }
     let groups = groups(&sources);
     check_names(&groups, options)?;
-    let mut comparisons: Vec<Comparison<'_>> =
-        groups.into_iter().map(|group| Comparison::of(group.clone(), &columns(group.experiment), options)).collect();
+    let mut comparisons: Vec<Comparison<'_>> = groups.into_iter().map(|group| Comparison::of(group, options)).collect();
     if let Some(out) = &options.out {
         write(out, &sources, &mut comparisons)?;
     }

@@ -1,7 +1,8 @@
 //! The comparison of one group: what its tables show.
 
+use crate::metrics::MetricColumn;
 use crate::metrics::significance::Difference;
-use crate::report::{MetricColumn, best_of, duration, grouped, mean, memory, rounded, score_cell};
+use crate::report::{best_of, duration, grouped, mean, memory, rounded, score_cell};
 
 use super::evidence::{Evidence, against};
 use super::group::Group;
@@ -27,9 +28,10 @@ pub struct Comparison<'a> {
 }
 
 impl<'a> Comparison<'a> {
-    /// Compares the rows of `group`; `known` are the metrics that the experiment's own report shows.
-    pub fn of(group: Group<'a>, known: &[MetricColumn], options: &CompareOptions) -> Self {
-        let metrics = shown(&group, known, &options.metric);
+    /// Compares the rows of `group`.
+    pub fn of(group: Group<'a>, options: &CompareOptions) -> Self {
+        let known = group.columns();
+        let metrics = shown(&group, &known, &options.metric);
         let left_out = group.metrics().into_iter().filter(|name| !metrics.iter().any(|metric| metric.name == *name)).collect();
         let baseline = group.baseline(options.baseline.as_deref());
         let mut warnings = warnings(&group, &metrics);
@@ -217,14 +219,7 @@ pub(super) mod tests {
     use super::super::options::tests::options;
     use super::super::runs::RunSource;
     use super::*;
-
-    pub(crate) fn known() -> Vec<MetricColumn> {
-        vec![
-            MetricColumn::new("BLEU", "BLEU").higher_is_better(),
-            MetricColumn::new("accuracy", "accuracy (%)").percent().higher_is_better(),
-            MetricColumn::new("context", "context").digits(0),
-        ]
-    }
+    use crate::record::ResultRecord;
 
     /// Three mechanisms, two of them with three seeds.
     pub(crate) fn runs() -> Vec<RunSource> {
@@ -241,7 +236,7 @@ pub(super) mod tests {
     }
 
     pub(crate) fn comparison<'a>(sources: &'a [RunSource], arguments: &[&str]) -> Comparison<'a> {
-        Comparison::of(groups(sources).remove(0), &known(), &options(&[&["a"], arguments].concat()))
+        Comparison::of(groups(sources).remove(0), &options(&[&["a"], arguments].concat()))
     }
 
     fn texts(row: &[Cell]) -> Vec<&str> {
@@ -293,8 +288,9 @@ pub(super) mod tests {
         assert_eq!(names(&[]), ["BLEU ↑", "accuracy (%) ↑", "context"]);
         assert_eq!(names(&["--metric", "news/BLEU,context"]), ["news/BLEU ↑", "context"]);
         assert_eq!(comparison(&sources, &[]).left_out, ["news/BLEU"]);
-        let unknown = Comparison::of(groups(&sources).remove(0), &[], &options(&["a"]));
-        assert_eq!(unknown.metrics.len(), 4);
+        let records = sources[0].records.iter().map(|record| ResultRecord { columns: Vec::new(), ..record.clone() });
+        let unknown = [source("a", &records.collect::<Vec<_>>())];
+        assert_eq!(comparison(&unknown, &[]).metrics.len(), 4, "runs of earlier versions");
     }
 
     #[test]

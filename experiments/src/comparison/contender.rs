@@ -9,9 +9,9 @@ use heedful_models::layout::AttentionLayout;
 use serde::Deserialize;
 use toml::{Table, Value};
 
-use super::{Comparison, ExperimentConfig};
 use crate::backend::Backend;
 use crate::error::ExperimentError;
+use crate::experiment::{Config, Experiment};
 use crate::footprint;
 use crate::mechanisms;
 use crate::options::{CommonOptions, ModelRun, unknown};
@@ -46,11 +46,11 @@ pub struct NamedModel {
 
 /// One of those that are compared.
 #[derive(Clone, Debug)]
-pub struct Contender<C> {
+pub struct Contender<E> {
     /// Its attention, under the contender's name.
     pub attention: Attention,
     /// The configuration that it is trained with.
-    pub config: C,
+    pub config: Config<E>,
 }
 
 /// The fields of the configuration that `--model` sets, in experiments that have it: of attentions and models those are compared that the command names.
@@ -70,22 +70,22 @@ pub fn model_assignments(names: &[String], options: &CommonOptions) -> Vec<Assig
 
 /// Those that the configuration names, each checked with the configuration that it is trained with. Models then stand in `settings` with all that they set,
 /// so that the configuration repeats the runs whatever the models of this name become.
-pub(super) fn contenders<C: Comparison>(settings: &mut Settings<C::Config>) -> Result<Vec<Contender<C::Config>>, ExperimentError> {
-    if let Some(given) = &settings.value.model_settings().attention {
+pub(super) fn contenders<E: Experiment>(settings: &mut Settings<Config<E>>) -> Result<Vec<Contender<E>>, ExperimentError> {
+    if let Some(given) = &settings.value.model.attention {
         let is_assigned = settings.assigned().any(|path| path == ["run", "attention"]);
-        if is_assigned || settings.value.run().attention != C::Config::default().run().attention {
+        if is_assigned || settings.value.run.attention != Config::<E>::default().run.attention {
             return Err(settings
                 .refuse("model.attention", "run.attention (--attention) names mechanisms as well; give one of the two")
                 .into());
         }
         let name = given.name().map_err(|problem| settings.refuse("model.attention", problem))?;
-        settings.value.run_mut().attention = vec![name];
+        settings.value.run.attention = vec![name];
     }
     let config = &settings.value;
-    let attentions = config.run().attention.iter().map(|name| attention::<C>(config, name)).collect::<Result<Vec<_>, _>>()?;
-    let models = config.run().models.iter().enumerate().map(|(index, model)| named_model::<C>(settings, index, model));
+    let attentions = config.run.attention.iter().map(|name| attention::<E>(config, name)).collect::<Result<Vec<_>, _>>()?;
+    let models = config.run.models.iter().enumerate().map(|(index, model)| named_model::<E>(settings, index, model));
     let models = models.collect::<Result<Vec<_>, _>>()?;
-    check::<C>(settings, &attentions)?;
+    check::<E>(settings, &attentions)?;
     let mut contenders: Vec<_> = attentions.into_iter().map(|attention| Contender { attention, config: config.clone() }).collect();
     let mut resolved = Vec::new();
     for (model, contender) in models {
@@ -93,29 +93,29 @@ pub(super) fn contenders<C: Comparison>(settings: &mut Settings<C::Config>) -> R
         contenders.push(contender);
     }
     let names: Vec<_> = contenders.iter().map(|contender| contender.attention.name.as_str()).collect();
-    config.run().check(settings, &names, &Backend::ALL.map(Backend::name))?;
-    settings.value.run_mut().models = resolved;
+    config.run.check(settings, &names, &Backend::ALL.map(Backend::name))?;
+    settings.value.run.models = resolved;
     Ok(contenders)
 }
 
 /// A model that the configuration names, with all that it sets.
-fn named_model<C: Comparison>(
-    settings: &Settings<C::Config>,
+fn named_model<E: Experiment>(
+    settings: &Settings<Config<E>>,
     index: usize,
     model: &ModelRun,
-) -> Result<(ModelRun, Contender<C::Config>), ExperimentError> {
+) -> Result<(ModelRun, Contender<E>), ExperimentError> {
     let ModelRun { name, .. } = model;
     let place = format!("run.models.{index}");
     let (own, attention_name) = match (&model.set, &model.attention) {
         (Some(set), Some(attention)) => (settings.with(set, &format!("{place}.set"))?, attention.as_str()),
         (Some(_), None) => return Err(settings.refuse(&place, "a model that sets fields names its attention as well").into()),
         (None, attention) => {
-            let Some(known) = C::MODELS.iter().find(|known| known.name == name) else {
-                if C::MODELS.is_empty() {
-                    let problem = format!("`{}` knows no models; give `{name}` an attention and what it sets", C::NAME);
+            let Some(known) = E::MODELS.iter().find(|known| known.name == name) else {
+                if E::MODELS.is_empty() {
+                    let problem = format!("`{}` knows no models; give `{name}` an attention and what it sets", E::NAME);
                     return Err(settings.refuse(&place, problem).into());
                 }
-                let known: Vec<_> = C::MODELS.iter().map(|model| model.name).collect();
+                let known: Vec<_> = E::MODELS.iter().map(|model| model.name).collect();
                 return Err(unknown("model", name, &known, "--list shows all"));
             };
             (settings.over(known.settings)?, attention.as_deref().unwrap_or(known.attention))
@@ -126,50 +126,49 @@ fn named_model<C: Comparison>(
             .refuse(&format!("{place}.set.{RUN_TABLE}"), "it says which runs there are, for all models; leave it out")
             .into());
     }
-    if own.value.model_settings().attention.is_some() {
+    if own.value.model.attention.is_some() {
         return Err(settings
             .refuse(&format!("{place}.set.model.attention"), "the attention of a model is its `attention`; leave this out")
             .into());
     }
-    let attention = attention::<C>(&own.value, attention_name)?;
+    let attention = attention::<E>(&own.value, attention_name)?;
     let set = settings::changes(&settings.value, &own.value, &[RUN_TABLE])?;
-    if let Some(field) = C::DATA.iter().find(|field| holds(&set, field)) {
+    if let Some(data) = E::DATA.iter().find(|path| field(&set, path).is_some()) {
         let problem = "it says what the data are, which all that are compared share; set it outside of the model";
-        return Err(settings.refuse(&format!("{place}.set.{field}"), problem).into());
+        return Err(settings.refuse(&format!("{place}.set.{data}"), problem).into());
     }
     let resolved = ModelRun { name: name.clone(), attention: Some(attention.name.clone()), set: Some(set) };
     let attention = Attention { name: name.clone(), ..attention };
-    check::<C>(&own, std::slice::from_ref(&attention))?;
+    check::<E>(&own, std::slice::from_ref(&attention))?;
     Ok((resolved, Contender { attention, config: own.value }))
 }
 
-/// Whether a table has a field of this dotted path.
-fn holds(table: &Table, path: &str) -> bool {
+fn check<E: Experiment>(settings: &Settings<Config<E>>, attentions: &[Attention]) -> Result<(), ExperimentError> {
+    let training = &settings.value.training;
+    training.validate().map_err(|error| settings.refuse(&format!("training.{}", error.field), error.reason))?;
+    // Checks of single layers come after that of all of them.
+    attentions.iter().try_for_each(|attention| footprint::check::<E>(settings, &settings.value, attention, None))?;
+    E::check(settings, attentions)?;
+    let table = settings::complete(&settings.value)?;
+    Ok(settings.require(E::BATCH, field(&table, E::BATCH) != Some(&Value::Integer(0)), "it must be at least 1")?)
+}
+
+/// The field of this dotted path.
+fn field<'t>(table: &'t Table, path: &str) -> Option<&'t Value> {
     match path.split_once('.') {
-        None => table.contains_key(path),
-        Some((name, rest)) => table.get(name).and_then(Value::as_table).is_some_and(|inner| holds(inner, rest)),
+        None => table.get(path),
+        Some((name, rest)) => field(table.get(name)?.as_table()?, rest),
     }
 }
 
-fn check<C: Comparison>(settings: &Settings<C::Config>, attentions: &[Attention]) -> Result<(), ExperimentError> {
-    let training = settings.value.training();
-    training.validate().map_err(|error| settings.refuse(&format!("training.{}", error.field), error.reason))?;
-    // Checks of single layers come after that of all of them.
-    attentions.iter().try_for_each(|attention| footprint::check::<C>(settings, &settings.value, attention, None))?;
-    C::check(settings, attentions)
-}
-
 /// Refuses options of mechanisms that the command sets and that no contender has a use for.
-pub(super) fn check_effects<C: Comparison>(
-    settings: &Settings<C::Config>,
-    contenders: &[Contender<C::Config>],
-) -> Result<(), ExperimentError> {
+pub(super) fn check_effects<E: Experiment>(settings: &Settings<Config<E>>, contenders: &[Contender<E>]) -> Result<(), ExperimentError> {
     for path in settings.assigned() {
         let [table, family, options @ ..] = path else { continue };
         if table != MECHANISMS {
             continue;
         }
-        let used: Vec<_> = contenders.iter().flat_map(|contender| C::attentions(&contender.attention)).collect();
+        let used: Vec<_> = contenders.iter().flat_map(|contender| E::attentions(&contender.attention)).collect();
         let option = options.first().map(String::as_str);
         let mut unused: Vec<&str> = used.iter().map(|used| mechanisms::use_of(used, family, option)).filter_map(Result::err).collect();
         if unused.len() < used.len() {
@@ -184,15 +183,11 @@ pub(super) fn check_effects<C: Comparison>(
 }
 
 /// The contenders, and the attentions of which the folder has runs already.
-pub(super) fn with_earlier<C: Comparison>(
-    contenders: &[Contender<C::Config>],
-    results: &Results,
-    config: &C::Config,
-) -> Vec<Contender<C::Config>> {
+pub(super) fn with_earlier<E: Experiment>(contenders: &[Contender<E>], results: &Results, config: &Config<E>) -> Vec<Contender<E>> {
     let mut all = contenders.to_vec();
     for record in results.records().iter().filter(|record| !record.is_model) {
         if all.iter().all(|contender| contender.attention.name != record.attention)
-            && let Ok(attention) = attention::<C>(config, &record.attention)
+            && let Ok(attention) = attention::<E>(config, &record.attention)
         {
             all.push(Contender { attention, config: config.clone() });
         }
@@ -201,11 +196,11 @@ pub(super) fn with_earlier<C: Comparison>(
 }
 
 /// A sentence for all contenders that are one and the same model and so train identically; the names of its contenders are in order.
-pub(super) fn twins<C: Comparison>(contenders: &[Contender<C::Config>]) -> Result<Vec<String>, ExperimentError> {
+pub(super) fn twins<E: Experiment>(contenders: &[Contender<E>]) -> Result<Vec<String>, ExperimentError> {
     let mut models: Vec<(String, Vec<&str>)> = Vec::new();
     for Contender { attention, config } in contenders {
         // The options that an attention uses are part of it.
-        let identity = format!("{} {:?}", settings::digest(config, &[RUN_TABLE, MECHANISMS])?, C::attentions(attention));
+        let identity = format!("{} {:?}", settings::digest(config, &[RUN_TABLE, MECHANISMS])?, E::attentions(attention));
         match models.iter_mut().find(|(other, _)| *other == identity) {
             Some((_, names)) => names.push(&attention.name),
             None => models.push((identity, vec![&attention.name])),
@@ -222,28 +217,28 @@ pub(super) fn twins<C: Comparison>(contenders: &[Contender<C::Config>]) -> Resul
 }
 
 /// Names beside those of mechanisms that `--attention` takes: layouts of several mechanisms, for models with an encoder and a decoder.
-pub(super) fn layouts<C: Comparison>() -> Vec<&'static str> {
-    if C::STACKS < 2 { Vec::new() } else { AttentionLayout::names().collect() }
+pub(super) fn layouts<E: Experiment>() -> Vec<&'static str> {
+    if E::STACKS < 2 { Vec::new() } else { AttentionLayout::names().collect() }
 }
 
-fn attention<C: Comparison>(config: &C::Config, name: &str) -> Result<Attention, ExperimentError> {
-    let with_options = |layout: AttentionLayout| layout.map(|mechanism| config.mechanisms().within_mechanism(&mechanism));
-    if let Some(layout) = AttentionLayout::named(name).filter(|_| C::STACKS >= 2) {
+fn attention<E: Experiment>(config: &Config<E>, name: &str) -> Result<Attention, ExperimentError> {
+    let with_options = |layout: AttentionLayout| layout.map(|mechanism| config.mechanisms.within_mechanism(&mechanism));
+    if let Some(layout) = AttentionLayout::named(name).filter(|_| E::STACKS >= 2) {
         return Ok(Attention { name: name.to_owned(), layout: with_options(layout) });
     }
     if name.starts_with(['[', '{']) {
         let layout = read_layout(name).map_err(|problem| ExperimentError::usage(format!("attention `{name}`: {problem}")))?;
-        if C::STACKS < 2 && !name.starts_with('[') {
+        if E::STACKS < 2 && !name.starts_with('[') {
             let problem =
-                format!("`{}` has one stack of layers; give a name, or a list such as [dot-product,relative] for its layers", C::NAME);
+                format!("`{}` has one stack of layers; give a name, or a list such as [dot-product,relative] for its layers", E::NAME);
             return Err(ExperimentError::usage(format!("attention `{name}`: {problem}")));
         }
         return Ok(Attention { name: compact(name), layout: with_options(layout) });
     }
-    let config = config.mechanisms().attention(name).map_err(|error| match error {
+    let config = config.mechanisms.attention(name).map_err(|error| match error {
         // Of a mixture, the member that is not known. What stands behind `@` is no attention by itself; the error knows what may stand there.
         ConfigError::UnknownAttention { name, .. } if !name.starts_with('@') => {
-            let known: Vec<_> = AnyMechanism::names().into_iter().chain(layouts::<C>()).collect();
+            let known: Vec<_> = AnyMechanism::names().into_iter().chain(layouts::<E>()).collect();
             unknown("attention", &name, &known, "--list shows all")
         }
         error => ExperimentError::usage(error),
@@ -307,18 +302,18 @@ mod tests {
     use crate::language::Language;
     use crate::translation::Translation;
 
-    fn of<C: Comparison>(names: &[&str], options: &[&str]) -> (Settings<C::Config>, Vec<Contender<C::Config>>) {
+    fn of<E: Experiment>(names: &[&str], options: &[&str]) -> (Settings<Config<E>>, Vec<Contender<E>>) {
         let names: Vec<String> = names.iter().map(|name| format!("{name:?}")).collect();
         let attention = format!("run.attention=[{}]", names.join(", "));
         let assignments = options.iter().chain([&attention.as_str()]).map(|text| Assignment::parse(text).unwrap()).collect();
         let mut settings = Settings::read(None, assignments).unwrap();
-        let contenders = contenders::<C>(&mut settings).unwrap();
+        let contenders = contenders::<E>(&mut settings).unwrap();
         (settings, contenders)
     }
 
-    fn refusal<C: Comparison>(names: &[&str], option: &str) -> Option<String> {
-        let (settings, contenders) = of::<C>(names, &[option]);
-        check_effects::<C>(&settings, &contenders).err().map(|error| {
+    fn refusal<E: Experiment>(names: &[&str], option: &str) -> Option<String> {
+        let (settings, contenders) = of::<E>(names, &[option]);
+        check_effects::<E>(&settings, &contenders).err().map(|error| {
             assert_eq!(error.exit_code(), 2);
             error.to_string()
         })

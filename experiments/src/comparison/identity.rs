@@ -1,7 +1,7 @@
 //! What the runs of one folder share: the recipe, the data and the backend.
 
-use super::{Comparison, Dataset, ExperimentConfig};
 use crate::error::ExperimentError;
+use crate::experiment::{Config, Experiment};
 use crate::results::Results;
 use crate::run_folder::{RUN_TABLE, RunFolder, sha256_hex};
 use crate::settings::{self, Settings};
@@ -9,9 +9,9 @@ use crate::settings::{self, Settings};
 /// Refuses a folder whose runs have another backend or other data: its `config.toml` and its tokeniser could stand for one of them only.
 ///
 /// The same data may lie elsewhere than they did. That they are the same is known from the checksum of a finished run.
-pub(super) fn check_folder<C: Comparison>(folder: &RunFolder, config: &C::Config, datasets: &[C::Dataset]) -> Result<(), ExperimentError> {
-    let there = Settings::<C::Config>::read(Some(&folder.config()), Vec::new())?.value;
-    let (there, here) = (there.run(), config.run());
+pub(super) fn check_folder<E: Experiment>(folder: &RunFolder, config: &Config<E>, datasets: &[E::Data]) -> Result<(), ExperimentError> {
+    let there = Settings::<Config<E>>::read(Some(&folder.config()), Vec::new())?.value;
+    let (there, here) = (&there.run, &config.run);
     let refuse = |problem: String| Err(ExperimentError::usage(format!("`{}` {problem}; choose another --out", folder.root().display())));
     if there.backend != here.backend {
         return refuse(format!("holds runs on the backend {}, and the command asks for {}", there.backend, here.backend));
@@ -19,9 +19,9 @@ pub(super) fn check_folder<C: Comparison>(folder: &RunFolder, config: &C::Config
     let results = Results::read(folder)?;
     let mut is_known = false;
     for record in results.records() {
-        let Some(dataset) = datasets.iter().find(|dataset| dataset.name() == record.dataset) else { continue };
-        if dataset.sha256() != record.data_sha256 {
-            return refuse(other_data(&record.dataset, &record.data_sha256, dataset.sha256()));
+        let Some(card) = datasets.iter().map(E::card).find(|card| card.name == record.dataset) else { continue };
+        if card.sha256 != record.data_sha256 {
+            return refuse(other_data(&record.dataset, &record.data_sha256, card.sha256));
         }
         is_known = true;
     }
@@ -42,13 +42,13 @@ pub(super) fn other_data(dataset: &str, there: &str, here: &str) -> String {
 ///
 /// The folder's own `config.toml` is taken, with what the contender changes in `config`: fields that are newer than the folder stay out of it, so that runs
 /// keep their identity when the program is replaced by a newer one.
-pub(super) fn recipe<C: Comparison>(
+pub(super) fn recipe<E: Experiment>(
     folder: &RunFolder,
-    config: &C::Config,
-    contender: &C::Config,
-    dataset: &C::Dataset,
+    config: &Config<E>,
+    contender: &Config<E>,
+    dataset: &E::Data,
 ) -> Result<String, ExperimentError> {
     let table = settings::overlaid(folder.table()?, settings::changes(config, contender, &[RUN_TABLE])?);
     // Other data are another recipe, although the folder they lie in is not part of the configuration.
-    Ok(sha256_hex(format!("{} {}", settings::table_digest(table, &[RUN_TABLE]), dataset.sha256()).as_bytes()))
+    Ok(sha256_hex(format!("{} {}", settings::table_digest(table, &[RUN_TABLE]), E::card(dataset).sha256).as_bytes()))
 }

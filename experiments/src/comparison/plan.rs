@@ -6,9 +6,9 @@ use burn::tensor::Device;
 use heedful_attention::random::RandomKey;
 
 use super::contender::Contender;
-use super::{Comparison, Dataset, ExperimentConfig};
 use crate::backend::{Backend, guarded};
 use crate::error::{ExperimentError, print_line};
+use crate::experiment::{Experiment, Setup};
 use crate::footprint;
 use crate::jobs::Shard;
 use crate::mechanisms::columns;
@@ -19,9 +19,9 @@ use crate::run_folder::RunFolder;
 use crate::train::{ParameterCount, Trainer, TrainingError, Watcher};
 
 /// The runs of a command before it begins.
-pub(super) struct Plan<'a, C: Comparison> {
-    pub(super) contenders: &'a [Contender<C::Config>],
-    pub(super) datasets: &'a [C::Dataset],
+pub(super) struct Plan<'a, E: Experiment> {
+    pub(super) contenders: &'a [Contender<E>],
+    pub(super) datasets: &'a [E::Data],
     pub(super) backend: Backend,
     pub(super) device: Device,
     pub(super) jobs: usize,
@@ -37,7 +37,7 @@ struct Estimate {
     training_seconds: f64,
 }
 
-impl<C: Comparison> Plan<'_, C> {
+impl<E: Experiment> Plan<'_, E> {
     /// Prints one line for each contender and data set, and what all take together. A few steps of each are trained; nothing stays of them.
     ///
     /// # Errors
@@ -46,16 +46,17 @@ impl<C: Comparison> Plan<'_, C> {
         let finished = self.finished(out)?;
         let (mut rows, mut seconds, mut left, mut all) = (Vec::new(), 0.0, 0, 0);
         for (number, dataset) in self.datasets.iter().enumerate() {
+            let name = E::card(dataset).name;
             for (place, contender) in self.contenders.iter().enumerate() {
                 let seeds = self.seeds(number, place);
                 let [Some(&first), Some(&last)] = [seeds.first(), seeds.last()] else { continue };
-                let run = |seed: u64| finished.contains(&(dataset.name(), contender.attention.name.clone(), seed));
+                let run = |seed: u64| finished.contains(&(name.clone(), contender.attention.name.clone(), seed));
                 let open = seeds.iter().filter(|seed| !run(**seed)).count();
                 let estimate = guarded(self.backend, || self.estimate(dataset, contender, first))?;
                 (seconds, left, all) = (seconds + estimate.training_seconds * open as f64, left + open, all + seeds.len());
                 rows.push(vec![
                     contender.attention.name.clone(),
-                    dataset.name(),
+                    name.clone(),
                     if first == last { first.to_string() } else { format!("{first} to {last}") },
                     format!("{open} of {}", seeds.len()),
                     grouped(estimate.parameters),
@@ -88,20 +89,21 @@ impl<C: Comparison> Plan<'_, C> {
 
     /// The seeds with which this command runs a contender on a data set; the runs are numbered by data set, seed and contender.
     fn seeds(&self, dataset: usize, contender: usize) -> Vec<u64> {
-        let seeds: Vec<u64> = self.contenders[contender].config.run().seeds().collect();
+        let seeds: Vec<u64> = self.contenders[contender].config.run.seeds().collect();
         let index = |at: usize| (dataset * seeds.len() + at) * self.contenders.len() + contender;
         let is_own = |at: usize| self.shard.is_none_or(|shard| shard.has(index(at)));
         seeds.iter().enumerate().filter(|(at, _)| is_own(*at)).map(|(_, seed)| *seed).collect()
     }
 
-    fn estimate(&self, dataset: &C::Dataset, contender: &Contender<C::Config>, seed: u64) -> Result<Estimate, ExperimentError> {
+    fn estimate(&self, dataset: &E::Data, contender: &Contender<E>, seed: u64) -> Result<Estimate, ExperimentError> {
         let Contender { attention, config } = contender;
-        let least_memory = footprint::least::<C>(contender, dataset, self.backend);
-        let config = &C::of_seed(config, seed);
-        let training = config.training();
+        let least_memory = footprint::least::<E>(contender, dataset, self.backend);
+        let config = &E::of_seed(config, seed);
+        let training = &config.training;
+        let setup = Setup { config, data: dataset, attention };
         let key = RandomKey::from_seed(seed);
-        let task = C::task(config, dataset, attention);
-        let model = C::model(config, dataset, attention, &key.named("init"), &self.device.clone().autodiff())?;
+        let task = E::task(setup);
+        let model = E::model(setup, &key.named("init"), &self.device.clone().autodiff())?;
         let parameters = ParameterCount::of(&model).trainable as u64;
         let folder = tempfile::tempdir().map_err(ExperimentError::failure)?;
         let timed = Trainer::new(&task, training, folder.path(), "", key).watcher(Watcher::Nobody).seconds_per_step(model);

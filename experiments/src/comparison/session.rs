@@ -7,12 +7,13 @@ use std::time::SystemTime;
 use burn::tensor::Device;
 use heedful_attention::random::RandomKey;
 
+use super::STEPS_PER_SECOND;
 use super::contender::Contender;
 use super::identity::recipe;
-use super::{Comparison, Dataset, ExperimentConfig, STEPS_PER_SECOND};
 use crate::allocator::return_freed_memory;
 use crate::backend::Backend;
 use crate::error::{Completion, ExperimentError, print_line};
+use crate::experiment::{Card, Config, Experiment, Setup};
 use crate::jobs::{Shard, side_by_side};
 use crate::provenance::Provenance;
 use crate::record::{Budget, Machine, ResultRecord, command_line, peak_memory_bytes, reset_peak_memory};
@@ -24,8 +25,8 @@ use crate::settings;
 use crate::train::{Interrupt, Outcome, ParameterCount, Trainer, TrainingError, Watcher};
 
 /// One command in progress.
-pub(super) struct Session<'a, C: Comparison> {
-    pub(super) config: &'a C::Config,
+pub(super) struct Session<'a, E: Experiment> {
+    pub(super) config: &'a Config<E>,
     /// Sentences on contenders that are the same model.
     pub(super) twins: Vec<String>,
     pub(super) folder: RunFolder,
@@ -42,9 +43,9 @@ pub(super) struct Session<'a, C: Comparison> {
 }
 
 /// One run: which contender learns from which data set, with which seed, and the folder of its data set.
-struct Run<'a, C: Comparison> {
-    dataset: &'a C::Dataset,
-    contender: &'a Contender<C::Config>,
+struct Run<'a, E: Experiment> {
+    dataset: &'a E::Data,
+    contender: &'a Contender<E>,
     seed: u64,
     folder: RunFolder,
 }
@@ -57,18 +58,18 @@ enum RunEnd {
     Interrupted,
 }
 
-impl<C: Comparison> Session<'_, C> {
-    pub(super) fn run(mut self, datasets: &[C::Dataset], contenders: &[Contender<C::Config>]) -> Result<Completion, ExperimentError> {
+impl<E: Experiment> Session<'_, E> {
+    pub(super) fn run(mut self, datasets: &[E::Data], contenders: &[Contender<E>]) -> Result<Completion, ExperimentError> {
         let runs = self.runs(datasets, contenders)?;
         self.jobs = self.jobs.min(runs.len()).max(1);
-        if self.jobs > 1 && contenders.iter().any(|contender| contender.config.training().minutes.is_some()) {
+        if self.jobs > 1 && contenders.iter().any(|contender| contender.config.training.minutes.is_some()) {
             tracing::warn!("training.minutes limits the runs: {} at once do fewer steps than one alone, and score otherwise", self.jobs);
         }
-        let runs: Vec<&Run<'_, C>> = runs.iter().collect();
+        let runs: Vec<&Run<'_, E>> = runs.iter().collect();
         let ends = self.work(&runs, datasets)?;
         // Meanwhile others have finished what was left to them, or were stopped.
         let held = runs.iter().zip(&ends).filter(|(_, end)| matches!(end, RunEnd::Held(_)));
-        let held: Vec<&Run<'_, C>> = held.map(|(run, _)| *run).collect();
+        let held: Vec<&Run<'_, E>> = held.map(|(run, _)| *run).collect();
         let second = if is_interrupted(&ends) { Vec::new() } else { self.work(&held, datasets)? };
         if is_interrupted(&ends) || is_interrupted(&second) {
             return Ok(Completion::Interrupted);
@@ -96,16 +97,17 @@ impl<C: Comparison> Session<'_, C> {
     }
 
     /// The runs of this command, in their order.
-    fn runs<'r>(&self, datasets: &'r [C::Dataset], contenders: &'r [Contender<C::Config>]) -> Result<Vec<Run<'r, C>>, ExperimentError> {
+    fn runs<'r>(&self, datasets: &'r [E::Data], contenders: &'r [Contender<E>]) -> Result<Vec<Run<'r, E>>, ExperimentError> {
         let mut runs = Vec::new();
         for dataset in datasets {
-            tracing::info!("{}: {}", dataset.name(), dataset.description());
+            let Card { name, description, tokeniser, .. } = E::card(dataset);
+            tracing::info!("{name}: {description}");
             // Several data sets have the same runs, so each has a folder of its own.
-            let folder = if datasets.len() == 1 { self.folder.clone() } else { self.folder.part(&dataset.name())? };
-            if let Some(tokeniser) = dataset.tokeniser() {
+            let folder = if datasets.len() == 1 { self.folder.clone() } else { self.folder.part(&name)? };
+            if let Some(tokeniser) = tokeniser {
                 tokeniser.save(&folder.root().join("tokenizer.json")).map_err(ExperimentError::failure)?;
             }
-            for seed in self.config.run().seeds() {
+            for seed in self.config.run.seeds() {
                 runs.extend(contenders.iter().map(|contender| Run { dataset, contender, seed, folder: folder.clone() }));
             }
         }
@@ -119,7 +121,7 @@ impl<C: Comparison> Session<'_, C> {
     }
 
     /// Works on runs, on several at once if there are several jobs; says how they ended. An interrupt, an error or a panic of one ends all.
-    fn work(&self, runs: &[&Run<'_, C>], datasets: &[C::Dataset]) -> Result<Vec<RunEnd>, ExperimentError> {
+    fn work(&self, runs: &[&Run<'_, E>], datasets: &[E::Data]) -> Result<Vec<RunEnd>, ExperimentError> {
         side_by_side(self.jobs, runs, |run| {
             let others = RaiseUnlessDone(Some(&self.interrupt));
             let end = self.one_run(run)?;
@@ -132,45 +134,48 @@ impl<C: Comparison> Session<'_, C> {
     }
 
     /// Brings `results.json` and the report up to date, also with the runs that other commands have finished.
-    fn derive(&self, datasets: &[C::Dataset]) -> Result<Results, ExperimentError> {
+    fn derive(&self, datasets: &[E::Data]) -> Result<Results, ExperimentError> {
         let _guard = self.deriving.lock().unwrap_or_else(PoisonError::into_inner);
         Results::derive(&self.folder, |results| Ok(self.report(results, datasets).write(&self.folder.report())?))
     }
 
-    fn report<'r>(&self, results: &'r Results, datasets: &[C::Dataset]) -> Report<'r> {
-        let descriptions: Vec<_> = datasets.iter().map(|dataset| format!("* {}: {}", dataset.name(), dataset.description())).collect();
+    fn report<'r>(&self, results: &'r Results, datasets: &[E::Data]) -> Report<'r> {
+        let cards = datasets.iter().map(E::card);
+        let descriptions: Vec<_> = cards.map(|card| format!("* {}: {}", card.name, card.description)).collect();
         let same = (!self.twins.is_empty()).then(|| Section { title: "The same model twice".to_owned(), body: self.twins.join("\n") });
-        let has_models = !self.config.run().models.is_empty() || results.records().iter().any(|record| record.is_model);
+        let has_models = !self.config.run.models.is_empty() || results.records().iter().any(|record| record.is_model);
         Report {
-            title: C::TITLE.to_owned(),
+            title: E::TITLE.to_owned(),
             subject: if has_models { "model" } else { "attention" },
             records: results.records(),
-            metrics: C::columns(),
-            published: C::published(),
+            metrics: E::columns(),
+            published: E::published(),
             sections: std::iter::once(Section { title: "Data".to_owned(), body: descriptions.join("\n") }).chain(same).collect(),
         }
     }
 
-    fn one_run(&self, run: &Run<'_, C>) -> Result<RunEnd, ExperimentError> {
+    fn one_run(&self, run: &Run<'_, E>) -> Result<RunEnd, ExperimentError> {
         let Run { dataset, contender: Contender { attention, config }, seed, folder } = run;
         let seed = *seed;
-        let recipe = recipe::<C>(&self.folder, self.config, config, dataset)?;
-        let config = &C::of_seed(config, seed);
-        let training = config.training();
+        let recipe = recipe::<E>(&self.folder, self.config, config, dataset)?;
+        let config = &E::of_seed(config, seed);
+        let setup = Setup { config, data: dataset, attention };
+        let card = E::card(dataset);
+        let training = &config.training;
         let mut record = ResultRecord {
-            experiment: C::NAME.to_owned(),
-            dataset: dataset.name(),
+            experiment: E::NAME.to_owned(),
+            dataset: card.name,
             attention: attention.name.clone(),
             backend: self.backend.name().to_owned(),
             seed,
             command: command_line(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            data_sha256: dataset.sha256().to_owned(),
+            data_sha256: card.sha256.to_owned(),
             machine: Machine::here(),
             budget: Budget { steps: Some(training.steps), minutes: training.minutes },
             provenance: Some(Provenance::here()),
             disturbed: self.jobs > 1,
-            is_model: self.config.run().models.iter().any(|model| model.name == attention.name),
+            is_model: self.config.run.models.iter().any(|model| model.name == attention.name),
             ..Default::default()
         };
         let is_finished = || Ok::<_, ExperimentError>(Results::read(&self.folder)?.finished(&record.key(), &recipe)?.is_some());
@@ -191,8 +196,8 @@ impl<C: Comparison> Session<'_, C> {
             reset_peak_memory();
         }
         let key = RandomKey::from_seed(seed);
-        let task = C::task(config, dataset, attention);
-        let model = C::model(config, dataset, attention, &key.named("init"), &self.device.clone().autodiff())?;
+        let task = E::task(setup);
+        let model = E::model(setup, &key.named("init"), &self.device.clone().autodiff())?;
         let parameters = ParameterCount::of(&model);
         let identity = sha256_hex(format!("{recipe} {} {seed} {}", attention.name, self.backend).as_bytes());
         let outcome = Trainer::new(&task, training, paths.root(), &identity, key)
@@ -204,14 +209,14 @@ impl<C: Comparison> Session<'_, C> {
         record.configuration = recipe;
         record.parameters = parameters.trainable as u64;
         record.parameters_by_part = parameters.parts.iter().map(|(part, count)| (part.clone(), *count as u64)).collect();
-        let scores = match (outcome, C::diverged(config)) {
+        let scores = match (outcome, E::diverged(config)) {
             (Ok(Outcome::Interrupted { .. }), _) => return Ok(RunEnd::Interrupted),
             (Ok(Outcome::Finished(trained)), _) => {
                 record.steps = trained.steps;
                 record.tokens_per_second = Some(trained.tokens_per_second);
                 record.wall_seconds = trained.wall_seconds;
                 record.score(STEPS_PER_SECOND, trained.steps as f64 / trained.training_seconds.max(f64::MIN_POSITIVE));
-                C::score(config, dataset, &task, &trained.model, &paths, &self.interrupt)?
+                E::score(setup, &task, &trained.model, &paths, &self.interrupt)?
             }
             (Err(TrainingError::NonFinite { step, .. }), Some(scores)) => {
                 record.steps = step;
@@ -228,6 +233,7 @@ impl<C: Comparison> Session<'_, C> {
         for (name, value) in scores.metrics {
             record.score(&name, value);
         }
+        record.columns = E::columns().into_iter().filter(|column| record.metrics.contains_key(&column.name)).collect();
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         record.finished_ms = Some(now.as_millis() as u64);
         write_result(&paths, &record)?;
@@ -235,7 +241,7 @@ impl<C: Comparison> Session<'_, C> {
     }
 }
 
-impl<C: Comparison> Run<'_, C> {
+impl<E: Experiment> Run<'_, E> {
     /// Which command the run was left to, if it was.
     fn left(&self, end: &RunEnd) -> Option<String> {
         match end {

@@ -8,6 +8,7 @@ use heedful_attention::registry::AnyMechanism;
 
 use super::tests::{attention, settings};
 use super::*;
+use crate::experiment::Setup;
 use crate::language::Language;
 use crate::record::{peak_memory_bytes, reset_peak_memory};
 use crate::train::Trainer;
@@ -40,7 +41,7 @@ fn a_process_that_trains() {
     let (name, assignments) = given.split_once('\n').unwrap();
     let (settings, attention) = (settings(&assignments.lines().collect::<Vec<_>>()), attention(name));
     let config = &settings.value;
-    let dataset = Language::datasets(config).unwrap().remove(0);
+    let dataset = Language::open(config).unwrap().remove(0);
     let folder = tempfile::tempdir().unwrap();
     let own = Language::sizes(config);
     let estimated = model::<Language>(&own, config, &attention, Some(&dataset), Backend::Flex).footprint().total();
@@ -49,8 +50,9 @@ fn a_process_that_trains() {
     reset_peak_memory();
     let before = resident();
     let device = burn::tensor::Device::flex().autodiff();
-    let model = Language::model(config, &dataset, &attention, &RandomKey::from_seed(1), &device).unwrap();
-    let task = Language::task(config, &dataset, &attention);
+    let setup = Setup { config, data: &dataset, attention: &attention };
+    let model = Language::model(setup, &RandomKey::from_seed(1), &device).unwrap();
+    let task = Language::task(setup);
     Trainer::new(&task, &config.training, folder.path(), "0123", RandomKey::from_seed(1)).run(model).unwrap();
     println!("{RESULT}{estimated} {}", peak_memory_bytes().unwrap() - before);
 }

@@ -11,33 +11,26 @@ use heedful_models::generation::{Prompts, SpecialTokens, sample};
 use heedful_models::language_model::LanguageModel;
 use heedful_models::loss::with_auxiliary;
 
-use super::ImageConfig;
-use super::config::blocks;
+use super::config::{ImageOptions, blocks};
+use super::signature;
 use crate::batch::fixed_size_batches;
-use crate::comparison::{Attention, first_non_finite_activation, scoring_bar};
+use crate::comparison::scoring_bar;
+use crate::data::images::Images;
 use crate::data::images::png::{self, Layout};
-use crate::data::images::{ImageSet, Images};
 use crate::error::ExperimentError;
+use crate::experiment::{Attention, Pass, Scores, Selection, Split};
 use crate::run_folder::RunPaths;
-use crate::train::{Interrupt, Objective, Selection};
+use crate::train::{Interrupt, Task};
 
 /// Name of the bits per dimension.
 pub(super) const BITS: &str = "bits per dimension";
-/// Name of those of the values in the lower half.
+/// Name of those of the values in the lower half, of which the upper half says much.
 pub(super) const LOWER_HALF: &str = "bits per dimension of the lower half";
-
-/// Mean of `-log2 p` over values.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Bits {
-    pub(super) all: f64,
-    /// Of the values after the upper half, which says much about them.
-    pub(super) lower_half: f64,
-}
 
 /// Training a decoder on the values of images.
 #[derive(Debug)]
 pub struct ImageTask<'a> {
-    pub(super) config: &'a ImageConfig,
+    pub(super) options: &'a ImageOptions,
     pub(super) images: &'a Images,
     pub(super) order: Order,
 }
@@ -48,7 +41,7 @@ pub(super) struct Order {
     /// For each position, the index of the value.
     values: Vec<usize>,
     /// How many positions the upper half has, as far as it is made of whole blocks.
-    pub(super) upper: usize,
+    upper: usize,
 }
 
 /// Images in the order of generation, one after the other.
@@ -110,11 +103,7 @@ pub(super) fn integers<const D: usize>(values: Vec<i32>, shape: [usize; D], devi
     Tensor::from_data(TensorData::new(values, shape), device)
 }
 
-impl<'a> ImageTask<'a> {
-    pub(super) fn new(config: &'a ImageConfig, images: &'a Images, attention: &Attention) -> Self {
-        Self { config, images, order: Order::new(images, attention) }
-    }
-
+impl ImageTask<'_> {
     fn assemble<'i>(&self, chosen: impl ExactSizeIterator<Item = &'i [u8]>) -> ImageBatch {
         let rows = chosen.len();
         let (inputs, targets) = shifted(&self.order, self.images, chosen);
@@ -139,44 +128,6 @@ impl<'a> ImageTask<'a> {
         &self.order.values[..self.order.values.len() - 1]
     }
 
-    /// Loss with auxiliary losses, summed over the values.
-    fn loss(&self, model: &LanguageModel, batch: &ImageBatch, key: RandomKey, probe: &mut Probe) -> Tensor<1> {
-        let (hidden, targets) = self.hidden(model, batch, Some(key), probe);
-        let [rows, length, width] = hidden.states.dims();
-        let count = rows * length;
-        let found = model.cross_entropy(hidden.states.reshape([count, width]), targets.reshape([count]), None, 0.0);
-        with_auxiliary(found.loss, &hidden.losses, count)
-    }
-
-    /// Mean of `-log2 p` over the values of the images; `None` if the interrupt was raised meanwhile.
-    pub(super) fn bits_per_dimension(&self, model: &LanguageModel, images: &ImageSet, interrupt: Option<&Interrupt>) -> Option<Bits> {
-        let indices: Vec<usize> = (0..images.len()).collect();
-        let batches = indices.chunks(self.config.data.batch);
-        let bar = scoring_bar("scoring", batches.len());
-        let mut totals = [0.0; 2];
-        let (length, upper) = (self.images.size(), self.order.upper);
-        for items in batches {
-            if interrupt.is_some_and(Interrupt::is_raised) {
-                return None;
-            }
-            let batch = self.assemble(items.iter().map(|&item| images.image(item)));
-            let (hidden, targets) = self.hidden(model, &batch, None, &mut Probe::off());
-            let [rows, _, width] = hidden.states.dims();
-            for (total, half) in totals.iter_mut().zip([0..upper, upper..length]).filter(|(_, half)| !half.is_empty()) {
-                let count = rows * half.len();
-                let states = hidden.states.clone().narrow(1, half.start, half.len()).reshape([count, width]);
-                let targets = targets.clone().narrow(1, half.start, half.len()).reshape([count]);
-                let found = model.cross_entropy(states, targets, None, 0.0).negative_log_likelihood;
-                *total += f64::from(found.into_scalar::<f32>());
-            }
-            bar.inc(1);
-        }
-        bar.finish_and_clear();
-        let values = images.pixels.len() as f64 * LN_2;
-        let lower = values * (length - upper) as f64 / length as f64;
-        Some(Bits { all: (totals[0] + totals[1]) / values, lower_half: totals[1] / lower })
-    }
-
     /// Images that begin with these values, in the order of generation; `None` if the interrupt was raised meanwhile.
     fn continued(&self, model: &LanguageModel, beginnings: &[Vec<u8>], key: &RandomKey, interrupt: &Interrupt) -> Option<Vec<Vec<u8>>> {
         let device = model.embedding.tokens.weight.device();
@@ -184,7 +135,7 @@ impl<'a> ImageTask<'a> {
         let begin = self.images.levels as i32;
         let mut images = Vec::with_capacity(beginnings.len());
         let bar = scoring_bar("drawing", beginnings.len());
-        for (number, part) in (0..).zip(beginnings.chunks(self.config.data.batch)) {
+        for (number, part) in (0..).zip(beginnings.chunks(self.options.data.batch)) {
             if interrupt.is_raised() {
                 return None;
             }
@@ -192,7 +143,7 @@ impl<'a> ImageTask<'a> {
             let tokens = integers(given.collect(), [part.len(), length + 1], &device);
             let prompts = Prompts { tokens, limits: vec![self.images.size() - length; part.len()] };
             let keys: Vec<RandomKey> = (0..part.len() as u64).map(|row| key.numbered(number).numbered(row)).collect();
-            let drawn = sample(model, model.start(part.len(), &[]), prompts, special(self.images), &self.config.sampling, &keys);
+            let drawn = sample(model, model.start(part.len(), &[]), prompts, special(self.images), &self.options.sampling, &keys);
             images.extend(part.iter().zip(drawn).map(|(given, drawn)| {
                 let drawn = drawn.tokens.iter().map(|&token| token as u8);
                 self.order.raster(given.iter().copied().chain(drawn))
@@ -206,7 +157,7 @@ impl<'a> ImageTask<'a> {
     /// Writes `samples.png`, images that the model made, and `completions.png`: test images, what is given of them, and how the model goes on, twice. `None` if the
     /// interrupt was raised meanwhile.
     pub(super) fn draw(&self, model: &LanguageModel, paths: &RunPaths, interrupt: &Interrupt) -> Result<Option<()>, ExperimentError> {
-        let count = self.config.data.samples;
+        let count = self.options.data.samples;
         if count == 0 {
             return Ok(Some(()));
         }
@@ -233,12 +184,13 @@ impl<'a> ImageTask<'a> {
     }
 }
 
-impl Objective for ImageTask<'_> {
+impl Task for ImageTask<'_> {
     type Model = LanguageModel;
     type Batch = ImageBatch;
+    type Carried = ();
 
     fn epoch(&self, _epoch: u64, key: &RandomKey) -> Vec<Vec<usize>> {
-        fixed_size_batches(self.images.train.len(), self.config.data.batch, key)
+        fixed_size_batches(self.images.train.len(), self.options.data.batch, key)
     }
 
     fn batch(&self, items: &[usize], _epoch: u64, _key: &RandomKey) -> ImageBatch {
@@ -249,22 +201,51 @@ impl Objective for ImageTask<'_> {
         batch.targets.len()
     }
 
-    fn loss(&self, model: &LanguageModel, batch: &ImageBatch, key: RandomKey) -> Tensor<1> {
-        ImageTask::loss(self, model, batch, key, &mut Probe::off())
+    fn loss(&self, model: &LanguageModel, batch: &ImageBatch, pass: Pass<'_, ()>, probe: &mut Probe) -> Tensor<1> {
+        let (hidden, targets) = self.hidden(model, batch, Some(pass.key), probe);
+        let [rows, length, width] = hidden.states.dims();
+        let count = rows * length;
+        let found = model.cross_entropy(hidden.states.reshape([count, width]), targets.reshape([count]), None, 0.0);
+        with_auxiliary(found.loss, &hidden.losses, count)
     }
 
-    fn evaluate(&self, model: &LanguageModel) -> Vec<(String, f64)> {
-        let bits = self.bits_per_dimension(model, &self.images.dev, None).expect("it is not interrupted");
-        vec![(BITS.to_owned(), bits.all), (LOWER_HALF.to_owned(), bits.lower_half)]
+    /// Means of `-log2 p` over the values of the images.
+    fn evaluate(&self, model: &LanguageModel, split: Split, interrupt: &Interrupt) -> Option<Scores> {
+        let (name, images) = match split {
+            Split::Valid => ("validation", &self.images.dev),
+            Split::Test => ("test", &self.images.test),
+        };
+        let indices: Vec<usize> = (0..images.len()).collect();
+        let batches = indices.chunks(self.options.data.batch);
+        let bar = scoring_bar("scoring", batches.len());
+        let mut totals = [0.0; 2];
+        let (length, upper) = (self.images.size(), self.order.upper);
+        for items in batches {
+            if interrupt.is_raised() {
+                return None;
+            }
+            let batch = self.assemble(items.iter().map(|&item| images.image(item)));
+            let (hidden, targets) = self.hidden(model, &batch, None, &mut Probe::off());
+            let [rows, _, width] = hidden.states.dims();
+            for (total, half) in totals.iter_mut().zip([0..upper, upper..length]).filter(|(_, half)| !half.is_empty()) {
+                let count = rows * half.len();
+                let states = hidden.states.clone().narrow(1, half.start, half.len()).reshape([count, width]);
+                let targets = targets.clone().narrow(1, half.start, half.len()).reshape([count]);
+                let found = model.cross_entropy(states, targets, None, 0.0).negative_log_likelihood;
+                *total += f64::from(found.into_scalar::<f32>());
+            }
+            bar.inc(1);
+        }
+        bar.finish_and_clear();
+        let values = images.pixels.len() as f64 * LN_2;
+        let lower = values * (length - upper) as f64 / length as f64;
+        let signature = format!("{}, {} {name} images", signature(self.images), images.len());
+        let mut scores = Scores::of(BITS, (totals[0] + totals[1]) / values, signature.clone());
+        scores.push(LOWER_HALF, totals[1] / lower, signature);
+        Some(scores)
     }
 
     fn selection(&self) -> Selection {
         Selection::lowest(BITS)
-    }
-
-    fn locate_non_finite(&self, model: &LanguageModel, batch: &ImageBatch, key: RandomKey) -> Option<String> {
-        first_non_finite_activation(|probe| {
-            ImageTask::loss(self, model, batch, key, probe);
-        })
     }
 }

@@ -4,35 +4,29 @@ use heedful_models::auxiliary::AuxiliaryLossesConfig;
 use heedful_models::language_model::LanguageModelConfig;
 use serde::{Deserialize, Serialize};
 
-use crate::comparison::{Attention, experiment_config};
 use crate::data::generate::Sizes;
-use crate::mechanisms::MechanismOptions;
+use crate::experiment::{Attention, Config};
 use crate::metrics::TextUnit;
 use crate::model::ModelSettings;
-use crate::options::RunSettings;
 use crate::tokenise::TokeniserConfig;
-use crate::train::{ScheduleConfig, TrainingConfig};
+use crate::train::ScheduleConfig;
+use crate::train::TrainingConfig;
 
 /// Complete configuration of `lm`.
+pub type LanguageConfig = Config<Language>;
+
+/// Language modelling: the options that only `lm` has.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct LanguageConfig {
-    /// Which runs.
-    pub run: RunSettings,
+pub struct Language {
     /// Which text, and in which pieces.
     pub data: LanguageData,
     /// How it is cut into tokens: `word`, `character`, `bpe` or `word-piece`.
     pub tokeniser: TokeniserConfig,
-    /// The model.
-    pub model: ModelSettings,
     /// Whether the output projection is the embedding's matrix.
     pub tied: bool,
     /// Losses of intermediate layers and of further targets that are added in training, by default none.
     pub auxiliary: Option<AuxiliaryLossesConfig>,
-    /// Options of the mechanisms.
-    pub mechanisms: MechanismOptions,
-    /// How it is trained.
-    pub training: TrainingConfig,
 }
 
 /// The text of a language-modelling experiment.
@@ -55,38 +49,10 @@ pub struct LanguageData {
     pub generated_words: usize,
 }
 
-impl Default for LanguageConfig {
+impl Default for Language {
     fn default() -> Self {
-        Self {
-            run: RunSettings {
-                attention: [
-                    "dot-product",
-                    "synthesizer-dense",
-                    "synthesizer-random",
-                    "synthesizer-factorized-random",
-                    "synthesizer-random+dot-product",
-                    "gaussian",
-                ]
-                .map(str::to_owned)
-                .to_vec(),
-                ..RunSettings::default()
-            },
-            data: LanguageData::default(),
-            tokeniser: TokeniserConfig::Word { vocabulary: None, min_frequency: 1 },
-            model: ModelSettings::default(),
-            tied: true,
-            auxiliary: None,
-            mechanisms: MechanismOptions::default(),
-            training: TrainingConfig {
-                steps: 1600,
-                learning_rate: 1e-2,
-                schedule: ScheduleConfig::Linear { warmup: 150, end: 1e-4 },
-                evaluate_every: 400,
-                checkpoint_every: 400,
-                log_every: 50,
-                ..TrainingConfig::default()
-            },
-        }
+        let tokeniser = TokeniserConfig::Word { vocabulary: None, min_frequency: 1 };
+        Self { data: LanguageData::default(), tokeniser, tied: true, auxiliary: None }
     }
 }
 
@@ -108,15 +74,39 @@ impl LanguageData {
     }
 }
 
-experiment_config!(LanguageConfig);
+/// What the experiment changes of the defaults that all share.
+pub(super) fn defaults(config: &mut LanguageConfig) {
+    config.run.attention = [
+        "dot-product",
+        "synthesizer-dense",
+        "synthesizer-random",
+        "synthesizer-factorized-random",
+        "synthesizer-random+dot-product",
+        "gaussian",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    config.training = TrainingConfig {
+        steps: 1600,
+        learning_rate: 1e-2,
+        schedule: ScheduleConfig::Linear { warmup: 150, end: 1e-4 },
+        evaluate_every: 400,
+        checkpoint_every: 400,
+        log_every: 50,
+        ..TrainingConfig::default()
+    };
+}
 
 impl LanguageConfig {
     pub(super) fn model(&self, vocabulary: usize, attention: &Attention) -> LanguageModelConfig {
+        let Language { data, tied, auxiliary, .. } = &self.own;
         // Memory lengthens what attention looks over, which the size of the context says nothing about.
-        let settings = ModelSettings { max_length: self.model.max_length.max(self.data.reach()), ..self.model.clone() };
-        LanguageModelConfig { auxiliary: self.auxiliary, ..settings.language_model(vocabulary, &attention.layout.decoder, self.tied) }
+        let settings = ModelSettings { max_length: self.model.max_length.max(data.reach()), ..self.model.clone() };
+        LanguageModelConfig { auxiliary: *auxiliary, ..settings.language_model(vocabulary, &attention.layout.decoder, *tied) }
     }
+}
 
+impl Language {
     pub(super) fn unit(&self) -> TextUnit {
         match self.tokeniser {
             TokeniserConfig::Word { .. } => TextUnit::Word,

@@ -1,6 +1,6 @@
 //! The models that `lm --model` compares: what makes each what it is, at whatever size the rest of the configuration says.
 
-use crate::comparison::NamedModel;
+use crate::experiment::NamedModel;
 
 pub(super) const MODELS: &[NamedModel] = &[
     NamedModel {

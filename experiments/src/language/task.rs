@@ -1,38 +1,35 @@
 //! Training and scoring.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
+use burn::module::Module;
 use burn::tensor::{Int, Tensor, TensorData};
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_attention::read::read;
-use heedful_models::block::Hidden;
 use heedful_models::language_model::LanguageModel;
 use heedful_models::loss::with_auxiliary;
 use heedful_models::segment::SegmentMemory;
 use rand::RngExt;
 
 use crate::batch::{EvaluationWindow, evaluation_windows};
-use crate::comparison::{first_non_finite_activation, scoring_bar};
+use crate::comparison::scoring_bar;
+use crate::experiment::{Pass, Scores, Selection, Split};
 use crate::metrics::LikelihoodTotal;
-use crate::train::{Interrupt, Objective, Selection};
+use crate::train::{Interrupt, Task};
 
-use super::{LanguageConfig, LanguageData, LanguageDataset};
+use super::{Language, LanguageConfig, LanguageData, LanguageDataset};
 
 /// Training a language model on a text.
 #[derive(Debug)]
 pub struct LanguageTask<'a> {
     pub(super) config: &'a LanguageConfig,
     pub(super) dataset: &'a LanguageDataset,
-    carried: Mutex<Carried>,
-    /// Steps before this one, and all: what auxiliary losses go by.
-    progress: Mutex<(u64, u64)>,
 }
 
 /// What one batch hands to the next where there is a memory.
-#[derive(Clone, Debug)]
-enum Carried {
+#[derive(Debug, Default)]
+pub enum LanguageCarried {
     /// Nothing: an epoch begins.
+    #[default]
     Nothing,
     /// What a checkpoint holds, which becomes a memory where the model is.
     Saved(Vec<(String, TensorData)>),
@@ -43,7 +40,7 @@ enum Carried {
 /// Name of the numbers of remembered positions in a checkpoint; the layers have their number.
 const REMEMBERED: &str = "remembered";
 
-impl Carried {
+impl LanguageCarried {
     /// The memory for a batch of `rows` rows of at most `length` positions, on the device of `model`.
     fn memory(self, rows: usize, length: usize, model: &LanguageModel) -> SegmentMemory {
         match self {
@@ -69,69 +66,19 @@ pub struct LanguageBatch {
     rows: usize,
 }
 
-impl<'a> LanguageTask<'a> {
-    pub(super) fn new(config: &'a LanguageConfig, dataset: &'a LanguageDataset) -> Self {
-        Self { config, dataset, carried: Mutex::new(Carried::Nothing), progress: Mutex::new((0, 1)) }
-    }
-
-    fn carried(&self) -> MutexGuard<'_, Carried> {
-        // No pass leaves it half changed, so one that failed did no harm.
-        self.carried.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Negative log-likelihood of all targets, with the auxiliary losses if a key for training is given, and what the next batch remembers.
-    fn loss(&self, model: &LanguageModel, batch: &LanguageBatch, key: Option<RandomKey>, probe: &mut Probe) -> (Tensor<1>, Carried) {
-        let device = model.embedding.tokens.weight.device();
-        let width = batch.inputs.len() / batch.rows;
-        let inputs = Tensor::<2, Int>::from_data(TensorData::new(batch.inputs.clone(), [batch.rows, width]), &device);
-        let targets = Tensor::<1, Int>::from_data(TensorData::new(batch.targets.clone(), [batch.targets.len()]), &device);
-        let (hidden, carried) = match self.config.data.memory {
-            0 if key.is_some() && model.auxiliary.is_some() => {
-                (self.hidden_with_losses(model, inputs, &batch.targets, key, probe), Carried::Nothing)
-            }
-            0 => (model.hidden(inputs, &[], key, probe), Carried::Nothing),
-            length => {
-                let mut memory = self.carried().clone().memory(batch.rows, length, model);
-                (model.segment(inputs, &mut memory, key, probe), Carried::Memory(memory))
-            }
-        };
-        let [rows, length, d_model] = hidden.states.dims();
-        let loss = model.cross_entropy(hidden.states.reshape([rows * length, d_model]), targets, None, 0.0).loss;
-        // Scores are likelihoods and nothing else.
-        let loss = if key.is_some() { with_auxiliary(loss, &hidden.losses, batch.targets.len()) } else { loss };
-        (loss, carried)
-    }
-
-    /// Hidden states with the auxiliary losses of all layers at this point of the training.
-    fn hidden_with_losses(
-        &self,
-        model: &LanguageModel,
-        inputs: Tensor<2, Int>,
-        targets: &[i32],
-        key: Option<RandomKey>,
-        probe: &mut Probe,
-    ) -> Hidden {
-        let (step, steps) = *self.progress.lock().unwrap_or_else(PoisonError::into_inner);
-        let targets = Tensor::from_data(TensorData::new(targets.to_vec(), inputs.dims()), &inputs.device());
-        let (mut hidden, states) = model.hidden_of_layers(inputs, &[], key, probe);
-        if let Some(auxiliary) = &model.auxiliary {
-            hidden.losses.extend(auxiliary.losses(&states, targets, step as f64 / steps as f64));
-        }
-        hidden
-    }
-
+impl LanguageTask<'_> {
     /// Scores each token once; `None` if the interrupt was raised meanwhile.
-    pub(super) fn likelihood(&self, model: &LanguageModel, tokens: &[u32], interrupt: Option<&Interrupt>) -> Option<LikelihoodTotal> {
-        let LanguageData { context, stride, batch, .. } = self.config.data;
-        let mut total = LikelihoodTotal::new(self.config.unit());
-        let memory = self.config.data.evaluation_memory();
+    fn likelihood(&self, model: &LanguageModel, tokens: &[u32], interrupt: &Interrupt) -> Option<LikelihoodTotal> {
+        let LanguageData { context, stride, batch, .. } = self.config.own.data;
+        let mut total = LikelihoodTotal::new(self.config.own.unit());
+        let memory = self.config.own.data.evaluation_memory();
         if memory > 0 {
             // Each token is scored with all that the memory holds of what is before it, which only a single stream offers.
             let mut memory = SegmentMemory::new(1, memory);
             let windows = evaluation_windows(tokens.len(), context, context);
             let bar = scoring_bar("scoring", windows.len());
             for window in windows {
-                if interrupt.is_some_and(Interrupt::is_raised) {
+                if interrupt.is_raised() {
                     return None;
                 }
                 // The last window reaches back over tokens that the memory has read already.
@@ -149,7 +96,7 @@ impl<'a> LanguageTask<'a> {
         let windows = evaluation_windows(tokens.len(), context, stride);
         let bar = scoring_bar("scoring", windows.len());
         for windows in windows.chunks(batch) {
-            if interrupt.is_some_and(Interrupt::is_raised) {
+            if interrupt.is_raised() {
                 return None;
             }
             let width = windows[0].end - windows[0].start;
@@ -189,14 +136,15 @@ fn integers<'t>(parts: impl IntoIterator<Item = &'t [u32]>) -> Vec<i32> {
     parts.into_iter().flatten().map(|&id| id as i32).collect()
 }
 
-impl Objective for LanguageTask<'_> {
+impl Task for LanguageTask<'_> {
     type Model = LanguageModel;
     type Batch = LanguageBatch;
+    type Carried = LanguageCarried;
 
     /// Items are the first positions of windows. They lie end to end, from an offset that changes with the epoch, so that windows do not repeat. Where there is
     /// a memory, each row of the batches is a part of the text, window after window.
     fn epoch(&self, _epoch: u64, key: &RandomKey) -> Vec<Vec<usize>> {
-        let LanguageData { context, batch, memory, .. } = self.config.data;
+        let LanguageData { context, batch, memory, .. } = self.config.own.data;
         let targets = self.dataset.train.len() - 1;
         let streams = if memory > 0 { batch } else { 1 };
         let offset = key.rng().random_range(0..=(targets - streams * context).min(context - 1));
@@ -210,7 +158,7 @@ impl Objective for LanguageTask<'_> {
     }
 
     fn batch(&self, items: &[usize], _epoch: u64, _key: &RandomKey) -> LanguageBatch {
-        let context = self.config.data.context;
+        let context = self.config.own.data.context;
         let cut = |shift: usize| {
             let tokens = items.iter().flat_map(|&start| &self.dataset.train[start + shift..start + shift + context]);
             tokens.map(|&id| id as i32).collect()
@@ -222,40 +170,74 @@ impl Objective for LanguageTask<'_> {
         batch.targets.len()
     }
 
-    fn loss(&self, model: &LanguageModel, batch: &LanguageBatch, key: RandomKey) -> Tensor<1> {
-        let (loss, carried) = LanguageTask::loss(self, model, batch, Some(key), &mut Probe::off());
-        *self.carried() = carried;
-        loss
+    fn loss(&self, model: &LanguageModel, batch: &LanguageBatch, pass: Pass<'_, LanguageCarried>, probe: &mut Probe) -> Tensor<1> {
+        let device = model.embedding.tokens.weight.device();
+        let Pass { key, step, steps, carried, .. } = pass;
+        let shape = [batch.rows, batch.inputs.len() / batch.rows];
+        let inputs = Tensor::<2, Int>::from_data(TensorData::new(batch.inputs.clone(), shape), &device);
+        let targets = Tensor::<1, Int>::from_data(TensorData::new(batch.targets.clone(), [batch.targets.len()]), &device);
+        let hidden = match (self.config.own.data.memory, &model.auxiliary) {
+            (0, Some(auxiliary)) => {
+                let (mut hidden, states) = model.hidden_of_layers(inputs, &[], Some(key), probe);
+                hidden.losses.extend(auxiliary.losses(&states, targets.clone().reshape(shape), (step - 1) as f64 / steps as f64));
+                hidden
+            }
+            (0, None) => model.hidden(inputs, &[], Some(key), probe),
+            (length, _) => {
+                let mut memory = std::mem::take(carried).memory(batch.rows, length, model);
+                let hidden = model.segment(inputs, &mut memory, Some(key), probe);
+                *carried = LanguageCarried::Memory(memory);
+                hidden
+            }
+        };
+        let [rows, length, d_model] = hidden.states.dims();
+        let loss = model.cross_entropy(hidden.states.reshape([rows * length, d_model]), targets, None, 0.0).loss;
+        with_auxiliary(loss, &hidden.losses, batch.targets.len())
     }
 
-    fn evaluate(&self, model: &LanguageModel) -> Vec<(String, f64)> {
-        let total = self.likelihood(model, &self.dataset.valid, None).expect("it is not interrupted");
-        vec![("perplexity".to_owned(), total.perplexity().unwrap_or(f64::NAN))]
+    fn evaluate(&self, model: &LanguageModel, split: Split, interrupt: &Interrupt) -> Option<Scores> {
+        let LanguageConfig { run, own: Language { data, .. }, .. } = self.config;
+        let memory = data.evaluation_memory();
+        let stride = if memory > 0 { data.context } else { data.stride };
+        let signature = |total: &LikelihoodTotal| {
+            let LikelihoodTotal { unit, units, .. } = total;
+            format!("unit:{unit}|context:{}|stride:{stride}|memory:{memory}|ends of lines:scored|units:{units}", data.context)
+        };
+        let add_perplexity = |scores: &mut Scores, name: &str, total: &LikelihoodTotal| {
+            scores.push(name, total.perplexity().unwrap_or(f64::NAN), signature(total));
+        };
+        let mut scores = Scores::default();
+        if split == Split::Valid {
+            add_perplexity(&mut scores, "perplexity", &self.likelihood(model, &self.dataset.valid, interrupt)?);
+            return Some(scores);
+        }
+        let test = self.likelihood(model, &self.dataset.test, interrupt)?;
+        add_perplexity(&mut scores, "perplexity", &test);
+        scores.push("bits per unit", test.bits_per_unit().unwrap_or(f64::NAN), signature(&test));
+        add_perplexity(&mut scores, "valid perplexity", &self.likelihood(model, &self.dataset.valid, interrupt)?);
+        if let Some(auxiliary) = &model.auxiliary {
+            scores.notes.push(format!("{} of the parameters are of auxiliary losses and serve training alone", auxiliary.num_params()));
+        }
+        if !run.models.is_empty() {
+            let sizes = [("context", data.context), ("memory", data.memory)];
+            scores.metrics.extend(sizes.map(|(name, tokens)| (name.to_owned(), tokens as f64)));
+        }
+        Some(scores)
     }
 
     fn selection(&self) -> Selection {
         Selection::lowest("perplexity")
     }
 
-    fn locate_non_finite(&self, model: &LanguageModel, batch: &LanguageBatch, key: RandomKey) -> Option<String> {
-        first_non_finite_activation(|probe| {
-            LanguageTask::loss(self, model, batch, Some(key), probe);
-        })
+    fn start_epoch(&self, carried: &mut LanguageCarried) {
+        *carried = LanguageCarried::Nothing;
     }
 
-    fn start_step(&self, step: u64, steps: u64) {
-        *self.progress.lock().unwrap_or_else(PoisonError::into_inner) = (step - 1, steps);
-    }
-
-    fn start_epoch(&self, _epoch: u64) {
-        *self.carried() = Carried::Nothing;
-    }
-
-    fn carried_state(&self) -> Vec<(String, TensorData)> {
-        match &*self.carried() {
-            Carried::Nothing => Vec::new(),
-            Carried::Saved(state) => state.clone(),
-            Carried::Memory(memory) => {
+    fn save(&self, carried: &LanguageCarried) -> Vec<(String, TensorData)> {
+        match carried {
+            LanguageCarried::Nothing => Vec::new(),
+            LanguageCarried::Saved(state) => state.clone(),
+            LanguageCarried::Memory(memory) => {
                 let counts: Vec<i64> = memory.remembered().iter().map(|&count| count as i64).collect();
                 let rows = counts.len();
                 let layers = memory.layers().iter().enumerate().map(|(layer, states)| (layer.to_string(), read(states.clone())));
@@ -264,8 +246,8 @@ impl Objective for LanguageTask<'_> {
         }
     }
 
-    fn restore_carried_state(&self, state: Vec<(String, TensorData)>) {
-        *self.carried() = Carried::Saved(state);
+    fn restore(&self, saved: Vec<(String, TensorData)>) -> LanguageCarried {
+        LanguageCarried::Saved(saved)
     }
 }
 
@@ -274,30 +256,41 @@ mod tests {
     use super::*;
     use burn::tensor::Device;
 
-    use crate::comparison::{Attention, Comparison};
-    use crate::language::Language;
+    use crate::experiment::{Attention, Experiment, Setup};
     use crate::mechanisms::MechanismOptions;
     use crate::model::ModelSettings;
-    use crate::tokenise::TokeniserConfig;
 
     fn config(context: usize, memory: usize) -> LanguageConfig {
+        let data = LanguageData { context, stride: context, batch: 3, memory, generated_words: 300, ..LanguageData::default() };
         LanguageConfig {
-            data: LanguageData { context, stride: context, batch: 3, memory, generated_words: 300, ..LanguageData::default() },
-            tokeniser: TokeniserConfig::Word { vocabulary: None, min_frequency: 1 },
             model: ModelSettings { d_model: 16, heads: 2, d_ff: 32, max_length: 16, ..ModelSettings::default() },
+            own: Language { data, ..Language::default() },
             ..LanguageConfig::default()
         }
     }
 
     fn dataset() -> LanguageDataset {
-        let mut dataset = Language::datasets(&config(16, 0)).unwrap().remove(0);
+        let mut dataset = Language::open(&config(16, 0)).unwrap().remove(0);
         dataset.valid.truncate(90);
         dataset
     }
 
     fn model(config: &LanguageConfig, dataset: &LanguageDataset, attention: &str, device: &Device) -> LanguageModel {
         let attention = Attention::new(MechanismOptions::default().attention(attention).unwrap());
-        Language::model(config, dataset, &attention, &RandomKey::from_seed(1), device).unwrap()
+        Language::model(Setup { config, data: dataset, attention: &attention }, &RandomKey::from_seed(1), device).unwrap()
+    }
+
+    /// The loss of the first epoch's batch of these items, at a step of 100.
+    fn loss(
+        task: &LanguageTask,
+        model: &LanguageModel,
+        items: &[usize],
+        (key, step): (RandomKey, u64),
+        carried: &mut LanguageCarried,
+    ) -> f32 {
+        let batch = task.batch(items, 1, &key);
+        let pass = Pass { key, epoch_key: key, step, steps: 100, carried };
+        task.loss(model, &batch, pass, &mut Probe::off()).into_scalar::<f32>()
     }
 
     #[test]
@@ -309,7 +302,7 @@ mod tests {
                 // The weights must not depend on the length that the model is made for.
                 let longest = LanguageConfig { model: ModelSettings { max_length: 128, ..config.model.clone() }, ..config.clone() };
                 let model = model(&longest, &dataset, attention, &Device::flex());
-                LanguageTask::new(&config, &dataset).likelihood(&model, &dataset.valid, None).unwrap()
+                LanguageTask { config: &config, dataset: &dataset }.likelihood(&model, &dataset.valid, &Interrupt::new()).unwrap()
             };
             let (whole, streamed, forgetful) = (of(96, 0), of(16, 96), of(16, 4));
             assert_eq!((whole.units, streamed.units), (89, 89), "{attention}");
@@ -322,28 +315,26 @@ mod tests {
     #[test]
     fn auxiliary_losses_follow_the_progress_of_training() {
         let dataset = dataset();
-        let config = LanguageConfig { auxiliary: Some(Default::default()), ..config(16, 0) };
+        let mut config = config(16, 0);
+        config.own.auxiliary = Some(Default::default());
         let device = Device::flex().autodiff();
-        let (task, key) = (LanguageTask::new(&config, &dataset), RandomKey::from_seed(2));
+        let (task, key) = (LanguageTask { config: &config, dataset: &dataset }, RandomKey::from_seed(2));
         let model = model(&config, &dataset, "dot-product", &device);
-        let batch = task.batch(&task.epoch(1, &key)[0], 1, &key);
-        let at = |step: u64| {
-            task.start_step(step, 100);
-            Objective::loss(&task, &model, &batch, key).into_scalar::<f32>()
-        };
+        let items = &task.epoch(1, &key)[0];
+        let at = |step: u64| loss(&task, &model, items, (key, step), &mut LanguageCarried::Nothing);
         // Of two layers the first falls silent after a quarter.
         let (begin, quarter, end) = (at(1), at(26), at(100));
         assert!(begin > 1.5 * quarter && quarter == end, "{begin}, {quarter}, {end}");
         let mut plain = model.clone();
         plain.auxiliary = None;
-        let plain = Objective::loss(&task, &plain, &batch, key).into_scalar::<f32>();
+        let plain = loss(&task, &plain, items, (key, 100), &mut LanguageCarried::Nothing);
         assert!(end > 1.3 * plain, "{end} and {plain}");
     }
 
     #[test]
     fn batches_continue_each_other_row_by_row() {
         let (config, dataset) = (config(16, 16), dataset());
-        let task = LanguageTask::new(&config, &dataset);
+        let task = LanguageTask { config: &config, dataset: &dataset };
         let epoch = task.epoch(1, &RandomKey::from_seed(2));
         assert!(epoch.len() > 3 && epoch.iter().all(|items| items.len() == 3));
         for pair in epoch.windows(2) {
@@ -358,23 +349,21 @@ mod tests {
         let (config, dataset) = (config(16, 24), dataset());
         let device = Device::flex().autodiff();
         let model = model(&config, &dataset, "relative", &device);
-        let (task, key) = (LanguageTask::new(&config, &dataset), RandomKey::from_seed(2));
+        let (task, key) = (LanguageTask { config: &config, dataset: &dataset }, RandomKey::from_seed(2));
         let epoch = task.epoch(1, &key);
-        let loss = |task: &LanguageTask, step: usize| {
-            let batch = task.batch(&epoch[step], 1, &key);
-            Objective::loss(task, &model, &batch, key.numbered(step as u64)).into_scalar::<f32>()
+        let loss = |carried: &mut LanguageCarried, step: usize| {
+            loss(&task, &model, &epoch[step], (key.numbered(step as u64), step as u64 + 1), carried)
         };
-        let first = loss(&task, 0);
-        loss(&task, 1);
-        let resumed = LanguageTask::new(&config, &dataset);
-        resumed.restore_carried_state(task.carried_state());
-        assert_eq!(resumed.carried_state().len(), 3, "two layers and the counts");
-        let afresh = LanguageTask::new(&config, &dataset);
-        let third = loss(&task, 2);
-        assert_eq!(loss(&resumed, 2), third);
-        assert_ne!(loss(&afresh, 2), third);
-        task.start_epoch(2);
-        assert!(task.carried_state().is_empty());
-        assert_eq!(loss(&task, 0), first);
+        let mut carried = LanguageCarried::Nothing;
+        let first = loss(&mut carried, 0);
+        loss(&mut carried, 1);
+        let mut resumed = task.restore(task.save(&carried));
+        assert_eq!(task.save(&resumed).len(), 3, "two layers and the counts");
+        let third = loss(&mut carried, 2);
+        assert_eq!(loss(&mut resumed, 2), third);
+        assert_ne!(loss(&mut LanguageCarried::Nothing, 2), third);
+        task.start_epoch(&mut carried);
+        assert!(task.save(&carried).is_empty());
+        assert_eq!(loss(&mut carried, 0), first);
     }
 }

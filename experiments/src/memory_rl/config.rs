@@ -7,32 +7,27 @@ use rand::RngExt;
 use serde::{Deserialize, Serialize};
 
 use super::environment::{EnvironmentConfig, VectorEnvironment};
-use crate::comparison::{Attention, experiment_config};
-use crate::mechanisms::MechanismOptions;
+use crate::experiment::{Attention, Config};
 use crate::model::ModelSettings;
-use crate::options::{ModelRun, RunSettings};
-use crate::train::{OptimiserConfig, ScheduleConfig, TrainingConfig};
+use crate::options::ModelRun;
+use crate::train::ScheduleConfig;
+use crate::train::TrainingConfig;
 
 /// Complete configuration of `memory-rl`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub type MemoryConfig = Config<MemoryRl>;
+
+/// The comparison of memories.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct MemoryConfig {
-    /// Which runs.
-    pub run: RunSettings,
+pub struct MemoryRl {
     /// Which environment, and how it is played.
     pub data: MemoryData,
     /// Proximal policy optimisation.
     pub ppo: PpoConfig,
     /// What reads the observations: `transformer`, or `lstm`, for which attention means nothing.
     pub core: Core,
-    /// The model.
-    pub model: ModelSettings,
     /// Hyper-parameters that each seed draws for itself, by default none: how often a model diverges is counted over them.
     pub search: Option<SearchConfig>,
-    /// Options of the mechanisms.
-    pub mechanisms: MechanismOptions,
-    /// How it is trained. A step is an update with a part of the copies.
-    pub training: TrainingConfig,
 }
 
 /// The environment of the experiment.
@@ -87,36 +82,6 @@ pub struct SearchConfig {
     pub clip: Option<[f64; 2]>,
 }
 
-impl Default for MemoryConfig {
-    fn default() -> Self {
-        Self {
-            run: RunSettings {
-                models: ["gtrxl", "trxl-i", "transformer-xl", "lstm", "no-memory"]
-                    .map(|name| ModelRun { name: name.to_owned(), ..ModelRun::default() })
-                    .to_vec(),
-                ..RunSettings::default()
-            },
-            data: MemoryData::default(),
-            ppo: PpoConfig::default(),
-            core: Core::Transformer,
-            model: ModelSettings { d_model: 32, d_ff: 64, dropout: 0.0, ..ModelSettings::default() },
-            search: None,
-            mechanisms: MechanismOptions::default(),
-            training: TrainingConfig {
-                steps: 1600,
-                learning_rate: 1e-3,
-                schedule: ScheduleConfig::Linear { warmup: 16, end: 1e-5 },
-                optimiser: OptimiserConfig::default(),
-                max_gradient_norm: Some(0.5),
-                evaluate_every: 160,
-                checkpoint_every: 160,
-                log_every: 16,
-                ..TrainingConfig::default()
-            },
-        }
-    }
-}
-
 impl Default for MemoryData {
     fn default() -> Self {
         Self {
@@ -137,8 +102,6 @@ impl Default for PpoConfig {
     }
 }
 
-experiment_config!(MemoryConfig);
-
 impl MemoryData {
     /// Copies of the environment, whose worlds are drawn from `key`.
     ///
@@ -154,17 +117,37 @@ impl MemoryData {
     }
 }
 
+/// What the experiment changes of the defaults that all share.
+pub(super) fn defaults(config: &mut MemoryConfig) {
+    config.run.models = ["gtrxl", "trxl-i", "transformer-xl", "lstm", "no-memory"]
+        .map(|name| ModelRun { name: name.to_owned(), ..ModelRun::default() })
+        .to_vec();
+    config.model = ModelSettings { d_model: 32, d_ff: 64, dropout: 0.0, ..ModelSettings::default() };
+    // A step is an update with a part of the copies.
+    config.training = TrainingConfig {
+        steps: 1600,
+        learning_rate: 1e-3,
+        schedule: ScheduleConfig::Linear { warmup: 16, end: 1e-5 },
+        max_gradient_norm: Some(0.5),
+        evaluate_every: 160,
+        checkpoint_every: 160,
+        log_every: 16,
+        ..TrainingConfig::default()
+    };
+}
+
 impl MemoryConfig {
     pub(super) fn model(&self, attention: &Attention) -> PolicyConfig {
         let ModelSettings { layers, positions, initialisation, .. } = self.model;
-        let environments = self.data.play(1, &RandomKey::from_seed(0));
-        let PpoConfig { value_weight, entropy_weight, .. } = self.ppo;
+        let MemoryRl { data, ppo, core, .. } = &self.own;
+        let environments = data.play(1, &RandomKey::from_seed(0));
+        let PpoConfig { value_weight, entropy_weight, .. } = *ppo;
         let mut block = self.model.block();
         // The memory lengthens what attention looks over, and the step after an unroll is looked at for its value.
-        block.max_length = block.max_length.max(self.data.memory + self.data.unroll + 1);
+        block.max_length = block.max_length.max(data.memory + data.unroll + 1);
         PolicyConfig {
             observation: environments.observation_size(),
-            core: self.core,
+            core: *core,
             attention: attention.layout.decoder.clone(),
             layers,
             block,
@@ -177,7 +160,7 @@ impl MemoryConfig {
     /// With the hyper-parameters that this seed draws.
     pub(super) fn drawn(&self, seed: u64) -> Self {
         let mut drawn = self.clone();
-        let Some(SearchConfig { learning_rate, entropy_weight, clip }) = self.search else { return drawn };
+        let Some(SearchConfig { learning_rate, entropy_weight, clip }) = self.own.search else { return drawn };
         let key = RandomKey::from_seed(seed).named("hyper-parameters");
         let draw = |name: &str, interval: Option<[f64; 2]>, value: &mut f64| {
             if let Some([least, greatest]) = interval {
@@ -185,8 +168,8 @@ impl MemoryConfig {
             }
         };
         draw("learning_rate", learning_rate, &mut drawn.training.learning_rate);
-        draw("entropy_weight", entropy_weight, &mut drawn.ppo.entropy_weight);
-        draw("clip", clip, &mut drawn.ppo.clip);
+        draw("entropy_weight", entropy_weight, &mut drawn.own.ppo.entropy_weight);
+        draw("clip", clip, &mut drawn.own.ppo.clip);
         drawn
     }
 }

@@ -1,6 +1,6 @@
 //! The models that `memory-rl --model` compares: what makes each what it is, at whatever size the rest of the configuration says.
 
-use crate::comparison::NamedModel;
+use crate::experiment::NamedModel;
 
 /// A Transformer-XL whose sublayers are normalised first, and joined to the stream by a gate.
 macro_rules! gtrxl {

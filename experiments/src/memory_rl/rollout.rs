@@ -158,7 +158,14 @@ impl Rollout {
 
     /// The experience of some copies, and what the policy says of it now. `begin` is what was remembered of all copies before the unroll, of at most `memory`
     /// steps.
-    pub(super) fn of_copies(&self, policy: &Policy, copies: &[usize], begin: &PolicyState, memory: usize) -> (Decision, Experience) {
+    pub(super) fn of_copies(
+        &self,
+        policy: &Policy,
+        copies: &[usize],
+        begin: &PolicyState,
+        memory: usize,
+        probe: &mut Probe,
+    ) -> (Decision, Experience) {
         let stretches: Vec<&Stretch> = self.stretches.iter().filter(|stretch| copies.contains(&stretch.copy)).collect();
         let rows: Vec<usize> = stretches.iter().map(|stretch| stretch.copy).collect();
         let fresh: Vec<bool> = stretches.iter().map(|stretch| !stretch.continued).collect();
@@ -182,7 +189,7 @@ impl Rollout {
             .iter()
             .flat_map(|stretch| stretch.actions.iter().map(|&action| action as i32).chain(std::iter::repeat(0)).take(width));
         let actions = Tensor::<2, Int>::from_data(TensorData::new(actions.collect::<Vec<i32>>(), shape), &device);
-        let decision = policy.read(Tensor::from_data(seen, &device), &mut state, &mut Probe::off());
+        let decision = policy.read(Tensor::from_data(seen, &device), &mut state, probe);
         let experience = Experience {
             actions,
             log_probabilities: tensor(&|stretch| stretch.log_probabilities.clone()),

@@ -3,10 +3,9 @@
 //! An epoch of the trainer is an iteration: an unroll of all copies with the policy as it is, then some passes over it, each in parts. What outlives a step,
 //! the worlds, what the policy remembers of them and the unroll, is carried state, so that a run that was stopped goes on with the same worlds.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use burn::module::Module;
 use burn::tensor::{Tensor, TensorData};
+use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_models::policy::{Policy, PolicyState};
 use rand::RngExt;
@@ -15,12 +14,15 @@ use serde::{Deserialize, Serialize};
 
 use super::environment::{VectorEnvironment, VectorState};
 use super::rollout::{Rollout, play_episodes};
-use super::{MemoryConfig, MemoryData, MemoryDataset};
+use super::{MemoryConfig, MemoryDataset, MemoryRl};
 use crate::comparison::scoring_bar;
-use crate::train::{Interrupt, Objective, Selection};
+use crate::experiment::{Pass, Scores, Selection, Split};
+use crate::train::{Interrupt, Task};
 
 /// Episodes that evaluations play are other ones than those of training, and the same for all models.
 const EVALUATION_SEED: u64 = 0;
+/// How the score `diverged` is computed.
+pub(super) const DIVERGED: &str = "share of the seeds whose loss or weights ceased to be numbers";
 /// Name of the carried state of the host.
 const HOST: &str = "host";
 /// Beginning of the names of what the policy remembered before the unroll.
@@ -33,28 +35,18 @@ const NOW: &str = "now.";
 pub struct MemoryTask<'a> {
     pub(super) config: &'a MemoryConfig,
     pub(super) dataset: &'a MemoryDataset,
-    playing: Mutex<Playing>,
 }
 
 /// Copies of an environment in progress.
 #[derive(Debug, Default)]
-struct Playing {
-    /// Of the epoch: what actions are drawn with.
-    key: Option<RandomKey>,
-    /// What the worlds are drawn with.
-    worlds: Option<u64>,
-    environments: Option<VectorEnvironment>,
+pub struct Playing {
+    /// What the worlds are drawn with, and the copies in them.
+    worlds: Option<(u64, VectorEnvironment)>,
     /// What the policy remembers of the copies before and after the unroll.
     states: Option<[PolicyState; 2]>,
     rollout: Option<Rollout>,
-    saved: Option<Saved>,
-}
-
-/// What a checkpoint holds until the policy is there.
-#[derive(Debug)]
-struct Saved {
-    environments: VectorState,
-    tensors: [Vec<(String, TensorData)>; 2],
+    /// What a checkpoint holds of the states, until the policy is there.
+    saved: Vec<(String, TensorData)>,
 }
 
 /// The carried state of the host.
@@ -71,74 +63,20 @@ pub struct MemoryBatch {
     copies: Vec<usize>,
 }
 
-impl Playing {
-    /// The copies and what the policy remembers of them: as they were left, as they were saved, or at their beginning.
-    fn open(&mut self, policy: &Policy, data: &MemoryData, key: &RandomKey) {
-        if self.environments.is_some() {
-            return;
-        }
-        let worlds = *self.worlds.get_or_insert_with(|| key.named("worlds").rng().random());
-        let mut environments = data.play(data.copies, &RandomKey::from_seed(worlds));
-        let states = [data.memory, data.memory + data.unroll].map(|length| policy.start(data.copies, length));
-        self.states = Some(match self.saved.take() {
-            None => states,
-            Some(Saved { environments: saved, tensors }) => {
-                environments.restore(&saved).expect("the checkpoint is of this configuration");
-                let device = policy.observation.weight.device();
-                let [begin, now] = states
-                    .into_iter()
-                    .zip(tensors)
-                    .map(|(state, tensors)| state.restored(tensors, &device))
-                    .collect::<Vec<_>>()
-                    .try_into()
-                    .expect("there are two");
-                [begin, now]
-            }
-        });
-        self.environments = Some(environments);
-    }
-}
-
-impl<'a> MemoryTask<'a> {
-    pub(super) fn new(config: &'a MemoryConfig, dataset: &'a MemoryDataset) -> Self {
-        Self { config, dataset, playing: Mutex::default() }
-    }
-
-    fn playing(&self) -> MutexGuard<'_, Playing> {
-        self.playing.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Mean return and mean length of episodes; `None` if the interrupt was raised meanwhile.
-    pub(super) fn evaluate(&self, policy: &Policy, name: &str, episodes: usize, interrupt: Option<&Interrupt>) -> Option<[f64; 2]> {
-        let data = &self.config.data;
-        let key = RandomKey::from_seed(EVALUATION_SEED).named(name);
-        let copies = data.copies.min(episodes);
-        let mut environments = data.play(copies, &key);
-        let bar = scoring_bar("playing", episodes);
-        // As much is remembered as at the end of an unroll.
-        let state = policy.start(copies, data.memory + data.unroll);
-        let go_on = || !interrupt.is_some_and(Interrupt::is_raised);
-        let played = play_episodes(policy, &mut environments, state, episodes, &key.named("actions"), go_on)?;
-        bar.finish_and_clear();
-        let mean = |value: &dyn Fn(&(f64, usize)) -> f64| played.iter().map(value).sum::<f64>() / played.len() as f64;
-        Some([mean(&|episode| episode.0), mean(&|episode| episode.1 as f64)])
-    }
-}
-
-impl Objective for MemoryTask<'_> {
+impl Task for MemoryTask<'_> {
     type Model = Policy;
     type Batch = MemoryBatch;
+    type Carried = Playing;
 
     /// Items are copies.
     fn epoch(&self, _epoch: u64, key: &RandomKey) -> Vec<Vec<usize>> {
-        self.playing().key = Some(*key);
-        let copies = self.config.data.copies;
+        let MemoryRl { data, ppo, .. } = &self.config.own;
         let pass = |pass: usize| {
-            let mut order: Vec<usize> = (0..copies).collect();
+            let mut order: Vec<usize> = (0..data.copies).collect();
             order.shuffle(&mut key.named("pass").numbered(pass as u64).rng());
-            order.chunks(copies / self.config.ppo.parts).map(<[usize]>::to_vec).collect::<Vec<_>>()
+            order.chunks(data.copies / ppo.parts).map(<[usize]>::to_vec).collect::<Vec<_>>()
         };
-        (0..self.config.ppo.passes).flat_map(pass).collect()
+        (0..ppo.passes).flat_map(pass).collect()
     }
 
     fn batch(&self, items: &[usize], _epoch: u64, _key: &RandomKey) -> MemoryBatch {
@@ -146,76 +84,110 @@ impl Objective for MemoryTask<'_> {
     }
 
     fn units(&self, batch: &MemoryBatch) -> usize {
-        batch.copies.len() * self.config.data.unroll
+        batch.copies.len() * self.config.own.data.unroll
     }
 
-    fn loss(&self, model: &Policy, batch: &MemoryBatch, _key: RandomKey) -> Tensor<1> {
-        let MemoryConfig { data, ppo, .. } = self.config;
-        let mut playing = self.playing();
-        let playing = &mut *playing;
-        let key = playing.key.expect("an epoch has begun");
+    fn loss(&self, model: &Policy, batch: &MemoryBatch, pass: Pass<'_, Playing>, probe: &mut Probe) -> Tensor<1> {
+        let MemoryRl { data, ppo, .. } = &self.config.own;
+        let key = pass.epoch_key;
+        let Playing { worlds, states, rollout, saved } = pass.carried;
         let acting = model.valid();
-        playing.open(&acting, data, &key);
-        let [begin, now] = playing.states.as_mut().expect("the copies are open");
-        let environments = playing.environments.as_mut().expect("the copies are open");
-        let rollout = playing.rollout.get_or_insert_with(|| {
+        let (_, environments) = worlds.get_or_insert_with(|| {
+            let seed: u64 = key.named("worlds").rng().random();
+            (seed, data.play(data.copies, &RandomKey::from_seed(seed)))
+        });
+        // As they were left, as they were saved, or empty.
+        let [begin, now] = states.get_or_insert_with(|| {
+            let (saved, device) = (std::mem::take(saved), acting.observation.weight.device());
+            [(BEGIN, data.memory), (NOW, data.memory + data.unroll)].map(|(prefix, length)| {
+                let named = saved.iter().filter_map(|(name, tensor)| Some((name.strip_prefix(prefix)?.to_owned(), tensor.clone())));
+                acting.start(data.copies, length).restored(named.collect(), &device)
+            })
+        });
+        let rollout = rollout.get_or_insert_with(|| {
             let rows: Vec<usize> = (0..data.copies).collect();
             *begin = now.select(&rows, data.memory);
             *now = begin.select(&rows, data.memory + data.unroll);
             Rollout::play(&acting, environments, now, data.unroll, ppo, &key.named("actions"))
         });
-        let (decision, experience) = rollout.of_copies(model, &batch.copies, begin, data.memory);
+        let (decision, experience) = rollout.of_copies(model, &batch.copies, begin, data.memory, probe);
         model.heads.clipped_loss(&decision, experience, ppo.clip) * self.units(batch) as f64
     }
 
-    fn evaluate(&self, model: &Policy) -> Vec<(String, f64)> {
-        let found = MemoryTask::evaluate(self, model, "evaluation", self.config.data.evaluation_episodes, None);
-        let [total, length] = found.expect("it is not interrupted");
-        vec![("return".to_owned(), total), ("episode length".to_owned(), length)]
+    /// The mean return and the mean length of episodes, and on the test set what follows from them.
+    fn evaluate(&self, model: &Policy, split: Split, interrupt: &Interrupt) -> Option<Scores> {
+        let MemoryRl { data, ppo, search, .. } = &self.config.own;
+        let is_test = split == Split::Test;
+        let (name, episodes) = if is_test { ("test", data.test_episodes) } else { ("evaluation", data.evaluation_episodes) };
+        let key = RandomKey::from_seed(EVALUATION_SEED).named(name);
+        let copies = data.copies.min(episodes);
+        let mut environments = data.play(copies, &key);
+        let bar = scoring_bar("playing", episodes);
+        // As much is remembered as at the end of an unroll.
+        let state = model.start(copies, data.memory + data.unroll);
+        let played = play_episodes(model, &mut environments, state, episodes, &key.named("actions"), || !interrupt.is_raised())?;
+        bar.finish_and_clear();
+        let mean = |value: &dyn Fn(&(f64, usize)) -> f64| played.iter().map(value).sum::<f64>() / played.len() as f64;
+        let total = mean(&|episode| episode.0);
+        let signature = format!("mean of {episodes} episodes, actions drawn from the policy");
+        let mut scores = Scores::of("return", total, signature.clone());
+        if is_test && let (Some(best), Some(without_memory)) = (self.dataset.best, self.dataset.without_memory) {
+            let share = (total - without_memory) / (best - without_memory);
+            scores.push(
+                "memory gain",
+                share,
+                "return, 0 where that of the best policy without memory lies and 1 where the best of all does",
+            );
+        }
+        scores.push("episode length", mean(&|episode| episode.1 as f64), signature);
+        if is_test && search.is_some() {
+            scores.push("diverged", 0.0, DIVERGED);
+            scores.notes.push(format!(
+                "learning rate {:.2e}, entropy weight {:.2e}, clip {:.2}",
+                self.config.training.learning_rate, ppo.entropy_weight, ppo.clip
+            ));
+        }
+        Some(scores)
     }
 
     fn selection(&self) -> Selection {
         Selection::highest("return")
     }
 
-    fn start_epoch(&self, _epoch: u64) {
-        self.playing().rollout = None;
+    fn can_locate(&self) -> bool {
+        false
     }
 
-    fn carried_state(&self) -> Vec<(String, TensorData)> {
-        let playing = self.playing();
-        let (Some(environments), Some(worlds), Some(states)) = (&playing.environments, playing.worlds, &playing.states) else {
-            return Vec::new();
-        };
-        let host = Host { worlds, environments: environments.save(), rollout: playing.rollout.clone() };
+    fn start_epoch(&self, playing: &mut Playing) {
+        playing.rollout = None;
+    }
+
+    fn save(&self, playing: &Playing) -> Vec<(String, TensorData)> {
+        let Playing { worlds, states, rollout, saved } = playing;
+        let Some((worlds, environments)) = worlds else { return Vec::new() };
+        let host = Host { worlds: *worlds, environments: environments.save(), rollout: rollout.clone() };
         let host = serde_json::to_vec(&host).expect("numbers and lists can be written");
         let length = host.len();
         let named = |prefix: &'static str, state: &PolicyState| {
             state.tensors().into_iter().map(move |(name, data)| (format!("{prefix}{name}"), data))
         };
-        let [begin, now] = states;
-        let tensors = named(BEGIN, begin).chain(named(NOW, now));
-        tensors.chain([(HOST.to_owned(), TensorData::new(host, [length]))]).collect()
+        let mut tensors: Vec<(String, TensorData)> = match states {
+            Some([begin, now]) => named(BEGIN, begin).chain(named(NOW, now)).collect(),
+            // A resumed run may be saved again before its next step.
+            None => saved.clone(),
+        };
+        tensors.push((HOST.to_owned(), TensorData::new(host, [length])));
+        tensors
     }
 
-    fn restore_carried_state(&self, state: Vec<(String, TensorData)>) {
-        let mut playing = self.playing();
-        let mut tensors = [Vec::new(), Vec::new()];
-        for (name, data) in state {
-            if name == HOST {
-                let bytes: Vec<u8> = data.iter::<u8>().collect();
-                let host: Host = serde_json::from_slice(&bytes).expect("the checkpoint's digest was right");
-                (playing.worlds, playing.rollout) = (Some(host.worlds), host.rollout);
-                playing.saved = Some(Saved { environments: host.environments, tensors: [Vec::new(), Vec::new()] });
-            } else if let Some(name) = name.strip_prefix(BEGIN) {
-                tensors[0].push((name.to_owned(), data));
-            } else if let Some(name) = name.strip_prefix(NOW) {
-                tensors[1].push((name.to_owned(), data));
-            }
-        }
-        if let Some(saved) = &mut playing.saved {
-            saved.tensors = tensors;
-        }
+    fn restore(&self, mut saved: Vec<(String, TensorData)>) -> Playing {
+        let data = &self.config.own.data;
+        let host = saved.iter().position(|(name, _)| name == HOST).expect("it is always saved");
+        let bytes: Vec<u8> = saved.remove(host).1.iter::<u8>().collect();
+        let Host { worlds, environments: left, rollout } = serde_json::from_slice(&bytes).expect("the checkpoint's digest was right");
+        let mut environments = data.play(data.copies, &RandomKey::from_seed(worlds));
+        environments.restore(&left).expect("the checkpoint is of this configuration");
+        Playing { worlds: Some((worlds, environments)), states: None, rollout, saved }
     }
 }
 
@@ -225,8 +197,8 @@ mod tests {
     use burn::tensor::Device;
     use heedful_attention::registry::AnyMechanism;
 
-    use crate::comparison::{Attention, Comparison};
-    use crate::memory_rl::MemoryRl;
+    use crate::experiment::{Attention, Experiment};
+    use crate::memory_rl::MemoryData;
     use crate::memory_rl::environment::{EnvironmentConfig, RepeatPreviousConfig};
     use crate::model::ModelSettings;
     use crate::train::TrainingConfig;
@@ -234,17 +206,17 @@ mod tests {
 
     fn config(core: Core) -> MemoryConfig {
         let positions = heedful_models::position::PositionConfig::None;
+        let data = MemoryData {
+            environment: EnvironmentConfig::RepeatPrevious(RepeatPreviousConfig::default()),
+            copies: 4,
+            unroll: 12,
+            memory: 8,
+            ..MemoryData::default()
+        };
         MemoryConfig {
-            data: MemoryData {
-                environment: EnvironmentConfig::RepeatPrevious(RepeatPreviousConfig::default()),
-                copies: 4,
-                unroll: 12,
-                memory: 8,
-                ..MemoryData::default()
-            },
-            core,
             model: ModelSettings { d_model: 8, heads: 2, d_ff: 16, dropout: 0.0, positions, ..ModelSettings::default() },
             training: TrainingConfig::default(),
+            own: MemoryRl { data, core, ..MemoryRl::default() },
             ..MemoryConfig::default()
         }
     }
@@ -266,7 +238,7 @@ mod tests {
         for core in [Core::Transformer, Core::Lstm] {
             let config = config(core);
             let policy = policy(&config, &device);
-            let data = &config.data;
+            let MemoryRl { data, ppo, .. } = &config.own;
             let key = RandomKey::from_seed(3);
             let mut environments = data.play(data.copies, &key);
             let mut now = policy.start(data.copies, data.memory + data.unroll);
@@ -275,8 +247,8 @@ mod tests {
             for unroll in 0..8 {
                 let begin = now.select(&copies, data.memory);
                 now = begin.select(&copies, data.memory + data.unroll);
-                let rollout = Rollout::play(&policy, &mut environments, &mut now, data.unroll, &config.ppo, &key.numbered(unroll));
-                let (decision, experience) = rollout.of_copies(&policy, &copies, &begin, data.memory);
+                let rollout = Rollout::play(&policy, &mut environments, &mut now, data.unroll, ppo, &key.numbered(unroll));
+                let (decision, experience) = rollout.of_copies(&policy, &copies, &begin, data.memory, &mut Probe::off());
                 let taken = decision.log_policy.gather(2, experience.actions.unsqueeze_dim(2)).squeeze_dim::<2>(2);
                 let difference: f32 = ((taken - experience.log_probabilities) * experience.real.clone()).abs().max().into_scalar();
                 assert!(difference < 1e-5, "{core:?}, unroll {unroll}: {difference}");
@@ -291,42 +263,40 @@ mod tests {
         for core in [Core::Transformer, Core::Lstm] {
             let config = config(core);
             let policy = policy(&config, &device);
-            let dataset = MemoryRl::datasets(&config).unwrap().remove(0);
-            let loss = |task: &MemoryTask, order: &[Vec<usize>], step: usize| {
-                let batch = task.batch(&order[step], 1, &RandomKey::from_seed(9));
-                task.loss(&policy, &batch, RandomKey::from_seed(9)).into_scalar::<f32>()
-            };
-            let task = MemoryTask::new(&config, &dataset);
+            let dataset = MemoryRl::open(&config).unwrap().remove(0);
+            let task = MemoryTask { config: &config, dataset: &dataset };
             let keys = [5, 6].map(RandomKey::from_seed);
             let orders = keys.map(|key| task.epoch(1, &key));
-            task.epoch(1, &keys[0]);
-            task.start_epoch(1);
-            loss(&task, &orders[0], 0);
-            let resumed = MemoryTask::new(&config, &dataset);
-            resumed.epoch(1, &keys[0]);
-            resumed.restore_carried_state(task.carried_state());
-            assert_eq!(loss(&task, &orders[0], 1), loss(&resumed, &orders[0], 1), "{core:?}: the same unroll");
-            for task in [&task, &resumed] {
-                task.epoch(2, &keys[1]);
-                task.start_epoch(2);
+            let loss = |carried: &mut Playing, epoch: usize, step: usize| {
+                let key = RandomKey::from_seed(9);
+                let batch = task.batch(&orders[epoch][step], 1, &key);
+                let pass = Pass { key, epoch_key: keys[epoch], step: 1, steps: 1, carried };
+                task.loss(&policy, &batch, pass, &mut Probe::off()).into_scalar::<f32>()
+            };
+            let mut playing = Playing::default();
+            loss(&mut playing, 0, 0);
+            // Of a run that was resumed twice without a step between.
+            let mut resumed = task.restore(task.save(&task.restore(task.save(&playing))));
+            assert_eq!(loss(&mut playing, 0, 1), loss(&mut resumed, 0, 1), "{core:?}: the same unroll");
+            for playing in [&mut playing, &mut resumed] {
+                task.start_epoch(playing);
             }
-            let afresh = MemoryTask::new(&config, &dataset);
-            afresh.epoch(2, &keys[1]);
-            let next = loss(&task, &orders[1], 0);
-            assert_eq!(next, loss(&resumed, &orders[1], 0), "{core:?}: the next unroll");
-            assert_ne!(next, loss(&afresh, &orders[1], 0), "{core:?}");
+            let next = loss(&mut playing, 1, 0);
+            assert_eq!(next, loss(&mut resumed, 1, 0), "{core:?}: the next unroll");
+            assert_ne!(next, loss(&mut Playing::default(), 1, 0), "{core:?}");
         }
     }
 
     #[test]
     fn seeds_draw_hyper_parameters_of_their_own() {
         let search = super::super::SearchConfig { learning_rate: Some([1e-4, 1e-2]), ..Default::default() };
-        let config = MemoryConfig { search: Some(search), ..config(Core::Lstm) };
+        let mut config = config(Core::Lstm);
+        config.own.search = Some(search);
         let rates: Vec<f64> = (0..200).map(|seed| config.drawn(seed).training.learning_rate).collect();
         assert!(rates.iter().all(|rate| (1e-4..1e-2).contains(rate)));
         let below = rates.iter().filter(|&&rate| rate < 1e-3).count();
         assert!((80..120).contains(&below), "{below} of 200 below the middle");
         assert_eq!(config.drawn(3), config.drawn(3));
-        assert_eq!(config.drawn(3).ppo, config.ppo);
+        assert_eq!(config.drawn(3).own.ppo, config.own.ppo);
     }
 }

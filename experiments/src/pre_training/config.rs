@@ -1,26 +1,23 @@
 //! Configuration of the experiments.
 
-use heedful_models::classifier::{ClassifierConfig, Pooling};
 use heedful_models::masked::MaskingConfig;
-use heedful_models::seq2seq::{Seq2SeqConfig, Tying};
 use heedful_models::span_corruption::SpanCorruptionConfig;
 use serde::{Deserialize, Serialize};
 
-use crate::comparison::{Attention, experiment_config};
+use super::masked::MaskedModelling;
 use crate::data::generate::Sizes;
-use crate::mechanisms::MechanismOptions;
-use crate::model::ModelSettings;
-use crate::options::RunSettings;
+use crate::experiment::Config;
 use crate::pairs::Decoding;
 use crate::tokenise::{MASK, SPECIAL_TOKENS, TokeniserConfig};
 use crate::train::{ScheduleConfig, TrainingConfig};
 
 /// Complete configuration of `mlm`.
+pub type PreTrainingConfig = Config<MaskedModelling>;
+
+/// What only the experiments of pre-training have.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct PreTrainingConfig {
-    /// Which runs.
-    pub run: RunSettings,
+pub struct PreTrainingOptions {
     /// Which text, and in which pieces.
     pub data: PreTrainingData,
     /// How it is cut into tokens.
@@ -29,12 +26,6 @@ pub struct PreTrainingConfig {
     pub masking: Masking,
     /// What is hidden from an encoder-decoder.
     pub spans: Spans,
-    /// The model.
-    pub model: ModelSettings,
-    /// Options of the mechanisms.
-    pub mechanisms: MechanismOptions,
-    /// How it is trained.
-    pub training: TrainingConfig,
     /// Of an encoder-decoder: tokens in a batch of the evaluation. Nothing is searched.
     pub decoding: Decoding,
 }
@@ -75,38 +66,13 @@ pub struct Spans {
     pub mean_span: f64,
 }
 
-impl Default for PreTrainingConfig {
+impl Default for PreTrainingOptions {
     fn default() -> Self {
         Self {
-            run: RunSettings {
-                attention: [
-                    "dot-product",
-                    "synthesizer-dense",
-                    "synthesizer-random",
-                    "synthesizer-dense+dot-product",
-                    "synthesizer-random+dot-product",
-                    "lightweight-conv",
-                    "dynamic-conv",
-                ]
-                .map(str::to_owned)
-                .to_vec(),
-                ..RunSettings::default()
-            },
             data: PreTrainingData::default(),
             tokeniser: TokeniserConfig::Word { vocabulary: None, min_frequency: 1 },
             masking: Masking::default(),
             spans: Spans::default(),
-            model: ModelSettings { dropout: 0.0, ..ModelSettings::default() },
-            mechanisms: MechanismOptions::default(),
-            training: TrainingConfig {
-                steps: 600,
-                learning_rate: 4e-3,
-                schedule: ScheduleConfig::Linear { warmup: 60, end: 1e-4 },
-                evaluate_every: 200,
-                checkpoint_every: 200,
-                log_every: 50,
-                ..TrainingConfig::default()
-            },
             decoding: Decoding::default(),
         }
     }
@@ -132,9 +98,32 @@ impl Default for Spans {
     }
 }
 
-experiment_config!(PreTrainingConfig);
+/// Changes the defaults that all experiments share.
+pub(super) fn defaults<E>(config: &mut Config<E>) {
+    config.run.attention = [
+        "dot-product",
+        "synthesizer-dense",
+        "synthesizer-random",
+        "synthesizer-dense+dot-product",
+        "synthesizer-random+dot-product",
+        "lightweight-conv",
+        "dynamic-conv",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    config.model.dropout = 0.0;
+    config.training = TrainingConfig {
+        steps: 600,
+        learning_rate: 4e-3,
+        schedule: ScheduleConfig::Linear { warmup: 60, end: 1e-4 },
+        evaluate_every: 200,
+        checkpoint_every: 200,
+        log_every: 50,
+        ..TrainingConfig::default()
+    };
+}
 
-impl PreTrainingConfig {
+impl PreTrainingOptions {
     pub(super) fn masking(&self, vocabulary: usize) -> MaskingConfig {
         let Masking { probability, masked, random } = self.masking;
         MaskingConfig { vocabulary, mask: MASK, special: SPECIAL_TOKENS.len(), probability, masked, random }
@@ -143,16 +132,5 @@ impl PreTrainingConfig {
     pub(super) fn spans(&self, vocabulary: usize) -> SpanCorruptionConfig {
         let Spans { density, mean_span } = self.spans;
         SpanCorruptionConfig { sentinel: vocabulary as u32, density, mean_span }
-    }
-
-    /// An encoder that can tell two texts from each other, as it may have to when it is fine-tuned.
-    pub(super) fn encoder(&self, vocabulary: usize, attention: &Attention) -> ClassifierConfig {
-        self.model.classifier(vocabulary, 1, true, Pooling::Mean, attention)
-    }
-
-    /// An encoder-decoder, with tokens for the spans after those of the vocabulary.
-    pub(super) fn encoder_decoder(&self, vocabulary: usize, attention: &Attention) -> Seq2SeqConfig {
-        let vocabulary = vocabulary + self.spans(vocabulary).sentinels(self.data.context);
-        self.model.encoder_decoder(vocabulary, attention.layout.clone(), Tying::ThreeWay)
     }
 }

@@ -1,99 +1,95 @@
 //! Filling gaps.
 
 use burn::tensor::{Device, Tensor};
+use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
-use heedful_models::seq2seq::{Seq2SeqConfig, Seq2SeqTransformer};
+use heedful_models::seq2seq::{Seq2SeqConfig, Seq2SeqTransformer, Tying};
+use serde::{Deserialize, Serialize};
 
+use super::config::defaults;
 use super::{
-    DATA, FLOPS_PER_STEP, LOG_PERPLEXITY, PreTrainingConfig, PreTrainingDataset, batches, check, columns, dataset, evaluated, fits, flops,
+    DATA, FLOPS_PER_STEP, LOG_PERPLEXITY, PreTrainingDataset, PreTrainingOptions, batch_tokens, batches, card, check, columns, evaluated,
+    fits, flops, open,
 };
-use crate::comparison::{Attention, Comparison, Scores, first_non_finite_activation};
 use crate::error::ExperimentError;
+use crate::experiment::{Attention, Card, Config, Experiment, Pass, Scores, Selection, Setup, Split};
+use crate::metrics::MetricColumn;
 use crate::pairs::{PairsBatch, PairsTask, TokenPair};
 use crate::published::PublishedNumbers;
-use crate::report::MetricColumn;
-use crate::run_folder::RunPaths;
 use crate::settings::Settings;
-use crate::train::{Interrupt, Objective, Selection};
+use crate::train::{Interrupt, Task};
 
 /// The comparison of attentions on filling gaps.
-#[derive(Debug)]
-pub struct SpanModelling;
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct SpanModelling(pub PreTrainingOptions);
 
-impl Comparison for SpanModelling {
+impl Config<SpanModelling> {
+    /// An encoder-decoder, with tokens for the spans after those of the vocabulary.
+    fn encoder_decoder(&self, vocabulary: usize, attention: &Attention) -> Seq2SeqConfig {
+        let options = &self.own.0;
+        let vocabulary = vocabulary + options.spans(vocabulary).sentinels(options.data.context);
+        self.model.encoder_decoder(vocabulary, attention.layout.clone(), Tying::ThreeWay)
+    }
+}
+
+impl Experiment for SpanModelling {
     const NAME: &'static str = "mlm-spans";
     const TITLE: &'static str = "Span corruption";
     const DATA: &'static [&'static str] = DATA;
     const BATCH: &'static str = "data.batch";
-    type Config = PreTrainingConfig;
-    type Dataset = PreTrainingDataset;
+    type Data = PreTrainingDataset;
     type Model = Seq2SeqTransformer;
     type Task<'a> = SpanTask<'a>;
 
-    fn check(settings: &Settings<PreTrainingConfig>, attentions: &[Attention]) -> Result<(), ExperimentError> {
-        check(settings)?;
-        settings.value.spans(0).validate().map_err(ExperimentError::usage)?;
+    fn defaults(config: &mut Config<Self>) {
+        defaults(config);
+    }
+
+    fn check(settings: &Settings<Config<Self>>, attentions: &[Attention]) -> Result<(), ExperimentError> {
+        let options = &settings.value.own.0;
+        check(settings, &options.data)?;
+        options.spans(0).validate().map_err(ExperimentError::usage)?;
         for attention in attentions {
             settings.value.encoder_decoder(1, attention).validate().map_err(ExperimentError::usage)?;
         }
         Ok(())
     }
 
-    fn datasets(config: &PreTrainingConfig) -> Result<Vec<PreTrainingDataset>, ExperimentError> {
-        dataset(config).map(|dataset| vec![dataset])
+    fn open(config: &Config<Self>) -> Result<Vec<PreTrainingDataset>, ExperimentError> {
+        open(&config.run, &config.own.0)
     }
 
-    fn fits(config: &PreTrainingConfig, dataset: &PreTrainingDataset, attention: &Attention) -> Result<(), ExperimentError> {
-        fits(config, dataset, attention)
+    fn card(data: &PreTrainingDataset) -> Card<'_> {
+        card(data)
     }
 
-    fn batch_tokens(config: &Self::Config, dataset: &Self::Dataset) -> usize {
+    fn fits(setup: Setup<'_, Self>) -> Result<(), ExperimentError> {
+        fits(&setup.config.own.0.data, setup.data)
+    }
+
+    fn batch_tokens(config: &Config<Self>, data: &PreTrainingDataset) -> usize {
         // Gaps are not among the tokens of either side.
-        super::masked::MaskedModelling::batch_tokens(config, dataset) / 4
+        batch_tokens(&config.own.0.data, data) / 4
     }
 
-    fn task<'a>(config: &'a PreTrainingConfig, dataset: &'a PreTrainingDataset, attention: &Attention) -> SpanTask<'a> {
+    fn task(Setup { config, data, attention }: Setup<'_, Self>) -> SpanTask<'_> {
+        let options = &config.own.0;
         let corrupted = |text: &[u32]| {
-            let starts = evaluated(config, text.len(), config.data.context);
+            let starts = evaluated(&options.data, text.len(), options.data.context);
             let key = RandomKey::from_seed(0).named("spans");
-            starts.iter().enumerate().map(|(item, &start)| pair(config, dataset, text, start, &key.numbered(item as u64))).collect()
+            starts.iter().enumerate().map(|(item, &start)| pair(options, data, text, start, &key.numbered(item as u64))).collect()
         };
-        let model = config.encoder_decoder(dataset.tokeniser.vocabulary_size(), attention);
-        SpanTask { config, dataset, model, valid: corrupted(&dataset.valid), test: corrupted(&dataset.test) }
+        let model = config.encoder_decoder(data.tokeniser.vocabulary_size(), attention);
+        SpanTask { options, dataset: data, model, valid: corrupted(&data.valid), test: corrupted(&data.test) }
     }
 
     fn model(
-        config: &PreTrainingConfig,
-        dataset: &PreTrainingDataset,
-        attention: &Attention,
+        Setup { config, data, attention }: Setup<'_, Self>,
         key: &RandomKey,
         device: &Device,
     ) -> Result<Seq2SeqTransformer, ExperimentError> {
-        Ok(config.encoder_decoder(dataset.tokeniser.vocabulary_size(), attention).init(key, device))
-    }
-
-    fn score(
-        config: &PreTrainingConfig,
-        _dataset: &PreTrainingDataset,
-        task: &SpanTask,
-        model: &Seq2SeqTransformer,
-        _paths: &RunPaths,
-        _interrupt: &Interrupt,
-    ) -> Result<Option<Scores>, ExperimentError> {
-        let mut scores = Scores::default();
-        let signature = format!(
-            "targets of {} test sequences of {} tokens, {} of them in spans of {}, sentinels and end included",
-            task.test.len(),
-            config.data.context,
-            config.spans.density,
-            config.spans.mean_span
-        );
-        scores.push(LOG_PERPLEXITY, task.pairs(&task.test).perplexity(model).ln(), signature);
-        let mean = |length: fn(&TokenPair) -> usize| task.test.iter().map(length).sum::<usize>().div_ceil(task.test.len());
-        let (source, target, batch) = (mean(|pair| pair.source.len()), mean(|pair| pair.target.len()), config.data.batch);
-        let signature = format!("counted: {batch} pairs of {source} and {target} tokens, forward and backward");
-        scores.push(FLOPS_PER_STEP, flops(task.model.multiplications(model, source, target), batch), signature);
-        Ok(Some(scores))
+        Ok(config.encoder_decoder(data.tokeniser.vocabulary_size(), attention).init(key, device))
     }
 
     fn columns() -> Vec<MetricColumn> {
@@ -106,16 +102,16 @@ impl Comparison for SpanModelling {
 }
 
 /// A sequence of a text with gaps, and what fills them.
-fn pair(config: &PreTrainingConfig, dataset: &PreTrainingDataset, text: &[u32], start: usize, key: &RandomKey) -> TokenPair {
-    let spans = config.spans(dataset.tokeniser.vocabulary_size());
-    let corrupted = spans.corrupt(&text[start..start + config.data.context], key);
+fn pair(options: &PreTrainingOptions, dataset: &PreTrainingDataset, text: &[u32], start: usize, key: &RandomKey) -> TokenPair {
+    let spans = options.spans(dataset.tokeniser.vocabulary_size());
+    let corrupted = spans.corrupt(&text[start..start + options.data.context], key);
     TokenPair { source: corrupted.source, target: corrupted.target }
 }
 
 /// Training an encoder-decoder to fill gaps.
 #[derive(Debug)]
 pub struct SpanTask<'a> {
-    config: &'a PreTrainingConfig,
+    options: &'a PreTrainingOptions,
     dataset: &'a PreTrainingDataset,
     model: Seq2SeqConfig,
     valid: Vec<TokenPair>,
@@ -129,24 +125,25 @@ impl SpanTask<'_> {
             train: &[],
             valid: evaluated,
             tokeniser: &self.dataset.tokeniser,
-            batch_tokens: self.config.decoding.batch_tokens,
+            batch_tokens: self.options.decoding.batch_tokens,
             label_smoothing: 0.0,
-            decoding: &self.config.decoding,
+            decoding: &self.options.decoding,
         }
     }
 }
 
-impl Objective for SpanTask<'_> {
+impl Task for SpanTask<'_> {
     type Model = Seq2SeqTransformer;
     type Batch = PairsBatch;
+    type Carried = ();
 
     /// Items are the first positions of sequences.
     fn epoch(&self, _epoch: u64, key: &RandomKey) -> Vec<Vec<usize>> {
-        batches(self.dataset.train.len(), self.config.data.context, self.config.data.batch, key)
+        batches(self.dataset.train.len(), self.options.data.context, self.options.data.batch, key)
     }
 
     fn batch(&self, items: &[usize], _epoch: u64, key: &RandomKey) -> PairsBatch {
-        let pair = |(row, &start): (usize, &usize)| pair(self.config, self.dataset, &self.dataset.train, start, &key.numbered(row as u64));
+        let pair = |(row, &start): (usize, &usize)| pair(self.options, self.dataset, &self.dataset.train, start, &key.numbered(row as u64));
         let pairs: Vec<TokenPair> = items.iter().enumerate().map(pair).collect();
         PairsTask::pad(pairs.iter())
     }
@@ -155,21 +152,34 @@ impl Objective for SpanTask<'_> {
         self.pairs(&self.valid).units(batch)
     }
 
-    fn loss(&self, model: &Seq2SeqTransformer, batch: &PairsBatch, key: RandomKey) -> Tensor<1> {
-        self.pairs(&self.valid).loss(model, batch, key)
+    fn loss(&self, model: &Seq2SeqTransformer, batch: &PairsBatch, pass: Pass<'_, ()>, probe: &mut Probe) -> Tensor<1> {
+        self.pairs(&self.valid).loss(model, batch, pass, probe)
     }
 
-    fn evaluate(&self, model: &Seq2SeqTransformer) -> Vec<(String, f64)> {
-        vec![(LOG_PERPLEXITY.to_owned(), self.pairs(&self.valid).perplexity(model).ln())]
+    fn evaluate(&self, model: &Seq2SeqTransformer, split: Split, interrupt: &Interrupt) -> Option<Scores> {
+        let (pairs, name) = match split {
+            Split::Valid => (&self.valid, "validation"),
+            Split::Test => (&self.test, "test"),
+        };
+        let PreTrainingOptions { data, spans, .. } = self.options;
+        let signature = format!(
+            "targets of {} {name} sequences of {} tokens, {} of them in spans of {}, sentinels and end included",
+            pairs.len(),
+            data.context,
+            spans.density,
+            spans.mean_span
+        );
+        let mut scores = Scores::of(LOG_PERPLEXITY, self.pairs(pairs).perplexity(model, interrupt)?.ln(), signature);
+        if split == Split::Test {
+            let mean = |length: fn(&TokenPair) -> usize| pairs.iter().map(length).sum::<usize>().div_ceil(pairs.len());
+            let (source, target, batch) = (mean(|pair| pair.source.len()), mean(|pair| pair.target.len()), data.batch);
+            let signature = format!("counted: {batch} pairs of {source} and {target} tokens, forward and backward");
+            scores.push(FLOPS_PER_STEP, flops(self.model.multiplications(model, source, target), batch), signature);
+        }
+        Some(scores)
     }
 
     fn selection(&self) -> Selection {
         Selection::lowest(LOG_PERPLEXITY)
-    }
-
-    fn locate_non_finite(&self, model: &Seq2SeqTransformer, batch: &PairsBatch, key: RandomKey) -> Option<String> {
-        first_non_finite_activation(|probe| {
-            self.pairs(&self.valid).losses(model, batch, 0.0, Some(key), probe);
-        })
     }
 }

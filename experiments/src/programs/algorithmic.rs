@@ -36,5 +36,5 @@ pub fn main() -> ExitCode {
     let tasks = (!tasks.is_empty()).then(|| Assignment::option("--task", "data.tasks", tasks));
     let mut further = comparison::model_assignments(&model, &common);
     further.extend(tasks);
-    comparison::main::<Algorithmic>(&common, further)
+    comparison::with_options::<Algorithmic>(&common, further)
 }

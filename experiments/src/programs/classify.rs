@@ -21,5 +21,5 @@ struct Options {
 
 /// The program `classify`: reads its options from the command line and runs.
 pub fn main() -> ExitCode {
-    comparison::main::<TextClassification>(&parse::<Options>().common, Vec::new())
+    comparison::with_options::<TextClassification>(&parse::<Options>().common, Vec::new())
 }

@@ -2,20 +2,9 @@
 
 use std::process::ExitCode;
 
-use crate::algorithmic::Algorithmic;
-use crate::classification::Classification;
 use crate::compare::{self, CompareOptions};
-use crate::comparison::Comparison;
 use crate::error::main_with;
-use crate::image::{ImageModelling, SuperResolution};
-use crate::language::Language;
-use crate::memory_rl::MemoryRl;
 use crate::options::CommonOptions;
-use crate::pre_training::{MaskedModelling, SpanModelling};
-use crate::report::MetricColumn;
-use crate::text_classification::TextClassification;
-use crate::text_generation::TextGeneration;
-use crate::translation::Translation;
 use clap::Parser;
 
 const EXAMPLES: &str = "\
@@ -45,24 +34,6 @@ pub fn main() -> ExitCode {
     let Options { compare } = Options::parse();
     main_with(|| {
         CommonOptions::default().start_logging()?;
-        compare::run(&compare, columns)
+        compare::run(&compare)
     })
-}
-
-/// The metrics of an experiment's report.
-fn columns(experiment: &str) -> Vec<MetricColumn> {
-    match experiment {
-        Algorithmic::NAME => Algorithmic::columns(),
-        Classification::NAME => Classification::columns(),
-        ImageModelling::NAME => ImageModelling::columns(),
-        Language::NAME => Language::columns(),
-        MaskedModelling::NAME => MaskedModelling::columns(),
-        MemoryRl::NAME => MemoryRl::columns(),
-        SpanModelling::NAME => SpanModelling::columns(),
-        SuperResolution::NAME => SuperResolution::columns(),
-        TextClassification::NAME => TextClassification::columns(),
-        TextGeneration::NAME => TextGeneration::columns(),
-        Translation::NAME => Translation::columns(),
-        _ => Vec::new(),
-    }
 }

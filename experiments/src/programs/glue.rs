@@ -45,5 +45,5 @@ pub fn main() -> ExitCode {
     let mixture = mixture.then(|| Assignment::option("--mixture", "data.mixture", true));
     let init = init.map(|run| Assignment::option("--init", "init", run.to_string_lossy().into_owned()));
     let init_seed = init_seed.map(|seed| Assignment::option("--init-seed", "init_seed", seed as i64));
-    comparison::main::<Classification>(&common, tasks.into_iter().chain(mixture).chain(init).chain(init_seed).collect())
+    comparison::with_options::<Classification>(&common, tasks.into_iter().chain(mixture).chain(init).chain(init_seed).collect())
 }

@@ -27,8 +27,8 @@ struct Options {
 pub fn main() -> ExitCode {
     let Options { common, super_resolution } = parse::<Options>();
     if super_resolution {
-        comparison::main::<SuperResolution>(&common, Vec::new())
+        comparison::with_options::<SuperResolution>(&common, Vec::new())
     } else {
-        comparison::main::<ImageModelling>(&common, Vec::new())
+        comparison::with_options::<ImageModelling>(&common, Vec::new())
     }
 }

@@ -26,5 +26,5 @@ struct Options {
 /// The program `lm`: reads its options from the command line and runs.
 pub fn main() -> ExitCode {
     let Options { model, common } = parse::<Options>();
-    comparison::main::<Language>(&common, comparison::model_assignments(&model, &common))
+    comparison::with_options::<Language>(&common, comparison::model_assignments(&model, &common))
 }

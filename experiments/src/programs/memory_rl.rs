@@ -34,5 +34,5 @@ pub fn main() -> ExitCode {
     let Options { environment, model, common } = parse::<Options>();
     let mut further = comparison::model_assignments(&model, &common);
     further.extend(environment.map(|kind| Assignment::option("--environment", "data.environment.kind", kind)));
-    comparison::main::<MemoryRl>(&common, further)
+    comparison::with_options::<MemoryRl>(&common, further)
 }

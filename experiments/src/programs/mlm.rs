@@ -35,7 +35,7 @@ enum Hidden {
 pub fn main() -> ExitCode {
     let Options { common, objective } = parse::<Options>();
     match objective {
-        Hidden::Tokens => comparison::main::<MaskedModelling>(&common, Vec::new()),
-        Hidden::Spans => comparison::main::<SpanModelling>(&common, Vec::new()),
+        Hidden::Tokens => comparison::with_options::<MaskedModelling>(&common, Vec::new()),
+        Hidden::Spans => comparison::with_options::<SpanModelling>(&common, Vec::new()),
     }
 }

@@ -32,5 +32,5 @@ pub fn main() -> ExitCode {
     let options = parse::<Options>();
     let languages = [("--source", "data.source", options.source), ("--target", "data.target", options.target)];
     let languages = languages.into_iter().filter_map(|(option, path, language)| Some(Assignment::option(option, path, language?)));
-    comparison::main::<Translation>(&options.common, languages.collect())
+    comparison::with_options::<Translation>(&options.common, languages.collect())
 }

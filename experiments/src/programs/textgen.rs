@@ -28,5 +28,5 @@ struct Options {
 pub fn main() -> ExitCode {
     let Options { common, task } = parse::<Options>();
     let tasks = (!task.is_empty()).then(|| Assignment::option("--task", "data.tasks", task));
-    comparison::main::<TextGeneration>(&common, tasks.into_iter().collect())
+    comparison::with_options::<TextGeneration>(&common, tasks.into_iter().collect())
 }

@@ -23,7 +23,7 @@ pub(super) struct Problem {
     pub(super) path: Vec<String>,
     pub(super) field: Option<String>,
     words: String,
-    known: Option<&'static [&'static str]>,
+    known: Option<Vec<&'static str>>,
 }
 
 impl Problem {
@@ -36,6 +36,14 @@ impl Problem {
         self
     }
 
+    /// The problem where the table also has fields that are read elsewhere.
+    pub(super) fn beside(mut self, others: &[&'static str]) -> Self {
+        if let (true, Some(_), Some(known)) = (self.path.is_empty(), &self.field, &mut self.known) {
+            known.extend(others);
+        }
+        self
+    }
+
     /// The message for a problem met at `path` (from the top inwards).
     pub(super) fn describe(&self, path: &[String]) -> String {
         let path = path.join(".");
@@ -45,7 +53,7 @@ impl Problem {
             (None, true) => format!("{} (at the top)", self.words),
             (None, false) => format!("`{path}`: {}", self.words),
         };
-        if let (Some(name), Some(known)) = (self.words.split('`').nth(1), self.known) {
+        if let (Some(name), Some(known)) = (self.words.split('`').nth(1), &self.known) {
             if let Some(near) = nearest(name, known.iter().copied()) {
                 text.push_str(&format!("; did you mean `{near}`?"));
             }
@@ -84,11 +92,11 @@ impl de::Error for Problem {
     }
 
     fn unknown_field(field: &str, known: &'static [&'static str]) -> Self {
-        Self { field: Some(field.into()), known: Some(known), ..Self::new(format!("unknown field `{field}`")) }
+        Self { field: Some(field.into()), known: Some(known.to_vec()), ..Self::new(format!("unknown field `{field}`")) }
     }
 
     fn unknown_variant(variant: &str, known: &'static [&'static str]) -> Self {
-        Self { known: Some(known), ..Self::new(format!("unknown value `{variant}`")) }
+        Self { known: Some(known.to_vec()), ..Self::new(format!("unknown value `{variant}`")) }
     }
 
     fn missing_field(field: &'static str) -> Self {

@@ -3,32 +3,25 @@
 use heedful_models::classifier::{ClassifierConfig, Pooling};
 use serde::{Deserialize, Serialize};
 
-use crate::comparison::{Attention, experiment_config};
 use crate::data::generate::Sizes;
-use crate::mechanisms::MechanismOptions;
-use crate::model::ModelSettings;
-use crate::options::RunSettings;
+use crate::experiment::{Attention, Config};
 use crate::tokenise::TokeniserConfig;
-use crate::train::{ScheduleConfig, TrainingConfig};
+use crate::train::ScheduleConfig;
+use crate::train::TrainingConfig;
 
 /// Complete configuration of `classify`.
+pub type TextClassificationConfig = Config<TextClassification>;
+
+/// The comparison of attentions on the classification of texts: the options that only it has.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct TextClassificationConfig {
-    /// Which runs.
-    pub run: RunSettings,
+pub struct TextClassification {
     /// Which texts.
     pub data: TextClassificationData,
     /// How texts are cut into tokens.
     pub tokeniser: TokeniserConfig,
-    /// The model.
-    pub model: ModelSettings,
     /// How hidden states become one vector: `class-token` or `mean`.
     pub pooling: Pooling,
-    /// Options of the mechanisms.
-    pub mechanisms: MechanismOptions,
-    /// How it is trained.
-    pub training: TrainingConfig,
 }
 
 /// The texts of the experiment.
@@ -45,35 +38,12 @@ pub struct TextClassificationData {
     pub generated_texts: usize,
 }
 
-impl Default for TextClassificationConfig {
+impl Default for TextClassification {
     fn default() -> Self {
         Self {
-            run: RunSettings {
-                attention: [
-                    "dot-product",
-                    "linformer",
-                    "synthesizer-random",
-                    "synthesizer-factorized-random",
-                    "synthesizer-factorized-random+dot-product",
-                ]
-                .map(str::to_owned)
-                .to_vec(),
-                ..RunSettings::default()
-            },
             data: TextClassificationData::default(),
             tokeniser: TokeniserConfig::Word { vocabulary: None, min_frequency: 1 },
-            model: ModelSettings::default(),
             pooling: Pooling::Mean,
-            mechanisms: MechanismOptions::default(),
-            training: TrainingConfig {
-                steps: 1500,
-                learning_rate: 3e-3,
-                schedule: ScheduleConfig::Linear { warmup: 150, end: 1e-5 },
-                evaluate_every: 250,
-                checkpoint_every: 250,
-                log_every: 50,
-                ..TrainingConfig::default()
-            },
         }
     }
 }
@@ -84,10 +54,25 @@ impl Default for TextClassificationData {
     }
 }
 
-experiment_config!(TextClassificationConfig);
+/// What the experiment changes of the defaults that all share.
+pub(super) fn defaults(config: &mut TextClassificationConfig) {
+    config.run.attention =
+        ["dot-product", "linformer", "synthesizer-random", "synthesizer-factorized-random", "synthesizer-factorized-random+dot-product"]
+            .map(str::to_owned)
+            .to_vec();
+    config.training = TrainingConfig {
+        steps: 1500,
+        learning_rate: 3e-3,
+        schedule: ScheduleConfig::Linear { warmup: 150, end: 1e-5 },
+        evaluate_every: 250,
+        checkpoint_every: 250,
+        log_every: 50,
+        ..TrainingConfig::default()
+    };
+}
 
 impl TextClassificationConfig {
     pub(super) fn model(&self, vocabulary: usize, outputs: usize, attention: &Attention) -> ClassifierConfig {
-        self.model.classifier(vocabulary, outputs, false, self.pooling, attention)
+        self.model.classifier(vocabulary, outputs, false, self.own.pooling, attention)
     }
 }

@@ -6,15 +6,13 @@ use std::path::PathBuf;
 use heedful_models::seq2seq::{Seq2SeqConfig, Tying};
 use serde::{Deserialize, Serialize};
 
-use crate::comparison::{Attention, experiment_config};
 use crate::data::generate::Sizes;
-use crate::mechanisms::MechanismOptions;
+use crate::experiment::{Attention, Config};
 use crate::metrics::CiderVariant;
-use crate::model::ModelSettings;
-use crate::options::RunSettings;
 use crate::pairs::Decoding;
 use crate::tokenise::TokeniserConfig;
-use crate::train::{ScheduleConfig, TrainingConfig};
+use crate::train::ScheduleConfig;
+use crate::train::TrainingConfig;
 
 /// What is generated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,23 +36,18 @@ impl fmt::Display for GenerationTask {
 }
 
 /// Complete configuration of `textgen`.
+pub type GenerationConfig = Config<TextGeneration>;
+
+/// The comparison of attentions on the generation of texts: its own options.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct GenerationConfig {
-    /// Which runs.
-    pub run: RunSettings,
+pub struct TextGeneration {
     /// Which task.
     pub data: GenerationData,
     /// How texts are cut into tokens: one vocabulary for both sides.
     pub tokeniser: TokeniserConfig,
-    /// The model.
-    pub model: ModelSettings,
     /// Which matrices are one: `three-way`, `output` or `none`.
     pub tying: Tying,
-    /// Options of the mechanisms.
-    pub mechanisms: MechanismOptions,
-    /// How it is trained.
-    pub training: TrainingConfig,
     /// ε of label smoothing, in `[0, 1)`.
     pub label_smoothing: f64,
     /// How texts are searched.
@@ -85,35 +78,12 @@ pub struct GenerationData {
     pub generated_pairs: usize,
 }
 
-impl Default for GenerationConfig {
+impl Default for TextGeneration {
     fn default() -> Self {
         Self {
-            run: RunSettings {
-                attention: [
-                    "dot-product",
-                    "synthesizer-dense",
-                    "synthesizer-random",
-                    "synthesizer-dense+dot-product",
-                    "synthesizer-random+dot-product",
-                ]
-                .map(str::to_owned)
-                .to_vec(),
-                ..RunSettings::default()
-            },
             data: GenerationData::default(),
             tokeniser: TokeniserConfig::Word { vocabulary: None, min_frequency: 1 },
-            model: ModelSettings { layers: 1, max_length: 96, ..ModelSettings::default() },
             tying: Tying::ThreeWay,
-            mechanisms: MechanismOptions::default(),
-            training: TrainingConfig {
-                steps: 1200,
-                learning_rate: 4e-3,
-                schedule: ScheduleConfig::Linear { warmup: 120, end: 1e-4 },
-                evaluate_every: 300,
-                checkpoint_every: 300,
-                log_every: 50,
-                ..TrainingConfig::default()
-            },
             label_smoothing: 0.1,
             decoding: Decoding::default(),
         }
@@ -136,10 +106,26 @@ impl Default for GenerationData {
     }
 }
 
-experiment_config!(GenerationConfig);
+/// What the experiment changes of the defaults that all share.
+pub(super) fn defaults(config: &mut GenerationConfig) {
+    config.run.attention =
+        ["dot-product", "synthesizer-dense", "synthesizer-random", "synthesizer-dense+dot-product", "synthesizer-random+dot-product"]
+            .map(str::to_owned)
+            .to_vec();
+    (config.model.layers, config.model.max_length) = (1, 96);
+    config.training = TrainingConfig {
+        steps: 1200,
+        learning_rate: 4e-3,
+        schedule: ScheduleConfig::Linear { warmup: 120, end: 1e-4 },
+        evaluate_every: 300,
+        checkpoint_every: 300,
+        log_every: 50,
+        ..TrainingConfig::default()
+    };
+}
 
 impl GenerationConfig {
     pub(super) fn model(&self, vocabulary: usize, attention: &Attention) -> Seq2SeqConfig {
-        self.model.encoder_decoder(vocabulary, attention.layout.clone(), self.tying)
+        self.model.encoder_decoder(vocabulary, attention.layout.clone(), self.own.tying)
     }
 }

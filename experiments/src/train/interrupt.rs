@@ -1,4 +1,4 @@
-//! A wish to stop, raised by Ctrl-C or by the system and obeyed by the training loop between two steps.
+//! A wish to stop, raised by Ctrl-C or by the system and obeyed between two steps of training and while a model is evaluated.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

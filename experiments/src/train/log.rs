@@ -68,18 +68,21 @@ impl TrainingLog {
     }
 
     /// The log at `path` as it was after `step` steps: later lines, and a line cut short by the end of the process, are dropped.
+    /// With `is_due` the evaluation after that step is still to be made, and its line is dropped too.
     ///
     /// # Errors
     /// [`TrainingError::Log`].
-    pub fn resume(path: &Path, step: u64) -> Result<Self, TrainingError> {
+    pub fn resume(path: &Path, step: u64, is_due: bool) -> Result<Self, TrainingError> {
         let text = match fs::read(path) {
             Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
             Err(source) => return Err(TrainingError::Log { path: path.to_path_buf(), source }),
         };
         let is_kept = |line: &&str| {
-            line.ends_with('\n')
-                && serde_json::from_str::<serde_json::Value>(line).is_ok_and(|line| line["step"].as_u64().is_some_and(|at| at <= step))
+            let Ok(parsed) = serde_json::from_str::<serde_json::Value>(line) else { return false };
+            let is_evaluation = parsed.get("dev").is_some();
+            let is_before = |at: u64| at < step || at == step && !(is_due && is_evaluation);
+            line.ends_with('\n') && parsed["step"].as_u64().is_some_and(is_before)
         };
         Self::open(path, &text.split_inclusive('\n').take_while(is_kept).collect::<String>(), step)
     }
@@ -156,13 +159,13 @@ mod tests {
         log.append(&LogLine::evaluation(4, 1, 0.0, &[])).unwrap();
         let whole = fs::read_to_string(&path).unwrap();
         fs::write(&path, format!("{whole}{{\"step\":4,\"ep")).unwrap();
-        let mut log = TrainingLog::resume(&path, 4).unwrap();
+        let mut log = TrainingLog::resume(&path, 4, false).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), whole.lines().take(2).map(|line| format!("{line}\n")).collect::<String>());
         log.append(&line(5)).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), 3);
 
         fs::write(&path, "{\"step\":2}\n{\"step\":3").unwrap();
-        TrainingLog::resume(&path, 9).unwrap();
+        TrainingLog::resume(&path, 9, false).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "{\"step\":2}\n");
         let names = fs::read_dir(folder.path().join("run")).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
         assert!(names.filter(|name| !name.contains("tfevents")).eq(["log.jsonl"]), "a temporary file was left");

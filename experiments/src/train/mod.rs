@@ -1,6 +1,6 @@
 //! The training engine of all experiments: one loop, on burn's optimisers.
 //!
-//! An experiment describes its task as an [`Objective`] (batches, loss, evaluation); a [`Trainer`] does the rest: schedule, gradient accumulation and
+//! A [`Task`] says what is trained (batches, loss, evaluation); a [`Trainer`] does the rest: schedule, gradient accumulation and
 //! clipping over all gradients together, log, evaluation, early stopping, checkpoints, averaging, and a clean stop on request. Everything random follows
 //! from a key and the numbers of step, epoch and batch, so a run that was killed at any moment and resumed ends with the same weights as one that was
 //! not.
@@ -18,13 +18,13 @@ mod gradient;
 mod interrupt;
 mod log;
 mod loss_scale;
-mod objective;
 mod optimiser;
 mod parameter;
 mod progress;
 mod record;
 mod schedule;
 mod state;
+mod task;
 mod trainer;
 mod update;
 
@@ -39,11 +39,11 @@ pub use gradient::{clipping_factor, scale, squared_norms};
 pub use interrupt::Interrupt;
 pub use log::{LogLine, TrainingLog};
 pub use loss_scale::{LossScale, LossScaling};
-pub use objective::{Objective, Outcome, Selection, TrainedModel};
 pub use optimiser::{OptimiserConfig, OptimiserKind, without_decay};
 pub use parameter::{ParameterCount, assign_parameter_ids, first_non_finite_parameter, read_scalars};
 pub use progress::Watcher;
 pub(crate) use record::{MODEL, load_model};
 pub use schedule::ScheduleConfig;
 pub use state::{BestEvaluation, Metric, TrainingState};
+pub use task::{Outcome, Pass, Scores, Selection, Split, Task, TrainedModel};
 pub use trainer::Trainer;

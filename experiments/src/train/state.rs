@@ -62,6 +62,9 @@ pub struct TrainingState {
     /// The scale of the loss, once a step was made in 16-bit floats that need one.
     #[serde(default)]
     pub loss_scale: Option<LossScale>,
+    /// Whether the evaluation after the step was interrupted, and is still to be made.
+    #[serde(default)]
+    pub is_due: bool,
     /// Whether the run is done.
     pub finished: bool,
 }

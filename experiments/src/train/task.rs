@@ -1,9 +1,13 @@
-//! What an experiment tells the trainer: its batches, its loss, its evaluation.
+//! What a task tells the trainer: its batches, its loss, its scores.
+
+use std::collections::BTreeMap;
 
 use burn::module::Module;
 use burn::tensor::{Tensor, TensorData};
+use heedful_attention::probe::{Observation, Probe};
 use heedful_attention::random::RandomKey;
 
+use super::interrupt::Interrupt;
 use super::state::Metric;
 
 /// The metric by which the best model is chosen.
@@ -37,41 +41,91 @@ impl Selection {
     }
 }
 
-/// A task a model is trained on.
+/// Scores of a model.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Scores {
+    /// Value by name; not finite where undefined.
+    pub metrics: Vec<(String, f64)>,
+    /// How each score is computed, by its name.
+    pub signatures: BTreeMap<String, String>,
+    /// What a reader of the scores must know.
+    pub notes: Vec<String>,
+}
+
+impl Scores {
+    /// A score and how it is computed.
+    pub fn of(name: &str, value: f64, signature: impl Into<String>) -> Self {
+        let mut scores = Self::default();
+        scores.push(name, value, signature);
+        scores
+    }
+
+    /// Adds a score and how it is computed.
+    pub fn push(&mut self, name: &str, value: f64, signature: impl Into<String>) {
+        self.metrics.push((name.to_owned(), value));
+        self.signatures.insert(name.to_owned(), signature.into());
+    }
+}
+
+/// On which examples a model is scored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Split {
+    /// Those that the best checkpoint is chosen by.
+    Valid,
+    /// Those that the result is of.
+    Test,
+}
+
+/// What a forward pass of training is given beside its batch.
+#[derive(Debug)]
+pub struct Pass<'a, C> {
+    /// For dropout.
+    pub key: RandomKey,
+    /// That of the epoch, as [`Task::epoch`] had it.
+    pub epoch_key: RandomKey,
+    /// The optimiser step that the pass is for, from 1.
+    pub step: u64,
+    /// Steps of the whole run.
+    pub steps: u64,
+    /// What the pass before left, to be replaced by what this one leaves.
+    pub carried: &'a mut C,
+}
+
+/// A task that a model is trained on: batches, loss and evaluation.
 ///
 /// Everything is a function of its arguments: no method draws from a generator of its own. That, and nothing else, makes a resumed run equal to an
-/// uninterrupted one. A task whose batches continue each other (a language model with a memory of the segment before) keeps that memory inside, behind
-/// a lock, and says what it is through the three methods on carried state.
-pub trait Objective {
+/// uninterrupted one.
+pub trait Task {
     /// The model. While training it lives on a device with autodiff.
     type Model: Module;
-    /// The examples of one forward and backward pass, as tensors.
+    /// The examples of one forward and backward pass.
     type Batch;
+    /// What one batch hands to the next, such as a memory of the segment before; `()` if batches are independent.
+    type Carried: Default;
 
     /// The batches of an epoch in training order, each as the indices of its examples.
     ///
     /// `epoch` counts from 1; the order depends on `key`, which differs from epoch to epoch, and on nothing else.
     fn epoch(&self, epoch: u64, key: &RandomKey) -> Vec<Vec<usize>>;
 
-    /// The tensors of one batch. `key` is the batch's own, for what is drawn anew each time (masked positions).
+    /// The examples of one batch. `key` is the batch's own, for what is drawn anew each time (masked positions).
     fn batch(&self, items: &[usize], epoch: u64, key: &RandomKey) -> Self::Batch;
 
     /// The number of units (target tokens, sentences) the loss is summed over, at least 1.
     fn units(&self, batch: &Self::Batch) -> usize;
 
-    /// The training loss SUMMED over the units, with label smoothing and auxiliary losses, as a tensor of one element. `key` is for dropout.
-    fn loss(&self, model: &Self::Model, batch: &Self::Batch, key: RandomKey) -> Tensor<1>;
+    /// The training loss SUMMED over the units, with label smoothing and auxiliary losses, as a tensor of one element.
+    fn loss(&self, model: &Self::Model, batch: &Self::Batch, pass: Pass<'_, Self::Carried>, probe: &mut Probe) -> Tensor<1>;
 
-    /// The metrics of a model on the development set. The model is in evaluation mode, without autodiff.
-    fn evaluate(&self, model: &Self::Model) -> Vec<(String, f64)>;
+    /// The scores of a model; `None` if the interrupt was raised meanwhile. The model is in evaluation mode, without autodiff.
+    fn evaluate(&self, model: &Self::Model, split: Split, interrupt: &Interrupt) -> Option<Scores>;
 
-    /// The metric that picks the best checkpoint.
+    /// The score on [`Split::Valid`] that picks the best checkpoint.
     fn selection(&self) -> Selection;
 
-    /// After a loss that is not finite: the first layer with an activation that is not, if the model can tell. The model is in evaluation mode,
-    /// without autodiff; `key` is that of the failed pass.
-    fn locate_non_finite(&self, _model: &Self::Model, _batch: &Self::Batch, _key: RandomKey) -> Option<String> {
-        None
+    /// Whether [`loss`](Self::loss) can be computed of a model in evaluation mode, without autodiff, to find the layer at which numbers cease to be finite.
+    fn can_locate(&self) -> bool {
+        true
     }
 
     /// Called after each optimiser step, for constraints on the weights (clamping). The parameters keep their identities.
@@ -79,19 +133,32 @@ pub trait Objective {
         model
     }
 
-    /// Called before the batches of each optimiser step, which count from 1, of `steps` in all: for losses with a schedule.
-    fn start_step(&self, _step: u64, _steps: u64) {}
-
     /// Called before the first batch of each epoch, to forget what the epoch before left. Not called when a run resumes inside an epoch.
-    fn start_epoch(&self, _epoch: u64) {}
+    fn start_epoch(&self, _carried: &mut Self::Carried) {}
 
-    /// What one batch hands to the next, by name, to be saved in checkpoints. Tensors without autodiff.
-    fn carried_state(&self) -> Vec<(String, TensorData)> {
+    /// What is carried, by name, to be saved in checkpoints. Tensors without autodiff.
+    fn save(&self, _carried: &Self::Carried) -> Vec<(String, TensorData)> {
         Vec::new()
     }
 
-    /// Takes up a state returned by [`carried_state`](Self::carried_state). Called once when a run resumes, if there was any.
-    fn restore_carried_state(&self, _state: Vec<(String, TensorData)>) {}
+    /// What [`save`](Self::save) was given. Called once when a run resumes, if anything was saved.
+    fn restore(&self, _saved: Vec<(String, TensorData)>) -> Self::Carried {
+        Self::Carried::default()
+    }
+}
+
+/// Path of the first block whose output has an element that is not finite.
+pub(super) fn first_non_finite_activation(forward: impl FnOnce(&mut Probe)) -> Option<String> {
+    let mut found = None;
+    let mut listener = |path: &str, observation: Observation| {
+        if let (None, Observation::Activation(x)) = (&found, observation)
+            && !x.is_finite().all().into_scalar::<bool>()
+        {
+            found = Some(path.to_owned());
+        }
+    };
+    forward(&mut Probe::listening(&mut listener));
+    found
 }
 
 /// Why and how a run ended.

@@ -14,7 +14,7 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 use heedful_attention::contract::{Attention, AttentionInput};
 use heedful_attention::mechanisms::adaptive_span::{AdaptiveSpan, AdaptiveSpanConfig};
 use heedful_attention::placement::{Placement, Role};
-use heedful_attention::probe::Probe;
+use heedful_attention::probe::{Observation, Probe};
 use heedful_attention::random::RandomKey;
 use heedful_attention::registry::{AnyAttention, AnyMechanism};
 use rand::RngExt;
@@ -69,23 +69,27 @@ struct Batch {
 }
 
 /// Classification of points; examples stand for 1 to 3 units each. What a test wants to go wrong is a field.
-struct Task {
+struct Points {
     inputs: Vec<[f32; WIDTH]>,
     targets: Vec<usize>,
     batch_size: usize,
     is_shuffled: bool,
     dropout: f64,
-    /// A running trace of the inputs, added to the next batch: carried state that matters.
-    trace: Option<Mutex<f32>>,
-    /// Raised after this many optimiser steps of the process.
-    stop_after: Option<(u64, Interrupt)>,
+    /// Whether a running trace of the inputs is carried, and added to the next batch: state that matters.
+    has_trace: bool,
+    interrupt: Interrupt,
+    /// The interrupt is raised after this many optimiser steps of the process.
+    stop_after: Option<u64>,
     steps: Mutex<u64>,
+    /// The interrupt is raised during this evaluation of the process, counted from 1.
+    stop_in_evaluation: Option<u64>,
+    evaluations: Mutex<u64>,
     spoil_loss_at: Option<u64>,
     spoil_gradient: bool,
     scripted: Option<Mutex<Vec<f64>>>,
 }
 
-impl Task {
+impl Points {
     fn new() -> Self {
         let mut rng = RandomKey::from_seed(3).named("data").rng();
         let inputs: Vec<[f32; WIDTH]> = (0..EXAMPLES).map(|_| std::array::from_fn(|_| rng.random_range(-1.0..1.0))).collect();
@@ -96,9 +100,12 @@ impl Task {
             batch_size: 4,
             is_shuffled: true,
             dropout: 0.2,
-            trace: Some(Mutex::new(0.0)),
+            has_trace: true,
+            interrupt: Interrupt::new(),
             stop_after: None,
             steps: Mutex::new(0),
+            stop_in_evaluation: None,
+            evaluations: Mutex::new(0),
             spoil_loss_at: None,
             spoil_gradient: false,
             scripted: None,
@@ -106,12 +113,15 @@ impl Task {
     }
 
     fn plain(batch_size: usize) -> Self {
-        Self { batch_size, is_shuffled: false, dropout: 0.0, trace: None, ..Self::new() }
+        Self { batch_size, is_shuffled: false, dropout: 0.0, has_trace: false, ..Self::new() }
     }
 
-    fn stopping_after(steps: u64) -> (Self, Interrupt) {
-        let interrupt = Interrupt::new();
-        (Self { stop_after: Some((steps, interrupt.clone())), ..Self::new() }, interrupt)
+    fn stopping_after(steps: u64) -> Self {
+        Self { stop_after: Some(steps), ..Self::new() }
+    }
+
+    fn loss_of(&self, model: &Classifier) -> f64 {
+        self.evaluate(model, Split::Valid, &self.interrupt).expect("it is not interrupted").metrics[0].1
     }
 
     fn units_of(item: usize) -> usize {
@@ -119,9 +129,10 @@ impl Task {
     }
 }
 
-impl Objective for Task {
+impl Task for Points {
     type Model = Classifier;
     type Batch = Batch;
+    type Carried = f32;
 
     fn epoch(&self, _epoch: u64, key: &RandomKey) -> Vec<Vec<usize>> {
         let mut order: Vec<usize> = (0..self.inputs.len()).collect();
@@ -149,69 +160,80 @@ impl Objective for Task {
         batch.units
     }
 
-    fn loss(&self, model: &Classifier, batch: &Batch, key: RandomKey) -> Tensor<1> {
+    fn loss(&self, model: &Classifier, batch: &Batch, pass: Pass<'_, f32>, probe: &mut Probe) -> Tensor<1> {
+        let is_spoilt = self.spoil_loss_at == Some(pass.step);
+        if probe.is_listening() {
+            // The model is without autodiff here, the batch is not; the layers are made up.
+            let values = if is_spoilt { [1.0, f32::NAN, f32::NAN] } else { [1.0; 3] };
+            for (layer, value) in (6..).zip(values) {
+                let output = || Observation::Activation(Tensor::full([1, 1, 1], value, &Device::flex()));
+                probe.within("layer", Some(layer), |probe| probe.observe(output));
+            }
+            return batch.weights.clone().inner().sum();
+        }
         let count = batch.inputs.dims()[0];
         let mut inputs = batch.inputs.clone();
-        if let Some(trace) = &self.trace {
-            let mut trace = trace.lock().unwrap();
+        if self.has_trace {
+            let trace = *pass.carried;
             let mean = inputs.clone().mean().into_scalar::<f32>();
-            inputs = inputs.add_scalar(*trace);
-            *trace = 0.5 * *trace + mean;
+            inputs = inputs.add_scalar(trace);
+            *pass.carried = 0.5 * trace + mean;
         }
         if self.dropout > 0.0 {
-            let mut rng = key.rng();
+            let mut rng = pass.key.rng();
             let mask: Vec<f32> = (0..count * WIDTH).map(|_| f32::from(u8::from(!rng.random_bool(self.dropout)))).collect();
             inputs = inputs.clone() * Tensor::from_data(TensorData::new(mask, [count, WIDTH]), &inputs.device());
         }
         let loss = (log_softmax(model.logits(inputs), 1).gather(1, batch.targets.clone()) * batch.weights.clone()).sum().neg();
         let loss = if self.spoil_gradient { loss + model.norm.gamma.val().mul_scalar(0.0).sqrt().sum() } else { loss };
-        let is_spoilt = self.spoil_loss_at.is_some_and(|step| *self.steps.lock().unwrap() + 1 == step);
         if is_spoilt { loss.mul_scalar(f64::NAN) } else { loss }
     }
 
-    fn evaluate(&self, model: &Classifier) -> Vec<(String, f64)> {
+    fn evaluate(&self, model: &Classifier, _split: Split, interrupt: &Interrupt) -> Option<Scores> {
+        let mut evaluations = self.evaluations.lock().unwrap();
+        *evaluations += 1;
+        if self.stop_in_evaluation == Some(*evaluations) {
+            self.interrupt.raise();
+        }
+        // One that no test wants to stop is too short to look.
+        if self.stop_in_evaluation.is_some() && interrupt.is_raised() {
+            return None;
+        }
         if let Some(scripted) = &self.scripted {
-            return vec![("loss".to_string(), scripted.lock().unwrap().remove(0))];
+            return Some(Scores::of("loss", scripted.lock().unwrap().remove(0), ""));
         }
         assert!(!model.devices()[0].is_autodiff(), "evaluation must not build a graph");
         let items: Vec<usize> = (0..self.inputs.len()).collect();
         let batch = self.batch(&items, 0, &RandomKey::from_seed(0));
         let chosen = log_softmax(model.logits(batch.inputs.inner()), 1).gather(1, batch.targets.inner());
-        vec![("loss".to_string(), -f64::from(chosen.mean().into_scalar::<f32>()))]
+        Some(Scores::of("loss", -f64::from(chosen.mean().into_scalar::<f32>()), ""))
     }
 
     fn selection(&self) -> Selection {
         Selection::lowest("loss")
     }
 
-    fn locate_non_finite(&self, _model: &Classifier, _batch: &Batch, _key: RandomKey) -> Option<String> {
-        self.spoil_loss_at.map(|_| "layer 7".to_string())
-    }
-
     fn after_step(&self, model: Classifier) -> Classifier {
         let mut steps = self.steps.lock().unwrap();
         *steps += 1;
-        if let Some((after, interrupt)) = &self.stop_after
-            && steps.is_multiple_of(*after)
-        {
-            interrupt.raise();
+        if self.stop_after.is_some_and(|after| steps.is_multiple_of(after)) {
+            self.interrupt.raise();
         }
         model
     }
 
-    fn start_epoch(&self, _epoch: u64) {
-        if let Some(trace) = &self.trace {
-            *trace.lock().unwrap() = 0.0;
-        }
+    fn start_epoch(&self, carried: &mut f32) {
+        *carried = 0.0;
     }
 
-    fn carried_state(&self) -> Vec<(String, TensorData)> {
-        self.trace.iter().map(|trace| ("trace".to_string(), TensorData::from([*trace.lock().unwrap()]))).collect()
+    fn save(&self, carried: &f32) -> Vec<(String, TensorData)> {
+        if self.has_trace { vec![("trace".to_string(), TensorData::from([*carried]))] } else { Vec::new() }
     }
 
-    fn restore_carried_state(&self, state: Vec<(String, TensorData)>) {
-        assert_eq!(state[0].0, "trace");
-        *self.trace.as_ref().unwrap().lock().unwrap() = state[0].1.as_slice::<f32>().unwrap()[0];
+    fn restore(&self, saved: Vec<(String, TensorData)>) -> f32 {
+        assert!(self.has_trace);
+        assert_eq!(saved[0].0, "trace");
+        saved[0].1.as_slice::<f32>().unwrap()[0]
     }
 }
 
@@ -229,10 +251,9 @@ fn config() -> TrainingConfig {
     }
 }
 
-fn trainer<'a>(task: &'a Task, config: &'a TrainingConfig, folder: &Path) -> Trainer<'a, Task> {
+fn trainer<'a>(task: &'a Points, config: &'a TrainingConfig, folder: &Path) -> Trainer<'a, Points> {
     let key = RandomKey::from_seed(11);
-    let interrupt = task.stop_after.as_ref().map_or_else(Interrupt::new, |(_, interrupt)| interrupt.clone());
-    Trainer::new(task, config, folder, DIGEST, key).watcher(Watcher::Nobody).interrupt(interrupt)
+    Trainer::new(task, config, folder, DIGEST, key).watcher(Watcher::Nobody).interrupt(task.interrupt.clone())
 }
 
 fn finished(outcome: Result<Outcome<Classifier>, TrainingError>) -> TrainedModel<Classifier> {
@@ -242,7 +263,7 @@ fn finished(outcome: Result<Outcome<Classifier>, TrainingError>) -> TrainedModel
     }
 }
 
-fn run(task: &Task, config: &TrainingConfig, folder: &Path) -> TrainedModel<Classifier> {
+fn run(task: &Points, config: &TrainingConfig, folder: &Path) -> TrainedModel<Classifier> {
     finished(trainer(task, config, folder).run(Classifier::new(1)))
 }
 
@@ -292,12 +313,12 @@ fn names(folder: &Path) -> Vec<String> {
 #[test]
 fn training_lowers_the_loss() {
     let folder = tempfile::tempdir().unwrap();
-    let task = Task::plain(8);
+    let task = Points::plain(8);
     let config = TrainingConfig { steps: 60, max_gradient_norm: None, accumulate: 1, evaluate_every: 20, ..config() };
-    let before = task.evaluate(&Classifier::new(1).valid())[0].1;
+    let before = task.loss_of(&Classifier::new(1).valid());
     let result = run(&task, &config, folder.path());
     assert!(result.metrics[0].value < 0.5 * before, "{} is not far below {before}", result.metrics[0].value);
-    assert_eq!(task.evaluate(&result.model)[0].1, result.metrics[0].value, "the model returned is not the one that was measured");
+    assert_eq!(task.loss_of(&result.model), result.metrics[0].value, "the model returned is not the one that was measured");
     assert_eq!((result.steps, result.averaged), (60, 1));
     assert!(result.tokens_per_second > 0.0 && result.wall_seconds >= result.training_seconds);
 }
@@ -306,10 +327,10 @@ fn training_lowers_the_loss() {
 fn two_runs_leave_the_same_bits() {
     let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let config = config();
-    let first = traces(a.path(), run(&Task::new(), &config, a.path()));
-    assert_eq!(first, traces(b.path(), run(&Task::new(), &config, b.path())));
+    let first = traces(a.path(), run(&Points::new(), &config, a.path()));
+    assert_eq!(first, traces(b.path(), run(&Points::new(), &config, b.path())));
     let c = tempfile::tempdir().unwrap();
-    let other = finished(trainer(&Task { dropout: 0.3, ..Task::new() }, &config, c.path()).run(Classifier::new(1)));
+    let other = finished(trainer(&Points { dropout: 0.3, ..Points::new() }, &config, c.path()).run(Classifier::new(1)));
     assert_ne!(first.weights, traces(c.path(), other).weights, "dropout does not reach the weights, so its streams are not tested");
 }
 
@@ -318,16 +339,16 @@ fn a_run_interrupted_after_any_step_resumes_to_the_same_bits() {
     for average in [1, 3] {
         let whole = tempfile::tempdir().unwrap();
         let config = TrainingConfig { average, ..config() };
-        let expected = traces(whole.path(), run(&Task::new(), &config, whole.path()));
+        let expected = traces(whole.path(), run(&Points::new(), &config, whole.path()));
         for stop in 1..config.steps {
             let folder = tempfile::tempdir().unwrap();
-            let (task, _) = Task::stopping_after(stop);
+            let task = Points::stopping_after(stop);
             match trainer(&task, &config, folder.path()).run(Classifier::new(1)).unwrap() {
                 Outcome::Interrupted { step, checkpoint } => assert_eq!((step, checkpoint.exists()), (stop, true)),
                 Outcome::Finished(_) => panic!("the run did not stop after step {stop}"),
             }
-            // A model with other initial weights and a fresh objective, as in a new process.
-            let result = finished(trainer(&Task::new(), &config, folder.path()).resume(true).run(Classifier::new(2)));
+            // A model with other initial weights and a fresh task, as in a new process.
+            let result = finished(trainer(&Points::new(), &config, folder.path()).resume(true).run(Classifier::new(2)));
             assert_eq!(traces(folder.path(), result), expected, "interrupted after step {stop}");
         }
     }
@@ -337,10 +358,10 @@ fn a_run_interrupted_after_any_step_resumes_to_the_same_bits() {
 fn a_run_interrupted_after_every_step_resumes_to_the_same_bits() {
     let whole = tempfile::tempdir().unwrap();
     let config = config();
-    let expected = traces(whole.path(), run(&Task::new(), &config, whole.path()));
+    let expected = traces(whole.path(), run(&Points::new(), &config, whole.path()));
     let folder = tempfile::tempdir().unwrap();
     for stop in 1..=config.steps {
-        let (task, _) = Task::stopping_after(1);
+        let task = Points::stopping_after(1);
         let outcome = trainer(&task, &config, folder.path()).resume(true).run(Classifier::new(stop)).unwrap();
         match outcome {
             Outcome::Interrupted { step, .. } => assert_eq!(step, stop),
@@ -354,17 +375,62 @@ fn a_run_interrupted_after_every_step_resumes_to_the_same_bits() {
     panic!("the run never finished");
 }
 
+/// The step of a run, begun or resumed, when the interrupt is raised in evaluation `number` of this process.
+fn interrupted_in_evaluation(number: u64, config: &TrainingConfig, folder: &Path) -> u64 {
+    let task = Points { stop_in_evaluation: Some(number), ..Points::new() };
+    match trainer(&task, config, folder).resume(true).run(Classifier::new(1)).unwrap() {
+        Outcome::Interrupted { step, checkpoint } => {
+            assert!(checkpoint.join("state.json").exists());
+            step
+        }
+        Outcome::Finished(_) => panic!("the run did not stop in evaluation {number}"),
+    }
+}
+
+#[test]
+fn a_run_interrupted_in_any_evaluation_resumes_to_the_same_bits() {
+    for (average, is_interrupted_again) in [(1, false), (1, true), (3, false)] {
+        let whole = tempfile::tempdir().unwrap();
+        let config = TrainingConfig { average, ..config() };
+        let expected = traces(whole.path(), run(&Points::new(), &config, whole.path()));
+        for (number, step) in (1..).zip([2, 4, 6, 8, 9]) {
+            let folder = tempfile::tempdir().unwrap();
+            assert_eq!(interrupted_in_evaluation(number, &config, folder.path()), step);
+            if is_interrupted_again {
+                assert_eq!(interrupted_in_evaluation(1, &config, folder.path()), step, "the interrupted evaluation does not come first");
+            }
+            let result = finished(trainer(&Points::new(), &config, folder.path()).resume(true).run(Classifier::new(2)));
+            assert_eq!(traces(folder.path(), result), expected, "interrupted in evaluation {number}");
+        }
+    }
+}
+
+#[test]
+fn a_run_interrupted_while_the_mean_is_evaluated_resumes_to_the_same_bits() {
+    let (whole, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let config = TrainingConfig { average: 2, ..config() };
+    let expected = traces(whole.path(), run(&Points::new(), &config, whole.path()));
+    // The first five evaluations are those after steps; a resumed process makes none of them.
+    for number in [6, 1] {
+        assert_eq!(interrupted_in_evaluation(number, &config, folder.path()), config.steps);
+    }
+    let task = Points::new();
+    let result = finished(trainer(&task, &config, folder.path()).resume(true).run(Classifier::new(2)));
+    assert_eq!((*task.steps.lock().unwrap(), result.averaged), (0, 2));
+    assert_eq!(traces(folder.path(), result), expected);
+}
+
 #[test]
 fn a_run_killed_during_any_file_operation_resumes_to_the_same_bits() {
     let whole = tempfile::tempdir().unwrap();
     let config = TrainingConfig { keep: 2, ..config() };
-    let expected = traces(whole.path(), run(&Task::new(), &config, whole.path()));
+    let expected = traces(whole.path(), run(&Points::new(), &config, whole.path()));
     let mut kills = 0;
     loop {
         let folder = tempfile::tempdir().unwrap();
         let disk = Arc::new(FaultyDisk::new(Fault::Kill, kills));
         let checkpoints = CheckpointFolder::on(folder.path(), DIGEST, Box::new(disk.clone()));
-        let outcome = trainer(&Task::new(), &config, folder.path()).checkpoints(checkpoints).run(Classifier::new(1));
+        let outcome = trainer(&Points::new(), &config, folder.path()).checkpoints(checkpoints).run(Classifier::new(1));
         if !disk.has_failed() {
             finished(outcome);
             break;
@@ -372,7 +438,7 @@ fn a_run_killed_during_any_file_operation_resumes_to_the_same_bits() {
         // Once there is a checkpoint, the initial weights of the new process must not matter.
         let is_fresh = CheckpointFolder::new(folder.path(), DIGEST).latest().unwrap().is_none();
         let model = Classifier::new(if is_fresh { 1 } else { 2 });
-        let result = finished(trainer(&Task::new(), &config, folder.path()).resume(true).run(model));
+        let result = finished(trainer(&Points::new(), &config, folder.path()).resume(true).run(model));
         assert_eq!(traces(folder.path(), result), expected, "killed in file operation {kills}");
         kills += 1;
     }
@@ -385,13 +451,13 @@ fn a_full_disk_ends_the_run_with_the_checkpoint_before_intact() {
     let folder = tempfile::tempdir().unwrap();
     let disk = Arc::new(FaultyDisk::new(Fault::Full, 7));
     let checkpoints = CheckpointFolder::on(folder.path(), DIGEST, Box::new(disk));
-    let error = trainer(&Task::new(), &config, folder.path()).checkpoints(checkpoints).run(Classifier::new(1)).unwrap_err();
+    let error = trainer(&Points::new(), &config, folder.path()).checkpoints(checkpoints).run(Classifier::new(1)).unwrap_err();
     let message = error.to_string();
     assert!(message.contains("step-000000004") && message.contains("free space") && message.contains("--resume"), "{message}");
     assert_eq!(names(&folder.path().join("checkpoint")), ["latest", "step-000000002"]);
-    let result = finished(trainer(&Task::new(), &config, folder.path()).resume(true).run(Classifier::new(2)));
+    let result = finished(trainer(&Points::new(), &config, folder.path()).resume(true).run(Classifier::new(2)));
     let whole = tempfile::tempdir().unwrap();
-    let expected = traces(whole.path(), run(&Task::new(), &config, whole.path()));
+    let expected = traces(whole.path(), run(&Points::new(), &config, whole.path()));
     assert_eq!(traces(folder.path(), result), expected);
 }
 
@@ -399,8 +465,8 @@ fn a_full_disk_ends_the_run_with_the_checkpoint_before_intact() {
 fn a_finished_run_resumes_to_its_result_without_training() {
     let folder = tempfile::tempdir().unwrap();
     let config = config();
-    let expected = traces(folder.path(), run(&Task::new(), &config, folder.path()));
-    let task = Task::new();
+    let expected = traces(folder.path(), run(&Points::new(), &config, folder.path()));
+    let task = Points::new();
     let result = finished(trainer(&task, &config, folder.path()).resume(true).run(Classifier::new(2)));
     assert_eq!(*task.steps.lock().unwrap(), 0);
     assert_eq!(traces(folder.path(), result), expected);
@@ -410,9 +476,9 @@ fn a_finished_run_resumes_to_its_result_without_training() {
 fn without_resume_a_run_starts_afresh() {
     let folder = tempfile::tempdir().unwrap();
     let long = TrainingConfig { keep: 9, ..config() };
-    run(&Task::new(), &long, folder.path());
+    run(&Points::new(), &long, folder.path());
     let short = TrainingConfig { steps: 3, ..config() };
-    run(&Task::new(), &short, folder.path());
+    run(&Points::new(), &short, folder.path());
     assert_eq!(names(&folder.path().join("checkpoint")), ["latest", "step-000000003"]);
     assert!(log_lines(folder.path()).iter().all(|line| line["step"].as_u64().unwrap() <= 3));
 }
@@ -422,7 +488,7 @@ fn accumulated_micro_batches_equal_one_large_batch() {
     let steps = |batch_size: usize, accumulate: usize| {
         let folder = tempfile::tempdir().unwrap();
         let config = TrainingConfig { steps: 4, accumulate, log_every: 1, max_gradient_norm: None, ..config() };
-        let result = run(&Task::plain(batch_size), &config, folder.path());
+        let result = run(&Points::plain(batch_size), &config, folder.path());
         let log = log_lines(folder.path());
         let column = |name: &str| log.iter().filter_map(|line| line[name].as_f64()).collect::<Vec<_>>();
         (column("gradient_norm"), column("loss"), tensors_by_path(&result.model), result.tokens)
@@ -447,7 +513,7 @@ fn the_optimiser_receives_the_mean_gradient_clipped_to_the_bound() {
     for bound in [None, Some(0.25), Some(1e6)] {
         let folder = tempfile::tempdir().unwrap();
         let config = TrainingConfig { steps: 1, max_gradient_norm: bound, log_every: 1, ..config() };
-        run(&Task::new(), &config, folder.path());
+        run(&Points::new(), &config, folder.path());
         let norm = log_lines(folder.path())[0]["gradient_norm"].as_f64().unwrap();
         // After one step the first moment is the gradient times 1 - beta_1.
         let bytes = fs::read(folder.path().join("checkpoint/step-000000001/optimiser.bpk")).unwrap();
@@ -468,7 +534,7 @@ fn the_optimiser_receives_the_mean_gradient_clipped_to_the_bound() {
 fn the_optimiser_receives_the_rate_of_the_schedule() {
     let folder = tempfile::tempdir().unwrap();
     let config = TrainingConfig { steps: 1, ..config() };
-    let updated = tensors_by_path(&run(&Task::new(), &config, folder.path()).model);
+    let updated = tensors_by_path(&run(&Points::new(), &config, folder.path()).model);
     let change = |(path, before): (&String, &TensorData)| {
         let pairs = before.iter::<f64>().zip(updated[path].iter::<f64>());
         pairs.map(|(before, after)| (before - after).abs()).fold(0.0, f64::max)
@@ -485,7 +551,7 @@ fn weights_that_are_not_finite_are_never_saved() {
     let folder = tempfile::tempdir().unwrap();
     // Finite as the configuration reads it, infinite in the 32-bit arithmetic of the update.
     let config = TrainingConfig { learning_rate: 1e39, schedule: ScheduleConfig::Constant, steps: 1, ..config() };
-    let error = trainer(&Task::new(), &config, folder.path()).run(Classifier::new(1)).unwrap_err();
+    let error = trainer(&Points::new(), &config, folder.path()).run(Classifier::new(1)).unwrap_err();
     let TrainingError::NonFinite { step: 1, quantity: "weight", place, checkpoint: None } = error else { panic!("{error}") };
     assert!(place.starts_with("the parameter "), "{place}");
     assert!(!folder.path().join("checkpoint").exists());
@@ -494,22 +560,22 @@ fn weights_that_are_not_finite_are_never_saved() {
 #[test]
 fn a_loss_that_is_not_finite_is_reported_and_never_saved() {
     let folder = tempfile::tempdir().unwrap();
-    let task = Task { spoil_loss_at: Some(5), ..Task::new() };
+    let task = Points { spoil_loss_at: Some(5), ..Points::new() };
     let error = trainer(&task, &config(), folder.path()).run(Classifier::new(1)).unwrap_err();
     let message = error.to_string();
     let TrainingError::NonFinite { step, quantity, place, checkpoint } = error else { panic!("{message}") };
-    assert_eq!((step, quantity, place.as_str()), (5, "loss", "layer 7"));
+    assert_eq!((step, quantity, place.as_str()), (5, "loss", "layer.7"));
     let checkpoint = checkpoint.expect("step 4 or before was saved");
     assert!(checkpoint.ends_with("step-000000004") || checkpoint.ends_with("step-000000003"));
     assert!(message.contains("Lower the learning rate") && message.contains(&checkpoint.display().to_string()), "{message}");
-    let result = finished(trainer(&Task::new(), &config(), folder.path()).resume(true).run(Classifier::new(2)));
+    let result = finished(trainer(&Points::new(), &config(), folder.path()).resume(true).run(Classifier::new(2)));
     assert_eq!(first_non_finite_parameter(&result.model), None);
 }
 
 #[test]
 fn a_gradient_that_is_not_finite_names_its_parameter() {
     let folder = tempfile::tempdir().unwrap();
-    let task = Task { spoil_gradient: true, ..Task::new() };
+    let task = Points { spoil_gradient: true, ..Points::new() };
     let error = trainer(&task, &config(), folder.path()).run(Classifier::new(1)).unwrap_err();
     assert!(error.to_string().contains("step 1: the gradient is not finite (first seen in the gradient of norm.gamma)"), "{error}");
     assert!(error.to_string().contains("No checkpoint had been written yet"), "{error}");
@@ -520,7 +586,7 @@ fn a_gradient_that_is_not_finite_names_its_parameter() {
 fn a_learning_rate_far_too_high_ends_with_a_report() {
     let folder = tempfile::tempdir().unwrap();
     let config = TrainingConfig { learning_rate: 1e38, schedule: ScheduleConfig::Constant, checkpoint_every: 1, steps: 50, ..config() };
-    let error = trainer(&Task::plain(4), &config, folder.path()).run(Classifier::new(1)).unwrap_err();
+    let error = trainer(&Points::plain(4), &config, folder.path()).run(Classifier::new(1)).unwrap_err();
     let TrainingError::NonFinite { place, checkpoint, .. } = error else { panic!("{error}") };
     assert!(!place.is_empty());
     if let Some(folder) = checkpoint {
@@ -532,7 +598,7 @@ fn a_learning_rate_far_too_high_ends_with_a_report() {
 fn training_stops_when_the_score_no_longer_improves() {
     let folder = tempfile::tempdir().unwrap();
     let scripted = Mutex::new(vec![5.0, 4.0, f64::NAN, 4.5, 1.0]);
-    let task = Task { scripted: Some(scripted), ..Task::new() };
+    let task = Points { scripted: Some(scripted), ..Points::new() };
     let config = TrainingConfig { steps: 100, evaluate_every: 2, checkpoint_every: 3, patience: Some(2), ..config() };
     let result = run(&task, &config, folder.path());
     assert_eq!((result.step, result.steps, result.metrics[0].value), (4, 8, 4.0));
@@ -543,7 +609,7 @@ fn training_stops_when_the_score_no_longer_improves() {
 fn a_time_limit_ends_the_run_as_if_its_steps_were_done() {
     let folder = tempfile::tempdir().unwrap();
     let config = TrainingConfig { minutes: Some(1e-12), ..config() };
-    let result = run(&Task::new(), &config, folder.path());
+    let result = run(&Points::new(), &config, folder.path());
     assert_eq!((result.steps, result.metrics.len()), (1, 1));
     assert!(folder.path().join("checkpoint/step-000000001/state.json").exists());
 }
@@ -552,7 +618,7 @@ fn a_time_limit_ends_the_run_as_if_its_steps_were_done() {
 fn the_result_can_be_the_mean_of_the_last_checkpoints() {
     let folder = tempfile::tempdir().unwrap();
     let config = TrainingConfig { average: 2, keep: 3, ..config() };
-    let result = run(&Task::new(), &config, folder.path());
+    let result = run(&Points::new(), &config, folder.path());
     assert_eq!((result.averaged, result.step), (2, 9));
     let checkpoints = CheckpointFolder::new(folder.path(), DIGEST);
     let weights = |step| {
@@ -566,15 +632,16 @@ fn the_result_can_be_the_mean_of_the_last_checkpoints() {
         }
     }
     assert_ne!(sixth["hidden.weight"], ninth["hidden.weight"]);
-    assert_eq!(Task::new().evaluate(&result.model)[0].1, result.metrics[0].value);
+    assert_eq!(Points::new().loss_of(&result.model), result.metrics[0].value);
 }
 
 #[test]
 fn a_metric_that_is_not_reported_cannot_select() {
-    struct Renamed(Task);
-    impl Objective for Renamed {
+    struct Renamed(Points);
+    impl Task for Renamed {
         type Model = Classifier;
         type Batch = Batch;
+        type Carried = f32;
         fn epoch(&self, epoch: u64, key: &RandomKey) -> Vec<Vec<usize>> {
             self.0.epoch(epoch, key)
         }
@@ -584,19 +651,19 @@ fn a_metric_that_is_not_reported_cannot_select() {
         fn units(&self, batch: &Batch) -> usize {
             self.0.units(batch)
         }
-        fn loss(&self, model: &Classifier, batch: &Batch, key: RandomKey) -> Tensor<1> {
-            self.0.loss(model, batch, key)
+        fn loss(&self, model: &Classifier, batch: &Batch, pass: Pass<'_, f32>, probe: &mut Probe) -> Tensor<1> {
+            self.0.loss(model, batch, pass, probe)
         }
-        fn evaluate(&self, model: &Classifier) -> Vec<(String, f64)> {
-            self.0.evaluate(model)
+        fn evaluate(&self, model: &Classifier, split: Split, interrupt: &Interrupt) -> Option<Scores> {
+            self.0.evaluate(model, split, interrupt)
         }
         fn selection(&self) -> Selection {
             Selection::highest("bleu")
         }
     }
     let folder = tempfile::tempdir().unwrap();
-    let (objective, config) = (Renamed(Task::new()), config());
-    let trainer = Trainer::new(&objective, &config, folder.path(), DIGEST, RandomKey::from_seed(1)).watcher(Watcher::Nobody);
+    let (task, config) = (Renamed(Points::new()), config());
+    let trainer = Trainer::new(&task, &config, folder.path(), DIGEST, RandomKey::from_seed(1)).watcher(Watcher::Nobody);
     let error = trainer.run(Classifier::new(1)).unwrap_err();
     assert!(error.to_string().contains("no metric `bleu`") && error.to_string().contains("it reports: loss"), "{error}");
 }
@@ -608,9 +675,10 @@ fn spans_stay_fractions_whatever_pulls_at_them() {
         factor: f64,
         spans: Mutex<Vec<f32>>,
     }
-    impl Objective for Pull {
+    impl Task for Pull {
         type Model = AnyAttention;
         type Batch = ();
+        type Carried = ();
         fn epoch(&self, _epoch: u64, _key: &RandomKey) -> Vec<Vec<usize>> {
             vec![vec![0]]
         }
@@ -618,15 +686,18 @@ fn spans_stay_fractions_whatever_pulls_at_them() {
         fn units(&self, _batch: &()) -> usize {
             1
         }
-        fn loss(&self, model: &AnyAttention, _batch: &(), _key: RandomKey) -> Tensor<1> {
+        fn loss(&self, model: &AnyAttention, _batch: &(), _pass: Pass<'_, ()>, probe: &mut Probe) -> Tensor<1> {
             let input = AttentionInput::self_attention(Tensor::ones([1, 2, 4], &Device::flex().autodiff()));
-            model.forward(input, &mut Probe::off()).losses.total().unwrap() * self.factor
+            model.forward(input, probe).losses.total().unwrap() * self.factor
         }
-        fn evaluate(&self, _model: &AnyAttention) -> Vec<(String, f64)> {
-            vec![("loss".to_string(), 0.0)]
+        fn evaluate(&self, _model: &AnyAttention, _split: Split, _interrupt: &Interrupt) -> Option<Scores> {
+            Some(Scores::of("loss", 0.0, ""))
         }
         fn selection(&self) -> Selection {
             Selection::lowest("loss")
+        }
+        fn can_locate(&self) -> bool {
+            false
         }
         fn after_step(&self, model: AnyAttention) -> AnyAttention {
             let spans = model.logits::<AdaptiveSpan>().unwrap().span.as_ref().unwrap().val().into_data();
@@ -639,10 +710,10 @@ fn spans_stay_fractions_whatever_pulls_at_them() {
     for (factor, end) in [(1e3, 0.0), (-1e3, 1.0)] {
         let folder = tempfile::tempdir().unwrap();
         let config = TrainingConfig { learning_rate: 0.3, schedule: ScheduleConfig::Constant, accumulate: 1, ..config() };
-        let objective = Pull { factor, spans: Mutex::default() };
-        let trainer = Trainer::new(&objective, &config, folder.path(), DIGEST, RandomKey::from_seed(1)).watcher(Watcher::Nobody);
+        let task = Pull { factor, spans: Mutex::default() };
+        let trainer = Trainer::new(&task, &config, folder.path(), DIGEST, RandomKey::from_seed(1)).watcher(Watcher::Nobody);
         trainer.run(span.init(&placement, &RandomKey::from_seed(1), &Device::flex().autodiff())).unwrap();
-        let spans = objective.spans.into_inner().unwrap();
+        let spans = task.spans.into_inner().unwrap();
         assert!(spans[0] > 0.0 && spans[0] < 1.0, "the first step is free: {spans:?}");
         assert_eq!(spans[4..], [end; 14], "later ones are held");
     }
@@ -651,7 +722,7 @@ fn spans_stay_fractions_whatever_pulls_at_them() {
 #[test]
 fn an_empty_training_set_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
-    let task = Task { inputs: Vec::new(), ..Task::new() };
+    let task = Points { inputs: Vec::new(), ..Points::new() };
     let error = trainer(&task, &config(), folder.path()).run(Classifier::new(1)).unwrap_err();
     assert!(matches!(error, TrainingError::EmptyEpoch { epoch: 1 }), "{error}");
 }
@@ -659,11 +730,11 @@ fn an_empty_training_set_is_an_error() {
 #[test]
 fn resuming_refuses_other_configurations_models_and_damaged_files() {
     let folder = tempfile::tempdir().unwrap();
-    let (task, _) = Task::stopping_after(4);
+    let task = Points::stopping_after(4);
     let config = config();
     trainer(&task, &config, folder.path()).run(Classifier::new(1)).unwrap();
     let fails = |digest: &str| {
-        let task = Task::new();
+        let task = Points::new();
         let key = RandomKey::from_seed(11);
         let trainer = Trainer::new(&task, &config, folder.path(), digest, key).watcher(Watcher::Nobody).resume(true);
         trainer.run(Classifier::new(1)).unwrap_err().to_string()
@@ -676,16 +747,16 @@ fn resuming_refuses_other_configurations_models_and_damaged_files() {
     let message = fails(DIGEST);
     assert!(message.contains("optimiser.bpk") && message.contains(&format!("{} bytes", bytes.len() - 1)), "{message}");
     fs::write(&path, &bytes).unwrap();
-    finished(trainer(&Task::new(), &config, folder.path()).resume(true).run(Classifier::new(2)));
+    finished(trainer(&Points::new(), &config, folder.path()).resume(true).run(Classifier::new(2)));
 }
 
 #[test]
 fn a_configuration_out_of_range_is_refused_before_anything_is_touched() {
     let folder = tempfile::tempdir().unwrap();
-    run(&Task::new(), &config(), folder.path());
+    run(&Points::new(), &config(), folder.path());
     let before = names(&folder.path().join("checkpoint"));
     let broken = TrainingConfig { accumulate: 0, ..config() };
-    let error = trainer(&Task::new(), &broken, folder.path()).run(Classifier::new(1)).unwrap_err();
+    let error = trainer(&Points::new(), &broken, folder.path()).run(Classifier::new(1)).unwrap_err();
     assert!(error.to_string().contains("`accumulate`"), "{error}");
     assert_eq!(names(&folder.path().join("checkpoint")), before);
 }
@@ -693,7 +764,7 @@ fn a_configuration_out_of_range_is_refused_before_anything_is_touched() {
 #[test]
 fn the_log_holds_training_and_evaluation_lines() {
     let folder = tempfile::tempdir().unwrap();
-    run(&Task::new(), &config(), folder.path());
+    run(&Points::new(), &config(), folder.path());
     let log = log_lines(folder.path());
     let steps =
         |key: &str| log.iter().filter(|line| line.get(key).is_some()).map(|line| line["step"].as_u64().unwrap()).collect::<Vec<_>>();

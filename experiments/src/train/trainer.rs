@@ -7,6 +7,7 @@ use burn::module::Module;
 use burn::optim::{GradientsAccumulator, GradientsParams, ModuleOptimizer};
 use burn::tensor::Tensor;
 use heedful_attention::constraints;
+use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_models::precision::{Precision, cast};
 
@@ -18,21 +19,21 @@ use super::gradient::{clipping_factor, scale as scale_gradients, squared_norms};
 use super::interrupt::Interrupt;
 use super::log::{LogLine, TrainingLog};
 use super::loss_scale::LossScale;
-use super::objective::{Objective, Outcome, TrainedModel};
 use super::parameter::{assign_parameter_ids, first_non_finite_parameter, read_scalars};
 use super::progress::{Pace, Progress, Watcher};
 use super::record::{load_carried, load_model, load_optimiser, to_files};
 use super::state::{BestEvaluation, Metric, TrainingState};
+use super::task::{Outcome, Pass, Split, Task, TrainedModel, first_non_finite_activation};
 
 /// Steps that are timed for an estimate.
 const TIMED_STEPS: u64 = 5;
 
-/// Trains a model on an objective in one run folder.
+/// Trains a model on a task in one run folder.
 ///
 /// The folder receives `log.jsonl`, the same for TensorBoard, and `checkpoint/`. All randomness follows from the key and from the numbers of step, epoch and batch, so a run that is
 /// stopped and resumed gives the weights of one that was not, bit for bit where the backend itself is deterministic.
-pub struct Trainer<'a, O: Objective> {
-    objective: &'a O,
+pub struct Trainer<'a, T: Task> {
+    task: &'a T,
     config: &'a TrainingConfig,
     folder: PathBuf,
     key: RandomKey,
@@ -43,12 +44,12 @@ pub struct Trainer<'a, O: Objective> {
     interrupt: Interrupt,
 }
 
-impl<'a, O: Objective> Trainer<'a, O> {
+impl<'a, T: Task> Trainer<'a, T> {
     /// A trainer for the run in `folder`. `digest` is the SHA-256 of the whole configuration, in hexadecimal; a checkpoint written under another one is
     /// refused.
-    pub fn new(objective: &'a O, config: &'a TrainingConfig, folder: &Path, digest: &str, key: RandomKey) -> Self {
+    pub fn new(task: &'a T, config: &'a TrainingConfig, folder: &Path, digest: &str, key: RandomKey) -> Self {
         Self {
-            objective,
+            task,
             config,
             folder: folder.to_path_buf(),
             key,
@@ -98,17 +99,21 @@ impl<'a, O: Objective> Trainer<'a, O> {
     ///
     /// # Panics
     /// If the model is not on a device with autodiff.
-    pub fn run(self, model: O::Model) -> Result<Outcome<O::Model>, TrainingError> {
+    pub fn run(self, model: T::Model) -> Result<Outcome<T::Model>, TrainingError> {
         let (mut run, mut model) = self.begin(model)?;
         while !run.state.finished {
             if run.trainer.interrupt.is_raised() {
-                let checkpoint = run.save(&model)?;
-                run.progress.line(&format!("interrupted after step {}; continue with --resume", run.state.step));
-                return Ok(Outcome::Interrupted { step: run.state.step, checkpoint });
+                return run.stop(&model);
             }
-            model = run.advance(model)?;
+            if !run.state.is_due {
+                model = run.advance(model)?;
+            }
+            run.conclude(&model)?;
         }
-        run.finish(model).map(Outcome::Finished)
+        match run.result(&model)? {
+            Some(result) => Ok(Outcome::Finished(result)),
+            None => run.stop(&model),
+        }
     }
 
     /// Seconds of a training step here, the median of a few after a first one. Nothing is evaluated, and no checkpoint is written.
@@ -118,7 +123,7 @@ impl<'a, O: Objective> Trainer<'a, O> {
     ///
     /// # Panics
     /// If the model is not on a device with autodiff.
-    pub(crate) fn seconds_per_step(self, model: O::Model) -> Result<f64, TrainingError> {
+    pub(crate) fn seconds_per_step(self, model: T::Model) -> Result<f64, TrainingError> {
         let (mut run, mut model) = self.begin(model)?;
         let mut seconds = Vec::new();
         for _ in 0..run.trainer.config.steps.min(TIMED_STEPS + 1) {
@@ -133,7 +138,11 @@ impl<'a, O: Objective> Trainer<'a, O> {
         Ok(seconds[seconds.len() / 2])
     }
 
-    fn begin(self, model: O::Model) -> Result<(Run<'a, O>, O::Model), TrainingError> {
+    fn epoch_key(&self, epoch: u64) -> RandomKey {
+        self.key.named("order").numbered(epoch)
+    }
+
+    fn begin(self, model: T::Model) -> Result<(Run<'a, T>, T::Model), TrainingError> {
         self.config.validate()?;
         let device = model.devices().into_iter().next().expect("a model to train has parameters");
         assert!(device.is_autodiff(), "the model to train is on a device without autodiff");
@@ -143,10 +152,11 @@ impl<'a, O: Objective> Trainer<'a, O> {
 }
 
 /// A run in progress. Its model is handed from step to step by value, so that the optimiser can update tensors in place.
-struct Run<'a, O: Objective> {
-    trainer: Trainer<'a, O>,
+struct Run<'a, T: Task> {
+    trainer: Trainer<'a, T>,
     optimiser: ModuleOptimizer,
     state: TrainingState,
+    carried: T::Carried,
     order: Vec<Vec<usize>>,
     log: TrainingLog,
     progress: Progress,
@@ -168,14 +178,14 @@ struct MicroBatch {
     dropout_key: RandomKey,
 }
 
-impl<'a, O: Objective> Run<'a, O> {
-    fn begin(trainer: Trainer<'a, O>, mut model: O::Model, mut optimiser: ModuleOptimizer) -> Result<(Self, O::Model), TrainingError> {
+impl<'a, T: Task> Run<'a, T> {
+    fn begin(trainer: Trainer<'a, T>, mut model: T::Model, mut optimiser: ModuleOptimizer) -> Result<(Self, T::Model), TrainingError> {
         let log_path = trainer.folder.join("log.jsonl");
         let latest = if trainer.resume { trainer.checkpoints.latest()? } else { None };
-        let (state, order, mut log) = match latest {
+        let (state, carried, order, mut log) = match latest {
             None => {
                 trainer.checkpoints.clear()?;
-                (TrainingState::default(), Vec::new(), TrainingLog::start(&log_path)?)
+                (TrainingState::default(), T::Carried::default(), Vec::new(), TrainingLog::start(&log_path)?)
             }
             Some(step) => {
                 let checkpoint = trainer.checkpoints.load(step)?;
@@ -183,13 +193,12 @@ impl<'a, O: Objective> Run<'a, O> {
                 optimiser = load_optimiser(optimiser, &checkpoint)?;
                 let state = checkpoint.state.clone();
                 let order = if state.epoch == 0 { Vec::new() } else { epoch_order(&trainer, state.epoch)? };
-                let carried = load_carried(&checkpoint)?;
-                if !carried.is_empty() {
-                    trainer.objective.restore_carried_state(carried);
-                }
+                let saved = load_carried(&checkpoint)?;
+                let carried = if saved.is_empty() { T::Carried::default() } else { trainer.task.restore(saved) };
                 trainer.checkpoints.prune(&state);
                 tracing::info!("resuming from {}", checkpoint.folder.display());
-                (state, order, TrainingLog::resume(&log_path, step)?)
+                let log = TrainingLog::resume(&log_path, step, state.is_due)?;
+                (state, carried, order, log)
             }
         };
         if let Some(text) = &trainer.description {
@@ -199,24 +208,31 @@ impl<'a, O: Objective> Run<'a, O> {
         let progress = Progress::new(&trainer.watcher, &label, state.step, trainer.config.steps);
         let wall_seconds_before = state.wall_seconds;
         let clock = Instant::now();
-        Ok((Self { trainer, optimiser, state, order, log, progress, last_saved: latest, clock, wall_seconds_before }, model))
+        Ok((Self { trainer, optimiser, state, carried, order, log, progress, last_saved: latest, clock, wall_seconds_before }, model))
     }
 
-    /// One optimiser step and whatever is due after it.
-    fn advance(&mut self, model: O::Model) -> Result<O::Model, TrainingError> {
-        let config = self.trainer.config;
+    /// One optimiser step.
+    fn advance(&mut self, model: T::Model) -> Result<T::Model, TrainingError> {
         let begun = Instant::now();
         let (model, step) = self.optimise(model)?;
         self.state.training_seconds += begun.elapsed().as_secs_f64();
-        let number = self.state.step;
+        self.state.is_due = true;
         self.report(&step)?;
+        Ok(model)
+    }
 
+    /// Whatever is due after a step. It stays due if the interrupt is raised while the model is evaluated.
+    fn conclude(&mut self, model: &T::Model) -> Result<(), TrainingError> {
+        let config = self.trainer.config;
+        let number = self.state.step;
         let is_time_up = config.minutes.is_some_and(|minutes| self.state.training_seconds >= 60.0 * minutes);
         let is_last = number >= config.steps || is_time_up;
         let mut is_best = false;
         if is_last || number.is_multiple_of(config.evaluate_every) {
-            is_best = self.evaluate(&model)?;
+            let Some(found) = self.evaluate(model)? else { return Ok(()) };
+            is_best = found;
         }
+        self.state.is_due = false;
         let is_stale = config.patience.is_some_and(|patience| self.state.evaluations_without_improvement >= patience);
         self.state.finished = is_last || is_stale;
         let is_regular = self.state.finished || number.is_multiple_of(config.checkpoint_every);
@@ -226,9 +242,16 @@ impl<'a, O: Objective> Run<'a, O> {
             self.state.kept.drain(..excess);
         }
         if is_regular || is_best {
-            self.save(&model)?;
+            self.save(model)?;
         }
-        Ok(model)
+        Ok(())
+    }
+
+    /// Ends the run early, with a checkpoint from which it goes on.
+    fn stop(mut self, model: &T::Model) -> Result<Outcome<T::Model>, TrainingError> {
+        let checkpoint = self.save(model)?;
+        self.progress.line(&format!("interrupted after step {}; continue with --resume", self.state.step));
+        Ok(Outcome::Interrupted { step: self.state.step, checkpoint })
     }
 
     /// The passes of the next step: `accumulate` batches, fewer at the end of an epoch.
@@ -238,7 +261,7 @@ impl<'a, O: Objective> Run<'a, O> {
             self.order = epoch_order(&self.trainer, epoch)?;
             self.state.epoch = epoch;
             self.state.batches_in_epoch = 0;
-            self.trainer.objective.start_epoch(epoch);
+            self.trainer.task.start_epoch(&mut self.carried);
         }
         let first = self.state.batches_in_epoch;
         let after = (first + self.trainer.config.accumulate).min(self.order.len());
@@ -255,12 +278,11 @@ impl<'a, O: Objective> Run<'a, O> {
     }
 
     /// Forward, backward and update. The losses and all gradients' norms are read with one transfer, before the weights change.
-    fn optimise(&mut self, model: O::Model) -> Result<(O::Model, Step), TrainingError> {
-        let objective = self.trainer.objective;
+    fn optimise(&mut self, model: T::Model) -> Result<(T::Model, Step), TrainingError> {
+        let task = self.trainer.task;
         let config = self.trainer.config;
         let (losses, units, gradients, gradient_norm) = loop {
             let micro_batches = self.next_micro_batches()?;
-            objective.start_step(self.state.step + 1, config.steps);
             let epoch = self.state.epoch;
             let scale = self.loss_scale();
             // What the gradients are of: the model itself, or a copy with fewer bits.
@@ -270,9 +292,9 @@ impl<'a, O: Objective> Run<'a, O> {
             let mut scalars: Vec<Tensor<1>> = Vec::new();
             let mut units = 0;
             for micro_batch in &micro_batches {
-                let batch = objective.batch(&micro_batch.items, epoch, &micro_batch.data_key);
-                units += objective.units(&batch);
-                let loss = objective.loss(passed, &batch, micro_batch.dropout_key);
+                let batch = task.batch(&micro_batch.items, epoch, &micro_batch.data_key);
+                units += task.units(&batch);
+                let loss = task.loss(passed, &batch, self.pass(micro_batch.dropout_key), &mut Probe::off());
                 assert_eq!(loss.dims(), [1], "a loss has one element");
                 let scaled = if scale == 1.0 { loss.clone() } else { loss.clone() * scale };
                 accumulator.accumulate(passed, GradientsParams::from_grads(scaled.backward(), passed));
@@ -307,7 +329,7 @@ impl<'a, O: Objective> Run<'a, O> {
         };
         let learning_rate = config.schedule.rate(self.state.step + 1, config.steps, config.learning_rate);
         let model = constraints::tie(constraints::apply(self.optimiser.step(learning_rate, model, gradients)));
-        let model = objective.after_step(model);
+        let model = task.after_step(model);
         self.state.step += 1;
         self.state.tokens += units as u64;
         self.state.logged_loss += losses.iter().sum::<f64>();
@@ -324,13 +346,26 @@ impl<'a, O: Objective> Run<'a, O> {
         }
     }
 
-    fn non_finite_loss(&self, model: &O::Model, micro_batch: &MicroBatch, paths: &[String], squares: &[f64]) -> TrainingError {
-        let objective = self.trainer.objective;
-        let batch = objective.batch(&micro_batch.items, self.state.epoch, &micro_batch.data_key);
+    /// What the next forward pass is given.
+    fn pass(&mut self, key: RandomKey) -> Pass<'_, T::Carried> {
+        let epoch_key = self.trainer.epoch_key(self.state.epoch);
+        Pass { key, epoch_key, step: self.state.step + 1, steps: self.trainer.config.steps, carried: &mut self.carried }
+    }
+
+    fn non_finite_loss(&mut self, model: &T::Model, micro_batch: &MicroBatch, paths: &[String], squares: &[f64]) -> TrainingError {
+        let task = self.trainer.task;
+        let batch = task.batch(&micro_batch.items, self.state.epoch, &micro_batch.data_key);
         let gradient = || squares.iter().position(|square| !square.is_finite()).map(|at| format!("the gradient of {}", paths[at]));
         let place = first_non_finite_parameter(model)
             .map(|path| format!("the parameter {path}"))
-            .or_else(|| objective.locate_non_finite(&model.valid(), &batch, micro_batch.dropout_key))
+            .or_else(|| {
+                // What is carried has gradients, which the model that is looked into has not.
+                let mut carried = T::Carried::default();
+                let located = |probe: &mut Probe| {
+                    task.loss(&model.valid(), &batch, Pass { carried: &mut carried, ..self.pass(micro_batch.dropout_key) }, probe);
+                };
+                task.can_locate().then(|| first_non_finite_activation(located)).flatten()
+            })
             .or_else(gradient)
             .unwrap_or_else(|| "the loss itself".to_string());
         self.non_finite("loss", place)
@@ -372,10 +407,10 @@ impl<'a, O: Objective> Run<'a, O> {
         Ok(())
     }
 
-    /// Evaluates the model; true if it is the best so far.
-    fn evaluate(&mut self, model: &O::Model) -> Result<bool, TrainingError> {
-        let selection = self.trainer.objective.selection();
-        let metrics = self.metrics_of(&model.valid());
+    /// Evaluates the model; true if it is the best so far, `None` if the interrupt was raised meanwhile.
+    fn evaluate(&mut self, model: &T::Model) -> Result<Option<bool>, TrainingError> {
+        let selection = self.trainer.task.selection();
+        let Some(metrics) = self.metrics_of(&model.valid()) else { return Ok(None) };
         let value = metrics.iter().find(|metric| metric.name == selection.metric).map(|metric| metric.value);
         let Some(value) = value else {
             let present = metrics.into_iter().map(|metric| metric.name).collect();
@@ -393,17 +428,20 @@ impl<'a, O: Objective> Run<'a, O> {
             self.state.evaluations_without_improvement += 1;
         }
         self.state.last_metrics = metrics;
-        Ok(is_best)
+        Ok(Some(is_best))
     }
 
-    fn metrics_of(&self, model: &O::Model) -> Vec<Metric> {
-        self.trainer.objective.evaluate(model).into_iter().map(|(name, value)| Metric { name, value }).collect()
+    fn metrics_of(&self, model: &T::Model) -> Option<Vec<Metric>> {
+        let scores = self.trainer.task.evaluate(model, Split::Valid, &self.trainer.interrupt)?;
+        Some(scores.metrics.into_iter().map(|(name, value)| Metric { name, value }).collect())
     }
 
     /// Saves a checkpoint of the current step, unless it has one.
-    fn save(&mut self, model: &O::Model) -> Result<PathBuf, TrainingError> {
+    fn save(&mut self, model: &T::Model) -> Result<PathBuf, TrainingError> {
         let step = self.state.step;
         if self.last_saved == Some(step) {
+            // After an evaluation that was interrupted, other checkpoints may be the ones to keep.
+            self.trainer.checkpoints.prune(&self.state);
             return Ok(self.trainer.checkpoints.path(step));
         }
         if let Some(path) = first_non_finite_parameter(model) {
@@ -412,20 +450,21 @@ impl<'a, O: Objective> Run<'a, O> {
         }
         self.state.wall_seconds = self.wall_seconds();
         self.log.sync()?;
-        let files = to_files(model, &self.optimiser, self.trainer.objective.carried_state());
+        let files = to_files(model, &self.optimiser, self.trainer.task.save(&self.carried));
         let folder = self.trainer.checkpoints.save(&self.state, &files)?;
         self.last_saved = Some(step);
         Ok(folder)
     }
 
-    fn finish(self, model: O::Model) -> Result<TrainedModel<O::Model>, TrainingError> {
+    /// The result of a run whose steps are done; `None` if the interrupt was raised meanwhile.
+    fn result(&self, model: &T::Model) -> Result<Option<TrainedModel<T::Model>>, TrainingError> {
         let checkpoints = &self.trainer.checkpoints;
-        let load = |step: u64| -> Result<O::Model, TrainingError> { Ok(load_model(model.valid(), &checkpoints.load(step)?)?) };
+        let load = |step: u64| -> Result<T::Model, TrainingError> { Ok(load_model(model.valid(), &checkpoints.load(step)?)?) };
         let last = self.state.kept.len().saturating_sub(self.trainer.config.average);
         let averaged_steps = &self.state.kept[last..];
         let (result, step, metrics) = if averaged_steps.len() > 1 {
             let mean = average(averaged_steps.iter().map(|&step| load(step)))?.expect("there are checkpoints to average");
-            let metrics = self.metrics_of(&mean);
+            let Some(metrics) = self.metrics_of(&mean) else { return Ok(None) };
             (mean, self.state.step, metrics)
         } else {
             match &self.state.best {
@@ -434,7 +473,7 @@ impl<'a, O: Objective> Run<'a, O> {
                 None => (model.valid(), self.state.step, self.state.last_metrics.clone()),
             }
         };
-        Ok(TrainedModel {
+        Ok(Some(TrainedModel {
             model: result,
             step,
             steps: self.state.step,
@@ -444,7 +483,7 @@ impl<'a, O: Objective> Run<'a, O> {
             tokens_per_second: self.state.tokens as f64 / self.state.training_seconds.max(f64::MIN_POSITIVE),
             wall_seconds: self.wall_seconds(),
             training_seconds: self.state.training_seconds,
-        })
+        }))
     }
 
     fn wall_seconds(&self) -> f64 {
@@ -452,7 +491,7 @@ impl<'a, O: Objective> Run<'a, O> {
     }
 }
 
-fn epoch_order<O: Objective>(trainer: &Trainer<'_, O>, epoch: u64) -> Result<Vec<Vec<usize>>, TrainingError> {
-    let order = trainer.objective.epoch(epoch, &trainer.key.named("order").numbered(epoch));
+fn epoch_order<T: Task>(trainer: &Trainer<'_, T>, epoch: u64) -> Result<Vec<Vec<usize>>, TrainingError> {
+    let order = trainer.task.epoch(epoch, &trainer.epoch_key(epoch));
     if order.is_empty() { Err(TrainingError::EmptyEpoch { epoch }) } else { Ok(order) }
 }

@@ -3,34 +3,27 @@
 use heedful_models::seq2seq::{Seq2SeqConfig, Tying};
 use serde::{Deserialize, Serialize};
 
-use crate::comparison::{Attention, experiment_config};
 use crate::data::generate::Sizes;
-use crate::mechanisms::MechanismOptions;
+use crate::experiment::{Attention, Config};
 use crate::metrics::Bleu;
-use crate::model::ModelSettings;
-use crate::options::RunSettings;
 use crate::pairs::Decoding;
 use crate::tokenise::TokeniserConfig;
-use crate::train::{OptimiserConfig, ScheduleConfig, TrainingConfig};
+use crate::train::ScheduleConfig;
+use crate::train::TrainingConfig;
 
 /// Complete configuration of `mt`.
+pub type TranslationConfig = Config<Translation>;
+
+/// The comparison of attentions on machine translation: its own options.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct TranslationConfig {
-    /// Which runs.
-    pub run: RunSettings,
+pub struct Translation {
     /// Which text.
     pub data: TranslationData,
     /// How it is cut into tokens: one vocabulary for both languages.
     pub tokeniser: TokeniserConfig,
-    /// The model.
-    pub model: ModelSettings,
     /// Which matrices are one: `three-way`, `output` or `none`.
     pub tying: Tying,
-    /// Options of the mechanisms.
-    pub mechanisms: MechanismOptions,
-    /// How it is trained.
-    pub training: TrainingConfig,
     /// ε of label smoothing, in `[0, 1)`.
     pub label_smoothing: f64,
     /// How translations are searched.
@@ -53,38 +46,12 @@ pub struct TranslationData {
     pub generated_pairs: usize,
 }
 
-impl Default for TranslationConfig {
+impl Default for Translation {
     fn default() -> Self {
         Self {
-            run: RunSettings {
-                attention: [
-                    "dot-product",
-                    "synthesizer-dense",
-                    "synthesizer-random",
-                    "synthesizer-factorized-random",
-                    "synthesizer-random+dot-product",
-                    "gaussian",
-                ]
-                .map(str::to_owned)
-                .to_vec(),
-                ..RunSettings::default()
-            },
             data: TranslationData::default(),
             tokeniser: TokeniserConfig::Word { vocabulary: None, min_frequency: 1 },
-            // One layer: a second one in the decoder could do with cross-attention what is asked of self-attention here.
-            model: ModelSettings { layers: 1, ..ModelSettings::default() },
             tying: Tying::ThreeWay,
-            mechanisms: MechanismOptions::default(),
-            training: TrainingConfig {
-                steps: 600,
-                learning_rate: 4e-3,
-                schedule: ScheduleConfig::Linear { warmup: 60, end: 1e-4 },
-                optimiser: OptimiserConfig::default(),
-                evaluate_every: 200,
-                checkpoint_every: 200,
-                log_every: 50,
-                ..TrainingConfig::default()
-            },
             label_smoothing: 0.1,
             decoding: Decoding::default(),
             bleu: Bleu::default(),
@@ -98,10 +65,33 @@ impl Default for TranslationData {
     }
 }
 
-experiment_config!(TranslationConfig);
+/// What the experiment changes of the defaults that all share.
+pub(super) fn defaults(config: &mut TranslationConfig) {
+    config.run.attention = [
+        "dot-product",
+        "synthesizer-dense",
+        "synthesizer-random",
+        "synthesizer-factorized-random",
+        "synthesizer-random+dot-product",
+        "gaussian",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    // One layer: a second one in the decoder could do with cross-attention what is asked of self-attention here.
+    config.model.layers = 1;
+    config.training = TrainingConfig {
+        steps: 600,
+        learning_rate: 4e-3,
+        schedule: ScheduleConfig::Linear { warmup: 60, end: 1e-4 },
+        evaluate_every: 200,
+        checkpoint_every: 200,
+        log_every: 50,
+        ..TrainingConfig::default()
+    };
+}
 
 impl TranslationConfig {
     pub(super) fn model(&self, vocabulary: usize, attention: &Attention) -> Seq2SeqConfig {
-        self.model.encoder_decoder(vocabulary, attention.layout.clone(), self.tying)
+        self.model.encoder_decoder(vocabulary, attention.layout.clone(), self.own.tying)
     }
 }

@@ -45,6 +45,15 @@ pub fn binary(name: &str) -> Command {
     command
 }
 
+/// An example of this package, which Cargo builds beside the programs.
+pub fn example(name: &str) -> Command {
+    let path = Path::new(env!("CARGO_BIN_EXE_mt")).parent().unwrap().join("examples").join(name);
+    assert!(path.exists(), "`{}` is built by `cargo test` without --test", path.display());
+    let mut command = Command::new(path);
+    command.env_remove("RUST_LOG");
+    command
+}
+
 /// Runs `mt` on a data folder, with the tiny model and further arguments.
 pub fn translate(data: &Path, out: &Path, further: &[&str]) -> Command {
     let mut command = binary("mt");

@@ -10,7 +10,7 @@ mod interruptions;
 mod jobs;
 mod links;
 mod models;
-mod own_experiment;
+mod own_experiments;
 mod parity;
 mod readme;
 mod recorded;

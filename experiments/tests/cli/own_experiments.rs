@@ -1,25 +1,58 @@
-//! Runs the example of a user's own experiment.
+//! The examples of a user's own experiments, as commands: all common options, resumption, reports, `compare` and `analyse`.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 
-use heedful_experiments::options::CommonOptions;
+use serde_json::Value;
 
-use crate::command::{binary, succeeded};
+use crate::command::{TINY, binary, example, refused, stdout, succeeded};
 
-#[path = "../../examples/own_experiment.rs"]
-#[allow(dead_code, reason = "its main reads the options of a command")]
-mod example;
+/// Runs an example with little data, and returns its folder.
+fn run(name: &str, out: &Path, further: &[&str]) -> PathBuf {
+    succeeded(&example(name).args(TINY).arg("--quiet").args(further).arg("--out").arg(out).output().unwrap());
+    out.to_owned()
+}
+
+fn records(folder: &Path) -> Vec<Value> {
+    serde_json::from_str(&fs::read_to_string(folder.join("results.json")).unwrap()).unwrap()
+}
 
 #[test]
-fn an_own_experiment_leaves_a_report_behind() {
+fn own_experiments_have_reports_comparisons_and_analyses() {
     let folder = tempfile::tempdir().unwrap();
-    let out = folder.path().join("echo");
-    let attention = ["dot-product", "gaussian"].map(str::to_owned).to_vec();
-    let options = CommonOptions { attention, steps: Some(2), out: Some(out.clone()), quiet: true, ..CommonOptions::default() };
-    example::run(&options);
-    let report = fs::read_to_string(out.join("report.md")).unwrap();
-    for part in ["# Repeating what was read", "| dot-product | 1 |", "| gaussian | 1 |", "letters of the second half, 256 sequences"] {
-        assert!(report.contains(part), "{report}");
+    for (name, title, score) in [("sort", "# Sorting letters", "token accuracy"), ("series", "# Continuing time series", "MSE")] {
+        let out = run(name, &folder.path().join(name), &["--attention", "dot-product,gaussian", "--seeds", "2"]);
+        let report = fs::read_to_string(out.join("report.md")).unwrap();
+        for part in [title, "| dot-product | 2 |", "| gaussian | 2 |", score] {
+            assert!(report.contains(part), "{name}: {report}");
+        }
+        assert!(records(&out).iter().all(|record| record["metrics"][score].is_f64()), "{name}");
+        let compared = binary("compare").arg(&out).args(["--metric", score]).output().unwrap();
+        succeeded(&compared);
+        assert!(stdout(&compared).contains("gaussian"), "{name}: {}", stdout(&compared));
     }
-    succeeded(&binary("compare").arg(&out).output().unwrap());
+    let analysis = folder.path().join("analysis");
+    let sort = folder.path().join("sort");
+    succeeded(&example("sort").arg("analyse").arg(&sort).args(["--texts", "2", "--out"]).arg(&analysis).output().unwrap());
+    assert!(analysis.join("analyse.md").exists());
+    refused(&example("series").arg("analyse").arg(folder.path().join("series")).args(["--text", "1"]).output().unwrap(), 2, &["series"]);
+}
+
+#[test]
+fn own_experiments_resume_and_refuse_as_the_others_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let [whole, resumed] = ["whole", "resumed"].map(|name| folder.path().join(name));
+    run("series", &whole, &["--seeds", "2"]);
+    run("series", &resumed, &[]);
+    run("series", &resumed, &["--seeds", "2", "--resume"]);
+    let scores = |out: &Path| records(out).iter().map(|record| record["metrics"]["MSE"].clone()).collect::<Vec<_>>();
+    assert_eq!(scores(&whole), scores(&resumed));
+    let refusal = |arguments: &[&str], parts: &[&str]| refused(&example("sort").args(arguments).output().unwrap(), 2, parts);
+    refusal(&["--set", "leters=4"], &["leters", "did you mean `letters`?", "training"]);
+    refusal(&["--set", "letters=40"], &["--set letters=40", "half of model.max_length"]);
+    refusal(&["--set", "batch_tokens=0"], &["--set batch_tokens=0", "at least 1"]);
+    refusal(&["--attention", "gausian"], &["gausian", "gaussian"]);
+    let printed = example("sort").args(["--print-config", "--set", "letters=5"]).output().unwrap();
+    succeeded(&printed);
+    assert!(stdout(&printed).contains("letters = 5") && stdout(&printed).contains("[training]"), "{}", stdout(&printed));
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use crate::command::{binary, parallel_folder, succeeded, text_folder};
+use crate::command::{binary, example, parallel_folder, succeeded, text_folder};
 use crate::documents::{binary_and_arguments, book, commands, documents, root, words};
 
 /// The programs of this package.
@@ -13,6 +13,9 @@ const BINARIES: [&str; 13] =
     ["algorithmic", "analyse", "classify", "compare", "data", "glue", "image", "lm", "memory-rl", "mlm", "mt", "parity", "textgen"];
 /// Of another package, which tests them.
 const ELSEWHERE: [&str; 3] = ["backends", "cost", "peers"];
+
+/// What makes training short.
+const BRIEF_TRAINING: [&str; 7] = ["--quiet", "--steps", "2", "--set", "training.evaluate_every=2", "--set", "training.checkpoint_every=2"];
 
 /// What makes a command of a binary short, after the arguments of the README.
 fn brief(name: &str, arguments: &[&str]) -> Vec<&'static str> {
@@ -35,8 +38,7 @@ fn brief(name: &str, arguments: &[&str]) -> Vec<&'static str> {
     };
     // The presets' numbers of tokens are more than a little text has.
     let tokens: &[&str] = if arguments.contains(&"--config") { &["--set", "tokeniser={kind = \"word\"}"] } else { &[] };
-    let training = ["--quiet", "--steps", "2", "--set", "training.evaluate_every=2", "--set", "training.checkpoint_every=2"];
-    [&training[..], further, tokens].concat()
+    [&BRIEF_TRAINING[..], further, tokens].concat()
 }
 
 fn copied(from: &Path, to: &Path, name: impl Fn(&str) -> String) {
@@ -85,9 +87,16 @@ fn the_commands_of_the_readme_and_the_book_run() {
     let chapters = chapters.lines().filter_map(|line| Some(book().join(line.rsplit_once("](")?.1.strip_suffix(')')?)));
     for document in std::iter::once(root().join("README.md")).chain(chapters) {
         for command in commands(&document) {
+            if let ["cargo", "run", "--release", "--example", name @ ("sort" | "series"), "--", arguments @ ..] =
+                &words(&command).iter().map(String::as_str).collect::<Vec<_>>()[..]
+            {
+                let further: &[&str] = if arguments.contains(&"analyse") { &["--texts", "2"] } else { &BRIEF_TRAINING };
+                eprintln!("{command}");
+                succeeded(&example(name).args(arguments.iter()).args(further).current_dir(folder.path()).output().unwrap());
+                continue;
+            }
             let Some((name, arguments)) = binary_and_arguments(&words(&command), &BINARIES) else { continue };
-            let is_elsewhere =
-                ELSEWHERE.contains(&name.as_str()) || name == "parity" || arguments.iter().any(|argument| argument == "runs/echo");
+            let is_elsewhere = ELSEWHERE.contains(&name.as_str()) || name == "parity";
             if is_elsewhere || !done.insert(command.clone()) {
                 continue;
             }

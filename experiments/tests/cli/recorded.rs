@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use heedful_experiments::comparison::Comparison;
+use heedful_experiments::experiment::Experiment;
 use heedful_experiments::published::PublishedNumbers;
 use heedful_experiments::record::ResultRecord;
 use heedful_experiments::report::Report;

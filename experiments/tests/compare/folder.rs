@@ -27,7 +27,11 @@ pub fn record(attention: &str, seed: u64, bleu: f64) -> Value {
         "metrics": {"BLEU": bleu, "valid perplexity": 100.0 / bleu},
         "signatures": {"BLEU": "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:heedful-0.1.0, test set news, beam 4"},
         "tokens_per_second": 500.0, "peak_memory_bytes": 1 << 28, "wall_seconds": 30.0, "version": "0.1.0", "data_sha256": "feed",
-        "configuration": "c1"
+        "configuration": "c1",
+        "columns": [
+            {"name": "BLEU", "label": "BLEU", "digits": 2, "higher_is_better": true, "factor": 1.0, "definition": "", "file": null},
+            {"name": "valid perplexity", "label": "valid ppl", "digits": 2, "higher_is_better": false, "factor": 1.0, "definition": "", "file": null}
+        ]
     })
 }
 

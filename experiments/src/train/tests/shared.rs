@@ -46,9 +46,10 @@ fn loss(model: &Classifier) -> Tensor<1> {
 
 struct SharedTask;
 
-impl Objective for SharedTask {
+impl Task for SharedTask {
     type Model = Classifier;
     type Batch = ();
+    type Carried = ();
 
     fn epoch(&self, _epoch: u64, _key: &RandomKey) -> Vec<Vec<usize>> {
         vec![vec![0]]
@@ -60,16 +61,20 @@ impl Objective for SharedTask {
         2
     }
 
-    fn loss(&self, model: &Classifier, (): &(), _key: RandomKey) -> Tensor<1> {
+    fn loss(&self, model: &Classifier, (): &(), _pass: Pass<'_, ()>, _probe: &mut Probe) -> Tensor<1> {
         loss(model)
     }
 
-    fn evaluate(&self, model: &Classifier) -> Vec<(String, f64)> {
-        vec![("loss".to_owned(), f64::from(loss(model).into_scalar::<f32>()))]
+    fn evaluate(&self, model: &Classifier, _split: Split, _interrupt: &Interrupt) -> Option<Scores> {
+        Some(Scores::of("loss", f64::from(loss(model).into_scalar::<f32>()), ""))
     }
 
     fn selection(&self) -> Selection {
         Selection::lowest("loss")
+    }
+
+    fn can_locate(&self) -> bool {
+        false
     }
 }
 

@@ -6,6 +6,8 @@ use burn_cubecl::CubeBackend;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+use burn::tensor::TensorData;
+
 use super::*;
 pub(super) use crate::conformance::cube_test_device as adapter;
 use crate::engine::fused::operator::FusedAttention;

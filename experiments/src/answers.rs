@@ -1,0 +1,232 @@
+//! Questions with one right answer, for language models: exercises as tokens, and the task of answering them.
+//!
+//! A model reads a question and continues with its answer; only the answer counts. Batches are padded on the left.
+
+use burn::tensor::{Int, Tensor, TensorData};
+use heedful_attention::probe::Probe;
+use heedful_attention::random::RandomKey;
+use heedful_attention::read::read;
+use heedful_models::block::Hidden;
+use heedful_models::language_model::LanguageModel;
+use heedful_models::loss::with_auxiliary;
+
+use crate::batch::{at_least_in_a_batch, sequential_batches, token_budget_batches};
+use crate::comparison::scoring_bar;
+use crate::metrics::MetricColumn;
+use crate::tokenise::PAD;
+use crate::train::{Interrupt, Pass, Scores, Selection, Split, Task};
+
+/// A question and its answer.
+#[derive(Clone, Debug)]
+pub struct TokenExercise {
+    pub(crate) tokens: Vec<u32>,
+    /// Length of the question.
+    pub(crate) question: usize,
+}
+
+impl TokenExercise {
+    /// A question of at least one token, and its answer.
+    ///
+    /// # Panics
+    /// If either is empty.
+    pub fn new(question: &[u32], answer: &[u32]) -> Self {
+        assert!(!question.is_empty() && !answer.is_empty(), "a question and an answer have at least one token each");
+        Self { tokens: [question, answer].concat(), question: question.len() }
+    }
+}
+
+/// Exercises for each purpose.
+#[derive(Clone, Debug, Default)]
+pub struct ExerciseSets {
+    /// To learn from.
+    pub train: Vec<TokenExercise>,
+    /// To choose the best checkpoint by.
+    pub valid: Vec<TokenExercise>,
+    /// To score.
+    pub test: Vec<TokenExercise>,
+    /// To score as well: longer than those of training; there may be none.
+    pub longer: Vec<TokenExercise>,
+}
+
+impl ExerciseSets {
+    /// Tokens that the largest training batch has at least, for a budget of tokens in a batch.
+    pub fn batch_tokens(&self, budget: usize) -> usize {
+        at_least_in_a_batch(self.train.iter().map(|exercise| exercise.tokens.len()), budget)
+    }
+}
+
+/// Training a language model to answer.
+#[derive(Clone, Copy, Debug)]
+pub struct Answering<'a> {
+    /// The exercises.
+    pub exercises: &'a ExerciseSets,
+    /// Tokens in a batch, padding included.
+    pub batch_tokens: usize,
+}
+
+/// The scores of [`Answering`] as columns of a table: of the answers' tokens, each given the right ones before it, and of whole answers.
+pub fn accuracy_columns() -> Vec<MetricColumn> {
+    let accuracy = |name: &str, label: &str| MetricColumn::new(name, label).percent().higher_is_better();
+    vec![
+        accuracy("token accuracy", "tokens"),
+        accuracy("sequence accuracy", "sequences"),
+        accuracy("longer token accuracy", "longer: tokens"),
+        accuracy("longer sequence accuracy", "longer: sequences"),
+    ]
+}
+
+/// Sequences, padded on the left, and the answers to predict.
+#[derive(Debug)]
+pub struct AnswersBatch {
+    inputs: Vec<i32>,
+    left_padding: Vec<usize>,
+    /// Where in the inputs, row after row, a token of an answer is to be predicted, and the token.
+    predicted: Vec<(i32, i32)>,
+    /// How many of them each row has.
+    answers: Vec<usize>,
+}
+
+/// Fractions of what was answered right.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Answers {
+    tokens: usize,
+    right_tokens: usize,
+    sequences: usize,
+    right_sequences: usize,
+}
+
+impl Answers {
+    /// Of the tokens, each given the right ones before it.
+    pub(crate) fn token_accuracy(self) -> f64 {
+        self.right_tokens as f64 / self.tokens as f64
+    }
+
+    /// Of the answers. One whose tokens are all right given the right ones before them is what greedy decoding writes.
+    fn sequence_accuracy(self) -> f64 {
+        self.right_sequences as f64 / self.sequences as f64
+    }
+
+    fn row(&mut self, right: &[bool]) {
+        self.tokens += right.len();
+        self.right_tokens += right.iter().filter(|&&right| right).count();
+        self.sequences += 1;
+        self.right_sequences += usize::from(right.iter().all(|&right| right));
+    }
+}
+
+impl Answering<'_> {
+    fn assemble<'e>(exercises: impl Iterator<Item = &'e TokenExercise> + Clone) -> AnswersBatch {
+        let width = exercises.clone().map(|exercise| exercise.tokens.len() - 1).max().unwrap_or(0);
+        let mut batch = AnswersBatch { inputs: Vec::new(), left_padding: Vec::new(), predicted: Vec::new(), answers: Vec::new() };
+        for (row, exercise) in exercises.enumerate() {
+            let inputs = &exercise.tokens[..exercise.tokens.len() - 1];
+            let padding = width - inputs.len();
+            batch.inputs.extend(std::iter::repeat_n(PAD as i32, padding).chain(inputs.iter().map(|&token| token as i32)));
+            batch.left_padding.push(padding);
+            let answer = exercise.question..exercise.tokens.len();
+            batch.answers.push(answer.len());
+            batch.predicted.extend(answer.map(|at| ((row * width + padding + at - 1) as i32, exercise.tokens[at] as i32)));
+        }
+        batch
+    }
+
+    /// Hidden states of the sequences, and of those the states `[P, C]` that predict an answer, with the tokens `[P]` that they are to predict.
+    fn hidden(
+        model: &LanguageModel,
+        batch: &AnswersBatch,
+        key: Option<RandomKey>,
+        probe: &mut Probe,
+    ) -> (Hidden, Tensor<2>, Tensor<1, Int>) {
+        let device = model.embedding.tokens.weight.device();
+        let rows = batch.left_padding.len();
+        let width = batch.inputs.len() / rows;
+        let inputs = Tensor::<2, Int>::from_data(TensorData::new(batch.inputs.clone(), [rows, width]), &device);
+        let padding = if batch.left_padding.iter().all(|&count| count == 0) { &[][..] } else { &batch.left_padding };
+        let hidden = model.hidden(inputs, padding, key, probe);
+        let count = batch.predicted.len();
+        let integers = |values: Vec<i32>| Tensor::<1, Int>::from_data(TensorData::new(values, [count]), &device);
+        let (at, targets) = batch.predicted.iter().copied().unzip();
+        let [_, _, d_model] = hidden.states.dims();
+        let answering = hidden.states.clone().reshape([rows * width, d_model]).select(0, integers(at));
+        (hidden, answering, integers(targets))
+    }
+
+    /// Shows an exercise to a model.
+    pub fn show(model: &LanguageModel, exercise: &TokenExercise, probe: &mut Probe) {
+        Self::hidden(model, &Self::assemble(std::iter::once(exercise)), None, probe);
+    }
+
+    /// What is answered right; `None` if the interrupt was raised meanwhile.
+    pub(crate) fn answers(&self, model: &LanguageModel, exercises: &[TokenExercise], interrupt: &Interrupt) -> Option<Answers> {
+        let lengths: Vec<_> = exercises.iter().map(|exercise| (exercise.tokens.len(), 0)).collect();
+        let batches = sequential_batches(&lengths, self.batch_tokens);
+        let bar = scoring_bar("scoring", batches.len());
+        let mut answers = Answers::default();
+        for items in batches {
+            if interrupt.is_raised() {
+                return None;
+            }
+            let batch = Self::assemble(items.iter().map(|&item| &exercises[item]));
+            let (_, answering, targets) = Self::hidden(model, &batch, None, &mut Probe::off());
+            let chosen = model.project(answering).argmax(1).squeeze_dim::<1>(1);
+            let right: Vec<bool> = read(chosen.equal(targets)).iter::<bool>().collect();
+            let mut rest = right.as_slice();
+            for &count in &batch.answers {
+                let (row, after) = rest.split_at(count);
+                answers.row(row);
+                rest = after;
+            }
+            bar.inc(1);
+        }
+        bar.finish_and_clear();
+        Some(answers)
+    }
+}
+
+impl Task for Answering<'_> {
+    type Model = LanguageModel;
+    type Batch = AnswersBatch;
+    type Carried = ();
+
+    fn epoch(&self, _epoch: u64, key: &RandomKey) -> Vec<Vec<usize>> {
+        let lengths: Vec<_> = self.exercises.train.iter().map(|exercise| (exercise.tokens.len(), 0)).collect();
+        token_budget_batches(&lengths, self.batch_tokens, key)
+    }
+
+    fn batch(&self, items: &[usize], _epoch: u64, _key: &RandomKey) -> AnswersBatch {
+        Self::assemble(items.iter().map(|&item| &self.exercises.train[item]))
+    }
+
+    fn units(&self, batch: &AnswersBatch) -> usize {
+        batch.predicted.len()
+    }
+
+    fn loss(&self, model: &LanguageModel, batch: &AnswersBatch, pass: Pass<'_, ()>, probe: &mut Probe) -> Tensor<1> {
+        let (hidden, answering, targets) = Self::hidden(model, batch, Some(pass.key), probe);
+        let loss = model.cross_entropy(answering, targets, None, 0.0).loss;
+        with_auxiliary(loss, &hidden.losses, batch.predicted.len())
+    }
+
+    fn evaluate(&self, model: &LanguageModel, split: Split, interrupt: &Interrupt) -> Option<Scores> {
+        let ExerciseSets { valid, test, longer, .. } = self.exercises;
+        let sets = match split {
+            Split::Valid => vec![("", "validation set", valid)],
+            Split::Test => vec![("", "test set", test), ("longer ", "longer test set", longer)],
+        };
+        let mut scores = Scores::default();
+        for (prefix, set, exercises) in sets {
+            if exercises.is_empty() {
+                continue;
+            }
+            let answers = self.answers(model, exercises, interrupt)?;
+            let signature = format!("{set}, {} questions, answers given the right tokens before", exercises.len());
+            scores.push(&format!("{prefix}token accuracy"), answers.token_accuracy(), signature.clone());
+            scores.push(&format!("{prefix}sequence accuracy"), answers.sequence_accuracy(), signature);
+        }
+        Some(scores)
+    }
+
+    fn selection(&self) -> Selection {
+        Selection::highest("token accuracy")
+    }
+}
