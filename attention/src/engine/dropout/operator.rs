@@ -13,7 +13,7 @@ use burn::backend::autodiff::ops::{Backward, Ops, OpsKind, unary};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, TensorData, TensorMetadata, backend_extension};
 
-use super::{WeightDropout, keep_mask};
+use super::WeightDropout;
 #[cfg(feature = "cube")]
 use crate::extension as burn;
 
@@ -21,6 +21,7 @@ use crate::extension as burn;
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Draws {
     /// The stream with a seed, from its element `first` on. Drawn numbers below `threshold` drop an element, of 2^16.
+    #[cfg(feature = "cube")]
     Stream { seed: [u32; 8], first: u64, threshold: u32 },
     /// The places of weights `[B, H, Q, K]` of the queries from `first_query` on.
     Weights { dropout: WeightDropout, first_query: usize },
@@ -51,7 +52,10 @@ impl DropoutOperator for burn::backend::NdArray {}
 pub(super) fn dropped_by_host<B: Backend>(x: FloatTensor<B>, draws: Draws) -> FloatTensor<B> {
     let shape = x.shape();
     let factors = match draws {
-        Draws::Stream { seed, first, threshold } => keep_mask(first as usize..first as usize + shape.num_elements(), threshold, seed),
+        #[cfg(feature = "cube")]
+        Draws::Stream { seed, first, threshold } => {
+            super::keep_mask(first as usize..first as usize + shape.num_elements(), threshold, seed)
+        }
         Draws::Weights { dropout, first_query } => dropout.factors(shape.dims(), first_query),
     };
     let factors = TensorData::new(factors, shape).convert_dtype(x.dtype());
