@@ -4,7 +4,7 @@
 //! finished run and renders the report. A stopped command continues with `--resume`: it reads finished runs from their `result.json` and resumes the others
 //! from their checkpoints. Several commands may share a folder: each skips the runs that another process works on.
 
-mod contender;
+mod candidate;
 mod identity;
 mod plan;
 mod program;
@@ -34,8 +34,8 @@ use crate::settings::{self, Assignment, Settings};
 use crate::threads::among_workers;
 use crate::train::{CheckpointFolder, Interrupt, Watcher, load_model};
 
-pub use self::contender::{Attention, Contender, NamedModel, model_assignments};
-use self::contender::{check_effects, contenders, twins, with_earlier};
+pub use self::candidate::{Attention, Candidate, NamedModel, model_assignments};
+use self::candidate::{candidates, check_effects, twins, with_earlier};
 use self::identity::{check_folder, other_data};
 use self::plan::Plan;
 pub use self::program::main;
@@ -56,7 +56,7 @@ fn run<E: Experiment>(options: &CommonOptions, further: Vec<Assignment>) -> Resu
     }
     if options.list {
         print_line(mechanisms::list())?;
-        let layouts = contender::layouts::<E>();
+        let layouts = candidate::layouts::<E>();
         if !layouts.is_empty() {
             print_line(format!("Layouts of several mechanisms: {}", layouts.join(", ")))?;
         }
@@ -69,12 +69,12 @@ fn run<E: Experiment>(options: &CommonOptions, further: Vec<Assignment>) -> Resu
     let mut assignments = options.assignments()?;
     assignments.extend(further);
     let mut settings = Settings::<Config<E>>::read(options.config.as_deref(), assignments)?;
-    let contenders = contenders::<E>(&mut settings)?;
-    check_effects::<E>(&settings, &contenders)?;
+    let candidates = candidates::<E>(&mut settings)?;
+    check_effects::<E>(&settings, &candidates)?;
     let backend: Backend = settings.value.run.backend.parse().map_err(ExperimentError::usage)?;
     let device = backend.device().map_err(ExperimentError::usage)?;
-    for contender in &contenders {
-        let precision = contender.config.training.precision;
+    for candidate in &candidates {
+        let precision = candidate.config.training.precision;
         if !precision.is_supported(&device) {
             let problem = format!("the backend {backend} does not compute with numbers of this type; give f32, or another --backend");
             return Err(settings.refuse("training.precision", problem).into());
@@ -86,23 +86,23 @@ fn run<E: Experiment>(options: &CommonOptions, further: Vec<Assignment>) -> Resu
     }
     // Data that cannot be read must not leave a run folder behind.
     let datasets = E::open(&settings.value)?;
-    for Contender { attention, config } in &contenders {
+    for Candidate { attention, config } in &candidates {
         for dataset in &datasets {
             footprint::check::<E>(&settings, config, attention, Some(dataset))?;
             E::fits(Setup { config, data: dataset, attention })?;
         }
     }
-    let jobs = footprint::jobs::<E>(options.jobs.unwrap_or_default(), &contenders, &datasets, backend)?;
+    let jobs = footprint::jobs::<E>(options.jobs.unwrap_or_default(), &candidates, &datasets, backend)?;
     let config = settings.value;
     if options.dry_run {
-        let plan = Plan::<E> { contenders: &contenders, datasets: &datasets, backend, device, jobs, shard: options.shard };
+        let plan = Plan::<E> { candidates: &candidates, datasets: &datasets, backend, device, jobs, shard: options.shard };
         plan.show(&options.output(E::NAME))?;
         return Ok(Completion::Finished);
     }
     let folder = RunFolder::open(&options.output(E::NAME), &config, options.resume)?;
     check_folder::<E>(&folder, &config, &datasets)?;
     folder.choose_runs(&config)?;
-    let twins = twins::<E>(&with_earlier::<E>(&contenders, &Results::read(&folder)?, &config))?;
+    let twins = twins::<E>(&with_earlier::<E>(&candidates, &Results::read(&folder)?, &config))?;
     twins.iter().for_each(|sentence| tracing::warn!("{sentence}"));
     let session = Session::<E> {
         watcher: watcher(options.quiet),
@@ -116,7 +116,7 @@ fn run<E: Experiment>(options: &CommonOptions, further: Vec<Assignment>) -> Resu
         shard: options.shard,
         deriving: Mutex::new(()),
     };
-    guarded(backend, || session.run(&datasets, &contenders))
+    guarded(backend, || session.run(&datasets, &candidates))
 }
 
 fn watcher(quiet: bool) -> Watcher {
@@ -150,8 +150,8 @@ pub fn reload<E: Experiment>(
 ) -> Result<Reloaded<E>, ExperimentError> {
     let paths = RunFolder::at(folder);
     let mut settings = Settings::<Config<E>>::read(Some(&paths.config()), Vec::new())?;
-    let contenders = contenders::<E>(&mut settings)?;
-    let known: Vec<&str> = contenders.iter().map(|contender| contender.attention.name.as_str()).collect();
+    let candidates = candidates::<E>(&mut settings)?;
+    let known: Vec<&str> = candidates.iter().map(|candidate| candidate.attention.name.as_str()).collect();
     let index = match name {
         None => 0,
         Some(name) => known
@@ -159,7 +159,7 @@ pub fn reload<E: Experiment>(
             .position(|known| *known == name)
             .ok_or_else(|| ExperimentError::usage(format!("`{}` has no run of `{name}`; it has {}", folder.display(), known.join(", "))))?,
     };
-    let Contender { attention, config } = contenders.into_iter().nth(index).expect("there is at least one");
+    let Candidate { attention, config } = candidates.into_iter().nth(index).expect("there is at least one");
     let mut datasets = E::open(&config)?;
     let names: Vec<String> = datasets.iter().map(|data| E::card(data).name).collect();
     let index = match dataset {

@@ -21,7 +21,7 @@ use heedful_models::position::PositionConfig;
 use heedful_models::precision::Precision;
 
 use crate::backend::Backend;
-use crate::comparison::{Attention, Contender};
+use crate::comparison::{Attention, Candidate};
 use crate::error::ExperimentError;
 use crate::experiment::{Config, Experiment};
 use crate::jobs::Jobs;
@@ -182,7 +182,7 @@ fn self_attentions(attention: &Attention) -> impl Iterator<Item = &AnyMechanism>
     [&attention.layout.encoder, &attention.layout.decoder].into_iter().flat_map(|layers| layers.mechanisms())
 }
 
-/// Refuses a contender whose training takes more memory than there is; `dataset` if it is known.
+/// Refuses a candidate whose training takes more memory than there is; `dataset` if it is known.
 ///
 /// # Errors
 /// A usage error with both amounts and the field that is to be made smaller.
@@ -197,7 +197,7 @@ pub(crate) fn check<E: Experiment>(
 }
 
 /// Bytes that a run takes at least, on a GPU in main memory.
-pub(crate) fn least<E: Experiment>(Contender { attention, config }: &Contender<E>, dataset: &E::Data, backend: Backend) -> u128 {
+pub(crate) fn least<E: Experiment>(Candidate { attention, config }: &Candidate<E>, dataset: &E::Data, backend: Backend) -> u128 {
     model::<E>(&E::sizes(config), config, attention, Some(dataset), backend).footprint().total()
 }
 
@@ -207,11 +207,11 @@ pub(crate) fn least<E: Experiment>(Contender { attention, config }: &Contender<E
 /// A usage error if a number is given and the memory does not suffice for the largest run so many times.
 pub(crate) fn jobs<E: Experiment>(
     asked: Jobs,
-    contenders: &[Contender<E>],
+    candidates: &[Candidate<E>],
     datasets: &[E::Data],
     backend: Backend,
 ) -> Result<usize, ExperimentError> {
-    let needed = contenders.iter().flat_map(|contender| datasets.iter().map(|dataset| least::<E>(contender, dataset, backend)));
+    let needed = candidates.iter().flat_map(|candidate| datasets.iter().map(|dataset| least::<E>(candidate, dataset, backend)));
     jobs_within(machine::available(), asked, needed.max().unwrap_or_default().max(1), backend)
 }
 
@@ -255,7 +255,7 @@ fn refuse_beyond<E: Experiment>(
     Err(settings.refuse(field, problem).into())
 }
 
-/// What a contender trains, with the sizes `own`.
+/// What a candidate trains, with the sizes `own`.
 fn model<'a, E: Experiment>(
     own: &'a ModelSettings,
     config: &Config<E>,

@@ -15,10 +15,10 @@ use crate::error::ExperimentError;
 use crate::experiment::{Attention, Card, Config, Experiment, Reading, Scores, Setup};
 use crate::metrics::ChrF;
 use crate::metrics::MetricColumn;
-use crate::pairs::{PairsTask, TokenPair};
 use crate::published::PublishedNumbers;
 use crate::run_folder::RunPaths;
 use crate::settings::Settings;
+use crate::text_to_text::{TextToTextTask, TokenPair};
 use crate::tokenise::Tokeniser;
 use crate::train::Interrupt;
 
@@ -43,7 +43,7 @@ impl Experiment for Translation {
     const BATCH: &'static str = "data.batch_tokens";
     type Data = TranslationDataset;
     type Model = Seq2SeqTransformer;
-    type Task<'a> = PairsTask<'a>;
+    type Task<'a> = TextToTextTask<'a>;
 
     fn defaults(config: &mut Config<Self>) {
         config::defaults(config);
@@ -138,10 +138,10 @@ impl Experiment for Translation {
         at_least_in_a_batch(data.train.iter().map(|pair| pair.source.len().min(pair.target.len())), config.own.data.batch_tokens)
     }
 
-    fn task(setup: Setup<'_, Self>) -> PairsTask<'_> {
+    fn task(setup: Setup<'_, Self>) -> TextToTextTask<'_> {
         let TranslationDataset { train, valid, tokeniser, .. } = setup.data;
         let Self { data, label_smoothing, decoding, .. } = &setup.config.own;
-        PairsTask { train, valid, tokeniser, batch_tokens: data.batch_tokens, label_smoothing: *label_smoothing, decoding }
+        TextToTextTask { train, valid, tokeniser, batch_tokens: data.batch_tokens, label_smoothing: *label_smoothing, decoding }
     }
 
     fn model(setup: Setup<'_, Self>, key: &RandomKey, device: &Device) -> Result<Seq2SeqTransformer, ExperimentError> {
@@ -150,7 +150,7 @@ impl Experiment for Translation {
 
     fn score(
         setup: Setup<'_, Self>,
-        task: &PairsTask,
+        task: &TextToTextTask,
         model: &Seq2SeqTransformer,
         paths: &RunPaths,
         interrupt: &Interrupt,

@@ -144,14 +144,14 @@
 //! and models read long sequences segment by segment ([`segment`]). [`recurrent`] has adaptive computation time in its original form, for recurrent networks.
 //!
 //! Training minimises the cross-entropy of next, [`masked`] or target tokens, of corrupted spans ([`span_corruption`], [`loss`]) or of pixels ([`pixels`]),
-//! optionally with the [`auxiliary`] losses of deep character models, or the loss of a policy and its values ([`acting`], [`policy`]). [`torch`] reads
+//! optionally with the [`auxiliary`] losses of deep character models, or the loss of a policy and its values ([`actor_critic`], [`policy`]). [`torch`] reads
 //! weights of `torch.nn.Transformer`, [`arithmetic`] counts multiplications. With the feature `train`, `learner` trains models in Burn's own training loop.
 
 #![warn(unreachable_pub)]
 // Tests of one backend read where they compare.
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 
-pub mod acting;
+pub mod actor_critic;
 pub mod arithmetic;
 pub mod auxiliary;
 pub mod block;

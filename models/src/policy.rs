@@ -1,6 +1,6 @@
 //! The policy of an agent that remembers (Parisotto et al. 2020, section 3; its baseline: Hochreiter and Schmidhuber 1997).
 //!
-//! An observation becomes a vector, a core reads the vectors of an episode in their order, and [`ActingHeads`] say what to do in each state and what it is
+//! An observation becomes a vector, a core reads the vectors of an episode in their order, and [`ActorCriticHeads`] say what to do in each state and what it is
 //! worth. The core is a causal [`Stack`] that remembers the segments before, or LSTM layers. Both act step by step, and learn from unrolls: what they carry over
 //! from before the unroll has no gradients, and rows forget it when their episodes end.
 
@@ -17,7 +17,7 @@ use heedful_attention::read::read;
 use heedful_attention::registry::AnyAttention;
 use serde::{Deserialize, Serialize};
 
-use crate::acting::{ActingHeads, ActingHeadsConfig, Decision};
+use crate::actor_critic::{ActorCriticHeads, ActorCriticHeadsConfig, Decision};
 use crate::block::BlockConfig;
 use crate::depth::DepthConfig;
 use crate::error::{Check, ConfigError};
@@ -57,7 +57,7 @@ pub struct PolicyConfig {
     /// How initial weights are drawn.
     pub initialisation: Initialisation,
     /// Number of actions, and weights of the losses. The width is that of the block.
-    pub heads: ActingHeadsConfig,
+    pub heads: ActorCriticHeadsConfig,
 }
 
 impl PolicyConfig {
@@ -83,8 +83,8 @@ impl PolicyConfig {
         Ok(())
     }
 
-    fn heads(&self) -> ActingHeadsConfig {
-        ActingHeadsConfig { d_model: self.block.d_model, ..self.heads }
+    fn heads(&self) -> ActorCriticHeadsConfig {
+        ActorCriticHeadsConfig { d_model: self.block.d_model, ..self.heads }
     }
 
     fn stack(&self) -> StackConfig {
@@ -153,7 +153,7 @@ pub struct Policy<A: Attention = AnyAttention> {
     /// The layers, if they are an LSTM's.
     pub lstm: Vec<Lstm>,
     /// What is done, and what it is worth.
-    pub heads: ActingHeads,
+    pub heads: ActorCriticHeads,
 }
 
 /// What a policy remembers of the episodes of some rows.
@@ -343,7 +343,7 @@ mod tests {
                 ..BlockConfig::default()
             },
             positions: PositionConfig::None,
-            heads: ActingHeadsConfig { actions: 4, ..Default::default() },
+            heads: ActorCriticHeadsConfig { actions: 4, ..Default::default() },
             ..PolicyConfig::default()
         }
     }
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn acting_step_by_step_is_reading_the_unroll() {
+    fn step_by_step_is_reading_the_unroll() {
         let device = Device::flex();
         let seen = observations(7, &device);
         for core in [Core::Transformer, Core::Lstm] {
@@ -459,6 +459,6 @@ mod tests {
         let refused = |config: PolicyConfig, part: &str| assert!(config.validate().unwrap_err().to_string().contains(part));
         refused(PolicyConfig { observation: 0, ..config(Core::Lstm) }, "observation");
         refused(PolicyConfig { layers: 0, ..config(Core::Lstm) }, "layers");
-        refused(PolicyConfig { heads: ActingHeadsConfig::default(), ..config(Core::Lstm) }, "actions");
+        refused(PolicyConfig { heads: ActorCriticHeadsConfig::default(), ..config(Core::Lstm) }, "actions");
     }
 }

@@ -95,7 +95,7 @@ fn run(program: AttentionProgram, blocks: &Blocks) -> BlockedOutput {
         }
         // exp(0) = 1 where visible, exp(-large) = 0 where not.
         Weighting::Density { weights, renormalise } => (pairs(weights) * blocks.mask.clone().exp(), None, renormalise),
-        Weighting::Bells(_) => unreachable!("they have become a tensor"),
+        Weighting::Gaussian(_) => unreachable!("they have become a tensor"),
     };
     let is_limited = soft_span.is_some();
     let weights = match soft_span {
@@ -148,7 +148,7 @@ fn run(program: AttentionProgram, blocks: &Blocks) -> BlockedOutput {
 pub fn attend_parts(program: AttentionProgram, parts: &[Blocks]) -> BlockedOutput {
     let normaliser = match &program.weighting {
         Weighting::Scores(_, normaliser) => *normaliser,
-        Weighting::Density { .. } | Weighting::Bells(_) => Normaliser::Softmax,
+        Weighting::Density { .. } | Weighting::Gaussian(_) => Normaliser::Softmax,
     };
     let BlockedOutput { context, log_sum_exp } = joined_parts(program, parts);
     let (context, log_sum_exp) = normaliser.corrected(context, log_sum_exp);

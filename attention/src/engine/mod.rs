@@ -9,7 +9,6 @@
 //!
 //! What is no matrix of pairs at all, a state that each position changes and reads, is a [`recurrence`].
 
-mod bells;
 pub mod blocked;
 pub mod dropout;
 #[doc(hidden)]
@@ -18,6 +17,7 @@ pub mod exponential;
 #[doc(hidden)]
 pub mod extension;
 pub mod fused;
+mod gaussians;
 pub mod heads;
 pub mod linear;
 #[doc(hidden)]
@@ -43,7 +43,7 @@ pub enum Engine {
     Reference,
 }
 
-pub use bells::{Bell, Bells};
+pub use gaussians::{GaussianShape, GaussianWeights};
 pub use normaliser::Normaliser;
 pub(crate) use program::columns_from;
 use program::greatest_log_ratio;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use burn::tensor::{DType, Int, Tensor, TensorData};
 
-use super::{Bells, Normaliser};
+use super::{GaussianWeights, Normaliser};
 use crate::random::RandomKey;
 use crate::visibility::Mask;
 
@@ -41,7 +41,7 @@ pub enum Weighting {
         renormalise: bool,
     },
     /// A density in closed form, of which no tensor has to exist.
-    Bells(Arc<Bells>),
+    Gaussian(Arc<GaussianWeights>),
 }
 
 /// Logits as a sum of products of thin factors and a bias, so that nothing of size `Q x K` has to exist unless a bias brings it.
@@ -157,7 +157,7 @@ impl Weighting {
     pub(super) fn bias_of_each(&self) -> Option<f32> {
         match self {
             Self::Scores(_, normaliser) => normaliser.bias_of_each(),
-            Self::Density { .. } | Self::Bells(_) => None,
+            Self::Density { .. } | Self::Gaussian(_) => None,
         }
     }
 
@@ -169,16 +169,16 @@ impl Weighting {
         match self {
             Self::Scores(terms, _) => terms.queries().dims()[2],
             Self::Density { weights, .. } => weights.dims()[2],
-            Self::Bells(bells) => bells.queries(),
+            Self::Gaussian(gaussians) => gaussians.queries(),
         }
     }
 
     /// The same with the weights of a closed form as a tensor, for values `[B, H, K, D]`.
     pub(super) fn dense(self, values: &Tensor<4>) -> Self {
         match self {
-            Self::Bells(bells) => Self::Density {
-                weights: bells.weights(values.dims()[2], values.dtype(), &values.device()),
-                renormalise: bells.are_renormalised(),
+            Self::Gaussian(gaussians) => Self::Density {
+                weights: gaussians.weights(values.dims()[2], values.dtype(), &values.device()),
+                renormalise: gaussians.are_renormalised(),
             },
             given => given,
         }

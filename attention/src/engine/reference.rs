@@ -30,7 +30,7 @@ pub fn attend(program: AttentionProgram, probe: &mut Probe) -> Tensor<4> {
             let weights = soft_span.map_or_else(|| weights.clone(), |span| weights.clone() * span);
             density_weights(weights, mask, renormalise)
         }
-        Weighting::Bells(_) => unreachable!("they have become a tensor"),
+        Weighting::Gaussian(_) => unreachable!("they have become a tensor"),
     };
     let weights = for_each_head(weights, values.dims()[1]);
     probe.observe(|| Observation::Weights(weights.clone()));

@@ -24,7 +24,7 @@ use crate::abilities::{Abilities, Causality};
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs, Positions};
 use crate::dropout::dropout;
 use crate::engine::fused::{Part, has_kernels_in_main_memory};
-use crate::engine::{AttentionProgram, Bell, Bells, Dropout, Engine, LogitTerms, Weighting, fused, reference};
+use crate::engine::{AttentionProgram, Dropout, Engine, GaussianShape, GaussianWeights, LogitTerms, Weighting, fused, reference};
 use crate::error::ConfigError;
 use crate::heads::{merge_heads, split_heads};
 use crate::init;
@@ -259,23 +259,23 @@ impl Kernel {
     }
 
     /// Weights of keys in one head. The limit σ → 0 keeps the nearest key, at weight 1.
-    fn bell(&self, head: usize) -> Bell {
+    fn gaussian(&self, head: usize) -> GaussianShape {
         match self.execution {
-            Execution::Index => Bell { deviation: f64::INFINITY, window: 0.0 },
-            Execution::Banded => Bell { deviation: self.deviations[head], window: self.window as f64 },
-            Execution::Dense => Bell { deviation: self.deviations[head], window: f64::INFINITY },
+            Execution::Index => GaussianShape { deviation: f64::INFINITY, window: 0.0 },
+            Execution::Banded => GaussianShape { deviation: self.deviations[head], window: self.window as f64 },
+            Execution::Dense => GaussianShape { deviation: self.deviations[head], window: f64::INFINITY },
         }
     }
 
     /// The weights of a span that begins with the first key.
-    fn bells(&self, heads: usize, span: Span, positions: &Positions) -> Bells {
+    fn gaussians(&self, heads: usize, span: Span, positions: &Positions) -> GaussianWeights {
         let queries = &(span.query_start..span.query_start + span.queries);
         let centres = self.query_shifts(positions).into_iter().flat_map(|shift| {
             let of_head = move |head| queries.clone().map(move |i| self.centre(head, i.saturating_sub(shift)));
             (0..heads).flat_map(of_head).collect::<Vec<_>>()
         });
         let renormalise = self.normalisation == Normalisation::Renormalise;
-        Bells::new((0..heads).map(|head| self.bell(head)).collect(), span.queries, centres.collect(), renormalise)
+        GaussianWeights::new((0..heads).map(|head| self.gaussian(head)).collect(), span.queries, centres.collect(), renormalise)
     }
 
     /// Logarithms of the densities of a span up to a constant of their head, `[B|1, H, Q, K]`.
@@ -324,7 +324,7 @@ impl Gaussian {
         let Call { values, queries, visibility, positions, random, engine } = call;
         let span = Span { query_start: positions.start, queries, key_start: 0, keys: values.dims()[2] };
         let program = AttentionProgram {
-            weighting: Weighting::Bells(Arc::new(self.kernel.bells(self.heads, span, &positions))),
+            weighting: Weighting::Gaussian(Arc::new(self.kernel.gaussians(self.heads, span, &positions))),
             mask: None,
             soft_span: None,
             values,
@@ -365,7 +365,7 @@ impl Gaussian {
         let shifts = self.kernel.query_shifts(positions);
         let rows = visibility.rows().max(shifts.len());
         let half_width = self.kernel.half_width() as i64;
-        let bells: Vec<Bell> = (0..heads).map(|head| self.kernel.bell(head)).collect();
+        let gaussians: Vec<GaussianShape> = (0..heads).map(|head| self.kernel.gaussian(head)).collect();
         let mut context: Option<Tensor<4>> = None;
         let mut sum: Option<Tensor<4>> = None;
         for step in -half_width..=half_width {
@@ -373,13 +373,13 @@ impl Gaussian {
             let mut indices = Vec::with_capacity(rows * heads * span.queries);
             for row in 0..rows {
                 let shift = shifts[if shifts.len() == 1 { 0 } else { row }];
-                for (head, bell) in bells.iter().enumerate() {
+                for (head, gaussian) in gaussians.iter().enumerate() {
                     for i in span.query_start..span.query_start + span.queries {
                         let centre = self.kernel.centre(head, i.saturating_sub(shift));
                         let j = centre.round() as i64 + step;
                         let seen = (0..span.keys as i64).contains(&j)
                             && visibility.is_visible(if visibility.rows() == 1 { 0 } else { row }, head, i, j as usize);
-                        weights.push(if seen { bell.weight(centre, j as f64) as f32 } else { 0.0 });
+                        weights.push(if seen { gaussian.weight(centre, j as f64) as f32 } else { 0.0 });
                         indices.push(if seen { j as i32 } else { 0 });
                     }
                 }

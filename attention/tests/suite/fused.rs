@@ -7,7 +7,7 @@ use heedful_attention::conformance::Subject;
 use heedful_attention::contract::AttentionInput;
 use heedful_attention::engine::fused::{self, Order, Part};
 use heedful_attention::engine::{
-    AttentionProgram, Bell, Bells, Content, Dropout, Engine, Kronecker, LogitTerms, Ramp, SoftSpan, Weighting, reference,
+    AttentionProgram, Content, Dropout, Engine, GaussianShape, GaussianWeights, Kronecker, LogitTerms, Ramp, SoftSpan, Weighting, reference,
 };
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::Probe;
@@ -34,7 +34,7 @@ enum Terms {
     Kronecker(&'static [isize]),
     All,
     /// A closed form for so many batch rows, renormalised or not.
-    Bells(usize, bool),
+    GaussianWeights(usize, bool),
 }
 
 const TERMS: [Terms; 16] = [
@@ -51,17 +51,17 @@ const TERMS: [Terms; 16] = [
     Terms::Kronecker(&[5]),
     Terms::Kronecker(&[0, 3]),
     Terms::All,
-    Terms::Bells(1, false),
-    Terms::Bells(1, true),
-    Terms::Bells(BATCH, false),
+    Terms::GaussianWeights(1, false),
+    Terms::GaussianWeights(1, true),
+    Terms::GaussianWeights(BATCH, false),
 ];
 
-/// A dense bell, one that ends early, and one without a slope.
-fn bells(rows: usize, queries: usize, renormalise: bool) -> Bells {
-    let shapes = [(1.0, f64::INFINITY), (2.5, 6.0), (f64::INFINITY, 2.0)].map(|(deviation, window)| Bell { deviation, window });
+/// A dense gaussian, one that ends early, and one without a slope.
+fn gaussians(rows: usize, queries: usize, renormalise: bool) -> GaussianWeights {
+    let shapes = [(1.0, f64::INFINITY), (2.5, 6.0), (f64::INFINITY, 2.0)].map(|(deviation, window)| GaussianShape { deviation, window });
     let centre = |plane: usize, query: usize| 0.9 * query as f64 + plane as f64 - 1.3;
     let centres = (0..rows * HEADS).flat_map(|plane| (0..queries).map(move |query| centre(plane, query)));
-    Bells::new(shapes.into(), queries, centres.collect(), renormalise)
+    GaussianWeights::new(shapes.into(), queries, centres.collect(), renormalise)
 }
 
 /// A program and its leaves, of sizes that fill no tile and no register.
@@ -85,7 +85,7 @@ fn program(terms: Terms, span: Span, dropout: Option<Dropout>, device: &Device) 
                 ..LogitTerms::default()
             }
         }
-        Terms::Bells(..) => LogitTerms::default(),
+        Terms::GaussianWeights(..) => LogitTerms::default(),
         Terms::Kronecker(starts) => {
             let [left, right] = [("left", 9), ("right", 13)].map(|(name, width)| leaf(name, [BATCH, HEADS, queries, width]));
             LogitTerms::kronecker(Kronecker { left, right, starts: starts.into(), keys })
@@ -114,7 +114,7 @@ fn program(terms: Terms, span: Span, dropout: Option<Dropout>, device: &Device) 
     };
     let values = leaf("values", [BATCH, HEADS, keys, 7]);
     let weighting = match terms {
-        Terms::Bells(rows, renormalise) => Weighting::Bells(Arc::new(bells(rows, queries, renormalise))),
+        Terms::GaussianWeights(rows, renormalise) => Weighting::Gaussian(Arc::new(gaussians(rows, queries, renormalise))),
         _ => Weighting::softmax(logits),
     };
     (AttentionProgram { weighting, mask: None, soft_span, values, dropout }, leaves)

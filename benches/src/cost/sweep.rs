@@ -59,7 +59,7 @@ pub struct Sweep {
 }
 
 /// A point with what is run for it.
-struct Contender {
+struct Candidate {
     point: Point,
     work: Work,
 }
@@ -75,11 +75,11 @@ impl Sweep {
         let batch = sequences(self.sizes.batch, self.tokens, length);
         let sizes = Sizes { length, batch, ..self.sizes };
         let mut points = Vec::new();
-        let mut contenders = Vec::new();
+        let mut candidates = Vec::new();
         for config in &self.attentions {
             progress.set_message(format!("{}: {pass} at {length}: {}", self.backend, config.name()));
             match self.prepare(pass, config, sizes, shorter) {
-                Ok(contender) => contenders.push(contender),
+                Ok(candidate) => candidates.push(candidate),
                 Err(point) => points.push(*point),
             }
             progress.inc(1);
@@ -88,25 +88,25 @@ impl Sweep {
         for round in 0..self.rounds {
             progress.set_message(format!("{}: {pass} at {length}: round {} of {}", self.backend, round + 1, self.rounds));
             let spent = yardstick.run();
-            let mut order: Vec<&mut Contender> = contenders.iter_mut().collect();
+            let mut order: Vec<&mut Candidate> = candidates.iter_mut().collect();
             // Every second round is reversed, so that none always follows the same other.
             if round % 2 == 1 {
                 order.reverse();
             }
-            for Contender { point, work } in order {
+            for Candidate { point, work } in order {
                 thread::sleep(Self::PAUSE);
                 point.seconds.push(seconds(|| work.run()));
                 point.yardstick.push(spent);
             }
         }
-        points.extend(contenders.into_iter().map(|contender| contender.point));
+        points.extend(candidates.into_iter().map(|candidate| candidate.point));
         // In the order in which they were asked for.
         points.sort_by_key(|point| self.attentions.iter().position(|config| config.name() == point.attention));
         points
     }
 
     /// Checks a mechanism and builds it, or says why it is left out.
-    fn prepare(&self, pass: Pass, config: &AnyMechanism, sizes: Sizes, shorter: &[Point]) -> Result<Contender, Box<Point>> {
+    fn prepare(&self, pass: Pass, config: &AnyMechanism, sizes: Sizes, shorter: &[Point]) -> Result<Candidate, Box<Point>> {
         let mut point = Point::new(&self.backend, &config.name(), pass, sizes.length);
         let missing = |point: Point, reason: String| Box::new(Point { missing: Some(reason), ..point });
         if pass == Pass::Decode && !config.can_be_causal() {
@@ -150,7 +150,7 @@ impl Sweep {
         for _ in 0..Self::WARM_UP_RUNS {
             work.run();
         }
-        Ok(Contender { point, work })
+        Ok(Candidate { point, work })
     }
 
     /// Why the next length would take too much time or memory, judged by the lengths before: as a power of the length, of their last exponent or of 2.

@@ -1,4 +1,4 @@
-//! Times and peaks of the contenders of a case.
+//! Times and peaks of the candidates of a case.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use indicatif::ProgressBar;
 use serde::{Deserialize, Serialize};
 
-use super::plan::{Case, Contender, operator};
+use super::plan::{Candidate, Case, operator};
 use super::side::{Maker, Side, SideError, Sides};
 use crate::statistics::{Quartiles, ratios};
 
@@ -16,7 +16,7 @@ use crate::statistics::{Quartiles, ratios};
 pub struct Alternation {
     /// The processes.
     pub sides: Sides,
-    /// Rounds of a case: each runs every contender once.
+    /// Rounds of a case: each runs every candidate once.
     pub rounds: usize,
     /// Time after which a case has no further round, if it had three.
     pub budget: Duration,
@@ -33,16 +33,16 @@ pub struct CaseResult {
     pub length: usize,
     /// Tokens of a run, all rows together.
     pub tokens: usize,
-    /// Of each contender.
+    /// Of each candidate.
     pub measurements: Vec<Measurement>,
 }
 
-/// What one contender of a case came to.
+/// What one candidate of a case came to.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
     /// Who, in words.
     pub name: String,
-    /// The contender that it is compared with.
+    /// The candidate that it is compared with.
     pub baseline: Option<String>,
     /// Seconds of its run in each round.
     pub seconds: Vec<f64>,
@@ -58,12 +58,12 @@ impl CaseResult {
         self.measurements.iter().find(|measurement| measurement.name == name)
     }
 
-    /// Times of one contender over those of another, round by round.
+    /// Times of one candidate over those of another, round by round.
     pub fn time_ratios(&self, name: &str, baseline: &str) -> Option<Quartiles> {
         Quartiles::of(&ratios(&self.find(name)?.seconds, &self.find(baseline)?.seconds))
     }
 
-    /// Peak of one contender over that of another.
+    /// Peak of one candidate over that of another.
     pub fn peak_ratio(&self, name: &str, baseline: &str) -> Option<f64> {
         Some(self.find(name)?.peak_bytes? as f64 / self.find(baseline)?.peak_bytes? as f64)
     }
@@ -72,29 +72,29 @@ impl CaseResult {
 impl Alternation {
     /// Rounds that a case has whatever they cost.
     const LEAST_ROUNDS: usize = 3;
-    /// Runs of each contender before the first round; one of more seconds than [`LONG_RUN`](Self::LONG_RUN) is enough.
+    /// Runs of each candidate before the first round; one of more seconds than [`LONG_RUN`](Self::LONG_RUN) is enough.
     const WARM_UP_RUNS: usize = 2;
     const LONG_RUN: f64 = 1.0;
     /// Rest before each run: threads of the other side may look for work some time after theirs is done.
     const PAUSE: Duration = Duration::from_millis(30);
 
-    /// Measures the contenders of a case.
+    /// Measures the candidates of a case.
     pub fn measure(&self, case: &Case, progress: &ProgressBar) -> CaseResult {
         let mut measurements = if case.is_timed {
             self.times(case, progress)
         } else {
-            case.contenders.iter().map(|contender| measurement(contender, Ok(Vec::new()))).collect()
+            case.candidates.iter().map(|candidate| measurement(candidate, Ok(Vec::new()))).collect()
         };
-        for (contender, measurement) in case.contenders.iter().zip(&mut measurements) {
-            if self.has_peaks && contender.has_peak && measurement.missing.is_none() {
-                progress.set_message(format!("{}: peak of {}", case.name, contender.name));
-                match self.peak(contender) {
+        for (candidate, measurement) in case.candidates.iter().zip(&mut measurements) {
+            if self.has_peaks && candidate.has_peak && measurement.missing.is_none() {
+                progress.set_message(format!("{}: peak of {}", case.name, candidate.name));
+                match self.peak(candidate) {
                     Ok(peak) => measurement.peak_bytes = peak,
                     Err(error) => measurement.missing = Some(error.to_string()),
                 }
             }
         }
-        let operators: Vec<_> = case.contenders.iter().filter_map(|contender| without_projections(contender, &measurements)).collect();
+        let operators: Vec<_> = case.candidates.iter().filter_map(|candidate| without_projections(candidate, &measurements)).collect();
         measurements.extend(operators);
         CaseResult { name: case.name.clone(), length: case.length, tokens: case.tokens, measurements }
     }
@@ -102,11 +102,11 @@ impl Alternation {
     fn times(&self, case: &Case, progress: &ProgressBar) -> Vec<Measurement> {
         let mut sides = BTreeMap::new();
         let mut results: Vec<Result<Vec<f64>, String>> = Vec::new();
-        for (id, contender) in case.contenders.iter().enumerate() {
-            progress.set_message(format!("{}: {}", case.name, contender.name));
-            results.push(match &contender.left_out {
+        for (id, candidate) in case.candidates.iter().enumerate() {
+            progress.set_message(format!("{}: {}", case.name, candidate.name));
+            results.push(match &candidate.left_out {
                 Some(reason) => Err(reason.clone()),
-                None => self.warm_up(id, contender, &mut sides).map(|()| Vec::new()).map_err(|error| error.to_string()),
+                None => self.warm_up(id, candidate, &mut sides).map(|()| Vec::new()).map_err(|error| error.to_string()),
             });
         }
         let begun = Instant::now();
@@ -121,7 +121,7 @@ impl Alternation {
                 order.reverse();
             }
             for id in order {
-                let (Ok(seconds), Some(side)) = (&mut results[id], sides.get_mut(&case.contenders[id].maker)) else { continue };
+                let (Ok(seconds), Some(side)) = (&mut results[id], sides.get_mut(&case.candidates[id].maker)) else { continue };
                 thread::sleep(Self::PAUSE);
                 match side.run(id) {
                     Ok(spent) => seconds.push(spent),
@@ -129,15 +129,15 @@ impl Alternation {
                 }
             }
         }
-        case.contenders.iter().zip(results).map(|(contender, result)| measurement(contender, result)).collect()
+        case.candidates.iter().zip(results).map(|(candidate, result)| measurement(candidate, result)).collect()
     }
 
-    fn warm_up(&self, id: usize, contender: &Contender, sides: &mut BTreeMap<Maker, Side>) -> Result<(), SideError> {
-        let side = match sides.entry(contender.maker) {
+    fn warm_up(&self, id: usize, candidate: &Candidate, sides: &mut BTreeMap<Maker, Side>) -> Result<(), SideError> {
+        let side = match sides.entry(candidate.maker) {
             std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
-            std::collections::btree_map::Entry::Vacant(entry) => entry.insert(self.sides.start(contender.maker)?),
+            std::collections::btree_map::Entry::Vacant(entry) => entry.insert(self.sides.start(candidate.maker)?),
         };
-        side.prepare(id, &contender.work)?;
+        side.prepare(id, &candidate.work)?;
         for _ in 0..Self::WARM_UP_RUNS {
             if side.run(id)? > Self::LONG_RUN {
                 break;
@@ -147,14 +147,14 @@ impl Alternation {
     }
 
     /// Growth of the resident memory of a process that does nothing else, none where the system does not tell.
-    fn peak(&self, contender: &Contender) -> Result<Option<u64>, SideError> {
-        let mut side = self.sides.start(contender.maker)?;
+    fn peak(&self, candidate: &Candidate) -> Result<Option<u64>, SideError> {
+        let mut side = self.sides.start(candidate.maker)?;
         // What code and threads take is there before.
-        side.prepare(0, &contender.work.tiny())?;
+        side.prepare(0, &candidate.work.tiny())?;
         side.run(0)?;
         side.forget(0)?;
         let Some(before) = side.reset_peak() else { return Ok(None) };
-        side.prepare(1, &contender.work)?;
+        side.prepare(1, &candidate.work)?;
         // The second step of an optimiser is the first that has all of its state.
         side.run(1)?;
         side.run(1)?;
@@ -162,20 +162,20 @@ impl Alternation {
     }
 }
 
-/// The seconds of a contender, or why there are none.
-fn measurement(contender: &Contender, result: Result<Vec<f64>, String>) -> Measurement {
+/// The seconds of a candidate, or why there are none.
+fn measurement(candidate: &Candidate, result: Result<Vec<f64>, String>) -> Measurement {
     let (seconds, missing) = result.map_or_else(|reason| (Vec::new(), Some(reason)), |seconds| (seconds, None));
-    Measurement { name: contender.name.clone(), baseline: contender.baseline.clone(), seconds, peak_bytes: None, missing }
+    Measurement { name: candidate.name.clone(), baseline: candidate.baseline.clone(), seconds, peak_bytes: None, missing }
 }
 
-/// The time of a contender less that of its projections, round by round.
-fn without_projections(contender: &Contender, measurements: &[Measurement]) -> Option<Measurement> {
+/// The time of a candidate less that of its projections, round by round.
+fn without_projections(candidate: &Candidate, measurements: &[Measurement]) -> Option<Measurement> {
     let find = |name: &str| measurements.iter().find(|measurement| measurement.name == name);
-    let layer = find(&contender.name)?;
-    let projections = find(contender.projections.as_ref()?)?;
+    let layer = find(&candidate.name)?;
+    let projections = find(candidate.projections.as_ref()?)?;
     let seconds: Vec<f64> = layer.seconds.iter().zip(&projections.seconds).map(|(layer, projections)| layer - projections).collect();
-    let baseline = contender.baseline.as_deref().map(operator);
-    (!seconds.is_empty()).then(|| Measurement { name: operator(&contender.name), baseline, seconds, ..Measurement::default() })
+    let baseline = candidate.baseline.as_deref().map(operator);
+    (!seconds.is_empty()).then(|| Measurement { name: operator(&candidate.name), baseline, seconds, ..Measurement::default() })
 }
 
 #[cfg(test)]
@@ -187,7 +187,7 @@ mod tests {
     #[test]
     fn the_operator_is_the_layer_less_the_projections_of_the_same_round() {
         let sizes = Sizes { batch: 1, length: 8, d_model: 8, heads: 2 };
-        let contender = Contender {
+        let candidate = Candidate {
             name: "ours".into(),
             maker: Maker::Heedful,
             work: Work::Projections { count: 2, sizes, training: true },
@@ -197,9 +197,9 @@ mod tests {
             left_out: None,
         };
         let measured = |name: &str, seconds: &[f64]| Measurement { name: name.into(), seconds: seconds.into(), ..Measurement::default() };
-        let found = without_projections(&contender, &[measured("ours", &[3.0, 5.0]), measured("maps", &[1.0, 2.0])]).unwrap();
+        let found = without_projections(&candidate, &[measured("ours", &[3.0, 5.0]), measured("maps", &[1.0, 2.0])]).unwrap();
         assert_eq!((found.name.as_str(), found.baseline.as_deref()), ("ours, operator", Some("theirs, operator")));
         assert_eq!(found.seconds, [2.0, 3.0]);
-        assert_eq!(without_projections(&contender, &[measured("ours", &[]), measured("maps", &[1.0])]), None);
+        assert_eq!(without_projections(&candidate, &[measured("ours", &[]), measured("maps", &[1.0])]), None);
     }
 }

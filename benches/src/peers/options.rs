@@ -14,7 +14,7 @@ pub struct MeasuringOptions {
     #[arg(long, global = true, value_name = "N", default_value_t = 2, value_parser = positive())]
     pub threads: usize,
 
-    /// Rounds of a case: each runs every contender once, in turn
+    /// Rounds of a case: each runs every candidate once, in turn
     #[arg(long, global = true, value_name = "N", default_value_t = 11, value_parser = positive())]
     pub rounds: usize,
 

@@ -28,7 +28,7 @@ pub struct Plan {
     pub cases: Vec<Case>,
 }
 
-/// Contenders that are timed in turn, at one size.
+/// Candidates that are timed in turn, at one size.
 #[derive(Clone, Debug)]
 pub struct Case {
     /// The size in words.
@@ -38,23 +38,23 @@ pub struct Case {
     /// Tokens of a run, all rows together.
     pub tokens: usize,
     /// In the order in which they run.
-    pub contenders: Vec<Contender>,
+    pub candidates: Vec<Candidate>,
     /// Whether times are measured, and not peaks alone.
     pub is_timed: bool,
 }
 
 /// A program that does the work of a case.
 #[derive(Clone, Debug)]
-pub struct Contender {
+pub struct Candidate {
     /// Who, in words.
     pub name: String,
     /// Whose process it runs in.
     pub maker: Maker,
     /// What is run.
     pub work: Work,
-    /// The contender that it is compared with.
+    /// The candidate that it is compared with.
     pub baseline: Option<String>,
-    /// The contender whose time is taken off to get that of the operator alone.
+    /// The candidate whose time is taken off to get that of the operator alone.
     pub projections: Option<String>,
     /// Whether its peak memory is measured.
     pub has_peak: bool,
@@ -62,7 +62,7 @@ pub struct Contender {
     pub left_out: Option<String>,
 }
 
-impl Contender {
+impl Candidate {
     fn new(name: impl Into<String>, maker: Maker, work: Work) -> Self {
         Self { name: name.into(), maker, work, baseline: None, projections: None, has_peak: true, left_out: None }
     }
@@ -83,7 +83,7 @@ impl Contender {
     }
 }
 
-/// Name of a contender's time without its projections.
+/// Name of a candidate's time without its projections.
 pub fn operator(name: &str) -> String {
     format!("{name}, operator")
 }
@@ -96,24 +96,24 @@ struct Layers {
 }
 
 impl Layers {
-    fn ours(self, name: &str, config: &Value, engine: Engine) -> Contender {
+    fn ours(self, name: &str, config: &Value, engine: Engine) -> Candidate {
         let Self { sizes, training } = self;
         let work = Work::Attention { method: config.clone(), engine, sizes, training };
-        Contender::new(format!("heedful {name}"), Maker::Heedful, work)
+        Candidate::new(format!("heedful {name}"), Maker::Heedful, work)
     }
 
-    fn theirs(self, name: &str, method: Value) -> Contender {
+    fn theirs(self, name: &str, method: Value) -> Candidate {
         let Self { sizes, training } = self;
-        Contender::new(name, Maker::Peer, Work::Attention { method, engine: Engine::default(), sizes, training })
+        Candidate::new(name, Maker::Peer, Work::Attention { method, engine: Engine::default(), sizes, training })
     }
 
-    fn projections(self, maker: Maker, count: usize) -> Contender {
+    fn projections(self, maker: Maker, count: usize) -> Candidate {
         let Self { sizes, training } = self;
         let name = match maker {
             Maker::Heedful => format!("heedful, {count} projections"),
             Maker::Peer => format!("PyTorch, {count} projections"),
         };
-        Contender::new(name, maker, Work::Projections { count, sizes, training }).without_peak()
+        Candidate::new(name, maker, Work::Projections { count, sizes, training }).without_peak()
     }
 }
 
@@ -135,9 +135,9 @@ impl LayerOptions {
 }
 
 impl Sizes {
-    fn case(&self, contenders: Vec<Contender>) -> Case {
+    fn case(&self, candidates: Vec<Candidate>) -> Case {
         let Self { batch, length, .. } = *self;
-        Case { name: format!("length {length}, batch {batch}"), length, tokens: batch * length, contenders, is_timed: true }
+        Case { name: format!("length {length}, batch {batch}"), length, tokens: batch * length, candidates, is_timed: true }
     }
 }
 
@@ -151,7 +151,7 @@ impl AttentionOptions {
             let sizes = self.layer.sizes((self.tokens / length).max(1), length)?;
             let layers = Layers { sizes, training: true };
             let dot_product = json!({ "name": "dot-product" });
-            let mut contenders = vec![
+            let mut candidates = vec![
                 layers.ours("fused", &dot_product, Engine::Fused).against(PYTORCH_SDPA).less("heedful, 4 projections"),
                 layers.theirs(PYTORCH_SDPA, json!({ "name": "sdpa" })).less("PyTorch, 4 projections"),
                 layers.ours("reference", &dot_product, Engine::Reference).against(PYTORCH_SDPA),
@@ -162,9 +162,9 @@ impl AttentionOptions {
             let gibibytes = MATRICES * (4 * sizes.batch * sizes.heads * length * length) as f64 / (1u64 << 30) as f64;
             if gibibytes > self.matrices {
                 let reason = format!("left out: about {gibibytes:.0} GiB of matrices");
-                contenders.iter_mut().skip(2).take(2).for_each(|contender| contender.left_out = Some(reason.clone()));
+                candidates.iter_mut().skip(2).take(2).for_each(|candidate| candidate.left_out = Some(reason.clone()));
             }
-            Ok(sizes.case(contenders))
+            Ok(sizes.case(candidates))
         };
         Ok(Plan {
             what: "attention",
@@ -191,8 +191,8 @@ impl StepOptions {
         let Self { batch, length, .. } = *self;
         let sizes = self.model.layer.sizes(batch, length)?;
         let model = self.model.sizes();
-        let step = |name: &str, maker, method| Contender::new(name, maker, Work::TrainingStep { method, model, batch, length });
-        let contenders = vec![
+        let step = |name: &str, maker, method| Candidate::new(name, maker, Work::TrainingStep { method, model, batch, length });
+        let candidates = vec![
             step("heedful", Maker::Heedful, json!({ "name": "dot-product" })).against("PyTorch"),
             step("PyTorch", Maker::Peer, json!({ "name": "sdpa", "fused": false })),
             step("PyTorch, fused AdamW", Maker::Peer, json!({ "name": "sdpa", "fused": true })).against("PyTorch"),
@@ -205,7 +205,7 @@ impl StepOptions {
                  is eager and has scaled_dot_product_attention, one product for queries, keys and values, and either its default AdamW or its fused one.",
                 model.layers, model.d_model, model.heads, model.d_ff, model.vocabulary,
             ),
-            cases: vec![sizes.case(contenders)],
+            cases: vec![sizes.case(candidates)],
         })
     }
 }
@@ -361,12 +361,12 @@ impl MemoryOptions {
         let case = |&length: &usize| {
             let sizes = self.layer.sizes(1, length)?;
             let layers = Layers { sizes, training: true };
-            let contender = |config: &AnyMechanism| {
+            let candidate = |config: &AnyMechanism| {
                 let method = serde_json::to_value(config).map_err(ExperimentError::failure)?;
                 Ok(layers.ours(&config.name(), &method, Engine::Fused).against("heedful dot-product"))
             };
-            let contenders = mechanisms.iter().map(contender).collect::<Result<_, ExperimentError>>()?;
-            Ok(Case { is_timed: false, ..sizes.case(contenders) })
+            let candidates = mechanisms.iter().map(candidate).collect::<Result<_, ExperimentError>>()?;
+            Ok(Case { is_timed: false, ..sizes.case(candidates) })
         };
         Ok(Plan {
             what: "memory",
@@ -390,15 +390,15 @@ impl DepthOptions {
         let sizes = LayerOptions { d_model, heads: 2 }.sizes(1, length)?;
         let case = |&layers: &usize| {
             let model = ModelSizes { vocabulary: 100, layers, d_model, heads: 2, d_ff: 4 * d_model };
-            let contender = |name: &str, activations| {
-                Contender::new(name, Maker::Heedful, Work::Depth { activations, model, batch: 1, length }).against("kept")
+            let candidate = |name: &str, activations| {
+                Candidate::new(name, Maker::Heedful, Work::Depth { activations, model, batch: 1, length }).against("kept")
             };
-            let contenders = vec![
-                contender("kept", Activations::Kept),
-                contender("checkpointed", Activations::Checkpointed),
-                contender("reversible", Activations::Reversible),
+            let candidates = vec![
+                candidate("kept", Activations::Kept),
+                candidate("checkpointed", Activations::Checkpointed),
+                candidate("reversible", Activations::Reversible),
             ];
-            Case { name: format!("{layers} layers"), ..sizes.case(contenders) }
+            Case { name: format!("{layers} layers"), ..sizes.case(candidates) }
         };
         Ok(Plan {
             what: "depth",
@@ -427,20 +427,20 @@ impl DecodeOptions {
             self.model.layer.sizes(batch, tokens)?;
             for config in causal(&self.attention)? {
                 let work = |method, recomputed_at| Work::Decoding { method, model, batch, tokens, recomputed_at };
-                let contender = |name: String, maker, work| Contender::new(name, maker, work).without_peak();
+                let candidate = |name: String, maker, work| Candidate::new(name, maker, work).without_peak();
                 let name = config.name();
                 let method = serde_json::to_value(&config).map_err(ExperimentError::failure)?;
                 let recomputed = format!("heedful {name}, recomputed");
-                let contenders = vec![
-                    contender(format!("heedful {name}"), Maker::Heedful, work(method.clone(), None)).against(&recomputed),
-                    contender(recomputed, Maker::Heedful, work(method, Some(self.prefixes))),
-                    contender(PYTORCH_CACHE.into(), Maker::Peer, work(json!({ "name": "sdpa" }), None)).against(&format!("heedful {name}")),
+                let candidates = vec![
+                    candidate(format!("heedful {name}"), Maker::Heedful, work(method.clone(), None)).against(&recomputed),
+                    candidate(recomputed, Maker::Heedful, work(method, Some(self.prefixes))),
+                    candidate(PYTORCH_CACHE.into(), Maker::Peer, work(json!({ "name": "sdpa" }), None)).against(&format!("heedful {name}")),
                 ];
                 cases.push(Case {
                     name: format!("{name}, batch {batch}"),
                     length: tokens,
                     tokens: batch * tokens,
-                    contenders,
+                    candidates,
                     is_timed: true,
                 });
             }

@@ -80,7 +80,7 @@ impl Outcome {
         text
     }
 
-    /// Name, exponent of time and exponent of peak memory of each contender; nothing unless the table is one of lengths at one batch size.
+    /// Name, exponent of time and exponent of peak memory of each candidate; nothing unless the table is one of lengths at one batch size.
     fn exponents(&self) -> Vec<[String; 3]> {
         let is_series = matches!(self.what.as_str(), "mechanisms" | "memory") && self.cases.len() > 2;
         let Some(last) = self.cases.last().filter(|_| is_series) else { return Vec::new() };
@@ -145,7 +145,7 @@ Made by `cargo run --release --bin peers -- report --out benches/results` from t
 measured by `cargo run --release --bin peers -- all --out benches/results`, or by `attention`, `step`, `mechanisms`, `packages`, `memory`, `depth`, `inference` or
 `decode` in place of `all` one at a time.
 
-Times are medians of runs in turn (quartiles in brackets): in each round every contender of a size runs once, heedful and Python each in a process of its
+Times are medians of runs in turn (quartiles in brackets): in each round every candidate of a size runs once, heedful and Python each in a process of its
 own with the same number of threads, and one of them at a time. Relative times are medians (and quartiles) of the ratios within rounds: below 1 is faster
 than what stands behind *of*. Peak memory is the growth of the resident memory of a process that does nothing else, from before its inputs and weights are made to
 the peak of its second run, read by the same code for both. heedful's process has the allocator settings of its experiments, which keep freed memory.

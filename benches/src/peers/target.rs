@@ -140,13 +140,13 @@ fn decode(cases: &[CaseResult]) -> Vec<Target> {
     ]
 }
 
-/// Fitted exponent of a contender's median time over the length.
+/// Fitted exponent of a candidate's median time over the length.
 pub fn time_exponent(cases: &[CaseResult], name: &str) -> Option<f64> {
     let point = |case: &CaseResult| Some((case.length as f64, Quartiles::of(&case.find(name)?.seconds)?.median));
     exponent(&cases.iter().filter_map(point).collect::<Vec<_>>())
 }
 
-/// Fitted exponent of a contender's peak memory over the length.
+/// Fitted exponent of a candidate's peak memory over the length.
 pub fn peak_exponent(cases: &[CaseResult], name: &str) -> Option<f64> {
     let point = |case: &CaseResult| Some((case.length as f64, case.find(name)?.peak_bytes? as f64));
     exponent(&cases.iter().filter_map(point).collect::<Vec<_>>())

@@ -1,4 +1,4 @@
-//! What a contender runs, in a form that both sides can read.
+//! What a candidate runs, in a form that both sides can read.
 
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ use crate::projections::Projections;
 use crate::training_step::{ModelSizes, TrainingStep};
 use crate::workload::{Sizes, Workload};
 
-/// What a contender runs. Its `method` is a table with a `name` and options: an [`AnyMechanism`] of ours, or what benches/peers calls its own.
+/// What a candidate runs. Its `method` is a table with a `name` and options: an [`AnyMechanism`] of ours, or what benches/peers calls its own.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Work {

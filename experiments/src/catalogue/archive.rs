@@ -18,7 +18,7 @@ use thiserror::Error;
 use zip::ZipArchive;
 
 use super::entries::Unpack;
-use super::part::hexadecimal;
+use super::partial_download::hexadecimal;
 use crate::bounded::{Bounded, Budget, PLAUSIBLE_RATIO};
 use crate::train::Interrupt;
 

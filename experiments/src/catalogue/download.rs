@@ -21,7 +21,7 @@ use thiserror::Error;
 use ureq::{Agent, Body};
 
 use self::response::{Answer, answer};
-use super::part::{Part, Resumption};
+use super::partial_download::{Part, Resumption};
 use crate::train::Interrupt;
 
 /// How often a wish to stop is looked for while nothing arrives.

@@ -18,7 +18,7 @@ pub mod download;
 mod entries;
 pub mod fetch;
 mod mrpc;
-mod part;
+mod partial_download;
 
 pub use entries::{Catalogue, CatalogueError, DataSet, Make, SourceFile, Unpack};
 

@@ -6,7 +6,7 @@ use crate::markup::{self, code, latex as latex_text};
 use crate::metrics::Spread;
 use crate::report::{aligned, markdown_table, mean};
 
-use super::evidence::Evidence;
+use super::significance::TestOutcome;
 use super::table::{Cell, Comparison};
 
 /// Aligned text.
@@ -115,15 +115,15 @@ pub fn csv(comparisons: &[Comparison<'_>]) -> Result<String, csv::Error> {
     ])?;
     for comparison in comparisons {
         for (index, row) in comparison.group.rows.iter().enumerate() {
-            for (metric, evidence) in comparison.metrics.iter().zip(&comparison.evidence) {
+            for (metric, outcomes) in comparison.metrics.iter().zip(&comparison.outcomes) {
                 let number = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
                 let own_unit = |value: f64| value / metric.factor;
                 let values: Vec<f64> = row.values(metric).into_iter().map(own_unit).collect();
                 let spread = Spread::of(&values);
-                let (difference, test) = match evidence.get(index) {
-                    Some(Evidence::Tested { difference, test }) => (Some(difference), test.clone()),
-                    Some(Evidence::Untested(reason)) => (None, format!("{reason}: no test")),
-                    Some(Evidence::Baseline) | None => (None, String::new()),
+                let (difference, test) = match outcomes.get(index) {
+                    Some(TestOutcome::Tested { difference, test }) => (Some(difference), test.clone()),
+                    Some(TestOutcome::Untested(reason)) => (None, format!("{reason}: no test")),
+                    Some(TestOutcome::Baseline) | None => (None, String::new()),
                 };
                 let interval = difference.and_then(|difference| difference.interval);
                 let first = row.records[0];

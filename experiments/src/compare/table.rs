@@ -4,9 +4,9 @@ use crate::metrics::MetricColumn;
 use crate::metrics::significance::Difference;
 use crate::report::{best_of, duration, grouped, mean, memory, rounded, score_cell};
 
-use super::evidence::{Evidence, against};
 use super::group::Group;
 use super::options::CompareOptions;
+use super::significance::{TestOutcome, against};
 use super::warnings::warnings;
 
 /// One group with its metrics and what is known of the differences between its rows.
@@ -20,8 +20,8 @@ pub struct Comparison<'a> {
     pub left_out: Vec<String>,
     /// The row that the others are tested against; `None` if the one asked for is not here.
     pub baseline: Option<usize>,
-    /// For each metric, the evidence of each row; empty where nothing is tested.
-    pub evidence: Vec<Vec<Evidence>>,
+    /// For each metric, the outcomes of each row; empty where nothing is tested.
+    pub outcomes: Vec<Vec<TestOutcome>>,
     /// Why the rows are less comparable than they look.
     pub warnings: Vec<String>,
     confidence: f64,
@@ -43,12 +43,12 @@ impl<'a> Comparison<'a> {
             let judges = metric.higher_is_better.is_some() || !known.iter().any(|column| column.name == metric.name);
             judges && group.rows.len() > 1
         };
-        let mut evidence = |metric: &MetricColumn| match baseline.filter(|_| tested(metric)) {
+        let mut outcomes = |metric: &MetricColumn| match baseline.filter(|_| tested(metric)) {
             Some(baseline) => against(&group, baseline, metric, options, &mut warnings),
             None => Vec::new(),
         };
-        let evidence = metrics.iter().map(&mut evidence).collect();
-        Self { group, metrics, left_out, baseline, evidence, warnings, confidence: options.confidence }
+        let outcomes = metrics.iter().map(&mut outcomes).collect();
+        Self { group, metrics, left_out, baseline, outcomes, warnings, confidence: options.confidence }
     }
 
     /// The main table.
@@ -57,10 +57,10 @@ impl<'a> Comparison<'a> {
         let mut table = vec![vec![Cell::plain("attention"), Cell::plain("seeds")]];
         table.extend(rows.iter().map(|row| vec![Cell::plain(&row.name), Cell::plain(row.records.len())]));
         let mut push = |column: Vec<Cell>| table.iter_mut().zip(column).for_each(|(row, cell)| row.push(cell));
-        for (metric, evidence) in self.metrics.iter().zip(&self.evidence) {
+        for (metric, outcomes) in self.metrics.iter().zip(&self.outcomes) {
             push(self.score_column(metric));
-            if evidence.iter().any(|evidence| matches!(evidence, Evidence::Tested { .. })) {
-                let cells = evidence.iter().map(|evidence| Cell::plain(self.p_cell(evidence)));
+            if outcomes.iter().any(|outcome| matches!(outcome, TestOutcome::Tested { .. })) {
+                let cells = outcomes.iter().map(|outcome| Cell::plain(self.p_cell(outcome)));
                 push([Cell::plain("p")].into_iter().chain(cells).collect());
             }
         }
@@ -90,11 +90,11 @@ impl<'a> Comparison<'a> {
         [Cell::plain(metric.heading())].into_iter().chain(cells).collect()
     }
 
-    fn p_cell(&self, evidence: &Evidence) -> String {
-        match evidence {
-            Evidence::Baseline => "baseline".to_owned(),
-            Evidence::Tested { difference, .. } => self.p_text(difference),
-            Evidence::Untested(reason) => format!("{reason}: no test"),
+    fn p_cell(&self, outcome: &TestOutcome) -> String {
+        match outcome {
+            TestOutcome::Baseline => "baseline".to_owned(),
+            TestOutcome::Tested { difference, .. } => self.p_text(difference),
+            TestOutcome::Untested(reason) => format!("{reason}: no test"),
         }
     }
 
@@ -113,8 +113,8 @@ impl<'a> Comparison<'a> {
         let interval = format!("{} % interval", (1000.0 * self.confidence).round() / 10.0);
         let mut table = vec![["attention", "metric", "difference", &interval, "p", "test"].map(str::to_owned).to_vec()];
         for (index, row) in self.group.rows.iter().enumerate() {
-            for (metric, evidence) in self.metrics.iter().zip(&self.evidence) {
-                let Some(Evidence::Tested { difference, test }) = evidence.get(index) else { continue };
+            for (metric, outcomes) in self.metrics.iter().zip(&self.outcomes) {
+                let Some(TestOutcome::Tested { difference, test }) = outcomes.get(index) else { continue };
                 // One more decimal than the scores have.
                 let digits = metric.digits + 1;
                 let ends = difference.interval.map_or_else(|| "–".to_owned(), |[low, high]| format!("{low:+.digits$} to {high:+.digits$}"));
@@ -136,15 +136,15 @@ impl<'a> Comparison<'a> {
             "Scores are means over seeds ± sample standard deviation; {mark} marks the best mean of a column. Peak memory is the largest, time the mean \
              of the runs."
         )];
-        let all = || self.evidence.iter().flatten();
-        if let (true, Some(baseline)) = (all().any(|evidence| matches!(evidence, Evidence::Tested { .. })), self.baseline_name()) {
+        let all = || self.outcomes.iter().flatten();
+        if let (true, Some(baseline)) = (all().any(|outcome| matches!(outcome, TestOutcome::Tested { .. })), self.baseline_name()) {
             legend.push(format!(
                 "p is two-sided and says how often chance alone makes as large a difference from {baseline}; † marks p < {}. It is not corrected for \
                  several comparisons.",
                 (1e6 * (1.0 - self.confidence)).round() / 1e6
             ));
         }
-        if all().any(|evidence| matches!(evidence, Evidence::Tested { test, .. } if test.contains("sentences"))) {
+        if all().any(|outcome| matches!(outcome, TestOutcome::Tested { test, .. } if test.contains("sentences"))) {
             legend.push("A test over sentences speaks of these trained models on other sentences, not of other seeds.".to_owned());
         }
         legend.extend(self.untested());
@@ -157,16 +157,16 @@ impl<'a> Comparison<'a> {
     /// A sentence for each reason why a whole column has no test.
     fn untested(&self) -> Vec<String> {
         let mut reasons: Vec<(Vec<&'static str>, Vec<&str>)> = Vec::new();
-        for (metric, evidence) in self.metrics.iter().zip(&self.evidence) {
+        for (metric, outcomes) in self.metrics.iter().zip(&self.outcomes) {
             let mut why: Vec<&'static str> = Vec::new();
-            for evidence in evidence {
-                match evidence {
-                    Evidence::Tested { .. } => why.clear(),
-                    Evidence::Untested(reason) if !why.contains(reason) => why.push(reason),
+            for outcome in outcomes {
+                match outcome {
+                    TestOutcome::Tested { .. } => why.clear(),
+                    TestOutcome::Untested(reason) if !why.contains(reason) => why.push(reason),
                     _ => {}
                 }
             }
-            let is_tested = evidence.iter().any(|evidence| matches!(evidence, Evidence::Tested { .. }));
+            let is_tested = outcomes.iter().any(|outcome| matches!(outcome, TestOutcome::Tested { .. }));
             if is_tested || why.is_empty() {
                 continue;
             }

@@ -38,17 +38,17 @@ pub(super) fn other_data(dataset: &str, there: &str, here: &str) -> String {
     format!("has results on other data: the SHA-256 of `{dataset}` was {there} and is {here} now")
 }
 
-/// Digest of what a contender is trained with, the choice of runs left out, and of its data.
+/// Digest of what a candidate is trained with, the choice of runs left out, and of its data.
 ///
-/// The folder's own `config.toml` is taken, with what the contender changes in `config`: fields that are newer than the folder stay out of it, so that runs
+/// The folder's own `config.toml` is taken, with what the candidate changes in `config`: fields that are newer than the folder stay out of it, so that runs
 /// keep their identity when the program is replaced by a newer one.
 pub(super) fn recipe<E: Experiment>(
     folder: &RunFolder,
     config: &Config<E>,
-    contender: &Config<E>,
+    candidate: &Config<E>,
     dataset: &E::Data,
 ) -> Result<String, ExperimentError> {
-    let table = settings::overlaid(folder.table()?, settings::changes(config, contender, &[RUN_TABLE])?);
+    let table = settings::overlaid(folder.table()?, settings::changes(config, candidate, &[RUN_TABLE])?);
     // Other data are another recipe, although the folder they lie in is not part of the configuration.
     Ok(sha256_hex(format!("{} {}", settings::table_digest(table, &[RUN_TABLE]), E::card(dataset).sha256).as_bytes()))
 }

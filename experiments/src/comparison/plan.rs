@@ -5,7 +5,7 @@ use std::path::Path;
 use burn::tensor::Device;
 use heedful_attention::random::RandomKey;
 
-use super::contender::Contender;
+use super::candidate::Candidate;
 use crate::backend::{Backend, guarded};
 use crate::error::{ExperimentError, print_line};
 use crate::experiment::{Experiment, Setup};
@@ -20,7 +20,7 @@ use crate::train::{ParameterCount, Trainer, TrainingError, Watcher};
 
 /// The runs of a command before it begins.
 pub(super) struct Plan<'a, E: Experiment> {
-    pub(super) contenders: &'a [Contender<E>],
+    pub(super) candidates: &'a [Candidate<E>],
     pub(super) datasets: &'a [E::Data],
     pub(super) backend: Backend,
     pub(super) device: Device,
@@ -28,7 +28,7 @@ pub(super) struct Plan<'a, E: Experiment> {
     pub(super) shard: Option<Shard>,
 }
 
-/// What the runs of one contender on one data set take.
+/// What the runs of one candidate on one data set take.
 struct Estimate {
     parameters: u64,
     least_memory: u128,
@@ -38,24 +38,24 @@ struct Estimate {
 }
 
 impl<E: Experiment> Plan<'_, E> {
-    /// Prints one line for each contender and data set, and what all take together. A few steps of each are trained; nothing stays of them.
+    /// Prints one line for each candidate and data set, and what all take together. A few steps of each are trained; nothing stays of them.
     ///
     /// # Errors
-    /// What a run of a contender ends with in its first steps, or records in `out` that cannot be read.
+    /// What a run of a candidate ends with in its first steps, or records in `out` that cannot be read.
     pub(super) fn show(&self, out: &Path) -> Result<(), ExperimentError> {
         let finished = self.finished(out)?;
         let (mut rows, mut seconds, mut left, mut all) = (Vec::new(), 0.0, 0, 0);
         for (number, dataset) in self.datasets.iter().enumerate() {
             let name = E::card(dataset).name;
-            for (place, contender) in self.contenders.iter().enumerate() {
+            for (place, candidate) in self.candidates.iter().enumerate() {
                 let seeds = self.seeds(number, place);
                 let [Some(&first), Some(&last)] = [seeds.first(), seeds.last()] else { continue };
-                let run = |seed: u64| finished.contains(&(name.clone(), contender.attention.name.clone(), seed));
+                let run = |seed: u64| finished.contains(&(name.clone(), candidate.attention.name.clone(), seed));
                 let open = seeds.iter().filter(|seed| !run(**seed)).count();
-                let estimate = guarded(self.backend, || self.estimate(dataset, contender, first))?;
+                let estimate = guarded(self.backend, || self.estimate(dataset, candidate, first))?;
                 (seconds, left, all) = (seconds + estimate.training_seconds * open as f64, left + open, all + seeds.len());
                 rows.push(vec![
-                    contender.attention.name.clone(),
+                    candidate.attention.name.clone(),
                     name.clone(),
                     if first == last { first.to_string() } else { format!("{first} to {last}") },
                     format!("{open} of {}", seeds.len()),
@@ -87,17 +87,17 @@ impl<E: Experiment> Plan<'_, E> {
         Ok(here.map(|RunKey { dataset, attention, seed, .. }| (dataset, attention, seed)).collect())
     }
 
-    /// The seeds with which this command runs a contender on a data set; the runs are numbered by data set, seed and contender.
-    fn seeds(&self, dataset: usize, contender: usize) -> Vec<u64> {
-        let seeds: Vec<u64> = self.contenders[contender].config.run.seeds().collect();
-        let index = |at: usize| (dataset * seeds.len() + at) * self.contenders.len() + contender;
+    /// The seeds with which this command runs a candidate on a data set; the runs are numbered by data set, seed and candidate.
+    fn seeds(&self, dataset: usize, candidate: usize) -> Vec<u64> {
+        let seeds: Vec<u64> = self.candidates[candidate].config.run.seeds().collect();
+        let index = |at: usize| (dataset * seeds.len() + at) * self.candidates.len() + candidate;
         let is_own = |at: usize| self.shard.is_none_or(|shard| shard.has(index(at)));
         seeds.iter().enumerate().filter(|(at, _)| is_own(*at)).map(|(_, seed)| *seed).collect()
     }
 
-    fn estimate(&self, dataset: &E::Data, contender: &Contender<E>, seed: u64) -> Result<Estimate, ExperimentError> {
-        let Contender { attention, config } = contender;
-        let least_memory = footprint::least::<E>(contender, dataset, self.backend);
+    fn estimate(&self, dataset: &E::Data, candidate: &Candidate<E>, seed: u64) -> Result<Estimate, ExperimentError> {
+        let Candidate { attention, config } = candidate;
+        let least_memory = footprint::least::<E>(candidate, dataset, self.backend);
         let config = &E::of_seed(config, seed);
         let training = &config.training;
         let setup = Setup { config, data: dataset, attention };

@@ -8,7 +8,7 @@ use burn::tensor::Device;
 use heedful_attention::random::RandomKey;
 
 use super::STEPS_PER_SECOND;
-use super::contender::Contender;
+use super::candidate::Candidate;
 use super::identity::recipe;
 use crate::allocator::return_freed_memory;
 use crate::backend::Backend;
@@ -27,7 +27,7 @@ use crate::train::{Interrupt, Outcome, ParameterCount, Trainer, TrainingError, W
 /// One command in progress.
 pub(super) struct Session<'a, E: Experiment> {
     pub(super) config: &'a Config<E>,
-    /// Sentences on contenders that are the same model.
+    /// Sentences on candidates that are the same model.
     pub(super) twins: Vec<String>,
     pub(super) folder: RunFolder,
     pub(super) backend: Backend,
@@ -42,10 +42,10 @@ pub(super) struct Session<'a, E: Experiment> {
     pub(super) deriving: Mutex<()>,
 }
 
-/// One run: which contender learns from which data set, with which seed, and the folder of its data set.
+/// One run: which candidate learns from which data set, with which seed, and the folder of its data set.
 struct Run<'a, E: Experiment> {
     dataset: &'a E::Data,
-    contender: &'a Contender<E>,
+    candidate: &'a Candidate<E>,
     seed: u64,
     folder: RunFolder,
 }
@@ -59,10 +59,10 @@ enum RunEnd {
 }
 
 impl<E: Experiment> Session<'_, E> {
-    pub(super) fn run(mut self, datasets: &[E::Data], contenders: &[Contender<E>]) -> Result<Completion, ExperimentError> {
-        let runs = self.runs(datasets, contenders)?;
+    pub(super) fn run(mut self, datasets: &[E::Data], candidates: &[Candidate<E>]) -> Result<Completion, ExperimentError> {
+        let runs = self.runs(datasets, candidates)?;
         self.jobs = self.jobs.min(runs.len()).max(1);
-        if self.jobs > 1 && contenders.iter().any(|contender| contender.config.training.minutes.is_some()) {
+        if self.jobs > 1 && candidates.iter().any(|candidate| candidate.config.training.minutes.is_some()) {
             tracing::warn!("training.minutes limits the runs: {} at once do fewer steps than one alone, and score otherwise", self.jobs);
         }
         let runs: Vec<&Run<'_, E>> = runs.iter().collect();
@@ -97,7 +97,7 @@ impl<E: Experiment> Session<'_, E> {
     }
 
     /// The runs of this command, in their order.
-    fn runs<'r>(&self, datasets: &'r [E::Data], contenders: &'r [Contender<E>]) -> Result<Vec<Run<'r, E>>, ExperimentError> {
+    fn runs<'r>(&self, datasets: &'r [E::Data], candidates: &'r [Candidate<E>]) -> Result<Vec<Run<'r, E>>, ExperimentError> {
         let mut runs = Vec::new();
         for dataset in datasets {
             let Card { name, description, tokeniser, .. } = E::card(dataset);
@@ -108,7 +108,7 @@ impl<E: Experiment> Session<'_, E> {
                 tokeniser.save(&folder.root().join("tokenizer.json")).map_err(ExperimentError::failure)?;
             }
             for seed in self.config.run.seeds() {
-                runs.extend(contenders.iter().map(|contender| Run { dataset, contender, seed, folder: folder.clone() }));
+                runs.extend(candidates.iter().map(|candidate| Run { dataset, candidate, seed, folder: folder.clone() }));
             }
         }
         let Some(shard) = self.shard else { return Ok(runs) };
@@ -155,7 +155,7 @@ impl<E: Experiment> Session<'_, E> {
     }
 
     fn one_run(&self, run: &Run<'_, E>) -> Result<RunEnd, ExperimentError> {
-        let Run { dataset, contender: Contender { attention, config }, seed, folder } = run;
+        let Run { dataset, candidate: Candidate { attention, config }, seed, folder } = run;
         let seed = *seed;
         let recipe = recipe::<E>(&self.folder, self.config, config, dataset)?;
         let config = &E::of_seed(config, seed);
@@ -245,7 +245,7 @@ impl<E: Experiment> Run<'_, E> {
     /// Which command the run was left to, if it was.
     fn left(&self, end: &RunEnd) -> Option<String> {
         match end {
-            RunEnd::Held(holder) => Some(format!("{}, seed {}: {holder}", self.contender.attention.name, self.seed)),
+            RunEnd::Held(holder) => Some(format!("{}, seed {}: {holder}", self.candidate.attention.name, self.seed)),
             _ => None,
         }
     }

@@ -1,7 +1,7 @@
 //! Configuration of the experiment.
 
 use heedful_attention::random::RandomKey;
-use heedful_models::acting::ActingHeadsConfig;
+use heedful_models::actor_critic::ActorCriticHeadsConfig;
 use heedful_models::policy::{Core, PolicyConfig};
 use rand::RngExt;
 use serde::{Deserialize, Serialize};
@@ -153,7 +153,7 @@ impl MemoryConfig {
             block,
             positions,
             initialisation,
-            heads: ActingHeadsConfig { d_model: block.d_model, actions: environments.actions(), value_weight, entropy_weight },
+            heads: ActorCriticHeadsConfig { d_model: block.d_model, actions: environments.actions(), value_weight, entropy_weight },
         }
     }
 

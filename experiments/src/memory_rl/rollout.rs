@@ -7,7 +7,7 @@ use burn::tensor::{Int, Tensor, TensorData};
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_attention::read::read;
-use heedful_models::acting::{Decision, Experience};
+use heedful_models::actor_critic::{Decision, Experience};
 use heedful_models::policy::{Policy, PolicyState};
 use rand::{Rng, RngExt};
 use serde::{Deserialize, Serialize};
@@ -44,13 +44,13 @@ pub(super) struct Rollout {
 }
 
 /// The numbers of a decision on the host.
-struct Spoken {
+struct HostDecision {
     log_policy: Vec<f32>,
     values: Vec<f32>,
     actions: usize,
 }
 
-impl Spoken {
+impl HostDecision {
     fn of(decision: Decision) -> Self {
         let actions = decision.log_policy.dims()[2];
         let numbers = |data: TensorData| data.iter::<f32>().collect();
@@ -78,10 +78,10 @@ impl Spoken {
 }
 
 /// What a policy says of the observations `[B, O]` of the next step.
-fn look(policy: &Policy, observations: &[f32], state: &mut PolicyState) -> Spoken {
+fn look(policy: &Policy, observations: &[f32], state: &mut PolicyState) -> HostDecision {
     let (rows, device) = (state.rows(), policy.observation.weight.device());
     let seen = TensorData::new(observations.to_vec(), [rows, 1, observations.len() / rows]);
-    Spoken::of(policy.read(Tensor::from_data(seen, &device), state, &mut Probe::off()))
+    HostDecision::of(policy.read(Tensor::from_data(seen, &device), state, &mut Probe::off()))
 }
 
 impl Rollout {
@@ -107,13 +107,13 @@ impl Rollout {
         for step in 0..steps {
             let observations = environments.observations().to_vec();
             let size = observations.len() / copies;
-            let spoken = look(policy, &observations, state);
-            let actions = spoken.draw(&mut key.numbered(step as u64).rng());
+            let decision = look(policy, &observations, state);
+            let actions = decision.draw(&mut key.numbered(step as u64).rng());
             for (copy, stretch) in open.iter_mut().enumerate() {
                 places.push((number_of[copy], stretch.len()));
                 stretch.observations.extend(&observations[copy * size..(copy + 1) * size]);
                 stretch.actions.push(actions[copy]);
-                stretch.log_probabilities.push(spoken.row(copy)[actions[copy]]);
+                stretch.log_probabilities.push(decision.row(copy)[actions[copy]]);
             }
             let outcome = environments.step(&actions).clone();
             reached_values.extend(if outcome.truncated.contains(&true) {
@@ -121,7 +121,7 @@ impl Rollout {
             } else {
                 vec![0.0; copies]
             });
-            values.extend(spoken.values);
+            values.extend(decision.values);
             let ended: Vec<bool> = outcome.terminated.iter().zip(&outcome.truncated).map(|(&end, &cut)| end || cut).collect();
             state.forget(&ended);
             for copy in (0..copies).filter(|&copy| ended[copy]) {
@@ -221,8 +221,8 @@ pub(super) fn play_episodes(
         if !go_on() {
             return None;
         }
-        let spoken = look(policy, environments.observations(), &mut state);
-        let outcome = environments.step(&spoken.draw(&mut key.numbered(step).rng()));
+        let decision = look(policy, environments.observations(), &mut state);
+        let outcome = environments.step(&decision.draw(&mut key.numbered(step).rng()));
         found.extend(outcome.episodes.iter().filter(|episode| episode.number < wanted(episode.copy)).map(|e| (e.total, e.steps)));
         let ended: Vec<bool> = outcome.terminated.iter().zip(&outcome.truncated).map(|(&end, &cut)| end || cut).collect();
         state.forget(&ended);

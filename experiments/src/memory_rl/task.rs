@@ -91,24 +91,24 @@ impl Task for MemoryTask<'_> {
         let MemoryRl { data, ppo, .. } = &self.config.own;
         let key = pass.epoch_key;
         let Playing { worlds, states, rollout, saved } = pass.carried;
-        let acting = model.valid();
+        let player = model.valid();
         let (_, environments) = worlds.get_or_insert_with(|| {
             let seed: u64 = key.named("worlds").rng().random();
             (seed, data.play(data.copies, &RandomKey::from_seed(seed)))
         });
         // As they were left, as they were saved, or empty.
         let [begin, now] = states.get_or_insert_with(|| {
-            let (saved, device) = (std::mem::take(saved), acting.observation.weight.device());
+            let (saved, device) = (std::mem::take(saved), player.observation.weight.device());
             [(BEGIN, data.memory), (NOW, data.memory + data.unroll)].map(|(prefix, length)| {
                 let named = saved.iter().filter_map(|(name, tensor)| Some((name.strip_prefix(prefix)?.to_owned(), tensor.clone())));
-                acting.start(data.copies, length).restored(named.collect(), &device)
+                player.start(data.copies, length).restored(named.collect(), &device)
             })
         });
         let rollout = rollout.get_or_insert_with(|| {
             let rows: Vec<usize> = (0..data.copies).collect();
             *begin = now.select(&rows, data.memory);
             *now = begin.select(&rows, data.memory + data.unroll);
-            Rollout::play(&acting, environments, now, data.unroll, ppo, &key.named("actions"))
+            Rollout::play(&player, environments, now, data.unroll, ppo, &key.named("actions"))
         });
         let (decision, experience) = rollout.of_copies(model, &batch.copies, begin, data.memory, probe);
         model.heads.clipped_loss(&decision, experience, ppo.clip) * self.units(batch) as f64

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::masked::MaskedModelling;
 use crate::data::generate::Sizes;
 use crate::experiment::Config;
-use crate::pairs::Decoding;
+use crate::text_to_text::Decoding;
 use crate::tokenise::{MASK, SPECIAL_TOKENS, TokeniserConfig};
 use crate::train::{ScheduleConfig, TrainingConfig};
 

@@ -14,9 +14,9 @@ use super::{
 use crate::error::ExperimentError;
 use crate::experiment::{Attention, Card, Config, Experiment, Pass, Scores, Selection, Setup, Split};
 use crate::metrics::MetricColumn;
-use crate::pairs::{PairsBatch, PairsTask, TokenPair};
 use crate::published::PublishedNumbers;
 use crate::settings::Settings;
+use crate::text_to_text::{TextToTextBatch, TextToTextTask, TokenPair};
 use crate::train::{Interrupt, Task};
 
 /// The comparison of attentions on filling gaps.
@@ -120,8 +120,8 @@ pub struct SpanTask<'a> {
 
 impl SpanTask<'_> {
     /// What is done with pairs, of which these are evaluated.
-    fn pairs<'t>(&'t self, evaluated: &'t [TokenPair]) -> PairsTask<'t> {
-        PairsTask {
+    fn pairs<'t>(&'t self, evaluated: &'t [TokenPair]) -> TextToTextTask<'t> {
+        TextToTextTask {
             train: &[],
             valid: evaluated,
             tokeniser: &self.dataset.tokeniser,
@@ -134,7 +134,7 @@ impl SpanTask<'_> {
 
 impl Task for SpanTask<'_> {
     type Model = Seq2SeqTransformer;
-    type Batch = PairsBatch;
+    type Batch = TextToTextBatch;
     type Carried = ();
 
     /// Items are the first positions of sequences.
@@ -142,17 +142,17 @@ impl Task for SpanTask<'_> {
         batches(self.dataset.train.len(), self.options.data.context, self.options.data.batch, key)
     }
 
-    fn batch(&self, items: &[usize], _epoch: u64, key: &RandomKey) -> PairsBatch {
+    fn batch(&self, items: &[usize], _epoch: u64, key: &RandomKey) -> TextToTextBatch {
         let pair = |(row, &start): (usize, &usize)| pair(self.options, self.dataset, &self.dataset.train, start, &key.numbered(row as u64));
         let pairs: Vec<TokenPair> = items.iter().enumerate().map(pair).collect();
-        PairsTask::pad(pairs.iter())
+        TextToTextTask::pad(pairs.iter())
     }
 
-    fn units(&self, batch: &PairsBatch) -> usize {
+    fn units(&self, batch: &TextToTextBatch) -> usize {
         self.pairs(&self.valid).units(batch)
     }
 
-    fn loss(&self, model: &Seq2SeqTransformer, batch: &PairsBatch, pass: Pass<'_, ()>, probe: &mut Probe) -> Tensor<1> {
+    fn loss(&self, model: &Seq2SeqTransformer, batch: &TextToTextBatch, pass: Pass<'_, ()>, probe: &mut Probe) -> Tensor<1> {
         self.pairs(&self.valid).loss(model, batch, pass, probe)
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::catalogue::check::{State, check};
 use crate::catalogue::download::Patience;
-use crate::catalogue::fetch::{Fetch, Fetched, Manner};
+use crate::catalogue::fetch::{Fetch, FetchOptions, Fetched};
 use crate::catalogue::{Catalogue, DataSet, FetchError, SourceFile};
 use crate::error::{Completion, ExperimentError, main_with, print_line};
 use crate::options::{CommonOptions, unknown};
@@ -166,7 +166,7 @@ fn fetch(options: &FetchOptions) -> Result<Completion, ExperimentError> {
             )));
         }
     }
-    let manner = Manner {
+    let options = FetchOptions {
         out: options.out.clone(),
         unpack: !options.no_unpack,
         force: options.force,
@@ -179,7 +179,7 @@ fn fetch(options: &FetchOptions) -> Result<Completion, ExperimentError> {
     };
     let interrupt = Interrupt::on_signal().map_err(ExperimentError::failure)?;
     for (set, files) in wanted {
-        match fetch_set(set, &files, &manner, &interrupt) {
+        match fetch_set(set, &files, &options, &interrupt) {
             Err(Ended::Fetch(error)) if error.is_interrupted() => {
                 tracing::warn!("{error}");
                 return Ok(Completion::Interrupted);
@@ -210,9 +210,9 @@ impl From<ExperimentError> for Ended {
     }
 }
 
-fn fetch_set(set: &DataSet, files: &[&SourceFile], manner: &Manner, interrupt: &Interrupt) -> Result<(), Ended> {
+fn fetch_set(set: &DataSet, files: &[&SourceFile], options: &FetchOptions, interrupt: &Interrupt) -> Result<(), Ended> {
     print_line(format!("{}: {}; licence: {} (said by: {})", set.name, set.about, set.licence, set.licence_evidence))?;
-    let mut fetch = Fetch::begin(set, manner, interrupt)?;
+    let mut fetch = Fetch::begin(set, options, interrupt)?;
     for file in files {
         if file.unverified {
             print_line(format!("{}/{}: the address is not verified", set.name, file.path().display()))?;

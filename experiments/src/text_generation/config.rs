@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::data::generate::Sizes;
 use crate::experiment::{Attention, Config};
 use crate::metrics::CiderVariant;
-use crate::pairs::Decoding;
+use crate::text_to_text::Decoding;
 use crate::tokenise::TokeniserConfig;
 use crate::train::ScheduleConfig;
 use crate::train::TrainingConfig;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::data::generate::Sizes;
 use crate::experiment::{Attention, Config};
 use crate::metrics::Bleu;
-use crate::pairs::Decoding;
+use crate::text_to_text::Decoding;
 use crate::tokenise::TokeniserConfig;
 use crate::train::ScheduleConfig;
 use crate::train::TrainingConfig;

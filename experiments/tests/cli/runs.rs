@@ -250,7 +250,7 @@ fn every_preset_can_be_read() {
 }
 
 #[test]
-fn contenders_that_are_the_same_model_are_named_on_the_terminal_and_in_the_report() {
+fn candidates_that_are_the_same_model_are_named_on_the_terminal_and_in_the_report() {
     let (data, folder) = (parallel_folder(), tempfile::tempdir().unwrap());
     let out = folder.path().join("run");
     let output = translate(data.path(), &out, &["--attention", "gaussian,hc-sa", "--steps", "2"]).output().unwrap();

@@ -70,7 +70,7 @@ pub(super) fn backward<B: DropoutOperator>(
             None => B::float_exp(B::float_sub(logits, log_sum_exp.clone())),
         };
         // Weights in closed form depend on nothing that has a gradient.
-        if plan.bells.is_none() {
+        if plan.gaussians.is_none() {
             let slopes = B::float_matmul(gradient.clone(), transposed::<B>(attention.operands.values.clone()));
             let slopes = attention.dropped(slopes, &chunk);
             let slopes = match bias_of_each {
@@ -155,7 +155,7 @@ impl<'a, B: DropoutOperator> Attention<'a, B> {
     fn new(operands: Operands<B>, plan: &'a Plan) -> Self {
         let length = |operand: &Operand<B>| operand.as_ref().map(|tensor| tensor.shape()[2]);
         let queries = [&operands.queries, &operands.bias, &operands.relative_queries, &operands.left].into_iter().find_map(length);
-        let queries = queries.or(plan.bells.as_ref().map(|bells| bells.queries()));
+        let queries = queries.or(plan.gaussians.as_ref().map(|gaussians| gaussians.queries()));
         let (queries, keys) = (queries.expect("logits have a term with queries"), operands.values.shape()[2]);
         Self { terms: Terms::new(keys, operands.values.device(), operands.values.dtype()), queries, keys, operands, plan }
     }
@@ -198,9 +198,10 @@ impl<'a, B: DropoutOperator> Attention<'a, B> {
             let [left, right] = factors::<B>([left, right], chunk);
             self.pairs_at_keys(B::float_mul(left, right))
         });
-        let bells = self.plan.bells.as_ref().map(|bells| self.terms.bells(bells, self.operands.values.shape()[1], chunk));
+        let gaussians =
+            self.plan.gaussians.as_ref().map(|gaussians| self.terms.gaussians(gaussians, self.operands.values.shape()[1], chunk));
         let mask = self.terms.mask(&self.plan.parts, chunk);
-        let terms = [content, bias, relative, kronecker, bells, Some(mask)].into_iter().flatten();
+        let terms = [content, bias, relative, kronecker, gaussians, Some(mask)].into_iter().flatten();
         terms.reduce(B::float_add).expect("there is a mask")
     }
 

@@ -93,7 +93,7 @@ fn inputs<'a>(operands: &'a Operands<Flex>, plan: &'a Plan) -> Inputs<'a> {
     };
     let all = |operand: &'a Operand<Flex>| operand.as_ref().map_or(Rows::NONE, rows);
     let length = [queries, bias, relative_queries, left].into_iter().find_map(length);
-    let length = length.or(plan.bells.as_ref().map(|bells| bells.queries())).expect("logits have a term with queries");
+    let length = length.or(plan.gaussians.as_ref().map(|gaussians| gaussians.queries())).expect("logits have a term with queries");
     Inputs {
         sizes: Sizes {
             batch,

@@ -97,9 +97,9 @@ pub fn attend(program: AttentionProgram, parts: Arc<[Part]>) -> Tensor<4> {
     let AttentionProgram { weighting, mask: None, soft_span, values, dropout } = program else {
         panic!("of a fused program the parts say what is hidden")
     };
-    let (terms, normaliser, bells) = match weighting {
+    let (terms, normaliser, gaussians) = match weighting {
         Weighting::Scores(terms, normaliser) => (terms, normaliser, None),
-        Weighting::Bells(bells) => (LogitTerms::default(), Normaliser::Softmax, Some(bells)),
+        Weighting::Gaussian(gaussians) => (LogitTerms::default(), Normaliser::Softmax, Some(gaussians)),
         Weighting::Density { .. } => panic!("a fused program has scores or a closed form"),
     };
     assert!(soft_span.is_none() || normaliser == Normaliser::Softmax, "soft spans are those of a softmax");
@@ -107,9 +107,9 @@ pub fn attend(program: AttentionProgram, parts: Arc<[Part]>) -> Tensor<4> {
     let dropout = dropout.and_then(|dropout| WeightDropout::new(dropout.probability, dropout.key));
     let ramp = soft_span.as_ref().map(|span| span.ramp);
     let pairs = terms.kronecker.as_ref().map(|kronecker| kronecker.starts.clone());
-    let plan = Plan { parts, normaliser, dropout, ramp, pairs, bells, by_kernels: false };
+    let plan = Plan { parts, normaliser, dropout, ramp, pairs, gaussians, by_kernels: false };
     let [batch, heads, keys, width] = values.dims();
-    if plan.bells.is_some() {
+    if plan.gaussians.is_some() {
         assert!(soft_span.is_none(), "a closed form has no soft spans");
         return run(terms, None, values, plan);
     }

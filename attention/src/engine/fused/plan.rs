@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::dropout::WeightDropout;
-use crate::engine::{Bells, Normaliser, Ramp};
+use crate::engine::{GaussianWeights, Normaliser, Ramp};
 use crate::visibility::TileMap;
 
 /// What an attention hides and drops.
@@ -21,7 +21,7 @@ pub(crate) struct Plan {
     /// The pair of the first key in each batch row or in all, where logits have a Kronecker product.
     pub pairs: Option<Arc<[isize]>>,
     /// Weights in closed form, which are all that the logits are made of if there are any; they say whether rows are divided by their sum.
-    pub bells: Option<Arc<Bells>>,
+    pub gaussians: Option<Arc<GaussianWeights>>,
     /// Whether the device has kernels for just this: logits that are one product of thin factors, over tiles in the order of indices that shift nothing.
     pub by_kernels: bool,
 }
@@ -82,7 +82,7 @@ impl Plan {
 
     /// Whether rows are divided by their sum.
     pub(crate) fn is_normalised(&self) -> bool {
-        self.normaliser.bias_of_each().is_none() && self.bells.as_ref().is_none_or(|bells| bells.are_renormalised())
+        self.normaliser.bias_of_each().is_none() && self.gaussians.as_ref().is_none_or(|gaussians| gaussians.are_renormalised())
     }
 
     /// Whether all pairs go in the order of their indices, with nothing added to their logits.

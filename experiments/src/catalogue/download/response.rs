@@ -7,7 +7,7 @@ use ureq::http::{HeaderMap, Response, StatusCode, Uri};
 use ureq::{Body, ResponseExt};
 
 use super::{DownloadError, Failure, LONGEST_PAUSE};
-use crate::catalogue::part::{Origin, Resumption};
+use crate::catalogue::partial_download::{Origin, Resumption};
 
 /// An answer that is of use.
 #[derive(Debug, PartialEq, Eq)]

@@ -24,7 +24,7 @@ use super::files;
 
 mod folder;
 mod json;
-mod marks;
+mod marked_spans;
 mod super_glue;
 mod task;
 mod tsv;

@@ -11,7 +11,7 @@ use regex::Regex;
 
 use super::super::files::TextFile;
 use super::json::{self, Field};
-use super::marks::{marked, words};
+use super::marked_spans::{marked, words};
 use super::{DataError, Entity, Example, GlueTask, Label, Unlabelled};
 
 /// The examples of a line may take so many times its size. Every candidate repeats its question, which in the real files makes them a few times

@@ -4,7 +4,7 @@
 //! by tabs. A line of labels is `T` or `F`.
 
 use super::super::files::TextFile;
-use super::marks::{marked, words};
+use super::marked_spans::{marked, words};
 use super::{DataError, Example, Label, Unlabelled};
 
 const COLUMNS: [&str; 5] = ["word", "part of speech", "positions", "sentence1", "sentence2"];

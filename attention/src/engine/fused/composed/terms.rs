@@ -11,9 +11,9 @@ use burn::tensor::{DType, FloatDType, IntDType, Shape, TensorData};
 
 use super::masks::{MASKS, Strip};
 use super::{is_positive, part};
-use crate::engine::bells::LEAST_EXPONENT;
 use crate::engine::fused::plan::Part;
-use crate::engine::{Bells, Ramp};
+use crate::engine::gaussians::LEAST_EXPONENT;
+use crate::engine::{GaussianWeights, Ramp};
 use crate::visibility::hidden_logit;
 
 /// Deviations from a centre beyond which nothing has a weight: the square is finite, and half of it far beyond the least exponent.
@@ -60,9 +60,10 @@ impl<B: Backend> Terms<B> {
     }
 
     /// Logarithms of the weights in closed form of the queries of a chunk, `[B|1, H, queries, keys]`.
-    pub(super) fn bells(&self, bells: &Bells, heads: usize, chunk: &Range<usize>) -> FloatTensor<B> {
-        let rows = bells.rows();
-        let queries = (0..rows * heads).flat_map(|plane| chunk.clone().map(move |query| bells.row(plane / heads, plane % heads, query)));
+    pub(super) fn gaussians(&self, gaussians: &GaussianWeights, heads: usize, chunk: &Range<usize>) -> FloatTensor<B> {
+        let rows = gaussians.rows();
+        let queries =
+            (0..rows * heads).flat_map(|plane| chunk.clone().map(move |query| gaussians.row(plane / heads, plane % heads, query)));
         let numbers: Vec<[f32; 5]> = queries.map(|row| row.numbers()).collect();
         let numbers = TensorData::new(numbers.into_flattened(), [rows, heads, chunk.len(), 5]);
         let numbers = B::float_from_data(numbers, &self.device);
@@ -101,7 +102,7 @@ mod tests {
     use burn_cubecl::CubeBackend;
 
     use super::*;
-    use crate::engine::Bell;
+    use crate::engine::GaussianShape;
     use crate::engine::fused::composed::tests::{adapter, numbers};
 
     fn terms(keys: usize) -> Terms<CubeBackend> {
@@ -131,20 +132,20 @@ mod tests {
     }
 
     #[test]
-    fn bells_of_the_device_are_those_of_the_host() {
+    fn gaussians_of_the_device_are_those_of_the_host() {
         let shapes = [(1.0, f64::INFINITY), (2.5, 3.0), (f64::INFINITY, 0.0), (40.0, f64::INFINITY), (1e-30, 7.5)];
-        let shapes = shapes.map(|(deviation, window)| Bell { deviation, window }).to_vec();
+        let shapes = shapes.map(|(deviation, window)| GaussianShape { deviation, window }).to_vec();
         let (heads, queries, keys) = (shapes.len(), 200, 170);
         let centres = (0..2 * heads).flat_map(|plane| (0..queries).map(move |query| query as f64 * 0.9 - 3.3 * plane as f64));
-        let bells = Bells::new(shapes, queries, centres.collect(), true);
+        let gaussians = GaussianWeights::new(shapes, queries, centres.collect(), true);
         let terms = terms(keys);
         for chunk in [0..128, 128..200] {
-            let found = numbers::<CubeBackend>(terms.bells(&bells, heads, &chunk));
+            let found = numbers::<CubeBackend>(terms.gaussians(&gaussians, heads, &chunk));
             assert_eq!(found.len(), 2 * heads * chunk.len() * keys);
             let mut hidden = 0;
             for (index, found) in found.iter().enumerate() {
                 let (plane, query, key) = (index / (chunk.len() * keys), chunk.start + index / keys % chunk.len(), index % keys);
-                let wanted = bells.row(plane / heads, plane % heads, query).logit(key as f32).max(terms.hidden());
+                let wanted = gaussians.row(plane / heads, plane % heads, query).logit(key as f32).max(terms.hidden());
                 hidden += usize::from(wanted == terms.hidden());
                 let is_same =
                     if wanted == terms.hidden() { *found == wanted } else { (found - wanted).abs() <= 1e-6 * (1.0 + wanted.abs()) };

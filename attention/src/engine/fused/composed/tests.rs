@@ -12,7 +12,7 @@ use super::*;
 pub(super) use crate::conformance::cube_test_device as adapter;
 use crate::engine::fused::operator::FusedAttention;
 use crate::engine::fused::plan::Part;
-use crate::engine::{Bell, Bells, Normaliser, Ramp};
+use crate::engine::{GaussianShape, GaussianWeights, Normaliser, Ramp};
 use crate::visibility::{Span, TileMap, Visibility};
 
 const BATCH: usize = 2;
@@ -31,7 +31,7 @@ fn results<B: FusedAttention>([queries, keys]: [usize; 2], plan: &Plan, device: 
         B::float_from_data(TensorData::new(numbers, [BATCH, HEADS, length, width]), device)
     };
     let operand = |is_there: bool, tensor: FloatTensor<B>| -> Operand<B> { is_there.then_some(tensor).into() };
-    let (has_product, has_spans) = (plan.bells.is_none(), plan.ramp.is_some());
+    let (has_product, has_spans) = (plan.gaussians.is_none(), plan.ramp.is_some());
     let operands = Operands::<B> {
         values: tensor(1, [keys, 7], -1.0..1.0),
         queries: operand(has_product, tensor(2, [queries, 5], -1.0..1.0)),
@@ -62,23 +62,23 @@ fn terms_of_the_device_give_what_flex_computes_without_them() {
             dropout: None,
             ramp: None,
             pairs: None,
-            bells: None,
+            gaussians: None,
             by_kernels: false,
         }
     };
     let ramp = Ramp { width: 8.0, origin: 1.0, nearest: 0, farthest: 50, offset: 0 };
-    let bells = |renormalise| {
-        let shapes = [(2.0, f64::INFINITY), (9.0, 12.0)].map(|(deviation, window)| Bell { deviation, window }).to_vec();
+    let gaussians = |renormalise| {
+        let shapes = [(2.0, f64::INFINITY), (9.0, 12.0)].map(|(deviation, window)| GaussianShape { deviation, window }).to_vec();
         let centres = (0..BATCH * HEADS).flat_map(|plane| (0..queries).map(move |query| query as f64 * 0.8 - plane as f64 / 3.0));
-        Some(Arc::new(Bells::new(shapes, queries, centres.collect(), renormalise)))
+        Some(Arc::new(GaussianWeights::new(shapes, queries, centres.collect(), renormalise)))
     };
     let padding = || Visibility::padding(vec![keys, 71]);
     let plans = [
         plan(Visibility::causal().and(padding())),
         Plan { ramp: Some(ramp), ..plan(Visibility::causal()) },
         Plan { ramp: Some(ramp), ..plan(Visibility::window(20, 90).and(padding())) },
-        Plan { bells: bells(true), ..plan(Visibility::causal()) },
-        Plan { bells: bells(false), ..plan(padding()) },
+        Plan { gaussians: gaussians(true), ..plan(Visibility::causal()) },
+        Plan { gaussians: gaussians(false), ..plan(padding()) },
     ];
     for (number, plan) in plans.iter().enumerate() {
         let found = results::<CubeBackend>(lengths, plan, &adapter());

@@ -74,7 +74,7 @@ fn plan(visibility: &Visibility, span: Span, dropout: Option<WeightDropout>) -> 
         dropout,
         ramp: None,
         pairs: None,
-        bells: None,
+        gaussians: None,
         by_kernels: true,
     }
 }

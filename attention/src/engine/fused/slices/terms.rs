@@ -4,7 +4,7 @@ use pulp::Simd;
 
 use super::kernel::{Aligned, Matrix, Transposed, Triangle, add_product, padded, product, transposed, widened, widened_tiles};
 use super::{Inputs, Places, Planes, Sizes, of_plane};
-use crate::engine::{Bells, Ramp};
+use crate::engine::{GaussianWeights, Ramp};
 use crate::visibility::TILE;
 
 /// The terms of one batch row and head in one part.
@@ -17,13 +17,13 @@ pub(super) struct Terms<'a> {
     relative: Option<Relative<'a>>,
     kronecker: Option<Kronecker<'a>>,
     spans: Option<Spans<'a>>,
-    bells: Option<PlaneOfBells<'a>>,
+    gaussians: Option<GaussianPlane<'a>>,
 }
 
 /// The weights in closed form of one batch row and head.
 #[derive(Clone, Copy)]
-struct PlaneOfBells<'a> {
-    bells: &'a Bells,
+struct GaussianPlane<'a> {
+    gaussians: &'a GaussianWeights,
     row: usize,
     head: usize,
 }
@@ -151,9 +151,9 @@ impl<'a> Terms<'a> {
             assert!(places.iter().all(|places| matches!(places, Places::InOrder(_))), "scores by distance go in the order of indices");
             Relative::new(inputs, table, row, head)
         });
-        let bells = inputs.plan.bells.as_deref().map(|bells| PlaneOfBells { bells, row, head });
+        let gaussians = inputs.plan.gaussians.as_deref().map(|gaussians| GaussianPlane { gaussians, row, head });
         let bias = inputs.bias.map(|bias| bias.of(row, head));
-        Self { places, keys: inputs.sizes.keys, bias, relative, kronecker: Kronecker::new(inputs, row, head), spans, bells }
+        Self { places, keys: inputs.sizes.keys, bias, relative, kronecker: Kronecker::new(inputs, row, head), spans, gaussians }
     }
 
     /// Whether the gradients of the logits are those of something.
@@ -164,8 +164,8 @@ impl<'a> Terms<'a> {
     /// Whether no query of a tile reaches a key of the other tile.
     pub(super) fn are_beyond(&self, At { queries, keys, height }: At) -> bool {
         let [Places::InOrder(_), Places::InOrder(count)] = self.places else { return false };
-        if let Some(PlaneOfBells { bells, row, head }) = self.bells {
-            return bells.are_beyond(row, head, queries * TILE..queries * TILE + height, keys * TILE..count.min((keys + 1) * TILE));
+        if let Some(GaussianPlane { gaussians, row, head }) = self.gaussians {
+            return gaussians.are_beyond(row, head, queries * TILE..queries * TILE + height, keys * TILE..count.min((keys + 1) * TILE));
         }
         let Some(spans) = self.spans else { return false };
         let ramp = Ramp { nearest: 0, ..spans.ramp };
@@ -181,10 +181,10 @@ impl<'a> Terms<'a> {
     #[inline(always)]
     pub(super) fn add<S: Simd>(&self, simd: S, At { queries, keys, height }: At, logits: &mut [f32], scratch: &mut Scratch) {
         let [query_places, key_places] = self.places;
-        if let Some(PlaneOfBells { bells, row, head }) = self.bells {
+        if let Some(GaussianPlane { gaussians, row, head }) = self.gaussians {
             for (at, logits) in logits.chunks_exact_mut(TILE).take(height).enumerate() {
-                let bell = bells.row(row, head, query_places.index(queries * TILE + at));
-                key_places.each(keys, |place, key| logits[place] += bell.logit(key as f32));
+                let gaussian = gaussians.row(row, head, query_places.index(queries * TILE + at));
+                key_places.each(keys, |place, key| logits[place] += gaussian.logit(key as f32));
             }
         }
         if let Some(bias) = self.bias {

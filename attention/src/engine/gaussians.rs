@@ -1,4 +1,4 @@
-//! Weights in closed form: Gaussian bells around a centre of each query.
+//! Weights in closed form: normal densities around a centre of each query.
 
 use std::f64::consts::TAU;
 use std::ops::Range;
@@ -8,24 +8,24 @@ use burn::tensor::{DType, Device, Tensor, TensorData};
 /// Weights that are densities of normal distributions over keys: that of key `j` is `N(j; c, σ²)` for a query with centre `c`, up to a distance from the
 /// rounded centre and 0 beyond it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Bells {
-    shapes: Vec<Bell>,
+pub struct GaussianWeights {
+    shapes: Vec<GaussianShape>,
     queries: usize,
     /// `[B|1, H, Q]`, in indices of keys.
     centres: Vec<f64>,
     renormalise: bool,
 }
 
-/// The bell of one head.
+/// The normal density of one head.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Bell {
+pub struct GaussianShape {
     /// Standard deviation σ, greater than 0; infinite for the same weight, 1, of all keys that are near enough.
     pub deviation: f64,
     /// Greatest distance of a key from the rounded centre.
     pub window: f64,
 }
 
-/// Bells fall below what a 32-bit float can hold where their exponent is below this.
+/// The weights fall below what a 32-bit float can hold where their exponent is below this.
 pub(super) const LEAST_EXPONENT: f32 = -87.0;
 
 /// Some weights of one query in 32-bit floats, as logarithms.
@@ -38,7 +38,7 @@ pub(super) struct Row {
     window: f32,
 }
 
-impl Bell {
+impl GaussianShape {
     /// Factor of the exponential.
     fn scale(&self) -> f64 {
         if self.deviation.is_finite() { 1.0 / (self.deviation * TAU.sqrt()) } else { 1.0 }
@@ -53,13 +53,13 @@ impl Bell {
     }
 }
 
-impl Bells {
-    /// Bells of `queries` queries with the centres `[B|1, H, Q]`, one shape for each head, whose rows are divided by their sums over the visible keys if
+impl GaussianWeights {
+    /// Those of `queries` queries with the centres `[B|1, H, Q]`, one shape for each head, whose rows are divided by their sums over the visible keys if
     /// `renormalise`. Centres do not fall from one query to the next, so that those of a tile lie between its first and its last.
     ///
     /// # Panics
     /// If the centres are not those of some batch rows, or fall.
-    pub fn new(shapes: Vec<Bell>, queries: usize, centres: Vec<f64>, renormalise: bool) -> Self {
+    pub fn new(shapes: Vec<GaussianShape>, queries: usize, centres: Vec<f64>, renormalise: bool) -> Self {
         assert!(centres.len().is_multiple_of(shapes.len() * queries), "{} centres for {queries} queries of each head", centres.len());
         assert!(centres.chunks(queries).all(|centres| centres.is_sorted()), "centres fall from one query to the next");
         Self { shapes, queries, centres, renormalise }
@@ -84,8 +84,8 @@ impl Bells {
     pub fn weights(&self, keys: usize, dtype: DType, device: &Device) -> Tensor<4> {
         let heads = self.shapes.len();
         let of = |(index, centre): (usize, &f64)| {
-            let (bell, centre) = (self.shapes[index / self.queries % heads], *centre);
-            (0..keys).map(move |key| bell.weight(centre, key as f64) as f32)
+            let (gaussian, centre) = (self.shapes[index / self.queries % heads], *centre);
+            (0..keys).map(move |key| gaussian.weight(centre, key as f64) as f32)
         };
         let weights = self.centres.iter().enumerate().flat_map(of).collect();
         Tensor::from_data(TensorData::new(weights, [self.rows(), heads, self.queries, keys]), (device, dtype))
@@ -99,20 +99,20 @@ impl Bells {
 
     /// The weights of a query of a batch row and head.
     pub(super) fn row(&self, row: usize, head: usize, query: usize) -> Row {
-        let (bell, centre) = (self.shapes[head], self.centres[self.index(row, head, query)]);
+        let (gaussian, centre) = (self.shapes[head], self.centres[self.index(row, head, query)]);
         let nearest = centre.round();
         Row {
             nearest: nearest as f32,
             fraction: (centre - nearest) as f32,
-            sharpness: (1.0 / bell.deviation) as f32,
-            height: bell.scale().ln() as f32,
-            window: bell.window as f32,
+            sharpness: (1.0 / gaussian.deviation) as f32,
+            height: gaussian.scale().ln() as f32,
+            window: gaussian.window as f32,
         }
     }
 
     /// Whether no key of `keys` has a weight for a query of `queries`.
     pub(super) fn are_beyond(&self, row: usize, head: usize, queries: Range<usize>, keys: Range<usize>) -> bool {
-        let Bell { deviation, window } = self.shapes[head];
+        let GaussianShape { deviation, window } = self.shapes[head];
         let reach = window.min((f64::from(-2.0 * LEAST_EXPONENT)).sqrt() * deviation + 1.0);
         let centre = |query| self.centres[self.index(row, head, query)].round();
         (keys.end as f64 - 1.0) < centre(queries.start) - reach || keys.start as f64 > centre(queries.end - 1) + reach
@@ -144,13 +144,16 @@ mod tests {
     #[test]
     fn logits_are_logarithms_of_the_weights_however_far_the_centre() {
         for (deviation, window) in [(1.0, f64::INFINITY), (2.5, 3.0), (f64::INFINITY, 0.0)] {
-            let bell = Bell { deviation, window };
+            let gaussian = GaussianShape { deviation, window };
             for centre in [0.3, 16_000.0, 16_000.7, -4.5] {
-                let bells = Bells::new(vec![bell], 1, vec![centre], false);
-                let row = bells.row(0, 0, 0);
+                let gaussians = GaussianWeights::new(vec![gaussian], 1, vec![centre], false);
+                let row = gaussians.row(0, 0, 0);
                 for key in (centre - 20.0).max(0.0) as usize..(centre + 20.0) as usize {
-                    let (found, wanted) = (f64::from(row.logit(key as f32)).exp(), bell.weight(centre, key as f64));
-                    assert!((found - wanted).abs() <= 1e-5 * wanted + 1e-37, "{bell:?} at {centre}: key {key} has {found}, not {wanted}");
+                    let (found, wanted) = (f64::from(row.logit(key as f32)).exp(), gaussian.weight(centre, key as f64));
+                    assert!(
+                        (found - wanted).abs() <= 1e-5 * wanted + 1e-37,
+                        "{gaussian:?} at {centre}: key {key} has {found}, not {wanted}"
+                    );
                 }
             }
         }
@@ -159,16 +162,16 @@ mod tests {
     #[test]
     #[should_panic(expected = "centres fall")]
     fn centres_that_fall_are_refused() {
-        Bells::new(vec![Bell { deviation: 1.0, window: 1.0 }], 2, vec![1.0, 0.0], false);
+        GaussianWeights::new(vec![GaussianShape { deviation: 1.0, window: 1.0 }], 2, vec![1.0, 0.0], false);
     }
 
     #[test]
-    fn tiles_beyond_a_bell_have_no_weight_and_those_before_it_may() {
+    fn tiles_beyond_a_gaussian_have_no_weight_and_those_before_it_may() {
         let centres: Vec<f64> = (0..64).map(f64::from).collect();
-        let bells = |window| Bells::new(vec![Bell { deviation: 1.0, window }], 64, centres.clone(), false);
-        assert!(bells(f64::INFINITY).are_beyond(0, 0, 0..64, 128..192));
-        assert!(!bells(f64::INFINITY).are_beyond(0, 0, 0..64, 64..128));
-        assert!(bells(0.0).are_beyond(0, 0, 0..64, 64..128));
-        assert!(bells(0.0).are_beyond(0, 0, 32..64, 0..32) && !bells(1.0).are_beyond(0, 0, 32..64, 0..32));
+        let gaussians = |window| GaussianWeights::new(vec![GaussianShape { deviation: 1.0, window }], 64, centres.clone(), false);
+        assert!(gaussians(f64::INFINITY).are_beyond(0, 0, 0..64, 128..192));
+        assert!(!gaussians(f64::INFINITY).are_beyond(0, 0, 0..64, 64..128));
+        assert!(gaussians(0.0).are_beyond(0, 0, 0..64, 64..128));
+        assert!(gaussians(0.0).are_beyond(0, 0, 32..64, 0..32) && !gaussians(1.0).are_beyond(0, 0, 32..64, 0..32));
     }
 }

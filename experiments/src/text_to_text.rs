@@ -66,7 +66,7 @@ impl Decoding {
 
 /// Training an encoder-decoder.
 #[derive(Debug)]
-pub struct PairsTask<'a> {
+pub struct TextToTextTask<'a> {
     /// Pairs of the training set.
     pub train: &'a [TokenPair],
     /// Pairs of the validation set.
@@ -83,7 +83,7 @@ pub struct PairsTask<'a> {
 
 /// Padded source, target input (begin token first) and target output (end token last).
 #[derive(Debug)]
-pub struct PairsBatch {
+pub struct TextToTextBatch {
     source: PaddedBatch,
     input: PaddedBatch,
     output: PaddedBatch,
@@ -94,11 +94,11 @@ fn tensor(batch: &PaddedBatch, device: &Device) -> Tensor<2, Int> {
     Tensor::from_data(TensorData::new(batch.ids.clone(), [batch.rows, batch.width]), device)
 }
 
-impl PairsTask<'_> {
+impl TextToTextTask<'_> {
     /// Pairs as a batch.
-    pub(crate) fn pad<'p>(pairs: impl Iterator<Item = &'p TokenPair> + Clone) -> PairsBatch {
+    pub(crate) fn pad<'p>(pairs: impl Iterator<Item = &'p TokenPair> + Clone) -> TextToTextBatch {
         let rows = |row: &dyn Fn(&TokenPair) -> Vec<u32>| pad(&pairs.clone().map(row).collect::<Vec<_>>(), PAD);
-        PairsBatch {
+        TextToTextBatch {
             source: rows(&|pair| pair.source.clone()),
             input: rows(&|pair| std::iter::once(BEGIN).chain(pair.target.iter().copied()).collect()),
             output: rows(&|pair| pair.target.iter().copied().chain([END]).collect()),
@@ -109,7 +109,7 @@ impl PairsTask<'_> {
     pub(crate) fn losses(
         &self,
         model: &Seq2SeqTransformer,
-        batch: &PairsBatch,
+        batch: &TextToTextBatch,
         smoothing: f64,
         key: Option<RandomKey>,
         probe: &mut Probe,
@@ -197,9 +197,9 @@ impl PairsTask<'_> {
     }
 }
 
-impl Task for PairsTask<'_> {
+impl Task for TextToTextTask<'_> {
     type Model = Seq2SeqTransformer;
-    type Batch = PairsBatch;
+    type Batch = TextToTextBatch;
     type Carried = ();
 
     fn epoch(&self, _epoch: u64, key: &RandomKey) -> Vec<Vec<usize>> {
@@ -207,15 +207,15 @@ impl Task for PairsTask<'_> {
         token_budget_batches(&lengths, self.batch_tokens, key)
     }
 
-    fn batch(&self, items: &[usize], _epoch: u64, _key: &RandomKey) -> PairsBatch {
+    fn batch(&self, items: &[usize], _epoch: u64, _key: &RandomKey) -> TextToTextBatch {
         Self::pad(items.iter().map(|&item| &self.train[item]))
     }
 
-    fn units(&self, batch: &PairsBatch) -> usize {
+    fn units(&self, batch: &TextToTextBatch) -> usize {
         batch.output.lengths.iter().sum()
     }
 
-    fn loss(&self, model: &Seq2SeqTransformer, batch: &PairsBatch, pass: Pass<'_, ()>, probe: &mut Probe) -> Tensor<1> {
+    fn loss(&self, model: &Seq2SeqTransformer, batch: &TextToTextBatch, pass: Pass<'_, ()>, probe: &mut Probe) -> Tensor<1> {
         self.losses(model, batch, self.label_smoothing, Some(pass.key), probe).0
     }
 

@@ -14,10 +14,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Check, ConfigError};
 
-/// Sizes of [`ActingHeads`], and weights of their losses. The number of actions must be given.
+/// Sizes of [`ActorCriticHeads`], and weights of their losses. The number of actions must be given.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct ActingHeadsConfig {
+pub struct ActorCriticHeadsConfig {
     /// Width of the states.
     pub d_model: usize,
     /// Number of actions.
@@ -28,19 +28,19 @@ pub struct ActingHeadsConfig {
     pub entropy_weight: f64,
 }
 
-impl Default for ActingHeadsConfig {
+impl Default for ActorCriticHeadsConfig {
     fn default() -> Self {
         Self { d_model: 512, actions: 0, value_weight: 0.5, entropy_weight: 0.01 }
     }
 }
 
-impl ActingHeadsConfig {
+impl ActorCriticHeadsConfig {
     /// Checks the configuration.
     ///
     /// # Errors
     /// No actions, no width, or a weight that is negative or not finite.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        let check = Check("acting heads");
+        let check = Check("actor-critic heads");
         check.at_least_one("d_model", self.d_model)?;
         check.at_least_one("actions", self.actions)?;
         for (option, weight) in [("value_weight", self.value_weight), ("entropy_weight", self.entropy_weight)] {
@@ -55,28 +55,28 @@ impl ActingHeadsConfig {
     ///
     /// # Panics
     /// If the configuration is not valid.
-    pub fn init(&self, key: &RandomKey, device: &Device) -> ActingHeads {
+    pub fn init(&self, key: &RandomKey, device: &Device) -> ActorCriticHeads {
         self.validate().expect("the configuration is valid");
         let head = |name, outputs| {
             let mut head = init::linear(self.d_model, outputs, true, &key.named(name), device);
             head.weight = Init::Constant(0.0).parameter([self.d_model, outputs], key, device);
             head
         };
-        ActingHeads { policy: head("policy", self.actions), value: head("value", 1), config: *self }
+        ActorCriticHeads { policy: head("policy", self.actions), value: head("value", 1), config: *self }
     }
 }
 
 /// A policy head and a value head.
 ///
-/// Should be created with [`ActingHeadsConfig`].
+/// Should be created with [`ActorCriticHeadsConfig`].
 #[derive(Module, Debug)]
-pub struct ActingHeads {
+pub struct ActorCriticHeads {
     /// To logits of the actions, `[C, actions]`, with bias.
     pub policy: Linear,
     /// To the value, `[C, 1]`, with bias.
     pub value: Linear,
     #[module(skip)]
-    config: ActingHeadsConfig,
+    config: ActorCriticHeadsConfig,
 }
 
 /// What the heads say of each step.
@@ -103,7 +103,7 @@ pub struct Experience {
     pub real: Tensor<2>,
 }
 
-impl ActingHeads {
+impl ActorCriticHeads {
     /// Policies and values of states `[B, N, C]`.
     pub fn forward(&self, states: Tensor<3>) -> Decision {
         Decision { log_policy: log_softmax(self.policy.forward(states.clone()), 2), value: self.value.forward(states).squeeze_dim(2) }
@@ -120,7 +120,7 @@ impl ActingHeads {
         let advantage = returns - value.clone();
         let taken = log_policy.clone().gather(2, actions.unsqueeze_dim(2)).squeeze_dim::<2>(2);
         let entropy = -(log_policy.clone().exp() * log_policy.clone()).sum_dim(2).squeeze_dim::<2>(2);
-        let ActingHeadsConfig { value_weight, entropy_weight, .. } = self.config;
+        let ActorCriticHeadsConfig { value_weight, entropy_weight, .. } = self.config;
         (-(taken * advantage.clone().detach()) + advantage.powi_scalar(2) * value_weight - entropy * entropy_weight).mean()
     }
 
@@ -141,7 +141,7 @@ impl ActingHeads {
         let worse = clipped.clone().lower(unclipped.clone());
         let surrogate = unclipped.mask_where(worse, clipped);
         let entropy = -(log_policy.clone().exp() * log_policy.clone()).sum_dim(2).squeeze_dim::<2>(2);
-        let ActingHeadsConfig { value_weight, entropy_weight, .. } = self.config;
+        let ActorCriticHeadsConfig { value_weight, entropy_weight, .. } = self.config;
         let loss = -surrogate + (returns - value.clone()).powi_scalar(2) * value_weight - entropy * entropy_weight;
         (loss * real.clone()).sum() / real.sum()
     }
@@ -193,8 +193,8 @@ mod tests {
         config.init_with(&RandomKey::from_seed(1), device, &|place, key, device| -> AnyAttention { relative.init(place, key, device) })
     }
 
-    fn heads(device: &Device) -> ActingHeads {
-        ActingHeadsConfig { d_model: WIDTH, actions: ACTIONS, ..Default::default() }.init(&RandomKey::from_seed(2), device)
+    fn heads(device: &Device) -> ActorCriticHeads {
+        ActorCriticHeadsConfig { d_model: WIDTH, actions: ACTIONS, ..Default::default() }.init(&RandomKey::from_seed(2), device)
     }
 
     #[test]
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn acting_step_by_step_is_reading_the_unroll() {
+    fn step_by_step_is_reading_the_unroll() {
         let device = Device::flex();
         let stack = stack(&device);
         let seen: Vec<f32> = (0..2 * 7 * WIDTH).map(|index| (index as f32 * 0.37).sin()).collect();
@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn the_clipped_loss_does_not_go_beyond_the_clip() {
         let device = Device::flex();
-        let heads = ActingHeadsConfig { d_model: WIDTH, actions: 2, ..Default::default() }.init(&RandomKey::from_seed(2), &device);
+        let heads = ActorCriticHeadsConfig { d_model: WIDTH, actions: 2, ..Default::default() }.init(&RandomKey::from_seed(2), &device);
         let decision = Decision {
             log_policy: Tensor::<3>::from_data([[[0.8, 0.2], [0.8, 0.2], [0.8, 0.2], [0.8, 0.2], [0.5, 0.5]]], &device).log(),
             value: Tensor::from_data([[1.0, 1.0, 1.0, 1.0, 9.0]], &device),
@@ -288,9 +288,9 @@ mod tests {
 
     #[test]
     fn impossible_options_are_refused() {
-        let refused = |config: ActingHeadsConfig, option: &str| assert!(config.validate().unwrap_err().to_string().contains(option));
-        refused(ActingHeadsConfig::default(), "actions");
-        refused(ActingHeadsConfig { actions: 2, value_weight: -1.0, ..Default::default() }, "value_weight");
-        refused(ActingHeadsConfig { actions: 2, entropy_weight: f64::NAN, ..Default::default() }, "entropy_weight");
+        let refused = |config: ActorCriticHeadsConfig, option: &str| assert!(config.validate().unwrap_err().to_string().contains(option));
+        refused(ActorCriticHeadsConfig::default(), "actions");
+        refused(ActorCriticHeadsConfig { actions: 2, value_weight: -1.0, ..Default::default() }, "value_weight");
+        refused(ActorCriticHeadsConfig { actions: 2, entropy_weight: f64::NAN, ..Default::default() }, "entropy_weight");
     }
 }

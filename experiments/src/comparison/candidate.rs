@@ -1,4 +1,4 @@
-//! Contenders of a comparison: attentions, and whole models by name.
+//! Candidates of a comparison: attentions, and whole models by name.
 //!
 //! A model is the rest of the configuration with the fields that make the model what it is. They lie beneath the configuration file and the options of the
 //! command, which can change them; written down, in the configuration of a run folder, they stand above everything else, so that the file repeats its runs.
@@ -46,8 +46,8 @@ pub struct NamedModel {
 
 /// One of those that are compared.
 #[derive(Clone, Debug)]
-pub struct Contender<E> {
-    /// Its attention, under the contender's name.
+pub struct Candidate<E> {
+    /// Its attention, under the candidate's name.
     pub attention: Attention,
     /// The configuration that it is trained with.
     pub config: Config<E>,
@@ -70,7 +70,7 @@ pub fn model_assignments(names: &[String], options: &CommonOptions) -> Vec<Assig
 
 /// Those that the configuration names, each checked with the configuration that it is trained with. Models then stand in `settings` with all that they set,
 /// so that the configuration repeats the runs whatever the models of this name become.
-pub(super) fn contenders<E: Experiment>(settings: &mut Settings<Config<E>>) -> Result<Vec<Contender<E>>, ExperimentError> {
+pub(super) fn candidates<E: Experiment>(settings: &mut Settings<Config<E>>) -> Result<Vec<Candidate<E>>, ExperimentError> {
     if let Some(given) = &settings.value.model.attention {
         let is_assigned = settings.assigned().any(|path| path == ["run", "attention"]);
         if is_assigned || settings.value.run.attention != Config::<E>::default().run.attention {
@@ -86,16 +86,16 @@ pub(super) fn contenders<E: Experiment>(settings: &mut Settings<Config<E>>) -> R
     let models = config.run.models.iter().enumerate().map(|(index, model)| named_model::<E>(settings, index, model));
     let models = models.collect::<Result<Vec<_>, _>>()?;
     check::<E>(settings, &attentions)?;
-    let mut contenders: Vec<_> = attentions.into_iter().map(|attention| Contender { attention, config: config.clone() }).collect();
+    let mut candidates: Vec<_> = attentions.into_iter().map(|attention| Candidate { attention, config: config.clone() }).collect();
     let mut resolved = Vec::new();
-    for (model, contender) in models {
+    for (model, candidate) in models {
         resolved.push(model);
-        contenders.push(contender);
+        candidates.push(candidate);
     }
-    let names: Vec<_> = contenders.iter().map(|contender| contender.attention.name.as_str()).collect();
+    let names: Vec<_> = candidates.iter().map(|candidate| candidate.attention.name.as_str()).collect();
     config.run.check(settings, &names, &Backend::ALL.map(Backend::name))?;
     settings.value.run.models = resolved;
-    Ok(contenders)
+    Ok(candidates)
 }
 
 /// A model that the configuration names, with all that it sets.
@@ -103,7 +103,7 @@ fn named_model<E: Experiment>(
     settings: &Settings<Config<E>>,
     index: usize,
     model: &ModelRun,
-) -> Result<(ModelRun, Contender<E>), ExperimentError> {
+) -> Result<(ModelRun, Candidate<E>), ExperimentError> {
     let ModelRun { name, .. } = model;
     let place = format!("run.models.{index}");
     let (own, attention_name) = match (&model.set, &model.attention) {
@@ -140,7 +140,7 @@ fn named_model<E: Experiment>(
     let resolved = ModelRun { name: name.clone(), attention: Some(attention.name.clone()), set: Some(set) };
     let attention = Attention { name: name.clone(), ..attention };
     check::<E>(&own, std::slice::from_ref(&attention))?;
-    Ok((resolved, Contender { attention, config: own.value }))
+    Ok((resolved, Candidate { attention, config: own.value }))
 }
 
 fn check<E: Experiment>(settings: &Settings<Config<E>>, attentions: &[Attention]) -> Result<(), ExperimentError> {
@@ -161,14 +161,14 @@ fn field<'t>(table: &'t Table, path: &str) -> Option<&'t Value> {
     }
 }
 
-/// Refuses options of mechanisms that the command sets and that no contender has a use for.
-pub(super) fn check_effects<E: Experiment>(settings: &Settings<Config<E>>, contenders: &[Contender<E>]) -> Result<(), ExperimentError> {
+/// Refuses options of mechanisms that the command sets and that no candidate has a use for.
+pub(super) fn check_effects<E: Experiment>(settings: &Settings<Config<E>>, candidates: &[Candidate<E>]) -> Result<(), ExperimentError> {
     for path in settings.assigned() {
         let [table, family, options @ ..] = path else { continue };
         if table != MECHANISMS {
             continue;
         }
-        let used: Vec<_> = contenders.iter().flat_map(|contender| E::attentions(&contender.attention)).collect();
+        let used: Vec<_> = candidates.iter().flat_map(|candidate| E::attentions(&candidate.attention)).collect();
         let option = options.first().map(String::as_str);
         let mut unused: Vec<&str> = used.iter().map(|used| mechanisms::use_of(used, family, option)).filter_map(Result::err).collect();
         if unused.len() < used.len() {
@@ -182,23 +182,23 @@ pub(super) fn check_effects<E: Experiment>(settings: &Settings<Config<E>>, conte
     Ok(())
 }
 
-/// The contenders, and the attentions of which the folder has runs already.
-pub(super) fn with_earlier<E: Experiment>(contenders: &[Contender<E>], results: &Results, config: &Config<E>) -> Vec<Contender<E>> {
-    let mut all = contenders.to_vec();
+/// The candidates, and the attentions of which the folder has runs already.
+pub(super) fn with_earlier<E: Experiment>(candidates: &[Candidate<E>], results: &Results, config: &Config<E>) -> Vec<Candidate<E>> {
+    let mut all = candidates.to_vec();
     for record in results.records().iter().filter(|record| !record.is_model) {
-        if all.iter().all(|contender| contender.attention.name != record.attention)
+        if all.iter().all(|candidate| candidate.attention.name != record.attention)
             && let Ok(attention) = attention::<E>(config, &record.attention)
         {
-            all.push(Contender { attention, config: config.clone() });
+            all.push(Candidate { attention, config: config.clone() });
         }
     }
     all
 }
 
-/// A sentence for all contenders that are one and the same model and so train identically; the names of its contenders are in order.
-pub(super) fn twins<E: Experiment>(contenders: &[Contender<E>]) -> Result<Vec<String>, ExperimentError> {
+/// A sentence for all candidates that are one and the same model and so train identically; the names of its candidates are in order.
+pub(super) fn twins<E: Experiment>(candidates: &[Candidate<E>]) -> Result<Vec<String>, ExperimentError> {
     let mut models: Vec<(String, Vec<&str>)> = Vec::new();
-    for Contender { attention, config } in contenders {
+    for Candidate { attention, config } in candidates {
         // The options that an attention uses are part of it.
         let identity = format!("{} {:?}", settings::digest(config, &[RUN_TABLE, MECHANISMS])?, E::attentions(attention));
         match models.iter_mut().find(|(other, _)| *other == identity) {
@@ -302,18 +302,18 @@ mod tests {
     use crate::language::Language;
     use crate::translation::Translation;
 
-    fn of<E: Experiment>(names: &[&str], options: &[&str]) -> (Settings<Config<E>>, Vec<Contender<E>>) {
+    fn of<E: Experiment>(names: &[&str], options: &[&str]) -> (Settings<Config<E>>, Vec<Candidate<E>>) {
         let names: Vec<String> = names.iter().map(|name| format!("{name:?}")).collect();
         let attention = format!("run.attention=[{}]", names.join(", "));
         let assignments = options.iter().chain([&attention.as_str()]).map(|text| Assignment::parse(text).unwrap()).collect();
         let mut settings = Settings::read(None, assignments).unwrap();
-        let contenders = contenders::<E>(&mut settings).unwrap();
-        (settings, contenders)
+        let candidates = candidates::<E>(&mut settings).unwrap();
+        (settings, candidates)
     }
 
     fn refusal<E: Experiment>(names: &[&str], option: &str) -> Option<String> {
-        let (settings, contenders) = of::<E>(names, &[option]);
-        check_effects::<E>(&settings, &contenders).err().map(|error| {
+        let (settings, candidates) = of::<E>(names, &[option]);
+        check_effects::<E>(&settings, &candidates).err().map(|error| {
             assert_eq!(error.exit_code(), 2);
             error.to_string()
         })
@@ -322,10 +322,10 @@ mod tests {
     #[test]
     fn layouts_are_read_with_and_without_quotes_and_with_the_options_of_their_mechanisms() {
         let texts = ["{encoder = linformer, decoder = [dot-product, 'relative'], cross=uniform}", "[gaussian,dot-product]"];
-        let (_, contenders) = of::<Translation>(&texts, &["mechanisms.linformer.rank=8", "model.layers=2"]);
-        let names: Vec<_> = contenders.iter().map(|contender| contender.attention.name.as_str()).collect();
+        let (_, candidates) = of::<Translation>(&texts, &["mechanisms.linformer.rank=8", "model.layers=2"]);
+        let names: Vec<_> = candidates.iter().map(|candidate| candidate.attention.name.as_str()).collect();
         assert_eq!(names, ["{encoder=linformer,decoder=[dot-product,relative],cross=uniform}", "[gaussian,dot-product]"]);
-        let placed = Translation::attentions(&contenders[0].attention);
+        let placed = Translation::attentions(&candidates[0].attention);
         let families: Vec<_> = placed.iter().map(|(role, mechanism)| (*role, mechanism.family())).collect();
         let expected = [
             (Role::Encoder, "linformer"),
@@ -338,7 +338,7 @@ mod tests {
         assert_eq!(placed[0].1.get::<LinformerConfig>().unwrap().rank, Some(8));
         // The name of a layout names the same layout.
         let (_, again) = of::<Translation>(&names, &["mechanisms.linformer.rank=8", "model.layers=2"]);
-        assert_eq!(again[0].attention.layout, contenders[0].attention.layout);
+        assert_eq!(again[0].attention.layout, candidates[0].attention.layout);
         let (_, of_layers) = of::<Language>(&["[local-1d,dot-product]"], &["model.layers=2"]);
         let families: Vec<_> = Language::attentions(&of_layers[0].attention).iter().map(|(_, mechanism)| mechanism.family()).collect();
         assert_eq!(families, ["local-1d", "dot-product"]);
@@ -358,12 +358,12 @@ mod tests {
     #[test]
     fn options_of_the_gaussian_reach_the_layouts() {
         let options = "mechanisms.gaussian={deviations = [0.5], length_ratio = 1.25, normalisation = 'renormalise'}";
-        let (_, contenders) = of::<Translation>(&["hc-sa", "hc-all", "sh-x"], &[options]);
-        for (contender, gaussians) in contenders.iter().zip([2, 4, 2]) {
-            let placed = Translation::attentions(&contender.attention);
+        let (_, candidates) = of::<Translation>(&["hc-sa", "hc-all", "sh-x"], &[options]);
+        for (candidate, gaussians) in candidates.iter().zip([2, 4, 2]) {
+            let placed = Translation::attentions(&candidate.attention);
             let gaussians_of = placed.iter().filter_map(|(_, attention)| attention.get::<GaussianConfig>());
             let of_gaussian = gaussians_of.map(|gaussian| (gaussian.deviations.clone(), gaussian.length_ratio));
-            assert_eq!(of_gaussian.collect::<Vec<_>>(), vec![(vec![0.5], 1.25); gaussians], "{}", contender.attention.name);
+            assert_eq!(of_gaussian.collect::<Vec<_>>(), vec![(vec![0.5], 1.25); gaussians], "{}", candidate.attention.name);
         }
     }
 
@@ -390,15 +390,15 @@ mod tests {
     }
 
     #[test]
-    fn contenders_that_are_one_model_are_named() {
+    fn candidates_that_are_one_model_are_named() {
         let found = |names: &[&str]| twins::<Translation>(&of::<Translation>(names, &[]).1).unwrap();
         let [sentence] = &found(&["gaussian", "dot-product", "hc-sa", "hc-all", "sh-x"])[..] else { panic!("one pair is the same") };
         assert!(sentence.starts_with("gaussian and hc-sa are the same model"), "{sentence}");
         assert_eq!(found(&["dot-product", "hc-sa", "hc-all", "sh-x", "synthesizer-random", "synthesizer-random-fixed"]), [""; 0]);
 
         let models = "run.models=[{name='a', attention='lsh', set={}}, {name='b', attention='lsh', set={model={layers=3}}}]";
-        let (_, contenders) = of::<Language>(&["lsh"], &[models]);
-        let [sentence] = &twins::<Language>(&contenders).unwrap()[..] else { panic!("one pair is the same") };
+        let (_, candidates) = of::<Language>(&["lsh"], &[models]);
+        let [sentence] = &twins::<Language>(&candidates).unwrap()[..] else { panic!("one pair is the same") };
         assert!(sentence.starts_with("lsh and a are the same model"), "{sentence}");
     }
 }
