@@ -1,8 +1,8 @@
 """Compares `dot-product` with torch.nn.MultiheadAttention: output, attention weights and all gradients.
 
     pip install torch safetensors numpy
-    cargo build --release --bin parity
-    python docs/parity_pytorch.py [target/release/parity]
+    cargo build --release --bin heedful
+    python docs/parity_pytorch.py [target/release/heedful]
 
 Prints the greatest differences and fails if one exceeds 1e-5.
 """
@@ -61,12 +61,12 @@ def heedful(binary, folder, role, inputs):
         f'attention = {{ name = "dot-product" }}\nrole = "{role}"\nd_model = {D_MODEL}\nheads = {HEADS}\nmax_length = {LENGTH}\n'
     )
     save_file(inputs, source)
-    subprocess.run([binary, "--config", config, "--inputs", source, "--output", target], check=True)
+    subprocess.run([binary, "parity", "--config", config, "--inputs", source, "--output", target], check=True)
     return load_file(target)
 
 
 def main():
-    binary = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "target/release/parity").resolve()
+    binary = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "target/release/heedful").resolve()
     generator = torch.Generator().manual_seed(1)
     greatest = 0.0
     with tempfile.TemporaryDirectory() as folder:

@@ -6,6 +6,7 @@
 
 mod candidate;
 mod identity;
+mod overview;
 mod plan;
 mod program;
 mod session;
@@ -64,6 +65,10 @@ fn run<E: Experiment>(options: &CommonOptions, further: Vec<Assignment>) -> Resu
             let rows = E::MODELS.iter().map(|model| [model.name, model.attention, model.description].map(str::to_owned).to_vec());
             print_line(format!("\n{}", mechanisms::columns(80, &["model", "attention", "what it is"], rows.collect())))?;
         }
+        return Ok(Completion::Finished);
+    }
+    if options.print_schema {
+        print_line(settings::schema(&Config::<E>::default(), &format!("Configuration of {}", E::NAME))?)?;
         return Ok(Completion::Finished);
     }
     let mut assignments = options.assignments()?;

@@ -1,9 +1,9 @@
 //! Experiments that compare attention mechanisms: data, tokenisers, metrics, training, runs and reports, as a library.
 //!
 //! The programs `mt`, `lm`, `glue`, `algorithmic`, `mlm`, `textgen`, `classify`, `image` and `memory-rl` are thin: each is an
-//! [`Experiment`](experiment::Experiment) whose body is [`experiment::main`]. `analyse` shows the attention of a trained model ([`analyse`]), `compare` compares
-//! finished runs ([`compare`]), `data` fetches and checks public data sets ([`catalogue`]), and `parity` runs a single attention for comparison with other code
-//! ([`parity`]). [`programs`] has them as functions, for programs that know more mechanisms.
+//! [`Experiment`](experiment::Experiment) whose body is [`experiment::main`]. The program `heedful` has the tools: `analyse` shows the attention of a trained model
+//! ([`analyse`]), `compare` compares finished runs ([`compare`]), `data` fetches and checks public data sets ([`catalogue`]), and `parity` runs a single attention
+//! for comparison with other code ([`parity`]). [`programs`] has them as functions, for programs that know more mechanisms.
 
 #![warn(unreachable_pub)]
 // Tests of one backend read where they compare.

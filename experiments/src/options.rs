@@ -92,6 +92,10 @@ pub struct CommonOptions {
     #[arg(long, conflicts_with_all = ["dry_run", "list"])]
     pub print_config: bool,
 
+    /// Print the JSON Schema of the configuration, with which editors complete TOML files, then exit
+    #[arg(long, conflicts_with_all = ["dry_run", "list", "print_config"])]
+    pub print_schema: bool,
+
     /// Print the script with which a shell completes options, then exit
     #[arg(long, value_name = "SHELL", exclusive = true)]
     pub completions: Option<Shell>,

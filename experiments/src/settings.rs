@@ -8,6 +8,7 @@
 //! Whatever is refused is reported with the file and line, or the option, that said it, and with the nearest name that is known.
 
 mod reading;
+mod schema;
 
 use std::fmt::Display;
 use std::fs;
@@ -20,6 +21,7 @@ use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
 
 use self::reading::{Problem, Setting};
+pub use self::schema::schema;
 use crate::experiment::{Config, Experiment};
 use crate::mechanisms::MechanismOptions;
 use crate::model::ModelSettings;

@@ -32,7 +32,7 @@ const UNPACKING: &str = ".unpacking";
 
 /// How data sets are fetched.
 #[derive(Clone, Debug)]
-pub struct FetchOptions {
+pub struct FetchSettings {
     /// The folder of all data sets.
     pub out: PathBuf,
     /// Whether archives are unpacked.
@@ -49,7 +49,7 @@ pub struct FetchOptions {
 #[derive(Debug)]
 pub struct Fetch<'a> {
     set: &'a DataSet,
-    options: &'a FetchOptions,
+    settings: &'a FetchSettings,
     interrupt: &'a Interrupt,
     root: PathBuf,
     record: Record,
@@ -105,14 +105,14 @@ impl<'a> Fetch<'a> {
     ///
     /// # Errors
     /// A folder that cannot be made or read, another process that fetches the same data set, a record that cannot be understood.
-    pub fn begin(set: &'a DataSet, options: &'a FetchOptions, interrupt: &'a Interrupt) -> Result<Self, FetchError> {
-        let root = options.out.join(&set.name);
+    pub fn begin(set: &'a DataSet, settings: &'a FetchSettings, interrupt: &'a Interrupt) -> Result<Self, FetchError> {
+        let root = settings.out.join(&set.name);
         fs::create_dir_all(&root).map_err(|source| RunFolderError::Folder { path: root.clone(), source })?;
         let path = root.join(LOCK);
         let lock = lock(&path).map_err(|source| RunFolderError::Write { path: path.clone(), source })?;
         let Some(lock) = lock else { return Err(DownloadError::Busy { part: path }.into()) };
-        let record = Record::read(&root.join(RECORD), options.force)?;
-        Ok(Self { set, options, interrupt, root, record, _lock: lock })
+        let record = Record::read(&root.join(RECORD), settings.force)?;
+        Ok(Self { set, settings, interrupt, root, record, _lock: lock })
     }
 
     /// Fetches one of the files of the data set, unpacks it if that is wanted, and records it.
@@ -123,11 +123,11 @@ impl<'a> Fetch<'a> {
         let (path, key) = (file.path(), file.path().to_string_lossy().into_owned());
         let recorded =
             self.record.files.get(&key).filter(|entry| file.sha256.as_ref().is_none_or(|sha256| *sha256 == entry.sha256)).cloned();
-        let kind = file.unpack.filter(|_| self.options.unpack);
+        let kind = file.unpack.filter(|_| self.settings.unpack);
         if let Some(entry) = &recorded
             && kind.is_some()
             && !entry.unpacked.is_empty()
-            && !self.options.force
+            && !self.settings.force
             && entry.unpacked.iter().all(|(path, sum)| self.holds(path, sum))
         {
             return Ok(entry.fetched(path, true));
@@ -164,7 +164,7 @@ impl<'a> Fetch<'a> {
             for (path, text) in mrpc::tables(&self.root)? {
                 let sum = Sum { bytes: text.len() as u64, sha256: crate::run_folder::sha256_hex(text.as_bytes()) };
                 if !self.holds(path, &sum) {
-                    if self.root.join(path).exists() && !self.options.force {
+                    if self.root.join(path).exists() && !self.settings.force {
                         return Err(FetchError::Differs { path: self.root.join(path) });
                     }
                     write_atomically(&self.root.join(path), text.as_bytes())?;
@@ -179,7 +179,7 @@ impl<'a> Fetch<'a> {
 
     /// The file at `target` if it is there with the checksum that is `known`.
     fn there(&self, target: &Path, known: Option<&String>) -> Result<Option<Downloaded>, FetchError> {
-        if self.options.force || !target.exists() {
+        if self.settings.force || !target.exists() {
             return Ok(None);
         }
         let read = || -> io::Result<Downloaded> {
@@ -196,7 +196,7 @@ impl<'a> Fetch<'a> {
     fn download(&self, file: &SourceFile, target: &Path) -> Result<(String, Downloaded), FetchError> {
         let folder = target.parent().unwrap_or(&self.root);
         fs::create_dir_all(folder).map_err(|source| RunFolderError::Folder { path: folder.to_path_buf(), source })?;
-        let addresses = match &self.options.url {
+        let addresses = match &self.settings.url {
             Some(url) if url.ends_with('/') => vec![format!("{url}{}", last_part(&file.addresses[0]))],
             Some(url) => vec![url.clone()],
             None => file.addresses.clone(),
@@ -206,7 +206,7 @@ impl<'a> Fetch<'a> {
         while let Some(address) = addresses.next() {
             let most = file.most_bytes.unwrap_or(MOST_BYTES);
             let wanted = Wanted { address: &address, target, bytes: file.bytes, sha256: file.sha256.as_deref(), most };
-            match download(wanted, self.options.patience, self.interrupt, &bar) {
+            match download(wanted, self.settings.patience, self.interrupt, &bar) {
                 Ok(downloaded) => {
                     bar.finish_and_clear();
                     return Ok((address, downloaded));
@@ -247,7 +247,7 @@ impl<'a> Fetch<'a> {
     fn install(&self, from: &Path, files: Vec<Unpacked>) -> Result<Vec<Unpacked>, FetchError> {
         let sum = |file: &Unpacked| Sum { bytes: file.bytes, sha256: file.sha256.clone() };
         let is_other = |file: &&Unpacked| self.root.join(&file.path).exists() && !self.holds(&file.path, &sum(file));
-        if let Some(file) = files.iter().find(is_other).filter(|_| !self.options.force) {
+        if let Some(file) = files.iter().find(is_other).filter(|_| !self.settings.force) {
             return Err(FetchError::Differs { path: self.root.join(&file.path) });
         }
         for file in &files {

@@ -1,4 +1,4 @@
-//! The comparison of finished runs of several commands: what the binary `compare` does.
+//! The comparison of finished runs of several commands: what `heedful compare` does.
 //!
 //! An experiment reports on its own runs ([`crate::report`]); here the run folders of several commands stand beside each other, of one version or of
 //! several, of the same mechanisms or of others. [`runs`] reads the folders, [`group`] sorts what may stand in one table, [`significance`] tests differences

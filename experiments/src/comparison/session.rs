@@ -10,6 +10,7 @@ use heedful_attention::random::RandomKey;
 use super::STEPS_PER_SECOND;
 use super::candidate::Candidate;
 use super::identity::recipe;
+use super::overview::Overview;
 use crate::allocator::return_freed_memory;
 use crate::backend::Backend;
 use crate::error::{Completion, ExperimentError, print_line};
@@ -66,11 +67,14 @@ impl<E: Experiment> Session<'_, E> {
             tracing::warn!("training.minutes limits the runs: {} at once do fewer steps than one alone, and score otherwise", self.jobs);
         }
         let runs: Vec<&Run<'_, E>> = runs.iter().collect();
-        let ends = self.work(&runs, datasets)?;
+        let overview = Overview::new(&self.watcher, &runs.iter().map(|run| run.steps()).collect::<Vec<_>>());
+        let ends = self.work(&runs, datasets, &overview)?;
         // Meanwhile others have finished what was left to them, or were stopped.
         let held = runs.iter().zip(&ends).filter(|(_, end)| matches!(end, RunEnd::Held(_)));
         let held: Vec<&Run<'_, E>> = held.map(|(run, _)| *run).collect();
-        let second = if is_interrupted(&ends) { Vec::new() } else { self.work(&held, datasets)? };
+        held.iter().for_each(|run| overview.reopen(run.steps()));
+        let second = if is_interrupted(&ends) { Vec::new() } else { self.work(&held, datasets, &overview)? };
+        drop(overview);
         if is_interrupted(&ends) || is_interrupted(&second) {
             return Ok(Completion::Interrupted);
         }
@@ -121,10 +125,15 @@ impl<E: Experiment> Session<'_, E> {
     }
 
     /// Works on runs, on several at once if there are several jobs; says how they ended. An interrupt, an error or a panic of one ends all.
-    fn work(&self, runs: &[&Run<'_, E>], datasets: &[E::Data]) -> Result<Vec<RunEnd>, ExperimentError> {
+    fn work(&self, runs: &[&Run<'_, E>], datasets: &[E::Data], overview: &Overview) -> Result<Vec<RunEnd>, ExperimentError> {
         side_by_side(self.jobs, runs, |run| {
             let others = RaiseUnlessDone(Some(&self.interrupt));
-            let end = self.one_run(run)?;
+            let end = self.one_run(run, overview)?;
+            match &end {
+                RunEnd::FinishedBefore => overview.finished_before(run.steps()),
+                RunEnd::Held(holder) => overview.elsewhere(run.steps(), &holder.process.host),
+                RunEnd::Finished | RunEnd::Interrupted => {}
+            }
             if matches!(end, RunEnd::Finished) {
                 self.derive(datasets)?;
             }
@@ -154,7 +163,7 @@ impl<E: Experiment> Session<'_, E> {
         }
     }
 
-    fn one_run(&self, run: &Run<'_, E>) -> Result<RunEnd, ExperimentError> {
+    fn one_run(&self, run: &Run<'_, E>, overview: &Overview) -> Result<RunEnd, ExperimentError> {
         let Run { dataset, candidate: Candidate { attention, config }, seed, folder } = run;
         let seed = *seed;
         let recipe = recipe::<E>(&self.folder, self.config, config, dataset)?;
@@ -191,6 +200,7 @@ impl<E: Experiment> Session<'_, E> {
         if is_finished()? {
             return Ok(RunEnd::FinishedBefore);
         }
+        let count = overview.begin(training.steps);
         if self.jobs == 1 {
             return_freed_memory();
             reset_peak_memory();
@@ -203,6 +213,7 @@ impl<E: Experiment> Session<'_, E> {
         let outcome = Trainer::new(&task, training, paths.root(), &identity, key)
             .resume(true)
             .watcher(self.watcher.clone())
+            .count(count.clone())
             .description(format!("```toml\n{}```\n", settings::complete_text(config)?))
             .interrupt(self.interrupt.clone())
             .run(model);
@@ -237,11 +248,17 @@ impl<E: Experiment> Session<'_, E> {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         record.finished_ms = Some(now.as_millis() as u64);
         write_result(&paths, &record)?;
+        overview.finish(&count);
         Ok(RunEnd::Finished)
     }
 }
 
 impl<E: Experiment> Run<'_, E> {
+    /// The most steps that it takes.
+    fn steps(&self) -> u64 {
+        self.candidate.config.training.steps
+    }
+
     /// Which command the run was left to, if it was.
     fn left(&self, end: &RunEnd) -> Option<String> {
         match end {

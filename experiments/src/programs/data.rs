@@ -2,33 +2,32 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::time::Duration;
 
 use crate::catalogue::check::{State, check};
 use crate::catalogue::download::Patience;
-use crate::catalogue::fetch::{Fetch, FetchOptions, Fetched};
+use crate::catalogue::fetch::{Fetch, FetchSettings, Fetched};
 use crate::catalogue::{Catalogue, DataSet, FetchError, SourceFile};
-use crate::error::{Completion, ExperimentError, main_with, print_line};
-use crate::options::{CommonOptions, unknown};
+use crate::error::{Completion, ExperimentError, print_line};
+use crate::options::unknown;
 use crate::train::Interrupt;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Subcommand};
 
 const EXAMPLES: &str = "\
 Examples:
-  data list
-  data fetch ptb multi30k/raw glue/CoLA --out data
-  data fetch wikitext-2 --url https://mirror.example/wikitext-2-v1.zip
-  data check data
+  heedful data list
+  heedful data fetch ptb multi30k/raw glue/CoLA --out data
+  heedful data fetch wikitext-2 --url https://mirror.example/wikitext-2-v1.zip
+  heedful data check data
 
 A proxy is taken from HTTPS_PROXY or ALL_PROXY, exceptions from NO_PROXY.
 
 Exit codes: 0 done, 1 something could not be fetched or is broken, 2 the command was refused, 130 stopped by Ctrl-C or SIGTERM (repeat the command to continue).";
 
 /// List, fetch and check public data sets.
-#[derive(Parser)]
-#[command(name = "data", version, after_help = EXAMPLES)]
-struct Options {
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Options {
     #[command(subcommand)]
     command: Command,
 }
@@ -102,13 +101,7 @@ struct FetchOptions {
     source: Source,
 }
 
-/// The program `data`: reads its options from the command line and runs.
-pub fn main() -> ExitCode {
-    main_with(|| run(&Options::parse()))
-}
-
-fn run(options: &Options) -> Result<Completion, ExperimentError> {
-    CommonOptions::default().start_logging()?;
+pub(super) fn run(options: &Options) -> Result<Completion, ExperimentError> {
     match &options.command {
         Command::List { json, source } => list(&source.read()?, *json),
         Command::Fetch(options) => fetch(options),
@@ -166,7 +159,7 @@ fn fetch(options: &FetchOptions) -> Result<Completion, ExperimentError> {
             )));
         }
     }
-    let options = FetchOptions {
+    let settings = FetchSettings {
         out: options.out.clone(),
         unpack: !options.no_unpack,
         force: options.force,
@@ -179,7 +172,7 @@ fn fetch(options: &FetchOptions) -> Result<Completion, ExperimentError> {
     };
     let interrupt = Interrupt::on_signal().map_err(ExperimentError::failure)?;
     for (set, files) in wanted {
-        match fetch_set(set, &files, &options, &interrupt) {
+        match fetch_set(set, &files, &settings, &interrupt) {
             Err(Ended::Fetch(error)) if error.is_interrupted() => {
                 tracing::warn!("{error}");
                 return Ok(Completion::Interrupted);
@@ -210,9 +203,9 @@ impl From<ExperimentError> for Ended {
     }
 }
 
-fn fetch_set(set: &DataSet, files: &[&SourceFile], options: &FetchOptions, interrupt: &Interrupt) -> Result<(), Ended> {
+fn fetch_set(set: &DataSet, files: &[&SourceFile], settings: &FetchSettings, interrupt: &Interrupt) -> Result<(), Ended> {
     print_line(format!("{}: {}; licence: {} (said by: {})", set.name, set.about, set.licence, set.licence_evidence))?;
-    let mut fetch = Fetch::begin(set, options, interrupt)?;
+    let mut fetch = Fetch::begin(set, settings, interrupt)?;
     for file in files {
         if file.unverified {
             print_line(format!("{}/{}: the address is not verified", set.name, file.path().display()))?;

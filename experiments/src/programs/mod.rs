@@ -15,15 +15,16 @@
 //! ```
 
 pub mod algorithmic;
-pub mod analyse;
+mod analyse;
 pub mod classify;
-pub mod compare;
-pub mod data;
+mod compare;
+mod data;
 pub mod glue;
+pub mod heedful;
 pub mod image;
 pub mod lm;
 pub mod memory_rl;
 pub mod mlm;
 pub mod mt;
-pub mod parity;
+mod parity;
 pub mod textgen;

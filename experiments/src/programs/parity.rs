@@ -1,13 +1,11 @@
 //! Runs one part of a model with given weights on given inputs.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
-use crate::error::{Completion, ExperimentError, main_with, print_line};
-use crate::options::CommonOptions;
+use crate::error::{Completion, ExperimentError, print_line};
 use crate::parity::{self, ParityConfig};
 use crate::settings::Assignment;
-use clap::Parser;
+use clap::Args;
 use heedful_attention::registry::AnyMechanism;
 
 const EXAMPLES: &str = "\
@@ -24,14 +22,14 @@ mechanism.toml, with the defaults of the part `attention`:
   memory_gradient = false               # whether the gradient reaches what is carried over
 
 Examples:
-  parity --list
-  parity --config mechanism.toml --describe
-  parity --config mechanism.toml --inputs in.safetensors --output out.safetensors
-  parity --part gate:gru --set d_model=8 --describe
-  parity --part gate:gru --set d_model=8 --example in.safetensors
-  parity --part gate:gru --set d_model=8 --inputs in.safetensors --output out.safetensors
-  parity --part step --attention lsh --set role=decoder --describe
-  parity --part block --set block.gate=gru --set cross=dot-product --describe
+  heedful parity --list
+  heedful parity --config mechanism.toml --describe
+  heedful parity --config mechanism.toml --inputs in.safetensors --output out.safetensors
+  heedful parity --part gate:gru --set d_model=8 --describe
+  heedful parity --part gate:gru --set d_model=8 --example in.safetensors
+  heedful parity --part gate:gru --set d_model=8 --inputs in.safetensors --output out.safetensors
+  heedful parity --part step --attention lsh --set role=decoder --describe
+  heedful parity --part block --set block.gate=gru --set cross=dot-product --describe
 
 Exit codes: 0 done, 1 a file or tensor cannot be used, 2 the command or configuration was refused.";
 
@@ -39,9 +37,9 @@ Exit codes: 0 done, 1 a file or tensor cannot be used, 2 the command or configur
 ///
 /// Reads the weights and inputs of an attention, a gate, a halting unit, a block or a stack of blocks from a safetensors file. Writes its outputs, its
 /// attention weights, and the gradients of the sum of outputs times their cotangents to another.
-#[derive(Parser)]
-#[command(name = "parity", version, after_help = EXAMPLES)]
-struct Options {
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Options {
     /// Part, attention and sizes in TOML [default: as shown below]
     #[arg(long, value_name = "FILE.toml")]
     config: Option<PathBuf>,
@@ -87,13 +85,7 @@ struct Options {
     list: bool,
 }
 
-/// The program `parity`: reads its options from the command line and runs.
-pub fn main() -> ExitCode {
-    main_with(|| run(&Options::parse()))
-}
-
-fn run(options: &Options) -> Result<Completion, ExperimentError> {
-    CommonOptions::default().start_logging()?;
+pub(super) fn run(options: &Options) -> Result<Completion, ExperimentError> {
     if options.list {
         print_line(parity::list())?;
         return Ok(Completion::Finished);

@@ -42,6 +42,7 @@ pub use loss_scale::{LossScale, LossScaling};
 pub use optimiser::{OptimiserConfig, OptimiserKind, without_decay};
 pub use parameter::{ParameterCount, assign_parameter_ids, first_non_finite_parameter, read_scalars};
 pub use progress::Watcher;
+pub(crate) use progress::{StepCount, clock};
 pub(crate) use record::{MODEL, load_model};
 pub use schedule::ScheduleConfig;
 pub use state::{BestEvaluation, Metric, TrainingState};

@@ -1,6 +1,8 @@
 //! What a person watching a run sees: a bar on a terminal, plain lines elsewhere, nothing if asked to be quiet. All of it goes to standard error.
 
 use std::io::{self, IsTerminal, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -18,11 +20,49 @@ pub enum Watcher {
     Nobody,
 }
 
+/// The steps of one run, as others see them while it is in progress.
+#[derive(Clone, Debug)]
+pub(crate) struct StepCount(Arc<[AtomicU64; 2]>);
+
+impl StepCount {
+    /// Of a run of so many steps.
+    pub(crate) fn of(steps: u64) -> Self {
+        Self(Arc::new([AtomicU64::new(0), AtomicU64::new(steps)]))
+    }
+
+    /// So many steps were done before.
+    pub(crate) fn resume(&self, steps: u64) {
+        self.0[1].fetch_sub(steps.min(self.left()), Ordering::Relaxed);
+    }
+
+    /// A step is done.
+    pub(crate) fn step(&self) {
+        self.0[0].fetch_add(1, Ordering::Relaxed);
+        self.resume(1);
+    }
+
+    /// Steps that this process has done.
+    pub(crate) fn done(&self) -> u64 {
+        self.0[0].load(Ordering::Relaxed)
+    }
+
+    /// Steps that are to be done.
+    pub(crate) fn left(&self) -> u64 {
+        self.0[1].load(Ordering::Relaxed)
+    }
+
+    /// Whether it counts the steps of the same run.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
 /// The progress of one run.
 pub(crate) struct Progress {
     label: String,
     total: u64,
     shown: Shown,
+    count: StepCount,
 }
 
 enum Shown {
@@ -41,14 +81,16 @@ pub(crate) struct Pace {
 }
 
 impl Progress {
-    pub(crate) fn new(watcher: &Watcher, label: &str, done: u64, total: u64) -> Self {
+    pub(crate) fn new(watcher: &Watcher, label: &str, done: u64, total: u64, count: StepCount) -> Self {
+        count.resume(done);
         let shown = match watcher {
             Watcher::Nobody => Shown::Nothing,
             Watcher::Lines => Shown::Lines,
             Watcher::Automatic if !io::stderr().is_terminal() => Shown::Lines,
             Watcher::Automatic => Shown::Bar(ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr())),
             Watcher::Bars(bars) if bars.is_hidden() => Shown::Lines,
-            Watcher::Bars(bars) => Shown::Bar(bars.add(ProgressBar::no_length())),
+            // Above the line on all runs, which is the last.
+            Watcher::Bars(bars) => Shown::Bar(bars.insert_from_back(1, ProgressBar::no_length())),
         };
         if let Shown::Bar(bar) = &shown {
             let style = ProgressStyle::with_template("{prefix} {bar:30} {pos}/{len} {msg}").expect("the template is constant");
@@ -57,11 +99,12 @@ impl Progress {
             bar.set_length(total);
             bar.set_position(done);
         }
-        Self { label: label.to_string(), total, shown }
+        Self { label: label.to_string(), total, shown, count }
     }
 
     /// Shows the state after a step; without a bar, only if the step is one that is logged.
     pub(crate) fn step(&self, step: u64, pace: &Pace, is_logged: bool) {
+        self.count.step();
         match &self.shown {
             Shown::Bar(bar) => {
                 let remaining = clock(pace.remaining_seconds);
@@ -102,7 +145,7 @@ impl Drop for Progress {
 }
 
 /// Seconds as hours, minutes and seconds (`1:02:03`).
-fn clock(seconds: f64) -> String {
+pub(crate) fn clock(seconds: f64) -> String {
     let seconds = seconds.max(0.0).round() as u64;
     format!("{}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }

@@ -20,7 +20,7 @@ use super::interrupt::Interrupt;
 use super::log::{LogLine, TrainingLog};
 use super::loss_scale::LossScale;
 use super::parameter::{assign_parameter_ids, first_non_finite_parameter, read_scalars};
-use super::progress::{Pace, Progress, Watcher};
+use super::progress::{Pace, Progress, StepCount, Watcher};
 use super::record::{load_carried, load_model, load_optimiser, to_files};
 use super::state::{BestEvaluation, Metric, TrainingState};
 use super::task::{Outcome, Pass, Split, Task, TrainedModel, first_non_finite_activation};
@@ -42,6 +42,7 @@ pub struct Trainer<'a, T: Task> {
     watcher: Watcher,
     description: Option<String>,
     interrupt: Interrupt,
+    count: StepCount,
 }
 
 impl<'a, T: Task> Trainer<'a, T> {
@@ -58,6 +59,7 @@ impl<'a, T: Task> Trainer<'a, T> {
             watcher: Watcher::default(),
             description: None,
             interrupt: Interrupt::new(),
+            count: StepCount::of(config.steps),
         }
     }
 
@@ -83,6 +85,12 @@ impl<'a, T: Task> Trainer<'a, T> {
     /// The flag that stops the run.
     pub fn interrupt(mut self, interrupt: Interrupt) -> Self {
         self.interrupt = interrupt;
+        self
+    }
+
+    /// Where steps are counted.
+    pub(crate) fn count(mut self, count: StepCount) -> Self {
+        self.count = count;
         self
     }
 
@@ -205,7 +213,7 @@ impl<'a, T: Task> Run<'a, T> {
             log.describe("configuration", text)?;
         }
         let label = trainer.folder.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-        let progress = Progress::new(&trainer.watcher, &label, state.step, trainer.config.steps);
+        let progress = Progress::new(&trainer.watcher, &label, state.step, trainer.config.steps, trainer.count.clone());
         let wall_seconds_before = state.wall_seconds;
         let clock = Instant::now();
         Ok((Self { trainer, optimiser, state, carried, order, log, progress, last_saved: latest, clock, wall_seconds_before }, model))

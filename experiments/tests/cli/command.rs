@@ -29,19 +29,23 @@ pub fn binary(name: &str) -> Command {
         "lm" => env!("CARGO_BIN_EXE_lm"),
         "glue" => env!("CARGO_BIN_EXE_glue"),
         "algorithmic" => env!("CARGO_BIN_EXE_algorithmic"),
-        "analyse" => env!("CARGO_BIN_EXE_analyse"),
-        "compare" => env!("CARGO_BIN_EXE_compare"),
-        "data" => env!("CARGO_BIN_EXE_data"),
+        "heedful" => env!("CARGO_BIN_EXE_heedful"),
         "classify" => env!("CARGO_BIN_EXE_classify"),
         "image" => env!("CARGO_BIN_EXE_image"),
         "memory-rl" => env!("CARGO_BIN_EXE_memory-rl"),
         "mlm" => env!("CARGO_BIN_EXE_mlm"),
         "textgen" => env!("CARGO_BIN_EXE_textgen"),
-        "parity" => env!("CARGO_BIN_EXE_parity"),
         other => panic!("no binary is called {other}"),
     };
     let mut command = Command::new(path);
     command.env_remove("RUST_LOG");
+    command
+}
+
+/// A tool of the program `heedful`.
+pub fn tool(name: &str) -> Command {
+    let mut command = binary("heedful");
+    command.arg(name);
     command
 }
 

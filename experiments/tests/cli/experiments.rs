@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use crate::command::{binary, final_weights, refused, stderr, stdout, succeeded, text_folder};
+use crate::command::{binary, final_weights, refused, stderr, stdout, succeeded, text_folder, tool};
 
 /// Settings of models that train in well under a second.
 const TINY: [&str; 4] = [
@@ -95,13 +95,13 @@ fn texts_are_generated_classified_and_analysed() {
     let lines = |name: &str| fs::read_to_string(replies.join(name)).unwrap().lines().count();
     assert_eq!((lines("test.txt"), lines("test.reference.txt")), (8, 8));
 
-    let analyse = |further: &[&str]| binary("analyse").arg(&textgen).args(further).output().unwrap();
+    let analyse = |further: &[&str]| tool("analyse").arg(&textgen).args(further).output().unwrap();
     let output = analyse(&["--dataset", "built-in dialogue", "--texts", "2", "--pictured", "1"]);
     succeeded(&output);
     let page = fs::read_to_string(textgen.join("analysis/dot-product-seed1/analyse.md")).unwrap();
     assert!(page.contains("decoder.layers.0.cross_attention") && page.contains("spans"), "{page}");
     refused(&analyse(&["--attention", "gaussian"]), 2, &["gaussian", "dot-product"]);
-    refused(&binary("analyse").arg(folder.path()).output().unwrap(), 2, &["results.json"]);
+    refused(&tool("analyse").arg(folder.path()).output().unwrap(), 2, &["results.json"]);
 
     let output = run("classify", &classify, &["--attention", "linformer", "--set", "data.generated_texts=60"]);
     assert!(record(&output, &classify)["metrics"]["accuracy"].as_f64().is_some());
@@ -118,11 +118,11 @@ fn images_are_drawn_completed_and_sharpened() {
     for name in ["samples.png", "completions.png"] {
         is_png(&drawn.join("local-2d-seed1").join(name));
     }
-    let output = binary("analyse").arg(&drawn).args(["--texts", "1", "--pictured", "1"]).output().unwrap();
+    let output = tool("analyse").arg(&drawn).args(["--texts", "1", "--pictured", "1"]).output().unwrap();
     succeeded(&output);
     let maps = drawn.join("analysis/local-2d-seed1/maps");
     assert!(fs::read_dir(&maps).unwrap().count() > 0, "{}", maps.display());
-    refused(&binary("analyse").arg(&drawn).args(["--text", "0 1 9"]).output().unwrap(), 2, &["144 values", "0 to 3"]);
+    refused(&tool("analyse").arg(&drawn).args(["--text", "0 1 9"]).output().unwrap(), 2, &["144 values", "0 to 3"]);
     let further = [&small[..], &["--super-resolution"]].concat();
     assert_eq!(record(&run("image", &sharpened, &further), &sharpened)["experiment"], "image-super-resolution");
     is_png(&sharpened.join("local-2d-seed1/samples.png"));

@@ -178,6 +178,17 @@ fn the_printed_configuration_is_that_of_the_run() {
 }
 
 #[test]
+fn the_schema_has_the_fields_of_the_configuration() {
+    let output = binary("lm").arg("--print-schema").output().unwrap();
+    succeeded(&output);
+    let schema: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
+    let steps = &schema["properties"]["training"]["properties"]["steps"];
+    assert!(steps["default"].is_u64() && steps["type"][0] == "integer", "{steps}");
+    assert!(schema["properties"]["mechanisms"]["properties"]["sparse-strided"]["properties"]["stride"].is_object(), "{schema:#}");
+    refused(&binary("lm").args(["--print-schema", "--list"]).output().unwrap(), 2, &["--print-schema", "--list"]);
+}
+
+#[test]
 fn shells_get_the_options_of_every_experiment() {
     for name in ["algorithmic", "classify", "glue", "image", "lm", "memory-rl", "mlm", "mt", "textgen"] {
         for shell in ["bash", "zsh", "fish"] {
@@ -187,6 +198,8 @@ fn shells_get_the_options_of_every_experiment() {
             assert!(script.contains(name) && script.contains("print-config"), "{name}, {shell}: {script}");
         }
     }
+    let script = stdout(&binary("heedful").args(["completions", "bash"]).output().unwrap());
+    assert!(script.contains("compare") && script.contains("--baseline"), "{script}");
     let script = stdout(&binary("mt").args(["--completions", "bash"]).output().unwrap());
     let typed = format!("{script}\nCOMP_WORDS=(mt --sha) COMP_CWORD=1\n_mt mt --sha mt\necho \"${{COMPREPLY[@]}}\"");
     let completed = Command::new("bash").args(["-c", &typed]).output().unwrap();

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::command::{TINY, binary, example, refused, stdout, succeeded};
+use crate::command::{TINY, example, refused, stdout, succeeded, tool};
 
 /// Runs an example with little data, and returns its folder.
 fn run(name: &str, out: &Path, further: &[&str]) -> PathBuf {
@@ -27,7 +27,7 @@ fn own_experiments_have_reports_comparisons_and_analyses() {
             assert!(report.contains(part), "{name}: {report}");
         }
         assert!(records(&out).iter().all(|record| record["metrics"][score].is_f64()), "{name}");
-        let compared = binary("compare").arg(&out).args(["--metric", score]).output().unwrap();
+        let compared = tool("compare").arg(&out).args(["--metric", score]).output().unwrap();
         succeeded(&compared);
         assert!(stdout(&compared).contains("gaussian"), "{name}: {}", stdout(&compared));
     }

@@ -11,7 +11,7 @@ use std::fs;
 use safetensors::tensor::Dtype;
 
 use self::case::{BACKENDS, BATCH, Case, HEADS, LENGTH, MEMORY, Tensor, Tensors, WIDTH, differences, drawn, same, tensor};
-use crate::command::{binary, refused, stderr, stdout, succeeded};
+use crate::command::{binary, refused, stderr, stdout, succeeded, tool};
 
 const PROJECTIONS: [&str; 4] = ["logits.query.weight", "logits.key.weight", "value.weight", "output.weight"];
 
@@ -295,7 +295,7 @@ fn a_command_that_cannot_be_meant_is_a_usage_error() {
     }
     case.write(&dot_product_inputs());
     refused(&case.compute(&["--backend", "flax"]), 2, &["flax", "did you mean `flex`"]);
-    assert_eq!(binary("parity").output().unwrap().status.code(), Some(2));
+    assert_eq!(tool("parity").output().unwrap().status.code(), Some(2));
 }
 
 #[test]
@@ -325,12 +325,12 @@ fn describe_names_every_tensor_with_its_shape_and_the_defaults_of_the_configurat
 
 #[test]
 fn the_list_of_mechanisms_is_that_of_the_experiments_and_advises_options_that_there_are() {
-    let [parity, mt] = ["parity", "mt"].map(|name| binary(name).arg("--list").output().unwrap());
+    let [parity, mt] = [tool("parity"), binary("mt")].map(|mut program| program.arg("--list").output().unwrap());
     succeeded(&parity);
     let (list, of_experiments) = (stdout(&parity), stdout(&mt));
     let tables = of_experiments.split("Options:").next().unwrap();
     assert!(tables.contains("4 d^2 + H L^2") && list.contains(tables), "{list}{}", stderr(&mt));
-    let help = stdout(&binary("parity").arg("--help").output().unwrap());
+    let help = stdout(&tool("parity").arg("--help").output().unwrap());
     let advised: Vec<_> = list.split_whitespace().filter(|word| word.starts_with("--")).collect();
     assert!(advised.contains(&"--set") && advised.contains(&"--part"), "{list}");
     for option in advised {
@@ -338,7 +338,7 @@ fn the_list_of_mechanisms_is_that_of_the_experiments_and_advises_options_that_th
     }
     let example = list.lines().find(|line| line.starts_with("e.g. ")).unwrap();
     let arguments: Vec<_> = example.split_whitespace().skip(1).collect();
-    let output = binary("parity").args(&arguments).arg("--describe").output().unwrap();
+    let output = tool("parity").args(&arguments).arg("--describe").output().unwrap();
     succeeded(&output);
     assert!(stdout(&output).contains("logits.frozen_table"), "{}", stdout(&output));
 }

@@ -9,8 +9,9 @@ use crate::command::{binary, example, parallel_folder, succeeded, text_folder};
 use crate::documents::{binary_and_arguments, book, commands, documents, root, words};
 
 /// The programs of this package.
-const BINARIES: [&str; 13] =
-    ["algorithmic", "analyse", "classify", "compare", "data", "glue", "image", "lm", "memory-rl", "mlm", "mt", "parity", "textgen"];
+const BINARIES: [&str; 10] = ["algorithmic", "classify", "glue", "heedful", "image", "lm", "memory-rl", "mlm", "mt", "textgen"];
+/// The tools of `heedful`.
+const TOOLS: [&str; 4] = ["analyse", "compare", "data", "parity"];
 /// Of another package, which tests them.
 const ELSEWHERE: [&str; 3] = ["backends", "cost", "peers"];
 
@@ -19,7 +20,7 @@ const BRIEF_TRAINING: [&str; 7] = ["--quiet", "--steps", "2", "--set", "training
 
 /// What makes a command of a binary short, after the arguments of the README.
 fn brief(name: &str, arguments: &[&str]) -> Vec<&'static str> {
-    if arguments.contains(&"--list") {
+    if arguments.contains(&"--list") || arguments.contains(&"--print-schema") {
         return Vec::new();
     }
     let makes_data = !arguments.contains(&"--data");
@@ -33,7 +34,7 @@ fn brief(name: &str, arguments: &[&str]) -> Vec<&'static str> {
         "algorithmic" => &["--set", "data={generated_examples = 40, generated_test = 8}"],
         "image" => &["--set", "data={generated_images = 20, valid = 4, test = 4, batch = 4, samples = 1}"],
         "memory-rl" => &["--set", "data={copies = 4, unroll = 16, memory = 16, evaluation_episodes = 4, test_episodes = 4}"],
-        "compare" | "analyse" | "data" => return Vec::new(),
+        "heedful" => return Vec::new(),
         other => panic!("the README has `{other}`, of which this test knows nothing"),
     };
     // The presets' numbers of tokens are more than a little text has.
@@ -96,12 +97,12 @@ fn the_commands_of_the_readme_and_the_book_run() {
                 continue;
             }
             let Some((name, arguments)) = binary_and_arguments(&words(&command), &BINARIES) else { continue };
-            let is_elsewhere = ELSEWHERE.contains(&name.as_str()) || name == "parity";
+            let is_elsewhere = ELSEWHERE.contains(&name.as_str()) || arguments.first().is_some_and(|tool| tool == "parity");
             if is_elsewhere || !done.insert(command.clone()) {
                 continue;
             }
             let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-            if ["--out", "--list", "--dry-run"].iter().all(|option| !arguments.contains(option)) {
+            if ["--out", "--list", "--dry-run", "--print-schema"].iter().all(|option| !arguments.contains(option)) {
                 // A person would give it another folder.
                 let _ = fs::remove_dir_all(folder.path().join("runs").join(&name));
             }
@@ -112,10 +113,11 @@ fn the_commands_of_the_readme_and_the_book_run() {
             } else {
                 succeeded(&output);
             }
+            run.extend(arguments.first().filter(|_| name == "heedful").map(|&tool| tool.to_owned()));
             run.insert(name);
         }
     }
-    for name in BINARIES {
+    for name in BINARIES.into_iter().chain(TOOLS) {
         assert!(name == "parity" || run.contains(name), "the README has no command for {name}");
     }
 }
@@ -143,7 +145,7 @@ fn a_command_that_is_wrong_is_not_understood() {
     let wrong = |arguments: &[&str]| arguments.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
     assert!(refusal("lm", &wrong(&["--attentoin", "gaussian"])).is_some());
     assert!(refusal("lm", &wrong(&["--seeds", "many"])).is_some());
-    assert!(refusal("data", &wrong(&["chekc", "multi30k"])).is_some());
+    assert!(refusal("heedful", &wrong(&["data", "chekc", "multi30k"])).is_some());
     for command in [
         "cargo run --release --example nothing",
         "cargo build --release --features heedful-experiments/nothing",

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::command::{TINY, binary, final_weights, refused, stderr, succeeded, text_folder};
+use crate::command::{TINY, binary, final_weights, refused, stderr, succeeded, text_folder, tool};
 
 /// Language models of some seconds each.
 fn train(data: &Path, out: &Path, further: &[&str]) -> Command {
@@ -160,7 +160,7 @@ fn a_folder_has_runs_on_one_set_of_data_and_one_backend() {
     assert_eq!(records(&out).len(), 2);
     fs::copy(&train_text, moved.join("small.train.txt")).unwrap();
     refused(&train(&moved, &out, &["--attention", "uniform"]).output().unwrap(), 2, &["SHA-256", "another --out"]);
-    refused(&binary("analyse").arg(&out).output().unwrap(), 2, &["SHA-256", "restore them"]);
+    refused(&tool("analyse").arg(&out).output().unwrap(), 2, &["SHA-256", "restore them"]);
 }
 
 #[test]

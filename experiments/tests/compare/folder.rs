@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 /// Runs `compare` in `folder`.
 pub fn compare(folder: &Path, arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_compare")).current_dir(folder).args(arguments).env_remove("RUST_LOG").output().unwrap()
+    Command::new(env!("CARGO_BIN_EXE_heedful")).arg("compare").current_dir(folder).args(arguments).env_remove("RUST_LOG").output().unwrap()
 }
 
 pub fn stdout(output: &Output) -> String {

@@ -9,7 +9,8 @@ use tempfile::TempDir;
 
 /// The binary, away from any proxy.
 pub fn data() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_data"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_heedful"));
+    command.arg("data");
     for variable in ["RUST_LOG", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"] {
         command.env_remove(variable);
     }

@@ -9,7 +9,7 @@ use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, TensorView};
 use tempfile::TempDir;
 
-use crate::command::{binary, refused, succeeded};
+use crate::command::{refused, succeeded, tool};
 
 /// The backends that are compared with formulas.
 pub(super) const BACKENDS: &[&str] = &[
@@ -94,7 +94,7 @@ impl Case {
     }
 
     pub fn run(&self, further: &[&str]) -> Output {
-        let mut command = binary("parity");
+        let mut command = tool("parity");
         command.current_dir(self.folder.path()).args(["--config", "mechanism.toml"]).args(further);
         command.output().unwrap()
     }

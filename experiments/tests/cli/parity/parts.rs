@@ -7,7 +7,7 @@ use safetensors::tensor::Dtype;
 
 use super::case::{BACKENDS, Case, Tensor, Tensors, differences, drawn, same, tensor};
 use super::formula::{each, linear, sigmoid, sum, zipped};
-use crate::command::{binary, refused, stdout, succeeded};
+use crate::command::{refused, stdout, succeeded, tool};
 
 const SHAPE: [usize; 3] = [2, 3, 4];
 
@@ -174,7 +174,7 @@ fn halting_is_its_formula_and_its_gradients_are_the_differences() {
 
 /// The parts of `--list` with what they need to run.
 fn parts() -> Vec<(String, Vec<&'static str>)> {
-    let list = stdout(&binary("parity").arg("--list").output().unwrap());
+    let list = stdout(&tool("parity").arg("--list").output().unwrap());
     let names = list.lines().skip(1).take_while(|line| !line.is_empty()).map(|line| line.split(' ').next().unwrap().to_owned());
     let parts: Vec<_> = names.filter(|name| !name.is_empty()).collect();
     assert_eq!(parts.len(), 14, "{parts:?}");
@@ -253,7 +253,7 @@ fn every_part_runs_on_its_example_alike_on_all_backends_and_is_described_as_it_i
 #[test]
 fn what_means_nothing_to_a_part_is_refused() {
     let refuse = |arguments: &[&str], parts: &[&str]| {
-        refused(&binary("parity").arg("--describe").args(arguments).output().unwrap(), 2, parts);
+        refused(&tool("parity").arg("--describe").args(arguments).output().unwrap(), 2, parts);
     };
     refuse(&["--part", "gate:gur"], &["`--part gate:gur`", "did you mean `gate:gru`?"]);
     refuse(&["--part", "gate:gru", "--attention", "lsh"], &["`attention`", "nothing to the part `gate:gru`", "leave it out"]);
@@ -278,10 +278,10 @@ fn the_commands_of_the_document_run() {
     let text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/parity.md")).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let mut run = BTreeSet::new();
-    for command in text.lines().filter_map(|line| line.trim().strip_prefix("parity ")) {
+    for command in text.lines().filter_map(|line| line.trim().strip_prefix("heedful parity ")) {
         let words: Vec<_> = command.split_whitespace().collect();
-        eprintln!("parity {command}");
-        succeeded(&binary("parity").args(&words).current_dir(folder.path()).output().unwrap());
+        eprintln!("heedful parity {command}");
+        succeeded(&tool("parity").args(&words).current_dir(folder.path()).output().unwrap());
         if words.contains(&"--inputs") {
             run.extend(words.iter().position(|word| *word == "--part").map(|at| words[at + 1].to_owned()));
         }

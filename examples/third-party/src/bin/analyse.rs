@@ -1,6 +1,0 @@
-//! The program `analyse`, which knows the mechanism.
-
-fn main() -> std::process::ExitCode {
-    third_party::register();
-    heedful_experiments::programs::analyse::main()
-}

@@ -1,0 +1,6 @@
+//! The program `heedful`, which knows the mechanism.
+
+fn main() -> std::process::ExitCode {
+    third_party::register();
+    heedful_experiments::programs::heedful::main()
+}

@@ -1,7 +1,0 @@
-//! The program `compare`.
-
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
-    heedful_experiments::programs::compare::main()
-}

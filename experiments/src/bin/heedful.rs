@@ -1,0 +1,7 @@
+//! The program `heedful`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    heedful_experiments::programs::heedful::main()
+}

@@ -1,0 +1,50 @@
+//! The tools beside the experiments, in one program.
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
+
+use crate::error::{Completion, main_with};
+use crate::options::CommonOptions;
+use crate::threads::among_workers;
+
+use super::{analyse, compare, data, parity};
+
+/// Tools of the heedful toolkit: compare and analyse finished runs, fetch data sets, check mechanisms against other code.
+#[derive(Parser)]
+#[command(name = "heedful", version)]
+struct Options {
+    #[command(subcommand)]
+    tool: Tool,
+}
+
+#[derive(Subcommand)]
+enum Tool {
+    Analyse(analyse::Options),
+    Compare(compare::Options),
+    Data(data::Options),
+    Parity(Box<parity::Options>),
+    /// Print the script with which a shell completes options
+    Completions {
+        shell: Shell,
+    },
+}
+
+/// The program `heedful`: reads its options from the command line and runs.
+pub fn main() -> ExitCode {
+    let Options { tool } = Options::parse();
+    main_with(|| {
+        CommonOptions::default().start_logging()?;
+        match &tool {
+            Tool::Analyse(options) => among_workers(|| analyse::run(options)),
+            Tool::Compare(options) => compare::run(options),
+            Tool::Data(options) => data::run(options),
+            Tool::Parity(options) => parity::run(options),
+            Tool::Completions { shell } => {
+                clap_complete::generate(*shell, &mut Options::command(), "heedful", &mut std::io::stdout());
+                Ok(Completion::Finished)
+            }
+        }
+    })
+}
