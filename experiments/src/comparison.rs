@@ -4,17 +4,18 @@
 //! finished run and renders the report. A stopped command continues with `--resume`: it reads finished runs from their `result.json` and resumes the others
 //! from their checkpoints. Several commands may share a folder: each skips the runs that another process works on.
 
+mod array;
 mod candidate;
 mod identity;
 mod overview;
 mod plan;
 mod program;
+mod runs;
 mod session;
 
 use std::io::IsTerminal;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Mutex;
 
 use burn::tensor::Device;
 use heedful_attention::random::RandomKey;
@@ -36,10 +37,11 @@ use crate::threads::among_workers;
 use crate::train::{CheckpointFolder, Interrupt, Watcher, load_model};
 
 pub use self::candidate::{Attention, Candidate, NamedModel, model_assignments};
-use self::candidate::{candidates, check_effects, twins, with_earlier};
-use self::identity::{check_folder, other_data};
+use self::candidate::{candidates, check_effects};
+use self::identity::other_data;
 use self::plan::Plan;
 pub use self::program::main;
+use self::runs::Runs;
 use self::session::Session;
 
 /// Runs an experiment whose options were read already. `further` are assignments of options that only this experiment has.
@@ -74,17 +76,13 @@ fn run<E: Experiment>(options: &CommonOptions, further: Vec<Assignment>) -> Resu
     let mut assignments = options.assignments()?;
     assignments.extend(further);
     let mut settings = Settings::<Config<E>>::read(options.config.as_deref(), assignments)?;
+    settings.value.slurm.check().map_err(|(field, problem)| settings.refuse(&format!("slurm.{field}"), problem))?;
     let candidates = candidates::<E>(&mut settings)?;
     check_effects::<E>(&settings, &candidates)?;
     let backend: Backend = settings.value.run.backend.parse().map_err(ExperimentError::usage)?;
-    let device = backend.device().map_err(ExperimentError::usage)?;
-    for candidate in &candidates {
-        let precision = candidate.config.training.precision;
-        if !precision.is_supported(&device) {
-            let problem = format!("the backend {backend} does not compute with numbers of this type; give f32, or another --backend");
-            return Err(settings.refuse("training.precision", problem).into());
-        }
-    }
+    // The machine on which scripts are written or results merged need not have the device of the runs.
+    let is_trained_here = !options.slurm && !options.merge;
+    let device = is_trained_here.then(|| opened::<E>(backend, &settings, &candidates)).transpose()?;
     if options.print_config {
         print_line(settings::complete_text(&settings.value)?.trim_end())?;
         return Ok(Completion::Finished);
@@ -99,29 +97,37 @@ fn run<E: Experiment>(options: &CommonOptions, further: Vec<Assignment>) -> Resu
     }
     let jobs = footprint::jobs::<E>(options.jobs.unwrap_or_default(), &candidates, &datasets, backend)?;
     let config = settings.value;
+    let Some(device) = device else {
+        let runs = Runs::<E>::open(options, &config, &datasets, &candidates, backend)?;
+        return if options.merge { runs.merge() } else { runs.write_scripts(options.submit) };
+    };
     if options.dry_run {
         let plan = Plan::<E> { candidates: &candidates, datasets: &datasets, backend, device, jobs, shard: options.shard };
         plan.show(&options.output(E::NAME))?;
         return Ok(Completion::Finished);
     }
-    let folder = RunFolder::open(&options.output(E::NAME), &config, options.resume)?;
-    check_folder::<E>(&folder, &config, &datasets)?;
-    folder.choose_runs(&config)?;
-    let twins = twins::<E>(&with_earlier::<E>(&candidates, &Results::read(&folder)?, &config))?;
-    twins.iter().for_each(|sentence| tracing::warn!("{sentence}"));
     let session = Session::<E> {
+        runs: Runs::open(options, &config, &datasets, &candidates, backend)?,
         watcher: watcher(options.quiet),
         interrupt: Interrupt::on_signal().map_err(ExperimentError::failure)?,
-        config: &config,
-        twins,
-        folder,
-        backend,
         device,
         jobs,
         shard: options.shard,
-        deriving: Mutex::new(()),
     };
-    guarded(backend, || session.run(&datasets, &candidates))
+    guarded(backend, || session.run())
+}
+
+/// The device of a backend, which computes with the numbers of all candidates.
+fn opened<E: Experiment>(backend: Backend, settings: &Settings<Config<E>>, candidates: &[Candidate<E>]) -> Result<Device, ExperimentError> {
+    let device = backend.device().map_err(ExperimentError::usage)?;
+    for candidate in candidates {
+        let precision = candidate.config.training.precision;
+        if !precision.is_supported(&device) {
+            let problem = format!("the backend {backend} does not compute with numbers of this type; give f32, or another --backend");
+            return Err(settings.refuse("training.precision", problem).into());
+        }
+    }
+    Ok(device)
 }
 
 fn watcher(quiet: bool) -> Watcher {

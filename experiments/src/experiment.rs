@@ -22,6 +22,7 @@ use crate::options::RunSettings;
 use crate::published::PublishedNumbers;
 use crate::run_folder::RunPaths;
 use crate::settings::Settings;
+use crate::slurm::SlurmSettings;
 use crate::tokenise::Tokeniser;
 use crate::train::{Interrupt, Task, TrainingConfig};
 
@@ -39,6 +40,8 @@ pub struct Config<E> {
     pub mechanisms: MechanismOptions,
     /// How models are trained.
     pub training: TrainingConfig,
+    /// What Slurm gives the runs.
+    pub slurm: SlurmSettings,
     /// What only this experiment has.
     #[serde(flatten)]
     pub own: E,
@@ -51,6 +54,7 @@ impl<E: Experiment> Default for Config<E> {
             model: ModelSettings::default(),
             mechanisms: MechanismOptions::default(),
             training: TrainingConfig::default(),
+            slurm: SlurmSettings::default(),
             own: E::default(),
         };
         E::defaults(&mut config);
@@ -123,8 +127,8 @@ pub type ReadSegment<'a> = dyn FnMut(&mut Probe) -> Result<Reading, ExperimentEr
 
 /// An experiment: the options that only it has, and what they make.
 ///
-/// Its fields stand at the top of the configuration, beside the tables `run`, `model`, `mechanisms` and `training` of all experiments. It refuses unknown
-/// fields and has a default for each: `#[serde(default, deny_unknown_fields)]`.
+/// Its fields stand at the top of the configuration, beside the tables `run`, `model`, `mechanisms`, `training` and `slurm` of all experiments. It refuses
+/// unknown fields and has a default for each: `#[serde(default, deny_unknown_fields)]`.
 pub trait Experiment: Clone + Debug + Default + PartialEq + Serialize + DeserializeOwned + Send + Sync + 'static {
     /// Name of the program, of the experiment in results, and of the default output folder.
     const NAME: &'static str;

@@ -45,7 +45,12 @@ pub struct Shard {
 impl Shard {
     /// Whether the run of this index, from 0, belongs to it.
     pub fn has(self, index: usize) -> bool {
-        index % self.of + 1 == self.number
+        Self::of_index(index, self.of) == self.number
+    }
+
+    /// The number of the one among `of` shards that has the run of this index, from 0.
+    pub(crate) fn of_index(index: usize, of: usize) -> usize {
+        index % of + 1
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! The programs `mt`, `lm`, `glue`, `algorithmic`, `mlm`, `textgen`, `classify`, `image` and `memory-rl` are thin: each is an
 //! [`Experiment`](experiment::Experiment) whose body is [`experiment::main`]. The program `heedful` has the tools: `analyse` shows the attention of a trained model
-//! ([`analyse`]), `compare` compares finished runs ([`compare`]), `data` fetches and checks public data sets ([`catalogue`]), and `parity` runs a single attention
-//! for comparison with other code ([`parity`]). [`programs`] has them as functions, for programs that know more mechanisms.
+//! ([`analyse`]), `compare` compares finished runs ([`compare`]), `data` fetches and checks public data sets ([`catalogue`]), `parity` runs a single attention
+//! for comparison with other code ([`parity`]), and `status` shows how far the runs of a folder are ([`status`]). [`programs`] has them as functions, for programs that know more mechanisms.
 
 #![warn(unreachable_pub)]
 // Tests of one backend read where they compare.
@@ -49,6 +49,8 @@ pub mod results;
 pub mod run_folder;
 pub mod run_lock;
 pub mod settings;
+pub mod slurm;
+pub mod status;
 pub mod text_classification;
 pub mod text_generation;
 pub mod text_to_text;

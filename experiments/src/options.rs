@@ -84,6 +84,19 @@ pub struct CommonOptions {
     #[arg(long, value_name = "K/N")]
     pub shard: Option<Shard>,
 
+    /// Write scripts for Slurm into the output folder, an array job with a task for each run and the merge of their results, and show how to submit them; the
+    /// table slurm of the configuration has their resources
+    #[arg(long, conflicts_with_all = ["shard", "dry_run", "print_config", "list"])]
+    pub slurm: bool,
+
+    /// With --slurm: submit the scripts as well
+    #[arg(long, requires = "slurm")]
+    pub submit: bool,
+
+    /// Train nothing: derive results and report from the finished runs of the output folder, and fail if some are missing
+    #[arg(long, conflicts_with_all = ["slurm", "shard", "dry_run", "print_config", "list"])]
+    pub merge: bool,
+
     /// Show what would run, with parameters and estimates of memory and time, then exit; nothing is written
     #[arg(long)]
     pub dry_run: bool,

@@ -18,6 +18,41 @@ pub struct Process {
     pub id: u32,
     /// When it started, on the clock of its system; empty where the system does not tell.
     pub started: String,
+    /// The attempt of a Slurm job that it is part of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slurm: Option<SlurmAttempt>,
+}
+
+/// An attempt of Slurm at a job or a task of an array job, which it starts again, also elsewhere, after it was preempted or its node failed. An attempt begins
+/// after the one before has ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SlurmAttempt {
+    /// Name of the cluster, within which numbers of jobs are unique.
+    pub cluster: String,
+    /// Number of the job; of an array job, that of the array.
+    pub job: String,
+    /// Number of the task of an array job.
+    pub task: Option<String>,
+    /// How often the job was started before.
+    pub restart: u64,
+}
+
+impl SlurmAttempt {
+    /// The attempt whose environment `variable` gives; `None` outside of Slurm.
+    fn of(variable: impl Fn(&str) -> Option<String>) -> Option<Self> {
+        Some(Self {
+            cluster: variable("SLURM_CLUSTER_NAME").unwrap_or_default(),
+            job: variable("SLURM_ARRAY_JOB_ID").or_else(|| variable("SLURM_JOB_ID"))?,
+            task: variable("SLURM_ARRAY_TASK_ID"),
+            // Slurm sets it from the first restart on.
+            restart: variable("SLURM_RESTART_COUNT").and_then(|count| count.parse().ok()).unwrap_or_default(),
+        })
+    }
+
+    /// Whether it came before another attempt at the same.
+    fn is_before(&self, other: &Self) -> bool {
+        (&self.cluster, &self.job, &self.task) == (&other.cluster, &other.job, &other.task) && self.restart < other.restart
+    }
 }
 
 impl Process {
@@ -26,15 +61,27 @@ impl Process {
         static THIS: OnceLock<Process> = OnceLock::new();
         THIS.get_or_init(|| {
             let id = std::process::id();
-            Self { host: host(), machine: machine(), id, started: start_of(id).unwrap_or_default() }
+            let slurm = SlurmAttempt::of(|name| std::env::var(name).ok());
+            Self { host: host(), machine: machine(), id, started: start_of(id).unwrap_or_default(), slurm }
         })
     }
 
-    /// Whether it is known to have ended. Of a process elsewhere, or on a system that does not tell, it is not.
+    /// Whether it is known to have ended. Of a process elsewhere, or on a system that does not tell, it is not, unless it was an earlier attempt at the Slurm job
+    /// that this process is part of.
     pub fn has_ended(&self) -> bool {
         let this = Self::this();
-        let is_here = (&self.host, &self.machine) == (&this.host, &this.machine);
-        is_here && !this.started.is_empty() && start_of(self.id).is_none_or(|started| started != self.started)
+        if let (Some(attempt), Some(now)) = (&self.slurm, &this.slurm)
+            && attempt.is_before(now)
+        {
+            return true;
+        }
+        self.is_here() && !this.started.is_empty() && start_of(self.id).is_none_or(|started| started != self.started)
+    }
+
+    /// Whether it is or was a process of this machine.
+    pub fn is_here(&self) -> bool {
+        let this = Self::this();
+        (&self.host, &self.machine) == (&this.host, &this.machine)
     }
 
     /// A part of a file name from which [`Process::named`] gives the process back; it has no `-` at its end.
@@ -118,6 +165,25 @@ mod tests {
         child.wait().unwrap();
         assert!(Process { id: child.id(), started, ..Process::this().clone() }.has_ended());
         assert!(Process { started: "1".into(), ..Process::this().clone() }.has_ended(), "another process has its number now");
+    }
+
+    #[test]
+    fn an_earlier_attempt_at_the_same_slurm_task_has_ended() {
+        let attempt = |variables: &[(&str, &str)]| {
+            SlurmAttempt::of(|name| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned()))
+        };
+        let task = [("SLURM_CLUSTER_NAME", "c"), ("SLURM_ARRAY_JOB_ID", "7"), ("SLURM_JOB_ID", "9"), ("SLURM_ARRAY_TASK_ID", "2")];
+        let first = attempt(&task).unwrap();
+        assert_eq!(first, SlurmAttempt { cluster: "c".into(), job: "7".into(), task: Some("2".into()), restart: 0 });
+        let again = attempt(&[&task[..], &[("SLURM_RESTART_COUNT", "1")]].concat()).unwrap();
+        assert!(first.is_before(&again) && !again.is_before(&first) && !first.is_before(&first));
+        for (at, other) in [(0, "d"), (1, "8"), (3, "3")] {
+            let mut variables = task;
+            variables[at].1 = other;
+            assert!(!attempt(&variables).unwrap().is_before(&again), "{variables:?}");
+        }
+        let alone = attempt(&[("SLURM_JOB_ID", "9")]).unwrap();
+        assert!((alone.job.as_str(), &alone.task) == ("9", &None) && attempt(&[]).is_none());
     }
 
     #[test]

@@ -257,7 +257,8 @@ pub fn command_line() -> String {
 /// The environment variable that limits the threads of the CPU backends.
 const THREADS: &str = "RAYON_NUM_THREADS";
 
-fn quoted(arguments: impl IntoIterator<Item = String>) -> String {
+/// Arguments as a POSIX shell reads them.
+pub(crate) fn quoted(arguments: impl IntoIterator<Item = String>) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./=,:+@%".contains(&byte);
     let quote = |argument: String| match argument.is_empty() || !argument.bytes().all(plain) {
         true => format!("'{}'", argument.replace('\'', r"'\''")),

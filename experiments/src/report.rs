@@ -604,7 +604,7 @@ mod tests {
     fn configuration_results_and_report_of_an_experiment_work_together() {
         use crate::options::RunSettings;
         use crate::results::{Results, write_result};
-        use crate::run_folder::{RUN_TABLE, RunFolder};
+        use crate::run_folder::{RUN_TABLES, RunFolder};
         use crate::settings::{Assignment, Settings, digest};
         use std::collections::BTreeMap;
 
@@ -622,7 +622,7 @@ mod tests {
             settings.value.run.check(&settings, &["dot-product"], &["flex"])?;
             let folder = RunFolder::open(root, &settings.value, resume)?;
             folder.choose_runs(&settings.value)?;
-            let configuration = digest(&settings.value, &[RUN_TABLE])?;
+            let configuration = digest(&settings.value, &RUN_TABLES)?;
             let results = Results::read(&folder)?;
             let mut trained = 0;
             for seed in settings.value.run.seeds() {

@@ -5,7 +5,8 @@
 //! <out>/results.json                one record per finished run, derived from the result.json of all
 //! <out>/report.md                   the comparison table, derived from the same
 //! <out>/<attention>-seed<N>/        result.json, log.jsonl, events.out.tfevents.*, checkpoint/, hypotheses/<test set>.txt and .reference.txt;
-//!                                   lock.json while a process works on it
+//!                                   lock.json while a process works on it, error.txt if it failed
+//! <out>/slurm/                      the scripts of --slurm, and the logs of their jobs
 //! ```
 //!
 //! Several commands may work in one folder at once, each on runs of its own ([`crate::run_lock`], [`crate::results`]).
@@ -17,15 +18,15 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
 use sha2::{Digest, Sha256};
 use toml::Table;
 
 use crate::process::Process;
 use crate::settings::{self, Configuration, SettingsError};
 
-/// The configuration table that says which runs are wanted (mechanisms, seeds, backend, data) rather than how one is done; see [`crate::options::RunSettings`].
-pub const RUN_TABLE: &str = "run";
+/// The configuration tables that do not say how a run is done: which runs are wanted (mechanisms, seeds, backend, data; [`crate::options::RunSettings`]), and
+/// what Slurm gives them ([`crate::slurm::SlurmSettings`]).
+pub const RUN_TABLES: [&str; 2] = ["run", "slurm"];
 
 /// Why an output folder cannot be used or written.
 #[derive(Debug, thiserror::Error)]
@@ -235,7 +236,7 @@ pub struct RunFolder {
 impl RunFolder {
     /// Makes the folder if need be and writes `config.toml` into it if there is none.
     ///
-    /// A folder that holds the same configuration is used again. With `resume`, one whose configuration differs in the table [`RUN_TABLE`] alone
+    /// A folder that holds the same configuration is used again. With `resume`, one whose configuration differs in the [`RUN_TABLES`] alone
     /// (more seeds, other mechanisms) is added to, which [`choose_runs`](Self::choose_runs) writes down. Fields that are newer than the folder had their
     /// defaults in it.
     ///
@@ -294,13 +295,15 @@ impl RunFolder {
     ///
     /// # Errors
     /// [`RunFolderError`] when the file cannot be read or written.
-    pub fn choose_runs<T: Serialize>(&self, configuration: &T) -> Result<(), RunFolderError> {
-        let there = self.table()?;
-        let mut table = there.clone();
-        if let Some(runs) = settings::complete(configuration)?.remove(RUN_TABLE) {
-            table.insert(RUN_TABLE.to_owned(), runs);
-        }
-        if table == there { Ok(()) } else { write_atomically(&self.config(), settings::table_text(&table)?.as_bytes()) }
+    pub fn choose_runs<T: Configuration>(&self, configuration: &T) -> Result<(), RunFolderError> {
+        let mut table = self.table()?;
+        let there = settings::completed::<T>(&table).unwrap_or_else(|| table.clone());
+        let mut here = settings::complete(configuration)?;
+        let chosen = RUN_TABLES.into_iter().filter_map(|name| Some((name.to_owned(), here.remove(name)?)));
+        let changed: Vec<_> = chosen.filter(|(name, runs)| there.get(name) != Some(runs)).collect();
+        let is_same = changed.is_empty();
+        table.extend(changed);
+        if is_same { Ok(()) } else { write_atomically(&self.config(), settings::table_text(&table)?.as_bytes()) }
     }
 
     /// What `config.toml` holds.
@@ -338,6 +341,11 @@ impl RunFolder {
         self.root.join("report.md")
     }
 
+    /// The scripts of `--slurm` and the logs of their jobs.
+    pub fn slurm(&self) -> PathBuf {
+        self.root.join("slurm")
+    }
+
     /// The folder in it for one of several data sets, made if need be.
     ///
     /// # Errors
@@ -356,6 +364,16 @@ impl RunFolder {
         let root = self.root.join(run_name(attention, seed));
         make_folder(&root)?;
         Ok(RunPaths { root })
+    }
+
+    /// The folder of the run of one mechanism and seed, whether it is there or not.
+    pub(crate) fn run_at(&self, attention: &str, seed: u64) -> RunPaths {
+        self.run_named(&run_name(attention, seed))
+    }
+
+    /// The run in a folder of this name.
+    pub(crate) fn run_named(&self, folder: &str) -> RunPaths {
+        RunPaths { root: self.root.join(folder) }
     }
 
     /// The folders of all runs there are, in those of their data sets or beside each other, sorted by their paths. What is an output folder itself is none.
@@ -385,12 +403,13 @@ impl RunFolder {
     }
 }
 
-fn run_name(attention: &str, seed: u64) -> String {
+/// The name of the folder of a run.
+pub(crate) fn run_name(attention: &str, seed: u64) -> String {
     format!("{}-seed{seed}", file_name(attention))
 }
 
 fn without_runs(table: &Table) -> Table {
-    table.iter().filter(|(key, _)| *key != RUN_TABLE).map(|(key, value)| (key.clone(), value.clone())).collect()
+    table.iter().filter(|(key, _)| !RUN_TABLES.contains(&key.as_str())).map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
 fn make_folder(path: &Path) -> Result<(), RunFolderError> {
@@ -412,6 +431,11 @@ impl RunPaths {
     /// The record of the finished run.
     pub fn result(&self) -> PathBuf {
         self.root.join("result.json")
+    }
+
+    /// Why the run failed when it was worked on last; there is no such file if it did not.
+    pub fn error(&self) -> PathBuf {
+        self.root.join("error.txt")
     }
 
     /// The learning curve, one JSON object per line.
@@ -451,7 +475,12 @@ impl RunPaths {
     }
 
     fn write_sentences<S: AsRef<str>>(&self, path: &Path, sentences: &[S]) -> Result<(), RunFolderError> {
-        make_folder(&self.root.join("hypotheses"))?;
+        // Alone, so that a run whose folder disappeared does not come back in part.
+        let folder = self.root.join("hypotheses");
+        match fs::create_dir(&folder) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => {}
+            made => made.map_err(|source| RunFolderError::Folder { path: folder, source })?,
+        }
         let mut text = String::new();
         for sentence in sentences {
             text.push_str(&sentence.as_ref().replace(['\n', '\r'], " "));
@@ -465,7 +494,7 @@ impl RunPaths {
 mod tests {
     use std::collections::BTreeSet;
 
-    use serde::Deserialize;
+    use serde::{Deserialize, Serialize};
 
     use super::*;
 
@@ -669,12 +698,12 @@ mod tests {
         let more = recipe(&["a", "b"], 10);
         let opened = RunFolder::open(folder.path(), &more, true).unwrap();
         opened.choose_runs(&more).unwrap();
-        let (there, runs) = (opened.table().unwrap(), [RUN_TABLE]);
+        let (there, runs) = (opened.table().unwrap(), RUN_TABLES);
         assert_eq!(
             (there.get("width"), settings::table_digest(there.clone(), &runs)),
             (None, settings::table_digest(written.parse().unwrap(), &runs))
         );
-        assert!(there[RUN_TABLE].to_string().contains('b'), "{there}");
+        assert!(there["run"].to_string().contains('b'), "{there}");
         let other = RunFolder::open(folder.path(), &Recipe { width: Some(3), ..more }, true).unwrap_err().to_string();
         assert!(other.contains("`width`: \"unset\" there, 3 here"), "{other}");
     }

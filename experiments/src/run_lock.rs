@@ -44,7 +44,7 @@ impl RunLock {
     /// # Errors
     /// [`RunFolderError`] when the lock cannot be written, read or understood.
     pub fn take(run: &Path) -> Result<Result<Self, Holder>, RunFolderError> {
-        let path = run.join(LOCK);
+        let path = path(run);
         let this = serde_json::to_vec_pretty(Process::this()).expect("a process has only fields that JSON can hold");
         let mut holder = None;
         for _ in 0..TRIES {
@@ -67,10 +67,27 @@ impl RunLock {
 
 impl Drop for RunLock {
     fn drop(&mut self) {
-        if let Err(error) = fs::remove_file(&self.path) {
-            tracing::warn!("{}: {error}; delete it by hand", self.path.display());
+        match fs::remove_file(&self.path) {
+            // The folder of the run is gone, which the run says itself.
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!("{}: {error}; delete it by hand", self.path.display());
+            }
+            _ => {}
         }
     }
+}
+
+/// The lock of the run whose folder is `run`.
+pub(crate) fn path(run: &Path) -> PathBuf {
+    run.join(LOCK)
+}
+
+/// The process that has or left the lock of a run; `None` if there is no lock.
+///
+/// # Errors
+/// [`RunFolderError`] when the lock cannot be read or understood.
+pub(crate) fn holder(run: &Path) -> Result<Option<Process>, RunFolderError> {
+    read(&path(run))
 }
 
 fn write_error(path: &Path, source: io::Error) -> RunFolderError {

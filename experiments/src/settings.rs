@@ -27,6 +27,7 @@ use crate::mechanisms::MechanismOptions;
 use crate::model::ModelSettings;
 use crate::options::RunSettings;
 use crate::run_folder::sha256_hex;
+use crate::slurm::SlurmSettings;
 use crate::train::TrainingConfig;
 
 /// The text that stands for an optional field without a value.
@@ -174,16 +175,17 @@ struct Shared {
     model: ModelSettings,
     mechanisms: MechanismOptions,
     training: TrainingConfig,
+    slurm: SlurmSettings,
 }
 
 impl<E: Experiment> Configuration for Config<E> {
     #[allow(private_interfaces, reason = "as above")]
     fn from_table(table: Table) -> Result<Self, Problem> {
-        const SHARED: &[&str] = &["run", "model", "mechanisms", "training"];
+        const SHARED: &[&str] = &["run", "model", "mechanisms", "training", "slurm"];
         let (shared, own): (Table, Table) = table.into_iter().partition(|(name, _)| SHARED.contains(&name.as_str()));
         let own = E::deserialize(Setting(Value::Table(own))).map_err(|problem| problem.beside(SHARED))?;
-        let Shared { run, model, mechanisms, training } = Shared::deserialize(Setting(Value::Table(shared)))?;
-        Ok(Self { run, model, mechanisms, training, own })
+        let Shared { run, model, mechanisms, training, slurm } = Shared::deserialize(Setting(Value::Table(shared)))?;
+        Ok(Self { run, model, mechanisms, training, slurm, own })
     }
 }
 
@@ -443,7 +445,7 @@ pub(crate) fn table_text(table: &Table) -> Result<String, SettingsError> {
 }
 
 /// SHA-256 (hexadecimal) of the configuration in a form that does not depend on the order of fields, without the top-level tables in `except`
-/// (such as [`crate::run_folder::RUN_TABLE`]).
+/// (such as [`crate::run_folder::RUN_TABLES`]).
 ///
 /// # Errors
 /// [`SettingsError::Inexpressible`] as for [`complete`].

@@ -16,7 +16,7 @@ use crate::footprint;
 use crate::mechanisms;
 use crate::options::{CommonOptions, ModelRun, unknown};
 use crate::results::Results;
-use crate::run_folder::RUN_TABLE;
+use crate::run_folder::RUN_TABLES;
 use crate::settings::{self, Assignment, Settings};
 
 /// The table of options of mechanisms in every configuration.
@@ -121,9 +121,9 @@ fn named_model<E: Experiment>(
             (settings.over(known.settings)?, attention.as_deref().unwrap_or(known.attention))
         }
     };
-    if model.set.as_ref().is_some_and(|set| set.contains_key(RUN_TABLE)) {
+    if let Some(table) = RUN_TABLES.into_iter().find(|table| model.set.as_ref().is_some_and(|set| set.contains_key(*table))) {
         return Err(settings
-            .refuse(&format!("{place}.set.{RUN_TABLE}"), "it says which runs there are, for all models; leave it out")
+            .refuse(&format!("{place}.set.{table}"), "it says which runs there are or where, for all models; leave it out")
             .into());
     }
     if own.value.model.attention.is_some() {
@@ -132,7 +132,7 @@ fn named_model<E: Experiment>(
             .into());
     }
     let attention = attention::<E>(&own.value, attention_name)?;
-    let set = settings::changes(&settings.value, &own.value, &[RUN_TABLE])?;
+    let set = settings::changes(&settings.value, &own.value, &RUN_TABLES)?;
     if let Some(data) = E::DATA.iter().find(|path| field(&set, path).is_some()) {
         let problem = "it says what the data are, which all that are compared share; set it outside of the model";
         return Err(settings.refuse(&format!("{place}.set.{data}"), problem).into());
@@ -200,7 +200,7 @@ pub(super) fn twins<E: Experiment>(candidates: &[Candidate<E>]) -> Result<Vec<St
     let mut models: Vec<(String, Vec<&str>)> = Vec::new();
     for Candidate { attention, config } in candidates {
         // The options that an attention uses are part of it.
-        let identity = format!("{} {:?}", settings::digest(config, &[RUN_TABLE, MECHANISMS])?, E::attentions(attention));
+        let identity = format!("{} {:?}", settings::digest(config, &[&RUN_TABLES[..], &[MECHANISMS]].concat())?, E::attentions(attention));
         match models.iter_mut().find(|(other, _)| *other == identity) {
             Some((_, names)) => names.push(&attention.name),
             None => models.push((identity, vec![&attention.name])),

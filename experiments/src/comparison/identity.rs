@@ -3,7 +3,7 @@
 use crate::error::ExperimentError;
 use crate::experiment::{Config, Experiment};
 use crate::results::Results;
-use crate::run_folder::{RUN_TABLE, RunFolder, sha256_hex};
+use crate::run_folder::{RUN_TABLES, RunFolder, sha256_hex};
 use crate::settings::{self, Settings};
 
 /// Refuses a folder whose runs have another backend or other data: its `config.toml` and its tokeniser could stand for one of them only.
@@ -48,7 +48,7 @@ pub(super) fn recipe<E: Experiment>(
     candidate: &Config<E>,
     dataset: &E::Data,
 ) -> Result<String, ExperimentError> {
-    let table = settings::overlaid(folder.table()?, settings::changes(config, candidate, &[RUN_TABLE])?);
+    let table = settings::overlaid(folder.table()?, settings::changes(config, candidate, &RUN_TABLES)?);
     // Other data are another recipe, although the folder they lie in is not part of the configuration.
-    Ok(sha256_hex(format!("{} {}", settings::table_digest(table, &[RUN_TABLE]), E::card(dataset).sha256).as_bytes()))
+    Ok(sha256_hex(format!("{} {}", settings::table_digest(table, &RUN_TABLES), E::card(dataset).sha256).as_bytes()))
 }

@@ -1,7 +1,7 @@
 //! One command in progress: its runs, one after another or side by side.
 
+use std::io;
 use std::ops::ControlFlow;
-use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
 use burn::tensor::Device;
@@ -9,29 +9,23 @@ use heedful_attention::random::RandomKey;
 
 use super::STEPS_PER_SECOND;
 use super::candidate::Candidate;
-use super::identity::recipe;
 use super::overview::Overview;
+use super::runs::{Run, Runs};
 use crate::allocator::return_freed_memory;
-use crate::backend::Backend;
-use crate::error::{Completion, ExperimentError, print_line};
-use crate::experiment::{Card, Config, Experiment, Setup};
+use crate::error::{Completion, ExperimentError};
+use crate::experiment::{Experiment, Setup};
 use crate::jobs::{Shard, side_by_side};
 use crate::provenance::Provenance;
 use crate::record::{Budget, Machine, ResultRecord, command_line, peak_memory_bytes, reset_peak_memory};
-use crate::report::{Report, Section};
 use crate::results::{Results, write_result};
-use crate::run_folder::{RunFolder, sha256_hex};
+use crate::run_folder::{RunFolderError, RunPaths, sha256_hex, write_atomically};
 use crate::run_lock::{Holder, RunLock};
 use crate::settings;
 use crate::train::{Interrupt, Outcome, ParameterCount, Trainer, TrainingError, Watcher};
 
 /// One command in progress.
 pub(super) struct Session<'a, E: Experiment> {
-    pub(super) config: &'a Config<E>,
-    /// Sentences on candidates that are the same model.
-    pub(super) twins: Vec<String>,
-    pub(super) folder: RunFolder,
-    pub(super) backend: Backend,
+    pub(super) runs: Runs<'a, E>,
     pub(super) device: Device,
     pub(super) interrupt: Interrupt,
     pub(super) watcher: Watcher,
@@ -39,16 +33,6 @@ pub(super) struct Session<'a, E: Experiment> {
     pub(super) jobs: usize,
     /// Which of the runs are this command's; none for all.
     pub(super) shard: Option<Shard>,
-    /// Held by the job that brings results and report up to date.
-    pub(super) deriving: Mutex<()>,
-}
-
-/// One run: which candidate learns from which data set, with which seed, and the folder of its data set.
-struct Run<'a, E: Experiment> {
-    dataset: &'a E::Data,
-    candidate: &'a Candidate<E>,
-    seed: u64,
-    folder: RunFolder,
 }
 
 /// How one run of a session ended.
@@ -59,21 +43,21 @@ enum RunEnd {
     Interrupted,
 }
 
-impl<E: Experiment> Session<'_, E> {
-    pub(super) fn run(mut self, datasets: &[E::Data], candidates: &[Candidate<E>]) -> Result<Completion, ExperimentError> {
-        let runs = self.runs(datasets, candidates)?;
+impl<'a, E: Experiment> Session<'a, E> {
+    pub(super) fn run(mut self) -> Result<Completion, ExperimentError> {
+        let runs = self.own()?;
         self.jobs = self.jobs.min(runs.len()).max(1);
-        if self.jobs > 1 && candidates.iter().any(|candidate| candidate.config.training.minutes.is_some()) {
+        if self.jobs > 1 && self.runs.candidates.iter().any(|candidate| candidate.config.training.minutes.is_some()) {
             tracing::warn!("training.minutes limits the runs: {} at once do fewer steps than one alone, and score otherwise", self.jobs);
         }
         let runs: Vec<&Run<'_, E>> = runs.iter().collect();
         let overview = Overview::new(&self.watcher, &runs.iter().map(|run| run.steps()).collect::<Vec<_>>());
-        let ends = self.work(&runs, datasets, &overview)?;
+        let ends = self.work(&runs, &overview)?;
         // Meanwhile others have finished what was left to them, or were stopped.
         let held = runs.iter().zip(&ends).filter(|(_, end)| matches!(end, RunEnd::Held(_)));
         let held: Vec<&Run<'_, E>> = held.map(|(run, _)| *run).collect();
         held.iter().for_each(|run| overview.reopen(run.steps()));
-        let second = if is_interrupted(&ends) { Vec::new() } else { self.work(&held, datasets, &overview)? };
+        let second = if is_interrupted(&ends) { Vec::new() } else { self.work(&held, &overview)? };
         drop(overview);
         if is_interrupted(&ends) || is_interrupted(&second) {
             return Ok(Completion::Interrupted);
@@ -81,15 +65,12 @@ impl<E: Experiment> Session<'_, E> {
         let left: Vec<String> = held.iter().zip(second).filter_map(|(run, end)| run.left(&end)).collect();
         let finished_before = ends.iter().filter(|end| matches!(end, RunEnd::FinishedBefore)).count();
         if finished_before > 0 {
-            let out = self.folder.root().display();
+            let out = self.runs.folder.root().display();
             tracing::warn!(
                 "{finished_before} runs in {out} were finished by an earlier command and not repeated; give another --out to repeat them"
             );
         }
-        let results = self.derive(datasets)?;
-        print_line(self.report(&results, datasets).terminal())?;
-        self.twins.iter().try_for_each(print_line)?;
-        print_line(format!("Report: {}", self.folder.report().display()))?;
+        self.runs.show(&self.runs.derive()?)?;
         match left.first() {
             // Who relies on the command's end must not take the results for complete.
             Some(first) => Err(ExperimentError::failure(format!(
@@ -101,20 +82,8 @@ impl<E: Experiment> Session<'_, E> {
     }
 
     /// The runs of this command, in their order.
-    fn runs<'r>(&self, datasets: &'r [E::Data], candidates: &'r [Candidate<E>]) -> Result<Vec<Run<'r, E>>, ExperimentError> {
-        let mut runs = Vec::new();
-        for dataset in datasets {
-            let Card { name, description, tokeniser, .. } = E::card(dataset);
-            tracing::info!("{name}: {description}");
-            // Several data sets have the same runs, so each has a folder of its own.
-            let folder = if datasets.len() == 1 { self.folder.clone() } else { self.folder.part(&name)? };
-            if let Some(tokeniser) = tokeniser {
-                tokeniser.save(&folder.root().join("tokenizer.json")).map_err(ExperimentError::failure)?;
-            }
-            for seed in self.config.run.seeds() {
-                runs.extend(candidates.iter().map(|candidate| Run { dataset, candidate, seed, folder: folder.clone() }));
-            }
-        }
+    fn own(&self) -> Result<Vec<Run<'a, E>>, ExperimentError> {
+        let runs = self.runs.all()?;
         let Some(shard) = self.shard else { return Ok(runs) };
         let all = runs.len();
         let own: Vec<_> = runs.into_iter().enumerate().filter(|(index, _)| shard.has(*index)).map(|(_, run)| run).collect();
@@ -125,7 +94,7 @@ impl<E: Experiment> Session<'_, E> {
     }
 
     /// Works on runs, on several at once if there are several jobs; says how they ended. An interrupt, an error or a panic of one ends all.
-    fn work(&self, runs: &[&Run<'_, E>], datasets: &[E::Data], overview: &Overview) -> Result<Vec<RunEnd>, ExperimentError> {
+    fn work(&self, runs: &[&Run<'_, E>], overview: &Overview) -> Result<Vec<RunEnd>, ExperimentError> {
         side_by_side(self.jobs, runs, |run| {
             let others = RaiseUnlessDone(Some(&self.interrupt));
             let end = self.one_run(run, overview)?;
@@ -135,63 +104,20 @@ impl<E: Experiment> Session<'_, E> {
                 RunEnd::Finished | RunEnd::Interrupted => {}
             }
             if matches!(end, RunEnd::Finished) {
-                self.derive(datasets)?;
+                self.runs.derive()?;
             }
             others.done();
             Ok(if matches!(end, RunEnd::Interrupted) { ControlFlow::Break(end) } else { ControlFlow::Continue(end) })
         })
     }
 
-    /// Brings `results.json` and the report up to date, also with the runs that other commands have finished.
-    fn derive(&self, datasets: &[E::Data]) -> Result<Results, ExperimentError> {
-        let _guard = self.deriving.lock().unwrap_or_else(PoisonError::into_inner);
-        Results::derive(&self.folder, |results| Ok(self.report(results, datasets).write(&self.folder.report())?))
-    }
-
-    fn report<'r>(&self, results: &'r Results, datasets: &[E::Data]) -> Report<'r> {
-        let cards = datasets.iter().map(E::card);
-        let descriptions: Vec<_> = cards.map(|card| format!("* {}: {}", card.name, card.description)).collect();
-        let same = (!self.twins.is_empty()).then(|| Section { title: "The same model twice".to_owned(), body: self.twins.join("\n") });
-        let has_models = !self.config.run.models.is_empty() || results.records().iter().any(|record| record.is_model);
-        Report {
-            title: E::TITLE.to_owned(),
-            subject: if has_models { "model" } else { "attention" },
-            records: results.records(),
-            metrics: E::columns(),
-            published: E::published(),
-            sections: std::iter::once(Section { title: "Data".to_owned(), body: descriptions.join("\n") }).chain(same).collect(),
-        }
-    }
-
+    /// Does a run, unless it is finished or another process works on it. Why it fails stands in its folder until it is begun again.
     fn one_run(&self, run: &Run<'_, E>, overview: &Overview) -> Result<RunEnd, ExperimentError> {
-        let Run { dataset, candidate: Candidate { attention, config }, seed, folder } = run;
-        let seed = *seed;
-        let recipe = recipe::<E>(&self.folder, self.config, config, dataset)?;
-        let config = &E::of_seed(config, seed);
-        let setup = Setup { config, data: dataset, attention };
-        let card = E::card(dataset);
-        let training = &config.training;
-        let mut record = ResultRecord {
-            experiment: E::NAME.to_owned(),
-            dataset: card.name,
-            attention: attention.name.clone(),
-            backend: self.backend.name().to_owned(),
-            seed,
-            command: command_line(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            data_sha256: card.sha256.to_owned(),
-            machine: Machine::here(),
-            budget: Budget { steps: Some(training.steps), minutes: training.minutes },
-            provenance: Some(Provenance::here()),
-            disturbed: self.jobs > 1,
-            is_model: self.config.run.models.iter().any(|model| model.name == attention.name),
-            ..Default::default()
-        };
-        let is_finished = || Ok::<_, ExperimentError>(Results::read(&self.folder)?.finished(&record.key(), &recipe)?.is_some());
+        let is_finished = || self.runs.is_finished(run, &Results::read(&self.runs.folder)?);
         if is_finished()? {
             return Ok(RunEnd::FinishedBefore);
         }
-        let paths = folder.run(&attention.name, seed)?;
+        let paths = run.folder.run(&run.candidate.attention.name, run.seed)?;
         let _lock = match RunLock::take(paths.root())? {
             Ok(lock) => lock,
             Err(holder) => return Ok(RunEnd::Held(holder)),
@@ -200,6 +126,36 @@ impl<E: Experiment> Session<'_, E> {
         if is_finished()? {
             return Ok(RunEnd::FinishedBefore);
         }
+        let failure = FailureNote::begin(&paths)?;
+        let end = self.train(run, &paths, overview);
+        failure.end(&end);
+        end
+    }
+
+    fn train(&self, run: &Run<'_, E>, paths: &RunPaths, overview: &Overview) -> Result<RunEnd, ExperimentError> {
+        let Run { dataset, candidate: Candidate { attention, config }, seed, .. } = run;
+        let seed = *seed;
+        let recipe = self.runs.recipe(run)?;
+        let config = &E::of_seed(config, seed);
+        let setup = Setup { config, data: dataset, attention };
+        let card = E::card(dataset);
+        let training = &config.training;
+        let mut record = ResultRecord {
+            experiment: E::NAME.to_owned(),
+            dataset: card.name,
+            attention: attention.name.clone(),
+            backend: self.runs.backend.name().to_owned(),
+            seed,
+            command: command_line(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            data_sha256: card.sha256.to_owned(),
+            machine: Machine::here(),
+            budget: Budget { steps: Some(training.steps), minutes: training.minutes },
+            provenance: Some(Provenance::here()),
+            disturbed: self.jobs > 1,
+            is_model: self.runs.config.run.models.iter().any(|model| model.name == attention.name),
+            ..Default::default()
+        };
         let count = overview.begin(training.steps);
         if self.jobs == 1 {
             return_freed_memory();
@@ -209,7 +165,7 @@ impl<E: Experiment> Session<'_, E> {
         let task = E::task(setup);
         let model = E::model(setup, &key.named("init"), &self.device.clone().autodiff())?;
         let parameters = ParameterCount::of(&model);
-        let identity = sha256_hex(format!("{recipe} {} {seed} {}", attention.name, self.backend).as_bytes());
+        let identity = sha256_hex(format!("{recipe} {} {seed} {}", attention.name, self.runs.backend).as_bytes());
         let outcome = Trainer::new(&task, training, paths.root(), &identity, key)
             .resume(true)
             .watcher(self.watcher.clone())
@@ -227,7 +183,7 @@ impl<E: Experiment> Session<'_, E> {
                 record.tokens_per_second = Some(trained.tokens_per_second);
                 record.wall_seconds = trained.wall_seconds;
                 record.score(STEPS_PER_SECOND, trained.steps as f64 / trained.training_seconds.max(f64::MIN_POSITIVE));
-                E::score(setup, &task, &trained.model, &paths, &self.interrupt)?
+                E::score(setup, &task, &trained.model, paths, &self.interrupt)?
             }
             (Err(TrainingError::NonFinite { step, .. }), Some(scores)) => {
                 record.steps = step;
@@ -247,23 +203,49 @@ impl<E: Experiment> Session<'_, E> {
         record.columns = E::columns().into_iter().filter(|column| record.metrics.contains_key(&column.name)).collect();
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         record.finished_ms = Some(now.as_millis() as u64);
-        write_result(&paths, &record)?;
+        write_result(paths, &record)?;
         overview.finish(&count);
         Ok(RunEnd::Finished)
     }
 }
 
 impl<E: Experiment> Run<'_, E> {
-    /// The most steps that it takes.
-    fn steps(&self) -> u64 {
-        self.candidate.config.training.steps
-    }
-
     /// Which command the run was left to, if it was.
     fn left(&self, end: &RunEnd) -> Option<String> {
         match end {
-            RunEnd::Held(holder) => Some(format!("{}, seed {}: {holder}", self.candidate.attention.name, self.seed)),
+            RunEnd::Held(holder) => Some(format!("{self}: {holder}")),
             _ => None,
+        }
+    }
+}
+
+/// The file that says why a run failed: it is removed when the run begins, and written when it fails or panics.
+struct FailureNote<'a>(&'a RunPaths);
+
+impl<'a> FailureNote<'a> {
+    fn begin(run: &'a RunPaths) -> Result<Self, ExperimentError> {
+        match std::fs::remove_file(run.error()) {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => Err(RunFolderError::Write { path: run.error(), source }.into()),
+            _ => Ok(Self(run)),
+        }
+    }
+
+    fn end(&self, end: &Result<RunEnd, ExperimentError>) {
+        if let Err(error) = end {
+            self.write(&error.to_string());
+        }
+    }
+
+    fn write(&self, reason: &str) {
+        // Where nothing can be written, the command still says why it failed.
+        let _ = write_atomically(&self.0.error(), format!("{reason}\n").as_bytes());
+    }
+}
+
+impl Drop for FailureNote<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.write("it broke off within a step; the output of its command says why");
         }
     }
 }

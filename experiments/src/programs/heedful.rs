@@ -9,9 +9,9 @@ use crate::error::{Completion, main_with};
 use crate::options::CommonOptions;
 use crate::threads::among_workers;
 
-use super::{analyse, compare, data, parity};
+use super::{analyse, compare, data, parity, status};
 
-/// Tools of the heedful toolkit: compare and analyse finished runs, fetch data sets, check mechanisms against other code.
+/// Tools of the heedful toolkit: show how far runs are, compare and analyse finished ones, fetch data sets, check mechanisms against other code.
 #[derive(Parser)]
 #[command(name = "heedful", version)]
 struct Options {
@@ -25,6 +25,7 @@ enum Tool {
     Compare(compare::Options),
     Data(data::Options),
     Parity(Box<parity::Options>),
+    Status(status::Options),
     /// Print the script with which a shell completes options
     Completions {
         shell: Shell,
@@ -41,6 +42,7 @@ pub fn main() -> ExitCode {
             Tool::Compare(options) => compare::run(options),
             Tool::Data(options) => data::run(options),
             Tool::Parity(options) => parity::run(options),
+            Tool::Status(options) => status::run(options),
             Tool::Completions { shell } => {
                 clap_complete::generate(*shell, &mut Options::command(), "heedful", &mut std::io::stdout());
                 Ok(Completion::Finished)

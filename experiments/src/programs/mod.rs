@@ -27,4 +27,5 @@ pub mod memory_rl;
 pub mod mlm;
 pub mod mt;
 mod parity;
+mod status;
 pub mod textgen;

@@ -6,7 +6,7 @@ use std::path::Path;
 
 /// What a checkpoint needs of a file system. Each method is done when it returns: files and folders are on the disk, not in a cache.
 pub(crate) trait Disk: Send + Sync {
-    /// Creates a folder and those above it; an existing one is fine.
+    /// Creates a folder; an existing one is fine. The one above it has to be there: of a run whose folder disappeared no part must come back.
     fn create_folder(&self, folder: &Path) -> io::Result<()>;
     /// Creates or replaces a file and syncs it.
     fn write(&self, file: &Path, bytes: &[u8]) -> io::Result<()>;
@@ -23,7 +23,10 @@ pub(crate) struct SystemDisk;
 
 impl Disk for SystemDisk {
     fn create_folder(&self, folder: &Path) -> io::Result<()> {
-        fs::create_dir_all(folder)
+        match fs::create_dir(folder) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => Ok(()),
+            other => other,
+        }
     }
 
     fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {

@@ -167,6 +167,128 @@ fn what_schedulers_send_saves_a_checkpoint_as_ctrl_c_does() {
     signalled(data.path()).can_be_interrupted(&["HUP"]);
 }
 
+/// Begins a command, waits for its first checkpoint, and hands it on.
+#[cfg(unix)]
+fn with_checkpoint(experiment: &Experiment, out: &Path) -> Child {
+    let mut child = experiment.command(out).spawn().unwrap();
+    while !out.join(experiment.run).join("checkpoint/latest").exists() {
+        assert!(child.try_wait().unwrap().is_none(), "it ended before its first checkpoint");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    child
+}
+
+#[cfg(unix)]
+#[test]
+fn a_folder_that_disappears_ends_the_run_and_does_not_come_back() {
+    let (data, folder) = (text_folder(), tempfile::tempdir().unwrap());
+    let experiment = signalled(data.path());
+    let [out, moved] = ["gone", "moved"].map(|name| folder.path().join(name));
+    let child = with_checkpoint(&experiment, &out);
+    // As when a file system is unmounted: all of it at once.
+    fs::rename(&out, &moved).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let message = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert!(message.contains("error: ") && message.contains("gone") && !message.contains("panicked"), "{message}");
+    assert!(!out.exists(), "it was made again");
+    // Where it is there again, the run goes on; its lock is that of a process that ended.
+    fs::rename(&moved, &out).unwrap();
+    experiment.finish(&out);
+    let whole = folder.path().join("whole");
+    experiment.finish(&whole);
+    assert!(experiment.outcome(&out) == experiment.outcome(&whole));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_disk_that_fills_up_in_the_middle_loses_nothing() {
+    let (data, folder) = (text_folder(), tempfile::tempdir().unwrap());
+    let mut experiment = signalled(data.path());
+    experiment.further.extend(["--set", "training.log_every=1"].map(str::to_owned));
+    let [whole, limited, disk] = ["whole", "limited", "disk"].map(|name| folder.path().join(name));
+    experiment.finish(&whole);
+    let expected = experiment.outcome(&whole);
+    let shell = |script: &str, out: &Path| {
+        let command = experiment.command(out);
+        let mut shell = Command::new("bash");
+        shell.args(["-c", script]).arg(command.get_program()).args(command.get_args());
+        let output = shell.output().unwrap();
+        (output.status.code(), stderr(&output))
+    };
+    let is_full = |(code, message): (Option<i32>, String)| {
+        assert_eq!(code, Some(1), "{message}");
+        assert!(message.contains("free space") && !message.contains("panicked"), "{message}");
+    };
+    // The log is the file that grows: a limit on the size of files below its own is met in the middle of the run.
+    let largest = fs::metadata(whole.join(experiment.run).join("log.jsonl")).unwrap().len() / 2 / 1024;
+    let weights = expected.weights.len() as u64 / 1024;
+    assert!(largest > weights, "the log has {largest} KiB, the weights {weights}");
+    is_full(shell(&format!("trap '' XFSZ; ulimit -f {largest}; exec \"$0\" \"$@\""), &limited));
+    assert!(limited.join(experiment.run).join("checkpoint/latest").exists());
+    experiment.finish(&limited);
+    assert!(experiment.outcome(&limited) == expected);
+
+    // A file system that is full, where one may be made: first too small, then not.
+    fs::create_dir(&disk).unwrap();
+    let mount = format!("mount -t tmpfs -o size=200k none '{}'", disk.display());
+    let may_mount = Command::new("unshare").args(["-rm", "sh", "-c", &mount]).output().is_ok_and(|output| output.status.success());
+    if !may_mount {
+        eprintln!("no file system may be mounted here, and none is filled");
+        return;
+    }
+    let kept = folder.path().join("kept");
+    let script = format!(
+        "{mount} && {{ \"$0\" \"$@\"; code=$?; mount -o remount,size=20m '{disk}' && \"$0\" \"$@\" >&2 && cp -r '{disk}/out' '{}' && exit $code; }}",
+        kept.display(),
+        disk = disk.display()
+    );
+    let mut alone = Command::new("unshare");
+    let command = experiment.command(&disk.join("out"));
+    alone.args(["-rm", "bash", "-c", &script]).arg(command.get_program()).args(command.get_args());
+    let output = alone.output().unwrap();
+    is_full((output.status.code(), stderr(&output)));
+    assert!(experiment.outcome(&kept) == expected);
+}
+
+#[cfg(unix)]
+#[test]
+fn clocks_of_other_machines_make_no_difference() {
+    use std::time::SystemTime;
+
+    /// Lets all files of a folder be of another time.
+    fn set_times(folder: &Path, time: SystemTime) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                set_times(&path, time);
+            } else {
+                fs::File::options().write(true).open(&path).unwrap().set_modified(time).unwrap();
+            }
+        }
+    }
+
+    let (data, folder) = (text_folder(), tempfile::tempdir().unwrap());
+    let experiment = signalled(data.path());
+    let whole = folder.path().join("whole");
+    experiment.finish(&whole);
+    let expected = experiment.outcome(&whole);
+    let years = Duration::from_secs(10 * 365 * 86_400);
+    for (name, time) in [("ahead", SystemTime::now() + years), ("behind", SystemTime::now() - years)] {
+        let out = folder.path().join(name);
+        // Killed, so that its lock is of that time as well.
+        let mut child = with_checkpoint(&experiment, &out);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        set_times(&out, time);
+        let output = binary("status").arg(&out).output().unwrap();
+        succeeded(&output);
+        assert!(String::from_utf8_lossy(&output.stdout).contains("1 interrupted"), "{output:?}");
+        experiment.finish(&out);
+        assert!(experiment.outcome(&out) == expected, "{name}");
+    }
+}
+
 #[cfg(unix)]
 #[test]
 fn a_hangup_that_is_ignored_stays_ignored() {

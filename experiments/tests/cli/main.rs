@@ -18,4 +18,6 @@ mod recorded;
 mod remake;
 mod runs;
 mod sharing;
+#[cfg(target_os = "linux")]
+mod slurm;
 mod threads;

@@ -11,7 +11,7 @@ use crate::documents::{binary_and_arguments, book, commands, documents, root, wo
 /// The programs of this package.
 const BINARIES: [&str; 10] = ["algorithmic", "classify", "glue", "heedful", "image", "lm", "memory-rl", "mlm", "mt", "textgen"];
 /// The tools of `heedful`.
-const TOOLS: [&str; 4] = ["analyse", "compare", "data", "parity"];
+const TOOLS: [&str; 5] = ["analyse", "compare", "data", "parity", "status"];
 /// Of another package, which tests them.
 const ELSEWHERE: [&str; 3] = ["backends", "cost", "peers"];
 

@@ -1,0 +1,161 @@
+//! The runs of a command in their output folder, and what is derived from those that are finished.
+
+use std::sync::{Mutex, PoisonError};
+
+use super::candidate::{Candidate, twins, with_earlier};
+use super::identity::{check_folder, recipe};
+use crate::backend::Backend;
+use crate::error::{Completion, ExperimentError, print_line};
+use crate::experiment::{Card, Config, Experiment};
+use crate::options::CommonOptions;
+use crate::record::RunKey;
+use crate::report::{Report, Section};
+use crate::results::Results;
+use crate::run_folder::RunFolder;
+use crate::status::RunStatus;
+
+/// The runs of a command, whoever does them.
+pub(super) struct Runs<'a, E: Experiment> {
+    pub(super) config: &'a Config<E>,
+    pub(super) datasets: &'a [E::Data],
+    pub(super) candidates: &'a [Candidate<E>],
+    pub(super) backend: Backend,
+    pub(super) folder: RunFolder,
+    /// Sentences on candidates that are the same model.
+    twins: Vec<String>,
+    /// Held by the job that brings results and report up to date.
+    deriving: Mutex<()>,
+}
+
+/// One run: which candidate learns from which data set, with which seed, and the folder of its data set.
+pub(super) struct Run<'a, E: Experiment> {
+    pub(super) dataset: &'a E::Data,
+    pub(super) candidate: &'a Candidate<E>,
+    pub(super) seed: u64,
+    pub(super) folder: RunFolder,
+}
+
+impl<'a, E: Experiment> Runs<'a, E> {
+    /// Opens the output folder for them. Nothing is changed in one that must not be mixed with them.
+    pub(super) fn open(
+        options: &CommonOptions,
+        config: &'a Config<E>,
+        datasets: &'a [E::Data],
+        candidates: &'a [Candidate<E>],
+        backend: Backend,
+    ) -> Result<Self, ExperimentError> {
+        let out = options.output(E::NAME);
+        if options.merge && !RunFolder::at(&out).config().exists() {
+            let out = out.display();
+            return Err(ExperimentError::usage(format!(
+                "`{out}` holds no runs that could be merged; give the --out of the command that does them"
+            )));
+        }
+        let folder = RunFolder::open(&out, config, options.resume || options.merge)?;
+        check_folder::<E>(&folder, config, datasets)?;
+        if !options.merge {
+            folder.choose_runs(config)?;
+        }
+        let twins = twins::<E>(&with_earlier::<E>(candidates, &Results::read(&folder)?, config))?;
+        twins.iter().for_each(|sentence| tracing::warn!("{sentence}"));
+        Ok(Self { config, datasets, candidates, backend, folder, twins, deriving: Mutex::new(()) })
+    }
+
+    /// All of them, in the order in which they are numbered.
+    pub(super) fn all(&self) -> Result<Vec<Run<'a, E>>, ExperimentError> {
+        let mut runs = Vec::new();
+        for dataset in self.datasets {
+            let Card { name, description, tokeniser, .. } = E::card(dataset);
+            tracing::info!("{name}: {description}");
+            // Several data sets have the same runs, so each has a folder of its own.
+            let folder = if self.datasets.len() == 1 { self.folder.clone() } else { self.folder.part(&name)? };
+            if let Some(tokeniser) = tokeniser {
+                tokeniser.save(&folder.root().join("tokenizer.json")).map_err(ExperimentError::failure)?;
+            }
+            for seed in self.config.run.seeds() {
+                runs.extend(self.candidates.iter().map(|candidate| Run { dataset, candidate, seed, folder: folder.clone() }));
+            }
+        }
+        Ok(runs)
+    }
+
+    /// Digest of what a run is trained with.
+    pub(super) fn recipe(&self, run: &Run<'_, E>) -> Result<String, ExperimentError> {
+        recipe::<E>(&self.folder, self.config, &run.candidate.config, run.dataset)
+    }
+
+    /// Whether a run is among the results.
+    pub(super) fn is_finished(&self, run: &Run<'_, E>, results: &Results) -> Result<bool, ExperimentError> {
+        let key = RunKey {
+            experiment: E::NAME.to_owned(),
+            dataset: E::card(run.dataset).name,
+            attention: run.candidate.attention.name.clone(),
+            backend: self.backend.name().to_owned(),
+            seed: run.seed,
+        };
+        Ok(results.finished(&key, &self.recipe(run)?)?.is_some())
+    }
+
+    /// Brings `results.json` and the report up to date, also with the runs that other commands have finished.
+    pub(super) fn derive(&self) -> Result<Results, ExperimentError> {
+        let _guard = self.deriving.lock().unwrap_or_else(PoisonError::into_inner);
+        Results::derive(&self.folder, |results| Ok(self.report(results).write(&self.folder.report())?))
+    }
+
+    /// Prints the table of the results.
+    pub(super) fn show(&self, results: &Results) -> Result<(), ExperimentError> {
+        print_line(self.report(results).terminal())?;
+        self.twins.iter().try_for_each(print_line)?;
+        print_line(format!("Report: {}", self.folder.report().display()))
+    }
+
+    fn report<'r>(&self, results: &'r Results) -> Report<'r> {
+        let cards = self.datasets.iter().map(E::card);
+        let descriptions: Vec<_> = cards.map(|card| format!("* {}: {}", card.name, card.description)).collect();
+        let same = (!self.twins.is_empty()).then(|| Section { title: "The same model twice".to_owned(), body: self.twins.join("\n") });
+        let has_models = !self.config.run.models.is_empty() || results.records().iter().any(|record| record.is_model);
+        Report {
+            title: E::TITLE.to_owned(),
+            subject: if has_models { "model" } else { "attention" },
+            records: results.records(),
+            metrics: E::columns(),
+            published: E::published(),
+            sections: std::iter::once(Section { title: "Data".to_owned(), body: descriptions.join("\n") }).chain(same).collect(),
+        }
+    }
+
+    /// Shows what is finished, whoever did it, and refuses to take it for all if it is not.
+    pub(super) fn merge(&self) -> Result<Completion, ExperimentError> {
+        let runs = self.all()?;
+        let results = self.derive()?;
+        self.show(&results)?;
+        let mut missing = Vec::new();
+        for run in &runs {
+            if !self.is_finished(run, &results)? {
+                let status = RunStatus::read(&run.folder.run_at(&run.candidate.attention.name, run.seed));
+                missing.push(format!("{run} ({})", status.in_words()));
+            }
+        }
+        if missing.is_empty() {
+            return Ok(Completion::Finished);
+        }
+        let (count, all) = (missing.len(), runs.len());
+        Err(ExperimentError::failure(format!(
+            "{count} of the {all} runs are missing: {}; do them by the same command with --resume or --slurm in place of --merge",
+            missing.join("; ")
+        )))
+    }
+}
+
+impl<E: Experiment> Run<'_, E> {
+    /// The most steps that it takes.
+    pub(super) fn steps(&self) -> u64 {
+        self.candidate.config.training.steps
+    }
+}
+
+impl<E: Experiment> std::fmt::Display for Run<'_, E> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}, seed {}", self.candidate.attention.name, self.seed)
+    }
+}
