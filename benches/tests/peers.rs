@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use heedful_benches::peers::measure::{CaseResult, Measurement};
-use heedful_benches::peers::report::Outcome;
+use heedful_benches::peers::outcome::Outcome;
 
 const LAYER: [&str; 4] = ["--d-model", "16", "--heads", "2"];
 const MODEL: [&str; 6] = ["--layers", "1", "--d-ff", "16", "--vocabulary", "11"];

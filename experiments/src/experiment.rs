@@ -3,6 +3,8 @@
 //! An [`Experiment`] is the table of options that only it has. It opens data sets, makes a [`Task`] of each, and a model for each attention; everything
 //! else (options, run folders, training, checkpoints, results, reports, comparisons, analyses) is the library's. [`main`] is the body of its program.
 
+mod config;
+
 use std::fmt::Debug;
 
 use burn::module::Module;
@@ -15,55 +17,17 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::ExperimentError;
-use crate::mechanisms::MechanismOptions;
 use crate::metrics::MetricColumn;
 use crate::model::ModelSettings;
-use crate::options::RunSettings;
 use crate::published::PublishedNumbers;
 use crate::run_folder::RunPaths;
 use crate::settings::Settings;
-use crate::slurm::SlurmSettings;
 use crate::tokenise::Tokeniser;
-use crate::train::{Interrupt, Task, TrainingConfig};
+use crate::train::{Interrupt, Task};
 
+pub use self::config::Config;
 pub use crate::comparison::{Attention, NamedModel, main};
 pub use crate::train::{Pass, Scores, Selection, Split};
-
-/// The complete configuration of an experiment: the tables that all experiments have, and beside them the experiment's own fields.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Config<E> {
-    /// Which runs.
-    pub run: RunSettings,
-    /// Sizes of the model.
-    pub model: ModelSettings,
-    /// Options of the mechanisms.
-    pub mechanisms: MechanismOptions,
-    /// How models are trained.
-    pub training: TrainingConfig,
-    /// What Slurm gives the runs.
-    pub slurm: SlurmSettings,
-    /// What only this experiment has.
-    #[serde(flatten)]
-    pub own: E,
-}
-
-impl<E: Experiment> Default for Config<E> {
-    fn default() -> Self {
-        let mut config = Self {
-            run: RunSettings::default(),
-            model: ModelSettings::default(),
-            mechanisms: MechanismOptions::default(),
-            training: TrainingConfig::default(),
-            slurm: SlurmSettings::default(),
-            own: E::default(),
-        };
-        E::defaults(&mut config);
-        if config.run.attention.is_empty() && config.run.models.is_empty() {
-            config.run.attention = vec![AnyMechanism::default().name()];
-        }
-        config
-    }
-}
 
 /// What is known of a data set before anything is trained on it.
 #[derive(Clone, Debug)]

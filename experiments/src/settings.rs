@@ -15,20 +15,14 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
 
-use self::reading::{Problem, Setting};
+pub(crate) use self::reading::{Problem, Setting};
 pub use self::schema::schema;
-use crate::experiment::{Config, Experiment};
-use crate::mechanisms::MechanismOptions;
-use crate::model::ModelSettings;
-use crate::options::RunSettings;
 use crate::run_folder::sha256_hex;
-use crate::slurm::SlurmSettings;
-use crate::train::TrainingConfig;
 
 /// The text that stands for an optional field without a value.
 pub const UNSET: &str = "unset";
@@ -152,7 +146,7 @@ fn parse_value(text: &str) -> Option<Value> {
     }
 }
 
-/// What can be read from tables: whatever serde can read, and the [`Config`] of an experiment.
+/// What can be read from tables: whatever serde can read, and the [`Config`](crate::experiment::Config) of an experiment.
 pub trait Configuration: Default + Serialize {
     /// Reads a table that has all fields.
     #[doc(hidden)]
@@ -164,28 +158,6 @@ impl<T: Default + Serialize + DeserializeOwned> Configuration for T {
     #[allow(private_interfaces, reason = "as above")]
     fn from_table(table: Table) -> Result<Self, Problem> {
         T::deserialize(Setting(Value::Table(table)))
-    }
-}
-
-/// The tables that all experiments have.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Shared {
-    run: RunSettings,
-    model: ModelSettings,
-    mechanisms: MechanismOptions,
-    training: TrainingConfig,
-    slurm: SlurmSettings,
-}
-
-impl<E: Experiment> Configuration for Config<E> {
-    #[allow(private_interfaces, reason = "as above")]
-    fn from_table(table: Table) -> Result<Self, Problem> {
-        const SHARED: &[&str] = &["run", "model", "mechanisms", "training", "slurm"];
-        let (shared, own): (Table, Table) = table.into_iter().partition(|(name, _)| SHARED.contains(&name.as_str()));
-        let own = E::deserialize(Setting(Value::Table(own))).map_err(|problem| problem.beside(SHARED))?;
-        let Shared { run, model, mechanisms, training, slurm } = Shared::deserialize(Setting(Value::Table(shared)))?;
-        Ok(Self { run, model, mechanisms, training, slurm, own })
     }
 }
 

@@ -9,8 +9,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::measure::{Alternation, Measurement};
 use super::options::MeasuringOptions;
+use super::outcome::Outcome;
 use super::plan::Plan;
-use super::report::Outcome;
 use super::side::{Maker, Sides};
 
 /// Processes that run or wait, on average of a minute, beyond which the machine has something else to do. PyTorch's threads, which wait for each other

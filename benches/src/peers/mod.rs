@@ -11,6 +11,7 @@
 pub mod comparison;
 pub mod measure;
 pub mod options;
+pub mod outcome;
 pub mod plan;
 pub mod protocol;
 pub mod report;

@@ -1,44 +1,18 @@
 //! Results as tables, and the results page.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
 use heedful_experiments::error::ExperimentError;
-use heedful_experiments::provenance::Provenance;
 use heedful_experiments::record::Machine;
 use heedful_experiments::run_folder::write_atomically;
-use serde::{Deserialize, Serialize};
 
 use super::measure::{CaseResult, Measurement};
+use super::outcome::Outcome;
 use super::target::{peak_exponent, targets, time_exponent};
 use crate::markdown::{significant, table};
 use crate::provenance::code;
 use crate::statistics::Quartiles;
-
-/// The results of a comparison: a file of the results folder.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Outcome {
-    /// Its name: the command, and the name of its file.
-    pub what: String,
-    /// Heading.
-    pub title: String,
-    /// What a reader of the table must know.
-    pub about: String,
-    /// Where it was measured.
-    pub machine: Machine,
-    /// Processes that ran or waited before the first comparison, on average of a minute; none where the system does not tell.
-    pub load: Option<f64>,
-    /// Threads of each side.
-    pub threads: usize,
-    /// Versions of what was measured, by name.
-    pub versions: BTreeMap<String, String>,
-    /// By what it was measured; unknown of files of earlier versions.
-    #[serde(default)]
-    pub provenance: Option<Provenance>,
-    /// Results, size by size.
-    pub cases: Vec<CaseResult>,
-}
 
 /// Comparisons in the order of the page.
 const ORDER: [&str; 8] = ["attention", "step", "mechanisms", "packages", "memory", "depth", "inference", "decode"];

@@ -1,8 +1,8 @@
 //! What the comparisons are to reach.
 
 use super::measure::CaseResult;
+use super::outcome::Outcome;
 use super::plan::{PYTORCH_CACHE, operator};
-use super::report::Outcome;
 use crate::statistics::{Quartiles, exponent};
 
 /// A bound on numbers that were measured.

@@ -13,7 +13,7 @@ use crate::cost::{baseline, plot};
 use crate::peers::comparison::{compare, prepare, warn_if_busy};
 use crate::peers::options::{LayerOptions, MeasuringOptions, PackagesOptions, defaults};
 use crate::peers::protocol::serve;
-use crate::peers::report;
+use crate::peers::{outcome, report};
 use crate::provenance;
 use clap::{Parser, Subcommand};
 use heedful_experiments::allocator::keep_freed_memory;
@@ -161,13 +161,13 @@ fn peers(options: &CostOptions) -> Result<(), ExperimentError> {
     let layer = LayerOptions { d_model: *d_model, heads: *heads };
     let plan = PackagesOptions { lengths: options.lengths(), layer }.plan()?;
     let (alternation, versions) = prepare(&measuring)?;
-    let blank = report::Outcome {
+    let blank = outcome::Outcome {
         machine: Machine::here(),
         load: report::load(),
         threads: measuring.threads,
         versions,
         provenance: Some(provenance::here()),
-        ..report::Outcome::default()
+        ..outcome::Outcome::default()
     };
     compare(&plan, &alternation, &blank, options.out.as_deref())
 }

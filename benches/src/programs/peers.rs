@@ -8,8 +8,9 @@ use crate::peers::options::{
     AttentionOptions, DecodeOptions, DepthOptions, InferenceOptions, MeasuringOptions, MechanismsOptions, MemoryOptions, PackagesOptions,
     StepOptions, defaults,
 };
+use crate::peers::outcome::Outcome;
 use crate::peers::protocol::serve;
-use crate::peers::report::{Outcome, load, write_page};
+use crate::peers::report::{load, write_page};
 use crate::provenance;
 use clap::{Parser, Subcommand};
 use heedful_experiments::allocator::keep_freed_memory;

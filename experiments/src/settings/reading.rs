@@ -15,11 +15,11 @@ const NAME: &str = "name";
 const LAYER: &str = "Layer";
 
 /// A value of the configuration.
-pub(super) struct Setting(pub(super) Value);
+pub(crate) struct Setting(pub(crate) Value);
 
 /// What serde refused; `path` is collected from the field outwards, `field` is one that is unknown or missing in the table at `path`.
 #[derive(Debug)]
-pub(super) struct Problem {
+pub(crate) struct Problem {
     pub(super) path: Vec<String>,
     pub(super) field: Option<String>,
     words: String,
@@ -37,7 +37,7 @@ impl Problem {
     }
 
     /// The problem where the table also has fields that are read elsewhere.
-    pub(super) fn beside(mut self, others: &[&'static str]) -> Self {
+    pub(crate) fn beside(mut self, others: &[&'static str]) -> Self {
         if let (true, Some(_), Some(known)) = (self.path.is_empty(), &self.field, &mut self.known) {
             known.extend(others);
         }

@@ -1,0 +1,33 @@
+//! What a comparison found.
+
+use std::collections::BTreeMap;
+
+use heedful_experiments::provenance::Provenance;
+use heedful_experiments::record::Machine;
+use serde::{Deserialize, Serialize};
+
+use super::measure::CaseResult;
+
+/// The results of a comparison: a file of the results folder.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Its name: the command, and the name of its file.
+    pub what: String,
+    /// Heading.
+    pub title: String,
+    /// What a reader of the table must know.
+    pub about: String,
+    /// Where it was measured.
+    pub machine: Machine,
+    /// Processes that ran or waited before the first comparison, on average of a minute; none where the system does not tell.
+    pub load: Option<f64>,
+    /// Threads of each side.
+    pub threads: usize,
+    /// Versions of what was measured, by name.
+    pub versions: BTreeMap<String, String>,
+    /// By what it was measured; unknown of files of earlier versions.
+    #[serde(default)]
+    pub provenance: Option<Provenance>,
+    /// Results, size by size.
+    pub cases: Vec<CaseResult>,
+}
