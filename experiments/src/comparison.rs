@@ -30,6 +30,7 @@ use crate::mechanisms;
 use crate::options::{CommonOptions, progress};
 use crate::record::ResultRecord;
 pub use crate::record::STEPS_PER_SECOND;
+use crate::report::Section;
 use crate::results::Results;
 use crate::run_folder::RunFolder;
 use crate::settings::{self, Assignment, Settings};
@@ -37,11 +38,11 @@ use crate::threads::among_workers;
 use crate::train::{CheckpointFolder, Interrupt, Watcher, load_model};
 
 pub use self::candidate::{Attention, Candidate, NamedModel, model_assignments};
-use self::candidate::{candidates, check_effects};
+use self::candidate::{candidates, check_effects, twins, with_earlier};
 use self::identity::other_data;
 use self::plan::Plan;
 pub use self::program::main;
-use self::runs::Runs;
+use self::runs::{Runs, report, sections};
 use self::session::Session;
 
 /// Runs an experiment whose options were read already. `further` are assignments of options that only this experiment has.
@@ -148,6 +149,8 @@ pub struct Reloaded<E: Experiment> {
     pub initial: E::Model,
     /// The model with the weights of its best checkpoint.
     pub trained: E::Model,
+    /// What reports of the folder say beside its results.
+    pub sections: Vec<Section>,
 }
 
 /// Reads the trained model of a run folder: of an attention, a seed and a data set, by default the first of the folder.
@@ -170,8 +173,11 @@ pub fn reload<E: Experiment>(
             .position(|known| *known == name)
             .ok_or_else(|| ExperimentError::usage(format!("`{}` has no run of `{name}`; it has {}", folder.display(), known.join(", "))))?,
     };
+    let results = Results::read(&paths)?;
+    let twins = twins::<E>(&with_earlier::<E>(&candidates, &results, &settings.value))?;
     let Candidate { attention, config } = candidates.into_iter().nth(index).expect("there is at least one");
     let mut datasets = E::open(&config)?;
+    let sections = sections::<E>(&datasets, &twins);
     let names: Vec<String> = datasets.iter().map(|data| E::card(data).name).collect();
     let index = match dataset {
         None => 0,
@@ -186,7 +192,6 @@ pub fn reload<E: Experiment>(
     let run = paths.existing_run(&card.name, &attention.name, seed).ok_or_else(|| {
         ExperimentError::usage(format!("`{}` has no run of {} with seed {seed}; give another --seed", folder.display(), attention.name))
     })?;
-    let results = Results::read(&paths)?;
     let is_of_run = |record: &&ResultRecord| record.dataset == card.name && record.attention == attention.name && record.seed == seed;
     if let Some(record) = results.records().iter().find(is_of_run)
         && record.data_sha256 != card.sha256
@@ -201,7 +206,12 @@ pub fn reload<E: Experiment>(
     let setup = Setup { config: &config, data: &dataset, attention: &attention };
     let initial = E::model(setup, &RandomKey::from_seed(seed).named("init"), device)?;
     let trained = load_model(initial.clone(), &checkpoint).map_err(ExperimentError::failure)?;
-    Ok(Reloaded { config, dataset, attention, seed, initial, trained })
+    Ok(Reloaded { config, dataset, attention, seed, initial, trained, sections })
+}
+
+/// Brings `report.html` up to date with what an analysis has written into the folder.
+pub(crate) fn write_page<E: Experiment>(folder: &RunFolder, config: &Config<E>, sections: Vec<Section>) -> Result<(), ExperimentError> {
+    report::<E>(&Results::read(folder)?, config, sections).write_page(folder)
 }
 
 /// Name of a data folder, for tables.

@@ -1,9 +1,12 @@
-//! What pictures share: colours that are told apart, a frame with two axes, curves with bands, and a list of names on the right. All are SVG text.
+//! What pictures share: colours that are told apart, a frame with two axes, curves with bands, rows of dots, and a list of names on the right. All are SVG
+//! text.
 
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
+
+use crate::metrics::Spread;
 
 /// The part of a picture that is drawn on.
 pub type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
@@ -11,7 +14,7 @@ pub type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 pub type PlotError = DrawingAreaErrorKind<std::io::Error>;
 
 /// Height of a line of the list of names.
-const LINE: i32 = 24;
+const LINE: u32 = 24;
 /// Width of a letter of it, on average.
 const LETTER: u32 = 8;
 
@@ -45,7 +48,7 @@ pub fn legend_width<'n>(names: impl IntoIterator<Item = &'n str>) -> u32 {
 
 /// The height in pixels that [`legend`] needs for so many names.
 pub fn legend_height(names: usize) -> u32 {
-    (48 + LINE * names as i32) as u32
+    48 + LINE * names as u32
 }
 
 /// Lists names, each beside a line in the colour of its number.
@@ -54,7 +57,7 @@ pub fn legend_height(names: usize) -> u32 {
 /// Those of the drawing library.
 pub fn legend<'n>(area: &Area<'_>, names: impl IntoIterator<Item = (usize, &'n str)>) -> Result<(), PlotError> {
     for (place, (index, name)) in names.into_iter().enumerate() {
-        let y = 48 + LINE * place as i32;
+        let y = 48 + LINE as i32 * place as i32;
         area.draw(&PathElement::new(vec![(4, y), (28, y)], colour(index).stroke_width(3)))?;
         area.draw(&Text::new(name.to_owned(), (36, y - 8), ("sans-serif", 15).into_font()))?;
     }
@@ -179,6 +182,46 @@ where
     Ok(())
 }
 
+/// Values of one row, in the colour of its number.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Dots {
+    /// What the row is called.
+    pub name: String,
+    /// Number of its colour.
+    pub colour: usize,
+    /// The values; their order says nothing.
+    pub values: Vec<f64>,
+}
+
+/// The height in pixels that [`dots`] needs for so many rows.
+pub fn dots_height(rows: usize) -> u32 {
+    80 + LINE * rows as u32
+}
+
+/// Draws rows of values below each other: each value is a dot, their mean a stroke.
+///
+/// # Errors
+/// Those of the drawing library.
+pub fn dots(area: &Area<'_>, x: &Axis, rows: &[Dots]) -> Result<(), PlotError> {
+    let width = legend_width(rows.iter().map(|row| row.name.as_str()));
+    let mut builder = ChartBuilder::on(area);
+    let height = -0.5..rows.len() as f64 - 0.5;
+    let mut chart = builder.margin(10).margin_left(width).x_label_area_size(42).build_cartesian_2d(x.low..x.high, height)?;
+    let mut mesh = chart.configure_mesh();
+    mesh.x_desc(&x.name).x_labels(8).x_label_formatter(&|value| short_number(*value)).disable_y_mesh().disable_y_axis();
+    mesh.label_style(("sans-serif", 14)).axis_desc_style(("sans-serif", 16)).max_light_lines(0).draw()?;
+    for (place, row) in rows.iter().rev().enumerate() {
+        let (y, colour) = (place as f64, colour(row.colour));
+        let (_, middle) = chart.backend_coord(&(x.low, y));
+        area.draw(&Text::new(row.name.clone(), (10, middle - 8), ("sans-serif", 15).into_font()))?;
+        chart.draw_series(row.values.iter().map(|value| Circle::new((*value, y), 5, colour.mix(0.6).filled())))?;
+        if let Some(Spread { mean, .. }) = Spread::of(&row.values) {
+            chart.draw_series([PathElement::new(vec![(mean, y - 0.35), (mean, y + 0.35)], colour.stroke_width(3))])?;
+        }
+    }
+    Ok(())
+}
+
 /// A number with at most three digits after the first that is not zero, and none after the point that say nothing.
 fn short_number(value: f64) -> String {
     let magnitude = if value == 0.0 { 0.0 } else { value.abs().log10().floor() };
@@ -231,6 +274,24 @@ mod tests {
         let list =
             picture((legend_width(["dot-product", "a"]), legend_height(2)), |area| legend(area, [(0, "dot-product"), (5, "a")])).unwrap();
         assert!(list.contains("dot-product") && list.matches("<polyline").count() == 2, "{list}");
+    }
+
+    #[test]
+    fn every_value_of_a_row_is_a_dot_and_their_mean_a_stroke() {
+        let row = |name: &str, colour: usize, values: &[f64]| Dots { name: name.into(), colour, values: values.to_vec() };
+        let rows = [row("dot-product", 0, &[1.0, 2.0, 4.0]), row("<none>", 1, &[]), row("dense", 2, &[3.0])];
+        let x = Axis::over("BLEU", rows.iter().flat_map(|row| row.values.clone())).unwrap().with_margin();
+        let drawn = picture((700, dots_height(rows.len())), |area| dots(area, &x, &rows)).unwrap();
+        assert_eq!(drawn.matches("<circle").count(), 4);
+        assert_eq!(drawn.matches("stroke-width=\"3\"").count(), 2, "{drawn}");
+        for part in ["BLEU", "dot-product", "&lt;none&gt;", "dense"] {
+            assert!(drawn.contains(part), "{part} is missing in {drawn}");
+        }
+        let height = |name: &str| {
+            let text = drawn.split("<text").find(|text| text.contains(name)).unwrap();
+            text.split(" y=\"").nth(1).unwrap().split('"').next().unwrap().parse::<f64>().unwrap()
+        };
+        assert!(height("dot-product") < height("dense"), "rows stand in their order: {drawn}");
     }
 
     #[test]

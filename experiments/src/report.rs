@@ -1,17 +1,28 @@
-//! The comparison of finished runs: a table for the terminal, and `report.md` with all that is needed to judge it.
+//! The comparison of finished runs: a table for the terminal, and `report.md` with all that is needed to judge it; `report.html` shows the same as a page, with
+//! pictures and tests of differences.
 //!
 //! A row is an attention mechanism or a model; a score is the mean over seeds with the sample standard deviation and the number of seeds. Runs on different
 //! data sets or backends stand in different tables. The best mean of a column is marked, which says nothing about significance. Published numbers follow
 //! in a table of their own, never in a row with measured ones.
 
+mod circumstances;
+mod page;
+mod pictures;
+mod tables;
+
 use std::fmt::Write;
 use std::path::Path;
 
+use self::circumstances::circumstances;
+pub(crate) use self::page::Content;
 use crate::markup::{self, code};
 use crate::metrics::{MetricColumn, Spread};
 use crate::published::PublishedNumbers;
 use crate::record::ResultRecord;
 use crate::run_folder::{RunFolder, RunFolderError, RunPaths, write_atomically};
+
+/// What is to be known of a row with one run.
+const SINGLE_SEED: &str = "A single seed has no deviation: a difference between single runs may be chance (--seeds N gives more).";
 
 /// A part of the report that only one experiment has, as Markdown.
 #[derive(Clone, Debug, PartialEq)]
@@ -159,7 +170,7 @@ impl<'a> Report<'a> {
             text.push_str("Runs that shared their cores with other runs or programs show no speeds and times.\n");
         }
         if self.comparisons().iter().flat_map(|comparison| &comparison.rows).any(|row| row.len() == 1) {
-            text.push_str("A single seed has no deviation: a difference between single runs may be chance (--seeds N gives more).\n");
+            let _ = writeln!(text, "{SINGLE_SEED}");
         }
         text
     }
@@ -194,39 +205,8 @@ impl<'a> Report<'a> {
     }
 
     fn circumstances(&self, text: &mut String) {
-        let each = |show: fn(&ResultRecord) -> String| distinct(self.records.iter().map(show)).join("; ");
         text.push_str("\n## How it was measured\n\n");
-        let data = |record: &ResultRecord| match record.data_sha256.as_str() {
-            "" => markup::markdown(&record.dataset),
-            checksum => format!("{}, SHA-256 {}", markup::markdown(&record.dataset), code(checksum)),
-        };
-        let features = |record: &ResultRecord| match &record.provenance {
-            Some(provenance) => markup::markdown(&format!("{}, features {}", provenance.compiler, listed(&provenance.features))),
-            None => "unknown".to_owned(),
-        };
-        let cpu_features = |record: &ResultRecord| match &record.provenance {
-            Some(provenance) => markup::markdown(&listed(&provenance.cpu_features)),
-            None => "unknown".to_owned(),
-        };
-        let budget = |record: &ResultRecord| {
-            let steps = record.budget.steps.map(|steps| format!("{} steps", grouped(steps)));
-            let minutes = record.budget.minutes.map(|minutes| format!("{minutes} minutes of training"));
-            let limits: Vec<String> = steps.into_iter().chain(minutes).collect();
-            if limits.is_empty() { "not limited".into() } else { limits.join(", at most ") }
-        };
-        let lines: [(&str, String); 10] = [
-            ("Data", each(data)),
-            ("Backend", each(|record| markup::markdown(&record.backend))),
-            ("Machine", each(|record| markup::markdown(&record.machine_in_words()))),
-            ("Processor features", each(cpu_features)),
-            ("Version", each(|record| markup::markdown(&record.version))),
-            ("Commit", each(|record| markup::markdown(&record.code()))),
-            ("Build", each(features)),
-            ("Configuration", each(|record| format!("{} (config.toml)", code(short(&record.configuration))))),
-            ("Seeds", each(|record| record.seed.to_string())),
-            ("Budget of a run", each(budget)),
-        ];
-        for (name, value) in lines {
+        for (name, value) in circumstances(|| self.records.iter(), markup::markdown, code) {
             let _ = writeln!(text, "- {name}: {value}");
         }
         text.push_str("- Command:\n\n");
@@ -329,11 +309,6 @@ pub(crate) fn duration(seconds: f64) -> String {
     }
 }
 
-/// Names with commas between; `none` if there are none.
-fn listed(names: &[String]) -> String {
-    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
-}
-
 pub(crate) fn short(digest: &str) -> &str {
     digest.get(..12).unwrap_or(digest)
 }
@@ -387,7 +362,7 @@ mod tests {
     use crate::markup::tests::{HOSTILE, assert_harmless};
     use crate::record::{Budget, Machine};
 
-    fn record(attention: &str, seed: u64, bleu: f64, perplexity: f64) -> ResultRecord {
+    pub(super) fn record(attention: &str, seed: u64, bleu: f64, perplexity: f64) -> ResultRecord {
         let mut record = ResultRecord {
             experiment: "mt".into(),
             dataset: "invented".into(),
@@ -412,14 +387,14 @@ mod tests {
         record
     }
 
-    fn columns() -> Vec<MetricColumn> {
+    pub(super) fn columns() -> Vec<MetricColumn> {
         vec![
             MetricColumn::new("bleu", "BLEU").higher_is_better().defined_as("corpus BLEU of the test set"),
             MetricColumn::new("perplexity", "perplexity").lower_is_better(),
         ]
     }
 
-    fn report(records: &[ResultRecord]) -> Report<'_> {
+    pub(super) fn report(records: &[ResultRecord]) -> Report<'_> {
         Report {
             title: "Machine translation".into(),
             subject: "attention",

@@ -4,9 +4,11 @@
 //! <out>/config.toml                 the complete configuration; fed back with --config it repeats the run
 //! <out>/results.json                one record per finished run, derived from the result.json of all
 //! <out>/report.md                   the comparison table, derived from the same
+//! <out>/report.html                 the comparison as one page with pictures, derived from the same, log.jsonl and analysis/
 //! <out>/<attention>-seed<N>/        result.json, log.jsonl, events.out.tfevents.*, checkpoint/, hypotheses/<test set>.txt and .reference.txt;
 //!                                   lock.json while a process works on it, error.txt if it failed
 //! <out>/slurm/                      the scripts of --slurm, and the logs of their jobs
+//! <out>/analysis/<attention>-seed<N>/   what `heedful analyse` has written, see [`crate::analyse`]
 //! ```
 //!
 //! Several commands may work in one folder at once, each on runs of its own ([`crate::run_lock`], [`crate::results`]).
@@ -344,6 +346,21 @@ impl RunFolder {
     /// The scripts of `--slurm` and the logs of their jobs.
     pub fn slurm(&self) -> PathBuf {
         self.root.join("slurm")
+    }
+
+    /// The comparison as a page.
+    pub fn page(&self) -> PathBuf {
+        self.root.join("report.html")
+    }
+
+    /// The folder of the analyses of its runs.
+    pub fn analyses(&self) -> PathBuf {
+        self.root.join("analysis")
+    }
+
+    /// The folder of the analysis of one run.
+    pub fn analysis(&self, attention: &str, seed: u64) -> PathBuf {
+        self.analyses().join(run_name(attention, seed))
     }
 
     /// The folder in it for one of several data sets, made if need be.

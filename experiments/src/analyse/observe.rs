@@ -1,17 +1,17 @@
 //! Showing texts to a trained model, and to the same model before its training.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use heedful_attention::probe::{Observation, Probe};
 use heedful_attention::read::read;
 
 use super::{Analysis, Kind, Observed, State};
 use crate::backend::Backend;
-use crate::comparison::{Reloaded, reload, scoring_bar};
+use crate::comparison::{Reloaded, reload, scoring_bar, write_page};
 use crate::error::{ExperimentError, print_line};
 use crate::experiment::{Experiment, ReadSegment, Reading, Setup};
-use crate::run_folder::{RunFolder, file_name};
+use crate::run_folder::RunFolder;
 
 /// Which model is shown what.
 #[derive(Clone, Debug, clap::Args)]
@@ -59,7 +59,7 @@ pub struct AnalyseOptions {
 pub fn run<E: Experiment>(options: &AnalyseOptions) -> Result<(), ExperimentError> {
     let device = options.backend.device().map_err(ExperimentError::usage)?;
     let choice = (options.attention.as_deref(), options.seed, options.dataset.as_deref());
-    let Reloaded { config, dataset, attention, seed, initial, trained } = reload::<E>(&options.run, choice, &device)?;
+    let Reloaded { config, dataset, attention, seed, initial, trained, sections } = reload::<E>(&options.run, choice, &device)?;
     let setup = Setup { config: &config, data: &dataset, attention: &attention };
     let texts = if options.text.is_empty() { E::texts(setup, options.texts as usize) } else { options.text.clone() };
     let subject = format!("{} of {}, seed {seed}", attention.name, options.run.display());
@@ -78,13 +78,13 @@ pub fn run<E: Experiment>(options: &AnalyseOptions) -> Result<(), ExperimentErro
         }
     }
     bar.finish_and_clear();
-    let folder = options.out.clone().unwrap_or_else(|| default_folder(&options.run, &attention.name, seed));
+    let runs = RunFolder::at(&options.run);
+    let folder = options.out.clone().unwrap_or_else(|| runs.analysis(&attention.name, seed));
     analysis.write(&folder).map_err(ExperimentError::failure)?;
+    if options.out.is_none() {
+        write_page::<E>(&runs, &config, sections)?;
+    }
     print_line(format!("Analysis of {} texts: {}", texts.len(), folder.join("analyse.md").display()))
-}
-
-pub(super) fn default_folder(run: &Path, name: &str, seed: u64) -> PathBuf {
-    RunFolder::at(run).root().join("analysis").join(format!("{}-seed{seed}", file_name(name)))
 }
 
 /// Adds what a model shows of a text.

@@ -7,6 +7,7 @@ use std::path::Path;
 use super::record::tests::{observed, tokens};
 use super::*;
 use crate::markup::tests::{HOSTILE, assert_harmless};
+use crate::run_folder::RunFolder;
 
 /// A model with everything, two layers, two heads and two texts, at initialisation and after training.
 fn everything() -> Vec<Observed> {
@@ -188,6 +189,6 @@ fn a_module_without_a_name_is_the_model() {
 fn hostile_names_are_text_on_the_page_and_stay_inside_the_folder() {
     let folder = written(&Analysis::new(HOSTILE, []));
     assert_harmless(&fs::read_to_string(folder.path().join("analyse.md")).unwrap());
-    let place = observe::default_folder(Path::new("runs/mt"), "../../x", 1);
+    let place = RunFolder::at(Path::new("runs/mt")).analysis("../../x", 1);
     assert_eq!(place, Path::new("runs/mt/analysis/%2E.%2F..%2Fx-seed1"));
 }

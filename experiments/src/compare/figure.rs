@@ -4,6 +4,7 @@ use crate::plot::{self, Axis, Curve, CurvePoint, PlotError};
 
 use super::curve::{Log, Quantity, StepSpread, over_seeds};
 use super::group::Group;
+use super::warnings::some;
 
 /// Width of a frame.
 const WIDTH: u32 = 760;
@@ -66,6 +67,12 @@ impl<'l> Curves<'l> {
             curves.logs.push(all.unwrap_or_default());
         }
         curves
+    }
+
+    /// A sentence on rows that have no curve, if there are any.
+    pub fn warning(&self) -> Option<String> {
+        let rows = &self.without_log;
+        (!rows.is_empty()).then(|| format!("No learning curve of {}: not every run has a log.jsonl.", some(rows)))
     }
 
     /// The picture as SVG: one frame for each quantity; `None` if there is nothing to draw.

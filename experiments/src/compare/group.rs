@@ -4,7 +4,7 @@ use heedful_attention::registry::AnyMechanism;
 
 use crate::metrics::{MetricColumn, Spread};
 use crate::record::ResultRecord;
-use crate::report::{distinct, is_scored_in, short, values};
+use crate::report::{distinct, is_scored_in, mean, short, values};
 
 use super::runs::RunSource;
 
@@ -44,6 +44,16 @@ impl Row<'_> {
     /// Mean and deviation of a metric over the seeds where it is defined.
     pub fn spread(&self, metric: &MetricColumn) -> Option<Spread> {
         Spread::of(&self.values(metric))
+    }
+
+    /// The largest number of trained values; `None` without runs.
+    pub fn parameters(&self) -> Option<f64> {
+        self.records.iter().map(|record| record.parameters as f64).reduce(f64::max)
+    }
+
+    /// Mean seconds of the runs that were not disturbed, if there are any.
+    pub fn seconds(&self) -> Option<f64> {
+        mean(self.records.iter().filter_map(|record| record.seconds()))
     }
 
     /// Whether any run has the metric, if only as undefined.

@@ -24,7 +24,9 @@ use std::path::Path;
 
 use crate::error::{Completion, ExperimentError, print_line};
 use crate::options::unknown;
+use crate::published::PublishedNumbers;
 use crate::record::command_line;
+use crate::report::Content;
 use crate::run_folder::{RunFolderError, write_atomically};
 
 use self::figure::{Against, Curves};
@@ -114,15 +116,14 @@ fn write(out: &Path, sources: &[RunSource], comparisons: &mut [Comparison<'_>]) 
             write_atomically(&out.join(&name), picture.as_bytes())?;
             drawn.push(name);
         }
-        if !curves.without_log.is_empty() {
-            comparison
-                .warnings
-                .push(format!("No learning curve of {}: not every run has a log.jsonl.", warnings::some(&curves.without_log)));
-        }
+        comparison.warnings.extend(curves.warning());
         figures.push(drawn);
     }
     let markdown = render::markdown(comparisons, &places(sources), &command_line(), &figures);
     write_atomically(&out.join("compare.md"), markdown.as_bytes())?;
+    let (title, published) = ("Comparison", &PublishedNumbers::default());
+    let page = Content { title, subject: "attention", comparisons, sections: &[], published }.html()?;
+    write_atomically(&out.join("compare.html"), page.as_bytes())?;
     write_atomically(&out.join("compare.tex"), render::latex(comparisons).as_bytes())?;
     let values = render::csv(comparisons).map_err(ExperimentError::failure)?;
     write_atomically(&out.join("compare.csv"), values.as_bytes())?;

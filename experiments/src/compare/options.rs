@@ -21,11 +21,11 @@ pub struct CompareOptions {
     pub baseline: Option<String>,
 
     /// Significance test of differences from the baseline
-    #[arg(long, value_enum, value_name = "NAME", default_value_t = Test::Auto)]
+    #[arg(long, value_enum, value_name = "NAME", default_value_t = CompareOptions::default().test)]
     pub test: Test,
 
     /// Seed of resampling
-    #[arg(long, value_name = "S", default_value_t = 1)]
+    #[arg(long, value_name = "S", default_value_t = CompareOptions::default().seed)]
     pub seed: u64,
 
     /// Random resamples of a test [default: 1000 for bootstrap, 10000 for randomisation]
@@ -33,10 +33,10 @@ pub struct CompareOptions {
     pub resamples: Option<u64>,
 
     /// Confidence of intervals; differences with p below 1 - SHARE are marked
-    #[arg(long, value_name = "SHARE", default_value_t = 0.95, value_parser = share)]
+    #[arg(long, value_name = "SHARE", default_value_t = CompareOptions::default().confidence, value_parser = share)]
     pub confidence: f64,
 
-    /// Folder for compare.md, compare.tex, compare.csv, the learning curves, and steps.csv with one line for each run, step and metric
+    /// Folder for compare.md, compare.html, compare.tex, compare.csv, the learning curves, and steps.csv with one line for each run, step and metric
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 
@@ -45,8 +45,26 @@ pub struct CompareOptions {
     pub exactly: bool,
 
     /// Format of the output
-    #[arg(long, value_enum, value_name = "NAME", default_value_t = Format::Terminal)]
+    #[arg(long, value_enum, value_name = "NAME", default_value_t = CompareOptions::default().format)]
     pub format: Format,
+}
+
+impl Default for CompareOptions {
+    /// What a command has that names nothing but folders.
+    fn default() -> Self {
+        Self {
+            runs: Vec::new(),
+            metric: Vec::new(),
+            baseline: None,
+            test: Test::Auto,
+            seed: 1,
+            resamples: None,
+            confidence: 0.95,
+            out: None,
+            exactly: false,
+            format: Format::Terminal,
+        }
+    }
 }
 
 impl CompareOptions {

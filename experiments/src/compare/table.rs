@@ -2,9 +2,10 @@
 
 use crate::metrics::MetricColumn;
 use crate::metrics::significance::Difference;
+use crate::provenance::Provenance;
 use crate::report::{best_of, duration, grouped, mean, memory, rounded, score_cell};
 
-use super::group::Group;
+use super::group::{Group, Row};
 use super::options::CompareOptions;
 use super::significance::{TestOutcome, against};
 use super::warnings::warnings;
@@ -28,13 +29,18 @@ pub struct Comparison<'a> {
 }
 
 impl<'a> Comparison<'a> {
-    /// Compares the rows of `group`.
+    /// Compares the rows of `group`, and names those that other code than this program's has computed.
     pub fn of(group: Group<'a>, options: &CompareOptions) -> Self {
+        Self::by(&Provenance::here(), group, options)
+    }
+
+    /// The same by a program of the code `own`; by one that does not know its code, no rows are named for theirs.
+    pub fn by(own: &Provenance, group: Group<'a>, options: &CompareOptions) -> Self {
         let known = group.columns();
         let metrics = shown(&group, &known, &options.metric);
         let left_out = group.metrics().into_iter().filter(|name| !metrics.iter().any(|metric| metric.name == *name)).collect();
         let baseline = group.baseline(options.baseline.as_deref());
-        let mut warnings = warnings(&group, &metrics);
+        let mut warnings = warnings(own, &group, &metrics);
         if let (None, Some(name)) = (baseline, &options.baseline) {
             warnings.push(format!("The baseline {name} is not among these rows: no test."));
         }
@@ -55,24 +61,24 @@ impl<'a> Comparison<'a> {
     pub fn table(&self) -> Vec<Vec<Cell>> {
         let rows = &self.group.rows;
         let mut table = vec![vec![Cell::plain("attention"), Cell::plain("seeds")]];
-        table.extend(rows.iter().map(|row| vec![Cell::plain(&row.name), Cell::plain(row.records.len())]));
+        table.extend(rows.iter().map(|row| vec![Cell::plain(&row.name), Cell::of(row.records.len() as f64, row.records.len())]));
         let mut push = |column: Vec<Cell>| table.iter_mut().zip(column).for_each(|(row, cell)| row.push(cell));
         for (metric, outcomes) in self.metrics.iter().zip(&self.outcomes) {
             push(self.score_column(metric));
             if outcomes.iter().any(|outcome| matches!(outcome, TestOutcome::Tested { .. })) {
-                let cells = outcomes.iter().map(|outcome| Cell::plain(self.p_cell(outcome)));
+                let cells = outcomes.iter().map(|outcome| self.p_cell(outcome));
                 push([Cell::plain("p")].into_iter().chain(cells).collect());
             }
         }
-        let mut cost = |heading: &str, show: &dyn Fn(usize) -> Option<String>| {
-            let cells = (0..rows.len()).map(|row| Cell::plain(show(row).unwrap_or_else(|| "–".into())));
+        let mut cost = |heading: &str, of: &dyn Fn(&Row<'_>) -> Option<f64>, show: &dyn Fn(f64) -> String| {
+            let cells = rows.iter().map(|row| of(row).map_or_else(|| Cell::plain("–"), |value| Cell::of(value, show(value))));
             push([Cell::plain(heading)].into_iter().chain(cells).collect());
         };
-        let records = |row: usize| rows[row].records.iter();
-        cost("parameters", &|row| records(row).map(|record| record.parameters).max().map(grouped));
-        cost("tokens/s", &|row| mean(records(row).filter_map(|record| record.speed())).map(|speed| grouped(speed.round() as u64)));
-        cost("peak memory", &|row| records(row).filter_map(|record| record.peak_memory_bytes).max().map(memory));
-        cost("time/run", &|row| mean(records(row).filter_map(|record| record.seconds())).map(duration));
+        cost("parameters", &|row| row.parameters(), &|count| grouped(count as u64));
+        cost("tokens/s", &|row| mean(row.records.iter().filter_map(|record| record.speed())), &|speed| grouped(speed.round() as u64));
+        let peak = |row: &Row<'_>| row.records.iter().filter_map(|record| record.peak_memory_bytes).max().map(|bytes| bytes as f64);
+        cost("peak memory", &peak, &|bytes| memory(bytes as u64));
+        cost("time/run", &|row| row.seconds(), &duration);
         table
     }
 
@@ -85,16 +91,17 @@ impl<'a> Comparison<'a> {
         let best = best_of(metric, &complete);
         let cells = rows.iter().zip(&spreads).zip(&complete).map(|((row, spread), complete)| Cell {
             text: score_cell(metric, spread.as_ref(), &row.records),
+            value: spread.as_ref().map(|spread| spread.mean),
             best: best.is_some() && complete.as_ref().map(|spread| rounded(metric, spread)) == best,
         });
         [Cell::plain(metric.heading())].into_iter().chain(cells).collect()
     }
 
-    fn p_cell(&self, outcome: &TestOutcome) -> String {
+    fn p_cell(&self, outcome: &TestOutcome) -> Cell {
         match outcome {
-            TestOutcome::Baseline => "baseline".to_owned(),
-            TestOutcome::Tested { difference, .. } => self.p_text(difference),
-            TestOutcome::Untested(reason) => format!("{reason}: no test"),
+            TestOutcome::Baseline => Cell::plain("baseline"),
+            TestOutcome::Tested { difference, .. } => Cell::of(difference.p, self.p_text(difference)),
+            TestOutcome::Untested(reason) => Cell::plain(format!("{reason}: no test")),
         }
     }
 
@@ -198,17 +205,23 @@ fn shown(group: &Group<'_>, known: &[MetricColumn], asked: &[String]) -> Vec<Met
 }
 
 /// A cell of the main table.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Cell {
     /// What stands in it.
     pub text: String,
+    /// The same as a number, if it is one.
+    pub value: Option<f64>,
     /// Whether it is the best of its column.
     pub best: bool,
 }
 
 impl Cell {
     fn plain(text: impl ToString) -> Self {
-        Self { text: text.to_string(), best: false }
+        Self { text: text.to_string(), value: None, best: false }
+    }
+
+    fn of(value: f64, text: impl ToString) -> Self {
+        Self { value: Some(value), ..Self::plain(text) }
     }
 }
 

@@ -7,13 +7,8 @@ use crate::report::{grouped, short};
 
 use super::group::{Group, Row};
 
-/// One sentence for each thing that should be the same in all rows and is not.
-pub fn warnings(group: &Group<'_>, metrics: &[MetricColumn]) -> Vec<String> {
-    warnings_by(&Provenance::here(), group, metrics)
-}
-
-/// The same of a program of the code `own`.
-fn warnings_by(own: &Provenance, group: &Group<'_>, metrics: &[MetricColumn]) -> Vec<String> {
+/// One sentence for each thing that should be the same in all rows and is not, and for other code than the program's `own`, if that is known.
+pub fn warnings(own: &Provenance, group: &Group<'_>, metrics: &[MetricColumn]) -> Vec<String> {
     let budget = |record: &ResultRecord| {
         let steps = record.budget.steps.map(|steps| format!("{} steps", grouped(steps)));
         let minutes = record.budget.minutes.map(|minutes| format!("{minutes} minutes"));
@@ -110,7 +105,7 @@ mod tests {
 
     fn of(records: &[ResultRecord]) -> Vec<String> {
         let sources = [source("a", records)];
-        warnings_by(&committed(), &groups(&sources)[0], &[MetricColumn::new("BLEU", "BLEU")])
+        warnings(&committed(), &groups(&sources)[0], &[MetricColumn::new("BLEU", "BLEU")])
     }
 
     /// Committed code.

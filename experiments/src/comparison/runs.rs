@@ -96,32 +96,25 @@ impl<'a, E: Experiment> Runs<'a, E> {
         Ok(results.finished(&key, &self.recipe(run)?)?.is_some())
     }
 
-    /// Brings `results.json` and the report up to date, also with the runs that other commands have finished.
+    /// Brings `results.json` and the reports up to date, also with the runs that other commands have finished.
     pub(super) fn derive(&self) -> Result<Results, ExperimentError> {
         let _guard = self.deriving.lock().unwrap_or_else(PoisonError::into_inner);
-        Results::derive(&self.folder, |results| Ok(self.report(results).write(&self.folder.report())?))
+        Results::derive(&self.folder, |results| {
+            let report = self.report(results);
+            report.write(&self.folder.report())?;
+            report.write_page(&self.folder)
+        })
     }
 
     /// Prints the table of the results.
     pub(super) fn show(&self, results: &Results) -> Result<(), ExperimentError> {
         print_line(self.report(results).terminal())?;
         self.twins.iter().try_for_each(print_line)?;
-        print_line(format!("Report: {}", self.folder.report().display()))
+        print_line(format!("Report: {}, as a page: {}", self.folder.report().display(), self.folder.page().display()))
     }
 
     fn report<'r>(&self, results: &'r Results) -> Report<'r> {
-        let cards = self.datasets.iter().map(E::card);
-        let descriptions: Vec<_> = cards.map(|card| format!("* {}: {}", card.name, card.description)).collect();
-        let same = (!self.twins.is_empty()).then(|| Section { title: "The same model twice".to_owned(), body: self.twins.join("\n") });
-        let has_models = !self.config.run.models.is_empty() || results.records().iter().any(|record| record.is_model);
-        Report {
-            title: E::TITLE.to_owned(),
-            subject: if has_models { "model" } else { "attention" },
-            records: results.records(),
-            metrics: E::columns(),
-            published: E::published(),
-            sections: std::iter::once(Section { title: "Data".to_owned(), body: descriptions.join("\n") }).chain(same).collect(),
-        }
+        report::<E>(results, self.config, sections::<E>(self.datasets, &self.twins))
     }
 
     /// Shows what is finished, whoever did it, and refuses to take it for all if it is not.
@@ -157,5 +150,26 @@ impl<E: Experiment> Run<'_, E> {
 impl<E: Experiment> std::fmt::Display for Run<'_, E> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}, seed {}", self.candidate.attention.name, self.seed)
+    }
+}
+
+/// What reports of a folder say beside its results.
+pub(super) fn sections<E: Experiment>(datasets: &[E::Data], twins: &[String]) -> Vec<Section> {
+    let cards = datasets.iter().map(E::card);
+    let descriptions: Vec<_> = cards.map(|card| format!("* {}: {}", card.name, card.description)).collect();
+    let same = (!twins.is_empty()).then(|| Section { title: "The same model twice".to_owned(), body: twins.join("\n") });
+    std::iter::once(Section { title: "Data".to_owned(), body: descriptions.join("\n") }).chain(same).collect()
+}
+
+/// The report of results.
+pub(super) fn report<'r, E: Experiment>(results: &'r Results, config: &Config<E>, sections: Vec<Section>) -> Report<'r> {
+    let has_models = !config.run.models.is_empty() || results.records().iter().any(|record| record.is_model);
+    Report {
+        title: E::TITLE.to_owned(),
+        subject: if has_models { "model" } else { "attention" },
+        records: results.records(),
+        metrics: E::columns(),
+        published: E::published(),
+        sections,
     }
 }

@@ -30,6 +30,10 @@ fn a_run_leaves_configuration_results_report_log_and_hypotheses() {
     assert!(log.lines().all(|line| serde_json::from_str::<Value>(line).unwrap()["step"].is_u64()));
     let report = fs::read_to_string(out.join("report.md")).unwrap();
     assert!(report.contains("dot-product") && report.contains("Published") && report.contains("WMT14"), "{report}");
+    let page = fs::read_to_string(out.join("report.html")).unwrap();
+    for part in ["dot-product</span>", "Published numbers", "Curves over steps: perplexity, training loss", "[model]\nlayers = "] {
+        assert!(page.contains(part), "{part} is missing in {page}");
+    }
 }
 
 #[test]

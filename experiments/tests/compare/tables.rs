@@ -107,7 +107,7 @@ fn an_output_folder_holds_tables_values_and_learning_curves() {
     let mut names: Vec<_> = fs::read_dir(&out).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     let curves = ["curves-mt-small-en-de-seconds.svg", "curves-mt-small-en-de-steps.svg"];
-    assert_eq!(names, ["compare.csv", "compare.md", "compare.tex", curves[0], curves[1], "steps.csv"]);
+    assert_eq!(names, ["compare.csv", "compare.html", "compare.md", "compare.tex", curves[0], curves[1], "steps.csv"]);
     let steps = fs::read_to_string(out.join("steps.csv")).unwrap();
     assert_eq!(steps.lines().next().unwrap(), "experiment,dataset,run,attention,backend,seed,step,seconds,metric,value");
     let lines = |log: &str| fs::read_to_string(folder.path().join("a").join(log).join("log.jsonl")).unwrap().lines().count();
@@ -115,6 +115,8 @@ fn an_output_folder_holds_tables_values_and_learning_curves() {
     for (run, log) in [(",dot-product,flex,1,", "dot-product-seed1"), (",gaussian,flex,2,", "gaussian-seed2")] {
         assert_eq!(readings(run), lines(log), "{run}: {steps}");
     }
+    let page = fs::read_to_string(out.join("compare.html")).unwrap();
+    assert!(page.contains("Curves over steps: perplexity, training loss.") && page.contains("differences from dot-product"), "{page}");
     let markdown = fs::read_to_string(out.join("compare.md")).unwrap();
     assert!(curves.iter().all(|name| markdown.contains(&format!("]({name})"))), "{markdown}");
     for name in curves {
