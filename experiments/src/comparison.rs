@@ -10,6 +10,7 @@ mod identity;
 mod overview;
 mod plan;
 mod program;
+mod ranks;
 mod runs;
 mod session;
 
@@ -35,7 +36,7 @@ use crate::results::Results;
 use crate::run_folder::RunFolder;
 use crate::settings::{self, Assignment, Settings};
 use crate::threads::among_workers;
-use crate::train::{CheckpointFolder, Interrupt, Watcher, load_model};
+use crate::train::{CheckpointFolder, Interrupt, Ranks, Watcher, load_model};
 
 pub use self::candidate::{Attention, Candidate, NamedModel, model_assignments};
 use self::candidate::{candidates, check_effects, twins, with_earlier};
@@ -52,6 +53,13 @@ pub fn with_options<E: Experiment>(options: &CommonOptions, further: Vec<Assignm
 }
 
 fn run<E: Experiment>(options: &CommonOptions, further: Vec<Assignment>) -> Result<Completion, ExperimentError> {
+    let ranks = ranks::start(options.data_parallel)?;
+    // What one rank says the others need not repeat.
+    let options = &CommonOptions { quiet: options.quiet || !ranks.is_first(), ..options.clone() };
+    ranks::conclude(&ranks, run_on::<E>(&ranks, options, further))
+}
+
+fn run_on<E: Experiment>(ranks: &Ranks, options: &CommonOptions, further: Vec<Assignment>) -> Result<Completion, ExperimentError> {
     options.start_logging()?;
     if options.completions.is_some() {
         return Err(ExperimentError::usage(
@@ -93,7 +101,9 @@ fn run<E: Experiment>(options: &CommonOptions, further: Vec<Assignment>) -> Resu
     for Candidate { attention, config } in &candidates {
         for dataset in &datasets {
             footprint::check::<E>(&settings, config, attention, Some(dataset))?;
-            E::fits(Setup { config, data: dataset, attention })?;
+            let setup = Setup { config, data: dataset, attention };
+            E::fits(setup)?;
+            ranks.check(&E::task(setup), config.training.accumulate)?;
         }
     }
     let jobs = footprint::jobs::<E>(options.jobs.unwrap_or_default(), &candidates, &datasets, backend)?;
@@ -107,10 +117,16 @@ fn run<E: Experiment>(options: &CommonOptions, further: Vec<Assignment>) -> Resu
         plan.show(&options.output(E::NAME))?;
         return Ok(Completion::Finished);
     }
+    ranks::agree::<E>(ranks, &config, &datasets)?;
+    let interrupt = Interrupt::on_signal().map_err(ExperimentError::failure)?;
+    if !ranks.is_first() {
+        return guarded(backend, || ranks::follow::<E>(ranks, &datasets, &candidates, &device, &interrupt));
+    }
     let session = Session::<E> {
         runs: Runs::open(options, &config, &datasets, &candidates, backend)?,
         watcher: watcher(options.quiet),
-        interrupt: Interrupt::on_signal().map_err(ExperimentError::failure)?,
+        interrupt,
+        ranks,
         device,
         jobs,
         shard: options.shard,

@@ -15,6 +15,7 @@ use heedful_models::error::ConfigError;
 use crate::record::RecordError;
 use crate::run_folder::RunFolderError;
 use crate::settings::SettingsError;
+use crate::train::RankError;
 
 /// Exit code of a command that cannot be meant: unknown option, mechanism or field, impossible combination, bad configuration file.
 pub const USAGE_EXIT: u8 = 2;
@@ -45,6 +46,9 @@ pub enum ExperimentError {
     /// A results file that cannot be used or written.
     #[error(transparent)]
     Record(#[from] RecordError),
+    /// Another process of those that train together has reported the error, which ends this one with the same exit code. Nothing is printed.
+    #[error("the first rank has reported why")]
+    Reported(u8),
     /// The reader of standard output is gone. Nothing is printed and the exit code is 0.
     #[error("standard output was closed")]
     ClosedOutput,
@@ -68,8 +72,15 @@ impl ExperimentError {
             Self::Failure(_) | Self::Record(_) => FAILURE_EXIT,
             Self::Settings(error) => exit_code_of(error.is_usage()),
             Self::RunFolder(error) => exit_code_of(error.is_usage()),
+            Self::Reported(code) => *code,
             Self::ClosedOutput => 0,
         }
+    }
+}
+
+impl From<RankError> for ExperimentError {
+    fn from(error: RankError) -> Self {
+        if error.is_usage() { Self::usage(error) } else { Self::failure(error) }
     }
 }
 
@@ -105,7 +116,7 @@ fn conclude(outcome: Result<Completion, ExperimentError>, errors: &mut dyn Write
         Ok(Completion::Finished) => 0,
         Ok(Completion::Interrupted) => INTERRUPTED_EXIT,
         Err(error) => {
-            if !matches!(error, ExperimentError::ClosedOutput) {
+            if !matches!(error, ExperimentError::ClosedOutput | ExperimentError::Reported(_)) {
                 // With standard error closed as well no message can be shown; the exit code still says it.
                 let _ = writeln!(errors, "error: {error}");
             }

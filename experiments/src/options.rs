@@ -97,6 +97,10 @@ pub struct CommonOptions {
     #[arg(long, conflicts_with_all = ["slurm", "shard", "dry_run", "print_config", "list"])]
     pub merge: bool,
 
+    /// Train each model by all processes that MPI has started, which divide the micro-batches of training.accumulate; scores are those of one process
+    #[arg(long, conflicts_with_all = ["jobs", "slurm", "merge", "dry_run", "print_config", "print_schema", "list"])]
+    pub data_parallel: bool,
+
     /// Show what would run, with parameters and estimates of memory and time, then exit; nothing is written
     #[arg(long)]
     pub dry_run: bool,

@@ -26,6 +26,9 @@ pub struct Provenance {
     pub caches: Vec<String>,
     /// Threads that compute on the CPU.
     pub threads: usize,
+    /// Processes that trained together, each with so many threads; none for one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ranks: Option<usize>,
 }
 
 impl Provenance {
@@ -50,6 +53,7 @@ impl Provenance {
             cpu_features: cpu_features().into_iter().map(str::to_owned).collect(),
             caches: caches(),
             threads: rayon::current_num_threads(),
+            ranks: None,
         }
     }
 
@@ -70,7 +74,7 @@ impl Provenance {
     }
 }
 
-/// The features that change what computes, and whether they are compiled in. `default`, `gpu` and `cube` stand for others.
+/// The features that change what computes, and whether they are compiled in. `default`, `gpu` and `cube` stand for others, and with `mpi` nothing computes.
 fn features() -> [(&'static str, bool); 10] {
     macro_rules! compiled {
         ($($name:literal),*; $($of_burn:literal: $is_in:expr),*) => {
@@ -202,7 +206,7 @@ mod tests {
     fn all_features_of_the_manifest_are_known() {
         let manifest: toml::Table = include_str!("../Cargo.toml").parse().unwrap();
         let written = manifest["features"].as_table().unwrap().keys().map(String::as_str);
-        let mut written: Vec<&str> = written.filter(|name| !["default", "gpu", "cube"].contains(name)).collect();
+        let mut written: Vec<&str> = written.filter(|name| !["default", "gpu", "cube", "mpi"].contains(name)).collect();
         let mut known = features().map(|(name, _)| name);
         written.sort_unstable();
         known.sort_unstable();

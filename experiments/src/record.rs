@@ -198,7 +198,13 @@ impl ResultRecord {
     pub fn machine_in_words(&self) -> String {
         let Machine { cpu, cores, os } = &self.machine;
         match &self.provenance {
-            Some(Provenance { threads, instruction_set, .. }) => format!("{cpu}, {threads} of {cores} threads, {os}, {instruction_set}"),
+            Some(Provenance { threads, instruction_set, ranks, .. }) => {
+                let threads = match ranks {
+                    Some(ranks) => format!("{ranks} processes with {threads} of {cores} threads each"),
+                    None => format!("{threads} of {cores} threads"),
+                };
+                format!("{cpu}, {threads}, {os}, {instruction_set}")
+            }
             None => format!("{cpu}, up to {cores} threads, {os}"),
         }
     }

@@ -525,11 +525,12 @@ mod tests {
             cpu_features: vec!["avx2".into(), "fma".into()],
             caches: Vec::new(),
             threads: 1,
+            ranks: Some(2),
         };
         let records = [record("a", 1, 1.0, 1.0), ResultRecord { provenance: Some(provenance), ..record("b", 1, 1.0, 1.0) }];
         let text = report(&records).markdown();
         for part in [
-            "- Machine: Some CPU, up to 2 threads, linux x86_64; Some CPU, 1 of 2 threads, linux x86_64, x86-64-v3",
+            "- Machine: Some CPU, up to 2 threads, linux x86_64; Some CPU, 2 processes with 1 of 2 threads each, linux x86_64, x86-64-v3",
             "- Processor features: unknown; avx2, fma",
             "- Commit: unknown; 0123456789ab with changes",
             "- Build: unknown; rustc 1.95.0, features ndarray, wgpu",

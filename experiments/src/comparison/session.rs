@@ -10,6 +10,7 @@ use heedful_attention::random::RandomKey;
 use super::STEPS_PER_SECOND;
 use super::candidate::Candidate;
 use super::overview::Overview;
+use super::ranks::Word;
 use super::runs::{Run, Runs};
 use crate::allocator::return_freed_memory;
 use crate::error::{Completion, ExperimentError};
@@ -21,13 +22,15 @@ use crate::results::{Results, write_result};
 use crate::run_folder::{RunFolderError, RunPaths, sha256_hex, write_atomically};
 use crate::run_lock::{Holder, RunLock};
 use crate::settings;
-use crate::train::{Interrupt, Outcome, ParameterCount, Trainer, TrainingError, Watcher};
+use crate::train::{Interrupt, Outcome, ParameterCount, Ranks, Trainer, TrainingError, Watcher};
 
 /// One command in progress.
 pub(super) struct Session<'a, E: Experiment> {
     pub(super) runs: Runs<'a, E>,
     pub(super) device: Device,
     pub(super) interrupt: Interrupt,
+    /// The processes that train each model.
+    pub(super) ranks: &'a Ranks,
     pub(super) watcher: Watcher,
     /// Runs at once.
     pub(super) jobs: usize,
@@ -151,7 +154,7 @@ impl<'a, E: Experiment> Session<'a, E> {
             data_sha256: card.sha256.to_owned(),
             machine: Machine::here(),
             budget: Budget { steps: Some(training.steps), minutes: training.minutes },
-            provenance: Some(Provenance::here()),
+            provenance: Some(Provenance { ranks: Some(self.ranks.size()).filter(|size| *size > 1), ..Provenance::here() }),
             disturbed: self.jobs > 1,
             is_model: self.runs.config.run.models.iter().any(|model| model.name == attention.name),
             ..Default::default()
@@ -161,6 +164,7 @@ impl<'a, E: Experiment> Session<'a, E> {
             return_freed_memory();
             reset_peak_memory();
         }
+        Word::Train { dataset: record.dataset.clone(), attention: attention.name.clone(), seed }.tell(self.ranks)?;
         let key = RandomKey::from_seed(seed);
         let task = E::task(setup);
         let model = E::model(setup, &key.named("init"), &self.device.clone().autodiff())?;
@@ -172,6 +176,7 @@ impl<'a, E: Experiment> Session<'a, E> {
             .count(count.clone())
             .description(format!("```toml\n{}```\n", settings::complete_text(config)?))
             .interrupt(self.interrupt.clone())
+            .ranks(self.ranks)
             .run(model);
         record.configuration = recipe;
         record.parameters = parameters.trainable as u64;

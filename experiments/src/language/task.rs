@@ -195,6 +195,10 @@ impl Task for LanguageTask<'_> {
         with_auxiliary(loss, &hidden.losses, batch.targets.len())
     }
 
+    fn carries(&self) -> Option<&'static str> {
+        (self.config.own.data.memory > 0).then_some("a memory of the segment before; give --set data.memory=0")
+    }
+
     fn evaluate(&self, model: &LanguageModel, split: Split, interrupt: &Interrupt) -> Option<Scores> {
         let LanguageConfig { run, own: Language { data, .. }, .. } = self.config;
         let memory = data.evaluation_memory();

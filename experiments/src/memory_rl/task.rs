@@ -114,6 +114,10 @@ impl Task for MemoryTask<'_> {
         model.heads.clipped_loss(&decision, experience, ppo.clip) * self.units(batch) as f64
     }
 
+    fn carries(&self) -> Option<&'static str> {
+        Some("the copies of the environment play on")
+    }
+
     /// The mean return and the mean length of episodes, and on the test set what follows from them.
     fn evaluate(&self, model: &Policy, split: Split, interrupt: &Interrupt) -> Option<Scores> {
         let MemoryRl { data, ppo, search, .. } = &self.config.own;

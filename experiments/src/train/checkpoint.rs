@@ -161,6 +161,26 @@ impl Checkpoint {
     pub fn file(&self, name: &str) -> Option<(PathBuf, &[u8])> {
         self.files.get(name).map(|bytes| (self.folder.join(name), bytes.as_slice()))
     }
+
+    /// All of it, to be sent to another process.
+    pub(super) fn to_parts(&self) -> Vec<Vec<u8>> {
+        let state = serde_json::to_vec(&self.state).expect("the training state has only fields that JSON can hold");
+        let files = self.files.iter().flat_map(|(name, bytes)| [name.clone().into_bytes(), bytes.clone()]);
+        [self.folder.to_string_lossy().into_owned().into_bytes(), state].into_iter().chain(files).collect()
+    }
+
+    /// What [`to_parts`](Self::to_parts) gave; `None` if there are no parts.
+    pub(super) fn from_parts(parts: Vec<Vec<u8>>) -> Option<Self> {
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("it was a text");
+        let mut parts = parts.into_iter();
+        let (folder, state) = (text(parts.next()?).into(), parts.next()?);
+        let state = serde_json::from_slice(&state).expect("the same program has written it");
+        let mut files = BTreeMap::new();
+        while let (Some(name), Some(bytes)) = (parts.next(), parts.next()) {
+            files.insert(text(name), bytes);
+        }
+        Some(Self { folder, state, files })
+    }
 }
 
 /// The checkpoints of one run.

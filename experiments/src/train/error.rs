@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use thiserror::Error;
 
 use super::checkpoint::CheckpointError;
+use super::parallel::RankError;
 
 /// A value of the training configuration that cannot be used.
 #[derive(Debug, Error, PartialEq)]
@@ -69,6 +70,9 @@ pub enum TrainingError {
         /// The metrics reported.
         present: Vec<String>,
     },
+    /// The processes that train together cannot go on.
+    #[error(transparent)]
+    Rank(#[from] RankError),
     /// An epoch holds no batch.
     #[error(
         "epoch {epoch} holds no batch: the training set is empty, or every example was filtered out; check --data and the length limits"
@@ -82,7 +86,10 @@ pub enum TrainingError {
 impl TrainingError {
     /// Whether the command cannot be meant (exit code 2), rather than failed.
     pub fn is_usage(&self) -> bool {
-        matches!(self, Self::Configuration(_) | Self::Checkpoint(CheckpointError::OtherConfiguration { .. }))
+        match self {
+            Self::Rank(error) => error.is_usage(),
+            other => matches!(other, Self::Configuration(_) | Self::Checkpoint(CheckpointError::OtherConfiguration { .. })),
+        }
     }
 }
 

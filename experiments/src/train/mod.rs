@@ -3,7 +3,7 @@
 //! A [`Task`] says what is trained (batches, loss, evaluation); a [`Trainer`] does the rest: schedule, gradient accumulation and
 //! clipping over all gradients together, log, evaluation, early stopping, checkpoints, averaging, and a clean stop on request. Everything random follows
 //! from a key and the numbers of step, epoch and batch, so a run that was killed at any moment and resumed ends with the same weights as one that was
-//! not.
+//! not. Several processes can compute the micro-batches of a step ([`Ranks`]), with the same weights again.
 //!
 //! The parts are useful on their own: [`ScheduleConfig`] and [`OptimiserConfig`] for another loop, [`ParameterCount`] for any model, [`average()`] for any
 //! list of models, [`CheckpointFolder`] for anything that must be written whole or not at all.
@@ -19,6 +19,7 @@ mod interrupt;
 mod log;
 mod loss_scale;
 mod optimiser;
+mod parallel;
 mod parameter;
 mod progress;
 mod record;
@@ -40,6 +41,9 @@ pub use interrupt::Interrupt;
 pub use log::{LogLine, TrainingLog};
 pub use loss_scale::{LossScale, LossScaling};
 pub use optimiser::{OptimiserConfig, OptimiserKind, without_decay};
+#[cfg(feature = "mpi")]
+pub(crate) use parallel::mpi::Mpi;
+pub use parallel::{Collective, RankError, Ranks, Topic};
 pub use parameter::{ParameterCount, assign_parameter_ids, first_non_finite_parameter, read_scalars};
 pub use progress::Watcher;
 pub(crate) use progress::{StepCount, clock};

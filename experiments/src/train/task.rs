@@ -128,6 +128,12 @@ pub trait Task {
         true
     }
 
+    /// Why each batch needs what the one before left, and the remedy if there is one; `None` if batches are independent, so that several processes can compute them
+    /// ([`Ranks`](super::Ranks)). By default they are where nothing is carried.
+    fn carries(&self) -> Option<&'static str> {
+        (size_of::<Self::Carried>() > 0).then_some("the task has no remedy")
+    }
+
     /// Called after each optimiser step, for constraints on the weights (clamping). The parameters keep their identities.
     fn after_step(&self, model: Self::Model) -> Self::Model {
         model

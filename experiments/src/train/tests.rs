@@ -1,5 +1,6 @@
 //! The training loop end to end, on a small classifier.
 
+mod ranks;
 mod shared;
 
 use std::fs;
@@ -10,7 +11,7 @@ use burn::module::{Module, Param};
 use burn::nn::{LayerNorm, LayerNormConfig, Linear, LinearConfig};
 use burn::store::burn_pack::{Bytes, Reader};
 use burn::tensor::activation::log_softmax;
-use burn::tensor::{Device, Int, Tensor, TensorData};
+use burn::tensor::{Device, FloatDType, Int, Tensor, TensorData};
 use heedful_attention::contract::{Attention, AttentionInput};
 use heedful_attention::mechanisms::adaptive_span::{AdaptiveSpan, AdaptiveSpanConfig};
 use heedful_attention::placement::{Placement, Role};
@@ -184,7 +185,9 @@ impl Task for Points {
             let mask: Vec<f32> = (0..count * WIDTH).map(|_| f32::from(u8::from(!rng.random_bool(self.dropout)))).collect();
             inputs = inputs.clone() * Tensor::from_data(TensorData::new(mask, [count, WIDTH]), &inputs.device());
         }
-        let loss = (log_softmax(model.logits(inputs), 1).gather(1, batch.targets.clone()) * batch.weights.clone()).sum().neg();
+        let inputs = inputs.cast(FloatDType::from(model.hidden.weight.val().dtype()));
+        let logits = model.logits(inputs).cast(FloatDType::F32);
+        let loss = (log_softmax(logits, 1).gather(1, batch.targets.clone()) * batch.weights.clone()).sum().neg();
         let loss = if self.spoil_gradient { loss + model.norm.gamma.val().mul_scalar(0.0).sqrt().sum() } else { loss };
         if is_spoilt { loss.mul_scalar(f64::NAN) } else { loss }
     }
@@ -220,6 +223,10 @@ impl Task for Points {
             self.interrupt.raise();
         }
         model
+    }
+
+    fn carries(&self) -> Option<&'static str> {
+        self.has_trace.then_some("a trace of the inputs; give no trace")
     }
 
     fn start_epoch(&self, carried: &mut f32) {
@@ -292,10 +299,11 @@ fn traces(folder: &Path, result: TrainedModel<Classifier>) -> Traces {
         line.as_object_mut().unwrap().remove("seconds").expect("every line has a time");
     }
     let digest = |name: &str| format!("{:x?}", Sha256::digest(fs::read(last.join(name)).unwrap()));
+    let has_carried = last.join("carried.bpk").exists();
     Traces {
         weights: digest("model.safetensors"),
         optimiser: digest("optimiser.bpk"),
-        carried: digest("carried.bpk"),
+        carried: if has_carried { digest("carried.bpk") } else { String::new() },
         result: tensors_by_path(&result.model).into_iter().collect(),
         step: result.step,
         metrics: result.metrics,

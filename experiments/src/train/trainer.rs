@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use burn::module::Module;
-use burn::optim::{GradientsAccumulator, GradientsParams, ModuleOptimizer};
+use burn::optim::{GradientsParams, ModuleOptimizer};
 use burn::tensor::Tensor;
 use heedful_attention::constraints;
 use heedful_attention::probe::Probe;
@@ -12,13 +12,14 @@ use heedful_attention::random::RandomKey;
 use heedful_models::precision::{Precision, cast};
 
 use super::average::average;
-use super::checkpoint::CheckpointFolder;
+use super::checkpoint::{Checkpoint, CheckpointFolder};
 use super::config::TrainingConfig;
 use super::error::TrainingError;
 use super::gradient::{clipping_factor, scale as scale_gradients, squared_norms};
 use super::interrupt::Interrupt;
 use super::log::{LogLine, TrainingLog};
 use super::loss_scale::LossScale;
+use super::parallel::{GradientSum, Ranks, Topic};
 use super::parameter::{assign_parameter_ids, first_non_finite_parameter, read_scalars};
 use super::progress::{Pace, Progress, StepCount, Watcher};
 use super::record::{load_carried, load_model, load_optimiser, to_files};
@@ -27,6 +28,8 @@ use super::task::{Outcome, Pass, Split, Task, TrainedModel, first_non_finite_act
 
 /// Steps that are timed for an estimate.
 const TIMED_STEPS: u64 = 5;
+
+static ALONE: Ranks = Ranks::alone();
 
 /// Trains a model on a task in one run folder.
 ///
@@ -43,6 +46,7 @@ pub struct Trainer<'a, T: Task> {
     description: Option<String>,
     interrupt: Interrupt,
     count: StepCount,
+    ranks: &'a Ranks,
 }
 
 impl<'a, T: Task> Trainer<'a, T> {
@@ -60,6 +64,7 @@ impl<'a, T: Task> Trainer<'a, T> {
             description: None,
             interrupt: Interrupt::new(),
             count: StepCount::of(config.steps),
+            ranks: &ALONE,
         }
     }
 
@@ -94,6 +99,12 @@ impl<'a, T: Task> Trainer<'a, T> {
         self
     }
 
+    /// The processes that train the model together. The first of them calls [`run`](Self::run), the others call [`follow`](Self::follow).
+    pub fn ranks(mut self, ranks: &'a Ranks) -> Self {
+        self.ranks = ranks;
+        self
+    }
+
     #[cfg(test)]
     pub(crate) fn checkpoints(mut self, checkpoints: CheckpointFolder) -> Self {
         self.checkpoints = checkpoints;
@@ -108,20 +119,29 @@ impl<'a, T: Task> Trainer<'a, T> {
     /// # Panics
     /// If the model is not on a device with autodiff.
     pub fn run(self, model: T::Model) -> Result<Outcome<T::Model>, TrainingError> {
-        let (mut run, mut model) = self.begin(model)?;
-        while !run.state.finished {
-            if run.trainer.interrupt.is_raised() {
-                return run.stop(&model);
-            }
-            if !run.state.is_due {
-                model = run.advance(model)?;
-            }
-            run.conclude(&model)?;
-        }
-        match run.result(&model)? {
+        let (mut run, model) = self.begin(model)?;
+        let (model, is_stopped) = run.train(model)?;
+        let result = if is_stopped { None } else { run.result(&model)? };
+        match result {
             Some(result) => Ok(Outcome::Finished(result)),
             None => run.stop(&model),
         }
+    }
+
+    /// Trains `model` with the first rank, until that ends or stops. Nothing is written.
+    ///
+    /// # Errors
+    /// Any [`TrainingError`].
+    ///
+    /// # Panics
+    /// If the model is not on a device with autodiff.
+    pub fn follow(self, model: T::Model) -> Result<(), TrainingError> {
+        let (mut run, model) = self.begin(model)?;
+        let (model, is_stopped) = run.train(model)?;
+        if is_stopped {
+            run.save(&model)?;
+        }
+        Ok(())
     }
 
     /// Seconds of a training step here, the median of a few after a first one. Nothing is evaluated, and no checkpoint is written.
@@ -146,12 +166,24 @@ impl<'a, T: Task> Trainer<'a, T> {
         Ok(seconds[seconds.len() / 2])
     }
 
+    /// The checkpoint to go on from, which the first rank reads for all.
+    fn latest(&self) -> Result<Option<Checkpoint>, TrainingError> {
+        let step = if self.resume && self.ranks.is_first() { self.checkpoints.latest()? } else { None };
+        let own = step.map(|step| self.checkpoints.load(step)).transpose()?;
+        if self.ranks.size() == 1 {
+            return Ok(own);
+        }
+        let parts = own.as_ref().map_or_else(Vec::new, Checkpoint::to_parts);
+        Ok(Checkpoint::from_parts(self.ranks.parts_of_first(Topic::Checkpoint, &parts)?))
+    }
+
     fn epoch_key(&self, epoch: u64) -> RandomKey {
         self.key.named("order").numbered(epoch)
     }
 
     fn begin(self, model: T::Model) -> Result<(Run<'a, T>, T::Model), TrainingError> {
         self.config.validate()?;
+        self.ranks.check(self.task, self.config.accumulate)?;
         let device = model.devices().into_iter().next().expect("a model to train has parameters");
         assert!(device.is_autodiff(), "the model to train is on a device without autodiff");
         let optimiser = self.config.optimiser.init(&device.without_autodiff())?;
@@ -166,7 +198,8 @@ struct Run<'a, T: Task> {
     state: TrainingState,
     carried: T::Carried,
     order: Vec<Vec<usize>>,
-    log: TrainingLog,
+    /// None on a rank that writes nothing.
+    log: Option<TrainingLog>,
     progress: Progress,
     last_saved: Option<u64>,
     clock: Instant,
@@ -189,34 +222,55 @@ struct MicroBatch {
 impl<'a, T: Task> Run<'a, T> {
     fn begin(trainer: Trainer<'a, T>, mut model: T::Model, mut optimiser: ModuleOptimizer) -> Result<(Self, T::Model), TrainingError> {
         let log_path = trainer.folder.join("log.jsonl");
-        let latest = if trainer.resume { trainer.checkpoints.latest()? } else { None };
+        let latest = trainer.latest()?;
+        let last_saved = latest.as_ref().map(|checkpoint| checkpoint.state.step);
+        let is_writing = trainer.ranks.is_first();
         let (state, carried, order, mut log) = match latest {
             None => {
-                trainer.checkpoints.clear()?;
-                (TrainingState::default(), T::Carried::default(), Vec::new(), TrainingLog::start(&log_path)?)
+                if is_writing {
+                    trainer.checkpoints.clear()?;
+                }
+                let log = is_writing.then(|| TrainingLog::start(&log_path)).transpose()?;
+                (TrainingState::default(), T::Carried::default(), Vec::new(), log)
             }
-            Some(step) => {
-                let checkpoint = trainer.checkpoints.load(step)?;
+            Some(checkpoint) => {
                 model = load_model(model, &checkpoint)?;
                 optimiser = load_optimiser(optimiser, &checkpoint)?;
                 let state = checkpoint.state.clone();
                 let order = if state.epoch == 0 { Vec::new() } else { epoch_order(&trainer, state.epoch)? };
                 let saved = load_carried(&checkpoint)?;
                 let carried = if saved.is_empty() { T::Carried::default() } else { trainer.task.restore(saved) };
-                trainer.checkpoints.prune(&state);
+                if is_writing {
+                    trainer.checkpoints.prune(&state);
+                }
                 tracing::info!("resuming from {}", checkpoint.folder.display());
-                let log = TrainingLog::resume(&log_path, step, state.is_due)?;
+                let log = is_writing.then(|| TrainingLog::resume(&log_path, state.step, state.is_due)).transpose()?;
                 (state, carried, order, log)
             }
         };
-        if let Some(text) = &trainer.description {
+        if let (Some(text), Some(log)) = (&trainer.description, &mut log) {
             log.describe("configuration", text)?;
         }
+        trainer.ranks.agree_on_weights(&model)?;
         let label = trainer.folder.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
         let progress = Progress::new(&trainer.watcher, &label, state.step, trainer.config.steps, trainer.count.clone());
         let wall_seconds_before = state.wall_seconds;
         let clock = Instant::now();
-        Ok((Self { trainer, optimiser, state, carried, order, log, progress, last_saved: latest, clock, wall_seconds_before }, model))
+        Ok((Self { trainer, optimiser, state, carried, order, log, progress, last_saved, clock, wall_seconds_before }, model))
+    }
+
+    /// Trains until the run is finished; true if it was stopped before.
+    fn train(&mut self, mut model: T::Model) -> Result<(T::Model, bool), TrainingError> {
+        while !self.state.finished {
+            if self.trainer.ranks.any(Topic::Stop, self.trainer.interrupt.is_raised())? {
+                return Ok((model, true));
+            }
+            if !self.state.is_due {
+                model = self.advance(model)?;
+            }
+            self.conclude(&model)?;
+        }
+        Ok((model, false))
     }
 
     /// One optimiser step.
@@ -233,7 +287,10 @@ impl<'a, T: Task> Run<'a, T> {
     fn conclude(&mut self, model: &T::Model) -> Result<(), TrainingError> {
         let config = self.trainer.config;
         let number = self.state.step;
-        let is_time_up = config.minutes.is_some_and(|minutes| self.state.training_seconds >= 60.0 * minutes);
+        let is_time_up = match config.minutes {
+            Some(minutes) => self.trainer.ranks.of_first(Topic::Time, || self.state.training_seconds >= 60.0 * minutes)?,
+            None => false,
+        };
         let is_last = number >= config.steps || is_time_up;
         let mut is_best = false;
         if is_last || number.is_multiple_of(config.evaluate_every) {
@@ -289,6 +346,7 @@ impl<'a, T: Task> Run<'a, T> {
     fn optimise(&mut self, model: T::Model) -> Result<(T::Model, Step), TrainingError> {
         let task = self.trainer.task;
         let config = self.trainer.config;
+        let ranks = self.trainer.ranks;
         let (losses, units, gradients, gradient_norm) = loop {
             let micro_batches = self.next_micro_batches()?;
             let epoch = self.state.epoch;
@@ -296,24 +354,29 @@ impl<'a, T: Task> Run<'a, T> {
             // What the gradients are of: the model itself, or a copy with fewer bits.
             let copy = (config.precision != Precision::F32).then(|| constraints::tie(cast(model.clone(), config.precision.dtype())));
             let passed = copy.as_ref().unwrap_or(&model);
-            let mut accumulator = GradientsAccumulator::new();
+            let mut sum = GradientSum::new(ranks, passed);
             let mut scalars: Vec<Tensor<1>> = Vec::new();
             let mut units = 0;
-            for micro_batch in &micro_batches {
-                let batch = task.batch(&micro_batch.items, epoch, &micro_batch.data_key);
-                units += task.units(&batch);
-                let loss = task.loss(passed, &batch, self.pass(micro_batch.dropout_key), &mut Probe::off());
-                assert_eq!(loss.dims(), [1], "a loss has one element");
-                let scaled = if scale == 1.0 { loss.clone() } else { loss.clone() * scale };
-                accumulator.accumulate(passed, GradientsParams::from_grads(scaled.backward(), passed));
-                scalars.push(loss.inner().cast(burn::tensor::FloatDType::F32));
+            for round in micro_batches.chunks(ranks.size()) {
+                let own = round.get(ranks.rank()).map(|micro_batch| {
+                    let batch = task.batch(&micro_batch.items, epoch, &micro_batch.data_key);
+                    units += task.units(&batch);
+                    let loss = task.loss(passed, &batch, self.pass(micro_batch.dropout_key), &mut Probe::off());
+                    assert_eq!(loss.dims(), [1], "a loss has one element");
+                    let scaled = if scale == 1.0 { loss.clone() } else { loss.clone() * scale };
+                    scalars.push(loss.inner().cast(burn::tensor::FloatDType::F32));
+                    GradientsParams::from_grads(scaled.backward(), passed)
+                });
+                sum.add(passed, own, round.len())?;
             }
-            assert!(units > 0, "the batches of step {} in epoch {epoch} have no units", self.state.step + 1);
-            let gradients = accumulator.grads();
+            let gradients = sum.finish(passed)?;
+            let computed = scalars.len();
             let (paths, norms): (Vec<_>, Vec<_>) = squared_norms(&model, &gradients).into_iter().unzip();
             scalars.extend(norms);
             let values = read_scalars(scalars);
-            let (losses, squares) = values.split_at(micro_batches.len());
+            let (losses, squares) = values.split_at(computed);
+            let (losses, units) = ranks.totals(losses, units, micro_batches.len())?;
+            assert!(units > 0, "the batches of step {} in epoch {epoch} have no units", self.state.step + 1);
             if let Some(failed) = losses.iter().position(|loss| !loss.is_finite()) {
                 return Err(self.non_finite_loss(passed, &micro_batches[failed], &paths, squares));
             }
@@ -333,7 +396,7 @@ impl<'a, T: Task> Run<'a, T> {
             }
             let gradient_norm = squares.iter().sum::<f64>().sqrt() / units as f64 / scale;
             let factor = clipping_factor(gradient_norm, config.max_gradient_norm) / units as f64 / scale;
-            break (losses.to_vec(), units, scale_gradients(&model, gradients, factor), gradient_norm);
+            break (losses, units, scale_gradients(&model, gradients, factor), gradient_norm);
         };
         let learning_rate = config.schedule.rate(self.state.step + 1, config.steps, config.learning_rate);
         let model = constraints::tie(constraints::apply(self.optimiser.step(learning_rate, model, gradients)));
@@ -400,7 +463,7 @@ impl<'a, T: Task> Run<'a, T> {
         };
         self.progress.step(number, &pace, is_logged);
         if is_logged {
-            self.log.append(&LogLine::Training {
+            let line = LogLine::Training {
                 step: number,
                 epoch: self.state.epoch,
                 loss,
@@ -408,24 +471,30 @@ impl<'a, T: Task> Run<'a, T> {
                 gradient_norm: step.gradient_norm,
                 tokens: self.state.tokens,
                 seconds: self.wall_seconds(),
-            })?;
+            };
+            self.append(&line)?;
             self.state.logged_loss = 0.0;
             self.state.logged_units = 0;
         }
         Ok(())
     }
 
+    fn append(&mut self, line: &LogLine) -> Result<(), TrainingError> {
+        self.log.as_mut().map_or(Ok(()), |log| log.append(line))
+    }
+
     /// Evaluates the model; true if it is the best so far, `None` if the interrupt was raised meanwhile.
     fn evaluate(&mut self, model: &T::Model) -> Result<Option<bool>, TrainingError> {
         let selection = self.trainer.task.selection();
-        let Some(metrics) = self.metrics_of(&model.valid()) else { return Ok(None) };
+        let metrics = self.trainer.ranks.of_first(Topic::Scores, || self.metrics_of(&model.valid()))?;
+        let Some(metrics) = metrics else { return Ok(None) };
         let value = metrics.iter().find(|metric| metric.name == selection.metric).map(|metric| metric.value);
         let Some(value) = value else {
             let present = metrics.into_iter().map(|metric| metric.name).collect();
             return Err(TrainingError::UnknownMetric { wanted: selection.metric, present });
         };
         let step = self.state.step;
-        self.log.append(&LogLine::evaluation(step, self.state.epoch, self.wall_seconds(), &metrics))?;
+        self.append(&LogLine::evaluation(step, self.state.epoch, self.wall_seconds(), &metrics))?;
         let shown: Vec<String> = metrics.iter().map(|metric| format!("{} {:.4}", metric.name, metric.value)).collect();
         self.progress.line(&format!("step {step}: {}", shown.join("  ")));
         let is_best = selection.improves(value, self.state.best.as_ref().map(|best| best.value));
@@ -444,24 +513,29 @@ impl<'a, T: Task> Run<'a, T> {
         Some(scores.metrics.into_iter().map(|(name, value)| Metric { name, value }).collect())
     }
 
-    /// Saves a checkpoint of the current step, unless it has one.
+    /// Saves a checkpoint of the current step, unless it has one. The first rank writes it.
     fn save(&mut self, model: &T::Model) -> Result<PathBuf, TrainingError> {
         let step = self.state.step;
         if self.last_saved == Some(step) {
-            // After an evaluation that was interrupted, other checkpoints may be the ones to keep.
-            self.trainer.checkpoints.prune(&self.state);
+            if self.trainer.ranks.is_first() {
+                // After an evaluation that was interrupted, other checkpoints may be the ones to keep.
+                self.trainer.checkpoints.prune(&self.state);
+            }
             return Ok(self.trainer.checkpoints.path(step));
         }
         if let Some(path) = first_non_finite_parameter(model) {
             let checkpoint = self.last_saved.map(|step| self.trainer.checkpoints.path(step));
             return Err(TrainingError::NonFinite { step, quantity: "weight", place: format!("the parameter {path}"), checkpoint });
         }
-        self.state.wall_seconds = self.wall_seconds();
-        self.log.sync()?;
-        let files = to_files(model, &self.optimiser, self.trainer.task.save(&self.carried));
-        let folder = self.trainer.checkpoints.save(&self.state, &files)?;
+        self.trainer.ranks.agree_on_weights(model)?;
+        if let Some(log) = &self.log {
+            self.state.wall_seconds = self.wall_seconds();
+            log.sync()?;
+            let files = to_files(model, &self.optimiser, self.trainer.task.save(&self.carried));
+            self.trainer.checkpoints.save(&self.state, &files)?;
+        }
         self.last_saved = Some(step);
-        Ok(folder)
+        Ok(self.trainer.checkpoints.path(step))
     }
 
     /// The result of a run whose steps are done; `None` if the interrupt was raised meanwhile.

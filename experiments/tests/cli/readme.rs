@@ -152,6 +152,7 @@ fn a_command_that_is_wrong_is_not_understood() {
         "cargo build --release --bin nothing",
         "benches/gpu/nothing kit",
         "nothing --at-all",
+        "mpirun -n 2 target/release/lm --data-paralel",
     ] {
         assert!(misnamed(&words(command)).is_some(), "{command}");
     }
@@ -171,8 +172,12 @@ fn misnamed(words: &[String]) -> Option<String> {
     if program.contains('/') {
         return (!exists(program)).then(|| format!("there is no {program}"));
     }
+    if let "mpirun" | "srun" = program {
+        let at = words.iter().position(|word| word.starts_with("target/release/")).expect("it starts a program of ours");
+        return refusal(&words[at]["target/release/".len()..], &words[at + 1..]);
+    }
     if program != "cargo" {
-        return (!["git", "pip", "python"].contains(&program)).then(|| format!("{program} is no program of ours"));
+        return (!["apt-get", "git", "pip", "python"].contains(&program)).then(|| format!("{program} is no program of ours"));
     }
     if let Some(example) = option("--example") {
         let packages = ["attention", "experiments", "models"];
