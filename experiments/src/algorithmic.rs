@@ -12,7 +12,7 @@ use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_models::language_model::LanguageModel;
 
-use crate::answers::{Answering, ExerciseSets, TokenExercise, accuracy_columns};
+use crate::answers::{Answering, Answers, ExerciseSets, TEST_SET, TokenExercise, accuracy_columns};
 use crate::data::exercise::{Exercise, ExerciseTask, Exercises};
 use crate::data::{babi, generate, list_ops};
 use crate::error::ExperimentError;
@@ -143,7 +143,11 @@ impl Experiment for Algorithmic {
             let Some(model) = with_rounds(model, rounds) else { break };
             let Some(answers) = task.answers(&model, test, interrupt) else { return Ok(None) };
             let signature = format!("token accuracy, test set, {} questions", test.len());
-            scores.push(&rounds_metric(rounds), answers.token_accuracy(), signature);
+            let metric = rounds_metric(rounds);
+            scores.push(&metric, answers.token_accuracy(), signature);
+            let set = format!("{TEST_SET}, {metric}");
+            scores.push_items(&metric, Answers::of_tokens(&set));
+            scores.items.push(answers.items(&set, test));
         }
         let shown = &test[..test.len().min(HALTING_SHOWN)];
         if let Some((map, mean)) = halting(model, shown, tokeniser) {

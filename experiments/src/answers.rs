@@ -12,9 +12,12 @@ use heedful_models::loss::with_auxiliary;
 
 use crate::batch::{at_least_in_a_batch, sequential_batches, token_budget_batches};
 use crate::comparison::scoring_bar;
-use crate::metrics::MetricColumn;
+use crate::metrics::{Combination, ItemScore, ItemTable, MetricColumn};
 use crate::tokenise::PAD;
 use crate::train::{Interrupt, Pass, Scores, Selection, Split, Task};
+
+/// What the test set is called.
+pub(crate) const TEST_SET: &str = "test set";
 
 /// A question and its answer.
 #[derive(Clone, Debug)]
@@ -86,31 +89,38 @@ pub struct AnswersBatch {
     answers: Vec<usize>,
 }
 
-/// Fractions of what was answered right.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+/// What was answered right.
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Answers {
-    tokens: usize,
-    right_tokens: usize,
-    sequences: usize,
-    right_sequences: usize,
+    /// Of each question, the tokens of the answer and the right ones of them.
+    counts: Vec<[usize; 2]>,
 }
 
 impl Answers {
     /// Of the tokens, each given the right ones before it.
-    pub(crate) fn token_accuracy(self) -> f64 {
-        self.right_tokens as f64 / self.tokens as f64
+    pub(crate) fn token_accuracy(&self) -> f64 {
+        let sum = |index: usize| self.counts.iter().map(|counts| counts[index]).sum::<usize>();
+        sum(1) as f64 / sum(0) as f64
     }
 
     /// Of the answers. One whose tokens are all right given the right ones before them is what greedy decoding writes.
-    fn sequence_accuracy(self) -> f64 {
-        self.right_sequences as f64 / self.sequences as f64
+    fn sequence_accuracy(&self) -> f64 {
+        self.counts.iter().filter(|[tokens, right]| tokens == right).count() as f64 / self.counts.len() as f64
     }
 
-    fn row(&mut self, right: &[bool]) {
-        self.tokens += right.len();
-        self.right_tokens += right.iter().filter(|&&right| right).count();
-        self.sequences += 1;
-        self.right_sequences += usize::from(right.iter().all(|&right| right));
+    /// What the questions contribute to both.
+    pub(crate) fn items(&self, set: &str, exercises: &[TokenExercise]) -> ItemTable {
+        let mut table = ItemTable::new(set, &["right", "right tokens", "tokens"]);
+        for (exercise, [tokens, right]) in exercises.iter().zip(&self.counts) {
+            let identity = exercise.tokens.iter().map(|&token| i64::from(token)).chain([exercise.question as i64]);
+            table.push_tokens(identity, &[f64::from(u8::from(right == tokens)), *right as f64, *tokens as f64]);
+        }
+        table
+    }
+
+    /// How the accuracy of tokens is made of the questions of a set.
+    pub(crate) fn of_tokens(set: &str) -> ItemScore {
+        ItemScore::new(set, "questions", Combination::Ratio, &["right tokens", "tokens"])
     }
 }
 
@@ -161,7 +171,7 @@ impl Answering<'_> {
         let lengths: Vec<_> = exercises.iter().map(|exercise| (exercise.tokens.len(), 0)).collect();
         let batches = sequential_batches(&lengths, self.batch_tokens);
         let bar = scoring_bar("scoring", batches.len());
-        let mut answers = Answers::default();
+        let mut answers = Answers { counts: vec![[0; 2]; exercises.len()] };
         for items in batches {
             if interrupt.is_raised() {
                 return None;
@@ -171,9 +181,9 @@ impl Answering<'_> {
             let chosen = model.project(answering).argmax(1).squeeze_dim::<1>(1);
             let right: Vec<bool> = read(chosen.equal(targets)).iter::<bool>().collect();
             let mut rest = right.as_slice();
-            for &count in &batch.answers {
+            for (&item, &count) in items.iter().zip(&batch.answers) {
                 let (row, after) = rest.split_at(count);
-                answers.row(row);
+                answers.counts[item] = [count, row.iter().filter(|&&right| right).count()];
                 rest = after;
             }
             bar.inc(1);
@@ -211,7 +221,7 @@ impl Task for Answering<'_> {
         let ExerciseSets { valid, test, longer, .. } = self.exercises;
         let sets = match split {
             Split::Valid => vec![("", "validation set", valid)],
-            Split::Test => vec![("", "test set", test), ("longer ", "longer test set", longer)],
+            Split::Test => vec![("", TEST_SET, test), ("longer ", "longer test set", longer)],
         };
         let mut scores = Scores::default();
         for (prefix, set, exercises) in sets {
@@ -220,8 +230,14 @@ impl Task for Answering<'_> {
             }
             let answers = self.answers(model, exercises, interrupt)?;
             let signature = format!("{set}, {} questions, answers given the right tokens before", exercises.len());
-            scores.push(&format!("{prefix}token accuracy"), answers.token_accuracy(), signature.clone());
-            scores.push(&format!("{prefix}sequence accuracy"), answers.sequence_accuracy(), signature);
+            let [tokens, sequences] = ["token", "sequence"].map(|of| format!("{prefix}{of} accuracy"));
+            scores.push(&tokens, answers.token_accuracy(), signature.clone());
+            scores.push(&sequences, answers.sequence_accuracy(), signature);
+            if split == Split::Test {
+                scores.push_items(&tokens, Answers::of_tokens(set));
+                scores.push_items(&sequences, ItemScore::new(set, "questions", Combination::Mean, &["right"]));
+                scores.items.push(answers.items(set, exercises));
+            }
         }
         Some(scores)
     }

@@ -3,6 +3,7 @@
 mod config;
 pub(crate) mod examples;
 mod initial;
+mod items;
 mod scoring;
 mod task;
 

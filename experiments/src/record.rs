@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::metrics::MetricColumn;
+use crate::metrics::{ItemScore, MetricColumn};
 use crate::provenance::Provenance;
 use crate::run_folder::RunFolderError;
 
@@ -132,6 +132,10 @@ pub struct ResultRecord {
     /// How the scores are shown and which direction is better; unknown of runs of earlier versions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub columns: Vec<MetricColumn>,
+    /// How scores are made of the items of test sets, by the name of the score, for those whose items stand in the folder of the run; unknown of runs of
+    /// earlier versions.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub items: BTreeMap<String, ItemScore>,
     /// What a reader of the scores must know.
     pub notes: Vec<String>,
     /// Training speed; tokens counted as the loss counts them.

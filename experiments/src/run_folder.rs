@@ -5,8 +5,8 @@
 //! <out>/results.json                one record per finished run, derived from the result.json of all
 //! <out>/report.md                   the comparison table, derived from the same
 //! <out>/report.html                 the comparison as one page with pictures, derived from the same, log.jsonl and analysis/
-//! <out>/<attention>-seed<N>/        result.json, log.jsonl, events.out.tfevents.*, checkpoint/, hypotheses/<test set>.txt and .reference.txt;
-//!                                   lock.json while a process works on it, error.txt if it failed
+//! <out>/<attention>-seed<N>/        result.json, log.jsonl, events.out.tfevents.*, checkpoint/, hypotheses/<test set>.txt and .reference.txt,
+//!                                   items/<test set>.json; lock.json while a process works on it, error.txt if it failed
 //! <out>/slurm/                      the scripts of --slurm, and the logs of their jobs
 //! <out>/analysis/<attention>-seed<N>/   what `heedful analyse` has written, see [`crate::analyse`]
 //! ```
@@ -23,6 +23,7 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 use toml::Table;
 
+use crate::metrics::ItemTable;
 use crate::process::Process;
 use crate::settings::{self, Configuration, SettingsError};
 
@@ -210,7 +211,7 @@ pub fn file_name(name: &str) -> String {
         match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'+' => safe.push(byte as char),
             b'.' if index > 0 => safe.push('.'),
-            _ => safe.push_str(&format!("%{byte:02X}")),
+            _ => safe.extend(["%", &hex::encode_upper([byte])]),
         }
     }
     if safe.is_empty() {
@@ -226,7 +227,7 @@ pub fn file_name(name: &str) -> String {
 
 /// The SHA-256 checksum of `bytes` as 64 lower-case hexadecimal digits.
 pub fn sha256_hex(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    hex::encode(Sha256::digest(bytes))
 }
 
 /// The output folder of one command (`--out`).
@@ -473,6 +474,20 @@ impl RunPaths {
     /// What the generated text of a test set was scored against, one line per test sentence.
     pub fn references(&self, test_set: &str) -> PathBuf {
         self.root.join("hypotheses").join(format!("{}.reference.txt", file_name(test_set)))
+    }
+
+    /// What the items of a test set contributed to the scores, one line per item.
+    pub fn items(&self, test_set: &str) -> PathBuf {
+        self.root.join("items").join(format!("{}.json", file_name(test_set)))
+    }
+
+    /// Writes what the items of a test set contributed to the scores.
+    ///
+    /// # Errors
+    /// [`RunFolderError`] when the file cannot be written.
+    pub fn write_items(&self, table: &ItemTable) -> Result<(), RunFolderError> {
+        make_folder(&self.root.join("items"))?;
+        write_atomically(&self.items(table.set()), table.to_json().as_bytes())
     }
 
     /// Writes the generated text of a test set, one line per test sentence in test order; line breaks inside a sentence become spaces.

@@ -20,8 +20,10 @@ use crate::data::word_vectors::WordVectors;
 use crate::data::{dialogue, summary};
 use crate::error::ExperimentError;
 use crate::experiment::{Attention, Card, Config, Experiment, Reading, Scores, Setup};
-use crate::metrics::MetricColumn;
-use crate::metrics::{Cider, DialogueBleu, EmbeddingSimilarity, Rouge, RougeVariant};
+use crate::metrics::{
+    Cider, Combination, CorpusMetric, DialogueBleu, EmbeddingSimilarity, EmbeddingStatistics, ItemScore, ItemTable, MetricColumn, Rouge,
+    RougeStatistics, RougeVariant,
+};
 use crate::published::PublishedNumbers;
 use crate::run_folder::RunPaths;
 use crate::settings::Settings;
@@ -150,12 +152,21 @@ impl Experiment for TextGeneration {
             let references: Vec<[&str; 1]> = pairs.iter().map(|pair| [pair.target.as_str()]).collect();
             paths.write_hypotheses(name, &hypotheses)?;
             paths.write_references(name, &references.concat())?;
-            for (metric, value, signature) in metrics(setup, &hypotheses, &references) {
+            let found = metrics(setup, &hypotheses, &references);
+            scores.items.push(items(name, &found, &references));
+            for Found { metric, value, signature, items } in found {
+                let made_of = match items {
+                    Items::Values(_) => ItemScore::new(name, "texts", Combination::Mean, &[metric]),
+                    Items::Texts(kind) => ItemScore::of_texts(name, kind),
+                };
                 if tests.len() > 1 {
-                    scores.push(&format!("{name}/{metric}"), value, signature.clone());
+                    let metric = format!("{name}/{metric}");
+                    scores.push(&metric, value, signature.clone());
+                    scores.push_items(&metric, made_of.clone());
                 }
                 if index == 0 {
                     scores.push(metric, value, format!("{signature}, test set {name}, {} texts, {}", pairs.len(), config.own.decoding));
+                    scores.push_items(metric, made_of);
                 }
             }
         }
@@ -242,12 +253,48 @@ fn kept_source(config: &GenerationConfig, task: GenerationTask, tokeniser: &Toke
     source
 }
 
-/// Name, value and signature of each score of a task, all as fractions.
-fn metrics(setup: Setup<'_, TextGeneration>, hypotheses: &[String], references: &[[&str; 1]]) -> Vec<(&'static str, f64, String)> {
+/// A score of a task, as a fraction.
+struct Found {
+    metric: &'static str,
+    value: f64,
+    signature: String,
+    items: Items,
+}
+
+/// What a score is made of.
+enum Items {
+    /// The mean of these values of the texts.
+    Values(Vec<f64>),
+    /// Counts over all texts.
+    Texts(CorpusMetric),
+}
+
+/// The values of the texts of a test set, which are told apart by their references.
+fn items(set: &str, found: &[Found], references: &[[&str; 1]]) -> ItemTable {
+    let values = found.iter().filter_map(|found| match &found.items {
+        Items::Values(values) => Some((found.metric, values)),
+        Items::Texts(_) => None,
+    });
+    let (names, values): (Vec<_>, Vec<_>) = values.unzip();
+    let mut table = ItemTable::new(set, &names);
+    for (index, [reference]) in references.iter().enumerate() {
+        table.push(reference.as_bytes(), &values.iter().map(|values| values[index]).collect::<Vec<_>>());
+    }
+    table
+}
+
+/// The scores of a task.
+fn metrics(setup: Setup<'_, TextGeneration>, hypotheses: &[String], references: &[[&str; 1]]) -> Vec<Found> {
     let GenerationData { stemmer, cider, .. } = setup.config.own.data;
-    let rouge = |name, variant| {
+    let of_rouge = |metric, rouge: Rouge, statistics: Vec<RougeStatistics>| Found {
+        metric,
+        value: rouge.score(&statistics.iter().copied().sum()).f_measure,
+        signature: rouge.signature(Some(1)),
+        items: Items::Values(statistics.iter().map(|statistics| statistics.f_measure).collect()),
+    };
+    let rouge = |metric, variant| {
         let rouge = Rouge { variant, stemmer };
-        (name, rouge.corpus_score(hypotheses, references).f_measure, rouge.signature(Some(1)))
+        of_rouge(metric, rouge, rouge.corpus_statistics(hypotheses, references))
     };
     if setup.data.task == GenerationTask::Summary {
         let mut found =
@@ -256,24 +303,41 @@ fn metrics(setup: Setup<'_, TextGeneration>, hypotheses: &[String], references: 
         let summaries: Vec<String> = hypotheses.iter().map(|text| lines(text)).collect();
         let of_references: Vec<[String; 1]> = references.iter().map(|[text]| [lines(text)]).collect();
         let rouge = Rouge { variant: RougeVariant::RougeLsum, stemmer };
-        found.push(("ROUGE-Lsum", rouge.corpus_score(&summaries, &of_references).f_measure, rouge.signature(Some(1))));
+        found.push(of_rouge("ROUGE-Lsum", rouge, rouge.corpus_statistics(&summaries, &of_references)));
         return found;
     }
     let bleu = DialogueBleu::default();
     let scores = bleu.corpus_score(hypotheses, references).bleu;
-    let mut found: Vec<_> = ["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4"]
-        .into_iter()
-        .zip(scores)
-        .map(|(name, value)| (name, value, bleu.signature(Some(1))))
-        .collect();
+    let of_order = |((metric, value), order)| {
+        let items = Items::Texts(CorpusMetric::DialogueBleu { bleu, order });
+        Found { metric, value, signature: bleu.signature(Some(1)), items }
+    };
+    let mut found: Vec<_> = ["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4"].into_iter().zip(scores).zip(1..).map(of_order).collect();
     found.push(rouge("ROUGE-L", RougeVariant::RougeL));
     let cider = Cider { variant: cider, ..Cider::default() };
-    found.push(("CIDEr", cider.corpus_score(hypotheses, references).score, cider.signature(Some(1))));
+    let statistics = cider.corpus_statistics(hypotheses, references);
+    found.push(Found {
+        metric: "CIDEr",
+        value: cider.score(&statistics.iter().copied().sum()).score,
+        signature: cider.signature(Some(1)),
+        items: Items::Values(statistics.iter().map(|statistics| statistics.score).collect()),
+    });
     if let Some(vectors) = &setup.data.vectors {
         let similarity = EmbeddingSimilarity::new(vectors.name(), |word: &str| vectors.of(word));
-        let score = similarity.corpus_score(hypotheses, references);
-        let values = [("embedding average", score.average), ("greedy matching", score.greedy), ("vector extrema", score.extrema)];
-        found.extend(values.map(|(name, value)| (name, value, similarity.signature(Some(1)))));
+        let statistics = similarity.corpus_statistics(hypotheses, references);
+        let score = similarity.score(&statistics.iter().copied().sum());
+        type Of = fn(&EmbeddingStatistics) -> f64;
+        let values: [(_, _, Of); 3] = [
+            ("embedding average", score.average, |statistics| statistics.average),
+            ("greedy matching", score.greedy, |statistics| statistics.greedy),
+            ("vector extrema", score.extrema, |statistics| statistics.extrema),
+        ];
+        found.extend(values.map(|(metric, value, of)| Found {
+            metric,
+            value,
+            signature: similarity.signature(Some(1)),
+            items: Items::Values(statistics.iter().map(of).collect()),
+        }));
     }
     found
 }

@@ -127,15 +127,28 @@ impl TextToTextTask<'_> {
 
     /// Perplexity of the validation set, per token of the vocabulary and without label smoothing.
     pub fn perplexity(&self, model: &Seq2SeqTransformer, interrupt: &Interrupt) -> Option<f64> {
+        self.perplexity_of_batches(model, &mut |_, _, _| {}, interrupt)
+    }
+
+    /// [`perplexity`](Self::perplexity), where `add` is given the pairs, nats and target tokens of each batch.
+    pub(crate) fn perplexity_of_batches(
+        &self,
+        model: &Seq2SeqTransformer,
+        add: &mut dyn FnMut(&[&TokenPair], f64, usize),
+        interrupt: &Interrupt,
+    ) -> Option<f64> {
         let lengths: Vec<_> = self.valid.iter().map(|pair| (pair.source.len(), pair.target.len() + 1)).collect();
         let mut total = LikelihoodTotal::new(TextUnit::Subword);
         for items in sequential_batches(&lengths, self.decoding.batch_tokens) {
             if interrupt.is_raised() {
                 return None;
             }
-            let batch = Self::pad(items.iter().map(|&item| &self.valid[item]));
+            let pairs: Vec<&TokenPair> = items.iter().map(|&item| &self.valid[item]).collect();
+            let batch = Self::pad(pairs.iter().copied());
             let (_, nll) = self.losses(model, &batch, 0.0, None, &mut Probe::off());
-            total.record(f64::from(nll.into_scalar::<f32>()), self.units(&batch) as u64);
+            let (nats, units) = (f64::from(nll.into_scalar::<f32>()), self.units(&batch));
+            total.record(nats, units as u64);
+            add(&pairs, nats, units);
         }
         Some(total.perplexity().unwrap_or(f64::NAN))
     }

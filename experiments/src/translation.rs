@@ -13,8 +13,7 @@ use crate::data::generate::{self, Sizes};
 use crate::data::parallel::{Pair, ParallelCorpus};
 use crate::error::ExperimentError;
 use crate::experiment::{Attention, Card, Config, Experiment, Reading, Scores, Setup};
-use crate::metrics::ChrF;
-use crate::metrics::MetricColumn;
+use crate::metrics::{ChrF, CorpusMetric, ItemScore, MetricColumn};
 use crate::published::PublishedNumbers;
 use crate::run_folder::RunPaths;
 use crate::settings::Settings;
@@ -165,14 +164,17 @@ impl Experiment for Translation {
             paths.write_references(name, &pairs.iter().map(|pair| pair.target.as_str()).collect::<Vec<_>>())?;
             let references: Vec<[&str; 1]> = pairs.iter().map(|pair| [pair.target.as_str()]).collect();
             let values = [
-                ("BLEU", bleu.corpus_score(&hypotheses, &references).score, bleu.signature(Some(1))),
-                ("chrF2", chrf.corpus_score(&hypotheses, &references).score, chrf.signature(Some(1))),
+                ("BLEU", bleu.corpus_score(&hypotheses, &references).score, bleu.signature(Some(1)), CorpusMetric::Bleu(bleu)),
+                ("chrF2", chrf.corpus_score(&hypotheses, &references).score, chrf.signature(Some(1)), CorpusMetric::ChrF(chrf)),
             ];
-            for (metric, value, signature) in values {
+            for (metric, value, signature, kind) in values {
                 if tests.len() > 1 {
-                    scores.push(&format!("{name}/{metric}"), value, signature.clone());
+                    let metric = format!("{name}/{metric}");
+                    scores.push(&metric, value, signature.clone());
+                    scores.push_items(&metric, ItemScore::of_texts(name, kind));
                 }
                 if index == 0 {
+                    scores.push_items(metric, ItemScore::of_texts(name, kind));
                     scores.push(metric, value, format!("{signature}, test set {name}, {}", setup.config.own.decoding));
                 }
             }

@@ -18,7 +18,6 @@ use thiserror::Error;
 use zip::ZipArchive;
 
 use super::entries::Unpack;
-use super::partial_download::hexadecimal;
 use crate::bounded::{Bounded, Budget, PLAUSIBLE_RATIO};
 use crate::train::Interrupt;
 
@@ -215,7 +214,7 @@ impl Unpacking<'_> {
             return Err(self.packed.damaged(format!("the entry `{name}` has {bytes} bytes instead of {}", declared.unwrap_or_default())));
         }
         file.sync_all().map_err(disk)?;
-        self.written.push(Unpacked { path: place.to_string(), bytes, sha256: hexadecimal(&digest.finalize()) });
+        self.written.push(Unpacked { path: place.to_string(), bytes, sha256: hex::encode(digest.finalize()) });
         Ok(())
     }
 

@@ -144,16 +144,12 @@ pub(super) fn sha256_of(reader: &mut impl Read) -> io::Result<String> {
     let mut buffer = vec![0; 1 << 16];
     loop {
         match reader.read(&mut buffer) {
-            Ok(0) => return Ok(hexadecimal(&digest.finalize())),
+            Ok(0) => return Ok(hex::encode(digest.finalize())),
             Ok(count) => digest.update(&buffer[..count]),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
     }
-}
-
-pub(super) fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn origin_path(target: &Path) -> PathBuf {

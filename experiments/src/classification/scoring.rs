@@ -36,16 +36,9 @@ pub(super) fn metrics(question: &Question, examples: &[&TokenExample], outputs: 
 
 /// Metrics of questions whose examples are candidate answers.
 fn of_groups(question: &Question, examples: &[&TokenExample], outputs: &[Vec<f32>]) -> Vec<(&'static str, f64)> {
-    let candidate = |(example, row): (&&TokenExample, &Vec<f32>)| Candidate {
-        group: example.group.expect("a candidate answer belongs to a question"),
-        score: f64::from(row[1]) - f64::from(row[0]),
-        is_right: class(example.label) == 1,
-    };
-    let candidates: Vec<Candidate> = examples.iter().zip(outputs).map(candidate).collect();
+    let candidates = candidates(examples, outputs);
     let undefined = |value: Option<f64>| value.unwrap_or(f64::NAN);
-    let texts: Option<Vec<(&str, &[String])>> =
-        examples.iter().map(|example| example.entity.as_ref().map(|entity| (entity.text.as_str(), &*entity.answers))).collect();
-    let texts = texts.and_then(|texts| text_scores(&candidates, &texts));
+    let texts = texts(examples).and_then(|texts| text_scores(&candidates, &texts));
     let answers = answer_scores(&candidates);
     let value = |metric: &&'static str| match *metric {
         "f1a" => undefined(answers.map(|scores| scores.f1)),
@@ -54,6 +47,21 @@ fn of_groups(question: &Question, examples: &[&TokenExample], outputs: &[Vec<f32
         _ => undefined(choice_accuracy(&candidates)),
     };
     question.metrics.iter().map(|metric| (*metric, value(metric))).collect()
+}
+
+/// The candidate answers and what the model said of them.
+pub(super) fn candidates(examples: &[&TokenExample], outputs: &[Vec<f32>]) -> Vec<Candidate> {
+    let candidate = |(example, row): (&&TokenExample, &Vec<f32>)| Candidate {
+        group: example.group.expect("a candidate answer belongs to a question"),
+        score: f64::from(row[1]) - f64::from(row[0]),
+        is_right: class(example.label) == 1,
+    };
+    examples.iter().zip(outputs).map(candidate).collect()
+}
+
+/// The texts of candidate answers and the right answers, where answers are texts.
+pub(super) fn texts<'e>(examples: &[&'e TokenExample]) -> Option<Vec<(&'e str, &'e [String])>> {
+    examples.iter().map(|example| example.entity.as_ref().map(|entity| (entity.text.as_str(), &*entity.answers))).collect()
 }
 
 pub(super) fn class(label: Label) -> usize {
@@ -71,7 +79,7 @@ pub(super) fn score(label: Label) -> f32 {
 }
 
 /// Index of the highest value, the first of equal ones.
-fn highest(values: &[f32]) -> usize {
+pub(super) fn highest(values: &[f32]) -> usize {
     (1..values.len()).fold(0, |best, index| if values[index] > values[best] { index } else { best })
 }
 

@@ -13,10 +13,12 @@ use crate::batch::{pad, sequential_batches, token_budget_batches};
 use crate::comparison::scoring_bar;
 use crate::data::glue::{Label, Target};
 use crate::experiment::{Pass, Scores, Selection, Split};
+use crate::metrics::{ItemScore, ItemTable};
 use crate::tokenise::PAD;
 use crate::train::{Interrupt, Task};
 
 use super::examples::{Part, TokenExample};
+use super::items::items;
 use super::scoring::{class, metrics, score};
 
 /// The mean over tasks of the mean of their metrics, as the benchmarks report it.
@@ -31,6 +33,9 @@ pub struct ClassificationTask<'a> {
     /// Whether tokens are told which of two texts they belong to.
     pub(crate) segments: bool,
 }
+
+/// The metrics of a set, its items, and how metrics are made of these.
+type Scored = (Vec<(&'static str, f64)>, Option<(ItemTable, Vec<(&'static str, ItemScore)>)>);
 
 /// Padded sequences of one task and their labels.
 #[derive(Debug)]
@@ -71,18 +76,21 @@ impl ClassificationTask<'_> {
         self.outputs(model, &self.pad(0, std::iter::once(example)), None, probe);
     }
 
-    /// The metrics of a task on a set; `None` if the interrupt was raised meanwhile.
+    /// The metrics of a task on a set, and what its items contribute to them if it is given a name; `None` if the interrupt was raised meanwhile.
     fn metrics(
         &self,
         model: &Classifier,
         part: usize,
         examples: &[TokenExample],
+        set: Option<&str>,
         interrupt: &Interrupt,
-    ) -> Option<Vec<(&'static str, f64)>> {
+    ) -> Option<Scored> {
         let lengths: Vec<_> = examples.iter().map(|example| (example.tokens.len(), 0)).collect();
         let batches = sequential_batches(&lengths, self.batch_tokens);
         let bar = scoring_bar("scoring", batches.len());
-        let (mut shown, mut outputs) = (Vec::with_capacity(examples.len()), Vec::with_capacity(examples.len()));
+        let order: Vec<usize> = batches.concat();
+        let shown: Vec<&TokenExample> = order.iter().map(|&item| &examples[item]).collect();
+        let mut outputs = Vec::with_capacity(examples.len());
         for items in batches {
             if interrupt.is_raised() {
                 return None;
@@ -92,11 +100,11 @@ impl ClassificationTask<'_> {
             let width = rows.dims()[1];
             let values: Vec<f32> = read(rows).iter::<f32>().collect();
             outputs.extend(values.chunks(width).map(<[f32]>::to_vec));
-            shown.extend(items.iter().map(|&item| &examples[item]));
             bar.inc(1);
         }
         bar.finish_and_clear();
-        Some(metrics(&self.parts[part].question, &shown, &outputs))
+        let question = &self.parts[part].question;
+        Some((metrics(question, &shown, &outputs), set.map(|set| items(set, question, &order, &shown, &outputs))))
     }
 
     /// The name of a metric: that of its task stands before it where there are several.
@@ -181,9 +189,22 @@ impl Task for ClassificationTask<'_> {
                 Split::Test => &part.sets[part.scored_from..],
             };
             for (index, (name, examples)) in scored.iter().enumerate() {
-                let found = self.metrics(model, number, examples, interrupt)?;
+                let set = (split == Split::Test).then(|| self.named(part, name));
+                let (found, items) = self.metrics(model, number, examples, set.as_deref(), interrupt)?;
                 if index == 0 {
                     means.push(mean_of(part, &found));
+                }
+                if let Some((table, made_of)) = items {
+                    for (metric, score) in made_of {
+                        let metric = self.named(part, metric);
+                        if scored.len() > 1 {
+                            scores.push_items(&format!("{name}/{metric}"), score.clone());
+                        }
+                        if index == 0 {
+                            scores.push_items(&metric, score);
+                        }
+                    }
+                    scores.items.push(table);
                 }
                 for (metric, value) in found {
                     let signature = format!("{name}, {} examples", examples.len());

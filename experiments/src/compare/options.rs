@@ -89,16 +89,19 @@ fn share(text: &str) -> Result<f64, String> {
 /// Tests of a difference; see [`crate::metrics::significance`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Test {
-    /// Welch's t-test if both rows have several seeds, else bootstrap if the run folders hold translations, else none
+    /// Welch's t-test if both rows have several seeds, else bootstrap if the run folders hold the items of the test set, else none
     Auto,
     /// Welch's t-test over seeds
     Welch,
     /// Randomisation of seeds, exact if there are few
     Randomisation,
-    /// Paired bootstrap resampling of sentences
+    /// Paired bootstrap resampling of items: sentences, examples, questions
     Bootstrap,
-    /// Paired randomisation of sentences
-    SentenceRandomisation,
+    /// Paired randomisation of items
+    #[value(alias = "sentence-randomisation")]
+    ItemRandomisation,
+    /// McNemar's exact test of items that are answered right or wrong, for one seed each
+    Mcnemar,
 }
 
 /// Formats of the tables.

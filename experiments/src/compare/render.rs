@@ -121,7 +121,7 @@ pub fn csv(comparisons: &[Comparison<'_>]) -> Result<String, csv::Error> {
                 let values: Vec<f64> = row.values(metric).into_iter().map(own_unit).collect();
                 let spread = Spread::of(&values);
                 let (difference, test) = match outcomes.get(index) {
-                    Some(TestOutcome::Tested { difference, test }) => (Some(difference), test.clone()),
+                    Some(TestOutcome::Tested { difference, test, .. }) => (Some(difference), test.clone()),
                     Some(TestOutcome::Untested(reason)) => (None, format!("{reason}: no test")),
                     Some(TestOutcome::Baseline) | None => (None, String::new()),
                 };

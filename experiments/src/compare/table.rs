@@ -121,7 +121,7 @@ impl<'a> Comparison<'a> {
         let mut table = vec![["attention", "metric", "difference", &interval, "p", "test"].map(str::to_owned).to_vec()];
         for (index, row) in self.group.rows.iter().enumerate() {
             for (metric, outcomes) in self.metrics.iter().zip(&self.outcomes) {
-                let Some(TestOutcome::Tested { difference, test }) = outcomes.get(index) else { continue };
+                let Some(TestOutcome::Tested { difference, test, .. }) = outcomes.get(index) else { continue };
                 // One more decimal than the scores have.
                 let digits = metric.digits + 1;
                 let ends = difference.interval.map_or_else(|| "–".to_owned(), |[low, high]| format!("{low:+.digits$} to {high:+.digits$}"));
@@ -151,8 +151,8 @@ impl<'a> Comparison<'a> {
                 (1e6 * (1.0 - self.confidence)).round() / 1e6
             ));
         }
-        if all().any(|outcome| matches!(outcome, TestOutcome::Tested { test, .. } if test.contains("sentences"))) {
-            legend.push("A test over sentences speaks of these trained models on other sentences, not of other seeds.".to_owned());
+        if all().any(|outcome| matches!(outcome, TestOutcome::Tested { of_items: true, .. })) {
+            legend.push("A test over items of a test set speaks of these trained models on other items, not of other seeds.".to_owned());
         }
         legend.extend(self.untested());
         if !self.left_out.is_empty() {

@@ -202,6 +202,15 @@ impl<'a, E: Experiment> Session<'a, E> {
         record.peak_memory_bytes = if self.jobs == 1 { peak_memory_bytes() } else { None };
         record.signatures = scores.signatures;
         record.notes = scores.notes;
+        record.items = scores.made_of;
+        for table in &scores.items {
+            if table.is_finite() {
+                paths.write_items(table)?;
+            } else {
+                // JSON has no such numbers, and no test a use for them.
+                record.items.retain(|_, score| score.is_of_texts() || score.set != table.set());
+            }
+        }
         for (name, value) in scores.metrics {
             record.score(&name, value);
         }

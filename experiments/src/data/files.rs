@@ -13,6 +13,7 @@ use sha2::{Digest, Sha256};
 
 use super::DataError;
 use crate::bounded::{Budget, limit_in_memory};
+use crate::run_folder::sha256_hex;
 
 /// A text file that was read to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +48,7 @@ impl TextFile {
     /// # Errors
     /// As of [`TextFile::read`], without those of the file system.
     pub fn from_bytes(path: PathBuf, name: String, stored: &[u8]) -> Result<Self, DataError> {
-        let sha256 = hexadecimal(&Sha256::digest(stored));
+        let sha256 = sha256_hex(stored);
         let lines = if name.ends_with(".gz") { lines(&path, &decompress(&path, stored)?) } else { lines(&path, stored) }?;
         Ok(Self { lines, path, name, sha256 })
     }
@@ -69,7 +70,7 @@ pub fn combined_sha256<'a>(files: impl IntoIterator<Item = &'a TextFile>) -> Str
     let mut entries: Vec<String> = files.into_iter().map(|file| format!("{}  {}\n", file.sha256, file.name)).collect();
     entries.sort();
     entries.dedup();
-    hexadecimal(&Sha256::digest(entries.concat().as_bytes()))
+    sha256_hex(entries.concat().as_bytes())
 }
 
 /// The files of a folder by the name they have without `.gz`, each with every stored form, in name order. Folders are left out.
@@ -116,7 +117,7 @@ pub(super) fn sha256_of_lines<'a>(lines: impl IntoIterator<Item = &'a str>) -> S
         digest.update(line.as_bytes());
         digest.update(b"\n");
     }
-    hexadecimal(&digest.finalize())
+    hex::encode(digest.finalize())
 }
 
 /// The text that `stored` is the compressed form of.
@@ -155,10 +156,6 @@ fn lines(path: &Path, bytes: &[u8]) -> Result<Vec<String>, DataError> {
         }
     };
     body.split(|&byte| byte == b'\n').enumerate().map(line).collect()
-}
-
-pub(super) fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

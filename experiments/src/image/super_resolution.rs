@@ -18,7 +18,7 @@ use crate::data::images::png::{self, Layout};
 use crate::data::images::{ImageSet, Images};
 use crate::error::ExperimentError;
 use crate::experiment::{Attention, Card, Config, Experiment, Pass, Scores, Selection, Setup, Split};
-use crate::metrics::MetricColumn;
+use crate::metrics::{Combination, ItemScore, ItemTable, MetricColumn};
 use crate::published::PublishedNumbers;
 use crate::run_folder::RunPaths;
 use crate::settings::Settings;
@@ -210,18 +210,29 @@ impl Task for SharpeningTask<'_> {
         let batches = indices.chunks(self.options.data.batch);
         let bar = scoring_bar("scoring", batches.len());
         let mut total = 0.0;
+        let mut table = ItemTable::new(name, &["bits", "values"]);
         for items in batches {
             if interrupt.is_raised() {
                 return None;
             }
             let batch = self.assemble([small, large], items);
-            total += f64::from(self.losses(model, &batch, None, &mut Probe::off()).1.into_scalar::<f32>());
+            let nats = f64::from(self.losses(model, &batch, None, &mut Probe::off()).1.into_scalar::<f32>());
+            total += nats;
+            if split == Split::Test {
+                let values = items.iter().flat_map(|&item| large.image(item)).map(|&value| i64::from(value));
+                table.push_tokens(values, &[nats / LN_2, batch.targets.len() as f64]);
+            }
             bar.inc(1);
         }
         bar.finish_and_clear();
         let given = format!("given {}x{}", self.small.height, self.small.width);
         let signature = format!("{}, {given}, {} {name} images", signature(self.images), large.len());
-        Some(Scores::of(BITS, total / large.pixels.len() as f64 / LN_2, signature))
+        let mut scores = Scores::of(BITS, total / large.pixels.len() as f64 / LN_2, signature);
+        if split == Split::Test {
+            scores.push_items(BITS, ItemScore::new(name, "batches of images", Combination::Ratio, &["bits", "values"]));
+            scores.items.push(table);
+        }
+        Some(scores)
     }
 
     fn selection(&self) -> Selection {

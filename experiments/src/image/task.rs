@@ -19,6 +19,7 @@ use crate::data::images::Images;
 use crate::data::images::png::{self, Layout};
 use crate::error::ExperimentError;
 use crate::experiment::{Attention, Pass, Scores, Selection, Split};
+use crate::metrics::{Combination, ItemScore, ItemTable};
 use crate::run_folder::RunPaths;
 use crate::train::{Interrupt, Task};
 
@@ -219,6 +220,7 @@ impl Task for ImageTask<'_> {
         let batches = indices.chunks(self.options.data.batch);
         let bar = scoring_bar("scoring", batches.len());
         let mut totals = [0.0; 2];
+        let mut table = ItemTable::new(name, &["bits", "values", "bits of the lower half", "values of the lower half"]);
         let (length, upper) = (self.images.size(), self.order.upper);
         for items in batches {
             if interrupt.is_raised() {
@@ -227,12 +229,21 @@ impl Task for ImageTask<'_> {
             let batch = self.assemble(items.iter().map(|&item| images.image(item)));
             let (hidden, targets) = self.hidden(model, &batch, None, &mut Probe::off());
             let [rows, _, width] = hidden.states.dims();
-            for (total, half) in totals.iter_mut().zip([0..upper, upper..length]).filter(|(_, half)| !half.is_empty()) {
+            let mut nats = [0.0; 2];
+            for (nats, half) in nats.iter_mut().zip([0..upper, upper..length]).filter(|(_, half)| !half.is_empty()) {
                 let count = rows * half.len();
                 let states = hidden.states.clone().narrow(1, half.start, half.len()).reshape([count, width]);
                 let targets = targets.clone().narrow(1, half.start, half.len()).reshape([count]);
                 let found = model.cross_entropy(states, targets, None, 0.0).negative_log_likelihood;
-                *total += f64::from(found.into_scalar::<f32>());
+                *nats = f64::from(found.into_scalar::<f32>());
+            }
+            totals.iter_mut().zip(nats).for_each(|(total, nats)| *total += nats);
+            if split == Split::Test {
+                let values = [rows * length, rows * (length - upper)].map(|count| count as f64);
+                table.push_tokens(
+                    items.iter().flat_map(|&item| images.image(item)).map(|&value| i64::from(value)),
+                    &[(nats[0] + nats[1]) / LN_2, values[0], nats[1] / LN_2, values[1]],
+                );
             }
             bar.inc(1);
         }
@@ -242,6 +253,12 @@ impl Task for ImageTask<'_> {
         let signature = format!("{}, {} {name} images", signature(self.images), images.len());
         let mut scores = Scores::of(BITS, (totals[0] + totals[1]) / values, signature.clone());
         scores.push(LOWER_HALF, totals[1] / lower, signature);
+        if split == Split::Test {
+            let of = |statistics: &[&str]| ItemScore::new(name, "batches of images", Combination::Ratio, statistics);
+            scores.push_items(BITS, of(&["bits", "values"]));
+            scores.push_items(LOWER_HALF, of(&["bits of the lower half", "values of the lower half"]));
+            scores.items.push(table);
+        }
         Some(scores)
     }
 

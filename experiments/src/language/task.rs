@@ -1,5 +1,7 @@
 //! Training and scoring.
 
+use std::f64::consts::LN_2;
+
 use burn::module::Module;
 use burn::tensor::{Int, Tensor, TensorData};
 use heedful_attention::probe::Probe;
@@ -13,7 +15,7 @@ use rand::RngExt;
 use crate::batch::{EvaluationWindow, evaluation_windows};
 use crate::comparison::scoring_bar;
 use crate::experiment::{Pass, Scores, Selection, Split};
-use crate::metrics::LikelihoodTotal;
+use crate::metrics::{Combination, ItemScore, ItemTable, LikelihoodTotal};
 use crate::train::{Interrupt, Task};
 
 use super::{Language, LanguageConfig, LanguageData, LanguageDataset};
@@ -67,8 +69,14 @@ pub struct LanguageBatch {
 }
 
 impl LanguageTask<'_> {
-    /// Scores each token once; `None` if the interrupt was raised meanwhile.
-    fn likelihood(&self, model: &LanguageModel, tokens: &[u32], interrupt: &Interrupt) -> Option<LikelihoodTotal> {
+    /// Scores each token once; `None` if the interrupt was raised meanwhile. What is scored at once is a block of the text, for the table of its items.
+    fn likelihood(
+        &self,
+        model: &LanguageModel,
+        tokens: &[u32],
+        mut blocks: Option<&mut ItemTable>,
+        interrupt: &Interrupt,
+    ) -> Option<LikelihoodTotal> {
         let LanguageData { context, stride, batch, .. } = self.config.own.data;
         let mut total = LikelihoodTotal::new(self.config.own.unit());
         let memory = self.config.own.data.evaluation_memory();
@@ -86,7 +94,8 @@ impl LanguageTask<'_> {
                 let inputs = integers([&window.inputs(tokens)[new.clone()]]);
                 let inputs = Tensor::<2, Int>::from_data(TensorData::new(inputs, [1, new.len()]), &model.embedding.tokens.weight.device());
                 let hidden = model.segment(inputs, &mut memory, None, &mut Probe::off()).states;
-                record(&mut total, model, hidden.squeeze_dim(0), integers([&window.targets(tokens)[new]]));
+                let targets = integers([&window.targets(tokens)[new]]);
+                record(&mut total, blocks.as_deref_mut(), model, hidden.squeeze_dim(0), targets);
                 bar.inc(1);
             }
             bar.finish_and_clear();
@@ -115,7 +124,8 @@ impl LanguageTask<'_> {
             let hidden = hidden
                 .reshape([windows.len() * width, d_model])
                 .select(0, Tensor::<1, Int>::from_data(TensorData::new(indices, [count]), &device));
-            record(&mut total, model, hidden, integers(windows.iter().map(|window| &window.targets(tokens)[scored(window)])));
+            let targets = integers(windows.iter().map(|window| &window.targets(tokens)[scored(window)]));
+            record(&mut total, blocks.as_deref_mut(), model, hidden, targets);
             bar.inc(windows.len() as u64);
         }
         bar.finish_and_clear();
@@ -124,11 +134,16 @@ impl LanguageTask<'_> {
 }
 
 /// Adds the likelihood of the targets that follow hidden states `[N, C]`.
-fn record(total: &mut LikelihoodTotal, model: &LanguageModel, hidden: Tensor<2>, targets: Vec<i32>) {
+fn record(total: &mut LikelihoodTotal, blocks: Option<&mut ItemTable>, model: &LanguageModel, hidden: Tensor<2>, targets: Vec<i32>) {
     let count = targets.len();
+    let identity = blocks.is_some().then(|| targets.clone());
     let targets = Tensor::<1, Int>::from_data(TensorData::new(targets, [count]), &hidden.device());
     let nll = model.cross_entropy(hidden, targets, None, 0.0).negative_log_likelihood;
-    total.record(f64::from(nll.into_scalar::<f32>()), count as u64);
+    let nats = f64::from(nll.into_scalar::<f32>());
+    total.record(nats, count as u64);
+    if let Some((blocks, identity)) = blocks.zip(identity) {
+        blocks.push_tokens(identity.into_iter().map(i64::from), &[nats, nats / LN_2, count as f64]);
+    }
 }
 
 /// Tokens one part after another, as tensors take them.
@@ -212,13 +227,17 @@ impl Task for LanguageTask<'_> {
         };
         let mut scores = Scores::default();
         if split == Split::Valid {
-            add_perplexity(&mut scores, "perplexity", &self.likelihood(model, &self.dataset.valid, interrupt)?);
+            add_perplexity(&mut scores, "perplexity", &self.likelihood(model, &self.dataset.valid, None, interrupt)?);
             return Some(scores);
         }
-        let test = self.likelihood(model, &self.dataset.test, interrupt)?;
+        let mut blocks = ItemTable::new("test", &["nats", "bits", "units"]);
+        let test = self.likelihood(model, &self.dataset.test, Some(&mut blocks), interrupt)?;
         add_perplexity(&mut scores, "perplexity", &test);
         scores.push("bits per unit", test.bits_per_unit().unwrap_or(f64::NAN), signature(&test));
-        add_perplexity(&mut scores, "valid perplexity", &self.likelihood(model, &self.dataset.valid, interrupt)?);
+        scores.push_items("perplexity", ItemScore::new("test", "blocks", Combination::ExpRatio, &["nats", "units"]));
+        scores.push_items("bits per unit", ItemScore::new("test", "blocks", Combination::Ratio, &["bits", "units"]));
+        scores.items.push(blocks);
+        add_perplexity(&mut scores, "valid perplexity", &self.likelihood(model, &self.dataset.valid, None, interrupt)?);
         if let Some(auxiliary) = &model.auxiliary {
             scores.notes.push(format!("{} of the parameters are of auxiliary losses and serve training alone", auxiliary.num_params()));
         }
@@ -306,7 +325,7 @@ mod tests {
                 // The weights must not depend on the length that the model is made for.
                 let longest = LanguageConfig { model: ModelSettings { max_length: 128, ..config.model.clone() }, ..config.clone() };
                 let model = model(&longest, &dataset, attention, &Device::flex());
-                LanguageTask { config: &config, dataset: &dataset }.likelihood(&model, &dataset.valid, &Interrupt::new()).unwrap()
+                LanguageTask { config: &config, dataset: &dataset }.likelihood(&model, &dataset.valid, None, &Interrupt::new()).unwrap()
             };
             let (whole, streamed, forgetful) = (of(96, 0), of(16, 96), of(16, 4));
             assert_eq!((whole.units, streamed.units), (89, 89), "{attention}");

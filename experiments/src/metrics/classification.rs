@@ -39,6 +39,15 @@ impl ConfusionMatrix {
         matrix
     }
 
+    /// The matrix of counts that are known, row by row, `[actual, predicted]`.
+    ///
+    /// # Panics
+    /// If `classes` is zero or there are not as many counts as pairs of classes.
+    pub fn from_counts(classes: usize, counts: Vec<u64>) -> Self {
+        assert!(classes > 0 && counts.len() == classes * classes, "{classes} classes have another number of counts than {}", counts.len());
+        Self { classes, counts }
+    }
+
     /// Counts one example.
     ///
     /// # Panics

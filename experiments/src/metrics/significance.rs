@@ -1,27 +1,28 @@
 //! Whether a difference between two systems may be chance.
 //!
 //! Two questions are answered. Over *seeds*: would other initial weights and another order of the data have given the same difference? Welch's t-test
-//! ([`welch`]) and a randomisation test ([`randomisation`]) compare the scores of several runs. Over *sentences*: would another test set have given it?
-//! Paired bootstrap resampling and paired approximate randomisation ([`PairedOutputs`]) draw from the statistics of the sentences that both systems
-//! translated; what they say holds for these trained models and not for others of their kind.
+//! ([`welch`]) and a randomisation test ([`randomisation`]) compare the scores of several runs. Over *items* (sentences, examples, questions): would another
+//! test set have given it? Paired bootstrap resampling and paired approximate randomisation ([`PairedOutputs`]) draw from the statistics of the items that
+//! both systems were tested on, and McNemar's test ([`mcnemar`]) counts those that one of them alone has right; what they say holds for these trained
+//! models and not for others of their kind.
 //!
-//! Sources: Welch, "The generalization of 'Student's' problem" (Biometrika 1947); Noreen, "Computer-Intensive Methods for Testing Hypotheses" (1989);
+//! Sources: McNemar, "Note on the sampling error of the difference between correlated proportions" (Psychometrika 1947), with exact probabilities; Welch, "The generalization of 'Student's' problem" (Biometrika 1947); Noreen, "Computer-Intensive Methods for Testing Hypotheses" (1989);
 //! Koehn, "Statistical Significance Tests for Machine Translation Evaluation" (EMNLP 2004), section 4; Riezler and Maxwell, "On Some Pitfalls in
 //! Automatic Evaluation and Significance Testing for MT" (2005). p-values are those of SciPy (`ttest_ind` with unequal variances, `permutation_test`) and
 //! sacreBLEU (`--paired-bs`, `--paired-ar`). Not covered: corrections for several comparisons.
 
-mod sentences;
-mod student;
+mod items;
 
 use heedful_attention::random::RandomKey;
 use rand::seq::SliceRandom;
 use rayon::prelude::*;
+use statrs::distribution::{Binomial, ContinuousCDF, DiscreteCDF, StudentsT};
 
 use super::Spread;
 
-pub use sentences::{CorpusMetric, PairedOutputs, SentenceStatistics};
+pub use items::{ItemStatistics, PairedOutputs};
 
-/// What a test says about the difference of two systems. All tests are two-sided.
+/// What a test says about the difference of two systems. All tests are two-sided, but for the bootstrap, which counts as sacreBLEU does.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Difference {
     /// The score of the system minus that of the baseline.
@@ -49,8 +50,17 @@ pub fn welch(system: &[f64], baseline: &[f64], confidence: f64) -> Option<Differ
     // Shares of the squared error keep the degrees of freedom apart from the unit of the scores.
     let share = a_error / (a_error + b_error);
     let freedom = 1.0 / (share.powi(2) / (a.runs - 1) as f64 + (1.0 - share).powi(2) / (b.runs - 1) as f64);
-    let reach = student::quantile(confidence, freedom) * error;
-    Some(Difference { value, interval: Some([value - reach, value + reach]), p: student::tails(value / error, freedom), resamples: None })
+    let student = StudentsT::new(0.0, 1.0, freedom).ok()?;
+    let reach = student.inverse_cdf(0.5 + confidence / 2.0) * error;
+    Some(Difference { value, interval: Some([value - reach, value + reach]), p: 2.0 * student.sf((value / error).abs()), resamples: None })
+}
+
+/// The exact p-value of McNemar's test: could items that only one of two systems has right fall to them so unevenly, were each equally likely to be either's?
+///
+/// It is twice the probability of at most so few of the lesser number among all of them, and 1 if there are none.
+pub fn mcnemar(only_system: u64, only_baseline: u64) -> f64 {
+    let fair = Binomial::new(0.5, only_system + only_baseline).expect("a half is a probability");
+    (2.0 * fair.cdf(only_system.min(only_baseline))).min(1.0)
 }
 
 /// The randomisation test of two samples: how often does a division of all values into groups of the two sizes give means as far apart?
@@ -149,6 +159,33 @@ mod tests {
             assert_agrees(exact.p, case.randomisation, &what);
             assert_eq!(exact.resamples, None);
         }
+    }
+
+    #[derive(Deserialize)]
+    struct Tails {
+        t: f64,
+        freedom: f64,
+        p: f64,
+    }
+
+    #[test]
+    fn the_tails_of_student_agree_with_scipy() {
+        let cases: Vec<Tails> = load("student");
+        assert!(cases.len() > 100);
+        for Tails { t, freedom, p } in cases {
+            let student = StudentsT::new(0.0, 1.0, freedom).unwrap();
+            assert_agrees(2.0 * student.sf(t.abs()), p, &format!("t = {t}, {freedom} degrees of freedom"));
+        }
+    }
+
+    #[test]
+    fn mcnemar_counts_the_coins_that_fall_so_unevenly() {
+        // Of 32 ways for 5 coins, 2 are all heads or all tails; of 64 for 6, 14 have at most one head or at most one tail.
+        assert_eq!([mcnemar(5, 0), mcnemar(0, 5)], [2.0 / 32.0; 2]);
+        assert_agrees(mcnemar(1, 5), 14.0 / 64.0, "1 of 6");
+        assert_eq!([mcnemar(0, 0), mcnemar(3, 3), mcnemar(1, 1)], [1.0; 3]);
+        // Summed in whole numbers.
+        assert_agrees(mcnemar(86, 150), 3.715_936_139_571_442e-5, "86 and 150");
     }
 
     #[test]

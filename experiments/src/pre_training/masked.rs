@@ -17,7 +17,7 @@ use super::{
 use crate::comparison::scoring_bar;
 use crate::error::ExperimentError;
 use crate::experiment::{Attention, Card, Config, Experiment, Pass, Reading, Scores, Selection, Setup, Split, check_length};
-use crate::metrics::MetricColumn;
+use crate::metrics::{Combination, ItemScore, ItemTable, MetricColumn};
 use crate::published::PublishedNumbers;
 use crate::settings::Settings;
 use crate::tokenise::{CLASSIFY, SEPARATE};
@@ -199,6 +199,7 @@ impl Task for MaskedTask<'_> {
         let key = RandomKey::from_seed(0).named("masking");
         let bar = scoring_bar("scoring", starts.len());
         let (mut nats, mut right, mut count) = (0.0, 0, 0);
+        let mut table = ItemTable::new(name, &["nats", "right", "tokens"]);
         for (number, starts) in starts.chunks(rows).enumerate() {
             if interrupt.is_raised() {
                 return None;
@@ -207,9 +208,15 @@ impl Task for MaskedTask<'_> {
             let (_, states, targets) = Self::hidden(model, &batch, None, &mut Probe::off());
             let loss = model.masked_cross_entropy(states.clone(), targets.clone()).negative_log_likelihood;
             let chosen = states.matmul(model.embedding.tokens.weight.val().transpose()).argmax(1).squeeze_dim::<1>(1);
-            nats += f64::from(loss.into_scalar::<f32>());
-            right += read(chosen.equal(targets)).iter::<bool>().filter(|&right| right).count();
+            let (own, found) =
+                (f64::from(loss.into_scalar::<f32>()), read(chosen.equal(targets)).iter::<bool>().filter(|&right| right).count());
+            nats += own;
+            right += found;
             count += batch.targets.len();
+            if split == Split::Test {
+                let identity = batch.tokens.iter().chain(&batch.targets).map(|&token| i64::from(token));
+                table.push_tokens(identity, &[own, found as f64, batch.targets.len() as f64]);
+            }
             bar.inc(starts.len() as u64);
         }
         bar.finish_and_clear();
@@ -217,6 +224,10 @@ impl Task for MaskedTask<'_> {
         let mut scores = Scores::of(LOG_PERPLEXITY, nats / count as f64, signature.clone());
         scores.push("accuracy", right as f64 / count as f64, signature);
         if split == Split::Test {
+            let of = |part| ItemScore::new(name, "batches of sequences", Combination::Ratio, &[part, "tokens"]);
+            scores.push_items(LOG_PERPLEXITY, of("nats"));
+            scores.push_items("accuracy", of("right"));
+            scores.items.push(table);
             let of_a_row = self.model.multiplications(model, context, masking.probability * self.length() as f64);
             let signature = format!("counted: {rows} sequences of {context} tokens, forward and backward");
             scores.push(FLOPS_PER_STEP, flops(of_a_row, rows), signature);

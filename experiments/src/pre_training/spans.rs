@@ -13,7 +13,7 @@ use super::{
 };
 use crate::error::ExperimentError;
 use crate::experiment::{Attention, Card, Config, Experiment, Pass, Scores, Selection, Setup, Split};
-use crate::metrics::MetricColumn;
+use crate::metrics::{Combination, ItemScore, ItemTable, MetricColumn};
 use crate::published::PublishedNumbers;
 use crate::settings::Settings;
 use crate::text_to_text::{TextToTextBatch, TextToTextTask, TokenPair};
@@ -169,8 +169,16 @@ impl Task for SpanTask<'_> {
             spans.density,
             spans.mean_span
         );
-        let mut scores = Scores::of(LOG_PERPLEXITY, self.pairs(pairs).perplexity(model, interrupt)?.ln(), signature);
+        let mut table = ItemTable::new(name, &["nats", "tokens"]);
+        let mut add = |pairs: &[&TokenPair], nats: f64, tokens: usize| {
+            let identity = pairs.iter().flat_map(|pair| pair.source.iter().chain(&pair.target)).map(|&token| i64::from(token));
+            table.push_tokens(identity, &[nats, tokens as f64]);
+        };
+        let perplexity = self.pairs(pairs).perplexity_of_batches(model, &mut add, interrupt)?;
+        let mut scores = Scores::of(LOG_PERPLEXITY, perplexity.ln(), signature);
         if split == Split::Test {
+            scores.push_items(LOG_PERPLEXITY, ItemScore::new(name, "batches of sequences", Combination::Ratio, &["nats", "tokens"]));
+            scores.items.push(table);
             let mean = |length: fn(&TokenPair) -> usize| pairs.iter().map(length).sum::<usize>().div_ceil(pairs.len());
             let (source, target, batch) = (mean(|pair| pair.source.len()), mean(|pair| pair.target.len()), data.batch);
             let signature = format!("counted: {batch} pairs of {source} and {target} tokens, forward and backward");

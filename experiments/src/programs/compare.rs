@@ -17,8 +17,8 @@ Exit codes: 0 done, 1 a folder or file cannot be used or runs differ (--exactly)
 /// Compare finished runs: scores over seeds, significance, costs and learning curves.
 ///
 /// Reads the output folders of mt, lm, glue and the other experiments, and prints a table for each experiment and data set with a row for each folder and
-/// attention or model. Differences from a baseline are tested over seeds, or over the sentences of a test set where the folders hold translations and
-/// references.
+/// attention or model. Differences from a baseline are tested over seeds, or over the items of a test set (sentences, examples, questions) where the folders
+/// hold what each contributed.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Options {

@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 use super::disk::{Disk, SystemDisk};
 use super::state::TrainingState;
+use crate::run_folder::sha256_hex;
 
 /// Number of the layout described in this module; a reader refuses any other.
 pub(super) const FORMAT: u64 = 1;
@@ -133,8 +133,7 @@ struct FileSeal {
 
 impl FileSeal {
     fn of(bytes: &[u8]) -> Self {
-        let digest = Sha256::digest(bytes);
-        Self { bytes: bytes.len() as u64, sha256: digest.iter().map(|byte| format!("{byte:02x}")).collect() }
+        Self { bytes: bytes.len() as u64, sha256: sha256_hex(bytes) }
     }
 }
 

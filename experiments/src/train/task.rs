@@ -9,6 +9,7 @@ use heedful_attention::random::RandomKey;
 
 use super::interrupt::Interrupt;
 use super::state::Metric;
+use crate::metrics::{ItemScore, ItemTable};
 
 /// The metric by which the best model is chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +51,10 @@ pub struct Scores {
     pub signatures: BTreeMap<String, String>,
     /// What a reader of the scores must know.
     pub notes: Vec<String>,
+    /// How scores are made of the items of test sets, by the name of the score.
+    pub made_of: BTreeMap<String, ItemScore>,
+    /// The statistics of these items. They are left beside the record, so that differences between runs can be tested.
+    pub items: Vec<ItemTable>,
 }
 
 impl Scores {
@@ -64,6 +69,11 @@ impl Scores {
     pub fn push(&mut self, name: &str, value: f64, signature: impl Into<String>) {
         self.metrics.push((name.to_owned(), value));
         self.signatures.insert(name.to_owned(), signature.into());
+    }
+
+    /// Says how the score `name` is made of items, which are added to [`items`](Self::items) unless they are texts.
+    pub fn push_items(&mut self, name: &str, made_of: ItemScore) {
+        self.made_of.insert(name.to_owned(), made_of);
     }
 }
 

@@ -58,3 +58,19 @@ pub fn translations(run: &Path, hypotheses: &[&str], references: &[&str]) {
     fs::write(run.join("hypotheses/news.txt"), text(hypotheses)).unwrap();
     fs::write(run.join("hypotheses/news.reference.txt"), text(references)).unwrap();
 }
+
+/// Makes a record that of a classification of the examples in `items`, which are right (1) or wrong (0), and writes these into the folder of the run.
+pub fn classified(folder: &Path, record: &mut Value, right: &[u8]) {
+    let accuracy = f64::from(right.iter().sum::<u8>()) / right.len() as f64;
+    record["experiment"] = "classify".into();
+    record["metrics"] = json!({"accuracy": accuracy});
+    record["signatures"] = json!({"accuracy": format!("test, {} examples", right.len())});
+    record["columns"] = json!([
+        {"name": "accuracy", "label": "accuracy", "digits": 2, "higher_is_better": true, "factor": 100.0, "definition": "", "file": null}
+    ]);
+    record["items"] = json!({"accuracy": {"set": "test", "unit": "examples", "statistics": ["right"], "combination": "mean"}});
+    let run = folder.join(format!("{}-seed{}/items", record["attention"].as_str().unwrap(), record["seed"]));
+    fs::create_dir_all(&run).unwrap();
+    let rows: Vec<[u8; 1]> = right.iter().map(|&right| [right]).collect();
+    fs::write(run.join("test.json"), json!({"items": "feed", "statistics": ["right"], "rows": rows}).to_string()).unwrap();
+}

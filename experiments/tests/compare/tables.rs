@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::folder::{compare, log, record, results, stderr, stdout, translations};
+use crate::folder::{classified, compare, log, record, results, stderr, stdout, translations};
 
 /// Two mechanisms with three seeds each in one folder.
 fn seeds(folder: &Path) {
@@ -84,14 +84,11 @@ fn translations_of_single_runs_are_tested_by_resampling_and_the_seed_decides_wha
     assert!(of_versions_alone(&text), "{text}");
     assert_eq!(run(&[]), text);
     assert_ne!(run(&["--seed", "2"]), text);
-    assert!(run(&["--test", "sentence-randomisation"]).contains("paired randomisation of 4 sentences, 300 resamples"));
+    assert!(run(&["--test", "item-randomisation"]).contains("paired randomisation of 4 sentences, 300 resamples"));
 
     translations(&folder.path().join("a/gaussian-seed1"), &worse, &references);
     let text = run(&[]);
-    assert!(
-        text.contains("Warning: ") && text.contains("gives a BLEU of 46.7361, 86.6412 was recorded: no test of its sentences."),
-        "{text}"
-    );
+    assert!(text.contains("Warning: ") && text.contains("gives the BLEU 46.7361, 86.6412 was recorded: no test of its items."), "{text}");
     assert!(text.contains("BLEU: one seed: no test."), "{text}");
 }
 
@@ -152,4 +149,34 @@ fn experiments_and_data_sets_stand_in_tables_of_their_own_and_runs_that_say_noth
     }
     let weather = text.split("weather: ").nth(1).unwrap();
     assert!(weather.lines().nth(2).unwrap().contains("valid perplexity"), "{weather}");
+}
+
+#[test]
+fn accuracies_of_single_runs_are_tested_over_their_examples() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("a");
+    let mut records = [record("dot-product", 1, 1.0), record("gaussian", 1, 1.0)];
+    let worse: Vec<u8> = (0..60).map(|example| u8::from(example >= 14)).collect();
+    let better: Vec<u8> = (0..60).map(|example| u8::from(example >= 2)).collect();
+    classified(&root, &mut records[0], &worse);
+    classified(&root, &mut records[1], &better);
+    results(&root, &records);
+    let run = |more: &[&str]| stdout(&compare(folder.path(), &[&["a", "--format", "markdown"], more].concat()));
+    let text = run(&[]);
+    assert!(
+        text.contains("| gaussian | accuracy | +20.000 |") && text.contains("paired bootstrap of 60 examples, 1,000 resamples"),
+        "{text}"
+    );
+    assert!(row(&text, "| gaussian | 1 |").contains("| **96.67** | <0.001 † |"), "{text}");
+    assert!(text.contains("A test over items of a test set speaks of these trained models"), "{text}");
+    // Of 12 coins, all fall on one side.
+    let exact = run(&["--test", "mcnemar"]);
+    assert!(
+        exact.contains("| gaussian | accuracy | +20.000 | – | <0.001 † | McNemar's exact test of 60 examples, 12 gained and 0 lost |"),
+        "{exact}"
+    );
+    let swapped = run(&["--test", "item-randomisation", "--resamples", "200"]);
+    assert!(swapped.contains("| 0.005 † | paired randomisation of 60 examples, 200 resamples |"), "{swapped}");
+    fs::remove_file(root.join("gaussian-seed1/items/test.json")).unwrap();
+    assert!(run(&[]).contains("accuracy: one seed: no test."));
 }

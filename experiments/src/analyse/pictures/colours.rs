@@ -29,8 +29,8 @@ pub(super) fn viridis(value: f64) -> [u8; 3] {
 }
 
 /// `#rrggbb`.
-pub(super) fn hexadecimal([red, green, blue]: [u8; 3]) -> String {
-    format!("#{red:02x}{green:02x}{blue:02x}")
+pub(super) fn hexadecimal(colour: [u8; 3]) -> String {
+    format!("#{}", hex::encode(colour))
 }
 
 /// The colours of the colour bar, from the least value to the greatest.

@@ -11,11 +11,10 @@ use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::path::Path;
 
-use sha2::{Digest, Sha256};
-
 use super::{DEVELOPMENT_NAMES, Folder, LabelledText, Parts, names};
 use crate::data::DataError;
 use crate::data::files::{self, TextFile};
+use crate::run_folder::sha256_hex;
 
 /// A line, by its index in the file.
 struct Line<'a> {
@@ -60,7 +59,7 @@ fn questions(path: &Path) -> Result<TextFile, DataError> {
     bytes.iter_mut().filter(|byte| **byte == 0xf0).for_each(|byte| *byte = b' ');
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let repaired = TextFile::from_bytes(path.to_path_buf(), name.trim_end_matches(".gz").to_owned(), &bytes)?;
-    Ok(TextFile { sha256: files::hexadecimal(&Sha256::digest(&stored)), name, ..repaired })
+    Ok(TextFile { sha256: sha256_hex(&stored), name, ..repaired })
 }
 
 fn parts(name: String, train: TextFile, dev: Option<TextFile>, test: Option<TextFile>, parse: Parser) -> Result<Parts, DataError> {
@@ -157,13 +156,13 @@ mod tests {
         // The checksum is that of the stored bytes, the damaged one among them.
         let stored =
             |name: &str, bytes: &[u8]| TextFile { name: name.into(), ..TextFile::from_bytes("a".into(), "a".into(), bytes).unwrap() };
-        let sum = |name: &str, bytes: &[u8]| files::hexadecimal(&Sha256::digest(bytes)) + "  " + name + "\n";
+        let sum = |name: &str, bytes: &[u8]| sha256_hex(bytes) + "  " + name + "\n";
         let test = stored("TREC_10.label", QUESTIONS.as_bytes());
         let entries = [sum(&test.name, QUESTIONS.as_bytes()), sum("train_5500.label.gz", &gzip(&train))];
         let mut sorted = entries.to_vec();
         sorted.sort();
-        assert_eq!(packed.sha256, files::hexadecimal(&Sha256::digest(sorted.concat().as_bytes())));
-        assert_eq!(test.sha256, files::hexadecimal(&Sha256::digest(QUESTIONS.as_bytes())));
+        assert_eq!(packed.sha256, sha256_hex(sorted.concat().as_bytes()));
+        assert_eq!(test.sha256, sha256_hex(QUESTIONS.as_bytes()));
     }
 
     #[test]

@@ -1,105 +1,60 @@
-//! Tests over the sentences of a test set.
+//! Tests over the items of a test set: its sentences, examples, questions.
 
 use heedful_attention::random::RandomKey;
 use rand::RngExt;
 use rayon::prelude::*;
 
-use super::super::bleu::MAX_ORDER;
-use super::super::{Bleu, BleuStatistics, ChrF, ChrFStatistics, NgramOverlap};
 use super::Difference;
 
-/// A corpus score of hypotheses and references.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum CorpusMetric {
-    /// BLEU.
-    Bleu(Bleu),
-    /// chrF.
-    ChrF(ChrF),
-}
-
-impl CorpusMetric {
-    /// What the score is computed from, by sentence, with one reference each.
-    ///
-    /// # Panics
-    /// If there are no hypotheses or not as many references.
-    pub fn statistics<H: AsRef<str>, R: AsRef<str>>(&self, hypotheses: &[H], references: &[R]) -> SentenceStatistics {
-        let references: Vec<[&str; 1]> = references.iter().map(|reference| [reference.as_ref()]).collect();
-        let row = |counts: &mut dyn Iterator<Item = u64>| counts.map(|count| count as f64).collect();
-        match self {
-            Self::Bleu(bleu) => SentenceStatistics::new(bleu.corpus_statistics(hypotheses, &references).into_iter().map(
-                |BleuStatistics { sys_len, ref_len, counts, totals }| row(&mut [sys_len, ref_len].into_iter().chain(counts).chain(totals)),
-            )),
-            Self::ChrF(chrf) => SentenceStatistics::new(chrf.corpus_statistics(hypotheses, &references).into_iter().map(|statistics| {
-                row(&mut statistics.orders.into_iter().flat_map(|order| [order.hypothesis, order.reference, order.matches]))
-            })),
-        }
-    }
-
-    /// The score, 0 to 100, that summed statistics amount to.
-    ///
-    /// # Panics
-    /// If the statistics are those of another metric.
-    pub fn score(&self, sum: &[f64]) -> f64 {
-        // Counts are whole and far below what a float holds exactly.
-        let counts: Vec<u64> = sum.iter().map(|&count| count as u64).collect();
-        match self {
-            Self::Bleu(bleu) => {
-                let order = |first: usize| std::array::from_fn(|order| counts[first + order]);
-                let [sys_len, ref_len] = [counts[0], counts[1]];
-                bleu.score(&BleuStatistics { sys_len, ref_len, counts: order(2), totals: order(2 + MAX_ORDER) }).score
-            }
-            Self::ChrF(chrf) => {
-                let overlap = |order: &[u64]| NgramOverlap { hypothesis: order[0], reference: order[1], matches: order[2] };
-                chrf.score(&ChrFStatistics { orders: counts.chunks_exact(3).map(overlap).collect() }).score
-            }
-        }
-    }
-}
-
-/// What a corpus score is computed from, by sentence: the score is a function of the sum.
+/// What a score is computed from, by item: the score is a function of the sum.
 #[derive(Clone, Debug, PartialEq)]
-pub struct SentenceStatistics {
+pub struct ItemStatistics {
     width: usize,
     values: Vec<f64>,
 }
 
-impl SentenceStatistics {
-    /// One row of equal width for each sentence.
+impl ItemStatistics {
+    /// One row of equal width for each item.
     ///
     /// # Panics
     /// If the rows differ in width.
     pub fn new(rows: impl IntoIterator<Item = Vec<f64>>) -> Self {
         let mut rows = rows.into_iter().peekable();
         let width = rows.peek().map_or(0, Vec::len);
-        let values = rows.inspect(|row| assert_eq!(row.len(), width, "sentences have as many statistics as the first")).flatten().collect();
+        let values = rows.inspect(|row| assert_eq!(row.len(), width, "items have as many statistics as the first")).flatten().collect();
         Self { width, values }
     }
 
-    /// The number of sentences.
-    pub fn sentences(&self) -> usize {
+    /// The number of items.
+    pub fn items(&self) -> usize {
         self.values.len().checked_div(self.width).unwrap_or(0)
     }
 
-    /// The sum over all sentences.
+    /// The sum over all items.
     pub fn total(&self) -> Vec<f64> {
         let mut sum = vec![0.0; self.width];
-        (0..self.sentences()).for_each(|sentence| self.add(sentence, &mut sum));
+        (0..self.items()).for_each(|item| self.add(item, &mut sum));
         sum
     }
 
-    fn add(&self, sentence: usize, sum: &mut [f64]) {
-        let row = &self.values[sentence * self.width..(sentence + 1) * self.width];
+    /// The statistics of each item.
+    pub fn rows(&self) -> impl Iterator<Item = &[f64]> {
+        self.values.chunks_exact(self.width.max(1))
+    }
+
+    fn add(&self, item: usize, sum: &mut [f64]) {
+        let row = &self.values[item * self.width..(item + 1) * self.width];
         sum.iter_mut().zip(row).for_each(|(sum, value)| *sum += value);
     }
 }
 
-/// What two systems said to the same sentences, once for each of their runs. A system's score is the mean over its runs.
+/// What two systems gave for the same items, once for each of their runs. A system's score is the mean over its runs.
 #[derive(Clone, Copy)]
 pub struct PairedOutputs<'a> {
     /// Each run of the system.
-    pub system: &'a [SentenceStatistics],
+    pub system: &'a [ItemStatistics],
     /// Each run of the baseline.
-    pub baseline: &'a [SentenceStatistics],
+    pub baseline: &'a [ItemStatistics],
     /// The score that summed statistics amount to.
     pub score: &'a (dyn Fn(&[f64]) -> f64 + Sync),
 }
@@ -109,15 +64,16 @@ impl PairedOutputs<'_> {
     ///
     /// `p` is sacreBLEU's: with `dᵢ = |difference on resample i|`, the share of resamples whose `dᵢ − mean(d)` is more than the difference observed. The
     /// interval holds the middle `confidence` of the differences. `key` is the stream that the resamples are drawn from. By that count equal systems
-    /// have the smallest `p` there is, `1 / (resamples + 1)`; so they have in [`Self::randomisation`].
+    /// have the smallest `p` there is, `1 / (resamples + 1)`. Where the difference is clear, hardly a resample has the other sign, and `p` is that of a
+    /// one-sided test; whether zero lies in the interval is the two-sided question.
     ///
     /// # Panics
-    /// If a side has no run, or if runs differ in the number of their sentences.
+    /// If a side has no run, or if runs differ in the number of their items.
     pub fn bootstrap(&self, confidence: f64, resamples: usize, key: &RandomKey) -> Difference {
-        let sentences = self.sentences();
+        let items = self.items();
         self.bootstrap_with(confidence, resamples, |resample| {
             let mut rng = key.numbered(resample as u64).rng();
-            (0..sentences).map(|_| rng.random_range(0..sentences)).collect()
+            (0..items).map(|_| rng.random_range(0..items)).collect()
         })
     }
 
@@ -129,7 +85,7 @@ impl PairedOutputs<'_> {
         };
         let mut differences: Vec<f64> = (0..resamples).into_par_iter().map(on_resample).collect();
         let mean = differences.iter().map(|difference| difference.abs()).sum::<f64>() / resamples as f64;
-        let p = estimated_p(differences.iter().map(|difference| difference.abs() - mean), value.abs());
+        let p = estimated_p(differences.iter().map(|difference| difference.abs() - mean > value.abs()));
         differences.sort_by(f64::total_cmp);
         // A share that is a whole number of resamples must not fall short of it by rounding.
         let outside = (resamples as f64 * (1.0 - confidence) / 2.0 + 1e-9) as usize;
@@ -137,17 +93,18 @@ impl PairedOutputs<'_> {
         Difference { value, interval, p, resamples: Some(resamples) }
     }
 
-    /// Paired approximate randomisation: how often is the difference as large if both systems swap their output on half of the sentences, at random?
+    /// Paired approximate randomisation: how often is the difference as large if both systems swap their output on half of the items, at random?
     ///
-    /// `p` is sacreBLEU's. Run `i` of the system swaps with run `i` of the baseline. `key` is the stream that the swaps are drawn from.
+    /// `p` is sacreBLEU's, but for resamples whose difference is the one observed: they count (Noreen 1989). A share of items that were answered right has many
+    /// of them, and equal systems have a `p` of 1. Run `i` of the system swaps with run `i` of the baseline. `key` is the stream that the swaps are drawn from.
     ///
     /// # Panics
-    /// If the sides differ in the number of runs or have none, or if runs differ in the number of their sentences.
+    /// If the sides differ in the number of runs or have none, or if runs differ in the number of their items.
     pub fn randomisation(&self, resamples: usize, key: &RandomKey) -> Difference {
-        let sentences = self.sentences();
+        let items = self.items();
         self.randomisation_with(resamples, |resample| {
             let mut rng = key.numbered(resample as u64).rng();
-            (0..sentences).map(|_| rng.random()).collect()
+            (0..items).map(|_| rng.random()).collect()
         })
     }
 
@@ -158,52 +115,63 @@ impl PairedOutputs<'_> {
             let swaps = draw(resample);
             let differences = self.system.iter().zip(self.baseline).map(|(system, baseline)| {
                 let mut sums = [vec![0.0; system.width], vec![0.0; system.width]];
-                for (sentence, &swap) in swaps.iter().enumerate() {
-                    system.add(sentence, &mut sums[usize::from(swap)]);
-                    baseline.add(sentence, &mut sums[usize::from(!swap)]);
+                for (item, &swap) in swaps.iter().enumerate() {
+                    system.add(item, &mut sums[usize::from(swap)]);
+                    baseline.add(item, &mut sums[usize::from(!swap)]);
                 }
                 (self.score)(&sums[0]) - (self.score)(&sums[1])
             });
             (differences.sum::<f64>() / self.system.len() as f64).abs()
         };
         let differences: Vec<f64> = (0..resamples).into_par_iter().map(on_resample).collect();
-        Difference { value, interval: None, p: estimated_p(differences.into_iter(), value.abs()), resamples: Some(resamples) }
+        // Sums in another order differ in their last digits.
+        let least = value.abs() * (1.0 - 1e-9);
+        Difference {
+            value,
+            interval: None,
+            p: estimated_p(differences.iter().map(|&difference| difference >= least)),
+            resamples: Some(resamples),
+        }
     }
 
     fn difference(&self) -> f64 {
-        let all: Vec<usize> = (0..self.sentences()).collect();
+        let all: Vec<usize> = (0..self.items()).collect();
         self.mean_score(self.system, &all) - self.mean_score(self.baseline, &all)
     }
 
-    fn mean_score(&self, runs: &[SentenceStatistics], chosen: &[usize]) -> f64 {
-        let score = |run: &SentenceStatistics| {
+    fn mean_score(&self, runs: &[ItemStatistics], chosen: &[usize]) -> f64 {
+        let score = |run: &ItemStatistics| {
             let mut sum = vec![0.0; run.width];
-            chosen.iter().for_each(|&sentence| run.add(sentence, &mut sum));
+            chosen.iter().for_each(|&item| run.add(item, &mut sum));
             (self.score)(&sum)
         };
         runs.iter().map(score).sum::<f64>() / runs.len() as f64
     }
 
-    fn sentences(&self) -> usize {
+    fn items(&self) -> usize {
         assert!(!self.system.is_empty() && !self.baseline.is_empty(), "both systems need at least one run");
-        let sentences = self.system[0].sentences();
+        let items = self.system[0].items();
         let runs = self.system.iter().chain(self.baseline);
-        runs.for_each(|run| assert_eq!(run.sentences(), sentences, "all runs need the same sentences"));
-        sentences
+        runs.for_each(|run| assert_eq!(run.items(), items, "all runs need the same items"));
+        items
     }
 }
 
-/// sacreBLEU's `(count + 1) / (n + 1)` of the values greater than `observed`.
-fn estimated_p(values: impl ExactSizeIterator<Item = f64>, observed: f64) -> f64 {
-    let n = values.len();
-    (values.filter(|&value| value > observed).count() + 1) as f64 / (n + 1) as f64
+/// sacreBLEU's `(count + 1) / (n + 1)` of the resamples that are as far.
+fn estimated_p(is_as_far: impl ExactSizeIterator<Item = bool>) -> f64 {
+    let n = is_as_far.len();
+    (is_as_far.filter(|&is_as_far| is_as_far).count() + 1) as f64 / (n + 1) as f64
 }
 
 #[cfg(test)]
 mod tests {
     use serde::Deserialize;
 
+    use statrs::distribution::{ContinuousCDF, Normal};
+
     use super::super::super::fixtures::{assert_agrees, load};
+    use super::super::super::{Bleu, ChrF, Combination, CorpusMetric};
+    use super::super::mcnemar;
     use super::*;
 
     #[derive(Deserialize)]
@@ -230,8 +198,8 @@ mod tests {
         RandomKey::from_seed(1)
     }
 
-    fn statistics(rows: &[f64]) -> SentenceStatistics {
-        SentenceStatistics::new(rows.iter().map(|&value| vec![value, 1.0]))
+    fn statistics(rows: &[f64]) -> ItemStatistics {
+        ItemStatistics::new(rows.iter().map(|&value| vec![value, 1.0]))
     }
 
     fn mean(sum: &[f64]) -> f64 {
@@ -256,13 +224,15 @@ mod tests {
                 assert_agrees(low, expected.interval[0], &what);
                 assert_agrees(high, expected.interval[1], &what);
                 let swapped = outputs.randomisation_with(case.swaps.len(), |resample| case.swaps[resample].clone());
-                assert_agrees(swapped.p, expected.randomisation, &what);
+                // Equal systems are as far from each other in every resample.
+                let is_equal = case.system == case.baseline;
+                assert_agrees(swapped.p, if is_equal { 1.0 } else { expected.randomisation }, &what);
             }
         }
     }
 
     #[test]
-    fn sentences_tell_a_real_difference_from_none() {
+    fn items_tell_a_real_difference_from_none() {
         let noise: Vec<f64> = (0..200).map(|n| f64::from(n * 37 % 101)).collect();
         let better: Vec<f64> = noise.iter().enumerate().map(|(n, value)| value + 2.0 + (n % 3) as f64).collect();
         let other: Vec<f64> = noise.iter().enumerate().map(|(n, value)| value + if n % 2 == 0 { 5.0 } else { -5.0 }).collect();
@@ -280,6 +250,36 @@ mod tests {
     }
 
     #[test]
+    fn tests_of_an_accuracy_come_near_what_theory_says_of_many_items() {
+        // Of 2000 items, 130 are right for the system alone and 100 for the baseline alone.
+        let (items, gained, lost, resamples) = (2000.0_f64, 130, 100, 10_000);
+        let right = |is_right: &dyn Fn(usize) -> bool| {
+            let rows: Vec<Vec<f64>> = (0..items as usize).map(|item| vec![f64::from(u8::from(is_right(item)))]).collect();
+            [Combination::Mean.terms(&rows).unwrap()]
+        };
+        let system = right(&|item| item < gained || item >= gained + lost);
+        let baseline = right(&|item| item >= gained);
+        let score = |sum: &[f64]| Combination::Mean.score(sum);
+        let outputs = PairedOutputs { system: &system, baseline: &baseline, score: &score };
+        let (net, either) = ((gained - lost) as f64, (gained + lost) as f64);
+        let (value, error) = (net / items, (either - net * net / items).sqrt() / items);
+        let normal = Normal::standard();
+
+        let bootstrap = outputs.bootstrap(0.9, resamples, &key());
+        assert_agrees(bootstrap.value, value, "difference");
+        for (end, quantile) in bootstrap.interval.unwrap().into_iter().zip([0.05, 0.95]) {
+            let expected = value + normal.inverse_cdf(quantile) * error;
+            assert!((end - expected).abs() < 0.08 * error, "{end} instead of {expected}");
+        }
+        let one_sided = normal.sf(value / error);
+        assert!((bootstrap.p - one_sided).abs() < 0.006, "{} instead of {one_sided}", bootstrap.p);
+
+        let exact = mcnemar(gained as u64, lost as u64);
+        let swapped = outputs.randomisation(resamples, &key()).p;
+        assert!((swapped - exact).abs() < 0.008, "{swapped} instead of {exact}: swaps are McNemar's coins");
+    }
+
+    #[test]
     fn the_score_of_several_runs_is_their_mean() {
         let system = [statistics(&[1.0, 2.0]), statistics(&[3.0, 4.0])];
         let baseline = [statistics(&[0.0, 1.0])];
@@ -289,8 +289,8 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "same sentences")]
-    fn outputs_on_other_sentences_are_refused() {
+    #[should_panic(expected = "same items")]
+    fn outputs_on_other_items_are_refused() {
         let (system, baseline) = ([statistics(&[1.0, 2.0])], [statistics(&[1.0])]);
         PairedOutputs { system: &system, baseline: &baseline, score: &mean }.bootstrap(0.95, 10, &key());
     }
