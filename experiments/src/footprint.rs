@@ -290,7 +290,7 @@ fn field_at_fault(model: &Model<'_>, batch: &'static str) -> &'static str {
     of_settings.chain([of_batch, of_vocabulary]).min_by_key(|(left, _)| *left).map_or("model.layers", |(_, field)| field)
 }
 
-/// Bytes in the unit that fits.
+/// Bytes in the unit that fits; indicatif takes 64 bits, which the models of a mistyped configuration exceed.
 pub(crate) fn amount(bytes: u128) -> String {
     const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     let mut value = bytes as f64;

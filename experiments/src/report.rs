@@ -294,12 +294,14 @@ pub(crate) fn grouped(number: u64) -> String {
     text
 }
 
+/// In one unit up to 10 GiB, so that the rows of a column compare; indicatif changes it at every 1024.
 pub(crate) fn memory(bytes: u64) -> String {
     const MIB: f64 = 1024.0 * 1024.0;
     let mib = bytes as f64 / MIB;
     if mib < 10.0 * 1024.0 { format!("{mib:.0} MiB") } else { format!("{:.1} GiB", mib / 1024.0) }
 }
 
+/// With two units, or tenths of a second; indicatif rounds to one.
 pub(crate) fn duration(seconds: f64) -> String {
     let whole = seconds.round() as u64;
     match whole {

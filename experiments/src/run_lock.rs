@@ -1,7 +1,8 @@
 //! The lock of a run: of the commands that share an output folder, one works on a run at a time.
 //!
 //! `<run>/lock.json` names the process that works on the run. It is created exclusively, together with its content, which also holds on network file
-//! systems. A command takes over the lock of a process of this machine that was killed; it cannot know whether a process of another machine still runs.
+//! systems. A command takes over the lock of a process of this machine that was killed; it cannot know whether a process of another machine still runs, unless
+//! that was an earlier attempt of Slurm at the task that the command is.
 
 use std::fs::{self, File};
 use std::io;

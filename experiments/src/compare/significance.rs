@@ -291,7 +291,7 @@ mod tests {
         let source = classified(&folder, &[("dense", 1, &many), ("gaussian", 1, &few), ("same", 1, &many)]);
         for metric in ["accuracy", "f1"] {
             let (outcomes, warnings) = judged(&source, metric, &["--resamples", "500"]);
-            assert!(p(&outcomes[1]) < 0.01, "{outcomes:?}");
+            assert!(p(&outcomes[1]) < 0.03, "{outcomes:?}");
             let TestOutcome::Tested { difference, test, of_items: true } = &outcomes[1] else { panic!("{outcomes:?}") };
             assert_eq!(test, "paired bootstrap of 40 examples, 500 resamples");
             let [low, high] = difference.interval.unwrap();

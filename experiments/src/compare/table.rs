@@ -146,8 +146,8 @@ impl<'a> Comparison<'a> {
         let all = || self.outcomes.iter().flatten();
         if let (true, Some(baseline)) = (all().any(|outcome| matches!(outcome, TestOutcome::Tested { .. })), self.baseline_name()) {
             legend.push(format!(
-                "p is two-sided and says how often chance alone makes as large a difference from {baseline}; † marks p < {}. It is not corrected for \
-                 several comparisons.",
+                "p says how often chance alone makes as large a difference from {baseline}, in either direction; that of a bootstrap is sacreBLEU's, which \
+                 counts one direction. † marks p < {}. It is not corrected for several comparisons.",
                 (1e6 * (1.0 - self.confidence)).round() / 1e6
             ));
         }

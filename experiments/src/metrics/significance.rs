@@ -181,7 +181,8 @@ mod tests {
     #[test]
     fn mcnemar_counts_the_coins_that_fall_so_unevenly() {
         // Of 32 ways for 5 coins, 2 are all heads or all tails; of 64 for 6, 14 have at most one head or at most one tail.
-        assert_eq!([mcnemar(5, 0), mcnemar(0, 5)], [2.0 / 32.0; 2]);
+        assert_agrees(mcnemar(5, 0), 2.0 / 32.0, "5 of 5");
+        assert_eq!(mcnemar(0, 5), mcnemar(5, 0));
         assert_agrees(mcnemar(1, 5), 14.0 / 64.0, "1 of 6");
         assert_eq!([mcnemar(0, 0), mcnemar(3, 3), mcnemar(1, 1)], [1.0; 3]);
         // Summed in whole numbers.

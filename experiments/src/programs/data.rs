@@ -270,7 +270,7 @@ fn seconds(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Bytes in the unit that fits.
+/// Bytes in the unit that fits, with one decimal; indicatif gives two, more than a list of downloads needs.
 fn size(bytes: u64) -> String {
     let steps = [(1e9, "GB"), (1e6, "MB"), (1e3, "kB")];
     let unit = steps.into_iter().find(|(unit, _)| bytes as f64 >= *unit);

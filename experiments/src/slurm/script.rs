@@ -10,7 +10,7 @@ use crate::record::quoted;
 use crate::run_folder::{RunFolder, RunFolderError, write_atomically};
 
 /// Options of the command that the scripts give themselves.
-const OWN: [&str; 6] = ["--slurm", "--submit", "--resume", "--quiet", "-q", "--merge"];
+const OWN: [&str; 5] = ["--slurm", "--submit", "--resume", "--quiet", "-q"];
 
 /// What the scripts of a command are made of.
 #[derive(Debug)]

@@ -205,7 +205,8 @@ fn what_the_options_cannot_mean_is_refused() {
         refused(&train(data.path(), &out, further).output().unwrap(), 2, parts);
         assert!(!out.exists(), "{further:?}");
     };
-    refuse(&["--submit"], &["--slurm"]);
+    // The rest of this message stands in further lines.
+    refuse(&["--submit"], &["required"]);
     for other in [&["--shard", "1/2"][..], &["--dry-run"], &["--print-config"], &["--list"], &["--merge"]] {
         refuse(&[&["--slurm"], other].concat(), &["--slurm", other[0]]);
     }
@@ -213,7 +214,10 @@ fn what_the_options_cannot_mean_is_refused() {
     refuse(&["--merge"], &["holds no runs", "--out"]);
     refuse(&["--slurm", "--set", "slurm.partitoin=gpu"], &["partitoin", "partition"]);
     refuse(&["--set", "slurm.signal=7200"], &["--set slurm.signal=7200", "slurm.time"]);
-    refuse(&["--set", "run.models=[{name='a', attention='gaussian', set={slurm={cpus=1}}}]"], &["slurm", "leave it out"]);
+    // Without --attention, beside which models come from --model alone.
+    let models = "run.models=[{name='a', attention='gaussian', set={slurm={cpus=1}}}]";
+    let output = binary("lm").args(["--set", models, "--out"]).arg(&out).output().unwrap();
+    refused(&output, 2, &["slurm", "leave it out"]);
     let broken = folder.path().join("a\"b");
     refused(&train(data.path(), &broken, &["--slurm"]).output().unwrap(), 2, &["a quote", "choose another folder"]);
 }

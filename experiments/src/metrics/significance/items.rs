@@ -109,8 +109,16 @@ impl PairedOutputs<'_> {
     }
 
     fn randomisation_with(&self, resamples: usize, draw: impl Fn(usize) -> Vec<bool> + Sync) -> Difference {
-        assert_eq!(self.system.len(), self.baseline.len(), "each run of the system swaps with one of the baseline");
         let value = self.difference();
+        // Sums in another order differ in their last digits.
+        let least = value.abs() * (1.0 - 1e-9);
+        let p = estimated_p(self.swapped(resamples, draw).iter().map(|&difference| difference >= least));
+        Difference { value, interval: None, p, resamples: Some(resamples) }
+    }
+
+    /// How far apart the sides are in each resample, without a sign.
+    fn swapped(&self, resamples: usize, draw: impl Fn(usize) -> Vec<bool> + Sync) -> Vec<f64> {
+        assert_eq!(self.system.len(), self.baseline.len(), "each run of the system swaps with one of the baseline");
         let on_resample = |resample: usize| {
             let swaps = draw(resample);
             let differences = self.system.iter().zip(self.baseline).map(|(system, baseline)| {
@@ -123,15 +131,7 @@ impl PairedOutputs<'_> {
             });
             (differences.sum::<f64>() / self.system.len() as f64).abs()
         };
-        let differences: Vec<f64> = (0..resamples).into_par_iter().map(on_resample).collect();
-        // Sums in another order differ in their last digits.
-        let least = value.abs() * (1.0 - 1e-9);
-        Difference {
-            value,
-            interval: None,
-            p: estimated_p(differences.iter().map(|&difference| difference >= least)),
-            resamples: Some(resamples),
-        }
+        (0..resamples).into_par_iter().map(on_resample).collect()
     }
 
     fn difference(&self) -> f64 {
@@ -223,10 +223,13 @@ mod tests {
                 let [low, high] = bootstrap.interval.unwrap();
                 assert_agrees(low, expected.interval[0], &what);
                 assert_agrees(high, expected.interval[1], &what);
-                let swapped = outputs.randomisation_with(case.swaps.len(), |resample| case.swaps[resample].clone());
-                // Equal systems are as far from each other in every resample.
-                let is_equal = case.system == case.baseline;
-                assert_agrees(swapped.p, if is_equal { 1.0 } else { expected.randomisation }, &what);
+                // sacreBLEU leaves out resamples that are exactly as far, which is all the difference.
+                let swapped = outputs.swapped(case.swaps.len(), |resample| case.swaps[resample].clone());
+                let farther = |least: f64| swapped.iter().map(move |&difference| difference > least);
+                assert_agrees(estimated_p(farther(bootstrap.value.abs())), expected.randomisation, &what);
+                let counted = outputs.randomisation_with(case.swaps.len(), |resample| case.swaps[resample].clone());
+                assert_agrees(counted.p, estimated_p(farther(bootstrap.value.abs() - 1e-6)), &what);
+                assert!(case.system != case.baseline || counted.p == 1.0, "{what}");
             }
         }
     }
