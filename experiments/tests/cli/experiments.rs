@@ -96,8 +96,15 @@ fn texts_are_generated_classified_and_analysed() {
     assert_eq!((lines("test.txt"), lines("test.reference.txt")), (8, 8));
 
     let analyse = |further: &[&str]| tool("analyse").arg(&textgen).args(further).output().unwrap();
-    let output = analyse(&["--dataset", "built-in dialogue", "--texts", "2", "--pictured", "1"]);
-    succeeded(&output);
+    let reports = || ["report.md", "report.html"].map(|name| fs::read_to_string(textgen.join(name)).unwrap());
+    let dialogue = ["--dataset", "built-in dialogue", "--texts", "2", "--pictured", "1"];
+    let before = reports();
+    let elsewhere = folder.path().join("elsewhere").to_string_lossy().into_owned();
+    succeeded(&analyse(&[&dialogue[..], &["--out", &elsewhere]].concat()));
+    assert!(reports() == before && !before[1].contains("data:image/svg"), "an analysis elsewhere is none of this folder");
+    succeeded(&analyse(&dialogue));
+    let [markdown, html] = reports();
+    assert!(markdown == before[0] && html.contains("alt=\"dot-product-seed1: text0-decoder.layers.0.cross_attention\""), "{html}");
     let page = fs::read_to_string(textgen.join("analysis/dot-product-seed1/analyse.md")).unwrap();
     assert!(page.contains("decoder.layers.0.cross_attention") && page.contains("spans"), "{page}");
     refused(&analyse(&["--attention", "gaussian"]), 2, &["gaussian", "dot-product"]);

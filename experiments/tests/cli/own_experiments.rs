@@ -35,12 +35,8 @@ fn own_experiments_have_reports_comparisons_and_analyses() {
     let sort = folder.path().join("sort");
     succeeded(&example("sort").arg("analyse").arg(&sort).args(["--texts", "2", "--out"]).arg(&analysis).output().unwrap());
     assert!(analysis.join("analyse.md").exists());
-    let page = || fs::read_to_string(sort.join("report.html")).unwrap();
-    assert!(page().contains("Sorting letters") && !page().contains("data:image/svg"), "an analysis elsewhere is none of this folder");
-    let before = fs::read(sort.join("report.md")).unwrap();
-    succeeded(&example("sort").arg("analyse").arg(&sort).args(["--texts", "2"]).output().unwrap());
-    assert!(page().contains("data:image/svg+xml;base64,") && page().contains("dot-product-seed1: text0-"), "{}", page());
-    assert_eq!(fs::read(sort.join("report.md")).unwrap(), before);
+    let page = fs::read_to_string(sort.join("report.html")).unwrap();
+    assert!(page.contains("<h1>Sorting letters</h1>") && page.contains("differences from dot-product"), "{page}");
     refused(&example("series").arg("analyse").arg(folder.path().join("series")).args(["--text", "1"]).output().unwrap(), 2, &["series"]);
 }
 

@@ -68,7 +68,7 @@ pub enum RankError {
     },
     /// Ranks differ in what they must have in common.
     #[error(
-        "rank {rank} has other {what} than rank 0: start all ranks by one command, of one program, with the same files, on machines of one kind"
+        "rank {rank} differs from rank 0 in its {what}: start all ranks by one command, of one program, with the same files, on machines of one kind"
     )]
     Differ {
         /// The first that differs from rank 0.
