@@ -9,7 +9,7 @@ use heedful_attention::random::RandomKey;
 use rand::RngExt;
 use serde_json::{Map, Value};
 
-use crate::command::{binary, final_weights, parallel_folder, stderr, succeeded, text_folder};
+use crate::command::{binary, final_weights, parallel_folder, stderr, succeeded, text_folder, tool};
 
 const KILLS: usize = 20;
 const SMALL: &str = "model={layers = 1, d_model = 16, heads = 2, d_ff = 32, max_length = 64}";
@@ -281,7 +281,7 @@ fn clocks_of_other_machines_make_no_difference() {
         child.kill().unwrap();
         child.wait().unwrap();
         set_times(&out, time);
-        let output = binary("status").arg(&out).output().unwrap();
+        let output = tool("status").arg(&out).output().unwrap();
         succeeded(&output);
         assert!(String::from_utf8_lossy(&output.stdout).contains("1 interrupted"), "{output:?}");
         experiment.finish(&out);
