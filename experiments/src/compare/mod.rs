@@ -2,7 +2,7 @@
 //!
 //! An experiment reports on its own runs ([`crate::report`]); here the run folders of several commands stand beside each other, of one version or of
 //! several, of the same mechanisms or of others. [`runs`] reads the folders, [`group`] sorts what may stand in one table, [`significance`] tests differences
-//! from a baseline over seeds or over the [`sentences`] of a test set, [`warnings`] says what makes rows less comparable than they look, [`table`] and
+//! from a baseline over seeds or over the [`items`] of a test set, [`warnings`] says what makes rows less comparable than they look, [`table`] and
 //! [`render`] show it, [`curve`] and [`figure`] draw what the runs learned when. [`exact`] tells
 //! whether runs were repeated to the same scores. Published numbers are not shown: they are in the experiments' reports.
 

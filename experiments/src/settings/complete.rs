@@ -42,7 +42,7 @@ fn name_unset_within(value: &mut Value, json: &serde_json::Value) {
     }
 }
 
-/// The complete configuration, defaults included, as TOML; [`Settings::read`] of a file with it gives an equal value.
+/// The complete configuration, defaults included, as TOML; [`Settings::read`](super::Settings::read) of a file with it gives an equal value.
 ///
 /// # Errors
 /// [`SettingsError::Inexpressible`] as for [`complete`].
