@@ -14,7 +14,6 @@ pub mod allocator;
 pub mod analyse;
 pub mod answers;
 pub mod backend;
-mod base64;
 pub mod batch;
 #[cfg(doctest)]
 mod book;

@@ -98,7 +98,7 @@ pub struct CommonOptions {
     pub merge: bool,
 
     /// Train each model by all processes that MPI has started, which divide the micro-batches of training.accumulate; scores are those of one process
-    #[arg(long, conflicts_with_all = ["jobs", "slurm", "merge", "dry_run", "print_config", "print_schema", "list"])]
+    #[arg(long, conflicts_with_all = ["jobs", "slurm", "merge", "dry_run", "print_config", "list"])]
     pub data_parallel: bool,
 
     /// Show what would run, with parameters and estimates of memory and time, then exit; nothing is written
@@ -110,7 +110,7 @@ pub struct CommonOptions {
     pub print_config: bool,
 
     /// Print the JSON Schema of the configuration, with which editors complete TOML files, then exit
-    #[arg(long, conflicts_with_all = ["dry_run", "list", "print_config"])]
+    #[arg(long, exclusive = true)]
     pub print_schema: bool,
 
     /// Print the script with which a shell completes options, then exit

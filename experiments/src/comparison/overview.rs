@@ -10,13 +10,11 @@ use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use crate::train::{StepCount, Watcher, clock};
 
 /// The runs of a command. A line below their bars on a terminal, a line after each run elsewhere.
-#[derive(Clone)]
 pub(super) struct Overview {
     state: Arc<Mutex<State>>,
     shown: Shown,
 }
 
-#[derive(Clone)]
 enum Shown {
     Bar(ProgressBar),
     Lines,

@@ -10,6 +10,8 @@
 use std::fs;
 use std::path::Path;
 
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use minijinja::value::Serde;
 use minijinja::{Environment, UndefinedBehavior};
 use serde::Serialize;
@@ -19,7 +21,6 @@ use super::circumstances::circumstances;
 use super::pictures::{self, Figure, Gallery};
 use super::tables::{Table, provenance, published, runs};
 use super::{Report, Section, distinct};
-use crate::base64::base64;
 use crate::compare::CompareOptions;
 use crate::compare::group::{Group, Row, groups};
 use crate::compare::runs::RunSource;
@@ -148,7 +149,7 @@ impl<'a> Page<'a> {
             title: content.title,
             style: STYLE,
             script: SCRIPT,
-            script_hash: base64(&Sha256::digest(SCRIPT)),
+            script_hash: BASE64_STANDARD.encode(Sha256::digest(SCRIPT)),
             circumstances: circumstances(records, str::to_owned, str::to_owned).into(),
             legend,
             parts,
@@ -449,7 +450,7 @@ mod tests {
             &page,
             &[&format!(
                 "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{}'",
-                base64(&Sha256::digest(script))
+                BASE64_STANDARD.encode(Sha256::digest(script))
             )],
         );
         for outside in ["src=\"http", "href=\"http", "url(", "@import"] {

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::base64::base64;
 use crate::compare::curve;
 use crate::compare::figure::{Against, Curves};
 use crate::compare::runs::RunSource;
@@ -17,6 +16,8 @@ use crate::markup;
 use crate::metrics::MetricColumn;
 use crate::plot::{self, Area, Axis, Curve, CurvePoint, Dots, PlotError};
 use crate::run_folder::RunFolderError;
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 
 /// Width of a frame in pixels.
 const WIDTH: u32 = 640;
@@ -183,7 +184,7 @@ fn gallery(name: String, folder: &Path, room: &mut u64) -> Result<Option<Gallery
             Some(less) => {
                 *room = less;
                 let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-                pictures.push(Drawing { name, address: format!("data:image/svg+xml;base64,{}", base64(&bytes)) });
+                pictures.push(Drawing { name, address: format!("data:image/svg+xml;base64,{}", BASE64_STANDARD.encode(&bytes)) });
             }
             None => left_out += 1,
         }

@@ -185,7 +185,9 @@ fn the_schema_has_the_fields_of_the_configuration() {
     let steps = &schema["properties"]["training"]["properties"]["steps"];
     assert!(steps["default"].is_u64() && steps["type"][0] == "integer", "{steps}");
     assert!(schema["properties"]["mechanisms"]["properties"]["sparse-strided"]["properties"]["stride"].is_object(), "{schema:#}");
-    refused(&binary("lm").args(["--print-schema", "--list"]).output().unwrap(), 2, &["--print-schema", "--list"]);
+    for without_effect in [&["--list"][..], &["--steps", "3"]] {
+        refused(&binary("lm").arg("--print-schema").args(without_effect).output().unwrap(), 2, &["--print-schema", "cannot be used"]);
+    }
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! A drawing in SVG: rectangles, lines, text and embedded pixels, in units of a pixel.
 
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use std::fmt::{self, Display, Write};
-
-use crate::base64::base64;
 
 /// The ink of text and axes.
 pub(super) const INK: &str = "#222222";
@@ -104,7 +104,7 @@ impl Canvas {
 
     /// Pixels of a PNG file, stretched without blur.
     pub(super) fn pixels(&mut self, [x, y, width, height]: [f64; 4], png: &[u8]) {
-        let (x, y, width, height, data) = (Units(x), Units(y), Units(width), Units(height), base64(png));
+        let (x, y, width, height, data) = (Units(x), Units(y), Units(width), Units(height), BASE64_STANDARD.encode(png));
         self.push(format_args!(
             r#"<image x="{x}" y="{y}" width="{width}" height="{height}" style="image-rendering:pixelated" xlink:href="data:image/png;base64,{data}"/>"#
         ));
