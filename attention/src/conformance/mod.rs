@@ -21,26 +21,32 @@
 //! # Ok::<(), heedful_attention::conformance::Report>(())
 //! ```
 //!
-//! The properties do not know the mechanism's formula: compare outputs with a plain computation of it as well. Where a mechanism runs on several backends,
-//! [`two_devices_agree`] compares subjects on two of them.
+//! Where the mechanism gives its [`formula`] and the subject is one [of it](Subject::of), contexts and weights are compared with what [`PlainAttention`] makes
+//! of it in double precision. Where a mechanism runs on several backends, [`two_devices_agree`] compares subjects on two of them.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::contract::Attention;
+use crate::registry::AnyMechanism;
 
 pub mod array;
 mod building;
 #[cfg(feature = "cube")]
 mod device;
+pub mod formula;
 mod gradients;
+mod plain;
 pub mod properties;
 pub mod subject;
+pub mod view;
 
 #[cfg(all(test, feature = "wgpu"))]
 pub(crate) use device::cube_test_device;
 #[cfg(feature = "cube")]
 pub use device::{TEST_DEVICE, test_device};
+pub use formula::{Formula, Query};
+pub use plain::PlainAttention;
 pub use properties::{Outcome, two_devices_agree};
 pub use subject::{Case, Subject};
 
@@ -76,6 +82,8 @@ macro_rules! properties {
 }
 
 properties! {
+    /// Contexts and weights are those of the paper's formula in double precision, under every view.
+    Formula(Formula) = properties::contexts_and_weights_are_those_of_the_formula,
     /// A change of one element moves no output before it.
     Causality(Causality) = properties::the_future_is_not_seen,
     /// The content of padding moves no output of a real element.
@@ -145,6 +153,8 @@ impl fmt::Display for Property {
 pub enum Presupposition {
     /// Nothing.
     Nothing,
+    /// A mechanism that gives its formula.
+    Formula,
     /// Self-attention that can be kept from seeing the future.
     Causality,
     /// Decoding step by step.
@@ -162,6 +172,7 @@ impl Presupposition {
     pub fn is_met_by<A: Attention>(self, subject: &Subject<A>) -> bool {
         match self {
             Self::Nothing => true,
+            Self::Formula => subject.mechanism.as_ref().is_some_and(AnyMechanism::has_formula),
             Self::Causality => subject.is_causal(),
             Self::Steps => subject.decodes(),
             Self::Weights => subject.attention.abilities().weights,
@@ -175,6 +186,7 @@ impl fmt::Display for Presupposition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Nothing => "nothing",
+            Self::Formula => "a mechanism that gives its formula",
             Self::Causality => "causal self-attention",
             Self::Steps => "decoding step by step",
             Self::Weights => "weights that can be shown",

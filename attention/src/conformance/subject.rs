@@ -13,6 +13,7 @@ use crate::contract::{Attention, AttentionInput, AttentionOutput};
 use crate::placement::{Placement, Role};
 use crate::probe::{Observation, Probe};
 use crate::random::RandomKey;
+use crate::registry::{AnyAttention, AnyMechanism};
 use crate::visibility::Visibility;
 
 type Build<A> = dyn Fn(&Placement, &RandomKey, &Device) -> A;
@@ -37,6 +38,8 @@ pub struct Subject<A> {
     pub border: Option<usize>,
     /// The fewest heads that the mechanism is defined for (unless told otherwise: 1).
     pub fewest_heads: usize,
+    /// The mechanism that the attention has the parameters of, if it is known: its formula is asked.
+    pub mechanism: Option<AnyMechanism>,
     build: Rc<Build<A>>,
 }
 
@@ -47,6 +50,19 @@ pub struct Case {
     pub query: Array,
     /// What is attended to, `[B, K, C]`; absent for self-attention.
     pub memory: Option<Array>,
+}
+
+impl Subject<AnyAttention> {
+    /// The attention of a mechanism, which also has to be the one of its [formula](crate::registry::Mechanism::formula), if it gives one.
+    ///
+    /// Sequences and dropout are as in [`Subject::new`].
+    ///
+    /// # Panics
+    /// If the configuration is not valid for the placement.
+    pub fn of(mechanism: &AnyMechanism, placement: Placement, device: &Device) -> Self {
+        let built = mechanism.clone();
+        Self::new(placement, move |placement, key, device| built.init(placement, key, device), device).computing(mechanism)
+    }
 }
 
 impl<A: Attention> Subject<A> {
@@ -70,8 +86,15 @@ impl<A: Attention> Subject<A> {
             rounding: 1.0,
             border: None,
             fewest_heads: 1,
+            mechanism: None,
             build,
         }
+    }
+
+    /// Of an attention that is to compute what a mechanism does, and has the parameters of it: if the mechanism gives its formula, that is asked too.
+    pub fn computing(mut self, mechanism: &AnyMechanism) -> Self {
+        self.mechanism = Some(mechanism.clone());
+        self
     }
 
     /// Of a mechanism whose weights are no distribution: their sum is not asked.
@@ -121,7 +144,9 @@ impl<A: Attention> Subject<A> {
         let placement =
             self.placement.with_d_model(d_model / own * heads).with_n_heads(heads).with_kv_heads(kv_heads.map(|shared| shared.min(heads)));
         let &Self { normalised, unmoved, rounding, border, fewest_heads, .. } = self;
-        Self { normalised, unmoved, rounding, border, fewest_heads, ..Self::from_shared(placement, self.build.clone(), &self.device) }
+        let mechanism = self.mechanism.clone();
+        let built = Self::from_shared(placement, self.build.clone(), &self.device);
+        Self { normalised, unmoved, rounding, border, fewest_heads, mechanism, ..built }
     }
 
     /// Whether it attends to another sequence.

@@ -25,6 +25,7 @@ use derive_setters::Setters;
 use serde::{Deserialize, Serialize};
 
 use super::learned_relative::LearnedRelativeConfig;
+use crate::conformance::formula::{self, Formula, Query, distribution, softmax};
 use crate::contract::{Losses, Positions};
 use crate::engine::{LogitTerms, Ramp, SoftSpan};
 use crate::error::ConfigError;
@@ -241,6 +242,30 @@ impl Mechanism for AdaptiveSpanConfig {
 
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
         Some(AnyLogits::new(self.init(placement, key, device)))
+    }
+
+    /// Sukhbaatar et al. 2019, section 2.2: weights in proportion to `min(max((R + z - x) / R, 0), 1) e^s`.
+    fn formula(&self) -> Option<Formula<'_>> {
+        let mask = |query: &Query, key| {
+            let (longest, distance) = (self.longest(query.placement()), query.distance(key));
+            if distance > longest || (distance == 0 && !self.own_position) {
+                return 0.0;
+            }
+            let fraction = match self.kind {
+                SpanKind::Learned => query.parameter("logits.AdaptiveSpan.span").at(&[query.head]),
+                SpanKind::Dynamic => formula::sigmoid(query.mapped("logits.AdaptiveSpan.gate", query.element())[query.head]),
+                SpanKind::Fixed => self.initial.unwrap_or(0.0),
+            };
+            let x = if self.origin == SpanOrigin::Code { distance as f64 - 1.0 } else { distance as f64 };
+            ((self.ramp + longest as f64 * fraction - x) / self.ramp).clamp(0.0, 1.0)
+        };
+        let weights = move |query: &Query| {
+            let weights = softmax(&query.scores()).into_iter().enumerate();
+            distribution(weights.map(|(key, weight)| weight * mask(query, key)).collect())
+        };
+        let logit = |query: &Query, key| query.logit(&self.spanned(query.placement()), "logits.0", key);
+        let shows = |query: &Query, key| query.shows(&self.spanned(query.placement()), key);
+        Some(Formula::default().logit(logit).shows(shows).weights(weights))
     }
 
     fn tensors() -> &'static [(&'static str, &'static str)] {

@@ -18,6 +18,7 @@ use derive_setters::Setters;
 use serde::{Deserialize, Serialize};
 
 use super::relative::distances;
+use crate::conformance::formula::{Formula, dot};
 use crate::contract::Positions;
 use crate::engine::{Content, LogitTerms};
 use crate::error::ConfigError;
@@ -116,6 +117,20 @@ impl Mechanism for AlibiConfig {
 
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
         Some(AnyLogits::new(self.init(placement, key, device)))
+    }
+
+    /// Press et al. 2022, section 3: slopes `2^(-8 h / H)`, and for other than powers of two every second one of twice as many heads after them.
+    fn formula(&self) -> Option<Formula<'_>> {
+        Some(Formula::default().logit(|query, key| {
+            let (q, k) = (query.projected("query", query.element()), query.projected("key", query.attended(key)));
+            let (head, mut power) = (query.head, 1);
+            while power * 2 <= query.placement().heads {
+                power *= 2;
+            }
+            let share = if head < power { (head + 1) as f64 / power as f64 } else { (2 * (head - power) + 1) as f64 / (2 * power) as f64 };
+            let slope = self.slopes.as_ref().map_or(2f64.powf(-8.0 * share), |slopes| slopes[head]);
+            dot(&q, &k) / (q.len() as f64).sqrt() - slope * query.distance(key) as f64
+        }))
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

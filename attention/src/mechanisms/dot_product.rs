@@ -12,6 +12,7 @@ use burn::tensor::{Device, Tensor};
 use derive_setters::Setters;
 use serde::{Deserialize, Serialize};
 
+use crate::conformance::formula::{Formula, dot};
 use crate::contract::Positions;
 use crate::engine::LogitTerms;
 use crate::heads::split_heads;
@@ -90,6 +91,14 @@ impl Mechanism for DotProductConfig {
 
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
         Some(AnyLogits::new(self.init(placement, key, device)))
+    }
+
+    /// Vaswani et al. 2017, section 3.2.1.
+    fn formula(&self) -> Option<Formula<'_>> {
+        Some(Formula::default().logit(|query, key| {
+            let (q, k) = (query.projected("query", query.element()), query.projected("key", query.attended(key)));
+            dot(&q, &k) / (q.len() as f64).sqrt()
+        }))
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

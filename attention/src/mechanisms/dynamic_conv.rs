@@ -15,10 +15,11 @@ use burn::tensor::{Device, Tensor};
 use derive_setters::Setters;
 use serde::{Deserialize, Serialize};
 
+use crate::conformance::formula::Formula;
 use crate::error::ConfigError;
 use crate::heads::split_heads;
 use crate::init;
-use crate::kernel_attention::{EVEN_KERNELS, Execution, Kernel, KernelAttention, KernelOptions, KernelSizes, projections};
+use crate::kernel_attention::{self, EVEN_KERNELS, Execution, Kernel, KernelAttention, KernelOptions, KernelSizes, projections};
 use crate::linear::linear;
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::Placement;
@@ -104,6 +105,16 @@ impl Mechanism for DynamicConvConfig {
 
     fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
         AnyAttention::new(self.init(placement, key, device))
+    }
+
+    /// Wu et al. 2019, section 4.
+    fn formula(&self) -> Option<Formula<'_>> {
+        Some(kernel_attention::formula(self.glu, self.renormalise_padding, |query| {
+            let input = kernel_attention::convolved(self.glu, query, query.index);
+            let predicted = query.mapped("kernel.predictor", &input);
+            let taps = predicted.len() / query.placement().heads;
+            predicted[query.head * taps..(query.head + 1) * taps].to_vec()
+        }))
     }
 
     fn has_engines(&self) -> bool {

@@ -12,6 +12,8 @@
 //!
 #![doc = include_str!("../../pictures/gaussian.svg")]
 
+mod formula;
+
 use std::sync::Arc;
 
 use burn::module::Module;
@@ -21,6 +23,7 @@ use derive_setters::Setters;
 use serde::{Deserialize, Serialize};
 
 use crate::abilities::{Abilities, Causality};
+use crate::conformance::Formula;
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs, Positions};
 use crate::dropout::dropout;
 use crate::engine::fused::{Part, has_kernels_in_main_memory};
@@ -232,6 +235,10 @@ impl Mechanism for GaussianConfig {
 
     fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
         AnyAttention::new(self.init(placement, key, device))
+    }
+
+    fn formula(&self) -> Option<Formula<'_>> {
+        Some(formula::of(self))
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

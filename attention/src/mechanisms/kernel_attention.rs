@@ -15,6 +15,7 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 
 use crate::abilities::{Abilities, Causality};
+use crate::conformance::formula::{self, Formula, Query, distribution};
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs};
 use crate::dropout::dropout;
 use crate::engine::{AttentionProgram, Dropout, Weighting, reference};
@@ -111,6 +112,37 @@ pub struct KernelOptions {
     pub renormalise: bool,
     /// How the sum is computed.
     pub execution: Execution,
+}
+
+/// What the convolution has of an element, `[C]`, in the formula.
+pub(super) fn convolved(glu: bool, query: &Query, index: usize) -> Vec<f64> {
+    let projected = query.mapped("input", query.attended(index));
+    if !glu {
+        return projected;
+    }
+    let (values, gates) = projected.split_at(projected.len() / 2);
+    values.iter().zip(gates).map(|(value, gate)| value * formula::sigmoid(*gate)).collect()
+}
+
+/// Wu et al. 2019: `o_i = sum_j softmax(kernel)_j x'_{i + j - ceil((k + 1) / 2)}`, `j` from 1 to `k`; causal: the last `k` positions up to `i`. `taps` gives the
+/// logits of the head's kernel.
+pub(super) fn formula<'a>(glu: bool, renormalise: bool, taps: impl Fn(&Query) -> Vec<f64> + 'a) -> Formula<'a> {
+    let weights = move |query: &Query| {
+        let kernel = formula::softmax(&taps(query).into_iter().map(Some).collect::<Vec<_>>());
+        let count = kernel.len();
+        let back = if query.placement().role == Role::Decoder { count } else { (count + 2) / 2 };
+        let mut weights = vec![0.0; query.keys()];
+        for (j, weight) in (1..=count).zip(kernel) {
+            let seen = (query.index + j).checked_sub(back).filter(|&key| key < query.keys() && query.sees(key));
+            seen.into_iter().for_each(|key| weights[key] = weight);
+        }
+        if renormalise { distribution(weights) } else { weights }
+    };
+    let value = move |query: &Query, key| {
+        let width = query.placement().d_head();
+        convolved(glu, query, key)[query.head * width..(query.head + 1) * width].to_vec()
+    };
+    Formula::default().weights(weights).value(value)
 }
 
 /// Attention by a sliding kernel.

@@ -15,6 +15,7 @@ use derive_setters::Setters;
 use serde::{Deserialize, Serialize};
 
 use super::relative::distances;
+use crate::conformance::formula::{Formula, Query, dot};
 use crate::contract::Positions;
 use crate::engine::{Content, LogitTerms};
 use crate::error::ConfigError;
@@ -104,6 +105,17 @@ impl Mechanism for LearnedRelativeConfig {
 
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
         Some(AnyLogits::new(self.init(placement, key, device)))
+    }
+
+    /// Sukhbaatar et al. 2019, section 2.1: `q (k + p)`.
+    fn formula(&self) -> Option<Formula<'_>> {
+        let logit = |query: &Query, key| {
+            let (q, k) = (query.projected("query", query.element()), query.projected("key", query.attended(key)));
+            let p = query.parameter("distances").row(&[query.distance(key)]);
+            (dot(&q, &k) + dot(&q, p)) / (q.len() as f64).sqrt()
+        };
+        let shows = |query: &Query, key| query.distance(key) <= self.max_distance.unwrap_or(query.placement().max_length);
+        Some(Formula::default().logit(logit).shows(shows))
     }
 
     fn tensors() -> &'static [(&'static str, &'static str)] {

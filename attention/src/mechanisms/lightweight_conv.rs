@@ -12,9 +12,10 @@ use burn::tensor::{Device, Tensor};
 use derive_setters::Setters;
 use serde::{Deserialize, Serialize};
 
+use crate::conformance::formula::Formula;
 use crate::error::ConfigError;
 use crate::init::Init;
-use crate::kernel_attention::{EVEN_KERNELS, Execution, Kernel, KernelAttention, KernelOptions, KernelSizes, projections};
+use crate::kernel_attention::{self, EVEN_KERNELS, Execution, Kernel, KernelAttention, KernelOptions, KernelSizes, projections};
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::Placement;
 use crate::random::RandomKey;
@@ -98,6 +99,13 @@ impl Mechanism for LightweightConvConfig {
 
     fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
         AnyAttention::new(self.init(placement, key, device))
+    }
+
+    /// Wu et al. 2019, section 3.
+    fn formula(&self) -> Option<Formula<'_>> {
+        Some(kernel_attention::formula(self.glu, self.renormalise_padding, |query| {
+            query.parameter("kernel.weight").row(&[query.head]).to_vec()
+        }))
     }
 
     fn has_engines(&self) -> bool {

@@ -18,6 +18,8 @@ use derive_setters::Setters;
 use serde::{Deserialize, Serialize};
 
 use crate::abilities::{Abilities, Causality};
+use crate::conformance::array::Array;
+use crate::conformance::formula::{Formula, dot, softmax};
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs, Positions};
 use crate::engine::{AttentionProgram, Dropout, LogitTerms, Weighting, reference};
 use crate::error::ConfigError;
@@ -165,6 +167,35 @@ impl Mechanism for LinformerConfig {
 
     fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
         AnyAttention::new(self.init(placement, key, device))
+    }
+
+    /// Wang et al. 2020: `softmax(q (E K)^T / sqrt(D)) (F V)`, one slot at a time.
+    fn formula(&self) -> Option<Formula<'_>> {
+        Some(Formula::default().head(|query| {
+            let name = if self.trainable { "matrix" } else { "frozen_matrix" };
+            let e = query.parameter(&format!("key_slots.{name}"));
+            let f = match self.sharing {
+                Sharing::None | Sharing::Headwise => query.parameter(&format!("value_slots.{name}")),
+                Sharing::KeyValue | Sharing::Layerwise => e,
+            };
+            let (rank, width) = (e.shape[1], query.placement().d_head());
+            let matrix = if self.sharing == Sharing::None { query.head } else { 0 };
+            let mixed = |mix: &Array, map: &str, slot: usize| {
+                let mut sum = vec![0.0; width];
+                for key in (0..query.keys()).filter(|&key| query.sees(key)) {
+                    let share = mix.at(&[matrix, slot, query.position_of(key)]);
+                    sum.iter_mut().zip(query.projected(map, query.attended(key))).for_each(|(sum, x)| *sum += share * x);
+                }
+                sum
+            };
+            let q = query.projected("query", query.element());
+            let scores: Vec<_> = (0..rank).map(|slot| Some(dot(&q, &mixed(e, "key", slot)) / (width as f64).sqrt())).collect();
+            let mut head = vec![0.0; width];
+            for (slot, weight) in softmax(&scores).into_iter().enumerate() {
+                head.iter_mut().zip(mixed(f, "value", slot)).for_each(|(out, v)| *out += weight * v);
+            }
+            head
+        }))
     }
 
     fn has_engines(&self) -> bool {

@@ -14,6 +14,7 @@ use burn::tensor::Device;
 use derive_setters::Setters;
 use serde::{Deserialize, Serialize};
 
+use crate::conformance::formula::Formula;
 use crate::error::ConfigError;
 use crate::pattern::Pattern;
 use crate::placement::Placement;
@@ -110,6 +111,15 @@ impl Mechanism for LocalOneDConfig {
 
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
         Some(AnyLogits::new(self.init(placement, key, device)))
+    }
+
+    /// Parmar et al. 2018: the block, and `l_m` positions to either side of any of it.
+    fn formula(&self) -> Option<Formula<'_>> {
+        Some(Formula::default().shows(|query, key| {
+            let (i, j) = (query.position(), query.position_of(key));
+            let mut block = (0..=i + self.query_block).filter(|p| p / self.query_block == i / self.query_block);
+            block.any(|p| p.abs_diff(j) <= self.memory_block.unwrap_or(self.query_block))
+        }))
     }
 }
 

@@ -18,6 +18,7 @@ use burn::tensor::Device;
 use derive_setters::Setters;
 use serde::{Deserialize, Serialize};
 
+use crate::conformance::formula::Formula;
 use crate::error::ConfigError;
 use crate::pattern::Pattern;
 use crate::placement::Placement;
@@ -127,6 +128,15 @@ pub struct LocalTwoD {
 }
 
 impl LocalTwoDConfig {
+    /// Row and column of the element that is generated at a position, found by generating: for the formula, which has nothing from [`BlockRaster`].
+    fn generated(&self, position: usize) -> [usize; 2] {
+        let [height, width] = self.query_block;
+        let blocks = (0..).flat_map(|row| (0..self.width / width).map(move |column| [row * height, column * width]));
+        let cells =
+            blocks.flat_map(|[top, left]| (top..top + height).flat_map(move |row| (left..left + width).map(move |column| [row, column])));
+        cells.into_iter().nth(position).expect("the rows of an image do not end here")
+    }
+
     /// The pattern alone.
     pub fn pattern(&self) -> LocalTwoD {
         LocalTwoD { order: BlockRaster { width: self.width, block: self.query_block }, memory: self.memory }
@@ -194,6 +204,17 @@ impl Mechanism for LocalTwoDConfig {
 
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
         Some(AnyLogits::new(self.init(placement, key, device)))
+    }
+
+    /// Parmar et al. 2018: what is near one element of the block in both directions, since the block is a rectangle.
+    fn formula(&self) -> Option<Formula<'_>> {
+        Some(Formula::default().shows(|query, key| {
+            let block_of = |[row, column]: [usize; 2]| [row / self.query_block[0], column / self.query_block[1]];
+            let (own, [row, column]) = (block_of(self.generated(query.position())), self.generated(query.position_of(key)));
+            let area = self.query_block[0] * self.width;
+            let mut block = (0..(query.position() / area + 1) * area).map(|p| self.generated(p)).filter(|&cell| block_of(cell) == own);
+            block.any(|[r, c]| r.abs_diff(row) <= self.memory[0] && c.abs_diff(column) <= self.memory[1])
+        }))
     }
 }
 

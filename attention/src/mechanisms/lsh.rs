@@ -22,6 +22,7 @@
 mod buckets;
 mod chunks;
 mod config;
+mod formula;
 
 use burn::module::{Module, RunningState};
 use burn::nn::Linear;

@@ -15,6 +15,7 @@ use derive_setters::Setters;
 use serde::{Deserialize, Serialize};
 
 use super::synthesizer_random::SynthesizerRandomConfig;
+use crate::conformance::formula::{self, Formula};
 use crate::contract::{Losses, Positions};
 use crate::engine::LogitTerms;
 use crate::error::ConfigError;
@@ -163,6 +164,25 @@ impl Mechanism for MixtureConfig {
 
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
         Some(AnyLogits::new(self.init(placement, key, device)))
+    }
+
+    /// Tay et al. 2021, section 3.3, and the two forms of the released code.
+    fn formula(&self) -> Option<Formula<'_>> {
+        Some(Formula::default().logit(|query, key| {
+            let share = |m: usize| match self.weights {
+                MixtureWeights::Sum => 1.0,
+                MixtureWeights::Softmax => {
+                    let a = |m| query.parameter("head_weights").at(&[m, query.head]).exp();
+                    a(m) / (0..self.members.len()).map(a).sum::<f64>()
+                }
+                MixtureWeights::Sigmoid => {
+                    let second = formula::sigmoid(query.parameter("layer_weight").at(&[0]));
+                    if m == 0 { 1.0 - second } else { second }
+                }
+            };
+            let logits = self.members.iter().enumerate().map(|(m, member)| share(m) * query.logit(member, &format!("members.{m}"), key));
+            logits.sum()
+        }))
     }
 
     fn tensors() -> &'static [(&'static str, &'static str)] {

@@ -19,6 +19,7 @@ use burn::tensor::{Device, Tensor, TensorData};
 use derive_setters::Setters;
 use serde::{Deserialize, Serialize};
 
+use crate::conformance::formula::{Formula, Query, dot};
 use crate::contract::Positions;
 use crate::engine::{Content, LogitTerms, reference};
 use crate::error::ConfigError;
@@ -130,6 +131,23 @@ impl Mechanism for RelativeConfig {
 
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
         Some(AnyLogits::new(self.init(placement, key, device)))
+    }
+
+    /// Dai et al. 2019, section 3.3: `q k + q W_R r + u k + v W_R r`, each term by itself.
+    fn formula(&self) -> Option<Formula<'_>> {
+        let logit = |query: &Query, key| {
+            let (q, k) = (query.projected("query", query.element()), query.projected("key", query.attended(key)));
+            let far = self.clamp_length.map_or(f64::INFINITY, |length| length as f64);
+            let distance = (query.position() as f64 - query.position_of(key) as f64).clamp(-far, far);
+            let (width, sines) = (query.placement().d_model, query.placement().d_model.div_ceil(2));
+            let angle = |pair: usize| distance * 10_000f64.powf(-2.0 * pair as f64 / width as f64);
+            let sinusoid: Vec<f64> = (0..width).map(|c| if c < sines { angle(c).sin() } else { angle(c - sines).cos() }).collect();
+            let r = query.projected("position", &sinusoid);
+            let [u, v] = ["content_bias", "position_bias"].map(|bias| query.parameter(bias).row(&[query.head]));
+            (dot(&q, &k) + dot(&q, &r) + dot(u, &k) + dot(v, &r)) / (q.len() as f64).sqrt()
+        };
+        let shows = |query: &Query, key| self.same_length.is_none_or(|keys| query.position_of(key) + keys > query.position());
+        Some(Formula::default().logit(logit).shows(shows))
     }
 
     fn tensors() -> &'static [(&'static str, &'static str)] {

@@ -14,6 +14,7 @@ use burn::tensor::Device;
 use derive_setters::Setters;
 use serde::{Deserialize, Serialize};
 
+use crate::conformance::formula::{Formula, sigmoid};
 use crate::engine::Normaliser;
 use crate::error::ConfigError;
 use crate::placement::Placement;
@@ -77,5 +78,13 @@ impl Mechanism for SigmoidConfig {
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
         let bias = self.bias.unwrap_or_else(|| -(placement.max_length.max(1) as f64).ln()) as f32;
         Some(self.logits.init_logits(placement, key, device)?.normalised_by(Normaliser::Sigmoid { bias }))
+    }
+
+    /// Ramapuram et al. 2025, section 2, with the bias of section 4.
+    fn formula(&self) -> Option<Formula<'_>> {
+        Some(Formula::default().weights(|query| {
+            let bias = self.bias.unwrap_or_else(|| (1.0 / query.placement().max_length as f64).ln());
+            query.scores().into_iter().map(|score| score.map_or(0.0, |score| sigmoid(score + bias))).collect()
+        }))
     }
 }

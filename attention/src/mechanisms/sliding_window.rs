@@ -13,6 +13,7 @@ use burn::tensor::Device;
 use derive_setters::Setters;
 use serde::{Deserialize, Serialize};
 
+use crate::conformance::formula::Formula;
 use crate::error::ConfigError;
 use crate::pattern::Pattern;
 use crate::placement::Placement;
@@ -99,6 +100,11 @@ impl Mechanism for SlidingWindowConfig {
 
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
         Some(AnyLogits::new(self.init(placement, key, device)))
+    }
+
+    /// Jiang et al. 2023: the last `W` positions.
+    fn formula(&self) -> Option<Formula<'_>> {
+        Some(Formula::default().shows(|query, key| query.distance(key) < self.window))
     }
 }
 

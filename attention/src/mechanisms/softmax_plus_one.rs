@@ -14,6 +14,7 @@ use burn::tensor::Device;
 use derive_setters::Setters;
 use serde::{Deserialize, Serialize};
 
+use crate::conformance::formula::Formula;
 use crate::engine::Normaliser;
 use crate::error::ConfigError;
 use crate::placement::Placement;
@@ -73,5 +74,14 @@ impl Mechanism for SoftmaxPlusOneConfig {
 
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
         Some(self.logits.init_logits(placement, key, device)?.normalised_by(Normaliser::SoftmaxPlusOne))
+    }
+
+    /// Miller 2023.
+    fn formula(&self) -> Option<Formula<'_>> {
+        Some(Formula::default().weights(|query| {
+            let scores = query.scores();
+            let sum = 1.0 + scores.iter().flatten().map(|score| score.exp()).sum::<f64>();
+            scores.into_iter().map(|score| score.map_or(0.0, |score| score.exp() / sum)).collect()
+        }))
     }
 }

@@ -18,7 +18,9 @@ use burn::tensor::Device;
 use derive_setters::Setters;
 use serde::{Deserialize, Serialize};
 
+use crate::conformance::formula::Formula;
 use crate::error::ConfigError;
+use crate::mechanisms::sparse_strided::factors;
 use crate::pattern::{Factorised, Integration, Pattern};
 use crate::placement::Placement;
 use crate::random::RandomKey;
@@ -124,6 +126,19 @@ impl Mechanism for SparseFixedConfig {
 
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
         Some(AnyLogits::new(self.init(placement, key, device)))
+    }
+
+    /// Child et al. 2019, section 4.3.
+    fn formula(&self) -> Option<Formula<'_>> {
+        Some(Formula::default().shows(|query, key| {
+            let [block, summaries] = factors(self.integration, query);
+            let (i, j, l, s) = (query.position(), query.position_of(key), self.stride, self.summary);
+            // Split over heads, every second one sees summaries.
+            let apart = if self.integration == Integration::Heads { 2 } else { 1 };
+            let different = if self.separate_summaries { query.placement().heads.div_ceil(apart).min(l / s) } else { 1 };
+            let last = l - (query.head / apart % different) * s;
+            (block && i / l == j / l) || (summaries && (i == j || (last - s..last).contains(&(j % l))))
+        }))
     }
 }
 

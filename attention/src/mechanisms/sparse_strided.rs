@@ -17,6 +17,7 @@ use burn::tensor::Device;
 use derive_setters::Setters;
 use serde::{Deserialize, Serialize};
 
+use crate::conformance::formula::{Formula, Query};
 use crate::error::ConfigError;
 use crate::pattern::{Factorised, Integration, Pattern};
 use crate::placement::Placement;
@@ -108,6 +109,25 @@ impl Mechanism for SparseStridedConfig {
 
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
         Some(AnyLogits::new(self.init(placement, key, device)))
+    }
+
+    /// Child et al. 2019, section 4.3.
+    fn formula(&self) -> Option<Formula<'_>> {
+        Some(Formula::default().shows(|query, key| {
+            let [near, column] = factors(self.integration, query);
+            let (i, j) = (query.position(), query.position_of(key));
+            (near && i.abs_diff(j) <= self.stride) || (column && i % self.stride == j % self.stride)
+        }))
+    }
+}
+
+/// Whether a head has the first and the second factor, as Child et al. 2019 say in section 5.1.
+pub(super) fn factors(integration: Integration, query: &Query) -> [bool; 2] {
+    let Placement { layer, heads, .. } = *query.placement();
+    match integration {
+        Integration::Interleaved => [layer.is_multiple_of(2), !layer.is_multiple_of(2)],
+        Integration::Merged => [true, true],
+        Integration::Heads => [query.head.is_multiple_of(2), query.head % 2 == 1 || query.head + 1 == heads],
     }
 }
 

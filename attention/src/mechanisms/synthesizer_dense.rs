@@ -14,6 +14,7 @@ use burn::tensor::{Device, Tensor};
 use derive_setters::Setters;
 use serde::{Deserialize, Serialize};
 
+use crate::conformance::formula::{Formula, dot};
 use crate::contract::Positions;
 use crate::engine::LogitTerms;
 use crate::heads::split_heads;
@@ -99,6 +100,15 @@ impl Mechanism for SynthesizerDenseConfig {
 
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
         Some(AnyLogits::new(self.init(placement, key, device)))
+    }
+
+    /// Tay et al. 2021, section 3.1: element `j` of what the query's layers give.
+    fn formula(&self) -> Option<Formula<'_>> {
+        Some(Formula::default().logit(|query, key| {
+            let hidden: Vec<f64> = query.projected("hidden", query.element()).into_iter().map(|x| x.max(0.0)).collect();
+            let head = if self.per_head_output { query.head } else { 0 };
+            dot(&hidden, query.parameter("position").row(&[head, query.position_of(key)]))
+        }))
     }
 
     fn tensors() -> &'static [(&'static str, &'static str)] {

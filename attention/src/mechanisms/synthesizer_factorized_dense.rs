@@ -15,6 +15,7 @@ use burn::tensor::{Device, Tensor};
 use derive_setters::Setters;
 use serde::{Deserialize, Serialize};
 
+use crate::conformance::formula::{Formula, dot};
 use crate::contract::Positions;
 use crate::engine::{Kronecker, LogitTerms};
 use crate::error::ConfigError;
@@ -120,6 +121,19 @@ impl Mechanism for SynthesizerFactorizedDenseConfig {
 
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
         Some(AnyLogits::new(self.init(placement, key, device)))
+    }
+
+    /// Tay et al. 2021, section 3.1.1: each of `a` outputs repeated `b` times, times `b` outputs repeated `a` times.
+    fn formula(&self) -> Option<Formula<'_>> {
+        Some(Formula::default().logit(|query, key| {
+            let hidden: Vec<f64> = query.projected("hidden", query.element()).into_iter().map(|x| x.max(0.0)).collect();
+            let output = |layer: &str, at: usize| {
+                let column: Vec<f64> = (0..hidden.len()).map(|d| query.parameter(layer).at(&[query.head, d, at])).collect();
+                dot(&hidden, &column)
+            };
+            let (j, b) = (query.position_of(key), query.parameter("tile").shape[2]);
+            output("block", j / b) * output("tile", j % b)
+        }))
     }
 
     fn tensors() -> &'static [(&'static str, &'static str)] {

@@ -11,6 +11,7 @@ use burn::tensor::{Device, Tensor};
 use derive_setters::Setters;
 use serde::{Deserialize, Serialize};
 
+use crate::conformance::formula::{Formula, dot};
 use crate::contract::Positions;
 use crate::engine::LogitTerms;
 use crate::error::ConfigError;
@@ -104,6 +105,14 @@ impl Mechanism for SynthesizerFactorizedRandomConfig {
 
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
         Some(AnyLogits::new(self.init(placement, key, device)))
+    }
+
+    /// Tay et al. 2021, section 3.2.1: an element of `R1 R2^T`.
+    fn formula(&self) -> Option<Formula<'_>> {
+        Some(Formula::default().logit(|query, key| {
+            let row = |factor, position| query.parameter(factor).row(&[query.head, position]);
+            dot(row("query_factor", query.position()), row("key_factor", query.position_of(key)))
+        }))
     }
 
     fn tensors() -> &'static [(&'static str, &'static str)] {

@@ -14,6 +14,7 @@ use burn::tensor::{Device, Tensor};
 use derive_setters::Setters;
 use serde::{Deserialize, Serialize};
 
+use crate::conformance::formula::Formula;
 use crate::contract::Positions;
 use crate::engine::{LogitTerms, columns_from};
 use crate::error::ConfigError;
@@ -116,6 +117,12 @@ impl Mechanism for SynthesizerRandomConfig {
 
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
         Some(AnyLogits::new(self.init(placement, key, device)))
+    }
+
+    /// Tay et al. 2021, section 3.2: an element of `R`.
+    fn formula(&self) -> Option<Formula<'_>> {
+        let name = if self.trainable { "table" } else { "frozen_table" };
+        Some(Formula::default().logit(move |query, key| query.parameter(name).at(&[query.head, query.position(), query.position_of(key)])))
     }
 
     fn tensors() -> &'static [(&'static str, &'static str)] {

@@ -11,6 +11,7 @@ use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
+use crate::conformance::formula::Formula;
 use crate::contract::Positions;
 use crate::engine::LogitTerms;
 use crate::logits::{LogitFacts, Logits};
@@ -65,6 +66,11 @@ impl Mechanism for UniformConfig {
 
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
         Some(AnyLogits::new(self.init(placement, key, device)))
+    }
+
+    /// Equal weights.
+    fn formula(&self) -> Option<Formula<'_>> {
+        Some(Formula::default().logit(|_, _| 0.0))
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

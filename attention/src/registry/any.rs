@@ -10,6 +10,7 @@ use serde::de::{Error, IntoDeserializer, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{AnyAttention, AnyLogits, BUILT_IN, Card, Kind, Mechanism};
+use crate::conformance::Formula;
 use crate::error::ConfigError;
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::{Placement, Role};
@@ -51,6 +52,7 @@ trait ErasedMechanism: Any + Debug + Send + Sync {
     fn validate(&self, placement: &Placement) -> Result<(), ConfigError>;
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits>;
     fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention;
+    fn formula(&self) -> Option<Formula<'_>>;
     fn parameters(&self) -> Option<ParameterFormula>;
     fn letters(&self, max_length: usize) -> Vec<(&'static str, usize)>;
     fn has_engines(&self) -> bool;
@@ -116,6 +118,10 @@ impl<M: Mechanism> ErasedMechanism for M {
     fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
         let attention = Mechanism::attention(self, placement, key, device);
         if attention.as_softmax().is_some() { attention } else { attention.named(M::card().variant) }
+    }
+
+    fn formula(&self) -> Option<Formula<'_>> {
+        Mechanism::formula(self)
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {
@@ -225,6 +231,16 @@ impl AnyMechanism {
     /// The logits alone, for mechanisms that have them.
     pub fn init_logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
         self.0.logits(placement, key, device)
+    }
+
+    /// As [`Mechanism::formula`], without those of the members.
+    pub(crate) fn formula(&self) -> Option<Formula<'_>> {
+        self.0.formula()
+    }
+
+    /// Whether it gives its formula, and all its members do.
+    pub fn has_formula(&self) -> bool {
+        self.formula().is_some() && self.members().into_iter().all(Self::has_formula)
     }
 
     /// As [`Mechanism::parameters`].

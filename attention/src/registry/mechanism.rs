@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{AnyAttention, AnyLogits, AnyMechanism};
+use crate::conformance::Formula;
 use crate::error::ConfigError;
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::{Placement, Role};
@@ -111,6 +112,12 @@ pub trait Mechanism: Clone + Debug + Default + PartialEq + Serialize + Deseriali
         let logits = AnyMechanism::from(self.clone()).init_logits(placement, &key.named("logits"), device);
         let logits = logits.unwrap_or_else(|| panic!("{} has neither logits nor an attention of its own", Self::NAME));
         AnyAttention::softmax(SoftmaxAttention::new(logits, placement, key, device))
+    }
+
+    /// What it computes, as its paper says it: a plain computation in double precision, which the conformance suite compares outputs with. Default: none is
+    /// known, and the suite does not ask.
+    fn formula(&self) -> Option<Formula<'_>> {
+        None
     }
 
     /// How many parameters it has: of the logits alone, if it is a softmax over logits, otherwise of the whole attention. Default: those of what a pattern

@@ -43,6 +43,7 @@ macro_rules! properties {
 
 properties! {
     on every backend {
+        contexts_and_weights_are_those_of_the_formula: Formula,
         the_future_is_not_seen: Causality,
         padding_content_does_not_matter: Padding,
         a_row_without_a_key_has_weight_zero: EmptyRows,

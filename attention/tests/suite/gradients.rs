@@ -1,10 +1,11 @@
 //! Gradients against central differences of the formula in double precision.
 
+use heedful_attention::conformance::PlainAttention;
+use heedful_attention::conformance::view::{View, views};
 use heedful_attention::contract::Attention;
 
 use crate::array::same;
 use crate::backends::{backends, flex};
-use crate::naive::{Naive, View, views};
 use crate::properties::Outcome;
 use crate::subject::{Case, Subject, coefficients};
 use crate::variants::variants;
@@ -13,8 +14,8 @@ use crate::variants::variants;
 const STEP: f64 = 1e-5;
 
 /// The loss whose gradients [`Subject::gradients`] returns.
-fn loss(naive: &Naive, case: &Case, view: &View) -> f64 {
-    let (context, _) = naive.forward(case, view);
+fn loss(plain: &PlainAttention, case: &Case, view: &View) -> f64 {
+    let (context, _) = plain.forward(case, view);
     let coefficients = coefficients(&context.shape);
     context.values.iter().zip(&coefficients.values).map(|(y, c)| y * c).sum()
 }
@@ -25,7 +26,7 @@ fn difference(mut loss: impl FnMut(f64) -> f64) -> f64 {
 }
 
 /// Whether the gradients of inputs and of all parameters are those of the formula. Whatever is frozen must have none.
-pub fn gradients_agree<A: Attention>(subject: &Subject<A>, naive: &mut Naive, frozen: &[&str]) -> Outcome {
+pub fn gradients_agree<A: Attention>(subject: &Subject<A>, plain: &mut PlainAttention, frozen: &[&str]) -> Outcome {
     let case = subject.case("gradients", 2, 5);
     let wanted = |view: &&View| ["all", "causal and padding", "strictly before", "left padding, whole"].contains(&view.name);
     let suits = |view: &&View| view.suits(&subject.attention, &case, subject.placement.heads);
@@ -39,7 +40,7 @@ pub fn gradients_agree<A: Attention>(subject: &Subject<A>, naive: &mut Naive, fr
             let x = moved.query.values[at];
             let expected = difference(|by| {
                 moved.query.values[at] = x + by;
-                loss(naive, &moved, view)
+                loss(plain, &moved, view)
             });
             close(&format!("query element {at}"), found.query.values[at], expected)?;
         }
@@ -48,12 +49,12 @@ pub fn gradients_agree<A: Attention>(subject: &Subject<A>, naive: &mut Naive, fr
             let x = moved.attended().values[at];
             let expected = difference(|by| {
                 moved.attended().values[at] = x + by;
-                loss(naive, &moved, view)
+                loss(plain, &moved, view)
             });
             let found = found.memory.as_ref().ok_or("the memory has no gradient")?;
             close(&format!("memory element {at}"), found.values[at], expected)?;
         }
-        let paths: Vec<String> = naive.parameters.keys().cloned().collect();
+        let paths: Vec<String> = plain.parameters.keys().cloned().collect();
         for path in paths {
             let gradient = found.parameters.get(&path);
             if frozen.iter().any(|name| path.ends_with(name)) {
@@ -62,12 +63,12 @@ pub fn gradients_agree<A: Attention>(subject: &Subject<A>, naive: &mut Naive, fr
             }
             let gradient = gradient.ok_or_else(|| format!("{path} has no gradient"))?;
             for at in 0..gradient.values.len() {
-                let x = naive.parameters[&path].values[at];
+                let x = plain.parameters[&path].values[at];
                 let expected = difference(|by| {
-                    naive.parameters.get_mut(&path).expect("the path is one of the map's").values[at] = x + by;
-                    loss(naive, &case, view)
+                    plain.parameters.get_mut(&path).expect("the path is one of the map's").values[at] = x + by;
+                    loss(plain, &case, view)
                 });
-                naive.parameters.get_mut(&path).expect("the path is one of the map's").values[at] = x;
+                plain.parameters.get_mut(&path).expect("the path is one of the map's").values[at] = x;
                 close(&format!("{path}, element {at}"), gradient.values[at], expected)?;
             }
         }
@@ -79,8 +80,8 @@ pub fn gradients_agree<A: Attention>(subject: &Subject<A>, naive: &mut Naive, fr
 fn every_gradient_is_that_of_the_formula() {
     for variant in variants() {
         let subject = variant.subject(2, &flex());
-        let mut naive = Naive::read(&variant.config, subject.placement, &subject.attention);
-        if let Err(error) = gradients_agree(&subject, &mut naive, &["frozen_table", "frozen_matrix", "rotations"]) {
+        let mut plain = PlainAttention::read(&variant.config, subject.placement, &subject.attention);
+        if let Err(error) = gradients_agree(&subject, &mut plain, &["frozen_table", "frozen_matrix", "rotations"]) {
             panic!("{}: {error}", variant.name);
         }
     }
@@ -92,8 +93,8 @@ fn every_backend_differentiates_dot_product_attention() {
     let variant = variants.iter().find(|variant| variant.config.name() == "dot-product").expect("dot-product is in the list");
     for backend in backends() {
         let subject = variant.subject(2, &backend);
-        let mut naive = Naive::read(&variant.config, subject.placement, &subject.attention);
-        if let Err(error) = gradients_agree(&subject, &mut naive, &[]) {
+        let mut plain = PlainAttention::read(&variant.config, subject.placement, &subject.attention);
+        if let Err(error) = gradients_agree(&subject, &mut plain, &[]) {
             panic!("{}: {error}", backend.name);
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! * [`conformance`] asks the properties of the crate's module of that name of every mechanism on every backend.
 //! * [`claims`] pins which property is asked of which variant.
-//! * [`naive`] computes every mechanism from its formula in plain double-precision loops; [`gradients`] differentiates it.
+//! * [`formula`] compares every mechanism with the formula that its file gives, in plain double-precision loops; [`gradients`] differentiates it.
 //! * [`blocked`] and [`fused`] compare the executions of the engine, [`linear`] the linear maps with those of Burn;
 //!   [`read`] asks that what was read of a tensor stays as it was.
 //! * [`papers`] holds the checks that follow from the papers, mechanism by mechanism.
@@ -27,11 +27,11 @@ mod blocked;
 mod claims;
 mod configuration;
 mod conformance;
+mod formula;
 mod fused;
 mod fused_borders;
 mod gradients;
 mod linear;
-mod naive;
 mod papers;
 mod parameter_formula;
 mod pictures;

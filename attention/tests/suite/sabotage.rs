@@ -1,7 +1,9 @@
 //! Attentions that are broken in one way each, and the property that has to notice.
 //!
-//! Here an attention is broken from the outside; [`kernels`] breaks the engine, and [`mechanisms`] what single mechanisms compute.
+//! Here an attention is broken from the outside; [`kernels`] breaks the engine, [`mechanisms`] what single mechanisms compute, and [`formulas`] what a mechanism
+//! says that it computes.
 
+mod formulas;
 mod kernels;
 mod mechanisms;
 
@@ -11,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
 use heedful_attention::abilities::Abilities;
-use heedful_attention::conformance::{Property, two_devices_agree};
+use heedful_attention::conformance::{PlainAttention, Property, two_devices_agree};
 use heedful_attention::contract::{Attention, AttentionInput, AttentionOutput, Losses};
 use heedful_attention::engine::Engine;
 use heedful_attention::init::Init;
@@ -26,7 +28,6 @@ use heedful_attention::visibility::Visibility;
 
 use crate::backends::flex;
 use crate::gradients::gradients_agree;
-use crate::naive::{Naive, agrees};
 use crate::properties::Outcome;
 use crate::subject::Subject;
 use crate::variants::{parse, placement};
@@ -303,14 +304,15 @@ impl Attention for Broken {
 
 fn subject(name: &str, fault: Fault, role: Role) -> Subject<Broken> {
     let config = parse(name);
-    let build = move |placement: &Placement, key: &RandomKey, device: &Device| Broken::new(&config, fault, placement, key, device);
-    Subject::new(placement(role, 2), build, &flex().device).with_border(BLOCK)
+    let built = config.clone();
+    let build = move |placement: &Placement, key: &RandomKey, device: &Device| Broken::new(&built, fault, placement, key, device);
+    Subject::new(placement(role, 2), build, &flex().device).computing(&config).with_border(BLOCK)
 }
 
 /// The values of the attention as it should be.
-fn naive(name: &str) -> Naive {
+fn plain(name: &str) -> PlainAttention {
     let sound = subject(name, Fault::Nothing, Role::Decoder);
-    Naive::read(&parse(name), sound.placement, &sound.attention)
+    PlainAttention::read(&parse(name), sound.placement, &sound.attention)
 }
 
 /// What has to notice a fault.
@@ -326,8 +328,8 @@ impl Check {
     fn run(self, one: &Subject<Broken>, name: &str) -> Outcome {
         match self {
             Self::Property(property) => property.check(one),
-            Self::Formula => agrees(one, &naive(name), 2, 5, 1e-5),
-            Self::FormulaGradients => gradients_agree(one, &mut naive(name), &[]),
+            Self::Formula => plain(name).agrees(one, 2, 5, 1e-5),
+            Self::FormulaGradients => gradients_agree(one, &mut plain(name), &[]),
             Self::Devices => {
                 // The second device is one on which a broken initialiser draws other weights.
                 let mut other = subject(name, one.attention.fault, Role::Decoder);
@@ -344,6 +346,7 @@ const DEVICES: Check = Check::Devices;
 
 /// Each fault, an attention that shows it, and the property that has to notice.
 fn faults() -> Vec<(Fault, &'static str, Role, Check)> {
+    let paper = Check::Property(Property::Formula);
     let causality = Check::Property(Property::Causality);
     let padding = Check::Property(Property::Padding);
     let empty = Check::Property(Property::EmptyRows);
@@ -368,6 +371,13 @@ fn faults() -> Vec<(Fault, &'static str, Role, Check)> {
         (Fault::FusedGradientDoubled, "dot-product", cross, engines),
         (Fault::MaskOffByOne, "dot-product", own, causality),
         (Fault::MaskOffByOne, "random", own, FORMULA),
+        (Fault::MaskOffByOne, "random", own, paper),
+        (Fault::PaddingIgnored, "linformer", cross, paper),
+        (Fault::PaddingIgnored, "dynamic-conv", Role::Encoder, paper),
+        (Fault::LeftPaddingIgnored, "factorized-dense", own, paper),
+        (Fault::UnnormalisedRows, "dot-product", own, paper),
+        (Fault::WeightsNotShown, "dot-product", own, paper),
+        (Fault::BatchMixed, "gaussian", cross, paper),
         (Fault::MaskOffByOne, "random", own, weights),
         (Fault::PaddingIgnored, "dot-product", own, padding),
         (Fault::PaddingIgnored, "dot-product", cross, padding),

@@ -1,6 +1,5 @@
 //! The mechanisms and options that the suite runs through.
 
-use burn::tensor::Device;
 use heedful_attention::kernel_attention::{self as convolution, KernelSizes};
 use heedful_attention::mechanisms::adaptive_span::{AdaptiveSpanConfig, SpanKind, SpanOrigin};
 use heedful_attention::mechanisms::dot_product::DotProductConfig;
@@ -23,7 +22,6 @@ use heedful_attention::mechanisms::synthesizer_factorized_dense::SynthesizerFact
 use heedful_attention::mechanisms::synthesizer_factorized_random::SynthesizerFactorizedRandomConfig;
 use heedful_attention::pattern::Integration;
 use heedful_attention::placement::{Placement, Role};
-use heedful_attention::random::RandomKey;
 use heedful_attention::registry::{AnyAttention, AnyMechanism};
 use heedful_attention::restricted::Execution;
 use heedful_attention::sequence_projection::ProjectionInit;
@@ -291,9 +289,7 @@ impl Variant {
     pub fn subject(&self, heads: usize, backend: &Backend) -> Subject<AnyAttention> {
         let placement = self.placement(heads);
         self.config.validate(&placement).unwrap_or_else(|error| panic!("{}: {error}", self.name));
-        let config = self.config.clone();
-        let build = move |placement: &Placement, key: &RandomKey, device: &Device| config.init(placement, key, device);
-        let subject = Subject::new(placement, build, &backend.device).unmoved_within(backend.unmoved()).rounding(backend.rounding);
+        let subject = Subject::of(&self.config, placement, &backend.device).unmoved_within(backend.unmoved()).rounding(backend.rounding);
         let subject = if self.normalised { subject } else { subject.unnormalised() };
         match self.border() {
             Some(border) => subject.with_border(border),

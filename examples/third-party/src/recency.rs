@@ -3,6 +3,7 @@
 use burn::module::{Module, Param};
 use burn::tensor::activation::softplus;
 use burn::tensor::{Device, Tensor, TensorData};
+use heedful_attention::conformance::Formula;
 use heedful_attention::prelude::*;
 use serde::{Deserialize, Serialize};
 
@@ -46,6 +47,11 @@ impl Mechanism for RecencyConfig {
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
         let slope = Init::Normal(self.init_std).parameter([placement.heads], &key.named("slope"), device);
         Some(AnyLogits::new(Recency { slope }))
+    }
+
+    fn formula(&self) -> Option<Formula<'_>> {
+        let rate = |slope: f64| slope.exp().ln_1p();
+        Some(Formula::default().logit(move |query, key| -rate(query.parameter("slope").at(&[query.head])) * query.distance(key) as f64))
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

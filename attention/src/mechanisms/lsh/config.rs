@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::Lsh;
 use super::buckets::{Directions, Hash};
 use super::chunks::Chunking;
+use super::formula;
+use crate::conformance::Formula;
 use crate::error::ConfigError;
 use crate::init::{self, Init};
 use crate::parameter_formula::ParameterFormula;
@@ -225,6 +227,10 @@ impl Mechanism for LshConfig {
 
     fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
         AnyAttention::new(self.init(placement, key, device))
+    }
+
+    fn formula(&self) -> Option<Formula<'_>> {
+        Some(formula::of(self))
     }
 
     fn tensors() -> &'static [(&'static str, &'static str)] {

@@ -1,8 +1,8 @@
 //! LSH attention: Kitaev, Kaiser and Levskaya 2020.
 
 use burn::module::{Module, RunningState};
-use burn::tensor::{Device, Tensor};
-use heedful_attention::conformance::Property;
+use burn::tensor::Tensor;
+use heedful_attention::conformance::{PlainAttention, Property};
 use heedful_attention::contract::{Attention, AttentionInput, Positions};
 use heedful_attention::mechanisms::lsh::{BucketCount, Hashing, Lsh, LshConfig, Rotations, Scale};
 use heedful_attention::placement::{Placement, Role};
@@ -16,7 +16,6 @@ use super::{assert_same, context, identity, linear, self_attention, weights};
 use crate::array::Array;
 use crate::backends::flex;
 use crate::gradients::gradients_agree;
-use crate::naive::{Naive, agrees};
 use crate::subject::Subject;
 use crate::variants::placement;
 
@@ -47,14 +46,12 @@ fn lsh(attention: &mut AnyAttention) -> &mut Lsh {
     attention.get_mut().expect("it is LSH attention")
 }
 
-fn subject(config: &LshConfig, role: Role) -> (Subject<AnyAttention>, Naive) {
+fn subject(config: &LshConfig, role: Role) -> (Subject<AnyAttention>, PlainAttention) {
     let place = place(role).with_max_length(11).with_dropout(0.3);
     let config = AnyMechanism::from(config.clone());
-    let built = config.clone();
-    let build = move |place: &Placement, key: &RandomKey, device: &Device| built.init(place, key, device);
-    let subject = Subject::new(place, build, &flex().device).unnormalised();
-    let naive = Naive::read(&config, place, &subject.attention);
-    (subject, naive)
+    let subject = Subject::of(&config, place, &flex().device).unnormalised();
+    let plain = PlainAttention::read(&config, place, &subject.attention);
+    (subject, plain)
 }
 
 /// Buckets `[B, H, rounds, K]`, unless no position was hashed.
@@ -103,9 +100,9 @@ fn chunks_give_the_softmax_over_the_union_of_the_rounds() {
     ];
     for (config, roles) in configs {
         for role in roles {
-            let (subject, naive) = subject(&config, role);
+            let (subject, plain) = subject(&config, role);
             for [batch, length] in [[1, 1], [2, 5], [3, 8], [1, 11]] {
-                agrees(&subject, &naive, batch, length, 1e-5).unwrap_or_else(|error| panic!("{config:?} in {role:?}: {error}"));
+                plain.agrees(&subject, batch, length, 1e-5).unwrap_or_else(|error| panic!("{config:?} in {role:?}: {error}"));
             }
         }
     }
@@ -114,8 +111,8 @@ fn chunks_give_the_softmax_over_the_union_of_the_rounds() {
 #[test]
 fn gradients_flow_through_chunks_and_not_into_buckets() {
     for config in [small(), small().with_bucket_mask(false).with_duplicate_correction(false)] {
-        let (subject, mut naive) = subject(&config, Role::Encoder);
-        gradients_agree(&subject, &mut naive, &["rotations"]).unwrap_or_else(|error| panic!("{config:?}: {error}"));
+        let (subject, mut plain) = subject(&config, Role::Encoder);
+        gradients_agree(&subject, &mut plain, &["rotations"]).unwrap_or_else(|error| panic!("{config:?}: {error}"));
     }
 }
 

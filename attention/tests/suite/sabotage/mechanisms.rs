@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use burn::module::{Module, RunningState};
 use burn::tensor::{Device, Tensor};
 use heedful_attention::abilities::Abilities;
-use heedful_attention::conformance::Property;
+use heedful_attention::conformance::{PlainAttention, Property};
 use heedful_attention::contract::{Attention, AttentionInput, AttentionOutput, Losses, Positions};
 use heedful_attention::engine::blocked::Blocks;
 use heedful_attention::engine::fused::Part;
@@ -26,7 +26,6 @@ use heedful_attention::softmax_attention::SoftmaxAttention;
 use heedful_attention::visibility::{Span, Visibility};
 
 use crate::backends::flex;
-use crate::naive::{Naive, agrees};
 use crate::properties::Outcome;
 use crate::subject::Subject;
 use crate::variants::{chunked_lsh, local_1d, parse, placement, ramped};
@@ -177,7 +176,7 @@ impl Check {
             Self::Property(property) => property.check(one),
             Self::Formula => {
                 let sound = config.init(&one.placement, &RandomKey::from_seed(1), &one.device);
-                agrees(one, &Naive::read(config, one.placement, &sound), 2, 7, 1e-5)
+                PlainAttention::read(config, one.placement, &sound).agrees(one, 2, 7, 1e-5)
             }
         }
     }

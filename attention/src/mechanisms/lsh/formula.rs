@@ -1,0 +1,88 @@
+//! Kitaev, Kaiser and Levskaya 2020, section 2, in double precision: the set of candidates of each query in each round, and one softmax over their union.
+
+use super::{BucketCount, Hashing, LshConfig, Scale};
+use crate::conformance::formula::{Formula, Query, distribution, dot};
+use crate::init::Init;
+use crate::placement::Role;
+use crate::random::RandomKey;
+
+pub(super) fn of(config: &LshConfig) -> Formula<'_> {
+    Formula::default().weights(|query| weights(config, query))
+}
+
+/// Weights of all keys for a query.
+fn weights(config: &LshConfig, query: &Query) -> Vec<f64> {
+    let length = query.keys();
+    let mut meetings = vec![0usize; length];
+    if length <= config.full_attention_below.unwrap_or(2 * config.chunk) {
+        meetings.fill(1);
+    } else {
+        let rounds = query.parameter("rotations").shape[0];
+        (0..rounds).flat_map(|round| candidates(config, query, round)).for_each(|j| meetings[j] += 1);
+    }
+    let seen: Vec<bool> = (0..length).map(|j| meetings[j] > 0 && query.sees(j)).collect();
+    let q = query.projected("query_key", query.element());
+    let scale = if config.scale == Scale::Paper { (q.len() as f64).sqrt() } else { 1.0 };
+    let logit = |j: usize| {
+        let k = query.projected("query_key", query.attended(j));
+        dot(&q, &k) / (dot(&k, &k).sqrt() * scale)
+    };
+    let alone = (0..length).all(|j| !seen[j] || j == query.index);
+    let weight = |j: usize| match meetings[j] {
+        _ if !seen[j] || (j == query.index && !alone) => 0.0,
+        _ if config.duplicate_correction => logit(j).exp(),
+        meetings => meetings as f64 * logit(j).exp(),
+    };
+    distribution((0..length).map(weight).collect())
+}
+
+/// Candidates of a query in one round, visible or not.
+fn candidates(config: &LshConfig, query: &Query, round: usize) -> Vec<usize> {
+    let length = query.keys();
+    let after = config.after.unwrap_or(if query.placement().role == Role::Encoder { 1 } else { 0 });
+    let buckets = buckets(config, query, round);
+    let live: Vec<usize> = (0..length).filter(|&j| (0..length).any(|i| query.at(i).sees(j))).collect();
+    let chunks = live.len().div_ceil(config.chunk).max(1);
+    // The rank of a position is the number of keys that are sorted before it.
+    let chunk = |p: usize| {
+        let rank = live.iter().filter(|&&j| (buckets[j], j) < (buckets[p], p)).count();
+        (rank / config.chunk).min(chunks - 1) as i64
+    };
+    let own = chunk(query.index);
+    let near = |j: usize| {
+        let distances = if config.wrap { vec![-(chunks as i64), 0, chunks as i64] } else { vec![0] };
+        distances.iter().any(|round_trip| (-(config.before as i64)..=after as i64).contains(&(chunk(j) - own + round_trip)))
+    };
+    live.iter().copied().filter(|&j| near(j) && (!config.bucket_mask || buckets[query.index] == buckets[j])).collect()
+}
+
+/// Bucket of each position of the query's row in one round.
+fn buckets(config: &LshConfig, query: &Query, round: usize) -> Vec<usize> {
+    let rotations = query.parameter("rotations");
+    let (width, columns) = (rotations.shape[2], rotations.shape[3]);
+    let key = RandomKey::from_seed(0).named("lsh-random").numbered(round as u64).numbered(query.head as u64);
+    let directions = match config.hashing {
+        Hashing::Angular => Vec::new(),
+        Hashing::Random => Init::Normal(1.0).values(query.keys() * width, &key),
+    };
+    let halves = match config.buckets {
+        Some(BucketCount::Factorised([a, b])) => vec![a / 2, b / 2],
+        _ => vec![columns],
+    };
+    let bucket = |i: usize| {
+        let x: Vec<f64> = match config.hashing {
+            Hashing::Angular => query.projected("query_key", query.attended(i)),
+            Hashing::Random => directions[query.position_of(i) * width..][..width].iter().map(|&x| f64::from(x)).collect(),
+        };
+        let column = |c: usize| (0..width).map(|d| x[d] * rotations.at(&[round, query.head, d, c])).sum::<f64>();
+        let (mut first, mut stride, mut bucket) = (0, 1, 0);
+        for half in &halves {
+            let signed: Vec<f64> = (0..2 * half).map(|v| if v < *half { column(first + v) } else { -column(first + v - half) }).collect();
+            let value = (0..signed.len()).fold(0, |best, v| if signed[v] > signed[best] { v } else { best });
+            bucket += stride * value;
+            (first, stride) = (first + half, stride * 2 * half);
+        }
+        bucket
+    };
+    (0..query.keys()).map(bucket).collect()
+}
