@@ -83,7 +83,7 @@ macro_rules! properties {
 
 properties! {
     /// Contexts and weights are those of the paper's formula in double precision, under every view.
-    Formula(Formula) = properties::contexts_and_weights_are_those_of_the_formula,
+    Formula(Formula) = plain::contexts_and_weights_are_those_of_the_formula,
     /// A change of one element moves no output before it.
     Causality(Causality) = properties::the_future_is_not_seen,
     /// The content of padding moves no output of a real element.

@@ -105,3 +105,10 @@ impl PlainAttention {
         Ok(())
     }
 }
+
+/// Contexts and weights are those of the paper's formula in double precision, under every view.
+pub(super) fn contexts_and_weights_are_those_of_the_formula<A: Attention>(subject: &Subject<A>) -> Outcome {
+    let mechanism = subject.mechanism.as_ref().expect("a property that presupposes a formula is asked where there is one");
+    let plain = PlainAttention::read(mechanism, subject.placement, &subject.attention);
+    plain.agrees(subject, 2, subject.placement.max_length.min(5), subject.close(1e-5))
+}

@@ -8,7 +8,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::abilities::Causality;
 use crate::conformance::array::{Array, finite, same};
-use crate::conformance::plain::PlainAttention;
 use crate::conformance::subject::{Case, Subject, parameters};
 use crate::contract::{Attention, AttentionInput, Positions};
 use crate::engine::Engine;
@@ -25,13 +24,6 @@ const BACKENDS: f64 = 1e-4;
 
 /// What is wrong, if anything is.
 pub type Outcome = Result<(), String>;
-
-/// Contexts and weights are those of the paper's formula in double precision, under every view.
-pub(super) fn contexts_and_weights_are_those_of_the_formula<A: Attention>(subject: &Subject<A>) -> Outcome {
-    let mechanism = subject.mechanism.as_ref().expect("a property that presupposes a formula is asked where there is one");
-    let plain = PlainAttention::read(mechanism, subject.placement, &subject.attention);
-    plain.agrees(subject, 2, subject.placement.max_length.min(5), subject.close(CLOSE))
-}
 
 /// A change of one element moves no output before it.
 pub(super) fn the_future_is_not_seen<A: Attention>(subject: &Subject<A>) -> Outcome {
