@@ -144,8 +144,8 @@
 //! and models read long sequences segment by segment ([`segment`]). [`recurrent`] has adaptive computation time in its original form, for recurrent networks.
 //!
 //! Training minimises the cross-entropy of next, [`masked`] or target tokens, of corrupted spans ([`span_corruption`], [`loss`]) or of pixels ([`pixels`]),
-//! optionally with the [`auxiliary`] losses of deep character models, or the loss of a policy and its values ([`actor_critic`], [`policy`]). [`torch`] reads
-//! weights of `torch.nn.Transformer`, [`arithmetic`] counts multiplications. With the feature `train`, `learner` trains models in Burn's own training loop.
+//! optionally with the [`auxiliary`] losses of deep character models, or the loss of a policy and its values ([`actor_critic`], [`policy`]). [`optimiser`] has
+//! Adam and AdamW. [`torch`] reads weights of `torch.nn.Transformer`, [`arithmetic`] counts multiplications. With the feature `train`, `learner` trains models in Burn's own training loop.
 
 #![warn(unreachable_pub)]
 // Tests of one backend read where they compare.
@@ -173,6 +173,7 @@ pub mod layout;
 pub mod learner;
 pub mod loss;
 pub mod masked;
+pub mod optimiser;
 pub mod pixels;
 pub mod policy;
 pub mod position;

@@ -1,11 +1,11 @@
 //! The training part of an experiment's configuration.
 
+use heedful_models::optimiser::OptimiserConfig;
 use heedful_models::precision::Precision;
 use serde::{Deserialize, Serialize};
 
-use super::error::{ConfigurationError, ensure};
+use super::configuration_error::{ConfigurationError, ensure};
 use super::loss_scale::LossScaling;
-use super::optimiser::OptimiserConfig;
 use super::schedule::ScheduleConfig;
 
 /// How a model is trained. Every field has a default; unknown fields are refused.
@@ -98,7 +98,7 @@ impl TrainingConfig {
         }
         self.loss_scaling.validate()?;
         self.schedule.validate()?;
-        self.optimiser.validate()
+        Ok(self.optimiser.validate()?)
     }
 }
 

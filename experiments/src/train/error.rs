@@ -5,29 +5,8 @@ use std::path::PathBuf;
 use thiserror::Error;
 
 use super::checkpoint::CheckpointError;
+use super::configuration_error::ConfigurationError;
 use super::parallel::RankError;
-
-/// A value of the training configuration that cannot be used.
-#[derive(Debug, Error, PartialEq)]
-#[error("training configuration, `{field}`: {reason}")]
-pub struct ConfigurationError {
-    /// The field, as a dotted path below the training table (`schedule.warmup`).
-    pub field: String,
-    /// What is wrong with the value, and which values are allowed.
-    pub reason: String,
-}
-
-impl ConfigurationError {
-    /// The error of `field`, with the reason in words.
-    pub fn new(field: impl Into<String>, reason: impl Into<String>) -> Self {
-        Self { field: field.into(), reason: reason.into() }
-    }
-}
-
-/// Fails with the error of `field` unless `holds`.
-pub(crate) fn ensure(holds: bool, field: &str, reason: impl FnOnce() -> String) -> Result<(), ConfigurationError> {
-    if holds { Ok(()) } else { Err(ConfigurationError::new(field, reason())) }
-}
 
 /// Why a training run ended without a model.
 #[derive(Debug, Error)]

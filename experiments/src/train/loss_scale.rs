@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::error::{ConfigurationError, ensure};
+use super::configuration_error::{ConfigurationError, ensure};
 
 /// How the scale changes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

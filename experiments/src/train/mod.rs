@@ -11,6 +11,7 @@
 mod average;
 mod checkpoint;
 mod config;
+mod configuration_error;
 mod disk;
 mod error;
 mod events;
@@ -18,7 +19,6 @@ mod gradient;
 mod interrupt;
 mod log;
 mod loss_scale;
-mod optimiser;
 mod parallel;
 mod parameter;
 mod progress;
@@ -27,7 +27,6 @@ mod schedule;
 mod state;
 mod task;
 mod trainer;
-mod update;
 
 #[cfg(test)]
 mod tests;
@@ -35,12 +34,13 @@ mod tests;
 pub use average::average;
 pub use checkpoint::{Checkpoint, CheckpointError, CheckpointFolder};
 pub use config::TrainingConfig;
-pub use error::{ConfigurationError, TrainingError};
+pub use configuration_error::ConfigurationError;
+pub use error::TrainingError;
 pub use gradient::{clipping_factor, scale, squared_norms};
+pub use heedful_models::optimiser::{OptimiserConfig, OptimiserKind, without_decay};
 pub use interrupt::Interrupt;
 pub use log::{LogLine, TrainingLog};
 pub use loss_scale::{LossScale, LossScaling};
-pub use optimiser::{OptimiserConfig, OptimiserKind, without_decay};
 #[cfg(feature = "mpi")]
 pub(crate) use parallel::mpi::Mpi;
 pub use parallel::{Collective, RankError, Ranks, Topic};

@@ -6,7 +6,7 @@ use std::f64::consts::PI;
 
 use serde::{Deserialize, Serialize};
 
-use super::error::{ConfigurationError, ensure};
+use super::configuration_error::{ConfigurationError, ensure};
 
 /// How the learning rate changes over the steps of a run.
 ///

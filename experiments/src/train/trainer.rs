@@ -14,6 +14,7 @@ use heedful_models::precision::{Precision, cast};
 use super::average::average;
 use super::checkpoint::{Checkpoint, CheckpointFolder};
 use super::config::TrainingConfig;
+use super::configuration_error::ConfigurationError;
 use super::error::TrainingError;
 use super::gradient::{clipping_factor, scale as scale_gradients, squared_norms};
 use super::interrupt::Interrupt;
@@ -186,7 +187,7 @@ impl<'a, T: Task> Trainer<'a, T> {
         self.ranks.check(self.task, self.config.accumulate)?;
         let device = model.devices().into_iter().next().expect("a model to train has parameters");
         assert!(device.is_autodiff(), "the model to train is on a device without autodiff");
-        let optimiser = self.config.optimiser.init(&device.without_autodiff())?;
+        let optimiser = self.config.optimiser.init(&device.without_autodiff()).map_err(ConfigurationError::from)?;
         Run::begin(self, constraints::tie(assign_parameter_ids(model)), optimiser)
     }
 }

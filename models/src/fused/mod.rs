@@ -11,7 +11,7 @@ mod ndarray;
 mod operator;
 mod slices;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use burn::backend::{Dispatch, DispatchTensor};
 use burn::nn::{LayerNorm, Linear};

@@ -13,7 +13,7 @@ use heedful_attention::read::read;
 use super::*;
 
 /// The devices of the backends of this build, with autodiff.
-fn devices() -> Vec<Device> {
+pub(crate) fn devices() -> Vec<Device> {
     let devices = [
         Device::flex(),
         #[cfg(feature = "ndarray")]

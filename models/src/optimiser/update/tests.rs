@@ -10,12 +10,11 @@ use heedful_attention::random::RandomKey;
 use heedful_attention::read::read;
 
 use super::*;
-use crate::backend::{Backend, BackendError};
+use crate::fused::tests::devices as autodiff_devices;
 
 /// The devices of the backends of this build.
 fn devices() -> impl Iterator<Item = Device> {
-    let devices = Backend::ALL.into_iter().map(Backend::device);
-    devices.filter(|device| !matches!(device, Err(BackendError::NotCompiled(_)))).map(|device| device.expect("the backend has a device"))
+    autodiff_devices().into_iter().map(Device::without_autodiff)
 }
 
 fn drawn(seed: u64, shape: [usize; 2], device: &Device) -> Tensor<2> {

@@ -13,7 +13,7 @@ use burn::backend::Dispatch;
 use burn::optim::{AdamState, AdaptiveMomentumState, LearningRate, Optimizer};
 use burn::tensor::{Device, Tensor};
 
-pub(super) use self::operator::ParameterUpdate;
+use self::operator::ParameterUpdate;
 
 #[cfg(feature = "cube")]
 impl ParameterUpdate for burn::backend::Cube {}
@@ -100,6 +100,6 @@ impl Optimizer for Adam {
 }
 
 /// The sum of squares, `[1]`.
-pub(super) fn sum_of_squares<const D: usize>(x: Tensor<D>) -> Tensor<1> {
+pub fn sum_of_squares<const D: usize>(x: Tensor<D>) -> Tensor<1> {
     Tensor::from_dispatch(<Dispatch as ParameterUpdate>::sum_of_squares(x.into_dispatch()))
 }

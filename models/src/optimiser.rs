@@ -1,4 +1,6 @@
-//! Adam and AdamW with weight decay only where it belongs.
+//! Adam and AdamW with weight decay only where it belongs, in one pass over memory.
+
+mod update;
 
 use burn::module::ParamGroup;
 use burn::optim::{DynOptimizer, DynState, LearningRate, ModuleOptimizer, StateSink, StateSource};
@@ -6,9 +8,10 @@ use burn::tensor::Device;
 use burn::tensor::kind::BridgeTensor;
 use heedful_attention::registry;
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
-use super::error::{ConfigurationError, ensure};
-use super::update::Adam;
+use self::update::Adam;
+pub use self::update::sum_of_squares;
 
 /// The update rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,6 +30,21 @@ pub enum OptimiserKind {
 pub fn without_decay() -> Vec<String> {
     let of_models = [r"(^|[._])bias(_[a-z]+)?$", r"(^|\.)(gamma|beta)$"];
     of_models.into_iter().chain(registry::without_decay()).map(str::to_owned).collect()
+}
+
+/// A constant of the optimiser that cannot be used.
+#[derive(Clone, Debug, Error, PartialEq)]
+#[error("optimiser, `{field}`: {reason}")]
+pub struct OptimiserError {
+    /// The field of the configuration.
+    pub field: &'static str,
+    /// What is wrong with the value, and which values are allowed.
+    pub reason: String,
+}
+
+/// Fails with the error of `field` unless `holds`.
+fn ensure(holds: bool, field: &'static str, reason: impl FnOnce() -> String) -> Result<(), OptimiserError> {
+    if holds { Ok(()) } else { Err(OptimiserError { field, reason: reason() }) }
 }
 
 /// The optimiser and its constants.
@@ -65,15 +83,15 @@ impl OptimiserConfig {
     ///
     /// # Errors
     /// Names the first field that is out of its range or no regular expression.
-    pub fn validate(&self) -> Result<(), ConfigurationError> {
+    pub fn validate(&self) -> Result<(), OptimiserError> {
         let (beta_1, beta_2) = self.betas;
-        ensure([beta_1, beta_2].iter().all(|beta| (0.0..1.0).contains(beta)), "optimiser.betas", || {
+        ensure([beta_1, beta_2].iter().all(|beta| (0.0..1.0).contains(beta)), "betas", || {
             format!("({beta_1}, {beta_2}) are not both at least 0 and below 1")
         })?;
         let epsilon = self.effective_epsilon();
-        ensure(epsilon.is_finite() && epsilon as f32 > 0.0, "optimiser.epsilon", || format!("{epsilon} is not a positive number"))?;
+        ensure(epsilon.is_finite() && epsilon as f32 > 0.0, "epsilon", || format!("{epsilon} is not a positive number"))?;
         let decay = self.weight_decay;
-        ensure(decay.is_finite() && decay >= 0.0, "optimiser.weight_decay", || format!("{decay} is not a number of 0 or more"))?;
+        ensure(decay.is_finite() && decay >= 0.0, "weight_decay", || format!("{decay} is not a number of 0 or more"))?;
         self.exempt().map(drop)
     }
 
@@ -81,7 +99,7 @@ impl OptimiserConfig {
     ///
     /// # Errors
     /// As [`validate`](Self::validate).
-    pub fn init(&self, device: &Device) -> Result<ModuleOptimizer, ConfigurationError> {
+    pub fn init(&self, device: &Device) -> Result<ModuleOptimizer, OptimiserError> {
         self.validate()?;
         let on_device = |decay| OnDevice { rule: self.rule(decay), device: device.clone() };
         let all = ModuleOptimizer::from(self.rule(self.weight_decay)).with_group(ParamGroup::all(), on_device(self.weight_decay), None);
@@ -100,13 +118,13 @@ impl OptimiserConfig {
     }
 
     /// The group of parameters without decay; `None` if there is no expression, because burn's empty group matches everything.
-    fn exempt(&self) -> Result<Option<ParamGroup>, ConfigurationError> {
+    fn exempt(&self) -> Result<Option<ParamGroup>, OptimiserError> {
         if self.without_decay.is_empty() {
             return Ok(None);
         }
         ParamGroup::from_any_regexes(self.without_decay.clone())
             .map(Some)
-            .map_err(|error| ConfigurationError::new("optimiser.without_decay", format!("not a regular expression: {error:?}")))
+            .map_err(|error| OptimiserError { field: "without_decay", reason: format!("not a regular expression: {error:?}") })
     }
 }
 
@@ -149,7 +167,6 @@ mod tests {
     use burn::optim::GradientsParams;
     use burn::tensor::{Tensor, TensorData};
 
-    use super::super::parameter::tensors_by_path;
     use super::*;
 
     #[derive(Module, Debug)]
@@ -188,8 +205,21 @@ mod tests {
         GradientsParams::from_grads(sum.mul_scalar(factor).backward(), model)
     }
 
-    fn first_values(model: &Model) -> Vec<(String, f64)> {
-        tensors_by_path(model).into_iter().map(|(path, tensor)| (path, tensor.iter::<f64>().next().unwrap())).collect()
+    /// The first value of each parameter, which all its values equal, by its path.
+    fn first_values(model: &Model) -> Vec<(&'static str, f64)> {
+        fn first<const D: usize>(parameter: &Param<Tensor<D>>) -> f64 {
+            parameter.val().into_data().iter::<f64>().next().unwrap()
+        }
+        let Model { synthesizer: RandomSynthesizer { table, value }, norm, output } = model;
+        vec![
+            ("norm.beta", first(norm.beta.as_ref().unwrap())),
+            ("norm.gamma", first(&norm.gamma)),
+            ("output.bias", first(output.bias.as_ref().unwrap())),
+            ("output.weight", first(&output.weight)),
+            ("synthesizer.table", first(table)),
+            ("synthesizer.value.bias", first(value.bias.as_ref().unwrap())),
+            ("synthesizer.value.weight", first(&value.weight)),
+        ]
     }
 
     #[test]
@@ -206,7 +236,7 @@ mod tests {
                 .inspect(|(_, value)| assert!((value - 0.95).abs() < 1e-6))
                 .collect::<Vec<_>>()
         };
-        let paths: Vec<String> = decayed(&config).into_iter().map(|(path, _)| path).collect();
+        let paths: Vec<&str> = decayed(&config).into_iter().map(|(path, _)| path).collect();
         assert_eq!(paths, ["output.weight", "synthesizer.value.weight"]);
         let everything = OptimiserConfig { without_decay: Vec::new(), ..config };
         assert_eq!(decayed(&everything).len(), 7);
@@ -288,9 +318,9 @@ mod tests {
     fn what_is_out_of_range_is_named() {
         let refused = |config: OptimiserConfig| config.validate().unwrap_err().field;
         let default = OptimiserConfig::default;
-        assert_eq!(refused(OptimiserConfig { betas: (-0.1, 0.9), ..default() }), "optimiser.betas");
-        assert_eq!(refused(OptimiserConfig { epsilon: Some(0.0), ..default() }), "optimiser.epsilon");
-        assert_eq!(refused(OptimiserConfig { weight_decay: f64::NAN, ..default() }), "optimiser.weight_decay");
-        assert_eq!(refused(OptimiserConfig { without_decay: vec!["(".into()], ..default() }), "optimiser.without_decay");
+        assert_eq!(refused(OptimiserConfig { betas: (-0.1, 0.9), ..default() }), "betas");
+        assert_eq!(refused(OptimiserConfig { epsilon: Some(0.0), ..default() }), "epsilon");
+        assert_eq!(refused(OptimiserConfig { weight_decay: f64::NAN, ..default() }), "weight_decay");
+        assert_eq!(refused(OptimiserConfig { without_decay: vec!["(".into()], ..default() }), "without_decay");
     }
 }
