@@ -5,6 +5,6 @@ mod checkout;
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    let own = ["benches/Cargo.toml", "benches/build.rs", "benches/src"];
-    checkout::tell(&[&checkout::SOURCES[..], &own].concat());
+    let own = ["benches/Cargo.toml", "benches/build.rs", "benches/src", "experiments/checkout.rs"];
+    checkout::tell(&[&checkout::SHARED[..], &own].concat());
 }

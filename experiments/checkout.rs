@@ -6,8 +6,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What the programs of the experiments are built of, below the root of the repository.
-pub const SOURCES: [&str; 13] = [
+/// What experiments and benchmarks are both built of, below the root of the repository.
+pub const SHARED: [&str; 11] = [
     "Cargo.toml",
     "Cargo.lock",
     "attention/Cargo.toml",
@@ -16,11 +16,9 @@ pub const SOURCES: [&str; 13] = [
     "models/Cargo.toml",
     "models/build.rs",
     "models/src",
-    "experiments/Cargo.toml",
-    "experiments/build.rs",
-    "experiments/checkout.rs",
-    "experiments/src",
-    "experiments/published",
+    "experiments/host/Cargo.toml",
+    "experiments/host/build.rs",
+    "experiments/host/src",
 ];
 
 /// Tells the compiler of the package which commit changed any of `sources` last (`HEEDFUL_COMMIT`), and whether they were changed since (`HEEDFUL_SOURCES`).
@@ -41,7 +39,7 @@ pub fn tell(sources: &[&str]) {
 }
 
 /// Standard output of a command that succeeds, without the line break at its end.
-pub fn output(command: &mut Command) -> Option<String> {
+fn output(command: &mut Command) -> Option<String> {
     let output = command.output().ok().filter(|output| output.status.success())?;
     Some(String::from_utf8(output.stdout).ok()?.trim_end().to_owned())
 }

@@ -10,8 +10,8 @@ use heedful_attention::engine::Engine;
 use heedful_attention::registry::AnyMechanism;
 use heedful_benches::cost::point::{Pass, Work};
 use heedful_benches::workload::Sizes;
-use heedful_experiments::allocator::keep_freed_memory;
-use heedful_experiments::backend::Backend;
+use heedful_host::allocator::keep_freed_memory;
+use heedful_host::backend::Backend;
 use heedful_models::precision::Precision;
 
 const LENGTHS: [usize; 2] = [256, 1024];

@@ -7,11 +7,11 @@ use std::time::Instant;
 use burn::tensor::Device;
 use clap::Args;
 use heedful_attention::registry::AnyMechanism;
-use heedful_experiments::backend::Backend;
-use heedful_experiments::error::ExperimentError;
-use heedful_experiments::provenance::Provenance;
-use heedful_experiments::record::Machine;
-use heedful_experiments::run_folder::write_atomically;
+use heedful_host::backend::Backend;
+use heedful_host::exit::ProgramError;
+use heedful_host::machine::Machine;
+use heedful_host::provenance::Provenance;
+use heedful_host::whole_files::write_atomically;
 use heedful_models::precision::Precision;
 use indicatif::ProgressBar;
 use plotters::prelude::*;
@@ -77,12 +77,12 @@ pub(crate) fn precision(name: &str) -> Result<Precision, String> {
 ///
 /// # Errors
 /// A usage error that names the option.
-pub fn refuse_missing(precision: Precision, backend: Backend, device: &Device) -> Result<(), ExperimentError> {
+pub fn refuse_missing(precision: Precision, backend: Backend, device: &Device) -> Result<(), ProgramError> {
     if precision.is_supported(device) {
         return Ok(());
     }
     let name = format!("{precision:?}").to_lowercase();
-    Err(ExperimentError::usage(format!("--precision {name}: the device of {backend} does not compute with it; use f32")))
+    Err(ProgramError::usage(format!("--precision {name}: the device of {backend} does not compute with it; use f32")))
 }
 
 /// The trainings: the file `backends.json`.
@@ -126,13 +126,13 @@ impl Training {
     ///
     /// # Errors
     /// If it has no device, or the model is impossible.
-    pub fn run(backend: Backend, options: &BackendsOptions, progress: &ProgressBar) -> Result<Self, ExperimentError> {
+    pub fn run(backend: Backend, options: &BackendsOptions, progress: &ProgressBar) -> Result<Self, ProgramError> {
         let begun = Instant::now();
-        let device = backend.device().map_err(ExperimentError::usage)?;
+        let device = backend.device().map_err(ProgramError::usage)?;
         refuse_missing(options.precision, backend, &device)?;
         let numerics = Numerics { precision: options.precision, dropout: options.dropout };
         let mut step = TrainingStep::with(&options.attention, options.model.sizes(), [options.batch, options.length], numerics, &device)
-            .map_err(ExperimentError::usage)?;
+            .map_err(ProgramError::usage)?;
         let build_seconds = begun.elapsed().as_secs_f64();
         let mut training = Self { backend: backend.name().to_owned(), device: device_name(&device), build_seconds, ..Self::default() };
         for number in 1..=options.steps {
@@ -214,14 +214,14 @@ impl Outcome {
     ///
     /// # Errors
     /// If the folder cannot be written.
-    pub fn write(&self, folder: &Path) -> Result<(), ExperimentError> {
-        fs::create_dir_all(folder).map_err(|error| ExperimentError::failure(format!("cannot make `{}`: {error}", folder.display())))?;
-        let json = serde_json::to_string_pretty(self).map_err(ExperimentError::failure)?;
+    pub fn write(&self, folder: &Path) -> Result<(), ProgramError> {
+        fs::create_dir_all(folder).map_err(|error| ProgramError::failure(format!("cannot make `{}`: {error}", folder.display())))?;
+        let json = serde_json::to_string_pretty(self).map_err(ProgramError::failure)?;
         write_atomically(&folder.join("backends.json"), format!("{json}\n").as_bytes())?;
-        write_atomically(&folder.join("backends.csv"), &self.csv().map_err(ExperimentError::failure)?)?;
+        write_atomically(&folder.join("backends.csv"), &self.csv().map_err(ProgramError::failure)?)?;
         let page = format!("# The same training on every backend\n\n{}", self.markdown());
         write_atomically(&folder.join("backends.md"), page.as_bytes())?;
-        if let Some(picture) = self.picture().map_err(ExperimentError::failure)? {
+        if let Some(picture) = self.picture().map_err(ProgramError::failure)? {
             write_atomically(&folder.join("losses.svg"), picture.as_bytes())?;
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! By what a measurement was made.
 
-use heedful_experiments::provenance::Provenance;
+use heedful_host::provenance::Provenance;
 
 /// That of this process: the commit is the latest one that changed the benchmarks or anything that they measure. Call it where the CPU backends compute.
 pub fn here() -> Provenance {
@@ -30,7 +30,7 @@ mod tests {
             return;
         }
         let range = format!("{commit}..HEAD");
-        let later = git(&["log", "--format=%H", &range, "--", "benches/src", "experiments/src", "models/src", "attention/src"]);
+        let later = git(&["log", "--format=%H", &range, "--", "benches/src", "experiments/host/src", "models/src", "attention/src"]);
         assert!(is_clean == Some(false) || later.as_deref() == Some(""), "{commit} is not the latest: {later:?}");
     }
 

@@ -10,6 +10,7 @@ mod task;
 use burn::tensor::Device;
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
+use heedful_host::checksum::sha256_hex;
 use heedful_models::classifier::Classifier;
 
 use crate::batch::at_least_in_a_batch;
@@ -19,7 +20,7 @@ use crate::error::ExperimentError;
 use crate::experiment::{Attention, Card, Config, Experiment, Reading, Scores, Setup, Split, check_length};
 use crate::metrics::MetricColumn;
 use crate::published::PublishedNumbers;
-use crate::run_folder::{RunPaths, sha256_hex};
+use crate::run_folder::RunPaths;
 use crate::settings::Settings;
 use crate::tokenise::Tokeniser;
 use crate::train::{Interrupt, Task};

@@ -23,7 +23,8 @@ use heedful_attention::random::RandomKey;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::allocator::keep_freed_memory;
-use crate::backend::{Backend, guarded};
+use crate::backend::Backend;
+use crate::device_failure::guarded;
 use crate::error::{Completion, ExperimentError, main_with, print_line};
 use crate::experiment::{Config, Experiment, Setup};
 use crate::footprint;

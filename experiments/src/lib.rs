@@ -10,10 +10,8 @@
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 
 pub mod algorithmic;
-pub mod allocator;
 pub mod analyse;
 pub mod answers;
-pub mod backend;
 pub mod batch;
 #[cfg(doctest)]
 mod book;
@@ -23,6 +21,7 @@ pub mod classification;
 pub mod compare;
 pub mod comparison;
 pub mod data;
+mod device_failure;
 pub mod error;
 pub mod experiment;
 mod footprint;
@@ -39,7 +38,6 @@ pub mod parity;
 pub mod plot;
 pub mod pre_training;
 pub mod prelude;
-pub mod process;
 pub mod programs;
 pub mod provenance;
 pub mod published;
@@ -54,7 +52,8 @@ pub mod status;
 pub mod text_classification;
 pub mod text_generation;
 pub mod text_to_text;
-pub mod threads;
 pub mod tokenise;
 pub mod train;
 pub mod translation;
+
+pub use heedful_host::{allocator, backend, process, threads};

@@ -12,6 +12,7 @@ mod task;
 
 use burn::tensor::Device;
 use heedful_attention::random::RandomKey;
+use heedful_host::checksum::sha256_hex;
 use heedful_models::policy::{Core, Policy};
 use heedful_models::position::PositionConfig;
 
@@ -20,7 +21,6 @@ use crate::experiment::{Attention, Card, Config, Experiment, NamedModel, Scores,
 use crate::metrics::MetricColumn;
 use crate::model::ModelSettings;
 use crate::published::PublishedNumbers;
-use crate::run_folder::sha256_hex;
 use crate::settings::Settings;
 
 pub use config::{MemoryConfig, MemoryData, MemoryRl, PpoConfig, SearchConfig};

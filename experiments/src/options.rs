@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 
 use clap::{Command, FromArgMatches, Parser};
 use clap_complete::Shell;
+pub use heedful_host::names::nearest;
 use indicatif::MultiProgress;
 use serde::{Deserialize, Serialize};
 use tracing_subscriber::EnvFilter;
@@ -325,44 +326,6 @@ pub fn examples(binary: &str) -> String {
     )
 }
 
-/// The known name that `name` was most likely meant to be, or none if none is near.
-///
-/// Nearness counts edits (Damerau-Levenshtein, relative to length); the order of the words of a hyphenated name does not matter, and a name that
-/// consists of some of the words of exactly one known name is taken for it. Of equally near names the first wins.
-pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    const NEAR: f64 = 0.6;
-    let known: Vec<&str> = known.into_iter().collect();
-    let name = name.to_lowercase();
-    let similarity = |candidate: &str| {
-        let candidate = candidate.to_lowercase();
-        let direct = strsim::normalized_damerau_levenshtein(&name, &candidate);
-        direct.max(strsim::normalized_damerau_levenshtein(&words(&name).join(" "), &words(&candidate).join(" ")))
-    };
-    let mut best: Option<(&str, f64)> = None;
-    for candidate in &known {
-        let near = similarity(candidate);
-        if near >= NEAR && best.is_none_or(|(_, so_far)| near > so_far) {
-            best = Some((candidate, near));
-        }
-    }
-    best.map(|(candidate, _)| candidate).or_else(|| {
-        let parts = words(&name);
-        let mut containing = known.iter().filter(|candidate| {
-            let candidate = candidate.to_lowercase();
-            let whole = words(&candidate);
-            !parts.is_empty() && parts.iter().all(|part| whole.contains(part))
-        });
-        containing.next().copied().filter(|_| containing.next().is_none())
-    })
-}
-
-/// The words of a hyphenated or underscored name in alphabetical order.
-fn words(name: &str) -> Vec<&str> {
-    let mut words: Vec<&str> = name.split(['-', '_', ' ']).filter(|word| !word.is_empty()).collect();
-    words.sort_unstable();
-    words
-}
-
 /// The usage error for an unknown name: ``unknown attention `x`; did you mean `y`? (--list shows all)``.
 pub fn unknown(what: &str, name: &str, known: &[&str], remedy: &str) -> ExperimentError {
     let suggestion = nearest(name, known.iter().copied()).map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
@@ -554,21 +517,6 @@ mod tests {
     fn a_good_choice_is_accepted() {
         let settings = settings(&["--attention", "dot-product, gaussian", "--backend", "wgpu"]);
         settings.value.run.check(&settings, &["dot-product", "gaussian"], &["flex", "wgpu"]).unwrap();
-    }
-
-    #[test]
-    fn suggestions_bear_with_typing_errors_word_order_and_missing_words() {
-        let near = |name| nearest(name, MECHANISMS);
-        assert_eq!(near("sythesizer-random"), Some("synthesizer-random"));
-        assert_eq!(near("random-synthesizer"), Some("synthesizer-random"));
-        assert_eq!(near("Synthesizer_Dense"), Some("synthesizer-dense"));
-        assert_eq!(near("gausian"), Some("gaussian"));
-        assert_eq!(near("dotproduct"), Some("dot-product"));
-        assert_eq!(near("factorized"), Some("synthesizer-factorized-random"));
-        assert_eq!(near("reformer"), None);
-        assert_eq!(near("random"), None, "two mechanisms have the word");
-        assert_eq!(near(""), None);
-        assert_eq!(nearest("block-3", ["block-1", "block-2"]), Some("block-1"), "of equally near names the first");
     }
 
     #[test]

@@ -1,143 +1,11 @@
-//! What a run was computed by: the code, how it was compiled, and what it used of the machine.
+//! What a run was computed by.
 
-use std::path::Path;
+pub use heedful_host::provenance::Provenance;
 
-use serde::{Deserialize, Serialize};
-
-/// The program and its use of the machine. Runs of equal code and instruction set, with equal settings and data, give the same digits on a CPU.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Provenance {
-    /// The latest commit that changed what the program is built of, at the time of the build; `unknown` where it was not built in a checkout.
-    pub commit: String,
-    /// Whether these files were as in the commit; `None` if that is unknown.
-    pub is_clean: Option<bool>,
-    /// Version of the compiler.
-    pub compiler: String,
-    /// The cargo features of the experiments that are compiled in. `fusion` and `autotune` are named wherever the GPU backends have them: any other crate of
-    /// the program may have switched them on at Burn, whose default features they are.
-    pub features: Vec<String>,
-    /// The instruction set for which kernels that are compiled for several of them were chosen.
-    pub instruction_set: String,
-    /// What libraries of matrix products choose their kernels by, as far as the processor has it.
-    pub cpu_features: Vec<String>,
-    /// Kind and size of each cache of a core, which libraries of matrix products divide their sums by; unknown where the system does not tell, and of runs of
-    /// earlier versions.
-    pub caches: Vec<String>,
-    /// Threads that compute on the CPU.
-    pub threads: usize,
-    /// Processes that trained together, each with so many threads; none for one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ranks: Option<usize>,
-}
-
-impl Provenance {
-    /// That of this process. Call it where the CPU backends compute, see [`crate::threads::among_workers`].
-    pub fn here() -> Self {
-        Self::built_from(env!("HEEDFUL_COMMIT"), env!("HEEDFUL_SOURCES"))
-    }
-
-    /// That of this process, whose program is built of more than the experiments: from `commit`, with sources that are `clean`, `changed` or anything else for
-    /// unknown.
-    pub fn built_from(commit: &str, sources: &str) -> Self {
-        Self {
-            commit: commit.to_owned(),
-            is_clean: match sources {
-                "clean" => Some(true),
-                "changed" => Some(false),
-                _ => None,
-            },
-            compiler: env!("HEEDFUL_COMPILER").to_owned(),
-            features: features().into_iter().filter(|(_, is_in)| *is_in).map(|(name, _)| name.to_owned()).collect(),
-            instruction_set: instruction_set(),
-            cpu_features: cpu_features().into_iter().map(str::to_owned).collect(),
-            caches: caches(),
-            threads: rayon::current_num_threads(),
-            ranks: None,
-        }
-    }
-
-    /// Whether compiler, instruction set, processor features and caches are the same: then equal code gives the same digits on a CPU, on any number of threads.
-    pub fn computes_like(&self, other: &Self) -> bool {
-        let numerics = |it: &Self| (it.compiler.clone(), it.instruction_set.clone(), it.cpu_features.clone(), it.caches.clone());
-        numerics(self) == numerics(other)
-    }
-
-    /// The code in a few letters: `0123456789ab`, `0123456789ab with changes`, `unknown`.
-    pub fn code(&self) -> String {
-        let commit = self.commit.get(..12).unwrap_or(&self.commit);
-        match self.is_clean {
-            _ if commit.is_empty() => "unknown".to_owned(),
-            Some(false) => format!("{commit} with changes"),
-            _ => commit.to_owned(),
-        }
-    }
-}
-
-/// The features that change what computes, and whether they are compiled in. `default`, `gpu` and `cube` stand for others, and with `mpi` nothing computes.
-fn features() -> [(&'static str, bool); 10] {
-    macro_rules! compiled {
-        ($($name:literal),*; $($of_burn:literal: $is_in:expr),*) => {
-            [$(($name, cfg!(feature = $name)),)* $(($of_burn, cfg!(feature = $of_burn) || $is_in),)*]
-        };
-    }
-    compiled!("ndarray", "wgpu", "vulkan", "metal", "webgpu", "cuda", "cuda-cpp", "rocm"; "fusion": gpu_backends_fuse(), "autotune": gpu_backends_tune())
-}
-
-/// Whether Burn's GPU backends join operations, whoever asked for it: with its feature their type is another one.
-fn gpu_backends_fuse() -> bool {
-    #[cfg(feature = "cube")]
-    return std::any::TypeId::of::<burn_cubecl::Cube>() != std::any::TypeId::of::<burn_cubecl::CubeBackend>();
-    #[cfg(not(feature = "cube"))]
-    false
-}
-
-/// Whether Burn's GPU backends choose kernels by timing them, whoever asked for it: with its feature they do so by default.
-fn gpu_backends_tune() -> bool {
-    #[cfg(feature = "cube")]
-    use burn_cubecl::kernel::matmul::MatmulStrategy;
-    #[cfg(feature = "cube")]
-    return !matches!(MatmulStrategy::default(), MatmulStrategy::Cube);
-    #[cfg(not(feature = "cube"))]
-    false
-}
-
-fn instruction_set() -> String {
-    let chosen = format!("{:?}", pulp::Arch::new());
-    match chosen.split('(').next().unwrap_or_default() {
-        "V3" => "x86-64-v3".to_owned(),
-        "V4" => "x86-64-v4".to_owned(),
-        other => other.to_lowercase(),
-    }
-}
-
-/// The caches of the first core, such as `L1 Data 48K`.
-fn caches() -> Vec<String> {
-    let Ok(entries) = std::fs::read_dir("/sys/devices/system/cpu/cpu0/cache") else { return Vec::new() };
-    let read = |folder: &Path, file: &str| std::fs::read_to_string(folder.join(file)).ok().map(|text| text.trim().to_owned());
-    let described = |folder: &Path| Some(format!("L{} {} {}", read(folder, "level")?, read(folder, "type")?, read(folder, "size")?));
-    let mut caches: Vec<String> = entries.flatten().filter_map(|entry| described(&entry.path())).collect();
-    caches.sort();
-    caches
-}
-
-#[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
-fn cpu_features() -> Vec<&'static str> {
-    use std::arch::is_x86_feature_detected as has;
-    let detected = [("avx", has!("avx")), ("avx2", has!("avx2")), ("fma", has!("fma")), ("avx512f", has!("avx512f"))];
-    detected.into_iter().filter(|(_, is_there)| *is_there).map(|(name, _)| name).collect()
-}
-
-#[cfg(target_arch = "aarch64")]
-fn cpu_features() -> Vec<&'static str> {
-    use std::arch::is_aarch64_feature_detected as has;
-    let detected = [("neon", has!("neon")), ("fp16", has!("fp16")), ("sve", has!("sve"))];
-    detected.into_iter().filter(|(_, is_there)| *is_there).map(|(name, _)| name).collect()
-}
-
-#[cfg(not(any(target_arch = "x86", target_arch = "x86_64", target_arch = "aarch64")))]
-fn cpu_features() -> Vec<&'static str> {
-    Vec::new()
+/// That of this process: the commit is the latest one that changed what the programs of the experiments are built of. Call it where the CPU backends compute, see
+/// [`crate::threads::among_workers`].
+pub fn here() -> Provenance {
+    Provenance::built_from(env!("HEEDFUL_COMMIT"), env!("HEEDFUL_SOURCES"))
 }
 
 #[cfg(test)]
@@ -146,25 +14,6 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn the_code_is_named_by_its_commit_and_by_changes() {
-        let of = |commit: &str, is_clean| Provenance { commit: commit.into(), is_clean, ..Default::default() }.code();
-        let commit = "0123456789abcdef0123456789abcdef01234567";
-        assert_eq!([of(commit, Some(true)), of(commit, Some(false))], ["0123456789ab", "0123456789ab with changes"].map(str::to_owned));
-        assert_eq!([of("unknown", None), of("", None)], ["unknown", "unknown"].map(str::to_owned));
-    }
-
-    #[test]
-    fn digits_depend_on_compiler_and_instructions_and_not_on_commit_and_threads() {
-        let here = Provenance::here();
-        let other = Provenance { commit: "0123".into(), is_clean: None, threads: here.threads + 1, features: Vec::new(), ..here.clone() };
-        assert!(here.computes_like(&other));
-        assert!(!here.computes_like(&Provenance { compiler: "rustc 1.0.0".into(), ..here.clone() }));
-        assert!(!here.computes_like(&Provenance { instruction_set: "scalar?".into(), ..here.clone() }));
-        assert!(!here.computes_like(&Provenance { cpu_features: vec!["none".into()], ..here.clone() }));
-        assert!(!here.computes_like(&Provenance { caches: vec!["L1 Data 1K".into()], ..here.clone() }));
-    }
-
     /// In a checkout the commit is one of it, and holds what was built if nothing was changed.
     #[test]
     fn the_commit_is_that_of_the_checkout() {
@@ -172,44 +21,26 @@ mod tests {
             let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
             Command::new("git").arg("-C").arg(root).args(arguments).output().is_ok_and(|output| output.status.success())
         };
-        let Provenance { commit, is_clean, .. } = Provenance::here();
+        let Provenance { commit, is_clean, .. } = here();
         if git(&["ls-files", "--error-unmatch", "experiments/build.rs"]) {
             assert!(git(&["cat-file", "-e", &format!("{commit}^{{commit}}")]), "{commit}");
-            let sources = ["attention/src", "models/src", "experiments/src"];
+            let sources = ["attention/src", "models/src", "experiments/host/src", "experiments/src"];
             assert!(is_clean == Some(false) || git(&[&["diff", "--quiet", &commit, "--"], &sources[..]].concat()), "{commit}");
         } else {
             assert_eq!((commit.as_str(), is_clean), ("unknown", None));
         }
     }
 
-    #[test]
-    fn what_is_compiled_in_and_used_is_told() {
-        let here = Provenance::here();
-        assert!(here.threads >= 1 && here.compiler.starts_with("rustc ") && !here.instruction_set.is_empty(), "{here:?}");
-        #[cfg(target_arch = "x86_64")]
-        assert_eq!(here.instruction_set != "scalar", here.cpu_features.contains(&"avx2".to_owned()), "{here:?}");
-    }
-
-    #[test]
-    fn every_feature_that_is_compiled_in_is_named() {
-        let named = Provenance::here().features;
-        let has = |name: &str| named.iter().any(|other| other == name);
-        assert_eq!((has("ndarray"), has("wgpu")), (cfg!(feature = "ndarray"), cfg!(feature = "wgpu")), "{named:?}");
-        assert!(has("fusion") || !cfg!(feature = "fusion"), "{named:?}");
-        assert!(has("autotune") || !cfg!(feature = "autotune"), "{named:?}");
-        #[cfg(feature = "cube")]
-        assert_eq!(has("fusion"), std::any::type_name::<burn::backend::Cube>().contains("Fusion"), "{named:?}");
-    }
-
-    /// A feature that is added to the manifest is to be recorded as well.
+    /// What the record of a run names is what heedful-host knows: a feature of this package has to reach it. `default`, `gpu` and `cube` stand for others, and
+    /// with `mpi` nothing computes.
     #[test]
     fn all_features_of_the_manifest_are_known() {
         let manifest: toml::Table = include_str!("../Cargo.toml").parse().unwrap();
-        let written = manifest["features"].as_table().unwrap().keys().map(String::as_str);
-        let mut written: Vec<&str> = written.filter(|name| !["default", "gpu", "cube", "mpi"].contains(name)).collect();
-        let mut known = features().map(|(name, _)| name);
-        written.sort_unstable();
-        known.sort_unstable();
-        assert_eq!(written, known);
+        let written = manifest["features"].as_table().unwrap();
+        let computing: Vec<_> = written.iter().filter(|(name, _)| !["default", "gpu", "cube", "mpi"].contains(&name.as_str())).collect();
+        assert_eq!(computing.len(), 10);
+        for (name, others) in computing {
+            assert!(others.as_array().unwrap().contains(&format!("heedful-host/{name}").into()), "{name}");
+        }
     }
 }

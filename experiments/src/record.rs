@@ -4,10 +4,11 @@
 //! backend, seed. A score that is undefined (a correlation of constants, a diverged perplexity) is `null` with a note that says so, never a number.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io;
 use std::path::PathBuf;
 
+pub use heedful_host::command::command_line;
+pub use heedful_host::machine::{Machine, peak_memory_bytes, reset_peak_memory};
 use serde::{Deserialize, Serialize};
 
 use crate::metrics::{ItemScore, MetricColumn};
@@ -75,34 +76,6 @@ pub struct Budget {
     pub steps: Option<u64>,
     /// Minutes of training, evaluation excluded.
     pub minutes: Option<f64>,
-}
-
-/// The machine a run was made on.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Machine {
-    /// Model name of the processor, or `unknown`.
-    pub cpu: String,
-    /// Threads the process may run at once.
-    pub cores: usize,
-    /// Operating system and processor architecture.
-    pub os: String,
-}
-
-impl Machine {
-    /// This machine.
-    pub fn here() -> Self {
-        let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        Self {
-            cpu: cpu_model(&cpuinfo).unwrap_or("unknown").into(),
-            cores: std::thread::available_parallelism().map_or(1, usize::from),
-            os: format!("{} {}", std::env::consts::OS, std::env::consts::ARCH),
-        }
-    }
-}
-
-fn cpu_model(cpuinfo: &str) -> Option<&str> {
-    let line = cpuinfo.lines().find(|line| line.starts_with("model name"))?;
-    line.split_once(':').map(|(_, model)| model.trim()).filter(|model| !model.is_empty())
 }
 
 /// One finished run.
@@ -236,47 +209,6 @@ impl ResultRecord {
 /// Name of the speed of training among the metrics of every run.
 pub const STEPS_PER_SECOND: &str = "steps per second";
 
-/// Largest resident memory of this process in bytes so far, or none where the system does not tell (anything but Linux).
-///
-/// It is the peak of the whole process since its start or since [`reset_peak_memory`]: memory that an earlier run of the same process left allocated
-/// counts, memory on a GPU does not.
-pub fn peak_memory_bytes() -> Option<u64> {
-    high_water_mark(&fs::read_to_string("/proc/self/status").ok()?)
-}
-
-fn high_water_mark(status: &str) -> Option<u64> {
-    let amount = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    amount.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
-}
-
-/// Starts the peak of [`peak_memory_bytes`] anew at the present size; returns whether the system does that.
-pub fn reset_peak_memory() -> bool {
-    // Code 5 of clear_refs resets the high water mark (proc(5), since Linux 4.0).
-    fs::write("/proc/self/clear_refs", "5").is_ok()
-}
-
-/// The command of this process, quoted so that it can be pasted into a POSIX shell, with the number of threads if it was limited.
-pub fn command_line() -> String {
-    let command = quoted(std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()));
-    match std::env::var(THREADS) {
-        Ok(threads) => format!("{THREADS}={} {command}", quoted([threads])),
-        Err(_) => command,
-    }
-}
-
-/// The environment variable that limits the threads of the CPU backends.
-const THREADS: &str = "RAYON_NUM_THREADS";
-
-/// Arguments as a POSIX shell reads them.
-pub(crate) fn quoted(arguments: impl IntoIterator<Item = String>) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./=,:+@%".contains(&byte);
-    let quote = |argument: String| match argument.is_empty() || !argument.bytes().all(plain) {
-        true => format!("'{}'", argument.replace('\'', r"'\''")),
-        false => argument,
-    };
-    arguments.into_iter().map(quote).collect::<Vec<_>>().join(" ")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -343,36 +275,5 @@ mod tests {
         record.disturbed = true;
         assert_eq!((record.speed(), record.seconds(), record.metric(STEPS_PER_SECOND)), (None, None, None));
         assert_eq!(record.metric("bleu"), Some(Some(1.0)));
-    }
-
-    #[test]
-    fn the_peak_of_memory_is_read_in_bytes() {
-        assert_eq!(high_water_mark("Name:\tmt\nVmPeak:\t  900 kB\nVmHWM:\t  1234 kB\n"), Some(1234 * 1024));
-        assert_eq!(high_water_mark("Name:\tmt\n"), None);
-    }
-
-    #[cfg(target_os = "linux")]
-    #[test]
-    fn the_peak_of_memory_follows_what_the_process_touches() {
-        let before = peak_memory_bytes().unwrap();
-        let block = std::hint::black_box(vec![1u8; 64 << 20]);
-        assert!(peak_memory_bytes().unwrap() >= before.max(64 << 20));
-        drop(block);
-    }
-
-    #[test]
-    fn a_quoted_command_means_the_same_arguments_to_a_shell() {
-        let arguments = ["target/mt", "--set", "a.b=\"c d\"", "it's", "", "$HOME", "*", "a\nb", "--lr=3e-4"].map(String::from);
-        let command = quoted(arguments.clone());
-        assert!(command.starts_with("target/mt --set 'a.b=\"c d\"'") && command.ends_with("--lr=3e-4"), "{command}");
-        let output = std::process::Command::new("sh").arg("-c").arg(format!("printf '%s|' {command}")).output().unwrap();
-        assert_eq!(String::from_utf8(output.stdout).unwrap(), arguments.map(|argument| argument + "|").concat());
-    }
-
-    #[test]
-    fn the_processor_is_read_from_its_model_name() {
-        assert_eq!(cpu_model("processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\n"), Some("Some CPU @ 2 GHz"));
-        assert_eq!(cpu_model("processor\t: 0\n"), None);
-        assert!(Machine::here().cores >= 1);
     }
 }

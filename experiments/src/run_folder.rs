@@ -1,4 +1,4 @@
-//! The folder a run leaves behind, and files that are never half written.
+//! The folder a run leaves behind.
 //!
 //! ```text
 //! <out>/config.toml                 the complete configuration; fed back with --config it repeats the run
@@ -13,116 +13,34 @@
 //!
 //! Several commands may work in one folder at once, each on runs of its own ([`crate::run_lock`], [`crate::results`]).
 //!
-//! A file is written under a temporary name in its own folder, synced, renamed over the old one, and the folder is synced: after a crash or on a full
-//! disk the old file or the new one is there, never a part of one. What a checkpoint holds is the training engine's business, not this module's.
+//! Files are replaced whole ([`heedful_host::whole_files`]). What a checkpoint holds is the training engine's business, not this module's.
 
+mod error;
+mod run_paths;
 mod whole_files;
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use sha2::{Digest, Sha256};
+pub use heedful_host::checksum::sha256_hex;
+use heedful_host::whole_files::{is_left_behind, is_temporary};
 use toml::Table;
 
+pub use self::error::RunFolderError;
+pub use self::run_paths::RunPaths;
+use self::whole_files::make_folder;
 pub use self::whole_files::{create_atomically, file_name, write_atomically, write_atomically_with};
-use self::whole_files::{is_left_behind, is_temporary};
-use crate::metrics::ItemTable;
-use crate::settings::{self, Configuration, SettingsError};
+use crate::settings::{self, Configuration};
 
 /// The configuration tables that do not say how a run is done: which runs are wanted (mechanisms, seeds, backend, data; [`crate::options::RunSettings`]), and
 /// what Slurm gives them ([`crate::slurm::SlurmSettings`]).
 pub const RUN_TABLES: [&str; 2] = ["run", "slurm"];
 
-/// Why an output folder cannot be used or written.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum RunFolderError {
-    /// A file could not be written; the old file, if there was one, is intact.
-    #[error("cannot write `{}`: {source}{}", path.display(), write_remedy(source))]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// The system's reason.
-        source: io::Error,
-    },
-    /// A folder could not be made.
-    #[error("cannot make the folder `{}`: {source}{}", path.display(), write_remedy(source))]
-    Folder {
-        /// The folder.
-        path: PathBuf,
-        /// The system's reason.
-        source: io::Error,
-    },
-    /// An existing file of the folder could not be read.
-    #[error("cannot read `{}`: {source}; mend it or choose another --out", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The system's reason.
-        source: io::Error,
-    },
-    /// The folder holds files, but no configuration of a run.
-    #[error("`{}` is not empty and holds no config.toml, so it is not the output of a run; choose another --out", path.display())]
-    Foreign {
-        /// The folder.
-        path: PathBuf,
-    },
-    /// The folder holds a run of another configuration and resuming was not asked for.
-    #[error(
-        "`{}` holds another configuration ({difference}); choose another --out, or use the same configuration{}",
-        path.display(), if *resumable { ", or --resume to add to it" } else { "" }
-    )]
-    OtherConfiguration {
-        /// The folder.
-        path: PathBuf,
-        /// The first field that differs: `field: value there, value here`.
-        difference: String,
-        /// Whether --resume would accept the folder: only the choice of runs differs.
-        resumable: bool,
-    },
-    /// A lock that no process has written.
-    #[error("`{}` is not the lock of a run: {source}; delete it if no command works on the run", path.display())]
-    Lock {
-        /// The file.
-        path: PathBuf,
-        /// The parser's reason.
-        source: serde_json::Error,
-    },
-    /// The configuration could not be written out or the old one could not be understood.
-    #[error(transparent)]
-    Settings(#[from] SettingsError),
-}
-
-impl RunFolderError {
-    /// Whether the remedy is another command (exit code 2) rather than a mended machine (exit code 1).
-    pub fn is_usage(&self) -> bool {
-        match self {
-            Self::Foreign { .. } | Self::OtherConfiguration { .. } => true,
-            Self::Settings(error) => error.is_usage(),
-            Self::Write { .. } | Self::Folder { .. } | Self::Read { .. } | Self::Lock { .. } => false,
-        }
-    }
-}
-
-fn write_remedy(error: &io::Error) -> &'static str {
-    match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => "; free space or choose another --out",
-        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => "; choose another --out that may be written",
-        io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists | io::ErrorKind::IsADirectory => "; choose another --out",
-        _ => "",
-    }
-}
-
 /// What a folder holds.
 fn listed(folder: &Path) -> Result<Vec<PathBuf>, RunFolderError> {
     let list = || fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>();
     list().map_err(|source| RunFolderError::Read { path: folder.into(), source })
-}
-
-/// The SHA-256 checksum of `bytes` as 64 lower-case hexadecimal digits.
-pub fn sha256_hex(bytes: &[u8]) -> String {
-    hex::encode(Sha256::digest(bytes))
 }
 
 /// The output folder of one command (`--out`).
@@ -167,7 +85,7 @@ impl RunFolder {
         }
         for left_behind in listed(root)?.into_iter().filter(|path| is_temporary(path) && is_left_behind(path)) {
             match fs::remove_file(&left_behind) {
-                Err(source) if source.kind() != io::ErrorKind::NotFound => return Err(RunFolderError::Write { path: left_behind, source }),
+                Err(source) if source.kind() != io::ErrorKind::NotFound => return Err(RunFolderError::write(left_behind, source)),
                 _ => {}
             }
         }
@@ -325,107 +243,12 @@ fn without_runs(table: &Table) -> Table {
     table.iter().filter(|(key, _)| !RUN_TABLES.contains(&key.as_str())).map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
-fn make_folder(path: &Path) -> Result<(), RunFolderError> {
-    fs::create_dir_all(path).map_err(|source| RunFolderError::Folder { path: path.into(), source })
-}
-
-/// The files of the run of one mechanism and seed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RunPaths {
-    root: PathBuf,
-}
-
-impl RunPaths {
-    /// The folder itself.
-    pub fn root(&self) -> &Path {
-        &self.root
-    }
-
-    /// The record of the finished run.
-    pub fn result(&self) -> PathBuf {
-        self.root.join("result.json")
-    }
-
-    /// Why the run failed when it was worked on last; there is no such file if it did not.
-    pub fn error(&self) -> PathBuf {
-        self.root.join("error.txt")
-    }
-
-    /// The learning curve, one JSON object per line.
-    pub fn log(&self) -> PathBuf {
-        self.root.join("log.jsonl")
-    }
-
-    /// The folder of the checkpoints.
-    pub fn checkpoint(&self) -> PathBuf {
-        self.root.join("checkpoint")
-    }
-
-    /// The generated text of a test set, one line per test sentence.
-    pub fn hypotheses(&self, test_set: &str) -> PathBuf {
-        self.root.join("hypotheses").join(format!("{}.txt", file_name(test_set)))
-    }
-
-    /// What the generated text of a test set was scored against, one line per test sentence.
-    pub fn references(&self, test_set: &str) -> PathBuf {
-        self.root.join("hypotheses").join(format!("{}.reference.txt", file_name(test_set)))
-    }
-
-    /// What the items of a test set contributed to the scores, one line per item.
-    pub fn items(&self, test_set: &str) -> PathBuf {
-        self.root.join("items").join(format!("{}.json", file_name(test_set)))
-    }
-
-    /// Writes what the items of a test set contributed to the scores.
-    ///
-    /// # Errors
-    /// [`RunFolderError`] when the file cannot be written.
-    pub fn write_items(&self, table: &ItemTable) -> Result<(), RunFolderError> {
-        make_folder(&self.root.join("items"))?;
-        write_atomically(&self.items(table.set()), table.to_json().as_bytes())
-    }
-
-    /// Writes the generated text of a test set, one line per test sentence in test order; line breaks inside a sentence become spaces.
-    ///
-    /// # Errors
-    /// [`RunFolderError`] when the file cannot be written.
-    pub fn write_hypotheses(&self, test_set: &str, sentences: &[String]) -> Result<(), RunFolderError> {
-        self.write_sentences(&self.hypotheses(test_set), sentences)
-    }
-
-    /// Writes the references of a test set beside its hypotheses, in the same way.
-    ///
-    /// # Errors
-    /// [`RunFolderError`] when the file cannot be written.
-    pub fn write_references<S: AsRef<str>>(&self, test_set: &str, sentences: &[S]) -> Result<(), RunFolderError> {
-        self.write_sentences(&self.references(test_set), sentences)
-    }
-
-    fn write_sentences<S: AsRef<str>>(&self, path: &Path, sentences: &[S]) -> Result<(), RunFolderError> {
-        // Alone, so that a run whose folder disappeared does not come back in part.
-        let folder = self.root.join("hypotheses");
-        match fs::create_dir(&folder) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => {}
-            made => made.map_err(|source| RunFolderError::Folder { path: folder, source })?,
-        }
-        let mut text = String::new();
-        for sentence in sentences {
-            text.push_str(&sentence.as_ref().replace(['\n', '\r'], " "));
-            text.push('\n');
-        }
-        write_atomically(path, text.as_bytes())
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-    use std::io::Write;
-
+    use heedful_host::process::Process;
     use serde::{Deserialize, Serialize};
 
     use super::*;
-    use crate::process::Process;
 
     #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
     #[serde(default, deny_unknown_fields)]
@@ -487,16 +310,6 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_created_once() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("lock.json");
-        assert!(create_atomically(&path, b"first").unwrap());
-        assert!(!create_atomically(&path, b"second").unwrap());
-        assert_eq!(fs::read(&path).unwrap(), b"first");
-        assert_eq!(names(folder.path()), ["lock.json"]);
-    }
-
-    #[test]
     fn of_two_commands_that_begin_at_once_with_different_recipes_one_is_refused() {
         for _ in 0..20 {
             let folder = tempfile::tempdir().unwrap();
@@ -507,80 +320,6 @@ mod tests {
             });
             assert_eq!(opened.iter().filter(|opened| **opened).count(), 1, "{opened:?}");
         }
-    }
-
-    #[test]
-    fn a_written_file_replaces_the_old_one_whole() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("results.json");
-        write_atomically(&path, b"a long old content").unwrap();
-        write_atomically(&path, b"new").unwrap();
-        assert_eq!(fs::read(&path).unwrap(), b"new");
-        assert_eq!(names(folder.path()), ["results.json"]);
-    }
-
-    #[test]
-    fn a_write_that_fails_half_way_leaves_the_old_file_and_no_other() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("results.json");
-        write_atomically(&path, b"old").unwrap();
-        let error = write_atomically_with(&path, |file| {
-            file.write_all(b"half of the n")?;
-            Err(io::Error::from(io::ErrorKind::StorageFull))
-        })
-        .unwrap_err();
-        assert_eq!(fs::read(&path).unwrap(), b"old");
-        assert_eq!(names(folder.path()), ["results.json"]);
-        assert!(error.to_string().contains("results.json"), "{error}");
-        assert!(error.to_string().ends_with("free space or choose another --out"), "{error}");
-        assert!(!error.is_usage());
-    }
-
-    #[test]
-    fn a_rename_that_fails_leaves_no_temporary_file() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("occupied");
-        fs::create_dir(&path).unwrap();
-        fs::write(path.join("kept"), "").unwrap();
-        assert!(write_atomically(&path, b"text").is_err());
-        assert_eq!(names(folder.path()), ["occupied"]);
-        assert_eq!(names(&path), ["kept"]);
-    }
-
-    #[cfg(unix)]
-    #[test]
-    fn a_written_file_has_the_rights_of_an_ordinary_new_file() {
-        use std::os::unix::fs::PermissionsExt;
-        let folder = tempfile::tempdir().unwrap();
-        fs::write(folder.path().join("ordinary"), "").unwrap();
-        write_atomically(&folder.path().join("ours"), b"").unwrap();
-        let mode = |name: &str| fs::metadata(folder.path().join(name)).unwrap().permissions().mode();
-        assert_eq!(mode("ours"), mode("ordinary"));
-    }
-
-    #[test]
-    fn file_names_stay_in_their_folder_and_apart_from_each_other() {
-        let awkward =
-            ["../x", "..", ".", "", "a/b", "a b", "a%2Fb", "a\\b", "a\0b", "ü", "u\u{308}", "synthesizer-random", "Synthesizer-Random"];
-        let safe: BTreeSet<String> = awkward.iter().map(|name| file_name(name)).collect();
-        assert_eq!(safe.len(), awkward.len());
-        for name in &safe {
-            assert!(!name.starts_with('.') && !name.is_empty() && !name.contains(['/', '\\', '\0']), "{name}");
-        }
-        assert_eq!(file_name("synthesizer-random"), "synthesizer-random");
-        assert_eq!(file_name("test_2016_flickr.de"), "test_2016_flickr.de");
-    }
-
-    #[test]
-    fn very_long_names_are_cut_and_stay_apart() {
-        let (first, second) = ("é".repeat(500), "é".repeat(501));
-        assert!(file_name(&first).len() < 200);
-        assert_ne!(file_name(&first), file_name(&second));
-    }
-
-    #[test]
-    fn a_checksum_equals_the_published_test_vector() {
-        assert_eq!(sha256_hex(b"abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
     }
 
     #[test]

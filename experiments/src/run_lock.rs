@@ -92,7 +92,7 @@ pub(crate) fn holder(run: &Path) -> Result<Option<Process>, RunFolderError> {
 }
 
 fn write_error(path: &Path, source: io::Error) -> RunFolderError {
-    RunFolderError::Write { path: path.into(), source }
+    RunFolderError::write(path, source)
 }
 
 /// The process that the lock names; `None` if there is no lock.

@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use clap::Args;
 use heedful_attention::registry::AnyMechanism;
-use heedful_experiments::backend::Backend;
-use heedful_experiments::error::ExperimentError;
+use heedful_host::backend::Backend;
+use heedful_host::exit::ProgramError;
 use heedful_models::precision::Precision;
 
 use super::point::Pass;
@@ -124,18 +124,18 @@ impl CostOptions {
     ///
     /// # Errors
     /// A usage error for one that does not exist.
-    pub fn attentions(&self) -> Result<Vec<AnyMechanism>, ExperimentError> {
+    pub fn attentions(&self) -> Result<Vec<AnyMechanism>, ProgramError> {
         if self.attention.iter().any(|name| name.trim() == "all") {
             return Ok(AnyMechanism::all());
         }
-        self.attention.iter().map(|name| name.trim().parse().map_err(ExperimentError::usage)).collect()
+        self.attention.iter().map(|name| name.trim().parse().map_err(ProgramError::usage)).collect()
     }
 
     /// Sizes of the layer, for sequences of this length.
     ///
     /// # Errors
     /// A usage error if the heads do not divide the width.
-    pub fn sizes(&self, length: usize) -> Result<Sizes, ExperimentError> {
+    pub fn sizes(&self, length: usize) -> Result<Sizes, ProgramError> {
         LayerOptions { d_model: self.d_model, heads: self.heads }.sizes(self.batch, length)
     }
 
@@ -143,10 +143,10 @@ impl CostOptions {
     ///
     /// # Errors
     /// A usage error that names the option.
-    pub fn validate(&self) -> Result<(), ExperimentError> {
+    pub fn validate(&self) -> Result<(), ProgramError> {
         for (option, value) in [("--seconds", self.seconds), ("--memory", self.memory), ("--threshold", self.threshold)] {
             if !(value.is_finite() && value > 0.0) {
-                return Err(ExperimentError::usage(format!("{option} {value}: give a number greater than 0")));
+                return Err(ProgramError::usage(format!("{option} {value}: give a number greater than 0")));
             }
         }
         Ok(())

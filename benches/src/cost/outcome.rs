@@ -5,10 +5,10 @@ use std::fs;
 use std::path::Path;
 
 use clap::ValueEnum;
-use heedful_experiments::error::ExperimentError;
-use heedful_experiments::provenance::Provenance;
-use heedful_experiments::record::Machine;
-use heedful_experiments::run_folder::write_atomically;
+use heedful_host::exit::ProgramError;
+use heedful_host::machine::Machine;
+use heedful_host::provenance::Provenance;
+use heedful_host::whole_files::write_atomically;
 use heedful_models::precision::Precision;
 use serde::{Deserialize, Serialize};
 
@@ -151,9 +151,9 @@ impl Outcome {
     ///
     /// # Errors
     /// If it is missing or something else.
-    pub fn read(path: &Path) -> Result<Self, ExperimentError> {
+    pub fn read(path: &Path) -> Result<Self, ProgramError> {
         let fail =
-            |error: String| ExperimentError::usage(format!("--baseline {}: {error}; give a cost.json of `cost --out DIR`", path.display()));
+            |error: String| ProgramError::usage(format!("--baseline {}: {error}; give a cost.json of `cost --out DIR`", path.display()));
         let json = fs::read_to_string(path).map_err(|error| fail(error.to_string()))?;
         serde_json::from_str(&json).map_err(|error| fail(error.to_string()))
     }
@@ -162,19 +162,19 @@ impl Outcome {
     ///
     /// # Errors
     /// If the folder cannot be written.
-    pub fn write(&self, folder: &Path) -> Result<(), ExperimentError> {
-        fs::create_dir_all(folder).map_err(|error| ExperimentError::failure(format!("cannot make `{}`: {error}", folder.display())))?;
-        let json = serde_json::to_string_pretty(self).map_err(ExperimentError::failure)?;
+    pub fn write(&self, folder: &Path) -> Result<(), ProgramError> {
+        fs::create_dir_all(folder).map_err(|error| ProgramError::failure(format!("cannot make `{}`: {error}", folder.display())))?;
+        let json = serde_json::to_string_pretty(self).map_err(ProgramError::failure)?;
         write_atomically(&folder.join("cost.json"), format!("{json}\n").as_bytes())?;
         Ok(write_atomically(&folder.join("cost.csv"), &self.csv()?)?)
     }
 
-    fn csv(&self) -> Result<Vec<u8>, ExperimentError> {
+    fn csv(&self) -> Result<Vec<u8>, ProgramError> {
         let mut writer = csv::Writer::from_writer(Vec::new());
         for point in &self.points {
-            writer.serialize(self.row(point)).map_err(ExperimentError::failure)?;
+            writer.serialize(self.row(point)).map_err(ProgramError::failure)?;
         }
-        writer.into_inner().map_err(ExperimentError::failure)
+        writer.into_inner().map_err(ProgramError::failure)
     }
 
     fn row<'a>(&self, point: &'a Point) -> Row<'a> {

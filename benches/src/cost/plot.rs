@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use heedful_experiments::error::ExperimentError;
-use heedful_experiments::run_folder::write_atomically;
+use heedful_host::exit::ProgramError;
+use heedful_host::whole_files::write_atomically;
 use plotters::prelude::*;
 
 use super::crossover::Crossover;
@@ -62,12 +62,12 @@ impl Quantity {
 ///
 /// # Errors
 /// If a file cannot be written.
-pub fn write(outcome: &Outcome, folder: &Path) -> Result<(), ExperimentError> {
+pub fn write(outcome: &Outcome, folder: &Path) -> Result<(), ProgramError> {
     for (backend, pass) in outcome.groups() {
         let points = outcome.of(&backend, pass);
         for quantity in [Quantity::Time, Quantity::Memory] {
             let title = format!("{backend}, {}", pass.title());
-            if let Some(picture) = draw(&points, quantity, &title).map_err(ExperimentError::failure)? {
+            if let Some(picture) = draw(&points, quantity, &title).map_err(ProgramError::failure)? {
                 let path = folder.join(format!("{}-{backend}-{}.svg", quantity.name(), Pass::name(pass)));
                 write_atomically(&path, picture.as_bytes())?;
             }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use heedful_experiments::error::{ExperimentError, print_line};
+use heedful_host::exit::{ProgramError, print_line};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::measure::{Alternation, Measurement};
@@ -28,13 +28,13 @@ pub fn warn_if_busy(load: Option<f64>) {
 ///
 /// # Errors
 /// If our own side cannot be started.
-pub fn prepare(measuring: &MeasuringOptions) -> Result<(Alternation, BTreeMap<String, String>), ExperimentError> {
+pub fn prepare(measuring: &MeasuringOptions) -> Result<(Alternation, BTreeMap<String, String>), ProgramError> {
     let MeasuringOptions { threads, rounds, budget, without_memory, python, peers, without_python, .. } = measuring;
-    let heedful = std::env::current_exe().map_err(ExperimentError::failure)?;
+    let heedful = std::env::current_exe().map_err(ProgramError::failure)?;
     let peer = (!without_python).then(|| (python.clone(), peers.clone()));
     let mut sides = Sides { heedful, peer, threads: *threads };
     let versions = |maker| sides.start(maker).and_then(|mut side| side.versions());
-    let mut found = versions(Maker::Heedful).map_err(ExperimentError::failure)?;
+    let mut found = versions(Maker::Heedful).map_err(ProgramError::failure)?;
     if sides.peer.is_some() {
         match versions(Maker::Peer) {
             Ok(theirs) => found.extend(theirs),
@@ -53,7 +53,7 @@ pub fn prepare(measuring: &MeasuringOptions) -> Result<(Alternation, BTreeMap<St
 ///
 /// # Errors
 /// If nothing could be measured, or a file cannot be written.
-pub fn compare(plan: &Plan, alternation: &Alternation, blank: &Outcome, out: Option<&Path>) -> Result<(), ExperimentError> {
+pub fn compare(plan: &Plan, alternation: &Alternation, blank: &Outcome, out: Option<&Path>) -> Result<(), ProgramError> {
     let Plan { what, title, about, .. } = plan.clone();
     let mut outcome = Outcome { what: what.into(), title: title.into(), about, ..blank.clone() };
     let style = ProgressStyle::with_template("{prefix} {pos}/{len} [{elapsed_precise}] {msg}").expect("the template is well formed");
@@ -70,7 +70,7 @@ pub fn compare(plan: &Plan, alternation: &Alternation, blank: &Outcome, out: Opt
     let failed = outcome.cases.iter().flat_map(|case| &case.measurements).all(is_empty);
     print_line(outcome.markdown())?;
     if failed {
-        return Err(ExperimentError::failure("nothing could be measured; the table says why"));
+        return Err(ProgramError::failure("nothing could be measured; the table says why"));
     }
     Ok(())
 }

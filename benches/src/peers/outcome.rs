@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use heedful_experiments::provenance::Provenance;
-use heedful_experiments::record::Machine;
+use heedful_host::machine::Machine;
+use heedful_host::provenance::Provenance;
 use serde::{Deserialize, Serialize};
 
 use super::measure::CaseResult;

@@ -2,7 +2,7 @@
 
 use heedful_attention::engine::Engine;
 use heedful_attention::registry::AnyMechanism;
-use heedful_experiments::error::ExperimentError;
+use heedful_host::exit::ProgramError;
 use serde_json::{Value, json};
 
 use super::options::{
@@ -125,10 +125,10 @@ impl LayerOptions {
     ///
     /// # Errors
     /// A usage error if the heads do not divide the width.
-    pub fn sizes(&self, batch: usize, length: usize) -> Result<Sizes, ExperimentError> {
+    pub fn sizes(&self, batch: usize, length: usize) -> Result<Sizes, ProgramError> {
         let Self { d_model, heads } = *self;
         if !d_model.is_multiple_of(heads) {
-            return Err(ExperimentError::usage(format!("--heads {heads} does not divide --d-model {d_model}; give a divisor")));
+            return Err(ProgramError::usage(format!("--heads {heads} does not divide --d-model {d_model}; give a divisor")));
         }
         Ok(Sizes { batch, length, d_model, heads })
     }
@@ -146,7 +146,7 @@ impl AttentionOptions {
     ///
     /// # Errors
     /// A usage error if the sizes contradict each other.
-    pub fn plan(&self) -> Result<Plan, ExperimentError> {
+    pub fn plan(&self) -> Result<Plan, ProgramError> {
         let case = |&length: &usize| {
             let sizes = self.layer.sizes((self.tokens / length).max(1), length)?;
             let layers = Layers { sizes, training: true };
@@ -174,7 +174,7 @@ impl AttentionOptions {
                  for queries, keys and values. {PROJECTIONS}",
                 self.layer.d_model, self.layer.heads,
             ),
-            cases: self.lengths.iter().map(case).collect::<Result<_, ExperimentError>>()?,
+            cases: self.lengths.iter().map(case).collect::<Result<_, ProgramError>>()?,
         })
     }
 }
@@ -187,7 +187,7 @@ impl StepOptions {
     ///
     /// # Errors
     /// A usage error if the sizes contradict each other.
-    pub fn plan(&self) -> Result<Plan, ExperimentError> {
+    pub fn plan(&self) -> Result<Plan, ProgramError> {
         let Self { batch, length, .. } = *self;
         let sizes = self.model.layer.sizes(batch, length)?;
         let model = self.model.sizes();
@@ -221,7 +221,7 @@ impl MechanismsOptions {
     ///
     /// # Errors
     /// A usage error if the sizes contradict each other.
-    pub fn plan(&self) -> Result<Plan, ExperimentError> {
+    pub fn plan(&self) -> Result<Plan, ProgramError> {
         let case = |&length: &usize| {
             check_chunks(length)?;
             let sizes = self.layer.sizes(1, length)?;
@@ -259,7 +259,7 @@ impl MechanismsOptions {
                 Self::CHUNK,
                 Self::ROUNDS,
             ),
-            cases: self.lengths.iter().map(case).collect::<Result<_, ExperimentError>>()?,
+            cases: self.lengths.iter().map(case).collect::<Result<_, ProgramError>>()?,
         })
     }
 }
@@ -272,7 +272,7 @@ impl PackagesOptions {
     ///
     /// # Errors
     /// A usage error if the sizes contradict each other.
-    pub fn plan(&self) -> Result<Plan, ExperimentError> {
+    pub fn plan(&self) -> Result<Plan, ProgramError> {
         let case = |&length: &usize| {
             let layers = Layers { sizes: self.layer.sizes(1, length)?, training: true };
             check_chunks(length)?;
@@ -304,18 +304,18 @@ impl PackagesOptions {
                 self.layer.heads,
                 Self::SLOTS,
             ),
-            cases: self.lengths.iter().map(case).collect::<Result<_, ExperimentError>>()?,
+            cases: self.lengths.iter().map(case).collect::<Result<_, ProgramError>>()?,
         })
     }
 }
 
 /// The packages cut sequences into chunks without a rest.
-fn check_chunks(length: usize) -> Result<(), ExperimentError> {
+fn check_chunks(length: usize) -> Result<(), ProgramError> {
     let chunks = 2 * MechanismsOptions::CHUNK;
     if length.is_multiple_of(chunks) {
         return Ok(());
     }
-    Err(ExperimentError::usage(format!("--lengths {length} is no multiple of {chunks}, which the peers need")))
+    Err(ProgramError::usage(format!("--lengths {length} is no multiple of {chunks}, which the peers need")))
 }
 
 impl InferenceOptions {
@@ -323,7 +323,7 @@ impl InferenceOptions {
     ///
     /// # Errors
     /// A usage error if the sizes contradict each other.
-    pub fn plan(&self) -> Result<Plan, ExperimentError> {
+    pub fn plan(&self) -> Result<Plan, ProgramError> {
         let case = |&length: &usize| {
             let sizes = self.layer.sizes((self.tokens / length).max(1), length)?;
             let layers = Layers { sizes, training: false };
@@ -346,7 +346,7 @@ impl InferenceOptions {
                 "A causal layer of width {} with {} heads, projections included (four for dot products, two for the others), without autodiff. {PROJECTIONS}",
                 self.layer.d_model, self.layer.heads,
             ),
-            cases: self.lengths.iter().map(case).collect::<Result<_, ExperimentError>>()?,
+            cases: self.lengths.iter().map(case).collect::<Result<_, ProgramError>>()?,
         })
     }
 }
@@ -356,16 +356,16 @@ impl MemoryOptions {
     ///
     /// # Errors
     /// A usage error for an unknown mechanism, one that cannot be causal, or sizes that contradict each other.
-    pub fn plan(&self) -> Result<Plan, ExperimentError> {
+    pub fn plan(&self) -> Result<Plan, ProgramError> {
         let mechanisms = causal(&self.attention)?;
         let case = |&length: &usize| {
             let sizes = self.layer.sizes(1, length)?;
             let layers = Layers { sizes, training: true };
             let candidate = |config: &AnyMechanism| {
-                let method = serde_json::to_value(config).map_err(ExperimentError::failure)?;
+                let method = serde_json::to_value(config).map_err(ProgramError::failure)?;
                 Ok(layers.ours(&config.name(), &method, Engine::Fused).against("heedful dot-product"))
             };
-            let candidates = mechanisms.iter().map(candidate).collect::<Result<_, ExperimentError>>()?;
+            let candidates = mechanisms.iter().map(candidate).collect::<Result<_, ProgramError>>()?;
             Ok(Case { is_timed: false, ..sizes.case(candidates) })
         };
         Ok(Plan {
@@ -375,7 +375,7 @@ impl MemoryOptions {
                 "A causal layer of width {} with {} heads, projections included, batch 1, default options.",
                 self.layer.d_model, self.layer.heads,
             ),
-            cases: self.lengths.iter().map(case).collect::<Result<_, ExperimentError>>()?,
+            cases: self.lengths.iter().map(case).collect::<Result<_, ProgramError>>()?,
         })
     }
 }
@@ -385,7 +385,7 @@ impl DepthOptions {
     ///
     /// # Errors
     /// A usage error if the sizes contradict each other.
-    pub fn plan(&self) -> Result<Plan, ExperimentError> {
+    pub fn plan(&self) -> Result<Plan, ProgramError> {
         let Self { length, d_model, .. } = *self;
         let sizes = LayerOptions { d_model, heads: 2 }.sizes(1, length)?;
         let case = |&layers: &usize| {
@@ -419,7 +419,7 @@ impl DecodeOptions {
     ///
     /// # Errors
     /// A usage error for an unknown mechanism, one that cannot be causal, or sizes that contradict each other.
-    pub fn plan(&self) -> Result<Plan, ExperimentError> {
+    pub fn plan(&self) -> Result<Plan, ProgramError> {
         let model = self.model.sizes();
         let tokens = self.tokens;
         let mut cases = Vec::new();
@@ -429,7 +429,7 @@ impl DecodeOptions {
                 let work = |method, recomputed_at| Work::Decoding { method, model, batch, tokens, recomputed_at };
                 let candidate = |name: String, maker, work| Candidate::new(name, maker, work).without_peak();
                 let name = config.name();
-                let method = serde_json::to_value(&config).map_err(ExperimentError::failure)?;
+                let method = serde_json::to_value(&config).map_err(ProgramError::failure)?;
                 let recomputed = format!("heedful {name}, recomputed");
                 let candidates = vec![
                     candidate(format!("heedful {name}"), Maker::Heedful, work(method.clone(), None)).against(&recomputed),
@@ -463,16 +463,16 @@ impl DecodeOptions {
 pub const PYTORCH_CACHE: &str = "PyTorch with a cache";
 
 /// Mechanisms by name, or all that can be causal.
-fn causal(names: &[String]) -> Result<Vec<AnyMechanism>, ExperimentError> {
+fn causal(names: &[String]) -> Result<Vec<AnyMechanism>, ProgramError> {
     if names.is_empty() {
         return Ok(AnyMechanism::all().into_iter().filter(AnyMechanism::can_be_causal).collect());
     }
     let parse = |name: &String| {
-        let config: AnyMechanism = name.parse().map_err(ExperimentError::usage)?;
+        let config: AnyMechanism = name.parse().map_err(ProgramError::usage)?;
         if config.can_be_causal() {
             Ok(config)
         } else {
-            Err(ExperimentError::usage(format!("--attention {name}: it cannot be causal, as all are here; leave it out")))
+            Err(ProgramError::usage(format!("--attention {name}: it cannot be causal, as all are here; leave it out")))
         }
     };
     names.iter().map(parse).collect()

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::io::{self, BufRead, Write};
 
 use burn::tensor::Device;
-use heedful_experiments::allocator::return_freed_memory;
+use heedful_host::allocator::return_freed_memory;
 use serde::{Deserialize, Serialize};
 
 use super::work::{Run, Work};

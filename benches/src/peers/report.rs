@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use heedful_experiments::error::ExperimentError;
-use heedful_experiments::record::Machine;
-use heedful_experiments::run_folder::write_atomically;
+use heedful_host::exit::ProgramError;
+use heedful_host::machine::Machine;
+use heedful_host::whole_files::write_atomically;
 
 use super::measure::{CaseResult, Measurement};
 use super::outcome::Outcome;
@@ -70,9 +70,9 @@ impl Outcome {
     ///
     /// # Errors
     /// If the folder cannot be written, or holds something else under the name of a result.
-    pub fn write(&self, folder: &Path) -> Result<(), ExperimentError> {
-        fs::create_dir_all(folder).map_err(|error| ExperimentError::failure(format!("cannot make `{}`: {error}", folder.display())))?;
-        let json = serde_json::to_string_pretty(self).map_err(ExperimentError::failure)?;
+    pub fn write(&self, folder: &Path) -> Result<(), ProgramError> {
+        fs::create_dir_all(folder).map_err(|error| ProgramError::failure(format!("cannot make `{}`: {error}", folder.display())))?;
+        let json = serde_json::to_string_pretty(self).map_err(ProgramError::failure)?;
         write_atomically(&folder.join(format!("{}.json", self.what)), format!("{json}\n").as_bytes())?;
         write_page(folder)
     }
@@ -82,11 +82,11 @@ impl Outcome {
 ///
 /// # Errors
 /// If there are none, or one cannot be read.
-pub fn write_page(folder: &Path) -> Result<(), ExperimentError> {
+pub fn write_page(folder: &Path) -> Result<(), ProgramError> {
     let mut sections = Vec::new();
     for what in ORDER {
         let path = folder.join(format!("{what}.json"));
-        let fail = |error: String| ExperimentError::failure(format!("cannot read `{}`: {error}", path.display()));
+        let fail = |error: String| ProgramError::failure(format!("cannot read `{}`: {error}", path.display()));
         if path.exists() {
             let json = fs::read_to_string(&path).map_err(|error| fail(error.to_string()))?;
             sections.push(serde_json::from_str::<Outcome>(&json).map_err(|error| fail(error.to_string()))?.markdown());
@@ -94,7 +94,7 @@ pub fn write_page(folder: &Path) -> Result<(), ExperimentError> {
     }
     if sections.is_empty() {
         let message = format!("`{}` holds no results; make some with `peers all --out {0}`", folder.display());
-        return Err(ExperimentError::usage(message));
+        return Err(ProgramError::usage(message));
     }
     if let Ok(notes) = fs::read_to_string(folder.join(NOTES)) {
         sections.push(notes);

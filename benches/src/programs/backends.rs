@@ -5,10 +5,11 @@ use std::process::ExitCode;
 use crate::backends::{BackendsOptions, Outcome, Training};
 use crate::provenance;
 use clap::Parser;
-use heedful_experiments::allocator::keep_freed_memory;
-use heedful_experiments::error::{Completion, ExperimentError, main_with, print_line};
-use heedful_experiments::record::{Machine, command_line};
-use heedful_experiments::threads::among_workers;
+use heedful_host::allocator::keep_freed_memory;
+use heedful_host::command::command_line;
+use heedful_host::exit::{Completion, ProgramError, main_with, print_line};
+use heedful_host::machine::Machine;
+use heedful_host::threads::among_workers;
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// Train the same language model from equal weights on every backend.
@@ -35,7 +36,7 @@ pub fn main() -> ExitCode {
     main_with(|| among_workers(|| run(&options)).map(|()| Completion::Finished))
 }
 
-fn run(options: &BackendsOptions) -> Result<(), ExperimentError> {
+fn run(options: &BackendsOptions) -> Result<(), ProgramError> {
     let BackendsOptions { backend, steps, batch, length, out, .. } = options;
     // Refuses heads that do not divide the width before anything is built.
     options.model.layer.sizes(*batch, *length)?;

@@ -16,11 +16,12 @@ use crate::peers::protocol::serve;
 use crate::peers::{outcome, report};
 use crate::provenance;
 use clap::{Parser, Subcommand};
-use heedful_experiments::allocator::keep_freed_memory;
-use heedful_experiments::error::{Completion, ExperimentError, main_with, print_line};
-use heedful_experiments::record::{Machine, command_line};
-use heedful_experiments::run_folder::write_atomically;
-use heedful_experiments::threads::among_workers;
+use heedful_host::allocator::keep_freed_memory;
+use heedful_host::command::command_line;
+use heedful_host::exit::{Completion, ProgramError, main_with, print_line};
+use heedful_host::machine::Machine;
+use heedful_host::threads::among_workers;
+use heedful_host::whole_files::write_atomically;
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// Measure the cost of attention: time, memory and multiplications by mechanism, length and backend.
@@ -61,7 +62,7 @@ pub fn main() -> ExitCode {
     main_with(|| {
         match command {
             Some(Hidden::Worker) => {
-                among_workers(|| serve(io::stdin().lock(), io::stdout().lock())).map_err(ExperimentError::failure)?;
+                among_workers(|| serve(io::stdin().lock(), io::stdout().lock())).map_err(ProgramError::failure)?;
             }
             None => among_workers(|| run(&cost))?,
         }
@@ -69,7 +70,7 @@ pub fn main() -> ExitCode {
     })
 }
 
-fn run(options: &CostOptions) -> Result<(), ExperimentError> {
+fn run(options: &CostOptions) -> Result<(), ProgramError> {
     options.validate()?;
     let sizes = options.sizes(0)?;
     let attentions = options.attentions()?;
@@ -92,7 +93,7 @@ fn run(options: &CostOptions) -> Result<(), ExperimentError> {
     };
     let mut devices = Vec::new();
     for &backend in &options.backend {
-        let device = backend.device().map_err(ExperimentError::usage)?;
+        let device = backend.device().map_err(ProgramError::usage)?;
         refuse_missing(options.precision, backend, &device)?;
         outcome.devices.insert(backend.name().to_owned(), device_name(&device));
         devices.push((backend, device));
@@ -137,17 +138,17 @@ fn run(options: &CostOptions) -> Result<(), ExperimentError> {
         judge(&outcome, &earlier, options.threshold)?;
     }
     if outcome.points.iter().all(|point| point.seconds.is_empty()) {
-        return Err(ExperimentError::failure("nothing could be measured; the lines above say why"));
+        return Err(ProgramError::failure("nothing could be measured; the lines above say why"));
     }
     Ok(())
 }
 
-fn write(outcome: &Outcome, folder: &Path) -> Result<(), ExperimentError> {
+fn write(outcome: &Outcome, folder: &Path) -> Result<(), ProgramError> {
     outcome.write(folder)?;
     let page = format!("# What every mechanism costs\n\n{}{}{}", outcome.summary(), outcome.crossovers(), outcome.details());
     write_atomically(&folder.join("cost.md"), page.as_bytes())?;
     plot::write(outcome, folder)?;
-    let mut files: Vec<_> = fs::read_dir(folder).map_err(ExperimentError::failure)?.flatten().map(|entry| entry.file_name()).collect();
+    let mut files: Vec<_> = fs::read_dir(folder).map_err(ProgramError::failure)?.flatten().map(|entry| entry.file_name()).collect();
     files.sort();
     let files: Vec<_> = files.iter().map(|name| name.to_string_lossy()).collect();
     eprintln!("{} holds {}", folder.display(), files.join(", "));
@@ -155,7 +156,7 @@ fn write(outcome: &Outcome, folder: &Path) -> Result<(), ExperimentError> {
 }
 
 /// Packages on PyTorch beside ours.
-fn peers(options: &CostOptions) -> Result<(), ExperimentError> {
+fn peers(options: &CostOptions) -> Result<(), ProgramError> {
     let CostOptions { d_model, heads, rounds, python, .. } = options;
     let measuring = MeasuringOptions { rounds: *rounds, python: python.clone(), threads: Machine::here().cores, ..defaults() };
     let layer = LayerOptions { d_model: *d_model, heads: *heads };
@@ -173,15 +174,15 @@ fn peers(options: &CostOptions) -> Result<(), ExperimentError> {
 }
 
 /// Says what became slower, and fails if something did.
-fn judge(outcome: &Outcome, earlier: &Outcome, threshold: f64) -> Result<(), ExperimentError> {
+fn judge(outcome: &Outcome, earlier: &Outcome, threshold: f64) -> Result<(), ProgramError> {
     let changes = baseline::changes(outcome, earlier);
     if changes.is_empty() {
-        return Err(ExperimentError::usage("--baseline: the earlier run has none of these points; give the options of its command"));
+        return Err(ProgramError::usage("--baseline: the earlier run has none of these points; give the options of its command"));
     }
     let slower = baseline::regressions(&changes, threshold);
     if slower.is_empty() {
         return print_line(format!("{} points were compared with the baseline; none takes {threshold} times as long.", changes.len()));
     }
     print_line(format!("Slower than the baseline, of {} points that were compared:\n\n{}", changes.len(), baseline::table(&slower)))?;
-    Err(ExperimentError::failure(format!("{} points take at least {threshold} times as long as in the baseline", slower.len())))
+    Err(ProgramError::failure(format!("{} points take at least {threshold} times as long as in the baseline", slower.len())))
 }

@@ -13,11 +13,11 @@ use crate::peers::protocol::serve;
 use crate::peers::report::{load, write_page};
 use crate::provenance;
 use clap::{Parser, Subcommand};
-use heedful_experiments::allocator::keep_freed_memory;
-use heedful_experiments::error::{Completion, ExperimentError, main_with};
-use heedful_experiments::provenance::Provenance;
-use heedful_experiments::record::Machine;
-use heedful_experiments::threads::among_workers;
+use heedful_host::allocator::keep_freed_memory;
+use heedful_host::exit::{Completion, ProgramError, main_with};
+use heedful_host::machine::Machine;
+use heedful_host::provenance::Provenance;
+use heedful_host::threads::among_workers;
 
 /// Compare heedful with PyTorch and its packages, in time and memory.
 ///
@@ -75,7 +75,7 @@ pub fn main() -> ExitCode {
     main_with(|| run(&what, &measuring).map(|()| Completion::Finished))
 }
 
-fn run(what: &What, measuring: &MeasuringOptions) -> Result<(), ExperimentError> {
+fn run(what: &What, measuring: &MeasuringOptions) -> Result<(), ProgramError> {
     let plans = match what {
         What::Attention(options) => vec![options.plan()?],
         What::Step(options) => vec![options.plan()?],
@@ -96,13 +96,12 @@ fn run(what: &What, measuring: &MeasuringOptions) -> Result<(), ExperimentError>
             defaults::<PackagesOptions>().plan()?,
         ],
         What::Report => {
-            let folder =
-                measuring.out.as_ref().ok_or_else(|| ExperimentError::usage("report needs --out DIR, the folder of the results"))?;
+            let folder = measuring.out.as_ref().ok_or_else(|| ProgramError::usage("report needs --out DIR, the folder of the results"))?;
             return write_page(folder);
         }
         What::Worker => {
             keep_freed_memory();
-            return among_workers(|| serve(io::stdin().lock(), io::stdout().lock())).map_err(ExperimentError::failure);
+            return among_workers(|| serve(io::stdin().lock(), io::stdout().lock())).map_err(ProgramError::failure);
         }
     };
     // Before anything here adds to it.

@@ -109,7 +109,7 @@ impl<'a> Fetch<'a> {
         let root = settings.out.join(&set.name);
         fs::create_dir_all(&root).map_err(|source| RunFolderError::Folder { path: root.clone(), source })?;
         let path = root.join(LOCK);
-        let lock = lock(&path).map_err(|source| RunFolderError::Write { path: path.clone(), source })?;
+        let lock = lock(&path).map_err(|source| RunFolderError::write(&path, source))?;
         let Some(lock) = lock else { return Err(DownloadError::Busy { part: path }.into()) };
         let record = Record::read(&root.join(RECORD), settings.force)?;
         Ok(Self { set, settings, interrupt, root, record, _lock: lock })
@@ -148,7 +148,7 @@ impl<'a> Fetch<'a> {
         self.record.files.insert(key, entry.clone());
         self.write_record()?;
         if kind.is_some() {
-            remove_if_there(&target).map_err(|source| RunFolderError::Write { path: target.clone(), source })?;
+            remove_if_there(&target).map_err(|source| RunFolderError::write(&target, source))?;
         }
         Ok(entry.fetched(path, was_there))
     }
@@ -257,7 +257,7 @@ impl<'a> Fetch<'a> {
                 fs::rename(from.join(&file.path), &path)?;
                 sync_folder_of(&path)
             };
-            install().map_err(|source| RunFolderError::Write { path: path.clone(), source })?;
+            install().map_err(|source| RunFolderError::write(&path, source))?;
         }
         Ok(files)
     }

@@ -5,13 +5,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use burn::store::{ModuleSnapshot, SafetensorsStore};
+use heedful_host::checksum::sha256_hex;
 use heedful_models::classifier::Classifier;
 use safetensors::tensor::TensorView;
 use safetensors::{SafeTensorError, SafeTensors};
 
 use crate::error::ExperimentError;
 use crate::results::Results;
-use crate::run_folder::{RunFolder, file_name, sha256_hex};
+use crate::run_folder::{RunFolder, file_name};
 use crate::tokenise::Tokeniser;
 use crate::train::{Checkpoint, CheckpointFolder, MODEL};
 

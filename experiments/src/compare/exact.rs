@@ -121,9 +121,9 @@ mod tests {
 
     #[test]
     fn builds_are_alike_only_where_both_are_known() {
-        use crate::provenance::Provenance;
+        use crate::provenance::{self, Provenance};
         let by = |provenance| ResultRecord { provenance, ..record("dense", 1, &[]) };
-        let here = Provenance::here();
+        let here = provenance::here();
         let [known, elsewhere] = [here.clone(), Provenance { cpu_features: vec!["neon?".into()], ..here }].map(|it| by(Some(it)));
         assert!(are_built_alike(&known, &known));
         assert!(!are_built_alike(&known, &elsewhere) && !are_built_alike(&known, &by(None)) && !are_built_alike(&by(None), &by(None)));

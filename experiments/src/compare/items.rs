@@ -4,10 +4,12 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use heedful_host::checksum::sha256_hex;
+
 use crate::metrics::significance::ItemStatistics;
 use crate::metrics::{Bleu, ChrF, Combination, CorpusMetric, ItemScore, ItemTable};
 use crate::record::ResultRecord;
-use crate::run_folder::{RunFolder, RunPaths, sha256_hex};
+use crate::run_folder::{RunFolder, RunPaths};
 
 use super::group::Row;
 

@@ -2,7 +2,7 @@
 
 use crate::metrics::MetricColumn;
 use crate::metrics::significance::Difference;
-use crate::provenance::Provenance;
+use crate::provenance::{self, Provenance};
 use crate::report::{best_of, duration, grouped, mean, memory, rounded, score_cell};
 
 use super::group::{Group, Row};
@@ -31,7 +31,7 @@ pub struct Comparison<'a> {
 impl<'a> Comparison<'a> {
     /// Compares the rows of `group`, and names those that other code than this program's has computed.
     pub fn of(group: Group<'a>, options: &CompareOptions) -> Self {
-        Self::by(&Provenance::here(), group, options)
+        Self::by(&provenance::here(), group, options)
     }
 
     /// The same by a program of the code `own`; by one that does not know its code, no rows are named for theirs.

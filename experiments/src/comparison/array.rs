@@ -1,10 +1,11 @@
 //! The runs of a command as an array job of Slurm.
 
+use heedful_host::command::quoted;
+
 use super::runs::Runs;
 use crate::error::{Completion, ExperimentError, print_line};
 use crate::experiment::Experiment;
 use crate::jobs::Shard;
-use crate::record::quoted;
 use crate::results::Results;
 use crate::slurm::{Scripts, Submitted, submit};
 

@@ -6,7 +6,8 @@ use burn::tensor::Device;
 use heedful_attention::random::RandomKey;
 
 use super::candidate::Candidate;
-use crate::backend::{Backend, guarded};
+use crate::backend::Backend;
+use crate::device_failure::guarded;
 use crate::error::{ExperimentError, print_line};
 use crate::experiment::{Experiment, Setup};
 use crate::footprint;

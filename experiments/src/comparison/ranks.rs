@@ -4,12 +4,13 @@ use std::path::Path;
 
 use burn::tensor::Device;
 use heedful_attention::random::RandomKey;
+use heedful_host::exit::ProgramError;
 use serde::{Deserialize, Serialize};
 
 use super::candidate::Candidate;
 use crate::error::{Completion, ExperimentError, INTERRUPTED_EXIT};
 use crate::experiment::{Config, Experiment, Setup};
-use crate::provenance::Provenance;
+use crate::provenance::{self, Provenance};
 use crate::settings;
 use crate::train::{Interrupt, RankError, Ranks, Topic, Trainer, TrainingError, Watcher};
 
@@ -77,7 +78,7 @@ impl Launched {
 
 /// Checks that all ranks are to do the same, with the same digits.
 pub(super) fn agree<E: Experiment>(ranks: &Ranks, config: &Config<E>, datasets: &[E::Data]) -> Result<(), ExperimentError> {
-    let Provenance { commit, is_clean, compiler, features, instruction_set, cpu_features, caches, .. } = Provenance::here();
+    let Provenance { commit, is_clean, compiler, features, instruction_set, cpu_features, caches, .. } = provenance::here();
     ranks.agree("program", || format!("{commit} {is_clean:?} {compiler} {features:?}").into_bytes())?;
     ranks.agree("processor", || format!("{instruction_set} {cpu_features:?} {caches:?}").into_bytes())?;
     let text = settings::complete_text(config)?;
@@ -119,7 +120,7 @@ pub(super) fn follow<E: Experiment>(
             Word::Train { dataset, attention, seed } => (dataset, attention, seed),
             Word::End { exit: 0 } => return Ok(Completion::Finished),
             Word::End { exit: INTERRUPTED_EXIT } => return Ok(Completion::Interrupted),
-            Word::End { exit } => return Err(ExperimentError::Reported(exit)),
+            Word::End { exit } => return Err(ProgramError::Reported(exit).into()),
         };
         let dataset = datasets.iter().find(|dataset| E::card(dataset).name == name).expect("all ranks have the same data sets");
         let candidate = candidates.iter().find(|candidate| candidate.attention.name == attention);
@@ -152,7 +153,7 @@ pub(super) fn conclude(ranks: &Ranks, outcome: Result<Completion, ExperimentErro
         Err(error) => {
             let exit = ranks.failed_with().unwrap_or(error.exit_code());
             ranks.fail(error.to_string(), exit);
-            if ranks.is_first() { Err(error) } else { Err(ExperimentError::Reported(exit)) }
+            if ranks.is_first() { Err(error) } else { Err(ProgramError::Reported(exit).into()) }
         }
     }
 }

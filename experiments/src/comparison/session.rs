@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use burn::tensor::Device;
 use heedful_attention::random::RandomKey;
+use heedful_host::checksum::sha256_hex;
 
 use super::STEPS_PER_SECOND;
 use super::candidate::Candidate;
@@ -16,10 +17,10 @@ use crate::allocator::return_freed_memory;
 use crate::error::{Completion, ExperimentError};
 use crate::experiment::{Experiment, Setup};
 use crate::jobs::{Shard, side_by_side};
-use crate::provenance::Provenance;
+use crate::provenance::{self, Provenance};
 use crate::record::{Budget, Machine, ResultRecord, command_line, peak_memory_bytes, reset_peak_memory};
 use crate::results::{Results, write_result};
-use crate::run_folder::{RunFolderError, RunPaths, sha256_hex, write_atomically};
+use crate::run_folder::{RunFolderError, RunPaths, write_atomically};
 use crate::run_lock::{Holder, RunLock};
 use crate::settings;
 use crate::train::{Interrupt, Outcome, ParameterCount, Ranks, Trainer, TrainingError, Watcher};
@@ -154,7 +155,7 @@ impl<'a, E: Experiment> Session<'a, E> {
             data_sha256: card.sha256.to_owned(),
             machine: Machine::here(),
             budget: Budget { steps: Some(training.steps), minutes: training.minutes },
-            provenance: Some(Provenance { ranks: Some(self.ranks.size()).filter(|size| *size > 1), ..Provenance::here() }),
+            provenance: Some(Provenance { ranks: Some(self.ranks.size()).filter(|size| *size > 1), ..provenance::here() }),
             disturbed: self.jobs > 1,
             is_model: self.runs.config.run.models.iter().any(|model| model.name == attention.name),
             ..Default::default()
@@ -239,7 +240,7 @@ struct FailureNote<'a>(&'a RunPaths);
 impl<'a> FailureNote<'a> {
     fn begin(run: &'a RunPaths) -> Result<Self, ExperimentError> {
         match std::fs::remove_file(run.error()) {
-            Err(source) if source.kind() != io::ErrorKind::NotFound => Err(RunFolderError::Write { path: run.error(), source }.into()),
+            Err(source) if source.kind() != io::ErrorKind::NotFound => Err(RunFolderError::write(run.error(), source).into()),
             _ => Ok(Self(run)),
         }
     }

@@ -9,11 +9,11 @@ use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use flate2::bufread::MultiGzDecoder;
+use heedful_host::checksum::sha256_hex;
 use sha2::{Digest, Sha256};
 
 use super::DataError;
 use crate::bounded::{Budget, limit_in_memory};
-use crate::run_folder::sha256_hex;
 
 /// A text file that was read to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,10 +7,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::TensorData;
+use heedful_host::names::nearest;
 use safetensors::tensor::{Dtype, TensorView};
 use safetensors::{SafeTensorError, SafeTensors};
 
-use crate::options::nearest;
 use crate::run_folder::{RunFolderError, write_atomically};
 
 /// Why a file of tensors cannot be used.

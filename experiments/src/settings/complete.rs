@@ -1,10 +1,10 @@
 //! Complete configurations: as tables, as text, their digests and differences.
 
+use heedful_host::checksum::sha256_hex;
 use serde::Serialize;
 use toml::{Table, Value};
 
 use super::{SettingsError, UNSET, same_kind};
-use crate::run_folder::sha256_hex;
 
 /// The configuration as a table with every field, optional fields without a value as [`UNSET`].
 ///

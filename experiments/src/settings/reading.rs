@@ -2,11 +2,11 @@
 
 use std::fmt::Display;
 
+use heedful_host::names::nearest;
 use serde::de::{self, Deserializer, IntoDeserializer, Unexpected, Visitor};
 use toml::{Table, Value};
 
 use super::UNSET;
-use crate::options::nearest;
 
 /// The field that says which of several things a table is.
 const NAME: &str = "name";

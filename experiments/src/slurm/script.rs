@@ -4,9 +4,10 @@ use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use heedful_host::command::quoted;
+
 use super::SlurmSettings;
 use crate::error::{ExperimentError, INTERRUPTED_EXIT};
-use crate::record::quoted;
 use crate::run_folder::{RunFolder, RunFolderError, write_atomically};
 
 /// Options of the command that the scripts give themselves.

@@ -4,9 +4,10 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::process::Command;
 
+use heedful_host::command::quoted;
+
 use super::script::Written;
 use crate::error::ExperimentError;
-use crate::record::quoted;
 
 /// Numbers of the jobs that were submitted.
 #[derive(Debug, PartialEq, Eq)]

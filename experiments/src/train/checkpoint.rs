@@ -9,12 +9,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
+use heedful_host::checksum::sha256_hex;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::disk::{Disk, SystemDisk};
 use super::state::TrainingState;
-use crate::run_folder::sha256_hex;
 
 /// Number of the layout described in this module; a reader refuses any other.
 pub(super) const FORMAT: u64 = 1;

@@ -144,7 +144,7 @@ fn maps(analysis: &Analysis, files: &mut Files<'_>) -> Result<(), RunFolderError
         let title = format!("{module}, text {text}, {}", observed.state);
         let name = format!("maps/text{text}-{}", file_name(module));
         let [svg_name, png_name] = ["svg", "png"].map(|ending| format!("{name}.{ending}"));
-        let map = map::draw(observed, &title).map_err(|source| RunFolderError::Write { path: files.folder.join(&png_name), source })?;
+        let map = map::draw(observed, &title).map_err(|source| RunFolderError::write(files.folder.join(&png_name), source))?;
         svg(files, &svg_name, &format!("Weights of `{module}` for text {text}, with tokens."), &map.svg)?;
         files.write(&png_name, "The same without tokens.", |file| file.write_all(&map.png))?;
     }

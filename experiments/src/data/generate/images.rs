@@ -10,6 +10,7 @@
 //! frequent (in each split, up to one image).
 
 use heedful_attention::random::RandomKey;
+use heedful_host::checksum::sha256_hex;
 use rand::RngExt;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
@@ -17,7 +18,6 @@ use rand_chacha::ChaCha8Rng;
 use super::{Seen, Sizes};
 use crate::data::DataError;
 use crate::data::images::{ImageSet, Images};
-use crate::run_folder::sha256_hex;
 
 /// What each label stands for: a shape, and how the lower half was made of the upper one. Even ones are mirrored, odd ones repeated.
 pub const CLASSES: [&str; 8] = [

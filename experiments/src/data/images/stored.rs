@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 
 use flate2::bufread::MultiGzDecoder;
 
+use heedful_host::checksum::sha256_hex;
+
 use crate::bounded::{Budget, limit_in_memory};
 use crate::data::{DataError, files};
-use crate::run_folder::sha256_hex;
 
 /// A file as it is stored.
 pub(super) struct StoredFile {

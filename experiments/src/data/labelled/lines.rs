@@ -11,10 +11,11 @@ use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::path::Path;
 
+use heedful_host::checksum::sha256_hex;
+
 use super::{DEVELOPMENT_NAMES, Folder, LabelledText, Parts, names};
 use crate::data::DataError;
 use crate::data::files::{self, TextFile};
-use crate::run_folder::sha256_hex;
 
 /// A line, by its index in the file.
 struct Line<'a> {

@@ -17,13 +17,13 @@ use std::fmt::Debug;
 use std::sync::OnceLock;
 
 use burn::module::Module;
+use heedful_host::checksum::sha256_hex;
+use heedful_host::exit::{FAILURE_EXIT, USAGE_EXIT};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::task::Task;
-use crate::error::{FAILURE_EXIT, USAGE_EXIT};
-use crate::run_folder::sha256_hex;
 
 pub(super) use self::gradients::GradientSum;
 

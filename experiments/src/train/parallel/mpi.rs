@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use heedful_host::exit::FAILURE_EXIT;
 use mpi::Threading;
 use mpi::datatype::{Partition, PartitionMut};
 use mpi::environment::Universe;
@@ -45,7 +46,7 @@ impl Drop for Mpi {
         // The others would wait for ever.
         if std::thread::panicking() && self.size > 1 {
             eprintln!("error: rank {} of {} panics, which ends all", self.rank, self.size);
-            self.universe.world().abort(i32::from(crate::error::FAILURE_EXIT));
+            self.universe.world().abort(i32::from(FAILURE_EXIT));
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::panic::{self, AssertUnwindSafe, PanicHookInfo};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::Backend;
+use crate::backend::Backend;
 use crate::error::ExperimentError;
 
 /// Runs what computes on a backend. With an accelerator a panic becomes one error, which names the first panic and the remedy.
@@ -66,11 +66,11 @@ mod tests {
             println!("exit {}: {error}", error.exit_code());
             return;
         }
-        let name = "backend::failure::tests::a_device_that_fails_gives_one_error_with_its_first_reason";
+        let name = "device_failure::tests::a_device_that_fails_gives_one_error_with_its_first_reason";
         let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
         let output = alone.args([name, "--exact", "--nocapture"]).env(ALONE, "1").output().unwrap();
         let (text, errors) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
-        for part in ["exit 1: the device of the backend wgpu failed: the device is lost (", "failure.rs:", "--resume", "smaller"] {
+        for part in ["exit 1: the device of the backend wgpu failed: the device is lost (", "device_failure.rs:", "--resume", "smaller"] {
             assert!(text.contains(part), "{text}{errors}");
         }
         assert!(!text.contains("no answer") && !errors.contains("panicked"), "{text}{errors}");

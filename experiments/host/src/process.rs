@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
 
-use crate::run_folder::sha256_hex;
+use crate::checksum::sha256_hex;
 
 /// A process, told from every other one, also on machines that share a file system and after a restart.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

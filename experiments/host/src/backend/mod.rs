@@ -12,7 +12,6 @@ use thiserror::Error;
 
 #[cfg(feature = "cuda")]
 mod cuda;
-mod failure;
 #[cfg(feature = "ndarray")]
 mod ndarray;
 #[cfg(feature = "rocm")]
@@ -20,7 +19,7 @@ mod rocm;
 #[cfg(feature = "wgpu")]
 mod wgpu;
 
-pub(crate) use self::failure::guarded;
+use crate::names::nearest;
 
 /// A backend that can be chosen at run time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,7 +151,7 @@ impl FromStr for Backend {
 
     fn from_str(name: &str) -> Result<Self, BackendError> {
         Self::ALL.into_iter().find(|backend| backend.name() == name).ok_or_else(|| {
-            let nearest = crate::options::nearest(name, Self::ALL.map(Self::name));
+            let nearest = nearest(name, Self::ALL.map(Self::name));
             let suggestion = nearest.map_or_else(String::new, |nearest| format!("; did you mean `{nearest}`?"));
             BackendError::Unknown { name: name.to_owned(), suggestion }
         })

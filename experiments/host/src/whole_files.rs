@@ -1,0 +1,231 @@
+//! Files that are never half written, and their names.
+//!
+//! A file is written under a temporary name in its own folder, synced, renamed over the old one, and the folder is synced: after a crash or on a full
+//! disk the old file or the new one is there, never a part of one.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use crate::checksum::sha256_hex;
+use crate::process::Process;
+
+/// A file could not be written; the old file, if there was one, is intact.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write `{}`: {source}{}", path.display(), write_remedy(source))]
+pub struct WriteError {
+    /// The file.
+    pub path: PathBuf,
+    /// The system's reason.
+    pub source: io::Error,
+}
+
+/// What to do where an output folder cannot be written, as the end of a message.
+pub fn write_remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => "; free space or choose another --out",
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => "; choose another --out that may be written",
+        io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists | io::ErrorKind::IsADirectory => "; choose another --out",
+        _ => "",
+    }
+}
+
+/// How the names of files begin that are not whole yet; the process that writes them and some random letters follow.
+const TEMPORARY: &str = ".partial-";
+
+/// Whether a file is not whole yet, or never became so.
+pub fn is_temporary(path: &Path) -> bool {
+    path.is_file() && path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(TEMPORARY))
+}
+
+/// Whether a temporary file was left behind by a process that is known to have ended.
+pub fn is_left_behind(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let writer = name.strip_prefix(TEMPORARY).and_then(|rest| rest.rsplit_once('-')).and_then(|(process, _)| Process::named(process));
+    writer.is_some_and(|process| process.has_ended())
+}
+
+/// Replaces the file at `path` by `bytes`, whole or not at all.
+///
+/// # Errors
+/// [`WriteError`]; the old file is then intact and no temporary file is left.
+pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
+    write_atomically_with(path, |file| file.write_all(bytes))
+}
+
+/// Replaces the file at `path` by what `write` puts into the file handed to it, whole or not at all.
+///
+/// # Errors
+/// [`WriteError`], also for an error of `write`; the old file is then intact and no temporary file is left.
+pub fn write_atomically_with(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> Result<(), WriteError> {
+    let replace = || -> io::Result<()> {
+        written(path, write)?.persist(path).map_err(|error| error.error)?;
+        sync_folder(folder_of(path))
+    };
+    replace().map_err(|source| WriteError { path: path.into(), source })
+}
+
+/// Creates the file at `path` with `bytes`, whole or not at all; returns whether it did, which it does not where there is a file. Of several processes
+/// that try, one does, also on a network file system.
+///
+/// # Errors
+/// [`WriteError`]; no temporary file is left.
+pub fn create_atomically(path: &Path, bytes: &[u8]) -> Result<bool, WriteError> {
+    let create = || -> io::Result<bool> {
+        match written(path, |file| file.write_all(bytes))?.persist_noclobber(path) {
+            Ok(_) => sync_folder(folder_of(path)).map(|()| true),
+            Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+            Err(error) => Err(error.error),
+        }
+    };
+    create().map_err(|source| WriteError { path: path.into(), source })
+}
+
+/// What is to become the file at `path`, under another name.
+fn written(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<tempfile::NamedTempFile> {
+    let mut temporary = new_temporary(folder_of(path))?;
+    write(temporary.as_file_mut())?;
+    temporary.as_file().sync_all()?;
+    Ok(temporary)
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+fn new_temporary(folder: &Path) -> io::Result<tempfile::NamedTempFile> {
+    let prefix = format!("{TEMPORARY}{}-", Process::this().name());
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(&prefix);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        // A temporary file is private by default; a result should have the rights of any new file, which the umask decides.
+        builder.permissions(fs::Permissions::from_mode(0o666));
+    }
+    builder.tempfile_in(folder)
+}
+
+#[cfg(unix)]
+fn sync_folder(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
+}
+
+#[cfg(not(unix))]
+fn sync_folder(_: &Path) -> io::Result<()> {
+    Ok(())
+}
+
+/// A file name for any name: letters, digits, `-`, `_`, `+` and dots inside stay, every other byte becomes `%` and two hexadecimal digits, so that
+/// different names give different files and none leaves its folder. A name too long for a file system is cut and ends in a part of its checksum.
+pub fn file_name(name: &str) -> String {
+    const LONGEST: usize = 120;
+    let mut safe = String::with_capacity(name.len());
+    for (index, byte) in name.bytes().enumerate() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'+' => safe.push(byte as char),
+            b'.' if index > 0 => safe.push('.'),
+            _ => safe.extend(["%", &hex::encode_upper([byte])]),
+        }
+    }
+    if safe.is_empty() {
+        return "%".into();
+    }
+    if safe.len() > LONGEST {
+        safe.truncate(LONGEST);
+        safe.push('~');
+        safe.push_str(&sha256_hex(name.as_bytes())[..16]);
+    }
+    safe
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn names(folder: &Path) -> Vec<String> {
+        let mut names: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_file_is_created_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock.json");
+        assert!(create_atomically(&path, b"first").unwrap());
+        assert!(!create_atomically(&path, b"second").unwrap());
+        assert_eq!(fs::read(&path).unwrap(), b"first");
+        assert_eq!(names(folder.path()), ["lock.json"]);
+    }
+
+    #[test]
+    fn a_written_file_replaces_the_old_one_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("results.json");
+        write_atomically(&path, b"a long old content").unwrap();
+        write_atomically(&path, b"new").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        assert_eq!(names(folder.path()), ["results.json"]);
+    }
+
+    #[test]
+    fn a_write_that_fails_half_way_leaves_the_old_file_and_no_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("results.json");
+        write_atomically(&path, b"old").unwrap();
+        let error = write_atomically_with(&path, |file| {
+            file.write_all(b"half of the n")?;
+            Err(io::Error::from(io::ErrorKind::StorageFull))
+        })
+        .unwrap_err();
+        assert_eq!(fs::read(&path).unwrap(), b"old");
+        assert_eq!(names(folder.path()), ["results.json"]);
+        assert!(error.to_string().contains("results.json"), "{error}");
+        assert!(error.to_string().ends_with("free space or choose another --out"), "{error}");
+    }
+
+    #[test]
+    fn a_rename_that_fails_leaves_no_temporary_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("occupied");
+        fs::create_dir(&path).unwrap();
+        fs::write(path.join("kept"), "").unwrap();
+        assert!(write_atomically(&path, b"text").is_err());
+        assert_eq!(names(folder.path()), ["occupied"]);
+        assert_eq!(names(&path), ["kept"]);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_written_file_has_the_rights_of_an_ordinary_new_file() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("ordinary"), "").unwrap();
+        write_atomically(&folder.path().join("ours"), b"").unwrap();
+        let mode = |name: &str| fs::metadata(folder.path().join(name)).unwrap().permissions().mode();
+        assert_eq!(mode("ours"), mode("ordinary"));
+    }
+
+    #[test]
+    fn file_names_stay_in_their_folder_and_apart_from_each_other() {
+        let awkward =
+            ["../x", "..", ".", "", "a/b", "a b", "a%2Fb", "a\\b", "a\0b", "ü", "u\u{308}", "synthesizer-random", "Synthesizer-Random"];
+        let safe: BTreeSet<String> = awkward.iter().map(|name| file_name(name)).collect();
+        assert_eq!(safe.len(), awkward.len());
+        for name in &safe {
+            assert!(!name.starts_with('.') && !name.is_empty() && !name.contains(['/', '\\', '\0']), "{name}");
+        }
+        assert_eq!(file_name("synthesizer-random"), "synthesizer-random");
+        assert_eq!(file_name("test_2016_flickr.de"), "test_2016_flickr.de");
+    }
+
+    #[test]
+    fn very_long_names_are_cut_and_stay_apart() {
+        let (first, second) = ("é".repeat(500), "é".repeat(501));
+        assert!(file_name(&first).len() < 200);
+        assert_ne!(file_name(&first), file_name(&second));
+    }
+}
