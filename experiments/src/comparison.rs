@@ -9,7 +9,6 @@ mod candidate;
 mod identity;
 mod overview;
 mod plan;
-mod program;
 mod ranks;
 mod runs;
 mod session;
@@ -23,10 +22,12 @@ use heedful_attention::random::RandomKey;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::allocator::keep_freed_memory;
+pub use crate::attention::Attention;
 use crate::backend::Backend;
 use crate::device_failure::guarded;
 use crate::error::{Completion, ExperimentError, main_with, print_line};
-use crate::experiment::{Config, Experiment, Setup};
+pub use crate::experiment::definition::{Candidate, NamedModel};
+use crate::experiment::definition::{Config, Experiment, Setup};
 use crate::footprint;
 use crate::mechanisms;
 use crate::options::{CommonOptions, progress};
@@ -39,11 +40,10 @@ use crate::settings::{self, Assignment, Settings};
 use crate::threads::among_workers;
 use crate::train::{CheckpointFolder, Interrupt, Ranks, Watcher, load_model};
 
-pub use self::candidate::{Attention, Candidate, NamedModel, model_assignments};
+pub use self::candidate::model_assignments;
 use self::candidate::{candidates, check_effects, twins, with_earlier};
 use self::identity::other_data;
 use self::plan::Plan;
-pub use self::program::main;
 use self::runs::{Runs, report, sections};
 use self::session::Session;
 

@@ -20,10 +20,10 @@ use heedful_attention::registry::AnyMechanism;
 use heedful_models::position::PositionConfig;
 use heedful_models::precision::Precision;
 
+use crate::attention::Attention;
 use crate::backend::Backend;
-use crate::comparison::{Attention, Candidate};
 use crate::error::ExperimentError;
-use crate::experiment::{Config, Experiment};
+use crate::experiment::definition::{Candidate, Config, Experiment};
 use crate::jobs::Jobs;
 use crate::model::ModelSettings;
 use crate::settings::Settings;
@@ -307,7 +307,7 @@ mod tests {
     use heedful_attention::random::RandomKey;
 
     use super::*;
-    use crate::experiment::Setup;
+    use crate::experiment::definition::Setup;
     use crate::language::{Language, LanguageConfig};
     use crate::settings::Assignment;
     use crate::train::ParameterCount as Built;

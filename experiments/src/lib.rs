@@ -12,6 +12,7 @@
 pub mod algorithmic;
 pub mod analyse;
 pub mod answers;
+mod attention;
 pub mod batch;
 #[cfg(doctest)]
 mod book;

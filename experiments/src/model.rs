@@ -17,7 +17,7 @@ use heedful_models::seq2seq::{Seq2SeqConfig, Tying};
 use heedful_models::stack::{Stack, StackConfig};
 use serde::{Deserialize, Serialize};
 
-use crate::comparison::Attention;
+use crate::attention::Attention;
 
 /// Sizes and options of the Transformer under comparison; which attention it has is what is compared. The defaults suit the built-in data and are
 /// small: the base model of Vaswani et al. 2017 has 6 layers, `d_model` 512, 8 heads, `d_ff` 2048 and dropout 0.1.

@@ -22,8 +22,8 @@ use crate::options::RunSettings;
 use crate::settings::Settings;
 use crate::tokenise::{END, Tokeniser};
 
-pub use config::{Masking, PreTrainingConfig, PreTrainingData, PreTrainingOptions, Spans};
-pub use masked::{MaskedBatch, MaskedModelling, MaskedTask};
+pub use config::{Masking, PreTrainingData, PreTrainingOptions, Spans};
+pub use masked::{MaskedBatch, MaskedModelling, MaskedTask, PreTrainingConfig};
 pub use spans::{SpanModelling, SpanTask};
 
 /// Fields that say what the data are.

@@ -10,7 +10,7 @@ use super::{Analysis, Kind, Observed, State};
 use crate::backend::Backend;
 use crate::comparison::{Reloaded, reload, scoring_bar, write_page};
 use crate::error::{ExperimentError, print_line};
-use crate::experiment::{Experiment, ReadSegment, Reading, Setup};
+use crate::experiment::definition::{Experiment, ReadSegment, Reading, Setup};
 use crate::run_folder::RunFolder;
 
 /// Which model is shown what.

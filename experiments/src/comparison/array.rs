@@ -4,7 +4,7 @@ use heedful_host::command::quoted;
 
 use super::runs::Runs;
 use crate::error::{Completion, ExperimentError, print_line};
-use crate::experiment::Experiment;
+use crate::experiment::definition::Experiment;
 use crate::jobs::Shard;
 use crate::results::Results;
 use crate::slurm::{Scripts, Submitted, submit};

@@ -9,9 +9,10 @@ use heedful_models::layout::AttentionLayout;
 use serde::Deserialize;
 use toml::{Table, Value};
 
+use crate::attention::Attention;
 use crate::backend::Backend;
 use crate::error::ExperimentError;
-use crate::experiment::{Config, Experiment};
+use crate::experiment::definition::{Candidate, Config, Experiment};
 use crate::footprint;
 use crate::mechanisms;
 use crate::options::{CommonOptions, ModelRun, unknown};
@@ -21,37 +22,6 @@ use crate::settings::{self, Assignment, Settings};
 
 /// The table of options of mechanisms in every configuration.
 const MECHANISMS: &str = "mechanisms";
-
-/// An attention under the name that was asked for.
-#[derive(Clone, Debug)]
-pub struct Attention {
-    /// Name in options, folders and tables.
-    pub name: String,
-    /// The mechanism of each part and layer. A model without an encoder has that of the decoder, and one without a decoder that of the encoder.
-    pub layout: AttentionLayout,
-}
-
-/// A whole model under a name: what it sets of an experiment's configuration, beneath the configuration file and the options of the command.
-#[derive(Clone, Copy, Debug)]
-pub struct NamedModel {
-    /// Name in options, folders and tables.
-    pub name: &'static str,
-    /// What it is, in a few words.
-    pub description: &'static str,
-    /// Name of its attention.
-    pub attention: &'static str,
-    /// The fields that it sets, in TOML.
-    pub settings: &'static str,
-}
-
-/// One of those that are compared.
-#[derive(Clone, Debug)]
-pub struct Candidate<E> {
-    /// Its attention, under the candidate's name.
-    pub attention: Attention,
-    /// The configuration that it is trained with.
-    pub config: Config<E>,
-}
 
 /// The fields of the configuration that `--model` sets, in experiments that have it: of attentions and models those are compared that the command names.
 pub fn model_assignments(names: &[String], options: &CommonOptions) -> Vec<Assignment> {
@@ -244,13 +214,6 @@ fn attention<E: Experiment>(config: &Config<E>, name: &str) -> Result<Attention,
         error => ExperimentError::usage(error),
     })?;
     Ok(Attention::new(config))
-}
-
-impl Attention {
-    /// The mechanism in all self-attentions, under its name.
-    pub fn new(mechanism: AnyMechanism) -> Self {
-        Self { name: mechanism.name(), layout: AttentionLayout::for_attention(mechanism) }
-    }
 }
 
 /// A list of mechanisms, one for each layer, or a table with those of `encoder`, `decoder` and `cross`, in TOML whose names need no quotes:

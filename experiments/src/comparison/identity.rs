@@ -3,7 +3,7 @@
 use heedful_host::checksum::sha256_hex;
 
 use crate::error::ExperimentError;
-use crate::experiment::{Config, Experiment};
+use crate::experiment::definition::{Config, Experiment};
 use crate::results::Results;
 use crate::run_folder::{RUN_TABLES, RunFolder};
 use crate::settings::{self, Settings};

@@ -5,11 +5,10 @@ use std::path::Path;
 use burn::tensor::Device;
 use heedful_attention::random::RandomKey;
 
-use super::candidate::Candidate;
 use crate::backend::Backend;
 use crate::device_failure::guarded;
 use crate::error::{ExperimentError, print_line};
-use crate::experiment::{Experiment, Setup};
+use crate::experiment::definition::{Candidate, Experiment, Setup};
 use crate::footprint;
 use crate::jobs::Shard;
 use crate::mechanisms::columns;

@@ -7,9 +7,8 @@ use heedful_attention::random::RandomKey;
 use heedful_host::exit::ProgramError;
 use serde::{Deserialize, Serialize};
 
-use super::candidate::Candidate;
 use crate::error::{Completion, ExperimentError, INTERRUPTED_EXIT};
-use crate::experiment::{Config, Experiment, Setup};
+use crate::experiment::definition::{Candidate, Config, Experiment, Setup};
 use crate::provenance::{self, Provenance};
 use crate::settings;
 use crate::train::{Interrupt, RankError, Ranks, Topic, Trainer, TrainingError, Watcher};

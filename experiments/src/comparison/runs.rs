@@ -2,11 +2,11 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use super::candidate::{Candidate, twins, with_earlier};
+use super::candidate::{twins, with_earlier};
 use super::identity::{check_folder, recipe};
 use crate::backend::Backend;
 use crate::error::{Completion, ExperimentError, print_line};
-use crate::experiment::{Card, Config, Experiment};
+use crate::experiment::definition::{Candidate, Card, Config, Experiment};
 use crate::options::CommonOptions;
 use crate::record::RunKey;
 use crate::report::{Report, Section};

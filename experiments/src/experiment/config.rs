@@ -4,7 +4,7 @@ use heedful_attention::registry::AnyMechanism;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
-use super::Experiment;
+use super::definition::Experiment;
 use crate::mechanisms::MechanismOptions;
 use crate::model::ModelSettings;
 use crate::options::RunSettings;

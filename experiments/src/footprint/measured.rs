@@ -8,7 +8,7 @@ use heedful_attention::registry::AnyMechanism;
 
 use super::tests::{attention, settings};
 use super::*;
-use crate::experiment::Setup;
+use crate::experiment::definition::Setup;
 use crate::language::Language;
 use crate::record::{peak_memory_bytes, reset_peak_memory};
 use crate::train::Trainer;

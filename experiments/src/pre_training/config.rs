@@ -4,15 +4,11 @@ use heedful_models::masked::MaskingConfig;
 use heedful_models::span_corruption::SpanCorruptionConfig;
 use serde::{Deserialize, Serialize};
 
-use super::masked::MaskedModelling;
 use crate::data::generate::Sizes;
 use crate::experiment::Config;
 use crate::text_to_text::Decoding;
 use crate::tokenise::{MASK, SPECIAL_TOKENS, TokeniserConfig};
 use crate::train::{ScheduleConfig, TrainingConfig};
-
-/// Complete configuration of `mlm`.
-pub type PreTrainingConfig = Config<MaskedModelling>;
 
 /// What only the experiments of pre-training have.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

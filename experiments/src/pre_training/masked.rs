@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use super::config::defaults;
 use super::{
-    DATA, FLOPS_PER_STEP, LOG_PERPLEXITY, PreTrainingConfig, PreTrainingData, PreTrainingDataset, PreTrainingOptions, batch_tokens,
-    batches, card, check, columns, evaluated, fits, flops, open,
+    DATA, FLOPS_PER_STEP, LOG_PERPLEXITY, PreTrainingData, PreTrainingDataset, PreTrainingOptions, batch_tokens, batches, card, check,
+    columns, evaluated, fits, flops, open,
 };
 use crate::comparison::scoring_bar;
 use crate::error::ExperimentError;
@@ -22,6 +22,9 @@ use crate::published::PublishedNumbers;
 use crate::settings::Settings;
 use crate::tokenise::{CLASSIFY, SEPARATE};
 use crate::train::{Interrupt, Task};
+
+/// Complete configuration of `mlm`.
+pub type PreTrainingConfig = Config<MaskedModelling>;
 
 /// The comparison of attentions on finding hidden tokens.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

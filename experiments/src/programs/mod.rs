@@ -19,6 +19,7 @@ mod analyse;
 pub mod classify;
 mod compare;
 mod data;
+pub mod experiment;
 pub mod glue;
 pub mod heedful;
 pub mod image;

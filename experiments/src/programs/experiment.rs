@@ -4,10 +4,10 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use super::{model_assignments, with_options};
 use crate::analyse::{self, AnalyseOptions};
+use crate::comparison::{model_assignments, with_options};
 use crate::error::{Completion, main_with};
-use crate::experiment::Experiment;
+use crate::experiment::definition::Experiment;
 use crate::options::{CommonOptions, examples, parse_with};
 use crate::threads::among_workers;
 

@@ -1,0 +1,255 @@
+//! What an experiment says of itself.
+
+use std::fmt::Debug;
+
+use burn::module::Module;
+use burn::tensor::Device;
+use heedful_attention::placement::Role;
+use heedful_attention::probe::Probe;
+use heedful_attention::random::RandomKey;
+use heedful_attention::registry::AnyMechanism;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+pub(crate) use super::config::Config;
+use crate::attention::Attention;
+use crate::error::ExperimentError;
+use crate::metrics::MetricColumn;
+use crate::model::ModelSettings;
+use crate::published::PublishedNumbers;
+use crate::run_folder::RunPaths;
+use crate::settings::Settings;
+use crate::tokenise::Tokeniser;
+use crate::train::{Interrupt, Scores, Split, Task};
+
+/// What is known of a data set before anything is trained on it.
+#[derive(Clone, Debug)]
+pub struct Card<'a> {
+    /// Name, unique in the experiment.
+    pub name: String,
+    /// SHA-256 of the data.
+    pub sha256: &'a str,
+    /// Sizes and what was left out, in one sentence.
+    pub description: String,
+    /// What cut it into tokens, if it is a text; it is stored beside the runs.
+    pub tokeniser: Option<&'a Tokeniser>,
+    /// Tokens that a model of it has vectors for.
+    pub vocabulary: usize,
+}
+
+impl<'a> Card<'a> {
+    /// A data set of texts.
+    pub fn of_texts(name: impl Into<String>, sha256: &'a str, description: String, tokeniser: &'a Tokeniser) -> Self {
+        Self { tokeniser: Some(tokeniser), vocabulary: tokeniser.vocabulary_size(), ..Self::new(name, sha256, description) }
+    }
+
+    /// A data set of something else.
+    pub fn new(name: impl Into<String>, sha256: &'a str, description: String) -> Self {
+        Self { name: name.into(), sha256, description, tokeniser: None, vocabulary: 1 }
+    }
+}
+
+/// What a model is made for and trained with.
+#[derive(Debug)]
+pub struct Setup<'a, E: Experiment> {
+    /// The configuration.
+    pub config: &'a Config<E>,
+    /// The data set.
+    pub data: &'a E::Data,
+    /// The attention under comparison.
+    pub attention: &'a Attention,
+}
+
+impl<E: Experiment> Clone for Setup<'_, E> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<E: Experiment> Copy for Setup<'_, E> {}
+
+/// One of those that are compared.
+#[derive(Clone, Debug)]
+pub struct Candidate<E> {
+    /// Its attention, under the candidate's name.
+    pub attention: Attention,
+    /// The configuration that it is trained with.
+    pub config: Config<E>,
+}
+
+/// A whole model under a name: what it sets of an experiment's configuration, beneath the configuration file and the options of the command.
+#[derive(Clone, Copy, Debug)]
+pub struct NamedModel {
+    /// Name in options, folders and tables.
+    pub name: &'static str,
+    /// What it is, in a few words.
+    pub description: &'static str,
+    /// Name of its attention.
+    pub attention: &'static str,
+    /// The fields that it sets, in TOML.
+    pub settings: &'static str,
+}
+
+/// The tokens of a text, as a model read them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reading {
+    /// Those of the encoder; none without one.
+    pub encoder: Vec<String>,
+    /// Those of the decoder; none without one.
+    pub decoder: Vec<String>,
+    /// Those that the decoder remembered from segments before.
+    pub memory: Vec<String>,
+}
+
+/// Shows a segment of a text to a model, and says what its tokens are.
+pub type ReadSegment<'a> = dyn FnMut(&mut Probe) -> Result<Reading, ExperimentError> + 'a;
+
+/// An experiment: the options that only it has, and what they make.
+///
+/// Its fields stand at the top of the configuration, beside the tables `run`, `model`, `mechanisms`, `training` and `slurm` of all experiments. It refuses
+/// unknown fields and has a default for each: `#[serde(default, deny_unknown_fields)]`.
+pub trait Experiment: Clone + Debug + Default + PartialEq + Serialize + DeserializeOwned + Send + Sync + 'static {
+    /// Name of the program, of the experiment in results, and of the default output folder.
+    const NAME: &'static str;
+    /// Title of the report.
+    const TITLE: &'static str;
+    /// Whole models that `--model` takes.
+    const MODELS: &'static [NamedModel] = &[];
+    /// Fields of the configuration, by their dotted paths, that say what the data sets are. All that are compared share them.
+    const DATA: &'static [&'static str] = &[];
+    /// Stacks of layers with the attention under comparison.
+    const STACKS: usize = 1;
+    /// The field of the configuration that says how large a training batch is.
+    const BATCH: &'static str;
+    /// A data set, ready to be learnt.
+    type Data: Debug + Sync;
+    /// What is trained.
+    type Model: Module;
+    /// Training it.
+    type Task<'a>: Task<Model = Self::Model>;
+
+    /// Changes the defaults that all experiments share.
+    fn defaults(_config: &mut Config<Self>) {}
+
+    /// Checks what can be checked without data.
+    ///
+    /// # Errors
+    /// A usage error that names the field and the remedy.
+    fn check(_settings: &Settings<Config<Self>>, _attentions: &[Attention]) -> Result<(), ExperimentError> {
+        Ok(())
+    }
+
+    /// Reads or generates the data sets.
+    ///
+    /// # Errors
+    /// Data that is missing or malformed, or does not fit the configuration.
+    fn open(config: &Config<Self>) -> Result<Vec<Self::Data>, ExperimentError>;
+
+    /// What is known of a data set.
+    fn card(data: &Self::Data) -> Card<'_>;
+
+    /// Checks whether a data set suffices for a configuration and an attention.
+    ///
+    /// # Errors
+    /// A usage error that names the field and the remedy.
+    fn fits(_setup: Setup<'_, Self>) -> Result<(), ExperimentError> {
+        Ok(())
+    }
+
+    /// The mechanisms that an attention places in a model, in an order that says where; the same for two attentions makes the same model of a configuration.
+    fn attentions(attention: &Attention) -> Vec<(Role, AnyMechanism)> {
+        if Self::STACKS > 1 {
+            return attention.layout.mechanisms();
+        }
+        attention.layout.decoder.mechanisms().iter().map(|mechanism| (Role::Decoder, mechanism.clone())).collect()
+    }
+
+    /// Sizes that a model has no less than, for an estimate of its memory.
+    fn sizes(config: &Config<Self>) -> ModelSettings {
+        config.model.clone()
+    }
+
+    /// Tokens that the largest training batch has at least, for an estimate of its memory; 0 if that is not known.
+    fn batch_tokens(_config: &Config<Self>, _data: &Self::Data) -> usize {
+        0
+    }
+
+    /// The task of training on a data set.
+    fn task(setup: Setup<'_, Self>) -> Self::Task<'_>;
+
+    /// A model with initial weights from `key`.
+    ///
+    /// # Errors
+    /// Weights to go on from that cannot be read.
+    fn model(setup: Setup<'_, Self>, key: &RandomKey, device: &Device) -> Result<Self::Model, ExperimentError>;
+
+    /// The configuration that the runs of a seed have, where seeds differ in more than what is drawn while a model learns.
+    fn of_seed(config: &Config<Self>, _seed: u64) -> Config<Self> {
+        config.clone()
+    }
+
+    /// Scores of a run whose loss or weights ceased to be numbers, where that is a result; by default it is an error.
+    fn diverged(_config: &Config<Self>) -> Option<Scores> {
+        None
+    }
+
+    /// Scores a trained model; what it generates goes into the run's folder. `None` if the interrupt was raised meanwhile. By default they are those of
+    /// [`Task::evaluate`] on the test set.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
+    fn score(
+        _setup: Setup<'_, Self>,
+        task: &Self::Task<'_>,
+        model: &Self::Model,
+        _paths: &RunPaths,
+        interrupt: &Interrupt,
+    ) -> Result<Option<Scores>, ExperimentError> {
+        Ok(task.evaluate(model, Split::Test, interrupt))
+    }
+
+    /// The scores that the table shows.
+    fn columns() -> Vec<MetricColumn>;
+
+    /// Numbers that papers report for such tasks.
+    fn published() -> PublishedNumbers {
+        PublishedNumbers::default()
+    }
+
+    /// Some of the texts that models are tested on, at most `count`, short enough to be read; none where models read no texts.
+    fn texts(_setup: Setup<'_, Self>, _count: usize) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Shows a text to a model.
+    ///
+    /// # Errors
+    /// If the model cannot read it, for example because it is too long.
+    fn read(_setup: Setup<'_, Self>, _model: &Self::Model, _text: &str, _probe: &mut Probe) -> Result<Reading, ExperimentError> {
+        Err(ExperimentError::usage(format!("models of `{}` read no texts", Self::NAME)))
+    }
+
+    /// Reads a text in segments, each of which is handed to `show`; by default in one. What one segment hands to the next is the model's.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read), and those of `show`.
+    fn read_segments(
+        setup: Setup<'_, Self>,
+        model: &Self::Model,
+        text: &str,
+        show: &mut dyn FnMut(&mut ReadSegment<'_>) -> Result<(), ExperimentError>,
+    ) -> Result<(), ExperimentError> {
+        show(&mut |probe| Self::read(setup, model, text, probe))
+    }
+}
+
+/// Refuses a text of so many tokens where fewer are possible, or none.
+///
+/// # Errors
+/// A usage error with both numbers.
+pub fn check_length(text: &str, tokens: usize, most: usize) -> Result<(), ExperimentError> {
+    if (1..=most).contains(&tokens) {
+        return Ok(());
+    }
+    Err(ExperimentError::usage(format!("--text {text:?}: it has {tokens} tokens where 1 to {most} can be read; give another text")))
+}
