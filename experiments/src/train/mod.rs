@@ -23,8 +23,10 @@ mod parallel;
 mod parameter;
 mod progress;
 mod record;
+mod run;
 mod schedule;
 mod state;
+mod step;
 mod task;
 mod trainer;
 
