@@ -47,4 +47,4 @@ pub use gaussians::{GaussianShape, GaussianWeights};
 pub use normaliser::Normaliser;
 pub(crate) use program::columns_from;
 use program::greatest_log_ratio;
-pub use program::{AttentionProgram, Content, Dropout, Kronecker, LogitTerms, Ramp, SoftSpan, Weighting, relative_shift};
+pub use program::{AttentionProgram, Bias, Content, Dropout, Kronecker, LogitTerms, Ramp, SoftSpan, Weighting, relative_shift};

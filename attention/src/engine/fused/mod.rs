@@ -26,7 +26,7 @@ pub(crate) use self::plan::Plan;
 pub use self::plan::{Order, Part};
 
 use super::program::{for_each_head, for_each_row};
-use super::{AttentionProgram, Content, Engine, Kronecker, LogitTerms, Normaliser, SoftSpan, Weighting};
+use super::{AttentionProgram, Bias, Content, Engine, Kronecker, LogitTerms, Normaliser, SoftSpan, Weighting};
 use crate::dropout::WeightDropout;
 
 /// Fewest queries for which fused execution is faster: to decode step by step, the keys would be packed at every step.
@@ -107,7 +107,7 @@ pub fn attend(program: AttentionProgram, parts: Arc<[Part]>) -> Tensor<4> {
     let dropout = dropout.and_then(|dropout| WeightDropout::new(dropout.probability, dropout.key));
     let ramp = soft_span.as_ref().map(|span| span.ramp);
     let pairs = terms.kronecker.as_ref().map(|kronecker| kronecker.starts.clone());
-    let plan = Plan { parts, normaliser, dropout, ramp, pairs, gaussians, by_kernels: false };
+    let plan = Plan { parts, normaliser, dropout, ramp, pairs, gaussians, is_bias_fixed: false, by_kernels: false };
     let [batch, heads, keys, width] = values.dims();
     if plan.gaussians.is_some() {
         assert!(soft_span.is_none(), "a closed form has no soft spans");
@@ -133,7 +133,7 @@ fn in_32_bits(terms: LogitTerms) -> LogitTerms {
         content: of_content.map(content),
         relative: relative.map(content),
         kronecker: kronecker.map(|factors| Kronecker { left: cast(factors.left), right: cast(factors.right), ..factors }),
-        bias: bias.map(cast),
+        bias: bias.map(|Bias { numbers, scale }| Bias { numbers: cast(numbers), scale: scale.map(cast) }),
     }
 }
 
@@ -158,6 +158,7 @@ fn run(terms: LogitTerms, soft_span: Option<SoftSpan>, values: Tensor<4>, plan: 
     let (queries, keys) = content.map(|Content { queries, keys }| (each(queries), each(keys))).unzip();
     let (relative_queries, relative_keys) = relative.map(|Content { queries, keys }| (each(queries), keys)).unzip();
     let (left, right) = kronecker.map(|Kronecker { left, right, .. }| (each(left), each(right))).unzip();
+    let (bias, bias_scale) = bias.map_or((None, None), |Bias { numbers, scale }| (Some(numbers), scale));
     let operand = |tensor: Option<Tensor<4>>| -> Operand<Dispatch> {
         tensor.map(|tensor| -> FloatTensor<Dispatch> { tensor.into_dispatch() }).into()
     };
@@ -166,6 +167,7 @@ fn run(terms: LogitTerms, soft_span: Option<SoftSpan>, values: Tensor<4>, plan: 
         queries: operand(queries),
         keys: operand(keys),
         bias: operand(bias),
+        bias_scale: operand(bias_scale),
         relative_queries: operand(relative_queries),
         relative_keys: operand(relative_keys),
         left: operand(left),

@@ -33,6 +33,9 @@ pub(crate) struct Operands<B: Backend> {
     /// Added to the logits, `[B|1, H|1, Q, K]`.
     #[extension_type]
     pub bias: Operand<B>,
+    /// Multiplied with the bias, `[1, H|1, 1, 1]`.
+    #[extension_type]
+    pub bias_scale: Operand<B>,
     /// Scaled queries of the scores by distance, `[B, H, Q, S]`.
     #[extension_type]
     pub relative_queries: Operand<B>,
@@ -75,7 +78,10 @@ impl<B: Backend> From<Option<FloatTensor<B>>> for Operand<B> {
 }
 
 /// Number of [`Operands`].
-pub(super) const COUNT: usize = 9;
+pub(super) const COUNT: usize = 10;
+
+/// Places of the bias and its scale in the list of operands.
+pub(super) const BIAS: [usize; 2] = [3, 4];
 
 impl<B: Backend> Operands<B> {
     /// The same of another backend, or made anew.
@@ -87,19 +93,30 @@ impl<B: Backend> Operands<B> {
     /// Those of logits that are one product of thin factors.
     #[cfg(feature = "cube")]
     pub(crate) fn of_product(queries: FloatTensor<B>, keys: FloatTensor<B>, values: FloatTensor<B>) -> Self {
-        let [bias, relative_queries, relative_keys, left, right, spans] = [(); 6].map(|()| Operand::Absent);
+        let [bias, bias_scale, relative_queries, relative_keys, left, right, spans] = [(); 7].map(|()| Operand::Absent);
         let [queries, keys] = [queries, keys].map(Operand::Given);
-        Self { values, queries, keys, bias, relative_queries, relative_keys, left, right, spans }
+        Self { values, queries, keys, bias, bias_scale, relative_queries, relative_keys, left, right, spans }
     }
 
     pub(super) fn list(self) -> [Option<FloatTensor<B>>; COUNT] {
-        let Self { values, queries, keys, bias, relative_queries, relative_keys, left, right, spans } = self;
-        [Operand::Given(values), queries, keys, bias, relative_queries, relative_keys, left, right, spans].map(Operand::given)
+        let Self { values, queries, keys, bias, bias_scale, relative_queries, relative_keys, left, right, spans } = self;
+        [Operand::Given(values), queries, keys, bias, bias_scale, relative_queries, relative_keys, left, right, spans].map(Operand::given)
     }
 
     pub(super) fn from_list(list: [Option<FloatTensor<B>>; COUNT]) -> Self {
         let [values, rest @ ..] = list;
-        let [queries, keys, bias, relative_queries, relative_keys, left, right, spans] = rest.map(Operand::from);
-        Self { values: values.expect("there are values"), queries, keys, bias, relative_queries, relative_keys, left, right, spans }
+        let [queries, keys, bias, bias_scale, relative_queries, relative_keys, left, right, spans] = rest.map(Operand::from);
+        Self {
+            values: values.expect("there are values"),
+            queries,
+            keys,
+            bias,
+            bias_scale,
+            relative_queries,
+            relative_keys,
+            left,
+            right,
+            spans,
+        }
     }
 }

@@ -12,7 +12,7 @@ use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, backend_extension};
 
 use super::composed;
-use super::operands::{COUNT, Operands};
+use super::operands::{BIAS, COUNT, Operands};
 #[cfg(feature = "cube")]
 use super::operands::{OperandMetadata, OperandsMetadata};
 use super::plan::Plan;
@@ -142,6 +142,7 @@ impl<B: FusedAttention> Backward<B, COUNT> for Recompute {
     fn backward(self, ops: Ops<Saved<B>, COUNT>, gradients: &mut Gradients, checkpointer: &mut Checkpointer) {
         let gradient = gradients.consume::<B>(&ops.node);
         let Saved { inputs, context, log_sum_exp, plan } = ops.state;
+        let plan = Plan { is_bias_fixed: BIAS.iter().all(|&place| inputs[place].is_none() || ops.parents[place].is_none()), ..plan };
         let operands = inputs.map(|node| node.map(|node| checkpointer.retrieve_node_output(node)));
         let found = B::fused_backward(Operands::from_list(operands), context, log_sum_exp, gradient, plan);
         for (node, gradient) in ops.parents.into_iter().zip(found.list()) {

@@ -22,6 +22,8 @@ pub(crate) struct Plan {
     pub pairs: Option<Arc<[isize]>>,
     /// Weights in closed form, which are all that the logits are made of if there are any; they say whether rows are divided by their sum.
     pub gaussians: Option<Arc<GaussianWeights>>,
+    /// Whether no gradient of the bias is asked for.
+    pub is_bias_fixed: bool,
     /// Whether the device has kernels for just this: logits that are one product of thin factors, over tiles in the order of indices that shift nothing.
     pub by_kernels: bool,
 }

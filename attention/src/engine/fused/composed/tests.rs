@@ -37,6 +37,7 @@ fn results<B: FusedAttention>([queries, keys]: [usize; 2], plan: &Plan, device: 
         queries: operand(has_product, tensor(2, [queries, 5], -1.0..1.0)),
         keys: operand(has_product, tensor(3, [keys, 5], -1.0..1.0)),
         bias: Operand::Absent,
+        bias_scale: Operand::Absent,
         relative_queries: Operand::Absent,
         relative_keys: Operand::Absent,
         left: Operand::Absent,
@@ -63,6 +64,7 @@ fn terms_of_the_device_give_what_flex_computes_without_them() {
             ramp: None,
             pairs: None,
             gaussians: None,
+            is_bias_fixed: false,
             by_kernels: false,
         }
     };

@@ -34,6 +34,13 @@ pub(super) struct Sizes {
     pub value: usize,
 }
 
+impl Sizes {
+    /// Whether queries have numbers of their own in the logits.
+    fn has_terms_of_queries(self) -> bool {
+        self.factor > 0 || self.relative > 0 || self.pairs != [0, 0]
+    }
+}
+
 /// What is attended with, in the shapes of [`Operands`](super::operands::Operands); what is absent is empty.
 #[derive(Clone, Copy)]
 pub(super) struct Inputs<'a> {
@@ -42,12 +49,20 @@ pub(super) struct Inputs<'a> {
     pub keys: Rows<'a>,
     pub values: Rows<'a>,
     pub bias: Option<Planes<'a>>,
+    pub bias_scale: Option<Planes<'a>>,
     pub relative_queries: &'a [f32],
     pub relative_keys: Option<Planes<'a>>,
     pub left: &'a [f32],
     pub right: &'a [f32],
     pub spans: Option<Planes<'a>>,
     pub plan: &'a Plan,
+}
+
+impl<'a> Inputs<'a> {
+    /// The bias, if it or its scale has a gradient.
+    fn trained_bias(&self) -> Option<Planes<'a>> {
+        self.bias.filter(|_| !self.plan.is_bias_fixed)
+    }
 }
 
 /// Rows of batch rows and heads. The numbers of a row lie side by side, and rows lie anywhere: heads need not be copied out of projections to be read.

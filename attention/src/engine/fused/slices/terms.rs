@@ -12,12 +12,21 @@ pub(super) struct Terms<'a> {
     /// Of queries and of keys.
     pub places: [Places<'a>; 2],
     keys: usize,
-    /// `[Q, K]`.
-    bias: Option<&'a [f32]>,
+    bias: Option<Bias<'a>>,
+    is_bias_trained: bool,
     relative: Option<Relative<'a>>,
     kronecker: Option<Kronecker<'a>>,
     spans: Option<Spans<'a>>,
     gaussians: Option<GaussianPlane<'a>>,
+}
+
+/// Logits that are given pair by pair.
+#[derive(Clone, Copy)]
+struct Bias<'a> {
+    /// `[Q, K]`.
+    numbers: &'a [f32],
+    /// What they are multiplied with.
+    scale: Option<f32>,
 }
 
 /// The weights in closed form of one batch row and head.
@@ -152,13 +161,23 @@ impl<'a> Terms<'a> {
             Relative::new(inputs, table, row, head)
         });
         let gaussians = inputs.plan.gaussians.as_deref().map(|gaussians| GaussianPlane { gaussians, row, head });
-        let bias = inputs.bias.map(|bias| bias.of(row, head));
-        Self { places, keys: inputs.sizes.keys, bias, relative, kronecker: Kronecker::new(inputs, row, head), spans, gaussians }
+        let scale = inputs.bias_scale.map(|scale| scale.of(row, head)[0]);
+        let bias = inputs.bias.map(|bias| Bias { numbers: bias.of(row, head), scale });
+        Self {
+            places,
+            keys: inputs.sizes.keys,
+            bias,
+            is_bias_trained: inputs.trained_bias().is_some(),
+            relative,
+            kronecker: Kronecker::new(inputs, row, head),
+            spans,
+            gaussians,
+        }
     }
 
     /// Whether the gradients of the logits are those of something.
     pub(super) fn have_gradients(&self, factor: usize) -> bool {
-        factor > 0 || self.bias.is_some() || self.relative.is_some() || self.kronecker.is_some() || self.spans.is_some()
+        factor > 0 || self.is_bias_trained || self.relative.is_some() || self.kronecker.is_some() || self.spans.is_some()
     }
 
     /// Whether no query of a tile reaches a key of the other tile.
@@ -187,10 +206,19 @@ impl<'a> Terms<'a> {
                 key_places.each(keys, |place, key| logits[place] += gaussian.logit(key as f32));
             }
         }
-        if let Some(bias) = self.bias {
+        if let Some(Bias { numbers, scale }) = self.bias {
             for (at, logits) in logits.chunks_exact_mut(TILE).take(height).enumerate() {
-                let bias = &bias[query_places.index(queries * TILE + at) * self.keys..][..self.keys];
-                key_places.each(keys, |place, key| logits[place] += bias[key]);
+                let bias = &numbers[query_places.index(queries * TILE + at) * self.keys..][..self.keys];
+                match (key_places, scale) {
+                    (Places::InOrder(_), None) => logits.iter_mut().zip(&bias[keys * TILE..]).for_each(|(logit, bias)| *logit += bias),
+                    (Places::InOrder(_), Some(scale)) => {
+                        logits.iter_mut().zip(&bias[keys * TILE..]).for_each(|(logit, bias)| *logit += bias * scale);
+                    }
+                    (Places::Listed(_), _) => {
+                        let scale = scale.unwrap_or(1.0);
+                        key_places.each(keys, |place, key| logits[place] += bias[key] * scale);
+                    }
+                }
             }
         }
         if let Some(relative) = &self.relative {
@@ -218,6 +246,44 @@ impl<'a> Terms<'a> {
         }
     }
 
+    /// Adds the gradients `slopes` of the logits of a tile to those of the bias.
+    #[inline(always)]
+    pub(super) fn add_to_bias(&self, At { queries, keys, height }: At, slopes: &[f32], of: &mut BiasOfPlanes) {
+        let ([query_places, key_places], Some(Bias { numbers, scale })) = (self.places, self.bias) else { return };
+        for (at, slopes) in slopes.chunks_exact(TILE).take(height).enumerate() {
+            let first = query_places.index(queries * TILE + at) * self.keys;
+            let (bias, of_bias) = (&numbers[first..][..self.keys], &mut of.numbers[first..][..self.keys]);
+            match scale {
+                Some(scale) => key_places.each(keys, |place, key| {
+                    of_bias[key] += slopes[place] * scale;
+                    of.scale[key] += slopes[place] * bias[key];
+                }),
+                None => key_places.each(keys, |place, key| of_bias[key] += slopes[place]),
+            }
+        }
+    }
+
+    /// Writes the gradient of the bias in a tile of places in order, of which `slopes` are the gradients of the logits.
+    #[inline(always)]
+    pub(super) fn write_to_bias(&self, At { queries, keys, .. }: At, slopes: &[f32], of: &mut BiasOfGroup) {
+        let Some(Bias { numbers, scale }) = self.bias else { return };
+        let first = (keys - of.first) * TILE;
+        let rows = of.rows[queries * TILE..].iter_mut().enumerate();
+        for ((at, row), slopes) in rows.zip(slopes.chunks_exact(TILE)) {
+            let row = &mut row[first..];
+            let count = row.len().min(TILE);
+            let (row, slopes) = (&mut row[..count], &slopes[..count]);
+            let Some(scale) = scale else {
+                row.copy_from_slice(slopes);
+                continue;
+            };
+            row.iter_mut().zip(slopes).for_each(|(gradient, slope)| *gradient = slope * scale);
+            let bias = &numbers[(queries * TILE + at) * self.keys + keys * TILE..][..count];
+            let of_scale = &mut of.scale[first..][..count];
+            of_scale.iter_mut().zip(slopes).zip(bias).for_each(|((sum, slope), bias)| *sum += slope * bias);
+        }
+    }
+
     /// Adds the logarithms of the ends of spans to the logits of a tile, of which what is hidden is minus infinity. Calls `end` with each key at which a
     /// ramp just ends, its place in the tile, and its logit before.
     #[inline(always)]
@@ -238,6 +304,37 @@ impl<'a> Terms<'a> {
             });
         }
     }
+}
+
+/// The gradient of a bias that planes share.
+pub(super) struct BiasOfPlanes<'a> {
+    /// `[Q, K]`.
+    pub numbers: &'a mut [f32],
+    /// Of the scale, by key: `[K]`, or empty if there is none.
+    pub scale: &'a mut [f32],
+}
+
+impl BiasOfPlanes<'_> {
+    /// By groups of `group` tiles of keys.
+    pub(super) fn groups(&mut self, keys: usize, tiles: usize, group: usize) -> Vec<BiasOfGroup<'_>> {
+        let mut scales = self.scale.chunks_mut(group * TILE);
+        let empty = |first| BiasOfGroup { first, rows: Vec::new(), scale: scales.next().unwrap_or_default() };
+        let mut groups: Vec<BiasOfGroup> = (0..tiles).step_by(group).map(empty).collect();
+        for row in self.numbers.chunks_mut(keys) {
+            row.chunks_mut(group * TILE).zip(&mut groups).for_each(|(row, group)| group.rows.push(row));
+        }
+        groups
+    }
+}
+
+/// The part of [`BiasOfPlanes`] that belongs to a group of keys in order.
+pub(super) struct BiasOfGroup<'a> {
+    /// The first tile of keys.
+    pub first: usize,
+    /// The keys of the group in each row of queries, of which each tile is written once.
+    pub rows: Vec<&'a mut [f32]>,
+    /// Of the scale, by key.
+    pub scale: &'a mut [f32],
 }
 
 /// A key at which the ramp of a query just ends.
@@ -291,25 +388,11 @@ impl TermGradients {
         }
     }
 
-    /// Adds what the gradients `slopes` of the logits of a tile make; those of the bias to `of_bias` `[Q, K]`.
+    /// Adds what the gradients `slopes` of the logits of a tile make, all but those of the bias.
     #[inline(always)]
-    pub(super) fn add<S: Simd>(
-        &mut self,
-        simd: S,
-        terms: &Terms,
-        At { queries, keys, height }: At,
-        slopes: &[f32],
-        of_bias: Option<&mut [f32]>,
-        scratch: &mut Scratch,
-    ) {
+    pub(super) fn add<S: Simd>(&mut self, simd: S, terms: &Terms, At { queries, keys, height }: At, slopes: &[f32], scratch: &mut Scratch) {
         let [query_places, key_places] = terms.places;
         let rows = || slopes.chunks_exact(TILE).take(height).enumerate();
-        if let Some(of_bias) = of_bias {
-            for (at, slopes) in rows() {
-                let of_bias = &mut of_bias[query_places.index(queries * TILE + at) * terms.keys..][..terms.keys];
-                key_places.each(keys, |place, key| of_bias[key] += slopes[place]);
-            }
-        }
         if let Some(relative) = &terms.relative {
             let columns = padded(relative.width);
             let products = &mut scratch.products;
