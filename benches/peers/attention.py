@@ -44,6 +44,24 @@ def naive_attention(query: Tensor, key: Tensor, value: Tensor, is_causal: bool) 
     return logits.softmax(dim=-1) @ value
 
 
+class RandomSynthesizer(nn.Module):
+    """The Random Synthesizer (Tay et al. 2021, section 3.2) as its formula says, with a causal mask."""
+
+    def __init__(self, d_model: int, heads: int, length: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.table = nn.Parameter(torch.randn(heads, length, length))
+        self.value = nn.Linear(d_model, d_model, bias=False)
+        self.output = nn.Linear(d_model, d_model, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        length = x.shape[1]
+        hidden = torch.ones(length, length, dtype=torch.bool).triu(1)
+        weights = self.table[:, :length, :length].masked_fill(hidden, float("-inf")).softmax(dim=-1)
+        value = self.value(x).unflatten(2, (self.heads, -1)).transpose(1, 2)
+        return self.output((weights @ value).transpose(1, 2).flatten(2))
+
+
 class LocalAttention(CausalAttention):
     """Local attention of the package local-attention: a block of queries sees itself and the block before."""
 
@@ -129,6 +147,8 @@ def layer(method: dict[str, Any], d_model: int, heads: int, length: int, **_: in
     match method:
         case {"name": "sdpa" | "naive" as name}:
             return CausalAttention(name, d_model, heads)
+        case {"name": "random-synthesizer"}:
+            return RandomSynthesizer(d_model, heads, length)
         case {"name": "local-attention", "window": window}:
             return LocalAttention(window, d_model, heads)
         case {"name": "reformer-pytorch", "bucket": bucket, "rounds": rounds}:

@@ -192,6 +192,22 @@ pub struct PackagesOptions {
     pub layer: LayerOptions,
 }
 
+/// Random synthesizers beside plain code on PyTorch.
+#[derive(Args, Clone, Debug)]
+pub struct TablesOptions {
+    /// Lengths of the sequences
+    #[arg(long, value_name = "N[,N...]", value_delimiter = ',', value_parser = positive(), default_values_t = [128, 256, 512, 1024, 2048, 4096])]
+    pub lengths: Vec<usize>,
+
+    /// Tokens of a batch, up to the length at which it is one sequence
+    #[arg(long, value_name = "N", default_value_t = 2048, value_parser = positive())]
+    pub tokens: usize,
+
+    /// Sizes of the layer.
+    #[command(flatten)]
+    pub layer: LayerOptions,
+}
+
 /// Step-by-step decoding beside recomputing the prefix, and beside PyTorch with a cache.
 #[derive(Args, Clone, Debug)]
 pub struct DecodeOptions {

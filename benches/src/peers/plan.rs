@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::options::{
     AttentionOptions, DecodeOptions, DepthOptions, InferenceOptions, LayerOptions, MechanismsOptions, MemoryOptions, PackagesOptions,
-    StepOptions,
+    StepOptions, TablesOptions,
 };
 use super::side::Maker;
 use super::work::Work;
@@ -258,6 +258,40 @@ impl MechanismsOptions {
                 Self::STRIDE,
                 Self::CHUNK,
                 Self::ROUNDS,
+            ),
+            cases: self.lengths.iter().map(case).collect::<Result<_, ProgramError>>()?,
+        })
+    }
+}
+
+impl TablesOptions {
+    /// Forward and backward of mechanisms whose logits are a table.
+    ///
+    /// # Errors
+    /// A usage error if the sizes contradict each other.
+    pub fn plan(&self) -> Result<Plan, ProgramError> {
+        const NAIVE: &str = "PyTorch random synthesizer";
+        const DENSE: &str = "heedful dot-product";
+        let case = |&length: &usize| {
+            let layers = Layers { sizes: self.layer.sizes((self.tokens / length).max(1), length)?, training: true };
+            let ours = |name: &str, config: Value| layers.ours(name, &config, Engine::Auto);
+            let random = || json!({ "name": "synthesizer-random" });
+            let mixture = json!({ "name": "mixture", "members": [random(), { "name": "dot-product" }] });
+            Ok(layers.sizes.case(vec![
+                ours("synthesizer-random", random()).against(NAIVE),
+                layers.theirs(NAIVE, json!({ "name": "random-synthesizer" })),
+                ours("synthesizer-random-fixed", json!({ "name": "synthesizer-random", "trainable": false })).against(DENSE),
+                ours("synthesizer-random+dot-product", mixture).against(DENSE),
+                ours("dot-product", json!({ "name": "dot-product" })),
+            ]))
+        };
+        Ok(Plan {
+            what: "tables",
+            title: "Random synthesizers, forward and backward",
+            about: format!(
+                "A causal layer of width {} with {} heads, projections included. PyTorch's is the formula in plain operations: the softmax of a masked table of \
+                 logits, times the values.",
+                self.layer.d_model, self.layer.heads,
             ),
             cases: self.lengths.iter().map(case).collect::<Result<_, ProgramError>>()?,
         })

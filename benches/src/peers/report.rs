@@ -15,7 +15,7 @@ use crate::provenance::code;
 use crate::statistics::Quartiles;
 
 /// Comparisons in the order of the page.
-const ORDER: [&str; 8] = ["attention", "step", "mechanisms", "packages", "memory", "depth", "inference", "decode"];
+const ORDER: [&str; 9] = ["attention", "step", "mechanisms", "packages", "tables", "memory", "depth", "inference", "decode"];
 
 /// What stands in the results folder beside the files, and on the page after the tables: notes on what the figures mean.
 const NOTES: &str = "notes.md";
@@ -116,7 +116,7 @@ fn places(mut measured: Vec<(String, f64)>) -> String {
 const INTRODUCTION: &str = "# heedful beside PyTorch
 
 Made by `cargo run --release --bin peers -- report --out benches/results` from the JSON files beside it, which hold every single run. What they hold is
-measured by `cargo run --release --bin peers -- all --out benches/results`, or by `attention`, `step`, `mechanisms`, `packages`, `memory`, `depth`, `inference` or
+measured by `cargo run --release --bin peers -- all --out benches/results`, or by `attention`, `step`, `mechanisms`, `packages`, `tables`, `memory`, `depth`, `inference` or
 `decode` in place of `all` one at a time.
 
 Times are medians of runs in turn (quartiles in brackets): in each round every candidate of a size runs once, heedful and Python each in a process of its

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use crate::peers::comparison::{compare, prepare, warn_if_busy};
 use crate::peers::options::{
     AttentionOptions, DecodeOptions, DepthOptions, InferenceOptions, MeasuringOptions, MechanismsOptions, MemoryOptions, PackagesOptions,
-    StepOptions, defaults,
+    StepOptions, TablesOptions, defaults,
 };
 use crate::peers::outcome::Outcome;
 use crate::peers::protocol::serve;
@@ -60,6 +60,8 @@ enum What {
     Decode(DecodeOptions),
     /// Our mechanisms that PyTorch packages have too, forward and backward, by length
     Packages(PackagesOptions),
+    /// Random synthesizers beside plain code on PyTorch, forward and backward, by length
+    Tables(TablesOptions),
     /// All of the above with their defaults
     All,
     /// Write README.md of the results in --out again
@@ -85,6 +87,7 @@ fn run(what: &What, measuring: &MeasuringOptions) -> Result<(), ProgramError> {
         What::Inference(options) => vec![options.plan()?],
         What::Decode(options) => vec![options.plan()?],
         What::Packages(options) => vec![options.plan()?],
+        What::Tables(options) => vec![options.plan()?],
         What::All => vec![
             defaults::<AttentionOptions>().plan()?,
             defaults::<StepOptions>().plan()?,
@@ -94,6 +97,7 @@ fn run(what: &What, measuring: &MeasuringOptions) -> Result<(), ProgramError> {
             defaults::<InferenceOptions>().plan()?,
             defaults::<DecodeOptions>().plan()?,
             defaults::<PackagesOptions>().plan()?,
+            defaults::<TablesOptions>().plan()?,
         ],
         What::Report => {
             let folder = measuring.out.as_ref().ok_or_else(|| ProgramError::usage("report needs --out DIR, the folder of the results"))?;
