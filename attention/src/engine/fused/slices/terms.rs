@@ -1,8 +1,13 @@
 //! What is added to the product of thin factors, tile by tile, and the gradients of it.
 
+mod bias;
+mod gradients;
+
 use pulp::Simd;
 
-use super::kernel::{Aligned, Matrix, Transposed, Triangle, add_product, padded, product, transposed, widened, widened_tiles};
+pub(super) use self::bias::{BiasOfGroup, BiasOfPlanes};
+pub(super) use self::gradients::{TermGradients, TermsOfPlane};
+use super::kernel::{Aligned, Matrix, Triangle, product, transposed, widened, widened_tiles};
 use super::{Inputs, Places, Planes, Sizes, of_plane};
 use crate::engine::{GaussianWeights, Ramp};
 use crate::visibility::TILE;
@@ -246,44 +251,6 @@ impl<'a> Terms<'a> {
         }
     }
 
-    /// Adds the gradients `slopes` of the logits of a tile to those of the bias.
-    #[inline(always)]
-    pub(super) fn add_to_bias(&self, At { queries, keys, height }: At, slopes: &[f32], of: &mut BiasOfPlanes) {
-        let ([query_places, key_places], Some(Bias { numbers, scale })) = (self.places, self.bias) else { return };
-        for (at, slopes) in slopes.chunks_exact(TILE).take(height).enumerate() {
-            let first = query_places.index(queries * TILE + at) * self.keys;
-            let (bias, of_bias) = (&numbers[first..][..self.keys], &mut of.numbers[first..][..self.keys]);
-            match scale {
-                Some(scale) => key_places.each(keys, |place, key| {
-                    of_bias[key] += slopes[place] * scale;
-                    of.scale[key] += slopes[place] * bias[key];
-                }),
-                None => key_places.each(keys, |place, key| of_bias[key] += slopes[place]),
-            }
-        }
-    }
-
-    /// Writes the gradient of the bias in a tile of places in order, of which `slopes` are the gradients of the logits.
-    #[inline(always)]
-    pub(super) fn write_to_bias(&self, At { queries, keys, .. }: At, slopes: &[f32], of: &mut BiasOfGroup) {
-        let Some(Bias { numbers, scale }) = self.bias else { return };
-        let first = (keys - of.first) * TILE;
-        let rows = of.rows[queries * TILE..].iter_mut().enumerate();
-        for ((at, row), slopes) in rows.zip(slopes.chunks_exact(TILE)) {
-            let row = &mut row[first..];
-            let count = row.len().min(TILE);
-            let (row, slopes) = (&mut row[..count], &slopes[..count]);
-            let Some(scale) = scale else {
-                row.copy_from_slice(slopes);
-                continue;
-            };
-            row.iter_mut().zip(slopes).for_each(|(gradient, slope)| *gradient = slope * scale);
-            let bias = &numbers[(queries * TILE + at) * self.keys + keys * TILE..][..count];
-            let of_scale = &mut of.scale[first..][..count];
-            of_scale.iter_mut().zip(slopes).zip(bias).for_each(|((sum, slope), bias)| *sum += slope * bias);
-        }
-    }
-
     /// Adds the logarithms of the ends of spans to the logits of a tile, of which what is hidden is minus infinity. Calls `end` with each key at which a
     /// ramp just ends, its place in the tile, and its logit before.
     #[inline(always)]
@@ -306,37 +273,6 @@ impl<'a> Terms<'a> {
     }
 }
 
-/// The gradient of a bias that planes share.
-pub(super) struct BiasOfPlanes<'a> {
-    /// `[Q, K]`.
-    pub numbers: &'a mut [f32],
-    /// Of the scale, by key: `[K]`, or empty if there is none.
-    pub scale: &'a mut [f32],
-}
-
-impl BiasOfPlanes<'_> {
-    /// By groups of `group` tiles of keys.
-    pub(super) fn groups(&mut self, keys: usize, tiles: usize, group: usize) -> Vec<BiasOfGroup<'_>> {
-        let mut scales = self.scale.chunks_mut(group * TILE);
-        let empty = |first| BiasOfGroup { first, rows: Vec::new(), scale: scales.next().unwrap_or_default() };
-        let mut groups: Vec<BiasOfGroup> = (0..tiles).step_by(group).map(empty).collect();
-        for row in self.numbers.chunks_mut(keys) {
-            row.chunks_mut(group * TILE).zip(&mut groups).for_each(|(row, group)| group.rows.push(row));
-        }
-        groups
-    }
-}
-
-/// The part of [`BiasOfPlanes`] that belongs to a group of keys in order.
-pub(super) struct BiasOfGroup<'a> {
-    /// The first tile of keys.
-    pub first: usize,
-    /// The keys of the group in each row of queries, of which each tile is written once.
-    pub rows: Vec<&'a mut [f32]>,
-    /// Of the scale, by key.
-    pub scale: &'a mut [f32],
-}
-
 /// A key at which the ramp of a query just ends.
 #[derive(Clone, Copy)]
 pub(super) struct End {
@@ -344,137 +280,4 @@ pub(super) struct End {
     pub place: usize,
     /// Its logit as if the span had no end.
     pub score: f32,
-}
-
-/// Where the gradients of the terms of one batch row and head go.
-pub(super) struct TermsOfPlane<'a> {
-    /// `[Q, S]`.
-    pub relative_queries: &'a mut [f32],
-    /// `[Q + K - 1, S]`.
-    pub relative_keys: &'a mut [f32],
-    /// `[Q, a]`.
-    pub left: &'a mut [f32],
-    /// `[Q, b]`.
-    pub right: &'a mut [f32],
-    /// `[Q]` or `[1]`.
-    pub spans: &'a mut [f32],
-}
-
-/// Gradients of the terms of one batch row and head.
-#[derive(Default)]
-pub(super) struct TermGradients {
-    /// `[query tiles, TILE, padded S]`.
-    relative_queries: Vec<f32>,
-    /// `[(strips + 1) TILE, padded S]`.
-    relative_rows: Vec<f32>,
-    /// `[Q, a]`.
-    left: Vec<f32>,
-    /// `[Q, b]`.
-    right: Vec<f32>,
-    /// `[Q]`.
-    spans: Vec<f32>,
-}
-
-impl TermGradients {
-    pub(super) fn new(terms: &Terms, queries: usize) -> Self {
-        let (relative_queries, relative_rows) =
-            terms.relative.as_ref().map_or((0, 0), |relative| (relative.query_rows.len(), relative.rows.len()));
-        Self {
-            relative_queries: vec![0.0; relative_queries],
-            relative_rows: vec![0.0; relative_rows],
-            left: terms.kronecker.map_or_else(Vec::new, |kronecker| vec![0.0; queries * kronecker.left.stride]),
-            right: terms.kronecker.map_or_else(Vec::new, |kronecker| vec![0.0; queries * kronecker.right.stride]),
-            spans: vec![0.0; if terms.spans.is_some() { queries } else { 0 }],
-        }
-    }
-
-    /// Adds what the gradients `slopes` of the logits of a tile make, all but those of the bias.
-    #[inline(always)]
-    pub(super) fn add<S: Simd>(&mut self, simd: S, terms: &Terms, At { queries, keys, height }: At, slopes: &[f32], scratch: &mut Scratch) {
-        let [query_places, key_places] = terms.places;
-        let rows = || slopes.chunks_exact(TILE).take(height).enumerate();
-        if let Some(relative) = &terms.relative {
-            let columns = padded(relative.width);
-            let products = &mut scratch.products;
-            products.clear();
-            products.resize(TILE * STRIP, 0.0);
-            for (at, slopes) in rows() {
-                products[at * STRIP + first_column(at)..][..TILE].copy_from_slice(slopes);
-            }
-            let products = Matrix { numbers: products, stride: STRIP };
-            let first = relative.strip([queries, keys]) * TILE * columns;
-            let table = Matrix { numbers: &relative.rows[first..][..STRIP * columns], stride: columns };
-            let own = Matrix { numbers: of_plane(&relative.query_rows, queries, TILE * columns), stride: columns };
-            let of_queries = &mut self.relative_queries[queries * TILE * columns..][..TILE * columns];
-            add_product(simd, [height, columns, STRIP], Triangle::None, products, table, of_queries);
-            let of_rows = &mut self.relative_rows[first..][..STRIP * columns];
-            add_product(simd, [STRIP, columns, height], Triangle::None, Transposed(products), own, of_rows);
-        }
-        if let Some(kronecker) = terms.kronecker {
-            let pairs = kronecker.pairs(key_places, keys);
-            for (at, slopes) in rows() {
-                let query = query_places.index(queries * TILE + at);
-                let [left, right] = kronecker.vectors(query);
-                let of_left = &mut self.left[query * left.len()..][..left.len()];
-                let of_right = &mut self.right[query * right.len()..][..right.len()];
-                for (slope, &[a, b]) in slopes.iter().zip(&pairs) {
-                    of_left[a] += slope * right[b];
-                    of_right[b] += slope * left[a];
-                }
-            }
-        }
-        if let Some(spans) = terms.spans {
-            for (at, slopes) in rows() {
-                let query = query_places.index(queries * TILE + at);
-                let length = spans.length(query);
-                let mut sum = 0.0;
-                key_places.each(keys, |place, key| {
-                    let height = spans.ramp.height(length, query, key);
-                    if height > 0.0 && height <= 1.0 {
-                        sum += slopes[place] / height;
-                    }
-                });
-                self.spans[query] += sum / spans.ramp.width;
-            }
-        }
-    }
-
-    /// Adds the gradient of a query's span by a key at which its ramp just ends, of which `slope` is the gradient by its factor.
-    pub(super) fn add_end(&mut self, terms: &Terms, query: usize, slope: f32) {
-        let width = terms.spans.expect("what ends is a span").ramp.width;
-        self.spans[query] += slope / width;
-    }
-
-    pub(super) fn add_all(&mut self, other: &Self) {
-        let add = |sums: &mut Vec<f32>, numbers: &[f32]| {
-            if sums.is_empty() {
-                sums.extend_from_slice(numbers);
-            } else {
-                sums.iter_mut().zip(numbers).for_each(|(sum, number)| *sum += number);
-            }
-        };
-        add(&mut self.relative_queries, &other.relative_queries);
-        add(&mut self.relative_rows, &other.relative_rows);
-        add(&mut self.left, &other.left);
-        add(&mut self.right, &other.right);
-        add(&mut self.spans, &other.spans);
-    }
-
-    /// Adds the gradients to those of the whole attention.
-    pub(super) fn finish(&self, Sizes { queries, relative: width, .. }: Sizes, of: TermsOfPlane) {
-        let add = |sums: &mut [f32], numbers: &[f32]| sums.iter_mut().zip(numbers).for_each(|(sum, number)| *sum += number);
-        let add_rows = |sums: &mut [f32], rows: &[f32]| {
-            sums.chunks_mut(width.max(1)).zip(rows.chunks(padded(width).max(1))).for_each(|(sums, row)| add(sums, row));
-        };
-        add_rows(of.relative_queries, &self.relative_queries);
-        let first = (queries.next_multiple_of(TILE) - queries) * padded(width);
-        add_rows(of.relative_keys, self.relative_rows.get(first..).unwrap_or_default());
-        add(of.left, &self.left);
-        add(of.right, &self.right);
-        if let [sum] = of.spans {
-            *sum += self.spans.iter().sum::<f32>();
-        } else {
-            add(of.spans, &self.spans);
-        }
-    }
 }

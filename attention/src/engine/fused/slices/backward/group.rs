@@ -1,0 +1,308 @@
+//! The gradients that a group of keys contributes, on the vector unit.
+
+use std::ops::Range;
+
+use burn::tensor::DType;
+use pulp::{Arch, Simd, WithSimd};
+
+use super::super::kernel::{Aligned, Matrix, Transposed, Triangle, add_product, padded, product, transposed_tiles, widened_tiles};
+use super::super::terms::{At, BiasOfGroup, BiasOfPlanes, End, Scratch, TermGradients, Terms};
+use super::super::{Inputs, Placed, Places, Sizes, is_triangle, of_plane, shift};
+use super::Given;
+use crate::dropout::WeightDropout;
+use crate::engine::fused::plan::Part;
+use crate::engine::greatest_log_ratio;
+use crate::engine::normaliser::logistic;
+use crate::exponential::exp;
+use crate::visibility::{TILE, Tile};
+
+/// What the backward pass reads of one batch row and head, by place in one part.
+pub(super) struct PlaneSide<'a> {
+    /// Batch row and head.
+    place: [usize; 2],
+    pub terms: Terms<'a>,
+    /// `[tiles, TILE, padded factor]`.
+    queries: Aligned,
+    /// Gradient of the context, `[tiles, TILE, padded value]`.
+    gradient: Aligned,
+    log_sum_exp: Vec<f32>,
+    /// Products of context and gradient.
+    dots: Vec<f32>,
+    keys: Placed<'a>,
+    values: Placed<'a>,
+}
+
+impl<'a> PlaneSide<'a> {
+    pub(super) fn new(inputs: Inputs<'a>, given: Given<'a>, part: &'a Part, plane: usize) -> Self {
+        let Sizes { heads, queries, keys, factor, value, .. } = inputs.sizes;
+        let (row, head) = (plane / heads, plane % heads);
+        let (gradient, context) = (given.gradient.of(row, head), given.context.of(row, head));
+        let dot = |query| gradient.row(query, value).iter().zip(context.row(query, value)).map(|(a, b)| a * b).sum();
+        let dots: Vec<f32> = if inputs.plan.is_normalised() { (0..queries).map(dot).collect() } else { vec![0.0; queries] };
+        let places = Places::new(part.queries.as_ref(), row, head, queries);
+        let key_places = Places::new(part.keys.as_ref(), row, head, keys);
+        Self {
+            place: [row, head],
+            terms: Terms::new(&inputs, row, head, [places, key_places]),
+            queries: widened_tiles(places.rows(inputs.queries.of(row, head), factor).matrix(), places.len(), factor),
+            gradient: widened_tiles(places.rows(gradient, value).matrix(), places.len(), value),
+            log_sum_exp: places.numbers(of_plane(given.log_sum_exp, plane, queries)),
+            dots: places.numbers(&dots),
+            keys: key_places.rows(inputs.keys.of(row, head), factor),
+            values: key_places.rows(inputs.values.of(row, head), value),
+        }
+    }
+}
+
+/// What a group of keys contributes, by place, in rows of padded width.
+pub(super) struct GroupGradients {
+    /// The first tile of queries that sees one of the keys.
+    pub first_query: usize,
+    /// From there to the last tile that does.
+    pub queries: Aligned,
+    pub keys: Aligned,
+    pub values: Aligned,
+    pub terms: TermGradients,
+}
+
+/// Where the gradient of the bias goes.
+pub(super) enum BiasGradient<'a, 'b> {
+    /// There is none.
+    None,
+    /// To tiles of the group, of which each is written once.
+    InOrder(BiasOfGroup<'a>),
+    /// To places anywhere, where it is added.
+    Scattered(&'a mut BiasOfPlanes<'b>),
+}
+
+/// What a group of keys contributes to each of the planes.
+pub(super) fn differentiate_group(
+    inputs: Inputs,
+    part: &Part,
+    sides: &[PlaneSide],
+    tiles: Range<usize>,
+    of_bias: BiasGradient,
+) -> Vec<GroupGradients> {
+    let Sizes { queries, factor, value, .. } = inputs.sizes;
+    let empty = |side: &PlaneSide| {
+        let [row, head] = side.place;
+        let met = tiles.clone().flat_map(|tile| part.tiles.met_by_keys(row, head, tile)).map(|tile| tile.index as usize);
+        let [first_met, end_met] = met.fold([usize::MAX, 0], |[first, end], tile| [first.min(tile), end.max(tile + 1)]);
+        let first_met = first_met.min(end_met);
+        GroupGradients {
+            first_query: first_met,
+            queries: Aligned::zeros((end_met - first_met) * TILE * padded(factor)),
+            keys: Aligned::zeros(tiles.len() * TILE * padded(factor)),
+            values: Aligned::zeros(tiles.len() * TILE * padded(value)),
+            terms: TermGradients::new(&side.terms, queries),
+        }
+    };
+    let mut gradients: Vec<GroupGradients> = sides.iter().map(empty).collect();
+    Arch::new().dispatch(BackwardGroup {
+        sizes: inputs.sizes,
+        dropout: inputs.plan.dropout.as_ref(),
+        bias_of_each: inputs.plan.normaliser.bias_of_each(),
+        part,
+        tiles,
+        sides,
+        gradients: &mut gradients,
+        of_bias,
+    });
+    gradients
+}
+
+struct BackwardGroup<'a, 'b, 'c> {
+    sizes: Sizes,
+    dropout: Option<&'a WeightDropout>,
+    /// What is added to the scores of keys that are weighed each by itself.
+    bias_of_each: Option<f32>,
+    part: &'a Part,
+    /// Of keys.
+    tiles: Range<usize>,
+    sides: &'a [PlaneSide<'a>],
+    gradients: &'a mut [GroupGradients],
+    of_bias: BiasGradient<'b, 'c>,
+}
+
+/// The keys of a group of one plane, as products read them.
+struct GroupKeys {
+    /// `[tiles, factor, TILE]`.
+    keys_transposed: Aligned,
+    /// `[tiles, value, TILE]`.
+    values_transposed: Aligned,
+    /// `[tiles, TILE, padded factor]`.
+    keys: Aligned,
+}
+
+impl WithSimd for BackwardGroup<'_, '_, '_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Self { sizes, dropout, bias_of_each, part, tiles, sides, gradients, mut of_bias } = self;
+        let Sizes { factor, value, .. } = sizes;
+        let (factor_columns, value_columns) = (padded(factor), padded(value));
+        let keys_of_group = |side: &PlaneSide| {
+            let count = (tiles.end * TILE).min(side.terms.places[1].len()) - tiles.start * TILE;
+            let [keys, values] = [&side.keys, &side.values].map(|rows| rows.matrix().rows_from(tiles.start * TILE));
+            GroupKeys {
+                keys_transposed: transposed_tiles(keys, count, factor),
+                values_transposed: transposed_tiles(values, count, value),
+                keys: widened_tiles(keys, count, factor),
+            }
+        };
+        let group_keys: Vec<GroupKeys> = sides.iter().map(keys_of_group).collect();
+        let (mut weights, mut slopes, mut bias_slopes) =
+            (Aligned::zeros(TILE * TILE), Aligned::zeros(TILE * TILE), Aligned::zeros(TILE * TILE));
+        let (mut scratch, mut ends) = (Scratch::default(), Vec::new());
+        let tile_of = |numbers, index, width| of_plane(numbers, index, TILE * width);
+        let mut met: Vec<&[Tile]> = vec![&[]; sides.len()];
+        for (index, keys_tile) in tiles.clone().enumerate() {
+            for (met, side) in met.iter_mut().zip(sides) {
+                let [row, head] = side.place;
+                *met = part.tiles.met_by_keys(row, head, keys_tile);
+            }
+            // The next tile of queries that sees something of the keys in any of the planes.
+            while let Some(next) = met.iter().filter_map(|met| met.first()).map(|tile| tile.index).min() {
+                let queries_tile = next as usize;
+                let mut is_first = true;
+                for (((side, gradients), group_keys), met) in sides.iter().zip(&mut *gradients).zip(&group_keys).zip(&mut met) {
+                    let Some((tile, rest)) = met.split_first().filter(|(tile, _)| tile.index == next) else { continue };
+                    *met = rest;
+                    let terms = &side.terms;
+                    let height = TILE.min(side.dots.len() - queries_tile * TILE);
+                    let at = At { queries: queries_tile, keys: keys_tile, height };
+                    if terms.are_beyond(at) {
+                        continue;
+                    }
+                    let key_sums = &mut gradients.keys[index * TILE * factor_columns..][..TILE * factor_columns];
+                    let value_sums = &mut gradients.values[index * TILE * value_columns..][..TILE * value_columns];
+                    let keys_transposed = Matrix { numbers: tile_of(&group_keys.keys_transposed, index, factor), stride: TILE };
+                    let values_transposed = Matrix { numbers: tile_of(&group_keys.values_transposed, index, value), stride: TILE };
+                    let keys = Matrix { numbers: tile_of(&group_keys.keys, index, factor_columns), stride: factor_columns };
+                    let queries = Matrix { numbers: tile_of(&side.queries, queries_tile, factor_columns), stride: factor_columns };
+                    let gradient = Matrix { numbers: tile_of(&side.gradient, queries_tile, value_columns), stride: value_columns };
+                    let is_triangle = is_triangle(&part.tiles, tile.pairs);
+                    let triangle = |of: Triangle| if is_triangle { of } else { Triangle::None };
+                    product(simd, [height, TILE, factor], triangle(Triangle::OfResult), queries, keys_transposed, &mut weights);
+                    terms.add(simd, at, &mut weights, &mut scratch);
+                    shift(&mut weights, &part.tiles, tile.pairs);
+                    ends.clear();
+                    terms.limit(at, &mut weights, |place, score| ends.push(End { place, score }));
+                    if is_triangle {
+                        // The product leaves out what another tile may have left here.
+                        slopes.fill(0.0);
+                    }
+                    if terms.have_gradients(factor) {
+                        product(simd, [height, TILE, value], triangle(Triangle::OfResult), gradient, values_transposed, &mut slopes);
+                    }
+                    let dropout = dropout.map(|dropout| (dropout, side.place));
+                    for end in &ends {
+                        let (query, slope) = slope_of_end(*end, &slopes, side, dropout, at);
+                        gradients.terms.add_end(terms, query, slope);
+                    }
+                    match bias_of_each {
+                        Some(bias) => weigh_each(bias, &mut weights, &mut slopes, terms, dropout, at),
+                        None => weigh(&mut weights, &mut slopes, side, dropout, at),
+                    }
+                    let transposed = |numbers| Transposed(Matrix { numbers, stride: TILE });
+                    let above = triangle(Triangle::OfTransposedLeft);
+                    add_product(simd, [TILE, value_columns, height], above, transposed(&weights), gradient, value_sums);
+                    add_product(simd, [TILE, factor_columns, height], above, transposed(&slopes), queries, key_sums);
+                    let sums = &mut gradients.queries[(queries_tile - gradients.first_query) * TILE * factor_columns..];
+                    let own_slopes = Matrix { numbers: &slopes, stride: TILE };
+                    add_product(simd, [height, factor_columns, TILE], triangle(Triangle::OfLeft), own_slopes, keys, sums);
+                    gradients.terms.add(simd, terms, at, &slopes, &mut scratch);
+                    match &mut of_bias {
+                        BiasGradient::None => {}
+                        BiasGradient::Scattered(of_bias) => terms.add_to_bias(at, &slopes, of_bias),
+                        BiasGradient::InOrder(_) if is_first => bias_slopes.copy_from_slice(&slopes),
+                        BiasGradient::InOrder(_) => bias_slopes.iter_mut().zip(&*slopes).for_each(|(sum, slope)| *sum += slope),
+                    }
+                    is_first = false;
+                }
+                if let BiasGradient::InOrder(of_bias) = &mut of_bias
+                    && !is_first
+                {
+                    let at = At { queries: queries_tile, keys: keys_tile, height: TILE };
+                    sides[0].terms.write_to_bias(at, &bias_slopes, of_bias);
+                }
+            }
+        }
+    }
+}
+
+/// The query of a key at which its ramp just ends, and the gradient by the factor of that key, from the gradients of the weights after dropout. The key has
+/// no weight; what it would have with the factor 1 is the slope.
+fn slope_of_end(
+    End { place, score }: End,
+    slopes: &[f32],
+    side: &PlaneSide,
+    dropout: Option<(&WeightDropout, [usize; 2])>,
+    At { queries, keys, .. }: At,
+) -> (usize, f32) {
+    let terms = &side.terms;
+    let query = queries * TILE + place / TILE;
+    let index = terms.places[0].index(query);
+    let factor = dropout
+        .map_or(1.0, |(dropout, [row, head])| dropout.row(row, head, index).factor(terms.places[1].index(keys * TILE + place % TILE)));
+    let ratio = exp((score - side.log_sum_exp[query]).min(greatest_log_ratio(DType::F32)));
+    (index, ratio * (slopes[place] * factor - side.dots[query]))
+}
+
+/// [`weigh`] where each key is weighed by itself, by the logistic function of its score and `bias`.
+#[inline(always)]
+fn weigh_each(
+    bias: f32,
+    weights: &mut [f32],
+    slopes: &mut [f32],
+    terms: &Terms,
+    dropout: Option<(&WeightDropout, [usize; 2])>,
+    At { queries, keys, height }: At,
+) {
+    for (at, (weights, slopes)) in weights.chunks_exact_mut(TILE).zip(slopes.chunks_exact_mut(TILE)).take(height).enumerate() {
+        let drawn = dropout.map(|(dropout, [row, head])| dropout.row(row, head, terms.places[0].index(queries * TILE + at)));
+        for (weight, slope) in weights.iter_mut().zip(&mut *slopes) {
+            *weight = logistic(*weight + bias);
+            *slope *= *weight * (1.0 - *weight);
+        }
+        let Some(drawn) = drawn else { continue };
+        terms.places[1].each(keys, |place, key| {
+            let factor = drawn.factor(key);
+            weights[place] *= factor;
+            slopes[place] *= factor;
+        });
+    }
+}
+
+/// From logits and the gradients of the weights after dropout: the weights after dropout, and the gradients of the logits.
+#[inline(always)]
+fn weigh(
+    weights: &mut [f32],
+    slopes: &mut [f32],
+    side: &PlaneSide,
+    dropout: Option<(&WeightDropout, [usize; 2])>,
+    At { queries, keys, height }: At,
+) {
+    let terms = &side.terms;
+    let rows = weights.chunks_exact_mut(TILE).zip(slopes.chunks_exact_mut(TILE)).take(height).enumerate();
+    for (at, (weights, slopes)) in rows {
+        let place = queries * TILE + at;
+        let (log_sum_exp, dot) = (side.log_sum_exp[place], side.dots[place]);
+        for weight in weights.iter_mut() {
+            *weight = exp(*weight - log_sum_exp);
+        }
+        let Some((dropout, [row, head])) = dropout else {
+            for (weight, slope) in weights.iter().zip(slopes) {
+                *slope = weight * (*slope - dot);
+            }
+            continue;
+        };
+        let drawn = dropout.row(row, head, terms.places[0].index(place));
+        terms.places[1].each(keys, |place, key| {
+            let factor = drawn.factor(key);
+            slopes[place] = weights[place] * (slopes[place] * factor - dot);
+            weights[place] *= factor;
+        });
+    }
+}

@@ -1,0 +1,75 @@
+//! The gradient of a bias.
+
+use super::{At, Bias, Terms};
+use crate::visibility::TILE;
+
+/// The gradient of a bias that planes share.
+pub(in super::super) struct BiasOfPlanes<'a> {
+    /// `[Q, K]`.
+    pub numbers: &'a mut [f32],
+    /// Of the scale, by key: `[K]`, or empty if there is none.
+    pub scale: &'a mut [f32],
+}
+
+impl BiasOfPlanes<'_> {
+    /// By groups of `group` tiles of keys.
+    pub(in super::super) fn groups(&mut self, keys: usize, tiles: usize, group: usize) -> Vec<BiasOfGroup<'_>> {
+        let mut scales = self.scale.chunks_mut(group * TILE);
+        let empty = |first| BiasOfGroup { first, rows: Vec::new(), scale: scales.next().unwrap_or_default() };
+        let mut groups: Vec<BiasOfGroup> = (0..tiles).step_by(group).map(empty).collect();
+        for row in self.numbers.chunks_mut(keys) {
+            row.chunks_mut(group * TILE).zip(&mut groups).for_each(|(row, group)| group.rows.push(row));
+        }
+        groups
+    }
+}
+
+/// The part of [`BiasOfPlanes`] that belongs to a group of keys in order.
+pub(in super::super) struct BiasOfGroup<'a> {
+    /// The first tile of keys.
+    pub first: usize,
+    /// The keys of the group in each row of queries, of which each tile is written once.
+    pub rows: Vec<&'a mut [f32]>,
+    /// Of the scale, by key.
+    pub scale: &'a mut [f32],
+}
+
+impl Terms<'_> {
+    /// Adds the gradients `slopes` of the logits of a tile to those of the bias.
+    #[inline(always)]
+    pub(in super::super) fn add_to_bias(&self, At { queries, keys, height }: At, slopes: &[f32], of: &mut BiasOfPlanes) {
+        let ([query_places, key_places], Some(Bias { numbers, scale })) = (self.places, self.bias) else { return };
+        for (at, slopes) in slopes.chunks_exact(TILE).take(height).enumerate() {
+            let first = query_places.index(queries * TILE + at) * self.keys;
+            let (bias, of_bias) = (&numbers[first..][..self.keys], &mut of.numbers[first..][..self.keys]);
+            match scale {
+                Some(scale) => key_places.each(keys, |place, key| {
+                    of_bias[key] += slopes[place] * scale;
+                    of.scale[key] += slopes[place] * bias[key];
+                }),
+                None => key_places.each(keys, |place, key| of_bias[key] += slopes[place]),
+            }
+        }
+    }
+
+    /// Writes the gradient of the bias in a tile of places in order, of which `slopes` are the gradients of the logits.
+    #[inline(always)]
+    pub(in super::super) fn write_to_bias(&self, At { queries, keys, .. }: At, slopes: &[f32], of: &mut BiasOfGroup) {
+        let Some(Bias { numbers, scale }) = self.bias else { return };
+        let first = (keys - of.first) * TILE;
+        let rows = of.rows[queries * TILE..].iter_mut().enumerate();
+        for ((at, row), slopes) in rows.zip(slopes.chunks_exact(TILE)) {
+            let row = &mut row[first..];
+            let count = row.len().min(TILE);
+            let (row, slopes) = (&mut row[..count], &slopes[..count]);
+            let Some(scale) = scale else {
+                row.copy_from_slice(slopes);
+                continue;
+            };
+            row.iter_mut().zip(slopes).for_each(|(gradient, slope)| *gradient = slope * scale);
+            let bias = &numbers[(queries * TILE + at) * self.keys + keys * TILE..][..count];
+            let of_scale = &mut of.scale[first..][..count];
+            of_scale.iter_mut().zip(slopes).zip(bias).for_each(|((sum, slope), bias)| *sum += slope * bias);
+        }
+    }
+}
