@@ -160,7 +160,7 @@ fn differentiate(inputs: Inputs, given: Given, planes: &mut [PlaneGradients], mu
             }
             // Tile by tile, the gradients of the bias by all planes are added up before they are written.
             Some((bias, share)) if is_in_order => {
-                // Sums over keys are made in one piece where there are any beside those of the bias.
+                // Each group holds the gradients of the queries of all planes, where there are any: then there is one.
                 let count = if inputs.sizes.has_terms_of_queries() || inputs.spans.is_some() { 1 } else { GROUPS.div_ceil(*share) };
                 let group = size_of_groups(tiles, count);
                 let groups: Vec<BiasOfGroup> = bias.groups(inputs.sizes.keys, tiles, group);
