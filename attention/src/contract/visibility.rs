@@ -13,10 +13,8 @@ use std::sync::{Arc, Mutex};
 
 use burn::tensor::{Bool, DType, Device, Tensor, TensorData};
 
-#[cfg(feature = "cube")]
-pub(crate) use self::tile_map::Tile;
 pub use self::tile_map::{TILE, TileMap};
-pub(crate) use self::tile_map::{TileLevels, TileMapBuilder, VISIBLE, VisiblePairs};
+pub(crate) use self::tile_map::{Tile, TileLevels, TileMapBuilder, VISIBLE, VisiblePairs};
 
 pub(crate) use self::given::selected;
 use self::given::{Derived, Given};
