@@ -122,12 +122,12 @@ impl<'a> Query<'a> {
         self.case.keys()
     }
 
-    /// The element that asks, `x_i` `[C]`.
+    /// The element of the query, `x_i` `[C]`.
     pub fn element(&self) -> &'a [f64] {
         self.case.query.row(&[self.row, self.index])
     }
 
-    /// The element that is attended to, `m_j` `[C]`.
+    /// The element of a key, `m_j` `[C]`.
     pub fn attended(&self, key: usize) -> &'a [f64] {
         self.case.memory.as_ref().unwrap_or(&self.case.query).row(&[self.row, key])
     }

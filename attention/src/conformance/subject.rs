@@ -38,7 +38,7 @@ pub struct Subject<A> {
     pub border: Option<usize>,
     /// The fewest heads that the mechanism is defined for (unless told otherwise: 1).
     pub fewest_heads: usize,
-    /// The mechanism that the attention has the parameters of, if it is known: its formula is asked.
+    /// The mechanism of the attention, if it is known: the suite compares with its formula.
     pub mechanism: Option<AnyMechanism>,
     build: Rc<Build<A>>,
 }
@@ -53,7 +53,7 @@ pub struct Case {
 }
 
 impl Subject<AnyAttention> {
-    /// The attention of a mechanism, which also has to be the one of its [formula](crate::registry::Mechanism::formula), if it gives one.
+    /// The attention of a mechanism. It is also compared with the mechanism's [formula](crate::registry::Mechanism::formula), if there is one.
     ///
     /// Sequences and dropout are as in [`Subject::new`].
     ///

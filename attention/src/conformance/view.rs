@@ -11,7 +11,7 @@ type Visible = dyn Fn(usize, usize, usize, usize) -> bool;
 
 /// What is seen, as the crate's value and as a plain function.
 pub struct View {
-    /// What a failure calls it.
+    /// Name in messages.
     pub name: &'static str,
     /// The value that the attention is given.
     pub visibility: Visibility,

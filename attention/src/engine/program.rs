@@ -63,8 +63,8 @@ pub struct LogitTerms {
 pub struct Bias {
     /// `[B|1, H|1, Q, K]`.
     pub numbers: Tensor<4>,
-    /// What they are multiplied with, `[1, H|1, 1, 1]` with no more heads than they have; nothing for 1. It stands apart, since the product would take as much
-    /// memory as the numbers, and its gradient once more.
+    /// What they are multiplied with, `[1, H|1, 1, 1]` with no more heads than they have; `None` stands for 1. The product
+    /// is not a tensor here: it would take as much memory as the numbers, and so would its gradient.
     pub scale: Option<Tensor<4>>,
 }
 

@@ -2,8 +2,8 @@
 //!
 //! The C library of most Linux systems returns large blocks to the kernel as soon as they are freed. A training step on a CPU allocates and frees the same
 //! hundreds of megabytes as the step before, so it would wait for the kernel to map and clear them again and again: with freed memory kept,
-//! a translation step on one core took a quarter less time. All threads share one arena, since those of their own keep no block of more than 32 MiB: with it,
-//! training with tables of 64 MiB and more takes two thirds of the time.
+//! a translation step on one core took a quarter less time. All threads share one arena, since glibc limits the heaps of all other
+//! arenas to 64 MiB and returns larger blocks to the kernel.
 
 /// Makes the allocator keep what is freed. Does nothing where the C library is not glibc.
 pub fn keep_freed_memory() {

@@ -139,7 +139,7 @@ impl PlaneGradients<'_> {
     }
 }
 
-/// Differentiates planes that share the gradient of a bias, which comes with the number of those that there are; or one plane by itself.
+/// Differentiates the planes that share a bias, given its gradient and how many biases there are; or one plane without a trained bias.
 fn differentiate(inputs: Inputs, given: Given, planes: &mut [PlaneGradients], mut of_bias: Option<(&mut BiasOfPlanes, usize)>) {
     let is_in_order = matches!(&*inputs.plan.parts, [part] if part.is_in_order());
     for part in &*inputs.plan.parts {
