@@ -11,8 +11,11 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
-use burn::tensor::{Bool, DType, Device, Tensor, TensorData};
+use burn::tensor::{Bool, Tensor};
 
+pub use self::dense::Mask;
+pub(crate) use self::dense::hidden_logit;
+use self::dense::{CachedMask, CachedTiles};
 pub use self::tile_map::{TILE, TileMap};
 pub(crate) use self::tile_map::{Tile, TileLevels, TileMapBuilder, VISIBLE, VisiblePairs};
 
@@ -20,6 +23,7 @@ pub(crate) use self::given::selected;
 use self::given::{Derived, Given};
 use crate::read::read;
 
+mod dense;
 mod given;
 mod tile_map;
 
@@ -97,29 +101,6 @@ pub struct Visibility {
 struct CachedSelection {
     rows: Vec<usize>,
     visibility: Visibility,
-}
-
-struct CachedTiles {
-    span: Span,
-    heads: usize,
-    tiles: Arc<TileMap>,
-}
-
-struct CachedMask {
-    span: Span,
-    heads: usize,
-    dtype: DType,
-    device: Device,
-    mask: Option<Mask>,
-}
-
-/// A visibility in the form that is applied to logits.
-#[derive(Clone, Debug)]
-pub struct Mask {
-    /// 0 where visible and a large negative number where not, `[batch | 1, heads | 1, queries, keys]`.
-    pub bias: Tensor<4>,
-    /// 1 for rows with a visible key and 0 for the others, `[batch | 1, heads | 1, queries, 1]`; absent if every row has one.
-    pub has_key: Option<Tensor<4>>,
 }
 
 impl fmt::Debug for Visibility {
@@ -430,51 +411,6 @@ impl Visibility {
         is_prefix.then(|| (0..rows).flat_map(|row| (0..length).map(move |position| real(row, position))).collect())
     }
 
-    /// The mask that is added to logits, or `None` if nothing is hidden.
-    pub fn mask(&self, span: Span, heads: usize, dtype: DType, device: &Device) -> Option<Mask> {
-        if matches!(*self.rule, Rule::All) {
-            return None;
-        }
-        self.check_boolean();
-        let mut cache = self.dense.lock().expect("no panic happens while the cache is locked");
-        if let Some(hit) = cache.iter().find(|c| {
-            c.span == span && c.heads == heads && c.dtype == dtype && c.device == *device && c.device.is_autodiff() == device.is_autodiff()
-        }) {
-            return hit.mask.clone();
-        }
-        let mask = self.build_mask(span, heads, dtype, device);
-        keep(&mut cache, CachedMask { span, heads, dtype, device: device.clone(), mask: mask.clone() });
-        mask
-    }
-
-    /// The visibility in tiles.
-    pub fn tiles(&self, span: Span, heads: usize) -> Arc<TileMap> {
-        self.check_boolean();
-        let mut cache = self.tiles.lock().expect("no panic happens while the cache is locked");
-        if let Some(hit) = cache.iter().find(|cached| cached.span == span && cached.heads == heads) {
-            return hit.tiles.clone();
-        }
-        let tiles = Arc::new(TileMap::new(self, span, heads));
-        keep(&mut cache, CachedTiles { span, heads, tiles: tiles.clone() });
-        tiles
-    }
-
-    fn build_mask(&self, span: Span, heads: usize, dtype: DType, device: &Device) -> Option<Mask> {
-        if self.is_given() {
-            return Some(self.given_mask(span, heads, dtype, device));
-        }
-        let rows = self.rows();
-        let heads = if self.depends_on_head() { heads } else { 1 };
-        let visible = self.booleans(span, rows, heads);
-        if visible.iter().all(|&visible| visible) {
-            return None;
-        }
-        let bias = visible.iter().map(|&visible| if visible { 0.0 } else { hidden_logit(dtype) }).collect::<Vec<_>>();
-        let has_key = visible.chunks(span.keys).map(|row| if row.contains(&true) { 1.0f32 } else { 0.0 }).collect::<Vec<_>>();
-        let tensor = |values, last| Tensor::from_data(TensorData::new(values, [rows, heads, span.queries, last]), (device, dtype));
-        Some(Mask { has_key: has_key.contains(&0.0).then(|| tensor(has_key, 1)), bias: tensor(bias, span.keys) })
-    }
-
     fn booleans(&self, span: Span, rows: usize, heads: usize) -> Vec<bool> {
         let mut visible = Vec::with_capacity(rows * heads * span.queries * span.keys);
         for row in 0..rows {
@@ -486,17 +422,6 @@ impl Visibility {
         }
         visible
     }
-}
-
-/// Results that are kept of one visibility. Calls of one training step ask for few spans, those of decoding for a new one at each step.
-const KEPT: usize = 4;
-
-/// Adds a result to those that are kept, in place of the oldest if there are enough.
-fn keep<T>(cache: &mut Vec<T>, result: T) {
-    if cache.len() == KEPT {
-        cache.remove(0);
-    }
-    cache.push(result);
 }
 
 /// What queries see that see from `back` keys before to `ahead` keys after themselves.
@@ -513,14 +438,10 @@ fn visible_band(queries: &Range<usize>, keys: &Range<usize>, back: usize, ahead:
     }
 }
 
-/// What is added to the logit of a hidden key: finite, so that a row without a key stays free of NaN; far enough below any logit that `exp(x - max)` is
-/// exactly 0.
-pub(crate) fn hidden_logit(dtype: DType) -> f32 {
-    if dtype == DType::F16 { -3.0e4 } else { -1.0e30 }
-}
-
 #[cfg(test)]
 mod tests {
+    use burn::tensor::{DType, Device, TensorData};
+
     use super::*;
 
     fn drawn(visibility: &Visibility, row: usize, queries: usize, keys: usize) -> Vec<String> {

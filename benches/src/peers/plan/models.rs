@@ -1,0 +1,201 @@
+//! Comparisons of models.
+
+use heedful_attention::engine::Engine;
+use heedful_attention::registry::AnyMechanism;
+use heedful_host::exit::ProgramError;
+use serde_json::{Value, json};
+
+use super::{Candidate, Case, Layers, PROJECTIONS, PYTORCH_SDPA, Plan};
+use crate::depth::Activations;
+use crate::peers::options::{DecodeOptions, DepthOptions, InferenceOptions, LayerOptions, MemoryOptions, StepOptions};
+use crate::peers::side::Maker;
+use crate::peers::work::Work;
+use crate::training_step::ModelSizes;
+
+impl StepOptions {
+    /// A training step with AdamW.
+    ///
+    /// # Errors
+    /// A usage error if the sizes contradict each other.
+    pub fn plan(&self) -> Result<Plan, ProgramError> {
+        let Self { batch, length, .. } = *self;
+        let sizes = self.model.layer.sizes(batch, length)?;
+        let model = self.model.sizes();
+        let step = |name: &str, maker, method| Candidate::new(name, maker, Work::TrainingStep { method, model, batch, length });
+        let candidates = vec![
+            step("heedful", Maker::Heedful, json!({ "name": "dot-product" })).against("PyTorch"),
+            step("PyTorch", Maker::Peer, json!({ "name": "sdpa", "fused": false })),
+            step("PyTorch, fused AdamW", Maker::Peer, json!({ "name": "sdpa", "fused": true })).against("PyTorch"),
+        ];
+        Ok(Plan {
+            what: "step",
+            title: "A training step of a language model",
+            about: format!(
+                "{} layers of width {} with {} heads and {} hidden units, normalised before each sublayer, {} tokens, tied output, no dropout, AdamW. PyTorch \
+                 is eager and has scaled_dot_product_attention, one product for queries, keys and values, and either its default AdamW or its fused one.",
+                model.layers, model.d_model, model.heads, model.d_ff, model.vocabulary,
+            ),
+            cases: vec![sizes.case(candidates)],
+        })
+    }
+}
+
+impl InferenceOptions {
+    /// Inference of mechanisms whose weights do not depend on the input.
+    ///
+    /// # Errors
+    /// A usage error if the sizes contradict each other.
+    pub fn plan(&self) -> Result<Plan, ProgramError> {
+        let case = |&length: &usize| {
+            let sizes = self.layer.sizes((self.tokens / length).max(1), length)?;
+            let layers = Layers { sizes, training: false };
+            let ours = |name: &str, config: Value| layers.ours(name, &config, Engine::Fused).against("heedful dot-product");
+            let (four, two) = ("heedful, 4 projections", "heedful, 2 projections");
+            Ok(sizes.case(vec![
+                ours("dot-product", json!({ "name": "dot-product" })).less(four),
+                ours("synthesizer-random", json!({ "name": "synthesizer-random" })).less(two),
+                ours("gaussian", json!({ "name": "gaussian" })).less(two),
+                ours("gaussian, banded", json!({ "name": "gaussian", "execution": "banded" })).less(two),
+                layers.theirs(PYTORCH_SDPA, json!({ "name": "sdpa" })).against("heedful dot-product"),
+                layers.projections(Maker::Heedful, 4),
+                layers.projections(Maker::Heedful, 2),
+            ]))
+        };
+        Ok(Plan {
+            what: "inference",
+            title: "Attention without queries and keys, inference",
+            about: format!(
+                "A causal layer of width {} with {} heads, projections included (four for dot products, two for the others), without autodiff. {PROJECTIONS}",
+                self.layer.d_model, self.layer.heads,
+            ),
+            cases: self.lengths.iter().map(case).collect::<Result<_, ProgramError>>()?,
+        })
+    }
+}
+
+impl MemoryOptions {
+    /// Forward and backward of each mechanism, for its peak alone.
+    ///
+    /// # Errors
+    /// A usage error for an unknown mechanism, one that cannot be causal, or sizes that contradict each other.
+    pub fn plan(&self) -> Result<Plan, ProgramError> {
+        let mechanisms = causal(&self.attention)?;
+        let case = |&length: &usize| {
+            let sizes = self.layer.sizes(1, length)?;
+            let layers = Layers { sizes, training: true };
+            let candidate = |config: &AnyMechanism| {
+                let method = serde_json::to_value(config).map_err(ProgramError::failure)?;
+                Ok(layers.ours(&config.name(), &method, Engine::Fused).against("heedful dot-product"))
+            };
+            let candidates = mechanisms.iter().map(candidate).collect::<Result<_, ProgramError>>()?;
+            Ok(Case { is_timed: false, ..sizes.case(candidates) })
+        };
+        Ok(Plan {
+            what: "memory",
+            title: "Peak memory of every mechanism, forward and backward",
+            about: format!(
+                "A causal layer of width {} with {} heads, projections included, batch 1, default options.",
+                self.layer.d_model, self.layer.heads,
+            ),
+            cases: self.lengths.iter().map(case).collect::<Result<_, ProgramError>>()?,
+        })
+    }
+}
+
+impl DepthOptions {
+    /// Forward and backward of models of growing depth.
+    ///
+    /// # Errors
+    /// A usage error if the sizes contradict each other.
+    pub fn plan(&self) -> Result<Plan, ProgramError> {
+        let Self { length, d_model, .. } = *self;
+        let sizes = LayerOptions { d_model, heads: 2 }.sizes(1, length)?;
+        let case = |&layers: &usize| {
+            let model = ModelSizes { vocabulary: 100, layers, d_model, heads: 2, d_ff: 4 * d_model };
+            let candidate = |name: &str, activations| {
+                Candidate::new(name, Maker::Heedful, Work::Depth { activations, model, batch: 1, length }).against("kept")
+            };
+            let candidates = vec![
+                candidate("kept", Activations::Kept),
+                candidate("checkpointed", Activations::Checkpointed),
+                candidate("reversible", Activations::Reversible),
+            ];
+            Case { name: format!("{layers} layers"), ..sizes.case(candidates) }
+        };
+        Ok(Plan {
+            what: "depth",
+            title: "Activations in depth, forward and backward",
+            about: format!(
+                "A language model of width {d_model} with 2 heads and {} hidden units, dropout on, one row of {length} tokens. The weights of a layer and their \
+                 gradients, which are in the peaks too, take {:.2} MiB.",
+                4 * d_model,
+                2.0 * 4.0 * 12.0 * (d_model * d_model) as f64 / f64::from(1 << 20),
+            ),
+            cases: self.layers.iter().map(case).collect(),
+        })
+    }
+}
+
+impl DecodeOptions {
+    /// Greedy decoding with each mechanism.
+    ///
+    /// # Errors
+    /// A usage error for an unknown mechanism, one that cannot be causal, or sizes that contradict each other.
+    pub fn plan(&self) -> Result<Plan, ProgramError> {
+        let model = self.model.sizes();
+        let tokens = self.tokens;
+        let mut cases = Vec::new();
+        for &batch in &self.batch {
+            self.model.layer.sizes(batch, tokens)?;
+            for config in causal(&self.attention)? {
+                let work = |method, recomputed_at| Work::Decoding { method, model, batch, tokens, recomputed_at };
+                let candidate = |name: String, maker, work| Candidate::new(name, maker, work).without_peak();
+                let name = config.name();
+                let method = serde_json::to_value(&config).map_err(ProgramError::failure)?;
+                let recomputed = format!("heedful {name}, recomputed");
+                let candidates = vec![
+                    candidate(format!("heedful {name}"), Maker::Heedful, work(method.clone(), None)).against(&recomputed),
+                    candidate(recomputed, Maker::Heedful, work(method, Some(self.prefixes))),
+                    candidate(PYTORCH_CACHE.into(), Maker::Peer, work(json!({ "name": "sdpa" }), None)).against(&format!("heedful {name}")),
+                ];
+                cases.push(Case {
+                    name: format!("{name}, batch {batch}"),
+                    length: tokens,
+                    tokens: batch * tokens,
+                    candidates,
+                    is_timed: true,
+                });
+            }
+        }
+        Ok(Plan {
+            what: "decode",
+            title: "Decoding step by step",
+            about: format!(
+                "Greedy decoding of {tokens} tokens for each row by a language model of {} layers of width {} with {} heads and {} hidden units, {} tokens \
+                 in its vocabulary. `recomputed` computes the whole prefix again for each token; it is timed at {} evenly spaced lengths of the prefix, and \
+                 their mean counts for all. PyTorch has dot-product attention, and a cache that is as large as needed from the start.",
+                model.layers, model.d_model, model.heads, model.d_ff, model.vocabulary, self.prefixes,
+            ),
+            cases,
+        })
+    }
+}
+
+/// PyTorch with a cache of keys and values.
+pub const PYTORCH_CACHE: &str = "PyTorch with a cache";
+
+/// Mechanisms by name, or all that can be causal.
+fn causal(names: &[String]) -> Result<Vec<AnyMechanism>, ProgramError> {
+    if names.is_empty() {
+        return Ok(AnyMechanism::all().into_iter().filter(AnyMechanism::can_be_causal).collect());
+    }
+    let parse = |name: &String| {
+        let config: AnyMechanism = name.parse().map_err(ProgramError::usage)?;
+        if config.can_be_causal() {
+            Ok(config)
+        } else {
+            Err(ProgramError::usage(format!("--attention {name}: it cannot be causal, as all are here; leave it out")))
+        }
+    };
+    names.iter().map(parse).collect()
+}
