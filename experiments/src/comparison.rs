@@ -28,7 +28,7 @@ use crate::device_failure::guarded;
 use crate::error::{Completion, ExperimentError, main_with, print_line};
 pub use crate::experiment::definition::{Candidate, NamedModel};
 use crate::experiment::definition::{Config, Experiment, Setup};
-use crate::footprint;
+use crate::footprint::{self, Memory};
 use crate::mechanisms;
 use crate::options::{CommonOptions, progress};
 use crate::record::ResultRecord;
@@ -87,7 +87,12 @@ fn run_on<E: Experiment>(ranks: &Ranks, options: &CommonOptions, further: Vec<As
     assignments.extend(further);
     let mut settings = Settings::<Config<E>>::read(options.config.as_deref(), assignments)?;
     settings.value.slurm.check().map_err(|(field, problem)| settings.refuse(&format!("slurm.{field}"), problem))?;
-    let candidates = candidates::<E>(&mut settings)?;
+    let memory = match options {
+        CommonOptions { slurm: true, .. } => Memory::of_task(&settings.value.slurm),
+        CommonOptions { merge: true, .. } => Memory::of_finished(),
+        _ => Memory::here(),
+    };
+    let candidates = candidates::<E>(&mut settings, memory)?;
     check_effects::<E>(&settings, &candidates)?;
     let backend: Backend = settings.value.run.backend.parse().map_err(ExperimentError::usage)?;
     // The machine on which scripts are written or results merged need not have the device of the runs.
@@ -101,13 +106,13 @@ fn run_on<E: Experiment>(ranks: &Ranks, options: &CommonOptions, further: Vec<As
     let datasets = E::open(&settings.value)?;
     for Candidate { attention, config } in &candidates {
         for dataset in &datasets {
-            footprint::check::<E>(&settings, config, attention, Some(dataset))?;
+            footprint::check::<E>(&settings, config, attention, Some(dataset), memory)?;
             let setup = Setup { config, data: dataset, attention };
             E::fits(setup)?;
             ranks.check(&E::task(setup), config.training.accumulate)?;
         }
     }
-    let jobs = footprint::jobs::<E>(options.jobs.unwrap_or_default(), &candidates, &datasets, backend)?;
+    let jobs = footprint::jobs::<E>(options.jobs.unwrap_or_default(), &candidates, &datasets, backend, memory)?;
     let config = settings.value;
     let Some(device) = device else {
         let runs = Runs::<E>::open(options, &config, &datasets, &candidates, backend)?;
@@ -181,7 +186,7 @@ pub fn reload<E: Experiment>(
 ) -> Result<Reloaded<E>, ExperimentError> {
     let paths = RunFolder::at(folder);
     let mut settings = Settings::<Config<E>>::read(Some(&paths.config()), Vec::new())?;
-    let candidates = candidates::<E>(&mut settings)?;
+    let candidates = candidates::<E>(&mut settings, Memory::here())?;
     let known: Vec<&str> = candidates.iter().map(|candidate| candidate.attention.name.as_str()).collect();
     let index = match name {
         None => 0,

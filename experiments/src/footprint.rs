@@ -27,6 +27,7 @@ use crate::experiment::definition::{Candidate, Config, Experiment};
 use crate::jobs::Jobs;
 use crate::model::ModelSettings;
 use crate::settings::Settings;
+use crate::slurm::SlurmSettings;
 
 /// Bytes of a number of 32 bits.
 const NUMBER: u128 = 4;
@@ -182,7 +183,33 @@ fn self_attentions(attention: &Attention) -> impl Iterator<Item = &AnyMechanism>
     [&attention.layout.encoder, &attention.layout.decoder].into_iter().flat_map(|layers| layers.mechanisms())
 }
 
-/// Refuses a candidate whose training takes more memory than there is; `dataset` if it is known.
+/// The memory that a run can have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Memory {
+    /// In bytes, if it is known.
+    available: Option<u64>,
+    /// How to get more.
+    remedy: &'static str,
+}
+
+impl Memory {
+    /// What is available on this machine.
+    pub(crate) fn here() -> Self {
+        Self { available: machine::available(), remedy: "run it on a machine with more memory" }
+    }
+
+    /// What a task of Slurm gets, as far as the settings say so. Where they do not, each task refuses on its own node what it cannot hold.
+    pub(crate) fn of_task(slurm: &SlurmSettings) -> Self {
+        Self { available: slurm.memory_in_bytes(), remedy: "ask for more with slurm.memory" }
+    }
+
+    /// That of runs which are done already.
+    pub(crate) fn of_finished() -> Self {
+        Self { available: None, remedy: "" }
+    }
+}
+
+/// Refuses a candidate whose training takes more than `memory`; `dataset` if it is known.
 ///
 /// # Errors
 /// A usage error with both amounts and the field that is to be made smaller.
@@ -191,9 +218,10 @@ pub(crate) fn check<E: Experiment>(
     config: &Config<E>,
     attention: &Attention,
     dataset: Option<&E::Data>,
+    memory: Memory,
 ) -> Result<(), ExperimentError> {
-    let (Some(available), Ok(backend)) = (machine::available(), config.run.backend.parse()) else { return Ok(()) };
-    refuse_beyond::<E>(available, settings, config, attention, dataset, backend)
+    let (Some(available), Ok(backend)) = (memory.available, config.run.backend.parse()) else { return Ok(()) };
+    refuse_beyond::<E>((available, memory.remedy), settings, config, attention, dataset, backend)
 }
 
 /// Bytes that a run takes at least, on a GPU in main memory.
@@ -210,9 +238,10 @@ pub(crate) fn jobs<E: Experiment>(
     candidates: &[Candidate<E>],
     datasets: &[E::Data],
     backend: Backend,
+    memory: Memory,
 ) -> Result<usize, ExperimentError> {
     let needed = candidates.iter().flat_map(|candidate| datasets.iter().map(|dataset| least::<E>(candidate, dataset, backend)));
-    jobs_within(machine::available(), asked, needed.max().unwrap_or_default().max(1), backend)
+    jobs_within(memory.available, asked, needed.max().unwrap_or_default().max(1), backend)
 }
 
 fn jobs_within(available: Option<u64>, asked: Jobs, needed: u128, backend: Backend) -> Result<usize, ExperimentError> {
@@ -231,7 +260,7 @@ fn jobs_within(available: Option<u64>, asked: Jobs, needed: u128, backend: Backe
 }
 
 fn refuse_beyond<E: Experiment>(
-    available: u64,
+    (available, remedy): (u64, &str),
     settings: &Settings<Config<E>>,
     config: &Config<E>,
     attention: &Attention,
@@ -246,7 +275,7 @@ fn refuse_beyond<E: Experiment>(
     }
     let field = field_at_fault(&model, E::BATCH);
     let problem = format!(
-        "training {} needs at least {} of memory ({}), and {} are available; give a smaller {field}, or run it on a machine with more memory",
+        "training {} needs at least {} of memory ({}), and {} are available; give a smaller {field}, or {remedy}",
         attention.name,
         amount(needed.total()),
         needed.parts(),
@@ -325,7 +354,7 @@ mod tests {
 
     fn refusal(name: &str, assignments: &[&str], backend: Backend) -> Option<String> {
         let settings = settings(assignments);
-        let outcome = refuse_beyond::<Language>(16 * GIB, &settings, &settings.value, &attention(name), None, backend);
+        let outcome = refuse_beyond::<Language>((16 * GIB, "buy more"), &settings, &settings.value, &attention(name), None, backend);
         outcome.err().map(|error| {
             assert_eq!(error.exit_code(), 2);
             error.to_string()
@@ -382,7 +411,7 @@ mod tests {
         let dataset = Language::open(&settings.value).unwrap().remove(0);
         let attention = attention("dot-product");
         let with = |available| {
-            refuse_beyond::<Language>(available, &settings, &settings.value, &attention, Some(&dataset), Backend::Flex)
+            refuse_beyond::<Language>((available, "buy more"), &settings, &settings.value, &attention, Some(&dataset), Backend::Flex)
                 .err()
                 .map(|error| error.to_string())
         };

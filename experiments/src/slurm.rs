@@ -33,7 +33,7 @@ pub struct SlurmSettings {
     pub time: String,
     /// CPUs of a task. The CPU backends then use as many threads.
     pub cpus: Option<u64>,
-    /// Memory of a task, such as `16G`.
+    /// Memory of a task, such as `16G`. A model that needs more is refused before anything is submitted.
     pub memory: Option<String>,
     /// GPUs of a task. The job that merges has none.
     pub gpus: Option<u64>,
@@ -80,6 +80,16 @@ const OWN: [&str; 9] = ["array", "chdir", "dependency", "error", "open-mode", "o
 const LONGEST_WARNING: u64 = 65_535;
 
 impl SlurmSettings {
+    /// The memory of a task in bytes, if it is limited: Slurm counts in MiB where no unit is given, and takes 0 for all that a node has.
+    pub(crate) fn memory_in_bytes(&self) -> Option<u64> {
+        let text = self.memory.as_deref()?;
+        let (digits, shift) = match text.strip_suffix(['K', 'M', 'G', 'T', 'k', 'm', 'g', 't']) {
+            Some(digits) => (digits, 10 * (1 + "KMGT".find(text.chars().last()?.to_ascii_uppercase())?)),
+            None => (text, 20),
+        };
+        number(digits).filter(|amount| *amount > 0)?.checked_mul(1 << shift)
+    }
+
     /// Refuses what Slurm cannot be asked for: the field, from the table on, and what to give instead.
     pub(crate) fn check(&self) -> Result<(), (&'static str, String)> {
         let texts = [
@@ -167,6 +177,18 @@ mod tests {
         for wrong in ["", "1h", "1:2:3:4", "-1", "1-", "1-1:1:1:1", ":", "18446744073709551615"] {
             assert_eq!(seconds(wrong), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn memory_is_read_as_slurm_reads_it() {
+        let of = |text: &str| SlurmSettings { memory: Some(text.to_owned()), ..SlurmSettings::default() }.memory_in_bytes();
+        for (text, mib) in [("512", 512), ("512M", 512), ("2048k", 2), ("16G", 16 << 10), ("1t", 1 << 20)] {
+            assert_eq!(of(text), Some(mib << 20), "{text}");
+        }
+        for unlimited in ["0", "0G", "much", "1.5G", "G"] {
+            assert_eq!(of(unlimited), None, "{unlimited}");
+        }
+        assert_eq!(SlurmSettings::default().memory_in_bytes(), None);
     }
 
     #[test]

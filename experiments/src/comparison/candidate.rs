@@ -13,7 +13,7 @@ use crate::attention::Attention;
 use crate::backend::Backend;
 use crate::error::ExperimentError;
 use crate::experiment::definition::{Candidate, Config, Experiment};
-use crate::footprint;
+use crate::footprint::{self, Memory};
 use crate::mechanisms;
 use crate::options::{CommonOptions, ModelRun, unknown};
 use crate::results::Results;
@@ -40,7 +40,7 @@ pub fn model_assignments(names: &[String], options: &CommonOptions) -> Vec<Assig
 
 /// Those that the configuration names, each checked with the configuration that it is trained with. Models then stand in `settings` with all that they set,
 /// so that the configuration repeats the runs whatever the models of this name become.
-pub(super) fn candidates<E: Experiment>(settings: &mut Settings<Config<E>>) -> Result<Vec<Candidate<E>>, ExperimentError> {
+pub(super) fn candidates<E: Experiment>(settings: &mut Settings<Config<E>>, memory: Memory) -> Result<Vec<Candidate<E>>, ExperimentError> {
     if let Some(given) = &settings.value.model.attention {
         let is_assigned = settings.assigned().any(|path| path == ["run", "attention"]);
         if is_assigned || settings.value.run.attention != Config::<E>::default().run.attention {
@@ -53,9 +53,9 @@ pub(super) fn candidates<E: Experiment>(settings: &mut Settings<Config<E>>) -> R
     }
     let config = &settings.value;
     let attentions = config.run.attention.iter().map(|name| attention::<E>(config, name)).collect::<Result<Vec<_>, _>>()?;
-    let models = config.run.models.iter().enumerate().map(|(index, model)| named_model::<E>(settings, index, model));
+    let models = config.run.models.iter().enumerate().map(|(index, model)| named_model::<E>(settings, index, model, memory));
     let models = models.collect::<Result<Vec<_>, _>>()?;
-    check::<E>(settings, &attentions)?;
+    check::<E>(settings, &attentions, memory)?;
     let mut candidates: Vec<_> = attentions.into_iter().map(|attention| Candidate { attention, config: config.clone() }).collect();
     let mut resolved = Vec::new();
     for (model, candidate) in models {
@@ -73,6 +73,7 @@ fn named_model<E: Experiment>(
     settings: &Settings<Config<E>>,
     index: usize,
     model: &ModelRun,
+    memory: Memory,
 ) -> Result<(ModelRun, Candidate<E>), ExperimentError> {
     let ModelRun { name, .. } = model;
     let place = format!("run.models.{index}");
@@ -109,15 +110,15 @@ fn named_model<E: Experiment>(
     }
     let resolved = ModelRun { name: name.clone(), attention: Some(attention.name.clone()), set: Some(set) };
     let attention = Attention { name: name.clone(), ..attention };
-    check::<E>(&own, std::slice::from_ref(&attention))?;
+    check::<E>(&own, std::slice::from_ref(&attention), memory)?;
     Ok((resolved, Candidate { attention, config: own.value }))
 }
 
-fn check<E: Experiment>(settings: &Settings<Config<E>>, attentions: &[Attention]) -> Result<(), ExperimentError> {
+fn check<E: Experiment>(settings: &Settings<Config<E>>, attentions: &[Attention], memory: Memory) -> Result<(), ExperimentError> {
     let training = &settings.value.training;
     training.validate().map_err(|error| settings.refuse(&format!("training.{}", error.field), error.reason))?;
     // Checks of single layers come after that of all of them.
-    attentions.iter().try_for_each(|attention| footprint::check::<E>(settings, &settings.value, attention, None))?;
+    attentions.iter().try_for_each(|attention| footprint::check::<E>(settings, &settings.value, attention, None, memory))?;
     E::check(settings, attentions)?;
     let table = settings::complete(&settings.value)?;
     Ok(settings.require(E::BATCH, field(&table, E::BATCH) != Some(&Value::Integer(0)), "it must be at least 1")?)
@@ -270,7 +271,7 @@ mod tests {
         let attention = format!("run.attention=[{}]", names.join(", "));
         let assignments = options.iter().chain([&attention.as_str()]).map(|text| Assignment::parse(text).unwrap()).collect();
         let mut settings = Settings::read(None, assignments).unwrap();
-        let candidates = candidates::<E>(&mut settings).unwrap();
+        let candidates = candidates::<E>(&mut settings, Memory::here()).unwrap();
         (settings, candidates)
     }
 

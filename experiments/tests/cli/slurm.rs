@@ -130,6 +130,23 @@ fn the_scripts_do_the_runs_and_merge_them() {
 }
 
 #[test]
+fn a_model_has_to_fit_into_the_memory_of_a_task_and_not_of_the_machine_that_writes_the_scripts() {
+    let (data, folder) = (text_folder(), tempfile::tempdir().unwrap());
+    // No machine holds it.
+    let asked = |name: &str, memory: &[&str]| {
+        let model = ["--slurm", "--set", "model.d_model=10000000"];
+        train(data.path(), &folder.path().join(name), &[&model[..], memory].concat()).output().unwrap()
+    };
+    let output = asked("small", &["--set", "slurm.memory='4G'"]);
+    refused(&output, 2, &["`--set model.d_model=10000000`", "4.0 GiB are available", "ask for more with slurm.memory"]);
+    assert!(!folder.path().join("small").exists());
+    for (name, memory) in [("unknown", &[][..]), ("large", &["--set", "slurm.memory='9000000T'"])] {
+        succeeded(&asked(name, memory));
+        assert!(folder.path().join(name).join("slurm/array.sh").exists());
+    }
+}
+
+#[test]
 fn a_task_that_is_stopped_goes_on_where_it_was() {
     let (data, folder) = (text_folder(), tempfile::tempdir().unwrap());
     let [whole, out] = ["whole", "stopped"].map(|name| folder.path().join(name));
