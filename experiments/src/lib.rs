@@ -23,6 +23,7 @@ pub mod compare;
 pub mod comparison;
 pub mod data;
 mod device_failure;
+mod display;
 pub mod error;
 pub mod experiment;
 mod footprint;

@@ -64,6 +64,39 @@ pub(crate) fn latex(text: &str) -> String {
     escaped
 }
 
+/// Columns padded to equal width, the first flush left and the others flush right.
+pub(crate) fn aligned(cells: &[Vec<String>]) -> String {
+    let cells: Vec<Vec<String>> = cells.iter().map(|row| row.iter().map(|cell| one_line(cell)).collect()).collect();
+    let columns = cells.first().map_or(0, Vec::len);
+    let width = |column: usize| cells.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let mut text = String::new();
+    for (index, row) in cells.iter().enumerate() {
+        let padded = row.iter().zip(&widths).enumerate().map(|(column, (cell, width))| match column {
+            0 => format!("{cell:<width$}"),
+            _ => format!("{cell:>width$}"),
+        });
+        let _ = writeln!(text, "{}", padded.collect::<Vec<_>>().join("  ").trim_end());
+        if index == 0 {
+            let _ = writeln!(text, "{}", "─".repeat(widths.iter().sum::<usize>() + 2 * columns.saturating_sub(1)));
+        }
+    }
+    text
+}
+
+/// A Markdown table whose columns after the first are aligned by `rule` (`---` left, `---:` right).
+pub(crate) fn markdown_table(cells: &[Vec<String>], rule: &str) -> String {
+    let line = |row: &[String]| {
+        let escaped: Vec<String> = row.iter().map(|cell| one_line(cell).replace('|', "\\|")).collect();
+        format!("| {} |\n", escaped.join(" | "))
+    };
+    let Some((heading, rows)) = cells.split_first() else { return String::new() };
+    let rule: Vec<&str> = (0..heading.len()).map(|column| if column == 0 { "---" } else { rule }).collect();
+    let mut text = format!("{}| {} |\n", line(heading), rule.join(" | "));
+    rows.iter().for_each(|row| text.push_str(&line(row)));
+    text
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;

@@ -13,9 +13,9 @@ use serde::Serialize;
 use serde_json::Value;
 
 pub use self::folder::{FolderStatus, Place};
+use crate::display::duration;
 use crate::process::Process;
 use crate::record::ResultRecord;
-use crate::report::duration;
 use crate::run_folder::RunPaths;
 use crate::run_lock;
 use crate::train::CheckpointFolder;

@@ -6,7 +6,7 @@ use super::record::{Kind, State};
 use super::statistics::{HeadStatistics, Mean, Place};
 use super::{Analysis, Listed, named};
 use crate::markup;
-use crate::report::markdown_table;
+use crate::markup::markdown_table;
 
 /// The names of the statistics of a head, and which they are.
 type HeadColumn = (&'static str, fn(&HeadStatistics) -> Mean);

@@ -87,7 +87,7 @@ fn differences(earlier: &ResultRecord, repeated: &ResultRecord) -> Vec<String> {
 
 /// The commits of some records, without repetition.
 fn commits(records: &[ResultRecord]) -> String {
-    crate::report::distinct(records.iter().map(ResultRecord::code)).join(", ")
+    crate::display::distinct(records.iter().map(ResultRecord::code)).join(", ")
 }
 
 #[cfg(test)]

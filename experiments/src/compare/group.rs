@@ -2,9 +2,9 @@
 
 use heedful_attention::registry::AnyMechanism;
 
+use crate::display::{distinct, short};
 use crate::metrics::{MetricColumn, Spread};
 use crate::record::ResultRecord;
-use crate::report::{distinct, is_scored_in, mean, short, values};
 
 use super::runs::RunSource;
 
@@ -38,7 +38,7 @@ impl Row<'_> {
 
     /// The values of a metric by seed, where it is defined, in the unit of the table.
     pub fn values(&self, metric: &MetricColumn) -> Vec<f64> {
-        values(&self.records, metric)
+        self.records.iter().filter_map(|record| record.metric(&metric.name).flatten()).map(|value| value * metric.factor).collect()
     }
 
     /// Mean and deviation of a metric over the seeds where it is defined.
@@ -58,8 +58,14 @@ impl Row<'_> {
 
     /// Whether any run has the metric, if only as undefined.
     pub fn is_scored(&self, metric: &MetricColumn) -> bool {
-        is_scored_in(metric, self.records.iter().copied())
+        self.records.iter().any(|record| record.metric(&metric.name).is_some())
     }
+}
+
+/// The mean of those that are finite, if there are any.
+pub(crate) fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let values: Vec<f64> = values.filter(|value| value.is_finite()).collect();
+    Spread::of(&values).map(|spread| spread.mean)
 }
 
 /// The groups of `sources`, in the order of their first record.
@@ -94,6 +100,14 @@ impl<'a> Group<'a> {
     /// Experiment and data set.
     pub fn title(&self) -> String {
         format!("{}: {}", self.experiment, self.dataset)
+    }
+
+    /// The same with the backend, if all runs have the same one.
+    pub fn title_with_backend(&self) -> String {
+        match &distinct(self.records().map(|record| record.backend.clone()))[..] {
+            [backend] => format!("{}, backend {backend}", self.title()),
+            _ => self.title(),
+        }
     }
 
     /// All runs.

@@ -6,6 +6,7 @@
 //! [`render`] show it, [`curve`] and [`figure`] draw what the runs learned when. [`exact`] tells
 //! whether runs were repeated to the same scores. Published numbers are not shown: they are in the experiments' reports.
 
+pub(crate) mod circumstances;
 pub mod curve;
 pub mod error;
 pub mod exact;
@@ -13,6 +14,7 @@ pub mod figure;
 pub mod group;
 pub mod items;
 pub mod options;
+pub(crate) mod page;
 pub mod render;
 pub mod runs;
 pub mod significance;
@@ -26,13 +28,13 @@ use crate::error::{Completion, ExperimentError, print_line};
 use crate::options::unknown;
 use crate::published::PublishedNumbers;
 use crate::record::command_line;
-use crate::report::Content;
 use crate::run_folder::{RunFolderError, write_atomically};
 
 use self::figure::{Against, Curves};
 use self::group::{Group, groups};
 pub use self::options::CompareOptions;
 use self::options::Format;
+use self::page::Content;
 use self::runs::RunSource;
 use self::table::Comparison;
 

@@ -2,18 +2,31 @@
 
 use std::fmt::Write;
 
-use crate::markup::{self, code, latex as latex_text};
+use crate::markup::{self, aligned, code, latex as latex_text, markdown_table};
 use crate::metrics::Spread;
-use crate::report::{aligned, markdown_table, mean};
 
+use super::group::mean;
 use super::significance::TestOutcome;
 use super::table::{Cell, Comparison};
+
+/// What the rows are.
+const SUBJECT: &str = "attention";
+
+/// The main table as aligned text; `subject` is what its rows are.
+pub(crate) fn aligned_table(comparison: &Comparison<'_>, subject: &str) -> String {
+    aligned(&marked(&comparison.table(subject), |cell| format!("{cell} *"), |cell| format!("{cell}  ")))
+}
+
+/// The main table as Markdown; `subject` is what its rows are.
+pub(crate) fn markdown_of(comparison: &Comparison<'_>, subject: &str) -> String {
+    let table = marked(&comparison.table(subject), |cell| format!("**{}**", markup::markdown(&cell)), |cell| markup::markdown(&cell));
+    markdown_table(&table, "---:")
+}
 
 /// Aligned text.
 pub fn terminal(comparisons: &[Comparison<'_>]) -> String {
     let blocks = comparisons.iter().map(|comparison| {
-        let table = marked(&comparison.table(), |cell| format!("{cell} *"), |cell| format!("{cell}  "));
-        let mut text = format!("{}\n\n{}", markup::one_line(&comparison.group.title()), aligned(&table));
+        let mut text = format!("{}\n\n{}", markup::one_line(&comparison.group.title()), aligned_table(comparison, SUBJECT));
         if let Some(differences) = differences(comparison) {
             let _ = write!(text, "\n{}\n\n{}", markup::one_line(&differences.title), aligned(&differences.table));
         }
@@ -29,8 +42,7 @@ pub fn markdown(comparisons: &[Comparison<'_>], sources: &[(String, String)], co
     let mut text = "# Comparison\n".to_owned();
     for (index, comparison) in comparisons.iter().enumerate() {
         let title = markup::markdown(&comparison.group.title());
-        let table = marked(&comparison.table(), |cell| format!("**{}**", markup::markdown(&cell)), |cell| markup::markdown(&cell));
-        let _ = write!(text, "\n## {title}\n\n{}", markdown_table(&table, "---:"));
+        let _ = write!(text, "\n## {title}\n\n{}", markdown_of(comparison, SUBJECT));
         if let Some(differences) = differences(comparison) {
             let table: Vec<Vec<String>> =
                 differences.table.iter().map(|row| row.iter().map(|cell| markup::markdown(cell)).collect()).collect();
@@ -57,7 +69,7 @@ pub fn markdown(comparisons: &[Comparison<'_>], sources: &[(String, String)], co
 pub fn latex(comparisons: &[Comparison<'_>]) -> String {
     let mut text = "% \\usepackage{booktabs}\n".to_owned();
     for comparison in comparisons {
-        let table = marked(&comparison.table(), |cell| format!("\\textbf{{{}}}", latex_text(&cell)), |cell| latex_text(&cell));
+        let table = marked(&comparison.table(SUBJECT), |cell| format!("\\textbf{{{}}}", latex_text(&cell)), |cell| latex_text(&cell));
         let caption = comparison.legend("bold").join(" ");
         float(&mut text, &table, &format!("{}. {caption}", comparison.group.title()), 'r');
         if let Some(differences) = differences(comparison) {

@@ -2,10 +2,10 @@
 
 use heedful_attention::random::RandomKey;
 
+use crate::display::grouped;
 use crate::metrics::Combination;
 use crate::metrics::MetricColumn;
 use crate::metrics::significance::{Difference, PairedOutputs, mcnemar, randomisation, welch};
-use crate::report::grouped;
 
 use super::group::{Group, Row};
 use super::items::{ItemOutputs, Missing};

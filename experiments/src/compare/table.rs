@@ -1,14 +1,21 @@
 //! The comparison of one group: what its tables show.
 
-use crate::metrics::MetricColumn;
-use crate::metrics::significance::Difference;
-use crate::provenance::{self, Provenance};
-use crate::report::{best_of, duration, grouped, mean, memory, rounded, score_cell};
+use std::fmt::Write;
 
-use super::group::{Group, Row};
+use crate::display::{duration, grouped, memory};
+use crate::metrics::significance::Difference;
+use crate::metrics::{MetricColumn, Spread};
+use crate::provenance::{self, Provenance};
+use crate::record::ResultRecord;
+
+use super::group::{Group, Row, mean};
 use super::options::CompareOptions;
 use super::significance::{TestOutcome, against};
 use super::warnings::warnings;
+
+/// What is to be known of a row with one run.
+pub(crate) const SINGLE_SEED: &str =
+    "A single seed has no deviation: a difference between single runs may be chance (--seeds N gives more).";
 
 /// One group with its metrics and what is known of the differences between its rows.
 #[derive(Clone, Debug)]
@@ -57,10 +64,17 @@ impl<'a> Comparison<'a> {
         Self { group, metrics, left_out, baseline, outcomes, warnings, confidence: options.confidence }
     }
 
-    /// The main table.
-    pub fn table(&self) -> Vec<Vec<Cell>> {
+    /// The rows as they are, without tests and warnings.
+    pub fn without_tests(group: Group<'a>) -> Self {
+        let metrics = shown(&group, &group.columns(), &[]);
+        let outcomes = vec![Vec::new(); metrics.len()];
+        Self { group, metrics, left_out: Vec::new(), baseline: None, outcomes, warnings: Vec::new(), confidence: 0.0 }
+    }
+
+    /// The main table; `subject` is what its rows are.
+    pub fn table(&self, subject: &str) -> Vec<Vec<Cell>> {
         let rows = &self.group.rows;
-        let mut table = vec![vec![Cell::plain("attention"), Cell::plain("seeds")]];
+        let mut table = vec![vec![Cell::plain(subject), Cell::plain("seeds")]];
         table.extend(rows.iter().map(|row| vec![Cell::plain(&row.name), Cell::of(row.records.len() as f64, row.records.len())]));
         let mut push = |column: Vec<Cell>| table.iter_mut().zip(column).for_each(|(row, cell)| row.push(cell));
         for (metric, outcomes) in self.metrics.iter().zip(&self.outcomes) {
@@ -204,6 +218,37 @@ fn shown(group: &Group<'_>, known: &[MetricColumn], asked: &[String]) -> Vec<Met
     if usual.is_empty() { there.iter().map(column).collect() } else { usual }
 }
 
+/// The best mean as it is printed: means that look equal are equally good.
+fn best_of(metric: &MetricColumn, spreads: &[Option<Spread>]) -> Option<String> {
+    let higher = metric.higher_is_better?;
+    let known: Vec<&Spread> = spreads.iter().flatten().collect();
+    // The best of one is no distinction.
+    if known.len() < 2 {
+        return None;
+    }
+    let order = |a: &&&Spread, b: &&&Spread| if higher { a.mean.total_cmp(&b.mean) } else { b.mean.total_cmp(&a.mean) };
+    known.iter().max_by(order).map(|spread| rounded(metric, spread))
+}
+
+fn rounded(metric: &MetricColumn, spread: &Spread) -> String {
+    format!("{:.*}", metric.digits, spread.mean)
+}
+
+fn score_cell(metric: &MetricColumn, spread: Option<&Spread>, row: &[&ResultRecord]) -> String {
+    let Some(spread) = spread else {
+        let measured = row.iter().any(|record| record.metric(&metric.name).is_some());
+        return if measured { "undefined".into() } else { "–".into() };
+    };
+    let mut cell = rounded(metric, spread);
+    if let Some(deviation) = spread.deviation {
+        let _ = write!(cell, " ± {deviation:.*}", metric.digits);
+    }
+    if spread.runs < row.len() {
+        let _ = write!(cell, " ({} of {} defined)", spread.runs, row.len());
+    }
+    cell
+}
+
 /// A cell of the main table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cell {
@@ -232,7 +277,6 @@ pub(super) mod tests {
     use super::super::options::tests::options;
     use super::super::runs::RunSource;
     use super::*;
-    use crate::record::ResultRecord;
 
     /// Three mechanisms, two of them with three seeds.
     pub(crate) fn runs() -> Vec<RunSource> {
@@ -260,7 +304,7 @@ pub(super) mod tests {
     fn a_row_has_scores_with_their_evidence_and_costs() {
         let sources = runs();
         let comparison = comparison(&sources, &[]);
-        let table = comparison.table();
+        let table = comparison.table("attention");
         assert_eq!(
             texts(&table[0]),
             ["attention", "seeds", "BLEU ↑", "p", "accuracy (%) ↑", "p", "context", "parameters", "tokens/s", "peak memory", "time/run"]
@@ -281,7 +325,7 @@ pub(super) mod tests {
     #[test]
     fn the_mark_of_significance_follows_the_confidence() {
         let sources = runs();
-        let at = |confidence: &str| comparison(&sources, &["--confidence", confidence]).table()[2][3].text.clone();
+        let at = |confidence: &str| comparison(&sources, &["--confidence", confidence]).table("attention")[2][3].text.clone();
         assert_eq!([at("0.99"), at("0.999")], ["0.008 †", "0.008"].map(str::to_owned));
     }
 
@@ -289,7 +333,7 @@ pub(super) mod tests {
     fn a_column_without_any_test_gives_way_to_a_sentence() {
         let sources = [source("a", &[record("dot-product", 1, &[("BLEU", 1.0)]), record("dense", 1, &[("BLEU", 2.0)])])];
         let comparison = comparison(&sources, &[]);
-        assert_eq!(texts(&comparison.table()[0])[..4], ["attention", "seeds", "BLEU ↑", "parameters"]);
+        assert_eq!(texts(&comparison.table("attention")[0])[..4], ["attention", "seeds", "BLEU ↑", "parameters"]);
         assert!(comparison.legend("*").contains(&"BLEU: one seed: no test.".to_owned()), "{:?}", comparison.legend("*"));
         assert!(comparison.differences().is_empty());
     }
@@ -311,6 +355,6 @@ pub(super) mod tests {
         let sources = runs();
         let comparison = comparison(&sources, &["--baseline", "lsh"]);
         assert_eq!(comparison.warnings.last().unwrap(), "The baseline lsh is not among these rows: no test.");
-        assert!(comparison.differences().is_empty() && comparison.table()[0].iter().all(|cell| cell.text != "p"));
+        assert!(comparison.differences().is_empty() && comparison.table("attention")[0].iter().all(|cell| cell.text != "p"));
     }
 }

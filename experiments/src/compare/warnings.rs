@@ -1,9 +1,9 @@
 //! Warnings about rows that are less comparable than they look.
 
+use crate::display::{grouped, short};
 use crate::metrics::MetricColumn;
 use crate::provenance::Provenance;
 use crate::record::ResultRecord;
-use crate::report::{grouped, short};
 
 use super::group::{Group, Row};
 

@@ -7,13 +7,13 @@ use heedful_attention::random::RandomKey;
 
 use crate::backend::Backend;
 use crate::device_failure::guarded;
+use crate::display::{duration, grouped};
 use crate::error::{ExperimentError, print_line};
 use crate::experiment::definition::{Candidate, Experiment, Setup};
 use crate::footprint;
 use crate::jobs::Shard;
 use crate::mechanisms::columns;
 use crate::record::RunKey;
-use crate::report::{duration, grouped};
 use crate::results::Results;
 use crate::run_folder::RunFolder;
 use crate::train::{ParameterCount, Trainer, TrainingError, Watcher};

@@ -7,9 +7,9 @@ use serde::Serialize;
 use toml::{Table, Value};
 
 use super::{RunStatus, State};
+use crate::display::duration;
 use crate::error::ExperimentError;
 use crate::mechanisms::columns;
-use crate::report::duration;
 use crate::results::Results;
 use crate::run_folder::{RunFolder, file_name, run_name};
 

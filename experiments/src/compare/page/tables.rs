@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use super::circumstances::provenance_in_words;
-use super::{grouped, short};
+use crate::compare::circumstances::provenance_in_words;
 use crate::compare::table::{Cell, Comparison};
+use crate::display::{grouped, short};
 use crate::metrics::MetricColumn;
 use crate::published::PublishedNumber;
 use crate::record::ResultRecord;

@@ -1,10 +1,10 @@
 //! What runs were made with, in words.
 
-use super::{distinct, grouped, short};
+use crate::display::{distinct, grouped, short};
 use crate::record::ResultRecord;
 
 /// What the runs were made with: names, and all that differs between runs. `text` and `code` make it part of a document.
-pub(super) fn circumstances<'r, R: Iterator<Item = &'r ResultRecord>>(
+pub(crate) fn circumstances<'r, R: Iterator<Item = &'r ResultRecord>>(
     records: impl Fn() -> R,
     text: fn(&str) -> String,
     code: fn(&str) -> String,
