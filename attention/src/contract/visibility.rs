@@ -442,6 +442,7 @@ fn visible_band(queries: &Range<usize>, keys: &Range<usize>, back: usize, ahead:
 mod tests {
     use burn::tensor::{DType, Device, TensorData};
 
+    use super::dense::KEPT;
     use super::*;
 
     fn drawn(visibility: &Visibility, row: usize, queries: usize, keys: usize) -> Vec<String> {

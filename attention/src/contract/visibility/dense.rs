@@ -77,7 +77,7 @@ impl Visibility {
 }
 
 /// Results that are kept of one visibility. Calls of one training step ask for few spans, those of decoding for a new one at each step.
-const KEPT: usize = 4;
+pub(super) const KEPT: usize = 4;
 
 /// Adds a result to those that are kept, in place of the oldest if there are enough.
 fn keep<T>(cache: &mut Vec<T>, result: T) {
