@@ -78,7 +78,7 @@ impl<'a, T: Task> Trainer<'a, T> {
         Ok(seconds[seconds.len() / 2])
     }
 
-    fn begin(self, model: T::Model) -> Result<(Run<'a, T>, T::Model), TrainingError> {
+    pub(super) fn begin(self, model: T::Model) -> Result<(Run<'a, T>, T::Model), TrainingError> {
         self.config.validate()?;
         self.ranks.check(self.task, self.config.accumulate)?;
         let device = model.devices().into_iter().next().expect("a model to train has parameters");
@@ -164,7 +164,7 @@ impl<'a, T: Task> Run<'a, T> {
     }
 
     /// One optimiser step.
-    fn advance(&mut self, model: T::Model) -> Result<T::Model, TrainingError> {
+    pub(super) fn advance(&mut self, model: T::Model) -> Result<T::Model, TrainingError> {
         let begun = Instant::now();
         let (model, step) = self.optimise(model)?;
         self.state.training_seconds += begun.elapsed().as_secs_f64();

@@ -1,10 +1,13 @@
 //! The training loop end to end, on a small classifier.
 
 mod ranks;
+#[cfg(feature = "wgpu")]
+mod read_backs;
 mod shared;
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 use burn::module::{Module, Param};
@@ -277,6 +280,19 @@ fn run(task: &Points, config: &TrainingConfig, folder: &Path) -> TrainedModel<Cl
 fn log_lines(folder: &Path) -> Vec<serde_json::Value> {
     let text = fs::read_to_string(folder.join("log.jsonl")).unwrap();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// Whether the test of this name was run here in a process of its own, where it succeeded. False in that process.
+fn runs_alone(name: &str) -> bool {
+    const ALONE: &str = "HEEDFUL_TEST_ALONE";
+    if std::env::var_os(ALONE).is_some() {
+        return false;
+    }
+    let mut alone = Command::new(std::env::current_exe().unwrap());
+    let output = alone.args([name, "--exact", "--nocapture"]).env(ALONE, "1").output().unwrap();
+    let text = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    true
 }
 
 /// All that a run leaves behind, except times.

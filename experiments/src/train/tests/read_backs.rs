@@ -1,0 +1,72 @@
+//! How often a step of training waits for numbers from an accelerator.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use ::log::{LevelFilter, Log, Metadata, Record, set_logger, set_max_level};
+use heedful_attention::conformance::{TEST_DEVICE, test_device};
+
+use super::*;
+use crate::experiment::{Attention, Experiment, Setup};
+use crate::language::Language;
+use crate::settings::{Assignment, Settings};
+use crate::translation::Translation;
+
+const STEPS: usize = 20;
+
+static READ_BACKS: AtomicUsize = AtomicUsize::new(0);
+
+/// Counts the buffers that are mapped for reading by the log of wgpu, which names each of them. CubeCL maps one for each tensor that it reads, whichever
+/// operation of Burn asks for it: `into_data` and `into_scalar`, but also a sort, which runs on the host.
+struct MappedBuffers;
+
+impl Log for MappedBuffers {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target() == "wgpu_core::device::global"
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        if self.enabled(record.metadata()) && record.args().to_string().starts_with("Buffer::map_async") {
+            READ_BACKS.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+/// The tensors that each step reads, with a line of the log after every step.
+fn read_backs<E: Experiment>(further: &[&str]) -> Vec<usize> {
+    let small = ["model.d_model=16", "model.d_ff=32", "model.heads=2", "model.layers=2", "model.attention_dropout=0.1"];
+    let logged = ["training.steps=20", "training.log_every=1"];
+    let assignments = small.iter().chain(&logged).chain(further).map(|text| Assignment::parse(text).unwrap()).collect();
+    let config = Settings::read(None, assignments).unwrap().value;
+    let (data, attention) = (E::open(&config).unwrap().remove(0), Attention::new("dot-product".parse().unwrap()));
+    let setup = Setup { config: &config, data: &data, attention: &attention };
+    let (task, key) = (E::task(setup), RandomKey::from_seed(1));
+    let model = E::model(setup, &key, &test_device().autodiff()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let (mut run, mut model) = Trainer::new(&task, &config.training, folder.path(), DIGEST, key).begin(model).unwrap();
+    let mut of_steps = Vec::new();
+    for _ in 0..STEPS {
+        let before = READ_BACKS.load(Ordering::SeqCst);
+        model = run.advance(model).unwrap();
+        of_steps.push(READ_BACKS.load(Ordering::SeqCst) - before);
+    }
+    of_steps
+}
+
+#[test]
+fn a_step_reads_from_the_device_once() {
+    // What the CUDA driver is asked for is not logged.
+    if std::env::var(TEST_DEVICE).is_ok_and(|device| device == "cuda") {
+        return;
+    }
+    // The log is that of the process, and other tests read as well.
+    if runs_alone("train::tests::read_backs::a_step_reads_from_the_device_once") {
+        return;
+    }
+    set_logger(&MappedBuffers).unwrap();
+    set_max_level(LevelFilter::Trace);
+    // Losses and norms of gradients come together, in one tensor. A larger number is a step that waits twice, and none is a log that no longer names buffers.
+    assert_eq!(read_backs::<Language>(&["data.batch=2", "data.context=8", "data.stride=8"]), [1; STEPS], "lm");
+    assert_eq!(read_backs::<Translation>(&["data.batch_tokens=64"]), [1; STEPS], "mt");
+}
