@@ -19,12 +19,12 @@ use std::process::ExitCode;
 
 use burn::tensor::Device;
 use heedful_attention::random::RandomKey;
+use heedful_host::device_failure::guarded;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::allocator::keep_freed_memory;
 pub use crate::attention::Attention;
-use crate::backend::Backend;
-use crate::device_failure::guarded;
+use crate::backend::{Backend, memory_bytes};
 use crate::error::{Completion, ExperimentError, main_with, print_line};
 pub use crate::experiment::definition::{Candidate, NamedModel};
 use crate::experiment::definition::{Config, Experiment, Setup};
@@ -102,6 +102,7 @@ fn run_on<E: Experiment>(ranks: &Ranks, options: &CommonOptions, further: Vec<As
         print_line(settings::complete_text(&settings.value)?.trim_end())?;
         return Ok(Completion::Finished);
     }
+    let memory = memory.with_device(device.as_ref().and_then(memory_bytes));
     // Data that cannot be read must not leave a run folder behind.
     let datasets = E::open(&settings.value)?;
     for Candidate { attention, config } in &candidates {
@@ -126,7 +127,7 @@ fn run_on<E: Experiment>(ranks: &Ranks, options: &CommonOptions, further: Vec<As
     ranks::agree::<E>(ranks, &config, &datasets)?;
     let interrupt = Interrupt::on_signal().map_err(ExperimentError::failure)?;
     if !ranks.is_first() {
-        return guarded(backend, || ranks::follow::<E>(ranks, &datasets, &candidates, &device, &interrupt));
+        return guarded(backend, GO_ON, || ranks::follow::<E>(ranks, &datasets, &candidates, &device, &interrupt));
     }
     let session = Session::<E> {
         runs: Runs::open(options, &config, &datasets, &candidates, backend)?,
@@ -137,8 +138,11 @@ fn run_on<E: Experiment>(ranks: &Ranks, options: &CommonOptions, further: Vec<As
         jobs,
         shard: options.shard,
     };
-    guarded(backend, || session.run())
+    guarded(backend, GO_ON, || session.run())
 }
+
+/// What a run whose device failed is told.
+const GO_ON: &str = "if its memory is too small, give smaller batches or a smaller model; checkpoints from before are whole, and --resume goes on from the last one";
 
 /// The device of a backend, which computes with the numbers of all candidates.
 fn opened<E: Experiment>(backend: Backend, settings: &Settings<Config<E>>, candidates: &[Candidate<E>]) -> Result<Device, ExperimentError> {

@@ -1,12 +1,12 @@
-//! The least memory that training a model takes, estimated before the model is built, against the memory that the machine has.
+//! The least memory that training a model takes, estimated before the model is built, against the memory that there is.
 //!
 //! Counted are the parameters of attentions, feed-forward networks, embeddings and position tables, with their gradients and the two moments of the optimiser,
 //! and the [`activations`] that the layers keep of a batch for the backward pass. All else is left out, so that the estimate is a lower bound and refuses
 //! nothing that fits. A gradient of a weight appears when the activations that it is made of may go: the greater of both sums counts, beside the weights and
-//! their moments. Of a model on a GPU, whose memory is not known here, only what its layers take in main memory is counted.
+//! their moments. A model on a GPU has these in the memory of the device, and in main memory no more than its modules.
 //!
-//! The memory is what `/proc/meminfo` calls available, or the limits of the process's control groups (cgroup v2) if they are lower. Elsewhere than on Linux
-//! nothing is checked.
+//! Main memory is what `/proc/meminfo` calls available, or the limits of the process's control groups (cgroup v2) if they are lower. Elsewhere than on Linux
+//! it is not checked. The memory of a device is all that it has, as its driver states it. It is not checked where the driver is not asked, as by wgpu alone.
 
 mod activations;
 pub(crate) mod machine;
@@ -84,7 +84,25 @@ struct Model<'a> {
     /// Tokens of a training batch.
     tokens: usize,
     precision: Precision,
-    backend: Backend,
+    share: Share,
+}
+
+/// The part of a model that is in the memory that is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Share {
+    /// All of it: main memory, of a model on a CPU backend.
+    All,
+    /// Its modules: main memory, of a model on an accelerator.
+    Modules,
+    /// Its tensors: the memory of the accelerator.
+    Tensors,
+}
+
+impl Share {
+    /// In main memory.
+    fn of_main(backend: Backend) -> Self {
+        if backend.is_accelerator() { Self::Modules } else { Self::All }
+    }
 }
 
 /// The least memory of training, in bytes.
@@ -119,15 +137,16 @@ impl Footprint {
 impl Model<'_> {
     fn footprint(&self) -> Footprint {
         let layers = (self.settings.layers as u128).saturating_mul(self.stacks as u128);
-        if self.backend.is_accelerator() {
+        if self.share == Share::Modules {
             return Footprint { held: layers.saturating_mul(LAYER), gradients: 0, activations: 0 };
         }
         let ParameterCount { trained, fixed } = self.parameters();
         // Weights and two moments.
         let numbers = trained.saturating_mul(3).saturating_add(fixed);
-        let own = (self.settings.depth.blocks(self.settings.layers) as u128).saturating_mul(self.stacks as u128).saturating_mul(LAYER);
+        let blocks = (self.settings.depth.blocks(self.settings.layers) as u128).saturating_mul(self.stacks as u128);
+        let modules = if self.share == Share::All { blocks.saturating_mul(LAYER) } else { 0 };
         Footprint {
-            held: numbers.saturating_mul(NUMBER).saturating_add(own),
+            held: numbers.saturating_mul(NUMBER).saturating_add(modules),
             gradients: trained.saturating_mul(NUMBER),
             activations: self.activations(),
         }
@@ -174,7 +193,10 @@ impl Model<'_> {
         let width = d_model.min(self.place().query_width() as u128);
         // A mechanism with two maps of this width keeps what they map: values, or what is compared with keys, and the heads side by side.
         let maps_twice = self.attention_parameters().trained >= d_model.saturating_mul(width).saturating_mul(2);
-        let numbers = activations::of_batch(self.settings, if maps_twice { width.saturating_mul(2) } else { 0 }, self.tokens as u128);
+        let without_dropout = ModelSettings { dropout: 0.0, feed_forward_dropout: 0.0, ..self.settings.clone() };
+        // Accelerators draw the factors of dropout again.
+        let settings = if self.share == Share::Tensors { &without_dropout } else { self.settings };
+        let numbers = activations::of_batch(settings, if maps_twice { width.saturating_mul(2) } else { 0 }, self.tokens as u128);
         numbers.saturating_mul(if self.precision == Precision::F32 { NUMBER } else { NUMBER / 2 })
     }
 }
@@ -186,26 +208,33 @@ fn self_attentions(attention: &Attention) -> impl Iterator<Item = &AnyMechanism>
 /// The memory that a run can have.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Memory {
-    /// In bytes, if it is known.
-    available: Option<u64>,
-    /// How to get more.
+    /// Main memory in bytes, if it is known.
+    main: Option<u64>,
+    /// How to get more of it.
     remedy: &'static str,
+    /// That of the device in bytes, if its driver tells.
+    device: Option<u64>,
 }
 
 impl Memory {
     /// What is available on this machine.
     pub(crate) fn here() -> Self {
-        Self { available: machine::available(), remedy: "run it on a machine with more memory" }
+        Self { main: machine::available(), remedy: "run it on a machine with more memory", device: None }
     }
 
     /// What a task of Slurm gets, as far as the settings say so. Where they do not, each task refuses on its own node what it cannot hold.
     pub(crate) fn of_task(slurm: &SlurmSettings) -> Self {
-        Self { available: slurm.memory_in_bytes(), remedy: "ask for more with slurm.memory" }
+        Self { main: slurm.memory_in_bytes(), remedy: "ask for more with slurm.memory", device: None }
     }
 
     /// That of runs which are done already.
     pub(crate) fn of_finished() -> Self {
-        Self { available: None, remedy: "" }
+        Self { main: None, remedy: "", device: None }
+    }
+
+    /// The same with the memory of a device, in bytes, if its driver tells.
+    pub(crate) fn with_device(self, device: Option<u64>) -> Self {
+        Self { device, ..self }
     }
 }
 
@@ -220,19 +249,29 @@ pub(crate) fn check<E: Experiment>(
     dataset: Option<&E::Data>,
     memory: Memory,
 ) -> Result<(), ExperimentError> {
-    let (Some(available), Ok(backend)) = (memory.available, config.run.backend.parse()) else { return Ok(()) };
-    refuse_beyond::<E>((available, memory.remedy), settings, config, attention, dataset, backend)
+    let Ok(backend) = config.run.backend.parse() else { return Ok(()) };
+    let of_device = "run it on a device with more memory";
+    for (available, remedy, share) in [(memory.main, memory.remedy, Share::of_main(backend)), (memory.device, of_device, Share::Tensors)] {
+        if let Some(available) = available {
+            refuse_beyond::<E>((available, remedy), settings, config, attention, dataset, share)?;
+        }
+    }
+    Ok(())
 }
 
 /// Bytes that a run takes at least, on a GPU in main memory.
-pub(crate) fn least<E: Experiment>(Candidate { attention, config }: &Candidate<E>, dataset: &E::Data, backend: Backend) -> u128 {
-    model::<E>(&E::sizes(config), config, attention, Some(dataset), backend).footprint().total()
+pub(crate) fn least<E: Experiment>(candidate: &Candidate<E>, dataset: &E::Data, backend: Backend) -> u128 {
+    needed::<E>(candidate, dataset, Share::of_main(backend))
 }
 
-/// How many runs may be worked on at once.
+fn needed<E: Experiment>(Candidate { attention, config }: &Candidate<E>, dataset: &E::Data, share: Share) -> u128 {
+    model::<E>(&E::sizes(config), config, attention, Some(dataset), share).footprint().total()
+}
+
+/// How many runs may be worked on at once in this memory.
 ///
 /// # Errors
-/// A usage error if a number is given and the memory does not suffice for the largest run so many times.
+/// A usage error if a number is given and a memory does not suffice for the largest run so many times.
 pub(crate) fn jobs<E: Experiment>(
     asked: Jobs,
     candidates: &[Candidate<E>],
@@ -240,19 +279,41 @@ pub(crate) fn jobs<E: Experiment>(
     backend: Backend,
     memory: Memory,
 ) -> Result<usize, ExperimentError> {
-    let needed = candidates.iter().flat_map(|candidate| datasets.iter().map(|dataset| least::<E>(candidate, dataset, backend)));
-    jobs_within(memory.available, asked, needed.max().unwrap_or_default().max(1), backend)
+    let greatest = |share| {
+        let needed = candidates.iter().flat_map(|candidate| datasets.iter().map(move |dataset| needed::<E>(candidate, dataset, share)));
+        needed.max().unwrap_or_default().max(1)
+    };
+    let main = Room { available: memory.main, needed: greatest(Share::of_main(backend)) };
+    let device = Room { available: memory.device, needed: greatest(Share::Tensors) };
+    jobs_within([main, device], asked, backend)
 }
 
-fn jobs_within(available: Option<u64>, asked: Jobs, needed: u128, backend: Backend) -> Result<usize, ExperimentError> {
-    let fitting = available.map_or(usize::MAX, |available| usize::try_from(u128::from(available) / needed).unwrap_or(usize::MAX));
+/// A memory, where it is known, beside what a run needs of it.
+#[derive(Clone, Copy, Debug)]
+struct Room {
+    available: Option<u64>,
+    needed: u128,
+}
+
+impl Room {
+    /// Runs that it suffices for.
+    fn runs(self) -> usize {
+        self.available.map_or(usize::MAX, |available| usize::try_from(u128::from(available) / self.needed).unwrap_or(usize::MAX))
+    }
+}
+
+fn jobs_within(rooms: [Room; 2], asked: Jobs, backend: Backend) -> Result<usize, ExperimentError> {
+    let [main, device] = rooms;
+    let narrower = if device.runs() < main.runs() { device } else { main };
+    let fitting = narrower.runs();
     match asked {
         Jobs::Auto if backend.is_accelerator() => Ok(1),
         Jobs::Auto => Ok(rayon::current_num_threads().min(fitting).max(1)),
         Jobs::Number(number) if number.get() > fitting.max(1) => Err(ExperimentError::usage(format!(
-            "--jobs {number}: a run needs at least {} of memory, and {} are available; give at most {}",
-            amount(needed),
-            amount(u128::from(available.unwrap_or_default())),
+            "--jobs {number}: a run needs at least {} of memory{}, and {} are available; give at most {}",
+            amount(narrower.needed),
+            if fitting < main.runs() { " on the device" } else { "" },
+            amount(u128::from(narrower.available.unwrap_or_default())),
             fitting.max(1)
         ))),
         Jobs::Number(number) => Ok(number.get()),
@@ -265,19 +326,20 @@ fn refuse_beyond<E: Experiment>(
     config: &Config<E>,
     attention: &Attention,
     dataset: Option<&E::Data>,
-    backend: Backend,
+    share: Share,
 ) -> Result<(), ExperimentError> {
     let own = E::sizes(config);
-    let model = model::<E>(&own, config, attention, dataset, backend);
+    let model = model::<E>(&own, config, attention, dataset, share);
     let needed = model.footprint();
     if needed.total() <= u128::from(available) {
         return Ok(());
     }
     let field = field_at_fault(&model, E::BATCH);
     let problem = format!(
-        "training {} needs at least {} of memory ({}), and {} are available; give a smaller {field}, or {remedy}",
+        "training {} needs at least {} of memory{} ({}), and {} are available; give a smaller {field}, or {remedy}",
         attention.name,
         amount(needed.total()),
+        if share == Share::Tensors { " on the device" } else { "" },
         needed.parts(),
         amount(u128::from(available)),
     );
@@ -290,7 +352,7 @@ fn model<'a, E: Experiment>(
     config: &Config<E>,
     attention: &'a Attention,
     dataset: Option<&E::Data>,
-    backend: Backend,
+    share: Share,
 ) -> Model<'a> {
     Model {
         settings: own,
@@ -299,7 +361,7 @@ fn model<'a, E: Experiment>(
         vocabulary: dataset.map_or(1, |data| E::card(data).vocabulary),
         tokens: dataset.map_or(0, |dataset| E::batch_tokens(config, dataset)),
         precision: config.training.precision,
-        backend,
+        share,
     }
 }
 
@@ -352,9 +414,9 @@ mod tests {
         Attention::new(name.parse().unwrap())
     }
 
-    fn refusal(name: &str, assignments: &[&str], backend: Backend) -> Option<String> {
+    fn refusal(name: &str, assignments: &[&str], share: Share) -> Option<String> {
         let settings = settings(assignments);
-        let outcome = refuse_beyond::<Language>((16 * GIB, "buy more"), &settings, &settings.value, &attention(name), None, backend);
+        let outcome = refuse_beyond::<Language>((16 * GIB, "buy more"), &settings, &settings.value, &attention(name), None, share);
         outcome.err().map(|error| {
             assert_eq!(error.exit_code(), 2);
             error.to_string()
@@ -373,7 +435,7 @@ mod tests {
             ("synthesizer-random-fixed", format!("model.max_length={greatest}")),
             ("lsh", "model.max_length=10000000000".to_owned()),
         ] {
-            let message = refusal(name, &[&option], Backend::Flex).unwrap_or_else(|| panic!("{name} with {option} is not refused"));
+            let message = refusal(name, &[&option], Share::All).unwrap_or_else(|| panic!("{name} with {option} is not refused"));
             let field = option.split('=').next().unwrap();
             assert!(message.starts_with(&format!("`--set {option}`: `{field}`")), "{message}");
             assert!(
@@ -385,7 +447,10 @@ mod tests {
                 "no batch is known: {message}"
             );
         }
-        let message = refusal("dot-product", &["model.layers=1000000000"], Backend::Wgpu).expect("modules lie in main memory");
+        let message = refusal("dot-product", &["model.d_model=100000"], Share::Tensors).expect("they lie on the device");
+        assert!(message.contains("of memory on the device (weights, gradients and moments "), "{message}");
+        let message =
+            refusal("dot-product", &["model.layers=1000000000"], Share::of_main(Backend::Wgpu)).expect("modules lie in main memory");
         assert!(message.contains("(modules of the layers 953.7 GiB)"), "{message}");
     }
 
@@ -397,12 +462,12 @@ mod tests {
                 if config.name().contains("synthesizer-random") && !assignments.is_empty() {
                     continue;
                 }
-                assert_eq!(refusal(&config.name(), assignments, Backend::Flex), None);
+                assert_eq!(refusal(&config.name(), assignments, Share::All), None);
             }
         }
         // Nothing is as long as this without a table.
-        assert_eq!(refusal("dot-product", &["model.max_length=10000000000", "model.positions=none"], Backend::Flex), None);
-        assert_eq!(refusal("dot-product", &["model.layers=10000", "model.depth.kind=shared"], Backend::Flex), None);
+        assert_eq!(refusal("dot-product", &["model.max_length=10000000000", "model.positions=none"], Share::All), None);
+        assert_eq!(refusal("dot-product", &["model.layers=10000", "model.depth.kind=shared"], Share::All), None);
     }
 
     #[test]
@@ -411,7 +476,7 @@ mod tests {
         let dataset = Language::open(&settings.value).unwrap().remove(0);
         let attention = attention("dot-product");
         let with = |available| {
-            refuse_beyond::<Language>((available, "buy more"), &settings, &settings.value, &attention, Some(&dataset), Backend::Flex)
+            refuse_beyond::<Language>((available, "buy more"), &settings, &settings.value, &attention, Some(&dataset), Share::All)
                 .err()
                 .map(|error| error.to_string())
         };
@@ -419,6 +484,38 @@ mod tests {
         let message = with(GIB / 256).unwrap();
         assert!(message.starts_with("`--set data.batch=1000000`: `data.batch`"), "{message}");
         assert!(message.contains("(weights and moments ") && message.contains(", activations of a batch "), "{message}");
+    }
+
+    #[test]
+    fn a_device_whose_memory_is_too_small_is_refused_before_the_start() {
+        let settings = settings(&["run.backend=wgpu", "model.layers=8"]);
+        let dataset = Language::open(&settings.value).unwrap().remove(0);
+        let check = |memory| {
+            let outcome = check::<Language>(
+                &settings,
+                &settings.value,
+                &attention("dot-product"),
+                Some(&dataset),
+                Memory::of_finished().with_device(memory),
+            );
+            outcome.err().map(|error| (error.exit_code(), error.to_string()))
+        };
+        assert_eq!(check(None), None, "its driver tells no size");
+        assert_eq!(check(Some(GIB)), None);
+        let (code, message) = check(Some(GIB / 1024)).unwrap();
+        assert!(code == 2 && message.contains("of memory on the device (") && message.contains("1.0 MiB are available"), "{message}");
+    }
+
+    #[test]
+    fn tensors_on_a_device_take_less_than_a_model_in_main_memory() {
+        let settings = settings(&["model.dropout=0.1", "model.feed_forward_dropout=0.1"]);
+        let (dataset, own) = (Language::open(&settings.value).unwrap().remove(0), Language::sizes(&settings.value));
+        let attention = attention("dot-product");
+        let of = |share| model::<Language>(&own, &settings.value, &attention, Some(&dataset), share).footprint();
+        let (all, tensors, modules) = (of(Share::All), of(Share::Tensors), of(Share::Modules));
+        assert_eq!(tensors.gradients, all.gradients);
+        assert_eq!(all.held - tensors.held, modules.held, "the modules are in main memory");
+        assert!(0 < tensors.activations && tensors.activations < all.activations, "factors of dropout are not kept");
     }
 
     #[test]
@@ -439,7 +536,7 @@ mod tests {
                     vocabulary: Language::card(&dataset).vocabulary,
                     tokens: 0,
                     precision: Precision::F32,
-                    backend: Backend::Flex,
+                    share: Share::All,
                 };
                 let (counted, trained) = (model.parameters().trained, Built::of(&built).trainable as u128);
                 assert!(counted <= trained && trained < counted + counted / 10, "{}: {counted} of {trained}", attention.name);
@@ -450,7 +547,10 @@ mod tests {
     #[test]
     fn jobs_are_as_many_as_threads_and_memory_allow() {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(4).build().unwrap();
-        let jobs = |available, asked: &str, backend| pool.install(|| jobs_within(available, asked.parse().unwrap(), 10, backend));
+        let jobs_of = |rooms: [Option<u64>; 2], asked: &str, backend| {
+            pool.install(|| jobs_within(rooms.map(|available| Room { available, needed: 10 }), asked.parse().unwrap(), backend))
+        };
+        let jobs = |available, asked: &str, backend| jobs_of([available, None], asked, backend);
         assert_eq!(jobs(Some(35), "auto", Backend::Flex).unwrap(), 3);
         assert_eq!(jobs(Some(1000), "auto", Backend::Flex).unwrap(), 4);
         assert_eq!(jobs(Some(9), "auto", Backend::Flex).unwrap(), 1, "whether one fits was checked before");
@@ -462,6 +562,9 @@ mod tests {
             error.exit_code() == 2 && error.to_string().contains("--jobs 4") && error.to_string().contains("give at most 3"),
             "{error}"
         );
+        assert_eq!(jobs_of([Some(35), Some(25)], "2", Backend::Wgpu).unwrap(), 2);
+        let error = jobs_of([Some(35), Some(25)], "3", Backend::Wgpu).unwrap_err().to_string();
+        assert!(error.contains("10.0 B of memory on the device, and 25.0 B are available; give at most 2"), "{error}");
     }
 
     #[test]

@@ -22,7 +22,6 @@ pub mod classification;
 pub mod compare;
 pub mod comparison;
 pub mod data;
-mod device_failure;
 mod display;
 pub mod error;
 pub mod experiment;

@@ -22,6 +22,7 @@ mod validation;
 use std::path::Path;
 
 use heedful_attention::registry::Card;
+use heedful_host::device_failure::guarded;
 
 use self::attention::OneAttention;
 use self::block::{OneBlock, OneStack};
@@ -101,6 +102,9 @@ pub fn example(config: &ParityConfig, file: &Path) -> Result<Completion, Experim
 pub fn run(config: &ParityConfig, inputs: &Path, output: &Path, backend: &str) -> Result<Completion, ExperimentError> {
     let backend: Backend = backend.parse().map_err(ExperimentError::usage)?;
     let device = backend.device().map_err(ExperimentError::usage)?.autodiff();
-    write(output, &part(config).compute(inputs, &device).map_err(ExperimentError::failure)?)?;
+    let computed = guarded(backend, "if its memory is too small, give smaller sizes, or --backend flex", || {
+        part(config).compute(inputs, &device).map_err(ExperimentError::failure)
+    })?;
+    write(output, &computed)?;
     Ok(Completion::Finished)
 }

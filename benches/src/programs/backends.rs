@@ -7,6 +7,7 @@ use crate::provenance;
 use clap::Parser;
 use heedful_host::allocator::keep_freed_memory;
 use heedful_host::command::command_line;
+use heedful_host::device_failure::guarded;
 use heedful_host::exit::{Completion, ProgramError, main_with, print_line};
 use heedful_host::machine::Machine;
 use heedful_host::threads::among_workers;
@@ -51,7 +52,8 @@ fn run(options: &BackendsOptions) -> Result<(), ProgramError> {
     let style = ProgressStyle::with_template("{bar:30} {pos}/{len} [{elapsed_precise}] {msg}").expect("the template is well formed");
     let progress = ProgressBar::new(steps * backend.len() as u64).with_style(style);
     for &backend in backend {
-        outcome.trainings.push(Training::run(backend, options, &progress)?);
+        let remedy = "if its memory is too small, give a smaller batch or a smaller model; the trainings before are in the folder of --out";
+        outcome.trainings.push(guarded(backend, remedy, || Training::run(backend, options, &progress))?);
         if let Some(folder) = out {
             outcome.write(folder)?;
         }

@@ -18,6 +18,7 @@ use crate::provenance;
 use clap::{Parser, Subcommand};
 use heedful_host::allocator::keep_freed_memory;
 use heedful_host::command::command_line;
+use heedful_host::device_failure::guarded;
 use heedful_host::exit::{Completion, ProgramError, main_with, print_line};
 use heedful_host::machine::Machine;
 use heedful_host::threads::among_workers;
@@ -115,16 +116,19 @@ fn run(options: &CostOptions) -> Result<(), ProgramError> {
             bytes: (options.memory * f64::from(1 << 30)) as u64,
             check: options.check,
         };
-        for &pass in &options.passes {
-            let begun = outcome.points.len();
-            for &length in &lengths {
-                let measured = sweep.measure(pass, length, &outcome.points[begun..], &progress);
-                outcome.points.extend(measured);
-                if let Some(folder) = &options.out {
-                    outcome.write(folder)?;
+        guarded(backend, "leave out what it failed at, or give a smaller --memory; the points before are in the folder of --out", || {
+            for &pass in &options.passes {
+                let begun = outcome.points.len();
+                for &length in &lengths {
+                    let measured = sweep.measure(pass, length, &outcome.points[begun..], &progress);
+                    outcome.points.extend(measured);
+                    if let Some(folder) = &options.out {
+                        outcome.write(folder)?;
+                    }
                 }
             }
-        }
+            Ok::<_, ProgramError>(())
+        })?;
     }
     progress.finish_and_clear();
     print_line(outcome.summary())?;

@@ -1,5 +1,6 @@
-//! What a program knows of the machine it runs on: [backends](backend) by name, the [threads] that compute, processor and memory ([`machine`]), other processes
-//! ([`process`]), files that are never half written ([`whole_files`]), and how a program ends ([`exit`]). [`provenance`] says what a result was computed by.
+//! What a program knows of the machine it runs on: [backends](backend) by name and how their devices fail ([`device_failure`]), the [threads] that compute,
+//! processor and memory ([`machine`]), other processes ([`process`]), files that are never half written ([`whole_files`]), and how a program ends ([`exit`]).
+//! [`provenance`] says what a result was computed by.
 //!
 //! ```
 //! use heedful_host::backend::Backend;
@@ -19,6 +20,7 @@ pub mod allocator;
 pub mod backend;
 pub mod checksum;
 pub mod command;
+pub mod device_failure;
 pub mod exit;
 pub mod machine;
 pub mod names;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use heedful_attention::probe::{Observation, Probe};
 use heedful_attention::read::read;
+use heedful_host::device_failure::guarded;
 
 use super::{Analysis, Kind, Observed, State};
 use crate::backend::Backend;
@@ -57,6 +58,10 @@ pub struct AnalyseOptions {
 /// # Errors
 /// A run that is missing or cannot be read, a text that is too long, or a file that cannot be written.
 pub fn run<E: Experiment>(options: &AnalyseOptions) -> Result<(), ExperimentError> {
+    guarded(options.backend, "if its memory is too small, give shorter texts, or --backend flex", || analyse::<E>(options))
+}
+
+fn analyse<E: Experiment>(options: &AnalyseOptions) -> Result<(), ExperimentError> {
     let device = options.backend.device().map_err(ExperimentError::usage)?;
     let choice = (options.attention.as_deref(), options.seed, options.dataset.as_deref());
     let Reloaded { config, dataset, attention, seed, initial, trained, sections } = reload::<E>(&options.run, choice, &device)?;

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use burn::tensor::Device;
 use heedful_attention::random::RandomKey;
+use heedful_host::device_failure::guarded;
 
 use crate::backend::Backend;
-use crate::device_failure::guarded;
 use crate::display::{duration, grouped};
 use crate::error::{ExperimentError, print_line};
 use crate::experiment::definition::{Candidate, Experiment, Setup};
@@ -17,6 +17,9 @@ use crate::record::RunKey;
 use crate::results::Results;
 use crate::run_folder::RunFolder;
 use crate::train::{ParameterCount, Trainer, TrainingError, Watcher};
+
+/// What a plan whose device failed is told.
+const SMALLER: &str = "if its memory is too small, give smaller batches or a smaller model";
 
 /// The runs of a command before it begins.
 pub(super) struct Plan<'a, E: Experiment> {
@@ -52,7 +55,7 @@ impl<E: Experiment> Plan<'_, E> {
                 let [Some(&first), Some(&last)] = [seeds.first(), seeds.last()] else { continue };
                 let run = |seed: u64| finished.contains(&(name.clone(), candidate.attention.name.clone(), seed));
                 let open = seeds.iter().filter(|seed| !run(**seed)).count();
-                let estimate = guarded(self.backend, || self.estimate(dataset, candidate, first))?;
+                let estimate = guarded(self.backend, SMALLER, || self.estimate(dataset, candidate, first))?;
                 (seconds, left, all) = (seconds + estimate.training_seconds * open as f64, left + open, all + seeds.len());
                 rows.push(vec![
                     candidate.attention.name.clone(),

@@ -44,7 +44,7 @@ fn a_process_that_trains() {
     let dataset = Language::open(config).unwrap().remove(0);
     let folder = tempfile::tempdir().unwrap();
     let own = Language::sizes(config);
-    let estimated = model::<Language>(&own, config, &attention, Some(&dataset), Backend::Flex).footprint().total();
+    let estimated = model::<Language>(&own, config, &attention, Some(&dataset), Share::All).footprint().total();
 
     // Where the system cannot, what the data took counts as well.
     reset_peak_memory();

@@ -8,6 +8,7 @@ mod shared;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use burn::module::{Module, Param};
@@ -21,6 +22,7 @@ use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::{Observation, Probe};
 use heedful_attention::random::RandomKey;
 use heedful_attention::registry::{AnyAttention, AnyMechanism};
+use heedful_host::device_failure::guarded;
 use rand::RngExt;
 use rand::seq::SliceRandom;
 use sha2::{Digest, Sha256};
@@ -29,6 +31,8 @@ use super::checkpoint::CheckpointFolder;
 use super::disk::faulty::{Fault, FaultyDisk};
 use super::parameter::tensors_by_path;
 use super::*;
+use crate::backend::Backend;
+use crate::error::ProgramError;
 
 const EXAMPLES: usize = 24;
 const WIDTH: usize = 4;
@@ -90,6 +94,9 @@ struct Points {
     evaluations: Mutex<u64>,
     spoil_loss_at: Option<u64>,
     spoil_gradient: bool,
+    /// The device is lost in this forward pass of the process, counted from 1.
+    lose_device_in: Option<u64>,
+    passes: AtomicU64,
     scripted: Option<Mutex<Vec<f64>>>,
 }
 
@@ -112,6 +119,8 @@ impl Points {
             evaluations: Mutex::new(0),
             spoil_loss_at: None,
             spoil_gradient: false,
+            lose_device_in: None,
+            passes: AtomicU64::new(0),
             scripted: None,
         }
     }
@@ -174,6 +183,11 @@ impl Task for Points {
                 probe.within("layer", Some(layer), |probe| probe.observe(output));
             }
             return batch.weights.clone().inner().sum();
+        }
+        if self.lose_device_in == Some(self.passes.fetch_add(1, Ordering::SeqCst) + 1) {
+            // As drivers do: the thread that waits for the device learns no more than that there is no answer.
+            let _ = std::thread::spawn(|| panic!("the device is lost")).join();
+            panic!("no answer");
         }
         let count = batch.inputs.dims()[0];
         let mut inputs = batch.inputs.clone();
@@ -483,6 +497,29 @@ fn a_full_disk_ends_the_run_with_the_checkpoint_before_intact() {
     let whole = tempfile::tempdir().unwrap();
     let expected = traces(whole.path(), run(&Points::new(), &config, whole.path()));
     assert_eq!(traces(folder.path(), result), expected);
+}
+
+#[test]
+fn a_run_whose_device_is_lost_in_any_pass_resumes_to_the_same_bits() {
+    // Panics of other tests would be taken for those of the device.
+    if runs_alone("train::tests::a_run_whose_device_is_lost_in_any_pass_resumes_to_the_same_bits") {
+        return;
+    }
+    let config = config();
+    let folder = tempfile::tempdir().unwrap();
+    let whole = traces(folder.path(), run(&Points::new(), &config, folder.path()));
+    for pass in 1..=config.steps * config.accumulate as u64 {
+        let folder = tempfile::tempdir().unwrap();
+        let task = Points { lose_device_in: Some(pass), ..Points::new() };
+        let training = || trainer(&task, &config, folder.path()).run(Classifier::new(1)).map_err(ProgramError::failure);
+        let error = guarded(Backend::Wgpu, "go on with --resume", training).err().unwrap();
+        let message = error.to_string();
+        assert_eq!(error.exit_code(), 1);
+        assert!(message.starts_with("the device of the backend wgpu failed: the device is lost ("), "{message}");
+        assert!(message.ends_with("; go on with --resume"), "{message}");
+        let resumed = finished(trainer(&Points::new(), &config, folder.path()).resume(true).run(Classifier::new(1)));
+        assert_eq!(traces(folder.path(), resumed), whole, "lost in pass {pass}");
+    }
 }
 
 #[test]

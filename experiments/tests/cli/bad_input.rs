@@ -92,6 +92,18 @@ fn an_unknown_mechanism_field_backend_or_task_is_refused_with_the_nearest_name()
     assert!(!path.exists(), "nothing is left behind");
 }
 
+#[cfg(feature = "wgpu")]
+#[test]
+fn a_machine_without_the_adapter_is_told_what_to_install() {
+    let (data, folder) = (parallel_folder(), out());
+    let path = folder.path().join("run");
+    let mut command = translate(data.path(), &path, &["--backend", "wgpu"]);
+    // No machine has so many.
+    let output = command.env("CUBECL_WGPU_DEFAULT_DEVICE", "DiscreteGpu(4096)").output().unwrap();
+    refused(&output, 2, &["--backend wgpu: no device can be opened", "Discrete GPU", "install a Vulkan driver"]);
+    assert!(!path.exists(), "nothing is left behind");
+}
+
 #[test]
 fn a_configuration_file_is_refused_with_file_line_and_field() {
     let (data, folder) = (parallel_folder(), out());

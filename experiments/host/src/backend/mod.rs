@@ -19,6 +19,8 @@ mod rocm;
 #[cfg(feature = "wgpu")]
 mod wgpu;
 
+#[cfg(any(test, feature = "cuda", feature = "rocm"))]
+use crate::device_failure::{caught, one_line};
 use crate::names::nearest;
 
 /// A backend that can be chosen at run time.
@@ -118,26 +120,28 @@ impl Backend {
     }
 }
 
+/// Bytes that a device may hold at once, if its driver tells: that of an accelerator with the feature `cuda`, `rocm`, `vulkan` or `metal`. wgpu alone does not
+/// ask it.
+pub fn memory_bytes(device: &Device) -> Option<u64> {
+    #[cfg(feature = "cube")]
+    if let burn::backend::DispatchDevice::Cube(device) = device.clone().without_autodiff().as_dispatch() {
+        return device.client().properties().memory.max_memory();
+    }
+    let _ = device;
+    None
+}
+
 /// A device that was opened: drivers are asked when the first tensor is made, and panic where there are none.
-#[cfg(any(feature = "cuda", feature = "rocm"))]
-fn opened(
-    backend: Backend,
-    remedy: &'static str,
-    device: impl FnOnce() -> Device + std::panic::UnwindSafe,
-) -> Result<Device, BackendError> {
+#[cfg(any(test, feature = "cuda", feature = "rocm"))]
+fn opened(backend: Backend, remedy: &'static str, device: impl FnOnce() -> Device) -> Result<Device, BackendError> {
     let open = || {
         let device = device();
         device.sync().map_err(|error| error.to_string())?;
         Ok(device)
     };
-    let panicked = |panic: Box<dyn std::any::Any + Send>| match panic.downcast::<String>() {
-        Ok(message) => Err(*message),
-        Err(panic) => {
-            Err(panic.downcast_ref::<&str>().map_or_else(|| "the driver does not answer".to_owned(), |&message| message.to_owned()))
-        }
-    };
-    let found = std::panic::catch_unwind(open).unwrap_or_else(panicked);
-    found.map_err(|reason| BackendError::NoDevice { backend, reason, remedy })
+    let (outcome, panic) = caught(open);
+    let found = outcome.unwrap_or_else(|| Err(panic.unwrap_or_else(|| "the driver does not answer".to_owned())));
+    found.map_err(|reason| BackendError::NoDevice { backend, reason: one_line(&reason), remedy })
 }
 
 impl fmt::Display for Backend {
@@ -155,5 +159,33 @@ impl FromStr for Backend {
             let suggestion = nearest.map_or_else(String::new, |nearest| format!("; did you mean `{nearest}`?"));
             BackendError::Unknown { name: name.to_owned(), suggestion }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device_failure::tests::printed_alone;
+
+    #[test]
+    fn a_driver_that_is_missing_gives_one_error_with_reason_and_remedy() {
+        let Some([text, errors]) = printed_alone("backend::tests::a_driver_that_is_missing_gives_one_error_with_reason_and_remedy") else {
+            let missing = || -> Device { panic!("Unable to load the \"cuda\" shared library\n - searched for libcuda.so") };
+            println!("{}", opened(Backend::Cuda, "install NVIDIA's driver", missing).unwrap_err());
+            assert!(opened(Backend::Flex, "", Device::flex).is_ok());
+            return;
+        };
+        for part in [
+            "--backend cuda: no device can be opened: Unable to load the \"cuda\" shared library - searched",
+            "; install NVIDIA's driver\n",
+        ] {
+            assert!(text.contains(part), "{text}{errors}");
+        }
+        assert!(text.contains("1 passed") && !errors.contains("panicked"), "{errors}");
+    }
+
+    #[test]
+    fn the_memory_of_the_processor_is_not_that_of_a_device() {
+        assert_eq!(memory_bytes(&Device::flex()), None);
     }
 }

@@ -6,6 +6,7 @@ use burn::tensor::Device;
 use burn::tensor::wgpu::WgpuBackend;
 
 use super::{Backend, BackendError};
+use crate::device_failure::one_line;
 
 /// A runtime can be set up once in a process.
 static OPENED: Mutex<Vec<(Backend, Device)>> = Mutex::new(Vec::new());
@@ -19,7 +20,7 @@ pub(super) fn device(backend: Backend, api: WgpuBackend) -> Result<Device, Backe
     let options = if api == WgpuBackend::Auto { options } else { options.graphics_api(api) };
     let device = options.init().map_err(|error| BackendError::NoDevice {
         backend,
-        reason: error.to_string(),
+        reason: one_line(&error.to_string()),
         remedy: "install a Vulkan driver (software Vulkan on Debian: apt-get install mesa-vulkan-drivers)",
     })?;
     opened.push((backend, device.clone()));
