@@ -69,7 +69,8 @@ fn commands_of(program: &str) -> Vec<Vec<String>> {
 
 #[test]
 fn the_commands_of_the_documents_run() {
-    let commands = commands_of("cost");
+    // Of reports there is a test of its own: they measure nothing.
+    let commands: Vec<_> = commands_of("cost").into_iter().filter(|arguments| arguments[0] != "report").collect();
     assert!(commands.len() >= 3, "{commands:?}");
     for mut arguments in commands {
         let lengths = arguments.iter().position(|argument| argument == "--lengths").expect("it is brief with other lengths");
@@ -158,6 +159,25 @@ fn a_run_that_is_slower_than_its_baseline_fails() {
     fs::write(&path, "{}").unwrap();
     let (code, _, errors) = compared("2");
     assert!(code == Some(2) && errors.contains("--baseline"), "{errors}");
+}
+
+#[test]
+fn a_report_shows_what_was_measured_before() {
+    let folder = tempfile::tempdir().unwrap();
+    measured(&["--attention", "dot-product,local-1d", "--lengths", "16,32", "--pass", "forward"], &folder.path().join("cpu"));
+    let read = |file: &str| fs::read_to_string(folder.path().join(file)).unwrap();
+    let (page, picture) = (read("cpu/cost.md"), read("cpu/time-flex-forward.svg"));
+    for file in ["cpu/cost.md", "cpu/time-flex-forward.svg"] {
+        fs::remove_file(folder.path().join(file)).unwrap();
+    }
+    let report = || Command::new(env!("CARGO_BIN_EXE_cost")).arg("report").arg(folder.path()).output().unwrap();
+    assert!(succeeded(&report()).contains("report.md"));
+    assert_eq!((read("cpu/cost.md"), read("cpu/time-flex-forward.svg")), (page, picture));
+    let all = read("report.md");
+    assert!(all.contains("## cpu\n") && all.contains("| local-1d") && all.contains("(cpu/time-flex-forward.svg)"), "{all}");
+    fs::remove_file(folder.path().join("cpu/cost.json")).unwrap();
+    let output = report();
+    assert!(output.status.code() == Some(2) && text(&output.stderr).contains("holds no cost.json"), "{}", text(&output.stderr));
 }
 
 #[test]

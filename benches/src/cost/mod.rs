@@ -1,7 +1,8 @@
 //! The cost of every mechanism, by length, on every backend.
 //!
 //! [`options`] holds the options, [`point`] is a single measurement, [`sweep`] takes the times, and [`memory`] reads how much was allocated.
-//! [`outcome`] holds the results; [`table`] and [`plot`] show times, exponents and [`crossover`] lengths, and [`baseline`] compares them with an earlier run.
+//! [`outcome`] holds the results; [`table`] and [`plot`] show times, exponents and [`crossover`] lengths, [`baseline`] compares them with an earlier run, and
+//! [`report`] shows those of a folder again.
 
 pub mod baseline;
 pub mod crossover;
@@ -10,5 +11,6 @@ pub mod options;
 pub mod outcome;
 pub mod plot;
 pub mod point;
+pub mod report;
 pub mod sweep;
 pub mod table;

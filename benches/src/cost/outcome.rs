@@ -13,6 +13,7 @@ use heedful_models::precision::Precision;
 use serde::{Deserialize, Serialize};
 
 use super::memory::Measure;
+use super::plot;
 use super::point::Pass;
 use crate::statistics::Quartiles;
 
@@ -154,8 +155,23 @@ impl Outcome {
     pub fn read(path: &Path) -> Result<Self, ProgramError> {
         let fail =
             |error: String| ProgramError::usage(format!("--baseline {}: {error}; give a cost.json of `cost --out DIR`", path.display()));
-        let json = fs::read_to_string(path).map_err(|error| fail(error.to_string()))?;
-        serde_json::from_str(&json).map_err(|error| fail(error.to_string()))
+        Self::parse(path).map_err(fail)
+    }
+
+    /// What a file of results holds, or why it is none.
+    pub(super) fn parse(path: &Path) -> Result<Self, String> {
+        let json = fs::read_to_string(path).map_err(|error| error.to_string())?;
+        serde_json::from_str(&json).map_err(|error| error.to_string())
+    }
+
+    /// Writes `cost.md` and the pictures, and returns the names of the latter.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
+    pub fn draw(&self, folder: &Path) -> Result<Vec<String>, ProgramError> {
+        let page = format!("# What every mechanism costs\n\n{}{}{}", self.summary(), self.crossovers(), self.details());
+        write_atomically(&folder.join("cost.md"), page.as_bytes())?;
+        plot::write(self, folder)
     }
 
     /// Writes `cost.json` and `cost.csv`.

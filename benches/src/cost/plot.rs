@@ -58,22 +58,24 @@ impl Quantity {
     }
 }
 
-/// Draws every backend and pass of `outcome` into `folder`.
+/// Draws every backend and pass of `outcome` into `folder`; returns the names of the files.
 ///
 /// # Errors
 /// If a file cannot be written.
-pub fn write(outcome: &Outcome, folder: &Path) -> Result<(), ProgramError> {
+pub fn write(outcome: &Outcome, folder: &Path) -> Result<Vec<String>, ProgramError> {
+    let mut files = Vec::new();
     for (backend, pass) in outcome.groups() {
         let points = outcome.of(&backend, pass);
         for quantity in [Quantity::Time, Quantity::Memory] {
             let title = format!("{backend}, {}", pass.title());
             if let Some(picture) = draw(&points, quantity, &title).map_err(ProgramError::failure)? {
-                let path = folder.join(format!("{}-{backend}-{}.svg", quantity.name(), Pass::name(pass)));
-                write_atomically(&path, picture.as_bytes())?;
+                let file = format!("{}-{backend}-{}.svg", quantity.name(), Pass::name(pass));
+                write_atomically(&folder.join(&file), picture.as_bytes())?;
+                files.push(file);
             }
         }
     }
-    Ok(())
+    Ok(files)
 }
 
 /// The picture as SVG; none if there is nothing to draw.
@@ -172,7 +174,8 @@ mod tests {
     #[test]
     fn files_have_the_names_of_what_they_show() {
         let folder = tempfile::tempdir().unwrap();
-        write(&outcome(), folder.path()).unwrap();
+        let files = write(&outcome(), folder.path()).unwrap();
+        assert_eq!(files, ["time-flex-training.svg", "memory-flex-training.svg"]);
         let mut names: Vec<_> =
             std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
         names.sort();

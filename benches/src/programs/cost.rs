@@ -2,14 +2,14 @@
 
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::backends::{device_name, refuse_missing};
 use crate::cost::options::CostOptions;
 use crate::cost::outcome::Outcome;
 use crate::cost::sweep::Sweep;
-use crate::cost::{baseline, plot};
+use crate::cost::{baseline, report as cost_report};
 use crate::peers::comparison::{compare, prepare, warn_if_busy};
 use crate::peers::options::{LayerOptions, MeasuringOptions, PackagesOptions, defaults};
 use crate::peers::protocol::serve;
@@ -22,7 +22,6 @@ use heedful_host::device_failure::guarded;
 use heedful_host::exit::{Completion, ProgramError, main_with, print_line};
 use heedful_host::machine::Machine;
 use heedful_host::threads::among_workers;
-use heedful_host::whole_files::write_atomically;
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// Measure the cost of attention: time, memory and multiplications by mechanism, length and backend.
@@ -33,14 +32,19 @@ use indicatif::{ProgressBar, ProgressStyle};
 #[command(name = "cost", version, after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
 struct Options {
     #[command(subcommand)]
-    command: Option<Hidden>,
+    command: Option<What>,
 
     #[command(flatten)]
     cost: CostOptions,
 }
 
 #[derive(Subcommand)]
-enum Hidden {
+enum What {
+    /// Draw tables and pictures of results that are there: of each cost.json, beside PyTorch's layer from a peers.jsonl of benches/gpu
+    Report {
+        /// Folder of results, looked through with all folders in it
+        folder: PathBuf,
+    },
     /// Answer requests on standard input: our side of a comparison
     #[command(hide = true)]
     Worker,
@@ -52,6 +56,7 @@ const EXAMPLES: &str = "Examples:
   cost --attention dot-product,local-1d,lsh --pass training --lengths 1024..16384
   cost --baseline costs/cost.json      (is anything slower than it was?)
   cost --peers --python venv/bin/python
+  cost report costs                    (tables and pictures again)
 
 Exit codes: 0 done, 1 a measurement failed or something became slower, 2 the command was refused.";
 
@@ -62,7 +67,11 @@ pub fn main() -> ExitCode {
     keep_freed_memory();
     main_with(|| {
         match command {
-            Some(Hidden::Worker) => {
+            Some(What::Report { folder }) => {
+                let sweeps = cost_report::write(&folder)?;
+                print_line(format!("{sweeps} sweeps: {}", folder.join("report.md").display()))?;
+            }
+            Some(What::Worker) => {
                 among_workers(|| serve(io::stdin().lock(), io::stdout().lock())).map_err(ProgramError::failure)?;
             }
             None => among_workers(|| run(&cost))?,
@@ -149,9 +158,7 @@ fn run(options: &CostOptions) -> Result<(), ProgramError> {
 
 fn write(outcome: &Outcome, folder: &Path) -> Result<(), ProgramError> {
     outcome.write(folder)?;
-    let page = format!("# What every mechanism costs\n\n{}{}{}", outcome.summary(), outcome.crossovers(), outcome.details());
-    write_atomically(&folder.join("cost.md"), page.as_bytes())?;
-    plot::write(outcome, folder)?;
+    outcome.draw(folder)?;
     let mut files: Vec<_> = fs::read_dir(folder).map_err(ProgramError::failure)?.flatten().map(|entry| entry.file_name()).collect();
     files.sort();
     let files: Vec<_> = files.iter().map(|name| name.to_string_lossy()).collect();
