@@ -21,7 +21,7 @@ use crate::markdown::{significant, table};
 use crate::peers::options::{ModelOptions, positive};
 use crate::provenance::code;
 use crate::statistics::Quartiles;
-use crate::training_step::{Numerics, TrainingStep};
+use crate::training_step::{ModelSizes, Numerics, TrainingStep};
 
 /// Which training, on which backends.
 #[derive(Args, Clone, Debug)]
@@ -58,9 +58,26 @@ pub struct BackendsOptions {
     #[command(flatten)]
     pub model: ModelOptions,
 
-    /// Folder for backends.json, backends.csv, backends.md and losses.svg
+    /// Instead of training, count the kernels that a step launches on accelerators, by name and layer, and the memory of their results
+    #[arg(long)]
+    pub launches: bool,
+
+    /// Folder for backends.json, backends.csv, backends.md and losses.svg, or for launches.md
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
+}
+
+impl BackendsOptions {
+    /// A step of training with so many layers, on a device without autodiff that is the backend's.
+    ///
+    /// # Errors
+    /// If the model is impossible, or the device does not compute with its numbers.
+    pub fn step(&self, layers: usize, backend: Backend, device: &Device) -> Result<TrainingStep, ProgramError> {
+        refuse_missing(self.precision, backend, device)?;
+        let numerics = Numerics { precision: self.precision, dropout: self.dropout };
+        let sizes = ModelSizes { layers, ..self.model.sizes() };
+        TrainingStep::with(&self.attention, sizes, [self.batch, self.length], numerics, device).map_err(ProgramError::usage)
+    }
 }
 
 /// A precision by its name.
@@ -129,10 +146,7 @@ impl Training {
     pub fn run(backend: Backend, options: &BackendsOptions, progress: &ProgressBar) -> Result<Self, ProgramError> {
         let begun = Instant::now();
         let device = backend.device().map_err(ProgramError::usage)?;
-        refuse_missing(options.precision, backend, &device)?;
-        let numerics = Numerics { precision: options.precision, dropout: options.dropout };
-        let mut step = TrainingStep::with(&options.attention, options.model.sizes(), [options.batch, options.length], numerics, &device)
-            .map_err(ProgramError::usage)?;
+        let mut step = options.step(options.model.layers, backend, &device)?;
         let build_seconds = begun.elapsed().as_secs_f64();
         let mut training = Self { backend: backend.name().to_owned(), device: device_name(&device), build_seconds, ..Self::default() };
         for number in 1..=options.steps {

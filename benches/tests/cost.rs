@@ -215,6 +215,27 @@ fn backends_train_alike() {
 }
 
 #[test]
+fn launches_of_a_step_are_told_by_kernel_and_layer() {
+    let backends = |further: &[&str]| Command::new(env!("CARGO_BIN_EXE_backends")).args(TINY_MODEL).args(further).output().unwrap();
+    let output = backends(&["--backend", "flex", "--launches"]);
+    assert!(output.status.code() == Some(2) && text(&output.stderr).contains("--backend wgpu"), "{}", text(&output.stderr));
+
+    let folder = tempfile::tempdir().unwrap();
+    let page = succeeded(&backends(&["--backend", "wgpu", "--launches", "--out", folder.path().to_str().unwrap()]));
+    assert_eq!(fs::read_to_string(folder.path().join("launches.md")).unwrap().trim_end(), page.trim_end());
+    let numbers: Vec<(&str, Vec<f64>)> =
+        rows(&page, "\n## wgpu").iter().map(|row| (row[0], row[1..].iter().map(|cell| cell.parse().unwrap()).collect())).collect();
+    let [kernels @ .., (_, all), (_, buffers)] = &numbers[..] else { panic!("{page}") };
+    for column in 0..3 {
+        let sum: f64 = kernels.iter().map(|(_, numbers)| numbers[column]).sum();
+        assert_eq!(sum, all[column], "{page}");
+    }
+    assert!(all[1] > 10.0 && all[1].fract() == 0.0, "layers are alike: {page}");
+    assert!(kernels.iter().any(|(name, _)| name.to_lowercase().contains("attend")), "a layer attends: {page}");
+    assert!(buffers[0] > buffers[1] && buffers[1] > 0.0, "{page}");
+}
+
+#[test]
 fn the_commands_of_all_documents_are_understood() {
     let mut count = 0;
     for document in documents::documents() {

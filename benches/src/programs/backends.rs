@@ -1,8 +1,11 @@
 //! The same training on every backend.
 
+use std::fs;
 use std::process::ExitCode;
 
 use crate::backends::{BackendsOptions, Outcome, Training};
+#[cfg(feature = "wgpu")]
+use crate::launches::page as launches;
 use crate::provenance;
 use clap::Parser;
 use heedful_host::allocator::keep_freed_memory;
@@ -11,6 +14,7 @@ use heedful_host::device_failure::guarded;
 use heedful_host::exit::{Completion, ProgramError, main_with, print_line};
 use heedful_host::machine::Machine;
 use heedful_host::threads::among_workers;
+use heedful_host::whole_files::write_atomically;
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// Train the same language model from equal weights on every backend.
@@ -27,6 +31,7 @@ const EXAMPLES: &str = "Examples:
   backends
   backends --backend flex,cuda --attention lsh --length 1024 --steps 50
   backends --out backends
+  backends --backend wgpu --launches
 
 Exit codes: 0 done, 1 a training failed, 2 the command was refused.";
 
@@ -41,6 +46,14 @@ fn run(options: &BackendsOptions) -> Result<(), ProgramError> {
     let BackendsOptions { backend, steps, batch, length, out, .. } = options;
     // Refuses heads that do not divide the width before anything is built.
     options.model.layer.sizes(*batch, *length)?;
+    if options.launches {
+        let page = launches(options)?;
+        if let Some(folder) = out {
+            fs::create_dir_all(folder).map_err(|error| ProgramError::failure(format!("cannot make `{}`: {error}", folder.display())))?;
+            write_atomically(&folder.join("launches.md"), page.as_bytes())?;
+        }
+        return print_line(page);
+    }
     let mut outcome = Outcome {
         command: command_line(),
         machine: Machine::here(),
@@ -60,4 +73,9 @@ fn run(options: &BackendsOptions) -> Result<(), ProgramError> {
     }
     progress.finish_and_clear();
     print_line(outcome.markdown())
+}
+
+#[cfg(not(feature = "wgpu"))]
+fn launches(_options: &BackendsOptions) -> Result<String, ProgramError> {
+    Err(ProgramError::usage("--launches: this program was built without accelerators; build it with `--features wgpu`"))
 }
