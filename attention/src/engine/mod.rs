@@ -27,6 +27,7 @@ mod program;
 pub mod read;
 pub mod recurrence;
 pub mod reference;
+pub(crate) mod rotation;
 
 use serde::{Deserialize, Serialize};
 

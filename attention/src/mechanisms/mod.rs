@@ -18,6 +18,7 @@ pub mod local_2d;
 pub mod lsh;
 pub mod mixture;
 pub mod relative;
+pub mod rotary;
 pub mod sequence_projection;
 pub mod sigmoid;
 pub mod sliding_window;

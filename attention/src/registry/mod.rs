@@ -59,6 +59,7 @@ built_in! {
     relative::RelativeConfig,
     learned_relative::LearnedRelativeConfig,
     alibi::AlibiConfig,
+    rotary::RotaryConfig,
     adaptive_span::AdaptiveSpanConfig,
     uniform::UniformConfig,
     mixture::MixtureConfig,

@@ -190,7 +190,7 @@ fn impossible_lsh_attentions_are_refused() {
 
 #[test]
 fn only_attentions_that_score_other_sequences_can_be_cross_attention() {
-    let cross = placement(Role::Cross, 2);
+    let cross = placement(Role::Cross, 2).with_d_model(8);
     for config in AnyMechanism::all() {
         if ["dot-product", "uniform", "gaussian", "linformer", "sigmoid", "softmax-plus-one"].contains(&config.name().as_str()) {
             assert_eq!(config.validate(&cross), Ok(()), "{config}");
@@ -203,7 +203,7 @@ fn only_attentions_that_score_other_sequences_can_be_cross_attention() {
 
 #[test]
 fn impossible_sizes_of_heads_are_refused() {
-    let own = placement(Role::Encoder, 4);
+    let own = placement(Role::Encoder, 4).with_d_model(16);
     let place = "encoder layer 1 of 1, self-attention";
     for shared in [0, 3, 8] {
         let wrong = format!("`kv_heads` is {shared}");
@@ -212,7 +212,7 @@ fn impossible_sizes_of_heads_are_refused() {
     refused(&parse("dot-product"), &own.with_head_width(Some(0)), &[place, "`head_width` is 0"]);
     assert_eq!(parse("dot-product").validate(&own.with_d_model(10).with_head_width(Some(7))), Ok(()));
     for config in AnyMechanism::all() {
-        for sizes in [own.with_kv_heads(Some(2)), own.with_head_width(Some(5))] {
+        for sizes in [own.with_kv_heads(Some(2)), own.with_head_width(Some(6))] {
             if config.has_free_heads() {
                 assert_eq!(config.validate(&sizes), Ok(()), "{config}");
             } else {
@@ -221,7 +221,7 @@ fn impossible_sizes_of_heads_are_refused() {
             }
         }
         assert_eq!(
-            config.validate(&own.with_kv_heads(Some(4)).with_head_width(Some(3))),
+            config.validate(&own.with_kv_heads(Some(4)).with_head_width(Some(4))),
             config.validate(&own),
             "{config}: the usual sizes"
         );
@@ -358,7 +358,7 @@ fn every_combination_of_two_families_runs_or_is_refused_with_the_reason() {
     let families = AnyMechanism::all();
     let (mut built, mut refused) = (0, 0);
     for role in [Role::Encoder, Role::Decoder, Role::Cross] {
-        let placement = placement(role, 2);
+        let placement = placement(role, 2).with_d_model(8);
         let mut check = |config: AnyMechanism, option: &str, [part, other]: [&AnyMechanism; 2]| match config.validate(&placement) {
             Ok(()) => {
                 run(&config, &placement);

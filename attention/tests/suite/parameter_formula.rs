@@ -97,8 +97,8 @@ fn every_formula_counts_the_parameters_at_any_size() {
 fn parameters_of_heads_of_any_size_are_counted() {
     let mut counted = 0;
     for config in AnyMechanism::all().into_iter().filter(AnyMechanism::has_free_heads) {
-        for (heads, kv_heads, head_width) in [(4, Some(2), None), (4, Some(1), Some(5)), (3, None, Some(7))] {
-            let placement = Placement::new(Role::Encoder, 12, heads).with_max_length(8).with_kv_heads(kv_heads).with_head_width(head_width);
+        for (heads, kv_heads, head_width) in [(4, Some(2), None), (4, Some(1), Some(6)), (3, None, Some(8))] {
+            let placement = Placement::new(Role::Encoder, 16, heads).with_max_length(8).with_kv_heads(kv_heads).with_head_width(head_width);
             config.validate(&placement).unwrap();
             let mut count = Count::default();
             config.init(&placement, &RandomKey::from_seed(1), &Device::flex().autodiff()).visit(&mut count);

@@ -13,6 +13,7 @@ use heedful_attention::mechanisms::local_2d::LocalTwoDConfig;
 use heedful_attention::mechanisms::lsh::{BucketCount, Hashing, LshConfig, Rotations, Scale};
 use heedful_attention::mechanisms::mixture::{MixtureConfig, MixtureWeights};
 use heedful_attention::mechanisms::relative::RelativeConfig;
+use heedful_attention::mechanisms::rotary::{PairLayout, RotaryConfig, RotaryScaling};
 use heedful_attention::mechanisms::sigmoid::SigmoidConfig;
 use heedful_attention::mechanisms::sliding_window::SlidingWindowConfig;
 use heedful_attention::mechanisms::sparse_fixed::SparseFixedConfig;
@@ -129,6 +130,7 @@ pub fn variants() -> Vec<Variant> {
     // Where the few keys in view are hidden by the mechanism, a row sums to 0: here and below.
     add("relative, same length", relative(None, Some(3)), one, false);
     add("relative+random", parse("relative+random"), one, true);
+    add("rotary+random", parse("rotary+random"), one, true);
     let members = vec![parse("dot-product"), relative(None, Some(3)), parse("learned-relative")];
     let members = AnyMechanism::from(MixtureConfig::default().with_members(members).with_weights(MixtureWeights::Sum));
     add("dot-product+relative+learned-relative", members.clone(), one, false);
@@ -183,6 +185,7 @@ pub fn variants() -> Vec<Variant> {
     for (name, config) in others {
         add(&name, config, one, false);
     }
+    rotations(&mut add);
     patterns(&mut add);
     normalisers(&mut add);
     shared_keys(&mut add);
@@ -198,6 +201,8 @@ fn patterns(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
     add("local-1d, short memory", AnyMechanism::from(local_1d(3, Some(1))), one, false);
     let window = SlidingWindowConfig::default().with_window(3);
     add("sliding-window, short", AnyMechanism::from(window.clone()), both, false);
+    add("rotary@sliding-window", AnyMechanism::from(window.clone()).over(parse("rotary")).unwrap(), one, false);
+    add("rotary@local-1d", AnyMechanism::from(local_1d(2, None)).over(parse("rotary")).unwrap(), one, false);
     add("alibi@sliding-window", AnyMechanism::from(window.clone()).over(parse("alibi")).unwrap(), one, false);
     add("sliding-window, masked", AnyMechanism::from(window.with_execution(Execution::Masked)), one, false);
     let blocked = local_2d(4, [1, 2], [1, 1]);
@@ -223,13 +228,41 @@ fn patterns(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
     add("local-1d@sparse-strided", strided.over(local).unwrap(), one, false);
 }
 
+/// Rotary positions: both layouts, turned parts of heads, and all scalings, by factors that change all of few positions.
+fn rotations(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
+    let (one, config) = (&[Role::Decoder], RotaryConfig::default());
+    let mut add = |name: &str, config: RotaryConfig| add(&format!("rotary, {name}"), config.into(), one, true);
+    add("interleaved", config.clone().with_layout(PairLayout::Interleaved));
+    add("half of the channels", config.clone().with_fraction(0.5).with_base(500.0));
+    add("half of the channels, interleaved", config.clone().with_fraction(0.5).with_layout(PairLayout::Interleaved));
+    add("biases", config.clone().with_bias(true));
+    let original_max_position_embeddings = 16;
+    let yarn = |attention_factor, truncate| RotaryScaling::Yarn {
+        factor: 4.0,
+        original_max_position_embeddings,
+        beta_fast: 2.0,
+        beta_slow: 0.5,
+        attention_factor,
+        truncate,
+    };
+    for (name, scaling) in [
+        ("linear", RotaryScaling::Linear { factor: 4.0 }),
+        ("NTK", RotaryScaling::Ntk { factor: 4.0 }),
+        ("Llama 3", RotaryScaling::Llama3 { factor: 4.0, low_freq_factor: 0.5, high_freq_factor: 3.0, original_max_position_embeddings }),
+        ("YaRN", yarn(None, true)),
+        ("YaRN, ramp between pairs", yarn(Some(1.5), false)),
+    ] {
+        add(name, config.clone().with_base(20.0).with_scaling(scaling));
+    }
+}
+
 /// Other normalisers than a softmax: over logits with and without keys, mixtures and patterns, which are executed in every way.
 fn normalisers(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
     let one = &[Role::Decoder];
     for name in ["sigmoid", "softmax-plus-one"] {
         add(name, parse(name), &[Role::Encoder, Role::Decoder, Role::Cross], false);
         let over = |logits: AnyMechanism| parse(name).over(logits).unwrap();
-        for logits in ["random", "dense+dot-product", "relative"] {
+        for logits in ["random", "dense+dot-product", "relative", "rotary"] {
             add(&format!("{logits}@{name}"), over(parse(logits)), one, false);
         }
         let local = local_1d(2, None);
@@ -246,7 +279,9 @@ fn shared_keys(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
     let one = &[Role::Decoder];
     add(&format!("dot-product, {SHARED}"), parse("dot-product"), &[Role::Encoder, Role::Decoder, Role::Cross], true);
     add(&format!("dot-product, biases, {SHARED}"), DotProductConfig::default().with_bias(true).into(), one, true);
-    for name in ["relative", "alibi", "learned-relative", "dense+dot-product", "factorized-dense+random", "dot-product@softmax-plus-one"] {
+    for name in
+        ["relative", "alibi", "rotary", "learned-relative", "dense+dot-product", "factorized-dense+random", "dot-product@softmax-plus-one"]
+    {
         add(&format!("{name}, {SHARED}"), parse(name), one, !name.contains('@'));
     }
     add(&format!("local-1d, {SHARED}"), local_1d(2, None).into(), one, false);
@@ -297,9 +332,10 @@ impl Variant {
         }
     }
 
-    /// Where it stands: in a layer of heads of width 3, or of width 4 if two each share keys and values.
+    /// Where it stands: in a layer of heads of width 3, or of width 4 if two each share keys and values or channels are turned in pairs.
     pub fn placement(&self, heads: usize) -> Placement {
         let placement = placement(self.role, heads);
+        let placement = if turns_pairs(&self.config) { placement.with_d_model(4 * heads) } else { placement };
         if !self.shares_keys {
             return placement;
         }
@@ -323,6 +359,10 @@ impl Variant {
             else => None
         )
     }
+}
+
+fn turns_pairs(config: &AnyMechanism) -> bool {
+    config.get::<RotaryConfig>().is_some() || config.members().into_iter().any(turns_pairs)
 }
 
 /// Taps of the first layer, where layers differ and there are few.

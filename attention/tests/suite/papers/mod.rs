@@ -6,6 +6,7 @@ mod gaussian;
 mod image_transformer;
 mod linformer;
 mod reformer;
+mod roformer;
 mod sparse_transformer;
 mod synthesizer;
 mod transformer;

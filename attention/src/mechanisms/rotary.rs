@@ -1,0 +1,264 @@
+//! Rotary positions, RoPE (Su et al. 2021, section 3.2).
+//!
+//! `logits_h[i, j] = (R_i x_i W_Q^h) · (R_j m_j W_K^h) / sqrt(D)`: dot-product attention whose queries and keys are turned by their positions. `R_p` turns pair
+//! `c` of the first `r` channels of a head by the angle `p θ_c`, `θ_c = base^(-2 c / r)`. Then a score depends on the distance `i - j` and not on where both
+//! stand. Values are not turned, and there are no parameters beyond the projections.
+//!
+//! Decoding remembers keys as they were turned, with their absolute positions. For sequences that are longer than those of training, the option `scaling`
+//! slows the angles down: position interpolation (Chen et al. 2023), NTK-aware bases, the rule of Llama 3.1, and YaRN (Peng et al. 2023, section 3).
+//!
+//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//!
+#![doc = include_str!("../../pictures/rotary.svg")]
+
+mod formula;
+mod scaling;
+mod tables;
+
+use std::sync::Arc;
+
+use burn::module::Module;
+use burn::nn::Linear;
+use burn::tensor::{Device, Tensor};
+use derive_setters::Setters;
+use serde::{Deserialize, Serialize};
+
+pub use self::scaling::RotaryScaling;
+use self::tables::Tables;
+use crate::conformance::Formula;
+use crate::contract::Positions;
+use crate::engine::LogitTerms;
+pub use crate::engine::rotation::PairLayout;
+use crate::engine::rotation::rotated;
+use crate::error::ConfigError;
+use crate::init;
+use crate::linear::linear;
+use crate::logits::{LogitFacts, Logits};
+use crate::parameter_formula::ParameterFormula;
+use crate::placement::Placement;
+use crate::random::RandomKey;
+use crate::registry::{AnyLogits, Card, Kind, Mechanism};
+use crate::visibility::Span;
+
+/// Configuration of [`Rotary`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
+#[serde(default, deny_unknown_fields)]
+#[setters(prefix = "with_")]
+#[non_exhaustive]
+pub struct RotaryConfig {
+    /// Which channels make a pair: `half` (default), channels `c` and `c + r / 2`, as in files of Hugging Face, or `interleaved`, channels `2 c` and `2 c + 1`,
+    /// as in the paper. The other layout reads the same scores from other rows of the projections.
+    pub layout: PairLayout,
+    /// Base of the angles, `rope_theta` of Hugging Face, greater than 1 (default 10000).
+    pub base: f64,
+    /// Share of a head's channels that are turned, the first ones, `partial_rotary_factor` of Hugging Face, greater than 0 and at most 1 (default 1). They
+    /// must be an even number, and are rounded down to a whole one. Without turned channels it is the mechanism `dot-product`.
+    pub fraction: f64,
+    /// Whether the projections of queries, keys, values and output have biases (default: no).
+    pub bias: bool,
+    /// How angles change for sequences that are longer than those of training: a table with `kind` `none` (default), `linear`, `ntk`, `llama3` or `yarn`, the
+    /// `factor`, and the further keys of `rope_parameters` of Hugging Face (`original_max_position_embeddings`, `low_freq_factor`, `high_freq_factor`,
+    /// `beta_fast`, `beta_slow`, `attention_factor`, `truncate`).
+    pub scaling: RotaryScaling,
+}
+
+impl Default for RotaryConfig {
+    fn default() -> Self {
+        Self { layout: PairLayout::Half, base: 10_000.0, fraction: 1.0, bias: false, scaling: RotaryScaling::None }
+    }
+}
+
+/// Logits with rotary positions.
+///
+/// Should be created with [`RotaryConfig`].
+#[derive(Module, Debug)]
+pub struct Rotary {
+    /// Query projection `[C, H D]`, split into heads.
+    pub query: Linear,
+    /// Key projection `[C, G D]`, split into the heads of keys.
+    pub key: Linear,
+    #[module(skip)]
+    tables: Arc<Tables>,
+    #[module(skip)]
+    layout: PairLayout,
+    heads: usize,
+    kv_heads: usize,
+}
+
+impl RotaryConfig {
+    /// Initialises the logits.
+    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Rotary {
+        let linear = |name, width| init::linear(placement.d_model, width, self.bias, &key.named(name), device);
+        let pairs = self.rotated(placement.d_head()) / 2;
+        Rotary {
+            query: linear("query", placement.query_width()),
+            key: linear("key", placement.key_width()),
+            tables: Tables::shared(self.scaling.frequencies(self.base, pairs), self.scaling.magnitude()),
+            layout: self.layout,
+            heads: placement.heads,
+            kv_heads: placement.n_kv_heads(),
+        }
+    }
+
+    /// How many channels are turned.
+    fn rotated(&self, width: usize) -> usize {
+        // 0.7 of 10 channels are 7, although the product in double precision is less.
+        (self.fraction * width as f64 + 1e-6) as usize
+    }
+}
+
+impl Mechanism for RotaryConfig {
+    const NAME: &'static str = "rotary";
+
+    fn card() -> Card {
+        Card {
+            variant: "Rotary",
+            description: "Turns queries and keys by angles that grow with their positions, so that scores know distances (RoPE).",
+            source: "Su et al. 2021, section 3.2",
+            kind: Kind::Scores,
+            cross: false,
+            causal: true,
+            time: "n^2 d",
+            state: "2 n d",
+            letters: &[],
+            differences: &[
+                "The paper and the files of Llama by Meta pair neighbouring channels (`layout = \"interleaved\"`); the default is that of files of Hugging Face.",
+                "Frequencies that change with the length of a call (`dynamic` in Hugging Face) are left out, since remembered keys would have to be turned again.",
+                "The ramp of YaRN is linear in the index of a pair, as in the released code, and not in the number of its turns, as in the paper.",
+            ],
+        }
+    }
+
+    /// # Errors
+    /// If the channels that are turned are none or an odd number, or a number is out of its range.
+    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+        let check = placement.check(Self::NAME);
+        if !(self.base.is_finite() && self.base > 1.0) {
+            return Err(check.wrong("base", self.base, "give a number greater than 1"));
+        }
+        if !(self.fraction > 0.0 && self.fraction <= 1.0) {
+            let remedy = "give a number greater than 0 and at most 1, or use the mechanism dot-product, which turns nothing";
+            return Err(check.wrong("fraction", self.fraction, remedy));
+        }
+        let (width, rotated) = (placement.d_head(), self.rotated(placement.d_head()));
+        if rotated == 0 || !rotated.is_multiple_of(2) {
+            let remedy = format!("it turns {rotated} of the {width} channels of a head: choose both so that the number is even and not 0");
+            return Err(check.wrong("fraction", self.fraction, remedy));
+        }
+        self.scaling.validate(&check, rotated)
+    }
+
+    fn projections_have_biases(&self) -> bool {
+        self.bias
+    }
+
+    fn has_free_heads(&self) -> bool {
+        true
+    }
+
+    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        Some(AnyLogits::new(self.init(placement, key, device)))
+    }
+
+    fn formula(&self) -> Option<Formula<'_>> {
+        Some(formula::of(self))
+    }
+
+    fn parameters(&self) -> Option<ParameterFormula> {
+        let weights = ParameterFormula::trained(&[(1, "d q"), (1, "d g")]);
+        Some(if self.bias { weights.plus(ParameterFormula::trained(&[(1, "q"), (1, "g")])) } else { weights })
+    }
+}
+
+impl Rotary {
+    /// Heads `[B, H, N, D]` of what was projected, `[B, N, H D]`, turned by the positions from `start` on.
+    fn turned(&self, x: Tensor<3>, heads: usize, start: usize) -> Tensor<4> {
+        let [batch, length, width] = x.dims();
+        let [cos, sin] = self.tables.of(start..start + length, &x.device(), x.dtype());
+        rotated(x.reshape([batch, length, heads, width / heads]), cos, sin, self.layout).swap_dims(1, 2)
+    }
+}
+
+impl Logits for Rotary {
+    fn facts(&self) -> LogitFacts {
+        LogitFacts::default().with_keys()
+    }
+
+    fn projections_have_biases(&self) -> bool {
+        self.query.bias.is_some()
+    }
+
+    fn keys(&self, memory: Tensor<3>, positions: &Positions) -> Option<Tensor<4>> {
+        // Padding on the left moves all positions of a row alike, which changes no score.
+        Some(self.turned(linear(memory, &self.key), self.kv_heads, positions.start))
+    }
+
+    fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, _positions: &Positions) -> LogitTerms {
+        let keys = keys.expect("rotary logits are given the keys that they asked for");
+        let scale = (keys.dims()[3] as f64).powf(-0.5);
+        LogitTerms::content(self.turned(linear(query, &self.query) * scale, self.heads, span.query_start), keys)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::placement::Role;
+    use crate::registry::AnyMechanism;
+
+    fn refused(config: RotaryConfig, head_width: usize) -> String {
+        let place = Placement::new(Role::Decoder, 8, 2).with_head_width(Some(head_width));
+        AnyMechanism::from(config).validate(&place).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn an_even_number_of_channels_is_turned() {
+        let config = RotaryConfig::default();
+        assert!(refused(config.clone(), 5).contains("`fraction` is 1: it turns 5 of the 5 channels"));
+        for fraction in [0.0, -0.5, 1.5, f64::NAN] {
+            assert!(refused(config.clone().with_fraction(fraction), 8).contains("use the mechanism dot-product"), "{fraction}");
+        }
+        assert!(refused(config.clone().with_fraction(0.1), 8).contains("it turns 0 of the 8 channels"));
+        assert!(refused(config.clone().with_fraction(0.375), 8).contains("it turns 3 of the 8 channels"));
+        for (fraction, width, rotated) in [(0.25, 64, 16), (0.4, 80, 32), (0.6, 10, 6), (0.3, 14, 4)] {
+            assert_eq!(config.clone().with_fraction(fraction).rotated(width), rotated, "{fraction} of {width}");
+        }
+    }
+
+    #[test]
+    fn numbers_out_of_their_range_are_refused() {
+        let config = RotaryConfig::default();
+        for base in [1.0, f64::INFINITY, f64::NAN] {
+            assert!(refused(config.clone().with_base(base), 4).contains("`base` is"), "{base}");
+        }
+        let scaled = |scaling: &str, width| {
+            let config: AnyMechanism = with_scaling(scaling);
+            refused(config.get::<RotaryConfig>().unwrap().clone(), width)
+        };
+        for kind in ["linear", "ntk"] {
+            assert!(scaled(&format!("{{\"kind\": \"{kind}\", \"factor\": 0.5}}"), 4).contains("`scaling.factor` is 0.5"), "{kind}");
+        }
+        assert!(scaled("{\"kind\": \"ntk\", \"factor\": 2}", 2).contains("at least 4 channels"));
+        let llama3 = |further: &str| scaled(&format!("{{\"kind\": \"llama3\", \"factor\": 8, {further}}}"), 4);
+        assert!(llama3("\"original_max_position_embeddings\": 0").contains("`scaling.original_max_position_embeddings` is 0"));
+        assert!(llama3("\"original_max_position_embeddings\": 9, \"low_freq_factor\": 4").contains("greater than low_freq_factor = 4"));
+        let yarn = |further: &str| {
+            scaled(&format!("{{\"kind\": \"yarn\", \"factor\": 8, \"original_max_position_embeddings\": 9, {further}}}"), 4)
+        };
+        assert!(yarn("\"beta_fast\": 1").contains("greater than beta_slow = 1"));
+        assert!(yarn("\"beta_slow\": 0").contains("`scaling.beta_slow` is 0"));
+        assert!(yarn("\"attention_factor\": -1").contains("`scaling.attention_factor` is -1"));
+    }
+
+    fn with_scaling(scaling: &str) -> AnyMechanism {
+        serde_json::from_str(&format!("{{\"name\": \"rotary\", \"scaling\": {scaling}}}")).unwrap()
+    }
+
+    #[test]
+    fn unknown_and_missing_options_of_a_scaling_are_refused() {
+        let refused = |scaling: &str| serde_json::from_str::<RotaryConfig>(&format!("{{\"scaling\": {scaling}}}")).unwrap_err().to_string();
+        assert!(refused("{\"kind\": \"linear\", \"factor\": 2, \"beta_fast\": 3}").contains("beta_fast"));
+        assert!(refused("{\"kind\": \"llama3\", \"factor\": 2}").contains("original_max_position_embeddings"));
+        assert!(refused("{\"kind\": \"dynamic\", \"factor\": 2}").contains("dynamic"));
+    }
+}
