@@ -1,6 +1,6 @@
 //! Scaled dot-product attention (Vaswani et al. 2017, section 3.2.1).
 //!
-//! `logits_h[i, j] = (x_i W_Q^h) · (m_j W_K^h) / sqrt(D)`: every query is compared with every key.
+//! `logits_h[i, j] = (x_i W_Q^h) · (m_j W_K^h) / sqrt(D)`: every query is compared with every key. With the option `qk_norm` both are normalised before.
 //!
 //! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
 //!
@@ -12,15 +12,17 @@ use burn::tensor::{Device, Tensor};
 use derive_setters::Setters;
 use serde::{Deserialize, Serialize};
 
+use super::qk_norm::{HeadNorm, QkNorm, normalised};
 use crate::conformance::formula::{Formula, dot};
 use crate::contract::Positions;
 use crate::engine::LogitTerms;
+use crate::error::ConfigError;
 use crate::heads::split_heads;
 use crate::init;
 use crate::linear::linear;
 use crate::logits::{LogitFacts, Logits};
 use crate::parameter_formula::ParameterFormula;
-use crate::placement::Placement;
+use crate::placement::{Placement, Role};
 use crate::random::RandomKey;
 use crate::registry::{AnyLogits, Card, Kind, Mechanism};
 use crate::visibility::Span;
@@ -32,9 +34,16 @@ use crate::visibility::Span;
 #[non_exhaustive]
 pub struct DotProductConfig {
     /// Whether the projections of queries, keys, values and output have biases (default: no, as in the paper; `torch.nn.MultiheadAttention` has them).
-    // Left out where it is false: layers of configuration put another mechanism's name into the table of the default.
+    // Options are left out where they have their defaults: layers of configuration put another mechanism's name into the table of the default.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub bias: bool,
+    /// How queries and keys are normalised before they are compared: `none` (default), `rms` or `layer`, with a gain of each channel that all heads share.
+    #[serde(skip_serializing_if = "QkNorm::is_none")]
+    pub qk_norm: QkNorm,
+    /// What these norms add to the mean of squares, greater than 0 (default 1e-6).
+    #[setters(into)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub qk_norm_epsilon: Option<f64>,
 }
 
 /// Logits of scaled dot-product attention.
@@ -46,6 +55,10 @@ pub struct DotProduct {
     pub query: Linear,
     /// Key projection `[C, G D]`, split into the heads of keys.
     pub key: Linear,
+    /// Norm of queries.
+    pub query_norm: Option<HeadNorm>,
+    /// Norm of keys.
+    pub key_norm: Option<HeadNorm>,
     heads: usize,
     kv_heads: usize,
 }
@@ -54,9 +67,12 @@ impl DotProductConfig {
     /// Initialises the logits.
     pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> DotProduct {
         let linear = |name, width| init::linear(placement.d_model, width, self.bias, &key.named(name), device);
+        let norm = |name| self.qk_norm.init(self.qk_norm_epsilon, placement, &key.named(name), device);
         DotProduct {
             query: linear("query", placement.query_width()),
             key: linear("key", placement.key_width()),
+            query_norm: norm("query_norm"),
+            key_norm: norm("key_norm"),
             heads: placement.heads,
             kv_heads: placement.n_kv_heads(),
         }
@@ -81,6 +97,16 @@ impl Mechanism for DotProductConfig {
         }
     }
 
+    /// # Errors
+    /// If the ε of a norm is impossible, or is given without a norm.
+    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+        self.qk_norm.validate(self.qk_norm_epsilon, &placement.check(Self::NAME))
+    }
+
+    fn without_effect(&self, option: &str, _role: Role) -> Option<&'static str> {
+        self.qk_norm.without_effect(option)
+    }
+
     fn projections_have_biases(&self) -> bool {
         self.bias
     }
@@ -96,13 +122,15 @@ impl Mechanism for DotProductConfig {
     /// Vaswani et al. 2017, section 3.2.1.
     fn formula(&self) -> Option<Formula<'_>> {
         Some(Formula::default().logit(|query, key| {
-            let (q, k) = (query.projected("query", query.element()), query.projected("key", query.attended(key)));
+            let norm = |name, x| self.qk_norm.formula(self.qk_norm_epsilon, query, name, x);
+            let q = norm("query_norm", query.projected("query", query.element()));
+            let k = norm("key_norm", query.projected("key", query.attended(key)));
             dot(&q, &k) / (q.len() as f64).sqrt()
         }))
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {
-        let weights = ParameterFormula::trained(&[(1, "d q"), (1, "d g")]);
+        let weights = ParameterFormula::trained(&[(1, "d q"), (1, "d g")]).plus(self.qk_norm.parameters());
         Some(if self.bias { weights.plus(ParameterFormula::trained(&[(1, "q"), (1, "g")])) } else { weights })
     }
 }
@@ -117,12 +145,13 @@ impl Logits for DotProduct {
     }
 
     fn keys(&self, memory: Tensor<3>, _positions: &Positions) -> Option<Tensor<4>> {
-        Some(split_heads(linear(memory, &self.key), self.kv_heads))
+        Some(split_heads(normalised(linear(memory, &self.key), &self.key_norm), self.kv_heads))
     }
 
     fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, _span: Span, _positions: &Positions) -> LogitTerms {
         let keys = keys.expect("dot-product logits are given the keys that they asked for");
         let scale = (keys.dims()[3] as f64).powf(-0.5);
-        LogitTerms::content(split_heads(linear(query, &self.query) * scale, self.heads), keys)
+        let queries = normalised(linear(query, &self.query), &self.query_norm) * scale;
+        LogitTerms::content(split_heads(queries, self.heads), keys)
     }
 }

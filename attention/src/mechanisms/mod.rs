@@ -1,6 +1,6 @@
-//! The mechanisms, one file each, named as their papers name them, and two parts that several share: [`kernel_attention`] of the convolutions and
-//! [`sequence_projection`] of Linformer. The configuration of each begins with the defaults and has a setter for each option:
-//! `LinformerConfig::default().with_rank(64)`.
+//! The mechanisms, one file each, named as their papers name them, and three parts that several share: [`kernel_attention`] of the convolutions,
+//! [`sequence_projection`] of Linformer, and [`qk_norm`] of queries and keys. The configuration of each begins with the defaults and has a setter for each
+//! option: `LinformerConfig::default().with_rank(64)`.
 
 // A list beside that of `built_in!`: the formatter, and editors, find no file that a macro declares.
 
@@ -17,6 +17,7 @@ pub mod local_1d;
 pub mod local_2d;
 pub mod lsh;
 pub mod mixture;
+pub mod qk_norm;
 pub mod relative;
 pub mod rotary;
 pub mod sequence_projection;

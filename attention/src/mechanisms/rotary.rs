@@ -2,7 +2,8 @@
 //!
 //! `logits_h[i, j] = (R_i x_i W_Q^h) · (R_j m_j W_K^h) / sqrt(D)`: dot-product attention whose queries and keys are turned by their positions. `R_p` turns pair
 //! `c` of the first `r` channels of a head by the angle `p θ_c`, `θ_c = base^(-2 c / r)`. Then a score depends on the distance `i - j` and not on where both
-//! stand. Values are not turned, and there are no parameters beyond the projections.
+//! stand. Values are not turned, and there are no parameters beyond the projections. With the option `qk_norm` queries and keys are normalised before they
+//! are turned, as in Qwen-3 and Gemma-3.
 //!
 //! Decoding remembers keys as they were turned, with their absolute positions. For sequences that are longer than those of training, the option `scaling`
 //! slows the angles down: position interpolation (Chen et al. 2023), NTK-aware bases, the rule of Llama 3.1, and YaRN (Peng et al. 2023, section 3).
@@ -25,6 +26,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::scaling::RotaryScaling;
 use self::tables::Tables;
+use super::qk_norm::{HeadNorm, QkNorm, normalised};
 use crate::conformance::Formula;
 use crate::contract::Positions;
 use crate::engine::LogitTerms;
@@ -35,7 +37,7 @@ use crate::init;
 use crate::linear::linear;
 use crate::logits::{LogitFacts, Logits};
 use crate::parameter_formula::ParameterFormula;
-use crate::placement::Placement;
+use crate::placement::{Placement, Role};
 use crate::random::RandomKey;
 use crate::registry::{AnyLogits, Card, Kind, Mechanism};
 use crate::visibility::Span;
@@ -56,6 +58,11 @@ pub struct RotaryConfig {
     pub fraction: f64,
     /// Whether the projections of queries, keys, values and output have biases (default: no).
     pub bias: bool,
+    /// How queries and keys are normalised before they are turned: `none` (default), `rms` or `layer`, with a gain of each channel that all heads share.
+    pub qk_norm: QkNorm,
+    /// What these norms add to the mean of squares, greater than 0 (default 1e-6).
+    #[setters(into)]
+    pub qk_norm_epsilon: Option<f64>,
     /// How angles change for sequences that are longer than those of training: a table with `kind` `none` (default), `linear`, `ntk`, `llama3` or `yarn`, the
     /// `factor`, and the further keys of `rope_parameters` of Hugging Face (`original_max_position_embeddings`, `low_freq_factor`, `high_freq_factor`,
     /// `beta_fast`, `beta_slow`, `attention_factor`, `truncate`).
@@ -64,7 +71,15 @@ pub struct RotaryConfig {
 
 impl Default for RotaryConfig {
     fn default() -> Self {
-        Self { layout: PairLayout::Half, base: 10_000.0, fraction: 1.0, bias: false, scaling: RotaryScaling::None }
+        Self {
+            layout: PairLayout::Half,
+            base: 10_000.0,
+            fraction: 1.0,
+            bias: false,
+            qk_norm: QkNorm::None,
+            qk_norm_epsilon: None,
+            scaling: RotaryScaling::None,
+        }
     }
 }
 
@@ -77,6 +92,10 @@ pub struct Rotary {
     pub query: Linear,
     /// Key projection `[C, G D]`, split into the heads of keys.
     pub key: Linear,
+    /// Norm of queries.
+    pub query_norm: Option<HeadNorm>,
+    /// Norm of keys.
+    pub key_norm: Option<HeadNorm>,
     #[module(skip)]
     tables: Arc<Tables>,
     #[module(skip)]
@@ -89,10 +108,13 @@ impl RotaryConfig {
     /// Initialises the logits.
     pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Rotary {
         let linear = |name, width| init::linear(placement.d_model, width, self.bias, &key.named(name), device);
+        let norm = |name| self.qk_norm.init(self.qk_norm_epsilon, placement, &key.named(name), device);
         let pairs = self.rotated(placement.d_head()) / 2;
         Rotary {
             query: linear("query", placement.query_width()),
             key: linear("key", placement.key_width()),
+            query_norm: norm("query_norm"),
+            key_norm: norm("key_norm"),
             tables: Tables::shared(self.scaling.frequencies(self.base, pairs), self.scaling.magnitude()),
             layout: self.layout,
             heads: placement.heads,
@@ -145,7 +167,12 @@ impl Mechanism for RotaryConfig {
             let remedy = format!("it turns {rotated} of the {width} channels of a head: choose both so that the number is even and not 0");
             return Err(check.wrong("fraction", self.fraction, remedy));
         }
+        self.qk_norm.validate(self.qk_norm_epsilon, &check)?;
         self.scaling.validate(&check, rotated)
+    }
+
+    fn without_effect(&self, option: &str, _role: Role) -> Option<&'static str> {
+        self.qk_norm.without_effect(option)
     }
 
     fn projections_have_biases(&self) -> bool {
@@ -165,7 +192,7 @@ impl Mechanism for RotaryConfig {
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {
-        let weights = ParameterFormula::trained(&[(1, "d q"), (1, "d g")]);
+        let weights = ParameterFormula::trained(&[(1, "d q"), (1, "d g")]).plus(self.qk_norm.parameters());
         Some(if self.bias { weights.plus(ParameterFormula::trained(&[(1, "q"), (1, "g")])) } else { weights })
     }
 }
@@ -190,20 +217,20 @@ impl Logits for Rotary {
 
     fn keys(&self, memory: Tensor<3>, positions: &Positions) -> Option<Tensor<4>> {
         // Padding on the left moves all positions of a row alike, which changes no score.
-        Some(self.turned(linear(memory, &self.key), self.kv_heads, positions.start))
+        Some(self.turned(normalised(linear(memory, &self.key), &self.key_norm), self.kv_heads, positions.start))
     }
 
     fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, _positions: &Positions) -> LogitTerms {
         let keys = keys.expect("rotary logits are given the keys that they asked for");
         let scale = (keys.dims()[3] as f64).powf(-0.5);
-        LogitTerms::content(self.turned(linear(query, &self.query) * scale, self.heads, span.query_start), keys)
+        let queries = normalised(linear(query, &self.query), &self.query_norm) * scale;
+        LogitTerms::content(self.turned(queries, self.heads, span.query_start), keys)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::placement::Role;
     use crate::registry::AnyMechanism;
 
     fn refused(config: RotaryConfig, head_width: usize) -> String {

@@ -150,13 +150,17 @@ pub fn without_decay() -> Vec<&'static str> {
     expressions
 }
 
-/// What the parameters mean that several mechanisms have: projections, by the end of their paths.
+/// What the parameters mean that several mechanisms have: projections and norms, by the end of their paths.
 const SHARED_TENSORS: &[(&str, &str)] = &[
     ("query.weight", "query projection [d_in, d_out]; heads lie side by side in d_out"),
     ("key.weight", "key projection [d_in, d_out]; heads lie side by side in d_out"),
     ("value.weight", "value projection [d_in, d_out]; heads lie side by side in d_out"),
     ("output.weight", "output projection [d_in, d_out]; heads lie side by side in d_in"),
     ("output.bias", "bias of the output projection"),
+    ("query_norm.gamma", "gain of the norm of queries [d_head], the same for all heads"),
+    ("query_norm.beta", "shift of the norm of queries [d_head], the same for all heads"),
+    ("key_norm.gamma", "gain of the norm of keys [d_head], the same for all heads"),
+    ("key_norm.beta", "shift of the norm of keys [d_head], the same for all heads"),
     ("input.weight", "input projection [d_in, d_out], values before gates; heads lie side by side among the values"),
     ("input.bias", "bias of the input projection"),
 ];

@@ -23,6 +23,7 @@ use heedful_attention::mechanisms::synthesizer_factorized_dense::SynthesizerFact
 use heedful_attention::mechanisms::synthesizer_factorized_random::SynthesizerFactorizedRandomConfig;
 use heedful_attention::pattern::Integration;
 use heedful_attention::placement::{Placement, Role};
+use heedful_attention::qk_norm::QkNorm;
 use heedful_attention::registry::{AnyAttention, AnyMechanism};
 use heedful_attention::restricted::Execution;
 use heedful_attention::sequence_projection::ProjectionInit;
@@ -62,6 +63,9 @@ pub fn variants() -> Vec<Variant> {
     let one = &[Role::Decoder];
     add("dense, shared W2", AnyMechanism::from(SynthesizerDenseConfig::default().with_per_head_output(false)), one, true);
     add("dot-product, biases", AnyMechanism::from(DotProductConfig::default().with_bias(true)), &[Role::Decoder, Role::Cross], true);
+    let normalised = |norm| DotProductConfig::default().with_qk_norm(norm);
+    add("dot-product, RMS norms", normalised(QkNorm::Rms).into(), &[Role::Decoder, Role::Cross], true);
+    add("dot-product, layer norms, large epsilon", normalised(QkNorm::Layer).with_qk_norm_epsilon(0.5).into(), one, true);
     let wide = SynthesizerFactorizedDenseConfig::default().with_factors([2, 5]);
     add("factorized dense, wide", AnyMechanism::from(wide), one, true);
     let thin = SynthesizerFactorizedRandomConfig::default().with_rank(3).with_init_std(0.5);
@@ -236,6 +240,8 @@ fn rotations(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
     add("half of the channels", config.clone().with_fraction(0.5).with_base(500.0));
     add("half of the channels, interleaved", config.clone().with_fraction(0.5).with_layout(PairLayout::Interleaved));
     add("biases", config.clone().with_bias(true));
+    add("RMS norms, large epsilon", config.clone().with_qk_norm(QkNorm::Rms).with_qk_norm_epsilon(0.5));
+    add("layer norms", config.clone().with_qk_norm(QkNorm::Layer));
     let original_max_position_embeddings = 16;
     let yarn = |attention_factor, truncate| RotaryScaling::Yarn {
         factor: 4.0,
@@ -279,6 +285,7 @@ fn shared_keys(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
     let one = &[Role::Decoder];
     add(&format!("dot-product, {SHARED}"), parse("dot-product"), &[Role::Encoder, Role::Decoder, Role::Cross], true);
     add(&format!("dot-product, biases, {SHARED}"), DotProductConfig::default().with_bias(true).into(), one, true);
+    add(&format!("dot-product, RMS norms, {SHARED}"), DotProductConfig::default().with_qk_norm(QkNorm::Rms).into(), one, true);
     for name in
         ["relative", "alibi", "rotary", "learned-relative", "dense+dot-product", "factorized-dense+random", "dot-product@softmax-plus-one"]
     {

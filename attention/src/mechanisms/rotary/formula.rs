@@ -8,8 +8,9 @@ use crate::conformance::formula::{Formula, dot};
 /// Su et al. 2021, section 3.2: `(R_m q) (R_n k)`.
 pub(super) fn of(config: &RotaryConfig) -> Formula<'_> {
     Formula::default().logit(|query, key| {
-        let q = turned(config, query.projected("query", query.element()), query.position());
-        let k = turned(config, query.projected("key", query.attended(key)), query.position_of(key));
+        let norm = |name, x| config.qk_norm.formula(config.qk_norm_epsilon, query, name, x);
+        let q = turned(config, norm("query_norm", query.projected("query", query.element())), query.position());
+        let k = turned(config, norm("key_norm", query.projected("key", query.attended(key))), query.position_of(key));
         dot(&q, &k) / (q.len() as f64).sqrt()
     })
 }

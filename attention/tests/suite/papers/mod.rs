@@ -5,6 +5,7 @@ mod convolution;
 mod gaussian;
 mod image_transformer;
 mod linformer;
+mod qk_norm;
 mod reformer;
 mod roformer;
 mod sparse_transformer;
