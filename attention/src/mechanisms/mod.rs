@@ -30,4 +30,5 @@ pub mod synthesizer_dense;
 pub mod synthesizer_factorized_dense;
 pub mod synthesizer_factorized_random;
 pub mod synthesizer_random;
+pub mod t5_bias;
 pub mod uniform;

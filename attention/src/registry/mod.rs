@@ -60,6 +60,7 @@ built_in! {
     learned_relative::LearnedRelativeConfig,
     alibi::AlibiConfig,
     rotary::RotaryConfig,
+    t5_bias::T5BiasConfig,
     adaptive_span::AdaptiveSpanConfig,
     uniform::UniformConfig,
     mixture::MixtureConfig,

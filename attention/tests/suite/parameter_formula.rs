@@ -12,6 +12,7 @@ use heedful_attention::mechanisms::mixture::MixtureConfig;
 use heedful_attention::mechanisms::synthesizer_dense::SynthesizerDenseConfig;
 use heedful_attention::mechanisms::synthesizer_factorized_dense::SynthesizerFactorizedDenseConfig;
 use heedful_attention::mechanisms::synthesizer_factorized_random::SynthesizerFactorizedRandomConfig;
+use heedful_attention::mechanisms::t5_bias::T5BiasConfig;
 use heedful_attention::parameter_formula::ParameterCount;
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::random::RandomKey;
@@ -45,6 +46,7 @@ fn option_letters(config: &AnyMechanism, max_length: usize) -> Vec<(&'static str
             Some(logits) => option_letters(logits, max_length),
             None => vec![("S", config.max_span.unwrap_or(max_length))],
         },
+        config in T5BiasConfig => vec![("B", config.buckets)],
         config in LightweightConvConfig => vec![("t", config.kernel.at(0).unwrap())],
         config in DynamicConvConfig => vec![("t", config.kernel.at(0).unwrap())],
         config in LshConfig => {

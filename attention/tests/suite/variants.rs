@@ -21,6 +21,7 @@ use heedful_attention::mechanisms::sparse_strided::SparseStridedConfig;
 use heedful_attention::mechanisms::synthesizer_dense::SynthesizerDenseConfig;
 use heedful_attention::mechanisms::synthesizer_factorized_dense::SynthesizerFactorizedDenseConfig;
 use heedful_attention::mechanisms::synthesizer_factorized_random::SynthesizerFactorizedRandomConfig;
+use heedful_attention::mechanisms::t5_bias::T5BiasConfig;
 use heedful_attention::pattern::Integration;
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::qk_norm::QkNorm;
@@ -189,6 +190,9 @@ pub fn variants() -> Vec<Variant> {
     for (name, config) in others {
         add(&name, config, one, false);
     }
+    let few = T5BiasConfig::default().with_buckets(4).with_max_distance(5);
+    add("t5-bias, few buckets", few.into(), &[Role::Encoder, Role::Decoder], true);
+    add("t5-bias+random", parse("t5-bias+random"), one, true);
     rotations(&mut add);
     patterns(&mut add);
     normalisers(&mut add);
@@ -207,6 +211,7 @@ fn patterns(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
     add("sliding-window, short", AnyMechanism::from(window.clone()), both, false);
     add("rotary@sliding-window", AnyMechanism::from(window.clone()).over(parse("rotary")).unwrap(), one, false);
     add("rotary@local-1d", AnyMechanism::from(local_1d(2, None)).over(parse("rotary")).unwrap(), one, false);
+    add("t5-bias@sliding-window", AnyMechanism::from(window.clone()).over(parse("t5-bias")).unwrap(), one, false);
     add("alibi@sliding-window", AnyMechanism::from(window.clone()).over(parse("alibi")).unwrap(), one, false);
     add("sliding-window, masked", AnyMechanism::from(window.with_execution(Execution::Masked)), one, false);
     let blocked = local_2d(4, [1, 2], [1, 1]);
@@ -286,9 +291,16 @@ fn shared_keys(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
     add(&format!("dot-product, {SHARED}"), parse("dot-product"), &[Role::Encoder, Role::Decoder, Role::Cross], true);
     add(&format!("dot-product, biases, {SHARED}"), DotProductConfig::default().with_bias(true).into(), one, true);
     add(&format!("dot-product, RMS norms, {SHARED}"), DotProductConfig::default().with_qk_norm(QkNorm::Rms).into(), one, true);
-    for name in
-        ["relative", "alibi", "rotary", "learned-relative", "dense+dot-product", "factorized-dense+random", "dot-product@softmax-plus-one"]
-    {
+    for name in [
+        "relative",
+        "alibi",
+        "rotary",
+        "t5-bias",
+        "learned-relative",
+        "dense+dot-product",
+        "factorized-dense+random",
+        "dot-product@softmax-plus-one",
+    ] {
         add(&format!("{name}, {SHARED}"), parse(name), one, !name.contains('@'));
     }
     add(&format!("local-1d, {SHARED}"), local_1d(2, None).into(), one, false);

@@ -10,6 +10,7 @@ mod reformer;
 mod roformer;
 mod sparse_transformer;
 mod synthesizer;
+mod t5;
 mod transformer;
 mod transformer_xl;
 
