@@ -325,6 +325,10 @@ impl Logits for AdaptiveSpan {
         self.logits[0].keys(memory, positions)
     }
 
+    fn key_width(&self, d_head: usize) -> usize {
+        self.logits[0].key_width(d_head)
+    }
+
     fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms {
         self.logits[0].terms(query, keys, span, positions)
     }

@@ -64,6 +64,7 @@ pub struct Mixture {
     pub head_weights: Option<Param<Tensor<2>>>,
     /// `a`, `[1]`, for [`MixtureWeights::Sigmoid`].
     pub layer_weight: Option<Param<Tensor<1>>>,
+    d_head: usize,
 }
 
 impl MixtureConfig {
@@ -87,6 +88,7 @@ impl MixtureConfig {
             members,
             head_weights: (self.weights == MixtureWeights::Softmax).then(|| zero.parameter(shape, key, device)),
             layer_weight: (self.weights == MixtureWeights::Sigmoid).then(|| zero.parameter([1], key, device)),
+            d_head: placement.d_head(),
         }
     }
 }
@@ -213,6 +215,11 @@ impl Mixture {
         let second = sigmoid(self.layer_weight.as_ref()?.val());
         Some(Tensor::stack(vec![second.clone().neg() + 1.0, second], 0))
     }
+
+    /// Numbers that a member remembers of a position in each head of keys.
+    fn width_of(&self, member: &AnyLogits) -> usize {
+        if member.facts().remembers_keys { member.key_width(self.d_head) } else { 0 }
+    }
 }
 
 impl Logits for Mixture {
@@ -231,13 +238,17 @@ impl Logits for Mixture {
         (!keys.is_empty()).then(|| Tensor::cat(keys, 3))
     }
 
+    fn key_width(&self, _d_head: usize) -> usize {
+        self.members.iter().map(|member| self.width_of(member)).sum()
+    }
+
     fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms {
         let weights = self.weights();
-        let remembering = self.members.iter().filter(|member| member.facts().remembers_keys).count();
-        let mut keys = keys.map(|keys| keys.chunk(remembering, 3).into_iter());
-        let mut sum = LogitTerms::default();
+        let (mut sum, mut first) = (LogitTerms::default(), 0);
         for (index, member) in self.members.iter().enumerate() {
-            let own = if member.facts().remembers_keys { keys.as_mut().and_then(Iterator::next) } else { None };
+            let width = self.width_of(member);
+            let own = keys.as_ref().filter(|_| width > 0).map(|keys| keys.clone().narrow(3, first, width));
+            first += width;
             let terms = member.terms(query.clone(), own, span, positions);
             let terms = match &weights {
                 Some(weights) => {

@@ -173,6 +173,7 @@ erased_logits! {
     facts() -> LogitFacts;
     projections_have_biases() -> bool;
     keys(memory: Tensor<3>, positions: &Positions) -> Option<Tensor<4>>;
+    key_width(d_head: usize) -> usize;
     terms(query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms;
     visibility() -> Option<Visibility>;
     spans(query: &Tensor<3>) -> Option<Tensor<3>>;

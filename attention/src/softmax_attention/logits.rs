@@ -37,6 +37,11 @@ pub trait Logits: Module + ModuleDisplay + 'static {
         None
     }
 
+    /// Numbers that [`keys`](Self::keys) gives for a position in each head of keys, `R`, where heads are `d_head` wide. Default: `d_head`.
+    fn key_width(&self, d_head: usize) -> usize {
+        d_head
+    }
+
     /// Scores of `span.queries` queries `[B, Q, C]` for `span.keys` keys. `keys` is what [`keys`](Self::keys) returned, repeated for the heads of queries that
     /// share it, `[B, H, K, R]`.
     fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms;

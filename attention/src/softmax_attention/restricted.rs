@@ -185,6 +185,10 @@ impl<L: Logits> Logits for Restricted<L> {
         self.inner().keys(memory, positions)
     }
 
+    fn key_width(&self, d_head: usize) -> usize {
+        self.inner().key_width(d_head)
+    }
+
     fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms {
         self.inner().terms(query, keys, span, positions)
     }
