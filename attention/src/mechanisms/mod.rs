@@ -8,6 +8,7 @@ pub mod adaptive_span;
 pub mod alibi;
 pub mod dot_product;
 pub mod dynamic_conv;
+pub mod forgetting;
 pub mod gaussian;
 pub mod kernel_attention;
 pub mod learned_relative;

@@ -61,6 +61,7 @@ built_in! {
     alibi::AlibiConfig,
     rotary::RotaryConfig,
     t5_bias::T5BiasConfig,
+    forgetting::ForgettingConfig,
     adaptive_span::AdaptiveSpanConfig,
     uniform::UniformConfig,
     mixture::MixtureConfig,

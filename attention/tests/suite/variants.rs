@@ -4,6 +4,7 @@ use heedful_attention::kernel_attention::{self as convolution, KernelSizes};
 use heedful_attention::mechanisms::adaptive_span::{AdaptiveSpanConfig, SpanKind, SpanOrigin};
 use heedful_attention::mechanisms::dot_product::DotProductConfig;
 use heedful_attention::mechanisms::dynamic_conv::DynamicConvConfig;
+use heedful_attention::mechanisms::forgetting::{ForgetGate, ForgettingConfig};
 use heedful_attention::mechanisms::gaussian::{self, GaussianConfig, Normalisation};
 use heedful_attention::mechanisms::learned_relative::LearnedRelativeConfig;
 use heedful_attention::mechanisms::lightweight_conv::LightweightConvConfig;
@@ -54,7 +55,8 @@ pub fn variants() -> Vec<Variant> {
         }
     };
     for config in AnyMechanism::all() {
-        let own = ["adaptive-span", "gaussian", "linformer", "lightweight-conv", "dynamic-conv", "sigmoid", "softmax-plus-one"];
+        let own =
+            ["adaptive-span", "gaussian", "linformer", "lightweight-conv", "dynamic-conv", "sigmoid", "softmax-plus-one", "forgetting"];
         if !own.contains(&config.family()) {
             let crosses = ["dot-product", "uniform"].contains(&config.family());
             let roles: &[Role] = if crosses { &[Role::Encoder, Role::Decoder, Role::Cross] } else { &[Role::Encoder, Role::Decoder] };
@@ -194,10 +196,28 @@ pub fn variants() -> Vec<Variant> {
     add("t5-bias, few buckets", few.into(), &[Role::Encoder, Role::Decoder], true);
     add("t5-bias+random", parse("t5-bias+random"), one, true);
     rotations(&mut add);
+    forgetting(&mut add);
     patterns(&mut add);
     normalisers(&mut add);
     shared_keys(&mut add);
     variants
+}
+
+/// Forget gates of all kinds, alone and with others. In an encoder a query may be shown nothing but its future, which the mechanism hides.
+fn forgetting(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
+    let one = &[Role::Decoder];
+    add("forgetting", parse("forgetting"), one, true);
+    add("forgetting", parse("forgetting"), &[Role::Encoder], false);
+    let of = |gate| ForgettingConfig::default().with_gate(gate);
+    add("forgetting, bias only", of(ForgetGate::BiasOnly).into(), one, true);
+    add("forgetting, bias only, decay times", of(ForgetGate::BiasOnly).with_decay_times([1.0, 8.0]).into(), one, true);
+    add("forgetting, fixed", of(ForgetGate::Fixed).with_decay_times([1.0, 8.0]).into(), one, true);
+    // Keys of different widths in one mixture, and sums that begin with what a window leaves.
+    add("dot-product+forgetting", parse("dot-product+forgetting"), one, true);
+    add("forgetting+random", parse("forgetting+random"), one, true);
+    add("forgetting@sigmoid", parse("forgetting@sigmoid"), one, false);
+    let window = SlidingWindowConfig::default().with_window(3);
+    add("forgetting@sliding-window", AnyMechanism::from(window).over(parse("forgetting")).unwrap(), one, false);
 }
 
 /// Patterns so small that they hide something of eight elements. What they and the view show may be nothing, and then weights sum to 0.
@@ -296,6 +316,10 @@ fn shared_keys(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
         "alibi",
         "rotary",
         "t5-bias",
+    for name in [
+        "relative",
+        "alibi",
+        "forgetting",
         "learned-relative",
         "dense+dot-product",
         "factorized-dense+random",

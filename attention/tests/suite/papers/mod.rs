@@ -2,6 +2,7 @@
 
 mod adaptive_span;
 mod convolution;
+mod forgetting;
 mod gaussian;
 mod image_transformer;
 mod linformer;

@@ -1,0 +1,377 @@
+//! Forgetting attention of the Forgetting Transformer, FoX (Lin et al. 2025, section 3).
+//!
+//! `logits_h[i, j] = (x_i W_Q^h) · (x_j W_K^h) / sqrt(D) + sum_{l = j+1..i} ln f_h[l]` with forget gates `f_h[l] = σ(x_l · w_h + b_h)`: dot-product attention in
+//! which each position after a key, up to the query's own, lowers the key's score by the logarithm of its gate. The model needs no other positions.
+//!
+//! Gates that do not depend on the input are learned biases of the heads, or fixed ones. With fixed gates it is ALiBi, whose slopes are `-ln f`.
+//!
+//! With running sums `c_i = sum_{l <= i} ln f[l]` the lowering is `c_i - c_j`: two more columns of the thin factors of queries and keys, so that no matrix of
+//! all pairs exists. Decoding remembers the logarithm of the gate beside each key and sums anew, over whatever part of the past it still has.
+//!
+//! The future is hidden in an encoder too: gates say what is forgotten since a key, and nothing about keys that are still to come.
+//!
+//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//!
+#![doc = include_str!("../../pictures/forgetting.svg")]
+
+use burn::module::{Module, Param};
+use burn::nn::Linear;
+use burn::tensor::activation::log_sigmoid;
+use burn::tensor::{DType, Device, FloatDType, Tensor, TensorData};
+use derive_setters::Setters;
+use serde::{Deserialize, Serialize};
+
+use crate::conformance::formula::{Formula, Query, dot, sigmoid};
+use crate::contract::Positions;
+use crate::engine::LogitTerms;
+use crate::error::ConfigError;
+use crate::heads::split_heads;
+use crate::init;
+use crate::linear::linear;
+use crate::logits::{LogitFacts, Logits};
+use crate::parameter_formula::ParameterFormula;
+use crate::placement::{Placement, Role};
+use crate::random::RandomKey;
+use crate::registry::{AnyLogits, Card, Kind, Mechanism};
+use crate::visibility::{Span, Visibility};
+
+/// What forget gates depend on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ForgetGate {
+    /// The element at their position (the paper's data-dependent gate).
+    #[default]
+    Full,
+    /// A learned bias of their head (data-independent).
+    BiasOnly,
+    /// A bias of their head that is not trained.
+    Fixed,
+}
+
+/// Configuration of [`Forgetting`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Setters)]
+#[serde(default, deny_unknown_fields)]
+#[setters(prefix = "with_")]
+#[non_exhaustive]
+pub struct ForgettingConfig {
+    /// What the gates depend on (default: the element, `full`).
+    pub gate: ForgetGate,
+    /// Decay times `T_min` and `T_max` in positions, for gates `bias-only` and `fixed`: the gates of the heads begin at `exp(-1/T)`, with `T` in geometric
+    /// steps from the one time to the other (default: all gates begin at 1/2). Fixed gates need them.
+    #[setters(into)]
+    pub decay_times: Option<[f64; 2]>,
+}
+
+/// Logits with forget gates.
+///
+/// Should be created with [`ForgettingConfig`].
+#[derive(Module, Debug)]
+pub struct Forgetting {
+    /// Query projection `[C, H D]`, split into heads.
+    pub query: Linear,
+    /// Key projection `[C, G D]`, split into the heads of keys.
+    pub key: Linear,
+    /// Prediction of gates before the sigmoid, `[C, H]` with bias, where they depend on the element.
+    pub forget: Option<Linear>,
+    /// Gates before the sigmoid, `[H]`, where each head learns one.
+    pub forget_bias: Option<Param<Tensor<1>>>,
+    #[module(skip)]
+    fixed: Vec<f32>,
+    #[module(skip)]
+    hidden: Option<Visibility>,
+    heads: usize,
+    kv_heads: usize,
+}
+
+impl ForgettingConfig {
+    /// Gates of the heads before the sigmoid at first, where they do not depend on the element: `ln σ(b) = -1/T`.
+    fn biases(&self, heads: usize) -> Vec<f32> {
+        let Some([shortest, longest]) = self.decay_times else { return vec![0.0; heads] };
+        let step = (longest / shortest).ln() / heads.saturating_sub(1).max(1) as f64;
+        (0..heads).map(|head| -(shortest * (step * head as f64).exp()).recip().exp_m1().ln() as f32).collect()
+    }
+
+    /// Initialises the logits.
+    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Forgetting {
+        let linear = |name, width, bias| init::linear(placement.d_model, width, bias, &key.named(name), device);
+        let heads = placement.heads;
+        let biases = self.biases(heads);
+        let learned = || Param::from_tensor(Tensor::from_data(TensorData::new(biases.clone(), [heads]), device));
+        Forgetting {
+            query: linear("query", placement.query_width(), false),
+            key: linear("key", placement.key_width(), false),
+            forget: (self.gate == ForgetGate::Full).then(|| linear("forget", heads, true)),
+            forget_bias: (self.gate == ForgetGate::BiasOnly).then(learned),
+            fixed: biases,
+            hidden: (placement.role != Role::Decoder).then(Visibility::causal),
+            heads,
+            kv_heads: placement.n_kv_heads(),
+        }
+    }
+}
+
+impl Mechanism for ForgettingConfig {
+    const NAME: &'static str = "forgetting";
+
+    fn card() -> Card {
+        Card {
+            variant: "Forgetting",
+            description: "Lowers scores by learned forget gates between key and query (FoX).",
+            source: "Lin et al. 2025, section 3",
+            kind: Kind::Scores,
+            cross: false,
+            causal: true,
+            time: "n^2 d",
+            state: "2 n d + n H",
+            letters: &[],
+            differences: &[
+                "The released code refuses heads that share keys; here they share keys and have gates of their own.",
+                "Norms of queries and keys, shifts of keys and values, and the normalised and gated output of the Pro block are no part of it; `output-gate` has the gate.",
+                "Adaptive computation pruning is not in it.",
+            ],
+        }
+    }
+
+    /// # Errors
+    /// If fixed gates have no decay times, times are not positive or in the wrong order, or gates that depend on the element have any.
+    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+        let check = placement.check(Self::NAME);
+        match self.decay_times {
+            Some(times) if self.gate == ForgetGate::Full => {
+                Err(check.wrong("decay_times", format!("{times:?}"), "leave it out, or give gate = \"bias-only\" or \"fixed\""))
+            }
+            Some(times) if !(times[0] > 0.0 && times[0] <= times[1] && times[1].is_finite()) => {
+                Err(check.wrong("decay_times", format!("{times:?}"), "give two numbers greater than 0, the smaller one first"))
+            }
+            None if self.gate == ForgetGate::Fixed => Err(check.wrong(
+                "decay_times",
+                "absent",
+                "give the shortest and the longest, such as [2.0, 128.0]: fixed gates stay as they begin",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn has_free_heads(&self) -> bool {
+        true
+    }
+
+    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        Some(AnyLogits::new(self.init(placement, key, device)))
+    }
+
+    fn without_effect(&self, option: &str, _role: Role) -> Option<&'static str> {
+        (option == "decay_times" && self.gate == ForgetGate::Full).then_some("decay_times are for gate = \"bias-only\" or \"fixed\"")
+    }
+
+    /// Lin et al. 2025, section 3: the logarithm of the product of the gates after the key.
+    fn formula(&self) -> Option<Formula<'_>> {
+        let logit = |query: &Query, key: usize| {
+            let (q, k) = (query.projected("query", query.element()), query.projected("key", query.attended(key)));
+            let gate = |position: usize| match (self.gate, self.decay_times) {
+                (ForgetGate::Full, _) => sigmoid(query.mapped("forget", query.attended(position))[query.head]),
+                (ForgetGate::BiasOnly, _) => sigmoid(query.parameter("forget_bias").at(&[query.head])),
+                (ForgetGate::Fixed, Some([shortest, longest])) => {
+                    let heads = query.placement().heads;
+                    let share = if heads == 1 { 0.0 } else { query.head as f64 / (heads - 1) as f64 };
+                    (-1.0 / (shortest.powf(1.0 - share) * longest.powf(share))).exp()
+                }
+                (ForgetGate::Fixed, None) => unreachable!("validated: fixed gates have decay times"),
+            };
+            let kept: f64 = (key + 1..=query.index).map(gate).product();
+            dot(&q, &k) / (q.len() as f64).sqrt() + kept.ln()
+        };
+        Some(Formula::default().logit(logit).shows(|query, key| query.position_of(key) <= query.position()))
+    }
+
+    fn tensors() -> &'static [(&'static str, &'static str)] {
+        &[
+            ("forget.weight", "prediction of forget gates [d_in, heads]"),
+            ("forget.bias", "bias of the prediction of forget gates [heads]"),
+            ("forget_bias", "forget gates before their sigmoid [heads]"),
+        ]
+    }
+
+    fn parameters(&self) -> Option<ParameterFormula> {
+        let projections = ParameterFormula::trained(&[(1, "d q"), (1, "d g")]);
+        Some(match self.gate {
+            ForgetGate::Full => projections.plus(ParameterFormula::trained(&[(1, "d H"), (1, "H")])),
+            ForgetGate::BiasOnly => projections.plus(ParameterFormula::trained(&[(1, "H")])),
+            ForgetGate::Fixed => projections,
+        })
+    }
+}
+
+impl Forgetting {
+    /// Logarithms of the gates of all heads, `[B, K, H]`. What is padding before a row forgets nothing: sums begin with the row.
+    fn log_gates(&self, memory: Tensor<3>, positions: &Positions) -> Tensor<3> {
+        let [batch, length, _] = memory.dims();
+        let (device, dtype) = (memory.device(), memory.dtype());
+        let gates = match (&self.forget, &self.forget_bias) {
+            (Some(forget), _) => linear(memory, forget),
+            (None, Some(bias)) => bias.val().reshape([1, 1, self.heads]).expand([batch, length, self.heads]),
+            (None, None) => {
+                let fixed = TensorData::new(self.fixed.clone(), [1, 1, self.heads]);
+                Tensor::<3>::from_data(fixed, (&device, dtype)).expand([batch, length, self.heads])
+            }
+        };
+        let gates = log_sigmoid(gates);
+        let Some(counts) = &positions.left_padding else { return gates };
+        let is_real = |&count: &usize| (positions.start..positions.start + length).map(move |index| f32::from(index >= count));
+        let is_real = TensorData::new(counts.iter().flat_map(is_real).collect(), [counts.len(), length, 1]);
+        gates * Tensor::<3>::from_data(is_real, (&device, dtype))
+    }
+
+    /// Heads of queries for each head of keys.
+    fn group(&self) -> usize {
+        self.heads / self.kv_heads
+    }
+
+    /// The gates of each head `[B, H, K, 1]` among those of its group, `[B, H, K, group]`.
+    fn own(&self, gates: Tensor<4>) -> Tensor<4> {
+        let group = self.group();
+        if group == 1 {
+            return gates;
+        }
+        let is_own = (0..self.heads).flat_map(|head| (0..group).map(move |member| f32::from(head % group == member))).collect();
+        let is_own = Tensor::from_data(TensorData::new(is_own, [1, self.heads, 1, group]), (&gates.device(), gates.dtype()));
+        (gates * is_own).sum_dim(3)
+    }
+}
+
+/// Numbers of 32 bits as columns that sum to them: one, or of 16 bits as many as it takes.
+fn columns(numbers: Tensor<4>, dtype: DType) -> Vec<Tensor<4>> {
+    if dtype == DType::F32 {
+        return vec![numbers];
+    }
+    let (mut rest, mut columns) = (numbers, Vec::new());
+    // Three times 8 bits hold the 24 of a number of 32.
+    for _ in 0..3 {
+        let column = rest.clone().cast(FloatDType::from(dtype));
+        rest = rest - column.clone().cast(FloatDType::F32);
+        columns.push(column);
+    }
+    columns
+}
+
+impl Logits for Forgetting {
+    fn facts(&self) -> LogitFacts {
+        LogitFacts { cross_attention: false, max_length: None, remembers_keys: true, auxiliary_losses: false }
+    }
+
+    /// Keys, and beside them the logarithms of the gates of the heads that share them.
+    fn keys(&self, memory: Tensor<3>, positions: &Positions) -> Option<Tensor<4>> {
+        let gates = split_heads(self.log_gates(memory.clone(), positions), self.kv_heads);
+        Some(Tensor::cat(vec![split_heads(linear(memory, &self.key), self.kv_heads), gates], 3))
+    }
+
+    fn key_width(&self, d_head: usize) -> usize {
+        d_head + self.group()
+    }
+
+    fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, _positions: &Positions) -> LogitTerms {
+        let keys = keys.expect("the logits are given the keys that they asked for");
+        let (width, dtype) = (keys.dims()[3] - self.group(), keys.dtype());
+        let queries = split_heads(linear(query, &self.query) * (width as f64).powf(-0.5), self.heads);
+        let gates = self.own(keys.clone().narrow(3, width, self.group()));
+        let sums = gates.cast(FloatDType::F32).cumsum(2);
+        // Only differences count. Those from the first query are small near it, and depend on nothing that it does not see.
+        let first = span.query_start - span.key_start;
+        let sums = sums.clone() - sums.narrow(2, first, 1);
+        let of_queries = columns(sums.clone().narrow(2, first, span.queries), dtype);
+        let of_keys = columns(sums.neg(), dtype);
+        let ones = |of: &[Tensor<4>]| of.iter().map(Tensor::ones_like).collect::<Vec<_>>();
+        let (beside_queries, beside_keys) = (ones(&of_queries), ones(&of_keys));
+        let joined = |parts: [Vec<Tensor<4>>; 3]| Tensor::cat(parts.concat(), 3);
+        LogitTerms::content(
+            joined([vec![queries], of_queries, beside_queries]),
+            joined([vec![keys.narrow(3, 0, width)], beside_keys, of_keys]),
+        )
+    }
+
+    fn visibility(&self) -> Option<Visibility> {
+        self.hidden.clone()
+    }
+
+    fn multiplications(&self, d_head: f64) -> f64 {
+        d_head + 2.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::module::Param;
+
+    use super::*;
+    use crate::contract::{Attention, AttentionInput};
+    use crate::probe::{Observation, Probe};
+    use crate::read::read;
+    use crate::registry::AnyMechanism;
+
+    fn numbers(x: Tensor<4>) -> Vec<f32> {
+        read(x.cast(FloatDType::F32)).try_to_vec().unwrap()
+    }
+
+    #[test]
+    fn decay_times_are_those_of_the_gates() {
+        let biases = ForgettingConfig::default().with_decay_times([2.0, 128.0]).biases(4);
+        for (bias, time) in biases.into_iter().zip([2.0, 8.0, 32.0, 128.0]) {
+            let log_gate = -(-f64::from(bias)).exp().ln_1p();
+            assert!((log_gate + 1.0 / time).abs() < 1e-6, "{log_gate} is not -1/{time}");
+        }
+        assert_eq!(ForgettingConfig::default().biases(2), [0.0; 2]);
+    }
+
+    #[test]
+    fn without_content_weights_decay_with_the_gates_after_the_key() {
+        let (place, device) = (Placement::new(Role::Decoder, 4, 2).with_max_length(8), Device::flex());
+        let mut attention = AnyMechanism::from(ForgettingConfig::default()).init(&place, &RandomKey::from_seed(1), &device);
+        let logits = attention.logits_mut::<Forgetting>().unwrap();
+        logits.query.weight = Param::from_tensor(Tensor::zeros([4, 4], &device));
+        let gate = |x: f32| 1.0 / (1.0 + (-x).exp());
+        // The gate of the first head is that of the first channel, the gate of the second is 1/2.
+        logits.forget.as_mut().unwrap().weight = Param::from_data([[1.0, 0.0], [0.0, 0.0], [0.0, 0.0], [0.0, 0.0]], &device);
+        let x = [0.5f32, -1.0, 2.0, 0.25, -0.75];
+        let mut shown = Vec::new();
+        let mut listener = |_: &str, observation: Observation| {
+            if let Observation::Weights(weights) = observation {
+                shown = numbers(weights.slice([0..1, 0..2, 4..5, 0..5]));
+            }
+        };
+        let elements = x.iter().flat_map(|&first| [first, 0.1, 0.2, 0.3]).collect();
+        let sequence = Tensor::from_data(TensorData::new(elements, [1, 5, 4]), &device);
+        attention.forward(AttentionInput::self_attention(sequence), &mut Probe::listening(&mut listener));
+        for (head, of_gate) in [(0, &gate as &dyn Fn(f32) -> f32), (1, &|_| 0.5)] {
+            let kept: Vec<f32> = (0..5).map(|key| x[key + 1..].iter().map(|&x| of_gate(x)).product()).collect();
+            let sum: f32 = kept.iter().sum();
+            for (key, kept) in kept.into_iter().enumerate() {
+                assert!((shown[head * 5 + key] - kept / sum).abs() < 1e-6, "head {head}, key {key}: {shown:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn columns_of_16_bits_sum_to_numbers_of_32() {
+        let values = [-3337.123, -0.001, 0.0, -12.7];
+        let x = Tensor::<4>::from_data(TensorData::new(values.to_vec(), [1, 1, 4, 1]), &Device::flex());
+        for dtype in [DType::F16, DType::BF16] {
+            let columns: Vec<_> = columns(x.clone(), dtype).into_iter().map(numbers).collect();
+            for (at, value) in values.into_iter().enumerate() {
+                let sum: f32 = columns.iter().map(|column| column[at]).sum();
+                assert!((sum - value).abs() <= 1e-6 * value.abs().max(1.0), "{dtype:?}: {sum} instead of {value}");
+            }
+        }
+    }
+
+    #[test]
+    fn wrong_decay_times_are_refused() {
+        let place = Placement::new(Role::Decoder, 4, 2);
+        let refused = |config: ForgettingConfig| AnyMechanism::from(config).validate(&place).unwrap_err().to_string();
+        let of = |gate| ForgettingConfig::default().with_gate(gate);
+        assert!(refused(of(ForgetGate::Fixed)).contains("`decay_times` is absent"));
+        assert!(refused(of(ForgetGate::Full).with_decay_times([2.0, 8.0])).contains("leave it out"));
+        for times in [[0.0, 2.0], [3.0, 2.0], [1.0, f64::INFINITY], [f64::NAN, 1.0]] {
+            assert!(refused(of(ForgetGate::BiasOnly).with_decay_times(times)).contains("the smaller one first"), "{times:?}");
+        }
+    }
+}
