@@ -2,7 +2,8 @@
 //!
 //! `output = concat_h( softmax(logits_h + mask) · V_h ) W_O`, `V = memory W_V`: the projections, masks, softmax, dropout and decoding state that
 //! the mechanisms of Vaswani et al. 2017 (section 3.2) and Tay et al. 2021 share. Projections have no biases, as in the reference code of
-//! both, unless the logits ask for them. `H` heads of queries may share `G` heads of keys and values, of any width `D`.
+//! both, unless the logits ask for them. `H` heads of queries may share `G` heads of keys and values, of any width `D`. Gates of the logits, if they have any,
+//! multiply what the heads give before `W_O`.
 
 pub mod logits;
 pub mod memory;
@@ -128,6 +129,10 @@ impl<L: Logits> SoftmaxAttention<L> {
         let span = Span { query_start: positions.start, queries: query.dims()[1], key_start, keys: values.dims()[2] };
         let (visibility, added) = self.seen(visibility, &positions).without_additive(span);
         let losses = self.logits.losses(&query);
+        let gate = self.logits.gate(&query);
+        if let Some(open) = &gate {
+            probe.observe(|| Observation::HeadGates(open.clone()));
+        }
         if let Some(spans) = probe.is_listening().then(|| self.logits.spans(&query)).flatten() {
             probe.observe(|| Observation::Spans(spans));
         }
@@ -162,6 +167,10 @@ impl<L: Logits> SoftmaxAttention<L> {
             Execution::Fused(parts) => of_those_with_a_key(fused::attend(scored.unwrap_or(program), parts), given),
             Execution::Blocked(blocks) => of_those_with_a_key(attend_parts(scored.unwrap_or(program), &blocks).context, given),
             Execution::Reference => probe.with_keys_before(key_start, |probe| reference::attend(masked(program), probe)),
+        };
+        let context = match gate {
+            Some(open) => context * open,
+            None => context,
         };
         AttentionOutput { context: linear(merge_heads(context), &self.output), losses }
     }

@@ -32,8 +32,8 @@ type OfPair<'a, T> = Box<dyn Fn(&Query, usize) -> T + 'a>;
 
 /// What a mechanism's paper says, as far as it differs from `softmax(logits) V` over all visible keys.
 ///
-/// A mechanism that scores keys gives [`logit`](Self::logit), a pattern [`shows`](Self::shows), a normaliser [`weights`](Self::weights). A pattern or a
-/// normaliser that gives no logit has that of what it is over, and what any member hides is hidden.
+/// A mechanism that scores keys gives [`logit`](Self::logit), a pattern [`shows`](Self::shows), a normaliser [`weights`](Self::weights), a gate
+/// [`gate`](Self::gate). Each of them that gives no logit has that of what it is over, and what any member hides is hidden.
 #[derive(Default)]
 pub struct Formula<'a> {
     logit: Option<OfPair<'a, f64>>,
@@ -41,14 +41,15 @@ pub struct Formula<'a> {
     weights: Option<OfQuery<'a, Vec<f64>>>,
     value: Option<OfPair<'a, Vec<f64>>>,
     head: Option<OfQuery<'a, Vec<f64>>>,
+    gate: Option<OfQuery<'a, Vec<f64>>>,
 }
 
 impl fmt::Debug for Formula<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { logit, shows, weights, value, head } = self;
-        let given = [logit.is_some(), shows.is_some(), weights.is_some(), value.is_some(), head.is_some()];
+        let Self { logit, shows, weights, value, head, gate } = self;
+        let given = [logit.is_some(), shows.is_some(), weights.is_some(), value.is_some(), head.is_some(), gate.is_some()];
         f.debug_list()
-            .entries(["logit", "shows", "weights", "value", "head"].iter().zip(given).filter(|part| part.1).map(|part| part.0))
+            .entries(["logit", "shows", "weights", "value", "head", "gate"].iter().zip(given).filter(|part| part.1).map(|part| part.0))
             .finish()
     }
 }
@@ -82,6 +83,12 @@ impl<'a> Formula<'a> {
     /// What the head gives the map `output`, `[D]`, where it is no sum of values weighed by key. Names of parameters are paths in the attention.
     pub fn head(mut self, head: impl Fn(&Query) -> Vec<f64> + 'a) -> Self {
         self.head = Some(Box::new(head));
+        self
+    }
+
+    /// What the sum of values is multiplied with, `[D]`, or `[1]` for the whole head. Names of parameters are those in the module of the logits.
+    pub fn gate(mut self, gate: impl Fn(&Query) -> Vec<f64> + 'a) -> Self {
+        self.gate = Some(Box::new(gate));
         self
     }
 }
@@ -196,18 +203,33 @@ impl<'a> Query<'a> {
     /// # Panics
     /// If it gives no formula, or one without a logit.
     pub fn logit(&self, mechanism: &AnyMechanism, place: &str, key: usize) -> f64 {
-        let is_normaliser = mechanism.card().kind == Kind::Normaliser;
-        // A normaliser has no parameters, and no part in the paths of what it is over.
-        let (query, inner_place) = if is_normaliser {
-            (self.clone(), place)
-        } else {
-            let path = format!("{}{place}.{}.", self.path, mechanism.card().variant);
-            (Self { path, ..self.clone() }, "logits.0")
-        };
+        let (query, inner_place) = self.within(mechanism, place);
         match (own(mechanism).logit, mechanism.inner()) {
             (Some(logit), _) => logit(&query, key),
             (None, Some(inner)) => query.logit(inner, inner_place, key),
             (None, None) => panic!("the formula of {mechanism} has no logit"),
+        }
+    }
+
+    /// The query with the parameters of a mechanism at a place, and the place of what that mechanism is over.
+    fn within<'p>(&self, mechanism: &AnyMechanism, place: &'p str) -> (Self, &'p str) {
+        // A normaliser has no parameters, and no part in the paths of what it is over.
+        if mechanism.card().kind == Kind::Normaliser {
+            return (self.clone(), place);
+        }
+        let path = format!("{}{place}.{}.", self.path, mechanism.card().variant);
+        (Self { path, ..self.clone() }, "logits.0")
+    }
+
+    /// Multiplies what a head gives with the gates of a mechanism at a place and of what it is over.
+    fn pass_gates(&self, mechanism: &AnyMechanism, place: &str, head: &mut [f64]) {
+        let (query, inner_place) = self.within(mechanism, place);
+        if let Some(gate) = own(mechanism).gate {
+            let open = gate(&query);
+            head.iter_mut().zip(open.iter().cycle()).for_each(|(number, open)| *number *= open);
+        }
+        if let Some(inner) = mechanism.inner() {
+            query.pass_gates(inner, inner_place, head);
         }
     }
 
@@ -250,6 +272,7 @@ impl<'a> Query<'a> {
             };
             sum.iter_mut().zip(value).for_each(|(sum, value)| *sum += weight * value);
         }
+        self.pass_gates(mechanism, "logits", &mut sum);
         (sum, Some(weights))
     }
 }

@@ -18,6 +18,8 @@ pub enum Observation {
     Buckets(Tensor<4, Int>),
     /// Weights `[batch, heads, queries, slots]` before dropout, where queries attend to mixtures of keys.
     SlotWeights(Tensor<4>),
+    /// How far gates on what heads give are open, `[batch, heads, queries, d_head]` in `(0, 1)`, or `[batch, heads, queries, 1]` of whole heads.
+    HeadGates(Tensor<4>),
     /// How far a gate between a stream and a sublayer is open, `[batch, length, d_model]` in `(0, 1)`.
     Gate(Tensor<3>),
     /// Number of steps after which each position halted, `[batch, length]`; 0 for padding.

@@ -333,6 +333,10 @@ impl Logits for AdaptiveSpan {
         self.logits[0].terms(query, keys, span, positions)
     }
 
+    fn gate(&self, query: &Tensor<3>) -> Option<Tensor<4>> {
+        self.logits[0].gate(query)
+    }
+
     fn visibility(&self) -> Option<Visibility> {
         self.logits[0].visibility()
     }

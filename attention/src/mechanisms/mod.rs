@@ -19,6 +19,7 @@ pub mod local_2d;
 pub mod lsh;
 pub mod mixture;
 pub mod qk_norm;
+pub mod output_gate;
 pub mod relative;
 pub mod rotary;
 pub mod sequence_projection;

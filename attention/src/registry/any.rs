@@ -195,7 +195,7 @@ impl AnyMechanism {
         self.0.members()
     }
 
-    /// The same pattern or normaliser over other logits; `None` if the mechanism is neither.
+    /// The same pattern, normaliser or gate over other logits; `None` if the mechanism is none of them.
     pub fn over(&self, logits: Self) -> Option<Self> {
         self.0.over(logits)
     }

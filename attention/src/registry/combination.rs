@@ -7,7 +7,7 @@ use crate::error::ConfigError;
 use crate::placement::{Placement, Role};
 
 impl AnyMechanism {
-    /// Of a pattern or a normaliser, the mechanism whose logits it is over.
+    /// Of a pattern, a normaliser or a gate, the mechanism whose logits it is over.
     pub fn inner(&self) -> Option<&Self> {
         if self.card().kind.is_over_logits() { self.members().into_iter().next() } else { None }
     }
@@ -23,16 +23,16 @@ impl AnyMechanism {
         matches!(self.card().kind, Kind::Scores | Kind::Mixture)
     }
 
-    /// Whether the mechanism can be restricted by a pattern: logits, mixtures of logits, normalisers, and patterns, which then intersect.
+    /// Whether the mechanism can be restricted by a pattern: logits, mixtures of logits, normalisers, gates, and patterns, which then intersect.
     pub(crate) fn can_be_restricted(&self) -> bool {
-        matches!(self.card().kind, Kind::Scores | Kind::Mixture | Kind::Normaliser | Kind::Pattern)
+        matches!(self.card().kind, Kind::Scores | Kind::Mixture | Kind::Normaliser | Kind::Gate | Kind::Pattern)
     }
 
-    /// Whether a normaliser can be put over the mechanism: logits, mixtures of logits, and patterns over these.
+    /// Whether a normaliser can be put over the mechanism: logits, mixtures of logits, and patterns and gates over these.
     pub(crate) fn can_be_normalised(&self) -> bool {
         match self.card().kind {
             Kind::Scores | Kind::Mixture => true,
-            Kind::Pattern => self.inner().is_some_and(Self::can_be_normalised),
+            Kind::Pattern | Kind::Gate => self.inner().is_some_and(Self::can_be_normalised),
             Kind::SoftSpan | Kind::Normaliser | Kind::Whole => false,
         }
     }
@@ -43,6 +43,16 @@ impl AnyMechanism {
             let able = Self::families_that(Self::can_be_normalised);
             let remedy = format!("normalise an attention that has scores, a mixture of such, or a pattern over them: {able}");
             return Err(placement.check(normaliser).wrong("logits", self.name(), remedy));
+        }
+        self.validate(placement)
+    }
+
+    /// Checks what the gate called `gate` is over: what a pattern could restrict.
+    pub(crate) fn validate_gated(&self, gate: &str, placement: &Placement) -> Result<(), ConfigError> {
+        if !self.can_be_restricted() {
+            let able = Self::families_that(Self::can_be_restricted);
+            let remedy = format!("gate an attention that has scores, a mixture of such, or a pattern or normaliser over them: {able}");
+            return Err(placement.check(gate).wrong("logits", self.name(), remedy));
         }
         self.validate(placement)
     }

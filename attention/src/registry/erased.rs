@@ -175,6 +175,7 @@ erased_logits! {
     keys(memory: Tensor<3>, positions: &Positions) -> Option<Tensor<4>>;
     key_width(d_head: usize) -> usize;
     terms(query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms;
+    gate(query: &Tensor<3>) -> Option<Tensor<4>>;
     visibility() -> Option<Visibility>;
     spans(query: &Tensor<3>) -> Option<Tensor<3>>;
     soft_span(query: &Tensor<3>, span: Span) -> Option<SoftSpan>;

@@ -47,7 +47,8 @@ pub trait Mechanism: Clone + Debug + Default + PartialEq + Serialize + Deseriali
         self
     }
 
-    /// The name with these options. Default: [`NAME`](Self::NAME), behind the logits and `@` for a pattern or a normaliser over other than the default logits.
+    /// The name with these options. Default: [`NAME`](Self::NAME), behind the logits and `@` for a pattern, a normaliser or a gate over other than the default
+    /// logits.
     fn name(&self) -> String {
         match self.members().first().map(|logits| logits.name()) {
             Some(logits) if Self::card().kind.is_over_logits() && logits != AnyMechanism::default().name() => {
@@ -57,12 +58,12 @@ pub trait Mechanism: Clone + Debug + Default + PartialEq + Serialize + Deseriali
         }
     }
 
-    /// The mechanisms whose logits this one uses. A pattern and a normaliser have one, what they are over. Default: none.
+    /// The mechanisms whose logits this one uses. A pattern, a normaliser and a gate have one, what they are over. Default: none.
     fn members(&self) -> Vec<&AnyMechanism> {
         Vec::new()
     }
 
-    /// The same pattern or normaliser over other logits. Default: this is neither.
+    /// The same pattern, normaliser or gate over other logits. Default: this is none of them.
     fn over(self, _logits: AnyMechanism) -> Option<Self> {
         None
     }
@@ -199,13 +200,15 @@ pub enum Kind {
     Pattern,
     /// It turns the scores of another mechanism into weights by something else than a softmax.
     Normaliser,
+    /// It gates what the heads of another mechanism give.
+    Gate,
     /// It has no logits and stands by itself alone.
     Whole,
 }
 
 impl Kind {
-    /// Whether it stands behind an `@`: it changes what another mechanism's scores do.
+    /// Whether it stands behind an `@`: it changes what another mechanism's scores do, or what becomes of them.
     pub fn is_over_logits(self) -> bool {
-        matches!(self, Self::Pattern | Self::Normaliser)
+        matches!(self, Self::Pattern | Self::Normaliser | Self::Gate)
     }
 }

@@ -72,6 +72,7 @@ built_in! {
     local_2d::LocalTwoDConfig,
     sparse_strided::SparseStridedConfig,
     sparse_fixed::SparseFixedConfig,
+    output_gate::OutputGateConfig,
     gaussian::GaussianConfig,
     lsh::LshConfig,
     linformer::LinformerConfig,

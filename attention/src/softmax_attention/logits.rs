@@ -46,6 +46,12 @@ pub trait Logits: Module + ModuleDisplay + 'static {
     /// share it, `[B, H, K, R]`.
     fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms;
 
+    /// Factors of what the heads give for queries `[B, Q, C]`, `[B, H, Q, D]`, or `[B, H, Q, 1]` of whole heads: gates between the sums of values and the output
+    /// projection. Default: none.
+    fn gate(&self, _query: &Tensor<3>) -> Option<Tensor<4>> {
+        None
+    }
+
     /// Which keys the mechanism itself lets a query see, by positions in the unpadded sequence; what is hidden from it stays hidden. Default: all.
     fn visibility(&self) -> Option<Visibility> {
         None

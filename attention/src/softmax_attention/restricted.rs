@@ -193,6 +193,10 @@ impl<L: Logits> Logits for Restricted<L> {
         self.inner().terms(query, keys, span, positions)
     }
 
+    fn gate(&self, query: &Tensor<3>) -> Option<Tensor<4>> {
+        self.inner().gate(query)
+    }
+
     fn visibility(&self) -> Option<Visibility> {
         let shown = self.shown.clone();
         Some(match self.inner().visibility() {

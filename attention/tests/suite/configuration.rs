@@ -192,7 +192,9 @@ fn impossible_lsh_attentions_are_refused() {
 fn only_attentions_that_score_other_sequences_can_be_cross_attention() {
     let cross = placement(Role::Cross, 2).with_d_model(8);
     for config in AnyMechanism::all() {
-        if ["dot-product", "uniform", "gaussian", "linformer", "sigmoid", "softmax-plus-one"].contains(&config.name().as_str()) {
+        if ["dot-product", "uniform", "gaussian", "linformer", "sigmoid", "softmax-plus-one", "output-gate"]
+            .contains(&config.name().as_str())
+        {
             assert_eq!(config.validate(&cross), Ok(()), "{config}");
         } else {
             refused(&config, &cross, &["decoder layer 1 of 1, cross-attention", "used as cross-attention", "use dot-product"]);
@@ -306,6 +308,8 @@ fn a_pattern_stands_behind_the_logits_that_it_restricts() {
         ("dense+random@softmax1", "synthesizer-dense+synthesizer-random@softmax-plus-one"),
         ("random@local-1d@sigmoid", "synthesizer-random@local-1d@sigmoid"),
         ("sigmoid@local-1d", "sigmoid@local-1d"),
+        ("dot-product@output-gate", "output-gate"),
+        ("random@sigmoid@output-gate", "synthesizer-random@sigmoid@output-gate"),
     ] {
         assert_eq!(parse(name).name(), full);
         assert_eq!(parse(full), parse(name));
@@ -372,6 +376,7 @@ fn every_combination_of_two_families_runs_or_is_refused_with_the_reason() {
                     "name an attention that has logits",
                     "restrict an attention that has logits",
                     "normalise an attention that has scores",
+                    "gate an attention that has scores",
                 ];
                 let is_unfit = (names(part) || names(other)) && advises.iter().any(|advice| error.contains(advice));
                 let is_misplaced = ["used as cross-attention: use", "cannot be causal: "].iter().any(|refusal| error.contains(refusal));

@@ -13,6 +13,7 @@ use heedful_attention::mechanisms::local_1d::LocalOneDConfig;
 use heedful_attention::mechanisms::local_2d::LocalTwoDConfig;
 use heedful_attention::mechanisms::lsh::{BucketCount, Hashing, LshConfig, Rotations, Scale};
 use heedful_attention::mechanisms::mixture::{MixtureConfig, MixtureWeights};
+use heedful_attention::mechanisms::output_gate::{GateForm, OutputGateConfig};
 use heedful_attention::mechanisms::relative::RelativeConfig;
 use heedful_attention::mechanisms::rotary::{PairLayout, RotaryConfig, RotaryScaling};
 use heedful_attention::mechanisms::sigmoid::SigmoidConfig;
@@ -55,8 +56,17 @@ pub fn variants() -> Vec<Variant> {
         }
     };
     for config in AnyMechanism::all() {
-        let own =
-            ["adaptive-span", "gaussian", "linformer", "lightweight-conv", "dynamic-conv", "sigmoid", "softmax-plus-one", "forgetting"];
+        let own = [
+            "adaptive-span",
+            "gaussian",
+            "linformer",
+            "lightweight-conv",
+            "dynamic-conv",
+            "sigmoid",
+            "softmax-plus-one",
+            "forgetting",
+            "output-gate",
+        ];
         if !own.contains(&config.family()) {
             let crosses = ["dot-product", "uniform"].contains(&config.family());
             let roles: &[Role] = if crosses { &[Role::Encoder, Role::Decoder, Role::Cross] } else { &[Role::Encoder, Role::Decoder] };
@@ -199,6 +209,7 @@ pub fn variants() -> Vec<Variant> {
     forgetting(&mut add);
     patterns(&mut add);
     normalisers(&mut add);
+    gates(&mut add);
     shared_keys(&mut add);
     variants
 }
@@ -303,6 +314,24 @@ fn normalisers(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
     add("sigmoid, bias", SigmoidConfig::default().with_bias(0.5).into(), one, false);
 }
 
+/// Gates on what heads give, over everything that can have them, and below patterns and normalisers.
+fn gates(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
+    let one = &[Role::Decoder];
+    add("output-gate", parse("output-gate"), &[Role::Encoder, Role::Decoder, Role::Cross], true);
+    let headwise = OutputGateConfig::default().with_form(GateForm::Headwise);
+    add("output-gate, headwise", headwise.clone().into(), one, true);
+    add("output-gate, open", OutputGateConfig::default().with_bias(1.0).into(), one, true);
+    add("output-gate, headwise, open", headwise.with_bias(1.0).into(), one, true);
+    for name in ["random@output-gate", "relative+dense@output-gate", "alibi@output-gate@output-gate"] {
+        add(name, parse(name), one, true);
+    }
+    let local = local_1d(2, None);
+    add("local-1d@output-gate", parse("output-gate").over(local.clone().into()).unwrap(), &[Role::Encoder, Role::Decoder], false);
+    add("output-gate@local-1d", AnyMechanism::from(local).over(parse("output-gate")).unwrap(), one, false);
+    add("sigmoid@output-gate", parse("sigmoid@output-gate"), one, false);
+    add("output-gate@softmax-plus-one", parse("output-gate@softmax-plus-one"), one, false);
+}
+
 /// What the names of variants end with whose heads share keys and values.
 const SHARED: &str = "shared keys";
 
@@ -323,6 +352,7 @@ fn shared_keys(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
         "learned-relative",
         "dense+dot-product",
         "factorized-dense+random",
+        "output-gate",
         "dot-product@softmax-plus-one",
     ] {
         add(&format!("{name}, {SHARED}"), parse(name), one, !name.contains('@'));

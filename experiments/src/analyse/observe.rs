@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use heedful_attention::heads::merge_heads;
 use heedful_attention::probe::{Observation, Probe};
 use heedful_attention::read::read;
 use heedful_host::device_failure::guarded;
@@ -133,6 +134,7 @@ fn plain(observation: Observation) -> Option<(Kind, Vec<usize>, Vec<f32>)> {
         Observation::SlotWeights(weights) => (Kind::SlotWeights, read(weights)),
         Observation::Spans(spans) => (Kind::Spans, read(spans)),
         Observation::Buckets(buckets) => (Kind::Buckets, read(buckets.float())),
+        Observation::HeadGates(open) => (Kind::Gate, read(merge_heads(open))),
         Observation::Gate(open) => (Kind::Gate, read(open)),
         Observation::HaltingSteps(steps) => (Kind::HaltingSteps, read(steps)),
         _ => return None,

@@ -127,6 +127,10 @@ pub(super) fn shown(attention: &AnyAttention, config: &ParityConfig, is_cross: b
                 let slots = Size::Is(weights.dims()[3]);
                 Some(output("slot_weights", &[BATCH, heads, LENGTH, slots], "weights of the slots that keys are mixed into"))
             }
+            Observation::HeadGates(open) => {
+                let shape = [BATCH, heads, LENGTH, Size::Is(open.dims()[3])];
+                Some(output("head_gates", &shape, "how far the gates on what heads give are open"))
+            }
             Observation::Spans(_) => Some(output("spans", &[BATCH, heads, LENGTH], "how far back queries look, in positions")),
             _ => None,
         })

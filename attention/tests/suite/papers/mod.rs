@@ -7,6 +7,7 @@ mod gaussian;
 mod image_transformer;
 mod linformer;
 mod qk_norm;
+mod output_gate;
 mod reformer;
 mod roformer;
 mod sparse_transformer;

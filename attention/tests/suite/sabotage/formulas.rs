@@ -103,12 +103,13 @@ fn a_wrong_formula_is_noticed_and_a_right_one_is_not() {
 
 #[test]
 fn a_wrong_formula_is_noticed_in_what_is_made_of_the_mechanism() {
-    let over = |fault| -> [AnyMechanism; 3] {
+    let over = |fault| -> [AnyMechanism; 4] {
         let member: AnyMechanism = Misstated { fault }.into();
         [
             MixtureConfig::default().with_members(vec![parse("random"), member.clone()]).into(),
             SlidingWindowConfig::default().with_window(3).with_logits(member.clone()).into(),
-            parse("softmax-plus-one").over(SlidingWindowConfig::default().with_window(3).with_logits(member).into()).unwrap(),
+            parse("softmax-plus-one").over(SlidingWindowConfig::default().with_window(3).with_logits(member.clone()).into()).unwrap(),
+            parse("output-gate").over(member).unwrap(),
         ]
     };
     let check = |mechanism: &AnyMechanism| {

@@ -1,0 +1,254 @@
+//! Gates on what the heads give (Qiu et al. 2025, position `G1`).
+//!
+//! `o_h[i] = g_h[i] ⊙ sum_j w_h[i, j] v_h[j]` with `g_h[i] = σ(x_i W_g^h)`: the weighted sum of values passes a gate that the query's own element opens, before
+//! the output projection. A query that finds nothing can close it, so that no weight has to go to a key that means nothing, such as the first one. Gates are one
+//! for each channel of a head, or one for each head.
+//!
+//! Scores and weights are those of any mechanism: `alibi@output-gate`, `dot-product@local-1d@output-gate`, or `output-gate` for `dot-product@output-gate`. Time
+//! and decoding state are those of what is gated, by default of dot-product attention; nothing more is remembered.
+//!
+//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//!
+#![doc = include_str!("../../pictures/output-gate.svg")]
+
+use std::sync::Arc;
+
+use burn::module::{Module, Param};
+use burn::nn::Linear;
+use burn::tensor::activation::sigmoid;
+use burn::tensor::{Device, Tensor};
+use derive_setters::Setters;
+use serde::{Deserialize, Serialize};
+
+use crate::conformance::formula::{self, Formula};
+use crate::contract::{Losses, Positions};
+use crate::engine::blocked::Blocks;
+use crate::engine::fused::Part;
+use crate::engine::{LogitTerms, Normaliser, SoftSpan};
+use crate::error::ConfigError;
+use crate::heads::split_heads;
+use crate::init::{self, Init};
+use crate::linear::linear;
+use crate::logits::{LogitFacts, Logits};
+use crate::parameter_formula::ParameterFormula;
+use crate::pattern::Pattern;
+use crate::placement::Placement;
+use crate::random::RandomKey;
+use crate::registry::{AnyLogits, AnyMechanism, Card, Kind, Mechanism};
+use crate::visibility::{Span, Visibility};
+
+/// What has a gate of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GateForm {
+    /// Each channel of each head.
+    #[default]
+    Elementwise,
+    /// Each head.
+    Headwise,
+}
+
+/// Configuration of [`OutputGate`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Setters)]
+#[serde(default, deny_unknown_fields)]
+#[setters(prefix = "with_")]
+#[non_exhaustive]
+pub struct OutputGateConfig {
+    /// What has a gate of its own (default: each channel of each head, `elementwise`).
+    pub form: GateForm,
+    /// Bias of the gates at first. Their weights are 0 then, so that all begin at `σ(bias)`: 10 begins with open gates (default: no bias, and weights like those
+    /// of other maps, as in the paper).
+    #[setters(into)]
+    pub bias: Option<f64>,
+    /// What is gated: an attention that has scores, a mixture of such, or a pattern or normaliser over them (default: dot-product attention).
+    #[setters(into)]
+    pub logits: AnyMechanism,
+}
+
+/// Logits of another mechanism, and gates on what the heads give.
+///
+/// Should be created with [`OutputGateConfig`].
+#[derive(Module, Debug)]
+pub struct OutputGate {
+    /// What is gated; there is one.
+    // A list, because a module cannot hold itself otherwise.
+    pub logits: Vec<AnyLogits>,
+    /// Gates before the sigmoid, `[C, H D]`, or `[C, H]` of gates of whole heads.
+    pub output_gate: Linear,
+    heads: usize,
+}
+
+impl OutputGateConfig {
+    /// Initialises the logits and gates.
+    ///
+    /// # Panics
+    /// If the configuration is not valid.
+    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> OutputGate {
+        let logits = self.logits.init_logits(placement, &key.named("logits"), device).expect("validated: what is gated has logits");
+        let width = match self.form {
+            GateForm::Elementwise => placement.query_width(),
+            GateForm::Headwise => placement.heads,
+        };
+        let mut output_gate = init::linear(placement.d_model, width, false, &key.named("output_gate"), device);
+        if let Some(bias) = self.bias {
+            output_gate.weight = Param::from_tensor(Tensor::zeros([placement.d_model, width], device));
+            output_gate.bias = Some(Init::Constant(bias as f32).parameter([width], key, device));
+        }
+        OutputGate { logits: vec![logits], output_gate, heads: placement.heads }
+    }
+}
+
+impl Mechanism for OutputGateConfig {
+    const NAME: &'static str = "output-gate";
+
+    fn card() -> Card {
+        Card {
+            variant: "OutputGate",
+            description: "Gates what each head gives by the query's own element, over any logits, pattern and normaliser.",
+            source: "Qiu et al. 2025",
+            kind: Kind::Gate,
+            cross: true,
+            causal: true,
+            time: "n^2 d",
+            state: "2 n d",
+            letters: &[],
+            differences: &[
+                "The released code makes queries and gates by one projection; here gates have their own, `output_gate`.",
+                "Activations other than the sigmoid, gates that are added, and the other positions that the paper compares are not in it.",
+            ],
+        }
+    }
+
+    fn members(&self) -> Vec<&AnyMechanism> {
+        vec![&self.logits]
+    }
+
+    fn over(self, logits: AnyMechanism) -> Option<Self> {
+        Some(Self { logits, ..self })
+    }
+
+    fn can_cross(&self) -> bool {
+        self.logits.can_cross()
+    }
+
+    /// # Errors
+    /// If the bias is not finite, or what is gated has no scores of its own or is wrong itself.
+    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+        if let Some(bias) = self.bias.filter(|bias| !bias.is_finite()) {
+            return Err(placement.check(Self::NAME).wrong("bias", bias, "give a finite number, or leave it out"));
+        }
+        self.logits.validate_gated(Self::NAME, placement)
+    }
+
+    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        Some(AnyLogits::new(self.init(placement, key, device)))
+    }
+
+    /// Qiu et al. 2025: the sigmoid of a map of the query's element.
+    fn formula(&self) -> Option<Formula<'_>> {
+        Some(Formula::default().gate(|query| {
+            let open = match self.form {
+                GateForm::Elementwise => query.projected("output_gate", query.element()),
+                GateForm::Headwise => vec![query.mapped("output_gate", query.element())[query.head]],
+            };
+            open.into_iter().map(formula::sigmoid).collect()
+        }))
+    }
+
+    fn tensors() -> &'static [(&'static str, &'static str)] {
+        &[
+            (
+                "output_gate.weight",
+                "gates of what heads give [d_in, d_out]; heads lie side by side in d_out, of one channel where a head has one gate",
+            ),
+            ("output_gate.bias", "bias of the gates of what heads give; heads lie side by side"),
+        ]
+    }
+
+    fn parameters(&self) -> Option<ParameterFormula> {
+        let [weights, biases] = match self.form {
+            GateForm::Elementwise => ["d q", "q"],
+            GateForm::Headwise => ["d H", "H"],
+        };
+        let gates = ParameterFormula::trained(&[(1, weights)]);
+        let gates = if self.bias.is_some() { gates.plus(ParameterFormula::trained(&[(1, biases)])) } else { gates };
+        Some(self.logits.parameters()?.plus(gates))
+    }
+}
+
+impl OutputGate {
+    fn inner(&self) -> &AnyLogits {
+        &self.logits[0]
+    }
+}
+
+impl Logits for OutputGate {
+    fn facts(&self) -> LogitFacts {
+        self.inner().facts()
+    }
+
+    fn projections_have_biases(&self) -> bool {
+        self.inner().projections_have_biases()
+    }
+
+    fn normaliser(&self) -> Normaliser {
+        self.inner().normaliser()
+    }
+
+    fn keys(&self, memory: Tensor<3>, positions: &Positions) -> Option<Tensor<4>> {
+        self.inner().keys(memory, positions)
+    }
+
+    fn key_width(&self, d_head: usize) -> usize {
+        self.inner().key_width(d_head)
+    }
+
+    fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms {
+        self.inner().terms(query, keys, span, positions)
+    }
+
+    /// A gate over a gate is the product of both.
+    fn gate(&self, query: &Tensor<3>) -> Option<Tensor<4>> {
+        let own = split_heads(sigmoid(linear(query.clone(), &self.output_gate)), self.heads);
+        Some(match self.inner().gate(query) {
+            Some(inner) => inner * own,
+            None => own,
+        })
+    }
+
+    fn visibility(&self) -> Option<Visibility> {
+        self.inner().visibility()
+    }
+
+    fn spans(&self, query: &Tensor<3>) -> Option<Tensor<3>> {
+        self.inner().spans(query)
+    }
+
+    fn soft_span(&self, query: &Tensor<3>, span: Span) -> Option<SoftSpan> {
+        self.inner().soft_span(query, span)
+    }
+
+    fn reach(&self) -> Option<usize> {
+        self.inner().reach()
+    }
+
+    fn blocks(&self, seen: &Visibility, span: Span, positions: &Positions, values: &Tensor<4>) -> Option<Vec<Blocks>> {
+        self.inner().blocks(seen, span, positions, values)
+    }
+
+    fn parts(&self, seen: &Visibility, span: Span, positions: &Positions, heads: usize) -> Option<Arc<[Part]>> {
+        self.inner().parts(seen, span, positions, heads)
+    }
+
+    fn pattern(&self) -> Option<&dyn Pattern> {
+        self.inner().pattern()
+    }
+
+    fn multiplications(&self, d_head: f64) -> f64 {
+        self.inner().multiplications(d_head)
+    }
+
+    fn losses(&self, query: &Tensor<3>) -> Losses {
+        self.inner().losses(query)
+    }
+}
