@@ -2,8 +2,8 @@
 //!
 //! `output = concat_h( softmax(logits_h + mask) · V_h ) W_O`, `V = memory W_V`: the projections, masks, softmax, dropout and decoding state that
 //! the mechanisms of Vaswani et al. 2017 (section 3.2) and Tay et al. 2021 share. Projections have no biases, as in the reference code of
-//! both, unless the logits ask for them. `H` heads of queries may share `G` heads of keys and values, of any width `D`. Gates of the logits, if they have any,
-//! multiply what the heads give before `W_O`.
+//! both, unless the place or the logits ask for them. `H` heads of queries may share `G` heads of keys and values, of any width `D`. Gates of the logits, if they
+//! have any, multiply what the heads give before `W_O`.
 
 pub mod logits;
 pub mod memory;
@@ -59,8 +59,8 @@ impl<L: Logits> SoftmaxAttention<L> {
         let (d_model, bias) = (placement.d_model, logits.projections_have_biases());
         Self {
             logits,
-            value: init::linear(d_model, placement.key_width(), bias, &key.named("value"), device),
-            output: init::linear(placement.query_width(), d_model, bias, &key.named("output"), device),
+            value: init::linear(d_model, placement.key_width(), bias || placement.qkv_bias, &key.named("value"), device),
+            output: init::linear(placement.query_width(), d_model, bias || placement.output_bias, &key.named("output"), device),
             heads: placement.heads,
             kv_heads: placement.n_kv_heads(),
             dropout: placement.dropout,

@@ -44,6 +44,10 @@ pub struct Placement {
     pub max_length: usize,
     /// Dropout probability of attention weights.
     pub dropout: f64,
+    /// Whether the projections of queries, keys and values have biases (default: no).
+    pub qkv_bias: bool,
+    /// Whether the output projection has a bias (default: no).
+    pub output_bias: bool,
 }
 
 impl Placement {
@@ -52,7 +56,19 @@ impl Placement {
 
     /// The only layer of a model, for sequences of at most 512 positions, without dropout.
     pub const fn new(role: Role, d_model: usize, heads: usize) -> Self {
-        Self { role, layer: 0, layers: 1, d_model, heads, kv_heads: None, head_width: None, max_length: Self::MAX_LENGTH, dropout: 0.0 }
+        Self {
+            role,
+            layer: 0,
+            layers: 1,
+            d_model,
+            heads,
+            kv_heads: None,
+            head_width: None,
+            max_length: Self::MAX_LENGTH,
+            dropout: 0.0,
+            qkv_bias: false,
+            output_bias: false,
+        }
     }
 
     /// Sets the role.
@@ -101,6 +117,18 @@ impl Placement {
     /// Sets the dropout probability of attention weights.
     pub const fn with_dropout(mut self, probability: f64) -> Self {
         self.dropout = probability;
+        self
+    }
+
+    /// Sets whether the projections of queries, keys and values have biases.
+    pub const fn with_qkv_bias(mut self, bias: bool) -> Self {
+        self.qkv_bias = bias;
+        self
+    }
+
+    /// Sets whether the output projection has a bias.
+    pub const fn with_output_bias(mut self, bias: bool) -> Self {
+        self.output_bias = bias;
         self
     }
 

@@ -64,6 +64,12 @@ pub struct AttentionConfig {
     /// Width of a head (default: `d_model / n_heads`).
     #[serde(default)]
     pub head_width: Option<usize>,
+    /// Whether the projections of queries, keys and values have biases (default: no).
+    #[serde(default)]
+    pub qkv_bias: bool,
+    /// Whether the output projection has a bias (default: no).
+    #[serde(default)]
+    pub output_bias: bool,
     /// How it is computed where there is a choice (default: what is fastest).
     #[serde(default)]
     pub engine: Engine,
@@ -125,6 +131,8 @@ impl AttentionConfig {
             seed: None,
             n_kv_heads: None,
             head_width: None,
+            qkv_bias: false,
+            output_bias: false,
             engine: Engine::default(),
         }
     }
@@ -178,6 +186,18 @@ impl AttentionConfig {
         self
     }
 
+    /// Sets whether the projections of queries, keys and values have biases.
+    pub fn with_qkv_bias(mut self, bias: bool) -> Self {
+        self.qkv_bias = bias;
+        self
+    }
+
+    /// Sets whether the output projection has a bias.
+    pub fn with_output_bias(mut self, bias: bool) -> Self {
+        self.output_bias = bias;
+        self
+    }
+
     /// Sets how it is computed where there is a choice.
     pub fn with_engine(mut self, engine: Engine) -> Self {
         self.engine = engine;
@@ -200,7 +220,9 @@ impl AttentionConfig {
             .with_head_width(head_width)
             .at_layer(layer, layers)
             .with_max_length(max_length)
-            .with_dropout(dropout);
+            .with_dropout(dropout)
+            .with_qkv_bias(self.qkv_bias)
+            .with_output_bias(self.output_bias);
         let check = placement.check("attention");
         if cross && causal {
             return Err(check.wrong("causal", causal, "leave it out: positions of another sequence are neither past nor future"));

@@ -67,7 +67,7 @@ pub fn slopes(heads: usize) -> Vec<f64> {
 impl AlibiConfig {
     /// Initialises the logits.
     pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Alibi {
-        let linear = |name, width| init::linear(placement.d_model, width, false, &key.named(name), device);
+        let linear = |name, width| init::linear(placement.d_model, width, placement.qkv_bias, &key.named(name), device);
         let slopes = self.slopes.clone().unwrap_or_else(|| slopes(placement.heads));
         Alibi {
             query: linear("query", placement.query_width()),
@@ -135,6 +135,10 @@ impl Mechanism for AlibiConfig {
 
     fn parameters(&self) -> Option<ParameterFormula> {
         Some(ParameterFormula::trained(&[(1, "d q"), (1, "d g")]))
+    }
+
+    fn query_key_biases(&self) -> Option<ParameterFormula> {
+        Some(ParameterFormula::query_key_biases())
     }
 }
 

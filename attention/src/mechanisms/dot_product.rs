@@ -61,12 +61,13 @@ pub struct DotProduct {
     pub key_norm: Option<HeadNorm>,
     heads: usize,
     kv_heads: usize,
+    all_biases: bool,
 }
 
 impl DotProductConfig {
     /// Initialises the logits.
     pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> DotProduct {
-        let linear = |name, width| init::linear(placement.d_model, width, self.bias, &key.named(name), device);
+        let linear = |name, width| init::linear(placement.d_model, width, self.bias || placement.qkv_bias, &key.named(name), device);
         let norm = |name| self.qk_norm.init(self.qk_norm_epsilon, placement, &key.named(name), device);
         DotProduct {
             query: linear("query", placement.query_width()),
@@ -75,6 +76,7 @@ impl DotProductConfig {
             key_norm: norm("key_norm"),
             heads: placement.heads,
             kv_heads: placement.n_kv_heads(),
+            all_biases: self.bias,
         }
     }
 }
@@ -131,7 +133,11 @@ impl Mechanism for DotProductConfig {
 
     fn parameters(&self) -> Option<ParameterFormula> {
         let weights = ParameterFormula::trained(&[(1, "d q"), (1, "d g")]).plus(self.qk_norm.parameters());
-        Some(if self.bias { weights.plus(ParameterFormula::trained(&[(1, "q"), (1, "g")])) } else { weights })
+        Some(if self.bias { weights.plus(ParameterFormula::query_key_biases()) } else { weights })
+    }
+
+    fn query_key_biases(&self) -> Option<ParameterFormula> {
+        Some(if self.bias { ParameterFormula::none() } else { ParameterFormula::query_key_biases() })
     }
 }
 
@@ -141,7 +147,7 @@ impl Logits for DotProduct {
     }
 
     fn projections_have_biases(&self) -> bool {
-        self.query.bias.is_some()
+        self.all_biases
     }
 
     fn keys(&self, memory: Tensor<3>, _positions: &Positions) -> Option<Tensor<4>> {

@@ -59,7 +59,7 @@ pub struct LearnedRelative {
 impl LearnedRelativeConfig {
     /// Initialises the logits: projections as everywhere, the table normal with standard deviation 1 as in the released code.
     pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> LearnedRelative {
-        let linear = |name, width| init::linear(placement.d_model, width, false, &key.named(name), device);
+        let linear = |name, width| init::linear(placement.d_model, width, placement.qkv_bias, &key.named(name), device);
         let max_distance = self.max_distance.unwrap_or(placement.max_length);
         LearnedRelative {
             query: linear("query", placement.query_width()),
@@ -124,6 +124,10 @@ impl Mechanism for LearnedRelativeConfig {
 
     fn parameters(&self) -> Option<ParameterFormula> {
         Some(ParameterFormula::trained(&[(1, "d q"), (1, "d g"), (1, "D S"), (1, "D")]))
+    }
+
+    fn query_key_biases(&self) -> Option<ParameterFormula> {
+        Some(ParameterFormula::query_key_biases())
     }
 
     fn letters(&self, max_length: usize) -> Vec<(&'static str, usize)> {

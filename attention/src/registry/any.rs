@@ -54,6 +54,7 @@ trait ErasedMechanism: Any + Debug + Send + Sync {
     fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention;
     fn formula(&self) -> Option<Formula<'_>>;
     fn parameters(&self) -> Option<ParameterFormula>;
+    fn query_key_biases(&self) -> Option<ParameterFormula>;
     fn letters(&self, max_length: usize) -> Vec<(&'static str, usize)>;
     fn has_engines(&self) -> bool;
     fn without_effect(&self, option: &str, role: Role) -> Option<&'static str>;
@@ -126,6 +127,10 @@ impl<M: Mechanism> ErasedMechanism for M {
 
     fn parameters(&self) -> Option<ParameterFormula> {
         Mechanism::parameters(self)
+    }
+
+    fn query_key_biases(&self) -> Option<ParameterFormula> {
+        Mechanism::query_key_biases(self)
     }
 
     fn letters(&self, max_length: usize) -> Vec<(&'static str, usize)> {
@@ -246,6 +251,16 @@ impl AnyMechanism {
     /// As [`Mechanism::parameters`].
     pub(crate) fn parameters(&self) -> Option<ParameterFormula> {
         self.0.parameters()
+    }
+
+    /// As [`Mechanism::query_key_biases`].
+    pub(crate) fn query_key_biases(&self) -> Option<ParameterFormula> {
+        self.0.query_key_biases()
+    }
+
+    /// Whether the projections of queries, keys, values and output have the biases that a placement asks for.
+    pub fn has_biases_on_demand(&self) -> bool {
+        self.query_key_biases().is_some()
     }
 
     /// As [`Mechanism::letters`].

@@ -93,6 +93,14 @@ impl AnyMechanism {
             let sizes = format!("{} of keys and values, {} wide", placement.n_kv_heads(), placement.d_head());
             return Err(check.wrong("heads", format!("{heads} with {sizes}"), remedy));
         }
+        let asked = [("qkv_bias", placement.qkv_bias), ("output_bias", placement.output_bias)];
+        if let Some((option, _)) = asked.into_iter().find(|(_, asked)| *asked)
+            && !self.has_biases_on_demand()
+        {
+            let able = either(&Self::families_that(Self::has_biases_on_demand));
+            let remedy = format!("leave it out, or use {able}, whose projections can have biases");
+            return Err(check.wrong(option, true, remedy));
+        }
         if !(0.0..1.0).contains(&placement.dropout) {
             return Err(check.wrong("dropout", placement.dropout, "give a probability of at least 0 and less than 1"));
         }

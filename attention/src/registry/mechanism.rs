@@ -127,6 +127,14 @@ pub trait Mechanism: Clone + Debug + Default + PartialEq + Serialize + Deseriali
         if Self::card().kind.is_over_logits() { self.members().first()?.parameters() } else { None }
     }
 
+    /// Parameters of the biases that [`Placement::qkv_bias`] gives the projections of queries and keys, of a mechanism that gives them; `None`: it does not, and is
+    /// refused where the placement asks for biases. Default: those of all members, if there are some and all of them give theirs.
+    fn query_key_biases(&self) -> Option<ParameterFormula> {
+        let members = self.members();
+        let (first, others) = members.split_first()?;
+        others.iter().try_fold(first.query_key_biases()?, |sum, member| Some(sum.plus(member.query_key_biases()?)))
+    }
+
     /// What its own parameters mean and which shape they have: the end of their path and a sentence, as in `("table", "logits [heads, query, key]")`. Those of
     /// shared projections and of members need not be repeated. Default: it has none.
     fn tensors() -> &'static [(&'static str, &'static str)] {

@@ -117,6 +117,11 @@ impl ParameterFormula {
         Self { trained: TermSum::default(), fixed: TermSum::of(terms) }
     }
 
+    /// Those of biases of the projections of queries and keys.
+    pub fn query_key_biases() -> Self {
+        Self::trained(&[(1, "q"), (1, "g")])
+    }
+
     /// Those of both.
     pub fn plus(mut self, other: Self) -> Self {
         self.trained.add(other.trained);
@@ -140,11 +145,25 @@ impl AnyMechanism {
     /// How many parameters the attention has at a place, without building it; `None` as of [`parameter_formula`](Self::parameter_formula). The configuration
     /// need not be valid, and no size is too large.
     pub fn parameters_at(&self, placement: &Placement) -> Option<ParameterCount> {
-        let formula = self.parameter_formula()?;
+        let formula = self.parameter_formula()?.plus(self.biases_at(placement));
         let Placement { d_model, heads, max_length, .. } = *placement;
         let (q, g) = (placement.query_width(), placement.key_width());
         let mut letters = vec![("d", d_model), ("H", heads), ("D", placement.d_head()), ("q", q), ("g", g), ("L", max_length)];
         letters.extend(self.letters(max_length));
         Some(ParameterCount { trained: formula.trained.value(&letters), fixed: formula.fixed.value(&letters) })
+    }
+
+    /// Parameters of the biases that the placement asks for and that the mechanism does not have anyway.
+    fn biases_at(&self, placement: &Placement) -> ParameterFormula {
+        let mut biases = ParameterFormula::none();
+        if placement.qkv_bias {
+            biases = biases.plus(self.query_key_biases().unwrap_or_default());
+        }
+        if !self.projections_have_biases() {
+            let terms = [(placement.qkv_bias, "g"), (placement.output_bias, "d")];
+            let terms: Vec<_> = terms.into_iter().filter(|(asked, _)| *asked).map(|(_, product)| (1, product)).collect();
+            biases = biases.plus(ParameterFormula::trained(&terms));
+        }
+        biases
     }
 }

@@ -232,6 +232,21 @@ fn impossible_sizes_of_heads_are_refused() {
 }
 
 #[test]
+fn biases_are_refused_where_no_projection_would_have_them() {
+    let own = placement(Role::Encoder, 4);
+    for config in AnyMechanism::all() {
+        for (asked, option) in [(own.with_qkv_bias(true), "`qkv_bias` is true"), (own.with_output_bias(true), "`output_bias` is true")] {
+            if config.has_biases_on_demand() {
+                assert_eq!(config.validate(&asked), config.validate(&own), "{config}");
+            } else {
+                refused(&config, &asked, &[option, "leave it out, or use dot-product"]);
+            }
+        }
+    }
+    assert!(parse("alibi@sliding-window").has_biases_on_demand() && !parse("dot-product+gaussian").has_biases_on_demand());
+}
+
+#[test]
 fn impossible_linformers_and_convolutions_are_refused() {
     let (own, encoder) = (placement(Role::Decoder, 2), placement(Role::Encoder, 2));
     refused(&parse("linformer"), &own, &["decoder layer 1 of 1, self-attention", "linformer cannot be causal", "encoders"]);

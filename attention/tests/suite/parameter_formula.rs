@@ -3,6 +3,7 @@
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Device, Tensor};
 use heedful_attention::mechanisms::adaptive_span::AdaptiveSpanConfig;
+use heedful_attention::mechanisms::dot_product::DotProductConfig;
 use heedful_attention::mechanisms::dynamic_conv::DynamicConvConfig;
 use heedful_attention::mechanisms::learned_relative::LearnedRelativeConfig;
 use heedful_attention::mechanisms::lightweight_conv::LightweightConvConfig;
@@ -110,6 +111,29 @@ fn parameters_of_heads_of_any_size_are_counted() {
         }
     }
     assert!(counted > 30, "only {counted} were counted");
+}
+
+#[test]
+fn biases_that_the_place_asks_for_are_counted() {
+    let mut counted = 0;
+    let biased = AnyMechanism::from(DotProductConfig::default().with_bias(true));
+    for config in AnyMechanism::all().into_iter().filter(AnyMechanism::has_biases_on_demand).chain([biased, parse("dot-product+alibi")]) {
+        for (qkv_bias, output_bias) in [(false, false), (true, false), (false, true), (true, true)] {
+            let placement = Placement::new(Role::Encoder, 12, 4).with_max_length(8).with_qkv_bias(qkv_bias).with_output_bias(output_bias);
+            let placement = placement.with_kv_heads(config.has_free_heads().then_some(2));
+            config.validate(&placement).unwrap();
+            let mut count = Count::default();
+            config.init(&placement, &RandomKey::from_seed(1), &Device::flex().autodiff()).visit(&mut count);
+            let numbers = ParameterCount { trained: count.trained as u128, fixed: count.fixed as u128 };
+            assert_eq!(config.parameters_at(&placement), Some(numbers), "{config}: {placement:?}");
+            counted += 1;
+        }
+    }
+    assert!(counted > 30, "only {counted} were counted");
+    let of_dot_product = |placement: Placement| parse("dot-product").parameters_at(&placement).unwrap().trained;
+    let place = Placement::new(Role::Decoder, 12, 4).with_kv_heads(Some(2));
+    assert_eq!(of_dot_product(place.with_qkv_bias(true)) - of_dot_product(place), 12 + 6 + 6);
+    assert_eq!(of_dot_product(place.with_output_bias(true)) - of_dot_product(place), 12);
 }
 
 #[test]

@@ -44,6 +44,8 @@ pub struct Variant {
     pub normalised: bool,
     /// Whether heads share keys and values in groups and have another width than `d_model / heads`.
     pub shares_keys: bool,
+    /// Whether the placement asks for biases of all projections.
+    pub has_biases: bool,
 }
 
 /// Every mechanism with default options and with each option changed, in every role that makes a difference.
@@ -51,8 +53,8 @@ pub fn variants() -> Vec<Variant> {
     let mut variants = Vec::new();
     let mut add = |name: &str, config: AnyMechanism, roles: &[Role], normalised| {
         for &role in roles {
-            let shares_keys = name.ends_with(SHARED);
-            variants.push(Variant { name: format!("{name}, {role:?}"), config: config.clone(), role, normalised, shares_keys });
+            let (shares_keys, has_biases) = (name.ends_with(SHARED), name.ends_with(BIASED));
+            variants.push(Variant { name: format!("{name}, {role:?}"), config: config.clone(), role, normalised, shares_keys, has_biases });
         }
     };
     for config in AnyMechanism::all() {
@@ -211,6 +213,7 @@ pub fn variants() -> Vec<Variant> {
     normalisers(&mut add);
     gates(&mut add);
     shared_keys(&mut add);
+    biased(&mut add);
     variants
 }
 
@@ -345,9 +348,6 @@ fn shared_keys(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
         "alibi",
         "rotary",
         "t5-bias",
-    for name in [
-        "relative",
-        "alibi",
         "forgetting",
         "learned-relative",
         "dense+dot-product",
@@ -358,6 +358,18 @@ fn shared_keys(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
         add(&format!("{name}, {SHARED}"), parse(name), one, !name.contains('@'));
     }
     add(&format!("local-1d, {SHARED}"), local_1d(2, None).into(), one, false);
+}
+
+/// What the names of variants end with whose placement asks for biases.
+const BIASED: &str = "biases of the place";
+
+fn biased(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
+    let one = &[Role::Decoder];
+    add(&format!("dot-product, {BIASED}"), parse("dot-product"), &[Role::Encoder, Role::Decoder, Role::Cross], true);
+    for name in ["alibi", "learned-relative", "dot-product+alibi", "dot-product@softmax-plus-one"] {
+        add(&format!("{name}, {BIASED}"), parse(name), one, !name.contains('@'));
+    }
+    add(&format!("local-1d, {BIASED}"), local_1d(2, None).into(), one, false);
 }
 
 /// A span of which no ramp begins or ends at a key.
@@ -409,6 +421,7 @@ impl Variant {
     pub fn placement(&self, heads: usize) -> Placement {
         let placement = placement(self.role, heads);
         let placement = if turns_pairs(&self.config) { placement.with_d_model(4 * heads) } else { placement };
+        let placement = placement(self.role, heads).with_qkv_bias(self.has_biases).with_output_bias(self.has_biases);
         if !self.shares_keys {
             return placement;
         }
