@@ -136,6 +136,10 @@ impl Mechanism for DynamicConvConfig {
     fn letters(&self, _max_length: usize) -> Vec<(&'static str, usize)> {
         vec![("t", self.kernel.at(0).unwrap_or(1))]
     }
+
+    fn letters_at(&self, placement: &Placement) -> Vec<(&'static str, usize)> {
+        vec![("t", self.kernel.at(placement.layer).unwrap_or(1))]
+    }
 }
 
 impl Kernel for DynamicConv {

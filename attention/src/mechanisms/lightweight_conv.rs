@@ -123,6 +123,10 @@ impl Mechanism for LightweightConvConfig {
     fn letters(&self, _max_length: usize) -> Vec<(&'static str, usize)> {
         vec![("t", self.kernel.at(0).unwrap_or(1))]
     }
+
+    fn letters_at(&self, placement: &Placement) -> Vec<(&'static str, usize)> {
+        vec![("t", self.kernel.at(placement.layer).unwrap_or(1))]
+    }
 }
 
 impl Kernel for LightweightConv {

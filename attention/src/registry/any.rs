@@ -56,6 +56,7 @@ trait ErasedMechanism: Any + Debug + Send + Sync {
     fn parameters(&self) -> Option<ParameterFormula>;
     fn query_key_biases(&self) -> Option<ParameterFormula>;
     fn letters(&self, max_length: usize) -> Vec<(&'static str, usize)>;
+    fn letters_at(&self, placement: &Placement) -> Vec<(&'static str, usize)>;
     fn has_engines(&self) -> bool;
     fn without_effect(&self, option: &str, role: Role) -> Option<&'static str>;
     fn options(&self) -> &dyn erased_serde::Serialize;
@@ -135,6 +136,10 @@ impl<M: Mechanism> ErasedMechanism for M {
 
     fn letters(&self, max_length: usize) -> Vec<(&'static str, usize)> {
         Mechanism::letters(self, max_length)
+    }
+
+    fn letters_at(&self, placement: &Placement) -> Vec<(&'static str, usize)> {
+        Mechanism::letters_at(self, placement)
     }
 
     fn has_engines(&self) -> bool {
@@ -266,6 +271,11 @@ impl AnyMechanism {
     /// As [`Mechanism::letters`].
     pub(crate) fn letters(&self, max_length: usize) -> Vec<(&'static str, usize)> {
         self.0.letters(max_length)
+    }
+
+    /// As [`Mechanism::letters_at`].
+    pub(crate) fn letters_at(&self, placement: &Placement) -> Vec<(&'static str, usize)> {
+        self.0.letters_at(placement)
     }
 
     /// Whether the reference engine and the fused engine can both compute it.

@@ -146,6 +146,11 @@ pub trait Mechanism: Clone + Debug + Default + PartialEq + Serialize + Deseriali
         self.members().into_iter().flat_map(|member| member.letters(max_length)).collect()
     }
 
+    /// As [`letters`](Self::letters), where layers differ. Default: those of all layers.
+    fn letters_at(&self, placement: &Placement) -> Vec<(&'static str, usize)> {
+        self.letters(placement.max_length)
+    }
+
     /// Parameters that are kept in `[0, 1]` after every step of an optimiser, by the container type of their module (`Struct:Mine`) and the name of the
     /// field. Default: none.
     fn fractions() -> &'static [(&'static str, &'static str)] {

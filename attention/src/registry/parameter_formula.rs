@@ -149,7 +149,7 @@ impl AnyMechanism {
         let Placement { d_model, heads, max_length, .. } = *placement;
         let (q, g) = (placement.query_width(), placement.key_width());
         let mut letters = vec![("d", d_model), ("H", heads), ("D", placement.d_head()), ("q", q), ("g", g), ("L", max_length)];
-        letters.extend(self.letters(max_length));
+        letters.extend(self.letters_at(placement));
         Some(ParameterCount { trained: formula.trained.value(&letters), fixed: formula.fixed.value(&letters) })
     }
 

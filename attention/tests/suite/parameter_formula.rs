@@ -114,6 +114,21 @@ fn parameters_of_heads_of_any_size_are_counted() {
 }
 
 #[test]
+fn layers_of_other_sizes_are_counted() {
+    for config in [parse("lightweight-conv"), parse("dynamic-conv")] {
+        let counts = [0, 1, 3].map(|layer| {
+            let placement = Placement::new(Role::Encoder, 12, 4).at_layer(layer, 4);
+            let mut count = Count::default();
+            config.init(&placement, &RandomKey::from_seed(1), &Device::flex().autodiff()).visit(&mut count);
+            let numbers = ParameterCount { trained: count.trained as u128, fixed: count.fixed as u128 };
+            assert_eq!(config.parameters_at(&placement), Some(numbers), "{config}: {placement:?}");
+            count.trained
+        });
+        assert!(counts[0] < counts[1] && counts[1] < counts[2], "{config}: {counts:?}");
+    }
+}
+
+#[test]
 fn biases_that_the_place_asks_for_are_counted() {
     let mut counted = 0;
     let biased = AnyMechanism::from(DotProductConfig::default().with_bias(true));

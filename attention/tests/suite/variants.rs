@@ -44,8 +44,6 @@ pub struct Variant {
     pub normalised: bool,
     /// Whether heads share keys and values in groups and have another width than `d_model / heads`.
     pub shares_keys: bool,
-    /// Whether the placement asks for biases of all projections.
-    pub has_biases: bool,
 }
 
 /// Every mechanism with default options and with each option changed, in every role that makes a difference.
@@ -53,8 +51,8 @@ pub fn variants() -> Vec<Variant> {
     let mut variants = Vec::new();
     let mut add = |name: &str, config: AnyMechanism, roles: &[Role], normalised| {
         for &role in roles {
-            let (shares_keys, has_biases) = (name.ends_with(SHARED), name.ends_with(BIASED));
-            variants.push(Variant { name: format!("{name}, {role:?}"), config: config.clone(), role, normalised, shares_keys, has_biases });
+            let shares_keys = name.ends_with(SHARED);
+            variants.push(Variant { name: format!("{name}, {role:?}"), config: config.clone(), role, normalised, shares_keys });
         }
     };
     for config in AnyMechanism::all() {
@@ -360,7 +358,7 @@ fn shared_keys(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
     add(&format!("local-1d, {SHARED}"), local_1d(2, None).into(), one, false);
 }
 
-/// What the names of variants end with whose placement asks for biases.
+/// What the names of variants have in them whose placement asks for biases of all projections.
 const BIASED: &str = "biases of the place";
 
 fn biased(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
@@ -422,6 +420,8 @@ impl Variant {
         let placement = placement(self.role, heads);
         let placement = if turns_pairs(&self.config) { placement.with_d_model(4 * heads) } else { placement };
         let placement = placement(self.role, heads).with_qkv_bias(self.has_biases).with_output_bias(self.has_biases);
+        let has_biases = self.name.contains(BIASED);
+        let placement = placement(self.role, heads).with_qkv_bias(has_biases).with_output_bias(has_biases);
         if !self.shares_keys {
             return placement;
         }
