@@ -13,6 +13,7 @@ mod task;
 use burn::tensor::Device;
 use heedful_attention::random::RandomKey;
 use heedful_host::checksum::sha256_hex;
+use heedful_models::embedding::EmbeddingScale;
 use heedful_models::policy::{Core, Policy};
 use heedful_models::position::PositionConfig;
 
@@ -89,6 +90,16 @@ impl Experiment for MemoryRl {
                     return Err(settings.refuse(&format!("search.{name}"), problem).into());
                 }
             }
+        }
+        if config.model.embedding_scale != EmbeddingScale::default() {
+            return Err(settings
+                .refuse("model.embedding_scale", "observations are no tokens, and nothing multiplies them; leave it out")
+                .into());
+        }
+        if config.model.embedding_norm {
+            return Err(settings
+                .refuse("model.embedding_norm", "observations are no tokens, and nothing normalises them; leave it out")
+                .into());
         }
         for attention in attentions {
             config.model(attention).validate().map_err(ExperimentError::usage)?;

@@ -3,14 +3,16 @@
 use burn::tensor::Device;
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::random::RandomKey;
-use heedful_models::block::BlockConfig;
+use heedful_models::block::{BlockConfig, Parallel};
 use heedful_models::classifier::{ClassifierConfig, Pooling};
 use heedful_models::depth::DepthConfig;
+use heedful_models::embedding::EmbeddingScale;
 use heedful_models::feed_forward::Activation;
 use heedful_models::gate::GateConfig;
 use heedful_models::initialisation::Initialisation;
 use heedful_models::language_model::LanguageModelConfig;
 use heedful_models::layout::{AttentionLayout, LayerAttention};
+use heedful_models::norm::NormConfig;
 use heedful_models::position::PositionConfig;
 use heedful_models::residual::NormOrder;
 use heedful_models::seq2seq::{Seq2SeqConfig, Tying};
@@ -38,32 +40,46 @@ pub struct ModelSettings {
     pub kv_heads: Option<usize>,
     /// Width of a head; by default `d_model / heads`.
     pub head_width: Option<usize>,
+    /// Whether the projections of queries, keys and values have biases.
+    pub qkv_bias: bool,
+    /// Whether the output projections of attentions have biases.
+    pub attention_output_bias: bool,
     /// Hidden units of the feed-forward networks.
     pub d_ff: usize,
-    /// Non-linearity of the feed-forward networks: `relu`, `gelu`, `quick-gelu` or `silu`.
+    /// Non-linearity of the feed-forward networks: `relu`, `gelu`, `gelu-tanh`, `quick-gelu` or `silu`.
     pub activation: Activation,
     /// Whether the hidden units of the feed-forward networks are multiplied by a second map of their input.
     pub gated_feed_forward: bool,
+    /// Whether the maps of the feed-forward networks have biases.
+    pub feed_forward_bias: bool,
     /// Positions that pass a feed-forward network at once; by default all.
     pub feed_forward_chunk: Option<usize>,
     /// Whether a convolution over the positions around, or before, precedes each map of the feed-forward networks.
     pub separable_feed_forward: bool,
-    /// Where layer normalisation stands: `post` (the paper) or `pre`.
+    /// Which normalisation, a `kind` (`layer`, `rms`, `rms-plus-one`), an `epsilon`, and whether layer normalisation has a shift, `bias`.
+    pub norm: NormConfig,
+    /// Where it stands: `post` (the paper), `pre`, `sandwich` or `branch-output`.
     pub norm_order: NormOrder,
+    /// Whether the sublayers of a block are given the same states: `shared-norm` or `own-norms`; by default they follow each other.
+    pub parallel: Option<Parallel>,
     /// What joins the stream and a sublayer's output in place of their sum: a `kind` (`input`, `output`, `highway`, `sig-tanh`, `gru`) and a `bias`.
     pub gate: Option<GateConfig>,
     /// Whether sublayer outputs pass a ReLU before they join the stream (TrXL-I, GTrXL).
     pub relu_before_residual: bool,
     /// Whether activations of blocks are computed again in the backward pass rather than kept.
     pub checkpoint: bool,
-    /// Whether the output of each stack is normalised; by default where layer normalisation stands before the sublayers.
+    /// Whether the output of each stack is normalised; by default where the residual sums are not.
     pub final_norm: Option<bool>,
     /// Position vectors: `sinusoidal`, `learned`, `per-layer`, `none`, or a `grid`.
     pub positions: PositionConfig,
+    /// By what embedded tokens are multiplied: `sqrt` (the root of the width, the paper) or `none`.
+    pub embedding_scale: EmbeddingScale,
+    /// Whether the sum of embedded tokens, positions and segments is normalised.
+    pub embedding_norm: bool,
     /// A `kind`: `stacked`, `shared` (one block for all layers) with a `step_signal` and `halting`,
     /// or `reversible`.
     pub depth: DepthConfig,
-    /// How initial weights are drawn, a `kind`: `xavier`, `normal` with a `deviation`, or `scaled`.
+    /// How initial weights are drawn, a `kind`: `xavier`, `normal` with a `deviation`, `normal-tables` with a `deviation` and `scaled_branches`, or `scaled`.
     pub initialisation: Initialisation,
     /// Longest sequence in tokens; synthesizers have tables of this size.
     pub max_length: usize,
@@ -135,17 +151,24 @@ impl Default for ModelSettings {
             heads: 4,
             kv_heads: None,
             head_width: None,
+            qkv_bias: false,
+            attention_output_bias: false,
             d_ff: 256,
             activation: Activation::default(),
             gated_feed_forward: false,
+            feed_forward_bias: true,
             feed_forward_chunk: None,
             separable_feed_forward: false,
+            norm: NormConfig::default(),
             norm_order: NormOrder::Pre,
+            parallel: None,
             gate: None,
             relu_before_residual: false,
             checkpoint: false,
             final_norm: None,
             positions: PositionConfig::default(),
+            embedding_scale: EmbeddingScale::default(),
+            embedding_norm: false,
             depth: DepthConfig::default(),
             initialisation: Initialisation::default(),
             max_length: 64,
@@ -160,10 +183,15 @@ impl Default for ModelSettings {
 impl ModelSettings {
     /// What all layers of the model share.
     pub fn block(&self) -> BlockConfig {
-        let Self { d_model, heads, kv_heads, head_width, d_ff, activation, gated_feed_forward, feed_forward_chunk, .. } = *self;
+        let Self { d_model, heads, kv_heads, head_width, qkv_bias, attention_output_bias, d_ff, activation, gated_feed_forward, .. } =
+            *self;
         let Self {
+            feed_forward_bias,
+            feed_forward_chunk,
             separable_feed_forward,
+            norm,
             norm_order,
+            parallel,
             max_length,
             position_offset,
             gate,
@@ -180,12 +208,17 @@ impl ModelSettings {
             heads,
             kv_heads,
             head_width,
+            qkv_bias,
+            attention_output_bias,
             d_ff,
             activation,
             gated_feed_forward,
+            feed_forward_bias,
             feed_forward_chunk,
             separable_feed_forward,
+            norm,
             norm_order,
+            parallel,
             gate,
             relu_before_residual,
             checkpoint,
@@ -213,7 +246,7 @@ impl ModelSettings {
 
     /// An encoder and a decoder with these attentions, as deep as each other, and one vocabulary of this size.
     pub fn encoder_decoder(&self, vocabulary: usize, attention: AttentionLayout, tying: Tying) -> Seq2SeqConfig {
-        let Self { layers, positions, depth, initialisation, .. } = *self;
+        let Self { layers, positions, embedding_scale, embedding_norm, depth, initialisation, .. } = *self;
         Seq2SeqConfig {
             source_vocabulary: vocabulary,
             target_vocabulary: vocabulary,
@@ -222,6 +255,8 @@ impl ModelSettings {
             decoder_layers: layers,
             block: self.block(),
             positions,
+            embedding_scale,
+            embedding_norm,
             depth,
             initialisation,
             tying,
@@ -238,15 +273,39 @@ impl ModelSettings {
         pooling: Pooling,
         attention: &Attention,
     ) -> ClassifierConfig {
-        let Self { layers, positions, depth, initialisation, .. } = *self;
-        let (attention, block) = (attention.layout.encoder.clone(), self.block());
-        ClassifierConfig { vocabulary, outputs, attention, layers, block, positions, depth, initialisation, pooling, segments, seed: None }
+        let Self { layers, positions, embedding_scale, embedding_norm, depth, initialisation, .. } = *self;
+        ClassifierConfig {
+            vocabulary,
+            outputs,
+            attention: attention.layout.encoder.clone(),
+            layers,
+            block: self.block(),
+            positions,
+            embedding_scale,
+            embedding_norm,
+            depth,
+            initialisation,
+            pooling,
+            segments,
+            ..ClassifierConfig::default()
+        }
     }
 
     /// A decoder with this attention in all layers; `tied` as in [`LanguageModelConfig::tied`].
     pub fn language_model(&self, vocabulary: usize, attention: &LayerAttention, tied: bool) -> LanguageModelConfig {
-        let Self { layers, positions, depth, initialisation, .. } = *self;
-        let (attention, block) = (attention.clone(), self.block());
-        LanguageModelConfig { vocabulary, attention, layers, block, positions, depth, initialisation, tied, auxiliary: None, seed: None }
+        let Self { layers, positions, embedding_scale, embedding_norm, depth, initialisation, .. } = *self;
+        LanguageModelConfig {
+            vocabulary,
+            attention: attention.clone(),
+            layers,
+            block: self.block(),
+            positions,
+            embedding_scale,
+            embedding_norm,
+            depth,
+            initialisation,
+            tied,
+            ..LanguageModelConfig::default()
+        }
     }
 }

@@ -2,12 +2,13 @@
 //!
 //! Without cross-attention it is an encoder's layer or a language model's, with it a translation decoder's (Vaswani et al. 2017, section 3.1).
 
+mod config;
+
 use std::sync::Arc;
 
 use burn::module::Module;
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{Tensor, TensorData};
 use heedful_attention::contract::{Attention, AttentionInput, AttentionOutput, Losses, Positions};
-use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::{Observation, Probe};
 use heedful_attention::progress::DecodingStart;
 use heedful_attention::random::RandomKey;
@@ -15,154 +16,18 @@ use heedful_attention::registry::AnyAttention;
 use heedful_attention::visibility::Visibility;
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Check, ConfigError};
-use crate::feed_forward::{Activation, FeedForward, FeedForwardConfig, FeedForwardState, Neighbours};
-use crate::gate::GateConfig;
-use crate::residual::{NormOrder, Residual, ResidualConfig};
+pub use self::config::BlockConfig;
+use crate::feed_forward::{FeedForward, FeedForwardState, Neighbours};
+use crate::residual::Residual;
 
-/// Sizes and options of a [`Block`], shared by the blocks of a stack.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct BlockConfig {
-    /// Width of the model (default 512).
-    pub d_model: usize,
-    /// Heads of self-attention, a divisor of `d_model` unless `head_width` is given (default 8).
-    pub heads: usize,
-    /// Heads of keys and values, a divisor of `heads`, which share them in groups (default: as many as heads).
-    pub kv_heads: Option<usize>,
-    /// Width of a head (default: `d_model / heads`).
-    pub head_width: Option<usize>,
-    /// Hidden units of the feed-forward network (default 2048).
-    pub d_ff: usize,
-    /// Non-linearity of the feed-forward network (default: ReLU).
-    pub activation: Activation,
-    /// Whether the hidden units of the feed-forward network are multiplied by a second map of its input (default: no).
-    pub gated_feed_forward: bool,
-    /// Positions that pass the feed-forward network at once, at least 1 (default: all).
-    pub feed_forward_chunk: Option<usize>,
-    /// Whether a convolution over the positions around, or before, precedes each map of the feed-forward networks (default: no).
-    pub separable_feed_forward: bool,
-    /// Where layer normalisation stands (default: after the residual sum).
-    pub norm_order: NormOrder,
-    /// What joins the stream and a sublayer's output (default: their sum). Gates need layer normalisation before the sublayer.
-    pub gate: Option<GateConfig>,
-    /// Whether sublayer outputs pass a ReLU before they join the stream, as in TrXL-I and GTrXL (default: no).
-    pub relu_before_residual: bool,
-    /// Whether a block's activations are not kept for the backward pass but computed again in it (default: no): memory for one tensor each block, at the
-    /// price of a second forward pass.
-    pub checkpoint: bool,
-    /// Whether the stack's output is normalised (default: where layer normalisation stands before the sublayers; TrXL-I and GTrXL do without).
-    pub final_norm: Option<bool>,
-    /// Dropout of sublayer outputs and of the model's embeddings (default 0.1).
-    pub dropout: f64,
-    /// Dropout of attention weights (default 0, as in the paper; tensor2tensor has 0.1).
-    pub attention_dropout: f64,
-    /// Dropout of the feed-forward network's hidden units (default 0, as in the paper; tensor2tensor has 0.1).
-    pub feed_forward_dropout: f64,
-    /// Longest sequence in tokens, those that frame it included (default 512).
-    pub max_length: usize,
-    /// Greatest offset by which the positions of a batch are moved in training, within `max_length` (default 0: they are not).
-    pub position_offset: usize,
-}
-
-impl Default for BlockConfig {
-    /// The base model of Vaswani et al. 2017, table 3.
-    fn default() -> Self {
-        Self {
-            d_model: 512,
-            heads: 8,
-            kv_heads: None,
-            head_width: None,
-            d_ff: 2048,
-            activation: Activation::default(),
-            gated_feed_forward: false,
-            feed_forward_chunk: None,
-            separable_feed_forward: false,
-            norm_order: NormOrder::default(),
-            gate: None,
-            relu_before_residual: false,
-            checkpoint: false,
-            final_norm: None,
-            dropout: 0.1,
-            attention_dropout: 0.0,
-            feed_forward_dropout: 0.0,
-            max_length: 512,
-            position_offset: 0,
-        }
-    }
-}
-
-impl BlockConfig {
-    pub(crate) fn validate(&self, check: &Check) -> Result<(), ConfigError> {
-        for (option, value) in [("d_model", self.d_model), ("heads", self.heads), ("d_ff", self.d_ff), ("max_length", self.max_length)] {
-            check.at_least_one(option, value)?;
-        }
-        if self.head_width.is_none() && !self.d_model.is_multiple_of(self.heads) {
-            return Err(check.wrong("heads", self.heads, format!("give a divisor of d_model = {}", self.d_model)));
-        }
-        if self.feed_forward_chunk == Some(0) {
-            return Err(check.wrong("feed_forward_chunk", 0, "give a number of at least 1, or leave it out"));
-        }
-        if let (Some(chunk), true) = (self.feed_forward_chunk, self.separable_feed_forward) {
-            return Err(check.wrong("feed_forward_chunk", chunk, "leave it out: a separable network needs the positions around each"));
-        }
-        if let Some(gate) = &self.gate {
-            gate.validate(check)?;
-            if self.norm_order == NormOrder::Post {
-                let remedy = "give pre: a gate keeps the stream as it is, which a normalisation after it would not";
-                return Err(check.wrong("norm_order", "post", remedy));
-            }
-        }
-        check.probability("dropout", self.dropout)?;
-        check.probability("attention_dropout", self.attention_dropout)?;
-        check.probability("feed_forward_dropout", self.feed_forward_dropout)
-    }
-
-    /// Whether the output of a stack of such blocks is normalised.
-    pub fn has_final_norm(&self) -> bool {
-        self.final_norm.unwrap_or(self.norm_order == NormOrder::Pre)
-    }
-
-    /// Where an attention of the block `layer` of `layers` stands. If it has another number of heads than the block, each of them has keys and values of its
-    /// own and the usual width.
-    pub fn placement(&self, role: Role, layer: usize, layers: usize, heads: usize) -> Placement {
-        let Self { d_model, kv_heads, head_width, max_length, attention_dropout: dropout, .. } = *self;
-        let place = Placement::new(role, d_model, heads);
-        let place = if heads == self.heads { place.with_kv_heads(kv_heads).with_head_width(head_width) } else { place };
-        place.at_layer(layer, layers).with_max_length(max_length).with_dropout(dropout)
-    }
-
-    /// A block around attentions that are initialised already, in a stack whose self-attention has the role `role`.
-    pub fn init<A: Attention>(
-        &self,
-        role: Role,
-        self_attention: A,
-        cross_attention: Option<A>,
-        key: &RandomKey,
-        device: &Device,
-    ) -> Block<A> {
-        let Self { d_model, norm_order, gate, relu_before_residual: relu, dropout, .. } = *self;
-        let config = ResidualConfig { d_model, norm_order, gate, relu, dropout };
-        let residual = |name: &str| config.init(&key.named(name), device);
-        let feed_forward = FeedForwardConfig {
-            d_model,
-            d_ff: self.d_ff,
-            activation: self.activation,
-            gated: self.gated_feed_forward,
-            chunk: self.feed_forward_chunk,
-            separable: self.separable_feed_forward,
-            causal: role == Role::Decoder,
-            dropout: self.feed_forward_dropout,
-        };
-        Block {
-            self_attention,
-            self_attention_residual: residual("self_attention_residual"),
-            cross_attention_residual: cross_attention.is_some().then(|| residual("cross_attention_residual")),
-            cross_attention,
-            feed_forward: feed_forward.init(&key.named("feed_forward"), device),
-            feed_forward_residual: residual("feed_forward_residual"),
-        }
-    }
+/// Sublayers that are given the same states, `x + Σ f_i(norm_i(x))` (Wang and Komatsuzaki 2021; Chowdhery et al. 2022, section 2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Parallel {
+    /// One normalisation before all of them (GPT-J, PaLM, Falcon 7B).
+    SharedNorm,
+    /// One of its own before each (GPT-NeoX, Falcon 40B).
+    OwnNorms,
 }
 
 /// Self-attention, possibly cross-attention, and a feed-forward network.
@@ -182,6 +47,8 @@ pub struct Block<A: Attention = AnyAttention> {
     pub feed_forward: FeedForward,
     /// Residual connection around the feed-forward network.
     pub feed_forward_residual: Residual,
+    #[module(skip)]
+    parallel: Option<Parallel>,
 }
 
 /// What the layers of a stack share in one forward pass.
@@ -313,24 +180,36 @@ impl<A: Attention> Block<A> {
 
     fn pass(
         &self,
-        mut x: Tensor<3>,
+        x: Tensor<3>,
         context: &Context,
         random: Option<RandomKey>,
         mut state: Option<&mut BlockState<A::State>>,
         probe: &mut Probe,
     ) -> Hidden {
         let mut losses = Losses::default();
+        let given = self.parallel.map(|parallel| match parallel {
+            Parallel::SharedNorm => self.self_attention_residual.input(x.clone()),
+            Parallel::OwnNorms => x.clone(),
+        });
+        let mut stream = x;
         for sublayer in self.sublayers() {
             let (name, residual) = self.residual(sublayer);
             let key = random.map(|key| key.named(sublayer.name()));
-            x = residual.forward(name, x, key, probe, |x, probe| {
+            let mut run = |x, probe: &mut Probe| {
                 let output = self.sublayer(sublayer, x, context, key, state.as_deref_mut(), probe);
                 losses.extend(output.losses);
                 output.context
-            });
+            };
+            stream = match given.clone() {
+                Some(given) => {
+                    let input = if self.parallel == Some(Parallel::SharedNorm) { given } else { residual.input(given) };
+                    stream + residual.output(run(input, probe), key)
+                }
+                None => residual.forward(name, stream, key, probe, run),
+            };
         }
-        probe.observe(|| Observation::Activation(x.clone()));
-        Hidden { states: x, losses }
+        probe.observe(|| Observation::Activation(stream.clone()));
+        Hidden { states: stream, losses }
     }
 
     /// The sublayers in their order.

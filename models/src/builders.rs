@@ -1,4 +1,4 @@
-//! What the configurations of the three models have in common: setters in the manner of Burn's configurations, and building.
+//! What the configurations of models have in common: setters in the manner of Burn's configurations, and building.
 
 /// Writes the setters of what all models have, and `build`.
 macro_rules! model_builders {
@@ -54,7 +54,13 @@ macro_rules! model_builders {
                 self
             }
 
-            /// Sets where layer normalisation stands (default: after the residual sum).
+            /// Sets which normalisation there is (default: layer normalisation with ε = 1e-6).
+            pub fn with_norm(mut self, norm: crate::norm::NormConfig) -> Self {
+                self.block.norm = norm;
+                self
+            }
+
+            /// Sets where the normalisation stands (default: after the residual sum).
             pub fn with_norm_order(mut self, norm_order: crate::residual::NormOrder) -> Self {
                 self.block.norm_order = norm_order;
                 self
@@ -132,6 +138,25 @@ macro_rules! model_builders {
     };
 }
 
+/// Writes the setters of what models of tokens have besides.
+macro_rules! token_builders {
+    ($config:ident) => {
+        impl $config {
+            /// Sets by what embedded tokens are multiplied (default: the root of the width).
+            pub fn with_embedding_scale(mut self, scale: crate::embedding::EmbeddingScale) -> Self {
+                self.embedding_scale = scale;
+                self
+            }
+
+            /// Sets whether the sum of embedded tokens, positions and segments is normalised (default: no).
+            pub fn with_embedding_norm(mut self, norm: bool) -> Self {
+                self.embedding_norm = norm;
+                self
+            }
+        }
+    };
+}
+
 /// Writes what configurations of models with one stack of layers have besides.
 macro_rules! one_stack_builders {
     ($config:ident, $model:ident) => {
@@ -160,7 +185,7 @@ macro_rules! one_stack_builders {
     };
 }
 
-pub(crate) use {model_builders, one_stack_builders};
+pub(crate) use {model_builders, one_stack_builders, token_builders};
 
 #[cfg(test)]
 mod tests {

@@ -17,6 +17,7 @@ use heedful_attention::visibility::Visibility;
 pub use self::config::{ClassifierConfig, Pooling};
 use crate::block::{Context, Hidden};
 use crate::embedding::TokenEmbedding;
+use crate::fused::linear;
 use crate::seq2seq::Scores;
 use crate::stack::Stack;
 
@@ -40,6 +41,8 @@ pub struct Classifier<A: Attention = AnyAttention> {
     pub embedding: TokenEmbedding,
     /// The layers.
     pub encoder: Stack<A>,
+    /// What the pooled vector passes before a hyperbolic tangent, `[C, C]`.
+    pub pooler: Option<Linear>,
     /// From the pooled vector to the outputs.
     pub output: Linear,
     #[module(skip)]
@@ -73,7 +76,12 @@ impl<A: Attention> Classifier<A> {
     pub fn forward_with(&self, sentences: Sentences, random: Option<RandomKey>, probe: &mut Probe) -> Scores<2> {
         let lengths = sentences.lengths;
         let hidden = self.hidden(sentences, random, probe);
-        let pooled = dropout(self.pool(hidden.states, lengths), self.dropout, random.map(|key| key.named("output")).as_ref());
+        let pooled = self.pool(hidden.states, lengths);
+        let pooled = match &self.pooler {
+            Some(pooler) => linear(pooled, pooler).tanh(),
+            None => pooled,
+        };
+        let pooled = dropout(pooled, self.dropout, random.map(|key| key.named("output")).as_ref());
         Scores { logits: self.output.forward(pooled), losses: hidden.losses }
     }
 
@@ -166,6 +174,17 @@ mod tests {
         };
         assert_eq!(pooled(Pooling::ClassToken), [1.0, 2.0]);
         assert_eq!(pooled(Pooling::Mean), [2.0, 4.0]);
+    }
+
+    #[test]
+    fn a_pooler_is_a_map_and_a_tangent_before_the_output() {
+        let config = ClassifierConfig { pooler: true, ..tiny(AnyMechanism::default()) };
+        let model = config.init(&RandomKey::from_seed(1), &Device::flex());
+        let sentences = || Sentences { tokens: Tensor::from_data([[4, 5, 6]], &Device::flex()), segments: None, lengths: &[3] };
+        let first = model.hidden(sentences(), None, &mut Probe::off()).states.narrow(1, 0, 1).reshape([1, 8]);
+        let expected = model.output.forward(model.pooler.as_ref().unwrap().forward(first).tanh());
+        let difference: f32 = (model.forward_with(sentences(), None, &mut Probe::off()).logits - expected).abs().max().into_scalar();
+        assert!(difference < 1e-6, "{difference}");
     }
 
     #[test]

@@ -33,8 +33,8 @@ pub enum DepthConfig {
     /// One block, applied as many times as there are layers: the Universal Transformer. The model's position vectors are added before each step and not to
     /// the embedded tokens.
     Shared(SharedConfig),
-    /// Each layer has its own weights and is reversible: memory for activations does not grow with depth. Needs layer normalisation before the sublayers
-    /// and no gates.
+    /// Each layer has its own weights and is reversible: memory for activations does not grow with depth. Needs streams that are not normalised, no gates
+    /// and sublayers that follow each other.
     Reversible,
 }
 
@@ -70,6 +70,10 @@ impl DepthConfig {
             }
             Self::Reversible if block.gate.is_some() => {
                 Err(check.wrong("gate", "given", "leave it out: a reversible layer adds to its streams, and a gate cannot be undone"))
+            }
+            Self::Reversible if block.parallel.is_some() => {
+                let remedy = "leave it out: the sublayers of a reversible layer follow each other, each on another stream";
+                Err(check.wrong("parallel", "given", remedy))
             }
             Self::Reversible if block.checkpoint => {
                 Err(check.wrong("checkpoint", true, "leave it out: a reversible stack keeps no activations of its blocks anyway"))

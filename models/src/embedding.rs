@@ -1,7 +1,7 @@
 //! Token embedding, and the projection back to the vocabulary.
 //!
 //! Vaswani et al. 2017, section 3.4: embeddings are multiplied by `sqrt(d_model)`, positions are added unscaled, then dropout; the embedding matrix also
-//! projects hidden states to logits, `x E^T`. The matrix has one owner, its [`TokenEmbedding`]; both uses are one leaf of the graph, so that their
+//! projects hidden states to logits, `x E^T`. Of later models many do not multiply ([`EmbeddingScale`]), and BERT normalises the sum before dropout. The matrix has one owner, its [`TokenEmbedding`]; both uses are one leaf of the graph, so that their
 //! gradients add up. (Two Burn parameters that were cloned from each other would drift apart.)
 
 use burn::module::{Module, Param};
@@ -12,8 +12,21 @@ use heedful_attention::contract::Positions;
 use heedful_attention::dropout::dropout;
 use heedful_attention::init::{self, Init};
 use heedful_attention::random::RandomKey;
+use serde::{Deserialize, Serialize};
 
+use crate::norm::{Norm, NormConfig};
 use crate::position::{PositionConfig, PositionEncoding};
+
+/// By what embedded tokens are multiplied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EmbeddingScale {
+    /// The root of the width of the model (the paper; Gemma).
+    #[default]
+    Sqrt,
+    /// Nothing (GPT-2, BERT, Llama).
+    None,
+}
 
 /// Sizes of a [`TokenEmbedding`].
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +43,10 @@ pub struct TokenEmbeddingConfig {
     pub position_offset: usize,
     /// Number of segment types (first and second sentence), 0 for none.
     pub segments: usize,
+    /// By what embedded tokens are multiplied.
+    pub scale: EmbeddingScale,
+    /// Normalisation of the sum, if there is one.
+    pub norm: Option<NormConfig>,
     /// Dropout of the sum.
     pub dropout: f64,
 }
@@ -43,6 +60,10 @@ pub struct TokenEmbedding {
     pub positions: PositionEncoding,
     /// Segment vectors `[segments, C]`.
     pub segments: Option<Param<Tensor<2>>>,
+    /// Normalisation of the sum.
+    pub norm: Option<Norm>,
+    #[module(skip)]
+    scale: EmbeddingScale,
     dropout: f64,
 }
 
@@ -57,6 +78,8 @@ impl TokenEmbeddingConfig {
                 .init(self.max_length, self.d_model, &key.named("positions"), device)
                 .with_offset(self.position_offset),
             segments: (self.segments > 0).then(|| deviation.parameter([self.segments, self.d_model], &key.named("segments"), device)),
+            norm: self.norm.map(|norm| norm.init(self.d_model, device)),
+            scale: self.scale,
             dropout: self.dropout,
         }
     }
@@ -82,14 +105,22 @@ impl TokenEmbedding {
         positions: &Positions,
         random: Option<RandomKey>,
     ) -> Tensor<3> {
-        let scale = (self.tokens.weight.dims()[1] as f64).sqrt();
         let positions = self.positions.shifted(positions, tokens.dims()[1], random.as_ref());
-        let x = self.positions.forward(self.tokens.forward(tokens) * scale, &positions);
+        let x = self.tokens.forward(tokens);
+        let x = match self.scale {
+            EmbeddingScale::Sqrt => x * (self.tokens.weight.dims()[1] as f64).sqrt(),
+            EmbeddingScale::None => x,
+        };
+        let x = self.positions.forward(x, &positions);
         let x = match segments {
             Some(segments) => {
                 let table = self.segments.as_ref().expect("segment types are given to a model that has vectors for them");
                 x + burn::tensor::module::embedding(table.val(), segments)
             }
+            None => x,
+        };
+        let x = match &self.norm {
+            Some(norm) => norm.forward(x),
             None => x,
         };
         dropout(x, self.dropout, random.as_ref())
@@ -134,6 +165,8 @@ mod tests {
             positions: PositionConfig::Sinusoidal,
             position_offset: 0,
             segments: 0,
+            scale: EmbeddingScale::default(),
+            norm: None,
             dropout: 0.1,
         }
     }
@@ -145,6 +178,33 @@ mod tests {
         let x = embedding.forward(Tensor::from_data([[3]], &device), &Positions::default(), None);
         let row = embedding.tokens.weight.val().narrow(0, 3, 1) * 2.0 + Tensor::from_data([[0.0, 1.0, 0.0, 1.0]], &device);
         assert_eq!(x.into_data().try_to_vec::<f32>().unwrap(), row.into_data().try_to_vec::<f32>().unwrap());
+    }
+
+    #[test]
+    fn tokens_that_are_not_scaled_are_rows_of_the_matrix() {
+        let device = Device::flex();
+        let config = TokenEmbeddingConfig { scale: EmbeddingScale::None, positions: PositionConfig::None, ..config() };
+        let embedding = config.init(&RandomKey::from_seed(1), &device);
+        let x = embedding.forward(Tensor::from_data([[3]], &device), &Positions::default(), None);
+        let row = embedding.tokens.weight.val().narrow(0, 3, 1);
+        assert_eq!(x.into_data().try_to_vec::<f32>().unwrap(), row.into_data().try_to_vec::<f32>().unwrap());
+    }
+
+    #[test]
+    fn the_normalisation_is_that_of_tokens_positions_and_segments() {
+        let device = Device::flex();
+        let plain = TokenEmbeddingConfig { segments: 2, ..config() };
+        let normalised = TokenEmbeddingConfig { norm: Some(NormConfig::default()), ..plain };
+        let embed = |config: TokenEmbeddingConfig| {
+            let embedding = config.init(&RandomKey::from_seed(1), &device);
+            let [tokens, segments] = [[[3, 5]], [[0, 1]]].map(|ids| Tensor::<2, Int>::from_data(ids, &device));
+            (embedding.num_params(), embedding.forward_segments(tokens, Some(segments), &Positions::default(), None))
+        };
+        let (parameters, sum) = embed(plain);
+        let (with_norm, found) = embed(normalised);
+        assert_eq!(with_norm, parameters + 2 * 4);
+        let difference: f32 = (found - NormConfig::default().init(4, &device).forward(sum)).abs().max().into_scalar();
+        assert!(difference < 1e-6, "{difference}");
     }
 
     #[test]

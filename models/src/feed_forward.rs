@@ -1,13 +1,13 @@
 //! Position-wise feed-forward network (Vaswani et al. 2017, section 3.3): `f(x W_1 + b_1) W_2 + b_2`, the same at every position.
 //!
-//! A gated one is `(f(x W_1 + b_1) ⊙ (x V + c)) W_2 + b_2` (Shazeer 2020; Dauphin et al. 2017): GEGLU with GELU, SwiGLU with SiLU. It has half as many
-//! parameters more than an ungated one of the same width. In chunks, positions go through the network some at a time (Kitaev et al. 2020, section 3), with
+//! A gated one is `(f(x W_1 + b_1) ⊙ (x V + c)) W_2 + b_2` (Shazeer 2020; Dauphin et al. 2017): ReGLU with ReLU, GEGLU with GELU, SwiGLU with SiLU. It has half as
+//! many parameters more than an ungated one of the same width. In chunks, positions go through the network some at a time (Kitaev et al. 2020, section 3), with
 //! the same result. A separable one has a [depthwise convolution](crate::depthwise) before each map (Dehghani et al. 2018, section 2.1), over 3 and 5 positions
 //! as in the released code.
 
 use burn::module::Module;
 use burn::nn::Linear;
-use burn::tensor::activation::{gelu, relu, sigmoid, silu};
+use burn::tensor::activation::{gelu, gelu_approximate, relu, sigmoid, silu};
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use heedful_attention::dropout::dropout_from;
 use heedful_attention::init;
@@ -26,6 +26,8 @@ pub enum Activation {
     Relu,
     /// `x Φ(x)` (Hendrycks and Gimpel 2016).
     Gelu,
+    /// `x / 2 (1 + tanh(sqrt(2 / π) (x + 0.044715 x³)))`, an approximation of GELU (Hendrycks and Gimpel 2016; that of GPT-2 and Gemma).
+    GeluTanh,
     /// `x σ(1.702 x)`, the quick approximation of GELU (Hendrycks and Gimpel 2016; that of Child et al. 2019).
     QuickGelu,
     /// `x σ(x)` (Elfwing et al. 2017).
@@ -37,6 +39,7 @@ impl Activation {
         match self {
             Self::Relu => relu(x),
             Self::Gelu => gelu(x),
+            Self::GeluTanh => gelu_approximate(x),
             Self::QuickGelu => x.clone() * sigmoid(x * 1.702),
             Self::Silu => silu(x),
         }
@@ -54,6 +57,8 @@ pub struct FeedForwardConfig {
     pub activation: Activation,
     /// Whether a second map of the input multiplies the hidden units.
     pub gated: bool,
+    /// Whether the maps have biases.
+    pub bias: bool,
     /// Positions that pass at once, of all rows together; all, if it is not given. Convolutions need all.
     pub chunk: Option<usize>,
     /// Whether there is a convolution over positions before each map.
@@ -65,16 +70,16 @@ pub struct FeedForwardConfig {
 }
 
 /// Positions of the windows of the two convolutions.
-const KERNELS: [usize; 2] = [3, 5];
+pub(crate) const KERNELS: [usize; 2] = [3, 5];
 
 impl FeedForwardConfig {
     /// Initialises the network: Xavier-uniform weights and zero biases.
     pub fn init(&self, key: &RandomKey, device: &Device) -> FeedForward {
-        let Self { d_model, d_ff, activation, gated, chunk, separable, causal, dropout } = *self;
+        let Self { d_model, d_ff, activation, gated, bias, chunk, separable, causal, dropout } = *self;
         let convolution = |name, channels, kernel| {
             separable.then(|| DepthwiseConvolutionConfig { channels, kernel, causal }.init(&key.named(name), device))
         };
-        let map = |name, from, to| init::linear(from, to, true, &key.named(name), device);
+        let map = |name, from, to| init::linear(from, to, bias, &key.named(name), device);
         FeedForward {
             input: map("input", d_model, d_ff),
             gate: gated.then(|| map("gate", d_model, d_ff)),
@@ -93,7 +98,7 @@ impl FeedForwardConfig {
 /// Should be created with [`FeedForwardConfig`].
 #[derive(Module, Debug)]
 pub struct FeedForward {
-    /// `W_1`, `[C, F]`, and `b_1`.
+    /// `W_1`, `[C, F]`, and `b_1`: what passes the non-linearity.
     pub input: Linear,
     /// `V`, `[C, F]`, and `c`, of a gated network.
     pub gate: Option<Linear>,
@@ -201,6 +206,7 @@ mod tests {
         d_ff: 64,
         activation: Activation::Relu,
         gated: false,
+        bias: true,
         chunk: None,
         separable: false,
         causal: false,
@@ -259,6 +265,84 @@ mod tests {
         network.gate = Some(gate);
         // Hidden units 2 and 0, gates 5 and 2.
         assert_eq!(applied(&network), [30.5, 40.0, 0.5, 0.0]);
+    }
+
+    /// `erf` by its series, which converges everywhere.
+    fn erf(x: f64) -> f64 {
+        let mut term = x;
+        let mut sum = x;
+        for n in 1..100 {
+            term *= -x * x / f64::from(n);
+            sum += term / f64::from(2 * n + 1);
+        }
+        sum * 2.0 / std::f64::consts::PI.sqrt()
+    }
+
+    fn by_definition(activation: Activation, x: f64) -> f64 {
+        match activation {
+            Activation::Relu => x.max(0.0),
+            Activation::Gelu => 0.5 * x * (1.0 + erf(x / 2f64.sqrt())),
+            Activation::GeluTanh => 0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x.powi(3))).tanh()),
+            Activation::QuickGelu => x / (1.0 + (-1.702 * x).exp()),
+            Activation::Silu => x / (1.0 + (-x).exp()),
+        }
+    }
+
+    const ACTIVATIONS: [Activation; 5] =
+        [Activation::Relu, Activation::Gelu, Activation::GeluTanh, Activation::QuickGelu, Activation::Silu];
+
+    #[test]
+    fn every_network_is_its_formula() {
+        let device = Device::flex();
+        let numbers = |parameter: Tensor<2>| parameter.into_data().iter::<f64>().collect::<Vec<_>>();
+        for (activation, gated, bias) in ACTIVATIONS
+            .into_iter()
+            .flat_map(|activation| [(false, true), (true, true), (true, false)].map(|(gated, bias)| (activation, gated, bias)))
+        {
+            let config = FeedForwardConfig { d_ff: 6, activation, gated, bias, dropout: 0.0, ..PLAIN };
+            let mut network = config.init(&RandomKey::from_seed(1), &device);
+            let maps = [Some(&mut network.input), network.gate.as_mut(), Some(&mut network.output)];
+            for (at, map) in maps.into_iter().enumerate() {
+                let Some(map) = map else { continue };
+                assert_eq!(map.bias.is_some(), bias);
+                let key = RandomKey::from_seed(2).numbered(at as u64);
+                map.bias = map.bias.take().map(|old| init::Init::Normal(1.0).parameter(old.dims(), &key, &device));
+            }
+            let x = init::Init::Normal(1.0).tensor([1, 5, 4], &RandomKey::from_seed(3), &device);
+            let found = network.forward(x.clone(), None, Neighbours::default()).reshape([5, 4]);
+            // Positions by rows.
+            let map = |x: &[f64], map: &Linear| -> Vec<f64> {
+                let [from, to] = map.weight.dims();
+                let (weight, bias) = (numbers(map.weight.val()), map.bias.as_ref().map(|bias| numbers(bias.val().reshape([1, to]))));
+                let unit = |unit: usize| {
+                    let product: f64 = (0..from).map(|at| x[at] * weight[at * to + unit]).sum();
+                    product + bias.as_ref().map_or(0.0, |bias| bias[unit])
+                };
+                (0..to).map(unit).collect()
+            };
+            let rows = numbers(x.reshape([5, 4]));
+            let expected = rows.chunks(4).flat_map(|x| {
+                let hidden: Vec<f64> = map(x, &network.input).into_iter().map(|x| by_definition(activation, x)).collect();
+                let hidden = match &network.gate {
+                    Some(gate) => hidden.iter().zip(map(x, gate)).map(|(hidden, gate)| hidden * gate).collect(),
+                    None => hidden,
+                };
+                map(&hidden, &network.output)
+            });
+            for (found, expected) in numbers(found).into_iter().zip(expected) {
+                assert!((found - expected).abs() < 1e-4, "{activation:?}, gated {gated}, bias {bias}: {found} is not {expected}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_before_the_non_linearity_being_0_closes_a_swiglu() {
+        let device = Device::flex();
+        let config = FeedForwardConfig { activation: Activation::Silu, gated: true, bias: false, dropout: 0.0, ..PLAIN };
+        let mut network = config.init(&RandomKey::from_seed(1), &device);
+        network.input.weight = Param::from_tensor(Tensor::zeros([4, 64], &device));
+        let x = init::Init::Normal(1.0).tensor([2, 3, 4], &RandomKey::from_seed(2), &device);
+        assert!(network.forward(x, None, Neighbours::default()).into_data().iter::<f32>().all(|output| output == 0.0));
     }
 
     #[test]

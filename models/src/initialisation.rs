@@ -9,6 +9,7 @@ use heedful_attention::init::Init;
 use heedful_attention::random::RandomKey;
 use serde::{Deserialize, Serialize};
 
+use crate::embedding::EmbeddingScale;
 use crate::error::{Check, ConfigError};
 
 /// How the weights of linear maps and embeddings are drawn. Biases begin with 0 and what else modules have with their own values always.
@@ -23,6 +24,15 @@ pub enum Initialisation {
         /// The standard deviation, greater than 0.
         deviation: f64,
     },
+    /// Normal with one standard deviation everywhere, in tables of positions, segments and class tokens too (Devlin et al. 2019: 0.02, and most models since).
+    NormalTables {
+        /// The standard deviation, greater than 0.
+        deviation: f64,
+        /// Whether the last map of each residual branch has `1 / sqrt(2 N)` of it in a stack of `N` blocks, the deeper of two (Radford et al. 2019, section
+        /// 2.3; default: no).
+        #[serde(default)]
+        scaled_branches: bool,
+    },
     /// Normal with standard deviation `0.125 / sqrt(inputs)`, the last map of each residual branch `1 / sqrt(2 N)` of it in a stack of `N` blocks (the deeper
     /// of two), and the output projection 0, so that all tokens are equally likely at first (Child et al. 2019, section 6). Needs an output projection of
     /// its own.
@@ -32,7 +42,7 @@ pub enum Initialisation {
 impl Initialisation {
     pub(crate) fn validate(&self, check: &Check, is_tied: bool) -> Result<(), ConfigError> {
         match *self {
-            Self::Normal { deviation } if !(deviation > 0.0 && deviation.is_finite()) => {
+            Self::Normal { deviation } | Self::NormalTables { deviation, .. } if !(deviation > 0.0 && deviation.is_finite()) => {
                 Err(check.wrong("initialisation.deviation", deviation, "give a number greater than 0"))
             }
             Self::Scaled if is_tied => {
@@ -43,18 +53,23 @@ impl Initialisation {
         }
     }
 
-    /// The model with weights drawn anew, where it is not Xavier. `blocks` is the number of residual blocks of a stack.
-    pub(crate) fn apply<M: Module>(self, model: M, blocks: usize, key: &RandomKey) -> M {
+    /// The model with weights drawn anew, where it is not Xavier. `blocks` is the number of residual blocks of a stack, `scale` that of embedded tokens.
+    pub(crate) fn apply<M: Module>(self, model: M, blocks: usize, scale: EmbeddingScale, key: &RandomKey) -> M {
         if self == Self::Xavier {
             return model;
         }
-        model.map(&mut Draw { initialisation: self, blocks, key: key.named("initialisation"), path: Vec::new() })
+        model.map(&mut Draw { initialisation: self, blocks, scale, key: key.named("initialisation"), path: Vec::new() })
     }
 }
+
+/// Tables that are no embeddings of tokens: name and container.
+const TABLES: [(&str, &str); 3] =
+    [("learned", "Struct:PositionEncoding"), ("segments", "Struct:TokenEmbedding"), ("class_token", "Struct:PatchEmbedding")];
 
 struct Draw {
     initialisation: Initialisation,
     blocks: usize,
+    scale: EmbeddingScale,
     key: RandomKey,
     path: Vec<(String, String)>,
 }
@@ -74,25 +89,31 @@ impl Draw {
         let (name, container) = at(0);
         let is_linear = (name, container) == ("weight", "Struct:Linear");
         let is_embedding = (name, container) == ("weight", "Struct:Embedding");
+        let is_in_layer = self.path.iter().any(|(_, container)| container == "Struct:Block");
+        let ends_branch = is_linear && is_in_layer && at(1).0 == "output";
+        let of_branch = if ends_branch { (2.0 * self.blocks as f64).powf(-0.5) } else { 1.0 };
+        let is_of_grid = at(1).1 == "Struct:GridEncoding";
         match self.initialisation {
             Initialisation::Xavier => None,
             Initialisation::Normal { deviation } => (is_linear || is_embedding).then_some(Change::Normal(deviation)),
+            Initialisation::NormalTables { deviation, scaled_branches } => {
+                let is_table = is_of_grid || TABLES.contains(&(name, container));
+                let deviation = if scaled_branches { deviation * of_branch } else { deviation };
+                (is_linear || is_embedding || is_table).then_some(Change::Normal(deviation))
+            }
             Initialisation::Scaled if is_linear => {
-                let is_output = at(1).0 == "output";
-                let is_in_layer = self.path.iter().any(|(_, container)| container == "Struct:Block");
-                let scale = match (is_output, is_in_layer) {
-                    (true, true) => (2.0 * self.blocks as f64).powf(-0.5),
-                    (true, false) => return Some(Change::Times(0.0)),
-                    (false, _) => 1.0,
-                };
-                Some(Change::Normal(0.125 * scale / (shape[0] as f64).sqrt()))
+                if at(1).0 == "output" && !is_in_layer {
+                    return Some(Change::Times(0.0));
+                }
+                Some(Change::Normal(0.125 * of_branch / (shape[0] as f64).sqrt()))
             }
-            // They have `1 / sqrt(width)` already, and embedded tokens are multiplied by `sqrt(width)`, which they are not in the paper.
-            Initialisation::Scaled if is_embedding => Some(Change::Times(0.125 / (shape[1] as f64).sqrt())),
+            // They have `1 / sqrt(width)` already, and where embedded tokens are multiplied by `sqrt(width)`, they are not in the paper.
+            Initialisation::Scaled if is_embedding => Some(Change::Times(match self.scale {
+                EmbeddingScale::Sqrt => 0.125 / (shape[1] as f64).sqrt(),
+                EmbeddingScale::None => 0.125,
+            })),
             // These have `1 / sqrt(width)` already, or less where several are added.
-            Initialisation::Scaled if at(1).1 == "Struct:GridEncoding" || container == "Struct:PositionEncoding" => {
-                Some(Change::Times(0.125))
-            }
+            Initialisation::Scaled if is_of_grid || container == "Struct:PositionEncoding" => Some(Change::Times(0.125)),
             Initialisation::Scaled => None,
         }
     }
@@ -127,6 +148,7 @@ mod tests {
     use heedful_attention::probe::Probe;
 
     use crate::block::BlockConfig;
+    use crate::classifier::ClassifierConfig;
     use crate::language_model::{LanguageModel, LanguageModelConfig};
     use crate::position::{GridConfig, Join, PositionConfig};
 
@@ -169,7 +191,7 @@ mod tests {
         let grid = model.embedding.positions.grid.as_ref().unwrap();
         assert_close(deviation(&grid.tables[1]), 0.125 / (64.0f64 * 2.0).sqrt());
         assert_eq!(deviation(&model.output.as_ref().unwrap().weight), 0.0);
-        let norm = &model.decoder.layers[3].feed_forward_residual.norm;
+        let norm = model.decoder.layers[3].feed_forward_residual.norm.as_ref().unwrap();
         assert_eq!(deviation(&norm.gamma), 1.0);
     }
 
@@ -179,6 +201,24 @@ mod tests {
         let logits =
             model(Initialisation::Scaled).forward_with(Tensor::<2, Int>::from_data([[3, 5]], &device), &[], None, &mut Probe::off()).logits;
         assert!(logits.into_data().iter::<f32>().all(|logit| logit == 0.0));
+    }
+
+    #[test]
+    fn embedded_tokens_have_the_deviation_of_the_paper_whatever_they_are_multiplied_by() {
+        for (embedding_scale, factor) in [(EmbeddingScale::Sqrt, 8.0), (EmbeddingScale::None, 1.0)] {
+            let block = BlockConfig { d_model: 64, heads: 2, d_ff: 64, max_length: 64, ..BlockConfig::default() };
+            let config = LanguageModelConfig {
+                vocabulary: 100,
+                layers: 1,
+                block,
+                initialisation: Initialisation::Scaled,
+                tied: false,
+                embedding_scale,
+                ..LanguageModelConfig::default()
+            };
+            let model = config.init(&RandomKey::from_seed(5), &Device::flex().autodiff());
+            assert_close(factor * deviation(&model.embedding.tokens.weight), 0.125 / 8.0);
+        }
     }
 
     #[test]
@@ -192,13 +232,47 @@ mod tests {
     }
 
     #[test]
+    fn normal_tables_have_the_deviation_and_ends_of_branches_a_part_of_it() {
+        for (scaled_branches, of_branch) in [(false, 1.0), (true, 0.25)] {
+            let initialisation = Initialisation::NormalTables { deviation: 0.02, scaled_branches };
+            let model = model(initialisation);
+            assert_close(deviation(&model.embedding.tokens.weight), 0.02);
+            assert_close(deviation(&model.embedding.positions.grid.as_ref().unwrap().tables[0]), 0.02);
+            assert_close(deviation(&model.output.as_ref().unwrap().weight), 0.02);
+            let block = &model.decoder.layers[3];
+            assert_close(deviation(&block.feed_forward.input.weight), 0.02);
+            assert_close(deviation(&block.feed_forward.output.weight), 0.02 * of_branch);
+            let attention = block.self_attention.as_softmax().unwrap();
+            assert_close(deviation(&attention.value.weight), 0.02);
+            assert_close(deviation(&attention.output.weight), 0.02 * of_branch);
+            let block = BlockConfig { d_model: 64, heads: 2, d_ff: 64, max_length: 64, ..BlockConfig::default() };
+            let config = ClassifierConfig {
+                vocabulary: 9,
+                outputs: 2,
+                layers: 1,
+                block,
+                positions: PositionConfig::Learned,
+                segments: true,
+                initialisation,
+                ..ClassifierConfig::default()
+            };
+            let embedding = config.init(&RandomKey::from_seed(5), &Device::flex().autodiff()).embedding;
+            assert_close(deviation(embedding.positions.learned.as_ref().unwrap()), 0.02);
+            assert!((deviation(embedding.segments.as_ref().unwrap()) / 0.02 - 1.0).abs() < 0.3);
+        }
+    }
+
+    #[test]
     fn initialisations_are_read_and_impossible_ones_refused() {
         let read = |text: &str| toml::from_str::<LanguageModelConfig>(&format!("vocabulary = 9\n{text}")).unwrap();
         assert_eq!(read("initialisation = { kind = 'normal', deviation = 0.5 }").initialisation, Initialisation::Normal { deviation: 0.5 });
+        let tables = read("initialisation = { kind = 'normal-tables', deviation = 0.5 }").initialisation;
+        assert_eq!(tables, Initialisation::NormalTables { deviation: 0.5, scaled_branches: false });
         assert!(read("tied = false\ninitialisation = { kind = 'scaled' }").validate().is_ok());
         for (text, option) in [
             ("initialisation = { kind = 'scaled' }", "initialisation"),
             ("initialisation = { kind = 'normal', deviation = 0.0 }", "initialisation.deviation"),
+            ("initialisation = { kind = 'normal-tables', deviation = -1.0 }", "initialisation.deviation"),
         ] {
             let error = read(text).validate().unwrap_err().to_string();
             assert!(error.contains(&format!("`{option}`")), "{error}");

@@ -2,7 +2,7 @@
 
 mod config;
 
-use burn::module::Module;
+use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::tensor::{Device, Int, Tensor};
 use heedful_attention::contract::{Attention, Positions};
@@ -16,7 +16,7 @@ use crate::auxiliary::AuxiliaryClassifiers;
 use crate::block::{Context, Hidden};
 use crate::embedding::{TokenEmbedding, output_matrix, project};
 use crate::generation::{GenerationConfig, Hypothesis, StepDecoder, generate, left_padded};
-use crate::loss::{CrossEntropy, projected_cross_entropy};
+use crate::loss::{CrossEntropy, cross_entropy, projected_cross_entropy};
 use crate::segment::SegmentMemory;
 use crate::seq2seq::{Scores, last_position};
 use crate::stack::{Stack, StackState, causal};
@@ -32,8 +32,11 @@ pub struct LanguageModel<A: Attention = AnyAttention> {
     pub decoder: Stack<A>,
     /// Output projection `[C, V]`, where it is not the embedding's matrix.
     pub output: Option<Linear>,
+    /// Biases of the logits, `[V]`.
+    pub output_bias: Option<Param<Tensor<1>>>,
     /// What [`auxiliary`](crate::auxiliary) losses are computed with, of use in training alone.
     pub auxiliary: Option<AuxiliaryClassifiers>,
+    logit_softcap: Option<f64>,
     max_length: usize,
     training: Training,
 }
@@ -108,16 +111,35 @@ impl<A: Attention> LanguageModel<A> {
 
     /// Logits `[.., V]` of hidden states `[.., C]`.
     pub fn project<const D: usize>(&self, hidden: Tensor<D>) -> Tensor<D> {
-        project(hidden, self.output.as_ref(), &self.embedding)
+        let logits = project(hidden, self.output.as_ref(), &self.embedding);
+        let logits = match &self.output_bias {
+            Some(bias) => logits + bias.val().unsqueeze(),
+            None => logits,
+        };
+        match self.logit_softcap {
+            Some(cap) => (logits / cap).tanh() * cap,
+            None => logits,
+        }
     }
 
     /// Cross-entropy of hidden states `[N, C]` against the tokens `[N]` that follow: that of [`project`](Self::project)'s logits, which never exist all at
-    /// once ([`projected_cross_entropy`]).
+    /// once ([`projected_cross_entropy`]) unless they are capped.
     ///
     /// # Panics
     /// If `label_smoothing` is not in `[0, 1)` or there are not as many targets.
     pub fn cross_entropy(&self, hidden: Tensor<2>, targets: Tensor<1, Int>, padding: Option<u32>, label_smoothing: f64) -> CrossEntropy {
+        if self.logit_softcap.is_some() {
+            return cross_entropy(self.project(hidden), targets, padding, label_smoothing);
+        }
         let matrix = output_matrix(self.output.as_ref(), &self.embedding);
+        let (hidden, matrix) = match &self.output_bias {
+            // A bias is the weight of an input that is always 1.
+            Some(bias) => {
+                let ones = Tensor::ones([hidden.dims()[0], 1], (&hidden.device(), hidden.dtype()));
+                (Tensor::cat(vec![hidden, ones], 1), Tensor::cat(vec![matrix, bias.val().unsqueeze_dim(1)], 1))
+            }
+            None => (hidden, matrix),
+        };
         projected_cross_entropy(hidden, matrix, targets, padding, label_smoothing)
     }
 
@@ -202,9 +224,10 @@ mod tests {
     use heedful_attention::registry::AnyMechanism;
     use heedful_attention::visibility::Span;
 
-    use crate::block::BlockConfig;
+    use crate::block::{BlockConfig, Parallel};
     use crate::depth::{DepthConfig, SharedConfig};
     use crate::layout::LayerAttention;
+    use crate::norm::{NormConfig, NormKind};
     use crate::position::PositionConfig;
     use crate::residual::NormOrder;
 
@@ -350,6 +373,86 @@ mod tests {
     }
 
     #[test]
+    fn a_bias_is_added_to_the_logits_and_a_cap_bounds_them() {
+        let device = Device::flex();
+        for tied in [true, false] {
+            let plain = LanguageModelConfig { tied, ..tiny(AnyMechanism::default()) };
+            let base = plain.init(&RandomKey::from_seed(5), &device);
+            let expected = logits(&base, tokens([[2, 5, 7]]), &[]);
+            let mut biased = LanguageModelConfig { output_bias: true, ..plain.clone() }.init(&RandomKey::from_seed(5), &device);
+            assert_eq!(biased.num_params(), base.num_params() + 11);
+            let bias = init::Init::Normal(1.0).tensor([11], &RandomKey::from_seed(1), &device);
+            biased.output_bias = Some(Param::from_tensor(bias.clone()));
+            let found = logits(&biased, tokens([[2, 5, 7]]), &[]);
+            assert!(largest_difference(found, expected.clone() + bias.unsqueeze()) < 1e-6);
+            let capped = LanguageModelConfig { logit_softcap: Some(0.7), ..plain };
+            let found = logits(&capped.init(&RandomKey::from_seed(5), &device), tokens([[2, 5, 7]]), &[]);
+            assert!(largest_difference(found.clone(), (expected / 0.7).tanh() * 0.7) < 1e-6);
+            assert!(found.abs().max().into_scalar::<f32>() < 0.7);
+        }
+    }
+
+    #[test]
+    fn the_loss_is_that_of_the_logits_with_bias_and_cap() {
+        let device = Device::flex().autodiff();
+        for (tied, output_bias, logit_softcap) in
+            [(true, true, None), (false, true, None), (true, false, Some(0.5)), (false, true, Some(0.5))]
+        {
+            let config = LanguageModelConfig { tied, output_bias, logit_softcap, ..tiny(AnyMechanism::default()) };
+            let mut model = config.init(&RandomKey::from_seed(5), &device);
+            model.output_bias = model.output_bias.map(|_| init::Init::Normal(1.0).parameter([11], &RandomKey::from_seed(1), &device));
+            let targets = || Tensor::from_data([5, 7, 3], &device);
+            let states = || model.hidden(Tensor::from_data([[2, 5, 7]], &device), &[], None, &mut Probe::off()).states.reshape([3, 8]);
+            let found = model.cross_entropy(states(), targets(), None, 0.1).loss;
+            let expected = crate::loss::cross_entropy(model.project(states()), targets(), None, 0.1).loss;
+            let gradient = |loss: Tensor<1>| {
+                let gradients = loss.backward();
+                let of_bias = model.output_bias.as_ref().map(|bias| bias.val().grad(&gradients).unwrap().into_data());
+                let of_layer = model.decoder.layers[0].feed_forward.output.weight.val().grad(&gradients).unwrap().into_data();
+                of_bias.into_iter().chain([of_layer]).flat_map(|data| data.iter::<f64>().collect::<Vec<_>>()).collect::<Vec<_>>()
+            };
+            let [a, b] = [&found, &expected].map(|loss| loss.clone().into_scalar::<f32>());
+            assert!((a - b).abs() < 1e-5, "{a} and {b}");
+            for (a, b) in gradient(found).into_iter().zip(gradient(expected)) {
+                assert!((a - b).abs() < 1e-5, "{config:?}: {a} and {b}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_order_and_arrangement_of_normalisations_steps_and_trains() {
+        let device = Device::flex().autodiff();
+        let kinds = [NormKind::Layer, NormKind::Rms, NormKind::RmsPlusOne];
+        let orders = [
+            (NormOrder::Post, None),
+            (NormOrder::Pre, None),
+            (NormOrder::Sandwich, None),
+            (NormOrder::BranchOutput, None),
+            (NormOrder::Pre, Some(Parallel::SharedNorm)),
+            (NormOrder::Pre, Some(Parallel::OwnNorms)),
+            (NormOrder::Sandwich, Some(Parallel::OwnNorms)),
+        ];
+        for (kind, (norm_order, parallel)) in kinds.into_iter().flat_map(|kind| orders.map(|order| (kind, order))) {
+            let base = tiny(AnyMechanism::default());
+            let block = BlockConfig { norm: NormConfig::new(kind), norm_order, parallel, dropout: 0.0, ..base.block };
+            let config = LanguageModelConfig { block, ..base };
+            config.validate().unwrap();
+            let model = config.init(&RandomKey::from_seed(5), &device);
+            let input = || Tensor::from_data([[2, 5, 7, 1]], &device);
+            let loss = logits(&model, input(), &[]).powi_scalar(2).sum();
+            let gradients = burn::optim::GradientsParams::from_grads(loss.backward(), &model);
+            let parameters = heedful_attention::conformance::subject::parameters(&model, None).len();
+            assert_eq!(gradients.len(), parameters, "{kind:?}, {norm_order:?}, {parallel:?}");
+            let model = model.valid();
+            let whole = logits(&model, tokens([[2, 5, 7, 1]]), &[]);
+            let mut state = model.start(1, &[]);
+            let parts = [0..3, 3..4]
+                .map(|part| model.step(tokens([[2, 5, 7, 1]]).narrow(1, part.start, part.len()), &mut state, &mut Probe::off()).logits);
+            assert!(largest_difference(Tensor::cat(parts.to_vec(), 1), whole) < 1e-5, "{kind:?}, {norm_order:?}, {parallel:?}");
+        }
+    }
+
+    #[test]
     fn weights_and_dropout_are_functions_of_their_keys() {
         let run = |init, dropout: Option<u64>| {
             let model = tiny(AnyMechanism::default()).init(&RandomKey::from_seed(init), &Device::flex());
@@ -407,6 +510,7 @@ mod tests {
     fn impossible_options_are_refused_by_name() {
         let base = || tiny(AnyMechanism::default());
         let list = |length| LayerAttention::Each(vec![AnyMechanism::default(); length]);
+        let layers = |name: &str| LayerAttention::All(name.parse().unwrap());
         let mixture_of_one: LayerAttention =
             toml::from_str::<LanguageModelConfig>("attention = { name = 'mixture', members = [] }").unwrap().attention;
         let cases = [
@@ -423,6 +527,31 @@ mod tests {
             (
                 "feed_forward_dropout",
                 LanguageModelConfig { block: BlockConfig { feed_forward_dropout: f64::NAN, ..base().block }, ..base() },
+            ),
+            ("logit_softcap", LanguageModelConfig { logit_softcap: Some(0.0), ..base() }),
+            (
+                "norm.epsilon",
+                LanguageModelConfig { block: BlockConfig { norm: NormConfig::default().with_epsilon(0.0), ..base().block }, ..base() },
+            ),
+            ("norm_order", LanguageModelConfig { block: BlockConfig { parallel: Some(Parallel::OwnNorms), ..base().block }, ..base() }),
+            (
+                "parallel",
+                LanguageModelConfig {
+                    block: BlockConfig { parallel: Some(Parallel::SharedNorm), norm_order: NormOrder::Sandwich, ..base().block },
+                    ..base()
+                },
+            ),
+            (
+                "parallel",
+                LanguageModelConfig {
+                    block: BlockConfig { parallel: Some(Parallel::SharedNorm), norm_order: NormOrder::Pre, ..base().block },
+                    depth: DepthConfig::Reversible,
+                    ..base()
+                },
+            ),
+            (
+                "qkv_bias",
+                LanguageModelConfig { block: BlockConfig { qkv_bias: true, ..base().block }, attention: layers("random"), ..base() },
             ),
             ("attention", LanguageModelConfig { attention: list(3), ..base() }),
             ("attention", LanguageModelConfig { attention: list(0), ..base() }),

@@ -139,7 +139,7 @@
 //! [`Seq2SeqTransformer`], [`LanguageModel`] and
 //! [`Classifier`]. [`layout`] sets the attention of each part and layer, in code and in files.
 //!
-//! Attentions are surrounded by residual connections and gates ([`residual`], [`gate`]). Layers have their own weights, share one block, halt position by
+//! Attentions are surrounded by residual connections, normalisations and gates ([`residual`], [`mod@norm`], [`gate`]). Layers have their own weights, share one block, halt position by
 //! position, or are reversible ([`depth`], [`halting`]). Activations can be recomputed in the backward pass ([`recomputation`]) or have 16 bits ([`precision`]),
 //! and models read long sequences segment by segment ([`segment`]). [`recurrent`] has adaptive computation time in its original form, for recurrent networks.
 //!
@@ -173,6 +173,7 @@ pub mod layout;
 pub mod learner;
 pub mod loss;
 pub mod masked;
+pub mod norm;
 pub mod optimiser;
 pub mod pixels;
 pub mod policy;

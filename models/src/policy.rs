@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::actor_critic::{ActorCriticHeads, ActorCriticHeadsConfig, Decision};
 use crate::block::BlockConfig;
 use crate::depth::DepthConfig;
+use crate::embedding::EmbeddingScale;
 use crate::error::{Check, ConfigError};
 use crate::initialisation::Initialisation;
 use crate::layout::LayerAttention;
@@ -120,7 +121,7 @@ impl PolicyConfig {
             lstm: if is_transformer { Vec::new() } else { (0..self.layers).map(lstm).collect() },
             heads: self.heads().init(&key.named("heads"), device),
         };
-        self.initialisation.apply(policy, self.layers, key)
+        self.initialisation.apply(policy, self.layers, EmbeddingScale::default(), key)
     }
 }
 

@@ -1,23 +1,22 @@
-//! Residual connection with layer normalisation around a sublayer.
+//! Residual connection with normalisation around a sublayer.
 //!
-//! `post` is that of Vaswani et al. 2017, section 5.4: `LN(x + Dropout(f(x)))`. `pre` is `x + Dropout(f(LN(x)))` (the default of tensor2tensor), with one
-//! more normalisation at the end of the stack; it trains without warm-up. With [`relu`](ResidualConfig::relu), `x + ReLU(f(LN(x)))`, it is the reordering
+//! `post` is that of Vaswani et al. 2017, section 5.4: `norm(x + Dropout(f(x)))`. `pre` is `x + Dropout(f(norm(x)))` (the default of tensor2tensor), with one
+//! more normalisation at the end of the stack; it trains without warm-up. `sandwich` is `x + Dropout(norm'(f(norm(x))))` (Ding et al. 2021; Gemma
+//! Team 2024), `branch-output` is `x + Dropout(norm(f(x)))` (OLMo Team 2025). With [`relu`](ResidualConfig::relu), `x + ReLU(f(norm(x)))`, `pre` is the reordering
 //! TrXL-I of Parisotto et al. 2019 (section 3.1), in which a [gate](crate::gate) may stand in place of the sum.
 
 use burn::module::Module;
-use burn::nn::{LayerNorm, LayerNormConfig};
 use burn::tensor::activation::relu;
 use burn::tensor::{Device, Tensor};
 use heedful_attention::dropout::dropout;
-use heedful_attention::init::Init;
 use heedful_attention::probe::{Observation, Probe};
 use heedful_attention::random::RandomKey;
 use serde::{Deserialize, Serialize};
 
-use crate::fused::{NORM_EPSILON, normalise};
 use crate::gate::{Gate, GateConfig};
+use crate::norm::{Norm, NormConfig};
 
-/// Where the layer normalisation stands.
+/// Where the normalisation stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NormOrder {
@@ -26,15 +25,22 @@ pub enum NormOrder {
     Post,
     /// Before the sublayer.
     Pre,
+    /// Before the sublayer, and another one after it, before the sum (Gemma Team 2024, Gemma 2).
+    Sandwich,
+    /// After the sublayer, before the sum (OLMo Team 2025, OLMo 2).
+    BranchOutput,
 }
 
-/// Layer normalisation with ε = [`NORM_EPSILON`].
-pub fn layer_norm(d_model: usize, device: &Device) -> LayerNorm {
-    let key = RandomKey::from_seed(0);
-    let mut norm = LayerNormConfig::new(d_model).with_epsilon(NORM_EPSILON).init(device);
-    norm.gamma = Init::Constant(1.0).parameter([d_model], &key, device);
-    norm.beta = Some(Init::Constant(0.0).parameter([d_model], &key, device));
-    norm
+impl NormOrder {
+    /// Whether the sublayer is given normalised states.
+    pub(crate) fn is_before(self) -> bool {
+        matches!(self, Self::Pre | Self::Sandwich)
+    }
+
+    /// Whether the sublayer's output is normalised.
+    pub(crate) fn is_on_output(self) -> bool {
+        matches!(self, Self::Sandwich | Self::BranchOutput)
+    }
 }
 
 /// Configuration of [`Residual`].
@@ -42,8 +48,12 @@ pub fn layer_norm(d_model: usize, device: &Device) -> LayerNorm {
 pub struct ResidualConfig {
     /// Width of the model, `C`.
     pub d_model: usize,
-    /// Where layer normalisation stands.
+    /// Which normalisation.
+    pub norm: NormConfig,
+    /// Where it stands.
     pub norm_order: NormOrder,
+    /// Whether what it is given is normalised already, where that is before the sublayer.
+    pub is_normalised: bool,
     /// What joins the stream and the sublayer's output in place of their sum.
     pub gate: Option<GateConfig>,
     /// Whether the sublayer's output passes a ReLU before they are joined, lest two linear maps follow each other.
@@ -55,9 +65,20 @@ pub struct ResidualConfig {
 impl ResidualConfig {
     /// Initialises the connection.
     pub fn init(&self, key: &RandomKey, device: &Device) -> Residual {
-        let Self { d_model, norm_order, gate, relu, dropout } = *self;
-        let gate = gate.map(|gate| gate.init(d_model, &key.named("gate"), device));
-        Residual { norm: layer_norm(d_model, device), gate, norm_order, relu, dropout }
+        let Self { d_model, norm, norm_order, gate, relu, dropout, .. } = *self;
+        Residual {
+            norm: self.has_norm().then(|| norm.init(d_model, device)),
+            output_norm: norm_order.is_on_output().then(|| norm.init(d_model, device)),
+            gate: gate.map(|gate| gate.init(d_model, &key.named("gate"), device)),
+            norm_order,
+            relu,
+            dropout,
+        }
+    }
+
+    /// Whether there is a normalisation of the sublayer's input or of the sum.
+    pub(crate) fn has_norm(&self) -> bool {
+        self.norm_order == NormOrder::Post || self.norm_order.is_before() && !self.is_normalised
     }
 }
 
@@ -66,8 +87,10 @@ impl ResidualConfig {
 /// Should be created with [`ResidualConfig`].
 #[derive(Module, Debug)]
 pub struct Residual {
-    /// Layer normalisation.
-    pub norm: LayerNorm,
+    /// Normalisation of the sublayer's input, or of the sum.
+    pub norm: Option<Norm>,
+    /// Normalisation of the sublayer's output.
+    pub output_norm: Option<Norm>,
     /// What joins, if not a sum.
     pub gate: Option<Gate>,
     #[module(skip)]
@@ -96,9 +119,9 @@ impl Residual {
             }
             None => x + output,
         };
-        match self.norm_order {
-            NormOrder::Post => normalise(joined, &self.norm),
-            NormOrder::Pre => joined,
+        match (self.norm_order, &self.norm) {
+            (NormOrder::Post, Some(norm)) => norm.forward(joined),
+            _ => joined,
         }
     }
 
@@ -110,17 +133,26 @@ impl Residual {
         probe: &mut Probe,
         sublayer: impl FnOnce(Tensor<3>, &mut Probe) -> Tensor<3>,
     ) -> Tensor<3> {
-        let key = random.map(|key| key.named("residual"));
-        let output = dropout(sublayer(self.input(x), probe), self.dropout, key.as_ref());
-        if self.relu { relu(output) } else { output }
+        self.output(sublayer(self.input(x), probe), random)
     }
 
     /// What the sublayer is given of `x` `[B, N, C]`.
     pub(crate) fn input(&self, x: Tensor<3>) -> Tensor<3> {
-        match self.norm_order {
-            NormOrder::Post => x,
-            NormOrder::Pre => normalise(x, &self.norm),
+        match &self.norm {
+            Some(norm) if self.norm_order.is_before() => norm.forward(x),
+            _ => x,
         }
+    }
+
+    /// What is joined with the stream of the sublayer's output `[B, N, C]`.
+    pub(crate) fn output(&self, output: Tensor<3>, random: Option<RandomKey>) -> Tensor<3> {
+        let output = match &self.output_norm {
+            Some(norm) => norm.forward(output),
+            None => output,
+        };
+        let key = random.map(|key| key.named("residual"));
+        let output = dropout(output, self.dropout, key.as_ref());
+        if self.relu { relu(output) } else { output }
     }
 }
 
@@ -150,6 +182,37 @@ mod tests {
         let x = Tensor::from_data([[[1.0, 3.0]]], &Device::flex());
         let y = residual(2, NormOrder::Pre, |config| config).forward("residual", x, None, &mut Probe::off(), |x, _| x * 4.0);
         assert!(values(y).iter().zip([-3.0, 7.0]).all(|(a, b): (&f32, f32)| (a - b).abs() < 1e-4));
+    }
+
+    #[test]
+    fn a_sandwich_normalises_the_output_as_well_as_the_input() {
+        let x = Tensor::from_data([[[1.0, 3.0]]], &Device::flex());
+        let y = residual(2, NormOrder::Sandwich, |config| config).forward("residual", x, None, &mut Probe::off(), |x, _| x * 4.0 + 9.0);
+        assert!(values(y).iter().zip([0.0, 4.0]).all(|(a, b): (&f32, f32)| (a - b).abs() < 1e-4));
+    }
+
+    #[test]
+    fn a_normalised_output_is_added_to_a_stream_that_is_not() {
+        let x = Tensor::from_data([[[1.0, 3.0]]], &Device::flex());
+        let mut given = Vec::new();
+        let residual = residual(2, NormOrder::BranchOutput, |config| config);
+        let y = residual.forward("residual", x, None, &mut Probe::off(), |x, _| {
+            given = values(x.clone());
+            x * -4.0
+        });
+        assert_eq!(given, [1.0, 3.0]);
+        assert!(values(y).iter().zip([2.0, 2.0]).all(|(a, b): (&f32, f32)| (a - b).abs() < 1e-4));
+    }
+
+    #[test]
+    fn each_order_has_the_normalisations_that_it_needs() {
+        let cases = [(NormOrder::Post, [1, 1]), (NormOrder::Pre, [1, 0]), (NormOrder::Sandwich, [2, 1]), (NormOrder::BranchOutput, [1, 1])];
+        for (norm_order, [usual, normalised]) in cases {
+            for (is_normalised, norms) in [(false, usual), (true, normalised)] {
+                let residual = residual(5, norm_order, |config| ResidualConfig { is_normalised, ..config });
+                assert_eq!(residual.num_params(), norms * 10, "{norm_order:?}, {is_normalised}");
+            }
+        }
     }
 
     #[test]

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use burn::module::Module;
-use burn::nn::LayerNorm;
 use burn::tensor::{Bool, Device, Tensor, TensorData};
 use heedful_attention::contract::{Attention, Losses, Positions};
 use heedful_attention::placement::{Placement, Role};
@@ -15,11 +14,10 @@ use heedful_attention::visibility::Visibility;
 
 use crate::block::{Block, BlockConfig, BlockState, Context, Hidden};
 use crate::depth::{Coordinates, DepthConfig, SharedConfig};
-use crate::fused::normalise;
 use crate::halting::Halting;
+use crate::norm::Norm;
 use crate::position::{PositionConfig, PositionEncoding};
 use crate::recomputation::checkpointed;
-use crate::residual::layer_norm;
 use crate::reversible;
 use crate::segment::SegmentMemory;
 
@@ -73,7 +71,7 @@ impl StackConfig {
             });
             blocks.push(self.block.init(self.role, self_attention, cross_attention, &key, device));
         }
-        let norm = self.block.has_final_norm().then(|| layer_norm(d_model, device));
+        let norm = self.block.has_final_norm().then(|| self.block.norm.init(d_model, device));
         let (coordinates, halting) = match self.depth {
             DepthConfig::Stacked | DepthConfig::Reversible => (None, None),
             DepthConfig::Shared(SharedConfig { step_signal, halting }) => {
@@ -105,8 +103,8 @@ impl StackConfig {
 pub struct Stack<A: Attention = AnyAttention> {
     /// The blocks: one for each layer, or one for all.
     pub layers: Vec<Block<A>>,
-    /// Last normalisation, of pre-norm stacks.
-    pub norm: Option<LayerNorm>,
+    /// Last normalisation, of all stacks but those that normalise sums.
+    pub norm: Option<Norm>,
     /// Position vectors of each layer, where each has its own.
     pub positions: Vec<PositionEncoding>,
     /// What one block for all layers adds before each.
@@ -324,7 +322,7 @@ impl<A: Attention> Stack<A> {
 
     fn normalised(&self, Hidden { states, losses }: Hidden) -> Hidden {
         let states = match &self.norm {
-            Some(norm) => normalise(states, norm),
+            Some(norm) => norm.forward(states),
             None => states,
         };
         Hidden { states, losses }

@@ -5,15 +5,15 @@
 //! Its projections have biases: a model that takes its weights has `dot-product` with
 //! [`bias`](heedful_attention::mechanisms::dot_product::DotProductConfig::bias) everywhere. To compute the same it also has a final norm
 //! ([`final_norm`](crate::block::BlockConfig::final_norm)) and the order of normalisation of `norm_first`; embeddings, positions and the output projection are
-//! not part of `torch.nn.Transformer`. Normalisation adds `1e-6` to variances here and `1e-5` (`layer_norm_eps`) there by default: to states of variance 1
-//! that is a relative difference of 5e-6.
+//! not part of `torch.nn.Transformer`. Normalisation adds `1e-6` to variances here and `1e-5` (`layer_norm_eps`) there by default:
+//! [`NormConfig::epsilon`](crate::norm::NormConfig::epsilon) makes both the same.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use burn::module::Param;
-use burn::nn::{LayerNorm, Linear};
+use burn::nn::Linear;
 use burn::tensor::{Tensor, TensorData};
 use heedful_attention::mechanisms::dot_product::DotProduct;
 use heedful_attention::registry::AnyAttention;
@@ -21,6 +21,8 @@ use safetensors::{Dtype, SafeTensors};
 use thiserror::Error;
 
 use crate::block::Block;
+use crate::norm::{Norm, NormKind};
+use crate::residual::Residual;
 use crate::seq2seq::Seq2SeqTransformer;
 use crate::stack::Stack;
 use crate::weights::Match;
@@ -70,6 +72,12 @@ pub enum TorchError {
         found: Vec<usize>,
         /// The shape that the model needs.
         expected: Vec<usize>,
+    },
+    /// Another normalisation than layer normalisation with a shift, one for each sublayer.
+    #[error("the normalisation of `{place}` is not one layer normalisation with a shift, which is all that torch.nn.Transformer has")]
+    Norm {
+        /// Where it stands.
+        place: String,
     },
     /// An attention other than dot-product with biases.
     #[error("the attention of `{place}` is not dot-product with `bias = true`, which is all that torch.nn.Transformer has")]
@@ -133,17 +141,16 @@ impl TorchState {
 
     fn block(&mut self, place: &str, mut block: Block) -> Result<Block, TorchError> {
         block.self_attention = self.attention(&format!("{place}.self_attn"), block.self_attention)?;
-        block.self_attention_residual.norm = self.norm(&format!("{place}.norm1"), block.self_attention_residual.norm)?;
+        block.self_attention_residual = self.residual(&format!("{place}.norm1"), block.self_attention_residual)?;
         let mut norms = 1;
-        if let (Some(attention), Some(mut residual)) = (block.cross_attention.take(), block.cross_attention_residual.take()) {
+        if let (Some(attention), Some(residual)) = (block.cross_attention.take(), block.cross_attention_residual.take()) {
             norms += 1;
-            residual.norm = self.norm(&format!("{place}.norm{norms}"), residual.norm)?;
             block.cross_attention = Some(self.attention(&format!("{place}.multihead_attn"), attention)?);
-            block.cross_attention_residual = Some(residual);
+            block.cross_attention_residual = Some(self.residual(&format!("{place}.norm{norms}"), residual)?);
         }
         block.feed_forward.input = self.linear(&format!("{place}.linear1"), block.feed_forward.input)?;
         block.feed_forward.output = self.linear(&format!("{place}.linear2"), block.feed_forward.output)?;
-        block.feed_forward_residual.norm = self.norm(&format!("{place}.norm{}", norms + 1), block.feed_forward_residual.norm)?;
+        block.feed_forward_residual = self.residual(&format!("{place}.norm{}", norms + 1), block.feed_forward_residual)?;
         Ok(block)
     }
 
@@ -172,11 +179,22 @@ impl TorchState {
     fn linear(&mut self, place: &str, map: Linear) -> Result<Linear, TorchError> {
         let [inputs, outputs] = map.weight.dims();
         let weights = self.take(&format!("{place}.weight"), &[outputs, inputs])?;
-        let biases = self.take(&format!("{place}.bias"), &[outputs])?;
+        let biases = if map.bias.is_some() { self.take(&format!("{place}.bias"), &[outputs])? } else { None };
         Ok(with_values(map, weights, biases))
     }
 
-    fn norm(&mut self, place: &str, mut norm: LayerNorm) -> Result<LayerNorm, TorchError> {
+    fn residual(&mut self, place: &str, mut residual: Residual) -> Result<Residual, TorchError> {
+        let (Some(norm), None) = (residual.norm.take(), &residual.output_norm) else {
+            return Err(TorchError::Norm { place: place.into() });
+        };
+        residual.norm = Some(self.norm(place, norm)?);
+        Ok(residual)
+    }
+
+    fn norm(&mut self, place: &str, mut norm: Norm) -> Result<Norm, TorchError> {
+        if norm.kind() != NormKind::Layer || norm.beta.is_none() {
+            return Err(TorchError::Norm { place: place.into() });
+        }
         let [width] = norm.gamma.dims();
         norm.gamma = with(norm.gamma, self.take(&format!("{place}.weight"), &[width])?);
         let beta = self.take(&format!("{place}.bias"), &[width])?;

@@ -30,6 +30,8 @@ pub struct Classification {
     pub tokeniser: TokeniserConfig,
     /// How hidden states become one vector: `class-token` or `mean`.
     pub pooling: Pooling,
+    /// Whether that vector passes a linear map and a hyperbolic tangent before the output, as in BERT.
+    pub pooler: bool,
 }
 
 /// The tasks of a classification experiment.
@@ -54,6 +56,7 @@ impl Default for Classification {
             data: ClassificationData::default(),
             tokeniser: TokeniserConfig::Word { vocabulary: None, min_frequency: 1 },
             pooling: Pooling::Mean,
+            pooler: false,
         }
     }
 }
@@ -92,6 +95,7 @@ impl ClassificationConfig {
     }
 
     pub(super) fn model(&self, vocabulary: usize, outputs: usize, segments: bool, attention: &Attention) -> ClassifierConfig {
-        self.model.classifier(vocabulary, outputs, segments, self.own.pooling, attention)
+        let pooler = self.own.pooler;
+        ClassifierConfig { pooler, ..self.model.classifier(vocabulary, outputs, segments, self.own.pooling, attention) }
     }
 }

@@ -131,8 +131,8 @@ impl PreTrained {
         let bytes = of_encoder(bytes, vocabulary).map_err(|error| refuse(error.to_string()))?;
         let mut store = SafetensorsStore::from_bytes(Some(bytes)).with_regex("^(embedding|encoder)").allow_partial(true);
         let result = model.load_from(&mut store).map_err(|error| refuse(error.to_string()))?;
-        // An encoder of single texts knows no segments, and those of a pair then begin with what they are initialised with.
-        let is_new = |name: &str| name.starts_with("output") || name == SEGMENTS;
+        // An encoder of single texts knows no segments, and those of a pair then begin with what they are initialised with. Pre-training has no pooler.
+        let is_new = |name: &str| name.starts_with("output") || name.starts_with("pooler") || name == SEGMENTS;
         let missing: Vec<&str> = result.missing.iter().map(|(name, _)| name.as_str()).filter(|name| !is_new(name)).collect();
         let unused: Vec<&str> = result.unused.iter().map(String::as_str).filter(|name| !name.starts_with("output")).collect();
         let problems: Vec<String> = [("it has no", missing), ("the model here has no", unused)]

@@ -3,6 +3,7 @@
 //! Each map keeps what it maps, each normalisation too; dropout keeps its factors. A block that is computed again in the backward pass keeps its input alone
 //! until then, a reversible stack its two streams. Not counted are what only some attentions keep, gates, and what is before and after the stack.
 
+use heedful_models::block::Parallel;
 use heedful_models::depth::{DepthConfig, SharedConfig};
 use heedful_models::feed_forward::Activation;
 
@@ -49,7 +50,14 @@ impl Layer {
             (false, Activation::Relu) => 1 + 2 * is_dropped,
             (false, _) => 2 + is_dropped,
         };
-        Self { attention: of_residual.saturating_add(attended), feed_forward: of_residual.saturating_add(d_ff.saturating_mul(hidden)) }
+        // Parallel sublayers are given the same numbers, which are normalised once where they share a normalisation.
+        let shared = match settings.parallel {
+            None => 0,
+            Some(Parallel::OwnNorms) => d_model,
+            Some(Parallel::SharedNorm) => d_model.saturating_mul(2),
+        };
+        let feed_forward = of_residual.saturating_add(d_ff.saturating_mul(hidden)).saturating_sub(shared);
+        Self { attention: of_residual.saturating_add(attended), feed_forward }
     }
 
     fn both(&self) -> u128 {
@@ -92,6 +100,15 @@ mod tests {
         assert_eq!(of_token(&ModelSettings { dropout: 0.1, ..PLAIN() }), with(120));
         assert_eq!(of_token(&ModelSettings { dropout: 1e-6, ..PLAIN() }), with(100), "it is rounded to none");
         assert_eq!(of_batch(&ModelSettings { feed_forward_chunk: Some(10), ..PLAIN() }, 20, 1000), 1000 * 3 * 160 + 1000);
+    }
+
+    #[test]
+    fn parallel_sublayers_keep_the_same_numbers_once() {
+        let parallel = |parallel| of_token(&ModelSettings { parallel, ..PLAIN() });
+        let usual = of_token(&PLAIN());
+        assert_eq!(parallel(None), usual);
+        assert_eq!(parallel(Some(Parallel::OwnNorms)), usual - 3 * 10);
+        assert_eq!(parallel(Some(Parallel::SharedNorm)), usual - 3 * 20);
     }
 
     #[test]

@@ -25,6 +25,10 @@ pub struct Language {
     pub tokeniser: TokeniserConfig,
     /// Whether the output projection is the embedding's matrix.
     pub tied: bool,
+    /// Whether the logits have biases.
+    pub output_bias: bool,
+    /// The bound of the logits (Gemma 2), by default none.
+    pub logit_softcap: Option<f64>,
     /// Losses of intermediate layers and of further targets that are added in training, by default none.
     pub auxiliary: Option<AuxiliaryLossesConfig>,
 }
@@ -52,7 +56,7 @@ pub struct LanguageData {
 impl Default for Language {
     fn default() -> Self {
         let tokeniser = TokeniserConfig::Word { vocabulary: None, min_frequency: 1 };
-        Self { data: LanguageData::default(), tokeniser, tied: true, auxiliary: None }
+        Self { data: LanguageData::default(), tokeniser, tied: true, output_bias: false, logit_softcap: None, auxiliary: None }
     }
 }
 
@@ -99,10 +103,15 @@ pub(super) fn defaults(config: &mut LanguageConfig) {
 
 impl LanguageConfig {
     pub(super) fn model(&self, vocabulary: usize, attention: &Attention) -> LanguageModelConfig {
-        let Language { data, tied, auxiliary, .. } = &self.own;
+        let Language { data, tied, output_bias, logit_softcap, auxiliary, .. } = &self.own;
         // Memory lengthens what attention looks over, which the size of the context says nothing about.
         let settings = ModelSettings { max_length: self.model.max_length.max(data.reach()), ..self.model.clone() };
-        LanguageModelConfig { auxiliary: *auxiliary, ..settings.language_model(vocabulary, &attention.layout.decoder, *tied) }
+        LanguageModelConfig {
+            output_bias: *output_bias,
+            logit_softcap: *logit_softcap,
+            auxiliary: *auxiliary,
+            ..settings.language_model(vocabulary, &attention.layout.decoder, *tied)
+        }
     }
 }
 

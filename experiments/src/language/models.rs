@@ -14,6 +14,22 @@ pub(super) const MODELS: &[NamedModel] = &[
         "#,
     },
     NamedModel {
+        name: "gpt2",
+        description: "learned positions, biases in all maps, tanh GELU (Radford et al. 2019)",
+        attention: "dot-product",
+        settings: r#"
+            [model]
+            norm = { kind = "layer", epsilon = 1e-5 }
+            norm_order = "pre"
+            positions = "learned"
+            embedding_scale = "none"
+            qkv_bias = true
+            attention_output_bias = true
+            activation = "gelu-tanh"
+            initialisation = { kind = "normal-tables", deviation = 0.02, scaled_branches = true }
+        "#,
+    },
+    NamedModel {
         name: "transformer-xl",
         description: "memory of the segments before, relative positions (Dai et al. 2019)",
         attention: "relative",

@@ -5,11 +5,12 @@ use heedful_attention::engine::Engine;
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::random::RandomKey;
 use heedful_attention::registry::{AnyAttention, AnyMechanism};
-use heedful_models::block::BlockConfig;
+use heedful_models::block::{BlockConfig, Parallel};
 use heedful_models::depth::{DepthConfig, SharedConfig};
 use heedful_models::feed_forward::Activation;
 use heedful_models::gate::{GateConfig, GateKind};
 use heedful_models::halting::{Blend, HaltingConfig};
+use heedful_models::norm::NormConfig;
 use heedful_models::position::PositionConfig;
 use heedful_models::residual::NormOrder;
 use serde::{Deserialize, Serialize};
@@ -34,19 +35,25 @@ pub struct BlockOptions {
     pub activation: Activation,
     /// Whether the hidden units are multiplied by a second map of the input (default: no).
     pub gated_feed_forward: bool,
+    /// Whether the maps of the feed-forward network have biases (default: yes).
+    pub feed_forward_bias: bool,
     /// Positions that pass the feed-forward network at once (default: all).
     pub feed_forward_chunk: Option<usize>,
     /// Whether convolutions precede the maps of the feed-forward network (default: no).
     pub separable_feed_forward: bool,
-    /// Where layer normalisation stands (default: before the sublayers, which gates and reversible stacks need).
+    /// Which normalisation (default: layer normalisation with an epsilon of 1e-6).
+    pub norm: NormConfig,
+    /// Where it stands (default: before the sublayers).
     pub norm_order: NormOrder,
+    /// Whether the sublayers are given the same states, and with which normalisations (default: they follow each other).
+    pub parallel: Option<Parallel>,
     /// The gate in place of the residual sum (default: none).
     pub gate: Option<GateKind>,
     /// Whether sublayer outputs pass a ReLU before they join the stream (default: no).
     pub relu_before_residual: bool,
     /// Whether activations are computed again in the backward pass (default: no).
     pub checkpoint: bool,
-    /// Whether a stack's output is normalised (default: where layer normalisation stands before the sublayers).
+    /// Whether a stack's output is normalised (default: where the residual sums are not).
     pub final_norm: Option<bool>,
 }
 
@@ -56,9 +63,12 @@ impl Default for BlockOptions {
             d_ff: 256,
             activation: Activation::default(),
             gated_feed_forward: false,
+            feed_forward_bias: true,
             feed_forward_chunk: None,
             separable_feed_forward: false,
+            norm: NormConfig::default(),
             norm_order: NormOrder::Pre,
+            parallel: None,
             gate: None,
             relu_before_residual: false,
             checkpoint: false,
@@ -118,6 +128,10 @@ pub struct ParityConfig {
     pub kv_heads: Option<usize>,
     /// Width of a head (default: `d_model / heads`).
     pub head_width: Option<usize>,
+    /// Whether the projections of queries, keys and values have biases (default: no).
+    pub qkv_bias: bool,
+    /// Whether the output projection has a bias (default: no).
+    pub output_bias: bool,
     /// Longest sequence (default 64): the size of tables that are tied to positions.
     pub max_length: usize,
     /// Index of the layer, from 0 (default 0): some mechanisms differ from layer to layer.
@@ -154,6 +168,8 @@ impl Default for ParityConfig {
             heads: 4,
             kv_heads: None,
             head_width: None,
+            qkv_bias: false,
+            output_bias: false,
             max_length: 64,
             layer: 0,
             layers: 1,
@@ -197,10 +213,10 @@ impl ParityConfig {
     }
 
     pub(super) fn placement(&self, role: Role, layer: usize) -> Placement {
-        let Self { d_model, heads, kv_heads, head_width, max_length, .. } = *self;
+        let Self { d_model, heads, kv_heads, head_width, max_length, qkv_bias, output_bias, .. } = *self;
         let layers = if self.part.is_stack() { self.blocks() } else { self.layers };
         let place = Placement::new(role, d_model, heads).with_kv_heads(kv_heads).with_head_width(head_width);
-        place.at_layer(layer, layers).with_max_length(max_length)
+        place.at_layer(layer, layers).with_max_length(max_length).with_qkv_bias(qkv_bias).with_output_bias(output_bias)
     }
 
     /// The key of what is drawn.
@@ -213,20 +229,26 @@ impl ParityConfig {
     }
 
     pub(super) fn block_config(&self) -> BlockConfig {
-        let Self { d_model, heads, kv_heads, head_width, max_length, .. } = *self;
-        let BlockOptions { d_ff, activation, gated_feed_forward, feed_forward_chunk, separable_feed_forward, norm_order, .. } = self.block;
-        let BlockOptions { gate, relu_before_residual, checkpoint, final_norm, .. } = self.block;
+        let Self { d_model, heads, kv_heads, head_width, qkv_bias, output_bias: attention_output_bias, max_length, .. } = *self;
+        let BlockOptions { d_ff, activation, gated_feed_forward, feed_forward_bias, feed_forward_chunk, separable_feed_forward, .. } =
+            self.block;
+        let BlockOptions { norm, norm_order, parallel, gate, relu_before_residual, checkpoint, final_norm, .. } = self.block;
         BlockConfig {
             d_model,
             heads,
             kv_heads,
             head_width,
+            qkv_bias,
+            attention_output_bias,
             d_ff,
             activation,
             gated_feed_forward,
+            feed_forward_bias,
             feed_forward_chunk,
             separable_feed_forward,
+            norm,
             norm_order,
+            parallel,
             gate: gate.map(GateConfig::new),
             relu_before_residual,
             checkpoint,

@@ -17,7 +17,7 @@ const OF_GATE: &[(&str, &str)] = &[
 
 /// What a parameter of a feed-forward network means.
 const OF_FEED_FORWARD: &[(&str, &str)] = &[
-    ("input.weight", "W_1 [d_in, d_ff]"),
+    ("input.weight", "W_1, before the non-linearity [d_in, d_ff]"),
     ("input.bias", "b_1"),
     ("gate.weight", "V, of a gated network [d_in, d_ff]"),
     ("gate.bias", "c, of a gated network"),
@@ -29,8 +29,10 @@ const OF_FEED_FORWARD: &[(&str, &str)] = &[
 
 /// What another parameter of a model means.
 const OF_MODEL: &[(&str, &str)] = &[
-    ("norm.gamma", "scale of the layer normalisation"),
+    ("norm.gamma", "scale of the normalisation; of rms-plus-one without the 1"),
     ("norm.beta", "shift of the layer normalisation"),
+    ("output_norm.gamma", "scale of the normalisation of the output; of rms-plus-one without the 1"),
+    ("output_norm.beta", "shift of the layer normalisation of the output"),
     ("unit.weight", "W of the halting unit [d_in, 1]"),
     ("unit.bias", "b of the halting unit"),
     ("steps.learned", "vectors of the steps [step, channels]"),

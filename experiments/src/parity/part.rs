@@ -115,7 +115,9 @@ impl Part {
     pub(super) fn uses(self, field: &str, role: Role) -> bool {
         match field {
             "part" | "d_model" => true,
-            "attention" | "heads" | "kv_heads" | "head_width" | "max_length" | "layers" | "seed" => self.has_attention(),
+            "attention" | "heads" | "kv_heads" | "head_width" | "qkv_bias" | "output_bias" | "max_length" | "layers" | "seed" => {
+                self.has_attention()
+            }
             "role" => self.has_attention() && !self.reads_segments(),
             "layer" => self.is_alone() || self == Self::Block,
             "engine" => self.is_alone(),

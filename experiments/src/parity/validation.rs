@@ -92,7 +92,10 @@ impl ParityConfig {
         let attention = |field: &'static str, config: &AnyMechanism, placement: Placement| {
             config.validate(&placement).map_err(|error| {
                 let of_sizes = match error {
-                    heedful_attention::error::ConfigError::Option { option: option @ ("heads" | "kv_heads" | "head_width"), .. } => option,
+                    heedful_attention::error::ConfigError::Option {
+                        option: option @ ("heads" | "kv_heads" | "head_width" | "qkv_bias" | "output_bias"),
+                        ..
+                    } => option,
                     _ => field,
                 };
                 settings.refuse(of_sizes, error)
@@ -127,7 +130,7 @@ impl ParityConfig {
             vocabulary: 1,
             attention: AnyMechanism::default().into(),
             layers: self.layers,
-            block: if is_alone { BlockConfig { gate: None, norm_order: NormOrder::Post, ..block } } else { block },
+            block: if is_alone { BlockConfig { gate: None, parallel: None, norm_order: NormOrder::Post, ..block } } else { block },
             positions: self.positions,
             depth,
             ..LanguageModelConfig::default()
@@ -146,7 +149,8 @@ impl ParityConfig {
 
     /// The path of an option of a model.
     fn path_of(&self, option: &str) -> String {
-        let is_in = |fields: Result<Table, SettingsError>| fields.is_ok_and(|fields| fields.contains_key(option));
+        let field = option.split_once('.').map_or(option, |(table, _)| table);
+        let is_in = |fields: Result<Table, SettingsError>| fields.is_ok_and(|fields| fields.contains_key(field));
         if is_in(complete(&BlockOptions::default())) {
             format!("block.{option}")
         } else if is_in(complete(&HaltingOptions::default())) {

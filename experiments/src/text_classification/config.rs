@@ -22,6 +22,8 @@ pub struct TextClassification {
     pub tokeniser: TokeniserConfig,
     /// How hidden states become one vector: `class-token` or `mean`.
     pub pooling: Pooling,
+    /// Whether that vector passes a linear map and a hyperbolic tangent before the output, as in BERT.
+    pub pooler: bool,
 }
 
 /// The texts of the experiment.
@@ -44,6 +46,7 @@ impl Default for TextClassification {
             data: TextClassificationData::default(),
             tokeniser: TokeniserConfig::Word { vocabulary: None, min_frequency: 1 },
             pooling: Pooling::Mean,
+            pooler: false,
         }
     }
 }
@@ -73,6 +76,7 @@ pub(super) fn defaults(config: &mut TextClassificationConfig) {
 
 impl TextClassificationConfig {
     pub(super) fn model(&self, vocabulary: usize, outputs: usize, attention: &Attention) -> ClassifierConfig {
-        self.model.classifier(vocabulary, outputs, false, self.own.pooling, attention)
+        let pooler = self.own.pooler;
+        ClassifierConfig { pooler, ..self.model.classifier(vocabulary, outputs, false, self.own.pooling, attention) }
     }
 }

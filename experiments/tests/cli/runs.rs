@@ -114,13 +114,21 @@ fn a_configuration_says_which_mechanism_stands_where() {
 #[test]
 fn models_are_put_together_from_their_parts() {
     let data = parallel_folder();
-    let parts: [&[&str]; 6] = [
+    let parts: [&[&str]; 8] = [
         &["model.depth.kind=shared", "model.layers=3"],
         &["model.depth={kind = 'shared', step_signal = 'learned', halting = {bias = -1.0}}", "model.layers=3"],
         &["model.depth.kind=reversible", "model.layers=3"],
         &["model.gate.kind=gru", "model.relu_before_residual=true", "model.final_norm=false"],
         &["model.checkpoint=true", "model.gated_feed_forward=true", "model.activation=silu", "model.feed_forward_chunk=7"],
         &["model.positions={grid = {rows = 8, columns = 4}}", "model.initialisation={kind = 'normal', deviation = 0.02}"],
+        &[
+            "model.norm.kind=rms",
+            "model.norm_order=sandwich",
+            "model.feed_forward_bias=false",
+            "model.embedding_scale=none",
+            "model.initialisation={kind = 'normal-tables', deviation = 0.02}",
+        ],
+        &["model.parallel=shared-norm", "model.norm.epsilon=1e-5", "model.qkv_bias=true", "model.attention_output_bias=true"],
     ];
     for part in parts {
         let out = tempfile::tempdir().unwrap();
@@ -136,6 +144,9 @@ fn models_are_put_together_from_their_parts() {
         ("model.gate={kind = 'input', bias = 1.0}", ["gate.bias", "leave it out"]),
         ("model.positions={grid = {rows = 2, columns = 4}}", ["positions.rows", "max_length"]),
         ("model.initialisation.kind=scaled", ["initialisation", "tying = \"none\""]),
+        ("model.norm={kind = 'rms', bias = true}", ["norm.bias", "leave it out"]),
+        ("model.norm.epsilon=0.0", ["norm.epsilon", "greater than 0"]),
+        ("model.embedding_scale=root", ["model.embedding_scale", "sqrt"]),
     ] {
         let out = tempfile::tempdir().unwrap();
         let settings = ["--set", setting, "--set", "model.norm_order=post"];

@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use super::Classifier;
 use crate::block::BlockConfig;
-use crate::builders::{model_builders, one_stack_builders};
+use crate::builders::{model_builders, one_stack_builders, token_builders};
 use crate::depth::DepthConfig;
-use crate::embedding::TokenEmbeddingConfig;
+use crate::embedding::{EmbeddingScale, TokenEmbeddingConfig};
 use crate::error::{Check, ConfigError};
 use crate::initialisation::Initialisation;
 use crate::layout::LayerAttention;
@@ -59,12 +59,18 @@ pub struct ClassifierConfig {
     pub block: BlockConfig,
     /// Position vectors (default: sinusoidal).
     pub positions: PositionConfig,
+    /// By what embedded tokens are multiplied (default: the root of the width).
+    pub embedding_scale: EmbeddingScale,
+    /// Whether the sum of embedded tokens, positions and segments is normalised (default: no).
+    pub embedding_norm: bool,
     /// Whether each layer has weights of its own, or one block serves all (default: each has its own).
     pub depth: DepthConfig,
     /// How initial weights are drawn (default: as their modules say, Xavier-uniform).
     pub initialisation: Initialisation,
     /// How hidden states become one vector (default: the state of the class token).
     pub pooling: Pooling,
+    /// Whether that vector passes a linear map and a hyperbolic tangent before the output (Devlin et al. 2019, default: no).
+    pub pooler: bool,
     /// Whether there are vectors that tell the first sentence of a pair from the second (default: no).
     pub segments: bool,
     /// Seed of [`build`](Self::build) (default: the device's generator draws it).
@@ -81,9 +87,12 @@ impl Default for ClassifierConfig {
             layers: 6,
             block: BlockConfig::default(),
             positions: PositionConfig::default(),
+            embedding_scale: EmbeddingScale::default(),
+            embedding_norm: false,
             depth: DepthConfig::default(),
             initialisation: Initialisation::default(),
             pooling: Pooling::default(),
+            pooler: false,
             segments: false,
             seed: None,
         }
@@ -92,6 +101,7 @@ impl Default for ClassifierConfig {
 
 model_builders!(ClassifierConfig, Classifier);
 one_stack_builders!(ClassifierConfig, Classifier);
+token_builders!(ClassifierConfig);
 
 impl ClassifierConfig {
     /// Of a model with so many tokens and classes, at least 1 each. One class is regression.
@@ -102,6 +112,12 @@ impl ClassifierConfig {
     /// Sets how hidden states become one vector (default: the state of the first token).
     pub fn with_pooling(mut self, pooling: Pooling) -> Self {
         self.pooling = pooling;
+        self
+    }
+
+    /// Sets whether the pooled vector passes a linear map and a hyperbolic tangent before the output (default: no).
+    pub fn with_pooler(mut self, pooler: bool) -> Self {
+        self.pooler = pooler;
         self
     }
 
@@ -133,6 +149,21 @@ impl ClassifierConfig {
         Ok(())
     }
 
+    pub(crate) fn embedding(&self) -> TokenEmbeddingConfig {
+        let BlockConfig { d_model, max_length, position_offset, dropout, norm, .. } = self.block;
+        TokenEmbeddingConfig {
+            vocabulary: self.vocabulary,
+            d_model,
+            max_length,
+            positions: self.depth.embedded_positions(self.positions),
+            position_offset,
+            segments: if self.segments { 2 } else { 0 },
+            scale: self.embedding_scale,
+            norm: self.embedding_norm.then_some(norm),
+            dropout,
+        }
+    }
+
     pub(crate) fn stack(&self) -> StackConfig {
         let Self { block, layers, depth, positions, .. } = *self;
         StackConfig { role: Role::Encoder, block, cross_heads: vec![None; depth.blocks(layers)], layers, depth, positions }
@@ -148,19 +179,16 @@ impl ClassifierConfig {
         device: &Device,
         build: impl Fn(&Placement, &RandomKey, &Device) -> A,
     ) -> Classifier<A> {
-        let BlockConfig { d_model, max_length, position_offset, dropout, .. } = self.block;
-        let Self { vocabulary, depth, .. } = *self;
-        let positions = depth.embedded_positions(self.positions);
-        let segments = if self.segments { 2 } else { 0 };
-        let embedding = TokenEmbeddingConfig { vocabulary, d_model, max_length, positions, position_offset, segments, dropout };
+        let BlockConfig { d_model, dropout, .. } = self.block;
         let model = Classifier {
-            embedding: embedding.init(&key.named("embedding"), device),
+            embedding: self.embedding().init(&key.named("embedding"), device),
             encoder: self.stack().init_with(&key.named("encoder"), device, &build),
+            pooler: self.pooler.then(|| init::linear(d_model, d_model, true, &key.named("pooler"), device)),
             output: init::linear(d_model, self.outputs, true, &key.named("output"), device),
             pooling: self.pooling,
             dropout,
             training: Training::new(&key.named("plain")),
         };
-        self.initialisation.apply(model, self.layers, key)
+        self.initialisation.apply(model, self.layers, self.embedding_scale, key)
     }
 }

@@ -1,7 +1,7 @@
 //! Parts of a model that are more than one tensor operation and one pass over memory: layer normalisation, linear maps with bias and ReLU, and cross-entropy
 //! over a vocabulary, each with a gradient of its own.
 //!
-//! The functions here fall back on separate operations where numbers are not 32-bit floats.
+//! The linear maps fall back on separate operations where numbers are not 32-bit floats.
 
 mod autodiff;
 mod composed;
@@ -14,7 +14,7 @@ mod slices;
 pub(crate) mod tests;
 
 use burn::backend::{Dispatch, DispatchTensor};
-use burn::nn::{LayerNorm, Linear};
+use burn::nn::Linear;
 use burn::tensor::activation::relu;
 use burn::tensor::{DType, Int, Tensor};
 
@@ -23,23 +23,16 @@ pub use self::operator::FusedLayers;
 #[cfg(feature = "cube")]
 impl FusedLayers for burn_cubecl::CubeBackend {}
 
-/// ε of layer normalisation, as in tensor2tensor.
+/// ε of normalisation by default, as in tensor2tensor.
 pub const NORM_EPSILON: f64 = 1e-6;
 
-/// Layer normalisation `[.., C]` with ε = [`NORM_EPSILON`] (Ba et al. 2016).
+/// Layer normalisation of 32-bit floats `[.., C]` with scale and shift `[C]` (Ba et al. 2016).
 ///
 /// # Panics
-/// If the width is not that of the normalisation.
-pub fn normalise<const D: usize>(x: Tensor<D>, norm: &LayerNorm) -> Tensor<D> {
-    let Some(beta) = norm.beta.as_ref().filter(|_| x.dtype() == DType::F32) else { return norm.forward(x) };
-    let gamma = norm.gamma.val();
+/// If the width is not that of the scale.
+pub(crate) fn norm<const D: usize>(x: Tensor<D>, gamma: Tensor<1>, beta: Tensor<1>, epsilon: f64) -> Tensor<D> {
     assert_eq!(x.dims()[D - 1], gamma.dims()[0], "the width of what is normalised");
-    Tensor::from_dispatch(<Dispatch as FusedLayers>::norm(
-        x.into_dispatch(),
-        gamma.into_dispatch(),
-        beta.val().into_dispatch(),
-        NORM_EPSILON,
-    ))
+    Tensor::from_dispatch(<Dispatch as FusedLayers>::norm(x.into_dispatch(), gamma.into_dispatch(), beta.into_dispatch(), epsilon))
 }
 
 /// `x W + b` of `x` `[.., C]`, `[.., F]`.

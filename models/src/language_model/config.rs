@@ -2,7 +2,7 @@
 
 use burn::tensor::Device;
 use heedful_attention::contract::Attention;
-use heedful_attention::init;
+use heedful_attention::init::{self, Init};
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::random::RandomKey;
 use heedful_attention::training::Training;
@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 use super::LanguageModel;
 use crate::auxiliary::AuxiliaryLossesConfig;
 use crate::block::BlockConfig;
-use crate::builders::{model_builders, one_stack_builders};
+use crate::builders::{model_builders, one_stack_builders, token_builders};
 use crate::depth::DepthConfig;
-use crate::embedding::TokenEmbeddingConfig;
+use crate::embedding::{EmbeddingScale, TokenEmbeddingConfig};
 use crate::error::{Check, ConfigError};
 use crate::initialisation::Initialisation;
 use crate::layout::LayerAttention;
@@ -46,12 +46,20 @@ pub struct LanguageModelConfig {
     pub block: BlockConfig,
     /// Position vectors (default: sinusoidal).
     pub positions: PositionConfig,
+    /// By what embedded tokens are multiplied (default: the root of the width).
+    pub embedding_scale: EmbeddingScale,
+    /// Whether the sum of embedded tokens and positions is normalised (default: no).
+    pub embedding_norm: bool,
     /// Whether each layer has weights of its own, or one block serves all (default: each has its own).
     pub depth: DepthConfig,
     /// How initial weights are drawn (default: as their modules say, Xavier-uniform).
     pub initialisation: Initialisation,
     /// Whether the embedding's matrix is the output projection too (default: yes).
     pub tied: bool,
+    /// Whether the logits have biases (default: no).
+    pub output_bias: bool,
+    /// The bound `c` of logits `s`, which become `c tanh(s / c)`, greater than 0 (Gemma Team 2024, default: none).
+    pub logit_softcap: Option<f64>,
     /// Losses that are added in training (default: none). They need the outputs of all layers, which reversible ones do not keep.
     pub auxiliary: Option<AuxiliaryLossesConfig>,
     /// Seed of [`build`](Self::build) (default: the device's generator draws it).
@@ -67,9 +75,13 @@ impl Default for LanguageModelConfig {
             layers: 6,
             block: BlockConfig::default(),
             positions: PositionConfig::default(),
+            embedding_scale: EmbeddingScale::default(),
+            embedding_norm: false,
             depth: DepthConfig::default(),
             initialisation: Initialisation::default(),
             tied: true,
+            output_bias: false,
+            logit_softcap: None,
             auxiliary: None,
             seed: None,
         }
@@ -78,6 +90,7 @@ impl Default for LanguageModelConfig {
 
 model_builders!(LanguageModelConfig, LanguageModel);
 one_stack_builders!(LanguageModelConfig, LanguageModel);
+token_builders!(LanguageModelConfig);
 
 impl LanguageModelConfig {
     /// Of a model with so many tokens, at least 1, in the sizes of the base model of Vaswani et al. 2017.
@@ -94,6 +107,18 @@ impl LanguageModelConfig {
     /// Sets whether the embedding's matrix is the output projection too (default: yes).
     pub fn with_tied(mut self, tied: bool) -> Self {
         self.tied = tied;
+        self
+    }
+
+    /// Sets whether the logits have biases (default: no).
+    pub fn with_output_bias(mut self, bias: bool) -> Self {
+        self.output_bias = bias;
+        self
+    }
+
+    /// Sets the bound of the logits, greater than 0 (default: none).
+    pub fn with_logit_softcap(mut self, cap: f64) -> Self {
+        self.logit_softcap = Some(cap);
         self
     }
 
@@ -115,6 +140,9 @@ impl LanguageModelConfig {
         self.positions.validate(&check, self.block.d_model, self.block.max_length)?;
         self.depth.validate(&check, &self.block, self.positions)?;
         self.initialisation.validate(&check, self.tied)?;
+        if let Some(cap) = self.logit_softcap.filter(|cap| !(*cap > 0.0 && cap.is_finite())) {
+            return Err(check.wrong("logit_softcap", cap, "give a number greater than 0, or leave it out"));
+        }
         if let Some(auxiliary) = &self.auxiliary {
             auxiliary.validate()?;
             if self.depth == DepthConfig::Reversible {
@@ -128,7 +156,22 @@ impl LanguageModelConfig {
         Ok(())
     }
 
-    fn stack(&self) -> StackConfig {
+    pub(crate) fn embedding(&self) -> TokenEmbeddingConfig {
+        let BlockConfig { d_model, max_length, position_offset, dropout, norm, .. } = self.block;
+        TokenEmbeddingConfig {
+            vocabulary: self.vocabulary,
+            d_model,
+            max_length,
+            positions: self.depth.embedded_positions(self.positions),
+            position_offset,
+            segments: 0,
+            scale: self.embedding_scale,
+            norm: self.embedding_norm.then_some(norm),
+            dropout,
+        }
+    }
+
+    pub(crate) fn stack(&self) -> StackConfig {
         let Self { block, layers, depth, positions, .. } = *self;
         StackConfig { role: Role::Decoder, block, cross_heads: vec![None; depth.blocks(layers)], layers, depth, positions }
     }
@@ -143,18 +186,18 @@ impl LanguageModelConfig {
         device: &Device,
         build: impl Fn(&Placement, &RandomKey, &Device) -> A,
     ) -> LanguageModel<A> {
-        let BlockConfig { d_model, max_length, position_offset, dropout, .. } = self.block;
-        let Self { vocabulary, depth, .. } = *self;
-        let positions = depth.embedded_positions(self.positions);
-        let embedding = TokenEmbeddingConfig { vocabulary, d_model, max_length, positions, position_offset, segments: 0, dropout };
+        let BlockConfig { d_model, max_length, .. } = self.block;
+        let vocabulary = self.vocabulary;
         let model = LanguageModel {
-            embedding: embedding.init(&key.named("embedding"), device),
+            embedding: self.embedding().init(&key.named("embedding"), device),
             decoder: self.stack().init_with(&key.named("decoder"), device, &build),
             output: (!self.tied).then(|| init::linear(d_model, vocabulary, false, &key.named("output"), device)),
+            output_bias: self.output_bias.then(|| Init::Constant(0.0).parameter([vocabulary], &key.named("output_bias"), device)),
             auxiliary: self.auxiliary.map(|losses| losses.init(self.layers, d_model, vocabulary, &key.named("auxiliary"), device)),
+            logit_softcap: self.logit_softcap,
             max_length,
             training: Training::new(&key.named("plain")),
         };
-        self.initialisation.apply(model, self.layers, key)
+        self.initialisation.apply(model, self.layers, self.embedding_scale, key)
     }
 }

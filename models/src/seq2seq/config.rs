@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use super::Seq2SeqTransformer;
 use crate::block::BlockConfig;
-use crate::builders::model_builders;
+use crate::builders::{model_builders, token_builders};
 use crate::depth::DepthConfig;
-use crate::embedding::TokenEmbeddingConfig;
+use crate::embedding::{EmbeddingScale, TokenEmbeddingConfig};
 use crate::error::{Check, ConfigError};
 use crate::initialisation::Initialisation;
 use crate::layout::{AttentionLayout, CrossLayout, IntoLayers, IntoLayout, resolved};
@@ -64,6 +64,10 @@ pub struct Seq2SeqConfig {
     pub block: BlockConfig,
     /// Position vectors (default: sinusoidal).
     pub positions: PositionConfig,
+    /// By what embedded tokens are multiplied (default: the root of the width).
+    pub embedding_scale: EmbeddingScale,
+    /// Whether the sum of embedded tokens and positions is normalised (default: no).
+    pub embedding_norm: bool,
     /// Whether each layer has weights of its own, or one block serves all of a stack (default: each has its own).
     pub depth: DepthConfig,
     /// How initial weights are drawn (default: as their modules say, Xavier-uniform).
@@ -85,6 +89,8 @@ impl Default for Seq2SeqConfig {
             decoder_layers: 6,
             block: BlockConfig::default(),
             positions: PositionConfig::default(),
+            embedding_scale: EmbeddingScale::default(),
+            embedding_norm: false,
             depth: DepthConfig::default(),
             initialisation: Initialisation::default(),
             tying: Tying::default(),
@@ -94,6 +100,7 @@ impl Default for Seq2SeqConfig {
 }
 
 model_builders!(Seq2SeqConfig, Seq2SeqTransformer);
+token_builders!(Seq2SeqConfig);
 
 impl Seq2SeqConfig {
     /// Of a model with so many source and target tokens, at least 1 each. Vocabularies of one size are taken for one vocabulary and share their matrices; others
@@ -195,10 +202,19 @@ impl Seq2SeqConfig {
         StackConfig { role: Role::Decoder, block, cross_heads, layers, depth, positions }
     }
 
-    fn embedding(&self, vocabulary: usize) -> TokenEmbeddingConfig {
-        let BlockConfig { d_model, max_length, position_offset, dropout, .. } = self.block;
-        let positions = self.depth.embedded_positions(self.positions);
-        TokenEmbeddingConfig { vocabulary, d_model, max_length, positions, position_offset, segments: 0, dropout }
+    pub(crate) fn embedding(&self, vocabulary: usize) -> TokenEmbeddingConfig {
+        let BlockConfig { d_model, max_length, position_offset, dropout, norm, .. } = self.block;
+        TokenEmbeddingConfig {
+            vocabulary,
+            d_model,
+            max_length,
+            positions: self.depth.embedded_positions(self.positions),
+            position_offset,
+            segments: 0,
+            scale: self.embedding_scale,
+            norm: self.embedding_norm.then_some(norm),
+            dropout,
+        }
     }
 
     /// Initialises the model.
@@ -231,6 +247,6 @@ impl Seq2SeqConfig {
             max_length: self.block.max_length,
             training: Training::new(&key.named("plain")),
         };
-        self.initialisation.apply(model, self.encoder_layers.max(self.decoder_layers), key)
+        self.initialisation.apply(model, self.encoder_layers.max(self.decoder_layers), self.embedding_scale, key)
     }
 }
