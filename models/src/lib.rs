@@ -135,9 +135,9 @@
 //!
 //! # What else there is
 //!
-//! One [`Block`](block::Block) serves encoders and decoders, one [`Stack`](stack::Stack) of them serves three models:
-//! [`Seq2SeqTransformer`], [`LanguageModel`] and
-//! [`Classifier`]. [`layout`] sets the attention of each part and layer, in code and in files.
+//! One [`Block`](block::Block) serves encoders and decoders, one [`Stack`](stack::Stack) of them serves four models:
+//! [`Seq2SeqTransformer`], [`LanguageModel`],
+//! [`Classifier`] and [`VisionTransformer`]. [`layout`] sets the attention of each part and layer, in code and in files.
 //!
 //! Attentions are surrounded by residual connections, normalisations and gates ([`residual`], [`mod@norm`], [`gate`]). Layers have their own weights, share one block, halt position by
 //! position, or are reversible ([`depth`], [`halting`]). Activations can be recomputed in the backward pass ([`recomputation`]) or have 16 bits ([`precision`]),
@@ -190,6 +190,7 @@ pub mod seq2seq;
 pub mod span_corruption;
 pub mod stack;
 pub mod torch;
+pub mod vision;
 pub mod weights;
 
 #[doc(no_inline)]

@@ -18,4 +18,5 @@ pub use crate::position::PositionConfig;
 pub use crate::presets;
 pub use crate::residual::NormOrder;
 pub use crate::seq2seq::{Padded, Scores, Seq2SeqConfig, Seq2SeqTransformer, Tying};
+pub use crate::vision::{VisionConfig, VisionTransformer};
 pub use crate::weights::{Match, load, save};
