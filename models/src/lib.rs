@@ -145,7 +145,7 @@
 //!
 //! Training minimises the cross-entropy of next, [`masked`] or target tokens, of corrupted spans ([`span_corruption`], [`loss`]) or of pixels ([`pixels`]),
 //! optionally with the [`auxiliary`] losses of deep character models, or the loss of a policy and its values ([`actor_critic`], [`policy`]). [`optimiser`] has
-//! Adam and AdamW. [`torch`] reads weights of `torch.nn.Transformer`, [`arithmetic`] counts multiplications. With the feature `train`, `learner` trains models in Burn's own training loop.
+//! Adam and AdamW. [`torch`] reads weights of `torch.nn.Transformer`, [`arithmetic`] counts multiplications, [`parameters`] parameters. With the feature `train`, `learner` trains models in Burn's own training loop.
 
 #![warn(unreachable_pub)]
 // Tests of one backend read where they compare.
@@ -175,6 +175,7 @@ pub mod loss;
 pub mod masked;
 pub mod norm;
 pub mod optimiser;
+pub mod parameters;
 pub mod pixels;
 pub mod policy;
 pub mod position;

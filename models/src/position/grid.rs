@@ -72,15 +72,26 @@ impl GridConfig {
         [Some(("rows", self.rows)), Some(("columns", self.columns)), channels].into_iter().flatten()
     }
 
+    /// Width of the vectors of a coordinate.
+    fn width(&self, index: usize, d_model: usize) -> usize {
+        let count = self.sizes().count();
+        match self.join {
+            Join::Sum => d_model,
+            Join::Concatenated if index + 1 < count => d_model / count,
+            Join::Concatenated => d_model - (count - 1) * (d_model / count),
+        }
+    }
+
+    /// Parameters of the tables.
+    pub(crate) fn parameters(&self, d_model: usize) -> u128 {
+        self.sizes().enumerate().map(|(index, (_, size))| (size as u128).saturating_mul(self.width(index, d_model) as u128)).sum()
+    }
+
     /// Initialises the tables, with standard deviation `(d_model t)^-0.5` for `t` tables that are added, so that their sum has that of a learned table.
     pub fn init(&self, d_model: usize, key: &RandomKey, device: &Device) -> GridEncoding {
-        let count = self.sizes().count();
+        let shared = if self.join == Join::Sum { self.sizes().count() } else { 1 };
         let table = |(index, (name, size)): (usize, (&str, usize))| {
-            let (width, shared) = match self.join {
-                Join::Sum => (d_model, count),
-                Join::Concatenated if index + 1 < count => (d_model / count, 1),
-                Join::Concatenated => (d_model - (count - 1) * (d_model / count), 1),
-            };
+            let width = self.width(index, d_model);
             let deviation = ((d_model * shared) as f32).powf(-0.5);
             Init::Normal(deviation).parameter([size, width], &key.named(name), device)
         };

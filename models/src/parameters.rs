@@ -1,0 +1,338 @@
+//! Parameters of models, counted from their configurations: no model is built, and none is too large.
+//!
+//! Counts are those of a built model, so a matrix that is embedding and output projection counts once, and layers that share a block count it once. There is no
+//! count where a mechanism does not say how many parameters it has, and where layers share some of them, as those of a layerwise Linformer.
+
+use heedful_attention::mechanisms::linformer::{LinformerConfig, Sharing};
+use heedful_attention::parameter_formula::ParameterCount;
+use heedful_attention::placement::Placement;
+use heedful_attention::registry::AnyMechanism;
+
+use crate::auxiliary::AuxiliaryLossesConfig;
+use crate::block::BlockConfig;
+use crate::classifier::{ClassifierConfig, Pooling};
+use crate::depth::{DepthConfig, SharedConfig};
+use crate::embedding::TokenEmbeddingConfig;
+use crate::feed_forward::{FeedForwardConfig, KERNELS};
+use crate::gate::{GateConfig, GateKind};
+use crate::language_model::LanguageModelConfig;
+use crate::norm::NormConfig;
+use crate::position::PositionConfig;
+use crate::residual::ResidualConfig;
+use crate::seq2seq::{Seq2SeqConfig, Tying};
+use crate::stack::StackConfig;
+use crate::vision::VisionConfig;
+
+/// A matrix of these sizes.
+fn matrix(rows: usize, columns: usize) -> u128 {
+    (rows as u128).saturating_mul(columns as u128)
+}
+
+/// A linear map.
+fn map(inputs: usize, outputs: usize, bias: bool) -> u128 {
+    matrix(inputs, outputs).saturating_add(if bias { outputs as u128 } else { 0 })
+}
+
+/// A count with parameters that are trained besides.
+fn plus(count: ParameterCount, trained: u128) -> ParameterCount {
+    ParameterCount { trained: count.trained.saturating_add(trained), ..count }
+}
+
+impl NormConfig {
+    fn parameters(&self, d_model: usize) -> u128 {
+        matrix(d_model, if self.has_bias() { 2 } else { 1 })
+    }
+}
+
+impl GateConfig {
+    fn parameters(&self, d_model: usize) -> u128 {
+        let (maps, biases) = match self.kind {
+            GateKind::Input => (1, 0),
+            GateKind::Output | GateKind::Highway => (1, 1),
+            GateKind::SigTanh => (2, 1),
+            GateKind::Gru => (6, 1),
+        };
+        matrix(d_model, d_model).saturating_mul(maps).saturating_add(matrix(d_model, biases))
+    }
+}
+
+impl FeedForwardConfig {
+    fn parameters(&self) -> u128 {
+        let Self { d_model, d_ff, gated, bias, separable, .. } = *self;
+        let input = map(d_model, d_ff, bias).saturating_mul(if gated { 2 } else { 1 });
+        let convolutions = if separable { matrix(KERNELS[0], d_model).saturating_add(matrix(KERNELS[1], d_ff)) } else { 0 };
+        input.saturating_add(map(d_ff, d_model, bias)).saturating_add(convolutions)
+    }
+}
+
+impl ResidualConfig {
+    fn parameters(&self) -> u128 {
+        let norms = u128::from(self.has_norm()) + u128::from(self.norm_order.is_on_output());
+        let gate = self.gate.map_or(0, |gate| gate.parameters(self.d_model));
+        self.norm.parameters(self.d_model).saturating_mul(norms).saturating_add(gate)
+    }
+}
+
+impl BlockConfig {
+    /// Of a block without its attentions.
+    fn parameters(&self, has_cross_attention: bool) -> u128 {
+        let later = self.residual(false).parameters().saturating_mul(if has_cross_attention { 2 } else { 1 });
+        self.residual(true).parameters().saturating_add(later).saturating_add(self.feed_forward(false).parameters())
+    }
+}
+
+impl PositionConfig {
+    /// Of vectors that are added once.
+    fn parameters(&self, max_length: usize, d_model: usize) -> u128 {
+        match self {
+            Self::Learned | Self::PerLayer => matrix(max_length, d_model),
+            Self::Grid(grid) => grid.parameters(d_model),
+            Self::Sinusoidal | Self::None => 0,
+        }
+    }
+}
+
+impl TokenEmbeddingConfig {
+    fn parameters(&self) -> u128 {
+        let Self { vocabulary, d_model, max_length, positions, segments, norm, .. } = *self;
+        matrix(vocabulary, d_model)
+            .saturating_add(positions.parameters(max_length, d_model))
+            .saturating_add(matrix(segments, d_model))
+            .saturating_add(norm.map_or(0, |norm| norm.parameters(d_model)))
+    }
+}
+
+impl AuxiliaryLossesConfig {
+    fn parameters(&self, layers: usize, d_model: usize, vocabulary: usize) -> u128 {
+        let before_the_last = if self.intermediate_layers { layers.saturating_sub(1).saturating_mul(self.targets) } else { 0 };
+        matrix(d_model, vocabulary).saturating_mul((before_the_last + self.targets.saturating_sub(1)) as u128)
+    }
+}
+
+impl StackConfig {
+    fn parameters<'a>(&self, attention: impl Fn(&Placement) -> &'a AnyMechanism) -> Option<ParameterCount> {
+        let BlockConfig { d_model, max_length, norm, .. } = self.block;
+        let mut count = ParameterCount::default();
+        for placement in self.placements() {
+            let ParameterCount { trained, fixed } = of_attention(attention(&placement), &placement)?;
+            count = ParameterCount { fixed: count.fixed.saturating_add(fixed), ..plus(count, trained) };
+        }
+        for cross_heads in &self.cross_heads {
+            count = plus(count, self.block.parameters(cross_heads.is_some()));
+        }
+        if self.block.has_final_norm() {
+            count = plus(count, norm.parameters(d_model));
+        }
+        if self.positions == PositionConfig::PerLayer {
+            let tables = self.positions.parameters(max_length, d_model).saturating_mul(self.cross_heads.len() as u128);
+            count = plus(count, tables);
+        }
+        if let DepthConfig::Shared(SharedConfig { step_signal, halting }) = self.depth {
+            let coordinates = self.positions.parameters(max_length, d_model).saturating_add(step_signal.parameters(self.layers, d_model));
+            let unit = if halting.is_some() { map(d_model, 1, true) } else { 0 };
+            count = plus(count, coordinates.saturating_add(unit));
+        }
+        Some(count)
+    }
+}
+
+fn of_attention(attention: &AnyMechanism, placement: &Placement) -> Option<ParameterCount> {
+    match attention.get::<LinformerConfig>() {
+        Some(linformer) if linformer.sharing == Sharing::Layerwise && placement.layers > 1 => None,
+        _ => attention.parameters_at(placement),
+    }
+}
+
+impl LanguageModelConfig {
+    /// How many parameters the model has, without building it: see [the module](crate::parameters).
+    pub fn parameters(&self) -> Option<ParameterCount> {
+        let (vocabulary, d_model) = (self.vocabulary, self.block.d_model);
+        let count = self.stack().parameters(|placement| self.attention.at(placement.layer))?;
+        let output = if self.tied { 0 } else { matrix(d_model, vocabulary) };
+        let bias = if self.output_bias { vocabulary as u128 } else { 0 };
+        let auxiliary = self.auxiliary.map_or(0, |losses| losses.parameters(self.layers, d_model, vocabulary));
+        Some([self.embedding().parameters(), output, bias, auxiliary].into_iter().fold(count, plus))
+    }
+}
+
+impl ClassifierConfig {
+    /// How many parameters the model has, without building it: see [the module](crate::parameters).
+    pub fn parameters(&self) -> Option<ParameterCount> {
+        let d_model = self.block.d_model;
+        let count = self.stack().parameters(|placement| self.attention.at(placement.layer))?;
+        let pooler = if self.pooler { map(d_model, d_model, true) } else { 0 };
+        Some([self.embedding().parameters(), pooler, map(d_model, self.outputs, true)].into_iter().fold(count, plus))
+    }
+}
+
+impl VisionConfig {
+    /// How many parameters the model has, without building it: see [the module](crate::parameters).
+    pub fn parameters(&self) -> Option<ParameterCount> {
+        let BlockConfig { d_model, max_length, .. } = self.block;
+        let count = self.stack().parameters(|placement| self.attention.at(placement.layer))?;
+        let token = if self.pooling == Pooling::ClassToken { d_model as u128 } else { 0 };
+        let positions = self.depth.embedded_positions(self.positions).parameters(max_length, d_model);
+        Some([map(self.patch_size(), d_model, true), token, positions, map(d_model, self.classes, true)].into_iter().fold(count, plus))
+    }
+}
+
+impl Seq2SeqConfig {
+    /// How many parameters the model has, without building it: see [the module](crate::parameters).
+    pub fn parameters(&self) -> Option<ParameterCount> {
+        let of_stack = |stack: StackConfig| stack.parameters(|placement| self.attention.at(placement));
+        let (encoder, decoder) = (of_stack(self.encoder_stack())?, of_stack(self.decoder_stack())?);
+        let count = ParameterCount { fixed: encoder.fixed.saturating_add(decoder.fixed), ..plus(encoder, decoder.trained) };
+        let target = if self.tying == Tying::ThreeWay { 0 } else { self.embedding(self.target_vocabulary).parameters() };
+        let output = if self.tying == Tying::None { matrix(self.block.d_model, self.target_vocabulary) } else { 0 };
+        Some([self.embedding(self.source_vocabulary).parameters(), target, output].into_iter().fold(count, plus))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn::module::Module;
+    use burn::tensor::Device;
+    use heedful_attention::random::RandomKey;
+
+    use crate::block::Parallel;
+    use crate::feed_forward::Activation;
+    use crate::halting::HaltingConfig;
+    use crate::layout::{AttentionLayout, LayerAttention};
+    use crate::norm::NormKind;
+    use crate::position::{GridConfig, Join};
+    use crate::residual::NormOrder;
+
+    fn all(count: Option<ParameterCount>) -> usize {
+        let ParameterCount { trained, fixed } = count.expect("the attentions say how many parameters they have");
+        (trained + fixed) as usize
+    }
+
+    fn tiny(block: BlockConfig) -> BlockConfig {
+        BlockConfig { d_model: 8, heads: 2, d_ff: 12, max_length: 16, norm_order: NormOrder::Pre, ..block }
+    }
+
+    fn blocks() -> Vec<BlockConfig> {
+        let base = BlockConfig::default;
+        let gate = |kind| BlockConfig { gate: Some(GateConfig::new(kind)), ..base() };
+        vec![
+            base(),
+            BlockConfig { norm: NormConfig::new(NormKind::Rms), feed_forward_bias: false, gated_feed_forward: true, ..base() },
+            BlockConfig { norm: NormConfig::default().with_bias(false), qkv_bias: true, ..base() },
+            BlockConfig { attention_output_bias: true, qkv_bias: true, kv_heads: Some(1), head_width: Some(6), ..base() },
+            BlockConfig { parallel: Some(Parallel::SharedNorm), ..base() },
+            BlockConfig { parallel: Some(Parallel::OwnNorms), separable_feed_forward: true, ..base() },
+            BlockConfig { final_norm: Some(false), activation: Activation::GeluTanh, ..base() },
+            gate(GateKind::Input),
+            gate(GateKind::Output),
+            gate(GateKind::Highway),
+            gate(GateKind::SigTanh),
+            gate(GateKind::Gru),
+        ]
+    }
+
+    fn language_model(block: BlockConfig) -> LanguageModelConfig {
+        LanguageModelConfig { vocabulary: 11, layers: 2, block: tiny(block), ..LanguageModelConfig::default() }
+    }
+
+    #[track_caller]
+    fn assert_counted(config: &LanguageModelConfig) {
+        config.validate().unwrap();
+        let built = config.init(&RandomKey::from_seed(1), &Device::flex()).num_params();
+        assert_eq!(all(config.parameters()), built, "{config:?}");
+    }
+
+    #[test]
+    fn counts_are_those_of_built_models_whatever_their_blocks_are() {
+        for block in blocks() {
+            assert_counted(&language_model(block));
+        }
+        for norm_order in [NormOrder::Post, NormOrder::Sandwich, NormOrder::BranchOutput] {
+            let config = language_model(BlockConfig::default());
+            assert_counted(&LanguageModelConfig { block: BlockConfig { norm_order, ..config.block }, ..config });
+        }
+    }
+
+    #[test]
+    fn counts_are_those_of_built_models_whatever_is_around_the_blocks() {
+        let base = || language_model(BlockConfig::default());
+        assert_counted(&LanguageModelConfig { tied: false, output_bias: true, embedding_norm: true, ..base() });
+        assert_counted(&LanguageModelConfig { auxiliary: Some(AuxiliaryLossesConfig::default()), ..base() });
+        let last_alone = AuxiliaryLossesConfig { intermediate_layers: false, targets: 3, ..AuxiliaryLossesConfig::default() };
+        assert_counted(&LanguageModelConfig { auxiliary: Some(last_alone), ..base() });
+        let grid = |join| PositionConfig::Grid(GridConfig { rows: 4, columns: 5, channels: 3, join });
+        for positions in
+            [PositionConfig::Learned, PositionConfig::PerLayer, PositionConfig::None, grid(Join::Sum), grid(Join::Concatenated)]
+        {
+            assert_counted(&LanguageModelConfig { positions, ..base() });
+        }
+        assert_counted(&LanguageModelConfig { depth: DepthConfig::Reversible, ..base() });
+        let shared = SharedConfig { step_signal: PositionConfig::Learned, halting: Some(HaltingConfig::default()) };
+        for (shared, positions) in [(shared, PositionConfig::Learned), (SharedConfig::default(), PositionConfig::Sinusoidal)] {
+            assert_counted(&LanguageModelConfig { depth: DepthConfig::Shared(shared), positions, ..base() });
+        }
+    }
+
+    #[test]
+    fn counts_are_those_of_built_models_with_every_mechanism() {
+        for attention in AnyMechanism::all() {
+            let block = tiny(BlockConfig::default());
+            let config = ClassifierConfig {
+                vocabulary: 11,
+                outputs: 3,
+                attention: attention.clone().into(),
+                layers: 2,
+                block,
+                segments: true,
+                pooler: true,
+                embedding_norm: true,
+                ..ClassifierConfig::default()
+            };
+            let built = config.init(&RandomKey::from_seed(1), &Device::flex()).num_params();
+            match config.parameters() {
+                None => {
+                    assert_eq!(attention.get::<LinformerConfig>().map(|config| config.sharing), Some(Sharing::Layerwise), "{attention}")
+                }
+                count => assert_eq!(all(count), built, "{attention}"),
+            }
+        }
+        let lists = LayerAttention::Each(vec!["random-fixed".parse().unwrap(), AnyMechanism::default()]);
+        let config = LanguageModelConfig { attention: lists, ..language_model(BlockConfig::default()) };
+        assert_counted(&config);
+        assert_eq!(config.parameters().unwrap().fixed, 2 * 16 * 16);
+    }
+
+    #[test]
+    fn counts_of_encoder_decoders_and_of_models_of_images_are_those_of_built_ones() {
+        for tying in [Tying::ThreeWay, Tying::Output, Tying::None] {
+            for layout in ["base", "sh-x", "hc-sa"] {
+                let config = Seq2SeqConfig {
+                    source_vocabulary: 11,
+                    target_vocabulary: 11,
+                    encoder_layers: 1,
+                    decoder_layers: 2,
+                    attention: AttentionLayout::named(layout).unwrap(),
+                    block: tiny(BlockConfig::default()),
+                    tying,
+                    ..Seq2SeqConfig::default()
+                };
+                let built = config.init(&RandomKey::from_seed(1), &Device::flex()).num_params();
+                assert_eq!(all(config.parameters()), built, "{tying:?}, {layout}");
+            }
+        }
+        for pooling in [Pooling::ClassToken, Pooling::Mean] {
+            let block = tiny(BlockConfig::default());
+            let config =
+                VisionConfig { pooling, ..VisionConfig::new(5).with_image(4, 6, 2).with_patch(2).with_layers(2).with_block(block) };
+            config.validate().unwrap();
+            assert_eq!(all(config.parameters()), config.init(&RandomKey::from_seed(1), &Device::flex()).num_params(), "{pooling:?}");
+        }
+    }
+
+    #[test]
+    fn models_that_no_machine_holds_are_counted() {
+        let block = BlockConfig { d_model: usize::MAX, heads: 1, d_ff: usize::MAX, ..BlockConfig::default() };
+        let config = LanguageModelConfig { vocabulary: usize::MAX, layers: 3, block, ..LanguageModelConfig::default() };
+        assert!(config.parameters().unwrap().trained > 3 * (usize::MAX as u128));
+    }
+}
