@@ -25,17 +25,25 @@
 //! | [`image_transformer_cifar`] | language model | Parmar et al. 2018 |
 //! | [`hc_sa_iwslt`] | encoder-decoder | You et al. 2020 |
 //! | [`synthesizer_base`] | encoder-decoder | Tay et al. 2020 |
+//! | [`gpt2`] | language model | Radford et al. 2019 |
+//! | [`bert_base`] | classifier | Devlin et al. 2019 |
+//! | [`vit_b16`] | classifier of images | Dosovitskiy et al. 2021 |
 //!
 //! [`named`] has the same by name, for programs that are told a name.
+
+mod released;
 
 use heedful_attention::mechanisms::local_1d::LocalOneDConfig;
 use heedful_attention::mechanisms::lsh::{BucketCount, LshConfig};
 use heedful_attention::mechanisms::relative::RelativeConfig;
 use heedful_attention::mechanisms::sparse_fixed::SparseFixedConfig;
 use heedful_attention::mechanisms::synthesizer_random::SynthesizerRandomConfig;
+use heedful_attention::parameter_formula::ParameterCount;
 use heedful_attention::registry::AnyMechanism;
 
+pub use self::released::{bert_base, gpt2, vit_b16};
 use crate::block::BlockConfig;
+use crate::classifier::ClassifierConfig;
 use crate::depth::{DepthConfig, SharedConfig};
 use crate::error::ConfigError;
 use crate::feed_forward::Activation;
@@ -46,6 +54,7 @@ use crate::layout::{AttentionLayout, LayerAttention};
 use crate::position::{GridConfig, Join, PositionConfig};
 use crate::residual::NormOrder;
 use crate::seq2seq::{Seq2SeqConfig, Tying};
+use crate::vision::VisionConfig;
 
 /// What ends the name of a twin.
 const TINY: &str = "-tiny";
@@ -57,11 +66,12 @@ pub struct Preset<M = PresetModel> {
     pub source: &'static str,
     /// The model.
     pub model: M,
-    /// Tokens that it reads at once in training.
+    /// Tokens, or patches, that it reads at once in training.
     pub context: usize,
     /// Tokens before them whose states its layers remember ([`SegmentMemory`](crate::segment::SegmentMemory)); 0: none.
     pub memory: usize,
-    /// Parameters that the paper prints, in millions. Of `gtrxl-12` they are those of the layers alone, since what comes before them is a network for images.
+    /// Parameters that the paper prints, or that released weights have, in millions. Of `gtrxl-12` they are those of the layers alone, since what comes before them
+    /// is a network for images, of `bert-base` those of all but the outputs.
     pub published_parameters: Option<f64>,
 }
 
@@ -72,6 +82,10 @@ pub enum PresetModel {
     LanguageModel(LanguageModelConfig),
     /// A model with encoder and decoder.
     Seq2Seq(Seq2SeqConfig),
+    /// An encoder with a classifier.
+    Classifier(ClassifierConfig),
+    /// An encoder of images with a classifier.
+    Vision(VisionConfig),
 }
 
 impl From<Preset<LanguageModelConfig>> for Preset {
@@ -83,6 +97,18 @@ impl From<Preset<LanguageModelConfig>> for Preset {
 impl From<Preset<Seq2SeqConfig>> for Preset {
     fn from(preset: Preset<Seq2SeqConfig>) -> Self {
         preset.map(PresetModel::Seq2Seq)
+    }
+}
+
+impl From<Preset<ClassifierConfig>> for Preset {
+    fn from(preset: Preset<ClassifierConfig>) -> Self {
+        preset.map(PresetModel::Classifier)
+    }
+}
+
+impl From<Preset<VisionConfig>> for Preset {
+    fn from(preset: Preset<VisionConfig>) -> Self {
+        preset.map(PresetModel::Vision)
     }
 }
 
@@ -102,12 +128,34 @@ impl PresetModel {
         match self {
             Self::LanguageModel(config) => config.validate(),
             Self::Seq2Seq(config) => config.validate(),
+            Self::Classifier(config) => config.validate(),
+            Self::Vision(config) => config.validate(),
+        }
+    }
+
+    /// Sizes and options of all layers.
+    pub fn block(&self) -> &BlockConfig {
+        match self {
+            Self::LanguageModel(config) => &config.block,
+            Self::Seq2Seq(config) => &config.block,
+            Self::Classifier(config) => &config.block,
+            Self::Vision(config) => &config.block,
+        }
+    }
+
+    /// How many parameters the model has, without building it: see [`parameters`](crate::parameters).
+    pub fn parameters(&self) -> Option<ParameterCount> {
+        match self {
+            Self::LanguageModel(config) => config.parameters(),
+            Self::Seq2Seq(config) => config.parameters(),
+            Self::Classifier(config) => config.parameters(),
+            Self::Vision(config) => config.parameters(),
         }
     }
 }
 
 /// Names of all presets; each has a twin whose name ends with `-tiny`.
-pub const NAMES: [&str; 11] = [
+pub const NAMES: [&str; 14] = [
     "transformer-base",
     "transformer-big",
     "transformer-xl-wt103",
@@ -119,6 +167,9 @@ pub const NAMES: [&str; 11] = [
     "image-transformer-cifar",
     "hc-sa-iwslt",
     "synthesizer-base",
+    "gpt2",
+    "bert-base",
+    "vit-b16",
 ];
 
 /// The preset of this name, or a twin, if there is one.
@@ -139,6 +190,9 @@ pub fn named(name: &str) -> Option<Preset> {
         "image-transformer-cifar" => image_transformer_cifar(size).into(),
         "hc-sa-iwslt" => hc_sa_iwslt(size).into(),
         "synthesizer-base" => synthesizer_base(size).into(),
+        "gpt2" => gpt2(size).into(),
+        "bert-base" => bert_base(size).into(),
+        "vit-b16" => vit_b16(size).into(),
         _ => return None,
     };
     Some(preset)
@@ -342,9 +396,11 @@ mod tests {
     use burn::module::Module;
     use burn::optim::{AdamConfig, GradientsParams};
     use burn::tensor::{Device, Int, Tensor, TensorData};
+    use heedful_attention::init::Init;
     use heedful_attention::probe::Probe;
     use heedful_attention::random::RandomKey;
 
+    use crate::classifier::Sentences;
     use crate::segment::SegmentMemory;
     use crate::seq2seq::Padded;
 
@@ -358,9 +414,7 @@ mod tests {
             for name in [name.to_owned(), format!("{name}{TINY}")] {
                 let preset = named(&name).unwrap();
                 preset.model.validate().unwrap_or_else(|error| panic!("{name}: {error}"));
-                let (PresetModel::LanguageModel(LanguageModelConfig { block, .. }) | PresetModel::Seq2Seq(Seq2SeqConfig { block, .. })) =
-                    preset.model;
-                assert!(preset.context + preset.memory <= block.max_length, "{name}");
+                assert!(preset.context + preset.memory <= preset.model.block().max_length, "{name}");
             }
         }
         assert!(named("transformer").is_none() && named("-tiny").is_none());
@@ -373,18 +427,48 @@ mod tests {
         assert_eq!((gtrxl_12(Size::Full).published_parameters, gtrxl_12(Size::Tiny).published_parameters), (Some(66.4), None));
     }
 
+    /// Parameters of what is counted as published.
+    fn counted(model: &PresetModel, name: &str) -> u128 {
+        let ParameterCount { trained, fixed } = model.parameters().unwrap();
+        let apart = match model {
+            PresetModel::LanguageModel(config) if name.starts_with("gtrxl") => config.vocabulary * config.block.d_model,
+            PresetModel::Classifier(config) => (config.block.d_model + 1) * config.outputs,
+            _ => 0,
+        };
+        trained + fixed - apart as u128
+    }
+
+    #[test]
+    fn released_models_have_exactly_the_parameters_of_their_weights() {
+        for (name, published) in [("gpt2", 124_439_808), ("bert-base", 109_482_240), ("vit-b16", 86_567_656)] {
+            let preset = named(name).unwrap();
+            assert_eq!(counted(&preset.model, name), published, "{name}");
+            assert_eq!(preset.published_parameters, Some(published as f64 / 1e6), "{name}");
+        }
+    }
+
+    #[test]
+    fn twins_have_as_many_parameters_as_are_counted() {
+        for name in NAMES {
+            let preset = named(&format!("{name}{TINY}")).unwrap();
+            let ParameterCount { trained, fixed } = preset.model.parameters().unwrap();
+            let device = Device::flex();
+            let built = match preset.model {
+                PresetModel::LanguageModel(config) => config.init(&key(), &device).num_params(),
+                PresetModel::Seq2Seq(config) => config.init(&key(), &device).num_params(),
+                PresetModel::Classifier(config) => config.init(&key(), &device).num_params(),
+                PresetModel::Vision(config) => config.init(&key(), &device).num_params(),
+            };
+            assert_eq!(trained + fixed, built as u128, "{name}");
+        }
+    }
+
     #[test]
     fn models_have_as_many_parameters_as_the_papers_say() {
         for name in NAMES {
             let preset = named(name).unwrap();
             let Some(published) = preset.published_parameters else { continue };
-            let device = Device::flex();
-            let count = match preset.model {
-                PresetModel::LanguageModel(config) if name.starts_with("gtrxl") => config.init(&key(), &device).decoder.num_params(),
-                PresetModel::LanguageModel(config) => config.init(&key(), &device).num_params(),
-                PresetModel::Seq2Seq(config) => config.init(&key(), &device).num_params(),
-            };
-            let found = count as f64 / 1e6;
+            let found = counted(&preset.model, name) as f64 / 1e6;
             // Printed to two digits; vocabularies and what is counted with them are not always.
             assert!((found / published - 1.0).abs() < 0.07, "{name}: {found} and {published} million parameters");
         }
@@ -434,6 +518,18 @@ mod tests {
                             _ => model.segment(inputs.clone(), &mut SegmentMemory::new(2, memory), None, &mut Probe::off()).states,
                         };
                         model.cross_entropy(states.reshape([2 * context, width]), targets.clone(), None, 0.0).loss
+                    })
+                }
+                PresetModel::Classifier(config) => losses(config.init(&key(), &device), |model| {
+                    let sentences = Sentences { tokens: tokens(context), segments: None, lengths: &[context; 2] };
+                    let logits = model.forward_with(sentences, None, &mut Probe::off()).logits;
+                    crate::loss::cross_entropy(logits, Tensor::from_data([0, 1], &device), None, 0.0).loss
+                }),
+                PresetModel::Vision(config) => {
+                    let images = Init::Normal(1.0).tensor([2, config.channels, config.height, config.width], &key(), &device);
+                    losses(config.init(&key(), &device), |model| {
+                        let logits = model.forward_with(images.clone(), None, &mut Probe::off()).logits;
+                        crate::loss::cross_entropy(logits, Tensor::from_data([3, 7], &device), None, 0.0).loss
                     })
                 }
                 PresetModel::Seq2Seq(config) => {

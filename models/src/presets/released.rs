@@ -1,0 +1,102 @@
+//! Models whose weights were released.
+
+use heedful_attention::registry::AnyMechanism;
+
+use super::{Preset, Size, of_paper};
+use crate::block::BlockConfig;
+use crate::classifier::{ClassifierConfig, Pooling};
+use crate::embedding::EmbeddingScale;
+use crate::feed_forward::Activation;
+use crate::initialisation::Initialisation;
+use crate::language_model::LanguageModelConfig;
+use crate::norm::NormConfig;
+use crate::position::PositionConfig;
+use crate::residual::NormOrder;
+use crate::vision::VisionConfig;
+
+/// Of weights of these models, where nothing else is said.
+const DEVIATION: f64 = 0.02;
+
+/// GPT-2 with 12 layers (Radford et al. 2019), whose tokens are 50,257 byte pairs.
+pub fn gpt2(size: Size) -> Preset<LanguageModelConfig> {
+    let model = LanguageModelConfig {
+        vocabulary: size.of(50_257, 64),
+        attention: AnyMechanism::default().into(),
+        layers: size.of(12, 2),
+        block: BlockConfig {
+            norm: NormConfig::default().with_epsilon(1e-5),
+            norm_order: NormOrder::Pre,
+            activation: Activation::GeluTanh,
+            qkv_bias: true,
+            attention_output_bias: true,
+            attention_dropout: size.of(0.1, 0.0),
+            ..size.block(768, 12, 3072, 1024, 0.1)
+        },
+        positions: PositionConfig::Learned,
+        embedding_scale: EmbeddingScale::None,
+        initialisation: Initialisation::NormalTables { deviation: DEVIATION, scaled_branches: true },
+        ..LanguageModelConfig::default()
+    };
+    let published = Some(124.439_808);
+    of_paper("Radford et al. 2019, section 2.3 and released configuration", size, model, size.of(1024, 16), 0, published)
+}
+
+/// The base model of BERT (Devlin et al. 2019), with 30,522 word pieces without upper case, two outputs, and the map of the class token that
+/// pre-training leaves. The number of parameters is that without the outputs.
+pub fn bert_base(size: Size) -> Preset<ClassifierConfig> {
+    let model = ClassifierConfig {
+        vocabulary: size.of(30_522, 64),
+        outputs: 2,
+        attention: AnyMechanism::default().into(),
+        layers: size.of(12, 2),
+        block: BlockConfig {
+            norm: NormConfig::default().with_epsilon(1e-12),
+            norm_order: NormOrder::Post,
+            activation: Activation::Gelu,
+            qkv_bias: true,
+            attention_output_bias: true,
+            attention_dropout: size.of(0.1, 0.0),
+            ..size.block(768, 12, 3072, 512, 0.1)
+        },
+        positions: PositionConfig::Learned,
+        embedding_scale: EmbeddingScale::None,
+        embedding_norm: true,
+        initialisation: Initialisation::NormalTables { deviation: DEVIATION, scaled_branches: false },
+        pooling: Pooling::ClassToken,
+        pooler: true,
+        segments: true,
+        ..ClassifierConfig::default()
+    };
+    let published = Some(109.482_240);
+    of_paper("Devlin et al. 2019, section 3 and released configuration", size, model, size.of(512, 16), 0, published)
+}
+
+/// The base model of the Vision Transformer with patches of 16 by 16 pixels (Dosovitskiy et al. 2021), for the 1,000 classes of ImageNet.
+pub fn vit_b16(size: Size) -> Preset<VisionConfig> {
+    let (pixels, patch) = (size.of(224, 16), size.of(16, 4));
+    let length = (pixels / patch) * (pixels / patch) + 1;
+    let model = VisionConfig {
+        height: pixels,
+        width: pixels,
+        channels: 3,
+        patch,
+        classes: size.of(1000, 10),
+        attention: AnyMechanism::default().into(),
+        layers: size.of(12, 2),
+        block: BlockConfig {
+            norm: NormConfig::default().with_epsilon(1e-12),
+            norm_order: NormOrder::Pre,
+            activation: Activation::Gelu,
+            qkv_bias: true,
+            attention_output_bias: true,
+            max_length: length,
+            ..size.block(768, 12, 3072, length, 0.0)
+        },
+        positions: PositionConfig::Learned,
+        initialisation: Initialisation::NormalTables { deviation: DEVIATION, scaled_branches: false },
+        pooling: Pooling::ClassToken,
+        ..VisionConfig::default()
+    };
+    let published = Some(86.567_656);
+    of_paper("Dosovitskiy et al. 2021, table 1 and released configuration", size, model, length, 0, published)
+}
