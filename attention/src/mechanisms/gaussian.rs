@@ -210,6 +210,11 @@ impl Mechanism for GaussianConfig {
         Ok(())
     }
 
+    /// The exponents are logarithms of densities up to a number of their head.
+    fn has_whole_scores(&self) -> bool {
+        false
+    }
+
     fn logits(&self, placement: &Placement, _key: &RandomKey, _device: &Device) -> Option<AnyLogits> {
         Some(AnyLogits::new(self.init_logits(placement)))
     }

@@ -48,6 +48,7 @@ trait ErasedMechanism: Any + Debug + Send + Sync {
     fn over(&self, logits: AnyMechanism) -> Option<AnyMechanism>;
     fn can_cross(&self) -> bool;
     fn has_free_heads(&self) -> bool;
+    fn has_whole_scores(&self) -> bool;
     fn projections_have_biases(&self) -> bool;
     fn validate(&self, placement: &Placement) -> Result<(), ConfigError>;
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits>;
@@ -101,6 +102,10 @@ impl<M: Mechanism> ErasedMechanism for M {
 
     fn has_free_heads(&self) -> bool {
         Mechanism::has_free_heads(self)
+    }
+
+    fn has_whole_scores(&self) -> bool {
+        Mechanism::has_whole_scores(self)
     }
 
     fn projections_have_biases(&self) -> bool {
@@ -218,6 +223,11 @@ impl AnyMechanism {
     /// Whether its heads can share keys and values, and have any width.
     pub fn has_free_heads(&self) -> bool {
         self.0.has_free_heads()
+    }
+
+    /// As [`Mechanism::has_whole_scores`].
+    pub(crate) fn has_whole_scores(&self) -> bool {
+        self.0.has_whole_scores()
     }
 
     /// Whether the shared projections of values and output have biases.

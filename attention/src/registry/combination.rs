@@ -28,10 +28,10 @@ impl AnyMechanism {
         matches!(self.card().kind, Kind::Scores | Kind::Mixture | Kind::Normaliser | Kind::Gate | Kind::Pattern)
     }
 
-    /// Whether a normaliser can be put over the mechanism: logits, mixtures of logits, and patterns and gates over these.
+    /// Whether a normaliser can be put over the mechanism: logits that are known as they are, mixtures of such, and patterns and gates over these.
     pub(crate) fn can_be_normalised(&self) -> bool {
         match self.card().kind {
-            Kind::Scores | Kind::Mixture => true,
+            Kind::Scores | Kind::Mixture => self.has_whole_scores(),
             Kind::Pattern | Kind::Gate => self.inner().is_some_and(Self::can_be_normalised),
             Kind::SoftSpan | Kind::Normaliser | Kind::Whole => false,
         }

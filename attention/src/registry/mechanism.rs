@@ -82,6 +82,12 @@ pub trait Mechanism: Clone + Debug + Default + PartialEq + Serialize + Deseriali
         !members.is_empty() && members.into_iter().all(AnyMechanism::has_free_heads)
     }
 
+    /// Whether scores are known as they are, and not up to a number that all keys of a query share: a softmax does not see it, everything else that can be put
+    /// over scores does. Default: if those of all members are.
+    fn has_whole_scores(&self) -> bool {
+        self.members().into_iter().all(AnyMechanism::has_whole_scores)
+    }
+
     /// Whether the shared projections of values and output have biases. Default: if those of a member have.
     fn projections_have_biases(&self) -> bool {
         self.members().into_iter().any(AnyMechanism::projections_have_biases)

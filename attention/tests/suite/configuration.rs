@@ -308,6 +308,19 @@ fn impossible_patterns_are_refused() {
 }
 
 #[test]
+fn scores_that_are_known_up_to_a_number_have_a_softmax_and_no_other_normaliser() {
+    let own = placement(Role::Encoder, 4);
+    for normaliser in ["sigmoid", "softmax-plus-one"] {
+        for logits in ["gaussian", "dot-product+gaussian", "gaussian@sparse-fixed"] {
+            let says = [normaliser, &format!("`logits` is {logits}"), "normalise an attention that has scores"];
+            refused(&parse(normaliser).over(parse(logits)).unwrap(), &own, &says);
+        }
+    }
+    assert_eq!(parse("gaussian@local-1d").validate(&own), Ok(()));
+    assert_eq!(parse("dot-product+random@sigmoid").validate(&own), Ok(()));
+}
+
+#[test]
 fn a_pattern_stands_behind_the_logits_that_it_restricts() {
     let restricted = parse("random+dot-product@sparse-strided");
     assert_eq!(restricted.inner(), Some(&parse("random+dot-product")));
