@@ -186,6 +186,7 @@ fn abilities(mechanism: &AnyMechanism, page: &mut String) -> Result<(), Box<dyn 
         Kind::Mixture => "patterns, spans; its members are mechanisms that score keys",
         Kind::SoftSpan => "nothing; it limits the scores of another mechanism, option `logits`",
         Kind::Pattern => "patterns; it restricts the scores of another mechanism (`a@pattern`)",
+        Kind::ScoreMap => "patterns and normalisers; it changes the scores of another mechanism (`a@map`)",
         Kind::Normaliser => "patterns; it turns the scores of another mechanism into weights (`a@normaliser`)",
         Kind::Gate => "patterns, normalisers; it gates what the heads of another mechanism give (`a@gate`)",
         Kind::Whole => "nothing",

@@ -23,7 +23,7 @@ use crate::conformance::plain::PlainAttention;
 use crate::conformance::subject::Case;
 use crate::conformance::view::View;
 use crate::placement::Placement;
-use crate::registry::{AnyMechanism, Kind};
+use crate::registry::AnyMechanism;
 
 /// A function of a query.
 type OfQuery<'a, T> = Box<dyn Fn(&Query) -> T + 'a>;
@@ -32,11 +32,12 @@ type OfPair<'a, T> = Box<dyn Fn(&Query, usize) -> T + 'a>;
 
 /// What a mechanism's paper says, as far as it differs from `softmax(logits) V` over all visible keys.
 ///
-/// A mechanism that scores keys gives [`logit`](Self::logit), a pattern [`shows`](Self::shows), a normaliser [`weights`](Self::weights), a gate
-/// [`gate`](Self::gate). Each of them that gives no logit has that of what it is over, and what any member hides is hidden.
+/// A mechanism that scores keys gives [`logit`](Self::logit), a pattern [`shows`](Self::shows), a map of scores [`mapped`](Self::mapped), a normaliser
+/// [`weights`](Self::weights), a gate [`gate`](Self::gate). What is over other logits and gives no logit has that of these, and what any member hides is hidden.
 #[derive(Default)]
 pub struct Formula<'a> {
     logit: Option<OfPair<'a, f64>>,
+    mapped: Option<Box<dyn Fn(f64) -> f64 + 'a>>,
     shows: Option<OfPair<'a, bool>>,
     weights: Option<OfQuery<'a, Vec<f64>>>,
     value: Option<OfPair<'a, Vec<f64>>>,
@@ -46,10 +47,13 @@ pub struct Formula<'a> {
 
 impl fmt::Debug for Formula<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { logit, shows, weights, value, head, gate } = self;
-        let given = [logit.is_some(), shows.is_some(), weights.is_some(), value.is_some(), head.is_some(), gate.is_some()];
+        let Self { logit, mapped, shows, weights, value, head, gate } = self;
+        let given =
+            [logit.is_some(), mapped.is_some(), shows.is_some(), weights.is_some(), value.is_some(), head.is_some(), gate.is_some()];
         f.debug_list()
-            .entries(["logit", "shows", "weights", "value", "head", "gate"].iter().zip(given).filter(|part| part.1).map(|part| part.0))
+            .entries(
+                ["logit", "mapped", "shows", "weights", "value", "head", "gate"].iter().zip(given).filter(|part| part.1).map(|part| part.0),
+            )
             .finish()
     }
 }
@@ -58,6 +62,12 @@ impl<'a> Formula<'a> {
     /// The score of a key that is shown. Names of parameters are those in the module of the logits.
     pub fn logit(mut self, logit: impl Fn(&Query, usize) -> f64 + 'a) -> Self {
         self.logit = Some(Box::new(logit));
+        self
+    }
+
+    /// What the score of what the mechanism is over becomes.
+    pub fn mapped(mut self, mapped: impl Fn(f64) -> f64 + 'a) -> Self {
+        self.mapped = Some(Box::new(mapped));
         self
     }
 
@@ -204,17 +214,19 @@ impl<'a> Query<'a> {
     /// If it gives no formula, or one without a logit.
     pub fn logit(&self, mechanism: &AnyMechanism, place: &str, key: usize) -> f64 {
         let (query, inner_place) = self.within(mechanism, place);
-        match (own(mechanism).logit, mechanism.inner()) {
+        let formula = own(mechanism);
+        let logit = match (formula.logit, mechanism.inner()) {
             (Some(logit), _) => logit(&query, key),
             (None, Some(inner)) => query.logit(inner, inner_place, key),
             (None, None) => panic!("the formula of {mechanism} has no logit"),
-        }
+        };
+        formula.mapped.map_or(logit, |mapped| mapped(logit))
     }
 
     /// The query with the parameters of a mechanism at a place, and the place of what that mechanism is over.
     fn within<'p>(&self, mechanism: &AnyMechanism, place: &'p str) -> (Self, &'p str) {
-        // A normaliser has no parameters, and no part in the paths of what it is over.
-        if mechanism.card().kind == Kind::Normaliser {
+        // What has no module has no part in the paths of what it is over.
+        if !mechanism.card().kind.has_module() {
             return (self.clone(), place);
         }
         let path = format!("{}{place}.{}.", self.path, mechanism.card().variant);

@@ -76,11 +76,22 @@ fn run(program: AttentionProgram, blocks: &Blocks) -> BlockedOutput {
                 let product = for_each_row(queries, rows).matmul(for_each_row(keys, rows).swap_dims(2, 3));
                 product.reshape([rows, heads, count, size, candidates])
             });
+            let cap = terms.cap.clone();
             let bias = dense_bias(terms, keys);
             let logits = match (content, bias.map(pairs)) {
                 (Some(content), Some(bias)) => content + bias,
                 (Some(logits), None) | (None, Some(logits)) => logits,
                 (None, None) => panic!("logits without a term"),
+            };
+            let logits = match cap {
+                Some(cap) => {
+                    let capped = cap.of(logits);
+                    match cap.added {
+                        Some(added) => capped + pairs(added.product()),
+                        None => capped,
+                    }
+                }
+                None => logits,
             };
             let logits = logits + blocks.mask.clone();
             assert!(soft_span.is_none() || normaliser == Normaliser::Softmax, "soft spans are those of a softmax");

@@ -28,6 +28,7 @@ pub mod read;
 pub mod recurrence;
 pub mod reference;
 pub(crate) mod rotation;
+mod soft_cap;
 
 use serde::{Deserialize, Serialize};
 
@@ -49,3 +50,4 @@ pub use normaliser::Normaliser;
 pub(crate) use program::columns_from;
 use program::greatest_log_ratio;
 pub use program::{AttentionProgram, Bias, Content, Dropout, Kronecker, LogitTerms, Ramp, SoftSpan, Weighting, relative_shift};
+pub use soft_cap::SoftCap;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use burn::tensor::{DType, Int, Tensor, TensorData};
 
-use super::{GaussianWeights, Normaliser};
+use super::{GaussianWeights, Normaliser, SoftCap};
 use crate::random::RandomKey;
 use crate::visibility::Mask;
 
@@ -56,6 +56,8 @@ pub struct LogitTerms {
     pub kronecker: Option<Kronecker>,
     /// Added to the product.
     pub bias: Option<Bias>,
+    /// Bounds the sum of the terms.
+    pub cap: Option<SoftCap>,
 }
 
 /// Logits that are given pair by pair.
@@ -264,6 +266,9 @@ pub(crate) fn columns_from(x: Tensor<4>, starts: &[isize], count: usize) -> Tens
     x.expand([starts.len(), heads, length, width]).gather(3, indices)
 }
 
+/// What is said where bounded logits would become part of a sum.
+const UNCAPPED: &str = "logits with a soft cap are no member of a sum: put the cap over the sum";
+
 impl LogitTerms {
     /// Logits that are a product of thin factors.
     pub fn content(queries: Tensor<4>, keys: Tensor<4>) -> Self {
@@ -286,7 +291,7 @@ impl LogitTerms {
         let left = self.kronecker.as_ref().map(|kronecker| &kronecker.left);
         factors
             .chain(left)
-            .chain(self.bias.as_ref().map(|bias| &bias.numbers))
+            .chain(self.bias.iter().chain(self.cap.iter().filter_map(|cap| cap.added.as_ref())).map(|bias| &bias.numbers))
             .map(|factor| factor.dims()[0])
             .max()
             .expect("logits have a term")
@@ -299,19 +304,41 @@ impl LogitTerms {
         factors.chain(left).chain(self.bias.as_ref().map(|bias| &bias.numbers)).next().expect("logits have a term")
     }
 
+    /// The same logits under a soft bound, greater than 0.
+    ///
+    /// # Panics
+    /// If they are bounded already.
+    pub fn capped(self, limit: f32) -> Self {
+        assert!(self.cap.is_none(), "logits have one soft cap");
+        Self { cap: Some(SoftCap { limit, added: None }), ..self }
+    }
+
     /// The logits times `scale` `[1, H|1, 1, 1]`.
+    ///
+    /// # Panics
+    /// If they have a soft cap.
     pub fn scaled(self, scale: Tensor<4>) -> Self {
+        assert!(self.cap.is_none(), "{UNCAPPED}");
         let scaled = |c: Content| Content { queries: c.queries * scale.clone(), keys: c.keys };
         Self {
             content: self.content.map(scaled),
             relative: self.relative.map(scaled),
             kronecker: self.kronecker.map(|product| Kronecker { left: product.left * scale.clone(), ..product }),
             bias: self.bias.map(|bias| bias.scaled(scale.clone())),
+            cap: None,
         }
     }
 
-    /// Sum of two logits: factors are joined along their width, biases are added, and of two Kronecker products one becomes a bias.
+    /// Sum of two logits: factors are joined along their width, biases are added, and of two Kronecker products one becomes a bias. What is added to logits
+    /// with a soft cap is not bounded.
+    ///
+    /// # Panics
+    /// If the first have a soft cap and the second are more than a bias, or the second have a soft cap.
     pub fn plus(self, other: Self) -> Self {
+        assert!(other.cap.is_none(), "{UNCAPPED}");
+        if let Some(cap) = self.cap {
+            return Self { cap: Some(cap.plus(other)), ..self };
+        }
         let joined = |a: Option<Content>, b: Option<Content>| match (a, b) {
             (Some(a), Some(b)) => Some(Content { queries: concatenate(a.queries, b.queries), keys: concatenate(a.keys, b.keys) }),
             (a, b) => a.or(b),
@@ -324,7 +351,7 @@ impl LogitTerms {
         let product = product.map(|numbers| Bias { numbers, scale: None });
         let biases = [self.bias, other.bias, product].into_iter().flatten();
         let bias = biases.reduce(|a, b| Bias { numbers: a.product() + b.product(), scale: None });
-        Self { content, relative, kronecker, bias }
+        Self { content, relative, kronecker, bias, cap: None }
     }
 }
 

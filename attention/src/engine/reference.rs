@@ -77,13 +77,19 @@ fn spanned_weights(logits: Tensor<4>, mask: Option<Mask>, span: Tensor<4>) -> Te
 /// # Panics
 /// If the terms are empty.
 pub fn logits(terms: LogitTerms, keys: usize) -> Tensor<4> {
-    let content = terms.content.clone().map(product);
-    [content, dense_bias(terms, keys)].into_iter().flatten().reduce(|a, b| a + b).expect("logits have a term")
+    let (content, cap) = (terms.content.clone().map(product), terms.cap.clone());
+    let logits = [content, dense_bias(terms, keys)].into_iter().flatten().reduce(|a, b| a + b).expect("logits have a term");
+    let Some(cap) = cap else { return logits };
+    let logits = cap.of(logits);
+    match cap.added {
+        Some(added) => logits + added.product(),
+        None => logits,
+    }
 }
 
-/// What is added to the product of thin factors, `[B|1, H|1, Q, K]`, if anything is.
+/// What is added to the product of thin factors, `[B|1, H|1, Q, K]`, if anything is before a soft cap.
 pub(super) fn dense_bias(terms: LogitTerms, keys: usize) -> Option<Tensor<4>> {
-    let LogitTerms { content: _, relative, kronecker, bias } = terms;
+    let LogitTerms { content: _, relative, kronecker, bias, cap: _ } = terms;
     let relative = relative.map(|relative| relative_shift(product(relative), keys));
     let kronecker = kronecker.map(Kronecker::logits);
     [relative, kronecker, bias.map(Bias::product)].into_iter().flatten().reduce(|a, b| a + b)

@@ -6,7 +6,7 @@ use burn::tensor::{Bool, Device, Tensor, TensorData};
 
 use super::*;
 use crate::error::ConfigError;
-use crate::prelude::{LightweightConvConfig, LinformerConfig};
+use crate::prelude::{LightweightConvConfig, LinformerConfig, SoftCapConfig};
 use crate::read::read;
 use crate::registry::AnyMechanism;
 use crate::visibility::{Span, Visibility};
@@ -227,7 +227,8 @@ fn numbers_are_added_to_logits_and_minus_infinity_hides() {
     let bias = bias.mask_fill(hidden.clone(), f32::NEG_INFINITY);
     let mask = Mask::additive(bias.clone()).and(Mask::from(booleans([BATCH, LENGTH], |[b, j]| j + 5 * b >= LENGTH)));
     for engine in ENGINES {
-        for name in ["dot-product", "synthesizer-dense+dot-product", "local-1d", "adaptive-span"] {
+        for name in ["dot-product", "synthesizer-dense+dot-product", "local-1d", "adaptive-span", "soft-cap", "synthesizer-random@soft-cap"]
+        {
             let layer = config(name).with_engine(engine).init(&device()).unwrap();
             let plain = Mask::visible_pairs(hidden.clone().bool_not()).and(Mask::padding(&[LENGTH, LENGTH - 5], LENGTH));
             let weights = layer.forward_with_weights(sequence(), &plain).1 * bias.clone().mask_fill(hidden.clone(), 0.0).exp();
@@ -244,15 +245,17 @@ fn numbers_are_added_to_logits_and_minus_infinity_hides() {
 
 #[test]
 fn gradients_reach_what_is_added_to_logits() {
-    let gradient = |engine| {
-        let layer = config("dot-product").with_causal(true).with_engine(engine).init(&device().autodiff()).unwrap();
+    let gradient = |engine, mechanism| {
+        let layer = config(mechanism).with_causal(true).with_engine(engine).init(&device().autodiff()).unwrap();
         let bias = Tensor::from_inner(random([HEADS, LENGTH, LENGTH], "bias")).unsqueeze_dim::<4>(0).require_grad();
         let y = layer.forward(Tensor::from_inner(sequence()), &Mask::additive(bias.clone()));
         bias.grad(&(y * Tensor::from_inner(random([BATCH, LENGTH, WIDTH], "loss"))).sum().backward()).expect("the bias has a gradient")
     };
-    let wanted = gradient(Engine::Reference);
-    assert!(far(wanted.clone(), wanted.clone() * 0.0) > 1e-3);
-    assert!(far(gradient(Engine::Fused), wanted) < 1e-4);
+    for mechanism in [AnyMechanism::default(), SoftCapConfig::default().with_cap(0.5).into()] {
+        let wanted = gradient(Engine::Reference, mechanism.clone());
+        assert!(far(wanted.clone(), wanted.clone() * 0.0) > 1e-3);
+        assert!(far(gradient(Engine::Fused, mechanism), wanted) < 1e-4);
+    }
 }
 
 #[test]

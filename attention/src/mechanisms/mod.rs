@@ -25,6 +25,7 @@ pub mod rotary;
 pub mod sequence_projection;
 pub mod sigmoid;
 pub mod sliding_window;
+pub mod soft_cap;
 pub mod softmax_plus_one;
 pub mod sparse_fixed;
 pub mod sparse_strided;

@@ -9,7 +9,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, IntoDeserializer, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{AnyAttention, AnyLogits, BUILT_IN, Card, Kind, Mechanism};
+use super::{AnyAttention, AnyLogits, BUILT_IN, Card, Mechanism};
 use crate::conformance::Formula;
 use crate::error::ConfigError;
 use crate::parameter_formula::ParameterFormula;
@@ -118,8 +118,7 @@ impl<M: Mechanism> ErasedMechanism for M {
 
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
         let logits = Mechanism::logits(self, placement, key, device)?;
-        // A normaliser has no parameters: those of what it is over keep their names.
-        Some(if M::card().kind == Kind::Normaliser { logits } else { logits.named(M::card().variant) })
+        Some(if M::card().kind.has_module() { logits.named(M::card().variant) } else { logits })
     }
 
     fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
@@ -200,7 +199,7 @@ impl AnyMechanism {
     }
 
     /// The name by which the mechanism is known in options, tables and folders; a mixture's is that of its members joined by `+`, and that of a pattern
-    /// begins with its logits and `@` if these are not dot-product attention's.
+    /// or what else is over logits begins with these and `@` if they are not dot-product attention's.
     pub fn name(&self) -> String {
         self.0.name()
     }
@@ -210,7 +209,7 @@ impl AnyMechanism {
         self.0.members()
     }
 
-    /// The same pattern, normaliser or gate over other logits; `None` if the mechanism is none of them.
+    /// The same over other logits; `None` if the mechanism does not stand behind an `@`.
     pub fn over(&self, logits: Self) -> Option<Self> {
         self.0.over(logits)
     }

@@ -7,7 +7,7 @@ use crate::error::ConfigError;
 use crate::placement::{Placement, Role};
 
 impl AnyMechanism {
-    /// Of a pattern, a normaliser or a gate, the mechanism whose logits it is over.
+    /// Of what stands behind an `@`, the mechanism whose logits it is over.
     pub fn inner(&self) -> Option<&Self> {
         if self.card().kind.is_over_logits() { self.members().into_iter().next() } else { None }
     }
@@ -23,18 +23,37 @@ impl AnyMechanism {
         matches!(self.card().kind, Kind::Scores | Kind::Mixture)
     }
 
-    /// Whether the mechanism can be restricted by a pattern: logits, mixtures of logits, normalisers, gates, and patterns, which then intersect.
+    /// Whether the mechanism can be restricted by a pattern: logits, mixtures of logits, what changes, normalises or gates them, and patterns, which then intersect.
     pub(crate) fn can_be_restricted(&self) -> bool {
-        matches!(self.card().kind, Kind::Scores | Kind::Mixture | Kind::Normaliser | Kind::Gate | Kind::Pattern)
+        matches!(self.card().kind, Kind::Scores | Kind::Mixture) || self.card().kind.is_over_logits()
     }
 
-    /// Whether a normaliser can be put over the mechanism: logits that are known as they are, mixtures of such, and patterns and gates over these.
+    /// Whether a normaliser can be put over the mechanism: logits that are known as they are, mixtures of such, and patterns, maps of scores and gates over these.
     pub(crate) fn can_be_normalised(&self) -> bool {
         match self.card().kind {
             Kind::Scores | Kind::Mixture => self.has_whole_scores(),
-            Kind::Pattern | Kind::Gate => self.inner().is_some_and(Self::can_be_normalised),
+            Kind::Pattern | Kind::ScoreMap | Kind::Gate => self.inner().is_some_and(Self::can_be_normalised),
             Kind::SoftSpan | Kind::Normaliser | Kind::Whole => false,
         }
+    }
+
+    /// Whether a map of scores can be put over the mechanism: logits that are known as they are, mixtures of such, and patterns and normalisers over these.
+    pub(crate) fn can_be_mapped(&self) -> bool {
+        match self.card().kind {
+            Kind::Scores | Kind::Mixture => self.has_whole_scores(),
+            Kind::Pattern | Kind::Normaliser => self.inner().is_some_and(Self::can_be_mapped),
+            Kind::SoftSpan | Kind::ScoreMap | Kind::Whole => false,
+        }
+    }
+
+    /// Checks what the map of scores called `map` is over.
+    pub(crate) fn validate_mapped(&self, map: &str, placement: &Placement) -> Result<(), ConfigError> {
+        if !self.can_be_mapped() {
+            let able = Self::families_that(Self::can_be_mapped);
+            let remedy = format!("take an attention that has scores, a mixture of such, or a pattern or a normaliser over them: {able}");
+            return Err(placement.check(map).wrong("logits", self.name(), remedy));
+        }
+        self.validate(placement)
     }
 
     /// Checks what the normaliser called `normaliser` is over.

@@ -112,6 +112,8 @@ pub struct AnyLogits {
     variant: &'static str,
     /// In the place of the logits' own.
     normaliser: Option<Normaliser>,
+    /// A soft bound of the logits.
+    cap: Option<f32>,
     inner: Box<dyn ErasedLogits>,
 }
 
@@ -144,6 +146,7 @@ macro_rules! erased_logits {
         trait ErasedLogits: ErasedModule {
             fn boxed(&self) -> Box<dyn ErasedLogits>;
             fn normaliser(&self) -> Normaliser;
+            fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms;
             $(fn $name(&self, $($argument: $type),*) -> $result;)*
         }
 
@@ -156,12 +159,24 @@ macro_rules! erased_logits {
                 self.get().normaliser()
             }
 
+            fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms {
+                self.get().terms(query, keys, span, positions)
+            }
+
             forward! { get: $($name($($argument: $type),*) -> $result;)* }
         }
 
         impl Logits for AnyLogits {
             fn normaliser(&self) -> Normaliser {
                 self.normaliser.unwrap_or_else(|| self.inner.normaliser())
+            }
+
+            fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms {
+                let terms = self.inner.terms(query, keys, span, positions);
+                match self.cap {
+                    Some(limit) => terms.capped(limit),
+                    None => terms,
+                }
             }
 
             forward! { erased: $($name($($argument: $type),*) -> $result;)* }
@@ -174,7 +189,6 @@ erased_logits! {
     projections_have_biases() -> bool;
     keys(memory: Tensor<3>, positions: &Positions) -> Option<Tensor<4>>;
     key_width(d_head: usize) -> usize;
-    terms(query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms;
     gate(query: &Tensor<3>) -> Option<Tensor<4>>;
     visibility() -> Option<Visibility>;
     spans(query: &Tensor<3>) -> Option<Tensor<3>>;
@@ -190,12 +204,18 @@ erased_logits! {
 impl AnyLogits {
     /// Logits of a mechanism.
     pub fn new<L: Logits>(logits: L) -> Self {
-        Self { variant: "", normaliser: None, inner: Box::new(Slot::new(logits)) }
+        Self { variant: "", normaliser: None, cap: None, inner: Box::new(Slot::new(logits)) }
     }
 
     /// The same scores, which become weights by another normaliser.
     pub(crate) fn normalised_by(mut self, normaliser: Normaliser) -> Self {
         self.normaliser = Some(normaliser);
+        self
+    }
+
+    /// The same scores under a soft bound, greater than 0.
+    pub(crate) fn capped(mut self, limit: f32) -> Self {
+        self.cap = Some(limit);
         self
     }
 
@@ -206,7 +226,7 @@ impl AnyLogits {
 
 impl Clone for AnyLogits {
     fn clone(&self) -> Self {
-        Self { variant: self.variant, normaliser: self.normaliser, inner: self.inner.boxed() }
+        Self { variant: self.variant, normaliser: self.normaliser, cap: self.cap, inner: self.inner.boxed() }
     }
 }
 

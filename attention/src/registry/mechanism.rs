@@ -47,7 +47,7 @@ pub trait Mechanism: Clone + Debug + Default + PartialEq + Serialize + Deseriali
         self
     }
 
-    /// The name with these options. Default: [`NAME`](Self::NAME), behind the logits and `@` for a pattern, a normaliser or a gate over other than the default
+    /// The name with these options. Default: [`NAME`](Self::NAME), behind the logits and `@` where it stands behind an `@` and is over other than the default
     /// logits.
     fn name(&self) -> String {
         match self.members().first().map(|logits| logits.name()) {
@@ -58,12 +58,12 @@ pub trait Mechanism: Clone + Debug + Default + PartialEq + Serialize + Deseriali
         }
     }
 
-    /// The mechanisms whose logits this one uses. A pattern, a normaliser and a gate have one, what they are over. Default: none.
+    /// The mechanisms whose logits this one uses. What stands behind an `@` has one, what it is over. Default: none.
     fn members(&self) -> Vec<&AnyMechanism> {
         Vec::new()
     }
 
-    /// The same pattern, normaliser or gate over other logits. Default: this is none of them.
+    /// The same over other logits, of what stands behind an `@`. Default: it does not.
     fn over(self, _logits: AnyMechanism) -> Option<Self> {
         None
     }
@@ -127,8 +127,8 @@ pub trait Mechanism: Clone + Debug + Default + PartialEq + Serialize + Deseriali
         None
     }
 
-    /// How many parameters it has: of the logits alone, if it is a softmax over logits, otherwise of the whole attention. Default: those of what a pattern
-    /// or a normaliser is over; unknown for all others.
+    /// How many parameters it has: of the logits alone, if it is a softmax over logits, otherwise of the whole attention. Default: those of what it is over, of
+    /// what stands behind an `@`; unknown for all others.
     fn parameters(&self) -> Option<ParameterFormula> {
         if Self::card().kind.is_over_logits() { self.members().first()?.parameters() } else { None }
     }
@@ -217,6 +217,8 @@ pub enum Kind {
     SoftSpan,
     /// It hides keys from the scores of another mechanism.
     Pattern,
+    /// It changes the scores of another mechanism one by one.
+    ScoreMap,
     /// It turns the scores of another mechanism into weights by something else than a softmax.
     Normaliser,
     /// It gates what the heads of another mechanism give.
@@ -228,6 +230,11 @@ pub enum Kind {
 impl Kind {
     /// Whether it stands behind an `@`: it changes what another mechanism's scores do, or what becomes of them.
     pub fn is_over_logits(self) -> bool {
-        matches!(self, Self::Pattern | Self::Normaliser | Self::Gate)
+        matches!(self, Self::Pattern | Self::ScoreMap | Self::Normaliser | Self::Gate)
+    }
+
+    /// Whether it has a module of its own, and so a place in the paths of parameters. What has none leaves the names of parameters as they are.
+    pub fn has_module(self) -> bool {
+        !matches!(self, Self::ScoreMap | Self::Normaliser)
     }
 }

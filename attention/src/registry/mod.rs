@@ -65,6 +65,7 @@ built_in! {
     adaptive_span::AdaptiveSpanConfig,
     uniform::UniformConfig,
     mixture::MixtureConfig,
+    soft_cap::SoftCapConfig,
     sigmoid::SigmoidConfig,
     softmax_plus_one::SoftmaxPlusOneConfig,
     sliding_window::SlidingWindowConfig,

@@ -162,7 +162,9 @@ impl Restricted {
 pub(crate) fn validate_logits(attention: &str, logits: &AnyMechanism, placement: &Placement) -> Result<(), ConfigError> {
     if !logits.can_be_restricted() {
         let able = AnyMechanism::families_that(AnyMechanism::can_be_restricted);
-        let remedy = format!("restrict an attention that has logits, a mixture of such, a normaliser, or another pattern: {able}");
+        let remedy = format!(
+            "restrict an attention that has logits, a mixture of such, what changes or normalises these, or another pattern: {able}"
+        );
         return Err(placement.check(attention).wrong("logits", logits.name(), remedy));
     }
     logits.validate(placement)

@@ -97,6 +97,7 @@ enum Kind {
     Content,
     Bias,
     Both,
+    Capped,
     Spanned,
     Density,
     Renormalised,
@@ -111,6 +112,7 @@ fn program(kind: Kind, leaves: &[Tensor<4>]) -> AttentionProgram {
         Kind::Content => Weighting::softmax(content),
         Kind::Bias => Weighting::softmax(given),
         Kind::Both | Kind::Spanned => Weighting::softmax(content.plus(given)),
+        Kind::Capped => Weighting::softmax(content.capped(0.5).plus(given)),
         Kind::Density => Weighting::Density { weights: weights.clone(), renormalise: false },
         Kind::Renormalised => Weighting::Density { weights: weights.clone(), renormalise: true },
     };
@@ -130,7 +132,7 @@ fn run(kind: Kind, shared: bool, device: &Device, execute: impl Fn(AttentionProg
 
 fn check(backend: &Backend) {
     let device = &backend.device;
-    for kind in [Kind::Content, Kind::Bias, Kind::Both, Kind::Spanned, Kind::Density, Kind::Renormalised] {
+    for kind in [Kind::Content, Kind::Bias, Kind::Both, Kind::Capped, Kind::Spanned, Kind::Density, Kind::Renormalised] {
         for (rows, heads, shared) in [(1, 1, false), (1, 1, true), (BATCH, HEADS, false), (BATCH, HEADS, true), (1, HEADS, true)] {
             let Shuffled { visible, .. } = shuffled(rows, heads, device);
             let seen = Tensor::<4, Bool>::from_data(TensorData::new(visible, [rows, heads, QUERIES, KEYS]), device);

@@ -10,6 +10,7 @@ use heedful_attention::mechanisms::lightweight_conv::LightweightConvConfig;
 use heedful_attention::mechanisms::linformer::LinformerConfig;
 use heedful_attention::mechanisms::lsh::{BucketCount, LshConfig, Rotations};
 use heedful_attention::mechanisms::mixture::{MixtureConfig, MixtureWeights};
+use heedful_attention::mechanisms::soft_cap::SoftCapConfig;
 use heedful_attention::mechanisms::sparse_fixed::SparseFixedConfig;
 use heedful_attention::mechanisms::sparse_strided::SparseStridedConfig;
 use heedful_attention::mechanisms::synthesizer_factorized_dense::SynthesizerFactorizedDenseConfig;
@@ -192,7 +193,7 @@ fn impossible_lsh_attentions_are_refused() {
 fn only_attentions_that_score_other_sequences_can_be_cross_attention() {
     let cross = placement(Role::Cross, 2).with_d_model(8);
     for config in AnyMechanism::all() {
-        if ["dot-product", "uniform", "gaussian", "linformer", "sigmoid", "softmax-plus-one", "output-gate"]
+        if ["dot-product", "uniform", "gaussian", "linformer", "soft-cap", "sigmoid", "softmax-plus-one", "output-gate"]
             .contains(&config.name().as_str())
         {
             assert_eq!(config.validate(&cross), Ok(()), "{config}");
@@ -305,11 +306,18 @@ fn impossible_patterns_are_refused() {
     }
     let member = "dot-product+local-1d".parse::<AnyMechanism>().unwrap();
     refused(&member, &own, &[place, "`members` is local-1d", "have logits"]);
+    for cap in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e-60] {
+        let says = [place, "soft-cap", &format!("`cap` is {cap}"), "greater than 0"];
+        refused(&SoftCapConfig::default().with_cap(cap).into(), &own, &says);
+    }
+    let twice = parse("soft-cap@local-1d@soft-cap");
+    refused(&twice, &own, &[place, "`logits` is soft-cap@local-1d", "take an attention that has scores"]);
 }
 
 #[test]
-fn scores_that_are_known_up_to_a_number_have_a_softmax_and_no_other_normaliser() {
+fn scores_that_are_known_up_to_a_number_have_a_softmax_and_nothing_else() {
     let own = placement(Role::Encoder, 4);
+    refused(&parse("gaussian@soft-cap"), &own, &["soft-cap", "`logits` is gaussian", "take an attention that has scores"]);
     for normaliser in ["sigmoid", "softmax-plus-one"] {
         for logits in ["gaussian", "dot-product+gaussian", "gaussian@sparse-fixed"] {
             let says = [normaliser, &format!("`logits` is {logits}"), "normalise an attention that has scores"];
@@ -338,6 +346,8 @@ fn a_pattern_stands_behind_the_logits_that_it_restricts() {
         ("sigmoid@local-1d", "sigmoid@local-1d"),
         ("dot-product@output-gate", "output-gate"),
         ("random@sigmoid@output-gate", "synthesizer-random@sigmoid@output-gate"),
+        ("dot-product@soft-cap@sliding-window", "soft-cap@sliding-window"),
+        ("alibi@soft-cap@sigmoid", "alibi@soft-cap@sigmoid"),
     ] {
         assert_eq!(parse(name).name(), full);
         assert_eq!(parse(full), parse(name));
@@ -347,7 +357,7 @@ fn a_pattern_stands_behind_the_logits_that_it_restricts() {
     for (name, says) in [
         (
             "random@dot-product",
-            "`@dot-product`; known are @sigmoid, @softmax-plus-one, @sliding-window, @local-1d, @local-2d, @sparse-strided",
+            "`@dot-product`; known are @soft-cap, @sigmoid, @softmax-plus-one, @sliding-window, @local-1d, @local-2d, @sparse-strided",
         ),
         ("dense@local-1d+random", "`@local-1d+random`"),
         ("dense@", "unknown attention ``"),
@@ -405,6 +415,7 @@ fn every_combination_of_two_families_runs_or_is_refused_with_the_reason() {
                     "restrict an attention that has logits",
                     "normalise an attention that has scores",
                     "gate an attention that has scores",
+                    "take an attention that has scores",
                 ];
                 let is_unfit = (names(part) || names(other)) && advises.iter().any(|advice| error.contains(advice));
                 let is_misplaced = ["used as cross-attention: use", "cannot be causal: "].iter().any(|refusal| error.contains(refusal));
@@ -419,7 +430,7 @@ fn every_combination_of_two_families_runs_or_is_refused_with_the_reason() {
                 Some(restricted) => check(restricted, "logits", [a, b]),
                 None => {
                     let error = format!("{a}@{b}").parse::<AnyMechanism>().unwrap_err().to_string();
-                    assert!(error.contains("known are @sigmoid, @softmax-plus-one, @sliding-window"), "{a}@{b}: {error}");
+                    assert!(error.contains("known are @soft-cap, @sigmoid, @softmax-plus-one, @sliding-window"), "{a}@{b}: {error}");
                 }
             }
         }

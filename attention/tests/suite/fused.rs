@@ -7,8 +7,8 @@ use heedful_attention::conformance::Subject;
 use heedful_attention::contract::AttentionInput;
 use heedful_attention::engine::fused::{self, Order, Part};
 use heedful_attention::engine::{
-    AttentionProgram, Bias, Content, Dropout, Engine, GaussianShape, GaussianWeights, Kronecker, LogitTerms, Ramp, SoftSpan, Weighting,
-    reference,
+    AttentionProgram, Bias, Content, Dropout, Engine, GaussianShape, GaussianWeights, Kronecker, LogitTerms, Ramp, SoftCap, SoftSpan,
+    Weighting, reference,
 };
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::Probe;
@@ -36,11 +36,14 @@ enum Terms {
     /// With these pairs of the first key.
     Kronecker(&'static [isize]),
     All,
+    /// Content and scores by distance under a soft cap, with a bias before it, or with a scaled one after it.
+    Capped,
+    CappedBefore([usize; 2]),
     /// A closed form for so many batch rows, renormalised or not.
     GaussianWeights(usize, bool),
 }
 
-const TERMS: [Terms; 18] = [
+const TERMS: [Terms; 21] = [
     Terms::Content,
     Terms::SharedContent,
     Terms::Bias([BATCH, HEADS]),
@@ -56,6 +59,9 @@ const TERMS: [Terms; 18] = [
     Terms::Kronecker(&[5]),
     Terms::Kronecker(&[0, 3]),
     Terms::All,
+    Terms::Capped,
+    Terms::CappedBefore([BATCH, HEADS]),
+    Terms::CappedBefore([1, 1]),
     Terms::GaussianWeights(1, false),
     Terms::GaussianWeights(1, true),
     Terms::GaussianWeights(BATCH, false),
@@ -94,6 +100,18 @@ fn program(terms: Terms, span: Span, dropout: Option<Dropout>, device: &Device) 
                 relative: Some(Content { queries: leaf("scored", [BATCH, HEADS, queries, 6]), keys: table }),
                 ..LogitTerms::default()
             }
+        }
+        Terms::Capped => {
+            let content = content(BATCH);
+            let table = leaf("table", [1, HEADS, queries + keys - 1, 6]);
+            let relative = Content { queries: leaf("scored", [BATCH, HEADS, queries, 6]), keys: table };
+            let bias = Bias { numbers: leaf("bias", [1, HEADS, queries, keys]), scale: Some(leaf("scale", [1, HEADS, 1, 1]) + 2.0) };
+            LogitTerms { relative: Some(relative), bias: Some(bias), ..content }.capped(3.0)
+        }
+        Terms::CappedBefore([rows, heads]) => {
+            let content = content(BATCH);
+            let added = Bias { numbers: leaf("bias", [rows, heads, queries, keys]), scale: Some(leaf("scale", [1, heads, 1, 1]) + 2.0) };
+            LogitTerms { cap: Some(SoftCap { limit: 3.0, added: Some(added) }), ..content }
         }
         Terms::GaussianWeights(..) => LogitTerms::default(),
         Terms::Kronecker(starts) => {
@@ -199,7 +217,7 @@ fn every_term_has_the_context_and_gradients_of_the_dense_execution() {
         }
         let padded = Visibility::causal().and(Visibility::left_padding(vec![0, 66]));
         check(&backend, Terms::Kronecker(&[0, -66]), &padded, SQUARE, None);
-        for terms in [Terms::SharedContent, Terms::All] {
+        for terms in [Terms::SharedContent, Terms::All, Terms::Capped, Terms::CappedBefore([1, HEADS])] {
             check(&backend, terms, &Visibility::causal(), SQUARE, dropout(5));
             check(&backend, terms, &Visibility::causal().and(Visibility::padding(vec![80, 33])), LATER, None);
         }
@@ -229,7 +247,8 @@ fn parts_in_another_order_make_one_softmax() {
     let scattered = |program| fused::attend(program, by_parity(LATER));
     for backend in backends() {
         let scaled = Terms::ScaledBias([BATCH, HEADS], 1);
-        for terms in [Terms::Content, Terms::Bias([1, HEADS]), scaled, Terms::Spanned([BATCH, 7]), Terms::Kronecker(&[0, 20])] {
+        let capped = Terms::CappedBefore([BATCH, 1]);
+        for terms in [Terms::Content, Terms::Bias([1, HEADS]), scaled, Terms::Spanned([BATCH, 7]), Terms::Kronecker(&[0, 20]), capped] {
             for dropout in [None, dropout(5)] {
                 let expected = run(terms, LATER, dropout, &flex().device, dense(&visibility, LATER));
                 let found = run(terms, LATER, dropout, &backend.device, scattered);
@@ -296,6 +315,22 @@ fn dropout_of_a_softmax_is_the_same_on_both_engines() {
         };
         same(&name, &context(Engine::Fused).values, &context(Engine::Reference).values, 2e-5).unwrap();
     }
+}
+
+#[test]
+fn a_program_with_a_bias_within_its_cap_and_one_after_it_or_with_a_span_is_not_fused() {
+    let device = flex().device;
+    let fuses = |terms: LogitTerms, soft_span| {
+        let program = program(Terms::Content, SQUARE, None, &device.clone().autodiff()).0;
+        fused::can_attend(&AttentionProgram { weighting: Weighting::softmax(terms), soft_span, ..program }, Engine::Fused)
+    };
+    let bias = || LogitTerms::bias(Tensor::zeros([1, 1, 70, 70], &device));
+    let capped = || bias().capped(2.0);
+    assert!(fuses(capped(), None) && fuses(bias().plus(bias()), None));
+    assert!(!fuses(capped().plus(bias()), None));
+    let span =
+        SoftSpan { spans: Tensor::ones([1, 1, 1], &device), ramp: Ramp { width: 1.0, origin: 0.0, nearest: 0, farthest: 9, offset: 0 } };
+    assert!(fuses(bias(), Some(span.clone())) && !fuses(capped(), Some(span)));
 }
 
 #[test]

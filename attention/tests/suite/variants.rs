@@ -18,6 +18,7 @@ use heedful_attention::mechanisms::relative::RelativeConfig;
 use heedful_attention::mechanisms::rotary::{PairLayout, RotaryConfig, RotaryScaling};
 use heedful_attention::mechanisms::sigmoid::SigmoidConfig;
 use heedful_attention::mechanisms::sliding_window::SlidingWindowConfig;
+use heedful_attention::mechanisms::soft_cap::SoftCapConfig;
 use heedful_attention::mechanisms::sparse_fixed::SparseFixedConfig;
 use heedful_attention::mechanisms::sparse_strided::SparseStridedConfig;
 use heedful_attention::mechanisms::synthesizer_dense::SynthesizerDenseConfig;
@@ -68,7 +69,7 @@ pub fn variants() -> Vec<Variant> {
             "output-gate",
         ];
         if !own.contains(&config.family()) {
-            let crosses = ["dot-product", "uniform"].contains(&config.family());
+            let crosses = ["dot-product", "uniform", "soft-cap"].contains(&config.family());
             let roles: &[Role] = if crosses { &[Role::Encoder, Role::Decoder, Role::Cross] } else { &[Role::Encoder, Role::Decoder] };
             add(&config.name(), config.clone(), roles, true);
         }
@@ -208,6 +209,7 @@ pub fn variants() -> Vec<Variant> {
     rotations(&mut add);
     forgetting(&mut add);
     patterns(&mut add);
+    soft_caps(&mut add);
     normalisers(&mut add);
     gates(&mut add);
     shared_keys(&mut add);
@@ -297,6 +299,22 @@ fn rotations(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
     ] {
         add(name, config.clone().with_base(20.0).with_scaling(scaling));
     }
+/// Caps so low that they bend most scores, over and under whatever goes with them.
+fn soft_caps(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
+    let one = &[Role::Decoder];
+    let low = AnyMechanism::from(SoftCapConfig::default().with_cap(0.5));
+    let over = |logits: AnyMechanism| low.over(logits).unwrap();
+    add("soft-cap, low", low.clone(), &[Role::Encoder, Role::Decoder, Role::Cross], true);
+    for logits in ["random", "random+dot-product", "relative", "alibi"] {
+        add(&format!("{logits}@soft-cap, low"), over(parse(logits)), one, true);
+    }
+    let local = local_1d(2, None);
+    add("local-1d@soft-cap, low", over(local.clone().into()), &[Role::Encoder, Role::Decoder], false);
+    let relative = AnyMechanism::from(local.clone()).over(parse("relative")).unwrap();
+    add("relative@local-1d@soft-cap, low", over(relative), one, false);
+    add("soft-cap, low, @local-1d", AnyMechanism::from(local).over(low.clone()).unwrap(), one, false);
+    add("sigmoid@soft-cap, low", over(parse("sigmoid")), one, false);
+    add("soft-cap, low, @softmax-plus-one", parse("softmax-plus-one").over(low.clone()).unwrap(), one, false);
 }
 
 /// Other normalisers than a softmax: over logits with and without keys, mixtures and patterns, which are executed in every way.

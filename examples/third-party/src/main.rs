@@ -16,11 +16,12 @@ use heedful_models::language_model::LanguageModelConfig;
 use heedful_models::loss::cross_entropy;
 
 /// Mechanisms that take the kernels of a device, terms that they leave to tensor operations, and one of this crate.
-const MECHANISMS: [&str; 9] = [
+const MECHANISMS: [&str; 10] = [
     "dot-product",
     "local-1d",
     "synthesizer-random+dot-product",
     "relative",
+    "soft-cap",
     "sigmoid",
     "softmax-plus-one",
     "recency",

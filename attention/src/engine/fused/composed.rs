@@ -27,7 +27,7 @@ pub(super) fn forward<B: DropoutOperator>(operands: Operands<B>, plan: &Plan) ->
     let [batch, heads, _, _] = attention.operands.values.shape().dims();
     let (mut contexts, mut log_sums) = (Vec::new(), Vec::new());
     for chunk in attention.chunks() {
-        let logits = attention.logits(&chunk);
+        let logits = attention.logits(&chunk).sum;
         if !plan.is_normalised() {
             let weights = match plan.normaliser.bias_of_each() {
                 Some(bias) => B::sigmoid(B::float_add_scalar(logits, bias.into())),
@@ -63,7 +63,7 @@ pub(super) fn backward<B: DropoutOperator>(
     let mut sums = Sums::default();
     for chunk in attention.chunks() {
         let [gradient, dots, log_sum_exp] = [&gradient, &dots, &log_sum_exp].map(|tensor| part::<B>(tensor, 2, chunk.clone()));
-        let logits = attention.logits(&chunk);
+        let Logits { sum: logits, cap_slopes } = attention.logits(&chunk);
         let bias_of_each = plan.normaliser.bias_of_each();
         let weights = match bias_of_each {
             Some(bias) => B::sigmoid(B::float_add_scalar(logits, bias.into())),
@@ -82,7 +82,7 @@ pub(super) fn backward<B: DropoutOperator>(
                     slopes
                 }
             };
-            attention.differentiate(B::float_mul(weights.clone(), slopes), &chunk, &mut sums);
+            attention.differentiate(B::float_mul(weights.clone(), slopes), cap_slopes, &chunk, &mut sums);
         }
         let weights = attention.dropped(weights, &chunk);
         Sums::<B>::add(&mut sums.values, B::float_matmul(transposed::<B>(weights), gradient));
@@ -146,6 +146,14 @@ impl<B: Backend> Sums<B> {
     }
 }
 
+/// Logits of the queries of a chunk.
+struct Logits<B: Backend> {
+    /// For all keys; large negative numbers where hidden.
+    sum: FloatTensor<B>,
+    /// Of logits with a soft cap: the derivatives of what it bounds.
+    cap_slopes: Option<FloatTensor<B>>,
+}
+
 struct Attention<'a, B: Backend> {
     operands: Operands<B>,
     plan: &'a Plan,
@@ -176,19 +184,18 @@ impl<'a, B: DropoutOperator> Attention<'a, B> {
         self.terms.hidden()
     }
 
-    /// Logits of the queries of a chunk for all keys; large negative numbers where hidden.
-    fn logits(&self, chunk: &Range<usize>) -> FloatTensor<B> {
+    fn logits(&self, chunk: &Range<usize>) -> Logits<B> {
         let scores = self.scores(chunk);
         let Some(spans) = self.operands.spans.as_ref() else { return scores };
         let factors = B::float_clamp(self.heights(spans, chunk), 0.0.into(), 1.0.into());
         let outside = B::float_sub_scalar(is_positive::<B>(factors.clone()), 1.0.into());
         let outside = B::float_mul_scalar(outside, (-self.hidden()).into());
         let limits = B::float_add(B::float_log(B::float_clamp_min(factors, f32::MIN_POSITIVE.into())), outside);
-        B::float_add(scores, limits)
+        Logits { sum: B::float_add(scores.sum, limits), ..scores }
     }
 
     /// The same as if spans had no end.
-    fn scores(&self, chunk: &Range<usize>) -> FloatTensor<B> {
+    fn scores(&self, chunk: &Range<usize>) -> Logits<B> {
         let Operands { queries, keys, bias, bias_scale, relative_queries, relative_keys, left, right, .. } = &self.operands;
         let content = queries.as_ref().zip(keys.as_ref());
         let content = content.map(|(queries, keys)| B::float_matmul(part::<B>(queries, 2, chunk.clone()), transposed::<B>(keys.clone())));
@@ -208,15 +215,24 @@ impl<'a, B: DropoutOperator> Attention<'a, B> {
         let gaussians =
             self.plan.gaussians.as_ref().map(|gaussians| self.terms.gaussians(gaussians, self.operands.values.shape()[1], chunk));
         let mask = self.terms.mask(&self.plan.parts, chunk);
-        let terms = [content, bias, relative, kronecker, gaussians, Some(mask)].into_iter().flatten();
-        terms.reduce(B::float_add).expect("there is a mask")
+        let sum = |terms: Vec<Option<FloatTensor<B>>>| terms.into_iter().flatten().reduce(B::float_add);
+        let Some(cap) = self.plan.cap else {
+            let sum = sum(vec![content, bias, relative, kronecker, gaussians, Some(mask)]).expect("there is a mask");
+            return Logits { sum, cap_slopes: None };
+        };
+        let (bias, added) = if cap.is_before_bias { (None, bias) } else { (bias, None) };
+        let bounded = sum(vec![content, bias, relative, kronecker, gaussians]).expect("a soft cap bounds a term");
+        let share = B::float_tanh(B::float_mul_scalar(bounded, cap.limit.recip().into()));
+        let slopes = B::float_add_scalar(B::float_neg(B::float_mul(share.clone(), share.clone())), 1.0.into());
+        let sum = sum(vec![Some(B::float_mul_scalar(share, cap.limit.into())), added, Some(mask)]).expect("there is a mask");
+        Logits { sum, cap_slopes: Some(slopes) }
     }
 
     /// Adds the gradients of spans, for the gradients `slopes` of the weights less their mean. A key at which a ramp just ends has no weight; what it would
     /// have with the factor 1 is the slope by that factor.
     fn differentiate_spans(&self, slopes: &FloatTensor<B>, log_sum_exp: FloatTensor<B>, chunk: &Range<usize>, sums: &mut Sums<B>) {
         let (Some(spans), Some(ramp)) = (self.operands.spans.as_ref(), self.plan.ramp) else { return };
-        let ratios = B::float_sub(self.scores(chunk), log_sum_exp);
+        let ratios = B::float_sub(self.scores(chunk).sum, log_sum_exp);
         let ratios = B::float_exp(B::float_clamp_max(ratios, greatest_log_ratio(self.dtype()).into()));
         let slopes = B::float_mul(B::float_mul(ratios, slopes.clone()), is_between_0_and_1::<B>(self.heights(spans, chunk)));
         let slopes = B::float_div_scalar(B::float_sum_dim(slopes, 3), ramp.width.into());
@@ -226,14 +242,18 @@ impl<'a, B: DropoutOperator> Attention<'a, B> {
     }
 
     /// Adds the gradients of what makes the scores of a chunk, of which `slopes` are the gradients.
-    fn differentiate(&self, slopes: FloatTensor<B>, chunk: &Range<usize>, sums: &mut Sums<B>) {
+    fn differentiate(&self, slopes: FloatTensor<B>, cap_slopes: Option<FloatTensor<B>>, chunk: &Range<usize>, sums: &mut Sums<B>) {
+        let (slopes, of_added) = match cap_slopes {
+            Some(cap_slopes) => (B::float_mul(slopes.clone(), cap_slopes), self.plan.cap_before_bias().map(|_| slopes)),
+            None => (slopes, None),
+        };
         let Operands { queries, keys, bias, bias_scale, relative_queries, relative_keys, left, right, .. } = &self.operands;
         if let (Some(queries), Some(keys)) = (queries.as_ref(), keys.as_ref()) {
             sums.queries.push(B::float_matmul(slopes.clone(), keys.clone()));
             Sums::<B>::add(&mut sums.keys, B::float_matmul(transposed::<B>(slopes.clone()), part::<B>(queries, 2, chunk.clone())));
         }
         if let Some(bias) = bias.as_ref() {
-            let own = summed::<B>(slopes.clone(), &bias.shape().dims::<4>()[..2]);
+            let own = summed::<B>(of_added.unwrap_or_else(|| slopes.clone()), &bias.shape().dims::<4>()[..2]);
             sums.bias.push(match bias_scale.as_ref() {
                 Some(scale) => {
                     let products = B::float_mul(own.clone(), part::<B>(bias, 2, chunk.clone()));

@@ -22,20 +22,26 @@ use burn::tensor::{DType, Device, FloatDType, Tensor};
 
 pub(crate) use self::operands::{Operand, Operands};
 pub(crate) use self::operator::FusedAttention;
-pub(crate) use self::plan::Plan;
+pub(crate) use self::plan::{Cap, Plan};
 pub use self::plan::{Order, Part};
 
 use super::program::{for_each_head, for_each_row};
-use super::{AttentionProgram, Bias, Content, Engine, Kronecker, LogitTerms, Normaliser, SoftSpan, Weighting};
+use super::{AttentionProgram, Bias, Content, Engine, Kronecker, LogitTerms, Normaliser, SoftCap, SoftSpan, Weighting};
 use crate::dropout::WeightDropout;
 
 /// Fewest queries for which fused execution is faster: to decode step by step, the keys would be packed at every step.
 pub(crate) const FEWEST_QUERIES: usize = 16;
 
-/// Whether a program can be executed so: scores or a closed form in floats of 16 or 32 bits. With [`Engine::Auto`], whether it is the faster for it too.
+/// Whether a program can be executed so: scores or a closed form in floats of 16 or 32 bits. Scores with a soft cap have one bias and no soft span. With [`Engine::Auto`], whether it is the faster for it too.
 pub fn can_attend(program: &AttentionProgram, engine: Engine) -> bool {
-    if matches!(program.weighting, Weighting::Density { .. }) {
-        return false;
+    match &program.weighting {
+        Weighting::Density { .. } => return false,
+        Weighting::Scores(LogitTerms { bias, cap: Some(cap), .. }, _)
+            if program.soft_span.is_some() || bias.is_some() && cap.added.is_some() =>
+        {
+            return false;
+        }
+        Weighting::Scores(..) | Weighting::Gaussian(_) => {}
     }
     let is_wanted = match engine {
         Engine::Auto => program.weighting.queries() >= FEWEST_QUERIES,
@@ -61,7 +67,7 @@ pub(crate) fn has_kernels(program: &AttentionProgram) -> bool {
 }
 
 fn is_product(terms: &LogitTerms) -> bool {
-    matches!(terms, LogitTerms { content: Some(_), relative: None, kronecker: None, bias: None })
+    matches!(terms, LogitTerms { content: Some(_), relative: None, kronecker: None, bias: None, cap: None })
 }
 
 /// Whether a device has kernels that skip tiles without a weight and bring scattered rows together.
@@ -107,7 +113,8 @@ pub fn attend(program: AttentionProgram, parts: Arc<[Part]>) -> Tensor<4> {
     let dropout = dropout.and_then(|dropout| WeightDropout::new(dropout.probability, dropout.key));
     let ramp = soft_span.as_ref().map(|span| span.ramp);
     let pairs = terms.kronecker.as_ref().map(|kronecker| kronecker.starts.clone());
-    let plan = Plan { parts, normaliser, dropout, ramp, pairs, gaussians, is_bias_fixed: false, by_kernels: false };
+    let cap = terms.cap.as_ref().map(|SoftCap { limit, added }| Cap { limit: *limit, is_before_bias: added.is_some() });
+    let plan = Plan { parts, normaliser, dropout, ramp, pairs, gaussians, cap, is_bias_fixed: false, by_kernels: false };
     let [batch, heads, keys, width] = values.dims();
     if plan.gaussians.is_some() {
         assert!(soft_span.is_none(), "a closed form has no soft spans");
@@ -128,12 +135,14 @@ pub fn attend(program: AttentionProgram, parts: Arc<[Part]>) -> Tensor<4> {
 fn in_32_bits(terms: LogitTerms) -> LogitTerms {
     let cast = |x: Tensor<4>| x.cast(FloatDType::F32);
     let content = |Content { queries, keys }| Content { queries: cast(queries), keys: cast(keys) };
-    let LogitTerms { content: of_content, relative, kronecker, bias } = terms;
+    let cast_bias = |Bias { numbers, scale }| Bias { numbers: cast(numbers), scale: scale.map(cast) };
+    let LogitTerms { content: of_content, relative, kronecker, bias, cap } = terms;
     LogitTerms {
         content: of_content.map(content),
         relative: relative.map(content),
         kronecker: kronecker.map(|factors| Kronecker { left: cast(factors.left), right: cast(factors.right), ..factors }),
-        bias: bias.map(|Bias { numbers, scale }| Bias { numbers: cast(numbers), scale: scale.map(cast) }),
+        bias: bias.map(cast_bias),
+        cap: cap.map(|cap| SoftCap { added: cap.added.map(cast_bias), ..cap }),
     }
 }
 
@@ -153,7 +162,10 @@ fn run(terms: LogitTerms, soft_span: Option<SoftSpan>, values: Tensor<4>, plan: 
         );
         return context.cast(FloatDType::from(dtype));
     }
-    let LogitTerms { content, relative, kronecker, bias } = terms;
+    let LogitTerms { content, relative, kronecker, bias, cap } = terms;
+    let added = cap.and_then(|cap| cap.added);
+    assert!(bias.is_none() || added.is_none(), "a fused program has one bias");
+    let bias = bias.or(added);
     let each = |x: Tensor<4>| for_each_head(for_each_row(x, batch), heads);
     let (queries, keys) = content.map(|Content { queries, keys }| (each(queries), each(keys))).unzip();
     let (relative_queries, relative_keys) = relative.map(|Content { queries, keys }| (each(queries), keys)).unzip();

@@ -22,10 +22,21 @@ pub(crate) struct Plan {
     pub pairs: Option<Arc<[isize]>>,
     /// Weights in closed form, which are all that the logits are made of if there are any; they say whether rows are divided by their sum.
     pub gaussians: Option<Arc<GaussianWeights>>,
+    /// A soft bound of the logits, if any.
+    pub cap: Option<Cap>,
     /// Whether no gradient of the bias is asked for.
     pub is_bias_fixed: bool,
     /// Whether the device has kernels for just this: logits that are one product of thin factors, over tiles in the order of indices that shift nothing.
     pub by_kernels: bool,
+}
+
+/// A soft bound of logits: what is before it is bounded by [`SoftCap::limit`](crate::engine::SoftCap::limit).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cap {
+    /// Greater than 0.
+    pub limit: f32,
+    /// Whether the bias is added after it. All else is before it.
+    pub is_before_bias: bool,
 }
 
 /// Some of the pairs of queries and keys.
@@ -80,6 +91,11 @@ impl Plan {
     pub(crate) fn first_pair(&self, row: usize) -> isize {
         let pairs = self.pairs.as_deref().expect("logits have a Kronecker product");
         pairs[if pairs.len() == 1 { 0 } else { row }]
+    }
+
+    /// The bound of the logits, if the bias is added after it.
+    pub(crate) fn cap_before_bias(&self) -> Option<Cap> {
+        self.cap.filter(|cap| cap.is_before_bias)
     }
 
     /// Whether rows are divided by their sum.

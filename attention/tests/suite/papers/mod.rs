@@ -4,6 +4,7 @@ mod adaptive_span;
 mod convolution;
 mod forgetting;
 mod gaussian;
+mod gemma;
 mod image_transformer;
 mod linformer;
 mod output_gate;

@@ -64,6 +64,7 @@ fn terms_of_the_device_give_what_flex_computes_without_them() {
             ramp: None,
             pairs: None,
             gaussians: None,
+            cap: None,
             is_bias_fixed: false,
             by_kernels: false,
         }

@@ -75,6 +75,7 @@ fn plan(visibility: &Visibility, span: Span, dropout: Option<WeightDropout>) -> 
         ramp: None,
         pairs: None,
         gaussians: None,
+        cap: None,
         is_bias_fixed: false,
         by_kernels: true,
     }

@@ -9,6 +9,8 @@ pub(super) use self::bias::{BiasOfGroup, BiasOfPlanes};
 pub(super) use self::gradients::{TermGradients, TermsOfPlane};
 use super::kernel::{Aligned, Matrix, Triangle, product, transposed, widened, widened_tiles};
 use super::{Inputs, Places, Planes, Sizes, of_plane};
+use crate::engine::fused::plan::Cap;
+use crate::engine::soft_cap::bound;
 use crate::engine::{GaussianWeights, Ramp};
 use crate::visibility::TILE;
 
@@ -23,6 +25,7 @@ pub(super) struct Terms<'a> {
     kronecker: Option<Kronecker<'a>>,
     spans: Option<Spans<'a>>,
     gaussians: Option<GaussianPlane<'a>>,
+    cap: Option<Cap>,
 }
 
 /// Logits that are given pair by pair.
@@ -55,6 +58,8 @@ pub(super) struct At {
 pub(super) struct Scratch {
     scores: Vec<f32>,
     products: Vec<f32>,
+    /// Derivatives of the logits of the latest tile by what a soft cap bounds; empty if there is none.
+    cap_slopes: Vec<f32>,
 }
 
 /// Scores by distance. Tile by tile of queries and of keys, distances take `2 TILE - 1` successive values; a tile of queries meets a tile of keys in the
@@ -177,6 +182,7 @@ impl<'a> Terms<'a> {
             kronecker: Kronecker::new(inputs, row, head),
             spans,
             gaussians,
+            cap: inputs.plan.cap,
         }
     }
 
@@ -201,9 +207,10 @@ impl<'a> Terms<'a> {
         })
     }
 
-    /// Adds the terms to the logits of a tile, all but the ends of spans.
+    /// Adds the terms to the logits of a tile and bounds them, all but the ends of spans.
     #[inline(always)]
-    pub(super) fn add<S: Simd>(&self, simd: S, At { queries, keys, height }: At, logits: &mut [f32], scratch: &mut Scratch) {
+    pub(super) fn add<S: Simd>(&self, simd: S, at: At, logits: &mut [f32], scratch: &mut Scratch) {
+        let At { queries, keys, height } = at;
         let [query_places, key_places] = self.places;
         if let Some(GaussianPlane { gaussians, row, head }) = self.gaussians {
             for (at, logits) in logits.chunks_exact_mut(TILE).take(height).enumerate() {
@@ -211,20 +218,8 @@ impl<'a> Terms<'a> {
                 key_places.each(keys, |place, key| logits[place] += gaussian.logit(key as f32));
             }
         }
-        if let Some(Bias { numbers, scale }) = self.bias {
-            for (at, logits) in logits.chunks_exact_mut(TILE).take(height).enumerate() {
-                let bias = &numbers[query_places.index(queries * TILE + at) * self.keys..][..self.keys];
-                match (key_places, scale) {
-                    (Places::InOrder(_), None) => logits.iter_mut().zip(&bias[keys * TILE..]).for_each(|(logit, bias)| *logit += bias),
-                    (Places::InOrder(_), Some(scale)) => {
-                        logits.iter_mut().zip(&bias[keys * TILE..]).for_each(|(logit, bias)| *logit += bias * scale);
-                    }
-                    (Places::Listed(_), _) => {
-                        let scale = scale.unwrap_or(1.0);
-                        key_places.each(keys, |place, key| logits[place] += bias[key] * scale);
-                    }
-                }
-            }
+        if !self.is_capped_before_bias() {
+            self.add_bias(at, logits);
         }
         if let Some(relative) = &self.relative {
             let Relative { width, .. } = *relative;
@@ -248,6 +243,26 @@ impl<'a> Terms<'a> {
                     *logit += left[a] * right[b];
                 }
             }
+        }
+        if let Some(cap) = self.cap {
+            scratch.cap_slopes.resize(TILE * TILE, 0.0);
+            bound(cap.limit, &mut logits[..height * TILE], &mut scratch.cap_slopes);
+        }
+        if self.is_capped_before_bias() {
+            self.add_bias(at, logits);
+        }
+    }
+
+    /// Whether the bias is added after a soft cap of the logits.
+    pub(super) fn is_capped_before_bias(&self) -> bool {
+        self.cap.is_some_and(|cap| cap.is_before_bias)
+    }
+
+    /// From the gradients of the logits of the tile that was [added](Self::add) last: those of what a soft cap bounds.
+    #[inline(always)]
+    pub(super) fn differentiate_cap(&self, At { height, .. }: At, slopes: &mut [f32], scratch: &Scratch) {
+        if self.cap.is_some() {
+            slopes[..height * TILE].iter_mut().zip(&scratch.cap_slopes).for_each(|(slope, by)| *slope *= by);
         }
     }
 

@@ -205,6 +205,11 @@ impl WithSimd for BackwardGroup<'_, '_, '_> {
                         Some(bias) => weigh_each(bias, &mut weights, &mut slopes, terms, dropout, at),
                         None => weigh(&mut weights, &mut slopes, side, dropout, at),
                     }
+                    let is_capped_before_bias = terms.is_capped_before_bias();
+                    if is_capped_before_bias {
+                        add_to_bias(&mut of_bias, terms, at, &slopes, (&mut bias_slopes, is_first));
+                    }
+                    terms.differentiate_cap(at, &mut slopes, &scratch);
                     let transposed = |numbers| Transposed(Matrix { numbers, stride: TILE });
                     let above = triangle(Triangle::OfTransposedLeft);
                     add_product(simd, [TILE, value_columns, height], above, transposed(&weights), gradient, value_sums);
@@ -213,11 +218,8 @@ impl WithSimd for BackwardGroup<'_, '_, '_> {
                     let own_slopes = Matrix { numbers: &slopes, stride: TILE };
                     add_product(simd, [height, factor_columns, TILE], triangle(Triangle::OfLeft), own_slopes, keys, sums);
                     gradients.terms.add(simd, terms, at, &slopes, &mut scratch);
-                    match &mut of_bias {
-                        BiasGradient::None => {}
-                        BiasGradient::Scattered(of_bias) => terms.add_to_bias(at, &slopes, of_bias),
-                        BiasGradient::InOrder(_) if is_first => bias_slopes.copy_from_slice(&slopes),
-                        BiasGradient::InOrder(_) => bias_slopes.iter_mut().zip(&*slopes).for_each(|(sum, slope)| *sum += slope),
+                    if !is_capped_before_bias {
+                        add_to_bias(&mut of_bias, terms, at, &slopes, (&mut bias_slopes, is_first));
                     }
                     is_first = false;
                 }
@@ -229,6 +231,17 @@ impl WithSimd for BackwardGroup<'_, '_, '_> {
                 }
             }
         }
+    }
+}
+
+/// Adds the gradients `slopes` of the logits of a tile to those of the bias, or to those of the tile by all planes, of which they may be the first.
+#[inline(always)]
+fn add_to_bias(of_bias: &mut BiasGradient, terms: &Terms, at: At, slopes: &[f32], (of_tile, is_first): (&mut [f32], bool)) {
+    match of_bias {
+        BiasGradient::None => {}
+        BiasGradient::Scattered(of_bias) => terms.add_to_bias(at, slopes, of_bias),
+        BiasGradient::InOrder(_) if is_first => of_tile.copy_from_slice(slopes),
+        BiasGradient::InOrder(_) => of_tile.iter_mut().zip(slopes).for_each(|(sum, slope)| *sum += slope),
     }
 }
 

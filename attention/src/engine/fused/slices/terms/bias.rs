@@ -1,5 +1,6 @@
 //! The gradient of a bias.
 
+use super::super::Places;
 use super::{At, Bias, Terms};
 use crate::visibility::TILE;
 
@@ -35,6 +36,25 @@ pub(in super::super) struct BiasOfGroup<'a> {
 }
 
 impl Terms<'_> {
+    /// Adds the bias to the logits of a tile.
+    #[inline(always)]
+    pub(super) fn add_bias(&self, At { queries, keys, height }: At, logits: &mut [f32]) {
+        let ([query_places, key_places], Some(Bias { numbers, scale })) = (self.places, self.bias) else { return };
+        for (at, logits) in logits.chunks_exact_mut(TILE).take(height).enumerate() {
+            let bias = &numbers[query_places.index(queries * TILE + at) * self.keys..][..self.keys];
+            match (key_places, scale) {
+                (Places::InOrder(_), None) => logits.iter_mut().zip(&bias[keys * TILE..]).for_each(|(logit, bias)| *logit += bias),
+                (Places::InOrder(_), Some(scale)) => {
+                    logits.iter_mut().zip(&bias[keys * TILE..]).for_each(|(logit, bias)| *logit += bias * scale);
+                }
+                (Places::Listed(_), _) => {
+                    let scale = scale.unwrap_or(1.0);
+                    key_places.each(keys, |place, key| logits[place] += bias[key] * scale);
+                }
+            }
+        }
+    }
+
     /// Adds the gradients `slopes` of the logits of a tile to those of the bias.
     #[inline(always)]
     pub(in super::super) fn add_to_bias(&self, At { queries, keys, height }: At, slopes: &[f32], of: &mut BiasOfPlanes) {

@@ -1,0 +1,94 @@
+//! Soft cap of the scores (Gemma Team 2024, section 2).
+//!
+//! `s'[i, j] = c tanh(s[i, j] / c)`: scores far from 0 are bounded by `c`, and those near 0 stay about what they are. Scores `s` are those of any mechanism, scaled
+//! and with their biases: `alibi@soft-cap`, or `soft-cap` for dot-product attention. What hides keys, and a mask of numbers, is added to the capped scores. A
+//! normaliser or a pattern can be over it: `soft-cap@sliding-window` is the local attention of Gemma 2. Time and decoding state are those of the scores, by
+//! default of dot-product attention.
+//!
+//! Parameters have the names that they have without the cap, so that weights which were trained with one can be loaded without it and the other way round.
+//!
+//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//!
+#![doc = include_str!("../../pictures/soft-cap.svg")]
+
+use burn::tensor::Device;
+use derive_setters::Setters;
+use serde::{Deserialize, Serialize};
+
+use crate::conformance::formula::Formula;
+use crate::error::ConfigError;
+use crate::placement::Placement;
+use crate::random::RandomKey;
+use crate::registry::{AnyLogits, AnyMechanism, Card, Kind, Mechanism};
+
+/// Configuration of a soft cap.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
+#[serde(default, deny_unknown_fields)]
+#[setters(prefix = "with_")]
+#[non_exhaustive]
+pub struct SoftCapConfig {
+    /// The bound of the scores, `c`, greater than 0 (default 50, as in Gemma 2; Grok-1 has 30).
+    pub cap: f64,
+    /// What scores the keys (default: dot-product attention).
+    #[setters(into)]
+    pub logits: AnyMechanism,
+}
+
+impl Default for SoftCapConfig {
+    fn default() -> Self {
+        Self { cap: 50.0, logits: AnyMechanism::default() }
+    }
+}
+
+impl Mechanism for SoftCapConfig {
+    const NAME: &'static str = "soft-cap";
+
+    fn card() -> Card {
+        Card {
+            variant: "SoftCap",
+            description: "Bounds scores softly by a hyperbolic tangent, over any logits, pattern and normaliser.",
+            source: "Gemma Team 2024, Gemma 2, section 2",
+            kind: Kind::ScoreMap,
+            cross: true,
+            causal: true,
+            time: "n^2 d",
+            state: "2 n d",
+            letters: &[],
+            differences: &[],
+        }
+    }
+
+    fn drawn(self) -> Self {
+        Self { cap: 1.0, ..self }
+    }
+
+    fn members(&self) -> Vec<&AnyMechanism> {
+        vec![&self.logits]
+    }
+
+    fn over(self, logits: AnyMechanism) -> Option<Self> {
+        Some(Self { logits, ..self })
+    }
+
+    fn can_cross(&self) -> bool {
+        self.logits.can_cross()
+    }
+
+    /// # Errors
+    /// If the cap is not a number greater than 0 that 32 bits can hold, or what is capped has no scores of its own, has a cap already or is wrong itself.
+    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+        if !(f64::from(f32::MIN_POSITIVE)..=f64::from(f32::MAX)).contains(&self.cap) {
+            return Err(placement.check(Self::NAME).wrong("cap", self.cap, "give a number greater than 0, such as 50"));
+        }
+        self.logits.validate_mapped(Self::NAME, placement)
+    }
+
+    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        Some(self.logits.init_logits(placement, key, device)?.capped(self.cap as f32))
+    }
+
+    /// Gemma Team 2024, section 2, "logit soft-capping".
+    fn formula(&self) -> Option<Formula<'_>> {
+        Some(Formula::default().mapped(|score| self.cap * (score / self.cap).tanh()))
+    }
+}
