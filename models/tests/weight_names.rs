@@ -6,11 +6,14 @@ use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_attention::read::read;
 use heedful_models::block::BlockConfig;
+use heedful_models::classifier::ClassifierConfig;
 use heedful_models::gate::{GateConfig, GateKind};
 use heedful_models::language_model::LanguageModelConfig;
+use heedful_models::norm::{NormConfig, NormKind};
 use heedful_models::position::PositionConfig;
 use heedful_models::residual::NormOrder;
 use heedful_models::seq2seq::Seq2SeqConfig;
+use heedful_models::vision::VisionConfig;
 use heedful_models::weights::{Match, load, save, to_bytes};
 use safetensors::SafeTensors;
 
@@ -60,6 +63,42 @@ fn names_are_those_of_the_document() {
     };
     assert_eq!(stored(&translation.init(&key, &Device::flex())), listed("names-of-seq2seq"));
     assert_eq!(stored(&language_model().init(&key, &Device::flex())), listed("names-of-language-model"));
+}
+
+#[test]
+fn names_of_blocks_of_released_models_are_those_of_the_document() {
+    let key = RandomKey::from_seed(1);
+    let classifier = ClassifierConfig {
+        vocabulary: 5,
+        outputs: 3,
+        layers: 1,
+        block: BlockConfig { qkv_bias: true, attention_output_bias: true, ..block() },
+        positions: PositionConfig::Learned,
+        embedding_norm: true,
+        pooler: true,
+        segments: true,
+        ..ClassifierConfig::default()
+    };
+    assert_eq!(stored(&classifier.init(&key, &Device::flex())), listed("names-of-classifier"));
+    let sandwich = LanguageModelConfig {
+        vocabulary: 5,
+        layers: 1,
+        block: BlockConfig {
+            norm: NormConfig::new(NormKind::RmsPlusOne),
+            norm_order: NormOrder::Sandwich,
+            gated_feed_forward: true,
+            feed_forward_bias: false,
+            ..block()
+        },
+        positions: PositionConfig::None,
+        output_bias: true,
+        ..LanguageModelConfig::default()
+    };
+    assert_eq!(stored(&sandwich.init(&key, &Device::flex())), listed("names-of-sandwich"));
+    let vision = VisionConfig::new(3).with_image(4, 4, 3).with_patch(2).with_layers(1).with_block(block());
+    let mut names = stored(&vision.init(&key, &Device::flex()));
+    names.retain(|name| !name.starts_with("encoder."));
+    assert_eq!(names, listed("names-of-vision"));
 }
 
 #[test]
