@@ -98,8 +98,8 @@ impl ForgettingConfig {
         let biases = self.biases(heads);
         let learned = || Param::from_tensor(Tensor::from_data(TensorData::new(biases.clone(), [heads]), device));
         Forgetting {
-            query: linear("query", placement.query_width(), false),
-            key: linear("key", placement.key_width(), false),
+            query: linear("query", placement.query_width(), placement.qkv_bias),
+            key: linear("key", placement.key_width(), placement.qkv_bias),
             forget: (self.gate == ForgetGate::Full).then(|| linear("forget", heads, true)),
             forget_bias: (self.gate == ForgetGate::BiasOnly).then(learned),
             fixed: biases,
@@ -190,6 +190,10 @@ impl Mechanism for ForgettingConfig {
             ("forget.bias", "bias of the prediction of forget gates [heads]"),
             ("forget_bias", "forget gates before their sigmoid [heads]"),
         ]
+    }
+
+    fn query_key_biases(&self) -> Option<ParameterFormula> {
+        Some(ParameterFormula::query_key_biases())
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {

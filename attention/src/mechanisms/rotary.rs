@@ -56,8 +56,6 @@ pub struct RotaryConfig {
     /// Share of a head's channels that are turned, the first ones, `partial_rotary_factor` of Hugging Face, greater than 0 and at most 1 (default 1). They
     /// must be an even number, and are rounded down to a whole one. Without turned channels it is the mechanism `dot-product`.
     pub fraction: f64,
-    /// Whether the projections of queries, keys, values and output have biases (default: no).
-    pub bias: bool,
     /// How queries and keys are normalised before they are turned: `none` (default), `rms` or `layer`, with a gain of each channel that all heads share.
     pub qk_norm: QkNorm,
     /// What these norms add to the mean of squares, greater than 0 (default 1e-6).
@@ -75,7 +73,6 @@ impl Default for RotaryConfig {
             layout: PairLayout::Half,
             base: 10_000.0,
             fraction: 1.0,
-            bias: false,
             qk_norm: QkNorm::None,
             qk_norm_epsilon: None,
             scaling: RotaryScaling::None,
@@ -107,7 +104,7 @@ pub struct Rotary {
 impl RotaryConfig {
     /// Initialises the logits.
     pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Rotary {
-        let linear = |name, width| init::linear(placement.d_model, width, self.bias, &key.named(name), device);
+        let linear = |name, width| init::linear(placement.d_model, width, placement.qkv_bias, &key.named(name), device);
         let norm = |name| self.qk_norm.init(self.qk_norm_epsilon, placement, &key.named(name), device);
         let pairs = self.rotated(placement.d_head()) / 2;
         Rotary {
@@ -175,10 +172,6 @@ impl Mechanism for RotaryConfig {
         self.qk_norm.without_effect(option)
     }
 
-    fn projections_have_biases(&self) -> bool {
-        self.bias
-    }
-
     fn has_free_heads(&self) -> bool {
         true
     }
@@ -191,9 +184,12 @@ impl Mechanism for RotaryConfig {
         Some(formula::of(self))
     }
 
+    fn query_key_biases(&self) -> Option<ParameterFormula> {
+        Some(ParameterFormula::query_key_biases())
+    }
+
     fn parameters(&self) -> Option<ParameterFormula> {
-        let weights = ParameterFormula::trained(&[(1, "d q"), (1, "d g")]).plus(self.qk_norm.parameters());
-        Some(if self.bias { weights.plus(ParameterFormula::trained(&[(1, "q"), (1, "g")])) } else { weights })
+        Some(ParameterFormula::trained(&[(1, "d q"), (1, "d g")]).plus(self.qk_norm.parameters()))
     }
 }
 
@@ -209,10 +205,6 @@ impl Rotary {
 impl Logits for Rotary {
     fn facts(&self) -> LogitFacts {
         LogitFacts::default().with_keys()
-    }
-
-    fn projections_have_biases(&self) -> bool {
-        self.query.bias.is_some()
     }
 
     fn keys(&self, memory: Tensor<3>, positions: &Positions) -> Option<Tensor<4>> {

@@ -278,7 +278,6 @@ fn rotations(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
     add("interleaved", config.clone().with_layout(PairLayout::Interleaved));
     add("half of the channels", config.clone().with_fraction(0.5).with_base(500.0));
     add("half of the channels, interleaved", config.clone().with_fraction(0.5).with_layout(PairLayout::Interleaved));
-    add("biases", config.clone().with_bias(true));
     add("RMS norms, large epsilon", config.clone().with_qk_norm(QkNorm::Rms).with_qk_norm_epsilon(0.5));
     add("layer norms", config.clone().with_qk_norm(QkNorm::Layer));
     let original_max_position_embeddings = 16;
@@ -299,6 +298,8 @@ fn rotations(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
     ] {
         add(name, config.clone().with_base(20.0).with_scaling(scaling));
     }
+}
+
 /// Caps so low that they bend most scores, over and under whatever goes with them.
 fn soft_caps(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
     let one = &[Role::Decoder];
@@ -382,7 +383,7 @@ const BIASED: &str = "biases of the place";
 fn biased(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
     let one = &[Role::Decoder];
     add(&format!("dot-product, {BIASED}"), parse("dot-product"), &[Role::Encoder, Role::Decoder, Role::Cross], true);
-    for name in ["alibi", "learned-relative", "dot-product+alibi", "dot-product@softmax-plus-one"] {
+    for name in ["alibi", "rotary", "forgetting", "learned-relative", "dot-product+alibi", "dot-product@softmax-plus-one"] {
         add(&format!("{name}, {BIASED}"), parse(name), one, !name.contains('@'));
     }
     add(&format!("local-1d, {BIASED}"), local_1d(2, None).into(), one, false);
