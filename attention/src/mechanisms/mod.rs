@@ -23,6 +23,7 @@ pub mod qk_norm;
 pub mod relative;
 pub mod rotary;
 pub mod sequence_projection;
+pub mod shaw;
 pub mod sigmoid;
 pub mod sliding_window;
 pub mod soft_cap;

@@ -62,6 +62,7 @@ built_in! {
     rotary::RotaryConfig,
     t5_bias::T5BiasConfig,
     forgetting::ForgettingConfig,
+    shaw::ShawConfig,
     adaptive_span::AdaptiveSpanConfig,
     uniform::UniformConfig,
     mixture::MixtureConfig,

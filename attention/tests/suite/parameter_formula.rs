@@ -10,6 +10,7 @@ use heedful_attention::mechanisms::lightweight_conv::LightweightConvConfig;
 use heedful_attention::mechanisms::linformer::LinformerConfig;
 use heedful_attention::mechanisms::lsh::{BucketCount, LshConfig};
 use heedful_attention::mechanisms::mixture::MixtureConfig;
+use heedful_attention::mechanisms::shaw::ShawConfig;
 use heedful_attention::mechanisms::synthesizer_dense::SynthesizerDenseConfig;
 use heedful_attention::mechanisms::synthesizer_factorized_dense::SynthesizerFactorizedDenseConfig;
 use heedful_attention::mechanisms::synthesizer_factorized_random::SynthesizerFactorizedRandomConfig;
@@ -47,6 +48,7 @@ fn option_letters(config: &AnyMechanism, max_length: usize) -> Vec<(&'static str
             Some(logits) => option_letters(logits, max_length),
             None => vec![("S", config.max_span.unwrap_or(max_length))],
         },
+        config in ShawConfig => vec![("K", config.max_relative_position)],
         config in T5BiasConfig => vec![("B", config.buckets)],
         config in LightweightConvConfig => vec![("t", config.kernel.at(0).unwrap())],
         config in DynamicConvConfig => vec![("t", config.kernel.at(0).unwrap())],

@@ -16,6 +16,7 @@ use heedful_attention::mechanisms::mixture::{MixtureConfig, MixtureWeights};
 use heedful_attention::mechanisms::output_gate::{GateForm, OutputGateConfig};
 use heedful_attention::mechanisms::relative::RelativeConfig;
 use heedful_attention::mechanisms::rotary::{PairLayout, RotaryConfig, RotaryScaling};
+use heedful_attention::mechanisms::shaw::ShawConfig;
 use heedful_attention::mechanisms::sigmoid::SigmoidConfig;
 use heedful_attention::mechanisms::sliding_window::SlidingWindowConfig;
 use heedful_attention::mechanisms::soft_cap::SoftCapConfig;
@@ -206,6 +207,11 @@ pub fn variants() -> Vec<Variant> {
     let few = T5BiasConfig::default().with_buckets(4).with_max_distance(5);
     add("t5-bias, few buckets", few.into(), &[Role::Encoder, Role::Decoder], true);
     add("t5-bias+random", parse("t5-bias+random"), one, true);
+    for far in [0, 2] {
+        let config = ShawConfig::default().with_max_relative_position(far);
+        add(&format!("shaw, up to {far}"), config.into(), &[Role::Encoder, Role::Decoder], true);
+    }
+    add("shaw+random", parse("shaw+random"), one, true);
     rotations(&mut add);
     forgetting(&mut add);
     patterns(&mut add);
@@ -246,6 +252,7 @@ fn patterns(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
     add("rotary@sliding-window", AnyMechanism::from(window.clone()).over(parse("rotary")).unwrap(), one, false);
     add("rotary@local-1d", AnyMechanism::from(local_1d(2, None)).over(parse("rotary")).unwrap(), one, false);
     add("t5-bias@sliding-window", AnyMechanism::from(window.clone()).over(parse("t5-bias")).unwrap(), one, false);
+    add("shaw@sliding-window", AnyMechanism::from(window.clone()).over(parse("shaw")).unwrap(), one, false);
     add("alibi@sliding-window", AnyMechanism::from(window.clone()).over(parse("alibi")).unwrap(), one, false);
     add("sliding-window, masked", AnyMechanism::from(window.with_execution(Execution::Masked)), one, false);
     let blocked = local_2d(4, [1, 2], [1, 1]);
@@ -366,6 +373,7 @@ fn shared_keys(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
         "rotary",
         "t5-bias",
         "forgetting",
+        "shaw",
         "learned-relative",
         "dense+dot-product",
         "factorized-dense+random",

@@ -11,6 +11,7 @@ mod output_gate;
 mod qk_norm;
 mod reformer;
 mod roformer;
+mod shaw;
 mod sparse_transformer;
 mod synthesizer;
 mod t5;

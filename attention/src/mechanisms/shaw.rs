@@ -1,0 +1,161 @@
+//! Relative position representations (Shaw, Uszkoreit and Vaswani 2018, section 3.2).
+//!
+//! `logits_h[i, j] = x_i W_Q^h · (m_j W_K^h + a_{clip(j - i, k)}) / sqrt(D)`: a trained vector `a` for each distance from `-k` to `k` is added to the key. Keys
+//! that are farther away have the vector of distance `k` on their side. The vectors are shared by the heads.
+//!
+//! The scores of distances are products with these vectors, moved into place, so that no vector of a pair exists. Only keys have such vectors here. Those of
+//! values would be summed by the weights of all pairs, which fused execution never holds. In the paper's ablation for translation (section 4.3) vectors of keys
+//! suffice.
+//!
+//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//!
+#![doc = include_str!("../../pictures/shaw.svg")]
+
+use burn::module::{Module, Param};
+use burn::nn::Linear;
+use burn::tensor::{Device, Int, Tensor, TensorData};
+use derive_setters::Setters;
+use serde::{Deserialize, Serialize};
+
+use super::relative::distances;
+use crate::conformance::formula::{Formula, dot};
+use crate::contract::Positions;
+use crate::engine::{Content, LogitTerms};
+use crate::heads::split_heads;
+use crate::init::{self, Init};
+use crate::linear::linear;
+use crate::logits::{LogitFacts, Logits};
+use crate::parameter_formula::ParameterFormula;
+use crate::placement::Placement;
+use crate::random::RandomKey;
+use crate::registry::{AnyLogits, Card, Kind, Mechanism};
+use crate::visibility::Span;
+
+/// Configuration of [`Shaw`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
+#[serde(default, deny_unknown_fields)]
+#[setters(prefix = "with_")]
+#[non_exhaustive]
+pub struct ShawConfig {
+    /// Distance `k` beyond which all keys of a side have the same vector (default 16, that of the paper's base model). With 0 all keys have one vector, which
+    /// moves no weight.
+    pub max_relative_position: usize,
+}
+
+impl Default for ShawConfig {
+    fn default() -> Self {
+        Self { max_relative_position: 16 }
+    }
+}
+
+/// Logits with relative position representations.
+///
+/// Should be created with [`ShawConfig`].
+#[derive(Module, Debug)]
+pub struct Shaw {
+    /// Query projection `[C, H D]`, split into heads.
+    pub query: Linear,
+    /// Key projection `[C, G D]`, split into the heads of keys.
+    pub key: Linear,
+    /// Vectors `a^K` of the distances `j - i` from `-k` to `k`, `[2 k + 1, D]`.
+    pub relative_keys: Param<Tensor<2>>,
+    heads: usize,
+    kv_heads: usize,
+    max_relative_position: usize,
+}
+
+impl ShawConfig {
+    /// Initialises the logits: projections as everywhere, and the vectors as the weights of a map from `2 k + 1` inputs.
+    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Shaw {
+        let linear = |name, width| init::linear(placement.d_model, width, false, &key.named(name), device);
+        let (vectors, width) = (2 * self.max_relative_position + 1, placement.d_head());
+        let xavier = Init::XavierUniform { fan_in: vectors, fan_out: width };
+        Shaw {
+            query: linear("query", placement.query_width()),
+            key: linear("key", placement.key_width()),
+            relative_keys: xavier.parameter([vectors, width], &key.named("relative_keys"), device),
+            heads: placement.heads,
+            kv_heads: placement.n_kv_heads(),
+            max_relative_position: self.max_relative_position,
+        }
+    }
+}
+
+impl Mechanism for ShawConfig {
+    const NAME: &'static str = "shaw";
+
+    fn card() -> Card {
+        Card {
+            variant: "Shaw",
+            description: "Adds a trained vector for each distance, up to a greatest one, to the key.",
+            source: "Shaw, Uszkoreit and Vaswani 2018, section 3.2",
+            kind: Kind::Scores,
+            cross: false,
+            causal: true,
+            time: "n^2 d",
+            state: "2 n d",
+            letters: &[("K", "greatest distance with a vector of its own, option `max_relative_position`")],
+            differences: &["Values have no vectors of distances, since their sum needs the weights of all pairs."],
+        }
+    }
+
+    fn has_free_heads(&self) -> bool {
+        true
+    }
+
+    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        Some(AnyLogits::new(self.init(placement, key, device)))
+    }
+
+    /// Shaw et al. 2018, section 3.2: `q (k + a^K)`.
+    fn formula(&self) -> Option<Formula<'_>> {
+        Some(Formula::default().logit(|query, key| {
+            let q = query.projected("query", query.element());
+            let mut k = query.projected("key", query.attended(key));
+            let (i, j, farthest) = (query.position() as i64, query.position_of(key) as i64, self.max_relative_position as i64);
+            let clipped = (j - i).max(-farthest).min(farthest);
+            let a = query.parameter("relative_keys").row(&[(clipped + farthest) as usize]);
+            k.iter_mut().zip(a).for_each(|(k, a)| *k += a);
+            dot(&q, &k) / (q.len() as f64).sqrt()
+        }))
+    }
+
+    fn tensors() -> &'static [(&'static str, &'static str)] {
+        &[("relative_keys", "key vectors of the distances -k, .., k from query to key [distance, d_head]")]
+    }
+
+    fn parameters(&self) -> Option<ParameterFormula> {
+        Some(ParameterFormula::trained(&[(1, "d q"), (1, "d g"), (2, "D K"), (1, "D")]))
+    }
+
+    fn letters(&self, _max_length: usize) -> Vec<(&'static str, usize)> {
+        vec![("K", self.max_relative_position)]
+    }
+}
+
+impl Logits for Shaw {
+    fn facts(&self) -> LogitFacts {
+        LogitFacts::default().with_keys()
+    }
+
+    fn keys(&self, memory: Tensor<3>, _positions: &Positions) -> Option<Tensor<4>> {
+        Some(split_heads(linear(memory, &self.key), self.kv_heads))
+    }
+
+    fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, _positions: &Positions) -> LogitTerms {
+        let keys = keys.expect("the logits are given the keys that they asked for");
+        let queries = split_heads(linear(query, &self.query) * (keys.dims()[3] as f64).powf(-0.5), self.heads);
+        let farthest = self.max_relative_position as i64;
+        // Distances are those from key to query, and rows of the table those from query to key.
+        let rows: Vec<i32> = distances(span).into_iter().map(|distance| (farthest - distance.clamp(-farthest, farthest)) as i32).collect();
+        let columns = rows.len();
+        let rows = Tensor::<1, Int>::from_data(TensorData::new(rows, [columns]), &queries.device());
+        let by_distance = self.relative_keys.val().select(0, rows);
+        let relative = Content { queries: queries.clone(), keys: by_distance.unsqueeze_dims(&[0, 1]) };
+        LogitTerms { relative: Some(relative), ..LogitTerms::content(queries, keys) }
+    }
+
+    fn multiplications(&self, d_head: f64) -> f64 {
+        2.0 * d_head
+    }
+}
