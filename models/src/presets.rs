@@ -28,6 +28,9 @@
 //! | [`gpt2`] | language model | Radford et al. 2019 |
 //! | [`bert_base`] | classifier | Devlin et al. 2019 |
 //! | [`vit_b16`] | classifier of images | Dosovitskiy et al. 2021 |
+//! | [`llama_3_8b`] | language model | Grattafiori et al. 2024 |
+//! | [`mistral_7b`] | language model | Jiang et al. 2023 |
+//! | [`qwen_3_0_6b`] | language model | Yang et al. 2025 |
 //!
 //! [`named`] has the same by name, for programs that are told a name.
 
@@ -41,7 +44,7 @@ use heedful_attention::mechanisms::synthesizer_random::SynthesizerRandomConfig;
 use heedful_attention::parameter_formula::ParameterCount;
 use heedful_attention::registry::AnyMechanism;
 
-pub use self::released::{bert_base, gpt2, vit_b16};
+pub use self::released::{bert_base, gpt2, llama_3_8b, mistral_7b, qwen_3_0_6b, vit_b16};
 use crate::block::BlockConfig;
 use crate::classifier::ClassifierConfig;
 use crate::depth::{DepthConfig, SharedConfig};
@@ -155,7 +158,7 @@ impl PresetModel {
 }
 
 /// Names of all presets; each has a twin whose name ends with `-tiny`.
-pub const NAMES: [&str; 14] = [
+pub const NAMES: [&str; 17] = [
     "transformer-base",
     "transformer-big",
     "transformer-xl-wt103",
@@ -170,6 +173,9 @@ pub const NAMES: [&str; 14] = [
     "gpt2",
     "bert-base",
     "vit-b16",
+    "llama-3-8b",
+    "mistral-7b",
+    "qwen-3-0.6b",
 ];
 
 /// The preset of this name, or a twin, if there is one.
@@ -193,6 +199,9 @@ pub fn named(name: &str) -> Option<Preset> {
         "gpt2" => gpt2(size).into(),
         "bert-base" => bert_base(size).into(),
         "vit-b16" => vit_b16(size).into(),
+        "llama-3-8b" => llama_3_8b(size).into(),
+        "mistral-7b" => mistral_7b(size).into(),
+        "qwen-3-0.6b" => qwen_3_0_6b(size).into(),
         _ => return None,
     };
     Some(preset)
@@ -440,7 +449,15 @@ mod tests {
 
     #[test]
     fn released_models_have_exactly_the_parameters_of_their_weights() {
-        for (name, published) in [("gpt2", 124_439_808), ("bert-base", 109_482_240), ("vit-b16", 86_567_656)] {
+        let released = [
+            ("gpt2", 124_439_808),
+            ("bert-base", 109_482_240),
+            ("vit-b16", 86_567_656),
+            ("llama-3-8b", 8_030_261_248),
+            ("mistral-7b", 7_241_732_096),
+            ("qwen-3-0.6b", 596_049_920),
+        ];
+        for (name, published) in released {
             let preset = named(name).unwrap();
             assert_eq!(counted(&preset.model, name), published, "{name}");
             assert_eq!(preset.published_parameters, Some(published as f64 / 1e6), "{name}");
@@ -479,7 +496,7 @@ mod tests {
         for name in NAMES {
             let preset = named(&format!("{name}{TINY}")).unwrap();
             let PresetModel::LanguageModel(config) = preset.model else { continue };
-            let is_expected = config.block.norm_order == NormOrder::Pre && name != "gtrxl-12";
+            let is_expected = config.block.norm_order != NormOrder::Post && name != "gtrxl-12";
             assert_eq!(config.init(&key(), &Device::flex()).decoder.norm.is_some(), is_expected, "{name}");
         }
     }

@@ -30,6 +30,63 @@ pub(super) const MODELS: &[NamedModel] = &[
         "#,
     },
     NamedModel {
+        name: "llama-3",
+        description: "rotary positions, RMSNorm, SwiGLU, no biases (Grattafiori et al. 2024)",
+        attention: "rotary",
+        settings: r#"
+            tied = false
+            [model]
+            norm = { kind = "rms", epsilon = 1e-5 }
+            norm_order = "pre"
+            positions = "none"
+            embedding_scale = "none"
+            activation = "silu"
+            gated_feed_forward = true
+            feed_forward_bias = false
+            initialisation = { kind = "normal-tables", deviation = 0.02 }
+            [mechanisms.rotary]
+            base = 500000.0
+        "#,
+    },
+    NamedModel {
+        name: "mistral",
+        description: "as llama-3, and all layers see a window of the last positions (Jiang et al. 2023)",
+        attention: "rotary@sliding-window",
+        settings: r#"
+            tied = false
+            [model]
+            norm = { kind = "rms", epsilon = 1e-5 }
+            norm_order = "pre"
+            positions = "none"
+            embedding_scale = "none"
+            activation = "silu"
+            gated_feed_forward = true
+            feed_forward_bias = false
+            initialisation = { kind = "normal-tables", deviation = 0.02 }
+            [mechanisms.sliding-window]
+            window = 32
+        "#,
+    },
+    NamedModel {
+        name: "qwen-3",
+        description: "as llama-3, queries and keys normalised, tied (Yang et al. 2025)",
+        attention: "rotary",
+        settings: r#"
+            [model]
+            norm = { kind = "rms", epsilon = 1e-6 }
+            norm_order = "pre"
+            positions = "none"
+            embedding_scale = "none"
+            activation = "silu"
+            gated_feed_forward = true
+            feed_forward_bias = false
+            initialisation = { kind = "normal-tables", deviation = 0.02 }
+            [mechanisms.rotary]
+            base = 1000000.0
+            qk_norm = "rms"
+        "#,
+    },
+    NamedModel {
         name: "transformer-xl",
         description: "memory of the segments before, relative positions (Dai et al. 2019)",
         attention: "relative",

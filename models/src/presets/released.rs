@@ -1,5 +1,6 @@
 //! Models whose weights were released.
 
+use heedful_attention::mechanisms::sliding_window::SlidingWindowConfig;
 use heedful_attention::registry::AnyMechanism;
 
 use super::{Preset, Size, of_paper};
@@ -9,7 +10,7 @@ use crate::embedding::EmbeddingScale;
 use crate::feed_forward::Activation;
 use crate::initialisation::Initialisation;
 use crate::language_model::LanguageModelConfig;
-use crate::norm::NormConfig;
+use crate::norm::{NormConfig, NormKind};
 use crate::position::PositionConfig;
 use crate::residual::NormOrder;
 use crate::vision::VisionConfig;
@@ -99,4 +100,58 @@ pub fn vit_b16(size: Size) -> Preset<VisionConfig> {
     };
     let published = Some(86.567_656);
     of_paper("Dosovitskiy et al. 2021, table 1 and released configuration", size, model, length, 0, published)
+}
+
+/// A mechanism as it stands in a configuration file.
+fn mechanism(table: &str) -> AnyMechanism {
+    toml::from_str(table).unwrap_or_else(|error| panic!("the mechanism of a preset, {table}: {error}"))
+}
+
+/// What the decoders of Llama, Mistral and Qwen share: no biases, gated feed-forward networks, positions in the attention alone.
+fn decoder(size: Size, vocabulary: usize, layers: usize, attention: AnyMechanism, block: BlockConfig) -> LanguageModelConfig {
+    LanguageModelConfig {
+        vocabulary: size.of(vocabulary, 64),
+        attention: attention.into(),
+        layers: size.of(layers, 2),
+        block: BlockConfig { gated_feed_forward: true, feed_forward_bias: false, ..block },
+        positions: PositionConfig::None,
+        embedding_scale: EmbeddingScale::None,
+        initialisation: Initialisation::NormalTables { deviation: DEVIATION, scaled_branches: false },
+        ..LanguageModelConfig::default()
+    }
+}
+
+/// RMSNorm before the sublayers and SwiGLU.
+fn swiglu(epsilon: f64, kv_heads: usize, block: BlockConfig) -> BlockConfig {
+    BlockConfig {
+        norm: NormConfig::new(NormKind::Rms).with_epsilon(epsilon),
+        norm_order: NormOrder::Pre,
+        activation: Activation::Silu,
+        kv_heads: Some(kv_heads),
+        ..block
+    }
+}
+
+/// Llama 3 with 8 billion parameters (Grattafiori et al. 2024).
+pub fn llama_3_8b(size: Size) -> Preset<LanguageModelConfig> {
+    let block = swiglu(1e-5, size.of(8, 2), size.block(4096, 32, 14_336, 8192, 0.0));
+    let attention = mechanism("name = 'rotary'\nbase = 500_000.0");
+    let model = LanguageModelConfig { tied: false, ..decoder(size, 128_256, 32, attention, block) };
+    of_paper("Grattafiori et al. 2024, table 3 and released configuration", size, model, size.of(8192, 16), 0, Some(8030.261_248))
+}
+
+/// Mistral 7B, version 0.1 (Jiang et al. 2023), whose layers all see the last 4,096 positions.
+pub fn mistral_7b(size: Size) -> Preset<LanguageModelConfig> {
+    let block = swiglu(1e-5, size.of(8, 2), size.block(4096, 32, 14_336, 32_768, 0.0));
+    let window = SlidingWindowConfig::default().with_window(size.of(4096, 8)).with_logits(mechanism("name = 'rotary'"));
+    let model = LanguageModelConfig { tied: false, ..decoder(size, 32_000, 32, AnyMechanism::from(window), block) };
+    of_paper("Jiang et al. 2023, table 1 and released configuration", size, model, size.of(8192, 16), 0, Some(7241.732_096))
+}
+
+/// Qwen 3 with 0.6 billion parameters (Yang et al. 2025), which normalises queries and keys.
+pub fn qwen_3_0_6b(size: Size) -> Preset<LanguageModelConfig> {
+    let block = BlockConfig { head_width: Some(size.of(128, 16)), ..size.block(1024, 16, 3072, 40_960, 0.0) };
+    let attention = mechanism("name = 'rotary'\nbase = 1_000_000.0\nqk_norm = 'rms'");
+    let model = decoder(size, 151_936, 28, attention, swiglu(1e-6, size.of(8, 2), block));
+    of_paper("Yang et al. 2025, table 1 and released configuration", size, model, size.of(32_768, 16), 0, Some(596.049_920))
 }
