@@ -31,6 +31,7 @@
 //! | [`llama_3_8b`] | language model | Grattafiori et al. 2024 |
 //! | [`mistral_7b`] | language model | Jiang et al. 2023 |
 //! | [`qwen_3_0_6b`] | language model | Yang et al. 2025 |
+//! | [`gemma_2_2b`] | language model | Gemma Team 2024 |
 //!
 //! [`named`] has the same by name, for programs that are told a name.
 
@@ -44,7 +45,7 @@ use heedful_attention::mechanisms::synthesizer_random::SynthesizerRandomConfig;
 use heedful_attention::parameter_formula::ParameterCount;
 use heedful_attention::registry::AnyMechanism;
 
-pub use self::released::{bert_base, gpt2, llama_3_8b, mistral_7b, qwen_3_0_6b, vit_b16};
+pub use self::released::{bert_base, gemma_2_2b, gpt2, llama_3_8b, mistral_7b, qwen_3_0_6b, vit_b16};
 use crate::block::BlockConfig;
 use crate::classifier::ClassifierConfig;
 use crate::depth::{DepthConfig, SharedConfig};
@@ -158,7 +159,7 @@ impl PresetModel {
 }
 
 /// Names of all presets; each has a twin whose name ends with `-tiny`.
-pub const NAMES: [&str; 17] = [
+pub const NAMES: [&str; 18] = [
     "transformer-base",
     "transformer-big",
     "transformer-xl-wt103",
@@ -176,6 +177,7 @@ pub const NAMES: [&str; 17] = [
     "llama-3-8b",
     "mistral-7b",
     "qwen-3-0.6b",
+    "gemma-2-2b",
 ];
 
 /// The preset of this name, or a twin, if there is one.
@@ -202,6 +204,7 @@ pub fn named(name: &str) -> Option<Preset> {
         "llama-3-8b" => llama_3_8b(size).into(),
         "mistral-7b" => mistral_7b(size).into(),
         "qwen-3-0.6b" => qwen_3_0_6b(size).into(),
+        "gemma-2-2b" => gemma_2_2b(size).into(),
         _ => return None,
     };
     Some(preset)
@@ -456,6 +459,7 @@ mod tests {
             ("llama-3-8b", 8_030_261_248),
             ("mistral-7b", 7_241_732_096),
             ("qwen-3-0.6b", 596_049_920),
+            ("gemma-2-2b", 2_614_341_888),
         ];
         for (name, published) in released {
             let preset = named(name).unwrap();

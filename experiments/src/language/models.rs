@@ -87,6 +87,25 @@ pub(super) const MODELS: &[NamedModel] = &[
         "#,
     },
     NamedModel {
+        name: "gemma-2",
+        description: "rotary positions, windows in every second layer, sandwiches of RMSNorm, bounded scores and logits (Gemma Team 2024)",
+        attention: "[rotary@soft-cap@sliding-window,rotary@soft-cap]",
+        settings: r#"
+            logit_softcap = 30.0
+            [model]
+            norm = { kind = "rms-plus-one", epsilon = 1e-6 }
+            norm_order = "sandwich"
+            positions = "none"
+            embedding_scale = "sqrt"
+            activation = "gelu-tanh"
+            gated_feed_forward = true
+            feed_forward_bias = false
+            initialisation = { kind = "normal-tables", deviation = 0.02 }
+            [mechanisms.sliding-window]
+            window = 32
+        "#,
+    },
+    NamedModel {
         name: "transformer-xl",
         description: "memory of the segments before, relative positions (Dai et al. 2019)",
         attention: "relative",

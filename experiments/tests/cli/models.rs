@@ -37,7 +37,7 @@ fn records(out: &Path) -> Vec<Value> {
 fn every_model_trains_and_says_its_context_and_memory() {
     let (data, out) = (text_folder(), tempfile::tempdir().unwrap());
     let out = out.path().join("run");
-    let names = "transformer,transformer-xl,gtrxl,adaptive-span,universal,reformer,sparse,gpt2,llama-3,mistral,qwen-3";
+    let names = "transformer,transformer-xl,gtrxl,adaptive-span,universal,reformer,sparse,gpt2,llama-3,mistral,qwen-3,gemma-2";
     let output = language(data.path(), &out, &[&["--model", names, "--steps", "2"][..], &CHUNK].concat()).output().unwrap();
     succeeded(&output);
     let table = stdout(&output);
@@ -57,6 +57,7 @@ fn every_model_trains_and_says_its_context_and_memory() {
         ("llama-3", 0.0),
         ("mistral", 0.0),
         ("qwen-3", 0.0),
+        ("gemma-2", 0.0),
     ];
     assert_eq!(memories, expected);
     let signature = records[1]["signatures"]["perplexity"].as_str().unwrap();

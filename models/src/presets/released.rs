@@ -10,6 +10,7 @@ use crate::embedding::EmbeddingScale;
 use crate::feed_forward::Activation;
 use crate::initialisation::Initialisation;
 use crate::language_model::LanguageModelConfig;
+use crate::layout::LayerAttention;
 use crate::norm::{NormConfig, NormKind};
 use crate::position::PositionConfig;
 use crate::residual::NormOrder;
@@ -107,8 +108,8 @@ fn mechanism(table: &str) -> AnyMechanism {
     toml::from_str(table).unwrap_or_else(|error| panic!("the mechanism of a preset, {table}: {error}"))
 }
 
-/// What the decoders of Llama, Mistral and Qwen share: no biases, gated feed-forward networks, positions in the attention alone.
-fn decoder(size: Size, vocabulary: usize, layers: usize, attention: AnyMechanism, block: BlockConfig) -> LanguageModelConfig {
+/// What the decoders of Llama, Mistral, Gemma and Qwen share: no biases, gated feed-forward networks, positions in the attention alone.
+fn decoder(size: Size, vocabulary: usize, layers: usize, attention: impl Into<LayerAttention>, block: BlockConfig) -> LanguageModelConfig {
     LanguageModelConfig {
         vocabulary: size.of(vocabulary, 64),
         attention: attention.into(),
@@ -154,4 +155,25 @@ pub fn qwen_3_0_6b(size: Size) -> Preset<LanguageModelConfig> {
     let attention = mechanism("name = 'rotary'\nbase = 1_000_000.0\nqk_norm = 'rms'");
     let model = decoder(size, 151_936, 28, attention, swiglu(1e-6, size.of(8, 2), block));
     of_paper("Yang et al. 2025, table 1 and released configuration", size, model, size.of(32_768, 16), 0, Some(596.049_920))
+}
+
+/// Gemma 2 with 2.6 billion parameters (Gemma Team 2024). Every second layer, the first among them, sees the last 4,096 positions, and all scores and logits are
+/// bounded.
+pub fn gemma_2_2b(size: Size) -> Preset<LanguageModelConfig> {
+    let global = mechanism("name = 'soft-cap'\ncap = 50.0\nlogits = { name = 'rotary' }");
+    let local = SlidingWindowConfig::default().with_window(size.of(4096, 8)).with_logits(global.clone());
+    let block = BlockConfig {
+        norm: NormConfig::new(NormKind::RmsPlusOne),
+        norm_order: NormOrder::Sandwich,
+        activation: Activation::GeluTanh,
+        kv_heads: Some(size.of(4, 2)),
+        head_width: Some(size.of(256, 16)),
+        ..size.block(2304, 8, 9216, 8192, 0.0)
+    };
+    let model = LanguageModelConfig {
+        embedding_scale: EmbeddingScale::Sqrt,
+        logit_softcap: Some(30.0),
+        ..decoder(size, 256_000, 26, LayerAttention::Each(vec![local.into(), global]), block)
+    };
+    of_paper("Gemma Team 2024, table 1 and released configuration", size, model, size.of(8192, 16), 0, Some(2614.341_888))
 }
