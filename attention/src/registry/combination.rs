@@ -37,11 +37,11 @@ impl AnyMechanism {
         }
     }
 
-    /// Whether a map of scores can be put over the mechanism: logits that are known as they are, mixtures of such, and patterns and normalisers over these.
+    /// Whether a map of scores can be put over the mechanism: logits that are known as they are, mixtures of such, and patterns, normalisers and gates over these.
     pub(crate) fn can_be_mapped(&self) -> bool {
         match self.card().kind {
             Kind::Scores | Kind::Mixture => self.has_whole_scores(),
-            Kind::Pattern | Kind::Normaliser => self.inner().is_some_and(Self::can_be_mapped),
+            Kind::Pattern | Kind::Normaliser | Kind::Gate => self.inner().is_some_and(Self::can_be_mapped),
             Kind::SoftSpan | Kind::ScoreMap | Kind::Whole => false,
         }
     }
