@@ -446,9 +446,8 @@ impl Variant {
     pub fn placement(&self, heads: usize) -> Placement {
         let placement = placement(self.role, heads);
         let placement = if turns_pairs(&self.config) { placement.with_d_model(4 * heads) } else { placement };
-        let placement = placement(self.role, heads).with_qkv_bias(self.has_biases).with_output_bias(self.has_biases);
         let has_biases = self.name.contains(BIASED);
-        let placement = placement(self.role, heads).with_qkv_bias(has_biases).with_output_bias(has_biases);
+        let placement = placement.with_qkv_bias(has_biases).with_output_bias(has_biases);
         if !self.shares_keys {
             return placement;
         }
