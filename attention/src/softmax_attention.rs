@@ -12,7 +12,7 @@ pub mod restricted;
 
 use std::sync::{Arc, Mutex};
 
-use burn::module::Module;
+use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::tensor::{Device, Tensor};
 
@@ -44,6 +44,8 @@ pub struct SoftmaxAttention<L: Logits> {
     pub value: Linear,
     /// Output projection `[H D, C]`.
     pub output: Linear,
+    /// Logits of the sinks, `[H]`, if there are any ([`Logits::sink`]).
+    pub sink: Option<Param<Tensor<1>>>,
     heads: usize,
     kv_heads: usize,
     dropout: f64,
@@ -57,8 +59,10 @@ impl<L: Logits> SoftmaxAttention<L> {
     /// Puts the shared projections around `logits`.
     pub fn new(logits: L, placement: &Placement, key: &RandomKey, device: &Device) -> Self {
         let (d_model, bias) = (placement.d_model, logits.projections_have_biases());
+        let sink = logits.sink().map(|init| init.parameter([placement.heads], &key.named("sink"), device));
         Self {
             logits,
+            sink,
             value: init::linear(d_model, placement.key_width(), bias || placement.qkv_bias, &key.named("value"), device),
             output: init::linear(placement.query_width(), d_model, bias || placement.output_bias, &key.named("output"), device),
             heads: placement.heads,
@@ -142,6 +146,8 @@ impl<L: Logits> SoftmaxAttention<L> {
             Some(bias) => terms.plus(LogitTerms::bias(bias.to_device(&values.device()).cast(values.dtype()))),
             None => terms,
         };
+        let sink = self.sink.as_ref().map(|sink| sink.val().reshape([1, self.heads, 1, 1]).cast(values.dtype()));
+        let terms = LogitTerms { sink, ..terms };
         let program = AttentionProgram {
             weighting: Weighting::Scores(terms, self.logits.normaliser()),
             mask: None,

@@ -157,12 +157,13 @@ fn run(program: AttentionProgram, blocks: &Blocks) -> BlockedOutput {
 /// # Panics
 /// If there are no blocks, or the program has a mask.
 pub fn attend_parts(program: AttentionProgram, parts: &[Blocks]) -> BlockedOutput {
-    let normaliser = match &program.weighting {
-        Weighting::Scores(_, normaliser) => *normaliser,
-        Weighting::Density { .. } | Weighting::Gaussian(_) => Normaliser::Softmax,
+    let (normaliser, sink) = match &program.weighting {
+        Weighting::Scores(terms, normaliser) => (*normaliser, terms.sink.clone()),
+        Weighting::Density { .. } | Weighting::Gaussian(_) => (Normaliser::Softmax, None),
     };
+    assert!(sink.is_none() || program.soft_span.is_none(), "soft spans have no sink");
     let BlockedOutput { context, log_sum_exp } = joined_parts(program, parts);
-    let (context, log_sum_exp) = normaliser.corrected(context, log_sum_exp);
+    let (context, log_sum_exp) = normaliser.corrected(context, log_sum_exp, sink);
     BlockedOutput { context, log_sum_exp }
 }
 

@@ -2,8 +2,8 @@
 
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Dispatch, TensorMetadata};
-use burn::tensor::Tensor;
 use burn::tensor::activation::{sigmoid, softmax};
+use burn::tensor::{DType, Tensor};
 
 use crate::exponential::exp;
 use crate::visibility::Mask;
@@ -33,10 +33,17 @@ impl Normaliser {
         }
     }
 
-    /// All weights of logits `[B|1, H|1, Q, K]`.
-    pub(super) fn weights(self, logits: Tensor<4>, mask: Option<Mask>) -> Tensor<4> {
-        let Some(Mask { bias, has_key }) = mask else { return self.of_visible(logits) };
-        let weights = self.of_visible(logits + bias);
+    /// All weights of logits `[B|1, H|1, Q, K]`, with a [sink](super::LogitTerms::sink) if it is a softmax.
+    pub(super) fn weights(self, logits: Tensor<4>, mask: Option<Mask>, sink: Option<Tensor<4>>) -> Tensor<4> {
+        let of_visible = |logits| match sink {
+            Some(sink) => {
+                assert_eq!(self, Self::Softmax, "{SINKS}");
+                with_sink(logits, sink)
+            }
+            None => self.of_visible(logits),
+        };
+        let Some(Mask { bias, has_key }) = mask else { return of_visible(logits) };
+        let weights = of_visible(logits + bias);
         match has_key {
             Some(has_key) => weights * has_key,
             None => weights,
@@ -57,9 +64,16 @@ impl Normaliser {
         }
     }
 
-    /// The context of a softmax `[B, H, Q, D]` and the log-sum-exp of its logits `[B|1, H, Q, 1]`, as they are with this normaliser.
-    pub(super) fn corrected(self, context: Tensor<4>, log_sum_exp: Tensor<4>) -> (Tensor<4>, Tensor<4>) {
-        let (context, log_sum_exp) = self.corrected_on::<Dispatch>(context.into_dispatch(), log_sum_exp.into_dispatch());
+    /// The context of a softmax `[B, H, Q, D]` and the log-sum-exp of its logits `[B|1, H, Q, 1]`, as they are with this normaliser or with a sink.
+    pub(super) fn corrected(self, context: Tensor<4>, log_sum_exp: Tensor<4>, sink: Option<Tensor<4>>) -> (Tensor<4>, Tensor<4>) {
+        let (context, log_sum_exp) = (context.into_dispatch(), log_sum_exp.into_dispatch());
+        let (context, log_sum_exp) = match sink {
+            Some(sink) => {
+                assert_eq!(self, Self::Softmax, "{SINKS}");
+                sunk::<Dispatch>(context, log_sum_exp, sink.into_dispatch())
+            }
+            None => self.corrected_on::<Dispatch>(context, log_sum_exp),
+        };
         (Tensor::from_dispatch(context), Tensor::from_dispatch(log_sum_exp))
     }
 
@@ -75,6 +89,57 @@ impl Normaliser {
             }
         }
     }
+}
+
+/// What is said where another normaliser than a softmax has a sink.
+pub(super) const SINKS: &str = "a sink is one of a softmax";
+
+/// The softmax of logits and a sink, without the weight of the sink.
+fn with_sink(logits: Tensor<4>, sink: Tensor<4>) -> Tensor<4> {
+    // The largest of all. It cancels, and so does its gradient.
+    let top = logits.clone().detach().max_dim(3);
+    let top = top.clone().max_pair(sink.clone().detach().expand(top.dims()));
+    let weights = (logits - top.clone()).exp();
+    let sum = weights.clone().sum_dim(3) + (sink - top).exp();
+    weights / sum
+}
+
+/// Context and log-sum-exp of a softmax as they are with a sink: in a softmax with one more key, whose value is 0, all other keys have the share
+/// `1 / (1 + exp(a - L))` of what they have without it, for its logit `a` and their log-sum-exp `L`.
+pub(super) fn sunk<B: Backend>(
+    context: FloatTensor<B>,
+    log_sum_exp: FloatTensor<B>,
+    sink: FloatTensor<B>,
+) -> (FloatTensor<B>, FloatTensor<B>) {
+    let sink = cast::<B>(sink, log_sum_exp.dtype());
+    // The number of a query that sees no key is very large or infinite, and stays so.
+    let ahead = B::float_sub(log_sum_exp, sink.clone());
+    let share = cast::<B>(B::sigmoid(ahead.clone()), context.dtype());
+    let rest = B::float_log1p(B::float_exp(B::float_neg(B::float_abs(ahead.clone()))));
+    (B::float_mul(context, share), B::float_add(B::float_add(B::float_clamp_min(ahead, 0.0.into()), rest), sink))
+}
+
+/// The gradient of a sink, from what [`sunk`] returned and the gradient of the context: its weight is `exp(a - L)` with the log-sum-exp `L` that counts it, and
+/// all others lose in proportion what it gains.
+pub(super) fn sink_gradient<B: Backend>(
+    sink: FloatTensor<B>,
+    context: FloatTensor<B>,
+    log_sum_exp: FloatTensor<B>,
+    gradient: FloatTensor<B>,
+) -> FloatTensor<B> {
+    let (own, dtype) = (sink.clone(), log_sum_exp.dtype());
+    let [context, gradient, sink] = [context, gradient, sink].map(|x| cast::<B>(x, dtype));
+    let dots = B::float_sum_dim(B::float_mul(context, gradient), 3);
+    let weights = B::float_exp(B::float_sub(sink, log_sum_exp));
+    let mut found = B::float_neg(B::float_mul(weights, dots));
+    for dim in [2, 0, 1].into_iter().filter(|&dim| own.shape()[dim] == 1) {
+        found = B::float_sum_dim(found, dim);
+    }
+    cast::<B>(found, own.dtype())
+}
+
+fn cast<B: Backend>(x: FloatTensor<B>, dtype: DType) -> FloatTensor<B> {
+    if x.dtype() == dtype { x } else { B::float_cast(x, dtype.into()) }
 }
 
 /// `1 / (1 + exp(-x))`; 0 for an infinite negative number.

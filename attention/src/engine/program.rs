@@ -58,6 +58,8 @@ pub struct LogitTerms {
     pub bias: Option<Bias>,
     /// Bounds the sum of the terms.
     pub cap: Option<SoftCap>,
+    /// Of a softmax: the logit of one more key, whose value is 0, `[1, H|1, 1, 1]`. Nothing hides it, and nothing is added to it.
+    pub sink: Option<Tensor<4>>,
 }
 
 /// Logits that are given pair by pair.
@@ -316,9 +318,10 @@ impl LogitTerms {
     /// The logits times `scale` `[1, H|1, 1, 1]`.
     ///
     /// # Panics
-    /// If they have a soft cap.
+    /// If they have a soft cap or a sink.
     pub fn scaled(self, scale: Tensor<4>) -> Self {
         assert!(self.cap.is_none(), "{UNCAPPED}");
+        assert!(self.sink.is_none(), "a sink is not scaled");
         let scaled = |c: Content| Content { queries: c.queries * scale.clone(), keys: c.keys };
         Self {
             content: self.content.map(scaled),
@@ -326,6 +329,7 @@ impl LogitTerms {
             kronecker: self.kronecker.map(|product| Kronecker { left: product.left * scale.clone(), ..product }),
             bias: self.bias.map(|bias| bias.scaled(scale.clone())),
             cap: None,
+            sink: None,
         }
     }
 
@@ -333,9 +337,10 @@ impl LogitTerms {
     /// with a soft cap is not bounded.
     ///
     /// # Panics
-    /// If the first have a soft cap and the second are more than a bias, or the second have a soft cap.
+    /// If the first have a soft cap and the second are more than a bias, or the second have a soft cap or a sink.
     pub fn plus(self, other: Self) -> Self {
         assert!(other.cap.is_none(), "{UNCAPPED}");
+        assert!(other.sink.is_none(), "the sink is that of the first of two logits");
         if let Some(cap) = self.cap {
             return Self { cap: Some(cap.plus(other)), ..self };
         }
@@ -351,7 +356,7 @@ impl LogitTerms {
         let product = product.map(|numbers| Bias { numbers, scale: None });
         let biases = [self.bias, other.bias, product].into_iter().flatten();
         let bias = biases.reduce(|a, b| Bias { numbers: a.product() + b.product(), scale: None });
-        Self { content, relative, kronecker, bias, cap: None }
+        Self { content, relative, kronecker, bias, cap: None, sink: self.sink }
     }
 }
 

@@ -17,13 +17,14 @@ pub fn attend(program: AttentionProgram, probe: &mut Probe) -> Tensor<4> {
     let soft_span = soft_span.map(|span| span.factors(weighting.queries(), keys));
     let weights = match weighting.dense(&values) {
         Weighting::Scores(terms, normaliser) => {
+            let sink = terms.sink.clone();
             let logits = logits(terms, keys);
             match soft_span {
                 Some(span) => {
-                    assert_eq!(normaliser, Normaliser::Softmax, "soft spans are those of a softmax");
+                    assert!(normaliser == Normaliser::Softmax && sink.is_none(), "soft spans are those of a softmax");
                     spanned_weights(logits, mask, span)
                 }
-                None => normaliser.weights(logits, mask),
+                None => normaliser.weights(logits, mask, sink),
             }
         }
         Weighting::Density { weights, renormalise } => {
@@ -89,7 +90,7 @@ pub fn logits(terms: LogitTerms, keys: usize) -> Tensor<4> {
 
 /// What is added to the product of thin factors, `[B|1, H|1, Q, K]`, if anything is before a soft cap.
 pub(super) fn dense_bias(terms: LogitTerms, keys: usize) -> Option<Tensor<4>> {
-    let LogitTerms { content: _, relative, kronecker, bias, cap: _ } = terms;
+    let LogitTerms { content: _, relative, kronecker, bias, cap: _, sink: _ } = terms;
     let relative = relative.map(|relative| relative_shift(product(relative), keys));
     let kronecker = kronecker.map(Kronecker::logits);
     [relative, kronecker, bias.map(Bias::product)].into_iter().flatten().reduce(|a, b| a + b)

@@ -25,7 +25,7 @@ impl SoftCap {
     /// # Panics
     /// If `other` is more than a bias.
     pub(super) fn plus(self, other: LogitTerms) -> Self {
-        let LogitTerms { content: None, relative: None, kronecker: None, bias: Some(bias), cap: None } = other else {
+        let LogitTerms { content: None, relative: None, kronecker: None, bias: Some(bias), cap: None, sink: None } = other else {
             panic!("to logits with a soft cap a bias can be added and nothing else")
         };
         let added = match self.added {

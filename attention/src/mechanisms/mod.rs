@@ -12,6 +12,7 @@ pub mod forgetting;
 pub mod gaussian;
 pub mod kernel_attention;
 pub mod learned_relative;
+pub mod learned_sink;
 pub mod lightweight_conv;
 pub mod linformer;
 pub mod local_1d;

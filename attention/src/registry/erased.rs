@@ -13,6 +13,7 @@ use crate::contract::{Attention, AttentionInput, AttentionOutput, Losses, Pairs,
 use crate::engine::blocked::Blocks;
 use crate::engine::fused::Part;
 use crate::engine::{LogitTerms, Normaliser, SoftSpan};
+use crate::init::Init;
 use crate::logits::{LogitFacts, Logits};
 use crate::pattern::Pattern;
 use crate::probe::Probe;
@@ -114,6 +115,8 @@ pub struct AnyLogits {
     normaliser: Option<Normaliser>,
     /// A soft bound of the logits.
     cap: Option<f32>,
+    /// Initial logits of sinks.
+    sink: Option<Init>,
     inner: Box<dyn ErasedLogits>,
 }
 
@@ -146,6 +149,7 @@ macro_rules! erased_logits {
         trait ErasedLogits: ErasedModule {
             fn boxed(&self) -> Box<dyn ErasedLogits>;
             fn normaliser(&self) -> Normaliser;
+            fn sink(&self) -> Option<Init>;
             fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms;
             $(fn $name(&self, $($argument: $type),*) -> $result;)*
         }
@@ -159,6 +163,10 @@ macro_rules! erased_logits {
                 self.get().normaliser()
             }
 
+            fn sink(&self) -> Option<Init> {
+                self.get().sink()
+            }
+
             fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms {
                 self.get().terms(query, keys, span, positions)
             }
@@ -169,6 +177,10 @@ macro_rules! erased_logits {
         impl Logits for AnyLogits {
             fn normaliser(&self) -> Normaliser {
                 self.normaliser.unwrap_or_else(|| self.inner.normaliser())
+            }
+
+            fn sink(&self) -> Option<Init> {
+                self.sink.or_else(|| self.inner.sink())
             }
 
             fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms {
@@ -204,12 +216,18 @@ erased_logits! {
 impl AnyLogits {
     /// Logits of a mechanism.
     pub fn new<L: Logits>(logits: L) -> Self {
-        Self { variant: "", normaliser: None, cap: None, inner: Box::new(Slot::new(logits)) }
+        Self { variant: "", normaliser: None, cap: None, sink: None, inner: Box::new(Slot::new(logits)) }
     }
 
     /// The same scores, which become weights by another normaliser.
     pub(crate) fn normalised_by(mut self, normaliser: Normaliser) -> Self {
         self.normaliser = Some(normaliser);
+        self
+    }
+
+    /// The same scores, which become weights by a softmax with sinks.
+    pub(crate) fn with_sink(mut self, init: Init) -> Self {
+        self.sink = Some(init);
         self
     }
 
@@ -226,7 +244,7 @@ impl AnyLogits {
 
 impl Clone for AnyLogits {
     fn clone(&self) -> Self {
-        Self { variant: self.variant, normaliser: self.normaliser, cap: self.cap, inner: self.inner.boxed() }
+        Self { variant: self.variant, normaliser: self.normaliser, cap: self.cap, sink: self.sink, inner: self.inner.boxed() }
     }
 }
 

@@ -69,6 +69,7 @@ built_in! {
     soft_cap::SoftCapConfig,
     sigmoid::SigmoidConfig,
     softmax_plus_one::SoftmaxPlusOneConfig,
+    learned_sink::LearnedSinkConfig,
     sliding_window::SlidingWindowConfig,
     local_1d::LocalOneDConfig,
     local_2d::LocalTwoDConfig,

@@ -9,6 +9,7 @@ use crate::contract::{Losses, Positions};
 use crate::engine::blocked::Blocks;
 use crate::engine::fused::Part;
 use crate::engine::{LogitTerms, Normaliser, SoftSpan};
+use crate::init::Init;
 use crate::pattern::Pattern;
 use crate::visibility::{Span, Visibility};
 
@@ -28,6 +29,11 @@ pub trait Logits: Module + ModuleDisplay + 'static {
     /// How scores become weights. Default: by a softmax.
     fn normaliser(&self) -> Normaliser {
         Normaliser::Softmax
+    }
+
+    /// How the learned logits begin, one for each head, of a key more in the softmax, whose value is 0 and which every query sees. Default: there are none.
+    fn sink(&self) -> Option<Init> {
+        None
     }
 
     /// What is remembered of each position that may be attended to, `[B, G, K, R]` from `[B, K, C]` with the positions of these elements, in `G` heads of keys

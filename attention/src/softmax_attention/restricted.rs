@@ -14,6 +14,7 @@ use crate::engine::blocked::Blocks;
 use crate::engine::fused::Part;
 use crate::engine::{LogitTerms, Normaliser, SoftSpan};
 use crate::error::ConfigError;
+use crate::init::Init;
 use crate::logits::{LogitFacts, Logits};
 use crate::pattern::{Grouping, Pattern};
 use crate::placement::Placement;
@@ -181,6 +182,10 @@ impl<L: Logits> Logits for Restricted<L> {
 
     fn normaliser(&self) -> Normaliser {
         self.inner().normaliser()
+    }
+
+    fn sink(&self) -> Option<Init> {
+        self.inner().sink()
     }
 
     fn keys(&self, memory: Tensor<3>, positions: &Positions) -> Option<Tensor<4>> {

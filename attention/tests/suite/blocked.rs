@@ -98,6 +98,7 @@ enum Kind {
     Bias,
     Both,
     Capped,
+    Sunk,
     Spanned,
     Density,
     Renormalised,
@@ -112,6 +113,7 @@ fn program(kind: Kind, leaves: &[Tensor<4>]) -> AttentionProgram {
         Kind::Content => Weighting::softmax(content),
         Kind::Bias => Weighting::softmax(given),
         Kind::Both | Kind::Spanned => Weighting::softmax(content.plus(given)),
+        Kind::Sunk => Weighting::softmax(LogitTerms { sink: Some(spans.clone().narrow(0, 0, 1).narrow(2, 0, 1)), ..content }),
         Kind::Capped => Weighting::softmax(content.capped(0.5).plus(given)),
         Kind::Density => Weighting::Density { weights: weights.clone(), renormalise: false },
         Kind::Renormalised => Weighting::Density { weights: weights.clone(), renormalise: true },
@@ -132,7 +134,7 @@ fn run(kind: Kind, shared: bool, device: &Device, execute: impl Fn(AttentionProg
 
 fn check(backend: &Backend) {
     let device = &backend.device;
-    for kind in [Kind::Content, Kind::Bias, Kind::Both, Kind::Capped, Kind::Spanned, Kind::Density, Kind::Renormalised] {
+    for kind in [Kind::Content, Kind::Bias, Kind::Both, Kind::Capped, Kind::Sunk, Kind::Spanned, Kind::Density, Kind::Renormalised] {
         for (rows, heads, shared) in [(1, 1, false), (1, 1, true), (BATCH, HEADS, false), (BATCH, HEADS, true), (1, HEADS, true)] {
             let Shuffled { visible, .. } = shuffled(rows, heads, device);
             let seen = Tensor::<4, Bool>::from_data(TensorData::new(visible, [rows, heads, QUERIES, KEYS]), device);
@@ -201,7 +203,7 @@ fn parts_of_a_program_are_joined_to_one_softmax() {
         mask.values.iter_mut().enumerate().filter(|(at, _)| (at / 3) % 2 != part).for_each(|(_, bias)| *bias = -1e30);
         Blocks { mask: mask.tensor(&blocks.mask.device()), ..blocks.clone() }
     };
-    for kind in [Kind::Content, Kind::Both, Kind::Spanned, Kind::Density, Kind::Renormalised] {
+    for kind in [Kind::Content, Kind::Both, Kind::Sunk, Kind::Spanned, Kind::Density, Kind::Renormalised] {
         let whole = |program: AttentionProgram| {
             let blocks = shuffled(BATCH, HEADS, &program.values.device()).blocks;
             attend_blocks(program, &blocks)

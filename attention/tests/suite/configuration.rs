@@ -6,6 +6,7 @@ use heedful_attention::kernel_attention::KernelSizes;
 use heedful_attention::mechanisms::adaptive_span::AdaptiveSpanConfig;
 use heedful_attention::mechanisms::dynamic_conv::DynamicConvConfig;
 use heedful_attention::mechanisms::gaussian::{Execution, GaussianConfig, Normalisation};
+use heedful_attention::mechanisms::learned_sink::LearnedSinkConfig;
 use heedful_attention::mechanisms::lightweight_conv::LightweightConvConfig;
 use heedful_attention::mechanisms::linformer::LinformerConfig;
 use heedful_attention::mechanisms::lsh::{BucketCount, LshConfig, Rotations};
@@ -193,7 +194,7 @@ fn impossible_lsh_attentions_are_refused() {
 fn only_attentions_that_score_other_sequences_can_be_cross_attention() {
     let cross = placement(Role::Cross, 2).with_d_model(8);
     for config in AnyMechanism::all() {
-        if ["dot-product", "uniform", "gaussian", "linformer", "soft-cap", "sigmoid", "softmax-plus-one", "output-gate"]
+        if ["dot-product", "uniform", "gaussian", "linformer", "soft-cap", "sigmoid", "softmax-plus-one", "learned-sink", "output-gate"]
             .contains(&config.name().as_str())
         {
             assert_eq!(config.validate(&cross), Ok(()), "{config}");
@@ -310,6 +311,8 @@ fn impossible_patterns_are_refused() {
         let says = [place, "soft-cap", &format!("`cap` is {cap}"), "greater than 0"];
         refused(&SoftCapConfig::default().with_cap(cap).into(), &own, &says);
     }
+    let sink = AnyMechanism::from(LearnedSinkConfig::default().with_init_std(-0.1));
+    refused(&sink, &own, &[place, "learned-sink", "`init_std` is -0.1", "at least 0"]);
     let twice = parse("soft-cap@local-1d@soft-cap");
     refused(&twice, &own, &[place, "`logits` is soft-cap@local-1d", "take an attention that has scores"]);
 }
@@ -318,7 +321,7 @@ fn impossible_patterns_are_refused() {
 fn scores_that_are_known_up_to_a_number_have_a_softmax_and_nothing_else() {
     let own = placement(Role::Encoder, 4);
     refused(&parse("gaussian@soft-cap"), &own, &["soft-cap", "`logits` is gaussian", "take an attention that has scores"]);
-    for normaliser in ["sigmoid", "softmax-plus-one"] {
+    for normaliser in ["sigmoid", "softmax-plus-one", "learned-sink"] {
         for logits in ["gaussian", "dot-product+gaussian", "gaussian@sparse-fixed"] {
             let says = [normaliser, &format!("`logits` is {logits}"), "normalise an attention that has scores"];
             refused(&parse(normaliser).over(parse(logits)).unwrap(), &own, &says);
@@ -357,7 +360,7 @@ fn a_pattern_stands_behind_the_logits_that_it_restricts() {
     for (name, says) in [
         (
             "random@dot-product",
-            "`@dot-product`; known are @soft-cap, @sigmoid, @softmax-plus-one, @sliding-window, @local-1d, @local-2d, @sparse-strided",
+            "`@dot-product`; known are @soft-cap, @sigmoid, @softmax-plus-one, @learned-sink, @sliding-window, @local-1d, @local-2d",
         ),
         ("dense@local-1d+random", "`@local-1d+random`"),
         ("dense@", "unknown attention ``"),
@@ -430,7 +433,10 @@ fn every_combination_of_two_families_runs_or_is_refused_with_the_reason() {
                 Some(restricted) => check(restricted, "logits", [a, b]),
                 None => {
                     let error = format!("{a}@{b}").parse::<AnyMechanism>().unwrap_err().to_string();
-                    assert!(error.contains("known are @soft-cap, @sigmoid, @softmax-plus-one, @sliding-window"), "{a}@{b}: {error}");
+                    assert!(
+                        error.contains("known are @soft-cap, @sigmoid, @softmax-plus-one, @learned-sink, @sliding-window"),
+                        "{a}@{b}: {error}"
+                    );
                 }
             }
         }

@@ -39,11 +39,13 @@ enum Terms {
     /// Content and scores by distance under a soft cap, with a bias before it, or with a scaled one after it.
     Capped,
     CappedBefore([usize; 2]),
+    /// Content with a sink for each head, or one for all.
+    Sunk(usize),
     /// A closed form for so many batch rows, renormalised or not.
     GaussianWeights(usize, bool),
 }
 
-const TERMS: [Terms; 21] = [
+const TERMS: [Terms; 23] = [
     Terms::Content,
     Terms::SharedContent,
     Terms::Bias([BATCH, HEADS]),
@@ -62,6 +64,8 @@ const TERMS: [Terms; 21] = [
     Terms::Capped,
     Terms::CappedBefore([BATCH, HEADS]),
     Terms::CappedBefore([1, 1]),
+    Terms::Sunk(HEADS),
+    Terms::Sunk(1),
     Terms::GaussianWeights(1, false),
     Terms::GaussianWeights(1, true),
     Terms::GaussianWeights(BATCH, false),
@@ -112,6 +116,10 @@ fn program(terms: Terms, span: Span, dropout: Option<Dropout>, device: &Device) 
             let content = content(BATCH);
             let added = Bias { numbers: leaf("bias", [rows, heads, queries, keys]), scale: Some(leaf("scale", [1, heads, 1, 1]) + 2.0) };
             LogitTerms { cap: Some(SoftCap { limit: 3.0, added: Some(added) }), ..content }
+        }
+        Terms::Sunk(heads) => {
+            let content = content(BATCH);
+            LogitTerms { sink: Some(leaf("sink", [1, heads, 1, 1]) * 3.0), ..content }
         }
         Terms::GaussianWeights(..) => LogitTerms::default(),
         Terms::Kronecker(starts) => {
@@ -217,7 +225,7 @@ fn every_term_has_the_context_and_gradients_of_the_dense_execution() {
         }
         let padded = Visibility::causal().and(Visibility::left_padding(vec![0, 66]));
         check(&backend, Terms::Kronecker(&[0, -66]), &padded, SQUARE, None);
-        for terms in [Terms::SharedContent, Terms::All, Terms::Capped, Terms::CappedBefore([1, HEADS])] {
+        for terms in [Terms::SharedContent, Terms::All, Terms::Capped, Terms::CappedBefore([1, HEADS]), Terms::Sunk(HEADS)] {
             check(&backend, terms, &Visibility::causal(), SQUARE, dropout(5));
             check(&backend, terms, &Visibility::causal().and(Visibility::padding(vec![80, 33])), LATER, None);
         }
@@ -248,7 +256,15 @@ fn parts_in_another_order_make_one_softmax() {
     for backend in backends() {
         let scaled = Terms::ScaledBias([BATCH, HEADS], 1);
         let capped = Terms::CappedBefore([BATCH, 1]);
-        for terms in [Terms::Content, Terms::Bias([1, HEADS]), scaled, Terms::Spanned([BATCH, 7]), Terms::Kronecker(&[0, 20]), capped] {
+        for terms in [
+            Terms::Content,
+            Terms::Bias([1, HEADS]),
+            scaled,
+            Terms::Spanned([BATCH, 7]),
+            Terms::Kronecker(&[0, 20]),
+            capped,
+            Terms::Sunk(HEADS),
+        ] {
             for dropout in [None, dropout(5)] {
                 let expected = run(terms, LATER, dropout, &flex().device, dense(&visibility, LATER));
                 let found = run(terms, LATER, dropout, &backend.device, scattered);

@@ -7,6 +7,7 @@ use heedful_attention::mechanisms::dynamic_conv::DynamicConvConfig;
 use heedful_attention::mechanisms::forgetting::{ForgetGate, ForgettingConfig};
 use heedful_attention::mechanisms::gaussian::{self, GaussianConfig, Normalisation};
 use heedful_attention::mechanisms::learned_relative::LearnedRelativeConfig;
+use heedful_attention::mechanisms::learned_sink::LearnedSinkConfig;
 use heedful_attention::mechanisms::lightweight_conv::LightweightConvConfig;
 use heedful_attention::mechanisms::linformer::{LinformerConfig, Sharing};
 use heedful_attention::mechanisms::local_1d::LocalOneDConfig;
@@ -30,6 +31,7 @@ use heedful_attention::pattern::Integration;
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::qk_norm::QkNorm;
 use heedful_attention::registry::{AnyAttention, AnyMechanism};
+use heedful_attention::registry::{AnyAttention, AnyMechanism, Kind};
 use heedful_attention::restricted::Execution;
 use heedful_attention::sequence_projection::ProjectionInit;
 
@@ -69,6 +71,8 @@ pub fn variants() -> Vec<Variant> {
             "forgetting",
             "output-gate",
         ];
+        let own =
+            ["adaptive-span", "gaussian", "linformer", "lightweight-conv", "dynamic-conv", "sigmoid", "softmax-plus-one", "learned-sink"];
         if !own.contains(&config.family()) {
             let crosses = ["dot-product", "uniform", "soft-cap"].contains(&config.family());
             let roles: &[Role] = if crosses { &[Role::Encoder, Role::Decoder, Role::Cross] } else { &[Role::Encoder, Role::Decoder] };
@@ -328,7 +332,7 @@ fn soft_caps(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
 /// Other normalisers than a softmax: over logits with and without keys, mixtures and patterns, which are executed in every way.
 fn normalisers(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
     let one = &[Role::Decoder];
-    for name in ["sigmoid", "softmax-plus-one"] {
+    for name in ["sigmoid", "softmax-plus-one", "learned-sink"] {
         add(name, parse(name), &[Role::Encoder, Role::Decoder, Role::Cross], false);
         let over = |logits: AnyMechanism| parse(name).over(logits).unwrap();
         for logits in ["random", "dense+dot-product", "relative", "rotary"] {
@@ -339,6 +343,9 @@ fn normalisers(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
         add(&format!("{name}@local-1d"), AnyMechanism::from(local).over(parse(name)).unwrap(), one, false);
     }
     add("sigmoid, bias", SigmoidConfig::default().with_bias(0.5).into(), one, false);
+    let far = AnyMechanism::from(LearnedSinkConfig::default().with_init_std(2.0));
+    add("alibi@learned-sink, far", far.over(parse("alibi")).unwrap(), one, false);
+    add("soft-cap@learned-sink, far", far.over(parse("soft-cap")).unwrap(), one, false);
 }
 
 /// Gates on what heads give, over everything that can have them, and below patterns and normalisers.
@@ -381,6 +388,16 @@ fn shared_keys(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
         "dot-product@softmax-plus-one",
     ] {
         add(&format!("{name}, {SHARED}"), parse(name), one, !name.contains('@'));
+    for name in [
+        "relative",
+        "alibi",
+        "learned-relative",
+        "dense+dot-product",
+        "factorized-dense+random",
+        "dot-product@softmax-plus-one",
+        "learned-sink",
+    ] {
+        add(&format!("{name}, {SHARED}"), parse(name), one, parse(name).card().kind != Kind::Normaliser);
     }
     add(&format!("local-1d, {SHARED}"), local_1d(2, None).into(), one, false);
 }

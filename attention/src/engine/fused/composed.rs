@@ -103,6 +103,7 @@ pub(super) fn backward<B: DropoutOperator>(
         left: joined(sums.left),
         right: joined(sums.right),
         spans,
+        sink: Operand::Absent,
     }
 }
 

@@ -45,6 +45,7 @@ impl FusedAttention for Flex {
             right: like(&operands.right, gradients.right),
             bias_scale: if is_bias_fixed { Operand::Absent } else { scale_gradient(&operands, gradients.bias_scale).into() },
             spans: like(&operands.spans, gradients.spans),
+            sink: Operand::Absent,
         }
     }
 }
@@ -62,7 +63,7 @@ fn scale_gradient(Operands { bias, bias_scale, .. }: &Operands<Flex>, by_key: Ve
 
 /// Operands as the kernel reads them.
 fn readable(operands: Operands<Flex>) -> Operands<Flex> {
-    let Operands { values, queries, keys, bias, bias_scale, relative_queries, relative_keys, left, right, spans } = operands;
+    let Operands { values, queries, keys, bias, bias_scale, relative_queries, relative_keys, left, right, spans, sink } = operands;
     let with = |operand: Operand<Flex>, made: fn(FlexTensor) -> FlexTensor| operand.given().map(made).into();
     Operands {
         values: with_whole_rows(values),
@@ -75,6 +76,7 @@ fn readable(operands: Operands<Flex>) -> Operands<Flex> {
         left: with(left, contiguous),
         right: with(right, contiguous),
         spans: with(spans, contiguous),
+        sink,
     }
 }
 
@@ -99,7 +101,7 @@ fn by_heads(numbers: Vec<f32>, [batch, heads, length, width]: [usize; 4]) -> Fle
 }
 
 fn inputs<'a>(operands: &'a Operands<Flex>, plan: &'a Plan) -> Inputs<'a> {
-    let Operands { values, queries, keys, bias, bias_scale, relative_queries, relative_keys, left, right, spans } = operands;
+    let Operands { values, queries, keys, bias, bias_scale, relative_queries, relative_keys, left, right, spans, sink: _ } = operands;
     let [batch, heads, remembered, value] = shape(values);
     let width = |operand: &Operand<Flex>| operand.as_ref().map_or(0, |tensor| shape(tensor)[3]);
     let length = |operand: &Operand<Flex>| operand.as_ref().map(|tensor| shape(tensor)[2]);

@@ -25,6 +25,7 @@ pub(crate) use self::operator::FusedAttention;
 pub(crate) use self::plan::{Cap, Plan};
 pub use self::plan::{Order, Part};
 
+use super::normaliser::SINKS;
 use super::program::{for_each_head, for_each_row};
 use super::{AttentionProgram, Bias, Content, Engine, Kronecker, LogitTerms, Normaliser, SoftCap, SoftSpan, Weighting};
 use crate::dropout::WeightDropout;
@@ -67,7 +68,7 @@ pub(crate) fn has_kernels(program: &AttentionProgram) -> bool {
 }
 
 fn is_product(terms: &LogitTerms) -> bool {
-    matches!(terms, LogitTerms { content: Some(_), relative: None, kronecker: None, bias: None, cap: None })
+    matches!(terms, LogitTerms { content: Some(_), relative: None, kronecker: None, bias: None, cap: None, sink: _ })
 }
 
 /// Whether a device has kernels that skip tiles without a weight and bring scattered rows together.
@@ -108,7 +109,8 @@ pub fn attend(program: AttentionProgram, parts: Arc<[Part]>) -> Tensor<4> {
         Weighting::Gaussian(gaussians) => (LogitTerms::default(), Normaliser::Softmax, Some(gaussians)),
         Weighting::Density { .. } => panic!("a fused program has scores or a closed form"),
     };
-    assert!(soft_span.is_none() || normaliser == Normaliser::Softmax, "soft spans are those of a softmax");
+    assert!(soft_span.is_none() || normaliser == Normaliser::Softmax && terms.sink.is_none(), "soft spans are those of a softmax");
+    assert!(terms.sink.is_none() || normaliser == Normaliser::Softmax, "{SINKS}");
     let _span = tracing::trace_span!("fused attention", values = ?values.dims()).entered();
     let dropout = dropout.and_then(|dropout| WeightDropout::new(dropout.probability, dropout.key));
     let ramp = soft_span.as_ref().map(|span| span.ramp);
@@ -136,13 +138,14 @@ fn in_32_bits(terms: LogitTerms) -> LogitTerms {
     let cast = |x: Tensor<4>| x.cast(FloatDType::F32);
     let content = |Content { queries, keys }| Content { queries: cast(queries), keys: cast(keys) };
     let cast_bias = |Bias { numbers, scale }| Bias { numbers: cast(numbers), scale: scale.map(cast) };
-    let LogitTerms { content: of_content, relative, kronecker, bias, cap } = terms;
+    let LogitTerms { content: of_content, relative, kronecker, bias, cap, sink } = terms;
     LogitTerms {
         content: of_content.map(content),
         relative: relative.map(content),
         kronecker: kronecker.map(|factors| Kronecker { left: cast(factors.left), right: cast(factors.right), ..factors }),
         bias: bias.map(cast_bias),
         cap: cap.map(|cap| SoftCap { added: cap.added.map(cast_bias), ..cap }),
+        sink: sink.map(cast),
     }
 }
 
@@ -162,7 +165,7 @@ fn run(terms: LogitTerms, soft_span: Option<SoftSpan>, values: Tensor<4>, plan: 
         );
         return context.cast(FloatDType::from(dtype));
     }
-    let LogitTerms { content, relative, kronecker, bias, cap } = terms;
+    let LogitTerms { content, relative, kronecker, bias, cap, sink } = terms;
     let added = cap.and_then(|cap| cap.added);
     assert!(bias.is_none() || added.is_none(), "a fused program has one bias");
     let bias = bias.or(added);
@@ -185,6 +188,7 @@ fn run(terms: LogitTerms, soft_span: Option<SoftSpan>, values: Tensor<4>, plan: 
         left: operand(left),
         right: operand(right),
         spans: operand(soft_span.map(|span| span.spans.unsqueeze_dim::<4>(3))),
+        sink: operand(sink),
     };
     Tensor::from_dispatch(<Dispatch as FusedAttention>::fused_attention(operands, plan))
 }

@@ -51,6 +51,9 @@ pub(crate) struct Operands<B: Backend> {
     /// Spans, in positions, `[B|1, H|1, Q|1, 1]`, of [`Plan::ramp`](super::Plan::ramp).
     #[extension_type]
     pub spans: Operand<B>,
+    /// The logits of sinks, `[1, H|1, 1, 1]`. They take part when the softmax of all else is there.
+    #[extension_type]
+    pub sink: Operand<B>,
 }
 
 impl<B: Backend> Operand<B> {
@@ -78,12 +81,21 @@ impl<B: Backend> From<Option<FloatTensor<B>>> for Operand<B> {
 }
 
 /// Number of [`Operands`].
-pub(super) const COUNT: usize = 10;
+pub(super) const COUNT: usize = 11;
 
 /// Places of the bias and its scale in the list of operands.
 pub(super) const BIAS: [usize; 2] = [3, 4];
 
+/// Place of the sinks.
+pub(super) const SINK: usize = 10;
+
 impl<B: Backend> Operands<B> {
+    /// All but the sinks, and these.
+    pub(super) fn without_sink(self) -> (Self, Option<FloatTensor<B>>) {
+        let Self { sink, .. } = self;
+        (Self { sink: Operand::Absent, ..self }, sink.given())
+    }
+
     /// The same of another backend, or made anew.
     #[cfg(feature = "ndarray")]
     pub(crate) fn map<O: Backend>(self, map: impl Fn(FloatTensor<B>) -> FloatTensor<O>) -> Operands<O> {
@@ -93,19 +105,20 @@ impl<B: Backend> Operands<B> {
     /// Those of logits that are one product of thin factors.
     #[cfg(feature = "cube")]
     pub(crate) fn of_product(queries: FloatTensor<B>, keys: FloatTensor<B>, values: FloatTensor<B>) -> Self {
-        let [bias, bias_scale, relative_queries, relative_keys, left, right, spans] = [(); 7].map(|()| Operand::Absent);
+        let [bias, bias_scale, relative_queries, relative_keys, left, right, spans, sink] = [(); 8].map(|()| Operand::Absent);
         let [queries, keys] = [queries, keys].map(Operand::Given);
-        Self { values, queries, keys, bias, bias_scale, relative_queries, relative_keys, left, right, spans }
+        Self { values, queries, keys, bias, bias_scale, relative_queries, relative_keys, left, right, spans, sink }
     }
 
     pub(super) fn list(self) -> [Option<FloatTensor<B>>; COUNT] {
-        let Self { values, queries, keys, bias, bias_scale, relative_queries, relative_keys, left, right, spans } = self;
-        [Operand::Given(values), queries, keys, bias, bias_scale, relative_queries, relative_keys, left, right, spans].map(Operand::given)
+        let Self { values, queries, keys, bias, bias_scale, relative_queries, relative_keys, left, right, spans, sink } = self;
+        [Operand::Given(values), queries, keys, bias, bias_scale, relative_queries, relative_keys, left, right, spans, sink]
+            .map(Operand::given)
     }
 
     pub(super) fn from_list(list: [Option<FloatTensor<B>>; COUNT]) -> Self {
         let [values, rest @ ..] = list;
-        let [queries, keys, bias, bias_scale, relative_queries, relative_keys, left, right, spans] = rest.map(Operand::from);
+        let [queries, keys, bias, bias_scale, relative_queries, relative_keys, left, right, spans, sink] = rest.map(Operand::from);
         Self {
             values: values.expect("there are values"),
             queries,
@@ -117,6 +130,7 @@ impl<B: Backend> Operands<B> {
             left,
             right,
             spans,
+            sink,
         }
     }
 }

@@ -12,11 +12,12 @@ use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, backend_extension};
 
 use super::composed;
-use super::operands::{BIAS, COUNT, Operands};
+use super::operands::{BIAS, COUNT, Operands, SINK};
 #[cfg(feature = "cube")]
 use super::operands::{OperandMetadata, OperandsMetadata};
 use super::plan::Plan;
 use crate::dropout::DropoutOperator;
+use crate::engine::normaliser::{sink_gradient, sunk};
 
 #[cfg(feature = "cube")]
 use crate::extension as burn;
@@ -38,13 +39,13 @@ use burn_fusion::custom::TensorSpec;
 pub(crate) trait FusedAttention: DropoutOperator {
     /// The context, and the logarithm of the sum of the exponentials of the logits that each query sees: a very large number for queries that see no key,
     /// whose context is 0. It is 0 for weights that are not divided by their sum. For a
-    /// normaliser that divides by a sum it computes a softmax, which [`fused_attention`](Self::fused_attention) corrects.
+    /// normaliser that divides by a sum it computes a softmax without sinks, which [`fused_attention`](Self::fused_attention) corrects.
     #[fusion(default)]
     fn fused_forward(#[extension_type] operands: Operands<Self>, plan: Plan) -> (FloatTensor<Self>, FloatTensor<Self>) {
         if plan.by_kernels { Self::kernel_forward(operands, plan) } else { composed::forward::<Self>(operands, &plan) }
     }
 
-    /// Gradients of the operands, from what [`fused_attention`](Self::fused_attention) returned and the log-sum-exp of its normaliser.
+    /// Gradients of the operands but for sinks, from what [`fused_attention`](Self::fused_attention) returned and the log-sum-exp of its normaliser.
     #[fusion(default)]
     fn fused_backward(
         #[extension_type] operands: Operands<Self>,
@@ -85,11 +86,15 @@ pub(crate) trait FusedAttention: DropoutOperator {
     }
 }
 
-/// Context and log-sum-exp with the plan's normaliser.
+/// Context and log-sum-exp with the plan's normaliser and with sinks.
 fn normalised<B: FusedAttention>(operands: Operands<B>, plan: Plan) -> (FloatTensor<B>, FloatTensor<B>) {
     let normaliser = plan.normaliser;
+    let (operands, sink) = operands.without_sink();
     let (context, log_sum_exp) = B::fused_forward(operands, plan);
-    normaliser.corrected_on::<B>(context, log_sum_exp)
+    match sink {
+        Some(sink) => sunk::<B>(context, log_sum_exp, sink),
+        None => normaliser.corrected_on::<B>(context, log_sum_exp),
+    }
 }
 
 /// Context and log-sum-exp of logits that are one product of thin factors.
@@ -144,8 +149,13 @@ impl<B: FusedAttention> Backward<B, COUNT> for Recompute {
         let Saved { inputs, context, log_sum_exp, plan } = ops.state;
         let plan = Plan { is_bias_fixed: BIAS.iter().all(|&place| inputs[place].is_none() || ops.parents[place].is_none()), ..plan };
         let operands = inputs.map(|node| node.map(|node| checkpointer.retrieve_node_output(node)));
-        let found = B::fused_backward(Operands::from_list(operands), context, log_sum_exp, gradient, plan);
-        for (node, gradient) in ops.parents.into_iter().zip(found.list()) {
+        let (operands, sink) = Operands::from_list(operands).without_sink();
+        let of_sink = sink
+            .filter(|_| ops.parents[SINK].is_some())
+            .map(|sink| sink_gradient::<B>(sink, context.clone(), log_sum_exp.clone(), gradient.clone()));
+        let mut found = B::fused_backward(operands, context, log_sum_exp, gradient, plan).list();
+        found[SINK] = of_sink;
+        for (node, gradient) in ops.parents.into_iter().zip(found) {
             if let (Some(node), Some(gradient)) = (node, gradient) {
                 gradients.register::<B>(node.id, gradient);
             }

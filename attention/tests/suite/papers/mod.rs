@@ -12,6 +12,7 @@ mod qk_norm;
 mod reformer;
 mod roformer;
 mod shaw;
+mod sinks;
 mod sparse_transformer;
 mod synthesizer;
 mod t5;

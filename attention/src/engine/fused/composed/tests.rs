@@ -43,6 +43,7 @@ fn results<B: FusedAttention>([queries, keys]: [usize; 2], plan: &Plan, device: 
         left: Operand::Absent,
         right: Operand::Absent,
         spans: operand(has_spans, tensor(4, [queries, 1], 0.0..60.0)),
+        sink: Operand::Absent,
     };
     let gradient = tensor(5, [queries, 7], -1.0..1.0);
     let (context, log_sum_exp) = B::fused_forward(operands.clone(), plan.clone());

@@ -1,0 +1,108 @@
+//! Softmax with a learned sink (OpenAI 2025, gpt-oss).
+//!
+//! `w[i, j] = exp(s[i, j]) / (exp(a_h) + sum_k exp(s[i, k]))`: each head has a learned number `a_h`, the logit of one more key, whose value is 0. A query to which
+//! no key matters can give the sink most of the weight. The sink is seen by every query that sees a key; it is not scaled, and neither biases by distance nor a
+//! soft cap touch it. With `a_h = 0` it is `softmax-plus-one`. Scores `s` are those of any mechanism: `alibi@learned-sink`, or `learned-sink` for short. Time and
+//! decoding state are those of the scores, by default of dot-product attention.
+//!
+//! The context is that of a softmax without a sink times `1 / (1 + exp(a_h - L))`, with `L` the logarithm of the sum of the exponentials of its scores. Other
+//! parameters have the names that they have without a sink, so that weights which were trained with a softmax can be loaded.
+//!
+//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//!
+#![doc = include_str!("../../pictures/learned-sink.svg")]
+
+use burn::tensor::Device;
+use derive_setters::Setters;
+use serde::{Deserialize, Serialize};
+
+use crate::conformance::formula::Formula;
+use crate::error::ConfigError;
+use crate::init::Init;
+use crate::parameter_formula::ParameterFormula;
+use crate::placement::Placement;
+use crate::random::RandomKey;
+use crate::registry::{AnyLogits, AnyMechanism, Card, Kind, Mechanism};
+
+/// Configuration of a softmax with a learned sink.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
+#[serde(default, deny_unknown_fields)]
+#[setters(prefix = "with_")]
+#[non_exhaustive]
+pub struct LearnedSinkConfig {
+    /// Standard deviation of the initial logits of the sinks, whose mean is 0; at least 0 (default 0.02, as the transformers library draws those of gpt-oss).
+    pub init_std: f64,
+    /// What scores the keys (default: dot-product attention).
+    #[setters(into)]
+    pub logits: AnyMechanism,
+}
+
+impl Default for LearnedSinkConfig {
+    fn default() -> Self {
+        Self { init_std: 0.02, logits: AnyMechanism::default() }
+    }
+}
+
+impl Mechanism for LearnedSinkConfig {
+    const NAME: &'static str = "learned-sink";
+
+    fn card() -> Card {
+        Card {
+            variant: "LearnedSink",
+            description: "Lets a query have little weight on all keys, by a softmax with one learned logit more for each head, over any logits and pattern.",
+            source: "OpenAI 2025, gpt-oss model card, section 2",
+            kind: Kind::Normaliser,
+            cross: true,
+            causal: true,
+            time: "n^2 d",
+            state: "2 n d",
+            letters: &[],
+            differences: &[],
+        }
+    }
+
+    fn members(&self) -> Vec<&AnyMechanism> {
+        vec![&self.logits]
+    }
+
+    fn over(self, logits: AnyMechanism) -> Option<Self> {
+        Some(Self { logits, ..self })
+    }
+
+    fn can_cross(&self) -> bool {
+        self.logits.can_cross()
+    }
+
+    /// # Errors
+    /// If the standard deviation is negative or not finite, or what is normalised has no scores of its own or is wrong itself.
+    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+        placement.check(Self::NAME).non_negative("init_std", self.init_std)?;
+        self.logits.validate_normalised(Self::NAME, placement)
+    }
+
+    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        Some(self.logits.init_logits(placement, key, device)?.with_sink(Init::Normal(self.init_std as f32)))
+    }
+
+    /// The released code of gpt-oss: the logit of the sink joins the row before the softmax, and its weight leaves it afterwards.
+    fn formula(&self) -> Option<Formula<'_>> {
+        Some(Formula::default().weights(|query| {
+            let (scores, sink) = (query.scores(), query.parameter("sink").at(&[query.head]));
+            let largest = scores.iter().flatten().fold(sink, |largest, &score| largest.max(score));
+            let sum = (sink - largest).exp() + scores.iter().flatten().map(|score| (score - largest).exp()).sum::<f64>();
+            scores.into_iter().map(|score| score.map_or(0.0, |score| (score - largest).exp() / sum)).collect()
+        }))
+    }
+
+    fn parameters(&self) -> Option<ParameterFormula> {
+        Some(self.logits.parameters()?.plus(ParameterFormula::trained(&[(1, "H")])))
+    }
+
+    fn tensors() -> &'static [(&'static str, &'static str)] {
+        &[("sink", "logits of the sinks [heads]")]
+    }
+
+    fn without_decay() -> &'static [&'static str] {
+        &[r"Softmax\.sink$"]
+    }
+}
