@@ -195,6 +195,10 @@ impl Logits for OutputGate {
         self.inner().normaliser()
     }
 
+    fn sink(&self) -> Option<Init> {
+        self.inner().sink()
+    }
+
     fn keys(&self, memory: Tensor<3>, positions: &Positions) -> Option<Tensor<4>> {
         self.inner().keys(memory, positions)
     }

@@ -363,7 +363,12 @@ fn gates(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
     add("local-1d@output-gate", parse("output-gate").over(local.clone().into()).unwrap(), &[Role::Encoder, Role::Decoder], false);
     add("output-gate@local-1d", AnyMechanism::from(local).over(parse("output-gate")).unwrap(), one, false);
     add("sigmoid@output-gate", parse("sigmoid@output-gate"), one, false);
-    add("output-gate@softmax-plus-one", parse("output-gate@softmax-plus-one"), one, false);
+    for name in ["output-gate@softmax-plus-one", "learned-sink@output-gate", "output-gate@learned-sink"] {
+        add(name, parse(name), one, false);
+    }
+    for name in ["soft-cap@output-gate", "output-gate@soft-cap"] {
+        add(name, parse(name), one, true);
+    }
 }
 
 /// What the names of variants end with whose heads share keys and values.
@@ -385,15 +390,6 @@ fn shared_keys(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
         "dense+dot-product",
         "factorized-dense+random",
         "output-gate",
-        "dot-product@softmax-plus-one",
-    ] {
-        add(&format!("{name}, {SHARED}"), parse(name), one, !name.contains('@'));
-    for name in [
-        "relative",
-        "alibi",
-        "learned-relative",
-        "dense+dot-product",
-        "factorized-dense+random",
         "dot-product@softmax-plus-one",
         "learned-sink",
     ] {
