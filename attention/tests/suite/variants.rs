@@ -68,11 +68,10 @@ pub fn variants() -> Vec<Variant> {
             "dynamic-conv",
             "sigmoid",
             "softmax-plus-one",
+            "learned-sink",
             "forgetting",
             "output-gate",
         ];
-        let own =
-            ["adaptive-span", "gaussian", "linformer", "lightweight-conv", "dynamic-conv", "sigmoid", "softmax-plus-one", "learned-sink"];
         if !own.contains(&config.family()) {
             let crosses = ["dot-product", "uniform", "soft-cap"].contains(&config.family());
             let roles: &[Role] = if crosses { &[Role::Encoder, Role::Decoder, Role::Cross] } else { &[Role::Encoder, Role::Decoder] };
