@@ -30,7 +30,6 @@ use heedful_attention::mechanisms::t5_bias::T5BiasConfig;
 use heedful_attention::pattern::Integration;
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::qk_norm::QkNorm;
-use heedful_attention::registry::{AnyAttention, AnyMechanism};
 use heedful_attention::registry::{AnyAttention, AnyMechanism, Kind};
 use heedful_attention::restricted::Execution;
 use heedful_attention::sequence_projection::ProjectionInit;
