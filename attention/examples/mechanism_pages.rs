@@ -189,6 +189,7 @@ fn abilities(mechanism: &AnyMechanism, page: &mut String) -> Result<(), Box<dyn 
         Kind::ScoreMap => "patterns and normalisers; it changes the scores of another mechanism (`a@map`)",
         Kind::Normaliser => "patterns; it turns the scores of another mechanism into weights (`a@normaliser`)",
         Kind::Gate => "patterns, normalisers; it gates what the heads of another mechanism give (`a@gate`)",
+        Kind::Heads => "nothing over it; it makes heads of the scores of another mechanism (`a@heads`)",
         Kind::Whole => "nothing",
     };
     for (fact, value) in [

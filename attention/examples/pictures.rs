@@ -1,8 +1,8 @@
 //! Draws the attention pattern of every mechanism: `cargo run --release --example pictures -- attention/pictures`.
 //!
 //! A picture shows the weights of an untrained layer for one random sequence, one square for each head: rows are queries, columns are keys, the darker
-//! the heavier relative to the heaviest of its row; what is seen at all is never white. Mechanisms without weights over positions (Linformer) show how far a
-//! change of each position moves the output instead.
+//! the heavier relative to the heaviest of its row, whatever the sign; what is seen at all is never white. Mechanisms without weights over positions (Linformer)
+//! show how far a change of each position moves the output instead.
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -42,10 +42,10 @@ fn weights(config: &AnyMechanism, device: &Device) -> Weights {
     let attention = config.init(&place, &RandomKey::from_seed(1), device);
     let sequence = Init::Normal(1.0).tensor([1, LENGTH, place.d_model], &RandomKey::from_seed(2), device);
     let mut shown = None;
-    let mut listener = |_: &str, observation: Observation| {
-        if let Observation::Weights(weights) = observation {
-            shown = Some(weights);
-        }
+    let mut listener = |_: &str, observation: Observation| match observation {
+        Observation::Weights(weights) => shown = Some(weights),
+        Observation::SignedWeights(weights) => shown = Some(weights.abs()),
+        _ => {}
     };
     let input = |sequence: Tensor<3>| AttentionInput::self_attention(sequence).visibility(visibility(&attention));
     let context = attention.forward(input(sequence.clone()), &mut Probe::listening(&mut listener)).context;

@@ -181,11 +181,10 @@ impl<A: Attention> AttentionLayer<A> {
         (context, losses)
     }
 
-    /// As [`forward`](Self::forward), with the weights `[B, H, N, N]` before dropout.
+    /// As [`forward`](Self::forward), with the weights `[B, H, N, N]` before dropout. Of mechanisms that combine several softmaxes they may be negative.
     ///
     /// # Panics
-    /// As [`forward`](Self::forward), and if the mechanism has no weights of pairs ([`Abilities::weights`](crate::abilities::Abilities::weights)): Linformer, whose slots a
-    /// [`Probe`] shows.
+    /// As [`forward`](Self::forward), and if the mechanism has no weights of pairs: Linformer, whose slots a [`Probe`] shows.
     pub fn forward_with_weights(&self, x: Tensor<3>, mask: &Mask) -> (Tensor<3>, Tensor<4>) {
         self.with_weights(self.own(x, mask))
     }
@@ -280,7 +279,7 @@ impl<A: Attention> AttentionLayer<A> {
     fn with_weights(&self, input: AttentionInput) -> (Tensor<3>, Tensor<4>) {
         let mut shown: Option<Tensor<4>> = None;
         let mut listener = |_: &str, observation: Observation| {
-            if let Observation::Weights(weights) = observation {
+            if let Observation::Weights(weights) | Observation::SignedWeights(weights) = observation {
                 shown = Some(weights);
             }
         };

@@ -5,17 +5,20 @@
 //! both, unless the place or the logits ask for them. `H` heads of queries may share `G` heads of keys and values, of any width `D`. Gates of the logits, if they
 //! have any, multiply what the heads give before `W_O`.
 
+mod heads;
 pub mod logits;
 pub mod memory;
 pub mod pattern;
 pub mod restricted;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::tensor::{Device, Tensor};
 
+pub(crate) use self::heads::Latest;
+pub use self::heads::{HeadCall, Heads};
 use crate::abilities::{Abilities, Causality};
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs, Positions};
 use crate::engine::blocked::{Blocks, attend_parts};
@@ -35,9 +38,9 @@ use crate::visibility::{Mask, Span, Visibility};
 /// Queries at which the visible keys of a pattern are counted; all others are taken to see as many on average.
 const SAMPLED_QUERIES: usize = 128;
 
-/// Multi-head softmax attention over the logits `L`.
+/// Multi-head softmax attention over the logits `L`, or over what else gives heads.
 #[derive(Module, Debug)]
-pub struct SoftmaxAttention<L: Logits> {
+pub struct SoftmaxAttention<L: Heads> {
     /// The scores.
     pub logits: L,
     /// Value projection `[C, G D]`, split into the heads of values.
@@ -52,14 +55,14 @@ pub struct SoftmaxAttention<L: Logits> {
     #[module(skip)]
     limit: Visibility,
     #[module(skip)]
-    latest: Arc<Mutex<Option<Visibility>>>,
+    latest: Latest,
 }
 
-impl<L: Logits> SoftmaxAttention<L> {
+impl<L: Heads> SoftmaxAttention<L> {
     /// Puts the shared projections around `logits`.
     pub fn new(logits: L, placement: &Placement, key: &RandomKey, device: &Device) -> Self {
-        let (d_model, bias) = (placement.d_model, logits.projections_have_biases());
-        let sink = logits.sink().map(|init| init.parameter([placement.heads], &key.named("sink"), device));
+        let (d_model, bias) = (placement.d_model, logits.head_biases());
+        let sink = logits.head_sink().map(|init| init.parameter([placement.heads], &key.named("sink"), device));
         Self {
             logits,
             sink,
@@ -73,7 +76,32 @@ impl<L: Logits> SoftmaxAttention<L> {
         }
     }
 
-    /// What is seen of the keys that `given` shows. Steps of training ask for the same again and again, and masks and tiles are kept with what they are of.
+    /// Keys `[B, G, K, R]` and values `[B, G, K, D]` of elements `[B, K, C]` at these positions.
+    fn remembered(&self, memory: Tensor<3>, positions: &Positions) -> (Option<Tensor<4>>, Tensor<4>) {
+        let values = split_heads(linear(memory.clone(), &self.value), self.kv_heads);
+        (self.logits.head_keys(memory, positions), values)
+    }
+
+    fn attend(&self, input: Query, keys: Option<Tensor<4>>, values: Tensor<4>, key_start: usize, probe: &mut Probe) -> AttentionOutput {
+        let Query { query, visibility, positions, random, engine } = input;
+        let losses = self.logits.head_losses(&query);
+        let (Self { latest, .. }, heads, dropout) = (self, self.heads, self.dropout);
+        let sink = self.sink.as_ref().map(|sink| sink.val().reshape([1, heads, 1, 1]).cast(values.dtype()));
+        let call = HeadCall { query, keys, values, key_start, visibility, positions, random, engine, heads, dropout, sink, latest };
+        AttentionOutput { context: linear(merge_heads(self.logits.attend(call, probe)), &self.output), losses }
+    }
+}
+
+/// Values weighed by the scores of logits.
+struct Weighing<'a, L> {
+    logits: &'a L,
+    heads: usize,
+    dropout: f64,
+    latest: &'a Latest,
+}
+
+impl<L: Logits> Weighing<'_, L> {
+    /// What is seen of the keys that `given` shows.
     fn seen(&self, given: Visibility, positions: &Positions) -> Visibility {
         let Some(own) = self.logits.visibility() else { return given };
         let own = match &positions.left_padding {
@@ -84,12 +112,6 @@ impl<L: Logits> SoftmaxAttention<L> {
         let mut latest = self.latest.lock().expect("no panic happens while the latest visibility is locked");
         latest.take_if(|latest| !latest.equals(&joint));
         latest.get_or_insert(joint).clone()
-    }
-
-    /// Keys `[B, G, K, R]` and values `[B, G, K, D]` of elements `[B, K, C]` at these positions.
-    fn remembered(&self, memory: Tensor<3>, positions: &Positions) -> (Option<Tensor<4>>, Tensor<4>) {
-        let values = split_heads(linear(memory.clone(), &self.value), self.kv_heads);
-        (self.logits.keys(memory, positions), values)
     }
 
     fn execution(
@@ -125,18 +147,13 @@ impl<L: Logits> SoftmaxAttention<L> {
         }
     }
 
-    fn attend(&self, input: Query, keys: Option<Tensor<4>>, values: Tensor<4>, key_start: usize, probe: &mut Probe) -> AttentionOutput {
-        let Query { query, visibility, positions, random, engine } = input;
+    fn attend(&self, call: HeadCall, probe: &mut Probe) -> Tensor<4> {
+        let span = call.span();
+        let HeadCall { query, keys, values, key_start, visibility, positions, random, engine, sink, .. } = call;
         // Heads that share keys and values read copies of them.
         let keys = keys.map(|keys| repeat_heads(keys, self.heads));
         let values = repeat_heads(values, self.heads);
-        let span = Span { query_start: positions.start, queries: query.dims()[1], key_start, keys: values.dims()[2] };
         let (visibility, added) = self.seen(visibility, &positions).without_additive(span);
-        let losses = self.logits.losses(&query);
-        let gate = self.logits.gate(&query);
-        if let Some(open) = &gate {
-            probe.observe(|| Observation::HeadGates(open.clone()));
-        }
         if let Some(spans) = probe.is_listening().then(|| self.logits.spans(&query)).flatten() {
             probe.observe(|| Observation::Spans(spans));
         }
@@ -146,7 +163,6 @@ impl<L: Logits> SoftmaxAttention<L> {
             Some(bias) => terms.plus(LogitTerms::bias(bias.to_device(&values.device()).cast(values.dtype()))),
             None => terms,
         };
-        let sink = self.sink.as_ref().map(|sink| sink.val().reshape([1, self.heads, 1, 1]).cast(values.dtype()));
         let terms = LogitTerms { sink, ..terms };
         let program = AttentionProgram {
             weighting: Weighting::Scores(terms, self.logits.normaliser()),
@@ -169,16 +185,11 @@ impl<L: Logits> SoftmaxAttention<L> {
             let shown = AttentionProgram { dropout: None, ..masked(program.clone()) };
             probe.with_keys_before(key_start, |probe| reference::attend(shown, probe));
         }
-        let context = match execution {
+        match execution {
             Execution::Fused(parts) => of_those_with_a_key(fused::attend(scored.unwrap_or(program), parts), given),
             Execution::Blocked(blocks) => of_those_with_a_key(attend_parts(scored.unwrap_or(program), &blocks).context, given),
             Execution::Reference => probe.with_keys_before(key_start, |probe| reference::attend(masked(program), probe)),
-        };
-        let context = match gate {
-            Some(open) => context * open,
-            None => context,
-        };
-        AttentionOutput { context: linear(merge_heads(context), &self.output), losses }
+        }
     }
 }
 
@@ -200,7 +211,7 @@ fn of_those_with_a_key(context: Tensor<4>, given: Option<Mask>) -> Tensor<4> {
 }
 
 /// Pairs of all heads that these logits let be seen.
-fn seen_pairs(pairs: &Pairs, logits: &impl Logits) -> f64 {
+pub(crate) fn seen_pairs(pairs: &Pairs, logits: &impl Logits) -> f64 {
     let Pairs { queries, heads, .. } = pairs;
     let Some(pattern) = logits.pattern() else {
         let Some(reach) = logits.reach() else { return pairs.dense() };
@@ -230,16 +241,16 @@ struct Query {
     engine: Engine,
 }
 
-impl<L: Logits> Attention for SoftmaxAttention<L> {
+impl<L: Heads> Attention for SoftmaxAttention<L> {
     type State = KeyValueState;
 
     fn abilities(&self) -> Abilities {
-        let facts = self.logits.facts();
+        let facts = self.logits.head_facts();
         Abilities {
             cross_attention: facts.cross_attention,
             causality: Causality::Masked,
             steps: true,
-            weights: true,
+            weights: self.logits.have_weights(),
             max_length: facts.max_length,
             auxiliary_losses: facts.auxiliary_losses,
             randomness: false,
@@ -252,7 +263,7 @@ impl<L: Logits> Attention for SoftmaxAttention<L> {
         let (memory, key_start) = match memory {
             Some(memory) => {
                 // What no query reaches is not even projected.
-                let start = self.logits.reach().map_or(0, |reach| positions.start.saturating_sub(reach));
+                let start = self.logits.head_reach().map_or(0, |reach| positions.start.saturating_sub(reach));
                 let length = memory.dims()[1];
                 (memory.narrow(1, start, length - start), start)
             }
@@ -269,7 +280,7 @@ impl<L: Logits> Attention for SoftmaxAttention<L> {
                 let (keys, values) = self.remembered(memory.clone(), &Positions::default());
                 KeyValueState::fixed(start, keys, values)
             }
-            None => KeyValueState::growing(start).reaching(self.logits.reach()),
+            None => KeyValueState::growing(start).reaching(self.logits.head_reach()),
         }
     }
 
@@ -287,7 +298,6 @@ impl<L: Logits> Attention for SoftmaxAttention<L> {
     }
 
     fn multiplications(&self, pairs: &Pairs) -> f64 {
-        let d_head = pairs.d_head();
-        seen_pairs(pairs, &self.logits) * (self.logits.multiplications(d_head) + d_head)
+        self.logits.head_multiplications(pairs)
     }
 }

@@ -289,7 +289,8 @@ pub fn tables() -> String {
          Names joined by + are mixtures of logits, e.g. synthesizer-random+dot-product;\n\
          LOGITS@PATTERN restricts them, e.g. synthesizer-random@sparse-strided;\n\
          LOGITS@soft-cap bounds scores softly, LOGITS@NORMALISER replaces the softmax, e.g. synthesizer-dense@sigmoid;\n\
-         LOGITS@GATE gates what heads give, e.g. alibi@output-gate."
+         LOGITS@GATE gates what heads give, e.g. alibi@output-gate;\n\
+         LOGITS@HEADS has heads of several softmaxes, e.g. alibi@differential."
     )
 }
 

@@ -111,6 +111,7 @@ pub struct Query<'a> {
     view: &'a View,
     /// Begins the paths of the mechanism's parameters; empty, or with a dot at the end.
     path: String,
+    placement: Placement,
     /// The batch row.
     pub row: usize,
     /// The head.
@@ -121,7 +122,7 @@ pub struct Query<'a> {
 
 impl<'a> Query<'a> {
     pub(super) fn new(attention: &'a PlainAttention, case: &'a Case, view: &'a View, [row, head, index]: [usize; 3]) -> Self {
-        Self { attention, case, view, path: String::new(), row, head, index }
+        Self { attention, case, view, path: String::new(), placement: attention.placement, row, head, index }
     }
 
     /// The query of another index in the same row and head.
@@ -129,9 +130,19 @@ impl<'a> Query<'a> {
         Self { index, ..self.clone() }
     }
 
+    /// The query of another head in the same row, at the same index.
+    pub fn of_head(&self, head: usize) -> Self {
+        Self { head, ..self.clone() }
+    }
+
+    /// The query as a mechanism within the attention sees it that stands elsewhere: with heads of another width.
+    pub fn placed(&self, placement: Placement) -> Self {
+        Self { placement, ..self.clone() }
+    }
+
     /// Where the mechanism stands.
-    pub fn placement(&self) -> &'a Placement {
-        &self.attention.placement
+    pub fn placement(&self) -> &Placement {
+        &self.placement
     }
 
     /// How many keys there are, hidden ones included.

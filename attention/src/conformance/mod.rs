@@ -104,7 +104,7 @@ properties! {
     Selection(Steps) = properties::selecting_rows_reorders_a_state,
     /// A row that is padded on the left gives what it gives alone and unpadded, in one pass and step by step.
     LeftPadding(Nothing) = properties::left_padding_equals_no_padding,
-    /// Dropout needs a key, is replayed by the same key, is another with another key, and does not change the expectation.
+    /// Dropout needs a key, is replayed by the same key, is another with another key, and does not change the expectation of what is linear in the weights.
     Dropout(Dropout) = properties::dropout_is_a_function_of_its_key,
     /// Weights are shown once, are not negative, are 0 where hidden (head by head), and sum to 1 where something is seen.
     Weights(Weights) = properties::weights_are_those_of_the_view,

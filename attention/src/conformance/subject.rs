@@ -30,6 +30,8 @@ pub struct Subject<A> {
     pub placement: Placement,
     /// Whether the weights of a row with a visible key sum to 1 (unless told otherwise: yes).
     pub normalised: bool,
+    /// Whether outputs are linear in the weights that dropout drops, so that it keeps their mean (unless told otherwise: yes).
+    pub linear: bool,
     /// By how much numbers may differ of which the contract says that they do not move (unless told otherwise: 0).
     pub unmoved: f64,
     /// Factor of the tolerances for results that are computed in different ways (unless told otherwise: 1).
@@ -82,6 +84,7 @@ impl<A: Attention> Subject<A> {
             device: device.clone(),
             placement,
             normalised: true,
+            linear: true,
             unmoved: 0.0,
             rounding: 1.0,
             border: None,
@@ -100,6 +103,13 @@ impl<A: Attention> Subject<A> {
     /// Of a mechanism whose weights are no distribution: their sum is not asked.
     pub fn unnormalised(mut self) -> Self {
         self.normalised = false;
+        self
+    }
+
+    /// Of a mechanism that does not sum its weighted values alone, such as one that normalises the sum: whether dropout keeps the mean of its outputs is not
+    /// asked.
+    pub fn nonlinear(mut self) -> Self {
+        self.linear = false;
         self
     }
 
@@ -143,10 +153,10 @@ impl<A: Attention> Subject<A> {
         let Placement { d_model, heads: own, kv_heads, .. } = self.placement;
         let placement =
             self.placement.with_d_model(d_model / own * heads).with_n_heads(heads).with_kv_heads(kv_heads.map(|shared| shared.min(heads)));
-        let &Self { normalised, unmoved, rounding, border, fewest_heads, .. } = self;
+        let &Self { normalised, linear, unmoved, rounding, border, fewest_heads, .. } = self;
         let mechanism = self.mechanism.clone();
         let built = Self::from_shared(placement, self.build.clone(), &self.device);
-        Self { normalised, unmoved, rounding, border, fewest_heads, mechanism, ..built }
+        Self { normalised, linear, unmoved, rounding, border, fewest_heads, mechanism, ..built }
     }
 
     /// Whether it attends to another sequence.

@@ -12,6 +12,8 @@ pub enum Observation {
     /// Attention weights `[batch, heads, queries, keys]` before dropout, of all keys of the sequence, those out of reach (0) included; the batch dimension is 1
     /// where they do not depend on the input.
     Weights(Tensor<4>),
+    /// Weights of keys that may be negative and need not sum to 1, `[batch, heads, queries, keys]` before dropout, of all keys of the sequence.
+    SignedWeights(Tensor<4>),
     /// How far back each query of a head looks, in positions `[batch, heads, queries]`; batch and queries are 1 where it does not depend on the input.
     Spans(Tensor<3>),
     /// Hash bucket of each position in each round, `[batch, heads, rounds, positions]`.
@@ -95,12 +97,14 @@ impl<'a> Probe<'a> {
 
     /// Runs `run`, which scores the keys from index `first` on, so that its weights are handed out for all keys: those before have weight 0.
     pub(crate) fn with_keys_before<T>(&mut self, first: usize, run: impl FnOnce(&mut Probe) -> T) -> T {
+        let all_keys = |weights: Tensor<4>| {
+            let [rows, heads, queries, _] = weights.dims();
+            let before = Tensor::zeros([rows, heads, queries, first], (&weights.device(), weights.dtype()));
+            Tensor::cat(vec![before, weights], 3)
+        };
         let all_keys = |observation| match observation {
-            Observation::Weights(weights) if first > 0 => {
-                let [rows, heads, queries, _] = weights.dims();
-                let before = Tensor::zeros([rows, heads, queries, first], (&weights.device(), weights.dtype()));
-                Observation::Weights(Tensor::cat(vec![before, weights], 3))
-            }
+            Observation::Weights(weights) if first > 0 => Observation::Weights(all_keys(weights)),
+            Observation::SignedWeights(weights) if first > 0 => Observation::SignedWeights(all_keys(weights)),
             other => other,
         };
         self.changing(all_keys, run)

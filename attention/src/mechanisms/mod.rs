@@ -6,6 +6,7 @@
 
 pub mod adaptive_span;
 pub mod alibi;
+pub mod differential;
 pub mod dot_product;
 pub mod dynamic_conv;
 pub mod forgetting;

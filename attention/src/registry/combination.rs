@@ -25,7 +25,7 @@ impl AnyMechanism {
 
     /// Whether the mechanism can be restricted by a pattern: logits, mixtures of logits, what changes, normalises or gates them, and patterns, which then intersect.
     pub(crate) fn can_be_restricted(&self) -> bool {
-        matches!(self.card().kind, Kind::Scores | Kind::Mixture) || self.card().kind.is_over_logits()
+        matches!(self.card().kind, Kind::Scores | Kind::Mixture | Kind::Pattern | Kind::ScoreMap | Kind::Normaliser | Kind::Gate)
     }
 
     /// Whether a normaliser can be put over the mechanism: logits that are known as they are, mixtures of such, and patterns, maps of scores and gates over these.
@@ -33,7 +33,7 @@ impl AnyMechanism {
         match self.card().kind {
             Kind::Scores | Kind::Mixture => self.has_whole_scores(),
             Kind::Pattern | Kind::ScoreMap | Kind::Gate => self.inner().is_some_and(Self::can_be_normalised),
-            Kind::SoftSpan | Kind::Normaliser | Kind::Whole => false,
+            Kind::SoftSpan | Kind::Normaliser | Kind::Heads | Kind::Whole => false,
         }
     }
 
@@ -42,7 +42,16 @@ impl AnyMechanism {
         match self.card().kind {
             Kind::Scores | Kind::Mixture => self.has_whole_scores(),
             Kind::Pattern | Kind::Normaliser | Kind::Gate => self.inner().is_some_and(Self::can_be_mapped),
-            Kind::SoftSpan | Kind::ScoreMap | Kind::Whole => false,
+            Kind::SoftSpan | Kind::ScoreMap | Kind::Heads | Kind::Whole => false,
+        }
+    }
+
+    /// Whether the mechanism is one softmax over scores, which others combine: logits, mixtures of logits, and patterns and maps of scores over these.
+    pub(crate) fn has_one_softmax(&self) -> bool {
+        match self.card().kind {
+            Kind::Scores | Kind::Mixture => true,
+            Kind::Pattern | Kind::ScoreMap => self.inner().is_some_and(Self::has_one_softmax),
+            Kind::SoftSpan | Kind::Normaliser | Kind::Gate | Kind::Heads | Kind::Whole => false,
         }
     }
 
@@ -54,6 +63,16 @@ impl AnyMechanism {
             return Err(placement.check(map).wrong("logits", self.name(), remedy));
         }
         self.validate(placement)
+    }
+
+    /// Checks that what the heads called `heads` are over is one softmax.
+    pub(crate) fn check_softmax(&self, heads: &str, placement: &Placement) -> Result<(), ConfigError> {
+        if self.has_one_softmax() {
+            return Ok(());
+        }
+        let able = Self::families_that(Self::has_one_softmax);
+        let remedy = format!("give an attention that has scores, a mixture of such, or a pattern over them: {able}");
+        Err(placement.check(heads).wrong("logits", self.name(), remedy))
     }
 
     /// Checks what the normaliser called `normaliser` is over.
@@ -173,7 +192,7 @@ mod tests {
             assert_eq!(config.can_cross(), abilities.cross_attention, "{config}: cross-attention");
             assert_eq!(causal, abilities.causality != Causality::Impossible, "{config}: causality");
             let logits = config.init_logits(&placement, &key, &Device::flex());
-            assert_eq!(kind != Kind::Whole, logits.is_some(), "{config} is {kind:?}");
+            assert_eq!(!matches!(kind, Kind::Heads | Kind::Whole), logits.is_some(), "{config} is {kind:?}");
             assert_eq!(kind.is_over_logits(), config.inner().is_some(), "{config} is {kind:?}");
             assert_eq!(kind.is_over_logits(), config.clone().over(AnyMechanism::default()).is_some(), "{config} is {kind:?}");
             assert_eq!(kind == Kind::Mixture, config.family() == "mixture", "{config} is {kind:?}");

@@ -223,6 +223,8 @@ pub enum Kind {
     Normaliser,
     /// It gates what the heads of another mechanism give.
     Gate,
+    /// It makes heads of the scores of another mechanism otherwise than by one softmax; nothing is put over it.
+    Heads,
     /// It has no logits and stands by itself alone.
     Whole,
 }
@@ -230,7 +232,7 @@ pub enum Kind {
 impl Kind {
     /// Whether it stands behind an `@`: it changes what another mechanism's scores do, or what becomes of them.
     pub fn is_over_logits(self) -> bool {
-        matches!(self, Self::Pattern | Self::ScoreMap | Self::Normaliser | Self::Gate)
+        matches!(self, Self::Pattern | Self::ScoreMap | Self::Normaliser | Self::Gate | Self::Heads)
     }
 
     /// Whether it has a module of its own, and so a place in the paths of parameters. What has none leaves the names of parameters as they are.

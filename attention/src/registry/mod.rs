@@ -76,6 +76,7 @@ built_in! {
     sparse_strided::SparseStridedConfig,
     sparse_fixed::SparseFixedConfig,
     output_gate::OutputGateConfig,
+    differential::DifferentialConfig,
     gaussian::GaussianConfig,
     lsh::LshConfig,
     linformer::LinformerConfig,

@@ -72,6 +72,20 @@ impl TermSum {
         usual
     }
 
+    /// The sum of both halves where each has heads of half the width, one a channel more than the other where the width is odd. `None` where a term has the
+    /// width of heads more than once.
+    fn of_halves(&self) -> Option<Self> {
+        let of_term = |&(coefficient, product): &(usize, &'static str)| {
+            let widths = product.split(' ').filter(|factor| factor.starts_with(['D', 'q', 'g'])).collect::<Vec<_>>();
+            match widths[..] {
+                [] => Some((2 * coefficient, product)),
+                ["D" | "q" | "g"] => Some((coefficient, product)),
+                _ => None,
+            }
+        };
+        self.0.iter().map(of_term).collect::<Option<_>>().map(Self)
+    }
+
     /// Whether there are no terms.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -120,6 +134,11 @@ impl ParameterFormula {
     /// Those of biases of the projections of queries and keys.
     pub fn query_key_biases() -> Self {
         Self::trained(&[(1, "q"), (1, "g")])
+    }
+
+    /// Those of two mechanisms like this one, each with heads of half the width; `None` where they are no such sum.
+    pub(crate) fn of_halves(&self) -> Option<Self> {
+        Some(Self { trained: self.trained.of_halves()?, fixed: self.fixed.of_halves()? })
     }
 
     /// Those of both.

@@ -194,9 +194,19 @@ fn impossible_lsh_attentions_are_refused() {
 fn only_attentions_that_score_other_sequences_can_be_cross_attention() {
     let cross = placement(Role::Cross, 2).with_d_model(8);
     for config in AnyMechanism::all() {
-        if ["dot-product", "uniform", "gaussian", "linformer", "soft-cap", "sigmoid", "softmax-plus-one", "learned-sink", "output-gate"]
-            .contains(&config.name().as_str())
-        {
+        let able = [
+            "dot-product",
+            "uniform",
+            "gaussian",
+            "linformer",
+            "soft-cap",
+            "sigmoid",
+            "softmax-plus-one",
+            "learned-sink",
+            "output-gate",
+            "differential",
+        ];
+        if able.contains(&config.name().as_str()) {
             assert_eq!(config.validate(&cross), Ok(()), "{config}");
         } else {
             refused(&config, &cross, &["decoder layer 1 of 1, cross-attention", "used as cross-attention", "use dot-product"]);
@@ -419,6 +429,7 @@ fn every_combination_of_two_families_runs_or_is_refused_with_the_reason() {
                     "normalise an attention that has scores",
                     "gate an attention that has scores",
                     "take an attention that has scores",
+                    "give an attention that has scores",
                 ];
                 let is_unfit = (names(part) || names(other)) && advises.iter().any(|advice| error.contains(advice));
                 let is_misplaced = ["used as cross-attention: use", "cannot be causal: "].iter().any(|refusal| error.contains(refusal));

@@ -2,6 +2,7 @@
 
 use heedful_attention::kernel_attention::{self as convolution, KernelSizes};
 use heedful_attention::mechanisms::adaptive_span::{AdaptiveSpanConfig, SpanKind, SpanOrigin};
+use heedful_attention::mechanisms::differential::DifferentialConfig;
 use heedful_attention::mechanisms::dot_product::DotProductConfig;
 use heedful_attention::mechanisms::dynamic_conv::DynamicConvConfig;
 use heedful_attention::mechanisms::forgetting::{ForgetGate, ForgettingConfig};
@@ -70,6 +71,7 @@ pub fn variants() -> Vec<Variant> {
             "learned-sink",
             "forgetting",
             "output-gate",
+            "differential",
         ];
         if !own.contains(&config.family()) {
             let crosses = ["dot-product", "uniform", "soft-cap"].contains(&config.family());
@@ -220,6 +222,7 @@ pub fn variants() -> Vec<Variant> {
     soft_caps(&mut add);
     normalisers(&mut add);
     gates(&mut add);
+    heads(&mut add);
     shared_keys(&mut add);
     biased(&mut add);
     variants
@@ -369,6 +372,21 @@ fn gates(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
     }
 }
 
+/// Heads that are made of several softmaxes, over scores with and without keys, patterns, and keys that are not as wide as heads.
+fn heads(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
+    let one = &[Role::Decoder];
+    add("differential", parse("differential"), &[Role::Encoder, Role::Decoder, Role::Cross], false);
+    let raw = DifferentialConfig::default().with_norm(false);
+    add("differential, no norm", raw.clone().into(), one, false);
+    add("differential, initial", raw.with_lambda_init(0.9).into(), one, false);
+    for name in ["alibi@differential", "random@differential", "dense+dot-product@differential", "forgetting@differential"] {
+        add(name, parse(name), one, false);
+    }
+    let local = |name: &str| parse(name).over(local_1d(2, None).into()).unwrap();
+    add("local-1d@differential", local("differential"), &[Role::Encoder, Role::Decoder], false);
+    add(&format!("differential, {SHARED}"), parse("differential"), one, false);
+}
+
 /// What the names of variants end with whose heads share keys and values.
 const SHARED: &str = "shared keys";
 
@@ -447,6 +465,8 @@ impl Variant {
         self.config.validate(&placement).unwrap_or_else(|error| panic!("{}: {error}", self.name));
         let subject = Subject::of(&self.config, placement, &backend.device).unmoved_within(backend.unmoved()).rounding(backend.rounding);
         let subject = if self.normalised { subject } else { subject.unnormalised() };
+        let is_normed = self.config.get::<DifferentialConfig>().is_some_and(|config| config.norm);
+        let subject = if is_normed { subject.nonlinear() } else { subject };
         match self.border() {
             Some(border) => subject.with_border(border),
             None => subject,

@@ -123,6 +123,11 @@ pub(super) fn shown(attention: &AnyAttention, config: &ParityConfig, is_cross: b
         .into_iter()
         .filter_map(|observation| match observation {
             Observation::Weights(_) => Some(output("weights", &[BATCH, heads, LENGTH, keys], "attention weights, 0 for keys out of reach")),
+            Observation::SignedWeights(_) => Some(output(
+                "signed_weights",
+                &[BATCH, heads, LENGTH, keys],
+                "weights of keys, which may be negative, 0 for keys out of reach",
+            )),
             Observation::SlotWeights(weights) => {
                 let slots = Size::Is(weights.dims()[3]);
                 Some(output("slot_weights", &[BATCH, heads, LENGTH, slots], "weights of the slots that keys are mixed into"))

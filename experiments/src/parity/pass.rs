@@ -166,6 +166,7 @@ fn plain(observation: Observation, batch: usize) -> Option<(&'static str, Tensor
             ("spans", read(spans.expand([batch, heads, queries])))
         }
         Observation::Buckets(buckets) => ("buckets", read(buckets.float())),
+        Observation::SignedWeights(weights) => ("signed_weights", of_rows(weights)),
         Observation::HeadGates(open) => ("head_gates", of_rows(open)),
         Observation::Gate(open) => ("gate", read(open)),
         Observation::HaltingSteps(steps) => ("halting_steps", read(steps)),

@@ -1,0 +1,337 @@
+//! Differential attention of the Differential Transformer (Ye et al. 2025, section 2.1).
+//!
+//! `o_h = (1 - λ_init) RMSNorm((softmax(logits1_h) - λ softmax(logits2_h)) V_h)`: each head has two softmaxes over scores of half its width, and subtracts one
+//! from the other, so that what both give weight to cancels. `λ = exp(λ_q1 · λ_k1) - exp(λ_q2 · λ_k2) + λ_init` is one number for a layer, with four trained
+//! vectors, and `λ_init = 0.8 - 0.6 exp(-0.3 (l - 1))` in layer `l = 1, 2, ...`. The norm is over the channels of a head, with one gain for all heads.
+//!
+//! Queries and keys of the two softmaxes are as wide together as those of one softmax, and so are their parameters. The paper gives a model half as many heads as
+//! its baseline, which makes queries and keys as wide as the baseline's and values twice as wide: set `heads` for that. A width that is odd is divided unevenly.
+//!
+//! Scores are those of any mechanism, each softmax with parameters of its own: `alibi@differential`, `dot-product@local-1d@differential`, or `differential` for
+//! `dot-product@differential`. Dropout drops the weights of each softmax apart.
+//!
+//! Magnitudes of the weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//!
+#![doc = include_str!("../../pictures/differential.svg")]
+
+use burn::module::{Module, Param};
+use burn::nn::{RmsNorm, RmsNormConfig};
+use burn::tensor::{Device, Tensor};
+use derive_setters::Setters;
+use serde::{Deserialize, Serialize};
+
+use crate::conformance::formula::{Formula, Query, dot, softmax};
+use crate::contract::{Losses, Pairs, Positions};
+use crate::error::ConfigError;
+use crate::init::Init;
+use crate::logits::{LogitFacts, Logits};
+use crate::parameter_formula::ParameterFormula;
+use crate::placement::Placement;
+use crate::probe::{Observation, Probe};
+use crate::random::RandomKey;
+use crate::registry::{AnyAttention, AnyLogits, AnyMechanism, Card, Kind, Mechanism};
+use crate::softmax_attention::{HeadCall, Heads, Latest, SoftmaxAttention, seen_pairs};
+
+/// What the norm adds to the mean square.
+const EPSILON: f64 = 1e-5;
+
+/// Configuration of [`Differential`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
+#[serde(default, deny_unknown_fields)]
+#[setters(prefix = "with_")]
+#[non_exhaustive]
+pub struct DifferentialConfig {
+    /// `λ` at first but for chance, `λ_init`, at least 0 and less than 1 (default: `0.8 - 0.6 exp(-0.3 (l - 1))` in layer `l`, counted from 1).
+    #[setters(into)]
+    pub lambda_init: Option<f64>,
+    /// Whether what a head gives is normalised, and multiplied with `1 - λ_init` (default: yes).
+    pub norm: bool,
+    /// What scores the keys for both softmaxes: an attention that has scores, a mixture of such, or a pattern over them, with heads of any width (default:
+    /// dot-product attention).
+    #[setters(into)]
+    pub logits: AnyMechanism,
+}
+
+impl Default for DifferentialConfig {
+    fn default() -> Self {
+        Self { lambda_init: None, norm: true, logits: AnyMechanism::default() }
+    }
+}
+
+/// Heads that are the difference of two softmaxes.
+///
+/// Should be created with [`DifferentialConfig`].
+#[derive(Module, Debug)]
+pub struct Differential {
+    /// Scores of the softmax that is kept.
+    pub first: AnyLogits,
+    /// Scores of the softmax that is subtracted.
+    pub second: AnyLogits,
+    /// `[D1]`, where `D1` is the width of the heads of the first scores.
+    pub lambda_q1: Param<Tensor<1>>,
+    /// `[D1]`.
+    pub lambda_k1: Param<Tensor<1>>,
+    /// `[D2]`, where `D2` is the width of the heads of the second scores.
+    pub lambda_q2: Param<Tensor<1>>,
+    /// `[D2]`.
+    pub lambda_k2: Param<Tensor<1>>,
+    /// Norm over the channels of a head, `[D]`.
+    pub head_norm: Option<RmsNorm>,
+    lambda_init: f64,
+    widths: [usize; 2],
+    #[module(skip)]
+    latest: [Latest; 2],
+}
+
+/// `λ_init` of the layer with this index, counted from 0.
+pub fn lambda_init(layer: usize) -> f64 {
+    0.8 - 0.6 * (-0.3 * layer as f64).exp()
+}
+
+/// Where the scores of each softmax stand: with heads of half the width.
+fn halves(placement: &Placement) -> [Placement; 2] {
+    let width = placement.d_head();
+    [width.div_ceil(2), width / 2].map(|half| placement.with_head_width(Some(half)))
+}
+
+impl DifferentialConfig {
+    fn lambda_init_at(&self, placement: &Placement) -> f64 {
+        self.lambda_init.unwrap_or_else(|| lambda_init(placement.layer))
+    }
+
+    /// Initialises the heads.
+    ///
+    /// # Panics
+    /// If the configuration is not valid.
+    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Differential {
+        let [one, other] = halves(placement);
+        let widths = [one.d_head(), other.d_head()];
+        let logits = |place: &Placement, name| {
+            let logits = self.logits.init_logits(place, &key.named(name), device);
+            logits.expect("validated: both softmaxes have scores")
+        };
+        let vector = |name, width| Init::Normal(0.1).parameter([width], &key.named(name), device);
+        let norm = || RmsNormConfig::new(placement.d_head()).with_epsilon(EPSILON).init(device);
+        Differential {
+            first: logits(&one, "first"),
+            second: logits(&other, "second"),
+            lambda_q1: vector("lambda_q1", widths[0]),
+            lambda_k1: vector("lambda_k1", widths[0]),
+            lambda_q2: vector("lambda_q2", widths[1]),
+            lambda_k2: vector("lambda_k2", widths[1]),
+            head_norm: self.norm.then(norm),
+            lambda_init: self.lambda_init_at(placement),
+            widths,
+            latest: Default::default(),
+        }
+    }
+}
+
+impl Mechanism for DifferentialConfig {
+    const NAME: &'static str = "differential";
+
+    fn card() -> Card {
+        Card {
+            variant: "Differential",
+            description: "Subtracts one softmax from another, so that what both attend to cancels, over any logits and pattern.",
+            source: "Ye et al. 2025, section 2.1",
+            kind: Kind::Heads,
+            cross: true,
+            causal: true,
+            time: "n^2 d",
+            state: "2 n d",
+            letters: &[],
+            differences: &[
+                "The released code has one projection for the queries of both softmaxes and one for their keys, pairs of heads side by side; here each softmax has its own.",
+                "Where heads share keys, one of its files lets both softmaxes of a head read the same keys; here, as in its other files, each reads keys of its own.",
+                "It rotates queries and keys; here that is the business of the scores.",
+            ],
+        }
+    }
+
+    fn members(&self) -> Vec<&AnyMechanism> {
+        vec![&self.logits]
+    }
+
+    fn over(self, logits: AnyMechanism) -> Option<Self> {
+        Some(Self { logits, ..self })
+    }
+
+    fn can_cross(&self) -> bool {
+        self.logits.can_cross()
+    }
+
+    /// # Errors
+    /// If `lambda_init` is out of its range, heads are one channel wide, or the scores are wrong, have none of their own or heads of one width alone.
+    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+        let check = placement.check(Self::NAME);
+        if let Some(lambda) = self.lambda_init.filter(|lambda| !(0.0..1.0).contains(lambda)) {
+            return Err(check.wrong("lambda_init", lambda, "give a number of at least 0 and less than 1, or leave it out"));
+        }
+        self.logits.check_softmax(Self::NAME, placement)?;
+        if !self.logits.has_free_heads() {
+            let able = AnyMechanism::families_that(|able| able.has_one_softmax() && able.has_free_heads());
+            let remedy = format!("give an attention that has scores and heads of any width, which are halved: {able}");
+            return Err(check.wrong("logits", self.logits.name(), remedy));
+        }
+        if placement.d_head() < 2 {
+            return Err(check.wrong("heads", placement.heads, "give fewer heads, or wider ones: both softmaxes need a channel"));
+        }
+        halves(placement).iter().try_for_each(|half| self.logits.validate(half))
+    }
+
+    fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
+        let heads = self.init(placement, &key.named("logits"), device);
+        AnyAttention::new(SoftmaxAttention::new(heads, placement, key, device))
+    }
+
+    /// Ye et al. 2025, section 2.1, equations 1 to 3.
+    fn formula(&self) -> Option<Formula<'_>> {
+        Some(Formula::default().head(|query| {
+            let [one, other] = halves(query.placement());
+            let weights = |place: &str, half: Placement| {
+                let placed: Query = query.placed(half);
+                let is_seen = |key: usize| query.sees(key) && query.shows(&self.logits, key);
+                softmax(&(0..query.keys()).map(|key| is_seen(key).then(|| placed.logit(&self.logits, place, key))).collect::<Vec<_>>())
+            };
+            let [q1, k1, q2, k2] = ["q1", "k1", "q2", "k2"].map(|name| &query.parameter(&format!("logits.lambda_{name}")).values[..]);
+            let initial = self.lambda_init.unwrap_or(0.8 - 0.6 * (-0.3 * query.placement().layer as f64).exp());
+            let lambda = dot(q1, k1).exp() - dot(q2, k2).exp() + initial;
+            let mut head = vec![0.0; query.placement().d_head()];
+            for (key, (kept, subtracted)) in weights("logits.first", one).into_iter().zip(weights("logits.second", other)).enumerate() {
+                let value = query.projected("value", query.attended(key));
+                head.iter_mut().zip(value).for_each(|(sum, value)| *sum += (kept - lambda * subtracted) * value);
+            }
+            if self.norm {
+                let gain = &query.parameter("logits.head_norm.gamma").values;
+                let root = (dot(&head, &head) / head.len() as f64 + EPSILON).sqrt();
+                head.iter_mut().zip(gain).for_each(|(number, gain)| *number *= (1.0 - initial) * gain / root);
+            }
+            head
+        }))
+    }
+
+    fn tensors() -> &'static [(&'static str, &'static str)] {
+        &[
+            ("lambda_q1", "vector of the first term of lambda [width of the first softmax]"),
+            ("lambda_k1", "vector of the first term of lambda [width of the first softmax]"),
+            ("lambda_q2", "vector of the second term of lambda [width of the second softmax]"),
+            ("lambda_k2", "vector of the second term of lambda [width of the second softmax]"),
+            ("head_norm.gamma", "gain of the norm of heads [d_head]"),
+        ]
+    }
+
+    fn without_decay() -> &'static [&'static str] {
+        &[r"\.lambda_[qk][12]$"]
+    }
+
+    fn parameters(&self) -> Option<ParameterFormula> {
+        let own = ParameterFormula::trained(&[(if self.norm { 3 } else { 2 }, "D")]);
+        Some(self.logits.parameters()?.of_halves()?.plus(own))
+    }
+}
+
+impl Differential {
+    /// How much of the second softmax is subtracted, `[1]`.
+    pub fn lambda(&self) -> Tensor<1> {
+        let term = |q: &Param<Tensor<1>>, k: &Param<Tensor<1>>| (q.val() * k.val()).sum().exp();
+        term(&self.lambda_q1, &self.lambda_k1) - term(&self.lambda_q2, &self.lambda_k2) + self.lambda_init
+    }
+
+    /// Numbers that the first scores remember of a position.
+    fn first_width(&self) -> usize {
+        if self.first.facts().remembers_keys { self.first.key_width(self.widths[0]) } else { 0 }
+    }
+}
+
+impl Heads for Differential {
+    fn head_facts(&self) -> LogitFacts {
+        self.first.facts().joined(self.second.facts())
+    }
+
+    fn head_biases(&self) -> bool {
+        self.first.projections_have_biases()
+    }
+
+    /// The keys of both softmaxes side by side.
+    fn head_keys(&self, memory: Tensor<3>, positions: &Positions) -> Option<Tensor<4>> {
+        let (first, second) = (self.first.keys(memory.clone(), positions)?, self.second.keys(memory, positions)?);
+        Some(Tensor::cat(vec![first, second], 3))
+    }
+
+    fn attend(&self, call: HeadCall, probe: &mut Probe) -> Tensor<4> {
+        let keys = call.keys.clone().map(|keys| {
+            let (first, width) = (self.first_width(), keys.dims()[3]);
+            [keys.clone().narrow(3, 0, first), keys.narrow(3, first, width - first)]
+        });
+        let weighed = |logits: &AnyLogits, place: usize, name: &str| {
+            let mut call = call.clone().keeping(&self.latest[place]);
+            call.random = call.random.map(|key| key.named(name));
+            call.keys = keys.as_ref().map(|keys| keys[place].clone());
+            call.weighed_and_shown(logits, probe.is_listening())
+        };
+        let (kept, weights) = weighed(&self.first, 0, "first");
+        let (subtracted, other_weights) = weighed(&self.second, 1, "second");
+        let lambda = self.lambda().reshape([1, 1, 1, 1]);
+        if let Some((weights, other)) = weights.zip(other_weights) {
+            probe.observe(|| Observation::SignedWeights(weights - other * lambda.clone()));
+        }
+        let head = kept - subtracted * lambda;
+        match &self.head_norm {
+            Some(norm) => norm.forward(head) * (1.0 - self.lambda_init),
+            None => head,
+        }
+    }
+
+    fn head_reach(&self) -> Option<usize> {
+        self.first.reach().zip(self.second.reach()).map(|(first, second)| first.max(second))
+    }
+
+    fn head_losses(&self, query: &Tensor<3>) -> Losses {
+        let mut losses = self.first.losses(query);
+        losses.extend(self.second.losses(query));
+        losses
+    }
+
+    fn head_multiplications(&self, pairs: &Pairs) -> f64 {
+        let of = |logits: &AnyLogits, width: usize| seen_pairs(pairs, logits) * (logits.multiplications(width as f64) + pairs.d_head());
+        of(&self.first, self.widths[0]) + of(&self.second, self.widths[1])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::placement::Role;
+
+    fn refused(name: &str, place: Placement) -> String {
+        name.parse::<AnyMechanism>().unwrap().validate(&place).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn what_is_no_single_softmax_is_refused() {
+        let place = Placement::new(Role::Encoder, 8, 2).with_max_length(8);
+        for name in ["sigmoid", "output-gate", "adaptive-span", "linformer", "differential", "dot-product@softmax-plus-one"] {
+            let error = refused(&format!("{name}@differential"), place);
+            assert!(error.contains("`logits` is") && error.contains("give an attention that has scores"), "{error}");
+        }
+        let error = refused("gaussian@differential", place);
+        assert!(error.contains("heads of any width") && error.contains("dot-product"), "{error}");
+    }
+
+    #[test]
+    fn wrong_widths_and_lambdas_are_refused() {
+        assert!(refused("differential", Placement::new(Role::Encoder, 4, 4)).contains("both softmaxes need a channel"));
+        for lambda in [-0.1, 1.0, f64::NAN] {
+            let config = DifferentialConfig::default().with_lambda_init(lambda);
+            let error = AnyMechanism::from(config).validate(&Placement::new(Role::Encoder, 8, 2)).unwrap_err().to_string();
+            assert!(error.contains("`lambda_init` is"), "{error}");
+        }
+    }
+
+    #[test]
+    fn halves_of_an_odd_width_are_uneven() {
+        let widths = |width| halves(&Placement::new(Role::Encoder, width, 1)).map(|half| half.d_head());
+        assert_eq!([widths(8), widths(7), widths(2)], [[4, 4], [4, 3], [1, 1]]);
+    }
+}
