@@ -21,6 +21,7 @@ pub mod images;
 pub mod labelled;
 pub mod language;
 pub mod parallel;
+pub mod sequences;
 pub mod summary;
 
 pub use algorithmic::exercises;
