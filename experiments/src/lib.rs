@@ -1,6 +1,6 @@
 //! Experiments that compare attention mechanisms: data, tokenisers, metrics, training, runs and reports, as a library.
 //!
-//! The programs `mt`, `lm`, `glue`, `algorithmic`, `mlm`, `textgen`, `classify`, `image` and `memory-rl` are thin: each is an
+//! The programs `mt`, `lm`, `glue`, `algorithmic`, `mlm`, `textgen`, `classify`, `image`, `memory-rl`, `recall` and `track` are thin: each is an
 //! [`Experiment`](experiment::Experiment) whose body is [`experiment::main`]. The program `heedful` has the tools: `analyse` shows the attention of a trained model
 //! ([`analyse`]), `compare` compares finished runs ([`compare`]), `data` fetches and checks public data sets ([`catalogue`]), `parity` runs a single attention
 //! for comparison with other code ([`parity`]), and `status` shows how far the runs of a folder are ([`status`]). [`programs`] has them as functions, for programs that know more mechanisms.
@@ -42,6 +42,7 @@ pub mod prelude;
 pub mod programs;
 pub mod provenance;
 pub mod published;
+pub mod recall;
 pub mod record;
 pub mod report;
 pub mod results;

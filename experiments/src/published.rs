@@ -95,6 +95,16 @@ impl PublishedNumbers {
         embedded(include_str!("../published/memory.json"))
     }
 
+    /// Recall: MQAR, and the tasks of MAD.
+    pub fn recall() -> Self {
+        embedded(include_str!("../published/recall.json"))
+    }
+
+    /// Tracking of states: parity and modular arithmetic.
+    pub fn state_tracking() -> Self {
+        embedded(include_str!("../published/state-tracking.json"))
+    }
+
     /// Only the rows of which `wanted` holds, in the same order (one task of GLUE, the mechanisms that were compared).
     pub fn retain(mut self, wanted: impl FnMut(&PublishedNumber) -> bool) -> Self {
         self.numbers.retain(wanted);
@@ -152,6 +162,8 @@ mod tests {
             PublishedNumbers::text_classification(),
             PublishedNumbers::images(),
             PublishedNumbers::memory(),
+            PublishedNumbers::recall(),
+            PublishedNumbers::state_tracking(),
         ];
         for numbers in all {
             assert!(!numbers.note.is_empty() && !numbers.numbers.is_empty());

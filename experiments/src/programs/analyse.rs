@@ -8,6 +8,7 @@ use crate::experiment::Experiment;
 use crate::image::ImageModelling;
 use crate::language::Language;
 use crate::pre_training::MaskedModelling;
+use crate::recall::{Recall, Track};
 use crate::results::Results;
 use crate::run_folder::RunFolder;
 use crate::text_classification::TextClassification;
@@ -25,7 +26,7 @@ Exit codes: 0 done, 1 a run or file cannot be used, 2 the command was refused.";
 
 /// Show the attention of a trained model: maps, distances, entropies, spans, gates, halting, buckets.
 ///
-/// Reads a run of mt, lm, glue, algorithmic, mlm, textgen, classify or image with its data, runs the initial and the trained model on test texts, and writes
+/// Reads a run of mt, lm, glue, algorithmic, mlm, textgen, classify, image, recall or track with its data, runs the initial and the trained model on test texts, and writes
 /// tables (CSV), pictures (SVG, PNG) and a page that links them. The page also says which observations the mechanism does not have.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
@@ -47,8 +48,10 @@ pub(super) fn run(Options { analyse: options }: &Options) -> Result<Completion, 
         ImageModelling::NAME => analyse::run::<ImageModelling>,
         Language::NAME => analyse::run::<Language>,
         MaskedModelling::NAME => analyse::run::<MaskedModelling>,
+        Recall::NAME => analyse::run::<Recall>,
         TextClassification::NAME => analyse::run::<TextClassification>,
         TextGeneration::NAME => analyse::run::<TextGeneration>,
+        Track::NAME => analyse::run::<Track>,
         Translation::NAME => analyse::run::<Translation>,
         other => {
             return Err(ExperimentError::usage(format!("`{}` is a run of {other}, whose models read no texts", options.run.display())));

@@ -28,5 +28,7 @@ pub mod memory_rl;
 pub mod mlm;
 pub mod mt;
 mod parity;
+pub mod recall;
 mod status;
 pub mod textgen;
+pub mod track;

@@ -34,7 +34,9 @@ pub fn binary(name: &str) -> Command {
         "image" => env!("CARGO_BIN_EXE_image"),
         "memory-rl" => env!("CARGO_BIN_EXE_memory-rl"),
         "mlm" => env!("CARGO_BIN_EXE_mlm"),
+        "recall" => env!("CARGO_BIN_EXE_recall"),
         "textgen" => env!("CARGO_BIN_EXE_textgen"),
+        "track" => env!("CARGO_BIN_EXE_track"),
         other => panic!("no binary is called {other}"),
     };
     let mut command = Command::new(path);

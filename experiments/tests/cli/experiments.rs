@@ -249,6 +249,38 @@ fn each_seed_of_fine_tuning_begins_with_the_pre_training_of_its_own() {
 }
 
 #[test]
+fn sequences_are_recalled_tracked_and_analysed() {
+    let folder = tempfile::tempdir().unwrap();
+    let [recall, track] = ["recall", "track"].map(|name| folder.path().join(name));
+    let small = ["--attention", "dot-product", "--set", "data={batch = 4, train = 40, valid = 4, test = 4}"];
+    let found = record(&run("recall", &recall, &small), &recall);
+    for metric in ["token accuracy", "sequence accuracy", "class accuracy", "token accuracy, N=64, n=16"] {
+        assert!(found["metrics"][metric].is_f64(), "{metric}: {found}");
+    }
+    assert_eq!(found["dataset"], "mqar");
+    let items = fs::read_to_string(recall.join("report.html")).unwrap();
+    assert!(items.contains("MAD in-context recall") && items.contains("RWKV-7"), "published numbers stand beside");
+    succeeded(&tool("analyse").arg(&recall).args(["--texts", "1", "--pictured", "1"]).output().unwrap());
+    refused(&tool("analyse").arg(&recall).args(["--text", "1 256"]).output().unwrap(), 2, &["0 to 255"]);
+
+    let words = ["--task", "words", "--set", "data.task={group = \"a5\", length = 8, shortest = 4, longer = [12]}"];
+    let found = record(&run("track", &track, &[&small[..], &words].concat()), &track);
+    assert_eq!((&found["dataset"], &found["experiment"]), (&"words a5".into(), &"track".into()));
+    assert!(found["metrics"]["longer token accuracy"].is_f64(), "{found}");
+
+    let refuse = |name: &str, further: &[&str], parts: &[&str]| {
+        refused(&run(name, &folder.path().join("refused"), &[&small[..], further].concat()), 2, parts);
+    };
+    refuse("recall", &["--set", "data.task.segments=[[64,17]]"], &["data.task.segments", "17 pairs", "quarter"]);
+    refuse("recall", &["--set", "data.task.kind=parity"], &["data.task.kind", "mqar"]);
+    refuse("recall", &["--set", "data.train=0"], &["data.train", "at least 1"]);
+    refuse("recall", &["--data", "."], &["run.data", "read no files"]);
+    refuse("track", &["--task", "words", "--set", "data.task.group=m11"], &["m11", "a4xz5"]);
+    let output = binary("track").args(["--task", "mqar"]).output().unwrap();
+    assert!(output.status.code() == Some(2) && stderr(&output).contains("modular-arithmetic"), "{}", stderr(&output));
+}
+
+#[test]
 fn a_folder_without_a_test_set_is_scored_on_its_development_set() {
     let (data, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let lines = |count: usize| (0..count).map(|n| format!("{}\ta {} text\n", n % 2, ["dull", "fine"][n % 2])).collect::<String>();

@@ -360,6 +360,14 @@ fn exercises() {
     Experiment::new("algorithmic", "transformer-seed1", 120, &further).survives_all();
 }
 
+/// Few sequences, which are learnt several times.
+const SEQUENCES: [&str; 4] = ["--attention", "dot-product", "--set", "data={batch = 4, train = 40, valid = 4, test = 4}"];
+
+#[test]
+fn sequences() {
+    Experiment::new("recall", "dot-product-seed1", 120, &[&SEQUENCES[..], &["--task", "induction"]].concat()).survives_all();
+}
+
 #[test]
 fn agents_with_a_memory() {
     let further = [

@@ -226,10 +226,12 @@ fn another_configuration_does_not_overwrite_a_folder() {
 fn refusal(binary: &str, path: &Path) -> Option<String> {
     use heedful_experiments::algorithmic::AlgorithmicConfig;
     use heedful_experiments::classification::ClassificationConfig;
+    use heedful_experiments::experiment::Config;
     use heedful_experiments::image::ImageConfig;
     use heedful_experiments::language::LanguageConfig;
     use heedful_experiments::memory_rl::MemoryConfig;
     use heedful_experiments::pre_training::PreTrainingConfig;
+    use heedful_experiments::recall::{Recall, Track};
     use heedful_experiments::settings::Settings;
     use heedful_experiments::text_classification::TextClassificationConfig;
     use heedful_experiments::text_generation::GenerationConfig;
@@ -244,6 +246,8 @@ fn refusal(binary: &str, path: &Path) -> Option<String> {
         "textgen" => Settings::<GenerationConfig>::read(Some(path), Vec::new()).map(|_| ()),
         "classify" => Settings::<TextClassificationConfig>::read(Some(path), Vec::new()).map(|_| ()),
         "image" => Settings::<ImageConfig>::read(Some(path), Vec::new()).map(|_| ()),
+        "recall" => Settings::<Config<Recall>>::read(Some(path), Vec::new()).map(|_| ()),
+        "track" => Settings::<Config<Track>>::read(Some(path), Vec::new()).map(|_| ()),
         "memory-rl" => Settings::<MemoryConfig>::read(Some(path), Vec::new()).map(|_| ()),
         other => panic!("{path:?} is for {other}"),
     };

@@ -1,0 +1,37 @@
+//! Compares mechanisms on recall.
+
+use std::process::ExitCode;
+
+use crate::comparison;
+use crate::data::generate::sequences::SequenceTask;
+use crate::options::{CommonOptions, examples, parse};
+use crate::recall::Recall;
+use crate::settings::Assignment;
+use clap::Parser;
+
+/// Compare what attention mechanisms recall of generated sequences: MQAR, the tasks of MAD, induction heads, needles.
+///
+/// Trains a small decoder for each model of --model or attention of --attention, and each seed, and prints a table of accuracies: of the tokens that are asked
+/// for, of whole sequences, and of sequences that are longer than those of training where the task has some.
+#[derive(Parser)]
+#[command(name = "recall", version, after_help = examples("recall"))]
+struct Options {
+    /// Task; its options are set with --set data.task.NAME=VALUE
+    #[arg(long, value_name = "NAME", value_parser = SequenceTask::RECALL)]
+    task: Option<String>,
+
+    /// Models to train and compare, separated by commas (--list shows all)
+    #[arg(long, value_name = "NAME[,NAME...]", value_delimiter = ',')]
+    model: Vec<String>,
+
+    #[command(flatten)]
+    common: CommonOptions,
+}
+
+/// The program `recall`: reads its options from the command line and runs.
+pub fn main() -> ExitCode {
+    let Options { task, model, common } = parse::<Options>();
+    let mut further = comparison::model_assignments(&model, &common);
+    further.extend(task.map(|kind| Assignment::option("--task", "data.task.kind", kind)));
+    comparison::with_options::<Recall>(&common, further)
+}

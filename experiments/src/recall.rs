@@ -1,0 +1,174 @@
+//! Recall and the tracking of states: the experiments `recall` and `track`.
+//!
+//! A decoder reads generated sequences ([`sequences`](crate::data::generate::sequences)) and is asked for a token at some of their positions; loss and accuracy
+//! are of these positions alone. Both experiments are one, [`Sequences`], over different tasks.
+
+mod config;
+mod rebuilding;
+mod task;
+
+use burn::tensor::Device;
+use heedful_attention::probe::Probe;
+use heedful_attention::random::RandomKey;
+
+use crate::data::generate::sequences::{Purpose, ScoredSequence, SequenceTask};
+use crate::error::ExperimentError;
+use crate::experiment::{Attention, Card, Config, Experiment, NamedModel, Reading, Setup, check_length};
+use crate::metrics::MetricColumn;
+use crate::published::PublishedNumbers;
+use crate::run_folder::sha256_hex;
+use crate::settings::Settings;
+
+pub use config::{Family, Recall, RecallFamily, SequenceData, Sequences, Track, TrackFamily};
+pub use rebuilding::{Reader, Rebuilding};
+pub use task::{SequenceBatch, SequenceLearning};
+use task::{columns, row};
+
+/// Training sequences that the checksum of a data set is of, beside all others.
+const CHECKED: usize = 64;
+
+/// The sequences of a task. Those of training are drawn when they are needed.
+#[derive(Debug)]
+pub struct SequenceSet {
+    task: SequenceTask,
+    /// What sequences are drawn from.
+    key: RandomKey,
+    train: usize,
+    valid: Vec<ScoredSequence>,
+    /// Name, whether it is longer than those of training, and sequences of each level.
+    test: Vec<(String, bool, Vec<ScoredSequence>)>,
+    name: String,
+    sha256: String,
+    description: String,
+}
+
+impl SequenceSet {
+    fn new(data: &SequenceData) -> Result<Self, ExperimentError> {
+        let SequenceData { ref task, train, valid, test, .. } = *data;
+        let name = match task {
+            SequenceTask::Words(words) => format!("words {}", words.group),
+            task => task.name().to_owned(),
+        };
+        let key = RandomKey::from_seed(0).named("sequences").named(task.name());
+        let levels = task.levels();
+        let drawn = |split: &str, level: usize, count: usize| -> Vec<ScoredSequence> {
+            let key = key.named(split).numbered(level as u64);
+            (0..count).map(|index| task.draw(level, Purpose::Scoring, &key.numbered(index as u64))).collect()
+        };
+        let trained = levels.iter().filter(|level| !level.longer).count();
+        let set = Self {
+            valid: (0..trained).flat_map(|level| drawn("valid", level, valid)).collect(),
+            test: levels.iter().enumerate().map(|(index, level)| (level.name.clone(), level.longer, drawn("test", index, test))).collect(),
+            task: task.clone(),
+            key: key.named("train"),
+            train,
+            name,
+            sha256: String::new(),
+            description: String::new(),
+        };
+        let written = serde_json::to_string(task).map_err(ExperimentError::failure)?;
+        let names: Vec<&str> = levels.iter().map(|level| level.name.as_str()).collect();
+        let description = format!(
+            "the task {written}; {train} training sequences, for each of {trained} levels {valid} validation sequences, and {test} test sequences of each level \
+             ({}); {} tokens",
+            names.join("; "),
+            task.vocabulary()
+        );
+        let first: Vec<ScoredSequence> = (0..CHECKED.min(train)).map(|index| set.training(index)).collect();
+        let sha256 = sha256_hex(format!("{description} {first:?} {:?} {:?}", set.valid, set.test).as_bytes());
+        Ok(Self { sha256, description, ..set })
+    }
+
+    /// Levels that are trained on.
+    fn trained(&self) -> usize {
+        self.test.iter().filter(|(_, longer, _)| !longer).count()
+    }
+
+    /// The training sequence of this number; levels take turns.
+    fn training(&self, index: usize) -> ScoredSequence {
+        self.task.draw(index % self.trained(), Purpose::Training, &self.key.numbered(index as u64))
+    }
+}
+
+impl<F: Family> Experiment for Sequences<F> {
+    const NAME: &'static str = F::NAME;
+    const TITLE: &'static str = F::TITLE;
+    const MODELS: &'static [NamedModel] = config::MODELS;
+    const DATA: &'static [&'static str] = &["data.task", "data.train", "data.valid", "data.test"];
+    const BATCH: &'static str = "data.batch";
+    type Data = SequenceSet;
+    type Model = Reader;
+    type Task<'a> = SequenceLearning<'a>;
+
+    fn defaults(config: &mut Config<Self>) {
+        F::defaults(config);
+    }
+
+    fn check(settings: &Settings<Config<Self>>, attentions: &[Attention]) -> Result<(), ExperimentError> {
+        let config = &settings.value;
+        let SequenceData { task, train, valid, test, .. } = &config.own.data;
+        settings.require("run.data", config.run.data.is_none(), "sequences are made here and read no files; leave --data out")?;
+        let kinds = F::TASKS.join(", ");
+        settings.require(
+            "data.task.kind",
+            F::TASKS.contains(&task.name()),
+            format!("{} has the tasks {kinds}; give one of them", F::NAME),
+        )?;
+        task.validate().map_err(|error| settings.refuse(&format!("data.task.{}", error.field), error.reason))?;
+        for (field, value) in [("data.train", *train), ("data.valid", *valid), ("data.test", *test)] {
+            settings.require(field, value > 0, "it must be at least 1")?;
+        }
+        let is_even = config.model.d_model.is_multiple_of(2);
+        settings.require("model.d_model", !task.is_rebuilt() || is_even, "sequences are rebuilt with sinusoids; give an even number")?;
+        for attention in attentions {
+            config.language_model(attention).validate().map_err(ExperimentError::usage)?;
+        }
+        Ok(())
+    }
+
+    fn open(config: &Config<Self>) -> Result<Vec<SequenceSet>, ExperimentError> {
+        Ok(vec![SequenceSet::new(&config.own.data)?])
+    }
+
+    fn card(data: &SequenceSet) -> Card<'_> {
+        Card { vocabulary: data.task.vocabulary(), ..Card::new(data.name.as_str(), &data.sha256, data.description.clone()) }
+    }
+
+    fn task(setup: Setup<'_, Self>) -> SequenceLearning<'_> {
+        SequenceLearning { set: setup.data, batch: setup.config.own.data.batch }
+    }
+
+    fn model(setup: Setup<'_, Self>, key: &RandomKey, device: &Device) -> Result<Reader, ExperimentError> {
+        Ok(Reader::new(&setup.config.language_model(setup.attention), &setup.data.task, key, device))
+    }
+
+    fn columns() -> Vec<MetricColumn> {
+        columns()
+    }
+
+    fn published() -> PublishedNumbers {
+        F::published()
+    }
+
+    /// Tokens by their numbers.
+    fn texts(setup: Setup<'_, Self>, count: usize) -> Vec<String> {
+        let trained = setup.data.test.iter().filter(|(_, longer, _)| !longer).flat_map(|(.., sequences)| sequences);
+        let text = |sequence: &ScoredSequence| sequence.tokens.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
+        trained.take(count).map(text).collect()
+    }
+
+    fn read(setup: Setup<'_, Self>, model: &Reader, text: &str, probe: &mut Probe) -> Result<Reading, ExperimentError> {
+        let vocabulary = setup.data.task.vocabulary();
+        let tokens: Option<Vec<u32>> =
+            text.split_whitespace().map(|token| token.parse().ok().filter(|&token| (token as usize) < vocabulary)).collect();
+        let tokens = tokens.ok_or_else(|| {
+            ExperimentError::usage(format!("--text {text:?}: it is no sequence of numbers from 0 to {}; give tokens so", vocabulary - 1))
+        })?;
+        check_length(text, tokens.len(), setup.config.language_model(setup.attention).block.max_length)?;
+        model.language.hidden(row(&tokens, &model.device()), &[], None, probe);
+        Ok(Reading { decoder: tokens.iter().map(u32::to_string).collect(), ..Reading::default() })
+    }
+}
+
+#[cfg(test)]
+mod tests;
