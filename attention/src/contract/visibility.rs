@@ -25,6 +25,7 @@ use crate::read::read;
 
 mod dense;
 mod given;
+mod real;
 mod tile_map;
 
 /// The part of the (query, key) plane that one call covers.
@@ -394,21 +395,6 @@ impl Visibility {
         let mut rows = seen.chunks(heads * span.queries * span.keys);
         let is_common = rows.all(|row| row.chunks(span.keys).all(|keys| *keys == row[..span.keys]));
         is_common.then(|| self.booleans(Span { queries: 1, ..span }, self.rows(), 1))
-    }
-
-    /// Which of the first `length` positions are real, `[rows, length]` with [`rows`](Self::rows) rows, if each real position sees the real ones up to itself and
-    /// no others, in all heads; otherwise `None`. A recurrence can express nothing else. Every pair of positions is asked on the host.
-    pub fn real_positions(&self, length: usize, heads: usize) -> Option<Vec<bool>> {
-        let (rows, heads) = (self.rows(), if self.depends_on_head() { heads } else { 1 });
-        let seen = self.booleans(Span::whole(length, length), rows, heads);
-        let real = |row: usize, position: usize| seen[((row * heads) * length + position) * length + position];
-        let is_prefix = |(index, &seen): (usize, &bool)| {
-            let (key, query, row) = (index % length, index / length % length, index / (length * length * heads));
-            // The output of a position that is not real is not read.
-            !real(row, query) || seen == (key <= query && real(row, key))
-        };
-        let is_prefix = seen.iter().enumerate().all(is_prefix);
-        is_prefix.then(|| (0..rows).flat_map(|row| (0..length).map(move |position| real(row, position))).collect())
     }
 
     fn booleans(&self, span: Span, rows: usize, heads: usize) -> Vec<bool> {

@@ -6,7 +6,7 @@
 //! * [`blocked`] and [`fused`] compare the executions of the engine, [`linear`] the linear maps with those of Burn;
 //!   [`read`] asks that what was read of a tensor stays as it was.
 //! * [`papers`] holds the checks that follow from the papers, mechanism by mechanism.
-//! * [`recurrence`] has a mechanism that is no matrix of pairs.
+//! * [`recurrence`] has a mechanism that is no matrix of pairs, and compares the executions of recurrences with double precision.
 //! * [`registry`] asks that what is known of a mechanism stands in its file alone.
 //! * [`rotary`] gives scores keys that depend on where they stand.
 //! * [`span_ends`] is about gradients of spans where they have no derivative.

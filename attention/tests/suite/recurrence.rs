@@ -1,4 +1,4 @@
-//! A mechanism that is a recurrence fulfils the contract, and both executions of a recurrence agree.
+//! A mechanism that is a recurrence fulfils the contract, and all executions of a recurrence agree with one in double precision.
 
 use burn::module::Module;
 use burn::nn::Linear;
@@ -8,7 +8,7 @@ use heedful_attention::abilities::{Abilities, Causality};
 use heedful_attention::conformance::{Property, Subject};
 use heedful_attention::contract::{Attention, AttentionInput, AttentionOutput};
 use heedful_attention::engine::Engine;
-use heedful_attention::engine::recurrence::{Recurrence, RecurrentState};
+use heedful_attention::engine::recurrence::{Recurrence, RecurrentOutput, RecurrentState};
 use heedful_attention::heads::{merge_heads, split_heads};
 use heedful_attention::init;
 use heedful_attention::linear::linear;
@@ -91,7 +91,7 @@ impl Attention for Fading {
                 if probe.is_listening() {
                     dense(probe);
                 }
-                self.of_real(recurrence.clone(), real).recur(None).context
+                self.of_real(recurrence.clone(), real).execute(None).context
             }
             _ => dense(probe),
         };
@@ -105,8 +105,7 @@ impl Attention for Fading {
     fn step(&self, query: Tensor<3>, state: &mut RecurrentState, _: &mut Probe) -> AttentionOutput {
         let AttentionInput { query, visibility, positions, .. } = state.advance(query);
         let (start, length) = (positions.start, query.dims()[1]);
-        let real = visibility.real_positions(start + length, self.heads).expect("steps see what came before them");
-        let real: Vec<bool> = real.chunks(start + length).flat_map(|row| &row[start..]).copied().collect();
+        let real = visibility.real_positions_of_step(start..start + length, self.heads).expect("steps see what came before them");
         let recurrence = self.of_real(self.recurrence(query), &real);
         self.output(state.recur(recurrence))
     }
@@ -145,49 +144,225 @@ fn a_state_that_padding_writes_to_is_noticed() {
     assert!(Property::LeftPadding.check(&subject(&flex().device, true)).is_err());
 }
 
-/// Numbers that look random, of this shape.
-fn numbers(name: &str, shape: [usize; 4]) -> Tensor<4> {
-    Array::random(name, &shape).tensor(&flex().device.clone().autodiff())
+/// The recurrence of one head in plain double precision, and its gradients by the chain rule, position by position.
+struct Plain<'a> {
+    /// `[N, R]`.
+    queries: &'a [f64],
+    keys: &'a [f64],
+    /// `[N, D]`.
+    values: &'a [f64],
+    /// `[N, R]`.
+    log_decay: &'a [f64],
+    /// `[R, D]`.
+    state: &'a [f64],
+}
+
+/// Gradients of the parts of a recurrence, in the order of [`Plain`].
+type Slopes = [Vec<f64>; 5];
+
+const WIDTH: usize = 4;
+const VALUE: usize = 5;
+
+impl Plain<'_> {
+    fn length(&self) -> usize {
+        self.queries.len() / WIDTH
+    }
+
+    /// States after each position, that before the first in front.
+    fn states(&self) -> Vec<Vec<f64>> {
+        let mut states = vec![self.state.to_vec()];
+        for t in 0..self.length() {
+            let mut state = states[t].clone();
+            for (r, d) in (0..WIDTH).flat_map(|r| (0..VALUE).map(move |d| (r, d))) {
+                state[r * VALUE + d] *= self.log_decay[t * WIDTH + r].exp();
+                state[r * VALUE + d] += self.keys[t * WIDTH + r] * self.values[t * VALUE + d];
+            }
+            states.push(state);
+        }
+        states
+    }
+
+    /// Contexts `[N, D]` and the last state.
+    fn outputs(&self) -> (Vec<f64>, Vec<f64>) {
+        let mut states = self.states();
+        let read = |t: usize, d: usize| (0..WIDTH).map(|r| self.queries[t * WIDTH + r] * states[t + 1][r * VALUE + d]).sum::<f64>();
+        let contexts = (0..self.length()).flat_map(|t| (0..VALUE).map(move |d| (t, d))).map(|(t, d)| read(t, d)).collect();
+        (contexts, states.pop().unwrap())
+    }
+
+    /// Gradients for cotangents of contexts and of the last state.
+    fn slopes(&self, of_contexts: &[f64], of_last: &[f64]) -> Slopes {
+        let states = self.states();
+        let zeros = |x: &[f64]| vec![0.0; x.len()];
+        let [mut dq, mut dk, mut dv, mut dg] = [self.queries, self.keys, self.values, self.log_decay].map(zeros);
+        let mut ds = of_last.to_vec();
+        for t in (0..self.length()).rev() {
+            for (r, d) in (0..WIDTH).flat_map(|r| (0..VALUE).map(move |d| (r, d))) {
+                let (at, row, column) = (r * VALUE + d, t * WIDTH + r, t * VALUE + d);
+                dq[row] += states[t + 1][at] * of_contexts[column];
+                ds[at] += self.queries[row] * of_contexts[column];
+                dk[row] += ds[at] * self.values[column];
+                dv[column] += ds[at] * self.keys[row];
+                ds[at] *= self.log_decay[row].exp();
+                dg[row] += ds[at] * states[t][at];
+            }
+        }
+        [dq, dk, dv, dg, ds]
+    }
+}
+
+/// What the executions are given: logarithms of decays `[B, H, N|1, R|1]`, or none.
+struct Numbers {
+    names: [usize; 3],
+    decay: Option<Array>,
+    /// Queries, keys, values, initial state.
+    parts: [Array; 4],
+    /// Of contexts and of the last state.
+    cotangents: [Array; 2],
+}
+
+impl Numbers {
+    fn new(length: usize, decay: Option<(usize, usize, f64)>) -> Self {
+        let (batch, heads) = (2, 3);
+        let of = |name: &str, shape: [usize; 2]| Array::random(name, &[batch, heads, shape[0], shape[1]]);
+        let decay = decay.map(|(positions, channels, strength)| {
+            let numbers = of("decay", [positions, channels]);
+            Array { values: numbers.values.iter().map(|x| -strength * x.abs()).collect(), ..numbers }
+        });
+        let parts =
+            [of("queries", [length, WIDTH]), of("keys", [length, WIDTH]), of("values", [length, VALUE]), of("state", [WIDTH, VALUE])];
+        Self {
+            names: [batch, heads, length],
+            decay,
+            parts,
+            cotangents: [of("cotangent", [length, VALUE]), of("of the state", [WIDTH, VALUE])],
+        }
+    }
+
+    /// Contexts, last states and all gradients in double precision; that of the decay last, if there is one.
+    fn expected(&self) -> Vec<Vec<f64>> {
+        let [batch, heads, length] = self.names;
+        let mut all = vec![Vec::new(); 7];
+        let mut of_decay = self.decay.as_ref().map(|decay| Array { values: vec![0.0; decay.values.len()], ..decay.clone() });
+        for (b, h) in (0..batch).flat_map(|b| (0..heads).map(move |h| (b, h))) {
+            let place = |decay: &Array, t: usize, r: usize| [b, h, t % decay.shape[2], r % decay.shape[3]];
+            let log_decay: Vec<f64> = (0..length * WIDTH)
+                .map(|flat| self.decay.as_ref().map_or(0.0, |decay| decay.at(&place(decay, flat / WIDTH, flat % WIDTH))))
+                .collect();
+            let [queries, keys, values, state] = self.parts.each_ref().map(|part| part.row(&[b, h]));
+            let plain = Plain { queries, keys, values, log_decay: &log_decay, state };
+            let (contexts, last) = plain.outputs();
+            let [dq, dk, dv, dg, ds] = plain.slopes(self.cotangents[0].row(&[b, h]), self.cotangents[1].row(&[b, h]));
+            for (flat, slope) in dg.into_iter().enumerate() {
+                if let Some(of_decay) = &mut of_decay {
+                    let [b, h, t, r] = place(of_decay, flat / WIDTH, flat % WIDTH);
+                    of_decay.row_mut(&[b, h, t])[r] += slope;
+                }
+            }
+            all.iter_mut().zip([contexts, last, dq, dk, dv, ds]).for_each(|(all, own)| all.extend(own));
+        }
+        all.truncate(6);
+        all.extend(of_decay.map(|decay| decay.values));
+        all
+    }
+
+    /// The same of an execution.
+    fn found(&self, execute: &dyn Fn(Recurrence, Tensor<4>) -> RecurrentOutput) -> Vec<Vec<f64>> {
+        let device = flex().device.autodiff();
+        let [queries, keys, values, state] = self.parts.each_ref().map(|part| part.tensor::<4>(&device).require_grad());
+        let log_decay = self.decay.as_ref().map(|decay| decay.tensor::<4>(&device).require_grad());
+        let inputs = [Some(queries.clone()), Some(keys.clone()), Some(values.clone()), Some(state.clone()), log_decay.clone()];
+        let output = execute(Recurrence { queries, keys, values, log_decay }, state);
+        let [of_contexts, of_last] = self.cotangents.each_ref().map(|cotangent| cotangent.tensor::<4>(&device));
+        let gradients = ((output.context.clone() * of_contexts).sum() + (output.state.clone() * of_last).sum()).backward();
+        let gradients = inputs.into_iter().flatten().map(|input| Array::read(input.grad(&gradients).unwrap()));
+        [Array::read(output.context), Array::read(output.state)].into_iter().chain(gradients).map(|array| array.values).collect()
+    }
+
+    fn agree(&self, name: &str, execute: &dyn Fn(Recurrence, Tensor<4>) -> RecurrentOutput) {
+        let parts = ["contexts", "last state", "queries", "keys", "values", "initial state", "decay"];
+        for ((part, found), expected) in parts.iter().zip(self.found(execute)).zip(self.expected()) {
+            let largest = expected.iter().fold(1.0f64, |largest, number| largest.max(number.abs()));
+            same(&format!("{name}: {part}"), &found, &expected, 1e-5 * largest).unwrap();
+        }
+    }
+}
+
+/// Whose decays are shared by which positions and channels, and how strong they are: the last lets the state underflow within a few positions.
+const DECAYS: [Option<(bool, bool, f64)>; 7] = [
+    None,
+    Some((false, false, 0.1)),
+    Some((true, false, 0.1)),
+    Some((true, true, 0.1)),
+    Some((false, true, 0.1)),
+    Some((true, false, 30.0)),
+    Some((true, true, 30.0)),
+];
+
+fn numbers(length: usize, decay: Option<(bool, bool, f64)>) -> Numbers {
+    let of = |(each, channels, strength)| (if each { length } else { 1 }, if channels { WIDTH } else { 1 }, strength);
+    Numbers::new(length, decay.map(of))
 }
 
 #[test]
-fn both_executions_agree_in_outputs_and_all_gradients_whatever_decays() {
-    let (batch, heads, length, width, value) = (2, 3, 7, 4, 5);
-    for (name, decay) in [("nothing", None), ("heads", Some([1, heads, 1, 1])), ("channels", Some([batch, heads, length, width]))] {
-        let leaves = || {
-            let wide = [batch, heads, length, width];
-            let decay = decay.map(|shape| numbers("decay", shape).abs().neg().require_grad());
-            (
-                [numbers("queries", wide), numbers("keys", wide), numbers("values", [batch, heads, length, value])]
-                    .map(Tensor::require_grad),
-                decay,
-            )
-        };
-        let run = |execute: &dyn Fn(Recurrence) -> Tensor<4>| {
-            let ([queries, keys, values], log_decay) = leaves();
-            let inputs = [Some(queries.clone()), Some(keys.clone()), Some(values.clone()), log_decay.clone()];
-            let context = execute(Recurrence { queries, keys, values, log_decay });
-            let gradients = (context.clone() * numbers("cotangent", [batch, heads, length, value])).sum().backward();
-            let gradients = inputs.into_iter().flatten().map(|input| Array::read(input.grad(&gradients).unwrap())).collect::<Vec<_>>();
-            (Array::read(context), gradients)
-        };
-        let (expected, slopes) = run(&|recurrence| recurrence.weigh(None, &mut Probe::off()));
-        let (found, own) = run(&|recurrence| recurrence.recur(None).context);
-        let halves = |recurrence: Recurrence| {
-            let part = |start: usize, count: usize| {
-                let narrow = |x: Tensor<4>| if x.dims()[2] == 1 { x } else { x.narrow(2, start, count) };
-                let Recurrence { queries, keys, values, log_decay } = recurrence.clone();
-                Recurrence { queries: narrow(queries), keys: narrow(keys), values: narrow(values), log_decay: log_decay.map(narrow) }
-            };
-            let first = part(0, 3).recur(None);
-            Tensor::cat(vec![first.context, part(3, length - 3).recur(Some(first.state)).context], 2)
-        };
-        let (joined, of_joined) = run(&halves);
-        same(name, &found.values, &expected.values, 1e-5).unwrap();
-        same(&format!("{name}, in two segments"), &joined.values, &expected.values, 1e-5).unwrap();
-        for ((own, joined), expected) in own.iter().zip(&of_joined).zip(&slopes) {
-            same(&format!("{name}: gradient"), &own.values, &expected.values, 1e-5).unwrap();
-            same(&format!("{name}: gradient through the state"), &joined.values, &expected.values, 1e-5).unwrap();
+fn positions_and_chunks_agree_with_double_precision_in_outputs_and_gradients() {
+    for decay in DECAYS {
+        for length in [1, 2, 7, 16] {
+            let numbers = numbers(length, decay);
+            numbers.agree(&format!("{decay:?}, length {length}"), &|recurrence, state| recurrence.recur(Some(state)));
+            for chunk in [1, 3, 16, 64] {
+                let name = format!("{decay:?}, length {length}, chunks of {chunk}");
+                numbers.agree(&name, &|recurrence, state| recurrence.in_chunks(Some(state), chunk));
+            }
+        }
+    }
+}
+
+#[test]
+fn long_sequences_are_executed_in_many_chunks() {
+    // More chunks than have their states computed at once.
+    for decay in DECAYS {
+        numbers(75, decay).agree(&format!("{decay:?}"), &|recurrence, state| recurrence.in_chunks(Some(state), 2));
+        numbers(150, decay).agree(&format!("{decay:?}"), &|recurrence, state| recurrence.execute(Some(state)));
+    }
+}
+
+/// `count` positions from `start` on.
+fn narrowed(recurrence: &Recurrence, start: usize, count: usize) -> Recurrence {
+    let narrow = |x: Tensor<4>| if x.dims()[2] == 1 { x } else { x.narrow(2, start, count) };
+    let Recurrence { queries, keys, values, log_decay } = recurrence.clone();
+    Recurrence { queries: narrow(queries), keys: narrow(keys), values: narrow(values), log_decay: log_decay.map(narrow) }
+}
+
+#[test]
+fn segments_that_carry_the_state_give_what_the_whole_gives() {
+    for decay in DECAYS {
+        for cut in [1, 4, 6] {
+            numbers(7, decay).agree(&format!("{decay:?}, cut at {cut}"), &|recurrence, state| {
+                let first = narrowed(&recurrence, 0, cut).in_chunks(Some(state), 4);
+                let second = narrowed(&recurrence, cut, 7 - cut).execute(Some(first.state));
+                RecurrentOutput { context: Tensor::cat(vec![first.context, second.context], 2), state: second.state }
+            });
+        }
+    }
+}
+
+#[test]
+fn all_pairs_agree_with_chunks_in_outputs_and_gradients() {
+    for decay in DECAYS {
+        let mut numbers = numbers(7, decay);
+        // Pairs begin with nothing, and have no state.
+        for number in numbers.parts[3].values.iter_mut().chain(&mut numbers.cotangents[1].values) {
+            *number = 0.0;
+        }
+        let chunked = numbers.found(&|recurrence, state| recurrence.in_chunks(Some(state), 3));
+        let weighed =
+            numbers.found(&|recurrence, state| RecurrentOutput { context: recurrence.weigh(None, &mut Probe::off()), state: state * 1.0 });
+        for (index, (weighed, chunked)) in weighed.iter().zip(&chunked).enumerate() {
+            // The last state and the gradient of the first are not theirs.
+            if ![1, 5].contains(&index) {
+                same(&format!("{decay:?}: {index}"), weighed, chunked, 1e-5).unwrap();
+            }
         }
     }
 }

@@ -1,0 +1,142 @@
+//! Visibilities that are those of a recurrence: every real position sees the real ones up to itself.
+
+use std::ops::Range;
+
+use super::{Rule, Span, Visibility};
+
+/// What the way shows in which a visibility was made: keys of a range for each row, and perhaps no later ones than the query.
+struct Ranges {
+    is_causal: bool,
+    /// One for each row, or one for all.
+    rows: Vec<Range<usize>>,
+}
+
+impl Ranges {
+    fn of(visibility: &Visibility) -> Option<Self> {
+        let everything = 0..usize::MAX;
+        let of_rows = |rows: Vec<Range<usize>>| Some(Self { is_causal: false, rows });
+        match &*visibility.rule {
+            Rule::All => of_rows(vec![everything]),
+            Rule::Causal => Some(Self { is_causal: true, rows: vec![everything] }),
+            Rule::Padding(lengths) => of_rows(lengths.iter().map(|&length| 0..length).collect()),
+            Rule::LeftPadding(counts) => of_rows(counts.iter().map(|&count| count..usize::MAX).collect()),
+            Rule::And(a, b) => {
+                let (a, b) = (Self::of(a)?, Self::of(b)?);
+                let rows = a.rows.len().max(b.rows.len());
+                let row = |of: &[Range<usize>], row: usize| of[if of.len() == 1 { 0 } else { row }].clone();
+                let joint = |index| {
+                    let (a, b) = (row(&a.rows, index), row(&b.rows, index));
+                    a.start.max(b.start)..a.end.min(b.end)
+                };
+                Some(Self { is_causal: a.is_causal || b.is_causal, rows: (0..rows).map(joint).collect() })
+            }
+            Rule::Shifted { inner, counts } => {
+                let inner = Self::of(inner)?;
+                let shifted = |(row, &count): (usize, &usize)| {
+                    let range = &inner.rows[if inner.rows.len() == 1 { 0 } else { row }];
+                    range.start.saturating_add(count)..range.end.saturating_add(count)
+                };
+                Some(Self { is_causal: inner.is_causal, rows: counts.iter().enumerate().map(shifted).collect() })
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Visibility {
+    /// Which of the first `length` positions are real, `[rows, length]` with [`rows`](Self::rows) rows, if each real position sees the real ones up to itself and
+    /// no others, in all heads; otherwise `None`. A recurrence can express nothing else. Where the way does not tell in which the visibility was made, every pair
+    /// of positions is asked on the host.
+    pub fn real_positions(&self, length: usize, heads: usize) -> Option<Vec<bool>> {
+        if let Some(Ranges { is_causal: true, rows }) = Ranges::of(self) {
+            return Some(rows.iter().flat_map(|row| (0..length).map(|position| row.contains(&position))).collect());
+        }
+        let (rows, heads) = (self.rows(), if self.depends_on_head() { heads } else { 1 });
+        let seen = self.booleans(Span::whole(length, length), rows, heads);
+        let real = |row: usize, position: usize| seen[((row * heads) * length + position) * length + position];
+        let is_prefix = |(index, &seen): (usize, &bool)| {
+            let (key, query, row) = (index % length, index / length % length, index / (length * length * heads));
+            // The output of a position that is not real is not read.
+            !real(row, query) || seen == (key <= query && real(row, key))
+        };
+        let is_prefix = seen.iter().enumerate().all(is_prefix);
+        is_prefix.then(|| (0..rows).flat_map(|row| (0..length).map(move |position| real(row, position))).collect())
+    }
+
+    /// Which of the positions of a range are real, `[rows, positions]`, as [`real_positions`](Self::real_positions) of all up to them: what a step asks. `None`
+    /// where one of them sees something else than the real ones up to itself.
+    pub fn real_positions_of_step(&self, positions: Range<usize>, heads: usize) -> Option<Vec<bool>> {
+        if let Some(Ranges { is_causal: true, rows }) = Ranges::of(self) {
+            return Some(rows.iter().flat_map(|row| positions.clone().map(|position| row.contains(&position))).collect());
+        }
+        let (rows, heads) = (self.rows(), if self.depends_on_head() { heads } else { 1 });
+        let real = |row: usize, position: usize| self.is_visible(row, 0, position, position);
+        let sees_prefix = |row: usize, head: usize, query: usize| {
+            !real(row, query) || (0..positions.end).all(|key| self.is_visible(row, head, query, key) == (key <= query && real(row, key)))
+        };
+        let is_prefix = (0..rows).all(|row| (0..heads).all(|head| positions.clone().all(|query| sees_prefix(row, head, query))));
+        is_prefix.then(|| (0..rows).flat_map(|row| positions.clone().map(move |position| real(row, position))).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The same, made in a way that does not tell.
+    fn told_by_pairs(visibility: &Visibility) -> Visibility {
+        let told = visibility.clone();
+        let booleans = (0..visibility.rows()).map(|row| {
+            Visibility::relation({
+                let told = told.clone();
+                move |i, j| told.is_visible(row, 0, i, j)
+            })
+        });
+        booleans.reduce(Visibility::and).expect("there is a row")
+    }
+
+    #[test]
+    fn what_is_told_by_the_way_of_making_is_what_all_pairs_tell() {
+        let counts = |counts: &[usize]| counts.to_vec();
+        let visibilities = [
+            Visibility::causal(),
+            Visibility::causal().and(Visibility::padding(counts(&[3]))),
+            Visibility::left_padding(counts(&[2])).and(Visibility::all()).and(Visibility::causal()),
+            Visibility::causal().and(Visibility::padding(counts(&[4]))).shifted(vec![1].into()),
+            Visibility::all().shifted(vec![6].into()).and(Visibility::causal()),
+        ];
+        for visibility in visibilities {
+            let pairs = told_by_pairs(&visibility);
+            assert_eq!(visibility.real_positions(5, 2), pairs.real_positions(5, 2), "{visibility:?}");
+            assert!(visibility.real_positions(5, 2).is_some(), "{visibility:?}");
+            for step in [0..1, 2..4, 4..5] {
+                let expected = visibility.real_positions(5, 2).map(|real| real[step.clone()].to_vec());
+                assert_eq!(visibility.real_positions_of_step(step.clone(), 2), expected, "{visibility:?}, {step:?}");
+                assert_eq!(pairs.real_positions_of_step(step.clone(), 2), expected, "{visibility:?}, {step:?}, by pairs");
+            }
+        }
+    }
+
+    #[test]
+    fn rows_have_their_own_real_positions() {
+        let visibility = Visibility::padding(vec![1, 3]).and(Visibility::causal());
+        assert_eq!(visibility.real_positions(3, 1), Some(vec![true, false, false, true, true, true]));
+        assert_eq!(visibility.real_positions_of_step(1..2, 1), Some(vec![false, true]));
+    }
+
+    #[test]
+    fn what_no_recurrence_sees_has_no_real_positions() {
+        for other in [
+            Visibility::all(),
+            Visibility::window(1, 0),
+            Visibility::relation(|i, j| j < i),
+            Visibility::pattern(|h, i, j| j <= i && h == 0),
+        ] {
+            let expected = matches!(other.real_positions(4, 2), Some(ref real) if !real.contains(&true));
+            assert!(other.real_positions(4, 2).is_none() || expected, "{other:?}");
+        }
+        assert_eq!(Visibility::all().real_positions(3, 1), None);
+        assert_eq!(Visibility::window(1, 0).real_positions_of_step(3..4, 1), None);
+        assert_eq!(Visibility::window(1, 0).real_positions_of_step(1..2, 1), Some(vec![true]));
+    }
+}

@@ -1,0 +1,142 @@
+//! Chunks of positions: pairs within a chunk, states between chunks.
+//!
+//! With `b_i` the sum of logarithms of decays from the beginning of the chunk up to position `i`, and `S` the state before the chunk,
+//! `o_i = sum_(j <= i) (q_i . k_j exp(b_i - b_j)) v_j + S^T (q_i exp(b_i))`, and the chunk of `C` positions writes `sum_j k_j exp(b_C - b_j) v_j^T`. The states
+//! of many chunks are one product of what chunks write with the decays between them. All exponents that are used are at most 0, so that nothing overflows;
+//! `exp(-b_j)` alone would. What underflows is 0, as it should be. `b_i - b_j` is no difference but the sum of what lies between: among strong decays the
+//! difference would lose the weak ones.
+
+use burn::tensor::Tensor;
+
+use super::{Recurrence, RecurrentOutput};
+
+/// Positions of a chunk.
+const CHUNK: usize = 64;
+
+/// Positions of a chunk where channels decay apart, and each pair has an exponential for each channel.
+const CHANNELS_CHUNK: usize = 16;
+
+/// Chunks whose states are computed at once, by a product with a matrix of as many rows and columns.
+const CHUNKS: usize = 32;
+
+impl Recurrence {
+    /// Positions of a chunk that are fast.
+    pub(super) fn chunk(&self) -> usize {
+        if self.log_decay.as_ref().is_some_and(|decay| decay.dims()[3] > 1) { CHANNELS_CHUNK } else { CHUNK }
+    }
+
+    /// Chunk by chunk of `chunk` positions, from a state `[B, H, R, D]` or from nothing. Time `n (C (R + D) + R D)`; memory is linear in the length.
+    ///
+    /// # Panics
+    /// If `chunk` is 0.
+    pub fn in_chunks(self, state: Option<Tensor<4>>, chunk: usize) -> RecurrentOutput {
+        assert!(chunk > 0, "a chunk has at least one position");
+        let mut state = self.first_state(state);
+        let length = self.keys.dims()[2];
+        let chunk = chunk.min(length);
+        let mut contexts = Vec::new();
+        for start in (0..length).step_by(CHUNKS * chunk) {
+            let output = self.positions(start, (CHUNKS * chunk).min(length - start)).of_chunks(state, chunk);
+            contexts.push(output.context);
+            state = output.state;
+        }
+        RecurrentOutput { context: joined(contexts, 2), state }
+    }
+
+    /// `count` positions from `start` on.
+    fn positions(&self, start: usize, count: usize) -> Self {
+        let of = |x: &Tensor<4>| if x.dims()[2] == 1 { x.clone() } else { part(x.clone(), 2, start, count) };
+        Self { queries: of(&self.queries), keys: of(&self.keys), values: of(&self.values), log_decay: self.log_decay.as_ref().map(of) }
+    }
+
+    /// All chunks at once.
+    fn of_chunks(self, state: Tensor<4>, chunk: usize) -> RecurrentOutput {
+        let Self { queries, keys, values, log_decay } = self;
+        let [batch, heads, length, width] = keys.dims();
+        let (value, rows, chunks) = (values.dims()[3], batch * heads, length.div_ceil(chunk));
+        // `[B H, M, C, .]` of M chunks. Behind the end are keys 0 that do not decay.
+        let folded = |x: Tensor<4>| {
+            let [.., channels] = x.dims();
+            let missing = chunks * chunk - length;
+            let behind = (missing > 0).then(|| Tensor::zeros([batch, heads, missing, channels], (&x.device(), x.dtype())));
+            joined([x].into_iter().chain(behind).collect(), 2).reshape([rows, chunks, chunk, channels])
+        };
+        let decay = log_decay.map(|decay| {
+            let channels = decay.dims()[3];
+            folded(decay.expand([batch, heads, length, channels]))
+        });
+        let [queries, keys, values] = [queries, keys, values].map(folded);
+        let pairs = pairs(queries.clone(), keys.clone(), decay.as_ref());
+        let (queries, keys) = match &decay {
+            None => (queries, keys),
+            Some(decay) => (queries * decay.clone().cumsum(2).exp(), keys * sums_behind(decay.clone()).exp()),
+        };
+        let written = keys.swap_dims(2, 3).matmul(values.clone());
+        let written = Tensor::cat(vec![state.reshape([rows, 1, width, value]), written], 1);
+        let states = match decay {
+            None => written.cumsum(1),
+            Some(decay) => states(written, decay.sum_dim(2)),
+        };
+        let context = pairs.matmul(values) + queries.matmul(states.clone().narrow(1, 0, chunks));
+        let context = part(context.reshape([batch, heads, chunks * chunk, value]), 2, 0, length);
+        RecurrentOutput { context, state: states.narrow(1, chunks, 1).reshape([batch, heads, width, value]) }
+    }
+}
+
+/// `sum_r x[i, r] y[j, r] exp(g[j + 1, r] + .. + g[i, r])` for `j <= i`, otherwise 0, `[X, M, C, C]` of `[X, M, C, R]` and decays `[X, M, C, R|1]`.
+fn pairs(x: Tensor<4>, y: Tensor<4>, log_decay: Option<&Tensor<4>>) -> Tensor<4> {
+    let [rows, chunks, chunk, _] = x.dims();
+    let shape = [rows, chunks, chunk, chunk];
+    let products = match log_decay {
+        None => x.matmul(y.swap_dims(2, 3)),
+        Some(decay) if decay.dims()[3] == 1 => x.matmul(y.swap_dims(2, 3)) * sums_between(decay.clone()).exp().reshape(shape),
+        Some(decay) => {
+            let products = x.unsqueeze_dim::<5>(3) * y.unsqueeze_dim::<5>(2) * sums_between(decay.clone()).exp();
+            products.sum_dim(4).reshape(shape)
+        }
+    };
+    products.tril(0)
+}
+
+/// States before each of M chunks, and after the last one, `[X, M + 1, R, D]`: sums over what was there at first and what chunks wrote, `[X, M + 1, R, D]`,
+/// each as far as the chunks since then have let it decay, `[X, M, 1, R|1]`.
+fn states(written: Tensor<4>, log_decay: Tensor<4>) -> Tensor<4> {
+    let [rows, count, width, value] = written.dims();
+    let [.., channels] = log_decay.dims();
+    let none = Tensor::zeros([rows, 1, 1, channels], (&log_decay.device(), log_decay.dtype()));
+    let log_decay = Tensor::cat(vec![none, log_decay.reshape([rows, 1, count - 1, channels])], 2);
+    let sums = sums_between(log_decay);
+    if channels == 1 {
+        let decays = sums.reshape([rows, 1, count, count]).exp().tril(0);
+        return decays.matmul(written.reshape([rows, 1, count, width * value])).reshape([rows, count, width, value]);
+    }
+    let decays = sums.reshape([rows, count, count, channels]).permute([0, 3, 1, 2]).exp().tril(0);
+    decays.matmul(written.swap_dims(1, 2)).swap_dims(1, 2)
+}
+
+/// `g[j + 1] + .. + g[i]` for `j < i`, otherwise 0, `[X, M, C (i), C (j), R]` of `[X, M, C, R]`.
+fn sums_between(log_decay: Tensor<4>) -> Tensor<5> {
+    let [rows, chunks, chunk, channels] = log_decay.dims();
+    let later = Tensor::<2>::ones([chunk, chunk], (&log_decay.device(), log_decay.dtype())).tril(-1).reshape([1, 1, chunk, chunk, 1]);
+    (log_decay.unsqueeze_dim::<5>(3).expand([rows, chunks, chunk, chunk, channels]) * later).cumsum(2)
+}
+
+/// `g[j + 1] + .. + g[C]`, `[X, M, C, R]`.
+fn sums_behind(log_decay: Tensor<4>) -> Tensor<4> {
+    let [rows, chunks, chunk, channels] = log_decay.dims();
+    let end = Tensor::zeros([rows, chunks, 1, channels], (&log_decay.device(), log_decay.dtype()));
+    if chunk == 1 {
+        return end;
+    }
+    Tensor::cat(vec![log_decay.narrow(2, 1, chunk - 1), end], 2).flip([2]).cumsum(2).flip([2])
+}
+
+/// `count` elements along a dimension. If that is all of them, the tensor is returned as it is: with fusion, Burn 0.22.1 multiplies a part that is the whole
+/// tensor wrongly.
+fn part(x: Tensor<4>, dim: usize, start: usize, count: usize) -> Tensor<4> {
+    if x.dims()[dim] == count { x } else { x.narrow(dim, start, count) }
+}
+
+fn joined(mut parts: Vec<Tensor<4>>, dim: usize) -> Tensor<4> {
+    if parts.len() == 1 { parts.remove(0) } else { Tensor::cat(parts, dim) }
+}

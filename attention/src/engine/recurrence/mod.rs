@@ -1,0 +1,98 @@
+//! Linear recurrences: mixers that carry a state of fixed size in the place of keys and values.
+//!
+//! `S_t = exp(g_t) S_(t-1) + k_t v_t^T`, `o_t = S_t^T q_t` (Katharopoulos et al. 2020, section 3.3, without decay; Yang et al. 2024, section 4, with it): each position
+//! writes to the state, and then reads from it. A recurrence stands beside an [`AttentionProgram`](super::AttentionProgram) as the second form that a
+//! mechanism can lower to: there is no softmax and no matrix of pairs, only a sum over what came before.
+//!
+//! Three executions give the same. [`recur`](Recurrence::recur) goes position by position and takes and returns a state, as decoding and segments need it.
+//! [`in_chunks`](Recurrence::in_chunks) does the same with products of matrices: within a chunk of positions all pairs are computed at once, and the states
+//! between chunks carry the rest (Yang et al. 2024, section 4.3). [`weigh`](Recurrence::weigh) computes all pairs of the whole sequence at once, shows their
+//! weights, and is the oracle for every other one. It also takes masks that no recurrence has. [`execute`](Recurrence::execute) chooses between the first two.
+
+mod chunks;
+mod pairs;
+mod state;
+
+use burn::tensor::{Tensor, TensorData};
+
+pub use self::state::RecurrentState;
+
+/// One linear recurrence, ready to be executed.
+///
+/// Dimension letters: `B` batch rows, `H` heads, `N` positions, `R` width of queries and keys, `D` width of values.
+#[derive(Clone, Debug)]
+pub struct Recurrence {
+    /// Scaled, `[B, H, N, R]`.
+    pub queries: Tensor<4>,
+    /// `[B, H, N, R]`.
+    pub keys: Tensor<4>,
+    /// `[B, H, N, D]`.
+    pub values: Tensor<4>,
+    /// Logarithm of how much of the state a position keeps, at most 0: one number for each head, or one for each channel of the keys, `[B|1, H, N|1, R|1]`.
+    /// Absent: everything is kept.
+    pub log_decay: Option<Tensor<4>>,
+}
+
+/// What a recurrence gives.
+#[derive(Clone, Debug)]
+pub struct RecurrentOutput {
+    /// `[B, H, N, D]`.
+    pub context: Tensor<4>,
+    /// The state after the last position, `[B, H, R, D]`.
+    pub state: Tensor<4>,
+}
+
+impl Recurrence {
+    /// The same where positions `[B|1, N]` that are not real neither write nor let the state decay.
+    ///
+    /// # Panics
+    /// If there are neither one nor as many rows as sequences, of as many positions.
+    pub fn of_real(self, real: &[bool]) -> Self {
+        let [batch, heads, length, _] = self.keys.dims();
+        assert!(real.len() == length || real.len() == batch * length, "{} flags for {batch} rows of {length} positions", real.len());
+        if real.iter().all(|&real| real) {
+            return self;
+        }
+        let flags = real.iter().map(|&real| if real { 1.0f32 } else { 0.0 }).collect();
+        let flags = TensorData::new(flags, [real.len() / length, 1, length, 1]);
+        let flags = Tensor::<4>::from_data(flags, (&self.keys.device(), self.keys.dtype()));
+        let log_decay = self.log_decay.map(|decay| {
+            let width = decay.dims()[3];
+            decay.expand([batch, heads, length, width]) * flags.clone()
+        });
+        Self { keys: self.keys * flags, log_decay, ..self }
+    }
+
+    /// What is faster for so many positions, from a state `[B, H, R, D]` or from nothing: [`recur`](Self::recur) for one,
+    /// [`in_chunks`](Self::in_chunks) for more.
+    pub fn execute(self, state: Option<Tensor<4>>) -> RecurrentOutput {
+        if self.keys.dims()[2] == 1 {
+            return self.recur(state);
+        }
+        let chunk = self.chunk();
+        self.in_chunks(state, chunk)
+    }
+
+    /// The state before the first position: the given one, or 0.
+    fn first_state(&self, state: Option<Tensor<4>>) -> Tensor<4> {
+        let [batch, heads, _, width] = self.keys.dims();
+        state.unwrap_or_else(|| Tensor::zeros([batch, heads, width, self.values.dims()[3]], (&self.keys.device(), self.keys.dtype())))
+    }
+
+    /// Position by position, from a state `[B, H, R, D]` or from nothing. Time `n R D`, state `R D`.
+    pub fn recur(self, state: Option<Tensor<4>>) -> RecurrentOutput {
+        let mut state = self.first_state(state);
+        let Self { queries, keys, values, log_decay } = self;
+        let length = keys.dims()[2];
+        let at = |x: &Tensor<4>, position: usize| x.clone().narrow(2, if x.dims()[2] == 1 { 0 } else { position }, 1);
+        let mut contexts = Vec::with_capacity(length);
+        for position in 0..length {
+            if let Some(decay) = &log_decay {
+                state = state * at(decay, position).exp().swap_dims(2, 3);
+            }
+            state = state + at(&keys, position).swap_dims(2, 3).matmul(at(&values, position));
+            contexts.push(at(&queries, position).matmul(state.clone()));
+        }
+        RecurrentOutput { context: Tensor::cat(contexts, 2), state }
+    }
+}

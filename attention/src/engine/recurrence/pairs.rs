@@ -1,0 +1,32 @@
+//! All pairs at once.
+
+use burn::tensor::Tensor;
+
+use super::Recurrence;
+use crate::probe::{Observation, Probe};
+use crate::visibility::Mask;
+
+impl Recurrence {
+    /// All pairs at once, from nothing: `w[i, j] = sum_r q[i, r] k[j, r] exp(g[j + 1, r] + .. + g[i, r])` for `j <= i` and where the mask shows `j`. The probe
+    /// is shown the weights. Time and memory `n^2 R`.
+    pub fn weigh(self, mask: Option<Mask>, probe: &mut Probe) -> Tensor<4> {
+        let Self { queries, keys, values, log_decay } = self;
+        let [batch, heads, length, width] = keys.dims();
+        let mut products = queries.unsqueeze_dim::<5>(3) * keys.unsqueeze_dim::<5>(2);
+        if let Some(decay) = log_decay {
+            let channels = decay.dims()[3];
+            let sums = decay.expand([batch, heads, length, channels]).cumsum(2);
+            let between = sums.clone().unsqueeze_dim::<5>(3) - sums.unsqueeze_dim::<5>(2);
+            // Above the diagonal sums are positive; what stands there is hidden.
+            products = products * between.clamp_max(0.0).exp().expand([batch, heads, length, length, width]);
+        }
+        let weights = products.sum_dim(4).reshape([batch, heads, length, length]).tril(0);
+        let weights = match mask {
+            // exp(0) = 1 where visible, exp(-large) = 0 where not.
+            Some(mask) => weights * mask.bias.exp(),
+            None => weights,
+        };
+        probe.observe(|| Observation::Weights(weights.clone()));
+        weights.matmul(values)
+    }
+}
