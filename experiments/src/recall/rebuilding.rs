@@ -1,7 +1,7 @@
 //! What reads the sequences: a language model, and for compression what writes a sequence from what is known after its last token.
 
 use burn::module::Module;
-use burn::nn::{LayerNorm, Linear};
+use burn::nn::Linear;
 use burn::tensor::activation::gelu;
 use burn::tensor::{Device, Int, Tensor};
 use heedful_attention::contract::Positions;
@@ -9,8 +9,8 @@ use heedful_attention::init;
 use heedful_attention::random::RandomKey;
 use heedful_models::language_model::{LanguageModel, LanguageModelConfig};
 use heedful_models::loss::cross_entropy;
+use heedful_models::norm::{Norm, NormConfig};
 use heedful_models::position::{PositionConfig, PositionEncoding};
-use heedful_models::residual::layer_norm;
 
 use crate::data::generate::sequences::SequenceTask;
 
@@ -27,11 +27,11 @@ pub struct Reader {
 #[derive(Module, Debug)]
 pub struct Rebuilding {
     positions: PositionEncoding,
-    input_norm: LayerNorm,
+    input_norm: Norm,
     input: Linear,
-    hidden_norm: LayerNorm,
+    hidden_norm: Norm,
     hidden: Linear,
-    output_norm: LayerNorm,
+    output_norm: Norm,
     output: Linear,
 }
 
@@ -43,7 +43,7 @@ impl Reader {
     pub fn new(config: &LanguageModelConfig, task: &SequenceTask, key: &RandomKey, device: &Device) -> Self {
         let width = config.block.d_model;
         let linear = |name: &str, outputs: usize| init::linear(width, outputs, true, &key.named("rebuilding").named(name), device);
-        let norm = || layer_norm(width, device);
+        let norm = || NormConfig::default().init(width, device);
         let rebuilding = task.is_rebuilt().then(|| Rebuilding {
             positions: PositionConfig::Sinusoidal.init(config.block.max_length, width, &key.named("rebuilding"), device),
             input_norm: norm(),
