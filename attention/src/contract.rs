@@ -61,6 +61,11 @@ pub trait Attention: Module + ModuleDisplay + 'static {
     /// Keeps the given batch rows of a state, in the given order: reordering of beams, shrinking of a batch.
     fn select(&self, state: &mut Self::State, rows: &[usize]);
 
+    /// Bytes of the numbers that a state holds between two steps, at 4 bytes a number, room for more apart; `None` (default) if the mechanism does not say.
+    fn state_bytes(&self, _state: &Self::State) -> Option<usize> {
+        None
+    }
+
     /// This attention with those parameters of an attention in an earlier layer, in the same role, that the mechanism shares among layers. Models call
     /// it for every pair of layers before they are used. Default: nothing is shared.
     ///

@@ -297,6 +297,10 @@ impl<L: Heads> Attention for SoftmaxAttention<L> {
         state.select(rows);
     }
 
+    fn state_bytes(&self, state: &KeyValueState) -> Option<usize> {
+        Some(state.held_bytes())
+    }
+
     fn multiplications(&self, pairs: &Pairs) -> f64 {
         self.logits.head_multiplications(pairs)
     }

@@ -3,7 +3,6 @@
 
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
-use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 
 use crate::metrics::Spread;
@@ -17,6 +16,9 @@ pub type PlotError = DrawingAreaErrorKind<std::io::Error>;
 const LINE: u32 = 24;
 /// Width of a letter of it, on average.
 const LETTER: u32 = 8;
+
+/// The colour of a front.
+const FRONT: RGBColor = RGBColor(150, 150, 150);
 
 /// The colour of the thing number `index`, dark ones and light ones in turn.
 pub fn colour(index: usize) -> HSLColor {
@@ -132,26 +134,51 @@ pub struct CurvePoint {
 /// # Errors
 /// Those of the drawing library.
 pub fn curves(area: &Area<'_>, title: Option<&str>, x: &Axis, y: &Axis, curves: &[Curve]) -> Result<(), PlotError> {
-    if y.logarithmic {
-        // Powers of two where those of ten are too few to read a height from.
-        let base = if y.high < 1000.0 * y.low { 2.0 } else { 10.0 };
-        draw(area, title, x, y, (y.low..y.high).log_scale().base(base), curves)
-    } else {
-        draw(area, title, x, y, y.low..y.high, curves)
+    scaled(area, title, (x, y), curves, &[])
+}
+
+/// Draws curves as [`curves`] does, and in grey a line through the places of `front`.
+///
+/// # Errors
+/// Those of the drawing library.
+pub fn curves_with_front(area: &Area<'_>, x: &Axis, y: &Axis, curves: &[Curve], front: &[(f64, f64)]) -> Result<(), PlotError> {
+    scaled(area, None, (x, y), curves, front)
+}
+
+fn scaled(area: &Area<'_>, title: Option<&str>, (x, y): (&Axis, &Axis), curves: &[Curve], front: &[(f64, f64)]) -> Result<(), PlotError> {
+    // Powers of two where those of ten are too few to read a place from.
+    let logarithmic = |axis: &Axis| {
+        let base = if axis.high < 1000.0 * axis.low { 2.0 } else { 10.0 };
+        (axis.low..axis.high).log_scale().base(base)
+    };
+    let even = |axis: &Axis| axis.low..axis.high;
+    match (x.logarithmic, y.logarithmic) {
+        (false, false) => draw(area, title, (x, even(x)), (y, even(y)), curves, front),
+        (false, true) => draw(area, title, (x, even(x)), (y, logarithmic(y)), curves, front),
+        (true, false) => draw(area, title, (x, logarithmic(x)), (y, even(y)), curves, front),
+        (true, true) => draw(area, title, (x, logarithmic(x)), (y, logarithmic(y)), curves, front),
     }
 }
 
-fn draw<Y>(area: &Area<'_>, title: Option<&str>, x: &Axis, y: &Axis, range: Y, curves: &[Curve]) -> Result<(), PlotError>
+fn draw<X, Y>(
+    area: &Area<'_>,
+    title: Option<&str>,
+    (x, x_range): (&Axis, X),
+    (y, y_range): (&Axis, Y),
+    curves: &[Curve],
+    front: &[(f64, f64)],
+) -> Result<(), PlotError>
 where
+    X: AsRangedCoord<Value = f64>,
+    X::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
     Y: AsRangedCoord<Value = f64>,
     Y::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
-    RangedCoordf64: Ranged<ValueType = f64>,
 {
     let mut builder = ChartBuilder::on(area);
     if let Some(title) = title {
         builder.caption(title, ("sans-serif", 18));
     }
-    let mut chart = builder.margin(10).x_label_area_size(42).y_label_area_size(70).build_cartesian_2d(x.low..x.high, range)?;
+    let mut chart = builder.margin(10).x_label_area_size(42).y_label_area_size(70).build_cartesian_2d(x_range, y_range)?;
     chart
         .configure_mesh()
         .x_desc(&x.name)
@@ -164,6 +191,9 @@ where
         .axis_desc_style(("sans-serif", 16))
         .max_light_lines(0)
         .draw()?;
+    if front.len() > 1 {
+        chart.draw_series(LineSeries::new(front.iter().copied(), FRONT.stroke_width(2)))?;
+    }
     // Few points are measurements that the eye should find.
     let is_dotted = curves.iter().all(|curve| curve.points.len() <= 30);
     for Curve { colour: index, points } in curves {
@@ -274,6 +304,21 @@ mod tests {
         let list =
             picture((legend_width(["dot-product", "a"]), legend_height(2)), |area| legend(area, [(0, "dot-product"), (5, "a")])).unwrap();
         assert!(list.contains("dot-product") && list.matches("<polyline").count() == 2, "{list}");
+    }
+
+    #[test]
+    fn a_front_is_a_grey_line_and_both_axes_may_be_powers() {
+        let curve = |x: f64, y: f64| Curve { colour: 0, points: points(&[(x, y, y, y)]) };
+        let all = [curve(10.0, 1.0), curve(100.0, 50.0), curve(1000.0, 90.0)];
+        let axis = |name: &str, of: fn(&Curve) -> f64| Axis::over(name, all.iter().map(of)).unwrap().with_margin();
+        let (x, y) = (axis("bytes", |curve| curve.points[0].x), axis("accuracy", |curve| curve.points[0].y));
+        assert!(x.logarithmic && y.logarithmic);
+        let draw = |front: &[(f64, f64)]| picture((400, 300), |area| curves_with_front(area, &x, &y, &all, front)).unwrap();
+        let with = draw(&[(10.0, 1.0), (1000.0, 90.0)]);
+        assert!(with.contains("#969696") && !draw(&[(10.0, 1.0)]).contains("#969696"), "{with}");
+        let places: Vec<f64> = with.split("<circle cx=\"").skip(1).map(|rest| rest.split('"').next().unwrap().parse().unwrap()).collect();
+        let [first, second, third] = places[..] else { panic!("{places:?}") };
+        assert!(((second - first) - (third - second)).abs() <= 2.0, "{places:?}");
     }
 
     #[test]

@@ -13,11 +13,13 @@ use heedful_attention::random::RandomKey;
 
 use crate::data::generate::sequences::{Purpose, ScoredSequence, SequenceTask};
 use crate::error::ExperimentError;
-use crate::experiment::{Attention, Card, Config, Experiment, NamedModel, Reading, Setup, check_length};
+use crate::experiment::{Attention, Card, Config, Experiment, NamedModel, Reading, Scores, Setup, Split, check_length};
 use crate::metrics::MetricColumn;
 use crate::published::PublishedNumbers;
-use crate::run_folder::sha256_hex;
+use crate::record::STATE_BYTES;
+use crate::run_folder::{RunPaths, sha256_hex};
 use crate::settings::Settings;
+use crate::train::{Interrupt, Task};
 
 pub use config::{Family, Recall, RecallFamily, SequenceData, Sequences, Track, TrackFamily};
 pub use rebuilding::{Reader, Rebuilding};
@@ -84,6 +86,11 @@ impl SequenceSet {
         self.test.iter().filter(|(_, longer, _)| !longer).count()
     }
 
+    /// Most tokens of a sequence of training.
+    fn length(&self) -> usize {
+        self.task.levels().iter().filter(|level| !level.longer).map(|level| level.length).max().unwrap_or(1)
+    }
+
     /// The training sequence of this number; levels take turns.
     fn training(&self, index: usize) -> ScoredSequence {
         self.task.draw(index % self.trained(), Purpose::Training, &self.key.numbered(index as u64))
@@ -140,6 +147,21 @@ impl<F: Family> Experiment for Sequences<F> {
 
     fn model(setup: Setup<'_, Self>, key: &RandomKey, device: &Device) -> Result<Reader, ExperimentError> {
         Ok(Reader::new(&setup.config.language_model(setup.attention), &setup.data.task, key, device))
+    }
+
+    fn score(
+        _setup: Setup<'_, Self>,
+        task: &SequenceLearning<'_>,
+        model: &Reader,
+        _paths: &RunPaths,
+        interrupt: &Interrupt,
+    ) -> Result<Option<Scores>, ExperimentError> {
+        let Some(mut scores) = task.evaluate(model, Split::Test, interrupt) else { return Ok(None) };
+        let length = task.set.length();
+        if let Some(bytes) = model.state_bytes(length) {
+            scores.push(STATE_BYTES, bytes as f64, format!("one sequence, after {length} tokens, all layers, 4 bytes a number"));
+        }
+        Ok(Some(scores))
     }
 
     fn columns() -> Vec<MetricColumn> {

@@ -206,6 +206,9 @@ impl ResultRecord {
     }
 }
 
+/// Name of the size of the decoding state among the metrics of runs that measure it.
+pub const STATE_BYTES: &str = "state bytes";
+
 /// Name of the speed of training among the metrics of every run.
 pub const STEPS_PER_SECOND: &str = "steps per second";
 

@@ -169,6 +169,16 @@ impl<A: Attention> Block<A> {
         self.pass(x, context, None, Some(state), probe)
     }
 
+    /// Bytes of the numbers that a state holds, at 4 bytes a number; `None` if an attention does not say.
+    pub fn state_bytes(&self, state: &BlockState<A::State>) -> Option<usize> {
+        let own = self.self_attention.state_bytes(&state.self_attention)?;
+        let cross = match (&self.cross_attention, &state.cross_attention) {
+            (Some(attention), Some(state)) => attention.state_bytes(state)?,
+            _ => 0,
+        };
+        Some(own + cross + state.feed_forward.bytes())
+    }
+
     /// Keeps the given batch rows of a state, in the given order.
     pub fn select(&self, state: &mut BlockState<A::State>, rows: &[usize]) {
         self.self_attention.select(&mut state.self_attention, rows);

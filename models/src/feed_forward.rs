@@ -131,6 +131,11 @@ pub struct FeedForwardState {
 }
 
 impl FeedForwardState {
+    /// Bytes of the numbers that are remembered, at 4 bytes a number.
+    pub fn bytes(&self) -> usize {
+        [&self.inputs, &self.hidden].into_iter().flatten().map(|past| 4 * past.dims().iter().product::<usize>()).sum()
+    }
+
     /// Keeps the given batch rows, in the given order.
     pub fn select(&mut self, rows: &[usize]) {
         for past in [&mut self.inputs, &mut self.hidden] {

@@ -311,6 +311,33 @@ mod tests {
         }
     }
 
+    /// Per layer: keys and values of all tokens, of those in a window, or the last values of a kernel; and the tails of the convolutions of separable networks.
+    #[test]
+    fn states_hold_what_later_tokens_can_reach() {
+        let (rows, length, width, d_ff) = (2, 13, 8, 16);
+        for (name, numbers) in [("dot-product", 2 * length * width), ("sliding-window", 2 * 4 * width), ("lightweight-conv", 3 * width)] {
+            let mut attention: AnyMechanism = name.parse().unwrap();
+            if name == "sliding-window" {
+                attention = toml::from_str::<LanguageModelConfig>("attention = { name = 'sliding-window', window = 4 }")
+                    .unwrap()
+                    .attention
+                    .at(0)
+                    .clone();
+            }
+            for separable in [false, true] {
+                let base = tiny(attention.clone());
+                let block = BlockConfig { separable_feed_forward: separable, ..base.block };
+                let model = LanguageModelConfig { layers: 1, block, ..base }.init(&RandomKey::from_seed(1), &Device::flex());
+                let mut state = model.start(rows, &[]);
+                let input = tokens([[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 1, 2, 3], [3, 2, 1, 4, 5, 6, 7, 8, 9, 10, 1, 2, 3]]);
+                model.step(input.clone().narrow(1, 0, length - 1), &mut state, &mut Probe::off());
+                model.step(input.narrow(1, length - 1, 1), &mut state, &mut Probe::off());
+                let tails = if separable { 2 * width + 4 * d_ff } else { 0 };
+                assert_eq!(model.decoder.state_bytes(&state), Some(4 * rows * (numbers + tails)), "{name}, separable {separable}");
+            }
+        }
+    }
+
     #[test]
     fn a_row_does_not_depend_on_its_batch() {
         let model = built(AnyMechanism::default());

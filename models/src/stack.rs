@@ -260,6 +260,11 @@ impl<A: Attention> Stack<A> {
         self.pass(x, &context, Halt::AtEnd, None, probe, |layer, block, x, probe| block.step(x, &context, &mut layers[layer], probe))
     }
 
+    /// Bytes of the numbers that a state holds in all layers, at 4 bytes a number; `None` if an attention does not say.
+    pub fn state_bytes(&self, state: &StackState<A::State>) -> Option<usize> {
+        self.blocks().zip(&state.layers).map(|(block, state)| block.state_bytes(state)).sum()
+    }
+
     /// Keeps the given batch rows of a state, in the given order.
     pub fn select(&self, state: &mut StackState<A::State>, rows: &[usize]) {
         for (block, state) in self.blocks().zip(&mut state.layers) {

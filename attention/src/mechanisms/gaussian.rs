@@ -392,6 +392,10 @@ impl Attention for Gaussian {
         state.select(rows);
     }
 
+    fn state_bytes(&self, state: &KeyValueState) -> Option<usize> {
+        Some(state.held_bytes())
+    }
+
     fn multiplications(&self, pairs: &Pairs) -> f64 {
         pairs.dense() * (pairs.d_head() + 1.0)
     }

@@ -357,6 +357,10 @@ impl<K: Kernel> Attention for KernelAttention<K> {
         state.select(rows);
     }
 
+    fn state_bytes(&self, state: &KeyValueState) -> Option<usize> {
+        Some(state.held_bytes())
+    }
+
     fn multiplications(&self, pairs: &Pairs) -> f64 {
         (pairs.queries.len() * self.options.taps * pairs.heads * pairs.d_head) as f64
     }

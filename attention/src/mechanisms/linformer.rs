@@ -315,6 +315,10 @@ impl Attention for Linformer {
         state.select(rows);
     }
 
+    fn state_bytes(&self, state: &KeyValueState) -> Option<usize> {
+        Some(state.held_bytes())
+    }
+
     fn sharing_with(self, earlier: &Self) -> Self {
         if self.layerwise && earlier.layerwise && self.key_slots.is_like(&earlier.key_slots) {
             return Self { key_slots: earlier.key_slots.clone(), ..self };

@@ -277,6 +277,11 @@ impl Attention for Lsh {
         state.buckets = state.buckets.take().map(|buckets| buckets.select(rows));
     }
 
+    fn state_bytes(&self, state: &LshState) -> Option<usize> {
+        let buckets = state.buckets.as_ref().map_or(0, |buckets| buckets.shape.iter().product());
+        Some(state.memory.held_bytes() + 4 * buckets)
+    }
+
     fn multiplications(&self, pairs: &Pairs) -> f64 {
         let d_head = pairs.d_head();
         if pairs.keys <= self.full_attention_below {

@@ -292,6 +292,7 @@ trait ErasedAttention: ErasedModule {
     fn state(&self, start: &DecodingStart) -> AnyState;
     fn step(&self, query: Tensor<3>, state: &mut AnyState, probe: &mut Probe) -> AttentionOutput;
     fn select(&self, state: &mut AnyState, rows: &[usize]);
+    fn state_bytes(&self, state: &AnyState) -> Option<usize>;
     fn share_with(&mut self, earlier: &dyn Any);
     fn multiplications(&self, pairs: &Pairs) -> f64;
 }
@@ -317,6 +318,10 @@ impl<A: Attention> ErasedAttention for Slot<A> {
 
     fn select(&self, state: &mut AnyState, rows: &[usize]) {
         self.get().select(state.of::<A>(), rows);
+    }
+
+    fn state_bytes(&self, state: &AnyState) -> Option<usize> {
+        self.get().state_bytes(state.get().expect("the state is that of another mechanism"))
     }
 
     fn share_with(&mut self, earlier: &dyn Any) {
@@ -372,6 +377,7 @@ impl Attention for AnyAttention {
         state(start: &DecodingStart) -> AnyState;
         step(query: Tensor<3>, state: &mut AnyState, probe: &mut Probe) -> AttentionOutput;
         select(state: &mut AnyState, rows: &[usize]) -> ();
+        state_bytes(state: &AnyState) -> Option<usize>;
         multiplications(pairs: &Pairs) -> f64;
     }
 

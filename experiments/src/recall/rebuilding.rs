@@ -6,6 +6,7 @@ use burn::tensor::activation::gelu;
 use burn::tensor::{Device, Int, Tensor};
 use heedful_attention::contract::Positions;
 use heedful_attention::init;
+use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_models::language_model::{LanguageModel, LanguageModelConfig};
 use heedful_models::loss::cross_entropy;
@@ -59,6 +60,20 @@ impl Reader {
     /// Where it is.
     pub fn device(&self) -> Device {
         self.language.embedding.tokens.weight.device()
+    }
+
+    /// Bytes that decoding remembers of a sequence of so many tokens; `None` if the attention does not say.
+    ///
+    /// # Panics
+    /// If it is longer than the model reads.
+    pub(super) fn state_bytes(&self, length: usize) -> Option<usize> {
+        let mut state = self.language.start(1, &[]);
+        // What is out of reach is forgotten at the step after.
+        for count in [length - 1, 1].into_iter().filter(|&count| count > 0) {
+            let tokens = Tensor::<2, Int>::zeros([1, count], &self.device());
+            self.language.step(tokens, &mut state, &mut Probe::off());
+        }
+        self.language.decoder.state_bytes(&state)
     }
 
     /// What tokens at positions of the rows of `states` `[B, N, C]` are told from, `[P, C]`; `at` `[P]` counts positions row after row.

@@ -14,6 +14,7 @@ use crate::batch::fixed_size_batches;
 use crate::comparison::scoring_bar;
 use crate::data::generate::sequences::ScoredSequence;
 use crate::metrics::{Combination, ItemScore, ItemTable, MetricColumn};
+use crate::record::STATE_BYTES;
 use crate::train::{Interrupt, Pass, Scores, Selection, Split, Task};
 
 /// The levels that have columns of their own: those of the defaults, and such as papers report.
@@ -49,6 +50,11 @@ pub(super) fn columns() -> Vec<MetricColumn> {
         accuracy("longer token accuracy", "longer: tokens", "the same of sequences that are longer than those of training"),
         accuracy("longer sequence accuracy", "longer: sequences", "the same of sequences that are longer than those of training"),
     ];
+    columns.push(
+        MetricColumn::new(STATE_BYTES, "state (bytes)")
+            .digits(0)
+            .defined_as("what a sequence of training leaves for the tokens after it to be read one by one, in all layers"),
+    );
     columns.extend(LEVELS.map(|level| accuracy(&of_level(level), level, "token accuracy of one level, N tokens with n pairs")));
     columns
 }

@@ -254,12 +254,15 @@ fn sequences_are_recalled_tracked_and_analysed() {
     let [recall, track] = ["recall", "track"].map(|name| folder.path().join(name));
     let small = ["--attention", "dot-product", "--set", "data={batch = 4, train = 40, valid = 4, test = 4}"];
     let found = record(&run("recall", &recall, &small), &recall);
-    for metric in ["token accuracy", "sequence accuracy", "class accuracy", "token accuracy, N=64, n=16"] {
+    for metric in ["token accuracy", "sequence accuracy", "class accuracy", "token accuracy, N=64, n=16", "state bytes"] {
         assert!(found["metrics"][metric].is_f64(), "{metric}: {found}");
     }
     assert_eq!(found["dataset"], "mqar");
     let items = fs::read_to_string(recall.join("report.html")).unwrap();
-    assert!(items.contains("MAD in-context recall") && items.contains("RWKV-7"), "published numbers stand beside");
+    assert!(
+        items.contains("tokens against bytes of state") && items.contains("MAD in-context recall") && items.contains("RWKV-7"),
+        "published numbers stand beside"
+    );
     succeeded(&tool("analyse").arg(&recall).args(["--texts", "1", "--pictured", "1"]).output().unwrap());
     refused(&tool("analyse").arg(&recall).args(["--text", "1 256"]).output().unwrap(), 2, &["0 to 255"]);
 

@@ -9,12 +9,14 @@ use serde::Serialize;
 
 use crate::compare::curve;
 use crate::compare::figure::{Against, Curves};
+use crate::compare::group::Row;
 use crate::compare::runs::RunSource;
 use crate::compare::table::Comparison;
 use crate::error::ExperimentError;
 use crate::markup;
 use crate::metrics::MetricColumn;
 use crate::plot::{self, Area, Axis, Curve, CurvePoint, Dots, PlotError};
+use crate::record::STATE_BYTES;
 use crate::run_folder::RunFolderError;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -62,11 +64,7 @@ fn judging<'m>(comparison: &'m Comparison<'_>) -> Vec<&'m MetricColumn> {
 pub(super) fn seeds(comparison: &Comparison<'_>) -> Result<Vec<Figure>, ExperimentError> {
     let mut figures = Vec::new();
     for metric in judging(comparison) {
-        let row = |(colour, row): (usize, &crate::compare::group::Row<'_>)| Dots {
-            name: markup::one_line(&row.name),
-            colour,
-            values: row.values(metric),
-        };
+        let row = |(colour, row): (usize, &Row<'_>)| Dots { name: markup::one_line(&row.name), colour, values: row.values(metric) };
         let rows: Vec<Dots> = comparison.group.rows.iter().enumerate().map(row).collect();
         let all = rows.iter().flat_map(|row| row.values.iter().copied());
         let Some(x) = Axis::over(&markup::one_line(&metric.label), all).map(Axis::with_margin) else { continue };
@@ -107,9 +105,11 @@ pub(super) fn costs(comparison: &Comparison<'_>) -> Result<Vec<Figure>, Experime
     let rows = &comparison.group.rows;
     let Some(metric) = judging(comparison).into_iter().next().cloned() else { return Ok(Vec::new()) };
     let names: Vec<String> = rows.iter().map(|row| markup::one_line(&row.name)).collect();
-    let costs: [(&str, Vec<Option<f64>>); 2] = [
+    let state = MetricColumn::new(STATE_BYTES, STATE_BYTES);
+    let costs: [(&str, Vec<Option<f64>>); 3] = [
         ("parameters", rows.iter().map(|row| row.parameters()).collect()),
         ("seconds of a run", rows.iter().map(|row| row.seconds()).collect()),
+        ("bytes of state", rows.iter().map(|row| row.spread(&state).map(|spread| spread.mean)).collect()),
     ];
     let mut figures = Vec::new();
     for (cost, of_rows) in costs {
@@ -124,6 +124,9 @@ pub(super) fn costs(comparison: &Comparison<'_>) -> Result<Vec<Figure>, Experime
         let points = || curves.iter().flat_map(|curve| &curve.points);
         let axis = |name: &str, of: fn(&CurvePoint) -> f64| Axis::over(name, points().map(of)).map(Axis::with_margin);
         let (Some(x), Some(y)) = (axis(cost, |point| point.x), axis(&markup::one_line(&metric.label), |point| point.y)) else { continue };
+        let mean = |row: &Row<'_>| row.spread(&metric).map(|spread| spread.mean);
+        let places = of_rows.iter().zip(rows).filter_map(|(cost, row)| Some(((*cost)?, mean(row)?))).collect();
+        let front = front(places, metric.higher_is_better != Some(false));
         let shown = || curves.iter().map(|curve| (curve.colour, names[curve.colour].as_str()));
         let told = |curve: &Curve| {
             let mean = curve.points.iter().map(|point| point.y).sum::<f64>() / curve.points.len() as f64;
@@ -134,11 +137,24 @@ pub(super) fn costs(comparison: &Comparison<'_>) -> Result<Vec<Figure>, Experime
         let size = (width, HEIGHT.max(plot::legend_height(curves.len())));
         figures.push(Figure::drawn(format!("{} against {cost}", metric.label), text, size, |area| {
             let (left, right) = area.split_horizontally(WIDTH);
-            plot::curves(&left, None, &x, &y, &curves)?;
+            plot::curves_with_front(&left, &x, &y, &curves, &front)?;
             plot::legend(&right, shown())
         })?);
     }
     Ok(figures)
+}
+
+/// Of costs and scores those that no other one beats in the score at no more cost, by rising cost: the Pareto front.
+fn front(mut places: Vec<(f64, f64)>, higher_is_better: bool) -> Vec<(f64, f64)> {
+    let worth = |score: f64| if higher_is_better { score } else { -score };
+    places.sort_by(|a, b| a.0.total_cmp(&b.0).then(worth(b.1).total_cmp(&worth(a.1))));
+    let mut best = f64::NEG_INFINITY;
+    places.retain(|&(_, score)| {
+        let is_better = worth(score) > best;
+        best = best.max(worth(score));
+        is_better
+    });
+    places
 }
 
 /// The pictures of one analysis.
@@ -212,6 +228,14 @@ fn listed(folder: &Path) -> Result<Vec<PathBuf>, RunFolderError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_front_has_what_nothing_cheaper_beats() {
+        let places = vec![(4.0, 5.0), (1.0, 1.0), (2.0, 3.0), (2.0, 2.0), (3.0, 3.0), (5.0, 4.0)];
+        assert_eq!(front(places.clone(), true), [(1.0, 1.0), (2.0, 3.0), (4.0, 5.0)]);
+        assert_eq!(front(places, false), [(1.0, 1.0)]);
+        assert_eq!(front(Vec::new(), true), []);
+    }
 
     #[test]
     fn pictures_of_an_analysis_are_shown_as_far_as_there_is_room_and_the_others_counted() {
