@@ -12,6 +12,7 @@ mod plan;
 mod ranks;
 mod runs;
 mod session;
+mod sweep;
 
 use std::io::IsTerminal;
 use std::path::Path;

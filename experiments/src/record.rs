@@ -209,6 +209,13 @@ impl ResultRecord {
 /// Name of the size of the decoding state among the metrics of runs that measure it.
 pub const STATE_BYTES: &str = "state bytes";
 
+/// Name of the learning rate that was kept, among the metrics of runs that try several.
+pub const LEARNING_RATE: &str = "learning rate";
+/// Name of the number of learning rates that were tried.
+pub const RATES_TRIED: &str = "learning rates tried";
+/// Name of the number of learning rates whose development score is at least nine tenths of the best.
+pub const RATES_NEAR_BEST: &str = "learning rates near the best";
+
 /// Name of the speed of training among the metrics of every run.
 pub const STEPS_PER_SECOND: &str = "steps per second";
 

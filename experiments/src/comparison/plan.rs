@@ -6,6 +6,7 @@ use burn::tensor::Device;
 use heedful_attention::random::RandomKey;
 use heedful_host::device_failure::guarded;
 
+use super::sweep;
 use crate::backend::Backend;
 use crate::display::{duration, grouped};
 use crate::error::{ExperimentError, print_line};
@@ -115,7 +116,8 @@ impl<E: Experiment> Plan<'_, E> {
             false => ExperimentError::failure(error),
         })?;
         let whole = seconds_per_step * training.steps as f64;
-        let training_seconds = training.minutes.map_or(whole, |minutes| whole.min(60.0 * minutes));
+        let of_attempt = training.minutes.map_or(whole, |minutes| whole.min(60.0 * minutes));
+        let training_seconds = of_attempt * sweep::count(config) as f64;
         Ok(Estimate { parameters, least_memory, seconds_per_step, training_seconds })
     }
 }

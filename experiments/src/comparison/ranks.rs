@@ -7,6 +7,7 @@ use heedful_attention::random::RandomKey;
 use heedful_host::exit::ProgramError;
 use serde::{Deserialize, Serialize};
 
+use super::sweep::attempts;
 use crate::error::{Completion, ExperimentError, INTERRUPTED_EXIT};
 use crate::experiment::definition::{Candidate, Config, Experiment, Setup};
 use crate::provenance::{self, Provenance};
@@ -90,7 +91,13 @@ pub(super) fn agree<E: Experiment>(ranks: &Ranks, config: &Config<E>, datasets: 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Word {
     /// To train a model of this attention on this data set.
-    Train { dataset: String, attention: String, seed: u64 },
+    Train {
+        dataset: String,
+        attention: String,
+        seed: u64,
+        /// Which of the learning rates that are tried; none if none are.
+        rate: Option<usize>,
+    },
     /// To end, with this exit code.
     End { exit: u8 },
 }
@@ -115,8 +122,8 @@ pub(super) fn follow<E: Experiment>(
     interrupt: &Interrupt,
 ) -> Result<Completion, ExperimentError> {
     loop {
-        let (name, attention, seed) = match Word::hear(ranks)? {
-            Word::Train { dataset, attention, seed } => (dataset, attention, seed),
+        let (name, attention, seed, rate) = match Word::hear(ranks)? {
+            Word::Train { dataset, attention, seed, rate } => (dataset, attention, seed, rate),
             Word::End { exit: 0 } => return Ok(Completion::Finished),
             Word::End { exit: INTERRUPTED_EXIT } => return Ok(Completion::Interrupted),
             Word::End { exit } => return Err(ProgramError::Reported(exit).into()),
@@ -129,7 +136,9 @@ pub(super) fn follow<E: Experiment>(
         let key = RandomKey::from_seed(seed);
         let task = E::task(setup);
         let model = E::model(setup, &key.named("init"), &device.clone().autodiff())?;
-        let trainer = Trainer::new(&task, &config.training, Path::new(""), "", key).watcher(Watcher::Nobody);
+        let attempts = attempts(config, Path::new(""));
+        let attempt = attempts.iter().find(|attempt| attempt.rate == rate).expect("all ranks have the same configuration");
+        let trainer = Trainer::new(&task, &attempt.training, Path::new(""), "", key).watcher(Watcher::Nobody);
         match trainer.interrupt(interrupt.clone()).ranks(ranks).follow(model) {
             // All ranks have this error, and the first one knows what becomes of it.
             Ok(()) | Err(TrainingError::NonFinite { .. }) => {}

@@ -4,6 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::candidate::{twins, with_earlier};
 use super::identity::{check_folder, recipe};
+use super::sweep;
 use crate::backend::Backend;
 use crate::error::{Completion, ExperimentError, print_line};
 use crate::experiment::definition::{Candidate, Card, Config, Experiment};
@@ -143,7 +144,7 @@ impl<'a, E: Experiment> Runs<'a, E> {
 impl<E: Experiment> Run<'_, E> {
     /// The most steps that it takes.
     pub(super) fn steps(&self) -> u64 {
-        self.candidate.config.training.steps
+        self.candidate.config.training.steps.saturating_mul(sweep::count(&self.candidate.config))
     }
 }
 

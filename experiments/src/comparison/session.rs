@@ -11,6 +11,7 @@ use heedful_host::checksum::sha256_hex;
 use super::overview::Overview;
 use super::ranks::Word;
 use super::runs::{Run, Runs};
+use super::sweep::{Attempt, Sweep, attempts, keep};
 use crate::allocator::return_freed_memory;
 use crate::error::{Completion, ExperimentError};
 use crate::experiment::definition::{Candidate, Experiment, Setup};
@@ -21,7 +22,7 @@ use crate::results::{Results, write_result};
 use crate::run_folder::{RunFolderError, RunPaths, write_atomically};
 use crate::run_lock::{Holder, RunLock};
 use crate::settings;
-use crate::train::{Interrupt, Outcome, ParameterCount, Ranks, Trainer, TrainingError, Watcher};
+use crate::train::{Interrupt, Outcome, ParameterCount, Ranks, Task, Trainer, TrainingError, Watcher};
 
 /// One command in progress.
 pub(super) struct Session<'a, E: Experiment> {
@@ -158,49 +159,72 @@ impl<'a, E: Experiment> Session<'a, E> {
             is_model: self.runs.config.run.models.iter().any(|model| model.name == attention.name),
             ..Default::default()
         };
-        let count = overview.begin(training.steps);
+        let count = overview.begin(run.steps());
         if self.jobs == 1 {
             return_freed_memory();
             reset_peak_memory();
         }
-        Word::Train { dataset: record.dataset.clone(), attention: attention.name.clone(), seed }.tell(self.ranks)?;
         let key = RandomKey::from_seed(seed);
         let task = E::task(setup);
-        let model = E::model(setup, &key.named("init"), &self.device.clone().autodiff())?;
-        let parameters = ParameterCount::of(&model);
-        let identity = sha256_hex(format!("{recipe} {} {seed} {}", attention.name, self.runs.backend).as_bytes());
-        let outcome = Trainer::new(&task, training, paths.root(), &identity, key)
-            .resume(true)
-            .watcher(self.watcher.clone())
-            .count(count.clone())
-            .description(format!("```toml\n{}```\n", settings::complete_text(config)?))
-            .interrupt(self.interrupt.clone())
-            .ranks(self.ranks)
-            .run(model);
+        let identity = format!("{recipe} {} {seed} {}", attention.name, self.runs.backend);
+        let attempts = attempts(config, paths.root());
+        let (mut sweep, mut failure) = (Sweep::new(task.selection()), None);
+        for Attempt { training, folder, rate } in &attempts {
+            Word::Train { dataset: record.dataset.clone(), attention: attention.name.clone(), seed, rate: *rate }.tell(self.ranks)?;
+            std::fs::create_dir_all(folder).map_err(|source| RunFolderError::write(folder.clone(), source))?;
+            let model = E::model(setup, &key.named("init"), &self.device.clone().autodiff())?;
+            let parameters = ParameterCount::of(&model);
+            record.parameters = parameters.trainable as u64;
+            record.parameters_by_part = parameters.parts.iter().map(|(part, count)| (part.clone(), *count as u64)).collect();
+            let of_rate = rate.map_or_else(String::new, |_| format!(" {}", training.learning_rate));
+            let identity = sha256_hex(format!("{identity}{of_rate}").as_bytes());
+            let outcome = Trainer::new(&task, training, folder, &identity, key)
+                .resume(true)
+                .watcher(self.watcher.clone())
+                .count(count.clone())
+                .description(format!("```toml\n{}```\n", settings::complete_text(config)?))
+                .interrupt(self.interrupt.clone())
+                .ranks(self.ranks)
+                .run(model);
+            match outcome {
+                Ok(Outcome::Interrupted { .. }) => return Ok(RunEnd::Interrupted),
+                Ok(Outcome::Finished(trained)) => sweep.finished(training.learning_rate, trained),
+                Err(error @ TrainingError::NonFinite { .. }) => {
+                    sweep.diverged(training.learning_rate);
+                    failure = Some(error);
+                }
+                Err(error) if error.is_usage() => return Err(ExperimentError::usage(error)),
+                Err(error) => return Err(ExperimentError::failure(error)),
+            }
+        }
         record.configuration = recipe;
-        record.parameters = parameters.trainable as u64;
-        record.parameters_by_part = parameters.parts.iter().map(|(part, count)| (part.clone(), *count as u64)).collect();
-        let scores = match (outcome, E::diverged(config)) {
-            (Ok(Outcome::Interrupted { .. }), _) => return Ok(RunEnd::Interrupted),
-            (Ok(Outcome::Finished(trained)), _) => {
+        let scores = match (sweep.best(), failure, E::diverged(config)) {
+            (Some((index, trained)), ..) => {
                 record.steps = trained.steps;
                 record.tokens_per_second = Some(trained.tokens_per_second);
                 record.wall_seconds = trained.wall_seconds;
                 record.score(STEPS_PER_SECOND, trained.steps as f64 / trained.training_seconds.max(f64::MIN_POSITIVE));
-                E::score(setup, &task, &trained.model, paths, &self.interrupt)?
+                let scores = E::score(setup, &task, &trained.model, paths, &self.interrupt)?;
+                if attempts[index].rate.is_some() && scores.is_some() {
+                    keep(&attempts[index].folder, paths.root())?;
+                }
+                scores
             }
-            (Err(TrainingError::NonFinite { step, .. }), Some(scores)) => {
+            (None, Some(TrainingError::NonFinite { step, .. }), Some(scores)) => {
                 record.steps = step;
                 Some(scores)
             }
-            (Err(error), _) if error.is_usage() => return Err(ExperimentError::usage(error)),
-            (Err(error), _) => return Err(ExperimentError::failure(error)),
+            (None, Some(error), _) => return Err(ExperimentError::failure(error)),
+            (None, None, _) => unreachable!("a run trains at least once"),
         };
         let Some(scores) = scores else { return Ok(RunEnd::Interrupted) };
         // The peak is that of the process, whatever runs in it.
         record.peak_memory_bytes = if self.jobs == 1 { peak_memory_bytes() } else { None };
         record.signatures = scores.signatures;
         record.notes = scores.notes;
+        if attempts[0].rate.is_some() {
+            sweep.record(&mut record);
+        }
         record.items = scores.made_of;
         for table in &scores.items {
             if table.is_finite() {

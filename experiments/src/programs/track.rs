@@ -4,17 +4,20 @@ use std::process::ExitCode;
 
 use crate::comparison;
 use crate::data::generate::sequences::SequenceTask;
-use crate::options::{CommonOptions, examples, parse};
+use crate::options::{CommonOptions, parse};
 use crate::recall::Track;
 use crate::settings::Assignment;
 use clap::Parser;
 
+use super::recall::examples_of;
+
 /// Compare how attention mechanisms track states: parity, word problems of groups (S5, A5), modular arithmetic.
 ///
-/// Trains a small decoder for each model of --model or attention of --attention, and each seed, and prints a table of accuracies on sequences of the training
-/// lengths and on longer ones, which tell whether the state is tracked or short sequences were learnt by heart.
+/// Trains a small decoder for each model of --model or attention of --attention, and each seed, with each of the configuration's learning_rates, and prints a
+/// table of accuracies of those that learnt best, on sequences of the training lengths and on longer ones, which tell whether the state is tracked or short
+/// sequences were learnt by heart.
 #[derive(Parser)]
-#[command(name = "track", version, after_help = examples("track"))]
+#[command(name = "track", version, after_help = examples_of("track"))]
 struct Options {
     /// Task; its options are set with --set data.task.NAME=VALUE, such as data.task.group=a5
     #[arg(long, value_name = "NAME", value_parser = SequenceTask::TRACK)]

@@ -78,6 +78,8 @@ pub struct Sequences<F> {
     pub data: SequenceData,
     /// Whether the output projection is the embedding's matrix.
     pub tied: bool,
+    /// Learning rates that each run tries in place of `training.learning_rate`, of which it keeps the best by the validation set; none: that one alone.
+    pub learning_rates: Vec<f64>,
     #[serde(skip)]
     family: PhantomData<F>,
 }
@@ -107,7 +109,12 @@ impl Default for SequenceData {
 
 impl<F: Family> Default for Sequences<F> {
     fn default() -> Self {
-        Self { data: SequenceData { task: F::task(), ..SequenceData::default() }, tied: true, family: PhantomData }
+        Self {
+            data: SequenceData { task: F::task(), ..SequenceData::default() },
+            tied: true,
+            learning_rates: F::learning_rates(),
+            family: PhantomData,
+        }
     }
 }
 

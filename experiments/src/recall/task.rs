@@ -14,7 +14,7 @@ use crate::batch::fixed_size_batches;
 use crate::comparison::scoring_bar;
 use crate::data::generate::sequences::ScoredSequence;
 use crate::metrics::{Combination, ItemScore, ItemTable, MetricColumn};
-use crate::record::STATE_BYTES;
+use crate::record::{LEARNING_RATE, RATES_NEAR_BEST, RATES_TRIED, STATE_BYTES};
 use crate::train::{Interrupt, Pass, Scores, Selection, Split, Task};
 
 /// The levels that have columns of their own: those of the defaults, and such as papers report.
@@ -55,6 +55,10 @@ pub(super) fn columns() -> Vec<MetricColumn> {
             .digits(0)
             .defined_as("what a sequence of training leaves for the tokens after it to be read one by one, in all layers"),
     );
+    columns.push(MetricColumn::new(LEARNING_RATE, "best rate").digits(4).defined_as("the learning rate that was kept"));
+    columns.push(MetricColumn::new(RATES_TRIED, "rates tried").digits(0).defined_as("learning rates that the run tried"));
+    let near = MetricColumn::new(RATES_NEAR_BEST, "rates near best").digits(0);
+    columns.push(near.defined_as("of them those whose validation accuracy is at least nine tenths of the best"));
     columns.extend(LEVELS.map(|level| accuracy(&of_level(level), level, "token accuracy of one level, N tokens with n pairs")));
     columns
 }

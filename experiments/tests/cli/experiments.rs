@@ -257,7 +257,9 @@ fn sequences_are_recalled_tracked_and_analysed() {
     for metric in ["token accuracy", "sequence accuracy", "class accuracy", "token accuracy, N=64, n=16", "state bytes"] {
         assert!(found["metrics"][metric].is_f64(), "{metric}: {found}");
     }
-    assert_eq!(found["dataset"], "mqar");
+    assert_eq!((&found["dataset"], &found["metrics"]["learning rates tried"]), (&"mqar".into(), &4.0.into()));
+    let notes = found["notes"].to_string();
+    assert!(notes.contains("4 learning rates were tried") && notes.contains("0.03: "), "{notes}");
     let items = fs::read_to_string(recall.join("report.html")).unwrap();
     assert!(
         items.contains("tokens against bytes of state") && items.contains("MAD in-context recall") && items.contains("RWKV-7"),
@@ -276,6 +278,8 @@ fn sequences_are_recalled_tracked_and_analysed() {
     };
     refuse("recall", &["--set", "data.task.segments=[[64,17]]"], &["data.task.segments", "17 pairs", "quarter"]);
     refuse("recall", &["--set", "data.task.kind=parity"], &["data.task.kind", "mqar"]);
+    refuse("recall", &["--set", "training.learning_rate=1e-3"], &["training.learning_rate", "learning_rates=[]"]);
+    refuse("recall", &["--set", "learning_rates=[1e-3,0.0]"], &["learning_rates", "positive"]);
     refuse("recall", &["--set", "data.train=0"], &["data.train", "at least 1"]);
     refuse("recall", &["--data", "."], &["run.data", "read no files"]);
     refuse("track", &["--task", "words", "--set", "data.task.group=m11"], &["m11", "a4xz5"]);
