@@ -61,7 +61,7 @@ impl<M> Sweep<M> {
     pub(super) fn finished(&mut self, learning_rate: f64, trained: TrainedModel<M>) {
         let score = trained.metrics.iter().find(|metric| metric.name == self.selection.metric).map(|metric| metric.value);
         self.wall_seconds += trained.wall_seconds;
-        let best = self.best.as_ref().and_then(|(index, _)| self.tried[*index].1);
+        let best = self.best.as_ref().and_then(|(index, _)| self.tried[*index].1).filter(|best| !best.is_nan());
         if self.best.is_none() || score.is_some_and(|score| self.selection.improves(score, best)) {
             self.best = Some((self.tried.len(), trained));
         }

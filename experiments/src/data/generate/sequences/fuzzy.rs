@@ -141,8 +141,7 @@ mod tests {
             motifs(&tokens).iter().filter(|(_, motif)| motif[0] < 7).for_each(|(_, motif)| sizes[motif.len()] += 1);
         }
         let all: i32 = sizes.iter().sum();
-        for size in 1..=3 {
-            assert!((f64::from(sizes[size]) / f64::from(all) - 1.0 / 3.0).abs() < 0.03, "{sizes:?}");
-        }
+        let thirds = |count: &i32| (f64::from(*count) / f64::from(all) - 1.0 / 3.0).abs() < 0.03;
+        assert!(sizes[1..=3].iter().all(thirds), "{sizes:?}");
     }
 }

@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
 use super::SequenceTaskError;
 
 /// A group by its name: `s2` to `s5` all permutations, `a3` to `a5` the even ones, `z2` to `z120` the residues of a sum, `a4xz5` pairs of both.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum GroupName {
     /// All permutations of so many points.
@@ -75,10 +76,14 @@ pub struct Group {
     products: Vec<u32>,
 }
 
+/// The groups that were asked for. A table takes longer to make than a sequence.
+static MADE: LazyLock<Mutex<HashMap<GroupName, Arc<Group>>>> = LazyLock::new(Mutex::default);
+
 impl Group {
     /// The group of this name.
-    pub fn new(name: GroupName) -> Self {
-        Self::generated(&generators(name))
+    pub fn new(name: GroupName) -> Arc<Self> {
+        let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(made.entry(name).or_insert_with(|| Arc::new(Self::generated(&generators(name)))))
     }
 
     /// The group that permutations of the same points generate.
