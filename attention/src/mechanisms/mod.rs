@@ -1,6 +1,9 @@
 //! The mechanisms, one file each, named as their papers name them, and three parts that several share: [`kernel_attention`] of the convolutions,
 //! [`sequence_projection`] of Linformer, and [`qk_norm`] of queries and keys. The configuration of each begins with the defaults and has a setter for each
 //! option: `LinformerConfig::default().with_rank(64)`.
+//! The mechanisms, one file each, named as their papers name them, and parts that several share: [`kernel_attention`] of the convolutions,
+//! [`sequence_projection`] of Linformer, and [`feature_attention`] of linear attention. The configuration of each begins with the defaults and has a setter for each option:
+//! `LinformerConfig::default().with_rank(64)`.
 
 // A list beside that of `built_in!`: the formatter, and editors, find no file that a macro declares.
 
@@ -9,12 +12,14 @@ pub mod alibi;
 pub mod differential;
 pub mod dot_product;
 pub mod dynamic_conv;
+pub mod feature_attention;
 pub mod forgetting;
 pub mod gaussian;
 pub mod kernel_attention;
 pub mod learned_relative;
 pub mod learned_sink;
 pub mod lightweight_conv;
+pub mod linear_attention;
 pub mod linformer;
 pub mod local_1d;
 pub mod local_2d;

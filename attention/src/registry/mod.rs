@@ -80,6 +80,7 @@ built_in! {
     gaussian::GaussianConfig,
     lsh::LshConfig,
     linformer::LinformerConfig,
+    linear_attention::LinearAttentionConfig,
     lightweight_conv::LightweightConvConfig,
     dynamic_conv::DynamicConvConfig,
 }

@@ -199,6 +199,7 @@ fn only_attentions_that_score_other_sequences_can_be_cross_attention() {
             "uniform",
             "gaussian",
             "linformer",
+            "linear-attention",
             "soft-cap",
             "sigmoid",
             "softmax-plus-one",

@@ -45,6 +45,7 @@ impl Fading {
             keys: relu(heads(&self.key)),
             values: heads(&self.value),
             log_decay: Some(log_decay),
+            normalised: false,
         }
     }
 
@@ -272,7 +273,7 @@ impl Numbers {
         let [queries, keys, values, state] = self.parts.each_ref().map(|part| part.tensor::<4>(&device).require_grad());
         let log_decay = self.decay.as_ref().map(|decay| decay.tensor::<4>(&device).require_grad());
         let inputs = [Some(queries.clone()), Some(keys.clone()), Some(values.clone()), Some(state.clone()), log_decay.clone()];
-        let output = execute(Recurrence { queries, keys, values, log_decay }, state);
+        let output = execute(Recurrence { queries, keys, values, log_decay, normalised: false }, state);
         let [of_contexts, of_last] = self.cotangents.each_ref().map(|cotangent| cotangent.tensor::<4>(&device));
         let gradients = ((output.context.clone() * of_contexts).sum() + (output.state.clone() * of_last).sum()).backward();
         let gradients = inputs.into_iter().flatten().map(|input| Array::read(input.grad(&gradients).unwrap()));
@@ -330,8 +331,8 @@ fn long_sequences_are_executed_in_many_chunks() {
 /// `count` positions from `start` on.
 fn narrowed(recurrence: &Recurrence, start: usize, count: usize) -> Recurrence {
     let narrow = |x: Tensor<4>| if x.dims()[2] == 1 { x } else { x.narrow(2, start, count) };
-    let Recurrence { queries, keys, values, log_decay } = recurrence.clone();
-    Recurrence { queries: narrow(queries), keys: narrow(keys), values: narrow(values), log_decay: log_decay.map(narrow) }
+    let Recurrence { queries, keys, values, log_decay, normalised } = recurrence.clone();
+    Recurrence { queries: narrow(queries), keys: narrow(keys), values: narrow(values), log_decay: log_decay.map(narrow), normalised }
 }
 
 #[test]
@@ -363,6 +364,36 @@ fn all_pairs_agree_with_chunks_in_outputs_and_gradients() {
             if ![1, 5].contains(&index) {
                 same(&format!("{decay:?}: {index}"), weighed, chunked, 1e-5).unwrap();
             }
+        }
+    }
+}
+
+#[test]
+fn normalised_contexts_are_divided_by_the_sum_of_their_weights() {
+    for decay in DECAYS {
+        let mut numbers = numbers(9, decay);
+        // The sum of weights is what is read of values that are 1.
+        numbers.parts[2].values.iter_mut().skip(VALUE - 1).step_by(VALUE).for_each(|value| *value = 1.0);
+        numbers.parts[3].values.iter_mut().for_each(|state| *state = 0.0);
+        let part = numbers.parts.each_mut();
+        part.into_iter().take(2).for_each(|part| part.values.iter_mut().for_each(|x| *x = x.abs()));
+        let divided = |row: &[f64]| row[..VALUE - 1].iter().map(|x| x / row[VALUE - 1]).collect::<Vec<_>>();
+        let expected: Vec<f64> = numbers.expected()[0].chunks(VALUE).flat_map(divided).collect();
+        let executions: [(&str, &dyn Fn(Recurrence) -> Tensor<4>); 3] = [
+            ("by position", &|recurrence| recurrence.recur(None).context),
+            ("in chunks", &|recurrence| recurrence.in_chunks(None, 4).context),
+            ("by pairs", &|recurrence| recurrence.weigh(None, &mut Probe::off())),
+        ];
+        for (name, execute) in executions {
+            let run = |recurrence: Recurrence, state: Tensor<4>| {
+                let values = recurrence.values.narrow(3, 0, VALUE - 1);
+                let context = execute(Recurrence { values, normalised: true, ..recurrence });
+                // The comparison asks for a column more.
+                let one = Tensor::ones([2, 3, 9, 1], &context.device());
+                RecurrentOutput { context: Tensor::cat(vec![context, one], 3), state: state * 1.0 }
+            };
+            let found: Vec<f64> = numbers.found(&run)[0].chunks(VALUE).flat_map(|row| row[..VALUE - 1].to_vec()).collect();
+            same(&format!("{decay:?}, {name}"), &found, &expected, 1e-5).unwrap();
         }
     }
 }

@@ -10,6 +10,7 @@ use heedful_attention::mechanisms::gaussian::{self, GaussianConfig, Normalisatio
 use heedful_attention::mechanisms::learned_relative::LearnedRelativeConfig;
 use heedful_attention::mechanisms::learned_sink::LearnedSinkConfig;
 use heedful_attention::mechanisms::lightweight_conv::LightweightConvConfig;
+use heedful_attention::mechanisms::linear_attention::{FeatureMap, LinearAttentionConfig};
 use heedful_attention::mechanisms::linformer::{LinformerConfig, Sharing};
 use heedful_attention::mechanisms::local_1d::LocalOneDConfig;
 use heedful_attention::mechanisms::local_2d::LocalTwoDConfig;
@@ -64,6 +65,7 @@ pub fn variants() -> Vec<Variant> {
             "adaptive-span",
             "gaussian",
             "linformer",
+            "linear-attention",
             "lightweight-conv",
             "dynamic-conv",
             "sigmoid",
@@ -218,6 +220,7 @@ pub fn variants() -> Vec<Variant> {
     add("shaw+random", parse("shaw+random"), one, true);
     rotations(&mut add);
     forgetting(&mut add);
+    recurrences(&mut add);
     patterns(&mut add);
     soft_caps(&mut add);
     normalisers(&mut add);
@@ -243,6 +246,17 @@ fn forgetting(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
     add("forgetting@sigmoid", parse("forgetting@sigmoid"), one, false);
     let window = SlidingWindowConfig::default().with_window(3);
     add("forgetting@sliding-window", AnyMechanism::from(window).over(parse("forgetting")).unwrap(), one, false);
+}
+
+/// Mechanisms without a matrix of pairs, whose state each position changes.
+fn recurrences(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
+    let all = &[Role::Encoder, Role::Decoder, Role::Cross];
+    let linear = LinearAttentionConfig::default();
+    add("linear-attention", linear.clone().into(), all, true);
+    add("linear-attention, without sums", linear.clone().with_normalise(false).into(), all, false);
+    // Where no channel of a query and of a key are positive both, weights are 0.
+    add("linear-attention, ReLU", linear.clone().with_feature_map(FeatureMap::Relu).into(), all, false);
+    add("linear-attention, ReLU, without sums", linear.with_feature_map(FeatureMap::Relu).with_normalise(false).into(), all, false);
 }
 
 /// Patterns so small that they hide something of eight elements. What they and the view show may be nothing, and then weights sum to 0.

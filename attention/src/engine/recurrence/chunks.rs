@@ -19,10 +19,20 @@ const CHANNELS_CHUNK: usize = 16;
 /// Chunks whose states are computed at once, by a product with a matrix of as many rows and columns.
 const CHUNKS: usize = 32;
 
+fn chunk_where(channels_decay: bool) -> usize {
+    if channels_decay { CHANNELS_CHUNK } else { CHUNK }
+}
+
 impl Recurrence {
     /// Positions of a chunk that are fast.
     pub(super) fn chunk(&self) -> usize {
-        if self.log_decay.as_ref().is_some_and(|decay| decay.dims()[3] > 1) { CHANNELS_CHUNK } else { CHUNK }
+        chunk_where(self.log_decay.as_ref().is_some_and(|decay| decay.dims()[3] > 1))
+    }
+
+    /// Multiplications within chunks of `length` positions of one head, for keys and values of these widths: products of queries with keys, and weighted sums
+    /// of values. Writing and reading the state has `2 n R D` more.
+    pub(crate) fn multiplications_in_chunks(length: usize, width: usize, value: usize, channels_decay: bool) -> usize {
+        length * chunk_where(channels_decay).min(length) * (width + value)
     }
 
     /// Chunk by chunk of `chunk` positions, from a state `[B, H, R, D]` or from nothing. Time `n (C (R + D) + R D)`; memory is linear in the length.
@@ -31,6 +41,10 @@ impl Recurrence {
     /// If `chunk` is 0.
     pub fn in_chunks(self, state: Option<Tensor<4>>, chunk: usize) -> RecurrentOutput {
         assert!(chunk > 0, "a chunk has at least one position");
+        self.normalising(|recurrence| recurrence.by_chunks(state, chunk))
+    }
+
+    fn by_chunks(self, state: Option<Tensor<4>>, chunk: usize) -> RecurrentOutput {
         let mut state = self.first_state(state);
         let length = self.keys.dims()[2];
         let chunk = chunk.min(length);
@@ -46,12 +60,18 @@ impl Recurrence {
     /// `count` positions from `start` on.
     fn positions(&self, start: usize, count: usize) -> Self {
         let of = |x: &Tensor<4>| if x.dims()[2] == 1 { x.clone() } else { part(x.clone(), 2, start, count) };
-        Self { queries: of(&self.queries), keys: of(&self.keys), values: of(&self.values), log_decay: self.log_decay.as_ref().map(of) }
+        Self {
+            queries: of(&self.queries),
+            keys: of(&self.keys),
+            values: of(&self.values),
+            log_decay: self.log_decay.as_ref().map(of),
+            normalised: self.normalised,
+        }
     }
 
     /// All chunks at once.
     fn of_chunks(self, state: Tensor<4>, chunk: usize) -> RecurrentOutput {
-        let Self { queries, keys, values, log_decay } = self;
+        let Self { queries, keys, values, log_decay, .. } = self;
         let [batch, heads, length, width] = keys.dims();
         let (value, rows, chunks) = (values.dims()[3], batch * heads, length.div_ceil(chunk));
         // `[B H, M, C, .]` of M chunks. Behind the end are keys 0 that do not decay.

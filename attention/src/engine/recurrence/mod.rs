@@ -31,6 +31,9 @@ pub struct Recurrence {
     /// Logarithm of how much of the state a position keeps, at most 0: one number for each head, or one for each channel of the keys, `[B|1, H, N|1, R|1]`.
     /// Absent: everything is kept.
     pub log_decay: Option<Tensor<4>>,
+    /// Whether what is read is divided by the sum of its weights, `q_t . sum_j k_j` without decay (Katharopoulos et al. 2020, equation 9): for queries and keys
+    /// that are not negative. The state has one more column then, the sum of the keys. What reads from nothing is 0.
+    pub normalised: bool,
 }
 
 /// What a recurrence gives.
@@ -38,7 +41,7 @@ pub struct Recurrence {
 pub struct RecurrentOutput {
     /// `[B, H, N, D]`.
     pub context: Tensor<4>,
-    /// The state after the last position, `[B, H, R, D]`.
+    /// The state after the last position, `[B, H, R, D]`, or `[B, H, R, D + 1]` with the sum of the keys.
     pub state: Tensor<4>,
 }
 
@@ -73,6 +76,31 @@ impl Recurrence {
         self.in_chunks(state, chunk)
     }
 
+    /// What all keys write together, whatever their order, `[B, H, R, D]` or `[B, H, R, D + 1]`: what [`read`](Self::read) reads.
+    ///
+    /// # Panics
+    /// If the state decays: then there is an order.
+    pub fn written(self) -> Tensor<4> {
+        assert!(self.log_decay.is_none(), "the state decays between positions, which therefore have an order");
+        let values = if self.normalised { with_ones(self.values) } else { self.values };
+        self.keys.swap_dims(2, 3).matmul(values)
+    }
+
+    /// What queries `[B, H, Q, R]` read from a state, `[B, H, Q, D]`.
+    pub fn read(queries: Tensor<4>, state: Tensor<4>, normalised: bool) -> Tensor<4> {
+        let context = queries.matmul(state);
+        if normalised { divided(context) } else { context }
+    }
+
+    /// An execution that knows nothing of the normaliser, around which that is put.
+    fn normalising(self, execute: impl FnOnce(Self) -> RecurrentOutput) -> RecurrentOutput {
+        if !self.normalised {
+            return execute(self);
+        }
+        let output = execute(Self { values: with_ones(self.values), normalised: false, ..self });
+        RecurrentOutput { context: divided(output.context), ..output }
+    }
+
     /// The state before the first position: the given one, or 0.
     fn first_state(&self, state: Option<Tensor<4>>) -> Tensor<4> {
         let [batch, heads, _, width] = self.keys.dims();
@@ -81,8 +109,12 @@ impl Recurrence {
 
     /// Position by position, from a state `[B, H, R, D]` or from nothing. Time `n R D`, state `R D`.
     pub fn recur(self, state: Option<Tensor<4>>) -> RecurrentOutput {
+        self.normalising(|recurrence| recurrence.by_position(state))
+    }
+
+    fn by_position(self, state: Option<Tensor<4>>) -> RecurrentOutput {
         let mut state = self.first_state(state);
-        let Self { queries, keys, values, log_decay } = self;
+        let Self { queries, keys, values, log_decay, .. } = self;
         let length = keys.dims()[2];
         let at = |x: &Tensor<4>, position: usize| x.clone().narrow(2, if x.dims()[2] == 1 { 0 } else { position }, 1);
         let mut contexts = Vec::with_capacity(length);
@@ -95,4 +127,24 @@ impl Recurrence {
         }
         RecurrentOutput { context: Tensor::cat(contexts, 2), state }
     }
+}
+
+/// Values `[B, H, N, D]` and a column of ones.
+fn with_ones(values: Tensor<4>) -> Tensor<4> {
+    let [batch, heads, length, _] = values.dims();
+    let ones = Tensor::ones([batch, heads, length, 1], (&values.device(), values.dtype()));
+    Tensor::cat(vec![values, ones], 3)
+}
+
+/// All columns but the last, divided by that; 0 where it is 0.
+fn divided(context: Tensor<4>) -> Tensor<4> {
+    let width = context.dims()[3] - 1;
+    let totals = context.clone().narrow(3, width, 1);
+    context.narrow(3, 0, width) / without_zero(totals)
+}
+
+/// 1 in the place of 0, which only sums have that are over nothing.
+fn without_zero(totals: Tensor<4>) -> Tensor<4> {
+    let empty = totals.clone().equal_elem(0.0);
+    totals.mask_fill(empty, 1.0)
 }

@@ -14,12 +14,23 @@ pub struct RecurrentState {
     length: usize,
     capacity: usize,
     state: Option<Tensor<4>>,
+    fixed: bool,
 }
 
 impl RecurrentState {
     /// Before the first step.
     pub fn new(start: &DecodingStart) -> Self {
-        Self { progress: Progress::new(start), length: 0, capacity: start.capacity(), state: None }
+        Self { progress: Progress::new(start), length: 0, capacity: start.capacity(), state: None, fixed: false }
+    }
+
+    /// What another sequence has written, `[B, H, R, D]`, which steps only read.
+    pub fn fixed(start: &DecodingStart, written: Tensor<4>) -> Self {
+        Self { state: Some(written.detach()), fixed: true, ..Self::new(start) }
+    }
+
+    /// What another sequence has written, if this state is one of it.
+    pub fn written(&self) -> Option<Tensor<4>> {
+        self.state.clone().filter(|_| self.fixed)
     }
 
     /// The next positions `[B, N, C]` as an input. What is given next follows them.
@@ -32,8 +43,24 @@ impl RecurrentState {
         self.progress.advance(query)
     }
 
+    /// Which of the next positions `[B, N, C]` are real, `[B|1, N]`. What is given next follows them.
+    ///
+    /// # Panics
+    /// If the capacity is exceeded, or a position sees something else than the real ones up to itself.
+    pub fn real_of_step(&mut self, query: Tensor<3>, heads: usize) -> Vec<bool> {
+        let AttentionInput { query, visibility, positions, .. } = self.advance(query);
+        let (start, length) = (positions.start, query.dims()[1]);
+        visibility.real_positions_of_step(start..start + length, heads).unwrap_or_else(|| {
+            panic!("the state of a recurrence holds all real positions so far, and a step cannot see others: {visibility:?}")
+        })
+    }
+
     /// Goes on from the state, and keeps the one after the last position without its gradient. Returns the context `[B, H, N, D]`.
+    ///
+    /// # Panics
+    /// If the state is what another sequence has written.
     pub fn recur(&mut self, recurrence: Recurrence) -> Tensor<4> {
+        assert!(!self.fixed, "steps only read what another sequence has written");
         let RecurrentOutput { context, state } = recurrence.execute(self.state.take());
         self.state = Some(state.detach());
         context
@@ -43,5 +70,10 @@ impl RecurrentState {
     pub fn select(&mut self, rows: &[usize]) {
         self.progress.select(rows);
         self.state = self.state.take().map(|state| selected(&state, rows));
+    }
+
+    /// Bytes that the state holds, at 4 bytes a number.
+    pub fn bytes(&self) -> usize {
+        self.state.as_ref().map_or(0, |state| state.dims().iter().product::<usize>() * 4)
     }
 }

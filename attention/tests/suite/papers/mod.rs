@@ -7,6 +7,7 @@ mod forgetting;
 mod gaussian;
 mod gemma;
 mod image_transformer;
+mod linear_attention;
 mod linformer;
 mod output_gate;
 mod qk_norm;

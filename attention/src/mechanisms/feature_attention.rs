@@ -1,0 +1,217 @@
+//! Attention by features: what the mechanisms share whose weights are products of features of queries and of keys (Katharopoulos et al. 2020).
+//!
+//! `o_i = sum_j phi(q_i) . phi(k_j) v_j / sum_j phi(q_i) . phi(k_j)`: because the weights are products, the sums over keys can be formed before any query is
+//! known, `S = sum_j phi(k_j) v_j^T` and `z = sum_j phi(k_j)`. Without an order all queries read from one sum; causal attention is a
+//! [recurrence](crate::engine::recurrence) whose state is the sum up to a position. Other visibilities, such as windows or what differs between heads, have no
+//! such sums: there all pairs are computed.
+
+use burn::module::{Module, ModuleDisplay};
+use burn::nn::Linear;
+use burn::tensor::{Device, Tensor, TensorData};
+
+use crate::abilities::{Abilities, Causality};
+use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs};
+use crate::dropout::dropout;
+use crate::engine::Engine;
+use crate::engine::recurrence::{Recurrence, RecurrentState};
+use crate::heads::{merge_heads, split_heads};
+use crate::init;
+use crate::linear::linear;
+use crate::placement::{Placement, Role};
+use crate::probe::Probe;
+use crate::progress::DecodingStart;
+use crate::random::RandomKey;
+use crate::visibility::{Span, Visibility};
+
+/// What queries and keys are mapped to.
+pub trait Features: Module + ModuleDisplay + 'static {
+    /// Width `R` of the features of a head of width `d_head`.
+    fn width(&self, d_head: usize) -> usize;
+
+    /// Features `[B, H, N, R]`, none of them negative, of queries or keys `[B, H, N, D]`.
+    fn features(&self, x: Tensor<4>) -> Tensor<4>;
+}
+
+/// Attention whose weights are products of features.
+#[derive(Module, Debug)]
+pub struct FeatureAttention<F: Features> {
+    /// The map of queries and keys to features.
+    pub features: F,
+    /// Query projection `[C, C]`.
+    pub query: Linear,
+    /// Key projection `[C, C]`.
+    pub key: Linear,
+    /// Value projection `[C, C]`.
+    pub value: Linear,
+    /// Output projection `[C, C]`.
+    pub output: Linear,
+    normalised: bool,
+    heads: usize,
+    dropout: f64,
+    cross: bool,
+    #[module(skip)]
+    limit: Visibility,
+}
+
+/// How the sums over keys are formed.
+enum Execution {
+    /// All queries of a row see the same keys, `[B, K]`.
+    Sum(Vec<bool>),
+    /// Each real position, `[B, N]`, sees the real ones up to itself.
+    Recurrence(Vec<bool>),
+    /// Pair by pair.
+    Pairs,
+}
+
+impl<F: Features> FeatureAttention<F> {
+    /// Puts the projections, which have no biases, around `features`.
+    pub fn new(features: F, normalised: bool, placement: &Placement, key: &RandomKey, device: &Device) -> Self {
+        let linear = |name| init::linear(placement.d_model, placement.d_model, false, &key.named(name), device);
+        Self {
+            features,
+            query: linear("query"),
+            key: linear("key"),
+            value: linear("value"),
+            output: linear("output"),
+            normalised,
+            heads: placement.heads,
+            dropout: placement.dropout,
+            cross: placement.role == Role::Cross,
+            limit: placement.limit(),
+        }
+    }
+
+    fn heads_of(&self, x: Tensor<3>, map: &Linear) -> Tensor<4> {
+        split_heads(linear(x, map), self.heads)
+    }
+
+    fn queries(&self, query: Tensor<3>) -> Tensor<4> {
+        self.features.features(self.heads_of(query, &self.query))
+    }
+
+    fn recurrence(&self, query: Tensor<3>, memory: Tensor<3>) -> Recurrence {
+        Recurrence {
+            queries: self.queries(query),
+            keys: self.features.features(self.heads_of(memory.clone(), &self.key)),
+            values: self.heads_of(memory, &self.value),
+            log_decay: None,
+            normalised: self.normalised,
+        }
+    }
+
+    fn execution(&self, visibility: &Visibility, span: Span, engine: Engine) -> Execution {
+        if engine == Engine::Reference {
+            return Execution::Pairs;
+        }
+        let follows_itself = !self.cross && span.keys == span.query_start + span.queries;
+        if follows_itself && let Some(real) = visibility.real_positions(span.keys, self.heads) {
+            return Execution::Recurrence(real);
+        }
+        visibility.common_keys(span, self.heads).map_or(Execution::Pairs, Execution::Sum)
+    }
+
+    fn output(&self, context: Tensor<4>, random: Option<RandomKey>) -> AttentionOutput {
+        let key = random.map(|key| key.named("output"));
+        AttentionOutput::new(linear(dropout(merge_heads(context), self.dropout, key.as_ref()), &self.output))
+    }
+}
+
+/// The recurrence with the queries behind the first `before` as they are, and 0 in the place of queries before: what was carried over from earlier segments
+/// asks nothing.
+fn led_by(recurrence: Recurrence, before: usize) -> Recurrence {
+    if before == 0 {
+        return recurrence;
+    }
+    let [batch, heads, _, width] = recurrence.queries.dims();
+    let none = Tensor::zeros([batch, heads, before, width], (&recurrence.queries.device(), recurrence.queries.dtype()));
+    Recurrence { queries: Tensor::cat(vec![none, recurrence.queries], 2), ..recurrence }
+}
+
+/// 0 in the place of the keys that are not seen, `[B|1, K]`: the features of an element that is 0 need not be 0.
+fn of_seen(recurrence: Recurrence, seen: &[bool]) -> Recurrence {
+    if seen.iter().all(|&seen| seen) {
+        return recurrence;
+    }
+    let keys = recurrence.keys.dims()[2];
+    let flags = TensorData::new(seen.iter().map(|&seen| if seen { 1.0f32 } else { 0.0 }).collect(), [seen.len() / keys, 1, keys, 1]);
+    let flags = Tensor::<4>::from_data(flags, (&recurrence.keys.device(), recurrence.keys.dtype()));
+    Recurrence { keys: recurrence.keys * flags, ..recurrence }
+}
+
+impl<F: Features> Attention for FeatureAttention<F> {
+    type State = RecurrentState;
+
+    fn abilities(&self) -> Abilities {
+        Abilities {
+            cross_attention: true,
+            causality: Causality::Masked,
+            steps: true,
+            weights: true,
+            max_length: None,
+            auxiliary_losses: false,
+            randomness: false,
+        }
+    }
+
+    fn forward(&self, input: AttentionInput, probe: &mut Probe) -> AttentionOutput {
+        let AttentionInput { query, memory, visibility, positions, random, engine } = input;
+        let visibility = visibility.within(&self.limit);
+        let queries = query.dims()[1];
+        let recurrence = self.recurrence(query.clone(), memory.unwrap_or(query));
+        let keys = recurrence.keys.dims()[2];
+        let span = Span { query_start: positions.start, queries, key_start: 0, keys };
+        let by_pairs = |probe: &mut Probe| {
+            let mask = visibility.mask(span, self.heads, recurrence.values.dtype(), &recurrence.values.device());
+            recurrence.clone().relate(mask, probe)
+        };
+        let execution = self.execution(&visibility, span, engine);
+        if probe.is_listening() && !matches!(execution, Execution::Pairs) {
+            // The matrix of weights is computed for a probe only, and does not change how the output is computed.
+            by_pairs(probe);
+        }
+        let context = match execution {
+            Execution::Pairs => by_pairs(probe),
+            Execution::Sum(seen) => {
+                let asking = recurrence.queries.clone();
+                Recurrence::read(asking, of_seen(recurrence, &seen).written(), self.normalised)
+            }
+            Execution::Recurrence(real) => {
+                let before = keys - queries;
+                let context = led_by(recurrence, before).of_real(&real).execute(None).context;
+                if before == 0 { context } else { context.narrow(2, before, queries) }
+            }
+        };
+        self.output(context, random)
+    }
+
+    fn state(&self, start: &DecodingStart) -> RecurrentState {
+        let Some(memory) = start.memory() else { return RecurrentState::new(start) };
+        let span = Span::whole(1, memory.dims()[1]);
+        let seen = start.visibility().common_keys(span, self.heads).unwrap_or_else(|| {
+            panic!("steps read one sum over keys: all heads must see the same ones ({:?})", start.visibility());
+        });
+        let recurrence = self.recurrence(memory.clone().narrow(1, 0, 1), memory.clone());
+        RecurrentState::fixed(start, of_seen(recurrence, &seen).written())
+    }
+
+    /// # Panics
+    /// If a position sees something else than the real ones up to itself: the state is their sum.
+    fn step(&self, query: Tensor<3>, state: &mut RecurrentState, _: &mut Probe) -> AttentionOutput {
+        if let Some(written) = state.written() {
+            return self.output(Recurrence::read(self.queries(query), written, self.normalised), None);
+        }
+        let (recurrence, real) = (self.recurrence(query.clone(), query.clone()), state.real_of_step(query, self.heads));
+        self.output(state.recur(recurrence.of_real(&real)), None)
+    }
+
+    fn select(&self, state: &mut RecurrentState, rows: &[usize]) {
+        state.select(rows);
+    }
+
+    fn multiplications(&self, pairs: &Pairs) -> f64 {
+        let width = self.features.width(pairs.d_head);
+        let (queries, keys) = (pairs.queries.len(), if pairs.causal { pairs.queries.len() } else { pairs.keys });
+        let in_chunks = if pairs.causal { Recurrence::multiplications_in_chunks(queries, width, pairs.d_head, false) } else { 0 };
+        (pairs.heads * ((queries + keys) * width * pairs.d_head + in_chunks)) as f64
+    }
+}

@@ -1,0 +1,148 @@
+//! Linear attention (Katharopoulos et al. 2020, section 3.2).
+//!
+//! `w_ij = phi(q_i) . phi(k_j) / sum_l phi(q_i) . phi(k_l)` with `phi(x) = elu(x) + 1`: weights are products of positive features in the place of
+//! exponentials of products, and the scores are not scaled. Because the sums over keys can be formed first, time is linear in the length, and causal attention
+//! carries a state of fixed size (section 3.3).
+//!
+//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//!
+#![doc = include_str!("../../pictures/linear-attention.svg")]
+
+use burn::module::Module;
+use burn::tensor::activation::relu;
+use burn::tensor::{Device, Tensor};
+use derive_setters::Setters;
+use serde::{Deserialize, Serialize};
+
+use crate::conformance::formula::{Formula, distribution};
+use crate::feature_attention::{FeatureAttention, Features};
+use crate::parameter_formula::ParameterFormula;
+use crate::placement::Placement;
+use crate::random::RandomKey;
+use crate::registry::{AnyAttention, Card, Kind, Mechanism};
+
+/// What channels of queries and keys are mapped to, each by itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FeatureMap {
+    /// `elu(x) + 1`: `x + 1` where `x > 0`, otherwise `e^x`.
+    #[default]
+    Elu,
+    /// `max(x, 0)`.
+    Relu,
+}
+
+/// Configuration of linear attention.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
+#[serde(default, deny_unknown_fields)]
+#[setters(prefix = "with_")]
+#[non_exhaustive]
+pub struct LinearAttentionConfig {
+    /// Map of queries and keys to features (default: `elu(x) + 1`).
+    pub feature_map: FeatureMap,
+    /// Whether the weights of a row are divided by their sum (default: yes).
+    pub normalise: bool,
+}
+
+impl Default for LinearAttentionConfig {
+    fn default() -> Self {
+        Self { feature_map: FeatureMap::Elu, normalise: true }
+    }
+}
+
+/// Features of channels.
+///
+/// Should be created with [`LinearAttentionConfig`].
+#[derive(Module, Debug)]
+pub struct ChannelFeatures {
+    #[module(skip)]
+    map: FeatureMap,
+}
+
+impl LinearAttentionConfig {
+    /// Initialises the attention.
+    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> FeatureAttention<ChannelFeatures> {
+        FeatureAttention::new(ChannelFeatures { map: self.feature_map }, self.normalise, placement, key, device)
+    }
+}
+
+impl Features for ChannelFeatures {
+    fn width(&self, d_head: usize) -> usize {
+        d_head
+    }
+
+    fn features(&self, x: Tensor<4>) -> Tensor<4> {
+        match self.map {
+            // One of the terms is constant: x + 1 or 0 + e^x.
+            FeatureMap::Elu => relu(x.clone()) + x.clamp_max(0.0).exp(),
+            FeatureMap::Relu => relu(x),
+        }
+    }
+}
+
+impl Mechanism for LinearAttentionConfig {
+    const NAME: &'static str = "linear-attention";
+
+    fn card() -> Card {
+        Card {
+            variant: "LinearAttention",
+            description: "Weighs keys by products of positive features, whose sums over keys are formed before queries read them.",
+            source: "Katharopoulos et al. 2020, section 3.2",
+            kind: Kind::Whole,
+            cross: true,
+            causal: true,
+            time: "n d D",
+            state: "d D + d",
+            letters: &[],
+            differences: &[
+                "The authors' code adds 1e-6 to the sums of weights; here a row whose weights sum to 0 is 0, and no other is changed.",
+                "In the authors' code projections have biases; here none has, as in the other attentions.",
+                "Dropout drops numbers of the heads' outputs, since weights are not formed; the authors' code has none there.",
+            ],
+        }
+    }
+
+    fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
+        AnyAttention::new(self.init(placement, key, device))
+    }
+
+    /// Katharopoulos et al. 2020, equations 5 and 7.
+    fn formula(&self) -> Option<Formula<'_>> {
+        let feature = |x: &f64| match self.feature_map {
+            FeatureMap::Elu if *x > 0.0 => x + 1.0,
+            FeatureMap::Elu => x.exp(),
+            FeatureMap::Relu => x.max(0.0),
+        };
+        Some(Formula::default().weights(move |query| {
+            let q = query.projected("query", query.element());
+            let similarity = |key: usize| {
+                let k = query.projected("key", query.attended(key));
+                q.iter().zip(&k).map(|(q, k)| feature(q) * feature(k)).sum::<f64>()
+            };
+            let weights = (0..query.keys()).map(|key| if query.sees(key) { similarity(key) } else { 0.0 }).collect();
+            if self.normalise { distribution(weights) } else { weights }
+        }))
+    }
+
+    fn parameters(&self) -> Option<ParameterFormula> {
+        Some(ParameterFormula::trained(&[(4, "d^2")]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn features_and_their_slopes_are_those_of_the_elu_plus_one() {
+        let numbers = [-30.0f32, -1.5, -0.25, 0.0, 0.25, 2.0];
+        let x = Tensor::<1>::from_data(numbers, &Device::flex().autodiff()).require_grad();
+        let features = ChannelFeatures { map: FeatureMap::Elu }.features(x.clone().reshape([1, 1, 1, 6]));
+        let found: Vec<f32> = features.clone().into_data().try_to_vec().unwrap();
+        let slopes: Vec<f32> = x.grad(&features.sum().backward()).unwrap().into_data().try_to_vec().unwrap();
+        for ((x, found), slope) in numbers.into_iter().zip(found).zip(slopes) {
+            let (expected, expected_slope) = if x > 0.0 { (x + 1.0, 1.0) } else { (x.exp(), x.exp()) };
+            assert!((found - expected).abs() < 1e-6 && (slope - expected_slope).abs() < 1e-6, "at {x}: {found}, slope {slope}");
+        }
+    }
+}
