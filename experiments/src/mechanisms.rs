@@ -290,7 +290,7 @@ pub fn tables() -> String {
          LOGITS@PATTERN restricts them, e.g. synthesizer-random@sparse-strided;\n\
          LOGITS@soft-cap bounds scores softly, LOGITS@NORMALISER replaces the softmax, e.g. synthesizer-dense@sigmoid;\n\
          LOGITS@GATE gates what heads give, e.g. alibi@output-gate;\n\
-         LOGITS@HEADS has heads of several softmaxes, e.g. alibi@differential."
+         LOGITS@HEADS makes heads otherwise, e.g. alibi@differential."
     )
 }
 

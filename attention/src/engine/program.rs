@@ -33,7 +33,7 @@ pub struct AttentionProgram {
 pub enum Weighting {
     /// Logits of the visible keys, and how they become weights. A row without a visible key has all weights exactly 0.
     Scores(LogitTerms, Normaliser),
-    /// Given non-negative weights `[B|1, H, Q, K]`, set to 0 where hidden; divided by their sum over the visible keys if `renormalise`.
+    /// Given weights `[B|1, H, Q, K]`, set to 0 where hidden; divided by their sum over the visible keys if `renormalise`, and then not negative.
     Density {
         /// The weights before masking.
         weights: Tensor<4>,

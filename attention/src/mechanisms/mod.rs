@@ -42,4 +42,5 @@ pub mod synthesizer_factorized_dense;
 pub mod synthesizer_factorized_random;
 pub mod synthesizer_random;
 pub mod t5_bias;
+pub mod talking_heads;
 pub mod uniform;

@@ -77,6 +77,7 @@ built_in! {
     sparse_fixed::SparseFixedConfig,
     output_gate::OutputGateConfig,
     differential::DifferentialConfig,
+    talking_heads::TalkingHeadsConfig,
     gaussian::GaussianConfig,
     lsh::LshConfig,
     linformer::LinformerConfig,

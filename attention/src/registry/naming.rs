@@ -42,8 +42,8 @@ impl FromStr for AnyMechanism {
     /// `factorized-random` and `factorized-dense` are short for the synthesizers; `synthesizer-random-fixed` is the random synthesizer that is not trained,
     /// `adaptive-span-fixed` the span that is not, `lsh-random` LSH attention with buckets that do not depend on the content. `logits@pattern` restricts
     /// logits, which may be a mixture, by a pattern: `a+b@local-1d`. `logits@soft-cap` bounds them. `logits@normaliser` turns them into weights by another
-    /// normaliser than a softmax: `a+b@sigmoid`, `a@local-1d@sigmoid`. `logits@gate` gates what the heads give: `a@output-gate`. `logits@heads` makes heads of
-    /// several softmaxes: `a@differential`.
+    /// normaliser than a softmax: `a+b@sigmoid`, `a@local-1d@sigmoid`. `logits@gate` gates what the heads give: `a@output-gate`. `logits@heads` makes heads
+    /// otherwise than by one softmax: `a@differential`.
     fn from_str(name: &str) -> Result<Self, ConfigError> {
         if let Some((logits, over)) = name.rsplit_once('@') {
             let changed = Self::from_str(over)?.over(Self::from_str(logits)?);

@@ -19,8 +19,8 @@ pub(crate) type Latest = Arc<Mutex<Option<Visibility>>>;
 
 /// How the heads of a [`SoftmaxAttention`](super::SoftmaxAttention) come about from what is remembered of keys, and values.
 ///
-/// All [`Logits`] are heads: sums of values that are weighed by their scores. A type that combines the sums of several logits implements this trait itself and
-/// gets the projections, masks and decoding state.
+/// All [`Logits`] are heads: sums of values that are weighed by their scores. A type that makes heads in another way, such as of the sums of several logits,
+/// implements this trait itself and gets the projections, masks and decoding state.
 pub trait Heads: Module + ModuleDisplay + 'static {
     /// Facts, as of [`Logits::facts`].
     fn head_facts(&self) -> LogitFacts;
@@ -160,6 +160,12 @@ impl<'a> HeadCall<'a> {
     /// The same with a visibility of its own that is kept for the next call.
     pub(crate) fn keeping(self, latest: &'a Latest) -> Self {
         Self { latest, ..self }
+    }
+
+    /// Which keys queries see of those that logits show.
+    pub(crate) fn seen_through<L: Logits>(&self, logits: &L) -> Visibility {
+        let weighing = Weighing { logits, heads: self.heads, dropout: self.dropout, latest: self.latest };
+        weighing.seen(self.visibility.clone(), &self.positions)
     }
 
     /// The part of the plane of queries and keys that the call covers.

@@ -206,6 +206,7 @@ fn only_attentions_that_score_other_sequences_can_be_cross_attention() {
             "learned-sink",
             "output-gate",
             "differential",
+            "talking-heads",
         ];
         if able.contains(&config.name().as_str()) {
             assert_eq!(config.validate(&cross), Ok(()), "{config}");

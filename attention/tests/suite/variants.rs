@@ -29,6 +29,7 @@ use heedful_attention::mechanisms::synthesizer_dense::SynthesizerDenseConfig;
 use heedful_attention::mechanisms::synthesizer_factorized_dense::SynthesizerFactorizedDenseConfig;
 use heedful_attention::mechanisms::synthesizer_factorized_random::SynthesizerFactorizedRandomConfig;
 use heedful_attention::mechanisms::t5_bias::T5BiasConfig;
+use heedful_attention::mechanisms::talking_heads::{MixingInit, TalkingHeadsConfig};
 use heedful_attention::pattern::Integration;
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::qk_norm::QkNorm;
@@ -74,6 +75,7 @@ pub fn variants() -> Vec<Variant> {
             "forgetting",
             "output-gate",
             "differential",
+            "talking-heads",
         ];
         if !own.contains(&config.family()) {
             let crosses = ["dot-product", "uniform", "soft-cap"].contains(&config.family());
@@ -399,6 +401,16 @@ fn heads(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
     let local = |name: &str| parse(name).over(local_1d(2, None).into()).unwrap();
     add("local-1d@differential", local("differential"), &[Role::Encoder, Role::Decoder], false);
     add(&format!("differential, {SHARED}"), parse("differential"), one, false);
+    add("talking-heads", parse("talking-heads"), &[Role::Encoder, Role::Decoder, Role::Cross], false);
+    let talking = TalkingHeadsConfig::default();
+    add("talking-heads, logits alone", talking.clone().with_mix_weights(false).into(), one, true);
+    add("talking-heads, weights alone", talking.clone().with_mix_logits(false).into(), one, false);
+    add("talking-heads, identity", talking.with_init(MixingInit::Identity).into(), one, false);
+    for name in ["relative@talking-heads", "random@talking-heads", "uniform@talking-heads", "forgetting+dense@talking-heads"] {
+        add(name, parse(name), one, false);
+    }
+    add("local-1d@talking-heads", local("talking-heads"), &[Role::Encoder, Role::Decoder], false);
+    add(&format!("talking-heads, {SHARED}"), parse("talking-heads"), one, false);
 }
 
 /// What the names of variants end with whose heads share keys and values.

@@ -18,6 +18,7 @@ mod sinks;
 mod sparse_transformer;
 mod synthesizer;
 mod t5;
+mod talking_heads;
 mod transformer;
 mod transformer_xl;
 

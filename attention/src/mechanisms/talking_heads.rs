@@ -1,0 +1,304 @@
+//! Talking-heads attention (Shazeer et al. 2020, section 4).
+//!
+//! `w_h = softmax_h( sum_g P[g, h] logits_g )` and `o_h = ( sum_g R[g, h] w_g ) V_h`: heads mix their logits before the softmax, by trained numbers `P` `[H, H]`,
+//! and their weights after it, by `R`. What is hidden from a head is hidden after the first mixing. With the identity for both it is plain attention; either mixing
+//! can be left out.
+//!
+//! All logits and weights exist at once, in training several times: `n^2 H` numbers each, whatever the engine, since mixing needs those of all heads of a pair.
+//! The two mixings take `2 n^2 H^2` multiplications. Patterns hide keys and save nothing.
+//!
+//! Logits are those of any mechanism: `relative@talking-heads`, `dot-product@local-1d@talking-heads`, or `talking-heads` for `dot-product@talking-heads`.
+//! Dropout drops mixed weights.
+//!
+//! Magnitudes of the weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//!
+#![doc = include_str!("../../pictures/talking-heads.svg")]
+
+use burn::module::{Module, Param};
+use burn::tensor::activation::softmax;
+use burn::tensor::{Device, Tensor};
+use derive_setters::Setters;
+use serde::{Deserialize, Serialize};
+
+use crate::conformance::array::Array;
+use crate::conformance::formula::{self, Formula};
+use crate::contract::{Losses, Pairs, Positions};
+use crate::engine::{AttentionProgram, Dropout, Weighting, reference};
+use crate::error::ConfigError;
+use crate::heads::repeat_heads;
+use crate::init::Init;
+use crate::logits::{LogitFacts, Logits};
+use crate::parameter_formula::ParameterFormula;
+use crate::placement::Placement;
+use crate::probe::{Observation, Probe};
+use crate::random::RandomKey;
+use crate::registry::{AnyAttention, AnyLogits, AnyMechanism, Card, Kind, Mechanism};
+use crate::softmax_attention::{HeadCall, Heads, SoftmaxAttention};
+
+/// How the numbers begin by which heads mix.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MixingInit {
+    /// At random with variance `1 / H` (the released code).
+    #[default]
+    Random,
+    /// As the identity: plain attention at first.
+    Identity,
+}
+
+/// Configuration of [`TalkingHeads`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
+#[serde(default, deny_unknown_fields)]
+#[setters(prefix = "with_")]
+#[non_exhaustive]
+pub struct TalkingHeadsConfig {
+    /// Whether heads mix their logits (default: yes).
+    pub mix_logits: bool,
+    /// Whether heads mix their weights (default: yes).
+    pub mix_weights: bool,
+    /// How the numbers begin by which they mix (default: at random).
+    pub init: MixingInit,
+    /// What scores the keys: an attention that has scores, a mixture of such, or a pattern over them (default: dot-product attention).
+    #[setters(into)]
+    pub logits: AnyMechanism,
+}
+
+impl Default for TalkingHeadsConfig {
+    fn default() -> Self {
+        Self { mix_logits: true, mix_weights: true, init: MixingInit::default(), logits: AnyMechanism::default() }
+    }
+}
+
+/// Heads that mix their logits and weights.
+///
+/// Should be created with [`TalkingHeadsConfig`].
+#[derive(Module, Debug)]
+pub struct TalkingHeads {
+    /// What is mixed.
+    pub scores: AnyLogits,
+    /// `P`, `[H, H]`: how much the logits of a head (row) count in another (column).
+    pub logit_mixing: Option<Param<Tensor<2>>>,
+    /// `R`, `[H, H]`: how much the weights of a head (row) count in another (column).
+    pub weight_mixing: Option<Param<Tensor<2>>>,
+}
+
+impl TalkingHeadsConfig {
+    /// Initialises the heads.
+    ///
+    /// # Panics
+    /// If the configuration is not valid.
+    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> TalkingHeads {
+        let heads = placement.heads;
+        let mixing = |name| match self.init {
+            // Of a square matrix this has the variance 1 / H.
+            MixingInit::Random => Init::XavierUniform { fan_in: heads, fan_out: heads }.parameter([heads, heads], &key.named(name), device),
+            MixingInit::Identity => Param::from_tensor(Tensor::eye(heads, device)),
+        };
+        let scores = self.logits.init_logits(placement, &key.named("scores"), device);
+        TalkingHeads {
+            scores: scores.expect("validated: what is mixed has logits"),
+            logit_mixing: self.mix_logits.then(|| mixing("logit_mixing")),
+            weight_mixing: self.mix_weights.then(|| mixing("weight_mixing")),
+        }
+    }
+}
+
+impl Mechanism for TalkingHeadsConfig {
+    const NAME: &'static str = "talking-heads";
+
+    fn card() -> Card {
+        Card {
+            variant: "TalkingHeads",
+            description: "Lets heads mix their logits before the softmax and their weights after it, over any logits and pattern.",
+            source: "Shazeer et al. 2020, section 4",
+            kind: Kind::Heads,
+            cross: true,
+            causal: true,
+            time: "n^2 (d + H^2)",
+            state: "2 n d",
+            letters: &[],
+            differences: &[
+                "The paper has a number of heads of its own for queries and keys, for the softmax and for values; here there is one.",
+                "The released code adds its biases of positions after the first mixing; here all that the logits score is mixed, and masks of numbers are added after it.",
+                "Projections that depend on the input are not in it.",
+            ],
+        }
+    }
+
+    fn members(&self) -> Vec<&AnyMechanism> {
+        vec![&self.logits]
+    }
+
+    fn over(self, logits: AnyMechanism) -> Option<Self> {
+        Some(Self { logits, ..self })
+    }
+
+    fn can_cross(&self) -> bool {
+        self.logits.can_cross()
+    }
+
+    /// # Errors
+    /// If nothing is mixed, or the logits are wrong or have no scores of their own.
+    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+        if !self.mix_logits && !self.mix_weights {
+            let remedy = format!("mix logits or weights, or use {} itself", self.logits);
+            return Err(placement.check(Self::NAME).wrong("mix_weights", false, remedy));
+        }
+        self.logits.check_softmax(Self::NAME, placement)?;
+        self.logits.validate(placement)
+    }
+
+    fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
+        let heads = self.init(placement, &key.named("logits"), device);
+        AnyAttention::new(SoftmaxAttention::new(heads, placement, key, device))
+    }
+
+    /// Both engines compute it alike: with all logits of all heads at once.
+    fn has_engines(&self) -> bool {
+        false
+    }
+
+    /// Shazeer et al. 2020, section 4.
+    fn formula(&self) -> Option<Formula<'_>> {
+        Some(Formula::default().head(|query| {
+            let heads = query.placement().heads;
+            let share = |mixing: Option<&Array>, from: usize, to: usize| match mixing {
+                Some(mixing) => mixing.at(&[from, to]),
+                None => f64::from(from == to),
+            };
+            let logit_mixing = self.mix_logits.then(|| query.parameter("logits.logit_mixing"));
+            let weight_mixing = self.mix_weights.then(|| query.parameter("logits.weight_mixing"));
+            let logits = |g: usize, key: usize| query.of_head(g).logit(&self.logits, "logits.scores", key);
+            let weights_of = |g: usize| {
+                let own = query.of_head(g);
+                let is_seen = |key: usize| own.sees(key) && own.shows(&self.logits, key);
+                let mixed = |key: usize| (0..heads).map(|from| share(logit_mixing, from, g) * logits(from, key)).sum::<f64>();
+                formula::softmax(&(0..query.keys()).map(|key| is_seen(key).then(|| mixed(key))).collect::<Vec<_>>())
+            };
+            let mut head = vec![0.0; query.placement().d_head()];
+            for (g, weights) in (0..heads).map(|g| (g, weights_of(g))) {
+                for (key, weight) in weights.into_iter().enumerate() {
+                    let value = query.projected("value", query.attended(key));
+                    head.iter_mut().zip(value).for_each(|(sum, value)| *sum += share(weight_mixing, g, query.head) * weight * value);
+                }
+            }
+            head
+        }))
+    }
+
+    fn tensors() -> &'static [(&'static str, &'static str)] {
+        &[
+            ("logit_mixing", "how much the logits of a head count in another [from head, to head]"),
+            ("weight_mixing", "how much the weights of a head count in another [from head, to head]"),
+        ]
+    }
+
+    fn without_decay() -> &'static [&'static str] {
+        &[r"\.(logit|weight)_mixing$"]
+    }
+
+    fn parameters(&self) -> Option<ParameterFormula> {
+        let mixings = usize::from(self.mix_logits) + usize::from(self.mix_weights);
+        Some(self.logits.parameters()?.plus(ParameterFormula::trained(&[(mixings, "H^2")])))
+    }
+}
+
+/// What all heads have of each pair, `[B|1, H|1, Q, K]`, mixed: `[B|1, H, Q, K]`.
+fn mixed(pairs: Tensor<4>, mixing: Option<&Param<Tensor<2>>>) -> Tensor<4> {
+    let Some(mixing) = mixing.map(Param::val) else { return pairs };
+    let ([rows, _, queries, keys], heads) = (pairs.dims(), mixing.dims()[0]);
+    let last = pairs.expand([rows, heads, queries, keys]).permute([0, 2, 3, 1]).reshape([rows * queries * keys, heads]);
+    last.matmul(mixing).reshape([rows, queries, keys, heads]).permute([0, 3, 1, 2])
+}
+
+impl Heads for TalkingHeads {
+    fn head_facts(&self) -> LogitFacts {
+        self.scores.facts()
+    }
+
+    fn have_weights(&self) -> bool {
+        self.weight_mixing.is_none()
+    }
+
+    fn head_biases(&self) -> bool {
+        self.scores.projections_have_biases()
+    }
+
+    fn head_keys(&self, memory: Tensor<3>, positions: &Positions) -> Option<Tensor<4>> {
+        self.scores.keys(memory, positions)
+    }
+
+    fn attend(&self, call: HeadCall, probe: &mut Probe) -> Tensor<4> {
+        let (span, heads, probability) = (call.span(), call.heads(), call.dropout());
+        let (visibility, added) = call.seen_through(&self.scores).without_additive(span);
+        let HeadCall { query, keys, values, key_start, positions, random, .. } = call;
+        let values = repeat_heads(values, heads);
+        let (dtype, device) = (values.dtype(), values.device());
+        let terms = self.scores.terms(query, keys.map(|keys| repeat_heads(keys, heads)), span, &positions);
+        let logits = mixed(reference::logits(terms, span.keys), self.logit_mixing.as_ref());
+        let logits = match added {
+            Some(bias) => logits + bias.to_device(&device).cast(dtype),
+            None => logits,
+        };
+        let weights = match visibility.mask(span, heads, dtype, &device) {
+            Some(mask) => {
+                let weights = softmax(logits + mask.bias, 3);
+                mask.has_key.map_or_else(|| weights.clone(), |has_key| weights.clone() * has_key)
+            }
+            None => softmax(logits, 3),
+        };
+        let weights = mixed(weights, self.weight_mixing.as_ref());
+        probe.with_keys_before(key_start, |probe| {
+            probe.observe(|| {
+                let [rows, _, queries, keys] = weights.dims();
+                let weights = weights.clone().expand([rows, heads, queries, keys]);
+                if self.have_weights() { Observation::Weights(weights) } else { Observation::SignedWeights(weights) }
+            });
+        });
+        let dropout = random.map(|key| Dropout { probability, key: key.named("weights") });
+        let weighting = Weighting::Density { weights, renormalise: false };
+        reference::attend(AttentionProgram { weighting, mask: None, soft_span: None, values, dropout }, &mut Probe::off())
+    }
+
+    fn head_reach(&self) -> Option<usize> {
+        self.scores.reach()
+    }
+
+    fn head_losses(&self, query: &Tensor<3>) -> Losses {
+        self.scores.losses(query)
+    }
+
+    fn head_multiplications(&self, pairs: &Pairs) -> f64 {
+        let mixings = [&self.logit_mixing, &self.weight_mixing].into_iter().flatten().count() as f64;
+        pairs.dense() * (self.scores.multiplications(pairs.d_head()) + pairs.d_head() + mixings * pairs.heads as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::placement::Role;
+
+    #[test]
+    fn what_mixes_nothing_or_is_no_single_softmax_is_refused() {
+        let place = Placement::new(Role::Encoder, 8, 2).with_max_length(8);
+        let nothing = TalkingHeadsConfig::default().with_mix_logits(false).with_mix_weights(false);
+        let error = AnyMechanism::from(nothing).validate(&place).unwrap_err().to_string();
+        assert!(error.contains("`mix_weights` is false: mix logits or weights, or use dot-product itself"), "{error}");
+        for name in ["sigmoid", "output-gate", "adaptive-span", "lsh", "talking-heads"] {
+            let error = format!("{name}@talking-heads").parse::<AnyMechanism>().unwrap().validate(&place).unwrap_err().to_string();
+            assert!(error.contains("give an attention that has scores"), "{error}");
+        }
+    }
+
+    #[test]
+    fn random_mixings_have_the_variance_of_the_released_code() {
+        let place = Placement::new(Role::Encoder, 64, 64);
+        let heads = TalkingHeadsConfig::default().init(&place, &RandomKey::from_seed(1), &Device::flex());
+        for mixing in [heads.logit_mixing, heads.weight_mixing] {
+            let numbers = Array::read(mixing.unwrap().val()).values;
+            let variance = numbers.iter().map(|number| number * number).sum::<f64>() / numbers.len() as f64;
+            assert!((variance * 64.0 - 1.0).abs() < 0.1, "{variance}");
+        }
+    }
+}
