@@ -28,6 +28,7 @@ use heedful_host::whole_files::{is_left_behind, is_temporary};
 use toml::Table;
 
 pub use self::error::RunFolderError;
+pub(crate) use self::run_paths::RATES;
 pub use self::run_paths::RunPaths;
 use self::whole_files::make_folder;
 pub use self::whole_files::{create_atomically, file_name, write_atomically, write_atomically_with};

@@ -102,9 +102,10 @@ pub struct RunStatus {
 impl RunStatus {
     /// Looks at the folder of a run. What cannot be read is not known: the run may be writing it.
     pub fn read(run: &RunPaths) -> Self {
-        let checkpoints = CheckpointFolder::of_any_configuration(run.root());
+        let trained = run.trained_last();
+        let checkpoints = CheckpointFolder::of_any_configuration(trained.root());
         let last = checkpoints.latest().ok().flatten().and_then(|step| checkpoints.state(step).ok());
-        let logged = last_loss(&run.log()).ok().flatten();
+        let logged = last_loss(&trained.log()).ok().flatten();
         let record = fs::read(run.result()).ok().map(|text| serde_json::from_slice::<ResultRecord>(&text).ok());
         let holder = run_lock::holder(run.root()).ok().flatten();
         let state = match (holder, &record, fs::read_to_string(run.error())) {
@@ -124,7 +125,7 @@ impl RunStatus {
             let named = best.metrics.iter().find(|metric| metric.value.to_bits() == best.value.to_bits());
             Selected { metric: named.map_or_else(|| "score".to_owned(), |metric| metric.name.clone()), value: best.value }
         });
-        let written = [run.log(), run.checkpoint().join("latest"), run.result(), run.error(), run_lock::path(run.root())];
+        let written = [trained.log(), trained.checkpoint().join("latest"), run.result(), run.error(), run_lock::path(run.root())];
         let age_seconds = written.iter().filter_map(|path| changed(path)).max().map(|time| since(time).as_secs());
         Self { state, step, loss: logged.map(|(_, loss)| loss), selected, age_seconds }
     }
@@ -214,6 +215,22 @@ mod tests {
         write_result(&run, &ResultRecord { steps: 30, ..Default::default() }).unwrap();
         let status = RunStatus::read(&run);
         assert_eq!((status.state, status.step, status.age_seconds), (State::Finished, Some(30), Some(0)));
+    }
+
+    #[test]
+    fn of_a_run_that_tries_learning_rates_the_last_one_is_told() {
+        let (_folder, run) = run();
+        for (rate, step) in [("a-rate-0.1", 7), ("a-rate-0.2", 3)] {
+            let folder = run.rates().join(rate);
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(folder.join("log.jsonl"), format!("{{\"step\":{step},\"loss\":{step}.5}}\n")).unwrap();
+            let age = Duration::from_secs(if step == 7 { 60 } else { 0 });
+            File::options().write(true).open(folder.join("log.jsonl")).unwrap().set_modified(SystemTime::now() - age).unwrap();
+        }
+        let status = RunStatus::read(&run);
+        assert_eq!((status.state, status.loss), (State::Interrupted, Some(3.5)));
+        write_result(&run, &ResultRecord { steps: 30, ..Default::default() }).unwrap();
+        assert_eq!(RunStatus::read(&run).step, Some(30));
     }
 
     #[test]

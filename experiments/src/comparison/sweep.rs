@@ -9,13 +9,11 @@ use std::path::{Path, PathBuf};
 
 use crate::experiment::definition::{Config, Experiment};
 use crate::record::{LEARNING_RATE, RATES_NEAR_BEST, RATES_TRIED, ResultRecord};
-use crate::run_folder::RunFolderError;
+use crate::run_folder::{RATES, RunFolderError};
 use crate::train::{Selection, TrainedModel, TrainingConfig};
 
 /// A rate is near the best one if its development score is at least so much of that of the best.
 const NEAR: f64 = 0.9;
-/// The folder of the rates in that of a run.
-const FOLDER: &str = "rates";
 
 /// One training of a run.
 pub(super) struct Attempt {
@@ -30,7 +28,7 @@ pub(super) fn attempts<E: Experiment>(config: &Config<E>, root: &Path) -> Vec<At
     let run = root.file_name().unwrap_or_default().to_string_lossy();
     let of_rate = |(rate, learning_rate): (usize, f64)| Attempt {
         training: TrainingConfig { learning_rate, ..config.training.clone() },
-        folder: root.join(FOLDER).join(format!("{run}-rate-{learning_rate}")),
+        folder: root.join(RATES).join(format!("{run}-rate-{learning_rate}")),
         rate: Some(rate),
     };
     let tried: Vec<Attempt> = E::learning_rates(config).into_iter().enumerate().map(of_rate).collect();

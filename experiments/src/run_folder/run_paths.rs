@@ -8,6 +8,9 @@ use super::error::RunFolderError;
 use super::whole_files::{file_name, make_folder, write_atomically};
 use crate::metrics::ItemTable;
 
+/// The folder of the learning rates in that of a run.
+pub(crate) const RATES: &str = "rates";
+
 /// The files of the run of one mechanism and seed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunPaths {
@@ -33,6 +36,21 @@ impl RunPaths {
     /// The learning curve, one JSON object per line.
     pub fn log(&self) -> PathBuf {
         self.root.join("log.jsonl")
+    }
+
+    /// The folder of the learning rates that are tried, with a folder for each.
+    pub fn rates(&self) -> PathBuf {
+        self.root.join(RATES)
+    }
+
+    /// The files of the training that was worked on last: those of a learning rate while several are tried, else those of the run.
+    pub fn trained_last(&self) -> Self {
+        let folders = fs::read_dir(self.rates()).into_iter().flatten().flatten().map(|entry| Self { root: entry.path() });
+        let of_rates = folders.filter_map(|run| Some((fs::metadata(run.log()).ok()?.modified().ok()?, run)));
+        match of_rates.max_by_key(|(time, _)| *time) {
+            Some((_, run)) if !self.result().exists() => run,
+            _ => self.clone(),
+        }
     }
 
     /// The folder of the checkpoints.
