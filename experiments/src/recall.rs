@@ -71,14 +71,27 @@ impl SequenceSet {
         let written = serde_json::to_string(task).map_err(ExperimentError::failure)?;
         let names: Vec<&str> = levels.iter().map(|level| level.name.as_str()).collect();
         let description = format!(
-            "the task {written}; {train} training sequences, for each of {trained} levels {valid} validation sequences, and {test} test sequences of each level \
-             ({}); {} tokens",
+            "the task {written}; {train} training sequences, for each of {trained} levels {valid} validation sequences, {test} test sequences of each level \
+             ({}); {} tokens; whoever always tells the most frequent of those that are asked for is right {:.1} % of the time{}",
             names.join("; "),
-            task.vocabulary()
+            task.vocabulary(),
+            100.0 * set.most_frequent(),
+            match task {
+                SequenceTask::Mqar(_) => ", and whoever tells any value of the sequence, 1 time in n",
+                _ => "",
+            }
         );
         let first: Vec<ScoredSequence> = (0..CHECKED.min(train)).map(|index| set.training(index)).collect();
         let sha256 = sha256_hex(format!("{description} {first:?} {:?} {:?}", set.valid, set.test).as_bytes());
         Ok(Self { sha256, description, ..set })
+    }
+
+    /// The share of the most frequent token among those that are asked for in the tests of levels of training.
+    fn most_frequent(&self) -> f64 {
+        let mut counts = vec![0u64; self.task.vocabulary()];
+        let trained = self.test.iter().filter(|(_, longer, _)| !longer).flat_map(|(.., sequences)| sequences);
+        trained.flat_map(|sequence| &sequence.targets).for_each(|&(_, token)| counts[token as usize] += 1);
+        counts.iter().copied().max().unwrap_or_default() as f64 / counts.iter().sum::<u64>() as f64
     }
 
     /// Levels that are trained on.

@@ -46,6 +46,15 @@ fn every_task_can_be_learnt() {
 }
 
 #[test]
+fn what_guessing_scores_is_said() {
+    let mut config = config::<TrackFamily>("parity");
+    config.own.data.test = 500;
+    let set = Track::open(&config).unwrap().remove(0);
+    assert!((0.5..0.53).contains(&set.most_frequent()), "{}", set.most_frequent());
+    assert!(Track::card(&set).description.contains(&format!("right {:.1} % of the time", 100.0 * set.most_frequent())));
+}
+
+#[test]
 fn batches_are_of_one_level_and_an_epoch_has_each_sequence_once() {
     let config = config::<RecallFamily>("mqar");
     let set = Recall::open(&config).unwrap().remove(0);
