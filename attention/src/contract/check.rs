@@ -48,4 +48,13 @@ impl Check<'_> {
         let is_possible = value.is_finite() && value >= 0.0;
         if is_possible { Ok(()) } else { Err(self.wrong(option, value, "give a number of at least 0")) }
     }
+
+    /// Refuses 0, negative and infinite numbers, and what is none.
+    ///
+    /// # Errors
+    /// The option with the remedy.
+    pub fn positive(&self, option: &'static str, value: f64) -> Result<(), ConfigError> {
+        let is_possible = value.is_finite() && value > 0.0;
+        if is_possible { Ok(()) } else { Err(self.wrong(option, value, "give a number greater than 0")) }
+    }
 }

@@ -2,7 +2,7 @@
 //! [`sequence_projection`] of Linformer, and [`qk_norm`] of queries and keys. The configuration of each begins with the defaults and has a setter for each
 //! option: `LinformerConfig::default().with_rank(64)`.
 //! The mechanisms, one file each, named as their papers name them, and parts that several share: [`kernel_attention`] of the convolutions,
-//! [`sequence_projection`] of Linformer, and [`feature_attention`] of linear attention. The configuration of each begins with the defaults and has a setter for each option:
+//! [`sequence_projection`] of Linformer, [`feature_attention`] of linear attention, [`recurrent_attention`] and [`gated_norm`] of recurrences. The configuration of each begins with the defaults and has a setter for each option:
 //! `LinformerConfig::default().with_rank(64)`.
 
 // A list beside that of `built_in!`: the formatter, and editors, find no file that a macro declares.
@@ -14,7 +14,9 @@ pub mod dot_product;
 pub mod dynamic_conv;
 pub mod feature_attention;
 pub mod forgetting;
+pub mod gated_norm;
 pub mod gaussian;
+pub mod gla;
 pub mod kernel_attention;
 pub mod learned_relative;
 pub mod learned_sink;
@@ -27,7 +29,10 @@ pub mod lsh;
 pub mod mixture;
 pub mod output_gate;
 pub mod qk_norm;
+pub mod recurrent_attention;
 pub mod relative;
+pub mod relative;
+pub mod retnet;
 pub mod rotary;
 pub mod sequence_projection;
 pub mod shaw;

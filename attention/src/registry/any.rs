@@ -47,6 +47,7 @@ trait ErasedMechanism: Any + Debug + Send + Sync {
     fn members(&self) -> Vec<&AnyMechanism>;
     fn over(&self, logits: AnyMechanism) -> Option<AnyMechanism>;
     fn can_cross(&self) -> bool;
+    fn can_see_ahead(&self) -> bool;
     fn has_free_heads(&self) -> bool;
     fn has_whole_scores(&self) -> bool;
     fn projections_have_biases(&self) -> bool;
@@ -98,6 +99,10 @@ impl<M: Mechanism> ErasedMechanism for M {
 
     fn can_cross(&self) -> bool {
         Mechanism::can_cross(self)
+    }
+
+    fn can_see_ahead(&self) -> bool {
+        M::can_see_ahead()
     }
 
     fn has_free_heads(&self) -> bool {
@@ -217,6 +222,11 @@ impl AnyMechanism {
     /// Whether the mechanism can attend to another sequence; a mixture can if all members can.
     pub fn can_cross(&self) -> bool {
         self.0.can_cross()
+    }
+
+    /// Whether it can attend to what comes after a query: without that it is for decoders only.
+    pub fn can_see_ahead(&self) -> bool {
+        self.0.can_see_ahead()
     }
 
     /// Whether its heads can share keys and values, and have any width.

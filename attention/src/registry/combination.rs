@@ -162,6 +162,14 @@ impl AnyMechanism {
                 remedy: "it mixes the future in; use it in encoders and as cross-attention, and another mechanism here".to_owned(),
             });
         }
+        if placement.role == Role::Encoder && !self.can_see_ahead() {
+            return Err(ConfigError::Unable {
+                place: placement.to_string(),
+                attention: self.name(),
+                wanted: "bidirectional",
+                remedy: "it goes along a sequence in one direction; use it in decoders, and another mechanism here".to_owned(),
+            });
+        }
         Ok(())
     }
 }
@@ -193,6 +201,9 @@ mod tests {
             assert_eq!(causal, abilities.causality != Causality::Impossible, "{config}: causality");
             let logits = config.init_logits(&placement, &key, &Device::flex());
             assert_eq!(!matches!(kind, Kind::Heads | Kind::Whole), logits.is_some(), "{config} is {kind:?}");
+            let encoder = config.validate(&placement.with_role(Role::Encoder));
+            assert_eq!(config.can_see_ahead(), encoder.is_ok(), "{config}: {encoder:?}");
+            assert_eq!(!config.can_see_ahead(), abilities.causality == Causality::ByConstruction, "{config}: causality");
             assert_eq!(kind.is_over_logits(), config.inner().is_some(), "{config} is {kind:?}");
             assert_eq!(kind.is_over_logits(), config.clone().over(AnyMechanism::default()).is_some(), "{config} is {kind:?}");
             assert_eq!(kind == Kind::Mixture, config.family() == "mixture", "{config} is {kind:?}");

@@ -73,6 +73,11 @@ pub trait Mechanism: Clone + Debug + Default + PartialEq + Serialize + Deseriali
         Self::card().cross
     }
 
+    /// Whether it can attend to what comes after a query. Without that it is for decoders only. Default: it can.
+    fn can_see_ahead() -> bool {
+        true
+    }
+
     /// Whether it takes the widths of heads, and the number of heads of keys and values, from the placement's [`d_head`](Placement::d_head),
     /// [`query_width`](Placement::query_width) and [`key_width`](Placement::key_width). A mechanism that does not is refused where these sizes differ from the
     /// usual ones.
@@ -152,7 +157,8 @@ pub trait Mechanism: Clone + Debug + Default + PartialEq + Serialize + Deseriali
         self.members().into_iter().flat_map(|member| member.letters(max_length)).collect()
     }
 
-    /// As [`letters`](Self::letters), where layers differ. Default: those of all layers.
+    /// Values of the letters of [`parameters`](Self::parameters) that options decide together with a place in a model. Default: those of
+    /// [`letters`](Self::letters).
     fn letters_at(&self, placement: &Placement) -> Vec<(&'static str, usize)> {
         self.letters(placement.max_length)
     }

@@ -82,6 +82,8 @@ built_in! {
     lsh::LshConfig,
     linformer::LinformerConfig,
     linear_attention::LinearAttentionConfig,
+    retnet::RetnetConfig,
+    gla::GlaConfig,
     lightweight_conv::LightweightConvConfig,
     dynamic_conv::DynamicConvConfig,
 }

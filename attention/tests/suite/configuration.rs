@@ -434,7 +434,9 @@ fn every_combination_of_two_families_runs_or_is_refused_with_the_reason() {
                     "give an attention that has scores",
                 ];
                 let is_unfit = (names(part) || names(other)) && advises.iter().any(|advice| error.contains(advice));
-                let is_misplaced = ["used as cross-attention: use", "cannot be causal: "].iter().any(|refusal| error.contains(refusal));
+                let is_misplaced = ["used as cross-attention: use", "cannot be causal: ", "cannot be bidirectional: "]
+                    .iter()
+                    .any(|refusal| error.contains(refusal));
                 assert!(is_unfit || is_misplaced, "{config} as {role:?}: {error}");
                 refused += 1;
             }

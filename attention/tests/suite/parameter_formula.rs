@@ -5,6 +5,7 @@ use burn::tensor::{Device, Tensor};
 use heedful_attention::mechanisms::adaptive_span::AdaptiveSpanConfig;
 use heedful_attention::mechanisms::dot_product::DotProductConfig;
 use heedful_attention::mechanisms::dynamic_conv::DynamicConvConfig;
+use heedful_attention::mechanisms::gla::GlaConfig;
 use heedful_attention::mechanisms::learned_relative::LearnedRelativeConfig;
 use heedful_attention::mechanisms::lightweight_conv::LightweightConvConfig;
 use heedful_attention::mechanisms::linformer::LinformerConfig;
@@ -65,6 +66,15 @@ fn option_letters(config: &AnyMechanism, max_length: usize) -> Vec<(&'static str
     )
 }
 
+/// Values of the letters of widths that an option decides together with the width of a head.
+fn widths(config: &AnyMechanism, heads: usize, d_head: usize) -> Vec<(&'static str, usize)> {
+    let times = |expansion: f64| (d_head as f64 * expansion).ceil() as usize;
+    by_type!(config;
+        config in GlaConfig => vec![("K", heads * times(config.key_expansion)), ("v", times(config.value_expansion)), ("u", config.gate_rank)];
+        else => Vec::new()
+    )
+}
+
 #[derive(Default)]
 struct Count {
     trained: usize,
@@ -81,13 +91,15 @@ impl ModuleVisitor for Count {
 #[test]
 fn every_formula_counts_the_parameters_at_any_size() {
     let sizes = [(12, 2, 8), (20, 5, 9)];
-    let names = AnyMechanism::names().into_iter().map(|name| (name.to_owned(), parse(name), Role::Encoder));
+    let role = |config: &AnyMechanism| if config.can_see_ahead() { Role::Encoder } else { Role::Decoder };
+    let names = AnyMechanism::names().into_iter().map(|name| (name.to_owned(), parse(name), role(&parse(name))));
     for (name, config, role) in variants().into_iter().map(|variant| (variant.name, variant.config, variant.role)).chain(names) {
         let formula = config.parameter_formula().unwrap_or_else(|| panic!("{name} has no formula of its parameters"));
         for (d_model, heads, max_length) in sizes {
             let placement = Placement::new(role, d_model, heads).with_max_length(max_length);
             let mut letters = vec![("d", d_model), ("H", heads), ("D", d_model / heads), ("L", max_length)];
             letters.extend(option_letters(&config, max_length));
+            letters.extend(widths(&config, heads, d_model / heads));
             let mut count = Count::default();
             config.init(&placement, &RandomKey::from_seed(1), &Device::flex().autodiff()).visit(&mut count);
             assert_eq!(value(&formula.trained.to_string(), &letters), count.trained, "{name}: trained, {formula}, {placement:?}");

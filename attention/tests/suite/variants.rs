@@ -1,5 +1,6 @@
 //! The mechanisms and options that the suite runs through.
 
+use heedful_attention::gated_norm::HeadNorm;
 use heedful_attention::kernel_attention::{self as convolution, KernelSizes};
 use heedful_attention::mechanisms::adaptive_span::{AdaptiveSpanConfig, SpanKind, SpanOrigin};
 use heedful_attention::mechanisms::differential::DifferentialConfig;
@@ -7,6 +8,7 @@ use heedful_attention::mechanisms::dot_product::DotProductConfig;
 use heedful_attention::mechanisms::dynamic_conv::DynamicConvConfig;
 use heedful_attention::mechanisms::forgetting::{ForgetGate, ForgettingConfig};
 use heedful_attention::mechanisms::gaussian::{self, GaussianConfig, Normalisation};
+use heedful_attention::mechanisms::gla::GlaConfig;
 use heedful_attention::mechanisms::learned_relative::LearnedRelativeConfig;
 use heedful_attention::mechanisms::learned_sink::LearnedSinkConfig;
 use heedful_attention::mechanisms::lightweight_conv::LightweightConvConfig;
@@ -18,6 +20,7 @@ use heedful_attention::mechanisms::lsh::{BucketCount, Hashing, LshConfig, Rotati
 use heedful_attention::mechanisms::mixture::{MixtureConfig, MixtureWeights};
 use heedful_attention::mechanisms::output_gate::{GateForm, OutputGateConfig};
 use heedful_attention::mechanisms::relative::RelativeConfig;
+use heedful_attention::mechanisms::retnet::RetnetConfig;
 use heedful_attention::mechanisms::rotary::{PairLayout, RotaryConfig, RotaryScaling};
 use heedful_attention::mechanisms::shaw::ShawConfig;
 use heedful_attention::mechanisms::sigmoid::SigmoidConfig;
@@ -67,6 +70,8 @@ pub fn variants() -> Vec<Variant> {
             "gaussian",
             "linformer",
             "linear-attention",
+            "retnet",
+            "gla",
             "lightweight-conv",
             "dynamic-conv",
             "sigmoid",
@@ -259,6 +264,17 @@ fn recurrences(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
     // Where no channel of a query and of a key are positive both, weights are 0.
     add("linear-attention, ReLU", linear.clone().with_feature_map(FeatureMap::Relu).into(), all, false);
     add("linear-attention, ReLU, without sums", linear.with_feature_map(FeatureMap::Relu).with_normalise(false).into(), all, false);
+    let one = &[Role::Decoder];
+    let retnet = RetnetConfig::default();
+    add("retnet", retnet.clone().into(), one, false);
+    let bare = retnet.clone().with_norm(HeadNorm::None).with_gate(false).with_rotation(false).with_value_expansion(1);
+    add("retnet, bare", bare.into(), one, false);
+    add("retnet, root mean square", retnet.with_norm(HeadNorm::Rms).with_value_expansion(3).into(), one, false);
+    let gla = GlaConfig::default();
+    add("gla", gla.clone().into(), one, false);
+    let wide = gla.clone().with_key_expansion(1.0).with_value_expansion(1.5).with_gate_rank(2).with_gate_normaliser(1.0);
+    add("gla, wide, fast", wide.with_norm(HeadNorm::Group).into(), one, false);
+    add("gla, bare", gla.with_norm(HeadNorm::None).with_gate(false).into(), one, false);
 }
 
 /// Patterns so small that they hide something of eight elements. What they and the view show may be nothing, and then weights sum to 0.

@@ -14,13 +14,14 @@ pub struct RecurrentState {
     length: usize,
     capacity: usize,
     state: Option<Tensor<4>>,
+    tail: Option<Tensor<4>>,
     fixed: bool,
 }
 
 impl RecurrentState {
     /// Before the first step.
     pub fn new(start: &DecodingStart) -> Self {
-        Self { progress: Progress::new(start), length: 0, capacity: start.capacity(), state: None, fixed: false }
+        Self { progress: Progress::new(start), length: 0, capacity: start.capacity(), state: None, tail: None, fixed: false }
     }
 
     /// What another sequence has written, `[B, H, R, D]`, which steps only read.
@@ -55,6 +56,16 @@ impl RecurrentState {
         })
     }
 
+    /// How many positions there have been.
+    pub fn position(&self) -> usize {
+        self.length
+    }
+
+    /// What a short convolution keeps of the latest positions, `[B, 1, positions, channels]`, if there is one. To be replaced without its gradient.
+    pub fn tail(&mut self) -> &mut Option<Tensor<4>> {
+        &mut self.tail
+    }
+
     /// Goes on from the state, and keeps the one after the last position without its gradient. Returns the context `[B, H, N, D]`.
     ///
     /// # Panics
@@ -69,11 +80,13 @@ impl RecurrentState {
     /// Keeps the given batch rows, in the given order.
     pub fn select(&mut self, rows: &[usize]) {
         self.progress.select(rows);
-        self.state = self.state.take().map(|state| selected(&state, rows));
+        for numbers in [&mut self.state, &mut self.tail] {
+            *numbers = numbers.take().map(|numbers| selected(&numbers, rows));
+        }
     }
 
     /// Bytes that the state holds, at 4 bytes a number.
     pub fn bytes(&self) -> usize {
-        self.state.as_ref().map_or(0, |state| state.dims().iter().product::<usize>() * 4)
+        [&self.state, &self.tail].into_iter().flatten().map(|numbers| numbers.dims().iter().product::<usize>() * 4).sum()
     }
 }

@@ -1,0 +1,93 @@
+//! What stands between a recurrence and the output projection: a normalisation of each head, and a gate.
+//!
+//! What is read from a state is as large as what was written to it, which grows with the number of elements; a normalisation over the channels of each head
+//! makes it as large everywhere. The gate is `swish(x W_G)`, multiplied with it channel by channel (Sun et al. 2023, equation 8; Yang et al. 2024, section 4.4).
+
+use burn::module::{Module, Param};
+use burn::nn::Linear;
+use burn::tensor::activation::silu;
+use burn::tensor::{Device, Tensor};
+use serde::{Deserialize, Serialize};
+
+use crate::conformance::formula::{Query, sigmoid};
+use crate::heads::merge_heads;
+use crate::init::Init;
+use crate::linear::linear;
+use crate::random::RandomKey;
+
+/// How what a head reads is normalised over its channels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HeadNorm {
+    /// Mean 0 and variance 1: group normalisation with one group for each head (Wu and He 2018), without gain and shift.
+    Group,
+    /// Root mean square 1 (Zhang and Sennrich 2019), without gain.
+    Rms,
+    /// Root mean square 1, with a gain for each channel that the heads share.
+    RmsWithGain,
+    /// Not at all.
+    None,
+}
+
+/// A normalisation of each head, and a gate.
+#[derive(Module, Debug)]
+pub struct GatedNorm {
+    /// Gain of each channel of a head, `[V]`.
+    pub gamma: Option<Param<Tensor<1>>>,
+    /// Projection to the gate, `[C, H V]`.
+    pub gate: Option<Linear>,
+    #[module(skip)]
+    norm: HeadNorm,
+    epsilon: f64,
+}
+
+impl GatedNorm {
+    /// Of heads whose values are `width` wide, with a projection to the gate where there is one. `epsilon` is added to variances and mean squares.
+    pub fn new(norm: HeadNorm, width: usize, gate: Option<Linear>, epsilon: f64, key: &RandomKey, device: &Device) -> Self {
+        let gamma = (norm == HeadNorm::RmsWithGain).then(|| Init::Constant(1.0).parameter([width], &key.named("gamma"), device));
+        Self { gamma, gate, norm, epsilon }
+    }
+
+    /// What was read, `[B, H, N, V]`, normalised and multiplied with the gate of elements `[B, N, C]`: `[B, N, H V]`.
+    pub fn forward(&self, context: Tensor<4>, x: &Tensor<3>) -> Tensor<3> {
+        let context = merge_heads(self.normalised(context));
+        match &self.gate {
+            Some(gate) => context * silu(linear(x.clone(), gate)),
+            None => context,
+        }
+    }
+
+    fn normalised(&self, context: Tensor<4>) -> Tensor<4> {
+        let context = match self.norm {
+            HeadNorm::None => return context,
+            HeadNorm::Group => context.clone() - context.mean_dim(3),
+            HeadNorm::Rms | HeadNorm::RmsWithGain => context,
+        };
+        let scale = (context.clone().square().mean_dim(3) + self.epsilon).sqrt();
+        let context = context / scale;
+        match &self.gamma {
+            Some(gamma) => context * gamma.val().reshape([1, 1, 1, -1]),
+            None => context,
+        }
+    }
+}
+
+/// What a head gives the map `output` of what it reads, in the formula: normalised, and multiplied with the gate. `path` begins the names of the parameters.
+pub(super) fn formula(query: &Query, path: &str, norm: HeadNorm, is_gated: bool, epsilon: f64, read: Vec<f64>) -> Vec<f64> {
+    let (width, mean_of) = (read.len(), |x: &[f64]| x.iter().sum::<f64>() / x.len() as f64);
+    let centre = if norm == HeadNorm::Group { mean_of(&read) } else { 0.0 };
+    let mut head: Vec<f64> = read.iter().map(|x| x - centre).collect();
+    if norm != HeadNorm::None {
+        let scale = (mean_of(&head.iter().map(|x| x * x).collect::<Vec<_>>()) + epsilon).sqrt();
+        head.iter_mut().for_each(|x| *x /= scale);
+    }
+    if norm == HeadNorm::RmsWithGain {
+        head.iter_mut().zip(&query.parameter(&format!("{path}.gamma")).values).for_each(|(x, gain)| *x *= gain);
+    }
+    if is_gated {
+        let gates = query.mapped(&format!("{path}.gate"), query.element());
+        let own = &gates[query.head * width..(query.head + 1) * width];
+        head.iter_mut().zip(own).for_each(|(x, gate)| *x *= gate * sigmoid(*gate));
+    }
+    head
+}

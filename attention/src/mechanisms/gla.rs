@@ -1,0 +1,223 @@
+//! Gated linear attention (Yang et al. 2024, section 4).
+//!
+//! `S_t = diag(alpha_t) S_(t-1) + k_t v_t^T`, `o_t = S_t^T q_t / sqrt(K)`: each channel of the keys forgets at its own rate, which the element decides,
+//! `alpha_t = sigmoid(x_t W_1 W_2 + b)^(1 / tau)`. The map to the rates has a low rank, and `tau = 16` keeps rates near 1. Heads are normalised and gated by
+//! `swish(x W_G)` before the output projection. Keys are half as wide as values.
+//!
+//! How far a change of each of 32 random elements moves the output of an untrained layer: rows are outputs, columns are elements.
+//!
+#![doc = include_str!("../../pictures/gla.svg")]
+
+use burn::module::Module;
+use burn::nn::Linear;
+use burn::tensor::activation::log_sigmoid;
+use burn::tensor::{Device, Tensor};
+use derive_setters::Setters;
+use serde::{Deserialize, Serialize};
+
+use crate::conformance::formula::{Formula, Query, sigmoid};
+use crate::engine::recurrence::Recurrence;
+use crate::error::ConfigError;
+use crate::gated_norm::{self, GatedNorm, HeadNorm};
+use crate::heads::split_heads;
+use crate::init;
+use crate::linear::linear;
+use crate::parameter_formula::ParameterFormula;
+use crate::placement::Placement;
+use crate::random::RandomKey;
+use crate::recurrent_attention::{Mixer, PlainRecurrence, RecurrentAttention, Stretch, Widths, expanded, real};
+use crate::registry::{AnyAttention, Card, Kind, Mechanism};
+
+/// What the released code adds to mean squares.
+const EPSILON: f64 = 1e-5;
+
+/// Configuration of [`GatedLinear`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
+#[serde(default, deny_unknown_fields)]
+#[setters(prefix = "with_")]
+#[non_exhaustive]
+pub struct GlaConfig {
+    /// Width of a head's queries and keys in widths of the head, rounded up (default: 0.5).
+    pub key_expansion: f64,
+    /// Width of a head's values in widths of the head, rounded up (default: 1).
+    pub value_expansion: f64,
+    /// Rank of the map from elements to rates, at least 1 (default: 16).
+    pub gate_rank: usize,
+    /// Root that is taken of the rates, `tau` (default: 16).
+    pub gate_normaliser: f64,
+    /// How heads are normalised (default: root mean square with a gain, as in the released code).
+    pub norm: HeadNorm,
+    /// Whether there is a gate before the output projection (default: yes).
+    pub gate: bool,
+}
+
+impl Default for GlaConfig {
+    fn default() -> Self {
+        Self { key_expansion: 0.5, value_expansion: 1.0, gate_rank: 16, gate_normaliser: 16.0, norm: HeadNorm::RmsWithGain, gate: true }
+    }
+}
+
+/// A state whose channels forget at rates that elements decide.
+///
+/// Should be created with [`GlaConfig`].
+#[derive(Module, Debug)]
+pub struct GatedLinear {
+    /// Query projection `[C, H K]`.
+    pub query: Linear,
+    /// Key projection `[C, H K]`.
+    pub key: Linear,
+    /// Value projection `[C, H V]`.
+    pub value: Linear,
+    /// First part of the map to rates, `[C, rank]`.
+    pub rate_in: Linear,
+    /// Second part of the map to rates, `[rank, H K]`, with a bias.
+    pub rate_out: Linear,
+    /// Normalisation of heads, and the gate.
+    pub norm: GatedNorm,
+    heads: usize,
+    normaliser: f64,
+}
+
+impl GlaConfig {
+    /// Widths of a head's keys and values.
+    fn widths(&self, placement: &Placement) -> [usize; 2] {
+        [self.key_expansion, self.value_expansion].map(|expansion| expanded(placement, expansion))
+    }
+
+    /// Initialises the attention.
+    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> RecurrentAttention<GatedLinear> {
+        let Placement { d_model, heads, .. } = *placement;
+        let [key_width, value_width] = self.widths(placement);
+        let linear = |name, outputs| init::linear(d_model, outputs, false, &key.named(name), device);
+        let gate = self.gate.then(|| linear("gate", heads * value_width));
+        let mixer = GatedLinear {
+            query: linear("query", heads * key_width),
+            key: linear("key", heads * key_width),
+            value: linear("value", heads * value_width),
+            rate_in: linear("rate_in", self.gate_rank),
+            rate_out: init::linear(self.gate_rank, heads * key_width, true, &key.named("rate_out"), device),
+            norm: GatedNorm::new(self.norm, value_width, gate, EPSILON, &key.named("norm"), device),
+            heads,
+            normaliser: self.gate_normaliser,
+        };
+        RecurrentAttention::new(mixer, placement, key, device)
+    }
+}
+
+impl Mixer for GatedLinear {
+    fn recurrence(&self, x: &Tensor<3>, _: Stretch<'_>) -> Recurrence {
+        let heads = |map| split_heads(linear(x.clone(), map), self.heads);
+        let queries = heads(&self.query);
+        let scale = (queries.dims()[3] as f64).powf(-0.5);
+        let rates = linear(linear(x.clone(), &self.rate_in), &self.rate_out);
+        Recurrence {
+            queries: queries * scale,
+            keys: heads(&self.key),
+            values: heads(&self.value),
+            log_decay: Some(log_sigmoid(split_heads(rates, self.heads)) / self.normaliser),
+            normalised: false,
+        }
+    }
+
+    fn output(&self, context: Tensor<4>, x: &Tensor<3>) -> Tensor<3> {
+        self.norm.forward(context, x)
+    }
+
+    fn widths(&self) -> Widths {
+        let of = |map: &Linear| map.weight.shape()[1] / self.heads;
+        Widths { key: of(&self.key), value: of(&self.value), channels_decay: true }
+    }
+}
+
+impl Mechanism for GlaConfig {
+    const NAME: &'static str = "gla";
+
+    fn card() -> Card {
+        Card {
+            variant: "Gla",
+            description: "Keeps a sum of the past of which each channel fades at a rate that elements decide, in decoders.",
+            source: "Yang et al. 2024, section 4",
+            kind: Kind::Whole,
+            cross: false,
+            causal: true,
+            time: "n K v",
+            state: "K v",
+            letters: &[
+                ("K", "width of the keys of all heads"),
+                ("v", "width of the values of a head"),
+                ("u", "rank of the map to rates, option `gate_rank`"),
+            ],
+            differences: &[
+                "The bias of the map to rates begins with 0; that of the released code is uniform.",
+                "Dropout drops numbers of the heads' outputs; the released code has none there.",
+            ],
+        }
+    }
+
+    fn can_see_ahead() -> bool {
+        false
+    }
+
+    /// # Errors
+    /// If a width or the rank is 0, or the root is not a positive number.
+    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+        let check = placement.check(Self::NAME);
+        let Self { key_expansion, value_expansion, gate_normaliser, .. } = *self;
+        for (option, value) in
+            [("key_expansion", key_expansion), ("value_expansion", value_expansion), ("gate_normaliser", gate_normaliser)]
+        {
+            check.positive(option, value)?;
+        }
+        check.at_least_one("gate_rank", self.gate_rank)
+    }
+
+    fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
+        AnyAttention::new(self.init(placement, key, device))
+    }
+
+    /// Yang et al. 2024, section 4.2 and 4.4, pair by pair.
+    fn formula(&self) -> Option<Formula<'_>> {
+        Some(Formula::default().head(move |query: &Query| {
+            let [key_width, value_width] = self.widths(query.placement());
+            let part = |all: Vec<f64>, width: usize| all[query.head * width..(query.head + 1) * width].to_vec();
+            let projected = |map: &str, index: usize, width: usize| part(query.mapped(map, query.attended(index)), width);
+            let log_rate = |index: usize| {
+                let inner = query.mapped("mixer.rate_in", query.attended(index));
+                let rates = part(query.mapped("mixer.rate_out", &inner), key_width);
+                rates.into_iter().map(|rate| sigmoid(rate).powf(1.0 / self.gate_normaliser).ln()).collect()
+            };
+            let all = || 0..query.keys();
+            let own = projected("mixer.query", query.index, key_width);
+            let recurrence = PlainRecurrence {
+                query: own.iter().map(|x| x / (key_width as f64).sqrt()).collect(),
+                keys: all().map(|index| projected("mixer.key", index, key_width)).collect(),
+                values: all().map(|index| projected("mixer.value", index, value_width)).collect(),
+                log_decay: all().map(log_rate).collect(),
+                real: real(query),
+            };
+            gated_norm::formula(query, "mixer.norm", self.norm, self.gate, EPSILON, recurrence.read(query))
+        }))
+    }
+
+    fn tensors() -> &'static [(&'static str, &'static str)] {
+        &[
+            ("rate_in.weight", "first part of the map to the rates at which channels of keys fade [d_in, rank]"),
+            ("rate_out.weight", "second part of that map [rank, d_out]; heads lie side by side in d_out"),
+            ("rate_out.bias", "bias of that map [d_out]"),
+            ("norm.gamma", "gain of each channel of a head's values [d_value]"),
+            ("norm.gate.weight", "projection to the gate [d_in, d_out]; heads lie side by side in d_out"),
+        ]
+    }
+
+    fn parameters(&self) -> Option<ParameterFormula> {
+        let of_values = if self.gate { 3 } else { 2 };
+        let all = ParameterFormula::trained(&[(2, "d K"), (of_values, "d H v"), (1, "d u"), (1, "u K"), (1, "K")]);
+        let gain = ParameterFormula::trained(&[(1, "v")]);
+        Some(if self.norm == HeadNorm::RmsWithGain { all.plus(gain) } else { all })
+    }
+
+    fn letters_at(&self, placement: &Placement) -> Vec<(&'static str, usize)> {
+        let [key_width, value_width] = self.widths(placement);
+        vec![("K", placement.heads.max(1).saturating_mul(key_width)), ("v", value_width), ("u", self.gate_rank)]
+    }
+}

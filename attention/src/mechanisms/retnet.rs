@@ -1,0 +1,255 @@
+//! Multi-scale retention (Sun et al. 2023, section 2).
+//!
+//! `S_n = gamma_h S_(n-1) + k_n v_n^T`, `o_n = S_n^T q_n`: a head's past fades by the same factor `gamma_h = 1 - 2^(-5-h)` at each position, between 32 and
+//! thousands of positions long. Queries and keys are rotated by their positions, so that their product depends on the distance. There is no softmax:
+//! heads are normalised and gated by `swish(x W_G)` instead. Keys are scaled by `D^-1/2`, and values are twice as wide as keys.
+//!
+//! How far a change of each of 32 random elements moves the output of an untrained layer: rows are outputs, columns are elements.
+//!
+#![doc = include_str!("../../pictures/retnet.svg")]
+
+use burn::module::Module;
+use burn::nn::Linear;
+use burn::tensor::{Device, Tensor, TensorData};
+use derive_setters::Setters;
+use serde::{Deserialize, Serialize};
+
+use crate::conformance::formula::{Formula, Query};
+use crate::engine::recurrence::Recurrence;
+use crate::error::ConfigError;
+use crate::gated_norm::{self, GatedNorm, HeadNorm};
+use crate::heads::split_heads;
+use crate::init::Init;
+use crate::linear::linear;
+use crate::parameter_formula::ParameterFormula;
+use crate::placement::Placement;
+use crate::random::RandomKey;
+use crate::recurrent_attention::{Mixer, PlainRecurrence, RecurrentAttention, Stretch, Widths, real};
+use crate::registry::{AnyAttention, Card, Kind, Mechanism};
+
+/// What the authors' code adds to mean squares.
+const EPSILON: f64 = 1e-6;
+
+/// Configuration of [`Retention`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
+#[serde(default, deny_unknown_fields)]
+#[setters(prefix = "with_")]
+#[non_exhaustive]
+pub struct RetnetConfig {
+    /// Width of a head's values in widths of its keys, at least 1 (default: 2).
+    pub value_expansion: usize,
+    /// How heads are normalised (default: by groups, as in the paper; `rms` in later versions of the authors' code).
+    pub norm: HeadNorm,
+    /// Whether there is a gate before the output projection (default: yes).
+    pub gate: bool,
+    /// Whether queries and keys are rotated by their positions (default: yes).
+    pub rotation: bool,
+}
+
+impl Default for RetnetConfig {
+    fn default() -> Self {
+        Self { value_expansion: 2, norm: HeadNorm::Group, gate: true, rotation: true }
+    }
+}
+
+/// Retention of several scales.
+///
+/// Should be created with [`RetnetConfig`].
+#[derive(Module, Debug)]
+pub struct Retention {
+    /// Query projection `[C, C]`.
+    pub query: Linear,
+    /// Key projection `[C, C]`.
+    pub key: Linear,
+    /// Value projection `[C, H V]`.
+    pub value: Linear,
+    /// Normalisation of heads, and the gate.
+    pub norm: GatedNorm,
+    heads: usize,
+    rotation: bool,
+}
+
+/// A map with Xavier-uniform weights of gain `1 / sqrt(shrink)`.
+fn shrunk(inputs: usize, outputs: usize, shrink: usize, key: &RandomKey, device: &Device) -> Linear {
+    let weight = Init::XavierUniform { fan_in: shrink * inputs, fan_out: shrink * outputs };
+    Linear { weight: weight.parameter([inputs, outputs], &key.named("weight"), device), bias: None }
+}
+
+impl RetnetConfig {
+    /// Initialises the attention.
+    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> RecurrentAttention<Retention> {
+        let Placement { d_model, heads, .. } = *placement;
+        let width = self.value_expansion * placement.d_head();
+        // The authors' gains: 2^-2.5 of projections into the layer, 2^-1 of that out of it.
+        let linear = |name, outputs| shrunk(d_model, outputs, 32, &key.named(name), device);
+        let gate = self.gate.then(|| linear("gate", heads * width));
+        let mixer = Retention {
+            query: linear("query", d_model),
+            key: linear("key", d_model),
+            value: linear("value", heads * width),
+            norm: GatedNorm::new(self.norm, width, gate, EPSILON, &key.named("norm"), device),
+            heads,
+            rotation: self.rotation,
+        };
+        let output = shrunk(heads * width, d_model, 4, &key.named("output"), device);
+        RecurrentAttention::new(mixer, placement, key, device).with_output(output)
+    }
+}
+
+/// Logarithm of what a head keeps at each position.
+fn log_decay(head: usize) -> f64 {
+    (-(-5.0 - head as f64).exp2()).ln_1p()
+}
+
+/// Angles by which a position turns the pairs of channels, the first by 1 and the last by 1/10000.
+fn angles(pairs: usize) -> impl Iterator<Item = f64> {
+    (0..pairs).map(move |pair| 1e-4f64.powf(pair as f64 / (pairs.max(2) - 1) as f64))
+}
+
+/// `[B, H, N, D]` with each pair of neighbouring channels turned by its angle times the position. A last channel without a neighbour stays.
+fn rotated(x: Tensor<4>, start: usize) -> Tensor<4> {
+    let [batch, heads, length, width] = x.dims();
+    let pairs = width / 2;
+    let (device, dtype) = (x.device(), x.dtype());
+    let table = |of: fn(f64) -> f64| {
+        let numbers = (start..start + length).flat_map(|position| angles(pairs).map(move |angle| of(position as f64 * angle) as f32));
+        Tensor::<5>::from_data(TensorData::new(numbers.collect(), [1, 1, length, pairs, 1]), (&device, dtype))
+    };
+    let turned = x.clone().narrow(3, 0, 2 * pairs).reshape([batch, heads, length, pairs, 2]);
+    let (even, odd) = (turned.clone().narrow(4, 0, 1), turned.narrow(4, 1, 1));
+    let (cos, sin) = (table(f64::cos), table(f64::sin));
+    let turned = Tensor::cat(vec![even.clone() * cos.clone() - odd.clone() * sin.clone(), odd * cos + even * sin], 4);
+    let turned = turned.reshape([batch, heads, length, 2 * pairs]);
+    if width == 2 * pairs { turned } else { Tensor::cat(vec![turned, x.narrow(3, width - 1, 1)], 3) }
+}
+
+impl Mixer for Retention {
+    fn recurrence(&self, x: &Tensor<3>, stretch: Stretch<'_>) -> Recurrence {
+        let heads = |map| split_heads(linear(x.clone(), map), self.heads);
+        let turned = |x: Tensor<4>| if self.rotation && x.dims()[3] > 1 { rotated(x, stretch.start) } else { x };
+        let decays = (0..self.heads).map(|head| log_decay(head) as f32).collect();
+        let keys = heads(&self.key);
+        let scale = (keys.dims()[3] as f64).powf(-0.5);
+        Recurrence {
+            queries: turned(heads(&self.query)),
+            keys: turned(keys) * scale,
+            values: heads(&self.value),
+            log_decay: Some(Tensor::from_data(TensorData::new(decays, [1, self.heads, 1, 1]), (&x.device(), x.dtype()))),
+            normalised: false,
+        }
+    }
+
+    fn output(&self, context: Tensor<4>, x: &Tensor<3>) -> Tensor<3> {
+        self.norm.forward(context, x)
+    }
+
+    fn widths(&self) -> Widths {
+        let of = |map: &Linear| map.weight.shape()[1] / self.heads;
+        Widths { key: of(&self.key), value: of(&self.value), channels_decay: false }
+    }
+}
+
+impl Mechanism for RetnetConfig {
+    const NAME: &'static str = "retnet";
+
+    fn card() -> Card {
+        Card {
+            variant: "Retnet",
+            description: "Keeps a sum of the past that fades at a fixed rate of each head, in decoders.",
+            source: "Sun et al. 2023, section 2",
+            kind: Kind::Whole,
+            cross: false,
+            causal: true,
+            time: "n d D",
+            state: "2 d D",
+            letters: &[],
+            differences: &[
+                "The authors' code divides decays and scores by sums of their magnitudes, which the normalisation of heads undoes but for its epsilon; here nothing is divided.",
+                "Of a head of odd width the last channel is not rotated; the authors' code has no such heads.",
+                "Dropout drops numbers of the heads' outputs; the authors' code has none there.",
+            ],
+        }
+    }
+
+    fn can_see_ahead() -> bool {
+        false
+    }
+
+    /// # Errors
+    /// If values are to have no channels.
+    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+        placement.check(Self::NAME).at_least_one("value_expansion", self.value_expansion)
+    }
+
+    fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
+        AnyAttention::new(self.init(placement, key, device))
+    }
+
+    /// Sun et al. 2023, equations 3 to 8, pair by pair.
+    fn formula(&self) -> Option<Formula<'_>> {
+        let turned = |x: Vec<f64>, position: usize| {
+            let mut turned = x.clone();
+            let pairs = if self.rotation { x.len() / 2 } else { 0 };
+            for pair in 0..pairs {
+                // 10000^(-pair / (pairs - 1)).
+                let angle = position as f64 * if pairs == 1 { 1.0 } else { 10000f64.powf(-(pair as f64) / (pairs as f64 - 1.0)) };
+                let (even, odd) = (x[2 * pair], x[2 * pair + 1]);
+                turned[2 * pair] = even * angle.cos() - odd * angle.sin();
+                turned[2 * pair + 1] = even * angle.sin() + odd * angle.cos();
+            }
+            turned
+        };
+        Some(Formula::default().head(move |query: &Query| {
+            let width = query.placement().d_head();
+            let (key_width, value_width) = (width, self.value_expansion * width);
+            let part = |map: &str, index: usize, width: usize| {
+                query.mapped(map, query.attended(index))[query.head * width..(query.head + 1) * width].to_vec()
+            };
+            let gamma = 1.0 - 0.5f64.powi(5 + query.head as i32);
+            let all = || 0..query.keys();
+            let key = |index: usize| {
+                let key = turned(part("mixer.key", index, key_width), index);
+                key.iter().map(|x| x / (key_width as f64).sqrt()).collect()
+            };
+            let recurrence = PlainRecurrence {
+                query: turned(part("mixer.query", query.index, key_width), query.index),
+                keys: all().map(key).collect(),
+                values: all().map(|index| part("mixer.value", index, value_width)).collect(),
+                log_decay: all().map(|_| vec![gamma.ln(); key_width]).collect(),
+                real: real(query),
+            };
+            gated_norm::formula(query, "mixer.norm", self.norm, self.gate, EPSILON, recurrence.read(query))
+        }))
+    }
+
+    fn tensors() -> &'static [(&'static str, &'static str)] {
+        &[("norm.gate.weight", "projection to the gate [d_in, d_out]; heads lie side by side in d_out")]
+    }
+
+    fn parameters(&self) -> Option<ParameterFormula> {
+        let of_values = self.value_expansion.saturating_mul(2 + usize::from(self.gate));
+        Some(ParameterFormula::trained(&[(of_values.saturating_add(2), "d^2")]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_keep_what_the_paper_says() {
+        for (head, kept) in [(0, 1.0 - 1.0 / 32.0), (1, 1.0 - 1.0 / 64.0), (7, 1.0 - 1.0 / 4096.0)] {
+            assert!((log_decay(head).exp() - kept).abs() < 1e-12, "head {head}");
+        }
+    }
+
+    #[test]
+    fn products_of_rotated_numbers_depend_on_the_distance() {
+        let numbers = |numbers: [f32; 5]| Tensor::<4>::from_data([[[numbers]]], &Device::flex());
+        let (q, k) = (numbers([0.3, -1.0, 0.7, 0.2, 1.1]), numbers([1.2, 0.4, -0.6, 0.9, 0.5]));
+        let product = |i, j| (rotated(q.clone(), i) * rotated(k.clone(), j)).sum().into_scalar::<f32>();
+        assert!((product(9, 6) - product(3, 0)).abs() < 1e-5);
+        assert!((product(9, 6) - product(9, 5)).abs() > 1e-3);
+        assert!((product(4, 4) - (q.clone() * k.clone()).sum().into_scalar::<f32>()).abs() < 1e-5);
+    }
+}
