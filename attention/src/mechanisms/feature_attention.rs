@@ -95,6 +95,7 @@ impl<F: Features> FeatureAttention<F> {
             keys: self.features.features(self.heads_of(memory.clone(), &self.key)),
             values: self.heads_of(memory, &self.value),
             log_decay: None,
+            strengths: None,
             normalised: self.normalised,
         }
     }
@@ -210,8 +211,11 @@ impl<F: Features> Attention for FeatureAttention<F> {
 
     fn multiplications(&self, pairs: &Pairs) -> f64 {
         let width = self.features.width(pairs.d_head);
-        let (queries, keys) = (pairs.queries.len(), if pairs.causal { pairs.queries.len() } else { pairs.keys });
-        let in_chunks = if pairs.causal { Recurrence::multiplications_in_chunks(queries, width, pairs.d_head, false) } else { 0 };
-        (pairs.heads * ((queries + keys) * width * pairs.d_head + in_chunks)) as f64
+        let per_head = if pairs.causal {
+            Recurrence::multiplications(pairs.queries.len(), width, pairs.d_head, false, false)
+        } else {
+            (pairs.queries.len() + pairs.keys) * width * pairs.d_head
+        };
+        (pairs.heads * per_head) as f64
     }
 }

@@ -115,6 +115,7 @@ impl Mixer for GatedLinear {
             keys: heads(&self.key),
             values: heads(&self.value),
             log_decay: Some(log_sigmoid(split_heads(rates, self.heads)) / self.normaliser),
+            strengths: None,
             normalised: false,
         }
     }
@@ -125,7 +126,7 @@ impl Mixer for GatedLinear {
 
     fn widths(&self) -> Widths {
         let of = |map: &Linear| map.weight.shape()[1] / self.heads;
-        Widths { key: of(&self.key), value: of(&self.value), channels_decay: true }
+        Widths { key: of(&self.key), value: of(&self.value), channels_decay: true, delta: false }
     }
 }
 
@@ -193,6 +194,7 @@ impl Mechanism for GlaConfig {
                 keys: all().map(|index| projected("mixer.key", index, key_width)).collect(),
                 values: all().map(|index| projected("mixer.value", index, value_width)).collect(),
                 log_decay: all().map(log_rate).collect(),
+                strengths: None,
                 real: real(query),
             };
             gated_norm::formula(query, "mixer.norm", self.norm, self.gate, EPSILON, recurrence.read(query))

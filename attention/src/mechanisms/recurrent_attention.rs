@@ -45,6 +45,8 @@ pub struct Widths {
     pub value: usize,
     /// Whether the channels of the keys decay apart.
     pub channels_decay: bool,
+    /// Whether the delta rule writes.
+    pub delta: bool,
 }
 
 /// What is read from the past and written to it.
@@ -181,8 +183,7 @@ impl<M: Mixer> Attention for RecurrentAttention<M> {
     }
 
     fn multiplications(&self, pairs: &Pairs) -> f64 {
-        let Widths { key, value, channels_decay } = self.mixer.widths();
-        let length = pairs.queries.len();
-        (pairs.heads * (2 * length * key * value + Recurrence::multiplications_in_chunks(length, key, value, channels_decay))) as f64
+        let Widths { key, value, channels_decay, delta } = self.mixer.widths();
+        (pairs.heads * Recurrence::multiplications(pairs.queries.len(), key, value, channels_decay, delta)) as f64
     }
 }

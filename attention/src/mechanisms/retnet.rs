@@ -135,6 +135,7 @@ impl Mixer for Retention {
             keys: turned(keys) * scale,
             values: heads(&self.value),
             log_decay: Some(Tensor::from_data(TensorData::new(decays, [1, self.heads, 1, 1]), (&x.device(), x.dtype()))),
+            strengths: None,
             normalised: false,
         }
     }
@@ -145,7 +146,7 @@ impl Mixer for Retention {
 
     fn widths(&self) -> Widths {
         let of = |map: &Linear| map.weight.shape()[1] / self.heads;
-        Widths { key: of(&self.key), value: of(&self.value), channels_decay: false }
+        Widths { key: of(&self.key), value: of(&self.value), channels_decay: false, delta: false }
     }
 }
 
@@ -216,6 +217,7 @@ impl Mechanism for RetnetConfig {
                 keys: all().map(key).collect(),
                 values: all().map(|index| part("mixer.value", index, value_width)).collect(),
                 log_decay: all().map(|_| vec![gamma.ln(); key_width]).collect(),
+                strengths: None,
                 real: real(query),
             };
             gated_norm::formula(query, "mixer.norm", self.norm, self.gate, EPSILON, recurrence.read(query))

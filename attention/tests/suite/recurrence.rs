@@ -45,6 +45,7 @@ impl Fading {
             keys: relu(heads(&self.key)),
             values: heads(&self.value),
             log_decay: Some(log_decay),
+            strengths: None,
             normalised: false,
         }
     }
@@ -154,31 +155,53 @@ struct Plain<'a> {
     values: &'a [f64],
     /// `[N, R]`.
     log_decay: &'a [f64],
+    /// `[N]`, where the delta rule writes.
+    strengths: Option<&'a [f64]>,
     /// `[R, D]`.
     state: &'a [f64],
 }
 
-/// Gradients of the parts of a recurrence, in the order of [`Plain`].
-type Slopes = [Vec<f64>; 5];
+/// Gradients of queries, keys, values, decays, strengths and the initial state.
+type Slopes = [Vec<f64>; 6];
 
 const WIDTH: usize = 4;
 const VALUE: usize = 5;
+
+/// All places of a state.
+fn places() -> impl Iterator<Item = (usize, usize)> {
+    (0..WIDTH).flat_map(|r| (0..VALUE).map(move |d| (r, d)))
+}
 
 impl Plain<'_> {
     fn length(&self) -> usize {
         self.queries.len() / WIDTH
     }
 
+    fn decayed(&self, t: usize, state: &[f64]) -> Vec<f64> {
+        places().map(|(r, d)| state[r * VALUE + d] * self.log_decay[t * WIDTH + r].exp()).collect()
+    }
+
+    /// What the key reads of the decayed state, `[D]`.
+    fn held(&self, t: usize, decayed: &[f64]) -> Vec<f64> {
+        (0..VALUE).map(|d| (0..WIDTH).map(|r| self.keys[t * WIDTH + r] * decayed[r * VALUE + d]).sum()).collect()
+    }
+
+    /// What is written with the key, `[D]`.
+    fn written(&self, t: usize, decayed: &[f64]) -> Vec<f64> {
+        let (value, held) = (&self.values[t * VALUE..][..VALUE], self.held(t, decayed));
+        match self.strengths {
+            Some(strengths) => value.iter().zip(held).map(|(value, held)| strengths[t] * (value - held)).collect(),
+            None => value.to_vec(),
+        }
+    }
+
     /// States after each position, that before the first in front.
     fn states(&self) -> Vec<Vec<f64>> {
         let mut states = vec![self.state.to_vec()];
         for t in 0..self.length() {
-            let mut state = states[t].clone();
-            for (r, d) in (0..WIDTH).flat_map(|r| (0..VALUE).map(move |d| (r, d))) {
-                state[r * VALUE + d] *= self.log_decay[t * WIDTH + r].exp();
-                state[r * VALUE + d] += self.keys[t * WIDTH + r] * self.values[t * VALUE + d];
-            }
-            states.push(state);
+            let decayed = self.decayed(t, &states[t]);
+            let written = self.written(t, &decayed);
+            states.push(places().map(|(r, d)| decayed[r * VALUE + d] + self.keys[t * WIDTH + r] * written[d]).collect());
         }
         states
     }
@@ -196,53 +219,103 @@ impl Plain<'_> {
         let states = self.states();
         let zeros = |x: &[f64]| vec![0.0; x.len()];
         let [mut dq, mut dk, mut dv, mut dg] = [self.queries, self.keys, self.values, self.log_decay].map(zeros);
+        let mut db = vec![0.0; self.length()];
         let mut ds = of_last.to_vec();
         for t in (0..self.length()).rev() {
-            for (r, d) in (0..WIDTH).flat_map(|r| (0..VALUE).map(move |d| (r, d))) {
+            let decayed = self.decayed(t, &states[t]);
+            let (held, written) = (self.held(t, &decayed), self.written(t, &decayed));
+            let mut of_written = vec![0.0; VALUE];
+            for (r, d) in places() {
                 let (at, row, column) = (r * VALUE + d, t * WIDTH + r, t * VALUE + d);
                 dq[row] += states[t + 1][at] * of_contexts[column];
                 ds[at] += self.queries[row] * of_contexts[column];
-                dk[row] += ds[at] * self.values[column];
-                dv[column] += ds[at] * self.keys[row];
+                dk[row] += ds[at] * written[d];
+                of_written[d] += ds[at] * self.keys[row];
+            }
+            for d in 0..VALUE {
+                let strength = self.strengths.map_or(1.0, |strengths| strengths[t]);
+                dv[t * VALUE + d] += strength * of_written[d];
+                db[t] += of_written[d] * (self.values[t * VALUE + d] - held[d]);
+            }
+            for (r, d) in places() {
+                let (at, row) = (r * VALUE + d, t * WIDTH + r);
+                if let Some(strengths) = self.strengths {
+                    dk[row] -= strengths[t] * of_written[d] * decayed[at];
+                    ds[at] -= strengths[t] * of_written[d] * self.keys[row];
+                }
+                dg[row] += ds[at] * decayed[at];
                 ds[at] *= self.log_decay[row].exp();
-                dg[row] += ds[at] * states[t][at];
             }
         }
-        [dq, dk, dv, dg, ds]
+        [dq, dk, dv, dg, db, ds]
     }
 }
 
-/// What the executions are given: logarithms of decays `[B, H, N|1, R|1]`, or none.
+/// What the executions are given.
 struct Numbers {
-    names: [usize; 3],
+    /// Rows, heads, positions.
+    sizes: [usize; 3],
+    /// Logarithms of decays `[B, H, N|1, R|1]`, or none.
     decay: Option<Array>,
+    /// `[B, H, N, 1]`, or none.
+    strengths: Option<Array>,
     /// Queries, keys, values, initial state.
     parts: [Array; 4],
     /// Of contexts and of the last state.
     cotangents: [Array; 2],
 }
 
+/// Which decays and which rule.
+#[derive(Clone, Copy, Debug)]
+struct Kind {
+    /// Whether positions and channels decay apart, and how strongly.
+    decay: Option<(bool, bool, f64)>,
+    /// Whether the delta rule writes.
+    delta: bool,
+}
+
+/// The strongest decays let the state underflow within a few positions.
+fn kinds() -> impl Iterator<Item = Kind> {
+    let decays = [
+        None,
+        Some((false, false, 0.1)),
+        Some((true, false, 0.1)),
+        Some((true, true, 0.1)),
+        Some((false, true, 0.1)),
+        Some((true, false, 30.0)),
+        Some((true, true, 30.0)),
+    ];
+    decays.into_iter().flat_map(|decay| [false, true].map(|delta| Kind { decay, delta }))
+}
+
 impl Numbers {
-    fn new(length: usize, decay: Option<(usize, usize, f64)>) -> Self {
+    fn new(length: usize, kind: Kind) -> Self {
         let (batch, heads) = (2, 3);
         let of = |name: &str, shape: [usize; 2]| Array::random(name, &[batch, heads, shape[0], shape[1]]);
-        let decay = decay.map(|(positions, channels, strength)| {
-            let numbers = of("decay", [positions, channels]);
+        let decay = kind.decay.map(|(each, channels, strength)| {
+            let numbers = of("decay", [if each { length } else { 1 }, if channels { WIDTH } else { 1 }]);
             Array { values: numbers.values.iter().map(|x| -strength * x.abs()).collect(), ..numbers }
         });
-        let parts =
-            [of("queries", [length, WIDTH]), of("keys", [length, WIDTH]), of("values", [length, VALUE]), of("state", [WIDTH, VALUE])];
-        Self {
-            names: [batch, heads, length],
-            decay,
-            parts,
-            cotangents: [of("cotangent", [length, VALUE]), of("of the state", [WIDTH, VALUE])],
+        let strengths = kind.delta.then(|| {
+            let numbers = of("strengths", [length, 1]);
+            Array { values: numbers.values.iter().map(|x| x.abs()).collect(), ..numbers }
+        });
+        let mut keys = of("keys", [length, WIDTH]);
+        if kind.delta {
+            // Keys that are longer make the state grow without bound.
+            keys.values.chunks_mut(WIDTH).for_each(|key| {
+                let norm = key.iter().map(|x| x * x).sum::<f64>().sqrt();
+                key.iter_mut().for_each(|x| *x = f64::from((*x / norm) as f32));
+            });
         }
+        let parts = [of("queries", [length, WIDTH]), keys, of("values", [length, VALUE]), of("state", [WIDTH, VALUE])];
+        let cotangents = [of("cotangent", [length, VALUE]), of("of the state", [WIDTH, VALUE])];
+        Self { sizes: [batch, heads, length], decay, strengths, parts, cotangents }
     }
 
-    /// Contexts, last states and all gradients in double precision; that of the decay last, if there is one.
+    /// Contexts, last states and gradients in double precision: of queries, keys, values, initial state, strengths and decays.
     fn expected(&self) -> Vec<Vec<f64>> {
-        let [batch, heads, length] = self.names;
+        let [batch, heads, length] = self.sizes;
         let mut all = vec![Vec::new(); 7];
         let mut of_decay = self.decay.as_ref().map(|decay| Array { values: vec![0.0; decay.values.len()], ..decay.clone() });
         for (b, h) in (0..batch).flat_map(|b| (0..heads).map(move |h| (b, h))) {
@@ -251,18 +324,21 @@ impl Numbers {
                 .map(|flat| self.decay.as_ref().map_or(0.0, |decay| decay.at(&place(decay, flat / WIDTH, flat % WIDTH))))
                 .collect();
             let [queries, keys, values, state] = self.parts.each_ref().map(|part| part.row(&[b, h]));
-            let plain = Plain { queries, keys, values, log_decay: &log_decay, state };
+            let strengths = self.strengths.as_ref().map(|strengths| strengths.row(&[b, h]));
+            let plain = Plain { queries, keys, values, log_decay: &log_decay, strengths, state };
             let (contexts, last) = plain.outputs();
-            let [dq, dk, dv, dg, ds] = plain.slopes(self.cotangents[0].row(&[b, h]), self.cotangents[1].row(&[b, h]));
+            let [dq, dk, dv, dg, db, ds] = plain.slopes(self.cotangents[0].row(&[b, h]), self.cotangents[1].row(&[b, h]));
             for (flat, slope) in dg.into_iter().enumerate() {
                 if let Some(of_decay) = &mut of_decay {
                     let [b, h, t, r] = place(of_decay, flat / WIDTH, flat % WIDTH);
                     of_decay.row_mut(&[b, h, t])[r] += slope;
                 }
             }
-            all.iter_mut().zip([contexts, last, dq, dk, dv, ds]).for_each(|(all, own)| all.extend(own));
+            all.iter_mut().zip([contexts, last, dq, dk, dv, ds, db]).for_each(|(all, own)| all.extend(own));
         }
-        all.truncate(6);
+        if self.strengths.is_none() {
+            all.pop();
+        }
         all.extend(of_decay.map(|decay| decay.values));
         all
     }
@@ -270,49 +346,38 @@ impl Numbers {
     /// The same of an execution.
     fn found(&self, execute: &dyn Fn(Recurrence, Tensor<4>) -> RecurrentOutput) -> Vec<Vec<f64>> {
         let device = flex().device.autodiff();
-        let [queries, keys, values, state] = self.parts.each_ref().map(|part| part.tensor::<4>(&device).require_grad());
-        let log_decay = self.decay.as_ref().map(|decay| decay.tensor::<4>(&device).require_grad());
-        let inputs = [Some(queries.clone()), Some(keys.clone()), Some(values.clone()), Some(state.clone()), log_decay.clone()];
-        let output = execute(Recurrence { queries, keys, values, log_decay, normalised: false }, state);
+        let leaf = |array: &Array| array.tensor::<4>(&device).require_grad();
+        let [queries, keys, values, state] = self.parts.each_ref().map(leaf);
+        let (strengths, log_decay) = (self.strengths.as_ref().map(leaf), self.decay.as_ref().map(leaf));
+        let inputs = [queries.clone(), keys.clone(), values.clone(), state.clone()].into_iter();
+        let inputs = inputs.chain(strengths.clone()).chain(log_decay.clone());
+        let output = execute(Recurrence { queries, keys, values, log_decay, strengths, normalised: false }, state);
         let [of_contexts, of_last] = self.cotangents.each_ref().map(|cotangent| cotangent.tensor::<4>(&device));
         let gradients = ((output.context.clone() * of_contexts).sum() + (output.state.clone() * of_last).sum()).backward();
-        let gradients = inputs.into_iter().flatten().map(|input| Array::read(input.grad(&gradients).unwrap()));
+        let gradients = inputs.map(|input| Array::read(input.grad(&gradients).unwrap()));
         [Array::read(output.context), Array::read(output.state)].into_iter().chain(gradients).map(|array| array.values).collect()
     }
 
     fn agree(&self, name: &str, execute: &dyn Fn(Recurrence, Tensor<4>) -> RecurrentOutput) {
-        let parts = ["contexts", "last state", "queries", "keys", "values", "initial state", "decay"];
-        for ((part, found), expected) in parts.iter().zip(self.found(execute)).zip(self.expected()) {
+        let (found, expected) = (self.found(execute), self.expected());
+        assert_eq!(found.len(), expected.len(), "{name}");
+        for (index, (found, expected)) in found.iter().zip(&expected).enumerate() {
+            let part =
+                ["contexts", "last state", "queries", "keys", "values", "initial state"].get(index).unwrap_or(&"strengths or decays");
             let largest = expected.iter().fold(1.0f64, |largest, number| largest.max(number.abs()));
-            same(&format!("{name}: {part}"), &found, &expected, 1e-5 * largest).unwrap();
+            same(&format!("{name}: {part}"), found, expected, 1e-5 * largest).unwrap();
         }
     }
 }
 
-/// Whose decays are shared by which positions and channels, and how strong they are: the last lets the state underflow within a few positions.
-const DECAYS: [Option<(bool, bool, f64)>; 7] = [
-    None,
-    Some((false, false, 0.1)),
-    Some((true, false, 0.1)),
-    Some((true, true, 0.1)),
-    Some((false, true, 0.1)),
-    Some((true, false, 30.0)),
-    Some((true, true, 30.0)),
-];
-
-fn numbers(length: usize, decay: Option<(bool, bool, f64)>) -> Numbers {
-    let of = |(each, channels, strength)| (if each { length } else { 1 }, if channels { WIDTH } else { 1 }, strength);
-    Numbers::new(length, decay.map(of))
-}
-
 #[test]
 fn positions_and_chunks_agree_with_double_precision_in_outputs_and_gradients() {
-    for decay in DECAYS {
+    for kind in kinds() {
         for length in [1, 2, 7, 16] {
-            let numbers = numbers(length, decay);
-            numbers.agree(&format!("{decay:?}, length {length}"), &|recurrence, state| recurrence.recur(Some(state)));
+            let numbers = Numbers::new(length, kind);
+            numbers.agree(&format!("{kind:?}, length {length}"), &|recurrence, state| recurrence.recur(Some(state)));
             for chunk in [1, 3, 16, 64] {
-                let name = format!("{decay:?}, length {length}, chunks of {chunk}");
+                let name = format!("{kind:?}, length {length}, chunks of {chunk}");
                 numbers.agree(&name, &|recurrence, state| recurrence.in_chunks(Some(state), chunk));
             }
         }
@@ -322,24 +387,25 @@ fn positions_and_chunks_agree_with_double_precision_in_outputs_and_gradients() {
 #[test]
 fn long_sequences_are_executed_in_many_chunks() {
     // More chunks than have their states computed at once.
-    for decay in DECAYS {
-        numbers(75, decay).agree(&format!("{decay:?}"), &|recurrence, state| recurrence.in_chunks(Some(state), 2));
-        numbers(150, decay).agree(&format!("{decay:?}"), &|recurrence, state| recurrence.execute(Some(state)));
+    for kind in kinds() {
+        Numbers::new(75, kind).agree(&format!("{kind:?}"), &|recurrence, state| recurrence.in_chunks(Some(state), 2));
+        Numbers::new(150, kind).agree(&format!("{kind:?}"), &|recurrence, state| recurrence.execute(Some(state)));
     }
 }
 
 /// `count` positions from `start` on.
 fn narrowed(recurrence: &Recurrence, start: usize, count: usize) -> Recurrence {
     let narrow = |x: Tensor<4>| if x.dims()[2] == 1 { x } else { x.narrow(2, start, count) };
-    let Recurrence { queries, keys, values, log_decay, normalised } = recurrence.clone();
-    Recurrence { queries: narrow(queries), keys: narrow(keys), values: narrow(values), log_decay: log_decay.map(narrow), normalised }
+    let Recurrence { queries, keys, values, log_decay, strengths, normalised } = recurrence.clone();
+    let [queries, keys, values] = [queries, keys, values].map(narrow);
+    Recurrence { queries, keys, values, log_decay: log_decay.map(narrow), strengths: strengths.map(narrow), normalised }
 }
 
 #[test]
 fn segments_that_carry_the_state_give_what_the_whole_gives() {
-    for decay in DECAYS {
+    for kind in kinds() {
         for cut in [1, 4, 6] {
-            numbers(7, decay).agree(&format!("{decay:?}, cut at {cut}"), &|recurrence, state| {
+            Numbers::new(7, kind).agree(&format!("{kind:?}, cut at {cut}"), &|recurrence, state| {
                 let first = narrowed(&recurrence, 0, cut).in_chunks(Some(state), 4);
                 let second = narrowed(&recurrence, cut, 7 - cut).execute(Some(first.state));
                 RecurrentOutput { context: Tensor::cat(vec![first.context, second.context], 2), state: second.state }
@@ -350,8 +416,8 @@ fn segments_that_carry_the_state_give_what_the_whole_gives() {
 
 #[test]
 fn all_pairs_agree_with_chunks_in_outputs_and_gradients() {
-    for decay in DECAYS {
-        let mut numbers = numbers(7, decay);
+    for kind in kinds() {
+        let mut numbers = Numbers::new(7, kind);
         // Pairs begin with nothing, and have no state.
         for number in numbers.parts[3].values.iter_mut().chain(&mut numbers.cotangents[1].values) {
             *number = 0.0;
@@ -362,7 +428,7 @@ fn all_pairs_agree_with_chunks_in_outputs_and_gradients() {
         for (index, (weighed, chunked)) in weighed.iter().zip(&chunked).enumerate() {
             // The last state and the gradient of the first are not theirs.
             if ![1, 5].contains(&index) {
-                same(&format!("{decay:?}: {index}"), weighed, chunked, 1e-5).unwrap();
+                same(&format!("{kind:?}: {index}"), weighed, chunked, 1e-5).unwrap();
             }
         }
     }
@@ -370,13 +436,13 @@ fn all_pairs_agree_with_chunks_in_outputs_and_gradients() {
 
 #[test]
 fn normalised_contexts_are_divided_by_the_sum_of_their_weights() {
-    for decay in DECAYS {
-        let mut numbers = numbers(9, decay);
+    for kind in kinds().filter(|kind| !kind.delta) {
+        let mut numbers = Numbers::new(9, kind);
         // The sum of weights is what is read of values that are 1.
         numbers.parts[2].values.iter_mut().skip(VALUE - 1).step_by(VALUE).for_each(|value| *value = 1.0);
         numbers.parts[3].values.iter_mut().for_each(|state| *state = 0.0);
-        let part = numbers.parts.each_mut();
-        part.into_iter().take(2).for_each(|part| part.values.iter_mut().for_each(|x| *x = x.abs()));
+        let parts = numbers.parts.each_mut();
+        parts.into_iter().take(2).for_each(|part| part.values.iter_mut().for_each(|x| *x = x.abs()));
         let divided = |row: &[f64]| row[..VALUE - 1].iter().map(|x| x / row[VALUE - 1]).collect::<Vec<_>>();
         let expected: Vec<f64> = numbers.expected()[0].chunks(VALUE).flat_map(divided).collect();
         let executions: [(&str, &dyn Fn(Recurrence) -> Tensor<4>); 3] = [
@@ -393,7 +459,23 @@ fn normalised_contexts_are_divided_by_the_sum_of_their_weights() {
                 RecurrentOutput { context: Tensor::cat(vec![context, one], 3), state: state * 1.0 }
             };
             let found: Vec<f64> = numbers.found(&run)[0].chunks(VALUE).flat_map(|row| row[..VALUE - 1].to_vec()).collect();
-            same(&format!("{decay:?}, {name}"), &found, &expected, 1e-5).unwrap();
+            same(&format!("{kind:?}, {name}"), &found, &expected, 1e-5).unwrap();
+        }
+    }
+}
+
+#[test]
+fn the_delta_rule_is_exact_where_keys_repeat() {
+    // One key alone, and two in turn, over several chunks: what series of powers get wrong by orders of magnitude.
+    for period in [1, 2] {
+        let mut numbers = Numbers::new(150, Kind { decay: None, delta: true });
+        let keys = numbers.parts[1].clone();
+        for (b, h, t) in (0..2).flat_map(|b| (0..3).flat_map(move |h| (0..150).map(move |t| (b, h, t)))) {
+            numbers.parts[1].row_mut(&[b, h, t]).copy_from_slice(keys.row(&[b, h, t % period]));
+        }
+        for strength in [1.0, 0.7] {
+            numbers.strengths.iter_mut().for_each(|strengths| strengths.values.iter_mut().for_each(|number| *number = strength));
+            numbers.agree(&format!("{period} keys, strength {strength}"), &|recurrence, state| recurrence.execute(Some(state)));
         }
     }
 }

@@ -5,9 +5,14 @@
 //! of many chunks are one product of what chunks write with the decays between them. All exponents that are used are at most 0, so that nothing overflows;
 //! `exp(-b_j)` alone would. What underflows is 0, as it should be. `b_i - b_j` is no difference but the sum of what lies between: among strong decays the
 //! difference would lose the weak ones.
+//!
+//! The delta rule writes `u_i = beta_i (v_i - sum_(j < i) (k_i . k_j exp(b_i - b_j)) u_j - S^T (k_i exp(b_i)))` in the place of values (Yang et al. 2024b, section
+//! 3.2): with the inverse of the triangular matrix of these products, `U = U' - W S`, of which the two parts are computed for all chunks at once. Only states
+//! follow each other chunk by chunk.
 
 use burn::tensor::Tensor;
 
+use super::inverse::inverse_of_unit_lower;
 use super::{Recurrence, RecurrentOutput};
 
 /// Positions of a chunk.
@@ -19,6 +24,9 @@ const CHANNELS_CHUNK: usize = 16;
 /// Chunks whose states are computed at once, by a product with a matrix of as many rows and columns.
 const CHUNKS: usize = 32;
 
+/// The same of the delta rule, whose states are computed one after the other: gradients of parts of a tensor are as large as the tensor.
+const DELTA_CHUNKS: usize = 16;
+
 fn chunk_where(channels_decay: bool) -> usize {
     if channels_decay { CHANNELS_CHUNK } else { CHUNK }
 }
@@ -29,10 +37,12 @@ impl Recurrence {
         chunk_where(self.log_decay.as_ref().is_some_and(|decay| decay.dims()[3] > 1))
     }
 
-    /// Multiplications within chunks of `length` positions of one head, for keys and values of these widths: products of queries with keys, and weighted sums
-    /// of values. Writing and reading the state has `2 n R D` more.
-    pub(crate) fn multiplications_in_chunks(length: usize, width: usize, value: usize, channels_decay: bool) -> usize {
-        length * chunk_where(channels_decay).min(length) * (width + value)
+    /// Multiplications of `length` positions of one head, for keys and values of these widths: products of queries with keys, weighted sums of values, and
+    /// what is written to states and read from them. The delta rule has more of them.
+    pub(crate) fn multiplications(length: usize, width: usize, value: usize, channels_decay: bool, delta: bool) -> usize {
+        let chunk = chunk_where(channels_decay).min(length);
+        let states = width * value;
+        length * if delta { chunk * (3 * width + 2 * value + chunk) + 3 * states } else { chunk * (width + value) + 2 * states }
     }
 
     /// Chunk by chunk of `chunk` positions, from a state `[B, H, R, D]` or from nothing. Time `n (C (R + D) + R D)`; memory is linear in the length.
@@ -49,8 +59,9 @@ impl Recurrence {
         let length = self.keys.dims()[2];
         let chunk = chunk.min(length);
         let mut contexts = Vec::new();
-        for start in (0..length).step_by(CHUNKS * chunk) {
-            let output = self.positions(start, (CHUNKS * chunk).min(length - start)).of_chunks(state, chunk);
+        let stretch = chunk * if self.strengths.is_some() { DELTA_CHUNKS } else { CHUNKS };
+        for start in (0..length).step_by(stretch) {
+            let output = self.positions(start, stretch.min(length - start)).of_chunks(state, chunk);
             contexts.push(output.context);
             state = output.state;
         }
@@ -65,13 +76,14 @@ impl Recurrence {
             keys: of(&self.keys),
             values: of(&self.values),
             log_decay: self.log_decay.as_ref().map(of),
+            strengths: self.strengths.as_ref().map(of),
             normalised: self.normalised,
         }
     }
 
     /// All chunks at once.
     fn of_chunks(self, state: Tensor<4>, chunk: usize) -> RecurrentOutput {
-        let Self { queries, keys, values, log_decay, .. } = self;
+        let Self { queries, keys, values, log_decay, strengths, .. } = self;
         let [batch, heads, length, width] = keys.dims();
         let (value, rows, chunks) = (values.dims()[3], batch * heads, length.div_ceil(chunk));
         // `[B H, M, C, .]` of M chunks. Behind the end are keys 0 that do not decay.
@@ -87,19 +99,69 @@ impl Recurrence {
         });
         let [queries, keys, values] = [queries, keys, values].map(folded);
         let pairs = pairs(queries.clone(), keys.clone(), decay.as_ref());
-        let (queries, keys) = match &decay {
-            None => (queries, keys),
-            Some(decay) => (queries * decay.clone().cumsum(2).exp(), keys * sums_behind(decay.clone()).exp()),
-        };
-        let written = keys.swap_dims(2, 3).matmul(values.clone());
-        let written = Tensor::cat(vec![state.reshape([rows, 1, width, value]), written], 1);
-        let states = match decay {
-            None => written.cumsum(1),
-            Some(decay) => states(written, decay.sum_dim(2)),
+        let kept = decay.as_ref().map(|decay| decay.clone().cumsum(2).exp());
+        let queries = multiplied(queries, kept.clone());
+        let behind = multiplied(keys.clone(), decay.as_ref().map(|decay| sums_behind(decay.clone()).exp())).swap_dims(2, 3);
+        let state = state.reshape([rows, 1, width, value]);
+        let (values, states) = match strengths {
+            None => {
+                let written = Tensor::cat(vec![state, behind.matmul(values.clone())], 1);
+                let states = match decay {
+                    None => written.cumsum(1),
+                    Some(decay) => states(written, decay.sum_dim(2)),
+                };
+                (values, states)
+            }
+            Some(strengths) => {
+                let strengths = folded(strengths);
+                let erased = self::pairs(keys.clone(), keys.clone(), decay.as_ref()).tril(-1) * strengths.clone();
+                let inverse = inverse_of_unit_lower(erased);
+                let values = inverse.clone().matmul(values * strengths.clone());
+                let erasing = inverse.matmul(multiplied(keys, kept) * strengths);
+                let decays = decay.map(|decay| decay.sum_dim(2).exp().swap_dims(2, 3));
+                overwritten(state, Writes { values, erasing, behind, decays })
+            }
         };
         let context = pairs.matmul(values) + queries.matmul(states.clone().narrow(1, 0, chunks));
         let context = part(context.reshape([batch, heads, chunks * chunk, value]), 2, 0, length);
         RecurrentOutput { context, state: states.narrow(1, chunks, 1).reshape([batch, heads, width, value]) }
+    }
+}
+
+/// What the chunks of the delta rule write.
+struct Writes {
+    /// What would be written to an empty state, `[X, M, C, D]`.
+    values: Tensor<4>,
+    /// What of the state before the chunk is subtracted from that, `[X, M, C, R]`.
+    erasing: Tensor<4>,
+    /// Keys as far as they have decayed at the end of the chunk, `[X, M, R, C]`.
+    behind: Tensor<4>,
+    /// What the chunk keeps of the state before it, `[X, M, R|1, 1]`.
+    decays: Option<Tensor<4>>,
+}
+
+/// What the chunks of the delta rule write, `[X, M, C, D]`, and states before each of them and after the last one, `[X, M + 1, R, D]`, from the state
+/// `[X, 1, R, D]`.
+fn overwritten(state: Tensor<4>, writes: Writes) -> (Tensor<4>, Tensor<4>) {
+    let Writes { values, erasing, behind, decays } = writes;
+    let chunks = values.dims()[1];
+    let mut states = vec![state.clone()];
+    let (mut written, mut state) = (Vec::with_capacity(chunks), state);
+    for chunk in 0..chunks {
+        let of = |x: &Tensor<4>| part(x.clone(), 1, chunk, 1);
+        let own = of(&values) - of(&erasing).matmul(state.clone());
+        let kept = multiplied(state, decays.as_ref().map(of));
+        state = kept + of(&behind).matmul(own.clone());
+        written.push(own);
+        states.push(state.clone());
+    }
+    (joined(written, 1), joined(states, 1))
+}
+
+fn multiplied(x: Tensor<4>, factors: Option<Tensor<4>>) -> Tensor<4> {
+    match factors {
+        Some(factors) => x * factors,
+        None => x,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Linear recurrences: mixers that carry a state of fixed size in the place of keys and values.
 //!
 //! `S_t = exp(g_t) S_(t-1) + k_t v_t^T`, `o_t = S_t^T q_t` (Katharopoulos et al. 2020, section 3.3, without decay; Yang et al. 2024, section 4, with it): each position
-//! writes to the state, and then reads from it. A recurrence stands beside an [`AttentionProgram`](super::AttentionProgram) as the second form that a
+//! writes to the state, and then reads from it. By the delta rule it replaces what its key held instead of adding to it. A recurrence stands beside an [`AttentionProgram`](super::AttentionProgram) as the second form that a
 //! mechanism can lower to: there is no softmax and no matrix of pairs, only a sum over what came before.
 //!
 //! Three executions give the same. [`recur`](Recurrence::recur) goes position by position and takes and returns a state, as decoding and segments need it.
@@ -10,6 +10,7 @@
 //! weights, and is the oracle for every other one. It also takes masks that no recurrence has. [`execute`](Recurrence::execute) chooses between the first two.
 
 mod chunks;
+mod inverse;
 mod pairs;
 mod state;
 
@@ -31,6 +32,10 @@ pub struct Recurrence {
     /// Logarithm of how much of the state a position keeps, at most 0: one number for each head, or one for each channel of the keys, `[B|1, H, N|1, R|1]`.
     /// Absent: everything is kept.
     pub log_decay: Option<Tensor<4>>,
+    /// How strongly a position writes by the delta rule, `[B, H, N, 1]`, from 0 to 2 for keys of length 1: `S_t = S' + b_t k_t (v_t - S'^T k_t)^T` of the state
+    /// `S' = exp(g_t) S_(t-1)` replaces what was written with the key before (Yang et al. 2024b, section 2.2; Schlag et al. 2021, section 4.2). Absent: nothing
+    /// is replaced.
+    pub strengths: Option<Tensor<4>>,
     /// Whether what is read is divided by the sum of its weights, `q_t . sum_j k_j` without decay (Katharopoulos et al. 2020, equation 9): for queries and keys
     /// that are not negative. The state has one more column then, the sum of the keys. What reads from nothing is 0.
     pub normalised: bool,
@@ -79,9 +84,9 @@ impl Recurrence {
     /// What all keys write together, whatever their order, `[B, H, R, D]` or `[B, H, R, D + 1]`: what [`read`](Self::read) reads.
     ///
     /// # Panics
-    /// If the state decays: then there is an order.
+    /// If the state decays or is overwritten: then there is an order.
     pub fn written(self) -> Tensor<4> {
-        assert!(self.log_decay.is_none(), "the state decays between positions, which therefore have an order");
+        self.assert_without_order();
         let values = if self.normalised { with_ones(self.values) } else { self.values };
         self.keys.swap_dims(2, 3).matmul(values)
     }
@@ -92,11 +97,21 @@ impl Recurrence {
         if normalised { divided(context) } else { context }
     }
 
+    fn assert_positive(&self) {
+        assert!(self.strengths.is_none(), "what the delta rule writes has signs, and its sum is no normaliser");
+    }
+
+    fn assert_without_order(&self) {
+        let has_order = self.log_decay.is_some() || self.strengths.is_some();
+        assert!(!has_order, "the state decays or is overwritten between positions, which therefore have an order");
+    }
+
     /// An execution that knows nothing of the normaliser, around which that is put.
     fn normalising(self, execute: impl FnOnce(Self) -> RecurrentOutput) -> RecurrentOutput {
         if !self.normalised {
             return execute(self);
         }
+        self.assert_positive();
         let output = execute(Self { values: with_ones(self.values), normalised: false, ..self });
         RecurrentOutput { context: divided(output.context), ..output }
     }
@@ -114,7 +129,7 @@ impl Recurrence {
 
     fn by_position(self, state: Option<Tensor<4>>) -> RecurrentOutput {
         let mut state = self.first_state(state);
-        let Self { queries, keys, values, log_decay, .. } = self;
+        let Self { queries, keys, values, log_decay, strengths, .. } = self;
         let length = keys.dims()[2];
         let at = |x: &Tensor<4>, position: usize| x.clone().narrow(2, if x.dims()[2] == 1 { 0 } else { position }, 1);
         let mut contexts = Vec::with_capacity(length);
@@ -122,7 +137,12 @@ impl Recurrence {
             if let Some(decay) = &log_decay {
                 state = state * at(decay, position).exp().swap_dims(2, 3);
             }
-            state = state + at(&keys, position).swap_dims(2, 3).matmul(at(&values, position));
+            let (key, value) = (at(&keys, position), at(&values, position));
+            let written = match &strengths {
+                Some(strengths) => (value - key.clone().matmul(state.clone())) * at(strengths, position),
+                None => value,
+            };
+            state = state + key.swap_dims(2, 3).matmul(written);
             contexts.push(at(&queries, position).matmul(state.clone()));
         }
         RecurrentOutput { context: Tensor::cat(contexts, 2), state }

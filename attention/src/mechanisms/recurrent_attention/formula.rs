@@ -30,17 +30,37 @@ pub(in crate::mechanisms) struct PlainRecurrence {
     pub values: Vec<Vec<f64>>,
     /// Logarithms of decays `[N, R]`.
     pub log_decay: Vec<Vec<f64>>,
+    /// How strongly elements write by the delta rule, `[N]`, if they do.
+    pub strengths: Option<Vec<f64>>,
     /// Which elements let the state decay, `[N]`.
     pub real: Vec<bool>,
 }
 
 impl PlainRecurrence {
-    /// `sum_(j <= i) sum_r q_r k_jr exp(g_(j + 1)r + .. + g_ir) v_j` over the elements that the query `i` sees, `[V]`.
+    /// `sum_(j <= i) sum_r q_r k_jr exp(g_(j + 1)r + .. + g_ir) u_j` over the elements that the query `i` sees, `[V]`. What is written is the value, `u_j = v_j`;
+    /// by the delta rule it is the value without what was read with the key before, `b_j (v_j - sum_(l < j) sum_r k_jr k_lr exp(g_(l + 1)r + .. + g_jr) u_l)`.
     pub(in crate::mechanisms) fn read(&self, query: &Query) -> Vec<f64> {
+        let mut written: Vec<Vec<f64>> = Vec::new();
+        for index in 0..=query.index {
+            let value = self.values[index].clone();
+            written.push(match &self.strengths {
+                None => value,
+                Some(strengths) => {
+                    let own = query.at(index);
+                    let before = self.sum(&own, &self.keys[index], &written);
+                    value.iter().zip(before).map(|(value, before)| strengths[index] * (value - before)).collect()
+                }
+            });
+        }
+        self.sum(query, &self.query, &written)
+    }
+
+    /// What `x` reads at the query of what was written so far.
+    fn sum(&self, query: &Query, x: &[f64], written: &[Vec<f64>]) -> Vec<f64> {
         let mut sum = vec![0.0; self.values[0].len()];
-        for key in (0..=query.index).filter(|&key| query.sees(key)) {
-            let weight = self.similarity(&self.query, query.index, key);
-            sum.iter_mut().zip(&self.values[key]).for_each(|(sum, value)| *sum += weight * value);
+        for (key, written) in written.iter().enumerate().filter(|(key, _)| query.sees(*key)) {
+            let weight = self.similarity(x, query.index, key);
+            sum.iter_mut().zip(written).for_each(|(sum, written)| *sum += weight * written);
         }
         sum
     }
