@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex};
 use burn::tensor::{Bool, Tensor};
 
 pub use self::dense::Mask;
-pub(crate) use self::dense::hidden_logit;
 use self::dense::{CachedMask, CachedTiles};
+pub(crate) use self::dense::{hidden_logit, least_visible_logit};
 pub use self::tile_map::{TILE, TileMap};
 pub(crate) use self::tile_map::{Tile, TileLevels, TileMapBuilder, VISIBLE, VisiblePairs};
 

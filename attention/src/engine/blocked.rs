@@ -4,12 +4,12 @@
 //! soft span). Which query stands in which block is data, per batch row and head where it differs: a pattern makes it on the host, hashing could make it
 //! on the device.
 
-use burn::tensor::activation::sigmoid;
 use burn::tensor::{Int, Tensor};
 
+use super::normaliser::SINKS;
 use super::program::for_each_row;
 use super::reference::dense_bias;
-use super::{AttentionProgram, Dropout, Normaliser, Weighting};
+use super::{AttentionProgram, Dropout, LogitTerms, Normaliser, Weighting};
 use crate::dropout::dropout;
 use crate::visibility::hidden_logit;
 
@@ -34,7 +34,7 @@ pub struct Blocks {
 pub struct BlockedOutput {
     /// `[B, H, Q, D]`; 0 for a query that sees no key.
     pub context: Tensor<4>,
-    /// Logarithm of the sum of the exponentials of the logits (of a density and of keys that are weighed each by itself: of the weights) that a query sees,
+    /// Logarithm of the sum of the exponentials of the logits (of a density and of other normalisers than a softmax: of the weights) that a query sees,
     /// `[B|1, H, Q, 1]`: what joins contexts over different keys into one. Of a query that sees no key, a large negative number.
     pub log_sum_exp: Tensor<4>,
 }
@@ -48,7 +48,7 @@ pub fn attend_blocks(program: AttentionProgram, blocks: &Blocks) -> BlockedOutpu
     attend_parts(program, std::slice::from_ref(blocks))
 }
 
-/// Executes a program block by block. For a normaliser that divides by a sum it computes a softmax, which [`attend_parts`] corrects.
+/// Executes a program block by block. For a softmax with something added to its sum it computes a plain one, which [`attend_parts`] corrects.
 fn run(program: AttentionProgram, blocks: &Blocks) -> BlockedOutput {
     let AttentionProgram { weighting, mask, soft_span, values, dropout: drop } = program;
     assert!(mask.is_none(), "what a blocked program hides is said by its blocks");
@@ -56,12 +56,7 @@ fn run(program: AttentionProgram, blocks: &Blocks) -> BlockedOutput {
     let [batch, heads, keys, width] = values.dims();
     let [_, _, count, size] = blocks.queries.dims();
     let candidates = blocks.keys.dims()[3];
-    let pairs = |x: Tensor<4>| -> Tensor<5> {
-        let [rows, own_heads, queries, _] = x.dims();
-        let x = rows_at(x.reshape([rows, own_heads, queries * keys, 1]), blocks.pairs(keys));
-        let [rows, own_heads, _, _] = x.dims();
-        x.reshape([rows, own_heads, count, size, candidates])
-    };
+    let pairs = |x: Tensor<4>| blocks.at_pairs(x, keys);
     let values_dtype = values.dtype();
     let hidden = hidden_logit(values_dtype);
 
@@ -70,33 +65,10 @@ fn run(program: AttentionProgram, blocks: &Blocks) -> BlockedOutput {
     // Weights up to a factor of their row, the logarithm of that factor, and whether rows are divided by their sum.
     let (weights, shift, divided) = match weighting.dense(&values) {
         Weighting::Scores(terms, normaliser) => {
-            let content = terms.content.clone().map(|c| {
-                let (queries, keys) = (gathered(c.queries, &blocks.queries), gathered(c.keys, &blocks.keys));
-                let rows = queries.dims()[0].max(keys.dims()[0]);
-                let product = for_each_row(queries, rows).matmul(for_each_row(keys, rows).swap_dims(2, 3));
-                product.reshape([rows, heads, count, size, candidates])
-            });
-            let cap = terms.cap.clone();
-            let bias = dense_bias(terms, keys);
-            let logits = match (content, bias.map(pairs)) {
-                (Some(content), Some(bias)) => content + bias,
-                (Some(logits), None) | (None, Some(logits)) => logits,
-                (None, None) => panic!("logits without a term"),
-            };
-            let logits = match cap {
-                Some(cap) => {
-                    let capped = cap.of(logits);
-                    match cap.added {
-                        Some(added) => capped + pairs(added.product()),
-                        None => capped,
-                    }
-                }
-                None => logits,
-            };
-            let logits = logits + blocks.mask.clone();
+            let logits = blocks.logits(terms, heads, keys);
             assert!(soft_span.is_none() || normaliser == Normaliser::Softmax, "soft spans are those of a softmax");
-            match normaliser.bias_of_each() {
-                Some(bias) => (sigmoid(logits + bias), None, false),
+            match normaliser.each() {
+                Some(each) => (each.weights(logits), None, false),
                 None => {
                     // The gradient of the largest logit cancels.
                     let largest = logits.clone().detach().max_dim(4);
@@ -162,6 +134,10 @@ pub fn attend_parts(program: AttentionProgram, parts: &[Blocks]) -> BlockedOutpu
         Weighting::Density { .. } | Weighting::Gaussian(_) => (Normaliser::Softmax, None),
     };
     assert!(sink.is_none() || program.soft_span.is_none(), "soft spans have no sink");
+    if normaliser.needs_rows() {
+        assert!(sink.is_none(), "{SINKS}");
+        return attend_rows(program, parts);
+    }
     let BlockedOutput { context, log_sum_exp } = joined_parts(program, parts);
     let (context, log_sum_exp) = normaliser.corrected(context, log_sum_exp, sink);
     BlockedOutput { context, log_sum_exp }
@@ -169,7 +145,7 @@ pub fn attend_parts(program: AttentionProgram, parts: &[Blocks]) -> BlockedOutpu
 
 fn joined_parts(program: AttentionProgram, parts: &[Blocks]) -> BlockedOutput {
     let program = AttentionProgram { weighting: program.weighting.dense(&program.values), ..program };
-    let divided = !matches!(program.weighting, Weighting::Density { renormalise: false, .. }) && program.weighting.bias_of_each().is_none();
+    let divided = !matches!(program.weighting, Weighting::Density { renormalise: false, .. }) && program.weighting.each().is_none();
     let run_part = |(index, blocks): (usize, &Blocks)| {
         let dropout = program.dropout.map(|drop| Dropout { key: drop.key.numbered(index as u64), ..drop });
         run(AttentionProgram { dropout, ..program.clone() }, blocks)
@@ -190,7 +166,89 @@ fn joined_parts(program: AttentionProgram, parts: &[Blocks]) -> BlockedOutput {
     BlockedOutput { context: sum(contexts.collect()), log_sum_exp: total.log() + largest }
 }
 
+/// Executes a program of which a query needs its logits of all parts at once: these are brought together in the order of queries, and their weights are taken
+/// back to the blocks.
+fn attend_rows(program: AttentionProgram, parts: &[Blocks]) -> BlockedOutput {
+    let AttentionProgram { weighting: Weighting::Scores(terms, normaliser), mask: None, soft_span: None, values, dropout: drop } = program
+    else {
+        panic!("a normaliser has scores and no soft spans, and blocks say what is hidden")
+    };
+    let [batch, heads, keys, width] = values.dims();
+    let in_order: Vec<Tensor<4>> = parts
+        .iter()
+        .map(|blocks| {
+            let logits = blocks.logits(terms.clone(), heads, keys);
+            let [rows, _, count, size, candidates] = logits.dims();
+            let logits = logits.expand([rows, heads, count, size, candidates]).reshape([rows, heads, count * size, candidates]);
+            rows_at(logits, blocks.places.clone())
+        })
+        .collect();
+    let rows = in_order.iter().map(|logits| logits.dims()[0]).max().expect("a program has at least one part");
+    let in_order = in_order.into_iter().map(|logits| for_each_row(logits, rows)).collect();
+    let weights = normaliser.weights(Tensor::cat(in_order, 3), None, None);
+    let mut first = 0;
+    let mut of_part = |(index, blocks): (usize, &Blocks)| {
+        let [own_rows, own_heads, count, size] = blocks.queries.dims();
+        let candidates = blocks.keys.dims()[3];
+        let own = weights.clone().narrow(3, first, candidates);
+        first += candidates;
+        let own = rows_at(own, blocks.queries.clone().reshape([own_rows, own_heads, count * size]));
+        let rows = own.dims()[0];
+        let own = for_each_row(own.reshape([rows, heads * count, size, candidates]), batch);
+        let own = match drop {
+            Some(Dropout { probability, key }) if parts.len() > 1 => dropout(own, probability, Some(&key.numbered(index as u64))),
+            Some(Dropout { probability, key }) => dropout(own, probability, Some(&key)),
+            None => own,
+        };
+        let context = own.matmul(for_each_row(gathered(values.clone(), &blocks.keys), batch));
+        rows_at(context.reshape([batch, heads, count * size, width]), blocks.places.clone())
+    };
+    let context = parts.iter().enumerate().map(&mut of_part).reduce(|a, b| a + b).expect("a program has at least one part");
+    let sum = weights.sum_dim(3);
+    let blind = sum.clone().detach().lower_equal_elem(f32::MIN_POSITIVE).float().cast(sum.dtype()) * hidden_logit(sum.dtype());
+    BlockedOutput { context, log_sum_exp: sum.clamp_min(f32::MIN_POSITIVE).log() + blind }
+}
+
 impl Blocks {
+    /// Numbers of pairs `[B|1, H|1, Q, K]`, in blocks `[B|1, H|1, N, S, T]`.
+    fn at_pairs(&self, x: Tensor<4>, keys: usize) -> Tensor<5> {
+        let [rows, heads, queries, _] = x.dims();
+        let x = rows_at(x.reshape([rows, heads, queries * keys, 1]), self.pairs(keys));
+        let [rows, heads, _, _] = x.dims();
+        let ([_, _, count, size], candidates) = (self.queries.dims(), self.keys.dims()[3]);
+        x.reshape([rows, heads, count, size, candidates])
+    }
+
+    /// Logits of the pairs of the blocks, `[B|1, H|1, N, S, T]`; large negative numbers where hidden.
+    fn logits(&self, terms: LogitTerms, heads: usize, keys: usize) -> Tensor<5> {
+        let ([_, _, count, size], candidates) = (self.queries.dims(), self.keys.dims()[3]);
+        let pairs = |x: Tensor<4>| self.at_pairs(x, keys);
+        let content = terms.content.clone().map(|c| {
+            let (queries, keys) = (gathered(c.queries, &self.queries), gathered(c.keys, &self.keys));
+            let rows = queries.dims()[0].max(keys.dims()[0]);
+            let product = for_each_row(queries, rows).matmul(for_each_row(keys, rows).swap_dims(2, 3));
+            product.reshape([rows, heads, count, size, candidates])
+        });
+        let cap = terms.cap.clone();
+        let bias = dense_bias(terms, keys);
+        let logits = match (content, bias.map(pairs)) {
+            (Some(content), Some(bias)) => content + bias,
+            (Some(logits), None) | (None, Some(logits)) => logits,
+            (None, None) => panic!("logits without a term"),
+        };
+        let logits = match cap {
+            Some(cap) => {
+                let capped = cap.of(logits);
+                match cap.added {
+                    Some(added) => capped + pairs(added.product()),
+                    None => capped,
+                }
+            }
+            None => logits,
+        };
+        logits + self.mask.clone()
+    }
+
     /// Index of each pair in a matrix with `keys` columns, `[B|1, H|1, N S T]`.
     fn pairs(&self, keys: usize) -> Tensor<3, Int> {
         let pairs: Tensor<5, Int> = self.queries.clone().unsqueeze_dim::<5>(4) * keys as i32 + self.keys.clone().unsqueeze_dim::<5>(3);

@@ -2,6 +2,8 @@
 //!
 //! Everything here is inlined into functions that [`pulp`] compiles once for each instruction set.
 
+use super::softpick::difference;
+
 /// Numbers that are reduced side by side.
 const LANES: usize = 16;
 
@@ -84,6 +86,30 @@ pub fn exponentials(numbers: &mut [f32], shift: f32) -> f32 {
     sum_of_lanes(lanes) + rest.iter().sum::<f32>()
 }
 
+/// Replaces each `x` by `max(e^x - 1, 0) e^-shift`, of which `shift` is neither negative nor smaller than any; returns the sum of `|e^x - 1| e^-shift`. Numbers
+/// below `least` are nothing in either.
+#[inline(always)]
+pub fn picked(numbers: &mut [f32], shift: f32, least: f32) -> f32 {
+    let one = exp(-shift);
+    let mut lanes = [0.0; LANES];
+    let (chunks, rest) = numbers.as_chunks_mut::<LANES>();
+    for chunk in chunks {
+        for (sum, number) in lanes.iter_mut().zip(chunk) {
+            *sum += pick(number, shift, one, least);
+        }
+    }
+    sum_of_lanes(lanes) + rest.iter_mut().map(|number| pick(number, shift, one, least)).sum::<f32>()
+}
+
+/// [`picked`] for one number.
+#[inline(always)]
+fn pick(number: &mut f32, shift: f32, one: f32, least: f32) -> f32 {
+    let difference = difference(*number, one, exp(*number - shift));
+    let difference = if *number < least { 0.0 } else { difference };
+    *number = if difference < 0.0 { 0.0 } else { difference };
+    difference.abs()
+}
+
 /// The sum of `e^(x - shift)`, where `shift` is no smaller than any `x`.
 #[inline(always)]
 pub fn sum_of_exponentials(numbers: &[f32], shift: f32) -> f32 {
@@ -119,6 +145,23 @@ mod tests {
         }
         assert_eq!([exp(0.0), exp(-87.5), exp(f32::NEG_INFINITY)], [1.0, 0.0, 0.0]);
         assert!(exp(f32::NAN).is_nan());
+    }
+
+    #[test]
+    fn what_is_picked_is_that_of_the_definition_for_rows_of_any_length() {
+        for length in [1, 15, 16, 17, 40] {
+            let given: Vec<f32> = (0..length).map(|at| if at % 7 == 6 { -1e30 } else { 3.0 * (at as f32 * 0.7).sin() }).collect();
+            for shift in [3.0f32, 50.0] {
+                let mut row = given.clone();
+                let sum = f64::from(picked(&mut row, shift, -1e20));
+                let numbers = given.iter().map(|&x| if x < -1e20 { 0.0 } else { (f64::from(x).exp() - 1.0) * (-f64::from(shift)).exp() });
+                let numbers: Vec<f64> = numbers.collect();
+                assert!((sum - numbers.iter().map(|x| x.abs()).sum::<f64>()).abs() < 1e-6);
+                assert!(row.iter().zip(numbers).all(|(&found, wanted)| (f64::from(found) - wanted.max(0.0)).abs() < 1e-6));
+            }
+        }
+        let mut wrong = [f32::NAN];
+        assert!(picked(&mut wrong, 0.0, -1e20).is_nan() && wrong[0].is_nan());
     }
 
     #[test]

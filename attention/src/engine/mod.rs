@@ -11,6 +11,7 @@
 
 pub mod blocked;
 pub mod dropout;
+mod each;
 #[doc(hidden)]
 pub mod exponential;
 #[cfg(feature = "cube")]
@@ -29,6 +30,7 @@ pub mod recurrence;
 pub mod reference;
 pub(crate) mod rotation;
 mod soft_cap;
+mod softpick;
 
 use serde::{Deserialize, Serialize};
 

@@ -2,11 +2,12 @@
 
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Dispatch, TensorMetadata};
-use burn::tensor::activation::{sigmoid, softmax};
-use burn::tensor::{DType, Tensor};
+use burn::tensor::activation::{relu, softmax};
+use burn::tensor::{DType, FloatDType, Tensor};
 
-use crate::exponential::exp;
-use crate::visibility::Mask;
+use super::each::Each;
+use super::softpick::differences;
+use crate::visibility::{Mask, least_visible_logit};
 
 /// How the scores `s` of the keys that a query sees become weights. A query that sees no key has no weights in any of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -22,14 +23,37 @@ pub enum Normaliser {
         /// Added to the scores.
         bias: f32,
     },
+    /// `scale max(s_j, 0)^power`: each key by itself.
+    Relu {
+        /// At least 1.
+        power: u32,
+        /// What the powers are multiplied with.
+        scale: f32,
+    },
+    /// `max(exp(s_j) - 1, 0) / sum_k |exp(s_k) - 1|`: no key with a score up to 0 has a weight, and the weights sum to at most 1.
+    Softpick {
+        /// Added to the sum after both sides are divided by `exp(max(0, max_k s_k))`, greater than 0.
+        epsilon: f32,
+    },
 }
 
 impl Normaliser {
-    /// What is added to the scores of a normaliser that weighs each key by itself, if it is one.
-    pub(super) fn bias_of_each(self) -> Option<f32> {
+    /// Whether weights are exponentials divided by their sum, to which a key may have been added.
+    pub(super) fn is_softmax(self) -> bool {
+        matches!(self, Self::Softmax | Self::SoftmaxPlusOne)
+    }
+
+    /// Whether the weights of a query need all its scores at once, in more than the logarithm of a sum.
+    pub(super) fn needs_rows(self) -> bool {
+        matches!(self, Self::Softpick { .. })
+    }
+
+    /// How it weighs each key by itself, if it does.
+    pub(super) fn each(self) -> Option<Each> {
         match self {
-            Self::Softmax | Self::SoftmaxPlusOne => None,
-            Self::Sigmoid { bias } => Some(bias),
+            Self::Sigmoid { bias } => Some(Each::Logistic { bias }),
+            Self::Relu { power, scale } => Some(Each::Power { power, scale }),
+            Self::Softmax | Self::SoftmaxPlusOne | Self::Softpick { .. } => None,
         }
     }
 
@@ -60,7 +84,18 @@ impl Normaliser {
                 let sum = weights.clone().sum_dim(3) + top.neg().exp();
                 weights / sum
             }
-            Self::Sigmoid { bias } => sigmoid(logits + bias),
+            Self::Softpick { epsilon } => {
+                let dtype = logits.dtype();
+                let visible = logits.clone().detach().greater_elem(least_visible_logit(dtype)).float().cast(FloatDType::F32);
+                // 16 bits would not hold the epsilon.
+                let logits = logits.cast(FloatDType::F32);
+                // The shift cancels but for the epsilon. Without the bound, scores that are all far below 0 would have infinite numbers.
+                let top = logits.clone().detach().max_dim(3).clamp_min(0.0);
+                let shifted = Tensor::from_dispatch(differences::<Dispatch>(logits.into_dispatch(), top.into_dispatch())) * visible;
+                let sum = shifted.clone().abs().sum_dim(3) + epsilon;
+                (relu(shifted) / sum).cast(FloatDType::from(dtype))
+            }
+            Self::Sigmoid { .. } | Self::Relu { .. } => self.each().expect("it weighs each key by itself").weights(logits),
         }
     }
 
@@ -80,13 +115,13 @@ impl Normaliser {
     /// [`corrected`](Self::corrected) on a backend. With the log-sum-exp that it returns, weights and gradients are computed as those of a softmax.
     pub(super) fn corrected_on<B: Backend>(self, context: FloatTensor<B>, log_sum_exp: FloatTensor<B>) -> (FloatTensor<B>, FloatTensor<B>) {
         match self {
-            Self::Softmax | Self::Sigmoid { .. } => (context, log_sum_exp),
             Self::SoftmaxPlusOne => {
                 let share = B::float_cast(B::sigmoid(log_sum_exp.clone()), context.dtype().into());
                 // The number of a query that sees no key is very large or infinite, and stays so.
                 let rest = B::float_log1p(B::float_exp(B::float_neg(B::float_abs(log_sum_exp.clone()))));
                 (B::float_mul(context, share), B::float_add(B::float_clamp_min(log_sum_exp, 0.0.into()), rest))
             }
+            Self::Softmax | Self::Sigmoid { .. } | Self::Relu { .. } | Self::Softpick { .. } => (context, log_sum_exp),
         }
     }
 }
@@ -140,28 +175,4 @@ pub(super) fn sink_gradient<B: Backend>(
 
 fn cast<B: Backend>(x: FloatTensor<B>, dtype: DType) -> FloatTensor<B> {
     if x.dtype() == dtype { x } else { B::float_cast(x, dtype.into()) }
-}
-
-/// `1 / (1 + exp(-x))`; 0 for an infinite negative number.
-#[inline(always)]
-pub(super) fn logistic(x: f32) -> f32 {
-    let small = exp(-x.abs());
-    if x < 0.0 { small / (1.0 + small) } else { 1.0 / (1.0 + small) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_logistic_function_is_exact_to_rounding_at_all_sizes() {
-        for x in (-2000..=2000).map(|tenth| tenth as f32 / 10.0) {
-            let expected = 1.0 / (1.0 + (-f64::from(x)).exp());
-            let found = f64::from(logistic(x));
-            let least = f64::from(f32::MIN_POSITIVE);
-            assert!((found - expected).abs() <= 1e-6 * expected + 10.0 * least, "{x}: {found} and {expected}");
-        }
-        assert_eq!(logistic(f32::NEG_INFINITY), 0.0);
-        assert!(logistic(f32::NAN).is_nan());
-    }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use burn::tensor::{DType, Int, Tensor, TensorData};
 
+use super::each::Each;
 use super::{GaussianWeights, Normaliser, SoftCap};
 use crate::random::RandomKey;
 use crate::visibility::Mask;
@@ -167,10 +168,10 @@ impl Weighting {
         Self::Scores(terms, Normaliser::Softmax)
     }
 
-    /// What is added to the scores before each key is weighed by itself, if that is how the weights are made.
-    pub(super) fn bias_of_each(&self) -> Option<f32> {
+    /// How each key is weighed by itself, if that is how the weights are made.
+    pub(super) fn each(&self) -> Option<Each> {
         match self {
-            Self::Scores(_, normaliser) => normaliser.bias_of_each(),
+            Self::Scores(_, normaliser) => normaliser.each(),
             Self::Density { .. } | Self::Gaussian(_) => None,
         }
     }

@@ -70,6 +70,8 @@ built_in! {
     sigmoid::SigmoidConfig,
     softmax_plus_one::SoftmaxPlusOneConfig,
     learned_sink::LearnedSinkConfig,
+    softpick::SoftpickConfig,
+    relu::ReluConfig,
     sliding_window::SlidingWindowConfig,
     local_1d::LocalOneDConfig,
     local_2d::LocalTwoDConfig,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
 use heedful_attention::contract::{Attention, AttentionInput};
 use heedful_attention::engine::blocked::{Blocks, attend_blocks, attend_parts};
-use heedful_attention::engine::{AttentionProgram, Dropout, LogitTerms, Ramp, SoftSpan, Weighting, reference};
+use heedful_attention::engine::{AttentionProgram, Dropout, LogitTerms, Normaliser, Ramp, SoftSpan, Weighting, reference};
 use heedful_attention::mechanisms::local_1d::LocalOneDConfig;
 use heedful_attention::mechanisms::local_2d::LocalTwoDConfig;
 use heedful_attention::mechanisms::sparse_fixed::SparseFixedConfig;
@@ -102,7 +102,25 @@ enum Kind {
     Spanned,
     Density,
     Renormalised,
+    /// Both, by another normaliser than a softmax.
+    By(Normaliser),
 }
+
+const KINDS: [Kind; 13] = [
+    Kind::Content,
+    Kind::Bias,
+    Kind::Both,
+    Kind::Capped,
+    Kind::Sunk,
+    Kind::Spanned,
+    Kind::Density,
+    Kind::Renormalised,
+    Kind::By(Normaliser::SoftmaxPlusOne),
+    Kind::By(Normaliser::Sigmoid { bias: -0.5 }),
+    Kind::By(Normaliser::Relu { power: 1, scale: 0.25 }),
+    Kind::By(Normaliser::Relu { power: 2, scale: 0.25 }),
+    Kind::By(Normaliser::Softpick { epsilon: 1e-3 }),
+];
 
 fn program(kind: Kind, leaves: &[Tensor<4>]) -> AttentionProgram {
     let [queries, keys, bias, density, values, spans] = leaves else { unreachable!("six leaves are made") };
@@ -113,6 +131,7 @@ fn program(kind: Kind, leaves: &[Tensor<4>]) -> AttentionProgram {
         Kind::Content => Weighting::softmax(content),
         Kind::Bias => Weighting::softmax(given),
         Kind::Both | Kind::Spanned => Weighting::softmax(content.plus(given)),
+        Kind::By(normaliser) => Weighting::Scores(content.plus(given), normaliser),
         Kind::Sunk => Weighting::softmax(LogitTerms { sink: Some(spans.clone().narrow(0, 0, 1).narrow(2, 0, 1)), ..content }),
         Kind::Capped => Weighting::softmax(content.capped(0.5).plus(given)),
         Kind::Density => Weighting::Density { weights: weights.clone(), renormalise: false },
@@ -134,7 +153,7 @@ fn run(kind: Kind, shared: bool, device: &Device, execute: impl Fn(AttentionProg
 
 fn check(backend: &Backend) {
     let device = &backend.device;
-    for kind in [Kind::Content, Kind::Bias, Kind::Both, Kind::Capped, Kind::Sunk, Kind::Spanned, Kind::Density, Kind::Renormalised] {
+    for kind in KINDS {
         for (rows, heads, shared) in [(1, 1, false), (1, 1, true), (BATCH, HEADS, false), (BATCH, HEADS, true), (1, HEADS, true)] {
             let Shuffled { visible, .. } = shuffled(rows, heads, device);
             let seen = Tensor::<4, Bool>::from_data(TensorData::new(visible, [rows, heads, QUERIES, KEYS]), device);
@@ -195,7 +214,7 @@ fn the_log_sum_exp_of_blocks_is_that_of_the_visible_logits() {
 }
 
 #[test]
-fn parts_of_a_program_are_joined_to_one_softmax() {
+fn parts_of_a_program_are_joined_to_one_normalisation() {
     let device = flex().device;
     // The pairs of the blocks dealt out to two parts, of which each leaves some queries without a key.
     let deal = |blocks: &Blocks, part: usize| {
@@ -203,7 +222,7 @@ fn parts_of_a_program_are_joined_to_one_softmax() {
         mask.values.iter_mut().enumerate().filter(|(at, _)| (at / 3) % 2 != part).for_each(|(_, bias)| *bias = -1e30);
         Blocks { mask: mask.tensor(&blocks.mask.device()), ..blocks.clone() }
     };
-    for kind in [Kind::Content, Kind::Both, Kind::Sunk, Kind::Spanned, Kind::Density, Kind::Renormalised] {
+    for kind in KINDS {
         let whole = |program: AttentionProgram| {
             let blocks = shuffled(BATCH, HEADS, &program.values.device()).blocks;
             attend_blocks(program, &blocks)

@@ -7,8 +7,8 @@ use heedful_attention::conformance::Subject;
 use heedful_attention::contract::AttentionInput;
 use heedful_attention::engine::fused::{self, Order, Part};
 use heedful_attention::engine::{
-    AttentionProgram, Bias, Content, Dropout, Engine, GaussianShape, GaussianWeights, Kronecker, LogitTerms, Ramp, SoftCap, SoftSpan,
-    Weighting, reference,
+    AttentionProgram, Bias, Content, Dropout, Engine, GaussianShape, GaussianWeights, Kronecker, LogitTerms, Normaliser, Ramp, SoftCap,
+    SoftSpan, Weighting, reference,
 };
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::Probe;
@@ -274,6 +274,56 @@ fn parts_in_another_order_make_one_softmax() {
     }
 }
 
+const NORMALISERS: [Normaliser; 6] = [
+    Normaliser::SoftmaxPlusOne,
+    Normaliser::Sigmoid { bias: -1.5 },
+    Normaliser::Relu { power: 1, scale: 0.1 },
+    Normaliser::Relu { power: 2, scale: 0.02 },
+    Normaliser::Relu { power: 3, scale: 0.01 },
+    Normaliser::Softpick { epsilon: 1e-3 },
+];
+
+/// The program with its logits normalised in another way.
+fn by(normaliser: Normaliser, program: AttentionProgram) -> AttentionProgram {
+    let Weighting::Scores(terms, _) = program.weighting else { unreachable!("the program has logits") };
+    AttentionProgram { weighting: Weighting::Scores(terms, normaliser), ..program }
+}
+
+#[test]
+fn every_normaliser_has_the_context_and_gradients_of_the_dense_execution() {
+    let padded = Visibility::causal().and(Visibility::left_padding(vec![0, 66]));
+    for backend in backends() {
+        for normaliser in NORMALISERS {
+            let check = |terms, visibility: &Visibility, span, dropout| {
+                let found = run(terms, span, dropout, &backend.device, |program| tiled(visibility, span)(by(normaliser, program)));
+                let expected = run(terms, span, dropout, &backend.device, |program| dense(visibility, span)(by(normaliser, program)));
+                compare(&format!("{}: {normaliser:?}, {terms:?}, {visibility:?}", backend.name), &found, &expected);
+            };
+            for terms in [Terms::Content, Terms::SharedContent, Terms::Bias([1, HEADS]), Terms::Relative([1, HEADS]), Terms::Capped] {
+                check(terms, &padded, SQUARE, None);
+            }
+            check(Terms::Content, &Visibility::all(), Span::whole(20, 131), None);
+            check(Terms::Content, &Visibility::causal(), LATER, dropout(5));
+            check(Terms::Kronecker(&[0, 3]), &Visibility::pattern(|head, i, j| j + 20 * head <= i), SQUARE, dropout(5));
+        }
+    }
+}
+
+#[test]
+fn parts_in_another_order_are_normalised_together() {
+    let visibility = Visibility::relation(|i, j| j <= i && j + 1 < LATER.keys);
+    for backend in backends() {
+        for normaliser in NORMALISERS {
+            for (terms, dropout) in [(Terms::Content, None), (Terms::Bias([1, HEADS]), dropout(5)), (Terms::CappedBefore([BATCH, 1]), None)]
+            {
+                let expected = run(terms, LATER, dropout, &flex().device, |program| dense(&visibility, LATER)(by(normaliser, program)));
+                let found = run(terms, LATER, dropout, &backend.device, |program| fused::attend(by(normaliser, program), by_parity(LATER)));
+                compare(&format!("{}: {normaliser:?}, {terms:?}", backend.name), &found, &expected);
+            }
+        }
+    }
+}
+
 #[test]
 fn another_visibility_or_dropout_is_told_apart() {
     let device = flex().device;
@@ -297,10 +347,12 @@ fn long_rows_of_large_logits_stay_finite() {
         AttentionProgram { weighting: Weighting::softmax(LogitTerms::content(content.queries * 1e4, content.keys)), ..program }
     };
     let visibility = Visibility::causal();
-    let found = run(Terms::Content, span, None, &device, |program| tiled(&visibility, span)(huge(program)));
-    let expected = run(Terms::Content, span, None, &device, |program| dense(&visibility, span)(huge(program)));
-    same("context", &found[0].values, &expected[0].values, 1e-4).unwrap();
-    found.iter().for_each(|found| finite("context or gradient", &found.values).unwrap());
+    for normaliser in [Normaliser::Softmax, Normaliser::SoftmaxPlusOne, Normaliser::Softpick { epsilon: 1e-6 }] {
+        let found = run(Terms::Content, span, None, &device, |program| tiled(&visibility, span)(by(normaliser, huge(program))));
+        let expected = run(Terms::Content, span, None, &device, |program| dense(&visibility, span)(by(normaliser, huge(program))));
+        same(&format!("{normaliser:?}: context"), &found[0].values, &expected[0].values, 1e-4).unwrap();
+        found.iter().for_each(|found| finite(&format!("{normaliser:?}: context or gradient"), &found.values).unwrap());
+    }
 }
 
 /// All mechanisms as they are by default, at a length of several tiles.

@@ -20,12 +20,14 @@ use heedful_attention::mechanisms::lsh::{BucketCount, Hashing, LshConfig, Rotati
 use heedful_attention::mechanisms::mixture::{MixtureConfig, MixtureWeights};
 use heedful_attention::mechanisms::output_gate::{GateForm, OutputGateConfig};
 use heedful_attention::mechanisms::relative::RelativeConfig;
+use heedful_attention::mechanisms::relu::ReluConfig;
 use heedful_attention::mechanisms::retnet::RetnetConfig;
 use heedful_attention::mechanisms::rotary::{PairLayout, RotaryConfig, RotaryScaling};
 use heedful_attention::mechanisms::shaw::ShawConfig;
 use heedful_attention::mechanisms::sigmoid::SigmoidConfig;
 use heedful_attention::mechanisms::sliding_window::SlidingWindowConfig;
 use heedful_attention::mechanisms::soft_cap::SoftCapConfig;
+use heedful_attention::mechanisms::softpick::SoftpickConfig;
 use heedful_attention::mechanisms::sparse_fixed::SparseFixedConfig;
 use heedful_attention::mechanisms::sparse_strided::SparseStridedConfig;
 use heedful_attention::mechanisms::synthesizer_dense::SynthesizerDenseConfig;
@@ -74,15 +76,13 @@ pub fn variants() -> Vec<Variant> {
             "gla",
             "lightweight-conv",
             "dynamic-conv",
-            "sigmoid",
-            "softmax-plus-one",
-            "learned-sink",
             "forgetting",
             "output-gate",
             "differential",
             "talking-heads",
         ];
-        if !own.contains(&config.family()) {
+        let normalises = config.card().kind == Kind::Normaliser;
+        if !normalises && !own.contains(&config.family()) {
             let crosses = ["dot-product", "uniform", "soft-cap"].contains(&config.family());
             let roles: &[Role] = if crosses { &[Role::Encoder, Role::Decoder, Role::Cross] } else { &[Role::Encoder, Role::Decoder] };
             add(&config.name(), config.clone(), roles, true);
@@ -365,7 +365,7 @@ fn soft_caps(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
 /// Other normalisers than a softmax: over logits with and without keys, mixtures and patterns, which are executed in every way.
 fn normalisers(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
     let one = &[Role::Decoder];
-    for name in ["sigmoid", "softmax-plus-one", "learned-sink"] {
+    for name in ["sigmoid", "softmax-plus-one", "learned-sink", "softpick", "relu", "relu-squared"] {
         add(name, parse(name), &[Role::Encoder, Role::Decoder, Role::Cross], false);
         let over = |logits: AnyMechanism| parse(name).over(logits).unwrap();
         for logits in ["random", "dense+dot-product", "relative", "rotary"] {
@@ -379,6 +379,9 @@ fn normalisers(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
     let far = AnyMechanism::from(LearnedSinkConfig::default().with_init_std(2.0));
     add("alibi@learned-sink, far", far.over(parse("alibi")).unwrap(), one, false);
     add("soft-cap@learned-sink, far", far.over(parse("soft-cap")).unwrap(), one, false);
+    add("softpick, small epsilon", SoftpickConfig::default().with_epsilon(1e-9).into(), one, false);
+    let third = AnyMechanism::from(ReluConfig::default().with_power(3).with_length(2));
+    add("alibi@relu, third power", third.over(parse("alibi")).unwrap(), one, false);
 }
 
 /// Gates on what heads give, over everything that can have them, and below patterns and normalisers.

@@ -16,7 +16,7 @@ use heedful_models::language_model::LanguageModelConfig;
 use heedful_models::loss::cross_entropy;
 
 /// Mechanisms that take the kernels of a device, terms that they leave to tensor operations, and one of this crate.
-const MECHANISMS: [&str; 11] = [
+const MECHANISMS: [&str; 13] = [
     "dot-product",
     "local-1d",
     "synthesizer-random+dot-product",
@@ -25,6 +25,8 @@ const MECHANISMS: [&str; 11] = [
     "sigmoid",
     "softmax-plus-one",
     "learned-sink",
+    "softpick",
+    "relu-squared",
     "recency",
     "recency+dot-product",
     "recency@local-1d",

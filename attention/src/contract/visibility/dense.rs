@@ -92,3 +92,8 @@ fn keep<T>(cache: &mut Vec<T>, result: T) {
 pub(crate) fn hidden_logit(dtype: DType) -> f32 {
     if dtype == DType::F16 { -3.0e4 } else { -1.0e30 }
 }
+
+/// Logits above this one are those of visible keys, whatever is added to them.
+pub(crate) fn least_visible_logit(dtype: DType) -> f32 {
+    hidden_logit(dtype) / 2.0
+}

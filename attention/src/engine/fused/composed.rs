@@ -2,6 +2,7 @@
 //! alone.
 
 mod masks;
+mod rows;
 mod terms;
 #[cfg(all(test, feature = "wgpu"))]
 mod tests;
@@ -12,6 +13,7 @@ use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, TensorMetadata};
 use burn::tensor::{DType, Shape, Slice};
 
+use self::rows::Given;
 use self::terms::Terms;
 use super::operands::{Operand, Operands};
 use super::plan::Plan;
@@ -24,30 +26,7 @@ const CHUNK: usize = 2 * TILE;
 
 pub(super) fn forward<B: DropoutOperator>(operands: Operands<B>, plan: &Plan) -> (FloatTensor<B>, FloatTensor<B>) {
     let attention = Attention::new(operands, plan);
-    let [batch, heads, _, _] = attention.operands.values.shape().dims();
-    let (mut contexts, mut log_sums) = (Vec::new(), Vec::new());
-    for chunk in attention.chunks() {
-        let logits = attention.logits(&chunk).sum;
-        if !plan.is_normalised() {
-            let weights = match plan.normaliser.bias_of_each() {
-                Some(bias) => B::sigmoid(B::float_add_scalar(logits, bias.into())),
-                None => B::float_exp(logits),
-            };
-            let weights = attention.dropped(weights, &chunk);
-            contexts.push(B::float_matmul(weights, attention.operands.values.clone()));
-            log_sums.push(attention.terms.zeros([batch, heads, chunk.len(), 1]));
-            continue;
-        }
-        let top = B::float_max_dim(logits.clone(), 3);
-        let weights = B::float_exp(B::float_sub(logits, top.clone()));
-        let sum = B::float_sum_dim(weights.clone(), 3);
-        let has_key = is_positive::<B>(B::float_sub_scalar(top.clone(), (attention.hidden() / 2.0).into()));
-        let dropped = attention.dropped(B::float_div(weights, sum.clone()), &chunk);
-        contexts.push(B::float_mul(B::float_matmul(dropped, attention.operands.values.clone()), has_key.clone()));
-        // Where nothing is seen the sum is about -hidden, so that weights that are recomputed from it are 0.
-        let unseen = B::float_mul_scalar(B::float_sub_scalar(has_key, 1.0.into()), (2.0 * attention.hidden()).into());
-        log_sums.push(B::float_add(B::float_add(B::float_log(sum), top), unseen));
-    }
+    let (contexts, log_sums) = attention.chunks().map(|chunk| attention.attend(&chunk)).unzip();
     (B::float_cat(contexts, 2), B::float_cat(log_sums, 2))
 }
 
@@ -63,26 +42,15 @@ pub(super) fn backward<B: DropoutOperator>(
     let mut sums = Sums::default();
     for chunk in attention.chunks() {
         let [gradient, dots, log_sum_exp] = [&gradient, &dots, &log_sum_exp].map(|tensor| part::<B>(tensor, 2, chunk.clone()));
+        let given = Given { dots, log_sum_exp };
         let Logits { sum: logits, cap_slopes } = attention.logits(&chunk);
-        let bias_of_each = plan.normaliser.bias_of_each();
-        let weights = match bias_of_each {
-            Some(bias) => B::sigmoid(B::float_add_scalar(logits, bias.into())),
-            None => B::float_exp(B::float_sub(logits, log_sum_exp.clone())),
-        };
+        let weights = attention.weights(logits.clone(), &given);
         // Weights in closed form depend on nothing that has a gradient.
         if plan.gaussians.is_none() {
             let slopes = B::float_matmul(gradient.clone(), transposed::<B>(attention.operands.values.clone()));
             let slopes = attention.dropped(slopes, &chunk);
-            let slopes = match bias_of_each {
-                // The slope of the logistic function is w (1 - w).
-                Some(_) => B::float_mul(slopes, B::float_add_scalar(B::float_neg(weights.clone()), 1.0.into())),
-                None => {
-                    let slopes = B::float_sub(slopes, dots);
-                    attention.differentiate_spans(&slopes, log_sum_exp, &chunk, &mut sums);
-                    slopes
-                }
-            };
-            attention.differentiate(B::float_mul(weights.clone(), slopes), cap_slopes, &chunk, &mut sums);
+            let slopes = attention.differentiated(logits, weights.clone(), slopes, given, &chunk, &mut sums);
+            attention.differentiate(slopes, cap_slopes, &chunk, &mut sums);
         }
         let weights = attention.dropped(weights, &chunk);
         Sums::<B>::add(&mut sums.values, B::float_matmul(transposed::<B>(weights), gradient));
@@ -175,6 +143,10 @@ impl<'a, B: DropoutOperator> Attention<'a, B> {
     fn chunks(&self) -> impl Iterator<Item = Range<usize>> + use<B> {
         let length = self.queries;
         (0..length).step_by(CHUNK).map(move |start| start..(start + CHUNK).min(length))
+    }
+
+    fn values(&self) -> Shape {
+        self.operands.values.shape()
     }
 
     fn dtype(&self) -> DType {

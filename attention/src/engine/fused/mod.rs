@@ -64,7 +64,7 @@ pub(crate) fn has_kernels(program: &AttentionProgram) -> bool {
     let AttentionProgram { weighting: Weighting::Scores(terms, normaliser), mask: None, soft_span: None, values, .. } = program else {
         return false;
     };
-    is_product(terms) && normaliser.bias_of_each().is_none() && has_kernels_on_device(&values.device(), values.dtype())
+    is_product(terms) && normaliser.is_softmax() && has_kernels_on_device(&values.device(), values.dtype())
 }
 
 fn is_product(terms: &LogitTerms) -> bool {
@@ -153,7 +153,7 @@ fn run(terms: LogitTerms, soft_span: Option<SoftSpan>, values: Tensor<4>, plan: 
     let [batch, heads, _, _] = values.dims();
     let is_product = is_product(&terms) && soft_span.is_none();
     let dtype = values.dtype();
-    let is_for_kernels = is_product && plan.is_plain() && plan.normaliser.bias_of_each().is_none();
+    let is_for_kernels = is_product && plan.is_plain() && plan.normaliser.is_softmax();
     let plan = Plan { by_kernels: is_for_kernels && has_kernels_on_device(&values.device(), dtype), ..plan };
     if dtype != DType::F32 && !plan.by_kernels {
         // Everything but the kernels sums in the type of the tensors.

@@ -100,7 +100,7 @@ impl Plan {
 
     /// Whether rows are divided by their sum.
     pub(crate) fn is_normalised(&self) -> bool {
-        self.normaliser.bias_of_each().is_none() && self.gaussians.as_ref().is_none_or(|gaussians| gaussians.are_renormalised())
+        self.normaliser.each().is_none() && self.gaussians.as_ref().is_none_or(|gaussians| gaussians.are_renormalised())
     }
 
     /// Whether all pairs go in the order of their indices, with nothing added to their logits.

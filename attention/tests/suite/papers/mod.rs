@@ -12,6 +12,7 @@ mod linear_attention;
 mod linformer;
 mod output_gate;
 mod qk_norm;
+mod rectified;
 mod reformer;
 mod retnet;
 mod roformer;

@@ -1,6 +1,7 @@
 //! The gradients.
 
 mod group;
+mod weights;
 
 use rayon::prelude::*;
 

@@ -1,5 +1,6 @@
 //! The context.
 
+use burn::tensor::DType;
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
@@ -7,10 +8,10 @@ use super::kernel::{Aligned, Matrix, Triangle, add_product, padded, product, tra
 use super::terms::{At, Scratch, Terms};
 use super::{Inputs, Places, Sizes, is_triangle, of_plane, rows_of_planes, shift};
 use crate::dropout::WeightDropout;
+use crate::engine::Normaliser;
 use crate::engine::fused::plan::Part;
-use crate::engine::normaliser::logistic;
-use crate::exponential::{exp, exponentials, largest};
-use crate::visibility::TILE;
+use crate::exponential::{exp, exponentials, largest, picked};
+use crate::visibility::{TILE, least_visible_logit};
 
 /// Context and log-sum-exp, which is infinite where no key is visible, and 0 where rows are not divided by their sum.
 pub(in super::super) struct Context {
@@ -24,6 +25,7 @@ pub(in super::super) fn forward(inputs: Inputs) -> Context {
     let Sizes { batch, heads, queries, value, .. } = inputs.sizes;
     let mut context = vec![0.0; batch * queries * heads * value];
     let mut log_sum_exp = vec![0.0; batch * heads * queries];
+    let epsilon = if let Normaliser::Softpick { epsilon } = inputs.plan.normaliser { epsilon } else { 0.0 };
     let of_planes =
         rows_of_planes(&mut context, [batch, heads, value]).into_par_iter().zip(log_sum_exp.par_chunks_mut(queries)).enumerate();
     of_planes.for_each(|(plane, (context, log_sum_exp))| {
@@ -37,8 +39,9 @@ pub(in super::super) fn forward(inputs: Inputs) -> Context {
                 log_sum_exp[at] = 0.0;
                 exp(state.tops[at])
             } else if total > 0.0 {
-                log_sum_exp[at] = state.tops[at] + total.ln();
-                1.0 / total
+                let sum = total + epsilon;
+                log_sum_exp[at] = state.tops[at] + sum.ln();
+                1.0 / sum
             } else {
                 // Weights that are recomputed from it are 0.
                 log_sum_exp[at] = f32::INFINITY;
@@ -95,8 +98,9 @@ fn attend<'a>(inputs: Inputs<'a>, part: &'a Part, plane: usize) -> PartState<'a>
     let values = widened_tiles(key_places.rows(inputs.values.of(row, head), value).matrix(), key_places.len(), value);
     let terms = Terms::new(&inputs, row, head, [places, key_places]);
     let count = places.len();
-    let mut state =
-        PartState { places, tops: vec![f32::NEG_INFINITY; count], totals: vec![0.0; count], sums: Aligned::zeros(count * columns) };
+    // A softpick never divides by less than 1.
+    let lowest = if matches!(inputs.plan.normaliser, Normaliser::Softpick { .. }) { 0.0 } else { f32::NEG_INFINITY };
+    let mut state = PartState { places, tops: vec![lowest; count], totals: vec![0.0; count], sums: Aligned::zeros(count * columns) };
     let arch = Arch::new();
     let of_tiles = state.sums.par_chunks_mut(TILE * columns).zip(state.tops.par_chunks_mut(TILE)).zip(state.totals.par_chunks_mut(TILE));
     let scratch = || (Aligned::zeros(TILE * TILE), Scratch::default());
@@ -104,7 +108,7 @@ fn attend<'a>(inputs: Inputs<'a>, part: &'a Part, plane: usize) -> PartState<'a>
         arch.dispatch(ForwardTile {
             sizes: inputs.sizes,
             dropout: inputs.plan.dropout.as_ref(),
-            bias_of_each: inputs.plan.normaliser.bias_of_each(),
+            normaliser: inputs.plan.normaliser,
             part,
             place: [row, head, tile],
             terms: &terms,
@@ -124,8 +128,7 @@ fn attend<'a>(inputs: Inputs<'a>, part: &'a Part, plane: usize) -> PartState<'a>
 struct ForwardTile<'a> {
     sizes: Sizes,
     dropout: Option<&'a WeightDropout>,
-    /// What is added to the scores of keys that are weighed each by itself.
-    bias_of_each: Option<f32>,
+    normaliser: Normaliser,
     part: &'a Part,
     /// Batch row, head, and number of the tile of queries.
     place: [usize; 3],
@@ -149,8 +152,7 @@ impl WithSimd for ForwardTile<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Self { sizes, dropout, bias_of_each, part, place: [row, head, queries_tile], terms, queries, keys_transposed, values, .. } =
-            self;
+        let Self { sizes, dropout, normaliser, part, place: [row, head, queries_tile], terms, queries, keys_transposed, values, .. } = self;
         let Self { weights, scratch, sums, tops, totals, .. } = self;
         let Sizes { factor, value, .. } = sizes;
         let (height, columns) = (tops.len(), padded(value));
@@ -166,26 +168,13 @@ impl WithSimd for ForwardTile<'_> {
             terms.add(simd, at, weights, scratch);
             shift(weights, &part.tiles, tile.pairs);
             terms.limit(at, weights, |_, _| {});
-            if let Some(bias) = bias_of_each {
-                weights[..height * TILE].iter_mut().for_each(|weight| *weight = logistic(*weight + bias));
-                tops.fill(0.0);
-            }
-            let rows = if bias_of_each.is_some() { 0 } else { height };
-            for (at, weights) in weights.chunks_exact_mut(TILE).take(rows).enumerate() {
-                let top = largest(weights).max(tops[at]);
-                if top == f32::NEG_INFINITY {
-                    weights.fill(0.0);
-                    continue;
+            match (normaliser.each(), normaliser) {
+                (Some(each), _) => {
+                    each.weigh(&mut weights[..height * TILE]);
+                    tops.fill(0.0);
                 }
-                if tops[at] < top {
-                    let kept = exp(tops[at] - top);
-                    totals[at] *= kept;
-                    for sum in &mut sums[at * columns..][..columns] {
-                        *sum *= kept;
-                    }
-                    tops[at] = top;
-                }
-                totals[at] += exponentials(weights, top);
+                (None, Normaliser::Softpick { .. }) => meet::<true>(weights, (sums, columns), tops, totals),
+                (None, _) => meet::<false>(weights, (sums, columns), tops, totals),
             }
             if let Some(dropout) = dropout {
                 let [queries, keys] = terms.places;
@@ -198,5 +187,27 @@ impl WithSimd for ForwardTile<'_> {
             let weights = Matrix { numbers: weights, stride: TILE };
             add_product(simd, [height, columns, TILE], triangle(Triangle::OfLeft), weights, values, sums);
         }
+    }
+}
+
+/// Replaces the logits of a tile by weights, all divided by `e^top`: exponentials, or what a softpick has in their place. What the queries have met before is
+/// divided by the same.
+#[inline(always)]
+fn meet<const PICKS: bool>(logits: &mut [f32], (sums, columns): (&mut [f32], usize), tops: &mut [f32], totals: &mut [f32]) {
+    for (at, logits) in logits.chunks_exact_mut(TILE).take(tops.len()).enumerate() {
+        let top = largest(logits).max(tops[at]);
+        if top == f32::NEG_INFINITY {
+            logits.fill(0.0);
+            continue;
+        }
+        if tops[at] < top {
+            let kept = exp(tops[at] - top);
+            totals[at] *= kept;
+            for sum in &mut sums[at * columns..][..columns] {
+                *sum *= kept;
+            }
+            tops[at] = top;
+        }
+        totals[at] += if PICKS { picked(logits, top, least_visible_logit(DType::F32)) } else { exponentials(logits, top) };
     }
 }

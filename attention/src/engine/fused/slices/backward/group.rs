@@ -9,10 +9,10 @@ use super::super::kernel::{Aligned, Matrix, Transposed, Triangle, add_product, p
 use super::super::terms::{At, BiasOfGroup, BiasOfPlanes, End, Scratch, TermGradients, Terms};
 use super::super::{Inputs, Placed, Places, Sizes, is_triangle, of_plane, shift};
 use super::Given;
+use super::weights::{pick, weigh, weigh_each};
 use crate::dropout::WeightDropout;
 use crate::engine::fused::plan::Part;
-use crate::engine::greatest_log_ratio;
-use crate::engine::normaliser::logistic;
+use crate::engine::{Normaliser, greatest_log_ratio};
 use crate::exponential::exp;
 use crate::visibility::{TILE, Tile};
 
@@ -25,9 +25,9 @@ pub(super) struct PlaneSide<'a> {
     queries: Aligned,
     /// Gradient of the context, `[tiles, TILE, padded value]`.
     gradient: Aligned,
-    log_sum_exp: Vec<f32>,
+    pub log_sum_exp: Vec<f32>,
     /// Products of context and gradient.
-    dots: Vec<f32>,
+    pub dots: Vec<f32>,
     keys: Placed<'a>,
     values: Placed<'a>,
 }
@@ -101,7 +101,7 @@ pub(super) fn differentiate_group(
     Arch::new().dispatch(BackwardGroup {
         sizes: inputs.sizes,
         dropout: inputs.plan.dropout.as_ref(),
-        bias_of_each: inputs.plan.normaliser.bias_of_each(),
+        normaliser: inputs.plan.normaliser,
         part,
         tiles,
         sides,
@@ -114,8 +114,7 @@ pub(super) fn differentiate_group(
 struct BackwardGroup<'a, 'b, 'c> {
     sizes: Sizes,
     dropout: Option<&'a WeightDropout>,
-    /// What is added to the scores of keys that are weighed each by itself.
-    bias_of_each: Option<f32>,
+    normaliser: Normaliser,
     part: &'a Part,
     /// Of keys.
     tiles: Range<usize>,
@@ -139,7 +138,7 @@ impl WithSimd for BackwardGroup<'_, '_, '_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Self { sizes, dropout, bias_of_each, part, tiles, sides, gradients, mut of_bias } = self;
+        let Self { sizes, dropout, normaliser, part, tiles, sides, gradients, mut of_bias } = self;
         let Sizes { factor, value, .. } = sizes;
         let (factor_columns, value_columns) = (padded(factor), padded(value));
         let keys_of_group = |side: &PlaneSide| {
@@ -201,9 +200,10 @@ impl WithSimd for BackwardGroup<'_, '_, '_> {
                         let (query, slope) = slope_of_end(*end, &slopes, side, dropout, at);
                         gradients.terms.add_end(terms, query, slope);
                     }
-                    match bias_of_each {
-                        Some(bias) => weigh_each(bias, &mut weights, &mut slopes, terms, dropout, at),
-                        None => weigh(&mut weights, &mut slopes, side, dropout, at),
+                    match (normaliser.each(), normaliser) {
+                        (Some(each), _) => weigh_each(each, &mut weights, &mut slopes, terms, dropout, at),
+                        (None, Normaliser::Softpick { .. }) => pick(&mut weights, &mut slopes, side, dropout, at),
+                        (None, _) => weigh(&mut weights, &mut slopes, side, dropout, at),
                     }
                     let is_capped_before_bias = terms.is_capped_before_bias();
                     if is_capped_before_bias {
@@ -261,61 +261,4 @@ fn slope_of_end(
         .map_or(1.0, |(dropout, [row, head])| dropout.row(row, head, index).factor(terms.places[1].index(keys * TILE + place % TILE)));
     let ratio = exp((score - side.log_sum_exp[query]).min(greatest_log_ratio(DType::F32)));
     (index, ratio * (slopes[place] * factor - side.dots[query]))
-}
-
-/// [`weigh`] where each key is weighed by itself, by the logistic function of its score and `bias`.
-#[inline(always)]
-fn weigh_each(
-    bias: f32,
-    weights: &mut [f32],
-    slopes: &mut [f32],
-    terms: &Terms,
-    dropout: Option<(&WeightDropout, [usize; 2])>,
-    At { queries, keys, height }: At,
-) {
-    for (at, (weights, slopes)) in weights.chunks_exact_mut(TILE).zip(slopes.chunks_exact_mut(TILE)).take(height).enumerate() {
-        let drawn = dropout.map(|(dropout, [row, head])| dropout.row(row, head, terms.places[0].index(queries * TILE + at)));
-        for (weight, slope) in weights.iter_mut().zip(&mut *slopes) {
-            *weight = logistic(*weight + bias);
-            *slope *= *weight * (1.0 - *weight);
-        }
-        let Some(drawn) = drawn else { continue };
-        terms.places[1].each(keys, |place, key| {
-            let factor = drawn.factor(key);
-            weights[place] *= factor;
-            slopes[place] *= factor;
-        });
-    }
-}
-
-/// From logits and the gradients of the weights after dropout: the weights after dropout, and the gradients of the logits.
-#[inline(always)]
-fn weigh(
-    weights: &mut [f32],
-    slopes: &mut [f32],
-    side: &PlaneSide,
-    dropout: Option<(&WeightDropout, [usize; 2])>,
-    At { queries, keys, height }: At,
-) {
-    let terms = &side.terms;
-    let rows = weights.chunks_exact_mut(TILE).zip(slopes.chunks_exact_mut(TILE)).take(height).enumerate();
-    for (at, (weights, slopes)) in rows {
-        let place = queries * TILE + at;
-        let (log_sum_exp, dot) = (side.log_sum_exp[place], side.dots[place]);
-        for weight in weights.iter_mut() {
-            *weight = exp(*weight - log_sum_exp);
-        }
-        let Some((dropout, [row, head])) = dropout else {
-            for (weight, slope) in weights.iter().zip(slopes) {
-                *slope = weight * (*slope - dot);
-            }
-            continue;
-        };
-        let drawn = dropout.row(row, head, terms.places[0].index(place));
-        terms.places[1].each(keys, |place, key| {
-            let factor = drawn.factor(key);
-            slopes[place] = weights[place] * (slopes[place] * factor - dot);
-            weights[place] *= factor;
-        });
-    }
 }

@@ -1,0 +1,127 @@
+//! ReLU attention (Wortsman, Lee, Gilmer and Kornblith 2023, section 3), and its square (Hua, Dai, Liu and Le 2022).
+//!
+//! `w[i, j] = max(s[i, j], 0)^p / n`: each key is weighed by itself, keys with a score up to 0 have no weight, and the weights of a query need not sum to 1. The
+//! power is `p = 1` in `relu` and `p = 2` in `relu-squared`. Dividing by the length `n` of the sequence keeps sums about as large as they are in a softmax; here
+//! `n` is a fixed number, the same for the first query of a causal sequence, which sees one key, and the last. Scores `s` are those of any mechanism:
+//! `alibi@relu-squared`, or `relu` for short. Time and decoding state are those of the scores, by default of dot-product attention.
+//!
+//! A key whose score is not positive for any query has no gradient. Parameters have the names that they have without the normaliser, so that weights which were
+//! trained with a softmax can be loaded.
+//!
+//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//!
+#![doc = include_str!("../../pictures/relu.svg")]
+
+use burn::tensor::Device;
+use derive_setters::Setters;
+use serde::{Deserialize, Serialize};
+
+use crate::conformance::formula::Formula;
+use crate::engine::Normaliser;
+use crate::error::ConfigError;
+use crate::placement::Placement;
+use crate::random::RandomKey;
+use crate::registry::{AnyLogits, AnyMechanism, Card, Kind, Mechanism};
+
+/// The name of the square.
+const SQUARED: &str = "relu-squared";
+
+/// Configuration of ReLU attention.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
+#[serde(default, deny_unknown_fields)]
+#[setters(prefix = "with_")]
+#[non_exhaustive]
+pub struct ReluConfig {
+    /// The power of the positive part of scores, `p`, from 1 to 8 (default 1; `relu-squared` has 2).
+    pub power: usize,
+    /// What weights are divided by, `n`, at least 1 (default: the model's maximal length). Give the number where trained weights are loaded into a model with
+    /// another maximal length.
+    #[setters(into)]
+    pub length: Option<usize>,
+    /// What scores the keys (default: dot-product attention).
+    #[setters(into)]
+    pub logits: AnyMechanism,
+}
+
+impl Default for ReluConfig {
+    fn default() -> Self {
+        Self { power: 1, length: None, logits: AnyMechanism::default() }
+    }
+}
+
+impl ReluConfig {
+    fn length(&self, placement: &Placement) -> usize {
+        self.length.unwrap_or(placement.max_length).max(1)
+    }
+}
+
+impl Mechanism for ReluConfig {
+    const NAME: &'static str = "relu";
+
+    fn card() -> Card {
+        Card {
+            variant: "Relu",
+            description: "Weighs each key by itself, by the positive part of its score or the square of it, over any logits and pattern.",
+            source: "Wortsman, Lee, Gilmer and Kornblith 2023, section 3; Hua, Dai, Liu and Le 2022",
+            kind: Kind::Normaliser,
+            cross: true,
+            causal: true,
+            time: "n^2 d",
+            state: "2 n d",
+            letters: &[],
+            differences: &[
+                "Hua et al. 2022 divide scores by the length before they square them, where weights are divided by it here, and use them in a gated layer of one head.",
+            ],
+        }
+    }
+
+    fn named() -> Vec<(&'static str, Self)> {
+        vec![(Self::NAME, Self::default()), (SQUARED, Self { power: 2, ..Self::default() })]
+    }
+
+    fn name(&self) -> String {
+        let own = if self.power == 2 { SQUARED } else { Self::NAME };
+        match self.logits.name() {
+            logits if logits == AnyMechanism::default().name() => own.to_owned(),
+            logits => format!("{logits}@{own}"),
+        }
+    }
+
+    fn members(&self) -> Vec<&AnyMechanism> {
+        vec![&self.logits]
+    }
+
+    fn over(self, logits: AnyMechanism) -> Option<Self> {
+        Some(Self { logits, ..self })
+    }
+
+    fn can_cross(&self) -> bool {
+        self.logits.can_cross()
+    }
+
+    /// # Errors
+    /// If the power is not among those that are possible, the length is 0, or what is normalised has no scores of its own or is wrong itself.
+    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+        let check = placement.check(Self::NAME);
+        if !(1..=8).contains(&self.power) {
+            return Err(check.wrong("power", self.power, "give a number from 1 to 8"));
+        }
+        check.at_least_one_if_given("length", self.length)?;
+        self.logits.validate_normalised(Self::NAME, placement)
+    }
+
+    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        let scale = (1.0 / self.length(placement) as f64) as f32;
+        let normaliser = Normaliser::Relu { power: self.power as u32, scale };
+        Some(self.logits.init_logits(placement, key, device)?.normalised_by(normaliser))
+    }
+
+    /// Wortsman et al. 2023, section 3, with the exponent 1 of the length.
+    fn formula(&self) -> Option<Formula<'_>> {
+        Some(Formula::default().weights(|query| {
+            let length = self.length(query.placement()) as f64;
+            let weight = |score: f64| if score > 0.0 { (0..self.power).fold(1.0, |power, _| power * score) / length } else { 0.0 };
+            query.scores().into_iter().map(|score| score.map_or(0.0, weight)).collect()
+        }))
+    }
+}
