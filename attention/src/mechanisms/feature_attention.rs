@@ -209,6 +209,10 @@ impl<F: Features> Attention for FeatureAttention<F> {
         state.select(rows);
     }
 
+    fn state_bytes(&self, state: &RecurrentState) -> Option<usize> {
+        Some(state.bytes())
+    }
+
     fn multiplications(&self, pairs: &Pairs) -> f64 {
         let width = self.features.width(pairs.d_head);
         let per_head = if pairs.causal {

@@ -1,9 +1,6 @@
-//! The mechanisms, one file each, named as their papers name them, and three parts that several share: [`kernel_attention`] of the convolutions,
-//! [`sequence_projection`] of Linformer, and [`qk_norm`] of queries and keys. The configuration of each begins with the defaults and has a setter for each
-//! option: `LinformerConfig::default().with_rank(64)`.
 //! The mechanisms, one file each, named as their papers name them, and parts that several share: [`kernel_attention`] of the convolutions,
-//! [`sequence_projection`] of Linformer, [`feature_attention`] of linear attention, [`recurrent_attention`] and [`gated_norm`] of recurrences. The configuration of each begins with the defaults and has a setter for each option:
-//! `LinformerConfig::default().with_rank(64)`.
+//! [`sequence_projection`] of Linformer, [`qk_norm`] of queries and keys, [`feature_attention`] of linear attention, [`recurrent_attention`] and [`gated_norm`] of
+//! recurrences. The configuration of each begins with the defaults and has a setter for each option: `LinformerConfig::default().with_rank(64)`.
 
 // A list beside that of `built_in!`: the formatter, and editors, find no file that a macro declares.
 
@@ -30,7 +27,6 @@ pub mod mixture;
 pub mod output_gate;
 pub mod qk_norm;
 pub mod recurrent_attention;
-pub mod relative;
 pub mod relative;
 pub mod relu;
 pub mod retnet;

@@ -182,6 +182,10 @@ impl<M: Mixer> Attention for RecurrentAttention<M> {
         state.select(rows);
     }
 
+    fn state_bytes(&self, state: &RecurrentState) -> Option<usize> {
+        Some(state.bytes())
+    }
+
     fn multiplications(&self, pairs: &Pairs) -> f64 {
         let Widths { key, value, channels_decay, delta } = self.mixer.widths();
         (pairs.heads * Recurrence::multiplications(pairs.queries.len(), key, value, channels_decay, delta)) as f64
