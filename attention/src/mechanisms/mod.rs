@@ -1,16 +1,20 @@
 //! The mechanisms, one file each, named as their papers name them, and parts that several share: [`kernel_attention`] of the convolutions,
-//! [`sequence_projection`] of Linformer, [`qk_norm`] of queries and keys, [`feature_attention`] of linear attention, [`recurrent_attention`] and [`gated_norm`] of
-//! recurrences. The configuration of each begins with the defaults and has a setter for each option: `LinformerConfig::default().with_rank(64)`.
+//! [`sequence_projection`] of Linformer, [`qk_norm`] of queries and keys, [`feature_attention`] of linear attention, [`recurrent_attention`], [`delta_rule`],
+//! [`short_convolution`] and [`gated_norm`] of recurrences. The configuration of each begins with the defaults and has a setter for each option:
+//! `LinformerConfig::default().with_rank(64)`.
 
 // A list beside that of `built_in!`: the formatter, and editors, find no file that a macro declares.
 
 pub mod adaptive_span;
 pub mod alibi;
+pub mod delta_net;
+pub mod delta_rule;
 pub mod differential;
 pub mod dot_product;
 pub mod dynamic_conv;
 pub mod feature_attention;
 pub mod forgetting;
+pub mod gated_delta_net;
 pub mod gated_norm;
 pub mod gaussian;
 pub mod gla;
@@ -33,6 +37,7 @@ pub mod retnet;
 pub mod rotary;
 pub mod sequence_projection;
 pub mod shaw;
+pub mod short_convolution;
 pub mod sigmoid;
 pub mod sliding_window;
 pub mod soft_cap;

@@ -86,6 +86,8 @@ built_in! {
     linear_attention::LinearAttentionConfig,
     retnet::RetnetConfig,
     gla::GlaConfig,
+    delta_net::DeltaNetConfig,
+    gated_delta_net::GatedDeltaNetConfig,
     lightweight_conv::LightweightConvConfig,
     dynamic_conv::DynamicConvConfig,
 }

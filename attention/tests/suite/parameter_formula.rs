@@ -3,8 +3,10 @@
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Device, Tensor};
 use heedful_attention::mechanisms::adaptive_span::AdaptiveSpanConfig;
+use heedful_attention::mechanisms::delta_net::DeltaNetConfig;
 use heedful_attention::mechanisms::dot_product::DotProductConfig;
 use heedful_attention::mechanisms::dynamic_conv::DynamicConvConfig;
+use heedful_attention::mechanisms::gated_delta_net::GatedDeltaNetConfig;
 use heedful_attention::mechanisms::gla::GlaConfig;
 use heedful_attention::mechanisms::learned_relative::LearnedRelativeConfig;
 use heedful_attention::mechanisms::lightweight_conv::LightweightConvConfig;
@@ -70,7 +72,12 @@ fn option_letters(config: &AnyMechanism, max_length: usize) -> Vec<(&'static str
 fn widths(config: &AnyMechanism, heads: usize, d_head: usize) -> Vec<(&'static str, usize)> {
     let times = |expansion: f64| (d_head as f64 * expansion).ceil() as usize;
     by_type!(config;
-        config in GlaConfig => vec![("K", heads * times(config.key_expansion)), ("v", times(config.value_expansion)), ("u", config.gate_rank)];
+        config in GlaConfig => vec![("K", heads * times(config.key_expansion)), ("v", times(config.value_expansion)), ("u", config.gate_rank)],
+        config in DeltaNetConfig => vec![("m", config.taps)],
+        config in GatedDeltaNetConfig => {
+            let width = times(config.key_expansion);
+            vec![("K", heads * width), ("v", config.value_expansion * width), ("m", config.taps)]
+        };
         else => Vec::new()
     )
 }

@@ -3,10 +3,12 @@
 use heedful_attention::gated_norm::HeadNorm;
 use heedful_attention::kernel_attention::{self as convolution, KernelSizes};
 use heedful_attention::mechanisms::adaptive_span::{AdaptiveSpanConfig, SpanKind, SpanOrigin};
+use heedful_attention::mechanisms::delta_net::DeltaNetConfig;
 use heedful_attention::mechanisms::differential::DifferentialConfig;
 use heedful_attention::mechanisms::dot_product::DotProductConfig;
 use heedful_attention::mechanisms::dynamic_conv::DynamicConvConfig;
 use heedful_attention::mechanisms::forgetting::{ForgetGate, ForgettingConfig};
+use heedful_attention::mechanisms::gated_delta_net::GatedDeltaNetConfig;
 use heedful_attention::mechanisms::gaussian::{self, GaussianConfig, Normalisation};
 use heedful_attention::mechanisms::gla::GlaConfig;
 use heedful_attention::mechanisms::learned_relative::LearnedRelativeConfig;
@@ -74,6 +76,8 @@ pub fn variants() -> Vec<Variant> {
             "linear-attention",
             "retnet",
             "gla",
+            "delta-net",
+            "gated-delta-net",
             "lightweight-conv",
             "dynamic-conv",
             "forgetting",
@@ -275,6 +279,17 @@ fn recurrences(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
     let wide = gla.clone().with_key_expansion(1.0).with_value_expansion(1.5).with_gate_rank(2).with_gate_normaliser(1.0);
     add("gla, wide, fast", wide.with_norm(HeadNorm::Group).into(), one, false);
     add("gla, bare", gla.with_norm(HeadNorm::None).with_gate(false).into(), one, false);
+    let delta = DeltaNetConfig::default();
+    add("delta-net", delta.clone().into(), one, false);
+    add("delta-net, gate, two taps", delta.clone().with_gate(true).with_norm(HeadNorm::Group).with_taps(2).into(), one, false);
+    let bare = delta.with_norm(HeadNorm::None).with_taps(1).with_negative_eigenvalues(true);
+    add("delta-net, bare, negative eigenvalues", bare.into(), one, false);
+    let gated = GatedDeltaNetConfig::default();
+    add("gated-delta-net", gated.clone().into(), one, false);
+    let narrow = gated.clone().with_key_expansion(0.5).with_value_expansion(1).with_norm(HeadNorm::None).with_gate(false);
+    add("gated-delta-net, narrow, bare", narrow.into(), one, false);
+    let wide = gated.with_key_expansion(1.5).with_taps(9).with_negative_eigenvalues(true).with_norm(HeadNorm::Rms);
+    add("gated-delta-net, wide, nine taps, negative eigenvalues", wide.into(), one, false);
 }
 
 /// Patterns so small that they hide something of eight elements. What they and the view show may be nothing, and then weights sum to 0.

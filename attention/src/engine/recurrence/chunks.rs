@@ -98,7 +98,7 @@ impl Recurrence {
             folded(decay.expand([batch, heads, length, channels]))
         });
         let [queries, keys, values] = [queries, keys, values].map(folded);
-        let pairs = pairs(queries.clone(), keys.clone(), decay.as_ref());
+        let pairs = products(queries.clone(), keys.clone(), decay.as_ref());
         let kept = decay.as_ref().map(|decay| decay.clone().cumsum(2).exp());
         let queries = multiplied(queries, kept.clone());
         let behind = multiplied(keys.clone(), decay.as_ref().map(|decay| sums_behind(decay.clone()).exp())).swap_dims(2, 3);
@@ -114,7 +114,7 @@ impl Recurrence {
             }
             Some(strengths) => {
                 let strengths = folded(strengths);
-                let erased = self::pairs(keys.clone(), keys.clone(), decay.as_ref()).tril(-1) * strengths.clone();
+                let erased = products(keys.clone(), keys.clone(), decay.as_ref()).tril(-1) * strengths.clone();
                 let inverse = inverse_of_unit_lower(erased);
                 let values = inverse.clone().matmul(values * strengths.clone());
                 let erasing = inverse.matmul(multiplied(keys, kept) * strengths);
@@ -166,7 +166,7 @@ fn multiplied(x: Tensor<4>, factors: Option<Tensor<4>>) -> Tensor<4> {
 }
 
 /// `sum_r x[i, r] y[j, r] exp(g[j + 1, r] + .. + g[i, r])` for `j <= i`, otherwise 0, `[X, M, C, C]` of `[X, M, C, R]` and decays `[X, M, C, R|1]`.
-fn pairs(x: Tensor<4>, y: Tensor<4>, log_decay: Option<&Tensor<4>>) -> Tensor<4> {
+pub(super) fn products(x: Tensor<4>, y: Tensor<4>, log_decay: Option<&Tensor<4>>) -> Tensor<4> {
     let [rows, chunks, chunk, _] = x.dims();
     let shape = [rows, chunks, chunk, chunk];
     let products = match log_decay {

@@ -2,6 +2,7 @@
 
 use burn::tensor::Tensor;
 
+use super::chunks::products;
 use super::inverse::inverse_of_unit_lower;
 use super::{Recurrence, without_zero};
 use crate::probe::{Observation, Probe};
@@ -13,7 +14,12 @@ impl Recurrence {
     /// in the place of its query, for `j < i`. The probe is shown the weights. Time and memory `n^2 R`.
     pub fn weigh(self, mask: Option<Mask>, probe: &mut Probe) -> Tensor<4> {
         let Self { queries, keys, values, log_decay, strengths, normalised } = self;
-        let similarities = |x: Tensor<4>| visible(similarities(x, keys.clone(), log_decay.clone()), mask.as_ref());
+        let [batch, heads, length, _] = keys.dims();
+        let decay = log_decay.map(|decay| {
+            let channels = decay.dims()[3];
+            decay.expand([batch, heads, length, channels])
+        });
+        let similarities = |x: Tensor<4>| visible(products(x, keys.clone(), decay.as_ref()), mask.as_ref());
         let read = similarities(queries);
         let weights = match strengths {
             None => read,
@@ -35,20 +41,6 @@ impl Recurrence {
         let weights = visible(self.queries.matmul(self.keys.swap_dims(2, 3)), mask.as_ref());
         shown(weights, self.normalised, probe).matmul(self.values)
     }
-}
-
-/// `sum_r x[i, r] k[j, r] exp(g[j + 1, r] + .. + g[i, r])` for `j <= i`, otherwise 0, `[B, H, N, N]` of `[B, H, N, R]`.
-fn similarities(x: Tensor<4>, keys: Tensor<4>, log_decay: Option<Tensor<4>>) -> Tensor<4> {
-    let [batch, heads, length, width] = keys.dims();
-    let mut products = x.unsqueeze_dim::<5>(3) * keys.unsqueeze_dim::<5>(2);
-    if let Some(decay) = log_decay {
-        let channels = decay.dims()[3];
-        let sums = decay.expand([batch, heads, length, channels]).cumsum(2);
-        let between = sums.clone().unsqueeze_dim::<5>(3) - sums.unsqueeze_dim::<5>(2);
-        // Above the diagonal sums are positive; what stands there is hidden.
-        products = products * between.clamp_max(0.0).exp().expand([batch, heads, length, length, width]);
-    }
-    products.sum_dim(4).reshape([batch, heads, length, length]).tril(0)
 }
 
 /// Numbers `[B, H, Q, K]` where the mask shows them, otherwise 0.

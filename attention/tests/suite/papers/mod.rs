@@ -2,6 +2,7 @@
 
 mod adaptive_span;
 mod convolution;
+mod delta_net;
 mod differential;
 mod forgetting;
 mod gaussian;

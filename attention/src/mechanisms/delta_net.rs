@@ -1,0 +1,108 @@
+//! DeltaNet (Yang et al. 2024b, section 2 and 3; Schlag et al. 2021, section 4).
+//!
+//! `S_t = S_(t-1) + b_t k_t (v_t - S_(t-1)^T k_t)^T`: linear attention whose state holds one value for each key and replaces it where the key comes again, in the
+//! place of a sum of all values. Queries, keys and values pass through short convolutions and a SiLU; queries and keys have length 1.
+//!
+//! How far a change of each of 32 random elements moves the output of an untrained layer: rows are outputs, columns are elements.
+//!
+#![doc = include_str!("../../pictures/delta-net.svg")]
+
+use burn::tensor::Device;
+use derive_setters::Setters;
+use serde::{Deserialize, Serialize};
+
+use crate::conformance::formula::Formula;
+use crate::delta_rule::{self, DeltaOptions, DeltaRule};
+use crate::error::ConfigError;
+use crate::gated_norm::HeadNorm;
+use crate::parameter_formula::ParameterFormula;
+use crate::placement::Placement;
+use crate::random::RandomKey;
+use crate::recurrent_attention::RecurrentAttention;
+use crate::registry::{AnyAttention, Card, Kind, Mechanism};
+
+/// Configuration of DeltaNet, a [`DeltaRule`] without decay.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
+#[serde(default, deny_unknown_fields)]
+#[setters(prefix = "with_")]
+#[non_exhaustive]
+pub struct DeltaNetConfig {
+    /// Taps of the short convolutions, at least 1 (default: 4).
+    pub taps: usize,
+    /// Whether strengths lie between 0 and 2 instead of 0 and 1, which lets the state change its sign along a key (Grazzi et al. 2025; default: no).
+    pub negative_eigenvalues: bool,
+    /// How heads are normalised (default: root mean square with a gain, as in the released code).
+    pub norm: HeadNorm,
+    /// Whether there is a gate before the output projection (default: no).
+    pub gate: bool,
+}
+
+impl Default for DeltaNetConfig {
+    fn default() -> Self {
+        Self { taps: 4, negative_eigenvalues: false, norm: HeadNorm::RmsWithGain, gate: false }
+    }
+}
+
+impl DeltaNetConfig {
+    fn options(&self, placement: &Placement) -> DeltaOptions {
+        let (key_width, value_width) = (placement.d_head(), placement.d_head());
+        let greatest = if self.negative_eigenvalues { 2.0 } else { 1.0 };
+        DeltaOptions { key_width, value_width, taps: self.taps, greatest, norm: self.norm, gate: self.gate, decay: false }
+    }
+
+    /// Initialises the attention.
+    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> RecurrentAttention<DeltaRule> {
+        DeltaRule::attention(self.options(placement), placement, key, device)
+    }
+}
+
+impl Mechanism for DeltaNetConfig {
+    const NAME: &'static str = "delta-net";
+
+    fn card() -> Card {
+        Card {
+            variant: "DeltaNet",
+            description: "Keeps one value for each key of the past and replaces it where the key comes again, in decoders.",
+            source: "Yang et al. 2024b, section 3",
+            kind: Kind::Whole,
+            cross: false,
+            causal: true,
+            time: "n d D",
+            state: "d D + 3 m d",
+            letters: &[("m", "taps of short convolutions, option `taps`")],
+            differences: &["Dropout drops numbers of the heads' outputs; the released code has none there."],
+        }
+    }
+
+    fn can_see_ahead() -> bool {
+        false
+    }
+
+    /// # Errors
+    /// If there are no taps.
+    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+        placement.check(Self::NAME).at_least_one("taps", self.taps)
+    }
+
+    fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
+        AnyAttention::new(self.init(placement, key, device))
+    }
+
+    fn formula(&self) -> Option<Formula<'_>> {
+        Some(delta_rule::formula(|placement| self.options(placement)))
+    }
+
+    fn tensors() -> &'static [(&'static str, &'static str)] {
+        delta_rule::TENSORS
+    }
+
+    fn parameters(&self) -> Option<ParameterFormula> {
+        let maps = if self.gate { 5 } else { 4 };
+        let all = ParameterFormula::trained(&[(maps, "d^2"), (3, "m d"), (1, "d H")]);
+        Some(if self.norm == HeadNorm::RmsWithGain { all.plus(ParameterFormula::trained(&[(1, "D")])) } else { all })
+    }
+
+    fn letters(&self, _max_length: usize) -> Vec<(&'static str, usize)> {
+        vec![("m", self.taps)]
+    }
+}

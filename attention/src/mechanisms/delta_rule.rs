@@ -1,0 +1,234 @@
+//! What the mechanisms share that write by the delta rule (Schlag et al. 2021; Yang et al. 2024b; Yang et al. 2025).
+//!
+//! `S_t = S' + b_t k_t (v_t - S'^T k_t)^T`, `S' = a_t S_(t-1)`, `o_t = S_t^T q_t / sqrt(K)`: what the state holds for a key is replaced by the new value, to the
+//! part `b_t = sigmoid(x_t w)`. Queries, keys and values pass through short convolutions and a SiLU, and queries and keys have length 1: with longer keys the
+//! state would grow without bound.
+
+use burn::module::{Module, Param};
+use burn::nn::Linear;
+use burn::tensor::activation::{sigmoid, softplus};
+use burn::tensor::{Device, Tensor, TensorData};
+use rand::RngExt;
+
+use crate::conformance::formula::{Formula, Query, sigmoid as plain_sigmoid};
+use crate::engine::recurrence::Recurrence;
+use crate::gated_norm::{self, GatedNorm, HeadNorm};
+use crate::heads::split_heads;
+use crate::init;
+use crate::linear::linear;
+use crate::placement::Placement;
+use crate::random::RandomKey;
+use crate::recurrent_attention::{Mixer, PlainRecurrence, RecurrentAttention, Stretch, Widths, real};
+use crate::short_convolution::{self, ShortConvolution};
+
+/// What the released code adds to mean squares.
+const EPSILON: f64 = 1e-5;
+
+/// What the released code adds to the square of a length.
+const LENGTH_EPSILON: f64 = 1e-6;
+
+/// First step sizes of decays lie between these, evenly on a logarithmic scale.
+const STEPS: [f64; 2] = [1e-3, 0.1];
+
+/// Greatest first rate of a decay.
+const RATE: f64 = 16.0;
+
+/// Options and sizes of a state that the delta rule writes.
+#[derive(Clone, Copy, Debug)]
+pub struct DeltaOptions {
+    /// Width of a head's queries and keys.
+    pub key_width: usize,
+    /// Width of a head's values.
+    pub value_width: usize,
+    /// Taps of the short convolutions, at least 1.
+    pub taps: usize,
+    /// Greatest part of what a key held that is replaced, 1 or 2: beyond 1 the state can change its sign along a key.
+    pub greatest: f64,
+    /// How heads are normalised.
+    pub norm: HeadNorm,
+    /// Whether there is a gate before the output projection.
+    pub gate: bool,
+    /// Whether the state decays.
+    pub decay: bool,
+}
+
+/// How much of its state each head keeps, `exp(-exp(a_log) softplus(x W + b))` (Dao and Gu 2024, section 7).
+#[derive(Module, Debug)]
+pub struct SelectiveDecay {
+    /// Logarithm of each head's rate, `[H]`.
+    pub a_log: Param<Tensor<1>>,
+    /// Map to step sizes, `[C, H]`, with a bias.
+    pub step: Linear,
+}
+
+impl SelectiveDecay {
+    fn new(placement: &Placement, key: &RandomKey, device: &Device) -> Self {
+        let heads = placement.heads;
+        let drawn = |name: &str, of: &dyn Fn(f64) -> f64| {
+            let mut rng = key.named(name).rng();
+            let numbers = (0..heads).map(|_| of(rng.random::<f64>()) as f32).collect();
+            Param::from_tensor(Tensor::<1>::from_data(TensorData::new(numbers, [heads]), device))
+        };
+        let [least, greatest] = STEPS.map(f64::ln);
+        // The bias of which the softplus is the step size.
+        let bias = |uniform: f64| {
+            let step = (least + uniform * (greatest - least)).exp();
+            step + (-(-step).exp_m1()).ln()
+        };
+        let step = init::linear(placement.d_model, heads, false, &key.named("step"), device);
+        Self {
+            a_log: drawn("a_log", &|uniform| (RATE * uniform).max(f64::from(f32::MIN_POSITIVE)).ln()),
+            step: Linear { bias: Some(drawn("step_bias", &bias)), ..step },
+        }
+    }
+
+    /// Logarithms of what is kept at elements `[B, N, C]`, `[B, H, N, 1]`.
+    fn log_decay(&self, x: Tensor<3>) -> Tensor<4> {
+        let heads = self.a_log.dims()[0];
+        let steps = softplus(split_heads(linear(x, &self.step), heads), 1.0);
+        -self.a_log.val().exp().reshape([1, heads, 1, 1]) * steps
+    }
+}
+
+/// A state that is overwritten by the delta rule.
+#[derive(Module, Debug)]
+pub struct DeltaRule {
+    /// Query projection `[C, H K]`.
+    pub query: Linear,
+    /// Key projection `[C, H K]`.
+    pub key: Linear,
+    /// Value projection `[C, H V]`.
+    pub value: Linear,
+    /// Convolutions of queries, keys and values, side by side.
+    pub convolution: ShortConvolution,
+    /// Map to write strengths, `[C, H]`.
+    pub strength: Linear,
+    /// What is kept of the state; all of it if absent.
+    pub decay: Option<SelectiveDecay>,
+    /// Normalisation of heads, and the gate.
+    pub norm: GatedNorm,
+    heads: usize,
+    greatest: f64,
+}
+
+impl DeltaRule {
+    /// Puts projections without biases, convolutions, normalisation and gate around the rule.
+    pub fn attention(options: DeltaOptions, placement: &Placement, key: &RandomKey, device: &Device) -> RecurrentAttention<Self> {
+        let DeltaOptions { key_width, value_width, taps, greatest, norm, gate, decay } = options;
+        let Placement { d_model, heads, .. } = *placement;
+        let linear = |name, outputs| init::linear(d_model, outputs, false, &key.named(name), device);
+        let gate = gate.then(|| linear("gate", heads * value_width));
+        let channels = heads * (2 * key_width + value_width);
+        let mixer = Self {
+            query: linear("query", heads * key_width),
+            key: linear("key", heads * key_width),
+            value: linear("value", heads * value_width),
+            convolution: ShortConvolution::new(taps, channels, &key.named("convolution"), device),
+            strength: linear("strength", heads),
+            decay: decay.then(|| SelectiveDecay::new(placement, &key.named("decay"), device)),
+            norm: GatedNorm::new(norm, value_width, gate, EPSILON, &key.named("norm"), device),
+            heads,
+            greatest,
+        };
+        RecurrentAttention::new(mixer, placement, key, device)
+    }
+}
+
+/// `[B, H, N, K]` with length 1 over the last dimension; 0 stays 0.
+fn of_length_one(x: Tensor<4>) -> Tensor<4> {
+    let length = (x.clone().square().sum_dim(3) + LENGTH_EPSILON).sqrt();
+    x / length
+}
+
+impl Mixer for DeltaRule {
+    fn recurrence(&self, x: &Tensor<3>, stretch: Stretch<'_>) -> Recurrence {
+        let Widths { key, value, .. } = self.widths();
+        let projected = [&self.query, &self.key, &self.value].map(|map| linear(x.clone(), map));
+        let mixed = self.convolution.forward(Tensor::cat(projected.into(), 2), stretch);
+        let part = |first: usize, width: usize| split_heads(mixed.clone().narrow(2, self.heads * first, self.heads * width), self.heads);
+        let strengths = sigmoid(split_heads(linear(x.clone(), &self.strength), self.heads));
+        Recurrence {
+            queries: of_length_one(part(0, key)) * (key as f64).powf(-0.5),
+            keys: of_length_one(part(key, key)),
+            values: part(2 * key, value),
+            log_decay: self.decay.as_ref().map(|decay| decay.log_decay(x.clone())),
+            strengths: Some(if self.greatest == 1.0 { strengths } else { strengths * self.greatest }),
+            normalised: false,
+        }
+    }
+
+    fn output(&self, context: Tensor<4>, x: &Tensor<3>) -> Tensor<3> {
+        self.norm.forward(context, x)
+    }
+
+    fn widths(&self) -> Widths {
+        let of = |map: &Linear| map.weight.shape()[1] / self.heads;
+        Widths { key: of(&self.key), value: of(&self.value), channels_decay: false, delta: true }
+    }
+}
+
+/// What the parameters mean, by the end of their paths.
+pub(super) const TENSORS: &[(&str, &str)] = &[
+    ("convolution.weight", "weights of the short convolutions of queries, keys and values, earliest element first [taps, channels]"),
+    ("strength.weight", "map to the strengths of writing [d_in, heads]"),
+    ("norm.gamma", "gain of each channel of a head's values [d_value]"),
+    ("norm.gate.weight", "projection to the gate [d_in, d_out]; heads lie side by side in d_out"),
+];
+
+/// Yang et al. 2024b, equations 1 to 3, and Yang et al. 2025, equation 10, pair by pair.
+pub(super) fn formula<'a>(options: impl Fn(&Placement) -> DeltaOptions + 'a) -> Formula<'a> {
+    Formula::default().head(move |query: &Query| {
+        let DeltaOptions { key_width, value_width, greatest, norm, gate, decay, .. } = options(query.placement());
+        let heads = query.placement().heads;
+        let (all, real) = (|| 0..query.keys(), real(query));
+        // Of what a map gives, the part of the head at each element behind the convolution; the map's channels begin at `first` there.
+        let mixed = |map: &str, width: usize, first: usize| -> Vec<Vec<f64>> {
+            let part = |index: usize| {
+                query.mapped(&format!("mixer.{map}"), query.attended(index))[query.head * width..(query.head + 1) * width].to_vec()
+            };
+            let inputs: Vec<_> = all().map(part).collect();
+            let first = first + query.head * width;
+            all().map(|index| short_convolution::formula(query, "mixer.convolution.weight", first, &inputs, &real, index)).collect()
+        };
+        let unit = |x: &Vec<f64>| -> Vec<f64> {
+            let length = (x.iter().map(|x| x * x).sum::<f64>() + LENGTH_EPSILON).sqrt();
+            x.iter().map(|x| x / length).collect()
+        };
+        let of_head = |map: &str, index: usize| query.mapped(map, query.attended(index))[query.head];
+        let log_decay = |index: usize| {
+            if !decay {
+                return vec![0.0; key_width];
+            }
+            let step = of_head("mixer.decay.step", index).exp().ln_1p();
+            vec![-query.parameter("mixer.decay.a_log").values[query.head].exp() * step; key_width]
+        };
+        let asked = &mixed("query", key_width, 0)[query.index];
+        let recurrence = PlainRecurrence {
+            query: unit(asked).iter().map(|x| x / (key_width as f64).sqrt()).collect(),
+            keys: mixed("key", key_width, heads * key_width).iter().map(unit).collect(),
+            values: mixed("value", value_width, 2 * heads * key_width),
+            log_decay: all().map(log_decay).collect(),
+            strengths: Some(all().map(|index| greatest * plain_sigmoid(of_head("mixer.strength", index))).collect()),
+            real: real.clone(),
+        };
+        gated_norm::formula(query, "mixer.norm", norm, gate, EPSILON, recurrence.read(query))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::placement::Role;
+
+    #[test]
+    fn first_decays_are_those_of_the_paper() {
+        let placement = Placement::new(Role::Decoder, 400, 400);
+        let decay = SelectiveDecay::new(&placement, &RandomKey::from_seed(1), &Device::flex());
+        let rates: Vec<f32> = decay.a_log.val().exp().into_data().try_to_vec().unwrap();
+        let mean = rates.iter().sum::<f32>() / 400.0;
+        assert!(rates.iter().all(|rate| (0.0..=16.001).contains(rate)) && (mean - 8.0).abs() < 1.0, "mean rate {mean}");
+        let steps: Vec<f32> = softplus(decay.step.bias.unwrap().val(), 1.0).into_data().try_to_vec().unwrap();
+        let mean = steps.iter().map(|step| step.ln()).sum::<f32>() / 400.0;
+        assert!(steps.iter().all(|step| (0.999e-3..=0.1001).contains(step)) && (mean - 0.01f32.ln()).abs() < 0.3, "mean {mean}");
+    }
+}

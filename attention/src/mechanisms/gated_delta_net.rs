@@ -1,0 +1,139 @@
+//! Gated DeltaNet (Yang et al. 2025, section 3).
+//!
+//! `S_t = S' + b_t k_t (v_t - S'^T k_t)^T`, `S' = a_t S_(t-1)`: the delta rule replaces what a key held, and a decay `a_t` of each head, which the element decides,
+//! forgets the rest. The decay is that of Mamba-2, `a_t = exp(-exp(a_log) softplus(x_t W + b))`. Keys are three quarters as wide as a head, and values twice as
+//! wide as keys; heads are normalised and gated.
+//!
+//! How far a change of each of 32 random elements moves the output of an untrained layer: rows are outputs, columns are elements.
+//!
+#![doc = include_str!("../../pictures/gated-delta-net.svg")]
+
+use burn::tensor::Device;
+use derive_setters::Setters;
+use serde::{Deserialize, Serialize};
+
+use crate::conformance::formula::Formula;
+use crate::delta_rule::{self, DeltaOptions, DeltaRule};
+use crate::error::ConfigError;
+use crate::gated_norm::HeadNorm;
+use crate::parameter_formula::ParameterFormula;
+use crate::placement::Placement;
+use crate::random::RandomKey;
+use crate::recurrent_attention::{RecurrentAttention, expanded};
+use crate::registry::{AnyAttention, Card, Kind, Mechanism};
+
+/// Configuration of Gated DeltaNet, a [`DeltaRule`] with decay.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
+#[serde(default, deny_unknown_fields)]
+#[setters(prefix = "with_")]
+#[non_exhaustive]
+pub struct GatedDeltaNetConfig {
+    /// Width of a head's queries and keys in widths of the head, rounded up (default: 0.75).
+    pub key_expansion: f64,
+    /// Width of a head's values in widths of its keys, at least 1 (default: 2).
+    pub value_expansion: usize,
+    /// Taps of the short convolutions, at least 1 (default: 4).
+    pub taps: usize,
+    /// Whether strengths lie between 0 and 2 instead of 0 and 1, which lets the state change its sign along a key (Grazzi et al. 2025; default: no).
+    pub negative_eigenvalues: bool,
+    /// How heads are normalised (default: root mean square with a gain).
+    pub norm: HeadNorm,
+    /// Whether there is a gate before the output projection (default: yes).
+    pub gate: bool,
+}
+
+impl Default for GatedDeltaNetConfig {
+    fn default() -> Self {
+        let norm = HeadNorm::RmsWithGain;
+        Self { key_expansion: 0.75, value_expansion: 2, taps: 4, negative_eigenvalues: false, norm, gate: true }
+    }
+}
+
+impl GatedDeltaNetConfig {
+    fn options(&self, placement: &Placement) -> DeltaOptions {
+        let key_width = expanded(placement, self.key_expansion);
+        let value_width = key_width.saturating_mul(self.value_expansion);
+        let greatest = if self.negative_eigenvalues { 2.0 } else { 1.0 };
+        DeltaOptions { key_width, value_width, taps: self.taps, greatest, norm: self.norm, gate: self.gate, decay: true }
+    }
+
+    /// Initialises the attention.
+    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> RecurrentAttention<DeltaRule> {
+        DeltaRule::attention(self.options(placement), placement, key, device)
+    }
+}
+
+impl Mechanism for GatedDeltaNetConfig {
+    const NAME: &'static str = "gated-delta-net";
+
+    fn card() -> Card {
+        Card {
+            variant: "GatedDeltaNet",
+            description: "Keeps one value for each key of the past, replaces it where the key comes again and lets the rest fade, in decoders.",
+            source: "Yang et al. 2025, section 3",
+            kind: Kind::Whole,
+            cross: false,
+            causal: true,
+            time: "n K v",
+            state: "K v + 2 m K + m H v",
+            letters: &[
+                ("K", "width of the keys of all heads"),
+                ("v", "width of the values of a head"),
+                ("m", "taps of short convolutions, option `taps`"),
+            ],
+            differences: &["Dropout drops numbers of the heads' outputs; the released code has none there."],
+        }
+    }
+
+    fn can_see_ahead() -> bool {
+        false
+    }
+
+    /// # Errors
+    /// If keys or values have no channels, or there are no taps.
+    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+        let check = placement.check(Self::NAME);
+        check.positive("key_expansion", self.key_expansion)?;
+        check.at_least_one("value_expansion", self.value_expansion)?;
+        check.at_least_one("taps", self.taps)
+    }
+
+    fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
+        AnyAttention::new(self.init(placement, key, device))
+    }
+
+    fn formula(&self) -> Option<Formula<'_>> {
+        Some(delta_rule::formula(|placement| self.options(placement)))
+    }
+
+    fn tensors() -> &'static [(&'static str, &'static str)] {
+        const TENSORS: [(&str, &str); 7] = {
+            let [a, b, c, d] = *delta_rule::TENSORS.first_chunk().expect("four tensors");
+            [
+                a,
+                b,
+                c,
+                d,
+                ("decay.a_log", "logarithm of the rate of each head's decay [heads]"),
+                ("decay.step.weight", "map to the step sizes of decays [d_in, heads]"),
+                ("decay.step.bias", "bias of the step sizes of decays [heads]"),
+            ]
+        };
+        &TENSORS
+    }
+
+    fn without_decay() -> &'static [&'static str] {
+        &[r"\.a_log$"]
+    }
+
+    fn parameters(&self) -> Option<ParameterFormula> {
+        let of_values = if self.gate { 3 } else { 2 };
+        let maps = ParameterFormula::trained(&[(2, "d K"), (of_values, "d H v"), (2, "m K"), (1, "m H v"), (2, "d H"), (2, "H")]);
+        Some(if self.norm == HeadNorm::RmsWithGain { maps.plus(ParameterFormula::trained(&[(1, "v")])) } else { maps })
+    }
+
+    fn letters_at(&self, placement: &Placement) -> Vec<(&'static str, usize)> {
+        let DeltaOptions { key_width, value_width, taps, .. } = self.options(placement);
+        vec![("K", placement.heads.max(1).saturating_mul(key_width)), ("v", value_width), ("m", taps)]
+    }
+}

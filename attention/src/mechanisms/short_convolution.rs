@@ -1,0 +1,108 @@
+//! A short convolution along the sequence, channel by channel, in front of a recurrence (Fu et al. 2023, section 3.1; Gu and Dao 2023, section 3.4).
+//!
+//! `y_t = silu( sum_(j < w) c_j x_(t - w + 1 + j) )`: each channel mixes the latest `w` elements with weights of its own. What lies before the sequence, and
+//! padding, is 0. Decoding keeps the last `w - 1` inputs.
+
+use burn::module::{Module, Param};
+use burn::tensor::activation::silu;
+use burn::tensor::{Device, Tensor};
+
+use crate::conformance::formula::{Query, sigmoid};
+use crate::init::Init;
+use crate::random::RandomKey;
+use crate::recurrent_attention::Stretch;
+
+/// A convolution of each channel with the latest elements, and a SiLU.
+#[derive(Module, Debug)]
+pub struct ShortConvolution {
+    /// Weights of each channel, earliest element first, `[taps, channels]`.
+    pub weight: Param<Tensor<2>>,
+}
+
+impl ShortConvolution {
+    /// With weights that are uniform on `±taps^-1/2`, as PyTorch has them.
+    pub fn new(taps: usize, channels: usize, key: &RandomKey, device: &Device) -> Self {
+        // Half the sum of fans is three times the number of taps: a bound of sqrt(6 / (6 taps)).
+        let uniform = Init::XavierUniform { fan_in: 3 * taps, fan_out: 3 * taps };
+        Self { weight: uniform.parameter([taps, channels], &key.named("weight"), device) }
+    }
+
+    /// Of elements `[B, N, channels]`; leaves its tail for what follows.
+    pub fn forward(&self, x: Tensor<3>, stretch: Stretch<'_>) -> Tensor<3> {
+        let [taps, channels] = self.weight.dims();
+        let [batch, length, _] = x.dims();
+        let x = match stretch.real {
+            Some(real) => x * real,
+            None => x,
+        };
+        let weight = self.weight.val();
+        let tap = |tap: usize| weight.clone().narrow(0, tap, 1).reshape([1, 1, channels]);
+        if taps == 1 {
+            return silu(x * tap(0));
+        }
+        let before = match stretch.tail.take() {
+            Some(tail) => tail.reshape([batch, taps - 1, channels]),
+            None => Tensor::zeros([batch, taps - 1, channels], (&x.device(), x.dtype())),
+        };
+        let x = Tensor::cat(vec![before, x], 1);
+        *stretch.tail = Some(x.clone().narrow(1, length, taps - 1).detach().unsqueeze_dim(1));
+        let sum = (0..taps).map(|index| x.clone().narrow(1, index, length) * tap(index)).reduce(|sum, tap| sum + tap);
+        silu(sum.expect("there is a tap"))
+    }
+}
+
+/// The convolution at one element in the formula, `[channels]`: of inputs `[N, channels]` with the weights of a parameter from a first channel on.
+pub(super) fn formula(query: &Query, weight: &str, first: usize, inputs: &[Vec<f64>], real: &[bool], index: usize) -> Vec<f64> {
+    let weight = query.parameter(weight);
+    let taps = weight.shape[0];
+    (0..inputs[0].len())
+        .map(|channel| {
+            let tap = |tap: usize| {
+                let at = (index + tap + 1).checked_sub(taps).filter(|&at| real[at])?;
+                Some(weight.at(&[tap, first + channel]) * inputs[at][channel])
+            };
+            let sum: f64 = (0..taps).filter_map(tap).sum();
+            sum * sigmoid(sum)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `[1, N, 2]` from `start` on.
+    fn numbers(start: usize, length: usize) -> Tensor<3> {
+        let of = |flat: usize| ((flat * 37 % 11) as f32 - 5.0) / 4.0;
+        let numbers: Vec<f32> = (2 * start..2 * (start + length)).map(of).collect();
+        Tensor::<1>::from_floats(numbers.as_slice(), &Device::flex()).reshape([1, length, 2])
+    }
+
+    fn values(x: Tensor<3>) -> Vec<f32> {
+        x.into_data().try_to_vec().unwrap()
+    }
+
+    #[test]
+    fn parts_of_any_length_give_what_the_whole_gives() {
+        for taps in [1, 2, 4] {
+            let convolution = ShortConvolution::new(taps, 2, &RandomKey::from_seed(1), &Device::flex());
+            let stretch = |start, tail| Stretch { start, real: None, tail };
+            let whole = values(convolution.forward(numbers(0, 9), stretch(0, &mut None)));
+            let (mut tail, mut start, mut parts) = (None, 0, Vec::new());
+            for length in [1, 2, 1, 5] {
+                parts.extend(values(convolution.forward(numbers(start, length), stretch(start, &mut tail))));
+                start += length;
+            }
+            assert_eq!(parts, whole, "{taps} taps");
+        }
+    }
+
+    #[test]
+    fn padding_is_as_nothing() {
+        let convolution = ShortConvolution::new(3, 2, &RandomKey::from_seed(1), &Device::flex());
+        let real = Tensor::from_data([[[0.0], [0.0], [1.0], [1.0], [1.0]]], &Device::flex());
+        let padded = convolution.forward(numbers(4, 5), Stretch { start: 0, real: Some(real), tail: &mut None });
+        let alone = convolution.forward(numbers(6, 3), Stretch { start: 0, real: None, tail: &mut None });
+        assert_eq!(values(padded.narrow(1, 2, 3)), values(alone));
+    }
+}
