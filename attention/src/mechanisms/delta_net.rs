@@ -68,8 +68,8 @@ impl Mechanism for DeltaNetConfig {
             cross: false,
             causal: true,
             time: "n d D",
-            state: "d D + 3 m d",
-            letters: &[("m", "taps of short convolutions, option `taps`")],
+            state: "d D + 3 w d",
+            letters: &[("w", "taps of short convolutions, option `taps`")],
             differences: &["Dropout drops numbers of the heads' outputs; the released code has none there."],
         }
     }
@@ -98,11 +98,11 @@ impl Mechanism for DeltaNetConfig {
 
     fn parameters(&self) -> Option<ParameterFormula> {
         let maps = if self.gate { 5 } else { 4 };
-        let all = ParameterFormula::trained(&[(maps, "d^2"), (3, "m d"), (1, "d H")]);
+        let all = ParameterFormula::trained(&[(maps, "d^2"), (3, "w d"), (1, "d H")]);
         Some(if self.norm == HeadNorm::RmsWithGain { all.plus(ParameterFormula::trained(&[(1, "D")])) } else { all })
     }
 
     fn letters(&self, _max_length: usize) -> Vec<(&'static str, usize)> {
-        vec![("m", self.taps)]
+        vec![("w", self.taps)]
     }
 }

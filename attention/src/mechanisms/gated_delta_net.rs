@@ -75,11 +75,11 @@ impl Mechanism for GatedDeltaNetConfig {
             cross: false,
             causal: true,
             time: "n K v",
-            state: "K v + 2 m K + m H v",
+            state: "K v + 2 w K + w H v",
             letters: &[
                 ("K", "width of the keys of all heads"),
                 ("v", "width of the values of a head"),
-                ("m", "taps of short convolutions, option `taps`"),
+                ("w", "taps of short convolutions, option `taps`"),
             ],
             differences: &["Dropout drops numbers of the heads' outputs; the released code has none there."],
         }
@@ -128,12 +128,12 @@ impl Mechanism for GatedDeltaNetConfig {
 
     fn parameters(&self) -> Option<ParameterFormula> {
         let of_values = if self.gate { 3 } else { 2 };
-        let maps = ParameterFormula::trained(&[(2, "d K"), (of_values, "d H v"), (2, "m K"), (1, "m H v"), (2, "d H"), (2, "H")]);
+        let maps = ParameterFormula::trained(&[(2, "d K"), (of_values, "d H v"), (2, "w K"), (1, "w H v"), (2, "d H"), (2, "H")]);
         Some(if self.norm == HeadNorm::RmsWithGain { maps.plus(ParameterFormula::trained(&[(1, "v")])) } else { maps })
     }
 
     fn letters_at(&self, placement: &Placement) -> Vec<(&'static str, usize)> {
         let DeltaOptions { key_width, value_width, taps, .. } = self.options(placement);
-        vec![("K", placement.heads.max(1).saturating_mul(key_width)), ("v", value_width), ("m", taps)]
+        vec![("K", placement.heads.max(1).saturating_mul(key_width)), ("v", value_width), ("w", taps)]
     }
 }

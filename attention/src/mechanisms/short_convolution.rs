@@ -86,11 +86,11 @@ mod tests {
     fn parts_of_any_length_give_what_the_whole_gives() {
         for taps in [1, 2, 4] {
             let convolution = ShortConvolution::new(taps, 2, &RandomKey::from_seed(1), &Device::flex());
-            let stretch = |start, tail| Stretch { start, real: None, tail };
-            let whole = values(convolution.forward(numbers(0, 9), stretch(0, &mut None)));
+            let whole = values(convolution.forward(numbers(0, 9), Stretch { start: 0, real: None, tail: &mut None }));
             let (mut tail, mut start, mut parts) = (None, 0, Vec::new());
             for length in [1, 2, 1, 5] {
-                parts.extend(values(convolution.forward(numbers(start, length), stretch(start, &mut tail))));
+                let stretch = Stretch { start, real: None, tail: &mut tail };
+                parts.extend(values(convolution.forward(numbers(start, length), stretch)));
                 start += length;
             }
             assert_eq!(parts, whole, "{taps} taps");

@@ -73,10 +73,10 @@ fn widths(config: &AnyMechanism, heads: usize, d_head: usize) -> Vec<(&'static s
     let times = |expansion: f64| (d_head as f64 * expansion).ceil() as usize;
     by_type!(config;
         config in GlaConfig => vec![("K", heads * times(config.key_expansion)), ("v", times(config.value_expansion)), ("u", config.gate_rank)],
-        config in DeltaNetConfig => vec![("m", config.taps)],
+        config in DeltaNetConfig => vec![("w", config.taps)],
         config in GatedDeltaNetConfig => {
             let width = times(config.key_expansion);
-            vec![("K", heads * width), ("v", config.value_expansion * width), ("m", config.taps)]
+            vec![("K", heads * width), ("v", config.value_expansion * width), ("w", config.taps)]
         };
         else => Vec::new()
     )
