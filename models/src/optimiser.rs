@@ -251,7 +251,7 @@ mod tests {
             r"AdaptiveSpan\.span$",
         ];
         // What is exempt since then are parameters that no recorded run has.
-        let later = [r"\.a_log$"];
+        let later = [r"Softmax\.sink$", r"\.lambda_[qk][12]$", r"\.(logit|weight)_mixing$", r"\.a_log$"];
         assert_eq!(without_decay(), [&recorded[..], &later].concat());
     }
 

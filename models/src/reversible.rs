@@ -265,7 +265,10 @@ mod tests {
                 let (found, same_states) = gradients(&stack, cross, pass(4));
                 assert!(largest_difference((&states, &same_states)) < 1e-5, "{attention}");
                 let difference = largest_difference((&wanted, &found));
-                assert!(difference < TOLERANCE, "{attention}, cross-attention {cross}: {difference}");
+                // By how much the gradients change if the states do by what their reconstruction rounds.
+                let (moved, _) = gradients(&stack, cross, |x: Tensor<3>, context: &Context| ordinary(x * (1.0 + 1e-6), context));
+                let tolerance = TOLERANCE.max(largest_difference((&wanted, &moved)));
+                assert!(difference < tolerance && tolerance < 1e-3, "{attention}, cross-attention {cross}: {difference} of {tolerance}");
                 let (other, _) = gradients(&stack, cross, pass(5));
                 assert!(largest_difference((&wanted, &other)) > 1e-2, "{attention}: other dropout would not be seen");
             }

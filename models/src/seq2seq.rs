@@ -239,8 +239,8 @@ mod tests {
 
     fn layouts() -> Vec<(String, AttentionLayout)> {
         let named = AttentionLayout::names().map(|name| (name.to_owned(), AttentionLayout::named(name).unwrap()));
-        let causal = AnyMechanism::all().into_iter().filter(AnyMechanism::can_be_causal);
-        let own = causal.map(|a| (a.name(), AttentionLayout::for_attention(a)));
+        let able = AnyMechanism::all().into_iter().filter(|config| config.can_be_causal() && config.can_see_ahead());
+        let own = able.map(|a| (a.name(), AttentionLayout::for_attention(a)));
         let linformer: AnyMechanism = "linformer".parse().unwrap();
         let cross = CrossLayout::All(linformer.clone().into());
         let around = AttentionLayout { encoder: linformer.into(), cross, ..AttentionLayout::default() };

@@ -39,7 +39,7 @@ impl fmt::Display for Causality {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Masked => "by mask",
-            Self::ByConstruction => "by construction",
+            Self::ByConstruction => "inherently",
             Self::Impossible => "no",
         })
     }

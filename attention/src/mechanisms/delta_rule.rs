@@ -11,7 +11,7 @@ use burn::tensor::{Device, Tensor, TensorData};
 use rand::RngExt;
 
 use crate::conformance::formula::{Formula, Query, sigmoid as plain_sigmoid};
-use crate::engine::recurrence::Recurrence;
+use crate::engine::recurrence::{Recurrence, in_32_bits};
 use crate::gated_norm::{self, GatedNorm, HeadNorm};
 use crate::heads::split_heads;
 use crate::init;
@@ -85,8 +85,8 @@ impl SelectiveDecay {
     /// Logarithms of what is kept at elements `[B, N, C]`, `[B, H, N, 1]`.
     fn log_decay(&self, x: Tensor<3>) -> Tensor<4> {
         let heads = self.a_log.dims()[0];
-        let steps = softplus(split_heads(linear(x, &self.step), heads), 1.0);
-        -self.a_log.val().exp().reshape([1, heads, 1, 1]) * steps
+        let steps = softplus(in_32_bits(split_heads(linear(x, &self.step), heads)), 1.0);
+        -in_32_bits(self.a_log.val()).exp().reshape([1, heads, 1, 1]) * steps
     }
 }
 
@@ -136,6 +136,7 @@ impl DeltaRule {
 
 /// `[B, H, N, K]` with length 1 over the last dimension; 0 stays 0.
 fn of_length_one(x: Tensor<4>) -> Tensor<4> {
+    let x = in_32_bits(x);
     let length = (x.clone().square().sum_dim(3) + LENGTH_EPSILON).sqrt();
     x / length
 }

@@ -10,6 +10,7 @@ use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
 use crate::conformance::formula::{Query, sigmoid};
+use crate::engine::recurrence::in_32_bits;
 use crate::heads::merge_heads;
 use crate::init::Init;
 use crate::linear::linear;
@@ -50,11 +51,12 @@ impl GatedNorm {
 
     /// What was read, `[B, H, N, V]`, normalised and multiplied with the gate of elements `[B, N, C]`: `[B, N, H V]`.
     pub fn forward(&self, context: Tensor<4>, x: &Tensor<3>) -> Tensor<3> {
-        let context = merge_heads(self.normalised(context));
-        match &self.gate {
-            Some(gate) => context * silu(linear(x.clone(), gate)),
+        let context = merge_heads(self.normalised(in_32_bits(context)));
+        let context = match &self.gate {
+            Some(gate) => context * in_32_bits(silu(linear(x.clone(), gate))),
             None => context,
-        }
+        };
+        context.cast(x.dtype())
     }
 
     fn normalised(&self, context: Tensor<4>) -> Tensor<4> {
@@ -66,7 +68,7 @@ impl GatedNorm {
         let scale = (context.clone().square().mean_dim(3) + self.epsilon).sqrt();
         let context = context / scale;
         match &self.gamma {
-            Some(gamma) => context * gamma.val().reshape([1, 1, 1, -1]),
+            Some(gamma) => context * in_32_bits(gamma.val()).reshape([1, 1, 1, -1]),
             None => context,
         }
     }

@@ -16,7 +16,7 @@ use derive_setters::Setters;
 use serde::{Deserialize, Serialize};
 
 use crate::conformance::formula::{Formula, Query, sigmoid};
-use crate::engine::recurrence::Recurrence;
+use crate::engine::recurrence::{Recurrence, in_32_bits};
 use crate::error::ConfigError;
 use crate::gated_norm::{self, GatedNorm, HeadNorm};
 use crate::heads::split_heads;
@@ -114,7 +114,7 @@ impl Mixer for GatedLinear {
             queries: queries * scale,
             keys: heads(&self.key),
             values: heads(&self.value),
-            log_decay: Some(log_sigmoid(split_heads(rates, self.heads)) / self.normaliser),
+            log_decay: Some(log_sigmoid(in_32_bits(split_heads(rates, self.heads))) / self.normaliser),
             strengths: None,
             normalised: false,
         }

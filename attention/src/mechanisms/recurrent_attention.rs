@@ -148,8 +148,8 @@ impl<M: Mixer> Attention for RecurrentAttention<M> {
         let stretch = Stretch { start: 0, real: real.as_ref().and_then(|real| factors(real, &x)), tail: &mut None };
         let recurrence = self.mixer.recurrence(&x, stretch);
         let recurrence = match &real {
-            Some(real) => recurrence.of_real(real),
-            None => recurrence,
+            Some(real) => recurrence.in_32_bits().of_real(real),
+            None => recurrence.in_32_bits(),
         };
         let context = if real.is_some() && engine != Engine::Reference {
             recurrence.execute(None).context
@@ -174,7 +174,7 @@ impl<M: Mixer> Attention for RecurrentAttention<M> {
         let start = state.position();
         let real = state.real_of_step(query.clone(), self.heads);
         let stretch = Stretch { start, real: factors(&real, &query), tail: state.tail() };
-        let recurrence = self.mixer.recurrence(&query, stretch).of_real(&real);
+        let recurrence = self.mixer.recurrence(&query, stretch).in_32_bits().of_real(&real);
         self.output(state.recur(recurrence), &query, None)
     }
 

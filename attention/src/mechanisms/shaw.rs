@@ -94,7 +94,7 @@ impl Mechanism for ShawConfig {
             causal: true,
             time: "n^2 d",
             state: "2 n d",
-            letters: &[("K", "greatest distance with a vector of its own, option `max_relative_position`")],
+            letters: &[("p", "greatest distance with a vector of its own, option `max_relative_position`")],
             differences: &["Values have no vectors of distances, since their sum needs the weights of all pairs."],
         }
     }
@@ -125,11 +125,11 @@ impl Mechanism for ShawConfig {
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {
-        Some(ParameterFormula::trained(&[(1, "d q"), (1, "d g"), (2, "D K"), (1, "D")]))
+        Some(ParameterFormula::trained(&[(1, "d q"), (1, "d g"), (2, "D p"), (1, "D")]))
     }
 
     fn letters(&self, _max_length: usize) -> Vec<(&'static str, usize)> {
-        vec![("K", self.max_relative_position)]
+        vec![("p", self.max_relative_position)]
     }
 }
 

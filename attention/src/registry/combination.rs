@@ -195,7 +195,7 @@ mod tests {
         for config in AnyMechanism::all() {
             let Card { kind, causal, .. } = config.card();
             let role = if causal { Role::Decoder } else { Role::Encoder };
-            let placement = Placement::new(role, 6, 2).with_max_length(8);
+            let placement = Placement::new(role, 8, 2).with_max_length(8);
             let abilities = config.init(&placement, &key, &Device::flex()).abilities();
             assert_eq!(config.can_cross(), abilities.cross_attention, "{config}: cross-attention");
             assert_eq!(causal, abilities.causality != Causality::Impossible, "{config}: causality");
@@ -215,8 +215,8 @@ mod tests {
         let placement = Placement::new(Role::Cross, 6, 2).with_max_length(8);
         let error = AnyMechanism::all().iter().find_map(|config| config.validate(&placement).err()).unwrap().to_string();
         for config in AnyMechanism::all() {
-            let is_named = error.contains(&format!(" {}", config.name()));
-            let is_mentioned = error.contains(&format!(": {} cannot", config.name()));
+            let is_named = error.contains(&format!(" {}", config.family()));
+            let is_mentioned = error.contains(&format!(": {} cannot", config.family()));
             assert_eq!(is_named && !is_mentioned, config.validate(&placement).is_ok(), "{config}: {error}");
         }
     }

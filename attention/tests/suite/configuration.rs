@@ -55,6 +55,7 @@ fn a_name_alone_is_a_configuration_with_default_options() {
         let text = match name.strip_suffix("-fixed").filter(|family| AnyMechanism::names().contains(family)) {
             Some("adaptive-span") => "name = \"adaptive-span\"\nkind = \"fixed\"".to_owned(),
             _ if name == "lsh-random" => "name = \"lsh\"\nhashing = \"random\"".to_owned(),
+            _ if name == "relu-squared" => "name = \"relu\"\npower = 2".to_owned(),
             Some(family) => format!("name = \"{family}\"\ntrainable = false"),
             None => format!("name = \"{name}\""),
         };

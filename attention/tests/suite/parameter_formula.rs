@@ -155,7 +155,7 @@ fn biases_that_the_place_asks_for_are_counted() {
     let biased = AnyMechanism::from(DotProductConfig::default().with_bias(true));
     for config in AnyMechanism::all().into_iter().filter(AnyMechanism::has_biases_on_demand).chain([biased, parse("dot-product+alibi")]) {
         for (qkv_bias, output_bias) in [(false, false), (true, false), (false, true), (true, true)] {
-            let placement = Placement::new(Role::Encoder, 12, 4).with_max_length(8).with_qkv_bias(qkv_bias).with_output_bias(output_bias);
+            let placement = Placement::new(Role::Encoder, 16, 4).with_max_length(8).with_qkv_bias(qkv_bias).with_output_bias(output_bias);
             let placement = placement.with_kv_heads(config.has_free_heads().then_some(2));
             config.validate(&placement).unwrap();
             let mut count = Count::default();

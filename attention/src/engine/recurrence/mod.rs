@@ -14,7 +14,7 @@ mod inverse;
 mod pairs;
 mod state;
 
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::{DType, Tensor, TensorData};
 
 pub use self::state::RecurrentState;
 
@@ -69,6 +69,18 @@ impl Recurrence {
             decay.expand([batch, heads, length, width]) * flags.clone()
         });
         Self { keys: self.keys * flags, log_decay, ..self }
+    }
+
+    /// The same in 32 bits, if it has 16: a state sums over all positions, and decays are close to 1.
+    pub(crate) fn in_32_bits(self) -> Self {
+        Self {
+            queries: in_32_bits(self.queries),
+            keys: in_32_bits(self.keys),
+            values: in_32_bits(self.values),
+            log_decay: self.log_decay.map(in_32_bits),
+            strengths: self.strengths.map(in_32_bits),
+            normalised: self.normalised,
+        }
     }
 
     /// What is faster for so many positions, from a state `[B, H, R, D]` or from nothing: [`recur`](Self::recur) for one,
@@ -146,6 +158,14 @@ impl Recurrence {
             contexts.push(at(&queries, position).matmul(state.clone()));
         }
         RecurrentOutput { context: Tensor::cat(contexts, 2), state }
+    }
+}
+
+/// Numbers of 16 bits as numbers of 32, and others as they are.
+pub(crate) fn in_32_bits<const D: usize>(x: Tensor<D>) -> Tensor<D> {
+    match x.dtype() {
+        DType::F16 | DType::BF16 => x.cast(DType::F32),
+        _ => x,
     }
 }
 
