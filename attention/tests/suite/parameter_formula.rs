@@ -51,7 +51,7 @@ fn option_letters(config: &AnyMechanism, max_length: usize) -> Vec<(&'static str
             Some(logits) => option_letters(logits, max_length),
             None => vec![("S", config.max_span.unwrap_or(max_length))],
         },
-        config in ShawConfig => vec![("K", config.max_relative_position)],
+        config in ShawConfig => vec![("p", config.max_relative_position)],
         config in T5BiasConfig => vec![("B", config.buckets)],
         config in LightweightConvConfig => vec![("t", config.kernel.at(0).unwrap())],
         config in DynamicConvConfig => vec![("t", config.kernel.at(0).unwrap())],
