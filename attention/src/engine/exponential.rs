@@ -37,7 +37,7 @@ pub fn exp(x: f32) -> f32 {
 #[inline(always)]
 pub fn tanh(x: f32) -> f32 {
     // Minimax polynomial of Cephes' tanhf: near 0, exponentials would leave few digits.
-    const COEFFICIENTS: [f32; 5] = [-5.704_988_7e-3, 2.063_908_9e-2, -5.373_971_5e-2, 1.333_144_2e-1, -3.333_328_2e-1];
+    const COEFFICIENTS: [f32; 5] = [-5.704_988_7e-3, 2.063_909e-2, -5.373_971_5e-2, 1.333_144_2e-1, -3.333_328e-1];
     const NEAR: f32 = 0.625;
     let size = x.abs();
     let small = exp(-2.0 * size);

@@ -224,7 +224,7 @@ impl Plain<'_> {
         for t in (0..self.length()).rev() {
             let decayed = self.decayed(t, &states[t]);
             let (held, written) = (self.held(t, &decayed), self.written(t, &decayed));
-            let mut of_written = vec![0.0; VALUE];
+            let mut of_written = [0.0; VALUE];
             for (r, d) in places() {
                 let (at, row, column) = (r * VALUE + d, t * WIDTH + r, t * VALUE + d);
                 dq[row] += states[t + 1][at] * of_contexts[column];

@@ -138,7 +138,7 @@ pub fn llama_3_8b(size: Size) -> Preset<LanguageModelConfig> {
     let block = swiglu(1e-5, size.of(8, 2), size.block(4096, 32, 14_336, 8192, 0.0));
     let attention = mechanism("name = 'rotary'\nbase = 500_000.0");
     let model = LanguageModelConfig { tied: false, ..decoder(size, 128_256, 32, attention, block) };
-    of_paper("Grattafiori et al. 2024, table 3 and released configuration", size, model, size.of(8192, 16), 0, Some(8030.261_248))
+    of_paper("Grattafiori et al. 2024, table 3 and released configuration", size, model, size.of(8192, 16), 0, Some(8_030.261_248))
 }
 
 /// Mistral 7B, version 0.1 (Jiang et al. 2023), whose layers all see the last 4,096 positions.
@@ -146,7 +146,7 @@ pub fn mistral_7b(size: Size) -> Preset<LanguageModelConfig> {
     let block = swiglu(1e-5, size.of(8, 2), size.block(4096, 32, 14_336, 32_768, 0.0));
     let window = SlidingWindowConfig::default().with_window(size.of(4096, 8)).with_logits(mechanism("name = 'rotary'"));
     let model = LanguageModelConfig { tied: false, ..decoder(size, 32_000, 32, AnyMechanism::from(window), block) };
-    of_paper("Jiang et al. 2023, table 1 and released configuration", size, model, size.of(8192, 16), 0, Some(7241.732_096))
+    of_paper("Jiang et al. 2023, table 1 and released configuration", size, model, size.of(8192, 16), 0, Some(7_241.732_096))
 }
 
 /// Qwen 3 with 0.6 billion parameters (Yang et al. 2025), which normalises queries and keys.
@@ -175,5 +175,5 @@ pub fn gemma_2_2b(size: Size) -> Preset<LanguageModelConfig> {
         logit_softcap: Some(30.0),
         ..decoder(size, 256_000, 26, LayerAttention::Each(vec![local.into(), global]), block)
     };
-    of_paper("Gemma Team 2024, table 1 and released configuration", size, model, size.of(8192, 16), 0, Some(2614.341_888))
+    of_paper("Gemma Team 2024, table 1 and released configuration", size, model, size.of(8192, 16), 0, Some(2_614.341_888))
 }

@@ -82,8 +82,9 @@ fn a_constant_added_to_all_biases_of_a_head_changes_nothing() {
     let mut attention = t5(Role::Encoder);
     let before = weights(&attention, self_attention(&x));
     let table = Array::read(of(&mut attention).relative_attention_bias.val());
-    let moved = |by: [f64; 2]| parameter(&Array::from_fn([32, 2], |[bucket, head]| table.at(&[bucket, head]) + by[head]));
-    of(&mut attention).relative_attention_bias = moved([2.0, -1.0]);
+    let added = [2.0, -1.0];
+    of(&mut attention).relative_attention_bias =
+        parameter(&Array::from_fn([32, 2], |[bucket, head]| table.at(&[bucket, head]) + added[head]));
     assert_same("weights", &weights(&attention, self_attention(&x)).values, &before.values, 1e-6);
 }
 
