@@ -288,7 +288,8 @@ pub fn tables() -> String {
          {letters}\n\n\
          Names joined by + are mixtures of logits, e.g. synthesizer-random+dot-product;\n\
          LOGITS@PATTERN restricts them, e.g. synthesizer-random@sparse-strided;\n\
-         LOGITS@soft-cap bounds scores softly, LOGITS@NORMALISER replaces the softmax, e.g. synthesizer-dense@sigmoid;\n\
+         LOGITS@soft-cap bounds scores softly, e.g. alibi@soft-cap;\n\
+         LOGITS@NORMALISER replaces the softmax, e.g. synthesizer-dense@sigmoid;\n\
          LOGITS@GATE gates what heads give, e.g. alibi@output-gate;\n\
          LOGITS@HEADS makes heads otherwise, e.g. alibi@differential."
     )

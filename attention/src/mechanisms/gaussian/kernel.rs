@@ -79,7 +79,7 @@ impl Kernel {
 
 /// Logarithm of the Gaussian density, up to a constant of its head.
 ///
-/// Should be created with [`GaussianConfig::init_logits`].
+/// Should be created with [`GaussianConfig::init_logits`](super::GaussianConfig::init_logits).
 #[derive(Module, Debug)]
 pub struct GaussianLogits {
     #[module(skip)]
