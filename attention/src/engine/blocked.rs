@@ -275,7 +275,7 @@ fn rows_at(x: Tensor<4>, indices: Tensor<3, Int>) -> Tensor<4> {
     let (rows, heads) = (rows.max(own_rows), heads.max(own_heads));
     let x = for_each_row(x, rows).expand([rows, heads, length, width]);
     if width == 1 {
-        // With fusion, Burn 0.22.1 gave wrong numbers for a column that is gathered beside wider rows.
+        // As a tensor of four dimensions, the log-sum-exp of blocks was gathered wrongly on wgpu where Burn 0.22.1 fuses operations.
         return x.squeeze_dim::<3>(3).gather(2, indices.expand([rows, heads, count])).unsqueeze_dim(3);
     }
     x.gather(2, indices.unsqueeze_dim::<4>(3).expand([rows, heads, count, width]))
