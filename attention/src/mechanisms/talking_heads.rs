@@ -207,8 +207,8 @@ impl Mechanism for TalkingHeadsConfig {
 fn mixed(pairs: Tensor<4>, mixing: Option<&Param<Tensor<2>>>) -> Tensor<4> {
     let Some(mixing) = mixing.map(Param::val) else { return pairs };
     let ([rows, _, queries, keys], heads) = (pairs.dims(), mixing.dims()[0]);
-    let last = pairs.expand([rows, heads, queries, keys]).permute([0, 2, 3, 1]).reshape([rows * queries * keys, heads]);
-    last.matmul(mixing).reshape([rows, queries, keys, heads]).permute([0, 3, 1, 2])
+    let pairs = pairs.expand([rows, heads, queries, keys]).reshape([rows, heads, queries * keys]);
+    mixing.transpose().unsqueeze::<3>().matmul(pairs).reshape([rows, heads, queries, keys])
 }
 
 impl Heads for TalkingHeads {
