@@ -27,15 +27,18 @@ pub struct PlainAttention {
 }
 
 impl PlainAttention {
-    /// Reads the parameters of a module that holds the attention.
+    /// Reads the parameters of a module that holds the attention: that with the first map called `output`, or without such
+    /// a map the part that is named as the mechanism.
     ///
     /// # Panics
-    /// If the mechanism gives no formula, or the module has no map called `output`.
+    /// If the mechanism gives no formula.
     pub fn read<M: Module>(mechanism: &AnyMechanism, placement: Placement, module: &M) -> Self {
         assert!(mechanism.has_formula(), "{mechanism} gives no formula");
         let parameters = parameters(module, None);
         let roots = parameters.keys().filter_map(|path| path.strip_suffix("output.weight"));
-        let root = roots.min_by_key(|root| root.len()).expect("every attention has a map called `output`").to_owned();
+        let named = format!("{}.", mechanism.card().variant);
+        let of_name = || parameters.keys().find_map(|path| Some(path[..path.find(&named)? + named.len()].to_owned()));
+        let root = roots.min_by_key(|root| root.len()).map(str::to_owned).or_else(of_name).unwrap_or_default();
         Self { mechanism: mechanism.clone(), placement, parameters, root }
     }
 
@@ -55,7 +58,7 @@ impl PlainAttention {
         let shape = vec![batch, heads, queries, case.keys()];
         let mut shown = Array { values: vec![0.0; shape.iter().product()], shape };
         let mut has_weights = true;
-        let (output, bias) = (self.parameter("output.weight"), self.find("output.bias"));
+        let (output, bias) = (self.find("output.weight"), self.find("output.bias"));
         for (b, i) in (0..batch).flat_map(|b| (0..queries).map(move |i| (b, i))) {
             let mut concatenated = Vec::new();
             for h in 0..heads {
@@ -66,6 +69,10 @@ impl PlainAttention {
                     None => has_weights = false,
                 }
             }
+            let Some(output) = output else {
+                context.row_mut(&[b, i]).copy_from_slice(&concatenated);
+                continue;
+            };
             for (c, out) in context.row_mut(&[b, i]).iter_mut().enumerate() {
                 *out = concatenated.iter().enumerate().map(|(r, z)| z * output.at(&[r, c])).sum();
                 *out += bias.map_or(0.0, |bias| bias.at(&[c]));

@@ -6,6 +6,7 @@
 // A list beside that of `built_in!`: the formatter, and editors, find no file that a macro declares.
 
 pub mod adaptive_span;
+pub mod aft;
 pub mod alibi;
 pub mod delta_net;
 pub mod delta_rule;
@@ -13,11 +14,13 @@ pub mod differential;
 pub mod dot_product;
 pub mod dynamic_conv;
 pub mod feature_attention;
+pub mod fnet;
 pub mod forgetting;
 pub mod gated_delta_net;
 pub mod gated_norm;
 pub mod gaussian;
 pub mod gla;
+pub mod gmlp;
 pub mod kernel_attention;
 pub mod learned_relative;
 pub mod learned_sink;
@@ -28,6 +31,8 @@ pub mod local_1d;
 pub mod local_2d;
 pub mod lsh;
 pub mod mixture;
+pub mod mla;
+pub mod mlp_mixer;
 pub mod output_gate;
 pub mod qk_norm;
 pub mod recurrent_attention;

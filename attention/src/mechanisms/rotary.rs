@@ -14,7 +14,7 @@
 
 mod formula;
 mod scaling;
-mod tables;
+pub(super) mod tables;
 
 use std::sync::Arc;
 

@@ -81,6 +81,7 @@ built_in! {
     differential::DifferentialConfig,
     talking_heads::TalkingHeadsConfig,
     gaussian::GaussianConfig,
+    mla::MlaConfig,
     lsh::LshConfig,
     linformer::LinformerConfig,
     linear_attention::LinearAttentionConfig,
@@ -90,6 +91,10 @@ built_in! {
     gated_delta_net::GatedDeltaNetConfig,
     lightweight_conv::LightweightConvConfig,
     dynamic_conv::DynamicConvConfig,
+    aft::AftConfig,
+    fnet::FnetConfig,
+    gmlp::GmlpConfig,
+    mlp_mixer::MlpMixerConfig,
 }
 
 static OWN: RwLock<Vec<Entry>> = RwLock::new(Vec::new());

@@ -4,13 +4,17 @@ use heedful_attention::contract::{Attention, AttentionInput};
 use heedful_attention::error::ConfigError;
 use heedful_attention::kernel_attention::KernelSizes;
 use heedful_attention::mechanisms::adaptive_span::AdaptiveSpanConfig;
+use heedful_attention::mechanisms::aft::{AftConfig, AftForm};
 use heedful_attention::mechanisms::dynamic_conv::DynamicConvConfig;
 use heedful_attention::mechanisms::gaussian::{Execution, GaussianConfig, Normalisation};
+use heedful_attention::mechanisms::gmlp::GmlpConfig;
 use heedful_attention::mechanisms::learned_sink::LearnedSinkConfig;
 use heedful_attention::mechanisms::lightweight_conv::LightweightConvConfig;
 use heedful_attention::mechanisms::linformer::LinformerConfig;
 use heedful_attention::mechanisms::lsh::{BucketCount, LshConfig, Rotations};
 use heedful_attention::mechanisms::mixture::{MixtureConfig, MixtureWeights};
+use heedful_attention::mechanisms::mla::MlaConfig;
+use heedful_attention::mechanisms::mlp_mixer::MlpMixerConfig;
 use heedful_attention::mechanisms::relu::ReluConfig;
 use heedful_attention::mechanisms::soft_cap::SoftCapConfig;
 use heedful_attention::mechanisms::softpick::SoftpickConfig;
@@ -55,6 +59,7 @@ fn a_name_alone_is_a_configuration_with_default_options() {
         let text = match name.strip_suffix("-fixed").filter(|family| AnyMechanism::names().contains(family)) {
             Some("adaptive-span") => "name = \"adaptive-span\"\nkind = \"fixed\"".to_owned(),
             _ if name == "lsh-random" => "name = \"lsh\"\nhashing = \"random\"".to_owned(),
+            _ if name.starts_with("aft-") => format!("name = \"aft\"\nform = \"{}\"", name.trim_start_matches("aft-")),
             _ if name == "relu-squared" => "name = \"relu\"\npower = 2".to_owned(),
             Some(family) => format!("name = \"{family}\"\ntrainable = false"),
             None => format!("name = \"{name}\""),
@@ -276,6 +281,42 @@ fn impossible_linformers_and_convolutions_are_refused() {
     }
     for name in ["linformer", "lightweight-conv", "dynamic-conv"] {
         refused(&parse(&format!("{name}+dot-product")), &encoder, &[&format!("`members` is {name}"), "have logits"]);
+    }
+}
+
+#[test]
+fn impossible_mixers_of_positions_are_refused() {
+    let (own, encoder) = (placement(Role::Decoder, 2), placement(Role::Encoder, 2));
+    for name in ["fnet", "mlp-mixer"] {
+        let says = ["decoder layer 1 of 1, self-attention", &format!("{name} cannot be causal"), "encoders"];
+        refused(&parse(name), &own, &says);
+    }
+    let aft = AftConfig::default();
+    let check = |config: AftConfig, says: &[&str]| refused(&config.into(), &own, &[&["decoder layer 1 of 1", "aft"], says].concat());
+    check(aft.clone().with_window(3), &["`window` is 3", "set form to local"]);
+    check(aft.clone().with_form(AftForm::Local).with_window(0), &["`window` is 0", "at least 1"]);
+    check(aft.clone().with_rank(0), &["`rank` is 0", "at least 1"]);
+    check(aft.clone().with_form(AftForm::Simple).with_rank(4), &["`rank` is 4", "there are no factors"]);
+    check(aft.clone().with_factorised(false).with_rank(4), &["`rank` is 4", "there are no factors"]);
+    for form in [AftForm::Local, AftForm::Simple] {
+        check(aft.clone().with_form(form).with_factorised(false), &["`factorised` is false", "set form to full"]);
+    }
+    check(aft.with_init_std(f64::NAN), &["`init_std`", "at least 0"]);
+    refused(&GmlpConfig::default().with_expansion(0).into(), &own, &["gmlp", "`expansion` is 0", "at least 1"]);
+    refused(&GmlpConfig::default().with_init_scale(-1.0).into(), &own, &["gmlp", "`init_scale` is -1", "at least 0"]);
+    refused(&MlpMixerConfig::default().with_hidden(0).into(), &encoder, &["mlp-mixer", "`hidden` is 0", "at least 1"]);
+}
+
+#[test]
+fn impossible_latents_are_refused() {
+    let own = placement(Role::Decoder, 2);
+    let check = |config: MlaConfig, says: &[&str]| refused(&config.into(), &own, &[&["decoder layer 1 of 1", "mla"], says].concat());
+    let mla = MlaConfig::default();
+    check(mla.clone().with_latent(0), &["`latent` is 0", "at least 1"]);
+    check(mla.clone().with_query_latent(0), &["`query_latent` is 0", "at least 1"]);
+    check(mla.clone().with_rotary_width(3), &["`rotary_width` is 3", "even number"]);
+    for base in [1.0, f64::NAN, f64::INFINITY] {
+        check(mla.clone().with_base(base), &["`base`", "greater than 1"]);
     }
 }
 

@@ -3,14 +3,17 @@
 use heedful_attention::gated_norm::HeadNorm;
 use heedful_attention::kernel_attention::{self as convolution, KernelSizes};
 use heedful_attention::mechanisms::adaptive_span::{AdaptiveSpanConfig, SpanKind, SpanOrigin};
+use heedful_attention::mechanisms::aft::{AftConfig, AftForm};
 use heedful_attention::mechanisms::delta_net::DeltaNetConfig;
 use heedful_attention::mechanisms::differential::DifferentialConfig;
 use heedful_attention::mechanisms::dot_product::DotProductConfig;
 use heedful_attention::mechanisms::dynamic_conv::DynamicConvConfig;
+use heedful_attention::mechanisms::fnet::FnetConfig;
 use heedful_attention::mechanisms::forgetting::{ForgetGate, ForgettingConfig};
 use heedful_attention::mechanisms::gated_delta_net::GatedDeltaNetConfig;
 use heedful_attention::mechanisms::gaussian::{self, GaussianConfig, Normalisation};
 use heedful_attention::mechanisms::gla::GlaConfig;
+use heedful_attention::mechanisms::gmlp::GmlpConfig;
 use heedful_attention::mechanisms::learned_relative::LearnedRelativeConfig;
 use heedful_attention::mechanisms::learned_sink::LearnedSinkConfig;
 use heedful_attention::mechanisms::lightweight_conv::LightweightConvConfig;
@@ -20,6 +23,8 @@ use heedful_attention::mechanisms::local_1d::LocalOneDConfig;
 use heedful_attention::mechanisms::local_2d::LocalTwoDConfig;
 use heedful_attention::mechanisms::lsh::{BucketCount, Hashing, LshConfig, Rotations, Scale};
 use heedful_attention::mechanisms::mixture::{MixtureConfig, MixtureWeights};
+use heedful_attention::mechanisms::mla::MlaConfig;
+use heedful_attention::mechanisms::mlp_mixer::MlpMixerConfig;
 use heedful_attention::mechanisms::output_gate::{GateForm, OutputGateConfig};
 use heedful_attention::mechanisms::relative::RelativeConfig;
 use heedful_attention::mechanisms::relu::ReluConfig;
@@ -80,6 +85,10 @@ pub fn variants() -> Vec<Variant> {
             "gated-delta-net",
             "lightweight-conv",
             "dynamic-conv",
+            "aft",
+            "fnet",
+            "gmlp",
+            "mlp-mixer",
             "forgetting",
             "output-gate",
             "differential",
@@ -232,6 +241,8 @@ pub fn variants() -> Vec<Variant> {
     rotations(&mut add);
     forgetting(&mut add);
     recurrences(&mut add);
+    latents(&mut add);
+    mixers(&mut add);
     patterns(&mut add);
     soft_caps(&mut add);
     normalisers(&mut add);
@@ -290,6 +301,33 @@ fn recurrences(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
     add("gated-delta-net, narrow, bare", narrow.into(), one, false);
     let wide = gated.with_key_expansion(1.5).with_taps(9).with_negative_eigenvalues(true).with_norm(HeadNorm::Rms);
     add("gated-delta-net, wide, nine taps, negative eigenvalues", wide.into(), one, false);
+}
+
+/// Keys and values of a latent.
+fn latents(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
+    let narrow = MlaConfig::default().with_latent(2).with_query_latent(5).with_rotary_width(4).with_base(100.0);
+    add("mla, narrow, latent of queries", narrow.into(), &[Role::Encoder, Role::Decoder], true);
+    let plain = MlaConfig::default().with_rotary_width(0).with_latent_norm(false).with_query_latent(4);
+    add("mla, no positions, no norms", plain.into(), &[Role::Decoder], true);
+}
+
+/// Mechanisms that mix positions without comparing queries and keys.
+fn mixers(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
+    let (one, both, encoder) = (&[Role::Decoder], &[Role::Encoder, Role::Decoder], &[Role::Encoder]);
+    let aft = AftConfig::default().with_init_std(1.0);
+    add("aft", aft.clone().into(), both, false);
+    add("aft, rank 3", aft.clone().with_rank(3).into(), one, false);
+    add("aft, table", aft.clone().with_factorised(false).into(), both, false);
+    add("aft-local", aft.with_form(AftForm::Local).with_window(3).into(), both, false);
+    add("aft-simple", parse("aft-simple"), both, false);
+    add("fnet", parse("fnet"), encoder, false);
+    add("fnet, orthonormal", FnetConfig::default().with_orthonormal(true).into(), encoder, false);
+    // Weights that are not near 0.
+    let gmlp = GmlpConfig::default().with_init_scale(8.0);
+    add("gmlp", gmlp.clone().into(), both, false);
+    add("gmlp, wide", gmlp.with_expansion(2).into(), one, false);
+    add("mlp-mixer", parse("mlp-mixer"), encoder, false);
+    add("mlp-mixer, wide", MlpMixerConfig::default().with_hidden(7).into(), encoder, false);
 }
 
 /// Patterns so small that they hide something of eight elements. What they and the view show may be nothing, and then weights sum to 0.
@@ -548,6 +586,7 @@ impl Variant {
     /// Length at which the mechanism changes what it does.
     fn border(&self) -> Option<usize> {
         by_type!(&self.config;
+            config in AftConfig => config.window,
             config in GaussianConfig => (config.execution == gaussian::Execution::Banded).then_some(config.window),
             config in SlidingWindowConfig => Some(config.window),
             config in LocalOneDConfig => Some(config.query_block),

@@ -89,8 +89,8 @@ fn keep<T>(cache: &mut Vec<T>, result: T) {
 
 /// What is added to the logit of a hidden key: finite, so that a row without a key stays free of NaN; far enough below any logit that `exp(x - max)` is
 /// exactly 0.
-pub(crate) fn hidden_logit(dtype: DType) -> f32 {
-    if dtype == DType::F16 { -3.0e4 } else { -1.0e30 }
+pub(crate) const fn hidden_logit(dtype: DType) -> f32 {
+    if matches!(dtype, DType::F16) { -3.0e4 } else { -1.0e30 }
 }
 
 /// Logits above this one are those of visible keys, whatever is added to them.

@@ -10,7 +10,7 @@ use burn::tensor::{DType, Device, Tensor, TensorData};
 /// 10,000 are wrong by up to 3e-4.
 ///
 /// They are computed once for each device, and for layers with the same angles once together.
-pub(super) struct Tables {
+pub(in crate::mechanisms) struct Tables {
     /// By what angle each pair turns from one position to the next.
     frequencies: Vec<f64>,
     /// By what cosines and sines are multiplied.
@@ -31,7 +31,7 @@ static TABLES: Mutex<Vec<Weak<Tables>>> = Mutex::new(Vec::new());
 
 impl Tables {
     /// The tables of these angles.
-    pub(super) fn shared(frequencies: Vec<f64>, magnitude: f64) -> Arc<Self> {
+    pub(in crate::mechanisms) fn shared(frequencies: Vec<f64>, magnitude: f64) -> Arc<Self> {
         let mut tables = TABLES.lock().unwrap_or_else(PoisonError::into_inner);
         tables.retain(|tables| tables.strong_count() > 0);
         let same = |tables: &Arc<Self>| tables.frequencies == frequencies && tables.magnitude == magnitude;
@@ -44,7 +44,7 @@ impl Tables {
     }
 
     /// Cosines and sines of some positions, `[N, P]` each.
-    pub(super) fn of(&self, positions: Range<usize>, device: &Device, dtype: DType) -> [Tensor<2>; 2] {
+    pub(in crate::mechanisms) fn of(&self, positions: Range<usize>, device: &Device, dtype: DType) -> [Tensor<2>; 2] {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         let is_theirs = |made: &Made| made.dtype == dtype && made.device == *device && made.device.is_autodiff() == device.is_autodiff();
         let place = made.iter().position(is_theirs);

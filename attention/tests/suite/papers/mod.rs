@@ -1,16 +1,21 @@
 //! What follows from the papers, and can be checked without knowing how it was written.
 
 mod adaptive_span;
+mod aft;
 mod convolution;
 mod delta_net;
 mod differential;
+mod fnet;
 mod forgetting;
 mod gaussian;
 mod gemma;
 mod gla;
+mod gmlp;
 mod image_transformer;
 mod linear_attention;
 mod linformer;
+mod mla;
+mod mlp_mixer;
 mod output_gate;
 mod qk_norm;
 mod rectified;

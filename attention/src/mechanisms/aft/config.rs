@@ -1,0 +1,225 @@
+//! Configuration, and what is known of the mechanism.
+
+use burn::tensor::Device;
+use derive_setters::Setters;
+use serde::{Deserialize, Serialize};
+
+use super::Aft;
+use crate::conformance::formula::{self, Formula, Query, dot, softmax};
+use crate::error::ConfigError;
+use crate::init::{self, Init};
+use crate::parameter_formula::ParameterFormula;
+use crate::placement::{Placement, Role};
+use crate::random::RandomKey;
+use crate::registry::{AnyAttention, Card, Kind, Mechanism};
+
+/// Names of the forms that are not the default.
+const LOCAL: &str = "aft-local";
+const SIMPLE: &str = "aft-simple";
+/// Distance from which on there are no biases by default.
+const WINDOW: usize = 32;
+/// Width of the factors in the paper.
+const RANK: usize = 128;
+
+/// Which pairs of positions have biases.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AftForm {
+    /// All.
+    #[default]
+    Full,
+    /// Those that are less than the window apart.
+    Local,
+    /// None.
+    Simple,
+}
+
+/// Configuration of [`Aft`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
+#[serde(default, deny_unknown_fields)]
+#[setters(prefix = "with_")]
+#[non_exhaustive]
+pub struct AftConfig {
+    /// Which pairs of positions have biases (default: `full`).
+    pub form: AftForm,
+    /// Of the form `local`: distance from which on positions have no bias, at least 1 (default: 32).
+    #[setters(into)]
+    pub window: Option<usize>,
+    /// Whether biases are a product of factors, as in the paper; otherwise the form `full` has a table of all pairs (default: yes).
+    pub factorised: bool,
+    /// Width of the factors, at least 1 (default: 128, or the maximal length if that is less).
+    #[setters(into)]
+    pub rank: Option<usize>,
+    /// Standard deviation of the initial biases, at least 0 (default: 0.1). Factors are drawn so that their product has it.
+    pub init_std: f64,
+}
+
+impl Default for AftConfig {
+    fn default() -> Self {
+        Self { form: AftForm::Full, window: None, factorised: true, rank: None, init_std: 0.1 }
+    }
+}
+
+impl AftConfig {
+    /// Width of the factors for a maximal length.
+    fn rank_at(&self, max_length: usize) -> usize {
+        self.rank.unwrap_or(max_length.min(RANK))
+    }
+
+    fn has_factors(&self) -> bool {
+        self.factorised && self.form != AftForm::Simple
+    }
+
+    /// Initialises the attention.
+    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Aft {
+        let Placement { d_model, heads, max_length, .. } = *placement;
+        let linear = |name| init::linear(d_model, d_model, false, &key.named(name), device);
+        let rank = self.rank_at(max_length);
+        // A sum of k products of two normal numbers of deviation s has deviation sqrt(k) s^2.
+        let factor = Init::Normal((self.init_std / (rank as f64).sqrt()).sqrt() as f32);
+        let factor = |name| self.has_factors().then(|| factor.parameter([max_length, rank], &key.named(name), device));
+        let table = || Init::Normal(self.init_std as f32).parameter([max_length, max_length], &key.named("position_table"), device);
+        Aft {
+            query: linear("query"),
+            key: linear("key"),
+            value: linear("value"),
+            output: linear("output"),
+            query_position: factor("query_position"),
+            key_position: factor("key_position"),
+            position_table: (self.form == AftForm::Full && !self.factorised).then(table),
+            window: (self.form == AftForm::Local).then(|| self.window.unwrap_or(WINDOW)),
+            max_length: (self.form != AftForm::Simple).then_some(max_length),
+            heads,
+            dropout: placement.dropout,
+            limit: placement.limit(),
+        }
+    }
+
+    /// The bias of a pair, in the formula.
+    fn bias(&self, query: &Query, key: usize) -> f64 {
+        let (i, j) = (query.position(), query.position_of(key));
+        match self.form {
+            AftForm::Simple => 0.0,
+            AftForm::Local if query.distance(key) >= self.window.unwrap_or(WINDOW) => 0.0,
+            AftForm::Full if !self.factorised => query.parameter("position_table").at(&[i, j]),
+            AftForm::Full | AftForm::Local => dot(query.parameter("query_position").row(&[i]), query.parameter("key_position").row(&[j])),
+        }
+    }
+}
+
+impl Mechanism for AftConfig {
+    const NAME: &'static str = "aft";
+
+    fn card() -> Card {
+        Card {
+            variant: "Aft",
+            description: "Averages values in each channel by weights of keys and pairs of positions, and gates the mean by the query.",
+            source: "Zhai et al. 2021, section 3",
+            kind: Kind::Whole,
+            cross: false,
+            causal: true,
+            time: "n^2 d",
+            state: "2 n d",
+            letters: &[("k", "the option `rank`")],
+            differences: &[
+                "The paper's formula ends with the gate; an output projection follows here, as in other attentions and in code by others (aft-pytorch).",
+                "Exponentials are taken of scores less the greatest of them; in aft-pytorch they overflow where keys are large.",
+                "`local` has the parameters of the paper's form and the time of `full`; the paper saves time by sums over all positions and corrections near the query.",
+                "The paper's `conv` form, with one key for a head, is not in it.",
+                "Dropout drops numbers before the output projection, since weights are not formed.",
+            ],
+        }
+    }
+
+    fn named() -> Vec<(&'static str, Self)> {
+        let of = |form| Self { form, ..Self::default() };
+        vec![(Self::NAME, Self::default()), (LOCAL, of(AftForm::Local)), (SIMPLE, of(AftForm::Simple))]
+    }
+
+    fn drawn(self) -> Self {
+        let window = self.window.or((self.form == AftForm::Local).then_some(4));
+        // Biases that are as large as keys, so that they show.
+        Self { window, init_std: 2.0, ..self }
+    }
+
+    fn name(&self) -> String {
+        match self.form {
+            AftForm::Full => Self::NAME,
+            AftForm::Local => LOCAL,
+            AftForm::Simple => SIMPLE,
+        }
+        .to_owned()
+    }
+
+    /// # Errors
+    /// If a number is out of range, or belongs to another form.
+    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+        let check = placement.check(Self::NAME);
+        check.at_least_one_if_given("window", self.window)?;
+        check.at_least_one_if_given("rank", self.rank)?;
+        check.non_negative("init_std", self.init_std)?;
+        if let Some(window) = self.window.filter(|_| self.form != AftForm::Local) {
+            return Err(check.wrong("window", window, "leave it out, or set form to local"));
+        }
+        if !self.factorised && self.form != AftForm::Full {
+            return Err(check.wrong("factorised", false, "leave it out, or set form to full: no other has a table"));
+        }
+        match self.rank.filter(|_| !self.has_factors()) {
+            Some(rank) => Err(check.wrong("rank", rank, "leave it out: there are no factors")),
+            None => Ok(()),
+        }
+    }
+
+    fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
+        AnyAttention::new(self.init(placement, key, device))
+    }
+
+    /// Zhai et al. 2021, equations 2 to 4, channel by channel.
+    fn formula(&self) -> Option<Formula<'_>> {
+        Some(Formula::default().head(|query| {
+            let gates = query.projected("query", query.element());
+            let of_seen = |map: &str| -> Vec<_> {
+                (0..query.keys()).map(|key| query.sees(key).then(|| query.projected(map, query.attended(key)))).collect()
+            };
+            let (keys, values) = (of_seen("key"), of_seen("value"));
+            let biases: Vec<_> = (0..query.keys()).map(|key| self.bias(query, key)).collect();
+            let channel = |(channel, gate): (usize, &f64)| {
+                let scores: Vec<_> = keys.iter().zip(&biases).map(|(key, bias)| Some(key.as_ref()?[channel] + bias)).collect();
+                let weights = softmax(&scores);
+                let mean: f64 = weights.iter().zip(&values).filter_map(|(weight, value)| Some(weight * value.as_ref()?[channel])).sum();
+                formula::sigmoid(*gate) * mean
+            };
+            gates.iter().enumerate().map(channel).collect()
+        }))
+    }
+
+    fn tensors() -> &'static [(&'static str, &'static str)] {
+        &[
+            ("query_position", "factor u of the biases [query position, rank]"),
+            ("key_position", "factor v of the biases [key position, rank]"),
+            ("position_table", "biases [query position, key position]"),
+        ]
+    }
+
+    fn without_decay() -> &'static [&'static str] {
+        &[r"Aft\.(query_position|key_position|position_table)$"]
+    }
+
+    fn parameters(&self) -> Option<ParameterFormula> {
+        let maps = ParameterFormula::trained(&[(4, "d^2")]);
+        Some(match self.form {
+            AftForm::Simple => maps,
+            AftForm::Full if !self.factorised => maps.plus(ParameterFormula::trained(&[(1, "L^2")])),
+            AftForm::Full | AftForm::Local => maps.plus(ParameterFormula::trained(&[(2, "k L")])),
+        })
+    }
+
+    fn letters(&self, max_length: usize) -> Vec<(&'static str, usize)> {
+        vec![("k", self.rank_at(max_length))]
+    }
+
+    fn without_effect(&self, option: &str, _role: Role) -> Option<&'static str> {
+        let is_without_biases = self.form == AftForm::Simple;
+        (is_without_biases && option == "init_std").then_some("its form is simple, which has no biases")
+    }
+}

@@ -1,0 +1,271 @@
+//! Means of values by the weights `exp(k_j + w_ij)`, each channel by itself, and no number for each query, key and channel but where nothing else is possible.
+//!
+//! Greatest scores are subtracted before exponentials are taken: of keys in each channel, of biases in each row. What a causal query is given comes from blocks
+//! of earlier keys alone, so that no later key decides what is subtracted. All is in 32 bits.
+//!
+//! Dimension letters: `B` batch rows, `N` positions, `Q` queries, `K` keys, `C` channels, `P` blocks.
+
+use burn::tensor::{DType, Int, Tensor, TensorData};
+
+use crate::visibility::{Mask, hidden_logit, least_visible_logit};
+
+/// The score of a hidden key.
+pub(super) const HIDDEN: f32 = hidden_logit(DType::F32);
+
+/// Means of values, and what they were divided by: sums of weights, relative to the exponentials of the greatest scores. Of no visible key the mean is 0, the sum 1
+/// and the score about [`HIDDEN`]. Greatest scores have no gradients: all of it is that of the sums.
+#[derive(Clone, Debug)]
+pub(super) struct Means<const D: usize> {
+    pub(super) values: Tensor<D>,
+    sums: Tensor<D>,
+    greatest: Tensor<D>,
+}
+
+impl<const D: usize> Means<D> {
+    /// Each key by itself.
+    fn of_one(values: Tensor<D>, scores: Tensor<D>) -> Self {
+        let greatest = scores.clone().detach();
+        Self { values, sums: (scores - greatest.clone()).exp(), greatest }
+    }
+
+    /// The score of a single key of the same weight.
+    pub(super) fn score(&self) -> Tensor<D> {
+        self.sums.clone().log() + self.greatest.clone()
+    }
+
+    /// Means over the keys of both.
+    fn joined(self, other: Self) -> Self {
+        let greatest = self.greatest.clone().max_pair(other.greatest.clone());
+        let own = self.sums * (self.greatest - greatest.clone()).exp();
+        let others = other.sums * (other.greatest - greatest.clone()).exp();
+        let sums = own + others.clone();
+        Self { values: self.values.clone() + (other.values - self.values) * (others / sums.clone()), sums, greatest }
+    }
+
+    fn map<const E: usize>(&self, map: impl Fn(Tensor<D>) -> Tensor<E>) -> Means<E> {
+        let Self { values, sums, greatest } = self;
+        Means { values: map(values.clone()), sums: map(sums.clone()), greatest: map(greatest.clone()) }
+    }
+}
+
+/// Where scores are those of hidden keys, 0 in their place.
+fn without_hidden<const D: usize>(x: Tensor<D>, scores: Tensor<D>) -> Tensor<D> {
+    x.mask_fill(scores.lower_elem(least_visible_logit(DType::F32)), 0.0)
+}
+
+/// Greatest number along a dimension. With fusion, Burn 0.22.1 generates a kernel that does not compile for a reduction over one element.
+fn greatest<const D: usize>(x: Tensor<D>, dim: usize) -> Tensor<D> {
+    if x.dims()[dim] == 1 { x } else { x.max_dim(dim) }
+}
+
+fn sum<const D: usize>(x: Tensor<D>, dim: usize) -> Tensor<D> {
+    if x.dims()[dim] == 1 { x } else { x.sum_dim(dim) }
+}
+
+/// `[B|1, P, Q, K]` times `[B, P, K, C]`.
+fn product(factors: Tensor<4>, x: Tensor<4>) -> Tensor<4> {
+    let [rows, blocks, queries, keys] = factors.dims();
+    let batch = x.dims()[0];
+    if keys == 1 {
+        return factors * x;
+    }
+    let factors = if rows == batch { factors } else { factors.expand([batch, blocks, queries, keys]) };
+    factors.matmul(x)
+}
+
+/// Of queries that all see the same keys, those of their own block: keys and values `[B, P, K, C]`, biases `[B|1, P, Q, K]`. Without biases all queries have
+/// the same means, `[B, P, 1, C]`.
+///
+/// Biases of one query that are more than 80 apart are lost where the smaller one is that of the heavier key.
+pub(super) fn over_blocks(keys: Tensor<4>, values: Tensor<4>, biases: Option<Tensor<4>>) -> Means<4> {
+    let top = greatest(keys.clone().detach(), 2);
+    let weights = without_hidden((keys.clone() - top.clone()).exp(), keys);
+    let weighted = weights.clone() * values;
+    let (sums, weighted, top) = match biases {
+        None => (sum(weights, 2), sum(weighted, 2), top),
+        Some(biases) => {
+            let greatest = greatest(biases.clone().detach(), 3);
+            let factors = (biases - greatest.clone()).exp();
+            (product(factors.clone(), weights), product(factors, weighted), top + greatest)
+        }
+    };
+    let is_empty = sums.clone().equal_elem(0.0);
+    let sums = sums.mask_fill(is_empty.clone(), 1.0);
+    let shape = weighted.dims();
+    Means { values: weighted / sums.clone(), sums, greatest: top.expand(shape).mask_fill(is_empty, HIDDEN) }
+}
+
+/// Of queries that all see the same keys: keys and values `[B, K, C]`, biases `[B|1, Q, K]`; the means `[B, Q, C]`, or `[B, 1, C]` without biases.
+pub(super) fn over_all(keys: Tensor<3>, values: Tensor<3>, biases: Option<Tensor<3>>) -> Tensor<3> {
+    let block = |x: Tensor<3>| x.unsqueeze_dim::<4>(1);
+    over_blocks(block(keys), block(values), biases.map(block)).values.squeeze_dim(1)
+}
+
+/// Of positions that see themselves and what precedes them: keys and values `[B, N, C]`, biases `[B|1, N, N]`.
+///
+/// In each round of `log2 N`, the second half of a block is given what the first half has, after which blocks are twice as long.
+pub(super) fn over_past(keys: Tensor<3>, values: Tensor<3>, biases: Option<Tensor<3>>) -> Means<3> {
+    let [batch, positions, width] = keys.dims();
+    let length = positions.next_power_of_two();
+    let keys = followed_by(keys, 1, length, HIDDEN);
+    let values = without_hidden(followed_by(values, 1, length, 0.0), keys.clone());
+    let biases = biases.map(|biases| followed_by(followed_by(biases, 1, length, 0.0), 2, length, 0.0));
+    let scores = match &biases {
+        None => keys.clone(),
+        Some(biases) => keys.clone() + diagonal(biases.clone()),
+    };
+    let mut means = Means::of_one(values.clone(), scores);
+    let mut half = 1;
+    while half < length {
+        let blocks = length / (2 * half);
+        let part = |x: Tensor<3>, start: usize| x.reshape([batch, blocks, 2 * half, width]).narrow(2, start, half);
+        let biases = biases.clone().map(|biases| of_halves(biases, half));
+        let before = over_blocks(part(keys.clone(), 0), part(values.clone(), 0), biases);
+        let before = before.map(|x| x.expand([batch, blocks, half, width]));
+        let (first, second) = (means.map(|x| part(x, 0)), means.map(|x| part(x, half)).joined(before));
+        let whole = |first, second| Tensor::cat(vec![first, second], 2).reshape([batch, length, width]);
+        means = Means {
+            values: whole(first.values, second.values),
+            sums: whole(first.sums, second.sums),
+            greatest: whole(first.greatest, second.greatest),
+        };
+        half *= 2;
+    }
+    if length == positions { means } else { means.map(|x| x.narrow(1, 0, positions)) }
+}
+
+/// The tensor with a number in all places behind its own along a dimension, until that is `length` long.
+fn followed_by(x: Tensor<3>, dim: usize, length: usize, number: f32) -> Tensor<3> {
+    let mut shape = x.dims();
+    if shape[dim] == length {
+        return x;
+    }
+    shape[dim] = length - shape[dim];
+    let further = Tensor::full(shape, number, (&x.device(), x.dtype()));
+    Tensor::cat(vec![x, further], dim)
+}
+
+/// `[R, N, 1]` of `[R, N, N]`.
+fn diagonal(x: Tensor<3>) -> Tensor<3> {
+    let [rows, length, _] = x.dims();
+    let indices = (0..length).map(|index| (index * (length + 1)) as i32).collect();
+    let indices = Tensor::<1, Int>::from_data(TensorData::new(indices, [length]), &x.device());
+    x.reshape([rows, length * length]).select(1, indices).reshape([rows, length, 1])
+}
+
+/// Biases `[R, N, N]` between the second halves of blocks of `2 half` positions and the first halves of the same blocks, `[R, P, half, half]`.
+fn of_halves(biases: Tensor<3>, half: usize) -> Tensor<4> {
+    let [rows, length, _] = biases.dims();
+    let blocks = length / (2 * half);
+    let halves = biases.reshape([rows, blocks, 2 * half, blocks, 2 * half]).narrow(2, half, half).narrow(4, 0, half);
+    if blocks == 1 {
+        return halves.reshape([rows, 1, half, half]);
+    }
+    let indices = (0..blocks).map(|block| (block * (blocks + 1)) as i32).collect();
+    let indices = Tensor::<1, Int>::from_data(TensorData::new(indices, [blocks]), &halves.device());
+    halves.swap_dims(2, 3).reshape([rows, blocks * blocks, half, half]).select(1, indices)
+}
+
+/// Of any pairs: keys and values `[B, H, K, D]`, biases `[B|1, Q, K]`; the means `[B, H, Q, D]`. There is a number for each query, key and channel.
+pub(super) fn over_pairs(keys: Tensor<4>, values: Tensor<4>, biases: Option<Tensor<3>>, mask: Option<Mask>, queries: usize) -> Tensor<4> {
+    let [batch, heads, length, width] = keys.dims();
+    let mut scores = keys.unsqueeze_dim::<5>(2).expand([batch, heads, queries, length, width]);
+    if let Some(biases) = biases {
+        let rows = biases.dims()[0];
+        scores = scores + biases.reshape([rows, 1, queries, length, 1]);
+    }
+    if let Some(mask) = &mask {
+        scores = scores + mask.bias.clone().unsqueeze_dim::<5>(4);
+    }
+    let top = greatest(scores.clone().detach(), 3);
+    let weights = (scores - top).exp();
+    let weighted = sum(weights.clone() * values.unsqueeze_dim::<5>(2), 3);
+    let means = (weighted / sum(weights, 3)).squeeze_dim::<4>(3);
+    match mask.and_then(|mask| mask.has_key) {
+        Some(has_key) => means * has_key,
+        None => means,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn::tensor::Device;
+
+    use crate::conformance::array::{Array, same};
+
+    /// Softmax by plain loops over the keys that `sees` shows.
+    fn plain(keys: &Array, values: &Array, biases: Option<&Array>, sees: impl Fn(usize, usize) -> bool) -> Array {
+        let [length, width] = keys.shape[1..] else { unreachable!() };
+        Array::from_fn([1, length, width], |[_, i, c]| {
+            let seen: Vec<usize> = (0..length).filter(|&j| sees(i, j)).collect();
+            let score = |j: usize| keys.at(&[0, j, c]) + biases.map_or(0.0, |biases| biases.at(&[0, i, j]));
+            let top = seen.iter().map(|&j| score(j)).fold(f64::NEG_INFINITY, f64::max);
+            let sum: f64 = seen.iter().map(|&j| (score(j) - top).exp()).sum();
+            let weighted: f64 = seen.iter().map(|&j| (score(j) - top).exp() * values.at(&[0, j, c])).sum();
+            if seen.is_empty() { 0.0 } else { weighted / sum }
+        })
+    }
+
+    fn scaled(mut x: Array, factor: f64) -> Array {
+        x.values.iter_mut().for_each(|x| *x *= factor);
+        x
+    }
+
+    #[test]
+    fn means_are_those_of_plain_loops_however_large_keys_are() {
+        let device = Device::flex();
+        for (length, factor) in [1, 2, 3, 4, 7, 8, 13].into_iter().flat_map(|length| [1.0, 100.0, 1e4].map(|factor| (length, factor))) {
+            let keys = scaled(Array::random("keys", &[1, length, 3]), factor);
+            let (values, biases) = (Array::random("values", &[1, length, 3]), scaled(Array::random("biases", &[1, length, length]), 4.0));
+            let tensor = |x: &Array| x.tensor::<3>(&device);
+            // A score is rounded to some 1e-7 of its size.
+            let tolerance = 1e-6 * f64::max(factor, 10.0);
+            for biases in [None, Some(&biases)] {
+                let what = format!("length {length}, keys times {factor}, biases {}", biases.is_some());
+                let found = over_past(tensor(&keys), tensor(&values), biases.map(tensor)).values;
+                let expected = plain(&keys, &values, biases, |i, j| j <= i);
+                same(&format!("{what}, past"), &Array::read(found).values, &expected.values, tolerance).unwrap();
+                let found = over_all(tensor(&keys), tensor(&values), biases.map(tensor));
+                let found = found.expand([1, length, 3]);
+                let expected = plain(&keys, &values, biases, |_, _| true);
+                same(&format!("{what}, all"), &Array::read(found).values, &expected.values, tolerance).unwrap();
+                let heads = |x: &Array| x.tensor::<3>(&device).unsqueeze_dim::<4>(1);
+                let found = over_pairs(heads(&keys), heads(&values), biases.map(tensor), None, length);
+                same(&format!("{what}, pairs"), &Array::read(found).values, &expected.values, tolerance).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn a_later_key_moves_no_bit_of_a_mean() {
+        let device = Device::flex();
+        let (keys, values) = (Array::random("keys", &[1, 11, 3]), Array::random("values", &[1, 11, 3]));
+        let biases = Array::random("biases", &[1, 11, 11]);
+        let run = |keys: &Array| Array::read(over_past(keys.tensor(&device), values.tensor(&device), Some(biases.tensor(&device))).values);
+        let before = run(&keys);
+        for changed in 1..11 {
+            let mut other = keys.clone();
+            other.row_mut(&[0, changed]).iter_mut().for_each(|key| *key = 90.0);
+            assert_eq!(run(&other).slice(0..changed), before.slice(0..changed), "key {changed}");
+        }
+    }
+
+    #[test]
+    fn hidden_keys_have_no_weight_and_gradients_are_finite() {
+        let device = Device::flex().autodiff();
+        let hidden = |j: usize| j != 2;
+        let mut keys = Array::random("keys", &[1, 4, 3]);
+        (0..4).filter(|&j| hidden(j)).for_each(|j| keys.row_mut(&[0, j]).fill(f64::from(HIDDEN)));
+        let values = Array::random("values", &[1, 4, 3]);
+        let (k, v) = (keys.tensor::<3>(&device).require_grad(), values.tensor::<3>(&device).require_grad());
+        let found = over_past(k.clone(), v.clone(), None).values;
+        let gradients = found.clone().sum().backward();
+        let found = Array::read(found.inner());
+        assert!(found.row(&[0, 0]).iter().chain(found.row(&[0, 1])).all(|&mean| mean == 0.0), "{found:?}");
+        assert_eq!((found.row(&[0, 2]), found.row(&[0, 3])), (values.row(&[0, 2]), values.row(&[0, 2])));
+        let of_values = Array::read(v.grad(&gradients).unwrap());
+        assert_eq!(of_values.values, [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 2.0, 2.0, 2.0, 0.0, 0.0, 0.0]);
+        assert!(Array::read(k.grad(&gradients).unwrap()).values.iter().all(|gradient| *gradient == 0.0));
+    }
+}

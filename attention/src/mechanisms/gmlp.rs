@@ -1,0 +1,352 @@
+//! gMLP: a spatial gating unit (Liu et al. 2021, section 2).
+//!
+//! `Z = gelu(x U + c)`, split into halves `Z1, Z2` of the same width; `y_i = (Z1_i ⊙ (sum_j W_ij norm(Z2_j) + b_i)) V + e`: one learned matrix over positions for
+//! all channels mixes one half, and the other half gates it. Weights depend on positions alone, have signs, and need not sum to 1: a random Synthesizer without a
+//! softmax and with a gate. At first `W` is near 0 and `b` is 1, so that a layer begins as a map of each position by itself.
+//!
+//! What is hidden from a query has weight 0, nothing is renormalised: causal layers have a lower triangle of weights, as in the paper's appendix. A query that sees
+//! nothing has 0 in the place of the gated half. Positions are as many as the maximal length.
+//!
+//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//!
+#![doc = include_str!("../../pictures/gmlp.svg")]
+
+use burn::module::{Module, Param};
+use burn::nn::Linear;
+use burn::tensor::{Device, Tensor, TensorData};
+use derive_setters::Setters;
+use rand::RngExt;
+use serde::{Deserialize, Serialize};
+
+use crate::abilities::{Abilities, Causality};
+use crate::conformance::formula::{Formula, Query};
+use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs, Positions};
+use crate::engine::{AttentionProgram, Dropout, Weighting, columns_from, reference};
+use crate::error::ConfigError;
+use crate::heads::{merge_heads, split_heads};
+use crate::init::{self, Init};
+use crate::linear::linear;
+use crate::logits::{rows_at, starts};
+use crate::memory::KeyValueState;
+use crate::parameter_formula::ParameterFormula;
+use crate::placement::Placement;
+use crate::probe::{Observation, Probe};
+use crate::progress::DecodingStart;
+use crate::qk_norm::{HeadNorm, QkNorm, normalised};
+use crate::random::RandomKey;
+use crate::registry::{AnyAttention, Card, Kind, Mechanism};
+use crate::visibility::{Span, Visibility};
+
+/// What is added to variances.
+const EPSILON: f64 = 1e-6;
+
+/// Configuration of [`Gmlp`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
+#[serde(default, deny_unknown_fields)]
+#[setters(prefix = "with_")]
+#[non_exhaustive]
+pub struct GmlpConfig {
+    /// Width of each half in widths of the model, at least 1 (default: 1; the paper, whose blocks have no other feed-forward layer, has 3).
+    pub expansion: usize,
+    /// Greatest initial weight of a pair of positions, times the maximal length; at least 0 (default: 0.001).
+    pub init_scale: f64,
+}
+
+impl Default for GmlpConfig {
+    fn default() -> Self {
+        Self { expansion: 1, init_scale: 1e-3 }
+    }
+}
+
+/// A spatial gating unit.
+///
+/// Should be created with [`GmlpConfig`].
+#[derive(Module, Debug)]
+pub struct Gmlp {
+    /// `U` `[C, 2 E]` with its bias: the half that gates, then the half that is mixed.
+    pub expansion: Linear,
+    /// Layer normalisation of the half that is mixed, `[E]`.
+    pub mixed_norm: Option<HeadNorm>,
+    /// `W`, `[L, L]`.
+    pub position_weight: Param<Tensor<2>>,
+    /// `b`, `[L]`.
+    pub position_bias: Param<Tensor<1>>,
+    /// `V` `[E, C]` with its bias.
+    pub output: Linear,
+    heads: usize,
+    dropout: f64,
+    #[module(skip)]
+    limit: Visibility,
+}
+
+impl GmlpConfig {
+    /// Initialises the layer.
+    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Gmlp {
+        let Placement { d_model, heads, max_length, .. } = *placement;
+        let width = self.expansion * d_model;
+        let bound = self.init_scale as f32 / max_length as f32;
+        let mut rng = key.named("position_weight").rng();
+        let weights: Vec<f32> = (0..max_length * max_length).map(|_| rng.random_range(-bound..=bound)).collect();
+        let norm = QkNorm::Layer.init(Some(EPSILON), &placement.with_head_width(Some(width)), key, device);
+        Gmlp {
+            expansion: init::linear(d_model, 2 * width, true, &key.named("expansion"), device),
+            mixed_norm: norm,
+            position_weight: Param::from_data(TensorData::new(weights, [max_length, max_length]), device),
+            position_bias: Init::Constant(1.0).parameter([max_length], key, device),
+            output: init::linear(width, d_model, true, &key.named("output"), device),
+            heads,
+            dropout: placement.dropout,
+            limit: placement.limit(),
+        }
+    }
+}
+
+/// `x Φ(x)`. On some backends Burn 0.22.1 differentiates its own function as if it were the approximation by a hyperbolic tangent, whose slope differs by up to
+/// 0.001.
+pub(super) fn gelu<const D: usize>(x: Tensor<D>) -> Tensor<D> {
+    x.clone() * ((x * std::f64::consts::FRAC_1_SQRT_2).erf() + 1.0) * 0.5
+}
+
+/// `x Φ(x)` in double precision, by the series of the normal distribution function that has no term of another sign.
+pub(super) fn plain_gelu(x: f64) -> f64 {
+    let (mut term, mut sum, mut count) = (x, x, 1.0);
+    while term.abs() > 1e-18 * sum.abs() {
+        count += 2.0;
+        term *= x * x / count;
+        sum += term;
+    }
+    x * (0.5 + (-x * x / 2.0).exp() * sum / std::f64::consts::TAU.sqrt())
+}
+
+impl Mechanism for GmlpConfig {
+    const NAME: &'static str = "gmlp";
+
+    fn card() -> Card {
+        Card {
+            variant: "Gmlp",
+            description: "Mixes positions by a trained matrix, the same for all channels and inputs, and gates the sum by the query.",
+            source: "Liu et al. 2021, section 2",
+            kind: Kind::Whole,
+            cross: false,
+            causal: true,
+            time: "n^2 d",
+            state: "n d",
+            letters: &[],
+            differences: &[
+                "The paper's unit is a whole block of a model, with halves of 3 `d`; here it stands in the place of attention, the block keeps its feed-forward layer, and halves have `d`.",
+                "The norm before the unit and the sum behind it are the block's.",
+                "The small attention that the paper adds in some models (aMLP) is not in it.",
+                "Dropout drops weights of positions; the paper has none there.",
+            ],
+        }
+    }
+
+    fn drawn(self) -> Self {
+        Self { init_scale: 1.0, ..self }
+    }
+
+    /// # Errors
+    /// If the expansion is 0, or the scale negative or not finite.
+    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+        let check = placement.check(Self::NAME);
+        check.at_least_one("expansion", self.expansion)?;
+        check.non_negative("init_scale", self.init_scale)
+    }
+
+    fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
+        AnyAttention::new(self.init(placement, key, device))
+    }
+
+    /// Liu et al. 2021, equations 1 to 4.
+    fn formula(&self) -> Option<Formula<'_>> {
+        Some(Formula::default().head(|query: &Query| {
+            let width = self.expansion * query.element().len();
+            let own = query.head * (width / query.placement().heads)..(query.head + 1) * (width / query.placement().heads);
+            let half = |x: &[f64], start: usize| -> Vec<f64> {
+                query.mapped("expansion", x)[start..start + width].iter().map(|&z| plain_gelu(z)).collect()
+            };
+            let seen: Vec<usize> = (0..query.keys()).filter(|&key| query.sees(key)).collect();
+            if seen.is_empty() {
+                return vec![0.0; own.len()];
+            }
+            let (weight, bias) = (query.parameter("position_weight"), query.parameter("position_bias"));
+            let mut mixed = vec![bias.at(&[query.position()]); own.len()];
+            for key in seen {
+                let normal = QkNorm::Layer.formula(Some(EPSILON), query, "mixed_norm", half(query.attended(key), width));
+                let weight = weight.at(&[query.position(), query.position_of(key)]);
+                mixed.iter_mut().zip(&normal[own.clone()]).for_each(|(sum, z)| *sum += weight * z);
+            }
+            half(query.element(), 0)[own].iter().zip(mixed).map(|(gate, mixed)| gate * mixed).collect()
+        }))
+    }
+
+    fn has_engines(&self) -> bool {
+        false
+    }
+
+    fn tensors() -> &'static [(&'static str, &'static str)] {
+        &[
+            ("expansion.weight", "projection to both halves [d_in, d_out]: the half that gates, then the half that is mixed"),
+            ("expansion.bias", "bias of the projection to both halves"),
+            ("mixed_norm.gamma", "gain of the norm of the half that is mixed"),
+            ("mixed_norm.beta", "shift of the norm of the half that is mixed"),
+            ("position_weight", "weights of pairs of positions [query position, key position]"),
+            ("position_bias", "what is added to the sum over positions [query position]"),
+        ]
+    }
+
+    fn without_decay() -> &'static [&'static str] {
+        &[r"Gmlp\.position_bias$"]
+    }
+
+    fn parameters(&self) -> Option<ParameterFormula> {
+        let halves = self.expansion;
+        Some(ParameterFormula::trained(&[
+            (halves.saturating_mul(3), "d^2"),
+            (halves.saturating_mul(4).saturating_add(1), "d"),
+            (1, "L^2"),
+            (1, "L"),
+        ]))
+    }
+}
+
+impl Gmlp {
+    /// The half that gates and the half that is mixed, `[B, H, N, E / H]`.
+    fn halves(&self, x: Tensor<3>) -> [Tensor<4>; 2] {
+        let expanded = gelu(linear(x, &self.expansion));
+        let width = expanded.dims()[2] / 2;
+        let [gates, mixed] = [0, width].map(|start| expanded.clone().narrow(2, start, width));
+        [gates, normalised(mixed, &self.mixed_norm)].map(|half| split_heads(half, self.heads))
+    }
+
+    /// `gates` are those of the queries, `mixed` is of all positions from the first one of the span on.
+    fn gate(&self, gates: Tensor<4>, mixed: Tensor<4>, call: Call, probe: &mut Probe) -> AttentionOutput {
+        let Call { span, visibility, positions, random } = call;
+        let dtype = mixed.dtype();
+        let rows = |table: Tensor<4>| rows_at(table, span.query_start, span.queries, &positions);
+        let weights = columns_from(rows(self.position_weight.val().unsqueeze::<4>()), &starts(span, &positions), span.keys);
+        let bias = rows(self.position_bias.val().reshape([1, 1, -1, 1])).cast(dtype);
+        let mask = visibility.mask(span, self.heads, dtype, &mixed.device());
+        let has_key = mask.as_ref().and_then(|mask| mask.has_key.clone());
+        let program = AttentionProgram {
+            weighting: Weighting::Density { weights: weights.cast(dtype), renormalise: false },
+            mask,
+            soft_span: None,
+            values: mixed,
+            dropout: random.map(|key| Dropout { probability: self.dropout, key: key.named("weights") }),
+        };
+        let signed = |observation| match observation {
+            Observation::Weights(weights) => Observation::SignedWeights(weights),
+            other => other,
+        };
+        let gated = gates * (probe.changing(signed, |probe| reference::attend(program, probe)) + bias);
+        let gated = match has_key {
+            Some(has_key) => gated * has_key,
+            None => gated,
+        };
+        AttentionOutput::new(linear(merge_heads(gated), &self.output))
+    }
+}
+
+/// One call: who sees what, where it stands, and its randomness.
+struct Call {
+    span: Span,
+    visibility: Visibility,
+    positions: Positions,
+    random: Option<RandomKey>,
+}
+
+impl Attention for Gmlp {
+    type State = KeyValueState;
+
+    fn abilities(&self) -> Abilities {
+        Abilities {
+            cross_attention: false,
+            causality: Causality::Masked,
+            steps: true,
+            // They have signs.
+            weights: false,
+            max_length: Some(self.position_weight.dims()[0]),
+            auxiliary_losses: false,
+            randomness: false,
+        }
+    }
+
+    /// # Panics
+    /// If there is a memory that does not end with the queries.
+    fn forward(&self, input: AttentionInput, probe: &mut Probe) -> AttentionOutput {
+        let AttentionInput { query, memory, visibility, positions, random, .. } = input;
+        let visibility = visibility.within(&self.limit);
+        let queries = query.dims()[1];
+        let [gates, mixed] = self.halves(memory.unwrap_or(query));
+        let keys = mixed.dims()[2];
+        assert_eq!(
+            keys,
+            positions.start + queries,
+            "a spatial gating unit mixes its sequence with what precedes it and with nothing else: {keys} positions"
+        );
+        let gates = if queries == keys { gates } else { gates.narrow(2, keys - queries, queries) };
+        let span = Span { query_start: positions.start, queries, key_start: 0, keys };
+        self.gate(gates, mixed, Call { span, visibility, positions, random }, probe)
+    }
+
+    /// # Panics
+    /// If a memory is given.
+    fn state(&self, start: &DecodingStart) -> KeyValueState {
+        assert!(start.memory().is_none(), "a spatial gating unit does not attend to another sequence");
+        KeyValueState::growing(start)
+    }
+
+    fn step(&self, query: Tensor<3>, state: &mut KeyValueState, probe: &mut Probe) -> AttentionOutput {
+        let AttentionInput { query, visibility, positions, random, .. } = state.advance(query);
+        let queries = query.dims()[1];
+        let [gates, mixed] = self.halves(query);
+        state.push(None, mixed);
+        let mixed = state.values();
+        let span = Span { query_start: positions.start, queries, key_start: state.start(), keys: mixed.dims()[2] };
+        self.gate(gates, mixed, Call { span, visibility, positions, random }, probe)
+    }
+
+    fn select(&self, state: &mut KeyValueState, rows: &[usize]) {
+        state.select(rows);
+    }
+
+    fn state_bytes(&self, state: &KeyValueState) -> Option<usize> {
+        Some(state.held_bytes())
+    }
+
+    fn multiplications(&self, pairs: &Pairs) -> f64 {
+        let expansion = self.output.weight.dims()[0] / (pairs.heads * pairs.d_head);
+        pairs.dense() * pairs.d_head() * expansion as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gelu_is_the_input_times_the_normal_distribution_function() {
+        // Abramowitz and Stegun, table 26.1.
+        for (x, distribution) in [(0.0, 0.5), (1.0, 0.841344746068543), (-1.0, 0.158655253931457), (2.5, 0.993790334674224)] {
+            assert!((plain_gelu(x) - x * distribution).abs() < 1e-13, "at {x}: {}", plain_gelu(x));
+        }
+        assert!((plain_gelu(9.0) - 9.0).abs() < 1e-12 && plain_gelu(-9.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn gelu_and_its_slope_are_those_of_the_plain_one() {
+        let numbers = [-6.0f32, -2.5, -0.75, 0.0, 0.25, 1.0, 3.0, 9.0];
+        let x = Tensor::<1>::from_data(numbers, &Device::flex().autodiff()).require_grad();
+        let found = gelu(x.clone());
+        let slopes: Vec<f32> = x.grad(&found.clone().sum().backward()).unwrap().into_data().try_to_vec().unwrap();
+        let found: Vec<f32> = found.into_data().try_to_vec().unwrap();
+        for ((x, found), slope) in numbers.into_iter().map(f64::from).zip(found).zip(slopes) {
+            let expected_slope = (plain_gelu(x + 1e-5) - plain_gelu(x - 1e-5)) / 2e-5;
+            assert!(
+                (f64::from(found) - plain_gelu(x)).abs() < 1e-6 && (f64::from(slope) - expected_slope).abs() < 1e-6,
+                "at {x}: {found}, slope {slope}"
+            );
+        }
+    }
+}

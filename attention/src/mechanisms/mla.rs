@@ -1,0 +1,250 @@
+//! Multi-head latent attention (DeepSeek-AI 2024, section 2.1).
+//!
+//! `c_j = norm(m_j W_DKV)` is a latent of an element, narrower than its keys and values, which are `k_j^h = c_j W_UK^h` and `v_j^h = c_j W_UV^h`. Positions are in
+//! channels apart: `logits_h[i, j] = (q_i^h · k_j^h + R_i r_i^h · R_j (m_j W_KR)) / sqrt(D + d_r)`, where `R_p` turns neighbouring channels by the position `p` and
+//! all heads share the rotated key. Queries `q_i^h` and `r_i^h` are made of the element, or of a latent of queries.
+//!
+//! Decoding remembers latents and rotated keys, `d_c + d_r` numbers of a position however many heads there are, and never forms keys and values: `q · (c W_UK) =
+//! (q W_UK^T) · c`, so that the heads' queries are mapped to the width of the latent and all of them attend to the latents as one head would, whose sums `W_UV` maps
+//! to values.
+//!
+//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//!
+#![doc = include_str!("../../pictures/mla.svg")]
+
+mod config;
+
+use std::sync::Arc;
+
+use burn::module::Module;
+use burn::nn::Linear;
+use burn::tensor::Tensor;
+
+pub use self::config::MlaConfig;
+use super::rotary::tables::Tables;
+use crate::abilities::{Abilities, Causality};
+use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs};
+use crate::engine::fused::{self, Part};
+use crate::engine::rotation::{PairLayout, rotated};
+use crate::engine::{AttentionProgram, Dropout, Engine, LogitTerms, Weighting, reference};
+use crate::heads::{merge_heads, split_heads};
+use crate::linear::linear;
+use crate::memory::KeyValueState;
+use crate::probe::{Observation, Probe};
+use crate::progress::DecodingStart;
+use crate::qk_norm::{HeadNorm, normalised};
+use crate::random::RandomKey;
+use crate::visibility::{Mask, Span, Visibility};
+
+/// Attention to keys and values that are made of a latent.
+///
+/// Should be created with [`MlaConfig`].
+#[derive(Module, Debug)]
+pub struct Mla {
+    /// Projection to the latent of queries `[C, d_q]`, if there is one.
+    pub query_latent: Option<Linear>,
+    /// Norm of the latent of queries.
+    pub query_latent_norm: Option<HeadNorm>,
+    /// Queries of elements or of their latents, `[C | d_q, H (D + d_r)]`; of each head first those for keys of the latent.
+    pub query: Linear,
+    /// `W_DKV` `[C, d_c]`.
+    pub latent: Linear,
+    /// Norm of the latent of keys and values.
+    pub latent_norm: Option<HeadNorm>,
+    /// `W_KR` `[C, d_r]`, if channels are rotated.
+    pub rotary_key: Option<Linear>,
+    /// `W_UK` `[d_c, H D]`.
+    pub key: Linear,
+    /// `W_UV` `[d_c, H D]`.
+    pub value: Linear,
+    /// Output projection `[H D, C]`.
+    pub output: Linear,
+    #[module(skip)]
+    tables: Arc<Tables>,
+    heads: usize,
+    dropout: f64,
+    #[module(skip)]
+    limit: Visibility,
+}
+
+/// The parts of a score: of the latent and of positions, which may be absent.
+struct Parts {
+    of_latent: Tensor<4>,
+    of_positions: Option<Tensor<4>>,
+}
+
+impl Parts {
+    fn joined(self) -> Tensor<4> {
+        match self.of_positions {
+            Some(of_positions) => Tensor::cat(vec![self.of_latent, of_positions], 3),
+            None => self.of_latent,
+        }
+    }
+}
+
+impl Mla {
+    /// `[B, H, N, d_r]` turned by the positions from `start` on.
+    fn turned(&self, x: Tensor<4>, start: usize) -> Tensor<4> {
+        let [cos, sin] = self.tables.of(start..start + x.dims()[2], &x.device(), x.dtype());
+        rotated(x.swap_dims(1, 2), cos, sin, PairLayout::Interleaved).swap_dims(1, 2)
+    }
+
+    /// Queries `[B, H, N, D]` and `[B, H, N, d_r]` of elements from the position `start` on, divided by the root of the width of a score.
+    fn queries(&self, x: Tensor<3>, start: usize) -> Parts {
+        let x = match &self.query_latent {
+            Some(latent) => normalised(linear(x, latent), &self.query_latent_norm),
+            None => x,
+        };
+        let queries = split_heads(linear(x, &self.query), self.heads);
+        let joint = queries.dims()[3];
+        let queries = queries * (joint as f64).powf(-0.5);
+        let width = self.head_width();
+        if width == joint {
+            return Parts { of_latent: queries, of_positions: None };
+        }
+        let of_positions = self.turned(queries.clone().narrow(3, width, joint - width), start);
+        Parts { of_latent: queries.narrow(3, 0, width), of_positions: Some(of_positions) }
+    }
+
+    /// Latents `[B, 1, N, d_c]` and rotated keys `[B, 1, N, d_r]` of elements from the position `start` on.
+    fn remembered(&self, x: Tensor<3>, start: usize) -> Parts {
+        let latents = normalised(linear(x.clone(), &self.latent), &self.latent_norm).unsqueeze_dim::<4>(1);
+        let rotary = self.rotary_key.as_ref().map(|map| self.turned(linear(x, map).unsqueeze_dim::<4>(1), start));
+        Parts { of_latent: latents, of_positions: rotary }
+    }
+
+    fn head_width(&self) -> usize {
+        self.key.weight.dims()[1] / self.heads
+    }
+
+    /// A map from the latent to heads, `[1, H, d_c, D]`.
+    fn by_head(&self, map: &Linear) -> Tensor<4> {
+        let [latent, width] = map.weight.dims();
+        map.weight.val().reshape([1, latent, self.heads, width / self.heads]).swap_dims(1, 2)
+    }
+
+    fn attend(&self, program: AttentionProgram, visibility: &Visibility, span: Span, engine: Engine, probe: &mut Probe) -> Tensor<4> {
+        let masked = |program: AttentionProgram| {
+            let mask = visibility.mask(span, self.heads, program.values.dtype(), &program.values.device());
+            AttentionProgram { mask, ..program }
+        };
+        // What only a tensor on the device knows is no part of tiles.
+        if visibility.is_given() || !fused::can_attend(&program, engine) {
+            return reference::attend(masked(program), probe);
+        }
+        if probe.is_listening() {
+            // The matrix of all weights is computed for a probe only, and does not change how the output is computed.
+            reference::attend(AttentionProgram { dropout: None, ..masked(program.clone()) }, probe);
+        }
+        fused::attend(program, Arc::new([Part::in_order(visibility.tiles(span, self.heads))]))
+    }
+}
+
+impl Attention for Mla {
+    type State = KeyValueState;
+
+    fn abilities(&self) -> Abilities {
+        Abilities {
+            cross_attention: false,
+            causality: Causality::Masked,
+            steps: true,
+            weights: true,
+            max_length: None,
+            auxiliary_losses: false,
+            randomness: false,
+        }
+    }
+
+    /// # Panics
+    /// If there is a memory that does not end with the queries.
+    fn forward(&self, input: AttentionInput, probe: &mut Probe) -> AttentionOutput {
+        let AttentionInput { query, memory, visibility, positions, random, engine } = input;
+        let visibility = visibility.within(&self.limit);
+        let queries = query.dims()[1];
+        let memory = memory.unwrap_or_else(|| query.clone());
+        let [batch, length, _] = memory.dims();
+        assert_eq!(
+            length,
+            positions.start + queries,
+            "latent attention is to what precedes its sequence and to nothing else: {length} positions"
+        );
+        let Parts { of_latent, of_positions } = self.remembered(memory, 0);
+        let latents = of_latent.squeeze_dim::<3>(1);
+        let [keys, values] = [&self.key, &self.value].map(|map| split_heads(linear(latents.clone(), map), self.heads));
+        let of_positions = of_positions.map(|keys| {
+            let width = keys.dims()[3];
+            keys.expand([batch, self.heads, length, width])
+        });
+        let keys = Parts { of_latent: keys, of_positions }.joined();
+        let program = AttentionProgram {
+            weighting: Weighting::softmax(LogitTerms::content(self.queries(query, positions.start).joined(), keys)),
+            mask: None,
+            soft_span: None,
+            values,
+            dropout: random.map(|key: RandomKey| Dropout { probability: self.dropout, key: key.named("weights") }),
+        };
+        let span = Span { query_start: positions.start, queries, key_start: 0, keys: length };
+        let context = self.attend(program, &visibility, span, engine, probe);
+        AttentionOutput::new(linear(merge_heads(context), &self.output))
+    }
+
+    /// # Panics
+    /// If a memory is given.
+    fn state(&self, start: &DecodingStart) -> KeyValueState {
+        assert!(start.memory().is_none(), "latent attention is not to another sequence");
+        KeyValueState::growing(start)
+    }
+
+    fn step(&self, query: Tensor<3>, state: &mut KeyValueState, probe: &mut Probe) -> AttentionOutput {
+        let AttentionInput { query, visibility, positions, .. } = state.advance(query);
+        let [batch, steps, _] = query.dims();
+        let heads = self.heads;
+        state.push(None, self.remembered(query.clone(), positions.start).joined());
+        let keys = state.values();
+        let [_, _, length, width] = keys.dims();
+        let latent = self.latent.weight.dims()[1];
+        let Parts { of_latent, of_positions } = self.queries(query, positions.start);
+        let [to_keys, to_values] = [&self.key, &self.value].map(|map| {
+            let [_, _, rows, columns] = self.by_head(map).dims();
+            self.by_head(map).expand([batch, heads, rows, columns])
+        });
+        let asking = Parts { of_latent: of_latent.matmul(to_keys.swap_dims(2, 3)), of_positions }.joined();
+        // The queries of all heads ask the same keys: those of one head.
+        let span = Span { query_start: positions.start, queries: steps, key_start: state.start(), keys: length };
+        let mask = visibility.mask(span, heads, keys.dtype(), &keys.device()).map(|mask| {
+            let for_heads = |x: Tensor<4>| {
+                let [rows, _, _, columns] = x.dims();
+                x.expand([rows, heads, steps, columns]).reshape([rows, 1, heads * steps, columns])
+            };
+            Mask { bias: for_heads(mask.bias), has_key: mask.has_key.map(for_heads) }
+        });
+        let values = if latent == width { keys.clone() } else { keys.clone().narrow(3, 0, latent) };
+        let program = AttentionProgram {
+            weighting: Weighting::softmax(LogitTerms::content(asking.reshape([batch, 1, heads * steps, width]), keys)),
+            mask,
+            soft_span: None,
+            values,
+            dropout: None,
+        };
+        let of_heads = |observation| match observation {
+            Observation::Weights(weights) => Observation::Weights(weights.reshape([batch, heads, steps, length])),
+            other => other,
+        };
+        let sums = probe.changing(of_heads, |probe| reference::attend(program, probe));
+        let context = sums.reshape([batch, heads, steps, latent]).matmul(to_values);
+        AttentionOutput::new(linear(merge_heads(context), &self.output))
+    }
+
+    fn select(&self, state: &mut KeyValueState, rows: &[usize]) {
+        state.select(rows);
+    }
+
+    fn state_bytes(&self, state: &KeyValueState) -> Option<usize> {
+        Some(state.held_bytes())
+    }
+
+    fn multiplications(&self, pairs: &Pairs) -> f64 {
+        let joint = self.query.weight.dims()[1] / pairs.heads;
+        pairs.dense() * (joint as f64 + pairs.d_head())
+    }
+}

@@ -1,0 +1,202 @@
+//! Options, and what is known of the mechanism.
+
+use burn::tensor::Device;
+use derive_setters::Setters;
+use serde::{Deserialize, Serialize};
+
+use super::Mla;
+use crate::conformance::formula::{Formula, Query, dot, softmax};
+use crate::error::ConfigError;
+use crate::init;
+use crate::mechanisms::rotary::tables::Tables;
+use crate::parameter_formula::ParameterFormula;
+use crate::placement::{Placement, Role};
+use crate::qk_norm::QkNorm;
+use crate::random::RandomKey;
+use crate::registry::{AnyAttention, Card, Kind, Mechanism};
+
+/// What the released code adds to mean squares.
+const EPSILON: f64 = 1e-6;
+
+/// Configuration of [`Mla`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
+#[serde(default, deny_unknown_fields)]
+#[setters(prefix = "with_")]
+#[non_exhaustive]
+pub struct MlaConfig {
+    /// Width of the latent that keys and values are made of, at least 1 (default: 4 times the width of a head, as in the paper).
+    #[setters(into)]
+    pub latent: Option<usize>,
+    /// Width of a latent that queries are made of, at least 1 (default: none, queries are made of elements; the paper has 12 times the width of a head).
+    #[setters(into)]
+    pub query_latent: Option<usize>,
+    /// Rotated channels of each query and of the key that all heads share, an even number; 0: there are no positions (default: half the width of a head, as in the
+    /// paper, rounded up to an even number).
+    #[setters(into)]
+    pub rotary_width: Option<usize>,
+    /// Base of the angles, greater than 1 (default: 10000).
+    pub base: f64,
+    /// Whether latents are divided by their root mean square (default: yes).
+    pub latent_norm: bool,
+}
+
+impl Default for MlaConfig {
+    fn default() -> Self {
+        Self { latent: None, query_latent: None, rotary_width: None, base: 10_000.0, latent_norm: true }
+    }
+}
+
+impl MlaConfig {
+    fn latent_at(&self, placement: &Placement) -> usize {
+        self.latent.unwrap_or(placement.d_head().saturating_mul(4))
+    }
+
+    fn rotary_at(&self, placement: &Placement) -> usize {
+        self.rotary_width.unwrap_or((placement.d_head() / 2).max(1).next_multiple_of(2))
+    }
+
+    fn norm(&self) -> QkNorm {
+        if self.latent_norm { QkNorm::Rms } else { QkNorm::None }
+    }
+
+    /// Initialises the attention.
+    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Mla {
+        let Placement { d_model, heads, dropout, .. } = *placement;
+        let (latent, rotary) = (self.latent_at(placement), self.rotary_at(placement));
+        let linear = |name, inputs, outputs| init::linear(inputs, outputs, false, &key.named(name), device);
+        let norm = |width| self.norm().init(Some(EPSILON), &placement.with_head_width(Some(width)), key, device);
+        // base^(-2 c / r) of pair c.
+        let angles = (0..rotary / 2).map(|pair| self.base.powf(-((2 * pair) as f64) / rotary as f64)).collect();
+        Mla {
+            query_latent: self.query_latent.map(|width| linear("query_latent", d_model, width)),
+            query_latent_norm: self.query_latent.and_then(norm),
+            query: linear("query", self.query_latent.unwrap_or(d_model), d_model + heads * rotary),
+            latent: linear("latent", d_model, latent),
+            latent_norm: norm(latent),
+            rotary_key: (rotary > 0).then(|| linear("rotary_key", d_model, rotary)),
+            key: linear("key", latent, d_model),
+            value: linear("value", latent, d_model),
+            output: linear("output", d_model, d_model),
+            tables: Tables::shared(angles, 1.0),
+            heads,
+            dropout,
+            limit: placement.limit(),
+        }
+    }
+
+    /// `x` turned by its position, pairs of neighbours.
+    fn turned(&self, mut x: Vec<f64>, position: usize) -> Vec<f64> {
+        let width = x.len() as f64;
+        for (pair, channels) in x.chunks_mut(2).enumerate() {
+            let angle = position as f64 / self.base.powf(2.0 * pair as f64 / width);
+            let (even, odd) = (channels[0], channels[1]);
+            channels[0] = even * angle.cos() - odd * angle.sin();
+            channels[1] = even * angle.sin() + odd * angle.cos();
+        }
+        x
+    }
+}
+
+impl Mechanism for MlaConfig {
+    const NAME: &'static str = "mla";
+
+    fn card() -> Card {
+        Card {
+            variant: "Mla",
+            description: "Makes keys and values of all heads from one narrow latent, which decoding remembers in their place.",
+            source: "DeepSeek-AI 2024, section 2.1",
+            kind: Kind::Whole,
+            cross: false,
+            causal: true,
+            time: "n^2 (d + H d_r)",
+            state: "n (d_c + d_r)",
+            letters: &[
+                ("d_c", "width of the latent of keys and values, option `latent`"),
+                ("d_r", "rotated channels of a head, option `rotary_width`"),
+            ],
+            differences: &[
+                "In released code one matrix makes the latent and the rotated key, and one the keys and values of each head in turn; here each has its own.",
+                "Released models have a latent of queries, except the smallest; here queries are made of elements unless `query_latent` is given.",
+                "The scaling of angles and scores for long sequences (YaRN) is not in it.",
+            ],
+        }
+    }
+
+    /// # Errors
+    /// If a width is 0 or not even where it has to be, or the base is not greater than 1 or has no effect.
+    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+        let check = placement.check(Self::NAME);
+        check.at_least_one_if_given("latent", self.latent)?;
+        check.at_least_one_if_given("query_latent", self.query_latent)?;
+        if let Some(width) = self.rotary_width.filter(|width| !width.is_multiple_of(2)) {
+            return Err(check.wrong("rotary_width", width, "give an even number"));
+        }
+        if self.base.is_finite() && self.base > 1.0 { Ok(()) } else { Err(check.wrong("base", self.base, "give a number greater than 1")) }
+    }
+
+    fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
+        AnyAttention::new(self.init(placement, key, device))
+    }
+
+    /// DeepSeek-AI 2024, equations 9 to 19.
+    fn formula(&self) -> Option<Formula<'_>> {
+        let latent = |query: &Query, key: usize| {
+            self.norm().formula(Some(EPSILON), query, "latent_norm", query.mapped("latent", query.attended(key)))
+        };
+        let weights = move |query: &Query| {
+            let (width, rotary) = (query.placement().d_head(), self.rotary_at(query.placement()));
+            let asking = match self.query_latent {
+                Some(_) => {
+                    let latent = query.mapped("query_latent", query.element());
+                    query.mapped("query", &self.norm().formula(Some(EPSILON), query, "query_latent_norm", latent))
+                }
+                None => query.mapped("query", query.element()),
+            };
+            let asking = &asking[query.head * (width + rotary)..][..width + rotary];
+            let turned = self.turned(asking[width..].to_vec(), query.position());
+            let score = |key: usize| {
+                let content = dot(&asking[..width], &query.projected("key", &latent(query, key)));
+                let positions = if rotary > 0 {
+                    dot(&turned, &self.turned(query.mapped("rotary_key", query.attended(key)), query.position_of(key)))
+                } else {
+                    0.0
+                };
+                (content + positions) / ((width + rotary) as f64).sqrt()
+            };
+            softmax(&(0..query.keys()).map(|key| query.sees(key).then(|| score(key))).collect::<Vec<_>>())
+        };
+        Some(Formula::default().weights(weights).value(move |query, key| query.projected("value", &latent(query, key))))
+    }
+
+    fn tensors() -> &'static [(&'static str, &'static str)] {
+        &[
+            ("query_latent.weight", "projection to the latent of queries [d_in, d_out]"),
+            ("query_latent_norm.gamma", "gain of the norm of the latent of queries"),
+            ("latent.weight", "projection to the latent of keys and values [d_in, d_out]"),
+            ("latent_norm.gamma", "gain of the norm of the latent of keys and values"),
+            ("rotary_key.weight", "projection to the rotated key that all heads share [d_in, d_out]"),
+        ]
+    }
+
+    fn parameters(&self) -> Option<ParameterFormula> {
+        // `d_q` is the width of the latent of queries.
+        let mut terms = vec![(1, "d^2"), (3, "d d_c"), (1, "d d_r")];
+        match self.query_latent {
+            Some(_) => terms.extend([(2, "d d_q"), (1, "H d_q d_r")]),
+            None => terms.extend([(1, "d^2"), (1, "H d d_r")]),
+        }
+        if self.latent_norm {
+            terms.push((1, "d_c"));
+            terms.extend(self.query_latent.map(|_| (1, "d_q")));
+        }
+        Some(terms.into_iter().map(|term| ParameterFormula::trained(&[term])).fold(ParameterFormula::none(), ParameterFormula::plus))
+    }
+
+    fn letters_at(&self, placement: &Placement) -> Vec<(&'static str, usize)> {
+        vec![("d_c", self.latent_at(placement)), ("d_r", self.rotary_at(placement)), ("d_q", self.query_latent.unwrap_or(0))]
+    }
+
+    fn without_effect(&self, option: &str, _role: Role) -> Option<&'static str> {
+        (option == "base" && self.rotary_width == Some(0)).then_some("none of its channels is rotated")
+    }
+}

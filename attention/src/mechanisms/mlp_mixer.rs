@@ -1,0 +1,238 @@
+//! Token mixing of MLP-Mixer (Tolstikhin et al. 2021, section 2).
+//!
+//! `Y = W2 gelu(W1 X + b1) + b2`, along the positions: a network with one hidden layer that takes a channel's numbers at all positions and gives new ones, the same
+//! for all channels. Weights depend on positions alone. There is no projection of channels: the feed-forward layer of the block is what the paper calls channel
+//! mixing, and norm and residual sum are the block's too.
+//!
+//! Matrices are as wide as the maximal length; a shorter sequence takes the first columns and rows. What is hidden is set to 0 before it is mixed, and afterwards
+//! nothing could be hidden any more: all queries must see the same elements, there is no causal form, and no decoding. A query that sees nothing gives 0. Heads
+//! mean nothing.
+//!
+//! How far a change of each position (columns) moves each output (rows) of an untrained layer, one sequence of 32.
+//!
+#![doc = include_str!("../../pictures/mlp-mixer.svg")]
+
+use burn::module::{Module, Param};
+use burn::tensor::{Device, Tensor, TensorData};
+use derive_setters::Setters;
+use serde::{Deserialize, Serialize};
+
+use crate::abilities::{Abilities, Causality};
+use crate::conformance::formula::{Formula, Query};
+use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs};
+use crate::dropout::dropout;
+use crate::engine::columns_from;
+use crate::error::ConfigError;
+use crate::init::Init;
+use crate::logits::{rows_at, starts};
+use crate::mechanisms::gmlp::{gelu, plain_gelu};
+use crate::parameter_formula::ParameterFormula;
+use crate::placement::Placement;
+use crate::probe::Probe;
+use crate::progress::DecodingStart;
+use crate::random::RandomKey;
+use crate::registry::{AnyAttention, Card, Kind, Mechanism};
+use crate::visibility::Span;
+
+/// Configuration of [`MlpMixer`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Setters)]
+#[serde(default, deny_unknown_fields)]
+#[setters(prefix = "with_")]
+#[non_exhaustive]
+pub struct MlpMixerConfig {
+    /// Width of the hidden layer, at least 1 (default: half the width of the model, as in all models of the paper).
+    #[setters(into)]
+    pub hidden: Option<usize>,
+}
+
+/// A network along the positions.
+///
+/// Should be created with [`MlpMixerConfig`].
+#[derive(Module, Debug)]
+pub struct MlpMixer {
+    /// `W1`, `[h, L]`.
+    pub hidden_weight: Param<Tensor<2>>,
+    /// `b1`, `[h]`.
+    pub hidden_bias: Param<Tensor<1>>,
+    /// `W2`, `[L, h]`.
+    pub mixing_weight: Param<Tensor<2>>,
+    /// `b2`, `[L]`.
+    pub mixing_bias: Param<Tensor<1>>,
+    heads: usize,
+    dropout: f64,
+}
+
+impl MlpMixerConfig {
+    fn hidden_at(&self, placement: &Placement) -> usize {
+        self.hidden.unwrap_or((placement.d_model / 2).max(1))
+    }
+
+    /// Initialises the layer.
+    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> MlpMixer {
+        let (length, hidden) = (placement.max_length, self.hidden_at(placement));
+        let weight = Init::XavierUniform { fan_in: length, fan_out: hidden };
+        let zeros = Init::Constant(0.0);
+        MlpMixer {
+            hidden_weight: weight.parameter([hidden, length], &key.named("hidden_weight"), device),
+            hidden_bias: zeros.parameter([hidden], key, device),
+            mixing_weight: weight.parameter([length, hidden], &key.named("mixing_weight"), device),
+            mixing_bias: zeros.parameter([length], key, device),
+            heads: placement.heads,
+            dropout: placement.dropout,
+        }
+    }
+}
+
+impl Mechanism for MlpMixerConfig {
+    const NAME: &'static str = "mlp-mixer";
+
+    fn card() -> Card {
+        Card {
+            variant: "MlpMixer",
+            description: "Mixes positions by a trained network along the sequence, the same for all channels, in encoders.",
+            source: "Tolstikhin et al. 2021, section 2",
+            kind: Kind::Whole,
+            cross: false,
+            causal: false,
+            time: "n d h",
+            state: "0",
+            letters: &[("h", "width of the hidden layer over positions, option `hidden`")],
+            differences: &[
+                "The paper's sequences are all as long as the matrices are wide; here a shorter one takes a part of them.",
+                "Dropout drops numbers of the outputs; the authors' code has none there.",
+            ],
+        }
+    }
+
+    /// # Errors
+    /// If the hidden layer has no width.
+    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+        placement.check(Self::NAME).at_least_one_if_given("hidden", self.hidden)
+    }
+
+    fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
+        AnyAttention::new(self.init(placement, key, device))
+    }
+
+    /// Tolstikhin et al. 2021, equation 1, without norm and residual sum.
+    fn formula(&self) -> Option<Formula<'_>> {
+        Some(Formula::default().head(|query: &Query| {
+            let own = query.placement().d_head();
+            let channels = query.head * own..(query.head + 1) * own;
+            let seen: Vec<usize> = (0..query.keys()).filter(|&key| query.sees(key)).collect();
+            if seen.is_empty() {
+                return vec![0.0; own];
+            }
+            let [w1, b1, w2, b2] = ["hidden_weight", "hidden_bias", "mixing_weight", "mixing_bias"].map(|name| query.parameter(name));
+            let output = |channel: usize| {
+                let hidden = |unit: usize| {
+                    let sum: f64 = seen.iter().map(|&key| w1.at(&[unit, query.position_of(key)]) * query.attended(key)[channel]).sum();
+                    plain_gelu(sum + b1.at(&[unit]))
+                };
+                let mixed: f64 = (0..w1.shape[0]).map(|unit| w2.at(&[query.position(), unit]) * hidden(unit)).sum();
+                mixed + b2.at(&[query.position()])
+            };
+            channels.map(output).collect()
+        }))
+    }
+
+    fn has_engines(&self) -> bool {
+        false
+    }
+
+    fn tensors() -> &'static [(&'static str, &'static str)] {
+        &[
+            ("hidden_weight", "W1, from positions to the hidden layer [hidden, position]"),
+            ("hidden_bias", "b1, of the hidden layer"),
+            ("mixing_weight", "W2, from the hidden layer to positions [position, hidden]"),
+            ("mixing_bias", "b2 [position]"),
+        ]
+    }
+
+    fn without_decay() -> &'static [&'static str] {
+        &[r"MlpMixer\.(hidden|mixing)_bias$"]
+    }
+
+    fn parameters(&self) -> Option<ParameterFormula> {
+        Some(ParameterFormula::trained(&[(2, "h L"), (1, "h"), (1, "L")]))
+    }
+
+    fn letters_at(&self, placement: &Placement) -> Vec<(&'static str, usize)> {
+        vec![("h", self.hidden_at(placement))]
+    }
+}
+
+impl Attention for MlpMixer {
+    /// There are no steps.
+    type State = ();
+
+    fn abilities(&self) -> Abilities {
+        Abilities {
+            cross_attention: false,
+            causality: Causality::Impossible,
+            steps: false,
+            weights: false,
+            max_length: Some(self.mixing_bias.dims()[0]),
+            auxiliary_losses: false,
+            randomness: false,
+        }
+    }
+
+    /// # Panics
+    /// If queries do not all see the same elements, or there is a memory that does not end with the queries.
+    fn forward(&self, input: AttentionInput, _: &mut Probe) -> AttentionOutput {
+        let AttentionInput { query, memory, visibility, positions, random, .. } = input;
+        let queries = query.dims()[1];
+        let x = memory.unwrap_or(query);
+        let [batch, length, _] = x.dims();
+        assert_eq!(
+            length,
+            positions.start + queries,
+            "a network along a sequence takes what precedes it and nothing else: {length} positions"
+        );
+        let span = Span { query_start: positions.start, queries, key_start: 0, keys: length };
+        let seen = visibility.common_keys(span, self.heads).unwrap_or_else(|| {
+            panic!("mlp-mixer mixes elements before queries see them: every query must see the same ones, and causal attention is impossible ({visibility:?})")
+        });
+        let flags = |flags: Vec<f32>, length: usize| {
+            let rows = flags.len() / length;
+            Tensor::<3>::from_data(TensorData::new(flags, [rows, length, 1]), (&x.device(), x.dtype()))
+        };
+        let of_rows = |table: Tensor<4>| {
+            let [rows, _, outputs, inputs] = table.dims();
+            let table = table.squeeze_dim::<3>(1).cast(x.dtype());
+            if rows == batch { table } else { table.expand([batch, outputs, inputs]) }
+        };
+        let real =
+            if seen.contains(&false) { x.clone() * flags(seen.iter().map(|&seen| f32::from(seen)).collect(), length) } else { x.clone() };
+        let columns = columns_from(self.hidden_weight.val().unsqueeze::<4>(), &starts(span, &positions), length);
+        let hidden = of_rows(columns).matmul(real) + self.hidden_bias.val().reshape([1, -1, 1]).cast(x.dtype());
+        let rows = |table: Tensor<4>| of_rows(rows_at(table, span.query_start, queries, &positions));
+        let bias = rows(self.mixing_bias.val().reshape([1, 1, -1, 1]));
+        let mixed = rows(self.mixing_weight.val().unsqueeze::<4>()).matmul(gelu(hidden)) + bias;
+        let has_element: Vec<bool> = seen.chunks(length).map(|seen| seen.contains(&true)).collect();
+        let mixed =
+            if has_element.contains(&false) { mixed * flags(has_element.iter().map(|&has| f32::from(has)).collect(), 1) } else { mixed };
+        let key = random.map(|key| key.named("output"));
+        AttentionOutput::new(dropout(mixed, self.dropout, key.as_ref()))
+    }
+
+    /// # Panics
+    /// Always: there are no steps.
+    fn state(&self, _start: &DecodingStart) {
+        panic!("mlp-mixer takes no steps: an output depends on all elements of its sequence");
+    }
+
+    /// # Panics
+    /// Always: there are no steps.
+    fn step(&self, _query: Tensor<3>, _state: &mut (), _probe: &mut Probe) -> AttentionOutput {
+        panic!("mlp-mixer takes no steps: an output depends on all elements of its sequence");
+    }
+
+    fn select(&self, _state: &mut (), _rows: &[usize]) {}
+
+    fn multiplications(&self, pairs: &Pairs) -> f64 {
+        let hidden = self.hidden_bias.dims()[0];
+        ((pairs.keys + pairs.queries.len()) * hidden * pairs.heads * pairs.d_head) as f64
+    }
+}

@@ -1,0 +1,90 @@
+//! Multi-head latent attention: DeepSeek-AI 2024.
+
+use heedful_attention::contract::Attention;
+use heedful_attention::mechanisms::dot_product::DotProduct;
+use heedful_attention::mechanisms::mla::{Mla, MlaConfig};
+use heedful_attention::placement::{Placement, Role};
+use heedful_attention::probe::{Observation, Probe};
+use heedful_attention::progress::DecodingStart;
+
+use super::{assert_same, context, identity, init, linear, self_attention, softmax};
+use crate::array::Array;
+use crate::backends::flex;
+use crate::variants::{parse, placement};
+
+#[test]
+fn a_latent_that_is_the_element_makes_dot_product_attention() {
+    for role in [Role::Encoder, Role::Decoder] {
+        let place = placement(role, 2);
+        let config = MlaConfig::default().with_latent(6).with_rotary_width(0).with_latent_norm(false);
+        let mut latent = init(&config.into(), &place);
+        let mut plain = init(&parse("dot-product"), &place);
+        let [query, key, value, output] = ["query", "key", "value", "output"].map(|name| Array::random(name, &[6, 6]));
+        let own = latent.get_mut::<Mla>().unwrap();
+        own.latent = linear(&identity(6));
+        (own.query, own.key, own.value, own.output) = (linear(&query), linear(&key), linear(&value), linear(&output));
+        let inner = plain.logits_mut::<DotProduct>().unwrap();
+        (inner.query, inner.key) = (linear(&query), linear(&key));
+        let outer = softmax(&mut plain);
+        (outer.value, outer.output) = (linear(&value), linear(&output));
+        let x = Array::random("x", &[2, 7, 6]);
+        let [found, expected] = [&latent, &plain].map(|attention| context(attention, self_attention(&x)));
+        assert_same(&format!("{role:?}"), &found.values, &expected.values, 1e-5);
+    }
+}
+
+#[test]
+fn scores_depend_on_distances() {
+    let attention = init(&MlaConfig::default().into(), &Placement::new(Role::Encoder, 8, 2).with_max_length(8));
+    let row = Array::random("row", &[8]);
+    let mut shown = Vec::new();
+    let mut listener = |_: &str, observation: Observation| {
+        if let Observation::Weights(weights) = observation {
+            shown.push(Array::read(weights));
+        }
+    };
+    let equal = Array::from_fn([1, 8, 8], |[_, _, c]| row.at(&[c]));
+    attention.forward(self_attention(&equal), &mut Probe::listening(&mut listener));
+    let ratio = |i: usize, j: usize| shown[0].at(&[0, 1, i, j]) / shown[0].at(&[0, 1, i, i]);
+    for (i, j) in (0..7).flat_map(|i| (0..7).map(move |j| (i, j))) {
+        assert_same(&format!("query {i}, key {j}"), &[ratio(i + 1, j + 1)], &[ratio(i, j)], 1e-5);
+    }
+    assert!((ratio(0, 3) - ratio(0, 1)).abs() > 1e-3, "positions do not matter");
+}
+
+#[test]
+fn decoding_remembers_a_latent_and_a_rotated_key_for_all_heads() {
+    for (heads, width) in [(2, 8), (4, 8)] {
+        let config = MlaConfig::default().with_latent(5).with_rotary_width(2);
+        let attention = init(&config.into(), &Placement::new(Role::Decoder, heads * width, heads).with_max_length(8));
+        let mut state = attention.state(&DecodingStart::self_attention(3, 8));
+        let x = Array::random("x", &[3, 6, heads * width]);
+        attention.step(x.tensor(&flex().device), &mut state, &mut Probe::off());
+        assert_eq!(attention.state_bytes(&state), Some(3 * 6 * (5 + 2) * 4), "{heads} heads");
+    }
+}
+
+#[test]
+fn weights_of_steps_are_those_of_the_whole_sequence() {
+    let attention = init(&MlaConfig::default().into(), &placement(Role::Decoder, 2));
+    let x = Array::random("x", &[2, 5, 6]);
+    let shown = |run: &mut dyn FnMut(&mut Probe)| {
+        let mut shown = Vec::new();
+        let mut listener = |_: &str, observation: Observation| {
+            if let Observation::Weights(weights) = observation {
+                shown.push(Array::read(weights));
+            }
+        };
+        run(&mut Probe::listening(&mut listener));
+        shown.remove(0)
+    };
+    let whole = shown(&mut |probe| {
+        attention.forward(self_attention(&x), probe);
+    });
+    let stepped = shown(&mut |probe| {
+        let mut state = attention.state(&DecodingStart::self_attention(2, 5));
+        attention.step(x.tensor(&flex().device), &mut state, probe);
+    });
+    assert_eq!(stepped.shape, [2, 2, 5, 5]);
+    assert_same("weights", &stepped.values, &whole.values, 1e-5);
+}
