@@ -12,6 +12,7 @@
 pub mod blocked;
 pub mod dropout;
 mod each;
+mod entmax;
 #[doc(hidden)]
 pub mod exponential;
 #[cfg(feature = "cube")]

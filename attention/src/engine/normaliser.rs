@@ -6,6 +6,7 @@ use burn::tensor::activation::{relu, softmax};
 use burn::tensor::{DType, FloatDType, Tensor};
 
 use super::each::Each;
+use super::entmax;
 use super::softpick::differences;
 use crate::visibility::{Mask, least_visible_logit};
 
@@ -35,6 +36,11 @@ pub enum Normaliser {
         /// Added to the sum after both sides are divided by `exp(max(0, max_k s_k))`, greater than 0.
         epsilon: f32,
     },
+    /// `max(s_j / power - t, 0)^power` with the threshold `t` of the query by which its weights sum to 1: entmax with `alpha = 1 + 1 / power`.
+    Entmax {
+        /// From 1 to 8.
+        power: u32,
+    },
 }
 
 impl Normaliser {
@@ -45,7 +51,7 @@ impl Normaliser {
 
     /// Whether the weights of a query need all its scores at once, in more than the logarithm of a sum.
     pub(super) fn needs_rows(self) -> bool {
-        matches!(self, Self::Softpick { .. })
+        matches!(self, Self::Softpick { .. } | Self::Entmax { .. })
     }
 
     /// How it weighs each key by itself, if it does.
@@ -53,7 +59,7 @@ impl Normaliser {
         match self {
             Self::Sigmoid { bias } => Some(Each::Logistic { bias }),
             Self::Relu { power, scale } => Some(Each::Power { power, scale }),
-            Self::Softmax | Self::SoftmaxPlusOne | Self::Softpick { .. } => None,
+            Self::Softmax | Self::SoftmaxPlusOne | Self::Softpick { .. } | Self::Entmax { .. } => None,
         }
     }
 
@@ -95,6 +101,13 @@ impl Normaliser {
                 let sum = shifted.clone().abs().sum_dim(3) + epsilon;
                 (relu(shifted) / sum).cast(FloatDType::from(dtype))
             }
+            Self::Entmax { power } => {
+                let dtype = logits.dtype();
+                // 16 bits would not hold the threshold.
+                let scores = logits.cast(FloatDType::F32) / power as f32;
+                let found = entmax::thresholds::<Dispatch>(scores.clone().detach().into_dispatch(), power);
+                entmax::weights(scores, Tensor::from_dispatch(found), power).cast(FloatDType::from(dtype))
+            }
             Self::Sigmoid { .. } | Self::Relu { .. } => self.each().expect("it weighs each key by itself").weights(logits),
         }
     }
@@ -121,7 +134,9 @@ impl Normaliser {
                 let rest = B::float_log1p(B::float_exp(B::float_neg(B::float_abs(log_sum_exp.clone()))));
                 (B::float_mul(context, share), B::float_add(B::float_clamp_min(log_sum_exp, 0.0.into()), rest))
             }
-            Self::Softmax | Self::Sigmoid { .. } | Self::Relu { .. } | Self::Softpick { .. } => (context, log_sum_exp),
+            Self::Softmax | Self::Sigmoid { .. } | Self::Relu { .. } | Self::Softpick { .. } | Self::Entmax { .. } => {
+                (context, log_sum_exp)
+            }
         }
     }
 }

@@ -13,6 +13,7 @@ pub mod delta_rule;
 pub mod differential;
 pub mod dot_product;
 pub mod dynamic_conv;
+pub mod entmax;
 pub mod feature_attention;
 pub mod fnet;
 pub mod forgetting;

@@ -71,6 +71,7 @@ built_in! {
     softmax_plus_one::SoftmaxPlusOneConfig,
     learned_sink::LearnedSinkConfig,
     softpick::SoftpickConfig,
+    entmax::EntmaxConfig,
     relu::ReluConfig,
     sliding_window::SlidingWindowConfig,
     local_1d::LocalOneDConfig,

@@ -106,7 +106,7 @@ enum Kind {
     By(Normaliser),
 }
 
-const KINDS: [Kind; 13] = [
+const KINDS: [Kind; 15] = [
     Kind::Content,
     Kind::Bias,
     Kind::Both,
@@ -120,6 +120,8 @@ const KINDS: [Kind; 13] = [
     Kind::By(Normaliser::Relu { power: 1, scale: 0.25 }),
     Kind::By(Normaliser::Relu { power: 2, scale: 0.25 }),
     Kind::By(Normaliser::Softpick { epsilon: 1e-3 }),
+    Kind::By(Normaliser::Entmax { power: 1 }),
+    Kind::By(Normaliser::Entmax { power: 2 }),
 ];
 
 fn program(kind: Kind, leaves: &[Tensor<4>]) -> AttentionProgram {

@@ -6,6 +6,7 @@ use heedful_attention::kernel_attention::KernelSizes;
 use heedful_attention::mechanisms::adaptive_span::AdaptiveSpanConfig;
 use heedful_attention::mechanisms::aft::{AftConfig, AftForm};
 use heedful_attention::mechanisms::dynamic_conv::DynamicConvConfig;
+use heedful_attention::mechanisms::entmax::EntmaxConfig;
 use heedful_attention::mechanisms::gaussian::{Execution, GaussianConfig, Normalisation};
 use heedful_attention::mechanisms::gmlp::GmlpConfig;
 use heedful_attention::mechanisms::learned_sink::LearnedSinkConfig;
@@ -61,6 +62,7 @@ fn a_name_alone_is_a_configuration_with_default_options() {
             _ if name == "lsh-random" => "name = \"lsh\"\nhashing = \"random\"".to_owned(),
             _ if name.starts_with("aft-") => format!("name = \"aft\"\nform = \"{}\"", name.trim_start_matches("aft-")),
             _ if name == "relu-squared" => "name = \"relu\"\npower = 2".to_owned(),
+            _ if name == "sparsemax" => "name = \"entmax\"\nalpha = 2.0".to_owned(),
             Some(family) => format!("name = \"{family}\"\ntrainable = false"),
             None => format!("name = \"{name}\""),
         };
@@ -370,6 +372,9 @@ fn impossible_patterns_are_refused() {
         let says = [place, "softpick", &format!("`epsilon` is {epsilon}"), "greater than 0"];
         refused(&SoftpickConfig::default().with_epsilon(epsilon).into(), &own, &says);
     }
+    for alpha in [1.0, 0.5, 1.7, 3.0, f64::NAN, f64::INFINITY] {
+        refused(&EntmaxConfig::default().with_alpha(alpha).into(), &own, &[place, "entmax", &format!("`alpha` is {alpha}"), "1 + 1 / p"]);
+    }
     for power in [0, 9] {
         refused(&ReluConfig::default().with_power(power).into(), &own, &[place, "relu", &format!("`power` is {power}"), "from 1 to 8"]);
     }
@@ -382,7 +387,7 @@ fn impossible_patterns_are_refused() {
 fn scores_that_are_known_up_to_a_number_have_a_softmax_and_nothing_else() {
     let own = placement(Role::Encoder, 4);
     refused(&parse("gaussian@soft-cap"), &own, &["soft-cap", "`logits` is gaussian", "take an attention that has scores"]);
-    for normaliser in ["sigmoid", "softmax-plus-one", "learned-sink", "softpick", "relu"] {
+    for normaliser in ["sigmoid", "softmax-plus-one", "learned-sink", "softpick", "entmax", "relu"] {
         for logits in ["gaussian", "dot-product+gaussian", "gaussian@sparse-fixed"] {
             let says = [normaliser, &format!("`logits` is {logits}"), "normalise an attention that has scores"];
             refused(&parse(normaliser).over(parse(logits)).unwrap(), &own, &says);
@@ -413,6 +418,7 @@ fn a_pattern_stands_behind_the_logits_that_it_restricts() {
         ("dot-product@soft-cap@sliding-window", "soft-cap@sliding-window"),
         ("alibi@soft-cap@sigmoid", "alibi@soft-cap@sigmoid"),
         ("dot-product@relu-squared", "relu-squared"),
+        ("random@sparsemax@local-1d", "synthesizer-random@sparsemax@local-1d"),
         ("random@relu-squared@local-1d", "synthesizer-random@relu-squared@local-1d"),
     ] {
         assert_eq!(parse(name).name(), full);
@@ -423,7 +429,7 @@ fn a_pattern_stands_behind_the_logits_that_it_restricts() {
     for (name, says) in [
         (
             "random@dot-product",
-            "`@dot-product`; known are @soft-cap, @sigmoid, @softmax-plus-one, @learned-sink, @softpick, @relu, @relu-squared, @sliding-window",
+            "`@dot-product`; known are @soft-cap, @sigmoid, @softmax-plus-one, @learned-sink, @softpick, @entmax, @sparsemax, @relu, @relu-squared, @sliding-window",
         ),
         ("dense@local-1d+random", "`@local-1d+random`"),
         ("dense@", "unknown attention ``"),

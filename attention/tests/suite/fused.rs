@@ -274,13 +274,16 @@ fn parts_in_another_order_make_one_softmax() {
     }
 }
 
-const NORMALISERS: [Normaliser; 6] = [
+const NORMALISERS: [Normaliser; 9] = [
     Normaliser::SoftmaxPlusOne,
     Normaliser::Sigmoid { bias: -1.5 },
     Normaliser::Relu { power: 1, scale: 0.1 },
     Normaliser::Relu { power: 2, scale: 0.02 },
     Normaliser::Relu { power: 3, scale: 0.01 },
     Normaliser::Softpick { epsilon: 1e-3 },
+    Normaliser::Entmax { power: 1 },
+    Normaliser::Entmax { power: 2 },
+    Normaliser::Entmax { power: 3 },
 ];
 
 /// The program with its logits normalised in another way.
@@ -347,7 +350,9 @@ fn long_rows_of_large_logits_stay_finite() {
         AttentionProgram { weighting: Weighting::softmax(LogitTerms::content(content.queries * 1e4, content.keys)), ..program }
     };
     let visibility = Visibility::causal();
-    for normaliser in [Normaliser::Softmax, Normaliser::SoftmaxPlusOne, Normaliser::Softpick { epsilon: 1e-6 }] {
+    let bounded =
+        [Normaliser::Softmax, Normaliser::SoftmaxPlusOne, Normaliser::Softpick { epsilon: 1e-6 }, Normaliser::Entmax { power: 2 }];
+    for normaliser in bounded {
         let found = run(Terms::Content, span, None, &device, |program| tiled(&visibility, span)(by(normaliser, huge(program))));
         let expected = run(Terms::Content, span, None, &device, |program| dense(&visibility, span)(by(normaliser, huge(program))));
         same(&format!("{normaliser:?}: context"), &found[0].values, &expected[0].values, 1e-4).unwrap();

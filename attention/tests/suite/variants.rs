@@ -418,7 +418,7 @@ fn soft_caps(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
 /// Other normalisers than a softmax: over logits with and without keys, mixtures and patterns, which are executed in every way.
 fn normalisers(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
     let one = &[Role::Decoder];
-    for name in ["sigmoid", "softmax-plus-one", "learned-sink", "softpick", "relu", "relu-squared"] {
+    for name in ["sigmoid", "softmax-plus-one", "learned-sink", "softpick", "entmax", "sparsemax", "relu", "relu-squared"] {
         add(name, parse(name), &[Role::Encoder, Role::Decoder, Role::Cross], false);
         let over = |logits: AnyMechanism| parse(name).over(logits).unwrap();
         for logits in ["random", "dense+dot-product", "relative", "rotary"] {

@@ -16,7 +16,7 @@ use heedful_models::language_model::LanguageModelConfig;
 use heedful_models::loss::cross_entropy;
 
 /// Mechanisms that take the kernels of a device, terms that they leave to tensor operations, and one of this crate.
-const MECHANISMS: [&str; 13] = [
+const MECHANISMS: [&str; 14] = [
     "dot-product",
     "local-1d",
     "synthesizer-random+dot-product",
@@ -26,6 +26,7 @@ const MECHANISMS: [&str; 13] = [
     "softmax-plus-one",
     "learned-sink",
     "softpick",
+    "entmax",
     "relu-squared",
     "recency",
     "recency+dot-product",

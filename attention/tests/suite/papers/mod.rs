@@ -5,6 +5,7 @@ mod aft;
 mod convolution;
 mod delta_net;
 mod differential;
+mod entmax;
 mod fnet;
 mod forgetting;
 mod gaussian;

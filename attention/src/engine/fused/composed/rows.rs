@@ -7,13 +7,14 @@ use burn::backend::tensor::FloatTensor;
 
 use super::{Attention, Sums, is_positive};
 use crate::dropout::DropoutOperator;
-use crate::engine::Normaliser;
 use crate::engine::softpick::differences;
+use crate::engine::{Normaliser, entmax};
 use crate::visibility::least_visible_logit;
 
 /// What a query knows of its row: products of context and gradient, and what the forward pass kept.
 pub(super) struct Given<B: Backend> {
     pub dots: FloatTensor<B>,
+    /// Of an entmax, the threshold.
     pub log_sum_exp: FloatTensor<B>,
 }
 
@@ -38,13 +39,19 @@ impl<B: DropoutOperator> Attention<'_, B> {
             return (self.context(weights, chunk), B::float_add(B::float_log(sum), top));
         }
         let top = B::float_max_dim(logits.clone(), 3);
+        let has_key = is_positive::<B>(B::float_sub_scalar(top.clone(), (self.hidden() / 2.0).into()));
+        // Where nothing is seen the number is about -hidden, so that weights that are recomputed from it are 0.
+        let unseen = B::float_mul_scalar(B::float_sub_scalar(has_key.clone(), 1.0.into()), (2.0 * self.hidden()).into());
+        if let Normaliser::Entmax { power } = self.plan.normaliser {
+            let scores = B::float_div_scalar(logits, (power as f32).into());
+            let thresholds = B::float_add(entmax::thresholds::<B>(scores.clone(), power), unseen);
+            let weights = entmax::raised::<B>(B::relu(B::float_sub(scores, thresholds.clone())), power);
+            return (self.context(weights, chunk), thresholds);
+        }
         let weights = B::float_exp(B::float_sub(logits, top.clone()));
         let sum = B::float_sum_dim(weights.clone(), 3);
-        let has_key = is_positive::<B>(B::float_sub_scalar(top.clone(), (self.hidden() / 2.0).into()));
         let context = self.context(B::float_div(weights, sum.clone()), chunk);
-        let context = B::float_mul(context, has_key.clone());
-        // Where nothing is seen the sum is about -hidden, so that weights that are recomputed from it are 0.
-        let unseen = B::float_mul_scalar(B::float_sub_scalar(has_key, 1.0.into()), (2.0 * self.hidden()).into());
+        let context = B::float_mul(context, has_key);
         (context, B::float_add(B::float_add(B::float_log(sum), top), unseen))
     }
 
@@ -57,6 +64,10 @@ impl<B: DropoutOperator> Attention<'_, B> {
         match (self.plan.normaliser.each(), self.plan.normaliser) {
             (Some(each), _) => each.weights_on::<B>(logits),
             (None, Normaliser::Softpick { .. }) => B::float_clamp_min(differences::<B>(logits, given.log_sum_exp.clone()), 0.0.into()),
+            (None, Normaliser::Entmax { power }) => {
+                let scores = B::float_div_scalar(logits, (power as f32).into());
+                entmax::raised::<B>(B::relu(B::float_sub(scores, given.log_sum_exp.clone())), power)
+            }
             (None, _) => B::float_exp(B::float_sub(logits, given.log_sum_exp.clone())),
         }
     }
@@ -77,6 +88,14 @@ impl<B: DropoutOperator> Attention<'_, B> {
                 let exponentials = B::float_exp(B::float_sub(logits.clone(), log_sum_exp));
                 let of_sum = B::float_mul(B::float_sign(logits.clone()), dots);
                 B::float_mul(exponentials, B::float_sub(B::float_mul(is_positive::<B>(logits), slopes), of_sum))
+            }
+            (None, Normaliser::Entmax { power }) => {
+                let scores = B::float_div_scalar(logits, (power as f32).into());
+                let own = entmax::raised::<B>(B::relu(B::float_sub(scores, log_sum_exp)), power - 1);
+                // What the threshold moves; a query that sees nothing has no slopes.
+                let sum = B::float_clamp_min(B::float_sum_dim(own.clone(), 3), f32::MIN_POSITIVE.into());
+                let by_threshold = B::float_div(B::float_sum_dim(B::float_mul(own.clone(), slopes.clone()), 3), sum);
+                B::float_mul(own, B::float_sub(slopes, by_threshold))
             }
             (None, _) => {
                 let slopes = B::float_sub(slopes, dots);

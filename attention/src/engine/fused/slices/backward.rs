@@ -8,7 +8,9 @@ use rayon::prelude::*;
 use self::group::{BiasGradient, GroupGradients, PlaneSide, differentiate_group};
 use super::kernel::padded;
 use super::terms::{BiasOfGroup, BiasOfPlanes, TermGradients, TermsOfPlane};
+use super::thresholds::means;
 use super::{Inputs, Planes, Rows, Sizes, rows_of_planes};
+use crate::engine::Normaliser;
 use crate::visibility::TILE;
 
 /// What the forward pass gave, and the gradient of the context.
@@ -16,7 +18,7 @@ use crate::visibility::TILE;
 pub(in super::super) struct Given<'a> {
     pub context: Rows<'a>,
     pub gradient: Rows<'a>,
-    /// `[B, H, Q]`.
+    /// `[B, H, Q]`; of an entmax, thresholds.
     pub log_sum_exp: &'a [f32],
 }
 
@@ -46,6 +48,7 @@ pub(in super::super) fn backward(inputs: Inputs, given: Given) -> Gradients {
     let Sizes { batch, heads, queries, keys, factor, relative, pairs: [left, right], value } = inputs.sizes;
     let count = |planes: Option<Planes>| planes.map_or(0, |planes| planes.numbers.len());
     let bias = inputs.trained_bias();
+    let dots = dots(inputs, given);
     let mut gradients = Gradients {
         queries: vec![0.0; batch * heads * queries * factor],
         keys: vec![0.0; batch * heads * keys * factor],
@@ -74,11 +77,11 @@ pub(in super::super) fn backward(inputs: Inputs, given: Given) -> Gradients {
             for plane in planes.drain(..) {
                 families[bias.index(plane.plane / heads, plane.plane % heads)].planes.push(plane);
             }
-            families.par_iter_mut().for_each(|Family { planes, bias }| differentiate(inputs, given, planes, Some((bias, count))));
+            families.par_iter_mut().for_each(|Family { planes, bias }| differentiate(inputs, given, &dots, planes, Some((bias, count))));
             planes.extend(families.into_iter().flat_map(|family| family.planes));
             planes.sort_unstable_by_key(|plane| plane.plane);
         }
-        None => planes.par_chunks_mut(1).for_each(|plane| differentiate(inputs, given, plane, None)),
+        None => planes.par_chunks_mut(1).for_each(|plane| differentiate(inputs, given, &dots, plane, None)),
     }
     let terms: Vec<TermGradients> = planes.into_iter().map(|plane| plane.terms).collect();
     for (plane, terms) in terms.iter().enumerate() {
@@ -101,6 +104,25 @@ pub(in super::super) fn backward(inputs: Inputs, given: Given) -> Gradients {
         );
     }
     gradients
+}
+
+/// What a query takes from the gradients of all its weights, `[B, H, Q]`: the product of context and gradient, by which the sum counts that weights are divided
+/// by, or what the threshold moves.
+fn dots(inputs: Inputs, given: Given) -> Vec<f32> {
+    let Sizes { batch, heads, queries, value, .. } = inputs.sizes;
+    if let Normaliser::Entmax { power } = inputs.plan.normaliser {
+        return means(inputs, given, power);
+    }
+    let mut dots = vec![0.0; batch * heads * queries];
+    if inputs.plan.is_normalised() {
+        dots.par_chunks_mut(queries).enumerate().for_each(|(plane, dots)| {
+            let (gradient, context) = (given.gradient.of(plane / heads, plane % heads), given.context.of(plane / heads, plane % heads));
+            for (query, dot) in dots.iter_mut().enumerate() {
+                *dot = gradient.row(query, value).iter().zip(context.row(query, value)).map(|(a, b)| a * b).sum();
+            }
+        });
+    }
+    dots
 }
 
 /// `numbers` in `count` equal parts, which may be empty.
@@ -141,10 +163,16 @@ impl PlaneGradients<'_> {
 }
 
 /// Differentiates the planes that share a bias, given its gradient and how many biases there are; or one plane without a trained bias.
-fn differentiate(inputs: Inputs, given: Given, planes: &mut [PlaneGradients], mut of_bias: Option<(&mut BiasOfPlanes, usize)>) {
+fn differentiate(
+    inputs: Inputs,
+    given: Given,
+    dots: &[f32],
+    planes: &mut [PlaneGradients],
+    mut of_bias: Option<(&mut BiasOfPlanes, usize)>,
+) {
     let is_in_order = matches!(&*inputs.plan.parts, [part] if part.is_in_order());
     for part in &*inputs.plan.parts {
-        let sides: Vec<PlaneSide> = planes.iter().map(|plane| PlaneSide::new(inputs, given, part, plane.plane)).collect();
+        let sides: Vec<PlaneSide> = planes.iter().map(|plane| PlaneSide::new(inputs, given, dots, part, plane.plane)).collect();
         let tiles = sides[0].terms.places[1].len().div_ceil(TILE);
         match &mut of_bias {
             // Each group of keys has gradients of all queries of its own, which are added up in order: the sum does not depend on who computes what.

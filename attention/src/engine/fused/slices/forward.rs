@@ -4,16 +4,18 @@ use burn::tensor::DType;
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
-use super::kernel::{Aligned, Matrix, Triangle, add_product, padded, product, transposed_tiles, widened_tiles};
-use super::terms::{At, Scratch, Terms};
-use super::{Inputs, Places, Sizes, is_triangle, of_plane, rows_of_planes, shift};
+use super::kernel::{Aligned, Matrix, Triangle, add_product, padded, widened_tiles};
+use super::scores::Scores;
+use super::terms::{At, Scratch};
+use super::thresholds::{Above, thresholds};
+use super::{Inputs, Places, Sizes, of_plane, rows_of_planes};
 use crate::dropout::WeightDropout;
 use crate::engine::Normaliser;
 use crate::engine::fused::plan::Part;
 use crate::exponential::{exp, exponentials, largest, picked};
 use crate::visibility::{TILE, least_visible_logit};
 
-/// Context and log-sum-exp, which is infinite where no key is visible, and 0 where rows are not divided by their sum.
+/// Context and log-sum-exp, which is infinite where no key is visible, and 0 where rows are not divided by their sum; of an entmax, the threshold.
 pub(in super::super) struct Context {
     /// `[B, Q, H, D]`: heads side by side, as the projection after them reads them.
     pub context: Vec<f32>,
@@ -29,10 +31,13 @@ pub(in super::super) fn forward(inputs: Inputs) -> Context {
     let of_planes =
         rows_of_planes(&mut context, [batch, heads, value]).into_par_iter().zip(log_sum_exp.par_chunks_mut(queries)).enumerate();
     of_planes.for_each(|(plane, (context, log_sum_exp))| {
-        let mut state = State { tops: vec![f32::NEG_INFINITY; queries], totals: vec![0.0; queries], sums: context };
-        for part in &*inputs.plan.parts {
-            state.join(&attend(inputs, part, plane), value);
+        if let Normaliser::Entmax { power } = inputs.plan.normaliser {
+            log_sum_exp.copy_from_slice(&thresholds(inputs, plane, power));
+            State::new(context).meet(inputs, plane, Some(Above { thresholds: log_sum_exp, power, is_slope: false }));
+            return;
         }
+        let mut state = State::new(context);
+        state.meet(inputs, plane, None);
         for (at, context) in state.sums.into_iter().enumerate() {
             let total = state.totals[at];
             let share = if !inputs.plan.is_normalised() {
@@ -53,11 +58,11 @@ pub(in super::super) fn forward(inputs: Inputs) -> Context {
     Context { context, log_sum_exp }
 }
 
-/// Sums over the keys that queries have met, all divided by `e^top`: of weights, and of weighted values.
-struct State<'a> {
+/// Sums over the keys that the queries of a plane have met, all divided by `e^top`: of weights, and of weighted values.
+pub(super) struct State<'a> {
     tops: Vec<f32>,
-    totals: Vec<f32>,
-    sums: Vec<&'a mut [f32]>,
+    pub totals: Vec<f32>,
+    pub sums: Vec<&'a mut [f32]>,
 }
 
 /// [`State`] of the queries of a part, by place. Rows of values have their padded width.
@@ -68,7 +73,19 @@ struct PartState<'a> {
     sums: Aligned,
 }
 
-impl State<'_> {
+impl<'a> State<'a> {
+    /// Of queries that have met nothing; `sums` are 0.
+    pub(super) fn new(sums: Vec<&'a mut [f32]>) -> Self {
+        Self { tops: vec![f32::NEG_INFINITY; sums.len()], totals: vec![0.0; sums.len()], sums }
+    }
+
+    /// Meets the keys of all parts.
+    pub(super) fn meet(&mut self, inputs: Inputs, plane: usize, above: Option<Above>) {
+        for part in &*inputs.plan.parts {
+            self.join(&attend(inputs, part, plane, above), inputs.sizes.value);
+        }
+    }
+
     /// Goes on with what the queries of a part have met.
     fn join(&mut self, part: &PartState, value: usize) {
         let columns = padded(value);
@@ -87,33 +104,30 @@ impl State<'_> {
 }
 
 /// What the queries of one part meet.
-fn attend<'a>(inputs: Inputs<'a>, part: &'a Part, plane: usize) -> PartState<'a> {
-    let Sizes { heads, queries, keys, factor, value, .. } = inputs.sizes;
-    let (row, head) = (plane / heads, plane % heads);
-    let places = Places::new(part.queries.as_ref(), row, head, queries);
-    let key_places = Places::new(part.keys.as_ref(), row, head, keys);
+fn attend<'a>(inputs: Inputs<'a>, part: &'a Part, plane: usize, above: Option<Above>) -> PartState<'a> {
+    let Sizes { heads, value, .. } = inputs.sizes;
     let columns = padded(value);
-    let query_rows = places.rows(inputs.queries.of(row, head), factor);
-    let keys_transposed = transposed_tiles(key_places.rows(inputs.keys.of(row, head), factor).matrix(), key_places.len(), factor);
-    let values = widened_tiles(key_places.rows(inputs.values.of(row, head), value).matrix(), key_places.len(), value);
-    let terms = Terms::new(&inputs, row, head, [places, key_places]);
+    let scores = Scores::new(inputs, part, plane);
+    let [places, key_places] = scores.terms.places;
+    let rows = key_places.rows(inputs.values.of(plane / heads, plane % heads), value);
+    let values = widened_tiles(rows.matrix(), key_places.len(), value);
     let count = places.len();
+    let of_places = above.map(|above| places.numbers(above.thresholds));
+    let above = above.zip(of_places.as_deref()).map(|(above, thresholds)| Above { thresholds, ..above });
     // A softpick never divides by less than 1.
     let lowest = if matches!(inputs.plan.normaliser, Normaliser::Softpick { .. }) { 0.0 } else { f32::NEG_INFINITY };
     let mut state = PartState { places, tops: vec![lowest; count], totals: vec![0.0; count], sums: Aligned::zeros(count * columns) };
     let arch = Arch::new();
     let of_tiles = state.sums.par_chunks_mut(TILE * columns).zip(state.tops.par_chunks_mut(TILE)).zip(state.totals.par_chunks_mut(TILE));
     let scratch = || (Aligned::zeros(TILE * TILE), Scratch::default());
-    of_tiles.enumerate().for_each_init(scratch, |(weights, scratch), (tile, ((sums, tops), totals))| {
+    of_tiles.enumerate().for_each_init(scratch, |(weights, scratch), (queries_tile, ((sums, tops), totals))| {
         arch.dispatch(ForwardTile {
-            sizes: inputs.sizes,
+            value,
             dropout: inputs.plan.dropout.as_ref(),
             normaliser: inputs.plan.normaliser,
-            part,
-            place: [row, head, tile],
-            terms: &terms,
-            queries: query_rows.matrix().rows_from(tile * TILE),
-            keys_transposed: &keys_transposed,
+            above: above.map(|above| above.from(queries_tile * TILE)),
+            queries_tile,
+            scores: &scores,
             values: &values,
             weights,
             scratch,
@@ -126,16 +140,14 @@ fn attend<'a>(inputs: Inputs<'a>, part: &'a Part, plane: usize) -> PartState<'a>
 }
 
 struct ForwardTile<'a> {
-    sizes: Sizes,
+    /// Width of the values.
+    value: usize,
     dropout: Option<&'a WeightDropout>,
     normaliser: Normaliser,
-    part: &'a Part,
-    /// Batch row, head, and number of the tile of queries.
-    place: [usize; 3],
-    terms: &'a Terms<'a>,
-    queries: Matrix<'a>,
-    /// `[tiles, factor, TILE]`.
-    keys_transposed: &'a [f32],
+    /// Of an entmax.
+    above: Option<Above<'a>>,
+    queries_tile: usize,
+    scores: &'a Scores<'a>,
     /// `[tiles, TILE, padded value]`.
     values: &'a [f32],
     /// `[TILE, TILE]`.
@@ -152,32 +164,30 @@ impl WithSimd for ForwardTile<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Self { sizes, dropout, normaliser, part, place: [row, head, queries_tile], terms, queries, keys_transposed, values, .. } = self;
-        let Self { weights, scratch, sums, tops, totals, .. } = self;
-        let Sizes { factor, value, .. } = sizes;
+        let Self { value, dropout, normaliser, above, queries_tile, scores, values, weights, scratch, sums, tops, totals } = self;
         let (height, columns) = (tops.len(), padded(value));
-        for tile in part.tiles.met_by_queries(row, head, queries_tile) {
+        for tile in scores.met_by_queries(queries_tile) {
             let at = At { queries: queries_tile, keys: tile.index as usize, height };
-            if terms.are_beyond(at) {
+            if scores.terms.are_beyond(at) {
                 continue;
             }
-            let keys = Matrix { numbers: of_plane(keys_transposed, at.keys, TILE * factor), stride: TILE };
-            let is_triangle = is_triangle(&part.tiles, tile.pairs);
-            let triangle = |of: Triangle| if is_triangle { of } else { Triangle::None };
-            product(simd, [height, TILE, factor], triangle(Triangle::OfResult), queries, keys, weights);
-            terms.add(simd, at, weights, scratch);
-            shift(weights, &part.tiles, tile.pairs);
-            terms.limit(at, weights, |_, _| {});
+            let is_triangle = scores.logits(simd, at, tile.pairs, weights, scratch);
             match (normaliser.each(), normaliser) {
                 (Some(each), _) => {
                     each.weigh(&mut weights[..height * TILE]);
+                    tops.fill(0.0);
+                }
+                (None, Normaliser::Entmax { .. }) => {
+                    if let Some(above) = above {
+                        above.weigh(weights, totals);
+                    }
                     tops.fill(0.0);
                 }
                 (None, Normaliser::Softpick { .. }) => meet::<true>(weights, (sums, columns), tops, totals),
                 (None, _) => meet::<false>(weights, (sums, columns), tops, totals),
             }
             if let Some(dropout) = dropout {
-                let [queries, keys] = terms.places;
+                let ([queries, keys], [row, head]) = (scores.terms.places, scores.place);
                 for (place, weights) in weights.chunks_exact_mut(TILE).take(height).enumerate() {
                     let drawn = dropout.row(row, head, queries.index(at.queries * TILE + place));
                     keys.each(at.keys, |place, key| weights[place] *= drawn.factor(key));
@@ -185,7 +195,8 @@ impl WithSimd for ForwardTile<'_> {
             }
             let values = Matrix { numbers: of_plane(values, at.keys, TILE * columns), stride: columns };
             let weights = Matrix { numbers: weights, stride: TILE };
-            add_product(simd, [height, columns, TILE], triangle(Triangle::OfLeft), weights, values, sums);
+            let triangle = if is_triangle { Triangle::OfLeft } else { Triangle::None };
+            add_product(simd, [height, columns, TILE], triangle, weights, values, sums);
         }
     }
 }

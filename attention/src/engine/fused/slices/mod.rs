@@ -7,7 +7,9 @@
 mod backward;
 mod forward;
 mod kernel;
+mod scores;
 mod terms;
+mod thresholds;
 
 use std::borrow::Cow;
 

@@ -9,7 +9,7 @@ use super::super::kernel::{Aligned, Matrix, Transposed, Triangle, add_product, p
 use super::super::terms::{At, BiasOfGroup, BiasOfPlanes, End, Scratch, TermGradients, Terms};
 use super::super::{Inputs, Placed, Places, Sizes, is_triangle, of_plane, shift};
 use super::Given;
-use super::weights::{pick, weigh, weigh_each};
+use super::weights::{pick, weigh, weigh_above, weigh_each};
 use crate::dropout::WeightDropout;
 use crate::engine::fused::plan::Part;
 use crate::engine::{Normaliser, greatest_log_ratio};
@@ -25,29 +25,27 @@ pub(super) struct PlaneSide<'a> {
     queries: Aligned,
     /// Gradient of the context, `[tiles, TILE, padded value]`.
     gradient: Aligned,
+    /// Of an entmax, thresholds.
     pub log_sum_exp: Vec<f32>,
-    /// Products of context and gradient.
+    /// What is taken from the gradients of the weights of each query.
     pub dots: Vec<f32>,
     keys: Placed<'a>,
     values: Placed<'a>,
 }
 
 impl<'a> PlaneSide<'a> {
-    pub(super) fn new(inputs: Inputs<'a>, given: Given<'a>, part: &'a Part, plane: usize) -> Self {
+    pub(super) fn new(inputs: Inputs<'a>, given: Given<'a>, dots: &[f32], part: &'a Part, plane: usize) -> Self {
         let Sizes { heads, queries, keys, factor, value, .. } = inputs.sizes;
         let (row, head) = (plane / heads, plane % heads);
-        let (gradient, context) = (given.gradient.of(row, head), given.context.of(row, head));
-        let dot = |query| gradient.row(query, value).iter().zip(context.row(query, value)).map(|(a, b)| a * b).sum();
-        let dots: Vec<f32> = if inputs.plan.is_normalised() { (0..queries).map(dot).collect() } else { vec![0.0; queries] };
         let places = Places::new(part.queries.as_ref(), row, head, queries);
         let key_places = Places::new(part.keys.as_ref(), row, head, keys);
         Self {
             place: [row, head],
             terms: Terms::new(&inputs, row, head, [places, key_places]),
             queries: widened_tiles(places.rows(inputs.queries.of(row, head), factor).matrix(), places.len(), factor),
-            gradient: widened_tiles(places.rows(gradient, value).matrix(), places.len(), value),
+            gradient: widened_tiles(places.rows(given.gradient.of(row, head), value).matrix(), places.len(), value),
             log_sum_exp: places.numbers(of_plane(given.log_sum_exp, plane, queries)),
-            dots: places.numbers(&dots),
+            dots: places.numbers(of_plane(dots, plane, queries)),
             keys: key_places.rows(inputs.keys.of(row, head), factor),
             values: key_places.rows(inputs.values.of(row, head), value),
         }
@@ -202,6 +200,7 @@ impl WithSimd for BackwardGroup<'_, '_, '_> {
                     }
                     match (normaliser.each(), normaliser) {
                         (Some(each), _) => weigh_each(each, &mut weights, &mut slopes, terms, dropout, at),
+                        (None, Normaliser::Entmax { power }) => weigh_above(power, &mut weights, &mut slopes, side, dropout, at),
                         (None, Normaliser::Softpick { .. }) => pick(&mut weights, &mut slopes, side, dropout, at),
                         (None, _) => weigh(&mut weights, &mut slopes, side, dropout, at),
                     }

@@ -4,6 +4,7 @@ use super::super::terms::{At, Terms};
 use super::group::PlaneSide;
 use crate::dropout::WeightDropout;
 use crate::engine::each::Each;
+use crate::engine::entmax::power_and_slope;
 use crate::engine::softpick::difference;
 use crate::exponential::exp;
 use crate::visibility::TILE;
@@ -89,6 +90,34 @@ pub(super) fn pick(
             let by_weights = if score > 0.0 { *slope * factor - dot } else { dot };
             *slope = if score == 0.0 { 0.0 } else { exponential * by_weights };
             *weight = if score <= 0.0 { 0.0 } else { difference(score, one, exponential) * factor };
+        }
+    }
+}
+
+/// [`weigh`] of an entmax.
+#[inline(always)]
+pub(super) fn weigh_above(
+    power: u32,
+    weights: &mut [f32],
+    slopes: &mut [f32],
+    side: &PlaneSide,
+    dropout: Option<(&WeightDropout, [usize; 2])>,
+    At { queries, keys, height }: At,
+) {
+    let (terms, share) = (&side.terms, 1.0 / power as f32);
+    let rows = weights.chunks_exact_mut(TILE).zip(slopes.chunks_exact_mut(TILE)).take(height).enumerate();
+    let mut factors = [1.0; TILE];
+    for (at, (weights, slopes)) in rows {
+        let place = queries * TILE + at;
+        let (threshold, mean) = (side.log_sum_exp[place], side.dots[place]);
+        if let Some((dropout, [row, head])) = dropout {
+            let drawn = dropout.row(row, head, terms.places[0].index(place));
+            terms.places[1].each(keys, |place, key| factors[place] = drawn.factor(key));
+        }
+        for ((weight, slope), factor) in weights.iter_mut().zip(slopes).zip(&factors) {
+            let [own, by_score] = power_and_slope(*weight * share - threshold, power);
+            *slope = by_score * (*slope * factor - mean);
+            *weight = own * factor;
         }
     }
 }

@@ -1,0 +1,134 @@
+//! Entmax (Peters, Niculae and Martins 2019, section 3) and sparsemax (Martins and Astudillo 2016, section 2).
+//!
+//! `w[i, j] = max((alpha - 1) s[i, j] - t[i], 0)^(1 / (alpha - 1))`, with the threshold `t[i]` by which the weights of query `i` sum to 1. Scores that are far below
+//! the best one have no weight at all. With `alpha` near 1 the weights are those of a softmax, with 2 they are a sparsemax. `entmax` has 1.5, for which a key
+//! has no weight from 2 below the best one on, if not earlier, and a sparsemax from 1 below it on. Scores `s` are those of any mechanism: `alibi@entmax`, or
+//! `entmax` for short. Time and decoding state are those of the scores, by default of dot-product attention, and some steps of Newton's method for each query.
+//!
+//! A key without a weight has no gradient. Parameters have the names that they have without the normaliser, so that weights which were trained with a softmax
+//! can be loaded.
+//!
+//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//!
+#![doc = include_str!("../../pictures/entmax.svg")]
+
+use burn::tensor::Device;
+use derive_setters::Setters;
+use serde::{Deserialize, Serialize};
+
+use crate::conformance::formula::Formula;
+use crate::engine::Normaliser;
+use crate::error::ConfigError;
+use crate::placement::Placement;
+use crate::random::RandomKey;
+use crate::registry::{AnyLogits, AnyMechanism, Card, Kind, Mechanism};
+
+/// The name of entmax with `alpha` 2.
+const SPARSEMAX: &str = "sparsemax";
+
+/// Configuration of entmax attention.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
+#[serde(default, deny_unknown_fields)]
+#[setters(prefix = "with_")]
+#[non_exhaustive]
+pub struct EntmaxConfig {
+    /// How sparse weights are: 2, 1.5, or in general `1 + 1 / p` for a whole number `p` from 1 to 8 (default 1.5; `sparsemax` has 2).
+    pub alpha: f64,
+    /// What scores the keys (default: dot-product attention).
+    #[setters(into)]
+    pub logits: AnyMechanism,
+}
+
+impl Default for EntmaxConfig {
+    fn default() -> Self {
+        Self { alpha: 1.5, logits: AnyMechanism::default() }
+    }
+}
+
+impl EntmaxConfig {
+    /// The power `1 / (alpha - 1)`, if it is one that is possible.
+    fn power(&self) -> Option<u32> {
+        let power = 1.0 / (self.alpha - 1.0);
+        // Of 1 + 1 / 3, three digits may be all that is given.
+        let whole = (1..=8).find(|&whole| (power - f64::from(whole)).abs() < 0.02);
+        whole.filter(|_| self.alpha > 1.0)
+    }
+}
+
+impl Mechanism for EntmaxConfig {
+    const NAME: &'static str = "entmax";
+
+    fn card() -> Card {
+        Card {
+            variant: "Entmax",
+            description: "Gives weights that sum to 1 to the best keys alone, and none to the others, over any logits and pattern.",
+            source: "Peters, Niculae and Martins 2019, section 3; Martins and Astudillo 2016, section 2",
+            kind: Kind::Normaliser,
+            cross: true,
+            causal: true,
+            time: "n^2 d",
+            state: "2 n d",
+            letters: &[],
+            differences: &[
+                "The power `1 / (alpha - 1)` is a whole number; the released code takes any alpha, and can train one for each head.",
+                "The released code sorts scores or halves an interval; thresholds are found by Newton's method here.",
+            ],
+        }
+    }
+
+    fn named() -> Vec<(&'static str, Self)> {
+        vec![(Self::NAME, Self::default()), (SPARSEMAX, Self { alpha: 2.0, ..Self::default() })]
+    }
+
+    fn name(&self) -> String {
+        let own = if self.alpha == 2.0 { SPARSEMAX } else { Self::NAME };
+        match self.logits.name() {
+            logits if logits == AnyMechanism::default().name() => own.to_owned(),
+            logits => format!("{logits}@{own}"),
+        }
+    }
+
+    fn members(&self) -> Vec<&AnyMechanism> {
+        vec![&self.logits]
+    }
+
+    fn over(self, logits: AnyMechanism) -> Option<Self> {
+        Some(Self { logits, ..self })
+    }
+
+    fn can_cross(&self) -> bool {
+        self.logits.can_cross()
+    }
+
+    /// # Errors
+    /// If `alpha` is not among those that are possible, or what is normalised has no scores of its own or is wrong itself.
+    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+        if self.power().is_none() {
+            let remedy = "give 2, 1.5, or 1 + 1 / p for a whole number p up to 8; 1 is a softmax, the mechanism without entmax";
+            return Err(placement.check(Self::NAME).wrong("alpha", self.alpha, remedy));
+        }
+        self.logits.validate_normalised(Self::NAME, placement)
+    }
+
+    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        let power = self.power().expect("validated: alpha has a power");
+        Some(self.logits.init_logits(placement, key, device)?.normalised_by(Normaliser::Entmax { power }))
+    }
+
+    /// Peters et al. 2019, equation 10, with the threshold found by halving.
+    fn formula(&self) -> Option<Formula<'_>> {
+        Some(Formula::default().weights(|query| {
+            let power = self.power().expect("validated: alpha has a power");
+            let scores: Vec<Option<f64>> = query.scores().into_iter().map(|score| score.map(|score| score / f64::from(power))).collect();
+            let weight = |score: f64, threshold: f64| (score - threshold).max(0.0).powi(power as i32);
+            let highest = scores.iter().flatten().fold(f64::NEG_INFINITY, |highest, &score| highest.max(score));
+            let (mut low, mut high) = (highest - 1.0, highest);
+            for _ in 0..60 {
+                let middle = (low + high) / 2.0;
+                let sum: f64 = scores.iter().flatten().map(|&score| weight(score, middle)).sum();
+                if sum >= 1.0 { low = middle } else { high = middle }
+            }
+            scores.into_iter().map(|score| score.map_or(0.0, |score| weight(score, low))).collect()
+        }))
+    }
+}
