@@ -219,7 +219,8 @@ impl TorchState {
 fn with<const D: usize>(own: Param<Tensor<D>>, values: Option<Vec<f32>>) -> Param<Tensor<D>> {
     let Some(values) = values else { return own };
     let (shape, device) = (own.dims(), own.device());
-    own.map(|_| Tensor::from_data(TensorData::new(values, shape), &device))
+    // A mapped parameter is tracked only if the new tensor says so.
+    own.map(|old| Tensor::from_data(TensorData::new(values, shape), &device).set_require_grad(old.is_require_grad()))
 }
 
 /// A map `[inputs, outputs]` with weights `[outputs, inputs]`.
@@ -228,7 +229,7 @@ fn with_values(mut map: Linear, weights: Option<Vec<f32>>, biases: Option<Vec<f3
     if let Some(weights) = weights {
         let device = map.weight.device();
         let weights = Tensor::<2>::from_data(TensorData::new(weights, [outputs, inputs]), &device).transpose();
-        map.weight = map.weight.map(|_| weights);
+        map.weight = map.weight.map(|old| weights.set_require_grad(old.is_require_grad()));
     }
     map.bias = map.bias.map(|own| with(own, biases));
     map
@@ -237,6 +238,7 @@ fn with_values(mut map: Linear, weights: Option<Vec<f32>>, biases: Option<Vec<f3
 #[cfg(test)]
 mod tests {
     use super::*;
+    use burn::module::Module;
     use burn::tensor::Device;
     use heedful_attention::mechanisms::dot_product::DotProductConfig;
     use heedful_attention::probe::Probe;
@@ -302,6 +304,20 @@ mod tests {
             let difference: f32 = (output - expected).abs().max().into_scalar();
             assert!(difference < 5e-5, "{order}: {difference}");
         }
+    }
+
+    #[test]
+    fn loaded_weights_are_trained() {
+        let mut state = fixture("post");
+        for name in ["source", "target", "output"] {
+            state.tensors.remove(name);
+        }
+        let model = state.load(model(NormOrder::Post, 2, biased()).train(), Match::Exact).unwrap();
+        let block = &model.encoder.layers[0];
+        let attention = block.self_attention.as_softmax().unwrap();
+        assert!(attention.output.weight.is_require_grad() && attention.value.bias.as_ref().unwrap().is_require_grad());
+        assert!(block.feed_forward.input.weight.is_require_grad());
+        assert!(block.feed_forward_residual.norm.as_ref().unwrap().beta.as_ref().unwrap().is_require_grad());
     }
 
     #[test]
