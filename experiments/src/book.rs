@@ -18,6 +18,7 @@ chapters! {
     OwnExperiment = "../../docs/book/src/own-experiment.md",
     OwnModel = "../../docs/book/src/own-model.md",
     OwnMechanism = "../../docs/book/src/own-mechanism.md",
+    Pretrained = "../../docs/book/src/pretrained.md",
     Readme = "../../README.md",
     QuickStart = "../../docs/book/src/quick-start-library.md",
     Weights = "../../docs/weights.md",

@@ -145,7 +145,8 @@
 //!
 //! Training minimises the cross-entropy of next, [`masked`] or target tokens, of corrupted spans ([`span_corruption`], [`loss`]) or of pixels ([`pixels`]),
 //! optionally with the [`auxiliary`] losses of deep character models, or the loss of a policy and its values ([`actor_critic`], [`policy`]). [`optimiser`] has
-//! Adam and AdamW. [`torch`] reads weights of `torch.nn.Transformer`, [`arithmetic`] counts multiplications, [`parameters`] parameters. With the feature `train`, `learner` trains models in Burn's own training loop.
+//! Adam and AdamW. [`pretrained`] reads and writes folders of Hugging Face (GPT-2, Llama, Mistral, Qwen-3, BERT, ViT), [`torch`] reads weights of
+//! `torch.nn.Transformer`, [`arithmetic`] counts multiplications, [`parameters`] parameters. With the feature `train`, `learner` trains models in Burn's own training loop.
 
 #![warn(unreachable_pub)]
 // Tests of one backend read where they compare.
@@ -182,6 +183,7 @@ pub mod position;
 pub mod precision;
 pub mod prelude;
 pub mod presets;
+pub mod pretrained;
 pub mod recomputation;
 pub mod recurrent;
 pub mod residual;

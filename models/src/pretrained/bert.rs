@@ -1,0 +1,97 @@
+//! BERT: `BertForSequenceClassification`, and the encoder of other classes.
+
+use heedful_attention::registry::AnyMechanism;
+use serde_json::json;
+
+use super::error::PretrainedError;
+use super::fields::Fields;
+use super::table::{Names, Place, Row};
+use crate::block::BlockConfig;
+use crate::classifier::{ClassifierConfig, Pooling};
+use crate::embedding::EmbeddingScale;
+use crate::initialisation::Initialisation;
+use crate::norm::NormConfig;
+use crate::position::PositionConfig;
+use crate::residual::NormOrder;
+
+/// Files of 2018 name the parameters of norms otherwise. Outputs of pre-training (`cls.`) are not those of a classifier.
+pub(super) const NAMES: Names = Names {
+    prefix: "bert.",
+    others: &[&[("LayerNorm.weight", "LayerNorm.gamma"), ("LayerNorm.bias", "LayerNorm.beta")]],
+    is_skipped: |name| name.ends_with("embeddings.position_ids") || name.starts_with("cls."),
+};
+
+pub(super) const LAYER: &[Row] = &[
+    (
+        "encoder.layers.{}.self_attention.Softmax.logits.query.weight",
+        "bert.encoder.layer.{}.attention.self.query.weight",
+        Place::Transposed,
+    ),
+    ("encoder.layers.{}.self_attention.Softmax.logits.query.bias", "bert.encoder.layer.{}.attention.self.query.bias", Place::Same),
+    ("encoder.layers.{}.self_attention.Softmax.logits.key.weight", "bert.encoder.layer.{}.attention.self.key.weight", Place::Transposed),
+    ("encoder.layers.{}.self_attention.Softmax.logits.key.bias", "bert.encoder.layer.{}.attention.self.key.bias", Place::Same),
+    ("encoder.layers.{}.self_attention.Softmax.value.weight", "bert.encoder.layer.{}.attention.self.value.weight", Place::Transposed),
+    ("encoder.layers.{}.self_attention.Softmax.value.bias", "bert.encoder.layer.{}.attention.self.value.bias", Place::Same),
+    ("encoder.layers.{}.self_attention.Softmax.output.weight", "bert.encoder.layer.{}.attention.output.dense.weight", Place::Transposed),
+    ("encoder.layers.{}.self_attention.Softmax.output.bias", "bert.encoder.layer.{}.attention.output.dense.bias", Place::Same),
+    ("encoder.layers.{}.self_attention_residual.norm.gamma", "bert.encoder.layer.{}.attention.output.LayerNorm.weight", Place::Same),
+    ("encoder.layers.{}.self_attention_residual.norm.beta", "bert.encoder.layer.{}.attention.output.LayerNorm.bias", Place::Same),
+    ("encoder.layers.{}.feed_forward.input.weight", "bert.encoder.layer.{}.intermediate.dense.weight", Place::Transposed),
+    ("encoder.layers.{}.feed_forward.input.bias", "bert.encoder.layer.{}.intermediate.dense.bias", Place::Same),
+    ("encoder.layers.{}.feed_forward.output.weight", "bert.encoder.layer.{}.output.dense.weight", Place::Transposed),
+    ("encoder.layers.{}.feed_forward.output.bias", "bert.encoder.layer.{}.output.dense.bias", Place::Same),
+    ("encoder.layers.{}.feed_forward_residual.norm.gamma", "bert.encoder.layer.{}.output.LayerNorm.weight", Place::Same),
+    ("encoder.layers.{}.feed_forward_residual.norm.beta", "bert.encoder.layer.{}.output.LayerNorm.bias", Place::Same),
+];
+
+pub(super) const REST: &[Row] = &[
+    ("embedding.tokens.weight", "bert.embeddings.word_embeddings.weight", Place::Same),
+    ("embedding.positions.learned", "bert.embeddings.position_embeddings.weight", Place::Same),
+    ("embedding.segments", "bert.embeddings.token_type_embeddings.weight", Place::Same),
+    ("embedding.norm.gamma", "bert.embeddings.LayerNorm.weight", Place::Same),
+    ("embedding.norm.beta", "bert.embeddings.LayerNorm.bias", Place::Same),
+    ("pooler.weight", "bert.pooler.dense.weight", Place::Transposed),
+    ("pooler.bias", "bert.pooler.dense.bias", Place::Same),
+];
+
+/// The model that a configuration describes.
+pub(super) fn config(fields: Fields) -> Result<ClassifierConfig, PretrainedError> {
+    fields.only("position_embedding_type", &json!("absolute"))?;
+    fields.only("type_vocab_size", &json!(2))?;
+    let dropout = fields.number_or("hidden_dropout_prob", 0.1)?;
+    let config = ClassifierConfig {
+        vocabulary: fields.size("vocab_size")?,
+        outputs: fields.labels()?,
+        attention: AnyMechanism::default().into(),
+        layers: fields.size("num_hidden_layers")?,
+        block: BlockConfig {
+            d_model: fields.size("hidden_size")?,
+            heads: fields.size("num_attention_heads")?,
+            qkv_bias: true,
+            attention_output_bias: true,
+            d_ff: fields.size("intermediate_size")?,
+            activation: fields.activation("hidden_act", "gelu")?,
+            norm: NormConfig::default().with_epsilon(fields.number_or("layer_norm_eps", 1e-12)?),
+            norm_order: NormOrder::Post,
+            // Null is the dropout of the layers.
+            dropout: fields
+                .optional_number("classifier_dropout")?
+                .map_or(Ok(dropout), |_| fields.one_dropout(&["hidden_dropout_prob", "classifier_dropout"], 0.1))?,
+            attention_dropout: fields.number_or("attention_probs_dropout_prob", 0.1)?,
+            max_length: fields.size("max_position_embeddings")?,
+            ..BlockConfig::default()
+        },
+        positions: PositionConfig::Learned,
+        embedding_scale: EmbeddingScale::None,
+        embedding_norm: true,
+        initialisation: Initialisation::NormalTables { deviation: fields.number_or("initializer_range", 0.02)?, scaled_branches: false },
+        pooling: Pooling::ClassToken,
+        pooler: true,
+        segments: true,
+        ..ClassifierConfig::default()
+    };
+    // Sizes of poolers are those of an earlier library; tied embeddings are those of pre-training.
+    let pooler = ["pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head", "pooler_type"];
+    fields.finish(&[&pooler[..], &["directionality", "num_labels", "tie_word_embeddings"]].concat())?;
+    Ok(config)
+}

@@ -1,0 +1,212 @@
+//! Fields of `config.json`.
+//!
+//! Every field is read, or named as one without effect on what the model computes, or refused: a field that is ignored could be one that matters.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use super::error::PretrainedError;
+use crate::feed_forward::Activation;
+
+/// Fields of all architectures that change nothing of what a model computes: names, training, generation, and what the library itself remembers.
+const WITHOUT_EFFECT: &[&str] = &[
+    "_attn_implementation",
+    "_attn_implementation_autoset",
+    "_name_or_path",
+    "architectures",
+    "attn_implementation",
+    "bad_words_ids",
+    "begin_suppress_tokens",
+    "bos_token_id",
+    "chunk_size_feed_forward",
+    "cls_token_id",
+    "decoder_start_token_id",
+    "diversity_penalty",
+    "do_sample",
+    "dtype",
+    "early_stopping",
+    "encoder_no_repeat_ngram_size",
+    "eos_token_id",
+    "exponential_decay_length_penalty",
+    "finetuning_task",
+    "forced_bos_token_id",
+    "forced_eos_token_id",
+    "gradient_checkpointing",
+    "is_llama_config",
+    "label2id",
+    "length_penalty",
+    "mask_token_id",
+    "max_length",
+    "min_length",
+    "model_type",
+    "no_repeat_ngram_size",
+    "num_beam_groups",
+    "num_beams",
+    "num_return_sequences",
+    "output_attentions",
+    "output_hidden_states",
+    "output_past",
+    "output_scores",
+    "pad_token_id",
+    "prefix",
+    "problem_type",
+    "remove_invalid_values",
+    "repetition_penalty",
+    "return_dict",
+    "return_dict_in_generate",
+    "sep_token_id",
+    "suppress_tokens",
+    "task_specific_params",
+    "temperature",
+    "tf_legacy_loss",
+    "tie_encoder_decoder",
+    "tokenizer_class",
+    "top_k",
+    "top_p",
+    "torch_dtype",
+    "torchscript",
+    "transformers.js_config",
+    "transformers_version",
+    "typical_p",
+    "unk_token_id",
+    "use_bfloat16",
+    "use_cache",
+];
+
+/// The fields of a file, or of a table in it.
+pub(super) struct Fields<'a> {
+    path: &'a Path,
+    /// What stands before names in messages: empty, or the name of the table and a point.
+    table: String,
+    values: &'a Map<String, Value>,
+    read: RefCell<BTreeSet<String>>,
+}
+
+impl<'a> Fields<'a> {
+    /// Of a whole file.
+    pub(super) fn new(path: &'a Path, values: &'a Map<String, Value>) -> Self {
+        Self { path, table: String::new(), values, read: RefCell::default() }
+    }
+
+    /// A field that is given and not null.
+    pub(super) fn get(&self, field: &str) -> Option<&'a Value> {
+        self.read.borrow_mut().insert(field.to_owned());
+        self.values.get(field).filter(|value| !value.is_null())
+    }
+
+    /// Whether a field is given, if only as null.
+    pub(super) fn is_given(&self, field: &str) -> bool {
+        self.values.contains_key(field)
+    }
+
+    /// The error that a field is wrong.
+    pub(super) fn wrong(&self, field: &str, remedy: impl Into<String>) -> PretrainedError {
+        let value = self.values.get(field).map_or_else(|| "not given".to_owned(), Value::to_string);
+        PretrainedError::Field { path: self.path.into(), field: format!("{}{field}", self.table), value, remedy: remedy.into() }
+    }
+
+    /// The fields of a table that is given.
+    pub(super) fn table(&self, field: &str) -> Result<Option<Self>, PretrainedError> {
+        let Some(value) = self.get(field) else { return Ok(None) };
+        let values = value.as_object().ok_or_else(|| self.wrong(field, "give a table"))?;
+        Ok(Some(Self { path: self.path, table: format!("{}{field}.", self.table), values, read: RefCell::default() }))
+    }
+
+    /// A number of at least 1, if it is given.
+    pub(super) fn optional_size(&self, field: &str) -> Result<Option<usize>, PretrainedError> {
+        let size = |value: &Value| {
+            let size = value.as_u64().filter(|&size| size > 0).and_then(|size| usize::try_from(size).ok());
+            size.ok_or_else(|| self.wrong(field, "give a whole number of at least 1"))
+        };
+        self.get(field).map(size).transpose()
+    }
+
+    /// A number of at least 1.
+    pub(super) fn size(&self, field: &str) -> Result<usize, PretrainedError> {
+        self.optional_size(field)?.ok_or_else(|| self.wrong(field, "give a whole number of at least 1"))
+    }
+
+    /// A number, if it is given.
+    pub(super) fn optional_number(&self, field: &str) -> Result<Option<f64>, PretrainedError> {
+        self.get(field).map(|value| value.as_f64().ok_or_else(|| self.wrong(field, "give a number"))).transpose()
+    }
+
+    /// A number, or what transformers takes where it is not given.
+    pub(super) fn number_or(&self, field: &str, default: f64) -> Result<f64, PretrainedError> {
+        Ok(self.optional_number(field)?.unwrap_or(default))
+    }
+
+    /// Whether something holds, or what transformers takes where it is not given.
+    pub(super) fn flag_or(&self, field: &str, default: bool) -> Result<bool, PretrainedError> {
+        self.get(field).map_or(Ok(default), |value| value.as_bool().ok_or_else(|| self.wrong(field, "give true or false")))
+    }
+
+    /// A text, if it is given.
+    pub(super) fn text(&self, field: &str) -> Result<Option<&'a str>, PretrainedError> {
+        self.get(field).map(|value| value.as_str().ok_or_else(|| self.wrong(field, "give a text"))).transpose()
+    }
+
+    /// Refuses a field with another value than this, which is that of a field that is not given.
+    pub(super) fn only(&self, field: &str, supported: &Value) -> Result<(), PretrainedError> {
+        match self.get(field) {
+            Some(value) if value != supported && value.as_f64().is_none_or(|value| supported.as_f64() != Some(value)) => {
+                Err(self.wrong(field, format!("only {supported} is supported")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Dropout probabilities that the model has one of: the first, which all others must equal.
+    pub(super) fn one_dropout(&self, fields: &[&str], default: f64) -> Result<f64, PretrainedError> {
+        let (first, others) = fields.split_first().expect("at least one field is named");
+        let dropout = self.number_or(first, default)?;
+        for field in others {
+            if self.number_or(field, default)? != dropout {
+                let remedy = format!("give the value of {}{first}, {dropout}: both places have one dropout here", self.table);
+                return Err(self.wrong(field, remedy));
+            }
+        }
+        Ok(dropout)
+    }
+
+    /// A non-linearity, or the name that transformers takes where it is not given.
+    pub(super) fn activation(&self, field: &str, default: &str) -> Result<Activation, PretrainedError> {
+        match self.text(field)?.unwrap_or(default) {
+            "gelu" | "gelu_python" => Ok(Activation::Gelu),
+            "gelu_new" | "gelu_pytorch_tanh" | "gelu_fast" | "gelu_accurate" => Ok(Activation::GeluTanh),
+            "quick_gelu" => Ok(Activation::QuickGelu),
+            "relu" => Ok(Activation::Relu),
+            "silu" | "swish" => Ok(Activation::Silu),
+            _ => Err(self.wrong(field, "only gelu, gelu_new, gelu_pytorch_tanh, quick_gelu, relu and silu are supported")),
+        }
+    }
+
+    /// Number of classes: that of the labels, or 2.
+    pub(super) fn labels(&self) -> Result<usize, PretrainedError> {
+        match self.get("id2label") {
+            Some(labels) => {
+                let count = labels.as_object().map(Map::len).filter(|&count| count > 0);
+                count.ok_or_else(|| self.wrong("id2label", "give a table with a name for each class"))
+            }
+            None => Ok(self.optional_size("num_labels")?.unwrap_or(2)),
+        }
+    }
+
+    /// Refuses fields that nothing has read and that are not known to be without effect.
+    pub(super) fn finish(self, without_effect: &[&str]) -> Result<(), PretrainedError> {
+        self.only("is_encoder_decoder", &Value::Bool(false))?;
+        self.only("add_cross_attention", &Value::Bool(false))?;
+        self.only("is_decoder", &Value::Bool(false))?;
+        self.only("pruned_heads", &Value::Object(Map::new()))?;
+        let read = self.read.borrow();
+        let is_known =
+            |name: &str| read.contains(name) || without_effect.contains(&name) || self.table.is_empty() && WITHOUT_EFFECT.contains(&name);
+        match self.values.iter().find(|(name, value)| !value.is_null() && !is_known(name)) {
+            Some((name, _)) => Err(self.wrong(name, "it is not known here; take it out if it changes nothing of what the model computes")),
+            None => Ok(()),
+        }
+    }
+}

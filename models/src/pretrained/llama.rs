@@ -1,0 +1,184 @@
+//! Llama, Mistral and Qwen-3: `LlamaForCausalLM`, `MistralForCausalLM` and `Qwen3ForCausalLM`.
+
+use heedful_attention::mechanisms::qk_norm::QkNorm;
+use heedful_attention::mechanisms::sliding_window::SlidingWindowConfig;
+use heedful_attention::registry::AnyMechanism;
+use serde_json::{Value, json};
+
+use super::error::PretrainedError;
+use super::fields::Fields;
+use super::rotary::rotary;
+use super::table::{Names, Place, Row};
+use crate::block::BlockConfig;
+use crate::embedding::EmbeddingScale;
+use crate::initialisation::Initialisation;
+use crate::language_model::LanguageModelConfig;
+use crate::layout::LayerAttention;
+use crate::norm::{NormConfig, NormKind};
+use crate::position::PositionConfig;
+use crate::residual::NormOrder;
+
+/// Files of 2023 have the frequencies of rotary positions among the tensors.
+pub(super) const NAMES: Names = Names { prefix: "", others: &[], is_skipped: |name| name.ends_with(".rotary_emb.inv_freq") };
+
+pub(super) const LAYER: &[Row] = &[
+    ("decoder.layers.{}.self_attention_residual.norm.gamma", "model.layers.{}.input_layernorm.weight", Place::Same),
+    ("decoder.layers.{}.self_attention.Softmax.logits.query.weight", "model.layers.{}.self_attn.q_proj.weight", Place::Transposed),
+    ("decoder.layers.{}.self_attention.Softmax.logits.key.weight", "model.layers.{}.self_attn.k_proj.weight", Place::Transposed),
+    ("decoder.layers.{}.self_attention.Softmax.value.weight", "model.layers.{}.self_attn.v_proj.weight", Place::Transposed),
+    ("decoder.layers.{}.self_attention.Softmax.output.weight", "model.layers.{}.self_attn.o_proj.weight", Place::Transposed),
+    ("decoder.layers.{}.feed_forward_residual.norm.gamma", "model.layers.{}.post_attention_layernorm.weight", Place::Same),
+    ("decoder.layers.{}.feed_forward.input.weight", "model.layers.{}.mlp.gate_proj.weight", Place::Transposed),
+    ("decoder.layers.{}.feed_forward.gate.weight", "model.layers.{}.mlp.up_proj.weight", Place::Transposed),
+    ("decoder.layers.{}.feed_forward.output.weight", "model.layers.{}.mlp.down_proj.weight", Place::Transposed),
+];
+
+/// With `attention_bias`.
+pub(super) const ATTENTION_BIASES: &[Row] = &[
+    ("decoder.layers.{}.self_attention.Softmax.logits.query.bias", "model.layers.{}.self_attn.q_proj.bias", Place::Same),
+    ("decoder.layers.{}.self_attention.Softmax.logits.key.bias", "model.layers.{}.self_attn.k_proj.bias", Place::Same),
+    ("decoder.layers.{}.self_attention.Softmax.value.bias", "model.layers.{}.self_attn.v_proj.bias", Place::Same),
+    ("decoder.layers.{}.self_attention.Softmax.output.bias", "model.layers.{}.self_attn.o_proj.bias", Place::Same),
+];
+
+/// With `mlp_bias`.
+pub(super) const FEED_FORWARD_BIASES: &[Row] = &[
+    ("decoder.layers.{}.feed_forward.input.bias", "model.layers.{}.mlp.gate_proj.bias", Place::Same),
+    ("decoder.layers.{}.feed_forward.gate.bias", "model.layers.{}.mlp.up_proj.bias", Place::Same),
+    ("decoder.layers.{}.feed_forward.output.bias", "model.layers.{}.mlp.down_proj.bias", Place::Same),
+];
+
+/// Of Qwen-3.
+pub(super) const QK_NORM: &[Row] = &[
+    ("decoder.layers.{}.self_attention.Softmax.logits.query_norm.gamma", "model.layers.{}.self_attn.q_norm.weight", Place::Same),
+    ("decoder.layers.{}.self_attention.Softmax.logits.key_norm.gamma", "model.layers.{}.self_attn.k_norm.weight", Place::Same),
+];
+
+pub(super) const REST: &[Row] =
+    &[("embedding.tokens.weight", EMBEDDING, Place::Same), ("decoder.norm.gamma", "model.norm.weight", Place::Same)];
+
+pub(super) const OUTPUT: Row = ("output.weight", "lm_head.weight", Place::Transposed);
+pub(super) const EMBEDDING: &str = "model.embed_tokens.weight";
+
+/// What the three have in common, and the ε of norms.
+fn shared(fields: &Fields) -> Result<(LanguageModelConfig, f64), PretrainedError> {
+    let (d_model, heads) = (fields.size("hidden_size")?, fields.size("num_attention_heads")?);
+    let epsilon = fields.number_or("rms_norm_eps", 1e-6)?;
+    let config = LanguageModelConfig {
+        vocabulary: fields.size("vocab_size")?,
+        layers: fields.size("num_hidden_layers")?,
+        block: BlockConfig {
+            d_model,
+            heads,
+            kv_heads: Some(fields.optional_size("num_key_value_heads")?.unwrap_or(heads)),
+            d_ff: fields.size("intermediate_size")?,
+            activation: fields.activation("hidden_act", "silu")?,
+            gated_feed_forward: true,
+            feed_forward_bias: false,
+            norm: NormConfig::new(NormKind::Rms).with_epsilon(epsilon),
+            norm_order: NormOrder::Pre,
+            dropout: 0.0,
+            attention_dropout: fields.number_or("attention_dropout", 0.0)?,
+            max_length: fields.size("max_position_embeddings")?,
+            ..BlockConfig::default()
+        },
+        positions: PositionConfig::None,
+        embedding_scale: EmbeddingScale::None,
+        initialisation: Initialisation::NormalTables { deviation: fields.number_or("initializer_range", 0.02)?, scaled_branches: false },
+        tied: fields.flag_or("tie_word_embeddings", false)?,
+        ..LanguageModelConfig::default()
+    };
+    Ok((config, epsilon))
+}
+
+/// The width of a head, where it is not that of the model divided by the heads.
+fn head_width(block: &BlockConfig, given: Option<usize>) -> Option<usize> {
+    given.filter(|width| width * block.heads != block.d_model)
+}
+
+/// What transformers takes for a missing number of these heads suits one model alone.
+fn says_kv_heads(fields: &Fields) -> Result<(), PretrainedError> {
+    let field = "num_key_value_heads";
+    if fields.is_given(field) { Ok(()) } else { Err(fields.wrong(field, "give the number of heads of keys and values")) }
+}
+
+fn windowed(window: usize, logits: AnyMechanism) -> AnyMechanism {
+    SlidingWindowConfig::default().with_window(window).with_logits(logits).into()
+}
+
+/// The Llama that a configuration describes.
+pub(super) fn llama(fields: Fields) -> Result<LanguageModelConfig, PretrainedError> {
+    fields.only("pretraining_tp", &json!(1))?;
+    fields.only("rope_interleaved", &json!(false))?;
+    let (mut config, _) = shared(&fields)?;
+    config.block.head_width = head_width(&config.block, fields.optional_size("head_dim")?);
+    config.block.qkv_bias = fields.flag_or("attention_bias", false)?;
+    config.block.attention_output_bias = config.block.qkv_bias;
+    config.block.feed_forward_bias = fields.flag_or("mlp_bias", false)?;
+    config.attention = AnyMechanism::from(rotary(&fields, config.block.max_length)?).into();
+    fields.finish(&["id2label", "num_labels"])?;
+    Ok(config)
+}
+
+/// The Mistral that a configuration describes.
+pub(super) fn mistral(fields: Fields) -> Result<LanguageModelConfig, PretrainedError> {
+    let (mut config, _) = shared(&fields)?;
+    says_kv_heads(&fields)?;
+    config.block.head_width = head_width(&config.block, fields.optional_size("head_dim")?);
+    let logits = AnyMechanism::from(rotary(&fields, config.block.max_length)?);
+    fields.only("attention_bias", &json!(false))?;
+    fields.only("mlp_bias", &json!(false))?;
+    // Null stands for no window, and a field that is missing for that of the first version.
+    let window = if fields.is_given("sliding_window") { fields.optional_size("sliding_window")? } else { Some(4096) };
+    config.attention = match window {
+        Some(window) => windowed(window, logits).into(),
+        None => logits.into(),
+    };
+    fields.finish(&["id2label", "num_labels"])?;
+    Ok(config)
+}
+
+/// The Qwen-3 that a configuration describes.
+pub(super) fn qwen3(fields: Fields) -> Result<LanguageModelConfig, PretrainedError> {
+    let (mut config, epsilon) = shared(&fields)?;
+    says_kv_heads(&fields)?;
+    config.block.head_width = head_width(&config.block, Some(fields.optional_size("head_dim")?.unwrap_or(128)));
+    config.block.qkv_bias = fields.flag_or("attention_bias", false)?;
+    config.block.attention_output_bias = config.block.qkv_bias;
+    fields.only("mlp_bias", &json!(false))?;
+    let rotary = rotary(&fields, config.block.max_length)?.with_qk_norm(QkNorm::Rms);
+    // That of the norms here unless it is said.
+    let rotary = if epsilon == 1e-6 { rotary } else { rotary.with_qk_norm_epsilon(epsilon) };
+    config.attention = qwen3_layers(&fields, config.layers, rotary.into())?;
+    fields.finish(&["id2label", "num_labels"])?;
+    Ok(config)
+}
+
+/// Layers whose attention has a window: those that `layer_types` says, or those from `max_window_layers` on.
+fn qwen3_layers(fields: &Fields, layers: usize, logits: AnyMechanism) -> Result<LayerAttention, PretrainedError> {
+    let window = fields.optional_size("sliding_window")?;
+    let is_used = fields.flag_or("use_sliding_window", false)?;
+    let first = fields.get("max_window_layers").map_or(Some(28), Value::as_u64);
+    let first = first.ok_or_else(|| fields.wrong("max_window_layers", "give a number of layers"))?;
+    let is_windowed: Vec<bool> = match fields.get("layer_types") {
+        None => (0..layers).map(|layer| is_used && window.is_some() && layer as u64 >= first).collect(),
+        Some(types) => {
+            let wrong = || fields.wrong("layer_types", format!("give full_attention or sliding_attention for each of the {layers} layers"));
+            let is_windowed = |kind: &Value| match kind.as_str() {
+                Some("full_attention") => Ok(false),
+                Some("sliding_attention") => Ok(true),
+                _ => Err(wrong()),
+            };
+            let types = types.as_array().filter(|types| types.len() == layers).ok_or_else(wrong)?;
+            types.iter().map(is_windowed).collect::<Result<_, _>>()?
+        }
+    };
+    match (is_windowed.contains(&true), window.filter(|_| is_used)) {
+        (false, _) => Ok(logits.into()),
+        (true, Some(window)) => {
+            let layer = |is_windowed| if is_windowed { windowed(window, logits.clone()) } else { logits.clone() };
+            Ok(LayerAttention::Each(is_windowed.into_iter().map(layer).collect()))
+        }
+        (true, None) => Err(fields.wrong("layer_types", "sliding_attention needs use_sliding_window and a sliding_window")),
+    }
+}

@@ -1,0 +1,388 @@
+//! Pretrained models of Hugging Face: folders with `config.json` and `model.safetensors`, in one file or in shards that an index lists.
+//!
+//! ```no_run
+//! use burn::tensor::Device;
+//! use heedful_models::pretrained::Pretrained;
+//!
+//! let folder = Pretrained::open("gpt2")?;
+//! let model = folder.language_model(&Device::flex())?;
+//! // .. fine-tune it ..
+//! folder.write(&model, "gpt2-mine")?;
+//! # Ok::<(), heedful_models::pretrained::PretrainedError>(())
+//! ```
+//!
+//! | `model_type` | classes | read as |
+//! |---|---|---|
+//! | `gpt2` | `GPT2LMHeadModel` | [`LanguageModel`] |
+//! | `llama` | `LlamaForCausalLM` | [`LanguageModel`] |
+//! | `mistral` | `MistralForCausalLM` | [`LanguageModel`] |
+//! | `qwen3` | `Qwen3ForCausalLM` | [`LanguageModel`] |
+//! | `bert` | `BertForSequenceClassification`; of others the encoder, and a [new output](Pretrained::with_new_output) | [`Classifier`] |
+//! | `vit` | `ViTForImageClassification`; of `ViTModel` the encoder, and a new output | [`VisionTransformer`] |
+//!
+//! Logits are those of transformers; the tests compare them, and gradients, with folders that transformers has written. A configuration is read whole: fields
+//! that change what a model computes and that nothing here can follow are refused by name, and so are fields that are not known. Dropout is that of the
+//! configuration, and is on only in training; to change it, or another option, change the configuration and read into the model that it builds:
+//!
+//! ```no_run
+//! # use burn::tensor::Device;
+//! # use heedful_models::pretrained::Pretrained;
+//! let folder = Pretrained::open("gpt2")?;
+//! let config = folder.language_model_config()?.clone().with_dropout(0.0).with_attention_dropout(0.0).with_seed(1);
+//! let model = folder.read_into(config.build(&Device::flex())?)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Weights of 16 bits become 32 bits in memory, and [`write`](Pretrained::write) rounds them to their type again. Tensors are read and written one by one, so
+//! that beside the model only one of them is in memory.
+//!
+//! BERT adds a vector for the segment of every token, also where there is one segment alone: give [`Sentences`](crate::classifier::Sentences) whose `segments`
+//! are zeros. Without segments, as in [`Classifier::forward`], none is added, and logits are not those of transformers.
+
+mod bert;
+mod error;
+mod fields;
+mod gpt2;
+mod llama;
+mod reading;
+mod rotary;
+mod shards;
+mod table;
+mod vit;
+mod writing;
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use burn::tensor::Device;
+use heedful_attention::registry::AnyMechanism;
+use serde_json::{Map, Value};
+
+pub use self::error::PretrainedError;
+use self::fields::Fields;
+use self::shards::Shards;
+use self::table::{Names, Place, Row, Table};
+use crate::classifier::{Classifier, ClassifierConfig};
+use crate::initialisation::Initialisation;
+use crate::language_model::{LanguageModel, LanguageModelConfig};
+use crate::layout::LayerAttention;
+use crate::presets::PresetModel;
+use crate::vision::{VisionConfig, VisionTransformer};
+
+const CONFIG: &str = "config.json";
+
+/// What a folder can hold: `model_type` in its `config.json`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Architecture {
+    /// `bert` (Devlin et al. 2019).
+    Bert,
+    /// `gpt2` (Radford et al. 2019).
+    Gpt2,
+    /// `llama` (Touvron et al. 2023).
+    Llama,
+    /// `mistral` (Jiang et al. 2023).
+    Mistral,
+    /// `qwen3` (Yang et al. 2025).
+    Qwen3,
+    /// `vit` (Dosovitskiy et al. 2021).
+    Vit,
+}
+
+impl Architecture {
+    /// All of them.
+    pub const ALL: [Self; 6] = [Self::Bert, Self::Gpt2, Self::Llama, Self::Mistral, Self::Qwen3, Self::Vit];
+
+    /// Its `model_type`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Bert => "bert",
+            Self::Gpt2 => "gpt2",
+            Self::Llama => "llama",
+            Self::Mistral => "mistral",
+            Self::Qwen3 => "qwen3",
+            Self::Vit => "vit",
+        }
+    }
+
+    /// Classes of transformers whose files are read. The first is that whose outputs are read, too.
+    fn classes(self) -> &'static [&'static str] {
+        match self {
+            Self::Bert => &["BertForSequenceClassification", "BertModel", "BertForPreTraining", "BertForMaskedLM"],
+            Self::Gpt2 => &["GPT2LMHeadModel", "GPT2Model"],
+            Self::Llama => &["LlamaForCausalLM"],
+            Self::Mistral => &["MistralForCausalLM"],
+            Self::Qwen3 => &["Qwen3ForCausalLM"],
+            Self::Vit => &["ViTForImageClassification", "ViTModel"],
+        }
+    }
+
+    fn names(self) -> &'static Names {
+        match self {
+            Self::Bert => &bert::NAMES,
+            Self::Gpt2 => &gpt2::NAMES,
+            Self::Llama | Self::Mistral | Self::Qwen3 => &llama::NAMES,
+            Self::Vit => &vit::NAMES,
+        }
+    }
+
+    fn model(self, fields: Fields) -> Result<PresetModel, PretrainedError> {
+        Ok(match self {
+            Self::Bert => PresetModel::Classifier(bert::config(fields)?),
+            Self::Gpt2 => PresetModel::LanguageModel(gpt2::config(fields)?),
+            Self::Llama => PresetModel::LanguageModel(llama::llama(fields)?),
+            Self::Mistral => PresetModel::LanguageModel(llama::mistral(fields)?),
+            Self::Qwen3 => PresetModel::LanguageModel(llama::qwen3(fields)?),
+            Self::Vit => PresetModel::Vision(vit::config(fields)?),
+        })
+    }
+}
+
+impl fmt::Display for Architecture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The outputs of classifiers.
+const OUTPUT: &[Row] = &[("output.weight", "classifier.weight", Place::Transposed), ("output.bias", "classifier.bias", Place::Same)];
+
+/// The folder of a pretrained model. Its weights stay in the files until a model reads them.
+#[derive(Clone, Debug)]
+pub struct Pretrained {
+    folder: PathBuf,
+    architecture: Architecture,
+    model: PresetModel,
+    files: Shards,
+    table: Table,
+    first_token: Option<u32>,
+    /// Whether the output is not that of the files.
+    has_new_output: bool,
+}
+
+impl Pretrained {
+    /// Reads the configuration of a folder and the headers of its files.
+    ///
+    /// # Errors
+    /// A file that is missing or not complete; a field of `config.json` that is missing, unknown, or stands for what is not supported. The message names file,
+    /// field and remedy.
+    pub fn open(folder: impl AsRef<Path>) -> Result<Self, PretrainedError> {
+        let folder = folder.as_ref();
+        let path = folder.join(CONFIG);
+        let text = fs::read_to_string(&path).map_err(PretrainedError::read(&path))?;
+        let values: Map<String, Value> = serde_json::from_str(&text).map_err(|error| PretrainedError::Format {
+            path: path.clone(),
+            reason: format!("it is no table of JSON: {error}"),
+            remedy: "fetch the file again",
+        })?;
+        let fields = Fields::new(&path, &values);
+        let architecture = architecture(&fields)?;
+        let model = architecture.model(fields)?;
+        model.validate().map_err(|source| PretrainedError::Configuration { path, source })?;
+        let files = Shards::open(folder)?;
+        let table = table(architecture, &model, &files, true);
+        let token = |field: &str| match values.get(field)? {
+            Value::Array(several) => several.first()?.as_u64(),
+            one => one.as_u64(),
+        };
+        let first_token = token("bos_token_id").or_else(|| token("eos_token_id")).and_then(|token| u32::try_from(token).ok());
+        Ok(Self { folder: folder.into(), architecture, model, files, table, first_token, has_new_output: false })
+    }
+
+    /// The folder with a new output of so many classes (1: regression) in the place of the one that the files have, if they have one. It is drawn as the
+    /// configuration says, like the pooler of a BERT where files have none. Of language models it changes nothing.
+    ///
+    /// # Panics
+    /// If the number is 0.
+    pub fn with_new_output(mut self, outputs: usize) -> Self {
+        assert!(outputs > 0, "a new output has at least 1 class");
+        match &mut self.model {
+            PresetModel::Classifier(config) => config.outputs = outputs,
+            PresetModel::Vision(config) => config.classes = outputs,
+            PresetModel::LanguageModel(_) | PresetModel::Seq2Seq(_) => return self,
+        }
+        self.table = table(self.architecture, &self.model, &self.files, false);
+        self.has_new_output = true;
+        self
+    }
+
+    /// Which architecture it is.
+    pub fn architecture(&self) -> Architecture {
+        self.architecture
+    }
+
+    /// The token that texts begin with, if the configuration names one: `bos_token_id`, or the first of `eos_token_id` where there is none.
+    pub fn first_token(&self) -> Option<u32> {
+        self.first_token
+    }
+
+    /// The configuration of its model.
+    pub fn model(&self) -> &PresetModel {
+        &self.model
+    }
+
+    /// The configuration of its language model.
+    ///
+    /// # Errors
+    /// If it is another kind of model.
+    pub fn language_model_config(&self) -> Result<&LanguageModelConfig, PretrainedError> {
+        match &self.model {
+            PresetModel::LanguageModel(config) => Ok(config),
+            _ => Err(self.other("language model")),
+        }
+    }
+
+    /// The configuration of its classifier.
+    ///
+    /// # Errors
+    /// If it is another kind of model.
+    pub fn classifier_config(&self) -> Result<&ClassifierConfig, PretrainedError> {
+        match &self.model {
+            PresetModel::Classifier(config) => Ok(config),
+            _ => Err(self.other("classifier of texts")),
+        }
+    }
+
+    /// The configuration of its classifier of images.
+    ///
+    /// # Errors
+    /// If it is another kind of model.
+    pub fn vision_config(&self) -> Result<&VisionConfig, PretrainedError> {
+        match &self.model {
+            PresetModel::Vision(config) => Ok(config),
+            _ => Err(self.other("classifier of images")),
+        }
+    }
+
+    /// The language model with its weights.
+    ///
+    /// # Errors
+    /// If it is another kind of model, or as [`read_into`](Self::read_into).
+    pub fn language_model(&self, device: &Device) -> Result<LanguageModel, PretrainedError> {
+        let config = self.language_model_config()?;
+        let drawn = LanguageModelConfig { initialisation: self.drawn(config.initialisation), ..config.clone() };
+        self.read_into(drawn.build(device).map_err(|source| self.configuration(source))?)
+    }
+
+    /// The classifier with its weights.
+    ///
+    /// # Errors
+    /// If it is another kind of model, or as [`read_into`](Self::read_into).
+    pub fn classifier(&self, device: &Device) -> Result<Classifier, PretrainedError> {
+        let config = self.classifier_config()?;
+        let drawn = ClassifierConfig { initialisation: self.drawn(config.initialisation), ..config.clone() };
+        self.read_into(drawn.build(device).map_err(|source| self.configuration(source))?)
+    }
+
+    /// The classifier of images with its weights.
+    ///
+    /// # Errors
+    /// If it is another kind of model, or as [`read_into`](Self::read_into).
+    pub fn vision(&self, device: &Device) -> Result<VisionTransformer, PretrainedError> {
+        let config = self.vision_config()?;
+        let drawn = VisionConfig { initialisation: self.drawn(config.initialisation), ..config.clone() };
+        self.read_into(drawn.build(device).map_err(|source| self.configuration(source))?)
+    }
+
+    /// How weights are drawn that are replaced at once, unless some stay: as their modules say, which takes the least time.
+    fn drawn(&self, of_config: Initialisation) -> Initialisation {
+        if self.has_new_output { of_config } else { Initialisation::Xavier }
+    }
+
+    fn configuration(&self, source: crate::error::ConfigError) -> PretrainedError {
+        PretrainedError::Configuration { path: self.folder.join(CONFIG), source }
+    }
+
+    fn other(&self, wanted: &'static str) -> PretrainedError {
+        let remedy = match &self.model {
+            PresetModel::LanguageModel(_) | PresetModel::Seq2Seq(_) => "call language_model",
+            PresetModel::Classifier(_) => "call classifier",
+            PresetModel::Vision(_) => "call vision",
+        };
+        PretrainedError::Kind { path: self.folder.join(CONFIG), found: self.architecture.to_string(), wanted, remedy }
+    }
+
+    /// Whether a parameter keeps what it was drawn with.
+    fn is_new(&self, parameter: &str) -> bool {
+        self.has_new_output
+            && !self.table.entries.contains_key(parameter)
+            && (parameter.starts_with("output.") || parameter.starts_with("pooler."))
+    }
+}
+
+/// The architecture that `config.json` names.
+fn architecture(fields: &Fields) -> Result<Architecture, PretrainedError> {
+    let name = fields.text("model_type")?;
+    let architecture = Architecture::ALL.into_iter().find(|architecture| Some(architecture.name()) == name).ok_or_else(|| {
+        let names = Architecture::ALL.map(Architecture::name).join(", ");
+        fields.wrong("model_type", format!("only {names} are supported"))
+    })?;
+    let class = fields.get("architectures").and_then(|classes| classes.get(0)).and_then(Value::as_str);
+    match class {
+        Some(class) if !architecture.classes().contains(&class) => {
+            Err(fields.wrong("architectures", format!("only {} are supported", architecture.classes().join(", "))))
+        }
+        _ => Ok(architecture),
+    }
+}
+
+/// What stands in the paths of parameters for what computes a layer's scores: the name of the mechanism, or those of several that are over each other.
+fn scores(attention: &AnyMechanism) -> String {
+    let inner: String = attention.members().iter().map(|member| scores(member).replacen("logits", ".logits.0", 1)).collect();
+    format!("logits.{}{inner}", attention.card().variant)
+}
+
+/// Where the parameters of a model are in its files.
+fn table(architecture: Architecture, model: &PresetModel, files: &Shards, with_output: bool) -> Table {
+    let names = architecture.names();
+    let mut table = Table::default();
+    let mut layers = |count: usize, attention: &LayerAttention, rows: &[&[Row]]| {
+        for layer in 0..count {
+            let scores = scores(attention.at(layer));
+            rows.iter().for_each(|rows| names.add_layer(&mut table, rows, layer, &scores, files));
+        }
+    };
+    match model {
+        PresetModel::LanguageModel(config) => {
+            let block = &config.block;
+            let (output, embedding) = if architecture == Architecture::Gpt2 {
+                layers(config.layers, &config.attention, &[gpt2::LAYER]);
+                names.add(&mut table, gpt2::REST, files);
+                (gpt2::OUTPUT, gpt2::EMBEDDING)
+            } else {
+                let mut rows = vec![llama::LAYER];
+                rows.extend(block.qkv_bias.then_some(llama::ATTENTION_BIASES));
+                rows.extend(block.feed_forward_bias.then_some(llama::FEED_FORWARD_BIASES));
+                rows.extend((architecture == Architecture::Qwen3).then_some(llama::QK_NORM));
+                layers(config.layers, &config.attention, &rows);
+                names.add(&mut table, llama::REST, files);
+                (llama::OUTPUT, llama::EMBEDDING)
+            };
+            if config.tied {
+                table.copies.push((output.1, embedding));
+            } else {
+                names.add(&mut table, &[output], files);
+            }
+        }
+        PresetModel::Classifier(config) => {
+            layers(config.layers, &config.attention, &[bert::LAYER]);
+            names.add(&mut table, bert::REST, files);
+        }
+        PresetModel::Vision(config) => {
+            let rows: &[&[Row]] = if config.block.qkv_bias { &[vit::LAYER, vit::QKV_BIASES] } else { &[vit::LAYER] };
+            layers(config.layers, &config.attention, rows);
+            vit::add_rest(&mut table, config, files);
+        }
+        PresetModel::Seq2Seq(_) => {}
+    }
+    match model {
+        PresetModel::LanguageModel(_) => {}
+        _ if with_output => names.add(&mut table, OUTPUT, files),
+        _ => table.entries.retain(|parameter, entry| !parameter.starts_with("pooler.") || files.has(&entry.tensor)),
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests;

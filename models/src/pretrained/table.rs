@@ -1,0 +1,217 @@
+//! Which tensor of a file holds which parameter of a model, and how its numbers lie there.
+
+use std::collections::BTreeMap;
+
+use super::error::PretrainedError;
+use super::shards::Shards;
+
+/// Rows and columns that are transposed at once, which stay in the cache.
+const TILE: usize = 32;
+
+/// How the numbers of a parameter lie in its tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// In the same order and shape.
+    Same,
+    /// `[outputs, inputs]` of a parameter `[inputs, outputs]`, as in PyTorch's `Linear`.
+    Transposed,
+    /// One of three parts, one after another in the last axis: queries, keys and values in the `Conv1D` of GPT-2, which is `[inputs, outputs]`.
+    Third(usize),
+    /// In the same order, with an axis of 1 before the others.
+    OneMore,
+    /// `[outputs, channels, size, size]` of a parameter `[channels size size, outputs]`: a convolution over patches.
+    Patches {
+        /// Numbers of a pixel.
+        channels: usize,
+        /// Rows and columns of a patch.
+        size: usize,
+    },
+}
+
+impl Place {
+    /// The shape of the tensor of a parameter of this shape.
+    pub(super) fn shape(self, parameter: &[usize]) -> Vec<usize> {
+        match (self, parameter) {
+            (Self::Transposed, &[inputs, outputs]) => vec![outputs, inputs],
+            (Self::Third(_), [others @ .., last]) => [others, &[3 * last]].concat(),
+            (Self::OneMore, dims) => [&[1], dims].concat(),
+            (Self::Patches { channels, size }, &[_, outputs]) => vec![outputs, channels, size, size],
+            (_, dims) => dims.to_vec(),
+        }
+    }
+
+    /// The numbers of a parameter of this shape, from those of its tensor.
+    pub(super) fn read(self, values: Vec<f32>, parameter: &[usize]) -> Vec<f32> {
+        match (self, parameter) {
+            (Self::Transposed | Self::Patches { .. }, &[inputs, outputs]) => transposed(&values, outputs, inputs),
+            (Self::Third(part), [.., width]) => {
+                values.chunks_exact(3 * width).flat_map(|row| &row[part * width..][..*width]).copied().collect()
+            }
+            _ => values,
+        }
+    }
+
+    /// Puts the numbers of a parameter of this shape where they are in its tensor.
+    pub(super) fn write(self, values: Vec<f32>, parameter: &[usize], tensor: &mut Vec<f32>) {
+        match (self, parameter) {
+            (Self::Transposed | Self::Patches { .. }, &[inputs, outputs]) => *tensor = transposed(&values, inputs, outputs),
+            (Self::Third(part), [.., width]) => {
+                tensor.resize(3 * values.len(), 0.0);
+                for (row, values) in tensor.chunks_exact_mut(3 * width).zip(values.chunks_exact(*width)) {
+                    row[part * width..][..*width].copy_from_slice(values);
+                }
+            }
+            _ => *tensor = values,
+        }
+    }
+}
+
+/// The transpose of a matrix `[rows, columns]`.
+fn transposed(values: &[f32], rows: usize, columns: usize) -> Vec<f32> {
+    let mut result = vec![0.0; values.len()];
+    for first_row in (0..rows).step_by(TILE) {
+        for first_column in (0..columns).step_by(TILE) {
+            for row in first_row..rows.min(first_row + TILE) {
+                for column in first_column..columns.min(first_column + TILE) {
+                    result[column * rows + row] = values[row * columns + column];
+                }
+            }
+        }
+    }
+    result
+}
+
+/// A parameter and its tensor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    /// The tensor's name in the files; in a message, where they have none of its names, the first of these.
+    pub(super) tensor: String,
+    /// How its numbers lie there.
+    pub(super) place: Place,
+}
+
+/// A row of an architecture's list: the path of a parameter in the model, the name of its tensor, and how the numbers lie there. In a layer's rows `{}` is the
+/// number of the layer.
+pub(super) type Row = (&'static str, &'static str, Place);
+
+/// All parameters of a model and their tensors.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Table {
+    /// By the paths of the parameters.
+    pub(super) entries: BTreeMap<String, Entry>,
+    /// The tensor that another one must equal where a file has both.
+    pub(super) copies: Vec<(&'static str, &'static str)>,
+}
+
+/// The names that an architecture's tensors have in files.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Names {
+    /// What stands before all names in files of the whole model, and is left out in files of its body alone.
+    pub(super) prefix: &'static str,
+    /// Parts of names that are written otherwise in other files: in the list here, and there.
+    pub(super) others: &'static [&'static [(&'static str, &'static str)]],
+    /// Whether a tensor is no parameter.
+    pub(super) is_skipped: fn(&str) -> bool,
+}
+
+impl Names {
+    /// The name of a tensor in the files: that of the list, or another one that there is.
+    fn of(&self, name: &str, files: &Shards) -> String {
+        let rename =
+            |name: &str, parts: &[(&str, &str)]| parts.iter().fold(name.to_owned(), |name, (here, there)| name.replace(here, there));
+        let renamed = std::iter::once(name.to_owned()).chain(self.others.iter().map(|parts| rename(name, parts)));
+        let both = |name: String| {
+            let short = name.strip_prefix(self.prefix).map(str::to_owned);
+            [Some(name), short].into_iter().flatten()
+        };
+        renamed.flat_map(both).find(|candidate| files.has(candidate)).unwrap_or_else(|| name.to_owned())
+    }
+
+    /// Adds rows that are not of layers.
+    pub(super) fn add(&self, table: &mut Table, rows: &[Row], files: &Shards) {
+        for &(parameter, tensor, place) in rows {
+            table.entries.insert(parameter.to_owned(), Entry { tensor: self.of(tensor, files), place });
+        }
+    }
+
+    /// Adds the rows of a layer. What computes its scores stands in the paths where rows have `logits`.
+    pub(super) fn add_layer(&self, table: &mut Table, rows: &[Row], layer: usize, scores: &str, files: &Shards) {
+        for (parameter, tensor, place) in rows {
+            let number = layer.to_string();
+            let parameter = parameter.replace("{}", &number).replace("logits", scores);
+            table.entries.insert(parameter, Entry { tensor: self.of(&tensor.replace("{}", &number), files), place: *place });
+        }
+    }
+}
+
+impl Table {
+    /// Tensors of the files that must equal others, and these.
+    pub(super) fn copies_in(&self, names: &Names, files: &Shards) -> Vec<(&'static str, String)> {
+        let pairs = self.copies.iter().map(|(copy, original)| (*copy, names.of(original, files)));
+        pairs.filter(|(copy, original)| files.has(copy) && files.has(original)).collect()
+    }
+
+    /// Checks that all tensors of the files are parameters or known to be none. With `has_new_output` those of an output need no place.
+    ///
+    /// # Errors
+    /// If one is neither, or a tensor that must equal another one does not.
+    pub(super) fn check(&self, names: &Names, files: &Shards, has_new_output: bool) -> Result<(), PretrainedError> {
+        let mut unused: Vec<String> = files.names().filter(|name| !(names.is_skipped)(name)).map(str::to_owned).collect();
+        unused.retain(|name| !self.entries.values().any(|entry| entry.tensor == *name));
+        for (copy, original) in self.copies_in(names, files) {
+            if files.bytes(copy)? != files.bytes(&original)? {
+                let path = files.path(copy).into();
+                let reason = format!("differs from `{original}`, although tie_word_embeddings is true");
+                return Err(PretrainedError::Contradiction {
+                    path,
+                    tensor: copy.into(),
+                    reason,
+                    remedy: "set tie_word_embeddings to false",
+                });
+            }
+            unused.retain(|name| name != copy);
+        }
+        unused.retain(|name| !(has_new_output && name.starts_with("classifier.")));
+        if unused.is_empty() {
+            return Ok(());
+        }
+        let remedy = "take config.json and weights of the same model";
+        Err(PretrainedError::Unused { path: files.list.clone(), tensors: unused, remedy })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_read_is_written_to_the_same_places() {
+        let numbers = |count: usize| -> Vec<f32> { (0..count).map(|number| number as f32).collect() };
+        for place in [Place::Same, Place::Transposed, Place::OneMore, Place::Patches { channels: 3, size: 2 }] {
+            let parameter = [12, 35];
+            let tensor = numbers(place.shape(&parameter).iter().product());
+            let mut written = Vec::new();
+            place.write(place.read(tensor.clone(), &parameter), &parameter, &mut written);
+            assert_eq!(written, tensor, "{place:?}");
+        }
+        for parameter in [&[4, 5][..], &[5]] {
+            let tensor = numbers(Place::Third(0).shape(parameter).iter().product());
+            let mut written = Vec::new();
+            for part in [2, 0, 1] {
+                Place::Third(part).write(Place::Third(part).read(tensor.clone(), parameter), parameter, &mut written);
+            }
+            assert_eq!(written, tensor, "{parameter:?}");
+        }
+    }
+
+    #[test]
+    fn a_matrix_of_many_tiles_is_transposed() {
+        let (rows, columns) = (2 * TILE + 3, TILE + 1);
+        let matrix: Vec<f32> = (0..rows * columns).map(|number| number as f32).collect();
+        let result = transposed(&matrix, rows, columns);
+        for (row, column) in [(0, 0), (5, 32), (66, 1), (rows - 1, columns - 1)] {
+            assert_eq!(result[column * rows + row], matrix[row * columns + column], "{row}, {column}");
+        }
+        assert_eq!(transposed(&result, columns, rows), matrix);
+    }
+}

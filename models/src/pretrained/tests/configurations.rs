@@ -1,0 +1,101 @@
+//! Configurations of released models are those of the presets.
+
+use serde_json::json;
+
+use super::*;
+use crate::presets::{self, Size};
+
+/// The model of a configuration.
+fn model(config: &Value) -> PresetModel {
+    let fields = config.as_object().unwrap();
+    let fields = Fields::new(Path::new(CONFIG), fields);
+    let architecture = architecture(&fields).unwrap();
+    architecture.model(fields).unwrap_or_else(|error| panic!("{error}"))
+}
+
+#[test]
+fn configurations_of_released_models_are_those_of_the_presets() {
+    // As the files have them, without what is the same in all.
+    let gpt2 = json!({
+        "activation_function": "gelu_new", "architectures": ["GPT2LMHeadModel"], "attn_pdrop": 0.1, "bos_token_id": 50256, "embd_pdrop": 0.1,
+        "eos_token_id": 50256, "initializer_range": 0.02, "layer_norm_epsilon": 1e-5, "model_type": "gpt2", "n_ctx": 1024, "n_embd": 768, "n_head": 12,
+        "n_layer": 12, "n_positions": 1024, "resid_pdrop": 0.1, "summary_activation": null, "summary_first_dropout": 0.1,
+        "summary_proj_to_labels": true, "summary_type": "cls_index", "summary_use_proj": true,
+        "task_specific_params": {"text-generation": {"do_sample": true, "max_length": 50}}, "vocab_size": 50257,
+    });
+    assert_eq!(model(&gpt2), PresetModel::LanguageModel(presets::gpt2(Size::Full).model));
+    let bert = json!({
+        "architectures": ["BertForMaskedLM"], "attention_probs_dropout_prob": 0.1, "gradient_checkpointing": false, "hidden_act": "gelu",
+        "hidden_dropout_prob": 0.1, "hidden_size": 768, "initializer_range": 0.02, "intermediate_size": 3072, "layer_norm_eps": 1e-12,
+        "max_position_embeddings": 512, "model_type": "bert", "num_attention_heads": 12, "num_hidden_layers": 12, "pad_token_id": 0,
+        "position_embedding_type": "absolute", "transformers_version": "4.6.0.dev0", "type_vocab_size": 2, "use_cache": true, "vocab_size": 30522,
+    });
+    assert_eq!(model(&bert), PresetModel::Classifier(presets::bert_base(Size::Full).model));
+    let llama = json!({
+        "architectures": ["LlamaForCausalLM"], "attention_bias": false, "attention_dropout": 0.0, "bos_token_id": 128000, "eos_token_id": 128001,
+        "hidden_act": "silu", "hidden_size": 4096, "initializer_range": 0.02, "intermediate_size": 14336, "max_position_embeddings": 8192,
+        "model_type": "llama", "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 8, "pretraining_tp": 1,
+        "rms_norm_eps": 1e-5, "rope_scaling": null, "rope_theta": 500000.0, "tie_word_embeddings": false, "torch_dtype": "bfloat16",
+        "transformers_version": "4.40.0.dev0", "use_cache": true, "vocab_size": 128256,
+    });
+    assert_eq!(model(&llama), PresetModel::LanguageModel(presets::llama_3_8b(Size::Full).model));
+    let mistral = json!({
+        "architectures": ["MistralForCausalLM"], "bos_token_id": 1, "eos_token_id": 2, "hidden_act": "silu", "hidden_size": 4096,
+        "initializer_range": 0.02, "intermediate_size": 14336, "max_position_embeddings": 32768, "model_type": "mistral", "num_attention_heads": 32,
+        "num_hidden_layers": 32, "num_key_value_heads": 8, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "sliding_window": 4096,
+        "tie_word_embeddings": false, "torch_dtype": "bfloat16", "transformers_version": "4.34.0.dev0", "use_cache": true, "vocab_size": 32000,
+    });
+    assert_eq!(model(&mistral), PresetModel::LanguageModel(presets::mistral_7b(Size::Full).model));
+    let qwen = json!({
+        "architectures": ["Qwen3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0, "bos_token_id": 151643, "eos_token_id": 151645,
+        "head_dim": 128, "hidden_act": "silu", "hidden_size": 1024, "initializer_range": 0.02, "intermediate_size": 3072,
+        "max_position_embeddings": 40960, "max_window_layers": 28, "model_type": "qwen3", "num_attention_heads": 16, "num_hidden_layers": 28,
+        "num_key_value_heads": 8, "rms_norm_eps": 1e-6, "rope_scaling": null, "rope_theta": 1000000, "sliding_window": null,
+        "tie_word_embeddings": true, "torch_dtype": "bfloat16", "transformers_version": "4.51.0", "use_cache": true, "use_sliding_window": false,
+        "vocab_size": 151936,
+    });
+    assert_eq!(model(&qwen), PresetModel::LanguageModel(presets::qwen_3_0_6b(Size::Full).model));
+    let labels: Map<String, Value> = (0..1000).map(|class| (class.to_string(), json!(format!("class {class}")))).collect();
+    let vit = json!({
+        "architectures": ["ViTForImageClassification"], "attention_probs_dropout_prob": 0.0, "encoder_stride": 16, "hidden_act": "gelu",
+        "hidden_dropout_prob": 0.0, "hidden_size": 768, "id2label": labels, "image_size": 224, "initializer_range": 0.02, "intermediate_size": 3072,
+        "label2id": {}, "layer_norm_eps": 1e-12, "model_type": "vit", "num_attention_heads": 12, "num_channels": 3, "num_hidden_layers": 12,
+        "patch_size": 16, "qkv_bias": true, "transformers_version": "4.13.0.dev0",
+    });
+    assert_eq!(model(&vit), PresetModel::Vision(presets::vit_b16(Size::Full).model));
+}
+
+#[test]
+fn rotary_positions_of_earlier_versions_are_the_same() {
+    let (new, old) = (Copied::of("llama"), Copied::of("llama"));
+    let scaling =
+        json!({"type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8});
+    let old = old.with(json!({"rope_parameters": null, "rope_theta": 500000.0, "rope_scaling": scaling}));
+    let config = |folder: &Copied| Pretrained::open(folder.path()).unwrap().model().clone();
+    assert_eq!(config(&old), config(&new));
+    let plain = Copied::of("llama").with(json!({"rope_parameters": null, "rope_theta": 500000.0}));
+    assert_ne!(config(&plain), config(&new));
+    let default = Copied::of("llama").with(json!({"rope_parameters": {"rope_type": "default", "rope_theta": 5e5}}));
+    assert_eq!(config(&default), config(&plain));
+}
+
+#[test]
+fn windows_are_in_the_layers_that_the_configuration_says() {
+    let attention = |folder: Copied| match Pretrained::open(folder.path()).unwrap().model() {
+        PresetModel::LanguageModel(config) => (0..2).map(|layer| config.attention.at(layer).name()).collect::<Vec<_>>(),
+        other => panic!("{other:?}"),
+    };
+    let window = |name: &str| name.contains("sliding-window");
+    let both = |folder: Copied| attention(folder).iter().map(|name| window(name)).collect::<Vec<_>>();
+    assert_eq!(both(Copied::of("qwen3")), [false, true]);
+    // Without a list, layers from max_window_layers on.
+    assert_eq!(both(Copied::of("qwen3").with(json!({"layer_types": null}))), [false, true]);
+    assert_eq!(both(Copied::of("qwen3").with(json!({"layer_types": null, "max_window_layers": 0}))), [true, true]);
+    assert_eq!(both(Copied::of("qwen3").with(json!({"layer_types": null, "use_sliding_window": false}))), [false, false]);
+    let list = json!({"layer_types": ["sliding_attention", "full_attention"]});
+    assert_eq!(both(Copied::of("qwen3").with(list)), [true, false]);
+    // Null is no window, and no field the window of the first version.
+    let null = Copied::of("mistral").edit(CONFIG, |fields| fields["sliding_window"] = Value::Null);
+    assert_eq!(both(null), [false, false]);
+    assert_eq!(both(Copied::of("mistral").with(json!({"sliding_window": null}))), [true, true]);
+}

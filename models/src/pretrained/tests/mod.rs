@@ -1,0 +1,344 @@
+//! Folders that transformers wrote: `tests/fixtures/pretrained.py`.
+
+mod configurations;
+mod refusals;
+mod written;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::tensor::{Device, Gradients, Int, Tensor, TensorData};
+use heedful_attention::probe::Probe;
+use heedful_attention::read::read;
+use heedful_attention::registry::AnyLogits;
+use heedful_attention::softmax_attention::SoftmaxAttention;
+use safetensors::{Dtype, SafeTensors, tensor::TensorView};
+use serde_json::{Map, Value};
+use tempfile::TempDir;
+
+use super::table::Entry;
+use super::*;
+use crate::classifier::Sentences;
+use crate::language_model::LanguageModel;
+
+const DECODERS: [&str; 4] = ["gpt2", "llama", "mistral", "qwen3"];
+/// Elements of padding of the rows of padded inputs.
+const PADDING: [usize; 2] = [0, 3];
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/pretrained").join(name)
+}
+
+/// Inputs, and what transformers computed.
+struct Expected(Vec<u8>);
+
+impl Expected {
+    fn of(name: &str) -> Self {
+        Self(fs::read(fixture(name).join("expected.safetensors")).unwrap())
+    }
+
+    fn file(&self) -> SafeTensors<'_> {
+        SafeTensors::deserialize(&self.0).unwrap()
+    }
+
+    fn floats(&self, name: &str) -> Vec<f32> {
+        let file = self.file();
+        let view = file.tensor(name).unwrap();
+        assert_eq!(view.dtype(), Dtype::F32, "{name}");
+        view.data().as_chunks::<4>().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect()
+    }
+
+    fn tensor<const D: usize>(&self, name: &str, device: &Device) -> Tensor<D> {
+        let shape: [usize; D] = self.file().tensor(name).unwrap().shape().try_into().unwrap();
+        Tensor::from_data(TensorData::new(self.floats(name), shape), device)
+    }
+
+    fn tokens(&self, name: &str, device: &Device) -> Tensor<2, Int> {
+        let file = self.file();
+        let view = file.tensor(name).unwrap();
+        assert_eq!(view.dtype(), Dtype::I32, "{name}");
+        let ids: Vec<i32> = view.data().as_chunks::<4>().0.iter().map(|&bytes| i32::from_le_bytes(bytes)).collect();
+        let shape: [usize; 2] = view.shape().try_into().unwrap();
+        Tensor::from_data(TensorData::new(ids, shape), device)
+    }
+
+    /// Names of the tensors whose gradients there are.
+    fn gradients(&self) -> Vec<String> {
+        self.file().names().into_iter().filter_map(|name| name.strip_prefix("gradient.")).map(str::to_owned).collect()
+    }
+}
+
+fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
+    read(tensor).iter::<f32>().collect()
+}
+
+/// Asserts that no number differs by more than a hundred-thousandth of the greatest one.
+fn assert_close(found: &[f32], expected: &[f32], what: &str) {
+    assert_eq!(found.len(), expected.len(), "{what}");
+    let greatest = expected.iter().fold(0.0f32, |greatest, number| greatest.max(number.abs()));
+    assert!(greatest > 0.05, "{what}: numbers of this size show nothing: {greatest}");
+    let difference = found.iter().zip(expected).fold(0.0f32, |difference, (a, b)| difference.max((a - b).abs()));
+    assert!(difference <= 1e-5 * greatest, "{what}: {difference} of {greatest}");
+}
+
+/// A folder that a test changes.
+struct Copied(TempDir);
+
+impl Copied {
+    fn of(name: &str) -> Self {
+        let copy = tempfile::tempdir().unwrap();
+        for entry in fs::read_dir(fixture(name)).unwrap() {
+            let path = entry.unwrap().path();
+            if path.file_name().unwrap() != "expected.safetensors" {
+                fs::copy(&path, copy.path().join(path.file_name().unwrap())).unwrap();
+            }
+        }
+        Self(copy)
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// Changes the fields of a file of JSON.
+    fn edit(self, file: &str, change: impl FnOnce(&mut Map<String, Value>)) -> Self {
+        let path = self.path().join(file);
+        let mut fields = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+        change(&mut fields);
+        fs::write(path, serde_json::to_string(&fields).unwrap()).unwrap();
+        self
+    }
+
+    /// Changes fields of `config.json`; null takes one out.
+    fn with(self, changes: Value) -> Self {
+        self.edit(CONFIG, |fields| {
+            for (field, value) in changes.as_object().unwrap().clone() {
+                if value.is_null() {
+                    fields.remove(&field);
+                } else {
+                    fields.insert(field, value);
+                }
+            }
+        })
+    }
+
+    /// Changes the tensors of a file.
+    fn with_tensors(self, file: &str, change: impl FnOnce(&mut BTreeMap<String, (Dtype, Vec<usize>, Vec<u8>)>)) -> Self {
+        let path = self.path().join(file);
+        let bytes = fs::read(&path).unwrap();
+        let own = |(name, view): (&str, TensorView)| (name.to_owned(), (view.dtype(), view.shape().to_vec(), view.data().to_vec()));
+        let mut tensors = SafeTensors::deserialize(&bytes).unwrap().iter().map(own).collect();
+        change(&mut tensors);
+        let views = tensors.iter().map(|(name, (dtype, shape, data))| (name, TensorView::new(*dtype, shape.clone(), data).unwrap()));
+        fs::write(path, safetensors::serialize(views, None).unwrap()).unwrap();
+        self
+    }
+
+    /// Renames tensors of the one file.
+    fn renamed(self, name: impl Fn(&str) -> String) -> Self {
+        self.with_tensors("model.safetensors", |tensors| {
+            *tensors = std::mem::take(tensors).into_iter().map(|(old, tensor)| (name(&old), tensor)).collect();
+        })
+    }
+}
+
+fn decoder(folder: &Path, device: &Device) -> LanguageModel {
+    Pretrained::open(folder).unwrap().language_model(device).unwrap()
+}
+
+fn logits(model: &LanguageModel, tokens: Tensor<2, Int>, padding: &[usize]) -> Vec<f32> {
+    numbers(model.forward_with(tokens, padding, None, &mut Probe::off()).logits)
+}
+
+fn sentences(expected: &Expected, lengths: &[usize], folder: &Path, device: &Device) -> Tensor<2> {
+    let model = Pretrained::open(folder).unwrap().classifier(device).unwrap();
+    let [tokens, segments] = ["input.input_ids", "input.token_type_ids"].map(|name| expected.tokens(name, device));
+    model.forward_with(Sentences { tokens, segments: Some(segments), lengths }, None, &mut Probe::off()).logits
+}
+
+fn images(expected: &Expected, folder: &Path, device: &Device) -> Tensor<2> {
+    let model = Pretrained::open(folder).unwrap().vision(device).unwrap();
+    model.forward_with(expected.tensor("input.pixel_values", device), None, &mut Probe::off()).logits
+}
+
+#[test]
+fn logits_are_those_of_transformers() {
+    let device = Device::flex();
+    for name in DECODERS {
+        let expected = Expected::of(name);
+        let model = decoder(&fixture(name), &device);
+        let tokens = expected.tokens("input.input_ids", &device);
+        assert_close(&logits(&model, tokens, &[]), &expected.floats("logits"), name);
+    }
+    let expected = Expected::of("bert");
+    assert_close(&numbers(sentences(&expected, &[9, 9], &fixture("bert"), &device)), &expected.floats("logits"), "bert");
+    let expected = Expected::of("vit");
+    assert_close(&numbers(images(&expected, &fixture("vit"), &device)), &expected.floats("logits"), "vit");
+}
+
+#[test]
+fn logits_of_padded_rows_are_those_of_transformers() {
+    let device = Device::flex();
+    for name in DECODERS {
+        let expected = Expected::of(name);
+        let tokens = expected.tokens("input.input_ids", &device);
+        let [_, length] = tokens.dims();
+        let found = decoder(&fixture(name), &device).forward_with(tokens, &PADDING, None, &mut Probe::off()).logits;
+        let padded: Tensor<3> = expected.tensor("padded_logits", &device);
+        for (row, padding) in PADDING.into_iter().enumerate() {
+            let real = |logits: &Tensor<3>| numbers(logits.clone().slice([row..row + 1, padding..length]));
+            assert_close(&real(&found), &real(&padded), &format!("{name}, row {row}"));
+        }
+    }
+    let expected = Expected::of("bert");
+    let found = numbers(sentences(&expected, &PADDING.map(|padding| 9 - padding), &fixture("bert"), &device));
+    assert_close(&found, &expected.floats("padded_logits"), "bert");
+}
+
+#[test]
+fn logits_of_steps_are_those_of_transformers() {
+    let device = Device::flex();
+    for name in DECODERS {
+        let expected = Expected::of(name);
+        let tokens = expected.tokens("input.input_ids", &device);
+        let model = decoder(&fixture(name), &device);
+        for chunk in [1, 4] {
+            let mut state = model.start(2, &[]);
+            let steps = (0..9).step_by(chunk).map(|start| {
+                let step = tokens.clone().narrow(1, start, chunk.min(9 - start));
+                model.step(step, &mut state, &mut Probe::off()).logits
+            });
+            let found = Tensor::cat(steps.collect(), 1);
+            assert_close(&numbers(found), &expected.floats("logits"), &format!("{name}, steps of {chunk}"));
+        }
+    }
+}
+
+/// The gradients of parameters, as their tensors lie in files.
+struct OfTensors<'a> {
+    table: &'a Table,
+    gradients: &'a Gradients,
+    path: Vec<String>,
+    found: BTreeMap<String, Vec<f32>>,
+}
+
+impl ModuleVisitor for OfTensors<'_> {
+    fn enter_module(&mut self, name: &str, _container_type: &str) {
+        self.path.push(name.to_owned());
+    }
+
+    fn exit_module(&mut self, _name: &str, _container_type: &str) {
+        self.path.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let Entry { tensor, place } = &self.table.entries[&self.path.join(".")];
+        let gradient = param.val().grad(self.gradients).unwrap_or_else(|| panic!("{tensor} has no gradient"));
+        let shape = gradient.dims();
+        place.write(numbers(gradient), &shape, self.found.entry(tensor.clone()).or_default());
+    }
+}
+
+fn assert_gradients<M: Module>(name: &str, model: &M, logits: Tensor<3>, expected: &Expected) {
+    let folder = Pretrained::open(fixture(name)).unwrap();
+    let factors: Tensor<3> = Tensor::from_data(TensorData::new(expected.floats("factors"), logits.dims()), &logits.device());
+    let gradients = (logits * factors).sum().backward();
+    let mut found = OfTensors { table: &folder.table, gradients: &gradients, path: Vec::new(), found: BTreeMap::new() };
+    model.visit(&mut found);
+    let names = expected.gradients();
+    assert_eq!(names.len(), 5, "{name}");
+    for tensor in names {
+        assert_close(&found.found[&tensor], &expected.floats(&format!("gradient.{tensor}")), &format!("{name}, {tensor}"));
+    }
+}
+
+#[test]
+fn gradients_are_those_of_transformers() {
+    let device = Device::flex().autodiff();
+    for name in DECODERS {
+        let expected = Expected::of(name);
+        let model = decoder(&fixture(name), &device);
+        let tokens = expected.tokens("input.input_ids", &device);
+        let logits = model.forward_with(tokens, &[], None, &mut Probe::off()).logits;
+        assert_gradients(name, &model, logits, &expected);
+    }
+    let expected = Expected::of("bert");
+    let model = Pretrained::open(fixture("bert")).unwrap().classifier(&device).unwrap();
+    let [tokens, segments] = ["input.input_ids", "input.token_type_ids"].map(|name| expected.tokens(name, &device));
+    let read = Sentences { tokens, segments: Some(segments), lengths: &[9, 9] };
+    let logits = model.forward_with(read, None, &mut Probe::off()).logits;
+    assert_gradients("bert", &model, logits.unsqueeze(), &expected);
+    let expected = Expected::of("vit");
+    let model = Pretrained::open(fixture("vit")).unwrap().vision(&device).unwrap();
+    let logits = model.forward_with(expected.tensor("input.pixel_values", &device), None, &mut Probe::off()).logits;
+    assert_gradients("vit", &model, logits.unsqueeze(), &expected);
+}
+
+#[test]
+fn names_of_released_files_are_read() {
+    let device = Device::flex();
+    // GPT-2 without a prefix, with masks and with the output that is the embedding; BERT of 2018; ViT as transformers 5 has it in memory.
+    let gpt2 = Copied::of("gpt2").renamed(|name| name.replace("transformer.", "")).with_tensors("model.safetensors", |tensors| {
+        tensors.insert("h.0.attn.bias".into(), (Dtype::U8, vec![1, 1, 2, 2], vec![1, 0, 1, 1]));
+        tensors.insert("h.0.attn.masked_bias".into(), (Dtype::F32, vec![], vec![0; 4]));
+        tensors.insert("lm_head.weight".into(), tensors["wte.weight"].clone());
+    });
+    let expected = Expected::of("gpt2");
+    let found = logits(&decoder(gpt2.path(), &device), expected.tokens("input.input_ids", &device), &[]);
+    assert_close(&found, &expected.floats("logits"), "gpt2");
+    let early = |name: &str| name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta");
+    let bert = Copied::of("bert").renamed(early).with_tensors("model.safetensors", |tensors| {
+        tensors.insert("bert.embeddings.position_ids".into(), (Dtype::I64, vec![1, 1], vec![0; 8]));
+        tensors.insert("cls.predictions.bias".into(), (Dtype::F32, vec![1], vec![0; 4]));
+    });
+    let expected = Expected::of("bert");
+    assert_close(&numbers(sentences(&expected, &[9, 9], bert.path(), &device)), &expected.floats("logits"), "bert");
+    let in_memory = |name: &str| {
+        let new = name.replace("encoder.layer.", "layers.").replace("attention.attention.query", "attention.q_proj");
+        let new = new.replace("attention.attention.key", "attention.k_proj").replace("attention.attention.value", "attention.v_proj");
+        let new = new.replace("attention.output.dense", "attention.o_proj").replace("intermediate.dense", "mlp.fc1");
+        new.replace("output.dense", "mlp.fc2")
+    };
+    let vit = Copied::of("vit").renamed(in_memory);
+    let expected = Expected::of("vit");
+    assert_close(&numbers(images(&expected, vit.path(), &device)), &expected.floats("logits"), "vit");
+}
+
+#[test]
+fn a_new_output_is_drawn_and_the_rest_is_read() {
+    let device = Device::flex();
+    let folder = Pretrained::open(fixture("bert")).unwrap();
+    let (old, new) = (folder.classifier(&device).unwrap(), folder.clone().with_new_output(7).classifier(&device).unwrap());
+    assert_eq!(new.output.weight.dims(), [16, 7]);
+    assert!(new.output.weight.val().abs().max().into_scalar::<f32>() < 0.2);
+    let pooler = |model: &Classifier| numbers(model.pooler.as_ref().unwrap().weight.val());
+    assert_eq!(pooler(&new), pooler(&old));
+    // An encoder alone has no outputs, and one of masked language modelling no pooler.
+    let encoder =
+        Copied::of("bert").renamed(|name| name.trim_start_matches("bert.").to_owned()).with_tensors("model.safetensors", |tensors| {
+            tensors.retain(|name, _| !name.starts_with("classifier.") && !name.starts_with("pooler."));
+        });
+    let encoder = Pretrained::open(encoder.path()).unwrap();
+    let refused = encoder.classifier(&device).unwrap_err().to_string();
+    assert!(refused.contains("`bert.pooler.dense.bias`") || refused.contains("`classifier.bias`"), "{refused}");
+    assert!(refused.contains("with_new_output"), "{refused}");
+    let model = encoder.with_new_output(4).classifier(&device).unwrap();
+    let value = |model: &Classifier| numbers(model.encoder.layers[1].self_attention.as_softmax().unwrap().value.weight.val());
+    assert_eq!(value(&model), value(&old));
+    assert_ne!(pooler(&model), pooler(&old));
+}
+
+#[test]
+fn what_is_trainable_and_its_device_stay() {
+    let device = Device::flex().autodiff();
+    let folder = Pretrained::open(fixture("qwen3")).unwrap();
+    let config = folder.language_model_config().unwrap().clone().with_seed(1);
+    let mut model = config.build(&device).unwrap();
+    model.embedding = model.embedding.freeze();
+    let model = folder.read_into(model).unwrap();
+    assert!(!model.embedding.tokens.weight.is_require_grad());
+    assert!(model.decoder.layers[0].feed_forward.input.weight.is_require_grad());
+    assert!(model.embedding.tokens.weight.device().is_autodiff());
+}

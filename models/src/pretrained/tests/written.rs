@@ -1,0 +1,127 @@
+//! What is written.
+
+use burn::tensor::Shape;
+use serde_json::json;
+
+use super::*;
+
+/// Reads a folder and writes it to another one.
+fn rewritten(folder: &Path, to: &Path) {
+    let (device, folder) = (Device::flex(), Pretrained::open(folder).unwrap());
+    let result = match folder.model() {
+        PresetModel::LanguageModel(_) => folder.write(&folder.language_model(&device).unwrap(), to),
+        PresetModel::Classifier(_) => folder.write(&folder.classifier(&device).unwrap(), to),
+        _ => folder.write(&folder.vision(&device).unwrap(), to),
+    };
+    result.unwrap();
+}
+
+/// Names and contents of the files of a folder.
+fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let file = |path: PathBuf| (path.file_name().unwrap().to_string_lossy().into_owned(), fs::read(path).unwrap());
+    fs::read_dir(folder).unwrap().map(|entry| file(entry.unwrap().path())).collect()
+}
+
+#[test]
+fn what_was_read_is_written_byte_by_byte() {
+    for name in ["bert", "gpt2", "llama", "mistral", "qwen3", "vit"] {
+        let folder = Copied::of(name);
+        fs::write(folder.path().join("tokenizer.json"), "{}").unwrap();
+        let to = tempfile::tempdir().unwrap();
+        rewritten(folder.path(), &to.path().join("new"));
+        let (old, new) = (contents(folder.path()), contents(&to.path().join("new")));
+        assert_eq!(new.keys().collect::<Vec<_>>(), old.keys().collect::<Vec<_>>(), "{name}");
+        for (file, bytes) in &old {
+            assert!(new[file] == *bytes, "{name}, {file}");
+        }
+        // Into the folder itself.
+        rewritten(folder.path(), folder.path());
+        assert!(contents(folder.path()) == old, "{name}");
+    }
+}
+
+#[test]
+fn tensors_that_are_no_parameters_are_written_too() {
+    let gpt2 = Copied::of("gpt2").renamed(|name| name.replace("transformer.", "")).with_tensors("model.safetensors", |tensors| {
+        tensors.insert("h.0.attn.bias".into(), (Dtype::U8, vec![1, 1, 2, 2], vec![1, 0, 1, 1]));
+        tensors.insert("lm_head.weight".into(), tensors["wte.weight"].clone());
+    });
+    let before = contents(gpt2.path());
+    rewritten(gpt2.path(), gpt2.path());
+    assert!(contents(gpt2.path()) == before);
+}
+
+#[test]
+fn changed_weights_are_those_that_are_read_again() {
+    let device = Device::flex();
+    let folder = Copied::of("gpt2").with_tensors("model.safetensors", |tensors| {
+        tensors.insert("lm_head.weight".into(), tensors["transformer.wte.weight"].clone());
+    });
+    let folder = Pretrained::open(folder.path()).unwrap();
+    let mut model = folder.language_model(&device).unwrap();
+    model.embedding.tokens.weight = model.embedding.tokens.weight.map(|table| table * 1.5);
+    let attention = model.decoder.layers[1].self_attention.get_mut::<SoftmaxAttention<AnyLogits>>().unwrap();
+    attention.value.weight = attention.value.weight.clone().map(|weight| weight + 0.25);
+    let to = tempfile::tempdir().unwrap();
+    folder.write(&model, to.path()).unwrap();
+    let tokens = Expected::of("gpt2").tokens("input.input_ids", &device);
+    let again = logits(&decoder(to.path(), &device), tokens.clone(), &[]);
+    assert_eq!(again, logits(&model, tokens.clone(), &[]));
+    assert_ne!(again, logits(&decoder(&fixture("gpt2"), &device), tokens, &[]));
+}
+
+#[test]
+fn a_new_output_is_written_for_its_classes() {
+    let device = Device::flex();
+    let encoder = |name: &str, prefix: &'static str| {
+        let copy = Copied::of(name).renamed(|name| name.strip_prefix(prefix).unwrap_or(name).to_owned());
+        copy.with_tensors("model.safetensors", |tensors| {
+            tensors.retain(|name, _| !name.starts_with("classifier.") && !name.starts_with("pooler."))
+        })
+    };
+    for (folder, classes) in [(Copied::of("bert"), 7), (encoder("bert", "bert."), 4)] {
+        let folder = Pretrained::open(folder.path()).unwrap().with_new_output(classes);
+        let model = folder.classifier(&device).unwrap();
+        let to = tempfile::tempdir().unwrap();
+        folder.write(&model, to.path()).unwrap();
+        let expected = Expected::of("bert");
+        let [tokens, segments] = ["input.input_ids", "input.token_type_ids"].map(|name| expected.tokens(name, &device));
+        let read = Sentences { tokens, segments: Some(segments), lengths: &[9, 9] };
+        let own = model.forward_with(read, None, &mut Probe::off()).logits;
+        assert_eq!(own.shape(), Shape::new([2, classes]));
+        assert_eq!(numbers(sentences(&expected, &[9, 9], to.path(), &device)), numbers(own));
+    }
+    let folder = encoder("vit", "vit.").with(json!({"architectures": ["ViTModel"]}));
+    let folder = Pretrained::open(folder.path()).unwrap().with_new_output(3);
+    let model = folder.vision(&device).unwrap();
+    let to = tempfile::tempdir().unwrap();
+    folder.write(&model, to.path()).unwrap();
+    let expected = Expected::of("vit");
+    let own = model.forward_with(expected.tensor("input.pixel_values", &device), None, &mut Probe::off()).logits;
+    assert_eq!(numbers(images(&expected, to.path(), &device)), numbers(own));
+    let config: Value = serde_json::from_slice(&contents(to.path())[CONFIG]).unwrap();
+    assert_eq!(config["architectures"], json!(["ViTForImageClassification"]));
+    assert_eq!(config["id2label"], json!({"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"}));
+}
+
+#[test]
+fn what_cannot_be_written_leaves_nothing() {
+    let device = Device::flex();
+    let folder = Pretrained::open(fixture("mistral")).unwrap();
+    let mut model = folder.language_model(&device).unwrap();
+    let norm = model.decoder.norm.as_mut().unwrap();
+    norm.gamma = norm.gamma.clone().map(|gamma| gamma * 1e6);
+    let to = tempfile::tempdir().unwrap();
+    let refused = folder.write(&model, to.path()).unwrap_err().to_string();
+    assert!(refused.contains("`model.norm.weight` has the type F16") && refused.contains("BF16 or F32"), "{refused}");
+    assert!(contents(to.path()).is_empty());
+    let other = Pretrained::open(fixture("llama")).unwrap();
+    let refused = other.write(&model, to.path()).unwrap_err().to_string();
+    assert!(refused.contains("it lacks") && refused.contains("decoder.layers.0.feed_forward.input.bias"), "{refused}");
+    assert!(contents(to.path()).is_empty());
+    let file = to.path().join("file");
+    fs::write(&file, "").unwrap();
+    let model = folder.language_model(&device).unwrap();
+    let refused = folder.write(&model, file.join("folder")).unwrap_err().to_string();
+    assert!(refused.contains("cannot write") && refused.contains("folder"), "{refused}");
+}

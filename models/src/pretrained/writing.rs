@@ -1,0 +1,240 @@
+//! From models into files.
+
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use burn::module::Module;
+use safetensors::tensor::{SafeTensorError, View};
+use safetensors::{Dtype, serialize_to_file};
+use serde_json::{Map, Value, json};
+
+use super::error::PretrainedError;
+use super::reading::{Parameter, Parameters};
+use super::shards::{INDEX, Shard, encoded};
+use super::table::Place;
+use super::{CONFIG, OUTPUT, Pretrained};
+use crate::presets::PresetModel;
+
+/// Files that a folder may have beside its weights, which are copied.
+const BESIDE: [&str; 12] = [
+    "added_tokens.json",
+    "chat_template.jinja",
+    "generation_config.json",
+    "merges.txt",
+    "preprocessor_config.json",
+    "special_tokens_map.json",
+    "spiece.model",
+    "tokenizer.json",
+    "tokenizer.model",
+    "tokenizer_config.json",
+    "vocab.json",
+    "vocab.txt",
+];
+
+impl Pretrained {
+    /// Writes a folder like this one with the weights of `model`, for transformers and for [`open`](Self::open): the same files with the same tensors, each of
+    /// its type, and what stands beside them (tokenisers). Weights of 32 bits are rounded where files have 16; those that were read and have not changed get
+    /// the bytes that they had. Tensors that are no parameters are copied. A [new output](Self::with_new_output) becomes that of the configuration too.
+    ///
+    /// The folder is made where there is none, and may be this one.
+    ///
+    /// # Errors
+    /// As [`read_into`](Self::read_into); a number that is too large for its type; a file that cannot be written. What was there before is then as it was.
+    pub fn write<M: Module>(&self, model: &M, folder: impl AsRef<Path>) -> Result<(), PretrainedError> {
+        let folder = folder.as_ref();
+        let parameters = Parameters::of(model);
+        self.check(&parameters)?;
+        fs::create_dir_all(folder).map_err(PretrainedError::write(folder))?;
+        let mut made = Partial::default();
+        let (mut map, mut size) = (Map::new(), 0);
+        for (at, file) in self.files.files.iter().enumerate() {
+            let name = file.path.file_name().expect("a file has a name");
+            let failed = RefCell::new(None);
+            let tensors = self.tensors(file, at == 0, &parameters, &failed);
+            for (tensor, written) in &tensors {
+                map.insert(tensor.clone(), json!(name.to_string_lossy()));
+                size += written.data_len();
+            }
+            let path = made.add(folder.join(name));
+            let result = serialize_to_file(tensors, file.metadata.clone(), &path);
+            if let Some(error) = failed.into_inner() {
+                return Err(error);
+            }
+            result
+                .map_err(|error| match error {
+                    SafeTensorError::IoError(error) => error,
+                    other => io::Error::other(other),
+                })
+                .map_err(PretrainedError::write(&path))?;
+        }
+        let beside = BESIDE.into_iter().chain(self.files.list.ends_with(INDEX).then_some(INDEX)).chain([CONFIG]);
+        for name in beside.filter(|name| self.folder.join(name).is_file()) {
+            let (from, to) = (self.folder.join(name), made.add(folder.join(name)));
+            let text = fs::read(&from).map_err(PretrainedError::read(&from))?;
+            let text = match (self.has_new_output, name) {
+                (true, CONFIG) => edited(&text, |fields| self.name_classes(fields)),
+                (true, INDEX) => edited(&text, |fields| {
+                    fields.insert("metadata".into(), json!({ "total_size": size }));
+                    fields.insert("weight_map".into(), Value::Object(map.clone()));
+                }),
+                _ => text,
+            };
+            fs::write(&to, text).map_err(PretrainedError::write(&to))?;
+        }
+        made.rename()
+    }
+
+    /// What a file gets.
+    fn tensors<'a>(
+        &'a self,
+        file: &'a Shard,
+        is_first: bool,
+        parameters: &'a Parameters,
+        failed: &'a RefCell<Option<PretrainedError>>,
+    ) -> Vec<(String, Written<'a>)> {
+        let mut sources: BTreeMap<&str, Vec<(Place, &Parameter)>> = BTreeMap::new();
+        for (parameter, entry) in &self.table.entries {
+            sources.entry(&entry.tensor).or_default().push((entry.place, &parameters.0[parameter]));
+        }
+        for (copy, original) in self.table.copies_in(self.architecture.names(), &self.files) {
+            let source = sources.get(original.as_str()).cloned().unwrap_or_default();
+            sources.insert(copy, source);
+        }
+        let written =
+            |tensor: &str, dtype, shape: Vec<usize>, parts| Written { of: self, tensor: tensor.to_owned(), dtype, shape, parts, failed };
+        let stays = |tensor: &str| !self.has_new_output || !(tensor.starts_with("classifier.") || tensor.starts_with("cls."));
+        let own = file.tensors().filter(|(tensor, _)| stays(tensor)).map(|(tensor, info)| {
+            (self.written_name(tensor), written(tensor, info.dtype, info.shape.clone(), sources.get(tensor).cloned()))
+        });
+        let mut tensors: Vec<_> = own.collect();
+        if is_first && self.has_new_output {
+            let new = OUTPUT
+                .iter()
+                .chain(super::bert::REST)
+                .filter(|(parameter, ..)| self.is_new(parameter) && parameters.0.contains_key(*parameter));
+            tensors.extend(new.map(|&(parameter, tensor, place)| {
+                let parameter = &parameters.0[parameter];
+                let written = written(tensor, self.files.type_of_first(), place.shape(&parameter.shape), Some(vec![(place, parameter)]));
+                (tensor.to_owned(), written)
+            }));
+        }
+        tensors
+    }
+
+    /// The name that a tensor gets: a body alone has other names than one with an output.
+    fn written_name(&self, tensor: &str) -> String {
+        let prefix = self.architecture.names().prefix;
+        if self.has_new_output && !tensor.starts_with(prefix) { format!("{prefix}{tensor}") } else { tensor.to_owned() }
+    }
+
+    /// The classes of a new output, in the fields of a configuration.
+    fn name_classes(&self, fields: &mut Map<String, Value>) {
+        let outputs = match &self.model {
+            PresetModel::Classifier(config) => config.outputs,
+            PresetModel::Vision(config) => config.classes,
+            PresetModel::LanguageModel(_) | PresetModel::Seq2Seq(_) => return,
+        };
+        let label = |class: usize| format!("LABEL_{class}");
+        let names: Map<String, Value> = (0..outputs).map(|class| (class.to_string(), json!(label(class)))).collect();
+        let numbers: Map<String, Value> = (0..outputs).map(|class| (label(class), json!(class))).collect();
+        fields.insert("architectures".into(), json!([self.architecture.classes()[0]]));
+        fields.insert("id2label".into(), Value::Object(names));
+        fields.insert("label2id".into(), Value::Object(numbers));
+        for field in ["num_labels", "problem_type"] {
+            fields.remove(field);
+        }
+    }
+}
+
+/// A file of JSON that was read before, with other fields.
+fn edited(text: &[u8], edit: impl FnOnce(&mut Map<String, Value>)) -> Vec<u8> {
+    let mut fields = serde_json::from_slice(text).expect("the file was read when the folder was opened");
+    edit(&mut fields);
+    serde_json::to_vec_pretty(&fields).expect("a table of JSON can be written")
+}
+
+/// Files that get their names when all of them are written, and are removed if that does not happen.
+#[derive(Default)]
+struct Partial(Vec<(PathBuf, PathBuf)>);
+
+impl Partial {
+    /// Where the contents of a file are written at first.
+    fn add(&mut self, path: PathBuf) -> PathBuf {
+        let mut temporary = OsString::from(&path);
+        temporary.push(".partial");
+        self.0.push((PathBuf::from(&temporary), path));
+        temporary.into()
+    }
+
+    fn rename(mut self) -> Result<(), PretrainedError> {
+        while let Some((temporary, path)) = self.0.first() {
+            fs::rename(temporary, path).map_err(PretrainedError::write(path))?;
+            self.0.remove(0);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        for (temporary, _) in &self.0 {
+            // It may not be there yet, and the error that led here says more.
+            let _ = fs::remove_file(temporary);
+        }
+    }
+}
+
+/// A tensor that is made when its turn comes.
+struct Written<'a> {
+    of: &'a Pretrained,
+    /// Its name in the files that were read.
+    tensor: String,
+    dtype: Dtype,
+    shape: Vec<usize>,
+    /// The parameters that it is made of; otherwise it is copied.
+    parts: Option<Vec<(Place, &'a Parameter)>>,
+    failed: &'a RefCell<Option<PretrainedError>>,
+}
+
+impl Written<'_> {
+    fn bytes(&self) -> Result<Vec<u8>, PretrainedError> {
+        let Some(parts) = &self.parts else { return self.of.files.bytes(&self.tensor) };
+        let mut values = Vec::new();
+        for (place, parameter) in parts {
+            place.write((parameter.values)(), &parameter.shape, &mut values);
+        }
+        encoded(&values, self.dtype).ok_or_else(|| PretrainedError::Contradiction {
+            path: self.of.files.list.clone(),
+            tensor: self.tensor.clone(),
+            reason: format!("has the type {:?}, which is too small for numbers of the model", self.dtype),
+            remedy: "convert the folder to BF16 or F32 and write like that one",
+        })
+    }
+}
+
+impl View for Written<'_> {
+    fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+
+    fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    fn data(&self) -> Cow<'_, [u8]> {
+        // The writer asks for bytes and takes no error.
+        Cow::Owned(self.bytes().unwrap_or_else(|error| {
+            self.failed.borrow_mut().get_or_insert(error);
+            vec![0; self.data_len()]
+        }))
+    }
+
+    fn data_len(&self) -> usize {
+        self.shape.iter().product::<usize>() * self.dtype.bitsize() / 8
+    }
+}
