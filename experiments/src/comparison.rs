@@ -87,6 +87,9 @@ fn run_on<E: Experiment>(ranks: &Ranks, options: &CommonOptions, further: Vec<As
     let mut assignments = options.assignments()?;
     assignments.extend(further);
     let mut settings = Settings::<Config<E>>::read(options.config.as_deref(), assignments)?;
+    if let Some(beneath) = E::beneath(&settings.value)? {
+        settings = settings.over(&beneath)?;
+    }
     settings.value.slurm.check().map_err(|(field, problem)| settings.refuse(&format!("slurm.{field}"), problem))?;
     let memory = match options {
         CommonOptions { slurm: true, .. } => Memory::of_task(&settings.value.slurm),

@@ -2,6 +2,7 @@
 
 mod config;
 mod models;
+mod pretrained;
 mod task;
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
@@ -15,21 +16,30 @@ use crate::comparison::folder_name;
 use crate::data::generate::{self, Sizes};
 use crate::data::text::TextCorpus;
 use crate::error::ExperimentError;
-use crate::experiment::{Attention, Card, Config, Experiment, NamedModel, ReadSegment, Reading, Setup, check_length};
+use crate::experiment::{Attention, Card, Config, Experiment, NamedModel, ReadSegment, Reading, Scores, Setup, Split, check_length};
 use crate::metrics::MetricColumn;
 use crate::published::PublishedNumbers;
+use crate::run_folder::RunPaths;
 use crate::settings::Settings;
 use crate::tokenise::{END, Tokeniser};
+use crate::train::{Interrupt, Task};
 
 pub use config::{Language, LanguageConfig, LanguageData};
 pub use task::{LanguageBatch, LanguageCarried, LanguageTask};
 
-/// A tokenised text. Each split is one sequence that begins with an end-of-line token, which is given and not scored.
+/// A tokenised text. Each split is one sequence that begins with an end-of-line token, or where the model is pretrained with the token that its texts begin
+/// with. It is given and not scored.
 #[derive(Debug)]
 pub struct LanguageDataset {
     name: String,
     corpus: TextCorpus,
     tokeniser: Tokeniser,
+    /// Tokens that models have vectors for.
+    vocabulary: usize,
+    /// What a text begins with.
+    start: u32,
+    /// Whether tokens are those of a pretrained model, in which ends of lines are characters.
+    is_pretrained: bool,
     train: Vec<u32>,
     valid: Vec<u32>,
     test: Vec<u32>,
@@ -39,7 +49,7 @@ impl Experiment for Language {
     const NAME: &'static str = "lm";
     const TITLE: &'static str = "Language modelling";
     const MODELS: &'static [NamedModel] = models::MODELS;
-    const DATA: &'static [&'static str] = &["tokeniser", "data.generated_words"];
+    const DATA: &'static [&'static str] = &["tokeniser", "pretrained", "data.generated_words"];
     const BATCH: &'static str = "data.batch";
     type Data = LanguageDataset;
     type Model = LanguageModel;
@@ -47,6 +57,10 @@ impl Experiment for Language {
 
     fn defaults(config: &mut Config<Self>) {
         config::defaults(config);
+    }
+
+    fn beneath(config: &Config<Self>) -> Result<Option<String>, ExperimentError> {
+        config.own.pretrained.as_deref().map(pretrained::beneath).transpose()
     }
 
     fn check(settings: &Settings<Config<Self>>, attentions: &[Attention]) -> Result<(), ExperimentError> {
@@ -84,6 +98,7 @@ impl Experiment for Language {
             let problem = "auxiliary losses are for contexts without a memory; leave them out, or give --set data.memory=0";
             return Err(settings.refuse("auxiliary", problem).into());
         }
+        pretrained::check(settings, attentions)?;
         for attention in attentions {
             settings.value.model(1, attention).validate().map_err(ExperimentError::usage)?;
         }
@@ -98,18 +113,39 @@ impl Experiment for Language {
                 ("built-in".to_owned(), generate::language(&RandomKey::from_seed(0).named("language data"), sizes))
             }
         };
-        let lines = corpus.train.iter().map(String::as_str);
-        let tokeniser = Tokeniser::train(&config.own.tokeniser, lines).map_err(ExperimentError::usage)?;
+        let (tokeniser, vocabulary, start) = match &config.own.pretrained {
+            Some(folder) => pretrained::tokeniser(folder)?,
+            None => {
+                let lines = corpus.train.iter().map(String::as_str);
+                let tokeniser = Tokeniser::train(&config.own.tokeniser, lines).map_err(ExperimentError::usage)?;
+                let vocabulary = tokeniser.vocabulary_size();
+                (tokeniser, vocabulary, END)
+            }
+        };
         let encode = |lines: &[String]| {
-            let tokens = lines.iter().flat_map(|line| tokeniser.encode(line).into_iter().chain([END]));
-            std::iter::once(END).chain(tokens).collect::<Vec<_>>()
+            let tokens = match config.own.pretrained {
+                // Ends of lines are characters of the text.
+                Some(_) => tokeniser.encode(&lines.iter().flat_map(|line| [line, "\n"]).collect::<String>()),
+                None => lines.iter().flat_map(|line| tokeniser.encode(line).into_iter().chain([END])).collect(),
+            };
+            std::iter::once(start).chain(tokens).collect::<Vec<_>>()
         };
         let (train, valid, test) = (encode(&corpus.train), encode(&corpus.valid), encode(&corpus.test));
-        Ok(vec![LanguageDataset { name, corpus, tokeniser, train, valid, test }])
+        Ok(vec![LanguageDataset {
+            name,
+            corpus,
+            tokeniser,
+            vocabulary,
+            start,
+            is_pretrained: config.own.pretrained.is_some(),
+            train,
+            valid,
+            test,
+        }])
     }
 
     fn card(data: &LanguageDataset) -> Card<'_> {
-        let LanguageDataset { name, corpus, tokeniser, train, valid, test } = data;
+        let LanguageDataset { name, corpus, tokeniser, vocabulary, train, valid, test, .. } = data;
         let description = format!(
             "{} training, {} validation and {} test tokens, ends of lines included; {} types; splits: {}",
             train.len() - 1,
@@ -118,7 +154,7 @@ impl Experiment for Language {
             tokeniser.vocabulary_size(),
             corpus.split
         );
-        Card::of_texts(name, &corpus.sha256, description, tokeniser)
+        Card { vocabulary: *vocabulary, ..Card::of_texts(name, &corpus.sha256, description, tokeniser) }
     }
 
     fn fits(setup: Setup<'_, Self>) -> Result<(), ExperimentError> {
@@ -145,12 +181,35 @@ impl Experiment for Language {
     }
 
     fn model(setup: Setup<'_, Self>, key: &RandomKey, device: &Device) -> Result<LanguageModel, ExperimentError> {
-        Ok(setup.config.model(setup.data.tokeniser.vocabulary_size(), setup.attention).init(key, device))
+        let model = setup.config.model(setup.data.vocabulary, setup.attention).init(key, device);
+        match &setup.config.own.pretrained {
+            Some(folder) => pretrained::read(folder, model),
+            None => Ok(model),
+        }
+    }
+
+    /// Where training began with pretrained weights, the perplexity that these have as well.
+    fn score(
+        setup: Setup<'_, Self>,
+        task: &LanguageTask<'_>,
+        model: &LanguageModel,
+        _paths: &RunPaths,
+        interrupt: &Interrupt,
+    ) -> Result<Option<Scores>, ExperimentError> {
+        let Some(mut scores) = task.evaluate(model, Split::Test, interrupt) else { return Ok(None) };
+        if setup.config.own.pretrained.is_some() {
+            let before = Self::model(setup, &RandomKey::from_seed(0), &model.embedding.tokens.weight.device())?;
+            let Some(before) = task.evaluate(&before, Split::Test, interrupt) else { return Ok(None) };
+            let perplexity = before.metrics.iter().find(|(name, _)| name == "perplexity").map_or(f64::NAN, |(_, perplexity)| *perplexity);
+            scores.push(pretrained::BEFORE, perplexity, before.signatures["perplexity"].clone());
+        }
+        Ok(Some(scores))
     }
 
     fn columns() -> Vec<MetricColumn> {
         vec![
             MetricColumn::new("perplexity", "test ppl").lower_is_better(),
+            MetricColumn::new(pretrained::BEFORE, "before").lower_is_better().defined_as("test ppl of the pretrained weights"),
             MetricColumn::new("bits per unit", "test bits").digits(3).lower_is_better(),
             MetricColumn::new("valid perplexity", "valid ppl").lower_is_better(),
             MetricColumn::new("context", "context").digits(0).defined_as("tokens that are read at once in training"),
@@ -221,8 +280,11 @@ impl Experiment for Language {
     }
 }
 
-/// The tokens of a text of one or more lines, after the end of a line.
+/// The tokens of a text of one or more lines, after the end of a line, or what texts of a pretrained model begin with.
 fn tokens_of(dataset: &LanguageDataset, text: &str) -> Vec<u32> {
+    if dataset.is_pretrained {
+        return std::iter::once(dataset.start).chain(dataset.tokeniser.encode(text)).collect();
+    }
     text.split('\n').flat_map(|line| std::iter::once(END).chain(dataset.tokeniser.encode(line))).collect()
 }
 

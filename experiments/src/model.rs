@@ -291,6 +291,48 @@ impl ModelSettings {
         }
     }
 
+    /// Those of a language model.
+    pub(crate) fn of_language_model(config: &LanguageModelConfig) -> Self {
+        let LanguageModelConfig { layers, block, positions, embedding_scale, embedding_norm, depth, initialisation, .. } = *config;
+        let BlockConfig { d_model, heads, kv_heads, head_width, qkv_bias, attention_output_bias, d_ff, activation, .. } = block;
+        let BlockConfig { gated_feed_forward, feed_forward_bias, feed_forward_chunk, separable_feed_forward, norm, norm_order, .. } = block;
+        let BlockConfig { parallel, gate, relu_before_residual, checkpoint, final_norm, max_length, position_offset, .. } = block;
+        let BlockConfig { dropout, attention_dropout, feed_forward_dropout, .. } = block;
+        Self {
+            attention: None,
+            layers,
+            d_model,
+            heads,
+            kv_heads,
+            head_width,
+            qkv_bias,
+            attention_output_bias,
+            d_ff,
+            activation,
+            gated_feed_forward,
+            feed_forward_bias,
+            feed_forward_chunk,
+            separable_feed_forward,
+            norm,
+            norm_order,
+            parallel,
+            gate,
+            relu_before_residual,
+            checkpoint,
+            final_norm,
+            positions,
+            embedding_scale,
+            embedding_norm,
+            depth,
+            initialisation,
+            max_length,
+            position_offset,
+            dropout,
+            attention_dropout,
+            feed_forward_dropout,
+        }
+    }
+
     /// A decoder with this attention in all layers; `tied` as in [`LanguageModelConfig::tied`].
     pub fn language_model(&self, vocabulary: usize, attention: &LayerAttention, tied: bool) -> LanguageModelConfig {
         let Self { layers, positions, embedding_scale, embedding_norm, depth, initialisation, .. } = *self;

@@ -131,6 +131,14 @@ pub trait Experiment: Clone + Debug + Default + PartialEq + Serialize + Deserial
     /// Changes the defaults that all experiments share.
     fn defaults(_config: &mut Config<Self>) {}
 
+    /// What a configuration says of other fields, in TOML: it lies beneath the configuration file and the options of the command. By default nothing.
+    ///
+    /// # Errors
+    /// A usage error, where a field names a file that cannot be used.
+    fn beneath(_config: &Config<Self>) -> Result<Option<String>, ExperimentError> {
+        Ok(None)
+    }
+
     /// Checks what can be checked without data.
     ///
     /// # Errors

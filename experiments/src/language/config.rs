@@ -1,5 +1,7 @@
 //! Configuration of the experiment.
 
+use std::path::PathBuf;
+
 use heedful_models::auxiliary::AuxiliaryLossesConfig;
 use heedful_models::language_model::LanguageModelConfig;
 use serde::{Deserialize, Serialize};
@@ -21,8 +23,11 @@ pub type LanguageConfig = Config<Language>;
 pub struct Language {
     /// Which text, and in which pieces.
     pub data: LanguageData,
-    /// How it is cut into tokens: `word`, `character`, `bpe` or `word-piece`.
+    /// How it is cut into tokens: `word`, `character`, `bpe` or `word-piece`; `pretrained` is that of the pretrained model.
     pub tokeniser: TokeniserConfig,
+    /// Folder of a pretrained model of Hugging Face, from whose weights training goes on; by default none. It sets `tokeniser`, the attention and the fields of
+    /// the table `model`.
+    pub pretrained: Option<PathBuf>,
     /// Whether the output projection is the embedding's matrix.
     pub tied: bool,
     /// Whether the logits have biases.
@@ -56,7 +61,15 @@ pub struct LanguageData {
 impl Default for Language {
     fn default() -> Self {
         let tokeniser = TokeniserConfig::Word { vocabulary: None, min_frequency: 1 };
-        Self { data: LanguageData::default(), tokeniser, tied: true, output_bias: false, logit_softcap: None, auxiliary: None }
+        Self {
+            data: LanguageData::default(),
+            tokeniser,
+            pretrained: None,
+            tied: true,
+            output_bias: false,
+            logit_softcap: None,
+            auxiliary: None,
+        }
     }
 }
 
@@ -120,7 +133,7 @@ impl Language {
         match self.tokeniser {
             TokeniserConfig::Word { .. } => TextUnit::Word,
             TokeniserConfig::Character {} => TextUnit::Character,
-            TokeniserConfig::Bpe { .. } | TokeniserConfig::WordPiece { .. } => TextUnit::Subword,
+            TokeniserConfig::Bpe { .. } | TokeniserConfig::WordPiece { .. } | TokeniserConfig::Pretrained {} => TextUnit::Subword,
         }
     }
 }

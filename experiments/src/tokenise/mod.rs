@@ -75,6 +75,8 @@ pub enum TokeniserConfig {
     },
     /// Each Unicode scalar value of the text, white space too.
     Character {},
+    /// That of a pretrained model: `lm --pretrained` reads it from the folder of the model, with the special tokens that it has.
+    Pretrained {},
 }
 
 impl TokeniserConfig {
@@ -85,6 +87,7 @@ impl TokeniserConfig {
             Self::WordPiece { .. } => "word-piece",
             Self::Word { .. } => "word",
             Self::Character {} => "character",
+            Self::Pretrained {} => "pretrained",
         }
     }
 }
@@ -126,6 +129,9 @@ pub enum TokeniserError {
         /// The minimum frequency that was in force.
         min_frequency: u64,
     },
+    /// A kind that is read and not trained.
+    #[error("tokeniser.kind = \"pretrained\" is that of a pretrained model, which lm --pretrained DIR reads; give another kind")]
+    NotTrained,
     /// The `tokenizers` crate refused the text or the settings.
     #[error("training the {kind} tokeniser failed: {reason}")]
     Training {
@@ -150,6 +156,14 @@ pub enum TokeniserError {
         /// The error of the operating system.
         source: std::io::Error,
     },
+    /// The file is no tokeniser.
+    #[error("{} is not a tokeniser: {reason}; write it with save_pretrained of a fast tokeniser", path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// The file is not a tokeniser of this module.
     #[error("{} is not a tokeniser of this program: {reason}; train the tokeniser again", path.display())]
     Format {
@@ -166,6 +180,8 @@ pub struct Tokeniser {
     tokenizer: Tokenizer,
     /// By id; the crate itself hands out only copies.
     tokens: Vec<String>,
+    /// Whether it was trained here, with the [`SPECIAL_TOKENS`].
+    is_own: bool,
 }
 
 impl Tokeniser {
@@ -183,10 +199,12 @@ impl Tokeniser {
     /// The ids of a text, without [`BEGIN`], [`END`] or any other control token: those are the caller's to add.
     ///
     /// No text yields a special id but [`UNK`]. Words kept as such that are spelt like a special token become [`UNK`], which is what
-    /// `<unk>` in the Penn Treebank and WikiText means; the other kinds cut such a spelling into pieces as they cut any text.
+    /// `<unk>` in the Penn Treebank and WikiText means; the other kinds cut such a spelling into pieces as they cut any text. The
+    /// tokeniser of a [pretrained](Self::pretrained) model gives whatever ids it has, also those of special tokens that a text spells.
     pub fn encode(&self, text: &str) -> Vec<u32> {
         let encoding = self.tokenizer.encode_fast(text, false).expect("a checked vocabulary encodes every text");
-        encoding.get_ids().iter().map(|&id| if (id as usize) < SPECIAL_TOKENS.len() { UNK } else { id }).collect()
+        let special = if self.is_own { SPECIAL_TOKENS.len() } else { 0 };
+        encoding.get_ids().iter().map(|&id| if (id as usize) < special { UNK } else { id }).collect()
     }
 
     /// The tokens as they are written in the vocabulary.
@@ -249,6 +267,28 @@ impl Tokeniser {
         Self::from_tokenizer(tokenizer).map_err(format)
     }
 
+    /// Reads the `tokenizer.json` of a pretrained model, with special tokens of its own, which a text can spell.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is no `tokenizer.json`.
+    pub fn pretrained(path: &Path) -> Result<Self, TokeniserError> {
+        let bytes = fs::read(path).map_err(|source| TokeniserError::Read { path: path.to_owned(), source })?;
+        let foreign = |reason: String| TokeniserError::Foreign { path: path.to_owned(), reason };
+        let mut tokenizer = Tokenizer::from_bytes(bytes).map_err(|error| foreign(error.to_string()))?;
+        // They are for batches of one program.
+        tokenizer.with_padding(None).with_truncation(None).map_err(|error| foreign(error.to_string()))?;
+        let vocabulary = tokenizer.get_vocab(true);
+        let size = vocabulary.values().max().map_or(0, |&last| last as usize + 1);
+        if size == 0 {
+            return Err(foreign("it has no tokens".to_owned()));
+        }
+        let mut tokens = vec![String::new(); size];
+        for (token, id) in vocabulary {
+            tokens[id as usize] = token;
+        }
+        Ok(Self { tokenizer, tokens, is_own: false })
+    }
+
     /// Checks what the methods rely on and sets what the file format does not store.
     fn from_tokenizer(mut tokenizer: Tokenizer) -> Result<Self, String> {
         let size = tokenizer.get_vocab_size(true);
@@ -265,7 +305,7 @@ impl Tokeniser {
         }
         // The name misleads: `true` makes the crate treat the spelling of a special token in a text as ordinary text.
         tokenizer.set_encode_special_tokens(true);
-        Ok(Self { tokenizer, tokens })
+        Ok(Self { tokenizer, tokens, is_own: true })
     }
 
     /// The special tokens as the crate wants them.
@@ -547,7 +587,7 @@ mod tests {
                 }
                 TokeniserConfig::WordPiece { lowercase, .. } => TokeniserConfig::WordPiece { vocabulary: size, lowercase },
                 TokeniserConfig::Word { min_frequency, .. } => TokeniserConfig::Word { vocabulary: Some(size), min_frequency },
-                TokeniserConfig::Character {} => unreachable!(),
+                TokeniserConfig::Character {} | TokeniserConfig::Pretrained {} => unreachable!(),
             };
             assert_eq!(trained(&with(needed)).vocabulary_size(), needed);
             assert!(matches!(Tokeniser::train(&with(needed - 1), lines()), Err(TokeniserError::VocabularyTooSmall { .. })));

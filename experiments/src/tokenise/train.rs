@@ -41,6 +41,9 @@ pub(super) fn frequency_of_a_word() -> u64 {
 /// Trains the tokenizer that `config` describes and gives it the special tokens.
 pub(super) fn train(config: &TokeniserConfig, lines: &[&str]) -> Result<Tokenizer, TokeniserError> {
     let kind = config.kind();
+    if matches!(config, TokeniserConfig::Pretrained {}) {
+        return Err(TokeniserError::NotTrained);
+    }
     if lines.iter().all(|line| line.trim().is_empty()) {
         return Err(TokeniserError::EmptyText { kind });
     }
@@ -92,6 +95,7 @@ fn pipeline(config: &TokeniserConfig) -> tokenizers::Result<Tokenizer> {
             tokenizer.with_pre_tokenizer(Some(FixedLength::new(1))).with_decoder(Some(Fuse::new()));
             tokenizer
         }
+        TokeniserConfig::Pretrained {} => return Err(TokeniserError::NotTrained.into()),
     })
 }
 
@@ -146,6 +150,7 @@ fn trainer(
             (word_level(vocabulary, min_frequency), vocabulary.map(|requested| (requested, min_frequency)))
         }
         TokeniserConfig::Character {} => (word_level(None, 1), None),
+        TokeniserConfig::Pretrained {} => return Err(TokeniserError::NotTrained),
     })
 }
 

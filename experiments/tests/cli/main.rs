@@ -12,6 +12,7 @@ mod links;
 mod models;
 mod own_experiments;
 mod parity;
+mod pretrained;
 mod readme;
 mod recorded;
 #[cfg(unix)]

@@ -1,0 +1,158 @@
+//! Going on from a pretrained model of Hugging Face.
+
+use std::fmt::Display;
+use std::path::Path;
+
+use heedful_attention::registry::AnyMechanism;
+use heedful_models::language_model::LanguageModel;
+use heedful_models::layout::LayerAttention;
+use heedful_models::position::PositionConfig;
+use heedful_models::pretrained::Pretrained;
+use toml::{Table, Value};
+
+use super::{Language, LanguageConfig};
+use crate::error::ExperimentError;
+use crate::experiment::Attention;
+use crate::model::ModelSettings;
+use crate::settings::{self, Settings};
+use crate::tokenise::{Tokeniser, TokeniserConfig};
+
+/// Name of the score of weights before training.
+pub(super) const BEFORE: &str = "perplexity before";
+
+/// A training that changes what was learnt but little.
+const TRAINING: &str = r#"
+    steps = 300
+    learning_rate = 5e-5
+    schedule = { kind = "linear", warmup = 30, end = 0.0 }
+    evaluate_every = 100
+    checkpoint_every = 100
+"#;
+
+fn refused(error: impl Display) -> ExperimentError {
+    ExperimentError::usage(format!("--pretrained: {error}"))
+}
+
+fn opened(folder: &Path) -> Result<Pretrained, ExperimentError> {
+    Pretrained::open(folder).map_err(refused)
+}
+
+/// The name that `--attention` has for the attention of layers.
+fn name(attention: &LayerAttention) -> String {
+    match attention {
+        LayerAttention::All(attention) => attention.name(),
+        LayerAttention::Each(list) => format!("[{}]", list.iter().map(AnyMechanism::name).collect::<Vec<_>>().join(",")),
+    }
+}
+
+/// Adds the options of a mechanism and of those within it, a table for each.
+fn add_options(mechanism: &AnyMechanism, tables: &mut Table) -> Result<(), ExperimentError> {
+    let mut table = Table::try_from(mechanism).map_err(refused)?;
+    // These stand in the name of the attention.
+    for field in ["name", "logits"] {
+        table.remove(field);
+    }
+    tables.insert(mechanism.family().to_owned(), Value::Table(table));
+    mechanism.members().into_iter().try_for_each(|member| add_options(member, tables))
+}
+
+/// What a folder says of the configuration, in TOML.
+pub(super) fn beneath(folder: &Path) -> Result<String, ExperimentError> {
+    let folder = opened(folder)?;
+    let config = folder.language_model_config().map_err(refused)?;
+    let mut mechanisms = Table::new();
+    config.attention.mechanisms().iter().try_for_each(|mechanism| add_options(mechanism, &mut mechanisms))?;
+    let table = |fields: &[(&str, Value)]| Value::Table(fields.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect());
+    let attentions = Value::Array(vec![Value::String(name(&config.attention))]);
+    let all = table(&[
+        ("tied", Value::Boolean(config.tied)),
+        ("tokeniser", table(&[("kind", Value::String(TokeniserConfig::Pretrained {}.kind().to_owned()))])),
+        ("run", table(&[("attention", attentions)])),
+        ("model", Value::Table(settings::complete(&ModelSettings::of_language_model(config))?)),
+        ("mechanisms", Value::Table(mechanisms)),
+        ("training", Value::Table(TRAINING.parse().expect("this is TOML"))),
+    ]);
+    toml::to_string(&all).map_err(ExperimentError::failure)
+}
+
+/// Checks that configuration and folder are for each other.
+pub(super) fn check(settings: &Settings<LanguageConfig>, attentions: &[Attention]) -> Result<(), ExperimentError> {
+    let Language { pretrained, tokeniser, .. } = &settings.value.own;
+    let is_of_model = *tokeniser == TokeniserConfig::Pretrained {};
+    let Some(folder) = pretrained else {
+        let remedy = "it is that of a pretrained model, and there is none; give --pretrained DIR, or another kind";
+        return Ok(settings.require("tokeniser.kind", !is_of_model, remedy)?);
+    };
+    settings.require("tokeniser.kind", is_of_model, "a pretrained model reads its own tokens alone; leave it out")?;
+    let opened = opened(folder)?;
+    let config = opened.language_model_config().map_err(refused)?;
+    // The table of learned positions has as many as it has.
+    let LanguageConfig { model, own: Language { data, .. }, .. } = &settings.value;
+    let fits = config.positions != PositionConfig::Learned || data.reach() <= model.max_length;
+    let remedy =
+        format!("with data.context it is longer than the {} positions of the pretrained model; give a smaller one", model.max_length);
+    settings.require("data.memory", fits, remedy)?;
+    let own = name(&config.attention);
+    for attention in attentions {
+        if name(&attention.layout.decoder) != own {
+            let problem = format!("the weights of `{}` are for {own}; leave --attention out", folder.display());
+            return Err(settings.refuse("run.attention", problem).into());
+        }
+    }
+    Ok(())
+}
+
+/// The tokeniser of a folder, the tokens that its model has vectors for, and the token that its texts begin with.
+pub(super) fn tokeniser(folder: &Path) -> Result<(Tokeniser, usize, u32), ExperimentError> {
+    let opened = opened(folder)?;
+    let vocabulary = opened.language_model_config().map_err(refused)?.vocabulary;
+    let path = folder.join("tokenizer.json");
+    let tokeniser = Tokeniser::pretrained(&path).map_err(refused)?;
+    if tokeniser.vocabulary_size() > vocabulary {
+        let problem = format!("`{}` has {} tokens, and the model {vocabulary}", path.display(), tokeniser.vocabulary_size());
+        return Err(refused(problem + "; take both from the same folder"));
+    }
+    let start = opened.first_token().filter(|&token| (token as usize) < vocabulary);
+    let start = start.ok_or_else(|| {
+        refused(format!("`{}` has no bos_token_id and no eos_token_id of the model; add one of them", folder.join("config.json").display()))
+    })?;
+    Ok((tokeniser, vocabulary, start))
+}
+
+/// The model with the weights of a folder.
+pub(super) fn read(folder: &Path, model: LanguageModel) -> Result<LanguageModel, ExperimentError> {
+    opened(folder)?.read_into(model).map_err(refused)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use heedful_models::layout::AttentionLayout;
+
+    use super::*;
+    use crate::settings::Assignment;
+
+    #[test]
+    fn the_configuration_of_a_folder_is_that_of_its_model() {
+        for name in ["gpt2", "llama", "mistral", "qwen3"] {
+            let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../models/tests/fixtures/pretrained").join(name);
+            let given = vec![Assignment::option("--pretrained", "pretrained", path.to_string_lossy().into_owned())];
+            let settings = Settings::<LanguageConfig>::read(None, given).unwrap().over(&beneath(&path).unwrap()).unwrap();
+            let config = &settings.value;
+            // The list of a model whose layers differ.
+            let names = config.run.attention[0].trim_matches(['[', ']']).split(',');
+            let layers: Vec<_> = names.map(|name| config.mechanisms.attention(name).unwrap()).collect();
+            let layers = if let [one] = &layers[..] { LayerAttention::All(one.clone()) } else { LayerAttention::Each(layers) };
+            let layout = AttentionLayout { decoder: layers, ..AttentionLayout::default() };
+            let attention = Attention { name: config.run.attention[0].clone(), layout };
+            let pretrained = Pretrained::open(&path).unwrap();
+            let expected = pretrained.language_model_config().unwrap();
+            let data = &config.own.data;
+            let mut found = config.model(expected.vocabulary, &attention);
+            assert_eq!(found.block.max_length, expected.block.max_length.max(data.reach()), "{name}");
+            found.block.max_length = expected.block.max_length;
+            assert_eq!(found, *expected, "{name}");
+        }
+    }
+}
