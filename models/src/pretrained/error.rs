@@ -49,7 +49,7 @@ pub enum PretrainedError {
         /// The file.
         path: PathBuf,
         /// What is wrong.
-        source: ConfigError,
+        source: Box<ConfigError>,
     },
     /// A tensor that the architecture has is not in the files.
     #[error("`{}`: there is no tensor `{tensor}`: {remedy}", path.display())]

@@ -64,6 +64,7 @@ use self::fields::Fields;
 use self::shards::Shards;
 use self::table::{Names, Place, Row, Table};
 use crate::classifier::{Classifier, ClassifierConfig};
+use crate::error::ConfigError;
 use crate::initialisation::Initialisation;
 use crate::language_model::{LanguageModel, LanguageModelConfig};
 use crate::layout::LayerAttention;
@@ -179,7 +180,7 @@ impl Pretrained {
         let fields = Fields::new(&path, &values);
         let architecture = architecture(&fields)?;
         let model = architecture.model(fields)?;
-        model.validate().map_err(|source| PretrainedError::Configuration { path, source })?;
+        model.validate().map_err(|source| PretrainedError::Configuration { path, source: source.into() })?;
         let files = Shards::open(folder)?;
         let table = table(architecture, &model, &files, true);
         let token = |field: &str| match values.get(field)? {
@@ -290,8 +291,8 @@ impl Pretrained {
         if self.has_new_output { of_config } else { Initialisation::Xavier }
     }
 
-    fn configuration(&self, source: crate::error::ConfigError) -> PretrainedError {
-        PretrainedError::Configuration { path: self.folder.join(CONFIG), source }
+    fn configuration(&self, source: ConfigError) -> PretrainedError {
+        PretrainedError::Configuration { path: self.folder.join(CONFIG), source: source.into() }
     }
 
     fn other(&self, wanted: &'static str) -> PretrainedError {

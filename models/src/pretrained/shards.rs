@@ -204,8 +204,11 @@ impl Shard {
     }
 }
 
-/// From the bytes of a type to numbers, for types that are read.
-fn decoder(dtype: Dtype) -> Option<fn(&[u8]) -> Vec<f32>> {
+/// From the bytes of a type to numbers.
+type Decode = fn(&[u8]) -> Vec<f32>;
+
+/// How a type is decoded, if it is one that is read.
+fn decoder(dtype: Dtype) -> Option<Decode> {
     match dtype {
         Dtype::F32 => Some(|bytes| bytes.as_chunks::<4>().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect()),
         Dtype::F16 => Some(|bytes| bytes.as_chunks::<2>().0.iter().map(|&bytes| f16::from_le_bytes(bytes).to_f32()).collect()),
