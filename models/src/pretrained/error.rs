@@ -115,6 +115,12 @@ pub enum PretrainedError {
         /// Parameters that have a tensor and are not in the model.
         missing: Vec<String>,
     },
+    /// A folder that is to be written and was read.
+    #[error("`{}` is the folder that was read, whose files are still in use: write to another one", folder.display())]
+    InUse {
+        /// The folder.
+        folder: PathBuf,
+    },
     /// A folder of another kind of model than was asked for.
     #[error("`{}` holds a model of the type {found}, which is no {wanted}: {remedy}", path.display())]
     Kind {

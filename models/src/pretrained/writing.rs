@@ -41,15 +41,19 @@ impl Pretrained {
     /// its type, and what stands beside them (tokenisers). Weights of 32 bits are rounded where files have 16; those that were read and have not changed get
     /// the bytes that they had. Tensors that are no parameters are copied. A [new output](Self::with_new_output) becomes that of the configuration too.
     ///
-    /// The folder is made where there is none, and may be this one.
+    /// The folder is made where there is none. It cannot be this one, from whose files more may be read.
     ///
     /// # Errors
-    /// As [`read_into`](Self::read_into); a number that is too large for its type; a file that cannot be written. What was there before is then as it was.
+    /// As [`read_into`](Self::read_into); the folder that was read; a number that is too large for its type; a file that cannot be written. What was there
+    /// before is then as it was.
     pub fn write<M: Module>(&self, model: &M, folder: impl AsRef<Path>) -> Result<(), PretrainedError> {
         let folder = folder.as_ref();
         let parameters = Parameters::of(model);
         self.check(&parameters)?;
         fs::create_dir_all(folder).map_err(PretrainedError::write(folder))?;
+        if fs::canonicalize(folder).is_ok_and(|folder| fs::canonicalize(&self.folder).is_ok_and(|own| own == folder)) {
+            return Err(PretrainedError::InUse { folder: folder.into() });
+        }
         let mut made = Partial::default();
         let (mut map, mut size) = (Map::new(), 0);
         for (at, file) in self.files.files.iter().enumerate() {
