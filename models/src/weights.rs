@@ -111,15 +111,29 @@ pub fn to_bytes<M: Module>(model: &M) -> Vec<u8> {
 ///
 /// # Errors
 /// As [`load`].
-pub fn from_bytes<M: Module>(mut model: M, bytes: Vec<u8>, names: Match) -> Result<M, WeightsError> {
+pub fn from_bytes<M: Module>(model: M, bytes: Vec<u8>, names: Match) -> Result<M, WeightsError> {
+    let (model, Differences { missing, unused }) = partly_from_bytes(model, bytes)?;
+    if names == Match::Exact && !(missing.is_empty() && unused.is_empty()) {
+        return Err(WeightsError::Mismatch { missing, unused });
+    }
+    Ok(model)
+}
+
+/// In which names a file and a model differ, each in order.
+pub(crate) struct Differences {
+    /// Parameters of the model that are not in the file.
+    pub(crate) missing: Vec<String>,
+    /// Tensors of the file that the model has no parameter for.
+    pub(crate) unused: Vec<String>,
+}
+
+/// The model with those weights of a file that it has parameters for.
+pub(crate) fn partly_from_bytes<M: Module>(mut model: M, bytes: Vec<u8>) -> Result<(M, Differences), WeightsError> {
     let mut store = SafetensorsStore::from_bytes(Some(bytes)).allow_partial(true);
     let found = model.load_from(&mut store).map_err(|error| WeightsError::Format(error.to_string()))?;
     let mut missing: Vec<String> = found.missing.into_iter().map(|(name, _)| name).collect();
     let mut unused = found.unused;
-    if names == Match::Exact && !(missing.is_empty() && unused.is_empty()) {
-        missing.sort();
-        unused.sort();
-        return Err(WeightsError::Mismatch { missing, unused });
-    }
-    Ok(model)
+    missing.sort();
+    unused.sort();
+    Ok((model, Differences { missing, unused }))
 }

@@ -1,0 +1,135 @@
+//! Another attention in chosen layers of a trained model.
+//!
+//! Every weight that still has a place is kept: those of all other parts, and of the attention that is replaced the projections that mechanisms share. Values
+//! and output are kept by nearly every mechanism, queries and keys by those that score with them. A place is the end of a parameter's path, `value.weight`, and
+//! its shape; what stands between (`Softmax.logits.DotProduct`) says which mechanism it is of. Parameters that only one mechanism has, such as the matrix of a
+//! random synthesizer, are kept where the new attention has the same one. [`SwapReport`] names what was kept, what is new and what was dropped.
+//!
+//! ```
+//! # use burn::tensor::Device;
+//! use heedful_models::prelude::*;
+//! use heedful_models::swap::swap_attention;
+//!
+//! # let config = LanguageModelConfig::new(11).with_layers(2).with_d_model(8).with_n_heads(2).with_d_ff(16);
+//! # let model = config.build(&Device::flex())?; // trained, or read from a file
+//! let swapped = swap_attention(model, &config, &"layers.1".parse()?, "synthesizer-random", &RandomKey::from_seed(1))?;
+//! println!("{}", swapped.report); // layer 1: kept 128 of 256 parameters (0.50): output.weight [8, 8], ...
+//! # assert_eq!(swapped.report.kept_parameters(), 128);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod pattern;
+mod places;
+mod report;
+
+use burn::module::Module;
+use heedful_attention::constraints;
+use heedful_attention::random::RandomKey;
+use heedful_attention::registry::AnyMechanism;
+use safetensors::SafeTensors;
+use safetensors::tensor::TensorView;
+use thiserror::Error;
+
+pub use self::pattern::{LayerPattern, LayerPatternError};
+use self::places::{Named, matched};
+pub use self::report::{Dropped, Kept, New, Reason, SwapReport};
+use crate::error::{Check, ConfigError};
+use crate::language_model::{LanguageModel, LanguageModelConfig};
+use crate::layout::{IntoLayers, LayerAttention};
+use crate::weights::{Differences, WeightsError, partly_from_bytes, to_bytes};
+
+/// A swap that cannot be made.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum SwapError {
+    /// A layer that the model does not have.
+    #[error(transparent)]
+    Layers(#[from] LayerPatternError),
+    /// An attention that is impossible in one of the layers.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The model does not have the parameters of the configuration, apart from the layers that are swapped.
+    #[error("the model is not of this configuration: {0}")]
+    Model(#[from] WeightsError),
+}
+
+/// A model after a swap.
+#[derive(Debug)]
+pub struct Swapped {
+    /// The model: the weights that were kept, and what is new with initial values.
+    pub model: LanguageModel,
+    /// Its configuration.
+    pub config: LanguageModelConfig,
+    /// What became of the parameters of the attentions that were replaced, and which are new.
+    pub report: SwapReport,
+}
+
+impl LanguageModelConfig {
+    /// The configuration with another attention in chosen layers: in layer `i` that of layer `i` in `attention`.
+    ///
+    /// # Errors
+    /// A layer that the model does not have, or an attention that is impossible in one.
+    pub fn swapped<Form>(&self, layers: &LayerPattern, attention: impl IntoLayers<Form>) -> Result<Self, SwapError> {
+        let count = self.depth.blocks(self.layers);
+        self.validate()?;
+        let chosen = layers.layers(count)?;
+        let attention = attention.into_layers();
+        attention.validate_length(&Check("language model"), "attention", count)?;
+        let of_layer = |layer: usize| -> &AnyMechanism {
+            let own = if chosen.contains(&layer) { &attention } else { &self.attention };
+            own.at(layer)
+        };
+        let config = Self { attention: LayerAttention::Each((0..count).map(|layer| of_layer(layer).clone()).collect()), ..self.clone() };
+        config.validate()?;
+        Ok(config)
+    }
+}
+
+/// `model`, which has this configuration, with another attention in chosen layers: in layer `i` that of layer `i` in `attention`. What is new has initial
+/// values drawn from `key`, as a model of the new configuration has them. The device stays; which parameters are trained is what the new configuration says.
+///
+/// # Errors
+/// A layer that the model does not have, an attention that is impossible in one, or a model of another configuration.
+pub fn swap_attention<Form>(
+    model: LanguageModel,
+    config: &LanguageModelConfig,
+    layers: &LayerPattern,
+    attention: impl IntoLayers<Form>,
+    key: &RandomKey,
+) -> Result<Swapped, SwapError> {
+    let config = config.swapped(layers, attention)?;
+    let chosen = layers.layers(model.decoder.layers.len())?;
+    let new = config.init(key, &model.embedding.tokens.weight.device());
+    let places: Vec<String> = chosen.iter().map(|layer| format!("decoder.layers.{layer}.self_attention")).collect();
+    let (model, report) = carry_over(&model, new, chosen, &places)?;
+    Ok(Swapped { model, config, report })
+}
+
+/// `to` with the parameters of `from`: all outside of `places`, which both have, and in each of the places those that have one there.
+fn carry_over<M: Module>(from: &M, to: M, layers: Vec<usize>, places: &[String]) -> Result<(M, SwapReport), SwapError> {
+    let (old, new) = (to_bytes(from), to_bytes(&to));
+    let [old, new] = [&old, &new].map(|bytes| SafeTensors::deserialize(bytes).expect("the bytes were just written"));
+    let place = |name: &str| places.iter().position(|place| name.strip_prefix(place.as_str()).is_some_and(|rest| rest.starts_with('.')));
+    let of_place = |file: &SafeTensors<'_>, wanted: usize| -> Vec<Named> {
+        let found = file.iter().filter(|(name, _)| place(name) == Some(wanted));
+        let mut found: Vec<Named> = found.map(|(name, view)| Named { name: name.to_owned(), shape: view.shape().to_vec() }).collect();
+        found.sort_by(|a, b| a.name.cmp(&b.name));
+        found
+    };
+    let mut report = SwapReport { layers, ..SwapReport::default() };
+    for index in 0..places.len() {
+        matched(&of_place(&old, index), &of_place(&new, index), &mut report);
+    }
+    let outside = old.iter().filter(|(name, _)| place(name).is_none()).map(|(name, view)| (name.to_owned(), view));
+    let kept = report.kept.iter().map(|kept| (kept.name.clone(), old.tensor(&kept.before).expect("it is in the list of all")));
+    let tensors: Vec<(String, TensorView<'_>)> = outside.chain(kept).collect();
+    let bytes = safetensors::serialize(tensors, None).map_err(|error| WeightsError::Format(error.to_string()))?;
+    let (model, Differences { mut missing, unused }) = partly_from_bytes(to, bytes)?;
+    // What loading leaves as it was is what the report calls new.
+    missing.retain(|name| report.new.iter().all(|new| new.name != *name));
+    if !missing.is_empty() || !unused.is_empty() {
+        return Err(WeightsError::Mismatch { missing, unused }.into());
+    }
+    // A file holds each of the parameters that layers share by itself.
+    Ok((constraints::tie(model), report))
+}
