@@ -21,5 +21,6 @@ chapters! {
     Pretrained = "../../docs/book/src/pretrained.md",
     Readme = "../../README.md",
     QuickStart = "../../docs/book/src/quick-start-library.md",
+    Swapping = "../../docs/book/src/swapping.md",
     Weights = "../../docs/weights.md",
 }

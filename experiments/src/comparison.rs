@@ -9,6 +9,7 @@ mod candidate;
 mod identity;
 mod overview;
 mod plan;
+mod preparation;
 mod ranks;
 mod runs;
 mod session;
@@ -42,9 +43,11 @@ use crate::threads::among_workers;
 use crate::train::{CheckpointFolder, Interrupt, Ranks, Watcher, load_model};
 
 pub use self::candidate::model_assignments;
-use self::candidate::{candidates, check_effects, twins, with_earlier};
+pub(crate) use self::candidate::{attention, candidates};
+use self::candidate::{check_effects, twins, with_earlier};
 use self::identity::other_data;
 use self::plan::Plan;
+pub use self::preparation::Preparation;
 use self::runs::{Runs, report, sections};
 use self::session::Session;
 
@@ -87,8 +90,12 @@ fn run_on<E: Experiment>(ranks: &Ranks, options: &CommonOptions, further: Vec<As
     let mut assignments = options.assignments()?;
     assignments.extend(further);
     let mut settings = Settings::<Config<E>>::read(options.config.as_deref(), assignments)?;
-    if let Some(beneath) = E::beneath(&settings.value)? {
-        settings = settings.over(&beneath)?;
+    if let Some(base) = E::beneath(&settings.value)? {
+        settings = settings.over_table(base)?;
+    }
+    let out = options.output(E::NAME);
+    if !options.dry_run {
+        E::within(&mut settings.value, &out);
     }
     settings.value.slurm.check().map_err(|(field, problem)| settings.refuse(&format!("slurm.{field}"), problem))?;
     let memory = match options {
@@ -124,8 +131,23 @@ fn run_on<E: Experiment>(ranks: &Ranks, options: &CommonOptions, further: Vec<As
         return if options.merge { runs.merge() } else { runs.write_scripts(options.submit) };
     };
     if options.dry_run {
-        let plan = Plan::<E> { candidates: &candidates, datasets: &datasets, backend, device, jobs, shard: options.shard };
-        plan.show(&options.output(E::NAME))?;
+        let interrupt = Interrupt::new();
+        let watcher = watcher(options.quiet);
+        let (config, datasets) = (&config, &datasets[..]);
+        let out = &out;
+        E::prepare(&Preparation {
+            config,
+            datasets,
+            backend,
+            device: &device,
+            watcher,
+            interrupt,
+            shard: options.shard,
+            out,
+            is_dry: true,
+        })?;
+        let plan = Plan::<E> { candidates: &candidates, datasets, backend, device, jobs, shard: options.shard };
+        plan.show(out)?;
         return Ok(Completion::Finished);
     }
     ranks::agree::<E>(ranks, &config, &datasets)?;
@@ -142,7 +164,10 @@ fn run_on<E: Experiment>(ranks: &Ranks, options: &CommonOptions, further: Vec<As
         jobs,
         shard: options.shard,
     };
-    guarded(backend, GO_ON, || session.run())
+    guarded(backend, GO_ON, || {
+        let prepared = E::prepare(&session.preparation())?;
+        if prepared == Completion::Interrupted { Ok(prepared) } else { session.run() }
+    })
 }
 
 /// What a run whose device failed is told.
@@ -194,6 +219,7 @@ pub fn reload<E: Experiment>(
 ) -> Result<Reloaded<E>, ExperimentError> {
     let paths = RunFolder::at(folder);
     let mut settings = Settings::<Config<E>>::read(Some(&paths.config()), Vec::new())?;
+    E::within(&mut settings.value, folder);
     let candidates = candidates::<E>(&mut settings, Memory::here())?;
     let known: Vec<&str> = candidates.iter().map(|candidate| candidate.attention.name.as_str()).collect();
     let index = match name {

@@ -45,6 +45,44 @@ pub struct LanguageDataset {
     test: Vec<u32>,
 }
 
+impl LanguageDataset {
+    /// Reads or generates the text. It is cut into tokens by `tokeniser`, or by one that is trained on it.
+    ///
+    /// # Errors
+    /// Data that is missing or malformed, or that the tokeniser cannot be trained on.
+    pub(crate) fn open(config: &LanguageConfig, tokeniser: Option<Tokeniser>) -> Result<Self, ExperimentError> {
+        let (name, corpus) = match &config.run.data {
+            Some(dir) => (folder_name(dir), TextCorpus::read(dir).map_err(ExperimentError::failure)?),
+            None => {
+                let sizes = Sizes { train: config.own.data.generated_words, ..Sizes::LANGUAGE };
+                ("built-in".to_owned(), generate::language(&RandomKey::from_seed(0).named("language data"), sizes))
+            }
+        };
+        let (tokeniser, vocabulary, start) = match (&config.own.pretrained, tokeniser) {
+            (Some(folder), _) => pretrained::tokeniser(folder)?,
+            (None, given) => {
+                let lines = corpus.train.iter().map(String::as_str);
+                let train = || Tokeniser::train(&config.own.tokeniser, lines).map_err(ExperimentError::usage);
+                let tokeniser = given.map_or_else(train, Ok)?;
+                let vocabulary = tokeniser.vocabulary_size();
+                (tokeniser, vocabulary, END)
+            }
+        };
+        let is_pretrained = config.own.pretrained.is_some();
+        let encode = |lines: &[String]| {
+            let tokens = if is_pretrained {
+                // Ends of lines are characters of the text.
+                tokeniser.encode(&lines.iter().flat_map(|line| [line, "\n"]).collect::<String>())
+            } else {
+                lines.iter().flat_map(|line| tokeniser.encode(line).into_iter().chain([END])).collect()
+            };
+            std::iter::once(start).chain(tokens).collect::<Vec<_>>()
+        };
+        let (train, valid, test) = (encode(&corpus.train), encode(&corpus.valid), encode(&corpus.test));
+        Ok(Self { name, corpus, tokeniser, vocabulary, start, is_pretrained, train, valid, test })
+    }
+}
+
 impl Experiment for Language {
     const NAME: &'static str = "lm";
     const TITLE: &'static str = "Language modelling";
@@ -59,45 +97,13 @@ impl Experiment for Language {
         config::defaults(config);
     }
 
-    fn beneath(config: &Config<Self>) -> Result<Option<String>, ExperimentError> {
+    fn beneath(config: &Config<Self>) -> Result<Option<Table>, ExperimentError> {
         config.own.pretrained.as_deref().map(pretrained::beneath).transpose()
     }
 
     fn check(settings: &Settings<Config<Self>>, attentions: &[Attention]) -> Result<(), ExperimentError> {
-        let Config { model, own: Self { data, auxiliary, .. }, .. } = &settings.value;
-        if data.batch == 0 {
-            return Err(settings.refuse("data.batch", "at least one sequence is needed").into());
-        }
-        if data.generated_words == 0 {
-            return Err(settings.refuse("data.generated_words", "at least one word is needed").into());
-        }
-        if data.context == 0 || data.context > model.max_length {
-            let problem = format!(
-                "{} tokens are not between 1 and model.max_length = {}, the maximal length of every attention here; \
-                 give a smaller context or --set model.max_length={}",
-                data.context, model.max_length, data.context
-            );
-            return Err(settings.refuse("data.context", problem).into());
-        }
-        if data.stride == 0 || data.stride > data.context {
-            let problem = format!("{} is not between 1 and data.context = {}", data.stride, data.context);
-            return Err(settings.refuse("data.stride", problem).into());
-        }
-        if data.memory.max(data.evaluation_memory()) > 0 {
-            let refuse = |problem: &str| Err(settings.refuse("data.memory", problem).into());
-            if model.depth == DepthConfig::Reversible {
-                return refuse("a reversible model keeps no inputs of its layers that it could remember; give 0, or another model.depth");
-            }
-            if model.separable_feed_forward {
-                return refuse(
-                    "separable feed-forward networks do not remember the segment before; give 0, or model.separable_feed_forward=false",
-                );
-            }
-        }
-        if data.memory > 0 && auxiliary.is_some() {
-            let problem = "auxiliary losses are for contexts without a memory; leave them out, or give --set data.memory=0";
-            return Err(settings.refuse("auxiliary", problem).into());
-        }
+        let Self { data, auxiliary, .. } = &settings.value.own;
+        check_data(settings, data, auxiliary.is_some())?;
         pretrained::check(settings, attentions)?;
         for attention in attentions {
             settings.value.model(1, attention).validate().map_err(ExperimentError::usage)?;
@@ -106,42 +112,7 @@ impl Experiment for Language {
     }
 
     fn open(config: &Config<Self>) -> Result<Vec<LanguageDataset>, ExperimentError> {
-        let (name, corpus) = match &config.run.data {
-            Some(dir) => (folder_name(dir), TextCorpus::read(dir).map_err(ExperimentError::failure)?),
-            None => {
-                let sizes = Sizes { train: config.own.data.generated_words, ..Sizes::LANGUAGE };
-                ("built-in".to_owned(), generate::language(&RandomKey::from_seed(0).named("language data"), sizes))
-            }
-        };
-        let (tokeniser, vocabulary, start) = match &config.own.pretrained {
-            Some(folder) => pretrained::tokeniser(folder)?,
-            None => {
-                let lines = corpus.train.iter().map(String::as_str);
-                let tokeniser = Tokeniser::train(&config.own.tokeniser, lines).map_err(ExperimentError::usage)?;
-                let vocabulary = tokeniser.vocabulary_size();
-                (tokeniser, vocabulary, END)
-            }
-        };
-        let encode = |lines: &[String]| {
-            let tokens = match config.own.pretrained {
-                // Ends of lines are characters of the text.
-                Some(_) => tokeniser.encode(&lines.iter().flat_map(|line| [line, "\n"]).collect::<String>()),
-                None => lines.iter().flat_map(|line| tokeniser.encode(line).into_iter().chain([END])).collect(),
-            };
-            std::iter::once(start).chain(tokens).collect::<Vec<_>>()
-        };
-        let (train, valid, test) = (encode(&corpus.train), encode(&corpus.valid), encode(&corpus.test));
-        Ok(vec![LanguageDataset {
-            name,
-            corpus,
-            tokeniser,
-            vocabulary,
-            start,
-            is_pretrained: config.own.pretrained.is_some(),
-            train,
-            valid,
-            test,
-        }])
+        Ok(vec![LanguageDataset::open(config, None)?])
     }
 
     fn card(data: &LanguageDataset) -> Card<'_> {
@@ -177,7 +148,7 @@ impl Experiment for Language {
     }
 
     fn task(setup: Setup<'_, Self>) -> LanguageTask<'_> {
-        LanguageTask { config: setup.config, dataset: setup.data }
+        LanguageTask::new(setup.config, setup.data)
     }
 
     fn model(setup: Setup<'_, Self>, key: &RandomKey, device: &Device) -> Result<LanguageModel, ExperimentError> {
@@ -278,6 +249,52 @@ impl Experiment for Language {
         }
         Ok(())
     }
+}
+
+/// Checks the fields that say how a language model reads its text. Theirs are the names of `lm` in every experiment.
+///
+/// # Errors
+/// A usage error that names the field and the remedy.
+pub(crate) fn check_data<E: Experiment>(
+    settings: &Settings<Config<E>>,
+    data: &LanguageData,
+    has_auxiliary: bool,
+) -> Result<(), ExperimentError> {
+    let model = &settings.value.model;
+    if data.batch == 0 {
+        return Err(settings.refuse("data.batch", "at least one sequence is needed").into());
+    }
+    if data.generated_words == 0 {
+        return Err(settings.refuse("data.generated_words", "at least one word is needed").into());
+    }
+    if data.context == 0 || data.context > model.max_length {
+        let problem = format!(
+            "{} tokens are not between 1 and model.max_length = {}, the maximal length of every attention here; \
+             give a smaller context or --set model.max_length={}",
+            data.context, model.max_length, data.context
+        );
+        return Err(settings.refuse("data.context", problem).into());
+    }
+    if data.stride == 0 || data.stride > data.context {
+        let problem = format!("{} is not between 1 and data.context = {}", data.stride, data.context);
+        return Err(settings.refuse("data.stride", problem).into());
+    }
+    if data.memory.max(data.evaluation_memory()) > 0 {
+        let refuse = |problem: &str| Err(settings.refuse("data.memory", problem).into());
+        if model.depth == DepthConfig::Reversible {
+            return refuse("a reversible model keeps no inputs of its layers that it could remember; give 0, or another model.depth");
+        }
+        if model.separable_feed_forward {
+            return refuse(
+                "separable feed-forward networks do not remember the segment before; give 0, or model.separable_feed_forward=false",
+            );
+        }
+    }
+    if data.memory > 0 && has_auxiliary {
+        let problem = "auxiliary losses are for contexts without a memory; leave them out, or give --set data.memory=0";
+        return Err(settings.refuse("auxiliary", problem).into());
+    }
+    Ok(())
 }
 
 /// The tokens of a text of one or more lines, after the end of a line, or what texts of a pretrained model begin with.

@@ -1,6 +1,6 @@
 //! Experiments that compare attention mechanisms: data, tokenisers, metrics, training, runs and reports, as a library.
 //!
-//! The programs `mt`, `lm`, `glue`, `algorithmic`, `mlm`, `textgen`, `classify`, `image`, `memory-rl`, `recall` and `track` are thin: each is an
+//! The programs `mt`, `lm`, `glue`, `algorithmic`, `mlm`, `textgen`, `classify`, `image`, `memory-rl`, `recall`, `track` and `swap` are thin: each is an
 //! [`Experiment`](experiment::Experiment) whose body is [`experiment::main`]. The program `heedful` has the tools: `analyse` shows the attention of a trained model
 //! ([`analyse`]), `compare` compares finished runs ([`compare`]), `data` fetches and checks public data sets ([`catalogue`]), `parity` runs a single attention
 //! for comparison with other code ([`parity`]), and `status` shows how far the runs of a folder are ([`status`]). [`programs`] has them as functions, for programs that know more mechanisms.
@@ -51,6 +51,7 @@ pub mod run_lock;
 pub mod settings;
 pub mod slurm;
 pub mod status;
+pub mod swap;
 pub mod text_classification;
 pub mod text_generation;
 pub mod text_to_text;

@@ -36,8 +36,8 @@ use crate::settings::{Assignment, Settings, SettingsError};
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
 pub struct CommonOptions {
-    /// Attention mechanisms to train and compare, separated by commas: names, lists with one for each layer such as [dot-product,relative], and in models
-    /// with encoder and decoder {encoder=linformer,decoder=dot-product,cross=uniform}
+    /// Attention mechanisms to train and compare, separated by commas: names, lists with one for each layer such as [dot-product,relative] or
+    /// [3*gla,relative], and in models with encoder and decoder {encoder=linformer,decoder=dot-product,cross=uniform}
     #[arg(long, value_name = "NAME[,NAME...]")]
     pub attention: Vec<String>,
 
@@ -150,26 +150,28 @@ pub(crate) fn parse_with<T: FromArgMatches>(mut command: Command) -> T {
     T::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 
+/// The parts of a text between commas that stand in no list and no table, without blanks around them.
+pub(crate) fn listed(text: &str) -> Vec<&str> {
+    let (mut parts, mut depth, mut start) = (Vec::new(), 0i32, 0);
+    for (index, byte) in text.bytes().enumerate() {
+        match byte {
+            b'[' | b'{' => depth += 1,
+            b']' | b'}' => depth -= 1,
+            b',' if depth == 0 => {
+                parts.push(text[start..index].trim());
+                start = index + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push(text[start..].trim());
+    parts
+}
+
 impl CommonOptions {
     /// The attentions of `--attention`, which may be given more than once: its text is cut at commas that stand in no list and no table.
     pub fn attentions(&self) -> Vec<String> {
-        let mut attentions = Vec::new();
-        for text in &self.attention {
-            let (mut depth, mut start) = (0i32, 0);
-            for (index, byte) in text.bytes().enumerate() {
-                match byte {
-                    b'[' | b'{' => depth += 1,
-                    b']' | b'}' => depth -= 1,
-                    b',' if depth == 0 => {
-                        attentions.push(text[start..index].trim().to_owned());
-                        start = index + 1;
-                    }
-                    _ => {}
-                }
-            }
-            attentions.push(text[start..].trim().to_owned());
-        }
-        attentions
+        self.attention.iter().flat_map(|text| listed(text)).map(str::to_owned).collect()
     }
 
     /// The given options as fields of the configuration, `--set` first: the table `run` as [`RunSettings`], and `training.steps`.

@@ -195,8 +195,20 @@ impl<T: Configuration> Settings<T> {
     /// # Panics
     /// If `base` is not TOML.
     pub fn over(&self, base: &str) -> Result<Self, SettingsError> {
-        let base = base.parse().unwrap_or_else(|error| panic!("{error} in:\n{base}"));
+        self.over_table(base.parse().unwrap_or_else(|error| panic!("{error} in:\n{base}")))
+    }
+
+    /// The same file and assignments over defaults that `base` changes.
+    ///
+    /// # Errors
+    /// As for [`over`](Self::over).
+    pub(crate) fn over_table(&self, base: Table) -> Result<Self, SettingsError> {
         Self::laid(base, self.file.clone(), self.assignments.clone())
+    }
+
+    /// A configuration of which no file and no option says anything.
+    pub(crate) fn of(value: T) -> Self {
+        Self { value, file: None, assignments: Vec::new() }
     }
 
     /// These settings with the fields of `table`, which stands at `path` in them, in place of their own.

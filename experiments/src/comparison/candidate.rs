@@ -40,7 +40,7 @@ pub fn model_assignments(names: &[String], options: &CommonOptions) -> Vec<Assig
 
 /// Those that the configuration names, each checked with the configuration that it is trained with. Models then stand in `settings` with all that they set,
 /// so that the configuration repeats the runs whatever the models of this name become.
-pub(super) fn candidates<E: Experiment>(settings: &mut Settings<Config<E>>, memory: Memory) -> Result<Vec<Candidate<E>>, ExperimentError> {
+pub(crate) fn candidates<E: Experiment>(settings: &mut Settings<Config<E>>, memory: Memory) -> Result<Vec<Candidate<E>>, ExperimentError> {
     if let Some(given) = &settings.value.model.attention {
         let is_assigned = settings.assigned().any(|path| path == ["run", "attention"]);
         if is_assigned || settings.value.run.attention != Config::<E>::default().run.attention {
@@ -192,7 +192,14 @@ pub(super) fn layouts<E: Experiment>() -> Vec<&'static str> {
     if E::STACKS < 2 { Vec::new() } else { AttentionLayout::names().collect() }
 }
 
-fn attention<E: Experiment>(config: &Config<E>, name: &str) -> Result<Attention, ExperimentError> {
+/// The attention of a name, with the options of its mechanisms.
+///
+/// # Errors
+/// A usage error for a name that nobody knows, with the nearest that is known.
+pub(crate) fn attention<E: Experiment>(config: &Config<E>, name: &str) -> Result<Attention, ExperimentError> {
+    if let Some(own) = E::attention_named(config, name) {
+        return own;
+    }
     let with_options = |layout: AttentionLayout| layout.map(|mechanism| config.mechanisms.within_mechanism(&mechanism));
     if let Some(layout) = AttentionLayout::named(name).filter(|_| E::STACKS >= 2) {
         return Ok(Attention { name: name.to_owned(), layout: with_options(layout) });
@@ -217,19 +224,23 @@ fn attention<E: Experiment>(config: &Config<E>, name: &str) -> Result<Attention,
     Ok(Attention::new(config))
 }
 
-/// A list of mechanisms, one for each layer, or a table with those of `encoder`, `decoder` and `cross`, in TOML whose names need no quotes:
-/// `{encoder=linformer,decoder=[dot-product,relative]}`.
+/// A list of mechanisms, one for each layer, or a table with those of `encoder`, `decoder` and `cross`, in TOML whose names need no quotes and may be repeated:
+/// `{encoder=linformer,decoder=[3*gla,relative]}`.
 fn read_layout(text: &str) -> Result<AttentionLayout, String> {
     #[derive(Deserialize)]
     struct Field {
         attention: AttentionLayout,
     }
-    let field: Result<Field, _> = toml::from_str(&format!("attention = {}", quoted(text)));
+    let field: Result<Field, _> = toml::from_str(&format!("attention = {}", quoted(text)?));
     field.map(|field| field.attention).map_err(|error| error.message().to_owned())
 }
 
-/// The text with quotes around names that have none.
-fn quoted(text: &str) -> String {
+/// Most layers that a number before a name stands for.
+const MOST_REPEATED: usize = 1000;
+
+/// The text with quotes around names that have none, and names behind a number and `*` so many times.
+fn quoted(text: &str) -> Result<String, String> {
+    let word_of = |rest: &str| rest.find(|c: char| !(c.is_ascii_alphanumeric() || "_+-@.".contains(c))).unwrap_or(rest.len());
     let mut quoted = String::new();
     let mut rest = text;
     while let Some(first) = rest.chars().next() {
@@ -239,8 +250,17 @@ fn quoted(text: &str) -> String {
             rest = &rest[end..];
             continue;
         }
-        let word = &rest[..rest.find(|c: char| !(c.is_ascii_alphanumeric() || "_+-@.".contains(c))).unwrap_or(rest.len())];
+        let word = &rest[..word_of(rest)];
         rest = &rest[word.len().max(first.len_utf8())..];
+        if let (Ok(count), Some(behind)) = (word.parse::<usize>(), rest.strip_prefix('*')) {
+            let name = &behind[..word_of(behind)];
+            if name.is_empty() || !(1..=MOST_REPEATED).contains(&count) {
+                return Err(format!("`{word}*{name}`: give a number from 1 to {MOST_REPEATED}, `*` and a name, such as 3*dot-product"));
+            }
+            quoted.push_str(&vec![format!("\"{name}\""); count].join(","));
+            rest = &behind[name.len()..];
+            continue;
+        }
         let is_value = word.parse::<f64>().is_ok() || ["true", "false"].contains(&word) || rest.trim_start().starts_with('=');
         match word {
             "" => quoted.push(first),
@@ -248,7 +268,7 @@ fn quoted(text: &str) -> String {
             word => quoted.extend(["\"", word, "\""]),
         }
     }
-    quoted
+    Ok(quoted)
 }
 
 /// The text without blanks and quotes: the name of a layout.
@@ -306,6 +326,25 @@ mod tests {
         let (_, of_layers) = of::<Language>(&["[local-1d,dot-product]"], &["model.layers=2"]);
         let families: Vec<_> = Language::attentions(&of_layers[0].attention).iter().map(|(_, mechanism)| mechanism.family()).collect();
         assert_eq!(families, ["local-1d", "dot-product"]);
+    }
+
+    #[test]
+    fn every_kth_layer_can_have_another_mechanism() {
+        let hybrids = ["[3*gated-delta-net, dot-product]", "[gla,2*relative,gla]", "[1*uniform,3*alibi]"];
+        let (_, candidates) = of::<Language>(&hybrids, &["model.layers=8"]);
+        let families = |index: usize| -> Vec<&str> {
+            let attention: &Attention = &candidates[index].attention;
+            (0..8).map(|layer| attention.layout.decoder.at(layer).family()).collect()
+        };
+        let delta = "gated-delta-net";
+        assert_eq!(families(0), [delta, delta, delta, "dot-product", delta, delta, delta, "dot-product"]);
+        assert_eq!(families(1), ["gla", "relative", "relative", "gla", "gla", "relative", "relative", "gla"]);
+        assert_eq!(families(2), ["uniform", "alibi", "alibi", "alibi", "uniform", "alibi", "alibi", "alibi"]);
+        assert_eq!(candidates[0].attention.name, "[3*gated-delta-net,dot-product]");
+        for text in ["[0*alibi,gla]", "[1001*alibi]", "[2*]", "[2*'alibi']"] {
+            let error = attention::<Language>(&Default::default(), text).unwrap_err().to_string();
+            assert!(error.contains("from 1 to 1000") && error.contains("3*dot-product"), "{text}: {error}");
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ use heedful_attention::random::RandomKey;
 use heedful_host::checksum::sha256_hex;
 
 use super::overview::Overview;
+use super::preparation::Preparation;
 use super::ranks::Word;
 use super::runs::{Run, Runs};
 use super::sweep::{Attempt, Sweep, attempts, keep};
@@ -47,6 +48,14 @@ enum RunEnd {
 }
 
 impl<'a, E: Experiment> Session<'a, E> {
+    /// What is needed to do what the runs rest on.
+    pub(super) fn preparation(&self) -> Preparation<'_, E> {
+        let Self { runs: Runs { config, datasets, backend, folder, .. }, device, shard, .. } = self;
+        let (watcher, interrupt) = (self.watcher.clone(), self.interrupt.clone());
+        let (backend, shard, out) = (*backend, *shard, folder.root());
+        Preparation { config, datasets, backend, device, watcher, interrupt, shard, out, is_dry: false }
+    }
+
     pub(super) fn run(mut self) -> Result<Completion, ExperimentError> {
         let runs = self.own()?;
         self.jobs = self.jobs.min(runs.len()).max(1);

@@ -1,6 +1,7 @@
 //! What an experiment says of itself.
 
 use std::fmt::Debug;
+use std::path::Path;
 
 use burn::module::Module;
 use burn::tensor::Device;
@@ -10,10 +11,12 @@ use heedful_attention::random::RandomKey;
 use heedful_attention::registry::AnyMechanism;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use toml::Table;
 
 pub(crate) use super::config::Config;
 use crate::attention::Attention;
-use crate::error::ExperimentError;
+use crate::comparison::Preparation;
+use crate::error::{Completion, ExperimentError};
 use crate::metrics::MetricColumn;
 use crate::model::ModelSettings;
 use crate::published::PublishedNumbers;
@@ -131,12 +134,20 @@ pub trait Experiment: Clone + Debug + Default + PartialEq + Serialize + Deserial
     /// Changes the defaults that all experiments share.
     fn defaults(_config: &mut Config<Self>) {}
 
-    /// What a configuration says of other fields, in TOML: it lies beneath the configuration file and the options of the command. By default nothing.
+    /// What files that the configuration names say of it. It lies beneath the configuration file and the options of the command. By default nothing.
     ///
     /// # Errors
-    /// A usage error, where a field names a file that cannot be used.
-    fn beneath(_config: &Config<Self>) -> Result<Option<String>, ExperimentError> {
+    /// A file that cannot be used.
+    fn beneath(_config: &Config<Self>) -> Result<Option<Table>, ExperimentError> {
         Ok(None)
+    }
+
+    /// Tells the configuration in which output folder its runs are, where they need what lies there. By default it does not know.
+    fn within(_config: &mut Config<Self>, _out: &Path) {}
+
+    /// The attention of a name that only this experiment knows, and `None` for a name that all know. By default it knows none.
+    fn attention_named(_config: &Config<Self>, _name: &str) -> Option<Result<Attention, ExperimentError>> {
+        None
     }
 
     /// Checks what can be checked without data.
@@ -180,6 +191,15 @@ pub trait Experiment: Clone + Debug + Default + PartialEq + Serialize + Deserial
     /// Tokens that the largest training batch has at least, for an estimate of its memory; 0 if that is not known.
     fn batch_tokens(_config: &Config<Self>, _data: &Self::Data) -> usize {
         0
+    }
+
+    /// Does what all runs rest on, such as the training of a model that all begin with, before the first of them, or where the command only shows its plan says
+    /// what that would be. What was done by an earlier command is not repeated. By default there is nothing to do.
+    ///
+    /// # Errors
+    /// As those of runs.
+    fn prepare(_preparation: &Preparation<'_, Self>) -> Result<Completion, ExperimentError> {
+        Ok(Completion::Finished)
     }
 
     /// The task of training on a data set.

@@ -115,7 +115,7 @@ pub(super) fn defaults(config: &mut LanguageConfig) {
 }
 
 impl LanguageConfig {
-    pub(super) fn model(&self, vocabulary: usize, attention: &Attention) -> LanguageModelConfig {
+    pub(crate) fn model(&self, vocabulary: usize, attention: &Attention) -> LanguageModelConfig {
         let Language { data, tied, output_bias, logit_softcap, auxiliary, .. } = &self.own;
         // Memory lengthens what attention looks over, which the size of the context says nothing about.
         let settings = ModelSettings { max_length: self.model.max_length.max(data.reach()), ..self.model.clone() };

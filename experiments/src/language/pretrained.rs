@@ -56,23 +56,23 @@ fn add_options(mechanism: &AnyMechanism, tables: &mut Table) -> Result<(), Exper
     mechanism.members().into_iter().try_for_each(|member| add_options(member, tables))
 }
 
-/// What a folder says of the configuration, in TOML.
-pub(super) fn beneath(folder: &Path) -> Result<String, ExperimentError> {
+/// What a folder says of the configuration.
+pub(super) fn beneath(folder: &Path) -> Result<Table, ExperimentError> {
     let folder = opened(folder)?;
     let config = folder.language_model_config().map_err(refused)?;
     let mut mechanisms = Table::new();
     config.attention.mechanisms().iter().try_for_each(|mechanism| add_options(mechanism, &mut mechanisms))?;
     let table = |fields: &[(&str, Value)]| Value::Table(fields.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect());
     let attentions = Value::Array(vec![Value::String(name(&config.attention))]);
-    let all = table(&[
+    let fields = [
         ("tied", Value::Boolean(config.tied)),
         ("tokeniser", table(&[("kind", Value::String(TokeniserConfig::Pretrained {}.kind().to_owned()))])),
         ("run", table(&[("attention", attentions)])),
         ("model", Value::Table(settings::complete(&ModelSettings::of_language_model(config))?)),
         ("mechanisms", Value::Table(mechanisms)),
         ("training", Value::Table(TRAINING.parse().expect("this is TOML"))),
-    ]);
-    toml::to_string(&all).map_err(ExperimentError::failure)
+    ];
+    Ok(fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
 }
 
 /// Checks that configuration and folder are for each other.
@@ -138,7 +138,7 @@ mod tests {
         for name in ["gpt2", "llama", "mistral", "qwen3"] {
             let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../models/tests/fixtures/pretrained").join(name);
             let given = vec![Assignment::option("--pretrained", "pretrained", path.to_string_lossy().into_owned())];
-            let settings = Settings::<LanguageConfig>::read(None, given).unwrap().over(&beneath(&path).unwrap()).unwrap();
+            let settings = Settings::<LanguageConfig>::read(None, given).unwrap().over_table(beneath(&path).unwrap()).unwrap();
             let config = &settings.value;
             // The list of a model whose layers differ.
             let names = config.run.attention[0].trim_matches(['[', ']']).split(',');

@@ -1,5 +1,6 @@
 //! Training and scoring.
 
+use std::borrow::Cow;
 use std::f64::consts::LN_2;
 
 use burn::module::Module;
@@ -23,8 +24,8 @@ use super::{Language, LanguageConfig, LanguageData, LanguageDataset};
 /// Training a language model on a text.
 #[derive(Debug)]
 pub struct LanguageTask<'a> {
-    pub(super) config: &'a LanguageConfig,
-    pub(super) dataset: &'a LanguageDataset,
+    config: Cow<'a, LanguageConfig>,
+    dataset: &'a LanguageDataset,
 }
 
 /// What one batch hands to the next where there is a memory.
@@ -68,7 +69,23 @@ pub struct LanguageBatch {
     rows: usize,
 }
 
-impl LanguageTask<'_> {
+impl<'a> LanguageTask<'a> {
+    /// Training on the text of a data set.
+    pub fn new(config: &'a LanguageConfig, dataset: &'a LanguageDataset) -> Self {
+        Self { config: Cow::Borrowed(config), dataset }
+    }
+
+    /// The same with a configuration of its own.
+    pub(crate) fn owning(config: LanguageConfig, dataset: &'a LanguageDataset) -> Self {
+        Self { config: Cow::Owned(config), dataset }
+    }
+
+    /// Perplexity of the test text; `None` if the interrupt was raised meanwhile.
+    pub(crate) fn test_perplexity(&self, model: &LanguageModel, interrupt: &Interrupt) -> Option<f64> {
+        let total = self.likelihood(model, &self.dataset.test, None, interrupt)?;
+        Some(total.perplexity().unwrap_or(f64::NAN))
+    }
+
     /// Scores each token once; `None` if the interrupt was raised meanwhile. What is scored at once is a block of the text, for the table of its items.
     fn likelihood(
         &self,
@@ -215,7 +232,7 @@ impl Task for LanguageTask<'_> {
     }
 
     fn evaluate(&self, model: &LanguageModel, split: Split, interrupt: &Interrupt) -> Option<Scores> {
-        let LanguageConfig { run, own: Language { data, .. }, .. } = self.config;
+        let LanguageConfig { run, own: Language { data, .. }, .. } = &*self.config;
         let memory = data.evaluation_memory();
         let stride = if memory > 0 { data.context } else { data.stride };
         let signature = |total: &LikelihoodTotal| {
@@ -325,7 +342,7 @@ mod tests {
                 // The weights must not depend on the length that the model is made for.
                 let longest = LanguageConfig { model: ModelSettings { max_length: 128, ..config.model.clone() }, ..config.clone() };
                 let model = model(&longest, &dataset, attention, &Device::flex());
-                LanguageTask { config: &config, dataset: &dataset }.likelihood(&model, &dataset.valid, None, &Interrupt::new()).unwrap()
+                LanguageTask::new(&config, &dataset).likelihood(&model, &dataset.valid, None, &Interrupt::new()).unwrap()
             };
             let (whole, streamed, forgetful) = (of(96, 0), of(16, 96), of(16, 4));
             assert_eq!((whole.units, streamed.units), (89, 89), "{attention}");
@@ -341,7 +358,7 @@ mod tests {
         let mut config = config(16, 0);
         config.own.auxiliary = Some(Default::default());
         let device = Device::flex().autodiff();
-        let (task, key) = (LanguageTask { config: &config, dataset: &dataset }, RandomKey::from_seed(2));
+        let (task, key) = (LanguageTask::new(&config, &dataset), RandomKey::from_seed(2));
         let model = model(&config, &dataset, "dot-product", &device);
         let items = &task.epoch(1, &key)[0];
         let at = |step: u64| loss(&task, &model, items, (key, step), &mut LanguageCarried::Nothing);
@@ -357,7 +374,7 @@ mod tests {
     #[test]
     fn batches_continue_each_other_row_by_row() {
         let (config, dataset) = (config(16, 16), dataset());
-        let task = LanguageTask { config: &config, dataset: &dataset };
+        let task = LanguageTask::new(&config, &dataset);
         let epoch = task.epoch(1, &RandomKey::from_seed(2));
         assert!(epoch.len() > 3 && epoch.iter().all(|items| items.len() == 3));
         for pair in epoch.windows(2) {
@@ -372,7 +389,7 @@ mod tests {
         let (config, dataset) = (config(16, 24), dataset());
         let device = Device::flex().autodiff();
         let model = model(&config, &dataset, "relative", &device);
-        let (task, key) = (LanguageTask { config: &config, dataset: &dataset }, RandomKey::from_seed(2));
+        let (task, key) = (LanguageTask::new(&config, &dataset), RandomKey::from_seed(2));
         let epoch = task.epoch(1, &key);
         let loss = |carried: &mut LanguageCarried, step: usize| {
             loss(&task, &model, &epoch[step], (key.numbered(step as u64), step as u64 + 1), carried)

@@ -11,6 +11,7 @@ use crate::pre_training::MaskedModelling;
 use crate::recall::{Recall, Track};
 use crate::results::Results;
 use crate::run_folder::RunFolder;
+use crate::swap::Swap;
 use crate::text_classification::TextClassification;
 use crate::text_generation::TextGeneration;
 use crate::translation::Translation;
@@ -26,7 +27,7 @@ Exit codes: 0 done, 1 a run or file cannot be used, 2 the command was refused.";
 
 /// Show the attention of a trained model: maps, distances, entropies, spans, gates, halting, buckets.
 ///
-/// Reads a run of mt, lm, glue, algorithmic, mlm, textgen, classify, image, recall or track with its data, runs the initial and the trained model on test texts,
+/// Reads a run of mt, lm, glue, algorithmic, mlm, textgen, classify, image, recall, track or swap with its data, runs the initial and the trained model on test texts,
 /// and writes tables (CSV), pictures (SVG, PNG) and a page that links them. The page also says which observations the mechanism does not have.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
@@ -49,6 +50,7 @@ pub(super) fn run(Options { analyse: options }: &Options) -> Result<Completion, 
         Language::NAME => analyse::run::<Language>,
         MaskedModelling::NAME => analyse::run::<MaskedModelling>,
         Recall::NAME => analyse::run::<Recall>,
+        Swap::NAME => analyse::run::<Swap>,
         TextClassification::NAME => analyse::run::<TextClassification>,
         TextGeneration::NAME => analyse::run::<TextGeneration>,
         Track::NAME => analyse::run::<Track>,

@@ -30,5 +30,6 @@ pub mod mt;
 mod parity;
 pub mod recall;
 mod status;
+pub mod swap;
 pub mod textgen;
 pub mod track;

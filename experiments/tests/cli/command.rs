@@ -35,6 +35,7 @@ pub fn binary(name: &str) -> Command {
         "memory-rl" => env!("CARGO_BIN_EXE_memory-rl"),
         "mlm" => env!("CARGO_BIN_EXE_mlm"),
         "recall" => env!("CARGO_BIN_EXE_recall"),
+        "swap" => env!("CARGO_BIN_EXE_swap"),
         "textgen" => env!("CARGO_BIN_EXE_textgen"),
         "track" => env!("CARGO_BIN_EXE_track"),
         other => panic!("no binary is called {other}"),

@@ -376,6 +376,22 @@ fn sequences_with_several_learning_rates() {
 }
 
 #[test]
+fn a_swap_after_a_training_of_its_own() {
+    let data = text_folder();
+    let further = [
+        "--data",
+        data.path().to_str().unwrap(),
+        "--attention",
+        "synthesizer-random",
+        "--set",
+        "data={context = 16, stride = 8, batch = 4}",
+        "--set",
+        "start.steps=40",
+    ];
+    Experiment::new("swap", "synthesizer-random-seed1", 160, &further).survives_all();
+}
+
+#[test]
 fn agents_with_a_memory() {
     let further = [
         "--model",

@@ -21,4 +21,5 @@ mod runs;
 mod sharing;
 #[cfg(target_os = "linux")]
 mod slurm;
+mod swaps;
 mod threads;

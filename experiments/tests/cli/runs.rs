@@ -233,6 +233,7 @@ fn refusal(binary: &str, path: &Path) -> Option<String> {
     use heedful_experiments::pre_training::PreTrainingConfig;
     use heedful_experiments::recall::{Recall, Track};
     use heedful_experiments::settings::Settings;
+    use heedful_experiments::swap::SwapConfig;
     use heedful_experiments::text_classification::TextClassificationConfig;
     use heedful_experiments::text_generation::GenerationConfig;
     use heedful_experiments::translation::TranslationConfig;
@@ -247,6 +248,7 @@ fn refusal(binary: &str, path: &Path) -> Option<String> {
         "classify" => Settings::<TextClassificationConfig>::read(Some(path), Vec::new()).map(|_| ()),
         "image" => Settings::<ImageConfig>::read(Some(path), Vec::new()).map(|_| ()),
         "recall" => Settings::<Config<Recall>>::read(Some(path), Vec::new()).map(|_| ()),
+        "swap" => Settings::<SwapConfig>::read(Some(path), Vec::new()).map(|_| ()),
         "track" => Settings::<Config<Track>>::read(Some(path), Vec::new()).map(|_| ()),
         "memory-rl" => Settings::<MemoryConfig>::read(Some(path), Vec::new()).map(|_| ()),
         other => panic!("{path:?} is for {other}"),

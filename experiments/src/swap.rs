@@ -1,0 +1,233 @@
+//! Another attention in a trained language model: the experiment `swap`.
+//!
+//! All contenders begin with one trained model, of a folder of `lm` or trained first as `lm` does. Each replaces the attention of chosen layers, keeps every
+//! weight that still has a place ([`heedful_models::swap`]), and trains on. The scores say what the model reached before, right after the swap and in the end,
+//! and which share of the attention's weights was kept. The contender `unchanged` replaces nothing and is trained as long.
+
+mod config;
+mod contender;
+mod start;
+
+use std::path::Path;
+
+use burn::module::Module;
+use burn::tensor::Device;
+use heedful_attention::probe::Probe;
+use heedful_attention::random::RandomKey;
+use heedful_host::checksum::sha256_hex;
+use heedful_models::language_model::LanguageModel;
+use heedful_models::swap::{SwapReport, swap_attention};
+use toml::Table;
+
+use crate::comparison::Preparation;
+use crate::error::{Completion, ExperimentError};
+use crate::experiment::{Attention, Card, Experiment, ReadSegment, Reading, Scores, Setup, Split};
+use crate::language::{Language, LanguageConfig, LanguageDataset, LanguageTask, check_data};
+use crate::metrics::MetricColumn;
+use crate::run_folder::{RunPaths, write_atomically};
+use crate::settings::Settings;
+use crate::train::{Interrupt, Task};
+
+pub use config::{Swap, SwapConfig, SwapStart};
+use contender::Contender;
+pub use contender::UNCHANGED;
+use start::RunStart;
+
+/// Perplexity of the model that all begin with.
+const BEFORE: &str = "perplexity before";
+/// Perplexity right after the swap.
+const SWAPPED: &str = "perplexity after the swap";
+/// The share of the replaced attentions' parameters that was kept.
+const KEPT: &str = "attention kept";
+/// Parameters of the new attentions with initial values.
+const NEW: &str = "new parameters";
+/// Parameters of the replaced attentions that are gone.
+const DROPPED: &str = "dropped parameters";
+/// The file in the folder of a run that names them.
+const PARAMETERS: &str = "swap.json";
+
+/// A text, and what all contenders begin with.
+#[derive(Debug)]
+pub struct SwapDataset {
+    language: LanguageDataset,
+    sha256: String,
+    /// A run of `lm`; none if a model is trained first.
+    run: Option<RunStart>,
+}
+
+/// A model after the swap.
+struct Beginning {
+    model: LanguageModel,
+    /// Nothing for a contender that replaces nothing.
+    report: Option<SwapReport>,
+}
+
+/// The model that a run begins with.
+fn beginning(Setup { config, data, attention }: Setup<'_, Swap>, key: &RandomKey, device: &Device) -> Result<Beginning, ExperimentError> {
+    let start = start::model(config, data, device)?;
+    match attention.name.parse::<Contender>()? {
+        Contender::Unchanged => Ok(Beginning { model: start.model, report: None }),
+        Contender::Swap { layers, .. } => {
+            let swapped = swap_attention(start.model, &start.config, &layers, attention.layout.decoder.clone(), key);
+            let swapped = swapped.map_err(ExperimentError::usage)?;
+            Ok(Beginning { model: swapped.model, report: Some(swapped.report) })
+        }
+    }
+}
+
+impl Experiment for Swap {
+    const NAME: &'static str = "swap";
+    const TITLE: &'static str = "Swapping the attention of a trained language model";
+    const DATA: &'static [&'static str] = &["tokeniser", "data.generated_words", "start"];
+    const BATCH: &'static str = "data.batch";
+    type Data = SwapDataset;
+    type Model = LanguageModel;
+    type Task<'a> = LanguageTask<'a>;
+
+    fn defaults(config: &mut SwapConfig) {
+        config::defaults(config);
+    }
+
+    fn beneath(config: &SwapConfig) -> Result<Option<Table>, ExperimentError> {
+        start::settings_of_run(&config.own.start)
+    }
+
+    fn within(config: &mut SwapConfig, out: &Path) {
+        config.own.start.place = Some(out.join(start::FOLDER));
+    }
+
+    fn attention_named(config: &SwapConfig, name: &str) -> Option<Result<Attention, ExperimentError>> {
+        Some(contender::attention(config, name))
+    }
+
+    fn check(settings: &Settings<SwapConfig>, attentions: &[Attention]) -> Result<(), ExperimentError> {
+        let Swap { data, auxiliary, start, .. } = &settings.value.own;
+        check_data(settings, data, auxiliary.is_some())?;
+        start.check(settings)?;
+        let language = settings.value.language();
+        for attention in attentions {
+            language.model(1, attention).validate().map_err(ExperimentError::usage)?;
+        }
+        Ok(language.model(1, &contender::base(&settings.value)?).validate()?)
+    }
+
+    fn open(config: &SwapConfig) -> Result<Vec<SwapDataset>, ExperimentError> {
+        let run = config.own.start.run.as_deref().map(RunStart::open).transpose()?;
+        let tokeniser = run.as_ref().map(RunStart::tokeniser).transpose()?;
+        let language = LanguageDataset::open(&config.language(), tokeniser)?;
+        let of_text = Language::card(&language).sha256.to_owned();
+        let sha256 = match &run {
+            // Another model to begin with is another task.
+            Some(run) => sha256_hex(format!("{of_text} {}", run.sha256()?).as_bytes()),
+            None => of_text,
+        };
+        Ok(vec![SwapDataset { language, sha256, run }])
+    }
+
+    fn card(data: &SwapDataset) -> Card<'_> {
+        Card { sha256: &data.sha256, ..Language::card(&data.language) }
+    }
+
+    fn fits(setup: Setup<'_, Self>) -> Result<(), ExperimentError> {
+        let Setup { config, data, attention } = setup;
+        Language::fits(Setup { config: &config.language(), data: &data.language, attention })?;
+        let Some(run) = &data.run else { return Ok(()) };
+        config.run.seeds().try_for_each(|seed| run.checkpoint(config, seed).map(drop))
+    }
+
+    fn batch_tokens(config: &SwapConfig, data: &SwapDataset) -> usize {
+        Language::batch_tokens(&config.language(), &data.language)
+    }
+
+    fn prepare(preparation: &Preparation<'_, Self>) -> Result<Completion, ExperimentError> {
+        let (config, [data]) = (preparation.config(), preparation.datasets()) else { unreachable!("there is one text") };
+        match &data.run {
+            Some(_) => Ok(Completion::Finished),
+            None => preparation.first::<Language>(config.first(), std::slice::from_ref(&data.language), start::FOLDER),
+        }
+    }
+
+    fn task(setup: Setup<'_, Self>) -> LanguageTask<'_> {
+        LanguageTask::owning(setup.config.language(), &setup.data.language)
+    }
+
+    fn model(setup: Setup<'_, Self>, key: &RandomKey, device: &Device) -> Result<LanguageModel, ExperimentError> {
+        beginning(setup, key, device).map(|beginning| beginning.model)
+    }
+
+    fn of_seed(config: &SwapConfig, seed: u64) -> SwapConfig {
+        let mut own = config.clone();
+        own.run.seed = seed;
+        own
+    }
+
+    fn score(
+        setup: Setup<'_, Self>,
+        task: &LanguageTask<'_>,
+        model: &LanguageModel,
+        paths: &RunPaths,
+        interrupt: &Interrupt,
+    ) -> Result<Option<Scores>, ExperimentError> {
+        let Some(mut scores) = task.evaluate(model, Split::Test, interrupt) else { return Ok(None) };
+        let device = model.embedding.tokens.weight.device();
+        let key = RandomKey::from_seed(setup.config.run.seed).named("init");
+        let start = start::model(setup.config, setup.data, &device)?;
+        let Beginning { model: swapped, report } = beginning(setup, &key, &device)?;
+        let signature = scores.signatures.get("perplexity").cloned().unwrap_or_default();
+        for (name, model) in [(BEFORE, start.model.valid()), (SWAPPED, swapped.valid())] {
+            let Some(perplexity) = task.test_perplexity(&model, interrupt) else { return Ok(None) };
+            scores.push(name, perplexity, signature.clone());
+        }
+        scores.notes.push(start.description);
+        if let Some(report) = report {
+            scores.metrics.extend(report.kept_share().map(|share| (KEPT.to_owned(), share)));
+            let counts = [(NEW, report.new_parameters()), (DROPPED, report.dropped_parameters())];
+            scores.metrics.extend(counts.map(|(name, count)| (name.to_owned(), count as f64)));
+            scores.notes.push(report.to_string());
+            let text = serde_json::to_string_pretty(&report).map_err(ExperimentError::failure)?;
+            write_atomically(&paths.root().join(PARAMETERS), text.as_bytes())?;
+        }
+        Ok(Some(scores))
+    }
+
+    fn columns() -> Vec<MetricColumn> {
+        vec![
+            MetricColumn::new(BEFORE, "ppl before").defined_as("of the test text, by the model that all begin with"),
+            MetricColumn::new(SWAPPED, "ppl swapped").lower_is_better().defined_as("of the test text, right after the swap"),
+            MetricColumn::new("perplexity", "test ppl").lower_is_better().defined_as("after the training that follows"),
+            MetricColumn::new("valid perplexity", "valid ppl").lower_is_better(),
+            MetricColumn::new(KEPT, "kept %")
+                .percent()
+                .digits(1)
+                .defined_as("share of the parameters of the replaced attentions that the new ones have")
+                .shown_in(PARAMETERS),
+            MetricColumn::new(NEW, "new").digits(0).defined_as("parameters of the new attentions with initial values").shown_in(PARAMETERS),
+            MetricColumn::new(DROPPED, "dropped")
+                .digits(0)
+                .defined_as("parameters of the replaced attentions that are gone")
+                .shown_in(PARAMETERS),
+        ]
+    }
+
+    fn texts(setup: Setup<'_, Self>, count: usize) -> Vec<String> {
+        Language::texts(Setup { config: &setup.config.language(), data: &setup.data.language, attention: setup.attention }, count)
+    }
+
+    fn read(setup: Setup<'_, Self>, model: &LanguageModel, text: &str, probe: &mut Probe) -> Result<Reading, ExperimentError> {
+        let config = setup.config.language();
+        Language::read(Setup { config: &config, data: &setup.data.language, attention: setup.attention }, model, text, probe)
+    }
+
+    fn read_segments(
+        setup: Setup<'_, Self>,
+        model: &LanguageModel,
+        text: &str,
+        show: &mut dyn FnMut(&mut ReadSegment<'_>) -> Result<(), ExperimentError>,
+    ) -> Result<(), ExperimentError> {
+        let config: LanguageConfig = setup.config.language();
+        Language::read_segments(Setup { config: &config, data: &setup.data.language, attention: setup.attention }, model, text, show)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,83 @@
+//! Contenders by their names: a mechanism, with the layers that it goes into where it is not all of them.
+
+use std::fmt;
+use std::str::FromStr;
+
+use heedful_models::layout::{AttentionLayout, LayerAttention};
+use heedful_models::swap::LayerPattern;
+
+use super::SwapConfig;
+use crate::comparison;
+use crate::error::ExperimentError;
+use crate::experiment::Attention;
+
+/// The contender that replaces nothing.
+pub const UNCHANGED: &str = "unchanged";
+
+/// What a contender replaces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Contender {
+    /// Nothing.
+    Unchanged,
+    /// The attention of these layers, by the mechanism or list of this name.
+    Swap { layers: LayerPattern, attention: String },
+}
+
+impl FromStr for Contender {
+    type Err = ExperimentError;
+
+    /// `unchanged`, `LAYERS=NAME`, or `NAME` for all layers.
+    fn from_str(text: &str) -> Result<Self, ExperimentError> {
+        if text == UNCHANGED {
+            return Ok(Self::Unchanged);
+        }
+        match text.split_once('=') {
+            None => Ok(Self::Swap { layers: LayerPattern::ALL, attention: text.to_owned() }),
+            Some((layers, attention)) => {
+                let layers = layers.trim().parse().map_err(ExperimentError::usage)?;
+                Ok(Self::Swap { layers, attention: attention.trim().to_owned() })
+            }
+        }
+    }
+}
+
+impl fmt::Display for Contender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unchanged => f.write_str(UNCHANGED),
+            Self::Swap { layers, attention } if *layers == LayerPattern::ALL => f.write_str(attention),
+            Self::Swap { layers, attention } => write!(f, "{layers}={attention}"),
+        }
+    }
+}
+
+/// The attention of the model that all begin with.
+pub(super) fn base(config: &SwapConfig) -> Result<Attention, ExperimentError> {
+    comparison::attention(&config.language(), &config.own.start.attention)
+}
+
+/// The attention of a contender: that of the model that all begin with, apart from the layers in which it is replaced.
+pub(super) fn attention(config: &SwapConfig, name: &str) -> Result<Attention, ExperimentError> {
+    let contender: Contender = name.parse()?;
+    let blocks = config.model.depth.blocks(config.model.layers);
+    let own = base(config)?.layout.decoder;
+    let (contender, chosen, other) = match contender {
+        Contender::Unchanged => (contender, Vec::new(), own.clone()),
+        Contender::Swap { layers, attention } => {
+            let chosen = layers.layers(blocks).map_err(ExperimentError::usage)?;
+            let Attention { name, layout } = comparison::attention(&config.language(), &attention)?;
+            (Contender::Swap { layers, attention: name }, chosen, layout.decoder)
+        }
+    };
+    if let LayerAttention::Each(list) = &other
+        && (list.is_empty() || !blocks.is_multiple_of(list.len()))
+    {
+        return Err(ExperimentError::usage(format!(
+            "attention `{name}`: a list of {} does not fit {blocks} layers; give one for each layer, or a number of them that divides {blocks}",
+            list.len()
+        )));
+    }
+    let of_layer = |layer: usize| if chosen.contains(&layer) { other.at(layer) } else { own.at(layer) };
+    let decoder = LayerAttention::Each((0..blocks).map(|layer| of_layer(layer).clone()).collect());
+    Ok(Attention { name: contender.to_string(), layout: AttentionLayout { decoder, ..AttentionLayout::default() } })
+}
