@@ -5,6 +5,13 @@ mod checkout;
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed=checkout.rs");
-    let own = ["experiments/Cargo.toml", "experiments/build.rs", "experiments/checkout.rs", "experiments/src", "experiments/published"];
+    let own = [
+        "experiments/Cargo.toml",
+        "experiments/build.rs",
+        "experiments/checkout.rs",
+        "experiments/claims",
+        "experiments/src",
+        "experiments/published",
+    ];
     checkout::tell(&[&checkout::SHARED[..], &own].concat());
 }

@@ -11,6 +11,7 @@ mod overview;
 mod plan;
 mod preparation;
 mod ranks;
+mod run_list;
 mod runs;
 mod session;
 mod sweep;
@@ -48,6 +49,7 @@ use self::candidate::{check_effects, twins, with_earlier};
 use self::identity::other_data;
 use self::plan::Plan;
 pub use self::preparation::Preparation;
+pub(crate) use self::run_list::{RunList, run_list};
 use self::runs::{Runs, report, sections};
 use self::session::Session;
 

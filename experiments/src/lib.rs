@@ -18,6 +18,7 @@ pub mod batch;
 mod book;
 mod bounded;
 pub mod catalogue;
+pub mod claims;
 pub mod classification;
 pub mod compare;
 pub mod comparison;

@@ -64,6 +64,19 @@ pub(crate) fn latex(text: &str) -> String {
     escaped
 }
 
+/// Columns padded to equal width, flush left.
+pub(crate) fn left_aligned(rows: &[Vec<String>]) -> String {
+    let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(|cell| one_line(cell)).collect()).collect();
+    let columns = rows.first().map_or(0, Vec::len);
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let line = |row: &Vec<String>| {
+        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        format!("{}\n", cells.join("  ").trim_end())
+    };
+    rows.iter().map(line).collect()
+}
+
 /// Columns padded to equal width, the first flush left and the others flush right.
 pub(crate) fn aligned(cells: &[Vec<String>]) -> String {
     let cells: Vec<Vec<String>> = cells.iter().map(|row| row.iter().map(|cell| one_line(cell)).collect()).collect();

@@ -9,9 +9,15 @@
 //! Sources: McNemar, "Note on the sampling error of the difference between correlated proportions" (Psychometrika 1947), with exact probabilities; Welch, "The generalization of 'Student's' problem" (Biometrika 1947); Noreen, "Computer-Intensive Methods for Testing Hypotheses" (1989);
 //! Koehn, "Statistical Significance Tests for Machine Translation Evaluation" (EMNLP 2004), section 4; Riezler and Maxwell, "On Some Pitfalls in
 //! Automatic Evaluation and Significance Testing for MT" (2005). p-values are those of SciPy (`ttest_ind` with unequal variances, `permutation_test`) and
-//! sacreBLEU (`--paired-bs`, `--paired-ar`). Not covered: corrections for several comparisons.
+//! sacreBLEU (`--paired-bs`, `--paired-ar`).
+//!
+//! For claims that are fixed in advance ([`crate::claims`]): paired tests over seeds ([`paired_t`], [`within_margin`]), weighted sums of scores over seeds
+//! and items at once ([`Contrast`]), ratios of costs over rounds ([`median_ratio`]), and the correction for several tests ([`holm`]).
 
+mod contrast;
 mod items;
+mod rounds;
+mod seeds;
 
 use heedful_attention::random::RandomKey;
 use rand::seq::SliceRandom;
@@ -20,7 +26,10 @@ use statrs::distribution::{Binomial, ContinuousCDF, DiscreteCDF, StudentsT};
 
 use super::Spread;
 
+pub use contrast::{Contrast, Resampled, Score, Term};
 pub use items::{ItemStatistics, PairedOutputs};
+pub use rounds::{MedianRatio, median_ratio};
+pub use seeds::{Margin, holm, paired_t, within_margin};
 
 /// What a test says about the difference of two systems. All tests are two-sided, but for the bootstrap, which counts as sacreBLEU does.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -94,6 +103,18 @@ pub fn randomisation(system: &[f64], baseline: &[f64], resamples: usize, key: &R
     };
     let count = (0..resamples).into_par_iter().filter(|&resample| is_counted(resample)).count();
     Some(Difference { value, interval: None, p: (count + 1) as f64 / (resamples + 1) as f64, resamples: Some(resamples) })
+}
+
+/// How many of so many resamples lie outside of each end of an interval.
+fn outside(resamples: usize, confidence: f64) -> usize {
+    // A share that is a whole number of resamples must not fall short of it by rounding.
+    (resamples as f64 * (1.0 - confidence) / 2.0 + 1e-9) as usize
+}
+
+/// The ends of the middle `confidence` of ascending values, of which there is at least one.
+fn middle(ascending: &[f64], confidence: f64) -> [f64; 2] {
+    let outside = outside(ascending.len(), confidence);
+    [ascending[outside], ascending[ascending.len() - 1 - outside]]
 }
 
 /// The number of ways to choose `k` of `n`; `None` if it is too large to count.

@@ -16,6 +16,7 @@
 
 pub mod algorithmic;
 mod analyse;
+pub mod claims;
 pub mod classify;
 mod compare;
 mod data;

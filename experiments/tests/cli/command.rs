@@ -30,6 +30,7 @@ pub fn binary(name: &str) -> Command {
         "glue" => env!("CARGO_BIN_EXE_glue"),
         "algorithmic" => env!("CARGO_BIN_EXE_algorithmic"),
         "heedful" => env!("CARGO_BIN_EXE_heedful"),
+        "claims" => env!("CARGO_BIN_EXE_claims"),
         "classify" => env!("CARGO_BIN_EXE_classify"),
         "image" => env!("CARGO_BIN_EXE_image"),
         "memory-rl" => env!("CARGO_BIN_EXE_memory-rl"),

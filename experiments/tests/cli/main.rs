@@ -3,6 +3,7 @@
 mod backends;
 mod bad_input;
 mod checkpoints;
+mod claims;
 mod command;
 mod documents;
 mod experiments;

@@ -9,8 +9,8 @@ use crate::command::{binary, example, parallel_folder, succeeded, text_folder};
 use crate::documents::{binary_and_arguments, book, commands, documents, root, words};
 
 /// The programs of this package.
-const BINARIES: [&str; 13] =
-    ["algorithmic", "classify", "glue", "heedful", "image", "lm", "memory-rl", "mlm", "mt", "recall", "swap", "textgen", "track"];
+const BINARIES: [&str; 14] =
+    ["algorithmic", "claims", "classify", "glue", "heedful", "image", "lm", "memory-rl", "mlm", "mt", "recall", "swap", "textgen", "track"];
 /// The tools of `heedful`.
 const TOOLS: [&str; 5] = ["analyse", "compare", "data", "parity", "status"];
 /// Of another package, which tests them.
@@ -38,7 +38,7 @@ fn brief(name: &str, arguments: &[&str]) -> Vec<&'static str> {
         "recall" | "track" => &["--set", "data.train=64", "--set", "data.valid=4", "--set", "data.test=4"],
         "swap" if arguments.contains(&"--run") => &[],
         "swap" => &["--set", "start.steps=2", "--set", "data={context = 32, stride = 32, batch = 32}"],
-        "heedful" => return Vec::new(),
+        "claims" | "heedful" => return Vec::new(),
         other => panic!("the README has `{other}`, of which this test knows nothing"),
     };
     // The presets' numbers of tokens are more than a little text has.

@@ -4,7 +4,7 @@ use heedful_attention::random::RandomKey;
 use rand::RngExt;
 use rayon::prelude::*;
 
-use super::Difference;
+use super::{Difference, middle};
 
 /// What a score is computed from, by item: the score is a function of the sum.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,14 +32,29 @@ impl ItemStatistics {
 
     /// The sum over all items.
     pub fn total(&self) -> Vec<f64> {
-        let mut sum = vec![0.0; self.width];
-        (0..self.items()).for_each(|item| self.add(item, &mut sum));
-        sum
+        self.sum_of(0..self.items())
     }
 
     /// The statistics of each item.
     pub fn rows(&self) -> impl Iterator<Item = &[f64]> {
         self.values.chunks_exact(self.width.max(1))
+    }
+
+    /// The sum over these items, each as often as it is named.
+    pub(super) fn sum_of(&self, items: impl IntoIterator<Item = usize>) -> Vec<f64> {
+        let mut sum = vec![0.0; self.width];
+        items.into_iter().for_each(|item| self.add(item, &mut sum));
+        sum
+    }
+
+    /// The sums over all items of both, after those that are marked have swapped sides.
+    pub(super) fn swapped(&self, other: &Self, swaps: &[bool]) -> [Vec<f64>; 2] {
+        let mut sums = [vec![0.0; self.width], vec![0.0; self.width]];
+        for (item, &swap) in swaps.iter().enumerate() {
+            self.add(item, &mut sums[usize::from(swap)]);
+            other.add(item, &mut sums[usize::from(!swap)]);
+        }
+        sums
     }
 
     fn add(&self, item: usize, sum: &mut [f64]) {
@@ -87,9 +102,7 @@ impl PairedOutputs<'_> {
         let mean = differences.iter().map(|difference| difference.abs()).sum::<f64>() / resamples as f64;
         let p = estimated_p(differences.iter().map(|difference| difference.abs() - mean > value.abs()));
         differences.sort_by(f64::total_cmp);
-        // A share that is a whole number of resamples must not fall short of it by rounding.
-        let outside = (resamples as f64 * (1.0 - confidence) / 2.0 + 1e-9) as usize;
-        let interval = differences.get(outside).zip(differences.iter().nth_back(outside)).map(|(&low, &high)| [low, high]);
+        let interval = (resamples > 0).then(|| middle(&differences, confidence));
         Difference { value, interval, p, resamples: Some(resamples) }
     }
 
@@ -122,11 +135,7 @@ impl PairedOutputs<'_> {
         let on_resample = |resample: usize| {
             let swaps = draw(resample);
             let differences = self.system.iter().zip(self.baseline).map(|(system, baseline)| {
-                let mut sums = [vec![0.0; system.width], vec![0.0; system.width]];
-                for (item, &swap) in swaps.iter().enumerate() {
-                    system.add(item, &mut sums[usize::from(swap)]);
-                    baseline.add(item, &mut sums[usize::from(!swap)]);
-                }
+                let sums = system.swapped(baseline, &swaps);
                 (self.score)(&sums[0]) - (self.score)(&sums[1])
             });
             (differences.sum::<f64>() / self.system.len() as f64).abs()
@@ -140,11 +149,7 @@ impl PairedOutputs<'_> {
     }
 
     fn mean_score(&self, runs: &[ItemStatistics], chosen: &[usize]) -> f64 {
-        let score = |run: &ItemStatistics| {
-            let mut sum = vec![0.0; run.width];
-            chosen.iter().for_each(|&item| run.add(item, &mut sum));
-            (self.score)(&sum)
-        };
+        let score = |run: &ItemStatistics| (self.score)(&run.sum_of(chosen.iter().copied()));
         runs.iter().map(score).sum::<f64>() / runs.len() as f64
     }
 

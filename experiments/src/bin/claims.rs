@@ -1,0 +1,7 @@
+//! The program `claims`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    heedful_experiments::programs::claims::main()
+}

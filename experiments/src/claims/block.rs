@@ -1,0 +1,186 @@
+//! A block of runs that claims share, as its file says it, and the lists of runs that programs make of it.
+
+use serde::Deserialize;
+use toml::{Table, Value};
+
+use super::error::LedgerError;
+use crate::algorithmic::Algorithmic;
+use crate::classification::Classification;
+use crate::comparison::{RunList, run_list};
+use crate::error::ExperimentError;
+use crate::image::{ImageModelling, SuperResolution};
+use crate::language::Language;
+use crate::memory_rl::MemoryRl;
+use crate::pre_training::{MaskedModelling, SpanModelling};
+use crate::settings::overlaid;
+use crate::text_classification::TextClassification;
+use crate::text_generation::TextGeneration;
+use crate::translation::Translation;
+
+/// The experiment of blocks that measure costs, which has no runs with seeds.
+pub(super) const COST: &str = "cost";
+
+/// Runs that one or several claims are tested by.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Block {
+    /// Its name, such as `M1`: that of its file.
+    #[serde(skip)]
+    pub name: String,
+    /// What is run, in a few words.
+    pub title: String,
+    /// The experiment, as records name it: `mt`, `lm`, `mlm-spans`; `cost` for measurements of costs.
+    pub experiment: String,
+    /// The data set, a folder below that of `--data`; by default what the program makes itself.
+    #[serde(default)]
+    pub data: Option<String>,
+    /// The number of seeds, from 1 on; of costs, 0.
+    pub seeds: u64,
+    /// About how long a run takes on one thread, in minutes; of costs, how long each part takes.
+    pub minutes: f64,
+    /// Its place in the order of blocks: the lower, the more it tells for an hour.
+    pub order: u64,
+    /// Features that its runs wait for.
+    #[serde(default)]
+    pub missing: Vec<String>,
+    /// The configuration that all parts share.
+    #[serde(default)]
+    pub config: Table,
+    /// Parts that differ in their data, each a command of its own; by default the block is one.
+    #[serde(default, rename = "part")]
+    pub parts: Vec<Part>,
+}
+
+/// A part of a block.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Part {
+    /// Its name, that of its folder.
+    pub name: String,
+    /// What it changes of the configuration.
+    #[serde(default)]
+    pub config: Table,
+    /// Options of `cost`.
+    #[serde(default)]
+    pub arguments: Vec<String>,
+}
+
+impl Block {
+    /// The name of its file, for messages.
+    pub(super) fn file(&self) -> String {
+        format!("blocks/{}.toml", self.name)
+    }
+
+    /// The names of its parts; one without a name if it has none.
+    pub fn part_names(&self) -> Vec<Option<&str>> {
+        if self.parts.is_empty() { vec![None] } else { self.parts.iter().map(|part| Some(part.name.as_str())).collect() }
+    }
+
+    /// The part of this name, or the only one; `None` if there is none.
+    pub(super) fn part_named(&self, name: Option<&str>) -> Option<Option<&Part>> {
+        match name {
+            Some(name) => self.parts.iter().find(|part| part.name == name).map(Some),
+            None => self.parts.is_empty().then_some(None),
+        }
+    }
+
+    /// Whether it measures costs.
+    pub fn is_of_costs(&self) -> bool {
+        self.experiment == COST
+    }
+
+    /// The program that runs it, which lies beside this one, and the options that choose the experiment.
+    pub fn program(&self) -> (&str, &'static [&'static str]) {
+        match self.experiment.as_str() {
+            "mlm-spans" => ("mlm", &["--objective", "spans"]),
+            "image-super-resolution" => ("image", &["--super-resolution"]),
+            name => (name, &[]),
+        }
+    }
+
+    /// The configuration of a part, as its program is given it: with seeds and contenders, without data.
+    pub fn configuration(&self, part: Option<&Part>) -> Table {
+        let own = part.map(|part| part.config.clone()).unwrap_or_default();
+        let mut table = overlaid(self.config.clone(), own);
+        if let Value::Table(run) = table.entry("run").or_insert_with(|| Value::Table(Table::new())) {
+            run.insert("seed".into(), Value::Integer(1));
+            run.insert("seeds".into(), Value::Integer(self.seeds as i64));
+        }
+        table
+    }
+
+    /// The runs of a part, checked as its program would, without data.
+    ///
+    /// # Errors
+    /// A configuration that the program refuses, or an experiment that there is none of.
+    pub(crate) fn runs(&self, part: Option<&Part>) -> Result<RunList, LedgerError> {
+        let read = reader(&self.experiment).ok_or_else(|| {
+            let problem = format!("there is no experiment `{}`; known are {}, {COST}", self.experiment, EXPERIMENTS.join(", "));
+            LedgerError::content(self.file(), problem)
+        })?;
+        read(&self.configuration(part)).map_err(|error| LedgerError::content(self.file(), error.to_string()))
+    }
+
+    /// Checks what can be checked without data.
+    ///
+    /// # Errors
+    /// [`LedgerError::Content`].
+    pub(super) fn check(&self) -> Result<(), LedgerError> {
+        let refuse = |problem: &str| Err(LedgerError::content(self.file(), problem));
+        let names: Vec<&str> = self.parts.iter().map(|part| part.name.as_str()).collect();
+        if names.iter().enumerate().any(|(index, name)| names[..index].contains(name)) {
+            return refuse("two parts have the same name");
+        }
+        if !(self.minutes > 0.0 && self.minutes.is_finite()) {
+            return refuse("`minutes` must be more than 0");
+        }
+        if self.is_of_costs() {
+            let is_without_runs = self.config.is_empty() && self.seeds == 0 && self.data.is_none();
+            if !is_without_runs || self.parts.iter().any(|part| !part.config.is_empty() || part.arguments.is_empty()) {
+                return refuse("a block of costs has parts with arguments, 0 seeds, no data and no configuration");
+            }
+            return Ok(());
+        }
+        if self.parts.iter().any(|part| !part.arguments.is_empty()) {
+            return refuse("only blocks of costs have arguments; write the configuration");
+        }
+        // Seven seeds are the most that two locks are for, and three the least.
+        if self.seeds < 3 {
+            return refuse("`seeds` must be at least 3");
+        }
+        let own = ["seed", "seeds", "data"];
+        let configurations = std::iter::once(&self.config).chain(self.parts.iter().map(|part| &part.config));
+        for run in configurations.filter_map(|config| config.get("run")?.as_table()) {
+            if let Some(field) = own.iter().find(|field| run.contains_key(**field)) {
+                return refuse(&format!("`run.{field}` follows from the block; leave it out"));
+            }
+        }
+        match self.parts.is_empty() {
+            true => self.runs(None).map(drop),
+            false => self.parts.iter().try_for_each(|part| self.runs(Some(part)).map(drop)),
+        }
+    }
+}
+
+/// Reads a list of runs as the program of an experiment would.
+type Reader = fn(&Table) -> Result<RunList, ExperimentError>;
+
+const EXPERIMENTS: [&str; 11] =
+    ["mt", "lm", "glue", "algorithmic", "mlm", "mlm-spans", "textgen", "classify", "image", "image-super-resolution", "memory-rl"];
+
+fn reader(experiment: &str) -> Option<Reader> {
+    Some(match experiment {
+        "mt" => run_list::<Translation>,
+        "lm" => run_list::<Language>,
+        "glue" => run_list::<Classification>,
+        "algorithmic" => run_list::<Algorithmic>,
+        "mlm" => run_list::<MaskedModelling>,
+        "mlm-spans" => run_list::<SpanModelling>,
+        "textgen" => run_list::<TextGeneration>,
+        "classify" => run_list::<TextClassification>,
+        "image" => run_list::<ImageModelling>,
+        "image-super-resolution" => run_list::<SuperResolution>,
+        "memory-rl" => run_list::<MemoryRl>,
+        _ => return None,
+    })
+}

@@ -1,0 +1,164 @@
+//! Running blocks: each part is a command of the experiment's program, which lies beside this one.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+use super::block::Block;
+use super::cost;
+use super::runs::folder;
+use crate::error::{Completion, ExperimentError, INTERRUPTED_EXIT, print_line};
+use crate::jobs::Shard;
+use crate::run_folder::{file_name, write_atomically};
+use crate::settings::table_text;
+use crate::train::Interrupt;
+
+/// The longest that a measurement of costs waits for an idle machine.
+const LONGEST_WAIT: Duration = Duration::from_secs(600);
+
+/// How blocks are run.
+#[derive(Clone, Debug, Default)]
+pub struct RunOptions {
+    /// The folder of all blocks' runs.
+    pub out: PathBuf,
+    /// The folder that data sets lie in; without it blocks that read one are left out.
+    pub data: Option<PathBuf>,
+    /// Runs at once, as the programs take it.
+    pub jobs: Option<String>,
+    /// The share of the runs.
+    pub shard: Option<Shard>,
+    /// Whether folders that are there are continued.
+    pub resume: bool,
+    /// Whether scripts for Slurm are written and nothing is run.
+    pub slurm: bool,
+    /// Whether only estimates are shown.
+    pub dry_run: bool,
+}
+
+/// Runs blocks in their order. A block that fails does not keep the others from being run.
+///
+/// # Errors
+/// A program that is not there, a file that cannot be written, and at the end the blocks that failed or were left out.
+pub fn run(blocks: &[&Block], options: &RunOptions, interrupt: &Interrupt) -> Result<Completion, ExperimentError> {
+    let mut failed = Vec::new();
+    for block in blocks {
+        if !block.missing.is_empty() {
+            print_line(format!("{}: left out, it waits for {}", block.name, block.missing.join(", ")))?;
+            continue;
+        }
+        if block.is_of_costs() && (options.slurm || options.shard.is_some() || options.dry_run) {
+            print_line(format!("{}: left out, costs are measured by one command on an idle machine", block.name))?;
+            continue;
+        }
+        if let (Some(data), None) = (&block.data, &options.data) {
+            print_line(format!("{}: left out, it reads `{data}`; give --data with the folder that has it", block.name))?;
+            failed.push(block.name.as_str());
+            continue;
+        }
+        for part in block.part_names() {
+            if interrupt.is_raised() {
+                return Ok(Completion::Interrupted);
+            }
+            let at = folder(&options.out, block, part);
+            if block.is_of_costs() {
+                if options.resume && at.join(cost::FILE).exists() {
+                    continue;
+                }
+                if !until_idle(interrupt) {
+                    print_line(format!("{}: the machine is not idle; what is measured now will be void", block.name))?;
+                }
+            }
+            let mut command = command(block, part, &at, options)?;
+            print_line(format!("{}{}: {}", block.name, part.map(|part| format!(", {part}")).unwrap_or_default(), words(&command)))?;
+            let status = command.status().map_err(|error| {
+                ExperimentError::failure(format!("cannot start `{}`: {error}", command.get_program().to_string_lossy()))
+            })?;
+            if is_interrupted(status) {
+                return Ok(Completion::Interrupted);
+            }
+            if !status.success() && !failed.contains(&block.name.as_str()) {
+                failed.push(&block.name);
+            }
+        }
+    }
+    match failed.is_empty() {
+        true => Ok(Completion::Finished),
+        false => {
+            Err(ExperimentError::failure(format!("not all of these blocks are there: {}; what failed is said above", failed.join(", "))))
+        }
+    }
+}
+
+/// The command of a part; writes its configuration beside the folder of its runs.
+fn command(block: &Block, part: Option<&str>, at: &Path, options: &RunOptions) -> Result<Command, ExperimentError> {
+    let (program, arguments) = block.program();
+    let mut command = Command::new(beside(program)?);
+    command.args(arguments);
+    let found = block.part_named(part).flatten();
+    if block.is_of_costs() {
+        command.args(found.map(|part| &part.arguments[..]).unwrap_or_default());
+        command.arg("--out").arg(at);
+        return Ok(command);
+    }
+    let name = part.map_or(block.name.clone(), |part| format!("{}-{}", block.name, file_name(part)));
+    let config = options.out.join("configurations").join(format!("{name}.toml"));
+    fs::create_dir_all(options.out.join("configurations"))
+        .map_err(|error| ExperimentError::failure(format!("cannot make `{}`: {error}", options.out.display())))?;
+    write_atomically(&config, table_text(&block.configuration(found))?.as_bytes())?;
+    command.arg("--config").arg(&config).arg("--out").arg(at);
+    if let (Some(name), Some(data)) = (&block.data, &options.data) {
+        command.arg("--data").arg(data.join(name));
+    }
+    if let Some(jobs) = &options.jobs {
+        command.arg("--jobs").arg(jobs);
+    }
+    if let Some(shard) = options.shard {
+        command.arg("--shard").arg(shard.to_string());
+    }
+    for (flag, is_given) in [("--resume", options.resume), ("--slurm", options.slurm), ("--dry-run", options.dry_run)] {
+        if is_given {
+            command.arg(flag);
+        }
+    }
+    Ok(command)
+}
+
+/// The program of this name in the folder of this one.
+pub(super) fn beside(program: &str) -> Result<PathBuf, ExperimentError> {
+    let own = std::env::current_exe().map_err(|error| ExperimentError::failure(format!("cannot tell where this program is: {error}")))?;
+    let path = own.with_file_name(format!("{program}{}", std::env::consts::EXE_SUFFIX));
+    match path.is_file() {
+        true => Ok(path),
+        false => Err(ExperimentError::usage(format!("`{}` is not there; build all programs: cargo build --release", path.display()))),
+    }
+}
+
+/// A command as a person would type it.
+fn words(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    heedful_host::command::quoted(words.map(|word| word.to_string_lossy().into_owned()))
+}
+
+/// Whether a program stopped since it was asked to.
+pub(super) fn is_interrupted(status: ExitStatus) -> bool {
+    status.code() == Some(i32::from(INTERRUPTED_EXIT))
+}
+
+/// Waits until hardly anything runs on the machine; `false` if that takes too long, or the system does not tell.
+pub(super) fn until_idle(interrupt: &Interrupt) -> bool {
+    let begun = Instant::now();
+    loop {
+        match load() {
+            Some(load) if load <= cost::IDLE => return true,
+            None => return false,
+            Some(_) if begun.elapsed() > LONGEST_WAIT || interrupt.is_raised() => return false,
+            Some(_) => std::thread::sleep(Duration::from_secs(5)),
+        }
+    }
+}
+
+/// Processes that ran or waited on average of the last minute.
+fn load() -> Option<f64> {
+    fs::read_to_string("/proc/loadavg").ok()?.split_whitespace().next()?.parse().ok()
+}

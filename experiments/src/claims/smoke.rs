@@ -1,0 +1,248 @@
+//! The smoke subset: small runs of built-in data whose known effects must still show. It is no verdict on any claim.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde::Deserialize;
+use toml::{Table, Value};
+
+use super::block::{Block, COST};
+use super::error::LedgerError;
+use super::ledger::read;
+use super::running::{beside, is_interrupted};
+use crate::error::{Completion, ExperimentError, print_line};
+use crate::markup::aligned;
+use crate::metrics::significance::median_ratio;
+use crate::record::ResultRecord;
+use crate::results::Results;
+use crate::run_folder::{RunFolder, write_atomically};
+use crate::settings::table_text;
+use crate::train::Interrupt;
+
+/// Its file in the ledger's folder.
+pub(super) const FILE: &str = "smoke.toml";
+
+const TEXT: &str = include_str!("../../claims/smoke.toml");
+
+/// The smoke subset, as its file says it.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Smoke {
+    /// Its runs, in their order.
+    #[serde(rename = "run")]
+    pub runs: Vec<SmokeRun>,
+}
+
+/// A command and what must show in its results.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SmokeRun {
+    /// Its name, that of its folder.
+    pub name: String,
+    /// The experiment, as for [`Block`].
+    pub experiment: String,
+    /// About how long it takes on one thread, in minutes.
+    pub minutes: f64,
+    /// The configuration.
+    #[serde(default)]
+    pub config: Table,
+    /// Options of `cost`.
+    #[serde(default)]
+    pub arguments: Vec<String>,
+    /// What must show.
+    #[serde(rename = "check")]
+    pub checks: Vec<Check>,
+}
+
+/// Bounds of a score, of a difference of two, or of a ratio of times.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Check {
+    /// Attention or model by name.
+    pub contender: String,
+    /// The score; of costs the length.
+    pub metric: Value,
+    /// What is subtracted; of costs, what it is divided by.
+    #[serde(default)]
+    pub less: Option<String>,
+    /// By what scores are multiplied.
+    #[serde(default)]
+    pub scale: Option<f64>,
+    /// The least value.
+    #[serde(default)]
+    pub at_least: Option<f64>,
+    /// The greatest value.
+    #[serde(default)]
+    pub at_most: Option<f64>,
+    /// The value of the run that the bounds were chosen by.
+    pub committed: f64,
+}
+
+impl Smoke {
+    /// The subset of this program.
+    ///
+    /// # Errors
+    /// [`LedgerError`], of which tests see to it that there is none.
+    pub fn built_in() -> Result<Self, LedgerError> {
+        read(FILE, TEXT)
+    }
+
+    /// Checks what can be checked without running.
+    ///
+    /// # Errors
+    /// [`LedgerError::Content`].
+    pub fn check(&self) -> Result<(), LedgerError> {
+        for run in &self.runs {
+            let refuse = |problem: String| Err(LedgerError::content(FILE, format!("{}: {problem}", run.name)));
+            if run.checks.iter().any(|check| check.at_least.is_none() && check.at_most.is_none()) {
+                return refuse("a check has no bound".to_owned());
+            }
+            if let Some(check) = run.checks.iter().find(|check| !check.admits(check.committed)) {
+                return refuse(format!("the bounds of {} leave out {}", check.contender, check.committed));
+            }
+            if run.experiment == COST {
+                continue;
+            }
+            let list = run.block().runs(None)?;
+            for Check { contender, metric, less, .. } in &run.checks {
+                if let Some(unknown) = [Some(contender), less.as_ref()].into_iter().flatten().find(|name| list.contender(name).is_none()) {
+                    return refuse(format!("it runs no `{unknown}`"));
+                }
+                if !list.metrics.iter().any(|known| metric.as_str() == Some(known.name.as_str())) {
+                    return refuse(format!("there is no score {metric}"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs everything into `out`, one after another, and says what shows.
+    ///
+    /// # Errors
+    /// A program that is missing or fails, and bounds that do not hold.
+    pub fn run(&self, out: &Path, resume: bool, interrupt: &Interrupt) -> Result<Completion, ExperimentError> {
+        let mut rows = vec![["run", "contender", "score", "value", "bounds", "committed", ""].map(str::to_owned).to_vec()];
+        let mut failures = 0;
+        for run in &self.runs {
+            if interrupt.is_raised() {
+                return Ok(Completion::Interrupted);
+            }
+            let at = out.join(&run.name);
+            let status = run.command(out, &at, resume)?.status();
+            let status = status.map_err(|error| ExperimentError::failure(format!("cannot start the run {}: {error}", run.name)))?;
+            if is_interrupted(status) {
+                return Ok(Completion::Interrupted);
+            }
+            if !status.success() {
+                return Err(ExperimentError::failure(format!("the smoke run {} failed; why is said above", run.name)));
+            }
+            let values = run.values(&at)?;
+            for (check, value) in run.checks.iter().zip(values) {
+                let holds = check.admits(value);
+                failures += usize::from(!holds);
+                let name = check.less.as_ref().map_or(check.contender.clone(), |less| {
+                    format!("{} {} {less}", check.contender, if run.experiment == COST { "by" } else { "less" })
+                });
+                let metric = check.metric.as_str().map_or_else(|| check.metric.to_string(), str::to_owned);
+                let verdict = if holds { "holds" } else { "DOES NOT HOLD" };
+                rows.push(vec![
+                    run.name.clone(),
+                    name,
+                    metric,
+                    format!("{value:.3}"),
+                    check.bounds(),
+                    check.committed.to_string(),
+                    verdict.to_owned(),
+                ]);
+            }
+        }
+        print_line(aligned(&rows))?;
+        match failures {
+            0 => Ok(Completion::Finished),
+            count => Err(ExperimentError::failure(format!("{count} of {} known effects do not show", rows.len() - 1))),
+        }
+    }
+}
+
+impl SmokeRun {
+    /// The same as a block, with one seed.
+    fn block(&self) -> Block {
+        let Self { name, experiment, minutes, config, .. } = self.clone();
+        let title = "smoke".to_owned();
+        Block { name, title, experiment, data: None, seeds: 1, minutes, order: 0, missing: Vec::new(), config, parts: Vec::new() }
+    }
+
+    fn command(&self, out: &Path, at: &Path, resume: bool) -> Result<Command, ExperimentError> {
+        let block = self.block();
+        let (program, arguments) = block.program();
+        let mut command = Command::new(beside(program)?);
+        command.args(arguments).args(&self.arguments).arg("--out").arg(at);
+        // Times of several threads depend on what else runs; scores do not.
+        command.env("RAYON_NUM_THREADS", "1");
+        if self.experiment == COST {
+            return Ok(command);
+        }
+        let configurations = out.join("configurations");
+        let unwritable = |error| ExperimentError::failure(format!("cannot make `{}`: {error}", configurations.display()));
+        fs::create_dir_all(&configurations).map_err(unwritable)?;
+        let config = configurations.join(format!("{}.toml", self.name));
+        write_atomically(&config, table_text(&block.configuration(None))?.as_bytes())?;
+        command.arg("--config").arg(config);
+        if resume {
+            command.arg("--resume");
+        }
+        Ok(command)
+    }
+
+    /// The value of each check.
+    fn values(&self, at: &Path) -> Result<Vec<f64>, ExperimentError> {
+        if self.experiment == COST {
+            return self.checks.iter().map(|check| ratio(at, check)).collect();
+        }
+        let results = Results::read(&RunFolder::at(at))?;
+        let score = |name: &str, check: &Check| {
+            let record = results.records().iter().find(|record: &&ResultRecord| record.attention == name);
+            let value = record.and_then(|record| record.metric(check.metric.as_str()?)).flatten();
+            value.map_or(f64::NAN, |value| check.scale.unwrap_or(1.0) * value)
+        };
+        let value = |check: &Check| score(&check.contender, check) - check.less.as_ref().map_or(0.0, |less| score(less, check));
+        Ok(self.checks.iter().map(value).collect())
+    }
+}
+
+impl Check {
+    fn admits(&self, value: f64) -> bool {
+        !value.is_nan() && self.at_least.is_none_or(|bound| value >= bound) && self.at_most.is_none_or(|bound| value <= bound)
+    }
+
+    fn bounds(&self) -> String {
+        match (self.at_least, self.at_most) {
+            (Some(least), Some(most)) => format!("{least} to {most}"),
+            (Some(least), None) => format!("at least {least}"),
+            (None, Some(most)) => format!("at most {most}"),
+            (None, None) => String::new(),
+        }
+    }
+}
+
+/// A ratio of times in a `cost.json`.
+fn ratio(at: &Path, check: &Check) -> Result<f64, ExperimentError> {
+    let path = at.join(super::cost::FILE);
+    let unusable = |problem: String| ExperimentError::failure(format!("`{}` cannot be used: {problem}", path.display()));
+    let text = fs::read_to_string(&path).map_err(|error| unusable(error.to_string()))?;
+    let json: serde_json::Value = serde_json::from_str(&text).map_err(|error| unusable(error.to_string()))?;
+    let seconds = |attention: &str| {
+        let is_meant = |point: &&serde_json::Value| {
+            point["attention"] == attention && point["pass"] == "training" && point["length"].as_i64() == check.metric.as_integer()
+        };
+        let point = json["points"].as_array().into_iter().flatten().find(is_meant);
+        let seconds: Option<Vec<f64>> =
+            point.and_then(|point| point["seconds"].as_array()?.iter().map(|seconds| seconds.as_f64()).collect());
+        seconds.ok_or_else(|| unusable(format!("there is no time of {attention}")))
+    };
+    let Some(less) = &check.less else { return Err(unusable("a check of costs divides by another mechanism".to_owned())) };
+    let key = heedful_attention::random::RandomKey::from_seed(0);
+    let ratio = median_ratio(&seconds(&check.contender)?, &seconds(less)?, 0.95, 1, &key);
+    Ok(ratio.ok_or_else(|| unusable("fewer than three rounds".to_owned()))?.value)
+}

@@ -1,0 +1,301 @@
+//! Tests published claims again.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
+
+use crate::claims::{ClaimsReport, Ledger, PlannedBlock, RunOptions, Smoke, Verdicts, run};
+use crate::display::duration;
+use crate::error::{Completion, ExperimentError, main_with, print_line};
+use crate::jobs::{Jobs, Shard};
+use crate::markup::left_aligned;
+use crate::options::CommonOptions;
+use crate::train::Interrupt;
+
+const EXAMPLES: &str = "\
+Examples:
+  claims list
+  claims plan C05 C12 --data DIR
+  claims run C05 --data DIR --jobs 2
+  claims run --all --data DIR --resume
+  claims run --smoke
+  claims verdict
+  claims report --results experiments/results/claims --out report
+
+Exit codes: 0 done, 1 runs failed or known effects do not show, 2 the command was refused, 130 stopped by Ctrl-C or SIGTERM (continue with --resume).";
+
+/// Test published claims about attention again: runs, verdicts and a report, by rules that are fixed in advance.
+///
+/// The ledger has a file for each claim, with its sentence, its source and the tests that decide, and one for each block of runs that claims share. Verdicts are
+/// computed from the records of finished runs.
+#[derive(Parser)]
+#[command(name = "claims", version, after_help = EXAMPLES)]
+struct Options {
+    #[command(subcommand)]
+    command: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Show all claims: their blocks of runs, and what some of them wait for
+    List(LedgerOptions),
+    /// Show which blocks are to be run, in which order, and about how long that takes
+    Plan(PlanOptions),
+    /// Run the blocks of claims, in the order of what they tell for an hour
+    Run(Box<RunTask>),
+    /// Compute the verdict of every claim from the records of finished runs
+    Verdict(VerdictOptions),
+    /// Write the verdicts as Markdown and as a page with a card for each claim
+    Report(ReportOptions),
+    /// Print the script with which a shell completes options
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+}
+
+#[derive(Args)]
+struct LedgerOptions {
+    /// Folder of a ledger of your own [default: that of the program]
+    #[arg(long, value_name = "DIR")]
+    ledger: Option<PathBuf>,
+}
+
+#[derive(Args)]
+struct ResultOptions {
+    #[command(flatten)]
+    ledger: LedgerOptions,
+
+    /// Folder of the runs, with a folder for each block
+    #[arg(long, value_name = "DIR", default_value = "runs/claims")]
+    results: PathBuf,
+}
+
+#[derive(Args)]
+struct PlanOptions {
+    /// Claims, or blocks of runs [default: all]
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+
+    #[command(flatten)]
+    results: ResultOptions,
+
+    /// Time a few steps of each contender on this machine as well
+    #[arg(long)]
+    measure: bool,
+
+    /// Folder that the data sets lie in, for --measure
+    #[arg(long, value_name = "DIR", env = "HEEDFUL_DATA")]
+    data: Option<PathBuf>,
+}
+
+#[derive(Args)]
+struct RunTask {
+    /// Claims, or blocks of runs, separated by commas or blanks
+    #[arg(value_name = "NAME", value_delimiter = ',', required_unless_present_any = ["all", "smoke"])]
+    names: Vec<String>,
+
+    /// All claims
+    #[arg(long, conflicts_with = "names")]
+    all: bool,
+
+    /// Small runs of built-in data, whose known effects must show: twenty minutes on one thread
+    #[arg(long, conflicts_with_all = ["names", "all", "jobs", "shard", "slurm", "ledger"])]
+    smoke: bool,
+
+    #[command(flatten)]
+    ledger: LedgerOptions,
+
+    /// Folder of the runs, with a folder for each block [default: runs/claims, with --smoke runs/claims-smoke]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+
+    /// Folder that the data sets lie in: multi30k/raw, ptb, glue and so on
+    #[arg(long, value_name = "DIR", env = "HEEDFUL_DATA")]
+    data: Option<PathBuf>,
+
+    /// Runs at once, which share the threads; auto: as many as there are threads and memory for
+    #[arg(long, value_name = "N|auto")]
+    jobs: Option<Jobs>,
+
+    /// Do only every N-th run, from the K-th on
+    #[arg(long, value_name = "K/N")]
+    shard: Option<Shard>,
+
+    /// Write scripts for Slurm into the folder of each block, and run nothing
+    #[arg(long, conflicts_with = "shard")]
+    slurm: bool,
+
+    /// Continue: keep finished runs, and resume interrupted ones
+    #[arg(long)]
+    resume: bool,
+}
+
+#[derive(Args)]
+struct VerdictOptions {
+    /// Claims [default: all]
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+
+    #[command(flatten)]
+    results: ResultOptions,
+
+    /// Show how each test was decided
+    #[arg(long)]
+    why: bool,
+}
+
+#[derive(Args)]
+struct ReportOptions {
+    #[command(flatten)]
+    results: ResultOptions,
+
+    /// Folder for report.md and report.html
+    #[arg(long, value_name = "DIR", required_unless_present_any = ["book", "readme"])]
+    out: Option<PathBuf>,
+
+    /// Folder of the book's pages: writes a page for each claim and their list
+    #[arg(long, value_name = "DIR")]
+    book: Option<PathBuf>,
+
+    /// README: writes the table of verdicts
+    #[arg(long, value_name = "FILE")]
+    readme: Option<PathBuf>,
+}
+
+/// The program `claims`: reads its options from the command line and runs.
+pub fn main() -> ExitCode {
+    let Options { command } = Options::parse();
+    main_with(|| {
+        CommonOptions::default().start_logging()?;
+        match &command {
+            Task::List(options) => list(&options.ledger()?),
+            Task::Plan(options) => plan(options),
+            Task::Run(options) => run_blocks(options),
+            Task::Verdict(options) => verdict(options),
+            Task::Report(options) => report(options),
+            Task::Completions { shell } => {
+                clap_complete::generate(*shell, &mut Options::command(), "claims", &mut std::io::stdout());
+                Ok(Completion::Finished)
+            }
+        }
+    })
+}
+
+impl LedgerOptions {
+    fn ledger(&self) -> Result<Ledger, ExperimentError> {
+        let ledger = match &self.ledger {
+            Some(folder) => Ledger::read(folder)?,
+            None => Ledger::built_in()?,
+        };
+        Ok(ledger)
+    }
+}
+
+fn list(ledger: &Ledger) -> Result<Completion, ExperimentError> {
+    ledger.check()?;
+    let mut rows = vec![["claim", "blocks", "tests", "waits for", "sentence"].map(str::to_owned).to_vec()];
+    for claim in &ledger.claims {
+        let waiting = claim.tests.iter().filter(|test| !test.missing().is_empty()).count();
+        let waits = match claim.missing().join(" ") {
+            none if none.is_empty() => String::new(),
+            missing if waiting == claim.tests.len() => missing,
+            missing => format!("{missing} ({waiting} test)"),
+        };
+        rows.push(vec![claim.name.clone(), claim.blocks().join(" "), claim.tests.len().to_string(), waits, claim.sentence.clone()]);
+    }
+    print_line(left_aligned(&rows))?;
+    for (feature, what) in &ledger.features {
+        print_line(format!("{feature}: {what}"))?;
+    }
+    Ok(Completion::Finished)
+}
+
+fn plan(options: &PlanOptions) -> Result<Completion, ExperimentError> {
+    let ledger = options.results.ledger.ledger()?;
+    ledger.check()?;
+    let blocks = ledger.blocks_for(&options.names)?;
+    if options.measure {
+        let interrupt = Interrupt::on_signal().map_err(ExperimentError::failure)?;
+        let measured =
+            RunOptions { out: options.results.results.clone(), data: options.data.clone(), dry_run: true, ..RunOptions::default() };
+        return run(&blocks, &measured, &interrupt);
+    }
+    let planned = ledger.plan(&blocks, &options.results.results)?;
+    let mut rows = vec![["block", "experiment", "data", "claims", "runs left", "minutes a run", "left"].map(str::to_owned).to_vec()];
+    for planned in &planned {
+        let PlannedBlock { block, claims, runs, finished, minutes, is_measured } = planned;
+        rows.push(vec![
+            block.name.clone(),
+            block.experiment.clone(),
+            block.data.clone().unwrap_or_else(|| "built-in".to_owned()),
+            claims.join(" "),
+            format!("{} of {runs}", runs - (*finished).min(*runs)),
+            format!("{minutes:.1}{}", if *is_measured { " (measured)" } else { "" }),
+            duration(60.0 * planned.minutes_left()),
+        ]);
+    }
+    print_line(left_aligned(&rows))?;
+    let minutes: f64 = planned.iter().map(PlannedBlock::minutes_left).sum();
+    print_line(format!(
+        "One after another on one thread: about {}. Minutes that were not measured are those of the ledger, ± 30 %.",
+        duration(60.0 * minutes)
+    ))?;
+    Ok(Completion::Finished)
+}
+
+fn run_blocks(options: &RunTask) -> Result<Completion, ExperimentError> {
+    let interrupt = Interrupt::on_signal().map_err(ExperimentError::failure)?;
+    if options.smoke {
+        let smoke = Smoke::built_in()?;
+        smoke.check()?;
+        let out = options.out.clone().unwrap_or_else(|| "runs/claims-smoke".into());
+        return smoke.run(&out, options.resume, &interrupt);
+    }
+    let ledger = options.ledger.ledger()?;
+    ledger.check()?;
+    let jobs = options.jobs.map(|jobs| match jobs {
+        Jobs::Number(number) => number.to_string(),
+        Jobs::Auto => "auto".to_owned(),
+    });
+    let chosen = RunOptions {
+        out: options.out.clone().unwrap_or_else(|| "runs/claims".into()),
+        data: options.data.clone(),
+        jobs,
+        shard: options.shard,
+        resume: options.resume,
+        slurm: options.slurm,
+        dry_run: false,
+    };
+    run(&ledger.blocks_for(&options.names)?, &chosen, &interrupt)
+}
+
+fn verdict(options: &VerdictOptions) -> Result<Completion, ExperimentError> {
+    let ledger = options.results.ledger.ledger()?;
+    for name in &options.names {
+        ledger.claim(name)?;
+    }
+    let verdicts = Verdicts::compute(&ledger, &options.results.results)?;
+    print_line(ClaimsReport::of(&ledger, &verdicts)?.terminal(&options.names, options.why))?;
+    Ok(Completion::Finished)
+}
+
+fn report(options: &ReportOptions) -> Result<Completion, ExperimentError> {
+    let ledger = options.results.ledger.ledger()?;
+    let verdicts = Verdicts::compute(&ledger, &options.results.results)?;
+    let report = ClaimsReport::of(&ledger, &verdicts)?;
+    let documents = report.documents();
+    if let Some(out) = &options.out {
+        report.write(out)?;
+        print_line(format!("{} and {}", out.join("report.md").display(), out.join("report.html").display()))?;
+    }
+    if let Some(book) = &options.book {
+        documents.write_book(book)?;
+    }
+    if let Some(readme) = &options.readme {
+        documents.write_readme(readme)?;
+    }
+    Ok(Completion::Finished)
+}

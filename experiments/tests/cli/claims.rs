@@ -1,0 +1,121 @@
+//! The program `claims`: a ledger of one's own that is run, decided and shown; and the documents that are made of the recorded runs.
+
+use std::fs;
+use std::path::Path;
+
+use heedful_experiments::claims::{ClaimsReport, Ledger, Verdicts};
+
+use crate::command::{binary, refused, stderr, stdout, succeeded};
+use crate::documents::{book, root};
+
+const BLOCK: &str = r#"
+title = "words of a small language"
+experiment = "lm"
+seeds = 3
+minutes = 0.1
+order = 1
+
+[config]
+data = { context = 16, stride = 8, batch = 4, generated_words = 400 }
+model = { layers = 1, d_model = 16, heads = 2, d_ff = 32, max_length = 16 }
+training = { steps = 4, evaluate_every = 4, checkpoint_every = 4, log_every = 1 }
+run = { attention = ["dot-product", "uniform"] }
+"#;
+
+const CLAIM: &str = r#"
+sentence = "Four steps make no difference of a nat"
+source = "nobody"
+deviations = "none"
+beware = "nothing"
+published = [{ where = "nowhere", note = "No numbers." }]
+
+[[test]]
+kind = "no-loss"
+name = "dot product against uniform"
+margin = 1.0
+both_sides = true
+
+[test.of]
+block = "S1"
+metric = "bits per unit"
+unit = "bits a word"
+plus = ["uniform"]
+minus = ["dot-product"]
+"#;
+
+fn ledger(folder: &Path, claim: &str) {
+    fs::create_dir_all(folder.join("blocks")).unwrap();
+    fs::write(folder.join("features.toml"), "").unwrap();
+    fs::write(folder.join("blocks/S1.toml"), BLOCK).unwrap();
+    fs::write(folder.join("C01.toml"), claim).unwrap();
+}
+
+#[test]
+fn a_ledger_is_planned_run_continued_decided_and_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = folder.path().join("ledger");
+    ledger(&own, CLAIM);
+    let claims = |arguments: &[&str]| {
+        let mut command = binary("claims");
+        command.args(arguments).arg("--ledger").arg(&own).current_dir(folder.path()).env_remove("HEEDFUL_DATA");
+        command.output().unwrap()
+    };
+    let plan = claims(&["plan"]);
+    succeeded(&plan);
+    assert!(stdout(&plan).contains("6 of 6"), "{}", stdout(&plan));
+    let verdict = claims(&["verdict", "--why"]);
+    assert!(stdout(&verdict).contains("not run") && stdout(&verdict).contains("S1 has not been run"), "{}", stdout(&verdict));
+    succeeded(&claims(&["run", "C01"]));
+    succeeded(&claims(&["run", "--all", "--resume", "--jobs", "2"]));
+    let verdict = claims(&["verdict", "C01", "--why"]);
+    succeeded(&verdict);
+    assert!(stdout(&verdict).contains("reproduced") && stdout(&verdict).contains("paired bootstrap over 3 seeds"), "{}", stdout(&verdict));
+    assert!(stdout(&claims(&["plan"])).contains("0 of 6"));
+    succeeded(&claims(&["report", "--out", "report"]));
+    let [text, page] = ["report.md", "report.html"].map(|name| fs::read_to_string(folder.path().join("report").join(name)).unwrap());
+    assert!(text.contains("[C01](#c01)") && text.contains("Verdict: **reproduced**"), "{text}");
+    assert!(page.contains("<svg") && page.contains("class=\"card reproduced\"") && page.contains("dot-product"), "{page}");
+
+    // Another recipe under the same name is no run of the ledger.
+    fs::write(own.join("blocks/S1.toml"), BLOCK.replace("steps = 4,", "steps = 5,")).unwrap();
+    let verdict = claims(&["verdict", "--why"]);
+    assert!(stdout(&verdict).contains("`training.steps`: 4 there, 5 here"), "{}", stdout(&verdict));
+}
+
+#[test]
+fn what_claims_cannot_do_is_refused_or_left_out_with_the_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let claims =
+        |arguments: &[&str]| binary("claims").args(arguments).current_dir(folder.path()).env_remove("HEEDFUL_DATA").output().unwrap();
+    refused(&claims(&["run", "C99"]), 2, &["no claim `C99`", "claims list"]);
+    refused(&claims(&["verdict", "C99"]), 2, &["no claim `C99`"]);
+    let left_out = claims(&["run", "P1"]);
+    refused(&left_out, 1, &["P1"]);
+    assert!(stdout(&left_out).contains("it reads `ptb`; give --data"), "{}{}", stdout(&left_out), stderr(&left_out));
+    let own = folder.path().join("ledger");
+    ledger(&own, &CLAIM.replace("uniform\"]", "unifrom\"]"));
+    refused(&claims(&["run", "--all", "--ledger", own.to_str().unwrap()]), 2, &["C01.toml", "did you mean `uniform`?"]);
+    let list = claims(&["list"]);
+    succeeded(&list);
+    assert!(stdout(&list).contains("C36") && stdout(&list).contains("F11: "), "{}", stdout(&list));
+}
+
+#[test]
+fn the_documents_are_those_of_the_recorded_runs() {
+    let ledger = Ledger::built_in().unwrap();
+    let verdicts = Verdicts::compute(&ledger, &root().join("experiments/results/claims")).unwrap();
+    let documents = ClaimsReport::of(&ledger, &verdicts).unwrap().documents();
+    let command = "claims report --results experiments/results/claims --book docs/book/src --readme README.md";
+    for (path, text) in &documents.pages {
+        let kept = fs::read_to_string(book().join(path)).unwrap_or_default();
+        assert!(kept == *text, "{} is not what the records say; run {command}", path.display());
+    }
+    for (path, part) in [(book().join("SUMMARY.md"), &documents.contents), (root().join("README.md"), &documents.readme)] {
+        let kept = fs::read_to_string(&path).unwrap();
+        assert!(
+            kept.contains(&format!("<!-- generated: claims -->\n{part}<!-- end of generated: claims -->")),
+            "{}: run {command}",
+            path.display()
+        );
+    }
+}
