@@ -11,6 +11,7 @@ use heedful_attention::random::RandomKey;
 use heedful_models::depth::DepthConfig;
 use heedful_models::language_model::LanguageModel;
 use heedful_models::segment::SegmentMemory;
+use toml::Table;
 
 use crate::comparison::folder_name;
 use crate::data::generate::{self, Sizes};
