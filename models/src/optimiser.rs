@@ -251,7 +251,15 @@ mod tests {
             r"AdaptiveSpan\.span$",
         ];
         // What is exempt since then are parameters that no recorded run has.
-        let later = [r"Softmax\.sink$", r"\.lambda_[qk][12]$", r"\.(logit|weight)_mixing$", r"\.a_log$"];
+        let later = [
+            r"Softmax\.sink$",
+            r"\.lambda_[qk][12]$",
+            r"\.(logit|weight)_mixing$",
+            r"\.a_log$",
+            r"Aft\.(query_position|key_position|position_table)$",
+            r"Gmlp\.position_bias$",
+            r"MlpMixer\.(hidden|mixing)_bias$",
+        ];
         assert_eq!(without_decay(), [&recorded[..], &later].concat());
     }
 
