@@ -72,8 +72,7 @@ pub(super) fn threshold(scores: &[f32], power: u32) -> f32 {
             _ => sum.powf(1.0 / power as f32),
         };
         let next = threshold + (sum - sum / root) / slope;
-        // Also where it is not a number.
-        if !(next > threshold) {
+        if next <= threshold || next.is_nan() {
             break;
         }
         threshold = next;

@@ -28,8 +28,8 @@ use crate::train::{Checkpoint, CheckpointFolder, load_model};
 
 /// Where in the output folder a model that is trained first is.
 pub(super) const FOLDER: &str = "start";
-/// The tables of a run of `lm` that do not say what its model and its text are.
-const OTHERS: [&str; 3] = ["run", "training", "slurm"];
+/// The fields of a run of `lm` that do not say what its model and its text are.
+const OTHERS: [&str; 4] = ["run", "training", "slurm", "pretrained"];
 
 /// A trained model and what it is.
 pub(super) struct StartModel {

@@ -94,6 +94,8 @@ fn pretrained_models_are_scored_and_fine_tuned() {
         succeeded(&binary("lm").arg("--config").arg(first.join("config.toml")).arg("--out").arg(&second).output().unwrap());
         assert_eq!(metrics(&second)["perplexity"], found["perplexity"], "{name}");
         assert_eq!(final_weights(&run_of(&second)), final_weights(&run_of(&first)), "{name}");
+        let swap = binary("swap").arg("--run").arg(&first).arg("--out").arg(out.path().join("swapped")).output().unwrap();
+        refused(&swap, 2, &["--run", "pretrained weights", "without --pretrained"]);
     }
 }
 
