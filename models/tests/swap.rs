@@ -40,8 +40,10 @@ fn logits(model: &LanguageModel) -> TensorData {
     read(model.forward(Tensor::<2, Int>::from_data([[2, 5, 7, 1, 9, 3, 4], [0, 0, 2, 8, 8, 10, 6]], &Device::flex())))
 }
 
-/// Names, shapes and bytes of all parameters.
-fn parameters(model: &LanguageModel) -> BTreeMap<String, (Vec<usize>, Vec<u8>)> {
+/// Names, shapes and bytes of parameters.
+type Numbers = BTreeMap<String, (Vec<usize>, Vec<u8>)>;
+
+fn parameters(model: &LanguageModel) -> Numbers {
     let bytes = to_bytes(model);
     let file = SafeTensors::deserialize(&bytes).unwrap();
     file.iter().map(|(name, view)| (name.to_owned(), (view.shape().to_vec(), view.data().to_vec()))).collect()
@@ -83,7 +85,7 @@ fn a_random_synthesizer_keeps_exactly_the_projections_of_values_and_output() {
     for Kept { name, before, .. } in kept {
         assert_eq!(old[before], now[name], "{name}");
     }
-    let others = |all: &BTreeMap<String, (Vec<usize>, Vec<u8>)>| -> Vec<(String, (Vec<usize>, Vec<u8>))> {
+    let others = |all: &Numbers| -> Numbers {
         all.iter().filter(|(name, _)| !name.contains("self_attention.")).map(|(name, value)| (name.clone(), value.clone())).collect()
     };
     assert_eq!(others(&old), others(&now));

@@ -77,11 +77,14 @@ impl Evidence {
     }
 }
 
+/// A score, from sums of the statistics of items.
+type Score = Box<dyn Fn(&[f64]) -> f64 + Sync>;
+
 /// The contenders of a sum with the statistics of their runs.
 struct Measured {
     contenders: Vec<Contender>,
     statistics: Vec<Vec<ItemStatistics>>,
-    scores: Vec<Box<dyn Fn(&[f64]) -> f64 + Sync>>,
+    scores: Vec<Score>,
     sets: Vec<usize>,
     /// How many contenders stand in the sum itself; the others in what it is divided by.
     terms: usize,
@@ -103,7 +106,7 @@ impl Measured {
         let identities = distinct(contenders.iter().map(identity));
         let sets = contenders.iter().map(|contender| identities.iter().position(|other| *other == identity(contender)).unwrap_or_default());
         let sets = if are_items { sets.collect() } else { vec![0; contenders.len()] };
-        let mut scores: Vec<Box<dyn Fn(&[f64]) -> f64 + Sync>> = Vec::new();
+        let mut scores: Vec<Score> = Vec::new();
         let mut statistics = Vec::new();
         for contender in &contenders {
             match contender.items.as_ref().filter(|_| are_items) {

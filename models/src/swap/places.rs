@@ -20,8 +20,8 @@ fn end(name: &str) -> &str {
     if of_module.split('.').next().is_some_and(|module| SHARED.contains(&module)) {
         return of_module;
     }
-    let starts = std::iter::once(0).chain(name.match_indices('.').map(|(dot, _)| dot + 1));
-    let of_mechanism = starts.filter(|&start| name[start..].starts_with(|first: char| first.is_ascii_uppercase())).next_back();
+    let mut starts = std::iter::once(0).chain(name.match_indices('.').map(|(dot, _)| dot + 1));
+    let of_mechanism = starts.rfind(|&start| name[start..].starts_with(|first: char| first.is_ascii_uppercase()));
     &name[of_mechanism.unwrap_or(0)..]
 }
 
