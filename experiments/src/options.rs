@@ -36,8 +36,8 @@ use crate::settings::{Assignment, Settings, SettingsError};
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
 pub struct CommonOptions {
-    /// Attention mechanisms to train and compare, separated by commas: names, lists with one for each layer such as [dot-product,relative] or
-    /// [3*gla,relative], and in models with encoder and decoder {encoder=linformer,decoder=dot-product,cross=uniform}
+    /// Attention mechanisms to train and compare, separated by commas: names, lists with one for each layer such as [dot-product,relative], where
+    /// 3*gla stands for gla,gla,gla, and in models with encoder and decoder {encoder=linformer,decoder=dot-product,cross=uniform}
     #[arg(long, value_name = "NAME[,NAME...]")]
     pub attention: Vec<String>,
 
