@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use heedful_benches::programs::{backends, cost};
-use heedful_experiments::programs::{algorithmic, compare, lm, mt, parity};
+use heedful_experiments::programs::{algorithmic, heedful, lm, mt};
 use peak_alloc::PeakAlloc;
 
 /// What `cost` reads the memory in use from.
@@ -21,16 +21,15 @@ static ALLOCATOR: PeakAlloc = PeakAlloc;
 type Main = fn() -> ExitCode;
 
 /// The programs with their names.
-const PROGRAMS: [(&str, Main); 9] = [
+const PROGRAMS: [(&str, Main); 8] = [
     ("algorithmic", algorithmic::main),
     ("backends", backends::main),
-    ("compare", compare::main),
     ("cost", cost::main),
     ("devices", devices::main),
+    ("heedful", heedful::main),
     ("kernels", kernels::main),
     ("lm", lm::main),
     ("mt", mt::main),
-    ("parity", parity::main),
 ];
 
 fn program(name: &str) -> Option<Main> {
