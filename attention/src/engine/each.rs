@@ -93,7 +93,7 @@ impl Each {
 }
 
 /// `x^power`, of a power of at least 1.
-fn raised<B: Backend>(x: FloatTensor<B>, power: u32) -> FloatTensor<B> {
+pub(super) fn raised<B: Backend>(x: FloatTensor<B>, power: u32) -> FloatTensor<B> {
     (1..power).fold(x.clone(), |product, _| B::float_mul(product, x.clone()))
 }
 

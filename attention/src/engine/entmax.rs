@@ -1,13 +1,15 @@
 //! Thresholds of sparse weights.
 //!
-//! A score `s` weighs `max(s / p - t, 0)^p`, and the threshold `t` of a query is the number with which its weights sum to 1. Without their `p`-th root, the sum
-//! of the powers falls ever more slowly as the threshold rises; with it, the root falls almost in a straight line, and never faster than it has begun: Newton's
-//! method comes from below, does not pass the threshold, and needs few steps.
+//! A score `s` weighs `max(s / p - t, 0)^p`, and the threshold `t` of a query is the number with which its weights sum to 1. Newton's method solves for `t` the
+//! equation that the `p`-th root of the sum is 1. The root falls and is convex in `t`, so that steps from below never pass the solution. It is also nearly a
+//! straight line, so that few steps are needed.
 
 use burn::backend::Backend;
 use burn::backend::tensor::FloatTensor;
 use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
+
+use super::each;
 
 /// Steps where it is not known how many are needed: in rows of up to 10,000 scores, made to be difficult, 10 were.
 const STEPS: usize = 14;
@@ -39,7 +41,7 @@ pub(super) fn raised<B: Backend>(x: FloatTensor<B>, power: u32) -> FloatTensor<B
     if power == 0 {
         return B::float_clamp_min(B::float_sign(x), 0.0.into());
     }
-    (1..power).fold(x.clone(), |product, _| B::float_mul(product, x.clone()))
+    each::raised::<B>(x, power)
 }
 
 /// Weights of scores `[.., .., Q, K]` that are divided by the power already, given the thresholds, with the gradients that they have if the scores move them.

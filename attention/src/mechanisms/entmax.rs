@@ -1,9 +1,10 @@
 //! Entmax (Peters, Niculae and Martins 2019, section 3) and sparsemax (Martins and Astudillo 2016, section 2).
 //!
-//! `w[i, j] = max((alpha - 1) s[i, j] - t[i], 0)^(1 / (alpha - 1))`, with the threshold `t[i]` by which the weights of query `i` sum to 1. Scores that are far below
-//! the best one have no weight at all. With `alpha` near 1 the weights are those of a softmax, with 2 they are a sparsemax. `entmax` has 1.5, for which a key
-//! has no weight from 2 below the best one on, if not earlier, and a sparsemax from 1 below it on. Scores `s` are those of any mechanism: `alibi@entmax`, or
-//! `entmax` for short. Time and decoding state are those of the scores, by default of dot-product attention, and some steps of Newton's method for each query.
+//! `w[i, j] = max((alpha - 1) s[i, j] - t[i], 0)^(1 / (alpha - 1))`, with the threshold `t[i]` by which the weights of query `i` sum to 1. Keys whose scores are far
+//! below the best one have no weight at all. As `alpha` approaches 1, the weights approach those of a softmax. `entmax` has `alpha` 1.5: a key whose score is 2 or
+//! more below the best has no weight. `sparsemax` has `alpha` 2: a key whose score is 1 or more below the best has no weight. Scores `s` are those of any mechanism:
+//! `alibi@entmax`, or `entmax` for short. Decoding state and order of time are those of the scores, by default of dot-product attention. The fused engine computes
+//! the scores once more to find the thresholds, by Newton's method.
 //!
 //! A key without a weight has no gradient. Parameters have the names that they have without the normaliser, so that weights which were trained with a softmax
 //! can be loaded.
@@ -48,10 +49,8 @@ impl Default for EntmaxConfig {
 impl EntmaxConfig {
     /// The power `1 / (alpha - 1)`, if it is one that is possible.
     fn power(&self) -> Option<u32> {
-        let power = 1.0 / (self.alpha - 1.0);
-        // Of 1 + 1 / 3, three digits may be all that is given.
-        let whole = (1..=8).find(|&whole| (power - f64::from(whole)).abs() < 0.02);
-        whole.filter(|_| self.alpha > 1.0)
+        // Three decimals suffice for 1 + 1 / 3.
+        (1..=8).find(|&power| (self.alpha - (1.0 + 1.0 / f64::from(power))).abs() <= 5e-4)
     }
 }
 
@@ -81,7 +80,7 @@ impl Mechanism for EntmaxConfig {
     }
 
     fn name(&self) -> String {
-        let own = if self.alpha == 2.0 { SPARSEMAX } else { Self::NAME };
+        let own = if self.power() == Some(1) { SPARSEMAX } else { Self::NAME };
         match self.logits.name() {
             logits if logits == AnyMechanism::default().name() => own.to_owned(),
             logits => format!("{logits}@{own}"),

@@ -372,7 +372,7 @@ fn impossible_patterns_are_refused() {
         let says = [place, "softpick", &format!("`epsilon` is {epsilon}"), "greater than 0"];
         refused(&SoftpickConfig::default().with_epsilon(epsilon).into(), &own, &says);
     }
-    for alpha in [1.0, 0.5, 1.7, 3.0, f64::NAN, f64::INFINITY] {
+    for alpha in [1.0, 0.5, 1.7, 1.497, 2.01, 3.0, f64::NAN, f64::INFINITY] {
         refused(&EntmaxConfig::default().with_alpha(alpha).into(), &own, &[place, "entmax", &format!("`alpha` is {alpha}"), "1 + 1 / p"]);
     }
     for power in [0, 9] {

@@ -13,13 +13,13 @@ use crate::engine::entmax::{power_and_slope, threshold};
 use crate::exponential::largest;
 use crate::visibility::TILE;
 
-/// How keys weigh: by a power of that by which their scores, divided by the power, exceed the threshold of the query.
+/// The weights of keys: their scores are divided by the power, and what exceeds the threshold of the query is raised to the power.
 #[derive(Clone, Copy)]
 pub(super) struct Above<'a> {
     /// One for each query.
     pub thresholds: &'a [f32],
     pub power: u32,
-    /// Whether the power is one less, which is the slope of the weights by the scores.
+    /// Whether it is raised to the power minus 1 instead, which gives the slopes of the weights by the scores.
     pub is_slope: bool,
 }
 
@@ -131,8 +131,8 @@ impl WithSimd for Threshold<'_> {
     }
 }
 
-/// By how much a weight of each query would change the loss if all its weights changed alike, `[B, H, Q]`: the mean of the gradients of its weights, each
-/// counted by the slope of the weight. It is what the threshold takes from each of them.
+/// The mean gradient of the weights of each query, `[B, H, Q]`, in which each weight counts by its slope. Since the threshold moves with the scores, it is
+/// subtracted from the gradient of every weight.
 pub(super) fn means(inputs: Inputs, given: Given, power: u32) -> Vec<f32> {
     let Sizes { batch, heads, queries, value, .. } = inputs.sizes;
     let mut sums = vec![0.0; batch * queries * heads * value];
