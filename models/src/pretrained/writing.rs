@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -177,7 +177,11 @@ impl Partial {
 
     fn rename(mut self) -> Result<(), PretrainedError> {
         while let Some((temporary, path)) = self.0.first() {
-            fs::rename(temporary, path).map_err(PretrainedError::write(path))?;
+            let finish = || {
+                File::open(temporary)?.sync_all()?;
+                fs::rename(temporary, path)
+            };
+            finish().map_err(PretrainedError::write(path))?;
             self.0.remove(0);
         }
         Ok(())
