@@ -2,7 +2,7 @@
 //!
 //! All contenders begin with one trained model, of a folder of `lm` or trained first as `lm` does. Each replaces the attention of chosen layers, keeps every
 //! weight that still has a place ([`heedful_models::swap`]), and trains on. The scores say what the model reached before, right after the swap and in the end,
-//! and which share of the attention's weights was kept. The contender `unchanged` replaces nothing and is trained as long.
+//! and which share of the attention's weights was kept. The contender `unchanged` replaces nothing and is trained for as many steps.
 
 mod config;
 mod contender;
@@ -31,7 +31,7 @@ use crate::train::{Interrupt, Task};
 pub use config::{Swap, SwapConfig, SwapStart};
 use contender::Contender;
 pub use contender::UNCHANGED;
-use start::RunStart;
+use start::{RunStart, StartModel};
 
 /// Perplexity of the model that all begin with.
 const BEFORE: &str = "perplexity before";
@@ -62,9 +62,8 @@ struct Beginning {
     report: Option<SwapReport>,
 }
 
-/// The model that a run begins with.
-fn beginning(Setup { config, data, attention }: Setup<'_, Swap>, key: &RandomKey, device: &Device) -> Result<Beginning, ExperimentError> {
-    let start = start::model(config, data, device)?;
+/// The model that a run begins with, made of the one that all begin with.
+fn beginning(start: StartModel, attention: &Attention, key: &RandomKey) -> Result<Beginning, ExperimentError> {
     match attention.name.parse::<Contender>()? {
         Contender::Unchanged => Ok(Beginning { model: start.model, report: None }),
         Contender::Swap { layers, .. } => {
@@ -152,7 +151,8 @@ impl Experiment for Swap {
     }
 
     fn model(setup: Setup<'_, Self>, key: &RandomKey, device: &Device) -> Result<LanguageModel, ExperimentError> {
-        beginning(setup, key, device).map(|beginning| beginning.model)
+        let start = start::model(setup.config, setup.data, device)?;
+        beginning(start, setup.attention, key).map(|beginning| beginning.model)
     }
 
     fn of_seed(config: &SwapConfig, seed: u64) -> SwapConfig {
@@ -172,13 +172,14 @@ impl Experiment for Swap {
         let device = model.embedding.tokens.weight.device();
         let key = RandomKey::from_seed(setup.config.run.seed).named("init");
         let start = start::model(setup.config, setup.data, &device)?;
-        let Beginning { model: swapped, report } = beginning(setup, &key, &device)?;
+        let (before, description) = (start.model.clone(), start.description.clone());
+        let Beginning { model: swapped, report } = beginning(start, setup.attention, &key)?;
         let signature = scores.signatures.get("perplexity").cloned().unwrap_or_default();
-        for (name, model) in [(BEFORE, start.model.valid()), (SWAPPED, swapped.valid())] {
+        for (name, model) in [(BEFORE, before.valid()), (SWAPPED, swapped.valid())] {
             let Some(perplexity) = task.test_perplexity(&model, interrupt) else { return Ok(None) };
             scores.push(name, perplexity, signature.clone());
         }
-        scores.notes.push(start.description);
+        scores.notes.push(description);
         if let Some(report) = report {
             scores.metrics.extend(report.kept_share().map(|share| (KEPT.to_owned(), share)));
             let counts = [(NEW, report.new_parameters()), (DROPPED, report.dropped_parameters())];

@@ -14,7 +14,7 @@ use clap::Parser;
 ///
 /// Every weight that still has a place is kept: the projections of values and output, and those of queries and keys where the new mechanism has them. The table
 /// shows perplexity before, right after the swap and after the training that follows, and how much of the attention was kept; swap.json in the folder of a run
-/// names each parameter. The contender `unchanged` is the model without a swap, trained as long. Without --run the model is trained first, as `lm` does.
+/// names each parameter. The contender `unchanged` is the model without a swap, trained for as many steps. Without --run the model is trained first, as `lm` does.
 #[derive(Parser)]
 #[command(name = "swap", version, after_help = examples_of("swap"))]
 struct Options {
