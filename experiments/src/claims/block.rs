@@ -8,6 +8,7 @@ use crate::algorithmic::Algorithmic;
 use crate::classification::Classification;
 use crate::comparison::{RunList, run_list};
 use crate::error::ExperimentError;
+use crate::experiment::Experiment;
 use crate::image::{ImageModelling, SuperResolution};
 use crate::language::Language;
 use crate::memory_rl::MemoryRl;
@@ -38,7 +39,7 @@ pub struct Block {
     pub seeds: u64,
     /// About how long a run takes on one thread, in minutes; of costs, how long each part takes.
     pub minutes: f64,
-    /// Its place in the order of blocks: the lower, the more it tells for an hour.
+    /// Its place in the order of blocks. Those that tell more per hour of computing have lower numbers.
     pub order: u64,
     /// Features that its runs wait for.
     #[serde(default)]
@@ -92,8 +93,8 @@ impl Block {
     /// The program that runs it, which lies beside this one, and the options that choose the experiment.
     pub fn program(&self) -> (&str, &'static [&'static str]) {
         match self.experiment.as_str() {
-            "mlm-spans" => ("mlm", &["--objective", "spans"]),
-            "image-super-resolution" => ("image", &["--super-resolution"]),
+            SpanModelling::NAME => (MaskedModelling::NAME, &["--objective", "spans"]),
+            SuperResolution::NAME => (ImageModelling::NAME, &["--super-resolution"]),
             name => (name, &[]),
         }
     }
@@ -114,8 +115,9 @@ impl Block {
     /// # Errors
     /// A configuration that the program refuses, or an experiment that there is none of.
     pub(crate) fn runs(&self, part: Option<&Part>) -> Result<RunList, LedgerError> {
-        let read = reader(&self.experiment).ok_or_else(|| {
-            let problem = format!("there is no experiment `{}`; known are {}, {COST}", self.experiment, EXPERIMENTS.join(", "));
+        let known = EXPERIMENTS.map(|(name, _)| name);
+        let (_, read) = EXPERIMENTS.into_iter().find(|(name, _)| *name == self.experiment).ok_or_else(|| {
+            let problem = format!("there is no experiment `{}`; known are {}, {COST}", self.experiment, known.join(", "));
             LedgerError::content(self.file(), problem)
         })?;
         read(&self.configuration(part)).map_err(|error| LedgerError::content(self.file(), error.to_string()))
@@ -165,22 +167,17 @@ impl Block {
 /// Reads a list of runs as the program of an experiment would.
 type Reader = fn(&Table) -> Result<RunList, ExperimentError>;
 
-const EXPERIMENTS: [&str; 11] =
-    ["mt", "lm", "glue", "algorithmic", "mlm", "mlm-spans", "textgen", "classify", "image", "image-super-resolution", "memory-rl"];
-
-fn reader(experiment: &str) -> Option<Reader> {
-    Some(match experiment {
-        "mt" => run_list::<Translation>,
-        "lm" => run_list::<Language>,
-        "glue" => run_list::<Classification>,
-        "algorithmic" => run_list::<Algorithmic>,
-        "mlm" => run_list::<MaskedModelling>,
-        "mlm-spans" => run_list::<SpanModelling>,
-        "textgen" => run_list::<TextGeneration>,
-        "classify" => run_list::<TextClassification>,
-        "image" => run_list::<ImageModelling>,
-        "image-super-resolution" => run_list::<SuperResolution>,
-        "memory-rl" => run_list::<MemoryRl>,
-        _ => return None,
-    })
-}
+/// The experiments by the names that records have.
+const EXPERIMENTS: [(&str, Reader); 11] = [
+    (Translation::NAME, run_list::<Translation>),
+    (Language::NAME, run_list::<Language>),
+    (Classification::NAME, run_list::<Classification>),
+    (Algorithmic::NAME, run_list::<Algorithmic>),
+    (MaskedModelling::NAME, run_list::<MaskedModelling>),
+    (SpanModelling::NAME, run_list::<SpanModelling>),
+    (TextGeneration::NAME, run_list::<TextGeneration>),
+    (TextClassification::NAME, run_list::<TextClassification>),
+    (ImageModelling::NAME, run_list::<ImageModelling>),
+    (SuperResolution::NAME, run_list::<SuperResolution>),
+    (MemoryRl::NAME, run_list::<MemoryRl>),
+];

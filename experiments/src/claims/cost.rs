@@ -24,19 +24,44 @@ const BACKEND: &str = "flex";
 
 /// What is read of a `cost.json`.
 #[derive(Clone, Debug, Deserialize)]
-struct Sweep {
+pub(super) struct Sweep {
     load: Option<f64>,
     points: Vec<Point>,
 }
 
+/// The seconds of a mechanism, round by round.
 #[derive(Clone, Debug, Deserialize)]
-struct Point {
+pub(super) struct Point {
     backend: String,
     attention: String,
     pass: String,
     length: usize,
+    /// Why there are none.
     missing: Option<String>,
-    seconds: Vec<f64>,
+    pub(super) seconds: Vec<f64>,
+}
+
+impl Sweep {
+    /// Reads the file in a folder; `None` if there is none.
+    ///
+    /// # Errors
+    /// A file that cannot be read or is none of `cost`.
+    pub(super) fn read(folder: &Path) -> Result<Option<Self>, ExperimentError> {
+        let path = folder.join(FILE);
+        let text = match fs::read_to_string(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            text => text.map_err(|error| ExperimentError::failure(format!("cannot read `{}`: {error}", path.display())))?,
+        };
+        let sweep = serde_json::from_str(&text);
+        sweep.map(Some).map_err(|error| ExperimentError::failure(format!("`{}` is not a result of cost: {error}", path.display())))
+    }
+
+    /// What was measured of a mechanism on the backend whose times are compared.
+    pub(super) fn point(&self, attention: &str, pass: &str, length: usize) -> Option<&Point> {
+        let is_meant =
+            |point: &&Point| (&*point.backend, &*point.attention, &*point.pass, point.length) == (BACKEND, attention, pass, length);
+        self.points.iter().find(is_meant)
+    }
 }
 
 /// The measurements of all blocks of costs, by block and part.
@@ -52,14 +77,9 @@ impl Costs {
         let mut sweeps = BTreeMap::new();
         for block in ledger.blocks.iter().filter(|block| block.is_of_costs()) {
             for part in block.part_names() {
-                let path = folder(root, block, part).join(FILE);
-                let text = match fs::read_to_string(&path) {
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                    text => text.map_err(|error| ExperimentError::failure(format!("cannot read `{}`: {error}", path.display())))?,
-                };
-                let sweep = serde_json::from_str(&text)
-                    .map_err(|error| ExperimentError::failure(format!("`{}` is not a result of cost: {error}", path.display())))?;
-                sweeps.insert((block.name.clone(), part.map(str::to_owned)), sweep);
+                if let Some(sweep) = Sweep::read(&folder(root, block, part))? {
+                    sweeps.insert((block.name.clone(), part.map(str::to_owned)), sweep);
+                }
             }
         }
         Ok(Self(sweeps))
@@ -104,11 +124,8 @@ impl Costs {
             }
             None => return Err(Reason::Void(format!("{place} does not say whether the machine was idle"))),
         }
-        let is_meant = |point: &&Point| {
-            (&point.backend[..], &point.attention, &point.pass, point.length) == (BACKEND, &timing.attention, &timing.pass, timing.length)
-        };
         let what = || format!("{place}: {} at {}", timing.attention, timing.length);
-        match sweep.points.iter().find(is_meant) {
+        match sweep.point(&timing.attention, &timing.pass, timing.length) {
             Some(Point { missing: Some(reason), .. }) => Err(Reason::NotRun(format!("{}: {reason}", what()))),
             Some(point) => Ok(&point.seconds),
             None => Err(Reason::NotRun(format!("{} was not measured", what()))),

@@ -2,10 +2,11 @@
 
 use heedful_attention::random::RandomKey;
 
-use super::claim::{NoLoss, Sum, Test};
+use super::claim::{NoLoss, Test};
 use super::cost;
 use super::ledger::Ledger;
 use super::runs::{Contender, Reason, Runs, SEED_TEST, waits_for};
+use super::sum::Sum;
 use crate::display::{distinct, grouped};
 use crate::metrics::significance::{Contrast, ItemStatistics, Margin, Resampled, Term, mcnemar, paired_t, welch, within_margin};
 

@@ -8,8 +8,9 @@ use std::path::Path;
 use serde::de::DeserializeOwned;
 
 use super::block::Block;
-use super::claim::{Claim, Pitfall, Sum, Test};
+use super::claim::{Claim, Pitfall, Test};
 use super::error::LedgerError;
+use super::sum::Sum;
 use crate::comparison::RunList;
 use crate::options::nearest;
 

@@ -23,10 +23,11 @@ mod report;
 mod running;
 mod runs;
 mod smoke;
+mod sum;
 mod verdict;
 
 pub use self::block::{Block, Part};
-pub use self::claim::{Claim, Cost, Described, Difference, Failures, NoLoss, Pitfall, Placed, Published, Side, Sum, Term, Test, Timing};
+pub use self::claim::{Claim, Cost, Described, Difference, Failures, NoLoss, Pitfall, Published, Side, Test, Timing};
 pub use self::error::LedgerError;
 pub use self::evidence::{ContenderScores, Evidence};
 pub use self::ledger::Ledger;
@@ -35,6 +36,7 @@ pub use self::report::{ClaimsReport, Documents};
 pub use self::running::{RunOptions, run};
 pub use self::runs::Reason;
 pub use self::smoke::{Check, Smoke, SmokeRun};
+pub use self::sum::{Placed, Sum, Term};
 pub use self::verdict::{ClaimVerdict, Decision, DescribedValue, TestVerdict, Verdict, Verdicts};
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! What voids a test.
 
-use super::claim::{Pitfall, Sum};
+use super::claim::Pitfall;
 use super::ledger::integer;
 use super::runs::{Contender, Reason, Runs};
+use super::sum::Sum;
 use crate::metrics::Spread;
 
 /// Why a pitfall voids tests, or that it cannot be looked at; `None` if it does not. What another claim says is not looked at here.

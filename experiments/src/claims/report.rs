@@ -53,14 +53,7 @@ impl ClaimsReport {
             ),
             false => format!("p-values are adjusted by Holm's procedure over {} tests.", verdicts.adjusted_tests),
         };
-        let summary = format!(
-            "Of {} claims {}. {level}",
-            cards.len(),
-            match counts.len() {
-                0 => "none has a verdict".to_owned(),
-                _ => counts.join(", "),
-            }
-        );
+        let summary = format!("{} claims: {}. {level}", cards.len(), counts.join(", "));
         Ok(Self { cards, summary })
     }
 

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use heedful_host::whole_files::file_name;
 
 use super::block::Block;
-use super::claim::{Sum, Term};
 use super::ledger::Ledger;
+use super::sum::{Sum, Term};
 use crate::compare::group::Row;
 use crate::compare::items::{ItemOutputs, Missing};
 use crate::compare::runs::RunSource;

@@ -4,10 +4,12 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use heedful_attention::random::RandomKey;
 use serde::Deserialize;
 use toml::{Table, Value};
 
 use super::block::{Block, COST};
+use super::cost::Sweep;
 use super::error::LedgerError;
 use super::ledger::read;
 use super::running::{beside, is_interrupted};
@@ -226,23 +228,17 @@ impl Check {
     }
 }
 
-/// A ratio of times in a `cost.json`.
+/// A ratio of times in training, from the `cost.json` of a folder.
 fn ratio(at: &Path, check: &Check) -> Result<f64, ExperimentError> {
-    let path = at.join(super::cost::FILE);
-    let unusable = |problem: String| ExperimentError::failure(format!("`{}` cannot be used: {problem}", path.display()));
-    let text = fs::read_to_string(&path).map_err(|error| unusable(error.to_string()))?;
-    let json: serde_json::Value = serde_json::from_str(&text).map_err(|error| unusable(error.to_string()))?;
+    let unusable = |problem: String| ExperimentError::failure(format!("`{}` cannot be used: {problem}", at.display()));
+    let sweep = Sweep::read(at)?.ok_or_else(|| unusable("it has no measurement of costs".to_owned()))?;
+    let length = check.metric.as_integer().and_then(|length| usize::try_from(length).ok());
     let seconds = |attention: &str| {
-        let is_meant = |point: &&serde_json::Value| {
-            point["attention"] == attention && point["pass"] == "training" && point["length"].as_i64() == check.metric.as_integer()
-        };
-        let point = json["points"].as_array().into_iter().flatten().find(is_meant);
-        let seconds: Option<Vec<f64>> =
-            point.and_then(|point| point["seconds"].as_array()?.iter().map(|seconds| seconds.as_f64()).collect());
-        seconds.ok_or_else(|| unusable(format!("there is no time of {attention}")))
+        let point = length.and_then(|length| sweep.point(attention, "training", length));
+        point.map(|point| &point.seconds[..]).ok_or_else(|| unusable(format!("there is no time of {attention}")))
     };
     let Some(less) = &check.less else { return Err(unusable("a check of costs divides by another mechanism".to_owned())) };
-    let key = heedful_attention::random::RandomKey::from_seed(0);
-    let ratio = median_ratio(&seconds(&check.contender)?, &seconds(less)?, 0.95, 1, &key);
+    let key = RandomKey::from_seed(0);
+    let ratio = median_ratio(seconds(&check.contender)?, seconds(less)?, 0.95, 1, &key);
     Ok(ratio.ok_or_else(|| unusable("fewer than three rounds".to_owned()))?.value)
 }

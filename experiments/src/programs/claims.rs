@@ -17,7 +17,7 @@ use crate::train::Interrupt;
 const EXAMPLES: &str = "\
 Examples:
   claims list
-  claims plan C05 C12 --data DIR
+  claims plan C05,C12
   claims run C05 --data DIR --jobs 2
   claims run --all --data DIR --resume
   claims run --smoke
@@ -43,7 +43,7 @@ enum Task {
     List(LedgerOptions),
     /// Show which blocks are to be run, in which order, and about how long that takes
     Plan(PlanOptions),
-    /// Run the blocks of claims, in the order of what they tell for an hour
+    /// Run the blocks of claims, those first that tell the most per hour of computing
     Run(Box<RunTask>),
     /// Compute the verdict of every claim from the records of finished runs
     Verdict(VerdictOptions),
@@ -75,8 +75,8 @@ struct ResultOptions {
 
 #[derive(Args)]
 struct PlanOptions {
-    /// Claims, or blocks of runs [default: all]
-    #[arg(value_name = "NAME")]
+    /// Claims, or blocks of runs, separated by commas or blanks [default: all]
+    #[arg(value_name = "NAME", value_delimiter = ',')]
     names: Vec<String>,
 
     #[command(flatten)]
@@ -87,7 +87,7 @@ struct PlanOptions {
     measure: bool,
 
     /// Folder that the data sets lie in, for --measure
-    #[arg(long, value_name = "DIR", env = "HEEDFUL_DATA")]
+    #[arg(long, value_name = "DIR", requires = "measure")]
     data: Option<PathBuf>,
 }
 
@@ -135,8 +135,8 @@ struct RunTask {
 
 #[derive(Args)]
 struct VerdictOptions {
-    /// Claims [default: all]
-    #[arg(value_name = "NAME")]
+    /// Claims, separated by commas or blanks [default: all]
+    #[arg(value_name = "NAME", value_delimiter = ',')]
     names: Vec<String>,
 
     #[command(flatten)]
