@@ -1,7 +1,9 @@
 //! Reading tensors back to main memory.
 
 use burn::tensor::kind::Basic;
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::{Device, Tensor, TensorData};
+
+use super::fused::has_kernels_in_main_memory;
 
 /// The numbers that a tensor holds now.
 ///
@@ -17,4 +19,9 @@ pub fn read<const D: usize, K: Basic>(x: Tensor<D, K>) -> TensorData {
     let data = x.into_data();
     data.as_bytes();
     data
+}
+
+/// Whether operations on a device are queued: the host goes on while they run, and waits for all of them where it reads a number.
+pub fn is_queued(device: &Device) -> bool {
+    !has_kernels_in_main_memory(device)
 }

@@ -18,6 +18,15 @@ pub fn squared_norms<M: Module>(model: &M, gradients: &GradientsParams) -> Vec<(
 
 /// Every gradient multiplied by `factor`, in 32 bits.
 pub fn scale<M: Module>(model: &M, gradients: GradientsParams, factor: f64) -> GradientsParams {
+    scale_by(model, gradients, Factor::Number(factor))
+}
+
+/// The same with a factor on the device, `[1]`.
+pub(super) fn scale_on_device<M: Module>(model: &M, gradients: GradientsParams, factor: &Tensor<1>) -> GradientsParams {
+    scale_by(model, gradients, Factor::OnDevice(factor))
+}
+
+fn scale_by<M: Module>(model: &M, gradients: GradientsParams, factor: Factor<'_>) -> GradientsParams {
     let mut visitor = Scale { gradients, factor, scaled: GradientsParams::new() };
     model.visit(&mut visitor);
     visitor.scaled
@@ -56,16 +65,27 @@ impl ModuleVisitor for SquaredNorms<'_> {
     }
 }
 
-struct Scale {
+#[derive(Clone, Copy)]
+enum Factor<'a> {
+    Number(f64),
+    OnDevice(&'a Tensor<1>),
+}
+
+struct Scale<'a> {
     gradients: GradientsParams,
-    factor: f64,
+    factor: Factor<'a>,
     scaled: GradientsParams,
 }
 
-impl ModuleVisitor for Scale {
+impl ModuleVisitor for Scale<'_> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         if let Some(gradient) = self.gradients.remove::<D>(param.id) {
-            self.scaled.register(param.id, gradient.cast(FloatDType::F32).mul_scalar(self.factor));
+            let gradient = gradient.cast(FloatDType::F32);
+            let scaled = match self.factor {
+                Factor::Number(factor) => gradient.mul_scalar(factor),
+                Factor::OnDevice(factor) => gradient * factor.clone().reshape([1; D]),
+            };
+            self.scaled.register(param.id, scaled);
         }
     }
 }

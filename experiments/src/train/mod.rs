@@ -29,6 +29,7 @@ mod state;
 mod step;
 mod task;
 mod trainer;
+mod unread;
 
 #[cfg(test)]
 mod tests;

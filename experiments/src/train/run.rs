@@ -6,6 +6,8 @@ use std::time::Instant;
 use burn::module::Module;
 use burn::optim::ModuleOptimizer;
 use heedful_attention::constraints;
+use heedful_attention::read::is_queued;
+use heedful_models::precision::Precision;
 
 use super::average::average;
 use super::configuration_error::ConfigurationError;
@@ -18,6 +20,7 @@ use super::record::{load_carried, load_model, load_optimiser, to_files};
 use super::state::{BestEvaluation, Metric, TrainingState};
 use super::task::{Outcome, Split, Task, TrainedModel};
 use super::trainer::Trainer;
+use super::unread::StepNumbers;
 
 /// Steps that are timed for an estimate.
 const TIMED_STEPS: u64 = 5;
@@ -69,6 +72,7 @@ impl<'a, T: Task> Trainer<'a, T> {
         for _ in 0..run.trainer.config.steps.min(TIMED_STEPS + 1) {
             let begun = Instant::now();
             (model, _) = run.optimise(model)?;
+            run.look()?;
             seconds.push(begun.elapsed().as_secs_f64());
         }
         if seconds.len() > 1 {
@@ -83,8 +87,9 @@ impl<'a, T: Task> Trainer<'a, T> {
         self.ranks.check(self.task, self.config.accumulate)?;
         let device = model.devices().into_iter().next().expect("a model to train has parameters");
         assert!(device.is_autodiff(), "the model to train is on a device without autodiff");
+        let is_queued = is_queued(&device);
         let optimiser = self.config.optimiser.init(&device.without_autodiff()).map_err(ConfigurationError::from)?;
-        Run::begin(self, constraints::tie(assign_parameter_ids(model)), optimiser)
+        Run::begin(self, constraints::tie(assign_parameter_ids(model)), optimiser, is_queued)
     }
 }
 
@@ -101,16 +106,22 @@ pub(super) struct Run<'a, T: Task> {
     pub(super) last_saved: Option<u64>,
     clock: Instant,
     wall_seconds_before: f64,
-}
-
-/// What one optimiser step did.
-pub(super) struct Step {
-    pub learning_rate: f64,
-    pub gradient_norm: f64,
+    /// Whether the numbers of steps stay on the device until they are looked at.
+    pub(super) is_deferred: bool,
+    pub(super) unread: Vec<StepNumbers>,
+    /// Global norm of the gradients of the last step that was looked at, before clipping.
+    pub(super) gradient_norm: f64,
+    /// Mean loss of the steps since a line of the log, as it was last known.
+    loss: f64,
 }
 
 impl<'a, T: Task> Run<'a, T> {
-    fn begin(trainer: Trainer<'a, T>, mut model: T::Model, mut optimiser: ModuleOptimizer) -> Result<(Self, T::Model), TrainingError> {
+    fn begin(
+        trainer: Trainer<'a, T>,
+        mut model: T::Model,
+        mut optimiser: ModuleOptimizer,
+        is_queued: bool,
+    ) -> Result<(Self, T::Model), TrainingError> {
         let log_path = trainer.folder.join("log.jsonl");
         let latest = trainer.latest()?;
         let last_saved = latest.as_ref().map(|checkpoint| checkpoint.state.step);
@@ -146,7 +157,25 @@ impl<'a, T: Task> Run<'a, T> {
         let progress = Progress::new(&trainer.watcher, &label, state.step, trainer.config.steps, trainer.count.clone());
         let wall_seconds_before = state.wall_seconds;
         let clock = Instant::now();
-        Ok((Self { trainer, optimiser, state, carried, order, log, progress, last_saved, clock, wall_seconds_before }, model))
+        // The scale of 16-bit losses, and other processes, wait for the numbers of every step.
+        let is_deferred = is_queued && trainer.config.precision != Precision::F16 && trainer.ranks.size() == 1;
+        let run = Self {
+            trainer,
+            optimiser,
+            state,
+            carried,
+            order,
+            log,
+            progress,
+            last_saved,
+            clock,
+            wall_seconds_before,
+            is_deferred,
+            unread: Vec::new(),
+            gradient_norm: f64::NAN,
+            loss: f64::NAN,
+        };
+        Ok((run, model))
     }
 
     /// Trains until the run is finished; true if it was stopped before.
@@ -166,11 +195,22 @@ impl<'a, T: Task> Run<'a, T> {
     /// One optimiser step.
     pub(super) fn advance(&mut self, model: T::Model) -> Result<T::Model, TrainingError> {
         let begun = Instant::now();
-        let (model, step) = self.optimise(model)?;
+        let (model, learning_rate) = self.optimise(model)?;
+        if self.is_looked_at() {
+            self.look()?;
+        }
         self.state.training_seconds += begun.elapsed().as_secs_f64();
         self.state.is_due = true;
-        self.report(&step)?;
+        self.report(learning_rate)?;
         Ok(model)
+    }
+
+    /// Whether the numbers of the step that was made are wanted at once: for the log, before a score or checkpoint, or since the seconds of steps count.
+    fn is_looked_at(&self) -> bool {
+        let config = self.trainer.config;
+        let number = self.state.step;
+        let is_due = [config.log_every, config.evaluate_every, config.checkpoint_every].iter().any(|&every| number.is_multiple_of(every));
+        is_due || number >= config.steps || config.minutes.is_some()
     }
 
     /// Whatever is due after a step. It stays due if the interrupt is raised while the model is evaluated.
@@ -209,28 +249,27 @@ impl<'a, T: Task> Run<'a, T> {
         Ok(Outcome::Interrupted { step: self.state.step, checkpoint })
     }
 
-    fn report(&mut self, step: &Step) -> Result<(), TrainingError> {
+    fn report(&mut self, learning_rate: f64) -> Result<(), TrainingError> {
         let number = self.state.step;
         let is_logged = number.is_multiple_of(self.trainer.config.log_every);
-        let loss = self.state.logged_loss / self.state.logged_units as f64;
+        if self.state.logged_units > 0 {
+            self.loss = self.state.logged_loss / self.state.logged_units as f64;
+        }
+        let loss = self.loss;
         let config = self.trainer.config;
         let seconds = self.state.training_seconds.max(f64::MIN_POSITIVE);
         let by_steps = seconds / number as f64 * config.steps.saturating_sub(number) as f64;
         let by_time = config.minutes.map_or(f64::INFINITY, |minutes| 60.0 * minutes - seconds);
-        let pace = Pace {
-            loss,
-            learning_rate: step.learning_rate,
-            tokens_per_second: self.state.tokens as f64 / seconds,
-            remaining_seconds: by_steps.min(by_time),
-        };
+        let pace =
+            Pace { loss, learning_rate, tokens_per_second: self.state.tokens as f64 / seconds, remaining_seconds: by_steps.min(by_time) };
         self.progress.step(number, &pace, is_logged);
         if is_logged {
             let line = LogLine::Training {
                 step: number,
                 epoch: self.state.epoch,
                 loss,
-                learning_rate: step.learning_rate,
-                gradient_norm: step.gradient_norm,
+                learning_rate,
+                gradient_norm: self.gradient_norm,
                 tokens: self.state.tokens,
                 seconds: self.wall_seconds(),
             };
@@ -277,6 +316,7 @@ impl<'a, T: Task> Run<'a, T> {
 
     /// Saves a checkpoint of the current step, unless it has one. The first rank writes it.
     fn save(&mut self, model: &T::Model) -> Result<PathBuf, TrainingError> {
+        self.look()?;
         let step = self.state.step;
         if self.last_saved == Some(step) {
             if self.trainer.ranks.is_first() {

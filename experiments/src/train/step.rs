@@ -9,12 +9,13 @@ use heedful_attention::random::RandomKey;
 use heedful_models::precision::{Precision, cast};
 
 use super::error::TrainingError;
-use super::gradient::{clipping_factor, scale as scale_gradients, squared_norms};
+use super::gradient::{clipping_factor, scale as scale_gradients, scale_on_device, squared_norms};
 use super::loss_scale::LossScale;
 use super::parallel::GradientSum;
 use super::parameter::{first_non_finite_parameter, read_scalars};
-use super::run::{Run, Step};
+use super::run::Run;
 use super::task::{Pass, Task, first_non_finite_activation};
+use super::unread::StepNumbers;
 
 /// One forward and backward pass: which batch, and the random stream of its dropout.
 struct MicroBatch {
@@ -47,12 +48,13 @@ impl<T: Task> Run<'_, T> {
         Ok(self.order[first..after].iter().enumerate().map(micro_batch).collect())
     }
 
-    /// Forward, backward and update. The losses and all gradients' norms are read with one transfer, before the weights change.
-    pub(super) fn optimise(&mut self, model: T::Model) -> Result<(T::Model, Step), TrainingError> {
+    /// Forward, backward and update; returns the model and the learning rate. The losses and all gradients' norms are read with one transfer, before the
+    /// weights change, or with those of other steps later.
+    pub(super) fn optimise(&mut self, model: T::Model) -> Result<(T::Model, f64), TrainingError> {
         let task = self.trainer.task;
         let config = self.trainer.config;
         let ranks = self.trainer.ranks;
-        let (losses, units, gradients, gradient_norm) = loop {
+        let (units, gradients) = loop {
             let micro_batches = self.next_micro_batches()?;
             let epoch = self.state.epoch;
             let scale = self.loss_scale();
@@ -78,6 +80,13 @@ impl<T: Task> Run<'_, T> {
             let computed = scalars.len();
             let (paths, norms): (Vec<_>, Vec<_>) = squared_norms(&model, &gradients).into_iter().unzip();
             scalars.extend(norms);
+            if self.is_deferred {
+                assert!(units > 0, "the batches of step {} in epoch {epoch} have no units", self.state.step + 1);
+                let numbers = StepNumbers { step: self.state.step + 1, units, losses: computed, paths, numbers: Tensor::cat(scalars, 0) };
+                let factor = numbers.gradient_factor(config.max_gradient_norm);
+                self.unread.push(numbers);
+                break (units, scale_on_device(&model, gradients, &factor));
+            }
             let values = read_scalars(scalars);
             let (losses, squares) = values.split_at(computed);
             let (losses, units) = ranks.totals(losses, units, micro_batches.len())?;
@@ -94,23 +103,42 @@ impl<T: Task> Run<'_, T> {
                     );
                     continue;
                 }
-                return Err(self.non_finite("gradient", format!("the gradient of {}", paths[failed])));
+                return Err(self.non_finite(self.state.step + 1, "gradient", format!("the gradient of {}", paths[failed])));
             }
             if let Some(held) = &mut self.state.loss_scale {
                 held.hold(&config.loss_scaling);
             }
-            let gradient_norm = squares.iter().sum::<f64>().sqrt() / units as f64 / scale;
-            let factor = clipping_factor(gradient_norm, config.max_gradient_norm) / units as f64 / scale;
-            break (losses, units, scale_gradients(&model, gradients, factor), gradient_norm);
+            self.gradient_norm = squares.iter().sum::<f64>().sqrt() / units as f64 / scale;
+            self.state.logged_loss += losses.iter().sum::<f64>();
+            self.state.logged_units += units as u64;
+            let factor = clipping_factor(self.gradient_norm, config.max_gradient_norm) / units as f64 / scale;
+            break (units, scale_gradients(&model, gradients, factor));
         };
         let learning_rate = config.schedule.rate(self.state.step + 1, config.steps, config.learning_rate);
         let model = constraints::tie(constraints::apply(self.optimiser.step(learning_rate, model, gradients)));
         let model = task.after_step(model);
         self.state.step += 1;
         self.state.tokens += units as u64;
-        self.state.logged_loss += losses.iter().sum::<f64>();
-        self.state.logged_units += units as u64;
-        Ok((model, Step { learning_rate, gradient_norm }))
+        Ok((model, learning_rate))
+    }
+
+    /// Reads the numbers of all steps that have not been looked at, with one transfer.
+    pub(super) fn look(&mut self) -> Result<(), TrainingError> {
+        let unread = std::mem::take(&mut self.unread);
+        let all = read_scalars(unread.iter().map(|step| step.numbers.clone()).collect());
+        let mut rest = &all[..];
+        for step in unread {
+            let (losses, squares);
+            (losses, rest) = rest.split_at(step.losses);
+            (squares, rest) = rest.split_at(step.paths.len());
+            if let Some((quantity, place)) = step.first_non_finite(losses, squares) {
+                return Err(self.non_finite(step.step, quantity, place));
+            }
+            self.gradient_norm = squares.iter().sum::<f64>().sqrt() / step.units as f64;
+            self.state.logged_loss += losses.iter().sum::<f64>();
+            self.state.logged_units += step.units as u64;
+        }
+        Ok(())
     }
 
     /// What losses are multiplied by before the backward pass.
@@ -144,11 +172,11 @@ impl<T: Task> Run<'_, T> {
             })
             .or_else(gradient)
             .unwrap_or_else(|| "the loss itself".to_string());
-        self.non_finite("loss", place)
+        self.non_finite(self.state.step + 1, "loss", place)
     }
 
-    fn non_finite(&self, quantity: &'static str, place: String) -> TrainingError {
+    fn non_finite(&self, step: u64, quantity: &'static str, place: String) -> TrainingError {
         let checkpoint = self.last_saved.map(|step| self.trainer.checkpoints.path(step));
-        TrainingError::NonFinite { step: self.state.step + 1, quantity, place, checkpoint }
+        TrainingError::NonFinite { step, quantity, place, checkpoint }
     }
 }

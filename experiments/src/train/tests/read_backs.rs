@@ -1,4 +1,4 @@
-//! How often a step of training waits for numbers from an accelerator.
+//! How often training waits for numbers from an accelerator.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -33,11 +33,12 @@ impl Log for MappedBuffers {
     fn flush(&self) {}
 }
 
-/// The tensors that each step reads, with a line of the log after every step.
-fn read_backs<E: Experiment>(further: &[&str]) -> Vec<usize> {
+/// The tensors that each step reads, with a line of the log after every so many steps.
+fn read_backs<E: Experiment>(log_every: usize, further: &[&str]) -> Vec<usize> {
     let small = ["model.d_model=16", "model.d_ff=32", "model.heads=2", "model.layers=2", "model.attention_dropout=0.1"];
-    let logged = ["training.steps=20", "training.log_every=1"];
-    let assignments = small.iter().chain(&logged).chain(further).map(|text| Assignment::parse(text).unwrap()).collect();
+    let logged = [format!("training.steps={STEPS}"), format!("training.log_every={log_every}")];
+    let all = small.iter().chain(further).copied().chain(logged.iter().map(String::as_str));
+    let assignments = all.map(|text| Assignment::parse(text).unwrap()).collect();
     let config = Settings::read(None, assignments).unwrap().value;
     let (data, attention) = (E::open(&config).unwrap().remove(0), Attention::new("dot-product".parse().unwrap()));
     let setup = Setup { config: &config, data: &data, attention: &attention };
@@ -55,18 +56,21 @@ fn read_backs<E: Experiment>(further: &[&str]) -> Vec<usize> {
 }
 
 #[test]
-fn a_step_reads_from_the_device_once() {
+fn a_line_of_the_log_reads_from_the_device_once() {
     // What the CUDA driver is asked for is not logged.
     if std::env::var(TEST_DEVICE).is_ok_and(|device| device == "cuda") {
         return;
     }
     // The log is that of the process, and other tests read as well.
-    if runs_alone("train::tests::read_backs::a_step_reads_from_the_device_once") {
+    if runs_alone("train::tests::read_backs::a_line_of_the_log_reads_from_the_device_once") {
         return;
     }
     set_logger(&MappedBuffers).unwrap();
     set_max_level(LevelFilter::Trace);
-    // Losses and norms of gradients come together, in one tensor. A larger number is a step that waits twice, and none is a log that no longer names buffers.
-    assert_eq!(read_backs::<Language>(&["data.batch=2", "data.context=8", "data.stride=8"]), [1; STEPS], "lm");
-    assert_eq!(read_backs::<Translation>(&["data.batch_tokens=64"]), [1; STEPS], "mt");
+    // Losses and norms of gradients come together, in one tensor. A larger number is a line that waits twice, and none is a log that no longer names buffers.
+    for log_every in [1, 5] {
+        let expected: Vec<_> = (1..=STEPS).map(|step| usize::from(step.is_multiple_of(log_every))).collect();
+        assert_eq!(read_backs::<Language>(log_every, &["data.batch=2", "data.context=8", "data.stride=8"]), expected, "lm");
+        assert_eq!(read_backs::<Translation>(log_every, &["data.batch_tokens=64"]), expected, "mt");
+    }
 }
