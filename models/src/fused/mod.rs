@@ -5,6 +5,8 @@
 
 mod autodiff;
 mod composed;
+#[cfg(feature = "cube")]
+mod cube;
 mod flex;
 #[cfg(feature = "ndarray")]
 mod ndarray;
@@ -19,9 +21,6 @@ use burn::tensor::activation::relu;
 use burn::tensor::{DType, Int, Tensor};
 
 pub use self::operator::FusedLayers;
-
-#[cfg(feature = "cube")]
-impl FusedLayers for burn_cubecl::CubeBackend {}
 
 /// ε of normalisation by default, as in tensor2tensor.
 pub const NORM_EPSILON: f64 = 1e-6;

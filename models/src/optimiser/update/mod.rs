@@ -1,6 +1,8 @@
 //! What happens to each parameter once its gradient is known, in one pass over memory: the update of Adam and AdamW, and the sum of squares of a gradient.
 
 mod composed;
+#[cfg(feature = "cube")]
+mod cube;
 mod flex;
 #[cfg(feature = "ndarray")]
 mod ndarray;
@@ -14,9 +16,6 @@ use burn::optim::{AdamState, AdaptiveMomentumState, LearningRate, Optimizer};
 use burn::tensor::{Device, Tensor};
 
 use self::operator::ParameterUpdate;
-
-#[cfg(feature = "cube")]
-impl ParameterUpdate for burn::backend::Cube {}
 
 /// Adam (Kingma and Ba 2015), or AdamW (Loshchilov and Hutter 2019) if `is_decoupled`.
 ///

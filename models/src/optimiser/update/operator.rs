@@ -4,14 +4,18 @@
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, backend_extension};
 
+#[cfg(feature = "cube")]
+use heedful_attention::extension as burn;
+
 use super::{AdamStep, composed};
 
 /// Operations on a parameter and its gradient.
 ///
 /// The bodies here are composed of tensor operations and run on every backend; backends override them with kernels of their own.
-#[backend_extension(Flex, NdArray: cfg(feature = "ndarray"), Cube: cfg(feature = "cube"))]
+#[backend_extension(Flex, NdArray: cfg(feature = "ndarray"), Cube: cfg(feature = "cube"), Fusion: cfg(feature = "cube"))]
 pub(crate) trait ParameterUpdate: Backend {
     /// Parameter, first and second moment after a step.
+    #[fusion(meta = |parameter, _gradient, first, second, _step| (parameter.clone(), first.clone(), second.clone()))]
     fn adam(
         parameter: FloatTensor<Self>,
         gradient: FloatTensor<Self>,
@@ -23,6 +27,7 @@ pub(crate) trait ParameterUpdate: Backend {
     }
 
     /// The sum of squares, `[1]`.
+    #[fusion(default)]
     fn sum_of_squares(x: FloatTensor<Self>) -> FloatTensor<Self> {
         composed::sum_of_squares::<Self>(x)
     }

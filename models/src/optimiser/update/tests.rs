@@ -68,6 +68,24 @@ fn sums_of_squares_are_those_of_the_definition_on_every_backend() {
 }
 
 #[test]
+fn what_else_holds_the_numbers_keeps_them() {
+    let rule = Adam { betas: (0.9, 0.98), epsilon: 1e-8, weight_decay: 0.0, is_decoupled: false };
+    for device in devices() {
+        let [parameter, gradient] = [0, 1].map(|seed| drawn(seed, [37, 1000], &device));
+        let (first, state) = rule.step(0.1, parameter, gradient.clone(), None);
+        let moment = |state: &Option<AdamState<2>>| read(state.as_ref().unwrap().momentum.moment_1.clone());
+        let before = [read(first.clone()), moment(&state)];
+        let (second, later) = rule.step(0.1, first.clone(), gradient * 2.0, state.clone());
+        for (held, before) in [read(first), moment(&state)].iter().zip(&before) {
+            assert_eq!(difference(held, before), 0.0, "{device:?}");
+        }
+        for (updated, before) in [read(second), moment(&later)].iter().zip(&before) {
+            assert!(difference(updated, before) > 1e-2, "{device:?}: nothing was updated");
+        }
+    }
+}
+
+#[test]
 fn parameters_and_moments_are_updated_where_they_are() {
     let tensor = |number: f32| FlexTensor::from_data(TensorData::new(vec![number; 6], [2, 3]));
     let address = |tensor: &FlexTensor| tensor.as_slice::<f32>().unwrap().as_ptr();
