@@ -20,8 +20,8 @@ use crate::visibility::Visibility;
 /// | positions | | [`causal`](Self::causal), [`Visibility`]'s constructors and `from` |
 ///
 /// Make a mask once for a batch and give it to all layers: clones share what layers compute from it. Tensors stay on their device. Only mechanisms that ask for
-/// single pairs (convolutions, LSH, Linformer, fused Gaussians) read them, once for all layers, as do layers on another device. If the lengths are known on the
-/// host, give lengths: the engine then skips masked tiles, which it cannot find in a tensor.
+/// single pairs (convolutions, LSH in main memory, Linformer, fused Gaussians) read them, once for all layers, as do layers on another device. If the lengths
+/// are known on the host, give lengths: the engine then skips masked tiles, which it cannot find in a tensor.
 ///
 /// # Example
 /// ```

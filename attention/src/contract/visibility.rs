@@ -21,6 +21,7 @@ pub(crate) use self::tile_map::{Tile, TileLevels, TileMapBuilder, VISIBLE, Visib
 
 pub(crate) use self::given::selected;
 use self::given::{Derived, Given};
+pub(crate) use self::real::RowKeys;
 use crate::read::read;
 
 mod dense;

@@ -7,8 +7,11 @@
 //! if it sees nothing else. Sorting takes `r n log n` for each head beside the time below. A decoding state holds keys, values and the bucket of each
 //! position in each round.
 //!
-//! Buckets are chosen without gradient, sorted on the host, and do not depend on the backend beyond rounding. Masked positions (padding) are in
-//! no bucket: they take no place in a chunk, and as queries they go where they would stand.
+//! Buckets are chosen without gradient and do not depend on the backend beyond rounding. Masked positions (padding) are in no bucket: they take no place in
+//! a chunk, and as queries they go where they would stand.
+//!
+//! In main memory, and by the reference engine, positions are sorted on the host. On an accelerator everything stays there: training reads nothing back.
+//! Sorting then takes `r n²` comparisons for each head. Where a segment attends to a memory, its queries stand among those of all positions, which take time.
 //!
 //! **What the future can move.** No query sees a later key under a causal visibility, but a later element can shift the borders of chunks, and with them
 //! what a query loses of a bucket of more than `m` members. The output is free of the future, and steps equal the full pass, if there is one chunk, or
@@ -22,6 +25,7 @@
 mod buckets;
 mod chunks;
 mod config;
+mod device;
 mod formula;
 
 use burn::module::{Module, RunningState};
@@ -244,6 +248,13 @@ impl Attention for Lsh {
         };
         let positions = Positions { start: 0, ..positions };
         let buckets = self.hash.buckets(shared, rotations, &positions);
+        if device::can_attend(&call) {
+            probe.observe(|| Observation::Buckets(buckets.clone()));
+            let dropout = self.dropout(call.random);
+            let context = device::attend(call, buckets, &self.chunking, dropout, probe);
+            return self.output(context);
+        }
+        let buckets = Buckets::read(buckets);
         probe.observe(|| Observation::Buckets(buckets.tensor(&call.values.device())));
         let context = self.attend_in_chunks(call, &buckets, probe);
         self.output(context)
@@ -260,7 +271,7 @@ impl Attention for Lsh {
         let (shared, values) = self.project(query);
         state.memory.push(Some(unit(shared.clone())), values);
         if state.capacity > self.full_attention_below && self.chunking.bucket_mask {
-            let new = self.hash.buckets(shared.clone(), self.rotations.value(), &positions);
+            let new = Buckets::read(self.hash.buckets(shared.clone(), self.rotations.value(), &positions));
             let all = state.buckets.take().map_or_else(|| new.clone(), |old| old.followed_by(&new));
             probe.observe(|| Observation::Buckets(all.tensor(&state.memory.values().device())));
             state.buckets = Some(all);

@@ -1,4 +1,5 @@
-//! Visibilities that are those of a recurrence: every position sees the real ones up to itself.
+//! Visibilities that tell by the way in which they were made what they show: those of a recurrence, in which every position sees the real ones up to itself,
+//! and others in which the keys of a row are a range.
 
 use std::ops::Range;
 
@@ -43,7 +44,38 @@ impl Ranges {
     }
 }
 
+/// Which keys are seen at all, where a query sees all of them or all of them up to itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RowKeys {
+    /// Whether a query sees none that comes after it.
+    pub is_causal: bool,
+    /// Batch rows that are told apart.
+    pub rows: usize,
+    /// Which keys some query sees, `[rows, keys]`; `None` if all are.
+    pub live: Option<Vec<bool>>,
+}
+
 impl Visibility {
+    /// The keys of a span whose first key is that of the sequence, if the way in which the visibility was made tells them; otherwise `None`.
+    pub(crate) fn row_keys(&self, span: Span) -> Option<RowKeys> {
+        let Ranges { is_causal, rows } = Ranges::of(self)?;
+        // A range does not tell that what comes before a shifted sequence sees nothing: where the future is hidden it has no key.
+        if !is_causal && self.is_shifted() {
+            return None;
+        }
+        let end = if is_causal { span.query_start + span.queries } else { usize::MAX };
+        let live: Vec<bool> = rows.iter().flat_map(|row| (0..span.keys).map(move |key| key < end && row.contains(&key))).collect();
+        Some(RowKeys { is_causal, rows: rows.len(), live: live.contains(&false).then_some(live) })
+    }
+
+    fn is_shifted(&self) -> bool {
+        match &*self.rule {
+            Rule::Shifted { .. } => true,
+            Rule::And(a, b) | Rule::Or(a, b) => a.is_shifted() || b.is_shifted(),
+            _ => false,
+        }
+    }
+
     /// Which of the first `length` positions are real, `[rows, length]` with [`rows`](Self::rows) rows, if each position sees the real ones up to itself and no
     /// others, in all heads; otherwise `None`. A recurrence can express nothing else. Where the way does not tell in which the visibility was made, every pair
     /// of positions is asked on the host.
@@ -116,6 +148,47 @@ mod tests {
                 assert_eq!(visibility.real_positions_of_step(step.clone(), 2), expected, "{visibility:?}, {step:?}");
                 assert_eq!(pairs.real_positions_of_step(step.clone(), 2), expected, "{visibility:?}, {step:?}, by pairs");
             }
+        }
+    }
+
+    #[test]
+    fn keys_of_rows_show_what_single_pairs_show() {
+        let padding = || Visibility::padding(vec![6, 3]);
+        let shifted = |inner: Visibility| inner.shifted(vec![2, 0].into());
+        let told = [
+            Visibility::all(),
+            Visibility::causal(),
+            padding(),
+            padding().and(Visibility::causal()),
+            Visibility::left_padding(vec![0, 4]),
+            shifted(Visibility::causal()),
+            shifted(padding()).and(Visibility::causal()),
+        ];
+        for visibility in told {
+            for span in [Span::whole(6, 6), Span { query_start: 3, queries: 2, key_start: 0, keys: 6 }] {
+                let RowKeys { is_causal, rows, live } = visibility.row_keys(span).expect("the way tells it");
+                assert_eq!(rows, visibility.rows());
+                let queries = || span.query_start..span.query_start + span.queries;
+                for (row, key) in (0..rows).flat_map(|row| (0..6).map(move |key| (row, key))) {
+                    let is_live = live.as_ref().is_none_or(|live| live[row * 6 + key]);
+                    assert_eq!(
+                        is_live,
+                        queries().any(|query| visibility.is_visible(row, 0, query, key)),
+                        "{visibility:?}, {span:?}: key {key}"
+                    );
+                    for query in queries() {
+                        let sees = is_live && (!is_causal || key <= query);
+                        assert_eq!(
+                            sees,
+                            visibility.is_visible(row, 0, query, key),
+                            "{visibility:?}, {span:?}: {query} and {key} of row {row}"
+                        );
+                    }
+                }
+            }
+        }
+        for other in [shifted(Visibility::all()), shifted(padding()), Visibility::window(1, 0), Visibility::relation(|i, j| j < i)] {
+            assert_eq!(other.row_keys(Span::whole(6, 6)), None, "{other:?}");
         }
     }
 

@@ -49,8 +49,8 @@ impl Directions {
 
 impl Hash {
     /// Buckets of vectors `[B, H, K, D]` at positions from `positions.start` on, under rotations `[rounds, H, D, b / 2]`. No gradient
-    /// flows.
-    pub(super) fn buckets(&self, shared: Tensor<4>, rotations: Tensor<4>, positions: &Positions) -> Buckets {
+    /// flows. They are computed and stay on the device, `[B, H, rounds, K]`.
+    pub(super) fn buckets(&self, shared: Tensor<4>, rotations: Tensor<4>, positions: &Positions) -> Tensor<4, Int> {
         let [batch, heads, length, width] = shared.dims();
         let [rounds, _, _, columns] = rotations.dims();
         let half: usize = self.factors.iter().sum::<usize>() / 2;
@@ -77,8 +77,7 @@ impl Hash {
             }
             bucket.expect("there is a hash").reshape([batch, heads, 1, length])
         };
-        let buckets = Tensor::cat((0..rounds).map(of_round).collect(), 2);
-        Buckets { shape: buckets.dims(), values: read(buckets).iter::<u32>().collect() }
+        Tensor::cat((0..rounds).map(of_round).collect(), 2)
     }
 }
 
@@ -91,6 +90,11 @@ pub(super) struct Buckets {
 }
 
 impl Buckets {
+    /// Those of a device.
+    pub(super) fn read(buckets: Tensor<4, Int>) -> Self {
+        Self { shape: buckets.dims(), values: read(buckets).iter::<u32>().collect() }
+    }
+
     /// `[B, H, rounds, K]`.
     pub(super) fn tensor(&self, device: &Device) -> Tensor<4, Int> {
         let values: Vec<i32> = self.values.iter().map(|&bucket| bucket as i32).collect();

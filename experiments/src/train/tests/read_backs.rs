@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ::log::{LevelFilter, Log, Metadata, Record, set_logger, set_max_level};
 use heedful_attention::conformance::{TEST_DEVICE, test_device};
+use heedful_attention::mechanisms::lsh::LshConfig;
+use heedful_attention::registry::AnyMechanism;
 
 use super::*;
 use crate::experiment::{Attention, Experiment, Setup};
@@ -34,13 +36,13 @@ impl Log for MappedBuffers {
 }
 
 /// The tensors that each step reads, with a line of the log after every so many steps.
-fn read_backs<E: Experiment>(log_every: usize, further: &[&str]) -> Vec<usize> {
+fn read_backs<E: Experiment>(mechanism: AnyMechanism, log_every: usize, further: &[&str]) -> Vec<usize> {
     let small = ["model.d_model=16", "model.d_ff=32", "model.heads=2", "model.layers=2", "model.attention_dropout=0.1"];
     let logged = [format!("training.steps={STEPS}"), format!("training.log_every={log_every}")];
     let all = small.iter().chain(further).copied().chain(logged.iter().map(String::as_str));
     let assignments = all.map(|text| Assignment::parse(text).unwrap()).collect();
     let config = Settings::read(None, assignments).unwrap().value;
-    let (data, attention) = (E::open(&config).unwrap().remove(0), Attention::new("dot-product".parse().unwrap()));
+    let (data, attention) = (E::open(&config).unwrap().remove(0), Attention::new(mechanism));
     let setup = Setup { config: &config, data: &data, attention: &attention };
     let (task, key) = (E::task(setup), RandomKey::from_seed(1));
     let model = E::model(setup, &key, &test_device().autodiff()).unwrap();
@@ -68,9 +70,13 @@ fn a_line_of_the_log_reads_from_the_device_once() {
     set_logger(&MappedBuffers).unwrap();
     set_max_level(LevelFilter::Trace);
     // Losses and norms of gradients come together, in one tensor. A larger number is a line that waits twice, and none is a log that no longer names buffers.
-    for log_every in [1, 5] {
+    // LSH attention sorts the positions of every step.
+    let lsh = || LshConfig::default().with_chunk(2).with_full_attention_below(0);
+    for (log_every, mechanism) in [(1, "dot-product".parse().unwrap()), (5, AnyMechanism::from(lsh()))] {
         let expected: Vec<_> = (1..=STEPS).map(|step| usize::from(step.is_multiple_of(log_every))).collect();
-        assert_eq!(read_backs::<Language>(log_every, &["data.batch=2", "data.context=8", "data.stride=8"]), expected, "lm");
-        assert_eq!(read_backs::<Translation>(log_every, &["data.batch_tokens=64"]), expected, "mt");
+        let of_language = read_backs::<Language>(mechanism.clone(), log_every, &["data.batch=2", "data.context=8", "data.stride=8"]);
+        assert_eq!(of_language, expected, "lm with {}", mechanism.name());
+        let of_translation = read_backs::<Translation>(mechanism.clone(), log_every, &["data.batch_tokens=64"]);
+        assert_eq!(of_translation, expected, "mt with {}", mechanism.name());
     }
 }

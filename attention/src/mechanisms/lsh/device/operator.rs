@@ -1,0 +1,101 @@
+//! The operator on one backend, and its gradient.
+#![allow(deprecated, reason = "what the macro makes names ndarray")]
+
+use burn::backend::autodiff::checkpoint::base::Checkpointer;
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn::backend::autodiff::grads::Gradients;
+use burn::backend::autodiff::ops::{Backward, Ops, OpsKind, unary};
+use burn::backend::tensor::{FloatTensor, IntTensor};
+use burn::backend::{Autodiff, AutodiffBackend, Backend, backend_extension};
+
+use super::form::{Form, Rows};
+use super::main_memory;
+#[cfg(feature = "cube")]
+use crate::extension as burn;
+
+/// Sorting by bucket, and what follows from it. The bodies here compute in main memory: they are what the kernels are compared with.
+#[backend_extension(
+    Flex,
+    NdArray: cfg(feature = "ndarray"),
+    Cube: cfg(feature = "cube"),
+    Fusion: cfg(feature = "cube"),
+    Autodiff
+)]
+pub(crate) trait ArrangementOperator: Backend {
+    /// The arrangement of `buckets` `[B, H, rounds, n]`, as [`Form`] has it. `live` `[B, H, n]` is 1 for keys and 0 for other positions; without holes it is
+    /// not read.
+    #[fusion(dtype = buckets, shape = form.arrangement_shape())]
+    fn arranged(buckets: IntTensor<Self>, live: IntTensor<Self>, form: Form) -> IntTensor<Self> {
+        main_memory::arranged::<Self>(buckets, live, &form)
+    }
+
+    /// What is added to the logits of the groups, `[P N, m, T]`: for pairs that meet the logarithm of the share of this round, and a penalty for a query's
+    /// own position; a large negative number elsewhere. It has the type of `pairs` `[B|1, H|1, queries, n]`, which are 0 where visible and a large negative number
+    /// where not; without pairs they are not read.
+    #[fusion(dtype = pairs, shape = form.bias_shape())]
+    fn bias(buckets: IntTensor<Self>, arrangement: IntTensor<Self>, pairs: FloatTensor<Self>, form: Form) -> FloatTensor<Self> {
+        main_memory::bias::<Self>(buckets, arrangement, pairs, &form)
+    }
+
+    /// Rows of `x`; 0 where there is none.
+    #[fusion(dtype = x, shape = form.taken_shape(*rows, x[x.num_dims() - 1]))]
+    fn taken(x: FloatTensor<Self>, arrangement: IntTensor<Self>, rows: Rows, form: Form) -> FloatTensor<Self> {
+        main_memory::taken::<Self>(x, arrangement, rows, &form)
+    }
+
+    /// The transpose of [`taken`](Self::taken): to each row of the source the sum of what it became.
+    #[fusion(dtype = x, shape = form.source_shape(*rows, x[x.num_dims() - 1]))]
+    fn returned(x: FloatTensor<Self>, arrangement: IntTensor<Self>, rows: Rows, form: Form) -> FloatTensor<Self> {
+        main_memory::returned::<Self>(x, arrangement, rows, &form)
+    }
+}
+
+impl ArrangementOperator for burn::backend::Flex {}
+
+#[cfg(feature = "ndarray")]
+impl ArrangementOperator for burn::backend::NdArray {}
+
+impl<B: ArrangementOperator, C: CheckpointStrategy> ArrangementOperator for Autodiff<B, C> {
+    fn arranged(buckets: IntTensor<Self>, live: IntTensor<Self>, form: Form) -> IntTensor<Self> {
+        B::arranged(buckets, live, form)
+    }
+
+    fn bias(buckets: IntTensor<Self>, arrangement: IntTensor<Self>, pairs: FloatTensor<Self>, form: Form) -> FloatTensor<Self> {
+        <Self as AutodiffBackend>::from_inner(B::bias(buckets, arrangement, pairs.into_primitive(), form))
+    }
+
+    fn taken(x: FloatTensor<Self>, arrangement: IntTensor<Self>, rows: Rows, form: Form) -> FloatTensor<Self> {
+        match Take.prepare::<C>([x.node()]).compute_bound().stateful() {
+            OpsKind::Tracked(prepared) => {
+                let taken = B::taken(x.into_primitive(), arrangement.clone(), rows, form);
+                prepared.finish(Taken::<B> { arrangement, rows, form }, taken)
+            }
+            OpsKind::UnTracked(prepared) => prepared.finish(B::taken(x.into_primitive(), arrangement, rows, form)),
+        }
+    }
+
+    fn returned(x: FloatTensor<Self>, arrangement: IntTensor<Self>, rows: Rows, form: Form) -> FloatTensor<Self> {
+        <Self as AutodiffBackend>::from_inner(B::returned(x.into_primitive(), arrangement, rows, form))
+    }
+}
+
+/// The gradient of taken rows.
+#[derive(Debug)]
+struct Take;
+
+/// What it needs.
+#[derive(Clone, Debug)]
+struct Taken<B: Backend> {
+    arrangement: IntTensor<B>,
+    rows: Rows,
+    form: Form,
+}
+
+impl<B: ArrangementOperator> Backward<B, 1> for Take {
+    type State = Taken<B>;
+
+    fn backward(self, ops: Ops<Taken<B>, 1>, gradients: &mut Gradients, _checkpointer: &mut Checkpointer) {
+        let Taken { arrangement, rows, form } = ops.state;
+        unary::<B, _>(ops.parents, ops.node, gradients, |gradient| B::returned(gradient, arrangement, rows, form));
+    }
+}
