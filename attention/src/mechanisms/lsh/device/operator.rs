@@ -30,8 +30,8 @@ pub(crate) trait ArrangementOperator: Backend {
     }
 
     /// What is added to the logits of the groups, `[P N, m, T]`: for pairs that meet the logarithm of the share of this round, and a penalty for a query's
-    /// own position; a large negative number elsewhere. It has the type of `pairs` `[B|1, H|1, queries, n]`, which are 0 where visible and a large negative number
-    /// where not; without pairs they are not read.
+    /// own position; a large negative number elsewhere. It has the type of `pairs` `[B|1, H|1, queries, n]`, which are 0 where visible and a large negative
+    /// number where not; without pairs they are not read.
     #[fusion(dtype = pairs, shape = form.bias_shape())]
     fn bias(buckets: IntTensor<Self>, arrangement: IntTensor<Self>, pairs: FloatTensor<Self>, form: Form) -> FloatTensor<Self> {
         main_memory::bias::<Self>(buckets, arrangement, pairs, &form)
