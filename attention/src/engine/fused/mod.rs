@@ -64,11 +64,13 @@ pub(crate) fn has_kernels(program: &AttentionProgram) -> bool {
     let AttentionProgram { weighting: Weighting::Scores(terms, normaliser), mask: None, soft_span: None, values, .. } = program else {
         return false;
     };
-    is_product(terms) && normaliser.is_softmax() && has_kernels_on_device(&values.device(), values.dtype())
+    normaliser.is_softmax() && has_kernels_for(terms, &values.device(), values.dtype())
 }
 
-fn is_product(terms: &LogitTerms) -> bool {
-    matches!(terms, LogitTerms { content: Some(_), relative: None, kronecker: None, bias: None, cap: None, sink: _ })
+/// Whether a device has kernels for these logits, as numbers of this type.
+fn has_kernels_for(terms: &LogitTerms, device: &Device, dtype: DType) -> bool {
+    matches!(terms, LogitTerms { content: _, relative: None, kronecker: None, bias: _, cap: None, sink: _ })
+        && has_kernels_on_device(device, dtype, terms)
 }
 
 /// Whether a device has kernels that skip tiles without a weight and bring scattered rows together.
@@ -84,15 +86,15 @@ pub(crate) fn has_kernels_in_main_memory(device: &Device) -> bool {
 
 /// Whether a CubeCL device has what the kernels for it need, and numbers of this type.
 #[cfg(feature = "cube")]
-fn has_kernels_on_device(device: &Device, dtype: DType) -> bool {
+fn has_kernels_on_device(device: &Device, dtype: DType, terms: &LogitTerms) -> bool {
     match device.clone().without_autodiff().as_dispatch() {
-        DispatchDevice::Cube(device) => cube::has_room(device, dtype),
+        DispatchDevice::Cube(device) => cube::has_room(device, dtype, terms),
         _ => false,
     }
 }
 
 #[cfg(not(feature = "cube"))]
-fn has_kernels_on_device(_: &Device, _: DType) -> bool {
+fn has_kernels_on_device(_: &Device, _: DType, _: &LogitTerms) -> bool {
     false
 }
 
@@ -151,10 +153,9 @@ fn in_32_bits(terms: LogitTerms) -> LogitTerms {
 
 fn run(terms: LogitTerms, soft_span: Option<SoftSpan>, values: Tensor<4>, plan: Plan) -> Tensor<4> {
     let [batch, heads, _, _] = values.dims();
-    let is_product = is_product(&terms) && soft_span.is_none();
     let dtype = values.dtype();
-    let is_for_kernels = is_product && plan.is_plain() && plan.normaliser.is_softmax();
-    let plan = Plan { by_kernels: is_for_kernels && has_kernels_on_device(&values.device(), dtype), ..plan };
+    let is_for_kernels = soft_span.is_none() && plan.gaussians.is_none() && plan.is_plain() && plan.normaliser.is_softmax();
+    let plan = Plan { by_kernels: is_for_kernels && has_kernels_for(&terms, &values.device(), dtype), ..plan };
     if dtype != DType::F32 && !plan.by_kernels {
         // Everything but the kernels sums in the type of the tensors.
         let context = run(

@@ -102,12 +102,12 @@ impl<B: Backend> Operands<B> {
         Operands::from_list(self.list().map(|operand| operand.map(&map)))
     }
 
-    /// Those of logits that are one product of thin factors.
+    /// Values alone.
     #[cfg(feature = "cube")]
-    pub(crate) fn of_product(queries: FloatTensor<B>, keys: FloatTensor<B>, values: FloatTensor<B>) -> Self {
-        let [bias, bias_scale, relative_queries, relative_keys, left, right, spans, sink] = [(); 8].map(|()| Operand::Absent);
-        let [queries, keys] = [queries, keys].map(Operand::Given);
-        Self { values, queries, keys, bias, bias_scale, relative_queries, relative_keys, left, right, spans, sink }
+    pub(crate) fn of_values(values: FloatTensor<B>) -> Self {
+        let mut list = [const { None }; COUNT];
+        list[0] = Some(values);
+        Self::from_list(list)
     }
 
     pub(super) fn list(self) -> [Option<FloatTensor<B>>; COUNT] {

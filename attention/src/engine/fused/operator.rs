@@ -68,7 +68,7 @@ pub(crate) trait FusedAttention: DropoutOperator {
     }
 
     /// [`fused_backward`](Self::fused_backward) of a plan that says [`by_kernels`](Plan::by_kernels).
-    #[fusion(meta = |operands, _context, _log_sum_exp, _gradient, _plan| operands.clone())]
+    #[fusion(meta = |operands, _context, _log_sum_exp, _gradient, plan| backward_metadata(operands, plan))]
     fn kernel_backward(
         #[extension_type] operands: Operands<Self>,
         context: FloatTensor<Self>,
@@ -97,14 +97,27 @@ fn normalised<B: FusedAttention>(operands: Operands<B>, plan: Plan) -> (FloatTen
     }
 }
 
-/// Context and log-sum-exp of logits that are one product of thin factors.
+/// Of context and log-sum-exp.
 #[cfg(feature = "cube")]
 fn forward_metadata(operands: &OperandsMetadata, _plan: &Plan) -> (TensorSpec, TensorSpec) {
-    let OperandMetadata::Given(queries) = &operands.queries else { unreachable!("kernels multiply queries and keys") };
-    let [batch, heads, length, _] = queries.shape.dims();
-    let value = operands.values.shape[3];
-    let spec = |width, dtype| TensorSpec::new([batch, heads, length, width].into(), dtype);
+    let length = |operand: &OperandMetadata| match operand {
+        OperandMetadata::Given(tensor) => Some(tensor.shape[2]),
+        OperandMetadata::Absent => None,
+    };
+    let queries = [&operands.queries, &operands.bias].into_iter().find_map(length).expect("logits have a term with queries");
+    let [batch, heads, _, value] = operands.values.shape.dims();
+    let spec = |width, dtype| TensorSpec::new([batch, heads, queries, width].into(), dtype);
     (spec(value, operands.values.dtype), spec(1, DType::F32))
+}
+
+/// Of the gradients of operands.
+#[cfg(feature = "cube")]
+fn backward_metadata(operands: &OperandsMetadata, plan: &Plan) -> OperandsMetadata {
+    let mut gradients = operands.clone();
+    if plan.is_bias_fixed {
+        (gradients.bias, gradients.bias_scale) = (OperandMetadata::Absent, OperandMetadata::Absent);
+    }
+    gradients
 }
 
 impl<B: FusedAttention, C: CheckpointStrategy> FusedAttention for Autodiff<B, C> {

@@ -7,6 +7,7 @@ use super::products::{
     COLUMNS, Four, LOWEST, Room, SWEEP, add_product_of_tile, add_products_of_rows, fours_of, own_column, own_row, reduce_rows, rows_of,
     write_rows, write_tile,
 };
+use super::terms::{add_bias, pair_of_queries};
 use super::weights::{Lists, hide, list_of, place, row_number};
 use super::{Form, UNSEEN};
 use crate::dropout::cube::weights::{Dropout, draws_of, factor};
@@ -20,6 +21,8 @@ pub(super) fn attend<F: Float, N: Size>(
     values: &Tensor<Vector<F, N>>,
     tiles: &Tensor<u32>,
     offsets: &Tensor<u32>,
+    bias: ComptimeOption<&Tensor<F>>,
+    scale: ComptimeOption<&Tensor<F>>,
     context: &mut Tensor<F>,
     log_sum_exp: &mut Tensor<f32>,
     lists: Lists,
@@ -45,8 +48,11 @@ pub(super) fn attend<F: Float, N: Size>(
     while at < end {
         let key_tile = tiles[at] as usize;
         let mut weights = Array::<f32>::new(comptime!(rows * COLUMNS));
-        let of_keys = rows_of(keys, place.row, place.head, key_tile);
-        add_products_of_rows(&mut weights, &mut room, queries, &of_queries, keys, &of_keys, rows);
+        if comptime!(form.made.content) {
+            let of_keys = rows_of(keys, place.row, place.head, key_tile);
+            add_products_of_rows(&mut weights, &mut room, queries, &of_queries, keys, &of_keys, rows);
+        }
+        add_bias(&mut weights, bias, scale, &pair_of_queries(&place, key_tile), false, form);
         hide(&mut weights, tiles, tiles[at + 1] as usize, rows);
         let mut largest = Array::<f32>::new(rows);
         #[unroll]

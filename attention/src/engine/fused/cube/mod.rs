@@ -3,40 +3,38 @@
 //! A cube computes a tile of queries or of keys and meets the visible tiles of the others one after another; between its units numbers pass through
 //! shared memory. Where the device has operations of planes, the largest logit of a row passes through them instead. No software adapter declares
 //! them, so that tests without a GPU do not run that way; an H100 has, through CUDA and Vulkan.
+//!
+//! Tensor cores compute what is one product of queries and keys. Logits with a bias go to the other kernels.
 
 #![allow(clippy::too_many_arguments, reason = "a kernel has an argument for each buffer")]
 
 mod backward;
 mod forward;
+mod launch;
 mod products;
+mod tables;
 mod tensor_cores;
+mod terms;
 #[cfg(all(test, feature = "wgpu"))]
 mod tests;
 mod tiles;
 mod weights;
 
-use std::sync::Arc;
-
-use burn::backend::cubecl::dtype_to_storage_type;
+use burn::backend::ops::FloatTensorOps;
 use burn::backend::{Backend, TensorMetadata};
-use burn::tensor::{DType, Shape};
+use burn::tensor::DType;
 use burn_cubecl::kernel::into_contiguous;
-use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{CubeBackend, CubeDevice};
-use cubecl::ir::ElemType;
-use cubecl::ir::features::Plane;
 use cubecl::prelude::*;
 
+use self::launch::{Form, Launch, Made, blocks, vector_size, with_whole_rows};
 use self::products::{ACROSS, SHARED, SWEEP, down};
-use self::tiles::{DeviceTiles, none};
-use self::weights::ListsLaunch;
 use super::operands::{Operand, Operands};
 use super::operator::FusedAttention;
 use super::plan::Plan;
-use crate::dropout::WeightDropout;
-use crate::dropout::cube::weights::{DropoutLaunch, draw_words};
-use crate::visibility::{TILE, TileMap};
+use crate::engine::LogitTerms;
+use crate::visibility::TILE;
 
 /// Log-sum-exp of queries that see no key: weights that are recomputed from it are 0.
 const UNSEEN: f32 = 1.0e30;
@@ -44,12 +42,12 @@ const UNSEEN: f32 = 1.0e30;
 /// Most columns of a result that a cube computes. The second backward kernel has two results, and so fewer columns of each.
 const WIDEST: usize = 128;
 
-/// Most buffers of a kernel.
+/// Most buffers of a kernel for a product of queries and keys. Each term has more.
 const BUFFERS: u32 = 10;
 
 impl FusedAttention for CubeBackend {
     fn kernel_forward(operands: Operands<Self>, plan: Plan) -> (CubeTensor, CubeTensor) {
-        forward(factors(operands), &plan.parts[0].tiles, plan.dropout.as_ref())
+        forward(operands, &plan)
     }
 
     fn kernel_backward(
@@ -59,153 +57,25 @@ impl FusedAttention for CubeBackend {
         gradient: CubeTensor,
         plan: Plan,
     ) -> Operands<Self> {
-        let given = [context, log_sum_exp, gradient];
-        let (queries, keys, values) = backward(factors(operands), given, &plan.parts[0].tiles, plan.dropout.as_ref());
-        Operands::of_product(queries, keys, values)
+        backward(operands, [context, log_sum_exp, gradient], &plan)
     }
 }
 
-/// Queries, keys and values.
-fn factors(operands: Operands<CubeBackend>) -> [CubeTensor; 3] {
-    let given = |operand: Operand<CubeBackend>| operand.given().expect("kernels multiply queries and keys");
-    [given(operands.queries), given(operands.keys), operands.values]
-}
-
-/// Whether the kernels fit on a device, and compute with numbers of this type.
-pub(super) fn has_room(device: &CubeDevice, dtype: DType) -> bool {
+/// Whether the kernels for such logits fit on a device, and compute with numbers of this type.
+pub(super) fn has_room(device: &CubeDevice, dtype: DType, terms: &LogitTerms) -> bool {
     if !matches!(dtype, DType::F32 | DType::F16 | DType::BF16) || !CubeBackend::supports_dtype(device, dtype) {
         return false;
     }
     let client = device.client();
     let hardware = &client.properties().hardware;
-    hardware.max_shared_memory_size >= SHARED && hardware.max_units_per_cube as usize >= ACROSS * down(4) && hardware.max_bindings > BUFFERS
-}
-
-/// What the kernels are compiled for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Form {
-    /// Columns of results that a cube computes.
-    factor_block: usize,
-    value_block: usize,
-    /// Blocks of columns that the widest result has.
-    blocks: usize,
-    drops: bool,
-    planes: bool,
-    /// Rows of a tile that a unit computes.
-    rows: usize,
-}
-
-/// Blocks of at most `widest` columns, and the columns of each: a multiple of [`SWEEP`].
-fn blocks(width: usize, widest: usize) -> (usize, usize) {
-    let blocks = width.div_ceil(widest).max(1);
-    (blocks, width.div_ceil(blocks).max(1).next_multiple_of(SWEEP))
-}
-
-/// An attention on a device.
-struct Launch {
-    /// `[B, H, Q, R]`, `[B, H, K, R]` and `[B, H, K, D]`; the last dimension has no gaps.
-    queries: CubeTensor,
-    keys: CubeTensor,
-    values: CubeTensor,
-    tiles: DeviceTiles,
-    /// What draws begin with.
-    offsets: CubeTensor,
-    dropout: (u32, f32),
-    drops: bool,
-    planes: bool,
-}
-
-impl Launch {
-    fn new(inputs: [CubeTensor; 3], map: &Arc<TileMap>, dropout: Option<&WeightDropout>) -> Self {
-        let [queries, keys, values] = inputs.map(with_whole_rows);
-        let [batch, heads, length, _] = queries.shape().dims();
-        let tiles = DeviceTiles::new(map, [length, keys.shape()[2]], &queries.device);
-        let offsets = match dropout {
-            Some(dropout) => draw_words(dropout, [batch, heads, length], 0, &queries),
-            None => none(&queries.device),
-        };
-        let properties = queries.client.properties();
-        let planes = properties.features.plane.contains(Plane::Ops) && properties.hardware.plane_size_min as usize >= ACROSS;
-        let drops = dropout.is_some();
-        let dropout = dropout.map_or((0, 1.0), WeightDropout::threshold_and_factor);
-        Self { queries, keys, values, tiles, offsets, dropout, drops, planes }
-    }
-
-    /// Number of rows, heads, queries, keys, width of the factors and of the values.
-    fn sizes(&self) -> [usize; 6] {
-        let [batch, heads, queries, factor] = self.queries.shape().dims();
-        let [_, _, keys, value] = self.values.shape().dims();
-        [batch, heads, queries, keys, factor, value]
-    }
-
-    fn form(&self, blocks: usize, factor_block: usize, value_block: usize) -> Form {
-        Form { factor_block, value_block, blocks, drops: self.drops, planes: self.planes, rows: self.rows() }
-    }
-
-    /// Software adapters read shared memory one number at a time: there, units read less often the more rows they have. A GPU has to hold the sums of
-    /// the rows in registers.
-    fn rows(&self) -> usize {
-        if self.planes { 4 } else { 8 }
-    }
-
-    fn units(&self) -> CubeDim {
-        CubeDim::new_2d(ACROSS as u32, down(self.rows()) as u32)
-    }
-
-    /// A cube for each tile of `length` queries or keys and block of columns of each head.
-    fn cubes(&self, length: usize, blocks: usize) -> CubeCount {
-        let [batch, heads, ..] = self.sizes();
-        CubeCount::Static(length.div_ceil(TILE) as u32, heads as u32, (batch * blocks) as u32)
-    }
-
-    fn lists(&self, first: usize) -> ListsLaunch {
-        ListsLaunch::new(first as u32, self.tiles.rows as u32, self.tiles.heads as u32)
-    }
-
-    fn dropout(&self) -> DropoutLaunch {
-        DropoutLaunch::new(self.dropout.0, self.dropout.1)
-    }
-
-    /// What queries, keys, values and results are made of.
-    fn number(&self) -> ElemType {
-        dtype_to_storage_type(self.queries.dtype)
-    }
-
-    /// Room for results of that type.
-    fn empty(&self, shape: [usize; 4]) -> CubeTensor {
-        self.empty_of(shape, self.queries.dtype)
-    }
-
-    /// Room for one 32-bit number for each query.
-    fn empty_by_query(&self) -> CubeTensor {
-        let [batch, heads, queries, ..] = self.sizes();
-        self.empty_of([batch, heads, queries, 1], DType::F32)
-    }
-
-    fn empty_of(&self, shape: [usize; 4], dtype: DType) -> CubeTensor {
-        let Self { queries, .. } = self;
-        empty_device_contiguous_dtype(queries.client.clone(), queries.device.clone(), Shape::new(shape), dtype)
-    }
-}
-
-/// The tensor with the numbers of each row one after another.
-fn with_whole_rows(tensor: CubeTensor) -> CubeTensor {
-    if tensor.meta.is_tiled() || tensor.meta.strides()[3] != 1 { into_contiguous(tensor) } else { tensor }
-}
-
-/// How many numbers of rows can be read at once: 4 if all rows begin and end at a multiple of it, or else 1.
-fn vector_size<const N: usize>(tensors: [&CubeTensor; N]) -> usize {
-    let in_fours = |tensor: &CubeTensor| {
-        let [batch, head, row, _] = tensor.meta.strides()[..] else { unreachable!("the tensor has four dimensions") };
-        let start = tensor.handle.offset_start.unwrap_or(0) as usize / tensor.dtype.size();
-        [batch, head, row, start, tensor.shape()[3]].iter().all(|number| number % 4 == 0)
-    };
-    if tensors.into_iter().all(in_fours) { 4 } else { 1 }
+    hardware.max_shared_memory_size >= SHARED
+        && hardware.max_units_per_cube as usize >= ACROSS * down(4)
+        && hardware.max_bindings > BUFFERS + Made::of(terms).buffers()
 }
 
 /// Context and log-sum-exp, as [`FusedAttention::fused_forward`] has them.
-fn forward(inputs: [CubeTensor; 3], map: &Arc<TileMap>, dropout: Option<&WeightDropout>) -> (CubeTensor, CubeTensor) {
-    let launch = Launch::new(inputs, map, dropout);
+fn forward(operands: Operands<CubeBackend>, plan: &Plan) -> (CubeTensor, CubeTensor) {
+    let launch = Launch::new(operands, plan);
     if let Some(wide) = tensor_cores::widths(&launch, [&launch.queries, &launch.keys, &launch.values]) {
         return tensor_cores::forward(&launch, wide);
     }
@@ -224,6 +94,8 @@ fn forward(inputs: [CubeTensor; 3], map: &Arc<TileMap>, dropout: Option<&WeightD
         launch.values.clone().into_tensor_arg(),
         launch.tiles.words.clone().into_tensor_arg(),
         launch.offsets.clone().into_tensor_arg(),
+        argument(&launch.terms.bias).into(),
+        argument(&launch.terms.scale).into(),
         context.clone().into_tensor_arg(),
         log_sum_exp.clone().into_tensor_arg(),
         launch.lists(0),
@@ -234,22 +106,30 @@ fn forward(inputs: [CubeTensor; 3], map: &Arc<TileMap>, dropout: Option<&WeightD
     (context, log_sum_exp)
 }
 
-/// Gradients of queries, keys and values, as [`FusedAttention::fused_backward`] has them.
-fn backward(
-    inputs: [CubeTensor; 3],
-    [context, log_sum_exp, gradient]: [CubeTensor; 3],
-    map: &Arc<TileMap>,
-    dropout: Option<&WeightDropout>,
-) -> (CubeTensor, CubeTensor, CubeTensor) {
-    let launch = Launch::new(inputs, map, dropout);
-    let client = launch.queries.client.clone();
-    let [batch, heads, queries, keys, factor, value] = launch.sizes();
+fn argument(tensor: &Option<CubeTensor>) -> Option<TensorArg> {
+    tensor.clone().map(CubeTensor::into_tensor_arg)
+}
+
+/// What the backward kernels are given besides the inputs.
+struct Given {
+    gradient: CubeTensor,
+    log_sum_exp: CubeTensor,
+    /// Products of context and gradient, for each query.
+    dots: CubeTensor,
+    /// How many numbers of rows are read at once.
+    fours: usize,
+}
+
+/// Gradients of all but sinks, as [`FusedAttention::fused_backward`] has them.
+fn backward(operands: Operands<CubeBackend>, [context, log_sum_exp, gradient]: [CubeTensor; 3], plan: &Plan) -> Operands<CubeBackend> {
+    let launch = Launch::new(operands, plan);
     let [context, gradient] = [context, gradient].map(with_whole_rows);
     let log_sum_exp = into_contiguous(log_sum_exp);
     let fours = vector_size([&launch.queries, &launch.keys, &launch.values, &gradient]);
     let dots = launch.empty_by_query();
+    let [_, _, queries, ..] = launch.sizes();
     backward::dots::launch(
-        &client,
+        &launch.queries.client,
         launch.cubes(queries, 1),
         CubeDim::new_1d(TILE as u32),
         context.into_tensor_arg(),
@@ -257,50 +137,76 @@ fn backward(
         dots.clone().into_tensor_arg(),
         launch.number(),
     );
-
     if let Some(wide) = tensor_cores::widths(&launch, [&launch.queries, &launch.keys, &launch.values, &gradient]) {
-        return tensor_cores::backward(&launch, wide, gradient, log_sum_exp, dots);
+        let (queries, keys, values) = tensor_cores::backward(&launch, wide, gradient, log_sum_exp, dots);
+        return Operands { queries: Operand::Given(queries), keys: Operand::Given(keys), ..Operands::of_values(values) };
     }
+    let given = Given { gradient, log_sum_exp, dots, fours };
+    let of_queries = launch.terms.made.content.then(|| gradient_of_queries(&launch, &given));
+    let (of_keys, of_values) = gradient_of_keys_and_values(&launch, &given);
+    let (of_bias, of_scale) = match &launch.terms.bias {
+        Some(bias) if !plan.is_bias_fixed => gradient_of_bias(&launch, &given, bias),
+        _ => (None, None),
+    };
+    Operands {
+        queries: of_queries.into(),
+        keys: of_keys.into(),
+        bias: of_bias.into(),
+        bias_scale: of_scale.into(),
+        ..Operands::of_values(of_values)
+    }
+}
 
-    let of_queries = launch.empty([batch, heads, queries, factor]);
+fn gradient_of_queries(launch: &Launch, given: &Given) -> CubeTensor {
+    let [batch, heads, queries, _, factor, _] = launch.sizes();
+    let result = launch.empty([batch, heads, queries, factor]);
     let (count, wide) = blocks(factor, WIDEST);
     backward::gradient_of_queries::launch(
-        &client,
+        &launch.queries.client,
         launch.cubes(queries, count),
         launch.units(),
-        fours,
+        given.fours,
         launch.queries.clone().into_tensor_arg(),
         launch.keys.clone().into_tensor_arg(),
         launch.values.clone().into_tensor_arg(),
-        gradient.clone().into_tensor_arg(),
-        log_sum_exp.clone().into_tensor_arg(),
-        dots.clone().into_tensor_arg(),
+        given.gradient.clone().into_tensor_arg(),
+        given.log_sum_exp.clone().into_tensor_arg(),
+        given.dots.clone().into_tensor_arg(),
         launch.tiles.words.clone().into_tensor_arg(),
         launch.offsets.clone().into_tensor_arg(),
-        of_queries.clone().into_tensor_arg(),
+        argument(&launch.terms.bias).into(),
+        argument(&launch.terms.scale).into(),
+        result.clone().into_tensor_arg(),
         launch.lists(0),
         launch.dropout(),
         launch.form(count, wide, SWEEP),
         launch.number(),
     );
+    result
+}
 
-    let of_keys = launch.empty([batch, heads, keys, factor]);
+fn gradient_of_keys_and_values(launch: &Launch, given: &Given) -> (Option<CubeTensor>, CubeTensor) {
+    let [batch, heads, _, keys, factor, value] = launch.sizes();
+    let has_content = launch.terms.made.content;
+    let of_keys = launch.empty(if has_content { [batch, heads, keys, factor] } else { [1; 4] });
     let of_values = launch.empty([batch, heads, keys, value]);
     let [(factor_blocks, factor_block), (value_blocks, value_block)] = [factor, value].map(|width| blocks(width, WIDEST / 2));
     let count = factor_blocks.max(value_blocks);
     backward::gradient_of_keys_and_values::launch(
-        &client,
+        &launch.queries.client,
         launch.cubes(keys, count),
         launch.units(),
-        fours,
+        given.fours,
         launch.queries.clone().into_tensor_arg(),
         launch.keys.clone().into_tensor_arg(),
         launch.values.clone().into_tensor_arg(),
-        gradient.into_tensor_arg(),
-        log_sum_exp.into_tensor_arg(),
-        dots.into_tensor_arg(),
+        given.gradient.clone().into_tensor_arg(),
+        given.log_sum_exp.clone().into_tensor_arg(),
+        given.dots.clone().into_tensor_arg(),
         launch.tiles.words.clone().into_tensor_arg(),
         launch.offsets.clone().into_tensor_arg(),
+        argument(&launch.terms.bias).into(),
+        argument(&launch.terms.scale).into(),
         of_keys.clone().into_tensor_arg(),
         of_values.clone().into_tensor_arg(),
         launch.lists(launch.tiles.by_key),
@@ -308,5 +214,48 @@ fn backward(
         launch.form(count, factor_block, value_block),
         launch.number(),
     );
-    (of_queries, of_keys, of_values)
+    (has_content.then_some(of_keys), of_values)
+}
+
+/// Of a bias and of its scale, if it has one.
+fn gradient_of_bias(launch: &Launch, given: &Given, bias: &CubeTensor) -> (Option<CubeTensor>, Option<CubeTensor>) {
+    let [rows, heads, queries, keys] = bias.shape().dims();
+    let [query_tiles, key_tiles] = [queries, keys].map(|length| length.div_ceil(TILE));
+    let result = launch.empty([rows, heads, queries, keys]);
+    let scale = launch.terms.scale.as_ref();
+    let of_scale = launch.empty_of(if scale.is_some() { [rows, heads, queries, key_tiles] } else { [1; 4] }, DType::F32);
+    tables::gradient_of_bias::launch(
+        &launch.queries.client,
+        CubeCount::Static(query_tiles as u32, key_tiles as u32, (rows * heads) as u32),
+        launch.units(),
+        given.fours,
+        launch.queries.clone().into_tensor_arg(),
+        launch.keys.clone().into_tensor_arg(),
+        launch.values.clone().into_tensor_arg(),
+        given.gradient.clone().into_tensor_arg(),
+        given.log_sum_exp.clone().into_tensor_arg(),
+        given.dots.clone().into_tensor_arg(),
+        launch.tiles.words.clone().into_tensor_arg(),
+        launch.offsets.clone().into_tensor_arg(),
+        argument(&launch.terms.bias).into(),
+        argument(&launch.terms.scale).into(),
+        result.clone().into_tensor_arg(),
+        of_scale.clone().into_tensor_arg(),
+        launch.lists(0),
+        launch.dropout(),
+        launch.form(1, SWEEP, SWEEP),
+        launch.number(),
+    );
+    let of_scale = scale.map(|scale| summed(of_scale, scale));
+    (Some(result), of_scale)
+}
+
+/// Sums of 32-bit floats over the dimensions of which `like` has one row, in the type of `like`.
+fn summed(mut sums: CubeTensor, like: &CubeTensor) -> CubeTensor {
+    for dim in (0..4).rev() {
+        if like.shape()[dim] == 1 && sums.shape()[dim] > 1 {
+            sums = CubeBackend::float_sum_dim(sums, dim);
+        }
+    }
+    if like.dtype == sums.dtype { sums } else { CubeBackend::float_cast(sums, like.dtype.into()) }
 }

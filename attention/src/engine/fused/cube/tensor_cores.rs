@@ -43,7 +43,11 @@ pub(super) fn widths<const N: usize>(launch: &Launch, tensors: [&CubeTensor; N])
     let has_16_bits = matches!(launch.queries.dtype, DType::F16 | DType::BF16);
     let fits = factor.max(value) <= WIDEST && bytes <= properties.hardware.max_shared_memory_size;
     let has_them = matmul.mma.contains(&product) && matmul.ldmatrix.contains(&number) && properties.hardware.plane_size_min == 32;
-    (has_16_bits && fits && has_them && tensors.into_iter().all(in_eights)).then_some(Wide { factor, value, drops: launch.drops })
+    (launch.terms.made.is_product() && has_16_bits && fits && has_them && tensors.into_iter().all(in_eights)).then_some(Wide {
+        factor,
+        value,
+        drops: launch.drops,
+    })
 }
 
 /// Whether all rows begin and end at a multiple of eight numbers.

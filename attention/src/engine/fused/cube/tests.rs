@@ -1,69 +1,118 @@
 use std::sync::Arc;
 
-use burn::backend::Backend;
+use burn::backend::flex::FlexDevice;
 use burn::backend::tensor::FloatTensor;
-use burn::tensor::{FloatDType, TensorData};
+use burn::backend::{Backend, Flex};
+use burn::tensor::{FloatDType, Shape, TensorData};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+use super::tiles::DeviceTiles;
 use super::*;
 use crate::conformance::cube_test_device as adapter;
+use crate::dropout::WeightDropout;
 use crate::engine::Normaliser;
-use crate::engine::fused::composed;
 use crate::engine::fused::plan::Part;
 use crate::random::RandomKey;
-use crate::visibility::{Span, Visibility};
+use crate::visibility::{Span, TileMap, Visibility};
 
 const BATCH: usize = 2;
 const HEADS: usize = 2;
 
-fn tensor<B: Backend>(seed: u64, length: usize, width: usize, device: &B::Device) -> FloatTensor<B> {
-    let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    let numbers = (0..BATCH * HEADS * length * width).map(|_| rng.random_range(-2.0f32..2.0) / (width as f32).sqrt()).collect::<Vec<_>>();
-    B::float_from_data(TensorData::new(numbers, [BATCH, HEADS, length, width]), device)
+/// What is attended with.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    span: Span,
+    /// Width of queries and keys, 0 if there are none, and of values.
+    widths: [usize; 2],
+    /// Rows and heads of a bias.
+    bias: Option<[usize; 2]>,
+    /// Heads of its scale.
+    scale: Option<usize>,
 }
 
-fn cast<B: Backend>(tensor: FloatTensor<B>, dtype: FloatDType) -> FloatTensor<B> {
-    B::float_cast(tensor, dtype)
+impl Case {
+    fn product(span: Span, widths: [usize; 2]) -> Self {
+        Self { span, widths, bias: None, scale: None }
+    }
+
+    /// Operands, and the gradient of the context.
+    fn operands<B: Backend>(&self, device: &B::Device, casts: &[FloatDType]) -> (Operands<B>, FloatTensor<B>) {
+        let tensor = |seed, shape: [usize; 4], size: f32| {
+            let mut rng = ChaCha8Rng::seed_from_u64(seed);
+            let numbers = (0..shape.iter().product()).map(|_| rng.random_range(-size..size)).collect::<Vec<_>>();
+            let tensor = B::float_from_data(TensorData::new(numbers, shape), device);
+            casts.iter().fold(tensor, |tensor, &dtype| B::float_cast(tensor, dtype))
+        };
+        let Self { span: Span { queries, keys, .. }, widths: [factor, value], .. } = *self;
+        let wide = |seed, length, width: usize| tensor(seed, [BATCH, HEADS, length, width], 2.0 / (width as f32).sqrt());
+        let mut operands = Operands::of_values(wide(1, keys, value));
+        if factor > 0 {
+            operands.queries = Operand::Given(wide(2, queries, factor));
+            operands.keys = Operand::Given(wide(3, keys, factor));
+        }
+        operands.bias = self.bias.map(|[rows, heads]| tensor(4, [rows, heads, queries, keys], 1.0)).into();
+        operands.bias_scale = self.scale.map(|heads| tensor(5, [1, heads, 1, 1], 2.0)).into();
+        (operands, wide(6, queries, value))
+    }
 }
 
 fn read<B: Backend>(tensor: FloatTensor<B>) -> TensorData {
     burn::tensor::try_read_sync(B::float_into_data(tensor)).expect("the device answers").expect("the kernels have run")
 }
 
-/// Context, log-sum-exp and gradients of queries, keys and values.
-struct Results([TensorData; 5]);
+/// Names of results.
+const NAMES: [&str; 7] = [
+    "context",
+    "log-sum-exp",
+    "gradient of values",
+    "gradient of queries",
+    "gradient of keys",
+    "gradient of the bias",
+    "gradient of its scale",
+];
 
-fn results(native: bool, span: Span, widths: [usize; 2], plan: &Plan) -> Results {
-    results_of(&[FloatDType::F32], native, span, widths, plan)
+/// Context, log-sum-exp and gradients, as [`NAMES`] has them.
+fn results<B: FusedAttention>(device: &B::Device, casts: &[FloatDType], case: &Case, plan: &Plan) -> [Option<TensorData>; 7] {
+    let (operands, gradient) = case.operands::<B>(device, casts);
+    let (context, log_sum_exp) = B::fused_forward(operands.clone(), plan.clone());
+    // What batch rows or heads share is not said for each of them.
+    let by_query = B::float_expand(log_sum_exp.clone(), Shape::new([BATCH, HEADS, case.span.queries, 1]));
+    let gradients = B::fused_backward(operands, context.clone(), log_sum_exp.clone(), gradient, plan.clone());
+    let Operands { values, queries, keys, bias, bias_scale, .. } = gradients;
+    let given = [queries, keys, bias, bias_scale].map(Operand::given);
+    let [queries, keys, bias, bias_scale] = given;
+    [Some(context), Some(by_query), Some(values), queries, keys, bias, bias_scale].map(|result| result.map(read::<B>))
 }
 
-/// The same of inputs that are cast to these types one after the other.
-fn results_of(casts: &[FloatDType], native: bool, span: Span, [factor, value]: [usize; 2], plan: &Plan) -> Results {
-    let device = adapter();
-    let drawn = |(length, width)| {
-        let tensor = tensor::<CubeBackend>((length * width) as u64, length, width, &device);
-        casts.iter().fold(tensor, |tensor, &dtype| cast::<CubeBackend>(tensor, dtype))
-    };
-    let [queries, keys, values, gradient] =
-        [(span.queries, factor), (span.keys, factor), (span.keys, value), (span.queries, value)].map(drawn);
-    assert!(has_room(&device, queries.dtype), "the adapter does not run the kernels");
-    let inputs = [queries, keys, values];
-    let dropout = plan.dropout.as_ref();
-    let (context, log_sum_exp, gradients) = if native {
-        let tiles = &plan.parts[0].tiles;
-        let (context, log_sum_exp) = forward(inputs.clone(), tiles, dropout);
-        let forward = [context.clone(), log_sum_exp.clone(), gradient];
-        (context, log_sum_exp, backward(inputs, forward, tiles, dropout))
-    } else {
-        let [queries, keys, values] = inputs;
-        let operands = Operands::of_product(queries, keys, values);
-        let (context, log_sum_exp) = composed::forward::<CubeBackend>(operands.clone(), plan);
-        let gradients = composed::backward::<CubeBackend>(operands, context.clone(), log_sum_exp.clone(), gradient, plan);
-        let given = |operand: Operand<CubeBackend>| operand.given().expect("it has a gradient");
-        (context, log_sum_exp, (given(gradients.queries), given(gradients.keys), gradients.values))
-    };
-    Results([context, log_sum_exp, gradients.0, gradients.1, gradients.2].map(read::<CubeBackend>))
+/// Those of the kernels.
+fn native(casts: &[FloatDType], case: &Case, plan: &Plan) -> [Option<TensorData>; 7] {
+    results::<CubeBackend>(&adapter(), casts, case, plan)
+}
+
+/// Those of tensor operations.
+fn composed(casts: &[FloatDType], case: &Case, plan: &Plan) -> [Option<TensorData>; 7] {
+    results::<CubeBackend>(&adapter(), casts, case, &Plan { by_kernels: false, ..plan.clone() })
+}
+
+/// Fails where two results differ by `limit` or more of what is largest in the second one, or of 1.
+fn assert_close(found: &[Option<TensorData>; 7], expected: &[Option<TensorData>; 7], limit: f32, what: &str) {
+    for ((name, found), expected) in NAMES.iter().zip(found).zip(expected) {
+        let (Some(found), Some(expected)) = (found, expected) else {
+            assert!(found.is_none() && expected.is_none(), "{what}: {name} is there in one and not in the other");
+            continue;
+        };
+        assert_eq!(found.shape(), expected.shape(), "{what}: {name}");
+        // Queries that see nothing have another large number here and there.
+        let seen = |number: f32| if number > 1e29 { 0.0 } else { number };
+        let [found, expected] = [found, expected].map(|data| data.iter::<f32>().map(seen).collect::<Vec<_>>());
+        let largest = expected.iter().fold(1.0f32, |largest, number| largest.max(number.abs()));
+        let difference = found.iter().zip(&expected).map(|(found, expected)| (found - expected).abs() / largest);
+        // Comparisons with what is no number are false.
+        let worst = difference.fold(0.0, |worst: f32, difference| if difference < worst { worst } else { difference });
+        assert!(worst < limit, "{what}: {name} differs by {worst}");
+        assert!(expected.iter().any(|number| number.abs() > 1e-3), "{what}: {name} is nothing");
+    }
 }
 
 fn plan(visibility: &Visibility, span: Span, dropout: Option<WeightDropout>) -> Plan {
@@ -95,17 +144,21 @@ fn kernels_compute_what_the_composed_operator_computes() {
         (Visibility::padding(vec![129, 40]), Span::whole(65, 129), [8, 36], dropout(2)),
     ];
     for (visibility, span, widths, dropout) in cases {
-        let plan = plan(&visibility, span, dropout);
-        let (found, expected) = (results(true, span, widths, &plan), results(false, span, widths, &plan));
-        for (index, (found, expected)) in found.0.iter().zip(&expected.0).enumerate() {
+        let (case, plan) = (Case::product(span, widths), plan(&visibility, span, dropout));
+        let what = format!("{span:?} widths {widths:?}");
+        let (found, expected) = (native(&[], &case, &plan), composed(&[], &case, &plan));
+        for (name, (found, expected)) in NAMES.iter().zip(found.iter().zip(&expected)) {
+            let [Some(found), Some(expected)] = [found, expected] else { continue };
             let difference = difference(found, expected);
-            assert!(difference < 2e-5, "{span:?} widths {widths:?}: result {index} differs by {difference}");
+            assert!(difference < 2e-5, "{what}: {name} differs by {difference}");
         }
     }
     let (span, widths) = (Span::whole(70, 70), [8, 36]);
-    let [one, other] = [1, 2].map(|seed| results(true, span, widths, &plan(&Visibility::all(), span, dropout(seed))));
+    let case = Case::product(span, widths);
+    let [one, other] = [1, 2].map(|seed| native(&[], &case, &plan(&Visibility::all(), span, dropout(seed))));
     for index in [0, 2, 3, 4] {
-        assert!(difference(&one.0[index], &other.0[index]) > 1e-3, "result {index} does not notice what is dropped");
+        let [one, other] = [&one, &other].map(|results| results[index].as_ref().expect("it is there"));
+        assert!(difference(one, other) > 1e-3, "the {} does not notice what is dropped", NAMES[index]);
     }
 }
 
@@ -113,18 +166,66 @@ fn kernels_compute_what_the_composed_operator_computes() {
 fn kernels_in_16_bits_compute_what_they_compute_in_32() {
     let span = Span::whole(70, 130);
     let plan = plan(&Visibility::padding(vec![129, 40]), span, WeightDropout::new(0.3, RandomKey::from_seed(1)));
-    for widths in [[5, 7], [8, 36]] {
-        let found = results_of(&[FloatDType::F16], true, span, widths, &plan);
-        let expected = results_of(&[FloatDType::F16, FloatDType::F32], true, span, widths, &plan);
-        for (index, (found, expected)) in found.0.iter().zip(&expected.0).enumerate() {
+    let product = |widths| Case::product(span, widths);
+    let cases = [
+        product([5, 7]),
+        product([8, 36]),
+        Case { bias: Some([1, HEADS]), scale: Some(HEADS), ..product([8, 7]) },
+        Case { bias: Some([BATCH, 1]), ..product([0, 8]) },
+    ];
+    for case in cases {
+        let found = native(&[FloatDType::F16], &case, &plan);
+        let expected = native(&[FloatDType::F16, FloatDType::F32], &case, &plan);
+        for (index, found) in found.iter().enumerate() {
             // Log-sum-exps have 32 bits.
-            assert_eq!(found.dtype(), if index == 1 { DType::F32 } else { DType::F16 });
-            let difference = difference(found, expected);
-            assert!(difference < 4e-3, "widths {widths:?}: result {index} differs by {difference}");
+            let dtype = if index == 1 { DType::F32 } else { DType::F16 };
+            assert!(found.as_ref().is_none_or(|found| found.dtype() == dtype), "{case:?}: {}", NAMES[index]);
         }
-        let whole = results(true, span, widths, &plan);
-        assert!(difference(&whole.0[0], &expected.0[0]) > 0.0, "the inputs were not rounded");
+        assert_close(&found, &expected, 4e-3, &format!("{case:?}"));
+        let [whole, rounded] = [native(&[], &case, &plan), expected].map(|[context, ..]| context.expect("there is a context"));
+        assert!(difference(&whole, &rounded) > 0.0, "the inputs were not rounded");
     }
+}
+
+/// Native results beside those of tensor operations and of flex.
+fn assert_native(case: &Case, plan: &Plan, what: &str) {
+    let found = native(&[], case, plan);
+    assert_close(&found, &composed(&[], case, plan), 3e-5, &format!("{what}, composed"));
+    let mut expected = results::<Flex>(&FlexDevice, &[], case, plan);
+    // Flex has another number for queries that see nothing.
+    expected[1].clone_from(&found[1]);
+    assert_close(&found, &expected, 3e-5, &format!("{what}, flex"));
+}
+
+#[test]
+fn kernels_add_biases_of_any_shape() {
+    let dropout = WeightDropout::new(0.3, RandomKey::from_seed(1));
+    let (square, ragged, wide) = (Span::whole(70, 70), Span::whole(65, 129), Span::whole(3, 150));
+    let causal = plan(&Visibility::causal(), square, None);
+    let padded = plan(&Visibility::padding(vec![129, 40]), ragged, dropout);
+    let whole = plan(&Visibility::all(), wide, None);
+    let cases = [
+        (square, &causal, [5, 7], [1, HEADS], Some(HEADS)),
+        (square, &causal, [0, 7], [BATCH, 1], None),
+        (ragged, &padded, [8, 36], [1, 1], Some(1)),
+        (ragged, &padded, [0, 8], [1, HEADS], Some(1)),
+        (wide, &whole, [5, 7], [BATCH, HEADS], Some(HEADS)),
+    ];
+    for (span, plan, widths, bias, scale) in cases {
+        let case = Case { bias: Some(bias), scale, ..Case::product(span, widths) };
+        assert_native(&case, plan, &format!("{case:?}"));
+    }
+}
+
+#[test]
+fn fixed_biases_have_no_gradient() {
+    let span = Span::whole(70, 70);
+    let case = Case { bias: Some([1, HEADS]), scale: Some(HEADS), ..Case::product(span, [5, 7]) };
+    let plan = plan(&Visibility::causal(), span, None);
+    let fixed = native(&[], &case, &Plan { is_bias_fixed: true, ..plan.clone() });
+    let trained = native(&[], &case, &plan);
+    assert!(fixed[5..7].iter().all(Option::is_none) && trained[5..7].iter().all(Option::is_some));
+    assert_eq!(fixed[..5], trained[..5]);
 }
 
 #[test]
@@ -132,7 +233,10 @@ fn queries_that_see_nothing_have_no_context_and_no_gradient() {
     let span = Span::whole(20, 70);
     // In the first row of the batch nothing is seen, in the second everything.
     let plan = plan(&Visibility::padding(vec![0, 70]), span, None);
-    let Results([context, log_sum_exp, queries, keys, values]) = results(true, span, [5, 7], &plan);
+    let results = native(&[], &Case::product(span, [5, 7]), &plan);
+    let [context, log_sum_exp, values, queries, keys, ..] = results;
+    let [context, log_sum_exp, values, queries, keys] =
+        [context, log_sum_exp, values, queries, keys].map(|data| data.expect("it is there"));
     for data in [context, queries, keys, values] {
         let numbers = data.try_to_vec::<f32>().expect("the numbers are 32-bit floats");
         let (unseen, seen) = numbers.split_at(numbers.len() / 2);

@@ -41,6 +41,21 @@ pub(super) fn list_of(lists: &Lists, place: &Place) -> usize {
     lists.first as usize + of_head * (CUBE_COUNT_X as usize) + place.tile
 }
 
+/// Place of the entry of tile `tile` in a list, or 0 if it is not in it.
+#[cube]
+pub(super) fn found_in(tiles: &Tensor<u32>, list: usize, tile: usize) -> usize {
+    let end = tiles[list + 1] as usize;
+    let mut at = tiles[list] as usize;
+    let mut found = 0usize;
+    while at < end {
+        if tiles[at] as usize == tile {
+            found = at;
+        }
+        at += 2;
+    }
+    found
+}
+
 /// Sets the logits `[rows, COLUMNS]` of hidden pairs to the lowest one; rows are queries and columns are keys.
 #[cube]
 pub(super) fn hide(logits: &mut Array<f32>, tiles: &Tensor<u32>, mask: usize, #[comptime] rows: usize) {

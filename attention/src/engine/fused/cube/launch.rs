@@ -1,0 +1,204 @@
+//! What the kernels are given, and what they are compiled for.
+
+use burn::backend::TensorMetadata;
+use burn::backend::cubecl::dtype_to_storage_type;
+use burn::tensor::{DType, Shape};
+use burn_cubecl::CubeBackend;
+use burn_cubecl::kernel::into_contiguous;
+use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::ir::ElemType;
+use cubecl::ir::features::Plane;
+use cubecl::prelude::*;
+
+use super::products::{ACROSS, SWEEP, down};
+use super::tiles::{DeviceTiles, none};
+use super::weights::ListsLaunch;
+use crate::dropout::WeightDropout;
+use crate::dropout::cube::weights::{DropoutLaunch, draw_words};
+use crate::engine::LogitTerms;
+use crate::engine::fused::operands::Operands;
+use crate::engine::fused::plan::Plan;
+use crate::visibility::TILE;
+
+/// Width of what stands for queries and keys that there are not: rows of it are read in fours.
+const STAND_IN: usize = 4;
+
+/// What logits are made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Made {
+    /// Products of queries and keys.
+    pub content: bool,
+    pub bias: bool,
+    /// Whether the bias is multiplied with a scale.
+    pub scale: bool,
+}
+
+impl Made {
+    pub(super) fn of(terms: &LogitTerms) -> Self {
+        let LogitTerms { content, bias, .. } = terms;
+        Self { content: content.is_some(), bias: bias.is_some(), scale: bias.as_ref().is_some_and(|bias| bias.scale.is_some()) }
+    }
+
+    /// Buffers of a kernel that such logits have more than a product of queries and keys.
+    pub(super) fn buffers(self) -> u32 {
+        u32::from(self.bias) + u32::from(self.scale)
+    }
+
+    /// Whether they are a product of queries and keys alone.
+    pub(super) fn is_product(self) -> bool {
+        self == Self { content: true, bias: false, scale: false }
+    }
+}
+
+/// What is added to products of queries and keys.
+pub(super) struct Terms {
+    pub made: Made,
+    /// `[B|1, H|1, Q, K]`; the last dimension has no gaps.
+    pub bias: Option<CubeTensor>,
+    /// `[1, H|1, 1, 1]`.
+    pub scale: Option<CubeTensor>,
+}
+
+/// What the kernels are compiled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Form {
+    /// Columns of results that a cube computes.
+    pub factor_block: usize,
+    pub value_block: usize,
+    /// Blocks of columns that the widest result has.
+    pub blocks: usize,
+    pub drops: bool,
+    pub planes: bool,
+    /// Rows of a tile that a unit computes.
+    pub rows: usize,
+    pub made: Made,
+}
+
+/// Blocks of at most `widest` columns, and the columns of each: a multiple of [`SWEEP`].
+pub(super) fn blocks(width: usize, widest: usize) -> (usize, usize) {
+    let blocks = width.div_ceil(widest).max(1);
+    (blocks, width.div_ceil(blocks).max(1).next_multiple_of(SWEEP))
+}
+
+/// An attention on a device.
+pub(super) struct Launch {
+    /// `[B, H, Q, R]` and `[B, H, K, R]`; the last dimension has no gaps. Where no product is part of the logits, only their lengths are read.
+    pub queries: CubeTensor,
+    pub keys: CubeTensor,
+    /// `[B, H, K, D]`; the last dimension has no gaps.
+    pub values: CubeTensor,
+    pub terms: Terms,
+    pub tiles: DeviceTiles,
+    /// What draws begin with.
+    pub offsets: CubeTensor,
+    dropout: (u32, f32),
+    pub drops: bool,
+    planes: bool,
+}
+
+impl Launch {
+    pub(super) fn new(operands: Operands<CubeBackend>, plan: &Plan) -> Self {
+        let (map, dropout) = (&plan.parts[0].tiles, plan.dropout.as_ref());
+        let Operands { values, queries, keys, bias, bias_scale, .. } = operands;
+        let values = with_whole_rows(values);
+        let [bias, scale] = [bias, bias_scale].map(|operand| operand.given().map(with_whole_rows));
+        let product = queries.given().zip(keys.given());
+        let made = Made { content: product.is_some(), bias: bias.is_some(), scale: scale.is_some() };
+        let (queries, keys) = match product {
+            Some((queries, keys)) => (with_whole_rows(queries), with_whole_rows(keys)),
+            None => {
+                let length = bias.as_ref().expect("logits have a term with queries").shape()[2];
+                let [batch, heads, keys, _] = values.shape().dims();
+                let stand_in = |length| empty_of(&values, [batch, heads, length, STAND_IN], values.dtype);
+                (stand_in(length), stand_in(keys))
+            }
+        };
+        let [batch, heads, length, _] = queries.shape().dims();
+        let tiles = DeviceTiles::new(map, [length, keys.shape()[2]], &queries.device);
+        let offsets = match dropout {
+            Some(dropout) => draw_words(dropout, [batch, heads, length], 0, &queries),
+            None => none(&queries.device),
+        };
+        let properties = queries.client.properties();
+        let planes = properties.features.plane.contains(Plane::Ops) && properties.hardware.plane_size_min as usize >= ACROSS;
+        let drops = dropout.is_some();
+        let dropout = dropout.map_or((0, 1.0), WeightDropout::threshold_and_factor);
+        Self { queries, keys, values, terms: Terms { made, bias, scale }, tiles, offsets, dropout, drops, planes }
+    }
+
+    /// Number of rows, heads, queries, keys, width of the factors and of the values.
+    pub(super) fn sizes(&self) -> [usize; 6] {
+        let [batch, heads, queries, factor] = self.queries.shape().dims();
+        let [_, _, keys, value] = self.values.shape().dims();
+        [batch, heads, queries, keys, factor, value]
+    }
+
+    pub(super) fn form(&self, blocks: usize, factor_block: usize, value_block: usize) -> Form {
+        Form { factor_block, value_block, blocks, drops: self.drops, planes: self.planes, rows: self.rows(), made: self.terms.made }
+    }
+
+    /// Software adapters read shared memory one number at a time: there, units read less often the more rows they have. A GPU has to hold the sums of
+    /// the rows in registers.
+    fn rows(&self) -> usize {
+        if self.planes { 4 } else { 8 }
+    }
+
+    pub(super) fn units(&self) -> CubeDim {
+        CubeDim::new_2d(ACROSS as u32, down(self.rows()) as u32)
+    }
+
+    /// A cube for each tile of `length` queries or keys and block of columns of each head.
+    pub(super) fn cubes(&self, length: usize, blocks: usize) -> CubeCount {
+        let [batch, heads, ..] = self.sizes();
+        CubeCount::Static(length.div_ceil(TILE) as u32, heads as u32, (batch * blocks) as u32)
+    }
+
+    pub(super) fn lists(&self, first: usize) -> ListsLaunch {
+        ListsLaunch::new(first as u32, self.tiles.rows as u32, self.tiles.heads as u32)
+    }
+
+    pub(super) fn dropout(&self) -> DropoutLaunch {
+        DropoutLaunch::new(self.dropout.0, self.dropout.1)
+    }
+
+    /// What queries, keys, values and results are made of.
+    pub(super) fn number(&self) -> ElemType {
+        dtype_to_storage_type(self.queries.dtype)
+    }
+
+    /// Room for results of that type.
+    pub(super) fn empty(&self, shape: [usize; 4]) -> CubeTensor {
+        self.empty_of(shape, self.queries.dtype)
+    }
+
+    /// Room for one 32-bit number for each query.
+    pub(super) fn empty_by_query(&self) -> CubeTensor {
+        let [batch, heads, queries, ..] = self.sizes();
+        self.empty_of([batch, heads, queries, 1], DType::F32)
+    }
+
+    pub(super) fn empty_of(&self, shape: [usize; 4], dtype: DType) -> CubeTensor {
+        empty_of(&self.values, shape, dtype)
+    }
+}
+
+/// Room on the device of a tensor.
+fn empty_of(place: &CubeTensor, shape: [usize; 4], dtype: DType) -> CubeTensor {
+    empty_device_contiguous_dtype(place.client.clone(), place.device.clone(), Shape::new(shape), dtype)
+}
+
+/// The tensor with the numbers of each row one after another.
+pub(super) fn with_whole_rows(tensor: CubeTensor) -> CubeTensor {
+    if tensor.meta.is_tiled() || tensor.meta.strides()[3] != 1 { into_contiguous(tensor) } else { tensor }
+}
+
+/// How many numbers of rows can be read at once: 4 if all rows begin and end at a multiple of it, or else 1.
+pub(super) fn vector_size<const N: usize>(tensors: [&CubeTensor; N]) -> usize {
+    let in_fours = |tensor: &CubeTensor| {
+        let [batch, head, row, _] = tensor.meta.strides()[..] else { unreachable!("the tensor has four dimensions") };
+        let start = tensor.handle.offset_start.unwrap_or(0) as usize / tensor.dtype.size();
+        [batch, head, row, start, tensor.shape()[3]].iter().all(|number| number % 4 == 0)
+    };
+    if tensors.into_iter().all(in_fours) { 4 } else { 1 }
+}

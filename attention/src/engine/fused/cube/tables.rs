@@ -1,0 +1,108 @@
+//! Gradients of tables that batch rows and heads may share: a cube computes a tile of a table, for one row and head after another. No two cubes add to one
+//! place, so that sums have one order, and nothing larger than the tables is held.
+
+use cubecl::ir::ElemType;
+use cubecl::prelude::*;
+
+use super::Form;
+use super::backward::slopes_of_tile;
+use super::products::{COLUMNS, Room, own_column, own_row, reduce_rows};
+use super::terms::{at_most, scale_of};
+use super::weights::{Lists, Place, found_in, list_of};
+use crate::dropout::cube::weights::Dropout;
+use crate::visibility::TILE;
+
+/// A cube computes a tile of the gradient of a bias, `[B|1, H|1, Q, K]`. `of_scale` `[B|1, H|1, Q, key tiles]` is that of its scale, by query and tile.
+#[cube(launch)]
+pub(super) fn gradient_of_bias<F: Float, N: Size>(
+    queries: &Tensor<Vector<F, N>>,
+    keys: &Tensor<Vector<F, N>>,
+    values: &Tensor<Vector<F, N>>,
+    gradient: &Tensor<Vector<F, N>>,
+    log_sum_exp: &Tensor<f32>,
+    dots: &Tensor<f32>,
+    tiles: &Tensor<u32>,
+    offsets: &Tensor<u32>,
+    bias: ComptimeOption<&Tensor<F>>,
+    scale: ComptimeOption<&Tensor<F>>,
+    result: &mut Tensor<F>,
+    of_scale: &mut Tensor<f32>,
+    lists: Lists,
+    dropout: Dropout,
+    #[comptime] form: Form,
+    #[define(F)] _number: ElemType,
+) {
+    let rows = comptime!(form.rows);
+    let (query_tile, key_tile, plane) = (CUBE_POS_X as usize, CUBE_POS_Y as usize, CUBE_POS_Z as usize);
+    let (own_rows, own_heads) = (result.shape(0), result.shape(1));
+    let (first_row, first_head) = (plane / own_heads, plane % own_heads);
+    let row_count = select(own_rows == 1, gradient.shape(0), 1usize);
+    let head_count = select(own_heads == 1, gradient.shape(1), 1usize);
+    let mut room = Room::new();
+    let mut sums = Array::<f32>::new(comptime!(rows * COLUMNS));
+    for index in 0..row_count * head_count {
+        let place = Place { row: first_row + index / head_count, head: first_head + index % head_count, tile: query_tile, block: 0usize };
+        let at = found_in(tiles, list_of(&lists, &place), key_tile);
+        if at > 0 {
+            let mut slopes = Array::<f32>::new(comptime!(rows * COLUMNS));
+            slopes_of_tile(
+                &mut slopes,
+                &mut room,
+                queries,
+                keys,
+                values,
+                gradient,
+                log_sum_exp,
+                dots,
+                offsets,
+                tiles,
+                bias,
+                scale,
+                &place,
+                key_tile,
+                tiles[at + 1] as usize,
+                &dropout,
+                form,
+            );
+            #[unroll]
+            for i in 0..comptime!(rows * COLUMNS) {
+                sums[i] += slopes[i];
+            }
+        }
+    }
+    let (length, width) = (result.shape(2), result.shape(3));
+    let factor = scale_of(scale, first_head, form);
+    #[unroll]
+    for i in 0..rows {
+        #[unroll]
+        for j in 0..COLUMNS {
+            let (query, key) = (query_tile * TILE + own_row(i, rows), key_tile * TILE + own_column(j));
+            if query < length && key < width {
+                result[(plane * length + query) * width + key] = F::cast_from(sums[i * COLUMNS + j] * factor);
+            }
+        }
+    }
+    if comptime!(form.made.scale) {
+        let bias = bias.unwrap();
+        let start = first_row * bias.stride(0) + first_head * bias.stride(1);
+        let tile_count = of_scale.shape(3);
+        let mut totals = Array::<f32>::new(rows);
+        #[unroll]
+        for i in 0..rows {
+            #[unroll]
+            for j in 0..COLUMNS {
+                let query = at_most(query_tile * TILE + own_row(i, rows), length - 1);
+                let key = at_most(key_tile * TILE + own_column(j), width - 1);
+                totals[i] += sums[i * COLUMNS + j] * f32::cast_from(bias[start + query * bias.stride(2) + key]);
+            }
+        }
+        reduce_rows(&mut totals, &mut room, rows, true, comptime!(form.planes));
+        #[unroll]
+        for i in 0..rows {
+            let query = query_tile * TILE + own_row(i, rows);
+            if UNIT_POS_X == 0 && query < length {
+                of_scale[(plane * length + query) * tile_count + key_tile] = totals[i];
+            }
+        }
+    }
+}
