@@ -61,16 +61,16 @@ pub(crate) fn can_attend_in_parts(program: &AttentionProgram) -> bool {
 
 /// Whether a program is executed by kernels of a device, which skip tiles in which nothing is visible: patterns need no gathered blocks there.
 pub(crate) fn has_kernels(program: &AttentionProgram) -> bool {
-    let AttentionProgram { weighting: Weighting::Scores(terms, normaliser), mask: None, soft_span: None, values, .. } = program else {
+    let AttentionProgram { weighting: Weighting::Scores(terms, normaliser), mask: None, soft_span, values, .. } = program else {
         return false;
     };
-    normaliser.is_softmax() && has_kernels_for(terms, &values.device(), values.dtype())
+    normaliser.is_softmax() && has_kernels_for(terms, soft_span.is_some(), values)
 }
 
-/// Whether a device has kernels for these logits, as numbers of this type.
-fn has_kernels_for(terms: &LogitTerms, device: &Device, dtype: DType) -> bool {
+/// Whether the device of these values has kernels for these logits, with soft spans or without, as numbers of their type.
+fn has_kernels_for(terms: &LogitTerms, has_spans: bool, values: &Tensor<4>) -> bool {
     matches!(terms, LogitTerms { content: _, relative: None, kronecker: None, bias: _, cap: None, sink: _ })
-        && has_kernels_on_device(device, dtype, terms)
+        && has_kernels_on_device(&values.device(), values.dtype(), terms, has_spans)
 }
 
 /// Whether a device has kernels that skip tiles without a weight and bring scattered rows together.
@@ -86,15 +86,15 @@ pub(crate) fn has_kernels_in_main_memory(device: &Device) -> bool {
 
 /// Whether a CubeCL device has what the kernels for it need, and numbers of this type.
 #[cfg(feature = "cube")]
-fn has_kernels_on_device(device: &Device, dtype: DType, terms: &LogitTerms) -> bool {
+fn has_kernels_on_device(device: &Device, dtype: DType, terms: &LogitTerms, has_spans: bool) -> bool {
     match device.clone().without_autodiff().as_dispatch() {
-        DispatchDevice::Cube(device) => cube::has_room(device, dtype, terms),
+        DispatchDevice::Cube(device) => cube::has_room(device, dtype, terms, has_spans),
         _ => false,
     }
 }
 
 #[cfg(not(feature = "cube"))]
-fn has_kernels_on_device(_: &Device, _: DType, _: &LogitTerms) -> bool {
+fn has_kernels_on_device(_: &Device, _: DType, _: &LogitTerms, _: bool) -> bool {
     false
 }
 
@@ -154,8 +154,8 @@ fn in_32_bits(terms: LogitTerms) -> LogitTerms {
 fn run(terms: LogitTerms, soft_span: Option<SoftSpan>, values: Tensor<4>, plan: Plan) -> Tensor<4> {
     let [batch, heads, _, _] = values.dims();
     let dtype = values.dtype();
-    let is_for_kernels = soft_span.is_none() && plan.gaussians.is_none() && plan.is_plain() && plan.normaliser.is_softmax();
-    let plan = Plan { by_kernels: is_for_kernels && has_kernels_for(&terms, &values.device(), dtype), ..plan };
+    let is_for_kernels = plan.gaussians.is_none() && plan.is_plain() && plan.normaliser.is_softmax();
+    let plan = Plan { by_kernels: is_for_kernels && has_kernels_for(&terms, soft_span.is_some(), &values), ..plan };
     if dtype != DType::F32 && !plan.by_kernels {
         // Everything but the kernels sums in the type of the tensors.
         let context = run(

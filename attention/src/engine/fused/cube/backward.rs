@@ -6,9 +6,10 @@ use cubecl::prelude::*;
 
 use super::Form;
 use super::products::{
-    COLUMNS, Four, LOWEST, Room, add_product_of_tile, add_products_of_rows, fours_of, own_column, own_row, rows_of, write_rows, write_tile,
+    COLUMNS, Four, LOWEST, Room, add_product_of_tile, add_products_of_rows, fours_of, own_column, own_row, reduce_rows, rows_of,
+    write_rows, write_tile,
 };
-use super::terms::{add_bias, pair_of_keys, pair_of_queries};
+use super::terms::{Ends, Pair, add_bias, are_beyond, height, key_of, limited, pair_of_keys, pair_of_queries, query_of, span_of};
 use super::weights::{Lists, Place, hide, hide_by_key, list_of, place, row_number};
 use crate::dropout::cube::weights::{Dropout, draws_of, factor};
 use crate::visibility::TILE;
@@ -30,10 +31,12 @@ pub(super) fn dots<F: Float>(context: &Tensor<F>, gradient: &Tensor<F>, dots: &m
     }
 }
 
-/// Gradients of the logits of the tile of queries of a cube, whose rows they are, and one of keys, with the mask at place `mask`.
+/// Gradients of the logits of a pair of tiles whose rows are queries, with the mask at place `mask`. Those of spans are added to `of_spans` `[rows]`: a key
+/// at which a ramp just ends has no weight, and what it would have with the factor 1 is the slope by that factor.
 #[cube]
 pub(super) fn slopes_of_tile<F: Float, N: Size>(
     slopes: &mut Array<f32>,
+    of_spans: &mut Array<f32>,
     room: &mut Room,
     queries: &Tensor<Vector<F, N>>,
     keys: &Tensor<Vector<F, N>>,
@@ -45,44 +48,56 @@ pub(super) fn slopes_of_tile<F: Float, N: Size>(
     tiles: &Tensor<u32>,
     bias: ComptimeOption<&Tensor<F>>,
     scale: ComptimeOption<&Tensor<F>>,
-    place: &Place,
-    key_tile: usize,
+    spans: ComptimeOption<&Tensor<F>>,
+    pair: &Pair,
     mask: usize,
     dropout: &Dropout,
+    ends: &Ends,
     #[comptime] form: Form,
 ) {
     let rows = comptime!(form.rows);
-    let of_queries = rows_of(queries, place.row, place.head, place.tile);
-    let of_gradient = rows_of(gradient, place.row, place.head, place.tile);
-    let of_values = rows_of(values, place.row, place.head, key_tile);
+    let of_queries = rows_of(queries, pair.row, pair.head, pair.queries);
+    let of_gradient = rows_of(gradient, pair.row, pair.head, pair.queries);
+    let of_values = rows_of(values, pair.row, pair.head, pair.keys);
     let mut logits = Array::<f32>::new(comptime!(rows * COLUMNS));
     if comptime!(form.made.content) {
-        let of_keys = rows_of(keys, place.row, place.head, key_tile);
+        let of_keys = rows_of(keys, pair.row, pair.head, pair.keys);
         add_products_of_rows(&mut logits, room, queries, &of_queries, keys, &of_keys, rows);
     }
     add_products_of_rows(slopes, room, gradient, &of_gradient, values, &of_values, rows);
-    add_bias(&mut logits, bias, scale, &pair_of_queries(place, key_tile), false, form);
+    add_bias(&mut logits, bias, scale, pair, false, form);
     hide(&mut logits, tiles, mask, rows);
+    let place = Place { row: pair.row, head: pair.head, tile: pair.queries, block: 0usize };
     #[unroll]
     for i in 0..rows {
         let own = own_row(i, rows);
-        let query = row_number(queries, place, place.tile * TILE + own);
+        let index = query_of(pair, i, 0usize, false, rows);
+        let query = row_number(queries, &place, index);
+        let span = span_of(spans, pair, index, form);
         let (log_sum, dot) = (log_sum_exp[query], dots[query]);
         let draws = draws_of(offsets, query, comptime!(form.drops));
         #[unroll]
         for j in 0..COLUMNS {
-            let (logit, mut slope) = (logits[i * COLUMNS + j], slopes[i * COLUMNS + j]);
-            let seen = logit > LOWEST && own < of_queries.count;
-            let weight = select(seen, (logit - log_sum).exp(), 0.0f32);
+            let key = key_of(pair, i, j, false, rows);
+            let (score, mut slope) = (logits[i * COLUMNS + j], slopes[i * COLUMNS + j]);
             if comptime!(form.drops) {
-                slope *= factor(dropout, &draws, key_tile * TILE + own_column(j));
+                slope *= factor(dropout, &draws, key);
             }
-            slopes[i * COLUMNS + j] = weight * (slope - dot);
+            slope -= dot;
+            let mut logit = score;
+            if comptime!(form.made.spans) {
+                let height = height(ends, span, index, key);
+                logit = limited(score, height);
+                let has_slope = height >= 0.0f32 && height <= 1.0f32 && score > LOWEST && own < of_queries.count;
+                of_spans[i] += select(has_slope, min(score - log_sum, ends.greatest).exp() * slope, 0.0f32);
+            }
+            let seen = logit > LOWEST && own < of_queries.count;
+            slopes[i * COLUMNS + j] = select(seen, (logit - log_sum).exp(), 0.0f32) * slope;
         }
     }
 }
 
-/// A cube computes `factor_block` columns of the gradient of a tile of queries.
+/// A cube computes `factor_block` columns of the gradient of a tile of queries, and those of their spans, `[B, H, Q, 1]`.
 #[cube(launch)]
 pub(super) fn gradient_of_queries<F: Float, N: Size>(
     queries: &Tensor<Vector<F, N>>,
@@ -95,9 +110,12 @@ pub(super) fn gradient_of_queries<F: Float, N: Size>(
     offsets: &Tensor<u32>,
     bias: ComptimeOption<&Tensor<F>>,
     scale: ComptimeOption<&Tensor<F>>,
+    spans: ComptimeOption<&Tensor<F>>,
     result: &mut Tensor<F>,
+    of_spans: ComptimeOption<&mut Tensor<f32>>,
     lists: Lists,
     dropout: Dropout,
+    ends: Ends,
     #[comptime] form: Form,
     #[define(F)] _number: ElemType,
 ) {
@@ -106,39 +124,59 @@ pub(super) fn gradient_of_queries<F: Float, N: Size>(
     let of_queries = rows_of(queries, place.row, place.head, place.tile);
     let mut room = Room::new();
     let mut sums = Array::<Four>::new(comptime!(fours_of(wide, rows)));
+    let mut span_sums = Array::<f32>::new(rows);
     let list = list_of(&lists, &place);
     let end = tiles[list + 1] as usize;
     let mut at = tiles[list] as usize;
     while at < end {
-        let key_tile = tiles[at] as usize;
-        let mut slopes = Array::<f32>::new(comptime!(rows * COLUMNS));
-        slopes_of_tile(
-            &mut slopes,
-            &mut room,
-            queries,
-            keys,
-            values,
-            gradient,
-            log_sum_exp,
-            dots,
-            offsets,
-            tiles,
-            bias,
-            scale,
-            &place,
-            key_tile,
-            tiles[at + 1] as usize,
-            &dropout,
-            form,
-        );
-        sync_cube();
-        write_tile(&mut room, &slopes, rows);
-        let of_keys = rows_of(keys, place.row, place.head, key_tile);
-        add_product_of_tile(&mut sums, &mut room, keys, &of_keys, place.block * wide, wide, rows);
+        let pair = pair_of_queries(&place, tiles[at] as usize);
+        if !are_beyond(spans, &ends, &pair, form) {
+            let mut slopes = Array::<f32>::new(comptime!(rows * COLUMNS));
+            slopes_of_tile(
+                &mut slopes,
+                &mut span_sums,
+                &mut room,
+                queries,
+                keys,
+                values,
+                gradient,
+                log_sum_exp,
+                dots,
+                offsets,
+                tiles,
+                bias,
+                scale,
+                spans,
+                &pair,
+                tiles[at + 1] as usize,
+                &dropout,
+                &ends,
+                form,
+            );
+            if comptime!(form.made.content) {
+                sync_cube();
+                write_tile(&mut room, &slopes, rows);
+                let of_keys = rows_of(keys, place.row, place.head, pair.keys);
+                add_product_of_tile(&mut sums, &mut room, keys, &of_keys, place.block * wide, wide, rows);
+            }
+        }
         at += 2;
     }
     let first = row_number(queries, &place, place.tile * TILE);
-    write_rows(result, first, of_queries.count, &sums, place.block * wide, wide, rows);
+    if comptime!(form.made.content) {
+        write_rows(result, first, of_queries.count, &sums, place.block * wide, wide, rows);
+    }
+    if comptime!(form.made.spans) {
+        let of_spans = of_spans.unwrap();
+        reduce_rows(&mut span_sums, &mut room, rows, true, comptime!(form.planes));
+        #[unroll]
+        for i in 0..rows {
+            let own = own_row(i, rows);
+            if UNIT_POS_X == 0 && place.block == 0 && own < of_queries.count {
+                of_spans[first + own] = span_sums[i] / ends.width;
+            }
+        }
+    }
 }
 
 /// A cube computes `factor_block` columns of the gradient of a tile of keys, and `value_block` columns of that of their values. Rows of its tiles are
@@ -155,10 +193,12 @@ pub(super) fn gradient_of_keys_and_values<F: Float, N: Size>(
     offsets: &Tensor<u32>,
     bias: ComptimeOption<&Tensor<F>>,
     scale: ComptimeOption<&Tensor<F>>,
+    spans: ComptimeOption<&Tensor<F>>,
     result_of_keys: &mut Tensor<F>,
     result_of_values: &mut Tensor<F>,
     lists: Lists,
     dropout: Dropout,
+    ends: Ends,
     #[comptime] form: Form,
     #[define(F)] _number: ElemType,
 ) {
@@ -174,46 +214,54 @@ pub(super) fn gradient_of_keys_and_values<F: Float, N: Size>(
     let mut at = tiles[list] as usize;
     while at < end {
         let query_tile = tiles[at] as usize;
-        let of_queries = rows_of(queries, place.row, place.head, query_tile);
-        let of_gradient = rows_of(gradient, place.row, place.head, query_tile);
-        let mut weights = Array::<f32>::new(comptime!(rows * COLUMNS));
-        let mut slopes = Array::<f32>::new(comptime!(rows * COLUMNS));
-        if comptime!(form.made.content) {
-            add_products_of_rows(&mut weights, &mut room, keys, &of_keys, queries, &of_queries, rows);
-        }
-        add_products_of_rows(&mut slopes, &mut room, values, &of_values, gradient, &of_gradient, rows);
-        add_bias(&mut weights, bias, scale, &pair_of_keys(&place, query_tile), true, form);
-        hide_by_key(&mut weights, tiles, tiles[at + 1] as usize, rows);
-        #[unroll]
-        for j in 0..COLUMNS {
-            let column = own_column(j);
-            let query = row_number(queries, &place, query_tile * TILE + column);
-            let (log_sum, dot) = (log_sum_exp[query], dots[query]);
-            let draws = draws_of(offsets, query, comptime!(form.drops));
-            #[unroll]
-            for i in 0..rows {
-                let (logit, mut slope) = (weights[i * COLUMNS + j], slopes[i * COLUMNS + j]);
-                let seen = logit > LOWEST && column < of_queries.count;
-                let mut weight = select(seen, (logit - log_sum).exp(), 0.0f32);
-                slopes[i * COLUMNS + j] = weight;
-                if comptime!(form.drops) {
-                    let kept = factor(&dropout, &draws, place.tile * TILE + own_row(i, rows));
-                    slope *= kept;
-                    weight *= kept;
-                }
-                slopes[i * COLUMNS + j] *= slope - dot;
-                weights[i * COLUMNS + j] = weight;
+        let pair = pair_of_keys(&place, query_tile);
+        if !are_beyond(spans, &ends, &pair, form) {
+            let of_queries = rows_of(queries, place.row, place.head, query_tile);
+            let of_gradient = rows_of(gradient, place.row, place.head, query_tile);
+            let mut weights = Array::<f32>::new(comptime!(rows * COLUMNS));
+            let mut slopes = Array::<f32>::new(comptime!(rows * COLUMNS));
+            if comptime!(form.made.content) {
+                add_products_of_rows(&mut weights, &mut room, keys, &of_keys, queries, &of_queries, rows);
             }
-        }
-        sync_cube();
-        write_tile(&mut room, &weights, rows);
-        let column = place.block * value_block;
-        add_product_of_tile(&mut value_sums, &mut room, gradient, &of_gradient, column, value_block, rows);
-        if comptime!(form.made.content) {
+            add_products_of_rows(&mut slopes, &mut room, values, &of_values, gradient, &of_gradient, rows);
+            add_bias(&mut weights, bias, scale, &pair, true, form);
+            hide_by_key(&mut weights, tiles, tiles[at + 1] as usize, rows);
+            #[unroll]
+            for j in 0..COLUMNS {
+                let column = own_column(j);
+                let query = row_number(queries, &place, query_tile * TILE + column);
+                let (log_sum, dot) = (log_sum_exp[query], dots[query]);
+                let draws = draws_of(offsets, query, comptime!(form.drops));
+                let span = span_of(spans, &pair, query_tile * TILE + column, form);
+                #[unroll]
+                for i in 0..rows {
+                    let (mut logit, mut slope) = (weights[i * COLUMNS + j], slopes[i * COLUMNS + j]);
+                    if comptime!(form.made.spans) {
+                        let key = key_of(&pair, i, j, true, rows);
+                        logit = limited(logit, height(&ends, span, query_tile * TILE + column, key));
+                    }
+                    let seen = logit > LOWEST && column < of_queries.count;
+                    let mut weight = select(seen, (logit - log_sum).exp(), 0.0f32);
+                    slopes[i * COLUMNS + j] = weight;
+                    if comptime!(form.drops) {
+                        let kept = factor(&dropout, &draws, place.tile * TILE + own_row(i, rows));
+                        slope *= kept;
+                        weight *= kept;
+                    }
+                    slopes[i * COLUMNS + j] *= slope - dot;
+                    weights[i * COLUMNS + j] = weight;
+                }
+            }
             sync_cube();
-            write_tile(&mut room, &slopes, rows);
-            let column = place.block * factor_block;
-            add_product_of_tile(&mut key_sums, &mut room, queries, &of_queries, column, factor_block, rows);
+            write_tile(&mut room, &weights, rows);
+            let column = place.block * value_block;
+            add_product_of_tile(&mut value_sums, &mut room, gradient, &of_gradient, column, value_block, rows);
+            if comptime!(form.made.content) {
+                sync_cube();
+                write_tile(&mut room, &slopes, rows);
+                let column = place.block * factor_block;
+                add_product_of_tile(&mut key_sums, &mut room, queries, &of_queries, column, factor_block, rows);
+            }
         }
         at += 2;
     }

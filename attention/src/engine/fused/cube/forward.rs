@@ -7,7 +7,7 @@ use super::products::{
     COLUMNS, Four, LOWEST, Room, SWEEP, add_product_of_tile, add_products_of_rows, fours_of, own_column, own_row, reduce_rows, rows_of,
     write_rows, write_tile,
 };
-use super::terms::{add_bias, pair_of_queries};
+use super::terms::{Ends, add_bias, are_beyond, limit, pair_of_queries};
 use super::weights::{Lists, hide, list_of, place, row_number};
 use super::{Form, UNSEEN};
 use crate::dropout::cube::weights::{Dropout, draws_of, factor};
@@ -23,10 +23,12 @@ pub(super) fn attend<F: Float, N: Size>(
     offsets: &Tensor<u32>,
     bias: ComptimeOption<&Tensor<F>>,
     scale: ComptimeOption<&Tensor<F>>,
+    spans: ComptimeOption<&Tensor<F>>,
     context: &mut Tensor<F>,
     log_sum_exp: &mut Tensor<f32>,
     lists: Lists,
     dropout: Dropout,
+    ends: Ends,
     #[comptime] form: Form,
     #[define(F)] _number: ElemType,
 ) {
@@ -47,48 +49,52 @@ pub(super) fn attend<F: Float, N: Size>(
     let mut at = tiles[list] as usize;
     while at < end {
         let key_tile = tiles[at] as usize;
-        let mut weights = Array::<f32>::new(comptime!(rows * COLUMNS));
-        if comptime!(form.made.content) {
-            let of_keys = rows_of(keys, place.row, place.head, key_tile);
-            add_products_of_rows(&mut weights, &mut room, queries, &of_queries, keys, &of_keys, rows);
-        }
-        add_bias(&mut weights, bias, scale, &pair_of_queries(&place, key_tile), false, form);
-        hide(&mut weights, tiles, tiles[at + 1] as usize, rows);
-        let mut largest = Array::<f32>::new(rows);
-        #[unroll]
-        for i in 0..rows {
-            largest[i] = tops[i];
-            #[unroll]
-            for j in 0..COLUMNS {
-                largest[i] = max(largest[i], weights[i * COLUMNS + j]);
+        let pair = pair_of_queries(&place, key_tile);
+        if !are_beyond(spans, &ends, &pair, form) {
+            let mut weights = Array::<f32>::new(comptime!(rows * COLUMNS));
+            if comptime!(form.made.content) {
+                let of_keys = rows_of(keys, place.row, place.head, key_tile);
+                add_products_of_rows(&mut weights, &mut room, queries, &of_queries, keys, &of_keys, rows);
             }
-        }
-        reduce_rows(&mut largest, &mut room, rows, false, comptime!(form.planes));
-        #[unroll]
-        for i in 0..rows {
-            let kept = (tops[i] - largest[i]).exp();
-            tops[i] = largest[i];
-            totals[i] *= kept;
+            add_bias(&mut weights, bias, scale, &pair, false, form);
+            hide(&mut weights, tiles, tiles[at + 1] as usize, rows);
+            limit(&mut weights, spans, &ends, &pair, form);
+            let mut largest = Array::<f32>::new(rows);
             #[unroll]
-            for j in 0..fours {
-                sums[i * fours + j] *= Four::new(kept);
-            }
-            let query = row_number(queries, &place, place.tile * TILE + own_row(i, rows));
-            let draws = draws_of(offsets, query, comptime!(form.drops));
-            #[unroll]
-            for j in 0..COLUMNS {
-                let logit = weights[i * COLUMNS + j];
-                let mut weight = select(logit > LOWEST, (logit - tops[i]).exp(), 0.0f32);
-                totals[i] += weight;
-                if comptime!(form.drops) {
-                    weight *= factor(&dropout, &draws, key_tile * TILE + own_column(j));
+            for i in 0..rows {
+                largest[i] = tops[i];
+                #[unroll]
+                for j in 0..COLUMNS {
+                    largest[i] = max(largest[i], weights[i * COLUMNS + j]);
                 }
-                weights[i * COLUMNS + j] = weight;
             }
+            reduce_rows(&mut largest, &mut room, rows, false, comptime!(form.planes));
+            #[unroll]
+            for i in 0..rows {
+                let kept = (tops[i] - largest[i]).exp();
+                tops[i] = largest[i];
+                totals[i] *= kept;
+                #[unroll]
+                for j in 0..fours {
+                    sums[i * fours + j] *= Four::new(kept);
+                }
+                let query = row_number(queries, &place, place.tile * TILE + own_row(i, rows));
+                let draws = draws_of(offsets, query, comptime!(form.drops));
+                #[unroll]
+                for j in 0..COLUMNS {
+                    let logit = weights[i * COLUMNS + j];
+                    let mut weight = select(logit > LOWEST, (logit - tops[i]).exp(), 0.0f32);
+                    totals[i] += weight;
+                    if comptime!(form.drops) {
+                        weight *= factor(&dropout, &draws, key_tile * TILE + own_column(j));
+                    }
+                    weights[i * COLUMNS + j] = weight;
+                }
+            }
+            write_tile(&mut room, &weights, rows);
+            let of_values = rows_of(values, place.row, place.head, key_tile);
+            add_product_of_tile(&mut sums, &mut room, values, &of_values, place.block * wide, wide, rows);
         }
-        write_tile(&mut room, &weights, rows);
-        let of_values = rows_of(values, place.row, place.head, key_tile);
-        add_product_of_tile(&mut sums, &mut room, values, &of_values, place.block * wide, wide, rows);
         at += 2;
     }
     reduce_rows(&mut totals, &mut room, rows, true, comptime!(form.planes));

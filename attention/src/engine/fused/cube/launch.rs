@@ -12,13 +12,14 @@ use cubecl::ir::features::Plane;
 use cubecl::prelude::*;
 
 use super::products::{ACROSS, SWEEP, down};
+use super::terms::EndsLaunch;
 use super::tiles::{DeviceTiles, none};
 use super::weights::ListsLaunch;
 use crate::dropout::WeightDropout;
 use crate::dropout::cube::weights::{DropoutLaunch, draw_words};
-use crate::engine::LogitTerms;
 use crate::engine::fused::operands::Operands;
 use crate::engine::fused::plan::Plan;
+use crate::engine::{LogitTerms, Ramp, greatest_log_ratio};
 use crate::visibility::TILE;
 
 /// Width of what stands for queries and keys that there are not: rows of it are read in fours.
@@ -32,22 +33,24 @@ pub(super) struct Made {
     pub bias: bool,
     /// Whether the bias is multiplied with a scale.
     pub scale: bool,
+    /// Whether spans end softly.
+    pub spans: bool,
 }
 
 impl Made {
-    pub(super) fn of(terms: &LogitTerms) -> Self {
+    pub(super) fn of(terms: &LogitTerms, spans: bool) -> Self {
         let LogitTerms { content, bias, .. } = terms;
-        Self { content: content.is_some(), bias: bias.is_some(), scale: bias.as_ref().is_some_and(|bias| bias.scale.is_some()) }
+        Self { content: content.is_some(), bias: bias.is_some(), scale: bias.as_ref().is_some_and(|bias| bias.scale.is_some()), spans }
     }
 
     /// Buffers of a kernel that such logits have more than a product of queries and keys.
     pub(super) fn buffers(self) -> u32 {
-        u32::from(self.bias) + u32::from(self.scale)
+        [self.bias, self.scale, self.spans].map(u32::from).iter().sum()
     }
 
     /// Whether they are a product of queries and keys alone.
     pub(super) fn is_product(self) -> bool {
-        self == Self { content: true, bias: false, scale: false }
+        self == Self { content: true, bias: false, scale: false, spans: false }
     }
 }
 
@@ -58,6 +61,9 @@ pub(super) struct Terms {
     pub bias: Option<CubeTensor>,
     /// `[1, H|1, 1, 1]`.
     pub scale: Option<CubeTensor>,
+    /// `[B|1, H|1, Q|1, 1]`.
+    pub spans: Option<CubeTensor>,
+    ramp: Option<Ramp>,
 }
 
 /// What the kernels are compiled for.
@@ -100,11 +106,11 @@ pub(super) struct Launch {
 impl Launch {
     pub(super) fn new(operands: Operands<CubeBackend>, plan: &Plan) -> Self {
         let (map, dropout) = (&plan.parts[0].tiles, plan.dropout.as_ref());
-        let Operands { values, queries, keys, bias, bias_scale, .. } = operands;
+        let Operands { values, queries, keys, bias, bias_scale, spans, .. } = operands;
         let values = with_whole_rows(values);
-        let [bias, scale] = [bias, bias_scale].map(|operand| operand.given().map(with_whole_rows));
+        let [bias, scale, spans] = [bias, bias_scale, spans].map(|operand| operand.given().map(with_whole_rows));
         let product = queries.given().zip(keys.given());
-        let made = Made { content: product.is_some(), bias: bias.is_some(), scale: scale.is_some() };
+        let made = Made { content: product.is_some(), bias: bias.is_some(), scale: scale.is_some(), spans: spans.is_some() };
         let (queries, keys) = match product {
             Some((queries, keys)) => (with_whole_rows(queries), with_whole_rows(keys)),
             None => {
@@ -124,7 +130,7 @@ impl Launch {
         let planes = properties.features.plane.contains(Plane::Ops) && properties.hardware.plane_size_min as usize >= ACROSS;
         let drops = dropout.is_some();
         let dropout = dropout.map_or((0, 1.0), WeightDropout::threshold_and_factor);
-        Self { queries, keys, values, terms: Terms { made, bias, scale }, tiles, offsets, dropout, drops, planes }
+        Self { queries, keys, values, terms: Terms { made, bias, scale, spans, ramp: plan.ramp }, tiles, offsets, dropout, drops, planes }
     }
 
     /// Number of rows, heads, queries, keys, width of the factors and of the values.
@@ -160,6 +166,14 @@ impl Launch {
 
     pub(super) fn dropout(&self) -> DropoutLaunch {
         DropoutLaunch::new(self.dropout.0, self.dropout.1)
+    }
+
+    pub(super) fn ends(&self) -> EndsLaunch {
+        let Ramp { width, origin, nearest, farthest, offset } =
+            self.terms.ramp.unwrap_or(Ramp { width: 1.0, origin: 0.0, nearest: 0, farthest: 0, offset: 0 });
+        // Distances are those of indices, which 32 bits hold.
+        let [nearest, farthest] = [nearest, farthest].map(|distance| i32::try_from(distance).unwrap_or(i32::MAX));
+        EndsLaunch::new(width, origin, nearest, farthest, offset as i32, greatest_log_ratio(DType::F32))
     }
 
     /// What queries, keys, values and results are made of.

@@ -4,7 +4,7 @@
 //! shared memory. Where the device has operations of planes, the largest logit of a row passes through them instead. No software adapter declares
 //! them, so that tests without a GPU do not run that way; an H100 has, through CUDA and Vulkan.
 //!
-//! Tensor cores compute what is one product of queries and keys. Logits with a bias go to the other kernels.
+//! Tensor cores compute what is one product of queries and keys. Logits with a bias and softmaxes with soft spans go to the other kernels.
 
 #![allow(clippy::too_many_arguments, reason = "a kernel has an argument for each buffer")]
 
@@ -62,7 +62,7 @@ impl FusedAttention for CubeBackend {
 }
 
 /// Whether the kernels for such logits fit on a device, and compute with numbers of this type.
-pub(super) fn has_room(device: &CubeDevice, dtype: DType, terms: &LogitTerms) -> bool {
+pub(super) fn has_room(device: &CubeDevice, dtype: DType, terms: &LogitTerms, has_spans: bool) -> bool {
     if !matches!(dtype, DType::F32 | DType::F16 | DType::BF16) || !CubeBackend::supports_dtype(device, dtype) {
         return false;
     }
@@ -70,7 +70,7 @@ pub(super) fn has_room(device: &CubeDevice, dtype: DType, terms: &LogitTerms) ->
     let hardware = &client.properties().hardware;
     hardware.max_shared_memory_size >= SHARED
         && hardware.max_units_per_cube as usize >= ACROSS * down(4)
-        && hardware.max_bindings > BUFFERS + Made::of(terms).buffers()
+        && hardware.max_bindings > BUFFERS + Made::of(terms, has_spans).buffers()
 }
 
 /// Context and log-sum-exp, as [`FusedAttention::fused_forward`] has them.
@@ -96,10 +96,12 @@ fn forward(operands: Operands<CubeBackend>, plan: &Plan) -> (CubeTensor, CubeTen
         launch.offsets.clone().into_tensor_arg(),
         argument(&launch.terms.bias).into(),
         argument(&launch.terms.scale).into(),
+        argument(&launch.terms.spans).into(),
         context.clone().into_tensor_arg(),
         log_sum_exp.clone().into_tensor_arg(),
         launch.lists(0),
         launch.dropout(),
+        launch.ends(),
         launch.form(blocks, SWEEP, wide),
         launch.number(),
     );
@@ -142,14 +144,15 @@ fn backward(operands: Operands<CubeBackend>, [context, log_sum_exp, gradient]: [
         return Operands { queries: Operand::Given(queries), keys: Operand::Given(keys), ..Operands::of_values(values) };
     }
     let given = Given { gradient, log_sum_exp, dots, fours };
-    let of_queries = launch.terms.made.content.then(|| gradient_of_queries(&launch, &given));
+    let of_queries = gradients_of_queries(&launch, &given);
     let (of_keys, of_values) = gradient_of_keys_and_values(&launch, &given);
     let (of_bias, of_scale) = match &launch.terms.bias {
         Some(bias) if !plan.is_bias_fixed => gradient_of_bias(&launch, &given, bias),
         _ => (None, None),
     };
     Operands {
-        queries: of_queries.into(),
+        queries: of_queries.queries.into(),
+        spans: of_queries.spans.into(),
         keys: of_keys.into(),
         bias: of_bias.into(),
         bias_scale: of_scale.into(),
@@ -157,9 +160,21 @@ fn backward(operands: Operands<CubeBackend>, [context, log_sum_exp, gradient]: [
     }
 }
 
-fn gradient_of_queries(launch: &Launch, given: &Given) -> CubeTensor {
+/// Gradients of what belongs to queries.
+#[derive(Default)]
+struct OfQueries {
+    queries: Option<CubeTensor>,
+    spans: Option<CubeTensor>,
+}
+
+fn gradients_of_queries(launch: &Launch, given: &Given) -> OfQueries {
+    let Made { content, spans, .. } = launch.terms.made;
+    if !content && !spans {
+        return OfQueries::default();
+    }
     let [batch, heads, queries, _, factor, _] = launch.sizes();
-    let result = launch.empty([batch, heads, queries, factor]);
+    let result = launch.empty(if content { [batch, heads, queries, factor] } else { [1; 4] });
+    let of_spans = spans.then(|| launch.empty_by_query());
     let (count, wide) = blocks(factor, WIDEST);
     backward::gradient_of_queries::launch(
         &launch.queries.client,
@@ -176,13 +191,17 @@ fn gradient_of_queries(launch: &Launch, given: &Given) -> CubeTensor {
         launch.offsets.clone().into_tensor_arg(),
         argument(&launch.terms.bias).into(),
         argument(&launch.terms.scale).into(),
+        argument(&launch.terms.spans).into(),
         result.clone().into_tensor_arg(),
+        argument(&of_spans).into(),
         launch.lists(0),
         launch.dropout(),
+        launch.ends(),
         launch.form(count, wide, SWEEP),
         launch.number(),
     );
-    result
+    let spans = launch.terms.spans.as_ref().zip(of_spans).map(|(spans, of_spans)| summed(of_spans, spans));
+    OfQueries { queries: content.then_some(result), spans }
 }
 
 fn gradient_of_keys_and_values(launch: &Launch, given: &Given) -> (Option<CubeTensor>, CubeTensor) {
@@ -207,10 +226,12 @@ fn gradient_of_keys_and_values(launch: &Launch, given: &Given) -> (Option<CubeTe
         launch.offsets.clone().into_tensor_arg(),
         argument(&launch.terms.bias).into(),
         argument(&launch.terms.scale).into(),
+        argument(&launch.terms.spans).into(),
         of_keys.clone().into_tensor_arg(),
         of_values.clone().into_tensor_arg(),
         launch.lists(launch.tiles.by_key),
         launch.dropout(),
+        launch.ends(),
         launch.form(count, factor_block, value_block),
         launch.number(),
     );
@@ -239,10 +260,12 @@ fn gradient_of_bias(launch: &Launch, given: &Given, bias: &CubeTensor) -> (Optio
         launch.offsets.clone().into_tensor_arg(),
         argument(&launch.terms.bias).into(),
         argument(&launch.terms.scale).into(),
+        argument(&launch.terms.spans).into(),
         result.clone().into_tensor_arg(),
         of_scale.clone().into_tensor_arg(),
         launch.lists(0),
         launch.dropout(),
+        launch.ends(),
         launch.form(1, SWEEP, SWEEP),
         launch.number(),
     );

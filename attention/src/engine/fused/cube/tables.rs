@@ -7,7 +7,7 @@ use cubecl::prelude::*;
 use super::Form;
 use super::backward::slopes_of_tile;
 use super::products::{COLUMNS, Room, own_column, own_row, reduce_rows};
-use super::terms::{at_most, scale_of};
+use super::terms::{Ends, are_beyond, at_most, pair_of_queries, scale_of};
 use super::weights::{Lists, Place, found_in, list_of};
 use crate::dropout::cube::weights::Dropout;
 use crate::visibility::TILE;
@@ -25,10 +25,12 @@ pub(super) fn gradient_of_bias<F: Float, N: Size>(
     offsets: &Tensor<u32>,
     bias: ComptimeOption<&Tensor<F>>,
     scale: ComptimeOption<&Tensor<F>>,
+    spans: ComptimeOption<&Tensor<F>>,
     result: &mut Tensor<F>,
     of_scale: &mut Tensor<f32>,
     lists: Lists,
     dropout: Dropout,
+    ends: Ends,
     #[comptime] form: Form,
     #[define(F)] _number: ElemType,
 ) {
@@ -39,14 +41,17 @@ pub(super) fn gradient_of_bias<F: Float, N: Size>(
     let row_count = select(own_rows == 1, gradient.shape(0), 1usize);
     let head_count = select(own_heads == 1, gradient.shape(1), 1usize);
     let mut room = Room::new();
+    let mut span_sums = Array::<f32>::new(rows);
     let mut sums = Array::<f32>::new(comptime!(rows * COLUMNS));
     for index in 0..row_count * head_count {
         let place = Place { row: first_row + index / head_count, head: first_head + index % head_count, tile: query_tile, block: 0usize };
         let at = found_in(tiles, list_of(&lists, &place), key_tile);
-        if at > 0 {
+        let pair = pair_of_queries(&place, key_tile);
+        if at > 0 && !are_beyond(spans, &ends, &pair, form) {
             let mut slopes = Array::<f32>::new(comptime!(rows * COLUMNS));
             slopes_of_tile(
                 &mut slopes,
+                &mut span_sums,
                 &mut room,
                 queries,
                 keys,
@@ -58,10 +63,11 @@ pub(super) fn gradient_of_bias<F: Float, N: Size>(
                 tiles,
                 bias,
                 scale,
-                &place,
-                key_tile,
+                spans,
+                &pair,
                 tiles[at + 1] as usize,
                 &dropout,
+                &ends,
                 form,
             );
             #[unroll]

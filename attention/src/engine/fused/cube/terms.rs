@@ -3,7 +3,7 @@
 use cubecl::prelude::*;
 
 use super::Form;
-use super::products::{COLUMNS, own_column, own_row};
+use super::products::{COLUMNS, LOWEST, own_column, own_row};
 use super::weights::Place;
 use crate::visibility::TILE;
 
@@ -83,6 +83,93 @@ pub(super) fn add_bias<F: Float>(
             }
         }
     }
+}
+
+/// Soft ends of spans, as [`Ramp`](crate::engine::Ramp) has them.
+#[derive(CubeType, CubeLaunch)]
+pub(super) struct Ends {
+    pub width: f32,
+    pub origin: f32,
+    pub nearest: i32,
+    pub farthest: i32,
+    pub offset: i32,
+    /// Greatest logarithm of how much a key at the end of its ramp weighs in the gradient of the span.
+    pub greatest: f32,
+}
+
+/// Factor that a logarithm is taken of: those above it are greater than the least difference of 32-bit floats from 1.
+const LEAST_FACTOR: f32 = 1.0e-30;
+
+/// The span of a query.
+#[cube]
+pub(super) fn span_of<F: Float>(spans: ComptimeOption<&Tensor<F>>, pair: &Pair, query: usize, #[comptime] form: Form) -> f32 {
+    let mut span = 0.0f32;
+    if comptime!(form.made.spans) {
+        let spans = spans.unwrap();
+        let start = pair.row % spans.shape(0) * spans.stride(0) + pair.head % spans.shape(1) * spans.stride(1);
+        span = f32::cast_from(spans[start + at_most(query, spans.shape(2) - 1) * spans.stride(2)]);
+    }
+    span
+}
+
+/// The factor of a key before it is limited to `[0, 1]`. What is no key of the query lies below.
+#[cube]
+pub(super) fn height(ends: &Ends, span: f32, query: usize, key: usize) -> f32 {
+    let signed = query as i32 + ends.offset - key as i32;
+    let distance = max(signed, 0i32 - signed);
+    let level = ends.origin - f32::cast_from(distance);
+    let is_key = distance >= ends.nearest && distance <= ends.farthest;
+    select(is_key, (span + level) / ends.width + 1.0f32, -1.0f32)
+}
+
+/// A logit and the logarithm of a factor.
+#[cube]
+pub(super) fn limited(logit: f32, height: f32) -> f32 {
+    let within = select(height < 1.0f32, logit + max(height, LEAST_FACTOR.runtime()).ln(), logit);
+    select(height > 0.0f32, within, LOWEST.runtime())
+}
+
+/// Adds the logarithms of the factors of soft spans to logits `[rows, COLUMNS]`; rows are queries.
+#[cube]
+pub(super) fn limit<F: Float>(
+    logits: &mut Array<f32>,
+    spans: ComptimeOption<&Tensor<F>>,
+    ends: &Ends,
+    pair: &Pair,
+    #[comptime] form: Form,
+) {
+    if comptime!(form.made.spans) {
+        #[unroll]
+        for i in 0..comptime!(form.rows) {
+            let query = query_of(pair, i, 0usize, false, comptime!(form.rows));
+            let span = span_of(spans, pair, query, form);
+            #[unroll]
+            for j in 0..COLUMNS {
+                let key = key_of(pair, i, j, false, comptime!(form.rows));
+                logits[i * COLUMNS + j] = limited(logits[i * COLUMNS + j], height(ends, span, query, key));
+            }
+        }
+    }
+}
+
+/// Whether no query of a tile reaches a key of another, nor the end of a ramp, which has a slope.
+#[cube]
+pub(super) fn are_beyond<F: Float>(spans: ComptimeOption<&Tensor<F>>, ends: &Ends, pair: &Pair, #[comptime] form: Form) -> bool {
+    let mut are_beyond = false;
+    if comptime!(form.made.spans) {
+        let length = spans.unwrap().shape(2);
+        let mut longest = span_of(spans, pair, pair.queries * TILE, form);
+        for query in at_most(pair.queries * TILE, length)..at_most((pair.queries + 1) * TILE, length) {
+            longest = max(longest, span_of(spans, pair, query, form));
+        }
+        let signed = (pair.queries * TILE) as i32 + ends.offset - (pair.keys * TILE) as i32;
+        let apart = max(signed, 0i32 - signed);
+        let wide = comptime!(TILE as i32 - 1);
+        let least = max(apart - wide, 0i32);
+        let top = (longest + (ends.origin - f32::cast_from(least))) / ends.width + 1.0f32;
+        are_beyond = least > ends.farthest || apart + wide < ends.nearest || top < 0.0f32;
+    }
+    are_beyond
 }
 
 #[cube]

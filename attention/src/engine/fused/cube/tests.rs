@@ -11,8 +11,8 @@ use super::tiles::DeviceTiles;
 use super::*;
 use crate::conformance::cube_test_device as adapter;
 use crate::dropout::WeightDropout;
-use crate::engine::Normaliser;
 use crate::engine::fused::plan::Part;
+use crate::engine::{Normaliser, Ramp};
 use crate::random::RandomKey;
 use crate::visibility::{Span, TileMap, Visibility};
 
@@ -29,11 +29,13 @@ struct Case {
     bias: Option<[usize; 2]>,
     /// Heads of its scale.
     scale: Option<usize>,
+    /// Rows, heads and queries of soft spans.
+    spans: Option<[usize; 3]>,
 }
 
 impl Case {
     fn product(span: Span, widths: [usize; 2]) -> Self {
-        Self { span, widths, bias: None, scale: None }
+        Self { span, widths, bias: None, scale: None, spans: None }
     }
 
     /// Operands, and the gradient of the context.
@@ -53,6 +55,13 @@ impl Case {
         }
         operands.bias = self.bias.map(|[rows, heads]| tensor(4, [rows, heads, queries, keys], 1.0)).into();
         operands.bias_scale = self.scale.map(|heads| tensor(5, [1, heads, 1, 1], 2.0)).into();
+        let lengths = |[rows, heads, queries]: [usize; 3]| {
+            // Spans of 8 and of 16 end on a key, where ramps have corners.
+            let numbers = (0..rows * heads * queries).map(|index| [8.0, 13.3, 16.0, 33.25, 60.5][index % 5]).collect::<Vec<f32>>();
+            let tensor = B::float_from_data(TensorData::new(numbers, [rows, heads, queries, 1]), device);
+            casts.iter().fold(tensor, |tensor, &dtype| B::float_cast(tensor, dtype))
+        };
+        operands.spans = self.spans.map(lengths).into();
         (operands, wide(6, queries, value))
     }
 }
@@ -61,8 +70,13 @@ fn read<B: Backend>(tensor: FloatTensor<B>) -> TensorData {
     burn::tensor::try_read_sync(B::float_into_data(tensor)).expect("the device answers").expect("the kernels have run")
 }
 
+const COUNT: usize = 8;
+
+/// Context, log-sum-exp and gradients, as [`NAMES`] has them.
+type Results = [Option<TensorData>; COUNT];
+
 /// Names of results.
-const NAMES: [&str; 7] = [
+const NAMES: [&str; COUNT] = [
     "context",
     "log-sum-exp",
     "gradient of values",
@@ -70,33 +84,32 @@ const NAMES: [&str; 7] = [
     "gradient of keys",
     "gradient of the bias",
     "gradient of its scale",
+    "gradient of spans",
 ];
 
-/// Context, log-sum-exp and gradients, as [`NAMES`] has them.
-fn results<B: FusedAttention>(device: &B::Device, casts: &[FloatDType], case: &Case, plan: &Plan) -> [Option<TensorData>; 7] {
+fn results<B: FusedAttention>(device: &B::Device, casts: &[FloatDType], case: &Case, plan: &Plan) -> Results {
     let (operands, gradient) = case.operands::<B>(device, casts);
     let (context, log_sum_exp) = B::fused_forward(operands.clone(), plan.clone());
     // What batch rows or heads share is not said for each of them.
     let by_query = B::float_expand(log_sum_exp.clone(), Shape::new([BATCH, HEADS, case.span.queries, 1]));
     let gradients = B::fused_backward(operands, context.clone(), log_sum_exp.clone(), gradient, plan.clone());
-    let Operands { values, queries, keys, bias, bias_scale, .. } = gradients;
-    let given = [queries, keys, bias, bias_scale].map(Operand::given);
-    let [queries, keys, bias, bias_scale] = given;
-    [Some(context), Some(by_query), Some(values), queries, keys, bias, bias_scale].map(|result| result.map(read::<B>))
+    let Operands { values, queries, keys, bias, bias_scale, spans, .. } = gradients;
+    let [queries, keys, bias, bias_scale, spans] = [queries, keys, bias, bias_scale, spans].map(Operand::given);
+    [Some(context), Some(by_query), Some(values), queries, keys, bias, bias_scale, spans].map(|result| result.map(read::<B>))
 }
 
 /// Those of the kernels.
-fn native(casts: &[FloatDType], case: &Case, plan: &Plan) -> [Option<TensorData>; 7] {
+fn native(casts: &[FloatDType], case: &Case, plan: &Plan) -> Results {
     results::<CubeBackend>(&adapter(), casts, case, plan)
 }
 
 /// Those of tensor operations.
-fn composed(casts: &[FloatDType], case: &Case, plan: &Plan) -> [Option<TensorData>; 7] {
+fn composed(casts: &[FloatDType], case: &Case, plan: &Plan) -> Results {
     results::<CubeBackend>(&adapter(), casts, case, &Plan { by_kernels: false, ..plan.clone() })
 }
 
 /// Fails where two results differ by `limit` or more of what is largest in the second one, or of 1.
-fn assert_close(found: &[Option<TensorData>; 7], expected: &[Option<TensorData>; 7], limit: f32, what: &str) {
+fn assert_close(found: &Results, expected: &Results, limit: f32, what: &str) {
     for ((name, found), expected) in NAMES.iter().zip(found).zip(expected) {
         let (Some(found), Some(expected)) = (found, expected) else {
             assert!(found.is_none() && expected.is_none(), "{what}: {name} is there in one and not in the other");
@@ -165,13 +178,15 @@ fn kernels_compute_what_the_composed_operator_computes() {
 #[test]
 fn kernels_in_16_bits_compute_what_they_compute_in_32() {
     let span = Span::whole(70, 130);
-    let plan = plan(&Visibility::padding(vec![129, 40]), span, WeightDropout::new(0.3, RandomKey::from_seed(1)));
+    let ramp = Ramp { width: 8.0, origin: 0.0, nearest: 0, farthest: 50, offset: 0 };
+    let padding = Visibility::padding(vec![129, 40]);
+    let plan = Plan { ramp: Some(ramp), ..plan(&padding, span, WeightDropout::new(0.3, RandomKey::from_seed(1))) };
     let product = |widths| Case::product(span, widths);
     let cases = [
         product([5, 7]),
         product([8, 36]),
         Case { bias: Some([1, HEADS]), scale: Some(HEADS), ..product([8, 7]) },
-        Case { bias: Some([BATCH, 1]), ..product([0, 8]) },
+        Case { bias: Some([BATCH, 1]), spans: Some([1, HEADS, 70]), ..product([0, 8]) },
     ];
     for case in cases {
         let found = native(&[FloatDType::F16], &case, &plan);
@@ -213,6 +228,27 @@ fn kernels_add_biases_of_any_shape() {
     ];
     for (span, plan, widths, bias, scale) in cases {
         let case = Case { bias: Some(bias), scale, ..Case::product(span, widths) };
+        assert_native(&case, plan, &format!("{case:?}"));
+    }
+}
+
+#[test]
+fn kernels_end_spans_softly() {
+    let dropout = WeightDropout::new(0.3, RandomKey::from_seed(1));
+    let (square, ragged, late) = (Span::whole(150, 150), Span::whole(65, 200), Span { queries: 70, keys: 140, ..Span::whole(70, 140) });
+    let ramp = Ramp { width: 8.0, origin: 0.0, nearest: 0, farthest: 50, offset: 0 };
+    let causal = Plan { ramp: Some(ramp), ..plan(&Visibility::causal(), square, None) };
+    let padded = Ramp { width: 3.0, origin: 1.0, nearest: 2, farthest: usize::MAX, ..ramp };
+    let padded = Plan { ramp: Some(padded), ..plan(&Visibility::padding(vec![200, 40]), ragged, dropout) };
+    let after = Plan { ramp: Some(Ramp { offset: 70, ..ramp }), ..plan(&Visibility::all(), late, None) };
+    let cases = [
+        (square, &causal, [5, 7], None, [1, HEADS, 1]),
+        (square, &causal, [0, 7], Some([1, HEADS]), [BATCH, 1, 150]),
+        (ragged, &padded, [8, 36], None, [BATCH, HEADS, 65]),
+        (late, &after, [8, 36], Some([BATCH, 1]), [1, 1, 1]),
+    ];
+    for (span, plan, widths, bias, spans) in cases {
+        let case = Case { bias, spans: Some(spans), ..Case::product(span, widths) };
         assert_native(&case, plan, &format!("{case:?}"));
     }
 }
