@@ -104,7 +104,10 @@ fn forward_metadata(operands: &OperandsMetadata, _plan: &Plan) -> (TensorSpec, T
         OperandMetadata::Given(tensor) => Some(tensor.shape[2]),
         OperandMetadata::Absent => None,
     };
-    let queries = [&operands.queries, &operands.bias].into_iter().find_map(length).expect("logits have a term with queries");
+    let queries = [&operands.queries, &operands.bias, &operands.relative_queries]
+        .into_iter()
+        .find_map(length)
+        .expect("logits have a term with queries");
     let [batch, heads, _, value] = operands.values.shape.dims();
     let spec = |width, dtype| TensorSpec::new([batch, heads, queries, width].into(), dtype);
     (spec(value, operands.values.dtype), spec(1, DType::F32))

@@ -26,8 +26,8 @@ pub(crate) struct Plan {
     pub cap: Option<Cap>,
     /// Whether no gradient of the bias is asked for.
     pub is_bias_fixed: bool,
-    /// Whether the device has kernels for just this: a softmax of a product of thin factors, a bias, or both, with soft spans or without, over
-    /// tiles in the order of indices that shift nothing.
+    /// Whether the device has kernels for just this: a softmax of a product of thin factors, scores by distance and a bias, or of some of them,
+    /// with soft spans or without, over tiles in the order of indices that shift nothing.
     pub by_kernels: bool,
 }
 

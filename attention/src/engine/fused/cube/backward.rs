@@ -5,6 +5,7 @@ use cubecl::ir::ElemType;
 use cubecl::prelude::*;
 
 use super::Form;
+use super::distances::{add_products_by_distance, add_scores_by_distance};
 use super::products::{
     COLUMNS, Four, LOWEST, Room, add_product_of_tile, add_products_of_rows, fours_of, own_column, own_row, reduce_rows, rows_of,
     write_rows, write_tile,
@@ -49,6 +50,8 @@ pub(super) fn slopes_of_tile<F: Float, N: Size>(
     bias: ComptimeOption<&Tensor<F>>,
     scale: ComptimeOption<&Tensor<F>>,
     spans: ComptimeOption<&Tensor<F>>,
+    relative_queries: ComptimeOption<&Tensor<Vector<F, N>>>,
+    table: ComptimeOption<&Tensor<Vector<F, N>>>,
     pair: &Pair,
     mask: usize,
     dropout: &Dropout,
@@ -66,6 +69,7 @@ pub(super) fn slopes_of_tile<F: Float, N: Size>(
     }
     add_products_of_rows(slopes, room, gradient, &of_gradient, values, &of_values, rows);
     add_bias(&mut logits, bias, scale, pair, false, form);
+    add_scores_by_distance(&mut logits, room, relative_queries, table, pair, false, form);
     hide(&mut logits, tiles, mask, rows);
     let place = Place { row: pair.row, head: pair.head, tile: pair.queries, block: 0usize };
     #[unroll]
@@ -97,7 +101,8 @@ pub(super) fn slopes_of_tile<F: Float, N: Size>(
     }
 }
 
-/// A cube computes `factor_block` columns of the gradient of a tile of queries, and those of their spans, `[B, H, Q, 1]`.
+/// A cube computes `factor_block` columns of the gradient of a tile of queries, `relative_block` columns of that of their factors of scores by distance, and
+/// that of their spans, `[B, H, Q, 1]`.
 #[cube(launch)]
 pub(super) fn gradient_of_queries<F: Float, N: Size>(
     queries: &Tensor<Vector<F, N>>,
@@ -111,7 +116,10 @@ pub(super) fn gradient_of_queries<F: Float, N: Size>(
     bias: ComptimeOption<&Tensor<F>>,
     scale: ComptimeOption<&Tensor<F>>,
     spans: ComptimeOption<&Tensor<F>>,
+    relative_queries: ComptimeOption<&Tensor<Vector<F, N>>>,
+    table: ComptimeOption<&Tensor<Vector<F, N>>>,
     result: &mut Tensor<F>,
+    of_relative: ComptimeOption<&mut Tensor<F>>,
     of_spans: ComptimeOption<&mut Tensor<f32>>,
     lists: Lists,
     dropout: Dropout,
@@ -124,6 +132,8 @@ pub(super) fn gradient_of_queries<F: Float, N: Size>(
     let of_queries = rows_of(queries, place.row, place.head, place.tile);
     let mut room = Room::new();
     let mut sums = Array::<Four>::new(comptime!(fours_of(wide, rows)));
+    let relative_wide = comptime!(form.relative_block);
+    let mut relative_sums = Array::<Four>::new(comptime!(fours_of(relative_wide, rows)));
     let mut span_sums = Array::<f32>::new(rows);
     let list = list_of(&lists, &place);
     let end = tiles[list + 1] as usize;
@@ -147,6 +157,8 @@ pub(super) fn gradient_of_queries<F: Float, N: Size>(
                 bias,
                 scale,
                 spans,
+                relative_queries,
+                table,
                 &pair,
                 tiles[at + 1] as usize,
                 &dropout,
@@ -159,12 +171,21 @@ pub(super) fn gradient_of_queries<F: Float, N: Size>(
                 let of_keys = rows_of(keys, place.row, place.head, pair.keys);
                 add_product_of_tile(&mut sums, &mut room, keys, &of_keys, place.block * wide, wide, rows);
             }
+            if comptime!(form.made.relative) {
+                let column = place.block * relative_wide;
+                let (length, table) = (queries.shape(2), table.unwrap());
+                add_products_by_distance(&mut relative_sums, &mut room, &slopes, length, table, &pair, column, relative_wide, rows);
+            }
         }
         at += 2;
     }
     let first = row_number(queries, &place, place.tile * TILE);
     if comptime!(form.made.content) {
         write_rows(result, first, of_queries.count, &sums, place.block * wide, wide, rows);
+    }
+    if comptime!(form.made.relative) {
+        let of_relative = of_relative.unwrap();
+        write_rows(of_relative, first, of_queries.count, &relative_sums, place.block * relative_wide, relative_wide, rows);
     }
     if comptime!(form.made.spans) {
         let of_spans = of_spans.unwrap();
@@ -194,6 +215,8 @@ pub(super) fn gradient_of_keys_and_values<F: Float, N: Size>(
     bias: ComptimeOption<&Tensor<F>>,
     scale: ComptimeOption<&Tensor<F>>,
     spans: ComptimeOption<&Tensor<F>>,
+    relative_queries: ComptimeOption<&Tensor<Vector<F, N>>>,
+    table: ComptimeOption<&Tensor<Vector<F, N>>>,
     result_of_keys: &mut Tensor<F>,
     result_of_values: &mut Tensor<F>,
     lists: Lists,
@@ -225,6 +248,7 @@ pub(super) fn gradient_of_keys_and_values<F: Float, N: Size>(
             }
             add_products_of_rows(&mut slopes, &mut room, values, &of_values, gradient, &of_gradient, rows);
             add_bias(&mut weights, bias, scale, &pair, true, form);
+            add_scores_by_distance(&mut weights, &mut room, relative_queries, table, &pair, true, form);
             hide_by_key(&mut weights, tiles, tiles[at + 1] as usize, rows);
             #[unroll]
             for j in 0..COLUMNS {

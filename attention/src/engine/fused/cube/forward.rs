@@ -3,6 +3,7 @@
 use cubecl::ir::ElemType;
 use cubecl::prelude::*;
 
+use super::distances::add_scores_by_distance;
 use super::products::{
     COLUMNS, Four, LOWEST, Room, SWEEP, add_product_of_tile, add_products_of_rows, fours_of, own_column, own_row, reduce_rows, rows_of,
     write_rows, write_tile,
@@ -24,6 +25,8 @@ pub(super) fn attend<F: Float, N: Size>(
     bias: ComptimeOption<&Tensor<F>>,
     scale: ComptimeOption<&Tensor<F>>,
     spans: ComptimeOption<&Tensor<F>>,
+    relative_queries: ComptimeOption<&Tensor<Vector<F, N>>>,
+    table: ComptimeOption<&Tensor<Vector<F, N>>>,
     context: &mut Tensor<F>,
     log_sum_exp: &mut Tensor<f32>,
     lists: Lists,
@@ -57,6 +60,7 @@ pub(super) fn attend<F: Float, N: Size>(
                 add_products_of_rows(&mut weights, &mut room, queries, &of_queries, keys, &of_keys, rows);
             }
             add_bias(&mut weights, bias, scale, &pair, false, form);
+            add_scores_by_distance(&mut weights, &mut room, relative_queries, table, &pair, false, form);
             hide(&mut weights, tiles, tiles[at + 1] as usize, rows);
             limit(&mut weights, spans, &ends, &pair, form);
             let mut largest = Array::<f32>::new(rows);

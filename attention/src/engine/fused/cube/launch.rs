@@ -2,6 +2,7 @@
 
 use burn::backend::TensorMetadata;
 use burn::backend::cubecl::dtype_to_storage_type;
+use burn::backend::ops::FloatTensorOps;
 use burn::tensor::{DType, Shape};
 use burn_cubecl::CubeBackend;
 use burn_cubecl::kernel::into_contiguous;
@@ -35,22 +36,49 @@ pub(super) struct Made {
     pub scale: bool,
     /// Whether spans end softly.
     pub spans: bool,
+    /// Scores by distance.
+    pub relative: bool,
 }
 
 impl Made {
     pub(super) fn of(terms: &LogitTerms, spans: bool) -> Self {
-        let LogitTerms { content, bias, .. } = terms;
-        Self { content: content.is_some(), bias: bias.is_some(), scale: bias.as_ref().is_some_and(|bias| bias.scale.is_some()), spans }
+        let LogitTerms { content, relative, bias, .. } = terms;
+        let (content, relative) = (content.is_some(), relative.is_some());
+        let scale = bias.as_ref().is_some_and(|bias| bias.scale.is_some());
+        Self { content, bias: bias.is_some(), scale, spans, relative }
     }
 
     /// Buffers of a kernel that such logits have more than a product of queries and keys.
     pub(super) fn buffers(self) -> u32 {
-        [self.bias, self.scale, self.spans].map(u32::from).iter().sum()
+        // The first gradient kernel has room for one more result.
+        let given = [self.bias, self.scale, self.spans, self.relative, self.relative].map(u32::from).iter().sum::<u32>();
+        given + u32::from(self.spans && self.relative)
     }
 
     /// Whether they are a product of queries and keys alone.
     pub(super) fn is_product(self) -> bool {
-        self == Self { content: true, bias: false, scale: false, spans: false }
+        self == Self { content: true, bias: false, scale: false, spans: false, relative: false }
+    }
+}
+
+/// Factors of scores by distance.
+pub(super) struct Relative {
+    /// `[B, H, Q, S]`; the last dimension has no gaps.
+    pub queries: CubeTensor,
+    /// `[B|1, H|1, before + Q + K - 1, S]`; the last dimension has no gaps.
+    pub table: CubeTensor,
+    /// Rows of zeros before those of distances: as many as the last tile of queries lacks queries.
+    pub before: usize,
+}
+
+impl Relative {
+    fn new(queries: CubeTensor, table: CubeTensor) -> Self {
+        let [rows, heads, _, width] = table.shape().dims();
+        let length = queries.shape()[2];
+        let before = length.next_multiple_of(TILE) - length;
+        let zeros = || CubeBackend::float_zeros(Shape::new([rows, heads, before, width]), &table.device, table.dtype.into());
+        let table = if before == 0 { table } else { CubeBackend::float_cat(vec![zeros(), table], 2) };
+        Self { queries: with_whole_rows(queries), table: with_whole_rows(table), before }
     }
 }
 
@@ -64,6 +92,7 @@ pub(super) struct Terms {
     /// `[B|1, H|1, Q|1, 1]`.
     pub spans: Option<CubeTensor>,
     ramp: Option<Ramp>,
+    pub relative: Option<Relative>,
 }
 
 /// What the kernels are compiled for.
@@ -72,6 +101,7 @@ pub(super) struct Form {
     /// Columns of results that a cube computes.
     pub factor_block: usize,
     pub value_block: usize,
+    pub relative_block: usize,
     /// Blocks of columns that the widest result has.
     pub blocks: usize,
     pub drops: bool,
@@ -106,15 +136,23 @@ pub(super) struct Launch {
 impl Launch {
     pub(super) fn new(operands: Operands<CubeBackend>, plan: &Plan) -> Self {
         let (map, dropout) = (&plan.parts[0].tiles, plan.dropout.as_ref());
-        let Operands { values, queries, keys, bias, bias_scale, spans, .. } = operands;
+        let Operands { values, queries, keys, bias, bias_scale, relative_queries, relative_keys, spans, .. } = operands;
         let values = with_whole_rows(values);
         let [bias, scale, spans] = [bias, bias_scale, spans].map(|operand| operand.given().map(with_whole_rows));
+        let relative = relative_queries.given().zip(relative_keys.given()).map(|(queries, table)| Relative::new(queries, table));
         let product = queries.given().zip(keys.given());
-        let made = Made { content: product.is_some(), bias: bias.is_some(), scale: scale.is_some(), spans: spans.is_some() };
+        let made = Made {
+            content: product.is_some(),
+            bias: bias.is_some(),
+            scale: scale.is_some(),
+            spans: spans.is_some(),
+            relative: relative.is_some(),
+        };
         let (queries, keys) = match product {
             Some((queries, keys)) => (with_whole_rows(queries), with_whole_rows(keys)),
             None => {
-                let length = bias.as_ref().expect("logits have a term with queries").shape()[2];
+                let with_queries = bias.as_ref().or(relative.as_ref().map(|relative| &relative.queries));
+                let length = with_queries.expect("logits have a term with queries").shape()[2];
                 let [batch, heads, keys, _] = values.shape().dims();
                 let stand_in = |length| empty_of(&values, [batch, heads, length, STAND_IN], values.dtype);
                 (stand_in(length), stand_in(keys))
@@ -130,7 +168,17 @@ impl Launch {
         let planes = properties.features.plane.contains(Plane::Ops) && properties.hardware.plane_size_min as usize >= ACROSS;
         let drops = dropout.is_some();
         let dropout = dropout.map_or((0, 1.0), WeightDropout::threshold_and_factor);
-        Self { queries, keys, values, terms: Terms { made, bias, scale, spans, ramp: plan.ramp }, tiles, offsets, dropout, drops, planes }
+        Self {
+            queries,
+            keys,
+            values,
+            terms: Terms { made, bias, scale, spans, ramp: plan.ramp, relative },
+            tiles,
+            offsets,
+            dropout,
+            drops,
+            planes,
+        }
     }
 
     /// Number of rows, heads, queries, keys, width of the factors and of the values.
@@ -141,7 +189,16 @@ impl Launch {
     }
 
     pub(super) fn form(&self, blocks: usize, factor_block: usize, value_block: usize) -> Form {
-        Form { factor_block, value_block, blocks, drops: self.drops, planes: self.planes, rows: self.rows(), made: self.terms.made }
+        Form {
+            factor_block,
+            value_block,
+            relative_block: SWEEP,
+            blocks,
+            drops: self.drops,
+            planes: self.planes,
+            rows: self.rows(),
+            made: self.terms.made,
+        }
     }
 
     /// Software adapters read shared memory one number at a time: there, units read less often the more rows they have. A GPU has to hold the sums of
@@ -152,6 +209,13 @@ impl Launch {
 
     pub(super) fn units(&self) -> CubeDim {
         CubeDim::new_2d(ACROSS as u32, down(self.rows()) as u32)
+    }
+
+    /// How many numbers of rows of these tensors and of the factors can be read at once.
+    pub(super) fn fours(&self, others: &[&CubeTensor]) -> usize {
+        let Self { queries, keys, values, terms, .. } = self;
+        let relative = terms.relative.iter().flat_map(|relative| [&relative.queries, &relative.table]);
+        vector_size([queries, keys, values].into_iter().chain(relative).chain(others.iter().copied()))
     }
 
     /// A cube for each tile of `length` queries or keys and block of columns of each head.
@@ -208,7 +272,7 @@ pub(super) fn with_whole_rows(tensor: CubeTensor) -> CubeTensor {
 }
 
 /// How many numbers of rows can be read at once: 4 if all rows begin and end at a multiple of it, or else 1.
-pub(super) fn vector_size<const N: usize>(tensors: [&CubeTensor; N]) -> usize {
+fn vector_size<'a>(tensors: impl IntoIterator<Item = &'a CubeTensor>) -> usize {
     let in_fours = |tensor: &CubeTensor| {
         let [batch, head, row, _] = tensor.meta.strides()[..] else { unreachable!("the tensor has four dimensions") };
         let start = tensor.handle.offset_start.unwrap_or(0) as usize / tensor.dtype.size();

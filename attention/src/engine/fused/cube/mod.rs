@@ -4,11 +4,12 @@
 //! shared memory. Where the device has operations of planes, the largest logit of a row passes through them instead. No software adapter declares
 //! them, so that tests without a GPU do not run that way; an H100 has, through CUDA and Vulkan.
 //!
-//! Tensor cores compute what is one product of queries and keys. Logits with a bias and softmaxes with soft spans go to the other kernels.
+//! Tensor cores compute what is one product of queries and keys. Biases, scores by distance and soft spans go to the other kernels.
 
 #![allow(clippy::too_many_arguments, reason = "a kernel has an argument for each buffer")]
 
 mod backward;
+mod distances;
 mod forward;
 mod launch;
 mod products;
@@ -22,13 +23,13 @@ mod weights;
 
 use burn::backend::ops::FloatTensorOps;
 use burn::backend::{Backend, TensorMetadata};
-use burn::tensor::DType;
+use burn::tensor::{DType, Slice};
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{CubeBackend, CubeDevice};
 use cubecl::prelude::*;
 
-use self::launch::{Form, Launch, Made, blocks, vector_size, with_whole_rows};
+use self::launch::{Form, Launch, Made, Relative, blocks, with_whole_rows};
 use self::products::{ACROSS, SHARED, SWEEP, down};
 use super::operands::{Operand, Operands};
 use super::operator::FusedAttention;
@@ -83,20 +84,21 @@ fn forward(operands: Operands<CubeBackend>, plan: &Plan) -> (CubeTensor, CubeTen
     let context = launch.empty([batch, heads, queries, value]);
     let log_sum_exp = launch.empty_by_query();
     let (blocks, wide) = blocks(value, WIDEST);
-    let fours = vector_size([&launch.queries, &launch.keys, &launch.values]);
     forward::attend::launch(
         &launch.queries.client,
         launch.cubes(queries, blocks),
         launch.units(),
-        fours,
+        launch.fours(&[]),
         launch.queries.clone().into_tensor_arg(),
         launch.keys.clone().into_tensor_arg(),
         launch.values.clone().into_tensor_arg(),
         launch.tiles.words.clone().into_tensor_arg(),
         launch.offsets.clone().into_tensor_arg(),
-        argument(&launch.terms.bias).into(),
-        argument(&launch.terms.scale).into(),
-        argument(&launch.terms.spans).into(),
+        argument(launch.terms.bias.as_ref()).into(),
+        argument(launch.terms.scale.as_ref()).into(),
+        argument(launch.terms.spans.as_ref()).into(),
+        argument(launch.terms.relative.as_ref().map(|relative| &relative.queries)).into(),
+        argument(launch.terms.relative.as_ref().map(|relative| &relative.table)).into(),
         context.clone().into_tensor_arg(),
         log_sum_exp.clone().into_tensor_arg(),
         launch.lists(0),
@@ -108,8 +110,8 @@ fn forward(operands: Operands<CubeBackend>, plan: &Plan) -> (CubeTensor, CubeTen
     (context, log_sum_exp)
 }
 
-fn argument(tensor: &Option<CubeTensor>) -> Option<TensorArg> {
-    tensor.clone().map(CubeTensor::into_tensor_arg)
+fn argument(tensor: Option<&CubeTensor>) -> Option<TensorArg> {
+    tensor.cloned().map(CubeTensor::into_tensor_arg)
 }
 
 /// What the backward kernels are given besides the inputs.
@@ -127,7 +129,7 @@ fn backward(operands: Operands<CubeBackend>, [context, log_sum_exp, gradient]: [
     let launch = Launch::new(operands, plan);
     let [context, gradient] = [context, gradient].map(with_whole_rows);
     let log_sum_exp = into_contiguous(log_sum_exp);
-    let fours = vector_size([&launch.queries, &launch.keys, &launch.values, &gradient]);
+    let fours = launch.fours(&[&gradient]);
     let dots = launch.empty_by_query();
     let [_, _, queries, ..] = launch.sizes();
     backward::dots::launch(
@@ -150,8 +152,11 @@ fn backward(operands: Operands<CubeBackend>, [context, log_sum_exp, gradient]: [
         Some(bias) if !plan.is_bias_fixed => gradient_of_bias(&launch, &given, bias),
         _ => (None, None),
     };
+    let of_table = launch.terms.relative.as_ref().map(|relative| gradient_of_distances(&launch, &given, relative));
     Operands {
         queries: of_queries.queries.into(),
+        relative_queries: of_queries.relative.into(),
+        relative_keys: of_table.into(),
         spans: of_queries.spans.into(),
         keys: of_keys.into(),
         bias: of_bias.into(),
@@ -165,17 +170,23 @@ fn backward(operands: Operands<CubeBackend>, [context, log_sum_exp, gradient]: [
 struct OfQueries {
     queries: Option<CubeTensor>,
     spans: Option<CubeTensor>,
+    relative: Option<CubeTensor>,
 }
 
 fn gradients_of_queries(launch: &Launch, given: &Given) -> OfQueries {
-    let Made { content, spans, .. } = launch.terms.made;
-    if !content && !spans {
+    let Made { content, spans, relative, .. } = launch.terms.made;
+    if !content && !spans && !relative {
         return OfQueries::default();
     }
     let [batch, heads, queries, _, factor, _] = launch.sizes();
     let result = launch.empty(if content { [batch, heads, queries, factor] } else { [1; 4] });
     let of_spans = spans.then(|| launch.empty_by_query());
-    let (count, wide) = blocks(factor, WIDEST);
+    let of_relative = launch.terms.relative.as_ref().map(|relative| launch.empty(relative.queries.shape().dims()));
+    // A unit holds the sums of both results.
+    let widest = if relative { WIDEST / 2 } else { WIDEST };
+    let (factor_blocks, wide) = blocks(factor, widest);
+    let (relative_blocks, relative_block) = blocks(of_relative.as_ref().map_or(0, |of_relative| of_relative.shape()[3]), widest);
+    let count = factor_blocks.max(relative_blocks);
     backward::gradient_of_queries::launch(
         &launch.queries.client,
         launch.cubes(queries, count),
@@ -189,19 +200,22 @@ fn gradients_of_queries(launch: &Launch, given: &Given) -> OfQueries {
         given.dots.clone().into_tensor_arg(),
         launch.tiles.words.clone().into_tensor_arg(),
         launch.offsets.clone().into_tensor_arg(),
-        argument(&launch.terms.bias).into(),
-        argument(&launch.terms.scale).into(),
-        argument(&launch.terms.spans).into(),
+        argument(launch.terms.bias.as_ref()).into(),
+        argument(launch.terms.scale.as_ref()).into(),
+        argument(launch.terms.spans.as_ref()).into(),
+        argument(launch.terms.relative.as_ref().map(|relative| &relative.queries)).into(),
+        argument(launch.terms.relative.as_ref().map(|relative| &relative.table)).into(),
         result.clone().into_tensor_arg(),
-        argument(&of_spans).into(),
+        argument(of_relative.as_ref()).into(),
+        argument(of_spans.as_ref()).into(),
         launch.lists(0),
         launch.dropout(),
         launch.ends(),
-        launch.form(count, wide, SWEEP),
+        Form { relative_block, ..launch.form(count, wide, SWEEP) },
         launch.number(),
     );
     let spans = launch.terms.spans.as_ref().zip(of_spans).map(|(spans, of_spans)| summed(of_spans, spans));
-    OfQueries { queries: content.then_some(result), spans }
+    OfQueries { queries: content.then_some(result), spans, relative: of_relative }
 }
 
 fn gradient_of_keys_and_values(launch: &Launch, given: &Given) -> (Option<CubeTensor>, CubeTensor) {
@@ -224,9 +238,11 @@ fn gradient_of_keys_and_values(launch: &Launch, given: &Given) -> (Option<CubeTe
         given.dots.clone().into_tensor_arg(),
         launch.tiles.words.clone().into_tensor_arg(),
         launch.offsets.clone().into_tensor_arg(),
-        argument(&launch.terms.bias).into(),
-        argument(&launch.terms.scale).into(),
-        argument(&launch.terms.spans).into(),
+        argument(launch.terms.bias.as_ref()).into(),
+        argument(launch.terms.scale.as_ref()).into(),
+        argument(launch.terms.spans.as_ref()).into(),
+        argument(launch.terms.relative.as_ref().map(|relative| &relative.queries)).into(),
+        argument(launch.terms.relative.as_ref().map(|relative| &relative.table)).into(),
         of_keys.clone().into_tensor_arg(),
         of_values.clone().into_tensor_arg(),
         launch.lists(launch.tiles.by_key),
@@ -258,9 +274,11 @@ fn gradient_of_bias(launch: &Launch, given: &Given, bias: &CubeTensor) -> (Optio
         given.dots.clone().into_tensor_arg(),
         launch.tiles.words.clone().into_tensor_arg(),
         launch.offsets.clone().into_tensor_arg(),
-        argument(&launch.terms.bias).into(),
-        argument(&launch.terms.scale).into(),
-        argument(&launch.terms.spans).into(),
+        argument(launch.terms.bias.as_ref()).into(),
+        argument(launch.terms.scale.as_ref()).into(),
+        argument(launch.terms.spans.as_ref()).into(),
+        argument(launch.terms.relative.as_ref().map(|relative| &relative.queries)).into(),
+        argument(launch.terms.relative.as_ref().map(|relative| &relative.table)).into(),
         result.clone().into_tensor_arg(),
         of_scale.clone().into_tensor_arg(),
         launch.lists(0),
@@ -271,6 +289,42 @@ fn gradient_of_bias(launch: &Launch, given: &Given, bias: &CubeTensor) -> (Optio
     );
     let of_scale = scale.map(|scale| summed(of_scale, scale));
     (Some(result), of_scale)
+}
+
+/// Of the table of scores by distance.
+fn gradient_of_distances(launch: &Launch, given: &Given, relative: &Relative) -> CubeTensor {
+    let [rows, heads, length, width] = relative.table.shape().dims();
+    let result = launch.empty([rows, heads, length, width]);
+    let (count, relative_block) = blocks(width, WIDEST);
+    tables::gradient_of_distances::launch(
+        &launch.queries.client,
+        CubeCount::Static(length.div_ceil(TILE) as u32, (rows * heads) as u32, count as u32),
+        launch.units(),
+        given.fours,
+        launch.queries.clone().into_tensor_arg(),
+        launch.keys.clone().into_tensor_arg(),
+        launch.values.clone().into_tensor_arg(),
+        given.gradient.clone().into_tensor_arg(),
+        given.log_sum_exp.clone().into_tensor_arg(),
+        given.dots.clone().into_tensor_arg(),
+        launch.tiles.words.clone().into_tensor_arg(),
+        launch.offsets.clone().into_tensor_arg(),
+        argument(launch.terms.bias.as_ref()).into(),
+        argument(launch.terms.scale.as_ref()).into(),
+        argument(launch.terms.spans.as_ref()).into(),
+        argument(Some(&relative.queries)).into(),
+        argument(Some(&relative.table)).into(),
+        result.clone().into_tensor_arg(),
+        launch.lists(0),
+        launch.dropout(),
+        launch.ends(),
+        Form { relative_block, ..launch.form(count, SWEEP, SWEEP) },
+        launch.number(),
+    );
+    match relative.before {
+        0 => result,
+        before => CubeBackend::float_slice(result, &[Slice::from(..), Slice::from(..), Slice::from(before..), Slice::from(..)]),
+    }
 }
 
 /// Sums of 32-bit floats over the dimensions of which `like` has one row, in the type of `like`.

@@ -254,6 +254,16 @@ pub(super) fn write_tile(room: &mut Room, numbers: &Array<f32>, #[comptime] rows
     }
 }
 
+/// A number of the tile in shared memory.
+#[cube]
+pub(super) fn number_at(room: &mut Room, row: usize, column: usize) -> f32 {
+    let four = room.tile[row * PITCH + column / 4];
+    let k = column % 4;
+    let first = select(k == 0, four.extract(0usize), four.extract(1usize));
+    let second = select(k == 2, four.extract(2usize), four.extract(3usize));
+    select(k < 2, first, second)
+}
+
 /// Writes numbers `[rows, wide / SWEEP]` of each unit to `wide` columns, from `first` on, of `count` rows of a contiguous tensor, from row `start` on.
 #[cube]
 pub(super) fn write_rows<F: Float>(

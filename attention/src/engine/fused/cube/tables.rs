@@ -6,9 +6,10 @@ use cubecl::prelude::*;
 
 use super::Form;
 use super::backward::slopes_of_tile;
-use super::products::{COLUMNS, Room, own_column, own_row, reduce_rows};
+use super::distances::write_by_distance;
+use super::products::{COLUMNS, Four, Room, add_product_of_tile, fours_of, own_column, own_row, reduce_rows, rows_of, write_rows};
 use super::terms::{Ends, are_beyond, at_most, pair_of_queries, scale_of};
-use super::weights::{Lists, Place, found_in, list_of};
+use super::weights::{Lists, Place, found_in, list_among, list_of};
 use crate::dropout::cube::weights::Dropout;
 use crate::visibility::TILE;
 
@@ -26,6 +27,8 @@ pub(super) fn gradient_of_bias<F: Float, N: Size>(
     bias: ComptimeOption<&Tensor<F>>,
     scale: ComptimeOption<&Tensor<F>>,
     spans: ComptimeOption<&Tensor<F>>,
+    relative_queries: ComptimeOption<&Tensor<Vector<F, N>>>,
+    table: ComptimeOption<&Tensor<Vector<F, N>>>,
     result: &mut Tensor<F>,
     of_scale: &mut Tensor<f32>,
     lists: Lists,
@@ -64,6 +67,8 @@ pub(super) fn gradient_of_bias<F: Float, N: Size>(
                 bias,
                 scale,
                 spans,
+                relative_queries,
+                table,
                 &pair,
                 tiles[at + 1] as usize,
                 &dropout,
@@ -111,4 +116,87 @@ pub(super) fn gradient_of_bias<F: Float, N: Size>(
             }
         }
     }
+}
+
+/// A cube computes `relative_block` columns of a tile of the gradient of a table by distance, `[B|1, H|1, rows, S]`.
+#[cube(launch)]
+pub(super) fn gradient_of_distances<F: Float, N: Size>(
+    queries: &Tensor<Vector<F, N>>,
+    keys: &Tensor<Vector<F, N>>,
+    values: &Tensor<Vector<F, N>>,
+    gradient: &Tensor<Vector<F, N>>,
+    log_sum_exp: &Tensor<f32>,
+    dots: &Tensor<f32>,
+    tiles: &Tensor<u32>,
+    offsets: &Tensor<u32>,
+    bias: ComptimeOption<&Tensor<F>>,
+    scale: ComptimeOption<&Tensor<F>>,
+    spans: ComptimeOption<&Tensor<F>>,
+    relative_queries: ComptimeOption<&Tensor<Vector<F, N>>>,
+    table: ComptimeOption<&Tensor<Vector<F, N>>>,
+    result: &mut Tensor<F>,
+    lists: Lists,
+    dropout: Dropout,
+    ends: Ends,
+    #[comptime] form: Form,
+    #[define(F)] _number: ElemType,
+) {
+    let (wide, rows) = comptime!((form.relative_block, form.rows));
+    let (table_tile, plane, block) = (CUBE_POS_X as usize, CUBE_POS_Y as usize, CUBE_POS_Z as usize);
+    let (own_rows, own_heads) = (result.shape(0), result.shape(1));
+    let (first_row, first_head) = (plane / own_heads, plane % own_heads);
+    let row_count = select(own_rows == 1, gradient.shape(0), 1usize);
+    let head_count = select(own_heads == 1, gradient.shape(1), 1usize);
+    let (query_tiles, key_tiles) = (queries.shape(2).div_ceil(TILE), keys.shape(2).div_ceil(TILE));
+    let mut room = Room::new();
+    let mut span_sums = Array::<f32>::new(rows);
+    let mut sums = Array::<Four>::new(comptime!(fours_of(wide, rows)));
+    for index in 0..row_count * head_count {
+        let (row, head) = (first_row + index / head_count, first_head + index % head_count);
+        for query_tile in 0..query_tiles {
+            let place = Place { row, head, tile: query_tile, block: 0usize };
+            let list = list_among(&lists, &place, query_tiles);
+            // Tiles of keys that meet this tile of the table as the first and as the second one of their two.
+            for half in 0..2usize {
+                let (found, before) = (table_tile + query_tile, half + query_tiles - 1);
+                let is_there = found >= before && found - before < key_tiles;
+                let key_tile = select(is_there, found - before, 0usize);
+                let at = found_in(tiles, list, key_tile);
+                let pair = pair_of_queries(&place, key_tile);
+                if is_there && at > 0 && !are_beyond(spans, &ends, &pair, form) {
+                    let mut slopes = Array::<f32>::new(comptime!(rows * COLUMNS));
+                    slopes_of_tile(
+                        &mut slopes,
+                        &mut span_sums,
+                        &mut room,
+                        queries,
+                        keys,
+                        values,
+                        gradient,
+                        log_sum_exp,
+                        dots,
+                        offsets,
+                        tiles,
+                        bias,
+                        scale,
+                        spans,
+                        relative_queries,
+                        table,
+                        &pair,
+                        tiles[at + 1] as usize,
+                        &dropout,
+                        &ends,
+                        form,
+                    );
+                    write_by_distance(&mut room, &slopes, half, rows);
+                    let factors = relative_queries.unwrap();
+                    let of_factors = rows_of(factors, row, head, query_tile);
+                    add_product_of_tile(&mut sums, &mut room, factors, &of_factors, block * wide, wide, rows);
+                }
+            }
+        }
+    }
+    let length = result.shape(2);
+    let first = table_tile * TILE;
+    write_rows(result, plane * length + first, length - first, &sums, block * wide, wide, rows);
 }

@@ -31,11 +31,13 @@ struct Case {
     scale: Option<usize>,
     /// Rows, heads and queries of soft spans.
     spans: Option<[usize; 3]>,
+    /// Rows and heads of a table by distance, and its width.
+    relative: Option<[usize; 3]>,
 }
 
 impl Case {
     fn product(span: Span, widths: [usize; 2]) -> Self {
-        Self { span, widths, bias: None, scale: None, spans: None }
+        Self { span, widths, bias: None, scale: None, spans: None, relative: None }
     }
 
     /// Operands, and the gradient of the context.
@@ -62,6 +64,10 @@ impl Case {
             casts.iter().fold(tensor, |tensor, &dtype| B::float_cast(tensor, dtype))
         };
         operands.spans = self.spans.map(lengths).into();
+        if let Some([rows, heads, width]) = self.relative {
+            operands.relative_queries = Operand::Given(wide(7, queries, width));
+            operands.relative_keys = Operand::Given(tensor(8, [rows, heads, queries + keys - 1, width], 2.0 / (width as f32).sqrt()));
+        }
         (operands, wide(6, queries, value))
     }
 }
@@ -70,7 +76,7 @@ fn read<B: Backend>(tensor: FloatTensor<B>) -> TensorData {
     burn::tensor::try_read_sync(B::float_into_data(tensor)).expect("the device answers").expect("the kernels have run")
 }
 
-const COUNT: usize = 8;
+const COUNT: usize = 10;
 
 /// Context, log-sum-exp and gradients, as [`NAMES`] has them.
 type Results = [Option<TensorData>; COUNT];
@@ -85,6 +91,8 @@ const NAMES: [&str; COUNT] = [
     "gradient of the bias",
     "gradient of its scale",
     "gradient of spans",
+    "gradient of the queries of distances",
+    "gradient of the table of distances",
 ];
 
 fn results<B: FusedAttention>(device: &B::Device, casts: &[FloatDType], case: &Case, plan: &Plan) -> Results {
@@ -93,9 +101,11 @@ fn results<B: FusedAttention>(device: &B::Device, casts: &[FloatDType], case: &C
     // What batch rows or heads share is not said for each of them.
     let by_query = B::float_expand(log_sum_exp.clone(), Shape::new([BATCH, HEADS, case.span.queries, 1]));
     let gradients = B::fused_backward(operands, context.clone(), log_sum_exp.clone(), gradient, plan.clone());
-    let Operands { values, queries, keys, bias, bias_scale, spans, .. } = gradients;
-    let [queries, keys, bias, bias_scale, spans] = [queries, keys, bias, bias_scale, spans].map(Operand::given);
-    [Some(context), Some(by_query), Some(values), queries, keys, bias, bias_scale, spans].map(|result| result.map(read::<B>))
+    let Operands { values, queries, keys, bias, bias_scale, spans, relative_queries, relative_keys, .. } = gradients;
+    let given = [queries, keys, bias, bias_scale, spans, relative_queries, relative_keys].map(Operand::given);
+    let [queries, keys, bias, bias_scale, spans, relative_queries, relative_keys] = given;
+    [Some(context), Some(by_query), Some(values), queries, keys, bias, bias_scale, spans, relative_queries, relative_keys]
+        .map(|result| result.map(read::<B>))
 }
 
 /// Those of the kernels.
@@ -187,6 +197,7 @@ fn kernels_in_16_bits_compute_what_they_compute_in_32() {
         product([8, 36]),
         Case { bias: Some([1, HEADS]), scale: Some(HEADS), ..product([8, 7]) },
         Case { bias: Some([BATCH, 1]), spans: Some([1, HEADS, 70]), ..product([0, 8]) },
+        Case { relative: Some([1, HEADS, 8]), ..product([8, 7]) },
     ];
     for case in cases {
         let found = native(&[FloatDType::F16], &case, &plan);
@@ -249,6 +260,26 @@ fn kernels_end_spans_softly() {
     ];
     for (span, plan, widths, bias, spans) in cases {
         let case = Case { bias, spans: Some(spans), ..Case::product(span, widths) };
+        assert_native(&case, plan, &format!("{case:?}"));
+    }
+}
+
+#[test]
+fn kernels_score_distances() {
+    let dropout = WeightDropout::new(0.3, RandomKey::from_seed(1));
+    let (square, ragged, wide) = (Span::whole(70, 70), Span::whole(65, 129), Span::whole(128, 150));
+    let causal = plan(&Visibility::causal(), square, None);
+    let padded = plan(&Visibility::padding(vec![129, 40]), ragged, dropout);
+    let ramp = Ramp { width: 8.0, origin: 0.0, nearest: 0, farthest: 50, offset: 0 };
+    let whole = Plan { ramp: Some(ramp), ..plan(&Visibility::all(), wide, None) };
+    let cases = [
+        (square, &causal, [5, 7], None, None, [1, HEADS, 6]),
+        (ragged, &padded, [8, 36], None, None, [BATCH, 1, 8]),
+        (ragged, &padded, [0, 36], Some([1, 1]), None, [1, 1, 68]),
+        (wide, &whole, [8, 12], None, Some([1, HEADS, 1]), [BATCH, HEADS, 8]),
+    ];
+    for (span, plan, widths, bias, spans, relative) in cases {
+        let case = Case { bias, spans, relative: Some(relative), ..Case::product(span, widths) };
         assert_native(&case, plan, &format!("{case:?}"));
     }
 }

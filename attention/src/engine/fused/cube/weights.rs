@@ -36,9 +36,15 @@ pub(super) struct Lists {
 /// Place of the list of the tiles that the tile of this cube meets; at the next one begins another.
 #[cube]
 pub(super) fn list_of(lists: &Lists, place: &Place) -> usize {
+    list_among(lists, place, CUBE_COUNT_X as usize)
+}
+
+/// The same where a row and head have `count` lists.
+#[cube]
+pub(super) fn list_among(lists: &Lists, place: &Place, count: usize) -> usize {
     let (rows, heads) = (lists.rows as usize, lists.heads as usize);
     let of_head = (place.row % rows) * heads + place.head % heads;
-    lists.first as usize + of_head * (CUBE_COUNT_X as usize) + place.tile
+    lists.first as usize + of_head * count + place.tile
 }
 
 /// Place of the entry of tile `tile` in a list, or 0 if it is not in it.

@@ -1,0 +1,129 @@
+//! Scores by distance (Dai et al. 2019).
+//!
+//! A table has a row for each distance, in descending order. Before it stand as many rows of zeros as the last tile of queries lacks queries: then the pairs
+//! of two tiles meet 127 successive rows that begin with a tile of the table. Scores are products with the rows of two tiles of it, which are moved to their
+//! keys through shared memory, and gradients are moved back in the same way.
+
+use cubecl::prelude::*;
+
+use super::Form;
+use super::products::{
+    COLUMNS, Four, Room, add_product_of_tile, add_products_of_rows, number_at, own_column, own_row, rows_of, write_tile,
+};
+use super::terms::Pair;
+use crate::visibility::TILE;
+
+/// How far the first key of a tile is from that of the first query, in the rows of the table.
+const MIDDLE: usize = TILE - 1;
+
+/// The first of the two tiles of the table that the pairs of two tiles meet.
+#[cube]
+fn strip_of(queries: usize, pair: &Pair) -> usize {
+    queries.div_ceil(TILE) - 1 + pair.keys - pair.queries
+}
+
+/// Adds the scores by distance of a pair of tiles to logits `[rows, COLUMNS]`, whose rows are queries, or `by_key` keys.
+#[cube]
+pub(super) fn add_scores_by_distance<F: Float, N: Size>(
+    logits: &mut Array<f32>,
+    room: &mut Room,
+    queries: ComptimeOption<&Tensor<Vector<F, N>>>,
+    table: ComptimeOption<&Tensor<Vector<F, N>>>,
+    pair: &Pair,
+    #[comptime] by_key: bool,
+    #[comptime] form: Form,
+) {
+    if comptime!(form.made.relative) {
+        let (queries, table) = (queries.unwrap(), table.unwrap());
+        let rows = comptime!(form.rows);
+        let of_queries = rows_of(queries, pair.row, pair.head, pair.queries);
+        let strip = strip_of(queries.shape(2), pair);
+        #[unroll]
+        for half in 0..2 {
+            let of_table = rows_of(table, pair.row % table.shape(0), pair.head % table.shape(1), strip + half);
+            let mut scores = Array::<f32>::new(comptime!(rows * COLUMNS));
+            add_products_of_rows(&mut scores, room, queries, &of_queries, table, &of_table, rows);
+            sync_cube();
+            write_tile(room, &scores, rows);
+            sync_cube();
+            #[unroll]
+            for i in 0..rows {
+                #[unroll]
+                for j in 0..COLUMNS {
+                    let (row, column) = (own_row(i, rows), own_column(j));
+                    let query = if by_key { column } else { row };
+                    let key = if by_key { row } else { column };
+                    let place = key + MIDDLE - query;
+                    if place / TILE == half {
+                        logits[i * COLUMNS + j] += number_at(room, query, place % TILE);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Adds the products of the gradients `slopes` of the logits of a pair of tiles, whose rows are queries, and `wide` columns of the table.
+#[cube]
+pub(super) fn add_products_by_distance<F: Float, N: Size>(
+    sums: &mut Array<Four>,
+    room: &mut Room,
+    slopes: &Array<f32>,
+    queries: usize,
+    table: &Tensor<Vector<F, N>>,
+    pair: &Pair,
+    first: usize,
+    #[comptime] wide: usize,
+    #[comptime] rows: usize,
+) {
+    sync_cube();
+    write_tile(room, slopes, rows);
+    sync_cube();
+    let mut near = Array::<f32>::new(comptime!(rows * COLUMNS));
+    let mut far = Array::<f32>::new(comptime!(rows * COLUMNS));
+    #[unroll]
+    for i in 0..rows {
+        #[unroll]
+        for j in 0..COLUMNS {
+            let (query, place) = (own_row(i, rows), own_column(j));
+            // The first tile of the table has these keys below or on a diagonal, the second one those above it.
+            let number = number_at(room, query, (query + place + 1) % TILE);
+            let is_near = query + place >= MIDDLE;
+            near[i * COLUMNS + j] = select(is_near, number, 0.0f32);
+            far[i * COLUMNS + j] = select(is_near, 0.0f32, number);
+        }
+    }
+    let strip = strip_of(queries, pair);
+    #[unroll]
+    for half in 0..2 {
+        sync_cube();
+        if comptime!(half == 0) {
+            write_tile(room, &near, rows);
+        } else {
+            write_tile(room, &far, rows);
+        }
+        let of_table = rows_of(table, pair.row % table.shape(0), pair.head % table.shape(1), strip + half);
+        add_product_of_tile(sums, room, table, &of_table, first, wide, rows);
+    }
+}
+
+/// Moves the gradients `slopes` of the logits of a pair of tiles, whose rows are queries, to the rows of a tile of the table, the first or second one that
+/// they meet, and writes them to the tile in shared memory; its columns are queries.
+#[cube]
+pub(super) fn write_by_distance(room: &mut Room, slopes: &Array<f32>, half: usize, #[comptime] rows: usize) {
+    sync_cube();
+    write_tile(room, slopes, rows);
+    sync_cube();
+    let mut moved = Array::<f32>::new(comptime!(rows * COLUMNS));
+    #[unroll]
+    for i in 0..rows {
+        #[unroll]
+        for j in 0..COLUMNS {
+            let (place, query) = (own_row(i, rows), own_column(j));
+            let number = number_at(room, query, (query + place + 1) % TILE);
+            moved[i * COLUMNS + j] = select((query + place >= MIDDLE) == (half == 0), number, 0.0f32);
+        }
+    }
+    sync_cube();
+    write_tile(room, &moved, rows);
+}
