@@ -4,7 +4,8 @@
 //! shared memory. Where the device has operations of planes, the largest logit of a row passes through them instead. No software adapter declares
 //! them, so that tests without a GPU do not run that way; an H100 has, through CUDA and Vulkan.
 //!
-//! Tensor cores compute what is one product of queries and keys. Biases, scores by distance and soft spans go to the other kernels.
+//! Tensor cores compute what is one product of queries and keys. Biases, scores by distance and soft spans go to the other kernels; the latter two on a GPU
+//! alone, since software adapters take long to compile them.
 
 #![allow(clippy::too_many_arguments, reason = "a kernel has an argument for each buffer")]
 
@@ -27,6 +28,7 @@ use burn::tensor::{DType, Slice};
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{CubeBackend, CubeDevice};
+use cubecl::ir::features::Plane;
 use cubecl::prelude::*;
 
 use self::launch::{Form, Launch, Made, Relative, blocks, with_whole_rows};
@@ -68,10 +70,14 @@ pub(super) fn has_room(device: &CubeDevice, dtype: DType, terms: &LogitTerms, ha
         return false;
     }
     let client = device.client();
-    let hardware = &client.properties().hardware;
+    let properties = client.properties();
+    let (made, hardware) = (Made::of(terms, has_spans), &properties.hardware);
+    // A software adapter compiles each form of these kernels for about a minute, and has no operations of planes.
+    let is_compiled_soon = !made.spans && !made.relative || properties.features.plane.contains(Plane::Ops);
     hardware.max_shared_memory_size >= SHARED
         && hardware.max_units_per_cube as usize >= ACROSS * down(4)
-        && hardware.max_bindings > BUFFERS + Made::of(terms, has_spans).buffers()
+        && hardware.max_bindings > BUFFERS + made.buffers()
+        && is_compiled_soon
 }
 
 /// Context and log-sum-exp, as [`FusedAttention::fused_forward`] has them.
