@@ -23,7 +23,7 @@ impl StepNumbers {
     /// What the gradients are multiplied by, one number: they become means, whose norm is at most `bound`. See [`clipping_factor`](super::clipping_factor).
     pub(super) fn gradient_factor(&self, bound: Option<f64>) -> Tensor<1> {
         let units = self.units as f64;
-        let squares = self.numbers.clone().slice([self.losses..self.losses + self.paths.len()]);
+        let squares = self.numbers.clone().slice(self.losses..self.losses + self.paths.len());
         let norm = squares.sum().sqrt().div_scalar(units);
         match bound {
             Some(bound) => norm.recip().mul_scalar(bound).clamp_max(1.0).div_scalar(units),

@@ -4,6 +4,7 @@
 //! adds atomically, so that gradients are the same whenever they are computed again.
 
 #![allow(clippy::too_many_arguments, reason = "a kernel has an argument for each buffer")]
+#![allow(clippy::manual_div_ceil, reason = "kernels have operators alone")]
 
 mod layout;
 mod rows;
