@@ -11,7 +11,7 @@
 //! a chunk, and as queries they go where they would stand.
 //!
 //! In main memory, and by the reference engine, positions are sorted on the host. On an accelerator everything stays there: training reads nothing back.
-//! Sorting then takes `r n²` comparisons for each head. Where a segment attends to a memory, its queries stand among those of all positions, which take time.
+//! Sorting then takes `r n²` comparisons for each head. Where a segment attends to a memory, the positions of the memory are computed as queries too.
 //!
 //! **What the future can move.** No query sees a later key under a causal visibility, but a later element can shift the borders of chunks, and with them
 //! what a query loses of a bucket of more than `m` members. The output is free of the future, and steps equal the full pass, if there is one chunk, or
