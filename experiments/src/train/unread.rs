@@ -1,7 +1,7 @@
 //! Numbers of steps that are not read at once.
 //!
-//! A device that queues its operations stands idle from the moment at which the host reads a number until the next operation arrives. Losses and norms of
-//! gradients stay there instead until a line of the log, a score or a checkpoint is due. The factor that clips gradients is computed on the device.
+//! The host waits for a device that queues its operations where it reads a number, and the device then waits for the host. Losses and norms of gradients
+//! therefore stay on the device until a line of the log, a score or a checkpoint is due. The factor that clips gradients is computed there too.
 
 use burn::tensor::Tensor;
 
