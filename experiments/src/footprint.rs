@@ -159,7 +159,7 @@ impl Model<'_> {
             number: blocks,
             attention: self.attention_parameters(),
             d_model: settings.d_model,
-            d_ff: settings.d_ff,
+            d_ff: settings.counted_d_ff(),
             gated_feed_forward: settings.gated_feed_forward,
             max_length: settings.max_length,
             positions: settings.positions,

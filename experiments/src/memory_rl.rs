@@ -84,6 +84,8 @@ impl Experiment for MemoryRl {
             return Err(settings.refuse("ppo.clip", format!("{} is not a number between 0 and 1", ppo.clip)).into());
         }
         if let Some(SearchConfig { learning_rate, entropy_weight, clip }) = *search {
+            let is_free = learning_rate.is_none() || config.training.learning_rates.is_empty();
+            settings.require("search.learning_rate", is_free, "training.learning_rates are tried in its place; leave one of them out")?;
             for (name, interval) in [("learning_rate", learning_rate), ("entropy_weight", entropy_weight), ("clip", clip)] {
                 if interval.is_some_and(|[least, greatest]| !(least > 0.0 && greatest >= least && greatest.is_finite())) {
                     let problem = "give a least value greater than 0 and a greatest one that is not less";

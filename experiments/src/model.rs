@@ -3,7 +3,7 @@
 use burn::tensor::Device;
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::random::RandomKey;
-use heedful_models::block::{BlockConfig, Parallel};
+use heedful_models::block::{BlockConfig, FeedForwardIn, Parallel};
 use heedful_models::classifier::{ClassifierConfig, Pooling};
 use heedful_models::depth::DepthConfig;
 use heedful_models::embedding::EmbeddingScale;
@@ -44,6 +44,8 @@ pub struct ModelSettings {
     pub qkv_bias: bool,
     /// Whether the output projections of attentions have biases.
     pub attention_output_bias: bool,
+    /// Which stacks have feed-forward networks: `all`, `encoder`, `decoder` or `none`.
+    pub feed_forward_in: FeedForwardIn,
     /// Hidden units of the feed-forward networks.
     pub d_ff: usize,
     /// Non-linearity of the feed-forward networks: `relu`, `gelu`, `gelu-tanh`, `quick-gelu` or `silu`.
@@ -153,6 +155,7 @@ impl Default for ModelSettings {
             head_width: None,
             qkv_bias: false,
             attention_output_bias: false,
+            feed_forward_in: FeedForwardIn::default(),
             d_ff: 256,
             activation: Activation::default(),
             gated_feed_forward: false,
@@ -185,6 +188,7 @@ impl ModelSettings {
     pub fn block(&self) -> BlockConfig {
         let Self { d_model, heads, kv_heads, head_width, qkv_bias, attention_output_bias, d_ff, activation, gated_feed_forward, .. } =
             *self;
+        let Self { feed_forward_in, .. } = *self;
         let Self {
             feed_forward_bias,
             feed_forward_chunk,
@@ -210,6 +214,7 @@ impl ModelSettings {
             head_width,
             qkv_bias,
             attention_output_bias,
+            feed_forward_in,
             d_ff,
             activation,
             gated_feed_forward,
@@ -229,6 +234,11 @@ impl ModelSettings {
             max_length,
             position_offset,
         }
+    }
+
+    /// Hidden units of a block's feed-forward network as estimates count them, which are lower bounds: none if not all blocks have one.
+    pub(crate) fn counted_d_ff(&self) -> usize {
+        if self.feed_forward_in == FeedForwardIn::All { self.d_ff } else { 0 }
     }
 
     /// Layers with this attention, for a module of one's own. What the attention and the sizes cannot do together, the configuration of
@@ -295,6 +305,7 @@ impl ModelSettings {
     pub(crate) fn of_language_model(config: &LanguageModelConfig) -> Self {
         let LanguageModelConfig { layers, block, positions, embedding_scale, embedding_norm, depth, initialisation, .. } = *config;
         let BlockConfig { d_model, heads, kv_heads, head_width, qkv_bias, attention_output_bias, d_ff, activation, .. } = block;
+        let BlockConfig { feed_forward_in, .. } = block;
         let BlockConfig { gated_feed_forward, feed_forward_bias, feed_forward_chunk, separable_feed_forward, norm, norm_order, .. } = block;
         let BlockConfig { parallel, gate, relu_before_residual, checkpoint, final_norm, max_length, position_offset, .. } = block;
         let BlockConfig { dropout, attention_dropout, feed_forward_dropout, .. } = block;
@@ -307,6 +318,7 @@ impl ModelSettings {
             head_width,
             qkv_bias,
             attention_output_bias,
+            feed_forward_in,
             d_ff,
             activation,
             gated_feed_forward,

@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 
 use clap::{Command, FromArgMatches, Parser};
 use clap_complete::Shell;
+use heedful_host::names::listed;
 pub use heedful_host::names::nearest;
 use indicatif::MultiProgress;
 use serde::{Deserialize, Serialize};
@@ -36,8 +37,9 @@ use crate::settings::{Assignment, Settings, SettingsError};
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
 pub struct CommonOptions {
-    /// Attention mechanisms to train and compare, separated by commas: names, lists with one for each layer such as [dot-product,relative], where
-    /// 3*gla stands for gla,gla,gla, and in models with encoder and decoder {encoder=linformer,decoder=dot-product,cross=uniform}
+    /// Attention mechanisms to train and compare, separated by commas: names, also with options such as linformer{rank=16}, lists with one for each
+    /// layer such as [dot-product,relative], where 3*gla stands for gla,gla,gla, and in models with encoder and decoder
+    /// {encoder=linformer,decoder=dot-product,cross=uniform}
     #[arg(long, value_name = "NAME[,NAME...]")]
     pub attention: Vec<String>,
 
@@ -148,24 +150,6 @@ pub(crate) fn parse_with<T: FromArgMatches>(mut command: Command) -> T {
         std::process::exit(0);
     }
     T::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
-}
-
-/// The parts of a text between commas that stand in no list and no table, without blanks around them.
-pub(crate) fn listed(text: &str) -> Vec<&str> {
-    let (mut parts, mut depth, mut start) = (Vec::new(), 0i32, 0);
-    for (index, byte) in text.bytes().enumerate() {
-        match byte {
-            b'[' | b'{' => depth += 1,
-            b']' | b'}' => depth -= 1,
-            b',' if depth == 0 => {
-                parts.push(text[start..index].trim());
-                start = index + 1;
-            }
-            _ => {}
-        }
-    }
-    parts.push(text[start..].trim());
-    parts
 }
 
 impl CommonOptions {

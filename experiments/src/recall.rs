@@ -140,18 +140,6 @@ impl<F: Family> Experiment for Sequences<F> {
         }
         let is_even = config.model.d_model.is_multiple_of(2);
         settings.require("model.d_model", !task.is_rebuilt() || is_even, "sequences are rebuilt with sinusoids; give an even number")?;
-        let rates = &config.own.learning_rates;
-        for (index, rate) in rates.iter().enumerate() {
-            let is_new = !rates[..index].contains(rate);
-            settings.require(
-                "learning_rates",
-                rate.is_finite() && *rate > 0.0 && is_new,
-                format!("{rate} is no positive number, or named twice"),
-            )?;
-        }
-        let is_assigned = settings.assigned().any(|path| path == ["training", "learning_rate"]);
-        let remedy = "learning_rates are tried in its place; give --set learning_rates=[RATE], or --set learning_rates=[] as well";
-        settings.require("training.learning_rate", !is_assigned || rates.is_empty(), remedy)?;
         for attention in attentions {
             config.language_model(attention).validate().map_err(ExperimentError::usage)?;
         }
@@ -187,10 +175,6 @@ impl<F: Family> Experiment for Sequences<F> {
             scores.push(STATE_BYTES, bytes as f64, format!("one sequence, after {length} tokens, all layers, 4 bytes a number"));
         }
         Ok(Some(scores))
-    }
-
-    fn learning_rates(config: &Config<Self>) -> Vec<f64> {
-        config.own.learning_rates.clone()
     }
 
     fn columns() -> Vec<MetricColumn> {

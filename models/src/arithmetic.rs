@@ -6,6 +6,7 @@
 use heedful_attention::arithmetic::{Multiplications, multiplications, weights_of_maps};
 
 use crate::classifier::{Classifier, ClassifierConfig};
+use crate::language_model::{LanguageModel, LanguageModelConfig};
 use crate::seq2seq::{Seq2SeqConfig, Seq2SeqTransformer};
 use crate::stack::{Stack, StackConfig};
 
@@ -40,6 +41,13 @@ impl ClassifierConfig {
     }
 }
 
+impl LanguageModelConfig {
+    /// Multiplications of a forward pass of the model of this configuration, for one sequence of `length` tokens.
+    pub fn multiplications(&self, model: &LanguageModel, length: usize) -> Multiplications {
+        self.stack().multiplications(&model.decoder, length, 0) + maps(self.vocabulary * self.block.d_model, length)
+    }
+}
+
 impl Seq2SeqConfig {
     /// Multiplications of a forward pass of the model of this configuration, for one pair of so many source and target tokens.
     pub fn multiplications(&self, model: &Seq2SeqTransformer, source: usize, target: usize) -> Multiplications {
@@ -59,7 +67,7 @@ mod tests {
     use burn::tensor::Device;
     use heedful_attention::random::RandomKey;
 
-    use crate::block::BlockConfig;
+    use crate::block::{BlockConfig, FeedForwardIn};
     use crate::depth::{DepthConfig, SharedConfig};
 
     const C: usize = 8;
@@ -87,6 +95,16 @@ mod tests {
         let stacked = ClassifierConfig { vocabulary: 50, outputs: 3, layers: 4, block: block(), ..ClassifierConfig::default() };
         let shared = ClassifierConfig { depth: DepthConfig::Shared(SharedConfig::default()), ..stacked.clone() };
         assert_eq!(of_classifier(&shared, 10, 0.0), of_classifier(&stacked, 10, 0.0));
+    }
+
+    #[test]
+    fn a_language_model_is_counted_by_its_formula() {
+        let config = LanguageModelConfig { vocabulary: 50, layers: 2, block: block(), ..LanguageModelConfig::default() };
+        let without = LanguageModelConfig { block: BlockConfig { feed_forward_in: FeedForwardIn::None, ..block() }, ..config.clone() };
+        let counted = |config: &LanguageModelConfig| config.multiplications(&config.init(&RandomKey::from_seed(0), &Device::flex()), 10);
+        let pairs = (2 * 55 * 2 * C) as f64;
+        assert_eq!(counted(&config), Multiplications { pairs, maps: (10 * (2 * (4 * C * C + 2 * C * F) + 50 * C)) as f64 });
+        assert_eq!(counted(&without), Multiplications { pairs, maps: (10 * (2 * 4 * C * C + 50 * C)) as f64 });
     }
 
     #[test]

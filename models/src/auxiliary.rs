@@ -198,7 +198,7 @@ mod tests {
             let (_, states) = model.hidden_of_layers(tokens(&device), &[], None, &mut Probe::off());
             let total = classifiers.losses(&states, tokens(&device), progress).total()?;
             let gradients = total.backward();
-            let of = |layer: usize| model.decoder.layers[layer].feed_forward.output.weight.grad(&gradients).is_some();
+            let of = |layer: usize| model.decoder.layers[layer].feed_forward.as_ref().unwrap().output.weight.grad(&gradients).is_some();
             Some([of(0), of(1), of(2)])
         };
         assert_eq!(gradient(0.0), Some([true, true, false]), "the last layer has the model's own loss only");

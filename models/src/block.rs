@@ -1,4 +1,5 @@
-//! The block of all Transformers here: self-attention, possibly cross-attention, and a feed-forward network, each with a residual connection.
+//! The block of all Transformers here: self-attention, possibly cross-attention, and a feed-forward network unless it is left out, each with a residual
+//! connection.
 //!
 //! Without cross-attention it is an encoder's layer or a language model's, with it a translation decoder's (Vaswani et al. 2017, section 3.1).
 
@@ -16,7 +17,7 @@ use heedful_attention::registry::AnyAttention;
 use heedful_attention::visibility::Visibility;
 use serde::{Deserialize, Serialize};
 
-pub use self::config::BlockConfig;
+pub use self::config::{BlockConfig, FeedForwardIn};
 use crate::feed_forward::{FeedForward, FeedForwardState, Neighbours};
 use crate::residual::Residual;
 
@@ -43,10 +44,10 @@ pub struct Block<A: Attention = AnyAttention> {
     pub cross_attention: Option<A>,
     /// Residual connection around cross-attention.
     pub cross_attention_residual: Option<Residual>,
-    /// Feed-forward network.
-    pub feed_forward: FeedForward,
+    /// Feed-forward network, of blocks that have one.
+    pub feed_forward: Option<FeedForward>,
     /// Residual connection around the feed-forward network.
-    pub feed_forward_residual: Residual,
+    pub feed_forward_residual: Option<Residual>,
     #[module(skip)]
     parallel: Option<Parallel>,
 }
@@ -225,7 +226,8 @@ impl<A: Attention> Block<A> {
     /// The sublayers in their order.
     pub(crate) fn sublayers(&self) -> impl DoubleEndedIterator<Item = Sublayer> + use<A> {
         let cross_attention = self.cross_attention.is_some().then_some(Sublayer::CrossAttention);
-        [Some(Sublayer::SelfAttention), cross_attention, Some(Sublayer::FeedForward)].into_iter().flatten()
+        let feed_forward = self.feed_forward.is_some().then_some(Sublayer::FeedForward);
+        [Some(Sublayer::SelfAttention), cross_attention, feed_forward].into_iter().flatten()
     }
 
     /// What a sublayer's residual connection joins with `x` `[B, N, C]`: see [`Residual::branch`]. The state is that of stepwise decoding.
@@ -254,7 +256,9 @@ impl<A: Attention> Block<A> {
             Sublayer::CrossAttention => {
                 ("cross_attention_residual", self.cross_attention_residual.as_ref().expect("cross-attention has a residual connection"))
             }
-            Sublayer::FeedForward => ("feed_forward_residual", &self.feed_forward_residual),
+            Sublayer::FeedForward => {
+                ("feed_forward_residual", self.feed_forward_residual.as_ref().expect("a feed-forward network has a residual connection"))
+            }
         }
     }
 
@@ -296,7 +300,11 @@ impl<A: Attention> Block<A> {
                     }
                 })
             }
-            Sublayer::FeedForward if self.feed_forward.is_separable() => {
+            Sublayer::FeedForward => {
+                let network = self.feed_forward.as_ref().expect("only a block with a feed-forward network has this sublayer");
+                if !network.is_separable() {
+                    return AttentionOutput::new(network.forward(x, random, Neighbours::default()));
+                }
                 let [batch, length, _] = x.dims();
                 let is_padded = context.lengths.is_some() || context.positions.left_padding.is_some();
                 let real = is_padded.then(|| {
@@ -304,9 +312,8 @@ impl<A: Attention> Block<A> {
                     Tensor::from_data(TensorData::new(real, [batch, length, 1]), (&x.device(), x.dtype()))
                 });
                 let past = state.map(|state| &mut state.feed_forward);
-                AttentionOutput::new(self.feed_forward.forward(x, random, Neighbours { real, past }))
+                AttentionOutput::new(network.forward(x, random, Neighbours { real, past }))
             }
-            Sublayer::FeedForward => AttentionOutput::new(self.feed_forward.forward(x, random, Neighbours::default())),
         }
     }
 }

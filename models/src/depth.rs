@@ -17,7 +17,7 @@ use heedful_attention::contract::Positions;
 use heedful_attention::random::RandomKey;
 use serde::{Deserialize, Serialize};
 
-use crate::block::BlockConfig;
+use crate::block::{BlockConfig, FeedForwardIn};
 use crate::error::{Check, ConfigError};
 use crate::halting::HaltingConfig;
 use crate::position::{PositionConfig, PositionEncoding};
@@ -74,6 +74,10 @@ impl DepthConfig {
             Self::Reversible if block.parallel.is_some() => {
                 let remedy = "leave it out: the sublayers of a reversible layer follow each other, each on another stream";
                 Err(check.wrong("parallel", "given", remedy))
+            }
+            Self::Reversible if block.feed_forward_in != FeedForwardIn::All => {
+                let remedy = "give all: the sublayers of a reversible layer change its two streams in turn";
+                Err(check.wrong("feed_forward_in", "given", remedy))
             }
             Self::Reversible if block.checkpoint => {
                 Err(check.wrong("checkpoint", true, "leave it out: a reversible stack keeps no activations of its blocks anyway"))

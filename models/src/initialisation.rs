@@ -181,8 +181,8 @@ mod tests {
     fn scaled_weights_have_the_deviations_of_the_paper() {
         let model = model(Initialisation::Scaled);
         for block in &model.decoder.layers {
-            assert_close(deviation(&block.feed_forward.input.weight), 0.125 / 8.0);
-            assert_close(deviation(&block.feed_forward.output.weight), 0.125 / 16.0 / 4.0);
+            assert_close(deviation(&block.feed_forward.as_ref().unwrap().input.weight), 0.125 / 8.0);
+            assert_close(deviation(&block.feed_forward.as_ref().unwrap().output.weight), 0.125 / 16.0 / 4.0);
             let attention = block.self_attention.as_softmax().unwrap();
             assert_close(deviation(&attention.value.weight), 0.125 / 8.0);
             assert_close(deviation(&attention.output.weight), 0.125 / 8.0 / 4.0);
@@ -191,7 +191,7 @@ mod tests {
         let grid = model.embedding.positions.grid.as_ref().unwrap();
         assert_close(deviation(&grid.tables[1]), 0.125 / (64.0f64 * 2.0).sqrt());
         assert_eq!(deviation(&model.output.as_ref().unwrap().weight), 0.0);
-        let norm = model.decoder.layers[3].feed_forward_residual.norm.as_ref().unwrap();
+        let norm = model.decoder.layers[3].feed_forward_residual.as_ref().unwrap().norm.as_ref().unwrap();
         assert_eq!(deviation(&norm.gamma), 1.0);
     }
 
@@ -225,9 +225,9 @@ mod tests {
     fn normal_weights_have_one_deviation() {
         let model = model(Initialisation::Normal { deviation: 0.02 });
         assert_close(deviation(&model.embedding.tokens.weight), 0.02);
-        assert_close(deviation(&model.decoder.layers[1].feed_forward.output.weight), 0.02);
+        assert_close(deviation(&model.decoder.layers[1].feed_forward.as_ref().unwrap().output.weight), 0.02);
         assert_close(deviation(&model.output.as_ref().unwrap().weight), 0.02);
-        let weights = |layer: usize| model.decoder.layers[layer].feed_forward.input.weight.val().into_data();
+        let weights = |layer: usize| model.decoder.layers[layer].feed_forward.as_ref().unwrap().input.weight.val().into_data();
         assert_ne!(weights(0), weights(1));
     }
 
@@ -240,8 +240,8 @@ mod tests {
             assert_close(deviation(&model.embedding.positions.grid.as_ref().unwrap().tables[0]), 0.02);
             assert_close(deviation(&model.output.as_ref().unwrap().weight), 0.02);
             let block = &model.decoder.layers[3];
-            assert_close(deviation(&block.feed_forward.input.weight), 0.02);
-            assert_close(deviation(&block.feed_forward.output.weight), 0.02 * of_branch);
+            assert_close(deviation(&block.feed_forward.as_ref().unwrap().input.weight), 0.02);
+            assert_close(deviation(&block.feed_forward.as_ref().unwrap().output.weight), 0.02 * of_branch);
             let attention = block.self_attention.as_softmax().unwrap();
             assert_close(deviation(&attention.value.weight), 0.02);
             assert_close(deviation(&attention.output.weight), 0.02 * of_branch);

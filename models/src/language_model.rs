@@ -435,7 +435,8 @@ mod tests {
             let gradient = |loss: Tensor<1>| {
                 let gradients = loss.backward();
                 let of_bias = model.output_bias.as_ref().map(|bias| bias.val().grad(&gradients).unwrap().into_data());
-                let of_layer = model.decoder.layers[0].feed_forward.output.weight.val().grad(&gradients).unwrap().into_data();
+                let of_layer =
+                    model.decoder.layers[0].feed_forward.as_ref().unwrap().output.weight.val().grad(&gradients).unwrap().into_data();
                 of_bias.into_iter().chain([of_layer]).flat_map(|data| data.iter::<f64>().collect::<Vec<_>>()).collect::<Vec<_>>()
             };
             let [a, b] = [&found, &expected].map(|loss| loss.clone().into_scalar::<f32>());
@@ -494,7 +495,7 @@ mod tests {
     #[test]
     fn layers_differ_in_their_weights() {
         let model = built(AnyMechanism::default());
-        let weight = |layer: usize| model.decoder.layers[layer].feed_forward.input.weight.val().into_data();
+        let weight = |layer: usize| model.decoder.layers[layer].feed_forward.as_ref().unwrap().input.weight.val().into_data();
         assert_ne!(weight(0), weight(1));
     }
 

@@ -5,7 +5,7 @@
 
 use heedful_attention::mechanisms::linformer::{LinformerConfig, Sharing};
 use heedful_attention::parameter_formula::ParameterCount;
-use heedful_attention::placement::Placement;
+use heedful_attention::placement::{Placement, Role};
 use heedful_attention::registry::AnyMechanism;
 
 use crate::auxiliary::AuxiliaryLossesConfig;
@@ -75,9 +75,11 @@ impl ResidualConfig {
 
 impl BlockConfig {
     /// Of a block without its attentions.
-    fn parameters(&self, has_cross_attention: bool) -> u128 {
-        let later = self.residual(false).parameters().saturating_mul(if has_cross_attention { 2 } else { 1 });
-        self.residual(true).parameters().saturating_add(later).saturating_add(self.feed_forward(false).parameters())
+    fn parameters(&self, role: Role, has_cross_attention: bool) -> u128 {
+        let feed_forward = self.feed_forward(role);
+        let later = u128::from(has_cross_attention) + u128::from(feed_forward.is_some());
+        let residuals = self.residual(true).parameters().saturating_add(self.residual(false).parameters().saturating_mul(later));
+        residuals.saturating_add(feed_forward.map_or(0, |network| network.parameters()))
     }
 }
 
@@ -118,7 +120,7 @@ impl StackConfig {
             count = ParameterCount { fixed: count.fixed.saturating_add(fixed), ..plus(count, trained) };
         }
         for cross_heads in &self.cross_heads {
-            count = plus(count, self.block.parameters(cross_heads.is_some()));
+            count = plus(count, self.block.parameters(self.role, cross_heads.is_some()));
         }
         if self.block.has_final_norm() {
             count = plus(count, norm.parameters(d_model));
@@ -195,6 +197,7 @@ mod tests {
     use burn::tensor::Device;
     use heedful_attention::random::RandomKey;
 
+    use crate::block::FeedForwardIn;
     use crate::block::Parallel;
     use crate::feed_forward::Activation;
     use crate::halting::HaltingConfig;
@@ -222,6 +225,8 @@ mod tests {
             BlockConfig { attention_output_bias: true, qkv_bias: true, kv_heads: Some(1), head_width: Some(6), ..base() },
             BlockConfig { parallel: Some(Parallel::SharedNorm), ..base() },
             BlockConfig { parallel: Some(Parallel::OwnNorms), separable_feed_forward: true, ..base() },
+            BlockConfig { feed_forward_in: FeedForwardIn::None, ..base() },
+            BlockConfig { feed_forward_in: FeedForwardIn::Encoder, ..base() },
             BlockConfig { final_norm: Some(false), activation: Activation::GeluTanh, ..base() },
             gate(GateKind::Input),
             gate(GateKind::Output),

@@ -4,7 +4,7 @@
 
 pub use heedful_attention::prelude::*;
 
-pub use crate::block::BlockConfig;
+pub use crate::block::{BlockConfig, FeedForwardIn};
 pub use crate::classifier::{Classifier, ClassifierConfig, Pooling, Sentences};
 pub use crate::depth::DepthConfig;
 pub use crate::embedding::EmbeddingScale;

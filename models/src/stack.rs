@@ -14,6 +14,7 @@ use heedful_attention::visibility::Visibility;
 
 use crate::block::{Block, BlockConfig, BlockState, Context, Hidden};
 use crate::depth::{Coordinates, DepthConfig, SharedConfig};
+use crate::feed_forward::FeedForward;
 use crate::halting::Halting;
 use crate::norm::Norm;
 use crate::position::{PositionConfig, PositionEncoding};
@@ -174,7 +175,7 @@ impl<A: Attention> Stack<A> {
     pub fn segment(&self, x: Tensor<3>, memory: &mut SegmentMemory, random: Option<RandomKey>, probe: &mut Probe) -> Hidden {
         let _span = tracing::trace_span!("segment", layers = self.steps, states = ?x.dims(), held = memory.held()).entered();
         assert!(!self.reversible, "a reversible stack keeps no inputs of its layers that could be carried over to the next segment");
-        let is_separable = self.layers.iter().any(|block| block.feed_forward.is_separable());
+        let is_separable = self.layers.iter().any(|block| block.feed_forward.as_ref().is_some_and(FeedForward::is_separable));
         assert!(!is_separable, "separable feed-forward networks do not remember the segment before");
         memory.check(self.steps, &x);
         let positions = memory.positions();

@@ -148,9 +148,12 @@ impl TorchState {
             block.cross_attention = Some(self.attention(&format!("{place}.multihead_attn"), attention)?);
             block.cross_attention_residual = Some(self.residual(&format!("{place}.norm{norms}"), residual)?);
         }
-        block.feed_forward.input = self.linear(&format!("{place}.linear1"), block.feed_forward.input)?;
-        block.feed_forward.output = self.linear(&format!("{place}.linear2"), block.feed_forward.output)?;
-        block.feed_forward_residual = self.residual(&format!("{place}.norm{}", norms + 1), block.feed_forward_residual)?;
+        if let (Some(mut network), Some(residual)) = (block.feed_forward.take(), block.feed_forward_residual.take()) {
+            network.input = self.linear(&format!("{place}.linear1"), network.input)?;
+            network.output = self.linear(&format!("{place}.linear2"), network.output)?;
+            block.feed_forward = Some(network);
+            block.feed_forward_residual = Some(self.residual(&format!("{place}.norm{}", norms + 1), residual)?);
+        }
         Ok(block)
     }
 
@@ -316,8 +319,8 @@ mod tests {
         let block = &model.encoder.layers[0];
         let attention = block.self_attention.as_softmax().unwrap();
         assert!(attention.output.weight.is_require_grad() && attention.value.bias.as_ref().unwrap().is_require_grad());
-        assert!(block.feed_forward.input.weight.is_require_grad());
-        assert!(block.feed_forward_residual.norm.as_ref().unwrap().beta.as_ref().unwrap().is_require_grad());
+        assert!(block.feed_forward.as_ref().unwrap().input.weight.is_require_grad());
+        assert!(block.feed_forward_residual.as_ref().unwrap().norm.as_ref().unwrap().beta.as_ref().unwrap().is_require_grad());
     }
 
     #[test]

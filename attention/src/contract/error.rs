@@ -28,6 +28,16 @@ pub enum ConfigError {
         /// What to write instead.
         remedy: String,
     },
+    /// Options behind a name that cannot be read, or that the mechanism does not have.
+    #[error("{attention}: the options `{options}` cannot be used: {problem}")]
+    Options {
+        /// Name of the mechanism.
+        attention: String,
+        /// The options as given.
+        options: String,
+        /// What is wrong.
+        problem: String,
+    },
     /// A mechanism in a place that it is not defined for.
     #[error("{place}: {attention} cannot be {wanted}: {remedy}")]
     Unable {

@@ -12,6 +12,7 @@ mod mechanism;
 mod module;
 mod naming;
 pub mod parameter_formula;
+mod variant;
 
 use std::sync::{PoisonError, RwLock};
 

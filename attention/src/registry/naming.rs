@@ -43,8 +43,11 @@ impl FromStr for AnyMechanism {
     /// `adaptive-span-fixed` the span that is not, `lsh-random` LSH attention with buckets that do not depend on the content. `logits@pattern` restricts
     /// logits, which may be a mixture, by a pattern: `a+b@local-1d`. `logits@soft-cap` bounds them. `logits@normaliser` turns them into weights by another
     /// normaliser than a softmax: `a+b@sigmoid`, `a@local-1d@sigmoid`. `logits@gate` gates what the heads give: `a@output-gate`. `logits@heads` makes heads
-    /// otherwise than by one softmax: `a@differential`.
+    /// otherwise than by one softmax: `a@differential`. Options of the whole may follow it in braces: see [`with_options`](Self::with_options).
     fn from_str(name: &str) -> Result<Self, ConfigError> {
+        if let (name, Some(options)) = Self::split_options(name) {
+            return Self::from_str(name)?.with_options(&options);
+        }
         if let Some((logits, over)) = name.rsplit_once('@') {
             let changed = Self::from_str(over)?.over(Self::from_str(logits)?);
             return changed.ok_or_else(|| {

@@ -4,9 +4,11 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::Args;
+use heedful_attention::error::ConfigError;
 use heedful_attention::registry::AnyMechanism;
 use heedful_host::backend::Backend;
 use heedful_host::exit::ProgramError;
+use heedful_host::names::listed;
 use heedful_models::precision::Precision;
 
 use super::point::Pass;
@@ -21,8 +23,8 @@ pub struct CostOptions {
     #[arg(long, value_name = "NAME[,NAME...]", value_delimiter = ',', default_value = "flex")]
     pub backend: Vec<Backend>,
 
-    /// Attention mechanisms, or `all`
-    #[arg(long, value_name = "NAME[,NAME...]", value_delimiter = ',', default_value = "all")]
+    /// Attention mechanisms, with options in braces such as linformer{rank=64}, or `all`
+    #[arg(long, value_name = "NAME[,NAME...]", default_value = "all")]
     pub attention: Vec<String>,
 
     /// Lengths: numbers, or A..B for A, 2A, 4A to B
@@ -90,6 +92,25 @@ pub struct CostOptions {
     pub python: PathBuf,
 }
 
+/// A mechanism under the name that was asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Contender {
+    /// Its name, with its options.
+    pub name: String,
+    /// The mechanism.
+    pub mechanism: AnyMechanism,
+}
+
+impl FromStr for Contender {
+    type Err = ConfigError;
+
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
+        let mechanism: AnyMechanism = text.parse()?;
+        let options = AnyMechanism::split_options(text).1.unwrap_or_default();
+        Ok(Self { name: format!("{}{options}", mechanism.name()), mechanism })
+    }
+}
+
 /// One length, or several by doubling.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lengths(Vec<usize>);
@@ -123,12 +144,17 @@ impl CostOptions {
     /// The mechanisms.
     ///
     /// # Errors
-    /// A usage error for one that does not exist.
-    pub fn attentions(&self) -> Result<Vec<AnyMechanism>, ProgramError> {
-        if self.attention.iter().any(|name| name.trim() == "all") {
-            return Ok(AnyMechanism::all());
+    /// A usage error for one that does not exist, or is named twice.
+    pub fn attentions(&self) -> Result<Vec<Contender>, ProgramError> {
+        let names: Vec<&str> = self.attention.iter().flat_map(|text| listed(text)).collect();
+        if names.contains(&"all") {
+            return Ok(AnyMechanism::all().into_iter().map(|mechanism| Contender { name: mechanism.name(), mechanism }).collect());
         }
-        self.attention.iter().map(|name| name.trim().parse().map_err(ProgramError::usage)).collect()
+        let contenders: Vec<Contender> = names.iter().map(|name| name.parse().map_err(ProgramError::usage)).collect::<Result<_, _>>()?;
+        match contenders.iter().enumerate().find(|(index, one)| contenders[..*index].iter().any(|other| other.name == one.name)) {
+            Some((_, twice)) => Err(ProgramError::usage(format!("--attention: `{}` is named twice", twice.name))),
+            None => Ok(contenders),
+        }
     }
 
     /// Sizes of the layer, for sequences of this length.
@@ -155,7 +181,29 @@ impl CostOptions {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+
+    #[derive(Parser)]
+    struct CostCommand {
+        #[command(flatten)]
+        cost: CostOptions,
+    }
+
+    #[test]
+    fn variants_of_a_mechanism_stand_side_by_side() {
+        let options = |attention: &str| {
+            let given = CostCommand::parse_from(["cost", "--attention", attention]);
+            given.cost.attentions().map(|all| all.into_iter().map(|one| one.name).collect::<Vec<_>>())
+        };
+        assert_eq!(
+            options("random, linformer{rank=16, sharing=none},linformer").unwrap(),
+            ["synthesizer-random", "linformer{rank=16,sharing=none}", "linformer"]
+        );
+        assert_eq!(options("all").unwrap().len(), AnyMechanism::all().len());
+        assert!(options("linformer{rank=16},linformer{rank = 16}").unwrap_err().to_string().contains("named twice"));
+    }
 
     #[test]
     fn ranges_double() {

@@ -7,11 +7,11 @@ use burn::tensor::{Device, Tensor};
 use heedful_attention::engine::Engine;
 use heedful_attention::init::Init;
 use heedful_attention::random::RandomKey;
-use heedful_attention::registry::AnyMechanism;
 use heedful_models::precision::Precision;
 use indicatif::ProgressBar;
 
 use super::memory::{Measure, Meter};
+use super::options::Contender;
 use super::outcome::{Point, sequences};
 use super::point::{Pass, Work, difference};
 use crate::markdown::significant;
@@ -41,7 +41,7 @@ pub struct Sweep {
     /// Its device, without autodiff.
     pub device: Device,
     /// The mechanisms.
-    pub attentions: Vec<AnyMechanism>,
+    pub attentions: Vec<Contender>,
     /// Tokens at once, by which the sequences of a length are counted.
     pub tokens: Option<usize>,
     /// What weights and activations are made of.
@@ -76,9 +76,9 @@ impl Sweep {
         let sizes = Sizes { length, batch, ..self.sizes };
         let mut points = Vec::new();
         let mut candidates = Vec::new();
-        for config in &self.attentions {
-            progress.set_message(format!("{}: {pass} at {length}: {}", self.backend, config.name()));
-            match self.prepare(pass, config, sizes, shorter) {
+        for contender in &self.attentions {
+            progress.set_message(format!("{}: {pass} at {length}: {}", self.backend, contender.name));
+            match self.prepare(pass, contender, sizes, shorter) {
                 Ok(candidate) => candidates.push(candidate),
                 Err(point) => points.push(*point),
             }
@@ -101,13 +101,14 @@ impl Sweep {
         }
         points.extend(candidates.into_iter().map(|candidate| candidate.point));
         // In the order in which they were asked for.
-        points.sort_by_key(|point| self.attentions.iter().position(|config| config.name() == point.attention));
+        points.sort_by_key(|point| self.attentions.iter().position(|contender| contender.name == point.attention));
         points
     }
 
     /// Checks a mechanism and builds it, or says why it is left out.
-    fn prepare(&self, pass: Pass, config: &AnyMechanism, sizes: Sizes, shorter: &[Point]) -> Result<Candidate, Box<Point>> {
-        let mut point = Point::new(&self.backend, &config.name(), pass, sizes.length);
+    fn prepare(&self, pass: Pass, contender: &Contender, sizes: Sizes, shorter: &[Point]) -> Result<Candidate, Box<Point>> {
+        let Contender { name, mechanism: config } = contender;
+        let mut point = Point::new(&self.backend, name, pass, sizes.length);
         let missing = |point: Point, reason: String| Box::new(Point { missing: Some(reason), ..point });
         if pass == Pass::Decode && !config.can_be_causal() {
             return Err(missing(point, "it has no causal form, so it cannot decode".into()));

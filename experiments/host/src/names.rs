@@ -1,4 +1,22 @@
-//! Names that were mistyped.
+//! Names that were listed, and names that were mistyped.
+
+/// The parts of a text between commas that stand in no list and no table, without blanks around them.
+pub fn listed(text: &str) -> Vec<&str> {
+    let (mut parts, mut depth, mut start) = (Vec::new(), 0i32, 0);
+    for (index, byte) in text.bytes().enumerate() {
+        match byte {
+            b'[' | b'{' => depth += 1,
+            b']' | b'}' => depth -= 1,
+            b',' if depth == 0 => {
+                parts.push(text[start..index].trim());
+                start = index + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push(text[start..].trim());
+    parts
+}
 
 /// The known name that `name` was most likely meant to be, or none if none is near.
 ///

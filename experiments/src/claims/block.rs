@@ -41,6 +41,9 @@ pub struct Block {
     pub minutes: f64,
     /// Its place in the order of blocks. Those that tell more per hour of computing have lower numbers.
     pub order: u64,
+    /// The learning rate that its pilot halves and doubles; by default that of its configuration, which is what the pilot chose.
+    #[serde(default)]
+    pub preset_rate: Option<f64>,
     /// Features that its runs wait for.
     #[serde(default)]
     pub missing: Vec<String>,

@@ -17,6 +17,7 @@ mod cost;
 mod error;
 mod evidence;
 mod ledger;
+mod pilot;
 mod pitfalls;
 mod plan;
 mod report;
@@ -31,6 +32,7 @@ pub use self::claim::{Claim, Cost, Described, Difference, Failures, NoLoss, Pitf
 pub use self::error::LedgerError;
 pub use self::evidence::{ContenderScores, Evidence};
 pub use self::ledger::Ledger;
+pub use self::pilot::pilot;
 pub use self::plan::PlannedBlock;
 pub use self::report::{ClaimsReport, Documents};
 pub use self::running::{RunOptions, run};

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
+use toml::Table;
+
 use super::block::Block;
 use super::cost;
 use super::runs::folder;
@@ -92,21 +94,28 @@ pub fn run(blocks: &[&Block], options: &RunOptions, interrupt: &Interrupt) -> Re
 
 /// The command of a part; writes its configuration beside the folder of its runs.
 fn command(block: &Block, part: Option<&str>, at: &Path, options: &RunOptions) -> Result<Command, ExperimentError> {
-    let (program, arguments) = block.program();
-    let mut command = Command::new(beside(program)?);
-    command.args(arguments);
     let found = block.part_named(part).flatten();
     if block.is_of_costs() {
-        command.args(found.map(|part| &part.arguments[..]).unwrap_or_default());
+        let (program, arguments) = block.program();
+        let mut command = Command::new(beside(program)?);
+        command.args(arguments).args(found.map(|part| &part.arguments[..]).unwrap_or_default());
         command.arg("--out").arg(at);
         return Ok(command);
     }
     let name = part.map_or(block.name.clone(), |part| format!("{}-{}", block.name, file_name(part)));
-    let config = options.out.join("configurations").join(format!("{name}.toml"));
-    fs::create_dir_all(options.out.join("configurations"))
-        .map_err(|error| ExperimentError::failure(format!("cannot make `{}`: {error}", options.out.display())))?;
-    write_atomically(&config, table_text(&block.configuration(found))?.as_bytes())?;
-    command.arg("--config").arg(&config).arg("--out").arg(at);
+    configured(block, &name, &block.configuration(found), at, options)
+}
+
+/// The command that runs a configuration with the program of a block. The configuration is written as the file `name` into a folder of all configurations.
+pub(super) fn configured(block: &Block, name: &str, table: &Table, at: &Path, options: &RunOptions) -> Result<Command, ExperimentError> {
+    let (program, arguments) = block.program();
+    let mut command = Command::new(beside(program)?);
+    let configurations = options.out.join("configurations");
+    fs::create_dir_all(&configurations)
+        .map_err(|error| ExperimentError::failure(format!("cannot make `{}`: {error}", configurations.display())))?;
+    let config = configurations.join(format!("{name}.toml"));
+    write_atomically(&config, table_text(table)?.as_bytes())?;
+    command.args(arguments).arg("--config").arg(&config).arg("--out").arg(at);
     if let (Some(name), Some(data)) = (&block.data, &options.data) {
         command.arg("--data").arg(data.join(name));
     }
@@ -135,7 +144,7 @@ pub(super) fn beside(program: &str) -> Result<PathBuf, ExperimentError> {
 }
 
 /// A command as a person would type it.
-fn words(command: &Command) -> String {
+pub(super) fn words(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     heedful_host::command::quoted(words.map(|word| word.to_string_lossy().into_owned()))
 }

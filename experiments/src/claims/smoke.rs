@@ -1,6 +1,5 @@
 //! The smoke subset: small runs of built-in data whose known effects must still show. It is no verdict on any claim.
 
-use std::fs;
 use std::path::Path;
 use std::process::Command;
 
@@ -12,14 +11,13 @@ use super::block::{Block, COST};
 use super::cost::Sweep;
 use super::error::LedgerError;
 use super::ledger::read;
-use super::running::{beside, is_interrupted};
+use super::running::{RunOptions, beside, configured, is_interrupted};
 use crate::error::{Completion, ExperimentError, print_line};
 use crate::markup::aligned;
 use crate::metrics::significance::median_ratio;
 use crate::record::ResultRecord;
 use crate::results::Results;
-use crate::run_folder::{RunFolder, write_atomically};
-use crate::settings::table_text;
+use crate::run_folder::RunFolder;
 use crate::train::Interrupt;
 
 /// Its file in the ledger's folder.
@@ -172,28 +170,33 @@ impl SmokeRun {
     fn block(&self) -> Block {
         let Self { name, experiment, minutes, config, .. } = self.clone();
         let title = "smoke".to_owned();
-        Block { name, title, experiment, data: None, seeds: 1, minutes, order: 0, missing: Vec::new(), config, parts: Vec::new() }
+        Block {
+            name,
+            title,
+            experiment,
+            data: None,
+            seeds: 1,
+            minutes,
+            order: 0,
+            preset_rate: None,
+            missing: Vec::new(),
+            config,
+            parts: Vec::new(),
+        }
     }
 
     fn command(&self, out: &Path, at: &Path, resume: bool) -> Result<Command, ExperimentError> {
         let block = self.block();
-        let (program, arguments) = block.program();
-        let mut command = Command::new(beside(program)?);
-        command.args(arguments).args(&self.arguments).arg("--out").arg(at);
+        let mut command = if self.experiment == COST {
+            let mut command = Command::new(beside(COST)?);
+            command.args(&self.arguments).arg("--out").arg(at);
+            command
+        } else {
+            let options = RunOptions { out: out.to_owned(), resume, ..RunOptions::default() };
+            configured(&block, &self.name, &block.configuration(None), at, &options)?
+        };
         // Times of several threads depend on what else runs; scores do not.
         command.env("RAYON_NUM_THREADS", "1");
-        if self.experiment == COST {
-            return Ok(command);
-        }
-        let configurations = out.join("configurations");
-        let unwritable = |error| ExperimentError::failure(format!("cannot make `{}`: {error}", configurations.display()));
-        fs::create_dir_all(&configurations).map_err(unwritable)?;
-        let config = configurations.join(format!("{}.toml", self.name));
-        write_atomically(&config, table_text(&block.configuration(None))?.as_bytes())?;
-        command.arg("--config").arg(config);
-        if resume {
-            command.arg("--resume");
-        }
         Ok(command)
     }
 

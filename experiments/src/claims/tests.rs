@@ -4,10 +4,14 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use burn::tensor::Device;
+use heedful_attention::random::RandomKey;
+use heedful_models::layout::LayerAttention;
 use tempfile::TempDir;
 
 use super::*;
 use crate::metrics::{Combination, ItemScore, ItemTable};
+use crate::model::ModelSettings;
 use crate::record::ResultRecord;
 use crate::results::write_result;
 use crate::run_folder::RunFolder;
@@ -502,4 +506,43 @@ fn the_plan_counts_runs_and_takes_the_time_of_those_that_are_finished() {
     let of_numpads = Ledger::built_in().unwrap();
     let planned = of_numpads.plan(&[of_numpads.block("V3").unwrap(), of_numpads.block("T1").unwrap()], &case.root()).unwrap();
     assert_eq!(planned.iter().map(|planned| planned.runs).collect::<Vec<_>>(), [48, 80], "parts and tasks count");
+}
+
+#[test]
+fn the_two_models_of_x5_do_the_same_number_of_multiplications() {
+    let ledger = Ledger::built_in().unwrap();
+    let list = ledger.block("X5").unwrap().runs(None).unwrap();
+    let of_run = |name: &str| {
+        let config = list.contender(name).unwrap();
+        let settings: ModelSettings = config["model"].clone().try_into().unwrap();
+        // The text has 65 characters.
+        let model = settings.language_model(65, &LayerAttention::default(), false);
+        let of_sequence = model.multiplications(&model.init(&RandomKey::from_seed(0), &Device::flex()), 128).training();
+        of_sequence * config["training"]["steps"].as_integer().unwrap() as f64
+    };
+    let ratio = of_run("universal") / of_run("stacked");
+    assert!((ratio - 1.0).abs() < 1e-3, "{ratio}");
+}
+
+#[test]
+fn a_pilot_tries_three_rates_with_the_baseline_of_a_block_alone() {
+    let ledger = Ledger::built_in().unwrap();
+    let block = ledger.block("M3").unwrap();
+    let (table, preset) = block.pilot().unwrap().unwrap();
+    let run = table["run"].as_table().unwrap();
+    assert_eq!((run["seed"].as_integer(), run["seeds"].as_integer()), (Some(101), Some(1)));
+    assert_eq!(run["models"].as_array().unwrap().len() + run["attention"].as_array().unwrap().len(), 1);
+    let training = table["training"].as_table().unwrap();
+    let rates: Vec<f64> = training["learning_rates"].as_array().unwrap().iter().map(|rate| rate.as_float().unwrap()).collect();
+    assert_eq!((rates, training.contains_key("learning_rate")), (vec![0.5 * preset, preset, 2.0 * preset], false));
+    // Every pilot is one that the program runs.
+    for block in ledger.blocks.iter().filter(|block| !block.is_of_costs()) {
+        let Some((table, _)) = block.pilot().unwrap() else { continue };
+        let pilot = Block { config: table, parts: Vec::new(), seeds: 1, ..block.clone() };
+        assert_eq!(pilot.runs(None).unwrap().contenders.len(), 1, "{}", block.name);
+    }
+    // One that was chosen does not move the rates that are tried.
+    let moved = Block { preset_rate: Some(1e-3), ..block.clone() };
+    assert_eq!(moved.pilot().unwrap().unwrap().1, 1e-3);
+    assert!(ledger.block("V2").unwrap().pilot().unwrap().is_none());
 }

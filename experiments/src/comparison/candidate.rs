@@ -117,6 +117,9 @@ fn named_model<E: Experiment>(
 fn check<E: Experiment>(settings: &Settings<Config<E>>, attentions: &[Attention], memory: Memory) -> Result<(), ExperimentError> {
     let training = &settings.value.training;
     training.validate().map_err(|error| settings.refuse(&format!("training.{}", error.field), error.reason))?;
+    let is_assigned = settings.assigned().any(|path| path == ["training", "learning_rate"]);
+    let remedy = "training.learning_rates are tried in its place; give --set training.learning_rates=[RATE], or [] to try none";
+    settings.require("training.learning_rate", !is_assigned || training.learning_rates.is_empty(), remedy)?;
     // Checks of single layers come after that of all of them.
     attentions.iter().try_for_each(|attention| footprint::check::<E>(settings, &settings.value, attention, None, memory))?;
     E::check(settings, attentions)?;
@@ -213,7 +216,8 @@ pub(crate) fn attention<E: Experiment>(config: &Config<E>, name: &str) -> Result
         }
         return Ok(Attention { name: compact(name), layout: with_options(layout) });
     }
-    let config = config.mechanisms.attention(name).map_err(|error| match error {
+    let (base, options) = AnyMechanism::split_options(name);
+    let mechanism = config.mechanisms.attention(base).map_err(|error| match error {
         // Of a mixture, the member that is not known. What stands behind `@` is no attention by itself; the error knows what may stand there.
         ConfigError::UnknownAttention { name, .. } if !name.starts_with('@') => {
             let known: Vec<_> = AnyMechanism::names().into_iter().chain(layouts::<E>()).collect();
@@ -221,7 +225,17 @@ pub(crate) fn attention<E: Experiment>(config: &Config<E>, name: &str) -> Result
         }
         error => ExperimentError::usage(error),
     })?;
-    Ok(Attention::new(config))
+    let Some(options) = options else { return Ok(Attention::new(mechanism)) };
+    let refuse = |problem: &dyn std::fmt::Display| ExperimentError::usage(format!("attention `{name}`: {problem}"));
+    let mechanism = mechanism.with_options(&options).map_err(|error| refuse(&error))?;
+    let attention = Attention { name: format!("{}{options}", mechanism.name()), ..Attention::new(mechanism) };
+    for option in AnyMechanism::option_names(&options) {
+        let mut uses = E::attentions(&attention).into_iter().map(|(role, mechanism)| mechanism.without_effect(&option, role));
+        if let Some(reason) = uses.next().flatten().filter(|_| uses.all(|reason| reason.is_some())) {
+            return Err(refuse(&format!("`{option}` would change nothing: {reason}")));
+        }
+    }
+    Ok(attention)
 }
 
 /// A list of mechanisms, one for each layer, or a table with those of `encoder`, `decoder` and `cross`, in TOML whose names need no quotes and may be repeated:

@@ -31,13 +31,13 @@ pub(super) fn attempts<E: Experiment>(config: &Config<E>, root: &Path) -> Vec<At
         folder: root.join(RATES).join(format!("{run}-rate-{learning_rate}")),
         rate: Some(rate),
     };
-    let tried: Vec<Attempt> = E::learning_rates(config).into_iter().enumerate().map(of_rate).collect();
+    let tried: Vec<Attempt> = config.training.learning_rates.iter().copied().enumerate().map(of_rate).collect();
     if tried.is_empty() { vec![Attempt { training: config.training.clone(), folder: root.to_owned(), rate: None }] } else { tried }
 }
 
 /// How often a run trains.
 pub(super) fn count<E: Experiment>(config: &Config<E>) -> u64 {
-    E::learning_rates(config).len().max(1) as u64
+    config.training.learning_rates.len().max(1) as u64
 }
 
 /// What the trainings of a run came to so far.

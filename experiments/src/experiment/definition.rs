@@ -216,12 +216,6 @@ pub trait Experiment: Clone + Debug + Default + PartialEq + Serialize + Deserial
         config.clone()
     }
 
-    /// Learning rates that each run tries in place of `training.learning_rate`, of which it keeps the best by the score that chooses checkpoints; by default
-    /// none.
-    fn learning_rates(_config: &Config<Self>) -> Vec<f64> {
-        Vec::new()
-    }
-
     /// Scores of a run whose loss or weights ceased to be numbers, where that is a result; by default it is an error.
     fn diverged(_config: &Config<Self>) -> Option<Scores> {
         None

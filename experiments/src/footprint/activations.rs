@@ -27,7 +27,7 @@ pub(super) fn of_batch(settings: &ModelSettings, attended: u128, tokens: u128) -
     };
     // The gradient of the last layer's hidden units is there before any of these may go.
     let at_once = settings.feed_forward_chunk.map_or(tokens, |chunk| tokens.min(chunk as u128));
-    let of_hidden = (settings.d_ff as u128).saturating_mul(at_once);
+    let of_hidden = (settings.counted_d_ff() as u128).saturating_mul(at_once);
     of_token.saturating_mul(tokens).saturating_add(of_hidden)
 }
 
@@ -39,7 +39,7 @@ struct Layer {
 
 impl Layer {
     fn of(settings: &ModelSettings, attended: u128) -> Self {
-        let [d_model, d_ff] = [settings.d_model, settings.d_ff].map(|size| size as u128);
+        let [d_model, d_ff] = [settings.d_model, settings.counted_d_ff()].map(|size| size as u128);
         // Input and output of the normalisation, and the factors of the output's dropout.
         let of_residual = d_model.saturating_mul(2 + factors(settings.dropout));
         let is_dropped = factors(settings.feed_forward_dropout);
@@ -56,7 +56,10 @@ impl Layer {
             Some(Parallel::OwnNorms) => d_model,
             Some(Parallel::SharedNorm) => d_model.saturating_mul(2),
         };
-        let feed_forward = of_residual.saturating_add(d_ff.saturating_mul(hidden)).saturating_sub(shared);
+        let feed_forward = match d_ff {
+            0 => 0,
+            _ => of_residual.saturating_add(d_ff.saturating_mul(hidden)).saturating_sub(shared),
+        };
         Self { attention: of_residual.saturating_add(attended), feed_forward }
     }
 

@@ -5,7 +5,7 @@ use heedful_attention::engine::Engine;
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::random::RandomKey;
 use heedful_attention::registry::{AnyAttention, AnyMechanism};
-use heedful_models::block::{BlockConfig, Parallel};
+use heedful_models::block::{BlockConfig, FeedForwardIn, Parallel};
 use heedful_models::depth::{DepthConfig, SharedConfig};
 use heedful_models::feed_forward::Activation;
 use heedful_models::gate::{GateConfig, GateKind};
@@ -240,6 +240,7 @@ impl ParityConfig {
             head_width,
             qkv_bias,
             attention_output_bias,
+            feed_forward_in: FeedForwardIn::All,
             d_ff,
             activation,
             gated_feed_forward,

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
-use crate::claims::{ClaimsReport, Ledger, PlannedBlock, RunOptions, Smoke, Verdicts, run};
+use crate::claims::{ClaimsReport, Ledger, PlannedBlock, RunOptions, Smoke, Verdicts, pilot, run};
 use crate::display::duration;
 use crate::error::{Completion, ExperimentError, main_with, print_line};
 use crate::jobs::{Jobs, Shard};
@@ -18,6 +18,7 @@ const EXAMPLES: &str = "\
 Examples:
   claims list
   claims plan C05,C12
+  claims pilot G1
   claims run C05 --data DIR --jobs 2
   claims run --all --data DIR --resume
   claims run --smoke
@@ -45,6 +46,8 @@ enum Task {
     Plan(PlanOptions),
     /// Run the blocks of claims, those first that tell the most per hour of computing
     Run(Box<RunTask>),
+    /// Train the baseline of blocks with half, once and twice the learning rate, and say which is best on the validation set
+    Pilot(PilotTask),
     /// Compute the verdict of every claim from the records of finished runs
     Verdict(VerdictOptions),
     /// Write the verdicts as Markdown and as a page with a card for each claim
@@ -134,6 +137,28 @@ struct RunTask {
 }
 
 #[derive(Args)]
+struct PilotTask {
+    /// Claims, or blocks of runs, separated by commas or blanks
+    #[arg(value_name = "NAME", value_delimiter = ',', required = true)]
+    names: Vec<String>,
+
+    #[command(flatten)]
+    ledger: LedgerOptions,
+
+    /// Folder of the runs; pilots are below it in `pilots`
+    #[arg(long, value_name = "DIR", default_value = "runs/claims")]
+    out: PathBuf,
+
+    /// Folder that the data sets lie in: multi30k/raw, ptb, glue and so on
+    #[arg(long, value_name = "DIR", env = "HEEDFUL_DATA")]
+    data: Option<PathBuf>,
+
+    /// Continue: keep finished runs, and resume interrupted ones
+    #[arg(long)]
+    resume: bool,
+}
+
+#[derive(Args)]
 struct VerdictOptions {
     /// Claims, separated by commas or blanks [default: all]
     #[arg(value_name = "NAME", value_delimiter = ',')]
@@ -174,6 +199,7 @@ pub fn main() -> ExitCode {
             Task::List(options) => list(&options.ledger()?),
             Task::Plan(options) => plan(options),
             Task::Run(options) => run_blocks(options),
+            Task::Pilot(options) => pilot_blocks(options),
             Task::Verdict(options) => verdict(options),
             Task::Report(options) => report(options),
             Task::Completions { shell } => {
@@ -270,6 +296,15 @@ fn run_blocks(options: &RunTask) -> Result<Completion, ExperimentError> {
         dry_run: false,
     };
     run(&ledger.blocks_for(&options.names)?, &chosen, &interrupt)
+}
+
+fn pilot_blocks(options: &PilotTask) -> Result<Completion, ExperimentError> {
+    let interrupt = Interrupt::on_signal().map_err(ExperimentError::failure)?;
+    let ledger = options.ledger.ledger()?;
+    ledger.check()?;
+    let PilotTask { names, out, data, resume, .. } = options;
+    let chosen = RunOptions { out: out.clone(), data: data.clone(), resume: *resume, ..RunOptions::default() };
+    pilot(&ledger.blocks_for(names)?, &chosen, &interrupt)
 }
 
 fn verdict(options: &VerdictOptions) -> Result<Completion, ExperimentError> {

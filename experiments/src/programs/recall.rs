@@ -11,8 +11,8 @@ use clap::Parser;
 
 /// Compare what attention mechanisms recall of generated sequences: MQAR, the tasks of MAD, induction heads, needles.
 ///
-/// Trains a small decoder for each model of --model or attention of --attention, and each seed, with each of the configuration's learning_rates, and prints a
-/// table of accuracies of those that learnt best: of the tokens that are asked for, of whole sequences, and of sequences that are longer than those of training
+/// Trains a small decoder for each model of --model or attention of --attention, and each seed, with each of training.learning_rates, and prints a table of
+/// accuracies of those that learnt best: of the tokens that are asked for, of whole sequences, and of sequences that are longer than those of training
 /// where the task has some.
 #[derive(Parser)]
 #[command(name = "recall", version, after_help = examples_of("recall"))]
@@ -31,7 +31,7 @@ struct Options {
 
 /// The examples of all experiments, with rates that are tried.
 pub(super) fn examples_of(binary: &str) -> String {
-    examples(binary).replace("training.learning_rate=3e-4", "learning_rates=[3e-4]")
+    examples(binary).replace("training.learning_rate=3e-4", "training.learning_rates=[3e-4]")
 }
 
 /// The program `recall`: reads its options from the command line and runs.

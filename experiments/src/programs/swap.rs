@@ -3,9 +3,11 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use heedful_host::names::listed;
+
 use crate::comparison;
 use crate::error::{ExperimentError, main_with};
-use crate::options::{CommonOptions, examples, listed, parse};
+use crate::options::{CommonOptions, examples, parse};
 use crate::settings::Assignment;
 use crate::swap::{Swap, UNCHANGED};
 use clap::Parser;

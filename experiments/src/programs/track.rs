@@ -13,8 +13,8 @@ use super::recall::examples_of;
 
 /// Compare how attention mechanisms track states: parity, word problems of groups (S5, A5), modular arithmetic.
 ///
-/// Trains a small decoder for each model of --model or attention of --attention, and each seed, with each of the configuration's learning_rates, and prints a
-/// table of accuracies of those that learnt best, on sequences of the training lengths and on longer ones, which tell whether the state is tracked or short
+/// Trains a small decoder for each model of --model or attention of --attention, and each seed, with each of training.learning_rates, and prints a table of
+/// accuracies of those that learnt best, on sequences of the training lengths and on longer ones, which tell whether the state is tracked or short
 /// sequences were learnt by heart.
 #[derive(Parser)]
 #[command(name = "track", version, after_help = examples_of("track"))]

@@ -46,9 +46,6 @@ pub trait Family: Clone + Debug + PartialEq + Send + Sync + 'static {
     /// The task by default.
     fn task() -> SequenceTask;
 
-    /// Learning rates by default.
-    fn learning_rates() -> Vec<f64>;
-
     /// Changes the defaults that all experiments share.
     fn defaults(config: &mut Config<Sequences<Self>>);
 
@@ -78,8 +75,6 @@ pub struct Sequences<F> {
     pub data: SequenceData,
     /// Whether the output projection is the embedding's matrix.
     pub tied: bool,
-    /// Learning rates that each run tries in place of `training.learning_rate`, of which it keeps the best by the validation set; none: that one alone.
-    pub learning_rates: Vec<f64>,
     #[serde(skip)]
     family: PhantomData<F>,
 }
@@ -109,17 +104,12 @@ impl Default for SequenceData {
 
 impl<F: Family> Default for Sequences<F> {
     fn default() -> Self {
-        Self {
-            data: SequenceData { task: F::task(), ..SequenceData::default() },
-            tied: true,
-            learning_rates: F::learning_rates(),
-            family: PhantomData,
-        }
+        Self { data: SequenceData { task: F::task(), ..SequenceData::default() }, tied: true, family: PhantomData }
     }
 }
 
 /// Two layers without position vectors, whose feed-forward networks begin with short convolutions: order is known to all mechanisms alike.
-fn small<F: Family>(config: &mut Config<Sequences<F>>) {
+fn small<F: Family>(config: &mut Config<Sequences<F>>, learning_rates: &[f64]) {
     config.model = ModelSettings {
         layers: 2,
         d_model: 32,
@@ -133,6 +123,7 @@ fn small<F: Family>(config: &mut Config<Sequences<F>>) {
     config.training = TrainingConfig {
         steps: 600,
         learning_rate: 1e-2,
+        learning_rates: learning_rates.to_vec(),
         schedule: ScheduleConfig::Cosine { warmup: 60, end: 0.0 },
         optimiser: OptimiserConfig { kind: OptimiserKind::AdamW, weight_decay: 0.1, ..OptimiserConfig::default() },
         evaluate_every: 200,
@@ -151,14 +142,10 @@ impl Family for RecallFamily {
         SequenceTask::Mqar(MqarConfig::default())
     }
 
-    fn learning_rates() -> Vec<f64> {
-        vec![1e-3, 3e-3, 1e-2, 3e-2]
-    }
-
     fn defaults(config: &mut Config<Recall>) {
         config.run.attention = ["dot-product", "dynamic-conv", "synthesizer-dense"].map(str::to_owned).to_vec();
         config.run.models = vec![ModelRun { name: "window-16".to_owned(), ..ModelRun::default() }];
-        small(config);
+        small(config, &[1e-3, 3e-3, 1e-2, 3e-2]);
     }
 
     fn published() -> PublishedNumbers {
@@ -175,13 +162,9 @@ impl Family for TrackFamily {
         SequenceTask::Parity(ParityConfig::default())
     }
 
-    fn learning_rates() -> Vec<f64> {
-        vec![5e-4, 1e-3, 3e-3, 1e-2]
-    }
-
     fn defaults(config: &mut Config<Track>) {
         config.run.attention = ["dot-product", "alibi", "dynamic-conv"].map(str::to_owned).to_vec();
-        small(config);
+        small(config, &[5e-4, 1e-3, 3e-3, 1e-2]);
     }
 
     fn published() -> PublishedNumbers {

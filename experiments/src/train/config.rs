@@ -16,6 +16,9 @@ pub struct TrainingConfig {
     pub steps: u64,
     /// Base learning rate, above 0; how it changes over the steps is the schedule's business.
     pub learning_rate: f64,
+    /// Base learning rates that each run tries in place of `learning_rate`, each with a training of its own from the same weights. The best by the development
+    /// set is kept. None: `learning_rate` alone.
+    pub learning_rates: Vec<f64>,
     /// The shape of the learning rate over the steps.
     pub schedule: ScheduleConfig,
     /// The optimiser and its constants.
@@ -53,6 +56,7 @@ impl Default for TrainingConfig {
         Self {
             steps: 10_000,
             learning_rate: 3e-4,
+            learning_rates: Vec::new(),
             schedule: ScheduleConfig::default(),
             optimiser: OptimiserConfig::default(),
             max_gradient_norm: Some(1.0),
@@ -79,6 +83,10 @@ impl TrainingConfig {
         let positive = |value: f64| value.is_finite() && value > 0.0;
         let rate = self.learning_rate;
         ensure(positive(rate), "learning_rate", || format!("{rate} is not a positive number"))?;
+        for (index, rate) in self.learning_rates.iter().enumerate() {
+            let is_new = !self.learning_rates[..index].contains(rate);
+            ensure(positive(*rate) && is_new, "learning_rates", || format!("{rate} is not a positive number, or named twice"))?;
+        }
         for (field, value) in [
             ("steps", self.steps),
             ("accumulate", self.accumulate as u64),
@@ -116,9 +124,11 @@ mod tests {
     #[test]
     fn each_field_out_of_range_is_named() {
         type Spoil = fn(&mut TrainingConfig);
-        let cases: [(&str, Spoil); 11] = [
+        let cases: [(&str, Spoil); 13] = [
             ("steps", |c| c.steps = 0),
             ("learning_rate", |c| c.learning_rate = f64::INFINITY),
+            ("learning_rates", |c| c.learning_rates = vec![1e-3, 0.0]),
+            ("learning_rates", |c| c.learning_rates = vec![1e-3, 1e-3]),
             ("accumulate", |c| c.accumulate = 0),
             ("patience", |c| c.patience = Some(0)),
             ("average", |c| c.average = 0),

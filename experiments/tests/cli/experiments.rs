@@ -278,8 +278,8 @@ fn sequences_are_recalled_tracked_and_analysed() {
     };
     refuse("recall", &["--set", "data.task.segments=[[64,17]]"], &["data.task.segments", "17 pairs", "quarter"]);
     refuse("recall", &["--set", "data.task.kind=parity"], &["data.task.kind", "mqar"]);
-    refuse("recall", &["--set", "training.learning_rate=1e-3"], &["training.learning_rate", "learning_rates=[]"]);
-    refuse("recall", &["--set", "learning_rates=[1e-3,0.0]"], &["learning_rates", "positive"]);
+    refuse("recall", &["--set", "training.learning_rate=1e-3"], &["training.learning_rate", "training.learning_rates=[RATE]"]);
+    refuse("recall", &["--set", "training.learning_rates=[1e-3,0.0]"], &["training.learning_rates", "positive"]);
     refuse("recall", &["--set", "data.train=0"], &["data.train", "at least 1"]);
     refuse("recall", &["--data", "."], &["run.data", "read no files"]);
     refuse("track", &["--task", "words", "--set", "data.task.group=m11"], &["m11", "a4xz5"]);

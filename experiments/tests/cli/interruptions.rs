@@ -372,13 +372,18 @@ const SEQUENCES: [&str; 4] = ["--attention", "dot-product", "--set", "data={batc
 
 #[test]
 fn sequences() {
-    Experiment::new("recall", "dot-product-seed1", 120, &[&SEQUENCES[..], &["--task", "induction", "--set", "learning_rates=[]"]].concat())
-        .survives_all();
+    Experiment::new(
+        "recall",
+        "dot-product-seed1",
+        120,
+        &[&SEQUENCES[..], &["--task", "induction", "--set", "training.learning_rates=[]"]].concat(),
+    )
+    .survives_all();
 }
 
 #[test]
 fn sequences_with_several_learning_rates() {
-    Experiment::new("recall", "dot-product-seed1", 80, &[&SEQUENCES[..], &["--set", "learning_rates=[1e-4,1e-2]"]].concat())
+    Experiment::new("recall", "dot-product-seed1", 80, &[&SEQUENCES[..], &["--set", "training.learning_rates=[1e-4,1e-2]"]].concat())
         .survives_kills();
 }
 

@@ -13,6 +13,33 @@ use crate::gate::GateConfig;
 use crate::norm::NormConfig;
 use crate::residual::{NormOrder, ResidualConfig};
 
+/// The stacks whose blocks have a feed-forward network.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FeedForwardIn {
+    /// All of them (Vaswani et al. 2017).
+    #[default]
+    All,
+    /// Encoders alone.
+    Encoder,
+    /// Decoders, language models among them, alone.
+    Decoder,
+    /// None: blocks are attentions alone (You et al. 2020, section 5, leaves networks out of one stack or both).
+    None,
+}
+
+impl FeedForwardIn {
+    /// Whether the blocks of a stack have one, whose self-attention has this role.
+    pub fn has(self, role: Role) -> bool {
+        match self {
+            Self::All => true,
+            Self::Encoder => role == Role::Encoder,
+            Self::Decoder => role == Role::Decoder,
+            Self::None => false,
+        }
+    }
+}
+
 /// Sizes and options of a [`Block`], shared by the blocks of a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -29,6 +56,8 @@ pub struct BlockConfig {
     pub qkv_bias: bool,
     /// Whether the output projections of attentions have biases (default: no, as in the code of the paper).
     pub attention_output_bias: bool,
+    /// Which stacks have feed-forward networks (default: all).
+    pub feed_forward_in: FeedForwardIn,
     /// Hidden units of the feed-forward network (default 2048).
     pub d_ff: usize,
     /// Non-linearity of the feed-forward network (default: ReLU).
@@ -82,6 +111,7 @@ impl Default for BlockConfig {
             head_width: None,
             qkv_bias: false,
             attention_output_bias: false,
+            feed_forward_in: FeedForwardIn::default(),
             d_ff: 2048,
             activation: Activation::default(),
             gated_feed_forward: false,
@@ -174,14 +204,14 @@ impl BlockConfig {
         device: &Device,
     ) -> Block<A> {
         let residual = |name: &str| self.residual(name == FIRST).init(&key.named(name), device);
-        let feed_forward = self.feed_forward(role == Role::Decoder);
+        let feed_forward = self.feed_forward(role);
         Block {
             self_attention,
             self_attention_residual: residual(FIRST),
             cross_attention_residual: cross_attention.is_some().then(|| residual("cross_attention_residual")),
             cross_attention,
-            feed_forward: feed_forward.init(&key.named("feed_forward"), device),
-            feed_forward_residual: residual("feed_forward_residual"),
+            feed_forward_residual: feed_forward.is_some().then(|| residual("feed_forward_residual")),
+            feed_forward: feed_forward.map(|config| config.init(&key.named("feed_forward"), device)),
             parallel: self.parallel,
         }
     }
@@ -193,9 +223,9 @@ impl BlockConfig {
         ResidualConfig { d_model, norm, norm_order, is_normalised, gate, relu, dropout }
     }
 
-    /// The feed-forward network.
-    pub(crate) fn feed_forward(&self, causal: bool) -> FeedForwardConfig {
-        FeedForwardConfig {
+    /// The feed-forward network of the blocks of a stack whose self-attention has this role, if they have one.
+    pub(crate) fn feed_forward(&self, role: Role) -> Option<FeedForwardConfig> {
+        self.feed_forward_in.has(role).then(|| FeedForwardConfig {
             d_model: self.d_model,
             d_ff: self.d_ff,
             activation: self.activation,
@@ -203,8 +233,8 @@ impl BlockConfig {
             bias: self.feed_forward_bias,
             chunk: self.feed_forward_chunk,
             separable: self.separable_feed_forward,
-            causal,
+            causal: role == Role::Decoder,
             dropout: self.feed_forward_dropout,
-        }
+        })
     }
 }

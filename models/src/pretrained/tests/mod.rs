@@ -339,6 +339,6 @@ fn what_is_trainable_and_its_device_stay() {
     model.embedding = model.embedding.freeze();
     let model = folder.read_into(model).unwrap();
     assert!(!model.embedding.tokens.weight.is_require_grad());
-    assert!(model.decoder.layers[0].feed_forward.input.weight.is_require_grad());
+    assert!(model.decoder.layers[0].feed_forward.as_ref().unwrap().input.weight.is_require_grad());
     assert!(model.embedding.tokens.weight.device().is_autodiff());
 }
