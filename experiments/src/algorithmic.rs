@@ -17,7 +17,7 @@ use crate::data::exercise::{Exercise, ExerciseTask, Exercises};
 use crate::data::{babi, generate, list_ops};
 use crate::error::ExperimentError;
 use crate::experiment::{Attention, Card, Config, Experiment, NamedModel, Reading, Scores, Setup, Split, check_length};
-use crate::metrics::MetricColumn;
+use crate::metrics::{Combination, ItemScore, ItemTable, MetricColumn};
 use crate::published::PublishedNumbers;
 use crate::run_folder::{RunPaths, write_atomically};
 use crate::settings::Settings;
@@ -26,12 +26,16 @@ use crate::train::{Interrupt, Task};
 
 use config::ROUNDS;
 pub use config::{Algorithmic, AlgorithmicConfig, AlgorithmicData};
-use scoring::{halting, with_rounds};
+use scoring::{HaltingSteps, halting, with_rounds};
 
 /// Exercises of the test set whose halting steps are written down.
 const HALTING_SHOWN: usize = 50;
 /// Where a run shows them.
 const HALTING_FILE: &str = "halting.txt";
+/// Their mean over the positions of questions, stories included.
+const QUESTION_STEPS: &str = "halting steps of questions";
+/// The file of its items.
+const HALTING_SET: &str = "halting steps";
 
 /// A tokenised task.
 #[derive(Debug)]
@@ -150,9 +154,19 @@ impl Experiment for Algorithmic {
             scores.items.push(answers.items(&set, test));
         }
         let shown = &test[..test.len().min(HALTING_SHOWN)];
-        if let Some((map, mean)) = halting(model, shown, tokeniser) {
-            write_atomically(&paths.root().join(HALTING_FILE), map.as_bytes())?;
+        if let Some(HaltingSteps { text, mean, of_questions }) = halting(model, shown, tokeniser) {
+            write_atomically(&paths.root().join(HALTING_FILE), text.as_bytes())?;
             scores.push("halting steps", mean, format!("mean over the positions of {} test questions", shown.len()));
+            let sum = |column: usize| of_questions.iter().map(|row| row[column]).sum::<f64>();
+            let signature = format!("mean over the positions before the answers of {} test questions", shown.len());
+            scores.push(QUESTION_STEPS, sum(0) / sum(1), signature);
+            scores.push_items(QUESTION_STEPS, ItemScore::new(HALTING_SET, "questions", Combination::Ratio, &["steps", "positions"]));
+            let mut table = ItemTable::new(HALTING_SET, &["steps", "positions"]);
+            // Questions are told from each other by their numbers, so that those of two tasks can be compared.
+            for (number, row) in of_questions.iter().enumerate() {
+                table.push_tokens([number as i64], row);
+            }
+            scores.items.push(table);
         }
         Ok(Some(scores))
     }
@@ -162,6 +176,8 @@ impl Experiment for Algorithmic {
         columns.push(
             MetricColumn::new("halting steps", "steps").defined_as("of each position, 50 of the test questions").shown_in(HALTING_FILE),
         );
+        columns
+            .push(MetricColumn::new(QUESTION_STEPS, "question steps").defined_as("of each position before the answer, the same questions"));
         columns.extend(ROUNDS.map(|rounds| {
             let label = if rounds == 0 { "full".to_owned() } else { format!("LSH-{rounds}") };
             let accuracy = MetricColumn::new(&rounds_metric(rounds), &label).percent().higher_is_better();

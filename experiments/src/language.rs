@@ -3,6 +3,7 @@
 mod config;
 mod models;
 mod pretrained;
+mod spans;
 mod task;
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
@@ -179,14 +180,16 @@ impl Experiment for Language {
     }
 
     fn columns() -> Vec<MetricColumn> {
-        vec![
+        let mut columns = vec![
             MetricColumn::new("perplexity", "test ppl").lower_is_better(),
             MetricColumn::new(pretrained::BEFORE, "before").lower_is_better().defined_as("test ppl of the pretrained weights"),
             MetricColumn::new("bits per unit", "test bits").digits(3).lower_is_better(),
             MetricColumn::new("valid perplexity", "valid ppl").lower_is_better(),
             MetricColumn::new("context", "context").digits(0).defined_as("tokens that are read at once in training"),
             MetricColumn::new("memory", "memory").digits(0).defined_as("tokens before them whose states are remembered in training"),
-        ]
+        ];
+        columns.extend(spans::columns());
+        columns
     }
 
     fn published() -> PublishedNumbers {

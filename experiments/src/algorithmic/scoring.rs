@@ -11,10 +11,19 @@ use heedful_models::language_model::LanguageModel;
 use crate::answers::{Answering, TokenExercise};
 use crate::tokenise::Tokeniser;
 
-/// After how many steps each position of some exercises halted: as text with a line of words and one of steps for each exercise, and the mean. `None` for
-/// models that do not halt.
-pub(super) fn halting(model: &LanguageModel, exercises: &[TokenExercise], tokeniser: &Tokeniser) -> Option<(String, f64)> {
-    let (mut text, mut total, mut count) = (String::new(), 0.0, 0);
+/// After how many steps the positions of some exercises halted.
+pub(super) struct HaltingSteps {
+    /// A line of words and one of steps for each exercise.
+    pub(super) text: String,
+    /// The mean over all positions.
+    pub(super) mean: f64,
+    /// For each exercise the sum over the positions of its question, and how many there are.
+    pub(super) of_questions: Vec<[f64; 2]>,
+}
+
+/// `None` for models that do not halt.
+pub(super) fn halting(model: &LanguageModel, exercises: &[TokenExercise], tokeniser: &Tokeniser) -> Option<HaltingSteps> {
+    let (mut text, mut total, mut count, mut of_questions) = (String::new(), 0.0, 0, Vec::new());
     for exercise in exercises {
         let mut steps: Vec<f32> = Vec::new();
         let mut listener = |_: &str, observation: Observation| {
@@ -35,8 +44,10 @@ pub(super) fn halting(model: &LanguageModel, exercises: &[TokenExercise], tokeni
         let _ = writeln!(text, "{}\n{}\n", line(&|cell| cell.0.clone()), line(&|cell| cell.1.clone()));
         total += steps.iter().map(|&steps| f64::from(steps)).sum::<f64>();
         count += steps.len();
+        let of_question = &steps[..exercise.question.min(steps.len())];
+        of_questions.push([of_question.iter().map(|&steps| f64::from(steps)).sum(), of_question.len() as f64]);
     }
-    Some((text, total / count as f64))
+    Some(HaltingSteps { text, mean: total / count as f64, of_questions })
 }
 
 /// The model with `rounds` rounds of hashing for sequences of any length in all its attentions, or full attention for 0 rounds; `None` if they are no LSH

@@ -19,6 +19,7 @@ use crate::experiment::{Pass, Scores, Selection, Split};
 use crate::metrics::{Combination, ItemScore, ItemTable, LikelihoodTotal};
 use crate::train::{Interrupt, Task};
 
+use super::spans;
 use super::{Language, LanguageConfig, LanguageData, LanguageDataset};
 
 /// Training a language model on a text.
@@ -255,6 +256,7 @@ impl Task for LanguageTask<'_> {
         scores.push_items("bits per unit", ItemScore::new("test", "blocks", Combination::Ratio, &["bits", "units"]));
         scores.items.push(blocks);
         add_perplexity(&mut scores, "valid perplexity", &self.likelihood(model, &self.dataset.valid, None, interrupt)?);
+        spans::add(&mut scores, model, &self.dataset.test, data.context);
         if let Some(auxiliary) = &model.auxiliary {
             scores.notes.push(format!("{} of the parameters are of auxiliary losses and serve training alone", auxiliary.num_params()));
         }

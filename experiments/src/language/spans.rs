@@ -1,0 +1,121 @@
+//! How far back the heads of a trained model look, where they learn it.
+
+use burn::tensor::{Int, Tensor, TensorData};
+use heedful_attention::probe::{Observation, Probe};
+use heedful_attention::read::read;
+use heedful_models::language_model::LanguageModel;
+
+use crate::batch::evaluation_windows;
+use crate::experiment::Scores;
+use crate::metrics::{Combination, ItemScore, ItemTable, MetricColumn};
+
+/// Windows of the test text on which spans that depend on the text are observed.
+const WINDOWS: usize = 16;
+
+/// Mean of all heads.
+const MEAN: &str = "mean span";
+
+/// Means of the heads in the lower half of the layers and in the upper half; a layer in the middle counts to neither.
+const HALVES: [(&str, &str); 2] = [("mean span, lower layers", "heads, lower layers"), ("mean span, upper layers", "heads, upper layers")];
+
+/// Adds the mean span of all heads, and those of the lower and the upper half of the layers with heads as their items, if the model has adaptive spans.
+pub(super) fn add(scores: &mut Scores, model: &LanguageModel, tokens: &[u32], context: usize) {
+    let layers = of_layers(model, tokens, context);
+    if layers.is_empty() {
+        return;
+    }
+    let mean = |layers: &[Vec<f64>]| layers.iter().flatten().sum::<f64>() / layers.iter().flatten().count() as f64;
+    let half = layers.len() / 2;
+    let signature = format!("positions, {WINDOWS} windows of {context} tokens at most");
+    scores.push(MEAN, mean(&layers), signature.clone());
+    if half > 0 {
+        for ((name, set), layers) in HALVES.into_iter().zip([&layers[..half], &layers[layers.len() - half..]]) {
+            scores.push(name, mean(layers), signature.clone());
+            scores.push_items(name, ItemScore::new(set, "heads", Combination::Mean, &["span"]));
+            let mut table = ItemTable::new(set, &["span"]);
+            for (head, span) in layers.iter().flatten().enumerate() {
+                table.push_tokens([head as i64], &[*span]);
+            }
+            scores.items.push(table);
+        }
+    }
+    let told = |(layer, spans): (usize, &Vec<f64>)| {
+        format!("layer {}: {}", layer + 1, spans.iter().map(|span| format!("{span:.1}")).collect::<Vec<_>>().join(", "))
+    };
+    scores.notes.push(format!("spans of the heads in positions, {}", layers.iter().enumerate().map(told).collect::<Vec<_>>().join("; ")));
+}
+
+/// The mean span of each head of each layer; none of models without spans.
+fn of_layers(model: &LanguageModel, tokens: &[u32], context: usize) -> Vec<Vec<f64>> {
+    let windows = evaluation_windows(tokens.len(), context, context);
+    let device = model.embedding.tokens.weight.device();
+    let mut sums: Vec<Vec<(f64, usize)>> = Vec::new();
+    for window in windows.iter().filter(|window| window.end - window.start == context).take(WINDOWS) {
+        let inputs: Vec<i32> = window.inputs(tokens).iter().map(|&id| id as i32).collect();
+        let inputs = Tensor::<2, Int>::from_data(TensorData::new(inputs, [1, context]), &device);
+        let mut layer = 0;
+        let mut listener = |_: &str, observation: Observation| {
+            let Observation::Spans(spans) = observation else { return };
+            let [batch, heads, queries] = spans.dims();
+            let values: Vec<f32> = read(spans).iter::<f32>().collect();
+            sums.resize((layer + 1).max(sums.len()), vec![(0.0, 0); heads]);
+            for (index, value) in values.into_iter().enumerate() {
+                let (sum, count) = &mut sums[layer][index / queries % heads];
+                *sum += f64::from(value);
+                *count += 1;
+            }
+            debug_assert_eq!(batch, 1, "windows are read one by one");
+            layer += 1;
+        };
+        model.hidden(inputs, &[], None, &mut Probe::listening(&mut listener));
+    }
+    sums.into_iter().map(|heads| heads.into_iter().map(|(sum, count)| sum / count as f64).collect()).collect()
+}
+
+/// The columns of these scores.
+pub(super) fn columns() -> [MetricColumn; 3] {
+    let column = |name: &str, label| MetricColumn::new(name, label).digits(1);
+    [
+        column(MEAN, "span").defined_as("mean over heads and layers, in positions"),
+        column(HALVES[0].0, "span below").defined_as("the same of the lower half of the layers"),
+        column(HALVES[1].0, "span above").defined_as("the same of the upper half of the layers"),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::Device;
+    use heedful_attention::mechanisms::adaptive_span::AdaptiveSpanConfig;
+    use heedful_attention::random::RandomKey;
+    use heedful_attention::registry::AnyMechanism;
+
+    use super::*;
+    use crate::model::ModelSettings;
+
+    fn scores(attention: AnyMechanism) -> Scores {
+        let settings = ModelSettings { layers: 3, d_model: 16, heads: 2, d_ff: 16, max_length: 16, ..ModelSettings::default() };
+        let model = settings.language_model(8, &attention.into(), true).init(&RandomKey::from_seed(1), &Device::flex());
+        let tokens: Vec<u32> = (0..40).map(|index| index % 8).collect();
+        let mut scores = Scores::default();
+        add(&mut scores, &model, &tokens, 16);
+        scores
+    }
+
+    #[test]
+    fn spans_are_those_of_the_configuration_before_training() {
+        let with = AdaptiveSpanConfig::default().with_max_span(12).with_initial(0.5);
+        let Scores { metrics, items, notes, .. } = scores(with.into());
+        assert_eq!(metrics.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), [MEAN, HALVES[0].0, HALVES[1].0]);
+        let values: Vec<f64> = metrics.iter().map(|metric| metric.1).collect();
+        assert!(values.iter().all(|value| *value == values[0] && *value >= 6.0 && *value <= 12.0), "{values:?}");
+        // Three layers: the one in the middle is in neither half.
+        assert_eq!(items.len(), 2);
+        assert_eq!(items[0].identity(), items[1].identity());
+        assert!(notes[0].contains("layer 3: "), "{notes:?}");
+    }
+
+    #[test]
+    fn models_without_spans_have_no_such_score() {
+        assert_eq!(scores(AnyMechanism::default()), Scores::default());
+    }
+}
