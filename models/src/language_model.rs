@@ -224,7 +224,7 @@ mod tests {
     use heedful_attention::registry::AnyMechanism;
     use heedful_attention::visibility::Span;
 
-    use crate::block::{BlockConfig, Parallel};
+    use crate::block::{BlockConfig, FeedForwardIn, Parallel};
     use crate::depth::{DepthConfig, SharedConfig};
     use crate::layout::LayerAttention;
     use crate::norm::{NormConfig, NormKind};
@@ -336,6 +336,29 @@ mod tests {
                 assert_eq!(model.decoder.state_bytes(&state), Some(4 * rows * (numbers + tails)), "{name}, separable {separable}");
             }
         }
+    }
+
+    #[test]
+    fn a_block_without_a_feed_forward_network_is_one_whose_network_gives_nothing() {
+        let model = |within: FeedForwardIn| {
+            let base = tiny(AnyMechanism::default());
+            let block = BlockConfig { feed_forward_in: within, norm_order: NormOrder::Pre, ..base.block };
+            LanguageModelConfig { block, ..base }.init(&RandomKey::from_seed(1), &Device::flex())
+        };
+        let (bare, mut silent) = (model(FeedForwardIn::Encoder), model(FeedForwardIn::Decoder));
+        assert!(bare.decoder.layers.iter().all(|block| block.feed_forward.is_none() && block.feed_forward_residual.is_none()));
+        let input = tokens([[1, 2, 3, 4], [3, 2, 1, 4]]);
+        assert!(largest_difference(logits(&bare, input.clone(), &[]), logits(&silent, input.clone(), &[])) > 1e-3);
+        for block in &mut silent.decoder.layers {
+            let output = &mut block.feed_forward.as_mut().unwrap().output;
+            output.weight = Param::from_tensor(output.weight.val().zeros_like());
+        }
+        let expected = logits(&silent, input.clone(), &[]);
+        assert!(largest_difference(logits(&bare, input.clone(), &[]), expected.clone()) < 1e-6);
+        let mut state = bare.start(2, &[]);
+        let first = bare.step(input.clone().narrow(1, 0, 3), &mut state, &mut Probe::off()).logits;
+        let last = bare.step(input.narrow(1, 3, 1), &mut state, &mut Probe::off()).logits;
+        assert!(largest_difference(Tensor::cat(vec![first, last], 1), expected) < 1e-5);
     }
 
     #[test]

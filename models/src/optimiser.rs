@@ -256,6 +256,7 @@ mod tests {
             r"\.lambda_[qk][12]$",
             r"\.(logit|weight)_mixing$",
             r"\.a_log$",
+            r"StateSpace\.skip$",
             r"Aft\.(query_position|key_position|position_table)$",
             r"Gmlp\.position_bias$",
             r"MlpMixer\.(hidden|mixing)_bias$",

@@ -18,7 +18,7 @@ use crate::init;
 use crate::linear::linear;
 use crate::placement::Placement;
 use crate::random::RandomKey;
-use crate::recurrent_attention::{Mixer, PlainRecurrence, RecurrentAttention, Stretch, Widths, real};
+use crate::recurrent_attention::{Mixed, Mixer, PlainRecurrence, RecurrentAttention, Stretch, Widths, real};
 use crate::short_convolution::{self, ShortConvolution};
 
 /// What the released code adds to mean squares.
@@ -62,7 +62,8 @@ pub struct SelectiveDecay {
 }
 
 impl SelectiveDecay {
-    fn new(placement: &Placement, key: &RandomKey, device: &Device) -> Self {
+    /// With rates that are uniform between `least` and 16.
+    pub(super) fn new(least_rate: f64, placement: &Placement, key: &RandomKey, device: &Device) -> Self {
         let heads = placement.heads;
         let drawn = |name: &str, of: &dyn Fn(f64) -> f64| {
             let mut rng = key.named(name).rng();
@@ -77,16 +78,19 @@ impl SelectiveDecay {
         };
         let step = init::linear(placement.d_model, heads, false, &key.named("step"), device);
         Self {
-            a_log: drawn("a_log", &|uniform| (RATE * uniform).max(f64::from(f32::MIN_POSITIVE)).ln()),
+            a_log: drawn("a_log", &|uniform| (least_rate + (RATE - least_rate) * uniform).max(f64::from(f32::MIN_POSITIVE)).ln()),
             step: Linear { bias: Some(drawn("step_bias", &bias)), ..step },
         }
     }
 
-    /// Logarithms of what is kept at elements `[B, N, C]`, `[B, H, N, 1]`.
-    fn log_decay(&self, x: Tensor<3>) -> Tensor<4> {
-        let heads = self.a_log.dims()[0];
-        let steps = softplus(in_32_bits(split_heads(linear(x, &self.step), heads)), 1.0);
-        -in_32_bits(self.a_log.val()).exp().reshape([1, heads, 1, 1]) * steps
+    /// Step sizes of elements `[B, N, C]`, `[B, H, N, 1]`.
+    pub(super) fn steps(&self, x: Tensor<3>) -> Tensor<4> {
+        softplus(in_32_bits(split_heads(linear(x, &self.step), self.a_log.dims()[0])), 1.0)
+    }
+
+    /// Logarithms of what is kept after such steps, `[B, H, N, 1]`.
+    pub(super) fn log_decay(&self, steps: Tensor<4>) -> Tensor<4> {
+        -in_32_bits(self.a_log.val()).exp().reshape([1, -1, 1, 1]) * steps
     }
 }
 
@@ -125,7 +129,7 @@ impl DeltaRule {
             value: linear("value", heads * value_width),
             convolution: ShortConvolution::new(taps, channels, &key.named("convolution"), device),
             strength: linear("strength", heads),
-            decay: decay.then(|| SelectiveDecay::new(placement, &key.named("decay"), device)),
+            decay: decay.then(|| SelectiveDecay::new(0.0, placement, &key.named("decay"), device)),
             norm: GatedNorm::new(norm, value_width, gate, EPSILON, &key.named("norm"), device),
             heads,
             greatest,
@@ -142,7 +146,7 @@ fn of_length_one(x: Tensor<4>) -> Tensor<4> {
 }
 
 impl Mixer for DeltaRule {
-    fn recurrence(&self, x: &Tensor<3>, stretch: Stretch<'_>) -> Recurrence {
+    fn recurrence(&self, x: &Tensor<3>, stretch: Stretch<'_>) -> Mixed {
         let Widths { key, value, .. } = self.widths();
         let projected = [&self.query, &self.key, &self.value].map(|map| linear(x.clone(), map));
         let mixed = self.convolution.forward(Tensor::cat(projected.into(), 2), stretch);
@@ -152,10 +156,11 @@ impl Mixer for DeltaRule {
             queries: of_length_one(part(0, key)) * (key as f64).powf(-0.5),
             keys: of_length_one(part(key, key)),
             values: part(2 * key, value),
-            log_decay: self.decay.as_ref().map(|decay| decay.log_decay(x.clone())),
+            log_decay: self.decay.as_ref().map(|decay| decay.log_decay(decay.steps(x.clone()))),
             strengths: Some(if self.greatest == 1.0 { strengths } else { strengths * self.greatest }),
             normalised: false,
         }
+        .into()
     }
 
     fn output(&self, context: Tensor<4>, x: &Tensor<3>) -> Tensor<3> {
@@ -189,7 +194,7 @@ pub(super) fn formula<'a>(options: impl Fn(&Placement) -> DeltaOptions + 'a) -> 
             };
             let inputs: Vec<_> = all().map(part).collect();
             let first = first + query.head * width;
-            all().map(|index| short_convolution::formula(query, "mixer.convolution.weight", first, &inputs, &real, index)).collect()
+            all().map(|index| short_convolution::formula(query, "mixer.convolution", false, first, &inputs, &real, index)).collect()
         };
         let unit = |x: &Vec<f64>| -> Vec<f64> {
             let length = (x.iter().map(|x| x * x).sum::<f64>() + LENGTH_EPSILON).sqrt();
@@ -224,7 +229,7 @@ mod tests {
     #[test]
     fn first_decays_are_those_of_the_paper() {
         let placement = Placement::new(Role::Decoder, 400, 400);
-        let decay = SelectiveDecay::new(&placement, &RandomKey::from_seed(1), &Device::flex());
+        let decay = SelectiveDecay::new(0.0, &placement, &RandomKey::from_seed(1), &Device::flex());
         let rates: Vec<f32> = decay.a_log.val().exp().into_data().try_to_vec().unwrap();
         let mean = rates.iter().sum::<f32>() / 400.0;
         assert!(rates.iter().all(|rate| (0.0..=16.001).contains(rate)) && (mean - 8.0).abs() < 1.0, "mean rate {mean}");

@@ -10,10 +10,10 @@ use burn::nn::Linear;
 use burn::tensor::{Device, Tensor, TensorData};
 
 use crate::abilities::{Abilities, Causality};
-use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs};
+use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs, Positions};
 use crate::dropout::dropout;
 use crate::engine::Engine;
-use crate::engine::recurrence::{Recurrence, RecurrentState};
+use crate::engine::recurrence::{Recurrence, RecurrentState, in_32_bits};
 use crate::heads::{merge_heads, split_heads};
 use crate::init;
 use crate::linear::linear;
@@ -23,13 +23,42 @@ use crate::progress::DecodingStart;
 use crate::random::RandomKey;
 use crate::visibility::{Span, Visibility};
 
+/// What is mapped to features.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Queries: a factor that all features of a query share changes no normalised weight.
+    Queries,
+    /// Keys: a factor that all features of all keys share changes no normalised weight.
+    Keys,
+}
+
 /// What queries and keys are mapped to.
 pub trait Features: Module + ModuleDisplay + 'static {
     /// Width `R` of the features of a head of width `d_head`.
     fn width(&self, d_head: usize) -> usize;
 
-    /// Features `[B, H, N, R]`, none of them negative, of queries or keys `[B, H, N, D]`.
-    fn features(&self, x: Tensor<4>) -> Tensor<4>;
+    /// Features `[B, H, N, R]` of queries or keys `[B, H, N, D]` at these positions. The weights that they make are not negative.
+    fn features(&self, x: Tensor<4>, side: Side, positions: &Positions) -> Tensor<4>;
+
+    /// Features of a training call of its own, where calls draw anew.
+    fn redrawn(&self, _: &RandomKey) -> Option<Self> {
+        None
+    }
+
+    /// Whether calls with a random key draw anew.
+    fn draws(&self) -> bool {
+        false
+    }
+
+    /// Longest sequence that there are features for, if they end.
+    fn max_length(&self) -> Option<usize> {
+        None
+    }
+
+    /// Multiplications for the features of one element of a head.
+    fn multiplications(&self, _d_head: usize) -> usize {
+        0
+    }
 }
 
 /// Attention whose weights are products of features.
@@ -85,19 +114,28 @@ impl<F: Features> FeatureAttention<F> {
         split_heads(linear(x, map), self.heads)
     }
 
-    fn queries(&self, query: Tensor<3>) -> Tensor<4> {
-        self.features.features(self.heads_of(query, &self.query))
+    fn check_length(&self, length: usize) {
+        if let Some(limit) = self.features.max_length() {
+            assert!(length <= limit, "{length} positions exceed the maximal length {limit} of the features");
+        }
     }
 
-    fn recurrence(&self, query: Tensor<3>, memory: Tensor<3>) -> Recurrence {
-        Recurrence {
-            queries: self.queries(query),
-            keys: self.features.features(self.heads_of(memory.clone(), &self.key)),
+    fn queries(&self, query: Tensor<3>, positions: &Positions) -> Tensor<4> {
+        in_32_bits(self.features.features(self.heads_of(query, &self.query), Side::Queries, positions))
+    }
+
+    /// Of queries at these positions and of what they attend to, whose first element stands at `first`.
+    fn recurrence(&self, (query, positions): (Tensor<3>, &Positions), (memory, first): (Tensor<3>, usize), features: &F) -> Recurrence {
+        let recurrence = Recurrence {
+            queries: features.features(self.heads_of(query, &self.query), Side::Queries, positions),
+            keys: features.features(self.heads_of(memory.clone(), &self.key), Side::Keys, &at(first)),
             values: self.heads_of(memory, &self.value),
             log_decay: None,
             strengths: None,
             normalised: self.normalised,
-        }
+        };
+        // The sum of the keys would stop growing in 16 bits.
+        recurrence.in_32_bits()
     }
 
     fn execution(&self, visibility: &Visibility, span: Span, engine: Engine) -> Execution {
@@ -113,8 +151,14 @@ impl<F: Features> FeatureAttention<F> {
 
     fn output(&self, context: Tensor<4>, random: Option<RandomKey>) -> AttentionOutput {
         let key = random.map(|key| key.named("output"));
-        AttentionOutput::new(linear(dropout(merge_heads(context), self.dropout, key.as_ref()), &self.output))
+        let context = merge_heads(context).cast(self.output.weight.dtype());
+        AttentionOutput::new(linear(dropout(context, self.dropout, key.as_ref()), &self.output))
     }
+}
+
+/// Positions from `start` on.
+fn at(start: usize) -> Positions {
+    Positions { start, left_padding: None }
 }
 
 /// The recurrence with the queries behind the first `before` as they are, and 0 in the place of queries before: what was carried over from earlier segments
@@ -148,17 +192,25 @@ impl<F: Features> Attention for FeatureAttention<F> {
             causality: Causality::Masked,
             steps: true,
             weights: true,
-            max_length: None,
+            max_length: self.features.max_length(),
             auxiliary_losses: false,
-            randomness: false,
+            randomness: self.features.draws(),
         }
     }
 
+    /// # Panics
+    /// If a sequence is longer than the features reach.
     fn forward(&self, input: AttentionInput, probe: &mut Probe) -> AttentionOutput {
         let AttentionInput { query, memory, visibility, positions, random, engine } = input;
         let visibility = visibility.within(&self.limit);
         let queries = query.dims()[1];
-        let recurrence = self.recurrence(query.clone(), memory.unwrap_or(query));
+        self.check_length(positions.start + queries);
+        self.check_length(memory.as_ref().unwrap_or(&query).dims()[1]);
+        let drawn = random.and_then(|key| self.features.redrawn(&key.named("features")));
+        let features = drawn.as_ref().unwrap_or(&self.features);
+        // Within one sequence both sides count padding, which changes no distance.
+        let asking = if self.cross { positions.clone() } else { at(positions.start) };
+        let recurrence = self.recurrence((query.clone(), &asking), (memory.unwrap_or(query), 0), features);
         let keys = recurrence.keys.dims()[2];
         let span = Span { query_start: positions.start, queries, key_start: 0, keys };
         let by_pairs = |probe: &mut Probe| {
@@ -191,17 +243,21 @@ impl<F: Features> Attention for FeatureAttention<F> {
         let seen = start.visibility().common_keys(span, self.heads).unwrap_or_else(|| {
             panic!("steps read one sum over keys: all heads must see the same ones ({:?})", start.visibility());
         });
-        let recurrence = self.recurrence(memory.clone().narrow(1, 0, 1), memory.clone());
+        let recurrence = self.recurrence((memory.clone().narrow(1, 0, 1), &at(0)), (memory.clone(), 0), &self.features);
         RecurrentState::fixed(start, of_seen(recurrence, &seen).written())
     }
 
     /// # Panics
-    /// If a position sees something else than the real ones up to itself: the state is their sum.
+    /// If a position sees something else than the real ones up to itself: the state is their sum. If the features end before it.
     fn step(&self, query: Tensor<3>, state: &mut RecurrentState, _: &mut Probe) -> AttentionOutput {
+        let start = state.position();
+        self.check_length(start + query.dims()[1]);
         if let Some(written) = state.written() {
-            return self.output(Recurrence::read(self.queries(query), written, self.normalised), None);
+            let AttentionInput { query, positions, .. } = state.advance(query);
+            return self.output(Recurrence::read(self.queries(query, &positions), written, self.normalised), None);
         }
-        let (recurrence, real) = (self.recurrence(query.clone(), query.clone()), state.real_of_step(query, self.heads));
+        let recurrence = self.recurrence((query.clone(), &at(start)), (query.clone(), start), &self.features);
+        let real = state.real_of_step(query, self.heads);
         self.output(state.recur(recurrence.of_real(&real)), None)
     }
 
@@ -220,6 +276,7 @@ impl<F: Features> Attention for FeatureAttention<F> {
         } else {
             (pairs.queries.len() + pairs.keys) * width * pairs.d_head
         };
-        (pairs.heads * per_head) as f64
+        let of_features = (pairs.queries.len() + pairs.keys) * self.features.multiplications(pairs.d_head);
+        (pairs.heads * (per_head + of_features)) as f64
     }
 }

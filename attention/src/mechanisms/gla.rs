@@ -25,7 +25,7 @@ use crate::linear::linear;
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::Placement;
 use crate::random::RandomKey;
-use crate::recurrent_attention::{Mixer, PlainRecurrence, RecurrentAttention, Stretch, Widths, expanded, real};
+use crate::recurrent_attention::{Mixed, Mixer, PlainRecurrence, RecurrentAttention, Stretch, Widths, expanded, real};
 use crate::registry::{AnyAttention, Card, Kind, Mechanism};
 
 /// What the released code adds to mean squares.
@@ -105,7 +105,7 @@ impl GlaConfig {
 }
 
 impl Mixer for GatedLinear {
-    fn recurrence(&self, x: &Tensor<3>, _: Stretch<'_>) -> Recurrence {
+    fn recurrence(&self, x: &Tensor<3>, _: Stretch<'_>) -> Mixed {
         let heads = |map| split_heads(linear(x.clone(), map), self.heads);
         let queries = heads(&self.query);
         let scale = (queries.dims()[3] as f64).powf(-0.5);
@@ -118,6 +118,7 @@ impl Mixer for GatedLinear {
             strengths: None,
             normalised: false,
         }
+        .into()
     }
 
     fn output(&self, context: Tensor<4>, x: &Tensor<3>) -> Tensor<3> {

@@ -15,7 +15,8 @@ use derive_setters::Setters;
 use serde::{Deserialize, Serialize};
 
 use crate::conformance::formula::{Formula, distribution};
-use crate::feature_attention::{FeatureAttention, Features};
+use crate::contract::Positions;
+use crate::feature_attention::{FeatureAttention, Features, Side};
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::Placement;
 use crate::random::RandomKey;
@@ -71,7 +72,7 @@ impl Features for ChannelFeatures {
         d_head
     }
 
-    fn features(&self, x: Tensor<4>) -> Tensor<4> {
+    fn features(&self, x: Tensor<4>, _: Side, _: &Positions) -> Tensor<4> {
         match self.map {
             // One of the terms is constant: x + 1 or 0 + e^x.
             FeatureMap::Elu => relu(x.clone()) + x.clamp_max(0.0).exp(),
@@ -137,7 +138,8 @@ mod tests {
     fn features_and_their_slopes_are_those_of_the_elu_plus_one() {
         let numbers = [-30.0f32, -1.5, -0.25, 0.0, 0.25, 2.0];
         let x = Tensor::<1>::from_data(numbers, &Device::flex().autodiff()).require_grad();
-        let features = ChannelFeatures { map: FeatureMap::Elu }.features(x.clone().reshape([1, 1, 1, 6]));
+        let features =
+            ChannelFeatures { map: FeatureMap::Elu }.features(x.clone().reshape([1, 1, 1, 6]), Side::Keys, &Positions::default());
         let found: Vec<f32> = features.clone().into_data().try_to_vec().unwrap();
         let slopes: Vec<f32> = x.grad(&features.sum().backward()).unwrap().into_data().try_to_vec().unwrap();
         for ((x, found), slope) in numbers.into_iter().zip(found).zip(slopes) {

@@ -16,7 +16,7 @@ use crate::abilities::{Abilities, Causality};
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs};
 use crate::dropout::dropout;
 use crate::engine::Engine;
-use crate::engine::recurrence::{Recurrence, RecurrentState};
+use crate::engine::recurrence::{Recurrence, RecurrentState, in_32_bits};
 use crate::init;
 use crate::linear::linear;
 use crate::placement::Placement;
@@ -49,10 +49,25 @@ pub struct Widths {
     pub delta: bool,
 }
 
+/// What a mixer makes of elements.
+#[derive(Clone, Debug)]
+pub struct Mixed {
+    /// What is written, read and kept.
+    pub recurrence: Recurrence,
+    /// What an element adds to what it reads, `[B, H, N, V]`, and leaves to no other.
+    pub skip: Option<Tensor<4>>,
+}
+
+impl From<Recurrence> for Mixed {
+    fn from(recurrence: Recurrence) -> Self {
+        Self { recurrence, skip: None }
+    }
+}
+
 /// What is read from the past and written to it.
 pub trait Mixer: Module + ModuleDisplay + 'static {
     /// The recurrence over elements `[B, N, C]`.
-    fn recurrence(&self, x: &Tensor<3>, stretch: Stretch<'_>) -> Recurrence;
+    fn recurrence(&self, x: &Tensor<3>, stretch: Stretch<'_>) -> Mixed;
 
     /// What is given to the output projection, `[B, N, H V]`, of what was read, `[B, H, N, V]`, by elements `[B, N, C]`. Where nothing was read, it is 0.
     fn output(&self, context: Tensor<4>, x: &Tensor<3>) -> Tensor<3>;
@@ -115,6 +130,16 @@ fn factors(real: &[bool], x: &Tensor<3>) -> Option<Tensor<3>> {
     Some(Tensor::from_data(flags, (&x.device(), x.dtype())))
 }
 
+/// What was read and what real elements add to it.
+fn plus(context: Tensor<4>, skip: Option<Tensor<4>>, real: Option<Tensor<3>>) -> Tensor<4> {
+    let Some(skip) = skip else { return context };
+    let skip = in_32_bits(skip);
+    match real {
+        Some(real) => context + skip * in_32_bits(real.unsqueeze_dim::<4>(1)),
+        None => context + skip,
+    }
+}
+
 impl<M: Mixer> Attention for RecurrentAttention<M> {
     type State = RecurrentState;
 
@@ -145,8 +170,8 @@ impl<M: Mixer> Attention for RecurrentAttention<M> {
             "a recurrence attends to what precedes its sequence and to nothing else: {length} positions"
         );
         let real = visibility.real_positions(length, self.heads);
-        let stretch = Stretch { start: 0, real: real.as_ref().and_then(|real| factors(real, &x)), tail: &mut None };
-        let recurrence = self.mixer.recurrence(&x, stretch);
+        let flags = real.as_ref().and_then(|real| factors(real, &x));
+        let Mixed { recurrence, skip } = self.mixer.recurrence(&x, Stretch { start: 0, real: flags.clone(), tail: &mut None });
         let recurrence = match &real {
             Some(real) => recurrence.in_32_bits().of_real(real),
             None => recurrence.in_32_bits(),
@@ -157,6 +182,7 @@ impl<M: Mixer> Attention for RecurrentAttention<M> {
             let mask = visibility.mask(Span::whole(length, length), self.heads, recurrence.values.dtype(), &recurrence.values.device());
             recurrence.weigh(mask, &mut Probe::off())
         };
+        let context = plus(context, skip, flags);
         let context = if queries == length { context } else { context.narrow(2, length - queries, queries) };
         self.output(context, &query, random)
     }
@@ -173,9 +199,10 @@ impl<M: Mixer> Attention for RecurrentAttention<M> {
     fn step(&self, query: Tensor<3>, state: &mut RecurrentState, _: &mut Probe) -> AttentionOutput {
         let start = state.position();
         let real = state.real_of_step(query.clone(), self.heads);
-        let stretch = Stretch { start, real: factors(&real, &query), tail: state.tail() };
-        let recurrence = self.mixer.recurrence(&query, stretch).in_32_bits().of_real(&real);
-        self.output(state.recur(recurrence), &query, None)
+        let flags = factors(&real, &query);
+        let Mixed { recurrence, skip } = self.mixer.recurrence(&query, Stretch { start, real: flags.clone(), tail: state.tail() });
+        let context = state.recur(recurrence.in_32_bits().of_real(&real));
+        self.output(plus(context, skip, flags), &query, None)
     }
 
     fn select(&self, state: &mut RecurrentState, rows: &[usize]) {

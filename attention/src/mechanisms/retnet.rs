@@ -24,7 +24,7 @@ use crate::linear::linear;
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::Placement;
 use crate::random::RandomKey;
-use crate::recurrent_attention::{Mixer, PlainRecurrence, RecurrentAttention, Stretch, Widths, real};
+use crate::recurrent_attention::{Mixed, Mixer, PlainRecurrence, RecurrentAttention, Stretch, Widths, real};
 use crate::registry::{AnyAttention, Card, Kind, Mechanism};
 
 /// What the authors' code adds to mean squares.
@@ -124,7 +124,7 @@ fn rotated(x: Tensor<4>, start: usize) -> Tensor<4> {
 }
 
 impl Mixer for Retention {
-    fn recurrence(&self, x: &Tensor<3>, stretch: Stretch<'_>) -> Recurrence {
+    fn recurrence(&self, x: &Tensor<3>, stretch: Stretch<'_>) -> Mixed {
         let heads = |map| split_heads(linear(x.clone(), map), self.heads);
         let turned = |x: Tensor<4>| if self.rotation && x.dims()[3] > 1 { rotated(x, stretch.start) } else { x };
         let decays = (0..self.heads).map(|head| log_decay(head) as f32).collect();
@@ -138,6 +138,7 @@ impl Mixer for Retention {
             strengths: None,
             normalised: false,
         }
+        .into()
     }
 
     fn output(&self, context: Tensor<4>, x: &Tensor<3>) -> Tensor<3> {

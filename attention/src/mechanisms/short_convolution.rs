@@ -17,6 +17,8 @@ use crate::recurrent_attention::Stretch;
 pub struct ShortConvolution {
     /// Weights of each channel, earliest element first, `[taps, channels]`.
     pub weight: Param<Tensor<2>>,
+    /// Bias of each channel, `[channels]`, where there is one.
+    pub bias: Option<Param<Tensor<1>>>,
 }
 
 impl ShortConvolution {
@@ -24,7 +26,14 @@ impl ShortConvolution {
     pub fn new(taps: usize, channels: usize, key: &RandomKey, device: &Device) -> Self {
         // Half the sum of fans is three times the number of taps: a bound of sqrt(6 / (6 taps)).
         let uniform = Init::XavierUniform { fan_in: 3 * taps, fan_out: 3 * taps };
-        Self { weight: uniform.parameter([taps, channels], &key.named("weight"), device) }
+        Self { weight: uniform.parameter([taps, channels], &key.named("weight"), device), bias: None }
+    }
+
+    /// With a bias as well, drawn as the weights are.
+    pub fn with_bias(self, key: &RandomKey) -> Self {
+        let [taps, channels] = self.weight.dims();
+        let uniform = Init::XavierUniform { fan_in: 3 * taps, fan_out: 3 * taps };
+        Self { bias: Some(uniform.parameter([channels], &key.named("bias"), &self.weight.device())), ..self }
     }
 
     /// Of elements `[B, N, channels]`; leaves its tail for what follows.
@@ -37,8 +46,12 @@ impl ShortConvolution {
         };
         let weight = self.weight.val();
         let tap = |tap: usize| weight.clone().narrow(0, tap, 1).reshape([1, 1, channels]);
+        let activated = |x: Tensor<3>| match &self.bias {
+            Some(bias) => silu(x + bias.val().reshape([1, 1, channels])),
+            None => silu(x),
+        };
         if taps == 1 {
-            return silu(x * tap(0));
+            return activated(x * tap(0));
         }
         let before = match stretch.tail.take() {
             Some(tail) => tail.reshape([batch, taps - 1, channels]),
@@ -47,13 +60,14 @@ impl ShortConvolution {
         let x = Tensor::cat(vec![before, x], 1);
         *stretch.tail = Some(x.clone().narrow(1, length, taps - 1).detach().unsqueeze_dim(1));
         let sum = (0..taps).map(|index| x.clone().narrow(1, index, length) * tap(index)).reduce(|sum, tap| sum + tap);
-        silu(sum.expect("there is a tap"))
+        activated(sum.expect("there is a tap"))
     }
 }
 
-/// The convolution at one element in the formula, `[channels]`: of inputs `[N, channels]` with the weights of a parameter from a first channel on.
-pub(super) fn formula(query: &Query, weight: &str, first: usize, inputs: &[Vec<f64>], real: &[bool], index: usize) -> Vec<f64> {
-    let weight = query.parameter(weight);
+/// The convolution of this path at one element in the formula, `[channels]`: of inputs `[N, channels]` with the weights from a first channel on.
+pub(super) fn formula(query: &Query, path: &str, biased: bool, first: usize, inputs: &[Vec<f64>], real: &[bool], index: usize) -> Vec<f64> {
+    let weight = query.parameter(&format!("{path}.weight"));
+    let bias = biased.then(|| query.parameter(&format!("{path}.bias")));
     let taps = weight.shape[0];
     (0..inputs[0].len())
         .map(|channel| {
@@ -61,7 +75,7 @@ pub(super) fn formula(query: &Query, weight: &str, first: usize, inputs: &[Vec<f
                 let at = (index + tap + 1).checked_sub(taps).filter(|&at| real[at])?;
                 Some(weight.at(&[tap, first + channel]) * inputs[at][channel])
             };
-            let sum: f64 = (0..taps).filter_map(tap).sum();
+            let sum = (0..taps).filter_map(tap).sum::<f64>() + bias.map_or(0.0, |bias| bias.values[first + channel]);
             sum * sigmoid(sum)
         })
         .collect()

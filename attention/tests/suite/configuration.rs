@@ -210,6 +210,8 @@ fn only_attentions_that_score_other_sequences_can_be_cross_attention() {
             "gaussian",
             "linformer",
             "linear-attention",
+            "performer",
+            "cosformer",
             "soft-cap",
             "output-gate",
             "differential",

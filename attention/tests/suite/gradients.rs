@@ -81,7 +81,7 @@ fn every_gradient_is_that_of_the_formula() {
     for variant in variants() {
         let subject = variant.subject(2, &flex());
         let mut plain = PlainAttention::read(&variant.config, subject.placement, &subject.attention);
-        if let Err(error) = gradients_agree(&subject, &mut plain, &["frozen_table", "frozen_matrix", "rotations"]) {
+        if let Err(error) = gradients_agree(&subject, &mut plain, &["frozen_table", "frozen_matrix", "rotations", "directions"]) {
             panic!("{}: {error}", variant.name);
         }
     }

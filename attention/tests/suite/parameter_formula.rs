@@ -13,10 +13,13 @@ use heedful_attention::mechanisms::learned_relative::LearnedRelativeConfig;
 use heedful_attention::mechanisms::lightweight_conv::LightweightConvConfig;
 use heedful_attention::mechanisms::linformer::LinformerConfig;
 use heedful_attention::mechanisms::lsh::{BucketCount, LshConfig};
+use heedful_attention::mechanisms::mamba_2::MambaTwoConfig;
 use heedful_attention::mechanisms::mixture::MixtureConfig;
 use heedful_attention::mechanisms::mla::MlaConfig;
 use heedful_attention::mechanisms::mlp_mixer::MlpMixerConfig;
+use heedful_attention::mechanisms::performer::PerformerConfig;
 use heedful_attention::mechanisms::shaw::ShawConfig;
+use heedful_attention::mechanisms::simple_gla::SimpleGlaConfig;
 use heedful_attention::mechanisms::synthesizer_dense::SynthesizerDenseConfig;
 use heedful_attention::mechanisms::synthesizer_factorized_dense::SynthesizerFactorizedDenseConfig;
 use heedful_attention::mechanisms::synthesizer_factorized_random::SynthesizerFactorizedRandomConfig;
@@ -77,6 +80,21 @@ fn widths(config: &AnyMechanism, heads: usize, d_head: usize) -> Vec<(&'static s
     let times = |expansion: f64| (d_head as f64 * expansion).ceil() as usize;
     by_type!(config;
         config in GlaConfig => vec![("K", heads * times(config.key_expansion)), ("v", times(config.value_expansion)), ("u", config.gate_rank)],
+        config in SimpleGlaConfig => vec![
+            ("K", heads * times(config.key_expansion)),
+            ("v", times(config.value_expansion)),
+            ("w", config.taps),
+        ],
+        config in MambaTwoConfig => vec![
+            ("N", config.state),
+            ("E", config.groups * config.state),
+            ("v", config.expansion * d_head),
+            ("w", config.taps),
+        ],
+        config in PerformerConfig => {
+            let features = config.features.unwrap_or((d_head as f64 * (d_head as f64).ln()) as usize);
+            vec![("F", features.max(1))]
+        },
         config in MlaConfig => vec![
             ("d_c", config.latent.unwrap_or(4 * d_head)),
             ("d_r", config.rotary_width.unwrap_or(2 * (d_head / 2).div_ceil(2))),

@@ -4,6 +4,7 @@ use heedful_attention::gated_norm::HeadNorm;
 use heedful_attention::kernel_attention::{self as convolution, KernelSizes};
 use heedful_attention::mechanisms::adaptive_span::{AdaptiveSpanConfig, SpanKind, SpanOrigin};
 use heedful_attention::mechanisms::aft::{AftConfig, AftForm};
+use heedful_attention::mechanisms::cosformer::CosformerConfig;
 use heedful_attention::mechanisms::delta_net::DeltaNetConfig;
 use heedful_attention::mechanisms::differential::DifferentialConfig;
 use heedful_attention::mechanisms::dot_product::DotProductConfig;
@@ -22,16 +23,19 @@ use heedful_attention::mechanisms::linformer::{LinformerConfig, Sharing};
 use heedful_attention::mechanisms::local_1d::LocalOneDConfig;
 use heedful_attention::mechanisms::local_2d::LocalTwoDConfig;
 use heedful_attention::mechanisms::lsh::{BucketCount, Hashing, LshConfig, Rotations, Scale};
+use heedful_attention::mechanisms::mamba_2::MambaTwoConfig;
 use heedful_attention::mechanisms::mixture::{MixtureConfig, MixtureWeights};
 use heedful_attention::mechanisms::mla::MlaConfig;
 use heedful_attention::mechanisms::mlp_mixer::MlpMixerConfig;
 use heedful_attention::mechanisms::output_gate::{GateForm, OutputGateConfig};
+use heedful_attention::mechanisms::performer::{Directions, PerformerConfig, RandomFeatureKind};
 use heedful_attention::mechanisms::relative::RelativeConfig;
 use heedful_attention::mechanisms::relu::ReluConfig;
 use heedful_attention::mechanisms::retnet::RetnetConfig;
 use heedful_attention::mechanisms::rotary::{PairLayout, RotaryConfig, RotaryScaling};
 use heedful_attention::mechanisms::shaw::ShawConfig;
 use heedful_attention::mechanisms::sigmoid::SigmoidConfig;
+use heedful_attention::mechanisms::simple_gla::SimpleGlaConfig;
 use heedful_attention::mechanisms::sliding_window::SlidingWindowConfig;
 use heedful_attention::mechanisms::soft_cap::SoftCapConfig;
 use heedful_attention::mechanisms::softpick::SoftpickConfig;
@@ -79,8 +83,12 @@ pub fn variants() -> Vec<Variant> {
             "gaussian",
             "linformer",
             "linear-attention",
+            "performer",
+            "cosformer",
             "retnet",
             "gla",
+            "simple-gla",
+            "mamba-2",
             "delta-net",
             "gated-delta-net",
             "lightweight-conv",
@@ -279,6 +287,15 @@ fn recurrences(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
     // Where no channel of a query and of a key are positive both, weights are 0.
     add("linear-attention, ReLU", linear.clone().with_feature_map(FeatureMap::Relu).into(), all, false);
     add("linear-attention, ReLU, without sums", linear.with_feature_map(FeatureMap::Relu).with_normalise(false).into(), all, false);
+    let performer = PerformerConfig::default();
+    add("performer", performer.clone().into(), all, true);
+    let few = performer.clone().with_features(5).with_orthogonal(false).with_directions(Directions::PerCall);
+    add("performer, 5 independent directions for each call", few.into(), all, true);
+    add("performer, ReLU", performer.with_kind(RandomFeatureKind::Relu).with_features(7).into(), all, true);
+    let cosformer = CosformerConfig::default();
+    // As with ReLU above.
+    add("cosformer", cosformer.clone().into(), all, false);
+    add("cosformer, without distances", cosformer.with_reweighting(false).into(), all, false);
     let one = &[Role::Decoder];
     let retnet = RetnetConfig::default();
     add("retnet", retnet.clone().into(), one, false);
@@ -290,6 +307,14 @@ fn recurrences(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
     let wide = gla.clone().with_key_expansion(1.0).with_value_expansion(1.5).with_gate_rank(2).with_gate_normaliser(1.0);
     add("gla, wide, fast", wide.with_norm(HeadNorm::Group).into(), one, false);
     add("gla, bare", gla.with_norm(HeadNorm::None).with_gate(false).into(), one, false);
+    let simple = SimpleGlaConfig::default();
+    add("simple-gla", simple.clone().into(), one, false);
+    let narrow = simple.clone().with_key_expansion(0.5).with_value_expansion(1.5).with_taps(2).with_gate_normaliser(1.0);
+    add("simple-gla, narrow keys, two taps, fast", narrow.with_norm(HeadNorm::Rms).into(), one, false);
+    add("simple-gla, bare", simple.with_taps(1).with_norm(HeadNorm::None).with_gate(false).into(), one, false);
+    let mamba = MambaTwoConfig::default().with_state(8);
+    add("mamba-2", mamba.clone().into(), one, false);
+    add("mamba-2, narrow, one tap", mamba.with_state(3).with_expansion(1).with_taps(1).into(), one, false);
     let delta = DeltaNetConfig::default();
     add("delta-net", delta.clone().into(), one, false);
     add("delta-net, gate, two taps", delta.clone().with_gate(true).with_norm(HeadNorm::Group).with_taps(2).into(), one, false);
@@ -564,7 +589,8 @@ impl Variant {
         let subject = Subject::of(&self.config, placement, &backend.device).unmoved_within(backend.unmoved()).rounding(backend.rounding);
         let subject = if self.normalised { subject } else { subject.unnormalised() };
         let is_normed = self.config.get::<DifferentialConfig>().is_some_and(|config| config.norm);
-        let subject = if is_normed { subject.nonlinear() } else { subject };
+        let draws = self.config.get::<PerformerConfig>().is_some_and(|config| config.directions == Directions::PerCall);
+        let subject = if is_normed || draws { subject.nonlinear() } else { subject };
         match self.border() {
             Some(border) => subject.with_border(border),
             None => subject,

@@ -1,0 +1,151 @@
+//! cosFormer (Qin et al. 2022, section 3).
+//!
+//! `w_ij` is proportional to `relu(q_i) . relu(k_j) cos(pi (i - j) / 2M)`: products of features as in [linear attention](super::linear_attention), reduced with the
+//! distance so that near keys weigh more. Because `cos(a - b) = cos a cos b + sin a sin b`, the weight is a product of features of twice the width,
+//! `[relu(x) cos(pi i / 2M), relu(x) sin(pi i / 2M)]`, and time stays linear in the length. `M` is the greatest length, up to which no weight is negative.
+//!
+//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//!
+#![doc = include_str!("../../pictures/cosformer.svg")]
+
+use std::f64::consts::FRAC_PI_2;
+
+use burn::module::Module;
+use burn::tensor::activation::relu;
+use burn::tensor::{Device, Tensor, TensorData};
+use derive_setters::Setters;
+use serde::{Deserialize, Serialize};
+
+use crate::conformance::formula::{Formula, distribution};
+use crate::contract::Positions;
+use crate::engine::recurrence::in_32_bits;
+use crate::feature_attention::{FeatureAttention, Features, Side};
+use crate::parameter_formula::ParameterFormula;
+use crate::placement::Placement;
+use crate::random::RandomKey;
+use crate::registry::{AnyAttention, Card, Kind, Mechanism};
+
+/// Configuration of cosFormer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
+#[serde(default, deny_unknown_fields)]
+#[setters(prefix = "with_")]
+#[non_exhaustive]
+pub struct CosformerConfig {
+    /// Whether weights are reduced with the distance (default: yes).
+    pub reweighting: bool,
+}
+
+impl Default for CosformerConfig {
+    fn default() -> Self {
+        Self { reweighting: true }
+    }
+}
+
+/// Features that know their position.
+///
+/// Should be created with [`CosformerConfig`].
+#[derive(Module, Debug)]
+pub struct CosineFeatures {
+    max_length: usize,
+    reweighting: bool,
+}
+
+impl CosformerConfig {
+    /// Initialises the attention.
+    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> FeatureAttention<CosineFeatures> {
+        let features = CosineFeatures { max_length: placement.max_length, reweighting: self.reweighting };
+        FeatureAttention::new(features, true, placement, key, device)
+    }
+}
+
+impl Features for CosineFeatures {
+    fn width(&self, d_head: usize) -> usize {
+        if self.reweighting { 2 * d_head } else { d_head }
+    }
+
+    fn features(&self, x: Tensor<4>, _: Side, positions: &Positions) -> Tensor<4> {
+        let x = relu(in_32_bits(x));
+        if !self.reweighting {
+            return x;
+        }
+        let length = x.dims()[2];
+        let table = |of: fn(f64) -> f64| {
+            let angle = |position: usize| FRAC_PI_2 * position as f64 / self.max_length as f64;
+            let rows = positions.left_padding.as_deref().unwrap_or(&[0]);
+            let positions = |padding: usize| (positions.start..positions.start + length).map(move |index| index.saturating_sub(padding));
+            let numbers: Vec<f32> =
+                rows.iter().flat_map(|&padding| positions(padding)).map(|position| of(angle(position)) as f32).collect();
+            Tensor::<4>::from_data(TensorData::new(numbers, [rows.len(), 1, length, 1]), &x.device())
+        };
+        Tensor::cat(vec![x.clone() * table(f64::cos), x.clone() * table(f64::sin)], 3)
+    }
+
+    fn max_length(&self) -> Option<usize> {
+        self.reweighting.then_some(self.max_length)
+    }
+}
+
+impl Mechanism for CosformerConfig {
+    const NAME: &'static str = "cosformer";
+
+    fn card() -> Card {
+        Card {
+            variant: "Cosformer",
+            description: "Weighs keys by products of positive features and by the cosine of the distance; sums over keys are formed before queries read them.",
+            source: "Qin et al. 2022, section 3",
+            kind: Kind::Whole,
+            cross: true,
+            causal: true,
+            time: "n d D",
+            state: "2 d D + 2 d",
+            letters: &[],
+            differences: &[
+                "In the authors' code M is the length of the sequences at hand, so that padding and steps change all weights; here it is the greatest length.",
+                "The authors' code divides by sums of at least 1e-6; here a row whose weights sum to 0 is 0, and no other is changed.",
+                "Dropout drops numbers of the heads' outputs, since weights are not formed.",
+            ],
+        }
+    }
+
+    fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
+        AnyAttention::new(self.init(placement, key, device))
+    }
+
+    /// Qin et al. 2022, equations 8 and 9.
+    fn formula(&self) -> Option<Formula<'_>> {
+        Some(Formula::default().weights(move |query| {
+            let q = query.projected("query", query.element());
+            let max_length = query.placement().max_length as f64;
+            let weight = |key: usize| {
+                let k = query.projected("key", query.attended(key));
+                let product: f64 = q.iter().zip(&k).map(|(q, k)| q.max(0.0) * k.max(0.0)).sum();
+                let distance = query.position() as f64 - query.position_of(key) as f64;
+                if self.reweighting { product * (FRAC_PI_2 * distance / max_length).cos() } else { product }
+            };
+            distribution((0..query.keys()).map(|key| if query.sees(key) { weight(key) } else { 0.0 }).collect())
+        }))
+    }
+
+    fn parameters(&self) -> Option<ParameterFormula> {
+        Some(ParameterFormula::trained(&[(4, "d^2")]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weights_fall_with_the_distance_and_are_not_negative_up_to_the_greatest_length() {
+        let features = CosineFeatures { max_length: 10, reweighting: true };
+        let x = || Tensor::<4>::ones([1, 1, 1, 1], &Device::flex());
+        let weight = |i: usize, j: usize| {
+            let at = |start| Positions { start, left_padding: None };
+            (features.features(x(), Side::Queries, &at(i)) * features.features(x(), Side::Keys, &at(j))).sum().into_scalar::<f32>()
+        };
+        assert!((weight(3, 3) - 1.0).abs() < 1e-6);
+        assert!((weight(9, 4) - weight(4, 9)).abs() < 1e-6, "it knows the distance alone");
+        assert!((weight(7, 2) - (std::f32::consts::FRAC_PI_2 / 2.0).cos()).abs() < 1e-6);
+        assert!((1..10).all(|distance| weight(distance, 0) < weight(distance - 1, 0) && weight(distance, 0) > 0.0));
+    }
+}

@@ -1,0 +1,326 @@
+//! Mamba-2's state-space layer (Dao and Gu 2024, sections 3 and 7).
+//!
+//! `S_t = exp(-exp(a_log) dt_t) S_(t-1) + b_t (dt_t x_t)^T`, `y_t = S_t^T c_t + D x_t`: a linear recurrence whose decay and step size `dt_t = softplus(x_t W + b)`
+//! the element decides, one of each for a head. The keys `b` and the queries `c` are shared by the heads of a group, by default by all. What is written, keys and
+//! queries pass through a short convolution and a SiLU. `y` is gated by `silu(z)`, and what is gated is normalised over the heads
+//! of a group at once.
+//!
+//! How far a change of each of 32 random elements moves the output of an untrained layer: rows are outputs, columns are elements.
+//!
+#![doc = include_str!("../../pictures/mamba-2.svg")]
+
+use burn::module::{Module, Param};
+use burn::nn::Linear;
+use burn::tensor::activation::silu;
+use burn::tensor::{Device, Tensor};
+use derive_setters::Setters;
+use serde::{Deserialize, Serialize};
+
+use crate::conformance::formula::{Formula, Query, sigmoid};
+use crate::delta_rule::SelectiveDecay;
+use crate::engine::recurrence::{Recurrence, in_32_bits};
+use crate::error::ConfigError;
+use crate::heads::{merge_heads, split_heads};
+use crate::init::{self, Init};
+use crate::linear::linear;
+use crate::parameter_formula::ParameterFormula;
+use crate::placement::Placement;
+use crate::random::RandomKey;
+use crate::recurrent_attention::{Mixed, Mixer, PlainRecurrence, RecurrentAttention, Stretch, Widths, real};
+use crate::registry::{AnyAttention, Card, Kind, Mechanism};
+use crate::short_convolution::{self, ShortConvolution};
+
+/// What the authors' code adds to the mean square.
+const EPSILON: f64 = 1e-5;
+
+/// Least first rate of a decay.
+const LEAST_RATE: f64 = 1.0;
+
+/// Configuration of [`StateSpace`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
+#[serde(default, deny_unknown_fields)]
+#[setters(prefix = "with_")]
+#[non_exhaustive]
+pub struct MambaTwoConfig {
+    /// Width of what is written in widths of the model, at least 1 (default: 2).
+    pub expansion: usize,
+    /// Width of keys and queries, at least 1 (default: 128).
+    pub state: usize,
+    /// Groups of heads that share keys and queries, a divisor of the heads (default: 1).
+    pub groups: usize,
+    /// Taps of the short convolution, at least 1 (default: 4).
+    pub taps: usize,
+}
+
+impl Default for MambaTwoConfig {
+    fn default() -> Self {
+        Self { expansion: 2, state: 128, groups: 1, taps: 4 }
+    }
+}
+
+/// A state space whose step sizes elements decide.
+///
+/// Should be created with [`MambaTwoConfig`].
+#[derive(Module, Debug)]
+pub struct StateSpace {
+    /// Projection to the gate, `z`, `[C, H V]`.
+    pub gate: Linear,
+    /// Projection to what is written, `x`, `[C, H V]`.
+    pub value: Linear,
+    /// Projection to keys, `B`, `[C, G K]`.
+    pub key: Linear,
+    /// Projection to queries, `C`, `[C, G K]`.
+    pub query: Linear,
+    /// Convolutions of what is written, of keys and of queries, side by side.
+    pub convolution: ShortConvolution,
+    /// Step sizes and decays.
+    pub decay: SelectiveDecay,
+    /// How much of what it writes a head adds to what it reads, `D`, `[H]`.
+    pub skip: Param<Tensor<1>>,
+    /// Gain of each channel, `[H V]`.
+    pub gamma: Param<Tensor<1>>,
+    heads: usize,
+    groups: usize,
+}
+
+impl MambaTwoConfig {
+    /// Width of a head's values.
+    fn value_width(&self, placement: &Placement) -> usize {
+        self.expansion.saturating_mul(placement.d_model) / placement.heads.max(1)
+    }
+
+    /// Initialises the attention.
+    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> RecurrentAttention<StateSpace> {
+        let Placement { d_model, heads, .. } = *placement;
+        let (inner, shared) = (heads * self.value_width(placement), self.groups * self.state);
+        let linear = |name, outputs| init::linear(d_model, outputs, false, &key.named(name), device);
+        let convolution = key.named("convolution");
+        let mixer = StateSpace {
+            gate: linear("gate", inner),
+            value: linear("value", inner),
+            key: linear("key", shared),
+            query: linear("query", shared),
+            convolution: ShortConvolution::new(self.taps, inner + 2 * shared, &convolution, device).with_bias(&convolution),
+            decay: SelectiveDecay::new(LEAST_RATE, placement, &key.named("decay"), device),
+            skip: Init::Constant(1.0).parameter([heads], &key.named("skip"), device),
+            gamma: Init::Constant(1.0).parameter([inner], &key.named("gamma"), device),
+            heads,
+            groups: self.groups,
+        };
+        RecurrentAttention::new(mixer, placement, key, device)
+    }
+}
+
+impl Mixer for StateSpace {
+    fn recurrence(&self, x: &Tensor<3>, stretch: Stretch<'_>) -> Mixed {
+        let Widths { key, value, .. } = self.widths();
+        let projected = [&self.value, &self.key, &self.query].map(|map| linear(x.clone(), map));
+        let mixed = self.convolution.forward(Tensor::cat(projected.into(), 2), stretch);
+        let [batch, length, _] = mixed.dims();
+        let inner = self.heads * value;
+        // The heads of a group lie side by side.
+        let shared = |first: usize| {
+            let of_groups = split_heads(mixed.clone().narrow(2, first, self.groups * key), self.groups);
+            let of_groups = of_groups.reshape([batch, self.groups, 1, length, key]);
+            of_groups.expand([batch, self.groups, self.heads / self.groups, length, key]).reshape([batch, self.heads, length, key])
+        };
+        let written = in_32_bits(split_heads(mixed.clone().narrow(2, 0, inner), self.heads));
+        let steps = self.decay.steps(x.clone());
+        let recurrence = Recurrence {
+            queries: shared(inner + self.groups * key),
+            keys: shared(inner),
+            values: written.clone() * steps.clone(),
+            log_decay: Some(self.decay.log_decay(steps)),
+            strengths: None,
+            normalised: false,
+        };
+        Mixed { recurrence, skip: Some(written * in_32_bits(self.skip.val()).reshape([1, self.heads, 1, 1])) }
+    }
+
+    fn output(&self, context: Tensor<4>, x: &Tensor<3>) -> Tensor<3> {
+        let gated = merge_heads(in_32_bits(context)) * in_32_bits(silu(linear(x.clone(), &self.gate)));
+        let [batch, length, inner] = gated.dims();
+        let gated = gated.reshape([batch, length, self.groups, inner / self.groups]);
+        let scale = (gated.clone().square().mean_dim(3) + EPSILON).sqrt();
+        let normalised = (gated / scale).reshape([batch, length, inner]);
+        (normalised * in_32_bits(self.gamma.val()).reshape([1, 1, -1])).cast(x.dtype())
+    }
+
+    fn widths(&self) -> Widths {
+        let of = |map: &Linear, parts: usize| map.weight.shape()[1] / parts;
+        Widths { key: of(&self.key, self.groups), value: of(&self.value, self.heads), channels_decay: false, delta: false }
+    }
+}
+
+impl Mechanism for MambaTwoConfig {
+    const NAME: &'static str = "mamba-2";
+
+    fn card() -> Card {
+        Card {
+            variant: "Mamba-2",
+            description: "Keeps a state space whose step sizes and decays elements decide, with keys and queries that heads share, in decoders.",
+            source: "Dao and Gu 2024, sections 3 and 7",
+            kind: Kind::Whole,
+            cross: false,
+            causal: true,
+            time: "n H N v",
+            state: "H N v + 2 w E + w H v",
+            letters: &[
+                ("N", "width of keys and queries, option `state`"),
+                ("v", "width of the values of a head"),
+                ("E", "width of the keys of all groups"),
+                ("w", "taps of short convolutions, option `taps`"),
+            ],
+            differences: &[
+                "The authors' code has heads of width 64, as many as fit; here the number of heads is that of the model.",
+                "Dropout drops numbers of the heads' outputs; the authors' code has none there.",
+            ],
+        }
+    }
+
+    fn can_see_ahead() -> bool {
+        false
+    }
+
+    /// Keys and queries of all heads as narrow as the model.
+    fn drawn(self) -> Self {
+        Self { state: 8, ..self }
+    }
+
+    /// # Errors
+    /// If a width or the number of taps is 0, or the groups do not divide the heads.
+    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+        let check = placement.check(Self::NAME);
+        for (option, value) in [("expansion", self.expansion), ("state", self.state), ("groups", self.groups), ("taps", self.taps)] {
+            check.at_least_one(option, value)?;
+        }
+        if !placement.heads.is_multiple_of(self.groups) {
+            return Err(check.wrong("groups", self.groups, format!("give a divisor of heads = {}", placement.heads)));
+        }
+        Ok(())
+    }
+
+    fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
+        AnyAttention::new(self.init(placement, key, device))
+    }
+
+    /// Dao and Gu 2024, equation 5 and figure 6, pair by pair.
+    fn formula(&self) -> Option<Formula<'_>> {
+        Some(Formula::default().head(move |query: &Query| {
+            let heads = query.placement().heads;
+            let width = self.value_width(query.placement());
+            let real = real(query);
+            let gates = query.mapped("mixer.gate", query.element());
+            let gated = |head: usize| -> Vec<f64> {
+                let read = self.read(&query.of_head(head), &real);
+                let own = &gates[head * width..(head + 1) * width];
+                read.iter().zip(own).map(|(read, gate)| read * gate * sigmoid(*gate)).collect()
+            };
+            let of_group = heads / self.groups;
+            let first = query.head / of_group * of_group;
+            let group: Vec<Vec<f64>> = (first..first + of_group).map(gated).collect();
+            let squares: f64 = group.iter().flatten().map(|x| x * x).sum();
+            let scale = (squares / (of_group * width) as f64 + EPSILON).sqrt();
+            let gamma = &query.parameter("mixer.gamma").values[query.head * width..];
+            group[query.head - first].iter().zip(gamma).map(|(x, gain)| x / scale * gain).collect()
+        }))
+    }
+
+    fn tensors() -> &'static [(&'static str, &'static str)] {
+        &[
+            ("mixer.gate.weight", "projection to the gate [d_in, d_out]; heads lie side by side in d_out"),
+            (
+                "convolution.weight",
+                "weights of the short convolutions of values, keys and queries, earliest element first [taps, channels]",
+            ),
+            ("convolution.bias", "biases of the short convolutions [channels]"),
+            ("decay.a_log", "logarithm of the rate of each head's decay [heads]"),
+            ("decay.step.weight", "map to the step sizes [d_in, heads]"),
+            ("decay.step.bias", "bias of the step sizes [heads]"),
+            ("skip", "how much of what it writes a head adds to what it reads [heads]"),
+            ("gamma", "gain of each channel of the values of all heads [d_out]"),
+        ]
+    }
+
+    fn without_decay() -> &'static [&'static str] {
+        &[r"\.a_log$", r"StateSpace\.skip$"]
+    }
+
+    fn parameters(&self) -> Option<ParameterFormula> {
+        let maps = [(3, "d H v"), (2, "d E"), (1, "d H"), (3, "H")];
+        let of_channels = [(1, "w H v"), (2, "w E"), (2, "H v"), (2, "E")];
+        Some(ParameterFormula::trained(&maps).plus(ParameterFormula::trained(&of_channels)))
+    }
+
+    fn letters_at(&self, placement: &Placement) -> Vec<(&'static str, usize)> {
+        let Self { state, groups, taps, .. } = *self;
+        vec![("N", state), ("v", self.value_width(placement)), ("E", groups.saturating_mul(state)), ("w", taps)]
+    }
+}
+
+impl MambaTwoConfig {
+    /// What a head reads and adds of its own, `[V]`, in the formula.
+    fn read(&self, query: &Query, real: &[bool]) -> Vec<f64> {
+        let placement = query.placement();
+        let (width, inner) = (self.value_width(placement), placement.heads * self.value_width(placement));
+        let group = query.head / (placement.heads / self.groups);
+        let all = || 0..query.keys();
+        // Of what a map gives, the channels from `own` on behind the convolution, whose channels for this map begin at `first`.
+        let mixed = |map: &str, own: usize, width: usize, first: usize| -> Vec<Vec<f64>> {
+            let inputs: Vec<_> =
+                all().map(|index| query.mapped(&format!("mixer.{map}"), query.attended(index))[own..own + width].to_vec()).collect();
+            let at = |index| short_convolution::formula(query, "mixer.convolution", true, first + own, &inputs, real, index);
+            all().map(at).collect()
+        };
+        let step = |index: usize| query.mapped("mixer.decay.step", query.attended(index))[query.head].exp().ln_1p();
+        let rate = query.parameter("mixer.decay.a_log").values[query.head].exp();
+        let written = mixed("value", query.head * width, width, 0);
+        let recurrence = PlainRecurrence {
+            query: mixed("query", group * self.state, self.state, inner + self.groups * self.state)[query.index].clone(),
+            keys: mixed("key", group * self.state, self.state, inner),
+            values: all().map(|index| written[index].iter().map(|x| step(index) * x).collect()).collect(),
+            log_decay: all().map(|index| vec![-rate * step(index); self.state]).collect(),
+            strengths: None,
+            real: real.to_vec(),
+        };
+        let skip = query.parameter("mixer.skip").values[query.head];
+        let own = &written[query.index];
+        recurrence.read(query).iter().zip(own).map(|(read, own)| read + if real[query.index] { skip * own } else { 0.0 }).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::TensorData;
+
+    use super::*;
+    use crate::placement::Role;
+
+    #[test]
+    fn heads_of_a_group_share_keys_and_queries_and_groups_do_not() {
+        let device = Device::flex();
+        let placement = Placement::new(Role::Decoder, 8, 4);
+        let attention = MambaTwoConfig::default().with_state(3).with_groups(2).init(&placement, &RandomKey::from_seed(1), &device);
+        let x = Tensor::<3>::from_data(TensorData::new((0..48).map(|n| ((n * 37 % 11) as f32 - 5.0) / 5.0).collect(), [1, 6, 8]), &device);
+        let Mixed { recurrence, .. } = attention.mixer.recurrence(&x, Stretch { start: 0, real: None, tail: &mut None });
+        for shared in [recurrence.keys, recurrence.queries] {
+            let head = |head: usize| shared.clone().narrow(1, head, 1).into_data();
+            assert_eq!((head(0), head(2)), (head(1), head(3)));
+            assert_ne!(head(1), head(2));
+        }
+    }
+
+    #[test]
+    fn what_is_gated_is_normalised_over_the_heads_of_a_group() {
+        let device = Device::flex();
+        let placement = Placement::new(Role::Decoder, 8, 4);
+        let mixer = MambaTwoConfig::default().with_groups(2).init(&placement, &RandomKey::from_seed(1), &device).mixer;
+        let x = Tensor::<3>::ones([1, 1, 8], &device);
+        let context = Tensor::<4>::from_data(TensorData::new((1..=16).map(|n| n as f32).collect(), [1, 4, 1, 4]), &device);
+        let output: Vec<f32> = mixer.output(context, &x).into_data().try_to_vec().unwrap();
+        for group in output.chunks(8) {
+            let mean = group.iter().map(|x| x * x).sum::<f32>() / 8.0;
+            assert!((mean - 1.0).abs() < 1e-3, "mean square {mean}");
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! Performer: attention by positive random features, FAVOR+ (Choromanski et al. 2021, sections 2.2 to 2.4).
+//!
+//! `phi(x)_r = exp(w_r . x' - |x'|^2 / 2) / sqrt(m)` with `x' = x / D^(1/4)` and normal `w_r`: the expectation of `phi(q) . phi(k)` is `exp(q . k / sqrt(D))`, the
+//! weight of dot-product attention before it is normalised. So the mechanism estimates dot-product attention in time linear in the length. Directions that
+//! are orthogonal in blocks of `D` have a smaller variance than independent ones. With `relu` the features are `relu(w_r . x') + 1/1000`, which estimate no softmax.
+//!
+//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//!
+#![doc = include_str!("../../pictures/performer.svg")]
+
+use burn::module::{Module, RunningState};
+use burn::tensor::activation::relu;
+use burn::tensor::{Device, Tensor, TensorData};
+use derive_setters::Setters;
+use serde::{Deserialize, Serialize};
+
+use crate::conformance::formula::{Formula, distribution, dot};
+use crate::contract::Positions;
+use crate::engine::recurrence::in_32_bits;
+use crate::error::ConfigError;
+use crate::feature_attention::{FeatureAttention, Features, Side};
+use crate::init::Init;
+use crate::parameter_formula::ParameterFormula;
+use crate::placement::Placement;
+use crate::random::RandomKey;
+use crate::registry::{AnyAttention, Card, Kind, Mechanism};
+
+/// What is added to features that may all be 0.
+const FLOOR: f64 = 1e-3;
+
+/// Which features.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RandomFeatureKind {
+    /// `exp(w . x' - |x'|^2 / 2)`, which estimate a softmax.
+    #[default]
+    Softmax,
+    /// `relu(w . x') + 1/1000` (section 2.2, generalised attention).
+    Relu,
+}
+
+/// Where the directions of a call come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Directions {
+    /// Drawn once, and saved with the model.
+    #[default]
+    Fixed,
+    /// Drawn anew wherever the call brings a random key, as calls of training do; the saved ones elsewhere.
+    PerCall,
+}
+
+/// Configuration of Performer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
+#[serde(default, deny_unknown_fields)]
+#[setters(prefix = "with_")]
+#[non_exhaustive]
+pub struct PerformerConfig {
+    /// Random features of a head, `m`, at least 1 (default: `D ln D` rounded down, for heads of width `D`).
+    #[setters(into)]
+    pub features: Option<usize>,
+    /// Which features (default: those that estimate a softmax).
+    pub kind: RandomFeatureKind,
+    /// Whether directions are orthogonal in blocks of `D` (default: yes).
+    pub orthogonal: bool,
+    /// Where directions come from (default: fixed).
+    pub directions: Directions,
+}
+
+impl Default for PerformerConfig {
+    fn default() -> Self {
+        Self { features: None, kind: RandomFeatureKind::Softmax, orthogonal: true, directions: Directions::Fixed }
+    }
+}
+
+/// Positive random features.
+///
+/// Should be created with [`PerformerConfig`].
+#[derive(Module, Debug)]
+pub struct RandomFeatures {
+    /// Directions `w` that the heads share, `[m, D]`, not trained.
+    pub directions: RunningState<Tensor<2>>,
+    #[module(skip)]
+    kind: RandomFeatureKind,
+    orthogonal: bool,
+    draws: bool,
+}
+
+impl PerformerConfig {
+    /// Features of a head of this width.
+    fn count(&self, d_head: usize) -> usize {
+        self.features.unwrap_or_else(|| ((d_head as f64 * (d_head as f64).ln()) as usize).max(1))
+    }
+
+    /// Initialises the attention.
+    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> FeatureAttention<RandomFeatures> {
+        let shape = [self.count(placement.d_head()), placement.d_head()];
+        let features = RandomFeatures {
+            directions: RunningState::new(drawn(shape, self.orthogonal, &key.named("directions"), device)),
+            kind: self.kind,
+            orthogonal: self.orthogonal,
+            draws: self.directions == Directions::PerCall,
+        };
+        FeatureAttention::new(features, true, placement, key, device)
+    }
+}
+
+/// Normal directions `[m, D]`. Orthogonal ones are the rows of random rotations, with the lengths that independent ones would have.
+fn drawn([count, width]: [usize; 2], orthogonal: bool, key: &RandomKey, device: &Device) -> Tensor<2> {
+    let rows = Init::Normal(1.0).values(count * width, key);
+    let rows =
+        if orthogonal { orthogonalised(&rows, width, &Init::Normal(1.0).values(count * width, &key.named("lengths"))) } else { rows };
+    Tensor::from_data(TensorData::new(rows, [count, width]), device)
+}
+
+/// Rows of width `width`, each made orthogonal to those before it in its block and as long as that row of `lengths`: the process of Gram and Schmidt.
+fn orthogonalised(rows: &[f32], width: usize, lengths: &[f32]) -> Vec<f32> {
+    let length = |row: &[f64]| row.iter().map(|x| x * x).sum::<f64>().sqrt();
+    let in_64_bits = |row: &[f32]| -> Vec<f64> { row.iter().map(|&x| f64::from(x)).collect() };
+    let mut result = Vec::with_capacity(rows.len());
+    for block in rows.chunks(width * width).zip(lengths.chunks(width * width)) {
+        let mut units: Vec<Vec<f64>> = Vec::with_capacity(width);
+        for (row, of_length) in block.0.chunks(width).zip(block.1.chunks(width)) {
+            let mut row = in_64_bits(row);
+            // Twice, since what rounding leaves of a row that nearly depends on the others would not be orthogonal.
+            for _ in 0..2 {
+                for unit in &units {
+                    let along = dot(&row, unit);
+                    row.iter_mut().zip(unit).for_each(|(x, unit)| *x -= along * unit);
+                }
+            }
+            let (own, wanted) = (length(&row), length(&in_64_bits(of_length)));
+            result.extend(row.iter().map(|x| (x / own * wanted) as f32));
+            units.push(row.into_iter().map(|x| x / own).collect());
+        }
+    }
+    result
+}
+
+/// By how much exponents of keys are reduced: they are at most `|w|^2 / 2`, about `D / 2`, and exponentials of more than 88 exceed what 32 bits hold.
+fn offset(d_head: usize) -> f64 {
+    (d_head as f64 / 2.0 - 32.0).max(0.0)
+}
+
+impl Features for RandomFeatures {
+    fn width(&self, _: usize) -> usize {
+        self.directions.value().dims()[0]
+    }
+
+    fn features(&self, x: Tensor<4>, side: Side, _: &Positions) -> Tensor<4> {
+        let directions = in_32_bits(self.directions.value().unsqueeze::<4>());
+        let [_, _, count, width] = directions.dims();
+        let x = in_32_bits(x) * (width as f64).powf(-0.25);
+        let along = x.clone().matmul(directions.swap_dims(2, 3));
+        if self.kind == RandomFeatureKind::Relu {
+            return (relu(along) + FLOOR) * (count as f64).powf(-0.5);
+        }
+        let exponents = along - x.square().sum_dim(3) * 0.5;
+        let exponents = match side {
+            // The greatest of a query becomes 0, without a gradient: a factor of the whole row.
+            Side::Queries => {
+                let greatest = exponents.clone().detach().max_dim(3);
+                exponents - greatest
+            }
+            Side::Keys => exponents - offset(width),
+        };
+        exponents.exp() * (count as f64).powf(-0.5)
+    }
+
+    fn redrawn(&self, key: &RandomKey) -> Option<Self> {
+        let directions = self.directions.value();
+        let drawn = || drawn(directions.dims(), self.orthogonal, key, &directions.device());
+        self.draws.then(|| Self { directions: RunningState::new(drawn()), ..self.clone() })
+    }
+
+    fn draws(&self) -> bool {
+        self.draws
+    }
+
+    fn multiplications(&self, d_head: usize) -> usize {
+        self.width(d_head) * d_head
+    }
+}
+
+impl Mechanism for PerformerConfig {
+    const NAME: &'static str = "performer";
+
+    fn card() -> Card {
+        Card {
+            variant: "Performer",
+            description: "Estimates the weights of dot-product attention by random features, whose sums over keys are formed before queries read them.",
+            source: "Choromanski et al. 2021, sections 2.2 to 2.4",
+            kind: Kind::Whole,
+            cross: true,
+            causal: true,
+            time: "n F d",
+            state: "F d + F H",
+            letters: &[("F", "random features of a head, option `features`")],
+            differences: &[
+                "The authors' code subtracts the greatest exponent of all keys and adds 1e-4 to features. That tells a position of those behind it, and steps cannot do it; here exponents of keys are reduced by a constant.",
+                "The authors' code draws directions anew every so many steps; here it is never, or in every call of training.",
+                "The authors' code adds 1e-6 to the sums of weights where they are small; here a row whose weights sum to 0 is 0, and no other is changed.",
+                "Dropout drops numbers of the heads' outputs, since weights are not formed; the authors' code has none there.",
+            ],
+        }
+    }
+
+    /// # Errors
+    /// If there are to be no features.
+    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+        placement.check(Self::NAME).at_least_one("features", self.count(placement.d_head()))
+    }
+
+    fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
+        AnyAttention::new(self.init(placement, key, device))
+    }
+
+    /// Choromanski et al. 2021, lemma 1 and equation 4, with the directions that were drawn.
+    fn formula(&self) -> Option<Formula<'_>> {
+        Some(Formula::default().weights(move |query| {
+            let directions = query.parameter("features.directions");
+            let [count, width] = [directions.shape[0], directions.shape[1]];
+            let features = |x: Vec<f64>| -> Vec<f64> {
+                let x: Vec<f64> = x.iter().map(|x| x / (width as f64).powf(0.25)).collect();
+                let half = dot(&x, &x) / 2.0;
+                let along = |row: usize| (0..width).map(|channel| directions.at(&[row, channel]) * x[channel]).sum::<f64>();
+                let feature = |row: usize| match self.kind {
+                    RandomFeatureKind::Softmax => (along(row) - half).exp(),
+                    RandomFeatureKind::Relu => along(row).max(0.0) + FLOOR,
+                };
+                (0..count).map(feature).collect()
+            };
+            let asked = features(query.projected("query", query.element()));
+            let weight = |key: usize| dot(&asked, &features(query.projected("key", query.attended(key))));
+            distribution((0..query.keys()).map(|key| if query.sees(key) { weight(key) } else { 0.0 }).collect())
+        }))
+    }
+
+    fn tensors() -> &'static [(&'static str, &'static str)] {
+        &[("features.directions", "directions of the random features, which heads share [features, d_head]")]
+    }
+
+    fn parameters(&self) -> Option<ParameterFormula> {
+        Some(ParameterFormula::trained(&[(4, "d^2")]).plus(ParameterFormula::fixed(&[(1, "F D")])))
+    }
+
+    fn letters_at(&self, placement: &Placement) -> Vec<(&'static str, usize)> {
+        vec![("F", self.count(placement.d_head()))]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WIDTH: usize = 8;
+
+    fn features(count: usize, orthogonal: bool, seed: u64) -> RandomFeatures {
+        let directions = drawn([count, WIDTH], orthogonal, &RandomKey::from_seed(seed), &Device::flex());
+        RandomFeatures { directions: RunningState::new(directions), kind: RandomFeatureKind::Softmax, orthogonal, draws: false }
+    }
+
+    /// A query and a key.
+    fn vectors() -> [Vec<f32>; 2] {
+        [1, 2].map(|seed| Init::Normal(0.8).values(WIDTH, &RandomKey::from_seed(seed)))
+    }
+
+    /// The estimate of a weight by one draw. Both are taken as keys, whose exponents are not changed at this width.
+    fn estimate(features: &RandomFeatures) -> f64 {
+        let [query, key] = vectors().map(|x| {
+            let x = Tensor::<1>::from_floats(x.as_slice(), &Device::flex()).reshape([1, 1, 1, WIDTH]);
+            features.features(x, Side::Keys, &Positions::default())
+        });
+        f64::from((query * key).sum().into_scalar::<f32>())
+    }
+
+    #[test]
+    fn products_of_features_estimate_exponentials_and_orthogonal_directions_do_it_better() {
+        let [query, key] = vectors().map(|x| x.into_iter().map(f64::from).collect::<Vec<_>>());
+        let exact = (dot(&query, &key) / (WIDTH as f64).sqrt()).exp();
+        let draws = 8000;
+        let [independent, orthogonal] = [false, true].map(|orthogonal| {
+            let estimates: Vec<f64> = (0..draws).map(|seed| estimate(&features(2 * WIDTH, orthogonal, seed))).collect();
+            let mean = estimates.iter().sum::<f64>() / draws as f64;
+            let variance = estimates.iter().map(|found| (found - mean).powi(2)).sum::<f64>() / (draws - 1) as f64;
+            let error = (variance / draws as f64).sqrt();
+            assert!((mean - exact).abs() < 4.0 * error && error < 0.03 * exact, "{mean} for {exact}, within {error}");
+            variance
+        });
+        assert!(orthogonal < 0.9 * independent, "variance {orthogonal} of orthogonal directions, {independent} of independent ones");
+    }
+
+    #[test]
+    fn directions_are_orthogonal_in_blocks_and_as_long_as_normal_ones() {
+        let rows: Vec<f32> = features(2 * WIDTH + 3, true, 1).directions.value().into_data().try_to_vec().unwrap();
+        let rows: Vec<Vec<f64>> = rows.chunks(WIDTH).map(|row| row.iter().map(|&x| f64::from(x)).collect()).collect();
+        assert_eq!(rows.len(), 2 * WIDTH + 3);
+        for block in rows.chunks(WIDTH) {
+            for (index, row) in block.iter().enumerate() {
+                assert!(block[..index].iter().all(|other| dot(row, other).abs() < 1e-5));
+            }
+        }
+        let squares = |rows: &[Vec<f64>]| rows.iter().map(|row| dot(row, row)).sum::<f64>() / rows.len() as f64;
+        let many: Vec<f32> = features(800, true, 2).directions.value().into_data().try_to_vec().unwrap();
+        let many: Vec<Vec<f64>> = many.chunks(WIDTH).map(|row| row.iter().map(|&x| f64::from(x)).collect()).collect();
+        assert!((squares(&many) - WIDTH as f64).abs() < 0.5, "mean square length {}", squares(&many));
+    }
+
+    #[test]
+    fn wide_heads_do_not_overflow() {
+        let placement = Placement::new(crate::placement::Role::Encoder, 256, 1);
+        let features = PerformerConfig::default().init(&placement, &RandomKey::from_seed(1), &Device::flex()).features;
+        let directions: Vec<f32> = features.directions.value().narrow(0, 0, 1).into_data().try_to_vec().unwrap();
+        // The element of which the exponent is the greatest there is: the direction itself.
+        let x = Tensor::<1>::from_floats(directions.as_slice(), &Device::flex()).reshape([1, 1, 1, 256]) * 4.0;
+        let greatest: f32 = features.features(x, Side::Keys, &Positions::default()).max().into_scalar();
+        assert!(greatest.is_finite() && greatest > 1.0, "{greatest}");
+    }
+
+    #[test]
+    fn calls_with_a_key_draw_anew_where_they_are_to() {
+        let placement = Placement::new(crate::placement::Role::Encoder, 16, 2);
+        let init = |directions| {
+            let config = PerformerConfig::default().with_directions(directions);
+            config.init(&placement, &RandomKey::from_seed(1), &Device::flex()).features
+        };
+        let key = RandomKey::from_seed(7);
+        assert!(init(Directions::Fixed).redrawn(&key).is_none());
+        let features = init(Directions::PerCall);
+        let redrawn = |key: &RandomKey| features.redrawn(key).unwrap().directions.value().into_data();
+        assert_eq!(redrawn(&key), redrawn(&key));
+        assert_ne!(redrawn(&key), redrawn(&key.named("other")));
+        assert_ne!(redrawn(&key), features.directions.value().into_data());
+    }
+}
