@@ -118,7 +118,7 @@ fn run_on<E: Experiment>(ranks: &Ranks, options: &CommonOptions, further: Vec<As
     let memory = memory.with_device(device.as_ref().and_then(memory_bytes));
     // Data that cannot be read must not leave a run folder behind.
     let datasets = E::open(&settings.value)?;
-    for Candidate { attention, config } in &candidates {
+    for Candidate { attention, config, .. } in &candidates {
         for dataset in &datasets {
             footprint::check::<E>(&settings, config, attention, Some(dataset), memory)?;
             let setup = Setup { config, data: dataset, attention };
@@ -233,7 +233,7 @@ pub fn reload<E: Experiment>(
     };
     let results = Results::read(&paths)?;
     let twins = twins::<E>(&with_earlier::<E>(&candidates, &results, &settings.value))?;
-    let Candidate { attention, config } = candidates.into_iter().nth(index).expect("there is at least one");
+    let Candidate { attention, config, .. } = candidates.into_iter().nth(index).expect("there is at least one");
     let mut datasets = E::open(&config)?;
     let sections = sections::<E>(&datasets, &twins);
     let names: Vec<String> = datasets.iter().map(|data| E::card(data).name).collect();

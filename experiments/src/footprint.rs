@@ -264,7 +264,7 @@ pub(crate) fn least<E: Experiment>(candidate: &Candidate<E>, dataset: &E::Data, 
     needed::<E>(candidate, dataset, Share::of_main(backend))
 }
 
-fn needed<E: Experiment>(Candidate { attention, config }: &Candidate<E>, dataset: &E::Data, share: Share) -> u128 {
+fn needed<E: Experiment>(Candidate { attention, config, .. }: &Candidate<E>, dataset: &E::Data, share: Share) -> u128 {
     model::<E>(&E::sizes(config), config, attention, Some(dataset), share).footprint().total()
 }
 

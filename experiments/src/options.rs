@@ -247,6 +247,9 @@ pub struct ModelRun {
     /// the command can change; what stands here nothing changes.
     #[serde(deserialize_with = "layer")]
     pub set: Option<toml::Table>,
+    /// Another model of the list, or an attention: this one has its weights and is not trained, but scored with what it sets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weights_of: Option<String>,
 }
 
 /// A table to be laid over the configuration, in which `unset` is still to be read; the configuration's reader knows this type by its name.

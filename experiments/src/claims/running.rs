@@ -97,7 +97,7 @@ fn command(block: &Block, part: Option<&str>, at: &Path, options: &RunOptions) -
     let found = block.part_named(part).flatten();
     if block.is_of_costs() {
         let (program, arguments) = block.program();
-        let mut command = Command::new(beside(program)?);
+        let mut command = beside(program)?;
         command.args(arguments).args(found.map(|part| &part.arguments[..]).unwrap_or_default());
         command.arg("--out").arg(at);
         return Ok(command);
@@ -109,7 +109,7 @@ fn command(block: &Block, part: Option<&str>, at: &Path, options: &RunOptions) -
 /// The command that runs a configuration with the program of a block. The configuration is written as the file `name` into a folder of all configurations.
 pub(super) fn configured(block: &Block, name: &str, table: &Table, at: &Path, options: &RunOptions) -> Result<Command, ExperimentError> {
     let (program, arguments) = block.program();
-    let mut command = Command::new(beside(program)?);
+    let mut command = beside(program)?;
     let configurations = options.out.join("configurations");
     fs::create_dir_all(&configurations)
         .map_err(|error| ExperimentError::failure(format!("cannot make `{}`: {error}", configurations.display())))?;
@@ -133,12 +133,15 @@ pub(super) fn configured(block: &Block, name: &str, table: &Table, at: &Path, op
     Ok(command)
 }
 
-/// The program of this name in the folder of this one.
-pub(super) fn beside(program: &str) -> Result<PathBuf, ExperimentError> {
+/// The program of this name in the folder of this one. It records its command without that folder.
+pub(super) fn beside(program: &str) -> Result<Command, ExperimentError> {
     let own = std::env::current_exe().map_err(|error| ExperimentError::failure(format!("cannot tell where this program is: {error}")))?;
     let path = own.with_file_name(format!("{program}{}", std::env::consts::EXE_SUFFIX));
+    let mut command = Command::new(&path);
+    #[cfg(unix)]
+    std::os::unix::process::CommandExt::arg0(&mut command, program);
     match path.is_file() {
-        true => Ok(path),
+        true => Ok(command),
         false => Err(ExperimentError::usage(format!("`{}` is not there; build all programs: cargo build --release", path.display()))),
     }
 }

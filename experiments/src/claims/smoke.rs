@@ -188,7 +188,7 @@ impl SmokeRun {
     fn command(&self, out: &Path, at: &Path, resume: bool) -> Result<Command, ExperimentError> {
         let block = self.block();
         let mut command = if self.experiment == COST {
-            let mut command = Command::new(beside(COST)?);
+            let mut command = beside(COST)?;
             command.args(&self.arguments).arg("--out").arg(at);
             command
         } else {

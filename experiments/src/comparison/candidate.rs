@@ -56,16 +56,36 @@ pub(crate) fn candidates<E: Experiment>(settings: &mut Settings<Config<E>>, memo
     let models = config.run.models.iter().enumerate().map(|(index, model)| named_model::<E>(settings, index, model, memory));
     let models = models.collect::<Result<Vec<_>, _>>()?;
     check::<E>(settings, &attentions, memory)?;
-    let mut candidates: Vec<_> = attentions.into_iter().map(|attention| Candidate { attention, config: config.clone() }).collect();
+    let mut candidates: Vec<_> =
+        attentions.into_iter().map(|attention| Candidate { attention, config: config.clone(), weights_of: None }).collect();
     let mut resolved = Vec::new();
     for (model, candidate) in models {
         resolved.push(model);
         candidates.push(candidate);
     }
+    check_sources(settings, &candidates)?;
     let names: Vec<_> = candidates.iter().map(|candidate| candidate.attention.name.as_str()).collect();
     config.run.check(settings, &names, &Backend::ALL.map(Backend::name))?;
     settings.value.run.models = resolved;
     Ok(candidates)
+}
+
+/// Refuses weights of what is not trained by the same command.
+fn check_sources<E: Experiment>(settings: &Settings<Config<E>>, candidates: &[Candidate<E>]) -> Result<(), ExperimentError> {
+    for (index, ModelRun { name, weights_of, .. }) in settings.value.run.models.iter().enumerate() {
+        let Some(source) = weights_of else { continue };
+        let trained: Vec<&str> = candidates
+            .iter()
+            .filter(|candidate| candidate.weights_of.is_none())
+            .map(|candidate| candidate.attention.name.as_str())
+            .collect();
+        settings.require(
+            &format!("run.models.{index}.weights_of"),
+            trained.contains(&source.as_str()),
+            format!("`{name}` can have the weights of what this command trains: {}", trained.join(", ")),
+        )?;
+    }
+    Ok(())
 }
 
 /// A model that the configuration names, with all that it sets.
@@ -108,10 +128,11 @@ fn named_model<E: Experiment>(
         let problem = "it says what the data are, which all that are compared share; set it outside of the model";
         return Err(settings.refuse(&format!("{place}.set.{data}"), problem).into());
     }
-    let resolved = ModelRun { name: name.clone(), attention: Some(attention.name.clone()), set: Some(set) };
+    let weights_of = model.weights_of.clone();
+    let resolved = ModelRun { name: name.clone(), attention: Some(attention.name.clone()), set: Some(set), weights_of: weights_of.clone() };
     let attention = Attention { name: name.clone(), ..attention };
     check::<E>(&own, std::slice::from_ref(&attention), memory)?;
-    Ok((resolved, Candidate { attention, config: own.value }))
+    Ok((resolved, Candidate { attention, config: own.value, weights_of }))
 }
 
 fn check<E: Experiment>(settings: &Settings<Config<E>>, attentions: &[Attention], memory: Memory) -> Result<(), ExperimentError> {
@@ -163,7 +184,7 @@ pub(super) fn with_earlier<E: Experiment>(candidates: &[Candidate<E>], results: 
         if all.iter().all(|candidate| candidate.attention.name != record.attention)
             && let Ok(attention) = attention::<E>(config, &record.attention)
         {
-            all.push(Candidate { attention, config: config.clone() });
+            all.push(Candidate { attention, config: config.clone(), weights_of: None });
         }
     }
     all
@@ -172,7 +193,7 @@ pub(super) fn with_earlier<E: Experiment>(candidates: &[Candidate<E>], results: 
 /// A sentence for all candidates that are one and the same model and so train identically; the names of its candidates are in order.
 pub(super) fn twins<E: Experiment>(candidates: &[Candidate<E>]) -> Result<Vec<String>, ExperimentError> {
     let mut models: Vec<(String, Vec<&str>)> = Vec::new();
-    for Candidate { attention, config } in candidates {
+    for Candidate { attention, config, .. } in candidates.iter().filter(|candidate| candidate.weights_of.is_none()) {
         // The options that an attention uses are part of it.
         let identity = format!("{} {:?}", settings::digest(config, &[&RUN_TABLES[..], &[MECHANISMS]].concat())?, E::attentions(attention));
         match models.iter_mut().find(|(other, _)| *other == identity) {

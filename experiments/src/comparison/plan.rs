@@ -94,13 +94,16 @@ impl<E: Experiment> Plan<'_, E> {
     /// The seeds with which this command runs a candidate on a data set; the runs are numbered by data set, seed and candidate.
     fn seeds(&self, dataset: usize, candidate: usize) -> Vec<u64> {
         let seeds: Vec<u64> = self.candidates[candidate].config.run.seeds().collect();
+        if self.candidates[candidate].weights_of.is_some() {
+            return Vec::new();
+        }
         let index = |at: usize| (dataset * seeds.len() + at) * self.candidates.len() + candidate;
         let is_own = |at: usize| self.shard.is_none_or(|shard| shard.has(index(at)));
         seeds.iter().enumerate().filter(|(at, _)| is_own(*at)).map(|(_, seed)| *seed).collect()
     }
 
     fn estimate(&self, dataset: &E::Data, candidate: &Candidate<E>, seed: u64) -> Result<Estimate, ExperimentError> {
-        let Candidate { attention, config } = candidate;
+        let Candidate { attention, config, .. } = candidate;
         let least_memory = footprint::least::<E>(candidate, dataset, self.backend);
         let config = &E::of_seed(config, seed);
         let training = &config.training;

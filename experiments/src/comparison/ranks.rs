@@ -130,7 +130,7 @@ pub(super) fn follow<E: Experiment>(
         };
         let dataset = datasets.iter().find(|dataset| E::card(dataset).name == name).expect("all ranks have the same data sets");
         let candidate = candidates.iter().find(|candidate| candidate.attention.name == attention);
-        let Candidate { attention, config } = candidate.expect("all ranks have the same configuration");
+        let Candidate { attention, config, .. } = candidate.expect("all ranks have the same configuration");
         let config = &E::of_seed(config, seed);
         let setup = Setup { config, data: dataset, attention };
         let key = RandomKey::from_seed(seed);

@@ -63,7 +63,7 @@ fn contenders<E: Experiment>(table: &Table, is_given: bool) -> Result<Vec<(Strin
     if is_given {
         check_effects::<E>(&settings, &candidates)?;
     }
-    let contender = |Candidate { attention, config }: Candidate<E>| -> Result<(String, Table), ExperimentError> {
+    let contender = |Candidate { attention, config, .. }: Candidate<E>| -> Result<(String, Table), ExperimentError> {
         let mut table = settings::complete(&config)?;
         RUN_TABLES.iter().for_each(|name| drop(table.remove(*name)));
         Ok((attention.name, table))

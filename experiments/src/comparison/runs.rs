@@ -144,6 +144,9 @@ impl<'a, E: Experiment> Runs<'a, E> {
 impl<E: Experiment> Run<'_, E> {
     /// The most steps that it takes.
     pub(super) fn steps(&self) -> u64 {
+        if self.candidate.weights_of.is_some() {
+            return 0;
+        }
         self.candidate.config.training.steps.saturating_mul(sweep::count(&self.candidate.config))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::ops::ControlFlow;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use burn::tensor::Device;
 use heedful_attention::random::RandomKey;
@@ -15,7 +15,8 @@ use super::runs::{Run, Runs};
 use super::sweep::{Attempt, Sweep, attempts, keep};
 use crate::allocator::return_freed_memory;
 use crate::error::{Completion, ExperimentError};
-use crate::experiment::definition::{Candidate, Experiment, Setup};
+use crate::experiment::Scores;
+use crate::experiment::definition::{Candidate, Config, Experiment, Setup};
 use crate::jobs::{Shard, side_by_side};
 use crate::provenance::{self, Provenance};
 use crate::record::{Budget, Machine, ResultRecord, STEPS_PER_SECOND, command_line, peak_memory_bytes, reset_peak_memory};
@@ -23,7 +24,7 @@ use crate::results::{Results, write_result};
 use crate::run_folder::{RunFolderError, RunPaths, write_atomically};
 use crate::run_lock::{Holder, RunLock};
 use crate::settings;
-use crate::train::{Interrupt, Outcome, ParameterCount, Ranks, Task, Trainer, TrainingError, Watcher};
+use crate::train::{CheckpointFolder, Interrupt, Outcome, ParameterCount, Ranks, Task, Trainer, TrainingError, Watcher, load_model};
 
 /// One command in progress.
 pub(super) struct Session<'a, E: Experiment> {
@@ -62,9 +63,14 @@ impl<'a, E: Experiment> Session<'a, E> {
         if self.jobs > 1 && self.runs.candidates.iter().any(|candidate| candidate.config.training.minutes.is_some()) {
             tracing::warn!("training.minutes limits the runs: {} at once do fewer steps than one alone, and score otherwise", self.jobs);
         }
-        let runs: Vec<&Run<'_, E>> = runs.iter().collect();
+        // What has the weights of others comes after all that are trained.
+        let (trained, scored): (Vec<&Run<'_, E>>, Vec<_>) = runs.iter().partition(|run| run.candidate.weights_of.is_none());
+        let runs: Vec<&Run<'_, E>> = trained.iter().chain(&scored).copied().collect();
         let overview = Overview::new(&self.watcher, &runs.iter().map(|run| run.steps()).collect::<Vec<_>>());
-        let ends = self.work(&runs, &overview)?;
+        let mut ends = self.work(&trained, &overview)?;
+        if !is_interrupted(&ends) {
+            ends.extend(self.work(&scored, &overview)?);
+        }
         // Meanwhile others have finished what was left to them, or were stopped.
         let held = runs.iter().zip(&ends).filter(|(_, end)| matches!(end, RunEnd::Held(_)));
         let held: Vec<&Run<'_, E>> = held.map(|(run, _)| *run).collect();
@@ -139,25 +145,25 @@ impl<'a, E: Experiment> Session<'a, E> {
             return Ok(RunEnd::FinishedBefore);
         }
         let failure = FailureNote::begin(&paths)?;
-        let end = self.train(run, &paths, overview);
+        let end = match &run.candidate.weights_of {
+            Some(source) => self.score_again(run, source, &paths, overview),
+            None => self.train(run, &paths, overview),
+        };
         failure.end(&end);
         end
     }
 
-    fn train(&self, run: &Run<'_, E>, paths: &RunPaths, overview: &Overview) -> Result<RunEnd, ExperimentError> {
-        let Run { dataset, candidate: Candidate { attention, config }, seed, .. } = run;
-        let seed = *seed;
-        let recipe = self.runs.recipe(run)?;
-        let config = &E::of_seed(config, seed);
-        let setup = Setup { config, data: dataset, attention };
+    /// The record of a run before it is begun.
+    fn record(&self, run: &Run<'_, E>, config: &Config<E>) -> ResultRecord {
+        let Run { dataset, candidate: Candidate { attention, .. }, seed, .. } = run;
         let card = E::card(dataset);
         let training = &config.training;
-        let mut record = ResultRecord {
+        ResultRecord {
             experiment: E::NAME.to_owned(),
             dataset: card.name,
             attention: attention.name.clone(),
             backend: self.runs.backend.name().to_owned(),
-            seed,
+            seed: *seed,
             command: command_line(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             data_sha256: card.sha256.to_owned(),
@@ -167,7 +173,49 @@ impl<'a, E: Experiment> Session<'a, E> {
             disturbed: self.jobs > 1,
             is_model: self.runs.config.run.models.iter().any(|model| model.name == attention.name),
             ..Default::default()
+        }
+    }
+
+    /// Scores the model that another run has trained, with the configuration of this one.
+    fn score_again(&self, run: &Run<'_, E>, source: &str, paths: &RunPaths, overview: &Overview) -> Result<RunEnd, ExperimentError> {
+        let Run { dataset, candidate: Candidate { attention, config, .. }, seed, .. } = run;
+        let begun = Instant::now();
+        let config = &E::of_seed(config, *seed);
+        let setup = Setup { config, data: dataset, attention };
+        let mut record = self.record(run, config);
+        let count = overview.begin(run.steps());
+        let failed = |problem: String| ExperimentError::failure(format!("{run}: {problem}"));
+        let results = Results::read(&self.runs.folder)?;
+        let of_source = |other: &&ResultRecord| {
+            (&other.attention, other.seed, &other.dataset, &other.backend) == (&source.to_owned(), *seed, &record.dataset, &record.backend)
         };
+        let trained = results.records().iter().find(of_source).ok_or_else(|| {
+            failed(format!("it has the weights of {source}, which is not trained yet; when that run is finished, go on with --resume"))
+        })?;
+        let folder = self.runs.folder.existing_run(&record.dataset, source, *seed);
+        let folder = folder.ok_or_else(|| failed(format!("the folder of {source} is not there any more")))?;
+        let checkpoint = CheckpointFolder::of_any_configuration(folder.root()).best().map_err(ExperimentError::failure)?;
+        let checkpoint = checkpoint.ok_or_else(|| failed(format!("`{}` has no checkpoint", folder.root().display())))?;
+        let initial = E::model(setup, &RandomKey::from_seed(*seed).named("init"), &self.device)?;
+        let model = load_model(initial, &checkpoint).map_err(ExperimentError::failure)?;
+        let Some(scores) = E::score(setup, &E::task(setup), &model, paths, &self.interrupt)? else { return Ok(RunEnd::Interrupted) };
+        record.configuration = self.runs.recipe(run)?;
+        (record.steps, record.parameters) = (trained.steps, trained.parameters);
+        record.parameters_by_part.clone_from(&trained.parameters_by_part);
+        record.wall_seconds = begun.elapsed().as_secs_f64();
+        record.notes.push(format!("the weights are those of {source}; nothing was trained"));
+        finish::<E>(record, scores, paths)?;
+        overview.finish(&count);
+        Ok(RunEnd::Finished)
+    }
+
+    fn train(&self, run: &Run<'_, E>, paths: &RunPaths, overview: &Overview) -> Result<RunEnd, ExperimentError> {
+        let Run { dataset, candidate: Candidate { attention, config, .. }, seed, .. } = run;
+        let seed = *seed;
+        let recipe = self.runs.recipe(run)?;
+        let config = &E::of_seed(config, seed);
+        let setup = Setup { config, data: dataset, attention };
+        let mut record = self.record(run, config);
         let count = overview.begin(run.steps());
         if self.jobs == 1 {
             return_freed_memory();
@@ -229,30 +277,36 @@ impl<'a, E: Experiment> Session<'a, E> {
         let Some(scores) = scores else { return Ok(RunEnd::Interrupted) };
         // The peak is that of the process, whatever runs in it.
         record.peak_memory_bytes = if self.jobs == 1 { peak_memory_bytes() } else { None };
-        record.signatures = scores.signatures;
-        record.notes = scores.notes;
         if attempts[0].rate.is_some() {
             sweep.record(&mut record);
         }
-        record.items = scores.made_of;
-        for table in &scores.items {
-            if table.is_finite() {
-                paths.write_items(table)?;
-            } else {
-                // JSON has no such numbers, and no test a use for them.
-                record.items.retain(|_, score| score.is_of_texts() || score.set != table.set());
-            }
-        }
-        for (name, value) in scores.metrics {
-            record.score(&name, value);
-        }
-        record.columns = E::columns().into_iter().filter(|column| record.metrics.contains_key(&column.name)).collect();
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        record.finished_ms = Some(now.as_millis() as u64);
-        write_result(paths, &record)?;
+        finish::<E>(record, scores, paths)?;
         overview.finish(&count);
         Ok(RunEnd::Finished)
     }
+}
+
+/// Puts the scores into a record and writes it, with what items contributed to them.
+fn finish<E: Experiment>(mut record: ResultRecord, scores: Scores, paths: &RunPaths) -> Result<(), ExperimentError> {
+    record.signatures.extend(scores.signatures);
+    record.notes = [scores.notes, record.notes].concat();
+    record.items = scores.made_of;
+    for table in &scores.items {
+        if table.is_finite() {
+            paths.write_items(table)?;
+        } else {
+            // JSON has no such numbers, and no test a use for them.
+            record.items.retain(|_, score| score.is_of_texts() || score.set != table.set());
+        }
+    }
+    for (name, value) in scores.metrics {
+        record.score(&name, value);
+    }
+    record.columns = E::columns().into_iter().filter(|column| record.metrics.contains_key(&column.name)).collect();
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    record.finished_ms = Some(now.as_millis() as u64);
+    write_result(paths, &record)?;
+    Ok(())
 }
 
 impl<E: Experiment> Run<'_, E> {

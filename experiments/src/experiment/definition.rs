@@ -78,6 +78,8 @@ pub struct Candidate<E> {
     pub attention: Attention,
     /// The configuration that it is trained with.
     pub config: Config<E>,
+    /// The candidate whose weights it has, if it is not trained itself.
+    pub weights_of: Option<String>,
 }
 
 /// A whole model under a name: what it sets of an experiment's configuration, beneath the configuration file and the options of the command.

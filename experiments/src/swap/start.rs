@@ -84,7 +84,7 @@ impl RunStart {
                 ExperimentError::usage(format!("--run {folder}: it has no run of `{wanted}`; give --run-model with one of {known}"))
             })?,
         };
-        let Candidate { attention, config } = all.into_iter().nth(index).expect("there is at least one");
+        let Candidate { attention, config, .. } = all.into_iter().nth(index).expect("there is at least one");
         let models = &settings.value.run.models;
         let of_model = models.iter().find(|model| model.name == attention.name).and_then(|model| model.attention.clone());
         Ok((attention.name.clone(), of_model.unwrap_or(attention.name), config))

@@ -89,6 +89,39 @@ fn models_can_be_changed_and_the_written_configuration_repeats_them() {
 }
 
 #[test]
+fn a_trained_model_is_scored_again_with_another_memory() {
+    let (data, folder) = (text_folder(), tempfile::tempdir().unwrap());
+    let out = folder.path().join("run");
+    let again = |name: &str, memory: usize| {
+        let set = format!("{{data = {{memory = 8, evaluation_memory = {memory}}}}}");
+        format!("{{name = '{name}', attention = 'relative', weights_of = 'trained', set = {set}}}")
+    };
+    // Those that are scored again stand first and still come last.
+    let trained = "{name = 'trained', attention = 'relative', set = {data = {memory = 8}}}";
+    let models = format!("run.models=[{}, {}, {trained}]", again("same", 8), again("longer", 24));
+    let arguments = ["--set", "run.attention=[]", "--set", &models, "--set", "training.learning_rate=1e-2", "--seeds", "2"];
+    succeeded(&language(data.path(), &out, &arguments).output().unwrap());
+    let records = records(&out);
+    assert_eq!(records.len(), 6);
+    let perplexity = |name: &str, seed: u64| {
+        let record = records.iter().find(|record| record["attention"] == name && record["seed"] == seed).unwrap();
+        let is_trained = !record["notes"].to_string().contains("nothing was trained");
+        assert_eq!(is_trained, name == "trained", "{record}");
+        assert_eq!(record["steps"], 8);
+        record["metrics"]["perplexity"].as_f64().unwrap()
+    };
+    for seed in [1, 2] {
+        assert_eq!(perplexity("same", seed), perplexity("trained", seed));
+        assert_ne!(perplexity("longer", seed), perplexity("trained", seed));
+    }
+    assert_ne!(perplexity("same", 1), perplexity("same", 2));
+    assert!(!out.join("same-seed1/log.jsonl").exists());
+    let unknown = "run.models=[{name = 'a', attention = 'relative', weights_of = 'b', set = {}}]";
+    let output = language(data.path(), &folder.path().join("refused"), &["--set", unknown]).output().unwrap();
+    refused(&output, 2, &["run.models.0.weights_of", "`a` can have the weights of what this command trains"]);
+}
+
+#[test]
 fn impossible_models_are_refused() {
     let (data, out) = (text_folder(), tempfile::tempdir().unwrap());
     let refuse = |further: &[&str], parts: &[&str]| {
