@@ -14,6 +14,9 @@ use crate::train::Interrupt;
 /// The seed of pilots. Those of tests begin at 1 and never reach it.
 const SEED: i64 = 101;
 
+/// The table of options of mechanisms in configurations.
+const MECHANISMS: &str = "mechanisms";
+
 /// The folder of pilots below that of all blocks' runs.
 const FOLDER: &str = "pilots";
 
@@ -107,6 +110,16 @@ impl Block {
         }
         run.insert("seed".into(), Value::Integer(SEED));
         run.insert("seeds".into(), Value::Integer(1));
+        // Options of mechanisms that the baseline does not have would change nothing, and the program would refuse them.
+        if let Some(Value::Table(mechanisms)) = table.remove(MECHANISMS) {
+            let runs_with = |name: &String, options: &Value| {
+                let mut config = table.clone();
+                config.insert(MECHANISMS.into(), Value::Table(Table::from_iter([(name.clone(), options.clone())])));
+                Self { config, parts: Vec::new(), ..self.clone() }.runs(None).is_ok()
+            };
+            let used: Table = mechanisms.into_iter().filter(|(name, options)| runs_with(name, options)).collect();
+            table.insert(MECHANISMS.into(), Value::Table(used));
+        }
         Ok(Some((table, preset)))
     }
 }
