@@ -1,6 +1,6 @@
 //! cosFormer (Qin et al. 2022, section 3).
 //!
-//! `w_ij` is proportional to `relu(q_i) . relu(k_j) cos(pi (i - j) / 2M)`: products of features as in [linear attention](super::linear_attention), reduced with the
+//! `w_ij` is proportional to `relu(q_i) . relu(k_j) cos(pi (i - j) / 2M)`: products of features as in linear attention, reduced with the
 //! distance so that near keys weigh more. Because `cos(a - b) = cos a cos b + sin a sin b`, the weight is a product of features of twice the width,
 //! `[relu(x) cos(pi i / 2M), relu(x) sin(pi i / 2M)]`, and time stays linear in the length. `M` is the greatest length, up to which no weight is negative.
 //!
