@@ -9,6 +9,7 @@ use crate::footprint::Memory;
 use crate::metrics::MetricColumn;
 use crate::run_folder::{RUN_TABLES, RunFolder, RunFolderError};
 use crate::settings::{self, Assignment, Settings};
+use crate::train::without_decay;
 
 /// The runs of a configuration.
 pub(crate) struct RunList {
@@ -47,8 +48,24 @@ impl RunList {
     pub(crate) fn difference(&self, folder: &RunFolder, name: &str) -> Result<Option<String>, ExperimentError> {
         let Some(here) = self.contender(name) else { return Ok(Some(format!("`{name}` is not among the runs"))) };
         let there: Result<Table, RunFolderError> = folder.table();
-        let Some(there) = (self.recipe_of)(&there?, name)? else { return Ok(Some(format!("`{name}` is not among its runs"))) };
+        let Some(mut there) = (self.recipe_of)(&there?, name)? else { return Ok(Some(format!("`{name}` is not among its runs"))) };
+        take_exemptions_of_later_mechanisms(&mut there, here);
         Ok(settings::first_difference(&there, here))
+    }
+}
+
+/// Gives a run that had the default exemptions from weight decay of its time those that newer mechanisms have added, which none of its parameters matches.
+fn take_exemptions_of_later_mechanisms(there: &mut Table, here: &Table) {
+    const OF_MODELS: usize = 2;
+    let default: Vec<Value> = without_decay().into_iter().map(Value::String).collect();
+    let of_here = here.get("training").and_then(|training| training.get("optimiser")?.get("without_decay")?.as_array());
+    let of_there = there.get_mut("training").and_then(|training| training.get_mut("optimiser")?.get_mut("without_decay")?.as_array_mut());
+    if let (Some(of_here), Some(of_there)) = (of_here, of_there)
+        && *of_here == default
+        && of_there.starts_with(&default[..OF_MODELS])
+        && of_there.iter().all(|exemption| default.contains(exemption))
+    {
+        of_there.clone_from(of_here);
     }
 }
 
@@ -93,4 +110,29 @@ fn assignments(table: &Table) -> Vec<Assignment> {
         }
     }
     assignments
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_default_exemptions_of_an_earlier_version_are_taken_for_todays() {
+        let with = |exempt: &[String]| -> Table {
+            let exempt = exempt.iter().cloned().map(Value::String).collect();
+            let optimiser = Table::from_iter([("without_decay".to_owned(), Value::Array(exempt))]);
+            Table::from_iter([("training".to_owned(), Value::Table(Table::from_iter([("optimiser".to_owned(), Value::Table(optimiser))])))])
+        };
+        let today = without_decay();
+        let difference = |there: &[String], here: &[String]| {
+            let mut there = with(there);
+            take_exemptions_of_later_mechanisms(&mut there, &with(here));
+            settings::first_difference(&there, &with(here))
+        };
+        let earlier = &today[..today.len() - 1];
+        assert_eq!(difference(earlier, &today), None);
+        assert!(difference(&today[1..], &today).is_some(), "without the biases of models it was no default");
+        assert!(difference(&[earlier, &["other".to_owned()]].concat(), &today).is_some());
+        assert!(difference(earlier, &today[..3]).is_some(), "today's is not the default");
+    }
 }
