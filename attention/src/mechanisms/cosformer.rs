@@ -111,7 +111,7 @@ impl Mechanism for CosformerConfig {
         AnyAttention::new(self.init(placement, key, device))
     }
 
-    /// Qin et al. 2022, equations 8 and 9.
+    /// Qin et al. 2022, section 3.
     fn formula(&self) -> Option<Formula<'_>> {
         Some(Formula::default().weights(move |query| {
             let q = query.projected("query", query.element());

@@ -62,7 +62,7 @@ pub struct SelectiveDecay {
 }
 
 impl SelectiveDecay {
-    /// With rates that are uniform between `least` and 16.
+    /// With rates that are uniform between `least_rate` and 16.
     pub(super) fn new(least_rate: f64, placement: &Placement, key: &RandomKey, device: &Device) -> Self {
         let heads = placement.heads;
         let drawn = |name: &str, of: &dyn Fn(f64) -> f64| {

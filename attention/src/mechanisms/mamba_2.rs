@@ -204,7 +204,7 @@ impl Mechanism for MambaTwoConfig {
         AnyAttention::new(self.init(placement, key, device))
     }
 
-    /// Dao and Gu 2024, equation 5 and figure 6, pair by pair.
+    /// Dao and Gu 2024, sections 3 and 7, pair by pair.
     fn formula(&self) -> Option<Formula<'_>> {
         Some(Formula::default().head(move |query: &Query| {
             let heads = query.placement().heads;

@@ -1,6 +1,6 @@
 //! Performer: attention by positive random features, FAVOR+ (Choromanski et al. 2021, sections 2.2 to 2.4).
 //!
-//! `phi(x)_r = exp(w_r . x' - |x'|^2 / 2) / sqrt(m)` with `x' = x / D^(1/4)` and normal `w_r`: the expectation of `phi(q) . phi(k)` is `exp(q . k / sqrt(D))`, the
+//! `phi(x)_r = exp(w_r . x' - |x'|^2 / 2) / sqrt(F)` with `x' = x / D^(1/4)` and `F` normal `w_r`: the expectation of `phi(q) . phi(k)` is `exp(q . k / sqrt(D))`, the
 //! weight of dot-product attention before it is normalised. So the mechanism estimates dot-product attention in time linear in the length. Directions that
 //! are orthogonal in blocks of `D` have a smaller variance than independent ones. With `relu` the features are `relu(w_r . x') + 1/1000`, which estimate no softmax.
 //!
@@ -56,7 +56,7 @@ pub enum Directions {
 #[setters(prefix = "with_")]
 #[non_exhaustive]
 pub struct PerformerConfig {
-    /// Random features of a head, `m`, at least 1 (default: `D ln D` rounded down, for heads of width `D`).
+    /// Random features of a head, `F`, at least 1 (default: `D ln D` rounded down, for heads of width `D`).
     #[setters(into)]
     pub features: Option<usize>,
     /// Which features (default: those that estimate a softmax).
@@ -78,7 +78,7 @@ impl Default for PerformerConfig {
 /// Should be created with [`PerformerConfig`].
 #[derive(Module, Debug)]
 pub struct RandomFeatures {
-    /// Directions `w` that the heads share, `[m, D]`, not trained.
+    /// Directions `w` that the heads share, `[F, D]`, not trained.
     pub directions: RunningState<Tensor<2>>,
     #[module(skip)]
     kind: RandomFeatureKind,
@@ -105,7 +105,7 @@ impl PerformerConfig {
     }
 }
 
-/// Normal directions `[m, D]`. Orthogonal ones are the rows of random rotations, with the lengths that independent ones would have.
+/// Normal directions `[F, D]`. Orthogonal ones are the rows of random rotations, with the lengths that independent ones would have.
 fn drawn([count, width]: [usize; 2], orthogonal: bool, key: &RandomKey, device: &Device) -> Tensor<2> {
     let rows = Init::Normal(1.0).values(count * width, key);
     let rows =
@@ -198,8 +198,7 @@ impl Mechanism for PerformerConfig {
             letters: &[("F", "random features of a head, option `features`")],
             differences: &[
                 "The authors' code subtracts the greatest exponent of all keys and adds 1e-4 to features. That tells a position of those behind it, and steps cannot do it; here exponents of keys are reduced by a constant.",
-                "The authors' code draws directions anew every so many steps; here it is never, or in every call of training.",
-                "The authors' code adds 1e-6 to the sums of weights where they are small; here a row whose weights sum to 0 is 0, and no other is changed.",
+                "The paper also draws directions anew from time to time in training; here they are drawn once, or in every call of training.",
                 "Dropout drops numbers of the heads' outputs, since weights are not formed; the authors' code has none there.",
             ],
         }
@@ -215,7 +214,7 @@ impl Mechanism for PerformerConfig {
         AnyAttention::new(self.init(placement, key, device))
     }
 
-    /// Choromanski et al. 2021, lemma 1 and equation 4, with the directions that were drawn.
+    /// Choromanski et al. 2021, section 2.3, with the directions that were drawn.
     fn formula(&self) -> Option<Formula<'_>> {
         Some(Formula::default().weights(move |query| {
             let directions = query.parameter("features.directions");

@@ -180,7 +180,7 @@ impl Mechanism for SimpleGlaConfig {
         AnyAttention::new(self.init(placement, key, device))
     }
 
-    /// Dao and Gu 2024, equation 6, with the gate of Yang et al. 2024, section 4.4, pair by pair.
+    /// Dao and Gu 2024, section 3, with the gate of Yang et al. 2024, section 4, pair by pair.
     fn formula(&self) -> Option<Formula<'_>> {
         Some(Formula::default().head(move |query: &Query| {
             let [key_width, value_width] = self.widths(query.placement());

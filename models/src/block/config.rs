@@ -24,7 +24,7 @@ pub enum FeedForwardIn {
     Encoder,
     /// Decoders, language models among them, alone.
     Decoder,
-    /// None: blocks are attentions alone (You et al. 2020, section 5, leaves networks out of one stack or both).
+    /// None: blocks are attentions alone.
     None,
 }
 
