@@ -69,8 +69,7 @@ pub(crate) fn has_kernels(program: &AttentionProgram) -> bool {
 
 /// Whether the device of these values has kernels for these logits, with soft spans or without, as numbers of their type.
 fn has_kernels_for(terms: &LogitTerms, has_spans: bool, values: &Tensor<4>) -> bool {
-    matches!(terms, LogitTerms { content: _, relative: _, kronecker: None, bias: _, cap: None, sink: _ })
-        && has_kernels_on_device(&values.device(), values.dtype(), terms, has_spans)
+    terms.cap.is_none() && has_kernels_on_device(&values.device(), values.dtype(), terms, has_spans)
 }
 
 /// Whether a device has kernels that skip tiles without a weight and bring scattered rows together.

@@ -104,7 +104,7 @@ fn forward_metadata(operands: &OperandsMetadata, _plan: &Plan) -> (TensorSpec, T
         OperandMetadata::Given(tensor) => Some(tensor.shape[2]),
         OperandMetadata::Absent => None,
     };
-    let queries = [&operands.queries, &operands.bias, &operands.relative_queries]
+    let queries = [&operands.queries, &operands.bias, &operands.relative_queries, &operands.left]
         .into_iter()
         .find_map(length)
         .expect("logits have a term with queries");

@@ -5,14 +5,15 @@ use cubecl::ir::ElemType;
 use cubecl::prelude::*;
 
 use super::Form;
-use super::distances::{add_products_by_distance, add_scores_by_distance};
+use super::distances::add_products_by_distance;
+use super::inputs::{Inputs, Reverse};
 use super::products::{
     COLUMNS, Four, LOWEST, Room, add_product_of_tile, add_products_of_rows, fours_of, own_column, own_row, reduce_rows, rows_of,
     write_rows, write_tile,
 };
-use super::terms::{Ends, Pair, add_bias, are_beyond, height, key_of, limited, pair_of_keys, pair_of_queries, query_of, span_of};
-use super::weights::{Lists, Place, hide, hide_by_key, list_of, place, row_number};
-use crate::dropout::cube::weights::{Dropout, draws_of, factor};
+use super::terms::{Pair, add_terms, are_beyond, height, key_of, limited, pair_of_keys, pair_of_queries, query_of, span_of};
+use super::weights::{Place, hide, hide_by_key, list_of, place, row_number};
+use crate::dropout::cube::weights::{draws_of, factor};
 use crate::visibility::TILE;
 
 /// Products of context and gradient, for each query.
@@ -39,26 +40,14 @@ pub(super) fn slopes_of_tile<F: Float, N: Size>(
     slopes: &mut Array<f32>,
     of_spans: &mut Array<f32>,
     room: &mut Room,
-    queries: &Tensor<Vector<F, N>>,
-    keys: &Tensor<Vector<F, N>>,
-    values: &Tensor<Vector<F, N>>,
-    gradient: &Tensor<Vector<F, N>>,
-    log_sum_exp: &Tensor<f32>,
-    dots: &Tensor<f32>,
-    offsets: &Tensor<u32>,
-    tiles: &Tensor<u32>,
-    bias: ComptimeOption<&Tensor<F>>,
-    scale: ComptimeOption<&Tensor<F>>,
-    spans: ComptimeOption<&Tensor<F>>,
-    relative_queries: ComptimeOption<&Tensor<Vector<F, N>>>,
-    table: ComptimeOption<&Tensor<Vector<F, N>>>,
+    inputs: &Inputs<F, N>,
+    reverse: &Reverse<F, N>,
     pair: &Pair,
     mask: usize,
-    dropout: &Dropout,
-    ends: &Ends,
     #[comptime] form: Form,
 ) {
     let rows = comptime!(form.rows);
+    let (queries, keys, values, gradient) = (&inputs.queries, &inputs.keys, &inputs.values, &reverse.gradient);
     let of_queries = rows_of(queries, pair.row, pair.head, pair.queries);
     let of_gradient = rows_of(gradient, pair.row, pair.head, pair.queries);
     let of_values = rows_of(values, pair.row, pair.head, pair.keys);
@@ -68,32 +57,31 @@ pub(super) fn slopes_of_tile<F: Float, N: Size>(
         add_products_of_rows(&mut logits, room, queries, &of_queries, keys, &of_keys, rows);
     }
     add_products_of_rows(slopes, room, gradient, &of_gradient, values, &of_values, rows);
-    add_bias(&mut logits, bias, scale, pair, false, form);
-    add_scores_by_distance(&mut logits, room, relative_queries, table, pair, false, form);
-    hide(&mut logits, tiles, mask, rows);
+    add_terms(&mut logits, room, inputs, pair, false, form);
+    hide(&mut logits, &inputs.tiles, mask, rows);
     let place = Place { row: pair.row, head: pair.head, tile: pair.queries, block: 0usize };
     #[unroll]
     for i in 0..rows {
         let own = own_row(i, rows);
         let index = query_of(pair, i, 0usize, false, rows);
         let query = row_number(queries, &place, index);
-        let span = span_of(spans, pair, index, form);
-        let (log_sum, dot) = (log_sum_exp[query], dots[query]);
-        let draws = draws_of(offsets, query, comptime!(form.drops));
+        let span = span_of(inputs, pair, index, form);
+        let (log_sum, dot) = (reverse.log_sum_exp[query], reverse.dots[query]);
+        let draws = draws_of(&inputs.offsets, query, comptime!(form.drops));
         #[unroll]
         for j in 0..COLUMNS {
             let key = key_of(pair, i, j, false, rows);
             let (score, mut slope) = (logits[i * COLUMNS + j], slopes[i * COLUMNS + j]);
             if comptime!(form.drops) {
-                slope *= factor(dropout, &draws, key);
+                slope *= factor(&inputs.dropout, &draws, key);
             }
             slope -= dot;
             let mut logit = score;
             if comptime!(form.made.spans) {
-                let height = height(ends, span, index, key);
+                let height = height(&inputs.ends, span, index, key);
                 logit = limited(score, height);
                 let has_slope = height >= 0.0f32 && height <= 1.0f32 && score > LOWEST && own < of_queries.count;
-                of_spans[i] += select(has_slope, min(score - log_sum, ends.greatest).exp() * slope, 0.0f32);
+                of_spans[i] += select(has_slope, min(score - log_sum, inputs.ends.greatest).exp() * slope, 0.0f32);
             }
             let seen = logit > LOWEST && own < of_queries.count;
             slopes[i * COLUMNS + j] = select(seen, (logit - log_sum).exp(), 0.0f32) * slope;
@@ -105,29 +93,16 @@ pub(super) fn slopes_of_tile<F: Float, N: Size>(
 /// that of their spans, `[B, H, Q, 1]`.
 #[cube(launch)]
 pub(super) fn gradient_of_queries<F: Float, N: Size>(
-    queries: &Tensor<Vector<F, N>>,
-    keys: &Tensor<Vector<F, N>>,
-    values: &Tensor<Vector<F, N>>,
-    gradient: &Tensor<Vector<F, N>>,
-    log_sum_exp: &Tensor<f32>,
-    dots: &Tensor<f32>,
-    tiles: &Tensor<u32>,
-    offsets: &Tensor<u32>,
-    bias: ComptimeOption<&Tensor<F>>,
-    scale: ComptimeOption<&Tensor<F>>,
-    spans: ComptimeOption<&Tensor<F>>,
-    relative_queries: ComptimeOption<&Tensor<Vector<F, N>>>,
-    table: ComptimeOption<&Tensor<Vector<F, N>>>,
+    inputs: &Inputs<F, N>,
+    reverse: &Reverse<F, N>,
     result: &mut Tensor<F>,
     of_relative: ComptimeOption<&mut Tensor<F>>,
     of_spans: ComptimeOption<&mut Tensor<f32>>,
-    lists: Lists,
-    dropout: Dropout,
-    ends: Ends,
     #[comptime] form: Form,
     #[define(F)] _number: ElemType,
 ) {
     let (wide, rows) = comptime!((form.factor_block, form.rows));
+    let (queries, keys, tiles) = (&inputs.queries, &inputs.keys, &inputs.tiles);
     let place = place(comptime!(form.blocks));
     let of_queries = rows_of(queries, place.row, place.head, place.tile);
     let mut room = Room::new();
@@ -135,36 +110,14 @@ pub(super) fn gradient_of_queries<F: Float, N: Size>(
     let relative_wide = comptime!(form.relative_block);
     let mut relative_sums = Array::<Four>::new(comptime!(fours_of(relative_wide, rows)));
     let mut span_sums = Array::<f32>::new(rows);
-    let list = list_of(&lists, &place);
+    let list = list_of(&inputs.lists, &place);
     let end = tiles[list + 1] as usize;
     let mut at = tiles[list] as usize;
     while at < end {
         let pair = pair_of_queries(&place, tiles[at] as usize);
-        if !are_beyond(spans, &ends, &pair, form) {
+        if !are_beyond(inputs, &pair, form) {
             let mut slopes = Array::<f32>::new(comptime!(rows * COLUMNS));
-            slopes_of_tile(
-                &mut slopes,
-                &mut span_sums,
-                &mut room,
-                queries,
-                keys,
-                values,
-                gradient,
-                log_sum_exp,
-                dots,
-                offsets,
-                tiles,
-                bias,
-                scale,
-                spans,
-                relative_queries,
-                table,
-                &pair,
-                tiles[at + 1] as usize,
-                &dropout,
-                &ends,
-                form,
-            );
+            slopes_of_tile(&mut slopes, &mut span_sums, &mut room, inputs, reverse, &pair, tiles[at + 1] as usize, form);
             if comptime!(form.made.content) {
                 sync_cube();
                 write_tile(&mut room, &slopes, rows);
@@ -173,7 +126,7 @@ pub(super) fn gradient_of_queries<F: Float, N: Size>(
             }
             if comptime!(form.made.relative) {
                 let column = place.block * relative_wide;
-                let (length, table) = (queries.shape(2), table.unwrap());
+                let (length, table) = (queries.shape(2), inputs.table.as_ref().unwrap());
                 add_products_by_distance(&mut relative_sums, &mut room, &slopes, length, table, &pair, column, relative_wide, rows);
             }
         }
@@ -194,7 +147,7 @@ pub(super) fn gradient_of_queries<F: Float, N: Size>(
         for i in 0..rows {
             let own = own_row(i, rows);
             if UNIT_POS_X == 0 && place.block == 0 && own < of_queries.count {
-                of_spans[first + own] = span_sums[i] / ends.width;
+                of_spans[first + own] = span_sums[i] / inputs.ends.width;
             }
         }
     }
@@ -204,41 +157,29 @@ pub(super) fn gradient_of_queries<F: Float, N: Size>(
 /// keys and columns are queries.
 #[cube(launch)]
 pub(super) fn gradient_of_keys_and_values<F: Float, N: Size>(
-    queries: &Tensor<Vector<F, N>>,
-    keys: &Tensor<Vector<F, N>>,
-    values: &Tensor<Vector<F, N>>,
-    gradient: &Tensor<Vector<F, N>>,
-    log_sum_exp: &Tensor<f32>,
-    dots: &Tensor<f32>,
-    tiles: &Tensor<u32>,
-    offsets: &Tensor<u32>,
-    bias: ComptimeOption<&Tensor<F>>,
-    scale: ComptimeOption<&Tensor<F>>,
-    spans: ComptimeOption<&Tensor<F>>,
-    relative_queries: ComptimeOption<&Tensor<Vector<F, N>>>,
-    table: ComptimeOption<&Tensor<Vector<F, N>>>,
+    inputs: &Inputs<F, N>,
+    reverse: &Reverse<F, N>,
     result_of_keys: &mut Tensor<F>,
     result_of_values: &mut Tensor<F>,
-    lists: Lists,
-    dropout: Dropout,
-    ends: Ends,
     #[comptime] form: Form,
     #[define(F)] _number: ElemType,
 ) {
     let (factor_block, value_block, rows) = comptime!((form.factor_block, form.value_block, form.rows));
+    let (queries, keys, values, tiles) = (&inputs.queries, &inputs.keys, &inputs.values, &inputs.tiles);
+    let gradient = &reverse.gradient;
     let place = place(comptime!(form.blocks));
     let of_keys = rows_of(keys, place.row, place.head, place.tile);
     let of_values = rows_of(values, place.row, place.head, place.tile);
     let mut room = Room::new();
     let mut key_sums = Array::<Four>::new(comptime!(fours_of(factor_block, rows)));
     let mut value_sums = Array::<Four>::new(comptime!(fours_of(value_block, rows)));
-    let list = list_of(&lists, &place);
+    let list = list_of(&inputs.lists, &place);
     let end = tiles[list + 1] as usize;
     let mut at = tiles[list] as usize;
     while at < end {
         let query_tile = tiles[at] as usize;
         let pair = pair_of_keys(&place, query_tile);
-        if !are_beyond(spans, &ends, &pair, form) {
+        if !are_beyond(inputs, &pair, form) {
             let of_queries = rows_of(queries, place.row, place.head, query_tile);
             let of_gradient = rows_of(gradient, place.row, place.head, query_tile);
             let mut weights = Array::<f32>::new(comptime!(rows * COLUMNS));
@@ -247,28 +188,27 @@ pub(super) fn gradient_of_keys_and_values<F: Float, N: Size>(
                 add_products_of_rows(&mut weights, &mut room, keys, &of_keys, queries, &of_queries, rows);
             }
             add_products_of_rows(&mut slopes, &mut room, values, &of_values, gradient, &of_gradient, rows);
-            add_bias(&mut weights, bias, scale, &pair, true, form);
-            add_scores_by_distance(&mut weights, &mut room, relative_queries, table, &pair, true, form);
+            add_terms(&mut weights, &mut room, inputs, &pair, true, form);
             hide_by_key(&mut weights, tiles, tiles[at + 1] as usize, rows);
             #[unroll]
             for j in 0..COLUMNS {
                 let column = own_column(j);
                 let query = row_number(queries, &place, query_tile * TILE + column);
-                let (log_sum, dot) = (log_sum_exp[query], dots[query]);
-                let draws = draws_of(offsets, query, comptime!(form.drops));
-                let span = span_of(spans, &pair, query_tile * TILE + column, form);
+                let (log_sum, dot) = (reverse.log_sum_exp[query], reverse.dots[query]);
+                let draws = draws_of(&inputs.offsets, query, comptime!(form.drops));
+                let span = span_of(inputs, &pair, query_tile * TILE + column, form);
                 #[unroll]
                 for i in 0..rows {
                     let (mut logit, mut slope) = (weights[i * COLUMNS + j], slopes[i * COLUMNS + j]);
                     if comptime!(form.made.spans) {
                         let key = key_of(&pair, i, j, true, rows);
-                        logit = limited(logit, height(&ends, span, query_tile * TILE + column, key));
+                        logit = limited(logit, height(&inputs.ends, span, query_tile * TILE + column, key));
                     }
                     let seen = logit > LOWEST && column < of_queries.count;
                     let mut weight = select(seen, (logit - log_sum).exp(), 0.0f32);
                     slopes[i * COLUMNS + j] = weight;
                     if comptime!(form.drops) {
-                        let kept = factor(&dropout, &draws, place.tile * TILE + own_row(i, rows));
+                        let kept = factor(&inputs.dropout, &draws, place.tile * TILE + own_row(i, rows));
                         slope *= kept;
                         weight *= kept;
                     }

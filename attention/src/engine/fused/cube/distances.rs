@@ -7,6 +7,7 @@
 use cubecl::prelude::*;
 
 use super::Form;
+use super::inputs::Inputs;
 use super::products::{
     COLUMNS, Four, Room, add_product_of_tile, add_products_of_rows, number_at, own_column, own_row, rows_of, write_tile,
 };
@@ -27,14 +28,13 @@ fn strip_of(queries: usize, pair: &Pair) -> usize {
 pub(super) fn add_scores_by_distance<F: Float, N: Size>(
     logits: &mut Array<f32>,
     room: &mut Room,
-    queries: ComptimeOption<&Tensor<Vector<F, N>>>,
-    table: ComptimeOption<&Tensor<Vector<F, N>>>,
+    inputs: &Inputs<F, N>,
     pair: &Pair,
     #[comptime] by_key: bool,
     #[comptime] form: Form,
 ) {
     if comptime!(form.made.relative) {
-        let (queries, table) = (queries.unwrap(), table.unwrap());
+        let (queries, table) = (inputs.relative_queries.as_ref().unwrap(), inputs.table.as_ref().unwrap());
         let rows = comptime!(form.rows);
         let of_queries = rows_of(queries, pair.row, pair.head, pair.queries);
         let strip = strip_of(queries.shape(2), pair);

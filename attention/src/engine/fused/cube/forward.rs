@@ -3,40 +3,29 @@
 use cubecl::ir::ElemType;
 use cubecl::prelude::*;
 
-use super::distances::add_scores_by_distance;
+use super::inputs::Inputs;
 use super::products::{
     COLUMNS, Four, LOWEST, Room, SWEEP, add_product_of_tile, add_products_of_rows, fours_of, own_column, own_row, reduce_rows, rows_of,
     write_rows, write_tile,
 };
-use super::terms::{Ends, add_bias, are_beyond, limit, pair_of_queries};
-use super::weights::{Lists, hide, list_of, place, row_number};
+use super::terms::{add_terms, are_beyond, limit, pair_of_queries};
+use super::weights::{hide, list_of, place, row_number};
 use super::{Form, UNSEEN};
-use crate::dropout::cube::weights::{Dropout, draws_of, factor};
+use crate::dropout::cube::weights::{draws_of, factor};
 use crate::visibility::TILE;
 
 /// A cube computes `value_block` columns of the context of a tile of queries.
 #[cube(launch)]
 pub(super) fn attend<F: Float, N: Size>(
-    queries: &Tensor<Vector<F, N>>,
-    keys: &Tensor<Vector<F, N>>,
-    values: &Tensor<Vector<F, N>>,
-    tiles: &Tensor<u32>,
-    offsets: &Tensor<u32>,
-    bias: ComptimeOption<&Tensor<F>>,
-    scale: ComptimeOption<&Tensor<F>>,
-    spans: ComptimeOption<&Tensor<F>>,
-    relative_queries: ComptimeOption<&Tensor<Vector<F, N>>>,
-    table: ComptimeOption<&Tensor<Vector<F, N>>>,
+    inputs: &Inputs<F, N>,
     context: &mut Tensor<F>,
     log_sum_exp: &mut Tensor<f32>,
-    lists: Lists,
-    dropout: Dropout,
-    ends: Ends,
     #[comptime] form: Form,
     #[define(F)] _number: ElemType,
 ) {
     let (wide, rows) = comptime!((form.value_block, form.rows));
     let fours = comptime!(wide / SWEEP);
+    let (queries, keys, values, tiles) = (&inputs.queries, &inputs.keys, &inputs.values, &inputs.tiles);
     let place = place(comptime!(form.blocks));
     let of_queries = rows_of(queries, place.row, place.head, place.tile);
     let mut room = Room::new();
@@ -47,22 +36,21 @@ pub(super) fn attend<F: Float, N: Size>(
     for i in 0..rows {
         tops[i] = LOWEST.runtime();
     }
-    let list = list_of(&lists, &place);
+    let list = list_of(&inputs.lists, &place);
     let end = tiles[list + 1] as usize;
     let mut at = tiles[list] as usize;
     while at < end {
         let key_tile = tiles[at] as usize;
         let pair = pair_of_queries(&place, key_tile);
-        if !are_beyond(spans, &ends, &pair, form) {
+        if !are_beyond(inputs, &pair, form) {
             let mut weights = Array::<f32>::new(comptime!(rows * COLUMNS));
             if comptime!(form.made.content) {
                 let of_keys = rows_of(keys, place.row, place.head, key_tile);
                 add_products_of_rows(&mut weights, &mut room, queries, &of_queries, keys, &of_keys, rows);
             }
-            add_bias(&mut weights, bias, scale, &pair, false, form);
-            add_scores_by_distance(&mut weights, &mut room, relative_queries, table, &pair, false, form);
+            add_terms(&mut weights, &mut room, inputs, &pair, false, form);
             hide(&mut weights, tiles, tiles[at + 1] as usize, rows);
-            limit(&mut weights, spans, &ends, &pair, form);
+            limit(&mut weights, inputs, &pair, form);
             let mut largest = Array::<f32>::new(rows);
             #[unroll]
             for i in 0..rows {
@@ -83,14 +71,14 @@ pub(super) fn attend<F: Float, N: Size>(
                     sums[i * fours + j] *= Four::new(kept);
                 }
                 let query = row_number(queries, &place, place.tile * TILE + own_row(i, rows));
-                let draws = draws_of(offsets, query, comptime!(form.drops));
+                let draws = draws_of(&inputs.offsets, query, comptime!(form.drops));
                 #[unroll]
                 for j in 0..COLUMNS {
                     let logit = weights[i * COLUMNS + j];
                     let mut weight = select(logit > LOWEST, (logit - tops[i]).exp(), 0.0f32);
                     totals[i] += weight;
                     if comptime!(form.drops) {
-                        weight *= factor(&dropout, &draws, key_tile * TILE + own_column(j));
+                        weight *= factor(&inputs.dropout, &draws, key_tile * TILE + own_column(j));
                     }
                     weights[i * COLUMNS + j] = weight;
                 }

@@ -12,9 +12,10 @@ use cubecl::ir::ElemType;
 use cubecl::ir::features::Plane;
 use cubecl::prelude::*;
 
+use super::inputs::InputsLaunch;
 use super::products::{ACROSS, SWEEP, down};
 use super::terms::EndsLaunch;
-use super::tiles::{DeviceTiles, none};
+use super::tiles::{DeviceTiles, integers, none};
 use super::weights::ListsLaunch;
 use crate::dropout::WeightDropout;
 use crate::dropout::cube::weights::{DropoutLaunch, draw_words};
@@ -38,26 +39,29 @@ pub(super) struct Made {
     pub spans: bool,
     /// Scores by distance.
     pub relative: bool,
+    /// Kronecker products.
+    pub kronecker: bool,
 }
 
 impl Made {
     pub(super) fn of(terms: &LogitTerms, spans: bool) -> Self {
-        let LogitTerms { content, relative, bias, .. } = terms;
-        let (content, relative) = (content.is_some(), relative.is_some());
+        let LogitTerms { content, relative, kronecker, bias, .. } = terms;
         let scale = bias.as_ref().is_some_and(|bias| bias.scale.is_some());
-        Self { content, bias: bias.is_some(), scale, spans, relative }
+        let [content, relative, kronecker, bias] = [content.is_some(), relative.is_some(), kronecker.is_some(), bias.is_some()];
+        Self { content, bias, scale, spans, relative, kronecker }
     }
 
     /// Buffers of a kernel that such logits have more than a product of queries and keys.
     pub(super) fn buffers(self) -> u32 {
         // The first gradient kernel has room for one more result.
-        let given = [self.bias, self.scale, self.spans, self.relative, self.relative].map(u32::from).iter().sum::<u32>();
-        given + u32::from(self.spans && self.relative)
+        let Self { content: _, bias, scale, spans, relative, kronecker } = self;
+        let given = [bias, scale, spans, relative, relative, kronecker, kronecker, kronecker].map(u32::from).iter().sum::<u32>();
+        given + u32::from(spans && relative)
     }
 
     /// Whether they are a product of queries and keys alone.
     pub(super) fn is_product(self) -> bool {
-        self == Self { content: true, bias: false, scale: false, spans: false, relative: false }
+        self == Self { content: true, bias: false, scale: false, spans: false, relative: false, kronecker: false }
     }
 }
 
@@ -82,6 +86,24 @@ impl Relative {
     }
 }
 
+/// Factors of Kronecker products.
+pub(super) struct Factors {
+    /// `[B, H, Q, a]`; the last dimension has no gaps.
+    pub left: CubeTensor,
+    /// `[B, H, Q, b]`; the last dimension has no gaps.
+    pub right: CubeTensor,
+    /// The pair of the first key of each batch row or of all, `[B|1]`.
+    pairs: CubeTensor,
+}
+
+impl Factors {
+    fn new(left: CubeTensor, right: CubeTensor, pairs: &[isize]) -> Self {
+        // Pairs are counted by indices, which 32 bits hold.
+        let pairs = integers::<CubeBackend, i32>(pairs.iter().map(|&pair| pair as i32).collect(), &left.device);
+        Self { left: with_whole_rows(left), right: with_whole_rows(right), pairs }
+    }
+}
+
 /// What is added to products of queries and keys.
 pub(super) struct Terms {
     pub made: Made,
@@ -93,6 +115,7 @@ pub(super) struct Terms {
     pub spans: Option<CubeTensor>,
     ramp: Option<Ramp>,
     pub relative: Option<Relative>,
+    pub kronecker: Option<Factors>,
 }
 
 /// What the kernels are compiled for.
@@ -136,10 +159,12 @@ pub(super) struct Launch {
 impl Launch {
     pub(super) fn new(operands: Operands<CubeBackend>, plan: &Plan) -> Self {
         let (map, dropout) = (&plan.parts[0].tiles, plan.dropout.as_ref());
-        let Operands { values, queries, keys, bias, bias_scale, relative_queries, relative_keys, spans, .. } = operands;
+        let Operands { values, queries, keys, bias, bias_scale, relative_queries, relative_keys, left, right, spans, sink: _ } = operands;
         let values = with_whole_rows(values);
         let [bias, scale, spans] = [bias, bias_scale, spans].map(|operand| operand.given().map(with_whole_rows));
         let relative = relative_queries.given().zip(relative_keys.given()).map(|(queries, table)| Relative::new(queries, table));
+        let kronecker = left.given().zip(right.given()).zip(plan.pairs.as_deref());
+        let kronecker = kronecker.map(|((left, right), pairs)| Factors::new(left, right, pairs));
         let product = queries.given().zip(keys.given());
         let made = Made {
             content: product.is_some(),
@@ -147,11 +172,13 @@ impl Launch {
             scale: scale.is_some(),
             spans: spans.is_some(),
             relative: relative.is_some(),
+            kronecker: kronecker.is_some(),
         };
         let (queries, keys) = match product {
             Some((queries, keys)) => (with_whole_rows(queries), with_whole_rows(keys)),
             None => {
                 let with_queries = bias.as_ref().or(relative.as_ref().map(|relative| &relative.queries));
+                let with_queries = with_queries.or(kronecker.as_ref().map(|factors| &factors.left));
                 let length = with_queries.expect("logits have a term with queries").shape()[2];
                 let [batch, heads, keys, _] = values.shape().dims();
                 let stand_in = |length| empty_of(&values, [batch, heads, length, STAND_IN], values.dtype);
@@ -172,7 +199,7 @@ impl Launch {
             queries,
             keys,
             values,
-            terms: Terms { made, bias, scale, spans, ramp: plan.ramp, relative },
+            terms: Terms { made, bias, scale, spans, ramp: plan.ramp, relative, kronecker },
             tiles,
             offsets,
             dropout,
@@ -232,12 +259,38 @@ impl Launch {
         DropoutLaunch::new(self.dropout.0, self.dropout.1)
     }
 
-    pub(super) fn ends(&self) -> EndsLaunch {
+    fn ends(&self) -> EndsLaunch {
         let Ramp { width, origin, nearest, farthest, offset } =
             self.terms.ramp.unwrap_or(Ramp { width: 1.0, origin: 0.0, nearest: 0, farthest: 0, offset: 0 });
         // Distances are those of indices, which 32 bits hold.
         let [nearest, farthest] = [nearest, farthest].map(|distance| i32::try_from(distance).unwrap_or(i32::MAX));
         EndsLaunch::new(width, origin, nearest, farthest, offset as i32, greatest_log_ratio(DType::F32))
+    }
+
+    /// What the kernels read, with the lists of visible tiles from number `first` on.
+    pub(super) fn inputs<F: Float, N: Size>(&self, first: usize) -> InputsLaunch<F, N> {
+        let Self { queries, keys, values, tiles, offsets, terms, .. } = self;
+        let Terms { made: _, bias, scale, spans, ramp: _, relative, kronecker } = terms;
+        let given = |tensor: &CubeTensor| tensor.clone().into_tensor_arg();
+        let optional = |tensor: Option<&CubeTensor>| tensor.map(given);
+        InputsLaunch::new(
+            given(queries),
+            given(keys),
+            given(values),
+            given(&tiles.words),
+            given(offsets),
+            optional(bias.as_ref()).into(),
+            optional(scale.as_ref()).into(),
+            optional(spans.as_ref()).into(),
+            optional(relative.as_ref().map(|relative| &relative.queries)).into(),
+            optional(relative.as_ref().map(|relative| &relative.table)).into(),
+            optional(kronecker.as_ref().map(|factors| &factors.left)).into(),
+            optional(kronecker.as_ref().map(|factors| &factors.right)).into(),
+            optional(kronecker.as_ref().map(|factors| &factors.pairs)).into(),
+            self.lists(first),
+            self.dropout(),
+            self.ends(),
+        )
     }
 
     /// What queries, keys, values and results are made of.

@@ -4,8 +4,8 @@
 //! shared memory. Where the device has operations of planes, the largest logit of a row passes through them instead. No software adapter declares
 //! them, so that tests without a GPU do not run that way; an H100 has, through CUDA and Vulkan.
 //!
-//! Tensor cores compute what is one product of queries and keys. Biases, scores by distance and soft spans go to the other kernels; the latter two on a GPU
-//! alone, since software adapters take long to compile them.
+//! Tensor cores compute what is one product of queries and keys. Biases, scores by distance, soft spans and Kronecker products go to the other kernels; all
+//! but biases on a GPU alone, since software adapters take long to compile them.
 
 #![allow(clippy::too_many_arguments, reason = "a kernel has an argument for each buffer")]
 #![allow(clippy::manual_range_contains, reason = "kernels have no ranges that contain")]
@@ -13,6 +13,8 @@
 mod backward;
 mod distances;
 mod forward;
+mod inputs;
+mod kronecker;
 mod launch;
 mod products;
 mod tables;
@@ -32,7 +34,8 @@ use burn_cubecl::{CubeBackend, CubeDevice};
 use cubecl::ir::features::Plane;
 use cubecl::prelude::*;
 
-use self::launch::{Form, Launch, Made, Relative, blocks, with_whole_rows};
+use self::inputs::ReverseLaunch;
+use self::launch::{Factors, Form, Launch, Made, Relative, blocks, with_whole_rows};
 use self::products::{ACROSS, SHARED, SWEEP, down};
 use super::operands::{Operand, Operands};
 use super::operator::FusedAttention;
@@ -74,7 +77,7 @@ pub(super) fn has_room(device: &CubeDevice, dtype: DType, terms: &LogitTerms, ha
     let properties = client.properties();
     let (made, hardware) = (Made::of(terms, has_spans), &properties.hardware);
     // A software adapter compiles each form of these kernels for about a minute, and has no operations of planes.
-    let is_compiled_soon = !made.spans && !made.relative || properties.features.plane.contains(Plane::Ops);
+    let is_compiled_soon = !made.spans && !made.relative && !made.kronecker || properties.features.plane.contains(Plane::Ops);
     hardware.max_shared_memory_size >= SHARED
         && hardware.max_units_per_cube as usize >= ACROSS * down(4)
         && hardware.max_bindings > BUFFERS + made.buffers()
@@ -96,29 +99,13 @@ fn forward(operands: Operands<CubeBackend>, plan: &Plan) -> (CubeTensor, CubeTen
         launch.cubes(queries, blocks),
         launch.units(),
         launch.fours(&[]),
-        launch.queries.clone().into_tensor_arg(),
-        launch.keys.clone().into_tensor_arg(),
-        launch.values.clone().into_tensor_arg(),
-        launch.tiles.words.clone().into_tensor_arg(),
-        launch.offsets.clone().into_tensor_arg(),
-        argument(launch.terms.bias.as_ref()).into(),
-        argument(launch.terms.scale.as_ref()).into(),
-        argument(launch.terms.spans.as_ref()).into(),
-        argument(launch.terms.relative.as_ref().map(|relative| &relative.queries)).into(),
-        argument(launch.terms.relative.as_ref().map(|relative| &relative.table)).into(),
+        launch.inputs(0),
         context.clone().into_tensor_arg(),
         log_sum_exp.clone().into_tensor_arg(),
-        launch.lists(0),
-        launch.dropout(),
-        launch.ends(),
         launch.form(blocks, SWEEP, wide),
         launch.number(),
     );
     (context, log_sum_exp)
-}
-
-fn argument(tensor: Option<&CubeTensor>) -> Option<TensorArg> {
-    tensor.cloned().map(CubeTensor::into_tensor_arg)
 }
 
 /// What the backward kernels are given besides the inputs.
@@ -129,6 +116,13 @@ struct Given {
     dots: CubeTensor,
     /// How many numbers of rows are read at once.
     fours: usize,
+}
+
+impl Given {
+    fn reverse<F: Float, N: Size>(&self) -> ReverseLaunch<F, N> {
+        let [gradient, log_sum_exp, dots] = [&self.gradient, &self.log_sum_exp, &self.dots].map(|tensor| tensor.clone().into_tensor_arg());
+        ReverseLaunch::new(gradient, log_sum_exp, dots)
+    }
 }
 
 /// Gradients of all but sinks, as [`FusedAttention::fused_backward`] has them.
@@ -159,6 +153,7 @@ fn backward(operands: Operands<CubeBackend>, [context, log_sum_exp, gradient]: [
         Some(bias) if !plan.is_bias_fixed => gradient_of_bias(&launch, &given, bias),
         _ => (None, None),
     };
+    let (of_left, of_right) = launch.terms.kronecker.as_ref().map(|factors| gradients_of_factors(&launch, &given, factors)).unzip();
     let of_table = launch.terms.relative.as_ref().map(|relative| gradient_of_distances(&launch, &given, relative));
     Operands {
         queries: of_queries.queries.into(),
@@ -168,6 +163,8 @@ fn backward(operands: Operands<CubeBackend>, [context, log_sum_exp, gradient]: [
         keys: of_keys.into(),
         bias: of_bias.into(),
         bias_scale: of_scale.into(),
+        left: of_left.into(),
+        right: of_right.into(),
         ..Operands::of_values(of_values)
     }
 }
@@ -199,25 +196,11 @@ fn gradients_of_queries(launch: &Launch, given: &Given) -> OfQueries {
         launch.cubes(queries, count),
         launch.units(),
         given.fours,
-        launch.queries.clone().into_tensor_arg(),
-        launch.keys.clone().into_tensor_arg(),
-        launch.values.clone().into_tensor_arg(),
-        given.gradient.clone().into_tensor_arg(),
-        given.log_sum_exp.clone().into_tensor_arg(),
-        given.dots.clone().into_tensor_arg(),
-        launch.tiles.words.clone().into_tensor_arg(),
-        launch.offsets.clone().into_tensor_arg(),
-        argument(launch.terms.bias.as_ref()).into(),
-        argument(launch.terms.scale.as_ref()).into(),
-        argument(launch.terms.spans.as_ref()).into(),
-        argument(launch.terms.relative.as_ref().map(|relative| &relative.queries)).into(),
-        argument(launch.terms.relative.as_ref().map(|relative| &relative.table)).into(),
+        launch.inputs(0),
+        given.reverse(),
         result.clone().into_tensor_arg(),
-        argument(of_relative.as_ref()).into(),
-        argument(of_spans.as_ref()).into(),
-        launch.lists(0),
-        launch.dropout(),
-        launch.ends(),
+        of_relative.clone().map(CubeTensor::into_tensor_arg).into(),
+        of_spans.clone().map(CubeTensor::into_tensor_arg).into(),
         Form { relative_block, ..launch.form(count, wide, SWEEP) },
         launch.number(),
     );
@@ -237,24 +220,10 @@ fn gradient_of_keys_and_values(launch: &Launch, given: &Given) -> (Option<CubeTe
         launch.cubes(keys, count),
         launch.units(),
         given.fours,
-        launch.queries.clone().into_tensor_arg(),
-        launch.keys.clone().into_tensor_arg(),
-        launch.values.clone().into_tensor_arg(),
-        given.gradient.clone().into_tensor_arg(),
-        given.log_sum_exp.clone().into_tensor_arg(),
-        given.dots.clone().into_tensor_arg(),
-        launch.tiles.words.clone().into_tensor_arg(),
-        launch.offsets.clone().into_tensor_arg(),
-        argument(launch.terms.bias.as_ref()).into(),
-        argument(launch.terms.scale.as_ref()).into(),
-        argument(launch.terms.spans.as_ref()).into(),
-        argument(launch.terms.relative.as_ref().map(|relative| &relative.queries)).into(),
-        argument(launch.terms.relative.as_ref().map(|relative| &relative.table)).into(),
+        launch.inputs(launch.tiles.by_key),
+        given.reverse(),
         of_keys.clone().into_tensor_arg(),
         of_values.clone().into_tensor_arg(),
-        launch.lists(launch.tiles.by_key),
-        launch.dropout(),
-        launch.ends(),
         launch.form(count, factor_block, value_block),
         launch.number(),
     );
@@ -273,24 +242,10 @@ fn gradient_of_bias(launch: &Launch, given: &Given, bias: &CubeTensor) -> (Optio
         CubeCount::Static(query_tiles as u32, key_tiles as u32, (rows * heads) as u32),
         launch.units(),
         given.fours,
-        launch.queries.clone().into_tensor_arg(),
-        launch.keys.clone().into_tensor_arg(),
-        launch.values.clone().into_tensor_arg(),
-        given.gradient.clone().into_tensor_arg(),
-        given.log_sum_exp.clone().into_tensor_arg(),
-        given.dots.clone().into_tensor_arg(),
-        launch.tiles.words.clone().into_tensor_arg(),
-        launch.offsets.clone().into_tensor_arg(),
-        argument(launch.terms.bias.as_ref()).into(),
-        argument(launch.terms.scale.as_ref()).into(),
-        argument(launch.terms.spans.as_ref()).into(),
-        argument(launch.terms.relative.as_ref().map(|relative| &relative.queries)).into(),
-        argument(launch.terms.relative.as_ref().map(|relative| &relative.table)).into(),
+        launch.inputs(0),
+        given.reverse(),
         result.clone().into_tensor_arg(),
         of_scale.clone().into_tensor_arg(),
-        launch.lists(0),
-        launch.dropout(),
-        launch.ends(),
         launch.form(1, SWEEP, SWEEP),
         launch.number(),
     );
@@ -308,23 +263,9 @@ fn gradient_of_distances(launch: &Launch, given: &Given, relative: &Relative) ->
         CubeCount::Static(length.div_ceil(TILE) as u32, (rows * heads) as u32, count as u32),
         launch.units(),
         given.fours,
-        launch.queries.clone().into_tensor_arg(),
-        launch.keys.clone().into_tensor_arg(),
-        launch.values.clone().into_tensor_arg(),
-        given.gradient.clone().into_tensor_arg(),
-        given.log_sum_exp.clone().into_tensor_arg(),
-        given.dots.clone().into_tensor_arg(),
-        launch.tiles.words.clone().into_tensor_arg(),
-        launch.offsets.clone().into_tensor_arg(),
-        argument(launch.terms.bias.as_ref()).into(),
-        argument(launch.terms.scale.as_ref()).into(),
-        argument(launch.terms.spans.as_ref()).into(),
-        argument(Some(&relative.queries)).into(),
-        argument(Some(&relative.table)).into(),
+        launch.inputs(0),
+        given.reverse(),
         result.clone().into_tensor_arg(),
-        launch.lists(0),
-        launch.dropout(),
-        launch.ends(),
         Form { relative_block, ..launch.form(count, SWEEP, SWEEP) },
         launch.number(),
     );
@@ -332,6 +273,25 @@ fn gradient_of_distances(launch: &Launch, given: &Given, relative: &Relative) ->
         0 => result,
         before => CubeBackend::float_slice(result, &[Slice::from(..), Slice::from(..), Slice::from(before..), Slice::from(..)]),
     }
+}
+
+/// Of the left and right factors of Kronecker products.
+fn gradients_of_factors(launch: &Launch, given: &Given, Factors { left, right, .. }: &Factors) -> (CubeTensor, CubeTensor) {
+    let [of_left, of_right] = [left, right].map(|factor| launch.empty_of(factor.shape().dims(), DType::F32));
+    let [_, _, queries, ..] = launch.sizes();
+    kronecker::gradient_of_factors::launch(
+        &launch.queries.client,
+        launch.cubes(queries, 1),
+        launch.units(),
+        given.fours,
+        launch.inputs(0),
+        given.reverse(),
+        of_left.clone().into_tensor_arg(),
+        of_right.clone().into_tensor_arg(),
+        launch.form(1, SWEEP, SWEEP),
+        launch.number(),
+    );
+    (summed(of_left, left), summed(of_right, right))
 }
 
 /// Sums of 32-bit floats over the dimensions of which `like` has one row, in the type of `like`.

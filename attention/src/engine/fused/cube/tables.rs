@@ -7,74 +7,39 @@ use cubecl::prelude::*;
 use super::Form;
 use super::backward::slopes_of_tile;
 use super::distances::write_by_distance;
+use super::inputs::{Inputs, Reverse};
 use super::products::{COLUMNS, Four, Room, add_product_of_tile, fours_of, own_column, own_row, reduce_rows, rows_of, write_rows};
-use super::terms::{Ends, are_beyond, at_most, pair_of_queries, scale_of};
-use super::weights::{Lists, Place, found_in, list_among, list_of};
-use crate::dropout::cube::weights::Dropout;
+use super::terms::{are_beyond, at_most, pair_of_queries, scale_of};
+use super::weights::{Place, found_in, list_among, list_of};
 use crate::visibility::TILE;
 
 /// A cube computes a tile of the gradient of a bias, `[B|1, H|1, Q, K]`. `of_scale` `[B|1, H|1, Q, key tiles]` is that of its scale, by query and tile.
 #[cube(launch)]
 pub(super) fn gradient_of_bias<F: Float, N: Size>(
-    queries: &Tensor<Vector<F, N>>,
-    keys: &Tensor<Vector<F, N>>,
-    values: &Tensor<Vector<F, N>>,
-    gradient: &Tensor<Vector<F, N>>,
-    log_sum_exp: &Tensor<f32>,
-    dots: &Tensor<f32>,
-    tiles: &Tensor<u32>,
-    offsets: &Tensor<u32>,
-    bias: ComptimeOption<&Tensor<F>>,
-    scale: ComptimeOption<&Tensor<F>>,
-    spans: ComptimeOption<&Tensor<F>>,
-    relative_queries: ComptimeOption<&Tensor<Vector<F, N>>>,
-    table: ComptimeOption<&Tensor<Vector<F, N>>>,
+    inputs: &Inputs<F, N>,
+    reverse: &Reverse<F, N>,
     result: &mut Tensor<F>,
     of_scale: &mut Tensor<f32>,
-    lists: Lists,
-    dropout: Dropout,
-    ends: Ends,
     #[comptime] form: Form,
     #[define(F)] _number: ElemType,
 ) {
     let rows = comptime!(form.rows);
+    let tiles = &inputs.tiles;
     let (query_tile, key_tile, plane) = (CUBE_POS_X as usize, CUBE_POS_Y as usize, CUBE_POS_Z as usize);
     let (own_rows, own_heads) = (result.shape(0), result.shape(1));
     let (first_row, first_head) = (plane / own_heads, plane % own_heads);
-    let row_count = select(own_rows == 1, gradient.shape(0), 1usize);
-    let head_count = select(own_heads == 1, gradient.shape(1), 1usize);
+    let row_count = select(own_rows == 1, reverse.gradient.shape(0), 1usize);
+    let head_count = select(own_heads == 1, reverse.gradient.shape(1), 1usize);
     let mut room = Room::new();
     let mut span_sums = Array::<f32>::new(rows);
     let mut sums = Array::<f32>::new(comptime!(rows * COLUMNS));
     for index in 0..row_count * head_count {
         let place = Place { row: first_row + index / head_count, head: first_head + index % head_count, tile: query_tile, block: 0usize };
-        let at = found_in(tiles, list_of(&lists, &place), key_tile);
+        let at = found_in(tiles, list_of(&inputs.lists, &place), key_tile);
         let pair = pair_of_queries(&place, key_tile);
-        if at > 0 && !are_beyond(spans, &ends, &pair, form) {
+        if at > 0 && !are_beyond(inputs, &pair, form) {
             let mut slopes = Array::<f32>::new(comptime!(rows * COLUMNS));
-            slopes_of_tile(
-                &mut slopes,
-                &mut span_sums,
-                &mut room,
-                queries,
-                keys,
-                values,
-                gradient,
-                log_sum_exp,
-                dots,
-                offsets,
-                tiles,
-                bias,
-                scale,
-                spans,
-                relative_queries,
-                table,
-                &pair,
-                tiles[at + 1] as usize,
-                &dropout,
-                &ends,
-                form,
-            );
+            slopes_of_tile(&mut slopes, &mut span_sums, &mut room, inputs, reverse, &pair, tiles[at + 1] as usize, form);
             #[unroll]
             for i in 0..comptime!(rows * COLUMNS) {
                 sums[i] += slopes[i];
@@ -82,7 +47,7 @@ pub(super) fn gradient_of_bias<F: Float, N: Size>(
         }
     }
     let (length, width) = (result.shape(2), result.shape(3));
-    let factor = scale_of(scale, first_head, form);
+    let factor = scale_of(inputs, first_head, form);
     #[unroll]
     for i in 0..rows {
         #[unroll]
@@ -94,7 +59,7 @@ pub(super) fn gradient_of_bias<F: Float, N: Size>(
         }
     }
     if comptime!(form.made.scale) {
-        let bias = bias.unwrap();
+        let bias = inputs.bias.as_ref().unwrap();
         let start = first_row * bias.stride(0) + first_head * bias.stride(1);
         let tile_count = of_scale.shape(3);
         let mut totals = Array::<f32>::new(rows);
@@ -121,33 +86,20 @@ pub(super) fn gradient_of_bias<F: Float, N: Size>(
 /// A cube computes `relative_block` columns of a tile of the gradient of a table by distance, `[B|1, H|1, rows, S]`.
 #[cube(launch)]
 pub(super) fn gradient_of_distances<F: Float, N: Size>(
-    queries: &Tensor<Vector<F, N>>,
-    keys: &Tensor<Vector<F, N>>,
-    values: &Tensor<Vector<F, N>>,
-    gradient: &Tensor<Vector<F, N>>,
-    log_sum_exp: &Tensor<f32>,
-    dots: &Tensor<f32>,
-    tiles: &Tensor<u32>,
-    offsets: &Tensor<u32>,
-    bias: ComptimeOption<&Tensor<F>>,
-    scale: ComptimeOption<&Tensor<F>>,
-    spans: ComptimeOption<&Tensor<F>>,
-    relative_queries: ComptimeOption<&Tensor<Vector<F, N>>>,
-    table: ComptimeOption<&Tensor<Vector<F, N>>>,
+    inputs: &Inputs<F, N>,
+    reverse: &Reverse<F, N>,
     result: &mut Tensor<F>,
-    lists: Lists,
-    dropout: Dropout,
-    ends: Ends,
     #[comptime] form: Form,
     #[define(F)] _number: ElemType,
 ) {
     let (wide, rows) = comptime!((form.relative_block, form.rows));
+    let tiles = &inputs.tiles;
     let (table_tile, plane, block) = (CUBE_POS_X as usize, CUBE_POS_Y as usize, CUBE_POS_Z as usize);
     let (own_rows, own_heads) = (result.shape(0), result.shape(1));
     let (first_row, first_head) = (plane / own_heads, plane % own_heads);
-    let row_count = select(own_rows == 1, gradient.shape(0), 1usize);
-    let head_count = select(own_heads == 1, gradient.shape(1), 1usize);
-    let (query_tiles, key_tiles) = (queries.shape(2).div_ceil(TILE), keys.shape(2).div_ceil(TILE));
+    let row_count = select(own_rows == 1, reverse.gradient.shape(0), 1usize);
+    let head_count = select(own_heads == 1, reverse.gradient.shape(1), 1usize);
+    let (query_tiles, key_tiles) = (inputs.queries.shape(2).div_ceil(TILE), inputs.keys.shape(2).div_ceil(TILE));
     let mut room = Room::new();
     let mut span_sums = Array::<f32>::new(rows);
     let mut sums = Array::<Four>::new(comptime!(fours_of(wide, rows)));
@@ -155,7 +107,7 @@ pub(super) fn gradient_of_distances<F: Float, N: Size>(
         let (row, head) = (first_row + index / head_count, first_head + index % head_count);
         for query_tile in 0..query_tiles {
             let place = Place { row, head, tile: query_tile, block: 0usize };
-            let list = list_among(&lists, &place, query_tiles);
+            let list = list_among(&inputs.lists, &place, query_tiles);
             // Tiles of keys that meet this tile of the table as the first and as the second one of their two.
             for half in 0..2usize {
                 let (found, before) = (table_tile + query_tile, half + query_tiles - 1);
@@ -163,33 +115,11 @@ pub(super) fn gradient_of_distances<F: Float, N: Size>(
                 let key_tile = select(is_there, found - before, 0usize);
                 let at = found_in(tiles, list, key_tile);
                 let pair = pair_of_queries(&place, key_tile);
-                if is_there && at > 0 && !are_beyond(spans, &ends, &pair, form) {
+                if is_there && at > 0 && !are_beyond(inputs, &pair, form) {
                     let mut slopes = Array::<f32>::new(comptime!(rows * COLUMNS));
-                    slopes_of_tile(
-                        &mut slopes,
-                        &mut span_sums,
-                        &mut room,
-                        queries,
-                        keys,
-                        values,
-                        gradient,
-                        log_sum_exp,
-                        dots,
-                        offsets,
-                        tiles,
-                        bias,
-                        scale,
-                        spans,
-                        relative_queries,
-                        table,
-                        &pair,
-                        tiles[at + 1] as usize,
-                        &dropout,
-                        &ends,
-                        form,
-                    );
+                    slopes_of_tile(&mut slopes, &mut span_sums, &mut room, inputs, reverse, &pair, tiles[at + 1] as usize, form);
                     write_by_distance(&mut room, &slopes, half, rows);
-                    let factors = relative_queries.unwrap();
+                    let factors = inputs.relative_queries.as_ref().unwrap();
                     let of_factors = rows_of(factors, row, head, query_tile);
                     add_product_of_tile(&mut sums, &mut room, factors, &of_factors, block * wide, wide, rows);
                 }

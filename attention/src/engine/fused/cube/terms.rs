@@ -3,7 +3,10 @@
 use cubecl::prelude::*;
 
 use super::Form;
-use super::products::{COLUMNS, LOWEST, own_column, own_row};
+use super::distances::add_scores_by_distance;
+use super::inputs::Inputs;
+use super::kronecker::add_kronecker;
+use super::products::{COLUMNS, LOWEST, Room, own_column, own_row};
 use super::weights::Place;
 use crate::visibility::TILE;
 
@@ -50,28 +53,42 @@ pub(super) fn key_of(pair: &Pair, #[comptime] i: usize, #[comptime] j: usize, #[
 
 /// What the bias is multiplied with.
 #[cube]
-pub(super) fn scale_of<F: Float>(scale: ComptimeOption<&Tensor<F>>, head: usize, #[comptime] form: Form) -> f32 {
+pub(super) fn scale_of<F: Float, N: Size>(inputs: &Inputs<F, N>, head: usize, #[comptime] form: Form) -> f32 {
     let mut factor = 1.0f32;
     if comptime!(form.made.scale) {
-        let scale = scale.unwrap();
+        let scale = inputs.scale.as_ref().unwrap();
         factor = f32::cast_from(scale[head % scale.shape(1) * scale.stride(1)]);
     }
     factor
 }
 
-/// Adds the bias, times its scale, to logits `[rows, COLUMNS]`. What is read past the ends of queries and keys is hidden.
+/// Adds all but the product of queries and keys to logits `[rows, COLUMNS]`, whose rows are queries, or `by_key` keys.
 #[cube]
-pub(super) fn add_bias<F: Float>(
+pub(super) fn add_terms<F: Float, N: Size>(
     logits: &mut Array<f32>,
-    bias: ComptimeOption<&Tensor<F>>,
-    scale: ComptimeOption<&Tensor<F>>,
+    room: &mut Room,
+    inputs: &Inputs<F, N>,
+    pair: &Pair,
+    #[comptime] by_key: bool,
+    #[comptime] form: Form,
+) {
+    add_bias(logits, inputs, pair, by_key, form);
+    add_scores_by_distance(logits, room, inputs, pair, by_key, form);
+    add_kronecker(logits, inputs, pair, by_key, form);
+}
+
+/// Adds the bias, times its scale. What is read past the ends of queries and keys is hidden.
+#[cube]
+fn add_bias<F: Float, N: Size>(
+    logits: &mut Array<f32>,
+    inputs: &Inputs<F, N>,
     pair: &Pair,
     #[comptime] by_key: bool,
     #[comptime] form: Form,
 ) {
     if comptime!(form.made.bias) {
-        let bias = bias.unwrap();
-        let factor = scale_of(scale, pair.head, form);
+        let bias = inputs.bias.as_ref().unwrap();
+        let factor = scale_of(inputs, pair.head, form);
         let start = pair.row % bias.shape(0) * bias.stride(0) + pair.head % bias.shape(1) * bias.stride(1);
         #[unroll]
         for i in 0..comptime!(form.rows) {
@@ -102,10 +119,10 @@ const LEAST_FACTOR: f32 = 1.0e-30;
 
 /// The span of a query.
 #[cube]
-pub(super) fn span_of<F: Float>(spans: ComptimeOption<&Tensor<F>>, pair: &Pair, query: usize, #[comptime] form: Form) -> f32 {
+pub(super) fn span_of<F: Float, N: Size>(inputs: &Inputs<F, N>, pair: &Pair, query: usize, #[comptime] form: Form) -> f32 {
     let mut span = 0.0f32;
     if comptime!(form.made.spans) {
-        let spans = spans.unwrap();
+        let spans = inputs.spans.as_ref().unwrap();
         let start = pair.row % spans.shape(0) * spans.stride(0) + pair.head % spans.shape(1) * spans.stride(1);
         span = f32::cast_from(spans[start + at_most(query, spans.shape(2) - 1) * spans.stride(2)]);
     }
@@ -131,22 +148,16 @@ pub(super) fn limited(logit: f32, height: f32) -> f32 {
 
 /// Adds the logarithms of the factors of soft spans to logits `[rows, COLUMNS]`; rows are queries.
 #[cube]
-pub(super) fn limit<F: Float>(
-    logits: &mut Array<f32>,
-    spans: ComptimeOption<&Tensor<F>>,
-    ends: &Ends,
-    pair: &Pair,
-    #[comptime] form: Form,
-) {
+pub(super) fn limit<F: Float, N: Size>(logits: &mut Array<f32>, inputs: &Inputs<F, N>, pair: &Pair, #[comptime] form: Form) {
     if comptime!(form.made.spans) {
         #[unroll]
         for i in 0..comptime!(form.rows) {
             let query = query_of(pair, i, 0usize, false, comptime!(form.rows));
-            let span = span_of(spans, pair, query, form);
+            let span = span_of(inputs, pair, query, form);
             #[unroll]
             for j in 0..COLUMNS {
                 let key = key_of(pair, i, j, false, comptime!(form.rows));
-                logits[i * COLUMNS + j] = limited(logits[i * COLUMNS + j], height(ends, span, query, key));
+                logits[i * COLUMNS + j] = limited(logits[i * COLUMNS + j], height(&inputs.ends, span, query, key));
             }
         }
     }
@@ -154,13 +165,14 @@ pub(super) fn limit<F: Float>(
 
 /// Whether no query of a tile reaches a key of another, nor the end of a ramp, which has a slope.
 #[cube]
-pub(super) fn are_beyond<F: Float>(spans: ComptimeOption<&Tensor<F>>, ends: &Ends, pair: &Pair, #[comptime] form: Form) -> bool {
+pub(super) fn are_beyond<F: Float, N: Size>(inputs: &Inputs<F, N>, pair: &Pair, #[comptime] form: Form) -> bool {
     let mut are_beyond = false;
     if comptime!(form.made.spans) {
-        let length = spans.unwrap().shape(2);
-        let mut longest = span_of(spans, pair, pair.queries * TILE, form);
+        let ends = &inputs.ends;
+        let length = inputs.spans.as_ref().unwrap().shape(2);
+        let mut longest = span_of(inputs, pair, pair.queries * TILE, form);
         for query in at_most(pair.queries * TILE, length)..at_most((pair.queries + 1) * TILE, length) {
-            longest = max(longest, span_of(spans, pair, query, form));
+            longest = max(longest, span_of(inputs, pair, query, form));
         }
         let signed = (pair.queries * TILE) as i32 + ends.offset - (pair.keys * TILE) as i32;
         let apart = max(signed, 0i32 - signed);

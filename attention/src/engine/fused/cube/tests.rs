@@ -33,11 +33,13 @@ struct Case {
     spans: Option<[usize; 3]>,
     /// Rows and heads of a table by distance, and its width.
     relative: Option<[usize; 3]>,
+    /// Widths of the factors of Kronecker products.
+    pairs: Option<[usize; 2]>,
 }
 
 impl Case {
     fn product(span: Span, widths: [usize; 2]) -> Self {
-        Self { span, widths, bias: None, scale: None, spans: None, relative: None }
+        Self { span, widths, bias: None, scale: None, spans: None, relative: None, pairs: None }
     }
 
     /// Operands, and the gradient of the context.
@@ -68,6 +70,10 @@ impl Case {
             operands.relative_queries = Operand::Given(wide(7, queries, width));
             operands.relative_keys = Operand::Given(tensor(8, [rows, heads, queries + keys - 1, width], 2.0 / (width as f32).sqrt()));
         }
+        if let Some([left, right]) = self.pairs {
+            operands.left = Operand::Given(tensor(9, [BATCH, HEADS, queries, left], 1.5));
+            operands.right = Operand::Given(tensor(10, [BATCH, HEADS, queries, right], 1.5));
+        }
         (operands, wide(6, queries, value))
     }
 }
@@ -76,7 +82,7 @@ fn read<B: Backend>(tensor: FloatTensor<B>) -> TensorData {
     burn::tensor::try_read_sync(B::float_into_data(tensor)).expect("the device answers").expect("the kernels have run")
 }
 
-const COUNT: usize = 10;
+const COUNT: usize = 12;
 
 /// Context, log-sum-exp and gradients, as [`NAMES`] has them.
 type Results = [Option<TensorData>; COUNT];
@@ -93,6 +99,8 @@ const NAMES: [&str; COUNT] = [
     "gradient of spans",
     "gradient of the queries of distances",
     "gradient of the table of distances",
+    "gradient of the left factors",
+    "gradient of the right factors",
 ];
 
 fn results<B: FusedAttention>(device: &B::Device, casts: &[FloatDType], case: &Case, plan: &Plan) -> Results {
@@ -101,10 +109,10 @@ fn results<B: FusedAttention>(device: &B::Device, casts: &[FloatDType], case: &C
     // What batch rows or heads share is not said for each of them.
     let by_query = B::float_expand(log_sum_exp.clone(), Shape::new([BATCH, HEADS, case.span.queries, 1]));
     let gradients = B::fused_backward(operands, context.clone(), log_sum_exp.clone(), gradient, plan.clone());
-    let Operands { values, queries, keys, bias, bias_scale, spans, relative_queries, relative_keys, .. } = gradients;
-    let given = [queries, keys, bias, bias_scale, spans, relative_queries, relative_keys].map(Operand::given);
-    let [queries, keys, bias, bias_scale, spans, relative_queries, relative_keys] = given;
-    [Some(context), Some(by_query), Some(values), queries, keys, bias, bias_scale, spans, relative_queries, relative_keys]
+    let Operands { values, queries, keys, bias, bias_scale, spans, relative_queries, relative_keys, left, right, sink: _ } = gradients;
+    let given = [queries, keys, bias, bias_scale, spans, relative_queries, relative_keys, left, right].map(Operand::given);
+    let [queries, keys, bias, bias_scale, spans, relative_queries, relative_keys, left, right] = given;
+    [Some(context), Some(by_query), Some(values), queries, keys, bias, bias_scale, spans, relative_queries, relative_keys, left, right]
         .map(|result| result.map(read::<B>))
 }
 
@@ -190,12 +198,14 @@ fn kernels_in_16_bits_compute_what_they_compute_in_32() {
     let span = Span::whole(70, 130);
     let ramp = Ramp { width: 8.0, origin: 0.0, nearest: 0, farthest: 50, offset: 0 };
     let padding = Visibility::padding(vec![129, 40]);
-    let plan = Plan { ramp: Some(ramp), ..plan(&padding, span, WeightDropout::new(0.3, RandomKey::from_seed(1))) };
+    let plan =
+        Plan { ramp: Some(ramp), pairs: Some(Arc::new([0])), ..plan(&padding, span, WeightDropout::new(0.3, RandomKey::from_seed(1))) };
     let product = |widths| Case::product(span, widths);
     let cases = [
         product([5, 7]),
         product([8, 36]),
         Case { bias: Some([1, HEADS]), scale: Some(HEADS), ..product([8, 7]) },
+        Case { pairs: Some([13, 10]), ..product([0, 8]) },
         Case { bias: Some([BATCH, 1]), spans: Some([1, HEADS, 70]), relative: Some([1, HEADS, 8]), ..product([0, 8]) },
     ];
     for case in cases {
@@ -272,6 +282,24 @@ fn kernels_score_distances() {
     ];
     for (span, plan, widths, bias, relative) in cases {
         let case = Case { bias, relative: Some(relative), ..Case::product(span, widths) };
+        assert_native(&case, plan, &format!("{case:?}"));
+    }
+}
+
+#[test]
+fn kernels_multiply_two_numbers_of_a_query() {
+    let dropout = WeightDropout::new(0.3, RandomKey::from_seed(1));
+    let (square, ragged) = (Span::whole(70, 70), Span::whole(65, 129));
+    let causal = Plan { pairs: Some(Arc::new([3])), ..plan(&Visibility::causal(), square, None) };
+    // The second row of the batch is padded on the left: its keys begin before pair 0.
+    let padded = Plan { pairs: Some(Arc::new([0, -40])), ..plan(&Visibility::left_padding(vec![0, 40]), ragged, dropout) };
+    let cases = [
+        (square, &causal, [0, 7], None, [8, 10]),
+        (square, &causal, [5, 7], None, [15, 5]),
+        (ragged, &padded, [0, 36], Some([1, 1]), [10, 13]),
+    ];
+    for (span, plan, widths, bias, pairs) in cases {
+        let case = Case { bias, pairs: Some(pairs), ..Case::product(span, widths) };
         assert_native(&case, plan, &format!("{case:?}"));
     }
 }

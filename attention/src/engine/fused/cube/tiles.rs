@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use burn::backend::Backend;
 use burn::backend::tensor::IntTensor;
-use burn::tensor::TensorData;
+use burn::tensor::{Element, TensorData};
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{CubeBackend, CubeDevice};
 
@@ -63,16 +63,17 @@ impl DeviceTiles {
             });
         }
         words.extend(map.masks().iter().flatten().flat_map(|&bits| [bits as u32, (bits >> 32) as u32]));
-        Self { words: integers::<CubeBackend>(words, device), by_key: rows * heads * query_tiles, rows, heads }
+        Self { words: integers::<CubeBackend, u32>(words, device), by_key: rows * heads * query_tiles, rows, heads }
     }
 }
 
 /// The words of an attention that drops nothing.
 pub(super) fn none(device: &CubeDevice) -> CubeTensor {
-    integers::<CubeBackend>(vec![0; 2], device)
+    integers::<CubeBackend, u32>(vec![0; 2], device)
 }
 
-fn integers<B: Backend>(words: Vec<u32>, device: &B::Device) -> IntTensor<B> {
-    let count = words.len();
-    B::int_from_data(TensorData::new(words, [count]), device)
+/// A list of numbers on a device.
+pub(super) fn integers<B: Backend, E: Element>(numbers: Vec<E>, device: &B::Device) -> IntTensor<B> {
+    let count = numbers.len();
+    B::int_from_data(TensorData::new(numbers, [count]), device)
 }
