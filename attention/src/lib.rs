@@ -100,7 +100,8 @@ pub use self::engine::extension;
 pub use self::engine::{dropout, exponential, heads, linear, main_memory, read};
 #[doc(no_inline)]
 pub use self::mechanisms::{
-    delta_rule, feature_attention, gated_norm, kernel_attention, qk_norm, recurrent_attention, sequence_projection, short_convolution,
+    delta_rule, feature_attention, gated_norm, kernel_attention, qk_norm, recurrent_attention, selective_decay, sequence_projection,
+    short_convolution,
 };
 #[doc(no_inline)]
 pub use self::registry::{arithmetic, constraints, parameter_formula};

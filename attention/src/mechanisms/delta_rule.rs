@@ -4,11 +4,10 @@
 //! part `b_t = sigmoid(x_t w)`. Queries, keys and values pass through short convolutions and a SiLU, and queries and keys have length 1: with longer keys the
 //! state would grow without bound.
 
-use burn::module::{Module, Param};
+use burn::module::Module;
 use burn::nn::Linear;
-use burn::tensor::activation::{sigmoid, softplus};
-use burn::tensor::{Device, Tensor, TensorData};
-use rand::RngExt;
+use burn::tensor::activation::sigmoid;
+use burn::tensor::{Device, Tensor};
 
 use crate::conformance::formula::{Formula, Query, sigmoid as plain_sigmoid};
 use crate::engine::recurrence::{Recurrence, in_32_bits};
@@ -19,6 +18,7 @@ use crate::linear::linear;
 use crate::placement::Placement;
 use crate::random::RandomKey;
 use crate::recurrent_attention::{Mixed, Mixer, PlainRecurrence, RecurrentAttention, Stretch, Widths, real};
+use crate::selective_decay::SelectiveDecay;
 use crate::short_convolution::{self, ShortConvolution};
 
 /// What the released code adds to mean squares.
@@ -26,12 +26,6 @@ const EPSILON: f64 = 1e-5;
 
 /// What the released code adds to the square of a length.
 const LENGTH_EPSILON: f64 = 1e-6;
-
-/// First step sizes of decays lie between these, evenly on a logarithmic scale.
-const STEPS: [f64; 2] = [1e-3, 0.1];
-
-/// Greatest first rate of a decay.
-const RATE: f64 = 16.0;
 
 /// Options and sizes of a state that the delta rule writes.
 #[derive(Clone, Copy, Debug)]
@@ -50,48 +44,6 @@ pub struct DeltaOptions {
     pub gate: bool,
     /// Whether the state decays.
     pub decay: bool,
-}
-
-/// How much of its state each head keeps, `exp(-exp(a_log) softplus(x W + b))` (Dao and Gu 2024, section 7).
-#[derive(Module, Debug)]
-pub struct SelectiveDecay {
-    /// Logarithm of each head's rate, `[H]`.
-    pub a_log: Param<Tensor<1>>,
-    /// Map to step sizes, `[C, H]`, with a bias.
-    pub step: Linear,
-}
-
-impl SelectiveDecay {
-    /// With rates that are uniform between `least_rate` and 16.
-    pub(super) fn new(least_rate: f64, placement: &Placement, key: &RandomKey, device: &Device) -> Self {
-        let heads = placement.heads;
-        let drawn = |name: &str, of: &dyn Fn(f64) -> f64| {
-            let mut rng = key.named(name).rng();
-            let numbers = (0..heads).map(|_| of(rng.random::<f64>()) as f32).collect();
-            Param::from_tensor(Tensor::<1>::from_data(TensorData::new(numbers, [heads]), device))
-        };
-        let [least, greatest] = STEPS.map(f64::ln);
-        // The bias of which the softplus is the step size.
-        let bias = |uniform: f64| {
-            let step = (least + uniform * (greatest - least)).exp();
-            step + (-(-step).exp_m1()).ln()
-        };
-        let step = init::linear(placement.d_model, heads, false, &key.named("step"), device);
-        Self {
-            a_log: drawn("a_log", &|uniform| (least_rate + (RATE - least_rate) * uniform).max(f64::from(f32::MIN_POSITIVE)).ln()),
-            step: Linear { bias: Some(drawn("step_bias", &bias)), ..step },
-        }
-    }
-
-    /// Step sizes of elements `[B, N, C]`, `[B, H, N, 1]`.
-    pub(super) fn steps(&self, x: Tensor<3>) -> Tensor<4> {
-        softplus(in_32_bits(split_heads(linear(x, &self.step), self.a_log.dims()[0])), 1.0)
-    }
-
-    /// Logarithms of what is kept after such steps, `[B, H, N, 1]`.
-    pub(super) fn log_decay(&self, steps: Tensor<4>) -> Tensor<4> {
-        -in_32_bits(self.a_log.val()).exp().reshape([1, -1, 1, 1]) * steps
-    }
 }
 
 /// A state that is overwritten by the delta rule.
@@ -147,15 +99,12 @@ fn of_length_one(x: Tensor<4>) -> Tensor<4> {
 
 impl Mixer for DeltaRule {
     fn recurrence(&self, x: &Tensor<3>, stretch: Stretch<'_>) -> Mixed {
-        let Widths { key, value, .. } = self.widths();
-        let projected = [&self.query, &self.key, &self.value].map(|map| linear(x.clone(), map));
-        let mixed = self.convolution.forward(Tensor::cat(projected.into(), 2), stretch);
-        let part = |first: usize, width: usize| split_heads(mixed.clone().narrow(2, self.heads * first, self.heads * width), self.heads);
+        let [queries, keys, values] = self.convolution.projections(x, [&self.query, &self.key, &self.value], self.heads, stretch);
         let strengths = sigmoid(split_heads(linear(x.clone(), &self.strength), self.heads));
         Recurrence {
-            queries: of_length_one(part(0, key)) * (key as f64).powf(-0.5),
-            keys: of_length_one(part(key, key)),
-            values: part(2 * key, value),
+            queries: of_length_one(queries) * (self.widths().key as f64).powf(-0.5),
+            keys: of_length_one(keys),
+            values,
             log_decay: self.decay.as_ref().map(|decay| decay.log_decay(decay.steps(x.clone()))),
             strengths: Some(if self.greatest == 1.0 { strengths } else { strengths * self.greatest }),
             normalised: false,
@@ -187,15 +136,7 @@ pub(super) fn formula<'a>(options: impl Fn(&Placement) -> DeltaOptions + 'a) -> 
         let DeltaOptions { key_width, value_width, greatest, norm, gate, decay, .. } = options(query.placement());
         let heads = query.placement().heads;
         let (all, real) = (|| 0..query.keys(), real(query));
-        // Of what a map gives, the part of the head at each element behind the convolution; the map's channels begin at `first` there.
-        let mixed = |map: &str, width: usize, first: usize| -> Vec<Vec<f64>> {
-            let part = |index: usize| {
-                query.mapped(&format!("mixer.{map}"), query.attended(index))[query.head * width..(query.head + 1) * width].to_vec()
-            };
-            let inputs: Vec<_> = all().map(part).collect();
-            let first = first + query.head * width;
-            all().map(|index| short_convolution::formula(query, "mixer.convolution", false, first, &inputs, &real, index)).collect()
-        };
+        let mixed = |map: &str, width: usize, first: usize| short_convolution::projection(query, map, width, first, &real);
         let unit = |x: &Vec<f64>| -> Vec<f64> {
             let length = (x.iter().map(|x| x * x).sum::<f64>() + LENGTH_EPSILON).sqrt();
             x.iter().map(|x| x / length).collect()
@@ -219,22 +160,4 @@ pub(super) fn formula<'a>(options: impl Fn(&Placement) -> DeltaOptions + 'a) -> 
         };
         gated_norm::formula(query, "mixer.norm", norm, gate, EPSILON, recurrence.read(query))
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::placement::Role;
-
-    #[test]
-    fn first_decays_are_those_of_the_paper() {
-        let placement = Placement::new(Role::Decoder, 400, 400);
-        let decay = SelectiveDecay::new(0.0, &placement, &RandomKey::from_seed(1), &Device::flex());
-        let rates: Vec<f32> = decay.a_log.val().exp().into_data().try_to_vec().unwrap();
-        let mean = rates.iter().sum::<f32>() / 400.0;
-        assert!(rates.iter().all(|rate| (0.0..=16.001).contains(rate)) && (mean - 8.0).abs() < 1.0, "mean rate {mean}");
-        let steps: Vec<f32> = softplus(decay.step.bias.unwrap().val(), 1.0).into_data().try_to_vec().unwrap();
-        let mean = steps.iter().map(|step| step.ln()).sum::<f32>() / 400.0;
-        assert!(steps.iter().all(|step| (0.999e-3..=0.1001).contains(step)) && (mean - 0.01f32.ln()).abs() < 0.3, "mean {mean}");
-    }
 }

@@ -17,7 +17,6 @@ use derive_setters::Setters;
 use serde::{Deserialize, Serialize};
 
 use crate::conformance::formula::{Formula, Query, sigmoid};
-use crate::delta_rule::SelectiveDecay;
 use crate::engine::recurrence::{Recurrence, in_32_bits};
 use crate::error::ConfigError;
 use crate::heads::{merge_heads, split_heads};
@@ -28,6 +27,7 @@ use crate::placement::Placement;
 use crate::random::RandomKey;
 use crate::recurrent_attention::{Mixed, Mixer, PlainRecurrence, RecurrentAttention, Stretch, Widths, real};
 use crate::registry::{AnyAttention, Card, Kind, Mechanism};
+use crate::selective_decay::SelectiveDecay;
 use crate::short_convolution::{self, ShortConvolution};
 
 /// What the authors' code adds to the mean square.

@@ -1,6 +1,6 @@
 //! The mechanisms, one file each, named as their papers name them, and parts that several share: [`kernel_attention`] of the convolutions,
 //! [`sequence_projection`] of Linformer, [`qk_norm`] of queries and keys, [`feature_attention`] of linear attention, [`recurrent_attention`], [`delta_rule`],
-//! [`short_convolution`] and [`gated_norm`] of recurrences. The configuration of each begins with the defaults and has a setter for each option:
+//! [`selective_decay`], [`short_convolution`] and [`gated_norm`] of recurrences. The configuration of each begins with the defaults and has a setter for each option:
 //! `LinformerConfig::default().with_rank(64)`.
 
 // A list beside that of `built_in!`: the formatter, and editors, find no file that a macro declares.
@@ -44,6 +44,7 @@ pub mod relative;
 pub mod relu;
 pub mod retnet;
 pub mod rotary;
+pub mod selective_decay;
 pub mod sequence_projection;
 pub mod shaw;
 pub mod short_convolution;

@@ -4,11 +4,14 @@
 //! padding, is 0. Decoding keeps the last `w - 1` inputs.
 
 use burn::module::{Module, Param};
+use burn::nn::Linear;
 use burn::tensor::activation::silu;
 use burn::tensor::{Device, Tensor};
 
 use crate::conformance::formula::{Query, sigmoid};
+use crate::heads::split_heads;
 use crate::init::Init;
+use crate::linear::linear;
 use crate::random::RandomKey;
 use crate::recurrent_attention::Stretch;
 
@@ -62,6 +65,23 @@ impl ShortConvolution {
         let sum = (0..taps).map(|index| x.clone().narrow(1, index, length) * tap(index)).reduce(|sum, tap| sum + tap);
         activated(sum.expect("there is a tap"))
     }
+
+    /// What maps `[C, H W]` make of elements `[B, N, C]`, each by head, `[B, H, N, W]`: its channels are those behind the channels of the maps before it.
+    pub(super) fn projections<const M: usize>(
+        &self,
+        x: &Tensor<3>,
+        maps: [&Linear; M],
+        heads: usize,
+        stretch: Stretch<'_>,
+    ) -> [Tensor<4>; M] {
+        let mixed = self.forward(Tensor::cat(maps.map(|map| linear(x.clone(), map)).into(), 2), stretch);
+        let mut first = 0;
+        maps.map(|map| {
+            let width = map.weight.shape()[1];
+            first += width;
+            split_heads(mixed.clone().narrow(2, first - width, width), heads)
+        })
+    }
 }
 
 /// The convolution of this path at one element in the formula, `[channels]`: of inputs `[N, channels]` with the weights from a first channel on.
@@ -79,6 +99,15 @@ pub(super) fn formula(query: &Query, path: &str, biased: bool, first: usize, inp
             sum * sigmoid(sum)
         })
         .collect()
+}
+
+/// Of what a map of the mixer gives, the part of the head at each element behind the convolution, `[N, width]`; the map's channels begin at `first` there.
+pub(super) fn projection(query: &Query, map: &str, width: usize, first: usize, real: &[bool]) -> Vec<Vec<f64>> {
+    let own = query.head * width..(query.head + 1) * width;
+    let all = 0..query.keys();
+    let inputs: Vec<_> =
+        all.clone().map(|index| query.mapped(&format!("mixer.{map}"), query.attended(index))[own.clone()].to_vec()).collect();
+    all.map(|index| formula(query, "mixer.convolution", false, first + own.start, &inputs, real, index)).collect()
 }
 
 #[cfg(test)]

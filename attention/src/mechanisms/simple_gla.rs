@@ -108,15 +108,12 @@ impl SimpleGlaConfig {
 
 impl Mixer for SimpleGatedLinear {
     fn recurrence(&self, x: &Tensor<3>, stretch: Stretch<'_>) -> Mixed {
-        let Widths { key, value, .. } = self.widths();
-        let projected = [&self.query, &self.key, &self.value].map(|map| linear(x.clone(), map));
-        let mixed = self.convolution.forward(Tensor::cat(projected.into(), 2), stretch);
-        let part = |first: usize, width: usize| split_heads(mixed.clone().narrow(2, self.heads * first, self.heads * width), self.heads);
+        let [queries, keys, values] = self.convolution.projections(x, [&self.query, &self.key, &self.value], self.heads, stretch);
         let rates = split_heads(linear(x.clone(), &self.rate), self.heads);
         Recurrence {
-            queries: part(0, key) * (key as f64).powf(-0.5),
-            keys: part(key, key),
-            values: part(2 * key, value),
+            queries: queries * (self.widths().key as f64).powf(-0.5),
+            keys,
+            values,
             log_decay: Some(log_sigmoid(in_32_bits(rates)) / self.normaliser),
             strengths: None,
             normalised: false,
@@ -186,14 +183,7 @@ impl Mechanism for SimpleGlaConfig {
             let [key_width, value_width] = self.widths(query.placement());
             let heads = query.placement().heads;
             let (all, real) = (|| 0..query.keys(), real(query));
-            let mixed = |map: &str, width: usize, first: usize| -> Vec<Vec<f64>> {
-                let part = |index: usize| {
-                    query.mapped(&format!("mixer.{map}"), query.attended(index))[query.head * width..(query.head + 1) * width].to_vec()
-                };
-                let inputs: Vec<_> = all().map(part).collect();
-                let first = first + query.head * width;
-                all().map(|index| short_convolution::formula(query, "mixer.convolution", false, first, &inputs, &real, index)).collect()
-            };
+            let mixed = |map: &str, width: usize, first: usize| short_convolution::projection(query, map, width, first, &real);
             let log_rate = |index: usize| {
                 let rate = query.mapped("mixer.rate", query.attended(index))[query.head];
                 vec![sigmoid(rate).powf(1.0 / self.gate_normaliser).ln(); key_width]

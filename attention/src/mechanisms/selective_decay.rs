@@ -1,0 +1,80 @@
+//! The decay of Mamba-2 (Dao and Gu 2024, section 7), which Gated DeltaNet takes over: elements decide step sizes, and each head has a rate.
+
+use burn::module::{Module, Param};
+use burn::nn::Linear;
+use burn::tensor::activation::softplus;
+use burn::tensor::{Device, Tensor, TensorData};
+use rand::RngExt;
+
+use crate::engine::recurrence::in_32_bits;
+use crate::heads::split_heads;
+use crate::init;
+use crate::linear::linear;
+use crate::placement::Placement;
+use crate::random::RandomKey;
+
+/// First step sizes of decays lie between these, evenly on a logarithmic scale.
+const STEPS: [f64; 2] = [1e-3, 0.1];
+
+/// Greatest first rate of a decay.
+const RATE: f64 = 16.0;
+
+/// How much of its state each head keeps, `exp(-exp(a_log) softplus(x W + b))` (Dao and Gu 2024, section 7).
+#[derive(Module, Debug)]
+pub struct SelectiveDecay {
+    /// Logarithm of each head's rate, `[H]`.
+    pub a_log: Param<Tensor<1>>,
+    /// Map to step sizes, `[C, H]`, with a bias.
+    pub step: Linear,
+}
+
+impl SelectiveDecay {
+    /// With rates that are uniform between `least_rate` and 16.
+    pub(super) fn new(least_rate: f64, placement: &Placement, key: &RandomKey, device: &Device) -> Self {
+        let heads = placement.heads;
+        let drawn = |name: &str, of: &dyn Fn(f64) -> f64| {
+            let mut rng = key.named(name).rng();
+            let numbers = (0..heads).map(|_| of(rng.random::<f64>()) as f32).collect();
+            Param::from_tensor(Tensor::<1>::from_data(TensorData::new(numbers, [heads]), device))
+        };
+        let [least, greatest] = STEPS.map(f64::ln);
+        // The bias of which the softplus is the step size.
+        let bias = |uniform: f64| {
+            let step = (least + uniform * (greatest - least)).exp();
+            step + (-(-step).exp_m1()).ln()
+        };
+        let step = init::linear(placement.d_model, heads, false, &key.named("step"), device);
+        Self {
+            a_log: drawn("a_log", &|uniform| (least_rate + (RATE - least_rate) * uniform).max(f64::from(f32::MIN_POSITIVE)).ln()),
+            step: Linear { bias: Some(drawn("step_bias", &bias)), ..step },
+        }
+    }
+
+    /// Step sizes of elements `[B, N, C]`, `[B, H, N, 1]`.
+    pub(super) fn steps(&self, x: Tensor<3>) -> Tensor<4> {
+        softplus(in_32_bits(split_heads(linear(x, &self.step), self.a_log.dims()[0])), 1.0)
+    }
+
+    /// Logarithms of what is kept after such steps, `[B, H, N, 1]`.
+    pub(super) fn log_decay(&self, steps: Tensor<4>) -> Tensor<4> {
+        -in_32_bits(self.a_log.val()).exp().reshape([1, -1, 1, 1]) * steps
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::placement::Role;
+
+    #[test]
+    fn first_decays_are_those_of_the_paper() {
+        let placement = Placement::new(Role::Decoder, 400, 400);
+        let decay = SelectiveDecay::new(0.0, &placement, &RandomKey::from_seed(1), &Device::flex());
+        let rates: Vec<f32> = decay.a_log.val().exp().into_data().try_to_vec().unwrap();
+        let mean = rates.iter().sum::<f32>() / 400.0;
+        assert!(rates.iter().all(|rate| (0.0..=16.001).contains(rate)) && (mean - 8.0).abs() < 1.0, "mean rate {mean}");
+        let steps: Vec<f32> = softplus(decay.step.bias.unwrap().val(), 1.0).into_data().try_to_vec().unwrap();
+        let mean = steps.iter().map(|step| step.ln()).sum::<f32>() / 400.0;
+        assert!(steps.iter().all(|step| (0.999e-3..=0.1001).contains(step)) && (mean - 0.01f32.ln()).abs() < 0.3, "mean {mean}");
+    }
+}
