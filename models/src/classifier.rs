@@ -18,6 +18,7 @@ pub use self::config::{ClassifierConfig, Pooling};
 use crate::block::{Context, Hidden};
 use crate::embedding::TokenEmbedding;
 use crate::fused::linear;
+use crate::masked::MaskedHead;
 use crate::seq2seq::Scores;
 use crate::stack::Stack;
 
@@ -45,6 +46,8 @@ pub struct Classifier<A: Attention = AnyAttention> {
     pub pooler: Option<Linear>,
     /// From the pooled vector to the outputs.
     pub output: Linear,
+    /// What hidden states pass before [masked tokens](crate::masked) are found from them, and biases.
+    pub masked_head: Option<MaskedHead>,
     #[module(skip)]
     pooling: Pooling,
     dropout: f64,

@@ -35,7 +35,7 @@ pub enum Activation {
 }
 
 impl Activation {
-    fn apply<const D: usize>(self, x: Tensor<D>) -> Tensor<D> {
+    pub(crate) fn apply<const D: usize>(self, x: Tensor<D>) -> Tensor<D> {
         match self {
             Self::Relu => relu(x),
             Self::Gelu => gelu(x),

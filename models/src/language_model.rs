@@ -16,7 +16,7 @@ use crate::auxiliary::AuxiliaryClassifiers;
 use crate::block::{Context, Hidden};
 use crate::embedding::{TokenEmbedding, output_matrix, project};
 use crate::generation::{GenerationConfig, Hypothesis, StepDecoder, generate, left_padded};
-use crate::loss::{CrossEntropy, cross_entropy, projected_cross_entropy};
+use crate::loss::{CrossEntropy, cross_entropy, projected_cross_entropy, with_biases};
 use crate::segment::SegmentMemory;
 use crate::seq2seq::{Scores, last_position};
 use crate::stack::{Stack, StackState, causal};
@@ -133,11 +133,7 @@ impl<A: Attention> LanguageModel<A> {
         }
         let matrix = output_matrix(self.output.as_ref(), &self.embedding);
         let (hidden, matrix) = match &self.output_bias {
-            // A bias is the weight of an input that is always 1.
-            Some(bias) => {
-                let ones = Tensor::ones([hidden.dims()[0], 1], (&hidden.device(), hidden.dtype()));
-                (Tensor::cat(vec![hidden, ones], 1), Tensor::cat(vec![matrix, bias.val().unsqueeze_dim(1)], 1))
-            }
+            Some(bias) => with_biases(hidden, matrix, bias.val()),
             None => (hidden, matrix),
         };
         projected_cross_entropy(hidden, matrix, targets, padding, label_smoothing)

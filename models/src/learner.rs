@@ -225,8 +225,7 @@ impl<A: Attention> Objective<Classifier<A>> for MaskedTokens {
         let hidden = model.hidden(sentences, random, &mut Probe::off());
         let [rows, length, width] = hidden.states.dims();
         let found = hidden.states.reshape([rows * length, width]).select(0, batch.positions);
-        let logits = found.matmul(model.embedding.tokens.weight.val().transpose());
-        class_output(logits, batch.targets, &hidden.losses)
+        class_output(model.masked_logits(found), batch.targets, &hidden.losses)
     }
 }
 

@@ -48,6 +48,13 @@ pub fn projected_cross_entropy(
     of_sums(fused::projected_cross_entropy(states, matrix, targets, weights, label_smoothing))
 }
 
+/// States `[N, C + 1]` and a matrix `[V, C + 1]` whose logits are those of `states` and `matrix` with biases `[V]`: a bias is the weight of an input that is
+/// always 1.
+pub(crate) fn with_biases(states: Tensor<2>, matrix: Tensor<2>, biases: Tensor<1>) -> (Tensor<2>, Tensor<2>) {
+    let ones = Tensor::ones([states.dims()[0], 1], (&states.device(), states.dtype()));
+    (Tensor::cat(vec![states, ones], 1), Tensor::cat(vec![matrix, biases.unsqueeze_dim(1)], 1))
+}
+
 /// The targets, and 1 for each that is real and 0 for each that is padding, without a part in the graph.
 fn checked(rows: usize, targets: Tensor<1, Int>, padding: Option<u32>, label_smoothing: f64) -> (Tensor<1, Int>, Tensor<1>) {
     assert!((0.0..1.0).contains(&label_smoothing), "label smoothing {label_smoothing} is not in [0, 1)");

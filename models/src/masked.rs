@@ -2,17 +2,25 @@
 //!
 //! Of the tokens of a sequence a fraction is chosen, 15 % in the paper. The model reads the mask token in place of four fifths of them, a random token for a
 //! tenth, and the token itself for the rest, and predicts all of them. A [`Classifier`] can continue with the encoder; the output projection is the embedding's
-//! matrix.
+//! matrix. With the option [`masked_head`](crate::classifier::ClassifierConfig::masked_head) states pass [more](MaskedHead) before it, as in the code of the
+//! paper.
 
-use burn::tensor::{Int, Tensor};
+use burn::module::{Module, Param};
+use burn::nn::Linear;
+use burn::tensor::{Device, Int, Tensor};
 use heedful_attention::contract::Attention;
+use heedful_attention::init::{self, Init};
 use heedful_attention::random::RandomKey;
 use rand::RngExt;
 use serde::{Deserialize, Serialize};
 
+use crate::block::BlockConfig;
 use crate::classifier::Classifier;
 use crate::error::{Check, ConfigError};
-use crate::loss::{CrossEntropy, projected_cross_entropy};
+use crate::feed_forward::Activation;
+use crate::fused::linear;
+use crate::loss::{CrossEntropy, projected_cross_entropy, with_biases};
+use crate::norm::Norm;
 
 /// How many tokens are chosen, and what takes their place. The vocabulary and the mask token must be given.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -94,13 +102,62 @@ impl MaskingConfig {
     }
 }
 
+/// What hidden states pass before the embedding's matrix projects them, and biases of the logits: `norm(f(h W + b)) E^T + c` (the released code of Devlin et al.
+/// 2019). Non-linearity and normalisation are those of the layers.
+///
+/// Should be created with [`ClassifierConfig::masked_head`](crate::classifier::ClassifierConfig::masked_head).
+#[derive(Module, Debug)]
+pub struct MaskedHead {
+    /// `W`, `[C, C]`, and `b`.
+    pub transform: Linear,
+    /// Normalisation of what is projected.
+    pub norm: Norm,
+    /// Biases of the logits `c`, `[V]`.
+    pub bias: Param<Tensor<1>>,
+    #[module(skip)]
+    activation: Activation,
+}
+
+impl MaskedHead {
+    /// Of a model with such blocks and so many tokens.
+    pub(crate) fn init(block: &BlockConfig, vocabulary: usize, key: &RandomKey, device: &Device) -> Self {
+        let BlockConfig { d_model, norm, activation, .. } = *block;
+        Self {
+            transform: init::linear(d_model, d_model, true, &key.named("transform"), device),
+            norm: norm.init(d_model, device),
+            bias: Init::Constant(0.0).parameter([vocabulary], &key.named("bias"), device),
+            activation,
+        }
+    }
+
+    /// What is projected of hidden states `[.., C]`.
+    fn transformed<const D: usize>(&self, hidden: Tensor<D>) -> Tensor<D> {
+        self.norm.forward(self.activation.apply(linear(hidden, &self.transform)))
+    }
+}
+
 impl<A: Attention> Classifier<A> {
-    /// Cross-entropy of hidden states `[P, C]` at masked positions against the tokens `[P]` that stood there, with the embedding's matrix as output projection.
+    /// Logits `[.., V]` of the tokens that stood at the positions of hidden states `[.., C]`, with the embedding's matrix as output projection, after the
+    /// [head](MaskedHead) if there is one.
+    pub fn masked_logits<const D: usize>(&self, hidden: Tensor<D>) -> Tensor<D> {
+        match &self.masked_head {
+            Some(head) => self.embedding.project(head.transformed(hidden)) + head.bias.val().unsqueeze(),
+            None => self.embedding.project(hidden),
+        }
+    }
+
+    /// Cross-entropy of hidden states `[P, C]` at masked positions against the tokens `[P]` that stood there: that of
+    /// [`masked_logits`](Self::masked_logits), which never exist all at once.
     ///
     /// # Panics
     /// If there are not as many targets.
     pub fn masked_cross_entropy(&self, hidden: Tensor<2>, targets: Tensor<1, Int>) -> CrossEntropy {
-        projected_cross_entropy(hidden, self.embedding.tokens.weight.val(), targets, None, 0.0)
+        let matrix = self.embedding.tokens.weight.val();
+        let (hidden, matrix) = match &self.masked_head {
+            Some(head) => with_biases(head.transformed(hidden), matrix, head.bias.val()),
+            None => (hidden, matrix),
+        };
+        projected_cross_entropy(hidden, matrix, targets, None, 0.0)
     }
 }
 
@@ -111,8 +168,14 @@ mod tests {
     use burn::tensor::{Device, TensorData};
     use heedful_attention::probe::Probe;
 
-    use crate::block::BlockConfig;
     use crate::classifier::{ClassifierConfig, Sentences};
+    use crate::loss::cross_entropy;
+
+    fn classifier(masked_head: bool) -> ClassifierConfig {
+        let activation = if masked_head { Activation::Gelu } else { Activation::default() };
+        let block = BlockConfig { d_model: 16, heads: 2, d_ff: 32, max_length: 16, dropout: 0.0, activation, ..BlockConfig::default() };
+        ClassifierConfig { vocabulary: 30, outputs: 2, layers: 1, block, masked_head, ..ClassifierConfig::default() }
+    }
 
     fn config() -> MaskingConfig {
         MaskingConfig { vocabulary: 30, mask: 2, special: 3, ..MaskingConfig::default() }
@@ -146,9 +209,7 @@ mod tests {
     #[test]
     fn an_encoder_learns_to_find_them() {
         let device = Device::flex().autodiff();
-        let block = BlockConfig { d_model: 16, heads: 2, d_ff: 32, max_length: 16, dropout: 0.0, ..BlockConfig::default() };
-        let model = ClassifierConfig { vocabulary: 30, outputs: 2, layers: 1, block, ..ClassifierConfig::default() };
-        let mut model = model.init(&RandomKey::from_seed(1), &device);
+        let mut model = classifier(false).init(&RandomKey::from_seed(1), &device);
         let mut optimiser = AdamConfig::new().init();
         let tokens: Vec<u32> = (3..15).collect();
         let mut losses = Vec::new();
@@ -169,6 +230,56 @@ mod tests {
         }
         let mean = |losses: &[f32]| losses.iter().sum::<f32>() / losses.len() as f32;
         assert!(mean(&losses[250..]) < 0.5 * mean(&losses[..20]), "{losses:?}");
+    }
+
+    /// Hidden states `[2, 5, 16]`, and a model whose biases and norms of a head, if it has one, are not those of the beginning.
+    fn states_and_model(masked_head: bool, device: &Device) -> (Tensor<3>, Classifier) {
+        let drawn = |name| Init::Normal(1.0).tensor([2, 5, 16], &RandomKey::from_seed(2).named(name), device);
+        let mut model = classifier(masked_head).init(&RandomKey::from_seed(1), device);
+        if let Some(head) = &mut model.masked_head {
+            let changed = |old: Param<Tensor<1>>, name| {
+                let change = Init::Normal(1.0).tensor(old.dims(), &RandomKey::from_seed(3).named(name), device);
+                old.map(|old| {
+                    let is_tracked = old.is_require_grad();
+                    (old + change).detach().set_require_grad(is_tracked)
+                })
+            };
+            head.bias = changed(head.bias.clone(), "bias");
+            head.transform.bias = head.transform.bias.take().map(|bias| changed(bias, "transform"));
+            head.norm.gamma = changed(head.norm.gamma.clone(), "gamma");
+        }
+        (drawn("states"), model)
+    }
+
+    #[test]
+    fn a_head_is_a_map_a_non_linearity_and_a_normalisation_before_the_matrix_and_biases_after_it() {
+        let (states, model) = states_and_model(true, &Device::flex());
+        let head = model.masked_head.as_ref().unwrap();
+        let transformed = head.norm.forward(burn::tensor::activation::gelu(head.transform.forward(states.clone())));
+        let matrix = model.embedding.tokens.weight.val().transpose();
+        let expected = transformed.matmul(matrix.unsqueeze()) + head.bias.val().unsqueeze();
+        let difference: f32 = (model.masked_logits(states) - expected).abs().max().into_scalar();
+        assert!(difference < 1e-4, "{difference}");
+    }
+
+    #[test]
+    fn the_cross_entropy_is_that_of_the_logits() {
+        let device = Device::flex().autodiff();
+        for masked_head in [false, true] {
+            let (states, model) = states_and_model(masked_head, &device);
+            let states = states.reshape([10, 16]);
+            let targets = Tensor::<1, Int>::from_data([3, 7, 7, 29, 11, 4, 5, 3, 20, 9], &device);
+            let of = |loss: Tensor<1>| {
+                let gradients = loss.clone().backward();
+                let matrix = model.embedding.tokens.weight.val().grad(&gradients).unwrap().flatten::<1>(0, 1);
+                let bias = model.masked_head.as_ref().map(|head| head.bias.val().grad(&gradients).unwrap());
+                Tensor::cat([Some(loss.inner()), Some(matrix), bias].into_iter().flatten().collect(), 0)
+            };
+            let found = of(model.masked_cross_entropy(states.clone(), targets.clone()).loss);
+            let expected = of(cross_entropy(model.masked_logits(states), targets, None, 0.0).loss);
+            let difference: f32 = (found - expected).abs().max().into_scalar();
+            assert!(difference < 1e-3, "head {masked_head}: {difference}");
+        }
     }
 
     #[test]

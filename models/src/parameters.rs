@@ -163,7 +163,13 @@ impl ClassifierConfig {
         let d_model = self.block.d_model;
         let count = self.stack().parameters(|placement| self.attention.at(placement.layer))?;
         let pooler = if self.pooler { map(d_model, d_model, true) } else { 0 };
-        Some([self.embedding().parameters(), pooler, map(d_model, self.outputs, true)].into_iter().fold(count, plus))
+        let head = if self.masked_head {
+            let transform = map(d_model, d_model, true).saturating_add(self.block.norm.parameters(d_model));
+            transform.saturating_add(self.vocabulary as u128)
+        } else {
+            0
+        };
+        Some([self.embedding().parameters(), pooler, map(d_model, self.outputs, true), head].into_iter().fold(count, plus))
     }
 }
 
@@ -290,6 +296,7 @@ mod tests {
                 block,
                 segments: true,
                 pooler: true,
+                masked_head: true,
                 embedding_norm: true,
                 ..ClassifierConfig::default()
             };

@@ -76,6 +76,7 @@ fn names_of_blocks_of_released_models_are_those_of_the_document() {
         positions: PositionConfig::Learned,
         embedding_norm: true,
         pooler: true,
+        masked_head: true,
         segments: true,
         ..ClassifierConfig::default()
     };

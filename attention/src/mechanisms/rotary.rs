@@ -61,6 +61,11 @@ pub struct RotaryConfig {
     /// What these norms add to the mean of squares, greater than 0 (default 1e-6).
     #[setters(into)]
     pub qk_norm_epsilon: Option<f64>,
+    /// By what scores are multiplied, greater than 0 (default `1 / sqrt(D)`). It is `1 / sqrt(query_pre_attn_scalar)` of Hugging Face, which is `1 / sqrt(144)` in
+    /// Gemma 2 with 27 billion parameters, whose heads have 128 channels.
+    #[setters(into)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub score_scale: Option<f64>,
     /// How angles change for sequences that are longer than those of training: a table with `kind` `none` (default), `linear`, `ntk`, `llama3` or `yarn`, the
     /// `factor`, and the further keys of `rope_parameters` of Hugging Face (`original_max_position_embeddings`, `low_freq_factor`, `high_freq_factor`,
     /// `beta_fast`, `beta_slow`, `attention_factor`, `truncate`).
@@ -75,6 +80,7 @@ impl Default for RotaryConfig {
             fraction: 1.0,
             qk_norm: QkNorm::None,
             qk_norm_epsilon: None,
+            score_scale: None,
             scaling: RotaryScaling::None,
         }
     }
@@ -97,6 +103,7 @@ pub struct Rotary {
     tables: Arc<Tables>,
     #[module(skip)]
     layout: PairLayout,
+    score_scale: Option<f64>,
     heads: usize,
     kv_heads: usize,
 }
@@ -114,6 +121,7 @@ impl RotaryConfig {
             key_norm: norm("key_norm"),
             tables: Tables::shared(self.scaling.frequencies(self.base, pairs), self.scaling.magnitude()),
             layout: self.layout,
+            score_scale: self.score_scale,
             heads: placement.heads,
             kv_heads: placement.n_kv_heads(),
         }
@@ -165,6 +173,9 @@ impl Mechanism for RotaryConfig {
             return Err(check.wrong("fraction", self.fraction, remedy));
         }
         self.qk_norm.validate(self.qk_norm_epsilon, &check)?;
+        if let Some(scale) = self.score_scale.filter(|scale| !(f64::from(f32::MIN_POSITIVE)..=f64::from(f32::MAX)).contains(scale)) {
+            return Err(check.wrong("score_scale", scale, "give a number greater than 0, or leave it out"));
+        }
         self.scaling.validate(&check, rotated)
     }
 
@@ -214,7 +225,7 @@ impl Logits for Rotary {
 
     fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, _positions: &Positions) -> LogitTerms {
         let keys = keys.expect("rotary logits are given the keys that they asked for");
-        let scale = (keys.dims()[3] as f64).powf(-0.5);
+        let scale = self.score_scale.unwrap_or_else(|| (keys.dims()[3] as f64).powf(-0.5));
         let queries = normalised(linear(query, &self.query), &self.query_norm) * scale;
         LogitTerms::content(self.turned(queries, self.heads, span.query_start), keys)
     }
@@ -249,6 +260,9 @@ mod tests {
         let config = RotaryConfig::default();
         for base in [1.0, f64::INFINITY, f64::NAN] {
             assert!(refused(config.clone().with_base(base), 4).contains("`base` is"), "{base}");
+        }
+        for scale in [0.0, -1.0, 1e-60, f64::NAN] {
+            assert!(refused(config.clone().with_score_scale(scale), 4).contains("`score_scale` is"), "{scale}");
         }
         let scaled = |scaling: &str, width| {
             let config: AnyMechanism = with_scaling(scaling);

@@ -402,6 +402,7 @@ fn rotations(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
     add("half of the channels, interleaved", config.clone().with_fraction(0.5).with_layout(PairLayout::Interleaved));
     add("RMS norms, large epsilon", config.clone().with_qk_norm(QkNorm::Rms).with_qk_norm_epsilon(0.5));
     add("layer norms", config.clone().with_qk_norm(QkNorm::Layer));
+    add("another scale of scores", config.clone().with_score_scale(1.5));
     let original_max_position_embeddings = 16;
     let yarn = |attention_factor, truncate| RotaryScaling::Yarn {
         factor: 4.0,

@@ -25,8 +25,8 @@ pub struct Language {
     pub data: LanguageData,
     /// How it is cut into tokens: `word`, `character`, `bpe` or `word-piece`; `pretrained` is that of the pretrained model.
     pub tokeniser: TokeniserConfig,
-    /// Folder of a pretrained model of Hugging Face, from whose weights training goes on; by default none. It sets `tokeniser`, the attention and the fields of
-    /// the table `model`.
+    /// Folder of a pretrained model of Hugging Face, from whose weights training goes on; by default none. It sets `tokeniser`, the attention,
+    /// `tied`, `logit_softcap` and the fields of the table `model`.
     pub pretrained: Option<PathBuf>,
     /// Whether the output projection is the embedding's matrix.
     pub tied: bool,

@@ -64,6 +64,7 @@ pub(super) fn beneath(folder: &Path) -> Result<Table, ExperimentError> {
     config.attention.mechanisms().iter().try_for_each(|mechanism| add_options(mechanism, &mut mechanisms))?;
     let table = |fields: &[(&str, Value)]| Value::Table(fields.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect());
     let attentions = Value::Array(vec![Value::String(name(&config.attention))]);
+    let bound = config.logit_softcap.map(|bound| ("logit_softcap", Value::Float(bound)));
     let fields = [
         ("tied", Value::Boolean(config.tied)),
         ("tokeniser", table(&[("kind", Value::String(TokeniserConfig::Pretrained {}.kind().to_owned()))])),
@@ -72,7 +73,7 @@ pub(super) fn beneath(folder: &Path) -> Result<Table, ExperimentError> {
         ("mechanisms", Value::Table(mechanisms)),
         ("training", Value::Table(TRAINING.parse().expect("this is TOML"))),
     ];
-    Ok(fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
+    Ok(fields.into_iter().chain(bound).map(|(name, value)| (name.to_owned(), value)).collect())
 }
 
 /// Checks that configuration and folder are for each other.
@@ -135,7 +136,7 @@ mod tests {
 
     #[test]
     fn the_configuration_of_a_folder_is_that_of_its_model() {
-        for name in ["gpt2", "llama", "mistral", "qwen3"] {
+        for name in ["gemma2", "gpt2", "llama", "mistral", "qwen3"] {
             let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../models/tests/fixtures/pretrained").join(name);
             let given = vec![Assignment::option("--pretrained", "pretrained", path.to_string_lossy().into_owned())];
             let settings = Settings::<LanguageConfig>::read(None, given).unwrap().over_table(beneath(&path).unwrap()).unwrap();

@@ -210,7 +210,7 @@ impl Task for MaskedTask<'_> {
             let batch = self.assemble(text, starts, |row| key.numbered((number * rows + row) as u64));
             let (_, states, targets) = Self::hidden(model, &batch, None, &mut Probe::off());
             let loss = model.masked_cross_entropy(states.clone(), targets.clone()).negative_log_likelihood;
-            let chosen = states.matmul(model.embedding.tokens.weight.val().transpose()).argmax(1).squeeze_dim::<1>(1);
+            let chosen = model.masked_logits(states).argmax(1).squeeze_dim::<1>(1);
             let (own, found) =
                 (f64::from(loss.into_scalar::<f32>()), read(chosen.equal(targets)).iter::<bool>().filter(|&right| right).count());
             nats += own;

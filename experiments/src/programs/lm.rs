@@ -21,7 +21,7 @@ struct Options {
     #[arg(long, value_name = "NAME[,NAME...]", value_delimiter = ',')]
     model: Vec<String>,
 
-    /// Folder of a pretrained model of Hugging Face (GPT-2, Llama, Mistral, Qwen-3) with its tokenizer.json: score it, and fine-tune it
+    /// Folder of a pretrained model of Hugging Face (Gemma-2, GPT-2, Llama, Mistral, Qwen-3) with its tokenizer.json: score it, and fine-tune it
     #[arg(long, value_name = "DIR", conflicts_with = "model")]
     pretrained: Option<PathBuf>,
 

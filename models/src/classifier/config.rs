@@ -16,6 +16,7 @@ use crate::embedding::{EmbeddingScale, TokenEmbeddingConfig};
 use crate::error::{Check, ConfigError};
 use crate::initialisation::Initialisation;
 use crate::layout::LayerAttention;
+use crate::masked::MaskedHead;
 use crate::position::PositionConfig;
 use crate::stack::StackConfig;
 
@@ -73,6 +74,9 @@ pub struct ClassifierConfig {
     pub pooler: bool,
     /// Whether there are vectors that tell the first sentence of a pair from the second (default: no).
     pub segments: bool,
+    /// Whether hidden states pass a map, the non-linearity of the layers and a normalisation before [masked tokens](crate::masked) are found from them, whose
+    /// logits have biases (Devlin et al. 2019, default: no).
+    pub masked_head: bool,
     /// Seed of [`build`](Self::build) (default: the device's generator draws it).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
@@ -94,6 +98,7 @@ impl Default for ClassifierConfig {
             pooling: Pooling::default(),
             pooler: false,
             segments: false,
+            masked_head: false,
             seed: None,
         }
     }
@@ -124,6 +129,13 @@ impl ClassifierConfig {
     /// Sets whether there are vectors that tell the first sentence of a pair from the second (default: no).
     pub fn with_segments(mut self, segments: bool) -> Self {
         self.segments = segments;
+        self
+    }
+
+    /// Sets whether hidden states pass a map, the non-linearity of the layers and a normalisation before [masked tokens](crate::masked) are found from them (default:
+    /// no).
+    pub fn with_masked_head(mut self, masked_head: bool) -> Self {
+        self.masked_head = masked_head;
         self
     }
 
@@ -185,6 +197,7 @@ impl ClassifierConfig {
             encoder: self.stack().init_with(&key.named("encoder"), device, &build),
             pooler: self.pooler.then(|| init::linear(d_model, d_model, true, &key.named("pooler"), device)),
             output: init::linear(d_model, self.outputs, true, &key.named("output"), device),
+            masked_head: self.masked_head.then(|| MaskedHead::init(&self.block, self.vocabulary, &key.named("masked_head"), device)),
             pooling: self.pooling,
             dropout,
             training: Training::new(&key.named("plain")),

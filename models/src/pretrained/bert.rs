@@ -1,11 +1,11 @@
-//! BERT: `BertForSequenceClassification`, and the encoder of other classes.
+//! BERT: `BertForSequenceClassification`, the encoder of other classes, and the masked-LM head of `BertForMaskedLM` and `BertForPreTraining`.
 
 use heedful_attention::registry::AnyMechanism;
 use serde_json::json;
 
 use super::error::PretrainedError;
 use super::fields::Fields;
-use super::table::{Names, Place, Row};
+use super::table::{Names, Place, Row, Tied};
 use crate::block::BlockConfig;
 use crate::classifier::{ClassifierConfig, Pooling};
 use crate::embedding::EmbeddingScale;
@@ -14,7 +14,8 @@ use crate::norm::NormConfig;
 use crate::position::PositionConfig;
 use crate::residual::NormOrder;
 
-/// Files of 2018 name the parameters of norms otherwise. Outputs of pre-training (`cls.`) are not those of a classifier.
+/// Files of 2018 name the parameters of norms otherwise. Outputs of pre-training (`cls.`) are not those of a classifier, and that
+/// for next sentences is no parameter of a masked language model either.
 pub(super) const NAMES: Names = Names {
     prefix: "bert.",
     others: &[&[("LayerNorm.weight", "LayerNorm.gamma"), ("LayerNorm.bias", "LayerNorm.beta")]],
@@ -53,6 +54,23 @@ pub(super) const REST: &[Row] = &[
     ("pooler.weight", "bert.pooler.dense.weight", Place::Transposed),
     ("pooler.bias", "bert.pooler.dense.bias", Place::Same),
 ];
+
+/// Of the masked-LM head.
+pub(super) const MASKED_HEAD: &[Row] = &[
+    ("masked_head.transform.weight", "cls.predictions.transform.dense.weight", Place::Transposed),
+    ("masked_head.transform.bias", "cls.predictions.transform.dense.bias", Place::Same),
+    ("masked_head.norm.gamma", "cls.predictions.transform.LayerNorm.weight", Place::Same),
+    ("masked_head.norm.beta", "cls.predictions.transform.LayerNorm.bias", Place::Same),
+    ("masked_head.bias", "cls.predictions.bias", Place::Same),
+];
+
+/// What the projection of that head repeats where files have it.
+pub(super) const MASKED_HEAD_TIES: [Tied; 2] = [
+    Tied { tensor: "cls.predictions.decoder.weight", original: "bert.embeddings.word_embeddings.weight", remedy: UNTIED },
+    Tied { tensor: "cls.predictions.decoder.bias", original: "cls.predictions.bias", remedy: UNTIED },
+];
+
+const UNTIED: &str = "a masked-LM head whose projection is not the embedding's matrix is not supported";
 
 /// The model that a configuration describes.
 pub(super) fn config(fields: Fields) -> Result<ClassifierConfig, PretrainedError> {

@@ -27,11 +27,14 @@ pub(super) const LAYER: &[Row] = &[
     ("decoder.layers.{}.self_attention.Softmax.logits.key.weight", "model.layers.{}.self_attn.k_proj.weight", Place::Transposed),
     ("decoder.layers.{}.self_attention.Softmax.value.weight", "model.layers.{}.self_attn.v_proj.weight", Place::Transposed),
     ("decoder.layers.{}.self_attention.Softmax.output.weight", "model.layers.{}.self_attn.o_proj.weight", Place::Transposed),
-    ("decoder.layers.{}.feed_forward_residual.norm.gamma", "model.layers.{}.post_attention_layernorm.weight", Place::Same),
     ("decoder.layers.{}.feed_forward.input.weight", "model.layers.{}.mlp.gate_proj.weight", Place::Transposed),
     ("decoder.layers.{}.feed_forward.gate.weight", "model.layers.{}.mlp.up_proj.weight", Place::Transposed),
     ("decoder.layers.{}.feed_forward.output.weight", "model.layers.{}.mlp.down_proj.weight", Place::Transposed),
 ];
+
+/// Norms beside that before attention.
+pub(super) const NORM: &[Row] =
+    &[("decoder.layers.{}.feed_forward_residual.norm.gamma", "model.layers.{}.post_attention_layernorm.weight", Place::Same)];
 
 /// With `attention_bias`.
 pub(super) const ATTENTION_BIASES: &[Row] = &[
@@ -60,8 +63,8 @@ pub(super) const REST: &[Row] =
 pub(super) const OUTPUT: Row = ("output.weight", "lm_head.weight", Place::Transposed);
 pub(super) const EMBEDDING: &str = "model.embed_tokens.weight";
 
-/// What the three have in common, and the ε of norms.
-fn shared(fields: &Fields) -> Result<(LanguageModelConfig, f64), PretrainedError> {
+/// What the three and Gemma-2 have in common, and the ε of norms.
+pub(super) fn shared(fields: &Fields) -> Result<(LanguageModelConfig, f64), PretrainedError> {
     let (d_model, heads) = (fields.size("hidden_size")?, fields.size("num_attention_heads")?);
     let epsilon = fields.number_or("rms_norm_eps", 1e-6)?;
     let config = LanguageModelConfig {
@@ -92,18 +95,51 @@ fn shared(fields: &Fields) -> Result<(LanguageModelConfig, f64), PretrainedError
 }
 
 /// The width of a head, where it is not that of the model divided by the heads.
-fn head_width(block: &BlockConfig, given: Option<usize>) -> Option<usize> {
+pub(super) fn head_width(block: &BlockConfig, given: Option<usize>) -> Option<usize> {
     given.filter(|width| width * block.heads != block.d_model)
 }
 
 /// What transformers takes for a missing number of these heads suits one model alone.
-fn says_kv_heads(fields: &Fields) -> Result<(), PretrainedError> {
+pub(super) fn says_kv_heads(fields: &Fields) -> Result<(), PretrainedError> {
     let field = "num_key_value_heads";
     if fields.is_given(field) { Ok(()) } else { Err(fields.wrong(field, "give the number of heads of keys and values")) }
 }
 
 fn windowed(window: usize, logits: AnyMechanism) -> AnyMechanism {
     SlidingWindowConfig::default().with_window(window).with_logits(logits).into()
+}
+
+/// Positions that layers with a window see. Null stands for no window, and a field that is missing for that of the first Mistral and of Gemma-2.
+pub(super) fn window(fields: &Fields) -> Result<Option<usize>, PretrainedError> {
+    if fields.is_given("sliding_window") { fields.optional_size("sliding_window") } else { Ok(Some(4096)) }
+}
+
+/// Whether layers have a window, for each of them, if `layer_types` says it.
+pub(super) fn layer_types(fields: &Fields, layers: usize) -> Result<Option<Vec<bool>>, PretrainedError> {
+    let Some(types) = fields.get("layer_types") else { return Ok(None) };
+    let wrong = || fields.wrong("layer_types", format!("give full_attention or sliding_attention for each of the {layers} layers"));
+    let is_windowed = |kind: &Value| match kind.as_str() {
+        Some("full_attention") => Ok(false),
+        Some("sliding_attention") => Ok(true),
+        _ => Err(wrong()),
+    };
+    let types = types.as_array().filter(|types| types.len() == layers).ok_or_else(wrong)?;
+    types.iter().map(is_windowed).collect::<Result<_, _>>().map(Some)
+}
+
+/// The attention of layers of which some have a window: the shortest list that is repeated over them.
+pub(super) fn layered(is_windowed: &[bool], window: Option<usize>, logits: AnyMechanism) -> LayerAttention {
+    let layers = is_windowed.len();
+    let repeats = |period: usize| layers.is_multiple_of(period) && (period..layers).all(|at| is_windowed[at] == is_windowed[at - period]);
+    let period = (1..=layers).find(|&period| repeats(period)).unwrap_or(layers);
+    let layer = |is_windowed: &bool| match window.filter(|_| *is_windowed) {
+        Some(window) => windowed(window, logits.clone()),
+        None => logits.clone(),
+    };
+    match &is_windowed[..period] {
+        [all] => layer(all).into(),
+        list => LayerAttention::Each(list.iter().map(layer).collect()),
+    }
 }
 
 /// The Llama that a configuration describes.
@@ -128,9 +164,7 @@ pub(super) fn mistral(fields: Fields) -> Result<LanguageModelConfig, PretrainedE
     let logits = AnyMechanism::from(rotary(&fields, config.block.max_length)?);
     fields.only("attention_bias", &json!(false))?;
     fields.only("mlp_bias", &json!(false))?;
-    // Null stands for no window, and a field that is missing for that of the first version.
-    let window = if fields.is_given("sliding_window") { fields.optional_size("sliding_window")? } else { Some(4096) };
-    config.attention = match window {
+    config.attention = match window(&fields)? {
         Some(window) => windowed(window, logits).into(),
         None => logits.into(),
     };
@@ -160,25 +194,12 @@ fn qwen3_layers(fields: &Fields, layers: usize, logits: AnyMechanism) -> Result<
     let is_used = fields.flag_or("use_sliding_window", false)?;
     let first = fields.get("max_window_layers").map_or(Some(28), Value::as_u64);
     let first = first.ok_or_else(|| fields.wrong("max_window_layers", "give a number of layers"))?;
-    let is_windowed: Vec<bool> = match fields.get("layer_types") {
-        None => (0..layers).map(|layer| is_used && window.is_some() && layer as u64 >= first).collect(),
-        Some(types) => {
-            let wrong = || fields.wrong("layer_types", format!("give full_attention or sliding_attention for each of the {layers} layers"));
-            let is_windowed = |kind: &Value| match kind.as_str() {
-                Some("full_attention") => Ok(false),
-                Some("sliding_attention") => Ok(true),
-                _ => Err(wrong()),
-            };
-            let types = types.as_array().filter(|types| types.len() == layers).ok_or_else(wrong)?;
-            types.iter().map(is_windowed).collect::<Result<_, _>>()?
-        }
-    };
-    match (is_windowed.contains(&true), window.filter(|_| is_used)) {
-        (false, _) => Ok(logits.into()),
-        (true, Some(window)) => {
-            let layer = |is_windowed| if is_windowed { windowed(window, logits.clone()) } else { logits.clone() };
-            Ok(LayerAttention::Each(is_windowed.into_iter().map(layer).collect()))
-        }
-        (true, None) => Err(fields.wrong("layer_types", "sliding_attention needs use_sliding_window and a sliding_window")),
+    let is_windowed = layer_types(fields, layers)?;
+    let is_windowed =
+        is_windowed.unwrap_or_else(|| (0..layers).map(|layer| is_used && window.is_some() && layer as u64 >= first).collect());
+    let window = window.filter(|_| is_used);
+    if window.is_none() && is_windowed.contains(&true) {
+        return Err(fields.wrong("layer_types", "sliding_attention needs use_sliding_window and a sliding_window"));
     }
+    Ok(layered(&is_windowed, window, logits))
 }

@@ -13,11 +13,12 @@
 //!
 //! | `model_type` | classes | read as |
 //! |---|---|---|
+//! | `gemma2` | `Gemma2ForCausalLM` | [`LanguageModel`] |
 //! | `gpt2` | `GPT2LMHeadModel` | [`LanguageModel`] |
 //! | `llama` | `LlamaForCausalLM` | [`LanguageModel`] |
 //! | `mistral` | `MistralForCausalLM` | [`LanguageModel`] |
 //! | `qwen3` | `Qwen3ForCausalLM` | [`LanguageModel`] |
-//! | `bert` | `BertForSequenceClassification`; of others the encoder, and a [new output](Pretrained::with_new_output) | [`Classifier`] |
+//! | `bert` | `BertForSequenceClassification`; `BertForMaskedLM` with its [head](Pretrained::with_masked_head); of others the encoder, and a [new output](Pretrained::with_new_output) | [`Classifier`] |
 //! | `vit` | `ViTForImageClassification`; of `ViTModel` the encoder, and a new output | [`VisionTransformer`] |
 //!
 //! Logits are those of transformers; the tests compare them, and gradients, with folders that transformers has written. A configuration is read whole: fields
@@ -42,6 +43,7 @@
 mod bert;
 mod error;
 mod fields;
+mod gemma2;
 mod gpt2;
 mod llama;
 mod reading;
@@ -62,7 +64,7 @@ use serde_json::{Map, Value};
 pub use self::error::PretrainedError;
 use self::fields::Fields;
 use self::shards::Shards;
-use self::table::{Names, Place, Row, Table};
+use self::table::{Names, Place, Row, Table, Tied};
 use crate::classifier::{Classifier, ClassifierConfig};
 use crate::error::ConfigError;
 use crate::initialisation::Initialisation;
@@ -79,6 +81,8 @@ const CONFIG: &str = "config.json";
 pub enum Architecture {
     /// `bert` (Devlin et al. 2019).
     Bert,
+    /// `gemma2` (Gemma Team 2024).
+    Gemma2,
     /// `gpt2` (Radford et al. 2019).
     Gpt2,
     /// `llama` (Touvron et al. 2023).
@@ -93,12 +97,13 @@ pub enum Architecture {
 
 impl Architecture {
     /// All of them.
-    pub const ALL: [Self; 6] = [Self::Bert, Self::Gpt2, Self::Llama, Self::Mistral, Self::Qwen3, Self::Vit];
+    pub const ALL: [Self; 7] = [Self::Bert, Self::Gemma2, Self::Gpt2, Self::Llama, Self::Mistral, Self::Qwen3, Self::Vit];
 
     /// Its `model_type`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Bert => "bert",
+            Self::Gemma2 => "gemma2",
             Self::Gpt2 => "gpt2",
             Self::Llama => "llama",
             Self::Mistral => "mistral",
@@ -111,6 +116,7 @@ impl Architecture {
     fn classes(self) -> &'static [&'static str] {
         match self {
             Self::Bert => &["BertForSequenceClassification", "BertModel", "BertForPreTraining", "BertForMaskedLM"],
+            Self::Gemma2 => &["Gemma2ForCausalLM"],
             Self::Gpt2 => &["GPT2LMHeadModel", "GPT2Model"],
             Self::Llama => &["LlamaForCausalLM"],
             Self::Mistral => &["MistralForCausalLM"],
@@ -123,7 +129,7 @@ impl Architecture {
         match self {
             Self::Bert => &bert::NAMES,
             Self::Gpt2 => &gpt2::NAMES,
-            Self::Llama | Self::Mistral | Self::Qwen3 => &llama::NAMES,
+            Self::Gemma2 | Self::Llama | Self::Mistral | Self::Qwen3 => &llama::NAMES,
             Self::Vit => &vit::NAMES,
         }
     }
@@ -131,6 +137,7 @@ impl Architecture {
     fn model(self, fields: Fields) -> Result<PresetModel, PretrainedError> {
         Ok(match self {
             Self::Bert => PresetModel::Classifier(bert::config(fields)?),
+            Self::Gemma2 => PresetModel::LanguageModel(gemma2::config(fields)?),
             Self::Gpt2 => PresetModel::LanguageModel(gpt2::config(fields)?),
             Self::Llama => PresetModel::LanguageModel(llama::llama(fields)?),
             Self::Mistral => PresetModel::LanguageModel(llama::mistral(fields)?),
@@ -199,13 +206,28 @@ impl Pretrained {
     pub fn with_new_output(mut self, outputs: usize) -> Self {
         assert!(outputs > 0, "a new output has at least 1 class");
         match &mut self.model {
-            PresetModel::Classifier(config) => config.outputs = outputs,
+            PresetModel::Classifier(config) => (config.outputs, config.masked_head) = (outputs, false),
             PresetModel::Vision(config) => config.classes = outputs,
             PresetModel::LanguageModel(_) | PresetModel::Seq2Seq(_) => return self,
         }
         self.table = table(self.architecture, &self.model, &self.files, false);
         self.has_new_output = true;
         self
+    }
+
+    /// The folder of a BERT as a [masked language model](crate::masked): its [`classifier`](Self::classifier) has the [head](crate::masked::MaskedHead) of the
+    /// files, those of `BertForMaskedLM` or `BertForPreTraining`, and [`masked_logits`](Classifier::masked_logits) are those of transformers. The output of
+    /// classes, which such files do not have, and the pooler where they have none are drawn as the configuration says, and [`write`](Self::write) leaves both
+    /// out.
+    ///
+    /// # Errors
+    /// If it is another architecture.
+    pub fn with_masked_head(mut self) -> Result<Self, PretrainedError> {
+        let PresetModel::Classifier(config) = &mut self.model else { return Err(self.other("masked language model")) };
+        config.masked_head = true;
+        self.table = table(self.architecture, &self.model, &self.files, false);
+        self.has_new_output = false;
+        Ok(self)
     }
 
     /// Which architecture it is.
@@ -288,7 +310,12 @@ impl Pretrained {
 
     /// How weights are drawn that are replaced at once, unless some stay: as their modules say, which takes the least time.
     fn drawn(&self, of_config: Initialisation) -> Initialisation {
-        if self.has_new_output { of_config } else { Initialisation::Xavier }
+        if self.draws_outputs() { of_config } else { Initialisation::Xavier }
+    }
+
+    /// Whether outputs may be no part of the files.
+    fn draws_outputs(&self) -> bool {
+        self.has_new_output || matches!(&self.model, PresetModel::Classifier(config) if config.masked_head)
     }
 
     fn configuration(&self, source: ConfigError) -> PretrainedError {
@@ -306,7 +333,7 @@ impl Pretrained {
 
     /// Whether a parameter keeps what it was drawn with.
     fn is_new(&self, parameter: &str) -> bool {
-        self.has_new_output
+        self.draws_outputs()
             && !self.table.entries.contains_key(parameter)
             && (parameter.starts_with("output.") || parameter.starts_with("pooler."))
     }
@@ -330,7 +357,11 @@ fn architecture(fields: &Fields) -> Result<Architecture, PretrainedError> {
 
 /// What stands in the paths of parameters for what computes a layer's scores: the name of the mechanism, or those of several that are over each other.
 fn scores(attention: &AnyMechanism) -> String {
-    let inner: String = attention.members().iter().map(|member| scores(member).replacen("logits", ".logits.0", 1)).collect();
+    let members = attention.members();
+    if let ([member], false) = (&members[..], attention.card().kind.has_module()) {
+        return scores(member);
+    }
+    let inner: String = members.iter().map(|member| scores(member).replacen("logits", ".logits.0", 1)).collect();
     format!("logits.{}{inner}", attention.card().variant)
 }
 
@@ -352,7 +383,8 @@ fn table(architecture: Architecture, model: &PresetModel, files: &Shards, with_o
                 names.add(&mut table, gpt2::REST, files);
                 (gpt2::OUTPUT, gpt2::EMBEDDING)
             } else {
-                let mut rows = vec![llama::LAYER];
+                let norms = if architecture == Architecture::Gemma2 { gemma2::NORMS } else { llama::NORM };
+                let mut rows = vec![llama::LAYER, norms];
                 rows.extend(block.qkv_bias.then_some(llama::ATTENTION_BIASES));
                 rows.extend(block.feed_forward_bias.then_some(llama::FEED_FORWARD_BIASES));
                 rows.extend((architecture == Architecture::Qwen3).then_some(llama::QK_NORM));
@@ -361,7 +393,8 @@ fn table(architecture: Architecture, model: &PresetModel, files: &Shards, with_o
                 (llama::OUTPUT, llama::EMBEDDING)
             };
             if config.tied {
-                table.copies.push((output.1, embedding));
+                let remedy = "set tie_word_embeddings to false";
+                table.copies.push(Tied { tensor: output.1, original: embedding, remedy });
             } else {
                 names.add(&mut table, &[output], files);
             }
@@ -369,6 +402,10 @@ fn table(architecture: Architecture, model: &PresetModel, files: &Shards, with_o
         PresetModel::Classifier(config) => {
             layers(config.layers, &config.attention, &[bert::LAYER]);
             names.add(&mut table, bert::REST, files);
+            if config.masked_head {
+                names.add(&mut table, bert::MASKED_HEAD, files);
+                table.copies.extend(bert::MASKED_HEAD_TIES);
+            }
         }
         PresetModel::Vision(config) => {
             let rows: &[&[Row]] = if config.block.qkv_bias { &[vit::LAYER, vit::QKV_BIASES] } else { &[vit::LAYER] };

@@ -38,6 +38,9 @@ impl Pretrained {
                         "set tie_word_embeddings to true if the embedding is the output too"
                     }
                     "output.weight" | "output.bias" | "pooler.weight" | "pooler.bias" => "ask for new outputs: with_new_output",
+                    parameter if parameter.starts_with("masked_head.") => {
+                        "take the files of a BertForMaskedLM or BertForPreTraining, which have a masked-LM head"
+                    }
                     _ => "take config.json and weights of the same model",
                 };
                 return Err(PretrainedError::Missing { path: self.files.list.clone(), tensor: tensor.clone(), remedy });

@@ -94,13 +94,22 @@ pub(super) struct Entry {
 /// number of the layer.
 pub(super) type Row = (&'static str, &'static str, Place);
 
+/// A tensor that must equal another one where a file has both.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tied {
+    pub(super) tensor: &'static str,
+    pub(super) original: &'static str,
+    /// What to do where they differ.
+    pub(super) remedy: &'static str,
+}
+
 /// All parameters of a model and their tensors.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Table {
     /// By the paths of the parameters.
     pub(super) entries: BTreeMap<String, Entry>,
-    /// The tensor that another one must equal where a file has both.
-    pub(super) copies: Vec<(&'static str, &'static str)>,
+    /// Tensors that repeat others.
+    pub(super) copies: Vec<Tied>,
 }
 
 /// The names that an architecture's tensors have in files.
@@ -145,10 +154,10 @@ impl Names {
 }
 
 impl Table {
-    /// Tensors of the files that must equal others, and these.
-    pub(super) fn copies_in(&self, names: &Names, files: &Shards) -> Vec<(&'static str, String)> {
-        let pairs = self.copies.iter().map(|(copy, original)| (*copy, names.of(original, files)));
-        pairs.filter(|(copy, original)| files.has(copy) && files.has(original)).collect()
+    /// Tensors of the files that must equal others, and the names that these have there.
+    pub(super) fn copies_in(&self, names: &Names, files: &Shards) -> Vec<(Tied, String)> {
+        let pairs = self.copies.iter().map(|copy| (*copy, names.of(copy.original, files)));
+        pairs.filter(|(copy, original)| files.has(copy.tensor) && files.has(original)).collect()
     }
 
     /// Checks that all tensors of the files are parameters or known to be none. With `has_new_output` those of an output need no place.
@@ -158,18 +167,13 @@ impl Table {
     pub(super) fn check(&self, names: &Names, files: &Shards, has_new_output: bool) -> Result<(), PretrainedError> {
         let mut unused: Vec<String> = files.names().filter(|name| !(names.is_skipped)(name)).map(str::to_owned).collect();
         unused.retain(|name| !self.entries.values().any(|entry| entry.tensor == *name));
-        for (copy, original) in self.copies_in(names, files) {
-            if files.bytes(copy)? != files.bytes(&original)? {
-                let path = files.path(copy).into();
-                let reason = format!("differs from `{original}`, although tie_word_embeddings is true");
-                return Err(PretrainedError::Contradiction {
-                    path,
-                    tensor: copy.into(),
-                    reason,
-                    remedy: "set tie_word_embeddings to false",
-                });
+        for (Tied { tensor, remedy, .. }, original) in self.copies_in(names, files) {
+            if files.bytes(tensor)? != files.bytes(&original)? {
+                let path = files.path(tensor).into();
+                let reason = format!("differs from `{original}`, which it must equal in this model");
+                return Err(PretrainedError::Contradiction { path, tensor: tensor.into(), reason, remedy });
             }
-            unused.retain(|name| name != copy);
+            unused.retain(|name| name != tensor);
         }
         unused.retain(|name| !(has_new_output && name.starts_with("classifier.")));
         if unused.is_empty() {

@@ -107,7 +107,7 @@ impl Pretrained {
         }
         for (copy, original) in self.table.copies_in(self.architecture.names(), &self.files) {
             let source = sources.get(original.as_str()).cloned().unwrap_or_default();
-            sources.insert(copy, source);
+            sources.insert(copy.tensor, source);
         }
         let written =
             |tensor: &str, dtype, shape: Vec<usize>, parts| Written { of: self, tensor: tensor.to_owned(), dtype, shape, parts, failed };

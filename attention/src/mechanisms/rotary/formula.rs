@@ -11,7 +11,7 @@ pub(super) fn of(config: &RotaryConfig) -> Formula<'_> {
         let norm = |name, x| config.qk_norm.formula(config.qk_norm_epsilon, query, name, x);
         let q = turned(config, norm("query_norm", query.projected("query", query.element())), query.position());
         let k = turned(config, norm("key_norm", query.projected("key", query.attended(key))), query.position_of(key));
-        dot(&q, &k) / (q.len() as f64).sqrt()
+        dot(&q, &k) * config.score_scale.unwrap_or_else(|| (q.len() as f64).powf(-0.5))
     })
 }
 

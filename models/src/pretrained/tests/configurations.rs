@@ -1,5 +1,7 @@
 //! Configurations of released models are those of the presets.
 
+use heedful_attention::mechanisms::rotary::RotaryConfig;
+use heedful_attention::mechanisms::soft_cap::SoftCapConfig;
 use serde_json::json;
 
 use super::*;
@@ -55,6 +57,15 @@ fn configurations_of_released_models_are_those_of_the_presets() {
         "vocab_size": 151936,
     });
     assert_eq!(model(&qwen), PresetModel::LanguageModel(presets::qwen_3_0_6b(Size::Full).model));
+    let gemma = json!({
+        "architectures": ["Gemma2ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0, "attn_logit_softcapping": 50.0, "bos_token_id": 2,
+        "cache_implementation": "hybrid", "eos_token_id": 1, "final_logit_softcapping": 30.0, "head_dim": 256, "hidden_act": "gelu_pytorch_tanh",
+        "hidden_activation": "gelu_pytorch_tanh", "hidden_size": 2304, "initializer_range": 0.02, "intermediate_size": 9216,
+        "max_position_embeddings": 8192, "model_type": "gemma2", "num_attention_heads": 8, "num_hidden_layers": 26, "num_key_value_heads": 4,
+        "pad_token_id": 0, "query_pre_attn_scalar": 256, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "sliding_window": 4096,
+        "torch_dtype": "float32", "transformers_version": "4.42.4", "use_cache": true, "vocab_size": 256000,
+    });
+    assert_eq!(model(&gemma), PresetModel::LanguageModel(presets::gemma_2_2b(Size::Full).model));
     let labels: Map<String, Value> = (0..1000).map(|class| (class.to_string(), json!(format!("class {class}")))).collect();
     let vit = json!({
         "architectures": ["ViTForImageClassification"], "attention_probs_dropout_prob": 0.0, "encoder_stride": 16, "hidden_act": "gelu",
@@ -98,4 +109,50 @@ fn windows_are_in_the_layers_that_the_configuration_says() {
     let null = Copied::of("mistral").edit(CONFIG, |fields| fields["sliding_window"] = Value::Null);
     assert_eq!(both(null), [false, false]);
     assert_eq!(both(Copied::of("mistral").with(json!({"sliding_window": null}))), [true, true]);
+    // Without a list, every second layer, the first among them.
+    assert_eq!(both(Copied::of("gemma2")), [true, false]);
+    assert_eq!(both(Copied::of("gemma2").with(json!({"layer_types": null}))), [true, false]);
+    assert_eq!(both(Copied::of("gemma2").with(json!({"layer_types": ["full_attention", "sliding_attention"]}))), [false, true]);
+    assert_eq!(both(Copied::of("gemma2").with(json!({"layer_types": ["full_attention", "full_attention"]}))), [false, false]);
+}
+
+#[test]
+fn lists_of_layers_are_as_short_as_they_can_be() {
+    let types =
+        |windows: &[bool]| windows.iter().map(|&window| if window { "sliding_attention" } else { "full_attention" }).collect::<Vec<_>>();
+    let length = |windows: &[bool]| {
+        let changes = json!({"num_hidden_layers": windows.len(), "layer_types": types(windows)});
+        match Pretrained::open(Copied::of("gemma2").with(changes).path()).unwrap().model() {
+            PresetModel::LanguageModel(config) => config.attention.mechanisms().len(),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(length(&[true, true, true, true]), 1);
+    assert_eq!(length(&[true, false, true, false]), 2);
+    assert_eq!(length(&[true, false, true, false, true]), 5);
+    assert_eq!(length(&[true, true, false, true, true, false]), 3);
+}
+
+#[test]
+fn bounds_and_scales_are_those_of_the_configuration() {
+    let of = |folder: Copied| match Pretrained::open(folder.path()).unwrap().model() {
+        PresetModel::LanguageModel(config) => (config.logit_softcap, config.attention.at(1).clone()),
+        other => panic!("{other:?}"),
+    };
+    let rotary = |scale: f64| AnyMechanism::from(RotaryConfig::default().with_score_scale(scale));
+    let capped = |cap, logits| AnyMechanism::from(SoftCapConfig::default().with_cap(cap).with_logits(logits));
+    let scaled = || Copied::of("gemma2").with(json!({"query_pre_attn_scalar": 4}));
+    assert_eq!(of(scaled()), (Some(10.0), capped(3.0, rotary(0.5))));
+    // A field that is missing stands for that of the class, and null for no bound.
+    let without = scaled().with(json!({"attn_logit_softcapping": null, "final_logit_softcapping": null}));
+    assert_eq!(of(without), (Some(30.0), capped(50.0, rotary(0.5))));
+    let unbounded = scaled().edit(CONFIG, |fields| {
+        for field in ["attn_logit_softcapping", "final_logit_softcapping"] {
+            fields[field] = Value::Null;
+        }
+    });
+    assert_eq!(of(unbounded), (None, rotary(0.5)));
+    // That of the width of a head is the default.
+    let plain = Copied::of("gemma2").with(json!({"query_pre_attn_scalar": 8}));
+    assert_eq!(of(plain).1, capped(3.0, RotaryConfig::default().into()));
 }

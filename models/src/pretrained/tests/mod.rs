@@ -23,7 +23,7 @@ use super::*;
 use crate::classifier::Sentences;
 use crate::language_model::LanguageModel;
 
-const DECODERS: [&str; 4] = ["gpt2", "llama", "mistral", "qwen3"];
+const DECODERS: [&str; 5] = ["gemma2", "gpt2", "llama", "mistral", "qwen3"];
 /// Elements of padding of the rows of padded inputs.
 const PADDING: [usize; 2] = [0, 3];
 
@@ -158,6 +158,18 @@ fn sentences(expected: &Expected, lengths: &[usize], folder: &Path, device: &Dev
     model.forward_with(Sentences { tokens, segments: Some(segments), lengths }, None, &mut Probe::off()).logits
 }
 
+/// A BERT with its masked-LM head.
+fn masked(folder: &Path, device: &Device) -> Classifier {
+    Pretrained::open(folder).unwrap().with_masked_head().unwrap().classifier(device).unwrap()
+}
+
+/// Logits `[2, 9, V]` of the tokens at all positions.
+fn masked_logits(model: &Classifier, expected: &Expected, lengths: &[usize], device: &Device) -> Tensor<3> {
+    let [tokens, segments] = ["input.input_ids", "input.token_type_ids"].map(|name| expected.tokens(name, device));
+    let read = Sentences { tokens, segments: Some(segments), lengths };
+    model.masked_logits(model.hidden(read, None, &mut Probe::off()).states)
+}
+
 fn images(expected: &Expected, folder: &Path, device: &Device) -> Tensor<2> {
     let model = Pretrained::open(folder).unwrap().vision(device).unwrap();
     model.forward_with(expected.tensor("input.pixel_values", device), None, &mut Probe::off()).logits
@@ -174,6 +186,9 @@ fn logits_are_those_of_transformers() {
     }
     let expected = Expected::of("bert");
     assert_close(&numbers(sentences(&expected, &[9, 9], &fixture("bert"), &device)), &expected.floats("logits"), "bert");
+    let expected = Expected::of("bert-masked");
+    let found = masked_logits(&masked(&fixture("bert-masked"), &device), &expected, &[9, 9], &device);
+    assert_close(&numbers(found), &expected.floats("logits"), "bert-masked");
     let expected = Expected::of("vit");
     assert_close(&numbers(images(&expected, &fixture("vit"), &device)), &expected.floats("logits"), "vit");
 }
@@ -195,6 +210,14 @@ fn logits_of_padded_rows_are_those_of_transformers() {
     let expected = Expected::of("bert");
     let found = numbers(sentences(&expected, &PADDING.map(|padding| 9 - padding), &fixture("bert"), &device));
     assert_close(&found, &expected.floats("padded_logits"), "bert");
+    let expected = Expected::of("bert-masked");
+    let lengths = PADDING.map(|padding| 9 - padding);
+    let found = masked_logits(&masked(&fixture("bert-masked"), &device), &expected, &lengths, &device);
+    let padded: Tensor<3> = expected.tensor("padded_logits", &device);
+    for (row, length) in lengths.into_iter().enumerate() {
+        let real = |logits: &Tensor<3>| numbers(logits.clone().slice([row..row + 1, 0..length]));
+        assert_close(&real(&found), &real(&padded), &format!("bert-masked, row {row}"));
+    }
 }
 
 #[test]
@@ -234,15 +257,15 @@ impl ModuleVisitor for OfTensors<'_> {
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let Entry { tensor, place } = &self.table.entries[&self.path.join(".")];
+        // Outputs that are not those of the files.
+        let Some(Entry { tensor, place }) = self.table.entries.get(&self.path.join(".")) else { return };
         let gradient = param.val().grad(self.gradients).unwrap_or_else(|| panic!("{tensor} has no gradient"));
         let shape = gradient.dims();
         place.write(numbers(gradient), &shape, self.found.entry(tensor.clone()).or_default());
     }
 }
 
-fn assert_gradients<M: Module>(name: &str, model: &M, logits: Tensor<3>, expected: &Expected) {
-    let folder = Pretrained::open(fixture(name)).unwrap();
+fn assert_gradients<M: Module>(name: &str, folder: &Pretrained, model: &M, logits: Tensor<3>, expected: &Expected) {
     let factors: Tensor<3> = Tensor::from_data(TensorData::new(expected.floats("factors"), logits.dims()), &logits.device());
     let gradients = (logits * factors).sum().backward();
     let mut found = OfTensors { table: &folder.table, gradients: &gradients, path: Vec::new(), found: BTreeMap::new() };
@@ -259,21 +282,29 @@ fn gradients_are_those_of_transformers() {
     let device = Device::flex().autodiff();
     for name in DECODERS {
         let expected = Expected::of(name);
-        let model = decoder(&fixture(name), &device);
+        let folder = Pretrained::open(fixture(name)).unwrap();
+        let model = folder.language_model(&device).unwrap();
         let tokens = expected.tokens("input.input_ids", &device);
         let logits = model.forward_with(tokens, &[], None, &mut Probe::off()).logits;
-        assert_gradients(name, &model, logits, &expected);
+        assert_gradients(name, &folder, &model, logits, &expected);
     }
     let expected = Expected::of("bert");
-    let model = Pretrained::open(fixture("bert")).unwrap().classifier(&device).unwrap();
+    let folder = Pretrained::open(fixture("bert")).unwrap();
+    let model = folder.classifier(&device).unwrap();
     let [tokens, segments] = ["input.input_ids", "input.token_type_ids"].map(|name| expected.tokens(name, &device));
     let read = Sentences { tokens, segments: Some(segments), lengths: &[9, 9] };
     let logits = model.forward_with(read, None, &mut Probe::off()).logits;
-    assert_gradients("bert", &model, logits.unsqueeze(), &expected);
+    assert_gradients("bert", &folder, &model, logits.unsqueeze(), &expected);
+    let expected = Expected::of("bert-masked");
+    let folder = Pretrained::open(fixture("bert-masked")).unwrap().with_masked_head().unwrap();
+    let model = folder.classifier(&device).unwrap();
+    let logits = masked_logits(&model, &expected, &[9, 9], &device);
+    assert_gradients("bert-masked", &folder, &model, logits, &expected);
     let expected = Expected::of("vit");
-    let model = Pretrained::open(fixture("vit")).unwrap().vision(&device).unwrap();
+    let folder = Pretrained::open(fixture("vit")).unwrap();
+    let model = folder.vision(&device).unwrap();
     let logits = model.forward_with(expected.tensor("input.pixel_values", &device), None, &mut Probe::off()).logits;
-    assert_gradients("vit", &model, logits.unsqueeze(), &expected);
+    assert_gradients("vit", &folder, &model, logits.unsqueeze(), &expected);
 }
 
 #[test]
@@ -295,6 +326,13 @@ fn names_of_released_files_are_read() {
     });
     let expected = Expected::of("bert");
     assert_close(&numbers(sentences(&expected, &[9, 9], bert.path(), &device)), &expected.floats("logits"), "bert");
+    let pre_training = of_pre_training();
+    let expected = Expected::of("bert-masked");
+    let model = masked(pre_training.path(), &device);
+    assert_close(&numbers(masked_logits(&model, &expected, &[9, 9], &device)), &expected.floats("logits"), "bert of pre-training");
+    let [weight, bias] = [0.5, 0.25].map(|value| move |number: &f32| *number == value);
+    let pooler = model.pooler.as_ref().unwrap();
+    assert!(numbers(pooler.weight.val()).iter().all(weight) && numbers(pooler.bias.as_ref().unwrap().val()).iter().all(bias));
     let in_memory = |name: &str| {
         let new = name.replace("encoder.layer.", "layers.").replace("attention.attention.query", "attention.q_proj");
         let new = new.replace("attention.attention.key", "attention.k_proj").replace("attention.attention.value", "attention.v_proj");
@@ -304,6 +342,38 @@ fn names_of_released_files_are_read() {
     let vit = Copied::of("vit").renamed(in_memory);
     let expected = Expected::of("vit");
     assert_close(&numbers(images(&expected, vit.path(), &device)), &expected.floats("logits"), "vit");
+}
+
+/// The BERT of `BertForPreTraining` of 2018, which has a pooler, the projection of the masked-LM head beside the embedding, and outputs for next sentences.
+fn of_pre_training() -> Copied {
+    let early = |name: &str| name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta");
+    let folder = Copied::of("bert-masked").renamed(early).with_tensors("model.safetensors", |tensors| {
+        let constant = |value: f32, shape: Vec<usize>| {
+            let numbers = vec![value; shape.iter().product()];
+            (Dtype::F32, shape, numbers.into_iter().flat_map(f32::to_le_bytes).collect())
+        };
+        tensors.insert("cls.predictions.decoder.weight".into(), tensors["bert.embeddings.word_embeddings.weight"].clone());
+        tensors.insert("cls.predictions.decoder.bias".into(), tensors["cls.predictions.bias"].clone());
+        tensors.insert("cls.seq_relationship.weight".into(), constant(1.0, vec![2, 16]));
+        tensors.insert("cls.seq_relationship.bias".into(), constant(2.0, vec![2]));
+        tensors.insert("bert.pooler.dense.weight".into(), constant(0.5, vec![16, 16]));
+        tensors.insert("bert.pooler.dense.bias".into(), constant(0.25, vec![16]));
+    });
+    folder.with(serde_json::json!({"architectures": ["BertForPreTraining"]}))
+}
+
+#[test]
+fn a_classifier_is_read_from_a_masked_language_model_without_its_head() {
+    let device = Device::flex();
+    let folder = Pretrained::open(fixture("bert-masked")).unwrap();
+    let refused = folder.classifier(&device).unwrap_err().to_string();
+    assert!(refused.contains("with_new_output"), "{refused}");
+    let masked = folder.clone().with_masked_head().unwrap();
+    let (head, model) = (masked.classifier(&device).unwrap(), masked.with_new_output(3).classifier(&device).unwrap());
+    assert!(head.masked_head.is_some() && model.masked_head.is_none());
+    let value = |model: &Classifier| numbers(model.encoder.layers[1].self_attention.as_softmax().unwrap().value.weight.val());
+    assert_eq!(value(&model), value(&head));
+    assert_eq!(model.output.weight.dims(), [16, 3]);
 }
 
 #[test]

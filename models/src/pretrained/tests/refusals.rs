@@ -30,7 +30,7 @@ fn fields_that_are_not_supported_are_refused_by_name() {
         assert_says(&message, &["config.json"]);
         assert_says(&message, parts);
     };
-    refused("llama", json!({"model_type": "mamba"}), &["`model_type` is \"mamba\"", "bert, gpt2, llama, mistral, qwen3, vit"]);
+    refused("llama", json!({"model_type": "mamba"}), &["`model_type` is \"mamba\"", "bert, gemma2, gpt2, llama, mistral, qwen3, vit"]);
     refused("llama", json!({"model_type": null}), &["`model_type` is not given"]);
     refused("llama", json!({"architectures": ["LlamaForTokenClassification"]}), &["`architectures`", "LlamaForCausalLM"]);
     refused("llama", json!({"pretraining_tp": 2}), &["`pretraining_tp` is 2", "only 1"]);
@@ -65,6 +65,16 @@ fn fields_that_are_not_supported_are_refused_by_name() {
     refused("qwen3", json!({"layer_types": ["full_attention"]}), &["`layer_types`", "each of the 2 layers"]);
     refused("qwen3", json!({"layer_types": ["full_attention", "chunked_attention"]}), &["`layer_types`", "sliding_attention"]);
     refused("qwen3", json!({"use_sliding_window": false}), &["`layer_types`", "use_sliding_window"]);
+    refused("gemma2", json!({"use_bidirectional_attention": true}), &["`use_bidirectional_attention` is true", "only false"]);
+    refused("gemma2", json!({"query_pre_attn_scalar": 0}), &["`query_pre_attn_scalar` is 0", "greater than 0"]);
+    refused("gemma2", json!({"attn_logit_softcapping": 0.0}), &["`attn_logit_softcapping` is 0.0", "null for no bound"]);
+    refused("gemma2", json!({"final_logit_softcapping": -30}), &["`final_logit_softcapping` is -30", "null for no bound"]);
+    refused("gemma2", json!({"hidden_activation": "mish"}), &["`hidden_activation` is \"mish\""]);
+    refused("gemma2", json!({"num_key_value_heads": null}), &["`num_key_value_heads` is not given"]);
+    refused("gemma2", json!({"layer_types": ["sliding_attention"]}), &["`layer_types`", "each of the 2 layers"]);
+    refused("gemma2", json!({"mlp_bias": true}), &["`mlp_bias` is true", "take it out"]);
+    let windowless = Copied::of("gemma2").edit(CONFIG, |fields| fields["sliding_window"] = Value::Null);
+    assert_says(&opened(&windowless), &["`sliding_window` is null", "sliding_attention"]);
     refused("gpt2", json!({"scale_attn_by_inverse_layer_idx": true}), &["`scale_attn_by_inverse_layer_idx` is true", "only false"]);
     refused("gpt2", json!({"scale_attn_weights": false}), &["`scale_attn_weights` is false", "only true"]);
     refused("gpt2", json!({"add_cross_attention": true}), &["`add_cross_attention` is true"]);
@@ -89,6 +99,15 @@ fn tensors_that_do_not_fit_are_refused_by_name() {
     assert_says(&read_error(&gone("mistral", "lm_head.weight")), &[file, "no tensor `lm_head.weight`", "tie_word_embeddings"]);
     assert_says(&read_error(&gone("bert", "classifier.weight")), &[file, "no tensor `classifier.weight`", "with_new_output"]);
 
+    let norm = "model.layers.1.post_feedforward_layernorm.weight";
+    assert_says(&read_error(&gone("gemma2", norm)), &[file, &format!("no tensor `{norm}`"), "same model"]);
+    // Norms of a Llama are fewer.
+    let llama = Copied::of("gemma2").with(json!({
+        "model_type": "llama", "architectures": null, "attn_logit_softcapping": null, "final_logit_softcapping": null, "hidden_activation": null,
+        "layer_types": null, "query_pre_attn_scalar": null, "sliding_window": null,
+    }));
+    assert_says(&read_error(&llama), &[file, "no place for", "`model.layers.0.post_feedforward_layernorm.weight`"]);
+
     let wrong_shape = Copied::of("vit").with(json!({"intermediate_size": 20}));
     assert_says(&read_error(&wrong_shape), &[file, "`vit.encoder.layer.0.intermediate.dense.bias`", "[24] instead of [20]"]);
     let wrong_type = Copied::of("gpt2").with_tensors(file, |tensors| {
@@ -105,6 +124,32 @@ fn tensors_that_do_not_fit_are_refused_by_name() {
     assert_says(&read_error(&biases), &["index.json", "no place for `model.layers.0.mlp.down_proj.bias`"]);
     let untied = Copied::of("mistral").with(json!({"tie_word_embeddings": true}));
     assert_says(&read_error(&untied), &[file, "`lm_head.weight` differs from `model.embed_tokens.weight`", "tie_word_embeddings to false"]);
+}
+
+#[test]
+fn heads_that_do_not_fit_are_refused_by_name() {
+    let file = "model.safetensors";
+    let refused = |folder: &Copied| {
+        let folder = Pretrained::open(folder.path()).unwrap().with_masked_head().unwrap();
+        folder.classifier(&Device::flex()).unwrap_err().to_string()
+    };
+    assert_says(&refused(&Copied::of("bert")), &[file, "no tensor `cls.predictions.bias`", "BertForMaskedLM"]);
+    let without = Copied::of("bert-masked").with_tensors(file, |tensors| {
+        tensors.remove("cls.predictions.transform.LayerNorm.bias").unwrap();
+    });
+    assert_says(&refused(&without), &[file, "no tensor `cls.predictions.transform.LayerNorm.bias`"]);
+    let untied = |name: &'static str, shape: Vec<usize>| {
+        Copied::of("bert-masked").with_tensors(file, |tensors| {
+            let bytes = vec![0; 4 * shape.iter().product::<usize>()];
+            tensors.insert(name.into(), (Dtype::F32, shape, bytes));
+        })
+    };
+    let [weight, bias] = ["cls.predictions.decoder.weight", "cls.predictions.decoder.bias"];
+    let table = format!("`{weight}` differs from `bert.embeddings.word_embeddings.weight`");
+    assert_says(&refused(&untied(weight, vec![67, 16])), &[&table, "not supported"]);
+    assert_says(&refused(&untied(bias, vec![67])), &[&format!("`{bias}` differs from `cls.predictions.bias`"), "not supported"]);
+    let other = Pretrained::open(fixture("llama")).unwrap().with_masked_head().unwrap_err().to_string();
+    assert_says(&other, &["llama", "no masked language model", "call language_model"]);
 }
 
 #[test]

@@ -24,7 +24,7 @@ fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
 
 #[test]
 fn what_was_read_is_written_byte_by_byte() {
-    for name in ["bert", "gpt2", "llama", "mistral", "qwen3", "vit"] {
+    for name in ["bert", "gemma2", "gpt2", "llama", "mistral", "qwen3", "vit"] {
         let folder = Copied::of(name);
         fs::write(folder.path().join("tokenizer.json"), "{}").unwrap();
         let to = tempfile::tempdir().unwrap();
@@ -46,6 +46,35 @@ fn tensors_that_are_no_parameters_are_written_too() {
     let to = tempfile::tempdir().unwrap();
     rewritten(gpt2.path(), to.path());
     assert!(contents(to.path()) == contents(gpt2.path()));
+}
+
+#[test]
+fn masked_language_models_are_written_byte_by_byte() {
+    let device = Device::flex();
+    for folder in [Copied::of("bert-masked"), of_pre_training()] {
+        let opened = Pretrained::open(folder.path()).unwrap().with_masked_head().unwrap();
+        let to = tempfile::tempdir().unwrap();
+        opened.write(&opened.classifier(&device).unwrap(), to.path()).unwrap();
+        assert!(contents(to.path()) == contents(folder.path()));
+    }
+}
+
+#[test]
+fn changed_heads_are_those_that_are_read_again() {
+    let device = Device::flex();
+    let folder = of_pre_training();
+    let opened = Pretrained::open(folder.path()).unwrap().with_masked_head().unwrap();
+    let mut model = opened.classifier(&device).unwrap();
+    model.embedding.tokens.weight = model.embedding.tokens.weight.map(|table| table * 1.5);
+    let head = model.masked_head.as_mut().unwrap();
+    head.bias = head.bias.clone().map(|bias| bias + 0.25);
+    head.transform.weight = head.transform.weight.clone().map(|weight| weight * 0.5);
+    let to = tempfile::tempdir().unwrap();
+    opened.write(&model, to.path()).unwrap();
+    let expected = Expected::of("bert-masked");
+    let logits = |model: &Classifier| numbers(masked_logits(model, &expected, &[9, 9], &device));
+    assert_eq!(logits(&masked(to.path(), &device)), logits(&model));
+    assert_ne!(logits(&model), logits(&masked(folder.path(), &device)));
 }
 
 #[test]

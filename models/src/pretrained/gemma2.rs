@@ -1,0 +1,71 @@
+//! Gemma-2: `Gemma2ForCausalLM`. Norms have `1 + weight`, and the files the weight, so that no number changes on its way.
+
+use heedful_attention::mechanisms::soft_cap::SoftCapConfig;
+use heedful_attention::registry::AnyMechanism;
+use serde_json::json;
+
+use super::error::PretrainedError;
+use super::fields::Fields;
+use super::llama::{head_width, layer_types, layered, says_kv_heads, shared, window};
+use super::rotary::rotary;
+use super::table::{Place, Row};
+use crate::embedding::EmbeddingScale;
+use crate::language_model::LanguageModelConfig;
+use crate::norm::{NormConfig, NormKind};
+use crate::residual::NormOrder;
+
+/// Before and after both sublayers; that before attention is where Llama has it.
+pub(super) const NORMS: &[Row] = &[
+    ("decoder.layers.{}.self_attention_residual.output_norm.gamma", "model.layers.{}.post_attention_layernorm.weight", Place::Same),
+    ("decoder.layers.{}.feed_forward_residual.norm.gamma", "model.layers.{}.pre_feedforward_layernorm.weight", Place::Same),
+    ("decoder.layers.{}.feed_forward_residual.output_norm.gamma", "model.layers.{}.post_feedforward_layernorm.weight", Place::Same),
+];
+
+/// The Gemma-2 that a configuration describes.
+pub(super) fn config(fields: Fields) -> Result<LanguageModelConfig, PretrainedError> {
+    fields.only("use_bidirectional_attention", &json!(false))?;
+    let (mut config, epsilon) = shared(&fields)?;
+    says_kv_heads(&fields)?;
+    let width = fields.optional_size("head_dim")?.unwrap_or(256);
+    config.block.head_width = head_width(&config.block, Some(width));
+    config.block.qkv_bias = fields.flag_or("attention_bias", false)?;
+    config.block.attention_output_bias = config.block.qkv_bias;
+    // Files have hidden_act too, which transformers does not read.
+    config.block.activation = fields.activation("hidden_activation", "gelu_pytorch_tanh")?;
+    config.block.norm = NormConfig::new(NormKind::RmsPlusOne).with_epsilon(epsilon);
+    config.block.norm_order = NormOrder::Sandwich;
+    config.embedding_scale = EmbeddingScale::Sqrt;
+    config.logit_softcap = cap(&fields, "final_logit_softcapping", 30.0)?;
+    config.tied = fields.flag_or("tie_word_embeddings", true)?;
+    let rotary = rotary(&fields, config.block.max_length)?;
+    let scalar = fields.number_or("query_pre_attn_scalar", 256.0)?;
+    if scalar <= 0.0 {
+        return Err(fields.wrong("query_pre_attn_scalar", "give a number greater than 0"));
+    }
+    let scale = (scalar != width as f64).then(|| scalar.powf(-0.5));
+    let logits = AnyMechanism::from(rotary.with_score_scale(scale));
+    let logits = match cap(&fields, "attn_logit_softcapping", 50.0)? {
+        Some(cap) => SoftCapConfig::default().with_cap(cap).with_logits(logits).into(),
+        None => logits,
+    };
+    let window = window(&fields)?;
+    let is_windowed = layer_types(&fields, config.layers)?;
+    // Without a list, every second layer, the first among them.
+    let is_windowed = is_windowed.unwrap_or_else(|| (0..config.layers).map(|layer| layer % 2 == 0).collect());
+    if window.is_none() && is_windowed.contains(&true) {
+        return Err(fields.wrong("sliding_window", "give the number of positions that layers of sliding_attention see"));
+    }
+    config.attention = layered(&is_windowed, window, logits);
+    // The kind of cache that decodes, and a window that no code reads.
+    fields.finish(&["cache_implementation", "id2label", "num_labels", "sliding_window_size"])?;
+    Ok(config)
+}
+
+/// A bound, if there is one: null stands for none, and a field that is missing for this one.
+fn cap(fields: &Fields, field: &str, default: f64) -> Result<Option<f64>, PretrainedError> {
+    let cap = if fields.is_given(field) { fields.optional_number(field)? } else { Some(default) };
+    match cap {
+        Some(cap) if cap <= 0.0 => Err(fields.wrong(field, "give a number greater than 0, or null for no bound")),
+        cap => Ok(cap),
+    }
+}
