@@ -63,6 +63,7 @@ pub struct RotaryConfig {
     pub qk_norm_epsilon: Option<f64>,
     /// By what scores are multiplied, greater than 0 (default `1 / sqrt(D)`). It is `1 / sqrt(query_pre_attn_scalar)` of Hugging Face, which is `1 / sqrt(144)` in
     /// Gemma 2 with 27 billion parameters, whose heads have 128 channels.
+    // Left out where it has its default, so that configurations of earlier runs stay what they are.
     #[setters(into)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub score_scale: Option<f64>,
