@@ -4,32 +4,50 @@ mod config;
 pub(crate) mod examples;
 mod initial;
 mod items;
+mod pretrained;
 mod scoring;
 mod task;
+
+use std::path::Path;
 
 use burn::tensor::Device;
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_host::checksum::sha256_hex;
 use heedful_models::classifier::Classifier;
+use toml::Table;
 
 use crate::batch::at_least_in_a_batch;
+use crate::comparison::Preparation;
 use crate::data::generate::{self, Sizes};
 use crate::data::glue::{Example, GlueData, GlueTask, Label};
-use crate::error::ExperimentError;
+use crate::error::{Completion, ExperimentError};
 use crate::experiment::{Attention, Card, Config, Experiment, Reading, Scores, Setup, Split, check_length};
 use crate::metrics::MetricColumn;
+use crate::pretrained::Checksums;
 use crate::published::PublishedNumbers;
 use crate::run_folder::RunPaths;
 use crate::settings::Settings;
+use crate::swap::FOLDER;
 use crate::tokenise::Tokeniser;
 use crate::train::{Interrupt, Task};
 
-use self::examples::{Encoder, Part, Question, TokenExample};
+use self::examples::{Encoder, Frame, Part, Question, TokenExample};
 pub use config::{Classification, ClassificationConfig, ClassificationData};
 pub(crate) use initial::PreTrained;
 pub(crate) use task::AVERAGE;
 pub use task::{ClassificationBatch, ClassificationTask};
+
+/// What models begin with.
+#[derive(Clone, Debug)]
+pub(crate) enum Start {
+    /// Initial weights.
+    Afresh,
+    /// Those of a pre-training.
+    Run(PreTrained),
+    /// Those of a pretrained encoder.
+    Folder(Checksums),
+}
 
 /// One or several tokenised tasks for one model.
 #[derive(Debug)]
@@ -37,13 +55,16 @@ pub struct ClassificationDataset {
     pub(crate) name: String,
     pub(crate) sha256: String,
     pub(crate) tokeniser: Tokeniser,
+    pub(crate) frame: Frame,
+    /// Tokens that models have vectors for.
+    pub(crate) vocabulary: usize,
     pub(crate) parts: Vec<Part>,
     /// Whether texts are told from each other: some task has pairs of them.
     pub(crate) segments: bool,
     pub(crate) truncated: usize,
     /// What else is to be said of the data.
     pub(crate) remark: String,
-    pub(crate) pre_trained: Option<PreTrained>,
+    pub(crate) start: Start,
 }
 
 impl ClassificationDataset {
@@ -71,7 +92,7 @@ impl ClassificationDataset {
             self.truncated,
             self.tokeniser.vocabulary_size()
         );
-        Card::of_texts(&self.name, &self.sha256, description, &self.tokeniser)
+        Card { vocabulary: self.vocabulary, ..Card::of_texts(&self.name, &self.sha256, description, &self.tokeniser) }
     }
 
     /// Texts of the last set of the first task, those of a pair with a tab between them.
@@ -97,7 +118,7 @@ impl ClassificationDataset {
         probe: &mut Probe,
     ) -> Result<Reading, ExperimentError> {
         let (first, second) = text.split_once('\t').map_or((text, None), |(first, second)| (first, Some(second.to_owned())));
-        let mut encoder = Encoder { tokeniser: &self.tokeniser, max_length, truncated: 0 };
+        let mut encoder = Encoder { tokeniser: &self.tokeniser, frame: self.frame, max_length, truncated: 0 };
         // What the answer is makes no difference.
         let example = &encoder.encode(&[Example::new(first, second, Label::Class(0))])[0];
         check_length(text, example.tokens().len().saturating_sub(2), max_length)?;
@@ -109,8 +130,17 @@ impl ClassificationDataset {
 impl Experiment for Classification {
     const NAME: &'static str = "glue";
     const TITLE: &'static str = "GLUE and SuperGLUE";
-    const DATA: &'static [&'static str] =
-        &["tokeniser", "init", "init_seed", "data.tasks", "data.mixture", "data.generated_examples", "model.max_length"];
+    const DATA: &'static [&'static str] = &[
+        "tokeniser",
+        "init",
+        "init_seed",
+        "pretrained",
+        "swap",
+        "data.tasks",
+        "data.mixture",
+        "data.generated_examples",
+        "model.max_length",
+    ];
     const BATCH: &'static str = "data.batch_tokens";
     type Data = ClassificationDataset;
     type Model = Classifier;
@@ -118,6 +148,25 @@ impl Experiment for Classification {
 
     fn defaults(config: &mut Config<Self>) {
         config::defaults(config);
+    }
+
+    fn beneath(config: &ClassificationConfig) -> Result<Option<Table>, ExperimentError> {
+        config.own.pretrained.as_deref().map(pretrained::beneath).transpose()
+    }
+
+    fn within(config: &mut ClassificationConfig, out: &Path) {
+        config.own.place = Some(out.join(FOLDER));
+    }
+
+    fn attention_named(config: &ClassificationConfig, name: &str) -> Option<Result<Attention, ExperimentError>> {
+        match &config.own.pretrained {
+            Some(folder) => Some(pretrained::attention(config, folder, name)),
+            None if config.own.swap => {
+                let problem = "--swap: the attention of a pretrained encoder is replaced, and there is none; give --pretrained DIR";
+                Some(Err(ExperimentError::usage(problem)))
+            }
+            None => None,
+        }
     }
 
     fn check(settings: &Settings<ClassificationConfig>, attentions: &[Attention]) -> Result<(), ExperimentError> {
@@ -145,6 +194,7 @@ impl Experiment for Classification {
             let problem = "the class token, two separators and a token of each sentence need at least 5";
             return Err(settings.refuse("model.max_length", problem).into());
         }
+        pretrained::check(settings)?;
         for attention in attentions {
             settings.value.model(1, 2, true, attention).validate().map_err(ExperimentError::usage)?;
         }
@@ -164,7 +214,7 @@ impl Experiment for Classification {
     }
 
     fn fits(Setup { config, data, attention }: Setup<'_, Self>) -> Result<(), ExperimentError> {
-        let Some(run) = &data.pre_trained else { return Ok(()) };
+        let Start::Run(run) = &data.start else { return Ok(()) };
         config.run.seeds().try_for_each(|seed| run.check(&attention.name, config.seed_of_init(seed)))
     }
 
@@ -172,15 +222,22 @@ impl Experiment for Classification {
         data.batch_tokens(config.own.data.batch_tokens)
     }
 
+    fn prepare(preparation: &Preparation<'_, Self>) -> Result<Completion, ExperimentError> {
+        let config = preparation.config();
+        if config.own.swap { preparation.first(config.first(), preparation.datasets(), FOLDER) } else { Ok(Completion::Finished) }
+    }
+
     fn task(Setup { config, data, .. }: Setup<'_, Self>) -> ClassificationTask<'_> {
         ClassificationTask { parts: &data.parts, batch_tokens: config.own.data.batch_tokens, segments: data.segments }
     }
 
-    fn model(Setup { config, data, attention }: Setup<'_, Self>, key: &RandomKey, device: &Device) -> Result<Classifier, ExperimentError> {
-        let model = config.model(data.tokeniser.vocabulary_size(), data.outputs(), data.segments, attention).init(key, device);
-        match &data.pre_trained {
-            None => Ok(model),
-            Some(run) => run.load(model, &attention.name, config.seed_of_init(config.run.seed)),
+    fn model(setup: Setup<'_, Self>, key: &RandomKey, device: &Device) -> Result<Classifier, ExperimentError> {
+        let Setup { config, data, attention } = setup;
+        let initial = || config.model(data.vocabulary, data.outputs(), data.segments, attention).init(key, device);
+        match &data.start {
+            Start::Afresh => Ok(initial()),
+            Start::Run(run) => run.load(initial(), &attention.name, config.seed_of_init(config.run.seed)),
+            Start::Folder(checksums) => pretrained::model(setup, checksums.folder(), key, device),
         }
     }
 
@@ -191,19 +248,31 @@ impl Experiment for Classification {
     }
 
     fn score(
-        Setup { config, data, .. }: Setup<'_, Self>,
+        setup: Setup<'_, Self>,
         task: &ClassificationTask,
         model: &Classifier,
-        _paths: &RunPaths,
+        paths: &RunPaths,
         interrupt: &Interrupt,
     ) -> Result<Option<Scores>, ExperimentError> {
-        let mut scores = task.evaluate(model, Split::Test, interrupt);
-        if let (Some(scores), Some(run)) = (&mut scores, &data.pre_trained) {
-            let seed = config.seed_of_init(config.run.seed);
-            let all = if config.own.init_seed.is_some() { ", as all seeds did" } else { "" };
-            scores.notes.push(format!("began with the weights of {run}, seed {seed}{all}"));
+        let Setup { config, data, .. } = setup;
+        let Some(mut scores) = task.evaluate(model, Split::Test, interrupt) else { return Ok(None) };
+        match &data.start {
+            Start::Afresh => {}
+            Start::Run(run) => {
+                let seed = config.seed_of_init(config.run.seed);
+                let all = if config.own.init_seed.is_some() { ", as all seeds did" } else { "" };
+                scores.notes.push(format!("began with the weights of {run}, seed {seed}{all}"));
+            }
+            Start::Folder(checksums) => {
+                scores.notes.push(checksums.to_string());
+                let device = model.embedding.tokens.weight.device();
+                let folder = checksums.folder();
+                if !pretrained::score(setup, folder, (task, &mut scores), (&device, paths), interrupt)? {
+                    return Ok(None);
+                }
+            }
         }
-        Ok(scores)
+        Ok(Some(scores))
     }
 
     fn columns() -> Vec<MetricColumn> {
@@ -211,7 +280,9 @@ impl Experiment for Classification {
         let single = ["matthews", "accuracy", "f1", "macro_f1", "f1a", "em", "pearson", "spearman", "dev_mismatched/accuracy", AVERAGE];
         // Of a mixture each task has its own.
         let of_task = |task: GlueTask| task.metrics().iter().map(move |metric| column(&format!("{task}/{metric}")));
-        single.into_iter().map(column).chain(GlueTask::ALL.into_iter().flat_map(of_task)).collect()
+        let (before, after) = pretrained::columns();
+        let tasks = single.into_iter().map(column).chain(GlueTask::ALL.into_iter().flat_map(of_task));
+        before.into_iter().chain(tasks).chain(after).collect()
     }
 
     fn published() -> PublishedNumbers {
@@ -249,16 +320,26 @@ fn dataset(config: &ClassificationConfig, read: &[GlueData]) -> Result<Classific
             (format!("{prefix}mixture of {}", tasks.join(", ")), sha256_hex(all.join("\n").as_bytes()))
         }
     };
-    let pre_trained = config.own.init.as_deref().map(PreTrained::open).transpose()?;
-    let tokeniser = match &pre_trained {
-        Some(run) => run.tokeniser()?,
-        None => {
-            let examples = read.iter().flat_map(|data| &data.train);
-            let lines = examples.flat_map(|example| std::iter::once(&*example.first).chain(example.second.as_deref()));
-            Tokeniser::train(&config.own.tokeniser, lines).map_err(ExperimentError::usage)?
+    let (start, tokeniser, frame, vocabulary) = match (&config.own.pretrained, &config.own.init) {
+        (Some(folder), _) => {
+            let pretrained::Read { tokeniser, frame, vocabulary, checksums } = pretrained::Read::of(folder)?;
+            (Start::Folder(checksums), tokeniser, frame, vocabulary)
+        }
+        (None, init) => {
+            let start = init.as_deref().map(PreTrained::open).transpose()?.map_or(Start::Afresh, Start::Run);
+            let tokeniser = match &start {
+                Start::Run(run) => run.tokeniser()?,
+                _ => {
+                    let examples = read.iter().flat_map(|data| &data.train);
+                    let lines = examples.flat_map(|example| std::iter::once(&*example.first).chain(example.second.as_deref()));
+                    Tokeniser::train(&config.own.tokeniser, lines).map_err(ExperimentError::usage)?
+                }
+            };
+            let vocabulary = tokeniser.vocabulary_size();
+            (start, tokeniser, Frame::OWN, vocabulary)
         }
     };
-    let mut encoder = Encoder { tokeniser: &tokeniser, max_length: config.model.max_length, truncated: 0 };
+    let mut encoder = Encoder { tokeniser: &tokeniser, frame, max_length: config.model.max_length, truncated: 0 };
     let mut parts: Vec<Part> = Vec::with_capacity(read.len());
     for data in read {
         parts.push(Part {
@@ -278,12 +359,13 @@ fn dataset(config: &ClassificationConfig, read: &[GlueData]) -> Result<Classific
         );
     }
     // A model that goes on from another has all that the other had.
-    let segments = pre_trained.is_some() || read.iter().any(|data| data.task.sentence_columns().len() == 2);
+    let segments = !matches!(start, Start::Afresh) || read.iter().any(|data| data.task.sentence_columns().len() == 2);
     let unlabelled: usize = read.iter().flat_map(|data| &data.without_gold_label).map(|(_, rows)| rows).sum();
     let remark = format!("{unlabelled} rows without a gold label left out");
-    let sha256 = match &pre_trained {
-        None => sha256,
-        Some(run) => sha256_hex(format!("{sha256} {}", run.sha256()?).as_bytes()),
+    let sha256 = match &start {
+        Start::Afresh => sha256,
+        Start::Run(run) => sha256_hex(format!("{sha256} {}", run.sha256()?).as_bytes()),
+        Start::Folder(checksums) => checksums.with_data(&sha256),
     };
-    Ok(ClassificationDataset { name, sha256, tokeniser, parts, segments, truncated, remark, pre_trained })
+    Ok(ClassificationDataset { name, sha256, tokeniser, frame, vocabulary, parts, segments, truncated, remark, start })
 }

@@ -20,6 +20,7 @@ use crate::data::text::TextCorpus;
 use crate::error::ExperimentError;
 use crate::experiment::{Attention, Card, Config, Experiment, NamedModel, ReadSegment, Reading, Scores, Setup, Split, check_length};
 use crate::metrics::MetricColumn;
+use crate::pretrained::Checksums;
 use crate::published::PublishedNumbers;
 use crate::run_folder::RunPaths;
 use crate::settings::Settings;
@@ -40,8 +41,8 @@ pub struct LanguageDataset {
     vocabulary: usize,
     /// What a text begins with.
     start: u32,
-    /// Whether tokens are those of a pretrained model, in which ends of lines are characters.
-    is_pretrained: bool,
+    /// The checksums of the pretrained model, if there is one. Its tokens are those, in which ends of lines are characters.
+    pretrained: Option<Checksums>,
     train: Vec<u32>,
     valid: Vec<u32>,
     test: Vec<u32>,
@@ -53,7 +54,7 @@ impl LanguageDataset {
     /// # Errors
     /// Data that is missing or malformed, or that the tokeniser cannot be trained on.
     pub(crate) fn open(config: &LanguageConfig, tokeniser: Option<Tokeniser>) -> Result<Self, ExperimentError> {
-        let (name, corpus) = match &config.run.data {
+        let (name, mut corpus) = match &config.run.data {
             Some(dir) => (folder_name(dir), TextCorpus::read(dir).map_err(ExperimentError::failure)?),
             None => {
                 let sizes = Sizes { train: config.own.data.generated_words, ..Sizes::LANGUAGE };
@@ -70,9 +71,12 @@ impl LanguageDataset {
                 (tokeniser, vocabulary, END)
             }
         };
-        let is_pretrained = config.own.pretrained.is_some();
+        let pretrained = config.own.pretrained.as_deref().map(Checksums::of).transpose()?;
+        if let Some(checksums) = &pretrained {
+            corpus.sha256 = checksums.with_data(&corpus.sha256);
+        }
         let encode = |lines: &[String]| {
-            let tokens = if is_pretrained {
+            let tokens = if pretrained.is_some() {
                 // Ends of lines are characters of the text.
                 tokeniser.encode(&lines.iter().flat_map(|line| [line, "\n"]).collect::<String>())
             } else {
@@ -81,7 +85,7 @@ impl LanguageDataset {
             std::iter::once(start).chain(tokens).collect::<Vec<_>>()
         };
         let (train, valid, test) = (encode(&corpus.train), encode(&corpus.valid), encode(&corpus.test));
-        Ok(Self { name, corpus, tokeniser, vocabulary, start, is_pretrained, train, valid, test })
+        Ok(Self { name, corpus, tokeniser, vocabulary, start, pretrained, train, valid, test })
     }
 }
 
@@ -170,7 +174,8 @@ impl Experiment for Language {
         interrupt: &Interrupt,
     ) -> Result<Option<Scores>, ExperimentError> {
         let Some(mut scores) = task.evaluate(model, Split::Test, interrupt) else { return Ok(None) };
-        if setup.config.own.pretrained.is_some() {
+        if let Some(checksums) = &setup.data.pretrained {
+            scores.notes.push(checksums.to_string());
             let before = Self::model(setup, &RandomKey::from_seed(0), &model.embedding.tokens.weight.device())?;
             let Some(before) = task.evaluate(&before, Split::Test, interrupt) else { return Ok(None) };
             let perplexity = before.metrics.iter().find(|(name, _)| name == "perplexity").map_or(f64::NAN, |(_, perplexity)| *perplexity);
@@ -303,7 +308,7 @@ pub(crate) fn check_data<E: Experiment>(
 
 /// The tokens of a text of one or more lines, after the end of a line, or what texts of a pretrained model begin with.
 fn tokens_of(dataset: &LanguageDataset, text: &str) -> Vec<u32> {
-    if dataset.is_pretrained {
+    if dataset.pretrained.is_some() {
         return std::iter::once(dataset.start).chain(dataset.tokeniser.encode(text)).collect();
     }
     text.split('\n').flat_map(|line| std::iter::once(END).chain(dataset.tokeniser.encode(line))).collect()

@@ -40,6 +40,7 @@ pub mod parity;
 pub mod plot;
 pub mod pre_training;
 pub mod prelude;
+mod pretrained;
 pub mod programs;
 pub mod provenance;
 pub mod published;

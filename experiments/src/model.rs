@@ -301,6 +301,14 @@ impl ModelSettings {
         }
     }
 
+    /// Those of a classifier.
+    pub(crate) fn of_classifier(config: &ClassifierConfig) -> Self {
+        let ClassifierConfig { layers, block, positions, embedding_scale, embedding_norm, depth, initialisation, .. } = *config;
+        let same =
+            LanguageModelConfig { layers, block, positions, embedding_scale, embedding_norm, depth, initialisation, ..Default::default() };
+        Self::of_language_model(&same)
+    }
+
     /// Those of a language model.
     pub(crate) fn of_language_model(config: &LanguageModelConfig) -> Self {
         let LanguageModelConfig { layers, block, positions, embedding_scale, embedding_norm, depth, initialisation, .. } = *config;

@@ -5,7 +5,8 @@
 //! and which share of the attention's weights was kept. The contender `unchanged` replaces nothing and is trained for as many steps.
 
 mod config;
-mod contender;
+pub(crate) mod contender;
+pub(crate) mod replacement;
 mod start;
 
 use std::path::Path;
@@ -16,7 +17,6 @@ use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_host::checksum::sha256_hex;
 use heedful_models::language_model::LanguageModel;
-use heedful_models::swap::{SwapReport, swap_attention};
 use toml::Table;
 
 use crate::comparison::Preparation;
@@ -24,27 +24,20 @@ use crate::error::{Completion, ExperimentError};
 use crate::experiment::{Attention, Card, Experiment, ReadSegment, Reading, Scores, Setup, Split};
 use crate::language::{Language, LanguageConfig, LanguageDataset, LanguageTask, check_data};
 use crate::metrics::MetricColumn;
-use crate::run_folder::{RunPaths, write_atomically};
+use crate::run_folder::RunPaths;
 use crate::settings::Settings;
 use crate::train::{Interrupt, Task};
 
 pub use config::{Swap, SwapConfig, SwapStart};
-use contender::Contender;
 pub use contender::UNCHANGED;
-use start::{RunStart, StartModel};
+use replacement::{Beginning, beginning};
+use start::RunStart;
+pub(crate) use start::{FOLDER, best};
 
 /// Perplexity of the model that all begin with.
 const BEFORE: &str = "perplexity before";
 /// Perplexity right after the swap.
 const SWAPPED: &str = "perplexity after the swap";
-/// The share of the replaced attentions' parameters that was kept.
-const KEPT: &str = "attention kept";
-/// Parameters of the new attentions with initial values.
-const NEW: &str = "new parameters";
-/// Parameters of the replaced attentions that are gone.
-const DROPPED: &str = "dropped parameters";
-/// The file in the folder of a run that names them.
-const PARAMETERS: &str = "swap.json";
 
 /// A text, and what all contenders begin with.
 #[derive(Debug)]
@@ -53,25 +46,6 @@ pub struct SwapDataset {
     sha256: String,
     /// A run of `lm`; none if a model is trained first.
     run: Option<RunStart>,
-}
-
-/// A model after the swap.
-struct Beginning {
-    model: LanguageModel,
-    /// Nothing for a contender that replaces nothing.
-    report: Option<SwapReport>,
-}
-
-/// The model that a run begins with, made of the one that all begin with.
-fn beginning(start: StartModel, attention: &Attention, key: &RandomKey) -> Result<Beginning, ExperimentError> {
-    match attention.name.parse::<Contender>()? {
-        Contender::Unchanged => Ok(Beginning { model: start.model, report: None }),
-        Contender::Swap { layers, .. } => {
-            let swapped = swap_attention(start.model, &start.config, &layers, attention.layout.decoder.clone(), key);
-            let swapped = swapped.map_err(ExperimentError::usage)?;
-            Ok(Beginning { model: swapped.model, report: Some(swapped.report) })
-        }
-    }
 }
 
 impl Experiment for Swap {
@@ -92,11 +66,12 @@ impl Experiment for Swap {
     }
 
     fn within(config: &mut SwapConfig, out: &Path) {
-        config.own.start.place = Some(out.join(start::FOLDER));
+        config.own.start.place = Some(out.join(FOLDER));
     }
 
     fn attention_named(config: &SwapConfig, name: &str) -> Option<Result<Attention, ExperimentError>> {
-        Some(contender::attention(config, name))
+        let own = contender::base(config).map(|base| base.layout.decoder);
+        Some(own.and_then(|own| contender::attention(&config.language(), &own, name)))
     }
 
     fn check(settings: &Settings<SwapConfig>, attentions: &[Attention]) -> Result<(), ExperimentError> {
@@ -142,7 +117,7 @@ impl Experiment for Swap {
         let (config, [data]) = (preparation.config(), preparation.datasets()) else { unreachable!("there is one text") };
         match &data.run {
             Some(_) => Ok(Completion::Finished),
-            None => preparation.first::<Language>(config.first(), std::slice::from_ref(&data.language), start::FOLDER),
+            None => preparation.first::<Language>(config.first(), std::slice::from_ref(&data.language), FOLDER),
         }
     }
 
@@ -152,7 +127,7 @@ impl Experiment for Swap {
 
     fn model(setup: Setup<'_, Self>, key: &RandomKey, device: &Device) -> Result<LanguageModel, ExperimentError> {
         let start = start::model(setup.config, setup.data, device)?;
-        beginning(start, setup.attention, key).map(|beginning| beginning.model)
+        beginning(start.model, &start.config, setup.attention, key).map(|beginning| beginning.model)
     }
 
     fn of_seed(config: &SwapConfig, seed: u64) -> SwapConfig {
@@ -172,42 +147,28 @@ impl Experiment for Swap {
         let device = model.embedding.tokens.weight.device();
         let key = RandomKey::from_seed(setup.config.run.seed).named("init");
         let start = start::model(setup.config, setup.data, &device)?;
-        let (before, description) = (start.model.clone(), start.description.clone());
-        let Beginning { model: swapped, report } = beginning(start, setup.attention, &key)?;
+        let before = start.model.clone();
+        let Beginning { model: swapped, report } = beginning(start.model, &start.config, setup.attention, &key)?;
         let signature = scores.signatures.get("perplexity").cloned().unwrap_or_default();
         for (name, model) in [(BEFORE, before.valid()), (SWAPPED, swapped.valid())] {
             let Some(perplexity) = task.test_perplexity(&model, interrupt) else { return Ok(None) };
             scores.push(name, perplexity, signature.clone());
         }
-        scores.notes.push(description);
+        scores.notes.push(start.description);
         if let Some(report) = report {
-            scores.metrics.extend(report.kept_share().map(|share| (KEPT.to_owned(), share)));
-            let counts = [(NEW, report.new_parameters()), (DROPPED, report.dropped_parameters())];
-            scores.metrics.extend(counts.map(|(name, count)| (name.to_owned(), count as f64)));
-            scores.notes.push(report.to_string());
-            let text = serde_json::to_string_pretty(&report).map_err(ExperimentError::failure)?;
-            write_atomically(&paths.root().join(PARAMETERS), text.as_bytes())?;
+            replacement::record(&report, &mut scores, paths)?;
         }
         Ok(Some(scores))
     }
 
     fn columns() -> Vec<MetricColumn> {
-        vec![
+        let perplexities = [
             MetricColumn::new(BEFORE, "ppl before").defined_as("of the test text, by the model that all begin with"),
             MetricColumn::new(SWAPPED, "ppl swapped").lower_is_better().defined_as("of the test text, right after the swap"),
             MetricColumn::new("perplexity", "test ppl").lower_is_better().defined_as("after the training that follows"),
             MetricColumn::new("valid perplexity", "valid ppl").lower_is_better(),
-            MetricColumn::new(KEPT, "kept %")
-                .percent()
-                .digits(1)
-                .defined_as("share of the parameters of the replaced attentions that the new ones have")
-                .shown_in(PARAMETERS),
-            MetricColumn::new(NEW, "new").digits(0).defined_as("parameters of the new attentions with initial values").shown_in(PARAMETERS),
-            MetricColumn::new(DROPPED, "dropped")
-                .digits(0)
-                .defined_as("parameters of the replaced attentions that are gone")
-                .shown_in(PARAMETERS),
-        ]
+        ];
+        perplexities.into_iter().chain(replacement::columns()).collect()
     }
 
     fn texts(setup: Setup<'_, Self>, count: usize) -> Vec<String> {

@@ -10,8 +10,8 @@ use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_models::classifier::Classifier;
 
-use crate::classification::examples::{Encoder, Part, Question};
-use crate::classification::{ClassificationDataset, ClassificationTask};
+use crate::classification::examples::{Encoder, Frame, Part, Question};
+use crate::classification::{ClassificationDataset, ClassificationTask, Start};
 use crate::comparison::STEPS_PER_SECOND;
 use crate::data::generate::{self, Sizes};
 use crate::data::glue::{Example, Label, Target};
@@ -82,7 +82,7 @@ impl Experiment for TextClassification {
         }
         let tokeniser = Tokeniser::train(&config.own.tokeniser, texts.train.iter().map(|text| text.text.as_str()));
         let tokeniser = tokeniser.map_err(ExperimentError::usage)?;
-        let mut encoder = Encoder { tokeniser: &tokeniser, max_length: config.model.max_length, truncated: 0 };
+        let mut encoder = Encoder { tokeniser: &tokeniser, frame: Frame::OWN, max_length: config.model.max_length, truncated: 0 };
         let mut encode = |texts: &[LabelledText]| {
             let example = |text: &LabelledText| Example::new(text.text.as_str(), None, Label::Class(text.class));
             encoder.encode(&texts.iter().map(example).collect::<Vec<_>>())
@@ -106,8 +106,9 @@ impl Experiment for TextClassification {
             remark += &format!("; every so many of {} training and {} test texts", all[0], all[1]);
         }
         let LabelledTexts { name, sha256, .. } = texts;
-        let parts = vec![part];
-        Ok(vec![ClassificationDataset { name, sha256, tokeniser, parts, segments: false, truncated, remark, pre_trained: None }])
+        let (parts, vocabulary) = (vec![part], tokeniser.vocabulary_size());
+        let (frame, segments, start) = (Frame::OWN, false, Start::Afresh);
+        Ok(vec![ClassificationDataset { name, sha256, tokeniser, frame, vocabulary, parts, segments, truncated, remark, start }])
     }
 
     fn card(data: &ClassificationDataset) -> Card<'_> {

@@ -1,4 +1,4 @@
-//! Another attention in chosen layers of a trained model.
+//! Another attention in chosen layers of a trained model: a [`LanguageModel`] or a [`Classifier`].
 //!
 //! Every weight that still has a place is kept: those of all other parts, and of the attention that is replaced the projections that mechanisms share. Values
 //! and output are kept by nearly every mechanism, queries and keys by those that score with them. A place is the end of a parameter's path, `value.weight`, and
@@ -23,6 +23,7 @@ mod places;
 mod report;
 
 use burn::module::Module;
+use burn::tensor::Device;
 use heedful_attention::constraints;
 use heedful_attention::random::RandomKey;
 use heedful_attention::registry::AnyMechanism;
@@ -33,6 +34,7 @@ use thiserror::Error;
 pub use self::pattern::{LayerPattern, LayerPatternError};
 use self::places::{Named, matched};
 pub use self::report::{Dropped, Kept, New, Reason, SwapReport};
+use crate::classifier::{Classifier, ClassifierConfig};
 use crate::error::{Check, ConfigError};
 use crate::language_model::{LanguageModel, LanguageModelConfig};
 use crate::layout::{IntoLayers, LayerAttention};
@@ -55,52 +57,118 @@ pub enum SwapError {
 
 /// A model after a swap.
 #[derive(Debug)]
-pub struct Swapped {
+pub struct Swapped<C: Swappable = LanguageModelConfig> {
     /// The model: the weights that were kept, and what is new with initial values.
-    pub model: LanguageModel,
+    pub model: C::Model,
     /// Its configuration.
-    pub config: LanguageModelConfig,
+    pub config: C,
     /// What became of the parameters of the attentions that were replaced, and which are new.
     pub report: SwapReport,
 }
 
-impl LanguageModelConfig {
+/// The configuration of a model with one stack of layers, whose attention can be replaced.
+pub trait Swappable: Clone {
+    /// The model that it describes.
+    type Model: Module;
+    /// What messages call the model.
+    const NAME: &'static str;
+    /// The path of the layers in the model.
+    const LAYERS: &'static str;
+
+    /// Number of layers with weights of their own.
+    fn blocks(&self) -> usize;
+
+    /// The attention of the layers.
+    fn attention(&self) -> &LayerAttention;
+
+    /// The configuration with another attention of the layers.
+    fn with_layer_attention(self, attention: LayerAttention) -> Self;
+
+    /// Checks the configuration.
+    ///
+    /// # Errors
+    /// An impossible option, or an attention that it is impossible for.
+    fn check(&self) -> Result<(), ConfigError>;
+
+    /// A model with initial weights from `key`.
+    fn initial(&self, key: &RandomKey, device: &Device) -> Self::Model;
+
+    /// Where a model is.
+    fn device_of(model: &Self::Model) -> Device;
+
     /// The configuration with another attention in chosen layers: in layer `i` that of layer `i` in `attention`.
     ///
     /// # Errors
     /// A layer that the model does not have, or an attention that is impossible in one.
-    pub fn swapped<Form>(&self, layers: &LayerPattern, attention: impl IntoLayers<Form>) -> Result<Self, SwapError> {
-        let count = self.depth.blocks(self.layers);
-        self.validate()?;
+    fn swapped<Form>(&self, layers: &LayerPattern, attention: impl IntoLayers<Form>) -> Result<Self, SwapError> {
+        let count = self.blocks();
+        self.check()?;
         let chosen = layers.layers(count)?;
         let attention = attention.into_layers();
-        attention.validate_length(&Check("language model"), "attention", count)?;
+        attention.validate_length(&Check(Self::NAME), "attention", count)?;
         let of_layer = |layer: usize| -> &AnyMechanism {
-            let own = if chosen.contains(&layer) { &attention } else { &self.attention };
+            let own = if chosen.contains(&layer) { &attention } else { self.attention() };
             own.at(layer)
         };
-        let config = Self { attention: LayerAttention::Each((0..count).map(|layer| of_layer(layer).clone()).collect()), ..self.clone() };
-        config.validate()?;
+        let config = self.clone().with_layer_attention(LayerAttention::Each((0..count).map(|layer| of_layer(layer).clone()).collect()));
+        config.check()?;
         Ok(config)
     }
 }
+
+macro_rules! swappable {
+    ($config:ident, $model:ident, $name:literal, $layers:literal) => {
+        impl Swappable for $config {
+            type Model = $model;
+            const NAME: &'static str = $name;
+            const LAYERS: &'static str = $layers;
+
+            fn blocks(&self) -> usize {
+                self.depth.blocks(self.layers)
+            }
+
+            fn attention(&self) -> &LayerAttention {
+                &self.attention
+            }
+
+            fn with_layer_attention(self, attention: LayerAttention) -> Self {
+                Self { attention, ..self }
+            }
+
+            fn check(&self) -> Result<(), ConfigError> {
+                self.validate()
+            }
+
+            fn initial(&self, key: &RandomKey, device: &Device) -> $model {
+                self.init(key, device)
+            }
+
+            fn device_of(model: &$model) -> Device {
+                model.embedding.tokens.weight.device()
+            }
+        }
+    };
+}
+
+swappable!(LanguageModelConfig, LanguageModel, "language model", "decoder.layers");
+swappable!(ClassifierConfig, Classifier, "classifier", "encoder.layers");
 
 /// `model`, which has this configuration, with another attention in chosen layers: in layer `i` that of layer `i` in `attention`. What is new has initial
 /// values drawn from `key`, as a model of the new configuration has them. The device stays; which parameters are trained is what the new configuration says.
 ///
 /// # Errors
 /// A layer that the model does not have, an attention that is impossible in one, or a model of another configuration.
-pub fn swap_attention<Form>(
-    model: LanguageModel,
-    config: &LanguageModelConfig,
+pub fn swap_attention<C: Swappable, Form>(
+    model: C::Model,
+    config: &C,
     layers: &LayerPattern,
     attention: impl IntoLayers<Form>,
     key: &RandomKey,
-) -> Result<Swapped, SwapError> {
+) -> Result<Swapped<C>, SwapError> {
     let config = config.swapped(layers, attention)?;
-    let chosen = layers.layers(model.decoder.layers.len())?;
-    let new = config.init(key, &model.embedding.tokens.weight.device());
-    let places: Vec<String> = chosen.iter().map(|layer| format!("decoder.layers.{layer}.self_attention")).collect();
+    let chosen = layers.layers(config.blocks())?;
+    let new = config.initial(key, &C::device_of(&model));
+    let places: Vec<String> = chosen.iter().map(|layer| format!("{}.{layer}.self_attention", C::LAYERS)).collect();
     let (model, report) = carry_over(&model, new, chosen, &places)?;
     Ok(Swapped { model, config, report })
 }

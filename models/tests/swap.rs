@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use heedful_attention::mechanisms::dot_product::DotProductConfig;
+use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_attention::read::read;
 use heedful_attention::registry::AnyMechanism;
 use heedful_models::block::BlockConfig;
+use heedful_models::classifier::{Classifier, ClassifierConfig, Sentences};
 use heedful_models::language_model::{LanguageModel, LanguageModelConfig};
 use heedful_models::layout::LayerAttention;
 use heedful_models::position::PositionConfig;
@@ -207,4 +209,40 @@ fn impossible_swaps_are_refused_and_named() {
     assert!(matches!(&error, SwapError::Model(WeightsError::Mismatch { missing, .. }) if missing[..] == ["output.weight"]), "{error}");
     let error = swap_attention(built(&wider), &config, &LayerPattern::ALL, "uniform", &RandomKey::from_seed(6)).unwrap_err();
     assert!(matches!(&error, SwapError::Model(WeightsError::Mismatch { unused, .. }) if unused[..] == ["output.weight"]), "{error}");
+}
+
+#[test]
+fn classifiers_keep_embedding_pooler_and_output() {
+    let config = ClassifierConfig {
+        vocabulary: 11,
+        outputs: 3,
+        layers: 2,
+        block: BlockConfig { d_model: 8, heads: 2, d_ff: 16, max_length: 16, ..BlockConfig::default() },
+        pooler: true,
+        segments: true,
+        ..ClassifierConfig::default()
+    };
+    let before = config.init(&RandomKey::from_seed(5), &Device::flex());
+    let swapped = |layers: &str, attention: &str| {
+        swap_attention(before.clone(), &config, &layers.parse().unwrap(), attention, &RandomKey::from_seed(6)).unwrap()
+    };
+    let logits = |model: &Classifier| {
+        let ids = |ids: [[i32; 4]; 2]| Tensor::<2, Int>::from_data(ids, &Device::flex());
+        let sentences =
+            Sentences { tokens: ids([[4, 5, 6, 9], [4, 2, 3, 0]]), segments: Some(ids([[0, 0, 1, 1], [0; 4]])), lengths: &[4, 3] };
+        read(model.forward_with(sentences, None, &mut Probe::off()).logits)
+    };
+    assert_eq!(logits(&swapped("layers.*", "dot-product").model), logits(&before));
+    let after = swapped("layers.1", "synthesizer-random");
+    assert_ne!(logits(&after.model), logits(&before));
+    assert_eq!(after.config.attention.at(0).family(), "dot-product");
+    let SwapReport { layers, kept, new, .. } = &after.report;
+    assert_eq!(own(kept.iter().map(|kept| &kept.name)), ["Softmax.output.weight", "Softmax.value.weight"]);
+    assert_eq!(own(new.iter().map(|new| &new.name)), ["Softmax.logits.SynthesizerRandom.table"]);
+    assert!(layers[..] == [1] && kept.iter().all(|kept| kept.name.starts_with("encoder.layers.1.")), "{kept:?}");
+    let weights = |model: &Classifier| [&model.pooler.as_ref().unwrap().weight, &model.output.weight].map(|weight| read(weight.val()));
+    assert_eq!(weights(&after.model), weights(&before));
+    // A mechanism for decoders alone.
+    let error = swap_attention(before.clone(), &config, &LayerPattern::ALL, "gla", &RandomKey::from_seed(6)).unwrap_err();
+    assert!(error.to_string().contains("gla"), "{error}");
 }

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 use crate::data::generate::Sizes;
 use crate::data::glue::GlueTask;
 use crate::experiment::{Attention, Config};
+use crate::options::RunSettings;
+use crate::swap::UNCHANGED;
 use crate::tokenise::TokeniserConfig;
 use crate::train::ScheduleConfig;
 use crate::train::TrainingConfig;
@@ -24,14 +26,22 @@ pub struct Classification {
     /// Seed of the run of that pre-training which all seeds begin with; by default each begins with the run of its own seed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub init_seed: Option<u64>,
+    /// Folder of a pretrained encoder of Hugging Face (BERT) that is fine-tuned; by default none. It sets `tokeniser`, `pooling`, `pooler` and the fields of the
+    /// table `model`. `run.attention` then names contenders as in `swap`: what replaces the attention of which layers, or `unchanged`.
+    pub pretrained: Option<PathBuf>,
+    /// Whether contenders begin with the pretrained encoder after fine-tuning, which comes first, and are trained for as many steps again.
+    pub swap: bool,
     /// Which tasks.
     pub data: ClassificationData,
-    /// How sentences are cut into tokens; the vocabulary is that of the training sets, or of the pre-training.
+    /// How sentences are cut into tokens; the vocabulary is that of the training sets, or of the pre-training. `pretrained` is that of the pretrained encoder.
     pub tokeniser: TokeniserConfig,
     /// How hidden states become one vector: `class-token` or `mean`.
     pub pooling: Pooling,
     /// Whether that vector passes a linear map and a hyperbolic tangent before the output, as in BERT.
     pub pooler: bool,
+    /// Where the encoder is that was fine-tuned first; unknown where no command has an output folder yet.
+    #[serde(skip)]
+    pub(super) place: Option<PathBuf>,
 }
 
 /// The tasks of a classification experiment.
@@ -53,10 +63,13 @@ impl Default for Classification {
         Self {
             init: None,
             init_seed: None,
+            pretrained: None,
+            swap: false,
             data: ClassificationData::default(),
             tokeniser: TokeniserConfig::Word { vocabulary: None, min_frequency: 1 },
             pooling: Pooling::Mean,
             pooler: false,
+            place: None,
         }
     }
 }
@@ -92,6 +105,21 @@ impl ClassificationConfig {
     /// The seed of the pre-training that the runs of a seed begin with.
     pub(super) fn seed_of_init(&self, seed: u64) -> u64 {
         self.own.init_seed.unwrap_or(seed)
+    }
+
+    /// The same without a pretrained encoder, in which names of attentions are those of mechanisms.
+    pub(super) fn plain(&self) -> Self {
+        let mut plain = self.clone();
+        (plain.own.pretrained, plain.own.swap) = (None, false);
+        plain
+    }
+
+    /// The runs that fine-tune what all contenders begin with.
+    pub(super) fn first(&self) -> Self {
+        let mut first = self.clone();
+        first.run = RunSettings { attention: vec![UNCHANGED.to_owned()], models: Vec::new(), ..first.run };
+        first.own.swap = false;
+        first
     }
 
     pub(super) fn model(&self, vocabulary: usize, outputs: usize, segments: bool, attention: &Attention) -> ClassifierConfig {

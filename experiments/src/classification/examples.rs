@@ -5,6 +5,20 @@ use std::sync::Arc;
 use crate::data::glue::{Entity, Example, GlueTask, Label, Target};
 use crate::tokenise::{CLASSIFY, SEPARATE, Tokeniser};
 
+/// The tokens that stand around texts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Frame {
+    /// Before the first text.
+    pub(crate) classify: u32,
+    /// After each text.
+    pub(crate) separate: u32,
+}
+
+impl Frame {
+    /// Those of tokenisers that are trained here.
+    pub(crate) const OWN: Self = Self { classify: CLASSIFY, separate: SEPARATE };
+}
+
 /// `<cls> first <sep>` or `<cls> first <sep> second <sep>` (Devlin et al. 2019), and which of the two sentences each token belongs to.
 #[derive(Clone, Debug)]
 pub(crate) struct TokenExample {
@@ -74,6 +88,7 @@ pub(crate) struct Part {
 /// Encodes examples, and counts those that had to be cut.
 pub(crate) struct Encoder<'t> {
     pub(crate) tokeniser: &'t Tokeniser,
+    pub(crate) frame: Frame,
     pub(crate) max_length: usize,
     pub(crate) truncated: usize,
 }
@@ -93,17 +108,25 @@ impl Encoder<'_> {
                 }
             };
             let second = second.as_deref().map(|second| self.tokeniser.encode(second));
-            let (tokens, was_cut) = compose(first, second, self.max_length);
+            let Composed { tokens, first, was_cut } = compose(first, second, self.frame, self.max_length);
             self.truncated += usize::from(was_cut);
-            let first = tokens.iter().position(|&token| token == SEPARATE).map_or(tokens.len(), |at| at + 1);
             encoded.push(TokenExample { tokens, first, label: *label, group: *group, entity: entity.clone() });
         }
         encoded
     }
 }
 
-/// The token sequence of an example, and whether it had to be cut to `max_length`: the longer sentence loses its last tokens first.
-fn compose(mut first: Vec<u32>, second: Option<Vec<u32>>, max_length: usize) -> (Vec<u32>, bool) {
+/// The token sequence of an example.
+#[derive(Debug, PartialEq, Eq)]
+struct Composed {
+    tokens: Vec<u32>,
+    /// Length of the part that belongs to the first sentence.
+    first: usize,
+    was_cut: bool,
+}
+
+/// The token sequence of an example, cut to `max_length`: the longer sentence loses its last tokens first.
+fn compose(mut first: Vec<u32>, second: Option<Vec<u32>>, frame: Frame, max_length: usize) -> Composed {
     let mut second = second;
     let special = if second.is_some() { 3 } else { 2 };
     let mut was_cut = false;
@@ -114,14 +137,15 @@ fn compose(mut first: Vec<u32>, second: Option<Vec<u32>>, max_length: usize) -> 
         };
         was_cut = true;
     }
-    let mut tokens = vec![CLASSIFY];
+    let mut tokens = vec![frame.classify];
     tokens.append(&mut first);
-    tokens.push(SEPARATE);
+    tokens.push(frame.separate);
+    let first = tokens.len();
     if let Some(mut second) = second {
         tokens.append(&mut second);
-        tokens.push(SEPARATE);
+        tokens.push(frame.separate);
     }
-    (tokens, was_cut)
+    Composed { tokens, first, was_cut }
 }
 
 #[cfg(test)]
@@ -130,14 +154,18 @@ mod tests {
 
     #[test]
     fn an_example_is_framed_by_class_token_and_separators() {
-        assert_eq!(compose(vec![10, 11], None, 8), (vec![CLASSIFY, 10, 11, SEPARATE], false));
-        assert_eq!(compose(vec![10], Some(vec![20]), 8), (vec![CLASSIFY, 10, SEPARATE, 20, SEPARATE], false));
+        let whole = |tokens: &[u32], first: usize| Composed { tokens: tokens.to_vec(), first, was_cut: false };
+        assert_eq!(compose(vec![10, 11], None, Frame::OWN, 8), whole(&[CLASSIFY, 10, 11, SEPARATE], 4));
+        assert_eq!(compose(vec![10], Some(vec![20]), Frame::OWN, 8), whole(&[CLASSIFY, 10, SEPARATE, 20, SEPARATE], 3));
+        // A text of a pretrained model may spell a special token.
+        let frame = Frame { classify: 2, separate: 3 };
+        assert_eq!(compose(vec![3, 10], Some(vec![20]), frame, 8), whole(&[2, 3, 10, 3, 20, 3], 4));
     }
 
     #[test]
     fn the_longer_sentence_is_cut_first() {
-        let (tokens, was_cut) = compose(vec![10, 11], Some(vec![20, 21, 22, 23]), 7);
+        let Composed { tokens, first, was_cut } = compose(vec![10, 11], Some(vec![20, 21, 22, 23]), Frame::OWN, 7);
         assert_eq!(tokens, [CLASSIFY, 10, 11, SEPARATE, 20, 21, SEPARATE]);
-        assert!(was_cut);
+        assert!(first == 4 && was_cut);
     }
 }

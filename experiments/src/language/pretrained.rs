@@ -1,21 +1,18 @@
 //! Going on from a pretrained model of Hugging Face.
 
-use std::fmt::Display;
 use std::path::Path;
 
-use heedful_attention::registry::AnyMechanism;
 use heedful_models::language_model::LanguageModel;
-use heedful_models::layout::LayerAttention;
 use heedful_models::position::PositionConfig;
-use heedful_models::pretrained::Pretrained;
 use toml::{Table, Value};
 
 use super::{Language, LanguageConfig};
 use crate::error::ExperimentError;
 use crate::experiment::Attention;
 use crate::model::ModelSettings;
-use crate::settings::{self, Settings};
-use crate::tokenise::{Tokeniser, TokeniserConfig};
+use crate::pretrained::{check_model, check_tokeniser, configuration, name, opened, refused, tokeniser as tokeniser_of};
+use crate::settings::Settings;
+use crate::tokenise::Tokeniser;
 
 /// Name of the score of weights before training.
 pub(super) const BEFORE: &str = "perplexity before";
@@ -29,64 +26,24 @@ const TRAINING: &str = r#"
     checkpoint_every = 100
 "#;
 
-fn refused(error: impl Display) -> ExperimentError {
-    ExperimentError::usage(format!("--pretrained: {error}"))
-}
-
-fn opened(folder: &Path) -> Result<Pretrained, ExperimentError> {
-    Pretrained::open(folder).map_err(refused)
-}
-
-/// The name that `--attention` has for the attention of layers.
-fn name(attention: &LayerAttention) -> String {
-    match attention {
-        LayerAttention::All(attention) => attention.name(),
-        LayerAttention::Each(list) => format!("[{}]", list.iter().map(AnyMechanism::name).collect::<Vec<_>>().join(",")),
-    }
-}
-
-/// Adds the options of a mechanism and of those within it, a table for each.
-fn add_options(mechanism: &AnyMechanism, tables: &mut Table) -> Result<(), ExperimentError> {
-    let mut table = Table::try_from(mechanism).map_err(refused)?;
-    // These stand in the name of the attention.
-    for field in ["name", "logits"] {
-        table.remove(field);
-    }
-    tables.insert(mechanism.family().to_owned(), Value::Table(table));
-    mechanism.members().into_iter().try_for_each(|member| add_options(member, tables))
-}
-
 /// What a folder says of the configuration.
 pub(super) fn beneath(folder: &Path) -> Result<Table, ExperimentError> {
     let folder = opened(folder)?;
     let config = folder.language_model_config().map_err(refused)?;
-    let mut mechanisms = Table::new();
-    config.attention.mechanisms().iter().try_for_each(|mechanism| add_options(mechanism, &mut mechanisms))?;
-    let table = |fields: &[(&str, Value)]| Value::Table(fields.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect());
-    let attentions = Value::Array(vec![Value::String(name(&config.attention))]);
+    let attention = (name(&config.attention), &config.attention);
     let bound = config.logit_softcap.map(|bound| ("logit_softcap", Value::Float(bound)));
-    let fields = [
-        ("tied", Value::Boolean(config.tied)),
-        ("tokeniser", table(&[("kind", Value::String(TokeniserConfig::Pretrained {}.kind().to_owned()))])),
-        ("run", table(&[("attention", attentions)])),
-        ("model", Value::Table(settings::complete(&ModelSettings::of_language_model(config))?)),
-        ("mechanisms", Value::Table(mechanisms)),
-        ("training", Value::Table(TRAINING.parse().expect("this is TOML"))),
-    ];
-    Ok(fields.into_iter().chain(bound).map(|(name, value)| (name.to_owned(), value)).collect())
+    let further = [("tied", Value::Boolean(config.tied))].into_iter().chain(bound);
+    configuration(attention, &ModelSettings::of_language_model(config), TRAINING, further)
 }
 
 /// Checks that configuration and folder are for each other.
 pub(super) fn check(settings: &Settings<LanguageConfig>, attentions: &[Attention]) -> Result<(), ExperimentError> {
     let Language { pretrained, tokeniser, .. } = &settings.value.own;
-    let is_of_model = *tokeniser == TokeniserConfig::Pretrained {};
-    let Some(folder) = pretrained else {
-        let remedy = "it is that of a pretrained model, and there is none; give --pretrained DIR, or another kind";
-        return Ok(settings.require("tokeniser.kind", !is_of_model, remedy)?);
-    };
-    settings.require("tokeniser.kind", is_of_model, "a pretrained model reads its own tokens alone; leave it out")?;
+    check_tokeniser(settings, tokeniser, pretrained.is_some())?;
+    let Some(folder) = pretrained else { return Ok(()) };
     let opened = opened(folder)?;
     let config = opened.language_model_config().map_err(refused)?;
+    check_model(settings, folder, &ModelSettings::of_language_model(config))?;
     // The table of learned positions has as many as it has.
     let LanguageConfig { model, own: Language { data, .. }, .. } = &settings.value;
     let fits = config.positions != PositionConfig::Learned || data.reach() <= model.max_length;
@@ -107,12 +64,7 @@ pub(super) fn check(settings: &Settings<LanguageConfig>, attentions: &[Attention
 pub(super) fn tokeniser(folder: &Path) -> Result<(Tokeniser, usize, u32), ExperimentError> {
     let opened = opened(folder)?;
     let vocabulary = opened.language_model_config().map_err(refused)?.vocabulary;
-    let path = folder.join("tokenizer.json");
-    let tokeniser = Tokeniser::pretrained(&path).map_err(refused)?;
-    if tokeniser.vocabulary_size() > vocabulary {
-        let problem = format!("`{}` has {} tokens, and the model {vocabulary}", path.display(), tokeniser.vocabulary_size());
-        return Err(refused(problem + "; take both from the same folder"));
-    }
+    let tokeniser = tokeniser_of(folder, vocabulary)?;
     let start = opened.first_token().filter(|&token| (token as usize) < vocabulary);
     let start = start.ok_or_else(|| {
         refused(format!("`{}` has no bos_token_id and no eos_token_id of the model; add one of them", folder.join("config.json").display()))
@@ -129,7 +81,8 @@ pub(super) fn read(folder: &Path, model: LanguageModel) -> Result<LanguageModel,
 mod tests {
     use std::path::PathBuf;
 
-    use heedful_models::layout::AttentionLayout;
+    use heedful_models::layout::{AttentionLayout, LayerAttention};
+    use heedful_models::pretrained::Pretrained;
 
     use super::*;
     use crate::settings::Assignment;

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use super::swap::assignment;
 use crate::classification::Classification;
 use crate::comparison;
 use crate::data::glue::GlueTask;
@@ -10,10 +11,11 @@ use crate::options::{CommonOptions, examples, parse};
 use crate::settings::Assignment;
 use clap::Parser;
 
-/// Compare attention mechanisms on GLUE and SuperGLUE tasks, from scratch or after a pre-training.
+/// Compare attention mechanisms on GLUE and SuperGLUE tasks, from scratch, after a pre-training or in a pretrained encoder.
 ///
 /// Trains an encoder for each task, attention and seed, and prints a table of each task's metrics on its development set with parameters, speed and
-/// memory. With --mixture one model learns all tasks; with --init it starts from the weights of `mlm`. Without --data it uses built-in tasks of the same kinds.
+/// memory. With --mixture one model learns all tasks; with --init it starts from the weights of `mlm`, with --pretrained from those of a BERT. Without --data it
+/// uses built-in tasks of the same kinds.
 #[derive(Parser)]
 #[command(name = "glue", version, after_help = examples("glue"))]
 struct Options {
@@ -35,15 +37,29 @@ struct Options {
     /// Seed of the pre-training for all seeds [default: each seed starts from the run of the same seed]
     #[arg(long, value_name = "S", requires = "init", value_parser = clap::value_parser!(u64).range(0..=i64::MAX as u64))]
     init_seed: Option<u64>,
+
+    /// Folder of a pretrained encoder of Hugging Face (BERT) with its tokenizer.json: fine-tune it. --attention then says what replaces the attention of its
+    /// layers before: uniform, layers.1-3=uniform [default: unchanged]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["init", "init_seed"])]
+    pretrained: Option<PathBuf>,
+
+    /// Fine-tune the pretrained encoder first, then replace the attention of layers, and train for as many steps again:
+    /// 'layers.*.attention=uniform,sliding-window', layers.0,2=uniform, layers.1-3=uniform; names alone are for all layers. May be repeated; the unchanged
+    /// encoder is compared with them
+    #[arg(long, value_name = "LAYERS=NAME[,NAME...]", conflicts_with_all = ["attention", "slurm"])]
+    swap: Vec<String>,
 }
 
 /// The program `glue`: reads its options from the command line and runs.
 pub fn main() -> ExitCode {
-    let Options { common, task, mixture, init, init_seed } = parse::<Options>();
+    let Options { common, task, mixture, init, init_seed, pretrained, swap } = parse::<Options>();
     let tasks: Vec<_> = task.iter().map(|task| task.name().to_owned()).collect();
     let tasks = (!tasks.is_empty()).then(|| Assignment::option("--task", "data.tasks", tasks));
     let mixture = mixture.then(|| Assignment::option("--mixture", "data.mixture", true));
     let init = init.map(|run| Assignment::option("--init", "init", run.to_string_lossy().into_owned()));
     let init_seed = init_seed.map(|seed| Assignment::option("--init-seed", "init_seed", seed as i64));
-    comparison::with_options::<Classification>(&common, tasks.into_iter().chain(mixture).chain(init).chain(init_seed).collect())
+    let pretrained = pretrained.map(|folder| Assignment::option("--pretrained", "pretrained", folder.to_string_lossy().into_owned()));
+    let swapped = (!swap.is_empty()).then(|| Assignment::option("--swap", "swap", true));
+    let own = [tasks, mixture, init, init_seed, pretrained, swapped, assignment(&swap)];
+    comparison::with_options::<Classification>(&common, own.into_iter().flatten().collect())
 }

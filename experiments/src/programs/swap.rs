@@ -55,6 +55,12 @@ fn contenders(text: &str) -> Vec<String> {
     }
 }
 
+/// The contenders of all `--swap` and the one that replaces nothing, in their field of the configuration; nothing where there is no `--swap`.
+pub(super) fn assignment(swaps: &[String]) -> Option<Assignment> {
+    let all: Vec<String> = std::iter::once(UNCHANGED.to_owned()).chain(swaps.iter().flat_map(|text| contenders(text))).collect();
+    (!swaps.is_empty()).then(|| Assignment::option("--swap", "run.attention", all))
+}
+
 /// The program `swap`: reads its options from the command line and runs.
 pub fn main() -> ExitCode {
     let Options { run, run_model, run_seed, swap, common } = parse::<Options>();
@@ -62,15 +68,10 @@ pub fn main() -> ExitCode {
         let problem = "--slurm: all runs begin with a model that has to be trained already; give --run RUN of a finished `lm`";
         return main_with(|| Err(ExperimentError::usage(problem)));
     }
-    let swaps: Vec<String> = swap.iter().flat_map(|text| contenders(text)).collect();
-    let swaps = (!swaps.is_empty()).then(|| {
-        let all: Vec<String> = std::iter::once(UNCHANGED.to_owned()).chain(swaps).collect();
-        Assignment::option("--swap", "run.attention", all)
-    });
     let run = run.map(|run| Assignment::option("--run", "start.run", run.to_string_lossy().into_owned()));
     let run_model = run_model.map(|name| Assignment::option("--run-model", "start.model", name));
     let run_seed = run_seed.map(|seed| Assignment::option("--run-seed", "start.seed", seed as i64));
-    comparison::with_options::<Swap>(&common, [run, run_model, run_seed, swaps].into_iter().flatten().collect())
+    comparison::with_options::<Swap>(&common, [run, run_model, run_seed, assignment(&swap)].into_iter().flatten().collect())
 }
 
 #[cfg(test)]

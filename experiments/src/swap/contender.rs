@@ -10,6 +10,7 @@ use super::SwapConfig;
 use crate::comparison;
 use crate::error::ExperimentError;
 use crate::experiment::Attention;
+use crate::experiment::definition::{Config, Experiment};
 
 /// The contender that replaces nothing.
 pub const UNCHANGED: &str = "unchanged";
@@ -56,16 +57,16 @@ pub(super) fn base(config: &SwapConfig) -> Result<Attention, ExperimentError> {
     comparison::attention(&config.language(), &config.own.start.attention)
 }
 
-/// The attention of a contender: that of the model that all begin with, apart from the layers in which it is replaced.
-pub(super) fn attention(config: &SwapConfig, name: &str) -> Result<Attention, ExperimentError> {
+/// The attention of a contender: that of the model that all begin with, `own`, apart from the layers in which it is replaced. Names of mechanisms mean what
+/// they do in `config`.
+pub(crate) fn attention<E: Experiment>(config: &Config<E>, own: &LayerAttention, name: &str) -> Result<Attention, ExperimentError> {
     let contender: Contender = name.parse()?;
     let blocks = config.model.depth.blocks(config.model.layers);
-    let own = base(config)?.layout.decoder;
     let (contender, chosen, other) = match contender {
         Contender::Unchanged => (contender, Vec::new(), own.clone()),
         Contender::Swap { layers, attention } => {
             let chosen = layers.layers(blocks).map_err(ExperimentError::usage)?;
-            let Attention { name, layout } = comparison::attention(&config.language(), &attention)?;
+            let Attention { name, layout } = comparison::attention(config, &attention)?;
             (Contender::Swap { layers, attention: name }, chosen, layout.decoder)
         }
     };
@@ -79,5 +80,6 @@ pub(super) fn attention(config: &SwapConfig, name: &str) -> Result<Attention, Ex
     }
     let of_layer = |layer: usize| if chosen.contains(&layer) { other.at(layer) } else { own.at(layer) };
     let decoder = LayerAttention::Each((0..blocks).map(|layer| of_layer(layer).clone()).collect());
-    Ok(Attention { name: contender.to_string(), layout: AttentionLayout { decoder, ..AttentionLayout::default() } })
+    let layout = AttentionLayout { encoder: decoder.clone(), decoder, ..AttentionLayout::default() };
+    Ok(Attention { name: contender.to_string(), layout })
 }

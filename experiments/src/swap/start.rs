@@ -27,7 +27,7 @@ use crate::tokenise::Tokeniser;
 use crate::train::{Checkpoint, CheckpointFolder, load_model};
 
 /// Where in the output folder a model that is trained first is.
-pub(super) const FOLDER: &str = "start";
+pub(crate) const FOLDER: &str = "start";
 /// The fields of a run of `lm` that do not say what its model and its text are.
 const OTHERS: [&str; 4] = ["run", "training", "slurm", "pretrained"];
 
@@ -107,16 +107,16 @@ impl RunStart {
             };
             return Err(ExperimentError::usage(format!("--run {}: {problem}", self.folder.display())));
         }
-        best(&folder, name, seed)?.ok_or_else(|| {
+        best(&folder, "", name, seed)?.ok_or_else(|| {
             let folder = folder.run_at(name, seed);
             ExperimentError::usage(format!("`{}` has no checkpoint; train it again by `lm`", folder.root().display()))
         })
     }
 }
 
-/// The best checkpoint of a run, if there is one.
-fn best(folder: &RunFolder, name: &str, seed: u64) -> Result<Option<Checkpoint>, ExperimentError> {
-    let Some(run) = folder.existing_run("", name, seed) else { return Ok(None) };
+/// The best checkpoint of a run on a data set, if there is one.
+pub(crate) fn best(folder: &RunFolder, dataset: &str, name: &str, seed: u64) -> Result<Option<Checkpoint>, ExperimentError> {
+    let Some(run) = folder.existing_run(dataset, name, seed) else { return Ok(None) };
     CheckpointFolder::of_any_configuration(run.root()).best().map_err(ExperimentError::failure)
 }
 
@@ -152,7 +152,7 @@ pub(super) fn model(config: &SwapConfig, data: &SwapDataset, device: &Device) ->
             (Some(run.checkpoint(config, config.run.seed)?), format!("began with {name} of `{}`, seed {seed}", run.folder.display()))
         }
         (None, Some(place)) => {
-            let found = best(&RunFolder::at(place), &attention.name, seed)?;
+            let found = best(&RunFolder::at(place), "", &attention.name, seed)?;
             let missing = || {
                 let problem = "has no trained model that the runs begin with; do the command with --resume";
                 ExperimentError::failure(format!("`{}` {problem}", place.display()))

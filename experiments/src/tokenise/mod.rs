@@ -75,7 +75,7 @@ pub enum TokeniserConfig {
     },
     /// Each Unicode scalar value of the text, white space too.
     Character {},
-    /// That of a pretrained model: `lm --pretrained` reads it from the folder of the model, with the special tokens that it has.
+    /// That of a pretrained model: `lm --pretrained` and `glue --pretrained` read it from the folder of the model, with the special tokens that it has.
     Pretrained {},
 }
 
@@ -130,7 +130,9 @@ pub enum TokeniserError {
         min_frequency: u64,
     },
     /// A kind that is read and not trained.
-    #[error("tokeniser.kind = \"pretrained\" is that of a pretrained model, which lm --pretrained DIR reads; give another kind")]
+    #[error(
+        "tokeniser.kind = \"pretrained\" is that of a pretrained model, which lm --pretrained DIR and glue --pretrained DIR read; give another kind"
+    )]
     NotTrained,
     /// The `tokenizers` crate refused the text or the settings.
     #[error("training the {kind} tokeniser failed: {reason}")]
@@ -236,6 +238,11 @@ impl Tokeniser {
     /// If the id is outside the vocabulary.
     pub fn token(&self, id: u32) -> &str {
         &self.tokens[id as usize]
+    }
+
+    /// The id of the token that the vocabulary spells so, if it has one.
+    pub fn id(&self, token: &str) -> Option<u32> {
+        self.tokenizer.token_to_id(token)
     }
 
     /// Writes the tokeniser as a Hugging Face `tokenizer.json`. The file appears under its name only when it is complete.

@@ -235,6 +235,11 @@ impl Pretrained {
         self.architecture
     }
 
+    /// The files that its weights are in.
+    pub fn weight_files(&self) -> impl Iterator<Item = &Path> {
+        self.files.files.iter().map(|file| file.path.as_path())
+    }
+
     /// The token that texts begin with, if the configuration names one: `bos_token_id`, or the first of `eos_token_id` where there is none.
     pub fn first_token(&self) -> Option<u32> {
         self.first_token

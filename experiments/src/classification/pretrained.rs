@@ -1,0 +1,243 @@
+//! Fine-tuning a pretrained encoder of Hugging Face, with another attention in some of its layers or with its own.
+//!
+//! With `swap` the encoder is fine-tuned as it is first, and contenders begin with what that gave: only then does a model score anything before and right after
+//! its attention is replaced. Without it the attention is replaced before fine-tuning, whose outputs are new.
+
+use std::path::Path;
+
+use burn::module::Module;
+use burn::tensor::Device;
+use heedful_attention::random::RandomKey;
+use heedful_models::classifier::{Classifier, ClassifierConfig};
+use heedful_models::pretrained::Pretrained;
+use toml::{Table, Value};
+
+use super::examples::Frame;
+use super::{Classification, ClassificationConfig, ClassificationTask};
+use crate::comparison;
+use crate::error::ExperimentError;
+use crate::experiment::{Attention, Card, Experiment, Scores, Setup, Split};
+use crate::metrics::MetricColumn;
+use crate::model::ModelSettings;
+use crate::pretrained::{Checksums, check_model, check_tokeniser, configuration, name, opened, refused, tokeniser};
+use crate::run_folder::{RunFolder, RunPaths};
+use crate::settings::Settings;
+use crate::swap::contender;
+use crate::swap::replacement::{self, Beginning, beginning};
+use crate::swap::{UNCHANGED, best};
+use crate::tokenise::Tokeniser;
+use crate::train::{Interrupt, Task, load_model};
+
+/// The first metric of a task, of the model that all contenders begin with.
+const BEFORE: &str = "score before";
+/// The same right after the swap.
+const SWAPPED: &str = "score after the swap";
+
+/// Fine-tuning as Devlin et al. 2019, appendix A.3, do it, at one of their learning rates.
+const TRAINING: &str = r#"
+    steps = 1000
+    learning_rate = 3e-5
+    schedule = { kind = "linear", warmup = 100, end = 0.0 }
+    evaluate_every = 250
+    checkpoint_every = 250
+"#;
+
+/// The folder of a pretrained encoder, and the configuration of its classifier.
+fn encoder(folder: &Path) -> Result<(Pretrained, ClassifierConfig), ExperimentError> {
+    let opened = opened(folder)?;
+    let config = opened.classifier_config().cloned().map_err(|_| {
+        let (config, found) = (folder.join("config.json"), opened.architecture());
+        let problem = "and only encoders of texts are fine-tuned here; give the folder of a BERT";
+        refused(format!("`{}` is of the type {found}, {problem}", config.display()))
+    })?;
+    Ok((opened, config))
+}
+
+/// What a folder says of the configuration.
+pub(super) fn beneath(folder: &Path) -> Result<Table, ExperimentError> {
+    let (_, config) = encoder(folder)?;
+    let pooling = Value::try_from(config.pooling).map_err(refused)?;
+    let further = [("pooling", pooling), ("pooler", Value::Boolean(config.pooler))];
+    configuration((UNCHANGED.to_owned(), &config.attention), &ModelSettings::of_classifier(&config), TRAINING, further)
+}
+
+/// The attention of a contender.
+pub(super) fn attention(config: &ClassificationConfig, folder: &Path, name: &str) -> Result<Attention, ExperimentError> {
+    contender::attention(&config.plain(), &own(config, folder)?.layout.encoder, name)
+}
+
+/// The attention of the encoder in a folder, with the options of the configuration.
+fn own(config: &ClassificationConfig, folder: &Path) -> Result<Attention, ExperimentError> {
+    comparison::attention(&config.plain(), &name(&encoder(folder)?.1.attention))
+}
+
+/// Checks that configuration and folder are for each other.
+pub(super) fn check(settings: &Settings<ClassificationConfig>) -> Result<(), ExperimentError> {
+    let Classification { pretrained, init, tokeniser, .. } = &settings.value.own;
+    check_tokeniser(settings, tokeniser, pretrained.is_some())?;
+    let Some(folder) = pretrained else { return Ok(()) };
+    settings.require("init", init.is_none(), "a model begins with one of a pre-training and a pretrained encoder; give one of the two")?;
+    check_model(settings, folder, &ModelSettings::of_classifier(&encoder(folder)?.1))
+}
+
+/// What is read of the folder of a pretrained encoder with the data.
+#[derive(Debug)]
+pub(super) struct Read {
+    pub(super) tokeniser: Tokeniser,
+    pub(super) frame: Frame,
+    /// Tokens that the encoder has vectors for.
+    pub(super) vocabulary: usize,
+    pub(super) checksums: Checksums,
+}
+
+impl Read {
+    pub(super) fn of(folder: &Path) -> Result<Self, ExperimentError> {
+        let vocabulary = encoder(folder)?.1.vocabulary;
+        let tokeniser = tokeniser(folder, vocabulary)?;
+        let special = |token: &str| {
+            tokeniser.id(token).ok_or_else(|| {
+                let path = folder.join("tokenizer.json");
+                refused(format!("`{}` has no token {token}; take the tokeniser of the encoder", path.display()))
+            })
+        };
+        let frame = Frame { classify: special("[CLS]")?, separate: special("[SEP]")? };
+        Ok(Self { tokeniser, frame, vocabulary, checksums: Checksums::of(folder)? })
+    }
+}
+
+/// The model that all contenders begin with, and its configuration: the encoder of the folder with new outputs from `key`, or after its fine-tuning.
+fn start(
+    Setup { config, data, .. }: Setup<'_, Classification>,
+    folder: &Path,
+    key: &RandomKey,
+    device: &Device,
+) -> Result<(Classifier, ClassifierConfig), ExperimentError> {
+    let model_config = config.model(data.vocabulary, data.outputs(), data.segments, &own(config, folder)?);
+    let initial = model_config.init(key, device);
+    let model = match &config.own.place {
+        Some(place) if config.own.swap => {
+            let Card { name, .. } = Classification::card(data);
+            let found = best(&RunFolder::at(place), &name, UNCHANGED, config.run.seed)?.ok_or_else(|| {
+                let problem = "has no fine-tuned encoder that the runs begin with; do the command with --resume";
+                ExperimentError::failure(format!("`{}` {problem}", place.display()))
+            })?;
+            load_model(initial, &found).map_err(ExperimentError::usage)?
+        }
+        // A plan needs sizes and times alone.
+        _ => encoder(folder)?.0.with_new_output(data.outputs()).read_into(initial).map_err(refused)?,
+    };
+    Ok((model, model_config))
+}
+
+/// The model that a run begins with.
+pub(super) fn model(
+    setup: Setup<'_, Classification>,
+    folder: &Path,
+    key: &RandomKey,
+    device: &Device,
+) -> Result<Classifier, ExperimentError> {
+    let (model, config) = start(setup, folder, key, device)?;
+    beginning(model, &config, setup.attention, key).map(|beginning| beginning.model)
+}
+
+/// Adds to the scores of a run what its model was before it was trained. `false` if the interrupt was raised meanwhile.
+pub(super) fn score(
+    setup: Setup<'_, Classification>,
+    folder: &Path,
+    (task, scores): (&ClassificationTask<'_>, &mut Scores),
+    (device, paths): (&Device, &RunPaths),
+    interrupt: &Interrupt,
+) -> Result<bool, ExperimentError> {
+    let config = setup.config;
+    let key = RandomKey::from_seed(config.run.seed).named("init");
+    let (before, model_config) = start(setup, folder, &key, device)?;
+    let Beginning { model: swapped, report } = beginning(before.clone(), &model_config, setup.attention, &key)?;
+    if config.own.swap {
+        let metric = task.selection().metric;
+        for (name, model) in [(BEFORE, before.valid()), (SWAPPED, swapped.valid())] {
+            let Some(of_model) = task.evaluate(&model, Split::Test, interrupt) else { return Ok(false) };
+            let value = of_model.metrics.iter().find(|(name, _)| *name == metric).map_or(f64::NAN, |(_, value)| *value);
+            scores.push(name, value, format!("{metric}, {}", of_model.signatures.get(&metric).cloned().unwrap_or_default()));
+        }
+        scores.notes.push(format!("the encoder was fine-tuned first, with seed {}", config.run.seed));
+    }
+    if let Some(report) = report {
+        replacement::record(&report, scores, paths)?;
+    }
+    Ok(true)
+}
+
+/// The columns of models that begin with a pretrained encoder: those before the metrics of tasks, and those after them.
+pub(super) fn columns() -> ([MetricColumn; 2], [MetricColumn; 3]) {
+    let column = |name: &str, label: &str, definition: &str| MetricColumn::new(name, label).percent().defined_as(definition);
+    let before = column(BEFORE, "before", "the first metric of the task, of the model that all begin with");
+    let swapped = column(SWAPPED, "swapped", "the same right after the swap").higher_is_better();
+    ([before, swapped], replacement::columns())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::settings::Assignment;
+
+    fn fixture() -> PathBuf {
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../models/tests/fixtures/pretrained/bert")
+    }
+
+    fn config(further: &[&str]) -> Settings<ClassificationConfig> {
+        let given = Assignment::option("--pretrained", "pretrained", fixture().to_string_lossy().into_owned());
+        let further = further.iter().map(|text| Assignment::parse(text).unwrap());
+        let settings = Settings::<ClassificationConfig>::read(None, std::iter::once(given).chain(further).collect()).unwrap();
+        settings.over_table(beneath(&fixture()).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn the_configuration_of_a_folder_is_that_of_its_encoder() {
+        let config = config(&[]).value;
+        assert_eq!(config.run.attention, [UNCHANGED]);
+        let expected = encoder(&fixture()).unwrap().1;
+        let own = own(&config, &fixture()).unwrap();
+        assert_eq!(config.model(expected.vocabulary, expected.outputs, true, &own), expected);
+        // As a list for its layers it is the same model.
+        let unchanged = attention(&config, &fixture(), UNCHANGED).unwrap();
+        let listed = config.model(expected.vocabulary, expected.outputs, true, &unchanged);
+        assert!((0..2).all(|layer| listed.attention.at(layer) == expected.attention.at(layer)));
+    }
+
+    #[test]
+    fn contenders_replace_attentions_of_the_encoder() {
+        let config = config(&["swap=true"]).value;
+        let families = |name: &str| {
+            let Attention { name, layout } = Classification::attention_named(&config, name).unwrap().unwrap();
+            (name, [0, 1].map(|layer| layout.encoder.at(layer).family()))
+        };
+        assert_eq!(families(UNCHANGED), (UNCHANGED.to_owned(), ["dot-product"; 2]));
+        assert_eq!(families("layers.*.attention=uniform"), ("uniform".to_owned(), ["uniform"; 2]));
+        assert_eq!(families("layers.1=random"), ("layers.1=synthesizer-random".to_owned(), ["dot-product", "synthesizer-random"]));
+        let plain = Classification::attention_named(&ClassificationConfig::default(), "uniform");
+        assert!(plain.is_none());
+        let without = ClassificationConfig { own: Classification { swap: true, ..Classification::default() }, ..Default::default() };
+        let error = Classification::attention_named(&without, "uniform").unwrap().unwrap_err();
+        assert!(error.exit_code() == 2 && error.to_string().contains("--pretrained DIR"), "{error}");
+    }
+
+    #[test]
+    fn sizes_of_another_model_are_refused_and_dropout_is_not() {
+        for (option, part) in [
+            ("model.d_model=32", "for 16; leave it out"),
+            ("model.layers=3", "for 2; leave it out"),
+            ("model.heads=2", "for 4; leave it out"),
+            ("model.max_length=24", "for 12; leave it out"),
+            ("model.positions=\"sinusoidal\"", "\"learned\""),
+            ("tokeniser={kind=\"word\"}", "leave it out"),
+            ("init=\"runs/mlm\"", "one of the two"),
+        ] {
+            let error = Classification::check(&config(&[option]), &[]).unwrap_err();
+            let (field, message) = (option.split('=').next().unwrap(), error.to_string());
+            assert!(error.exit_code() == 2 && message.contains(field) && message.contains(part), "{option}: {message}");
+        }
+        assert!(Classification::check(&config(&["model.dropout=0.3"]), &[]).is_ok());
+    }
+}

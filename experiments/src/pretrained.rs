@@ -1,0 +1,176 @@
+//! Going on from a pretrained model of Hugging Face: what experiments with `--pretrained` share.
+
+use std::fmt::{self, Display};
+use std::path::{Path, PathBuf};
+
+use heedful_attention::registry::AnyMechanism;
+use heedful_host::checksum::{sha256_hex, sha256_of_file};
+use heedful_models::layout::LayerAttention;
+use heedful_models::position::PositionConfig;
+use heedful_models::pretrained::Pretrained;
+use toml::{Table, Value};
+
+use crate::error::ExperimentError;
+use crate::experiment::definition::{Config, Experiment};
+use crate::model::ModelSettings;
+use crate::settings::{self, Settings};
+use crate::tokenise::{Tokeniser, TokeniserConfig};
+
+/// Fields of the table `model` that decide which parameters a model has, or how its heads divide them.
+const SIZES: [&str; 14] = [
+    "layers",
+    "d_model",
+    "heads",
+    "kv_heads",
+    "head_width",
+    "qkv_bias",
+    "attention_output_bias",
+    "feed_forward_in",
+    "d_ff",
+    "gated_feed_forward",
+    "feed_forward_bias",
+    "positions",
+    "embedding_norm",
+    "depth",
+];
+const CONFIG: &str = "config.json";
+const TOKENISER: &str = "tokenizer.json";
+
+/// The error for a folder that cannot be used.
+pub(crate) fn refused(error: impl Display) -> ExperimentError {
+    ExperimentError::usage(format!("--pretrained: {error}"))
+}
+
+/// The folder, with the headers of its files read.
+pub(crate) fn opened(folder: &Path) -> Result<Pretrained, ExperimentError> {
+    Pretrained::open(folder).map_err(refused)
+}
+
+/// The name that `--attention` has for the attention of layers.
+pub(crate) fn name(attention: &LayerAttention) -> String {
+    match attention {
+        LayerAttention::All(attention) => attention.name(),
+        LayerAttention::Each(list) => format!("[{}]", list.iter().map(AnyMechanism::name).collect::<Vec<_>>().join(",")),
+    }
+}
+
+/// Adds the options of a mechanism and of those within it, a table for each.
+fn add_options(mechanism: &AnyMechanism, tables: &mut Table) -> Result<(), ExperimentError> {
+    let mut table = Table::try_from(mechanism).map_err(refused)?;
+    // These stand in the name of the attention.
+    for field in ["name", "logits"] {
+        table.remove(field);
+    }
+    tables.insert(mechanism.family().to_owned(), Value::Table(table));
+    mechanism.members().into_iter().try_for_each(|member| add_options(member, tables))
+}
+
+/// What a folder says of the configuration of any experiment: its tokeniser, the fields of the table `model`, the options of its attention, and what is
+/// compared, `attention`. `training`, in TOML, is a training that changes what was learnt but little; `further` are fields of the experiment.
+pub(crate) fn configuration<'a>(
+    (attention, of_layers): (String, &LayerAttention),
+    model: &ModelSettings,
+    training: &str,
+    further: impl IntoIterator<Item = (&'a str, Value)>,
+) -> Result<Table, ExperimentError> {
+    let mut mechanisms = Table::new();
+    of_layers.mechanisms().iter().try_for_each(|mechanism| add_options(mechanism, &mut mechanisms))?;
+    let table = |name: &str, value: Value| Value::Table(Table::from_iter([(name.to_owned(), value)]));
+    let fields = [
+        ("tokeniser", table("kind", Value::String(TokeniserConfig::Pretrained {}.kind().to_owned()))),
+        ("run", table("attention", Value::Array(vec![Value::String(attention)]))),
+        ("model", Value::Table(settings::complete(model)?)),
+        ("mechanisms", Value::Table(mechanisms)),
+        ("training", Value::Table(training.parse().expect("this is TOML"))),
+    ];
+    Ok(fields.into_iter().chain(further).map(|(name, value)| (name.to_owned(), value)).collect())
+}
+
+/// Checks that the tokeniser is that of the pretrained model where there is one, and another one where there is none.
+pub(crate) fn check_tokeniser<E: Experiment>(
+    settings: &Settings<Config<E>>,
+    tokeniser: &TokeniserConfig,
+    is_pretrained: bool,
+) -> Result<(), ExperimentError> {
+    let remedy = if is_pretrained {
+        "a pretrained model reads its own tokens alone; leave it out"
+    } else {
+        "it is that of a pretrained model, and there is none; give --pretrained DIR, or another kind"
+    };
+    Ok(settings.require("tokeniser.kind", is_pretrained == (*tokeniser == TokeniserConfig::Pretrained {}), remedy)?)
+}
+
+/// Checks that the table `model` describes the parameters of the model in a folder.
+pub(crate) fn check_model<E: Experiment>(
+    settings: &Settings<Config<E>>,
+    folder: &Path,
+    of_folder: &ModelSettings,
+) -> Result<(), ExperimentError> {
+    let (there, here) = (settings::complete(of_folder)?, settings::complete(&settings.value.model)?);
+    // The table of learned positions has as many as it has.
+    let length = (of_folder.positions == PositionConfig::Learned).then_some("max_length");
+    for field in SIZES.into_iter().chain(length) {
+        if let Some(value) = there.get(field).filter(|value| here.get(field) != Some(value)) {
+            let problem = format!("the weights of `{}` are for {value}; leave it out", folder.display());
+            return Err(settings.refuse(&format!("model.{field}"), problem).into());
+        }
+    }
+    Ok(())
+}
+
+/// The tokeniser of a folder whose model has vectors for `vocabulary` tokens.
+pub(crate) fn tokeniser(folder: &Path, vocabulary: usize) -> Result<Tokeniser, ExperimentError> {
+    let path = folder.join(TOKENISER);
+    if !path.is_file() {
+        let problem = format!("`{}` is missing; write it with save_pretrained of a fast tokeniser", path.display());
+        return Err(refused(problem));
+    }
+    let tokeniser = Tokeniser::pretrained(&path).map_err(refused)?;
+    if tokeniser.vocabulary_size() > vocabulary {
+        let problem = format!("`{}` has {} tokens, and the model {vocabulary}", path.display(), tokeniser.vocabulary_size());
+        return Err(refused(problem + "; take both from the same folder"));
+    }
+    Ok(tokeniser)
+}
+
+/// The SHA-256 of the files of a folder that a model is read from.
+#[derive(Clone, Debug)]
+pub(crate) struct Checksums {
+    folder: PathBuf,
+    /// By the names of the files: configuration and tokeniser, and then the weights.
+    files: Vec<(String, String)>,
+}
+
+impl Checksums {
+    /// Those of a folder.
+    pub(crate) fn of(folder: &Path) -> Result<Self, ExperimentError> {
+        let opened = opened(folder)?;
+        let others = [CONFIG, TOKENISER].map(|name| folder.join(name));
+        let paths = others.iter().map(|path| path.as_path()).chain(opened.weight_files());
+        let checksum = |path: &Path| {
+            let sha256 = sha256_of_file(path).map_err(|error| refused(format!("cannot read `{}`: {error}", path.display())))?;
+            Ok((path.file_name().unwrap_or_default().to_string_lossy().into_owned(), sha256))
+        };
+        let files = paths.map(checksum).collect::<Result<_, ExperimentError>>()?;
+        Ok(Self { folder: folder.to_owned(), files })
+    }
+
+    /// The folder.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The checksum of data and model together: another model to begin with is another task.
+    pub(crate) fn with_data(&self, sha256: &str) -> String {
+        let files: Vec<&str> = self.files.iter().map(|(_, sha256)| sha256.as_str()).collect();
+        sha256_hex(format!("{sha256} {}", files.join(" ")).as_bytes())
+    }
+}
+
+impl Display for Checksums {
+    /// In a sentence for a record: the folder, and the checksum of each file of weights.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let weights: Vec<String> = self.files[2..].iter().map(|(name, sha256)| format!("{name} has the SHA-256 {sha256}")).collect();
+        write!(f, "began with the weights of `{}`: {}", self.folder.display(), weights.join(", "))
+    }
+}
