@@ -224,6 +224,40 @@ mod tests {
     }
 
     #[test]
+    fn texts_are_framed_by_the_tokens_of_the_encoder_whose_weights_the_model_has() {
+        let folder = tempfile::tempdir().unwrap();
+        for file in ["config.json", "model.safetensors"] {
+            std::fs::copy(fixture().join(file), folder.path().join(file)).unwrap();
+        }
+        let tokeniser = r#"{"version": "1.0", "added_tokens": [], "pre_tokenizer": {"type": "WhitespaceSplit"}, "model": {"type": "WordLevel",
+            "vocab": {"[UNK]": 0, "[PAD]": 1, "[SEP]": 2, "the": 3, "was": 4, "[CLS]": 5}, "unk_token": "[UNK]"}}"#;
+        std::fs::write(folder.path().join("tokenizer.json"), tokeniser).unwrap();
+        let mut config = config(&["data.tasks=['MRPC']", "data.generated_examples=8"]).value;
+        config.own.pretrained = Some(folder.path().to_owned());
+        let data = Classification::open(&config).unwrap().remove(0);
+        let card = Classification::card(&data);
+        assert_eq!((card.vocabulary, data.segments), (67, true));
+        for example in &data.parts[0].train {
+            let (tokens, [first, second]) = (example.tokens(), example.texts());
+            assert_eq!((tokens[0], tokens[1 + first.len()], tokens[tokens.len() - 1]), (5, 2, 2));
+            assert!(tokens.len() == first.len() + second.len() + 3 && tokens.len() <= 12, "{tokens:?}");
+            assert!(first.iter().chain(second).all(|token| [0, 3, 4].contains(token)), "{tokens:?}");
+        }
+        let attention = attention(&config, folder.path(), UNCHANGED).unwrap();
+        let device = Device::flex();
+        let setup = Setup { config: &config, data: &data, attention: &attention };
+        let model = Classification::model(setup, &RandomKey::from_seed(1), &device).unwrap();
+        let expected = opened(folder.path()).unwrap().classifier(&device).unwrap();
+        assert_eq!((model.output.weight.dims(), expected.output.weight.dims()), ([16, 2], [16, 3]));
+        let weights = |model: &Classifier| {
+            let pooler = model.pooler.as_ref().unwrap().weight.val().into_data();
+            let value = model.encoder.layers[1].self_attention.as_softmax().unwrap().value.weight.val().into_data();
+            [pooler, value, model.embedding.tokens.weight.val().into_data()]
+        };
+        assert_eq!(weights(&model), weights(&expected));
+    }
+
+    #[test]
     fn sizes_of_another_model_are_refused_and_dropout_is_not() {
         for (option, part) in [
             ("model.d_model=32", "for 16; leave it out"),

@@ -336,6 +336,16 @@ fn understanding() {
 }
 
 #[test]
+fn fine_tuning_of_a_pretrained_encoder() {
+    let folder = crate::fine_tuning::bert();
+    // The sizes of the encoder in place of those that all others have here.
+    let sizes = "model={layers = 2, d_model = 16, heads = 4, d_ff = 24, max_length = 12}";
+    let further =
+        ["--pretrained", folder.path().to_str().unwrap(), "--task", "SST-2", "--set", "data.generated_examples=60", "--set", sizes];
+    Experiment::new("glue", "unchanged-seed1", 240, &further).survives_all();
+}
+
+#[test]
 fn classification_with_projections() {
     let further = ["--attention", "linformer", "--set", "data.generated_texts=60"];
     Experiment::new("classify", "linformer-seed1", 120, &further).survives_all();

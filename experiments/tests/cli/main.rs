@@ -7,6 +7,7 @@ mod claims;
 mod command;
 mod documents;
 mod experiments;
+mod fine_tuning;
 mod interruptions;
 mod jobs;
 mod links;

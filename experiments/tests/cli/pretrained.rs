@@ -16,14 +16,20 @@ const LETTERS: &str = "\n acdeghnorst0123456789";
 /// Short enough for one window.
 const TEST: &str = "the cat 1";
 
-/// The folder of a small model that transformers wrote, with a tokeniser whose tokens are letters.
-fn folder(name: &str) -> TempDir {
+/// The folder of a small model that transformers wrote.
+pub fn copied(name: &str) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tests/fixtures/pretrained").join(name);
     for entry in fs::read_dir(from).unwrap() {
         let path = entry.unwrap().path();
         fs::copy(&path, folder.path().join(path.file_name().unwrap())).unwrap();
     }
+    folder
+}
+
+/// The same with a tokeniser whose tokens are letters.
+fn folder(name: &str) -> TempDir {
+    let folder = copied(name);
     let vocabulary: Map<String, Value> =
         LETTERS.chars().enumerate().map(|(index, letter)| (letter.to_string(), json!(index + 4))).collect();
     let tokeniser = json!({
@@ -89,6 +95,8 @@ fn pretrained_models_are_scored_and_fine_tuned() {
         let before = found["perplexity before"].as_f64().unwrap();
         assert!((before / perplexity(folder.path()) - 1.0).abs() < 1e-4, "{name}: {before} and {}", perplexity(folder.path()));
         assert!(found["perplexity"].as_f64().unwrap() < 0.9 * before, "{name}: {found}");
+        let report = fs::read_to_string(first.join("report.md")).unwrap();
+        assert!(report.contains("began with the weights of") && report.contains(".safetensors has the SHA-256"), "{report}");
         // The written configuration repeats the run.
         let second = out.path().join("second");
         succeeded(&binary("lm").arg("--config").arg(first.join("config.toml")).arg("--out").arg(&second).output().unwrap());
@@ -111,6 +119,7 @@ fn folders_and_options_that_do_not_fit_are_refused() {
     refuse(folder("bert").path(), &[], &["--pretrained", "bert", "no language model"]);
     refuse(gpt2.path(), &["--attention", "relative"], &["run.attention", "for dot-product", "leave --attention out"]);
     refuse(gpt2.path(), &["--set", "tokeniser={kind='word'}"], &["tokeniser.kind", "leave it out"]);
+    refuse(gpt2.path(), &["--set", "model.d_model=32"], &["model.d_model", "for 16; leave it out"]);
     refuse(gpt2.path(), &["--set", "data.context=13"], &["data.context", "max_length"]);
     let without = folder("gpt2");
     fs::remove_file(without.path().join("tokenizer.json")).unwrap();
