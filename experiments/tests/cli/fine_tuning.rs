@@ -35,12 +35,13 @@ pub fn bert() -> TempDir {
     with_words(&SPECIAL)
 }
 
-fn glue(pretrained: &Path, out: &Path, steps: usize) -> Command {
+fn glue(pretrained: &Path, out: &Path, tasks: &str, steps: usize) -> Command {
     let mut command = binary("glue");
-    command.arg("--pretrained").arg(pretrained).arg("--out").arg(out).args(["--task", "SST-2", "--steps", &steps.to_string()]);
-    command.args(["--set", "data={generated_examples = 60, batch_tokens = 200}", "--set", "training.schedule.warmup=10"]);
-    let training = format!("training={{learning_rate = 3e-3, evaluate_every = {0}, checkpoint_every = {0}, log_every = 10}}", steps / 2);
-    command.args(["--set", &training]);
+    command.arg("--pretrained").arg(pretrained).arg("--out").arg(out).args(["--task", tasks, "--steps", &steps.to_string()]);
+    let schedule = "{kind = 'linear', warmup = 2, end = 1e-4}";
+    let times = format!("evaluate_every = {0}, checkpoint_every = {0}, log_every = {1}", steps / 2, steps.div_ceil(30));
+    command.args(["--set", &format!("training={{learning_rate = 3e-3, schedule = {schedule}, {times}}}")]);
+    command.args(["--set", "data={generated_examples = 60, batch_tokens = 200}"]);
     command
 }
 
@@ -58,7 +59,7 @@ fn of<'r>(records: &'r [Value], task: &str, attention: &str) -> &'r Value {
 fn encoders_are_fine_tuned() {
     let (folder, out) = (bert(), tempfile::tempdir().unwrap());
     let first = out.path().join("first");
-    let output = glue(folder.path(), &first, 300).output().unwrap();
+    let output = glue(folder.path(), &first, "SST-2", 300).output().unwrap();
     succeeded(&output);
     assert!(stdout(&output).contains("unchanged"), "{}", stdout(&output));
     let all = records(&first);
@@ -79,14 +80,14 @@ fn encoders_are_fine_tuned() {
     assert_eq!(final_weights(&second.join("unchanged-seed1")), final_weights(&first.join("unchanged-seed1")));
     // Another encoder is another task.
     fs::write(folder.path().join("tokenizer.json"), fs::read_to_string(folder.path().join("tokenizer.json")).unwrap() + " ").unwrap();
-    refused(&glue(folder.path(), &first, 300).arg("--resume").output().unwrap(), 2, &["SHA-256", "choose another --out"]);
+    refused(&glue(folder.path(), &first, "SST-2", 300).arg("--resume").output().unwrap(), 2, &["SHA-256", "choose another --out"]);
 }
 
 #[test]
 fn attentions_are_replaced_before_fine_tuning() {
     let (folder, out) = (bert(), tempfile::tempdir().unwrap());
     let out = out.path().join("run");
-    succeeded(&glue(folder.path(), &out, 4).args(["--attention", "unchanged,dot-product,layers.1=uniform"]).output().unwrap());
+    succeeded(&glue(folder.path(), &out, "SST-2", 4).args(["--attention", "unchanged,dot-product,layers.1=uniform"]).output().unwrap());
     let all = records(&out);
     let [unchanged, same, uniform] = ["unchanged", "dot-product", "layers.1=uniform"].map(|name| of(&all, "SST-2", name));
     assert!(unchanged["metrics"]["attention kept"].is_null() && !out.join("start").exists());
@@ -102,8 +103,8 @@ fn attentions_of_fine_tuned_encoders_are_swapped() {
     let (folder, out) = (bert(), tempfile::tempdir().unwrap());
     let out = out.path().join("run");
     let swap = || {
-        let mut command = glue(folder.path(), &out, 20);
-        command.args(["--task", "SST-2,MRPC", "--swap", "layers.*.attention=dot-product,synthesizer-random", "--swap", "layers.1=uniform"]);
+        let mut command = glue(folder.path(), &out, "SST-2,MRPC", 20);
+        command.args(["--swap", "layers.*.attention=dot-product,synthesizer-random", "--swap", "layers.1=uniform"]);
         command
     };
     let planned = swap().arg("--dry-run").output().unwrap();
@@ -151,7 +152,7 @@ fn folders_and_options_that_do_not_fit_are_refused() {
     let (folder, out) = (bert(), tempfile::tempdir().unwrap());
     let out = out.path().join("run");
     let refuse = |folder: &Path, further: &[&str], parts: &[&str]| {
-        refused(&glue(folder, &out, 4).args(further).output().unwrap(), 2, parts);
+        refused(&glue(folder, &out, "SST-2", 4).args(further).output().unwrap(), 2, parts);
         assert!(!out.exists(), "{further:?}");
     };
     refuse(Path::new("nowhere"), &[], &["--pretrained", "config.json"]);
@@ -178,6 +179,6 @@ fn folders_and_options_that_do_not_fit_are_refused() {
     let tensors = SafeTensors::deserialize(&bytes).unwrap();
     let gone = "bert.encoder.layer.1.output.dense.bias";
     fs::write(&path, safetensors::serialize(tensors.iter().filter(|(name, _)| *name != gone), None).unwrap()).unwrap();
-    let output = glue(folder.path(), &out, 4).output().unwrap();
+    let output = glue(folder.path(), &out, "SST-2", 4).output().unwrap();
     refused(&output, 2, &["model.safetensors", &format!("no tensor `{gone}`"), "of the same model"]);
 }
