@@ -9,11 +9,13 @@ pub mod placement;
 pub mod probe;
 pub mod progress;
 pub mod random;
+mod sink_cache;
 pub mod training;
 pub mod visibility;
 
 pub use self::check::Check;
 pub use self::pairs::Pairs;
+pub use self::sink_cache::SinkCache;
 
 use std::fmt::Debug;
 use std::sync::Arc;

@@ -105,5 +105,6 @@ pub use self::mechanisms::{
 };
 #[doc(no_inline)]
 pub use self::registry::{arithmetic, constraints, parameter_formula};
+pub(crate) use self::softmax_attention::sink_columns;
 #[doc(no_inline)]
 pub use self::softmax_attention::{logits, memory, pattern, restricted};

@@ -10,6 +10,7 @@ pub mod logits;
 pub mod memory;
 pub mod pattern;
 pub mod restricted;
+pub(crate) mod sink_columns;
 
 use std::sync::Arc;
 
@@ -280,7 +281,10 @@ impl<L: Heads> Attention for SoftmaxAttention<L> {
                 let (keys, values) = self.remembered(memory.clone(), &Positions::default());
                 KeyValueState::fixed(start, keys, values)
             }
-            None => KeyValueState::growing(start).reaching(self.logits.head_reach()),
+            None => match self.logits.head_cache() {
+                Some(cache) if !start.hides_more() => KeyValueState::growing(start).keeping(cache),
+                _ => KeyValueState::growing(start).reaching(self.logits.head_reach()),
+            },
         }
     }
 
@@ -290,7 +294,11 @@ impl<L: Heads> Attention for SoftmaxAttention<L> {
             let (keys, values) = self.remembered(query.clone(), &positions);
             state.push(keys, values);
         }
-        self.attend(Query { query, visibility, positions, random, engine }, state.keys(), state.values(), state.start(), probe)
+        let gap = state.gap();
+        let positions = Positions { start: positions.start - gap.len(), ..positions };
+        let input = Query { query, visibility, positions, random, engine };
+        let attend = |probe: &mut Probe| self.attend(input, state.keys(), state.values(), state.start(), probe);
+        probe.with_keys_between(gap.start, gap.len(), attend)
     }
 
     fn select(&self, state: &mut KeyValueState, rows: &[usize]) {

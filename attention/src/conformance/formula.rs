@@ -112,6 +112,8 @@ pub struct Query<'a> {
     /// Begins the paths of the mechanism's parameters; empty, or with a dot at the end.
     path: String,
     placement: Placement,
+    /// Where the query stands, if that is not its place in the sequence.
+    standing: Option<usize>,
     /// The batch row.
     pub row: usize,
     /// The head.
@@ -122,12 +124,17 @@ pub struct Query<'a> {
 
 impl<'a> Query<'a> {
     pub(super) fn new(attention: &'a PlainAttention, case: &'a Case, view: &'a View, [row, head, index]: [usize; 3]) -> Self {
-        Self { attention, case, view, path: String::new(), placement: attention.placement, row, head, index }
+        Self { attention, case, view, path: String::new(), placement: attention.placement, standing: None, row, head, index }
     }
 
     /// The query of another index in the same row and head.
     pub fn at(&self, index: usize) -> Self {
-        Self { index, ..self.clone() }
+        Self { index, standing: None, ..self.clone() }
+    }
+
+    /// The same query at another position than its own in the sequence without padding.
+    pub fn standing_at(&self, position: usize) -> Self {
+        Self { standing: Some(position), ..self.clone() }
     }
 
     /// The query of another head in the same row, at the same index.
@@ -162,7 +169,7 @@ impl<'a> Query<'a> {
 
     /// The place of the query in its sequence without the padding before it.
     pub fn position(&self) -> usize {
-        self.index.saturating_sub(self.view.padding(self.row))
+        self.standing.unwrap_or_else(|| self.index.saturating_sub(self.view.padding(self.row)))
     }
 
     /// The place of a key in its sequence without the padding before it.

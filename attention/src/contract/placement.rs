@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::SinkCache;
 use crate::visibility::Visibility;
 
 /// Role of an attention in a model.
@@ -48,6 +49,7 @@ pub struct Placement {
     pub qkv_bias: bool,
     /// Whether the output projection has a bias (default: no).
     pub output_bias: bool,
+    cache: Option<SinkCache>,
 }
 
 impl Placement {
@@ -68,6 +70,7 @@ impl Placement {
             dropout: 0.0,
             qkv_bias: false,
             output_bias: false,
+            cache: None,
         }
     }
 
@@ -130,6 +133,18 @@ impl Placement {
     pub const fn with_output_bias(mut self, bias: bool) -> Self {
         self.output_bias = bias;
         self
+    }
+
+    /// The same place, with positions inside a cache; `None`: positions in the sequence.
+    pub(crate) const fn in_cache(mut self, cache: Option<SinkCache>) -> Self {
+        self.cache = cache;
+        self
+    }
+
+    /// The cache in which queries and keys have their positions, if these are not those in the sequence. Mechanisms that can have such positions say so in
+    /// [`Mechanism::positioning`](crate::registry::Mechanism::positioning); no other is placed in a cache.
+    pub const fn cache(&self) -> Option<SinkCache> {
+        self.cache
     }
 
     /// Width of a head.

@@ -97,14 +97,21 @@ impl<'a> Probe<'a> {
 
     /// Runs `run`, which scores the keys from index `first` on, so that its weights are handed out for all keys: those before have weight 0.
     pub(crate) fn with_keys_before<T>(&mut self, first: usize, run: impl FnOnce(&mut Probe) -> T) -> T {
+        self.with_keys_between(0, first, run)
+    }
+
+    /// Runs `run`, which scores all keys but `count` from index `first` on, so that its weights are handed out for all keys: those have weight 0.
+    pub(crate) fn with_keys_between<T>(&mut self, first: usize, count: usize, run: impl FnOnce(&mut Probe) -> T) -> T {
         let all_keys = |weights: Tensor<4>| {
-            let [rows, heads, queries, _] = weights.dims();
-            let before = Tensor::zeros([rows, heads, queries, first], (&weights.device(), weights.dtype()));
-            Tensor::cat(vec![before, weights], 3)
+            let [rows, heads, queries, keys] = weights.dims();
+            let missing = Tensor::zeros([rows, heads, queries, count], (&weights.device(), weights.dtype()));
+            let behind = (first < keys).then(|| weights.clone().narrow(3, first, keys - first));
+            let before = (first > 0).then(|| weights.narrow(3, 0, first));
+            Tensor::cat(before.into_iter().chain([missing]).chain(behind).collect(), 3)
         };
         let all_keys = |observation| match observation {
-            Observation::Weights(weights) if first > 0 => Observation::Weights(all_keys(weights)),
-            Observation::SignedWeights(weights) if first > 0 => Observation::SignedWeights(all_keys(weights)),
+            Observation::Weights(weights) if count > 0 => Observation::Weights(all_keys(weights)),
+            Observation::SignedWeights(weights) if count > 0 => Observation::SignedWeights(all_keys(weights)),
             other => other,
         };
         self.changing(all_keys, run)
@@ -149,5 +156,18 @@ mod tests {
             });
         });
         assert_eq!(shown, [("layers.1.inner".to_owned(), vec![0.0, 0.0, 1.0, 1.0, 1.0])]);
+    }
+
+    #[test]
+    fn weights_are_handed_out_for_keys_in_the_middle_too() {
+        let mut shown = Vec::new();
+        let mut listener = |_: &str, observation: Observation| match observation {
+            Observation::Weights(weights) => shown = weights.into_data().try_to_vec::<f32>().unwrap(),
+            other => panic!("{other:?}"),
+        };
+        Probe::listening(&mut listener).with_keys_between(1, 2, |probe| {
+            probe.observe(|| Observation::Weights(Tensor::from_data([[[[1.0, 2.0, 3.0]]]], &Device::flex())));
+        });
+        assert_eq!(shown, [1.0, 0.0, 0.0, 2.0, 3.0]);
     }
 }

@@ -24,13 +24,15 @@ pub struct DecodingStart {
     memory: Option<Tensor<3>>,
     visibility: Visibility,
     left_padding: Option<Arc<[usize]>>,
+    hides_more: bool,
     engine: Engine,
 }
 
 impl DecodingStart {
     /// Of `batch` sequences that attend to themselves, each of at most `capacity` positions. A position sees itself and what precedes it.
     pub fn self_attention(batch: usize, capacity: usize) -> Self {
-        Self { batch, capacity, memory: None, visibility: Visibility::causal(), left_padding: None, engine: Engine::default() }
+        let (visibility, engine) = (Visibility::causal(), Engine::default());
+        Self { batch, capacity, memory: None, visibility, left_padding: None, hides_more: false, engine }
     }
 
     /// Of sequences that attend to the memory `[B, K, C]`, of which all positions see what `visibility` shows. There is no bound on their length.
@@ -55,6 +57,8 @@ impl DecodingStart {
 
     /// Hides what `visibility` hides as well: self-attention stays causal.
     pub fn with_visibility(mut self, visibility: Visibility) -> Self {
+        let is_padding = |counts: &Arc<[usize]>| visibility.equals(&Visibility::left_padding(counts.to_vec()));
+        self.hides_more |= !visibility.equals(&Visibility::causal()) && !self.left_padding.as_ref().is_some_and(is_padding);
         self.visibility = self.visibility.and(visibility);
         self
     }
@@ -83,6 +87,11 @@ impl DecodingStart {
     /// What all positions see.
     pub fn visibility(&self) -> &Visibility {
         &self.visibility
+    }
+
+    /// Whether more is hidden than the future and padding at the left.
+    pub(crate) fn hides_more(&self) -> bool {
+        self.hides_more
     }
 }
 

@@ -5,7 +5,7 @@
 //! those of the next lower power `P`, followed by the 1st, 3rd, 5th, ... of `2 P` heads.
 //!
 //! The biases are a product of factors of width 1, one number for each distance, so that no matrix of all pairs exists. In an encoder, which the paper does
-//! not treat, distances count in both directions alike.
+//! not treat, distances count in both directions alike. In a cache that moves keys (`alibi@streaming-llm`) they are those inside it.
 //!
 //! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
 //!
@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use super::relative::distances;
 use crate::conformance::formula::{Formula, dot};
-use crate::contract::Positions;
+use crate::contract::{Positions, SinkCache};
 use crate::engine::{Content, LogitTerms};
 use crate::error::ConfigError;
 use crate::heads::split_heads;
@@ -29,7 +29,8 @@ use crate::logits::{LogitFacts, Logits};
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::Placement;
 use crate::random::RandomKey;
-use crate::registry::{AnyLogits, Card, Kind, Mechanism};
+use crate::registry::{AnyLogits, Card, Kind, Mechanism, Positioning};
+use crate::sink_columns::SinkColumns;
 use crate::visibility::Span;
 
 /// Configuration of [`Alibi`].
@@ -54,6 +55,8 @@ pub struct Alibi {
     pub key: Linear,
     #[module(skip)]
     slopes: Vec<f64>,
+    #[module(skip)]
+    cache: Option<SinkCache>,
     kv_heads: usize,
 }
 
@@ -73,6 +76,7 @@ impl AlibiConfig {
             query: linear("query", placement.query_width()),
             key: linear("key", placement.key_width()),
             slopes,
+            cache: placement.cache(),
             kv_heads: placement.n_kv_heads(),
         }
     }
@@ -115,6 +119,10 @@ impl Mechanism for AlibiConfig {
         true
     }
 
+    fn positioning(&self) -> Positioning {
+        Positioning::Movable
+    }
+
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
         Some(AnyLogits::new(self.init(placement, key, device)))
     }
@@ -142,6 +150,25 @@ impl Mechanism for AlibiConfig {
     }
 }
 
+impl Alibi {
+    /// What the scores of sinks lose by distances inside a cache, `[B|1, H, Q, S]`, where the distance in the sequence is that of no key of the window.
+    fn sink_biases(&self, columns: &SinkColumns, queries: &Tensor<4>) -> Tensor<4> {
+        let SinkCache { sinks, window } = columns.cache();
+        let mut biases = Vec::new();
+        for row in 0..columns.rows() {
+            for slope in &self.slopes {
+                for position in columns.positions(row) {
+                    let distance = |sink: usize| columns.cache().index(position).abs_diff(sink) as f64;
+                    let bias = |sink: usize| if position.abs_diff(sink) < window { 0.0 } else { (-slope * distance(sink)) as f32 };
+                    biases.extend((0..sinks).map(bias));
+                }
+            }
+        }
+        let shape = [columns.rows(), self.slopes.len(), queries.dims()[2], sinks];
+        Tensor::from_data(TensorData::new(biases, shape), (&queries.device(), queries.dtype()))
+    }
+}
+
 impl Logits for Alibi {
     fn facts(&self) -> LogitFacts {
         LogitFacts { cross_attention: false, max_length: None, remembers_keys: true, auxiliary_losses: false }
@@ -151,22 +178,27 @@ impl Logits for Alibi {
         Some(split_heads(linear(memory, &self.key), self.kv_heads))
     }
 
-    fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, _positions: &Positions) -> LogitTerms {
+    fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms {
         let keys = keys.expect("the logits are given the keys that they asked for");
         let heads = self.slopes.len();
         let scale = (keys.dims()[3] as f64).powf(-0.5);
         let queries = split_heads(linear(query, &self.query) * scale, heads);
         let (device, dtype) = (queries.device(), queries.dtype());
-        let distances = distances(span);
-        let biases: Vec<f32> =
-            self.slopes.iter().flat_map(|slope| distances.iter().map(move |distance| (-slope * distance.abs() as f64) as f32)).collect();
+        let columns = self.cache.and_then(|cache| SinkColumns::new(cache, span, positions));
+        // Where queries have moved, greater distances than those of the window are those of sinks, which are given by themselves, and of hidden keys.
+        let farthest = columns.as_ref().map_or(u64::MAX, |columns| columns.cache().window as u64 - 1);
+        let distances: Vec<u64> = distances(span).into_iter().map(i64::unsigned_abs).collect();
+        let bias = |slope: f64, distance: u64| if distance > farthest { 0.0 } else { (-slope * distance as f64) as f32 };
+        let biases: Vec<f32> = self.slopes.iter().flat_map(|&slope| distances.iter().map(move |&distance| bias(slope, distance))).collect();
         let biases = Tensor::from_data(TensorData::new(biases, [1, heads, distances.len(), 1]), (&device, dtype));
         let relative = Content { queries: Tensor::ones([1, heads, span.queries, 1], (&device, dtype)), keys: biases };
-        LogitTerms { relative: Some(relative), ..LogitTerms::content(queries, keys) }
+        let sinks = columns.map(|columns| columns.scored(self.sink_biases(&columns, &queries)));
+        let terms = LogitTerms { relative: Some(relative), ..LogitTerms::content(queries, keys) };
+        sinks.into_iter().fold(terms, LogitTerms::plus)
     }
 
     fn multiplications(&self, d_head: f64) -> f64 {
-        d_head + 1.0
+        d_head + 1.0 + self.cache.map_or(0.0, |cache| cache.sinks as f64)
     }
 }
 

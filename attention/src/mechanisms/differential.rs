@@ -21,7 +21,7 @@ use derive_setters::Setters;
 use serde::{Deserialize, Serialize};
 
 use crate::conformance::formula::{Formula, Query, dot, softmax};
-use crate::contract::{Losses, Pairs, Positions};
+use crate::contract::{Losses, Pairs, Positions, SinkCache};
 use crate::error::ConfigError;
 use crate::init::Init;
 use crate::logits::{LogitFacts, Logits};
@@ -285,6 +285,10 @@ impl Heads for Differential {
 
     fn head_reach(&self) -> Option<usize> {
         self.first.reach().zip(self.second.reach()).map(|(first, second)| first.max(second))
+    }
+
+    fn head_cache(&self) -> Option<SinkCache> {
+        self.first.cache()
     }
 
     fn head_losses(&self, query: &Tensor<3>) -> Losses {

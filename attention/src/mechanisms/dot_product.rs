@@ -24,7 +24,7 @@ use crate::logits::{LogitFacts, Logits};
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::{Placement, Role};
 use crate::random::RandomKey;
-use crate::registry::{AnyLogits, Card, Kind, Mechanism};
+use crate::registry::{AnyLogits, Card, Kind, Mechanism, Positioning};
 use crate::visibility::Span;
 
 /// Configuration of [`DotProduct`].
@@ -115,6 +115,10 @@ impl Mechanism for DotProductConfig {
 
     fn has_free_heads(&self) -> bool {
         true
+    }
+
+    fn positioning(&self) -> Positioning {
+        Positioning::None
     }
 
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {

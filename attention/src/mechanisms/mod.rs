@@ -56,6 +56,7 @@ pub mod softmax_plus_one;
 pub mod softpick;
 pub mod sparse_fixed;
 pub mod sparse_strided;
+pub mod streaming_llm;
 pub mod synthesizer_dense;
 pub mod synthesizer_factorized_dense;
 pub mod synthesizer_factorized_random;

@@ -21,7 +21,7 @@ use derive_setters::Setters;
 use serde::{Deserialize, Serialize};
 
 use crate::conformance::formula::{self, Formula};
-use crate::contract::{Losses, Positions};
+use crate::contract::{Losses, Positions, SinkCache};
 use crate::engine::blocked::Blocks;
 use crate::engine::fused::Part;
 use crate::engine::{LogitTerms, Normaliser, SoftSpan};
@@ -234,6 +234,10 @@ impl Logits for OutputGate {
 
     fn reach(&self) -> Option<usize> {
         self.inner().reach()
+    }
+
+    fn cache(&self) -> Option<SinkCache> {
+        self.inner().cache()
     }
 
     fn blocks(&self, seen: &Visibility, span: Span, positions: &Positions, values: &Tensor<4>) -> Option<Vec<Blocks>> {

@@ -5,7 +5,7 @@
 //! stand. Values are not turned, and there are no parameters beyond the projections. With the option `qk_norm` queries and keys are normalised before they
 //! are turned, as in Qwen-3 and Gemma-3.
 //!
-//! Decoding remembers keys as they were turned, with their absolute positions. For sequences that are longer than those of training, the option `scaling`
+//! Decoding remembers keys as they were turned, with their absolute positions, unless the mechanism stands in a cache that moves them (`rotary@streaming-llm`). For sequences that are longer than those of training, the option `scaling`
 //! slows the angles down: position interpolation (Chen et al. 2023), NTK-aware bases, the rule of Llama 3.1, and YaRN (Peng et al. 2023, section 3).
 //!
 //! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
@@ -28,18 +28,20 @@ pub use self::scaling::RotaryScaling;
 use self::tables::Tables;
 use super::qk_norm::{HeadNorm, QkNorm, normalised};
 use crate::conformance::Formula;
-use crate::contract::Positions;
+use crate::contract::{Positions, SinkCache};
 use crate::engine::LogitTerms;
 pub use crate::engine::rotation::PairLayout;
 use crate::engine::rotation::rotated;
 use crate::error::ConfigError;
+use crate::heads::{repeat_heads, split_heads};
 use crate::init;
 use crate::linear::linear;
 use crate::logits::{LogitFacts, Logits};
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::{Placement, Role};
 use crate::random::RandomKey;
-use crate::registry::{AnyLogits, Card, Kind, Mechanism};
+use crate::registry::{AnyLogits, Card, Kind, Mechanism, Positioning};
+use crate::sink_columns::SinkColumns;
 use crate::visibility::Span;
 
 /// Configuration of [`Rotary`].
@@ -105,6 +107,8 @@ pub struct Rotary {
     #[module(skip)]
     layout: PairLayout,
     score_scale: Option<f64>,
+    #[module(skip)]
+    cache: Option<SinkCache>,
     heads: usize,
     kv_heads: usize,
 }
@@ -123,6 +127,7 @@ impl RotaryConfig {
             tables: Tables::shared(self.scaling.frequencies(self.base, pairs), self.scaling.magnitude()),
             layout: self.layout,
             score_scale: self.score_scale,
+            cache: placement.cache(),
             heads: placement.heads,
             kv_heads: placement.n_kv_heads(),
         }
@@ -188,6 +193,10 @@ impl Mechanism for RotaryConfig {
         true
     }
 
+    fn positioning(&self) -> Positioning {
+        Positioning::Movable
+    }
+
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
         Some(AnyLogits::new(self.init(placement, key, device)))
     }
@@ -212,6 +221,25 @@ impl Rotary {
         let [cos, sin] = self.tables.of(start..start + length, &x.device(), x.dtype());
         rotated(x.reshape([batch, length, heads, width / heads]), cos, sin, self.layout).swap_dims(1, 2)
     }
+
+    /// The same turned by any positions: those of all batch rows alike, or those of one after those of another.
+    fn turned_to(&self, x: Tensor<3>, places: &[usize]) -> Tensor<4> {
+        let ([batch, length, width], heads) = (x.dims(), self.heads);
+        let [cos, sin] = self.tables.at(places, &x.device(), x.dtype());
+        let x = x.reshape([batch * length / places.len(), places.len(), heads, width / heads]);
+        rotated(x, cos, sin, self.layout).reshape([batch, length, heads, width / heads]).swap_dims(1, 2)
+    }
+
+    /// Scores inside a cache of queries `[B, N, H D]` and keys `[B, H, K, D]` that are not turned yet (Xiao et al. 2023, section 3.2).
+    fn terms_in(&self, cache: SinkCache, queries: Tensor<3>, keys: Tensor<4>, span: Span, positions: &Positions) -> LogitTerms {
+        let [cos, sin] = self.tables.of(span.key_start..span.key_start + span.keys, &keys.device(), keys.dtype());
+        let keys = rotated(keys.swap_dims(1, 2), cos, sin, self.layout).swap_dims(1, 2);
+        let in_sequence = self.turned(queries.clone(), self.heads, span.query_start);
+        let Some(columns) = SinkColumns::new(cache, span, positions) else { return LogitTerms::content(in_sequence, keys) };
+        let sinks = repeat_heads(columns.sinks(keys.clone()), self.heads);
+        let scores = self.turned_to(queries, &columns.places()).matmul(sinks.swap_dims(2, 3));
+        LogitTerms::content(in_sequence, columns.others(keys)).plus(columns.scored(scores))
+    }
 }
 
 impl Logits for Rotary {
@@ -220,15 +248,27 @@ impl Logits for Rotary {
     }
 
     fn keys(&self, memory: Tensor<3>, positions: &Positions) -> Option<Tensor<4>> {
-        // Padding on the left moves all positions of a row alike, which changes no score.
-        Some(self.turned(normalised(linear(memory, &self.key), &self.key_norm), self.kv_heads, positions.start))
+        let keys = normalised(linear(memory, &self.key), &self.key_norm);
+        Some(match self.cache {
+            // Keys move inside the cache, and are turned where they stand at a step.
+            Some(_) => split_heads(keys, self.kv_heads),
+            // Padding on the left moves all positions of a row alike, which changes no score.
+            None => self.turned(keys, self.kv_heads, positions.start),
+        })
     }
 
-    fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, _positions: &Positions) -> LogitTerms {
+    fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms {
         let keys = keys.expect("rotary logits are given the keys that they asked for");
         let scale = self.score_scale.unwrap_or_else(|| (keys.dims()[3] as f64).powf(-0.5));
         let queries = normalised(linear(query, &self.query), &self.query_norm) * scale;
-        LogitTerms::content(self.turned(queries, self.heads, span.query_start), keys)
+        match self.cache {
+            Some(cache) => self.terms_in(cache, queries, keys, span, positions),
+            None => LogitTerms::content(self.turned(queries, self.heads, span.query_start), keys),
+        }
+    }
+
+    fn multiplications(&self, d_head: f64) -> f64 {
+        d_head + self.cache.map_or(0.0, |cache| cache.sinks as f64)
     }
 }
 

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::conformance::array::Array;
 use crate::conformance::formula::{self, Formula};
-use crate::contract::{Losses, Pairs, Positions};
+use crate::contract::{Losses, Pairs, Positions, SinkCache};
 use crate::engine::{AttentionProgram, Dropout, Weighting, reference};
 use crate::error::ConfigError;
 use crate::heads::repeat_heads;
@@ -262,6 +262,10 @@ impl Heads for TalkingHeads {
 
     fn head_reach(&self) -> Option<usize> {
         self.scores.reach()
+    }
+
+    fn head_cache(&self) -> Option<SinkCache> {
+        self.scores.cache()
     }
 
     fn head_losses(&self, query: &Tensor<3>) -> Losses {

@@ -18,7 +18,7 @@ use crate::logits::{LogitFacts, Logits};
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::Placement;
 use crate::random::RandomKey;
-use crate::registry::{AnyLogits, Card, Kind, Mechanism};
+use crate::registry::{AnyLogits, Card, Kind, Mechanism, Positioning};
 use crate::visibility::Span;
 
 /// Configuration of [`Uniform`]. There is nothing to choose.
@@ -62,6 +62,10 @@ impl Mechanism for UniformConfig {
 
     fn has_free_heads(&self) -> bool {
         true
+    }
+
+    fn positioning(&self) -> Positioning {
+        Positioning::None
     }
 
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {

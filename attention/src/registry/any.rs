@@ -9,7 +9,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, IntoDeserializer, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{AnyAttention, AnyLogits, BUILT_IN, Card, Mechanism};
+use super::{AnyAttention, AnyLogits, BUILT_IN, Card, Mechanism, Positioning};
 use crate::conformance::Formula;
 use crate::error::ConfigError;
 use crate::parameter_formula::ParameterFormula;
@@ -50,6 +50,7 @@ trait ErasedMechanism: Any + Debug + Send + Sync {
     fn can_see_ahead(&self) -> bool;
     fn has_free_heads(&self) -> bool;
     fn has_whole_scores(&self) -> bool;
+    fn positioning(&self) -> Positioning;
     fn projections_have_biases(&self) -> bool;
     fn validate(&self, placement: &Placement) -> Result<(), ConfigError>;
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits>;
@@ -111,6 +112,10 @@ impl<M: Mechanism> ErasedMechanism for M {
 
     fn has_whole_scores(&self) -> bool {
         Mechanism::has_whole_scores(self)
+    }
+
+    fn positioning(&self) -> Positioning {
+        Mechanism::positioning(self)
     }
 
     fn projections_have_biases(&self) -> bool {
@@ -237,6 +242,11 @@ impl AnyMechanism {
     /// As [`Mechanism::has_whole_scores`].
     pub(crate) fn has_whole_scores(&self) -> bool {
         self.0.has_whole_scores()
+    }
+
+    /// As [`Mechanism::positioning`].
+    pub(crate) fn positioning(&self) -> Positioning {
+        self.0.positioning()
     }
 
     /// Whether the shared projections of values and output have biases.

@@ -9,7 +9,7 @@ use burn::tensor::{Device, Tensor};
 
 use super::module::{ErasedModule, Slot};
 use crate::abilities::Abilities;
-use crate::contract::{Attention, AttentionInput, AttentionOutput, Losses, Pairs, Positions};
+use crate::contract::{Attention, AttentionInput, AttentionOutput, Losses, Pairs, Positions, SinkCache};
 use crate::engine::blocked::Blocks;
 use crate::engine::fused::Part;
 use crate::engine::{LogitTerms, Normaliser, SoftSpan};
@@ -206,6 +206,7 @@ erased_logits! {
     spans(query: &Tensor<3>) -> Option<Tensor<3>>;
     soft_span(query: &Tensor<3>, span: Span) -> Option<SoftSpan>;
     reach() -> Option<usize>;
+    cache() -> Option<SinkCache>;
     blocks(seen: &Visibility, span: Span, positions: &Positions, values: &Tensor<4>) -> Option<Vec<Blocks>>;
     parts(seen: &Visibility, span: Span, positions: &Positions, heads: usize) -> Option<Arc<[Part]>>;
     losses(query: &Tensor<3>) -> Losses;

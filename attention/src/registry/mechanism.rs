@@ -93,6 +93,11 @@ pub trait Mechanism: Clone + Debug + Default + PartialEq + Serialize + Deseriali
         self.members().into_iter().all(AnyMechanism::has_whole_scores)
     }
 
+    /// What scores know of where queries and keys stand. Default: of all members, what knows most; without members, positions in the sequence.
+    fn positioning(&self) -> Positioning {
+        self.members().into_iter().map(AnyMechanism::positioning).max().unwrap_or(Positioning::Sequence)
+    }
+
     /// Whether the shared projections of values and output have biases. Default: if those of a member have.
     fn projections_have_biases(&self) -> bool {
         self.members().into_iter().any(AnyMechanism::projections_have_biases)
@@ -210,6 +215,17 @@ pub struct Card {
     pub letters: &'static [(&'static str, &'static str)],
     /// What differs from the code that the paper's authors or others released, one sentence for each; empty if nothing is known to differ.
     pub differences: &'static [&'static str],
+}
+
+/// What scores know of where queries and keys stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Positioning {
+    /// Nothing.
+    None,
+    /// Distances. Where the place of the mechanism has a [cache](Placement::cache), they are those inside it.
+    Movable,
+    /// Positions in the sequence.
+    Sequence,
 }
 
 /// How a mechanism combines with others.

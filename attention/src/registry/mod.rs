@@ -22,7 +22,7 @@ use thiserror::Error;
 
 pub use self::any::AnyMechanism;
 pub use self::erased::{AnyAttention, AnyLogits, AnyState};
-pub use self::mechanism::{Card, Kind, Mechanism};
+pub use self::mechanism::{Card, Kind, Mechanism, Positioning};
 
 /// Writes the list of the toolkit's mechanisms, and reads their options with the format's own errors, which type erasure would make plain texts.
 macro_rules! built_in {
@@ -75,6 +75,7 @@ built_in! {
     entmax::EntmaxConfig,
     relu::ReluConfig,
     sliding_window::SlidingWindowConfig,
+    streaming_llm::StreamingLlmConfig,
     local_1d::LocalOneDConfig,
     local_2d::LocalTwoDConfig,
     sparse_strided::SparseStridedConfig,

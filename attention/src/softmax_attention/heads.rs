@@ -6,7 +6,7 @@ use burn::module::{Module, ModuleDisplay};
 use burn::tensor::Tensor;
 
 use super::{Weighing, seen_pairs};
-use crate::contract::{Losses, Pairs, Positions};
+use crate::contract::{Losses, Pairs, Positions, SinkCache};
 use crate::engine::Engine;
 use crate::init::Init;
 use crate::logits::{LogitFacts, Logits};
@@ -48,6 +48,11 @@ pub trait Heads: Module + ModuleDisplay + 'static {
 
     /// As [`Logits::reach`]. Default: none.
     fn head_reach(&self) -> Option<usize> {
+        None
+    }
+
+    /// As [`Logits::cache`]. Default: none.
+    fn head_cache(&self) -> Option<SinkCache> {
         None
     }
 
@@ -97,6 +102,10 @@ impl<L: Logits> Heads for L {
 
     fn head_reach(&self) -> Option<usize> {
         Logits::reach(self)
+    }
+
+    fn head_cache(&self) -> Option<SinkCache> {
+        Logits::cache(self)
     }
 
     fn head_losses(&self, query: &Tensor<3>) -> Losses {

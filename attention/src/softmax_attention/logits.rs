@@ -5,7 +5,7 @@ use std::sync::Arc;
 use burn::module::{Module, ModuleDisplay};
 use burn::tensor::{Int, Tensor, TensorData};
 
-use crate::contract::{Losses, Positions};
+use crate::contract::{Losses, Positions, SinkCache};
 use crate::engine::blocked::Blocks;
 use crate::engine::fused::Part;
 use crate::engine::{LogitTerms, Normaliser, SoftSpan};
@@ -75,6 +75,11 @@ pub trait Logits: Module + ModuleDisplay + 'static {
 
     /// The greatest distance at which a key can have a weight, if there is one now: what is farther back than that need not be kept. Default: none.
     fn reach(&self) -> Option<usize> {
+        None
+    }
+
+    /// A cache that keeps all keys that a query after them sees, where scores are the same by the indices in it: decoding then keeps no others. Default: none.
+    fn cache(&self) -> Option<SinkCache> {
         None
     }
 

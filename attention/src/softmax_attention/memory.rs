@@ -1,8 +1,10 @@
 //! What stepwise decoding remembers: keys and values of the steps so far, or of a fixed memory.
 
+use std::ops::Range;
+
 use burn::tensor::Tensor;
 
-use crate::contract::AttentionInput;
+use crate::contract::{AttentionInput, SinkCache};
 use crate::engine::fused::has_kernels_in_main_memory;
 use crate::progress::{DecodingStart, Progress};
 use crate::visibility::selected;
@@ -11,12 +13,22 @@ use crate::visibility::selected;
 #[derive(Clone, Debug)]
 pub struct KeyValueState {
     progress: Progress,
-    keys: Option<Buffer>,
-    values: Option<Buffer>,
+    keys: Option<Remembered>,
+    values: Option<Remembered>,
     length: usize,
     capacity: usize,
     reach: Option<usize>,
+    /// How many of the first positions are never forgotten.
+    sinks: usize,
     fixed: bool,
+}
+
+/// Numbers of the first positions, if these are kept by themselves, and of the latest ones.
+#[derive(Clone, Debug, Default)]
+struct Remembered {
+    /// `[B, H, sinks, D]`.
+    first: Option<Tensor<4>>,
+    latest: Option<Buffer>,
 }
 
 /// Numbers of successive positions with room for more behind them, so that what is there already need not be copied at each step.
@@ -58,11 +70,49 @@ impl Buffer {
     }
 }
 
+impl Remembered {
+    fn full(numbers: Tensor<4>) -> Self {
+        Self { first: None, latest: Some(Buffer::full(numbers)) }
+    }
+
+    fn length(&self) -> usize {
+        self.first.as_ref().map_or(0, |first| first.dims()[2]) + self.latest.as_ref().map_or(0, |latest| latest.length)
+    }
+
+    fn numbers(&self) -> Tensor<4> {
+        let parts: Vec<_> = self.first.iter().cloned().chain(self.latest.as_ref().map(Buffer::numbers)).collect();
+        if let [numbers] = &parts[..] { numbers.clone() } else { Tensor::cat(parts, 2) }
+    }
+
+    /// The first `sinks` positions, the last `reach` of the others, and new ones, of which there will be no more than `capacity` in all.
+    fn followed_by(mut self, new: Tensor<4>, sinks: usize, reach: usize, capacity: usize) -> Self {
+        let added = new.dims()[2];
+        let missing = (sinks - self.first.as_ref().map_or(0, |first| first.dims()[2])).min(added);
+        if missing > 0 {
+            let sinks = new.clone().narrow(2, 0, missing);
+            self.first = Some(Tensor::cat(self.first.into_iter().chain([sinks]).collect(), 2));
+        }
+        if missing < added {
+            let new = if missing == 0 { new } else { new.narrow(2, missing, added - missing) };
+            self.latest = Some(match self.latest {
+                Some(old) if reach > 0 => old.followed_by(new, reach, capacity),
+                _ => Buffer::full(new),
+            });
+        }
+        self
+    }
+
+    fn tensors(&self) -> impl Iterator<Item = (&Tensor<4>, usize)> {
+        let first = self.first.iter().map(|first| (first, first.dims()[2]));
+        first.chain(self.latest.iter().map(|latest| (&latest.room, latest.length)))
+    }
+}
+
 impl KeyValueState {
     /// A state that grows with each step up to the capacity.
     pub fn growing(start: &DecodingStart) -> Self {
         let (progress, capacity) = (Progress::new(start), start.capacity());
-        Self { progress, keys: None, values: None, length: 0, capacity, reach: None, fixed: false }
+        Self { progress, keys: None, values: None, length: 0, capacity, reach: None, sinks: 0, fixed: false }
     }
 
     /// Of a state that grows, forgets what lies more than `reach` positions before the next step.
@@ -71,11 +121,18 @@ impl KeyValueState {
         self
     }
 
+    /// Of a state that grows, keeps what such a cache holds of each batch row. What stands behind the [gap](Self::gap) has moved up by its length.
+    pub(crate) fn keeping(mut self, cache: SinkCache) -> Self {
+        let padding = self.progress.positions().left_padding.as_ref().and_then(|counts| counts.iter().max().copied());
+        self.sinks = cache.sinks + padding.unwrap_or(0);
+        self.reaching(Some(cache.window - 1))
+    }
+
     /// A state that holds a memory of another sequence: keys `[B, H, K, R]` and values `[B, H, K, D]`.
     pub fn fixed(start: &DecodingStart, keys: Option<Tensor<4>>, values: Tensor<4>) -> Self {
         let length = values.dims()[2];
-        let [keys, values] = [keys, Some(values)].map(|numbers| numbers.map(|numbers| Buffer::full(numbers.detach())));
-        Self { progress: Progress::new(start), keys, values, length, capacity: length, reach: None, fixed: true }
+        let [keys, values] = [keys, Some(values)].map(|numbers| numbers.map(|numbers| Remembered::full(numbers.detach())));
+        Self { progress: Progress::new(start), keys, values, length, capacity: length, reach: None, sinks: 0, fixed: true }
     }
 
     /// The next positions `[B, N, C]` as an input. What is given next follows them.
@@ -90,7 +147,16 @@ impl KeyValueState {
 
     /// Index of the first remembered position.
     pub fn start(&self) -> usize {
-        self.length - self.values.as_ref().map_or(0, |values| values.length)
+        if self.sinks == 0 { self.forgotten() } else { 0 }
+    }
+
+    /// Positions that are forgotten although the first ones are remembered.
+    pub(crate) fn gap(&self) -> Range<usize> {
+        self.sinks..self.sinks + if self.sinks == 0 { 0 } else { self.forgotten() }
+    }
+
+    fn forgotten(&self) -> usize {
+        self.length - self.values.as_ref().map_or(0, Remembered::length)
     }
 
     /// Appends the keys and values of new positions, and forgets what these cannot reach.
@@ -101,18 +167,15 @@ impl KeyValueState {
         assert!(!self.fixed, "a memory of another sequence cannot grow");
         self.length += values.dims()[2];
         assert!(self.length <= self.capacity, "{} positions exceed the state's capacity {}", self.length, self.capacity);
-        let (reach, capacity) = (self.reach.unwrap_or(usize::MAX), self.capacity);
-        let append = |old: Option<Buffer>, new: Tensor<4>| match old {
-            Some(old) if reach > 0 => old.followed_by(new.detach(), reach, capacity),
-            _ => Buffer::full(new.detach()),
-        };
+        let (sinks, reach, capacity) = (self.sinks, self.reach.unwrap_or(usize::MAX), self.capacity);
+        let append = |old: Option<Remembered>, new: Tensor<4>| old.unwrap_or_default().followed_by(new.detach(), sinks, reach, capacity);
         self.keys = keys.map(|keys| append(self.keys.take(), keys));
         self.values = Some(append(self.values.take(), values));
     }
 
     /// Keys of the remembered positions, `[B, H, K, R]`.
     pub fn keys(&self) -> Option<Tensor<4>> {
-        self.keys.as_ref().map(Buffer::numbers)
+        self.keys.as_ref().map(Remembered::numbers)
     }
 
     /// Values of the remembered positions, `[B, H, K, D]`.
@@ -126,23 +189,29 @@ impl KeyValueState {
     /// Keeps the given batch rows, in the given order.
     pub fn select(&mut self, rows: &[usize]) {
         self.progress.select(rows);
-        for buffer in [&mut self.keys, &mut self.values].into_iter().flatten() {
-            buffer.room = selected(&buffer.room, rows);
+        for remembered in [&mut self.keys, &mut self.values].into_iter().flatten() {
+            let latest = remembered.latest.as_mut().map(|latest| &mut latest.room);
+            remembered.first.iter_mut().chain(latest).for_each(|numbers| *numbers = selected(numbers, rows));
         }
     }
 
     /// Bytes of the numbers that are remembered, at 4 bytes a number.
     pub fn held_bytes(&self) -> usize {
-        let held = |buffer: &Buffer| {
-            let [rows, heads, _, width] = buffer.room.dims();
-            4 * rows * heads * buffer.length * width
+        let held = |(numbers, length): (&Tensor<4>, usize)| {
+            let [rows, heads, _, width] = numbers.dims();
+            4 * rows * heads * length * width
         };
-        [&self.keys, &self.values].into_iter().flatten().map(held).sum()
+        self.tensors().map(held).sum()
     }
 
     /// Bytes that the state holds, room for more included, at 4 bytes a number.
     pub fn bytes(&self) -> usize {
-        [&self.keys, &self.values].into_iter().flatten().map(|buffer| buffer.room.dims().iter().product::<usize>() * 4).sum()
+        self.tensors().map(|(numbers, _)| numbers.dims().iter().product::<usize>() * 4).sum()
+    }
+
+    /// Everything that is remembered, with the number of positions.
+    fn tensors(&self) -> impl Iterator<Item = (&Tensor<4>, usize)> {
+        [&self.keys, &self.values].into_iter().flatten().flat_map(Remembered::tensors)
     }
 }
 
@@ -181,6 +250,40 @@ mod tests {
                 assert_eq!(numbers(state.values()), numbers(positions(&[3, 4], start, length - start)), "{reach:?}");
             }
         }
+    }
+
+    #[test]
+    fn sinks_stay_before_the_latest_positions() {
+        for (sinks, window) in [(1, 1), (3, 4), (4, 9), (2, 70)] {
+            let mut state = KeyValueState::growing(&DecodingStart::self_attention(2, 60)).keeping(SinkCache { sinks, window });
+            let mut length = 0;
+            for added in [2, 1, 1, 5, 1, 1, 1, 9, 1, 1, 1, 20, 1, 1, 13] {
+                state.push(Some(positions(&[0, 1], length, added)), positions(&[3, 4], length, added));
+                length += added;
+                let latest = (length - added).saturating_sub(window - 1).max(sinks.min(length));
+                let expected = |rows: &[usize]| {
+                    let first = positions(rows, 0, sinks.min(length));
+                    if latest == length { first } else { Tensor::cat(vec![first, positions(rows, latest, length - latest)], 2) }
+                };
+                assert_eq!(numbers(state.keys().unwrap()), numbers(expected(&[0, 1])), "{sinks} and {window}");
+                assert_eq!(numbers(state.values()), numbers(expected(&[3, 4])), "{sinks} and {window}");
+                let forgotten = latest - sinks.min(length);
+                assert_eq!((state.start(), state.gap()), (0, sinks..sinks + forgotten), "{sinks} and {window}");
+            }
+            state.select(&[1, 1]);
+            let held = numbers(state.values());
+            assert_eq!(held[..held.len() / 2], held[held.len() / 2..]);
+            assert_eq!(state.held_bytes(), 4 * 2 * held.len());
+        }
+    }
+
+    #[test]
+    fn sinks_behind_padding_stay_too() {
+        let start = DecodingStart::self_attention(2, 60).with_left_padding([0, 3]);
+        let mut state = KeyValueState::growing(&start).keeping(SinkCache { sinks: 2, window: 2 });
+        (0..9).for_each(|at| state.push(None, positions(&[0, 1], at, 1)));
+        assert_eq!(numbers(state.values()), numbers(Tensor::cat(vec![positions(&[0, 1], 0, 5), positions(&[0, 1], 7, 2)], 2)));
+        assert_eq!(state.gap(), 5..7);
     }
 
     #[test]

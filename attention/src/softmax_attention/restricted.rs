@@ -9,7 +9,7 @@ use burn::module::Module;
 use burn::tensor::{DType, Device, Tensor};
 use serde::{Deserialize, Serialize};
 
-use crate::contract::{Losses, Positions};
+use crate::contract::{Losses, Positions, SinkCache};
 use crate::engine::blocked::Blocks;
 use crate::engine::fused::Part;
 use crate::engine::{LogitTerms, Normaliser, SoftSpan};
@@ -49,6 +49,8 @@ pub struct Restricted<L: Logits = AnyLogits> {
     parts: Vec<(Arc<dyn Pattern>, Visibility)>,
     #[module(skip)]
     execution: Execution,
+    #[module(skip)]
+    cache: Option<SinkCache>,
     #[module(skip)]
     latest_blocks: Latest<(DType, Device, bool), Vec<Blocks>>,
     #[module(skip)]
@@ -115,9 +117,15 @@ impl<L: Logits> Restricted<L> {
             shown,
             pattern,
             execution,
+            cache: None,
             latest_blocks: Arc::default(),
             latest_parts: Arc::default(),
         }
+    }
+
+    /// Of a pattern that shows what such a cache keeps, over logits whose positions are those inside it: decoding keeps nothing else.
+    pub(crate) fn keeping(self, cache: Option<SinkCache>) -> Self {
+        Self { cache, ..self }
     }
 
     fn inner(&self) -> &L {
@@ -218,6 +226,11 @@ impl<L: Logits> Logits for Restricted<L> {
 
     fn reach(&self) -> Option<usize> {
         [self.pattern.reach(), self.inner().reach()].into_iter().flatten().min()
+    }
+
+    fn cache(&self) -> Option<SinkCache> {
+        // Other patterns are told positions in the sequence.
+        self.cache.filter(|_| self.inner().visibility().is_none())
     }
 
     fn blocks(&self, seen: &Visibility, span: Span, positions: &Positions, values: &Tensor<4>) -> Option<Vec<Blocks>> {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use burn::tensor::{DType, Device, Tensor, TensorData};
+use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 
 /// Tables of cosines and sines `[N, P]`, computed in double precision on the host: in single precision, cosines at position
 /// 10,000 are wrong by up to 3e-4.
@@ -67,6 +67,14 @@ impl Tables {
         [cos, sin].map(|table| if is_all { table.clone() } else { table.clone().narrow(0, positions.start, positions.len()) })
     }
 
+    /// Cosines and sines of positions in any order, `[N, P]` each.
+    pub(in crate::mechanisms) fn at(&self, positions: &[usize], device: &Device, dtype: DType) -> [Tensor<2>; 2] {
+        let end = positions.iter().max().map_or(0, |last| last + 1);
+        let indices = positions.iter().map(|&position| position as i32).collect();
+        let indices = Tensor::<1, Int>::from_data(TensorData::new(indices, [positions.len()]), device);
+        self.of(0..end, device, dtype).map(|table| table.select(0, indices.clone()))
+    }
+
     /// Tables of the positions from 0 on.
     fn made_of(&self, positions: usize, device: &Device, dtype: DType) -> [Tensor<2>; 2] {
         [f64::cos, f64::sin].map(|of| {
@@ -108,6 +116,17 @@ mod tests {
                 positions.clone().flat_map(|p| [1.0, 0.0625].map(|frequency| (1.5 * of(p as f64 * frequency)) as f32)).collect()
             };
             assert_eq!(rows(&tables, positions.clone()), [expected(f64::cos), expected(f64::sin)], "{positions:?}");
+        }
+    }
+
+    #[test]
+    fn positions_may_be_repeated() {
+        let tables = Tables::shared(vec![1.0, 0.25], 1.0);
+        let [cos, sin] = tables.at(&[3, 0, 3], &Device::flex(), DType::F32);
+        let [one, other] = rows(&tables, 0..4);
+        for (found, all) in [(cos, one), (sin, other)] {
+            let expected = [&all[6..8], &all[0..2], &all[6..8]].concat();
+            assert_eq!(read(found).try_to_vec::<f32>().unwrap(), expected);
         }
     }
 
