@@ -5,8 +5,9 @@
 //! stand. Values are not turned, and there are no parameters beyond the projections. With the option `qk_norm` queries and keys are normalised before they
 //! are turned, as in Qwen-3 and Gemma-3.
 //!
-//! Decoding remembers keys as they were turned, with their absolute positions, unless the mechanism stands in a cache that moves them (`rotary@streaming-llm`). For sequences that are longer than those of training, the option `scaling`
-//! slows the angles down: position interpolation (Chen et al. 2023), NTK-aware bases, the rule of Llama 3.1, and YaRN (Peng et al. 2023, section 3).
+//! Decoding remembers keys as they were turned, with their absolute positions; in a cache that moves keys (`rotary@streaming-llm`) they are turned at every step.
+//! For sequences that are longer than those of training, the option `scaling` slows the angles down: position interpolation (Chen et al. 2023), NTK-aware bases,
+//! the rule of Llama 3.1, and YaRN (Peng et al. 2023, section 3).
 //!
 //! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
 //!

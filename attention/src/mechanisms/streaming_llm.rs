@@ -4,14 +4,15 @@
 //! have weight whatever they hold, and a window without them fails as soon as they leave it. Decoding remembers `f + W` keys and values, however long the
 //! sequence is.
 //!
-//! Positions are those inside this cache: keys are remembered without theirs, and turned by their index `0 .. f + W`, and so is the query, whose index is
-//! `min(i, f + W - 1)`. So the distance to a key of the window is that in the sequence, and the distance to sink `j` is `min(i, f + W - 1) - j`, never longer
-//! than the cache. Positions of `rotary` and `alibi` move in this way, those of `dot-product` do not exist, and other scores are refused unless `positions` is
-//! `sequence`. Positions that a model adds to its elements stay those of the sequence.
+//! Positions are those inside this cache, `0 .. f + W`. Keys are remembered without positions and get those that they have at each step, and the query stands
+//! at `min(i, f + W - 1)`. So the distance to a key of the window is that in the sequence, and the distance to sink `j` is `min(i, f + W - 1) - j`, which is
+//! never longer than the cache. The positions of `rotary` and `alibi` can move in this way, and `dot-product` has none. Other scores are refused unless
+//! `positions` is `sequence`. Positions that a model adds to its elements stay those of the sequence.
 //!
-//! The paper decodes so with models that were trained with all keys. Whole sequences give what steps give, with gradients, so that a model can be trained in
-//! this way as well: scores of sinks are a product of thin factors beside those of the window. A state that is given a mask of other keys than padding at the
-//! left, and one of several patterns over each other, remembers all keys. In an encoder, which sees ahead, the window is on either side, `|i - j| < W`.
+//! The paper decodes in this way with models that were trained on all keys. A whole sequence gives what its steps give, and has gradients, so that models can
+//! be trained in this way too: the scores of sinks are a product of thin factors beside those of the window. Decoding remembers all keys where a mask hides
+//! others than padding at the left, and where another pattern is over or under this one. With a memory of earlier segments, the first keys are those of the
+//! memory. In an encoder, which sees ahead, the window is on either side, `|i - j| < W`.
 //!
 //! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
 //!
@@ -40,7 +41,7 @@ use crate::restricted::{Execution, Restricted, validate_logits};
 pub struct StreamingLlmConfig {
     /// How many of the first keys a query sees, `f`, at least 1 (default 4, as in the paper).
     pub sinks: usize,
-    /// How many of the last keys a query sees, `W`, its own position included, at least 1 (default 256; the paper has 1020 for most models).
+    /// How many of the last keys a query sees, `W`, its own position included, at least 1 (default 256; table 1 of the paper has 1020).
     pub window: usize,
     /// Which positions queries and keys have: `cache` (default), those inside the cache of sinks and window, or `sequence`, those in the sequence, with which
     /// decoding remembers all keys.
@@ -86,8 +87,8 @@ impl StreamingLlmConfig {
     /// If the configuration is not valid.
     pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Restricted {
         let Self { sinks, window, .. } = *self;
-        let has_place = self.logits.positioning() == Positioning::None || self.positions == StreamingPositions::Cache;
-        let cache = has_place.then_some(SinkCache { sinks, window });
+        let is_cached = self.logits.positioning() == Positioning::None || self.positions == StreamingPositions::Cache;
+        let cache = is_cached.then_some(SinkCache { sinks, window });
         let pattern = SinksAndWindow { sinks, window };
         Restricted::over(&self.logits, pattern, self.execution, &placement.in_cache(cache), key, device).keeping(cache)
     }
@@ -108,8 +109,8 @@ impl Mechanism for StreamingLlmConfig {
             state: "2 (f + W) d",
             letters: &[("f", "first keys that a query sees, option `sinks`"), ("W", "keys that a query sees, option `window`")],
             differences: &[
-                "The released code computes a prompt with all keys and positions in the sequence, and forgets keys after it; here the keys of a prompt are those that steps would see.",
-                "In the released code a step of several positions sees a cache that is longer by these; here each of them sees its own cache.",
+                "The released code counts the keys that it keeps between steps: its `recent_size` is `window - 1` here.",
+                "The released code forgets keys between steps, before a prompt as many as prompt and answer may need, so that positions of a long step see caches of different lengths; here each sees its own full cache, as if it came alone.",
             ],
         }
     }
@@ -143,7 +144,7 @@ impl Mechanism for StreamingLlmConfig {
         if self.positions == StreamingPositions::Cache && self.logits.positioning() == Positioning::Sequence {
             let able = AnyMechanism::families_that(|able| able.can_be_restricted() && able.positioning() != Positioning::Sequence);
             let remedy = format!(
-                "restrict an attention that has logits whose positions can be those inside a cache, or none: {able}; or set positions to sequence"
+                "restrict an attention that has logits without positions, or with such as can be those inside a cache: {able}; or set positions to sequence"
             );
             return Err(check.wrong("logits", self.logits.name(), remedy));
         }

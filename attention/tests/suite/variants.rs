@@ -41,6 +41,7 @@ use heedful_attention::mechanisms::soft_cap::SoftCapConfig;
 use heedful_attention::mechanisms::softpick::SoftpickConfig;
 use heedful_attention::mechanisms::sparse_fixed::SparseFixedConfig;
 use heedful_attention::mechanisms::sparse_strided::SparseStridedConfig;
+use heedful_attention::mechanisms::streaming_llm::{StreamingLlmConfig, StreamingPositions};
 use heedful_attention::mechanisms::synthesizer_dense::SynthesizerDenseConfig;
 use heedful_attention::mechanisms::synthesizer_factorized_dense::SynthesizerFactorizedDenseConfig;
 use heedful_attention::mechanisms::synthesizer_factorized_random::SynthesizerFactorizedRandomConfig;
@@ -370,6 +371,7 @@ fn patterns(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
     add("shaw@sliding-window", AnyMechanism::from(window.clone()).over(parse("shaw")).unwrap(), one, false);
     add("alibi@sliding-window", AnyMechanism::from(window.clone()).over(parse("alibi")).unwrap(), one, false);
     add("sliding-window, masked", AnyMechanism::from(window.with_execution(Execution::Masked)), one, false);
+    streams(add);
     let blocked = local_2d(4, [1, 2], [1, 1]);
     add("local-2d", AnyMechanism::from(blocked.clone()), both, false);
     add("local-2d, masked", AnyMechanism::from(blocked.with_execution(Execution::Masked)), one, false);
@@ -391,6 +393,29 @@ fn patterns(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
     let strided = AnyMechanism::from(SparseStridedConfig::default().with_stride(2));
     let local = AnyMechanism::from(local_1d(3, Some(2)));
     add("local-1d@sparse-strided", strided.over(local).unwrap(), one, false);
+}
+
+/// Caches of few sinks and a short window, so that most queries have keys that are forgotten.
+fn streams(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
+    let (one, both) = (&[Role::Decoder], &[Role::Encoder, Role::Decoder]);
+    let cache = StreamingLlmConfig::default().with_sinks(1).with_window(2);
+    let over = |logits: &str| AnyMechanism::from(cache.clone()).over(parse(logits)).unwrap();
+    add("streaming-llm, short", cache.clone().into(), both, false);
+    for logits in ["rotary", "alibi"] {
+        add(&format!("{logits}@streaming-llm, short"), over(logits), both, false);
+    }
+    for logits in ["rotary+alibi", "rotary@soft-cap", "alibi@sigmoid", "rotary@output-gate", "alibi@sliding-window"] {
+        add(&format!("{logits}@streaming-llm, short"), over(logits), one, false);
+    }
+    add("rotary@streaming-llm@differential, short", parse("differential").over(over("rotary")).unwrap(), one, false);
+    let wide = cache.clone().with_sinks(3).with_logits(parse("rotary"));
+    add("rotary@streaming-llm, more sinks than window", wide.into(), one, false);
+    let masked = cache.clone().with_execution(Execution::Masked);
+    add("alibi@streaming-llm, masked", masked.with_logits(parse("alibi")).into(), one, false);
+    let sequence = cache.with_positions(StreamingPositions::Sequence);
+    for logits in ["rotary", "relative"] {
+        add(&format!("{logits}@streaming-llm, sequence"), sequence.clone().with_logits(parse(logits)).into(), one, false);
+    }
 }
 
 /// Rotary positions: both layouts, turned parts of heads, and all scalings, by factors that change all of few positions.
@@ -536,6 +561,10 @@ fn shared_keys(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
         add(&format!("{name}, {SHARED}"), parse(name), one, parse(name).card().kind != Kind::Normaliser);
     }
     add(&format!("local-1d, {SHARED}"), local_1d(2, None).into(), one, false);
+    let cache = StreamingLlmConfig::default().with_sinks(1).with_window(2);
+    for logits in ["rotary", "alibi"] {
+        add(&format!("{logits}@streaming-llm, {SHARED}"), cache.clone().with_logits(parse(logits)).into(), one, false);
+    }
 }
 
 /// What the names of variants have in them whose placement asks for biases of all projections.
@@ -616,6 +645,7 @@ impl Variant {
             config in AftConfig => config.window,
             config in GaussianConfig => (config.execution == gaussian::Execution::Banded).then_some(config.window),
             config in SlidingWindowConfig => Some(config.window),
+            config in StreamingLlmConfig => Some(config.sinks + config.window),
             config in LocalOneDConfig => Some(config.query_block),
             config in LocalTwoDConfig => Some(config.width),
             config in SparseStridedConfig => Some(config.stride),

@@ -26,6 +26,7 @@ mod roformer;
 mod shaw;
 mod sinks;
 mod sparse_transformer;
+mod streaming_llm;
 mod synthesizer;
 mod t5;
 mod talking_heads;
