@@ -141,7 +141,7 @@ impl<L: Logits> Weighing<'_, L> {
         if is_fused && fused::has_kernels(program) {
             return in_order();
         }
-        match self.logits.blocks(visibility, span, positions, &program.values) {
+        match self.logits.blocks(visibility, span, positions, self.heads, &program.values) {
             Some(blocks) => Execution::Blocked(blocks),
             None if is_fused => in_order(),
             None => Execution::Reference,
@@ -151,9 +151,6 @@ impl<L: Logits> Weighing<'_, L> {
     fn attend(&self, call: HeadCall, probe: &mut Probe) -> Tensor<4> {
         let span = call.span();
         let HeadCall { query, keys, values, key_start, visibility, positions, random, engine, sink, .. } = call;
-        // Heads that share keys and values read copies of them.
-        let keys = keys.map(|keys| repeat_heads(keys, self.heads));
-        let values = repeat_heads(values, self.heads);
         let (visibility, added) = self.seen(visibility, &positions).without_additive(span);
         if let Some(spans) = probe.is_listening().then(|| self.logits.spans(&query)).flatten() {
             probe.observe(|| Observation::Spans(spans));
@@ -165,6 +162,8 @@ impl<L: Logits> Weighing<'_, L> {
             None => terms,
         };
         let terms = LogitTerms { sink, ..terms };
+        // Logits that all heads share do not say how many heads there are.
+        let values = if terms.heads() < self.heads { repeat_heads(values, self.heads) } else { values };
         let program = AttentionProgram {
             weighting: Weighting::Scores(terms, self.logits.normaliser()),
             mask: None,

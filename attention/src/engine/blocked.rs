@@ -6,6 +6,7 @@
 
 use burn::tensor::{Int, Tensor};
 
+use super::heads::{group_of, repeat_heads};
 use super::normaliser::SINKS;
 use super::program::for_each_row;
 use super::reference::dense_bias;
@@ -49,11 +50,11 @@ pub fn attend_blocks(program: AttentionProgram, blocks: &Blocks) -> BlockedOutpu
 }
 
 /// Executes a program block by block. For a softmax with something added to its sum it computes a plain one, which [`attend_parts`] corrects.
-fn run(program: AttentionProgram, blocks: &Blocks) -> BlockedOutput {
+fn run(program: AttentionProgram, heads: usize, blocks: &Blocks) -> BlockedOutput {
     let AttentionProgram { weighting, mask, soft_span, values, dropout: drop } = program;
     assert!(mask.is_none(), "what a blocked program hides is said by its blocks");
     let _span = tracing::trace_span!("blocked attention", values = ?values.dims(), mask = ?blocks.mask.dims()).entered();
-    let [batch, heads, keys, width] = values.dims();
+    let [batch, _, keys, width] = values.dims();
     let [_, _, count, size] = blocks.queries.dims();
     let candidates = blocks.keys.dims()[3];
     let pairs = |x: Tensor<4>| blocks.at_pairs(x, keys);
@@ -106,7 +107,7 @@ fn run(program: AttentionProgram, blocks: &Blocks) -> BlockedOutput {
         Some(drop) => dropout(weights, drop.probability, Some(&drop.key)),
         None => weights,
     };
-    let context = weights.matmul(for_each_row(gathered(values, &blocks.keys), batch)).reshape([batch, heads, count * size, width]);
+    let context = product(weights, for_each_row(gathered(values, &blocks.keys), batch), count).reshape([batch, heads, count * size, width]);
     let context = if divided { context / thin(sum.clone()) } else { context };
     // Keys at the ends of ramps have gradients and no weight: of a row that has no other, the sum is that by which it is divided.
     let context = match is_limited && divided {
@@ -144,14 +145,15 @@ pub fn attend_parts(program: AttentionProgram, parts: &[Blocks]) -> BlockedOutpu
 }
 
 fn joined_parts(program: AttentionProgram, parts: &[Blocks]) -> BlockedOutput {
+    let heads = heads_of(&program, parts);
     let program = AttentionProgram { weighting: program.weighting.dense(&program.values), ..program };
     let divided = !matches!(program.weighting, Weighting::Density { renormalise: false, .. }) && program.weighting.each().is_none();
     let run_part = |(index, blocks): (usize, &Blocks)| {
         let dropout = program.dropout.map(|drop| Dropout { key: drop.key.numbered(index as u64), ..drop });
-        run(AttentionProgram { dropout, ..program.clone() }, blocks)
+        run(AttentionProgram { dropout, ..program.clone() }, heads, blocks)
     };
     if let [blocks] = parts {
-        return run(program, blocks);
+        return run(program, heads, blocks);
     }
     let outputs: Vec<_> = parts.iter().enumerate().map(run_part).collect();
     let sum = |tensors: Vec<Tensor<4>>| tensors.into_iter().reduce(|a, b| a + b).expect("a program has at least one part");
@@ -169,11 +171,12 @@ fn joined_parts(program: AttentionProgram, parts: &[Blocks]) -> BlockedOutput {
 /// Executes a program of which a query needs its logits of all parts at once: these are brought together in the order of queries, and their weights are taken
 /// back to the blocks.
 fn attend_rows(program: AttentionProgram, parts: &[Blocks]) -> BlockedOutput {
+    let heads = heads_of(&program, parts);
     let AttentionProgram { weighting: Weighting::Scores(terms, normaliser), mask: None, soft_span: None, values, dropout: drop } = program
     else {
         panic!("a normaliser has scores and no soft spans, and blocks say what is hidden")
     };
-    let [batch, heads, keys, width] = values.dims();
+    let [batch, _, keys, width] = values.dims();
     let in_order: Vec<Tensor<4>> = parts
         .iter()
         .map(|blocks| {
@@ -200,13 +203,31 @@ fn attend_rows(program: AttentionProgram, parts: &[Blocks]) -> BlockedOutput {
             Some(Dropout { probability, key }) => dropout(own, probability, Some(&key)),
             None => own,
         };
-        let context = own.matmul(for_each_row(gathered(values.clone(), &blocks.keys), batch));
+        let context = product(own, for_each_row(gathered(values.clone(), &blocks.keys), batch), count);
         rows_at(context.reshape([batch, heads, count * size, width]), blocks.places.clone())
     };
     let context = parts.iter().enumerate().map(&mut of_part).reduce(|a, b| a + b).expect("a program has at least one part");
     let sum = weights.sum_dim(3);
     let blind = sum.clone().detach().lower_equal_elem(f32::MIN_POSITIVE).float().cast(sum.dtype()) * hidden_logit(sum.dtype());
     BlockedOutput { context, log_sum_exp: sum.clamp_min(f32::MIN_POSITIVE).log() + blind }
+}
+
+/// Number of heads: those of the program, or of blocks that tell more apart.
+fn heads_of(program: &AttentionProgram, parts: &[Blocks]) -> usize {
+    let of_blocks = parts.iter().flat_map(|blocks| [blocks.queries.dims()[1], blocks.keys.dims()[1]]);
+    of_blocks.fold(program.heads(), usize::max)
+}
+
+/// The products of `a` `[B, H N, S, T]` and `b` `[B, G N, T, W]` in `count` blocks of each head, `[B, H N, S, W]`.
+fn product(a: Tensor<4>, b: Tensor<4>, count: usize) -> Tensor<4> {
+    let ([rows, of_heads, size, inner], [_, of_shared, _, width]) = (a.dims(), b.dims());
+    if of_heads == of_shared {
+        return a.matmul(b);
+    }
+    // The rows of the heads that share a block come below each other.
+    let (shared, group) = (of_shared / count, group_of(of_heads, of_shared));
+    let a = a.reshape([rows, shared, group, count, size * inner]).swap_dims(2, 3).reshape([rows, of_shared, group * size, inner]);
+    a.matmul(b).reshape([rows, shared, count, group, size * width]).swap_dims(2, 3).reshape([rows, of_heads, size, width])
 }
 
 impl Blocks {
@@ -226,7 +247,7 @@ impl Blocks {
         let content = terms.content.clone().map(|c| {
             let (queries, keys) = (gathered(c.queries, &self.queries), gathered(c.keys, &self.keys));
             let rows = queries.dims()[0].max(keys.dims()[0]);
-            let product = for_each_row(queries, rows).matmul(for_each_row(keys, rows).swap_dims(2, 3));
+            let product = product(for_each_row(queries, rows), for_each_row(keys, rows).swap_dims(2, 3), count);
             product.reshape([rows, heads, count, size, candidates])
         });
         let cap = terms.cap.clone();
@@ -257,7 +278,7 @@ impl Blocks {
     }
 }
 
-/// The rows of `x` `[B|1, H, L, W]` in blocks, `[B|1, H N, S, W]`.
+/// The rows of `x` `[B|1, G, L, W]` in blocks, `[B|1, G N, S, W]`, or `[B|1, H N, S, W]` where heads have blocks of their own.
 fn gathered(x: Tensor<4>, indices: &Tensor<4, Int>) -> Tensor<4> {
     let [rows, heads, count, size] = indices.dims();
     let x = rows_at(x, indices.clone().reshape([rows, heads, count * size]));
@@ -265,18 +286,21 @@ fn gathered(x: Tensor<4>, indices: &Tensor<4, Int>) -> Tensor<4> {
     x.reshape([rows, heads * count, size, width])
 }
 
-/// The rows of `x` `[B|1, H|1, L, W]` at `indices` `[B|1, H|1, M]`, `[B|1, H|1, M, W]`.
+/// The rows of `x` `[B|1, G, L, W]` at `indices` `[B|1, H|1, M]`, `[B|1, H|G, M, W]`. What heads share is read and not copied.
 fn rows_at(x: Tensor<4>, indices: Tensor<3, Int>) -> Tensor<4> {
     let [rows, heads, count] = indices.dims();
     if rows == 1 && heads == 1 {
         return x.select(2, indices.reshape([count]));
     }
-    let [own_rows, own_heads, length, width] = x.dims();
+    let [own_rows, own_heads, _, width] = x.dims();
     let (rows, heads) = (rows.max(own_rows), heads.max(own_heads));
-    let x = for_each_row(x, rows).expand([rows, heads, length, width]);
+    let x = for_each_row(x, rows);
+    let indices = indices.expand([rows, heads, count]);
     if width == 1 {
         // As a tensor of four dimensions, the log-sum-exp of blocks was gathered wrongly on wgpu where Burn 0.22.1 fuses operations.
-        return x.squeeze_dim::<3>(3).gather(2, indices.expand([rows, heads, count])).unsqueeze_dim(3);
+        return repeat_heads(x, heads).squeeze_dim::<3>(3).gather(2, indices).unsqueeze_dim(3);
     }
-    x.gather(2, indices.unsqueeze_dim::<4>(3).expand([rows, heads, count, width]))
+    let asked = group_of(heads, own_heads) * count;
+    let found = x.gather(2, indices.reshape([rows, own_heads, asked]).unsqueeze_dim::<4>(3).expand([rows, own_heads, asked, width]));
+    found.reshape([rows, heads, count, width])
 }

@@ -70,6 +70,11 @@ impl GaussianWeights {
         self.queries
     }
 
+    /// Number of heads.
+    pub(super) fn heads(&self) -> usize {
+        self.shapes.len()
+    }
+
     /// Batch rows that are told apart.
     pub fn rows(&self) -> usize {
         self.centres.len() / (self.shapes.len() * self.queries)

@@ -12,18 +12,46 @@ pub fn split_heads(x: Tensor<3>, heads: usize) -> Tensor<4> {
     x.reshape([batch, length, heads, width / heads]).swap_dims(1, 2)
 }
 
-/// Each of `G` heads `[B, G, N, D]` as often as there are queries' heads for it, side by side: `[B, H, N, D]`.
+/// Each of `G` heads `[B, G, N, D]` as often as there are queries' heads for it, side by side: `[B, H, N, D]`. The engine reads heads that are shared where
+/// they are: only what makes heads differ needs a copy for each.
 ///
 /// # Panics
 /// If the number of heads is not a multiple of `G`.
-pub(crate) fn repeat_heads(x: Tensor<4>, heads: usize) -> Tensor<4> {
+pub fn repeat_heads(x: Tensor<4>, heads: usize) -> Tensor<4> {
     let [batch, shared, length, width] = x.dims();
-    if shared == heads {
-        return x;
+    let group = group_of(heads, shared);
+    match [shared, group] {
+        [_, 1] => x,
+        [1, _] => x.expand([batch, heads, length, width]),
+        _ => x.unsqueeze_dim::<5>(2).expand([batch, shared, group, length, width]).reshape([batch, heads, length, width]),
     }
+}
+
+/// How many of `heads` heads share each of `shared` heads: head `h` reads head `h / group`.
+///
+/// # Panics
+/// If the number of heads is not a multiple of `shared`.
+pub(crate) fn group_of(heads: usize, shared: usize) -> usize {
     assert_eq!(heads % shared, 0, "{heads} heads cannot share {shared} heads of keys and values");
-    let group = heads / shared;
-    x.unsqueeze_dim::<5>(2).expand([batch, shared, group, length, width]).reshape([batch, heads, length, width])
+    heads / shared
+}
+
+/// The rows of heads `[B, H, N, D]` that share a head, below each other: `[B, G, H / G N, D]`, the left factor of a product with shared heads.
+pub(crate) fn by_shared_head(x: Tensor<4>, shared: usize) -> Tensor<4> {
+    let [batch, heads, length, width] = x.dims();
+    match group_of(heads, shared) {
+        1 => x,
+        group => x.reshape([batch, shared, group * length, width]),
+    }
+}
+
+/// `[B, G, H / G N, D]` to `[B, H, N, D]`: the reverse of [`by_shared_head`].
+pub(crate) fn by_own_head(x: Tensor<4>, heads: usize) -> Tensor<4> {
+    let [batch, shared, rows, width] = x.dims();
+    match group_of(heads, shared) {
+        1 => x,
+        group => x.reshape([batch, heads, rows / group, width]),
+    }
 }
 
 /// `[B, H, N, D]` to `[B, N, H * D]`.

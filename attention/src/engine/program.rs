@@ -5,14 +5,18 @@ use std::sync::Arc;
 use burn::tensor::{DType, Int, Tensor, TensorData};
 
 use super::each::Each;
+use super::heads::repeat_heads;
 use super::{GaussianWeights, Normaliser, SoftCap};
 use crate::random::RandomKey;
 use crate::visibility::Mask;
 
 /// One attention, ready to be executed.
 ///
-/// Dimension letters: `B` batch rows, `H` heads, `Q` queries, `K` keys, `R` width of the thin factors, `D` width of a head's values. A dimension
-/// written `B|1` is 1 where nothing depends on the batch row.
+/// Dimension letters: `B` batch rows, `H` heads, `G` heads of keys and values, `Q` queries, `K` keys, `R` width of the thin factors, `D` width of a head's
+/// values. A dimension written `B|1` is 1 where nothing depends on the batch row.
+///
+/// `G` divides `H`, and head `h` reads head `h / (H / G)` of keys and of values: of those of one head all heads (Shazeer 2019), of more a group of them
+/// (Ainslie et al. 2023). Nothing of `H` heads of shared keys and values is held.
 #[derive(Clone, Debug)]
 pub struct AttentionProgram {
     /// How much each key weighs.
@@ -21,7 +25,7 @@ pub struct AttentionProgram {
     pub mask: Option<Mask>,
     /// Factors of the exponentials of the logits, inside the normaliser; of a density, factors of the weights.
     pub soft_span: Option<SoftSpan>,
-    /// `[B, H, K, D]`.
+    /// `[B, G, K, D]`.
     pub values: Tensor<4>,
     /// Dropout of the weights, if any.
     pub dropout: Option<Dropout>,
@@ -78,7 +82,7 @@ pub struct Bias {
 pub struct Content {
     /// `[B|1, H, Q, R]`.
     pub queries: Tensor<4>,
-    /// `[B|1, H, K, R]`.
+    /// `[B|1, G, K, R]`; their heads may be others than those of values.
     pub keys: Tensor<4>,
 }
 
@@ -162,6 +166,19 @@ impl Ramp {
     }
 }
 
+impl AttentionProgram {
+    /// Number of heads, `H`: the greatest that the weighting, what is hidden, the soft spans or the values have.
+    ///
+    /// # Panics
+    /// If logits have no term.
+    pub fn heads(&self) -> usize {
+        let of_mask = self.mask.as_ref().map(|mask| mask.bias.dims()[1]);
+        let of_spans = self.soft_span.as_ref().map(|span| span.spans.dims()[1]);
+        let others = [of_mask, of_spans, Some(self.values.dims()[1])].into_iter().flatten();
+        others.fold(self.weighting.heads(), usize::max)
+    }
+}
+
 impl Weighting {
     /// Softmax of logits.
     pub fn softmax(terms: LogitTerms) -> Self {
@@ -188,7 +205,16 @@ impl Weighting {
         }
     }
 
-    /// The same with the weights of a closed form as a tensor, for values `[B, H, K, D]`.
+    /// Heads that are told apart.
+    fn heads(&self) -> usize {
+        match self {
+            Self::Scores(terms, _) => terms.heads(),
+            Self::Density { weights, .. } => weights.dims()[1],
+            Self::Gaussian(gaussians) => gaussians.heads(),
+        }
+    }
+
+    /// The same with the weights of a closed form as a tensor, for values `[B, G, K, D]`.
     pub(super) fn dense(self, values: &Tensor<4>) -> Self {
         match self {
             Self::Gaussian(gaussians) => Self::Density {
@@ -290,14 +316,22 @@ impl LogitTerms {
 
     /// Batch rows that are told apart.
     pub(super) fn rows(&self) -> usize {
+        self.told_apart()[0]
+    }
+
+    /// Heads that are told apart.
+    pub(crate) fn heads(&self) -> usize {
+        self.told_apart()[1].max(self.sink.as_ref().map_or(1, |sink| sink.dims()[1]))
+    }
+
+    /// Batch rows and heads of the greatest term.
+    fn told_apart(&self) -> [usize; 2] {
         let factors = [&self.content, &self.relative].into_iter().flatten().flat_map(|content| [&content.queries, &content.keys]);
         let left = self.kronecker.as_ref().map(|kronecker| &kronecker.left);
-        factors
-            .chain(left)
-            .chain(self.bias.iter().chain(self.cap.iter().filter_map(|cap| cap.added.as_ref())).map(|bias| &bias.numbers))
-            .map(|factor| factor.dims()[0])
-            .max()
-            .expect("logits have a term")
+        let biases = self.bias.iter().chain(self.cap.iter().filter_map(|cap| cap.added.as_ref())).map(|bias| &bias.numbers);
+        let terms = factors.chain(left).chain(biases).map(|factor| [factor.dims()[0], factor.dims()[1]]);
+        let greatest = terms.reduce(|[rows, heads], [own_rows, own_heads]| [rows.max(own_rows), heads.max(own_heads)]);
+        greatest.expect("logits have a term")
     }
 
     /// What has a row for each query.
@@ -361,16 +395,10 @@ impl LogitTerms {
     }
 }
 
-/// Joins factors along their width, repeating those that do not depend on the batch row or head.
+/// Joins factors along their width, repeating those that do not depend on the batch row, or of which heads share some.
 fn concatenate(a: Tensor<4>, b: Tensor<4>) -> Tensor<4> {
     let [rows, heads] = [0, 1].map(|dim| a.dims()[dim].max(b.dims()[dim]));
-    Tensor::cat([a, b].map(|x| for_each_head(for_each_row(x, rows), heads)).to_vec(), 3)
-}
-
-/// The same for each head, where heads are not told apart.
-pub(super) fn for_each_head(x: Tensor<4>, heads: usize) -> Tensor<4> {
-    let [rows, given, length, width] = x.dims();
-    if given == heads { x } else { x.expand([rows, heads, length, width]) }
+    Tensor::cat([a, b].map(|x| repeat_heads(for_each_row(x, rows), heads)).to_vec(), 3)
 }
 
 /// The same for each of `rows` batch rows.

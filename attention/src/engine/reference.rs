@@ -3,7 +3,8 @@
 use burn::tensor::Tensor;
 use burn::tensor::activation::softmax;
 
-use super::program::{for_each_head, for_each_row};
+use super::heads::{by_own_head, by_shared_head, repeat_heads};
+use super::program::for_each_row;
 use super::{AttentionProgram, Bias, Content, Dropout, Kronecker, LogitTerms, Normaliser, Weighting, greatest_log_ratio, relative_shift};
 use crate::dropout::WeightDropout;
 use crate::probe::{Observation, Probe};
@@ -11,6 +12,7 @@ use crate::visibility::{Mask, hidden_logit};
 
 /// Executes a program and returns the context `[B, H, Q, D]`. The weights are shown to the probe before dropout.
 pub fn attend(program: AttentionProgram, probe: &mut Probe) -> Tensor<4> {
+    let heads = program.heads();
     let AttentionProgram { weighting, mask, soft_span, values, dropout: drop } = program;
     let _span = tracing::trace_span!("reference attention", values = ?values.dims()).entered();
     let keys = values.dims()[2];
@@ -33,14 +35,15 @@ pub fn attend(program: AttentionProgram, probe: &mut Probe) -> Tensor<4> {
         }
         Weighting::Gaussian(_) => unreachable!("they have become a tensor"),
     };
-    let weights = for_each_head(weights, values.dims()[1]);
+    let weights = repeat_heads(weights, heads);
     probe.observe(|| Observation::Weights(weights.clone()));
     let weights = match drop {
         // Weights that all batch rows share are dropped for each row apart, as they would be if they were not shared.
         Some(drop) => dropped(for_each_row(weights, values.dims()[0]), drop),
         None => weights,
     };
-    for_each_row(weights, values.dims()[0]).matmul(values)
+    let weights = by_shared_head(for_each_row(weights, values.dims()[0]), values.dims()[1]);
+    by_own_head(weights.matmul(values), heads)
 }
 
 fn dropped(weights: Tensor<4>, drop: Dropout) -> Tensor<4> {
@@ -96,7 +99,7 @@ pub(super) fn dense_bias(terms: LogitTerms, keys: usize) -> Option<Tensor<4>> {
     [relative, kronecker, bias.map(Bias::product)].into_iter().flatten().reduce(|a, b| a + b)
 }
 
-/// `queries keys^T`. Where all batch rows, or all heads too, share their keys it is one product for all of them.
+/// `queries keys^T`. Where all batch rows, or all heads too, share their keys it is one product for all of them, and where some heads do, one for each group.
 fn product(Content { queries, keys }: Content) -> Tensor<4> {
     if keys.dims()[..2] == [1, 1] {
         let [rows, heads, length, width] = queries.dims();
@@ -104,13 +107,13 @@ fn product(Content { queries, keys }: Content) -> Tensor<4> {
         return queries.reshape([1, 1, rows * heads * length, width]).matmul(keys.swap_dims(2, 3)).reshape([rows, heads, length, scored]);
     }
     let heads = queries.dims()[1].max(keys.dims()[1]);
-    let [queries, keys] = [queries, keys].map(|x| for_each_head(x, heads));
-    let ([rows, _, length, width], [own_rows, _, scored, _]) = (queries.dims(), keys.dims());
+    let queries = by_shared_head(repeat_heads(queries, heads), keys.dims()[1]);
+    let ([rows, _, length, width], [own_rows, shared, scored, _]) = (queries.dims(), keys.dims());
     if own_rows == 1 && rows > 1 {
-        let flat = queries.swap_dims(0, 1).reshape([1, heads, rows * length, width]);
-        return flat.matmul(keys.swap_dims(2, 3)).reshape([heads, rows, length, scored]).swap_dims(0, 1);
+        let flat = queries.swap_dims(0, 1).reshape([1, shared, rows * length, width]);
+        return by_own_head(flat.matmul(keys.swap_dims(2, 3)).reshape([shared, rows, length, scored]).swap_dims(0, 1), heads);
     }
-    for_each_row(queries, own_rows).matmul(keys.swap_dims(2, 3))
+    by_own_head(for_each_row(queries, own_rows).matmul(keys.swap_dims(2, 3)), heads)
 }
 
 fn density_weights(weights: Tensor<4>, mask: Option<Mask>, renormalise: bool) -> Tensor<4> {

@@ -25,7 +25,7 @@ use crate::conformance::formula::{Formula, Query, dot, sigmoid};
 use crate::contract::Positions;
 use crate::engine::LogitTerms;
 use crate::error::ConfigError;
-use crate::heads::split_heads;
+use crate::heads::{repeat_heads, split_heads};
 use crate::init;
 use crate::linear::linear;
 use crate::logits::{LogitFacts, Logits};
@@ -231,15 +231,10 @@ impl Forgetting {
         self.heads / self.kv_heads
     }
 
-    /// The gates of each head `[B, H, K, 1]` among those of its group, `[B, H, K, group]`.
+    /// The gates of each head `[B, H, K, 1]`, of those of groups `[B, G, K, H / G]`.
     fn own(&self, gates: Tensor<4>) -> Tensor<4> {
-        let group = self.group();
-        if group == 1 {
-            return gates;
-        }
-        let is_own = (0..self.heads).flat_map(|head| (0..group).map(move |member| f32::from(head % group == member))).collect();
-        let is_own = Tensor::from_data(TensorData::new(is_own, [1, self.heads, 1, group]), (&gates.device(), gates.dtype()));
-        (gates * is_own).sum_dim(3)
+        let [batch, _, length, group] = gates.dims();
+        if group == 1 { gates } else { gates.swap_dims(2, 3).reshape([batch, self.heads, length, 1]) }
     }
 }
 
@@ -289,7 +284,8 @@ impl Logits for Forgetting {
         let joined = |parts: [Vec<Tensor<4>>; 3]| Tensor::cat(parts.concat(), 3);
         LogitTerms::content(
             joined([vec![queries], of_queries, beside_queries]),
-            joined([vec![keys.narrow(3, 0, width)], beside_keys, of_keys]),
+            // Gates of its own are part of the factors of each head.
+            joined([vec![repeat_heads(keys.narrow(3, 0, width), self.heads)], beside_keys, of_keys]),
         )
     }
 

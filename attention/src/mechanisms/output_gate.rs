@@ -240,8 +240,8 @@ impl Logits for OutputGate {
         self.inner().cache()
     }
 
-    fn blocks(&self, seen: &Visibility, span: Span, positions: &Positions, values: &Tensor<4>) -> Option<Vec<Blocks>> {
-        self.inner().blocks(seen, span, positions, values)
+    fn blocks(&self, seen: &Visibility, span: Span, positions: &Positions, heads: usize, values: &Tensor<4>) -> Option<Vec<Blocks>> {
+        self.inner().blocks(seen, span, positions, heads, values)
     }
 
     fn parts(&self, seen: &Visibility, span: Span, positions: &Positions, heads: usize) -> Option<Arc<[Part]>> {

@@ -25,7 +25,6 @@ use crate::conformance::formula::{self, Formula};
 use crate::contract::{Losses, Pairs, Positions, SinkCache};
 use crate::engine::{AttentionProgram, Dropout, Weighting, reference};
 use crate::error::ConfigError;
-use crate::heads::repeat_heads;
 use crate::init::Init;
 use crate::logits::{LogitFacts, Logits};
 use crate::parameter_formula::ParameterFormula;
@@ -232,9 +231,8 @@ impl Heads for TalkingHeads {
         let (span, heads, probability) = (call.span(), call.heads(), call.dropout());
         let (visibility, added) = call.seen_through(&self.scores).without_additive(span);
         let HeadCall { query, keys, values, key_start, positions, random, .. } = call;
-        let values = repeat_heads(values, heads);
         let (dtype, device) = (values.dtype(), values.device());
-        let terms = self.scores.terms(query, keys.map(|keys| repeat_heads(keys, heads)), span, &positions);
+        let terms = self.scores.terms(query, keys, span, &positions);
         let logits = mixed(reference::logits(terms, span.keys), self.logit_mixing.as_ref());
         let logits = match added {
             Some(bias) => logits + bias.to_device(&device).cast(dtype),

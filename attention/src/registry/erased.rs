@@ -207,7 +207,7 @@ erased_logits! {
     soft_span(query: &Tensor<3>, span: Span) -> Option<SoftSpan>;
     reach() -> Option<usize>;
     cache() -> Option<SinkCache>;
-    blocks(seen: &Visibility, span: Span, positions: &Positions, values: &Tensor<4>) -> Option<Vec<Blocks>>;
+    blocks(seen: &Visibility, span: Span, positions: &Positions, heads: usize, values: &Tensor<4>) -> Option<Vec<Blocks>>;
     parts(seen: &Visibility, span: Span, positions: &Positions, heads: usize) -> Option<Arc<[Part]>>;
     losses(query: &Tensor<3>) -> Losses;
     pattern() -> Option<&dyn Pattern>;

@@ -48,8 +48,8 @@ pub trait Logits: Module + ModuleDisplay + 'static {
         d_head
     }
 
-    /// Scores of `span.queries` queries `[B, Q, C]` for `span.keys` keys. `keys` is what [`keys`](Self::keys) returned, repeated for the heads of queries that
-    /// share it, `[B, H, K, R]`.
+    /// Scores of `span.queries` queries `[B, Q, C]` for `span.keys` keys. `keys` is what [`keys`](Self::keys) returned, `[B, G, K, R]`, which terms may hold as it
+    /// is: heads of a group read one head. [`repeat_heads`](crate::heads::repeat_heads) copies it for each head where heads make something else of it.
     fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms;
 
     /// Factors of what the heads give for queries `[B, Q, C]`, `[B, H, Q, D]`, or `[B, H, Q, 1]` of whole heads: gates between the sums of values and the output
@@ -84,10 +84,10 @@ pub trait Logits: Module + ModuleDisplay + 'static {
     }
 
     /// Blocks of queries with the keys that they see by `seen`, if the weights are to be computed block by block and not all at once. `seen` holds
-    /// everything that hides keys, [`visibility`](Self::visibility) included; heads, number type and device are those of the values `[B, H, K, D]`.
+    /// everything that hides keys, [`visibility`](Self::visibility) included; number type and device are those of the values `[B, G, K, D]`.
     /// Several sets of blocks are parts of one softmax and hold no pair of query and key twice. A few queries, as in decoding, score all keys instead.
     /// Default: none.
-    fn blocks(&self, _seen: &Visibility, _span: Span, _positions: &Positions, _values: &Tensor<4>) -> Option<Vec<Blocks>> {
+    fn blocks(&self, _seen: &Visibility, _span: Span, _positions: &Positions, _heads: usize, _values: &Tensor<4>) -> Option<Vec<Blocks>> {
         None
     }
 

@@ -233,8 +233,8 @@ impl<L: Logits> Logits for Restricted<L> {
         self.cache.filter(|_| self.inner().visibility().is_none())
     }
 
-    fn blocks(&self, seen: &Visibility, span: Span, positions: &Positions, values: &Tensor<4>) -> Option<Vec<Blocks>> {
-        let (heads, dtype, device) = (values.dims()[1], values.dtype(), values.device());
+    fn blocks(&self, seen: &Visibility, span: Span, positions: &Positions, heads: usize, values: &Tensor<4>) -> Option<Vec<Blocks>> {
+        let (dtype, device) = (values.dtype(), values.device());
         let asked = Asked { seen, span, positions, heads };
         let key = (dtype, device.clone(), device.is_autodiff());
         let make = || self.groupings(asked).into_iter().map(|grouping| grouping.blocks(dtype, &device)).collect();

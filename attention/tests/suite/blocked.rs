@@ -75,8 +75,8 @@ fn shuffled(rows: usize, heads: usize, device: &Device) -> Shuffled {
     Shuffled { blocks, visible }
 }
 
-/// The parts of a program, each a leaf; those of logits without the batch where `shared`.
-fn leaves(shared: bool, device: &Device) -> Vec<Tensor<4>> {
+/// The parts of a program, each a leaf; those of logits without the batch where `shared`. Keys and values have so many heads.
+fn leaves(shared: bool, kv_heads: usize, device: &Device) -> Vec<Tensor<4>> {
     let rows = if shared { 1 } else { BATCH };
     let leaf = |name: &str, shape: [usize; 4]| {
         let leaf = Array::random(name, &shape).tensor::<4>(device);
@@ -84,10 +84,10 @@ fn leaves(shared: bool, device: &Device) -> Vec<Tensor<4>> {
     };
     vec![
         leaf("queries", [rows, HEADS, QUERIES, 2]),
-        leaf("keys", [BATCH, HEADS, KEYS, 2]),
+        leaf("keys", [BATCH, kv_heads, KEYS, 2]),
         leaf("bias", [rows, if shared { 1 } else { HEADS }, QUERIES, KEYS]),
         leaf("density", [rows, HEADS, QUERIES, KEYS]),
-        leaf("values", [BATCH, HEADS, KEYS, 2]),
+        leaf("values", [BATCH, kv_heads, KEYS, 2]),
         leaf("spans", [rows, HEADS, QUERIES, 1]),
     ]
 }
@@ -145,8 +145,13 @@ fn program(kind: Kind, leaves: &[Tensor<4>]) -> AttentionProgram {
 }
 
 /// Contexts and gradients of all leaves that have one.
-fn run(kind: Kind, shared: bool, device: &Device, execute: impl Fn(AttentionProgram) -> Tensor<4>) -> (Array, Vec<Option<Array>>) {
-    let leaves = leaves(shared, &device.clone().autodiff());
+fn run(
+    kind: Kind,
+    (shared, kv_heads): (bool, usize),
+    device: &Device,
+    execute: impl Fn(AttentionProgram) -> Tensor<4>,
+) -> (Array, Vec<Option<Array>>) {
+    let leaves = leaves(shared, kv_heads, &device.clone().autodiff());
     let context = execute(program(kind, &leaves));
     let coefficients = coefficients(&context.dims()).tensor(&context.device());
     let gradients = (context.clone() * coefficients).sum().backward();
@@ -156,19 +161,28 @@ fn run(kind: Kind, shared: bool, device: &Device, execute: impl Fn(AttentionProg
 fn check(backend: &Backend) {
     let device = &backend.device;
     for kind in KINDS {
-        for (rows, heads, shared) in [(1, 1, false), (1, 1, true), (BATCH, HEADS, false), (BATCH, HEADS, true), (1, HEADS, true)] {
+        let (own, one) = (HEADS, 1);
+        for (rows, heads, shared, kv_heads) in [
+            (1, 1, false, own),
+            (1, 1, true, own),
+            (BATCH, HEADS, false, own),
+            (BATCH, HEADS, true, own),
+            (1, HEADS, true, own),
+            (1, 1, false, one),
+            (BATCH, HEADS, false, one),
+        ] {
             let Shuffled { visible, .. } = shuffled(rows, heads, device);
             let seen = Tensor::<4, Bool>::from_data(TensorData::new(visible, [rows, heads, QUERIES, KEYS]), device);
             let seen = Visibility::explicit(seen);
-            let (expected, gradients) = run(kind, shared, device, |program| {
+            let (expected, gradients) = run(kind, (shared, kv_heads), device, |program| {
                 let mask = seen.mask(Span::whole(QUERIES, KEYS), HEADS, program.values.dtype(), &program.values.device());
                 reference::attend(AttentionProgram { mask, ..program }, &mut Probe::off())
             });
-            let (found, own) = run(kind, shared, device, |program| {
+            let (found, own) = run(kind, (shared, kv_heads), device, |program| {
                 let blocks = shuffled(rows, heads, &program.values.device()).blocks;
                 attend_blocks(program, &blocks).context
             });
-            let what = format!("{}: {kind:?}, blocks [{rows}, {heads}], shared {shared}", backend.name);
+            let what = format!("{}: {kind:?}, blocks [{rows}, {heads}], shared {shared}, {kv_heads} heads of keys", backend.name);
             let close =
                 |what: &str, found: &Array, expected: &Array| same(what, &found.values, &expected.values, backend.rounding * 1e-5).unwrap();
             close(&what, &found, &expected);
@@ -195,7 +209,7 @@ fn every_backend_executes_blocks_in_any_order() {
 #[test]
 fn the_log_sum_exp_of_blocks_is_that_of_the_visible_logits() {
     let device = flex().device;
-    let leaves = leaves(false, &device);
+    let leaves = leaves(false, HEADS, &device);
     let Weighting::Scores(terms, _) = program(Kind::Both, &leaves).weighting else { unreachable!("the program has logits") };
     let logits = Array::read(reference::logits(terms, KEYS));
     let Shuffled { blocks, visible } = shuffled(BATCH, HEADS, &device);
@@ -233,13 +247,13 @@ fn parts_of_a_program_are_joined_to_one_normalisation() {
             let blocks = shuffled(BATCH, HEADS, &program.values.device()).blocks;
             attend_parts(program, &[deal(&blocks, 0), deal(&blocks, 1)])
         };
-        let (expected, gradients) = run(kind, false, &device, |program| whole(program).context);
-        let (found, own) = run(kind, false, &device, |program| parts(program).context);
+        let (expected, gradients) = run(kind, (false, HEADS), &device, |program| whole(program).context);
+        let (found, own) = run(kind, (false, HEADS), &device, |program| parts(program).context);
         same(&format!("{kind:?}"), &found.values, &expected.values, 1e-5).unwrap();
         for (found, expected) in own.iter().zip(&gradients).filter_map(|(found, expected)| found.as_ref().zip(expected.as_ref())) {
             same(&format!("{kind:?}: gradients"), &found.values, &expected.values, 1e-5).unwrap();
         }
-        let leaves = leaves(false, &device);
+        let leaves = leaves(false, HEADS, &device);
         let log_sum_exp =
             [whole(program(kind, &leaves)), parts(program(kind, &leaves))].map(|output| Array::read(output.log_sum_exp).values);
         for (found, expected) in log_sum_exp[1].iter().zip(&log_sum_exp[0]) {
@@ -278,7 +292,7 @@ fn a_part_whose_factors_are_all_zero_weighs_nothing_however_large_its_logits() {
 #[test]
 fn dropout_over_blocks_is_a_function_of_its_key_that_keeps_the_expectation() {
     let device = flex().device;
-    let leaves = leaves(false, &device);
+    let leaves = leaves(false, HEADS, &device);
     let blocks = shuffled(BATCH, HEADS, &device).blocks;
     let draw = |key: Option<RandomKey>| {
         let dropout = key.map(|key| Dropout { probability: 0.3, key });

@@ -5,6 +5,7 @@
 //! * [`formula`] compares every mechanism with the formula that its file gives, in plain double-precision loops; [`gradients`] differentiates it.
 //! * [`blocked`] and [`fused`] compare the executions of the engine, [`linear`] the linear maps with those of Burn;
 //!   [`read`] asks that what was read of a tensor stays as it was.
+//! * [`grouped`] compares heads that share keys and values with heads that have copies of them.
 //! * [`heads`] has heads of two softmaxes that a user makes.
 //! * [`papers`] holds the checks that follow from the papers, mechanism by mechanism.
 //! * [`recurrence`] has a mechanism that is no matrix of pairs, and compares the executions of recurrences with double precision.
@@ -32,6 +33,7 @@ mod formula;
 mod fused;
 mod fused_borders;
 mod gradients;
+mod grouped;
 mod heads;
 mod linear;
 mod papers;

@@ -47,13 +47,13 @@ pub(super) fn backward<B: DropoutOperator>(
         let weights = attention.weights(logits.clone(), &given);
         // Weights in closed form depend on nothing that has a gradient.
         if plan.gaussians.is_none() {
-            let slopes = B::float_matmul(gradient.clone(), transposed::<B>(attention.operands.values.clone()));
+            let slopes = attention.product(gradient.clone(), transposed::<B>(attention.operands.values.clone()));
             let slopes = attention.dropped(slopes, &chunk);
             let slopes = attention.differentiated(logits, weights.clone(), slopes, given, &chunk, &mut sums);
             attention.differentiate(slopes, cap_slopes, &chunk, &mut sums);
         }
         let weights = attention.dropped(weights, &chunk);
-        Sums::<B>::add(&mut sums.values, B::float_matmul(transposed::<B>(weights), gradient));
+        Sums::<B>::add(&mut sums.values, attention.product_of_keys(weights, gradient));
     }
     let joined = |chunks: Vec<FloatTensor<B>>| (!chunks.is_empty()).then(|| B::float_cat(chunks, 2)).into();
     let spans = match attention.operands.spans.as_ref() {
@@ -145,8 +145,33 @@ impl<'a, B: DropoutOperator> Attention<'a, B> {
         (0..length).step_by(CHUNK).map(move |start| start..(start + CHUNK).min(length))
     }
 
-    fn values(&self) -> Shape {
-        self.operands.values.shape()
+    /// Batch rows and heads.
+    fn planes(&self) -> [usize; 2] {
+        [self.operands.values.shape()[0], self.plan.heads]
+    }
+
+    /// The rows of the heads that share keys and values below each other: `[B|1, H|1, N, W]` to `[B|1, G, H / G N, W]`.
+    fn by_shared_head(&self, x: FloatTensor<B>) -> FloatTensor<B> {
+        let (heads, shared) = (self.plan.heads, self.operands.values.shape()[1]);
+        if heads == shared {
+            return x;
+        }
+        let [rows, own_heads, length, width] = x.shape().dims();
+        let x = if own_heads == heads { x } else { B::float_expand(x, Shape::new([rows, heads, length, width])) };
+        B::float_reshape(x, Shape::new([rows, shared, heads / shared * length, width]))
+    }
+
+    /// The product of `a` `[B|1, H, N, M]` and what heads share, `[B, G, M, W]`: `[B, H, N, W]`.
+    fn product(&self, a: FloatTensor<B>, shared: FloatTensor<B>) -> FloatTensor<B> {
+        let length = a.shape()[2];
+        let product = B::float_matmul(self.by_shared_head(a), shared);
+        let [rows, heads, _, width] = product.shape().dims();
+        if heads == self.plan.heads { product } else { B::float_reshape(product, Shape::new([rows, self.plan.heads, length, width])) }
+    }
+
+    /// The product of the transpose of `a` `[B|1, H, N, M]` and `b` `[B, H, N, W]`, summed over the heads that share keys and values: `[B, G, M, W]`.
+    fn product_of_keys(&self, a: FloatTensor<B>, b: FloatTensor<B>) -> FloatTensor<B> {
+        B::float_matmul(transposed::<B>(self.by_shared_head(a)), self.by_shared_head(b))
     }
 
     fn dtype(&self) -> DType {
@@ -171,7 +196,7 @@ impl<'a, B: DropoutOperator> Attention<'a, B> {
     fn scores(&self, chunk: &Range<usize>) -> Logits<B> {
         let Operands { queries, keys, bias, bias_scale, relative_queries, relative_keys, left, right, .. } = &self.operands;
         let content = queries.as_ref().zip(keys.as_ref());
-        let content = content.map(|(queries, keys)| B::float_matmul(part::<B>(queries, 2, chunk.clone()), transposed::<B>(keys.clone())));
+        let content = content.map(|(queries, keys)| self.product(part::<B>(queries, 2, chunk.clone()), transposed::<B>(keys.clone())));
         let bias = bias.as_ref().map(|bias| part::<B>(bias, 2, chunk.clone()));
         let bias = bias.map(|bias| match bias_scale.as_ref() {
             Some(scale) => B::float_mul(bias, scale.clone()),
@@ -185,8 +210,7 @@ impl<'a, B: DropoutOperator> Attention<'a, B> {
             let [left, right] = factors::<B>([left, right], chunk);
             self.pairs_at_keys(B::float_mul(left, right))
         });
-        let gaussians =
-            self.plan.gaussians.as_ref().map(|gaussians| self.terms.gaussians(gaussians, self.operands.values.shape()[1], chunk));
+        let gaussians = self.plan.gaussians.as_ref().map(|gaussians| self.terms.gaussians(gaussians, self.plan.heads, chunk));
         let mask = self.terms.mask(&self.plan.parts, chunk);
         let sum = |terms: Vec<Option<FloatTensor<B>>>| terms.into_iter().flatten().reduce(B::float_add);
         let Some(cap) = self.plan.cap else {
@@ -222,8 +246,8 @@ impl<'a, B: DropoutOperator> Attention<'a, B> {
         };
         let Operands { queries, keys, bias, bias_scale, relative_queries, relative_keys, left, right, .. } = &self.operands;
         if let (Some(queries), Some(keys)) = (queries.as_ref(), keys.as_ref()) {
-            sums.queries.push(B::float_matmul(slopes.clone(), keys.clone()));
-            Sums::<B>::add(&mut sums.keys, B::float_matmul(transposed::<B>(slopes.clone()), part::<B>(queries, 2, chunk.clone())));
+            sums.queries.push(self.product(slopes.clone(), keys.clone()));
+            Sums::<B>::add(&mut sums.keys, self.product_of_keys(slopes.clone(), part::<B>(queries, 2, chunk.clone())));
         }
         if let Some(bias) = bias.as_ref() {
             let own = summed::<B>(of_added.unwrap_or_else(|| slopes.clone()), &bias.shape().dims::<4>()[..2]);
@@ -317,7 +341,7 @@ impl<'a, B: DropoutOperator> Attention<'a, B> {
     /// `weights` of the queries of a chunk after dropout, for each batch row and head.
     fn dropped(&self, weights: FloatTensor<B>, chunk: &Range<usize>) -> FloatTensor<B> {
         let Some(dropout) = &self.plan.dropout else { return weights };
-        let [batch, heads, _, _] = self.operands.values.shape().dims();
+        let [batch, heads] = self.planes();
         let [rows, own_heads, queries, keys] = weights.shape().dims();
         let weights =
             if [rows, own_heads] == [batch, heads] { weights } else { B::float_expand(weights, Shape::new([batch, heads, queries, keys])) };

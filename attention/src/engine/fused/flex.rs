@@ -8,6 +8,7 @@ use super::operands::{Operand, Operands};
 use super::operator::FusedAttention;
 use super::plan::Plan;
 use super::slices::{self, Context, Given, Inputs, Planes, Rows, Sizes};
+use crate::heads::group_of;
 use crate::main_memory::{contiguous, numbers, tensor};
 
 impl FusedAttention for Flex {
@@ -29,7 +30,8 @@ impl FusedAttention for Flex {
         let operands = readable(operands);
         let [context, gradient] = [context, gradient].map(with_whole_rows);
         let log_sum_exp = contiguous(log_sum_exp);
-        let given = Given { context: rows(&context), gradient: rows(&gradient), log_sum_exp: numbers(&log_sum_exp) };
+        let of_queries = |tensor| rows(tensor, plan.heads);
+        let given = Given { context: of_queries(&context), gradient: of_queries(&gradient), log_sum_exp: numbers(&log_sum_exp) };
         let is_bias_fixed = plan.is_bias_fixed;
         let gradients = slices::backward(inputs(&operands, &plan), given);
         let like = |operand: &Operand<Self>, gradient| operand.as_ref().map(|operand| tensor(gradient, shape(operand))).into();
@@ -88,11 +90,15 @@ fn with_whole_rows(tensor: FlexTensor) -> FlexTensor {
     if has_whole_rows { tensor } else { tensor.to_contiguous() }
 }
 
-/// The rows of a tensor [`with_whole_rows`].
-fn rows(tensor: &FlexTensor) -> Rows<'_> {
+/// The rows of a tensor [`with_whole_rows`], for so many heads.
+fn rows(tensor: &FlexTensor, heads: usize) -> Rows<'_> {
     let strides = tensor.layout().strides();
     let stride = |dim: usize| strides[dim].unsigned_abs();
-    Rows { numbers: &tensor.storage()[tensor.layout().start_offset()..], strides: [stride(0), stride(1), stride(2)] }
+    Rows {
+        numbers: &tensor.storage()[tensor.layout().start_offset()..],
+        strides: [stride(0), stride(1), stride(2)],
+        group: group_of(heads, shape(tensor)[1]),
+    }
 }
 
 /// The tensor of this shape, `[B, H, N, D]`, of numbers `[B, N, H, D]`.
@@ -102,19 +108,20 @@ fn by_heads(numbers: Vec<f32>, [batch, heads, length, width]: [usize; 4]) -> Fle
 
 fn inputs<'a>(operands: &'a Operands<Flex>, plan: &'a Plan) -> Inputs<'a> {
     let Operands { values, queries, keys, bias, bias_scale, relative_queries, relative_keys, left, right, spans, sink: _ } = operands;
-    let [batch, heads, remembered, value] = shape(values);
+    let ([batch, shared, remembered, value], heads) = (shape(values), plan.heads);
     let width = |operand: &Operand<Flex>| operand.as_ref().map_or(0, |tensor| shape(tensor)[3]);
     let length = |operand: &Operand<Flex>| operand.as_ref().map(|tensor| shape(tensor)[2]);
     let planes = |operand: &'a Operand<Flex>| {
         operand.as_ref().map(|tensor| Planes { numbers: numbers(tensor), rows: shape(tensor)[0], heads: shape(tensor)[1] })
     };
-    let all = |operand: &'a Operand<Flex>| operand.as_ref().map_or(Rows::NONE, rows);
+    let all = |operand: &'a Operand<Flex>| operand.as_ref().map_or(Rows::NONE, |tensor| rows(tensor, heads));
     let length = [queries, bias, relative_queries, left].into_iter().find_map(length);
     let length = length.or(plan.gaussians.as_ref().map(|gaussians| gaussians.queries())).expect("logits have a term with queries");
     Inputs {
         sizes: Sizes {
             batch,
             heads,
+            shared,
             queries: length,
             keys: remembered,
             factor: width(queries),
@@ -124,7 +131,7 @@ fn inputs<'a>(operands: &'a Operands<Flex>, plan: &'a Plan) -> Inputs<'a> {
         },
         queries: all(queries),
         keys: all(keys),
-        values: rows(values),
+        values: rows(values, heads),
         bias: planes(bias),
         bias_scale: planes(bias_scale),
         relative_queries: relative_queries.as_ref().map_or(&[], numbers),

@@ -25,8 +25,9 @@ pub(crate) use self::operator::FusedAttention;
 pub(crate) use self::plan::{Cap, Plan};
 pub use self::plan::{Order, Part};
 
+use super::heads::repeat_heads;
 use super::normaliser::SINKS;
-use super::program::{for_each_head, for_each_row};
+use super::program::for_each_row;
 use super::{AttentionProgram, Bias, Content, Engine, Kronecker, LogitTerms, Normaliser, SoftCap, SoftSpan, Weighting};
 use crate::dropout::WeightDropout;
 
@@ -102,6 +103,7 @@ fn has_kernels_on_device(_: &Device, _: DType, _: &LogitTerms, _: bool) -> bool 
 /// # Panics
 /// If the program has another form, or a mask: what is hidden is said by the parts.
 pub fn attend(program: AttentionProgram, parts: Arc<[Part]>) -> Tensor<4> {
+    let heads = program.heads().max(plan::distinct(&parts)[1]);
     let AttentionProgram { weighting, mask: None, soft_span, values, dropout } = program else {
         panic!("of a fused program the parts say what is hidden")
     };
@@ -117,8 +119,8 @@ pub fn attend(program: AttentionProgram, parts: Arc<[Part]>) -> Tensor<4> {
     let ramp = soft_span.as_ref().map(|span| span.ramp);
     let pairs = terms.kronecker.as_ref().map(|kronecker| kronecker.starts.clone());
     let cap = terms.cap.as_ref().map(|SoftCap { limit, added }| Cap { limit: *limit, is_before_bias: added.is_some() });
-    let plan = Plan { parts, normaliser, dropout, ramp, pairs, gaussians, cap, is_bias_fixed: false, by_kernels: false };
-    let [batch, heads, keys, width] = values.dims();
+    let plan = Plan { heads, parts, normaliser, dropout, ramp, pairs, gaussians, cap, is_bias_fixed: false, by_kernels: false };
+    let [batch, shared, keys, width] = values.dims();
     if plan.gaussians.is_some() {
         assert!(soft_span.is_none(), "a closed form has no soft spans");
         return run(terms, None, values, plan);
@@ -126,7 +128,7 @@ pub fn attend(program: AttentionProgram, parts: Arc<[Part]>) -> Tensor<4> {
     let rows = terms.rows().max(soft_span.as_ref().map_or(1, |span| span.spans.dims()[0])).max(plan.distinct()[0]);
     if rows == 1 && batch > 1 && plan.dropout.is_none() && has_kernels_in_main_memory(&values.device()) {
         // All batch rows have the same weights: they are those of one row, whose values are those of all, side by side.
-        let values = values.swap_dims(0, 1).swap_dims(1, 2).reshape([1, heads, keys, batch * width]);
+        let values = values.swap_dims(0, 1).swap_dims(1, 2).reshape([1, shared, keys, batch * width]);
         let context = run(terms, soft_span, values, plan);
         let queries = context.dims()[2];
         return context.reshape([heads, queries, batch, width]).swap_dims(1, 2).swap_dims(0, 1);
@@ -151,7 +153,8 @@ fn in_32_bits(terms: LogitTerms) -> LogitTerms {
 }
 
 fn run(terms: LogitTerms, soft_span: Option<SoftSpan>, values: Tensor<4>, plan: Plan) -> Tensor<4> {
-    let [batch, heads, _, _] = values.dims();
+    let [batch, shared, _, _] = values.dims();
+    let heads = plan.heads;
     let dtype = values.dtype();
     let is_for_kernels = plan.gaussians.is_none() && plan.is_plain() && plan.normaliser.is_softmax();
     let plan = Plan { by_kernels: is_for_kernels && has_kernels_for(&terms, soft_span.is_some(), &values), ..plan };
@@ -169,8 +172,11 @@ fn run(terms: LogitTerms, soft_span: Option<SoftSpan>, values: Tensor<4>, plan: 
     let added = cap.and_then(|cap| cap.added);
     assert!(bias.is_none() || added.is_none(), "a fused program has one bias");
     let bias = bias.or(added);
-    let each = |x: Tensor<4>| for_each_head(for_each_row(x, batch), heads);
-    let (queries, keys) = content.map(|Content { queries, keys }| (each(queries), each(keys))).unzip();
+    let each = |x: Tensor<4>| repeat_heads(for_each_row(x, batch), heads);
+    let (queries, keys) = content.map(|Content { queries, keys }| (each(queries), for_each_row(keys, batch))).unzip();
+    // The operator has as many heads of keys as of values.
+    let shared = keys.as_ref().map_or(shared, |keys| if shared % keys.dims()[1] == 0 { shared } else { heads });
+    let (keys, values) = (keys.map(|keys| repeat_heads(keys, shared)), repeat_heads(values, shared));
     let (relative_queries, relative_keys) = relative.map(|Content { queries, keys }| (each(queries), keys)).unzip();
     let (left, right) = kronecker.map(|Kronecker { left, right, .. }| (each(left), each(right))).unzip();
     let (bias, bias_scale) = bias.map_or((None, None), |Bias { numbers, scale }| (Some(numbers), scale));

@@ -18,16 +18,17 @@ pub(crate) enum Operand<B: Backend> {
 
 /// What is attended with; the same for their gradients.
 ///
-/// Dimension letters: `B` batch rows, `H` heads, `Q` queries, `K` keys, `R` and `S` widths of thin factors, `D` width of a head's values.
+/// Dimension letters: `B` batch rows, `H` heads, `G` heads of keys and values, a divisor of `H`, `Q` queries, `K` keys, `R` and `S` widths of thin factors, `D`
+/// width of a head's values.
 #[derive(Clone, Debug, ExtensionType)]
 #[extension_type(fusion: cfg(feature = "cube"))]
 pub(crate) struct Operands<B: Backend> {
-    /// `[B, H, K, D]`.
+    /// `[B, G, K, D]`.
     pub values: FloatTensor<B>,
     /// Scaled, `[B, H, Q, R]`.
     #[extension_type]
     pub queries: Operand<B>,
-    /// `[B, H, K, R]`.
+    /// `[B, G, K, R]`.
     #[extension_type]
     pub keys: Operand<B>,
     /// Added to the logits, `[B|1, H|1, Q, K]`.

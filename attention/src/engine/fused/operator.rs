@@ -99,7 +99,7 @@ fn normalised<B: FusedAttention>(operands: Operands<B>, plan: Plan) -> (FloatTen
 
 /// Of context and log-sum-exp.
 #[cfg(feature = "cube")]
-fn forward_metadata(operands: &OperandsMetadata, _plan: &Plan) -> (TensorSpec, TensorSpec) {
+fn forward_metadata(operands: &OperandsMetadata, plan: &Plan) -> (TensorSpec, TensorSpec) {
     let length = |operand: &OperandMetadata| match operand {
         OperandMetadata::Given(tensor) => Some(tensor.shape[2]),
         OperandMetadata::Absent => None,
@@ -108,8 +108,8 @@ fn forward_metadata(operands: &OperandsMetadata, _plan: &Plan) -> (TensorSpec, T
         .into_iter()
         .find_map(length)
         .expect("logits have a term with queries");
-    let [batch, heads, _, value] = operands.values.shape.dims();
-    let spec = |width, dtype| TensorSpec::new([batch, heads, queries, width].into(), dtype);
+    let [batch, _, _, value] = operands.values.shape.dims();
+    let spec = |width, dtype| TensorSpec::new([batch, plan.heads, queries, width].into(), dtype);
     (spec(value, operands.values.dtype), spec(1, DType::F32))
 }
 

@@ -10,6 +10,8 @@ use crate::visibility::TileMap;
 /// What an attention hides and drops.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
+    /// Number of heads. Those of keys and values, as many of the one as of the other, divide it: a group of heads shares each of them.
+    pub heads: usize,
     /// Which keys queries see: one softmax over all parts. A pair that several parts show counts as often, shifts aside.
     pub parts: Arc<[Part]>,
     /// How scores become weights.
@@ -62,6 +64,11 @@ impl Part {
     /// All pairs, in the order of their indices.
     pub fn in_order(tiles: Arc<TileMap>) -> Self {
         Self { tiles, queries: None, keys: None }
+    }
+
+    /// Whether all heads of a batch row have the keys in the same order.
+    pub(super) fn has_keys_in_one_order(&self) -> bool {
+        self.keys.as_ref().is_none_or(|order| order.heads == 1)
     }
 
     /// Whether places are indices.

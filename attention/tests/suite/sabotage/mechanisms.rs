@@ -137,8 +137,8 @@ impl Logits for BrokenLogits {
         if self.fault == Fault::ReachTooShort { reach.map(|reach| reach - 1) } else { reach }
     }
 
-    fn blocks(&self, seen: &Visibility, span: Span, positions: &Positions, values: &Tensor<4>) -> Option<Vec<Blocks>> {
-        self.inner.blocks(seen, span, positions, values)
+    fn blocks(&self, seen: &Visibility, span: Span, positions: &Positions, heads: usize, values: &Tensor<4>) -> Option<Vec<Blocks>> {
+        self.inner.blocks(seen, span, positions, heads, values)
     }
 
     fn parts(&self, seen: &Visibility, span: Span, positions: &Positions, heads: usize) -> Option<Arc<[Part]>> {

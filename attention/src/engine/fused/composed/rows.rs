@@ -21,7 +21,7 @@ pub(super) struct Given<B: Backend> {
 impl<B: DropoutOperator> Attention<'_, B> {
     /// Context and log-sum-exp of the queries of a chunk.
     pub(super) fn attend(&self, chunk: &Range<usize>) -> (FloatTensor<B>, FloatTensor<B>) {
-        let [batch, heads, _, _] = self.values().dims();
+        let [batch, heads] = self.planes();
         let logits = self.logits(chunk).sum;
         if !self.plan.is_normalised() {
             let weights = match self.plan.normaliser.each() {
@@ -56,7 +56,7 @@ impl<B: DropoutOperator> Attention<'_, B> {
     }
 
     fn context(&self, weights: FloatTensor<B>, chunk: &Range<usize>) -> FloatTensor<B> {
-        B::float_matmul(self.dropped(weights, chunk), self.operands.values.clone())
+        self.product(self.dropped(weights, chunk), self.operands.values.clone())
     }
 
     /// Weights before dropout, once more.

@@ -59,6 +59,7 @@ fn terms_of_the_device_give_what_flex_computes_without_them() {
     let plan = |visibility: Visibility| {
         let tiles = Arc::new(TileMap::new(&visibility, Span::whole(queries, keys), HEADS));
         Plan {
+            heads: HEADS,
             parts: Arc::new([Part::in_order(tiles)]),
             normaliser: Normaliser::Softmax,
             dropout: None,

@@ -8,7 +8,7 @@ use super::Form;
 use super::distances::add_products_by_distance;
 use super::inputs::{Inputs, Reverse};
 use super::products::{
-    COLUMNS, Four, LOWEST, Room, add_product_of_tile, add_products_of_rows, fours_of, own_column, own_row, reduce_rows, rows_of,
+    COLUMNS, Four, LOWEST, Room, add_product_of_tile, add_products_of_rows, fours_of, own_column, own_row, reduce_rows, rows_for, rows_of,
     write_rows, write_tile,
 };
 use super::terms::{Pair, add_terms, are_beyond, height, key_of, limited, pair_of_keys, pair_of_queries, query_of, span_of};
@@ -50,10 +50,10 @@ pub(super) fn slopes_of_tile<F: Float, N: Size>(
     let (queries, keys, values, gradient) = (&inputs.queries, &inputs.keys, &inputs.values, &reverse.gradient);
     let of_queries = rows_of(queries, pair.row, pair.head, pair.queries);
     let of_gradient = rows_of(gradient, pair.row, pair.head, pair.queries);
-    let of_values = rows_of(values, pair.row, pair.head, pair.keys);
+    let of_values = rows_for(values, queries.shape(1), pair.row, pair.head, pair.keys);
     let mut logits = Array::<f32>::new(comptime!(rows * COLUMNS));
     if comptime!(form.made.content) {
-        let of_keys = rows_of(keys, pair.row, pair.head, pair.keys);
+        let of_keys = rows_for(keys, queries.shape(1), pair.row, pair.head, pair.keys);
         add_products_of_rows(&mut logits, room, queries, &of_queries, keys, &of_keys, rows);
     }
     add_products_of_rows(slopes, room, gradient, &of_gradient, values, &of_values, rows);
@@ -121,7 +121,7 @@ pub(super) fn gradient_of_queries<F: Float, N: Size>(
             if comptime!(form.made.content) {
                 sync_cube();
                 write_tile(&mut room, &slopes, rows);
-                let of_keys = rows_of(keys, place.row, place.head, pair.keys);
+                let of_keys = rows_for(keys, queries.shape(1), place.row, place.head, pair.keys);
                 add_product_of_tile(&mut sums, &mut room, keys, &of_keys, place.block * wide, wide, rows);
             }
             if comptime!(form.made.relative) {
@@ -153,8 +153,8 @@ pub(super) fn gradient_of_queries<F: Float, N: Size>(
     }
 }
 
-/// A cube computes `factor_block` columns of the gradient of a tile of keys, and `value_block` columns of that of their values. Rows of its tiles are
-/// keys and columns are queries.
+/// A cube computes `factor_block` columns of the gradient of a tile of keys, and `value_block` columns of that of their values: sums over the heads that share
+/// them. Rows of its tiles are keys and columns are queries.
 #[cube(launch)]
 pub(super) fn gradient_of_keys_and_values<F: Float, N: Size>(
     inputs: &Inputs<F, N>,
@@ -173,63 +173,67 @@ pub(super) fn gradient_of_keys_and_values<F: Float, N: Size>(
     let mut room = Room::new();
     let mut key_sums = Array::<Four>::new(comptime!(fours_of(factor_block, rows)));
     let mut value_sums = Array::<Four>::new(comptime!(fours_of(value_block, rows)));
-    let list = list_of(&inputs.lists, &place);
-    let end = tiles[list + 1] as usize;
-    let mut at = tiles[list] as usize;
-    while at < end {
-        let query_tile = tiles[at] as usize;
-        let pair = pair_of_keys(&place, query_tile);
-        if !are_beyond(inputs, &pair, form) {
-            let of_queries = rows_of(queries, place.row, place.head, query_tile);
-            let of_gradient = rows_of(gradient, place.row, place.head, query_tile);
-            let mut weights = Array::<f32>::new(comptime!(rows * COLUMNS));
-            let mut slopes = Array::<f32>::new(comptime!(rows * COLUMNS));
-            if comptime!(form.made.content) {
-                add_products_of_rows(&mut weights, &mut room, keys, &of_keys, queries, &of_queries, rows);
-            }
-            add_products_of_rows(&mut slopes, &mut room, values, &of_values, gradient, &of_gradient, rows);
-            add_terms(&mut weights, &mut room, inputs, &pair, true, form);
-            hide_by_key(&mut weights, tiles, tiles[at + 1] as usize, rows);
-            #[unroll]
-            for j in 0..COLUMNS {
-                let column = own_column(j);
-                let query = row_number(queries, &place, query_tile * TILE + column);
-                let (log_sum, dot) = (reverse.log_sum_exp[query], reverse.dots[query]);
-                let draws = draws_of(&inputs.offsets, query, comptime!(form.drops));
-                let span = span_of(inputs, &pair, query_tile * TILE + column, form);
+    let group = queries.shape(1) / values.shape(1);
+    for member in 0..group {
+        let own = Place { row: place.row, head: place.head * group + member, tile: place.tile, block: place.block };
+        let list = list_of(&inputs.lists, &own);
+        let end = tiles[list + 1] as usize;
+        let mut at = tiles[list] as usize;
+        while at < end {
+            let query_tile = tiles[at] as usize;
+            let pair = pair_of_keys(&own, query_tile);
+            if !are_beyond(inputs, &pair, form) {
+                let of_queries = rows_of(queries, place.row, own.head, query_tile);
+                let of_gradient = rows_of(gradient, place.row, own.head, query_tile);
+                let mut weights = Array::<f32>::new(comptime!(rows * COLUMNS));
+                let mut slopes = Array::<f32>::new(comptime!(rows * COLUMNS));
+                if comptime!(form.made.content) {
+                    add_products_of_rows(&mut weights, &mut room, keys, &of_keys, queries, &of_queries, rows);
+                }
+                add_products_of_rows(&mut slopes, &mut room, values, &of_values, gradient, &of_gradient, rows);
+                add_terms(&mut weights, &mut room, inputs, &pair, true, form);
+                hide_by_key(&mut weights, tiles, tiles[at + 1] as usize, rows);
                 #[unroll]
-                for i in 0..rows {
-                    let (mut logit, mut slope) = (weights[i * COLUMNS + j], slopes[i * COLUMNS + j]);
-                    if comptime!(form.made.spans) {
-                        let key = key_of(&pair, i, j, true, rows);
-                        logit = limited(logit, height(&inputs.ends, span, query_tile * TILE + column, key));
+                for j in 0..COLUMNS {
+                    let column = own_column(j);
+                    let query = row_number(queries, &own, query_tile * TILE + column);
+                    let (log_sum, dot) = (reverse.log_sum_exp[query], reverse.dots[query]);
+                    let draws = draws_of(&inputs.offsets, query, comptime!(form.drops));
+                    let span = span_of(inputs, &pair, query_tile * TILE + column, form);
+                    #[unroll]
+                    for i in 0..rows {
+                        let (mut logit, mut slope) = (weights[i * COLUMNS + j], slopes[i * COLUMNS + j]);
+                        if comptime!(form.made.spans) {
+                            let key = key_of(&pair, i, j, true, rows);
+                            logit = limited(logit, height(&inputs.ends, span, query_tile * TILE + column, key));
+                        }
+                        let seen = logit > LOWEST && column < of_queries.count;
+                        let mut weight = select(seen, (logit - log_sum).exp(), 0.0f32);
+                        slopes[i * COLUMNS + j] = weight;
+                        if comptime!(form.drops) {
+                            let kept = factor(&inputs.dropout, &draws, place.tile * TILE + own_row(i, rows));
+                            slope *= kept;
+                            weight *= kept;
+                        }
+                        slopes[i * COLUMNS + j] *= slope - dot;
+                        weights[i * COLUMNS + j] = weight;
                     }
-                    let seen = logit > LOWEST && column < of_queries.count;
-                    let mut weight = select(seen, (logit - log_sum).exp(), 0.0f32);
-                    slopes[i * COLUMNS + j] = weight;
-                    if comptime!(form.drops) {
-                        let kept = factor(&inputs.dropout, &draws, place.tile * TILE + own_row(i, rows));
-                        slope *= kept;
-                        weight *= kept;
-                    }
-                    slopes[i * COLUMNS + j] *= slope - dot;
-                    weights[i * COLUMNS + j] = weight;
+                }
+                sync_cube();
+                write_tile(&mut room, &weights, rows);
+                let column = place.block * value_block;
+                add_product_of_tile(&mut value_sums, &mut room, gradient, &of_gradient, column, value_block, rows);
+                if comptime!(form.made.content) {
+                    sync_cube();
+                    write_tile(&mut room, &slopes, rows);
+                    let column = place.block * factor_block;
+                    add_product_of_tile(&mut key_sums, &mut room, queries, &of_queries, column, factor_block, rows);
                 }
             }
-            sync_cube();
-            write_tile(&mut room, &weights, rows);
-            let column = place.block * value_block;
-            add_product_of_tile(&mut value_sums, &mut room, gradient, &of_gradient, column, value_block, rows);
-            if comptime!(form.made.content) {
-                sync_cube();
-                write_tile(&mut room, &slopes, rows);
-                let column = place.block * factor_block;
-                add_product_of_tile(&mut key_sums, &mut room, queries, &of_queries, column, factor_block, rows);
-            }
+            at += 2;
         }
-        at += 2;
     }
-    let first = row_number(keys, &place, place.tile * TILE);
+    let first = row_number(values, &place, place.tile * TILE);
     if comptime!(form.made.content) {
         write_rows(result_of_keys, first, of_keys.count, &key_sums, place.block * factor_block, factor_block, rows);
     }

@@ -5,8 +5,8 @@ use cubecl::prelude::*;
 
 use super::inputs::Inputs;
 use super::products::{
-    COLUMNS, Four, LOWEST, Room, SWEEP, add_product_of_tile, add_products_of_rows, fours_of, own_column, own_row, reduce_rows, rows_of,
-    write_rows, write_tile,
+    COLUMNS, Four, LOWEST, Room, SWEEP, add_product_of_tile, add_products_of_rows, fours_of, own_column, own_row, reduce_rows, rows_for,
+    rows_of, write_rows, write_tile,
 };
 use super::terms::{add_terms, are_beyond, limit, pair_of_queries};
 use super::weights::{hide, list_of, place, row_number};
@@ -45,7 +45,7 @@ pub(super) fn attend<F: Float, N: Size>(
         if !are_beyond(inputs, &pair, form) {
             let mut weights = Array::<f32>::new(comptime!(rows * COLUMNS));
             if comptime!(form.made.content) {
-                let of_keys = rows_of(keys, place.row, place.head, key_tile);
+                let of_keys = rows_for(keys, queries.shape(1), place.row, place.head, key_tile);
                 add_products_of_rows(&mut weights, &mut room, queries, &of_queries, keys, &of_keys, rows);
             }
             add_terms(&mut weights, &mut room, inputs, &pair, false, form);
@@ -84,7 +84,7 @@ pub(super) fn attend<F: Float, N: Size>(
                 }
             }
             write_tile(&mut room, &weights, rows);
-            let of_values = rows_of(values, place.row, place.head, key_tile);
+            let of_values = rows_for(values, queries.shape(1), place.row, place.head, key_tile);
             add_product_of_tile(&mut sums, &mut room, values, &of_values, place.block * wide, wide, rows);
         }
         at += 2;

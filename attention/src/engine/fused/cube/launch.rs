@@ -142,10 +142,10 @@ pub(super) fn blocks(width: usize, widest: usize) -> (usize, usize) {
 
 /// An attention on a device.
 pub(super) struct Launch {
-    /// `[B, H, Q, R]` and `[B, H, K, R]`; the last dimension has no gaps. Where no product is part of the logits, only their lengths are read.
+    /// `[B, H, Q, R]` and `[B, G, K, R]`; the last dimension has no gaps. Where no product is part of the logits, only their lengths are read.
     pub queries: CubeTensor,
     pub keys: CubeTensor,
-    /// `[B, H, K, D]`; the last dimension has no gaps.
+    /// `[B, G, K, D]`; the last dimension has no gaps.
     pub values: CubeTensor,
     pub terms: Terms,
     pub tiles: DeviceTiles,
@@ -180,9 +180,9 @@ impl Launch {
                 let with_queries = bias.as_ref().or(relative.as_ref().map(|relative| &relative.queries));
                 let with_queries = with_queries.or(kronecker.as_ref().map(|factors| &factors.left));
                 let length = with_queries.expect("logits have a term with queries").shape()[2];
-                let [batch, heads, keys, _] = values.shape().dims();
-                let stand_in = |length| empty_of(&values, [batch, heads, length, STAND_IN], values.dtype);
-                (stand_in(length), stand_in(keys))
+                let [batch, shared, keys, _] = values.shape().dims();
+                let stand_in = |heads, length| empty_of(&values, [batch, heads, length, STAND_IN], values.dtype);
+                (stand_in(plan.heads, length), stand_in(shared, keys))
             }
         };
         let [batch, heads, length, _] = queries.shape().dims();
@@ -245,10 +245,21 @@ impl Launch {
         vector_size([queries, keys, values].into_iter().chain(relative).chain(others.iter().copied()))
     }
 
-    /// A cube for each tile of `length` queries or keys and block of columns of each head.
-    pub(super) fn cubes(&self, length: usize, blocks: usize) -> CubeCount {
-        let [batch, heads, ..] = self.sizes();
-        CubeCount::Static(length.div_ceil(TILE) as u32, heads as u32, (batch * blocks) as u32)
+    /// A cube for each tile of queries and block of columns of each head.
+    pub(super) fn cubes_of_queries(&self, blocks: usize) -> CubeCount {
+        let [batch, heads, queries, ..] = self.sizes();
+        CubeCount::Static(queries.div_ceil(TILE) as u32, heads as u32, (batch * blocks) as u32)
+    }
+
+    /// A cube for each tile of keys and block of columns of each head that keys and values have.
+    pub(super) fn cubes_of_keys(&self, blocks: usize) -> CubeCount {
+        let [batch, _, _, keys, ..] = self.sizes();
+        CubeCount::Static(keys.div_ceil(TILE) as u32, self.shared() as u32, (batch * blocks) as u32)
+    }
+
+    /// Number of heads of keys and values.
+    pub(super) fn shared(&self) -> usize {
+        self.values.shape()[1]
     }
 
     pub(super) fn lists(&self, first: usize) -> ListsLaunch {

@@ -96,7 +96,7 @@ fn forward(operands: Operands<CubeBackend>, plan: &Plan) -> (CubeTensor, CubeTen
     let (blocks, wide) = blocks(value, WIDEST);
     forward::attend::launch(
         &launch.queries.client,
-        launch.cubes(queries, blocks),
+        launch.cubes_of_queries(blocks),
         launch.units(),
         launch.fours(&[]),
         launch.inputs(0),
@@ -132,10 +132,9 @@ fn backward(operands: Operands<CubeBackend>, [context, log_sum_exp, gradient]: [
     let log_sum_exp = into_contiguous(log_sum_exp);
     let fours = launch.fours(&[&gradient]);
     let dots = launch.empty_by_query();
-    let [_, _, queries, ..] = launch.sizes();
     backward::dots::launch(
         &launch.queries.client,
-        launch.cubes(queries, 1),
+        launch.cubes_of_queries(1),
         CubeDim::new_1d(TILE as u32),
         context.into_tensor_arg(),
         gradient.clone().into_tensor_arg(),
@@ -193,7 +192,7 @@ fn gradients_of_queries(launch: &Launch, given: &Given) -> OfQueries {
     let count = factor_blocks.max(relative_blocks);
     backward::gradient_of_queries::launch(
         &launch.queries.client,
-        launch.cubes(queries, count),
+        launch.cubes_of_queries(count),
         launch.units(),
         given.fours,
         launch.inputs(0),
@@ -209,15 +208,15 @@ fn gradients_of_queries(launch: &Launch, given: &Given) -> OfQueries {
 }
 
 fn gradient_of_keys_and_values(launch: &Launch, given: &Given) -> (Option<CubeTensor>, CubeTensor) {
-    let [batch, heads, _, keys, factor, value] = launch.sizes();
+    let ([batch, _, _, keys, factor, value], shared) = (launch.sizes(), launch.shared());
     let has_content = launch.terms.made.content;
-    let of_keys = launch.empty(if has_content { [batch, heads, keys, factor] } else { [1; 4] });
-    let of_values = launch.empty([batch, heads, keys, value]);
+    let of_keys = launch.empty(if has_content { [batch, shared, keys, factor] } else { [1; 4] });
+    let of_values = launch.empty([batch, shared, keys, value]);
     let [(factor_blocks, factor_block), (value_blocks, value_block)] = [factor, value].map(|width| blocks(width, WIDEST / 2));
     let count = factor_blocks.max(value_blocks);
     backward::gradient_of_keys_and_values::launch(
         &launch.queries.client,
-        launch.cubes(keys, count),
+        launch.cubes_of_keys(count),
         launch.units(),
         given.fours,
         launch.inputs(launch.tiles.by_key),
@@ -278,10 +277,9 @@ fn gradient_of_distances(launch: &Launch, given: &Given, relative: &Relative) ->
 /// Of the left and right factors of Kronecker products.
 fn gradients_of_factors(launch: &Launch, given: &Given, Factors { left, right, .. }: &Factors) -> (CubeTensor, CubeTensor) {
     let [of_left, of_right] = [left, right].map(|factor| launch.empty_of(factor.shape().dims(), DType::F32));
-    let [_, _, queries, ..] = launch.sizes();
     kronecker::gradient_of_factors::launch(
         &launch.queries.client,
-        launch.cubes(queries, 1),
+        launch.cubes_of_queries(1),
         launch.units(),
         given.fours,
         launch.inputs(0),

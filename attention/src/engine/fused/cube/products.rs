@@ -105,6 +105,12 @@ pub(super) fn rows_of<F: Numeric, N: Size>(tensor: &Tensor<Vector<F, N>>, row: u
     Rows { start: row * tensor.stride(0) + head * tensor.stride(1) + first * stride, stride, count }
 }
 
+/// [`rows_of`] keys or values for one of `heads` heads, of which each group shares those of one.
+#[cube]
+pub(super) fn rows_for<F: Numeric, N: Size>(tensor: &Tensor<Vector<F, N>>, heads: usize, row: usize, head: usize, tile: usize) -> Rows {
+    rows_of(tensor, row, head * tensor.shape(1) / heads, tile)
+}
+
 /// Four numbers of a row; 0 for those that are not there. Tensors of fours have rows of fours.
 #[cube]
 fn read<F: Float, N: Size>(source: &Tensor<Vector<F, N>>, rows: &Rows, row: usize, column: usize) -> Four {

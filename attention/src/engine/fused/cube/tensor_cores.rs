@@ -68,7 +68,7 @@ pub(super) fn forward(launch: &Launch, wide: Wide) -> (CubeTensor, CubeTensor) {
     let log_sum_exp = launch.empty_by_query();
     forward::attend::launch(
         &launch.queries.client,
-        launch.cubes(queries, 1),
+        launch.cubes_of_queries(1),
         units(),
         launch.queries.clone().into_tensor_arg(),
         launch.keys.clone().into_tensor_arg(),
@@ -98,7 +98,7 @@ pub(super) fn backward(
     let of_queries = launch.empty([batch, heads, queries, factor]);
     backward::gradient_of_queries::launch(
         client,
-        launch.cubes(queries, 1),
+        launch.cubes_of_queries(1),
         units(),
         launch.queries.clone().into_tensor_arg(),
         launch.keys.clone().into_tensor_arg(),
@@ -114,11 +114,12 @@ pub(super) fn backward(
         wide,
         launch.number(),
     );
-    let of_keys = launch.empty([batch, heads, keys, factor]);
-    let of_values = launch.empty([batch, heads, keys, value]);
+    let shared = launch.shared();
+    let of_keys = launch.empty([batch, shared, keys, factor]);
+    let of_values = launch.empty([batch, shared, keys, value]);
     backward::gradient_of_keys_and_values::launch(
         client,
-        launch.cubes(keys, 1),
+        launch.cubes_of_keys(1),
         units(),
         launch.queries.clone().into_tensor_arg(),
         launch.keys.clone().into_tensor_arg(),

@@ -149,6 +149,7 @@ fn assert_close(found: &Results, expected: &Results, limit: f32, what: &str) {
 fn plan(visibility: &Visibility, span: Span, dropout: Option<WeightDropout>) -> Plan {
     let tiles = Arc::new(TileMap::new(visibility, span, HEADS));
     Plan {
+        heads: HEADS,
         parts: Arc::new([Part::in_order(tiles)]),
         normaliser: Normaliser::Softmax,
         dropout,

@@ -3,14 +3,18 @@
 mod group;
 mod weights;
 
+use std::ops::Range;
+use std::slice;
+
 use rayon::prelude::*;
 
-use self::group::{BiasGradient, GroupGradients, PlaneSide, differentiate_group};
+use self::group::{BiasGradient, GroupGradients, GroupKeys, KeySide, OfKeys, OfPlane, PlaneSide, differentiate_group};
 use super::kernel::padded;
-use super::terms::{BiasOfGroup, BiasOfPlanes, TermGradients, TermsOfPlane};
+use super::terms::{BiasOfPlanes, TermGradients, TermsOfPlane};
 use super::thresholds::means;
-use super::{Inputs, Planes, Rows, Sizes, rows_of_planes};
+use super::{Inputs, Places, Planes, Rows, Sizes, rows_of_planes};
 use crate::engine::Normaliser;
+use crate::engine::fused::plan::Part;
 use crate::visibility::TILE;
 
 /// What the forward pass gave, and the gradient of the context.
@@ -26,9 +30,9 @@ pub(in super::super) struct Given<'a> {
 pub(in super::super) struct Gradients {
     /// `[B, Q, H, R]`.
     pub queries: Vec<f32>,
-    /// `[B, K, H, R]`.
+    /// `[B, K, G, R]`.
     pub keys: Vec<f32>,
-    /// `[B, K, H, D]`.
+    /// `[B, K, G, D]`.
     pub values: Vec<f32>,
     pub bias: Vec<f32>,
     /// Of the scale of the bias, by key: `[B|1, H|1, K]`, as many planes as the bias has.
@@ -45,14 +49,14 @@ const GROUPS: usize = 16;
 
 /// Gradients of the inputs from that of the context.
 pub(in super::super) fn backward(inputs: Inputs, given: Given) -> Gradients {
-    let Sizes { batch, heads, queries, keys, factor, relative, pairs: [left, right], value } = inputs.sizes;
+    let Sizes { batch, heads, shared, queries, keys, factor, relative, pairs: [left, right], value } = inputs.sizes;
     let count = |planes: Option<Planes>| planes.map_or(0, |planes| planes.numbers.len());
     let bias = inputs.trained_bias();
     let dots = dots(inputs, given);
     let mut gradients = Gradients {
         queries: vec![0.0; batch * heads * queries * factor],
-        keys: vec![0.0; batch * heads * keys * factor],
-        values: vec![0.0; batch * heads * keys * value],
+        keys: vec![0.0; batch * shared * keys * factor],
+        values: vec![0.0; batch * shared * keys * value],
         bias: vec![0.0; count(bias)],
         bias_scale: vec![0.0; bias.filter(|_| inputs.bias_scale.is_some()).map_or(0, |bias| bias.rows * bias.heads * keys)],
         relative_queries: vec![0.0; batch * heads * queries * relative],
@@ -61,28 +65,19 @@ pub(in super::super) fn backward(inputs: Inputs, given: Given) -> Gradients {
         right: vec![0.0; inputs.right.len()],
         spans: vec![0.0; count(inputs.spans)],
     };
-    let rows = |numbers, width| rows_of_planes(numbers, [batch, heads, width]);
-    let of_planes =
-        rows(&mut gradients.queries, factor).into_iter().zip(rows(&mut gradients.keys, factor)).zip(rows(&mut gradients.values, value));
-    let mut planes: Vec<PlaneGradients> = of_planes
-        .enumerate()
-        .map(|(plane, ((queries, keys), values))| PlaneGradients { plane, queries, keys, values, terms: TermGradients::default() })
-        .collect();
-    match bias {
-        Some(bias) => {
-            let count = bias.rows * bias.heads;
-            let biases = split(&mut gradients.bias, count).zip(split(&mut gradients.bias_scale, count));
-            let mut families: Vec<Family> =
-                biases.map(|(numbers, scale)| Family { planes: Vec::new(), bias: BiasOfPlanes { numbers, scale } }).collect();
-            for plane in planes.drain(..) {
-                families[bias.index(plane.plane / heads, plane.plane % heads)].planes.push(plane);
-            }
-            families.par_iter_mut().for_each(|Family { planes, bias }| differentiate(inputs, given, &dots, planes, Some((bias, count))));
-            planes.extend(families.into_iter().flat_map(|family| family.planes));
-            planes.sort_unstable_by_key(|plane| plane.plane);
-        }
-        None => planes.par_chunks_mut(1).for_each(|plane| differentiate(inputs, given, &dots, plane, None)),
-    }
+    let biases = bias.map_or(0, |bias| bias.rows * bias.heads);
+    let of_biases = split(&mut gradients.bias, biases).zip(split(&mut gradients.bias_scale, biases));
+    let of_biases = of_biases.map(|(numbers, scale)| BiasOfPlanes { numbers, scale });
+    let of_keys = rows_of_planes(&mut gradients.keys, [batch, shared, factor]);
+    let of_values = rows_of_planes(&mut gradients.values, [batch, shared, value]);
+    let of_keys = of_keys.into_iter().zip(of_values).enumerate();
+    let of_keys = of_keys.map(|(number, (keys, values))| KeyGradients { plane: number * inputs.sizes.group(), keys, values });
+    let of_queries = rows_of_planes(&mut gradients.queries, [batch, heads, factor]).into_iter();
+    let mut families = families(inputs, of_queries, of_keys, of_biases);
+    let count = families.len();
+    families.par_iter_mut().for_each(|family| differentiate(inputs, given, &dots, family, count));
+    let mut planes: Vec<PlaneGradients> = families.into_iter().flat_map(|family| family.members).flat_map(|member| member.planes).collect();
+    planes.sort_unstable_by_key(|plane| plane.plane);
     let terms: Vec<TermGradients> = planes.into_iter().map(|plane| plane.terms).collect();
     for (plane, terms) in terms.iter().enumerate() {
         let own = |planes: Option<Planes>, count: usize| {
@@ -127,7 +122,7 @@ fn dots(inputs: Inputs, given: Given) -> Vec<f32> {
 
 /// `numbers` in `count` equal parts, which may be empty.
 fn split(mut numbers: &mut [f32], count: usize) -> impl Iterator<Item = &mut [f32]> {
-    let size = numbers.len() / count;
+    let size = numbers.len() / count.max(1);
     (0..count).map(move |_| {
         let (part, rest) = std::mem::take(&mut numbers).split_at_mut(size);
         numbers = rest;
@@ -135,85 +130,174 @@ fn split(mut numbers: &mut [f32], count: usize) -> impl Iterator<Item = &mut [f3
     })
 }
 
-/// The planes that share a bias, in order, and its gradient.
+/// All planes that add to the same gradients of keys and values, or to the same bias. Families are differentiated at once, their members one after another.
+#[derive(Default)]
 struct Family<'a> {
+    members: Vec<Member<'a>>,
+    /// In the order of batch rows and heads.
+    keys: Vec<KeyGradients<'a>>,
+}
+
+/// The planes that share a bias, in order, and its gradient; or one plane without a trained bias.
+#[derive(Default)]
+struct Member<'a> {
     planes: Vec<PlaneGradients<'a>>,
-    bias: BiasOfPlanes<'a>,
+    bias: Option<BiasOfPlanes<'a>>,
 }
 
 /// Gradients of one batch row and head.
 struct PlaneGradients<'a> {
     plane: usize,
+    /// Place of its keys and values in its family.
+    keys: usize,
     queries: Vec<&'a mut [f32]>,
-    keys: Vec<&'a mut [f32]>,
-    values: Vec<&'a mut [f32]>,
     terms: TermGradients,
 }
 
+/// Gradients of the keys and values of one batch row and head of theirs.
+struct KeyGradients<'a> {
+    /// The first plane that reads them.
+    plane: usize,
+    keys: Vec<&'a mut [f32]>,
+    values: Vec<&'a mut [f32]>,
+}
+
+/// Families of the gradients of all planes, keys and trained biases, each in the order of their numbers.
+fn families<'a>(
+    inputs: Inputs,
+    of_queries: impl Iterator<Item = Vec<&'a mut [f32]>>,
+    of_keys: impl Iterator<Item = KeyGradients<'a>>,
+    of_biases: impl Iterator<Item = BiasOfPlanes<'a>>,
+) -> Vec<Family<'a>> {
+    let Sizes { batch, shared, .. } = inputs.sizes;
+    let (group, bias) = (inputs.sizes.group(), inputs.trained_bias());
+    // A bias that batch rows or heads share makes one family of them.
+    let rows = bias.map_or(batch, |bias| bias.rows);
+    let [across, within] = if bias.is_some_and(|bias| bias.heads == 1) { [1, 1] } else { [shared, group] };
+    let family = |row: usize, head: usize| (if rows == 1 { 0 } else { row }) * across + if across == 1 { 0 } else { head };
+    let mut families: Vec<Family> = (0..rows * across).map(|_| Family::default()).collect();
+    families.iter_mut().for_each(|family| family.members.resize_with(within, Member::default));
+    let mut places = Vec::new();
+    for (number, of_keys) in of_keys.enumerate() {
+        let family = family(number / shared, number % shared);
+        places.push([family, families[family].keys.len()]);
+        families[family].keys.push(of_keys);
+    }
+    for (plane, queries) in of_queries.enumerate() {
+        let [family, keys] = places[plane / group];
+        families[family].members[plane % within].planes.push(PlaneGradients { plane, keys, queries, terms: TermGradients::default() });
+    }
+    for (number, of_bias) in of_biases.enumerate() {
+        let [row, head] = bias.map_or([0, 0], |bias| [number / bias.heads, number % bias.heads]);
+        families[family(row, head / group)].members[head % within].bias = Some(of_bias);
+    }
+    families
+}
+
 impl PlaneGradients<'_> {
-    /// Adds what a group of keys contributes, whose first tile is `first`.
-    fn add(&mut self, side: &PlaneSide, sizes: Sizes, first: usize, found: &GroupGradients) {
-        let [places, key_places] = side.terms.places;
-        let (factor, value) = (padded(sizes.factor), padded(sizes.value));
-        places.add_rows(found.first_query * TILE, &found.queries, factor, &mut self.queries);
-        key_places.add_rows(first * TILE, &found.keys, factor, &mut self.keys);
-        key_places.add_rows(first * TILE, &found.values, value, &mut self.values);
+    /// Adds what a group of keys contributes.
+    fn add(&mut self, side: &PlaneSide, sizes: Sizes, found: &OfPlane) {
+        side.terms.places[0].add_rows(found.first_query * TILE, &found.queries, padded(sizes.factor), &mut self.queries);
         self.terms.add_all(&found.terms);
     }
 }
 
-/// Differentiates the planes that share a bias, given its gradient and how many biases there are; or one plane without a trained bias.
-fn differentiate(
-    inputs: Inputs,
-    given: Given,
-    dots: &[f32],
-    planes: &mut [PlaneGradients],
-    mut of_bias: Option<(&mut BiasOfPlanes, usize)>,
-) {
+impl KeyGradients<'_> {
+    /// Adds those of a group whose first tile is `first`.
+    fn add(&mut self, places: Places, sizes: Sizes, first: usize, found: &OfKeys) {
+        places.add_rows(first * TILE, &found.keys, padded(sizes.factor), &mut self.keys);
+        places.add_rows(first * TILE, &found.values, padded(sizes.value), &mut self.values);
+    }
+}
+
+/// One part of a backward pass.
+#[derive(Clone, Copy)]
+struct Pass<'a> {
+    inputs: Inputs<'a>,
+    given: Given<'a>,
+    dots: &'a [f32],
+    part: &'a Part,
+    /// Families that are differentiated at once.
+    families: usize,
+}
+
+fn differentiate(inputs: Inputs, given: Given, dots: &[f32], Family { members, keys: of_keys }: &mut Family, families: usize) {
     let is_in_order = matches!(&*inputs.plan.parts, [part] if part.is_in_order());
     for part in &*inputs.plan.parts {
-        let sides: Vec<PlaneSide> = planes.iter().map(|plane| PlaneSide::new(inputs, given, dots, part, plane.plane)).collect();
-        let tiles = sides[0].terms.places[1].len().div_ceil(TILE);
-        match &mut of_bias {
-            // Each group of keys has gradients of all queries of its own, which are added up in order: the sum does not depend on who computes what.
-            None => {
-                let group = size_of_groups(tiles, GROUPS.div_ceil(inputs.sizes.batch * inputs.sizes.heads));
-                let groups: Vec<usize> = (0..tiles).step_by(group).collect();
-                let found: Vec<Vec<GroupGradients>> = groups
-                    .par_iter()
-                    .map(|&first| differentiate_group(inputs, part, &sides, first..(first + group).min(tiles), BiasGradient::None))
-                    .collect();
-                for (first, found) in groups.into_iter().zip(found) {
-                    planes[0].add(&sides[0], inputs.sizes, first, &found[0]);
-                }
+        let pass = Pass { inputs, given, dots, part, families };
+        if inputs.trained_bias().is_some() && !is_in_order {
+            members.iter_mut().for_each(|member| pass.scatter(member, of_keys));
+        } else if part.has_keys_in_one_order() {
+            let sides = of_keys.iter().enumerate().map(|(place, of_keys)| KeySide::new(inputs, part, [of_keys.plane, place]));
+            let sides: Vec<KeySide> = sides.collect();
+            pass.differentiate(members, &sides, of_keys);
+        } else {
+            for member in members.iter_mut() {
+                let sides: Vec<KeySide> = member.planes.iter().map(|plane| KeySide::new(inputs, part, [plane.plane, plane.keys])).collect();
+                pass.differentiate(slice::from_mut(member), &sides, of_keys);
             }
+        }
+    }
+}
+
+impl Pass<'_> {
+    /// Differentiates members whose planes read these keys, by groups of tiles of them.
+    fn differentiate(self, members: &mut [Member], keys: &[KeySide], of_keys: &mut [KeyGradients]) {
+        let Self { inputs, given, dots, part, families } = self;
+        let sizes = inputs.sizes;
+        let tiles = keys[0].tiles();
+        // With a bias each group holds the gradients of the queries of all planes, where there are any: then there is one.
+        let has_one_group = inputs.trained_bias().is_some() && (sizes.has_terms_of_queries() || inputs.spans.is_some());
+        let group = size_of_groups(tiles, if has_one_group { 1 } else { GROUPS.div_ceil(families) });
+        let groups: Vec<Range<usize>> = (0..tiles).step_by(group).map(|first| first..(first + group).min(tiles)).collect();
+        let pack = |tiles: &Range<usize>| keys.iter().map(|side| GroupKeys::new(side, tiles, sizes)).collect::<Vec<_>>();
+        // All members read what is packed for the first of them.
+        let packed: Option<Vec<Vec<GroupKeys>>> = (members.len() > 1).then(|| groups.par_iter().map(pack).collect());
+        for Member { planes, bias } in members {
+            let place = |plane: &PlaneGradients| keys.iter().position(|side| side.shared == plane.keys).expect("its keys are given");
+            let sides: Vec<PlaneSide> =
+                planes.iter().map(|plane| PlaneSide::new(inputs, given, dots, part, [plane.plane, place(plane)])).collect();
             // Tile by tile, the gradients of the bias by all planes are added up before they are written.
-            Some((bias, share)) if is_in_order => {
-                // Each group holds the gradients of the queries of all planes, where there are any: then there is one.
-                let count = if inputs.sizes.has_terms_of_queries() || inputs.spans.is_some() { 1 } else { GROUPS.div_ceil(*share) };
-                let group = size_of_groups(tiles, count);
-                let groups: Vec<BiasOfGroup> = bias.groups(inputs.sizes.keys, tiles, group);
-                let found: Vec<(usize, Vec<GroupGradients>)> = groups
-                    .into_par_iter()
-                    .map(|bias| {
-                        let first = bias.first;
-                        let tiles = first..(first + group).min(tiles);
-                        (first, differentiate_group(inputs, part, &sides, tiles, BiasGradient::InOrder(bias)))
-                    })
-                    .collect();
-                for (first, found) in found {
-                    for ((plane, side), found) in planes.iter_mut().zip(&sides).zip(found) {
-                        plane.add(side, inputs.sizes, first, &found);
-                    }
-                }
+            let of_bias: Vec<BiasGradient> = match bias {
+                Some(bias) => bias.groups(sizes.keys, tiles, group).into_iter().map(BiasGradient::InOrder).collect(),
+                None => groups.iter().map(|_| BiasGradient::None).collect(),
+            };
+            // Each group of keys has gradients of all queries of its own, which are added up in order: the sum does not depend on who computes what.
+            let found: Vec<GroupGradients> = groups
+                .par_iter()
+                .zip(of_bias)
+                .enumerate()
+                .map(|(index, (tiles, of_bias))| {
+                    let own;
+                    let keys = match &packed {
+                        Some(packed) => &packed[index],
+                        None => {
+                            own = pack(tiles);
+                            &own
+                        }
+                    };
+                    differentiate_group(inputs, part, &sides, keys, tiles.clone(), of_bias)
+                })
+                .collect();
+            for (tiles, found) in groups.iter().zip(&found) {
+                planes.iter_mut().zip(&sides).zip(&found.planes).for_each(|((plane, side), found)| plane.add(side, sizes, found));
+                keys.iter().zip(&found.keys).for_each(|(side, found)| of_keys[side.shared].add(side.places, sizes, tiles.start, found));
             }
-            Some((bias, _)) => {
-                for (plane, side) in planes.iter_mut().zip(&sides) {
-                    let tiles = side.terms.places[1].len().div_ceil(TILE);
-                    let found = differentiate_group(inputs, part, std::slice::from_ref(side), 0..tiles, BiasGradient::Scattered(bias));
-                    plane.add(side, inputs.sizes, 0, &found[0]);
-                }
-            }
+        }
+    }
+
+    /// Differentiates planes one by one, whose bias has gradients at places anywhere.
+    fn scatter(self, Member { planes, bias }: &mut Member, of_keys: &mut [KeyGradients]) {
+        let Self { inputs, given, dots, part, .. } = self;
+        let bias = bias.as_mut().expect("there is a trained bias");
+        for plane in planes {
+            let keys = KeySide::new(inputs, part, [plane.plane, plane.keys]);
+            let side = PlaneSide::new(inputs, given, dots, part, [plane.plane, 0]);
+            let tiles = 0..keys.tiles();
+            let packed = GroupKeys::new(&keys, &tiles, inputs.sizes);
+            let found = differentiate_group(inputs, part, slice::from_ref(&side), &[packed], tiles, BiasGradient::Scattered(bias));
+            plane.add(&side, inputs.sizes, &found.planes[0]);
+            of_keys[plane.keys].add(keys.places, inputs.sizes, 0, &found.keys[0]);
         }
     }
 }

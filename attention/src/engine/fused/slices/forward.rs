@@ -4,14 +4,14 @@ use burn::tensor::DType;
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
-use super::kernel::{Aligned, Matrix, Triangle, add_product, padded, widened_tiles};
+use super::kernel::{Aligned, Matrix, Triangle, add_product, padded};
+use super::packed::Packed;
 use super::scores::Scores;
 use super::terms::{At, Scratch};
 use super::thresholds::{Above, thresholds};
 use super::{Inputs, Places, Sizes, of_plane, rows_of_planes};
 use crate::dropout::WeightDropout;
 use crate::engine::Normaliser;
-use crate::engine::fused::plan::Part;
 use crate::exponential::{exp, exponentials, largest, picked};
 use crate::visibility::{TILE, least_visible_logit};
 
@@ -28,16 +28,15 @@ pub(in super::super) fn forward(inputs: Inputs) -> Context {
     let mut context = vec![0.0; batch * queries * heads * value];
     let mut log_sum_exp = vec![0.0; batch * heads * queries];
     let epsilon = if let Normaliser::Softpick { epsilon } = inputs.plan.normaliser { epsilon } else { 0.0 };
-    let of_planes =
-        rows_of_planes(&mut context, [batch, heads, value]).into_par_iter().zip(log_sum_exp.par_chunks_mut(queries)).enumerate();
-    of_planes.for_each(|(plane, (context, log_sum_exp))| {
+    let of_planes = rows_of_planes(&mut context, [batch, heads, value]).into_par_iter().zip(log_sum_exp.par_chunks_mut(queries));
+    each_plane(inputs, of_planes, |plane, packed, (context, log_sum_exp)| {
         if let Normaliser::Entmax { power } = inputs.plan.normaliser {
-            log_sum_exp.copy_from_slice(&thresholds(inputs, plane, power));
-            State::new(context).meet(inputs, plane, Some(Above { thresholds: log_sum_exp, power, is_slope: false }));
+            log_sum_exp.copy_from_slice(&thresholds(inputs, plane, packed, power));
+            State::new(context).meet(inputs, plane, packed, Some(Above { thresholds: log_sum_exp, power, is_slope: false }));
             return;
         }
         let mut state = State::new(context);
-        state.meet(inputs, plane, None);
+        state.meet(inputs, plane, packed, None);
         for (at, context) in state.sums.into_iter().enumerate() {
             let total = state.totals[at];
             let share = if !inputs.plan.is_normalised() {
@@ -56,6 +55,15 @@ pub(in super::super) fn forward(inputs: Inputs) -> Context {
         }
     });
     Context { context, log_sum_exp }
+}
+
+/// Calls `each` with each plane, what is packed of its keys and values, and the one of `items` that is its own.
+pub(super) fn each_plane<T: Send>(inputs: Inputs, items: impl IndexedParallelIterator<Item = T>, each: impl Fn(usize, &Packed, T) + Sync) {
+    let group = inputs.sizes.group();
+    items.chunks(group).enumerate().for_each(|(number, items)| {
+        let packed = Packed::new(inputs, number);
+        items.into_par_iter().enumerate().for_each(|(member, item)| each(number * group + member, &packed, item));
+    });
 }
 
 /// Sums over the keys that the queries of a plane have met, all divided by `e^top`: of weights, and of weighted values.
@@ -80,9 +88,9 @@ impl<'a> State<'a> {
     }
 
     /// Meets the keys of all parts.
-    pub(super) fn meet(&mut self, inputs: Inputs, plane: usize, above: Option<Above>) {
-        for part in &*inputs.plan.parts {
-            self.join(&attend(inputs, part, plane, above), inputs.sizes.value);
+    pub(super) fn meet(&mut self, inputs: Inputs, plane: usize, packed: &Packed, above: Option<Above>) {
+        for part in 0..inputs.plan.parts.len() {
+            self.join(&attend(inputs, part, plane, packed, above), inputs.sizes.value);
         }
     }
 
@@ -104,13 +112,12 @@ impl<'a> State<'a> {
 }
 
 /// What the queries of one part meet.
-fn attend<'a>(inputs: Inputs<'a>, part: &'a Part, plane: usize, above: Option<Above>) -> PartState<'a> {
-    let Sizes { heads, value, .. } = inputs.sizes;
+fn attend<'a>(inputs: Inputs<'a>, part: usize, plane: usize, packed: &Packed, above: Option<Above>) -> PartState<'a> {
+    let value = inputs.sizes.value;
     let columns = padded(value);
-    let scores = Scores::new(inputs, part, plane);
-    let [places, key_places] = scores.terms.places;
-    let rows = key_places.rows(inputs.values.of(plane / heads, plane % heads), value);
-    let values = widened_tiles(rows.matrix(), key_places.len(), value);
+    let scores = Scores::new(inputs, part, plane, packed);
+    let places = scores.terms.places[0];
+    let values = packed.values(inputs, part, plane);
     let count = places.len();
     let of_places = above.map(|above| places.numbers(above.thresholds));
     let above = above.zip(of_places.as_deref()).map(|(above, thresholds)| Above { thresholds, ..above });

@@ -7,6 +7,7 @@
 mod backward;
 mod forward;
 mod kernel;
+mod packed;
 mod scores;
 mod terms;
 mod thresholds;
@@ -24,6 +25,8 @@ use crate::visibility::{TILE, TileMap, VisiblePairs};
 pub(super) struct Sizes {
     pub batch: usize,
     pub heads: usize,
+    /// Heads of keys and values.
+    pub shared: usize,
     pub queries: usize,
     pub keys: usize,
     /// Width of the factors of the logits; 0 if there are none.
@@ -37,6 +40,11 @@ pub(super) struct Sizes {
 }
 
 impl Sizes {
+    /// Heads that share each head of keys and values. Of a plane, a batch row and head, that of its keys and values is its number divided by it.
+    fn group(self) -> usize {
+        self.heads / self.shared
+    }
+
     /// Whether queries have numbers of their own in the logits.
     fn has_terms_of_queries(self) -> bool {
         self.factor > 0 || self.relative > 0 || self.pairs != [0, 0]
@@ -67,21 +75,24 @@ impl<'a> Inputs<'a> {
     }
 }
 
-/// Rows of batch rows and heads. The numbers of a row lie side by side, and rows lie anywhere: heads need not be copied out of projections to be read.
+/// Rows of batch rows and heads. The numbers of a row lie side by side, and rows lie anywhere: heads need not be copied out of projections to be read, nor for
+/// the heads that share them.
 #[derive(Clone, Copy)]
 pub(super) struct Rows<'a> {
     pub numbers: &'a [f32],
     /// From one batch row, head, or row to the next.
     pub strides: [usize; 3],
+    /// Heads that share the rows of each.
+    pub group: usize,
 }
 
 impl<'a> Rows<'a> {
     /// Of what is absent.
-    pub(super) const NONE: Rows<'static> = Rows { numbers: &[], strides: [0; 3] };
+    pub(super) const NONE: Rows<'static> = Rows { numbers: &[], strides: [0; 3], group: 1 };
 
     fn of(self, row: usize, head: usize) -> Matrix<'a> {
         let [rows, heads, stride] = self.strides;
-        Matrix { numbers: &self.numbers[row * rows + head * heads..], stride }
+        Matrix { numbers: &self.numbers[row * rows + head / self.group * heads..], stride }
     }
 }
 

@@ -1,8 +1,11 @@
 //! The logits of a tile.
 
+use std::sync::Arc;
+
 use pulp::Simd;
 
-use super::kernel::{Aligned, Matrix, Triangle, product, transposed_tiles};
+use super::kernel::{Aligned, Matrix, Triangle, product};
+use super::packed::Packed;
 use super::terms::{At, Scratch, Terms};
 use super::{Inputs, Placed, Places, Sizes, is_triangle, of_plane, shift};
 use crate::engine::fused::plan::Part;
@@ -18,12 +21,14 @@ pub(super) struct Scores<'a> {
     factor: usize,
     queries: Placed<'a>,
     /// `[tiles, factor, TILE]`.
-    keys_transposed: Aligned,
+    keys_transposed: Arc<Aligned>,
 }
 
 impl<'a> Scores<'a> {
-    pub(super) fn new(inputs: Inputs<'a>, part: &'a Part, plane: usize) -> Self {
+    /// Of a plane in the part of this number.
+    pub(super) fn new(inputs: Inputs<'a>, number: usize, plane: usize, packed: &Packed) -> Self {
         let Sizes { heads, queries, keys, factor, .. } = inputs.sizes;
+        let part = &inputs.plan.parts[number];
         let (row, head) = (plane / heads, plane % heads);
         let places = Places::new(part.queries.as_ref(), row, head, queries);
         let key_places = Places::new(part.keys.as_ref(), row, head, keys);
@@ -33,7 +38,7 @@ impl<'a> Scores<'a> {
             terms: Terms::new(&inputs, row, head, [places, key_places]),
             factor,
             queries: places.rows(inputs.queries.of(row, head), factor),
-            keys_transposed: transposed_tiles(key_places.rows(inputs.keys.of(row, head), factor).matrix(), key_places.len(), factor),
+            keys_transposed: packed.keys(inputs, number, plane),
         }
     }
 

@@ -4,8 +4,9 @@ use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
 use super::backward::Given;
-use super::forward::State;
+use super::forward::{State, each_plane};
 use super::kernel::Aligned;
+use super::packed::Packed;
 use super::scores::Scores;
 use super::terms::{At, Scratch};
 use super::{Inputs, Sizes, of_plane, rows_of_planes};
@@ -44,12 +45,13 @@ impl<'a> Above<'a> {
 }
 
 /// The thresholds of the queries of a plane; infinite where nothing is seen.
-pub(super) fn thresholds(inputs: Inputs, plane: usize, power: u32) -> Vec<f32> {
+pub(super) fn thresholds(inputs: Inputs, plane: usize, packed: &Packed, power: u32) -> Vec<f32> {
     let queries = inputs.sizes.queries;
     let of_row = |scores: &[f32]| Arch::new().dispatch(Threshold { scores, power });
-    if let [part] = &*inputs.plan.parts {
+    let parts = inputs.plan.parts.len();
+    if parts == 1 {
         // Tile by tile, so that no more than the scores of a tile of queries are held.
-        let scores = Scores::new(inputs, part, plane);
+        let scores = Scores::new(inputs, 0, plane, packed);
         let mut found = vec![f32::INFINITY; queries];
         for (place, threshold) in of_queries(&scores, power, |row| of_row(&row)).into_iter().enumerate() {
             found[scores.terms.places[0].index(place)] = threshold;
@@ -57,8 +59,8 @@ pub(super) fn thresholds(inputs: Inputs, plane: usize, power: u32) -> Vec<f32> {
         return found;
     }
     let mut rows = vec![Vec::new(); queries];
-    for part in &*inputs.plan.parts {
-        let scores = Scores::new(inputs, part, plane);
+    for part in 0..parts {
+        let scores = Scores::new(inputs, part, plane, packed);
         for (place, mut found) in of_queries(&scores, power, |row| row).into_iter().enumerate() {
             rows[scores.terms.places[0].index(place)].append(&mut found);
         }
@@ -137,10 +139,10 @@ pub(super) fn means(inputs: Inputs, given: Given, power: u32) -> Vec<f32> {
     let Sizes { batch, heads, queries, value, .. } = inputs.sizes;
     let mut sums = vec![0.0; batch * queries * heads * value];
     let mut means = vec![0.0; batch * heads * queries];
-    let of_planes = rows_of_planes(&mut sums, [batch, heads, value]).into_par_iter().zip(means.par_chunks_mut(queries)).enumerate();
-    of_planes.for_each(|(plane, (sums, means))| {
+    let of_planes = rows_of_planes(&mut sums, [batch, heads, value]).into_par_iter().zip(means.par_chunks_mut(queries));
+    each_plane(inputs, of_planes, |plane, packed, (sums, means)| {
         let mut state = State::new(sums);
-        state.meet(inputs, plane, Some(Above { thresholds: of_plane(given.log_sum_exp, plane, queries), power, is_slope: true }));
+        state.meet(inputs, plane, packed, Some(Above { thresholds: of_plane(given.log_sum_exp, plane, queries), power, is_slope: true }));
         let gradient = given.gradient.of(plane / heads, plane % heads);
         for (query, ((mean, sum), total)) in means.iter_mut().zip(&state.sums).zip(&state.totals).enumerate() {
             // A query that sees nothing has none.

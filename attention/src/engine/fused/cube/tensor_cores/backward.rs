@@ -4,8 +4,8 @@ use cubecl::ir::{ElemType, FastMath};
 use cubecl::prelude::*;
 
 use super::super::UNSEEN;
-use super::super::products::{LOWEST, rows_of};
-use super::super::weights::{Lists, list_of, place, row_number};
+use super::super::products::{LOWEST, rows_for, rows_of};
+use super::super::weights::{Lists, Place, list_of, place, row_number};
 use super::Wide;
 use super::forward::hide;
 use super::fragments::{
@@ -54,8 +54,8 @@ pub(super) fn gradient_of_queries<F: Float>(
     let mut next_values = Array::<Eight>::new(comptime!(share(wide.value)));
     if at < end {
         let tile = tiles[at] as usize;
-        fetch(&mut next_keys, keys, &rows_of(keys, place.row, place.head, tile), comptime!(wide.factor));
-        fetch(&mut next_values, values, &rows_of(values, place.row, place.head, tile), comptime!(wide.value));
+        fetch(&mut next_keys, keys, &rows_for(keys, queries.shape(1), place.row, place.head, tile), comptime!(wide.factor));
+        fetch(&mut next_values, values, &rows_for(values, queries.shape(1), place.row, place.head, tile), comptime!(wide.value));
     }
     while at < end {
         let key_tile = tiles[at] as usize;
@@ -65,8 +65,8 @@ pub(super) fn gradient_of_queries<F: Float>(
         sync_cube();
         if at + 2 < end {
             let tile = tiles[at + 2] as usize;
-            fetch(&mut next_keys, keys, &rows_of(keys, place.row, place.head, tile), comptime!(wide.factor));
-            fetch(&mut next_values, values, &rows_of(values, place.row, place.head, tile), comptime!(wide.value));
+            fetch(&mut next_keys, keys, &rows_for(keys, queries.shape(1), place.row, place.head, tile), comptime!(wide.factor));
+            fetch(&mut next_values, values, &rows_for(values, queries.shape(1), place.row, place.head, tile), comptime!(wide.value));
         }
         #[unroll]
         for half in 0..2usize {
@@ -104,7 +104,7 @@ pub(super) fn gradient_of_queries<F: Float>(
     write_rows::<F>(result, first, of_queries.count, &sums, comptime!(wide.factor));
 }
 
-/// A cube computes the gradients of a tile of keys and of their values. Rows of its tiles are keys and columns are queries.
+/// A cube computes the gradients of a tile of keys and of their values: sums over the heads that share them. Rows of its tiles are keys and columns are queries.
 #[cube(launch, fast_math = FastMath::all())]
 pub(super) fn gradient_of_keys_and_values<F: Float>(
     queries: &Tensor<Eight>,
@@ -134,73 +134,77 @@ pub(super) fn gradient_of_keys_and_values<F: Float>(
     copy_tile(&mut value_room, values, &of_values, comptime!(wide.value));
     let mut key_sums = Array::<Two<f32>>::new(comptime!(wide.factor / 4));
     let mut value_sums = Array::<Two<f32>>::new(comptime!(wide.value / 4));
-    let list = list_of(&lists, &place);
-    let end = tiles[list + 1] as usize;
-    let mut at = tiles[list] as usize;
     let mut next_queries = Array::<Eight>::new(comptime!(share(wide.factor)));
     let mut next_gradient = Array::<Eight>::new(comptime!(share(wide.value)));
-    if at < end {
-        let tile = tiles[at] as usize;
-        fetch(&mut next_queries, queries, &rows_of(queries, place.row, place.head, tile), comptime!(wide.factor));
-        fetch(&mut next_gradient, gradient, &rows_of(gradient, place.row, place.head, tile), comptime!(wide.value));
-    }
-    while at < end {
-        let query_tile = tiles[at] as usize;
-        let of_queries = rows_of(queries, place.row, place.head, query_tile);
-        sync_cube();
-        put(&mut query_room, &next_queries, comptime!(wide.factor));
-        put(&mut gradient_room, &next_gradient, comptime!(wide.value));
-        let unit = UNIT_POS as usize;
-        if unit < TILE {
-            let query = row_number(queries, &place, query_tile * TILE + unit);
-            // Queries past the end give no key any weight.
-            sums_of_queries[2 * unit] = select(unit < of_queries.count, log_sum_exp[query], UNSEEN);
-            sums_of_queries[2 * unit + 1] = dots[query];
+    let group = queries.shape(1) / keys.shape(1);
+    for member in 0..group {
+        let own = Place { row: place.row, head: place.head * group + member, tile: place.tile, block: place.block };
+        let list = list_of(&lists, &own);
+        let end = tiles[list + 1] as usize;
+        let mut at = tiles[list] as usize;
+        if at < end {
+            let tile = tiles[at] as usize;
+            fetch(&mut next_queries, queries, &rows_of(queries, place.row, own.head, tile), comptime!(wide.factor));
+            fetch(&mut next_gradient, gradient, &rows_of(gradient, place.row, own.head, tile), comptime!(wide.value));
         }
-        sync_cube();
-        if at + 2 < end {
-            let tile = tiles[at + 2] as usize;
-            fetch(&mut next_queries, queries, &rows_of(queries, place.row, place.head, tile), comptime!(wide.factor));
-            fetch(&mut next_gradient, gradient, &rows_of(gradient, place.row, place.head, tile), comptime!(wide.value));
-        }
-        #[unroll]
-        for half in 0..2usize {
-            let first = comptime!(half * HALF);
-            let mut weights = Array::<Two<f32>>::new(comptime!(2 * FRAGMENTS));
-            let mut slopes = Array::<Two<f32>>::new(comptime!(2 * FRAGMENTS));
-            add_products_of_rows::<F>(&mut weights, &key_room, &query_room, first, FRAGMENTS, comptime!(wide.factor));
-            add_products_of_rows::<F>(&mut slopes, &value_room, &gradient_room, first, FRAGMENTS, comptime!(wide.value));
-            hide_by_key(&mut weights, tiles, tiles[at + 1] as usize, first, FRAGMENTS);
+        while at < end {
+            let query_tile = tiles[at] as usize;
+            let of_queries = rows_of(queries, place.row, own.head, query_tile);
+            sync_cube();
+            put(&mut query_room, &next_queries, comptime!(wide.factor));
+            put(&mut gradient_room, &next_gradient, comptime!(wide.value));
+            let unit = UNIT_POS as usize;
+            if unit < TILE {
+                let query = row_number(queries, &own, query_tile * TILE + unit);
+                // Queries past the end give no key any weight.
+                sums_of_queries[2 * unit] = select(unit < of_queries.count, log_sum_exp[query], UNSEEN);
+                sums_of_queries[2 * unit + 1] = dots[query];
+            }
+            sync_cube();
+            if at + 2 < end {
+                let tile = tiles[at + 2] as usize;
+                fetch(&mut next_queries, queries, &rows_of(queries, place.row, own.head, tile), comptime!(wide.factor));
+                fetch(&mut next_gradient, gradient, &rows_of(gradient, place.row, own.head, tile), comptime!(wide.value));
+            }
             #[unroll]
-            for j in 0..FRAGMENTS {
+            for half in 0..2usize {
+                let first = comptime!(half * HALF);
+                let mut weights = Array::<Two<f32>>::new(comptime!(2 * FRAGMENTS));
+                let mut slopes = Array::<Two<f32>>::new(comptime!(2 * FRAGMENTS));
+                add_products_of_rows::<F>(&mut weights, &key_room, &query_room, first, FRAGMENTS, comptime!(wide.factor));
+                add_products_of_rows::<F>(&mut slopes, &value_room, &gradient_room, first, FRAGMENTS, comptime!(wide.value));
+                hide_by_key(&mut weights, tiles, tiles[at + 1] as usize, first, FRAGMENTS);
                 #[unroll]
-                for k in 0..2usize {
-                    let column = own_column(j, k) + first;
-                    let (log_sum, dot) = (sums_of_queries[2 * column], sums_of_queries[2 * column + 1]);
-                    let query = row_number(queries, &place, query_tile * TILE + column);
-                    let draws = draws_of(offsets, query, comptime!(wide.drops));
+                for j in 0..FRAGMENTS {
                     #[unroll]
-                    for i in 0..2usize {
-                        let (mut weight_two, mut slope_two) = (weights[comptime!(2 * j + i)], slopes[comptime!(2 * j + i)]);
-                        let weight = (weight_two.extract(k) - log_sum).exp();
-                        let mut slope = slope_two.extract(k);
-                        let mut dropped = weight;
-                        if comptime!(wide.drops) {
-                            let kept = factor(&dropout, &draws, place.tile * TILE + own_row(i));
-                            slope *= kept;
-                            dropped *= kept;
+                    for k in 0..2usize {
+                        let column = own_column(j, k) + first;
+                        let (log_sum, dot) = (sums_of_queries[2 * column], sums_of_queries[2 * column + 1]);
+                        let query = row_number(queries, &own, query_tile * TILE + column);
+                        let draws = draws_of(offsets, query, comptime!(wide.drops));
+                        #[unroll]
+                        for i in 0..2usize {
+                            let (mut weight_two, mut slope_two) = (weights[comptime!(2 * j + i)], slopes[comptime!(2 * j + i)]);
+                            let weight = (weight_two.extract(k) - log_sum).exp();
+                            let mut slope = slope_two.extract(k);
+                            let mut dropped = weight;
+                            if comptime!(wide.drops) {
+                                let kept = factor(&dropout, &draws, place.tile * TILE + own_row(i));
+                                slope *= kept;
+                                dropped *= kept;
+                            }
+                            weight_two.insert(k, dropped);
+                            slope_two.insert(k, weight * (slope - dot));
+                            weights[comptime!(2 * j + i)] = weight_two;
+                            slopes[comptime!(2 * j + i)] = slope_two;
                         }
-                        weight_two.insert(k, dropped);
-                        slope_two.insert(k, weight * (slope - dot));
-                        weights[comptime!(2 * j + i)] = weight_two;
-                        slopes[comptime!(2 * j + i)] = slope_two;
                     }
                 }
+                add_product_of_weights::<F>(&mut value_sums, &weights, &gradient_room, first, FRAGMENTS, comptime!(wide.value));
+                add_product_of_weights::<F>(&mut key_sums, &slopes, &query_room, first, FRAGMENTS, comptime!(wide.factor));
             }
-            add_product_of_weights::<F>(&mut value_sums, &weights, &gradient_room, first, FRAGMENTS, comptime!(wide.value));
-            add_product_of_weights::<F>(&mut key_sums, &slopes, &query_room, first, FRAGMENTS, comptime!(wide.factor));
+            at += 2;
         }
-        at += 2;
     }
     let first = row_number(keys, &place, place.tile * TILE);
     write_rows::<F>(result_of_keys, first, of_keys.count, &key_sums, comptime!(wide.factor));

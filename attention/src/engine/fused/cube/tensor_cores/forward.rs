@@ -4,7 +4,7 @@ use cubecl::ir::{ElemType, FastMath};
 use cubecl::prelude::*;
 
 use super::super::UNSEEN;
-use super::super::products::{LOWEST, rows_of};
+use super::super::products::{LOWEST, rows_for, rows_of};
 use super::super::weights::{Lists, list_of, place, row_number};
 use super::Wide;
 use super::fragments::{
@@ -54,8 +54,8 @@ pub(super) fn attend<F: Float>(
     let mut next_values = Array::<Eight>::new(comptime!(share(wide.value)));
     if at < end {
         let tile = tiles[at] as usize;
-        fetch(&mut next_keys, keys, &rows_of(keys, place.row, place.head, tile), comptime!(wide.factor));
-        fetch(&mut next_values, values, &rows_of(values, place.row, place.head, tile), comptime!(wide.value));
+        fetch(&mut next_keys, keys, &rows_for(keys, queries.shape(1), place.row, place.head, tile), comptime!(wide.factor));
+        fetch(&mut next_values, values, &rows_for(values, queries.shape(1), place.row, place.head, tile), comptime!(wide.value));
     }
     while at < end {
         let key_tile = tiles[at] as usize;
@@ -65,8 +65,8 @@ pub(super) fn attend<F: Float>(
         sync_cube();
         if at + 2 < end {
             let tile = tiles[at + 2] as usize;
-            fetch(&mut next_keys, keys, &rows_of(keys, place.row, place.head, tile), comptime!(wide.factor));
-            fetch(&mut next_values, values, &rows_of(values, place.row, place.head, tile), comptime!(wide.value));
+            fetch(&mut next_keys, keys, &rows_for(keys, queries.shape(1), place.row, place.head, tile), comptime!(wide.factor));
+            fetch(&mut next_values, values, &rows_for(values, queries.shape(1), place.row, place.head, tile), comptime!(wide.value));
         }
         let mut weights = Array::<Two<f32>>::new(comptime!(2 * FRAGMENTS));
         add_products_of_rows::<F>(&mut weights, &query_room, &key_room, 0usize, FRAGMENTS, comptime!(wide.factor));

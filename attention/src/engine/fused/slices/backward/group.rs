@@ -29,12 +29,12 @@ pub(super) struct PlaneSide<'a> {
     pub log_sum_exp: Vec<f32>,
     /// What is taken from the gradients of the weights of each query.
     pub dots: Vec<f32>,
-    keys: Placed<'a>,
-    values: Placed<'a>,
+    /// Place of its keys among those that are given.
+    keys: usize,
 }
 
 impl<'a> PlaneSide<'a> {
-    pub(super) fn new(inputs: Inputs<'a>, given: Given<'a>, dots: &[f32], part: &'a Part, plane: usize) -> Self {
+    pub(super) fn new(inputs: Inputs<'a>, given: Given<'a>, dots: &[f32], part: &'a Part, [plane, keys_place]: [usize; 2]) -> Self {
         let Sizes { heads, queries, keys, factor, value, .. } = inputs.sizes;
         let (row, head) = (plane / heads, plane % heads);
         let places = Places::new(part.queries.as_ref(), row, head, queries);
@@ -46,21 +46,83 @@ impl<'a> PlaneSide<'a> {
             gradient: widened_tiles(places.rows(given.gradient.of(row, head), value).matrix(), places.len(), value),
             log_sum_exp: places.numbers(of_plane(given.log_sum_exp, plane, queries)),
             dots: places.numbers(of_plane(dots, plane, queries)),
-            keys: key_places.rows(inputs.keys.of(row, head), factor),
-            values: key_places.rows(inputs.values.of(row, head), value),
+            keys: keys_place,
+        }
+    }
+}
+
+/// What the backward pass reads of the keys and values of one batch row and head of theirs, by place in one part.
+pub(super) struct KeySide<'a> {
+    pub places: Places<'a>,
+    /// Place of their gradients in their family.
+    pub shared: usize,
+    keys: Placed<'a>,
+    values: Placed<'a>,
+}
+
+impl<'a> KeySide<'a> {
+    /// Those that a plane reads.
+    pub(super) fn new(inputs: Inputs<'a>, part: &'a Part, [plane, shared]: [usize; 2]) -> Self {
+        let Sizes { heads, keys, factor, value, .. } = inputs.sizes;
+        let (row, head) = (plane / heads, plane % heads);
+        let places = Places::new(part.keys.as_ref(), row, head, keys);
+        Self {
+            places,
+            shared,
+            keys: places.rows(inputs.keys.of(row, head), factor),
+            values: places.rows(inputs.values.of(row, head), value),
+        }
+    }
+
+    /// Number of tiles.
+    pub(super) fn tiles(&self) -> usize {
+        self.places.len().div_ceil(TILE)
+    }
+}
+
+/// The keys and values of a group of keys, as products read them.
+pub(super) struct GroupKeys {
+    /// `[tiles, factor, TILE]`.
+    keys_transposed: Aligned,
+    /// `[tiles, value, TILE]`.
+    values_transposed: Aligned,
+    /// `[tiles, TILE, padded factor]`.
+    keys: Aligned,
+}
+
+impl GroupKeys {
+    pub(super) fn new(side: &KeySide, tiles: &Range<usize>, Sizes { factor, value, .. }: Sizes) -> Self {
+        let count = (tiles.end * TILE).min(side.places.len()) - tiles.start * TILE;
+        let [keys, values] = [&side.keys, &side.values].map(|rows| rows.matrix().rows_from(tiles.start * TILE));
+        Self {
+            keys_transposed: transposed_tiles(keys, count, factor),
+            values_transposed: transposed_tiles(values, count, value),
+            keys: widened_tiles(keys, count, factor),
         }
     }
 }
 
 /// What a group of keys contributes, by place, in rows of padded width.
 pub(super) struct GroupGradients {
+    /// To each of the planes.
+    pub planes: Vec<OfPlane>,
+    /// To all that the planes read of keys and values.
+    pub keys: Vec<OfKeys>,
+}
+
+/// What a group of keys contributes to one batch row and head.
+pub(super) struct OfPlane {
     /// The first tile of queries that sees one of the keys.
     pub first_query: usize,
     /// From there to the last tile that does.
     pub queries: Aligned,
+    pub terms: TermGradients,
+}
+
+/// Gradients of the keys of a group and of their values: sums over the planes that read them.
+pub(super) struct OfKeys {
     pub keys: Aligned,
     pub values: Aligned,
-    pub terms: TermGradients,
 }
 
 /// Where the gradient of the bias goes.
@@ -73,29 +135,32 @@ pub(super) enum BiasGradient<'a, 'b> {
     Scattered(&'a mut BiasOfPlanes<'b>),
 }
 
-/// What a group of keys contributes to each of the planes.
+/// What a group of keys contributes to the planes, and these to it.
 pub(super) fn differentiate_group(
     inputs: Inputs,
     part: &Part,
     sides: &[PlaneSide],
+    keys: &[GroupKeys],
     tiles: Range<usize>,
     of_bias: BiasGradient,
-) -> Vec<GroupGradients> {
+) -> GroupGradients {
     let Sizes { queries, factor, value, .. } = inputs.sizes;
-    let empty = |side: &PlaneSide| {
+    let of_plane = |side: &PlaneSide| {
         let [row, head] = side.place;
         let met = tiles.clone().flat_map(|tile| part.tiles.met_by_keys(row, head, tile)).map(|tile| tile.index as usize);
         let [first_met, end_met] = met.fold([usize::MAX, 0], |[first, end], tile| [first.min(tile), end.max(tile + 1)]);
         let first_met = first_met.min(end_met);
-        GroupGradients {
+        OfPlane {
             first_query: first_met,
             queries: Aligned::zeros((end_met - first_met) * TILE * padded(factor)),
-            keys: Aligned::zeros(tiles.len() * TILE * padded(factor)),
-            values: Aligned::zeros(tiles.len() * TILE * padded(value)),
             terms: TermGradients::new(&side.terms, queries),
         }
     };
-    let mut gradients: Vec<GroupGradients> = sides.iter().map(empty).collect();
+    let of_keys = |_: &GroupKeys| OfKeys {
+        keys: Aligned::zeros(tiles.len() * TILE * padded(factor)),
+        values: Aligned::zeros(tiles.len() * TILE * padded(value)),
+    };
+    let mut gradients = GroupGradients { planes: sides.iter().map(of_plane).collect(), keys: keys.iter().map(of_keys).collect() };
     Arch::new().dispatch(BackwardGroup {
         sizes: inputs.sizes,
         dropout: inputs.plan.dropout.as_ref(),
@@ -103,6 +168,7 @@ pub(super) fn differentiate_group(
         part,
         tiles,
         sides,
+        keys,
         gradients: &mut gradients,
         of_bias,
     });
@@ -117,18 +183,9 @@ struct BackwardGroup<'a, 'b, 'c> {
     /// Of keys.
     tiles: Range<usize>,
     sides: &'a [PlaneSide<'a>],
-    gradients: &'a mut [GroupGradients],
+    keys: &'a [GroupKeys],
+    gradients: &'a mut GroupGradients,
     of_bias: BiasGradient<'b, 'c>,
-}
-
-/// The keys of a group of one plane, as products read them.
-struct GroupKeys {
-    /// `[tiles, factor, TILE]`.
-    keys_transposed: Aligned,
-    /// `[tiles, value, TILE]`.
-    values_transposed: Aligned,
-    /// `[tiles, TILE, padded factor]`.
-    keys: Aligned,
 }
 
 impl WithSimd for BackwardGroup<'_, '_, '_> {
@@ -136,19 +193,10 @@ impl WithSimd for BackwardGroup<'_, '_, '_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Self { sizes, dropout, normaliser, part, tiles, sides, gradients, mut of_bias } = self;
+        let Self { sizes, dropout, normaliser, part, tiles, sides, keys, gradients, mut of_bias } = self;
         let Sizes { factor, value, .. } = sizes;
         let (factor_columns, value_columns) = (padded(factor), padded(value));
-        let keys_of_group = |side: &PlaneSide| {
-            let count = (tiles.end * TILE).min(side.terms.places[1].len()) - tiles.start * TILE;
-            let [keys, values] = [&side.keys, &side.values].map(|rows| rows.matrix().rows_from(tiles.start * TILE));
-            GroupKeys {
-                keys_transposed: transposed_tiles(keys, count, factor),
-                values_transposed: transposed_tiles(values, count, value),
-                keys: widened_tiles(keys, count, factor),
-            }
-        };
-        let group_keys: Vec<GroupKeys> = sides.iter().map(keys_of_group).collect();
+        let GroupGradients { planes: of_planes, keys: of_keys } = gradients;
         let (mut weights, mut slopes, mut bias_slopes) =
             (Aligned::zeros(TILE * TILE), Aligned::zeros(TILE * TILE), Aligned::zeros(TILE * TILE));
         let (mut scratch, mut ends) = (Scratch::default(), Vec::new());
@@ -163,7 +211,7 @@ impl WithSimd for BackwardGroup<'_, '_, '_> {
             while let Some(next) = met.iter().filter_map(|met| met.first()).map(|tile| tile.index).min() {
                 let queries_tile = next as usize;
                 let mut is_first = true;
-                for (((side, gradients), group_keys), met) in sides.iter().zip(&mut *gradients).zip(&group_keys).zip(&mut met) {
+                for ((side, gradients), met) in sides.iter().zip(&mut *of_planes).zip(&mut met) {
                     let Some((tile, rest)) = met.split_first().filter(|(tile, _)| tile.index == next) else { continue };
                     *met = rest;
                     let terms = &side.terms;
@@ -172,8 +220,9 @@ impl WithSimd for BackwardGroup<'_, '_, '_> {
                     if terms.are_beyond(at) {
                         continue;
                     }
-                    let key_sums = &mut gradients.keys[index * TILE * factor_columns..][..TILE * factor_columns];
-                    let value_sums = &mut gradients.values[index * TILE * value_columns..][..TILE * value_columns];
+                    let (group_keys, of_keys) = (&keys[side.keys], &mut of_keys[side.keys]);
+                    let key_sums = &mut of_keys.keys[index * TILE * factor_columns..][..TILE * factor_columns];
+                    let value_sums = &mut of_keys.values[index * TILE * value_columns..][..TILE * value_columns];
                     let keys_transposed = Matrix { numbers: tile_of(&group_keys.keys_transposed, index, factor), stride: TILE };
                     let values_transposed = Matrix { numbers: tile_of(&group_keys.values_transposed, index, value), stride: TILE };
                     let keys = Matrix { numbers: tile_of(&group_keys.keys, index, factor_columns), stride: factor_columns };
