@@ -30,11 +30,11 @@ use crate::engine::{AttentionProgram, Dropout, Engine, LogitTerms, Weighting, re
 use crate::heads::{merge_heads, split_heads};
 use crate::linear::linear;
 use crate::memory::KeyValueState;
-use crate::probe::{Observation, Probe};
+use crate::probe::Probe;
 use crate::progress::DecodingStart;
 use crate::qk_norm::{HeadNorm, normalised};
 use crate::random::RandomKey;
-use crate::visibility::{Mask, Span, Visibility};
+use crate::visibility::{Span, Visibility};
 
 /// Attention to keys and values that are made of a latent.
 ///
@@ -209,29 +209,13 @@ impl Attention for Mla {
             self.by_head(map).expand([batch, heads, rows, columns])
         });
         let asking = Parts { of_latent: of_latent.matmul(to_keys.swap_dims(2, 3)), of_positions }.joined();
-        // The queries of all heads ask the same keys: those of one head.
         let span = Span { query_start: positions.start, queries: steps, key_start: state.start(), keys: length };
-        let mask = visibility.mask(span, heads, keys.dtype(), &keys.device()).map(|mask| {
-            let for_heads = |x: Tensor<4>| {
-                let [rows, _, _, columns] = x.dims();
-                x.expand([rows, heads, steps, columns]).reshape([rows, 1, heads * steps, columns])
-            };
-            Mask { bias: for_heads(mask.bias), has_key: mask.has_key.map(for_heads) }
-        });
+        let mask = visibility.mask(span, heads, keys.dtype(), &keys.device());
         let values = if latent == width { keys.clone() } else { keys.clone().narrow(3, 0, latent) };
-        let program = AttentionProgram {
-            weighting: Weighting::softmax(LogitTerms::content(asking.reshape([batch, 1, heads * steps, width]), keys)),
-            mask,
-            soft_span: None,
-            values,
-            dropout: None,
-        };
-        let of_heads = |observation| match observation {
-            Observation::Weights(weights) => Observation::Weights(weights.reshape([batch, heads, steps, length])),
-            other => other,
-        };
-        let sums = probe.changing(of_heads, |probe| reference::attend(program, probe));
-        let context = sums.reshape([batch, heads, steps, latent]).matmul(to_values);
+        // All heads share the latents: they are the keys and values of one head.
+        let weighting = Weighting::softmax(LogitTerms::content(asking, keys));
+        let program = AttentionProgram { weighting, mask, soft_span: None, values, dropout: None };
+        let context = reference::attend(program, probe).matmul(to_values);
         AttentionOutput::new(linear(merge_heads(context), &self.output))
     }
 

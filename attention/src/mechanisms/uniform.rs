@@ -89,8 +89,8 @@ impl Logits for Uniform {
 
     fn terms(&self, query: Tensor<3>, _keys: Option<Tensor<4>>, span: Span, _positions: &Positions) -> LogitTerms {
         // As a product of thin factors, since a matrix of zeros would have a number for each pair.
-        let zeros = |length| Tensor::zeros([1, self.heads, length, 1], (&query.device(), query.dtype()));
-        LogitTerms::content(zeros(span.queries), zeros(span.keys))
+        let zeros = |heads, length| Tensor::zeros([1, heads, length, 1], (&query.device(), query.dtype()));
+        LogitTerms::content(zeros(self.heads, span.queries), zeros(1, span.keys))
     }
 
     fn multiplications(&self, _d_head: f64) -> f64 {
