@@ -173,7 +173,7 @@ pub(super) fn gradient_of_keys_and_values<F: Float, N: Size>(
     let mut room = Room::new();
     let mut key_sums = Array::<Four>::new(comptime!(fours_of(factor_block, rows)));
     let mut value_sums = Array::<Four>::new(comptime!(fours_of(value_block, rows)));
-    let group = queries.shape(1) / values.shape(1);
+    let group = queries.shape(1) / keys.shape(1);
     for member in 0..group {
         let own = Place { row: place.row, head: place.head * group + member, tile: place.tile, block: place.block };
         let list = list_of(&inputs.lists, &own);
@@ -233,7 +233,7 @@ pub(super) fn gradient_of_keys_and_values<F: Float, N: Size>(
             at += 2;
         }
     }
-    let first = row_number(values, &place, place.tile * TILE);
+    let first = row_number(keys, &place, place.tile * TILE);
     if comptime!(form.made.content) {
         write_rows(result_of_keys, first, of_keys.count, &key_sums, place.block * factor_block, factor_block, rows);
     }

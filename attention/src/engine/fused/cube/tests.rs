@@ -25,6 +25,8 @@ struct Case {
     span: Span,
     /// Width of queries and keys, 0 if there are none, and of values.
     widths: [usize; 2],
+    /// Heads of keys and values.
+    shared: usize,
     /// Rows and heads of a bias.
     bias: Option<[usize; 2]>,
     /// Heads of its scale.
@@ -39,7 +41,7 @@ struct Case {
 
 impl Case {
     fn product(span: Span, widths: [usize; 2]) -> Self {
-        Self { span, widths, bias: None, scale: None, spans: None, relative: None, pairs: None }
+        Self { span, widths, shared: HEADS, bias: None, scale: None, spans: None, relative: None, pairs: None }
     }
 
     /// Operands, and the gradient of the context.
@@ -50,12 +52,13 @@ impl Case {
             let tensor = B::float_from_data(TensorData::new(numbers, shape), device);
             casts.iter().fold(tensor, |tensor, &dtype| B::float_cast(tensor, dtype))
         };
-        let Self { span: Span { queries, keys, .. }, widths: [factor, value], .. } = *self;
-        let wide = |seed, length, width: usize| tensor(seed, [BATCH, HEADS, length, width], 2.0 / (width as f32).sqrt());
-        let mut operands = Operands::of_values(wide(1, keys, value));
+        let Self { span: Span { queries, keys, .. }, widths: [factor, value], shared, .. } = *self;
+        let of_heads = |heads, seed, length, width: usize| tensor(seed, [BATCH, heads, length, width], 2.0 / (width as f32).sqrt());
+        let wide = |seed, length, width| of_heads(HEADS, seed, length, width);
+        let mut operands = Operands::of_values(of_heads(shared, 1, keys, value));
         if factor > 0 {
             operands.queries = Operand::Given(wide(2, queries, factor));
-            operands.keys = Operand::Given(wide(3, keys, factor));
+            operands.keys = Operand::Given(of_heads(shared, 3, keys, factor));
         }
         operands.bias = self.bias.map(|[rows, heads]| tensor(4, [rows, heads, queries, keys], 1.0)).into();
         operands.bias_scale = self.scale.map(|heads| tensor(5, [1, heads, 1, 1], 2.0)).into();
@@ -204,7 +207,8 @@ fn kernels_in_16_bits_compute_what_they_compute_in_32() {
     let product = |widths| Case::product(span, widths);
     let cases = [
         product([5, 7]),
-        product([8, 36]),
+        // Rows of eights go to the tensor cores of a GPU.
+        Case { shared: 1, ..product([8, 8]) },
         Case { bias: Some([1, HEADS]), scale: Some(HEADS), ..product([8, 7]) },
         Case {
             bias: Some([BATCH, 1]),
@@ -254,6 +258,25 @@ fn kernels_add_biases_of_any_shape() {
     ];
     for (span, plan, widths, bias, scale) in cases {
         let case = Case { bias: Some(bias), scale, ..Case::product(span, widths) };
+        assert_native(&case, plan, &format!("{case:?}"));
+    }
+}
+
+#[test]
+fn kernels_read_what_heads_share() {
+    let dropout = WeightDropout::new(0.3, RandomKey::from_seed(1));
+    let (square, ragged) = (Span::whole(70, 70), Span::whole(65, 129));
+    let by_head = plan(&Visibility::pattern(|head, i, j| j + 20 * head <= i), square, None);
+    let padded = plan(&Visibility::padding(vec![129, 40]), ragged, dropout);
+    let shared = |span, widths| Case { shared: 1, ..Case::product(span, widths) };
+    let cases = [
+        (shared(square, [5, 7]), &by_head),
+        (shared(ragged, [8, 36]), &padded),
+        (Case { bias: Some([1, HEADS]), scale: Some(HEADS), ..shared(square, [5, 7]) }, &by_head),
+        (Case { bias: Some([1, HEADS]), scale: Some(1), ..shared(ragged, [0, 8]) }, &padded),
+        (Case { relative: Some([1, HEADS, 6]), ..shared(square, [5, 7]) }, &by_head),
+    ];
+    for (case, plan) in cases {
         assert_native(&case, plan, &format!("{case:?}"));
     }
 }
