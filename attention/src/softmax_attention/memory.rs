@@ -34,7 +34,7 @@ struct Remembered {
 /// Numbers of successive positions with room for more behind them, so that what is there already need not be copied at each step.
 #[derive(Clone, Debug)]
 struct Buffer {
-    /// `[B, H, room, D]`.
+    /// `[B, G, room, D]`.
     room: Tensor<4>,
     start: usize,
     length: usize,
@@ -128,7 +128,7 @@ impl KeyValueState {
         self.reaching(Some(cache.window - 1))
     }
 
-    /// A state that holds a memory of another sequence: keys `[B, H, K, R]` and values `[B, H, K, D]`.
+    /// A state that holds a memory of another sequence: keys `[B, G, K, R]` and values `[B, G, K, D]`.
     pub fn fixed(start: &DecodingStart, keys: Option<Tensor<4>>, values: Tensor<4>) -> Self {
         let length = values.dims()[2];
         let [keys, values] = [keys, Some(values)].map(|numbers| numbers.map(|numbers| Remembered::full(numbers.detach())));
@@ -173,12 +173,12 @@ impl KeyValueState {
         self.values = Some(append(self.values.take(), values));
     }
 
-    /// Keys of the remembered positions, `[B, H, K, R]`.
+    /// Keys of the remembered positions, `[B, G, K, R]`.
     pub fn keys(&self) -> Option<Tensor<4>> {
         self.keys.as_ref().map(Remembered::numbers)
     }
 
-    /// Values of the remembered positions, `[B, H, K, D]`.
+    /// Values of the remembered positions, `[B, G, K, D]`.
     ///
     /// # Panics
     /// If nothing is remembered yet.
