@@ -282,6 +282,8 @@ fn kinds() -> impl Iterator<Item = Kind> {
         Some((true, false, 0.1)),
         Some((true, true, 0.1)),
         Some((false, true, 0.1)),
+        Some((true, false, 0.0)),
+        Some((true, true, 0.0)),
         Some((true, false, 30.0)),
         Some((true, true, 30.0)),
     ];
@@ -393,6 +395,50 @@ fn long_sequences_are_executed_in_many_chunks() {
     }
 }
 
+#[test]
+fn executions_agree_with_double_precision_around_the_borders_of_chunks() {
+    for kind in kinds() {
+        for length in [1, 2, 63, 64, 65, 199] {
+            Numbers::new(length, kind).agree(&format!("{kind:?}, length {length}"), &|recurrence, state| recurrence.execute(Some(state)));
+        }
+    }
+}
+
+#[test]
+fn decays_that_leave_nothing_do_not_blur_those_beside_them() {
+    for (channels, delta) in [(false, false), (false, true), (true, false), (true, true)] {
+        let mut numbers = Numbers::new(150, Kind { decay: Some((true, channels, 0.01)), delta });
+        for strongest in [-200.0, -1e7, f64::NEG_INFINITY] {
+            let decay = numbers.decay.as_mut().unwrap();
+            decay.values.iter_mut().step_by(7).for_each(|number| *number = strongest);
+            numbers.agree(&format!("{strongest}, {channels}, {delta}"), &|recurrence, state| recurrence.execute(Some(state)));
+        }
+    }
+}
+
+#[test]
+fn positions_that_are_not_real_leave_nothing_in_outputs_and_gradients() {
+    for kind in kinds() {
+        for before in [1, 5, 65] {
+            Numbers::new(70, kind).agree(&format!("{kind:?}, {before} positions in front"), &|recurrence, state| {
+                let length = recurrence.keys.dims()[2];
+                let led = |x: Tensor<4>| {
+                    let [batch, heads, positions, width] = x.dims();
+                    // A number for all positions has none of its own in front.
+                    let count = if positions == length { before } else { 0 };
+                    if count == 0 { x } else { Tensor::cat(vec![Tensor::ones([batch, heads, count, width], &x.device()) * -0.7, x], 2) }
+                };
+                let Recurrence { queries, keys, values, log_decay, strengths, normalised } = recurrence;
+                let [queries, keys, values] = [queries, keys, values].map(led);
+                let all = Recurrence { queries, keys, values, log_decay: log_decay.map(led), strengths: strengths.map(led), normalised };
+                let real: Vec<bool> = (0..before + length).map(|at| at >= before).collect();
+                let output = all.of_real(&real).execute(Some(state));
+                RecurrentOutput { context: output.context.narrow(2, before, length), ..output }
+            });
+        }
+    }
+}
+
 /// `count` positions from `start` on.
 fn narrowed(recurrence: &Recurrence, start: usize, count: usize) -> Recurrence {
     let narrow = |x: Tensor<4>| if x.dims()[2] == 1 { x } else { x.narrow(2, start, count) };
@@ -445,9 +491,10 @@ fn normalised_contexts_are_divided_by_the_sum_of_their_weights() {
         parts.into_iter().take(2).for_each(|part| part.values.iter_mut().for_each(|x| *x = x.abs()));
         let divided = |row: &[f64]| row[..VALUE - 1].iter().map(|x| x / row[VALUE - 1]).collect::<Vec<_>>();
         let expected: Vec<f64> = numbers.expected()[0].chunks(VALUE).flat_map(divided).collect();
-        let executions: [(&str, &dyn Fn(Recurrence) -> Tensor<4>); 3] = [
+        let executions: [(&str, &dyn Fn(Recurrence) -> Tensor<4>); 4] = [
             ("by position", &|recurrence| recurrence.recur(None).context),
             ("in chunks", &|recurrence| recurrence.in_chunks(None, 4).context),
+            ("as it is fast", &|recurrence| recurrence.execute(None).context),
             ("by pairs", &|recurrence| recurrence.weigh(None, &mut Probe::off())),
         ];
         for (name, execute) in executions {

@@ -83,7 +83,7 @@ fn readable(operands: Operands<Flex>) -> Operands<Flex> {
 }
 
 /// The tensor with the numbers of its last dimension side by side.
-fn with_whole_rows(tensor: FlexTensor) -> FlexTensor {
+pub(in crate::engine) fn with_whole_rows(tensor: FlexTensor) -> FlexTensor {
     let [.., width] = shape(&tensor);
     let strides = tensor.layout().strides();
     let has_whole_rows = (strides[3] == 1 || width == 1) && strides.iter().all(|&stride| stride >= 0);
@@ -91,7 +91,7 @@ fn with_whole_rows(tensor: FlexTensor) -> FlexTensor {
 }
 
 /// The rows of a tensor [`with_whole_rows`], for so many heads.
-fn rows(tensor: &FlexTensor, heads: usize) -> Rows<'_> {
+pub(in crate::engine) fn rows(tensor: &FlexTensor, heads: usize) -> Rows<'_> {
     let strides = tensor.layout().strides();
     let stride = |dim: usize| strides[dim].unsigned_abs();
     Rows {
@@ -102,7 +102,7 @@ fn rows(tensor: &FlexTensor, heads: usize) -> Rows<'_> {
 }
 
 /// The tensor of this shape, `[B, H, N, D]`, of numbers `[B, N, H, D]`.
-fn by_heads(numbers: Vec<f32>, [batch, heads, length, width]: [usize; 4]) -> FlexTensor {
+pub(in crate::engine) fn by_heads(numbers: Vec<f32>, [batch, heads, length, width]: [usize; 4]) -> FlexTensor {
     tensor(numbers, [batch, length, heads, width]).transpose(1, 2)
 }
 
@@ -143,6 +143,6 @@ fn inputs<'a>(operands: &'a Operands<Flex>, plan: &'a Plan) -> Inputs<'a> {
     }
 }
 
-fn shape(tensor: &FlexTensor) -> [usize; 4] {
+pub(in crate::engine) fn shape(tensor: &FlexTensor) -> [usize; 4] {
     tensor.layout().shape().dims()
 }

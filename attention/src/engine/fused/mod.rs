@@ -6,13 +6,13 @@
 mod composed;
 #[cfg(feature = "cube")]
 mod cube;
-mod flex;
+pub(super) mod flex;
 #[cfg(feature = "ndarray")]
-mod ndarray;
+pub(super) mod ndarray;
 mod operands;
 mod operator;
 mod plan;
-mod slices;
+pub(super) mod slices;
 
 use std::sync::Arc;
 

@@ -29,10 +29,10 @@ impl FusedAttention for NdArray {
     }
 }
 
-fn flex(tensor: NdArrayTensor) -> FlexTensor {
+pub(in crate::engine) fn flex(tensor: NdArrayTensor) -> FlexTensor {
     FlexTensor::from_data(read_sync(NdArray::float_into_data(tensor)).expect("the numbers are in main memory"))
 }
 
-fn ndarray(tensor: FlexTensor) -> NdArrayTensor {
+pub(in crate::engine) fn ndarray(tensor: FlexTensor) -> NdArrayTensor {
     NdArrayTensor::from_data(tensor.into_data())
 }

@@ -7,10 +7,12 @@
 //! Three executions give the same. [`recur`](Recurrence::recur) goes position by position and takes and returns a state, as decoding and segments need it.
 //! [`in_chunks`](Recurrence::in_chunks) does the same with products of matrices: within a chunk of positions all pairs are computed at once, and the states
 //! between chunks carry the rest (Yang et al. 2024, section 4.3). [`weigh`](Recurrence::weigh) computes all pairs of the whole sequence at once, shows their
-//! weights, and is the oracle for every other one. It also takes masks that no recurrence has. [`execute`](Recurrence::execute) chooses between the first two.
+//! weights, and is the oracle for every other one. It also takes masks that no recurrence has. [`execute`](Recurrence::execute) chooses between the first two,
+//! and goes in chunks by kernels of its own where tensors are in main memory.
 
 mod chunks;
 mod inverse;
+mod native;
 mod pairs;
 mod state;
 
@@ -83,11 +85,21 @@ impl Recurrence {
         }
     }
 
-    /// What is faster for so many positions, from a state `[B, H, R, D]` or from nothing: [`recur`](Self::recur) for one,
-    /// [`in_chunks`](Self::in_chunks) for more.
+    /// What is faster for so many positions, from a state `[B, H, R, D]` or from nothing: [`recur`](Self::recur) for one, and chunks for more. On backends that
+    /// keep 32-bit floats in main memory these are one operator with a gradient of its own, which holds the inputs and one state for each 64 positions; on others
+    /// they are [`in_chunks`](Self::in_chunks).
+    ///
+    /// # Panics
+    /// If the delta rule is to be normalised.
     pub fn execute(self, state: Option<Tensor<4>>) -> RecurrentOutput {
         if self.keys.dims()[2] == 1 {
             return self.recur(state);
+        }
+        if self.is_native(state.as_ref()) {
+            if self.normalised {
+                self.assert_positive();
+            }
+            return self.natively(state);
         }
         let chunk = self.chunk();
         self.in_chunks(state, chunk)

@@ -10,19 +10,19 @@ use crate::visibility::TILE;
 
 /// A matrix whose rows lie `stride` numbers apart.
 #[derive(Clone, Copy)]
-pub(super) struct Matrix<'a> {
+pub(in crate::engine) struct Matrix<'a> {
     pub numbers: &'a [f32],
     pub stride: usize,
 }
 
 impl<'a> Matrix<'a> {
     /// The matrix from row `first` on; empty if it is.
-    pub(super) fn rows_from(self, first: usize) -> Self {
+    pub(in crate::engine) fn rows_from(self, first: usize) -> Self {
         Self { numbers: self.numbers.get(first * self.stride..).unwrap_or_default(), stride: self.stride }
     }
 
     /// The first `width` numbers of row `index`.
-    pub(super) fn row(self, index: usize, width: usize) -> &'a [f32] {
+    pub(in crate::engine) fn row(self, index: usize, width: usize) -> &'a [f32] {
         &self.numbers[index * self.stride..][..width]
     }
 }
@@ -31,7 +31,7 @@ impl<'a> Matrix<'a> {
 const STEPS: usize = 4;
 
 /// The left factor of a product: gives the numbers that steps along the inner dimension need.
-pub(super) trait Left: Copy {
+pub(in crate::engine) trait Left: Copy {
     type Rows<'b, const M: usize>
     where
         Self: 'b;
@@ -96,7 +96,7 @@ impl Left for Matrix<'_> {
 
 /// The transpose of a matrix.
 #[derive(Clone, Copy)]
-pub(super) struct Transposed<'a>(pub Matrix<'a>);
+pub(in crate::engine) struct Transposed<'a>(pub Matrix<'a>);
 
 impl Left for Transposed<'_> {
     type Rows<'b, const M: usize>
@@ -133,7 +133,7 @@ impl Left for Transposed<'_> {
 }
 
 /// Numbers that begin with a cache line, so that no register that is read from rows of such a line crosses a border.
-pub(super) struct Aligned {
+pub(in crate::engine) struct Aligned {
     numbers: Vec<f32>,
     first: usize,
     count: usize,
@@ -143,7 +143,7 @@ impl Aligned {
     /// Bytes of a cache line.
     const LINE: usize = 64;
 
-    pub(super) fn zeros(count: usize) -> Self {
+    pub(in crate::engine) fn zeros(count: usize) -> Self {
         let numbers = vec![0.0; count + Self::LINE / size_of::<f32>()];
         let first = numbers.as_ptr().align_offset(Self::LINE).min(Self::LINE / size_of::<f32>());
         Self { numbers, first, count }
@@ -165,13 +165,13 @@ impl DerefMut for Aligned {
 }
 
 /// Width to which the right factors of products are filled with zeros: a multiple of two registers of any instruction set.
-pub(super) fn padded(width: usize) -> usize {
+pub(in crate::engine) fn padded(width: usize) -> usize {
     width.next_multiple_of(32)
 }
 
 /// What a product need not compute: products with a tile at the diagonal of causal attention are but half as long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Triangle {
+pub(in crate::engine) enum Triangle {
     /// Everything is needed.
     None,
     /// Of the result nothing above the diagonal is needed; what was there may stay there.
@@ -197,7 +197,14 @@ impl Triangle {
 
 /// `result = left right` with the sizes `[rows, columns, inner]`; `columns` is [`padded`].
 #[inline(always)]
-pub(super) fn product<S: Simd, L: Left>(simd: S, sizes: [usize; 3], triangle: Triangle, left: L, right: Matrix, result: &mut [f32]) {
+pub(in crate::engine) fn product<S: Simd, L: Left>(
+    simd: S,
+    sizes: [usize; 3],
+    triangle: Triangle,
+    left: L,
+    right: Matrix,
+    result: &mut [f32],
+) {
     let [rows, columns, inner] = sizes;
     if inner == 0 {
         result[..rows * columns].fill(0.0);
@@ -208,7 +215,14 @@ pub(super) fn product<S: Simd, L: Left>(simd: S, sizes: [usize; 3], triangle: Tr
 
 /// `sum += left right` with the sizes `[rows, columns, inner]`; `columns` is [`padded`].
 #[inline(always)]
-pub(super) fn add_product<S: Simd, L: Left>(simd: S, sizes: [usize; 3], triangle: Triangle, left: L, right: Matrix, sum: &mut [f32]) {
+pub(in crate::engine) fn add_product<S: Simd, L: Left>(
+    simd: S,
+    sizes: [usize; 3],
+    triangle: Triangle,
+    left: L,
+    right: Matrix,
+    sum: &mut [f32],
+) {
     if sizes[2] > 0 {
         for_blocks::<S, L, true>(simd, sizes, triangle, left, right, sum);
     }
@@ -319,7 +333,7 @@ pub(super) fn transposed_tiles(matrix: Matrix, count: usize, width: usize) -> Al
 }
 
 /// `[rows, padded width]` of the first `count` rows of a matrix, filled with zeros.
-pub(super) fn widened(matrix: Matrix, count: usize, width: usize) -> Aligned {
+pub(in crate::engine) fn widened(matrix: Matrix, count: usize, width: usize) -> Aligned {
     widened_to(count, matrix, count, width)
 }
 

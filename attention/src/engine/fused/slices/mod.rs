@@ -6,7 +6,7 @@
 
 mod backward;
 mod forward;
-mod kernel;
+pub(in crate::engine) mod kernel;
 mod packed;
 mod scores;
 mod terms;
@@ -78,7 +78,7 @@ impl<'a> Inputs<'a> {
 /// Rows of batch rows and heads. The numbers of a row lie side by side, and rows lie anywhere: heads need not be copied out of projections to be read, nor for
 /// the heads that share them.
 #[derive(Clone, Copy)]
-pub(super) struct Rows<'a> {
+pub(in crate::engine) struct Rows<'a> {
     pub numbers: &'a [f32],
     /// From one batch row, head, or row to the next.
     pub strides: [usize; 3],
@@ -90,14 +90,14 @@ impl<'a> Rows<'a> {
     /// Of what is absent.
     pub(super) const NONE: Rows<'static> = Rows { numbers: &[], strides: [0; 3], group: 1 };
 
-    fn of(self, row: usize, head: usize) -> Matrix<'a> {
+    pub(in crate::engine) fn of(self, row: usize, head: usize) -> Matrix<'a> {
         let [rows, heads, stride] = self.strides;
         Matrix { numbers: &self.numbers[row * rows + head / self.group * heads..], stride }
     }
 }
 
 /// The rows of each plane, in the order of planes, of numbers `[B, N, H, width]`.
-fn rows_of_planes(numbers: &mut [f32], [batch, heads, width]: [usize; 3]) -> Vec<Vec<&mut [f32]>> {
+pub(in crate::engine) fn rows_of_planes(numbers: &mut [f32], [batch, heads, width]: [usize; 3]) -> Vec<Vec<&mut [f32]>> {
     let mut planes: Vec<Vec<&mut [f32]>> = (0..batch * heads).map(|_| Vec::new()).collect();
     let size = numbers.len() / batch;
     for (row, numbers) in numbers.chunks_mut(size.max(1)).enumerate() {

@@ -1,0 +1,99 @@
+//! The operator on flex, which keeps its tensors in main memory.
+
+use burn::backend::Flex;
+use burn::backend::flex::FlexTensor;
+use burn::backend::ops::FloatTensorOps;
+
+use super::backward::{Given, backward};
+use super::forward::forward;
+use super::operator::{LinearRecurrence, Operands};
+use super::{CHUNK, Inputs, Sizes};
+use crate::engine::fused::Operand;
+use crate::engine::fused::flex::{by_heads, rows, shape, with_whole_rows};
+use crate::engine::fused::slices::Rows;
+use crate::main_memory::{contiguous, numbers, tensor};
+
+impl LinearRecurrence for Flex {
+    fn recurrence_forward(operands: Operands<Self>, normalised: bool, keeps_states: bool) -> (FlexTensor, FlexTensor) {
+        let operands = readable(operands);
+        let inputs = inputs(&operands, normalised);
+        let sizes @ Sizes { batch, heads, length, width, value, .. } = inputs.sizes;
+        let output = forward(inputs, keeps_states);
+        let states = [batch, heads, if keeps_states { length.div_ceil(CHUNK) } else { 0 }, width, sizes.of_state() / width];
+        (by_heads(output.rows, [batch, heads, sizes.rows(), value]), tensor(output.states, states))
+    }
+
+    fn recurrence_backward(
+        operands: Operands<Self>,
+        given: FlexTensor,
+        states: FlexTensor,
+        gradient: FlexTensor,
+        normalised: bool,
+    ) -> Operands<Self> {
+        let operands = readable(operands);
+        let ([given, gradient], states) = ([given, gradient].map(with_whole_rows), contiguous(states));
+        let inputs = inputs(&operands, normalised);
+        let found = backward(inputs, Given { rows: rows(&given), states: numbers(&states), gradient: rows(&gradient) });
+        let like = |operand: &Operand<Self>, gradient| operand.as_ref().map(|operand| tensor(gradient, shape(operand))).into();
+        let of_decay = operands.log_decay.as_ref().map(|decay| {
+            let [rows, heads, length, channels] = shape(decay);
+            let gradient = tensor(found.log_decay, [inputs.sizes.batch, heads, length, channels]);
+            // What all batch rows share has the sum of what theirs would have.
+            if rows == inputs.sizes.batch { gradient } else { Flex::float_sum_dim(gradient, 0) }
+        });
+        Operands {
+            queries: by_heads(found.queries, shape(&operands.queries)),
+            keys: by_heads(found.keys, shape(&operands.keys)),
+            values: by_heads(found.values, shape(&operands.values)),
+            log_decay: of_decay.into(),
+            strengths: like(&operands.strengths, found.strengths),
+            state: like(&operands.state, found.state),
+        }
+    }
+}
+
+/// Operands as the kernel reads them.
+fn readable(operands: Operands<Flex>) -> Operands<Flex> {
+    let Operands { queries, keys, values, log_decay, strengths, state } = operands;
+    let with = |operand: Operand<Flex>, made: fn(FlexTensor) -> FlexTensor| operand.given().map(made).into();
+    Operands {
+        queries: with_whole_rows(queries),
+        keys: with_whole_rows(keys),
+        values: with_whole_rows(values),
+        log_decay: with(log_decay, with_whole_rows),
+        strengths: with(strengths, with_whole_rows),
+        state: with(state, contiguous),
+    }
+}
+
+fn inputs(operands: &Operands<Flex>, normalised: bool) -> Inputs<'_> {
+    let Operands { queries, keys, values, log_decay, strengths, state } = operands;
+    let [batch, heads, length, width] = shape(keys);
+    Inputs {
+        sizes: Sizes {
+            batch,
+            heads,
+            length,
+            width,
+            value: shape(values)[3],
+            channels: log_decay.as_ref().map_or(0, |decay| shape(decay)[3]),
+            normalised,
+        },
+        queries: rows(queries),
+        keys: rows(keys),
+        values: rows(values),
+        log_decay: log_decay.as_ref().map(shared_rows),
+        strengths: strengths.as_ref().map(rows),
+        state: state.as_ref().map(numbers),
+    }
+}
+
+/// The rows of a tensor [`with_whole_rows`] that batch rows or positions may share.
+fn shared_rows(tensor: &FlexTensor) -> Rows<'_> {
+    let (own, shape) = (rows(tensor), shape(tensor));
+    let mut strides = own.strides;
+    for (stride, _) in strides.iter_mut().zip(shape).filter(|(_, count)| *count == 1) {
+        *stride = 0;
+    }
+    Rows { strides, ..own }
+}

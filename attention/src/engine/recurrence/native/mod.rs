@@ -1,0 +1,271 @@
+//! Recurrences over slices of numbers, chunk by chunk, in parallel over batch rows and heads: what the backends compute that keep their tensors in main memory.
+//!
+//! The formulas are those of [`chunks`](super::chunks) (Yang et al. 2024, section 4.3; Yang et al. 2024b, section 3.2), with products of tiles in the place of
+//! tensor operations. Training holds the inputs and the state before each chunk, which are linear in the length; the gradient computes a chunk once more. No
+//! result depends on the number of threads.
+
+mod backward;
+mod chunk;
+mod decays;
+mod flex;
+mod forward;
+#[cfg(feature = "ndarray")]
+mod ndarray;
+mod operator;
+mod products;
+mod solve;
+
+use burn::backend::Dispatch;
+use burn::tensor::{DType, Tensor};
+
+use self::operator::{LinearRecurrence, Operands};
+use super::{Recurrence, RecurrentOutput};
+use crate::engine::fused::has_kernels_in_main_memory;
+use crate::engine::fused::slices::Rows;
+
+#[cfg(feature = "cube")]
+impl LinearRecurrence for burn_cubecl::CubeBackend {}
+
+/// Positions of a chunk.
+const CHUNK: usize = 64;
+
+/// Sizes of one recurrence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Sizes {
+    batch: usize,
+    heads: usize,
+    length: usize,
+    /// Width of queries and keys.
+    width: usize,
+    /// Width of values.
+    value: usize,
+    /// Numbers that decay at a position: none, one for the head, or one for each channel of the keys.
+    channels: usize,
+    /// Whether what is read is divided by the sum of its weights.
+    normalised: bool,
+}
+
+impl Sizes {
+    /// Numbers of a state.
+    fn of_state(self) -> usize {
+        self.width * (self.value + usize::from(self.normalised))
+    }
+
+    /// Rows of what a recurrence gives: contexts, the state, and the sums of the keys.
+    fn rows(self) -> usize {
+        self.length + self.width + if self.normalised { self.width.div_ceil(self.value) } else { 0 }
+    }
+}
+
+/// What a recurrence is computed from, in the shapes of [`Operands`].
+#[derive(Clone, Copy)]
+struct Inputs<'a> {
+    sizes: Sizes,
+    queries: Rows<'a>,
+    keys: Rows<'a>,
+    values: Rows<'a>,
+    log_decay: Option<Rows<'a>>,
+    strengths: Option<Rows<'a>>,
+    state: Option<&'a [f32]>,
+}
+
+impl Recurrence {
+    /// Whether it can be executed so: 32-bit floats in main memory.
+    pub(super) fn is_native(&self, state: Option<&Tensor<4>>) -> bool {
+        let Self { queries, keys, values, log_decay, strengths, .. } = self;
+        let mut all = [queries, keys, values].into_iter().chain(log_decay).chain(strengths).chain(state);
+        has_kernels_in_main_memory(&keys.device()) && all.all(|x| x.dtype() == DType::F32)
+    }
+
+    /// Execution of a recurrence of which [`is_native`](Self::is_native) holds, from a state `[B, H, R, D]`, with a column of sums if it is normalised, or from
+    /// nothing. Time `n (C (R + D) + R D)` for chunks of `C = 64` positions; memory is linear in the length.
+    pub(super) fn natively(self, state: Option<Tensor<4>>) -> RecurrentOutput {
+        let Self { queries, keys, values, log_decay, strengths, normalised } = self;
+        let ([batch, heads, length, width], value) = (keys.dims(), values.dims()[3]);
+        let operand = |x: Option<Tensor<4>>| x.map(|x| x.into_dispatch()).into();
+        let operands = Operands {
+            queries: queries.into_dispatch(),
+            keys: keys.into_dispatch(),
+            values: values.into_dispatch(),
+            log_decay: operand(log_decay),
+            strengths: operand(strengths),
+            state: operand(state),
+        };
+        let rows = Tensor::<4>::from_dispatch(<Dispatch as LinearRecurrence>::recurrence(operands, normalised));
+        let context = rows.clone().narrow(2, 0, length);
+        let state = rows.clone().narrow(2, length, width);
+        if !normalised {
+            return RecurrentOutput { context, state };
+        }
+        let count = rows.dims()[2] - length - width;
+        let sums = rows.narrow(2, length + width, count).reshape([batch, heads, count * value, 1]).narrow(2, 0, width);
+        RecurrentOutput { context, state: Tensor::cat(vec![state, sums], 3) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::{Device, TensorData};
+
+    use super::*;
+    use crate::init::Init;
+    use crate::random::RandomKey;
+
+    /// What is computed.
+    #[derive(Clone, Copy, Debug)]
+    struct Case {
+        /// Rows, heads, positions.
+        sizes: [usize; 3],
+        /// Of queries and keys, and of values.
+        widths: [usize; 2],
+        /// The shape of decays as far as it is that of all rows, positions and channels, and how strong they are.
+        decay: Option<([bool; 3], f64)>,
+        delta: bool,
+        normalised: bool,
+    }
+
+    const PLAIN: Case = Case { sizes: [2, 2, 70], widths: [8, 8], decay: None, delta: false, normalised: false };
+
+    fn drawn(name: &str, shape: [usize; 4], device: &Device) -> Tensor<4> {
+        let numbers = Init::Normal(1.0).values(shape.iter().product(), &RandomKey::from_seed(7).named(name));
+        Tensor::from_data(TensorData::new(numbers, shape), device)
+    }
+
+    /// Contexts, the last state, and the gradients of all inputs for random gradients of both.
+    fn found(case: Case, execute: impl FnOnce(Recurrence, Tensor<4>) -> RecurrentOutput) -> Vec<Vec<f32>> {
+        let device = Device::flex().autodiff();
+        let Case { sizes: [batch, heads, length], widths: [width, value], decay, delta, normalised } = case;
+        let leaf = |name: &str, shape: [usize; 4]| drawn(name, shape, &device);
+        let signed = |x: Tensor<4>| if normalised { x.abs() } else { x };
+        let norm = |x: Tensor<4>| x.clone() / (x.powi_scalar(2).sum_dim(3) + 1e-3).sqrt();
+        let queries = signed(leaf("queries", [batch, heads, length, width])).require_grad();
+        let keys = signed(norm(leaf("keys", [batch, heads, length, width]))).require_grad();
+        let values = leaf("values", [batch, heads, length, value]).require_grad();
+        let log_decay = decay.map(|([rows, positions, channels], strength)| {
+            let shape = [if rows { batch } else { 1 }, heads, if positions { length } else { 1 }, if channels { width } else { 1 }];
+            (leaf("decay", shape).abs() * -strength).require_grad()
+        });
+        let strengths = delta.then(|| (leaf("strengths", [batch, heads, length, 1]).abs() * 0.5).require_grad());
+        let state = signed(leaf("state", [batch, heads, width, value + usize::from(normalised)])).require_grad();
+        let inputs = [&queries, &keys, &values, &state].into_iter().cloned().chain(strengths.clone()).chain(log_decay.clone());
+        let inputs: Vec<Tensor<4>> = inputs.collect();
+        let output = execute(Recurrence { queries, keys, values, log_decay, strengths, normalised }, state);
+        let loss = |x: &Tensor<4>, name: &str| (x.clone() * drawn(name, x.dims(), &device)).sum();
+        let gradients = (loss(&output.context, "of contexts") + loss(&output.state, "of the state")).backward();
+        let gradients = inputs.into_iter().map(|input| input.grad(&gradients).expect("all inputs have a gradient"));
+        let numbers = |x: Tensor<4>| x.into_data().try_to_vec().unwrap();
+        [output.context.clone(), output.state].into_iter().map(Tensor::detach).chain(gradients).map(numbers).collect()
+    }
+
+    fn natively(recurrence: Recurrence, state: Tensor<4>) -> RecurrentOutput {
+        assert!(recurrence.is_native(Some(&state)));
+        recurrence.natively(Some(state))
+    }
+
+    /// The largest difference of two results, in the largest number of each part.
+    fn difference(found: &[Vec<f32>], expected: &[Vec<f32>]) -> f32 {
+        assert_eq!(found.len(), expected.len());
+        let parts = found.iter().zip(expected).map(|(found, expected)| {
+            assert_eq!(found.len(), expected.len());
+            let largest = expected.iter().fold(1.0f32, |largest, number| largest.max(number.abs()));
+            let furthest = found.iter().zip(expected).map(|(found, expected)| (found - expected).abs());
+            // Not `max`, which would pass over NaN.
+            furthest.fold(0.0, |furthest: f32, distance| if distance <= furthest { furthest } else { distance }) / largest
+        });
+        parts.fold(0.0, |furthest, distance| if distance <= furthest { furthest } else { distance })
+    }
+
+    fn check(case: Case) {
+        let composed = found(case, |recurrence, state| recurrence.in_chunks(Some(state), 16));
+        let off = difference(&found(case, natively), &composed);
+        assert!(off < 2e-5, "{case:?}: off by {off}");
+    }
+
+    fn decays() -> impl Iterator<Item = Option<([bool; 3], f64)>> {
+        let shapes = [[true, true, false], [true, true, true], [false, true, true], [false, false, false], [false, false, true]];
+        [None].into_iter().chain(shapes.into_iter().flat_map(|shape| [0.05, 2.0].map(|strength| Some((shape, strength)))))
+    }
+
+    #[test]
+    fn heads_of_all_widths_agree_with_tensor_operations_in_outputs_and_gradients() {
+        for decay in decays() {
+            for delta in [false, true] {
+                for widths in [[1, 1], [5, 40], [40, 5], [32, 64], [65, 33]] {
+                    check(Case { widths, decay, delta, ..PLAIN });
+                }
+            }
+            for widths in [[1, 1], [5, 40], [40, 5], [33, 64]] {
+                check(Case { widths, decay, normalised: true, ..PLAIN });
+            }
+        }
+    }
+
+    #[test]
+    fn sequences_of_all_lengths_agree_with_tensor_operations_in_outputs_and_gradients() {
+        for length in [2, 7, 8, 9, 31, 33, 63, 64, 65, 128, 199] {
+            for decay in decays() {
+                for (delta, normalised) in [(false, false), (true, false), (false, true)] {
+                    check(Case { sizes: [1, 2, length], decay, delta, normalised, ..PLAIN });
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn another_recurrence_is_noticed() {
+        let case = Case { decay: Some(([true, true, true], 0.05)), delta: true, ..PLAIN };
+        let composed = found(case, |recurrence, state| recurrence.in_chunks(Some(state), 16));
+        let changed = |change: fn(Recurrence, Tensor<4>) -> (Recurrence, Tensor<4>)| {
+            let found = found(case, |recurrence, state| {
+                let (recurrence, state) = change(recurrence, state);
+                natively(recurrence, state)
+            });
+            difference(&found, &composed)
+        };
+        assert!(changed(|recurrence, state| (recurrence, state * 1.001)) > 1e-4);
+        assert!(
+            changed(|recurrence, state| (Recurrence { log_decay: recurrence.log_decay.map(|x| x * 1.01), ..recurrence }, state)) > 1e-4
+        );
+        assert!(
+            changed(|recurrence, state| (Recurrence { strengths: recurrence.strengths.map(|x| x * 1.001), ..recurrence }, state)) > 1e-4
+        );
+    }
+
+    #[test]
+    fn any_number_of_threads_gives_the_same_bits() {
+        let decays = [None, Some(([false, false, false], 0.1)), Some(([true, true, true], 0.1))];
+        for (decay, delta) in decays.into_iter().flat_map(|decay| [(decay, false), (decay, true)]) {
+            let case = Case { sizes: [2, 3, 150], decay, delta, ..PLAIN };
+            let by = |threads: usize| {
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+                pool.install(|| found(case, natively))
+            };
+            let one = by(1);
+            for threads in [2, 3, 8] {
+                assert!(by(threads) == one, "{threads} threads, {decay:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_reads_from_nothing_is_nothing_and_has_no_gradient() {
+        let device = Device::flex().autodiff();
+        let keys = Tensor::<4>::zeros([1, 1, 3, 2], &device).require_grad();
+        let queries = Tensor::ones([1, 1, 3, 2], &device).require_grad();
+        let recurrence = Recurrence {
+            queries: queries.clone(),
+            keys: keys.clone(),
+            values: Tensor::ones([1, 1, 3, 4], &device),
+            log_decay: None,
+            strengths: None,
+            normalised: true,
+        };
+        let context = recurrence.natively(None).context;
+        let gradients = context.clone().sum().backward();
+        let numbers = |x: Tensor<4>| x.into_data().try_to_vec::<f32>().unwrap();
+        assert_eq!(numbers(context.detach()), [0.0; 12]);
+        assert_eq!(numbers(queries.grad(&gradients).unwrap()), [0.0; 6]);
+        // As that of the division by 1 that the composed form has in its place.
+        assert!(numbers(keys.grad(&gradients).unwrap()).iter().all(|slope| slope.is_finite()));
+    }
+}
