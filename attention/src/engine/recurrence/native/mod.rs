@@ -126,16 +126,16 @@ mod tests {
 
     const PLAIN: Case = Case { sizes: [2, 2, 70], widths: [8, 8], decay: None, delta: false, normalised: false };
 
-    fn drawn(name: &str, shape: [usize; 4], device: &Device) -> Tensor<4> {
+    fn drawn(name: &str, shape: [usize; 4], device: &Device, dtype: DType) -> Tensor<4> {
         let numbers = Init::Normal(1.0).values(shape.iter().product(), &RandomKey::from_seed(7).named(name));
-        Tensor::from_data(TensorData::new(numbers, shape), device)
+        Tensor::from_data(TensorData::new(numbers, shape).convert_dtype(dtype), (device, dtype))
     }
 
     /// Contexts, the last state, and the gradients of all inputs for random gradients of both.
-    fn found(case: Case, execute: impl FnOnce(Recurrence, Tensor<4>) -> RecurrentOutput) -> Vec<Vec<f32>> {
+    fn found(case: Case, dtype: DType, execute: impl FnOnce(Recurrence, Tensor<4>) -> RecurrentOutput) -> Vec<Vec<f64>> {
         let device = Device::flex().autodiff();
         let Case { sizes: [batch, heads, length], widths: [width, value], decay, delta, normalised } = case;
-        let leaf = |name: &str, shape: [usize; 4]| drawn(name, shape, &device);
+        let leaf = |name: &str, shape: [usize; 4]| drawn(name, shape, &device, dtype);
         let signed = |x: Tensor<4>| if normalised { x.abs() } else { x };
         let norm = |x: Tensor<4>| x.clone() / (x.powi_scalar(2).sum_dim(3) + 1e-3).sqrt();
         let queries = signed(leaf("queries", [batch, heads, length, width])).require_grad();
@@ -150,35 +150,44 @@ mod tests {
         let inputs = [&queries, &keys, &values, &state].into_iter().cloned().chain(strengths.clone()).chain(log_decay.clone());
         let inputs: Vec<Tensor<4>> = inputs.collect();
         let output = execute(Recurrence { queries, keys, values, log_decay, strengths, normalised }, state);
-        let loss = |x: &Tensor<4>, name: &str| (x.clone() * drawn(name, x.dims(), &device)).sum();
+        let loss = |x: &Tensor<4>, name: &str| (x.clone() * drawn(name, x.dims(), &device, dtype)).sum();
         let gradients = (loss(&output.context, "of contexts") + loss(&output.state, "of the state")).backward();
         let gradients = inputs.into_iter().map(|input| input.grad(&gradients).expect("all inputs have a gradient"));
-        let numbers = |x: Tensor<4>| x.into_data().try_to_vec().unwrap();
+        let numbers = |x: Tensor<4>| x.into_data().iter::<f64>().collect();
         [output.context.clone(), output.state].into_iter().map(Tensor::detach).chain(gradients).map(numbers).collect()
     }
 
-    fn natively(recurrence: Recurrence, state: Tensor<4>) -> RecurrentOutput {
-        assert!(recurrence.is_native(Some(&state)));
-        recurrence.natively(Some(state))
+    fn natively(case: Case) -> Vec<Vec<f64>> {
+        found(case, DType::F32, |recurrence, state| {
+            assert!(recurrence.is_native(Some(&state)));
+            recurrence.natively(Some(state))
+        })
+    }
+
+    /// Composed of tensor operations, in double precision.
+    fn composed(case: Case) -> Vec<Vec<f64>> {
+        found(case, DType::F64, |recurrence, state| {
+            assert!(!recurrence.is_native(Some(&state)));
+            recurrence.in_chunks(Some(state), 16)
+        })
     }
 
     /// The largest difference of two results, in the largest number of each part.
-    fn difference(found: &[Vec<f32>], expected: &[Vec<f32>]) -> f32 {
+    fn difference(found: &[Vec<f64>], expected: &[Vec<f64>]) -> f64 {
         assert_eq!(found.len(), expected.len());
         let parts = found.iter().zip(expected).map(|(found, expected)| {
             assert_eq!(found.len(), expected.len());
-            let largest = expected.iter().fold(1.0f32, |largest, number| largest.max(number.abs()));
+            let largest = expected.iter().fold(1.0f64, |largest, number| largest.max(number.abs()));
             let furthest = found.iter().zip(expected).map(|(found, expected)| (found - expected).abs());
             // Not `max`, which would pass over NaN.
-            furthest.fold(0.0, |furthest: f32, distance| if distance <= furthest { furthest } else { distance }) / largest
+            furthest.fold(0.0, |furthest: f64, distance| if distance <= furthest { furthest } else { distance }) / largest
         });
         parts.fold(0.0, |furthest, distance| if distance <= furthest { furthest } else { distance })
     }
 
     fn check(case: Case) {
-        let composed = found(case, |recurrence, state| recurrence.in_chunks(Some(state), 16));
-        let off = difference(&found(case, natively), &composed);
-        assert!(off < 2e-5, "{case:?}: off by {off}");
+        let off = difference(&natively(case), &composed(case));
+        assert!(off < 1e-5, "{case:?}: off by {off}");
     }
 
     fn decays() -> impl Iterator<Item = Option<([bool; 3], f64)>> {
@@ -214,21 +223,14 @@ mod tests {
     #[test]
     fn another_recurrence_is_noticed() {
         let case = Case { decay: Some(([true, true, true], 0.05)), delta: true, ..PLAIN };
-        let composed = found(case, |recurrence, state| recurrence.in_chunks(Some(state), 16));
-        let changed = |change: fn(Recurrence, Tensor<4>) -> (Recurrence, Tensor<4>)| {
-            let found = found(case, |recurrence, state| {
-                let (recurrence, state) = change(recurrence, state);
-                natively(recurrence, state)
-            });
-            difference(&found, &composed)
+        let expected = composed(case);
+        let check = |change: fn(Recurrence) -> Recurrence| {
+            let changed = found(case, DType::F32, |recurrence, state| change(recurrence).natively(Some(state)));
+            assert!(difference(&changed, &expected) > 1e-4);
         };
-        assert!(changed(|recurrence, state| (recurrence, state * 1.001)) > 1e-4);
-        assert!(
-            changed(|recurrence, state| (Recurrence { log_decay: recurrence.log_decay.map(|x| x * 1.01), ..recurrence }, state)) > 1e-4
-        );
-        assert!(
-            changed(|recurrence, state| (Recurrence { strengths: recurrence.strengths.map(|x| x * 1.001), ..recurrence }, state)) > 1e-4
-        );
+        check(|recurrence| Recurrence { keys: recurrence.keys * 1.001, ..recurrence });
+        check(|recurrence| Recurrence { log_decay: recurrence.log_decay.map(|x| x * 1.01), ..recurrence });
+        check(|recurrence| Recurrence { strengths: recurrence.strengths.map(|x| x * 1.001), ..recurrence });
     }
 
     #[test]
@@ -238,7 +240,7 @@ mod tests {
             let case = Case { sizes: [2, 3, 150], decay, delta, ..PLAIN };
             let by = |threads: usize| {
                 let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-                pool.install(|| found(case, natively))
+                pool.install(|| natively(case))
             };
             let one = by(1);
             for threads in [2, 3, 8] {
