@@ -9,7 +9,7 @@ use super::forward::forward;
 use super::operator::{LinearRecurrence, Operands};
 use super::{CHUNK, Inputs, Sizes};
 use crate::engine::fused::Operand;
-use crate::engine::fused::flex::{by_heads, rows, shape, with_whole_rows};
+use crate::engine::fused::flex::{self, by_heads, shape, with_whole_rows};
 use crate::engine::fused::slices::Rows;
 use crate::main_memory::{contiguous, numbers, tensor};
 
@@ -86,6 +86,11 @@ fn inputs(operands: &Operands<Flex>, normalised: bool) -> Inputs<'_> {
         strengths: strengths.as_ref().map(rows),
         state: state.as_ref().map(numbers),
     }
+}
+
+/// The rows of a tensor [`with_whole_rows`], of whose heads none is shared.
+fn rows(tensor: &FlexTensor) -> Rows<'_> {
+    flex::rows(tensor, shape(tensor)[1])
 }
 
 /// The rows of a tensor [`with_whole_rows`] that batch rows or positions may share.
