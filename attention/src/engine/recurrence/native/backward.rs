@@ -2,14 +2,14 @@
 //!
 //! With the gradient `S'` of the state behind a chunk, `o'` of contexts and `u'` of what is written, `u' = P^T o' + K S'` for pairs `P` and keys `K` as far as they
 //! have decayed behind the chunk; the delta rule solves the transposed system for it. The gradient of the state before the chunk is `Q^T o' + exp(b_C) S'`, by the
-//! delta rule without what the keys erase. Sums of logarithms of decays are differentiated by products with gradients that are there already: a query that
-//! decays with `exp(b_i)` has `q_i q'_i`, a key with `exp(-b_j)` has `-k_j k'_j` (Yang et al. 2024, appendix C), and no decay is divided by. A pair of a position
-//! with itself does not decay, and is left out of these.
+//! delta rule without what the keys erase. Sums of logarithms of decays are differentiated by products with gradients that are there already
+//! ([`logarithms`](super::logarithms)). A pair of a position with itself does not decay, and is left out of these.
 
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
 use super::chunk::{Chunk, Delta, Plane, State, take};
+use super::logarithms::{HeadSums, channel_sums};
 use super::products::{add_multiplied, add_products, add_times, dot, matrix, multiply, times, transpose};
 use super::solve::solve_transposed;
 use super::{CHUNK, Inputs, Sizes};
@@ -282,7 +282,7 @@ impl Backward<'_> {
     #[inline(always)]
     fn add_pairs<S: Simd>(&self, simd: S, chunk: &mut Chunk, state: &State, of_state: &State, slopes: &mut Slopes) {
         let columns = padded(self.plane.sizes.width);
-        let Chunk { count, queries: own_queries, keys: own_keys, decays, delta, .. } = chunk;
+        let Chunk { count, queries: own_queries, keys: own_keys, pairs: own_pairs, decays, delta, .. } = chunk;
         let (count, is_delta) = (*count, delta.is_some());
         let rows = |at: usize| at * columns..(at + 1) * columns;
         let Slopes { pairs, erased, queries, keys, erasing, sums, behind, last, itself, .. } = slopes;
@@ -290,14 +290,28 @@ impl Backward<'_> {
             itself[at] = row[at];
             row[at..].fill(0.0);
         }
-        if !sums.is_empty() {
-            // What is behind the last position has decayed by all sums of the chunk. What that position itself writes has not.
+        let channels = sums.len() / CHUNK;
+        if channels > 0 {
+            // What is read behind the chunk of the state before it has decayed by all logarithms.
             let values = padded(self.plane.sizes.value);
             for (channel, slope) in behind.iter_mut().enumerate() {
                 let row = channel * values..(channel + 1) * values;
                 let own = dot(&state.numbers[row.clone()], &of_state.numbers[row]);
                 *slope = decays.whole[channel] * (own + state.sums[channel] * of_state.sums[channel]);
             }
+        }
+        if channels == 1 {
+            let mut sums = HeadSums { sums, count, columns };
+            sums.begin(behind);
+            sums.add_before(own_queries, queries);
+            sums.add_behind(own_keys, keys);
+            sums.add_pairs(own_pairs, pairs);
+            if let Some(Delta { pairs, .. }) = delta {
+                sums.add_before(own_keys, erasing);
+                sums.add_pairs(pairs, erased);
+            }
+        } else if channels > 1 {
+            // What the last position writes has not decayed behind the chunk.
             for at in 0..count - 1 {
                 add_products(&own_keys[rows(at)], &keys[rows(at)], behind);
             }
@@ -309,19 +323,14 @@ impl Backward<'_> {
         if is_delta {
             decays.add_slopes(simd, count, erased, (own_keys, erasing), (own_keys, keys));
         }
-        if !sums.is_empty() {
-            let channels = sums.len() / CHUNK;
+        if channels > 1 {
             for (at, sums) in sums.chunks_mut(channels).take(count).enumerate() {
                 let own = (&own_queries[rows(at)], &own_keys[rows(at)]);
                 let of_own = (&queries[rows(at)], &keys[rows(at)]);
-                take_sums(own, of_own, is_delta.then_some(&erasing[rows(at)]), sums);
+                channel_sums(own, of_own, is_delta.then_some(&erasing[rows(at)]), sums);
             }
             let end = &mut sums[(count - 1) * channels..][..channels];
-            if channels == 1 {
-                end[0] += behind.iter().copied().map(f64::from).sum::<f64>();
-            } else {
-                end.iter_mut().zip(&**behind).for_each(|(sum, behind)| *sum += f64::from(*behind));
-            }
+            end.iter_mut().zip(&**behind).for_each(|(sum, behind)| *sum += f64::from(*behind));
             add_times(1.0, last, &mut keys[rows(count - 1)]);
         }
         for (at, &slope) in itself.iter().enumerate().take(count) {
@@ -351,23 +360,6 @@ impl Backward<'_> {
                 }
             }
         }
-    }
-}
-
-/// Gradients of the sums of logarithms of one position from its query, its key, and their gradients, and from that of the key as far as it erases.
-#[inline(always)]
-fn take_sums((query, key): (&[f32], &[f32]), (of_query, of_key): (&[f32], &[f32]), erasing: Option<&[f32]>, sums: &mut [f64]) {
-    if let [sum] = sums {
-        let erased = erasing.map_or(0.0, |erasing| f64::from(dot(key, erasing)));
-        *sum = f64::from(dot(query, of_query)) + erased - f64::from(dot(key, of_key));
-        return;
-    }
-    for (channel, sum) in sums.iter_mut().enumerate() {
-        let erased = match erasing {
-            Some(erasing) => key[channel] * erasing[channel],
-            None => 0.0,
-        };
-        *sum = f64::from(query[channel] * of_query[channel] + erased - key[channel] * of_key[channel]);
     }
 }
 
