@@ -333,7 +333,7 @@ pub(super) fn transposed_tiles(matrix: Matrix, count: usize, width: usize) -> Al
 }
 
 /// `[rows, padded width]` of the first `count` rows of a matrix, filled with zeros.
-pub(in crate::engine) fn widened(matrix: Matrix, count: usize, width: usize) -> Aligned {
+pub(super) fn widened(matrix: Matrix, count: usize, width: usize) -> Aligned {
     widened_to(count, matrix, count, width)
 }
 
