@@ -26,7 +26,7 @@ fn attention(criterion: &mut Criterion) {
             let mut group = criterion.benchmark_group(format!("{backend}/{pass}"));
             for config in AnyMechanism::all() {
                 for length in LENGTHS {
-                    let sizes = Sizes { batch: 1, length, d_model: 128, heads: 4 };
+                    let sizes = Sizes { batch: 1, length, d_model: 128, heads: 4, kv_heads: None };
                     let id = BenchmarkId::new(config.name(), length);
                     group.throughput(Throughput::Elements(length as u64));
                     group.bench_function(id, |bencher| {

@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn a_step_attends_to_the_whole_sequence() {
-        let sizes = Sizes { batch: 2, length: 8, d_model: 16, heads: 4 };
+        let sizes = Sizes { batch: 2, length: 8, d_model: 16, heads: 4, kv_heads: None };
         for config in AnyMechanism::all().into_iter().filter(AnyMechanism::can_be_causal) {
             let mut step = DecodeStep::new(&config, sizes, 2, Engine::default(), Precision::F32, &Device::flex()).unwrap();
             step.begin();

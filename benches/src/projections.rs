@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn the_gradient_is_that_of_the_product_of_the_maps() {
-        let sizes = Sizes { batch: 2, length: 3, d_model: 4, heads: 1 };
+        let sizes = Sizes { batch: 2, length: 3, d_model: 4, heads: 1, kv_heads: None };
         let projections = Projections::new(3, sizes, &Device::flex());
         let weight = |linear: &Linear| linear.weight.val().inner();
         let [first, second] = [0, 1].map(|index| weight(&projections.maps.inputs[index]));

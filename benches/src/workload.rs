@@ -25,6 +25,9 @@ pub struct Sizes {
     pub d_model: usize,
     /// Heads, `H`, a divisor of the width.
     pub heads: usize,
+    /// Heads of keys and values, a divisor of the heads; as many as heads if there is no number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kv_heads: Option<usize>,
 }
 
 impl Sizes {
@@ -35,7 +38,7 @@ impl Sizes {
 
     /// Where an attention of these sizes stands: alone.
     pub fn placement(&self, role: Role) -> Placement {
-        Placement::new(role, self.d_model, self.heads).with_max_length(self.length)
+        Placement::new(role, self.d_model, self.heads).with_kv_heads(self.kv_heads).with_max_length(self.length)
     }
 }
 
@@ -118,7 +121,7 @@ pub(crate) fn wait<const D: usize>(x: &Tensor<D>) {
 mod tests {
     use super::*;
 
-    const TINY: Sizes = Sizes { batch: 2, length: 8, d_model: 16, heads: 4 };
+    const TINY: Sizes = Sizes { batch: 2, length: 8, d_model: 16, heads: 4, kv_heads: None };
 
     #[test]
     fn every_mechanism_runs_forward_and_backward() {

@@ -123,6 +123,25 @@ fn every_mechanism_is_measured_on_both_cpu_backends_in_one_call() {
     assert!(fs::read_to_string(folder.path().join("cost.md")).unwrap().contains("faster than dot-product from"));
 }
 
+#[test]
+fn heads_that_share_keys_and_values_have_a_smaller_state() {
+    let folder = tempfile::tempdir().unwrap();
+    let bytes = |heads: &[&str], name: &str| {
+        let arguments = ["--attention", "dot-product,rotary", "--lengths", "64", "--pass", "decode"];
+        let outcome = measured(&[&arguments[..], heads].concat(), &folder.path().join(name));
+        assert_eq!(outcome.kv_heads.is_some(), name == "shared");
+        ["dot-product", "rotary"]
+            .map(|attention| outcome.points.iter().find(|point| point.attention == attention).unwrap().state_bytes.unwrap())
+    };
+    let (own, shared) = (bytes(&[], "own"), bytes(&["--kv-heads", "1"], "shared"));
+    assert_eq!(own, shared.map(|bytes| 2 * bytes));
+    let page = fs::read_to_string(folder.path().join("shared/cost.md")).unwrap();
+    assert!(page.contains("with 2 heads (1 of keys and values)"), "{page}");
+    let refused = cost(&["--kv-heads", "3"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused.stderr).contains("--kv-heads 3 does not divide --heads 2"), "{}", text(&refused.stderr));
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn wgpu_says_what_its_pools_reserve_and_who_it_is() {

@@ -125,9 +125,9 @@ fn of_real(keys: Tensor<3>, real: &[bool]) -> Tensor<3> {
 #[derive(Clone, Debug)]
 pub enum AftState {
     /// Keys and values of all positions, whose biases depend on the query.
-    Positions(KeyValueState),
+    Positions(Box<KeyValueState>),
     /// Without biases, the mean so far and the score of a single key of its weight, `[B, 1, 2, C]`.
-    Mean(RecurrentState),
+    Mean(Box<RecurrentState>),
 }
 
 impl Attention for Aft {
@@ -178,8 +178,8 @@ impl Attention for Aft {
     fn state(&self, start: &DecodingStart) -> AftState {
         assert!(start.memory().is_none(), "this attention is not to another sequence");
         match self.max_length {
-            Some(_) => AftState::Positions(KeyValueState::growing(start)),
-            None => AftState::Mean(RecurrentState::new(start)),
+            Some(_) => AftState::Positions(Box::new(KeyValueState::growing(start))),
+            None => AftState::Mean(Box::new(RecurrentState::new(start))),
         }
     }
 

@@ -47,6 +47,10 @@ pub struct CostOptions {
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = positive())]
     pub heads: usize,
 
+    /// Heads of keys and values, a divisor of the heads [default: as many as heads]
+    #[arg(long, value_name = "N", conflicts_with = "peers", value_parser = positive())]
+    pub kv_heads: Option<usize>,
+
     /// Sequences at once
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive())]
     pub batch: usize,
@@ -160,9 +164,13 @@ impl CostOptions {
     /// Sizes of the layer, for sequences of this length.
     ///
     /// # Errors
-    /// A usage error if the heads do not divide the width.
+    /// A usage error if the heads do not divide the width, or those of keys and values the heads.
     pub fn sizes(&self, length: usize) -> Result<Sizes, ProgramError> {
-        LayerOptions { d_model: self.d_model, heads: self.heads }.sizes(self.batch, length)
+        let Self { d_model, heads, kv_heads, batch, .. } = *self;
+        if let Some(shared) = kv_heads.filter(|&shared| !heads.is_multiple_of(shared)) {
+            return Err(ProgramError::usage(format!("--kv-heads {shared} does not divide --heads {heads}; give a divisor")));
+        }
+        Ok(Sizes { kv_heads, ..LayerOptions { d_model, heads }.sizes(batch, length)? })
     }
 
     /// Checks what clap does not.

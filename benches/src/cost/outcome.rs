@@ -37,6 +37,9 @@ pub struct Outcome {
     pub d_model: usize,
     /// Its heads.
     pub heads: usize,
+    /// Heads of keys and values, where they are fewer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kv_heads: Option<usize>,
     /// Sequences at once, where they are as many at each length.
     pub batch: usize,
     /// Tokens at once, where sequences are counted by them.
@@ -218,7 +221,7 @@ impl Outcome {
 
     /// Whether points of both were measured with equal sizes and numbers.
     pub fn is_comparable(&self, other: &Self) -> bool {
-        let sizes = |outcome: &Self| (outcome.d_model, outcome.heads, outcome.batch, outcome.tokens, outcome.precision);
+        let sizes = |outcome: &Self| (outcome.d_model, outcome.heads, outcome.kv_heads, outcome.batch, outcome.tokens, outcome.precision);
         sizes(self) == sizes(other)
     }
 

@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn every_pass_of_every_mechanism_is_what_the_reference_engine_says() {
-        let sizes = Sizes { batch: 1, length: 24, d_model: 16, heads: 2 };
+        let sizes = Sizes { batch: 1, length: 24, d_model: 16, heads: 2, kv_heads: None };
         for config in AnyMechanism::all() {
             for &pass in Pass::value_variants() {
                 if pass == Pass::Decode && !config.can_be_causal() {

@@ -99,6 +99,7 @@ fn add(outcome: &mut Outcome, layers: &[Layer]) {
             };
             let sizes = (layer.d_model, layer.heads, layer.batch);
             pass && layer.causal
+                && outcome.kv_heads.is_none()
                 && (layer.device == backend && layer.dtype == dtype)
                 && sizes == (outcome.d_model, outcome.heads, sequences(outcome.batch, outcome.tokens, layer.length))
                 && lengths.contains(&layer.length)

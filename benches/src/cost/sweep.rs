@@ -220,7 +220,7 @@ mod tests {
             attentions: names.iter().map(|name| name.parse().unwrap()).collect(),
             tokens: None,
             precision: Precision::F32,
-            sizes: Sizes { batch: 1, length: 0, d_model: 16, heads: 2 },
+            sizes: Sizes { batch: 1, length: 0, d_model: 16, heads: 2, kv_heads: None },
             rounds: 3,
             seconds: 10.0,
             bytes: 1 << 30,

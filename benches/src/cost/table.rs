@@ -19,9 +19,10 @@ impl Outcome {
     /// What a reader must know to make use of the figures.
     pub fn header(&self) -> String {
         let devices: Vec<String> = self.devices.iter().map(|(backend, device)| format!("{backend}: {device}")).collect();
+        let shared = self.kv_heads.map_or_else(String::new, |heads| format!(" ({heads} of keys and values)"));
         let load = self.load.map_or_else(String::new, |load| format!(", load {load:.1} before"));
         format!(
-            "heedful {}, commit {}, {}, {} threads, {}{load}. Causal self-attention of width {} with {} heads, projections included, {}. {}.\n\n    {}\n",
+            "heedful {}, commit {}, {}, {} threads, {}{load}. Causal self-attention of width {} with {} heads{shared}, projections included, {}. {}.\n\n    {}\n",
             self.version,
             code(self.provenance.as_ref()),
             self.machine.cpu,

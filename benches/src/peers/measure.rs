@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn the_operator_is_the_layer_less_the_projections_of_the_same_round() {
-        let sizes = Sizes { batch: 1, length: 8, d_model: 8, heads: 2 };
+        let sizes = Sizes { batch: 1, length: 8, d_model: 8, heads: 2, kv_heads: None };
         let candidate = Candidate {
             name: "ours".into(),
             maker: Maker::Heedful,

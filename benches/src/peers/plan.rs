@@ -128,7 +128,7 @@ impl LayerOptions {
         if !d_model.is_multiple_of(heads) {
             return Err(ProgramError::usage(format!("--heads {heads} does not divide --d-model {d_model}; give a divisor")));
         }
-        Ok(Sizes { batch, length, d_model, heads })
+        Ok(Sizes { batch, length, d_model, heads, kv_heads: None })
     }
 }
 

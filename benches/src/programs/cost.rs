@@ -96,6 +96,7 @@ fn run(options: &CostOptions) -> Result<(), ProgramError> {
         provenance: Some(provenance::here()),
         d_model: options.d_model,
         heads: options.heads,
+        kv_heads: options.kv_heads.filter(|&shared| shared != options.heads),
         batch: options.batch,
         tokens: options.tokens,
         precision: options.precision,
