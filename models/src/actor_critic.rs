@@ -188,6 +188,7 @@ mod tests {
             layers: 2,
             depth: DepthConfig::Stacked,
             positions: PositionConfig::None,
+            without_biases: Vec::new(),
         };
         let relative: AnyMechanism = "relative".parse().unwrap();
         config.init_with(&RandomKey::from_seed(1), device, &|place, key, device| -> AnyAttention { relative.init(place, key, device) })

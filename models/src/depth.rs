@@ -178,8 +178,15 @@ mod tests {
 
     fn stack(depth: DepthConfig, layers: usize) -> Stack {
         let positions = PositionConfig::Sinusoidal;
-        let config =
-            StackConfig { role: Role::Encoder, block: block(), cross_heads: vec![None; depth.blocks(layers)], layers, depth, positions };
+        let config = StackConfig {
+            role: Role::Encoder,
+            block: block(),
+            cross_heads: vec![None; depth.blocks(layers)],
+            layers,
+            depth,
+            positions,
+            without_biases: Vec::new(),
+        };
         config.init_with(&RandomKey::from_seed(3), &Device::flex(), &|place, key, device| AnyMechanism::default().init(place, key, device))
     }
 

@@ -77,6 +77,12 @@ impl LayerAttention {
         }
     }
 
+    /// Of so many layers, those whose mechanism cannot have biases where others can.
+    pub(crate) fn without_biases(&self, layers: usize) -> Vec<usize> {
+        let can = |layer: &usize| self.at(*layer).has_biases_on_demand();
+        if (0..layers).any(|layer| can(&layer)) { (0..layers).filter(|layer| !can(layer)).collect() } else { Vec::new() }
+    }
+
     /// The mechanisms: one for all layers, or one for each, repeated.
     pub fn mechanisms(&self) -> &[AnyMechanism] {
         match self {

@@ -90,7 +90,15 @@ impl PolicyConfig {
 
     fn stack(&self) -> StackConfig {
         let Self { block, layers, positions, .. } = *self;
-        StackConfig { role: Role::Decoder, block, cross_heads: vec![None; layers], layers, depth: DepthConfig::Stacked, positions }
+        StackConfig {
+            role: Role::Decoder,
+            block,
+            cross_heads: vec![None; layers],
+            layers,
+            depth: DepthConfig::Stacked,
+            positions,
+            without_biases: Vec::new(),
+        }
     }
 
     /// Initialises the policy.

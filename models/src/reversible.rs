@@ -194,7 +194,15 @@ mod tests {
             ..block
         };
         let cross_heads = vec![cross.then_some(2); 3];
-        let config = StackConfig { role: Role::Decoder, block, cross_heads, layers: 3, depth, positions: PositionConfig::None };
+        let config = StackConfig {
+            role: Role::Decoder,
+            block,
+            cross_heads,
+            layers: 3,
+            depth,
+            positions: PositionConfig::None,
+            without_biases: Vec::new(),
+        };
         config.init_with(&RandomKey::from_seed(3), device, &|place, key, device| {
             let attention = if place.role == Role::Cross { &AnyMechanism::default() } else { attention };
             attention.init(place, key, device)

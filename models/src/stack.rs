@@ -37,14 +37,22 @@ pub struct StackConfig {
     pub depth: DepthConfig,
     /// Position vectors of the model, which a shared block adds before each step, and of which each layer may have its own.
     pub positions: PositionConfig,
+    /// Layers whose self-attention has no biases, whatever the block says; an empty list stands for none.
+    pub without_biases: Vec<usize>,
 }
 
 impl StackConfig {
+    /// Where the self-attention of a layer stands.
+    fn own_place(&self, layer: usize) -> Placement {
+        let place = self.block.placement(self.role, layer, self.cross_heads.len(), self.block.heads);
+        if self.without_biases.contains(&layer) { place.with_qkv_bias(false).with_output_bias(false) } else { place }
+    }
+
     /// Where the attentions stand, in the order in which they are built.
     pub fn placements(&self) -> impl Iterator<Item = Placement> {
         let layers = self.cross_heads.len();
         self.cross_heads.iter().enumerate().flat_map(move |(layer, cross)| {
-            let own = self.block.placement(self.role, layer, layers, self.block.heads);
+            let own = self.own_place(layer);
             let cross = cross.map(|heads| self.block.placement(Role::Cross, layer, layers, heads));
             [Some(own), cross].into_iter().flatten()
         })
@@ -62,7 +70,7 @@ impl StackConfig {
         let mut blocks: Vec<Block<A>> = Vec::with_capacity(layers);
         for (layer, cross_heads) in self.cross_heads.iter().enumerate() {
             let key = key.named("layers").numbered(layer as u64);
-            let own = self.block.placement(self.role, layer, layers, self.block.heads);
+            let own = self.own_place(layer);
             let self_attention = build(&own, &key.named("self_attention"), device);
             let self_attention = blocks.iter().map(|block| &block.self_attention).fold(self_attention, A::sharing_with);
             let cross_attention = cross_heads.map(|heads| {

@@ -131,7 +131,11 @@ macro_rules! swappable {
                 &self.attention
             }
 
-            fn with_layer_attention(self, attention: LayerAttention) -> Self {
+            fn with_layer_attention(mut self, attention: LayerAttention) -> Self {
+                // Biases go with the last attention that could have them.
+                let can_have_biases = attention.mechanisms().iter().any(AnyMechanism::has_biases_on_demand);
+                self.block.qkv_bias &= can_have_biases;
+                self.block.attention_output_bias &= can_have_biases;
                 Self { attention, ..self }
             }
 

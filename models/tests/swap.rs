@@ -120,6 +120,26 @@ fn layers_that_are_not_chosen_stay_as_they_are() {
 }
 
 #[test]
+fn biases_go_where_an_attention_cannot_have_them() {
+    let mut config = config("dot-product");
+    (config.block.qkv_bias, config.block.attention_output_bias) = (true, true);
+    let one = swapped(&config, "layers.1", "uniform");
+    assert!(one.config.block.qkv_bias && one.config.block.attention_output_bias);
+    assert_eq!(own(one.report.kept.iter().map(|kept| &kept.name)), ["Softmax.output.weight", "Softmax.value.weight"]);
+    assert!(one.report.dropped.iter().any(|dropped| dropped.name.ends_with("value.bias")), "{}", one.report);
+    let biases = |layer: usize| {
+        let of_layer = format!("decoder.layers.{layer}.self_attention.");
+        parameters(&one.model).keys().filter(|name| name.starts_with(&of_layer) && name.ends_with(".bias")).count()
+    };
+    assert_eq!([0, 1, 2].map(biases), [4, 0, 4]);
+    let all = swapped(&config, "layers.*", "uniform");
+    assert!(!all.config.block.qkv_bias && !all.config.block.attention_output_bias);
+    // What has no place for a bias anywhere is still refused where it is asked for.
+    config.attention = "uniform".parse::<AnyMechanism>().unwrap().into();
+    assert!(config.validate().unwrap_err().to_string().contains("`qkv_bias`"));
+}
+
+#[test]
 fn queries_and_keys_are_kept_wherever_the_scores_have_them() {
     for attention in
         ["alibi", "rotary", "dot-product@sliding-window", "linear-attention", "synthesizer-random+dot-product", "dot-product@sigmoid"]

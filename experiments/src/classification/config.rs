@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use heedful_models::classifier::{ClassifierConfig, Pooling};
+use heedful_models::swap::Swappable;
 use serde::{Deserialize, Serialize};
 
 use crate::data::generate::Sizes;
@@ -124,6 +125,12 @@ impl ClassificationConfig {
 
     pub(super) fn model(&self, vocabulary: usize, outputs: usize, segments: bool, attention: &Attention) -> ClassifierConfig {
         let pooler = self.own.pooler;
-        ClassifierConfig { pooler, ..self.model.classifier(vocabulary, outputs, segments, self.own.pooling, attention) }
+        let config = ClassifierConfig { pooler, ..self.model.classifier(vocabulary, outputs, segments, self.own.pooling, attention) };
+        if self.own.pretrained.is_none() {
+            return config;
+        }
+        // What replaces the attention of a pretrained encoder need not have its biases.
+        let attention = config.attention.clone();
+        config.with_layer_attention(attention)
     }
 }

@@ -184,6 +184,7 @@ impl Runnable for OneStack<'_> {
             layers: config.layers,
             depth: config.depth(),
             positions: config.positions,
+            without_biases: Vec::new(),
         };
         stack.init_with(&config.key(), device, &|placement, key, device| config.build(placement, key, device))
     }

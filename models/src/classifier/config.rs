@@ -178,7 +178,15 @@ impl ClassifierConfig {
 
     pub(crate) fn stack(&self) -> StackConfig {
         let Self { block, layers, depth, positions, .. } = *self;
-        StackConfig { role: Role::Encoder, block, cross_heads: vec![None; depth.blocks(layers)], layers, depth, positions }
+        StackConfig {
+            role: Role::Encoder,
+            block,
+            cross_heads: vec![None; depth.blocks(layers)],
+            layers,
+            depth,
+            positions,
+            without_biases: self.attention.without_biases(depth.blocks(layers)),
+        }
     }
 
     /// Initialises the model with attentions made by `build` from their place and key, instead of those in [`attention`](Self::attention).
