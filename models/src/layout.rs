@@ -77,7 +77,8 @@ impl LayerAttention {
         }
     }
 
-    /// Of so many layers, those whose mechanism cannot have biases where others can.
+    /// Which of so many layers have a mechanism that cannot have biases, while that of another layer can. Where none can, a model that asks for biases is
+    /// refused, and the list is empty.
     pub(crate) fn without_biases(&self, layers: usize) -> Vec<usize> {
         let can = |layer: &usize| self.at(*layer).has_biases_on_demand();
         if (0..layers).any(|layer| can(&layer)) { (0..layers).filter(|layer| !can(layer)).collect() } else { Vec::new() }

@@ -81,7 +81,7 @@ pub trait Swappable: Clone {
     /// The attention of the layers.
     fn attention(&self) -> &LayerAttention;
 
-    /// The configuration with another attention of the layers.
+    /// The configuration with another attention of the layers, and without biases of attentions if none of them can have any.
     fn with_layer_attention(self, attention: LayerAttention) -> Self;
 
     /// Checks the configuration.
@@ -132,7 +132,6 @@ macro_rules! swappable {
             }
 
             fn with_layer_attention(mut self, attention: LayerAttention) -> Self {
-                // Biases go with the last attention that could have them.
                 let can_have_biases = attention.mechanisms().iter().any(AnyMechanism::has_biases_on_demand);
                 self.block.qkv_bias &= can_have_biases;
                 self.block.attention_output_bias &= can_have_biases;

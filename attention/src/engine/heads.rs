@@ -12,8 +12,8 @@ pub fn split_heads(x: Tensor<3>, heads: usize) -> Tensor<4> {
     x.reshape([batch, length, heads, width / heads]).swap_dims(1, 2)
 }
 
-/// Each of `G` heads `[B, G, N, D]` as often as there are queries' heads for it, side by side: `[B, H, N, D]`. The engine reads heads that are shared where
-/// they are: only what makes heads differ needs a copy for each.
+/// Each of `G` heads `[B, G, N, D]` as often as there are queries' heads for it, side by side: `[B, H, N, D]`. The engine reads
+/// shared heads without such copies; they are for mechanisms that make something else of each head.
 ///
 /// # Panics
 /// If the number of heads is not a multiple of `G`.

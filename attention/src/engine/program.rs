@@ -15,8 +15,9 @@ use crate::visibility::Mask;
 /// Dimension letters: `B` batch rows, `H` heads, `G` heads of keys and values, `Q` queries, `K` keys, `R` width of the thin factors, `D` width of a head's
 /// values. A dimension written `B|1` is 1 where nothing depends on the batch row.
 ///
-/// `G` divides `H`, and head `h` reads head `h / (H / G)` of keys and of values: of those of one head all heads (Shazeer 2019), of more a group of them
-/// (Ainslie et al. 2023). Nothing of `H` heads of shared keys and values is held.
+/// `G` divides `H`, and head `h` reads head `h / (H / G)` of keys and of values. With `G = 1` all heads share one head of keys and values (Shazeer 2019), with
+/// more heads a group shares each of them (Ainslie et al. 2023). The executions read shared heads without copying them for each head; the fused one copies
+/// values where each head has keys of its own.
 #[derive(Clone, Debug)]
 pub struct AttentionProgram {
     /// How much each key weighs.
@@ -82,7 +83,7 @@ pub struct Bias {
 pub struct Content {
     /// `[B|1, H, Q, R]`.
     pub queries: Tensor<4>,
-    /// `[B|1, G, K, R]`; their heads may be others than those of values.
+    /// `[B|1, G, K, R]`; their number of heads may differ from that of the values.
     pub keys: Tensor<4>,
 }
 

@@ -78,7 +78,7 @@ pub trait Logits: Module + ModuleDisplay + 'static {
         None
     }
 
-    /// A cache that keeps all keys that a query after them sees, where scores are the same by the indices in it: decoding then keeps no others. Default: none.
+    /// The cache that decoding keeps instead of all keys. It holds every key that later queries see, and scores depend on indices in it alone. Default: none.
     fn cache(&self) -> Option<SinkCache> {
         None
     }

@@ -57,7 +57,7 @@ impl SinkColumns {
         (first..first + self.cache.sinks).map(move |sink| sink.checked_sub(key_start).filter(|&index| index < keys))
     }
 
-    /// The keys of the sinks, `[B, H, S, R]` of `[B, H, K, R]`. One that is not in the span is any other key.
+    /// The keys of the sinks, `[B, G, S, R]` of `[B, G, K, R]`. For a sink that is not among the keys of the span another key stands there.
     pub(crate) fn sinks(&self, keys: Tensor<4>) -> Tensor<4> {
         let ([batch, heads, _, width], sinks) = (keys.dims(), self.cache.sinks);
         let indices = (0..self.rows()).flat_map(|row| self.indices(row)).map(|index| index.unwrap_or(0) as i32).collect();
@@ -83,7 +83,7 @@ impl SinkColumns {
         Tensor::from_data(TensorData::new(choice, [rows, 1, keys, sinks]), (device, dtype))
     }
 
-    /// Keys `[B, H, K, R]`, of which those of sinks are 0.
+    /// Keys `[B, G, K, R]`, of which those of sinks are 0.
     pub(crate) fn others(&self, keys: Tensor<4>) -> Tensor<4> {
         let is_other = self.choice(&keys.device(), keys.dtype()).sum_dim(3).neg() + 1.0;
         keys * is_other

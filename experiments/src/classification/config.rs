@@ -129,7 +129,7 @@ impl ClassificationConfig {
         if self.own.pretrained.is_none() {
             return config;
         }
-        // What replaces the attention of a pretrained encoder need not have its biases.
+        // The attention that replaces that of a pretrained encoder may not be able to have its biases.
         let attention = config.attention.clone();
         config.with_layer_attention(attention)
     }

@@ -10,7 +10,7 @@ use crate::visibility::TileMap;
 /// What an attention hides and drops.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    /// Number of heads. Those of keys and values, as many of the one as of the other, divide it: a group of heads shares each of them.
+    /// Number of heads. Keys and values have the same number of heads, a divisor of it: a group of heads shares each of theirs.
     pub heads: usize,
     /// Which keys queries see: one softmax over all parts. A pair that several parts show counts as often, shifts aside.
     pub parts: Arc<[Part]>,

@@ -13,9 +13,9 @@ use crate::dropout::cube::weights::Dropout;
 pub(super) struct Inputs<F: Float, N: Size> {
     /// `[B, H, Q, R]`.
     pub queries: OwnedTensor<Vector<F, N>>,
-    /// `[B, H, K, R]`.
+    /// `[B, G, K, R]`.
     pub keys: OwnedTensor<Vector<F, N>>,
-    /// `[B, H, K, D]`.
+    /// `[B, G, K, D]`.
     pub values: OwnedTensor<Vector<F, N>>,
     /// The words of [`DeviceTiles`](super::tiles::DeviceTiles).
     pub tiles: OwnedTensor<u32>,
