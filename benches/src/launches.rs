@@ -97,13 +97,19 @@ fn listen() -> Result<(), ProgramError> {
     Ok(())
 }
 
+/// The kernel and its first two strategies, without the types of arguments, which make names of matrix products hundreds of letters long.
+fn short_name(name: &str) -> String {
+    let is_argument = |part: &&str| *part == "()" || *part == "TensorArgs" || part.starts_with("Dynamic") || part.starts_with("__");
+    name.split(" / ").filter(|part| !is_argument(part)).take(3).collect::<Vec<_>>().join(" / ")
+}
+
 /// Counts launches by the names of kernels.
 #[derive(Default)]
 struct Counter(Mutex<BTreeMap<String, u64>>);
 
 impl LaunchObserver for Counter {
     fn launched(&self, kernel: &'static str) {
-        let name = type_name_format(kernel, TypeNameFormatLevel::Balanced);
+        let name = short_name(&type_name_format(kernel, TypeNameFormatLevel::Balanced));
         *self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(name).or_default() += 1;
     }
 }
@@ -165,6 +171,13 @@ fn settled() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_of_kernels_are_short() {
+        assert_eq!(short_name("KernelBinop / AddOp"), "KernelBinop / AddOp");
+        let product = "MatmulEntry / TensorArgs / DynamicScalar / __Lhs / SimpleMatmulFamily / UnitPartitioner / () / SyncFullCyclicLoading";
+        assert_eq!(short_name(product), "MatmulEntry / SimpleMatmulFamily / UnitPartitioner");
+    }
 
     #[test]
     fn lines_of_the_log_name_bytes_of_the_device() {
