@@ -51,7 +51,7 @@ def about() -> dict[str, str]:
     import torch
 
     found = {"python": sys.version.split()[0], "torch": torch.__version__}
-    for package in ("linformer", "local-attention", "reformer-pytorch", "transformers", "x-transformers"):
+    for package in ("fla-core", "linformer", "local-attention", "reformer-pytorch", "transformers", "x-transformers"):
         try:
             found[package] = version(package)
         except PackageNotFoundError:

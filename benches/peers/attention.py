@@ -165,6 +165,18 @@ def layer(method: dict[str, Any], d_model: int, heads: int, length: int, **_: in
             from linformer import LinformerSelfAttention
 
             return LinformerSelfAttention(d_model, length, k=rank, heads=heads)
+        case {"name": "linear-attention"}:
+            from recurrences import LinearAttention
+
+            return LinearAttention(d_model, heads)
+        case {"name": "simple-gla"}:
+            from recurrences import SimpleGla
+
+            return SimpleGla(d_model, heads)
+        case {"name": "gated-delta-net", "package": package}:
+            from recurrences import GatedDeltaNet
+
+            return GatedDeltaNet(package, d_model, heads)
     raise ValueError(f"unknown attention: {method}")
 
 
