@@ -57,6 +57,7 @@ fn heedful_is_measured_without_python() {
     let mechanisms = measured("mechanisms", &[&LAYER, &alone, &["--lengths", "128,256"]]);
     is_ours_alone(&mechanisms);
     assert_eq!(mechanisms.cases.iter().map(|case| case.length).collect::<Vec<_>>(), [128, 256]);
+    is_ours_alone(&measured("recurrences", &[&LAYER, &alone, &["--lengths", "64"]]));
     is_ours_alone(&measured("inference", &[&LAYER, &alone, &["--lengths", "16", "--tokens", "64"]]));
     is_ours_alone(&measured("attention", &[&LAYER, &alone, &["--lengths", "16"]]));
     is_ours_alone(&measured("step", &[&LAYER, &MODEL, &alone, &["--batch", "2", "--length", "8"]]));
@@ -77,6 +78,18 @@ fn python_is_asked_for_the_same_work_and_its_errors_are_reported() {
         assert_eq!(find(case, "PyTorch SDPA, operator").seconds, [0.0; 2]);
         assert_eq!(find(case, "PyTorch naive").missing.as_deref(), Some("no such package: naive"));
         assert_eq!(find(case, "heedful fused").seconds.len(), 2);
+    }
+    let recurrences = measured("recurrences", &[&LAYER, &python, &["--lengths", "64"]]);
+    let case = &recurrences.cases[0];
+    for (package, ours) in [
+        ("fla linear attention", "heedful linear-attention"),
+        ("fla simple GLA", "heedful simple-gla"),
+        ("fla gated delta rule", "heedful gated-delta-net"),
+        ("transformers gated delta rule", "heedful gated-delta-net"),
+    ] {
+        assert_eq!((find(case, package).seconds.as_slice(), find(case, package).baseline.as_deref()), (&[32.0; 2][..], Some(ours)));
+        assert_eq!(find(case, &format!("{package}, operator")).seconds, [0.0; 2]);
+        assert_eq!(find(case, ours).seconds.len(), 2);
     }
 }
 
@@ -116,6 +129,7 @@ fn what_cannot_be_meant_is_refused_with_2() {
     for (arguments, word) in [
         (&["attention", "--heads", "3"][..], "--heads"),
         (&["mechanisms", "--lengths", "100"], "--lengths"),
+        (&["recurrences", "--lengths", "100"], "--lengths"),
         (&["decode", "--attention", "linformer"], "linformer"),
         (&["decode", "--attention", "no-such"], "no-such"),
         (&["step", "--rounds", "0"], "--rounds"),

@@ -1,4 +1,4 @@
-//! heedful beside its peers: PyTorch, local-attention, reformer-pytorch.
+//! heedful beside its peers: PyTorch and packages on it.
 //!
 //! Two processes compute, one of heedful and one of Python (benches/peers), and speak the same [`protocol`]. A third process, which computes nothing, makes
 //! them run one candidate after the other, round after round, and compares the times within a round: other load on the machine affects all candidates alike.

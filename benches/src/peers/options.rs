@@ -192,6 +192,18 @@ pub struct PackagesOptions {
     pub layer: LayerOptions,
 }
 
+/// Recurrences beside what packages have of them in plain PyTorch.
+#[derive(Args, Clone, Debug)]
+pub struct RecurrencesOptions {
+    /// Lengths of the sequences, multiples of 64
+    #[arg(long, value_name = "N[,N...]", value_delimiter = ',', value_parser = positive(), default_values_t = [1024, 2048, 4096, 8192])]
+    pub lengths: Vec<usize>,
+
+    /// Sizes of the layer.
+    #[command(flatten)]
+    pub layer: LayerOptions,
+}
+
 /// Random synthesizers beside plain code on PyTorch.
 #[derive(Args, Clone, Debug)]
 pub struct TablesOptions {

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use crate::peers::comparison::{compare, prepare, warn_if_busy};
 use crate::peers::options::{
     AttentionOptions, DecodeOptions, DepthOptions, InferenceOptions, MeasuringOptions, MechanismsOptions, MemoryOptions, PackagesOptions,
-    StepOptions, TablesOptions, defaults,
+    RecurrencesOptions, StepOptions, TablesOptions, defaults,
 };
 use crate::peers::outcome::Outcome;
 use crate::peers::protocol::serve;
@@ -60,6 +60,8 @@ enum What {
     Decode(DecodeOptions),
     /// Our mechanisms that PyTorch packages have too, forward and backward, by length
     Packages(PackagesOptions),
+    /// Linear attention, simple GLA and Gated DeltaNet beside those of packages, forward and backward, by length
+    Recurrences(RecurrencesOptions),
     /// Random synthesizers beside plain code on PyTorch, forward and backward, by length
     Tables(TablesOptions),
     /// All of the above with their defaults
@@ -87,6 +89,7 @@ fn run(what: &What, measuring: &MeasuringOptions) -> Result<(), ProgramError> {
         What::Inference(options) => vec![options.plan()?],
         What::Decode(options) => vec![options.plan()?],
         What::Packages(options) => vec![options.plan()?],
+        What::Recurrences(options) => vec![options.plan()?],
         What::Tables(options) => vec![options.plan()?],
         What::All => vec![
             defaults::<AttentionOptions>().plan()?,
@@ -97,6 +100,7 @@ fn run(what: &What, measuring: &MeasuringOptions) -> Result<(), ProgramError> {
             defaults::<InferenceOptions>().plan()?,
             defaults::<DecodeOptions>().plan()?,
             defaults::<PackagesOptions>().plan()?,
+            defaults::<RecurrencesOptions>().plan()?,
             defaults::<TablesOptions>().plan()?,
         ],
         What::Report => {

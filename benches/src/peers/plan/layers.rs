@@ -5,7 +5,7 @@ use heedful_host::exit::ProgramError;
 use serde_json::{Value, json};
 
 use super::{Layers, PROJECTIONS, PYTORCH_SDPA, Plan};
-use crate::peers::options::{AttentionOptions, MechanismsOptions, PackagesOptions, TablesOptions};
+use crate::peers::options::{AttentionOptions, MechanismsOptions, PackagesOptions, RecurrencesOptions, TablesOptions};
 use crate::peers::side::Maker;
 
 /// How many matrices of 32-bit numbers over all pairs of positions a backward pass by the formula holds at once, roughly.
@@ -62,7 +62,7 @@ impl MechanismsOptions {
     /// A usage error if the sizes contradict each other.
     pub fn plan(&self) -> Result<Plan, ProgramError> {
         let case = |&length: &usize| {
-            check_chunks(length)?;
+            check_multiple(length, 2 * MechanismsOptions::CHUNK)?;
             let sizes = self.layer.sizes(1, length)?;
             let layers = Layers { sizes, training: true };
             let (four, three) = ("heedful, 4 projections", "heedful, 3 projections");
@@ -148,7 +148,7 @@ impl PackagesOptions {
     pub fn plan(&self) -> Result<Plan, ProgramError> {
         let case = |&length: &usize| {
             let layers = Layers { sizes: self.layer.sizes(1, length)?, training: true };
-            check_chunks(length)?;
+            check_multiple(length, 2 * MechanismsOptions::CHUNK)?;
             let ours = |config: Value| layers.ours(config["name"].as_str().unwrap_or_default(), &config, Engine::Auto);
             let theirs = |name: &str, method: Value, ours: &str| layers.theirs(name, method).against(&format!("heedful {ours}"));
             let (bucket, rounds) = (MechanismsOptions::CHUNK, MechanismsOptions::ROUNDS);
@@ -182,11 +182,63 @@ impl PackagesOptions {
     }
 }
 
+impl RecurrencesOptions {
+    /// Chunk of the packages.
+    const CHUNK: usize = 64;
+
+    /// Forward and backward of each recurrence that a package has in plain PyTorch.
+    ///
+    /// # Errors
+    /// A usage error if the sizes contradict each other.
+    pub fn plan(&self) -> Result<Plan, ProgramError> {
+        let case = |&length: &usize| {
+            check_multiple(length, Self::CHUNK)?;
+            let layers = Layers { sizes: self.layer.sizes(1, length)?, training: true };
+            let ours = |name: &str, maps: usize| {
+                layers.ours(name, &json!({ "name": name }), Engine::Auto).less(&format!("heedful, {maps} projections"))
+            };
+            let theirs = |name: &str, method: Value, ours: &str, maps: usize| {
+                layers.theirs(name, method).against(&format!("heedful {ours}")).less(&format!("PyTorch, {maps} projections"))
+            };
+            let delta = |package: &str| json!({ "name": "gated-delta-net", "package": package });
+            Ok(layers.sizes.case(vec![
+                ours("linear-attention", 4),
+                theirs("fla linear attention", json!({ "name": "linear-attention" }), "linear-attention", 4),
+                ours("simple-gla", 5),
+                theirs("fla simple GLA", json!({ "name": "simple-gla" }), "simple-gla", 5),
+                ours("gated-delta-net", 6),
+                theirs("fla gated delta rule", delta("fla"), "gated-delta-net", 6),
+                theirs("transformers gated delta rule", delta("transformers"), "gated-delta-net", 6),
+                layers.projections(Maker::Heedful, 4),
+                layers.projections(Maker::Peer, 4),
+                layers.projections(Maker::Heedful, 5),
+                layers.projections(Maker::Peer, 5),
+                layers.projections(Maker::Heedful, 6),
+                layers.projections(Maker::Peer, 6),
+            ]))
+        };
+        Ok(Plan {
+            what: "recurrences",
+            title: "Recurrences beside packages on PyTorch, forward and backward",
+            about: format!(
+                "A causal layer of width {} with {} heads, projections included, batch 1. The packages have functions in plain PyTorch (fla: \
+                 `naive_chunk_linear_attn`, `naive_chunk_simple_gla` and `naive_chunk_gated_delta_rule`; transformers: `torch_chunk_gated_delta_rule`), in chunks of \
+                 {}; around them PyTorch computes the same features, projections, short convolutions, normalisation and gate as our layers. Ratios are those of a \
+                 package to ours. {PROJECTIONS} Those of `simple-gla` and `gated-delta-net` still have the convolutions, the normalisation and the gate; the maps of \
+                 `gated-delta-net` are counted as six of the layer's width, which take as many multiplications.",
+                self.layer.d_model,
+                self.layer.heads,
+                Self::CHUNK,
+            ),
+            cases: self.lengths.iter().map(case).collect::<Result<_, ProgramError>>()?,
+        })
+    }
+}
+
 /// The packages cut sequences into chunks without a rest.
-fn check_chunks(length: usize) -> Result<(), ProgramError> {
-    let chunks = 2 * MechanismsOptions::CHUNK;
-    if length.is_multiple_of(chunks) {
+fn check_multiple(length: usize, of: usize) -> Result<(), ProgramError> {
+    if length.is_multiple_of(of) {
         return Ok(());
     }
-    Err(ProgramError::usage(format!("--lengths {length} is no multiple of {chunks}, which the peers need")))
+    Err(ProgramError::usage(format!("--lengths {length} is no multiple of {of}, which the peers need")))
 }
