@@ -8,7 +8,7 @@ use std::time::Duration;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use heedful_attention::engine::Engine;
 use heedful_attention::registry::AnyMechanism;
-use heedful_benches::cost::point::{Pass, Work};
+use heedful_benches::cost::point::{Layer, Pass, Work};
 use heedful_benches::workload::Sizes;
 use heedful_host::allocator::keep_freed_memory;
 use heedful_host::backend::Backend;
@@ -30,7 +30,8 @@ fn attention(criterion: &mut Criterion) {
                     let id = BenchmarkId::new(config.name(), length);
                     group.throughput(Throughput::Elements(length as u64));
                     group.bench_function(id, |bencher| {
-                        let work = Work::new(pass, &config, sizes, 0, Engine::default(), Precision::F32, &device);
+                        let layer = Layer { attention: &config, sizes, precision: Precision::F32, is_bidirectional: false };
+                        let work = Work::new(pass, layer, 0, Engine::default(), &device);
                         let mut work = work.expect("the mechanism is possible with these sizes");
                         bencher.iter(|| black_box(work.run()));
                     });

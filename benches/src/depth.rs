@@ -1,7 +1,11 @@
 //! Forward and backward of a language model by the style of its depth: with all activations kept, with those of blocks computed again, or reversible.
 
+use std::fmt;
+
+use burn::module::Module;
 use burn::optim::GradientsParams;
 use burn::tensor::{Device, Int, Tensor};
+use clap::ValueEnum;
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_models::block::BlockConfig;
@@ -14,15 +18,21 @@ use serde::{Deserialize, Serialize};
 use crate::training_step::ModelSizes;
 
 /// How activations are treated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Activations {
-    /// All are kept.
+    /// All are kept
     Kept,
-    /// Inputs of blocks are kept.
+    /// Inputs of blocks are kept
     Checkpointed,
-    /// Those of the last block are kept.
+    /// Those of the last block are kept
     Reversible,
+}
+
+impl fmt::Display for Activations {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.to_possible_value().expect("none is hidden").get_name())
+    }
 }
 
 /// A language model with dot-product attention, dropout on, and a batch.
@@ -49,6 +59,11 @@ impl Deep {
         Ok(Self { model: config.init(&RandomKey::from_seed(0), &device), tokens })
     }
 
+    /// Bytes of the gradients of all parameters.
+    pub fn gradient_bytes(&self) -> u64 {
+        (self.model.num_params() * size_of::<f32>()) as u64
+    }
+
     /// Gradients of all parameters.
     pub fn forward_backward(&self) -> GradientsParams {
         let key = Some(RandomKey::from_seed(1));
@@ -68,6 +83,9 @@ mod tests {
             let deep = Deep::new(activations, sizes, 2, 6, &Device::flex()).unwrap();
             let (layer, outside) = (4 + 4 + 2 + 2, 1 + 2);
             assert_eq!(deep.forward_backward().len(), 2 * layer + outside, "{activations:?}");
+            // Four square maps, two of the feed-forward network with biases, two normalisations; vectors of tokens, and a normalisation.
+            let (layer, outside) = (4 * 64 + 2 * 8 * 16 + 16 + 8 + 4 * 8, 11 * 8 + 2 * 8);
+            assert_eq!(deep.gradient_bytes(), 4 * (2 * layer + outside), "{activations:?}");
         }
     }
 }

@@ -42,7 +42,7 @@ impl Sizes {
     }
 }
 
-/// A causal self-attention and a sequence for it.
+/// A self-attention and a sequence for it.
 #[derive(Debug)]
 pub struct Workload {
     attention: AnyAttention,
@@ -58,22 +58,23 @@ impl Workload {
     /// # Errors
     /// If the mechanism is impossible with these sizes.
     pub fn new(attention: &AnyMechanism, sizes: Sizes, engine: Engine, device: &Device) -> Result<Self, ConfigError> {
-        Self::with(attention, sizes, engine, Precision::F32, device)
+        let role = if attention.can_be_causal() { Role::Decoder } else { Role::Encoder };
+        Self::with(attention, sizes, role, engine, Precision::F32, device)
     }
 
-    /// The same with weights and a sequence of other numbers.
+    /// The same with weights and a sequence of other numbers, causal in a decoder and bidirectional elsewhere.
     ///
     /// # Errors
     /// If the mechanism is impossible with these sizes.
     pub fn with(
         attention: &AnyMechanism,
         sizes: Sizes,
+        role: Role,
         engine: Engine,
         precision: Precision,
         device: &Device,
     ) -> Result<Self, ConfigError> {
-        let (role, visibility) =
-            if attention.can_be_causal() { (Role::Decoder, Visibility::causal()) } else { (Role::Encoder, Visibility::all()) };
+        let visibility = if role == Role::Decoder { Visibility::causal() } else { Visibility::all() };
         let placement = sizes.placement(role);
         attention.validate(&placement)?;
         let device = device.clone().autodiff();

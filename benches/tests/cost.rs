@@ -11,6 +11,7 @@ use std::process::{Command, Output};
 use heedful_benches::backends;
 use heedful_benches::cost::outcome::Outcome;
 use heedful_benches::cost::point::Pass;
+use heedful_host::rounds::Rounds;
 
 const TINY: [&str; 6] = ["--d-model", "16", "--heads", "2", "--rounds", "3"];
 
@@ -143,6 +144,26 @@ fn heads_that_share_keys_and_values_have_a_smaller_state() {
     assert!(text(&refused.stderr).contains("--kv-heads 3 does not divide --heads 2"), "{}", text(&refused.stderr));
 }
 
+#[test]
+fn bidirectional_layers_are_measured_without_steps_of_decoding() {
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = ["--attention", "dot-product,linformer{rank=4},gla", "--lengths", "64", "--bidirectional"];
+    let outcome = measured(&arguments, folder.path());
+    assert!(outcome.is_bidirectional && outcome.points.iter().all(|point| point.pass != Pass::Decode));
+    let point = |outcome: &Outcome, attention: &str| outcome.points.iter().find(|point| point.attention == attention).unwrap().clone();
+    for attention in ["dot-product", "linformer{rank=4}"] {
+        assert_eq!(point(&outcome, attention).seconds.len(), 3, "{attention}");
+    }
+    let reason = point(&outcome, "gla").missing.expect("it has no bidirectional form");
+    assert!(reason.contains("gla"), "{reason}");
+    let page = fs::read_to_string(folder.path().join("cost.md")).unwrap();
+    assert!(page.contains("Bidirectional self-attention of width"), "{page}");
+    let causal = measured(&arguments[..4], &folder.path().join("causal"));
+    let multiplications = |outcome: &Outcome| point(outcome, "dot-product").multiplications.unwrap();
+    assert!(multiplications(&outcome) > multiplications(&causal), "a causal layer has half of the pairs");
+    assert!(causal.points.iter().any(|point| point.pass == Pass::Decode) && !causal.is_bidirectional);
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn wgpu_says_what_its_pools_reserve_and_who_it_is() {
@@ -201,6 +222,32 @@ fn a_report_shows_what_was_measured_before() {
 }
 
 #[test]
+fn memory_grows_with_depth_unless_layers_are_reversible() {
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = ["depth", "--layers", "6,2", "--length", "256", "--d-model", "16", "--activations", "kept,reversible", "--rounds", "3"];
+    let output = Command::new(env!("CARGO_BIN_EXE_cost")).args(arguments).arg("--out").arg(folder.path()).output().unwrap();
+    let table = succeeded(&output);
+    let rounds = Rounds::read(folder.path()).unwrap().unwrap();
+    assert!(
+        fs::read_to_string(folder.path().join("rounds.md")).unwrap().contains("| kept, 6 layers | bytes |") && table.contains("width 16")
+    );
+    let median = |name: &str, unit: &str| {
+        let found =
+            rounds.series.iter().find(|series| series.name == name && series.unit == unit).unwrap_or_else(|| panic!("{name}: {table}"));
+        assert_eq!(found.values.len(), 3);
+        found.median().unwrap()
+    };
+    assert_eq!(rounds.series.len(), 8);
+    let growth =
+        |activations: &str| median(&format!("{activations}, 6 layers"), "bytes") / median(&format!("{activations}, 2 layers"), "bytes");
+    let (kept, reversible) = (growth("kept"), growth("reversible"));
+    assert!(kept > 1.8 && reversible < 1.4, "{kept} and {reversible}");
+    assert!(median("reversible, 2 layers", "seconds") > 0.0);
+    let refused = Command::new(env!("CARGO_BIN_EXE_cost")).args(["depth", "--d-model", "15"]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{}", text(&refused.stderr));
+}
+
+#[test]
 fn impossible_commands_are_refused() {
     for (arguments, parts) in [
         (&["--attention", "dot-produkt"][..], &["dot-produkt"][..]),
@@ -209,6 +256,7 @@ fn impossible_commands_are_refused() {
         (&["--pass", "sideways"], &["forward, training, decode"]),
         (&["--backend", "flux"], &["flux", "flex"]),
         (&["--seconds", "0"], &["--seconds"]),
+        (&["--bidirectional", "--pass", "decode"], &["--bidirectional", "leave out --pass decode"]),
         (&["--baseline", "no/such.json"], &["no/such.json", "cost --out"]),
     ] {
         // A later option takes the place of an earlier one.

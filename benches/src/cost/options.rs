@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use heedful_attention::error::ConfigError;
 use heedful_attention::registry::AnyMechanism;
 use heedful_host::backend::Backend;
@@ -31,9 +31,13 @@ pub struct CostOptions {
     #[arg(long, value_name = "N[,N...]", value_delimiter = ',', default_value = "128..4096")]
     pub lengths: Vec<Lengths>,
 
-    /// Passes to time
-    #[arg(long = "pass", value_name = "NAME[,NAME...]", value_enum, value_delimiter = ',', default_value = "forward,training,decode")]
+    /// Passes to time [default: all; with --bidirectional forward,training]
+    #[arg(long = "pass", value_name = "NAME[,NAME...]", value_enum, value_delimiter = ',')]
     pub passes: Vec<Pass>,
+
+    /// Let every position attend to those after it too, as in an encoder; otherwise layers are causal where mechanisms can be
+    #[arg(long, conflicts_with = "peers")]
+    pub bidirectional: bool,
 
     /// Type of weights and activations: f32, f16 or bf16, if the backend supports it
     #[arg(long, value_name = "f32|f16|bf16", default_value = "f32", conflicts_with = "peers", value_parser = precision)]
@@ -145,6 +149,15 @@ impl CostOptions {
         lengths
     }
 
+    /// The passes: those that were given, or all that such a layer has.
+    pub fn passes(&self) -> Vec<Pass> {
+        match (&self.passes[..], self.bidirectional) {
+            ([], false) => Pass::value_variants().to_vec(),
+            ([], true) => vec![Pass::Forward, Pass::Training],
+            (given, _) => given.to_vec(),
+        }
+    }
+
     /// The mechanisms.
     ///
     /// # Errors
@@ -183,6 +196,9 @@ impl CostOptions {
                 return Err(ProgramError::usage(format!("{option} {value}: give a number greater than 0")));
             }
         }
+        if self.bidirectional && self.passes.contains(&Pass::Decode) {
+            return Err(ProgramError::usage("--bidirectional: a step of decoding has nothing after it; leave out --pass decode"));
+        }
         Ok(())
     }
 }
@@ -211,6 +227,20 @@ mod tests {
         );
         assert_eq!(options("all").unwrap().len(), AnyMechanism::all().len());
         assert!(options("linformer{rank=16},linformer{rank = 16}").unwrap_err().to_string().contains("named twice"));
+    }
+
+    #[test]
+    fn bidirectional_layers_have_no_steps_of_decoding() {
+        let passes = |arguments: &[&str]| {
+            let CostCommand { cost } = CostCommand::parse_from([&["cost"], arguments].concat());
+            cost.validate().map(|()| cost.passes()).map_err(|error| (error.exit_code(), error.to_string()))
+        };
+        assert_eq!(passes(&[]), Ok(vec![Pass::Forward, Pass::Training, Pass::Decode]));
+        assert_eq!(passes(&["--bidirectional"]), Ok(vec![Pass::Forward, Pass::Training]));
+        assert_eq!(passes(&["--bidirectional", "--pass", "training"]), Ok(vec![Pass::Training]));
+        let (code, problem) = passes(&["--bidirectional", "--pass", "forward,decode"]).unwrap_err();
+        assert!(code == 2 && problem.contains("leave out --pass decode"), "{problem}");
+        assert!(CostCommand::try_parse_from(["cost", "--bidirectional", "--peers"]).is_err());
     }
 
     #[test]

@@ -48,6 +48,9 @@ pub struct Outcome {
     /// What weights and activations are made of.
     #[serde(default)]
     pub precision: Precision,
+    /// Whether positions attend to those after them too; otherwise layers are causal where mechanisms can be.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_bidirectional: bool,
     /// Everything that was measured or left out.
     pub points: Vec<Point>,
 }
@@ -222,7 +225,7 @@ impl Outcome {
     /// Whether points of both were measured with equal sizes and numbers.
     pub fn is_comparable(&self, other: &Self) -> bool {
         let sizes = |outcome: &Self| (outcome.d_model, outcome.heads, outcome.kv_heads, outcome.batch, outcome.tokens, outcome.precision);
-        sizes(self) == sizes(other)
+        sizes(self) == sizes(other) && self.is_bidirectional == other.is_bidirectional
     }
 
     /// Elements that are attended from in a second.
@@ -269,6 +272,7 @@ pub(super) mod tests {
         assert_eq!([64, 2048].map(|length| rate(&outcome(), length)), [128.0, 4096.0]);
         assert!(outcome().is_comparable(&outcome()) && !by_tokens.is_comparable(&outcome()));
         assert!(!Outcome { precision: Precision::Bf16, ..outcome() }.is_comparable(&outcome()));
+        assert!(!Outcome { is_bidirectional: true, ..outcome() }.is_comparable(&outcome()));
     }
 
     #[test]

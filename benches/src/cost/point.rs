@@ -47,11 +47,11 @@ impl Pass {
         }
     }
 
-    /// Multiplications of an attention in this pass, causal if it can be: an estimate.
-    pub fn multiplications(self, config: &AnyMechanism, attention: &AnyAttention, sizes: Sizes) -> u64 {
-        let role = if config.can_be_causal() { Role::Decoder } else { Role::Encoder };
+    /// Multiplications of an attention in this pass, as `layer` has it: an estimate.
+    pub fn multiplications(self, layer: Layer<'_>, attention: &AnyAttention) -> u64 {
+        let sizes = layer.sizes;
         let queries = if self == Self::Decode { sizes.length - 1..sizes.length } else { 0..sizes.length };
-        let of_a_row = arithmetic::multiplications(attention, &sizes.placement(role), queries, sizes.length);
+        let of_a_row = arithmetic::multiplications(attention, &sizes.placement(layer.role()), queries, sizes.length);
         (sizes.batch as f64 * if self == Self::Training { of_a_row.training() } else { of_a_row.forward() }) as u64
     }
 }
@@ -59,6 +59,26 @@ impl Pass {
 impl fmt::Display for Pass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
+    }
+}
+
+/// A layer of self-attention, as it is measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Layer<'a> {
+    /// Its mechanism.
+    pub attention: &'a AnyMechanism,
+    /// Its sizes and those of the sequence.
+    pub sizes: Sizes,
+    /// What weights and activations are made of.
+    pub precision: Precision,
+    /// Whether positions attend to those after them too. Otherwise it is causal if the mechanism can be.
+    pub is_bidirectional: bool,
+}
+
+impl Layer<'_> {
+    /// Where it stands: in a decoder if it is causal.
+    pub fn role(&self) -> Role {
+        if self.attention.can_be_causal() && !self.is_bidirectional { Role::Decoder } else { Role::Encoder }
     }
 }
 
@@ -77,23 +97,16 @@ pub enum Work {
 }
 
 impl Work {
-    /// Builds the pass for a device without autodiff. A step of decoding can be run `runs` times.
+    /// Builds the pass for a device without autodiff. A step of decoding, which is causal, can be run `runs` times.
     ///
     /// # Errors
-    /// If the mechanism is impossible with these sizes.
-    pub fn new(
-        pass: Pass,
-        attention: &AnyMechanism,
-        sizes: Sizes,
-        runs: usize,
-        engine: Engine,
-        precision: Precision,
-        device: &Device,
-    ) -> Result<Self, ConfigError> {
+    /// If the mechanism is impossible with these sizes, or cannot be bidirectional where the layer is.
+    pub fn new(pass: Pass, layer: Layer<'_>, runs: usize, engine: Engine, device: &Device) -> Result<Self, ConfigError> {
+        let Layer { attention, sizes, precision, .. } = layer;
         Ok(match pass {
             Pass::Decode => Self::Step(Box::new(DecodeStep::new(attention, sizes, runs, engine, precision, device)?)),
             _ => {
-                let workload = Box::new(Workload::with(attention, sizes, engine, precision, device)?);
+                let workload = Box::new(Workload::with(attention, sizes, layer.role(), engine, precision, device)?);
                 Self::Whole { workload, training: pass == Pass::Training }
             }
         })
@@ -127,10 +140,10 @@ impl Work {
 /// The largest difference between the pass as it is timed and by the reference engine, relative to the largest value of the latter.
 ///
 /// # Errors
-/// If the mechanism is impossible with these sizes.
-pub fn difference(pass: Pass, attention: &AnyMechanism, sizes: Sizes, precision: Precision, device: &Device) -> Result<f64, ConfigError> {
+/// As [`Work::new`].
+pub fn difference(pass: Pass, layer: Layer<'_>, device: &Device) -> Result<f64, ConfigError> {
     let result = |engine| {
-        let mut work = Work::new(pass, attention, sizes, 1, engine, precision, device)?;
+        let mut work = Work::new(pass, layer, 1, engine, device)?;
         work.begin();
         Ok(work.run())
     };
@@ -149,18 +162,51 @@ fn relative_difference(found: Tensor<3>, expected: Tensor<3>) -> f64 {
 mod tests {
     use super::*;
 
+    fn layer(attention: &AnyMechanism, is_bidirectional: bool) -> Layer<'_> {
+        let sizes = Sizes { batch: 1, length: 24, d_model: 16, heads: 2, kv_heads: None };
+        Layer { attention, sizes, precision: Precision::F32, is_bidirectional }
+    }
+
     #[test]
     fn every_pass_of_every_mechanism_is_what_the_reference_engine_says() {
-        let sizes = Sizes { batch: 1, length: 24, d_model: 16, heads: 2, kv_heads: None };
         for config in AnyMechanism::all() {
             for &pass in Pass::value_variants() {
                 if pass == Pass::Decode && !config.can_be_causal() {
                     continue;
                 }
-                let found = difference(pass, &config, sizes, Precision::F32, &Device::flex()).unwrap();
+                let found = difference(pass, layer(&config, false), &Device::flex()).unwrap();
                 assert!(found < super::super::sweep::TOLERANCE, "{config} {pass}: {found}");
             }
+            if config.can_see_ahead() {
+                let found = difference(Pass::Training, layer(&config, true), &Device::flex()).unwrap();
+                assert!(found < super::super::sweep::TOLERANCE, "{config}, bidirectional: {found}");
+            }
         }
+    }
+
+    #[test]
+    fn a_bidirectional_layer_sees_what_comes_after_a_position_and_a_causal_one_does_not() {
+        let first = |name: &str, is_bidirectional| {
+            let config: AnyMechanism = name.parse().unwrap();
+            let output = |length| {
+                let mut layer = layer(&config, is_bidirectional);
+                // Longer sequences begin otherwise, so the shorter one is a part of the longer.
+                layer.sizes.length = length;
+                Work::new(Pass::Forward, layer, 0, Engine::default(), &Device::flex()).map(|mut work| work.run().narrow(1, 0, 1))
+            };
+            Ok::<_, ConfigError>(relative_difference(output(12)?, output(24)?))
+        };
+        assert!(first("dot-product", false).unwrap() < 1e-5);
+        assert!(first("dot-product", true).unwrap() > 1e-3);
+        let by_construction = AnyMechanism::all().into_iter().find(|config| !config.can_see_ahead()).unwrap();
+        assert!(first(&by_construction.name(), true).is_err() && first(&by_construction.name(), false).is_ok());
+        let multiplications = |is_bidirectional| {
+            let config = AnyMechanism::default();
+            let layer = layer(&config, is_bidirectional);
+            let work = Work::new(Pass::Forward, layer, 0, Engine::default(), &Device::flex()).unwrap();
+            Pass::Forward.multiplications(layer, work.attention())
+        };
+        assert!(multiplications(true) > multiplications(false), "it has twice as many pairs");
     }
 
     #[test]

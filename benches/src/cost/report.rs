@@ -98,7 +98,7 @@ fn add(outcome: &mut Outcome, layers: &[Layer]) {
                 Pass::Decode => false,
             };
             let sizes = (layer.d_model, layer.heads, layer.batch);
-            pass && layer.causal
+            pass && layer.causal != outcome.is_bidirectional
                 && outcome.kv_heads.is_none()
                 && (layer.device == backend && layer.dtype == dtype)
                 && sizes == (outcome.d_model, outcome.heads, sequences(outcome.batch, outcome.tokens, layer.length))
@@ -164,6 +164,11 @@ mod tests {
         assert!(fs::read_to_string(sweep.join("cost.md")).unwrap().contains("| PyTorch"));
         assert!(fs::read_to_string(sweep.join("time-cuda-training.svg")).unwrap().contains("PyTorch"));
         assert_eq!(Outcome::parse(&sweep.join("cost.json")).unwrap(), on_gpu(), "results stay as they are");
+
+        let mut bidirectional = Outcome { is_bidirectional: true, ..on_gpu() };
+        let points = bidirectional.points.len();
+        add(&mut bidirectional, &super::layers(&folder.path().join("peers.jsonl")).unwrap());
+        assert_eq!(bidirectional.points.len(), points, "PyTorch's layers are causal");
     }
 
     #[test]

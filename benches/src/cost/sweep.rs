@@ -13,7 +13,7 @@ use indicatif::ProgressBar;
 use super::memory::{Measure, Meter};
 use super::options::Contender;
 use super::outcome::{Point, sequences};
-use super::point::{Pass, Work, difference};
+use super::point::{Layer, Pass, Work, difference};
 use crate::markdown::significant;
 use crate::statistics::exponent;
 use crate::workload::{Sizes, wait};
@@ -46,6 +46,8 @@ pub struct Sweep {
     pub tokens: Option<usize>,
     /// What weights and activations are made of.
     pub precision: Precision,
+    /// Whether positions attend to those after them too.
+    pub is_bidirectional: bool,
     /// Sizes of the layer; the length is that of [`measure`](Self::measure).
     pub sizes: Sizes,
     /// Rounds, in each of which everything of a length and a pass runs once.
@@ -117,11 +119,12 @@ impl Sweep {
         if let Some(reason) = self.too_much(&shorter, sizes.length) {
             return Err(missing(point, reason));
         }
+        let layer = Layer { attention: config, sizes, precision: self.precision, is_bidirectional: self.is_bidirectional };
         let checked_at = sizes.length.min(self.check);
         let earlier = shorter.iter().find(|other| other.checked_at == Some(checked_at)).and_then(|other| other.difference);
         let found = match earlier {
             Some(difference) => difference,
-            None => match difference(pass, config, Sizes { length: checked_at, ..sizes }, self.precision, &self.device) {
+            None => match difference(pass, Layer { sizes: Sizes { length: checked_at, ..sizes }, ..layer }, &self.device) {
                 Ok(difference) => difference,
                 Err(error) => return Err(missing(point, error.to_string())),
             },
@@ -134,7 +137,7 @@ impl Sweep {
         let meter = Meter::new(&self.device);
         let empty = meter.start();
         let runs = self.rounds + Self::WARM_UP_RUNS + 1;
-        let mut work = match Work::new(pass, config, sizes, runs, Engine::default(), self.precision, &self.device) {
+        let mut work = match Work::new(pass, layer, runs, Engine::default(), &self.device) {
             Ok(work) => work,
             Err(error) => return Err(missing(point, error.to_string())),
         };
@@ -147,7 +150,7 @@ impl Sweep {
         let before = if meter.measure() == Measure::Reserved { empty } else { meter.now() };
         let (first, peak) = meter.peak_growth(before, || seconds(|| work.run()));
         (point.first_seconds, point.peak_bytes, point.measure) = (Some(first), Some(peak), Some(meter.measure()));
-        point.multiplications = Some(pass.multiplications(config, work.attention(), sizes));
+        point.multiplications = Some(pass.multiplications(layer, work.attention()));
         for _ in 0..Self::WARM_UP_RUNS {
             work.run();
         }
@@ -220,6 +223,7 @@ mod tests {
             attentions: names.iter().map(|name| name.parse().unwrap()).collect(),
             tokens: None,
             precision: Precision::F32,
+            is_bidirectional: false,
             sizes: Sizes { batch: 1, length: 0, d_model: 16, heads: 2, kv_heads: None },
             rounds: 3,
             seconds: 10.0,

@@ -21,8 +21,9 @@ impl Outcome {
         let devices: Vec<String> = self.devices.iter().map(|(backend, device)| format!("{backend}: {device}")).collect();
         let shared = self.kv_heads.map_or_else(String::new, |heads| format!(" ({heads} of keys and values)"));
         let load = self.load.map_or_else(String::new, |load| format!(", load {load:.1} before"));
+        let kind = if self.is_bidirectional { "Bidirectional" } else { "Causal" };
         format!(
-            "heedful {}, commit {}, {}, {} threads, {}{load}. Causal self-attention of width {} with {} heads{shared}, projections included, {}. {}.\n\n    {}\n",
+            "heedful {}, commit {}, {}, {} threads, {}{load}. {kind} self-attention of width {} with {} heads{shared}, projections included, {}. {}.\n\n    {}\n",
             self.version,
             code(self.provenance.as_ref()),
             self.machine.cpu,
@@ -179,7 +180,7 @@ fn left_out(points: &[&Point]) -> String {
 
 #[cfg(test)]
 mod tests {
-
+    use super::*;
     use crate::cost::outcome::tests::outcome;
 
     #[test]
@@ -190,6 +191,8 @@ mod tests {
         }
         let crossovers = outcome().crossovers();
         assert!(crossovers.contains("| local-1d  | 181 (128 to 256)") && !crossovers.contains("| dot-product"), "{crossovers}");
+        assert!(outcome().header().contains(". Causal self-attention of width 16"));
+        assert!(Outcome { is_bidirectional: true, ..outcome() }.header().contains(". Bidirectional self-attention of width 16"));
         let details = outcome().details();
         assert!(details.contains("| local-1d    | 512"), "{details}");
     }

@@ -153,11 +153,6 @@ fn row(case: &CaseResult, measurement: &Measurement) -> [String; 7] {
     ]
 }
 
-/// Processes that run or wait, on average of the last minute; none where the system does not tell.
-pub fn load() -> Option<f64> {
-    fs::read_to_string("/proc/loadavg").ok()?.split_whitespace().next()?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,21 +6,23 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::backends::{device_name, refuse_missing};
+use crate::cost::depth::DepthRounds;
 use crate::cost::options::CostOptions;
 use crate::cost::outcome::Outcome;
 use crate::cost::sweep::Sweep;
 use crate::cost::{baseline, report as cost_report};
 use crate::peers::comparison::{compare, prepare, warn_if_busy};
 use crate::peers::options::{LayerOptions, MeasuringOptions, PackagesOptions, defaults};
+use crate::peers::outcome;
 use crate::peers::protocol::serve;
-use crate::peers::{outcome, report};
 use crate::provenance;
 use clap::{Parser, Subcommand};
 use heedful_host::allocator::keep_freed_memory;
 use heedful_host::command::command_line;
 use heedful_host::device_failure::guarded;
 use heedful_host::exit::{Completion, ProgramError, main_with, print_line};
-use heedful_host::machine::Machine;
+use heedful_host::machine::{Machine, load};
+use heedful_host::rounds::Rounds;
 use heedful_host::threads::among_workers;
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -45,6 +47,8 @@ enum What {
         /// Folder of results, looked through with all folders in it
         folder: PathBuf,
     },
+    /// Measure how the memory of a model grows with its depth, in rounds: activations kept, computed again, or reversible
+    Depth(DepthRounds),
     /// Answer requests on standard input: our side of a comparison
     #[command(hide = true)]
     Worker,
@@ -54,8 +58,10 @@ const EXAMPLES: &str = "Examples:
   cost
   cost --backend flex,ndarray,wgpu --attention all --lengths 128..16384 --out costs
   cost --attention dot-product,local-1d,lsh --pass training --lengths 1024..16384
+  cost --attention 'dot-product,linformer{rank=128}' --bidirectional --lengths 512..16384
   cost --baseline costs/cost.json      (is anything slower than it was?)
   cost --peers --python venv/bin/python
+  cost depth --layers 2,32 --activations reversible,kept --out depth
   cost report costs                    (tables and pictures again)
 
 Exit codes: 0 done, 1 a measurement failed or something became slower, 2 the command was refused.";
@@ -71,6 +77,7 @@ pub fn main() -> ExitCode {
                 let sweeps = cost_report::write(&folder)?;
                 print_line(format!("{sweeps} sweeps: {}", folder.join("report.md").display()))?;
             }
+            Some(What::Depth(options)) => among_workers(|| depth(&options))?,
             Some(What::Worker) => {
                 among_workers(|| serve(io::stdin().lock(), io::stdout().lock())).map_err(ProgramError::failure)?;
             }
@@ -86,7 +93,7 @@ fn run(options: &CostOptions) -> Result<(), ProgramError> {
     let attentions = options.attentions()?;
     let earlier = options.baseline.as_deref().map(Outcome::read).transpose()?;
     // Before anything here adds to it.
-    let load = report::load();
+    let load = load();
     warn_if_busy(load);
     let mut outcome = Outcome {
         command: command_line(),
@@ -100,6 +107,7 @@ fn run(options: &CostOptions) -> Result<(), ProgramError> {
         batch: options.batch,
         tokens: options.tokens,
         precision: options.precision,
+        is_bidirectional: options.bidirectional,
         ..Outcome::default()
     };
     let mut devices = Vec::new();
@@ -109,8 +117,8 @@ fn run(options: &CostOptions) -> Result<(), ProgramError> {
         outcome.devices.insert(backend.name().to_owned(), device_name(&device));
         devices.push((backend, device));
     }
-    let lengths = options.lengths();
-    let total = devices.len() * lengths.len() * options.passes.len() * attentions.len();
+    let (lengths, passes) = (options.lengths(), options.passes());
+    let total = devices.len() * lengths.len() * passes.len() * attentions.len();
     let style = ProgressStyle::with_template("{bar:30} {pos}/{len} [{elapsed_precise}] {msg}").expect("the template is well formed");
     let progress = ProgressBar::new(total as u64).with_style(style);
     for (backend, device) in devices {
@@ -120,6 +128,7 @@ fn run(options: &CostOptions) -> Result<(), ProgramError> {
             attentions: attentions.clone(),
             tokens: options.tokens,
             precision: options.precision,
+            is_bidirectional: options.bidirectional,
             sizes,
             rounds: options.rounds,
             seconds: options.seconds,
@@ -127,7 +136,7 @@ fn run(options: &CostOptions) -> Result<(), ProgramError> {
             check: options.check,
         };
         guarded(backend, "leave out what it failed at, or give a smaller --memory; the points before are in the folder of --out", || {
-            for &pass in &options.passes {
+            for &pass in &passes {
                 let begun = outcome.points.len();
                 for &length in &lengths {
                     let measured = sweep.measure(pass, length, &outcome.points[begun..], &progress);
@@ -157,6 +166,25 @@ fn run(options: &CostOptions) -> Result<(), ProgramError> {
     Ok(())
 }
 
+fn depth(options: &DepthRounds) -> Result<(), ProgramError> {
+    let load = load();
+    warn_if_busy(load);
+    let rounds = Rounds {
+        command: command_line(),
+        about: options.about(),
+        machine: Machine::here(),
+        load,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        provenance: Some(provenance::here()),
+        series: options.measure()?,
+    };
+    print_line(rounds.table())?;
+    if let Some(folder) = &options.out {
+        rounds.write(folder)?;
+    }
+    Ok(())
+}
+
 fn write(outcome: &Outcome, folder: &Path) -> Result<(), ProgramError> {
     outcome.write(folder)?;
     outcome.draw(folder)?;
@@ -176,7 +204,7 @@ fn peers(options: &CostOptions) -> Result<(), ProgramError> {
     let (alternation, versions) = prepare(&measuring)?;
     let blank = outcome::Outcome {
         machine: Machine::here(),
-        load: report::load(),
+        load: load(),
         threads: measuring.threads,
         versions,
         provenance: Some(provenance::here()),

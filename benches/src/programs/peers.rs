@@ -10,12 +10,12 @@ use crate::peers::options::{
 };
 use crate::peers::outcome::Outcome;
 use crate::peers::protocol::serve;
-use crate::peers::report::{load, write_page};
+use crate::peers::report::write_page;
 use crate::provenance;
 use clap::{Parser, Subcommand};
 use heedful_host::allocator::keep_freed_memory;
 use heedful_host::exit::{Completion, ProgramError, main_with};
-use heedful_host::machine::Machine;
+use heedful_host::machine::{Machine, load};
 use heedful_host::provenance::Provenance;
 use heedful_host::threads::among_workers;
 

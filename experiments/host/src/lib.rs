@@ -1,6 +1,6 @@
 //! What a program knows of the machine it runs on: [backends](backend) by name and how their devices fail ([`device_failure`]), the [threads] that compute,
 //! processor and memory ([`machine`]), other processes ([`process`]), files that are never half written ([`whole_files`]), and how a program ends ([`exit`]).
-//! [`provenance`] says what a result was computed by.
+//! [`provenance`] says what a result was computed by, [`rounds`] holds costs that were measured in turn.
 //!
 //! ```
 //! use heedful_host::backend::Backend;
@@ -26,5 +26,6 @@ pub mod machine;
 pub mod names;
 pub mod process;
 pub mod provenance;
+pub mod rounds;
 pub mod threads;
 pub mod whole_files;

@@ -27,6 +27,11 @@ impl Machine {
     }
 }
 
+/// Processes that run or wait, on average of the last minute; none where the system does not tell.
+pub fn load() -> Option<f64> {
+    fs::read_to_string("/proc/loadavg").ok()?.split_whitespace().next()?.parse().ok()
+}
+
 fn cpu_model(cpuinfo: &str) -> Option<&str> {
     let line = cpuinfo.lines().find(|line| line.starts_with("model name"))?;
     line.split_once(':').map(|(_, model)| model.trim()).filter(|model| !model.is_empty())

@@ -103,6 +103,11 @@ impl MemoryOptions {
 }
 
 impl DepthOptions {
+    /// Sizes of a model of so many layers.
+    pub fn model(&self, layers: usize) -> ModelSizes {
+        ModelSizes { vocabulary: 100, layers, d_model: self.d_model, heads: 2, d_ff: 4 * self.d_model }
+    }
+
     /// Forward and backward of models of growing depth.
     ///
     /// # Errors
@@ -111,7 +116,7 @@ impl DepthOptions {
         let Self { length, d_model, .. } = *self;
         let sizes = LayerOptions { d_model, heads: 2 }.sizes(1, length)?;
         let case = |&layers: &usize| {
-            let model = ModelSizes { vocabulary: 100, layers, d_model, heads: 2, d_ff: 4 * d_model };
+            let model = self.model(layers);
             let candidate = |name: &str, activations| {
                 Candidate::new(name, Maker::Heedful, Work::Depth { activations, model, batch: 1, length }).against("kept")
             };
