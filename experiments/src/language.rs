@@ -1,7 +1,9 @@
 //! Language modelling: the experiment `lm`.
 
+mod change;
 mod config;
 mod models;
+mod positions;
 mod pretrained;
 mod spans;
 mod task;
@@ -26,6 +28,8 @@ use crate::run_folder::RunPaths;
 use crate::settings::Settings;
 use crate::tokenise::{END, Tokeniser};
 use crate::train::{Interrupt, Task};
+
+use self::positions::PositionLosses;
 
 pub use config::{Language, LanguageConfig, LanguageData};
 pub use task::{LanguageBatch, LanguageCarried, LanguageTask};
@@ -114,7 +118,7 @@ impl Experiment for Language {
         for attention in attentions {
             settings.value.model(1, attention).validate().map_err(ExperimentError::usage)?;
         }
-        Ok(())
+        change::check(settings, attentions)
     }
 
     fn open(config: &Config<Self>) -> Result<Vec<LanguageDataset>, ExperimentError> {
@@ -170,10 +174,15 @@ impl Experiment for Language {
         setup: Setup<'_, Self>,
         task: &LanguageTask<'_>,
         model: &LanguageModel,
-        _paths: &RunPaths,
+        paths: &RunPaths,
         interrupt: &Interrupt,
     ) -> Result<Option<Scores>, ExperimentError> {
-        let Some(mut scores) = task.evaluate(model, Split::Test, interrupt) else { return Ok(None) };
+        let Language { data, loss_by_position, .. } = &setup.config.own;
+        let mut positions = loss_by_position.then(|| PositionLosses::new(data.context));
+        let Some(mut scores) = task.scores(model, Split::Test, positions.as_mut(), interrupt) else { return Ok(None) };
+        if let Some(positions) = positions {
+            positions.write(paths)?;
+        }
         if let Some(checksums) = &setup.data.pretrained {
             scores.notes.push(checksums.to_string());
             let before = Self::model(setup, &RandomKey::from_seed(0), &model.embedding.tokens.weight.device())?;
@@ -184,16 +193,30 @@ impl Experiment for Language {
         Ok(Some(scores))
     }
 
+    /// The divergence of the weights' histograms, if texts are asked for.
+    fn score_change(
+        setup: Setup<'_, Self>,
+        model: &LanguageModel,
+        initial: &dyn Fn() -> Result<LanguageModel, ExperimentError>,
+        scores: &mut Scores,
+    ) -> Result<(), ExperimentError> {
+        if setup.config.own.histogram_texts > 0 {
+            change::add(scores, setup, &initial()?, model)?;
+        }
+        Ok(())
+    }
+
     fn columns() -> Vec<MetricColumn> {
         let mut columns = vec![
             MetricColumn::new("perplexity", "test ppl").lower_is_better(),
             MetricColumn::new(pretrained::BEFORE, "before").lower_is_better().defined_as("test ppl of the pretrained weights"),
-            MetricColumn::new("bits per unit", "test bits").digits(3).lower_is_better(),
+            MetricColumn::new("bits per unit", "test bits").digits(3).lower_is_better().shown_in(positions::PICTURE),
             MetricColumn::new("valid perplexity", "valid ppl").lower_is_better(),
             MetricColumn::new("context", "context").digits(0).defined_as("tokens that are read at once in training"),
             MetricColumn::new("memory", "memory").digits(0).defined_as("tokens before them whose states are remembered in training"),
         ];
         columns.extend(spans::columns());
+        columns.push(change::column());
         columns
     }
 

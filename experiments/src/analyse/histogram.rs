@@ -65,6 +65,20 @@ impl Histogram {
         self.counts.iter().sum::<u64>() + self.below + self.above
     }
 
+    /// The Jensen-Shannon divergence of the shares of two histograms with the same bins, in nats: 0 for equal shares, `ln 2` where they have no bin in common.
+    /// Values outside the range make up two bins more. `None` if one of the two is empty.
+    pub fn divergence(&self, other: &Self) -> Option<f64> {
+        debug_assert_eq!((self.from, self.to, self.counts.len()), (other.from, other.to, other.counts.len()));
+        let (own, others) = (self.total() as f64, other.total() as f64);
+        if own == 0.0 || others == 0.0 {
+            return None;
+        }
+        // What a bin adds to the divergence of one from the mean of both.
+        let part = |share: f64, other: f64| if share > 0.0 { 0.5 * share * (2.0 * share / (share + other)).ln() } else { 0.0 };
+        let shares = self.bins().zip(other.bins()).map(|((.., one), (.., two))| (one as f64 / own, two as f64 / others));
+        Some(shares.map(|(one, two)| part(one, two) + part(two, one)).sum::<f64>().max(0.0))
+    }
+
     /// The ends and the count of each bin; open ends (`None`) are those of the values outside the range.
     pub fn bins(&self) -> impl Iterator<Item = (Option<f64>, Option<f64>, u64)> {
         let bins = self.counts.len();
@@ -89,6 +103,24 @@ mod tests {
         assert_eq!(bins[0], (None, Some(0.0), 1));
         assert_eq!(bins[2], (Some(0.25), Some(0.5), 1));
         assert_eq!(bins[5], (Some(1.0), None, 2));
+    }
+
+    #[test]
+    fn divergences_are_those_of_shares() {
+        let of = |values: &[f64]| {
+            let mut histogram = Histogram::new(0.0, 1.0, 2);
+            values.iter().for_each(|value| histogram.add(*value));
+            histogram
+        };
+        let half = of(&[0.2, 0.8]);
+        assert_eq!(half.divergence(&of(&[0.1, 0.9, 0.3, 0.7])), Some(0.0), "counts differ, shares do not");
+        let apart = of(&[0.2]).divergence(&of(&[0.8, 2.0])).unwrap();
+        assert!((apart - 2_f64.ln()).abs() < 1e-12, "{apart}");
+        // Shares of 1/2, 1/2 and 1, 0 have the mean 3/4, 1/4.
+        let expected = 0.5 * (0.5 * (2.0_f64 / 3.0).ln() + 0.5 * 2_f64.ln() + (4.0_f64 / 3.0).ln());
+        let found = half.divergence(&of(&[0.3])).unwrap();
+        assert!((found - expected).abs() < 1e-12 && (of(&[0.3]).divergence(&half).unwrap() - found).abs() < 1e-12, "{found}");
+        assert_eq!(half.divergence(&of(&[])), None);
     }
 
     #[test]

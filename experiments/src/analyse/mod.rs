@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! <out>/analyse.md                  what there is, and the statistics
-//! <out>/statistics.csv, histogram.csv, spans.csv, buckets.csv, gates.csv, halting.csv, weights.csv
+//! <out>/statistics.csv, divergence.csv, histogram.csv, spans.csv, buckets.csv, gates.csv, halting.csv, weights.csv
 //! <out>/entropy.svg, distance.svg, histogram.svg, spans.svg, gates.svg, halting-text<N>.svg
 //! <out>/maps/text<N>-<module>.{svg,png}
 //! ```
@@ -27,6 +27,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 pub use histogram::Histogram;
+pub(crate) use observe::of_change;
 pub use observe::{AnalyseOptions, run};
 pub use record::{Kind, Observed, State};
 pub use statistics::{BucketStatistics, Extent, GateStatistics, HeadStatistics, Mean, Place, Places, Statistics};

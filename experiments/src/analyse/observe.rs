@@ -7,6 +7,7 @@ use heedful_attention::heads::merge_heads;
 use heedful_attention::probe::{Observation, Probe};
 use heedful_attention::read::read;
 use heedful_host::device_failure::guarded;
+use indicatif::ProgressBar;
 
 use super::{Analysis, Kind, Observed, State};
 use crate::backend::Backend;
@@ -71,18 +72,7 @@ fn analyse<E: Experiment>(options: &AnalyseOptions) -> Result<(), ExperimentErro
     let subject = format!("{} of {}, seed {seed}", attention.name, options.run.display());
     let mut analysis = Analysis::new(&subject, 0..options.pictured);
     let bar = scoring_bar("reading", 2 * texts.len());
-    for (state, model) in [(State::Initial, &initial), (State::Trained, &trained)] {
-        // Each segment of a text counts as one.
-        let mut number = 0;
-        for text in &texts {
-            E::read_segments(setup, model, text, &mut |read| {
-                show(&mut analysis, state, number, read)?;
-                number += 1;
-                Ok(())
-            })?;
-            bar.inc(1);
-        }
-    }
+    read_both(setup, (&initial, &trained), &texts, &mut analysis, &bar)?;
     bar.finish_and_clear();
     let runs = RunFolder::at(&options.run);
     let folder = options.out.clone().unwrap_or_else(|| runs.analysis(&attention.name, seed));
@@ -91,6 +81,45 @@ fn analyse<E: Experiment>(options: &AnalyseOptions) -> Result<(), ExperimentErro
         write_page::<E>(&runs, &config, sections)?;
     }
     print_line(format!("Analysis of {} texts: {}", texts.len(), folder.join("analyse.md").display()))
+}
+
+/// What a model shows of texts with the weights that it began with, and with those that it has after training.
+///
+/// # Errors
+/// A text that is too long.
+pub(crate) fn of_change<E: Experiment>(
+    setup: Setup<'_, E>,
+    initial: &E::Model,
+    trained: &E::Model,
+    texts: &[String],
+) -> Result<Analysis, ExperimentError> {
+    let mut analysis = Analysis::new(&setup.attention.name, []);
+    let bar = scoring_bar("reading", 2 * texts.len());
+    read_both(setup, (initial, trained), texts, &mut analysis, &bar)?;
+    bar.finish_and_clear();
+    Ok(analysis)
+}
+
+fn read_both<E: Experiment>(
+    setup: Setup<'_, E>,
+    (initial, trained): (&E::Model, &E::Model),
+    texts: &[String],
+    analysis: &mut Analysis,
+    bar: &ProgressBar,
+) -> Result<(), ExperimentError> {
+    for (state, model) in [(State::Initial, initial), (State::Trained, trained)] {
+        // Each segment of a text counts as one.
+        let mut number = 0;
+        for text in texts {
+            E::read_segments(setup, model, text, &mut |read| {
+                show(analysis, state, number, read)?;
+                number += 1;
+                Ok(())
+            })?;
+            bar.inc(1);
+        }
+    }
+    Ok(())
 }
 
 /// Adds what a model shows of a text.

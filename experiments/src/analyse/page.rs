@@ -79,6 +79,12 @@ fn tables(analysis: &Analysis, state: State, text: &mut String) {
         token, the tokens before and after, the first token.";
     head_table("Heads", explanation, header, rows.collect(), text);
 
+    let rows = statistics.divergences();
+    let rows = rows.into_iter().filter_map(|(place, divergence)| placed(place, vec![format!("{divergence:.4}")]));
+    let explanation = "How far the histogram of a head's weights is from that at initialisation: Jensen-Shannon divergence in nats, from 0 to 0.693, over 50 \
+        equal bins from 0 to 1. Keys that a query does not see are left out.";
+    head_table("Change of the weights", explanation, vec!["module", "head", "divergence"], rows.collect(), text);
+
     let rows = statistics
         .spans
         .iter()

@@ -309,6 +309,18 @@ pub struct Statistics {
 }
 
 impl Statistics {
+    /// How far the weights of each head have moved since the beginning: the divergence, in nats, of their histogram after training from that at initialisation,
+    /// by the place of the former. Heads that were observed in one of the two states alone have none.
+    pub fn divergences(&self) -> Vec<(&Place, f64)> {
+        let trained = self.heads.iter().filter(|(place, _)| place.state == State::Trained);
+        let divergence = |place: &Place, head: &HeadStatistics| {
+            let beginning = Place { state: State::Initial, ..place.clone() };
+            let (_, before) = self.heads.iter().find(|(other, _)| **other == beginning)?;
+            head.weights.divergence(&before.weights)
+        };
+        trained.filter_map(|(place, head)| Some((place, divergence(place, head)?))).collect()
+    }
+
     /// Adds a checked observation.
     pub(super) fn add(&mut self, observed: &Observed) {
         let place = |head: usize| Place { state: observed.state, kind: observed.kind, module: observed.module.clone(), head };
@@ -466,6 +478,19 @@ mod tests {
         assert_near(second.total, 0.5);
         assert_eq!(second.total.count(), 2);
         assert_eq!(heads.get(State::Initial, "decoder", 0), None);
+    }
+
+    #[test]
+    fn heads_diverge_from_what_they_were_at_the_beginning() {
+        let after = observed(Kind::Weights, "a b", &[2, 2, 2], &[0.5, 0.5, 0.5, 0.5, 0.9, 0.1, 0.1, 0.9]);
+        let before = Observed { state: State::Initial, values: vec![0.5; 8], ..after.clone() };
+        let alone = Observed { module: "decoder".into(), ..after.clone() };
+        let statistics = statistics(&[before, after, alone]);
+        let found: Vec<(&str, usize, f64)> =
+            statistics.divergences().into_iter().map(|(place, divergence)| (place.module.as_str(), place.head, divergence)).collect();
+        let module = "encoder.layers.0.self_attention";
+        assert_eq!(found, [(module, 0, 0.0), (module, 1, found[1].2)]);
+        assert!((found[1].2 - 2_f64.ln()).abs() < 1e-12, "the second head has no weight of a half any more: {found:?}");
     }
 
     #[test]

@@ -26,11 +26,18 @@ pub(super) fn write(analysis: &Analysis, files: &mut Files<'_>) -> Result<(), Ru
                 head.next,
                 head.first,
             ];
-            let of = if place.kind == Kind::Weights { "keys" } else { "slots" };
-            let counts = [of.to_string(), head.total.count().to_string(), head.hidden.to_string()];
+            let counts = [of(place).to_string(), head.total.count().to_string(), head.hidden.to_string()];
             placed(place).into_iter().chain(counts).chain(means.map(value)).collect()
         });
         write_rows(files, "statistics.csv", sentence, header, rows)?;
+    }
+    let divergences = statistics.divergences();
+    if !divergences.is_empty() {
+        let sentence = "How far the histogram of each head's weights after training is from that at initialisation: Jensen-Shannon divergence, in nats.";
+        let rows = divergences
+            .into_iter()
+            .map(|(place, divergence)| vec![named(&place.module).into(), place.head.to_string(), of(place).into(), divergence.to_string()]);
+        write_rows(files, "divergence.csv", sentence, "module,head,of,divergence", rows)?;
     }
     if !statistics.heads.is_empty() || !statistics.gates.is_empty() {
         let sentence = "Counts of weights that are not 0, of their decimal logarithms, and of gate openings, in bins of equal width.";
@@ -72,6 +79,11 @@ pub(super) fn write(analysis: &Analysis, files: &mut Files<'_>) -> Result<(), Ru
         write_rows(files, "weights.csv", &sentence, header, analysis.maps().flat_map(weights))?;
     }
     Ok(())
+}
+
+/// What weights are over.
+fn of(place: &Place) -> &'static str {
+    if place.kind == Kind::Weights { "keys" } else { "slots" }
 }
 
 fn placed(place: &Place) -> Vec<String> {

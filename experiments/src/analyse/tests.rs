@@ -64,7 +64,7 @@ fn every_file_is_named_on_the_page_and_every_name_is_a_file() {
     let page = fs::read_to_string(folder.path().join("analyse.md")).unwrap();
     let mut names = names(folder.path());
     assert!(names.remove("analyse.md"));
-    assert_eq!(names.len(), 7 + 5 + 2 + 2 * 2 * 2 * 2);
+    assert_eq!(names.len(), 8 + 5 + 2 + 2 * 2 * 2 * 2);
     for name in &names {
         assert!(page.contains(&format!("- [`{name}`]({name}): ")), "{name} is missing in\n{page}");
     }
@@ -81,6 +81,8 @@ fn tables_have_a_row_for_each_thing() {
     // Two states, two layers and two heads of keys and of slots.
     assert_eq!(count("statistics.csv"), 2 * 2 * 2 * 2);
     assert_eq!(count("histogram.csv"), 16 * (50 + 2 + 40 + 2) + 2 * 2 * (20 + 2));
+    // After training, beside the beginning.
+    assert_eq!(count("divergence.csv"), 2 * 2 * 2);
     assert_eq!([count("spans.csv"), count("buckets.csv"), count("gates.csv")], [8, 8, 4]);
     assert_eq!(count("halting.csv"), 2 * (3 + 2));
     // Of one text, after training.
@@ -104,6 +106,8 @@ fn the_page_shows_statistics_of_each_head() {
     for part in [
         "Observed: 2 texts at initialisation, 2 texts after training.",
         "## Heads, after training",
+        "## Change of the weights, after training",
+        "| `decoder.layers.1.cross_attention` | 1 | 0.0000 |",
         "| `decoder.layers.1.cross_attention` | 1 | 1.386 | 1.000 | 0.250 | 1.000 | – | – | – | – | 0.250 |",
         "| `decoder.layers.0.self_attention` | 0 | 5.000 | 5.000 | 5.000 |",
         "| `decoder.layers.0.self_attention` | 1 | 1.000 | 2.500 | 2.500 | 1.000 | 1.000 |",

@@ -197,8 +197,9 @@ impl<'a, E: Experiment> Session<'a, E> {
         let checkpoint = CheckpointFolder::of_any_configuration(folder.root()).best().map_err(ExperimentError::failure)?;
         let checkpoint = checkpoint.ok_or_else(|| failed(format!("`{}` has no checkpoint", folder.root().display())))?;
         let initial = E::model(setup, &RandomKey::from_seed(*seed).named("init"), &self.device)?;
-        let model = load_model(initial, &checkpoint).map_err(ExperimentError::failure)?;
-        let Some(scores) = E::score(setup, &E::task(setup), &model, paths, &self.interrupt)? else { return Ok(RunEnd::Interrupted) };
+        let model = load_model(initial.clone(), &checkpoint).map_err(ExperimentError::failure)?;
+        let Some(mut scores) = E::score(setup, &E::task(setup), &model, paths, &self.interrupt)? else { return Ok(RunEnd::Interrupted) };
+        E::score_change(setup, &model, &|| Ok(initial.clone()), &mut scores)?;
         record.configuration = self.runs.recipe(run)?;
         (record.steps, record.parameters) = (trained.steps, trained.parameters);
         record.parameters_by_part.clone_from(&trained.parameters_by_part);
@@ -261,7 +262,10 @@ impl<'a, E: Experiment> Session<'a, E> {
                 record.tokens_per_second = Some(trained.tokens_per_second);
                 record.wall_seconds = trained.wall_seconds;
                 record.score(STEPS_PER_SECOND, trained.steps as f64 / trained.training_seconds.max(f64::MIN_POSITIVE));
-                let scores = E::score(setup, &task, &trained.model, paths, &self.interrupt)?;
+                let mut scores = E::score(setup, &task, &trained.model, paths, &self.interrupt)?;
+                if let Some(scores) = &mut scores {
+                    E::score_change(setup, &trained.model, &|| E::model(setup, &key.named("init"), &self.device), scores)?;
+                }
                 if attempts[index].rate.is_some() && scores.is_some() {
                     keep(&attempts[index].folder, paths.root())?;
                 }

@@ -238,6 +238,19 @@ pub trait Experiment: Clone + Debug + Default + PartialEq + Serialize + Deserial
         Ok(task.evaluate(model, Split::Test, interrupt))
     }
 
+    /// Adds scores of what training has changed in a model; `initial` makes it with the weights that it began with. By default there are none.
+    ///
+    /// # Errors
+    /// Weights to go on from, or texts, that cannot be read.
+    fn score_change(
+        _setup: Setup<'_, Self>,
+        _model: &Self::Model,
+        _initial: &dyn Fn() -> Result<Self::Model, ExperimentError>,
+        _scores: &mut Scores,
+    ) -> Result<(), ExperimentError> {
+        Ok(())
+    }
+
     /// The scores that the table shows.
     fn columns() -> Vec<MetricColumn>;
 

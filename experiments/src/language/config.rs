@@ -36,6 +36,10 @@ pub struct Language {
     pub logit_softcap: Option<f64>,
     /// Losses of intermediate layers and of further targets that are added in training, by default none.
     pub auxiliary: Option<AuxiliaryLossesConfig>,
+    /// Test texts on which the histograms of the attention's weights before and after training are compared (0: none).
+    pub histogram_texts: usize,
+    /// Whether the folder of a run has the loss of the test text by the position in the window, as a table and a picture.
+    pub loss_by_position: bool,
 }
 
 /// The text of a language-modelling experiment.
@@ -69,6 +73,8 @@ impl Default for Language {
             output_bias: false,
             logit_softcap: None,
             auxiliary: None,
+            histogram_texts: 0,
+            loss_by_position: false,
         }
     }
 }

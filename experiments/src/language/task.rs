@@ -19,6 +19,7 @@ use crate::experiment::{Pass, Scores, Selection, Split};
 use crate::metrics::{Combination, ItemScore, ItemTable, LikelihoodTotal};
 use crate::train::{Interrupt, Task};
 
+use super::positions::PositionLosses;
 use super::spans;
 use super::{Language, LanguageConfig, LanguageData, LanguageDataset};
 
@@ -83,16 +84,65 @@ impl<'a> LanguageTask<'a> {
 
     /// Perplexity of the test text; `None` if the interrupt was raised meanwhile.
     pub(crate) fn test_perplexity(&self, model: &LanguageModel, interrupt: &Interrupt) -> Option<f64> {
-        let total = self.likelihood(model, &self.dataset.test, None, interrupt)?;
+        let total = self.likelihood(model, &self.dataset.test, Details::default(), interrupt)?;
         Some(total.perplexity().unwrap_or(f64::NAN))
     }
 
-    /// Scores each token once; `None` if the interrupt was raised meanwhile. What is scored at once is a block of the text, for the table of its items.
+    /// The scores of a split; losses of the test text by position are added to `positions`. `None` if the interrupt was raised meanwhile.
+    pub(super) fn scores(
+        &self,
+        model: &LanguageModel,
+        split: Split,
+        positions: Option<&mut PositionLosses>,
+        interrupt: &Interrupt,
+    ) -> Option<Scores> {
+        let LanguageConfig { run, own: Language { data, .. }, .. } = &*self.config;
+        let memory = data.evaluation_memory();
+        let stride = if memory > 0 { data.context } else { data.stride };
+        let signature = |total: &LikelihoodTotal| {
+            let LikelihoodTotal { unit, units, .. } = total;
+            format!("unit:{unit}|context:{}|stride:{stride}|memory:{memory}|ends of lines:scored|units:{units}", data.context)
+        };
+        let add_perplexity = |scores: &mut Scores, name: &str, total: &LikelihoodTotal| {
+            scores.push(name, total.perplexity().unwrap_or(f64::NAN), signature(total));
+        };
+        let mut scores = Scores::default();
+        if split == Split::Valid {
+            add_perplexity(&mut scores, "perplexity", &self.likelihood(model, &self.dataset.valid, Details::default(), interrupt)?);
+            return Some(scores);
+        }
+        let mut blocks = ItemTable::new("test", &["nats", "bits", "units"]);
+        let test = self.likelihood(model, &self.dataset.test, Details { blocks: Some(&mut blocks), positions }, interrupt)?;
+        add_perplexity(&mut scores, "perplexity", &test);
+        scores.push("bits per unit", test.bits_per_unit().unwrap_or(f64::NAN), signature(&test));
+        scores.push_items("perplexity", ItemScore::new("test", "blocks", Combination::ExpRatio, &["nats", "units"]));
+        scores.push_items("bits per unit", ItemScore::new("test", "blocks", Combination::Ratio, &["bits", "units"]));
+        scores.items.push(blocks);
+        add_perplexity(&mut scores, "valid perplexity", &self.likelihood(model, &self.dataset.valid, Details::default(), interrupt)?);
+        spans::add(&mut scores, model, &self.dataset.test, data.context);
+        if let Some(auxiliary) = &model.auxiliary {
+            scores.notes.push(format!("{} of the parameters are of auxiliary losses and serve training alone", auxiliary.num_params()));
+        }
+        if !run.models.is_empty() {
+            let sizes = [("context", data.context), ("memory", data.memory)];
+            scores.metrics.extend(sizes.map(|(name, tokens)| (name.to_owned(), tokens as f64)));
+        }
+        Some(scores)
+    }
+
+    /// Scores the first `count` tokens of the test text, or all that it has, as evaluation does, and returns how many were scored; `None` if the interrupt was
+    /// raised meanwhile.
+    pub(crate) fn score_tokens(&self, model: &LanguageModel, count: usize, interrupt: &Interrupt) -> Option<u64> {
+        let tokens = &self.dataset.test[..self.dataset.test.len().min(count.saturating_add(1))];
+        Some(self.likelihood(model, tokens, Details::default(), interrupt)?.units)
+    }
+
+    /// Scores each token once; `None` if the interrupt was raised meanwhile.
     fn likelihood(
         &self,
         model: &LanguageModel,
         tokens: &[u32],
-        mut blocks: Option<&mut ItemTable>,
+        mut details: Details<'_>,
         interrupt: &Interrupt,
     ) -> Option<LikelihoodTotal> {
         let LanguageData { context, stride, batch, .. } = self.config.own.data;
@@ -112,8 +162,9 @@ impl<'a> LanguageTask<'a> {
                 let inputs = integers([&window.inputs(tokens)[new.clone()]]);
                 let inputs = Tensor::<2, Int>::from_data(TensorData::new(inputs, [1, new.len()]), &model.embedding.tokens.weight.device());
                 let hidden = model.segment(inputs, &mut memory, None, &mut Probe::off()).states;
+                let columns: Vec<usize> = (0..new.len()).collect();
                 let targets = integers([&window.targets(tokens)[new]]);
-                record(&mut total, blocks.as_deref_mut(), model, hidden.squeeze_dim(0), targets);
+                record(&mut total, &mut details, model, hidden.squeeze_dim(0), (targets, &columns));
                 bar.inc(1);
             }
             bar.finish_and_clear();
@@ -132,18 +183,16 @@ impl<'a> LanguageTask<'a> {
             let hidden = model.hidden(inputs, &[], None, &mut Probe::off()).states;
             // Only what is scored is projected to the vocabulary.
             let scored = |window: &EvaluationWindow| window.unscored()..width;
-            let indices: Vec<i32> = windows
-                .iter()
-                .enumerate()
-                .flat_map(|(row, window)| scored(window).map(move |column| (row * width + column) as i32))
-                .collect();
+            let columns: Vec<usize> = windows.iter().flat_map(scored).collect();
+            let rows = windows.iter().enumerate().flat_map(|(row, window)| scored(window).map(move |_| row));
+            let indices: Vec<i32> = rows.zip(&columns).map(|(row, column)| (row * width + column) as i32).collect();
             let count = indices.len();
             let [_, _, d_model] = hidden.dims();
             let hidden = hidden
                 .reshape([windows.len() * width, d_model])
                 .select(0, Tensor::<1, Int>::from_data(TensorData::new(indices, [count]), &device));
             let targets = integers(windows.iter().map(|window| &window.targets(tokens)[scored(window)]));
-            record(&mut total, blocks.as_deref_mut(), model, hidden, targets);
+            record(&mut total, &mut details, model, hidden, (targets, &columns));
             bar.inc(windows.len() as u64);
         }
         bar.finish_and_clear();
@@ -151,15 +200,33 @@ impl<'a> LanguageTask<'a> {
     }
 }
 
-/// Adds the likelihood of the targets that follow hidden states `[N, C]`.
-fn record(total: &mut LikelihoodTotal, blocks: Option<&mut ItemTable>, model: &LanguageModel, hidden: Tensor<2>, targets: Vec<i32>) {
+/// What is kept of a text that is scored beside its likelihood.
+#[derive(Debug, Default)]
+struct Details<'d> {
+    /// The table of its items: what is scored at once is a block of the text.
+    blocks: Option<&'d mut ItemTable>,
+    /// Losses by position.
+    positions: Option<&'d mut PositionLosses>,
+}
+
+/// Adds the likelihood of the targets that follow hidden states `[N, C]`, at these indices of their windows.
+fn record(
+    total: &mut LikelihoodTotal,
+    details: &mut Details<'_>,
+    model: &LanguageModel,
+    hidden: Tensor<2>,
+    (targets, columns): (Vec<i32>, &[usize]),
+) {
     let count = targets.len();
-    let identity = blocks.is_some().then(|| targets.clone());
+    if let Some(positions) = &mut details.positions {
+        positions.add(model, &hidden, &targets, columns);
+    }
+    let identity = details.blocks.is_some().then(|| targets.clone());
     let targets = Tensor::<1, Int>::from_data(TensorData::new(targets, [count]), &hidden.device());
     let nll = model.cross_entropy(hidden, targets, None, 0.0).negative_log_likelihood;
     let nats = f64::from(nll.into_scalar::<f32>());
     total.record(nats, count as u64);
-    if let Some((blocks, identity)) = blocks.zip(identity) {
+    if let Some((blocks, identity)) = details.blocks.as_deref_mut().zip(identity) {
         blocks.push_tokens(identity.into_iter().map(i64::from), &[nats, nats / LN_2, count as f64]);
     }
 }
@@ -233,38 +300,7 @@ impl Task for LanguageTask<'_> {
     }
 
     fn evaluate(&self, model: &LanguageModel, split: Split, interrupt: &Interrupt) -> Option<Scores> {
-        let LanguageConfig { run, own: Language { data, .. }, .. } = &*self.config;
-        let memory = data.evaluation_memory();
-        let stride = if memory > 0 { data.context } else { data.stride };
-        let signature = |total: &LikelihoodTotal| {
-            let LikelihoodTotal { unit, units, .. } = total;
-            format!("unit:{unit}|context:{}|stride:{stride}|memory:{memory}|ends of lines:scored|units:{units}", data.context)
-        };
-        let add_perplexity = |scores: &mut Scores, name: &str, total: &LikelihoodTotal| {
-            scores.push(name, total.perplexity().unwrap_or(f64::NAN), signature(total));
-        };
-        let mut scores = Scores::default();
-        if split == Split::Valid {
-            add_perplexity(&mut scores, "perplexity", &self.likelihood(model, &self.dataset.valid, None, interrupt)?);
-            return Some(scores);
-        }
-        let mut blocks = ItemTable::new("test", &["nats", "bits", "units"]);
-        let test = self.likelihood(model, &self.dataset.test, Some(&mut blocks), interrupt)?;
-        add_perplexity(&mut scores, "perplexity", &test);
-        scores.push("bits per unit", test.bits_per_unit().unwrap_or(f64::NAN), signature(&test));
-        scores.push_items("perplexity", ItemScore::new("test", "blocks", Combination::ExpRatio, &["nats", "units"]));
-        scores.push_items("bits per unit", ItemScore::new("test", "blocks", Combination::Ratio, &["bits", "units"]));
-        scores.items.push(blocks);
-        add_perplexity(&mut scores, "valid perplexity", &self.likelihood(model, &self.dataset.valid, None, interrupt)?);
-        spans::add(&mut scores, model, &self.dataset.test, data.context);
-        if let Some(auxiliary) = &model.auxiliary {
-            scores.notes.push(format!("{} of the parameters are of auxiliary losses and serve training alone", auxiliary.num_params()));
-        }
-        if !run.models.is_empty() {
-            let sizes = [("context", data.context), ("memory", data.memory)];
-            scores.metrics.extend(sizes.map(|(name, tokens)| (name.to_owned(), tokens as f64)));
-        }
-        Some(scores)
+        self.scores(model, split, None, interrupt)
     }
 
     fn selection(&self) -> Selection {
@@ -344,13 +380,34 @@ mod tests {
                 // The weights must not depend on the length that the model is made for.
                 let longest = LanguageConfig { model: ModelSettings { max_length: 128, ..config.model.clone() }, ..config.clone() };
                 let model = model(&longest, &dataset, attention, &Device::flex());
-                LanguageTask::new(&config, &dataset).likelihood(&model, &dataset.valid, None, &Interrupt::new()).unwrap()
+                LanguageTask::new(&config, &dataset).likelihood(&model, &dataset.valid, Details::default(), &Interrupt::new()).unwrap()
             };
             let (whole, streamed, forgetful) = (of(96, 0), of(16, 96), of(16, 4));
             assert_eq!((whole.units, streamed.units), (89, 89), "{attention}");
             let [whole, streamed, forgetful] = [whole, streamed, forgetful].map(|total| total.perplexity().unwrap());
             assert!((streamed / whole - 1.0).abs() < 1e-4, "{attention}: {streamed} and {whole}");
             assert!((forgetful / whole - 1.0).abs() > 1e-4, "{attention}: a short memory makes no difference");
+        }
+    }
+
+    #[test]
+    fn losses_by_position_add_up_to_the_likelihood_with_and_without_a_memory() {
+        let dataset = dataset();
+        for (memory, stride, expected) in [(0, 4, vec![(1, 1), (13, 19), (16, 20)]), (16, 16, vec![(1, 6), (9, 6), (16, 5)])] {
+            let mut config = config(16, memory);
+            config.own.data.stride = stride;
+            let model = model(&config, &dataset, "dot-product", &Device::flex());
+            let mut positions = PositionLosses::new(16);
+            let details = Details { blocks: None, positions: Some(&mut positions) };
+            let total = LanguageTask::new(&config, &dataset).likelihood(&model, &dataset.valid, details, &Interrupt::new()).unwrap();
+            let means: Vec<(usize, u64, f64)> = positions.means().collect();
+            let nats: f64 = means.iter().map(|(_, tokens, nats)| *tokens as f64 * nats).sum();
+            let tokens: u64 = means.iter().map(|(_, tokens, _)| tokens).sum();
+            assert!(tokens == total.units && (nats / total.nats - 1.0).abs() < 1e-5, "{nats} and {}", total.nats);
+            let counts = |position: usize| means.iter().find(|mean| mean.0 == position).map_or(0, |mean| mean.1);
+            for (position, count) in expected {
+                assert_eq!(counts(position), count, "position {position} with a memory of {memory}");
+            }
         }
     }
 

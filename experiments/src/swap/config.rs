@@ -60,7 +60,7 @@ pub struct SwapStart {
 
 impl Default for Swap {
     fn default() -> Self {
-        let Language { data, tokeniser, tied, output_bias, logit_softcap, auxiliary, pretrained: _ } = Language::default();
+        let Language { data, tokeniser, tied, output_bias, logit_softcap, auxiliary, .. } = Language::default();
         Self { data, tokeniser, tied, output_bias, logit_softcap, auxiliary, start: SwapStart::default() }
     }
 }
@@ -109,7 +109,7 @@ impl SwapConfig {
     pub(super) fn language(&self) -> LanguageConfig {
         let Config { run, model, mechanisms, training, slurm, own } = self.clone();
         let Swap { data, tokeniser, tied, output_bias, logit_softcap, auxiliary, start: _ } = own;
-        let own = Language { data, tokeniser, tied, output_bias, logit_softcap, auxiliary, pretrained: None };
+        let own = Language { data, tokeniser, tied, output_bias, logit_softcap, auxiliary, ..Language::default() };
         Config { run, model, mechanisms, training, slurm, own }
     }
 
