@@ -233,7 +233,7 @@ pub fn reload<E: Experiment>(
     };
     let results = Results::read(&paths)?;
     let twins = twins::<E>(&with_earlier::<E>(&candidates, &results, &settings.value))?;
-    let Candidate { attention, config, .. } = candidates.into_iter().nth(index).expect("there is at least one");
+    let Candidate { attention, config, weights_of } = candidates.into_iter().nth(index).expect("there is at least one");
     let mut datasets = E::open(&config)?;
     let sections = sections::<E>(&datasets, &twins);
     let names: Vec<String> = datasets.iter().map(|data| E::card(data).name).collect();
@@ -247,8 +247,9 @@ pub fn reload<E: Experiment>(
     E::fits(Setup { config: &config, data: &dataset, attention: &attention })?;
     let card = E::card(&dataset);
     let seed = seed.unwrap_or(config.run.seed);
-    let run = paths.existing_run(&card.name, &attention.name, seed).ok_or_else(|| {
-        ExperimentError::usage(format!("`{}` has no run of {} with seed {seed}; give another --seed", folder.display(), attention.name))
+    let owner = weights_of.as_deref().unwrap_or(&attention.name);
+    let run = paths.existing_run(&card.name, owner, seed).ok_or_else(|| {
+        ExperimentError::usage(format!("`{}` has no run of {owner} with seed {seed}; give another --seed", folder.display()))
     })?;
     let is_of_run = |record: &&ResultRecord| record.dataset == card.name && record.attention == attention.name && record.seed == seed;
     if let Some(record) = results.records().iter().find(is_of_run)

@@ -2,7 +2,7 @@
 //!
 //! The programs `mt`, `lm`, `glue`, `algorithmic`, `mlm`, `textgen`, `classify`, `image`, `memory-rl`, `recall`, `track` and `swap` are thin: each is an
 //! [`Experiment`](experiment::Experiment) whose body is [`experiment::main`]. The program `heedful` has the tools: `analyse` shows the attention of a trained model
-//! ([`analyse`]), `compare` compares finished runs ([`compare`]), `data` fetches and checks public data sets ([`catalogue`]), `parity` runs a single attention
+//! ([`analyse`]), `compare` compares finished runs ([`compare`]), `data` fetches and checks public data sets ([`catalogue`]), `measure` measures costs of trained models in rounds ([`measure`]), `parity` runs a single attention
 //! for comparison with other code ([`parity`]), and `status` shows how far the runs of a folder are ([`status`]). [`programs`] has them as functions, for programs that know more mechanisms.
 
 #![warn(unreachable_pub)]
@@ -31,6 +31,7 @@ pub mod image;
 pub mod jobs;
 pub mod language;
 mod markup;
+pub mod measure;
 pub mod mechanisms;
 pub mod memory_rl;
 pub mod metrics;

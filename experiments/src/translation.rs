@@ -34,6 +34,21 @@ pub struct TranslationDataset {
     too_long: usize,
 }
 
+impl TranslationDataset {
+    /// The training pairs.
+    pub(crate) fn train(&self) -> &[TokenPair] {
+        &self.train
+    }
+
+    /// The sources of the first test set, at most `count`, from short to long.
+    pub(crate) fn test_sources(&self, count: usize) -> Vec<Vec<u32>> {
+        let pairs = self.corpus.tests.first().map_or(&[][..], |(_, pairs)| pairs);
+        let mut sources: Vec<Vec<u32>> = pairs.iter().take(count).map(|pair| self.tokeniser.encode(&pair.source)).collect();
+        sources.sort_by_key(Vec::len);
+        sources
+    }
+}
+
 impl Experiment for Translation {
     const NAME: &'static str = "mt";
     const TITLE: &'static str = "Machine translation";

@@ -9,9 +9,9 @@ use crate::error::{Completion, main_with};
 use crate::options::CommonOptions;
 use crate::threads::among_workers;
 
-use super::{analyse, compare, data, parity, status};
+use super::{analyse, compare, data, measure, parity, status};
 
-/// Tools of the heedful toolkit: show how far runs are, compare and analyse finished ones, fetch data sets, check mechanisms against other code.
+/// Tools of the heedful toolkit: show how far runs are, compare, analyse and measure finished ones, fetch data sets, check mechanisms against other code.
 #[derive(Parser)]
 #[command(name = "heedful", version)]
 struct Options {
@@ -24,6 +24,7 @@ enum Tool {
     Analyse(analyse::Options),
     Compare(compare::Options),
     Data(data::Options),
+    Measure(measure::Options),
     Parity(Box<parity::Options>),
     Status(status::Options),
     /// Print the script with which a shell completes options
@@ -41,6 +42,7 @@ pub fn main() -> ExitCode {
             Tool::Analyse(options) => among_workers(|| analyse::run(options)),
             Tool::Compare(options) => compare::run(options),
             Tool::Data(options) => data::run(options),
+            Tool::Measure(options) => among_workers(|| measure::run(options)),
             Tool::Parity(options) => parity::run(options),
             Tool::Status(options) => status::run(options),
             Tool::Completions { shell } => {

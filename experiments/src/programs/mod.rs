@@ -25,6 +25,7 @@ pub mod glue;
 pub mod heedful;
 pub mod image;
 pub mod lm;
+mod measure;
 pub mod memory_rl;
 pub mod mlm;
 pub mod mt;

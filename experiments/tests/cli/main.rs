@@ -11,6 +11,7 @@ mod fine_tuning;
 mod interruptions;
 mod jobs;
 mod links;
+mod measure;
 mod models;
 mod own_experiments;
 mod parity;

@@ -12,7 +12,7 @@ use crate::documents::{binary_and_arguments, book, commands, documents, root, wo
 const BINARIES: [&str; 14] =
     ["algorithmic", "claims", "classify", "glue", "heedful", "image", "lm", "memory-rl", "mlm", "mt", "recall", "swap", "textgen", "track"];
 /// The tools of `heedful`.
-const TOOLS: [&str; 5] = ["analyse", "compare", "data", "parity", "status"];
+const TOOLS: [&str; 6] = ["analyse", "compare", "data", "measure", "parity", "status"];
 /// Of another package, which tests them.
 const ELSEWHERE: [&str; 3] = ["backends", "cost", "peers"];
 
