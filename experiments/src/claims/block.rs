@@ -20,6 +20,8 @@ use crate::translation::Translation;
 
 /// The experiment of blocks that measure costs, which has no runs with seeds.
 pub(super) const COST: &str = "cost";
+/// That of blocks that measure costs of models which other blocks have trained.
+const MEASURE: &str = "measure";
 
 /// Runs that one or several claims are tested by.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -30,7 +32,7 @@ pub struct Block {
     pub name: String,
     /// What is run, in a few words.
     pub title: String,
-    /// The experiment, as records name it: `mt`, `lm`, `mlm-spans`; `cost` for measurements of costs.
+    /// The experiment, as records name it: `mt`, `lm`, `mlm-spans`; `cost` for measurements of costs, and `measure` for those of trained models.
     pub experiment: String,
     /// The data set, a folder below that of `--data`; by default what the program makes itself.
     #[serde(default)]
@@ -64,9 +66,14 @@ pub struct Part {
     /// What it changes of the configuration.
     #[serde(default)]
     pub config: Table,
-    /// Options of `cost`.
+    /// Options of `cost`, or of `heedful measure`, where the name of a block in braces is the folder of its runs.
     #[serde(default)]
     pub arguments: Vec<String>,
+}
+
+/// The block that an argument names in braces.
+pub(super) fn block_in_braces(argument: &str) -> Option<&str> {
+    argument.strip_prefix('{')?.strip_suffix('}')
 }
 
 impl Block {
@@ -90,12 +97,19 @@ impl Block {
 
     /// Whether it measures costs.
     pub fn is_of_costs(&self) -> bool {
-        self.experiment == COST
+        [COST, MEASURE].contains(&&*self.experiment)
+    }
+
+    /// The blocks whose trained models it measures.
+    pub fn measured(&self) -> impl Iterator<Item = &str> {
+        let arguments = self.parts.iter().flat_map(|part| &part.arguments);
+        arguments.filter(|_| self.experiment == MEASURE).filter_map(|argument| block_in_braces(argument))
     }
 
     /// The program that runs it, which lies beside this one, and the options that choose the experiment.
     pub fn program(&self) -> (&str, &'static [&'static str]) {
         match self.experiment.as_str() {
+            MEASURE => ("heedful", &["measure"]),
             SpanModelling::NAME => (MaskedModelling::NAME, &["--objective", "spans"]),
             SuperResolution::NAME => (ImageModelling::NAME, &["--super-resolution"]),
             name => (name, &[]),
@@ -120,7 +134,7 @@ impl Block {
     pub(crate) fn runs(&self, part: Option<&Part>) -> Result<RunList, LedgerError> {
         let known = EXPERIMENTS.map(|(name, _)| name);
         let (_, read) = EXPERIMENTS.into_iter().find(|(name, _)| *name == self.experiment).ok_or_else(|| {
-            let problem = format!("there is no experiment `{}`; known are {}, {COST}", self.experiment, known.join(", "));
+            let problem = format!("there is no experiment `{}`; known are {}, {COST}, {MEASURE}", self.experiment, known.join(", "));
             LedgerError::content(self.file(), problem)
         })?;
         read(&self.configuration(part)).map_err(|error| LedgerError::content(self.file(), error.to_string()))

@@ -168,8 +168,8 @@ fn described(described: &DescribedValue) -> [String; 2] {
 }
 
 fn row(contender: &ContenderScores, unit: &str) -> [String; 4] {
-    let ContenderScores { label, values, parameters } = contender;
-    let unit = if parameters.is_some() { unit } else { "ms" };
+    let ContenderScores { label, values, unit: own, parameters } = contender;
+    let unit = own.as_deref().unwrap_or(unit);
     let spread = Spread::of(values).map_or_else(String::new, |spread| match spread.deviation {
         Some(deviation) => format!("{} ± {} {unit}", number(spread.mean), number(deviation)),
         None => format!("{} {unit}", number(spread.mean)),
@@ -204,7 +204,7 @@ fn drawn(contenders: &[ContenderScores], unit: &str) -> Result<Option<String>, E
         .filter(|(_, contender)| !contender.values.is_empty())
         .map(|(colour, contender)| Dots { name: contender.label.clone(), colour, values: contender.values.clone() })
         .collect();
-    let name = if contenders.iter().all(|contender| contender.parameters.is_none()) { "ms" } else { unit };
+    let name = contenders.first().and_then(|contender| contender.unit.as_deref()).unwrap_or(unit);
     let Some(axis) = Axis::over(name, rows.iter().flat_map(|row| row.values.iter().copied())) else { return Ok(None) };
     let axis = axis.with_margin();
     let drawn = picture((WIDTH, dots_height(rows.len())), |area| dots(area, &axis, &rows))
@@ -230,6 +230,19 @@ fn p_value(p: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn costs_are_shown_in_their_own_unit() {
+        let of = |unit: Option<&str>| ContenderScores {
+            label: "a".into(),
+            values: vec![2.0, 4.0],
+            unit: unit.map(str::to_owned),
+            parameters: unit.is_none().then_some(1000),
+        };
+        assert_eq!(row(&of(Some("bytes")), "ratio of bytes")[1], "3.000 ± 1.414 bytes");
+        assert_eq!(row(&of(None), "BLEU")[1..], ["3.000 ± 1.414 BLEU", "2.000 4.000", "1,000"]);
+        assert!(drawn(&[of(Some("bytes"))], "ratio of bytes").unwrap().unwrap().contains("bytes"));
+    }
 
     #[test]
     fn numbers_show_four_digits_and_no_negative_zero() {

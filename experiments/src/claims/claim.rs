@@ -127,10 +127,10 @@ pub struct Cost {
     pub claimed: Side,
     /// What is divided; none where the feature that measures it is missing.
     #[serde(default)]
-    pub numerator: Option<Timing>,
+    pub numerator: Option<Measured>,
     /// What it is divided by.
     #[serde(default)]
-    pub denominator: Option<Timing>,
+    pub denominator: Option<Measured>,
     /// Features that the test waits for.
     #[serde(default)]
     pub missing: Vec<String>,
@@ -144,6 +144,16 @@ pub enum Side {
     AtLeast,
     /// Less than it, or equal.
     AtMost,
+}
+
+/// A cost that was measured in rounds.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(untagged)]
+pub enum Measured {
+    /// Seconds of a layer.
+    Layer(Timing),
+    /// Anything else.
+    Series(NamedSeries),
 }
 
 /// The seconds of one pass of a mechanism, in the rounds of `cost`.
@@ -161,6 +171,21 @@ pub struct Timing {
     pub pass: String,
     /// Elements of a sequence.
     pub length: usize,
+}
+
+/// A cost that a `rounds.json` has under a name, such as those of `cost depth`.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NamedSeries {
+    /// The block.
+    pub block: String,
+    /// Its part.
+    #[serde(default)]
+    pub part: Option<String>,
+    /// Whose cost it is.
+    pub series: String,
+    /// What is counted.
+    pub unit: String,
 }
 
 /// A secondary contrast.
@@ -259,7 +284,7 @@ impl Test {
     }
 
     /// What must be measured; none of scores.
-    pub fn timings(&self) -> impl Iterator<Item = &Timing> {
+    pub fn measured(&self) -> impl Iterator<Item = &Measured> {
         let sides = match self {
             Self::Cost(Cost { numerator, denominator, .. }) => [numerator.as_ref(), denominator.as_ref()],
             _ => [None, None],
@@ -270,6 +295,24 @@ impl Test {
     /// Whether its p-value is adjusted for that of others. Ratios of costs have many cheap rounds and no p-value.
     pub fn is_adjusted(&self) -> bool {
         !matches!(self, Self::Cost(_))
+    }
+}
+
+impl Measured {
+    /// The block.
+    pub fn block(&self) -> &str {
+        match self {
+            Self::Layer(timing) => &timing.block,
+            Self::Series(series) => &series.block,
+        }
+    }
+
+    /// Its part.
+    pub fn part(&self) -> Option<&str> {
+        match self {
+            Self::Layer(timing) => timing.part.as_deref(),
+            Self::Series(series) => series.part.as_deref(),
+        }
     }
 }
 
@@ -304,7 +347,7 @@ impl Claim {
             if let Some(sum) = test.sum() {
                 sum.terms().for_each(|(term, _)| add(term.block().unwrap_or(&sum.block)));
             }
-            test.timings().for_each(|timing| add(&timing.block));
+            test.measured().for_each(|measured| add(measured.block()));
         }
         for Described { of, .. } in &self.described {
             of.terms().for_each(|(term, _)| add(term.block().unwrap_or(&of.block)));

@@ -43,8 +43,10 @@ pub struct Evidence {
 pub struct ContenderScores {
     /// Its name, with what tells it from others.
     pub label: String,
-    /// By seed, in the unit of the contrast; runs that failed have none.
+    /// By seed, in the unit of the contrast; runs that failed have none. Of costs by round.
     pub values: Vec<f64>,
+    /// The unit of costs, which their ratio does not have; none of scores.
+    pub unit: Option<String>,
     /// The largest number of trained values; none of costs.
     pub parameters: Option<u64>,
 }
@@ -148,6 +150,7 @@ impl Measured {
         let scores = |contender: &Contender| ContenderScores {
             label: contender.label.clone(),
             values: contender.values.iter().copied().flatten().collect(),
+            unit: None,
             parameters: Some(contender.parameters),
         };
         let contenders: Vec<ContenderScores> = self.contenders.iter().map(scores).collect();
@@ -236,6 +239,7 @@ fn failures(contenders: Vec<Contender>, below: f64, key: &RandomKey) -> Result<E
     let scores = |(contender, failed): (&Contender, &Vec<bool>)| ContenderScores {
         label: format!("{} ({} of {} failed)", contender.label, failed.iter().filter(|failed| **failed).count(), failed.len()),
         values: contender.values.iter().copied().flatten().collect(),
+        unit: None,
         parameters: Some(contender.parameters),
     };
     Ok(Evidence {

@@ -62,6 +62,8 @@ const BUILT_IN: &[(&str, &str)] = files!(
     "blocks/I1.toml"
     "blocks/I2.toml"
     "blocks/K1.toml"
+    "blocks/K2.toml"
+    "blocks/K3.toml"
     "blocks/M1.toml"
     "blocks/M2.toml"
     "blocks/M3.toml"
@@ -167,6 +169,14 @@ impl Ledger {
     fn check_names(&self) -> Result<(), LedgerError> {
         for block in &self.blocks {
             self.check_features(&block.file(), &block.missing)?;
+            for name in block.measured() {
+                let refuse = |problem: String| Err(LedgerError::content(block.file(), problem));
+                match self.block(name) {
+                    Err(_) => return refuse(format!("there is no block `{name}` to measure")),
+                    Ok(other) if other.order >= block.order => return refuse(format!("`{name}` comes after it; give it a higher `order`")),
+                    Ok(_) => {}
+                }
+            }
         }
         for claim in &self.claims {
             let file = format!("{}.toml", claim.name);
@@ -226,10 +236,10 @@ impl Ledger {
             for sum in sums.chain(claim.pitfalls.iter().filter_map(Pitfall::sum)) {
                 self.check_sum(&file, sum)?;
             }
-            for timing in claim.tests.iter().flat_map(Test::timings) {
-                let block = self.block(&timing.block)?;
-                if !block.is_of_costs() || block.part_named(timing.part.as_deref()).is_none() {
-                    return Err(LedgerError::content(&file, format!("`{}` has no such part with costs", timing.block)));
+            for measured in claim.tests.iter().flat_map(Test::measured) {
+                let block = self.block(measured.block())?;
+                if !block.is_of_costs() || block.part_named(measured.part()).is_none() {
+                    return Err(LedgerError::content(&file, format!("`{}` has no such part with costs", block.name)));
                 }
             }
             for pitfall in &claim.pitfalls {

@@ -28,7 +28,9 @@ mod sum;
 mod verdict;
 
 pub use self::block::{Block, Part};
-pub use self::claim::{Claim, Cost, Described, Difference, Failures, NoLoss, Pitfall, Published, Side, Test, Timing};
+pub use self::claim::{
+    Claim, Cost, Described, Difference, Failures, Measured, NamedSeries, NoLoss, Pitfall, Published, Side, Test, Timing,
+};
 pub use self::error::LedgerError;
 pub use self::evidence::{ContenderScores, Evidence};
 pub use self::ledger::Ledger;

@@ -48,7 +48,13 @@ impl Ledger {
         for name in names {
             match self.blocks.iter().find(|block| block.name == *name) {
                 Some(block) => wanted.push(&block.name),
-                None => wanted.extend(self.claim(name)?.blocks()),
+                None => {
+                    for block in self.claim(name)?.blocks() {
+                        wanted.push(block);
+                        // The models that it measures are trained before.
+                        wanted.extend(self.block(block)?.measured());
+                    }
+                }
             }
         }
         Ok(self.blocks.iter().filter(|block| names.is_empty() || wanted.contains(&block.name.as_str())).collect())
@@ -70,7 +76,7 @@ impl Ledger {
             let path = folder(root, block, name);
             if block.is_of_costs() {
                 runs += 1;
-                if path.join(cost::FILE).exists() {
+                if cost::is_measured(&path) {
                     seconds.push(60.0 * block.minutes);
                 }
                 continue;

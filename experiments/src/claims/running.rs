@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
+use heedful_host::machine::load;
 use toml::Table;
 
-use super::block::Block;
+use super::block::{Block, block_in_braces};
 use super::cost;
 use super::runs::folder;
 use crate::error::{Completion, ExperimentError, INTERRUPTED_EXIT, print_line};
@@ -64,7 +65,7 @@ pub fn run(blocks: &[&Block], options: &RunOptions, interrupt: &Interrupt) -> Re
             }
             let at = folder(&options.out, block, part);
             if block.is_of_costs() {
-                if options.resume && at.join(cost::FILE).exists() {
+                if options.resume && cost::is_measured(&at) {
                     continue;
                 }
                 if !until_idle(interrupt) {
@@ -98,7 +99,14 @@ fn command(block: &Block, part: Option<&str>, at: &Path, options: &RunOptions) -
     if block.is_of_costs() {
         let (program, arguments) = block.program();
         let mut command = beside(program)?;
-        command.args(arguments).args(found.map(|part| &part.arguments[..]).unwrap_or_default());
+        command.args(arguments);
+        for argument in found.map(|part| &part.arguments[..]).unwrap_or_default() {
+            let measured = block_in_braces(argument).filter(|name| block.measured().any(|other| other == *name));
+            match measured {
+                Some(name) => command.arg(options.out.join(name)),
+                None => command.arg(argument),
+            };
+        }
         command.arg("--out").arg(at);
         return Ok(command);
     }
@@ -168,9 +176,4 @@ pub(super) fn until_idle(interrupt: &Interrupt) -> bool {
             Some(_) => std::thread::sleep(Duration::from_secs(5)),
         }
     }
-}
-
-/// Processes that ran or waited on average of the last minute.
-fn load() -> Option<f64> {
-    fs::read_to_string("/proc/loadavg").ok()?.split_whitespace().next()?.parse().ok()
 }

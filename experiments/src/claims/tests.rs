@@ -206,7 +206,7 @@ fn every_file_of_the_ledger_is_in_the_program_and_fits_the_others() {
     let ledger = Ledger::built_in().unwrap();
     ledger.check().unwrap();
     assert_eq!(Ledger::read(&folder).unwrap(), ledger, "a file is not in the list of the program");
-    assert_eq!((ledger.claims.len(), ledger.blocks.len(), ledger.adjusted_tests()), (36, 27, 46));
+    assert_eq!((ledger.claims.len(), ledger.blocks.len(), ledger.adjusted_tests()), (36, 29, 46));
     let names: Vec<String> = (1..=36).map(|number| format!("C{number:02}")).collect();
     assert_eq!(ledger.claims.iter().map(|claim| claim.name.clone()).collect::<Vec<_>>(), names);
     let used: BTreeSet<&str> = ledger.claims.iter().flat_map(Claim::blocks).collect();
@@ -402,6 +402,83 @@ fn costs_are_decided_by_the_side_of_the_ratio_and_void_on_a_busy_machine() {
 }
 
 #[test]
+fn series_of_rounds_are_compared_as_layers_are() {
+    let side = |series: &str| format!("{{ block = \"K\", part = \"short\", series = \"{series}\", unit = \"bytes\" }}");
+    let sides = |denominator: &str| format!("numerator = {}\ndenominator = {}", side("deep"), side(denominator));
+    let test = |denominator: &str| {
+        format!("[[test]]\nkind = \"cost\"\nname = \"memory\"\nratio = 1.5\nclaimed = \"at-most\"\n{}\n", sides(denominator))
+    };
+    let case = Case::new(&[("C1", &test("shallow")), ("C2", &test("other"))]);
+    let measure = |load: f64, deep: f64| {
+        let series = |name: &str, factor: f64| heedful_host::rounds::Series {
+            name: name.into(),
+            unit: "bytes".into(),
+            values: (0..7).map(|round| factor * (1000.0 + f64::from(round * 3 % 5))).collect(),
+        };
+        let series = vec![series("deep", deep), series("shallow", 1.0)];
+        let rounds = heedful_host::rounds::Rounds { load: Some(load), series, ..Default::default() };
+        rounds.write(&case.root().join("K/short")).unwrap();
+    };
+    assert!(reason(&case.decision("C1")).contains("has not been measured"));
+    measure(0.1, 1.2);
+    let verdicts = case.verdicts();
+    let test = &verdicts.of("C1").unwrap().tests[0];
+    let evidence = test.evidence.as_ref().unwrap();
+    assert_eq!((&test.decision, evidence.unit.as_str()), (&Decision::Reproduced, "ratio of bytes"));
+    assert!((evidence.value - 1.2).abs() < 1e-9 && evidence.contenders[0].unit.as_deref() == Some("bytes"), "{evidence:?}");
+    assert!(reason(&case.decision("C2")).contains("other was not measured in bytes"));
+    measure(0.1, 2.0);
+    assert_eq!(case.decision("C1"), Decision::Contradicted);
+    measure(3.0, 1.2);
+    assert!(matches!(case.decision("C1"), Decision::Void(_)), "a busy machine");
+}
+
+#[test]
+fn blocks_of_costs_measure_what_their_claims_read() {
+    let ledger = Ledger::built_in().unwrap();
+    for claim in &ledger.claims {
+        for measured in claim.tests.iter().flat_map(Test::measured) {
+            let block = ledger.block(measured.block()).unwrap();
+            let part = block.parts.iter().find(|part| Some(part.name.as_str()) == measured.part()).unwrap();
+            let value = |option: &str| {
+                let at = part.arguments.iter().position(|argument| argument == option);
+                at.map_or("", |at| part.arguments[at + 1].as_str())
+            };
+            let has = |option: &str, wanted: &str| heedful_host::names::listed(value(option)).contains(&wanted);
+            let (named, subcommand) = (format!("{}: {measured:?}", claim.name), part.arguments[0].as_str());
+            match measured {
+                Measured::Layer(Timing { attention, pass, length, .. }) => {
+                    let within = |(from, to): (&str, &str)| (from.parse::<usize>().unwrap()..=to.parse().unwrap()).contains(length);
+                    let has_length = has("--lengths", &length.to_string()) || value("--lengths").split_once("..").is_some_and(within);
+                    assert!(has("--attention", attention) && has("--pass", pass) && has_length, "{named}");
+                }
+                Measured::Series(NamedSeries { series, unit, .. }) => {
+                    let (name, rest) = series.split_once(", ").unwrap_or((series, ""));
+                    let number = rest.split(' ').find(|word| word.parse::<usize>().is_ok()).unwrap_or_default();
+                    let is_measured = match (subcommand, unit.as_str()) {
+                        ("depth", "bytes") => has("--activations", name) && has("--layers", number),
+                        ("scoring", "seconds") if rest.starts_with("stride") => has("--attention", name) && has("--stride", number),
+                        ("scoring", "seconds") => {
+                            let trained = ledger.block("X1").unwrap().runs(None).unwrap();
+                            let memory = trained.contender(name).and_then(|table| table["data"]["memory"].as_integer());
+                            has("--attention", name) && memory.map(|memory| memory.to_string()).as_deref() == Some(number)
+                        }
+                        ("batch", "tokens") => has("--attention", name),
+                        _ => false,
+                    };
+                    assert!(is_measured, "{named}");
+                }
+            }
+        }
+    }
+    // The models of blocks that are measured are those that a claim's blocks train.
+    let names = |claim: &str| ledger.blocks_for(&[claim.to_owned()]).unwrap().iter().map(|block| block.name.as_str()).collect::<Vec<_>>();
+    assert_eq!((names("C17"), names("C19")), (vec!["M1", "K3"], vec!["X1", "K2"]));
+    assert_eq!(names("K3"), ["K3"], "a block alone is what is asked for");
+    assert_eq!(ledger.block("K3").unwrap().program(), ("heedful", &["measure"][..]));
+}
+
+#[test]
 fn a_claim_that_requires_another_waits_for_it() {
     let second = format!("{}\n[[void]]\nkind = \"requires\"\nclaim = \"C1\"\n", LOCKS);
     let case = Case::new(&[("C1", GATES), ("C2", &second)]);
@@ -470,6 +547,16 @@ fn ledgers_that_do_not_fit_are_refused_with_the_file_and_a_suggestion() {
     assert!(wrong("[config.run]", "[config.mechanisms.gaussian]\nwindow = 3\n\n[config.run]").contains("gaussian"));
     assert!(wrong("[config.run]", "[config.run]\nseeds = 3").contains("run.seeds"));
     assert!(wrong("seeds = 8", "seeds = 2").contains("at least 3"));
+    fs::write(&block, AGENTS).unwrap();
+    let of_costs = case.folder.path().join("ledger/blocks/K.toml");
+    for (name, part) in [("Z", "no block `Z` to measure"), ("T", "`T` comes after it")] {
+        let measure =
+            COSTS.replace("\"cost\"", "\"measure\"").replace("--attention", &format!("{{{name}}}")).replace("order = 3", "order = 1");
+        fs::write(&of_costs, measure).unwrap();
+        let message = Ledger::read(&case.folder.path().join("ledger")).unwrap_err().to_string();
+        assert!(message.contains("blocks/K.toml") && message.contains(part), "{message}");
+    }
+    fs::write(&of_costs, COSTS).unwrap();
     assert!(wrong("\"memory-rl\"", "\"memory\"").contains("no experiment `memory`"));
 }
 
