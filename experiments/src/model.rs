@@ -248,15 +248,7 @@ impl ModelSettings {
     /// If the sizes or the attention are not valid.
     pub fn stack(&self, role: Role, attention: &LayerAttention, key: &RandomKey, device: &Device) -> Stack {
         let Self { layers, positions, depth, .. } = *self;
-        let stack = StackConfig {
-            role,
-            block: self.block(),
-            cross_heads: vec![None; depth.blocks(layers)],
-            layers,
-            depth,
-            positions,
-            without_biases: Vec::new(),
-        };
+        let stack = StackConfig::new(role, self.block(), layers, depth, positions);
         stack.init_with(key, device, &|placement: &Placement, key: &RandomKey, device: &Device| {
             attention.at(placement.layer).init(placement, key, device)
         })

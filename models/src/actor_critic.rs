@@ -181,15 +181,7 @@ mod tests {
             relu_before_residual: true,
             ..BlockConfig::default()
         };
-        let config = StackConfig {
-            role: Role::Decoder,
-            block,
-            cross_heads: vec![None; 2],
-            layers: 2,
-            depth: DepthConfig::Stacked,
-            positions: PositionConfig::None,
-            without_biases: Vec::new(),
-        };
+        let config = StackConfig::new(Role::Decoder, block, 2, DepthConfig::Stacked, PositionConfig::None);
         let relative: AnyMechanism = "relative".parse().unwrap();
         config.init_with(&RandomKey::from_seed(1), device, &|place, key, device| -> AnyAttention { relative.init(place, key, device) })
     }

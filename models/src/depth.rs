@@ -177,16 +177,7 @@ mod tests {
     }
 
     fn stack(depth: DepthConfig, layers: usize) -> Stack {
-        let positions = PositionConfig::Sinusoidal;
-        let config = StackConfig {
-            role: Role::Encoder,
-            block: block(),
-            cross_heads: vec![None; depth.blocks(layers)],
-            layers,
-            depth,
-            positions,
-            without_biases: Vec::new(),
-        };
+        let config = StackConfig::new(Role::Encoder, block(), layers, depth, PositionConfig::Sinusoidal);
         config.init_with(&RandomKey::from_seed(3), &Device::flex(), &|place, key, device| AnyMechanism::default().init(place, key, device))
     }
 

@@ -31,6 +31,7 @@ use serde::Serialize;
 
 pub(crate) use self::choice::resolved;
 pub use self::choice::{IntoLayers, IntoLayout};
+use crate::block::BlockConfig;
 use crate::error::{Check, ConfigError};
 
 /// Layouts by name, in the order of their file.
@@ -77,11 +78,24 @@ impl LayerAttention {
         }
     }
 
-    /// Which of so many layers have a mechanism that cannot have biases, while that of another layer can. Where none can, a model that asks for biases is
+    /// Which of so many layers have a mechanism without an ability that the mechanism of another layer has. Where none has it, a model that asks for it is
     /// refused, and the list is empty.
-    pub(crate) fn without_biases(&self, layers: usize) -> Vec<usize> {
-        let can = |layer: &usize| self.at(*layer).has_biases_on_demand();
-        if (0..layers).any(|layer| can(&layer)) { (0..layers).filter(|layer| !can(layer)).collect() } else { Vec::new() }
+    pub(crate) fn without(&self, layers: usize, ability: fn(&AnyMechanism) -> bool) -> Vec<usize> {
+        let is_able = |layer: &usize| ability(self.at(*layer));
+        if (0..layers).any(|layer| is_able(&layer)) { (0..layers).filter(|layer| !is_able(layer)).collect() } else { Vec::new() }
+    }
+
+    /// `block` without what no layer's mechanism can have: biases of the attention, heads that share keys and values, and a width of heads.
+    pub(crate) fn fitted(&self, block: BlockConfig) -> BlockConfig {
+        let any = |ability: fn(&AnyMechanism) -> bool| self.mechanisms().iter().any(ability);
+        let (biases, free_heads) = (any(AnyMechanism::has_biases_on_demand), any(AnyMechanism::has_free_heads));
+        BlockConfig {
+            qkv_bias: block.qkv_bias && biases,
+            attention_output_bias: block.attention_output_bias && biases,
+            kv_heads: block.kv_heads.filter(|_| free_heads),
+            head_width: block.head_width.filter(|_| free_heads),
+            ..block
+        }
     }
 
     /// The mechanisms: one for all layers, or one for each, repeated.

@@ -90,15 +90,7 @@ impl PolicyConfig {
 
     fn stack(&self) -> StackConfig {
         let Self { block, layers, positions, .. } = *self;
-        StackConfig {
-            role: Role::Decoder,
-            block,
-            cross_heads: vec![None; layers],
-            layers,
-            depth: DepthConfig::Stacked,
-            positions,
-            without_biases: Vec::new(),
-        }
+        StackConfig::new(Role::Decoder, block, layers, DepthConfig::Stacked, positions)
     }
 
     /// Initialises the policy.

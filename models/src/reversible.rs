@@ -194,15 +194,7 @@ mod tests {
             ..block
         };
         let cross_heads = vec![cross.then_some(2); 3];
-        let config = StackConfig {
-            role: Role::Decoder,
-            block,
-            cross_heads,
-            layers: 3,
-            depth,
-            positions: PositionConfig::None,
-            without_biases: Vec::new(),
-        };
+        let config = StackConfig { cross_heads, ..StackConfig::new(Role::Decoder, block, 3, depth, PositionConfig::None) };
         config.init_with(&RandomKey::from_seed(3), device, &|place, key, device| {
             let attention = if place.role == Role::Cross { &AnyMechanism::default() } else { attention };
             attention.init(place, key, device)

@@ -9,13 +9,14 @@ use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::{Observation, Probe};
 use heedful_attention::progress::DecodingStart;
 use heedful_attention::random::RandomKey;
-use heedful_attention::registry::AnyAttention;
+use heedful_attention::registry::{AnyAttention, AnyMechanism};
 use heedful_attention::visibility::Visibility;
 
 use crate::block::{Block, BlockConfig, BlockState, Context, Hidden};
 use crate::depth::{Coordinates, DepthConfig, SharedConfig};
 use crate::feed_forward::FeedForward;
 use crate::halting::Halting;
+use crate::layout::LayerAttention;
 use crate::norm::Norm;
 use crate::position::{PositionConfig, PositionEncoding};
 use crate::recomputation::checkpointed;
@@ -39,13 +40,33 @@ pub struct StackConfig {
     pub positions: PositionConfig,
     /// Layers whose self-attention has no biases, whatever the block says; an empty list stands for none.
     pub without_biases: Vec<usize>,
+    /// Layers whose self-attention has heads with keys and values of their own and the usual width, whatever the block says; an empty list stands for none.
+    pub with_usual_heads: Vec<usize>,
 }
 
 impl StackConfig {
+    /// Of so many layers without cross-attention. All blocks are as `block` says.
+    pub fn new(role: Role, block: BlockConfig, layers: usize, depth: DepthConfig, positions: PositionConfig) -> Self {
+        let cross_heads = vec![None; depth.blocks(layers)];
+        Self { role, block, cross_heads, layers, depth, positions, without_biases: Vec::new(), with_usual_heads: Vec::new() }
+    }
+
+    /// Of these self-attentions, those of layers that cannot have the biases or the heads of the block, while others can, are made without.
+    pub(crate) fn fitted_to(self, attention: &LayerAttention) -> Self {
+        let blocks = self.cross_heads.len();
+        let without = |ability| attention.without(blocks, ability);
+        Self {
+            without_biases: without(AnyMechanism::has_biases_on_demand),
+            with_usual_heads: without(AnyMechanism::has_free_heads),
+            ..self
+        }
+    }
+
     /// Where the self-attention of a layer stands.
     fn own_place(&self, layer: usize) -> Placement {
         let place = self.block.placement(self.role, layer, self.cross_heads.len(), self.block.heads);
-        if self.without_biases.contains(&layer) { place.with_qkv_bias(false).with_output_bias(false) } else { place }
+        let place = if self.without_biases.contains(&layer) { place.with_qkv_bias(false).with_output_bias(false) } else { place };
+        if self.with_usual_heads.contains(&layer) { place.with_kv_heads(None).with_head_width(None) } else { place }
     }
 
     /// Where the attentions stand, in the order in which they are built.

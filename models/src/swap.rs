@@ -81,8 +81,12 @@ pub trait Swappable: Clone {
     /// The attention of the layers.
     fn attention(&self) -> &LayerAttention;
 
-    /// The configuration with another attention of the layers, and without biases of attentions if none of them can have any.
+    /// The configuration with another attention of the layers.
     fn with_layer_attention(self, attention: LayerAttention) -> Self;
+
+    /// The configuration without what the attention of no layer can have: biases of attentions, heads that share keys and values, and a width of heads. Where
+    /// only some layers cannot have them, these alone are built without.
+    fn fitted_to_attention(self) -> Self;
 
     /// Checks the configuration.
     ///
@@ -110,7 +114,8 @@ pub trait Swappable: Clone {
             let own = if chosen.contains(&layer) { &attention } else { self.attention() };
             own.at(layer)
         };
-        let config = self.clone().with_layer_attention(LayerAttention::Each((0..count).map(|layer| of_layer(layer).clone()).collect()));
+        let attention = LayerAttention::Each((0..count).map(|layer| of_layer(layer).clone()).collect());
+        let config = self.clone().with_layer_attention(attention).fitted_to_attention();
         config.check()?;
         Ok(config)
     }
@@ -131,11 +136,12 @@ macro_rules! swappable {
                 &self.attention
             }
 
-            fn with_layer_attention(mut self, attention: LayerAttention) -> Self {
-                let can_have_biases = attention.mechanisms().iter().any(AnyMechanism::has_biases_on_demand);
-                self.block.qkv_bias &= can_have_biases;
-                self.block.attention_output_bias &= can_have_biases;
+            fn with_layer_attention(self, attention: LayerAttention) -> Self {
                 Self { attention, ..self }
+            }
+
+            fn fitted_to_attention(self) -> Self {
+                Self { block: self.attention.fitted(self.block), ..self }
             }
 
             fn check(&self) -> Result<(), ConfigError> {

@@ -130,7 +130,6 @@ impl ClassificationConfig {
             return config;
         }
         // The attention that replaces that of a pretrained encoder may not be able to have its biases.
-        let attention = config.attention.clone();
-        config.with_layer_attention(attention)
+        config.fitted_to_attention()
     }
 }

@@ -178,13 +178,8 @@ impl Runnable for OneStack<'_> {
     fn module(&self, device: &Device) -> Stack {
         let config = self.0;
         let stack = StackConfig {
-            role: config.self_role(),
-            block: config.block_config(),
             cross_heads: vec![config.cross.is_some().then_some(config.heads); config.blocks()],
-            layers: config.layers,
-            depth: config.depth(),
-            positions: config.positions,
-            without_biases: Vec::new(),
+            ..StackConfig::new(config.self_role(), config.block_config(), config.layers, config.depth(), config.positions)
         };
         stack.init_with(&config.key(), device, &|placement, key, device| config.build(placement, key, device))
     }

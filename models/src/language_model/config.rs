@@ -173,15 +173,7 @@ impl LanguageModelConfig {
 
     pub(crate) fn stack(&self) -> StackConfig {
         let Self { block, layers, depth, positions, .. } = *self;
-        StackConfig {
-            role: Role::Decoder,
-            block,
-            cross_heads: vec![None; depth.blocks(layers)],
-            layers,
-            depth,
-            positions,
-            without_biases: self.attention.without_biases(depth.blocks(layers)),
-        }
+        StackConfig::new(Role::Decoder, block, layers, depth, positions).fitted_to(&self.attention)
     }
 
     /// Initialises the model with attentions made by `build` from their place and key, instead of those in [`attention`](Self::attention).

@@ -193,21 +193,13 @@ impl Seq2SeqConfig {
 
     pub(crate) fn encoder_stack(&self) -> StackConfig {
         let Self { block, encoder_layers: layers, depth, positions, .. } = *self;
-        StackConfig {
-            role: Role::Encoder,
-            block,
-            cross_heads: vec![None; depth.blocks(layers)],
-            layers,
-            depth,
-            positions,
-            without_biases: Vec::new(),
-        }
+        StackConfig::new(Role::Encoder, block, layers, depth, positions)
     }
 
     pub(crate) fn decoder_stack(&self) -> StackConfig {
         let Self { block, decoder_layers: layers, depth, positions, .. } = *self;
         let cross_heads = self.attention.cross_heads(depth.blocks(layers), block.heads);
-        StackConfig { role: Role::Decoder, block, cross_heads, layers, depth, positions, without_biases: Vec::new() }
+        StackConfig { cross_heads, ..StackConfig::new(Role::Decoder, block, layers, depth, positions) }
     }
 
     pub(crate) fn embedding(&self, vocabulary: usize) -> TokenEmbeddingConfig {

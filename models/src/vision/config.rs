@@ -157,15 +157,7 @@ impl VisionConfig {
 
     pub(crate) fn stack(&self) -> StackConfig {
         let Self { block, layers, depth, positions, .. } = *self;
-        StackConfig {
-            role: Role::Encoder,
-            block,
-            cross_heads: vec![None; depth.blocks(layers)],
-            layers,
-            depth,
-            positions,
-            without_biases: Vec::new(),
-        }
+        StackConfig::new(Role::Encoder, block, layers, depth, positions)
     }
 
     /// Initialises the model with attentions made by `build` from their place and key, instead of those in [`attention`](Self::attention).
