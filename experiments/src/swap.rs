@@ -17,6 +17,7 @@ use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_host::checksum::sha256_hex;
 use heedful_models::language_model::LanguageModel;
+use heedful_models::swap::Swappable;
 use toml::Table;
 
 use crate::comparison::Preparation;
@@ -80,14 +81,17 @@ impl Experiment for Swap {
         start.check(settings)?;
         let language = settings.value.language();
         for attention in attentions {
-            language.model(1, attention).validate().map_err(ExperimentError::usage)?;
+            // The attention that replaces another one may not be able to have its biases or heads.
+            language.model(1, attention).fitted_to_attention().validate().map_err(ExperimentError::usage)?;
         }
         Ok(language.model(1, &contender::base(&settings.value)?).validate()?)
     }
 
     fn open(config: &SwapConfig) -> Result<Vec<SwapDataset>, ExperimentError> {
         let run = config.own.start.run.as_deref().map(RunStart::open).transpose()?;
-        let tokeniser = run.as_ref().map(RunStart::tokeniser).transpose()?;
+        // A pretrained model brings its own.
+        let trained = run.as_ref().filter(|_| config.own.start.pretrained.is_none());
+        let tokeniser = trained.map(RunStart::tokeniser).transpose()?;
         let language = LanguageDataset::open(&config.language(), tokeniser)?;
         let of_text = Language::card(&language).sha256.to_owned();
         let sha256 = match &run {

@@ -140,6 +140,40 @@ fn biases_go_where_an_attention_cannot_have_them() {
 }
 
 #[test]
+fn heads_are_usual_where_an_attention_cannot_share_them_or_have_another_width() {
+    let block = BlockConfig { kv_heads: Some(1), ..config("dot-product").block };
+    let mut grouped = LanguageModelConfig { block, ..config("dot-product") };
+    let shape = |swapped: &Swapped, layer: usize, end: &str| {
+        let of_layer = format!("decoder.layers.{layer}.self_attention.");
+        let all = parameters(&swapped.model);
+        let (_, (shape, _)) = all.iter().find(|(name, _)| name.starts_with(&of_layer) && name.ends_with(end)).unwrap();
+        shape.clone()
+    };
+    let one = swapped(&grouped, "layers.1", "linear-attention");
+    assert_eq!(one.config.block.kv_heads, Some(1));
+    assert_eq!([0, 1, 2].map(|layer| shape(&one, layer, "key.weight")), [[8, 4], [8, 8], [8, 4]].map(Vec::from));
+    let kept = own(one.report.kept.iter().map(|kept| &kept.name));
+    assert!(kept.len() == 2 && kept[0].ends_with("output.weight") && kept[1].ends_with("query.weight"), "{kept:?}");
+    assert!(one.report.to_string().contains("value.weight [8, 4] which is [8, 8] now"), "{}", one.report);
+    let counted = one.config.parameters().unwrap();
+    let built: usize = parameters(&one.model).values().map(|(shape, _)| shape.iter().product::<usize>()).sum();
+    assert_eq!(counted.trained, built as u128);
+    assert!(logits(&one.model).iter::<f32>().all(f32::is_finite));
+
+    let all = swapped(&grouped, "layers.*", "linear-attention");
+    assert_eq!((all.config.block.kv_heads, all.report.kept.len(), all.report.dropped.len()), (None, 6, 6));
+    // No weight of wider heads has a place.
+    grouped.block = BlockConfig { kv_heads: None, head_width: Some(6), ..grouped.block };
+    let narrow = swapped(&grouped, "layers.0", "linear-attention");
+    assert_eq!((narrow.config.block.head_width, narrow.report.kept_share()), (Some(6), Some(0.0)));
+    assert_eq!([0, 1].map(|layer| shape(&narrow, layer, "output.weight")), [[8, 8], [12, 8]].map(Vec::from));
+    assert_eq!(swapped(&grouped, "layers.*", "linear-attention").config.block.head_width, None);
+    // Where no attention can have them, they are still refused.
+    grouped.attention = "linear-attention".parse::<AnyMechanism>().unwrap().into();
+    assert!(grouped.validate().unwrap_err().to_string().contains("kv_heads and head_width"));
+}
+
+#[test]
 fn queries_and_keys_are_kept_wherever_the_scores_have_them() {
     for attention in
         ["alibi", "rotary", "dot-product@sliding-window", "linear-attention", "synthesizer-random+dot-product", "dot-product@sigmoid"]

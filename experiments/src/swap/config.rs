@@ -7,6 +7,7 @@ use heedful_models::auxiliary::AuxiliaryLossesConfig;
 use serde::{Deserialize, Serialize};
 
 use super::contender::UNCHANGED;
+use super::start::RunStart;
 use crate::error::ExperimentError;
 use crate::experiment::Config;
 use crate::language::{Language, LanguageConfig, LanguageData};
@@ -25,7 +26,7 @@ pub type SwapConfig = Config<Swap>;
 pub struct Swap {
     /// Which text, and in which pieces.
     pub data: LanguageData,
-    /// How it is cut into tokens: `word`, `character`, `bpe` or `word-piece`.
+    /// How it is cut into tokens: `word`, `character`, `bpe` or `word-piece`; `pretrained` is that of a run that began with a pretrained model.
     pub tokeniser: TokeniserConfig,
     /// Whether the output projection is the embedding's matrix.
     pub tied: bool,
@@ -51,6 +52,8 @@ pub struct SwapStart {
     pub seed: Option<u64>,
     /// The attention of the model that all begin with.
     pub attention: String,
+    /// Folder of the pretrained model of Hugging Face that the run began with, whose tokens it reads; the run says which.
+    pub pretrained: Option<PathBuf>,
     /// Optimiser steps of a model that is trained first, by default as many as in `lm`; all else of its training is as there.
     pub steps: Option<u64>,
     /// Where a model that is trained first is; unknown where no command has an output folder yet.
@@ -67,7 +70,7 @@ impl Default for Swap {
 
 impl Default for SwapStart {
     fn default() -> Self {
-        Self { run: None, model: None, seed: None, attention: "dot-product".to_owned(), steps: None, place: None }
+        Self { run: None, model: None, seed: None, attention: "dot-product".to_owned(), pretrained: None, steps: None, place: None }
     }
 }
 
@@ -79,7 +82,21 @@ impl SwapStart {
         let trained =
             "the model of a run is trained already; leave it out, or leave --run out (--steps says how long contenders are trained)";
         settings.require("start.steps", self.run.is_none() || self.steps.is_none(), trained)?;
-        Ok(settings.require("start.steps", self.steps != Some(0), "it must be at least 1")?)
+        settings.require("start.steps", self.steps != Some(0), "it must be at least 1")?;
+        let begun = self.run.as_deref().map(|run| RunStart::open(run)?.pretrained(self.model.as_deref())).transpose()?.flatten();
+        let remedy = match (&self.run, &begun) {
+            (None, _) => without_run.to_owned(),
+            (Some(run), None) => format!("`{}` began with no pretrained model; leave it out", run.display()),
+            (Some(run), Some(begun)) => format!("`{}` began with `{}`; leave it out", run.display(), begun.display()),
+        };
+        settings.require("start.pretrained", self.pretrained == begun, remedy)?;
+        let tokeniser = &settings.value.own.tokeniser;
+        let (is_own, is_pretrained) = (*tokeniser == TokeniserConfig::Pretrained {}, begun.is_some());
+        let remedy = match &self.run {
+            Some(_) => "the model of the run reads the tokens of the run alone; leave it out",
+            None => "it is that of a pretrained model, and there is none; give --run RUN of `lm --pretrained`, or another kind",
+        };
+        Ok(settings.require("tokeniser.kind", is_own == is_pretrained, remedy)?)
     }
 
     /// The seed of the model that the runs of a seed begin with.
@@ -108,8 +125,8 @@ impl SwapConfig {
     /// The configuration of `lm` that means the same text, model and training.
     pub(super) fn language(&self) -> LanguageConfig {
         let Config { run, model, mechanisms, training, slurm, own } = self.clone();
-        let Swap { data, tokeniser, tied, output_bias, logit_softcap, auxiliary, start: _ } = own;
-        let own = Language { data, tokeniser, tied, output_bias, logit_softcap, auxiliary, ..Language::default() };
+        let Swap { data, tokeniser, tied, output_bias, logit_softcap, auxiliary, start } = own;
+        let own = Language { data, tokeniser, tied, output_bias, logit_softcap, auxiliary, pretrained: start.pretrained, ..Language::default() };
         Config { run, model, mechanisms, training, slurm, own }
     }
 

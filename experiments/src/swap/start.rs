@@ -1,7 +1,7 @@
 //! The model that all contenders begin with.
 //!
-//! It is a [`StartModel`], wherever it comes from: a run of `lm`, or one that is trained first. Another source of trained models, such as a folder in the
-//! format of Hugging Face, needs no more than to give one, and beneath the configuration ([`settings_of_run`]) what its sizes are.
+//! It is a [`StartModel`], wherever it comes from: a run of `lm`, which may have begun with a pretrained model, or one that is trained first. Another source of
+//! trained models needs no more than to give one, and beneath the configuration ([`settings_of_run`]) what its sizes are.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -29,7 +29,9 @@ use crate::train::{Checkpoint, CheckpointFolder, load_model};
 /// Where in the output folder a model that is trained first is.
 pub(crate) const FOLDER: &str = "start";
 /// The fields of a run of `lm` that do not say what its model and its text are.
-const OTHERS: [&str; 4] = ["run", "training", "slurm", "pretrained"];
+const OTHERS: [&str; 4] = ["run", "training", "slurm", PRETRAINED];
+/// The field of the pretrained model that a run of `lm` began with.
+const PRETRAINED: &str = "pretrained";
 
 /// A trained model and what it is.
 pub(super) struct StartModel {
@@ -61,7 +63,12 @@ impl RunStart {
         }
     }
 
-    /// What cut its text into tokens.
+    /// Folder of the pretrained model that the runs of one of its attentions and models began with, by default of its first.
+    pub(super) fn pretrained(&self, wanted: Option<&str>) -> Result<Option<PathBuf>, ExperimentError> {
+        Ok(self.candidate(wanted)?.2.own.pretrained)
+    }
+
+    /// What cut its text into tokens, where it was trained on the text.
     pub(super) fn tokeniser(&self) -> Result<Tokeniser, ExperimentError> {
         Tokeniser::load(&self.folder.join("tokenizer.json")).map_err(ExperimentError::usage)
     }
@@ -75,7 +82,15 @@ impl RunStart {
     /// Of its attentions and models the one that is asked for, or its first: its name, the name of its attention, and its configuration.
     fn candidate(&self, wanted: Option<&str>) -> Result<(String, String, LanguageConfig), ExperimentError> {
         let mut settings = Settings::<LanguageConfig>::read(Some(&RunFolder::at(&self.folder).config()), Vec::new())?;
-        let all = candidates::<Language>(&mut settings, Memory::of_finished())?;
+        let pretrained = settings.value.own.pretrained.clone();
+        let all = candidates::<Language>(&mut settings, Memory::of_finished()).map_err(|error| match &pretrained {
+            Some(begun) if !begun.is_dir() => {
+                let (folder, begun) = (self.folder.display(), begun.display());
+                let problem = "whose configuration and tokeniser are still needed, and which is not there; put it back";
+                ExperimentError::usage(format!("--run {folder}: it began with the pretrained model of `{begun}`, {problem}"))
+            }
+            _ => error,
+        })?;
         let names: Vec<&str> = all.iter().map(|candidate| candidate.attention.name.as_str()).collect();
         let index = match wanted {
             None => 0,
@@ -124,18 +139,15 @@ pub(crate) fn best(folder: &RunFolder, dataset: &str, name: &str, seed: u64) -> 
 pub(super) fn settings_of_run(start: &SwapStart) -> Result<Option<Table>, ExperimentError> {
     let Some(folder) = &start.run else { return Ok(None) };
     let (name, attention, config) = RunStart::open(folder)?.candidate(start.model.as_deref())?;
-    if config.own.pretrained.is_some() {
-        let problem =
-            "its models began with pretrained weights, whose tokeniser is in a folder beside; give a run of `lm` without --pretrained";
-        return Err(ExperimentError::usage(format!("--run {}: {problem}", folder.display())));
-    }
     let mut table = settings::complete(&config)?;
     table.retain(|key, _| !OTHERS.contains(&key));
     let texts =
-        |pairs: &[(&str, String)]| Value::Table(pairs.iter().map(|(key, text)| ((*key).to_owned(), Value::String(text.clone()))).collect());
-    table.insert("start".to_owned(), texts(&[("model", name), ("attention", attention)]));
+        |pairs: Vec<(&str, String)>| Value::Table(pairs.into_iter().map(|(key, text)| (key.to_owned(), Value::String(text))).collect());
+    let path = |path: &PathBuf| path.to_string_lossy().into_owned();
+    let pretrained = config.own.pretrained.as_ref().map(|folder| (PRETRAINED, path(folder)));
+    table.insert("start".to_owned(), texts([("model", name), ("attention", attention)].into_iter().chain(pretrained).collect()));
     if let Some(data) = &config.run.data {
-        table.insert("run".to_owned(), texts(&[("data", data.to_string_lossy().into_owned())]));
+        table.insert("run".to_owned(), texts(vec![("data", path(data))]));
     }
     Ok(Some(table))
 }

@@ -53,6 +53,8 @@ fn fields_of_a_start_without_effect_are_refused() {
     for (options, part) in [
         (&["start.model=alibi"][..], "--run"),
         (&["start.seed=2"], "--run"),
+        (&["start.pretrained=gpt2"], "--run"),
+        (&["tokeniser={kind='pretrained'}"], "`lm --pretrained`"),
         (&["start.steps=0"], "at least 1"),
         (&["start.run=runs/lm", "start.steps=5"], "leave it out"),
         (&["data.batch=0"], "at least one sequence"),

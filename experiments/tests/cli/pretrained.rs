@@ -102,8 +102,66 @@ fn pretrained_models_are_scored_and_fine_tuned() {
         succeeded(&binary("lm").arg("--config").arg(first.join("config.toml")).arg("--out").arg(&second).output().unwrap());
         assert_eq!(metrics(&second)["perplexity"], found["perplexity"], "{name}");
         assert_eq!(final_weights(&run_of(&second)), final_weights(&run_of(&first)), "{name}");
-        let swap = binary("swap").arg("--run").arg(&first).arg("--out").arg(out.path().join("swapped")).output().unwrap();
-        refused(&swap, 2, &["--run", "pretrained weights", "without --pretrained"]);
+    }
+}
+
+/// What a swap has recorded of a contender, and what became of its parameters.
+fn swapped(out: &Path, contender: &str) -> (Value, Option<Value>) {
+    let records: Value = serde_json::from_str(&fs::read_to_string(out.join("results.json")).unwrap()).unwrap();
+    let record = records.as_array().unwrap().iter().find(|record| record["attention"] == contender).unwrap();
+    let parameters = fs::read_to_string(out.join(contender.replace('=', "%3D") + "-seed1/swap.json"));
+    (record["metrics"].clone(), parameters.ok().map(|text| serde_json::from_str(&text).unwrap()))
+}
+
+#[test]
+fn the_attention_of_a_fine_tuned_pretrained_model_is_swapped() {
+    let data = texts();
+    // Of each layer: parameters of the attention with what its projections are, biases and norms of queries and keys, and those that linear attention keeps,
+    // whose projections are 16 by 16. Keys and values of two heads of 8 have the shape of those of four heads of 4.
+    for (name, before, kept) in [
+        ("gemma2", 2 * 16 * 32 + 2 * 16 * 16, 2 * 16 * 16),
+        ("gpt2", 4 * 16 * 16 + 4 * 16, 4 * 16 * 16),
+        ("llama", 2 * 16 * 16 + 2 * 16 * 8 + 2 * 16 + 2 * 8, 2 * 16 * 16),
+        ("mistral", 2 * 16 * 32 + 2 * 16 * 16, 2 * 16 * 16),
+        ("qwen3", 2 * 16 * 32 + 2 * 16 * 16 + 2 * 8, 2 * 16 * 16),
+    ] {
+        let (folder, out) = (folder(name), tempfile::tempdir().unwrap());
+        let [first, second, third] = ["first", "second", "third"].map(|run| out.path().join(run));
+        succeeded(&lm(folder.path(), data.path(), &first).output().unwrap());
+        let swap = |to: &Path, further: &[&str]| {
+            let mut command = binary("swap");
+            command.arg("--run").arg(&first).arg("--out").arg(to).args(["--set", "training={steps = 2, evaluate_every = 2, checkpoint_every = 2}"]);
+            command.args(["--swap", "layers.*=linear-attention", "--swap", "layers.1=linear-attention"]).args(further).output().unwrap()
+        };
+        succeeded(&swap(&second, &[]));
+        let of_run = &metrics(&first)["perplexity"];
+        for (contender, layers) in [("unchanged", 0), ("linear-attention", 2), ("layers.1=linear-attention", 1)] {
+            let (metrics, parameters) = swapped(&second, contender);
+            assert_eq!(&metrics["perplexity before"], of_run, "{name}, {contender}");
+            assert_eq!(metrics["perplexity after the swap"] == *of_run, layers == 0, "{name}, {contender}");
+            let Some(parameters) = parameters else {
+                assert_eq!(layers, 0, "{name}, {contender}");
+                continue;
+            };
+            let counted = |list: &str| -> u64 {
+                let size = |one: &Value| one["shape"].as_array().unwrap().iter().map(|size| size.as_u64().unwrap()).product::<u64>();
+                parameters[list].as_array().unwrap().iter().map(size).sum()
+            };
+            assert_eq!((counted("kept"), counted("kept") + counted("dropped")), (layers * kept, layers * before), "{name}, {contender}");
+        }
+        // The written configuration repeats the runs, with the tokeniser of the folder.
+        succeeded(&binary("swap").arg("--config").arg(second.join("config.toml")).arg("--out").arg(&third).output().unwrap());
+        let perplexity = |out: &Path| swapped(out, "linear-attention").0["perplexity"].clone();
+        assert_eq!(perplexity(&third), perplexity(&second), "{name}");
+        let refuse = |further: &[&str], parts: &[&str]| {
+            let to = out.path().join("refused");
+            refused(&swap(&to, further), 2, parts);
+            assert!(!to.exists(), "{further:?}");
+        };
+        refuse(&["--set", "start.pretrained=elsewhere"], &["start.pretrained", "began with", "leave it out"]);
+        refuse(&["--set", "tokeniser={kind='word'}"], &["tokeniser.kind", "leave it out"]);
+        drop(folder);
+        refuse(&[], &["--run", "began with the pretrained model of", "put it back"]);
     }
 }
 
