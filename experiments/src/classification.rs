@@ -45,7 +45,7 @@ pub(crate) enum Start {
     Afresh,
     /// Those of a pre-training.
     Run(PreTrained),
-    /// Those of a pretrained encoder.
+    /// Those of a pretrained model of Hugging Face.
     Folder(Checksums),
 }
 
@@ -162,7 +162,7 @@ impl Experiment for Classification {
         match &config.own.pretrained {
             Some(folder) => Some(pretrained::attention(config, folder, name)),
             None if config.own.swap => {
-                let problem = "--swap: the attention of a pretrained encoder is replaced, and there is none; give --pretrained DIR";
+                let problem = "--swap: the attention of a pretrained model is replaced, and there is none; give --pretrained DIR";
                 Some(Err(ExperimentError::usage(problem)))
             }
             None => None,
@@ -320,10 +320,12 @@ fn dataset(config: &ClassificationConfig, read: &[GlueData]) -> Result<Classific
             (format!("{prefix}mixture of {}", tasks.join(", ")), sha256_hex(all.join("\n").as_bytes()))
         }
     };
-    let (start, tokeniser, frame, vocabulary) = match (&config.own.pretrained, &config.own.init) {
+    // A model that goes on from another has all that the other had.
+    let has_pairs = read.iter().any(|data| data.task.sentence_columns().len() == 2);
+    let (start, tokeniser, frame, vocabulary, segments) = match (&config.own.pretrained, &config.own.init) {
         (Some(folder), _) => {
-            let pretrained::Read { tokeniser, frame, vocabulary, checksums } = pretrained::Read::of(folder)?;
-            (Start::Folder(checksums), tokeniser, frame, vocabulary)
+            let pretrained::Read { tokeniser, frame, vocabulary, segments, checksums } = pretrained::Read::of(folder)?;
+            (Start::Folder(checksums), tokeniser, frame, vocabulary, segments)
         }
         (None, init) => {
             let start = init.as_deref().map(PreTrained::open).transpose()?.map_or(Start::Afresh, Start::Run);
@@ -336,7 +338,8 @@ fn dataset(config: &ClassificationConfig, read: &[GlueData]) -> Result<Classific
                 }
             };
             let vocabulary = tokeniser.vocabulary_size();
-            (start, tokeniser, Frame::OWN, vocabulary)
+            let segments = has_pairs || matches!(start, Start::Run(_));
+            (start, tokeniser, Frame::OWN, vocabulary, segments)
         }
     };
     let mut encoder = Encoder { tokeniser: &tokeniser, frame, max_length: config.model.max_length, truncated: 0 };
@@ -358,8 +361,6 @@ fn dataset(config: &ClassificationConfig, read: &[GlueData]) -> Result<Classific
             config.model.max_length
         );
     }
-    // A model that goes on from another has all that the other had.
-    let segments = !matches!(start, Start::Afresh) || read.iter().any(|data| data.task.sentence_columns().len() == 2);
     let unlabelled: usize = read.iter().flat_map(|data| &data.without_gold_label).map(|(_, rows)| rows).sum();
     let remark = format!("{unlabelled} rows without a gold label left out");
     let sha256 = match &start {

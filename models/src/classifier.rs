@@ -1,4 +1,4 @@
-//! The encoder-only Transformer: classification of, or regression on, sentences and pairs of sentences.
+//! The encoder-only Transformer, or the decoder-only one as a classifier: classification of, or regression on, sentences and pairs of sentences.
 
 mod config;
 
@@ -50,6 +50,7 @@ pub struct Classifier<A: Attention = AnyAttention> {
     pub masked_head: Option<MaskedHead>,
     #[module(skip)]
     pooling: Pooling,
+    causal: bool,
     dropout: f64,
     training: Training,
 }
@@ -96,22 +97,22 @@ impl<A: Attention> Classifier<A> {
         let Sentences { tokens, segments, lengths } = sentences;
         let key = random.map(|key| key.named("embedding"));
         let x = self.embedding.forward_segments(tokens, segments, &Positions::default(), key);
-        let context = Context::new(Visibility::padding(lengths.to_vec())).lengths(lengths);
+        let real = Visibility::padding(lengths.to_vec());
+        let visibility = if self.causal { real.and(Visibility::causal()) } else { real };
+        let context = Context::new(visibility).lengths(lengths);
         probe.within("encoder", None, |probe| self.encoder.forward(x, &context, random, probe))
     }
 
     fn pool(&self, states: Tensor<3>, lengths: &[usize]) -> Tensor<2> {
         let [batch, length, width] = states.dims();
-        let pooled = match self.pooling {
-            Pooling::ClassToken => states.narrow(1, 0, 1),
-            Pooling::Mean => {
-                let share = |real: usize, index: usize| if index < real { 1.0 / real as f32 } else { 0.0 };
-                let shares: Vec<f32> = lengths.iter().flat_map(|&real| (0..length).map(move |index| share(real, index))).collect();
-                let shares = TensorData::new(shares, [batch, 1, length]);
-                Tensor::from_data(shares, (&states.device(), states.dtype())).matmul(states)
-            }
+        let share: fn(usize, usize) -> f32 = match self.pooling {
+            Pooling::ClassToken => return states.narrow(1, 0, 1).reshape([batch, width]),
+            Pooling::Mean => |real, index| if index < real { 1.0 / real as f32 } else { 0.0 },
+            Pooling::LastToken => |real, index| if index + 1 == real { 1.0 } else { 0.0 },
         };
-        pooled.reshape([batch, width])
+        let shares: Vec<f32> = lengths.iter().flat_map(|&real| (0..length).map(move |index| share(real, index))).collect();
+        let shares = TensorData::new(shares, [batch, 1, length]);
+        Tensor::from_data(shares, (&states.device(), states.dtype())).matmul(states).reshape([batch, width])
     }
 }
 
@@ -148,7 +149,7 @@ mod tests {
     #[test]
     fn what_padding_holds_never_matters() {
         for attention in AnyMechanism::all().into_iter().filter(AnyMechanism::can_see_ahead) {
-            for pooling in [Pooling::ClassToken, Pooling::Mean] {
+            for pooling in [Pooling::ClassToken, Pooling::Mean, Pooling::LastToken] {
                 let config = ClassifierConfig { pooling, ..tiny(attention.clone()) };
                 let run = |pad| outputs(&config, [[4, 5, pad, pad], [4, 2, 3, 4]], &[2, 4]);
                 assert_eq!(run(0), run(9), "{attention}, {pooling:?}");
@@ -169,7 +170,28 @@ mod tests {
     }
 
     #[test]
-    fn pooling_takes_the_first_state_or_the_mean_of_the_real_ones() {
+    fn a_causal_model_reads_a_sentence_to_its_last_token() {
+        let close = |a: &[f32], b: &[f32]| a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-5);
+        for attention in AnyMechanism::all().into_iter().filter(AnyMechanism::can_be_causal) {
+            let config = ClassifierConfig { pooling: Pooling::LastToken, causal: true, ..tiny(attention.clone()) };
+            let run = |pad| outputs(&config, [[4, 5, pad, pad], [4, 2, 3, 4]], &[2, 4]);
+            assert!(close(&run(0), &run(9)), "{attention}: padding");
+            assert!(close(&outputs(&config, [[4, 5]], &[2]), &run(0)[..3]), "{attention}: alone");
+            let model = config.init(&RandomKey::from_seed(1), &Device::flex());
+            let states = |last: i32| {
+                let tokens = Tensor::from_data([[4, 5, last]], &Device::flex());
+                let hidden = model.hidden(Sentences { tokens, segments: None, lengths: &[3] }, None, &mut Probe::off());
+                hidden.states.into_data().try_to_vec::<f32>().unwrap()
+            };
+            let (one, other) = (states(6), states(7));
+            // The future moves the borders of chunks of LSH.
+            assert!(attention.family() == "lsh" || close(&one[..16], &other[..16]), "{attention}: before");
+            assert!(!close(&one[16..], &other[16..]), "{attention}: last");
+        }
+    }
+
+    #[test]
+    fn pooling_takes_the_first_state_the_last_one_or_the_mean_of_the_real_ones() {
         let states = Tensor::from_data([[[1.0, 2.0], [3.0, 6.0], [99.0, 99.0]]], &Device::flex());
         let pooled = |pooling| {
             let model = ClassifierConfig { pooling, ..tiny(AnyMechanism::default()) }.init(&RandomKey::from_seed(1), &Device::flex());
@@ -177,6 +199,7 @@ mod tests {
         };
         assert_eq!(pooled(Pooling::ClassToken), [1.0, 2.0]);
         assert_eq!(pooled(Pooling::Mean), [2.0, 4.0]);
+        assert_eq!(pooled(Pooling::LastToken), [3.0, 6.0]);
     }
 
     #[test]
@@ -241,6 +264,7 @@ mod tests {
             ("vocabulary", ClassifierConfig { vocabulary: 0, ..base() }),
             ("outputs", ClassifierConfig { outputs: 0, ..base() }),
             ("layers", ClassifierConfig { layers: 0, ..base() }),
+            ("pooling", ClassifierConfig { causal: true, ..base() }),
             ("heads", ClassifierConfig { block: BlockConfig { heads: 3, ..base().block }, ..base() }),
             ("dropout", ClassifierConfig { block: BlockConfig { dropout: 1.0, ..base().block }, ..base() }),
             ("attention", ClassifierConfig { attention: crate::layout::LayerAttention::Each(vec![]), ..base() }),

@@ -169,7 +169,7 @@ impl ClassifierConfig {
         } else {
             0
         };
-        Some([self.embedding().parameters(), pooler, map(d_model, self.outputs, true), head].into_iter().fold(count, plus))
+        Some([self.embedding().parameters(), pooler, map(d_model, self.outputs, self.output_bias), head].into_iter().fold(count, plus))
     }
 }
 
@@ -332,6 +332,9 @@ mod tests {
                 assert_eq!(all(config.parameters()), built, "{tying:?}, {layout}");
             }
         }
+        let config = ClassifierConfig { pooling: Pooling::LastToken, causal: true, output_bias: false, ..ClassifierConfig::new(11, 3) };
+        let config = ClassifierConfig { layers: 2, block: tiny(BlockConfig::default()), ..config };
+        assert_eq!(all(config.parameters()), config.init(&RandomKey::from_seed(1), &Device::flex()).num_params());
         for pooling in [Pooling::ClassToken, Pooling::Mean] {
             let block = tiny(BlockConfig::default());
             let config =

@@ -108,10 +108,11 @@ impl<A: Attention> VisionTransformer<A> {
     /// As [`forward`](Self::forward).
     pub fn forward_with(&self, images: Tensor<4>, random: Option<RandomKey>, probe: &mut Probe) -> Scores<2> {
         let Hidden { states, losses } = self.hidden(images, random, probe);
-        let [batch, _, width] = states.dims();
+        let [batch, length, width] = states.dims();
         let pooled = match self.pooling {
             Pooling::ClassToken => states.narrow(1, 0, 1),
             Pooling::Mean => states.mean_dim(1),
+            Pooling::LastToken => states.narrow(1, length - 1, 1),
         };
         Scores { logits: linear(pooled.reshape([batch, width]), &self.output), losses }
     }
@@ -174,7 +175,7 @@ mod tests {
     #[test]
     fn both_ways_of_pooling_train_every_parameter_and_every_pixel_counts() {
         let device = Device::flex().autodiff();
-        for (pooling, max_length) in [(Pooling::ClassToken, 7), (Pooling::Mean, 6)] {
+        for (pooling, max_length) in [(Pooling::ClassToken, 7), (Pooling::Mean, 6), (Pooling::LastToken, 6)] {
             let base = tiny();
             let config = VisionConfig { pooling, block: BlockConfig { max_length, ..base.block }, ..base };
             config.validate().unwrap();

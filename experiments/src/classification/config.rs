@@ -27,20 +27,22 @@ pub struct Classification {
     /// Seed of the run of that pre-training which all seeds begin with; by default each begins with the run of its own seed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub init_seed: Option<u64>,
-    /// Folder of a pretrained encoder of Hugging Face (BERT) that is fine-tuned; by default none. It sets `tokeniser`, `pooling`, `pooler` and the fields of the
-    /// table `model`. `run.attention` then names contenders as in `swap`: what replaces the attention of which layers, or `unchanged`.
+    /// Folder of a pretrained model of Hugging Face (BERT, GPT-2, Llama, Mistral, Qwen-3, Gemma-2) that is fine-tuned; by default none. It sets `tokeniser`,
+    /// `pooling`, `pooler`, `causal` and the fields of the table `model`. `run.attention` then names contenders as in `swap`: what replaces the attention of which layers, or `unchanged`.
     pub pretrained: Option<PathBuf>,
-    /// Whether contenders begin with the pretrained encoder after fine-tuning, which comes first, and are trained for as many steps again.
+    /// Whether contenders begin with the pretrained model after fine-tuning, which comes first, and are trained for as many steps again.
     pub swap: bool,
     /// Which tasks.
     pub data: ClassificationData,
-    /// How sentences are cut into tokens; the vocabulary is that of the training sets, or of the pre-training. `pretrained` is that of the pretrained encoder.
+    /// How sentences are cut into tokens; the vocabulary is that of the training sets, or of the pre-training. `pretrained` is that of the pretrained model.
     pub tokeniser: TokeniserConfig,
-    /// How hidden states become one vector: `class-token` or `mean`.
+    /// How hidden states become one vector: `class-token`, `mean` or `last-token`.
     pub pooling: Pooling,
     /// Whether that vector passes a linear map and a hyperbolic tangent before the output, as in BERT.
     pub pooler: bool,
-    /// Where the encoder is that was fine-tuned first; unknown where no command has an output folder yet.
+    /// Whether tokens see those before them alone, as in a decoder. Outputs then have no biases.
+    pub causal: bool,
+    /// Where the model is that was fine-tuned first; unknown where no command has an output folder yet.
     #[serde(skip)]
     pub(super) place: Option<PathBuf>,
 }
@@ -70,6 +72,7 @@ impl Default for Classification {
             tokeniser: TokeniserConfig::Word { vocabulary: None, min_frequency: 1 },
             pooling: Pooling::Mean,
             pooler: false,
+            causal: false,
             place: None,
         }
     }
@@ -108,7 +111,7 @@ impl ClassificationConfig {
         self.own.init_seed.unwrap_or(seed)
     }
 
-    /// The same without a pretrained encoder, in which names of attentions are those of mechanisms.
+    /// The same without a pretrained model, in which names of attentions are those of mechanisms.
     pub(super) fn plain(&self) -> Self {
         let mut plain = self.clone();
         (plain.own.pretrained, plain.own.swap) = (None, false);
@@ -124,12 +127,17 @@ impl ClassificationConfig {
     }
 
     pub(super) fn model(&self, vocabulary: usize, outputs: usize, segments: bool, attention: &Attention) -> ClassifierConfig {
-        let pooler = self.own.pooler;
-        let config = ClassifierConfig { pooler, ..self.model.classifier(vocabulary, outputs, segments, self.own.pooling, attention) };
+        let Classification { pooler, causal, .. } = self.own;
+        let config = ClassifierConfig {
+            pooler,
+            causal,
+            output_bias: !causal,
+            ..self.model.classifier(vocabulary, outputs, segments, self.own.pooling, attention)
+        };
         if self.own.pretrained.is_none() {
             return config;
         }
-        // The attention that replaces that of a pretrained encoder may not be able to have its biases.
+        // The attention that replaces that of a pretrained model may not be able to have its biases or heads.
         config.fitted_to_attention()
     }
 }

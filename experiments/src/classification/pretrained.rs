@@ -1,6 +1,6 @@
-//! Fine-tuning a pretrained encoder of Hugging Face, with another attention in some of its layers or with its own.
+//! Fine-tuning a pretrained encoder or decoder of Hugging Face, with another attention in some of its layers or with its own.
 //!
-//! With `swap` the encoder is fine-tuned as it is first, and contenders begin with what that gave: only then does a model score anything before and right after
+//! With `swap` the model is fine-tuned as it is first, and contenders begin with what that gave: only then does a model score anything before and right after
 //! its attention is replaced. Without it the attention is replaced before fine-tuning, whose outputs are new.
 
 use std::path::Path;
@@ -42,12 +42,16 @@ const TRAINING: &str = r#"
     checkpoint_every = 250
 "#;
 
-/// The folder of a pretrained encoder, and the configuration of its classifier.
-fn encoder(folder: &Path) -> Result<(Pretrained, ClassifierConfig), ExperimentError> {
-    let opened = opened(folder)?;
+/// The folder of a pretrained model, and the configuration of its classifier.
+fn classifier(folder: &Path) -> Result<(Pretrained, ClassifierConfig), ExperimentError> {
+    let mut opened = opened(folder)?;
+    if opened.language_model_config().is_ok() {
+        // How many classes a task has is not known yet.
+        opened = opened.with_new_output(1);
+    }
     let config = opened.classifier_config().cloned().map_err(|_| {
         let (config, found) = (folder.join("config.json"), opened.architecture());
-        let problem = "and only encoders of texts are fine-tuned here; give the folder of a BERT";
+        let problem = "and only models of texts are fine-tuned here; give the folder of a BERT or of a decoder";
         refused(format!("`{}` is of the type {found}, {problem}", config.display()))
     })?;
     Ok((opened, config))
@@ -55,9 +59,9 @@ fn encoder(folder: &Path) -> Result<(Pretrained, ClassifierConfig), ExperimentEr
 
 /// What a folder says of the configuration.
 pub(super) fn beneath(folder: &Path) -> Result<Table, ExperimentError> {
-    let (_, config) = encoder(folder)?;
+    let (_, config) = classifier(folder)?;
     let pooling = Value::try_from(config.pooling).map_err(refused)?;
-    let further = [("pooling", pooling), ("pooler", Value::Boolean(config.pooler))];
+    let further = [("pooling", pooling), ("pooler", Value::Boolean(config.pooler)), ("causal", Value::Boolean(config.causal))];
     configuration((UNCHANGED.to_owned(), &config.attention), &ModelSettings::of_classifier(&config), TRAINING, further)
 }
 
@@ -66,9 +70,9 @@ pub(super) fn attention(config: &ClassificationConfig, folder: &Path, name: &str
     contender::attention(&config.plain(), &own(config, folder)?.layout.encoder, name)
 }
 
-/// The attention of the encoder in a folder, with the options of the configuration.
+/// The attention of the model in a folder, with the options of the configuration.
 fn own(config: &ClassificationConfig, folder: &Path) -> Result<Attention, ExperimentError> {
-    comparison::attention(&config.plain(), &name(&encoder(folder)?.1.attention))
+    comparison::attention(&config.plain(), &name(&classifier(folder)?.1.attention))
 }
 
 /// Checks that configuration and folder are for each other.
@@ -76,24 +80,36 @@ pub(super) fn check(settings: &Settings<ClassificationConfig>) -> Result<(), Exp
     let Classification { pretrained, init, tokeniser, .. } = &settings.value.own;
     check_tokeniser(settings, tokeniser, pretrained.is_some())?;
     let Some(folder) = pretrained else { return Ok(()) };
-    settings.require("init", init.is_none(), "a model begins with one of a pre-training and a pretrained encoder; give one of the two")?;
-    check_model(settings, folder, &ModelSettings::of_classifier(&encoder(folder)?.1))
+    settings.require("init", init.is_none(), "a model begins with one of a pre-training and a pretrained model; give one of the two")?;
+    check_model(settings, folder, &ModelSettings::of_classifier(&classifier(folder)?.1))
 }
 
-/// What is read of the folder of a pretrained encoder with the data.
+/// What is read of the folder of a pretrained model with the data.
 #[derive(Debug)]
 pub(super) struct Read {
     pub(super) tokeniser: Tokeniser,
     pub(super) frame: Frame,
-    /// Tokens that the encoder has vectors for.
+    /// Tokens that the model has vectors for.
     pub(super) vocabulary: usize,
+    /// Whether it has vectors that tell the texts of a pair from each other.
+    pub(super) segments: bool,
     pub(super) checksums: Checksums,
 }
 
 impl Read {
     pub(super) fn of(folder: &Path) -> Result<Self, ExperimentError> {
-        let vocabulary = encoder(folder)?.1.vocabulary;
+        let (opened, ClassifierConfig { vocabulary, segments, causal, .. }) = classifier(folder)?;
         let tokeniser = tokeniser(folder, vocabulary)?;
+        let checksums = Checksums::of(folder)?;
+        if causal {
+            // As Radford et al. 2018, section 3.3, frame texts for a decoder, with tokens that it knows.
+            let known = |token: Option<u32>| token.filter(|&token| (token as usize) < vocabulary);
+            let (Some(classify), Some(separate)) = (known(opened.first_token()), known(opened.last_token())) else {
+                let path = folder.join("config.json");
+                return Err(refused(format!("`{}` has no bos_token_id and no eos_token_id of the model; add one of them", path.display())));
+            };
+            return Ok(Self { tokeniser, frame: Frame { classify, separate }, vocabulary, segments, checksums });
+        }
         let special = |token: &str| {
             tokeniser.id(token).ok_or_else(|| {
                 let path = folder.join("tokenizer.json");
@@ -101,11 +117,11 @@ impl Read {
             })
         };
         let frame = Frame { classify: special("[CLS]")?, separate: special("[SEP]")? };
-        Ok(Self { tokeniser, frame, vocabulary, checksums: Checksums::of(folder)? })
+        Ok(Self { tokeniser, frame, vocabulary, segments, checksums })
     }
 }
 
-/// The model that all contenders begin with, and its configuration: the encoder of the folder with new outputs from `key`, or after its fine-tuning.
+/// The model that all contenders begin with, and its configuration: the model of the folder with new outputs from `key`, or after its fine-tuning.
 fn start(
     Setup { config, data, .. }: Setup<'_, Classification>,
     folder: &Path,
@@ -118,13 +134,13 @@ fn start(
         Some(place) if config.own.swap => {
             let Card { name, .. } = Classification::card(data);
             let found = best(&RunFolder::at(place), &name, UNCHANGED, config.run.seed)?.ok_or_else(|| {
-                let problem = "has no fine-tuned encoder that the runs begin with; do the command with --resume";
+                let problem = "has no fine-tuned model that the runs begin with; do the command with --resume";
                 ExperimentError::failure(format!("`{}` {problem}", place.display()))
             })?;
             load_model(initial, &found).map_err(ExperimentError::usage)?
         }
         // A plan needs sizes and times alone.
-        _ => encoder(folder)?.0.with_new_output(data.outputs()).read_into(initial).map_err(refused)?,
+        _ => classifier(folder)?.0.with_new_output(data.outputs()).read_into(initial).map_err(refused)?,
     };
     Ok((model, model_config))
 }
@@ -159,7 +175,7 @@ pub(super) fn score(
             let value = of_model.metrics.iter().find(|(name, _)| *name == metric).map_or(f64::NAN, |(_, value)| *value);
             scores.push(name, value, format!("{metric}, {}", of_model.signatures.get(&metric).cloned().unwrap_or_default()));
         }
-        scores.notes.push(format!("the encoder was fine-tuned first, with seed {}", config.run.seed));
+        scores.notes.push(format!("the model was fine-tuned first, with seed {}", config.run.seed));
     }
     if let Some(report) = report {
         replacement::record(&report, scores, paths)?;
@@ -167,7 +183,7 @@ pub(super) fn score(
     Ok(true)
 }
 
-/// The columns of models that begin with a pretrained encoder: those before the metrics of tasks, and those after them.
+/// The columns of models that begin with a pretrained model: those before the metrics of tasks, and those after them.
 pub(super) fn columns() -> ([MetricColumn; 2], [MetricColumn; 3]) {
     let column = |name: &str, label: &str, definition: &str| MetricColumn::new(name, label).percent().defined_as(definition);
     let before = column(BEFORE, "before", "the first metric of the task, of the model that all begin with");
@@ -182,26 +198,41 @@ mod tests {
     use super::*;
     use crate::settings::Assignment;
 
-    fn fixture() -> PathBuf {
-        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../models/tests/fixtures/pretrained/bert")
+    fn fixture(name: &str) -> PathBuf {
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../models/tests/fixtures/pretrained").join(name)
     }
 
     fn config(further: &[&str]) -> Settings<ClassificationConfig> {
-        let given = Assignment::option("--pretrained", "pretrained", fixture().to_string_lossy().into_owned());
+        config_of("bert", further)
+    }
+
+    fn config_of(name: &str, further: &[&str]) -> Settings<ClassificationConfig> {
+        let given = Assignment::option("--pretrained", "pretrained", fixture(name).to_string_lossy().into_owned());
         let further = further.iter().map(|text| Assignment::parse(text).unwrap());
         let settings = Settings::<ClassificationConfig>::read(None, std::iter::once(given).chain(further).collect()).unwrap();
-        settings.over_table(beneath(&fixture()).unwrap()).unwrap()
+        settings.over_table(beneath(&fixture(name)).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn the_configuration_of_a_folder_is_that_of_its_decoder() {
+        for name in ["gemma2", "gpt2", "llama", "mistral", "qwen3", "gpt2-classifier", "llama-classifier"] {
+            let config = config_of(name, &[]).value;
+            let expected = classifier(&fixture(name)).unwrap().1;
+            let own = own(&config, &fixture(name)).unwrap();
+            assert!(expected.causal && !expected.output_bias, "{name}");
+            assert_eq!(config.model(expected.vocabulary, expected.outputs, false, &own), expected, "{name}");
+        }
     }
 
     #[test]
     fn the_configuration_of_a_folder_is_that_of_its_encoder() {
         let config = config(&[]).value;
         assert_eq!(config.run.attention, [UNCHANGED]);
-        let expected = encoder(&fixture()).unwrap().1;
-        let own = own(&config, &fixture()).unwrap();
+        let expected = classifier(&fixture("bert")).unwrap().1;
+        let own = own(&config, &fixture("bert")).unwrap();
         assert_eq!(config.model(expected.vocabulary, expected.outputs, true, &own), expected);
         // As a list for its layers it is the same model.
-        let unchanged = attention(&config, &fixture(), UNCHANGED).unwrap();
+        let unchanged = attention(&config, &fixture("bert"), UNCHANGED).unwrap();
         let listed = config.model(expected.vocabulary, expected.outputs, true, &unchanged);
         assert!((0..2).all(|layer| listed.attention.at(layer) == expected.attention.at(layer)));
     }
@@ -227,7 +258,7 @@ mod tests {
     fn texts_are_framed_by_the_tokens_of_the_encoder_whose_weights_the_model_has() {
         let folder = tempfile::tempdir().unwrap();
         for file in ["config.json", "model.safetensors"] {
-            std::fs::copy(fixture().join(file), folder.path().join(file)).unwrap();
+            std::fs::copy(fixture("bert").join(file), folder.path().join(file)).unwrap();
         }
         let tokeniser = r#"{"version": "1.0", "added_tokens": [], "pre_tokenizer": {"type": "WhitespaceSplit"}, "model": {"type": "WordLevel",
             "vocab": {"[UNK]": 0, "[PAD]": 1, "[SEP]": 2, "the": 3, "was": 4, "[CLS]": 5}, "unk_token": "[UNK]"}}"#;

@@ -19,7 +19,12 @@ const SPECIAL: [&str; 4] = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"];
 
 /// The folder of a small BERT that transformers wrote, with a tokeniser whose tokens are words, beside these special ones.
 fn with_words(special: &[&str]) -> TempDir {
-    let folder = copied("bert");
+    model_with_words("bert", special)
+}
+
+/// The same of any model.
+fn model_with_words(name: &str, special: &[&str]) -> TempDir {
+    let folder = copied(name);
     let vocabulary: Map<String, Value> =
         special.iter().copied().chain(WORDS.split_whitespace()).enumerate().map(|(id, word)| (word.to_owned(), json!(id))).collect();
     let tokeniser = json!({
@@ -157,6 +162,41 @@ fn attentions_of_fine_tuned_encoders_are_swapped() {
 }
 
 #[test]
+fn decoders_are_fine_tuned_and_swapped() {
+    for name in ["gpt2", "llama-classifier"] {
+        let (folder, out) = (model_with_words(name, &SPECIAL), tempfile::tempdir().unwrap());
+        let first = out.path().join("first");
+        succeeded(&glue(folder.path(), &first, "SST-2", 300).output().unwrap());
+        let all = records(&first);
+        let record = of(&all, "SST-2", "unchanged");
+        if name == "gpt2" {
+            // 2 layers of 4 projections and a feed-forward network with biases and norms; 67 tokens, 12 positions, a norm, and a new output without biases.
+            let layer = 4 * (16 * 16 + 16) + (2 * 16 * 64 + 64 + 16) + 2 * 2 * 16;
+            assert_eq!(record["parameters"], 2 * layer + (67 + 12 + 2) * 16 + 16 * 2);
+        }
+        let log = fs::read_to_string(first.join("unchanged-seed1/log.jsonl")).unwrap();
+        let losses: Vec<f64> = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).unwrap()["loss"].as_f64()).collect();
+        assert!(losses.len() >= 30 && losses[losses.len() - 1] < 0.9 * losses[0], "{name}: {losses:?}");
+        let config = fs::read_to_string(first.join("config.toml")).unwrap();
+        assert!(config.contains("pooling = \"last-token\"") && config.contains("causal = true"), "{config}");
+
+        // Pairs, without segments, and an attention that has neither the biases nor the heads of the model.
+        let swapped = out.path().join("swapped");
+        succeeded(
+            &glue(folder.path(), &swapped, "MRPC", 4).args(["--swap", "linear-attention,layers.1=linear-attention"]).output().unwrap(),
+        );
+        let all = records(&swapped);
+        let before = |attention: &str| of(&all, "MRPC", attention)["metrics"]["score before"].clone();
+        assert!(before("unchanged").as_f64().is_some(), "{name}");
+        for attention in ["linear-attention", "layers.1=linear-attention"] {
+            let record = of(&all, "MRPC", attention);
+            assert_eq!(before(attention), before("unchanged"), "{name}");
+            assert!((0.1..1.0).contains(&record["metrics"]["attention kept"].as_f64().unwrap()), "{name}: {record}");
+        }
+    }
+}
+
+#[test]
 fn folders_and_options_that_do_not_fit_are_refused() {
     let (folder, out) = (bert(), tempfile::tempdir().unwrap());
     let out = out.path().join("run");
@@ -165,7 +205,15 @@ fn folders_and_options_that_do_not_fit_are_refused() {
         assert!(!out.exists(), "{further:?}");
     };
     refuse(Path::new("nowhere"), &[], &["--pretrained", "config.json"]);
-    refuse(copied("gpt2").path(), &[], &["--pretrained", "config.json", "type gpt2", "folder of a BERT"]);
+    refuse(copied("vit").path(), &[], &["--pretrained", "config.json", "type vit", "folder of a BERT or of a decoder"]);
+    let nameless = model_with_words("gpt2", &SPECIAL);
+    let path = nameless.path().join("config.json");
+    let mut fields: Map<String, Value> = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    fields.retain(|field, _| field != "bos_token_id" && field != "eos_token_id");
+    fs::write(&path, Value::Object(fields).to_string()).unwrap();
+    refuse(nameless.path(), &[], &["--pretrained", "config.json", "no bos_token_id and no eos_token_id"]);
+    let first = ["--set", "pooling='class-token'"];
+    refuse(model_with_words("gpt2", &SPECIAL).path(), &first, &["pooling", "last-token or mean"]);
     refuse(copied("bert").path(), &[], &["--pretrained", "tokenizer.json` is missing", "save_pretrained"]);
     refuse(with_words(&["[PAD]", "[UNK]", "[CLS]"]).path(), &[], &["tokenizer.json", "no token [SEP]", "tokeniser of the encoder"]);
     refuse(folder.path(), &["--set", "model.d_model=32"], &["model.d_model", "for 16; leave it out"]);

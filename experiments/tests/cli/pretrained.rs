@@ -130,7 +130,12 @@ fn the_attention_of_a_fine_tuned_pretrained_model_is_swapped() {
         succeeded(&lm(folder.path(), data.path(), &first).output().unwrap());
         let swap = |to: &Path, further: &[&str]| {
             let mut command = binary("swap");
-            command.arg("--run").arg(&first).arg("--out").arg(to).args(["--set", "training={steps = 2, evaluate_every = 2, checkpoint_every = 2}"]);
+            command
+                .arg("--run")
+                .arg(&first)
+                .arg("--out")
+                .arg(to)
+                .args(["--set", "training={steps = 2, evaluate_every = 2, checkpoint_every = 2}"]);
             command.args(["--swap", "layers.*=linear-attention", "--swap", "layers.1=linear-attention"]).args(further).output().unwrap()
         };
         succeeded(&swap(&second, &[]));

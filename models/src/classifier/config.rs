@@ -29,6 +29,8 @@ pub enum Pooling {
     ClassToken,
     /// The mean over the real tokens.
     Mean,
+    /// The state of the last real token, as decoders are made classifiers (Radford et al. 2018, section 3.2).
+    LastToken,
 }
 
 /// Configuration of [`Classifier`]. The vocabulary and the number of outputs must be given.
@@ -72,6 +74,10 @@ pub struct ClassifierConfig {
     pub pooling: Pooling,
     /// Whether that vector passes a linear map and a hyperbolic tangent before the output (Devlin et al. 2019, default: no).
     pub pooler: bool,
+    /// Whether the outputs have biases (default: yes).
+    pub output_bias: bool,
+    /// Whether tokens see those before them alone, as in a decoder (default: no).
+    pub causal: bool,
     /// Whether there are vectors that tell the first sentence of a pair from the second (default: no).
     pub segments: bool,
     /// Whether hidden states pass a map, the non-linearity of the layers and a normalisation before [masked tokens](crate::masked) are found from them, whose
@@ -97,6 +103,8 @@ impl Default for ClassifierConfig {
             initialisation: Initialisation::default(),
             pooling: Pooling::default(),
             pooler: false,
+            output_bias: true,
+            causal: false,
             segments: false,
             masked_head: false,
             seed: None,
@@ -126,6 +134,18 @@ impl ClassifierConfig {
         self
     }
 
+    /// Sets whether the outputs have biases (default: yes).
+    pub fn with_output_bias(mut self, bias: bool) -> Self {
+        self.output_bias = bias;
+        self
+    }
+
+    /// Sets whether tokens see those before them alone (default: no).
+    pub fn with_causal(mut self, causal: bool) -> Self {
+        self.causal = causal;
+        self
+    }
+
     /// Sets whether there are vectors that tell the first sentence of a pair from the second (default: no).
     pub fn with_segments(mut self, segments: bool) -> Self {
         self.segments = segments;
@@ -150,6 +170,10 @@ impl ClassifierConfig {
             return Err(check.wrong("outputs", 0, "give the number of classes, or 1 for regression"));
         }
         check.at_least_one("layers", self.layers)?;
+        if self.causal && self.pooling == Pooling::ClassToken {
+            let remedy = "give last-token or mean: the first token of a causal model sees no other";
+            return Err(check.wrong("pooling", "class-token", remedy));
+        }
         self.block.validate(&check)?;
         self.positions.validate(&check, self.block.d_model, self.block.max_length)?;
         self.depth.validate(&check, &self.block, self.positions)?;
@@ -178,7 +202,8 @@ impl ClassifierConfig {
 
     pub(crate) fn stack(&self) -> StackConfig {
         let Self { block, layers, depth, positions, .. } = *self;
-        StackConfig::new(Role::Encoder, block, layers, depth, positions).fitted_to(&self.attention)
+        let role = if self.causal { Role::Decoder } else { Role::Encoder };
+        StackConfig::new(role, block, layers, depth, positions).fitted_to(&self.attention)
     }
 
     /// Initialises the model with attentions made by `build` from their place and key, instead of those in [`attention`](Self::attention).
@@ -196,9 +221,10 @@ impl ClassifierConfig {
             embedding: self.embedding().init(&key.named("embedding"), device),
             encoder: self.stack().init_with(&key.named("encoder"), device, &build),
             pooler: self.pooler.then(|| init::linear(d_model, d_model, true, &key.named("pooler"), device)),
-            output: init::linear(d_model, self.outputs, true, &key.named("output"), device),
+            output: init::linear(d_model, self.outputs, self.output_bias, &key.named("output"), device),
             masked_head: self.masked_head.then(|| MaskedHead::init(&self.block, self.vocabulary, &key.named("masked_head"), device)),
             pooling: self.pooling,
+            causal: self.causal,
             dropout,
             training: Training::new(&key.named("plain")),
         };

@@ -13,11 +13,11 @@
 //!
 //! | `model_type` | classes | read as |
 //! |---|---|---|
-//! | `gemma2` | `Gemma2ForCausalLM` | [`LanguageModel`] |
-//! | `gpt2` | `GPT2LMHeadModel` | [`LanguageModel`] |
-//! | `llama` | `LlamaForCausalLM` | [`LanguageModel`] |
-//! | `mistral` | `MistralForCausalLM` | [`LanguageModel`] |
-//! | `qwen3` | `Qwen3ForCausalLM` | [`LanguageModel`] |
+//! | `gemma2` | `Gemma2ForCausalLM`; `Gemma2ForSequenceClassification` | [`LanguageModel`]; [`Classifier`] |
+//! | `gpt2` | `GPT2LMHeadModel`; `GPT2ForSequenceClassification` | [`LanguageModel`]; [`Classifier`] |
+//! | `llama` | `LlamaForCausalLM`; `LlamaForSequenceClassification` | [`LanguageModel`]; [`Classifier`] |
+//! | `mistral` | `MistralForCausalLM`; `MistralForSequenceClassification` | [`LanguageModel`]; [`Classifier`] |
+//! | `qwen3` | `Qwen3ForCausalLM`; `Qwen3ForSequenceClassification` | [`LanguageModel`]; [`Classifier`] |
 //! | `bert` | `BertForSequenceClassification`; `BertForMaskedLM` with its [head](Pretrained::with_masked_head); of others the encoder, and a [new output](Pretrained::with_new_output) | [`Classifier`] |
 //! | `vit` | `ViTForImageClassification`; of `ViTModel` the encoder, and a new output | [`VisionTransformer`] |
 //!
@@ -37,10 +37,14 @@
 //! Weights of 16 bits become 32 bits in memory, and [`write`](Pretrained::write) rounds them to their type again. Tensors are read and written one by one, so
 //! that beside the model only one of them is in memory.
 //!
+//! A decoder becomes a classifier of the state of its last token by a [new output](Pretrained::with_new_output), or is one in the files. Its output is a
+//! projection without biases.
+//!
 //! BERT adds a vector for the segment of every token, also where there is one segment alone: give [`Sentences`](crate::classifier::Sentences) whose `segments`
 //! are zeros. Without segments, as in [`Classifier::forward`], none is added, and logits are not those of transformers.
 
 mod bert;
+mod decoder;
 mod error;
 mod fields;
 mod gemma2;
@@ -112,15 +116,15 @@ impl Architecture {
         }
     }
 
-    /// Classes of transformers whose files are read. The first is that whose outputs are read, too.
+    /// Classes of transformers whose files are read. The first is that of classifiers.
     fn classes(self) -> &'static [&'static str] {
         match self {
             Self::Bert => &["BertForSequenceClassification", "BertModel", "BertForPreTraining", "BertForMaskedLM"],
-            Self::Gemma2 => &["Gemma2ForCausalLM"],
-            Self::Gpt2 => &["GPT2LMHeadModel", "GPT2Model"],
-            Self::Llama => &["LlamaForCausalLM"],
-            Self::Mistral => &["MistralForCausalLM"],
-            Self::Qwen3 => &["Qwen3ForCausalLM"],
+            Self::Gemma2 => &["Gemma2ForSequenceClassification", "Gemma2ForCausalLM"],
+            Self::Gpt2 => &["GPT2ForSequenceClassification", "GPT2LMHeadModel", "GPT2Model"],
+            Self::Llama => &["LlamaForSequenceClassification", "LlamaForCausalLM"],
+            Self::Mistral => &["MistralForSequenceClassification", "MistralForCausalLM"],
+            Self::Qwen3 => &["Qwen3ForSequenceClassification", "Qwen3ForCausalLM"],
             Self::Vit => &["ViTForImageClassification", "ViTModel"],
         }
     }
@@ -134,7 +138,25 @@ impl Architecture {
         }
     }
 
+    /// Where the outputs of its classifiers are.
+    fn output(self) -> &'static [Row] {
+        match self {
+            Self::Bert | Self::Vit => OUTPUT,
+            Self::Gemma2 | Self::Gpt2 | Self::Llama | Self::Mistral | Self::Qwen3 => decoder::SCORE,
+        }
+    }
+
     fn model(self, fields: Fields) -> Result<PresetModel, PretrainedError> {
+        let outputs = if class(&fields) == Some(self.classes()[0]) { Some(fields.labels()?) } else { None };
+        let model = self.body(fields)?;
+        Ok(match (model, outputs) {
+            (PresetModel::LanguageModel(config), Some(outputs)) => PresetModel::Classifier(decoder::classifier(&config, outputs)),
+            (model, _) => model,
+        })
+    }
+
+    /// The model with the outputs of its pre-training, where it can have several.
+    fn body(self, fields: Fields) -> Result<PresetModel, PretrainedError> {
         Ok(match self {
             Self::Bert => PresetModel::Classifier(bert::config(fields)?),
             Self::Gemma2 => PresetModel::LanguageModel(gemma2::config(fields)?),
@@ -153,7 +175,7 @@ impl fmt::Display for Architecture {
     }
 }
 
-/// The outputs of classifiers.
+/// The outputs of classifiers that are encoders.
 const OUTPUT: &[Row] = &[("output.weight", "classifier.weight", Place::Transposed), ("output.bias", "classifier.bias", Place::Same)];
 
 /// The folder of a pretrained model. Its weights stay in the files until a model reads them.
@@ -165,6 +187,7 @@ pub struct Pretrained {
     files: Shards,
     table: Table,
     first_token: Option<u32>,
+    last_token: Option<u32>,
     /// Whether the output is not that of the files.
     has_new_output: bool,
 }
@@ -194,12 +217,14 @@ impl Pretrained {
             Value::Array(several) => several.first()?.as_u64(),
             one => one.as_u64(),
         };
-        let first_token = token("bos_token_id").or_else(|| token("eos_token_id")).and_then(|token| u32::try_from(token).ok());
-        Ok(Self { folder: folder.into(), architecture, model, files, table, first_token, has_new_output: false })
+        let either = |field, other| token(field).or_else(|| token(other)).and_then(|token| u32::try_from(token).ok());
+        let (first_token, last_token) = (either("bos_token_id", "eos_token_id"), either("eos_token_id", "bos_token_id"));
+        Ok(Self { folder: folder.into(), architecture, model, files, table, first_token, last_token, has_new_output: false })
     }
 
     /// The folder with a new output of so many classes (1: regression) in the place of the one that the files have, if they have one. It is drawn as the
-    /// configuration says, like the pooler of a BERT where files have none. Of language models it changes nothing.
+    /// configuration says, like the pooler of a BERT where files have none. A language model becomes a [`classifier`](Self::classifier) of the state of its last
+    /// token, whose output has no biases, as `GPT2ForSequenceClassification` and `LlamaForSequenceClassification` of transformers are.
     ///
     /// # Panics
     /// If the number is 0.
@@ -208,7 +233,8 @@ impl Pretrained {
         match &mut self.model {
             PresetModel::Classifier(config) => (config.outputs, config.masked_head) = (outputs, false),
             PresetModel::Vision(config) => config.classes = outputs,
-            PresetModel::LanguageModel(_) | PresetModel::Seq2Seq(_) => return self,
+            PresetModel::LanguageModel(config) => self.model = PresetModel::Classifier(decoder::classifier(config, outputs)),
+            PresetModel::Seq2Seq(_) => return self,
         }
         self.table = table(self.architecture, &self.model, &self.files, false);
         self.has_new_output = true;
@@ -223,8 +249,10 @@ impl Pretrained {
     /// # Errors
     /// If it is another architecture.
     pub fn with_masked_head(mut self) -> Result<Self, PretrainedError> {
-        let PresetModel::Classifier(config) = &mut self.model else { return Err(self.other("masked language model")) };
-        config.masked_head = true;
+        match &mut self.model {
+            PresetModel::Classifier(config) if self.architecture == Architecture::Bert => config.masked_head = true,
+            _ => return Err(self.other("masked language model")),
+        }
         self.table = table(self.architecture, &self.model, &self.files, false);
         self.has_new_output = false;
         Ok(self)
@@ -243,6 +271,11 @@ impl Pretrained {
     /// The token that texts begin with, if the configuration names one: `bos_token_id`, or the first of `eos_token_id` where there is none.
     pub fn first_token(&self) -> Option<u32> {
         self.first_token
+    }
+
+    /// The token that texts end with, if the configuration names one: the first of `eos_token_id`, or `bos_token_id` where there is none.
+    pub fn last_token(&self) -> Option<u32> {
+        self.last_token
     }
 
     /// The configuration of its model.
@@ -329,7 +362,7 @@ impl Pretrained {
 
     fn other(&self, wanted: &'static str) -> PretrainedError {
         let remedy = match &self.model {
-            PresetModel::LanguageModel(_) | PresetModel::Seq2Seq(_) => "call language_model",
+            PresetModel::LanguageModel(_) | PresetModel::Seq2Seq(_) => "call language_model, or classifier after with_new_output",
             PresetModel::Classifier(_) => "call classifier",
             PresetModel::Vision(_) => "call vision",
         };
@@ -351,13 +384,17 @@ fn architecture(fields: &Fields) -> Result<Architecture, PretrainedError> {
         let names = Architecture::ALL.map(Architecture::name).join(", ");
         fields.wrong("model_type", format!("only {names} are supported"))
     })?;
-    let class = fields.get("architectures").and_then(|classes| classes.get(0)).and_then(Value::as_str);
-    match class {
+    match class(fields) {
         Some(class) if !architecture.classes().contains(&class) => {
             Err(fields.wrong("architectures", format!("only {} are supported", architecture.classes().join(", "))))
         }
         _ => Ok(architecture),
     }
+}
+
+/// The class of transformers that wrote the files.
+fn class<'a>(fields: &Fields<'a>) -> Option<&'a str> {
+    fields.get("architectures").and_then(|classes| classes.get(0)).and_then(Value::as_str)
 }
 
 /// What stands in the paths of parameters for what computes a layer's scores: the name of the mechanism, or those of several that are over each other.
@@ -370,59 +407,54 @@ fn scores(attention: &AnyMechanism) -> String {
     format!("logits.{}{inner}", attention.card().variant)
 }
 
+/// Adds the rows of the layers of a model.
+fn add_layers(table: &mut Table, names: &Names, count: usize, attention: &LayerAttention, rows: &[&[Row]], files: &Shards) {
+    for layer in 0..count {
+        let scores = scores(attention.at(layer));
+        rows.iter().for_each(|rows| names.add_layer(table, rows, layer, &scores, files));
+    }
+}
+
 /// Where the parameters of a model are in its files.
 fn table(architecture: Architecture, model: &PresetModel, files: &Shards, with_output: bool) -> Table {
     let names = architecture.names();
     let mut table = Table::default();
-    let mut layers = |count: usize, attention: &LayerAttention, rows: &[&[Row]]| {
-        for layer in 0..count {
-            let scores = scores(attention.at(layer));
-            rows.iter().for_each(|rows| names.add_layer(&mut table, rows, layer, &scores, files));
-        }
-    };
     match model {
         PresetModel::LanguageModel(config) => {
-            let block = &config.block;
-            let (output, embedding) = if architecture == Architecture::Gpt2 {
-                layers(config.layers, &config.attention, &[gpt2::LAYER]);
-                names.add(&mut table, gpt2::REST, files);
-                (gpt2::OUTPUT, gpt2::EMBEDDING)
-            } else {
-                let norms = if architecture == Architecture::Gemma2 { gemma2::NORMS } else { llama::NORM };
-                let mut rows = vec![llama::LAYER, norms];
-                rows.extend(block.qkv_bias.then_some(llama::ATTENTION_BIASES));
-                rows.extend(block.feed_forward_bias.then_some(llama::FEED_FORWARD_BIASES));
-                rows.extend((architecture == Architecture::Qwen3).then_some(llama::QK_NORM));
-                layers(config.layers, &config.attention, &rows);
-                names.add(&mut table, llama::REST, files);
-                (llama::OUTPUT, llama::EMBEDDING)
-            };
-            if config.tied {
+            let LanguageModelConfig { layers, attention, block, tied, .. } = config;
+            decoder::add_body(&mut table, architecture, (*layers, attention, block), files);
+            let (output, embedding) = decoder::output(architecture);
+            if *tied {
                 let remedy = "set tie_word_embeddings to false";
                 table.copies.push(Tied { tensor: output.1, original: embedding, remedy });
             } else {
                 names.add(&mut table, &[output], files);
             }
+            return table;
         }
-        PresetModel::Classifier(config) => {
-            layers(config.layers, &config.attention, &[bert::LAYER]);
+        PresetModel::Classifier(config) if architecture == Architecture::Bert => {
+            add_layers(&mut table, names, config.layers, &config.attention, &[bert::LAYER], files);
             names.add(&mut table, bert::REST, files);
             if config.masked_head {
                 names.add(&mut table, bert::MASKED_HEAD, files);
                 table.copies.extend(bert::MASKED_HEAD_TIES);
             }
         }
+        PresetModel::Classifier(config) => {
+            decoder::add_body(&mut table, architecture, (config.layers, &config.attention, &config.block), files);
+            table.rename("decoder.", "encoder.");
+        }
         PresetModel::Vision(config) => {
             let rows: &[&[Row]] = if config.block.qkv_bias { &[vit::LAYER, vit::QKV_BIASES] } else { &[vit::LAYER] };
-            layers(config.layers, &config.attention, rows);
+            add_layers(&mut table, names, config.layers, &config.attention, rows, files);
             vit::add_rest(&mut table, config, files);
         }
         PresetModel::Seq2Seq(_) => {}
     }
-    match model {
-        PresetModel::LanguageModel(_) => {}
-        _ if with_output => names.add(&mut table, OUTPUT, files),
-        _ => table.entries.retain(|parameter, entry| !parameter.starts_with("pooler.") || files.has(&entry.tensor)),
+    if with_output {
+        names.add(&mut table, architecture.output(), files);
+    } else {
+        table.entries.retain(|parameter, entry| !parameter.starts_with("pooler.") || files.has(&entry.tensor));
     }
     table
 }

@@ -153,7 +153,18 @@ impl Names {
     }
 }
 
+/// Whether a tensor is one of an output, of classes or of pre-training.
+pub(super) fn is_of_output(tensor: &str) -> bool {
+    ["classifier.", "cls.", "lm_head.", "score."].iter().any(|start| tensor.starts_with(start))
+}
+
 impl Table {
+    /// Puts another beginning in the place of one of the paths of parameters.
+    pub(super) fn rename(&mut self, from: &str, to: &str) {
+        let renamed = |path: String| path.strip_prefix(from).map(|rest| format!("{to}{rest}")).unwrap_or(path);
+        self.entries = std::mem::take(&mut self.entries).into_iter().map(|(path, entry)| (renamed(path), entry)).collect();
+    }
+
     /// Tensors of the files that must equal others, and the names that these have there.
     pub(super) fn copies_in(&self, names: &Names, files: &Shards) -> Vec<(Tied, String)> {
         let pairs = self.copies.iter().map(|copy| (*copy, names.of(copy.original, files)));
@@ -175,7 +186,7 @@ impl Table {
             }
             unused.retain(|name| name != tensor);
         }
-        unused.retain(|name| !(has_new_output && name.starts_with("classifier.")));
+        unused.retain(|name| !(has_new_output && is_of_output(name)));
         if unused.is_empty() {
             return Ok(());
         }

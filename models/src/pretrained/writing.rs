@@ -16,8 +16,8 @@ use serde_json::{Map, Value, json};
 use super::error::PretrainedError;
 use super::reading::{Parameter, Parameters};
 use super::shards::{INDEX, Shard, encoded};
-use super::table::Place;
-use super::{CONFIG, OUTPUT, Pretrained};
+use super::table::{Place, is_of_output};
+use super::{CONFIG, Pretrained};
 use crate::presets::PresetModel;
 
 /// Files that a folder may have beside its weights, which are copied.
@@ -111,13 +111,15 @@ impl Pretrained {
         }
         let written =
             |tensor: &str, dtype, shape: Vec<usize>, parts| Written { of: self, tensor: tensor.to_owned(), dtype, shape, parts, failed };
-        let stays = |tensor: &str| !self.has_new_output || !(tensor.starts_with("classifier.") || tensor.starts_with("cls."));
+        let stays = |tensor: &str| !self.has_new_output || !is_of_output(tensor);
         let own = file.tensors().filter(|(tensor, _)| stays(tensor)).map(|(tensor, info)| {
             (self.written_name(tensor), written(tensor, info.dtype, info.shape.clone(), sources.get(tensor).cloned()))
         });
         let mut tensors: Vec<_> = own.collect();
         if is_first && self.has_new_output {
-            let new = OUTPUT
+            let new = self
+                .architecture
+                .output()
                 .iter()
                 .chain(super::bert::REST)
                 .filter(|(parameter, ..)| self.is_new(parameter) && parameters.0.contains_key(*parameter));

@@ -24,6 +24,9 @@ use crate::classifier::Sentences;
 use crate::language_model::LanguageModel;
 
 const DECODERS: [&str; 5] = ["gemma2", "gpt2", "llama", "mistral", "qwen3"];
+/// The same as classifiers.
+const DECODING_CLASSIFIERS: [&str; 5] =
+    ["gemma2-classifier", "gpt2-classifier", "llama-classifier", "mistral-classifier", "qwen3-classifier"];
 /// Elements of padding of the rows of padded inputs.
 const PADDING: [usize; 2] = [0, 3];
 
@@ -158,6 +161,12 @@ fn sentences(expected: &Expected, lengths: &[usize], folder: &Path, device: &Dev
     model.forward_with(Sentences { tokens, segments: Some(segments), lengths }, None, &mut Probe::off()).logits
 }
 
+/// Logits `[2, classes]` of a decoder that is a classifier, for rows with padding at their ends.
+fn classes(model: &Classifier, expected: &Expected, lengths: &[usize], device: &Device) -> Tensor<2> {
+    let tokens = expected.tokens("input.input_ids", device);
+    model.forward_with(Sentences { tokens, segments: None, lengths }, None, &mut Probe::off()).logits
+}
+
 /// A BERT with its masked-LM head.
 fn masked(folder: &Path, device: &Device) -> Classifier {
     Pretrained::open(folder).unwrap().with_masked_head().unwrap().classifier(device).unwrap()
@@ -183,6 +192,15 @@ fn logits_are_those_of_transformers() {
         let model = decoder(&fixture(name), &device);
         let tokens = expected.tokens("input.input_ids", &device);
         assert_close(&logits(&model, tokens, &[]), &expected.floats("logits"), name);
+    }
+    for name in DECODING_CLASSIFIERS {
+        let expected = Expected::of(name);
+        let model = Pretrained::open(fixture(name)).unwrap().classifier(&device).unwrap();
+        assert_close(&numbers(classes(&model, &expected, &[9, 9], &device)), &expected.floats("logits"), name);
+        let lengths = PADDING.map(|padding| 9 - padding);
+        let padded = numbers(classes(&model, &expected, &lengths, &device));
+        assert_close(&padded, &expected.floats("padded_logits"), &format!("{name}, padded"));
+        assert_ne!(expected.floats("padded_logits"), expected.floats("logits"), "{name}");
     }
     let expected = Expected::of("bert");
     assert_close(&numbers(sentences(&expected, &[9, 9], &fixture("bert"), &device)), &expected.floats("logits"), "bert");
@@ -287,6 +305,13 @@ fn gradients_are_those_of_transformers() {
         let tokens = expected.tokens("input.input_ids", &device);
         let logits = model.forward_with(tokens, &[], None, &mut Probe::off()).logits;
         assert_gradients(name, &folder, &model, logits, &expected);
+    }
+    for name in DECODING_CLASSIFIERS {
+        let expected = Expected::of(name);
+        let folder = Pretrained::open(fixture(name)).unwrap();
+        let model = folder.classifier(&device).unwrap();
+        let logits = classes(&model, &expected, &[9, 9], &device);
+        assert_gradients(name, &folder, &model, logits.unsqueeze(), &expected);
     }
     let expected = Expected::of("bert");
     let folder = Pretrained::open(fixture("bert")).unwrap();
@@ -398,6 +423,27 @@ fn a_new_output_is_drawn_and_the_rest_is_read() {
     let value = |model: &Classifier| numbers(model.encoder.layers[1].self_attention.as_softmax().unwrap().value.weight.val());
     assert_eq!(value(&model), value(&old));
     assert_ne!(pooler(&model), pooler(&old));
+}
+
+#[test]
+fn a_classifier_is_read_from_a_language_model_with_a_new_output() {
+    let device = Device::flex();
+    for name in DECODERS {
+        let folder = Pretrained::open(fixture(name)).unwrap();
+        let language_model = folder.language_model(&device).unwrap();
+        let model = folder.with_new_output(4).classifier(&device).unwrap();
+        assert!(model.output.weight.dims() == [16, 4] && model.output.bias.is_none(), "{name}");
+        assert!(model.output.weight.val().abs().max().into_scalar::<f32>() < 0.2, "{name}");
+        let tokens = Expected::of(name).tokens("input.input_ids", &device);
+        let states = language_model.hidden(tokens.clone(), &[], None, &mut Probe::off()).states;
+        let found = model.hidden(Sentences { tokens, segments: None, lengths: &[9, 9] }, None, &mut Probe::off()).states;
+        assert_close(&numbers(found), &numbers(states), name);
+    }
+    // A classifier in the place of another.
+    let folder = Pretrained::open(fixture("gpt2-classifier")).unwrap().with_new_output(6);
+    assert_eq!(folder.classifier(&device).unwrap().output.weight.dims(), [16, 6]);
+    let refused = folder.with_masked_head().unwrap_err().to_string();
+    assert!(refused.contains("gpt2") && refused.contains("call classifier"), "{refused}");
 }
 
 #[test]

@@ -1,0 +1,61 @@
+//! What GPT-2, Llama, Mistral, Qwen-3 and Gemma-2 have in common: a body under an output of tokens, or under one of classes.
+//!
+//! Classifiers are the `…ForSequenceClassification` of transformers: a projection without biases, `score`, of the state of the last token that is no padding.
+
+use super::shards::Shards;
+use super::table::{Place, Row, Table};
+use super::{Architecture, add_layers, gemma2, gpt2, llama};
+use crate::block::BlockConfig;
+use crate::classifier::{ClassifierConfig, Pooling};
+use crate::language_model::LanguageModelConfig;
+use crate::layout::LayerAttention;
+
+/// The output of classes.
+pub(super) const SCORE: &[Row] = &[("output.weight", "score.weight", Place::Transposed)];
+
+/// The output of tokens, and the name of the embedding.
+pub(super) fn output(architecture: Architecture) -> (Row, &'static str) {
+    if architecture == Architecture::Gpt2 { (gpt2::OUTPUT, gpt2::EMBEDDING) } else { (llama::OUTPUT, llama::EMBEDDING) }
+}
+
+/// Adds the parameters below the output: of so many layers with this attention, and of what is around them.
+pub(super) fn add_body(
+    table: &mut Table,
+    architecture: Architecture,
+    (layers, attention, block): (usize, &LayerAttention, &BlockConfig),
+    files: &Shards,
+) {
+    let names = architecture.names();
+    if architecture == Architecture::Gpt2 {
+        add_layers(table, names, layers, attention, &[gpt2::LAYER], files);
+        return names.add(table, gpt2::REST, files);
+    }
+    let norms = if architecture == Architecture::Gemma2 { gemma2::NORMS } else { llama::NORM };
+    let mut rows = vec![llama::LAYER, norms];
+    rows.extend(block.qkv_bias.then_some(llama::ATTENTION_BIASES));
+    rows.extend(block.feed_forward_bias.then_some(llama::FEED_FORWARD_BIASES));
+    rows.extend((architecture == Architecture::Qwen3).then_some(llama::QK_NORM));
+    add_layers(table, names, layers, attention, &rows, files);
+    names.add(table, llama::REST, files);
+}
+
+/// The classifier with the body of a language model.
+pub(super) fn classifier(config: &LanguageModelConfig, outputs: usize) -> ClassifierConfig {
+    let &LanguageModelConfig { vocabulary, layers, block, positions, embedding_scale, embedding_norm, depth, initialisation, .. } = config;
+    ClassifierConfig {
+        vocabulary,
+        outputs,
+        attention: config.attention.clone(),
+        layers,
+        block,
+        positions,
+        embedding_scale,
+        embedding_norm,
+        depth,
+        initialisation,
+        pooling: Pooling::LastToken,
+        output_bias: false,
+        causal: true,
+        ..ClassifierConfig::default()
+    }
+}
