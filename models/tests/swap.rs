@@ -153,7 +153,8 @@ fn heads_are_usual_where_an_attention_cannot_share_them_or_have_another_width() 
     assert_eq!(one.config.block.kv_heads, Some(1));
     assert_eq!([0, 1, 2].map(|layer| shape(&one, layer, "key.weight")), [[8, 4], [8, 8], [8, 4]].map(Vec::from));
     let kept = own(one.report.kept.iter().map(|kept| &kept.name));
-    assert!(kept.len() == 2 && kept[0].ends_with("output.weight") && kept[1].ends_with("query.weight"), "{kept:?}");
+    let is_kept = |end: &str| kept.iter().any(|name| name.ends_with(end));
+    assert!(kept.len() == 2 && is_kept("output.weight") && is_kept("query.weight"), "{kept:?}");
     assert!(one.report.to_string().contains("value.weight [8, 4] which is [8, 8] now"), "{}", one.report);
     let counted = one.config.parameters().unwrap();
     let built: usize = parameters(&one.model).values().map(|(shape, _)| shape.iter().product::<usize>()).sum();

@@ -28,7 +28,8 @@ pub struct Classification {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub init_seed: Option<u64>,
     /// Folder of a pretrained model of Hugging Face (BERT, GPT-2, Llama, Mistral, Qwen-3, Gemma-2) that is fine-tuned; by default none. It sets `tokeniser`,
-    /// `pooling`, `pooler`, `causal` and the fields of the table `model`. `run.attention` then names contenders as in `swap`: what replaces the attention of which layers, or `unchanged`.
+    /// `pooling`, `pooler`, `causal` and the fields of the table `model`. `run.attention` then names contenders as in `swap`: what replaces the attention of which
+    /// layers, or `unchanged`.
     pub pretrained: Option<PathBuf>,
     /// Whether contenders begin with the pretrained model after fine-tuning, which comes first, and are trained for as many steps again.
     pub swap: bool,

@@ -49,6 +49,21 @@ fn contenders_that_cannot_be_meant_are_refused_with_the_remedy() {
 }
 
 #[test]
+fn a_contender_need_not_be_able_to_have_the_biases_and_heads_of_the_start() {
+    let settings = |attention: &str| {
+        let own = format!("start.attention={attention}");
+        settings(&["model.qkv_bias=true", "model.attention_output_bias=true", "model.kv_heads=2", &own])
+    };
+    let dot_product = settings("dot-product");
+    for name in ["linear-attention", "layers.0=linear-attention", "layers.1=uniform"] {
+        let contender = Swap::attention_named(&dot_product.value, name).unwrap().unwrap();
+        assert!(Swap::check(&dot_product, &[contender]).is_ok(), "{name}");
+    }
+    let error = Swap::check(&settings("linear-attention"), &[]).unwrap_err().to_string();
+    assert!(error.contains("linear-attention") && error.contains("kv_heads"), "{error}");
+}
+
+#[test]
 fn fields_of_a_start_without_effect_are_refused() {
     for (options, part) in [
         (&["start.model=alibi"][..], "--run"),
