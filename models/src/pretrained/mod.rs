@@ -43,6 +43,7 @@
 //! BERT adds a vector for the segment of every token, also where there is one segment alone: give [`Sentences`](crate::classifier::Sentences) whose `segments`
 //! are zeros. Without segments, as in [`Classifier::forward`], none is added, and logits are not those of transformers.
 
+mod architecture;
 mod bert;
 mod decoder;
 mod error;
@@ -57,7 +58,6 @@ mod table;
 mod vit;
 mod writing;
 
-use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -65,10 +65,11 @@ use burn::tensor::Device;
 use heedful_attention::registry::AnyMechanism;
 use serde_json::{Map, Value};
 
+pub use self::architecture::Architecture;
 pub use self::error::PretrainedError;
 use self::fields::Fields;
 use self::shards::Shards;
-use self::table::{Names, Place, Row, Table, Tied};
+use self::table::{Names, Row, Table, Tied};
 use crate::classifier::{Classifier, ClassifierConfig};
 use crate::error::ConfigError;
 use crate::initialisation::Initialisation;
@@ -78,105 +79,6 @@ use crate::presets::PresetModel;
 use crate::vision::{VisionConfig, VisionTransformer};
 
 const CONFIG: &str = "config.json";
-
-/// What a folder can hold: `model_type` in its `config.json`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Architecture {
-    /// `bert` (Devlin et al. 2019).
-    Bert,
-    /// `gemma2` (Gemma Team 2024).
-    Gemma2,
-    /// `gpt2` (Radford et al. 2019).
-    Gpt2,
-    /// `llama` (Touvron et al. 2023).
-    Llama,
-    /// `mistral` (Jiang et al. 2023).
-    Mistral,
-    /// `qwen3` (Yang et al. 2025).
-    Qwen3,
-    /// `vit` (Dosovitskiy et al. 2021).
-    Vit,
-}
-
-impl Architecture {
-    /// All of them.
-    pub const ALL: [Self; 7] = [Self::Bert, Self::Gemma2, Self::Gpt2, Self::Llama, Self::Mistral, Self::Qwen3, Self::Vit];
-
-    /// Its `model_type`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Bert => "bert",
-            Self::Gemma2 => "gemma2",
-            Self::Gpt2 => "gpt2",
-            Self::Llama => "llama",
-            Self::Mistral => "mistral",
-            Self::Qwen3 => "qwen3",
-            Self::Vit => "vit",
-        }
-    }
-
-    /// Classes of transformers whose files are read. The first is that of classifiers.
-    fn classes(self) -> &'static [&'static str] {
-        match self {
-            Self::Bert => &["BertForSequenceClassification", "BertModel", "BertForPreTraining", "BertForMaskedLM"],
-            Self::Gemma2 => &["Gemma2ForSequenceClassification", "Gemma2ForCausalLM"],
-            Self::Gpt2 => &["GPT2ForSequenceClassification", "GPT2LMHeadModel", "GPT2Model"],
-            Self::Llama => &["LlamaForSequenceClassification", "LlamaForCausalLM"],
-            Self::Mistral => &["MistralForSequenceClassification", "MistralForCausalLM"],
-            Self::Qwen3 => &["Qwen3ForSequenceClassification", "Qwen3ForCausalLM"],
-            Self::Vit => &["ViTForImageClassification", "ViTModel"],
-        }
-    }
-
-    fn names(self) -> &'static Names {
-        match self {
-            Self::Bert => &bert::NAMES,
-            Self::Gpt2 => &gpt2::NAMES,
-            Self::Gemma2 | Self::Llama | Self::Mistral | Self::Qwen3 => &llama::NAMES,
-            Self::Vit => &vit::NAMES,
-        }
-    }
-
-    /// Where the outputs of its classifiers are.
-    fn output(self) -> &'static [Row] {
-        match self {
-            Self::Bert | Self::Vit => OUTPUT,
-            Self::Gemma2 | Self::Gpt2 | Self::Llama | Self::Mistral | Self::Qwen3 => decoder::SCORE,
-        }
-    }
-
-    fn model(self, fields: Fields) -> Result<PresetModel, PretrainedError> {
-        let outputs = if class(&fields) == Some(self.classes()[0]) { Some(fields.labels()?) } else { None };
-        let model = self.body(fields)?;
-        Ok(match (model, outputs) {
-            (PresetModel::LanguageModel(config), Some(outputs)) => PresetModel::Classifier(decoder::classifier(&config, outputs)),
-            (model, _) => model,
-        })
-    }
-
-    /// The model with the outputs of its pre-training, where it can have several.
-    fn body(self, fields: Fields) -> Result<PresetModel, PretrainedError> {
-        Ok(match self {
-            Self::Bert => PresetModel::Classifier(bert::config(fields)?),
-            Self::Gemma2 => PresetModel::LanguageModel(gemma2::config(fields)?),
-            Self::Gpt2 => PresetModel::LanguageModel(gpt2::config(fields)?),
-            Self::Llama => PresetModel::LanguageModel(llama::llama(fields)?),
-            Self::Mistral => PresetModel::LanguageModel(llama::mistral(fields)?),
-            Self::Qwen3 => PresetModel::LanguageModel(llama::qwen3(fields)?),
-            Self::Vit => PresetModel::Vision(vit::config(fields)?),
-        })
-    }
-}
-
-impl fmt::Display for Architecture {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// The outputs of classifiers that are encoders.
-const OUTPUT: &[Row] = &[("output.weight", "classifier.weight", Place::Transposed), ("output.bias", "classifier.bias", Place::Same)];
 
 /// The folder of a pretrained model. Its weights stay in the files until a model reads them.
 #[derive(Clone, Debug)]
@@ -208,7 +110,7 @@ impl Pretrained {
             remedy: "fetch the file again",
         })?;
         let fields = Fields::new(&path, &values);
-        let architecture = architecture(&fields)?;
+        let architecture = Architecture::named(&fields)?;
         let model = architecture.model(fields)?;
         model.validate().map_err(|source| PretrainedError::Configuration { path, source: source.into() })?;
         let files = Shards::open(folder)?;
@@ -375,26 +277,6 @@ impl Pretrained {
             && !self.table.entries.contains_key(parameter)
             && (parameter.starts_with("output.") || parameter.starts_with("pooler."))
     }
-}
-
-/// The architecture that `config.json` names.
-fn architecture(fields: &Fields) -> Result<Architecture, PretrainedError> {
-    let name = fields.text("model_type")?;
-    let architecture = Architecture::ALL.into_iter().find(|architecture| Some(architecture.name()) == name).ok_or_else(|| {
-        let names = Architecture::ALL.map(Architecture::name).join(", ");
-        fields.wrong("model_type", format!("only {names} are supported"))
-    })?;
-    match class(fields) {
-        Some(class) if !architecture.classes().contains(&class) => {
-            Err(fields.wrong("architectures", format!("only {} are supported", architecture.classes().join(", "))))
-        }
-        _ => Ok(architecture),
-    }
-}
-
-/// The class of transformers that wrote the files.
-fn class<'a>(fields: &Fields<'a>) -> Option<&'a str> {
-    fields.get("architectures").and_then(|classes| classes.get(0)).and_then(Value::as_str)
 }
 
 /// What stands in the paths of parameters for what computes a layer's scores: the name of the mechanism, or those of several that are over each other.

@@ -11,7 +11,7 @@ use crate::presets::{self, Size};
 fn model(config: &Value) -> PresetModel {
     let fields = config.as_object().unwrap();
     let fields = Fields::new(Path::new(CONFIG), fields);
-    let architecture = architecture(&fields).unwrap();
+    let architecture = Architecture::named(&fields).unwrap();
     architecture.model(fields).unwrap_or_else(|error| panic!("{error}"))
 }
 

@@ -1,0 +1,130 @@
+//! What a folder can hold.
+
+use std::fmt;
+
+use serde_json::Value;
+
+use super::error::PretrainedError;
+use super::fields::Fields;
+use super::table::{Names, Place, Row};
+use super::{bert, decoder, gemma2, gpt2, llama, vit};
+use crate::presets::PresetModel;
+
+/// What a folder can hold: `model_type` in its `config.json`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Architecture {
+    /// `bert` (Devlin et al. 2019).
+    Bert,
+    /// `gemma2` (Gemma Team 2024).
+    Gemma2,
+    /// `gpt2` (Radford et al. 2019).
+    Gpt2,
+    /// `llama` (Touvron et al. 2023).
+    Llama,
+    /// `mistral` (Jiang et al. 2023).
+    Mistral,
+    /// `qwen3` (Yang et al. 2025).
+    Qwen3,
+    /// `vit` (Dosovitskiy et al. 2021).
+    Vit,
+}
+
+impl Architecture {
+    /// All of them.
+    pub const ALL: [Self; 7] = [Self::Bert, Self::Gemma2, Self::Gpt2, Self::Llama, Self::Mistral, Self::Qwen3, Self::Vit];
+
+    /// The architecture that `config.json` names.
+    pub(super) fn named(fields: &Fields) -> Result<Self, PretrainedError> {
+        let name = fields.text("model_type")?;
+        let architecture = Self::ALL.into_iter().find(|architecture| Some(architecture.name()) == name).ok_or_else(|| {
+            let names = Self::ALL.map(Self::name).join(", ");
+            fields.wrong("model_type", format!("only {names} are supported"))
+        })?;
+        match class(fields) {
+            Some(class) if !architecture.classes().contains(&class) => {
+                Err(fields.wrong("architectures", format!("only {} are supported", architecture.classes().join(", "))))
+            }
+            _ => Ok(architecture),
+        }
+    }
+
+    /// Its `model_type`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Bert => "bert",
+            Self::Gemma2 => "gemma2",
+            Self::Gpt2 => "gpt2",
+            Self::Llama => "llama",
+            Self::Mistral => "mistral",
+            Self::Qwen3 => "qwen3",
+            Self::Vit => "vit",
+        }
+    }
+
+    /// Classes of transformers whose files are read. The first is that of classifiers.
+    pub(super) fn classes(self) -> &'static [&'static str] {
+        match self {
+            Self::Bert => &["BertForSequenceClassification", "BertModel", "BertForPreTraining", "BertForMaskedLM"],
+            Self::Gemma2 => &["Gemma2ForSequenceClassification", "Gemma2ForCausalLM"],
+            Self::Gpt2 => &["GPT2ForSequenceClassification", "GPT2LMHeadModel", "GPT2Model"],
+            Self::Llama => &["LlamaForSequenceClassification", "LlamaForCausalLM"],
+            Self::Mistral => &["MistralForSequenceClassification", "MistralForCausalLM"],
+            Self::Qwen3 => &["Qwen3ForSequenceClassification", "Qwen3ForCausalLM"],
+            Self::Vit => &["ViTForImageClassification", "ViTModel"],
+        }
+    }
+
+    pub(super) fn names(self) -> &'static Names {
+        match self {
+            Self::Bert => &bert::NAMES,
+            Self::Gpt2 => &gpt2::NAMES,
+            Self::Gemma2 | Self::Llama | Self::Mistral | Self::Qwen3 => &llama::NAMES,
+            Self::Vit => &vit::NAMES,
+        }
+    }
+
+    /// Where the outputs of its classifiers are.
+    pub(super) fn output(self) -> &'static [Row] {
+        match self {
+            Self::Bert | Self::Vit => OUTPUT,
+            Self::Gemma2 | Self::Gpt2 | Self::Llama | Self::Mistral | Self::Qwen3 => decoder::SCORE,
+        }
+    }
+
+    pub(super) fn model(self, fields: Fields) -> Result<PresetModel, PretrainedError> {
+        let outputs = if class(&fields) == Some(self.classes()[0]) { Some(fields.labels()?) } else { None };
+        let model = self.body(fields)?;
+        Ok(match (model, outputs) {
+            (PresetModel::LanguageModel(config), Some(outputs)) => PresetModel::Classifier(decoder::classifier(&config, outputs)),
+            (model, _) => model,
+        })
+    }
+
+    /// The model with the outputs of its pre-training, where it can have several.
+    fn body(self, fields: Fields) -> Result<PresetModel, PretrainedError> {
+        Ok(match self {
+            Self::Bert => PresetModel::Classifier(bert::config(fields)?),
+            Self::Gemma2 => PresetModel::LanguageModel(gemma2::config(fields)?),
+            Self::Gpt2 => PresetModel::LanguageModel(gpt2::config(fields)?),
+            Self::Llama => PresetModel::LanguageModel(llama::llama(fields)?),
+            Self::Mistral => PresetModel::LanguageModel(llama::mistral(fields)?),
+            Self::Qwen3 => PresetModel::LanguageModel(llama::qwen3(fields)?),
+            Self::Vit => PresetModel::Vision(vit::config(fields)?),
+        })
+    }
+}
+
+impl fmt::Display for Architecture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The outputs of classifiers that are encoders.
+const OUTPUT: &[Row] = &[("output.weight", "classifier.weight", Place::Transposed), ("output.bias", "classifier.bias", Place::Same)];
+
+/// The class of transformers that wrote the files.
+fn class<'a>(fields: &Fields<'a>) -> Option<&'a str> {
+    fields.get("architectures").and_then(|classes| classes.get(0)).and_then(Value::as_str)
+}
