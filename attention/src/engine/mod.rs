@@ -27,6 +27,7 @@ pub mod main_memory;
 mod normaliser;
 mod program;
 pub mod read;
+mod recomputed;
 pub mod recurrence;
 pub mod reference;
 pub(crate) mod rotation;

@@ -3,11 +3,7 @@
 
 #[cfg(feature = "cube")]
 use ::burn::tensor::DType;
-use burn::backend::autodiff::NodeId;
-use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
-use burn::backend::autodiff::grads::Gradients;
-use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, backend_extension};
 
@@ -18,6 +14,7 @@ use super::operands::{OperandMetadata, OperandsMetadata};
 use super::plan::Plan;
 use crate::dropout::DropoutOperator;
 use crate::engine::normaliser::{sink_gradient, sunk};
+use crate::engine::recomputed::{Gradient, recomputed};
 
 #[cfg(feature = "cube")]
 use crate::extension as burn;
@@ -125,56 +122,35 @@ fn backward_metadata(operands: &OperandsMetadata, plan: &Plan) -> OperandsMetada
 
 impl<B: FusedAttention, C: CheckpointStrategy> FusedAttention for Autodiff<B, C> {
     fn fused_attention(operands: Operands<Self>, plan: Plan) -> FloatTensor<Self> {
-        let list = operands.list();
-        // What is absent stands for the values once more: it has a place among the parents and no gradient.
-        let values = list[0].as_ref().expect("there are values");
-        let nodes = list.each_ref().map(|operand| operand.as_ref().unwrap_or(values).node());
-        match Recompute.prepare::<C>(nodes).compute_bound().stateful() {
-            OpsKind::Tracked(mut prepared) => {
-                let inputs = list.each_ref().map(|operand| operand.as_ref().map(|operand| prepared.checkpoint(operand)));
-                let operands = Operands::from_list(list.map(|operand| operand.map(|operand| operand.into_primitive())));
-                let (context, log_sum_exp) = normalised::<B>(operands, plan.clone());
-                prepared.finish(Saved { inputs, context: context.clone(), log_sum_exp, plan }, context)
-            }
-            OpsKind::UnTracked(prepared) => {
-                let operands = Operands::from_list(list.map(|operand| operand.map(|operand| operand.into_primitive())));
-                prepared.finish(B::fused_attention(operands, plan))
-            }
-        }
+        recomputed::<B, C, _, COUNT>(operands.list(), |operands, _has_gradient| {
+            let (context, log_sum_exp) = normalised::<B>(Operands::from_list(operands), plan.clone());
+            (context.clone(), Saved { context, log_sum_exp, plan })
+        })
     }
 }
 
-/// The gradient, for which the weights are computed once more.
-#[derive(Debug)]
-struct Recompute;
-
-/// What the gradient needs.
+/// What the gradient needs, for which the weights are computed once more.
 #[derive(Clone, Debug)]
 struct Saved<B: Backend> {
-    inputs: [Option<NodeId>; COUNT],
     context: FloatTensor<B>,
     log_sum_exp: FloatTensor<B>,
     plan: Plan,
 }
 
-impl<B: FusedAttention> Backward<B, COUNT> for Recompute {
-    type State = Saved<B>;
-
-    fn backward(self, ops: Ops<Saved<B>, COUNT>, gradients: &mut Gradients, checkpointer: &mut Checkpointer) {
-        let gradient = gradients.consume::<B>(&ops.node);
-        let Saved { inputs, context, log_sum_exp, plan } = ops.state;
-        let plan = Plan { is_bias_fixed: BIAS.iter().all(|&place| inputs[place].is_none() || ops.parents[place].is_none()), ..plan };
-        let operands = inputs.map(|node| node.map(|node| checkpointer.retrieve_node_output(node)));
+impl<B: FusedAttention> Gradient<B, COUNT> for Saved<B> {
+    fn of_operands(
+        self,
+        operands: [Option<FloatTensor<B>>; COUNT],
+        gradient: FloatTensor<B>,
+        wanted: [bool; COUNT],
+    ) -> [Option<FloatTensor<B>>; COUNT] {
+        let Self { context, log_sum_exp, plan } = self;
+        let plan = Plan { is_bias_fixed: BIAS.iter().all(|&place| !wanted[place]), ..plan };
         let (operands, sink) = Operands::from_list(operands).without_sink();
-        let of_sink = sink
-            .filter(|_| ops.parents[SINK].is_some())
-            .map(|sink| sink_gradient::<B>(sink, context.clone(), log_sum_exp.clone(), gradient.clone()));
+        let of_sink =
+            sink.filter(|_| wanted[SINK]).map(|sink| sink_gradient::<B>(sink, context.clone(), log_sum_exp.clone(), gradient.clone()));
         let mut found = B::fused_backward(operands, context, log_sum_exp, gradient, plan).list();
         found[SINK] = of_sink;
-        for (node, gradient) in ops.parents.into_iter().zip(found) {
-            if let (Some(node), Some(gradient)) = (node, gradient) {
-                gradients.register::<B>(node.id, gradient);
-            }
-        }
+        found
     }
 }

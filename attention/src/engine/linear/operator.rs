@@ -1,14 +1,11 @@
 //! The operator: a product of matrices, and one with a gradient.
 #![allow(deprecated, reason = "what the macro makes names ndarray")]
 
-use burn::backend::autodiff::NodeId;
-use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
-use burn::backend::autodiff::grads::Gradients;
-use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, backend_extension};
 
+use crate::engine::recomputed::{Gradient, recomputed};
 #[cfg(feature = "cube")]
 use crate::extension as burn;
 
@@ -36,32 +33,32 @@ pub trait Products: Backend {
 
 impl<B: Products, C: CheckpointStrategy> Products for Autodiff<B, C> {
     fn rows_mapped(x: FloatTensor<Self>, weight: FloatTensor<Self>) -> FloatTensor<Self> {
-        match Linear.prepare::<C>([x.node(), weight.node()]).compute_bound().stateful() {
-            OpsKind::Tracked(mut prepared) => {
-                let inputs = [prepared.checkpoint(&x), prepared.checkpoint(&weight)];
-                prepared.finish(inputs, B::rows_mapped(x.into_primitive(), weight.into_primitive()))
-            }
-            OpsKind::UnTracked(prepared) => prepared.finish(B::rows_mapped(x.into_primitive(), weight.into_primitive())),
-        }
+        recomputed::<B, C, _, 2>([Some(x), Some(weight)], |factors, _has_gradient| {
+            let [x, weight] = both(factors);
+            (B::rows_mapped(x, weight), Linear)
+        })
     }
 }
 
-/// The gradient. Its state are the nodes of input and weight.
-#[derive(Debug)]
+fn both<T>(factors: [Option<T>; 2]) -> [T; 2] {
+    factors.map(|factor| factor.expect("a product has two factors"))
+}
+
+/// The gradient.
+#[derive(Clone, Debug)]
 struct Linear;
 
-impl<B: Products> Backward<B, 2> for Linear {
-    type State = [NodeId; 2];
-
-    fn backward(self, ops: Ops<[NodeId; 2], 2>, gradients: &mut Gradients, checkpointer: &mut Checkpointer) {
-        let gradient = gradients.consume::<B>(&ops.node);
-        let [x, weight]: [FloatTensor<B>; 2] = ops.state.map(|node| checkpointer.retrieve_node_output(node));
-        let [of_x, of_weight] = ops.parents;
-        if let Some(node) = of_x {
-            gradients.register::<B>(node.id, B::product(gradient.clone(), B::float_swap_dims(weight, 0, 1)));
-        }
-        if let Some(node) = of_weight {
-            gradients.register::<B>(node.id, B::product(B::float_swap_dims(x, 0, 1), gradient));
-        }
+impl<B: Products> Gradient<B, 2> for Linear {
+    fn of_operands(
+        self,
+        factors: [Option<FloatTensor<B>>; 2],
+        gradient: FloatTensor<B>,
+        [of_x, of_weight]: [bool; 2],
+    ) -> [Option<FloatTensor<B>>; 2] {
+        let [x, weight] = both(factors);
+        [
+            of_x.then(|| B::product(gradient.clone(), B::float_swap_dims(weight, 0, 1))),
+            of_weight.then(|| B::product(B::float_swap_dims(x, 0, 1), gradient)),
+        ]
     }
 }

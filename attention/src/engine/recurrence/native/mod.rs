@@ -106,11 +106,10 @@ impl Recurrence {
 
 #[cfg(test)]
 mod tests {
-    use burn::tensor::{Device, TensorData};
+    use burn::tensor::Device;
 
     use super::*;
-    use crate::init::Init;
-    use crate::random::RandomKey;
+    use crate::engine::recomputed::tests::{assert_same_for_any_number_of_threads, difference, drawn};
 
     /// What is computed.
     #[derive(Clone, Copy, Debug)]
@@ -126,11 +125,6 @@ mod tests {
     }
 
     const PLAIN: Case = Case { sizes: [2, 2, 70], widths: [8, 8], decay: None, delta: false, normalised: false };
-
-    fn drawn(name: &str, shape: [usize; 4], device: &Device, dtype: DType) -> Tensor<4> {
-        let numbers = Init::Normal(1.0).values(shape.iter().product(), &RandomKey::from_seed(7).named(name));
-        Tensor::from_data(TensorData::new(numbers, shape).convert_dtype(dtype), (device, dtype))
-    }
 
     /// Contexts, the last state, and the gradients of all inputs for random gradients of both.
     fn found(case: Case, dtype: DType, execute: impl FnOnce(Recurrence, Tensor<4>) -> RecurrentOutput) -> Vec<Vec<f64>> {
@@ -172,19 +166,6 @@ mod tests {
             assert!(!recurrence.is_native(Some(&state)));
             recurrence.in_chunks(Some(state), 16)
         })
-    }
-
-    /// The largest difference of two results, in the largest number of each part.
-    fn difference(found: &[Vec<f64>], expected: &[Vec<f64>]) -> f64 {
-        assert_eq!(found.len(), expected.len());
-        let parts = found.iter().zip(expected).map(|(found, expected)| {
-            assert_eq!(found.len(), expected.len());
-            let largest = expected.iter().fold(1.0f64, |largest, number| largest.max(number.abs()));
-            let furthest = found.iter().zip(expected).map(|(found, expected)| (found - expected).abs());
-            // Not `max`, which would pass over NaN.
-            furthest.fold(0.0, |furthest: f64, distance| if distance <= furthest { furthest } else { distance }) / largest
-        });
-        parts.fold(0.0, |furthest, distance| if distance <= furthest { furthest } else { distance })
     }
 
     fn check(case: Case) {
@@ -240,14 +221,7 @@ mod tests {
         let decays = [None, Some(([false, false, false], 0.1)), Some(([true, true, true], 0.1))];
         for (decay, delta) in decays.into_iter().flat_map(|decay| [(decay, false), (decay, true)]) {
             let case = Case { sizes: [2, 3, 150], decay, delta, ..PLAIN };
-            let by = |threads: usize| {
-                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-                pool.install(|| natively(case))
-            };
-            let one = by(1);
-            for threads in [2, 3, 8] {
-                assert!(by(threads) == one, "{threads} threads, {decay:?}");
-            }
+            assert_same_for_any_number_of_threads(|| natively(case));
         }
     }
 

@@ -1,15 +1,12 @@
 //! The operator: one recurrence on one backend, and its gradient.
 #![allow(deprecated, reason = "what the macro makes names ndarray")]
 
-use burn::backend::autodiff::NodeId;
-use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
-use burn::backend::autodiff::grads::Gradients;
-use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, ExtensionType, backend_extension};
 
 use crate::engine::fused::Operand;
+use crate::engine::recomputed::{Gradient, recomputed};
 #[cfg(feature = "cube")]
 use crate::extension as burn;
 
@@ -109,50 +106,29 @@ const ELSEWHERE: &str = "recurrences of backends outside of main memory are comp
 
 impl<B: LinearRecurrence, C: CheckpointStrategy> LinearRecurrence for Autodiff<B, C> {
     fn recurrence(operands: Operands<Self>, normalised: bool) -> FloatTensor<Self> {
-        let list = operands.list();
-        // What is absent stands for the queries once more: it has a place among the parents and no gradient.
-        let queries = list[0].as_ref().expect("there are queries");
-        let nodes = list.each_ref().map(|operand| operand.as_ref().unwrap_or(queries).node());
-        match Recompute.prepare::<C>(nodes).compute_bound().stateful() {
-            OpsKind::Tracked(mut prepared) => {
-                let inputs = list.each_ref().map(|operand| operand.as_ref().map(|operand| prepared.checkpoint(operand)));
-                let operands = Operands::from_list(list.map(|operand| operand.map(|operand| operand.into_primitive())));
-                let (rows, states) = B::recurrence_forward(operands, normalised, true);
-                prepared.finish(Saved { inputs, rows: rows.clone(), states, normalised }, rows)
-            }
-            OpsKind::UnTracked(prepared) => {
-                let operands = Operands::from_list(list.map(|operand| operand.map(|operand| operand.into_primitive())));
-                prepared.finish(B::recurrence(operands, normalised))
-            }
-        }
+        recomputed::<B, C, _, COUNT>(operands.list(), |operands, has_gradient| {
+            let (rows, states) = B::recurrence_forward(Operands::from_list(operands), normalised, has_gradient);
+            (rows.clone(), Saved { rows, states, normalised })
+        })
     }
 }
 
-/// The gradient, for which chunks are computed once more.
-#[derive(Debug)]
-struct Recompute;
-
-/// What the gradient needs.
+/// What the gradient needs, for which chunks are computed once more.
 #[derive(Clone, Debug)]
 struct Saved<B: Backend> {
-    inputs: [Option<NodeId>; COUNT],
     rows: FloatTensor<B>,
     states: FloatTensor<B>,
     normalised: bool,
 }
 
-impl<B: LinearRecurrence> Backward<B, COUNT> for Recompute {
-    type State = Saved<B>;
-
-    fn backward(self, ops: Ops<Saved<B>, COUNT>, gradients: &mut Gradients, checkpointer: &mut Checkpointer) {
-        let gradient = gradients.consume::<B>(&ops.node);
-        let Saved { inputs, rows, states, normalised } = ops.state;
-        let operands = Operands::from_list(inputs.map(|node| node.map(|node| checkpointer.retrieve_node_output(node))));
-        let found = B::recurrence_backward(operands, rows, states, gradient, normalised).list();
-        for (node, gradient) in ops.parents.into_iter().zip(found) {
-            if let (Some(node), Some(gradient)) = (node, gradient) {
-                gradients.register::<B>(node.id, gradient);
-            }
-        }
+impl<B: LinearRecurrence> Gradient<B, COUNT> for Saved<B> {
+    fn of_operands(
+        self,
+        operands: [Option<FloatTensor<B>>; COUNT],
+        gradient: FloatTensor<B>,
+        _wanted: [bool; COUNT],
+    ) -> [Option<FloatTensor<B>>; COUNT] {
+        let Self { rows, states, normalised } = self;
+        B::recurrence_backward(Operands::from_list(operands), rows, states, gradient, normalised).list()
     }
 }
