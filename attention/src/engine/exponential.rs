@@ -5,7 +5,7 @@
 use super::softpick::difference;
 
 /// Numbers that are reduced side by side.
-const LANES: usize = 16;
+pub(super) const LANES: usize = 16;
 
 /// Widths to which lanes are folded until one is left: each step waits for the one before, and of a sum one by one there would be four times as many.
 const HALVES: [usize; 4] = [LANES / 2, LANES / 4, LANES / 8, LANES / 16];
@@ -49,6 +49,21 @@ pub fn tanh(x: f32) -> f32 {
     }
     let near = (polynomial * square).mul_add(x, x);
     if size <= NEAR { near } else { far.copysign(x) }
+}
+
+/// `1 / (1 + e^-x)` with a relative error below 4e-7 where it is larger than `e^-87`; 0 where `x <= -87`, NaN where `x` is.
+#[inline(always)]
+pub fn sigmoid(x: f32) -> f32 {
+    let small = exp(-x.abs());
+    let share = if x < 0.0 { small } else { 1.0 };
+    share / (1.0 + small)
+}
+
+/// The derivative of the SiLU, `x sigmoid(x)`.
+#[inline(always)]
+pub fn silu_slope(x: f32) -> f32 {
+    let share = sigmoid(x);
+    share * x.mul_add(1.0 - share, 1.0)
 }
 
 /// The largest number, without regard to NaN.
@@ -124,7 +139,7 @@ pub fn sum_of_exponentials(numbers: &[f32], shift: f32) -> f32 {
 }
 
 #[inline(always)]
-fn sum_of_lanes(mut lanes: [f32; LANES]) -> f32 {
+pub(super) fn sum_of_lanes(mut lanes: [f32; LANES]) -> f32 {
     for width in HALVES {
         for at in 0..width {
             lanes[at] += lanes[at + width];
@@ -172,6 +187,16 @@ mod tests {
         }
         assert_eq!([tanh(0.0), tanh(200.0), tanh(f32::INFINITY), tanh(f32::NEG_INFINITY)], [0.0, 1.0, 1.0, -1.0]);
         assert!(tanh(f32::NAN).is_nan());
+    }
+
+    #[test]
+    fn logistic_functions_are_exact_to_single_precision() {
+        for x in (-86_900..=86_900).map(|thousandths| thousandths as f32 / 1000.0) {
+            let (found, wanted) = (f64::from(sigmoid(x)), 1.0 / (1.0 + (-f64::from(x)).exp()));
+            assert!((found - wanted).abs() <= 4e-7 * wanted, "sigmoid({x}) is {found}, not {wanted}");
+        }
+        assert_eq!([sigmoid(0.0), sigmoid(200.0), sigmoid(f32::INFINITY), sigmoid(f32::NEG_INFINITY)], [0.5, 1.0, 1.0, 0.0]);
+        assert!(sigmoid(f32::NAN).is_nan());
     }
 
     #[test]

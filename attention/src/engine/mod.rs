@@ -10,6 +10,7 @@
 //! What is no matrix of pairs at all, a state that each position changes and reads, is a [`recurrence`].
 
 pub mod blocked;
+pub(crate) mod convolution;
 pub mod dropout;
 mod each;
 mod entmax;

@@ -99,7 +99,8 @@ fn of_length_one(x: Tensor<4>) -> Tensor<4> {
 
 impl Mixer for DeltaRule {
     fn recurrence(&self, x: &Tensor<3>, stretch: Stretch<'_>) -> Mixed {
-        let [queries, keys, values] = self.convolution.projections(x, [&self.query, &self.key, &self.value], self.heads, stretch);
+        let maps = [&self.query, &self.key, &self.value].map(|map| (map, self.heads));
+        let [queries, keys, values] = self.convolution.projections(x, maps, stretch);
         let strengths = sigmoid(split_heads(linear(x.clone(), &self.strength), self.heads));
         Recurrence {
             queries: of_length_one(queries) * (self.widths().key as f64).powf(-0.5),

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::conformance::formula::{Formula, Query, sigmoid};
 use crate::engine::recurrence::{Recurrence, in_32_bits};
 use crate::error::ConfigError;
-use crate::heads::{merge_heads, split_heads};
+use crate::heads::{merge_heads, repeat_heads};
 use crate::init::{self, Init};
 use crate::linear::linear;
 use crate::parameter_formula::ParameterFormula;
@@ -113,22 +113,14 @@ impl MambaTwoConfig {
 
 impl Mixer for StateSpace {
     fn recurrence(&self, x: &Tensor<3>, stretch: Stretch<'_>) -> Mixed {
-        let Widths { key, value, .. } = self.widths();
-        let projected = [&self.value, &self.key, &self.query].map(|map| linear(x.clone(), map));
-        let mixed = self.convolution.forward(Tensor::cat(projected.into(), 2), stretch);
-        let [batch, length, _] = mixed.dims();
-        let inner = self.heads * value;
-        // The heads of a group lie side by side.
-        let shared = |first: usize| {
-            let of_groups = split_heads(mixed.clone().narrow(2, first, self.groups * key), self.groups);
-            let of_groups = of_groups.reshape([batch, self.groups, 1, length, key]);
-            of_groups.expand([batch, self.groups, self.heads / self.groups, length, key]).reshape([batch, self.heads, length, key])
-        };
-        let written = in_32_bits(split_heads(mixed.clone().narrow(2, 0, inner), self.heads));
+        let maps = [(&self.value, self.heads), (&self.key, self.groups), (&self.query, self.groups)];
+        let [written, keys, queries] = self.convolution.projections(x, maps, stretch);
+        let written = in_32_bits(written);
         let steps = self.decay.steps(x.clone());
         let recurrence = Recurrence {
-            queries: shared(inner + self.groups * key),
-            keys: shared(inner),
+            // The heads of a group lie side by side.
+            queries: repeat_heads(queries, self.heads),
+            keys: repeat_heads(keys, self.heads),
             values: written.clone() * steps.clone(),
             log_decay: Some(self.decay.log_decay(steps)),
             strengths: None,

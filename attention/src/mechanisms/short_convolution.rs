@@ -3,12 +3,15 @@
 //! `y_t = silu( sum_(j < w) c_j x_(t - w + 1 + j) )`: each channel mixes the latest `w` elements with weights of its own. What lies before the sequence, and
 //! padding, is 0. Decoding keeps the last `w - 1` inputs.
 
+use std::ops::Range;
+
 use burn::module::{Module, Param};
 use burn::nn::Linear;
-use burn::tensor::activation::silu;
 use burn::tensor::{Device, Tensor};
 
 use crate::conformance::formula::{Query, sigmoid};
+use crate::engine::convolution::Convolution;
+use crate::engine::fused::has_kernels_in_main_memory;
 use crate::heads::split_heads;
 use crate::init::Init;
 use crate::linear::linear;
@@ -41,47 +44,68 @@ impl ShortConvolution {
 
     /// Of elements `[B, N, channels]`; leaves its tail for what follows.
     pub fn forward(&self, x: Tensor<3>, stretch: Stretch<'_>) -> Tensor<3> {
-        let [taps, channels] = self.weight.dims();
-        let [batch, length, _] = x.dims();
-        let x = match stretch.real {
-            Some(real) => x * real,
-            None => x,
-        };
-        let weight = self.weight.val();
-        let tap = |tap: usize| weight.clone().narrow(0, tap, 1).reshape([1, 1, channels]);
-        let activated = |x: Tensor<3>| match &self.bias {
-            Some(bias) => silu(x + bias.val().reshape([1, 1, channels])),
-            None => silu(x),
-        };
-        if taps == 1 {
-            return activated(x * tap(0));
-        }
-        let before = match stretch.tail.take() {
-            Some(tail) => tail.reshape([batch, taps - 1, channels]),
-            None => Tensor::zeros([batch, taps - 1, channels], (&x.device(), x.dtype())),
-        };
-        let x = Tensor::cat(vec![before, x], 1);
-        *stretch.tail = Some(x.clone().narrow(1, length, taps - 1).detach().unsqueeze_dim(1));
-        let sum = (0..taps).map(|index| x.clone().narrow(1, index, length) * tap(index)).reduce(|sum, tap| sum + tap);
-        activated(sum.expect("there is a tap"))
+        convolved(x, self.weight.val(), self.bias.as_ref().map(Param::val), stretch)
     }
 
-    /// What maps `[C, H W]` make of elements `[B, N, C]`, each by head, `[B, H, N, W]`: its channels are those behind the channels of the maps before it.
-    pub(super) fn projections<const M: usize>(
-        &self,
-        x: &Tensor<3>,
-        maps: [&Linear; M],
-        heads: usize,
-        stretch: Stretch<'_>,
-    ) -> [Tensor<4>; M] {
-        let mixed = self.forward(Tensor::cat(maps.map(|map| linear(x.clone(), map)).into(), 2), stretch);
+    /// What maps `[C, F]` make of elements `[B, N, C]`, each by so many heads, `[B, H, N, F / H]`: its channels are those behind the channels of the maps before it.
+    pub(super) fn projections<const M: usize>(&self, x: &Tensor<3>, maps: [(&Linear, usize); M], stretch: Stretch<'_>) -> [Tensor<4>; M] {
+        let projected = maps.map(|(map, _)| linear(x.clone(), map));
         let mut first = 0;
-        maps.map(|map| {
-            let width = map.weight.shape()[1];
-            first += width;
-            split_heads(mixed.clone().narrow(2, first - width, width), heads)
-        })
+        let parts = projected.each_ref().map(|x| {
+            first += x.dims()[2];
+            first - x.dims()[2]..first
+        });
+        let convolved = if has_kernels_in_main_memory(&x.device()) {
+            self.part_by_part(projected, parts, stretch)
+        } else {
+            // One convolution of all channels: devices start few kernels, and copy parts fast.
+            let all = self.forward(Tensor::cat(projected.into(), 2), stretch);
+            parts.map(|part| all.clone().narrow(2, part.start, part.len()))
+        };
+        let mut heads = maps.into_iter().map(|(_, heads)| heads);
+        convolved.map(|x| split_heads(x, heads.next().expect("each map has heads")))
     }
+
+    /// Of elements whose channels are those of the parts: nothing but the tails is copied side by side.
+    fn part_by_part<const M: usize>(&self, x: [Tensor<3>; M], parts: [Range<usize>; M], stretch: Stretch<'_>) -> [Tensor<3>; M] {
+        let Stretch { start, real, tail } = stretch;
+        let before = tail.take();
+        let mut tails = Vec::with_capacity(M);
+        let mut parts = parts.into_iter();
+        let convolved = x.map(|x| {
+            let part = parts.next().expect("each tensor has channels");
+            let mut tail = before.clone().map(|tail| tail.narrow(3, part.start, part.len()));
+            let weight = self.weight.val().narrow(1, part.start, part.len());
+            let bias = self.bias.as_ref().map(|bias| bias.val().narrow(0, part.start, part.len()));
+            let convolved = convolved(x, weight, bias, Stretch { start, real: real.clone(), tail: &mut tail });
+            tails.extend(tail);
+            convolved
+        });
+        *tail = (!tails.is_empty()).then(|| Tensor::cat(tails, 3));
+        convolved
+    }
+}
+
+/// The convolution of elements `[B, N, channels]` with weights `[taps, channels]` and a bias `[channels]`; leaves its tail for what follows.
+fn convolved(x: Tensor<3>, weight: Tensor<2>, bias: Option<Tensor<1>>, stretch: Stretch<'_>) -> Tensor<3> {
+    let Stretch { real, tail, .. } = stretch;
+    let x = match real {
+        Some(real) => x * real,
+        None => x,
+    };
+    let ([batch, length, channels], before) = (x.dims(), weight.dims()[0] - 1);
+    if before == 0 {
+        return Convolution { x, weight, bias, before: None }.execute();
+    }
+    let earlier = tail.take().map(|tail| tail.reshape([batch, before, channels]));
+    let latest = if length >= before {
+        x.clone().narrow(1, length - before, before)
+    } else {
+        let earlier = earlier.clone().unwrap_or_else(|| Tensor::zeros([batch, before, channels], (&x.device(), x.dtype())));
+        Tensor::cat(vec![earlier.narrow(1, length, before - length), x.clone()], 1)
+    };
+    *tail = Some(latest.detach().unsqueeze_dim(1));
+    Convolution { x, weight, bias, before: earlier }.execute()
 }
 
 /// The convolution of this path at one element in the formula, `[channels]`: of inputs `[N, channels]` with the weights from a first channel on.

@@ -108,7 +108,8 @@ impl SimpleGlaConfig {
 
 impl Mixer for SimpleGatedLinear {
     fn recurrence(&self, x: &Tensor<3>, stretch: Stretch<'_>) -> Mixed {
-        let [queries, keys, values] = self.convolution.projections(x, [&self.query, &self.key, &self.value], self.heads, stretch);
+        let maps = [&self.query, &self.key, &self.value].map(|map| (map, self.heads));
+        let [queries, keys, values] = self.convolution.projections(x, maps, stretch);
         let rates = split_heads(linear(x.clone(), &self.rate), self.heads);
         Recurrence {
             queries: queries * (self.widths().key as f64).powf(-0.5),

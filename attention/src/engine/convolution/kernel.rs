@@ -1,0 +1,219 @@
+//! The convolution over slices of numbers, in parallel over batch rows and blocks of positions.
+//!
+//! A block is computed position by position, over all channels at once. No result depends on the number of threads: blocks do not, and their parts of the
+//! gradients of weights and bias are added in order.
+
+use pulp::{Arch, Simd, WithSimd};
+use rayon::prelude::*;
+
+use crate::engine::exponential::{sigmoid, silu_slope};
+
+/// Positions of a block. The gradient computes the sums of `w - 1` positions behind each block twice.
+const BLOCK: usize = 64;
+
+/// Numbers that one thread computes at least: fewer take less time than to wake another.
+const FEWEST: usize = 16_384;
+
+/// Sizes of one convolution.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sizes {
+    pub batch: usize,
+    pub length: usize,
+    pub channels: usize,
+    pub taps: usize,
+}
+
+impl Sizes {
+    /// Blocks that one thread computes at least.
+    fn fewest_blocks(self) -> usize {
+        FEWEST.div_ceil(BLOCK.min(self.length) * self.channels)
+    }
+}
+
+/// What a convolution is computed from, in the shapes of [`Operands`](super::operator::Operands).
+#[derive(Clone, Copy)]
+pub(super) struct Inputs<'a> {
+    pub sizes: Sizes,
+    pub x: &'a [f32],
+    pub weight: &'a [f32],
+    pub bias: Option<&'a [f32]>,
+    pub before: Option<&'a [f32]>,
+}
+
+impl<'a> Inputs<'a> {
+    /// What a tap has of the channels at a position.
+    #[inline(always)]
+    fn under_tap(self, row: usize, position: usize, tap: usize) -> Option<&'a [f32]> {
+        let Sizes { length, channels, taps, .. } = self.sizes;
+        let of = |numbers: &'a [f32], index: usize| &numbers[index * channels..][..channels];
+        match (position + tap + 1).checked_sub(taps) {
+            Some(at) => Some(of(self.x, row * length + at)),
+            None => self.before.map(|before| of(before, row * (taps - 1) + position + tap)),
+        }
+    }
+
+    /// Weights of each tap.
+    #[inline(always)]
+    fn weights(self) -> impl Iterator<Item = (usize, &'a [f32])> {
+        self.weight.chunks_exact(self.sizes.channels).enumerate()
+    }
+
+    /// The sums over taps at a position, and the bias.
+    #[inline(always)]
+    fn write_sum(self, row: usize, position: usize, sum: &mut [f32]) {
+        match self.bias {
+            Some(bias) => sum.copy_from_slice(bias),
+            None => sum.fill(0.0),
+        }
+        for (tap, weight) in self.weights() {
+            if let Some(x) = self.under_tap(row, position, tap) {
+                add_products(weight, x, sum);
+            }
+        }
+    }
+
+    /// Adds the gradient of what lies at `place`, counted from `w - 1` positions before the first of `slopes`: of the sums that read it.
+    #[inline(always)]
+    fn add_gradient(self, slopes: &[f32], place: usize, gradient: &mut [f32]) {
+        let channels = self.sizes.channels;
+        for (tap, weight) in self.weights() {
+            let reader = place.checked_sub(tap).and_then(|reader| slopes.get(reader * channels..(reader + 1) * channels));
+            if let Some(slope) = reader {
+                add_products(weight, slope, gradient);
+            }
+        }
+    }
+}
+
+/// `sum += x * y`.
+#[inline(always)]
+fn add_products(x: &[f32], y: &[f32], sum: &mut [f32]) {
+    for ((sum, x), y) in sum.iter_mut().zip(x).zip(y) {
+        *sum = x.mul_add(*y, *sum);
+    }
+}
+
+/// `[B, N, C]`.
+pub(super) fn forward(inputs: Inputs) -> Vec<f32> {
+    let Sizes { batch, length, channels, .. } = inputs.sizes;
+    let mut output = vec![0.0; batch * length * channels];
+    let rows = output.chunks_mut(length * channels).enumerate();
+    let blocks: Vec<Forward> = rows
+        .flat_map(|(row, output)| {
+            let blocks = output.chunks_mut(BLOCK * channels).enumerate();
+            blocks.map(move |(block, output)| Forward { inputs, row, first: block * BLOCK, output })
+        })
+        .collect();
+    blocks.into_par_iter().with_min_len(inputs.sizes.fewest_blocks()).for_each(|block| Arch::new().dispatch(block));
+    output
+}
+
+/// Outputs of a block.
+struct Forward<'a> {
+    inputs: Inputs<'a>,
+    row: usize,
+    /// Position of its first output.
+    first: usize,
+    output: &'a mut [f32],
+}
+
+impl WithSimd for Forward<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _simd: S) {
+        let Self { inputs, row, first, output } = self;
+        for (at, output) in output.chunks_exact_mut(inputs.sizes.channels).enumerate() {
+            inputs.write_sum(row, first + at, output);
+            for number in output {
+                *number *= sigmoid(*number);
+            }
+        }
+    }
+}
+
+/// Gradients in the shapes of what they are of; of what is absent they are arbitrary.
+pub(super) struct Gradients {
+    pub x: Vec<f32>,
+    pub weight: Vec<f32>,
+    pub bias: Vec<f32>,
+    pub before: Vec<f32>,
+}
+
+/// From the gradient `[B, N, C]` of what [`forward`] returns.
+pub(super) fn backward(inputs: Inputs, gradient: &[f32]) -> Gradients {
+    let Sizes { batch, length, channels, taps } = inputs.sizes;
+    let mut x = vec![0.0; batch * length * channels];
+    let mut before = vec![0.0; inputs.before.map_or(0, <[f32]>::len)];
+    let mut before_rows = before.chunks_mut(((taps - 1) * channels).max(1));
+    let rows = x.chunks_mut(length * channels).zip(gradient.chunks(length * channels)).enumerate();
+    let blocks: Vec<Backward> = rows
+        .flat_map(|(row, (x, gradient))| {
+            let mut before = before_rows.next();
+            x.chunks_mut(BLOCK * channels).enumerate().map(move |(block, x)| {
+                let before = before.take().unwrap_or_default();
+                Backward { inputs, row, first: block * BLOCK, gradient, x, before }
+            })
+        })
+        .collect();
+    let blocks = blocks.into_par_iter().with_min_len(inputs.sizes.fewest_blocks());
+    let sums: Vec<Vec<f32>> = blocks.map(|block| Arch::new().dispatch(block)).collect();
+    let mut weight = vec![0.0; (taps + 1) * channels];
+    for sums in sums {
+        weight.iter_mut().zip(sums).for_each(|(weight, sum)| *weight += sum);
+    }
+    let bias = weight.split_off(taps * channels);
+    Gradients { x, weight, bias, before }
+}
+
+/// Gradients of a block.
+struct Backward<'a> {
+    inputs: Inputs<'a>,
+    row: usize,
+    /// Position of its first input.
+    first: usize,
+    /// Of all outputs of the batch row.
+    gradient: &'a [f32],
+    /// Of the block's inputs.
+    x: &'a mut [f32],
+    /// Of what precedes the first block.
+    before: &'a mut [f32],
+}
+
+impl WithSimd for Backward<'_> {
+    /// The block's part of the gradients of weights, `[w, C]`, and, behind them, of the bias.
+    type Output = Vec<f32>;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _simd: S) -> Vec<f32> {
+        let Self { inputs, row, first, gradient, x, before } = self;
+        let Sizes { length, channels, taps, .. } = inputs.sizes;
+        let count = x.len() / channels;
+        let behind = (length - first - count).min(taps - 1);
+        let mut sums = vec![0.0; (taps + 1) * channels];
+        // Gradients of the sums over taps.
+        let mut slopes = vec![0.0; (count + behind) * channels];
+        for (at, slope) in slopes.chunks_exact_mut(channels).enumerate() {
+            inputs.write_sum(row, first + at, slope);
+            for (slope, gradient) in slope.iter_mut().zip(&gradient[(first + at) * channels..]) {
+                *slope = gradient * silu_slope(*slope);
+            }
+            if at < count {
+                let (weight, bias) = sums.split_at_mut(taps * channels);
+                for (tap, weight) in weight.chunks_exact_mut(channels).enumerate() {
+                    if let Some(x) = inputs.under_tap(row, first + at, tap) {
+                        add_products(slope, x, weight);
+                    }
+                }
+                bias.iter_mut().zip(&*slope).for_each(|(bias, slope)| *bias += slope);
+            }
+        }
+        for (at, gradient) in x.chunks_exact_mut(channels).enumerate() {
+            inputs.add_gradient(&slopes, at + taps - 1, gradient);
+        }
+        for (at, gradient) in before.chunks_exact_mut(channels).enumerate() {
+            inputs.add_gradient(&slopes, at, gradient);
+        }
+        sums
+    }
+}

@@ -1,0 +1,192 @@
+//! Causal convolutions along the sequence, channel by channel, and a SiLU.
+//!
+//! As separate tensor operations, a convolution reads and writes the sequence several times for each tap in each direction, and holds a copy for each tap. On
+//! backends that keep their tensors in main memory it is one operator: one pass forward and one backward, in which the inputs are all that is held.
+
+mod flex;
+mod kernel;
+#[cfg(feature = "ndarray")]
+mod ndarray;
+mod operator;
+
+use burn::backend::Dispatch;
+use burn::tensor::activation::silu;
+use burn::tensor::{DType, Tensor};
+
+use self::operator::{CausalConvolution, Operands};
+use super::fused::has_kernels_in_main_memory;
+
+#[cfg(feature = "cube")]
+impl CausalConvolution for burn_cubecl::CubeBackend {}
+
+/// `silu( b + sum_(j < w) c_j x_(t - w + 1 + j) )`, ready to be executed: each channel mixes its latest `w` numbers with weights of its own.
+///
+/// Dimension letters: `B` batch rows, `N` positions, `C` channels, `w` taps, at least 1.
+#[derive(Clone, Debug)]
+pub(crate) struct Convolution {
+    /// `[B, N, C]`.
+    pub x: Tensor<3>,
+    /// Weights of each channel, earliest position first, `[w, C]`.
+    pub weight: Tensor<2>,
+    /// `[C]`.
+    pub bias: Option<Tensor<1>>,
+    /// What lies before the first position, `[B, w - 1, C]`: 0 if absent, as it is with one tap.
+    pub before: Option<Tensor<3>>,
+}
+
+impl Convolution {
+    /// What the channels are mixed to, `[B, N, C]`.
+    pub(crate) fn execute(self) -> Tensor<3> {
+        if self.is_native() { self.natively() } else { self.composed() }
+    }
+
+    /// Whether it can be executed by kernels: 32-bit floats in main memory.
+    fn is_native(&self) -> bool {
+        let Self { x, weight, bias, before } = self;
+        let types =
+            [x.dtype(), weight.dtype()].into_iter().chain(bias.as_ref().map(Tensor::dtype)).chain(before.as_ref().map(Tensor::dtype));
+        has_kernels_in_main_memory(&x.device()) && types.into_iter().all(|dtype| dtype == DType::F32)
+    }
+
+    fn natively(self) -> Tensor<3> {
+        let Self { x, weight, bias, before } = self;
+        let operands = Operands {
+            x: x.into_dispatch(),
+            weight: weight.into_dispatch(),
+            bias: bias.map(|bias| bias.into_dispatch()).into(),
+            before: before.map(|before| before.into_dispatch()).into(),
+        };
+        Tensor::from_dispatch(<Dispatch as CausalConvolution>::convolved(operands))
+    }
+
+    /// In terms of tensor operations.
+    fn composed(self) -> Tensor<3> {
+        let Self { x, weight, bias, before } = self;
+        let ([batch, length, channels], taps) = (x.dims(), weight.dims()[0]);
+        let tap = |tap: usize| weight.clone().narrow(0, tap, 1).reshape([1, 1, channels]);
+        let sum = if taps == 1 {
+            x * tap(0)
+        } else {
+            let before = before.unwrap_or_else(|| Tensor::zeros([batch, taps - 1, channels], (&x.device(), x.dtype())));
+            let x = Tensor::cat(vec![before, x], 1);
+            let sum = (0..taps).map(|index| x.clone().narrow(1, index, length) * tap(index)).reduce(|sum, tap| sum + tap);
+            sum.expect("there is a tap")
+        };
+        silu(match bias {
+            Some(bias) => sum + bias.reshape([1, 1, channels]),
+            None => sum,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::{Device, TensorData};
+
+    use super::*;
+    use crate::engine::recomputed::tests::{assert_same_for_any_number_of_threads, difference, drawn};
+
+    /// What is convolved.
+    #[derive(Clone, Copy, Debug)]
+    struct Case {
+        /// Rows, positions, channels.
+        sizes: [usize; 3],
+        taps: usize,
+        bias: bool,
+        before: bool,
+    }
+
+    const PLAIN: Case = Case { sizes: [2, 9, 5], taps: 4, bias: true, before: true };
+
+    /// The output, and the gradients of all inputs for a random gradient of it.
+    fn found(case: Case, device: &Device, dtype: DType, execute: impl FnOnce(Convolution) -> Tensor<3>) -> Vec<Vec<f64>> {
+        let device = device.clone().autodiff();
+        let Case { sizes: [batch, length, channels], taps, bias, before } = case;
+        let x = drawn("x", [batch, length, channels], &device, dtype).require_grad();
+        let weight = drawn("weight", [taps, channels], &device, dtype).require_grad();
+        let bias = bias.then(|| drawn("bias", [channels], &device, dtype).require_grad());
+        let before = (before && taps > 1).then(|| drawn("before", [batch, taps - 1, channels], &device, dtype).require_grad());
+        let output = execute(Convolution { x: x.clone(), weight: weight.clone(), bias: bias.clone(), before: before.clone() });
+        let gradients = (output.clone() * drawn("of outputs", [batch, length, channels], &device, dtype)).sum().backward();
+        let numbers = |data: TensorData| data.iter::<f64>().collect::<Vec<_>>();
+        let of = |x: &Tensor<3>| numbers(x.grad(&gradients).expect("all inputs have a gradient").into_data());
+        let of_weight = numbers(weight.grad(&gradients).expect("weights have a gradient").into_data());
+        let of_bias = bias.map(|bias| numbers(bias.grad(&gradients).expect("the bias has a gradient").into_data()));
+        let parts = [numbers(output.detach().into_data()), of(&x), of_weight];
+        parts.into_iter().chain(of_bias).chain(before.as_ref().map(of)).collect()
+    }
+
+    fn natively(case: Case, device: &Device) -> Vec<Vec<f64>> {
+        found(case, device, DType::F32, |convolution| {
+            assert!(convolution.is_native());
+            convolution.natively()
+        })
+    }
+
+    /// Composed of tensor operations, in double precision.
+    fn composed(case: Case) -> Vec<Vec<f64>> {
+        found(case, &Device::flex(), DType::F64, |convolution| {
+            assert!(!convolution.is_native());
+            convolution.composed()
+        })
+    }
+
+    fn check(case: Case) {
+        let off = difference(&natively(case, &Device::flex()), &composed(case));
+        assert!(off < 2e-6, "{case:?}: off by {off}");
+    }
+
+    #[test]
+    fn sequences_of_all_lengths_agree_with_tensor_operations_in_outputs_and_gradients() {
+        for length in [1, 2, 3, 4, 63, 64, 65, 66, 128, 150] {
+            for taps in [1, 2, 4, 7] {
+                for (bias, before) in [(false, false), (true, false), (false, true), (true, true)] {
+                    check(Case { sizes: [2, length, 5], taps, bias, before });
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn channels_and_batches_of_all_sizes_agree_with_tensor_operations_in_outputs_and_gradients() {
+        for (batch, channels) in [(1, 1), (3, 16), (1, 33), (2, 192)] {
+            check(Case { sizes: [batch, 70, channels], ..PLAIN });
+        }
+    }
+
+    #[test]
+    #[cfg(feature = "ndarray")]
+    fn ndarray_gives_what_flex_gives() {
+        #[allow(deprecated, reason = "ndarray leaves Burn in 0.23, and this test with it")]
+        let device = Device::ndarray();
+        assert_eq!(natively(PLAIN, &device), natively(PLAIN, &Device::flex()));
+    }
+
+    #[test]
+    fn another_convolution_is_noticed() {
+        let expected = composed(PLAIN);
+        let check = |change: fn(Convolution) -> Convolution| {
+            let changed = found(PLAIN, &Device::flex(), DType::F32, |convolution| change(convolution).natively());
+            assert!(difference(&changed, &expected) > 1e-4);
+        };
+        check(|convolution| Convolution { x: convolution.x * 1.001, ..convolution });
+        check(|convolution| Convolution { weight: convolution.weight * 1.001, ..convolution });
+        check(|convolution| Convolution { bias: convolution.bias.map(|x| x * 1.01), ..convolution });
+        check(|convolution| Convolution { before: convolution.before.map(|x| x * 1.01), ..convolution });
+    }
+
+    #[test]
+    fn any_number_of_threads_gives_the_same_bits() {
+        let case = Case { sizes: [3, 700, 40], ..PLAIN };
+        assert_same_for_any_number_of_threads(|| natively(case, &Device::flex()));
+    }
+
+    #[test]
+    fn numbers_too_large_for_exponentials_are_as_by_tensor_operations() {
+        let x = Tensor::<3>::from_floats([[[-200.0], [-90.0], [90.0], [200.0]]], &Device::flex());
+        let convolution = Convolution { x, weight: Tensor::ones([1, 1], &Device::flex()), bias: None, before: None };
+        let numbers = |x: Tensor<3>| x.into_data().try_to_vec::<f32>().unwrap();
+        assert_eq!(numbers(convolution.clone().natively()), [0.0, 0.0, 90.0, 200.0]);
+        assert!(numbers(convolution.composed()).into_iter().zip([0.0, 0.0, 90.0, 200.0]).all(|(x, y)| (x - y).abs() < 1e-6));
+    }
+}
