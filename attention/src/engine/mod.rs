@@ -32,6 +32,7 @@ mod recomputed;
 pub mod recurrence;
 pub mod reference;
 pub(crate) mod rotation;
+pub(crate) mod row_norm;
 mod soft_cap;
 mod softpick;
 

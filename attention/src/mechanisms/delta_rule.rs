@@ -11,6 +11,7 @@ use burn::tensor::{Device, Tensor};
 
 use crate::conformance::formula::{Formula, Query, sigmoid as plain_sigmoid};
 use crate::engine::recurrence::{Recurrence, in_32_bits};
+use crate::engine::row_norm::{RowNorm, Scale};
 use crate::gated_norm::{self, GatedNorm, HeadNorm};
 use crate::heads::split_heads;
 use crate::init;
@@ -90,11 +91,10 @@ impl DeltaRule {
     }
 }
 
-/// `[B, H, N, K]` with length 1 over the last dimension; 0 stays 0.
-fn of_length_one(x: Tensor<4>) -> Tensor<4> {
-    let x = in_32_bits(x);
-    let length = (x.clone().square().sum_dim(3) + LENGTH_EPSILON).sqrt();
-    x / length
+/// `[B, H, N, K]` with length `length` over the last dimension; 0 stays 0.
+fn of_length(length: f64, x: Tensor<4>) -> Tensor<4> {
+    let scale = Scale { averages: false, epsilon: LENGTH_EPSILON, factor: length };
+    RowNorm { x: in_32_bits(x), scale, gain: None, gate: None }.execute()
 }
 
 impl Mixer for DeltaRule {
@@ -103,8 +103,8 @@ impl Mixer for DeltaRule {
         let [queries, keys, values] = self.convolution.projections(x, maps, stretch);
         let strengths = sigmoid(split_heads(linear(x.clone(), &self.strength), self.heads));
         Recurrence {
-            queries: of_length_one(queries) * (self.widths().key as f64).powf(-0.5),
-            keys: of_length_one(keys),
+            queries: of_length((self.widths().key as f64).powf(-0.5), queries),
+            keys: of_length(1.0, keys),
             values,
             log_decay: self.decay.as_ref().map(|decay| decay.log_decay(decay.steps(x.clone()))),
             strengths: Some(if self.greatest == 1.0 { strengths } else { strengths * self.greatest }),

@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::conformance::formula::{Query, sigmoid};
 use crate::engine::recurrence::in_32_bits;
-use crate::heads::merge_heads;
+use crate::engine::row_norm::{RowNorm, Scale};
+use crate::heads::{merge_heads, split_heads};
 use crate::init::Init;
 use crate::linear::linear;
 use crate::random::RandomKey;
@@ -51,26 +52,20 @@ impl GatedNorm {
 
     /// What was read, `[B, H, N, V]`, normalised and multiplied with the gate of elements `[B, N, C]`: `[B, N, H V]`.
     pub fn forward(&self, context: Tensor<4>, x: &Tensor<3>) -> Tensor<3> {
-        let context = merge_heads(self.normalised(in_32_bits(context)));
-        let context = match &self.gate {
-            Some(gate) => context * in_32_bits(silu(linear(x.clone(), gate))),
-            None => context,
+        let heads = context.dims()[1];
+        let context = in_32_bits(context);
+        let gate = self.gate.as_ref().map(|gate| split_heads(linear(x.clone(), gate), heads));
+        let normalised = |x: Tensor<4>, gate: Option<Tensor<4>>| {
+            let scale = Scale { averages: true, epsilon: self.epsilon, factor: 1.0 };
+            RowNorm { x, scale, gain: self.gamma.as_ref().map(|gamma| in_32_bits(gamma.val())), gate }.execute()
         };
-        context.cast(x.dtype())
-    }
-
-    fn normalised(&self, context: Tensor<4>) -> Tensor<4> {
-        let context = match self.norm {
-            HeadNorm::None => return context,
-            HeadNorm::Group => context.clone() - context.mean_dim(3),
-            HeadNorm::Rms | HeadNorm::RmsWithGain => context,
+        let context = match (self.norm, gate) {
+            (HeadNorm::None, Some(gate)) => context * in_32_bits(silu(gate)),
+            (HeadNorm::None, None) => context,
+            (HeadNorm::Group, gate) => normalised(context.clone() - context.mean_dim(3), gate),
+            (HeadNorm::Rms | HeadNorm::RmsWithGain, gate) => normalised(context, gate),
         };
-        let scale = (context.clone().square().mean_dim(3) + self.epsilon).sqrt();
-        let context = context / scale;
-        match &self.gamma {
-            Some(gamma) => context * in_32_bits(gamma.val()).reshape([1, 1, 1, -1]),
-            None => context,
-        }
+        merge_heads(context).cast(x.dtype())
     }
 }
 

@@ -18,8 +18,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::conformance::formula::{Formula, Query, sigmoid};
 use crate::engine::recurrence::{Recurrence, in_32_bits};
+use crate::engine::row_norm::{RowNorm, Scale};
 use crate::error::ConfigError;
-use crate::heads::{merge_heads, repeat_heads};
+use crate::heads::{merge_heads, repeat_heads, split_heads};
 use crate::init::{self, Init};
 use crate::linear::linear;
 use crate::parameter_formula::ParameterFormula;
@@ -131,10 +132,8 @@ impl Mixer for StateSpace {
 
     fn output(&self, context: Tensor<4>, x: &Tensor<3>) -> Tensor<3> {
         let gated = merge_heads(in_32_bits(context)) * in_32_bits(silu(linear(x.clone(), &self.gate)));
-        let [batch, length, inner] = gated.dims();
-        let gated = gated.reshape([batch, length, self.groups, inner / self.groups]);
-        let scale = (gated.clone().square().mean_dim(3) + EPSILON).sqrt();
-        let normalised = (gated / scale).reshape([batch, length, inner]);
+        let scale = Scale { averages: true, epsilon: EPSILON, factor: 1.0 };
+        let normalised = merge_heads(RowNorm { x: split_heads(gated, self.groups), scale, gain: None, gate: None }.execute());
         (normalised * in_32_bits(self.gamma.val()).reshape([1, 1, -1])).cast(x.dtype())
     }
 

@@ -1,0 +1,217 @@
+//! The normalisation over slices of numbers, in parallel over batch rows and blocks of positions.
+//!
+//! No result depends on the number of threads: blocks do not, and their parts of the gradient of the gain are added in order.
+
+use pulp::{Arch, Simd, WithSimd};
+use rayon::prelude::*;
+
+use super::Scale;
+use crate::engine::exponential::{LANES, sigmoid, silu_slope, sum_of_lanes};
+use crate::engine::fused::slices::Rows;
+
+/// Positions of a block.
+const BLOCK: usize = 64;
+
+/// Numbers that one thread computes at least: fewer take less time than to wake another.
+const FEWEST: usize = 16_384;
+
+/// Sizes of what is normalised.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sizes {
+    pub batch: usize,
+    pub heads: usize,
+    pub length: usize,
+    /// Width of a row.
+    pub width: usize,
+}
+
+impl Sizes {
+    /// Numbers at one position.
+    fn channels(self) -> usize {
+        self.heads * self.width
+    }
+
+    /// Blocks that one thread computes at least.
+    fn fewest_blocks(self) -> usize {
+        FEWEST.div_ceil(BLOCK.min(self.length) * self.channels())
+    }
+}
+
+/// What is normalised, in the shapes of [`Operands`](super::operator::Operands).
+#[derive(Clone, Copy)]
+pub(super) struct Inputs<'a> {
+    pub sizes: Sizes,
+    pub scale: Scale,
+    pub x: Rows<'a>,
+    pub gain: Option<&'a [f32]>,
+    pub gate: Option<Rows<'a>>,
+}
+
+impl Inputs<'_> {
+    /// What squares are multiplied with before they are added, and what a row is multiplied with so that its length is 1.
+    #[inline(always)]
+    fn of_length_one(&self, x: &[f32]) -> [f32; 2] {
+        let share = if self.scale.averages { 1.0 / self.sizes.width as f32 } else { 1.0 };
+        [share, 1.0 / share.mul_add(dot(x, x), self.scale.epsilon as f32).sqrt()]
+    }
+}
+
+/// The sum of products of two rows.
+#[inline(always)]
+fn dot(x: &[f32], y: &[f32]) -> f32 {
+    let mut lanes = [0.0; LANES];
+    let ((x, x_rest), (y, y_rest)) = (x.as_chunks::<LANES>(), y.as_chunks::<LANES>());
+    for (x, y) in x.iter().zip(y) {
+        for at in 0..LANES {
+            lanes[at] = x[at].mul_add(y[at], lanes[at]);
+        }
+    }
+    for ((sum, x), y) in lanes.iter_mut().zip(x_rest).zip(y_rest) {
+        *sum = x.mul_add(*y, *sum);
+    }
+    sum_of_lanes(lanes)
+}
+
+/// `[B, N, H, D]`.
+pub(super) fn forward(inputs: Inputs) -> Vec<f32> {
+    let sizes @ Sizes { batch, length, .. } = inputs.sizes;
+    let size = sizes.channels();
+    let mut output = vec![0.0; batch * length * size];
+    let blocks: Vec<Forward> = output
+        .chunks_mut(length * size)
+        .enumerate()
+        .flat_map(|(row, output)| {
+            let blocks = output.chunks_mut(BLOCK * size).enumerate();
+            blocks.map(move |(block, output)| Forward { inputs, row, first: block * BLOCK, output })
+        })
+        .collect();
+    blocks.into_par_iter().with_min_len(sizes.fewest_blocks()).for_each(|block| Arch::new().dispatch(block));
+    output
+}
+
+/// Outputs of a block.
+struct Forward<'a> {
+    inputs: Inputs<'a>,
+    row: usize,
+    /// Its first position.
+    first: usize,
+    output: &'a mut [f32],
+}
+
+impl WithSimd for Forward<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _simd: S) {
+        let Self { inputs, row, first, output } = self;
+        let Sizes { heads, width, .. } = inputs.sizes;
+        for (index, output) in output.chunks_exact_mut(width).enumerate() {
+            let (position, head) = (first + index / heads, index % heads);
+            let x = inputs.x.of(row, head).row(position, width);
+            let [_, inverse] = inputs.of_length_one(x);
+            let factor = inverse * inputs.scale.factor as f32;
+            for (output, x) in output.iter_mut().zip(x) {
+                *output = factor * x;
+            }
+            if let Some(gain) = inputs.gain {
+                for (output, gain) in output.iter_mut().zip(gain) {
+                    *output *= gain;
+                }
+            }
+            if let Some(gate) = inputs.gate {
+                for (output, gate) in output.iter_mut().zip(gate.of(row, head).row(position, width)) {
+                    *output *= gate * sigmoid(*gate);
+                }
+            }
+        }
+    }
+}
+
+/// Gradients: those of rows and gates `[B, N, H, D]`, that of the gain `[D]`. Those of what is absent are empty.
+pub(super) struct Gradients {
+    pub x: Vec<f32>,
+    pub gain: Vec<f32>,
+    pub gate: Vec<f32>,
+}
+
+/// From the gradient `[B, H, N, D]` of what [`forward`] returns.
+pub(super) fn backward(inputs: Inputs, gradient: Rows) -> Gradients {
+    let sizes @ Sizes { batch, length, width, .. } = inputs.sizes;
+    let size = sizes.channels();
+    let mut x = vec![0.0; batch * length * size];
+    let mut gate = vec![0.0; if inputs.gate.is_some() { x.len() } else { 0 }];
+    // Blocks of all batch rows, in order; without gates, theirs are empty.
+    let mut of_gates = gate.chunks_mut(length * size).flat_map(|row| row.chunks_mut(BLOCK * size));
+    let rows = x.chunks_mut(length * size).enumerate();
+    let blocks = rows.flat_map(|(row, x)| x.chunks_mut(BLOCK * size).enumerate().map(move |(block, x)| (row, block, x)));
+    let blocks: Vec<Backward> = blocks
+        .map(|(row, block, x)| {
+            let gate = of_gates.next().unwrap_or_default();
+            Backward { inputs, row, first: block * BLOCK, gradient, x, gate }
+        })
+        .collect();
+    let blocks = blocks.into_par_iter().with_min_len(sizes.fewest_blocks());
+    let sums: Vec<Vec<f32>> = blocks.map(|block| Arch::new().dispatch(block)).collect();
+    let mut gain = vec![0.0; if inputs.gain.is_some() { width } else { 0 }];
+    for sums in sums {
+        gain.iter_mut().zip(sums).for_each(|(gain, sum)| *gain += sum);
+    }
+    Gradients { x, gain, gate }
+}
+
+/// Gradients of a block.
+struct Backward<'a> {
+    inputs: Inputs<'a>,
+    row: usize,
+    /// Its first position.
+    first: usize,
+    gradient: Rows<'a>,
+    x: &'a mut [f32],
+    /// Empty if there are no gates.
+    gate: &'a mut [f32],
+}
+
+impl WithSimd for Backward<'_> {
+    /// The block's part of the gradient of the gain.
+    type Output = Vec<f32>;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _simd: S) -> Vec<f32> {
+        let Self { inputs, row, first, gradient, x: of_rows, gate: of_gates } = self;
+        let Sizes { heads, width, .. } = inputs.sizes;
+        let mut of_gain = vec![0.0; width];
+        let mut of_gates = of_gates.chunks_exact_mut(width);
+        for (index, of_x) in of_rows.chunks_exact_mut(width).enumerate() {
+            let (position, head) = (first + index / heads, index % heads);
+            let x = inputs.x.of(row, head).row(position, width);
+            let [share, inverse] = inputs.of_length_one(x);
+            let factor = inverse * inputs.scale.factor as f32;
+            // That of the normalised row, step by step.
+            of_x.copy_from_slice(gradient.of(row, head).row(position, width));
+            if let (Some(gate), Some(of_gate)) = (inputs.gate, of_gates.next()) {
+                let gate = gate.of(row, head).row(position, width);
+                for (((of_gate, of_x), gate), x) in of_gate.iter_mut().zip(&mut *of_x).zip(gate).zip(x) {
+                    *of_gate = *of_x * factor * x * silu_slope(*gate);
+                    *of_x *= gate * sigmoid(*gate);
+                }
+                if let Some(gain) = inputs.gain {
+                    for (of_gate, gain) in of_gate.iter_mut().zip(gain) {
+                        *of_gate *= gain;
+                    }
+                }
+            }
+            if let Some(gain) = inputs.gain {
+                for (((of_gain, of_x), gain), x) in of_gain.iter_mut().zip(&mut *of_x).zip(gain).zip(x) {
+                    *of_gain = (*of_x * factor).mul_add(*x, *of_gain);
+                    *of_x *= gain;
+                }
+            }
+            // A row that grows changes nothing but its length, which is divided out.
+            let along = share * inverse * inverse * dot(of_x, x);
+            for (of_x, x) in of_x.iter_mut().zip(x) {
+                *of_x = factor * along.mul_add(-x, *of_x);
+            }
+        }
+        of_gain
+    }
+}

@@ -1,0 +1,199 @@
+//! Rows divided by their length or their root mean square, with a gain and a gate.
+//!
+//! As separate tensor operations these are about ten passes over the rows in each direction. On backends that keep their tensors in main memory they are one
+//! operator: one pass forward and one backward, in which the inputs are all that is held.
+
+mod flex;
+mod kernel;
+#[cfg(feature = "ndarray")]
+mod ndarray;
+mod operator;
+
+use burn::backend::Dispatch;
+use burn::tensor::activation::silu;
+use burn::tensor::{DType, Tensor};
+
+use self::operator::{Operands, RowNormalisation};
+use super::fused::has_kernels_in_main_memory;
+use super::recurrence::in_32_bits;
+
+#[cfg(feature = "cube")]
+impl RowNormalisation for burn_cubecl::CubeBackend {}
+
+/// What rows are divided by and multiplied with.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Scale {
+    /// Whether rows are divided by their root mean square, instead of their length.
+    pub averages: bool,
+    /// Added to the mean or the sum of squares, positive.
+    pub epsilon: f64,
+    /// Multiplied with what is divided.
+    pub factor: f64,
+}
+
+/// `f x / sqrt( |x|^2 + e ) γ silu( g )` of each row `x`, ready to be executed; `|x|^2` is the mean of its squares, or their sum.
+///
+/// Dimension letters: `B` batch rows, `H` heads, `N` positions, `D` width of a row.
+#[derive(Clone, Debug)]
+pub(crate) struct RowNorm {
+    /// `[B, H, N, D]`.
+    pub x: Tensor<4>,
+    /// `f`, `e`, and which squares are meant.
+    pub scale: Scale,
+    /// Gain of each channel, `γ`, `[D]`.
+    pub gain: Option<Tensor<1>>,
+    /// Gates before the SiLU, `g`, `[B, H, N, D]`.
+    pub gate: Option<Tensor<4>>,
+}
+
+impl RowNorm {
+    /// What the rows become, `[B, H, N, D]`.
+    pub(crate) fn execute(self) -> Tensor<4> {
+        if self.is_native() { self.natively() } else { self.composed() }
+    }
+
+    /// Whether it can be executed by kernels: 32-bit floats in main memory.
+    fn is_native(&self) -> bool {
+        let Self { x, gain, gate, .. } = self;
+        let types = [Some(x.dtype()), gain.as_ref().map(Tensor::dtype), gate.as_ref().map(Tensor::dtype)];
+        has_kernels_in_main_memory(&x.device()) && types.into_iter().flatten().all(|dtype| dtype == DType::F32)
+    }
+
+    fn natively(self) -> Tensor<4> {
+        let Self { x, scale, gain, gate } = self;
+        let operands = Operands {
+            x: x.into_dispatch(),
+            gain: gain.map(|gain| gain.into_dispatch()).into(),
+            gate: gate.map(|gate| gate.into_dispatch()).into(),
+        };
+        Tensor::from_dispatch(<Dispatch as RowNormalisation>::rows_normalised(operands, scale))
+    }
+
+    /// In terms of tensor operations.
+    fn composed(self) -> Tensor<4> {
+        let Self { x, scale: Scale { averages, epsilon, factor }, gain, gate } = self;
+        let squares = x.clone().square();
+        let squares = if averages { squares.mean_dim(3) } else { squares.sum_dim(3) };
+        let mut x = x / (squares + epsilon).sqrt();
+        if factor != 1.0 {
+            x = x * factor;
+        }
+        if let Some(gain) = gain {
+            x = x * gain.reshape([1, 1, 1, -1]);
+        }
+        match gate {
+            Some(gate) => x * in_32_bits(silu(gate)),
+            None => x,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::Device;
+
+    use super::*;
+    use crate::engine::recomputed::tests::{assert_same_for_any_number_of_threads, difference, drawn};
+
+    /// What is normalised.
+    #[derive(Clone, Copy, Debug)]
+    struct Case {
+        /// Rows, heads, positions, channels.
+        shape: [usize; 4],
+        scale: Scale,
+        gain: bool,
+        gate: bool,
+        /// Whether the heads of a position lie side by side.
+        is_split: bool,
+    }
+
+    const LENGTH: Scale = Scale { averages: false, epsilon: 1e-6, factor: 0.3 };
+
+    const ROOT_MEAN_SQUARE: Scale = Scale { averages: true, epsilon: 1e-5, factor: 1.0 };
+
+    const PLAIN: Case = Case { shape: [2, 3, 9, 5], scale: ROOT_MEAN_SQUARE, gain: true, gate: true, is_split: true };
+
+    /// The output, and the gradients of all inputs for a random gradient of it.
+    fn found(case: Case, device: &Device, dtype: DType, execute: impl FnOnce(RowNorm) -> Tensor<4>) -> Vec<Vec<f64>> {
+        let device = device.clone().autodiff();
+        let Case { shape: [batch, heads, length, width], scale, gain, gate, is_split } = case;
+        let leaf = |name: &str| {
+            let sizes = if is_split { [batch, length, heads, width] } else { [batch, heads, length, width] };
+            drawn(name, sizes, &device, dtype).require_grad()
+        };
+        let by_head = |x: &Tensor<4>| if is_split { x.clone().swap_dims(1, 2) } else { x.clone() };
+        let (x, gates) = (leaf("x"), gate.then(|| leaf("gates")));
+        let gain = gain.then(|| drawn("gain", [width], &device, dtype).require_grad());
+        let output = execute(RowNorm { x: by_head(&x), scale, gain: gain.clone(), gate: gates.as_ref().map(by_head) });
+        let gradients = (output.clone() * drawn("of outputs", [batch, heads, length, width], &device, dtype)).sum().backward();
+        let of = |x: &Tensor<4>| x.grad(&gradients).expect("all inputs have a gradient").into_data().iter::<f64>().collect();
+        let of_gain = gain.map(|gain| gain.grad(&gradients).expect("gains have a gradient").into_data().iter::<f64>().collect());
+        let parts = [output.detach().into_data().iter::<f64>().collect(), of(&x)];
+        parts.into_iter().chain(gates.as_ref().map(of)).chain(of_gain).collect()
+    }
+
+    fn natively(case: Case, device: &Device) -> Vec<Vec<f64>> {
+        found(case, device, DType::F32, |norm| {
+            assert!(norm.is_native());
+            norm.natively()
+        })
+    }
+
+    /// Composed of tensor operations, in double precision.
+    fn composed(case: Case) -> Vec<Vec<f64>> {
+        found(case, &Device::flex(), DType::F64, |norm| {
+            assert!(!norm.is_native());
+            norm.composed()
+        })
+    }
+
+    #[test]
+    fn rows_of_all_sizes_agree_with_tensor_operations_in_outputs_and_gradients() {
+        for shape in [[1, 1, 1, 1], [2, 3, 9, 5], [1, 2, 64, 16], [2, 2, 65, 33], [3, 4, 130, 48]] {
+            for scale in [LENGTH, ROOT_MEAN_SQUARE] {
+                for (gain, gate) in [(false, false), (true, false), (false, true), (true, true)] {
+                    for is_split in [false, true] {
+                        let case = Case { shape, scale, gain, gate, is_split };
+                        let off = difference(&natively(case, &Device::flex()), &composed(case));
+                        assert!(off < 4e-6, "{case:?}: off by {off}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    #[cfg(feature = "ndarray")]
+    fn ndarray_gives_what_flex_gives() {
+        #[allow(deprecated, reason = "ndarray leaves Burn in 0.23, and this test with it")]
+        let device = Device::ndarray();
+        assert_eq!(natively(PLAIN, &device), natively(PLAIN, &Device::flex()));
+    }
+
+    #[test]
+    fn another_normalisation_is_noticed() {
+        let expected = composed(PLAIN);
+        let check = |change: fn(RowNorm) -> RowNorm| {
+            let changed = found(PLAIN, &Device::flex(), DType::F32, |norm| change(norm).natively());
+            assert!(difference(&changed, &expected) > 1e-4);
+        };
+        check(|norm| RowNorm { gain: norm.gain.map(|x| x * 1.001), ..norm });
+        check(|norm| RowNorm { gate: norm.gate.map(|x| x * 1.001), ..norm });
+        check(|norm| RowNorm { scale: Scale { factor: 1.001, ..norm.scale }, ..norm });
+        check(|norm| RowNorm { scale: Scale { epsilon: 1e-2, ..norm.scale }, ..norm });
+        check(|norm| RowNorm { scale: Scale { averages: false, ..norm.scale }, ..norm });
+    }
+
+    #[test]
+    fn any_number_of_threads_gives_the_same_bits() {
+        let case = Case { shape: [3, 2, 700, 24], ..PLAIN };
+        assert_same_for_any_number_of_threads(|| natively(case, &Device::flex()));
+    }
+
+    #[test]
+    fn rows_of_nothing_stay_nothing() {
+        let scale = LENGTH;
+        let norm = RowNorm { x: Tensor::zeros([1, 1, 2, 3], &Device::flex()), scale, gain: None, gate: None };
+        assert_eq!(norm.natively().into_data().try_to_vec::<f32>().unwrap(), [0.0; 6]);
+    }
+}
