@@ -3,8 +3,6 @@
 //! `y_t = silu( sum_(j < w) c_j x_(t - w + 1 + j) )`: each channel mixes the latest `w` elements with weights of its own. What lies before the sequence, and
 //! padding, is 0. Decoding keeps the last `w - 1` inputs.
 
-use std::ops::Range;
-
 use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::tensor::{Device, Tensor};
@@ -49,40 +47,32 @@ impl ShortConvolution {
 
     /// What maps `[C, F]` make of elements `[B, N, C]`, each by so many heads, `[B, H, N, F / H]`: its channels are those behind the channels of the maps before it.
     pub(super) fn projections<const M: usize>(&self, x: &Tensor<3>, maps: [(&Linear, usize); M], stretch: Stretch<'_>) -> [Tensor<4>; M] {
-        let projected = maps.map(|(map, _)| linear(x.clone(), map));
-        let mut first = 0;
-        let parts = projected.each_ref().map(|x| {
-            first += x.dims()[2];
-            first - x.dims()[2]..first
+        let mut end = 0;
+        let parts = maps.map(|(map, heads)| {
+            let x = linear(x.clone(), map);
+            let channels = end..end + x.dims()[2];
+            end = channels.end;
+            (x, channels, heads)
         });
-        let convolved = if has_kernels_in_main_memory(&x.device()) {
-            self.part_by_part(projected, parts, stretch)
-        } else {
-            // One convolution of all channels: devices start few kernels, and copy parts fast.
-            let all = self.forward(Tensor::cat(projected.into(), 2), stretch);
-            parts.map(|part| all.clone().narrow(2, part.start, part.len()))
-        };
-        let mut heads = maps.into_iter().map(|(_, heads)| heads);
-        convolved.map(|x| split_heads(x, heads.next().expect("each map has heads")))
-    }
-
-    /// Of elements whose channels are those of the parts: nothing but the tails is copied side by side.
-    fn part_by_part<const M: usize>(&self, x: [Tensor<3>; M], parts: [Range<usize>; M], stretch: Stretch<'_>) -> [Tensor<3>; M] {
+        if !has_kernels_in_main_memory(&x.device()) {
+            // One convolution of all channels: a GPU copies parts in less time than it takes to start more kernels.
+            let all = Tensor::cat(parts.each_ref().map(|(x, ..)| x.clone()).into(), 2);
+            let all = self.forward(all, stretch);
+            return parts.map(|(_, channels, heads)| split_heads(all.clone().narrow(2, channels.start, channels.len()), heads));
+        }
         let Stretch { start, real, tail } = stretch;
-        let before = tail.take();
-        let mut tails = Vec::with_capacity(M);
-        let mut parts = parts.into_iter();
-        let convolved = x.map(|x| {
-            let part = parts.next().expect("each tensor has channels");
-            let mut tail = before.clone().map(|tail| tail.narrow(3, part.start, part.len()));
-            let weight = self.weight.val().narrow(1, part.start, part.len());
-            let bias = self.bias.as_ref().map(|bias| bias.val().narrow(0, part.start, part.len()));
-            let convolved = convolved(x, weight, bias, Stretch { start, real: real.clone(), tail: &mut tail });
+        let (before, mut tails) = (tail.take(), Vec::with_capacity(M));
+        let mixed = parts.map(|(x, channels, heads)| {
+            let (first, count) = (channels.start, channels.len());
+            let weight = self.weight.val().narrow(1, first, count);
+            let bias = self.bias.as_ref().map(|bias| bias.val().narrow(0, first, count));
+            let mut tail = before.clone().map(|tail| tail.narrow(3, first, count));
+            let mixed = convolved(x, weight, bias, Stretch { start, real: real.clone(), tail: &mut tail });
             tails.extend(tail);
-            convolved
+            split_heads(mixed, heads)
         });
         *tail = (!tails.is_empty()).then(|| Tensor::cat(tails, 3));
-        convolved
+        mixed
     }
 }
 
@@ -98,11 +88,13 @@ fn convolved(x: Tensor<3>, weight: Tensor<2>, bias: Option<Tensor<1>>, stretch: 
         return Convolution { x, weight, bias, before: None }.execute();
     }
     let earlier = tail.take().map(|tail| tail.reshape([batch, before, channels]));
-    let latest = if length >= before {
-        x.clone().narrow(1, length - before, before)
-    } else {
-        let earlier = earlier.clone().unwrap_or_else(|| Tensor::zeros([batch, before, channels], (&x.device(), x.dtype())));
-        Tensor::cat(vec![earlier.narrow(1, length, before - length), x.clone()], 1)
+    let latest = match before.checked_sub(length) {
+        None => x.clone().narrow(1, length - before, before),
+        Some(0) => x.clone(),
+        Some(kept) => {
+            let earlier = earlier.clone().unwrap_or_else(|| Tensor::zeros([batch, before, channels], (&x.device(), x.dtype())));
+            Tensor::cat(vec![earlier.narrow(1, length, kept), x.clone()], 1)
+        }
     };
     *tail = Some(latest.detach().unsqueeze_dim(1));
     Convolution { x, weight, bias, before: earlier }.execute()
@@ -137,6 +129,8 @@ pub(super) fn projection(query: &Query, map: &str, width: usize, first: usize, r
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::heads::merge_heads;
+    use crate::init;
 
     /// `[1, N, 2]` from `start` on.
     fn numbers(start: usize, length: usize) -> Tensor<3> {
@@ -161,6 +155,22 @@ mod tests {
                 start += length;
             }
             assert_eq!(parts, whole, "{taps} taps");
+        }
+    }
+
+    #[test]
+    fn maps_are_convolved_as_their_channels_side_by_side() {
+        let key = RandomKey::from_seed(1);
+        let convolution = ShortConvolution::new(4, 6, &key, &Device::flex()).with_bias(&key);
+        let maps = [4, 2].map(|outputs| init::linear(2, outputs, false, &key.named(&outputs.to_string()), &Device::flex()));
+        let (mut tail, mut tail_of_all) = (None, None);
+        for (start, length) in [(0, 2), (2, 3), (5, 1), (6, 7)] {
+            let x = numbers(start, length);
+            let heads = [(&maps[0], 2), (&maps[1], 1)];
+            let found = convolution.projections(&x, heads, Stretch { start, real: None, tail: &mut tail }).map(merge_heads);
+            let all = Tensor::cat(maps.each_ref().map(|map| linear(x.clone(), map)).into(), 2);
+            let expected = convolution.forward(all, Stretch { start, real: None, tail: &mut tail_of_all });
+            assert_eq!(values(Tensor::cat(found.into(), 2)), values(expected), "from {start} on");
         }
     }
 
