@@ -20,7 +20,7 @@ impl LinearRecurrence for Flex {
         let sizes @ Sizes { batch, heads, length, width, value, .. } = inputs.sizes;
         let output = forward(inputs, keeps_states);
         let states = [batch, heads, if keeps_states { length.div_ceil(CHUNK) } else { 0 }, width, sizes.of_state() / width];
-        (by_heads(output.rows, [batch, heads, sizes.rows(), value]), tensor(output.states, states))
+        (tensor(output.rows, [batch, sizes.rows(), heads, value]), tensor(output.states, states))
     }
 
     fn recurrence_backward(
@@ -31,7 +31,8 @@ impl LinearRecurrence for Flex {
         normalised: bool,
     ) -> Operands<Self> {
         let operands = readable(operands);
-        let ([given, gradient], states) = ([given, gradient].map(with_whole_rows), contiguous(states));
+        let [given, gradient] = [given, gradient].map(|rows| with_whole_rows(rows.transpose(1, 2)));
+        let states = contiguous(states);
         let inputs = inputs(&operands, normalised);
         let found = backward(inputs, Given { rows: rows(&given), states: numbers(&states), gradient: rows(&gradient) });
         let like = |operand: &Operand<Self>, gradient| operand.as_ref().map(|operand| tensor(gradient, shape(operand))).into();

@@ -93,13 +93,13 @@ impl Recurrence {
             state: operand(state),
         };
         let rows = Tensor::<4>::from_dispatch(<Dispatch as LinearRecurrence>::recurrence(operands, normalised));
-        let context = rows.clone().narrow(2, 0, length);
-        let state = rows.clone().narrow(2, length, width);
+        let part = |first: usize, count: usize| rows.clone().narrow(1, first, count).swap_dims(1, 2);
+        let (context, state) = (part(0, length), part(length, width));
         if !normalised {
             return RecurrentOutput { context, state };
         }
-        let count = rows.dims()[2] - length - width;
-        let sums = rows.narrow(2, length + width, count).reshape([batch, heads, count * value, 1]).narrow(2, 0, width);
+        let count = rows.dims()[1] - length - width;
+        let sums = part(length + width, count).reshape([batch, heads, count * value, 1]).narrow(2, 0, width);
         RecurrentOutput { context, state: Tensor::cat(vec![state, sums], 3) }
     }
 }

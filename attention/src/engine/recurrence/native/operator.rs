@@ -63,8 +63,8 @@ impl<B: Backend> Operands<B> {
 /// Linear recurrences of backends in main memory, which override `recurrence_forward` and `recurrence_backward`. On others
 /// [`Recurrence::in_chunks`](super::Recurrence::in_chunks) is composed of tensor operations, and nothing here is called.
 ///
-/// An operator has one output: rows `[B, H, N + R, D]` of contexts and of the state after the last position; `[B, H, N + R + r, D]` with the sums of the keys one
-/// after another in `r` rows, where contexts are divided.
+/// An operator has one output: rows `[B, N + R, H, D]` of contexts and of the state after the last position; `[B, N + R + r, H, D]` with the sums of the keys one
+/// after another in `r` rows, where contexts are divided. The rows of contexts lie side by side, so that the gradient of this part is copied as it lies.
 #[backend_extension(
     Flex,
     NdArray: cfg(feature = "ndarray"),
