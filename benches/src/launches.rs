@@ -175,7 +175,8 @@ mod tests {
     #[test]
     fn names_of_kernels_are_short() {
         assert_eq!(short_name("KernelBinop / AddOp"), "KernelBinop / AddOp");
-        let product = "MatmulEntry / TensorArgs / DynamicScalar / __Lhs / SimpleMatmulFamily / UnitPartitioner / () / SyncFullCyclicLoading";
+        let product =
+            "MatmulEntry / TensorArgs / DynamicScalar / __Lhs / SimpleMatmulFamily / UnitPartitioner / () / SyncFullCyclicLoading";
         assert_eq!(short_name(product), "MatmulEntry / SimpleMatmulFamily / UnitPartitioner");
     }
 

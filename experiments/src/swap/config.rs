@@ -126,7 +126,8 @@ impl SwapConfig {
     pub(super) fn language(&self) -> LanguageConfig {
         let Config { run, model, mechanisms, training, slurm, own } = self.clone();
         let Swap { data, tokeniser, tied, output_bias, logit_softcap, auxiliary, start } = own;
-        let own = Language { data, tokeniser, tied, output_bias, logit_softcap, auxiliary, pretrained: start.pretrained, ..Language::default() };
+        let own =
+            Language { data, tokeniser, tied, output_bias, logit_softcap, auxiliary, pretrained: start.pretrained, ..Language::default() };
         Config { run, model, mechanisms, training, slurm, own }
     }
 
