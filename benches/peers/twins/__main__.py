@@ -3,8 +3,8 @@
     python benches/peers/twins lm --config experiments/presets/ptb.toml --data ptb --seeds 5 --set training.steps=1300 --out runs/twin-lm
     python benches/peers/twins verdict runs/lm runs/twin-lm
 
-A twin follows the preset and what heedful documents, and shares no code with it; README.md beside this file says what it implements. It writes the record format of
-heedful, which `heedful compare` reads. `verdict` tests the scores of both sides for equivalence within the margins of margins.toml.
+A twin follows the preset and what heedful documents, and shares no code with it; README.md beside this file says what it implements. It writes
+the record format of heedful, which `heedful compare` reads. `verdict` tests the scores of both sides for equivalence within margins.toml.
 """
 
 import argparse
@@ -94,10 +94,10 @@ def main() -> int:
         command.add_argument("--data", type=Path, required=True, help="the folder that heedful's --data is given")
         command.add_argument("--out", type=Path, required=True, help="folder for records and logs; runs with a record there are not repeated")
         command.add_argument("--seeds", type=int, default=5, help="seeds 1 to N (default 5)")
-        command.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="changes a field of the preset, as heedful's --set")
+        command.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="changes a field of the preset")
         command.add_argument("--threads", type=int, default=1, help="threads that PyTorch computes with (default 1)")
-        command.add_argument("--disturbed", action="store_true", help="records that other programs used the same cores, so that times say nothing")
-    verdict = commands.add_parser("verdict", help="tests the scores of two output folders for equivalence; exits with 1 unless it is shown")
+        command.add_argument("--disturbed", action="store_true", help="records that other programs used the same cores: times say nothing")
+    verdict = commands.add_parser("verdict", help="tests the scores of two output folders for equivalence; 1 unless it is shown")
     verdict.add_argument("own", type=Path, help="output folder of heedful")
     verdict.add_argument("twin", type=Path, help="output folder of the twin")
     options = parser.parse_args()

@@ -67,53 +67,69 @@ def test(own: list[float], twin: list[float], margin: float, alpha: float) -> Ve
     return Verdict(difference, difference - low * error, difference + low * error, margin, p)
 
 
+HEADER = [
+    "| experiment, data | metric | heedful | PyTorch | difference | interval | margin | p | verdict |",
+    "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |",
+]
+
+
 def lines(own: list[dict[str, Any]], twin: list[dict[str, Any]]) -> tuple[list[str], bool]:
-    """A table in Markdown of every margin for whose data set both sides have runs, what differs besides, and whether all are equivalent."""
+    """A table in Markdown of all margins for whose data set there are runs, notes below it, and whether everything is equivalent."""
     stated = tomllib.loads(MARGINS.read_text(encoding="utf-8"))
-    alpha, wanted = stated["alpha"], stated["seeds"]
-    table = [
-        "| experiment, data | metric | heedful | PyTorch | difference | interval | margin | p | verdict |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
+    rows: list[str] = []
     notes: list[str] = []
-    all_equivalent = True
+    is_shown = True
     for margin in stated["margin"]:
-        place = (margin["experiment"], margin["dataset"])
-        sides = [[each for each in records if (each["experiment"], each["dataset"], each["attention"]) == (*place, "dot-product")] for records in (own, twin)]
+        sides = [of_margin(records, margin) for records in (own, twin)]
         if not any(sides):
             continue
-        title, metric = ", ".join(place), margin["metric"]
-        values = [[each["metrics"][metric] for each in side] for side in sides]
-        if min(map(len, values)) < wanted or any(value is None for side in values for value in side):
-            notes.append(f"{title}: {len(values[0])} and {len(values[1])} runs; {wanted} with a score are needed on each side")
-            all_equivalent = False
+        title = f"{margin['experiment']}, {margin['dataset']}"
+        values = [[each["metrics"].get(margin["metric"]) for each in side] for side in sides]
+        if min(map(len, values)) < stated["seeds"] or any(value is None for side in values for value in side):
+            notes.append(f"{title}: {len(values[0])} and {len(values[1])} runs; {stated['seeds']} with a score are needed on each side")
+            is_shown = False
             continue
-        shown = [f"{statistics.fmean(side):.4g} ± {statistics.stdev(side):.2g}" for side in values]
-        if "relative" in margin:
-            found = test([math.log(value) for value in values[0]], [math.log(value) for value in values[1]], math.log1p(margin["relative"]), alpha)
-            numbers = [f"{100 * math.expm1(value):+.2f} %" for value in (found.difference, found.low, found.high)]
-            bound = f"{100 * margin['relative']:g} %"
-        else:
-            found = test(values[0], values[1], margin["absolute"], alpha)
-            numbers = [f"{value:+.4f}" for value in (found.difference, found.low, found.high)]
-            bound = f"{margin['absolute']:g}"
-        is_equivalent = found.is_equivalent(alpha)
-        all_equivalent &= is_equivalent
-        verdict = "equivalent" if is_equivalent else "not shown to be equivalent"
-        table.append(f"| {title} | {metric} | {' | '.join(shown)} | {numbers[0]} | {numbers[1]} to {numbers[2]} | {bound} | {found.p:.2g} | {verdict} |")
-        notes += [f"{title}: {note}" for note in circumstances(*sides)]
-        all_equivalent &= not any("must be the same" in note for note in notes)
-    return table + [""] + notes, all_equivalent and len(table) > 2
+        cells, is_equivalent = judged(margin, values[0], values[1], stated["alpha"])
+        rows.append(f"| {' | '.join([title, margin['metric'], *cells])} |")
+        different, remarks = circumstances(*sides)
+        is_shown &= is_equivalent and not different
+        notes += [f"{title}: {note}" for note in different + remarks]
+    table = [*HEADER, *rows, ""] if rows else []
+    return table + (notes or ["no runs for which there is a margin"]), is_shown and bool(rows)
 
 
-def circumstances(own: list[dict[str, Any]], twin: list[dict[str, Any]]) -> list[str]:
-    """What must be the same and is not, and the seconds of both sides."""
-    notes = []
+def of_margin(records: list[dict[str, Any]], margin: dict[str, Any]) -> list[dict[str, Any]]:
+    """The runs that a margin is about."""
+    wanted = (margin["experiment"], margin["dataset"], "dot-product")
+    return [each for each in records if (each["experiment"], each["dataset"], each["attention"]) == wanted]
+
+
+def judged(margin: dict[str, Any], own: list[float], twin: list[float], alpha: float) -> tuple[list[str], bool]:
+    """The cells of a row, and whether both sides are equivalent."""
+    if "relative" in margin:
+        logs = [[math.log(value) for value in side] for side in (own, twin)]
+        found = test(*logs, math.log1p(margin["relative"]), alpha)
+        numbers = [f"{100 * math.expm1(value):+.2f} %" for value in (found.difference, found.low, found.high)]
+        bound = f"{100 * margin['relative']:g} %"
+    else:
+        found = test(own, twin, margin["absolute"], alpha)
+        numbers = [f"{value:+.4f}" for value in (found.difference, found.low, found.high)]
+        bound = f"{margin['absolute']:g}"
+    is_equivalent = found.is_equivalent(alpha)
+    verdict = "equivalent" if is_equivalent else "not shown to be equivalent"
+    shown = [f"{statistics.fmean(side):.4g} ± {statistics.stdev(side):.2g}" for side in (own, twin)]
+    return [*shown, numbers[0], f"{numbers[1]} to {numbers[2]}", bound, f"{found.p:.2g}", verdict], is_equivalent
+
+
+def circumstances(own: list[dict[str, Any]], twin: list[dict[str, Any]]) -> tuple[list[str], list[str]]:
+    """What must be the same and is not; and the seconds of both sides."""
+    different = []
     for field in ("parameters", "steps", "data_sha256"):
         found = [sorted({each[field] for each in side}) for side in (own, twin)]
         if found[0] != found[1]:
-            notes.append(f"{field} must be the same and are {found[0]} and {found[1]}")
+            different.append(f"{field} must be the same and are {found[0]} and {found[1]}")
     seconds = [f"{statistics.median(each['wall_seconds'] for each in side):.0f} s" for side in (own, twin)]
-    disturbed = any(each.get("disturbed") for each in own + twin)
-    notes.append(f"{own[0]['steps']} steps, seconds of a run (median): heedful {seconds[0]}, PyTorch {seconds[1]}" + (", disturbed by other programs" if disturbed else ""))
-    return notes
+    remark = f"{own[0]['steps']} steps, seconds of a run (median): heedful {seconds[0]}, PyTorch {seconds[1]}"
+    if any(each.get("disturbed") for each in own + twin):
+        remark += "; other programs used the same cores, so that these say nothing"
+    return different, [remark]

@@ -106,8 +106,8 @@ class Translation:
     def search(self, model: Translator, sources: list[list[int]]) -> list[list[int]]:
         """Beam search with the length penalty of Wu et al. 2016; the whole prefix is computed anew at every step.
 
-        Of all continuations the first `beam` count: those that end are finished. The first `beam` that do not end live on. It ends when `beam` have finished, when
-        no live one can beat the best finished one any more, or at the limit.
+        Of all continuations the first `beam` count: those that end are finished. The first `beam` that do not end live on. It ends when `beam` have
+        finished, when no live one can beat the best finished one any more, or at the limit.
         """
         decoding = self.settings["decoding"]
         beam, most = decoding["beam"], self.settings["model"]["max_length"]
@@ -126,18 +126,17 @@ class Translation:
             states = model.decode(torch.tensor([[BEGIN, *tokens] for tokens in prefixes]), memory[owners], visible[owners])[:, -1]
             logs = F.log_softmax(model.embedding.logits(states), dim=1)
             logs[:, [PAD, BEGIN]] = -math.inf
-            values, tokens = (found.tolist() for found in logs.topk(beam + 1, dim=1))
+            # At most one of them is the end.
+            values, tokens = (found.tolist() for found in logs.topk(min(beam + 1, logs.shape[1]), dim=1))
             row = 0
             for sentence, hypotheses in enumerate(live):
                 ranked = []
                 for value, prefix in hypotheses:
-                    ranked += [(value + more, prefix, token) for more, token in zip(values[row], tokens[row])]
+                    ranked += [(value + more, prefix, token) for more, token in zip(values[row], tokens[row]) if more > -math.inf]
                     row += 1
                 ranked.sort(key=lambda entry: -entry[0])
                 done = finished[sentence]
-                done += [
-                    (penalised(value, len(prefix) + 1), prefix) for value, prefix, token in ranked[:beam] if token == END
-                ]
+                done += [(penalised(value, len(prefix) + 1), prefix) for value, prefix, token in ranked[:beam] if token == END]
                 kept = [(value, [*prefix, token]) for value, prefix, token in ranked if token != END][:beam]
                 if not kept:
                     continue
