@@ -1,7 +1,8 @@
 """The Transformer of Vaswani et al. 2017 with pre-norm (the default of tensor2tensor), in the parts that the twins are made of.
 
-As heedful documents its models: no biases in attention, ReLU, layer normalisation with epsilon 1e-6 and one more at the end of a stack, Xavier-uniform maps,
-embeddings of deviation `d_model^-0.5` times `sqrt(d_model)`, interleaved sinusoids, dropout of embeddings and of what sublayers add.
+As heedful documents its models: no biases in attention, ReLU, layer normalisation with epsilon 1e-6 and one more at the end of a stack,
+Xavier-uniform maps, embeddings of deviation `d_model^-0.5` times `sqrt(d_model)`, interleaved sinusoids, dropout of embeddings and of what sublayers
+add.
 """
 
 import math
@@ -65,7 +66,7 @@ class MultiHead(nn.Module):
         self.query, self.key, self.value, self.output = (linear(width, width, bias=False) for _ in range(4))
 
     def forward(self, x: Tensor, memory: Tensor, visible: Tensor | None, causal: bool) -> Tensor:
-        """`[B, N, C]` from queries of `x` `[B, N, C]` and keys and values of `memory` `[B, K, C]`, of which `visible` `[B, K]` tells what is no padding."""
+        """`[B, N, C]` from queries of `x` `[B, N, C]` and keys and values of `memory` `[B, K, C]`; `visible` `[B, K]` tells what is no padding."""
 
         def split(y: Tensor) -> Tensor:
             return y.unflatten(2, (self.heads, -1)).transpose(1, 2)
