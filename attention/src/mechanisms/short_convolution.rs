@@ -5,7 +5,7 @@
 
 use burn::module::{Module, Param};
 use burn::nn::Linear;
-use burn::tensor::{Device, Tensor};
+use burn::tensor::{DType, Device, Tensor};
 
 use crate::conformance::formula::{Query, sigmoid};
 use crate::engine::convolution::Convolution;
@@ -54,8 +54,8 @@ impl ShortConvolution {
             end = channels.end;
             (x, channels, heads)
         });
-        if !has_kernels_in_main_memory(&x.device()) {
-            // One convolution of all channels: a GPU copies parts in less time than it takes to start more kernels.
+        if !(has_kernels_in_main_memory(&x.device()) && x.dtype() == DType::F32) {
+            // One convolution of all channels: to copy parts takes less time than several times as many tensor operations.
             let all = Tensor::cat(parts.each_ref().map(|(x, ..)| x.clone()).into(), 2);
             let all = self.forward(all, stretch);
             return parts.map(|(_, channels, heads)| split_heads(all.clone().narrow(2, channels.start, channels.len()), heads));
