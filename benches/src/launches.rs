@@ -100,7 +100,7 @@ fn listen() -> Result<(), ProgramError> {
 /// The kernel and its first two strategies, without the types of arguments, which make names of matrix products hundreds of letters long.
 fn short_name(name: &str) -> String {
     let is_argument = |part: &&str| *part == "()" || *part == "TensorArgs" || part.starts_with("Dynamic") || part.starts_with("__");
-    name.split(" / ").filter(|part| !is_argument(part)).take(3).collect::<Vec<_>>().join(" / ")
+    name.split(" | ").filter(|part| !is_argument(part)).take(3).collect::<Vec<_>>().join(" / ")
 }
 
 /// Counts launches by the names of kernels.
@@ -174,9 +174,9 @@ mod tests {
 
     #[test]
     fn names_of_kernels_are_short() {
-        assert_eq!(short_name("KernelBinop / AddOp"), "KernelBinop / AddOp");
+        assert_eq!(short_name("KernelBinop | AddOp"), "KernelBinop / AddOp");
         let product =
-            "MatmulEntry / TensorArgs / DynamicScalar / __Lhs / SimpleMatmulFamily / UnitPartitioner / () / SyncFullCyclicLoading";
+            "MatmulEntry | TensorArgs | DynamicScalar | __Lhs | SimpleMatmulFamily | UnitPartitioner | () | SyncFullCyclicLoading";
         assert_eq!(short_name(product), "MatmulEntry / SimpleMatmulFamily / UnitPartitioner");
     }
 
