@@ -29,7 +29,7 @@ use crate::train::{Checkpoint, CheckpointFolder, load_model};
 /// Where in the output folder a model that is trained first is.
 pub(crate) const FOLDER: &str = "start";
 /// The fields of a run of `lm` that do not say what its model and its text are.
-const OTHERS: [&str; 4] = ["run", "training", "slurm", PRETRAINED];
+const OTHERS: [&str; 6] = ["run", "training", "slurm", "histogram_texts", "loss_by_position", PRETRAINED];
 /// The field of the pretrained model that a run of `lm` began with.
 const PRETRAINED: &str = "pretrained";
 

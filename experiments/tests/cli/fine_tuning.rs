@@ -183,7 +183,10 @@ fn decoders_are_fine_tuned_and_swapped() {
         // Pairs, without segments, and an attention that has neither the biases nor the heads of the model.
         let swapped = out.path().join("swapped");
         succeeded(
-            &glue(folder.path(), &swapped, "MRPC", 4).args(["--swap", "linear-attention,layers.1=linear-attention"]).output().unwrap(),
+            &glue(folder.path(), &swapped, "MRPC", 4)
+                .args(["--swap", "linear-attention", "--swap", "layers.1=linear-attention"])
+                .output()
+                .unwrap(),
         );
         let all = records(&swapped);
         let before = |attention: &str| of(&all, "MRPC", attention)["metrics"]["score before"].clone();
