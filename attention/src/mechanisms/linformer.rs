@@ -11,6 +11,8 @@
 //!
 #![doc = include_str!("../../pictures/linformer.svg")]
 
+use std::sync::Arc;
+
 use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::{Device, Tensor};
@@ -21,7 +23,8 @@ use crate::abilities::{Abilities, Causality};
 use crate::conformance::array::Array;
 use crate::conformance::formula::{Formula, dot, softmax};
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs, Positions};
-use crate::engine::{AttentionProgram, Dropout, LogitTerms, Weighting, reference};
+use crate::engine::fused::{self, Part};
+use crate::engine::{AttentionProgram, Dropout, Engine, LogitTerms, Weighting, reference};
 use crate::error::ConfigError;
 use crate::heads::{merge_heads, split_heads};
 use crate::init;
@@ -198,10 +201,6 @@ impl Mechanism for LinformerConfig {
         }))
     }
 
-    fn has_engines(&self) -> bool {
-        false
-    }
-
     fn tensors() -> &'static [(&'static str, &'static str)] {
         &[
             ("key_slots.matrix", "E, over positions [matrices, slots, position]"),
@@ -227,13 +226,6 @@ impl Mechanism for LinformerConfig {
 }
 
 impl Linformer {
-    /// Keys and values `[B, P, K, C / P]`, where `P` is the number of matrices that they are projected by.
-    fn keys_and_values(&self, memory: Tensor<3>) -> [Tensor<4>; 2] {
-        let [matrices, ..] = self.key_slots.shape();
-        let keys = linear(memory.clone(), &self.key);
-        [split_heads(keys, matrices), split_heads(linear(memory, &self.value), matrices)]
-    }
-
     /// Which of the keys each of `batch` rows sees.
     fn seen(&self, visibility: &Visibility, span: Span, batch: usize) -> Vec<Vec<bool>> {
         let seen = visibility.common_keys(span, self.heads).unwrap_or_else(|| {
@@ -243,15 +235,33 @@ impl Linformer {
         (0..batch).map(|row| rows[if rows.len() == 1 { 0 } else { row }].clone()).collect()
     }
 
-    /// Keys and values `[B, P, K, C / P]` in slots, `[B, H, k, D]`.
-    fn project(&self, [keys, values]: [Tensor<4>; 2], seen: &[Vec<bool>], positions: &Positions) -> [Tensor<4>; 2] {
-        let value_slots = self.value_slots.as_ref().unwrap_or(&self.key_slots);
-        [(keys, &self.key_slots), (values, value_slots)]
-            .map(|(x, slots)| split_heads(merge_heads(slots.forward(x, seen, positions)), self.heads))
+    /// Keys and values of the memory in slots, `[B, H, k, D]`.
+    fn slots(&self, memory: Tensor<3>, seen: &[Vec<bool>], positions: &Positions) -> [Tensor<4>; 2] {
+        let [matrices, rank, _] = self.key_slots.shape();
+        let maps = [&self.key, &self.value];
+        let in_heads = |x: Tensor<4>| split_heads(merge_heads(x), self.heads);
+        if matrices > 1 || rank >= memory.dims()[1] {
+            let [keys, values] = maps.map(|map| split_heads(linear(memory.clone(), map), matrices));
+            let values = self.value_slots.as_ref().unwrap_or(&self.key_slots).forward(values, seen, positions);
+            return [self.key_slots.forward(keys, seen, positions), values].map(in_heads);
+        }
+        // E (x W) = (E x) W, of which the second maps a few slots in place of all positions.
+        let mixed = |slots: &SequenceProjection| slots.forward(memory.clone().unsqueeze_dim(1), seen, positions);
+        let keys = mixed(&self.key_slots);
+        let values = self.value_slots.as_ref().map_or_else(|| keys.clone(), mixed);
+        let [key, value] = maps;
+        [linear(keys, key), linear(values, value)].map(in_heads)
     }
 
-    fn attend(&self, query: Tensor<3>, [keys, values]: [Tensor<4>; 2], random: Option<RandomKey>, probe: &mut Probe) -> AttentionOutput {
+    fn attend(
+        &self,
+        query: Tensor<3>,
+        [keys, values]: [Tensor<4>; 2],
+        (random, engine): (Option<RandomKey>, Engine),
+        probe: &mut Probe,
+    ) -> AttentionOutput {
         let scale = (keys.dims()[3] as f64).powf(-0.5);
+        let span = Span::whole(query.dims()[1], keys.dims()[2]);
         let program = AttentionProgram {
             weighting: Weighting::softmax(LogitTerms::content(split_heads(linear(query, &self.query) * scale, self.heads), keys)),
             mask: None,
@@ -264,7 +274,17 @@ impl Linformer {
             Observation::Weights(weights) => Observation::SlotWeights(weights),
             other => other,
         };
-        let context = probe.changing(of_slots, |probe| reference::attend(program, probe));
+        let is_fused = fused::can_attend(&program, engine);
+        let context = if is_fused {
+            if probe.is_listening() {
+                // The matrix of weights is computed for a probe only, and does not change how the output is computed.
+                let shown = AttentionProgram { dropout: None, ..program.clone() };
+                probe.changing(of_slots, |probe| reference::attend(shown, probe));
+            }
+            fused::attend(program, Arc::new([Part::in_order(Visibility::all().tiles(span, self.heads))]))
+        } else {
+            probe.changing(of_slots, |probe| reference::attend(program, probe))
+        };
         AttentionOutput::new(linear(merge_heads(context), &self.output))
     }
 }
@@ -285,30 +305,29 @@ impl Attention for Linformer {
     }
 
     fn forward(&self, input: AttentionInput, probe: &mut Probe) -> AttentionOutput {
-        let AttentionInput { query, memory, visibility, positions, random, .. } = input;
-        let memory = self.keys_and_values(memory.unwrap_or_else(|| query.clone()));
+        let AttentionInput { query, memory, visibility, positions, random, engine } = input;
+        let memory = memory.unwrap_or_else(|| query.clone());
         let [batch, queries, _] = query.dims();
-        let span = Span { query_start: positions.start, queries, key_start: 0, keys: memory[0].dims()[2] };
+        let span = Span { query_start: positions.start, queries, key_start: 0, keys: memory.dims()[1] };
         let seen = self.seen(&visibility, span, batch);
         // Columns belong to keys, and those of another sequence are not padded as the queries are.
         let positions = if self.cross { Positions::default() } else { positions };
-        let slots = self.project(memory, &seen, &positions);
-        self.attend(query, slots, random, probe)
+        let slots = self.slots(memory, &seen, &positions);
+        self.attend(query, slots, (random, engine), probe)
     }
 
     /// # Panics
     /// Without a memory: there are no steps of self-attention.
     fn state(&self, start: &DecodingStart) -> KeyValueState {
         let memory = start.memory().expect("linformer takes steps as cross-attention only: give its state a memory");
-        let memory = self.keys_and_values(memory.clone());
-        let seen = self.seen(start.visibility(), Span::whole(1, memory[0].dims()[2]), start.batch());
-        let [keys, values] = self.project(memory, &seen, &Positions::default());
+        let seen = self.seen(start.visibility(), Span::whole(1, memory.dims()[1]), start.batch());
+        let [keys, values] = self.slots(memory.clone(), &seen, &Positions::default());
         KeyValueState::fixed(start, Some(keys), values)
     }
 
     fn step(&self, query: Tensor<3>, state: &mut KeyValueState, probe: &mut Probe) -> AttentionOutput {
         let keys = state.keys().expect("the state holds slots of keys");
-        self.attend(query, [keys, state.values()], None, probe)
+        self.attend(query, [keys, state.values()], (None, Engine::Auto), probe)
     }
 
     fn select(&self, state: &mut KeyValueState, rows: &[usize]) {

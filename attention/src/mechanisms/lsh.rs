@@ -37,6 +37,7 @@ use self::chunks::Chunking;
 pub use self::config::{BucketCount, Hashing, LshConfig, Rotations, Scale};
 use crate::abilities::{Abilities, Causality};
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs, Positions};
+use crate::engine::row_norm::{self, RowNorm};
 use crate::engine::{AttentionProgram, Dropout, Engine, LogitTerms, Weighting, fused, reference};
 use crate::heads::{merge_heads, split_heads};
 use crate::init::Init;
@@ -95,9 +96,9 @@ fn span(positions: &Positions, queries: usize, keys: usize) -> Span {
 
 /// The keys of shared vectors.
 fn unit(shared: Tensor<4>) -> Tensor<4> {
-    // The floor gives a query of 0 a key of 0.
-    let squares = (shared.clone() * shared.clone()).sum_dim(3).clamp_min(1e-12);
-    shared / squares.sqrt()
+    // What is added gives a query of 0 a key of 0.
+    let scale = row_norm::Scale { averages: false, epsilon: 1e-12, factor: 1.0 };
+    RowNorm { x: shared, scale, gain: None, gate: None }.execute()
 }
 
 impl Call {

@@ -1,6 +1,7 @@
 //! Sorting by bucket, chunks, and attention within them.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use burn::tensor::activation::softmax;
@@ -42,6 +43,8 @@ struct Sorted<'a> {
     /// Chunk of each position.
     chunk: Vec<usize>,
     chunks: usize,
+    /// Places of the bucket of each position, among those that are live.
+    bucket: Vec<Range<usize>>,
 }
 
 impl Chunking {
@@ -51,11 +54,16 @@ impl Chunking {
         let mut order: Vec<usize> = (0..live.len()).collect();
         order.sort_by_key(|&position| buckets[position]);
         let (mut rank, mut chunk) = (0, vec![0; live.len()]);
-        for &position in &order {
-            chunk[position] = (rank / self.size).min(chunks - 1);
-            rank += usize::from(live[position]);
+        let mut bucket = vec![0..0; live.len()];
+        for members in order.chunk_by(|&a, &b| buckets[a] == buckets[b]) {
+            let first = rank;
+            for &position in members {
+                chunk[position] = (rank / self.size).min(chunks - 1);
+                rank += usize::from(live[position]);
+            }
+            members.iter().for_each(|&position| bucket[position] = first..rank);
         }
-        Sorted { buckets, order, chunk, chunks }
+        Sorted { buckets, order, chunk, chunks, bucket }
     }
 
     fn looks_at(&self, from: usize, to: usize, chunks: usize) -> bool {
@@ -80,7 +88,7 @@ impl Chunking {
     }
 
     fn is_candidate(&self, round: &Sorted, i: usize, j: usize) -> bool {
-        self.looks_at(round.chunk[i], round.chunk[j], round.chunks) && (!self.bucket_mask || round.buckets[i] == round.buckets[j])
+        (!self.bucket_mask || round.buckets[i] == round.buckets[j]) && self.looks_at(round.chunk[i], round.chunk[j], round.chunks)
     }
 
     /// In how many rounds a pair meets, by which its weight in each of them is divided; 1 without duplicate correction.
@@ -122,9 +130,10 @@ impl Chunking {
         let members: Vec<Vec<usize>> = rounds.iter().map(members_of).collect();
         let candidates = |round: usize, i: usize| {
             let (round, members) = (&rounds[round], &members[round]);
-            let places =
-                self.looked_at(round.chunk[i], round.chunks).flat_map(|to| to * self.size..((to + 1) * self.size).min(members.len()));
-            places.map(|place| (place, members[place])).filter(move |&(_, j)| self.is_candidate(round, i, j) && sees(i, j))
+            let bucket = if self.bucket_mask { round.bucket[i].clone() } else { 0..members.len() };
+            let places = move |to: usize| (to * self.size).max(bucket.start)..((to + 1) * self.size).min(bucket.end);
+            let places = self.looked_at(round.chunk[i], round.chunks).flat_map(places);
+            places.map(|place| (place, members[place])).filter(move |&(_, j)| sees(i, j))
         };
         // Of itself a query sees something only if it sees nothing else.
         let is_alone = |i: usize| (0..rounds.len()).all(|round| candidates(round, i).all(|(_, j)| i == j));

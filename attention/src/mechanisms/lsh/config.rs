@@ -60,6 +60,9 @@ pub enum Rotations {
     PerCall,
 }
 
+/// Most directions of a hash by default. Projecting to `b / 2` directions takes `b / 2` multiplications for each number of a query; attending, twice `chunk`.
+const MOST_DIRECTIONS: usize = 64;
+
 /// Name of the null twin, whose buckets do not depend on the content.
 const RANDOM: &str = "lsh-random";
 
@@ -69,7 +72,8 @@ const RANDOM: &str = "lsh-random";
 #[setters(prefix = "with_")]
 #[non_exhaustive]
 pub struct LshConfig {
-    /// Buckets of a round: an even number or two (default: twice the maximal length over `chunk`, rounded up to even).
+    /// Buckets of a round: an even number or two (default: twice the maximal length over `chunk`, rounded up to even; more than 128 are about as many of two
+    /// factors, as hashing would take longer than attending).
     #[setters(into)]
     pub buckets: Option<BucketCount>,
     /// Positions of a chunk, `m`, at least 1 (default 64).
@@ -131,7 +135,14 @@ impl LshConfig {
     /// Values of each part of a hash.
     pub(crate) fn factors(&self, max_length: usize) -> Vec<usize> {
         match self.buckets {
-            None => vec![(2 * max_length).div_ceil(self.chunk).next_multiple_of(2).max(2)],
+            None => {
+                let halves = max_length.div_ceil(self.chunk.max(1)).max(1);
+                if halves <= MOST_DIRECTIONS {
+                    return vec![2 * halves];
+                }
+                let first = halves.saturating_mul(2).isqrt().next_multiple_of(2);
+                vec![first, halves.div_ceil(first / 2).next_multiple_of(2)]
+            }
             Some(BucketCount::One(count)) => vec![count],
             Some(BucketCount::Factorised(counts)) => counts.to_vec(),
         }
@@ -245,11 +256,7 @@ impl Mechanism for LshConfig {
     }
 
     fn letters(&self, max_length: usize) -> Vec<(&'static str, usize)> {
-        let buckets = match self.buckets {
-            None => max_length.saturating_mul(2).div_ceil(self.chunk.max(1)).saturating_add(1) / 2 * 2,
-            Some(BucketCount::One(count)) => count,
-            Some(BucketCount::Factorised([a, b])) => a.saturating_add(b),
-        };
-        vec![("r", self.rounds), ("c", buckets / 2)]
+        let values = self.factors(max_length).into_iter().fold(0, usize::saturating_add);
+        vec![("r", self.rounds), ("c", values / 2)]
     }
 }

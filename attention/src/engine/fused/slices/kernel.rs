@@ -180,17 +180,36 @@ pub(in crate::engine) enum Triangle {
     OfLeft,
     /// The left factor is 0 below its diagonal.
     OfTransposedLeft,
+    /// Of row `r` of the result only the columns within its [`band`] are needed; what was elsewhere may stay there. The first column of the result is this one
+    /// of the band's.
+    OfBand(usize),
+    /// Row `r` of the left factor is 0 outside of its [`band`].
+    OfLeftBand,
+    /// Column `r` of the left factor is 0 outside of its [`band`].
+    OfTransposedLeftBand,
+}
+
+/// The columns that any of these rows has in a band of [`TILE`] columns in each row: `TILE - 1 - r` is the first one of row `r`. Exchanged rows and columns have
+/// the same band.
+#[inline(always)]
+fn band(rows: &Range<usize>) -> Range<usize> {
+    TILE.saturating_sub(rows.end)..(2 * TILE - 1).saturating_sub(rows.start)
 }
 
 impl Triangle {
-    /// The steps along the inner dimension that rows `row..row + height` need for columns from `column` on.
+    /// The steps along the inner dimension that these rows need for these columns.
     #[inline(always)]
-    fn steps(self, row: usize, height: usize, column: usize, inner: usize) -> Option<Range<usize>> {
+    fn steps(self, rows: Range<usize>, columns: Range<usize>, inner: usize) -> Option<Range<usize>> {
         match self {
-            Self::OfResult if column >= row + height => None,
-            Self::None | Self::OfResult => Some(0..inner),
-            Self::OfLeft => Some(0..inner.min(row + height)),
-            Self::OfTransposedLeft => Some(row.min(inner)..inner),
+            Self::OfResult if columns.start >= rows.end => None,
+            Self::OfBand(first) if columns.start + first >= band(&rows).end || columns.end + first <= band(&rows).start => None,
+            Self::None | Self::OfResult | Self::OfBand(_) => Some(0..inner),
+            Self::OfLeft => Some(0..inner.min(rows.end)),
+            Self::OfTransposedLeft => Some(rows.start.min(inner)..inner),
+            Self::OfLeftBand | Self::OfTransposedLeftBand => {
+                let end = band(&rows).end.min(inner);
+                Some(band(&rows).start.min(end)..end)
+            }
         }
     }
 }
@@ -248,7 +267,7 @@ fn for_blocks<S: Simd, L: Left, const ADDS: bool>(
                 4 | 5 => 4,
                 _ => 6,
             };
-            if let Some(steps) = triangle.steps(row, height, column, inner) {
+            if let Some(steps) = triangle.steps(row..row + height, column..column + 2 * S::F32_LANES, inner) {
                 let sum = &mut sum[row * columns + column..];
                 match height {
                     6 => compute_block::<S, L, 6, ADDS>(simd, steps, inner, (left, row), right, sum, columns),
@@ -307,26 +326,32 @@ fn compute_block<S: Simd, L: Left, const M: usize, const ADDS: bool>(
     }
 }
 
-/// The transpose `[width, columns]` of a matrix of at most `columns` rows, filled with zeros.
-pub(super) fn transposed(numbers: &[f32], width: usize, columns: usize) -> Vec<f32> {
-    let mut transposed = vec![0.0; width * columns];
-    for (at, row) in numbers.chunks(width.max(1)).enumerate() {
-        for (number, transposed) in row.iter().zip(transposed.chunks_mut(columns)) {
-            transposed[at] = *number;
-        }
-    }
-    transposed
-}
+/// Rows and columns that are transposed at once, in registers.
+const SIDE: usize = 16;
 
 /// `[tiles, width, TILE]` of the first `count` rows of a matrix, filled with zeros: the right factor of a product with the matrix' transpose, tile by tile
 /// of rows.
 pub(super) fn transposed_tiles(matrix: Matrix, count: usize, width: usize) -> Aligned {
     let mut tiles = Aligned::zeros(count.div_ceil(TILE) * TILE * width);
     for (index, tile) in tiles.chunks_mut((TILE * width).max(1)).enumerate() {
-        for at in 0..TILE.min(count - index * TILE) {
-            for (number, column) in matrix.row(index * TILE + at, width).iter().zip(tile.chunks_mut(TILE)) {
-                column[at] = *number;
+        let height = TILE.min(count - index * TILE);
+        let row = |at: usize| matrix.row(index * TILE + at, width);
+        let [whole_height, whole_width] = [height, width].map(|size| size - size % SIDE);
+        for first in (0..whole_height).step_by(SIDE) {
+            for column in (0..whole_width).step_by(SIDE) {
+                let mut block = [[0.0; SIDE]; SIDE];
+                for at in 0..SIDE {
+                    let numbers: &[f32; SIDE] = row(first + at)[column..].first_chunk().expect("rows have so many columns");
+                    numbers.iter().zip(&mut block).for_each(|(number, column)| column[at] = *number);
+                }
+                for (at, block) in block.iter().enumerate() {
+                    tile[(column + at) * TILE + first..][..SIDE].copy_from_slice(block);
+                }
             }
+        }
+        for at in 0..height {
+            let columns = if at < whole_height { whole_width..width } else { 0..width };
+            columns.for_each(|column| tile[column * TILE + at] = row(at)[column]);
         }
     }
     tiles
@@ -431,6 +456,35 @@ mod tests {
         }
     }
 
+    #[test]
+    fn bands_leave_out_what_is_zero_or_not_needed() {
+        let is_within = |row: usize, column: usize| (TILE - 1 - row..2 * TILE - 1 - row).contains(&column);
+        let (right, all) = (numbers(2 * TILE * TILE), numbers(TILE * 2 * TILE));
+        let right = Matrix { numbers: &right, stride: TILE };
+        let within: Vec<f32> =
+            all.iter().enumerate().map(|(at, &number)| if is_within(at / 128, at % 128) { number } else { 0.0 }).collect();
+        for rows in [64, 50, 7] {
+            let product = |triangle, left| Arch::new().dispatch(Product { sizes: [rows, TILE, 2 * TILE], triangle, left, right });
+            let [left, other] = [&within, &all].map(|numbers| Matrix { numbers, stride: 2 * TILE });
+            assert_near(&product(Triangle::OfLeftBand, left), &product(Triangle::None, left));
+            assert!(product(Triangle::OfLeftBand, other) != product(Triangle::None, other), "no steps are left out");
+            for first in [0, TILE] {
+                let (found, wanted) = (product(Triangle::OfBand(first), other), product(Triangle::None, other));
+                let needed = |product: &[f32]| -> Vec<f32> {
+                    (0..rows * TILE).filter(|at| is_within(at / TILE, at % TILE + first)).map(|at| product[at]).collect()
+                };
+                assert_near(&needed(&found), &needed(&wanted));
+                assert!(found.iter().any(|number| number.is_nan()), "all of the result is computed");
+            }
+            let product = |triangle, numbers: &[f32]| {
+                let left = Transposed(Matrix { numbers, stride: 2 * TILE });
+                Arch::new().dispatch(Product { sizes: [2 * TILE, TILE, rows], triangle, left, right })
+            };
+            assert_near(&product(Triangle::OfTransposedLeftBand, &within), &product(Triangle::None, &within));
+            assert!(product(Triangle::OfTransposedLeftBand, &all) != product(Triangle::None, &all), "no steps are left out");
+        }
+    }
+
     fn assert_near(found: &[f32], wanted: &[f32]) {
         assert_eq!(found.len(), wanted.len());
         for (found, wanted) in found.iter().zip(wanted) {
@@ -450,7 +504,6 @@ mod tests {
 
     #[test]
     fn tiles_are_filled_with_zeros() {
-        assert_eq!(transposed(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 2, 4), [1.0, 3.0, 5.0, 0.0, 2.0, 4.0, 6.0, 0.0]);
         let numbers: Vec<f32> = (0..65).map(|number| number as f32).collect();
         let matrix = Matrix { numbers: &numbers, stride: 1 };
         let transposed = transposed_tiles(matrix, 65, 1);
@@ -458,6 +511,20 @@ mod tests {
         let widened = widened_tiles(matrix, 65, 1);
         assert_eq!(widened.len(), 128 * 32);
         assert_eq!([widened[32], widened[64 * 32], widened[65 * 32], widened[33]], [1.0, 64.0, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn transposes_of_all_sizes_are_those_of_the_definition() {
+        for (count, width) in [(1, 1), (15, 40), (16, 16), (64, 33), (70, 17), (128, 64), (150, 5)] {
+            let stride = width + 3;
+            let numbers = numbers(count * stride);
+            let tiles = transposed_tiles(Matrix { numbers: &numbers, stride }, count, width);
+            assert_eq!(tiles.len(), count.div_ceil(TILE) * TILE * width);
+            for (index, &number) in tiles.iter().enumerate() {
+                let (row, column) = (index / (TILE * width) * TILE + index % TILE, index / TILE % width);
+                assert_eq!(number, if row < count { numbers[row * stride + column] } else { 0.0 }, "{count} x {width} at {index}");
+            }
+        }
     }
 
     #[test]

@@ -58,7 +58,7 @@ impl<'a> Scores<'a> {
         let is_triangle = is_triangle(&self.part.tiles, pairs);
         let triangle = if is_triangle { Triangle::OfResult } else { Triangle::None };
         product(simd, [at.height, TILE, factor], triangle, queries, keys, logits);
-        self.terms.add(simd, at, logits, scratch);
+        self.terms.add(simd, at, is_triangle, logits, scratch);
         shift(logits, &self.part.tiles, pairs);
         self.terms.limit(at, logits, |_, _| {});
         is_triangle

@@ -7,7 +7,7 @@ use pulp::Simd;
 
 pub(super) use self::bias::{BiasOfGroup, BiasOfPlanes};
 pub(super) use self::gradients::{TermGradients, TermsOfPlane};
-use super::kernel::{Aligned, Matrix, Triangle, product, transposed, widened, widened_tiles};
+use super::kernel::{Aligned, Matrix, Triangle, product, transposed_tiles, widened, widened_tiles};
 use super::{Inputs, Places, Planes, Sizes, of_plane};
 use crate::engine::fused::plan::Cap;
 use crate::engine::soft_cap::bound;
@@ -69,8 +69,8 @@ struct Relative<'a> {
     width: usize,
     /// `[Q, S]`.
     queries: Matrix<'a>,
-    /// `[strips, S, 2 TILE]`.
-    strips: Vec<f32>,
+    /// `[strips + 1, S, TILE]`: a strip has the columns of two that follow each other.
+    halves: Aligned,
     /// `[(strips + 1) TILE, padded S]`.
     rows: Aligned,
     /// `[query tiles, TILE, padded S]`.
@@ -141,14 +141,13 @@ impl<'a> Relative<'a> {
         let table = table.of(row, head);
         let mut rows = vec![0.0; (query_tiles + key_tiles) * TILE * width];
         rows[first..][..table.len()].copy_from_slice(table);
-        let strips =
-            (0..query_tiles + key_tiles - 1).flat_map(|strip| transposed(&rows[strip * TILE * width..][..STRIP * width], width, STRIP));
+        let (matrix, count) = (Matrix { numbers: &rows, stride: width }, (query_tiles + key_tiles) * TILE);
         Self {
             query_tiles,
             width,
             queries: own_queries,
-            strips: strips.collect(),
-            rows: widened(Matrix { numbers: &rows, stride: width }, rows.len() / width, width),
+            halves: transposed_tiles(matrix, count, width),
+            rows: widened(matrix, count, width),
             query_rows: widened_tiles(own_queries, queries, width),
         }
     }
@@ -207,9 +206,9 @@ impl<'a> Terms<'a> {
         })
     }
 
-    /// Adds the terms to the logits of a tile and bounds them, all but the ends of spans.
+    /// Adds the terms to the logits of a tile and bounds them, all but the ends of spans. In a triangle, keys after a query's own place get any numbers.
     #[inline(always)]
-    pub(super) fn add<S: Simd>(&self, simd: S, at: At, logits: &mut [f32], scratch: &mut Scratch) {
+    pub(super) fn add<S: Simd>(&self, simd: S, at: At, is_triangle: bool, logits: &mut [f32], scratch: &mut Scratch) {
         let At { queries, keys, height } = at;
         let [query_places, key_places] = self.places;
         if let Some(GaussianPlane { gaussians, row, head }) = self.gaussians {
@@ -226,10 +225,17 @@ impl<'a> Terms<'a> {
             let scores = &mut scratch.scores;
             scores.resize(TILE * STRIP, 0.0);
             let own = Matrix { numbers: &relative.queries.numbers[queries * TILE * width..], stride: width };
-            let strip = Matrix { numbers: of_plane(&relative.strips, relative.strip([queries, keys]), STRIP * width), stride: STRIP };
-            product(simd, [height, STRIP, width], Triangle::None, own, strip, scores);
+            let strip = relative.strip([queries, keys]);
+            let halves = scores.chunks_exact_mut(TILE * TILE).enumerate();
+            for (half, scores) in halves.take(if is_triangle { 1 } else { 2 }) {
+                let numbers = of_plane(&relative.halves, strip + half, TILE * width);
+                let right = Matrix { numbers, stride: TILE };
+                product(simd, [height, TILE, width], Triangle::OfBand(half * TILE), own, right, scores);
+            }
+            let (earlier, later) = scores.split_at(TILE * TILE);
             for (at, logits) in logits.chunks_exact_mut(TILE).take(height).enumerate() {
-                let scores = &scores[at * STRIP + first_column(at)..][..TILE];
+                let (first, row) = (first_column(at), at * TILE..(at + 1) * TILE);
+                let scores = earlier[row.clone()][first..].iter().chain(&later[row][..first]);
                 for (logit, score) in logits.iter_mut().zip(scores) {
                     *logit += score;
                 }

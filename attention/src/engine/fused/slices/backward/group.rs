@@ -231,7 +231,7 @@ impl WithSimd for BackwardGroup<'_, '_, '_> {
                     let is_triangle = is_triangle(&part.tiles, tile.pairs);
                     let triangle = |of: Triangle| if is_triangle { of } else { Triangle::None };
                     product(simd, [height, TILE, factor], triangle(Triangle::OfResult), queries, keys_transposed, &mut weights);
-                    terms.add(simd, at, &mut weights, &mut scratch);
+                    terms.add(simd, at, is_triangle, &mut weights, &mut scratch);
                     shift(&mut weights, &part.tiles, tile.pairs);
                     ends.clear();
                     terms.limit(at, &mut weights, |place, score| ends.push(End { place, score }));
@@ -265,7 +265,7 @@ impl WithSimd for BackwardGroup<'_, '_, '_> {
                     let sums = &mut gradients.queries[(queries_tile - gradients.first_query) * TILE * factor_columns..];
                     let own_slopes = Matrix { numbers: &slopes, stride: TILE };
                     add_product(simd, [height, factor_columns, TILE], triangle(Triangle::OfLeft), own_slopes, keys, sums);
-                    gradients.terms.add(simd, terms, at, &slopes, &mut scratch);
+                    gradients.terms.add(simd, terms, at, is_triangle, &slopes, &mut scratch);
                     if !is_capped_before_bias {
                         add_to_bias(&mut of_bias, terms, at, &slopes, (&mut bias_slopes, is_first));
                     }

@@ -49,13 +49,14 @@ impl TermGradients {
         }
     }
 
-    /// Adds what the gradients `slopes` of the logits of a tile make, all but those of the bias.
+    /// Adds what the gradients `slopes` of the logits of a tile make, all but those of the bias. In a triangle, keys after a query's own place have none.
     #[inline(always)]
     pub(in super::super) fn add<S: Simd>(
         &mut self,
         simd: S,
         terms: &Terms,
         At { queries, keys, height }: At,
+        is_triangle: bool,
         slopes: &[f32],
         scratch: &mut Scratch,
     ) {
@@ -64,19 +65,20 @@ impl TermGradients {
         if let Some(relative) = &terms.relative {
             let columns = padded(relative.width);
             let products = &mut scratch.products;
-            products.clear();
+            // The slopes of a query lie at the same place in all tiles, and everything else stays 0.
             products.resize(TILE * STRIP, 0.0);
             for (at, slopes) in rows() {
                 products[at * STRIP + first_column(at)..][..TILE].copy_from_slice(slopes);
             }
             let products = Matrix { numbers: products, stride: STRIP };
+            let met = if is_triangle { TILE } else { STRIP };
             let first = relative.strip([queries, keys]) * TILE * columns;
-            let table = Matrix { numbers: &relative.rows[first..][..STRIP * columns], stride: columns };
+            let table = Matrix { numbers: &relative.rows[first..][..met * columns], stride: columns };
             let own = Matrix { numbers: of_plane(&relative.query_rows, queries, TILE * columns), stride: columns };
             let of_queries = &mut self.relative_queries[queries * TILE * columns..][..TILE * columns];
-            add_product(simd, [height, columns, STRIP], Triangle::None, products, table, of_queries);
-            let of_rows = &mut self.relative_rows[first..][..STRIP * columns];
-            add_product(simd, [STRIP, columns, height], Triangle::None, Transposed(products), own, of_rows);
+            add_product(simd, [height, columns, met], Triangle::OfLeftBand, products, table, of_queries);
+            let of_rows = &mut self.relative_rows[first..][..met * columns];
+            add_product(simd, [met, columns, height], Triangle::OfTransposedLeftBand, Transposed(products), own, of_rows);
         }
         if let Some(kronecker) = terms.kronecker {
             let pairs = kronecker.pairs(key_places, keys);
