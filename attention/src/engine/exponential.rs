@@ -1,4 +1,4 @@
-//! Exponentials of rows of numbers, for the kernels of the CPU backends.
+//! Exponentials and sums of rows of numbers, for the kernels of the CPU backends.
 //!
 //! Everything here is inlined into functions that [`pulp`] compiles once for each instruction set.
 
@@ -138,8 +138,24 @@ pub fn sum_of_exponentials(numbers: &[f32], shift: f32) -> f32 {
     sum_of_lanes(lanes) + rest.iter().map(|number| exp(*number - shift)).sum::<f32>()
 }
 
+/// The sum of products of two rows.
 #[inline(always)]
-pub(super) fn sum_of_lanes(mut lanes: [f32; LANES]) -> f32 {
+pub(super) fn dot(x: &[f32], y: &[f32]) -> f32 {
+    let mut lanes = [0.0; LANES];
+    let ((x, x_rest), (y, y_rest)) = (x.as_chunks::<LANES>(), y.as_chunks::<LANES>());
+    for (x, y) in x.iter().zip(y) {
+        for at in 0..LANES {
+            lanes[at] = x[at].mul_add(y[at], lanes[at]);
+        }
+    }
+    for ((sum, x), y) in lanes.iter_mut().zip(x_rest).zip(y_rest) {
+        *sum = x.mul_add(*y, *sum);
+    }
+    sum_of_lanes(lanes)
+}
+
+#[inline(always)]
+fn sum_of_lanes(mut lanes: [f32; LANES]) -> f32 {
     for width in HALVES {
         for at in 0..width {
             lanes[at] += lanes[at + width];

@@ -25,6 +25,7 @@ pub mod heads;
 pub mod linear;
 #[doc(hidden)]
 pub mod main_memory;
+mod native;
 mod normaliser;
 mod program;
 pub mod read;

@@ -1,18 +1,11 @@
 //! The convolution over slices of numbers, in parallel over batch rows and blocks of positions.
 //!
-//! A block is computed position by position, over all channels at once. No result depends on the number of threads: blocks do not, and their parts of the
-//! gradients of weights and bias are added in order.
+//! A block is computed position by position, over all channels at once. The gradient computes the sums of `w - 1` positions behind each block twice.
 
-use pulp::{Arch, Simd, WithSimd};
-use rayon::prelude::*;
+use pulp::{Simd, WithSimd};
 
 use crate::engine::exponential::{sigmoid, silu_slope};
-
-/// Positions of a block. The gradient computes the sums of `w - 1` positions behind each block twice.
-const BLOCK: usize = 64;
-
-/// Numbers that one thread computes at least: fewer take less time than to wake another.
-const FEWEST: usize = 16_384;
+use crate::engine::native::blocks::{Block, added, blocks, computed};
 
 /// Sizes of one convolution.
 #[derive(Clone, Copy, Debug)]
@@ -23,14 +16,7 @@ pub(super) struct Sizes {
     pub taps: usize,
 }
 
-impl Sizes {
-    /// Blocks that one thread computes at least.
-    fn fewest_blocks(self) -> usize {
-        FEWEST.div_ceil(BLOCK.min(self.length) * self.channels)
-    }
-}
-
-/// What a convolution is computed from, in the shapes of [`Operands`](super::operator::Operands).
+/// What a convolution is computed from, in the shapes of [`CausalConvolution`](super::operation::CausalConvolution).
 #[derive(Clone, Copy)]
 pub(super) struct Inputs<'a> {
     pub sizes: Sizes,
@@ -97,24 +83,14 @@ fn add_products(x: &[f32], y: &[f32], sum: &mut [f32]) {
 pub(super) fn forward(inputs: Inputs) -> Vec<f32> {
     let Sizes { batch, length, channels, .. } = inputs.sizes;
     let mut output = vec![0.0; batch * length * channels];
-    let rows = output.chunks_mut(length * channels).enumerate();
-    let blocks: Vec<Forward> = rows
-        .flat_map(|(row, output)| {
-            let blocks = output.chunks_mut(BLOCK * channels).enumerate();
-            blocks.map(move |(block, output)| Forward { inputs, row, first: block * BLOCK, output })
-        })
-        .collect();
-    blocks.into_par_iter().with_min_len(inputs.sizes.fewest_blocks()).for_each(|block| Arch::new().dispatch(block));
+    computed(blocks(&mut output, length, channels).map(|output| Forward { inputs, output }).collect(), length, channels);
     output
 }
 
 /// Outputs of a block.
 struct Forward<'a> {
     inputs: Inputs<'a>,
-    row: usize,
-    /// Position of its first output.
-    first: usize,
-    output: &'a mut [f32],
+    output: Block<'a>,
 }
 
 impl WithSimd for Forward<'_> {
@@ -122,8 +98,8 @@ impl WithSimd for Forward<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _simd: S) {
-        let Self { inputs, row, first, output } = self;
-        for (at, output) in output.chunks_exact_mut(inputs.sizes.channels).enumerate() {
+        let Self { inputs, output: Block { row, first, numbers } } = self;
+        for (at, output) in numbers.chunks_exact_mut(inputs.sizes.channels).enumerate() {
             inputs.write_sum(row, first + at, output);
             for number in output {
                 *number *= sigmoid(*number);
@@ -146,22 +122,11 @@ pub(super) fn backward(inputs: Inputs, gradient: &[f32]) -> Gradients {
     let mut x = vec![0.0; batch * length * channels];
     let mut before = vec![0.0; inputs.before.map_or(0, <[f32]>::len)];
     let mut before_rows = before.chunks_mut(((taps - 1) * channels).max(1));
-    let rows = x.chunks_mut(length * channels).zip(gradient.chunks(length * channels)).enumerate();
-    let blocks: Vec<Backward> = rows
-        .flat_map(|(row, (x, gradient))| {
-            let mut before = before_rows.next();
-            x.chunks_mut(BLOCK * channels).enumerate().map(move |(block, x)| {
-                let before = before.take().unwrap_or_default();
-                Backward { inputs, row, first: block * BLOCK, gradient, x, before }
-            })
-        })
-        .collect();
-    let blocks = blocks.into_par_iter().with_min_len(inputs.sizes.fewest_blocks());
-    let sums: Vec<Vec<f32>> = blocks.map(|block| Arch::new().dispatch(block)).collect();
-    let mut weight = vec![0.0; (taps + 1) * channels];
-    for sums in sums {
-        weight.iter_mut().zip(sums).for_each(|(weight, sum)| *weight += sum);
-    }
+    let blocks = blocks(&mut x, length, channels).map(|x| {
+        let before = if x.first == 0 { before_rows.next().unwrap_or_default() } else { Default::default() };
+        Backward { inputs, gradient: &gradient[x.row * length * channels..][..length * channels], x, before }
+    });
+    let mut weight = added(computed(blocks.collect(), length, channels), (taps + 1) * channels);
     let bias = weight.split_off(taps * channels);
     Gradients { x, weight, bias, before }
 }
@@ -169,13 +134,10 @@ pub(super) fn backward(inputs: Inputs, gradient: &[f32]) -> Gradients {
 /// Gradients of a block.
 struct Backward<'a> {
     inputs: Inputs<'a>,
-    row: usize,
-    /// Position of its first input.
-    first: usize,
     /// Of all outputs of the batch row.
     gradient: &'a [f32],
     /// Of the block's inputs.
-    x: &'a mut [f32],
+    x: Block<'a>,
     /// Of what precedes the first block.
     before: &'a mut [f32],
 }
@@ -186,7 +148,7 @@ impl WithSimd for Backward<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _simd: S) -> Vec<f32> {
-        let Self { inputs, row, first, gradient, x, before } = self;
+        let Self { inputs, gradient, x: Block { row, first, numbers: x }, before } = self;
         let Sizes { length, channels, taps, .. } = inputs.sizes;
         let count = x.len() / channels;
         let behind = (length - first - count).min(taps - 1);

@@ -3,21 +3,14 @@
 //! As separate tensor operations, a convolution reads and writes the sequence several times for each tap in each direction, and holds a copy for each tap. On
 //! backends that keep their tensors in main memory it is one operator: one pass forward and one backward, in which the inputs are all that is held.
 
-mod flex;
 mod kernel;
-#[cfg(feature = "ndarray")]
-mod ndarray;
-mod operator;
+mod operation;
 
-use burn::backend::Dispatch;
+use burn::tensor::Tensor;
 use burn::tensor::activation::silu;
-use burn::tensor::{DType, Tensor};
 
-use self::operator::{CausalConvolution, Operands};
-use super::fused::has_kernels_in_main_memory;
-
-#[cfg(feature = "cube")]
-impl CausalConvolution for burn_cubecl::CubeBackend {}
+use self::operation::CausalConvolution;
+use super::native;
 
 /// `silu( b + sum_(j < w) c_j x_(t - w + 1 + j) )`, ready to be executed: each channel mixes its latest `w` numbers with weights of its own.
 ///
@@ -43,20 +36,14 @@ impl Convolution {
     /// Whether it can be executed by kernels: 32-bit floats in main memory.
     fn is_native(&self) -> bool {
         let Self { x, weight, bias, before } = self;
-        let types =
-            [x.dtype(), weight.dtype()].into_iter().chain(bias.as_ref().map(Tensor::dtype)).chain(before.as_ref().map(Tensor::dtype));
-        has_kernels_in_main_memory(&x.device()) && types.into_iter().all(|dtype| dtype == DType::F32)
+        let types = [Some(x.dtype()), Some(weight.dtype()), bias.as_ref().map(Tensor::dtype), before.as_ref().map(Tensor::dtype)];
+        native::can_compute(&x.device(), types)
     }
 
     fn natively(self) -> Tensor<3> {
         let Self { x, weight, bias, before } = self;
-        let operands = Operands {
-            x: x.into_dispatch(),
-            weight: weight.into_dispatch(),
-            bias: bias.map(|bias| bias.into_dispatch()).into(),
-            before: before.map(|before| before.into_dispatch()).into(),
-        };
-        Tensor::from_dispatch(<Dispatch as CausalConvolution>::convolved(operands))
+        let (bias, before) = (bias.map(|bias| bias.into_dispatch()), before.map(|before| before.into_dispatch()));
+        native::computed(CausalConvolution, [Some(x.into_dispatch()), Some(weight.into_dispatch()), bias, before])
     }
 
     /// In terms of tensor operations.
@@ -81,7 +68,7 @@ impl Convolution {
 
 #[cfg(test)]
 mod tests {
-    use burn::tensor::{Device, TensorData};
+    use burn::tensor::{DType, Device, TensorData};
 
     use super::*;
     use crate::engine::recomputed::tests::{assert_same_for_any_number_of_threads, difference, drawn};

@@ -1,19 +1,11 @@
 //! The normalisation over slices of numbers, in parallel over batch rows and blocks of positions.
-//!
-//! No result depends on the number of threads: blocks do not, and their parts of the gradient of the gain are added in order.
 
-use pulp::{Arch, Simd, WithSimd};
-use rayon::prelude::*;
+use pulp::{Simd, WithSimd};
 
 use super::Scale;
-use crate::engine::exponential::{LANES, sigmoid, silu_slope, sum_of_lanes};
+use crate::engine::exponential::{dot, sigmoid, silu_slope};
 use crate::engine::fused::slices::Rows;
-
-/// Positions of a block.
-const BLOCK: usize = 64;
-
-/// Numbers that one thread computes at least: fewer take less time than to wake another.
-const FEWEST: usize = 16_384;
+use crate::engine::native::blocks::{Block, added, blocks, computed};
 
 /// Sizes of what is normalised.
 #[derive(Clone, Copy, Debug)]
@@ -30,14 +22,9 @@ impl Sizes {
     fn channels(self) -> usize {
         self.heads * self.width
     }
-
-    /// Blocks that one thread computes at least.
-    fn fewest_blocks(self) -> usize {
-        FEWEST.div_ceil(BLOCK.min(self.length) * self.channels())
-    }
 }
 
-/// What is normalised, in the shapes of [`Operands`](super::operator::Operands).
+/// What is normalised, in the shapes of [`RowNormalisation`](super::operation::RowNormalisation).
 #[derive(Clone, Copy)]
 pub(super) struct Inputs<'a> {
     pub sizes: Sizes,
@@ -56,46 +43,19 @@ impl Inputs<'_> {
     }
 }
 
-/// The sum of products of two rows.
-#[inline(always)]
-fn dot(x: &[f32], y: &[f32]) -> f32 {
-    let mut lanes = [0.0; LANES];
-    let ((x, x_rest), (y, y_rest)) = (x.as_chunks::<LANES>(), y.as_chunks::<LANES>());
-    for (x, y) in x.iter().zip(y) {
-        for at in 0..LANES {
-            lanes[at] = x[at].mul_add(y[at], lanes[at]);
-        }
-    }
-    for ((sum, x), y) in lanes.iter_mut().zip(x_rest).zip(y_rest) {
-        *sum = x.mul_add(*y, *sum);
-    }
-    sum_of_lanes(lanes)
-}
-
 /// `[B, N, H, D]`.
 pub(super) fn forward(inputs: Inputs) -> Vec<f32> {
     let sizes @ Sizes { batch, length, .. } = inputs.sizes;
     let size = sizes.channels();
     let mut output = vec![0.0; batch * length * size];
-    let blocks: Vec<Forward> = output
-        .chunks_mut(length * size)
-        .enumerate()
-        .flat_map(|(row, output)| {
-            let blocks = output.chunks_mut(BLOCK * size).enumerate();
-            blocks.map(move |(block, output)| Forward { inputs, row, first: block * BLOCK, output })
-        })
-        .collect();
-    blocks.into_par_iter().with_min_len(sizes.fewest_blocks()).for_each(|block| Arch::new().dispatch(block));
+    computed(blocks(&mut output, length, size).map(|output| Forward { inputs, output }).collect(), length, size);
     output
 }
 
 /// Outputs of a block.
 struct Forward<'a> {
     inputs: Inputs<'a>,
-    row: usize,
-    /// Its first position.
-    first: usize,
-    output: &'a mut [f32],
+    output: Block<'a>,
 }
 
 impl WithSimd for Forward<'_> {
@@ -103,9 +63,9 @@ impl WithSimd for Forward<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _simd: S) {
-        let Self { inputs, row, first, output } = self;
+        let Self { inputs, output: Block { row, first, numbers } } = self;
         let Sizes { heads, width, .. } = inputs.sizes;
-        for (index, output) in output.chunks_exact_mut(width).enumerate() {
+        for (index, output) in numbers.chunks_exact_mut(width).enumerate() {
             let (position, head) = (first + index / heads, index % heads);
             let x = inputs.x.of(row, head).row(position, width);
             let [_, inverse] = inputs.of_length_one(x);
@@ -140,33 +100,18 @@ pub(super) fn backward(inputs: Inputs, gradient: Rows) -> Gradients {
     let size = sizes.channels();
     let mut x = vec![0.0; batch * length * size];
     let mut gate = vec![0.0; if inputs.gate.is_some() { x.len() } else { 0 }];
-    // Blocks of all batch rows, in order; without gates, theirs are empty.
-    let mut of_gates = gate.chunks_mut(length * size).flat_map(|row| row.chunks_mut(BLOCK * size));
-    let rows = x.chunks_mut(length * size).enumerate();
-    let blocks = rows.flat_map(|(row, x)| x.chunks_mut(BLOCK * size).enumerate().map(move |(block, x)| (row, block, x)));
-    let blocks: Vec<Backward> = blocks
-        .map(|(row, block, x)| {
-            let gate = of_gates.next().unwrap_or_default();
-            Backward { inputs, row, first: block * BLOCK, gradient, x, gate }
-        })
-        .collect();
-    let blocks = blocks.into_par_iter().with_min_len(sizes.fewest_blocks());
-    let sums: Vec<Vec<f32>> = blocks.map(|block| Arch::new().dispatch(block)).collect();
-    let mut gain = vec![0.0; if inputs.gain.is_some() { width } else { 0 }];
-    for sums in sums {
-        gain.iter_mut().zip(sums).for_each(|(gain, sum)| *gain += sum);
-    }
+    // Without gates, theirs are empty.
+    let mut of_gates = blocks(&mut gate, length, size).map(|gate| gate.numbers);
+    let blocks = blocks(&mut x, length, size).map(move |x| Backward { inputs, gradient, x, gate: of_gates.next().unwrap_or_default() });
+    let gain = added(computed(blocks.collect(), length, size), if inputs.gain.is_some() { width } else { 0 });
     Gradients { x, gain, gate }
 }
 
 /// Gradients of a block.
 struct Backward<'a> {
     inputs: Inputs<'a>,
-    row: usize,
-    /// Its first position.
-    first: usize,
     gradient: Rows<'a>,
-    x: &'a mut [f32],
+    x: Block<'a>,
     /// Empty if there are no gates.
     gate: &'a mut [f32],
 }
@@ -177,7 +122,7 @@ impl WithSimd for Backward<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _simd: S) -> Vec<f32> {
-        let Self { inputs, row, first, gradient, x: of_rows, gate: of_gates } = self;
+        let Self { inputs, gradient, x: Block { row, first, numbers: of_rows }, gate: of_gates } = self;
         let Sizes { heads, width, .. } = inputs.sizes;
         let mut of_gain = vec![0.0; width];
         let mut of_gates = of_gates.chunks_exact_mut(width);

@@ -3,22 +3,15 @@
 //! As separate tensor operations these are about ten passes over the rows in each direction. On backends that keep their tensors in main memory they are one
 //! operator: one pass forward and one backward, in which the inputs are all that is held.
 
-mod flex;
 mod kernel;
-#[cfg(feature = "ndarray")]
-mod ndarray;
-mod operator;
+mod operation;
 
-use burn::backend::Dispatch;
+use burn::tensor::Tensor;
 use burn::tensor::activation::silu;
-use burn::tensor::{DType, Tensor};
 
-use self::operator::{Operands, RowNormalisation};
-use super::fused::has_kernels_in_main_memory;
+use self::operation::RowNormalisation;
+use super::native;
 use super::recurrence::in_32_bits;
-
-#[cfg(feature = "cube")]
-impl RowNormalisation for burn_cubecl::CubeBackend {}
 
 /// What rows are divided by and multiplied with.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -56,17 +49,13 @@ impl RowNorm {
     fn is_native(&self) -> bool {
         let Self { x, gain, gate, .. } = self;
         let types = [Some(x.dtype()), gain.as_ref().map(Tensor::dtype), gate.as_ref().map(Tensor::dtype)];
-        has_kernels_in_main_memory(&x.device()) && types.into_iter().flatten().all(|dtype| dtype == DType::F32)
+        native::can_compute(&x.device(), types)
     }
 
     fn natively(self) -> Tensor<4> {
         let Self { x, scale, gain, gate } = self;
-        let operands = Operands {
-            x: x.into_dispatch(),
-            gain: gain.map(|gain| gain.into_dispatch()).into(),
-            gate: gate.map(|gate| gate.into_dispatch()).into(),
-        };
-        Tensor::from_dispatch(<Dispatch as RowNormalisation>::rows_normalised(operands, scale))
+        let (gain, gate) = (gain.map(|gain| gain.into_dispatch()), gate.map(|gate| gate.into_dispatch()));
+        native::computed(RowNormalisation(scale), [Some(x.into_dispatch()), gain, gate, None])
     }
 
     /// In terms of tensor operations.
@@ -90,7 +79,7 @@ impl RowNorm {
 
 #[cfg(test)]
 mod tests {
-    use burn::tensor::Device;
+    use burn::tensor::{DType, Device};
 
     use super::*;
     use crate::engine::recomputed::tests::{assert_same_for_any_number_of_threads, difference, drawn};

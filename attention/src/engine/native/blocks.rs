@@ -1,0 +1,43 @@
+//! Blocks of positions, which threads share.
+//!
+//! No result depends on the number of threads: blocks do not, and what they return comes in their order.
+
+use pulp::{Arch, WithSimd};
+use rayon::prelude::*;
+
+/// Positions of a block.
+const BLOCK: usize = 64;
+
+/// Numbers that one thread computes at least: fewer take less time than to wake another.
+const FEWEST: usize = 16_384;
+
+/// Numbers `[B, N, size]` at successive positions of a batch row.
+pub(in crate::engine) struct Block<'a> {
+    pub row: usize,
+    /// The first of the positions.
+    pub first: usize,
+    pub numbers: &'a mut [f32],
+}
+
+/// All numbers `[B, N, size]`, in order, `length` positions in each batch row.
+pub(in crate::engine) fn blocks(numbers: &mut [f32], length: usize, size: usize) -> impl Iterator<Item = Block<'_>> {
+    numbers.chunks_mut(length * size).enumerate().flat_map(move |(row, numbers)| {
+        let blocks = numbers.chunks_mut(BLOCK * size).enumerate();
+        blocks.map(move |(index, numbers)| Block { row, first: index * BLOCK, numbers })
+    })
+}
+
+/// What blocks return, in order. At each of `length` positions there are `size` numbers to compute.
+pub(in crate::engine) fn computed<T: WithSimd<Output: Send> + Send>(blocks: Vec<T>, length: usize, size: usize) -> Vec<T::Output> {
+    let fewest = FEWEST.div_ceil(BLOCK.min(length) * size);
+    blocks.into_par_iter().with_min_len(fewest).map(|block| Arch::new().dispatch(block)).collect()
+}
+
+/// The sums of parts of `count` numbers, added in order.
+pub(in crate::engine) fn added(parts: Vec<Vec<f32>>, count: usize) -> Vec<f32> {
+    let mut sums = vec![0.0; count];
+    for part in parts {
+        sums.iter_mut().zip(part).for_each(|(sum, number)| *sum += number);
+    }
+    sums
+}

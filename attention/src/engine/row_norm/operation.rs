@@ -1,0 +1,50 @@
+//! The operation on the tensors of flex.
+
+use burn::backend::flex::FlexTensor;
+
+use super::Scale;
+use super::kernel::{Inputs, Sizes, backward, forward};
+use crate::engine::fused::flex::{by_heads, rows, shape, with_whole_rows};
+use crate::engine::native::{Operands, Operation};
+use crate::main_memory::{contiguous, numbers, tensor};
+
+/// Of rows `[B, H, N, D]`, a gain `[D]`, and gates `[B, H, N, D]`: letters of [`RowNorm`](super::RowNorm).
+#[derive(Debug)]
+pub(super) struct RowNormalisation(pub Scale);
+
+impl Operation for RowNormalisation {
+    fn output(&self, operands: Operands<FlexTensor>) -> FlexTensor {
+        let operands = readable(operands);
+        let inputs = inputs(&operands, self.0);
+        let Sizes { batch, heads, length, width } = inputs.sizes;
+        by_heads(forward(inputs), [batch, heads, length, width])
+    }
+
+    fn gradients(&self, operands: Operands<FlexTensor>, gradient: FlexTensor) -> Operands<FlexTensor> {
+        let (operands, gradient) = (readable(operands), with_whole_rows(gradient));
+        let inputs = inputs(&operands, self.0);
+        let Sizes { batch, heads, length, width } = inputs.sizes;
+        let found = backward(inputs, rows(&gradient, heads));
+        let like_rows = |numbers| by_heads(numbers, [batch, heads, length, width]);
+        let [_, gain, gate, _] = &operands;
+        let (of_gain, of_gate) = (gain.as_ref().map(|_| tensor(found.gain, [width])), gate.as_ref().map(|_| like_rows(found.gate)));
+        [Some(like_rows(found.x)), of_gain, of_gate, None]
+    }
+}
+
+/// Operands as the kernel reads them.
+fn readable([x, gain, gate, _]: Operands<FlexTensor>) -> Operands<FlexTensor> {
+    [x.map(with_whole_rows), gain.map(contiguous), gate.map(with_whole_rows), None]
+}
+
+fn inputs([x, gain, gate, _]: &Operands<FlexTensor>, scale: Scale) -> Inputs<'_> {
+    let x = x.as_ref().expect("there are rows");
+    let [batch, heads, length, width] = shape(x);
+    Inputs {
+        sizes: Sizes { batch, heads, length, width },
+        scale,
+        x: rows(x, heads),
+        gain: gain.as_ref().map(numbers),
+        gate: gate.as_ref().map(|gate| rows(gate, heads)),
+    }
+}
