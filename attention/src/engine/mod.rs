@@ -21,6 +21,7 @@ pub mod exponential;
 pub mod extension;
 pub mod fused;
 mod gaussians;
+pub(crate) mod glu;
 pub mod heads;
 pub mod linear;
 #[doc(hidden)]
@@ -34,6 +35,7 @@ pub mod recurrence;
 pub mod reference;
 pub(crate) mod rotation;
 pub(crate) mod row_norm;
+pub(crate) mod sliding;
 mod soft_cap;
 mod softpick;
 

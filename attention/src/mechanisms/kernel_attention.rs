@@ -5,12 +5,13 @@
 //! can be told to see less by a visibility. What lies outside of the sequence or is hidden has weight 0, so that rows at borders sum to less than 1 unless
 //! they are renormalised. The kernel is not flipped.
 //!
-//! Two executions of the same sum: `unfolded` adds one shifted copy of the sequence for each tap (`n t d`); `expanded` multiplies by the band matrix of
-//! `n x n` weights (`n^2 d`). The decoding state holds the `before` last projected inputs, whatever the length.
+//! Two executions of the same sum: `unfolded` adds the keys under the taps (`n t d`), by one operator on CPUs and elsewhere one shifted copy of the sequence for
+//! each tap; `expanded` multiplies by the band matrix of `n x n` weights (`n^2 d`). The decoding state holds the `before` last projected inputs, whatever the
+//! length.
 
 use burn::module::{Module, ModuleDisplay};
 use burn::nn::Linear;
-use burn::tensor::activation::{glu, softmax};
+use burn::tensor::activation::softmax;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +19,9 @@ use crate::abilities::{Abilities, Causality};
 use crate::conformance::formula::{self, Formula, Query, distribution};
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs};
 use crate::dropout::dropout;
+use crate::engine::fused::has_kernels_in_main_memory;
+use crate::engine::glu::glu;
+use crate::engine::sliding::Sliding;
 use crate::engine::{AttentionProgram, Dropout, Weighting, reference};
 use crate::error::ConfigError;
 use crate::heads::{merge_heads, split_heads};
@@ -29,7 +33,7 @@ use crate::placement::{Placement, Role};
 use crate::probe::Probe;
 use crate::progress::DecodingStart;
 use crate::random::RandomKey;
-use crate::visibility::{Span, Visibility};
+use crate::visibility::{Shown, Span, Visibility};
 
 /// What lightweight and dynamic convolutions differ in from the released code.
 pub(super) const EVEN_KERNELS: &str =
@@ -88,7 +92,7 @@ pub(crate) fn projections(glu: bool) -> ParameterFormula {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Execution {
-    /// Sum over shifted copies of the sequence, one for each tap.
+    /// Sum over the taps.
     #[default]
     Unfolded,
     /// Product with the band matrix of all weights: faster where the sequence is not much longer than the kernel.
@@ -182,23 +186,24 @@ impl<K: Kernel> KernelAttention<K> {
 
     fn project(&self, x: Tensor<3>) -> Tensor<3> {
         let x = linear(x, &self.input);
-        if self.options.glu { glu(x, 2) } else { x }
+        if self.options.glu { glu(x) } else { x }
     }
 
-    /// `query` is projected; `values` are the projected inputs from the first one in reach on.
-    fn attend(&self, query: &Tensor<3>, values: Tensor<4>, input: Call, probe: &mut Probe) -> AttentionOutput {
-        let Call { span, visibility, random } = input;
+    /// `query` is projected; `values` are the projected inputs from the first one in reach on, `[B, K, C]`.
+    fn attend(&self, query: &Tensor<3>, values: Tensor<3>, input: Call, probe: &mut Probe) -> AttentionOutput {
+        let span = input.span;
         let kernel = self.weights(query);
-        let program = |values: Tensor<4>, kernel: Tensor<4>, random: Option<RandomKey>| AttentionProgram {
-            mask: visibility.mask(span, self.heads, values.dtype(), &values.device()),
+        let program = |values: Tensor<3>, kernel: Tensor<4>, random: Option<RandomKey>| AttentionProgram {
+            mask: input.visibility.mask(span, self.heads, values.dtype(), &values.device()),
             weighting: Weighting::Density { weights: self.band(kernel, span), renormalise: self.options.renormalise },
             soft_span: None,
-            values,
+            values: split_heads(values, self.heads),
             dropout: random.map(|key| Dropout { probability: self.dropout, key: key.named("weights") }),
         };
         let context = match self.options.execution {
             Execution::Expanded => {
-                probe.with_keys_before(span.key_start, |probe| reference::attend(program(values, kernel, random), probe))
+                let program = program(values, kernel, input.random);
+                merge_heads(probe.with_keys_before(span.key_start, |probe| reference::attend(program, probe)))
             }
             Execution::Unfolded => {
                 // The matrix of weights is computed for a probe only, and does not change how the output is computed.
@@ -206,10 +211,12 @@ impl<K: Kernel> KernelAttention<K> {
                     let shown = program(values.clone(), kernel.clone(), None);
                     probe.with_keys_before(span.key_start, |probe| reference::attend(shown, probe));
                 }
-                self.sum_taps(values, kernel, span, &visibility, random)
+                let weights = self.seen_weights(kernel, values.dims()[0], &input);
+                let first = span.query_start as isize - self.before as isize - span.key_start as isize;
+                Sliding { x: values, weights, outputs: span.queries, first }.execute()
             }
         };
-        AttentionOutput::new(linear(merge_heads(context), &self.output))
+        AttentionOutput::new(linear(context, &self.output))
     }
 
     /// Weights of the taps, `[B | 1, H, Q | 1, k]`.
@@ -218,6 +225,8 @@ impl<K: Kernel> KernelAttention<K> {
         match self.options.taps {
             // The softmax of one number is 1. With fusion, Burn 0.22.1 generates a kernel that does not compile for a reduction over one element.
             1 => logits * 0.0 + 1.0,
+            // As a predicted kernel lies in memory, where the softmax and its gradient go over all of it.
+            _ if has_kernels_in_main_memory(&logits.device()) => softmax(logits.swap_dims(1, 2), 3).swap_dims(1, 2),
             _ => softmax(logits, 3),
         }
     }
@@ -236,57 +245,56 @@ impl<K: Kernel> KernelAttention<K> {
         kernel.expand([rows, heads, span.queries, taps + 1]).gather(3, indices.expand([rows, heads, span.queries, span.keys]))
     }
 
-    fn sum_taps(&self, values: Tensor<4>, kernel: Tensor<4>, span: Span, visibility: &Visibility, random: Option<RandomKey>) -> Tensor<4> {
-        let [batch, heads, keys, width] = values.dims();
-        let (taps, device) = (self.options.taps, values.device());
-        let mut weights = kernel * self.seen_taps(span, visibility, &device).cast(values.dtype());
-        // The weight of a single tap is 1 or hidden.
-        if self.options.renormalise && taps > 1 {
-            weights = weights.clone() / weights.sum_dim(3).clamp_min(f32::MIN_POSITIVE);
-        }
-        let key = random.map(|key| key.named("weights"));
-        let weights = dropout(weights.expand([batch, heads, span.queries, taps]), self.dropout, key.as_ref());
-        // Index of the first query's first tap among the values, and of the last query's last one; both may lie outside.
-        let first = span.query_start as isize - self.before as isize - span.key_start as isize;
-        let last = first + (span.queries + taps) as isize - 2;
-        let (left, right) = ((-first).max(0) as usize, (last + 1 - keys as isize).max(0) as usize);
-        let dtype = values.dtype();
-        let zeros = |count| Tensor::zeros([batch, heads, count, width], (&device, dtype));
-        let padded = if left + right == 0 {
-            values
-        } else {
-            Tensor::cat(vec![zeros(left), values, zeros(right)].into_iter().filter(|x| x.dims()[2] > 0).collect(), 2)
-        };
-        let start = (first + left as isize) as usize;
-        let has_key = |tap: &usize| first + (tap + span.queries) as isize > 0 && first + (*tap as isize) < keys as isize;
-        (0..taps)
-            .filter(has_key)
-            .map(|tap| part(&padded, 2, start + tap, span.queries) * part(&weights, 3, tap, 1))
-            .reduce(|sum, tap| sum + tap)
-            .expect("a kernel has a tap at its query")
-    }
-
-    /// 1 where a tap falls on a visible key of the span, otherwise 0, `[rows, H | 1, Q, k]`.
-    fn seen_taps(&self, span: Span, visibility: &Visibility, device: &Device) -> Tensor<4> {
-        let heads = if visibility.depends_on_head() { self.heads } else { 1 };
-        let (rows, taps) = (visibility.rows(), self.options.taps);
-        let keys = span.key_start..span.key_start + span.keys;
-        let mut seen = Vec::with_capacity(rows * heads * span.queries * taps);
-        for (row, head) in (0..rows).flat_map(|row| (0..heads).map(move |head| (row, head))) {
-            for i in span.query_start..span.query_start + span.queries {
-                let key = |tap: usize| (i + tap).checked_sub(self.before).filter(|j| keys.contains(j));
-                let is_seen = |tap| key(tap).is_some_and(|j| visibility.is_visible(row, head, i, j));
-                seen.extend((0..taps).map(|tap| if is_seen(tap) { 1.0f32 } else { 0.0 }));
+    /// The weights `[B | 1, H, Q | 1, k]` that the output is summed with.
+    fn seen_weights(&self, mut weights: Tensor<4>, batch: usize, input: &Call) -> Tensor<4> {
+        let Call { span, visibility, random } = input;
+        let taps = self.options.taps;
+        if let Some(seen) = self.seen_taps(*span, visibility, &weights.device()) {
+            weights = weights.clone() * seen.cast(weights.dtype());
+            // The weight of a single tap is 1 or hidden.
+            if self.options.renormalise && taps > 1 {
+                weights = weights.clone() / weights.sum_dim(3).clamp_min(f32::MIN_POSITIVE);
             }
         }
-        Tensor::from_data(TensorData::new(seen, [rows, heads, span.queries, taps]), device)
+        match random {
+            Some(key) if self.dropout > 0.0 => {
+                let each = weights.expand([batch, self.heads, span.queries, taps]);
+                dropout(each, self.dropout, Some(&key.named("weights")))
+            }
+            _ => weights,
+        }
     }
-}
 
-/// `count` elements along a dimension. If that is all of them, the tensor is returned as it is: with fusion, Burn 0.22.1 multiplies a part that is the whole
-/// tensor wrongly.
-fn part(x: &Tensor<4>, dim: usize, start: usize, count: usize) -> Tensor<4> {
-    if x.dims()[dim] == count { x.clone() } else { x.clone().narrow(dim, start, count) }
+    /// 1 where a tap falls on a visible key of the span, otherwise 0, `[rows, H | 1, Q, k]`. There is none where nothing else than the borders of the sequence
+    /// hides keys from taps, and no sum over the visible ones is asked for.
+    fn seen_taps(&self, span: Span, visibility: &Visibility, device: &Device) -> Option<Tensor<4>> {
+        let (rows, taps) = (visibility.rows(), self.options.taps);
+        let queries = span.query_start..span.query_start + span.queries;
+        let keys = span.key_start..span.key_start + span.keys;
+        let shown = |row: usize, i: usize| {
+            let reached = i.saturating_sub(self.before).max(keys.start)..(i + taps).saturating_sub(self.before).min(keys.end);
+            visibility.shown(row, i..i + 1, reached)
+        };
+        let is_shown = |row: usize| queries.clone().all(|i| shown(row, i) == Shown::Everything);
+        if !self.options.renormalise && (0..rows).all(is_shown) {
+            return None;
+        }
+        let heads = if visibility.depends_on_head() { self.heads } else { 1 };
+        let mut seen = Vec::with_capacity(rows * heads * span.queries * taps);
+        for (row, head) in (0..rows).flat_map(|row| (0..heads).map(move |head| (row, head))) {
+            for i in queries.clone() {
+                let shown = shown(row, i);
+                let key = |tap: usize| (i + tap).checked_sub(self.before).filter(|j| keys.contains(j));
+                let is_visible = |j: usize| match shown {
+                    Shown::Everything => true,
+                    Shown::Nothing => false,
+                    Shown::Some => visibility.is_visible(row, head, i, j),
+                };
+                seen.extend((0..taps).map(|tap| if key(tap).is_some_and(is_visible) { 1.0f32 } else { 0.0 }));
+            }
+        }
+        Some(Tensor::from_data(TensorData::new(seen, [rows, heads, span.queries, taps]), device))
+    }
 }
 
 /// One attention of this kind: who sees what, and its randomness.
@@ -333,7 +341,7 @@ impl<K: Kernel> Attention for KernelAttention<K> {
         }
         let keys = values.dims()[1];
         let span = Span { query_start: positions.start, queries, key_start: positions.start + queries - keys, keys };
-        self.attend(&query, split_heads(values, self.heads), Call { span, visibility, random }, probe)
+        self.attend(&query, values, Call { span, visibility, random }, probe)
     }
 
     /// # Panics
@@ -347,9 +355,10 @@ impl<K: Kernel> Attention for KernelAttention<K> {
         let AttentionInput { query, visibility, positions, random, .. } = state.advance(query);
         let queries = query.dims()[1];
         let query = self.project(query);
-        state.push(None, split_heads(query.clone(), self.heads));
-        let values = state.values();
-        let span = Span { query_start: positions.start, queries, key_start: state.start(), keys: values.dims()[2] };
+        // One head as wide as all: taps are summed over channels that lie side by side.
+        state.push(None, split_heads(query.clone(), 1));
+        let values = merge_heads(state.values());
+        let span = Span { query_start: positions.start, queries, key_start: state.start(), keys: values.dims()[1] };
         self.attend(&query, values, Call { span, visibility, random }, probe)
     }
 

@@ -1,0 +1,110 @@
+//! Gated linear units (Dauphin et al. 2017): half of the channels are gates of the others.
+//!
+//! As separate tensor operations a unit copies both halves and goes over each several times in each direction. On backends that keep their tensors in main
+//! memory it is one operator, which holds its input alone.
+
+mod kernel;
+
+use burn::backend::flex::FlexTensor;
+use burn::tensor::{Tensor, activation};
+
+use super::native::{self, Operands, Operation};
+use crate::main_memory::{contiguous, numbers, tensor};
+
+/// `a sigmoid(b)` of the halves `a` and `b` of the channels of `x`: `[B, N, 2 C]` to `[B, N, C]`.
+///
+/// # Panics
+/// If the number of channels is odd.
+pub(crate) fn glu(x: Tensor<3>) -> Tensor<3> {
+    if native::can_compute(&x.device(), [Some(x.dtype())]) { natively(x) } else { activation::glu(x, 2) }
+}
+
+fn natively(x: Tensor<3>) -> Tensor<3> {
+    let channels = x.dims()[2];
+    assert!(channels.is_multiple_of(2), "{channels} channels are no values and as many gates");
+    native::computed(GatedLinearUnit, [Some(x.into_dispatch()), None, None, None])
+}
+
+/// Of `x` `[B, N, 2 C]`.
+#[derive(Debug)]
+struct GatedLinearUnit;
+
+impl Operation for GatedLinearUnit {
+    fn output(&self, [x, ..]: Operands<FlexTensor>) -> FlexTensor {
+        let (x, [batch, length, size]) = readable(x);
+        tensor(kernel::output(numbers(&x), length, size), [batch, length, size])
+    }
+
+    fn gradients(&self, [x, ..]: Operands<FlexTensor>, gradient: FlexTensor) -> Operands<FlexTensor> {
+        let ((x, [batch, length, size]), gradient) = (readable(x), contiguous(gradient));
+        let found = kernel::gradient(numbers(&x), numbers(&gradient), length, size);
+        [Some(tensor(found, [batch, length, 2 * size])), None, None, None]
+    }
+}
+
+/// The input as the kernel reads it, and the shape of the output.
+fn readable(x: Option<FlexTensor>) -> (FlexTensor, [usize; 3]) {
+    let x = contiguous(x.expect("there are inputs"));
+    let [batch, length, channels] = x.layout().shape().dims();
+    (x, [batch, length, channels / 2])
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::{DType, Device};
+
+    use super::*;
+    use crate::engine::recomputed::tests::{assert_same_for_any_number_of_threads, difference, drawn};
+
+    /// The output and the gradient of the input for a random gradient of it.
+    fn found(shape: [usize; 3], device: &Device, dtype: DType, unit: impl FnOnce(Tensor<3>) -> Tensor<3>) -> Vec<Vec<f64>> {
+        let device = device.clone().autodiff();
+        let x = drawn("x", shape, &device, dtype).require_grad();
+        let output = unit(x.clone());
+        let gradients = (output.clone() * drawn("of outputs", output.dims(), &device, dtype)).sum().backward();
+        let of_x = x.grad(&gradients).expect("the input has a gradient");
+        vec![output.detach().into_data().iter::<f64>().collect(), of_x.into_data().iter::<f64>().collect()]
+    }
+
+    fn composed(shape: [usize; 3]) -> Vec<Vec<f64>> {
+        found(shape, &Device::flex(), DType::F64, glu)
+    }
+
+    #[test]
+    fn inputs_of_all_sizes_agree_with_tensor_operations_in_outputs_and_gradients() {
+        for shape in [[1, 1, 2], [2, 9, 10], [3, 64, 32], [2, 65, 66], [1, 150, 512]] {
+            let off = difference(&found(shape, &Device::flex(), DType::F32, natively), &composed(shape));
+            assert!(off < 2e-6, "{shape:?}: off by {off}");
+        }
+    }
+
+    #[test]
+    fn another_unit_is_noticed() {
+        let shape = [2, 9, 10];
+        let expected = composed(shape);
+        let wrong: [fn(Tensor<3>) -> Tensor<3>; 2] = [|x| natively(x * 1.001), |x| natively(x.flip([2]))];
+        for unit in wrong {
+            assert!(difference(&found(shape, &Device::flex(), DType::F32, unit), &expected) > 1e-4);
+        }
+    }
+
+    #[test]
+    #[cfg(feature = "ndarray")]
+    fn ndarray_gives_what_flex_gives() {
+        #[allow(deprecated, reason = "ndarray leaves Burn in 0.23, and this test with it")]
+        let device = Device::ndarray();
+        let by = |device: &Device| found([2, 9, 10], device, DType::F32, natively);
+        assert_eq!(by(&device), by(&Device::flex()));
+    }
+
+    #[test]
+    fn any_number_of_threads_gives_the_same_bits() {
+        assert_same_for_any_number_of_threads(|| found([3, 700, 80], &Device::flex(), DType::F32, natively));
+    }
+
+    #[test]
+    fn gates_too_large_for_exponentials_are_as_by_tensor_operations() {
+        let x = Tensor::<3>::from_floats([[[2.0, -200.0], [2.0, 200.0]]], &Device::flex());
+        assert_eq!(natively(x).into_data().try_to_vec::<f32>().unwrap(), [0.0, 2.0]);
+    }
+}

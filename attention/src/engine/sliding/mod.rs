@@ -1,0 +1,209 @@
+//! Kernels that slide along the sequence, shared by the channels of a head, with weights that each position may have by itself.
+//!
+//! As separate tensor operations a kernel reads and writes the sequence several times for each tap in each direction, and holds a copy for each tap. On
+//! backends that keep their tensors in main memory it is one operator, which holds its inputs alone. Heads need not be copied out of the channels for it.
+
+mod kernel;
+mod operation;
+
+use burn::tensor::Tensor;
+
+use self::operation::SlidingKernel;
+use super::heads::{merge_heads, split_heads};
+use super::native;
+
+/// `y_i = sum_(j < t) w_(i, j) x_(i + a + j)` in the channels of each head, ready to be executed. What lies outside of the sequence is nothing.
+///
+/// Dimension letters: `B` batch rows, `N` inputs, `Q` outputs, `H` heads, `C` channels, `t` taps.
+#[derive(Clone, Debug)]
+pub(crate) struct Sliding {
+    /// `[B, N, C]`.
+    pub x: Tensor<3>,
+    /// Weights of the taps, `[B|1, H, Q|1, t]`.
+    pub weights: Tensor<4>,
+    /// Number of outputs, `Q`.
+    pub outputs: usize,
+    /// Position of the input under the first output's first tap, `a`; it may lie outside of the sequence.
+    pub first: isize,
+}
+
+impl Sliding {
+    /// The sums, `[B, Q, C]`.
+    ///
+    /// # Panics
+    /// If the number of channels is not a multiple of that of heads, or the weights are those of other batch rows or outputs.
+    pub(crate) fn execute(self) -> Tensor<3> {
+        if self.is_native() { self.natively() } else { self.composed() }
+    }
+
+    /// Whether it can be executed by kernels: 32-bit floats in main memory.
+    fn is_native(&self) -> bool {
+        native::can_compute(&self.x.device(), [Some(self.x.dtype()), Some(self.weights.dtype())])
+    }
+
+    fn natively(self) -> Tensor<3> {
+        let Self { x, weights, outputs, first } = self;
+        let ([batch, _, channels], [rows, heads, positions, _]) = (x.dims(), weights.dims());
+        assert!(
+            channels.is_multiple_of(heads) && [1, batch].contains(&rows) && [1, outputs].contains(&positions),
+            "weights [{rows}, {heads}, {positions}, _] for {outputs} outputs of {batch} rows and {channels} channels"
+        );
+        native::computed(SlidingKernel { outputs, first }, [Some(x.into_dispatch()), Some(weights.into_dispatch()), None, None])
+    }
+
+    /// In terms of tensor operations: the sum over shifted copies of the sequence, one for each tap.
+    fn composed(self) -> Tensor<3> {
+        let Self { x, weights, outputs, first } = self;
+        let [_, heads, _, taps] = weights.dims();
+        let x = split_heads(x, heads);
+        let [batch, heads, length, width] = x.dims();
+        let weights = weights.expand([batch, heads, outputs, taps]);
+        let last = first + (outputs + taps) as isize - 2;
+        let (left, right) = ((-first).max(0) as usize, (last + 1 - length as isize).max(0) as usize);
+        let (device, dtype) = (x.device(), x.dtype());
+        let zeros = |count| Tensor::zeros([batch, heads, count, width], (&device, dtype));
+        let padded = if left + right == 0 {
+            x
+        } else {
+            Tensor::cat(vec![zeros(left), x, zeros(right)].into_iter().filter(|x| x.dims()[2] > 0).collect(), 2)
+        };
+        let start = (first + left as isize) as usize;
+        let falls_on_input = |tap: &usize| first + (tap + outputs) as isize > 0 && first + (*tap as isize) < length as isize;
+        let sum = (0..taps)
+            .filter(falls_on_input)
+            .map(|tap| part(&padded, 2, start + tap, outputs) * part(&weights, 3, tap, 1))
+            .reduce(|sum, tap| sum + tap);
+        merge_heads(sum.unwrap_or_else(|| zeros(outputs)))
+    }
+}
+
+/// `count` elements along a dimension. If that is all of them, the tensor is returned as it is: with fusion, Burn 0.22.1 multiplies a part that is the whole
+/// tensor wrongly.
+fn part(x: &Tensor<4>, dim: usize, start: usize, count: usize) -> Tensor<4> {
+    if x.dims()[dim] == count { x.clone() } else { x.clone().narrow(dim, start, count) }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::{DType, Device, TensorData};
+
+    use super::*;
+    use crate::engine::recomputed::tests::{assert_same_for_any_number_of_threads, difference, drawn};
+
+    /// What is summed.
+    #[derive(Clone, Copy, Debug)]
+    struct Case {
+        /// Rows, inputs, channels.
+        sizes: [usize; 3],
+        outputs: usize,
+        heads: usize,
+        taps: usize,
+        first: isize,
+        /// Whether each batch row, and each output, has weights of its own.
+        by: [bool; 2],
+        /// Whether the weights of the heads of an output lie side by side.
+        is_split: bool,
+    }
+
+    const PLAIN: Case = Case { sizes: [2, 9, 6], outputs: 9, heads: 3, taps: 4, first: -2, by: [true, true], is_split: true };
+
+    /// The output, and the gradients of inputs and weights for a random gradient of it.
+    fn found(case: Case, device: &Device, dtype: DType, execute: impl FnOnce(Sliding) -> Tensor<3>) -> Vec<Vec<f64>> {
+        let device = device.clone().autodiff();
+        let Case { sizes: [batch, length, channels], outputs, heads, taps, first, by, is_split } = case;
+        let x = drawn("x", [batch, length, channels], &device, dtype).require_grad();
+        let (rows, positions) = (if by[0] { batch } else { 1 }, if by[1] { outputs } else { 1 });
+        let shape = if is_split { [rows, positions, heads, taps] } else { [rows, heads, positions, taps] };
+        let leaf = drawn("weights", shape, &device, dtype).require_grad();
+        let weights = if is_split { leaf.clone().swap_dims(1, 2) } else { leaf.clone() };
+        let output = execute(Sliding { x: x.clone(), weights, outputs, first });
+        let gradients = (output.clone() * drawn("of outputs", [batch, outputs, channels], &device, dtype)).sum().backward();
+        let numbers = |data: TensorData| data.iter::<f64>().collect::<Vec<_>>();
+        let of_x = x.grad(&gradients).expect("inputs have a gradient");
+        let of_weights = leaf.grad(&gradients).expect("weights have a gradient");
+        vec![numbers(output.detach().into_data()), numbers(of_x.into_data()), numbers(of_weights.into_data())]
+    }
+
+    fn natively(case: Case, device: &Device) -> Vec<Vec<f64>> {
+        found(case, device, DType::F32, |sliding| {
+            assert!(sliding.is_native());
+            sliding.natively()
+        })
+    }
+
+    /// Composed of tensor operations, in double precision.
+    fn composed(case: Case) -> Vec<Vec<f64>> {
+        found(case, &Device::flex(), DType::F64, |sliding| {
+            assert!(!sliding.is_native());
+            sliding.composed()
+        })
+    }
+
+    fn check(case: Case) {
+        let off = difference(&natively(case, &Device::flex()), &composed(case));
+        assert!(off < 2e-6, "{case:?}: off by {off}");
+    }
+
+    #[test]
+    fn kernels_of_all_sizes_agree_with_tensor_operations_in_outputs_and_gradients() {
+        for length in [1, 2, 9, 64, 65, 150] {
+            for taps in [1, 3, 4, 31] {
+                for by in [[false, false], [false, true], [true, false], [true, true]] {
+                    for first in [1 - taps as isize, -(taps as isize / 2)] {
+                        check(Case { sizes: [2, length, 6], outputs: length, taps, first, by, ..PLAIN });
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn heads_of_all_widths_agree_with_tensor_operations_in_outputs_and_gradients() {
+        for (batch, heads, channels) in [(1, 1, 1), (3, 2, 32), (1, 3, 99), (2, 2, 192)] {
+            for is_split in [false, true] {
+                check(Case { sizes: [batch, 70, channels], outputs: 70, heads, is_split, ..PLAIN });
+            }
+        }
+    }
+
+    #[test]
+    fn other_numbers_of_inputs_than_of_outputs_agree_with_tensor_operations_in_outputs_and_gradients() {
+        for (length, outputs, first) in [(9, 4, 2), (9, 4, 4), (70, 3, 64), (130, 70, 57), (4, 9, -3), (2, 9, -7), (5, 1, 1)] {
+            for by in [[false, false], [true, true]] {
+                check(Case { sizes: [2, length, 6], outputs, first, by, ..PLAIN });
+            }
+        }
+    }
+
+    #[test]
+    #[cfg(feature = "ndarray")]
+    fn ndarray_gives_what_flex_gives() {
+        #[allow(deprecated, reason = "ndarray leaves Burn in 0.23, and this test with it")]
+        let device = Device::ndarray();
+        for by in [[false, false], [true, true]] {
+            let case = Case { by, ..PLAIN };
+            assert_eq!(natively(case, &device), natively(case, &Device::flex()));
+        }
+    }
+
+    #[test]
+    fn another_kernel_is_noticed() {
+        let expected = composed(PLAIN);
+        let check = |change: fn(Sliding) -> Sliding| {
+            let changed = found(PLAIN, &Device::flex(), DType::F32, |sliding| change(sliding).natively());
+            assert!(difference(&changed, &expected) > 1e-4);
+        };
+        check(|sliding| Sliding { x: sliding.x * 1.001, ..sliding });
+        check(|sliding| Sliding { weights: sliding.weights * 1.001, ..sliding });
+        check(|sliding| Sliding { weights: sliding.weights.flip([1]), ..sliding });
+        check(|sliding| Sliding { first: sliding.first + 1, ..sliding });
+    }
+
+    #[test]
+    fn any_number_of_threads_gives_the_same_bits() {
+        for by in [[false, false], [true, true]] {
+            let case = Case { sizes: [3, 700, 48], outputs: 700, by, ..PLAIN };
+            assert_same_for_any_number_of_threads(|| natively(case, &Device::flex()));
+        }
+    }
+}
