@@ -5,6 +5,8 @@
 //!
 //! As in fairseq, the kernel is predicted from what is convolved, after the gated linear unit.
 //!
+//! On CPUs the sum over the taps and the gated linear unit are one operator each, forward and backward, which hold their inputs alone.
+//!
 //! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
 //!
 #![doc = include_str!("../../pictures/dynamic-conv.svg")]

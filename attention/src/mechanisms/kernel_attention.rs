@@ -374,3 +374,61 @@ impl<K: Kernel> Attention for KernelAttention<K> {
         (pairs.queries.len() * self.options.taps * pairs.heads * pairs.d_head) as f64
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mechanisms::lightweight_conv::{LightweightConv, LightweightConvConfig};
+
+    const LENGTH: usize = 9;
+
+    fn light(role: Role, renormalise: bool) -> KernelAttention<LightweightConv> {
+        let config = LightweightConvConfig::default().with_kernel(KernelSizes::All(5)).with_renormalise_padding(renormalise);
+        config.init(&Placement::new(role, 6, 2), &RandomKey::from_seed(1), &Device::flex())
+    }
+
+    fn seen(attention: &KernelAttention<LightweightConv>, visibility: &Visibility) -> Option<Vec<f32>> {
+        let seen = attention.seen_taps(Span::whole(LENGTH, LENGTH), visibility, &Device::flex());
+        seen.map(|seen| seen.into_data().try_to_vec().unwrap())
+    }
+
+    #[test]
+    fn nothing_is_multiplied_where_only_borders_hide_keys() {
+        let decoder = light(Role::Decoder, false);
+        let wide = [
+            Visibility::all(),
+            Visibility::causal(),
+            Visibility::window(4, 0),
+            Visibility::padding(vec![LENGTH; 2]).and(Visibility::causal()),
+            Visibility::left_padding(vec![0, 0]),
+        ];
+        for visibility in wide {
+            assert_eq!(seen(&decoder, &visibility), None, "{visibility:?}");
+        }
+        assert!(seen(&light(Role::Encoder, false), &Visibility::all()).is_none());
+        assert!(seen(&light(Role::Decoder, true), &Visibility::causal()).is_some(), "a sum needs to know the borders");
+    }
+
+    #[test]
+    fn taps_on_hidden_keys_and_beyond_the_borders_are_not_seen() {
+        let (encoder, decoder) = (light(Role::Encoder, false), light(Role::Decoder, false));
+        let narrow = [
+            (&decoder, Visibility::window(3, 0)),
+            (&decoder, Visibility::causal().and(Visibility::padding(vec![LENGTH, LENGTH - 1]))),
+            (&decoder, Visibility::left_padding(vec![0, 2]).and(Visibility::causal())),
+            (&decoder, Visibility::causal().shifted(vec![0, 2].into())),
+            (&encoder, Visibility::causal()),
+            (&encoder, Visibility::pattern(|h, i, j| !(h + i + j).is_multiple_of(3))),
+        ];
+        for (attention, visibility) in narrow {
+            let heads = if visibility.depends_on_head() { 2 } else { 1 };
+            let places = (0..visibility.rows()).flat_map(|row| (0..heads).map(move |head| (row, head)));
+            let expected = places.flat_map(|(row, head)| (0..LENGTH * 5).map(move |index| (row, head, index / 5, index % 5)));
+            let expected = expected.map(|(row, head, i, tap)| {
+                let key = (i + tap).checked_sub(attention.before).filter(|&j| j < LENGTH);
+                if key.is_some_and(|j| visibility.is_visible(row, head, i, j)) { 1.0 } else { 0.0 }
+            });
+            assert_eq!(seen(attention, &visibility), Some(expected.collect()), "{visibility:?}");
+        }
+    }
+}

@@ -3,6 +3,8 @@
 //! A depth-wise convolution whose kernel is normalised by a softmax over its taps and shared by the channels of a head. The first of the
 //! projections is a gated linear unit. Each query weighs its neighbours by their distance alone. Dropout drops normalised weights (DropConnect).
 //!
+//! On CPUs the sum over the taps and the gated linear unit are one operator each, forward and backward, which hold their inputs alone.
+//!
 //! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
 //!
 #![doc = include_str!("../../pictures/lightweight-conv.svg")]

@@ -1,7 +1,7 @@
 //! The weighted sums over slices of numbers, in parallel over batch rows and blocks of positions.
 //!
-//! Both sums and the gradient of what is summed are sums over successive positions: of the inputs under the taps, and of the gradients of the outputs that read
-//! an input. They are kept in registers, some channels at a time.
+//! An output and the gradient of an input are both sums over successive positions: of the inputs under the taps, and of the gradients of the outputs that read
+//! the input. Such a sum stays in registers, some channels at a time.
 
 use std::ops::Range;
 
@@ -89,7 +89,7 @@ impl<'a> Inputs<'a> {
 
     /// The inputs of a batch row from a position on.
     #[inline(always)]
-    fn from(self, row: usize, position: usize) -> &'a [f32] {
+    fn x_from(self, row: usize, position: usize) -> &'a [f32] {
         of_row(self.x, row, self.sizes.length * self.sizes.channels, position * self.sizes.channels)
     }
 }
@@ -142,7 +142,7 @@ impl WithSimd for Outputs<'_> {
         let sizes @ Sizes { channels, weights: [_, heads, _, _], .. } = inputs.sizes;
         for (at, output) in numbers.chunks_exact_mut(channels).enumerate() {
             let (taps, start) = sizes.under(first + at);
-            let x = inputs.from(row, start);
+            let x = inputs.x_from(row, start);
             for head in 0..heads {
                 let (weights, own) = (&inputs.weights(row, head, first + at)[taps.clone()], sizes.of_head(head));
                 write_sum(weights, x, channels, own.clone(), &mut output[own]);
@@ -226,7 +226,7 @@ impl WithSimd for OfWeights<'_> {
         let gradients = of_row(gradient, row, outputs * channels, first * channels).chunks_exact(channels);
         for ((at, weights), gradient) in numbers.chunks_exact_mut(heads * count).enumerate().zip(gradients) {
             let (taps, start) = sizes.under(first + at);
-            let x = inputs.from(row, start);
+            let x = inputs.x_from(row, start);
             for (head, weights) in weights.chunks_exact_mut(count).enumerate() {
                 let own = sizes.of_head(head);
                 for (weight, x) in weights[taps.clone()].iter_mut().zip(x.chunks_exact(channels)) {

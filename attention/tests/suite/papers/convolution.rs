@@ -130,6 +130,9 @@ fn expanded_and_unfolded_are_the_same_sum() {
         Visibility::all(),
         Visibility::causal(),
         Visibility::padding(vec![8, 5, 1]).and(Visibility::causal()),
+        Visibility::left_padding(vec![0, 3, 7]),
+        Visibility::causal().shifted(vec![0, 2, 5].into()),
+        Visibility::window(1, 2),
         Visibility::pattern(|h, i, j| (h + i + j) % 3 != 0),
     ];
     for (taps, role) in [1, 3, 4, 31].into_iter().flat_map(|taps| [(taps, Role::Encoder), (taps, Role::Decoder)]) {
