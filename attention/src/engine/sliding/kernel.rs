@@ -9,26 +9,34 @@ use pulp::{Simd, WithSimd};
 
 use crate::engine::exponential::{LANES, dot};
 use crate::engine::fused::slices::Rows;
+use crate::engine::fused::slices::kernel::Matrix;
 use crate::engine::native::blocks::{Block, blocks, computed};
 
 /// Sizes of one sliding kernel.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sizes {
     pub batch: usize,
+    pub heads: usize,
     /// Positions of inputs.
     pub length: usize,
     /// Positions of outputs.
     pub outputs: usize,
-    pub channels: usize,
-    /// Shape of the weights: batch rows or 1, heads, outputs or 1, taps.
-    pub weights: [usize; 4],
+    /// Channels of a head.
+    pub width: usize,
+    /// Batch rows or 1, outputs or 1, and taps of the weights.
+    pub weights: [usize; 3],
     /// Position of the input under the first output's first tap.
     pub first: isize,
 }
 
 impl Sizes {
     fn taps(self) -> usize {
-        self.weights[3]
+        self.weights[2]
+    }
+
+    /// Numbers at one position.
+    fn channels(self) -> usize {
+        self.heads * self.width
     }
 
     /// Taps of an output that fall on an input, and the position of the first of these inputs.
@@ -50,13 +58,6 @@ impl Sizes {
         let start = within(behind - outputs as isize, end);
         (start..end, within(behind - end as isize, outputs))
     }
-
-    /// Channels of a head.
-    #[inline(always)]
-    fn of_head(self, head: usize) -> Range<usize> {
-        let width = self.channels / self.weights[1];
-        head * width..(head + 1) * width
-    }
 }
 
 /// The number that is nearest of those from 0 to `most`.
@@ -65,17 +66,11 @@ fn within(number: isize, most: usize) -> usize {
     (number.max(0) as usize).min(most)
 }
 
-/// The numbers of a batch row of `size` numbers from its number `start` on.
-#[inline(always)]
-fn of_row(numbers: &[f32], row: usize, size: usize, start: usize) -> &[f32] {
-    &numbers[row * size..][start..size]
-}
-
 /// What is summed, in the shapes of [`SlidingKernel`](super::operation::SlidingKernel).
 #[derive(Clone, Copy)]
 pub(super) struct Inputs<'a> {
     pub sizes: Sizes,
-    pub x: &'a [f32],
+    pub x: Rows<'a>,
     pub weights: Rows<'a>,
 }
 
@@ -83,47 +78,43 @@ impl<'a> Inputs<'a> {
     /// Weights of the taps of a head at an output.
     #[inline(always)]
     fn weights(self, row: usize, head: usize, output: usize) -> &'a [f32] {
-        let [rows, _, positions, taps] = self.sizes.weights;
+        let [rows, positions, taps] = self.sizes.weights;
         self.weights.of(if rows == 1 { 0 } else { row }, head).row(if positions == 1 { 0 } else { output }, taps)
-    }
-
-    /// The inputs of a batch row from a position on.
-    #[inline(always)]
-    fn x_from(self, row: usize, position: usize) -> &'a [f32] {
-        of_row(self.x, row, self.sizes.length * self.sizes.channels, position * self.sizes.channels)
     }
 }
 
-/// The sum of successive positions of `numbers` `[.., C]`, each times its weight, in the channels of a head.
+/// The sum of successive rows from `first` on, each times its weight.
 #[inline(always)]
-fn write_sum(weights: &[f32], numbers: &[f32], size: usize, channels: Range<usize>, sum: &mut [f32]) {
+fn write_sum(weights: &[f32], rows: Matrix, first: usize, sum: &mut [f32]) {
+    let width = sum.len();
     let (chunks, rest) = sum.as_chunks_mut::<LANES>();
-    let mut from = channels.start;
+    let mut channel = 0;
     for chunk in chunks {
         let mut lanes = [0.0; LANES];
-        for (weight, numbers) in weights.iter().zip(numbers.chunks(size)) {
-            let numbers: &[f32; LANES] = numbers[from..from + LANES].try_into().expect("as many as lanes");
+        for (index, weight) in weights.iter().enumerate() {
+            let row = &rows.row(first + index, width)[channel..channel + LANES];
             for at in 0..LANES {
-                lanes[at] = weight.mul_add(numbers[at], lanes[at]);
+                lanes[at] = weight.mul_add(row[at], lanes[at]);
             }
         }
         *chunk = lanes;
-        from += LANES;
+        channel += LANES;
     }
     rest.fill(0.0);
-    for (weight, numbers) in weights.iter().zip(numbers.chunks(size)) {
-        for (sum, number) in rest.iter_mut().zip(&numbers[from..channels.end]) {
+    for (index, weight) in weights.iter().enumerate() {
+        for (sum, number) in rest.iter_mut().zip(&rows.row(first + index, width)[channel..]) {
             *sum = weight.mul_add(*number, *sum);
         }
     }
 }
 
-/// `[B, Q, C]`.
+/// `[B, Q, H, D]`.
 pub(super) fn output(inputs: Inputs) -> Vec<f32> {
-    let sizes @ Sizes { batch, outputs, channels, .. } = inputs.sizes;
-    let mut output = vec![0.0; batch * outputs * channels];
-    let blocks = blocks(&mut output, outputs, channels).map(|output| Outputs { inputs, output });
-    computed(blocks.collect(), outputs, channels * sizes.taps());
+    let sizes @ Sizes { batch, outputs, .. } = inputs.sizes;
+    let size = sizes.channels();
+    let mut output = vec![0.0; batch * outputs * size];
+    let blocks = blocks(&mut output, outputs, size).map(|output| Outputs { inputs, output });
+    computed(blocks.collect(), outputs, size * sizes.taps());
     output
 }
 
@@ -139,31 +130,29 @@ impl WithSimd for Outputs<'_> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, _simd: S) {
         let Self { inputs, output: Block { row, first, numbers } } = self;
-        let sizes @ Sizes { channels, weights: [_, heads, _, _], .. } = inputs.sizes;
-        for (at, output) in numbers.chunks_exact_mut(channels).enumerate() {
-            let (taps, start) = sizes.under(first + at);
-            let x = inputs.x_from(row, start);
-            for head in 0..heads {
-                let (weights, own) = (&inputs.weights(row, head, first + at)[taps.clone()], sizes.of_head(head));
-                write_sum(weights, x, channels, own.clone(), &mut output[own]);
-            }
+        let sizes @ Sizes { heads, width, .. } = inputs.sizes;
+        for (index, output) in numbers.chunks_exact_mut(width).enumerate() {
+            let (position, head) = (first + index / heads, index % heads);
+            let (taps, start) = sizes.under(position);
+            write_sum(&inputs.weights(row, head, position)[taps], inputs.x.of(row, head), start, output);
         }
     }
 }
 
-/// The gradient of the inputs, `[B, N, C]`, from that of the outputs, `[B, Q, C]`.
-pub(super) fn gradient_of_inputs(inputs: Inputs, gradient: &[f32]) -> Vec<f32> {
-    let sizes @ Sizes { length, channels, .. } = inputs.sizes;
-    let mut x = vec![0.0; inputs.x.len()];
-    let blocks = blocks(&mut x, length, channels).map(|x| OfInputs { inputs, gradient, x });
-    computed(blocks.collect(), length, channels * sizes.taps());
+/// The gradient of the inputs, `[B, N, H, D]`, from that of the outputs, `[B, H, Q, D]`.
+pub(super) fn gradient_of_inputs(inputs: Inputs, gradient: Rows) -> Vec<f32> {
+    let sizes @ Sizes { batch, length, .. } = inputs.sizes;
+    let size = sizes.channels();
+    let mut x = vec![0.0; batch * length * size];
+    let blocks = blocks(&mut x, length, size).map(|x| OfInputs { inputs, gradient, x });
+    computed(blocks.collect(), length, size * sizes.taps());
     x
 }
 
 /// The gradient of a block of inputs.
 struct OfInputs<'a> {
     inputs: Inputs<'a>,
-    gradient: &'a [f32],
+    gradient: Rows<'a>,
     x: Block<'a>,
 }
 
@@ -173,31 +162,29 @@ impl WithSimd for OfInputs<'_> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, _simd: S) {
         let Self { inputs, gradient, x: Block { row, first, numbers } } = self;
-        let sizes @ Sizes { outputs, channels, weights: [_, heads, _, _], .. } = inputs.sizes;
+        let sizes @ Sizes { heads, width, .. } = inputs.sizes;
+        // Of the outputs that read an input, in their order.
         let mut weights = vec![0.0; sizes.taps()];
-        for (at, x) in numbers.chunks_exact_mut(channels).enumerate() {
-            let (taps, start) = sizes.over(first + at);
+        for (index, x) in numbers.chunks_exact_mut(width).enumerate() {
+            let (position, head) = (first + index / heads, index % heads);
+            let (taps, start) = sizes.over(position);
             let weights = &mut weights[..taps.len()];
-            let gradient = of_row(gradient, row, outputs * channels, start * channels);
-            for head in 0..heads {
-                for ((index, weight), tap) in weights.iter_mut().enumerate().zip(taps.clone().rev()) {
-                    *weight = inputs.weights(row, head, start + index)[tap];
-                }
-                let own = sizes.of_head(head);
-                write_sum(weights, gradient, channels, own.clone(), &mut x[own]);
+            for ((at, weight), tap) in weights.iter_mut().enumerate().zip(taps.rev()) {
+                *weight = inputs.weights(row, head, start + at)[tap];
             }
+            write_sum(weights, gradient.of(row, head), start, x);
         }
     }
 }
 
-/// The gradient of the weights, `[B|1, Q|1, H, t]`, from that of the outputs, `[B, Q, C]`.
-pub(super) fn gradient_of_weights(inputs: Inputs, gradient: &[f32]) -> Vec<f32> {
-    let sizes @ Sizes { batch, outputs, channels, weights: [rows, heads, positions, taps], .. } = inputs.sizes;
+/// The gradient of the weights, `[B|1, Q|1, H, t]`, from that of the outputs, `[B, H, Q, D]`.
+pub(super) fn gradient_of_weights(inputs: Inputs, gradient: Rows) -> Vec<f32> {
+    let sizes @ Sizes { batch, heads, outputs, weights: [rows, positions, taps], .. } = inputs.sizes;
     let size = heads * taps;
     // Of each output by itself. Those that share weights are added in order.
     let mut each = vec![0.0; batch * outputs * size];
     let blocks = blocks(&mut each, outputs, size).map(|weights| OfWeights { inputs, gradient, weights });
-    computed(blocks.collect(), outputs, channels * sizes.taps());
+    computed(blocks.collect(), outputs, sizes.channels() * taps);
     if [rows, positions] == [batch, outputs] {
         return each;
     }
@@ -212,7 +199,7 @@ pub(super) fn gradient_of_weights(inputs: Inputs, gradient: &[f32]) -> Vec<f32> 
 /// The gradient of the weights at a block of outputs.
 struct OfWeights<'a> {
     inputs: Inputs<'a>,
-    gradient: &'a [f32],
+    gradient: Rows<'a>,
     weights: Block<'a>,
 }
 
@@ -222,16 +209,13 @@ impl WithSimd for OfWeights<'_> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, _simd: S) {
         let Self { inputs, gradient, weights: Block { row, first, numbers } } = self;
-        let sizes @ Sizes { outputs, channels, weights: [_, heads, _, count], .. } = inputs.sizes;
-        let gradients = of_row(gradient, row, outputs * channels, first * channels).chunks_exact(channels);
-        for ((at, weights), gradient) in numbers.chunks_exact_mut(heads * count).enumerate().zip(gradients) {
-            let (taps, start) = sizes.under(first + at);
-            let x = inputs.x_from(row, start);
-            for (head, weights) in weights.chunks_exact_mut(count).enumerate() {
-                let own = sizes.of_head(head);
-                for (weight, x) in weights[taps.clone()].iter_mut().zip(x.chunks_exact(channels)) {
-                    *weight = dot(&gradient[own.clone()], &x[own.clone()]);
-                }
+        let sizes @ Sizes { heads, width, .. } = inputs.sizes;
+        for (index, weights) in numbers.chunks_exact_mut(sizes.taps()).enumerate() {
+            let (position, head) = (first + index / heads, index % heads);
+            let (taps, start) = sizes.under(position);
+            let (x, gradient) = (inputs.x.of(row, head), gradient.of(row, head).row(position, width));
+            for (at, weight) in weights[taps].iter_mut().enumerate() {
+                *weight = dot(gradient, x.row(start + at, width));
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Kernels that slide along the sequence, shared by the channels of a head, with weights that each position may have by itself.
 //!
 //! As separate tensor operations a kernel reads and writes the sequence several times for each tap in each direction, and holds a copy for each tap. On
-//! backends that keep their tensors in main memory it is one operator, which holds its inputs alone. Heads need not be copied out of the channels for it.
+//! backends that keep their tensors in main memory it is one operator, which holds its inputs alone. It reads heads where they lie among the channels.
 
 mod kernel;
 mod operation;
@@ -9,16 +9,15 @@ mod operation;
 use burn::tensor::Tensor;
 
 use self::operation::SlidingKernel;
-use super::heads::{merge_heads, split_heads};
 use super::native;
 
-/// `y_i = sum_(j < t) w_(i, j) x_(i + a + j)` in the channels of each head, ready to be executed. What lies outside of the sequence is nothing.
+/// `y_i = sum_(j < t) w_(i, j) x_(i + a + j)` in each head, ready to be executed. What lies outside of the sequence is nothing.
 ///
-/// Dimension letters: `B` batch rows, `N` inputs, `Q` outputs, `H` heads, `C` channels, `t` taps.
+/// Dimension letters: `B` batch rows, `H` heads, `N` inputs, `Q` outputs, `D` channels of a head, `t` taps.
 #[derive(Clone, Debug)]
 pub(crate) struct Sliding {
-    /// `[B, N, C]`.
-    pub x: Tensor<3>,
+    /// `[B, H, N, D]`.
+    pub x: Tensor<4>,
     /// Weights of the taps, `[B|1, H, Q|1, t]`.
     pub weights: Tensor<4>,
     /// Number of outputs, `Q`.
@@ -28,11 +27,17 @@ pub(crate) struct Sliding {
 }
 
 impl Sliding {
-    /// The sums, `[B, Q, C]`.
+    /// The sums, `[B, H, Q, D]`.
     ///
     /// # Panics
-    /// If the number of channels is not a multiple of that of heads, or the weights are those of other batch rows or outputs.
-    pub(crate) fn execute(self) -> Tensor<3> {
+    /// If the weights are those of other batch rows, heads or outputs.
+    pub(crate) fn execute(self) -> Tensor<4> {
+        let ([batch, heads, _, _], [rows, of_heads, positions, _]) = (self.x.dims(), self.weights.dims());
+        assert!(
+            [1, batch].contains(&rows) && of_heads == heads && [1, self.outputs].contains(&positions),
+            "weights [{rows}, {of_heads}, {positions}, _] for {} outputs of {batch} rows and {heads} heads",
+            self.outputs
+        );
         if self.is_native() { self.natively() } else { self.composed() }
     }
 
@@ -41,22 +46,15 @@ impl Sliding {
         native::can_compute(&self.x.device(), [Some(self.x.dtype()), Some(self.weights.dtype())])
     }
 
-    fn natively(self) -> Tensor<3> {
+    fn natively(self) -> Tensor<4> {
         let Self { x, weights, outputs, first } = self;
-        let ([batch, _, channels], [rows, heads, positions, _]) = (x.dims(), weights.dims());
-        assert!(
-            channels.is_multiple_of(heads) && [1, batch].contains(&rows) && [1, outputs].contains(&positions),
-            "weights [{rows}, {heads}, {positions}, _] for {outputs} outputs of {batch} rows and {channels} channels"
-        );
         native::computed(SlidingKernel { outputs, first }, [Some(x.into_dispatch()), Some(weights.into_dispatch()), None, None])
     }
 
     /// In terms of tensor operations: the sum over shifted copies of the sequence, one for each tap.
-    fn composed(self) -> Tensor<3> {
+    fn composed(self) -> Tensor<4> {
         let Self { x, weights, outputs, first } = self;
-        let [_, heads, _, taps] = weights.dims();
-        let x = split_heads(x, heads);
-        let [batch, heads, length, width] = x.dims();
+        let ([batch, heads, length, width], [.., taps]) = (x.dims(), weights.dims());
         let weights = weights.expand([batch, heads, outputs, taps]);
         let last = first + (outputs + taps) as isize - 2;
         let (left, right) = ((-first).max(0) as usize, (last + 1 - length as isize).max(0) as usize);
@@ -73,7 +71,7 @@ impl Sliding {
             .filter(falls_on_input)
             .map(|tap| part(&padded, 2, start + tap, outputs) * part(&weights, 3, tap, 1))
             .reduce(|sum, tap| sum + tap);
-        merge_heads(sum.unwrap_or_else(|| zeros(outputs)))
+        sum.unwrap_or_else(|| zeros(outputs))
     }
 }
 
@@ -93,34 +91,36 @@ mod tests {
     /// What is summed.
     #[derive(Clone, Copy, Debug)]
     struct Case {
-        /// Rows, inputs, channels.
-        sizes: [usize; 3],
+        /// Rows, heads, inputs, channels of a head.
+        shape: [usize; 4],
         outputs: usize,
-        heads: usize,
         taps: usize,
         first: isize,
         /// Whether each batch row, and each output, has weights of its own.
         by: [bool; 2],
-        /// Whether the weights of the heads of an output lie side by side.
+        /// Whether the heads of a position lie side by side.
         is_split: bool,
     }
 
-    const PLAIN: Case = Case { sizes: [2, 9, 6], outputs: 9, heads: 3, taps: 4, first: -2, by: [true, true], is_split: true };
+    const PLAIN: Case = Case { shape: [2, 3, 9, 5], outputs: 9, taps: 4, first: -2, by: [true, true], is_split: true };
 
     /// The output, and the gradients of inputs and weights for a random gradient of it.
-    fn found(case: Case, device: &Device, dtype: DType, execute: impl FnOnce(Sliding) -> Tensor<3>) -> Vec<Vec<f64>> {
+    fn found(case: Case, device: &Device, dtype: DType, execute: impl FnOnce(Sliding) -> Tensor<4>) -> Vec<Vec<f64>> {
         let device = device.clone().autodiff();
-        let Case { sizes: [batch, length, channels], outputs, heads, taps, first, by, is_split } = case;
-        let x = drawn("x", [batch, length, channels], &device, dtype).require_grad();
+        let Case { shape: [batch, heads, length, width], outputs, taps, first, by, is_split } = case;
+        let leaf = |name: &str, [batch, heads, length, width]: [usize; 4]| {
+            let sizes = if is_split { [batch, length, heads, width] } else { [batch, heads, length, width] };
+            drawn(name, sizes, &device, dtype).require_grad()
+        };
+        let by_head = |x: &Tensor<4>| if is_split { x.clone().swap_dims(1, 2) } else { x.clone() };
         let (rows, positions) = (if by[0] { batch } else { 1 }, if by[1] { outputs } else { 1 });
-        let shape = if is_split { [rows, positions, heads, taps] } else { [rows, heads, positions, taps] };
-        let leaf = drawn("weights", shape, &device, dtype).require_grad();
-        let weights = if is_split { leaf.clone().swap_dims(1, 2) } else { leaf.clone() };
-        let output = execute(Sliding { x: x.clone(), weights, outputs, first });
-        let gradients = (output.clone() * drawn("of outputs", [batch, outputs, channels], &device, dtype)).sum().backward();
+        let (x, weights) = (leaf("x", case.shape), leaf("weights", [rows, heads, positions, taps]));
+        let output = execute(Sliding { x: by_head(&x), weights: by_head(&weights), outputs, first });
+        let of_outputs = drawn("of outputs", [batch, heads, outputs, width], &device, dtype);
+        let gradients = (output.clone() * of_outputs).sum().backward();
         let numbers = |data: TensorData| data.iter::<f64>().collect::<Vec<_>>();
         let of_x = x.grad(&gradients).expect("inputs have a gradient");
-        let of_weights = leaf.grad(&gradients).expect("weights have a gradient");
+        let of_weights = weights.grad(&gradients).expect("weights have a gradient");
         vec![numbers(output.detach().into_data()), numbers(of_x.into_data()), numbers(of_weights.into_data())]
     }
 
@@ -150,7 +150,7 @@ mod tests {
             for taps in [1, 3, 4, 31] {
                 for by in [[false, false], [false, true], [true, false], [true, true]] {
                     for first in [1 - taps as isize, -(taps as isize / 2)] {
-                        check(Case { sizes: [2, length, 6], outputs: length, taps, first, by, ..PLAIN });
+                        check(Case { shape: [2, 3, length, 2], outputs: length, taps, first, by, ..PLAIN });
                     }
                 }
             }
@@ -159,9 +159,9 @@ mod tests {
 
     #[test]
     fn heads_of_all_widths_agree_with_tensor_operations_in_outputs_and_gradients() {
-        for (batch, heads, channels) in [(1, 1, 1), (3, 2, 32), (1, 3, 99), (2, 2, 192)] {
+        for (batch, heads, width) in [(1, 1, 1), (3, 2, 16), (1, 3, 33), (2, 2, 96)] {
             for is_split in [false, true] {
-                check(Case { sizes: [batch, 70, channels], outputs: 70, heads, is_split, ..PLAIN });
+                check(Case { shape: [batch, heads, 70, width], outputs: 70, is_split, ..PLAIN });
             }
         }
     }
@@ -170,7 +170,7 @@ mod tests {
     fn other_numbers_of_inputs_than_of_outputs_agree_with_tensor_operations_in_outputs_and_gradients() {
         for (length, outputs, first) in [(9, 4, 2), (9, 4, 4), (70, 3, 64), (130, 70, 57), (4, 9, -3), (2, 9, -7), (5, 1, 1)] {
             for by in [[false, false], [true, true]] {
-                check(Case { sizes: [2, length, 6], outputs, first, by, ..PLAIN });
+                check(Case { shape: [2, 3, length, 5], outputs, first, by, ..PLAIN });
             }
         }
     }
@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn any_number_of_threads_gives_the_same_bits() {
         for by in [[false, false], [true, true]] {
-            let case = Case { sizes: [3, 700, 48], outputs: 700, by, ..PLAIN };
+            let case = Case { shape: [3, 2, 700, 24], outputs: 700, by, ..PLAIN };
             assert_same_for_any_number_of_threads(|| natively(case, &Device::flex()));
         }
     }

@@ -5,9 +5,8 @@ use burn::backend::flex::FlexTensor;
 use super::kernel::{Inputs, Sizes, gradient_of_inputs, gradient_of_weights, output};
 use crate::engine::fused::flex::{by_heads, rows, shape, with_whole_rows};
 use crate::engine::native::{Operands, Operation};
-use crate::main_memory::{contiguous, numbers, tensor};
 
-/// Of `x` `[B, N, C]` and weights `[B|1, H, Q|1, t]`: letters of [`Sliding`](super::Sliding).
+/// Of `x` `[B, H, N, D]` and weights `[B|1, H, Q|1, t]`: letters of [`Sliding`](super::Sliding).
 #[derive(Debug)]
 pub(super) struct SlidingKernel {
     /// `Q`.
@@ -20,16 +19,17 @@ impl Operation for SlidingKernel {
     fn output(&self, operands: Operands<FlexTensor>) -> FlexTensor {
         let operands = readable(operands);
         let inputs = self.inputs(&operands);
-        let Sizes { batch, outputs, channels, .. } = inputs.sizes;
-        tensor(output(inputs), [batch, outputs, channels])
+        let Sizes { batch, heads, outputs, width, .. } = inputs.sizes;
+        by_heads(output(inputs), [batch, heads, outputs, width])
     }
 
     fn gradients(&self, operands: Operands<FlexTensor>, gradient: FlexTensor) -> Operands<FlexTensor> {
-        let (operands, gradient) = (readable(operands), contiguous(gradient));
+        let (operands, gradient) = (readable(operands), with_whole_rows(gradient));
         let inputs = self.inputs(&operands);
-        let Sizes { batch, length, channels, weights, .. } = inputs.sizes;
-        let x = tensor(gradient_of_inputs(inputs, numbers(&gradient)), [batch, length, channels]);
-        let weights = by_heads(gradient_of_weights(inputs, numbers(&gradient)), weights);
+        let Sizes { batch, heads, length, width, weights: [rows_of_weights, positions, taps], .. } = inputs.sizes;
+        let gradient = rows(&gradient, heads);
+        let x = by_heads(gradient_of_inputs(inputs, gradient), [batch, heads, length, width]);
+        let weights = by_heads(gradient_of_weights(inputs, gradient), [rows_of_weights, heads, positions, taps]);
         [Some(x), Some(weights), None, None]
     }
 }
@@ -37,11 +37,11 @@ impl Operation for SlidingKernel {
 impl SlidingKernel {
     fn inputs<'a>(&self, [x, weights, ..]: &'a Operands<FlexTensor>) -> Inputs<'a> {
         let [x, weights] = [x, weights].map(|operand| operand.as_ref().expect("there are inputs and weights"));
-        let [batch, length, channels] = x.layout().shape().dims();
-        let of_weights @ [_, heads, _, _] = shape(weights);
+        let ([batch, heads, length, width], [of_rows, _, positions, taps]) = (shape(x), shape(weights));
+        let (outputs, first) = (self.outputs, self.first);
         Inputs {
-            sizes: Sizes { batch, length, outputs: self.outputs, channels, weights: of_weights, first: self.first },
-            x: numbers(x),
+            sizes: Sizes { batch, heads, length, outputs, width, weights: [of_rows, positions, taps], first },
+            x: rows(x, heads),
             weights: rows(weights, heads),
         }
     }
@@ -49,5 +49,5 @@ impl SlidingKernel {
 
 /// Operands as the kernel reads them.
 fn readable([x, weights, ..]: Operands<FlexTensor>) -> Operands<FlexTensor> {
-    [x.map(contiguous), weights.map(with_whole_rows), None, None]
+    [x.map(with_whole_rows), weights.map(with_whole_rows), None, None]
 }
