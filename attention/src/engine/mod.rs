@@ -13,6 +13,7 @@ pub mod blocked;
 pub(crate) mod convolution;
 pub mod dropout;
 mod each;
+pub(crate) mod elu;
 mod entmax;
 #[doc(hidden)]
 pub mod exponential;

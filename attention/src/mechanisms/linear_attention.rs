@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::conformance::formula::{Formula, distribution};
 use crate::contract::Positions;
+use crate::engine::elu::elu_plus_one;
 use crate::feature_attention::{FeatureAttention, Features, Side};
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::Placement;
@@ -74,8 +75,7 @@ impl Features for ChannelFeatures {
 
     fn features(&self, x: Tensor<4>, _: Side, _: &Positions) -> Tensor<4> {
         match self.map {
-            // One of the terms is constant: x + 1 or 0 + e^x.
-            FeatureMap::Elu => relu(x.clone()) + x.clamp_max(0.0).exp(),
+            FeatureMap::Elu => elu_plus_one(x),
             FeatureMap::Relu => relu(x),
         }
     }

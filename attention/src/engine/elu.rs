@@ -1,0 +1,150 @@
+//! `elu(x) + 1`, the positive features of linear attention (Katharopoulos et al. 2020, section 3.2).
+//!
+//! As separate tensor operations the map and its slope go over the channels about ten times. On backends that keep their tensors in main memory it is one
+//! operator, which holds its input alone.
+
+use burn::backend::flex::FlexTensor;
+use burn::tensor::Tensor;
+use burn::tensor::activation::relu;
+use pulp::{Simd, WithSimd};
+
+use super::exponential::exp;
+use super::fused::flex::{by_heads, rows, shape, with_whole_rows};
+use super::fused::slices::Rows;
+use super::native::blocks::{Block, blocks, computed};
+use super::native::{self, Operands, Operation};
+
+/// `x + 1` where `x > 0`, otherwise `e^x`, of each number of `[B, H, N, D]`.
+pub(crate) fn elu_plus_one(x: Tensor<4>) -> Tensor<4> {
+    if native::can_compute(&x.device(), [Some(x.dtype())]) { natively(x) } else { composed(x) }
+}
+
+fn natively(x: Tensor<4>) -> Tensor<4> {
+    native::computed(EluPlusOne, [Some(x.into_dispatch()), None, None, None])
+}
+
+fn composed(x: Tensor<4>) -> Tensor<4> {
+    // One of the terms is constant: x + 1 or 0 + e^x.
+    relu(x.clone()) + x.clamp_max(0.0).exp()
+}
+
+/// Of rows `[B, H, N, D]`.
+#[derive(Debug)]
+struct EluPlusOne;
+
+impl Operation for EluPlusOne {
+    fn output(&self, [x, ..]: Operands<FlexTensor>) -> FlexTensor {
+        let x = with_whole_rows(x.expect("there are rows"));
+        mapped(&x, None)
+    }
+
+    fn gradients(&self, [x, ..]: Operands<FlexTensor>, gradient: FlexTensor) -> Operands<FlexTensor> {
+        let x = with_whole_rows(x.expect("there are rows"));
+        [Some(mapped(&x, Some(&with_whole_rows(gradient)))), None, None, None]
+    }
+}
+
+/// The features, or slopes times a gradient.
+fn mapped(x: &FlexTensor, gradient: Option<&FlexTensor>) -> FlexTensor {
+    let sizes @ [batch, heads, length, width] = shape(x);
+    let (x, gradient) = (rows(x, heads), gradient.map(|gradient| rows(gradient, heads)));
+    let mut output = vec![0.0; batch * length * heads * width];
+    let size = heads * width;
+    computed(blocks(&mut output, length, size).map(|output| Mapped { heads, width, x, gradient, output }).collect(), length, size);
+    by_heads(output, sizes)
+}
+
+/// Outputs of a block.
+struct Mapped<'a> {
+    heads: usize,
+    width: usize,
+    x: Rows<'a>,
+    gradient: Option<Rows<'a>>,
+    output: Block<'a>,
+}
+
+impl WithSimd for Mapped<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _simd: S) {
+        let Self { heads, width, x, gradient, output: Block { row, first, numbers } } = self;
+        for (index, output) in numbers.chunks_exact_mut(width).enumerate() {
+            let (position, head) = (first + index / heads, index % heads);
+            let of = |rows: Rows<'_>| rows.of(row, head).row(position, width);
+            let x = x.of(row, head).row(position, width);
+            match gradient {
+                None => output.iter_mut().zip(x).for_each(|(output, &x)| *output = slope(x) + if x > 0.0 { x } else { 0.0 }),
+                Some(gradient) => {
+                    output.iter_mut().zip(x).zip(of(gradient)).for_each(|((output, &x), gradient)| *output = gradient * slope(x))
+                }
+            }
+        }
+    }
+}
+
+/// 1 where `x > 0`, otherwise `e^x`.
+#[inline(always)]
+fn slope(x: f32) -> f32 {
+    exp(if x > 0.0 { 0.0 } else { x })
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::{DType, Device};
+
+    use super::*;
+    use crate::engine::recomputed::tests::{assert_same_for_any_number_of_threads, difference, drawn};
+
+    /// The features and the gradient of the channels for a random gradient of theirs. Heads of a position lie side by side.
+    fn found([batch, heads, length, width]: [usize; 4], device: &Device, dtype: DType, map: fn(Tensor<4>) -> Tensor<4>) -> Vec<Vec<f64>> {
+        let device = device.clone().autodiff();
+        let x = drawn("x", [batch, length, heads, width], &device, dtype).require_grad();
+        let output = map(x.clone().swap_dims(1, 2));
+        let gradients = (output.clone() * drawn("of outputs", output.dims(), &device, dtype)).sum().backward();
+        let of_x = x.grad(&gradients).expect("the input has a gradient");
+        vec![output.detach().into_data().iter::<f64>().collect(), of_x.into_data().iter::<f64>().collect()]
+    }
+
+    #[test]
+    fn channels_of_all_sizes_agree_with_tensor_operations_in_outputs_and_gradients() {
+        for shape in [[1, 1, 1, 1], [2, 3, 9, 5], [3, 2, 64, 16], [2, 4, 65, 33], [1, 4, 150, 64]] {
+            let off =
+                difference(&found(shape, &Device::flex(), DType::F32, natively), &found(shape, &Device::flex(), DType::F64, composed));
+            assert!(off < 2e-6, "{shape:?}: off by {off}");
+        }
+    }
+
+    #[test]
+    fn another_map_is_noticed() {
+        let shape = [2, 3, 9, 5];
+        let expected = found(shape, &Device::flex(), DType::F64, composed);
+        let wrong: [fn(Tensor<4>) -> Tensor<4>; 3] =
+            [|x| natively(x * 1.001), |x| natively(x.flip([2])), |x| natively(x.clone()) - x * 1e-3];
+        for map in wrong {
+            assert!(difference(&found(shape, &Device::flex(), DType::F32, map), &expected) > 1e-4);
+        }
+    }
+
+    #[test]
+    #[cfg(feature = "ndarray")]
+    fn ndarray_gives_what_flex_gives() {
+        #[allow(deprecated, reason = "ndarray leaves Burn in 0.23, and this test with it")]
+        let device = Device::ndarray();
+        let by = |device: &Device| found([2, 3, 9, 5], device, DType::F32, natively);
+        assert_eq!(by(&device), by(&Device::flex()));
+    }
+
+    #[test]
+    fn any_number_of_threads_gives_the_same_bits() {
+        assert_same_for_any_number_of_threads(|| found([3, 2, 700, 40], &Device::flex(), DType::F32, natively));
+    }
+
+    #[test]
+    fn numbers_of_any_size_have_features() {
+        let x = Tensor::<4>::from_floats([[[[-200.0, -0.0, 200.0, f32::NAN, f32::INFINITY]]]], &Device::flex());
+        let features = natively(x).into_data().try_to_vec::<f32>().unwrap();
+        assert_eq!([features[0], features[1], features[2], features[4]], [0.0, 1.0, 201.0, f32::INFINITY]);
+        assert!(features[3].is_nan());
+    }
+}
