@@ -1,7 +1,8 @@
 //! Multiplications of models, counted without running them: [`heedful_attention::arithmetic`] for their attentions, and the linear maps around those.
 //!
 //! A matrix that is an embedding and the output projection as well is counted where it projects. Layers that share a block are counted as often as the block
-//! is applied, all of them: positions that halt early are not foreseen.
+//! is applied, all of them: positions that halt early are not foreseen. Of an adaptive softmax the probabilities of all tokens are counted, though its loss
+//! computes a tail for its own targets alone, and of adaptive input vectors the projections of all clusters.
 
 use heedful_attention::arithmetic::{Multiplications, multiplications, weights_of_maps};
 
@@ -44,7 +45,15 @@ impl ClassifierConfig {
 impl LanguageModelConfig {
     /// Multiplications of a forward pass of the model of this configuration, for one sequence of `length` tokens.
     pub fn multiplications(&self, model: &LanguageModel, length: usize) -> Multiplications {
-        self.stack().multiplications(&model.decoder, length, 0) + maps(self.vocabulary * self.block.d_model, length)
+        let d_model = self.block.d_model;
+        let around = match &self.adaptive {
+            Some(adaptive) => {
+                let projections: usize = adaptive.clusters(self.vocabulary, d_model).map(|cluster| cluster.width * d_model).sum();
+                projections + adaptive.softmax_parameters(self.vocabulary, d_model, false) as usize
+            }
+            None => self.vocabulary * d_model,
+        };
+        self.stack().multiplications(&model.decoder, length, 0) + maps(around, length)
     }
 }
 
@@ -67,6 +76,7 @@ mod tests {
     use burn::tensor::Device;
     use heedful_attention::random::RandomKey;
 
+    use crate::adaptive::AdaptiveConfig;
     use crate::block::{BlockConfig, FeedForwardIn};
     use crate::depth::{DepthConfig, SharedConfig};
 
@@ -105,6 +115,9 @@ mod tests {
         let pairs = (2 * 55 * 2 * C) as f64;
         assert_eq!(counted(&config), Multiplications { pairs, maps: (10 * (2 * (4 * C * C + 2 * C * F) + 50 * C)) as f64 });
         assert_eq!(counted(&without), Multiplications { pairs, maps: (10 * (2 * 4 * C * C + 50 * C)) as f64 });
+        let adaptive = LanguageModelConfig { adaptive: Some(AdaptiveConfig::new([20]).with_div(2.0)), ..without };
+        let (input, output) = (C * C + C / 2 * C, 20 * C + C + C / 2 * C + 30 * C / 2);
+        assert_eq!(counted(&adaptive), Multiplications { pairs, maps: (10 * (2 * 4 * C * C + input + output)) as f64 });
     }
 
     #[test]

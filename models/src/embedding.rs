@@ -14,6 +14,7 @@ use heedful_attention::init::{self, Init};
 use heedful_attention::random::RandomKey;
 use serde::{Deserialize, Serialize};
 
+use crate::adaptive::AdaptiveEmbedding;
 use crate::norm::{Norm, NormConfig};
 use crate::position::{PositionConfig, PositionEncoding};
 
@@ -54,8 +55,10 @@ pub struct TokenEmbeddingConfig {
 /// Embedded tokens plus positions.
 #[derive(Module, Debug)]
 pub struct TokenEmbedding {
-    /// The matrix `E`, `[V, C]`.
+    /// The matrix `E`, `[V, C]`; with adaptive vectors that of the head, `[V_0, C]`.
     pub tokens: Embedding,
+    /// What [adaptive](crate::adaptive) vectors have besides.
+    pub adaptive: Option<AdaptiveEmbedding>,
     /// Position vectors.
     pub positions: PositionEncoding,
     /// Segment vectors `[segments, C]`.
@@ -73,6 +76,7 @@ impl TokenEmbeddingConfig {
         let deviation = Init::Normal((self.d_model as f32).powf(-0.5));
         TokenEmbedding {
             tokens: init::embedding(self.vocabulary, self.d_model, &key.named("tokens"), device),
+            adaptive: None,
             positions: self
                 .positions
                 .init(self.max_length, self.d_model, &key.named("positions"), device)
@@ -106,7 +110,10 @@ impl TokenEmbedding {
         random: Option<RandomKey>,
     ) -> Tensor<3> {
         let positions = self.positions.shifted(positions, tokens.dims()[1], random.as_ref());
-        let x = self.tokens.forward(tokens);
+        let x = match &self.adaptive {
+            Some(adaptive) => adaptive.forward(&self.tokens, tokens),
+            None => self.tokens.forward(tokens),
+        };
         let x = match self.scale {
             EmbeddingScale::Sqrt => x * (self.tokens.weight.dims()[1] as f64).sqrt(),
             EmbeddingScale::None => x,
@@ -128,11 +135,15 @@ impl TokenEmbedding {
 
     /// Number of tokens.
     pub fn vocabulary(&self) -> usize {
-        self.tokens.weight.dims()[0]
+        self.tokens.weight.dims()[0] + self.adaptive.as_ref().map_or(0, AdaptiveEmbedding::tokens)
     }
 
     /// Logits `x E^T` of hidden states `[.., C]`, `[.., V]`.
+    ///
+    /// # Panics
+    /// If the vectors are adaptive: [`AdaptiveSoftmax`](crate::adaptive::AdaptiveSoftmax) has the output of those.
     pub fn project<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
+        assert!(self.adaptive.is_none(), "adaptive vectors have an adaptive softmax");
         linear(x, self.tokens.weight.val().transpose(), None)
     }
 }

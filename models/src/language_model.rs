@@ -12,6 +12,7 @@ use heedful_attention::registry::AnyAttention;
 use heedful_attention::training::Training;
 
 pub use self::config::LanguageModelConfig;
+use crate::adaptive::AdaptiveSoftmax;
 use crate::auxiliary::AuxiliaryClassifiers;
 use crate::block::{Context, Hidden};
 use crate::embedding::{TokenEmbedding, output_matrix, project};
@@ -32,6 +33,8 @@ pub struct LanguageModel<A: Attention = AnyAttention> {
     pub decoder: Stack<A>,
     /// Output projection `[C, V]`, where it is not the embedding's matrix.
     pub output: Option<Linear>,
+    /// The [adaptive](crate::adaptive) softmax in its place, where vectors are adaptive.
+    pub adaptive: Option<AdaptiveSoftmax>,
     /// Biases of the logits, `[V]`.
     pub output_bias: Option<Param<Tensor<1>>>,
     /// What [`auxiliary`](crate::auxiliary) losses are computed with, of use in training alone.
@@ -109,8 +112,11 @@ impl<A: Attention> LanguageModel<A> {
         probe.within("decoder", None, |probe| self.decoder.segment(x, memory, random, probe))
     }
 
-    /// Logits `[.., V]` of hidden states `[.., C]`.
+    /// Logits `[.., V]` of hidden states `[.., C]`; those of an adaptive softmax are logarithms of probabilities, in 32 bits.
     pub fn project<const D: usize>(&self, hidden: Tensor<D>) -> Tensor<D> {
+        if let Some(adaptive) = &self.adaptive {
+            return adaptive.log_probabilities(hidden, &self.embedding);
+        }
         let logits = project(hidden, self.output.as_ref(), &self.embedding);
         let logits = match &self.output_bias {
             Some(bias) => logits + bias.val().unsqueeze(),
@@ -123,12 +129,18 @@ impl<A: Attention> LanguageModel<A> {
     }
 
     /// Cross-entropy of hidden states `[N, C]` against the tokens `[N]` that follow: that of [`project`](Self::project)'s logits, which never exist all at
-    /// once ([`projected_cross_entropy`]) unless they are capped.
+    /// once ([`projected_cross_entropy`]) unless they are capped, or smoothed and of an adaptive softmax. Without smoothing, an
+    /// [adaptive softmax](crate::adaptive) reads the targets and computes each tail for its own targets alone.
     ///
     /// # Panics
     /// If `label_smoothing` is not in `[0, 1)` or there are not as many targets.
     pub fn cross_entropy(&self, hidden: Tensor<2>, targets: Tensor<1, Int>, padding: Option<u32>, label_smoothing: f64) -> CrossEntropy {
-        if self.logit_softcap.is_some() {
+        if let Some(adaptive) = &self.adaptive
+            && label_smoothing == 0.0
+        {
+            return adaptive.cross_entropy(hidden, &self.embedding, targets, padding);
+        }
+        if self.logit_softcap.is_some() || self.adaptive.is_some() {
             return cross_entropy(self.project(hidden), targets, padding, label_smoothing);
         }
         let matrix = output_matrix(self.output.as_ref(), &self.embedding);

@@ -144,7 +144,7 @@
 //! and models read long sequences segment by segment ([`segment`]). [`recurrent`] has adaptive computation time in its original form, for recurrent networks.
 //!
 //! Training minimises the cross-entropy of next, [`masked`] or target tokens, of corrupted spans ([`span_corruption`], [`loss`]) or of pixels ([`pixels`]),
-//! optionally with the [`auxiliary`] losses of deep character models, or the loss of a policy and its values ([`actor_critic`], [`policy`]). [`optimiser`] has
+//! optionally with the [`auxiliary`] losses of deep character models or an [`adaptive`] softmax for large vocabularies, or the loss of a policy and its values ([`actor_critic`], [`policy`]). [`optimiser`] has
 //! Adam and AdamW. [`pretrained`] reads and writes folders of Hugging Face (GPT-2, Llama, Mistral, Qwen-3, Gemma-2, BERT, ViT), [`torch`] reads weights of
 //! `torch.nn.Transformer`, [`mod@swap`] gives layers of a trained model another attention, [`arithmetic`] counts multiplications, [`parameters`] parameters. With
 //! the feature `train`, `learner` trains models in Burn's own training loop.
@@ -154,6 +154,7 @@
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 
 pub mod actor_critic;
+pub mod adaptive;
 pub mod arithmetic;
 pub mod auxiliary;
 pub mod block;

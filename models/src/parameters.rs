@@ -8,6 +8,7 @@ use heedful_attention::parameter_formula::ParameterCount;
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::registry::AnyMechanism;
 
+use crate::adaptive::{AdaptiveConfig, Cluster};
 use crate::auxiliary::AuxiliaryLossesConfig;
 use crate::block::BlockConfig;
 use crate::classifier::{ClassifierConfig, Pooling};
@@ -104,6 +105,23 @@ impl TokenEmbeddingConfig {
     }
 }
 
+impl AdaptiveConfig {
+    /// Of the input vectors of a vocabulary in a model of width `d_model`: `Σ_i V_i w_i + C Σ_i w_i` over clusters `i` of `V_i` tokens with vectors of width
+    /// `w_i`, the head of width `C`.
+    pub fn embedding_parameters(&self, vocabulary: usize, d_model: usize) -> u128 {
+        let of_cluster =
+            |Cluster { tokens, width }: Cluster| [matrix(tokens, width), matrix(width, d_model)];
+        self.clusters(vocabulary, d_model).flat_map(of_cluster).fold(0, u128::saturating_add)
+    }
+
+    /// Of the softmax over a vocabulary in a model of width `d_model`: `C` for each tail, and where it is not tied those of the input without the projection
+    /// of the head.
+    pub fn softmax_parameters(&self, vocabulary: usize, d_model: usize, tied: bool) -> u128 {
+        let own = if tied { 0 } else { self.embedding_parameters(vocabulary, d_model) - matrix(d_model, d_model) };
+        matrix(d_model, self.cutoffs.len()).saturating_add(own)
+    }
+}
+
 impl AuxiliaryLossesConfig {
     fn parameters(&self, layers: usize, d_model: usize, vocabulary: usize) -> u128 {
         let before_the_last = if self.intermediate_layers { layers.saturating_sub(1).saturating_mul(self.targets) } else { 0 };
@@ -150,10 +168,18 @@ impl LanguageModelConfig {
     pub fn parameters(&self) -> Option<ParameterCount> {
         let (vocabulary, d_model) = (self.vocabulary, self.block.d_model);
         let count = self.stack().parameters(|placement| self.attention.at(placement.layer))?;
-        let output = if self.tied { 0 } else { matrix(d_model, vocabulary) };
+        // The embedding has those of the head.
+        let vectors = self.adaptive.as_ref().map_or(0, |adaptive| {
+            adaptive.embedding_parameters(vocabulary, d_model).saturating_sub(matrix(adaptive.head(vocabulary), d_model))
+        });
+        let output = match &self.adaptive {
+            Some(adaptive) => adaptive.softmax_parameters(vocabulary, d_model, self.tied),
+            None if self.tied => 0,
+            None => matrix(d_model, vocabulary),
+        };
         let bias = if self.output_bias { vocabulary as u128 } else { 0 };
         let auxiliary = self.auxiliary.map_or(0, |losses| losses.parameters(self.layers, d_model, vocabulary));
-        Some([self.embedding().parameters(), output, bias, auxiliary].into_iter().fold(count, plus))
+        Some([self.embedding().parameters(), vectors, output, bias, auxiliary].into_iter().fold(count, plus))
     }
 }
 
@@ -269,6 +295,9 @@ mod tests {
         let base = || language_model(BlockConfig::default());
         assert_counted(&LanguageModelConfig { tied: false, output_bias: true, embedding_norm: true, ..base() });
         assert_counted(&LanguageModelConfig { auxiliary: Some(AuxiliaryLossesConfig::default()), ..base() });
+        for (adaptive, tied) in [(AdaptiveConfig::new([3, 7]).with_div(2.5), true), (AdaptiveConfig::new([4]), false)] {
+            assert_counted(&LanguageModelConfig { adaptive: Some(adaptive), tied, ..base() });
+        }
         let last_alone = AuxiliaryLossesConfig { intermediate_layers: false, targets: 3, ..AuxiliaryLossesConfig::default() };
         assert_counted(&LanguageModelConfig { auxiliary: Some(last_alone), ..base() });
         let grid = |join| PositionConfig::Grid(GridConfig { rows: 4, columns: 5, channels: 3, join });
@@ -342,6 +371,20 @@ mod tests {
             config.validate().unwrap();
             assert_eq!(all(config.parameters()), config.init(&RandomKey::from_seed(1), &Device::flex()).num_params(), "{pooling:?}");
         }
+    }
+
+    #[test]
+    fn adaptive_vectors_are_counted_by_their_formula() {
+        let base = LanguageModelConfig { vocabulary: 100, ..language_model(BlockConfig::default()) };
+        let adaptive = AdaptiveConfig::new([20, 60]).with_div(3.0);
+        // Widths 8, 2 and 0.9, which is none.
+        assert!(LanguageModelConfig { adaptive: Some(adaptive), ..base.clone() }.validate().is_err());
+        let adaptive = Some(AdaptiveConfig::new([20, 60]).with_div(2.5));
+        let count = |tied, adaptive| LanguageModelConfig { tied, adaptive, ..base.clone() }.parameters().unwrap().trained;
+        // Widths 8, 3 and 1.
+        let (tables, tails) = (20 * 8 + 40 * 3 + 40, (3 + 1) * 8);
+        assert_eq!(count(true, adaptive.clone()) + 100 * 8, count(true, None) + tables + tails + 8 * 8 + 2 * 8);
+        assert_eq!(count(false, adaptive.clone()) - count(true, adaptive), tables + tails);
     }
 
     #[test]

@@ -67,6 +67,7 @@ mod tests {
     use heedful_attention::random::RandomKey;
     use heedful_attention::registry::AnyMechanism;
 
+    use crate::adaptive::AdaptiveConfig;
     use crate::block::BlockConfig;
     use crate::depth::{DepthConfig, SharedConfig};
     use crate::feed_forward::Activation;
@@ -147,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn every_depth_and_gate_computes_in_16_bits() {
+    fn every_depth_gate_and_output_computes_in_16_bits() {
         let halting = Some(Default::default());
         for precision in SIXTEEN {
             for depth in [DepthConfig::Reversible, DepthConfig::Shared(SharedConfig { halting, ..Default::default() })] {
@@ -162,6 +163,8 @@ mod tests {
                 change(&mut config.block);
                 agrees(&config, precision);
             }
+            let adaptive = Some(AdaptiveConfig::new([4]).with_div(2.0));
+            agrees(&LanguageModelConfig { adaptive, ..config(AnyMechanism::default()) }, precision);
         }
     }
 

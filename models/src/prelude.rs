@@ -4,6 +4,7 @@
 
 pub use heedful_attention::prelude::*;
 
+pub use crate::adaptive::AdaptiveConfig;
 pub use crate::block::{BlockConfig, FeedForwardIn};
 pub use crate::classifier::{Classifier, ClassifierConfig, Pooling, Sentences};
 pub use crate::depth::DepthConfig;

@@ -5,6 +5,7 @@ use burn::tensor::{Device, Int, Tensor};
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_attention::read::read;
+use heedful_models::adaptive::AdaptiveConfig;
 use heedful_models::block::BlockConfig;
 use heedful_models::classifier::ClassifierConfig;
 use heedful_models::gate::{GateConfig, GateKind};
@@ -100,6 +101,20 @@ fn names_of_blocks_of_released_models_are_those_of_the_document() {
     let mut names = stored(&vision.init(&key, &Device::flex()));
     names.retain(|name| !name.starts_with("encoder."));
     assert_eq!(names, listed("names-of-vision"));
+}
+
+#[test]
+fn names_of_adaptive_vectors_are_those_of_the_document() {
+    let adaptive = Some(AdaptiveConfig::new([2, 4]).with_div(2.0));
+    let config = LanguageModelConfig { adaptive, positions: PositionConfig::None, ..language_model() };
+    let mut names = stored(&config.init(&RandomKey::from_seed(1), &Device::flex()));
+    names.retain(|name| !name.starts_with("decoder."));
+    assert_eq!(names, listed("names-of-adaptive"));
+    let tied = LanguageModelConfig { tied: true, ..config };
+    let mut names = stored(&tied.init(&RandomKey::from_seed(1), &Device::flex()));
+    names.retain(|name| !name.starts_with("decoder."));
+    let own = listed("names-of-adaptive").into_iter().filter(|name| !name.starts_with("adaptive.own."));
+    assert_eq!(names, own.collect::<Vec<_>>());
 }
 
 #[test]

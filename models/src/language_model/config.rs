@@ -9,6 +9,7 @@ use heedful_attention::training::Training;
 use serde::{Deserialize, Serialize};
 
 use super::LanguageModel;
+use crate::adaptive::AdaptiveConfig;
 use crate::auxiliary::AuxiliaryLossesConfig;
 use crate::block::BlockConfig;
 use crate::builders::{model_builders, one_stack_builders, token_builders};
@@ -54,7 +55,10 @@ pub struct LanguageModelConfig {
     pub depth: DepthConfig,
     /// How initial weights are drawn (default: as their modules say, Xavier-uniform).
     pub initialisation: Initialisation,
-    /// Whether the embedding's matrix is the output projection too (default: yes).
+    /// Adaptive input vectors and an adaptive softmax (Baevski and Auli 2019; default: none). Tokens must be ordered by frequency.
+    pub adaptive: Option<AdaptiveConfig>,
+    /// Whether the embedding's matrix is the output projection too (default: yes). With adaptive vectors, whether the softmax has those of the input and the
+    /// projections of their tails.
     pub tied: bool,
     /// Whether the logits have biases (default: no).
     pub output_bias: bool,
@@ -79,6 +83,7 @@ impl Default for LanguageModelConfig {
             embedding_norm: false,
             depth: DepthConfig::default(),
             initialisation: Initialisation::default(),
+            adaptive: None,
             tied: true,
             output_bias: false,
             logit_softcap: None,
@@ -101,6 +106,12 @@ impl LanguageModelConfig {
     /// Sets the number of tokens, at least 1.
     pub fn with_vocabulary(mut self, vocabulary: usize) -> Self {
         self.vocabulary = vocabulary;
+        self
+    }
+
+    /// Sets adaptive input vectors and an adaptive softmax, for tokens that are ordered by frequency (default: none).
+    pub fn with_adaptive(mut self, adaptive: AdaptiveConfig) -> Self {
+        self.adaptive = Some(adaptive);
         self
     }
 
@@ -143,6 +154,10 @@ impl LanguageModelConfig {
         if let Some(cap) = self.logit_softcap.filter(|cap| !(*cap > 0.0 && cap.is_finite())) {
             return Err(check.wrong("logit_softcap", cap, "give a number greater than 0, or leave it out"));
         }
+        if let Some(adaptive) = &self.adaptive {
+            adaptive.validate(&check, self.vocabulary, self.block.d_model)?;
+            self.validate_beside_adaptive(&check)?;
+        }
         if let Some(auxiliary) = &self.auxiliary {
             auxiliary.validate()?;
             if self.depth == DepthConfig::Reversible {
@@ -156,10 +171,26 @@ impl LanguageModelConfig {
         Ok(())
     }
 
+    /// Checks options of the output that an adaptive softmax does not have.
+    fn validate_beside_adaptive(&self, check: &Check) -> Result<(), ConfigError> {
+        if self.output_bias {
+            return Err(check.wrong("output_bias", true, "an adaptive softmax has no biases; leave it out, or `adaptive`"));
+        }
+        if let Some(cap) = self.logit_softcap {
+            return Err(check.wrong("logit_softcap", cap, "an adaptive softmax has no bound of its logits; leave it out, or `adaptive`"));
+        }
+        if self.initialisation == Initialisation::Scaled {
+            let remedy = "with an adaptive softmax tokens cannot be equally likely at first; give another kind, or leave `adaptive` out";
+            return Err(check.wrong("initialisation", "scaled", remedy));
+        }
+        Ok(())
+    }
+
+    /// That of the head, where vectors are adaptive.
     pub(crate) fn embedding(&self) -> TokenEmbeddingConfig {
         let BlockConfig { d_model, max_length, position_offset, dropout, norm, .. } = self.block;
         TokenEmbeddingConfig {
-            vocabulary: self.vocabulary,
+            vocabulary: self.adaptive.as_ref().map_or(self.vocabulary, |adaptive| adaptive.head(self.vocabulary)),
             d_model,
             max_length,
             positions: self.depth.embedded_positions(self.positions),
@@ -188,10 +219,19 @@ impl LanguageModelConfig {
     ) -> LanguageModel<A> {
         let BlockConfig { d_model, max_length, .. } = self.block;
         let vocabulary = self.vocabulary;
+        let of_embedding = key.named("embedding");
+        let mut embedding = self.embedding().init(&of_embedding, device);
+        embedding.adaptive =
+            self.adaptive.as_ref().map(|adaptive| adaptive.init_embedding(vocabulary, d_model, &of_embedding.named("adaptive"), device));
+        let has_output = !self.tied && self.adaptive.is_none();
         let model = LanguageModel {
-            embedding: self.embedding().init(&key.named("embedding"), device),
+            embedding,
             decoder: self.stack().init_with(&key.named("decoder"), device, &build),
-            output: (!self.tied).then(|| init::linear(d_model, vocabulary, false, &key.named("output"), device)),
+            output: has_output.then(|| init::linear(d_model, vocabulary, false, &key.named("output"), device)),
+            adaptive: self
+                .adaptive
+                .as_ref()
+                .map(|adaptive| adaptive.init_softmax(vocabulary, d_model, self.tied, &key.named("adaptive"), device)),
             output_bias: self.output_bias.then(|| Init::Constant(0.0).parameter([vocabulary], &key.named("output_bias"), device)),
             auxiliary: self.auxiliary.map(|losses| losses.init(self.layers, d_model, vocabulary, &key.named("auxiliary"), device)),
             logit_softcap: self.logit_softcap,
