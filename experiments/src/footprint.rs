@@ -80,6 +80,7 @@ struct Model<'a> {
     /// Of its mechanisms the least one is counted for all layers.
     attention: &'a Attention,
     stacks: usize,
+    /// Vectors of the width of the model that the tokens have.
     vocabulary: usize,
     /// Tokens of a training batch.
     tokens: usize,
@@ -358,7 +359,7 @@ fn model<'a, E: Experiment>(
         settings: own,
         attention,
         stacks: E::STACKS,
-        vocabulary: dataset.map_or(1, |data| E::card(data).vocabulary),
+        vocabulary: dataset.map_or(1, |data| E::full_vectors(config, data)),
         tokens: dataset.map_or(0, |dataset| E::batch_tokens(config, dataset)),
         precision: config.training.precision,
         share,
@@ -521,7 +522,11 @@ mod tests {
 
     #[test]
     fn no_model_has_fewer_parameters_than_are_counted() {
-        for assignments in [&["model.layers=3"][..], &["model.positions=learned", "model.gated_feed_forward=true", "model.layers=2"]] {
+        for assignments in [
+            &["model.layers=3"][..],
+            &["model.positions=learned", "model.gated_feed_forward=true", "model.layers=2"],
+            &["adaptive={cutoffs=[12, 30]}"],
+        ] {
             let settings = settings(assignments);
             let dataset = Language::open(&settings.value).unwrap().remove(0);
             for config in AnyMechanism::all().into_iter().filter(AnyMechanism::can_be_causal) {
@@ -534,7 +539,7 @@ mod tests {
                     settings: &own,
                     attention: &attention,
                     stacks: 1,
-                    vocabulary: Language::card(&dataset).vocabulary,
+                    vocabulary: Language::full_vectors(&settings.value, &dataset),
                     tokens: 0,
                     precision: Precision::F32,
                     share: Share::All,

@@ -1,5 +1,6 @@
 //! Language modelling: the experiment `lm`.
 
+mod adaptive;
 mod change;
 mod config;
 mod models;
@@ -11,6 +12,7 @@ mod task;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
+use heedful_models::adaptive::AdaptiveConfig;
 use heedful_models::depth::DepthConfig;
 use heedful_models::language_model::LanguageModel;
 use heedful_models::segment::SegmentMemory;
@@ -112,11 +114,14 @@ impl Experiment for Language {
     }
 
     fn check(settings: &Settings<Config<Self>>, attentions: &[Attention]) -> Result<(), ExperimentError> {
-        let Self { data, auxiliary, .. } = &settings.value.own;
+        let Self { data, auxiliary, adaptive, .. } = &settings.value.own;
         check_data(settings, data, auxiliary.is_some())?;
         pretrained::check(settings, attentions)?;
+        adaptive::check(settings)?;
+        // How many there are is known with the text.
+        let least = adaptive.iter().flat_map(|adaptive| &adaptive.cutoffs).max().map_or(1, |last| last.saturating_add(1));
         for attention in attentions {
-            settings.value.model(1, attention).validate().map_err(ExperimentError::usage)?;
+            settings.value.model(least, attention).validate().map_err(ExperimentError::usage)?;
         }
         change::check(settings, attentions)
     }
@@ -139,6 +144,9 @@ impl Experiment for Language {
     }
 
     fn fits(setup: Setup<'_, Self>) -> Result<(), ExperimentError> {
+        if setup.config.own.adaptive.is_some() {
+            setup.config.model(setup.data.vocabulary, setup.attention).validate().map_err(ExperimentError::usage)?;
+        }
         let LanguageData { context, batch, memory, .. } = setup.config.own.data;
         let streams = if memory > 0 { batch } else { 1 };
         let tokens = setup.data.train.len();
@@ -149,6 +157,12 @@ impl Experiment for Language {
             )));
         }
         Ok(())
+    }
+
+    fn full_vectors(config: &Config<Self>, data: &LanguageDataset) -> usize {
+        let d_model = config.model.d_model.max(1);
+        let numbers = |adaptive: &AdaptiveConfig| adaptive.embedding_parameters(data.vocabulary, d_model) / d_model as u128;
+        config.own.adaptive.as_ref().map_or(data.vocabulary, |adaptive| usize::try_from(numbers(adaptive)).unwrap_or(usize::MAX))
     }
 
     fn batch_tokens(config: &Config<Self>, data: &LanguageDataset) -> usize {
@@ -183,6 +197,7 @@ impl Experiment for Language {
         if let Some(positions) = positions {
             positions.write(paths)?;
         }
+        spans::add_multiplications(&mut scores, setup, model);
         if let Some(checksums) = &setup.data.pretrained {
             scores.notes.push(checksums.to_string());
             let before = Self::model(setup, &RandomKey::from_seed(0), &model.embedding.tokens.weight.device())?;

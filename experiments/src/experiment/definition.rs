@@ -190,6 +190,12 @@ pub trait Experiment: Clone + Debug + Default + PartialEq + Serialize + Deserial
         config.model.clone()
     }
 
+    /// How many vectors of the width of the model take as much memory as those of the tokens at least, for an estimate of its memory. By default each token has
+    /// one.
+    fn full_vectors(_config: &Config<Self>, data: &Self::Data) -> usize {
+        Self::card(data).vocabulary
+    }
+
     /// Tokens that the largest training batch has at least, for an estimate of its memory; 0 if that is not known.
     fn batch_tokens(_config: &Config<Self>, _data: &Self::Data) -> usize {
         0

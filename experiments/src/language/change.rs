@@ -6,7 +6,7 @@
 use burn::tensor::{Device, Tensor};
 use heedful_attention::probe::{Observation, Probe};
 use heedful_attention::random::RandomKey;
-use heedful_models::language_model::LanguageModel;
+use heedful_models::language_model::{LanguageModel, LanguageModelConfig};
 
 use super::{Language, LanguageConfig};
 use crate::analyse;
@@ -34,7 +34,9 @@ pub(super) fn check(settings: &Settings<LanguageConfig>, attentions: &[Attention
 
 /// Whether a model of a single token shows weights of its attention.
 fn shows_weights(config: &LanguageConfig, attention: &Attention) -> bool {
-    let model = config.model(1, attention).init(&RandomKey::from_seed(0), &Device::flex());
+    // What the attention shows does not depend on the output.
+    let single = LanguageModelConfig { adaptive: None, ..config.model(1, attention) };
+    let model = single.init(&RandomKey::from_seed(0), &Device::flex());
     let mut shown = false;
     let mut listener = |_: &str, observation: Observation| {
         shown |= matches!(observation, Observation::Weights(_) | Observation::SlotWeights(_));

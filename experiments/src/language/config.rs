@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use heedful_models::adaptive::AdaptiveConfig;
 use heedful_models::auxiliary::AuxiliaryLossesConfig;
 use heedful_models::language_model::LanguageModelConfig;
 use serde::{Deserialize, Serialize};
@@ -28,6 +29,9 @@ pub struct Language {
     /// Folder of a pretrained model of Hugging Face, from whose weights training goes on; by default none. It sets `tokeniser`, the attention,
     /// `tied`, `logit_softcap` and the fields of the table `model`.
     pub pretrained: Option<PathBuf>,
+    /// Adaptive input vectors and an adaptive softmax, for large vocabularies of words or characters, by default none: `cutoffs`, the first token of each cluster
+    /// of rarer ones, and `div`, by which the width of vectors is divided from cluster to cluster. With `tied` both have the same vectors.
+    pub adaptive: Option<AdaptiveConfig>,
     /// Whether the output projection is the embedding's matrix.
     pub tied: bool,
     /// Whether the logits have biases.
@@ -69,6 +73,7 @@ impl Default for Language {
             data: LanguageData::default(),
             tokeniser,
             pretrained: None,
+            adaptive: None,
             tied: true,
             output_bias: false,
             logit_softcap: None,
@@ -122,10 +127,11 @@ pub(super) fn defaults(config: &mut LanguageConfig) {
 
 impl LanguageConfig {
     pub(crate) fn model(&self, vocabulary: usize, attention: &Attention) -> LanguageModelConfig {
-        let Language { data, tied, output_bias, logit_softcap, auxiliary, .. } = &self.own;
+        let Language { data, adaptive, tied, output_bias, logit_softcap, auxiliary, .. } = &self.own;
         // Memory lengthens what attention looks over, which the size of the context says nothing about.
         let settings = ModelSettings { max_length: self.model.max_length.max(data.reach()), ..self.model.clone() };
         LanguageModelConfig {
+            adaptive: adaptive.clone(),
             output_bias: *output_bias,
             logit_softcap: *logit_softcap,
             auxiliary: *auxiliary,

@@ -1,12 +1,15 @@
 //! How far back the heads of a trained model look, where they learn it.
 
 use burn::tensor::{Int, Tensor, TensorData};
+use heedful_attention::arithmetic::Multiplications;
+use heedful_attention::mechanisms::adaptive_span::AdaptiveSpanConfig;
 use heedful_attention::probe::{Observation, Probe};
 use heedful_attention::read::read;
 use heedful_models::language_model::LanguageModel;
 
+use super::Language;
 use crate::batch::evaluation_windows;
-use crate::experiment::Scores;
+use crate::experiment::{Scores, Setup};
 use crate::metrics::{Combination, ItemScore, ItemTable, MetricColumn};
 
 /// Windows of the test text on which spans that depend on the text are observed.
@@ -17,6 +20,9 @@ const MEAN: &str = "mean span";
 
 /// Means of the heads in the lower half of the layers and in the upper half; a layer in the middle counts to neither.
 const HALVES: [(&str, &str); 2] = [("mean span, lower layers", "heads, lower layers"), ("mean span, upper layers", "heads, upper layers")];
+
+/// Multiplications per token as a share of those with the longest spans.
+const MULTIPLICATIONS: &str = "relative multiplications";
 
 /// Adds the mean span of all heads, and those of the lower and the upper half of the layers with heads as their items, if the model has adaptive spans.
 pub(super) fn add(scores: &mut Scores, model: &LanguageModel, tokens: &[u32], context: usize) {
@@ -43,6 +49,28 @@ pub(super) fn add(scores: &mut Scores, model: &LanguageModel, tokens: &[u32], co
         format!("layer {}: {}", layer + 1, spans.iter().map(|span| format!("{span:.1}")).collect::<Vec<_>>().join(", "))
     };
     scores.notes.push(format!("spans of the heads in positions, {}", layers.iter().enumerate().map(told).collect::<Vec<_>>().join("; ")));
+}
+
+/// Adds what the spans save, as Sukhbaatar et al. 2019 compare FLOPs: the multiplications per token of the model beside those of the same model with the longest
+/// spans, if all layers have the same adaptive spans. A head counts with the keys in its span and in the ramp behind it, far from the beginning of a text.
+pub(super) fn add_multiplications(scores: &mut Scores, setup: Setup<'_, Language>, model: &LanguageModel) {
+    let Setup { config, data, attention } = setup;
+    let mechanisms = attention.layout.decoder.mechanisms();
+    let Some(own) = mechanisms[0].get::<AdaptiveSpanConfig>().filter(|own| mechanisms.iter().all(|other| other.get() == Some(*own))) else {
+        return;
+    };
+    let context = config.own.data.context;
+    let spans = of_layers(model, &data.test, context).concat();
+    if spans.is_empty() {
+        return;
+    }
+    let config = config.model(data.vocabulary, attention);
+    let longest = own.max_span.unwrap_or(config.block.max_length) as f64;
+    let keys = spans.iter().map(|span| (span + own.ramp).min(longest)).sum::<f64>() / spans.len() as f64;
+    // A single token is a single pair in each head.
+    let Multiplications { maps, pairs } = config.multiplications(model, 1);
+    let signature = format!("of a token far from the beginning, {WINDOWS} windows of {context} tokens at most");
+    scores.push(MULTIPLICATIONS, (maps + pairs * keys) / (maps + pairs * longest), signature);
 }
 
 /// The mean span of each head of each layer; none of models without spans.
@@ -73,23 +101,25 @@ fn of_layers(model: &LanguageModel, tokens: &[u32], context: usize) -> Vec<Vec<f
 }
 
 /// The columns of these scores.
-pub(super) fn columns() -> [MetricColumn; 3] {
+pub(super) fn columns() -> [MetricColumn; 4] {
     let column = |name: &str, label| MetricColumn::new(name, label).digits(1);
     [
         column(MEAN, "span").defined_as("mean over heads and layers, in positions"),
         column(HALVES[0].0, "span below").defined_as("the same of the lower half of the layers"),
         column(HALVES[1].0, "span above").defined_as("the same of the upper half of the layers"),
+        column(MULTIPLICATIONS, "mult. %").percent().lower_is_better().defined_as("per token, of those of the same model with the longest spans"),
     ]
 }
 
 #[cfg(test)]
 mod tests {
     use burn::tensor::Device;
-    use heedful_attention::mechanisms::adaptive_span::AdaptiveSpanConfig;
     use heedful_attention::random::RandomKey;
     use heedful_attention::registry::AnyMechanism;
 
     use super::*;
+    use crate::experiment::{Attention, Experiment};
+    use crate::language::{LanguageConfig, LanguageData};
     use crate::model::ModelSettings;
 
     fn scores(attention: AnyMechanism) -> Scores {
@@ -112,6 +142,35 @@ mod tests {
         assert_eq!(items.len(), 2);
         assert_eq!(items[0].identity(), items[1].identity());
         assert!(notes[0].contains("layer 3: "), "{notes:?}");
+    }
+
+    /// The score of a model with two layers of width 16 with two heads, and the size of its vocabulary.
+    fn relative(attention: AnyMechanism) -> (Option<f64>, f64) {
+        let data = LanguageData { context: 16, stride: 16, generated_words: 300, ..LanguageData::default() };
+        let config = LanguageConfig {
+            model: ModelSettings { layers: 2, d_model: 16, heads: 2, d_ff: 16, max_length: 16, ..ModelSettings::default() },
+            own: Language { data, ..Language::default() },
+            ..LanguageConfig::default()
+        };
+        let (data, attention) = (Language::open(&config).unwrap().remove(0), Attention::new(attention));
+        let setup = Setup { config: &config, data: &data, attention: &attention };
+        let model = Language::model(setup, &RandomKey::from_seed(1), &Device::flex()).unwrap();
+        let mut scores = Scores::default();
+        add_multiplications(&mut scores, setup, &model);
+        (scores.metrics.first().map(|(_, value)| *value), data.vocabulary as f64)
+    }
+
+    #[test]
+    fn spans_save_multiplications_of_pairs_alone() {
+        let config = AdaptiveSpanConfig::default().with_max_span(12).with_ramp(2.0).with_initial(0.5);
+        let (found, vocabulary) = relative(config.clone().into());
+        // Four maps of the attention and two of the feed-forward network. The score of a pair is two scalar products and the ramp's factor; its value is the third.
+        let maps = 2.0 * (4.0 + 2.0) * 256.0 + 16.0 * vocabulary;
+        let pairs = 2.0 * 2.0 * (3.0 * 8.0 + 1.0);
+        let expected = (maps + pairs * (6.0 + 2.0)) / (maps + pairs * 12.0);
+        assert!((found.unwrap() - expected).abs() < 1e-6, "{found:?} instead of {expected}");
+        assert_eq!(relative(config.with_initial(1.0).into()).0, Some(1.0));
+        assert_eq!(relative(AnyMechanism::default()).0, None);
     }
 
     #[test]

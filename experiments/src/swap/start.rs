@@ -28,8 +28,8 @@ use crate::train::{Checkpoint, CheckpointFolder, load_model};
 
 /// Where in the output folder a model that is trained first is.
 pub(crate) const FOLDER: &str = "start";
-/// The fields of a run of `lm` that do not say what its model and its text are.
-const OTHERS: [&str; 6] = ["run", "training", "slurm", "histogram_texts", "loss_by_position", PRETRAINED];
+/// The fields of a run of `lm` that do not say what its model and its text are. A model that `adaptive` is part of is refused.
+const OTHERS: [&str; 7] = ["run", "training", "slurm", "adaptive", "histogram_texts", "loss_by_position", PRETRAINED];
 /// The field of the pretrained model that a run of `lm` began with.
 const PRETRAINED: &str = "pretrained";
 
@@ -139,6 +139,10 @@ pub(crate) fn best(folder: &RunFolder, dataset: &str, name: &str, seed: u64) -> 
 pub(super) fn settings_of_run(start: &SwapStart) -> Result<Option<Table>, ExperimentError> {
     let Some(folder) = &start.run else { return Ok(None) };
     let (name, attention, config) = RunStart::open(folder)?.candidate(start.model.as_deref())?;
+    if config.own.adaptive.is_some() {
+        let problem = "its model has `adaptive` vectors, which `swap` does not know; give a run without";
+        return Err(ExperimentError::usage(format!("--run {}: {problem}", folder.display())));
+    }
     let mut table = settings::complete(&config)?;
     table.retain(|key, _| !OTHERS.contains(&key));
     let texts =

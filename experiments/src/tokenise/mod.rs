@@ -90,6 +90,14 @@ impl TokeniserConfig {
             Self::Pretrained {} => "pretrained",
         }
     }
+
+    /// Whether the ids behind those of the [`SPECIAL_TOKENS`] are in the order of the tokens' frequencies in the training text, the most frequent first.
+    pub fn is_ordered_by_frequency(&self) -> bool {
+        match self {
+            Self::Word { .. } | Self::Character {} => true,
+            Self::Bpe { .. } | Self::WordPiece { .. } | Self::Pretrained {} => false,
+        }
+    }
 }
 
 /// Why a tokeniser could not be trained, read or written.
@@ -439,6 +447,17 @@ mod tests {
         let frequent =
             Tokeniser::train(&TokeniserConfig::Word { vocabulary: None, min_frequency: 3 }, ["b a c c", "c b a"].into_iter()).unwrap();
         assert_eq!(frequent.vocabulary_size(), 8);
+    }
+
+    #[test]
+    fn kinds_that_say_so_are_ordered_by_frequency() {
+        for config in every_kind() {
+            let tokeniser = trained(&config);
+            let mut counts = vec![0; tokeniser.vocabulary_size()];
+            lines().flat_map(|line| tokeniser.encode(line)).for_each(|id| counts[id as usize] += 1);
+            let is_ordered = counts[SPECIAL_TOKENS.len()..].is_sorted_by(|a, b| a >= b);
+            assert_eq!(is_ordered, config.is_ordered_by_frequency(), "{config:?}: {counts:?}");
+        }
     }
 
     #[test]

@@ -313,12 +313,12 @@ fn outputs_and_gradients_are_those_of_pytorch() {
 fn input_vectors_and_their_gradients_are_those_of_the_definition() {
     let device = Device::flex().autodiff();
     let model = model(true, &device);
-    let tokens = [[0, 3, 4, 6, 7, 10], [10, 10, 1, 5, 0, 9]];
+    let tokens: [[i32; 6]; 2] = [[0, 3, 4, 6, 7, 10], [10, 10, 1, 5, 0, 9]];
     let found = model.embedding.forward(Tensor::from_data(tokens, &device), &Positions::default(), None);
     assert_eq!((found.dims(), model.embedding.vocabulary()), ([2, 6, WIDTH], VOCABULARY));
     let factors = Init::Normal(1.0).tensor::<3>([2, 6, WIDTH], &RandomKey::from_seed(7), &device);
     let weights = of_input(&model);
-    let (rows, by) = [found.clone(), factors.clone()].map(|tensor| Matrix::of(tensor.inner().reshape([12, WIDTH])));
+    let [rows, by] = [found.clone(), factors.clone()].map(|tensor| Matrix::of(tensor.inner().reshape([12, WIDTH])));
     let plain: Vec<Matrix> = weights.iter().cloned().map(Matrix::of).collect();
     for (row, token) in tokens.as_flattened().iter().enumerate() {
         for (found, expected) in rows.row(row).iter().zip(embedded(&plain, *token as usize)) {
