@@ -12,12 +12,15 @@
 //! The tied form (Baevski and Auli 2019, section 3; `--tie-adaptive-weights` and `--tie-adaptive-proj` of fairseq) shares `E_i` between both and `P_i` of the
 //! tails. The head of the softmax is not projected, as in fairseq: `P_0` is the input's alone.
 //!
+//! Initial vectors are normal with the standard deviation `(C / div^i)^-0.5`, projections and `K` Xavier-uniform, as in fairseq.
+//!
 //! # Which rows are computed
 //!
 //! The input computes all rows for all clusters and hides those of other clusters with a mask: shapes do not depend on the tokens, nothing is read from the
 //! device, and the vectors are narrow. The loss selects the rows of each tail on the host, from the targets, which it reads: these rows are the fewer the larger
-//! the tail is, which is what the adaptive softmax saves. A tail without a target in the batch has no gradient in this step. Nothing holds logits of all tokens
-//! for all rows but [`AdaptiveSoftmax::log_probabilities`], for generation. Both orders are fixed, so that equal inputs give equal bits where the backend does.
+//! the tail is, which is what the adaptive softmax saves. A GPU is waited for where targets are read. A tail without a target in the batch has no gradient of this
+//! loss. Nothing holds logits of all tokens for all rows but [`AdaptiveSoftmax::log_probabilities`], for generation and for label smoothing. The order of
+//! all sums is fixed, as that of the plain loss is.
 
 mod config;
 mod softmax;

@@ -109,8 +109,7 @@ impl AdaptiveConfig {
     /// Of the input vectors of a vocabulary in a model of width `d_model`: `Σ_i V_i w_i + C Σ_i w_i` over clusters `i` of `V_i` tokens with vectors of width
     /// `w_i`, the head of width `C`.
     pub fn embedding_parameters(&self, vocabulary: usize, d_model: usize) -> u128 {
-        let of_cluster =
-            |Cluster { tokens, width }: Cluster| [matrix(tokens, width), matrix(width, d_model)];
+        let of_cluster = |Cluster { tokens, width }: Cluster| [matrix(tokens, width), matrix(width, d_model)];
         self.clusters(vocabulary, d_model).flat_map(of_cluster).fold(0, u128::saturating_add)
     }
 

@@ -58,6 +58,8 @@ mod tests {
             let problem = refused(&[&format!("tokeniser={{kind='{kind}', vocabulary=300}}")]);
             assert!(problem.contains("`adaptive`") && problem.contains(kind) && problem.contains("ordered by frequency"), "{problem}");
         }
+        let problem = check(&settings(&["tokeniser={kind='pretrained'}"])).unwrap_err().to_string();
+        assert!(problem.contains("`adaptive`") && problem.contains("a pretrained model has vectors"), "{problem}");
         let problem = refused(&["output_bias=true"]);
         assert!(problem.contains("`output_bias`") && problem.contains("adaptive"), "{problem}");
         let problem = refused(&["adaptive={cutoffs=[30, 12]}"]);
@@ -97,7 +99,8 @@ mod tests {
             let scores = task.scores(&model, Split::Test, Some(&mut positions), &Interrupt::new()).unwrap();
             let perplexity = scores.metrics.iter().find(|(name, _)| name == "perplexity").unwrap().1;
             // These are of the logarithms of all probabilities, and the perplexity is of the loss.
-            let (nats, tokens) = positions.means().fold((0.0, 0), |(nats, tokens), (_, own, mean)| (nats + own as f64 * mean, tokens + own));
+            let (nats, tokens) =
+                positions.means().fold((0.0, 0), |(nats, tokens), (_, own, mean)| (nats + own as f64 * mean, tokens + own));
             let expected = (nats / tokens as f64).exp();
             assert!((perplexity / expected - 1.0).abs() < 1e-4, "{perplexity} and {expected}");
         }

@@ -107,7 +107,7 @@ pub(super) fn columns() -> [MetricColumn; 4] {
         column(MEAN, "span").defined_as("mean over heads and layers, in positions"),
         column(HALVES[0].0, "span below").defined_as("the same of the lower half of the layers"),
         column(HALVES[1].0, "span above").defined_as("the same of the upper half of the layers"),
-        column(MULTIPLICATIONS, "mult. %").percent().lower_is_better().defined_as("per token, of those of the same model with the longest spans"),
+        column(MULTIPLICATIONS, "mult. %").percent().defined_as("per token, of those of the same model with the longest spans"),
     ]
 }
 

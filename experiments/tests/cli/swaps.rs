@@ -155,6 +155,25 @@ fn seeds_models_and_configurations_of_the_run_are_those_of_the_swap() {
 }
 
 #[test]
+fn models_with_adaptive_vectors_are_trained_by_lm_and_refused_as_a_start() {
+    let of_lm = ["--attention", "dot-product", "--set", "adaptive={cutoffs=[9, 13], div=2.0}", "--set", "loss_by_position=true"];
+    let trained = Trained::new(&of_lm);
+    let record = of(&trained.records("lm"), "dot-product", 1);
+    // Of 17 tokens 9, 4 and 4 have vectors of the widths 16, 8 and 4. The projections of tails are shared, and two tails are classes of the head.
+    let adaptive = (9 * 16 + 4 * 8 + 4 * 4) + (16 + 8 + 4) * 16 + 2 * 16;
+    let plain = Trained::new(&of_lm[..2]);
+    let plain = of(&plain.records("lm"), "dot-product", 1);
+    let [with, without] = [&record, &plain].map(|record| record["parameters"].as_u64().unwrap());
+    assert_eq!(with + 17 * 16, without + adaptive);
+    assert!(
+        metric(&record, "perplexity").is_finite() && trained.folder.path().join("lm/dot-product-seed1/positions.csv").is_file(),
+        "{record}"
+    );
+    refused(&trained.swap("refused", &["--swap", "uniform"]), 2, &["`adaptive`", "give a run without"]);
+    assert!(!trained.folder.path().join("refused").exists());
+}
+
+#[test]
 fn impossible_swaps_are_refused_before_anything_is_trained() {
     let trained = Trained::new(&["--attention", "dot-product"]);
     let out = trained.path("refused");

@@ -16,7 +16,7 @@ use crate::loss::{CrossEntropy, projected_cross_entropy};
 /// Should be created with [`AdaptiveConfig`](crate::adaptive::AdaptiveConfig), as the output of a language model.
 #[derive(Module, Debug)]
 pub struct AdaptiveSoftmax {
-    /// The vectors `K` of the tails as classes of the head, `[C, tails]`.
+    /// The vectors `K` of the tails as classes of the head, side by side, `[C, tails]`.
     pub clusters: Linear,
     /// Vectors of its own; where there are none, those of the input.
     pub own: Option<AdaptiveTables>,

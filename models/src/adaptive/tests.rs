@@ -184,7 +184,11 @@ fn log_probabilities_are_those_of_the_definition_and_of_all_tokens() {
             let expected = log_probabilities(&weights, states.row(row));
             for (token, expected) in expected.iter().enumerate() {
                 for found in [&found, &batched] {
-                    assert!((found.row(row)[token] - expected).abs() < 1e-5, "{tied}, token {token}: {} and {expected}", found.row(row)[token]);
+                    assert!(
+                        (found.row(row)[token] - expected).abs() < 1e-5,
+                        "{tied}, token {token}: {} and {expected}",
+                        found.row(row)[token]
+                    );
                 }
             }
         }
@@ -349,7 +353,8 @@ fn steps_and_generated_tokens_are_those_of_the_forward_pass() {
         let tokens = Tensor::<2, Int>::from_data([[2, 5, 7, 1, 9, 10]], &device);
         let whole = model.forward(tokens.clone());
         let mut state = model.start(1, &[]);
-        let parts = [0..2, 2..3, 3..6].map(|part| model.step(tokens.clone().narrow(1, part.start, part.len()), &mut state, &mut Probe::off()).logits);
+        let parts = [0..2, 2..3, 3..6]
+            .map(|part| model.step(tokens.clone().narrow(1, part.start, part.len()), &mut state, &mut Probe::off()).logits);
         let difference: f32 = (Tensor::cat(parts.to_vec(), 1) - whole.clone()).abs().max().into_scalar();
         assert!(difference < 1e-5, "{difference}");
         let likeliest: i32 = whole.narrow(1, 5, 1).argmax(2).into_scalar();
@@ -383,7 +388,8 @@ fn a_model_learns_which_token_follows() {
 #[test]
 fn impossible_options_are_refused_by_name() {
     let base = || config(true);
-    let with = |cutoffs: &[usize], div: f64| LanguageModelConfig { adaptive: Some(AdaptiveConfig { cutoffs: cutoffs.to_vec(), div }), ..base() };
+    let with =
+        |cutoffs: &[usize], div: f64| LanguageModelConfig { adaptive: Some(AdaptiveConfig { cutoffs: cutoffs.to_vec(), div }), ..base() };
     let cases = [
         ("adaptive.cutoffs", "at least one", with(&[], 2.0)),
         ("adaptive.cutoffs", "greater than 0", with(&[0, 4], 2.0)),
@@ -418,7 +424,8 @@ fn configurations_survive_toml_and_are_off_where_nothing_is_said() {
 #[test]
 fn initial_weights_are_drawn_as_the_configuration_says() {
     let initialisation = Initialisation::Normal { deviation: 0.02 };
-    let config = LanguageModelConfig { vocabulary: 400, adaptive: Some(AdaptiveConfig::new([100]).with_div(2.0)), initialisation, ..config(false) };
+    let config =
+        LanguageModelConfig { vocabulary: 400, adaptive: Some(AdaptiveConfig::new([100]).with_div(2.0)), initialisation, ..config(false) };
     let model = config.init(&RandomKey::from_seed(5), &Device::flex());
     for tensor in of_softmax(&model).into_iter().chain(of_input(&model)) {
         let values = Matrix::of(tensor).values;
