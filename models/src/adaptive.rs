@@ -5,7 +5,7 @@
 //!
 //! * Input (Baevski and Auli 2019, section 3): the vector `e` of a token of cluster `i` enters the model as `e P_i`, with a matrix `P_i` `[C / div^i, C]` for
 //!   each cluster, the head too.
-//! * Output (Grave et al. 2017, section 4.3; `torch.nn.AdaptiveLogSoftmaxWithLoss` without biases): one softmax is over the tokens of the head and the tails,
+//! * Output (Grave et al. 2017, section 4; `torch.nn.AdaptiveLogSoftmaxWithLoss` without biases): one softmax is over the tokens of the head and the tails,
 //!   each a single class, `p(token) = softmax(x [E_0; K]^T)`. A tail `i` has a softmax of its own over its tokens, `p(token | i) = softmax(x P_i^T E_i^T)`, and
 //!   `p(token) = p(i) p(token | i)`.
 //!
