@@ -195,11 +195,52 @@ fn a_run_that_is_slower_than_its_baseline_fails() {
     // As if it had taken a millionth of the time.
     earlier.points[0].seconds.iter_mut().for_each(|seconds| *seconds /= 1e6);
     earlier.write(folder.path()).unwrap();
-    let (code, table, errors) = compared("1000");
-    assert!(code == Some(1) && table.contains("Slower than the baseline") && errors.contains("1 points"), "{table} {errors}");
+    let (code, _, errors) = compared("1000");
+    assert!(code == Some(1) && errors.contains("1 of 2 points"), "{errors}");
+    assert!(errors.contains("flex, forward, dot-product at 64: ") && errors.contains(" times as long as the yardstick"), "{errors}");
     fs::write(&path, "{}").unwrap();
     let (code, _, errors) = compared("2");
     assert!(code == Some(2) && errors.contains("--baseline"), "{errors}");
+}
+
+#[test]
+fn ratios_to_dot_product_attention_find_slower_code_and_not_a_slower_machine() {
+    let folder = tempfile::tempdir().unwrap();
+    let sweep = ["--attention", "dot-product,uniform", "--lengths", "1024", "--pass", "training"];
+    let earlier = measured(&sweep, folder.path());
+    let path = folder.path().join("cost.json");
+    let compared = || {
+        let unit = ["--baseline", path.to_str().unwrap(), "--unit", "dot-product", "--threshold", "100"];
+        let output = cost(&[&sweep[..], &unit].concat());
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    let recorded = |uniform: f64, all: f64| {
+        let mut recorded = earlier.clone();
+        for point in &mut recorded.points {
+            let factor = if point.attention == "uniform" { uniform * all } else { all };
+            point.seconds.iter_mut().for_each(|seconds| *seconds *= factor);
+            point.yardstick.iter_mut().for_each(|seconds| *seconds *= all);
+        }
+        recorded.write(folder.path()).unwrap();
+    };
+    // Of a machine that takes a thousand times as long at everything.
+    recorded(1.0, 1e3);
+    let (code, table, errors) = compared();
+    assert!(code == Some(0) && table.contains("2 points were compared"), "{table}{errors}");
+    // The same, and `uniform` took a thousandth of its time there.
+    recorded(1e-3, 1e4);
+    let (code, _, errors) = compared();
+    assert!(code == Some(1) && errors.contains("1 of 2 points") && errors.contains("record the baseline anew: "), "{errors}");
+    for part in ["flex, training, uniform at 1024: ", " times as long as dot-product, and ", &earlier.command] {
+        assert!(errors.contains(part), "{part} is missing in {errors}");
+    }
+    assert!(!errors.contains("dot-product at 1024"), "{errors}");
+
+    let other = earlier.provenance.as_ref().unwrap().threads + 1;
+    let limited = ["--baseline", path.to_str().unwrap(), "--unit", "dot-product"];
+    let output = Command::new(env!("CARGO_BIN_EXE_cost")).args(TINY).args(sweep).args(limited).env("RAYON_NUM_THREADS", other.to_string());
+    let errors = text(&output.output().unwrap().stderr);
+    assert!(errors.contains(&format!("set RAYON_NUM_THREADS={}", other - 1)), "{errors}");
 }
 
 #[test]
@@ -258,6 +299,7 @@ fn impossible_commands_are_refused() {
         (&["--seconds", "0"], &["--seconds"]),
         (&["--bidirectional", "--pass", "decode"], &["--bidirectional", "leave out --pass decode"]),
         (&["--baseline", "no/such.json"], &["no/such.json", "cost --out"]),
+        (&["--unit", "dot-product"], &["--baseline"]),
     ] {
         // A later option takes the place of an earlier one.
         let output = Command::new(env!("CARGO_BIN_EXE_cost")).args(arguments).output().unwrap();

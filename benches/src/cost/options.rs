@@ -11,6 +11,7 @@ use heedful_host::exit::ProgramError;
 use heedful_host::names::listed;
 use heedful_models::precision::Precision;
 
+use super::baseline::Unit;
 use super::point::Pass;
 use crate::backends::precision;
 use crate::peers::options::{LayerOptions, positive};
@@ -83,11 +84,15 @@ pub struct CostOptions {
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 
-    /// Compare with this cost.json of an earlier run; exit with 1 if something became slower
+    /// Compare with this cost.json of an earlier run; exit with 1 if something became slower, also when it is measured again
     #[arg(long, value_name = "FILE")]
     pub baseline: Option<PathBuf>,
 
-    /// Ratio of times, in units of the yardstick, that counts as slower than the baseline
+    /// What times are compared in: the product of two matrices, for a baseline of this machine, or dot-product attention, for one of any machine
+    #[arg(long, value_name = "yardstick|dot-product", value_enum, default_value = "yardstick", requires = "baseline")]
+    pub unit: Unit,
+
+    /// Ratio of times, in these units, that counts as slower than the baseline
     #[arg(long, value_name = "RATIO", default_value_t = 1.3)]
     pub threshold: f64,
 
@@ -241,6 +246,14 @@ mod tests {
         let (code, problem) = passes(&["--bidirectional", "--pass", "forward,decode"]).unwrap_err();
         assert!(code == 2 && problem.contains("leave out --pass decode"), "{problem}");
         assert!(CostCommand::try_parse_from(["cost", "--bidirectional", "--peers"]).is_err());
+    }
+
+    #[test]
+    fn units_are_those_of_a_comparison() {
+        let unit = |arguments: &[&str]| CostCommand::try_parse_from([&["cost"], arguments].concat()).map(|given| given.cost.unit).ok();
+        assert_eq!(unit(&[]), Some(Unit::Yardstick));
+        assert_eq!(unit(&["--baseline", "cost.json", "--unit", "dot-product"]), Some(Unit::DotProduct));
+        assert_eq!(unit(&["--unit", "dot-product"]), None, "nothing is compared");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use heedful_attention::random::RandomKey;
 use heedful_models::precision::Precision;
 use indicatif::ProgressBar;
 
+use super::crossover::DENSE;
 use super::memory::{Measure, Meter};
 use super::options::Contender;
 use super::outcome::{Point, sequences};
@@ -105,6 +106,25 @@ impl Sweep {
         // In the order in which they were asked for.
         points.sort_by_key(|point| self.attentions.iter().position(|contender| contender.name == point.attention));
         points
+    }
+
+    /// Measures points of this backend again, beside dot-product attention where that is one of the mechanisms.
+    pub fn again(&self, points: &[&Point]) -> Vec<Point> {
+        let mut places: Vec<(Pass, usize)> = Vec::new();
+        for point in points.iter().filter(|point| point.backend == self.backend) {
+            if !places.contains(&(point.pass, point.length)) {
+                places.push((point.pass, point.length));
+            }
+        }
+        let at = |(pass, length): (Pass, usize)| {
+            let is_asked = |contender: &&Contender| {
+                let like = Point::new(&self.backend, &contender.name, pass, length);
+                contender.name == DENSE || points.iter().any(|point| point.is_like(&like))
+            };
+            let attentions = self.attentions.iter().filter(is_asked).cloned().collect();
+            Self { attentions, ..self.clone() }.measure(pass, length, &[], &ProgressBar::hidden())
+        };
+        places.into_iter().flat_map(at).collect()
     }
 
     /// Checks a mechanism and builds it, or says why it is left out.
@@ -204,7 +224,7 @@ impl Yardstick {
 }
 
 /// Seconds of a run, the dropping of its result included.
-fn seconds<T>(run: impl FnOnce() -> T) -> f64 {
+pub(super) fn seconds<T>(run: impl FnOnce() -> T) -> f64 {
     let begun = Instant::now();
     drop(run());
     begun.elapsed().as_secs_f64()
@@ -244,6 +264,29 @@ mod tests {
                 assert_eq!(point.checked_at, (!is_missing).then_some(16));
             }
         }
+    }
+
+    #[test]
+    fn points_are_measured_again_beside_dot_product_attention_and_nothing_else() {
+        let sweep = sweep(&["dot-product", "linformer", "local-1d", "uniform"]);
+        let of = |backend: &str, attention: &str, pass, length| Point::new(backend, attention, pass, length);
+        let asked = [
+            of("flex", "uniform", Pass::Training, 24),
+            of("flex", "local-1d", Pass::Forward, 16),
+            of("flex", "linformer", Pass::Training, 24),
+            of("wgpu", "local-1d", Pass::Training, 24),
+        ];
+        let found = sweep.again(&asked.iter().collect::<Vec<_>>());
+        let named: Vec<_> = found.iter().map(|point| (point.pass, point.length, point.attention.as_str())).collect();
+        let expected = [
+            (Pass::Training, 24, "dot-product"),
+            (Pass::Training, 24, "linformer"),
+            (Pass::Training, 24, "uniform"),
+            (Pass::Forward, 16, "dot-product"),
+            (Pass::Forward, 16, "local-1d"),
+        ];
+        assert_eq!(named, expected);
+        assert!(found.iter().all(|point| point.seconds.len() == 3));
     }
 
     #[test]

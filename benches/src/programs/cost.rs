@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::backends::{device_name, refuse_missing};
+use crate::cost::baseline::Unit;
 use crate::cost::depth::DepthRounds;
 use crate::cost::options::CostOptions;
-use crate::cost::outcome::Outcome;
+use crate::cost::outcome::{Outcome, Point};
 use crate::cost::sweep::Sweep;
 use crate::cost::{baseline, report as cost_report};
 use crate::peers::comparison::{compare, prepare, warn_if_busy};
@@ -110,6 +111,9 @@ fn run(options: &CostOptions) -> Result<(), ProgramError> {
         is_bidirectional: options.bidirectional,
         ..Outcome::default()
     };
+    if let Some(earlier) = &earlier {
+        refuse_other_threads(&outcome, earlier, options)?;
+    }
     let mut devices = Vec::new();
     for &backend in &options.backend {
         let device = backend.device().map_err(ProgramError::usage)?;
@@ -121,6 +125,7 @@ fn run(options: &CostOptions) -> Result<(), ProgramError> {
     let total = devices.len() * lengths.len() * passes.len() * attentions.len();
     let style = ProgressStyle::with_template("{bar:30} {pos}/{len} [{elapsed_precise}] {msg}").expect("the template is well formed");
     let progress = ProgressBar::new(total as u64).with_style(style);
+    let mut sweeps = Vec::new();
     for (backend, device) in devices {
         let sweep = Sweep {
             backend: backend.name().to_owned(),
@@ -148,6 +153,7 @@ fn run(options: &CostOptions) -> Result<(), ProgramError> {
             }
             Ok::<_, ProgramError>(())
         })?;
+        sweeps.push(sweep);
     }
     progress.finish_and_clear();
     print_line(outcome.summary())?;
@@ -158,7 +164,7 @@ fn run(options: &CostOptions) -> Result<(), ProgramError> {
         peers(options)?;
     }
     if let Some(earlier) = earlier {
-        judge(&outcome, &earlier, options.threshold)?;
+        judge(&outcome, &earlier, options, &sweeps)?;
     }
     if outcome.points.iter().all(|point| point.seconds.is_empty()) {
         return Err(ProgramError::failure("nothing could be measured; the lines above say why"));
@@ -213,16 +219,45 @@ fn peers(options: &CostOptions) -> Result<(), ProgramError> {
     compare(&plan, &alternation, &blank, options.out.as_deref())
 }
 
-/// Says what became slower, and fails if something did.
-fn judge(outcome: &Outcome, earlier: &Outcome, threshold: f64) -> Result<(), ProgramError> {
-    let changes = baseline::changes(outcome, earlier);
-    if changes.is_empty() {
-        return Err(ProgramError::usage("--baseline: the earlier run has none of these points; give the options of its command"));
+/// Ratios of mechanisms depend on the number of threads, on which some go further than others.
+fn refuse_other_threads(outcome: &Outcome, earlier: &Outcome, options: &CostOptions) -> Result<(), ProgramError> {
+    let threads = |outcome: &Outcome| outcome.provenance.as_ref().map(|provenance| provenance.threads);
+    match (threads(outcome), threads(earlier)) {
+        (Some(now), Some(before)) if options.unit == Unit::DotProduct && now != before => Err(ProgramError::usage(format!(
+            "--baseline: the earlier run has {before} threads and this one {now}, with which ratios differ; set RAYON_NUM_THREADS={before}"
+        ))),
+        _ => Ok(()),
     }
-    let slower = baseline::regressions(&changes, threshold);
+}
+
+/// Says what became slower, and fails if something did: what seems so is measured again, since a machine may be busy for a moment.
+fn judge(outcome: &Outcome, earlier: &Outcome, options: &CostOptions, sweeps: &[Sweep]) -> Result<(), ProgramError> {
+    let CostOptions { unit, threshold, .. } = *options;
+    let compared = baseline::changes(outcome, earlier, unit);
+    if compared.is_empty() {
+        return Err(ProgramError::usage(format!(
+            "--baseline: the earlier run has none of these points; give the options of its command, {}",
+            earlier.command
+        )));
+    }
+    let measured = outcome.points.iter().filter(|point| !point.seconds.is_empty()).count();
+    if compared.len() < measured {
+        eprintln!("{} of {measured} points were not compared: they are not in the baseline, or too short.", measured - compared.len());
+    }
+    let suspects: Vec<&Point> = baseline::regressions(&compared, threshold).into_iter().map(|change| &change.point).collect();
+    let points = sweeps.iter().flat_map(|sweep| sweep.again(&suspects)).collect();
+    let again = baseline::changes(&Outcome { points, ..outcome.clone() }, earlier, unit);
+    let is_suspect = |change: &&baseline::Change| suspects.iter().any(|point| point.is_like(&change.point));
+    let slower: Vec<String> =
+        baseline::regressions(&again, threshold).into_iter().filter(is_suspect).map(|change| format!("  {change}\n")).collect();
     if slower.is_empty() {
-        return print_line(format!("{} points were compared with the baseline; none takes {threshold} times as long.", changes.len()));
+        return print_line(format!("{} points were compared with the baseline; none takes {threshold} times as long.", compared.len()));
     }
-    print_line(format!("Slower than the baseline, of {} points that were compared:\n\n{}", changes.len(), baseline::table(&slower)))?;
-    Err(ProgramError::failure(format!("{} points take at least {threshold} times as long as in the baseline", slower.len())))
+    Err(ProgramError::failure(format!(
+        "{} of {} points take at least {threshold} times as long as in the baseline, twice:\n{}If that is meant, record the baseline anew: {}",
+        slower.len(),
+        compared.len(),
+        slower.concat(),
+        earlier.command
+    )))
 }
