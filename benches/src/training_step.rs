@@ -27,6 +27,7 @@
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::{GradientsParams, ModuleOptimizer};
 use burn::tensor::{Device, FloatDType, Int, Tensor, TensorData};
+use heedful_attention::arithmetic::Multiplications;
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_attention::registry::AnyMechanism;
@@ -77,12 +78,21 @@ impl ModelSizes {
         dropout: f64,
         device: &Device,
     ) -> Result<LanguageModel, ConfigError> {
+        let config = self.config(attention, max_length, dropout);
+        config.validate()?;
+        Ok(config.init(&RandomKey::from_seed(0), device))
+    }
+
+    fn config(&self, attention: &AnyMechanism, max_length: usize, dropout: f64) -> LanguageModelConfig {
         let Self { vocabulary, layers, d_model, heads, d_ff } = *self;
         let block = BlockConfig { d_model, heads, d_ff, max_length, norm_order: NormOrder::Pre, dropout, ..BlockConfig::default() };
         let attention = attention.clone().into();
-        let config = LanguageModelConfig { vocabulary, attention, layers, block, ..LanguageModelConfig::default() };
-        config.validate()?;
-        Ok(config.init(&RandomKey::from_seed(0), device))
+        LanguageModelConfig { vocabulary, attention, layers, block, ..LanguageModelConfig::default() }
+    }
+
+    /// Multiplications of a forward pass of this [model](Self::model) for one row of `length` tokens.
+    pub fn multiplications(&self, model: &LanguageModel, attention: &AnyMechanism, length: usize) -> Multiplications {
+        self.config(attention, length, 0.0).multiplications(model, length)
     }
 
     /// Token ids `[B, N]` that look random and are the same in every run.

@@ -11,6 +11,7 @@ use std::process::{Command, Output};
 use heedful_benches::backends;
 use heedful_benches::cost::outcome::Outcome;
 use heedful_benches::cost::point::Pass;
+use heedful_benches::cost::roofline::page::Roofline;
 use heedful_host::rounds::Rounds;
 
 const TINY: [&str; 6] = ["--d-model", "16", "--heads", "2", "--rounds", "3"];
@@ -70,8 +71,9 @@ fn commands_of(program: &str) -> Vec<Vec<String>> {
 
 #[test]
 fn the_commands_of_the_documents_run() {
-    // Of reports there is a test of its own: they measure nothing.
-    let commands: Vec<_> = commands_of("cost").into_iter().filter(|arguments| arguments[0] != "report").collect();
+    // Of reports and rooflines there are tests of their own.
+    let is_sweep = |arguments: &Vec<String>| !["report", "roofline"].contains(&arguments[0].as_str());
+    let commands: Vec<_> = commands_of("cost").into_iter().filter(is_sweep).collect();
     assert!(commands.len() >= 3, "{commands:?}");
     for mut arguments in commands {
         let lengths = arguments.iter().position(|argument| argument == "--lengths").expect("it is brief with other lengths");
@@ -238,8 +240,9 @@ fn ratios_to_dot_product_attention_find_slower_code_and_not_a_slower_machine() {
 
     let other = earlier.provenance.as_ref().unwrap().threads + 1;
     let limited = ["--baseline", path.to_str().unwrap(), "--unit", "dot-product"];
-    let output = Command::new(env!("CARGO_BIN_EXE_cost")).args(TINY).args(sweep).args(limited).env("RAYON_NUM_THREADS", other.to_string());
-    let errors = text(&output.output().unwrap().stderr);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cost"));
+    let output = command.args(TINY).args(sweep).args(limited).env("RAYON_NUM_THREADS", other.to_string()).output().unwrap();
+    let errors = text(&output.stderr);
     assert!(errors.contains(&format!("set RAYON_NUM_THREADS={}", other - 1)), "{errors}");
 }
 
@@ -286,6 +289,44 @@ fn memory_grows_with_depth_unless_layers_are_reversible() {
     assert!(median("reversible, 2 layers", "seconds") > 0.0);
     let refused = Command::new(env!("CARGO_BIN_EXE_cost")).args(["depth", "--d-model", "15"]).output().unwrap();
     assert_eq!(refused.status.code(), Some(2), "{}", text(&refused.stderr));
+}
+
+#[test]
+fn kernels_are_measured_beside_the_peaks_of_the_machine_by_the_command_of_the_documents() {
+    let commands: Vec<_> = commands_of("cost").into_iter().filter(|arguments| arguments[0] == "roofline").collect();
+    assert!(!commands.is_empty());
+    for arguments in commands {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cost"));
+        command.args(arguments).args(["--test", "--rounds", "3"]).env("RAYON_NUM_THREADS", "3").current_dir(folder.path());
+        let page = succeeded(&command.output().unwrap());
+        let place = folder.path().join("costs");
+        assert_eq!(fs::read_to_string(place.join("roofline.md")).unwrap().trim_end(), page.trim_end());
+        let roofline: Roofline = serde_json::from_str(&fs::read_to_string(place.join("roofline.json")).unwrap()).unwrap();
+        assert_eq!(roofline.provenance.as_ref().expect("it records what computed it").threads, 3);
+        for kernel in roofline.kernels.iter().chain([&roofline.product, &roofline.triad]) {
+            let measured: Vec<_> = kernel.times.iter().map(|times| (times.threads, times.seconds.len())).collect();
+            assert_eq!(measured, [(1, 3), (2, 3), (3, 3)], "{}", kernel.name);
+            assert!(kernel.times.iter().all(|times| times.seconds.iter().all(|&seconds| seconds > 0.0)), "{}", kernel.name);
+        }
+        let [peaks, bounds, threads] = ["\n## Peaks", "\n## Bounds", "\n## Threads"].map(|heading| rows(&page, heading));
+        assert_eq!((peaks.len(), bounds.len(), threads.len()), (3, roofline.kernels.len(), roofline.kernels.len()), "{page}");
+        for kernel in [
+            "four linear maps",
+            "fused operator",
+            "random table",
+            "relative",
+            "chunks of linear-attention",
+            "chunks of gated-delta-net",
+            "short convolution",
+            "layer of local-1d",
+            "layer of lsh",
+        ] {
+            let passes: Vec<&str> = bounds.iter().filter(|row| row[0].starts_with(kernel)).map(|row| row[1]).collect();
+            assert!(["forward", "forward and backward"].iter().all(|pass| passes.contains(pass)), "{kernel}: {page}");
+        }
+        assert!(bounds.last().unwrap()[0].starts_with("training step") && page.contains("The goal is"), "{page}");
+    }
 }
 
 #[test]

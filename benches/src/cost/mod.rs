@@ -2,7 +2,8 @@
 //!
 //! [`options`] holds the options, [`point`] is a single measurement, [`sweep`] takes the times, and [`memory`] reads how much was allocated.
 //! [`outcome`] holds the results; [`table`] and [`plot`] show times, exponents and [`crossover`] lengths, [`baseline`] compares them with an earlier run, and
-//! [`report`] shows those of a folder again. [`depth`] measures how the memory of whole models grows with their depth.
+//! [`report`] shows those of a folder again. [`depth`] measures how the memory of whole models grows with their depth, [`roofline`] how near kernels come to
+//! what the machine can do.
 
 pub mod baseline;
 pub mod crossover;
@@ -13,5 +14,6 @@ pub mod outcome;
 pub mod plot;
 pub mod point;
 pub mod report;
+pub mod roofline;
 pub mod sweep;
 pub mod table;

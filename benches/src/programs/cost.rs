@@ -10,6 +10,7 @@ use crate::cost::baseline::Unit;
 use crate::cost::depth::DepthRounds;
 use crate::cost::options::CostOptions;
 use crate::cost::outcome::{Outcome, Point};
+use crate::cost::roofline::RooflineOptions;
 use crate::cost::sweep::Sweep;
 use crate::cost::{baseline, report as cost_report};
 use crate::peers::comparison::{compare, prepare, warn_if_busy};
@@ -50,6 +51,8 @@ enum What {
     },
     /// Measure how the memory of a model grows with its depth, in rounds: activations kept, computed again, or reversible
     Depth(DepthRounds),
+    /// Measure the kernels of the CPU engine beside the peaks of this machine: arithmetic, memory, threads
+    Roofline(RooflineOptions),
     /// Answer requests on standard input: our side of a comparison
     #[command(hide = true)]
     Worker,
@@ -62,6 +65,8 @@ const EXAMPLES: &str = "Examples:
   cost --attention 'dot-product,linformer{rank=128}' --bidirectional --lengths 512..16384
   cost --baseline costs/cost.json      (is anything slower than it was?)
   cost --peers --python venv/bin/python
+  cost --baseline costs/cost.json --unit dot-product      (the same for one of another machine)
+  cost roofline --out costs            (how near are kernels to the peaks of this machine?)
   cost depth --layers 2,32 --activations reversible,kept --out depth
   cost report costs                    (tables and pictures again)
 
@@ -79,6 +84,7 @@ pub fn main() -> ExitCode {
                 print_line(format!("{sweeps} sweeps: {}", folder.join("report.md").display()))?;
             }
             Some(What::Depth(options)) => among_workers(|| depth(&options))?,
+            Some(What::Roofline(options)) => roofline(&options)?,
             Some(What::Worker) => {
                 among_workers(|| serve(io::stdin().lock(), io::stdout().lock())).map_err(ProgramError::failure)?;
             }
@@ -189,6 +195,15 @@ fn depth(options: &DepthRounds) -> Result<(), ProgramError> {
         rounds.write(folder)?;
     }
     Ok(())
+}
+
+fn roofline(options: &RooflineOptions) -> Result<(), ProgramError> {
+    let roofline = options.measure()?;
+    print_line(roofline.markdown())?;
+    match &options.out {
+        Some(folder) => roofline.write(folder),
+        None => Ok(()),
+    }
 }
 
 fn write(outcome: &Outcome, folder: &Path) -> Result<(), ProgramError> {
