@@ -1,7 +1,8 @@
 //! Benchmarks of heedful.
 //!
 //! * `cargo bench --workspace --bench attention --bench step`: time of one self-attention of every mechanism, and of a training step, on every backend.
-//! * `cargo run --release --bin cost -- --help`: time, memory and multiplications by mechanism, length and backend, with crossovers.
+//! * `cargo run --release --bin cost -- --help`: time, memory and multiplications by mechanism, length and backend, with crossovers; with `roofline`, the kernels of
+//!   the CPU engine beside what the machine can do (benches/results/roofline.md).
 //! * `cargo run --release --bin backends -- --help`: the same training on every backend; with `--launches`, the kernels that a step launches.
 //! * `cargo run --release --bin peers -- --help`: heedful beside PyTorch and PyTorch's packages, in time and memory.
 //!

@@ -214,10 +214,19 @@ fn in_32_bits(gradients: GradientsParams, model: &LanguageModel) -> GradientsPar
 mod tests {
     use super::*;
 
+    const TINY: ModelSizes = ModelSizes { vocabulary: 11, layers: 1, d_model: 8, heads: 2, d_ff: 16 };
+
+    #[test]
+    fn multiplications_are_those_of_the_model() {
+        let attention = AnyMechanism::default();
+        let model = TINY.model(&attention, 6, &Device::flex()).unwrap();
+        let (pairs, maps) = (21 * 2 * 8, 6 * (4 * 8 * 8 + 2 * 8 * 16 + 11 * 8));
+        assert_eq!(TINY.multiplications(&model, &attention, 6), Multiplications { pairs: pairs as f64, maps: maps as f64 });
+    }
+
     #[test]
     fn steps_learn_the_batch() {
-        let sizes = ModelSizes { vocabulary: 11, layers: 1, d_model: 8, heads: 2, d_ff: 16 };
-        let mut step = TrainingStep::new(&AnyMechanism::default(), sizes, 2, 6, &Device::flex()).unwrap();
+        let mut step = TrainingStep::new(&AnyMechanism::default(), TINY, 2, 6, &Device::flex()).unwrap();
         let first = step.run();
         let last = (0..50).map(|_| step.run()).last().unwrap();
         assert!(first.is_finite() && last < first, "the loss goes from {first} to {last}");

@@ -1,6 +1,6 @@
 //! The kernels of the CPU engine beside what the machine can do: `cost roofline`.
 //!
-//! [`kernels`] is what is run and what it has to do, [`model`] are bounds and the model of more threads, and [`page`] shows them. Each kernel runs on each
+//! [`mod@kernels`] is what is run and what it has to do, [`model`] are bounds and the model of more threads, and [`page`] shows them. Each kernel runs on each
 //! number of threads once a round, in a pool of that size which flex, its products of matrices and heedful's kernels take their threads from.
 
 pub mod kernels;

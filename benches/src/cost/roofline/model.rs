@@ -5,6 +5,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// What a machine can do with some threads.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Peaks {
@@ -48,7 +50,7 @@ impl Peaks {
 }
 
 /// A share of the work that the code divides among some threads at most. Work of which nothing is said can be divided among any number.
-#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Limit {
     /// The share, in `(0, 1]`.
     pub share: f64,
