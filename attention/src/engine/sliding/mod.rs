@@ -107,7 +107,7 @@ mod tests {
     /// The output, and the gradients of inputs and weights for a random gradient of it.
     fn found(case: Case, device: &Device, dtype: DType, execute: impl FnOnce(Sliding) -> Tensor<4>) -> Vec<Vec<f64>> {
         let device = device.clone().autodiff();
-        let Case { shape: [batch, heads, length, width], outputs, taps, first, by, is_split } = case;
+        let Case { shape: [batch, heads, _, width], outputs, taps, first, by, is_split } = case;
         let leaf = |name: &str, [batch, heads, length, width]: [usize; 4]| {
             let sizes = if is_split { [batch, length, heads, width] } else { [batch, heads, length, width] };
             drawn(name, sizes, &device, dtype).require_grad()
