@@ -71,13 +71,14 @@ impl WithSimd for Mapped<'_> {
         let Self { heads, width, x, gradient, output: Block { row, first, numbers } } = self;
         for (index, output) in numbers.chunks_exact_mut(width).enumerate() {
             let (position, head) = (first + index / heads, index % heads);
-            let of = |rows: Rows<'_>| rows.of(row, head).row(position, width);
             let x = x.of(row, head).row(position, width);
             match gradient {
                 None => output.iter_mut().zip(x).for_each(|(output, &x)| *output = slope(x) + if x > 0.0 { x } else { 0.0 }),
-                Some(gradient) => {
-                    output.iter_mut().zip(x).zip(of(gradient)).for_each(|((output, &x), gradient)| *output = gradient * slope(x))
-                }
+                Some(gradient) => output
+                    .iter_mut()
+                    .zip(x)
+                    .zip(gradient.of(row, head).row(position, width))
+                    .for_each(|((output, &x), gradient)| *output = gradient * slope(x)),
             }
         }
     }
