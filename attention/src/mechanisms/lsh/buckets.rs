@@ -105,7 +105,7 @@ impl Buckets {
     pub(super) fn followed_by(self, later: &Self) -> Self {
         let [batch, heads, rounds, length] = self.shape;
         let lists = self.values.chunks(length).zip(later.values.chunks(later.shape[3]));
-        let values = lists.flat_map(|(old, new)| [old, new].concat()).collect();
+        let values = lists.flat_map(|(old, new)| [old, new]).collect::<Vec<_>>().concat();
         Self { shape: [batch, heads, rounds, length + later.shape[3]], values }
     }
 
