@@ -276,7 +276,7 @@ impl<K: Kernel> KernelAttention<K> {
             visibility.shown(row, i..i + 1, reached)
         };
         let is_shown = |row: usize| queries.clone().all(|i| shown(row, i) == Shown::Everything);
-        // Elsewhere weights are always multiplied, and so are no views: with fusion, Burn 0.22.1 multiplies some of these wrongly.
+        // Elsewhere weights are always multiplied here, which makes them a tensor of its own: with fusion, Burn 0.22.1 multiplies some views wrongly.
         if has_kernels_in_main_memory(device) && !self.options.renormalise && (0..rows).all(is_shown) {
             return None;
         }
