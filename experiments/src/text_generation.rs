@@ -17,12 +17,12 @@ use crate::data::generate::{self, Sizes};
 use crate::data::parallel::Pair;
 use crate::data::text_pairs::TextPairs;
 use crate::data::word_vectors::WordVectors;
-use crate::data::{dialogue, summary};
+use crate::data::{dialogue, summary, synonyms};
 use crate::error::ExperimentError;
 use crate::experiment::{Attention, Card, Config, Experiment, Reading, Scores, Setup};
 use crate::metrics::{
-    Cider, Combination, CorpusMetric, DialogueBleu, EmbeddingSimilarity, EmbeddingStatistics, ItemScore, ItemTable, MetricColumn, Rouge,
-    RougeStatistics, RougeVariant,
+    Cider, Combination, CorpusMetric, DialogueBleu, EmbeddingSimilarity, EmbeddingStatistics, ItemScore, ItemTable, Meteor,
+    MeteorStatistics, MetricColumn, Rouge, RougeStatistics, RougeVariant, Synonyms,
 };
 use crate::published::PublishedNumbers;
 use crate::run_folder::RunPaths;
@@ -45,6 +45,7 @@ pub struct GenerationDataset {
     /// Training pairs that lost a part of their source or of their target.
     shortened: usize,
     vectors: Option<WordVectors>,
+    synonyms: Option<Synonyms>,
 }
 
 impl Experiment for TextGeneration {
@@ -57,6 +58,7 @@ impl Experiment for TextGeneration {
         "data.turns",
         "data.personas",
         "data.word_vectors",
+        "data.synonyms",
         "data.generated_pairs",
         "model.max_length",
     ];
@@ -180,7 +182,8 @@ impl Experiment for TextGeneration {
 
     fn columns() -> Vec<MetricColumn> {
         let percent = |name: &str| MetricColumn::new(name, name).percent().higher_is_better();
-        let names = ["ROUGE-1", "ROUGE-2", "ROUGE-L", "ROUGE-Lsum", "BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "CIDEr", "embedding average"];
+        let names =
+            ["ROUGE-1", "ROUGE-2", "ROUGE-L", "ROUGE-Lsum", "BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "CIDEr", "embedding average"];
         let valid = MetricColumn::new("valid perplexity", "valid ppl").lower_is_better();
         names.map(percent).into_iter().chain([valid]).collect()
     }
@@ -203,7 +206,7 @@ impl Experiment for TextGeneration {
 }
 
 fn dataset(config: &GenerationConfig, task: GenerationTask) -> Result<GenerationDataset, ExperimentError> {
-    let GenerationData { turns, personas, generated_pairs, word_vectors, .. } = &config.own.data;
+    let GenerationData { turns, personas, generated_pairs, word_vectors, synonyms, .. } = &config.own.data;
     let (name, pairs) = match &config.run.data {
         Some(dir) => {
             let read = match task {
@@ -239,7 +242,8 @@ fn dataset(config: &GenerationConfig, task: GenerationTask) -> Result<Generation
     let valid = encode(&pairs.corpus.valid);
     let train = encode(&pairs.corpus.train);
     let vectors = word_vectors.as_deref().map(|path: &Path| WordVectors::read(path)).transpose().map_err(ExperimentError::failure)?;
-    Ok(GenerationDataset { name, task, pairs, tokeniser, train, valid, shortened, vectors })
+    let synonyms = synonyms.as_deref().map(synonyms::read).transpose().map_err(ExperimentError::failure)?;
+    Ok(GenerationDataset { name, task, pairs, tokeniser, train, valid, shortened, vectors, synonyms })
 }
 
 /// The tokens of a source that a model can read: of a document the first, since news begin with what matters, of a dialogue the last.
@@ -296,6 +300,13 @@ fn metrics(setup: Setup<'_, TextGeneration>, hypotheses: &[String], references: 
         let rouge = Rouge { variant, stemmer };
         of_rouge(metric, rouge, rouge.corpus_statistics(hypotheses, references))
     };
+    let meteor = Meteor { synonyms: setup.data.synonyms.as_ref(), ..Meteor::default() };
+    let of_meteor = |statistics: Vec<MeteorStatistics>| Found {
+        metric: "METEOR",
+        value: meteor.score(&statistics.iter().copied().sum()).score,
+        signature: meteor.signature(Some(1)),
+        items: Items::Values(statistics.iter().map(|statistics| statistics.score).collect()),
+    };
     if setup.data.task == GenerationTask::Summary {
         let mut found =
             vec![rouge("ROUGE-1", RougeVariant::Rouge1), rouge("ROUGE-2", RougeVariant::Rouge2), rouge("ROUGE-L", RougeVariant::RougeL)];
@@ -304,6 +315,7 @@ fn metrics(setup: Setup<'_, TextGeneration>, hypotheses: &[String], references: 
         let of_references: Vec<[String; 1]> = references.iter().map(|[text]| [lines(text)]).collect();
         let rouge = Rouge { variant: RougeVariant::RougeLsum, stemmer };
         found.push(of_rouge("ROUGE-Lsum", rouge, rouge.corpus_statistics(&summaries, &of_references)));
+        found.push(of_meteor(meteor.corpus_statistics(&summaries, &of_references)));
         return found;
     }
     let bleu = DialogueBleu::default();
@@ -314,6 +326,7 @@ fn metrics(setup: Setup<'_, TextGeneration>, hypotheses: &[String], references: 
     };
     let mut found: Vec<_> = ["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4"].into_iter().zip(scores).zip(1..).map(of_order).collect();
     found.push(rouge("ROUGE-L", RougeVariant::RougeL));
+    found.push(of_meteor(meteor.corpus_statistics(hypotheses, references)));
     let cider = Cider { variant: cider, ..Cider::default() };
     let statistics = cider.corpus_statistics(hypotheses, references);
     found.push(Found {

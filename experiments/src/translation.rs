@@ -11,9 +11,10 @@ use crate::batch::at_least_in_a_batch;
 use crate::comparison::folder_name;
 use crate::data::generate::{self, Sizes};
 use crate::data::parallel::{Pair, ParallelCorpus};
+use crate::data::synonyms;
 use crate::error::ExperimentError;
 use crate::experiment::{Attention, Card, Config, Experiment, Reading, Scores, Setup};
-use crate::metrics::{ChrF, CorpusMetric, ItemScore, MetricColumn};
+use crate::metrics::{Bleu, ChrF, Combination, CorpusMetric, ItemScore, ItemTable, Meteor, MetricColumn, Synonyms};
 use crate::published::PublishedNumbers;
 use crate::run_folder::RunPaths;
 use crate::settings::Settings;
@@ -22,6 +23,10 @@ use crate::tokenise::Tokeniser;
 use crate::train::Interrupt;
 
 pub use config::{Translation, TranslationConfig, TranslationData};
+
+/// The name of this score and the language it is for.
+const METEOR: &str = "METEOR";
+const ENGLISH: &str = "en";
 
 /// A tokenised parallel corpus.
 #[derive(Debug)]
@@ -32,9 +37,15 @@ pub struct TranslationDataset {
     train: Vec<TokenPair>,
     valid: Vec<TokenPair>,
     too_long: usize,
+    synonyms: Option<Synonyms>,
 }
 
 impl TranslationDataset {
+    /// METEOR, whose stems are of English words, if that is the target language. Its words are those of BLEU.
+    fn meteor(&self, bleu: Bleu) -> Option<Meteor<'_>> {
+        (self.corpus.target_language == ENGLISH).then_some(Meteor { tokeniser: bleu.tokeniser, synonyms: self.synonyms.as_ref() })
+    }
+
     /// The training pairs.
     pub(crate) fn train(&self) -> &[TokenPair] {
         &self.train
@@ -52,7 +63,8 @@ impl TranslationDataset {
 impl Experiment for Translation {
     const NAME: &'static str = "mt";
     const TITLE: &'static str = "Machine translation";
-    const DATA: &'static [&'static str] = &["tokeniser", "data.source", "data.target", "data.generated_pairs", "model.max_length"];
+    const DATA: &'static [&'static str] =
+        &["tokeniser", "data.source", "data.target", "data.synonyms", "data.generated_pairs", "model.max_length"];
     const STACKS: usize = 2;
     const BATCH: &'static str = "data.batch_tokens";
     type Data = TranslationDataset;
@@ -77,6 +89,11 @@ impl Experiment for Translation {
         if data.generated_pairs == 0 {
             return Err(settings.refuse("data.generated_pairs", "at least one pair is needed").into());
         }
+        if data.synonyms.is_some() && (config.run.data.is_none() || data.target != ENGLISH) {
+            let problem =
+                "synonyms are for METEOR, which is computed of translations into English; leave it out, or give --data and --target en";
+            return Err(settings.refuse("data.synonyms", problem).into());
+        }
         decoding.search().validate().map_err(ExperimentError::usage)?;
         for attention in attentions {
             // The vocabulary is not known before the data is read and does not matter here.
@@ -86,7 +103,7 @@ impl Experiment for Translation {
     }
 
     fn open(config: &Config<Self>) -> Result<Vec<TranslationDataset>, ExperimentError> {
-        let TranslationData { source, target, generated_pairs, .. } = &config.own.data;
+        let TranslationData { source, target, synonyms, generated_pairs, .. } = &config.own.data;
         let (name, corpus) = match &config.run.data {
             Some(dir) => {
                 let corpus = ParallelCorpus::read(dir, source, target).map_err(ExperimentError::failure)?;
@@ -129,11 +146,12 @@ impl Experiment for Translation {
                 )));
             }
         }
-        Ok(vec![TranslationDataset { name, corpus, tokeniser, train, valid, too_long }])
+        let synonyms = synonyms.as_deref().map(synonyms::read).transpose().map_err(ExperimentError::failure)?;
+        Ok(vec![TranslationDataset { name, corpus, tokeniser, train, valid, too_long, synonyms }])
     }
 
     fn card(data: &TranslationDataset) -> Card<'_> {
-        let TranslationDataset { name, corpus, tokeniser, train, valid, too_long } = data;
+        let TranslationDataset { name, corpus, tokeniser, train, valid, too_long, .. } = data;
         let ParallelCorpus { source_language, target_language, tests, skipped, sha256, .. } = corpus;
         let tests: Vec<_> = tests.iter().map(|(name, pairs)| format!("{name} {}", pairs.len())).collect();
         let skipped: usize = skipped.iter().map(|skipped| skipped.lines.len()).sum();
@@ -178,18 +196,30 @@ impl Experiment for Translation {
             paths.write_hypotheses(name, &hypotheses)?;
             paths.write_references(name, &pairs.iter().map(|pair| pair.target.as_str()).collect::<Vec<_>>())?;
             let references: Vec<[&str; 1]> = pairs.iter().map(|pair| [pair.target.as_str()]).collect();
-            let values = [
-                ("BLEU", bleu.corpus_score(&hypotheses, &references).score, bleu.signature(Some(1)), CorpusMetric::Bleu(bleu)),
-                ("chrF2", chrf.corpus_score(&hypotheses, &references).score, chrf.signature(Some(1)), CorpusMetric::ChrF(chrf)),
+            let of_texts = |kind| ItemScore::of_texts(name, kind);
+            let mut values = vec![
+                ("BLEU", bleu.corpus_score(&hypotheses, &references).score, bleu.signature(Some(1)), of_texts(CorpusMetric::Bleu(bleu))),
+                ("chrF2", chrf.corpus_score(&hypotheses, &references).score, chrf.signature(Some(1)), of_texts(CorpusMetric::ChrF(chrf))),
             ];
-            for (metric, value, signature, kind) in values {
+            if let Some(meteor) = setup.data.meteor(bleu) {
+                let statistics = meteor.corpus_statistics(&hypotheses, &references);
+                let value = meteor.score(&statistics.iter().copied().sum()).score;
+                values.push((METEOR, value, meteor.signature(Some(1)), ItemScore::new(name, "sentences", Combination::Mean, &[METEOR])));
+                let mut table = ItemTable::new(name, &[METEOR]);
+                references
+                    .iter()
+                    .zip(&statistics)
+                    .for_each(|([reference], of_sentence)| table.push(reference.as_bytes(), &[of_sentence.score]));
+                scores.items.push(table);
+            }
+            for (metric, value, signature, made_of) in values {
                 if tests.len() > 1 {
                     let metric = format!("{name}/{metric}");
                     scores.push(&metric, value, signature.clone());
-                    scores.push_items(&metric, ItemScore::of_texts(name, kind));
+                    scores.push_items(&metric, made_of.clone());
                 }
                 if index == 0 {
-                    scores.push_items(metric, ItemScore::of_texts(name, kind));
+                    scores.push_items(metric, made_of);
                     scores.push(metric, value, format!("{signature}, test set {name}, {}", setup.config.own.decoding));
                 }
             }
@@ -203,6 +233,7 @@ impl Experiment for Translation {
         vec![
             MetricColumn::new("BLEU", "BLEU").higher_is_better(),
             MetricColumn::new("chrF2", "chrF2").higher_is_better(),
+            MetricColumn::new(METEOR, METEOR).percent().higher_is_better(),
             MetricColumn::new("valid perplexity", "valid ppl").lower_is_better(),
         ]
     }

@@ -9,7 +9,9 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use heedful_attention::random::RandomKey;
 use heedful_experiments::data::word_vectors::WordVectors;
-use heedful_experiments::data::{GlueData, GlueTask, LabelledTexts, ParallelCorpus, TextCorpus, babi, dialogue, images, list_ops, summary};
+use heedful_experiments::data::{
+    GlueData, GlueTask, LabelledTexts, ParallelCorpus, TextCorpus, babi, dialogue, images, list_ops, summary, synonyms,
+};
 use peak_alloc::PeakAlloc;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
@@ -299,6 +301,11 @@ fn expressions_of_list_ops() {
 fn vectors_of_words() {
     let vectors = text("the 0.1 -0.2 3e-1\nof 1 2 3\nand -1 -2 -3\n");
     survives(&[("vectors.txt", vectors)], |dir| WordVectors::read(&dir.join("vectors.txt")));
+}
+
+#[test]
+fn sets_of_synonyms() {
+    survives(&[("synonyms.txt", text("big vast\ncar auto\nwalk go\n"))], |dir| synonyms::read(&dir.join("synonyms.txt")));
 }
 
 #[test]

@@ -25,6 +25,7 @@ pub mod list_ops;
 mod packed;
 pub mod parallel;
 pub mod summary;
+pub mod synonyms;
 pub mod text;
 pub mod text_pairs;
 pub mod word_vectors;

@@ -49,7 +49,7 @@ impl ItemScore {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Combination {
-    /// The mean of a value: accuracy, ROUGE, CIDEr.
+    /// The mean of a value: accuracy, ROUGE, CIDEr, METEOR.
     Mean,
     /// The sum of a part by the sum of a whole, zero without a whole: bits per unit, F1 over the answers to questions.
     Ratio,

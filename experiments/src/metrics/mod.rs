@@ -1,6 +1,6 @@
 //! Quality metrics, computed from plain Rust values after the model has spoken.
 //!
-//! Covered: BLEU and chrF for translation ([`bleu`], [`chrf`]), ROUGE for summaries ([`rouge`]), CIDEr, BLEU-1 to BLEU-4 and the similarity of word
+//! Covered: BLEU and chrF for translation ([`bleu`], [`chrf`]), METEOR for texts in English ([`meteor`]), ROUGE for summaries ([`rouge`]), CIDEr, BLEU-1 to BLEU-4 and the similarity of word
 //! vectors for dialogue and captions ([`cider`], [`dialogue_bleu`], [`embedding`]), perplexity and bits per unit for language models ([`likelihood`]),
 //! accuracy, F1 and Matthews correlation for classification ([`classification`]), choices among candidate answers ([`grouped`]), Pearson and
 //! Spearman correlation for graded similarity ([`correlation`]), mean and deviation over seeds ([`spread`]), and tests of differences ([`significance`]).
@@ -8,9 +8,9 @@
 //! Whatever is estimated over a corpus is a sum of per-example statistics, so that no result depends on how examples were grouped into batches, and
 //! so that resampling tests can add up the same statistics in another selection.
 //!
-//! The definitions are those of sacreBLEU, rouge-score, pycocoevalcap, nlg-eval, scikit-learn and SciPy; the unit tests compare with values those
+//! The definitions are those of sacreBLEU, rouge-score, pycocoevalcap, NLTK, nlg-eval, scikit-learn and SciPy; the unit tests compare with values those
 //! packages computed (for nlg-eval, with its formulas in NumPy). Not covered: the tokenisers that sacreBLEU offers for Chinese, Japanese and Korean,
-//! TER, and METEOR, which needs tables of synonyms and paraphrases.
+//! TER, and the METEOR of later versions, which needs tables of paraphrases.
 
 pub mod bleu;
 pub mod chrf;
@@ -23,6 +23,7 @@ pub mod embedding;
 pub mod grouped;
 pub mod items;
 pub mod likelihood;
+pub mod meteor;
 mod porter;
 pub mod rouge;
 pub mod significance;
@@ -39,6 +40,7 @@ pub use embedding::{EmbeddingScore, EmbeddingSimilarity, EmbeddingStatistics};
 pub use grouped::{AnswerScores, Candidate, TextScores, answer_scores, choice_accuracy, text_scores};
 pub use items::{Combination, ConfusionScore, CorpusMetric, ItemScore, ItemTable};
 pub use likelihood::{LikelihoodTotal, TextUnit};
+pub use meteor::{Meteor, MeteorScore, MeteorStatistics, Synonyms};
 pub use rouge::{Rouge, RougeScore, RougeStatistics, RougeVariant};
 pub use spread::Spread;
 

@@ -1,4 +1,4 @@
-//! Porter's stemmer in the variant of NLTK, by which the stemming option of ROUGE is defined.
+//! Porter's stemmer in the variant of NLTK, by which the stemming option of ROUGE and the second stage of METEOR are defined.
 //!
 //! The idea: strip English suffixes in five steps, each only from a stem that is long enough. The length of a stem is its measure `m`, how often a
 //! vowel is followed by a consonant in it; a `y` is a vowel after a consonant and a consonant elsewhere.
@@ -27,20 +27,20 @@ const IRREGULAR: [(&str, &str); 16] = [
     ("succeed", "succeed"),
 ];
 
-/// The stem of `word`, which consists of lower-case ASCII letters and digits; a digit is a consonant.
+/// The stem of `word`, which is in lower case; whatever is no ASCII letter is a consonant.
 pub(super) fn stem(word: &str) -> String {
     const STEPS: [fn(String) -> String; 8] = [step_1a, step_1b, step_1c, step_2, step_3, step_4, step_5a, step_5b];
     if let Some((_, stem)) = IRREGULAR.iter().find(|(form, _)| *form == word) {
         return (*stem).to_owned();
     }
     // Too short to have a suffix; Porter's own programs leave such words alone too.
-    if word.len() <= 2 { word.to_owned() } else { STEPS.iter().fold(word.to_owned(), |word, step| step(word)) }
+    if letters(word) <= 2 { word.to_owned() } else { STEPS.iter().fold(word.to_owned(), |word, step| step(word)) }
 }
 
 /// Plurals.
 fn step_1a(word: String) -> String {
     // NLTK's rule: "dies" becomes "die", while "flies" becomes "fli".
-    if word.len() == 4 && word.ends_with("ies") {
+    if letters(&word) == 4 && word.ends_with("ies") {
         return replace(word, &[("s", "")], |_| true);
     }
     replace(word, &[("sses", "ss"), ("ies", "i"), ("ss", "ss"), ("s", "")], |_| true)
@@ -50,7 +50,7 @@ fn step_1a(word: String) -> String {
 fn step_1b(word: String) -> String {
     // NLTK's rule: "died" becomes "die", while "spied" becomes "spi".
     if word.ends_with("ied") {
-        let replacement = if word.len() == 4 { "ie" } else { "i" };
+        let replacement = if letters(&word) == 4 { "ie" } else { "i" };
         return replace(word, &[("ied", replacement)], |_| true);
     }
     if word.ends_with("eed") {
@@ -70,7 +70,7 @@ fn step_1b(word: String) -> String {
 
 /// The letter y at the end. NLTK's condition: it follows a consonant that is not the first letter.
 fn step_1c(word: String) -> String {
-    replace(word, &[("y", "i")], |stem| stem.len() > 1 && consonants(stem).ends_with(&[true]))
+    replace(word, &[("y", "i")], |stem| letters(stem) > 1 && consonants(stem).ends_with(&[true]))
 }
 
 /// Double suffixes.
@@ -150,13 +150,17 @@ fn replace(word: String, rules: &[(&str, &str)], condition: impl Fn(&str) -> boo
     word
 }
 
+fn letters(word: &str) -> usize {
+    word.chars().count()
+}
+
 /// For each letter whether it is a consonant.
 fn consonants(stem: &str) -> Vec<bool> {
     let mut consonants: Vec<bool> = Vec::with_capacity(stem.len());
-    for letter in stem.bytes() {
+    for letter in stem.chars() {
         consonants.push(match letter {
-            b'a' | b'e' | b'i' | b'o' | b'u' => false,
-            b'y' => consonants.last() != Some(&true),
+            'a' | 'e' | 'i' | 'o' | 'u' => false,
+            'y' => consonants.last() != Some(&true),
             _ => true,
         });
     }
@@ -170,8 +174,9 @@ fn measure(stem: &str) -> usize {
 
 /// Porter's condition `*d`.
 fn ends_in_double_consonant(stem: &str) -> bool {
-    let letters = stem.as_bytes();
-    letters.len() >= 2 && letters[letters.len() - 1] == letters[letters.len() - 2] && consonants(stem).ends_with(&[true])
+    let mut letters = stem.chars().rev();
+    let last = letters.next();
+    last.is_some() && letters.next() == last && consonants(stem).ends_with(&[true])
 }
 
 /// Porter's condition `*o`, and NLTK's addition to it: the whole stem is a vowel and a consonant.

@@ -74,6 +74,8 @@ pub struct GenerationData {
     pub cider: CiderVariant,
     /// File of word vectors in the text format of GloVe, for the similarity of replies; by default none, and no such scores.
     pub word_vectors: Option<PathBuf>,
+    /// File of synonyms for METEOR, a set of words on each line; by default none, and METEOR matches equal words and equal stems.
+    pub synonyms: Option<PathBuf>,
     /// Training pairs of each task that is made here.
     pub generated_pairs: usize,
 }
@@ -101,6 +103,7 @@ impl Default for GenerationData {
             stemmer: true,
             cider: CiderVariant::default(),
             word_vectors: None,
+            synonyms: None,
             generated_pairs: Sizes::TEXT_PAIRS.train,
         }
     }

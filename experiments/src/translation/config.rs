@@ -1,5 +1,7 @@
 //! Configuration of the experiment.
 
+use std::path::PathBuf;
+
 use heedful_models::seq2seq::{Seq2SeqConfig, Tying};
 use serde::{Deserialize, Serialize};
 
@@ -42,6 +44,8 @@ pub struct TranslationData {
     pub target: String,
     /// Tokens of the longer side in a batch, padding included.
     pub batch_tokens: usize,
+    /// File of synonyms for METEOR, a set of words on each line; by default none. METEOR is computed where the target language is `en`.
+    pub synonyms: Option<PathBuf>,
     /// Training pairs of the built-in corpus.
     pub generated_pairs: usize,
 }
@@ -61,7 +65,13 @@ impl Default for Translation {
 
 impl Default for TranslationData {
     fn default() -> Self {
-        Self { source: "en".to_owned(), target: "de".to_owned(), batch_tokens: 1000, generated_pairs: Sizes::PARALLEL.train }
+        Self {
+            source: "en".to_owned(),
+            target: "de".to_owned(),
+            batch_tokens: 1000,
+            synonyms: None,
+            generated_pairs: Sizes::PARALLEL.train,
+        }
     }
 }
 

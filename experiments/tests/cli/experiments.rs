@@ -89,8 +89,14 @@ fn texts_are_generated_classified_and_analysed() {
     let output = run("textgen", &textgen, &[&small[..], &["--set", "data.test=8"]].concat());
     succeeded(&output);
     let table = stdout(&output);
-    assert!(["ROUGE-Lsum", "BLEU-4", "CIDEr"].iter().all(|metric| table.contains(metric)), "{table}");
-    assert_eq!(records(&textgen).len(), 2, "summaries and replies");
+    assert!(["ROUGE-Lsum", "BLEU-4", "METEOR", "CIDEr"].iter().all(|metric| table.contains(metric)), "{table}");
+    let found = records(&textgen);
+    assert_eq!(found.len(), 2, "summaries and replies");
+    for record in &found {
+        assert!((0.0..=1.0).contains(&record["metrics"]["METEOR"].as_f64().unwrap()), "{record}");
+        assert!(record["signatures"]["METEOR"].as_str().unwrap().contains("|stages:exact+stem|"), "{record}");
+        assert_eq!(record["items"]["METEOR"]["combination"], "mean");
+    }
     let replies = textgen.join("built-in%20dialogue/dot-product-seed1/hypotheses");
     let lines = |name: &str| fs::read_to_string(replies.join(name)).unwrap().lines().count();
     assert_eq!((lines("test.txt"), lines("test.reference.txt")), (8, 8));

@@ -24,6 +24,7 @@ fn a_run_leaves_configuration_results_report_log_and_hypotheses() {
         assert!(record["metrics"][metric].is_number(), "{metric}");
     }
     assert!(record["signatures"]["BLEU"].as_str().unwrap().starts_with("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:"));
+    assert!(record["metrics"]["METEOR"].is_null(), "it is for English");
     let run = out.join("dot-product-seed1");
     assert_eq!(fs::read_to_string(run.join("hypotheses/test_numbers.txt")).unwrap().lines().count(), 6);
     let log = fs::read_to_string(run.join("log.jsonl")).unwrap();
@@ -34,6 +35,37 @@ fn a_run_leaves_configuration_results_report_log_and_hypotheses() {
     for part in ["dot-product</span>", "Published numbers", "Curves over steps: perplexity, training loss", "[model]\nlayers = "] {
         assert!(page.contains(part), "{part} is missing in {page}");
     }
+}
+
+#[test]
+fn translations_into_english_have_a_meteor_with_the_stages_that_were_used() {
+    let (data, folder) = (parallel_folder(), tempfile::tempdir().unwrap());
+    let synonyms = folder.path().join("synonyms.txt");
+    fs::write(&synonyms, "one single\nfour quartet\n").unwrap();
+    let option = format!("data.synonyms='{}'", synonyms.display());
+    let english = ["--source", "de", "--target", "en"];
+    for (name, further, stages) in [
+        ("two", &english[..], "|tok:13a|stages:exact+stem|"),
+        ("three", &[&english[..], &["--set", &option]].concat()[..], "|stages:exact+stem+synonyms|synonyms:synonyms.txt|"),
+    ] {
+        let out = folder.path().join(name);
+        succeeded(&translate(data.path(), &out, further).output().unwrap());
+        let results: Vec<Value> = serde_json::from_str(&fs::read_to_string(out.join("results.json")).unwrap()).unwrap();
+        let score = results[0]["metrics"]["METEOR"].as_f64().unwrap();
+        assert!(results[0]["signatures"]["METEOR"].as_str().unwrap().contains(stages), "{}", results[0]);
+        let items: Value =
+            serde_json::from_str(&fs::read_to_string(out.join("dot-product-seed1/items/test_numbers.json")).unwrap()).unwrap();
+        let values: Vec<f64> = items["rows"].as_array().unwrap().iter().map(|row| row[0].as_f64().unwrap()).collect();
+        assert_eq!((values.len(), &items["statistics"][0]), (6, &Value::from("METEOR")));
+        assert!((values.iter().sum::<f64>() / 6.0 - score).abs() < 1e-12, "{score} of {values:?}");
+    }
+    fs::write(&synonyms, "one single\nfour\n").unwrap();
+    let refuse = |further: &[&str], code, parts: &[&str]| {
+        let output = translate(data.path(), &folder.path().join("refused"), &[further, &["--set", &option]].concat()).output().unwrap();
+        refused(&output, code, parts);
+    };
+    refuse(&english, 1, &["synonyms.txt", "line 2", "`four`"]);
+    refuse(&[], 2, &["data.synonyms", "--target en"]);
 }
 
 #[test]
