@@ -3,6 +3,7 @@
 mod adaptive;
 mod change;
 mod config;
+mod last_words;
 mod models;
 mod positions;
 mod pretrained;
@@ -198,6 +199,9 @@ impl Experiment for Language {
             positions.write(paths)?;
         }
         spans::add_multiplications(&mut scores, setup, model);
+        if setup.data.corpus.last_words && last_words::add(&mut scores, setup.data, data, model, interrupt).is_none() {
+            return Ok(None);
+        }
         if let Some(checksums) = &setup.data.pretrained {
             scores.notes.push(checksums.to_string());
             let before = Self::model(setup, &RandomKey::from_seed(0), &model.embedding.tokens.weight.device())?;
@@ -230,6 +234,7 @@ impl Experiment for Language {
             MetricColumn::new("context", "context").digits(0).defined_as("tokens that are read at once in training"),
             MetricColumn::new("memory", "memory").digits(0).defined_as("tokens before them whose states are remembered in training"),
         ];
+        columns.extend(last_words::columns());
         columns.extend(spans::columns());
         columns.push(change::column());
         columns

@@ -296,10 +296,6 @@ fn metrics(setup: Setup<'_, TextGeneration>, hypotheses: &[String], references: 
         signature: rouge.signature(Some(1)),
         items: Items::Values(statistics.iter().map(|statistics| statistics.f_measure).collect()),
     };
-    let rouge = |metric, variant| {
-        let rouge = Rouge { variant, stemmer };
-        of_rouge(metric, rouge, rouge.corpus_statistics(hypotheses, references))
-    };
     let meteor = Meteor { synonyms: setup.data.synonyms.as_ref(), ..Meteor::default() };
     let of_meteor = |statistics: Vec<MeteorStatistics>| Found {
         metric: "METEOR",
@@ -308,13 +304,21 @@ fn metrics(setup: Setup<'_, TextGeneration>, hypotheses: &[String], references: 
         items: Items::Values(statistics.iter().map(|statistics| statistics.score).collect()),
     };
     if setup.data.task == GenerationTask::Summary {
-        let mut found =
-            vec![rouge("ROUGE-1", RougeVariant::Rouge1), rouge("ROUGE-2", RougeVariant::Rouge2), rouge("ROUGE-L", RougeVariant::RougeL)];
+        // Marks of sentences are no words of a summary.
         let lines = |text: &str| summary::with_line_ends(text);
         let summaries: Vec<String> = hypotheses.iter().map(|text| lines(text)).collect();
         let of_references: Vec<[String; 1]> = references.iter().map(|[text]| [lines(text)]).collect();
-        let rouge = Rouge { variant: RougeVariant::RougeLsum, stemmer };
-        found.push(of_rouge("ROUGE-Lsum", rouge, rouge.corpus_statistics(&summaries, &of_references)));
+        let variants = [
+            ("ROUGE-1", RougeVariant::Rouge1),
+            ("ROUGE-2", RougeVariant::Rouge2),
+            ("ROUGE-L", RougeVariant::RougeL),
+            ("ROUGE-Lsum", RougeVariant::RougeLsum),
+        ];
+        let rouge = |(metric, variant)| {
+            let rouge = Rouge { variant, stemmer };
+            of_rouge(metric, rouge, rouge.corpus_statistics(&summaries, &of_references))
+        };
+        let mut found: Vec<_> = variants.map(rouge).into();
         found.push(of_meteor(meteor.corpus_statistics(&summaries, &of_references)));
         return found;
     }
@@ -325,7 +329,8 @@ fn metrics(setup: Setup<'_, TextGeneration>, hypotheses: &[String], references: 
         Found { metric, value, signature: bleu.signature(Some(1)), items }
     };
     let mut found: Vec<_> = ["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4"].into_iter().zip(scores).zip(1..).map(of_order).collect();
-    found.push(rouge("ROUGE-L", RougeVariant::RougeL));
+    let rouge = Rouge { variant: RougeVariant::RougeL, stemmer };
+    found.push(of_rouge("ROUGE-L", rouge, rouge.corpus_statistics(hypotheses, references)));
     found.push(of_meteor(meteor.corpus_statistics(hypotheses, references)));
     let cider = Cider { variant: cider, ..Cider::default() };
     let statistics = cider.corpus_statistics(hypotheses, references);

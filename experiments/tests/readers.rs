@@ -207,6 +207,37 @@ fn running_text() {
 }
 
 #[test]
+fn text_of_the_billion_words_and_of_lambada() {
+    let files = [
+        ("training-monolingual.tokenized.shuffled/news.en-00001-of-00100", text("a b .\nc d .\n")),
+        ("heldout-monolingual.tokenized.shuffled/news.en.heldout-00000-of-00050", text("a .\n")),
+        ("heldout-monolingual.tokenized.shuffled/news.en.heldout-00001-of-00050", text("b .\n")),
+    ];
+    survives(&files, TextCorpus::read);
+    let files = [
+        ("train-novels/A/a.txt", text("one two\nthree\n")),
+        ("lambada_development_plain_text.txt", text("a b a\nc d c\n")),
+        ("lambada_test_plain_text.txt", text("e f e\n")),
+    ];
+    survives(&files, TextCorpus::read);
+}
+
+#[test]
+fn talks_of_iwslt() {
+    let train = text("<url>u</url>\n<title>T</title>\n one .\n two .\n");
+    let set = text("<doc docid=\"1\">\n<seg id=\"1\"> one &amp; two </seg>\n<seg id=\"2\"> three </seg>\n</doc>\n");
+    let files = [
+        ("train.tags.en-de.en", train.clone()),
+        ("train.tags.en-de.de", train),
+        ("IWSLT17.TED.dev2010.en-de.en.xml", set.clone()),
+        ("IWSLT17.TED.dev2010.en-de.de.xml", set.clone()),
+        ("IWSLT17.TED.tst2010.en-de.en.xml", set.clone()),
+        ("IWSLT17.TED.tst2010.en-de.de.xml", set),
+    ];
+    survives(&files, |dir| ParallelCorpus::read(dir, "en", "de"));
+}
+
+#[test]
 fn compressed_text() {
     use std::io::Write;
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
@@ -280,6 +311,17 @@ fn dialogues() {
 fn documents_and_summaries() {
     let table = text(&"A long text . It goes on .\tA text .\n".repeat(20));
     survives(&[("train.tsv", table.clone()), ("valid.tsv", table.clone()), ("test.tsv", table)], summary::read);
+    // The SHA-1 of `http://a/1` and so on.
+    let story = text("One .\n\nTwo .\n\n@highlight\n\nOne and two\n");
+    let files = [
+        ("cnn/stories/1feefadbc173033154263b26347149f56aa664d6.story", story.clone()),
+        ("cnn/stories/9474a573557ba1c213807a208f5565e6d591e1e5.story", story.clone()),
+        ("cnn/stories/c465d0b7f8a0a5aba0486556171d1fdaf465d851.story", story),
+        ("all_train.txt", text("http://a/1\n")),
+        ("all_val.txt", text("http://a/2\n")),
+        ("all_test.txt", text("http://a/3\n")),
+    ];
+    survives(&files, summary::read);
 }
 
 #[test]

@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 use heedful_attention::random::RandomKey;
 use serde::Serialize;
 
+use crate::data::summary::stories;
+use crate::data::text::{billion_words, lambada};
 use crate::data::{
     DataError, Exercise, ExerciseTask, GlueData, GlueTask, Images, LabelledTexts, ParallelCorpus, TextCorpus, TextPairs, babi, dialogue,
     files, images, list_ops, summary,
@@ -132,7 +134,7 @@ fn look(dir: &Path, depth: usize, report: &mut Report) {
     if report.findings.len() == before && folder.names.iter().any(|name| !is_about_data(name)) {
         report.unread.push(dir.to_path_buf());
     }
-    if depth > 0 {
+    if depth > 0 && !folder.is_of_folders() {
         for inner in folders(dir).unwrap_or_default() {
             look(&inner, depth - 1, report);
         }
@@ -166,6 +168,11 @@ impl Finding {
 }
 
 impl Folder {
+    /// Whether what it holds is also in the folders in it, which are nothing by themselves.
+    fn is_of_folders(&self) -> bool {
+        billion_words::is_in(&self.path) || self.has(lambada::is_part) || self.has(stories::is_list) || self.path.join("url_lists").is_dir()
+    }
+
     fn has(&self, fits: impl Fn(&str) -> bool) -> bool {
         self.names.iter().any(|name| fits(name))
     }
@@ -308,7 +315,8 @@ fn read_dialogue(dir: &Path, kind: &str) -> Result<Contents, DataError> {
 }
 
 fn summary_files(folder: &Folder) -> Vec<String> {
-    if folder.has(|name| ["train.source", "train.document"].contains(&name)) { vec![String::new()] } else { Vec::new() }
+    let is_summary = |name: &str| ["train.source", "train.document"].contains(&name) || name.ends_with(".story") || stories::is_list(name);
+    if folder.has(is_summary) || folder.path.join("url_lists").is_dir() { vec![String::new()] } else { Vec::new() }
 }
 
 fn read_summary(dir: &Path, _: &str) -> Result<Contents, DataError> {
@@ -326,7 +334,8 @@ fn texts(folder: &Folder) -> Vec<String> {
     let is_text = |name: &str| name.ends_with(".txt") || ["text8", "enwik8"].contains(&name);
     let is_single =
         folder.names.iter().filter(|name| is_text(name)).count() == 1 && !folder.has(|name| !is_text(name) && !is_about_data(name));
-    if folder.has(is_split) || is_single { vec![String::new()] } else { Vec::new() }
+    let is_original = billion_words::is_in(&folder.path) || folder.has(lambada::is_part);
+    if folder.has(is_split) || is_single || is_original { vec![String::new()] } else { Vec::new() }
 }
 
 fn read_text(dir: &Path, _: &str) -> Result<Contents, DataError> {

@@ -159,7 +159,7 @@ fn lines(path: &Path, bytes: &[u8]) -> Result<Vec<String>, DataError> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use std::io::Write;
 
     use flate2::Compression;

@@ -4,7 +4,7 @@
 //! what it cannot read exactly (with the file, line and field), never guesses between two candidates, and reports a SHA-256 of what it read so that a
 //! result can be traced to its data. [`generate`] makes artificial data of the same types for runs without any download.
 //!
-//! Covered: line-aligned parallel text ([`ParallelCorpus`]), language-model text ([`TextCorpus`]), the GLUE and SuperGLUE benchmarks ([`GlueData`]),
+//! Covered: parallel text, line by line or as IWSLT has it ([`ParallelCorpus`]), language-model text ([`TextCorpus`]), the GLUE and SuperGLUE benchmarks ([`GlueData`]),
 //! and questions with one right answer ([`Exercises`]): algorithmic tasks, ListOps ([`list_ops`]) and bAbI ([`babi`]), texts of a class
 //! ([`LabelledTexts`]), and texts that answer others ([`TextPairs`]): dialogues ([`dialogue`]) and summaries ([`summary`]). Images ([`Images`]) are
 //! read from binary files.
@@ -143,17 +143,19 @@ pub enum DataError {
     },
     /// The two sides of parallel text are not aligned.
     #[error(
-        "`{}` has {source_lines} lines but `{}` has {target_lines}; line n of one must translate line n of the other, so restore the original files",
+        "`{}` has {source_lines} {unit} but `{}` has {target_lines}; number n of one must translate number n of the other, so restore the original files",
         source_file.display(), target_file.display()
     )]
     LineCounts {
+        /// What is counted: lines, lines of text or segments.
+        unit: &'static str,
         /// File of the source language.
         source_file: PathBuf,
-        /// Its number of lines.
+        /// Its number of them.
         source_lines: usize,
         /// File of the target language.
         target_file: PathBuf,
-        /// Its number of lines.
+        /// Its number of them.
         target_lines: usize,
     },
     /// A file or split holds nothing usable.

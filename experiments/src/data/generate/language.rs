@@ -102,7 +102,7 @@ impl Language {
             "generated: {} / {} / {} words at least; no model can reach a lower word perplexity than {valid_perplexity:.3} (valid), {test_perplexity:.3} (test)",
             sizes.train, sizes.valid, sizes.test
         );
-        Self { corpus: TextCorpus { train, valid, test, split, sha256 }, valid_perplexity, test_perplexity }
+        Self { corpus: TextCorpus { train, valid, test, split, last_words: false, sha256 }, valid_perplexity, test_perplexity }
     }
 }
 

@@ -1,7 +1,8 @@
 //! Running text for language models.
 //!
 //! A folder holds either the three files of a data set, `ptb.train.txt`, `ptb.valid.txt` and `ptb.test.txt` (Penn Treebank, Mikolov preprocessing) or
-//! `wiki.train.tokens` and so on (WikiText), or one single file that is cut here: `text8`, `enwik8` or a `.txt` file (such as Tiny Shakespeare's `input.txt`).
+//! `wiki.train.tokens` and so on (WikiText), or one single file that is cut here: `text8`, `enwik8` or a `.txt` file (such as Tiny Shakespeare's `input.txt`),
+//! or the original files of the One Billion Word benchmark (`billion_words.rs`) or of LAMBADA (`lambada.rs`).
 //! Lines are kept as they stand, spaces and empty lines included; each line of a corpus ends with a line end. Not covered: text that does not fit into memory.
 
 use std::collections::BTreeMap;
@@ -10,9 +11,15 @@ use std::path::{Path, PathBuf};
 use super::DataError;
 use super::files::{self, TextFile};
 
+pub(crate) mod billion_words;
+pub(crate) mod lambada;
+
+/// Files of a folder, as [`files::list`] lists them.
+type Listed = BTreeMap<String, Vec<PathBuf>>;
+
 const SPLITS: [&str; 3] = ["train", "valid", "test"];
-const EXPECTED: &str =
-    "SET.train.txt, SET.valid.txt and SET.test.txt, or wiki.train.tokens and so on, or text8, enwik8 or one single .txt file";
+const EXPECTED: &str = "SET.train.txt, SET.valid.txt and SET.test.txt, or wiki.train.tokens and so on, or text8, enwik8 or one single .txt file, or the files of the One Billion \
+     Word benchmark or of LAMBADA";
 /// Single files that are cut in the middle of a line: by custom after 90 and 95 of their 100 million characters, and text8 is one line.
 const CUT_ANYWHERE: [&str; 2] = ["text8", "enwik8"];
 
@@ -27,6 +34,8 @@ pub struct TextCorpus {
     pub test: Vec<String>,
     /// How the splits came about, in words.
     pub split: String,
+    /// Whether each line of the validation and of the test text is a passage whose last word is to be predicted from the rest (LAMBADA).
+    pub last_words: bool,
     /// Combined SHA-256 of the files read (see [`files::combined_sha256`]).
     pub sha256: String,
 }
@@ -46,7 +55,9 @@ impl TextCorpus {
         // The three files of a set are one candidate under the set's name and extension.
         let mut sets: BTreeMap<(String, String), BTreeMap<&str, Vec<PathBuf>>> = BTreeMap::new();
         let mut single_files = Vec::new();
-        for (name, forms) in listed {
+        let has_billion_words = billion_words::is_in(dir);
+        let passages = listed.iter().find(|(name, _)| lambada::is_part(name)).and_then(|(_, forms)| forms.first().cloned());
+        for (name, forms) in listed.clone() {
             let (stem, extension) = name.rsplit_once('.').unwrap_or((&name, ""));
             let named = stem.rsplit_once('.').and_then(|(set, split)| Some((set, *SPLITS.iter().find(|known| **known == split)?)));
             match (named, extension) {
@@ -58,9 +69,16 @@ impl TextCorpus {
                 _ => {}
             }
         }
-        if sets.len() > 1 {
-            let files = sets.into_values().flat_map(BTreeMap::into_values).flatten().collect();
+        if sets.len() + usize::from(has_billion_words) + usize::from(passages.is_some()) > 1 {
+            let originals = has_billion_words.then(|| dir.join(billion_words::TRAINING)).into_iter().chain(passages);
+            let files = sets.into_values().flat_map(BTreeMap::into_values).flatten().chain(originals).collect();
             return Err(DataError::Ambiguous { part: "one language-model data set".to_string(), files });
+        }
+        if has_billion_words {
+            return billion_words::read(dir);
+        }
+        if passages.is_some() {
+            return lambada::read(dir, &listed);
         }
         match sets.pop_first() {
             Some(((set, extension), files)) => Self::read_set(dir, &set, &extension, files),
@@ -93,7 +111,7 @@ impl TextCorpus {
         let split = format!("as distributed: {}", read.iter().map(|file| file.name.as_str()).collect::<Vec<_>>().join(", "));
         let sha256 = files::combined_sha256(&read);
         let [train, valid, test] = [0, 1, 2].map(|index| std::mem::take(&mut read[index].lines));
-        Ok(Self { train, valid, test, split, sha256 })
+        Ok(Self { train, valid, test, split, last_words: false, sha256 })
     }
 
     fn read_single(path: &Path) -> Result<Self, DataError> {
@@ -120,7 +138,7 @@ impl TextCorpus {
             characters(&valid),
             characters(&test)
         );
-        Ok(Self { train, valid, test, split, sha256 })
+        Ok(Self { train, valid, test, split, last_words: false, sha256 })
     }
 }
 

@@ -2,13 +2,19 @@
 //!
 //! A folder holds one file per split and language: line n of `train.en` translates line n of `train.de`. A file's split is its name up to the first
 //! dot, its language the last extension before `.gz`; anything between (`train.lc.norm.tok.en.gz`) is ignored. Covered: the layouts of Multi30k,
-//! small_parallel_enja and the WMT and IWSLT folders that follow this scheme. Not covered: both languages in one file.
+//! small_parallel_enja and the WMT and IWSLT folders that follow this scheme, and the original files of IWSLT (`iwslt.rs`). Not covered: both languages in
+//! one file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::DataError;
 use super::files::{self, TextFile};
+
+mod iwslt;
+
+/// Files of a folder, as [`files::list`] lists them.
+type Listed = BTreeMap<String, Vec<PathBuf>>;
 
 const VALIDATION_NAMES: [&str; 3] = ["val", "valid", "dev"];
 
@@ -55,13 +61,20 @@ impl ParallelCorpus {
     /// Reads the languages `source` and `target` (file name extensions such as `en`) from the folder `dir`.
     ///
     /// Training text is `train.*`, validation text `val.*`, `valid.*` or `dev.*`, and every `test*` that exists in both languages is a test set.
+    /// The original files of IWSLT are `train.tags.SRC-TGT.*` and `.xml`: every set `dev*` that exists in both languages is for validation, every other one is a
+    /// test set.
+    ///
     /// A training or validation pair with an empty side is left out, counted in [`skipped`](Self::skipped) and reported in one warning per file pair.
     ///
     /// # Errors
     /// [`DataError::MissingLanguage`] (with the languages found), [`DataError::MissingPart`], [`DataError::Ambiguous`] (two files for one split),
     /// [`DataError::LineCounts`], [`DataError::Empty`] (no usable pair), and those of [`TextFile::read`].
     pub fn read(dir: &Path, source: &str, target: &str) -> Result<Self, DataError> {
-        let folder = Folder::list(dir)?;
+        let listed = files::list(dir, "a folder of parallel text (train.SRC, train.TGT, ...)")?;
+        if iwslt::is_in(&listed) {
+            return iwslt::read(dir, &listed, source, target);
+        }
+        let folder = Folder::of(dir, listed);
         for language in [source, target] {
             folder.require_language(language)?;
         }
@@ -99,9 +112,9 @@ struct Folder {
 }
 
 impl Folder {
-    fn list(dir: &Path) -> Result<Self, DataError> {
+    fn of(dir: &Path, listed: Listed) -> Self {
         let mut files: BTreeMap<_, Vec<PathBuf>> = BTreeMap::new();
-        for (name, forms) in files::list(dir, "a folder of parallel text (train.SRC, train.TGT, ...)")? {
+        for (name, forms) in listed {
             if let Some((split, rest)) = name.split_once('.')
                 && (split == "train" || split.starts_with("test") || VALIDATION_NAMES.contains(&split))
             {
@@ -109,7 +122,7 @@ impl Folder {
                 files.entry((split.to_string(), language)).or_default().extend(forms);
             }
         }
-        Ok(Self { dir: dir.to_path_buf(), files })
+        Self { dir: dir.to_path_buf(), files }
     }
 
     fn require_language(&self, language: &str) -> Result<(), DataError> {
@@ -144,6 +157,7 @@ fn aligned(source_file: &Path, target_file: &Path) -> Result<(Vec<Pair>, [TextFi
     let target = TextFile::read(target_file, "the target side of parallel text")?;
     if source.lines.len() != target.lines.len() {
         return Err(DataError::LineCounts {
+            unit: "lines",
             source_lines: source.lines.len(),
             target_lines: target.lines.len(),
             source_file: source.path,
