@@ -257,9 +257,22 @@ mod tests {
     #[test]
     fn the_built_in_catalogue_keeps_its_rules_and_says_where_everything_is_published() {
         let catalogue = Catalogue::built_in();
-        for name in
-            ["multi30k", "iwslt15-en-vi", "wmt14-en-de", "ptb", "wikitext-2", "wikitext-103", "enwik8", "text8", "glue", "superglue"]
-        {
+        for name in [
+            "multi30k",
+            "iwslt15-en-vi",
+            "iwslt17-en-de",
+            "wmt14-en-de",
+            "ptb",
+            "wikitext-2",
+            "wikitext-103",
+            "enwik8",
+            "text8",
+            "lm1b",
+            "lambada",
+            "glue",
+            "superglue",
+            "cnn-dailymail",
+        ] {
             assert!(catalogue.set(name).is_some(), "{name}");
         }
         for set in &catalogue.sets {

@@ -70,6 +70,46 @@ fn every_data_set_of_a_folder_is_found_with_its_counts_and_its_experiment() {
 }
 
 #[test]
+fn original_files_in_several_folders_are_one_data_set() {
+    // The SHA-1 of `http://a/1` and so on.
+    let story = b"One .\n\n@highlight\n\nTwo\n";
+    let set = b"<doc docid=\"1\">\n<seg id=\"1\"> one </seg>\n</doc>\n";
+    let folder = folder(&[
+        ("lm1b/training-monolingual.tokenized.shuffled/news.en-00001-of-00100", b"a .\n"),
+        ("lm1b/heldout-monolingual.tokenized.shuffled/news.en.heldout-00000-of-00050", b"b .\n"),
+        ("lm1b/heldout-monolingual.tokenized.shuffled/news.en.heldout-00001-of-00050", b"c .\n"),
+        ("lambada/train-novels/Mystery/novel.txt", b"a b\n"),
+        ("lambada/lambada_development_plain_text.txt", b"a b\n"),
+        ("lambada/lambada_test_plain_text.txt", b"a b\n"),
+        ("lambada/lambada-vocab-2.txt", b"a\t1\n"),
+        ("talks/train.tags.en-de.en", b"<title>T</title>\none\n"),
+        ("talks/train.tags.en-de.de", b"<title>T</title>\neins\n"),
+        ("talks/IWSLT17.TED.dev2010.en-de.en.xml", set),
+        ("talks/IWSLT17.TED.dev2010.en-de.de.xml", set),
+        ("talks/IWSLT17.TED.tst2010.en-de.en.xml", set),
+        ("talks/IWSLT17.TED.tst2010.en-de.de.xml", set),
+        ("news/cnn/stories/1feefadbc173033154263b26347149f56aa664d6.story", story),
+        ("news/cnn/stories/9474a573557ba1c213807a208f5565e6d591e1e5.story", story),
+        ("news/dailymail/stories/c465d0b7f8a0a5aba0486556171d1fdaf465d851.story", story),
+        ("news/url_lists/all_train.txt", b"http://a/1\n"),
+        ("news/url_lists/all_val.txt", b"http://a/2\n"),
+        ("news/url_lists/all_test.txt", b"http://a/3\n"),
+    ]);
+    let output = check(folder.path());
+    succeeded(
+        &output,
+        &[
+            "lm1b: text: train 1, valid 1, test 1 lines (as distributed: 1 of 99 training files",
+            "lambada: text: train 1, valid 1, test 1 lines (as distributed: 1 novels",
+            "talks: parallel text de-en: train 1, validation 1, TED.tst2010 1 pairs",
+            "news: documents and summaries: train 1, validation 1, test 1 pairs (as listed: all_train.txt",
+            "for textgen --task summary",
+        ],
+    );
+    assert_eq!(stdout(&output).lines().count(), 4, "{}", stdout(&output));
+}
+
+#[test]
 fn what_is_broken_is_named_with_file_and_line_and_the_exit_code_is_1() {
     let wrong = format!("{RTE}1\ta\tb\tperhaps\n");
     for (files, parts) in [
