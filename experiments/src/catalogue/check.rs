@@ -170,7 +170,9 @@ impl Finding {
 impl Folder {
     /// Whether what it holds is also in the folders in it, which are nothing by themselves.
     fn is_of_folders(&self) -> bool {
-        billion_words::is_in(&self.path) || self.has(lambada::is_part) || self.has(stories::is_list) || self.path.join("url_lists").is_dir()
+        let has_list = self.has(stories::is_list) || self.path.join("url_lists").is_dir();
+        let of_images = images::has_folder(&self.path) || self.has(images::is_imagenet_or_celeba);
+        billion_words::is_in(&self.path) || self.has(lambada::is_part) || has_list || of_images
     }
 
     fn has(&self, fits: impl Fn(&str) -> bool) -> bool {
@@ -276,8 +278,11 @@ fn read_list_ops(dir: &Path, _: &str) -> Result<Contents, DataError> {
 }
 
 fn image_files(folder: &Folder) -> Vec<String> {
-    let is_image = |name: &str| name.contains("idx3-ubyte") || name == "test_batch.bin" || name.starts_with("data_batch_");
-    if folder.has(is_image) { vec![String::new()] } else { Vec::new() }
+    let is_image = |name: &str| {
+        let is_cifar = name == "test_batch.bin" || name.starts_with("data_batch_");
+        is_cifar || name.contains("idx3-ubyte") || images::is_imagenet_or_celeba(name)
+    };
+    if folder.has(is_image) || images::has_folder(&folder.path) { vec![String::new()] } else { Vec::new() }
 }
 
 fn read_images(dir: &Path, _: &str) -> Result<Contents, DataError> {

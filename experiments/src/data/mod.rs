@@ -225,6 +225,16 @@ pub enum DataError {
         /// What would have been accepted.
         expected: String,
     },
+    /// A file is in a format that is not read.
+    #[error("`{}` is {what}, which is not read; {remedy}", path.display())]
+    NotRead {
+        /// The file.
+        path: PathBuf,
+        /// What it is.
+        what: &'static str,
+        /// What to do.
+        remedy: String,
+    },
     /// Images cannot be made or reduced so.
     #[error("the {field} of images, {value}, is not {expected}; choose another")]
     ImageSetting {

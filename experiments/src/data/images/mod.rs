@@ -1,4 +1,5 @@
-//! Images with labels: MNIST and what is stored like it ([`idx`]), CIFAR ([`cifar`]), or made without any file ([`generate::images`]).
+//! Images with labels: MNIST and what is stored like it ([`idx`]), CIFAR ([`cifar`]), the downsampled ImageNet (`npz.rs`, or as PNG files) and CelebA as PNG files
+//! (`folders.rs`), or made without any file ([`generate::images`]).
 //!
 //! The values of an image lie one after the other in the order row, column, channel: the value of row `r`, column `c` and channel `k` of an image of
 //! `width` columns and `channels` channels has the index `(r * width + c) * channels + k`. In this order an Image Transformer generates them
@@ -14,7 +15,9 @@ use std::path::{Path, PathBuf};
 use super::{DataError, files};
 
 pub mod cifar;
+mod folders;
 pub mod idx;
+mod npz;
 pub mod png;
 mod reduce;
 mod stored;
@@ -101,28 +104,51 @@ type Listed = BTreeMap<String, Vec<PathBuf>>;
 /// A format: what it is called, which file names it has, and how a folder of it is read.
 type Format = (fn(&str) -> bool, fn(&Path, &Listed) -> Result<Images, DataError>);
 
-const FORMATS: [Format; 3] = [(idx::is_part, idx::read), (cifar::is_part_of_10, cifar::read_10), (cifar::is_part_of_100, cifar::read_100)];
+const FORMATS: [Format; 5] = [
+    (idx::is_part, idx::read),
+    (cifar::is_part_of_10, cifar::read_10),
+    (cifar::is_part_of_100, cifar::read_100),
+    (npz::is_part, npz::read),
+    (folders::is_part, folders::read_celeba),
+];
 
-/// Reads a folder of MNIST, CIFAR-10 or CIFAR-100 files, plain or gzip; which it is, the names of the files tell.
+/// Whether a folder has a folder of images, which is part of it.
+pub(crate) fn has_folder(dir: &Path) -> bool {
+    folders::training_images(dir).is_some()
+}
+
+/// Whether a file of this name (without `.gz`) belongs to ImageNet or to CelebA.
+pub(crate) fn is_imagenet_or_celeba(name: &str) -> bool {
+    npz::is_part(name) || folders::is_part(name)
+}
+
+/// Reads a folder of MNIST, CIFAR-10 or CIFAR-100 files, plain or gzip, of ImageNet's or of CelebA; which it is, the names of the files tell.
 ///
 /// # Errors
 /// A missing folder or file, files of two formats or two forms of one file ([`DataError::Ambiguous`]), a file that is cut, damaged or not of its format
-/// ([`DataError::Gzip`], [`DataError::Binary`]).
+/// ([`DataError::Gzip`], [`DataError::Binary`], [`DataError::NotRead`]).
 pub fn read(dir: &Path) -> Result<Images, DataError> {
     let listed = files::list(dir, "a folder of images")?;
     let fitting = |is_part: fn(&str) -> bool| listed.iter().find(|(name, _)| is_part(name)).and_then(|(_, forms)| forms.first());
-    let found: Vec<_> = FORMATS.iter().filter_map(|(is_part, read)| fitting(*is_part).map(|file| (file, read))).collect();
+    let mut found: Vec<_> = FORMATS.iter().filter_map(|(is_part, read)| Some((fitting(*is_part)?.clone(), *read))).collect();
+    found.extend(folders::training_images(dir).map(|folder| (folder, folders::read_imagenet as _)));
     match found[..] {
         [] => Err(DataError::MissingPart {
             dir: dir.to_path_buf(),
             part: "images".into(),
-            expected: format!("{} (MNIST), {} (CIFAR-10) or {} (CIFAR-100)", idx::EXPECTED, cifar::EXPECTED_10, cifar::EXPECTED_100),
+            expected: format!(
+                "{} (MNIST), {} (CIFAR-10), {} (CIFAR-100), {} or a folder train_32x32 (ImageNet), or {} (CelebA)",
+                idx::EXPECTED,
+                cifar::EXPECTED_10,
+                cifar::EXPECTED_100,
+                npz::EXPECTED,
+                folders::PARTITION
+            ),
         }),
         [(_, read)] => read(dir, &listed),
-        _ => Err(DataError::Ambiguous {
-            part: "the format of the images".into(),
-            files: found.iter().map(|(file, _)| file.to_path_buf()).collect(),
-        }),
+        _ => {
+            Err(DataError::Ambiguous { part: "the format of the images".into(), files: found.into_iter().map(|(file, _)| file).collect() })
+        }
     }
 }
 
