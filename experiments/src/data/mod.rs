@@ -4,10 +4,10 @@
 //! what it cannot read exactly (with the file, line and field), never guesses between two candidates, and reports a SHA-256 of what it read so that a
 //! result can be traced to its data. [`generate`] makes artificial data of the same types for runs without any download.
 //!
-//! Covered: parallel text, line by line or as IWSLT has it ([`ParallelCorpus`]), language-model text ([`TextCorpus`]), the GLUE and SuperGLUE benchmarks ([`GlueData`]),
-//! and questions with one right answer ([`Exercises`]): algorithmic tasks, ListOps ([`list_ops`]) and bAbI ([`babi`]), texts of a class
-//! ([`LabelledTexts`]), and texts that answer others ([`TextPairs`]): dialogues ([`dialogue`]) and summaries ([`summary`]). Images ([`Images`]) are
-//! read from binary files.
+//! Covered: parallel text, line by line or as IWSLT has it ([`ParallelCorpus`]), language-model text ([`TextCorpus`]), the GLUE and SuperGLUE benchmarks
+//! ([`GlueData`]), and questions with one right answer ([`Exercises`]): algorithmic tasks, ListOps ([`list_ops`]) and bAbI ([`babi`]), texts of a class
+//! ([`LabelledTexts`]), and texts that answer others ([`TextPairs`]): dialogues ([`dialogue`]) and summaries ([`summary`]). Images ([`Images`]) are read from
+//! binary files.
 
 use std::path::PathBuf;
 

@@ -1,9 +1,10 @@
 //! Quality metrics, computed from plain Rust values after the model has spoken.
 //!
-//! Covered: BLEU and chrF for translation ([`bleu`], [`chrf`]), METEOR for texts in English ([`meteor`]), ROUGE for summaries ([`rouge`]), CIDEr, BLEU-1 to BLEU-4 and the similarity of word
-//! vectors for dialogue and captions ([`cider`], [`dialogue_bleu`], [`embedding`]), perplexity and bits per unit for language models ([`likelihood`]),
-//! accuracy, F1 and Matthews correlation for classification ([`classification`]), choices among candidate answers ([`grouped`]), Pearson and
-//! Spearman correlation for graded similarity ([`correlation`]), mean and deviation over seeds ([`spread`]), and tests of differences ([`significance`]).
+//! Covered: BLEU and chrF for translation ([`bleu`], [`chrf`]), METEOR for texts in English ([`meteor`]), ROUGE for summaries ([`rouge`]), CIDEr, BLEU-1 to
+//! BLEU-4 and the similarity of word vectors for dialogue and captions ([`cider`], [`dialogue_bleu`], [`embedding`]), perplexity and bits per unit for language
+//! models ([`likelihood`]), accuracy, F1 and Matthews correlation for classification ([`classification`]), choices among candidate answers ([`grouped`]),
+//! Pearson and Spearman correlation for graded similarity ([`correlation`]), mean and deviation over seeds ([`spread`]), and tests of differences
+//! ([`significance`]).
 //!
 //! Whatever is estimated over a corpus is a sum of per-example statistics, so that no result depends on how examples were grouped into batches, and
 //! so that resampling tests can add up the same statistics in another selection.

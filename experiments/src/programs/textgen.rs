@@ -10,9 +10,9 @@ use clap::Parser;
 
 /// Compare attention mechanisms on summaries and on replies in dialogues.
 ///
-/// Trains an encoder-decoder for each task, attention and seed, and prints a table: ROUGE and METEOR for summaries, BLEU-1 to BLEU-4, ROUGE-L, METEOR, CIDEr and,
-/// with word vectors, their similarity for replies. --data takes a folder of documents and summaries (train.source, train.target and so on) or of PersonaChat; without it
-/// texts are generated.
+/// Trains an encoder-decoder for each task, attention and seed, and prints a table: ROUGE and METEOR for summaries, BLEU-1 to BLEU-4, ROUGE-L, METEOR, CIDEr
+/// and, with word vectors, their similarity for replies. --data takes a folder of documents and summaries (train.source, train.target and so on) or of
+/// PersonaChat; without it texts are generated.
 #[derive(Parser)]
 #[command(name = "textgen", version, after_help = examples("textgen"))]
 struct Options {

@@ -1,9 +1,9 @@
 //! Images as PNG files, one each: CelebA (Liu et al. 2015) and the downsampled ImageNet of van den Oord et al. (2016).
 //!
-//! CelebA is `list_eval_partition.txt`, on each line the name of an image and its split (0 training, 1 dev, 2 test), and the images in `img_align_celeba_png`, in
-//! `img_align_celeba` or beside the list. The original images are JPEG files, which are not read: another program makes PNG files of them, usually smaller ones. An
-//! image `000001.jpg` of the list is `000001.png` then. ImageNet is the folders `train_32x32` and `valid_32x32` (or 64x64), of which the second is the test set, as in
-//! published results; the last tenth of the training images, at most 10,000, is the dev set.
+//! CelebA is `list_eval_partition.txt`, on each line the name of an image and its split (0 training, 1 dev, 2 test), and the images in `img_align_celeba_png`,
+//! in `img_align_celeba` or beside the list. The original images are JPEG files, which are not read: another program makes PNG files of them, usually smaller
+//! ones. An image `000001.jpg` of the list is `000001.png` then. ImageNet is the folders `train_32x32` and `valid_32x32` (or 64x64), of which the second is the
+//! test set, as in published results; the last tenth of the training images, at most 10,000, is the dev set.
 //!
 //! All images have one size, grey or in colour. Sixteen bits are reduced to eight; transparency is refused. There are no classes: every label is 0.
 

@@ -1,5 +1,5 @@
-//! Images with labels: MNIST and what is stored like it ([`idx`]), CIFAR ([`cifar`]), the downsampled ImageNet (`npz.rs`, or as PNG files) and CelebA as PNG files
-//! (`folders.rs`), or made without any file ([`generate::images`]).
+//! Images with labels: MNIST and what is stored like it ([`idx`]), CIFAR ([`cifar`]), the downsampled ImageNet (`npz.rs`, or as PNG files) and CelebA as PNG
+//! files (`folders.rs`), or made without any file ([`generate::images`]).
 //!
 //! The values of an image lie one after the other in the order row, column, channel: the value of row `r`, column `c` and channel `k` of an image of
 //! `width` columns and `channels` channels has the index `(r * width + c) * channels + k`. In this order an Image Transformer generates them

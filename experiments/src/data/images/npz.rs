@@ -1,9 +1,9 @@
 //! The downsampled ImageNet of Chrabaszcz et al. (2017) in its `.npz` files.
 //!
-//! `train_data_batch_1.npz` and so on, as many of the ten as the folder has, and `val_data.npz`, which is the test set. A file is an archive whose `data.npy` has a row of
-//! bytes for each image: its red values, row by row, then the green and the blue ones. The side of the square images follows from the length of a row. The 1,000 classes
-//! are not kept: every label is 0. The last tenth of the training images, at most 10,000, is the dev set. The same data as pickled Python objects, in files without
-//! `.npz`, are not read.
+//! `train_data_batch_1.npz` and so on, as many of the ten as the folder has, and `val_data.npz`, which is the test set. A file is an archive whose `data.npy`
+//! has a row of bytes for each image: its red values, row by row, then the green and the blue ones. The side of the square images follows from the length of a
+//! row. The 1,000 classes are not kept: every label is 0. The last tenth of the training images, at most 10,000, is the dev set. The same data as pickled
+//! Python objects, in files without `.npz`, are not read.
 
 use std::io::{Cursor, Read};
 use std::path::Path;

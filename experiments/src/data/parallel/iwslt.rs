@@ -1,8 +1,8 @@
 //! Talks as the campaigns of IWSLT distribute them (2015 to 2017, Cettolo et al. 2012): text with tags for training, XML for development and test sets.
 //!
 //! `train.tags.en-de.en` and `train.tags.en-de.de` have a line of text for each sentence, and between talks lines with tags (`<url>`, `<title>`,
-//! `<description>` and others), which are left out on both sides. In `IWSLT17.TED.dev2010.en-de.en.xml` each sentence is a segment, `<seg id="1"> text </seg>`, on
-//! a line; entities are decoded there, and nothing else of XML is read. A folder that has no text for one direction is read for the other, whose pair stands
+//! `<description>` and others), which are left out on both sides. In `IWSLT17.TED.dev2010.en-de.en.xml` each sentence is a segment, `<seg id="1"> text </seg>`,
+//! on a line; entities are decoded there, and nothing else of XML is read. A folder that has no text for one direction is read for the other, whose pair stands
 //! in its names. Spaces around a sentence are dropped. A set in one language alone, as those of the year of the campaign, is left out.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -180,7 +180,8 @@ mod tests {
     use super::*;
     use crate::data::files::tests::folder;
 
-    const TRAIN_EN: &str = "<url>http://a</url>\n<keywords>k</keywords>\n<title>A title</title>\n<description>About</description>\n One &amp; two. \n<b> is no tag\n\
+    const TRAIN_EN: &str = "<url>http://a</url>\n<keywords>k</keywords>\n<title>A title</title>\n<description>About</description>\n One &amp; two. \n\
+                            <b> is no tag\n\
                             <reviewer href=\"x\">R</reviewer>\n<url>http://b</url>\n\nLast.\n";
     const TRAIN_DE: &str =
         "<url>http://a</url>\n<title>Ein Titel</title>\nEins &amp; zwei.\n<b> ist keins\n<url>http://b</url>\nAllein.\nEnde.\n";

@@ -61,8 +61,8 @@ impl ParallelCorpus {
     /// Reads the languages `source` and `target` (file name extensions such as `en`) from the folder `dir`.
     ///
     /// Training text is `train.*`, validation text `val.*`, `valid.*` or `dev.*`, and every `test*` that exists in both languages is a test set.
-    /// The original files of IWSLT are `train.tags.SRC-TGT.*` and `.xml`: every set `dev*` that exists in both languages is for validation, every other one is a
-    /// test set.
+    /// The original files of IWSLT are `train.tags.SRC-TGT.*` and `.xml`: every set `dev*` that exists in both languages is for validation, every other one is
+    /// a test set.
     ///
     /// A training or validation pair with an empty side is left out, counted in [`skipped`](Self::skipped) and reported in one warning per file pair.
     ///

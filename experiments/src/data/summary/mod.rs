@@ -3,7 +3,8 @@
 //! Four layouts are read. Line-aligned files: line n of `train.target` sums up line n of `train.source`, and so on for `val` (`valid`, `dev`) and `test`
 //! (CNN/DailyMail and XSum as prepared for fairseq's BART), or the same with `.document` and `.summary`. Tables: `train.tsv`, `val.tsv` and `test.tsv` with a
 //! document, a tab and its summary on each line. One table under any name: cut 80/10/10 in the order of its lines. A first line `document<TAB>summary` is
-//! taken for the header of a table. The original stories of CNN/DailyMail (`stories.rs`), if there is none of these. Texts are kept as they stand; documents are not cut, which is for the experiment to do, in tokens.
+//! taken for the header of a table. The original stories of CNN/DailyMail (`stories.rs`), if there is none of these. Texts are kept as they stand; documents
+//! are not cut, which is for the experiment to do, in tokens.
 //!
 //! ROUGE-Lsum (Lin 2004, section 3.2) compares sentence by sentence and wants a sentence on each line. Files on whose lines a whole text stands mark the
 //! sentences inside: `<t> first . </t> <t> second . </t>`, or `\n` written as two characters between them. [`with_line_ends`] makes lines of both kinds of
@@ -22,13 +23,15 @@ pub(crate) mod stories;
 const SIDES: [[&str; 2]; 2] = [["source", "target"], ["document", "summary"]];
 const COLUMNS: [&str; 2] = ["document", "summary"];
 const VALIDATION_TABLES: [&str; 3] = ["val.tsv", "valid.tsv", "dev.tsv"];
-const EXPECTED: &str = "train.source and train.target, train.document and train.summary, or train.tsv (val and test likewise), or one .tsv file, or .story files";
+const EXPECTED: &str = "train.source and train.target, train.document and train.summary, or train.tsv (val and test likewise), or one .tsv file, \
+                        or .story files";
 
 /// Reads the one data set in the folder `dir`, plain or `.gz`. A training or validation pair with an empty side is left out and counted.
 ///
 /// # Errors
 /// [`DataError::Ambiguous`] (several layouts, or two files for one part), [`DataError::MissingPart`], [`DataError::FieldCount`] (a line of a table that has
-/// not two fields), [`DataError::FieldValue`] (a listed story that is not there), [`DataError::Empty`], those of [`ParallelCorpus::read`] and [`TextFile::read`].
+/// not two fields), [`DataError::FieldValue`] (a listed story that is not there), [`DataError::Empty`], those of [`ParallelCorpus::read`] and
+/// [`TextFile::read`].
 pub fn read(dir: &Path) -> Result<TextPairs, DataError> {
     let listed = files::list(dir, "a folder of documents and summaries")?;
     let with_extension = |extension: &str| -> Vec<PathBuf> {

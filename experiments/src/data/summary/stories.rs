@@ -1,12 +1,13 @@
 //! CNN/DailyMail as Hermann et al. (2015) distribute it: a news article and its highlights in each `.story` file.
 //!
-//! An article is its paragraphs, and its summary the highlights, each of which follows a line `@highlight`; a summary is written `<t> first </t> <t> second </t>`,
-//! the marks that [`with_line_ends`](super::with_line_ends) knows. Paragraphs are joined by spaces. Nothing else is changed: there is neither the tokenisation nor the
-//! lower case of See et al. (2017), and no full stop is added to a highlight without one.
+//! An article is its paragraphs, and its summary the highlights, each of which follows a line `@highlight`; a summary is written `<t> first </t> <t> second
+//! </t>`, the marks that [`with_line_ends`](super::with_line_ends) knows. Paragraphs are joined by spaces. Nothing else is changed: there is neither the
+//! tokenisation nor the lower case of See et al. (2017), and no full stop is added to a highlight without one.
 //!
-//! Stories are in the folder, in folders up to two levels below it (`cnn/stories`, `dailymail/stories`), or in archives beside it (`cnn_stories.tgz`). The splits are
-//! those of See et al. (2017) where their lists of addresses are in the folder or in `url_lists`: `all_train.txt`, `all_val.txt` and `all_test.txt`, in whose order stories
-//! come; a story's name is the SHA-1 of its address. Without lists stories are cut 80/10/10 in the order of their names, which is as good as random.
+//! Stories are in the folder, in folders up to two levels below it (`cnn/stories`, `dailymail/stories`), or in archives beside it (`cnn_stories.tgz`). The
+//! splits are those of See et al. (2017) where their lists of addresses are in the folder or in `url_lists`: `all_train.txt`, `all_val.txt` and `all_test.txt`,
+//! in whose order stories come; a story's name is the SHA-1 of its address. Without lists stories are cut 80/10/10 in the order of their names, which is as
+//! good as random.
 
 use std::collections::BTreeMap;
 use std::fs;

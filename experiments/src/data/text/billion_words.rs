@@ -1,8 +1,8 @@
 //! The One Billion Word benchmark (Chelba et al. 2013, "LM1B") as it is distributed: shuffled sentences, tokenised, in folders of files.
 //!
-//! The training text is `training-monolingual.tokenized.shuffled/news.en-00001-of-00100` to `-00099-of-00100`, as many of them as the folder has. Of the held-out
-//! text, `heldout-monolingual.tokenized.shuffled/news.en.heldout-00000-of-00050` is the test text, as in most published results, and `-00001-of-00050` the
-//! validation text. Not covered: training without all of the text in memory.
+//! The training text is `training-monolingual.tokenized.shuffled/news.en-00001-of-00100` to `-00099-of-00100`, as many of them as the folder has. Of the
+//! held-out text, `heldout-monolingual.tokenized.shuffled/news.en.heldout-00000-of-00050` is the test text, as in most published results, and `-00001-of-00050`
+//! the validation text. Not covered: training without all of the text in memory.
 
 use std::path::{Path, PathBuf};
 

@@ -1,8 +1,8 @@
 //! LAMBADA (Paperno et al. 2016) as it is distributed: passages whose last word is to be predicted from all of the passage, and novels to train on.
 //!
 //! `lambada_development_plain_text.txt` and `lambada_test_plain_text.txt` have a passage on each line, of words that spaces separate. The training text is
-//! that of the novels, `train-novels.tar` or the folder `train-novels` that comes out of it, in the order of their names (`GENRE/NOVEL.txt`). The control set and
-//! the vocabulary are passed over. Not covered: the passages as OpenAI has them, with the original spelling (`.jsonl`).
+//! that of the novels, `train-novels.tar` or the folder `train-novels` that comes out of it, in the order of their names (`GENRE/NOVEL.txt`). The control set
+//! and the vocabulary are passed over. Not covered: the passages as OpenAI has them, with the original spelling (`.jsonl`).
 
 use std::fs;
 use std::path::{Path, PathBuf};

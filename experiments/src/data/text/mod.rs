@@ -18,8 +18,8 @@ pub(crate) mod lambada;
 type Listed = BTreeMap<String, Vec<PathBuf>>;
 
 const SPLITS: [&str; 3] = ["train", "valid", "test"];
-const EXPECTED: &str = "SET.train.txt, SET.valid.txt and SET.test.txt, or wiki.train.tokens and so on, or text8, enwik8 or one single .txt file, or the files of the One Billion \
-     Word benchmark or of LAMBADA";
+const EXPECTED: &str = "SET.train.txt, SET.valid.txt and SET.test.txt, or wiki.train.tokens and so on, or text8, enwik8 or \
+                        one single .txt file, or the files of the One Billion Word benchmark or of LAMBADA";
 /// Single files that are cut in the middle of a line: by custom after 90 and 95 of their 100 million characters, and text8 is one line.
 const CUT_ANYWHERE: [&str; 2] = ["text8", "enwik8"];
 
