@@ -23,6 +23,9 @@ pub struct Outcome {
     pub load: Option<f64>,
     /// Threads of each side.
     pub threads: usize,
+    /// Whether each thread had a core of its own; not so in files of earlier versions.
+    #[serde(default)]
+    pub bound: bool,
     /// Versions of what was measured, by name.
     pub versions: BTreeMap<String, String>,
     /// By what it was measured; unknown of files of earlier versions.

@@ -26,9 +26,10 @@ impl Outcome {
     pub fn markdown(&self) -> String {
         let versions: Vec<_> = self.versions.iter().map(|(name, version)| format!("{name} {version}")).collect();
         let load = self.load.map_or_else(String::new, |load| format!(", load {load:.1} before"));
+        let bound = if self.bound { ", each bound to a core" } else { "" };
         let Machine { cpu, cores, os } = &self.machine;
         let mut text = format!(
-            "## {}\n\n{}\n\n{cpu}, {cores} cores, {os}, {} threads on each side{load}. {}; commit of heedful: {}.\n\n",
+            "## {}\n\n{}\n\n{cpu}, {cores} cores, {os}, {} threads on each side{bound}{load}. {}; commit of heedful: {}.\n\n",
             self.title,
             self.about,
             self.threads,
@@ -121,9 +122,11 @@ measured by `cargo run --release --bin peers -- all --out benches/results`, or b
 `inference` or `decode` in place of `all` one at a time.
 
 Times are medians of runs in turn (quartiles in brackets): in each round every candidate of a size runs once, heedful and Python each in a process of its
-own with the same number of threads, and one of them at a time. Relative times are medians (and quartiles) of the ratios within rounds: below 1 is faster
-than what stands behind *of*. Peak memory is the growth of the resident memory of a process that does nothing else, from before its inputs and weights are made to
-the peak of its second run, read by the same code for both. heedful's process has the allocator settings of its experiments, which keep freed memory.
+own with the same number of threads, and one of them at a time. Where each side has as many threads as it may use cores, each thread is bound to one, ours by
+their affinity and PyTorch's by `OMP_PROC_BIND=true` and `OMP_PLACES=cores`: otherwise both threads of a side share a core now and then, for tens of milliseconds
+after they slept. Sections say whether it was so. Relative times are medians (and quartiles) of the ratios within rounds: below 1 is faster than what stands behind
+*of*. Peak memory is the growth of the resident memory of a process that does nothing else, from before its inputs and weights are made to the peak of its second
+run, read by the same code for both. heedful's process has the allocator settings of its experiments, which keep freed memory.
 
 ";
 

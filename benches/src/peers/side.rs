@@ -8,6 +8,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde::{Deserialize, Serialize};
 
+use super::cores::bind_open_mp;
 use super::protocol::{Reply, Request};
 use super::work::Work;
 
@@ -77,6 +78,7 @@ impl Sides {
         };
         let threads = self.threads.to_string();
         command.env("RAYON_NUM_THREADS", &threads).env("OMP_NUM_THREADS", &threads).env("MKL_NUM_THREADS", &threads);
+        command.envs(bind_open_mp(self.threads).iter().copied());
         Side::start(command)
     }
 }

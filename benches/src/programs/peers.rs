@@ -4,6 +4,7 @@ use std::io;
 use std::process::ExitCode;
 
 use crate::peers::comparison::{compare, prepare, warn_if_busy};
+use crate::peers::cores::{bind_workers, one_for_each};
 use crate::peers::options::{
     AttentionOptions, DecodeOptions, DepthOptions, InferenceOptions, MeasuringOptions, MechanismsOptions, MemoryOptions, PackagesOptions,
     RecurrencesOptions, StepOptions, TablesOptions, defaults,
@@ -21,7 +22,7 @@ use heedful_host::threads::among_workers;
 
 /// Compare heedful with PyTorch and its packages, in time and memory.
 ///
-/// Runs of both sides alternate on the same cores. Without Python or its packages (`pip install -r benches/peers/requirements.txt`) only
+/// Runs of both sides alternate on the same cores, with a core for each thread where --threads is the number of cores. Without Python or its packages (`pip install -r benches/peers/requirements.txt`) only
 /// heedful is measured.
 #[derive(Parser)]
 #[command(name = "peers", version, after_help = EXAMPLES)]
@@ -109,6 +110,7 @@ fn run(what: &What, measuring: &MeasuringOptions) -> Result<(), ProgramError> {
         }
         What::Worker => {
             keep_freed_memory();
+            bind_workers();
             return among_workers(|| serve(io::stdin().lock(), io::stdout().lock())).map_err(ProgramError::failure);
         }
     };
@@ -118,6 +120,7 @@ fn run(what: &What, measuring: &MeasuringOptions) -> Result<(), ProgramError> {
     let (alternation, versions) = prepare(measuring)?;
     // The sides are processes of their own, with as many threads as the options say.
     let provenance = Some(Provenance { threads: measuring.threads, ..provenance::here() });
-    let blank = Outcome { machine: Machine::here(), load, threads: measuring.threads, versions, provenance, ..Outcome::default() };
+    let bound = one_for_each(measuring.threads).is_some();
+    let blank = Outcome { machine: Machine::here(), load, threads: measuring.threads, bound, versions, provenance, ..Outcome::default() };
     plans.iter().try_for_each(|plan| compare(plan, &alternation, &blank, measuring.out.as_deref()))
 }
