@@ -35,7 +35,8 @@ def prepare(work: dict[str, Any]) -> Run:
 
     kind = work["kind"]
     if kind == "attention":
-        return timed(attention.pass_of(attention.layer(work["method"], **work["sizes"]), **work["sizes"], training=work["training"]))
+        module = attention.layer(work["method"], **work["sizes"], dropout=work["dropout"])
+        return timed(attention.pass_of(module, **work["sizes"], training=work["training"]))
     if kind == "projections":
         module = attention.Projections(work["sizes"]["d_model"], work["count"])
         return timed(attention.pass_of(module, **work["sizes"], training=work["training"]))

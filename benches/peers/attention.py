@@ -11,12 +11,14 @@ from torch import Tensor, nn
 class CausalAttention(nn.Module):
     """Multi-head attention with one product for queries, keys and values, without biases.
 
-    `method` is `sdpa` (torch.nn.functional.scaled_dot_product_attention) or `naive` (all weights as a matrix).
+    `method` is `sdpa` (torch.nn.functional.scaled_dot_product_attention) or `naive` (all weights as a matrix). `sdpa` drops weights in training with the probability
+    `dropout`.
     """
 
-    def __init__(self, method: str, d_model: int, heads: int) -> None:
+    def __init__(self, method: str, d_model: int, heads: int, dropout: float = 0.0) -> None:
         super().__init__()
         self.method = method
+        self.dropout = dropout
         self.heads = heads
         self.inputs = nn.Linear(d_model, 3 * d_model, bias=False)
         self.output = nn.Linear(d_model, d_model, bias=False)
@@ -31,8 +33,10 @@ class CausalAttention(nn.Module):
         return self.output(context.transpose(1, 2).flatten(2))
 
     def forward(self, x: Tensor) -> Tensor:
-        attend = F.scaled_dot_product_attention if self.method == "sdpa" else naive_attention
-        return self.merged(attend(*self.split(x), is_causal=True))
+        if self.method == "naive":
+            return self.merged(naive_attention(*self.split(x), is_causal=True))
+        dropout = self.dropout if self.training else 0.0
+        return self.merged(F.scaled_dot_product_attention(*self.split(x), dropout_p=dropout, is_causal=True))
 
 
 def naive_attention(query: Tensor, key: Tensor, value: Tensor, is_causal: bool) -> Tensor:
@@ -142,11 +146,15 @@ class Projections(nn.Module):
         return self.output(sum(self.inputs(x).chunk(self.count - 1, dim=2)))
 
 
-def layer(method: dict[str, Any], d_model: int, heads: int, length: int, **_: int) -> nn.Module:
-    """The layer called `method["name"]`, with the options beside the name."""
+def layer(method: dict[str, Any], d_model: int, heads: int, length: int, dropout: float = 0.0, **_: int) -> nn.Module:
+    """The layer called `method["name"]`, with the options beside the name, which drops weights in training with the probability `dropout`."""
     match method:
-        case {"name": "sdpa" | "naive" as name}:
-            return CausalAttention(name, d_model, heads)
+        case {"name": "sdpa"}:
+            return CausalAttention("sdpa", d_model, heads, dropout)
+        case _ if dropout > 0:
+            raise ValueError(f"dropout is measured of sdpa alone: {method}")
+        case {"name": "naive"}:
+            return CausalAttention("naive", d_model, heads)
         case {"name": "random-synthesizer"}:
             return RandomSynthesizer(d_model, heads, length)
         case {"name": "local-attention", "window": window}:
@@ -165,6 +173,10 @@ def layer(method: dict[str, Any], d_model: int, heads: int, length: int, **_: in
             from linformer import LinformerSelfAttention
 
             return LinformerSelfAttention(d_model, length, k=rank, heads=heads)
+        case {"name": "lightweight-conv" | "dynamic-conv" as name, "sum": sum, "kernel": kernel}:
+            from convolutions import Convolution
+
+            return Convolution(name == "dynamic-conv", sum, kernel, d_model, heads)
         case {"name": "linear-attention"}:
             from recurrences import LinearAttention
 

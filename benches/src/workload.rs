@@ -48,7 +48,11 @@ pub struct Workload {
     attention: AnyAttention,
     without_autodiff: AnyAttention,
     sequence: Tensor<3>,
+    /// What an earlier segment left.
+    memory: Option<Tensor<3>>,
     visibility: Visibility,
+    /// What says which weights are dropped in training.
+    dropped: Option<RandomKey>,
     engine: Engine,
 }
 
@@ -58,8 +62,22 @@ impl Workload {
     /// # Errors
     /// If the mechanism is impossible with these sizes.
     pub fn new(attention: &AnyMechanism, sizes: Sizes, engine: Engine, device: &Device) -> Result<Self, ConfigError> {
+        Self::with_dropout(attention, sizes, 0.0, engine, device)
+    }
+
+    /// The same, which drops weights in training with a probability.
+    ///
+    /// # Errors
+    /// If the mechanism is impossible with these sizes.
+    pub fn with_dropout(
+        attention: &AnyMechanism,
+        sizes: Sizes,
+        dropout: f64,
+        engine: Engine,
+        device: &Device,
+    ) -> Result<Self, ConfigError> {
         let role = if attention.can_be_causal() { Role::Decoder } else { Role::Encoder };
-        Self::with(attention, sizes, role, engine, Precision::F32, device)
+        Self::at(attention, sizes, &sizes.placement(role).with_dropout(dropout), engine, Precision::F32, device)
     }
 
     /// The same with weights and a sequence of other numbers, causal in a decoder and bidirectional elsewhere.
@@ -74,13 +92,29 @@ impl Workload {
         precision: Precision,
         device: &Device,
     ) -> Result<Self, ConfigError> {
-        let visibility = if role == Role::Decoder { Visibility::causal() } else { Visibility::all() };
-        let placement = sizes.placement(role);
-        attention.validate(&placement)?;
+        Self::at(attention, sizes, &sizes.placement(role), engine, precision, device)
+    }
+
+    fn at(
+        attention: &AnyMechanism,
+        sizes: Sizes,
+        placement: &Placement,
+        engine: Engine,
+        precision: Precision,
+        device: &Device,
+    ) -> Result<Self, ConfigError> {
+        let visibility = if placement.role == Role::Decoder { Visibility::causal() } else { Visibility::all() };
+        attention.validate(placement)?;
         let device = device.clone().autodiff();
-        let attention = cast(attention.init(&placement, &RandomKey::from_seed(0), &device), precision.dtype());
+        let attention = cast(attention.init(placement, &RandomKey::from_seed(0), &device), precision.dtype());
         let sequence = sizes.sequence(&device).cast(precision.dtype());
-        Ok(Self { without_autodiff: attention.valid(), attention, sequence, visibility, engine })
+        let dropped = (placement.dropout > 0.0).then(|| RandomKey::from_seed(2));
+        Ok(Self { without_autodiff: attention.valid(), attention, sequence, memory: None, visibility, dropped, engine })
+    }
+
+    /// The same behind a segment as long as the sequence, which the attention remembers.
+    pub fn after_segment(self) -> Self {
+        Self { memory: Some(self.sequence.clone().flip([1])), ..self }
     }
 
     /// The layer, on a device with autodiff.
@@ -90,18 +124,23 @@ impl Workload {
 
     /// Runs the attention, without a graph for its gradients, and waits for the result.
     pub fn forward(&self) -> Tensor<3> {
-        let context = self.attend(&self.without_autodiff, self.sequence.clone().inner());
+        let memory = self.memory.clone().map(Tensor::inner);
+        let context = self.attend(&self.without_autodiff, self.sequence.clone().inner(), memory, None);
         wait(&context);
         context
     }
 
     /// Runs the attention and its backward pass, and waits for the gradient of the sequence.
     pub fn forward_backward(&self) -> Tensor<3> {
-        gradient_of(&self.sequence, |sequence| self.attend(&self.attention, sequence))
+        gradient_of(&self.sequence, |sequence| self.attend(&self.attention, sequence, self.memory.clone(), self.dropped))
     }
 
-    fn attend(&self, attention: &AnyAttention, sequence: Tensor<3>) -> Tensor<3> {
-        let input = AttentionInput::self_attention(sequence).visibility(self.visibility.clone()).engine(self.engine);
+    fn attend(&self, attention: &AnyAttention, sequence: Tensor<3>, memory: Option<Tensor<3>>, dropped: Option<RandomKey>) -> Tensor<3> {
+        let input = match memory {
+            Some(memory) => AttentionInput::segment(sequence, memory),
+            None => AttentionInput::self_attention(sequence),
+        };
+        let input = input.visibility(self.visibility.clone()).engine(self.engine).random(dropped);
         attention.forward(input, &mut Probe::off()).context
     }
 }
@@ -132,6 +171,16 @@ mod tests {
             let slopes = workload.forward_backward().abs().sum().into_scalar::<f32>();
             assert!(slopes > 0.0, "{config}: the gradient is {slopes}");
         }
+    }
+
+    #[test]
+    fn a_memory_is_attended_to_and_weights_are_dropped_in_training_alone() {
+        let workload = |dropout| Workload::with_dropout(&AnyMechanism::default(), TINY, dropout, Engine::Auto, &Device::flex()).unwrap();
+        let differs = |a: Tensor<3>, b: Tensor<3>| (a - b).abs().max().into_scalar::<f32>() > 1e-4;
+        assert!(differs(workload(0.0).after_segment().forward(), workload(0.0).forward()));
+        assert!(differs(workload(0.0).after_segment().forward_backward(), workload(0.0).forward_backward()));
+        assert!(differs(workload(0.5).forward_backward(), workload(0.0).forward_backward()));
+        assert!(!differs(workload(0.5).forward(), workload(0.0).forward()));
     }
 
     #[test]

@@ -58,6 +58,9 @@ fn heedful_is_measured_without_python() {
     is_ours_alone(&mechanisms);
     assert_eq!(mechanisms.cases.iter().map(|case| case.length).collect::<Vec<_>>(), [128, 256]);
     is_ours_alone(&measured("recurrences", &[&LAYER, &alone, &["--lengths", "64"]]));
+    is_ours_alone(&measured("positions", &[&LAYER, &alone, &["--lengths", "64"]]));
+    is_ours_alone(&measured("convolutions", &[&LAYER, &alone, &["--lengths", "16", "--tokens", "32", "--kernel", "3"]]));
+    is_ours_alone(&measured("dropout", &[&LAYER, &alone, &["--lengths", "16"]]));
     is_ours_alone(&measured("inference", &[&LAYER, &alone, &["--lengths", "16", "--tokens", "64"]]));
     is_ours_alone(&measured("attention", &[&LAYER, &alone, &["--lengths", "16"]]));
     is_ours_alone(&measured("step", &[&LAYER, &MODEL, &alone, &["--batch", "2", "--length", "8"]]));
@@ -91,6 +94,9 @@ fn python_is_asked_for_the_same_work_and_its_errors_are_reported() {
         assert_eq!(find(case, &format!("{package}, operator")).seconds, [0.0; 2]);
         assert_eq!(find(case, ours).seconds.len(), 2);
     }
+    let convolutions = measured("convolutions", &[&LAYER, &python, &["--lengths", "8", "--tokens", "16"]]);
+    let unfolded = find(&convolutions.cases[0], "PyTorch dynamic-conv, unfold");
+    assert_eq!((unfolded.seconds.as_slice(), unfolded.baseline.as_deref()), (&[8.0; 2][..], Some("heedful dynamic-conv")));
 }
 
 #[cfg(target_os = "linux")]
@@ -112,6 +118,8 @@ fn matrices_that_are_too_large_are_left_out() {
     let outcome = measured("attention", &[&LAYER, &["--without-python", "--without-memory", "--lengths", "64", "--matrices", "1e-6"]]);
     assert!(find(&outcome.cases[0], "heedful reference").missing.as_ref().unwrap().starts_with("left out: about"));
     assert!(find(&outcome.cases[0], "heedful fused").missing.is_none());
+    let outcome = measured("dropout", &[&LAYER, &["--without-python", "--without-memory", "--lengths", "64", "--matrices", "1e-6"]]);
+    assert!(find(&outcome.cases[0], "PyTorch SDPA").missing.as_ref().unwrap().starts_with("left out: about"));
 }
 
 #[test]
@@ -133,6 +141,7 @@ fn what_cannot_be_meant_is_refused_with_2() {
         (&["decode", "--attention", "linformer"], "linformer"),
         (&["decode", "--attention", "no-such"], "no-such"),
         (&["step", "--rounds", "0"], "--rounds"),
+        (&["dropout", "--dropout", "1"], "--dropout"),
         (&["report"], "--out"),
     ] {
         let output = Command::new(env!("CARGO_BIN_EXE_peers")).args(arguments).output().unwrap();

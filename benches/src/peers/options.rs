@@ -204,6 +204,58 @@ pub struct RecurrencesOptions {
     pub layer: LayerOptions,
 }
 
+/// Convolutions beside the same layers in operations of PyTorch.
+#[derive(Args, Clone, Debug)]
+pub struct ConvolutionsOptions {
+    /// Lengths of the sequences
+    #[arg(long, value_name = "N[,N...]", value_delimiter = ',', value_parser = positive(), default_values_t = [128, 256, 512, 1024, 2048])]
+    pub lengths: Vec<usize>,
+
+    /// Tokens of a batch, up to the length at which it is one sequence
+    #[arg(long, value_name = "N", default_value_t = 2048, value_parser = positive())]
+    pub tokens: usize,
+
+    /// Taps of a kernel
+    #[arg(long, value_name = "N", default_value_t = 31, value_parser = positive())]
+    pub kernel: usize,
+
+    /// Sizes of the layer.
+    #[command(flatten)]
+    pub layer: LayerOptions,
+}
+
+/// Relative positions, spans and patterns beside dot-product attention.
+#[derive(Args, Clone, Debug)]
+pub struct PositionsOptions {
+    /// Lengths of the sequences
+    #[arg(long, value_name = "N[,N...]", value_delimiter = ',', value_parser = positive(), default_values_t = [512, 1024, 2048, 4096])]
+    pub lengths: Vec<usize>,
+
+    /// Sizes of the layer.
+    #[command(flatten)]
+    pub layer: LayerOptions,
+}
+
+/// Dropout of attention's weights beside PyTorch's.
+#[derive(Args, Clone, Debug)]
+pub struct DropoutOptions {
+    /// Lengths of the sequences
+    #[arg(long, value_name = "N[,N...]", value_delimiter = ',', value_parser = positive(), default_values_t = [2048, 4096, 8192])]
+    pub lengths: Vec<usize>,
+
+    /// Probability with which weights are dropped
+    #[arg(long, value_name = "P", default_value_t = 0.1, value_parser = dropout)]
+    pub dropout: f64,
+
+    /// Skip PyTorch where its matrices of all pairs need more than this many GiB
+    #[arg(long, value_name = "GIB", default_value_t = 8.0)]
+    pub matrices: f64,
+
+    /// Sizes of the layer.
+    #[command(flatten)]
+    pub layer: LayerOptions,
+}
+
 /// Random synthesizers beside plain code on PyTorch.
 #[derive(Args, Clone, Debug)]
 pub struct TablesOptions {
@@ -248,6 +300,12 @@ pub struct DecodeOptions {
 pub fn defaults<T: Args + FromArgMatches>() -> T {
     let matches = T::augment_args(clap::Command::new("defaults")).get_matches_from(["defaults"]);
     T::from_arg_matches(&matches).expect("every option has a default")
+}
+
+/// Probabilities of dropping something and keeping something.
+fn dropout(text: &str) -> Result<f64, String> {
+    let is_one = |probability: &f64| *probability > 0.0 && *probability < 1.0;
+    text.parse().ok().filter(is_one).ok_or_else(|| "give a number between 0 and 1".to_owned())
 }
 
 /// Numbers from 1 on.

@@ -2,6 +2,7 @@
 
 mod layers;
 mod models;
+mod packages;
 
 use heedful_attention::engine::Engine;
 use heedful_host::exit::ProgramError;
@@ -75,6 +76,22 @@ impl Candidate {
         self
     }
 
+    /// A layer that drops weights of attention with this probability.
+    fn with_dropout(mut self, probability: f64) -> Self {
+        if let Work::Attention { dropout, .. } = &mut self.work {
+            *dropout = probability;
+        }
+        self
+    }
+
+    /// A layer that is given a memory as long as the sequence.
+    fn with_memory(mut self) -> Self {
+        if let Work::Attention { has_memory, .. } = &mut self.work {
+            *has_memory = true;
+        }
+        self
+    }
+
     fn without_peak(mut self) -> Self {
         self.has_peak = false;
         self
@@ -96,13 +113,13 @@ struct Layers {
 impl Layers {
     fn ours(self, name: &str, config: &Value, engine: Engine) -> Candidate {
         let Self { sizes, training } = self;
-        let work = Work::Attention { method: config.clone(), engine, sizes, training };
+        let work = Work::attention(config.clone(), engine, sizes, training);
         Candidate::new(format!("heedful {name}"), Maker::Heedful, work)
     }
 
     fn theirs(self, name: &str, method: Value) -> Candidate {
         let Self { sizes, training } = self;
-        Candidate::new(name, Maker::Peer, Work::Attention { method, engine: Engine::default(), sizes, training })
+        Candidate::new(name, Maker::Peer, Work::attention(method, Engine::default(), sizes, training))
     }
 
     fn projections(self, maker: Maker, count: usize) -> Candidate {
@@ -137,4 +154,12 @@ impl Sizes {
         let Self { batch, length, .. } = *self;
         Case { name: format!("length {length}, batch {batch}"), length, tokens: batch * length, candidates, is_timed: true }
     }
+}
+
+/// The packages cut sequences into chunks without a rest.
+fn check_multiple(length: usize, of: usize) -> Result<(), ProgramError> {
+    if length.is_multiple_of(of) {
+        return Ok(());
+    }
+    Err(ProgramError::usage(format!("--lengths {length} is no multiple of {of}, which the peers need")))
 }

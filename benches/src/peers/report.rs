@@ -15,8 +15,21 @@ use crate::provenance::code;
 use crate::statistics::Quartiles;
 
 /// Comparisons in the order of the page.
-const ORDER: [&str; 10] =
-    ["attention", "step", "mechanisms", "packages", "recurrences", "tables", "memory", "depth", "inference", "decode"];
+const ORDER: [&str; 13] = [
+    "attention",
+    "step",
+    "mechanisms",
+    "positions",
+    "packages",
+    "recurrences",
+    "tables",
+    "convolutions",
+    "memory",
+    "dropout",
+    "depth",
+    "inference",
+    "decode",
+];
 
 /// What stands in the results folder beside the files, and on the page after the tables: notes on what the figures mean.
 const NOTES: &str = "notes.md";
@@ -58,7 +71,7 @@ impl Outcome {
 
     /// Name, exponent of time and exponent of peak memory of each candidate; nothing unless the table is one of lengths at one batch size.
     fn exponents(&self) -> Vec<[String; 3]> {
-        let is_series = matches!(self.what.as_str(), "mechanisms" | "recurrences" | "memory") && self.cases.len() > 2;
+        let is_series = matches!(self.what.as_str(), "mechanisms" | "positions" | "recurrences" | "memory") && self.cases.len() > 2;
         let Some(last) = self.cases.last().filter(|_| is_series) else { return Vec::new() };
         let shown = |slope: Option<f64>| slope.map_or_else(String::new, |slope| format!("{slope:.2}"));
         let fitted = |measurement: &Measurement| {
@@ -118,8 +131,8 @@ fn places(mut measured: Vec<(String, f64)>) -> String {
 const INTRODUCTION: &str = "# heedful beside PyTorch
 
 Made by `cargo run --release --bin peers -- report --out benches/results` from the JSON files beside it, which hold every single run. What they hold is
-measured by `cargo run --release --bin peers -- all --out benches/results`, or by `attention`, `step`, `mechanisms`, `packages`, `recurrences`, `tables`, `memory`, `depth`,
-`inference` or `decode` in place of `all` one at a time.
+measured by `cargo run --release --bin peers -- all --out benches/results`, or by `attention`, `step`, `mechanisms`, `positions`, `packages`, `recurrences`, `tables`,
+`convolutions`, `memory`, `dropout`, `depth`, `inference` or `decode` in place of `all` one at a time.
 
 Times are medians of runs in turn (quartiles in brackets): in each round every candidate of a size runs once, heedful and Python each in a process of its
 own with the same number of threads, and one of them at a time. Where each side has as many threads as it may use cores, each thread is bound to one, ours by

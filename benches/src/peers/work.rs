@@ -28,6 +28,12 @@ pub enum Work {
         sizes: Sizes,
         /// Forward and backward, or inference.
         training: bool,
+        /// Probability with which weights are dropped in training.
+        #[serde(default)]
+        dropout: f64,
+        /// Whether it attends to a memory as long as the sequence too.
+        #[serde(default)]
+        has_memory: bool,
     },
     /// The projections of such a layer alone.
     Projections {
@@ -76,11 +82,18 @@ pub enum Work {
 }
 
 impl Work {
+    /// A causal self-attention layer without dropout and memory.
+    pub fn attention(method: Value, engine: Engine, sizes: Sizes, training: bool) -> Self {
+        Self::Attention { method, engine, sizes, training, dropout: 0.0, has_memory: false }
+    }
+
     /// The same on an input as small as all methods can take: it loads what the real one needs of code and threads, and little memory.
     pub fn tiny(&self) -> Self {
         let short = |sizes: Sizes| Sizes { batch: 1, length: sizes.length.min(256), ..sizes };
         match self.clone() {
-            Self::Attention { method, engine, sizes, training } => Self::Attention { method, engine, sizes: short(sizes), training },
+            Self::Attention { method, engine, sizes, training, dropout, has_memory } => {
+                Self::Attention { method, engine, sizes: short(sizes), training, dropout, has_memory }
+            }
             Self::Projections { count, sizes, training } => Self::Projections { count, sizes: short(sizes), training },
             Self::TrainingStep { method, model, .. } => {
                 let model = ModelSizes { vocabulary: model.vocabulary.min(100), layers: 1, ..model };
@@ -99,8 +112,9 @@ impl Work {
     /// If it names no mechanism, or one that is impossible with these sizes.
     pub fn prepare(&self, device: &Device) -> Result<Run, Box<dyn std::error::Error>> {
         Ok(match self {
-            Self::Attention { method, engine, sizes, training } => {
-                let workload = Workload::new(&attention(method)?, *sizes, *engine, device)?;
+            Self::Attention { method, engine, sizes, training, dropout, has_memory } => {
+                let workload = Workload::with_dropout(&attention(method)?, *sizes, *dropout, *engine, device)?;
+                let workload = if *has_memory { workload.after_segment() } else { workload };
                 if *training { timed(move || workload.forward_backward()) } else { timed(move || workload.forward()) }
             }
             Self::Projections { count, sizes, training } => {

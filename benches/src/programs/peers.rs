@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use crate::peers::comparison::{compare, prepare, warn_if_busy};
 use crate::peers::cores::{bind_workers, one_for_each};
 use crate::peers::options::{
-    AttentionOptions, DecodeOptions, DepthOptions, InferenceOptions, MeasuringOptions, MechanismsOptions, MemoryOptions, PackagesOptions,
-    RecurrencesOptions, StepOptions, TablesOptions, defaults,
+    AttentionOptions, ConvolutionsOptions, DecodeOptions, DepthOptions, DropoutOptions, InferenceOptions, MeasuringOptions,
+    MechanismsOptions, MemoryOptions, PackagesOptions, PositionsOptions, RecurrencesOptions, StepOptions, TablesOptions, defaults,
 };
 use crate::peers::outcome::Outcome;
 use crate::peers::protocol::serve;
@@ -65,6 +65,12 @@ enum What {
     Recurrences(RecurrencesOptions),
     /// Random synthesizers beside plain code on PyTorch, forward and backward, by length
     Tables(TablesOptions),
+    /// Lightweight and dynamic convolutions beside operations of PyTorch, forward and backward, by length
+    Convolutions(ConvolutionsOptions),
+    /// Relative positions, spans and patterns beside our dot-product attention, forward and backward, by length
+    Positions(PositionsOptions),
+    /// Dropout of attention's weights, forward and backward, by length
+    Dropout(DropoutOptions),
     /// All of the above with their defaults
     All,
     /// Write README.md of the results in --out again
@@ -92,6 +98,9 @@ fn run(what: &What, measuring: &MeasuringOptions) -> Result<(), ProgramError> {
         What::Packages(options) => vec![options.plan()?],
         What::Recurrences(options) => vec![options.plan()?],
         What::Tables(options) => vec![options.plan()?],
+        What::Convolutions(options) => vec![options.plan()?],
+        What::Positions(options) => vec![options.plan()?],
+        What::Dropout(options) => vec![options.plan()?],
         What::All => vec![
             defaults::<AttentionOptions>().plan()?,
             defaults::<StepOptions>().plan()?,
@@ -103,6 +112,9 @@ fn run(what: &What, measuring: &MeasuringOptions) -> Result<(), ProgramError> {
             defaults::<PackagesOptions>().plan()?,
             defaults::<RecurrencesOptions>().plan()?,
             defaults::<TablesOptions>().plan()?,
+            defaults::<ConvolutionsOptions>().plan()?,
+            defaults::<PositionsOptions>().plan()?,
+            defaults::<DropoutOptions>().plan()?,
         ],
         What::Report => {
             let folder = measuring.out.as_ref().ok_or_else(|| ProgramError::usage("report needs --out DIR, the folder of the results"))?;

@@ -4,12 +4,20 @@ use heedful_attention::engine::Engine;
 use heedful_host::exit::ProgramError;
 use serde_json::{Value, json};
 
-use super::{Layers, PROJECTIONS, PYTORCH_SDPA, Plan};
-use crate::peers::options::{AttentionOptions, MechanismsOptions, PackagesOptions, RecurrencesOptions, TablesOptions};
+use super::{Candidate, Layers, PROJECTIONS, PYTORCH_SDPA, Plan, check_multiple};
+use crate::peers::options::{AttentionOptions, DropoutOptions, MechanismsOptions, PositionsOptions};
 use crate::peers::side::Maker;
+use crate::workload::Sizes;
 
 /// How many matrices of 32-bit numbers over all pairs of positions a backward pass by the formula holds at once, roughly.
 const MATRICES: f64 = 6.0;
+/// The same of PyTorch's scaled_dot_product_attention with dropout.
+const MATRICES_WITH_DROPOUT: f64 = 4.0;
+
+/// Memory of so many matrices of all pairs.
+fn gibibytes(matrices: f64, Sizes { batch, heads, length, .. }: Sizes) -> f64 {
+    matrices * (4 * batch * heads * length * length) as f64 / (1u64 << 30) as f64
+}
 
 impl AttentionOptions {
     /// Forward and backward of a layer, fused and by its formula, on both sides.
@@ -29,7 +37,7 @@ impl AttentionOptions {
                 layers.projections(Maker::Heedful, 4),
                 layers.projections(Maker::Peer, 4),
             ];
-            let gibibytes = MATRICES * (4 * sizes.batch * sizes.heads * length * length) as f64 / (1u64 << 30) as f64;
+            let gibibytes = gibibytes(MATRICES, sizes);
             if gibibytes > self.matrices {
                 let reason = format!("left out: about {gibibytes:.0} GiB of matrices");
                 candidates.iter_mut().skip(2).take(2).for_each(|candidate| candidate.left_out = Some(reason.clone()));
@@ -51,10 +59,10 @@ impl AttentionOptions {
 
 impl MechanismsOptions {
     /// Blocks, summaries and chunks of the mechanisms.
-    const WINDOW: usize = 128;
+    pub(super) const WINDOW: usize = 128;
     const STRIDE: usize = 128;
-    const CHUNK: usize = 64;
-    const ROUNDS: usize = 4;
+    pub(super) const CHUNK: usize = 64;
+    pub(super) const ROUNDS: usize = 4;
 
     /// Forward and backward of each mechanism.
     ///
@@ -103,142 +111,127 @@ impl MechanismsOptions {
     }
 }
 
-impl TablesOptions {
-    /// Forward and backward of mechanisms whose logits are a table.
-    ///
-    /// # Errors
-    /// A usage error if the sizes contradict each other.
-    pub fn plan(&self) -> Result<Plan, ProgramError> {
-        const NAIVE: &str = "PyTorch random synthesizer";
-        const DENSE: &str = "heedful dot-product";
-        let case = |&length: &usize| {
-            let layers = Layers { sizes: self.layer.sizes((self.tokens / length).max(1), length)?, training: true };
-            let ours = |name: &str, config: Value| layers.ours(name, &config, Engine::Auto);
-            let random = || json!({ "name": "synthesizer-random" });
-            let mixture = json!({ "name": "mixture", "members": [random(), { "name": "dot-product" }] });
-            Ok(layers.sizes.case(vec![
-                ours("synthesizer-random", random()).against(NAIVE),
-                layers.theirs(NAIVE, json!({ "name": "random-synthesizer" })),
-                ours("synthesizer-random-fixed", json!({ "name": "synthesizer-random", "trainable": false })).against(DENSE),
-                ours("synthesizer-random+dot-product", mixture).against(DENSE),
-                ours("dot-product", json!({ "name": "dot-product" })),
-            ]))
-        };
-        Ok(Plan {
-            what: "tables",
-            title: "Random synthesizers, forward and backward",
-            about: format!(
-                "A causal layer of width {} with {} heads, projections included. PyTorch's is the formula in plain operations: the softmax of a masked table of \
-                 logits, times the values.",
-                self.layer.d_model, self.layer.heads,
-            ),
-            cases: self.lengths.iter().map(case).collect::<Result<_, ProgramError>>()?,
-        })
+impl PositionsOptions {
+    /// Blocks of `local-1d`, and how far back fixed spans reach.
+    const BLOCK: usize = 128;
+    /// An image in which a query of `local-2d` sees as many keys as one of `local-1d`, but for those near the beginning.
+    const WIDTH: usize = 64;
+    const BLOCK_2D: [usize; 2] = [4, 32];
+    const MEMORY_2D: [usize; 2] = [2, 16];
+
+    /// The stride with which `sparse-strided` sees most nearly as many pairs of a sequence as `local-1d`.
+    fn stride(length: usize) -> usize {
+        let local: usize = (0..length).map(|query| query.min(query % Self::BLOCK + Self::BLOCK) + 1).sum();
+        // Its neighbours, of which the one at the distance of the stride is in its column too.
+        let strided = |stride: usize| (0..length).map(|query| query.min(stride) + (query / stride).max(1)).sum::<usize>();
+        (1..=2 * Self::BLOCK).min_by_key(|&stride| strided(stride).abs_diff(local)).expect("there are strides")
     }
-}
 
-impl PackagesOptions {
-    /// Slots of linformer.
-    const SLOTS: usize = 64;
-
-    /// Forward and backward of each mechanism that a package has.
+    /// Forward and backward of each mechanism.
     ///
     /// # Errors
     /// A usage error if the sizes contradict each other.
     pub fn plan(&self) -> Result<Plan, ProgramError> {
         let case = |&length: &usize| {
             let layers = Layers { sizes: self.layer.sizes(1, length)?, training: true };
-            check_multiple(length, 2 * MechanismsOptions::CHUNK)?;
-            let ours = |config: Value| layers.ours(config["name"].as_str().unwrap_or_default(), &config, Engine::Auto);
-            let theirs = |name: &str, method: Value, ours: &str| layers.theirs(name, method).against(&format!("heedful {ours}"));
-            let (bucket, rounds) = (MechanismsOptions::CHUNK, MechanismsOptions::ROUNDS);
-            let window = MechanismsOptions::WINDOW;
+            let named = |name: &str, config: &Value| layers.ours(name, config, Engine::Auto).against("heedful dot-product");
+            let ours = |config: Value| named(config["name"].as_str().unwrap_or_default(), &config);
+            let after = |name: &str| {
+                let candidate = named(&format!("{name}, memory"), &json!({ "name": name })).with_memory();
+                candidate.against("heedful dot-product, memory")
+            };
+            // Spans are fractions of the length.
+            let span = (Self::BLOCK as f64 / length as f64).min(1.0);
+            let image = json!({ "name": "local-2d", "width": Self::WIDTH, "query_block": Self::BLOCK_2D, "memory": Self::MEMORY_2D });
             Ok(layers.sizes.case(vec![
                 ours(json!({ "name": "dot-product" })),
-                theirs(PYTORCH_SDPA, json!({ "name": "sdpa" }), "dot-product"),
-                theirs("nn.MultiheadAttention", json!({ "name": "multihead-attention" }), "dot-product"),
-                theirs("x-transformers", json!({ "name": "x-transformers" }), "dot-product"),
-                ours(json!({ "name": "local-1d", "query_block": window })),
-                theirs("local-attention", json!({ "name": "local-attention", "window": window }), "local-1d"),
-                ours(json!({ "name": "lsh", "chunk": bucket, "rounds": rounds })),
-                theirs("reformer-pytorch", json!({ "name": "reformer-pytorch", "bucket": bucket, "rounds": rounds }), "lsh"),
-                theirs("transformers Reformer", json!({ "name": "transformers-reformer", "bucket": bucket, "rounds": rounds }), "lsh"),
-                ours(json!({ "name": "linformer", "rank": Self::SLOTS })),
-                theirs("linformer", json!({ "name": "linformer", "rank": Self::SLOTS }), "linformer"),
+                ours(json!({ "name": "relative" })),
+                ours(json!({ "name": "learned-relative" })),
+                ours(json!({ "name": "adaptive-span", "kind": "fixed", "initial": span })),
+                ours(json!({ "name": "local-1d", "query_block": Self::BLOCK })),
+                ours(image),
+                ours(json!({ "name": "sparse-strided", "stride": Self::stride(length) })),
+                after("dot-product"),
+                after("relative"),
             ]))
         };
+        let [[rows, columns], [above, beside]] = [Self::BLOCK_2D, Self::MEMORY_2D];
         Ok(Plan {
-            what: "packages",
-            title: "Mechanisms beside packages on PyTorch, forward and backward",
+            what: "positions",
+            title: "Relative positions, spans and patterns, forward and backward",
             about: format!(
-                "A causal layer (linformer: one that sees everything) of width {} with {} heads, projections included, batch 1. Ratios are those of a package to \
-                 ours. Options as in the table before; linformer has {} slots. `transformers Reformer` is its LSH attention, without an output projection.",
+                "A causal layer of width {} with {} heads, projections included, batch 1. Rows that end in `memory` are given a memory as long as the sequence.                  `adaptive-span` has fixed spans of {block} keys and a ramp of 32. Patterns see about as many pairs as each other: `local-1d` has blocks of {block};                  `local-2d` has blocks of {rows} x {columns} and a memory of {above} rows and {beside} columns in an image {} wide, which is fewer pairs near the                  beginning (at 512 nine tenths as many); the stride of `sparse-strided` is chosen for each length so that it sees as many as `local-1d`.",
                 self.layer.d_model,
                 self.layer.heads,
-                Self::SLOTS,
+                Self::WIDTH,
+                block = Self::BLOCK,
             ),
             cases: self.lengths.iter().map(case).collect::<Result<_, ProgramError>>()?,
         })
     }
 }
 
-impl RecurrencesOptions {
-    /// Chunk of the packages.
-    const CHUNK: usize = 64;
-
-    /// Forward and backward of each recurrence that a package has in plain PyTorch.
+impl DropoutOptions {
+    /// Forward and backward of a layer that drops weights, on both sides.
     ///
     /// # Errors
     /// A usage error if the sizes contradict each other.
     pub fn plan(&self) -> Result<Plan, ProgramError> {
         let case = |&length: &usize| {
-            check_multiple(length, Self::CHUNK)?;
-            let layers = Layers { sizes: self.layer.sizes(1, length)?, training: true };
-            let ours = |name: &str, maps: usize| {
-                layers.ours(name, &json!({ "name": name }), Engine::Auto).less(&format!("heedful, {maps} projections"))
-            };
-            let theirs = |name: &str, method: Value, ours: &str, maps: usize| {
-                layers.theirs(name, method).against(&format!("heedful {ours}")).less(&format!("PyTorch, {maps} projections"))
-            };
-            let delta = |package: &str| json!({ "name": "gated-delta-net", "package": package });
-            Ok(layers.sizes.case(vec![
-                ours("linear-attention", 4),
-                theirs("fla linear attention", json!({ "name": "linear-attention" }), "linear-attention", 4),
-                ours("simple-gla", 5),
-                theirs("fla simple GLA", json!({ "name": "simple-gla" }), "simple-gla", 5),
-                ours("gated-delta-net", 6),
-                theirs("fla gated delta rule", delta("fla"), "gated-delta-net", 6),
-                theirs("transformers gated delta rule", delta("transformers"), "gated-delta-net", 6),
-                layers.projections(Maker::Heedful, 4),
-                layers.projections(Maker::Peer, 4),
-                layers.projections(Maker::Heedful, 5),
-                layers.projections(Maker::Peer, 5),
-                layers.projections(Maker::Heedful, 6),
-                layers.projections(Maker::Peer, 6),
-            ]))
+            let sizes = self.layer.sizes(1, length)?;
+            let layers = Layers { sizes, training: true };
+            let dropping = |candidate: Candidate| candidate.with_dropout(self.dropout).against(PYTORCH_SDPA);
+            let mut theirs = dropping(layers.theirs(PYTORCH_SDPA, json!({ "name": "sdpa" })));
+            let gibibytes = gibibytes(MATRICES_WITH_DROPOUT, sizes);
+            if gibibytes > self.matrices {
+                theirs.left_out = Some(format!("left out: about {gibibytes:.0} GiB of matrices"));
+            }
+            let ours = dropping(layers.ours("dot-product", &json!({ "name": "dot-product" }), Engine::Auto));
+            Ok(sizes.case(vec![ours, theirs]))
         };
         Ok(Plan {
-            what: "recurrences",
-            title: "Recurrences beside packages on PyTorch, forward and backward",
+            what: "dropout",
+            title: "Dropout of attention's weights, forward and backward",
             about: format!(
-                "A causal layer of width {} with {} heads, projections included, batch 1. The packages have functions in plain PyTorch (fla: \
-                 `naive_chunk_linear_attn`, `naive_chunk_simple_gla` and `naive_chunk_gated_delta_rule`; transformers: `torch_chunk_gated_delta_rule`), in chunks of \
-                 {}; around them PyTorch computes the same features, projections, short convolutions, normalisation and gate as our layers. Ratios are those of a \
-                 package to ours. {PROJECTIONS} Those of `simple-gla` and `gated-delta-net` still have the convolutions, the normalisation and the gate; the maps of \
-                 `gated-delta-net` are counted as six of the layer's width, which take as many multiplications.",
-                self.layer.d_model,
-                self.layer.heads,
-                Self::CHUNK,
+                "A causal layer of width {} with {} heads, projections included, batch 1, which drops weights with a probability of {}. PyTorch's                  scaled_dot_product_attention has no fused kernel for that on processors and forms the matrices of all pairs.",
+                self.layer.d_model, self.layer.heads, self.dropout,
             ),
             cases: self.lengths.iter().map(case).collect::<Result<_, ProgramError>>()?,
         })
     }
 }
 
-/// The packages cut sequences into chunks without a rest.
-fn check_multiple(length: usize, of: usize) -> Result<(), ProgramError> {
-    if length.is_multiple_of(of) {
-        return Ok(());
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn::tensor::Device;
+    use heedful_attention::arithmetic::multiplications;
+    use heedful_attention::placement::Role;
+    use heedful_attention::random::RandomKey;
+    use heedful_attention::registry::AnyMechanism;
+    use serde::Deserialize;
+
+    use crate::peers::options::defaults;
+    use crate::peers::plan::Case;
+    use crate::peers::work::Work;
+
+    /// Multiplications of all pairs that a candidate of a case sees. Each query is asked about: of many at once some would be looked at.
+    fn pairs(case: &Case, name: &str) -> f64 {
+        let candidate = case.candidates.iter().find(|candidate| candidate.name == name).unwrap();
+        let Work::Attention { method, sizes, .. } = &candidate.work else { panic!("{candidate:?} is no attention") };
+        let placement = Sizes { heads: 1, ..*sizes }.placement(Role::Decoder);
+        let attention = AnyMechanism::deserialize(method).unwrap().init(&placement, &RandomKey::from_seed(0), &Device::flex());
+        (0..sizes.length).map(|query| multiplications(&attention, &placement, query..query + 1, sizes.length).pairs).sum()
     }
-    Err(ProgramError::usage(format!("--lengths {length} is no multiple of {of}, which the peers need")))
+
+    #[test]
+    fn patterns_are_compared_at_equal_pairs() {
+        for case in defaults::<PositionsOptions>().plan().unwrap().cases {
+            let local = pairs(&case, "heedful local-1d");
+            let relative = |name: &str| pairs(&case, name) / local;
+            let (strided, image) = (relative("heedful sparse-strided"), relative("heedful local-2d"));
+            assert!((0.99..=1.01).contains(&strided), "{}: {strided}", case.name);
+            assert!((0.88..=1.0).contains(&image), "{}: {image}", case.name);
+        }
+    }
 }
