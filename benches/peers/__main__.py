@@ -32,6 +32,7 @@ def prepare(work: dict[str, Any]) -> Run:
     """Builds what `work` describes."""
     import attention
     import language_model
+    import padded
 
     kind = work["kind"]
     if kind == "attention":
@@ -42,6 +43,10 @@ def prepare(work: dict[str, Any]) -> Run:
         return timed(attention.pass_of(module, **work["sizes"], training=work["training"]))
     if kind == "training-step":
         return timed(language_model.training_step(work["model"], work["method"], work["batch"], work["length"]))
+    if kind == "classifier-step":
+        return timed(padded.classifier_step(work["model"], work["method"], work["classes"], work["lengths"]))
+    if kind == "translation-step":
+        return timed(padded.translation_step(work["model"], work["method"], work["source"], work["target"]))
     if kind == "decoding":
         return language_model.decoding(work["model"], work["batch"], work["tokens"], work["recomputed_at"])
     raise ValueError(f"unknown kind of work: {kind}")

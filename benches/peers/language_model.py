@@ -1,6 +1,8 @@
 """A decoder-only Transformer with the sizes and the formulas of heedful's: pre-norm, sinusoids, tied output, no dropout."""
 
 import math
+import os
+import shutil
 import time
 from collections.abc import Callable
 from typing import Any
@@ -79,21 +81,38 @@ def sinusoids(length: int, d_model: int) -> Tensor:
     return torch.stack((angles.sin(), angles.cos()), dim=2).flatten(1).float()
 
 
-def training_step(sizes: dict[str, int], method: dict[str, Any], batch: int, length: int) -> Callable[[], float]:
-    """One step of AdamW on random tokens, which returns the loss. `method["fused"]` says which implementation of AdamW runs."""
-    model = LanguageModel(**sizes, max_length=length)
+def step_of(model: nn.Module, loss: Callable[[], Tensor], method: dict[str, Any]) -> Callable[[], float]:
+    """One step of AdamW, which returns the loss.
+
+    `method["fused"]` says which implementation of AdamW runs, and `method["compiled"]` whether torch.compile makes code of the loss and its gradients. That
+    happens here: the step that is returned has been compiled.
+    """
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-8, weight_decay=0.01, fused=method["fused"])
-    tokens = torch.randint(sizes["vocabulary"], (batch, length + 1))
-    inputs, targets = tokens[:, :-1].contiguous(), tokens[:, 1:].flatten()
+    if method["compiled"]:
+        # Where torch.compile looks for it.
+        compiler = os.environ.get("CXX", "g++")
+        if shutil.which(compiler) is None:
+            raise RuntimeError(f"left out: torch.compile needs a C++ compiler, and there is no {compiler}")
+        loss = torch.compile(loss)
 
     def step() -> float:
         optimiser.zero_grad(set_to_none=True)
-        loss = F.cross_entropy(model.logits(model.hidden(inputs)).flatten(0, 1), targets)
-        loss.backward()
+        found = loss()
+        found.backward()
         optimiser.step()
-        return loss.item()
+        return found.item()
 
+    if method["compiled"]:
+        step()
     return step
+
+
+def training_step(sizes: dict[str, int], method: dict[str, Any], batch: int, length: int) -> Callable[[], float]:
+    """One step of a language model on random tokens, as `step_of` says."""
+    model = LanguageModel(**sizes, max_length=length)
+    tokens = torch.randint(sizes["vocabulary"], (batch, length + 1))
+    inputs, targets = tokens[:, :-1].contiguous(), tokens[:, 1:].flatten()
+    return step_of(model, lambda: F.cross_entropy(model.logits(model.hidden(inputs)).flatten(0, 1), targets), method)
 
 
 def decoding(sizes: dict[str, int], batch: int, tokens: int, recomputed_at: int | None) -> Callable[[], float]:

@@ -7,7 +7,7 @@
 //! * `cargo run --release --bin peers -- --help`: heedful beside PyTorch and PyTorch's packages, in time and memory.
 //!
 //! What is timed: [`workload`] is one self-attention, [`decode_step`] one step of decoding by it, [`projections`] its linear maps alone, [`training_step`] and
-//! [`decoding`] are whole language models.
+//! [`decoding`] are whole language models, [`padded_step`] a classifier and an encoder-decoder.
 //! [`programs`] has the programs as functions, for mechanisms of a user's own.
 //! [`peers`] times them in turn with their counterparts, [`cost`] with each other, [`mod@backends`] on every backend, and
 //! `launches` counts the kernels of a step.
@@ -20,6 +20,7 @@ pub mod depth;
 #[cfg(feature = "wgpu")]
 pub mod launches;
 pub mod markdown;
+pub mod padded_step;
 pub mod peers;
 pub mod programs;
 pub mod projections;

@@ -86,6 +86,8 @@ impl ModelSizes {
     fn config(&self, attention: &AnyMechanism, max_length: usize, dropout: f64) -> LanguageModelConfig {
         let Self { vocabulary, layers, d_model, heads, d_ff } = *self;
         let block = BlockConfig { d_model, heads, d_ff, max_length, norm_order: NormOrder::Pre, dropout, ..BlockConfig::default() };
+        let Self { vocabulary, layers, .. } = *self;
+        let block = BlockConfig { dropout, ..self.block(max_length) };
         let attention = attention.clone().into();
         LanguageModelConfig { vocabulary, attention, layers, block, ..LanguageModelConfig::default() }
     }
@@ -95,10 +97,15 @@ impl ModelSizes {
         self.config(attention, length, 0.0).multiplications(model, length)
     }
 
+    /// Blocks with normalisation before their sublayers and no dropout, for sequences of at most `max_length`.
+    pub(crate) fn block(&self, max_length: usize) -> BlockConfig {
+        let Self { d_model, heads, d_ff, .. } = *self;
+        BlockConfig { d_model, heads, d_ff, max_length, norm_order: NormOrder::Pre, dropout: 0.0, ..BlockConfig::default() }
+    }
+
     /// Token ids `[B, N]` that look random and are the same in every run.
     pub(crate) fn tokens(&self, batch: usize, length: usize, device: &Device) -> Tensor<2, Int> {
-        // The fractional parts of multiples of the golden section are spread evenly.
-        let id = |index: usize| ((index as f64 * 0.618_033_988_749_895).fract() * self.vocabulary as f64) as i32;
+        let id = |index: usize| (spread(index) * self.vocabulary as f64) as i32;
         Tensor::from_data(TensorData::new((0..batch * length).map(id).collect(), [batch, length]), device)
     }
 }
@@ -124,10 +131,21 @@ pub struct Numerics {
     pub dropout: f64,
 }
 
-impl TrainingStep {
-    /// Learning rate of all steps.
-    const LEARNING_RATE: f64 = 1e-4;
+/// Numbers in `[0, 1)` that look random and are the same in every run: fractional parts of multiples of the golden section, which are spread evenly.
+pub(crate) fn spread(index: usize) -> f64 {
+    (index as f64 * 0.618_033_988_749_895).fract()
+}
 
+/// Learning rate of all steps.
+pub(crate) const LEARNING_RATE: f64 = 1e-4;
+
+/// AdamW for a model on a device.
+pub(crate) fn adam_w(device: &Device) -> ModuleOptimizer {
+    let config = OptimiserConfig { kind: OptimiserKind::AdamW, weight_decay: 0.01, ..OptimiserConfig::default() };
+    config.init(&device.clone().without_autodiff()).expect("the constants are in their ranges")
+}
+
+impl TrainingStep {
     /// A model that learns to continue `batch` rows of `length` tokens with AdamW, on a device with autodiff.
     ///
     /// # Errors
@@ -154,11 +172,10 @@ impl TrainingStep {
         device: &Device,
     ) -> Result<Self, ConfigError> {
         let device = device.clone().autodiff();
-        let optimiser = OptimiserConfig { kind: OptimiserKind::AdamW, weight_decay: 0.01, ..OptimiserConfig::default() };
         let tokens = sizes.tokens(batch, length + 1, &device);
         Ok(Self {
             model: Some(sizes.model_with_dropout(attention, length, dropout, &device)?),
-            optimiser: optimiser.init(&device.without_autodiff()).expect("the constants are in their ranges"),
+            optimiser: adam_w(&device),
             inputs: tokens.clone().narrow(1, 0, length),
             targets: tokens.narrow(1, 1, length).reshape([batch * length]),
             precision,
@@ -185,7 +202,7 @@ impl TrainingStep {
         let loss = loss.div_scalar(tokens as f64);
         let gradients = GradientsParams::from_grads(loss.backward(), passed);
         let gradients = if copy.is_some() { in_32_bits(gradients, &model) } else { gradients };
-        self.model = Some(self.optimiser.step(Self::LEARNING_RATE, model, gradients));
+        self.model = Some(self.optimiser.step(LEARNING_RATE, model, gradients));
         loss.into_scalar()
     }
 }

@@ -63,7 +63,10 @@ fn heedful_is_measured_without_python() {
     is_ours_alone(&measured("dropout", &[&LAYER, &alone, &["--lengths", "16"]]));
     is_ours_alone(&measured("inference", &[&LAYER, &alone, &["--lengths", "16", "--tokens", "64"]]));
     is_ours_alone(&measured("attention", &[&LAYER, &alone, &["--lengths", "16"]]));
-    is_ours_alone(&measured("step", &[&LAYER, &MODEL, &alone, &["--batch", "2", "--length", "8"]]));
+    let step = measured("step", &[&LAYER, &MODEL, &alone, &["--batch", "2", "--length", "8"]]);
+    is_ours_alone(&step);
+    let names = ["length 8, batch 2", "classifier, sentences, 4 of 1 to 8", "encoder-decoder, pairs, 4 of 1 to 8"];
+    assert_eq!(step.cases.iter().map(|case| case.name.as_str()).collect::<Vec<_>>(), names);
     let decoding = ["--tokens", "4", "--prefixes", "2", "--batch", "2", "--attention", "dot-product,lsh"];
     let decode = measured("decode", &[&LAYER, &MODEL, &alone, &decoding]);
     is_ours_alone(&decode);

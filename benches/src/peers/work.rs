@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::decoding::Decoding;
 use crate::depth::{Activations, Deep};
+use crate::padded_step::{ClassifierStep, TranslationStep};
 use crate::projections::Projections;
 use crate::training_step::{ModelSizes, TrainingStep};
 use crate::workload::{Sizes, Workload};
@@ -55,6 +56,28 @@ pub enum Work {
         /// Tokens of a row.
         length: usize,
     },
+    /// One step of training a classifier.
+    ClassifierStep {
+        /// Which attention and which optimiser.
+        method: Value,
+        /// Sizes of the model.
+        model: ModelSizes,
+        /// Number of classes.
+        classes: usize,
+        /// Real tokens of each row.
+        lengths: Vec<usize>,
+    },
+    /// One step of training an encoder-decoder.
+    TranslationStep {
+        /// Which self-attention and which optimiser.
+        method: Value,
+        /// Sizes of the model, whose layers both stacks have.
+        model: ModelSizes,
+        /// Real tokens of each source.
+        source: Vec<usize>,
+        /// Real tokens of each target.
+        target: Vec<usize>,
+    },
     /// Forward and backward of a language model.
     Depth {
         /// How activations are treated.
@@ -99,6 +122,14 @@ impl Work {
                 let model = ModelSizes { vocabulary: model.vocabulary.min(100), layers: 1, ..model };
                 Self::TrainingStep { method, model, batch: 1, length: 16 }
             }
+            Self::ClassifierStep { method, model, classes, .. } => {
+                let model = ModelSizes { vocabulary: model.vocabulary.min(100), layers: 1, ..model };
+                Self::ClassifierStep { method, model, classes, lengths: vec![16] }
+            }
+            Self::TranslationStep { method, model, .. } => {
+                let model = ModelSizes { vocabulary: model.vocabulary.min(100), layers: 1, ..model };
+                Self::TranslationStep { method, model, source: vec![16], target: vec![16] }
+            }
             Self::Depth { activations, model, .. } => {
                 Self::Depth { activations, model: ModelSizes { layers: 1, ..model }, batch: 1, length: 16 }
             }
@@ -123,6 +154,14 @@ impl Work {
             }
             Self::TrainingStep { method, model, batch, length } => {
                 let mut step = TrainingStep::new(&attention(method)?, *model, *batch, *length, device)?;
+                timed(move || step.run())
+            }
+            Self::ClassifierStep { method, model, classes, lengths } => {
+                let mut step = ClassifierStep::new(&attention(method)?, *model, *classes, lengths, device)?;
+                timed(move || step.run())
+            }
+            Self::TranslationStep { method, model, source, target } => {
+                let mut step = TranslationStep::new(&attention(method)?, *model, source, target, device)?;
                 timed(move || step.run())
             }
             Self::Depth { activations, model, batch, length } => {

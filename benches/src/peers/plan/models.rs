@@ -10,10 +10,13 @@ use crate::depth::Activations;
 use crate::peers::options::{DecodeOptions, DepthOptions, InferenceOptions, LayerOptions, MemoryOptions, StepOptions};
 use crate::peers::side::Maker;
 use crate::peers::work::Work;
-use crate::training_step::ModelSizes;
+use crate::training_step::{ModelSizes, spread};
 
 impl StepOptions {
-    /// A training step with AdamW.
+    /// Classes of the classifier.
+    const CLASSES: usize = 3;
+
+    /// Training steps with AdamW.
     ///
     /// # Errors
     /// A usage error if the sizes contradict each other.
@@ -21,23 +24,58 @@ impl StepOptions {
         let Self { batch, length, .. } = *self;
         let sizes = self.model.layer.sizes(batch, length)?;
         let model = self.model.sizes();
-        let step = |name: &str, maker, method| Candidate::new(name, maker, Work::TrainingStep { method, model, batch, length });
-        let candidates = vec![
-            step("heedful", Maker::Heedful, json!({ "name": "dot-product" })).against("PyTorch"),
-            step("PyTorch", Maker::Peer, json!({ "name": "sdpa", "fused": false })),
-            step("PyTorch, fused AdamW", Maker::Peer, json!({ "name": "sdpa", "fused": true })).against("PyTorch"),
-        ];
+        let language_model = |method| Work::TrainingStep { method, model, batch, length };
+        let (sentences, targets) = (self.lengths(0), self.lengths(1));
+        let (shortest, rows, real) = (self.shortest(), sentences.len(), sentences.iter().sum::<usize>());
+        let classifier = |method| Work::ClassifierStep { method, model, classes: Self::CLASSES, lengths: sentences.clone() };
+        let translation = |method| Work::TranslationStep { method, model, source: sentences.clone(), target: targets.clone() };
+        let padded = |name: &str, tokens, candidates| Case {
+            name: format!("{name}, {rows} of {shortest} to {length}"),
+            tokens,
+            ..sizes.case(candidates)
+        };
         Ok(Plan {
             what: "step",
-            title: "A training step of a language model",
+            title: "A training step of a language model, a classifier and an encoder-decoder",
             about: format!(
                 "{} layers of width {} with {} heads and {} hidden units, normalised before each sublayer, {} tokens, tied output, no dropout, AdamW. PyTorch \
-                 is eager and has scaled_dot_product_attention, one product for queries, keys and values, and either its default AdamW or its fused one.",
+                 is eager and has scaled_dot_product_attention, one product for queries, keys and values, and either its default AdamW or its fused one; or code made \
+                 of the loss and its gradients by torch.compile, and the fused AdamW. What the compiler takes of memory would count in the last one's peak, which is not \
+                 measured. The classifier reads {rows} sentences of {shortest} to {length} tokens, padded to the longest, and the encoder-decoder, with as many \
+                 layers in each stack, so many pairs of such lengths; PyTorch has a mask of the padding, and neither maps padding to logits.",
                 model.layers, model.d_model, model.heads, model.d_ff, model.vocabulary,
             ),
-            cases: vec![sizes.case(candidates)],
+            cases: vec![
+                sizes.case(contenders(language_model)),
+                padded("classifier, sentences", real, contenders(classifier)),
+                padded("encoder-decoder, pairs", real + targets.iter().sum::<usize>(), contenders(translation)),
+            ],
         })
     }
+
+    /// Lengths of padded sequences, spread evenly. Twice as many rows as in the other batch hold about as many real tokens.
+    fn lengths(&self, part: usize) -> Vec<usize> {
+        let (rows, shortest) = (2 * self.batch, self.shortest());
+        let length = |index: usize| shortest + (spread(index) * (self.length - shortest + 1) as f64) as usize;
+        (part * rows..(part + 1) * rows).map(length).collect()
+    }
+
+    fn shortest(&self) -> usize {
+        self.length.div_ceil(16)
+    }
+}
+
+/// Ours and PyTorch's ways to compute a step.
+fn contenders(step: impl Fn(Value) -> Work) -> Vec<Candidate> {
+    let theirs = |name: &str, is_fused: bool, is_compiled: bool| {
+        Candidate::new(name, Maker::Peer, step(json!({ "name": "sdpa", "fused": is_fused, "compiled": is_compiled }))).against("PyTorch")
+    };
+    vec![
+        Candidate::new("heedful", Maker::Heedful, step(json!({ "name": "dot-product" }))).against("PyTorch"),
+        theirs("PyTorch", false, false),
+        theirs("PyTorch, fused AdamW", true, false),
+        theirs("PyTorch, compiled", true, true).without_peak(),
+    ]
 }
 
 impl InferenceOptions {
@@ -203,4 +241,22 @@ fn causal(names: &[String]) -> Result<Vec<AnyMechanism>, ProgramError> {
         }
     };
     names.iter().map(parse).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peers::options::defaults;
+
+    #[test]
+    fn padded_rows_hold_about_as_many_tokens_as_full_ones() {
+        let options = defaults::<StepOptions>();
+        let [sentences, targets] = [0, 1].map(|part| options.lengths(part));
+        assert!(sentences.len() == 16 && sentences != targets);
+        for lengths in [sentences, targets] {
+            assert!(lengths.iter().all(|length| (16..=256).contains(length)), "{lengths:?}");
+            let real: usize = lengths.iter().sum();
+            assert!((1900..2400).contains(&real), "{real}");
+        }
+    }
 }
