@@ -280,7 +280,7 @@ pub struct DecodeOptions {
     pub attention: Vec<String>,
 
     /// Rows that are decoded at once
-    #[arg(long, value_name = "N[,N...]", value_delimiter = ',', value_parser = positive(), default_values_t = [1, 16])]
+    #[arg(long, value_name = "N[,N...]", value_delimiter = ',', value_parser = positive(), default_values_t = [1, 4, 16, 64])]
     pub batch: Vec<usize>,
 
     /// Tokens to decode for each row

@@ -132,7 +132,11 @@ impl Layers {
     }
 }
 
-const PYTORCH_SDPA: &str = "PyTorch SDPA";
+/// PyTorch with its fused attention.
+pub const PYTORCH_SDPA: &str = "PyTorch SDPA";
+/// PyTorch with the random synthesizer in plain operations.
+pub const PYTORCH_TABLE: &str = "PyTorch random synthesizer";
+
 const PROJECTIONS: &str = "Rows that end in `operator` are the layer less its linear maps alone, round by round.";
 
 impl LayerOptions {

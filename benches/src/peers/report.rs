@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(rows[1][1..], ["PyTorch", "20.0 (20.0 to 20.0)", "", "400", "2.00", ""].map(String::from));
         let text = outcome().markdown();
         assert!(text.contains("no such/package"), "{text}");
-        assert!(text.contains("of PyTorch eager's at most 0.8") && text.contains("met"), "{text}");
+        assert!(text.contains("of the least of PyTorch's at most 0.6") && text.contains("met"), "{text}");
     }
 
     #[test]

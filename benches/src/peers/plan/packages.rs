@@ -4,7 +4,7 @@ use heedful_attention::engine::Engine;
 use heedful_host::exit::ProgramError;
 use serde_json::{Value, json};
 
-use super::{Layers, PROJECTIONS, PYTORCH_SDPA, Plan, check_multiple};
+use super::{Layers, PROJECTIONS, PYTORCH_SDPA, PYTORCH_TABLE, Plan, check_multiple};
 use crate::peers::options::{ConvolutionsOptions, MechanismsOptions, PackagesOptions, RecurrencesOptions, TablesOptions};
 use crate::peers::side::Maker;
 
@@ -14,7 +14,6 @@ impl TablesOptions {
     /// # Errors
     /// A usage error if the sizes contradict each other.
     pub fn plan(&self) -> Result<Plan, ProgramError> {
-        const NAIVE: &str = "PyTorch random synthesizer";
         const DENSE: &str = "heedful dot-product";
         let case = |&length: &usize| {
             let layers = Layers { sizes: self.layer.sizes((self.tokens / length).max(1), length)?, training: true };
@@ -22,8 +21,8 @@ impl TablesOptions {
             let random = || json!({ "name": "synthesizer-random" });
             let mixture = json!({ "name": "mixture", "members": [random(), { "name": "dot-product" }] });
             Ok(layers.sizes.case(vec![
-                ours("synthesizer-random", random()).against(NAIVE),
-                layers.theirs(NAIVE, json!({ "name": "random-synthesizer" })),
+                ours("synthesizer-random", random()).against(PYTORCH_TABLE),
+                layers.theirs(PYTORCH_TABLE, json!({ "name": "random-synthesizer" })),
                 ours("synthesizer-random-fixed", json!({ "name": "synthesizer-random", "trainable": false })).against(DENSE),
                 ours("synthesizer-random+dot-product", mixture).against(DENSE),
                 ours("dot-product", json!({ "name": "dot-product" })),
