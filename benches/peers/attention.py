@@ -11,8 +11,8 @@ from torch import Tensor, nn
 class CausalAttention(nn.Module):
     """Multi-head attention with one product for queries, keys and values, without biases.
 
-    `method` is `sdpa` (torch.nn.functional.scaled_dot_product_attention) or `naive` (all weights as a matrix). `sdpa` drops weights in training with the probability
-    `dropout`.
+    `method` is `sdpa` (torch.nn.functional.scaled_dot_product_attention) or `naive` (all weights as a matrix). `sdpa` drops weights in
+    training with the probability `dropout`.
     """
 
     def __init__(self, method: str, d_model: int, heads: int, dropout: float = 0.0) -> None:
@@ -173,10 +173,10 @@ def layer(method: dict[str, Any], d_model: int, heads: int, length: int, dropout
             from linformer import LinformerSelfAttention
 
             return LinformerSelfAttention(d_model, length, k=rank, heads=heads)
-        case {"name": "lightweight-conv" | "dynamic-conv" as name, "sum": sum, "kernel": kernel}:
+        case {"name": "lightweight-conv" | "dynamic-conv" as name, "execution": execution, "kernel": kernel}:
             from convolutions import Convolution
 
-            return Convolution(name == "dynamic-conv", sum, kernel, d_model, heads)
+            return Convolution(name == "dynamic-conv", execution, kernel, d_model, heads)
         case {"name": "linear-attention"}:
             from recurrences import LinearAttention
 

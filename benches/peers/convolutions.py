@@ -8,16 +8,16 @@ from torch import Tensor, nn
 class Convolution(nn.Module):
     """A gated linear unit, a depth-wise convolution whose normalised taps the channels of a head share, and an output projection.
 
-    The taps end at the query. They are parameters, or predicted from each position if `is_dynamic`. `sum` says how they are applied: `unfold` multiplies the
-    windows of all positions by them, as fairseq's modules do; `shifted` adds one shifted copy of the sequence for each tap; `conv1d` is
-    torch.nn.functional.conv1d, which cannot have taps of each position.
+    The taps end at the query. They are parameters, or predicted from each position if `is_dynamic`. `execution` says how they are applied:
+    `unfold` multiplies the windows of all positions by them, as fairseq's modules do; `shifted` adds one shifted copy of the sequence for
+    each tap; `conv1d` is torch.nn.functional.conv1d, which cannot have taps of each position.
     """
 
-    def __init__(self, is_dynamic: bool, sum: str, kernel: int, d_model: int, heads: int) -> None:
+    def __init__(self, is_dynamic: bool, execution: str, kernel: int, d_model: int, heads: int) -> None:
         super().__init__()
         self.kernel = kernel
         self.heads = heads
-        self.convolve = {"unfold": self.unfolded, "shifted": self.shifted, "conv1d": self.grouped}[sum]
+        self.convolve = {"unfold": self.unfolded, "shifted": self.shifted, "conv1d": self.grouped}[execution]
         self.input = nn.Linear(d_model, 2 * d_model)
         self.output = nn.Linear(d_model, d_model)
         self.predictor = nn.Linear(d_model, heads * kernel, bias=False) if is_dynamic else None

@@ -84,8 +84,8 @@ def sinusoids(length: int, d_model: int) -> Tensor:
 def step_of(model: nn.Module, loss: Callable[[], Tensor], method: dict[str, Any]) -> Callable[[], float]:
     """One step of AdamW, which returns the loss.
 
-    `method["fused"]` says which implementation of AdamW runs, and `method["compiled"]` whether torch.compile makes code of the loss and its gradients. That
-    happens here: the step that is returned has been compiled.
+    `method["fused"]` says which implementation of AdamW runs, and `method["compiled"]` whether torch.compile makes code of the loss and
+    its gradients. That happens here: the step that is returned has been compiled.
     """
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-8, weight_decay=0.01, fused=method["fused"])
     if method["compiled"]:

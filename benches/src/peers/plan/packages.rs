@@ -96,9 +96,9 @@ impl ConvolutionsOptions {
             let layers = Layers { sizes: self.layer.sizes((self.tokens / length).max(1), length)?, training: true };
             let ours = |config: Value| layers.ours(config["name"].as_str().unwrap_or_default(), &config, Engine::Auto);
             let convolution = |name: &str| ours(json!({ "name": name, "kernel": self.kernel })).against("heedful dot-product");
-            let theirs = |name: &str, sum: &str| {
-                let method = json!({ "name": name, "sum": sum, "kernel": self.kernel });
-                layers.theirs(&format!("PyTorch {name}, {sum}"), method).against(&format!("heedful {name}"))
+            let theirs = |name: &str, execution: &str| {
+                let method = json!({ "name": name, "execution": execution, "kernel": self.kernel });
+                layers.theirs(&format!("PyTorch {name}, {execution}"), method).against(&format!("heedful {name}"))
             };
             Ok(layers.sizes.case(vec![
                 convolution("lightweight-conv"),
