@@ -84,8 +84,6 @@ impl ModelSizes {
     }
 
     fn config(&self, attention: &AnyMechanism, max_length: usize, dropout: f64) -> LanguageModelConfig {
-        let Self { vocabulary, layers, d_model, heads, d_ff } = *self;
-        let block = BlockConfig { d_model, heads, d_ff, max_length, norm_order: NormOrder::Pre, dropout, ..BlockConfig::default() };
         let Self { vocabulary, layers, .. } = *self;
         let block = BlockConfig { dropout, ..self.block(max_length) };
         let attention = attention.clone().into();
