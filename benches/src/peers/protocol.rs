@@ -14,8 +14,10 @@ use std::io::{self, BufRead, Write};
 
 use burn::tensor::Device;
 use heedful_host::allocator::return_freed_memory;
+use heedful_host::threads::among_workers;
 use serde::{Deserialize, Serialize};
 
+use super::cores::bind_workers;
 use super::work::{Run, Work};
 
 /// What a side is asked.
@@ -70,6 +72,15 @@ pub fn serve(input: impl BufRead, mut output: impl Write) -> io::Result<()> {
         output.flush()?;
     }
     Ok(())
+}
+
+/// [`serve`] on standard input and output, with [bound](bind_workers) threads.
+///
+/// # Errors
+/// If a stream fails.
+pub fn serve_standard_input() -> io::Result<()> {
+    bind_workers();
+    among_workers(|| serve(io::stdin().lock(), io::stdout().lock()))
 }
 
 fn answer(line: &str, runs: &mut BTreeMap<usize, Run>) -> Result<Reply, Box<dyn std::error::Error>> {

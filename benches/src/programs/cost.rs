@@ -1,7 +1,6 @@
 //! The cost of every mechanism, by length, on every backend.
 
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -14,9 +13,10 @@ use crate::cost::roofline::RooflineOptions;
 use crate::cost::sweep::Sweep;
 use crate::cost::{baseline, report as cost_report};
 use crate::peers::comparison::{compare, prepare, warn_if_busy};
+use crate::peers::cores::one_for_each;
 use crate::peers::options::{LayerOptions, MeasuringOptions, PackagesOptions, defaults};
 use crate::peers::outcome;
-use crate::peers::protocol::serve;
+use crate::peers::protocol::serve_standard_input;
 use crate::provenance;
 use clap::{Parser, Subcommand};
 use heedful_host::allocator::keep_freed_memory;
@@ -85,9 +85,7 @@ pub fn main() -> ExitCode {
             }
             Some(What::Depth(options)) => among_workers(|| depth(&options))?,
             Some(What::Roofline(options)) => roofline(&options)?,
-            Some(What::Worker) => {
-                among_workers(|| serve(io::stdin().lock(), io::stdout().lock())).map_err(ProgramError::failure)?;
-            }
+            Some(What::Worker) => serve_standard_input().map_err(ProgramError::failure)?,
             None => among_workers(|| run(&cost))?,
         }
         Ok(Completion::Finished)
@@ -227,6 +225,7 @@ fn peers(options: &CostOptions) -> Result<(), ProgramError> {
         machine: Machine::here(),
         load: load(),
         threads: measuring.threads,
+        bound: one_for_each(measuring.threads).is_some(),
         versions,
         provenance: Some(provenance::here()),
         ..outcome::Outcome::default()

@@ -1,16 +1,15 @@
 //! Compares heedful with PyTorch and packages on it, in time and memory.
 
-use std::io;
 use std::process::ExitCode;
 
 use crate::peers::comparison::{compare, prepare, warn_if_busy};
-use crate::peers::cores::{bind_workers, one_for_each};
+use crate::peers::cores::one_for_each;
 use crate::peers::options::{
     AttentionOptions, ConvolutionsOptions, DecodeOptions, DepthOptions, DropoutOptions, InferenceOptions, MeasuringOptions,
     MechanismsOptions, MemoryOptions, PackagesOptions, PositionsOptions, RecurrencesOptions, StepOptions, TablesOptions, defaults,
 };
 use crate::peers::outcome::Outcome;
-use crate::peers::protocol::serve;
+use crate::peers::protocol::serve_standard_input;
 use crate::peers::report::write_page;
 use crate::provenance;
 use clap::{Parser, Subcommand};
@@ -18,7 +17,6 @@ use heedful_host::allocator::keep_freed_memory;
 use heedful_host::exit::{Completion, ProgramError, main_with};
 use heedful_host::machine::{Machine, load};
 use heedful_host::provenance::Provenance;
-use heedful_host::threads::among_workers;
 
 /// Compare heedful with PyTorch and its packages, in time and memory.
 ///
@@ -122,8 +120,7 @@ fn run(what: &What, measuring: &MeasuringOptions) -> Result<(), ProgramError> {
         }
         What::Worker => {
             keep_freed_memory();
-            bind_workers();
-            return among_workers(|| serve(io::stdin().lock(), io::stdout().lock())).map_err(ProgramError::failure);
+            return serve_standard_input().map_err(ProgramError::failure);
         }
     };
     // Before anything here adds to it.

@@ -474,7 +474,9 @@ mod tests {
                     (0..rows * TILE).filter(|at| is_within(at / TILE, at % TILE + first)).map(|at| product[at]).collect()
                 };
                 assert_near(&needed(&found), &needed(&wanted));
-                assert!(found.iter().any(|number| number.is_nan()), "all of the result is computed");
+                // Of a few rows every block of later columns is needed.
+                let is_all_needed = rows < 16 && first == TILE;
+                assert!(is_all_needed || found.iter().any(|number| number.is_nan()), "all of the result is computed");
             }
             let product = |triangle, numbers: &[f32]| {
                 let left = Transposed(Matrix { numbers, stride: 2 * TILE });
