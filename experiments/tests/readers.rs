@@ -366,6 +366,33 @@ fn images_of_mnist_and_cifar() {
     survives(&[("data_batch_1.bin", records(10)), ("test_batch.bin", records(2))], images::read);
 }
 
+#[test]
+fn images_of_imagenet_and_celeba() {
+    let png = |value: u8| {
+        let mut bytes = Vec::new();
+        let mut encoder = png::Encoder::new(&mut bytes, 3, 2);
+        encoder.set_color(png::ColorType::Rgb);
+        encoder.write_header().unwrap().write_image_data(&[value; 18]).unwrap();
+        bytes
+    };
+    let files = [
+        ("list_eval_partition.txt", text("1.jpg 0\n2.jpg 1\n3.jpg 2\n")),
+        ("img_align_celeba/1.png", png(1)),
+        ("img_align_celeba/2.png", png(2)),
+        ("img_align_celeba/3.png", png(3)),
+    ];
+    survives(&files, images::read);
+    let npz = |count: usize| {
+        let mut writer = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
+        writer.start_file("data.npy", zip::write::SimpleFileOptions::default()).unwrap();
+        let header = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': ({count}, 12), }}\n");
+        let length = (header.len() as u16).to_le_bytes();
+        writer.write_all(&[b"\x93NUMPY\x01\x00", &length[..], header.as_bytes(), &vec![7; 12 * count]].concat()).unwrap();
+        writer.finish().unwrap().into_inner()
+    };
+    survives(&[("train_data_batch_1.npz", npz(12)), ("val_data.npz", npz(2))], images::read);
+}
+
 /// A gzip file of so many megabytes that are all the same byte, after a beginning.
 fn megabytes(beginning: &[u8], byte: u8, count: usize) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());

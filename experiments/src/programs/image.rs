@@ -10,8 +10,8 @@ use clap::Parser;
 /// Compare attention mechanisms on images, generated value by value.
 ///
 /// Trains a decoder for each attention and seed, and prints a table of bits per dimension with parameters, speed and memory. Each run's folder has pictures:
-/// samples of the model, and test images that it completed from their upper half. --data takes a folder with MNIST (IDX) or CIFAR (binary) files; without it
-/// images with symmetries are generated.
+/// samples of the model, and test images that it completed from their upper half. --data takes a folder with MNIST (IDX), CIFAR (binary),
+/// downsampled ImageNet (.npz or PNG) or CelebA (PNG) files; without it images with symmetries are generated.
 #[derive(Parser)]
 #[command(name = "image", version, after_help = examples("image"))]
 struct Options {
