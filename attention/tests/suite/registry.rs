@@ -118,7 +118,18 @@ fn the_name_of_a_mechanism_stands_in_its_own_file_alone() {
     // What experiments and benchmarks compare unless they are told something else, and the models that they know by name.
     let comparing = [
         ("experiments", &["config.rs", "models.rs"][..]),
-        ("benches", &["plan/layers.rs", "plan/models.rs", "plan/packages.rs", "peers/target.rs", "src/backends.rs", "cost/crossover.rs"]),
+        (
+            "benches",
+            &[
+                "plan/layers.rs",
+                "plan/models.rs",
+                "plan/packages.rs",
+                "peers/target.rs",
+                "src/backends.rs",
+                "cost/crossover.rs",
+                "roofline/operators.rs",
+            ],
+        ),
     ];
     let says_what_is_compared = |path: &Path| {
         comparing

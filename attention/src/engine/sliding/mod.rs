@@ -141,7 +141,11 @@ mod tests {
 
     fn check(case: Case) {
         let off = difference(&natively(case, &Device::flex()), &composed(case));
-        assert!(off < 2e-6, "{case:?}: off by {off}");
+        // Gradients of shared weights are sums over what shares them, and errors of rounding grow as the square root of their number.
+        let Case { shape: [batch, _, _, width], outputs, by, .. } = case;
+        let added = width * if by[0] { 1 } else { batch } * if by[1] { 1 } else { outputs };
+        let bound = 2e-6f64.max(2e-7 * (added as f64).sqrt());
+        assert!(off < bound, "{case:?}: off by {off}");
     }
 
     #[test]
