@@ -127,6 +127,7 @@ fn the_name_of_a_mechanism_stands_in_its_own_file_alone() {
                 "peers/target.rs",
                 "src/backends.rs",
                 "cost/crossover.rs",
+                "roofline/kernels.rs",
                 "roofline/operators.rs",
             ],
         ),
