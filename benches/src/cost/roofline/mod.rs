@@ -26,6 +26,7 @@ use self::kernels::{Candidate, Kernel, Scale, Times, kernels};
 use self::page::Roofline;
 use super::sweep::seconds;
 use crate::peers::comparison::warn_if_busy;
+use crate::peers::cores::bind_workers;
 use crate::peers::options::positive;
 use crate::provenance;
 use crate::training_step::ModelSizes;
@@ -84,6 +85,7 @@ impl RooflineOptions {
         let counts = thread_counts(rayon::current_num_threads());
         let pools = counts.iter().map(|&count| ThreadPoolBuilder::new().num_threads(count).build());
         let pools: Vec<ThreadPool> = pools.collect::<Result<_, _>>().map_err(ProgramError::failure)?;
+        pools.iter().for_each(|pool| pool.install(bind_workers));
         let every = pools.last().expect("there is a number of threads");
         let provenance = every.install(provenance::here);
         let array = self.array(peaks::largest_cache(&provenance.caches));

@@ -153,7 +153,7 @@ the code computes beside them in tiles on the diagonal, and all exponentials, co
 const BOUNDS: &str = "A kernel takes at least the time of its operations at the peak, and at least that of its bytes at the bandwidth: its bound is the \
 greater one. The share is the bound over the median. Bytes come from main memory in this bound: a share above 1 says that the operands were in a cache.";
 
-const THREADS: &str = "How many times as fast as with one thread: measured, and by a plain model. The model's time with `p` threads is \
+const THREADS: &str = "How many times as fast as with one thread: measured, and by a plain model. As many threads as there are cores are bound to one each. The model's time with `p` threads is \
 `serial + parallel / p`. Both parts come from the medians with one and two threads. The time is at least that of the bytes at the bandwidth of all threads of this \
 machine (*memory*), unless a measured time is shorter already because the operands were in a cache. Where the code divides work among few threads (one head of a \
 recurrence, a group of keys in the backward pass of the fused operator, four sums in the gradient of a small weight), that share is divided by no more than \
