@@ -16,7 +16,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -50,6 +50,8 @@ class Comparison:
     # The output for `x` and, with the role `cross`, what it attends to.
     run: Callable[..., Tensor]
     length: int = LENGTH
+    # Further fields of heedful's configuration.
+    options: dict[str, Any] = field(default_factory=dict)
     # Tensors of heedful that are no parameters.
     frozen: dict[str, Tensor] = field(default_factory=dict)
     context: AbstractContextManager[Any] = field(default_factory=nullcontext)
@@ -270,13 +272,18 @@ def mamba_2() -> Iterator[Comparison]:
         yield Comparison(f"mamba-2, groups {groups}, Mamba2Mixer of transformers", attention, "decoder", layer, tensors, layer)
 
 
+def toml(value: Any) -> str:
+    """A value in TOML."""
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{name} = {toml(entry)}" for name, entry in value.items()) + " }"
+    return json.dumps(value)
+
+
 def of_heedful(binary: pathlib.Path, folder: pathlib.Path, comparison: Comparison, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
     """What heedful computes."""
     config, source, target = folder / "mechanism.toml", folder / "in.safetensors", folder / "out.safetensors"
-    options = ", ".join(f"{name} = {json.dumps(value)}" for name, value in comparison.attention.items())
-    config.write_text(
-        f'attention = {{ {options} }}\nrole = "{comparison.role}"\nd_model = {D_MODEL}\nheads = {HEADS}\nmax_length = {comparison.length}\n'
-    )
+    fields = {"attention": comparison.attention, "role": comparison.role, "d_model": D_MODEL, "heads": HEADS, "max_length": comparison.length}
+    config.write_text("".join(f"{name} = {toml(value)}\n" for name, value in (fields | comparison.options).items()))
     save_file({name: tensor.detach().contiguous() for name, tensor in inputs.items()}, source)
     subprocess.run([binary, "parity", "--config", config, "--inputs", source, "--output", target], check=True)
     return load_file(target)
@@ -300,34 +307,45 @@ def differences(binary: pathlib.Path, folder: pathlib.Path, comparison: Comparis
     gradients = {name: gradient(tensor) for name, tensor in elements.items()} | comparison.tensors(gradient)
     expected = {"output": output.detach()} | {f"grad.{name}": tensor for name, tensor in gradients.items()}
     found = of_heedful(binary, folder, comparison, inputs)
-    # Public code shows no weights.
-    found.pop("weights", None)
+    # Of weights and gates heedful alone shows them all.
+    found = {name: tensor for name, tensor in found.items() if name == "output" or name.startswith("grad.")}
     assert found.keys() == expected.keys(), found.keys() ^ expected.keys()
     return {name: ((found[name] - tensor).abs().max() / tensor.abs().max()).item() for name, tensor in expected.items()}
 
 
-def main() -> None:
-    """Makes all comparisons."""
-    parser = argparse.ArgumentParser(description="Compares mechanisms of linear time with public code.")
-    parser.add_argument("--heedful", type=pathlib.Path, default=pathlib.Path("target/release/heedful"), help="the program")
-    parser.add_argument("--cosformer", type=pathlib.Path, help="cosformer.py of OpenNLPLab/cosFormer")
-    options = parser.parse_args()
-    families = (performer, linear_attention, simple_gla, gated_delta_net, mamba_2)
-    comparisons = [comparison for family in families for comparison in family()]
-    if options.cosformer:
-        comparisons += cosformer(options.cosformer)
-    else:
-        print("left out: cosformer, since --cosformer names no file")
-    failed = False
+def agree(binary: pathlib.Path, comparisons: Iterable[Comparison]) -> bool:
+    """Makes comparisons and prints them. Whether no difference is too great."""
+    agreed = True
     with tempfile.TemporaryDirectory() as folder:
         for comparison in comparisons:
-            found = differences(options.heedful.resolve(), pathlib.Path(folder), comparison)
+            found = differences(binary.resolve(), pathlib.Path(folder), comparison)
             of_gradients = {name: value for name, value in found.items() if name != "output"}
             worst = max(of_gradients, key=lambda name: of_gradients[name])
             print(f"{comparison.title}, {comparison.role}: output {found['output']:.1e}, gradients {of_gradients[worst]:.1e} ({worst})")
             # What is not a number is no small difference.
-            failed |= comparison.is_exact and not all(value <= TOLERANCE for value in found.values())
-    sys.exit(failed)
+            agreed &= not comparison.is_exact or all(value <= TOLERANCE for value in found.values())
+    return agreed
+
+
+def options(description: str) -> argparse.ArgumentParser:
+    """The option that names heedful's program."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--heedful", type=pathlib.Path, default=pathlib.Path("target/release/heedful"), help="the program")
+    return parser
+
+
+def main() -> None:
+    """Makes all comparisons."""
+    parser = options("Compares mechanisms of linear time with public code.")
+    parser.add_argument("--cosformer", type=pathlib.Path, help="cosformer.py of OpenNLPLab/cosFormer")
+    arguments = parser.parse_args()
+    families = (performer, linear_attention, simple_gla, gated_delta_net, mamba_2)
+    comparisons = [comparison for family in families for comparison in family()]
+    if arguments.cosformer:
+        comparisons += cosformer(arguments.cosformer)
+    else:
+        print("left out: cosformer, since --cosformer names no file")
+    sys.exit(not agree(arguments.heedful, comparisons))
 
 
 if __name__ == "__main__":
