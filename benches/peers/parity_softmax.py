@@ -146,9 +146,151 @@ def mla() -> Iterator[Comparison]:
             yield rotating("DeepseekV3", attention, tensors, role, fields={}, num_key_value_heads=HEADS, head_dim=rotated, **config)
 
 
+def alibi() -> Iterator[Comparison]:
+    """The layer of MPT, and that of x-transformers with its biases of distances on both sides."""
+    from transformers import MptConfig
+    from transformers.models.mpt.modeling_mpt import MptAttention, build_mpt_alibi_tensor
+    from x_transformers.x_transformers import AlibiPositionalBias
+
+    layer = drawn(partial(MptAttention, MptConfig(d_model=D_MODEL, n_heads=HEADS, max_seq_len=LENGTH), 0))
+    hidden = torch.ones(LENGTH, LENGTH, dtype=torch.bool).triu(1)
+
+    def tensors(read: Read, layer: Any) -> dict[str, Tensor]:
+        maps = zip(("logits.query", "logits.key", "value"), read(layer.Wqkv.weight).T.chunk(3, dim=1), strict=True)
+        return {f"{name}.weight": weight for name, weight in maps} | {"output.weight": read(layer.out_proj.weight).T}
+
+    def run(x: Tensor) -> Any:
+        return layer(x, build_mpt_alibi_tensor(HEADS, LENGTH), attention_mask=hidden)
+
+    yield compared("alibi, MptAttention of transformers", {"name": "alibi"}, "decoder", layer, tensors, run)
+    bias = AlibiPositionalBias(HEADS)(LENGTH, LENGTH)
+    yield lucid("AlibiPositionalBias", {"name": "alibi"}, "encoder", four_of_lucid, attn_bias=bias)
+
+
+def lucid(
+    part: str,
+    attention: dict[str, Any],
+    role: str,
+    tensors: Tensors,
+    settings: dict[str, Any] | None = None,
+    added: dict[str, Tensor] | None = None,
+    **inputs: Tensor,
+) -> Comparison:
+    """The attention of x-transformers. `settings` are its own; `added` is what it adds to its parameters, by their names."""
+    from x_transformers.x_transformers import Attention
+
+    layer = drawn(partial(Attention, D_MODEL, dim_head=WIDTH, heads=HEADS, causal=role == "decoder", **(settings or {})))
+
+    def run(x: Tensor) -> Any:
+        changed = {name: layer.get_parameter(name) - tensor for name, tensor in (added or {}).items()}
+        return functional_call(layer, changed, (x,), inputs)
+
+    return compared(f"{attention['name']}, {part} of x-transformers", attention, role, layer, tensors, run)
+
+
+def four_of_lucid(read: Read, layer: Any, path: str = "logits") -> dict[str, Tensor]:
+    """The maps of the attention of x-transformers; `path` is that of the scores."""
+    maps = {f"{path}.query": layer.to_q, f"{path}.key": layer.to_k, "value": layer.to_v, "output": layer.to_out}
+    return {f"{name}.weight": read(linear.weight).T for name, linear in maps.items()}
+
+
+def entmax() -> Iterator[Comparison]:
+    """The functions of the package entmax in the place of the softmax of x-transformers."""
+    import entmax as package
+
+    for name, alpha in (("entmax15", 1.5), ("sparsemax", 2.0)):
+        settings = {"custom_attn_fn": partial(getattr(package, name), dim=-1)}
+        for role in ("encoder", "decoder"):
+            yield lucid(f"{name} of entmax in Attention", {"name": "entmax", "alpha": alpha}, role, four_of_lucid, settings)
+
+
+def talking_heads() -> Iterator[Comparison]:
+    """x-transformers, which adds mixed logits to the logits."""
+
+    def tensors(read: Read, layer: Any) -> dict[str, Tensor]:
+        mixings = {"logit_mixing": layer.attend.pre_softmax_talking_heads, "weight_mixing": layer.attend.post_softmax_talking_heads}
+        found = {f"logits.{name}": read(mixing.weight).squeeze((2, 3)).T for name, mixing in mixings.items()}
+        return four_of_lucid(read, layer, "logits.scores") | found
+
+    settings = {"pre_talking_heads": True, "post_talking_heads": True}
+    added = {"attend.pre_softmax_talking_heads.weight": torch.eye(HEADS)[:, :, None, None]}
+    for role in ("encoder", "decoder"):
+        yield lucid("Attention", {"name": "talking-heads"}, role, tensors, settings, added)
+
+
+def differential() -> Iterator[Comparison]:
+    """The layer of DiffLlama with a gain for the norm of heads, which it lacks and the paper has."""
+    halves = {"first": 0, "second": 1}
+
+    def tensors(read: Read, layer: Any) -> dict[str, Tensor]:
+        maps = {"query": read(layer.q_proj.weight).T, "key": read(layer.k_proj.weight).T}
+        found = {f"logits.{half}.{name}.weight": weight.chunk(2, dim=1)[i] for half, i in halves.items() for name, weight in maps.items()}
+        found |= {f"logits.lambda_{name}": read(getattr(layer, f"lambda_{name}")) for name in ("q1", "k1", "q2", "k2")}
+        # Both halves of a head's values are heads there.
+        value = read(layer.v_proj.weight).T.unflatten(1, (2, HEADS, WIDTH // 2)).transpose(1, 2).flatten(1)
+        found |= {"logits.head_norm.gamma": read(layer.groupnorm.weight), "value.weight": value}
+        return found | {"output.weight": read(layer.o_proj.weight).T}
+
+    def with_gain(layer: Any) -> None:
+        layer.groupnorm = nn.RMSNorm(WIDTH, eps=1e-5)
+
+    attention = {"name": "differential", "logits": {"name": "rotary"}}
+    heads = {"num_attention_heads": 2 * HEADS, "num_key_value_heads": 2 * HEADS, "head_dim": WIDTH // 2}
+    for role in ("encoder", "decoder"):
+        yield rotating("DiffLlama", attention, tensors, role, with_gain, fields={"layer": 1, "layers": 2}, **heads)
+
+
+def learned_sink() -> Iterator[Comparison]:
+    """The layer of gpt-oss."""
+
+    def tensors(read: Read, layer: Any) -> dict[str, Tensor]:
+        return four(read, layer) | {"sink": read(layer.sinks)}
+
+    for role in ("encoder", "decoder"):
+        yield rotating("GptOss", {"name": "learned-sink", "logits": {"name": "rotary"}}, tensors, role, attention_bias=False)
+
+
+def soft_cap() -> Iterator[Comparison]:
+    """The layer of Gemma-2, with a cap that scores come near."""
+    attention = {"name": "soft-cap", "cap": 2.0, "logits": {"name": "rotary"}}
+    for role in ("encoder", "decoder"):
+        yield rotating("Gemma2", attention, four, role, attn_logit_softcapping=2.0, query_pre_attn_scalar=WIDTH)
+
+
+def sliding_window() -> Iterator[Comparison]:
+    """The layer of Mistral with the mask that transformers makes for it."""
+    from transformers.masking_utils import create_sliding_window_causal_mask
+
+    def mask(settings: Any, x: Tensor) -> Tensor:
+        return create_sliding_window_causal_mask(settings, x, None, None)
+
+    attention = {"name": "sliding-window", "window": 6, "logits": {"name": "rotary"}}
+    tensors = partial(four, path="logits.logits.0")
+    yield rotating("Mistral", attention, tensors, mask=mask, sliding_window=6)
+
+
+def output_gate() -> Iterator[Comparison]:
+    """The gated attention of Qwen3-Next, which norms queries and keys and turns half their channels."""
+
+    def tensors(read: Read, layer: Any) -> dict[str, Tensor]:
+        path = "logits.logits.0"
+        # The query and the gate of a head lie side by side.
+        query, gate = read(layer.q_proj.weight).unflatten(0, (HEADS, 2, WIDTH)).unbind(1)
+        found = {f"{path}.query.weight": query.flatten(0, 1).T, "logits.output_gate.weight": gate.flatten(0, 1).T}
+        found |= {f"{path}.query_norm.gamma": read(layer.q_norm.weight), f"{path}.key_norm.gamma": read(layer.k_norm.weight)}
+        maps = {f"{path}.key": layer.k_proj, "value": layer.v_proj, "output": layer.o_proj}
+        return found | {f"{name}.weight": read(linear.weight).T for name, linear in maps.items()}
+
+    attention = {"name": "output-gate", "logits": {"name": "rotary", "fraction": 0.5, "qk_norm": "rms"}}
+    rope = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}
+    gains = ("q_norm.weight", "k_norm.weight")
+    for role in ("encoder", "decoder"):
+        yield rotating("Qwen3Next", attention, tensors, role, adds_one=gains, rope_parameters=rope, rms_norm_eps=1e-6)
+
+
 def main() -> None:
     """Makes all comparisons."""
-    families = (rotary, t5_bias, mla)
+    families = (rotary, t5_bias, mla, alibi, entmax, talking_heads, differential, learned_sink, soft_cap, sliding_window, output_gate)
     comparisons = (comparison for family in families for comparison in family())
     sys.exit(not agree(options("Compares mechanisms that form weights of pairs with public code.").parse_args().heedful, comparisons))
 
