@@ -13,7 +13,10 @@ from functools import partial
 from typing import Any
 
 import torch
-from parity import D_MODEL, HEADS, Comparison, Read, agree, drawn, options, projections
+import torch.nn.functional as F
+from attention import CausalAttention
+from parity import D_MODEL, HEADS, Comparison, Read, agree, drawn, options
+from recurrences import naive
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -288,9 +291,90 @@ def output_gate() -> Iterator[Comparison]:
         yield rotating("Qwen3Next", attention, tensors, role, adds_one=gains, rope_parameters=rope, rms_norm_eps=1e-6)
 
 
+class Forgetting(CausalAttention):
+    """The forgetting attention of fla with its maps."""
+
+    def __init__(self, d_model: int, heads: int) -> None:
+        super().__init__("forgetting", d_model, heads)
+        self.forget = nn.Linear(d_model, heads)
+        self.attend = naive("forgetting_attn").naive_forgetting_attn
+
+    def forward(self, x: Tensor) -> Tensor:
+        query, key, value = (part.transpose(1, 2) for part in self.split(x))
+        return self.output(self.attend(query, key, value, F.logsigmoid(self.forget(x))).flatten(2))
+
+
+def forgetting() -> Iterator[Comparison]:
+    """The function of fla."""
+
+    def tensors(read: Read, layer: Any) -> dict[str, Tensor]:
+        maps = zip(("logits.query", "logits.key", "value"), read(layer.inputs.weight).T.chunk(3, dim=1), strict=True)
+        found = {f"{name}.weight": weight for name, weight in maps} | {"output.weight": read(layer.output.weight).T}
+        return found | {"logits.forget.weight": read(layer.forget.weight).T, "logits.forget.bias": read(layer.forget.bias)}
+
+    layer = drawn(partial(Forgetting, D_MODEL, HEADS))
+    yield compared("forgetting, naive_forgetting_attn of fla", {"name": "forgetting"}, "decoder", layer, tensors, layer)
+
+
+def shaw() -> Iterator[Comparison]:
+    """The layer of Wav2Vec2-BERT with vectors of distances, without biases."""
+    from transformers import Wav2Vec2BertConfig
+    from transformers.models.wav2vec2_bert.modeling_wav2vec2_bert import Wav2Vec2BertSelfAttention
+
+    greatest = 5
+    config = Wav2Vec2BertConfig(
+        hidden_size=D_MODEL,
+        num_attention_heads=HEADS,
+        attention_dropout=0.0,
+        position_embeddings_type="relative_key",
+        left_max_position_embeddings=greatest,
+        right_max_position_embeddings=greatest,
+        attn_implementation="eager",
+    )
+
+    def tensors(read: Read, layer: Any) -> dict[str, Tensor]:
+        maps = {"logits.query": layer.linear_q, "logits.key": layer.linear_k, "value": layer.linear_v, "output": layer.linear_out}
+        found = {f"{name}.weight": read(linear.weight).T for name, linear in maps.items()}
+        return found | {"logits.relative_keys": read(layer.distance_embedding.weight)}
+
+    for role in ("encoder", "decoder"):
+        layer = drawn(partial(Wav2Vec2BertSelfAttention, config))
+        for linear in (layer.linear_q, layer.linear_k, layer.linear_v, layer.linear_out):
+            nn.init.zeros_(linear.bias)
+        attention = {"name": "shaw", "max_relative_position": greatest}
+        yield compared("shaw, Wav2Vec2BertSelfAttention of transformers", attention, role, layer, tensors, partial(layer, attention_mask=future(role)))
+
+
+def fnet() -> Iterator[Comparison]:
+    """The transform of FNet, which has no parameters."""
+    from transformers import FNetConfig
+    from transformers.models.fnet.modeling_fnet import FNetBasicFourierTransform
+
+    layer = FNetBasicFourierTransform(FNetConfig(hidden_size=D_MODEL))
+    yield compared("fnet, FNetBasicFourierTransform of transformers", {"name": "fnet"}, "encoder", layer, lambda read, layer: {}, layer)
+
+
+def gmlp() -> Iterator[Comparison]:
+    """The block of g-mlp-pytorch with heedful's constant in its norm."""
+    from g_mlp_pytorch.g_mlp_pytorch import gMLPBlock
+
+    def tensors(read: Read, layer: Any) -> dict[str, Tensor]:
+        expansion, unit = layer.proj_in[0], layer.sgu
+        maps = {"expansion": expansion, "output": layer.proj_out}
+        found = {f"{name}.weight": read(linear.weight).T for name, linear in maps.items()}
+        found |= {f"{name}.bias": read(linear.bias) for name, linear in maps.items()}
+        found |= {"mixed_norm.gamma": read(unit.norm.weight), "mixed_norm.beta": read(unit.norm.bias)}
+        return found | {"position_weight": read(unit.weight).squeeze(0), "position_bias": read(unit.bias).squeeze(0)}
+
+    for role in ("encoder", "decoder"):
+        layer = drawn(partial(gMLPBlock, dim=D_MODEL, dim_ff=2 * D_MODEL, seq_len=LENGTH, causal=role == "decoder"))
+        layer.sgu.norm.eps = 1e-6
+        yield compared("gmlp, gMLPBlock of g-mlp-pytorch", {"name": "gmlp"}, role, layer, tensors, layer)
+
+
 def main() -> None:
     """Makes all comparisons."""
-    families = (rotary, t5_bias, mla, alibi, entmax, talking_heads, differential, learned_sink, soft_cap, sliding_window, output_gate)
+    families = (rotary, t5_bias, mla, alibi, entmax, talking_heads, differential, learned_sink, soft_cap, sliding_window, output_gate, forgetting, shaw, fnet, gmlp)
     comparisons = (comparison for family in families for comparison in family())
     sys.exit(not agree(options("Compares mechanisms that form weights of pairs with public code.").parse_args().heedful, comparisons))
 
