@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from attention import CausalAttention
-from parity import D_MODEL, HEADS, Comparison, Read, agree, drawn, options
+from attention import CausalAttention, LocalAttention
+from parity import D_MODEL, HEADS, Comparison, Read, agree, drawn, options, projections
 from recurrences import naive
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -88,16 +88,54 @@ def rotating(
     return compared(f"{attention['name']}, {name}Attention of transformers", attention, role, layer, tensors, run, **fields)
 
 
-def four(read: Read, layer: Any, path: str = "logits") -> dict[str, Tensor]:
-    """The maps of a layer in the manner of Llama; `path` is that of the scores."""
-    maps = {f"{path}.query": layer.q_proj, f"{path}.key": layer.k_proj, "value": layer.v_proj, "output": layer.o_proj}
-    return {f"{name}.weight": read(linear.weight).T for name, linear in maps.items()}
+def four(read: Read, query: nn.Linear, key: nn.Linear, value: nn.Linear, output: nn.Linear, path: str = "logits") -> dict[str, Tensor]:
+    """Four maps; `path` is that of the scores."""
+    found = projections(read, query, key, value, output)
+    return {f"{path}.{name}" if name in ("query.weight", "key.weight") else name: weight for name, weight in found.items()}
+
+
+def fused(read: Read, inputs: nn.Linear, output: nn.Linear, path: str = "logits") -> dict[str, Tensor]:
+    """Four maps, of which three are one."""
+    query, key, value = read(inputs.weight).T.chunk(3, dim=1)
+    found = {f"{path}.query.weight": query, f"{path}.key.weight": key, "value.weight": value}
+    return found | {"output.weight": read(output.weight).T}
+
+
+def of_llama(read: Read, layer: Any, path: str = "logits") -> dict[str, Tensor]:
+    """The maps of a layer in the manner of Llama."""
+    return four(read, layer.q_proj, layer.k_proj, layer.v_proj, layer.o_proj, path)
+
+
+def of_lucid(read: Read, layer: Any, path: str = "logits") -> dict[str, Tensor]:
+    """The maps of the attention of x-transformers."""
+    return four(read, layer.to_q, layer.to_k, layer.to_v, layer.to_out, path)
+
+
+def lucid(
+    part: str,
+    attention: dict[str, Any],
+    role: str,
+    tensors: Tensors = of_lucid,
+    settings: dict[str, Any] | None = None,
+    added: dict[str, Tensor] | None = None,
+    **inputs: Tensor,
+) -> Comparison:
+    """The attention of x-transformers. `settings` are its own; `added` is what it adds to its parameters, by their names."""
+    from x_transformers.x_transformers import Attention
+
+    layer = drawn(partial(Attention, D_MODEL, dim_head=WIDTH, heads=HEADS, causal=role == "decoder", **(settings or {})))
+
+    def run(x: Tensor) -> Any:
+        changed = {name: layer.get_parameter(name) - tensor for name, tensor in (added or {}).items()}
+        return functional_call(layer, changed, (x,), inputs)
+
+    return compared(f"{attention['name']}, {part} of x-transformers", attention, role, layer, tensors, run)
 
 
 def rotary() -> Iterator[Comparison]:
     """Llama's layer, in which two heads share keys and values."""
     for role in ("encoder", "decoder"):
-        yield rotating("Llama", {"name": "rotary"}, four, role)
+        yield rotating("Llama", {"name": "rotary"}, of_llama, role)
 
 
 def t5_bias() -> Iterator[Comparison]:
@@ -106,8 +144,7 @@ def t5_bias() -> Iterator[Comparison]:
     from transformers.models.t5.modeling_t5 import T5Attention
 
     def tensors(read: Read, layer: Any) -> dict[str, Tensor]:
-        maps = {"logits.query": layer.q, "logits.key": layer.k, "value": layer.v, "output": layer.o}
-        found = {f"{name}.weight": read(linear.weight).T for name, linear in maps.items()}
+        found = four(read, layer.q, layer.k, layer.v, layer.o)
         return found | {"logits.relative_attention_bias": read(layer.relative_attention_bias.weight)}
 
     for role in ("encoder", "decoder"):
@@ -159,52 +196,29 @@ def alibi() -> Iterator[Comparison]:
     hidden = torch.ones(LENGTH, LENGTH, dtype=torch.bool).triu(1)
 
     def tensors(read: Read, layer: Any) -> dict[str, Tensor]:
-        maps = zip(("logits.query", "logits.key", "value"), read(layer.Wqkv.weight).T.chunk(3, dim=1), strict=True)
-        return {f"{name}.weight": weight for name, weight in maps} | {"output.weight": read(layer.out_proj.weight).T}
+        return fused(read, layer.Wqkv, layer.out_proj)
 
     def run(x: Tensor) -> Any:
         return layer(x, build_mpt_alibi_tensor(HEADS, LENGTH), attention_mask=hidden)
 
     yield compared("alibi, MptAttention of transformers", {"name": "alibi"}, "decoder", layer, tensors, run)
     bias = AlibiPositionalBias(HEADS)(LENGTH, LENGTH)
-    yield lucid("AlibiPositionalBias", {"name": "alibi"}, "encoder", four_of_lucid, attn_bias=bias)
+    yield lucid("AlibiPositionalBias", {"name": "alibi"}, "encoder", attn_bias=bias)
 
 
-def lucid(
-    part: str,
-    attention: dict[str, Any],
-    role: str,
-    tensors: Tensors,
-    settings: dict[str, Any] | None = None,
-    added: dict[str, Tensor] | None = None,
-    **inputs: Tensor,
-) -> Comparison:
-    """The attention of x-transformers. `settings` are its own; `added` is what it adds to its parameters, by their names."""
-    from x_transformers.x_transformers import Attention
+def normalisers() -> Iterator[Comparison]:
+    """What takes the place of the softmax of x-transformers: the functions of the package entmax, a key of zeros more, and the sigmoid."""
+    import entmax
 
-    layer = drawn(partial(Attention, D_MODEL, dim_head=WIDTH, heads=HEADS, causal=role == "decoder", **(settings or {})))
-
-    def run(x: Tensor) -> Any:
-        changed = {name: layer.get_parameter(name) - tensor for name, tensor in (added or {}).items()}
-        return functional_call(layer, changed, (x,), inputs)
-
-    return compared(f"{attention['name']}, {part} of x-transformers", attention, role, layer, tensors, run)
-
-
-def four_of_lucid(read: Read, layer: Any, path: str = "logits") -> dict[str, Tensor]:
-    """The maps of the attention of x-transformers; `path` is that of the scores."""
-    maps = {f"{path}.query": layer.to_q, f"{path}.key": layer.to_k, "value": layer.to_v, "output": layer.to_out}
-    return {f"{name}.weight": read(linear.weight).T for name, linear in maps.items()}
-
-
-def entmax() -> Iterator[Comparison]:
-    """The functions of the package entmax in the place of the softmax of x-transformers."""
-    import entmax as package
-
-    for name, alpha in (("entmax15", 1.5), ("sparsemax", 2.0)):
-        settings = {"custom_attn_fn": partial(getattr(package, name), dim=-1)}
+    cases = (
+        ("entmax15 of entmax in Attention", {"name": "entmax", "alpha": 1.5}, {"custom_attn_fn": partial(entmax.entmax15, dim=-1)}),
+        ("sparsemax of entmax in Attention", {"name": "entmax", "alpha": 2.0}, {"custom_attn_fn": partial(entmax.sparsemax, dim=-1)}),
+        ("Attention with add_zero_kv", {"name": "softmax-plus-one"}, {"add_zero_kv": True}),
+        ("Attention with sigmoid", {"name": "sigmoid", "bias": 0.0}, {"sigmoid": True}),
+    )
+    for part, attention, settings in cases:
         for role in ("encoder", "decoder"):
-            yield lucid(f"{name} of entmax in Attention", {"name": "entmax", "alpha": alpha}, role, four_of_lucid, settings)
+            yield lucid(part, attention, role, settings=settings)
 
 
 def talking_heads() -> Iterator[Comparison]:
@@ -213,7 +227,7 @@ def talking_heads() -> Iterator[Comparison]:
     def tensors(read: Read, layer: Any) -> dict[str, Tensor]:
         mixings = {"logit_mixing": layer.attend.pre_softmax_talking_heads, "weight_mixing": layer.attend.post_softmax_talking_heads}
         found = {f"logits.{name}": read(mixing.weight).squeeze((2, 3)).T for name, mixing in mixings.items()}
-        return four_of_lucid(read, layer, "logits.scores") | found
+        return of_lucid(read, layer, "logits.scores") | found
 
     settings = {"pre_talking_heads": True, "post_talking_heads": True}
     added = {"attend.pre_softmax_talking_heads.weight": torch.eye(HEADS)[:, :, None, None]}
@@ -247,7 +261,7 @@ def learned_sink() -> Iterator[Comparison]:
     """The layer of gpt-oss."""
 
     def tensors(read: Read, layer: Any) -> dict[str, Tensor]:
-        return four(read, layer) | {"sink": read(layer.sinks)}
+        return of_llama(read, layer) | {"sink": read(layer.sinks)}
 
     for role in ("encoder", "decoder"):
         yield rotating("GptOss", {"name": "learned-sink", "logits": {"name": "rotary"}}, tensors, role, attention_bias=False)
@@ -257,7 +271,7 @@ def soft_cap() -> Iterator[Comparison]:
     """The layer of Gemma-2, with a cap that scores come near."""
     attention = {"name": "soft-cap", "cap": 2.0, "logits": {"name": "rotary"}}
     for role in ("encoder", "decoder"):
-        yield rotating("Gemma2", attention, four, role, attn_logit_softcapping=2.0, query_pre_attn_scalar=WIDTH)
+        yield rotating("Gemma2", attention, of_llama, role, attn_logit_softcapping=2.0, query_pre_attn_scalar=WIDTH)
 
 
 def sliding_window() -> Iterator[Comparison]:
@@ -268,7 +282,7 @@ def sliding_window() -> Iterator[Comparison]:
         return create_sliding_window_causal_mask(settings, x, None, None)
 
     attention = {"name": "sliding-window", "window": 6, "logits": {"name": "rotary"}}
-    tensors = partial(four, path="logits.logits.0")
+    tensors = partial(of_llama, path="logits.logits.0")
     yield rotating("Mistral", attention, tensors, mask=mask, sliding_window=6)
 
 
@@ -308,74 +322,77 @@ def forgetting() -> Iterator[Comparison]:
     """The function of fla."""
 
     def tensors(read: Read, layer: Any) -> dict[str, Tensor]:
-        maps = zip(("logits.query", "logits.key", "value"), read(layer.inputs.weight).T.chunk(3, dim=1), strict=True)
-        found = {f"{name}.weight": weight for name, weight in maps} | {"output.weight": read(layer.output.weight).T}
+        found = fused(read, layer.inputs, layer.output)
         return found | {"logits.forget.weight": read(layer.forget.weight).T, "logits.forget.bias": read(layer.forget.bias)}
 
     layer = drawn(partial(Forgetting, D_MODEL, HEADS))
     yield compared("forgetting, naive_forgetting_attn of fla", {"name": "forgetting"}, "decoder", layer, tensors, layer)
 
 
-def shaw() -> Iterator[Comparison]:
-    """The layer of Wav2Vec2-BERT with vectors of distances, without biases."""
+def speech() -> Iterator[Comparison]:
+    """The layer of Wav2Vec2-BERT without biases, with a vector for each distance (Shaw) and with sinusoids of distances (Transformer-XL)."""
     from transformers import Wav2Vec2BertConfig
-    from transformers.models.wav2vec2_bert.modeling_wav2vec2_bert import Wav2Vec2BertSelfAttention
+    from transformers.models.wav2vec2_bert import modeling_wav2vec2_bert as package
 
     greatest = 5
-    config = Wav2Vec2BertConfig(
-        hidden_size=D_MODEL,
-        num_attention_heads=HEADS,
-        attention_dropout=0.0,
-        position_embeddings_type="relative_key",
-        left_max_position_embeddings=greatest,
-        right_max_position_embeddings=greatest,
-        attn_implementation="eager",
-    )
 
-    def tensors(read: Read, layer: Any) -> dict[str, Tensor]:
-        maps = {"logits.query": layer.linear_q, "logits.key": layer.linear_k, "value": layer.linear_v, "output": layer.linear_out}
-        found = {f"{name}.weight": read(linear.weight).T for name, linear in maps.items()}
-        return found | {"logits.relative_keys": read(layer.distance_embedding.weight)}
-
-    for role in ("encoder", "decoder"):
-        layer = drawn(partial(Wav2Vec2BertSelfAttention, config))
+    def build(kind: str) -> tuple[nn.Module, nn.Module]:
+        config = Wav2Vec2BertConfig(
+            hidden_size=D_MODEL,
+            num_attention_heads=HEADS,
+            attention_dropout=0.0,
+            position_embeddings_type=kind,
+            left_max_position_embeddings=greatest,
+            right_max_position_embeddings=greatest,
+            max_source_positions=LENGTH,
+            attn_implementation="eager",
+        )
+        layer = drawn(partial(package.Wav2Vec2BertSelfAttention, config))
         for linear in (layer.linear_q, layer.linear_k, layer.linear_v, layer.linear_out):
             nn.init.zeros_(linear.bias)
-        attention = {"name": "shaw", "max_relative_position": greatest}
-        yield compared("shaw, Wav2Vec2BertSelfAttention of transformers", attention, role, layer, tensors, partial(layer, attention_mask=future(role)))
+        return layer, package.Wav2Vec2BertRelPositionalEmbedding(config)
 
+    def shaw(read: Read, layer: Any) -> dict[str, Tensor]:
+        found = four(read, layer.linear_q, layer.linear_k, layer.linear_v, layer.linear_out)
+        return found | {"logits.relative_keys": read(layer.distance_embedding.weight)}
 
-def fnet() -> Iterator[Comparison]:
-    """The transform of FNet, which has no parameters."""
-    from transformers import FNetConfig
-    from transformers.models.fnet.modeling_fnet import FNetBasicFourierTransform
-
-    layer = FNetBasicFourierTransform(FNetConfig(hidden_size=D_MODEL))
-    yield compared("fnet, FNetBasicFourierTransform of transformers", {"name": "fnet"}, "encoder", layer, lambda read, layer: {}, layer)
-
-
-def gmlp() -> Iterator[Comparison]:
-    """The block of g-mlp-pytorch with heedful's constant in its norm."""
-    from g_mlp_pytorch.g_mlp_pytorch import gMLPBlock
-
-    def tensors(read: Read, layer: Any) -> dict[str, Tensor]:
-        expansion, unit = layer.proj_in[0], layer.sgu
-        maps = {"expansion": expansion, "output": layer.proj_out}
-        found = {f"{name}.weight": read(linear.weight).T for name, linear in maps.items()}
-        found |= {f"{name}.bias": read(linear.bias) for name, linear in maps.items()}
-        found |= {"mixed_norm.gamma": read(unit.norm.weight), "mixed_norm.beta": read(unit.norm.bias)}
-        return found | {"position_weight": read(unit.weight).squeeze(0), "position_bias": read(unit.bias).squeeze(0)}
+    def relative(read: Read, layer: Any) -> dict[str, Tensor]:
+        found = four(read, layer.linear_q, layer.linear_k, layer.linear_v, layer.linear_out)
+        found |= {"logits.content_bias": read(layer.pos_bias_u), "logits.position_bias": read(layer.pos_bias_v)}
+        # Sines and cosines take turns there, and are halves here.
+        position = read(layer.linear_pos.weight).T
+        return found | {"logits.position.weight": torch.cat([position[::2], position[1::2]])}
 
     for role in ("encoder", "decoder"):
-        layer = drawn(partial(gMLPBlock, dim=D_MODEL, dim_ff=2 * D_MODEL, seq_len=LENGTH, causal=role == "decoder"))
-        layer.sgu.norm.eps = 1e-6
-        yield compared("gmlp, gMLPBlock of g-mlp-pytorch", {"name": "gmlp"}, role, layer, tensors, layer)
+        title = "Wav2Vec2BertSelfAttention of transformers"
+        layer, _ = build("relative_key")
+        attention = {"name": "shaw", "max_relative_position": greatest}
+        yield compared(f"shaw, {title}", attention, role, layer, shaw, partial(layer, attention_mask=future(role)))
+        layer, embedding = build("relative")
+
+        def run(x: Tensor, layer: nn.Module = layer, embedding: nn.Module = embedding, hidden: Tensor | None = future(role)) -> Any:
+            return layer(x, attention_mask=hidden, relative_position_embeddings=embedding(x))
+
+        yield compared(f"relative, {title}", {"name": "relative"}, role, layer, relative, run)
+
+
+def local_1d() -> Iterator[Comparison]:
+    """The package local-attention, whose blocks see themselves and the block before."""
+    block = 6
+
+    def tensors(read: Read, layer: Any) -> dict[str, Tensor]:
+        return fused(read, layer.inputs, layer.output, "logits.logits.0")
+
+    layer = drawn(partial(LocalAttention, block, D_MODEL, HEADS))
+    attention = {"name": "local-1d", "query_block": block, "memory_block": block}
+    yield compared("local-1d, LocalAttention of local-attention", attention, "decoder", layer, tensors, layer)
 
 
 def main() -> None:
     """Makes all comparisons."""
-    families = (rotary, t5_bias, mla, alibi, entmax, talking_heads, differential, learned_sink, soft_cap, sliding_window, output_gate, forgetting, shaw, fnet, gmlp)
-    comparisons = (comparison for family in families for comparison in family())
+    of_positions = (rotary, t5_bias, mla, alibi, speech, forgetting)
+    of_weights = (normalisers, learned_sink, soft_cap, sliding_window, local_1d, talking_heads, differential, output_gate)
+    comparisons = (comparison for family in of_positions + of_weights for comparison in family())
     sys.exit(not agree(options("Compares mechanisms that form weights of pairs with public code.").parse_args().heedful, comparisons))
 
 
