@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+from layers import LENGTH, compared
 from parity import D_MODEL, HEADS, Comparison, Read, agree, drawn, options, projections
-from parity_softmax import LENGTH, compared
 from torch import Tensor, nn
 
 
