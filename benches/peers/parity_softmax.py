@@ -164,15 +164,17 @@ def soft_cap() -> Iterator[Comparison]:
 
 
 def sliding_window() -> Iterator[Comparison]:
-    """The layer of Mistral with the mask that transformers makes for it."""
-    from transformers.masking_utils import create_sliding_window_causal_mask
+    """The layer of Mistral with the masks of transformers, whose window reaches one position farther in encoders."""
+    from transformers import masking_utils
 
-    def mask(settings: Any, x: Tensor) -> Tensor:
-        return create_sliding_window_causal_mask(settings, x, None, None)
-
+    masks = {
+        "encoder": (5, masking_utils.create_bidirectional_sliding_window_mask),
+        "decoder": (6, partial(masking_utils.create_sliding_window_causal_mask, cache=None)),
+    }
     attention = {"name": "sliding-window", "window": 6, "logits": {"name": "rotary"}}
     tensors = partial(of_llama, path="logits.logits.0")
-    yield rotating("Mistral", attention, tensors, mask=mask, sliding_window=6)
+    for role, (window, mask) in masks.items():
+        yield rotating("Mistral", attention, tensors, role, mask=partial(mask, attention_mask=None), sliding_window=window)
 
 
 def output_gate() -> Iterator[Comparison]:
