@@ -135,7 +135,7 @@ impl<L: Logits> Weighing<'_, L> {
         }
         // A few queries score all keys before blocks of keys are gathered.
         if engine == Engine::Auto && span.queries < fused::FEWEST_QUERIES {
-            return Execution::Few;
+            return Execution::Reference;
         }
         let in_order = || Execution::Fused(Arc::new([Part::in_order(visibility.tiles(span, self.heads))]));
         if is_fused && fused::has_kernels(program) {
@@ -180,7 +180,7 @@ impl<L: Logits> Weighing<'_, L> {
             visibility.is_given().then(|| visibility.mask(span, self.heads, program.values.dtype(), &program.values.device())).flatten();
         let scored = given.as_ref().map(|mask| hidden_by_scores(program.clone(), mask.bias.clone()));
         let execution = self.execution(engine, scored.as_ref().unwrap_or(&program), &visibility.known(), span, &positions);
-        if probe.is_listening() && !matches!(execution, Execution::Few | Execution::Reference) {
+        if probe.is_listening() && !matches!(execution, Execution::Reference) {
             // The matrix of all weights is computed for a probe only, and does not change how the output is computed.
             let shown = AttentionProgram { dropout: None, ..masked(program.clone()) };
             probe.with_keys_before(key_start, |probe| reference::attend(shown, probe));
@@ -188,7 +188,6 @@ impl<L: Logits> Weighing<'_, L> {
         match execution {
             Execution::Fused(parts) => of_those_with_a_key(fused::attend(scored.unwrap_or(program), parts), given),
             Execution::Blocked(blocks) => of_those_with_a_key(attend_parts(scored.unwrap_or(program), &blocks).context, given),
-            Execution::Few => probe.with_keys_before(key_start, |probe| reference::attend_few(masked(program), probe)),
             Execution::Reference => probe.with_keys_before(key_start, |probe| reference::attend(masked(program), probe)),
         }
     }
@@ -230,8 +229,6 @@ pub(crate) fn seen_pairs(pairs: &Pairs, logits: &impl Logits) -> f64 {
 enum Execution {
     Fused(Arc<[Part]>),
     Blocked(Vec<Blocks>),
-    /// The reference engine with products for few queries.
-    Few,
     Reference,
 }
 

@@ -20,7 +20,6 @@ pub mod exponential;
 #[cfg(feature = "cube")]
 #[doc(hidden)]
 pub mod extension;
-mod few_rows;
 pub mod fused;
 mod gaussians;
 pub(crate) mod glu;

@@ -3,7 +3,6 @@
 use burn::tensor::Tensor;
 use burn::tensor::activation::softmax;
 
-use super::few_rows;
 use super::heads::{by_own_head, by_shared_head, repeat_heads};
 use super::program::for_each_row;
 use super::{AttentionProgram, Bias, Content, Dropout, Kronecker, LogitTerms, Normaliser, Weighting, greatest_log_ratio, relative_shift};
@@ -13,40 +12,6 @@ use crate::visibility::{Mask, hidden_logit};
 
 /// Executes a program and returns the context `[B, H, Q, D]`. The weights are shown to the probe before dropout.
 pub fn attend(program: AttentionProgram, probe: &mut Probe) -> Tensor<4> {
-    execute(program, Products::OfMatrices, probe)
-}
-
-/// [`attend`] with products that are faster where there are few queries, as in decoding. With many they are the same.
-pub(crate) fn attend_few(program: AttentionProgram, probe: &mut Probe) -> Tensor<4> {
-    execute(program, Products::OfFewRows, probe)
-}
-
-/// How products with keys and with values are computed.
-#[derive(Clone, Copy, Debug)]
-enum Products {
-    OfMatrices,
-    OfFewRows,
-}
-
-impl Products {
-    /// `left right^T`.
-    fn with_transpose(self, left: Tensor<4>, right: Tensor<4>) -> Tensor<4> {
-        match self {
-            Self::OfMatrices => left.matmul(right.swap_dims(2, 3)),
-            Self::OfFewRows => few_rows::with_transpose(left, right),
-        }
-    }
-
-    /// `left right`.
-    fn plain(self, left: Tensor<4>, right: Tensor<4>) -> Tensor<4> {
-        match self {
-            Self::OfMatrices => left.matmul(right),
-            Self::OfFewRows => few_rows::plain(left, right),
-        }
-    }
-}
-
-fn execute(program: AttentionProgram, products: Products, probe: &mut Probe) -> Tensor<4> {
     let heads = program.heads();
     let AttentionProgram { weighting, mask, soft_span, values, dropout: drop } = program;
     let _span = tracing::trace_span!("reference attention", values = ?values.dims()).entered();
@@ -55,7 +20,7 @@ fn execute(program: AttentionProgram, products: Products, probe: &mut Probe) -> 
     let weights = match weighting.dense(&values) {
         Weighting::Scores(terms, normaliser) => {
             let sink = terms.sink.clone();
-            let logits = logits_by(products, terms, keys);
+            let logits = logits(terms, keys);
             match soft_span {
                 Some(span) => {
                     assert!(normaliser == Normaliser::Softmax && sink.is_none(), "soft spans are those of a softmax");
@@ -78,7 +43,7 @@ fn execute(program: AttentionProgram, products: Products, probe: &mut Probe) -> 
         None => weights,
     };
     let weights = by_shared_head(for_each_row(weights, values.dims()[0]), values.dims()[1]);
-    by_own_head(products.plain(weights, values), heads)
+    by_own_head(weights.matmul(values), heads)
 }
 
 fn dropped(weights: Tensor<4>, drop: Dropout) -> Tensor<4> {
@@ -116,11 +81,7 @@ fn spanned_weights(logits: Tensor<4>, mask: Option<Mask>, span: Tensor<4>) -> Te
 /// # Panics
 /// If the terms are empty.
 pub fn logits(terms: LogitTerms, keys: usize) -> Tensor<4> {
-    logits_by(Products::OfMatrices, terms, keys)
-}
-
-fn logits_by(products: Products, terms: LogitTerms, keys: usize) -> Tensor<4> {
-    let (content, cap) = (terms.content.clone().map(|content| product(products, content)), terms.cap.clone());
+    let (content, cap) = (terms.content.clone().map(product), terms.cap.clone());
     let logits = [content, dense_bias(terms, keys)].into_iter().flatten().reduce(|a, b| a + b).expect("logits have a term");
     let Some(cap) = cap else { return logits };
     let logits = cap.of(logits);
@@ -133,13 +94,13 @@ fn logits_by(products: Products, terms: LogitTerms, keys: usize) -> Tensor<4> {
 /// What is added to the product of thin factors, `[B|1, H|1, Q, K]`, if anything is before a soft cap.
 pub(super) fn dense_bias(terms: LogitTerms, keys: usize) -> Option<Tensor<4>> {
     let LogitTerms { content: _, relative, kronecker, bias, cap: _, sink: _ } = terms;
-    let relative = relative.map(|relative| relative_shift(product(Products::OfMatrices, relative), keys));
+    let relative = relative.map(|relative| relative_shift(product(relative), keys));
     let kronecker = kronecker.map(Kronecker::logits);
     [relative, kronecker, bias.map(Bias::product)].into_iter().flatten().reduce(|a, b| a + b)
 }
 
 /// `queries keys^T`. Where all batch rows, or all heads too, share their keys it is one product for all of them, and where some heads do, one for each group.
-fn product(products: Products, Content { queries, keys }: Content) -> Tensor<4> {
+fn product(Content { queries, keys }: Content) -> Tensor<4> {
     if keys.dims()[..2] == [1, 1] {
         let [rows, heads, length, width] = queries.dims();
         let scored = keys.dims()[2];
@@ -152,7 +113,7 @@ fn product(products: Products, Content { queries, keys }: Content) -> Tensor<4> 
         let flat = queries.swap_dims(0, 1).reshape([1, shared, rows * length, width]);
         return by_own_head(flat.matmul(keys.swap_dims(2, 3)).reshape([shared, rows, length, scored]).swap_dims(0, 1), heads);
     }
-    by_own_head(products.with_transpose(for_each_row(queries, own_rows), keys), heads)
+    by_own_head(for_each_row(queries, own_rows).matmul(keys.swap_dims(2, 3)), heads)
 }
 
 fn density_weights(weights: Tensor<4>, mask: Option<Mask>, renormalise: bool) -> Tensor<4> {

@@ -282,10 +282,8 @@ impl Linformer {
                 probe.changing(of_slots, |probe| reference::attend(shown, probe));
             }
             fused::attend(program, Arc::new([Part::in_order(Visibility::all().tiles(span, self.heads))]))
-        } else if engine == Engine::Reference {
-            probe.changing(of_slots, |probe| reference::attend(program, probe))
         } else {
-            probe.changing(of_slots, |probe| reference::attend_few(program, probe))
+            probe.changing(of_slots, |probe| reference::attend(program, probe))
         };
         AttentionOutput::new(linear(merge_heads(context), &self.output))
     }

@@ -171,11 +171,11 @@ impl Lsh {
                 Some(Mask { bias: call.tensor(bias, [batch, self.heads, span.queries, span.keys]), has_key })
             }
         };
-        let Call { queries, keys, values, random, engine, .. } = call;
+        let Call { queries, keys, values, random, .. } = call;
         let terms = LogitTerms::content(queries, keys).plus(LogitTerms::bias(own));
         let program =
             AttentionProgram { weighting: Weighting::softmax(terms), mask, soft_span: None, values, dropout: self.dropout(random) };
-        if engine == Engine::Reference { reference::attend(program, probe) } else { reference::attend_few(program, probe) }
+        reference::attend(program, probe)
     }
 
     /// Sorted by bucket and cut into chunks, in every round.
