@@ -230,7 +230,7 @@ const WIDTH: usize = 128;
 /// Lengths at which operations are counted.
 const COUNTED: [usize; 2] = [1024, 2048];
 /// Folders with measured times; the first that has a mechanism is shown.
-const MEASURED: [&str; 2] = ["benches/results/cost-long", "benches/results/cost"];
+const MEASURED: [&str; 2] = ["benches/results/cost-long", "benches/results/cost-flex"];
 
 /// Formulas of time, state and parameters, counted operations, and measured times.
 fn cost(mechanism: &AnyMechanism, page: &mut String) -> Result<(), Box<dyn Error>> {

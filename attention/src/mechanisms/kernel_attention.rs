@@ -225,7 +225,7 @@ impl<K: Kernel> KernelAttention<K> {
         match self.options.taps {
             // The softmax of one number is 1. With fusion, Burn 0.22.1 generates a kernel that does not compile for a reduction over one element.
             1 => logits * 0.0 + 1.0,
-            // As a predicted kernel lies in memory, where the softmax and its gradient go over all of it.
+            // With positions before heads a predicted kernel is contiguous, so that the softmax and its gradient copy nothing.
             _ if has_kernels_in_main_memory(&logits.device()) => softmax(logits.swap_dims(1, 2), 3).swap_dims(1, 2),
             _ => softmax(logits, 3),
         }

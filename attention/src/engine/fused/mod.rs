@@ -24,6 +24,8 @@ pub(crate) use self::operands::{Operand, Operands};
 pub(crate) use self::operator::FusedAttention;
 pub(crate) use self::plan::{Cap, Plan};
 pub use self::plan::{Order, Part};
+#[doc(hidden)]
+pub use self::slices::GROUPS;
 
 use super::heads::repeat_heads;
 use super::normaliser::SINKS;

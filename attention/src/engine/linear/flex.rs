@@ -15,7 +15,7 @@ const PARALLEL: usize = 192 * 192 * 192;
 
 /// Sums into which a product is divided that is long and thin, as gradients of weights are: each thread has its own and waits for no other. Their number
 /// does not depend on that of threads, so that the result does not.
-const SUMS: usize = 4;
+pub const SUMS: usize = 4;
 
 impl Products for Flex {
     fn product(a: FlexTensor, b: FlexTensor) -> FlexTensor {

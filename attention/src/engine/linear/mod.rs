@@ -12,6 +12,8 @@ use burn::backend::Dispatch;
 use burn::nn::Linear;
 use burn::tensor::{DType, Tensor};
 
+#[doc(hidden)]
+pub use self::flex::SUMS;
 pub use self::operator::Products;
 
 #[cfg(feature = "cube")]

@@ -7,6 +7,7 @@ use burn::module::Module;
 use burn::tensor::Device;
 use heedful_attention::arithmetic::{Multiplications, multiplications};
 use heedful_attention::engine::Engine;
+use heedful_attention::linear::SUMS;
 use heedful_attention::random::RandomKey;
 use heedful_attention::recurrent_attention::Stretch;
 use heedful_attention::registry::AnyMechanism;
@@ -95,8 +96,8 @@ impl Numbers {
     }
 }
 
-/// Threads that compute the gradient of a weight of few rows and columns: as many as it has sums, `SUMS` of `heedful_attention::linear`.
-const THREADS_OF_WEIGHTS: f64 = 4.0;
+/// Threads that compute the gradient of a weight of few rows and columns: as many as it has sums.
+const THREADS_OF_WEIGHTS: f64 = SUMS as f64;
 
 /// The square product, of which the best time is the peak of arithmetic, and a triad of arrays of so many numbers, of which it is that of memory.
 pub(super) fn peaks(scale: Scale, numbers: usize, device: &Device) -> [Candidate; 2] {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor};
 use heedful_attention::arithmetic::multiplications;
-use heedful_attention::engine::fused::{Part, attend};
+use heedful_attention::engine::fused::{GROUPS, Part, attend};
 use heedful_attention::engine::recurrence::Recurrence;
 use heedful_attention::engine::{AttentionProgram, Content, LogitTerms, Weighting};
 use heedful_attention::init::Init;
@@ -21,10 +21,9 @@ use super::model::Limit;
 use crate::cost::point::Pass;
 use crate::workload::{Sizes, wait};
 
-/// Threads among which the backward pass of the fused operator can be divided: at least 16 groups of keys of all heads, `GROUPS` of its code, of which the
-/// first of each head is seen by most queries.
+/// Threads among which the backward pass of the fused operator can be divided: at least [`GROUPS`] groups of keys of all heads, of which the first of each head
+/// is seen by most queries.
 pub(super) fn threads_of_groups(planes: usize) -> f64 {
-    const GROUPS: usize = 16;
     let groups = GROUPS.div_ceil(planes) as f64;
     planes as f64 / (1.0 - (1.0 - 1.0 / groups).powi(2))
 }

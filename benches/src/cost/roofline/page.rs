@@ -153,14 +153,14 @@ the code computes beside them in tiles on the diagonal, and all exponentials, co
 const BOUNDS: &str = "A kernel takes at least the time of its operations at the peak, and at least that of its bytes at the bandwidth: its bound is the \
 greater one. The share is the bound over the median. Bytes come from main memory in this bound: a share above 1 says that the operands were in a cache.";
 
-const THREADS: &str = "How many times as fast as with one thread: measured, and by a plain model. As many threads as there are cores are bound to one each. The model's time with `p` threads is \
-`serial + parallel / p`. Both parts come from the medians with one and two threads. The time is at least that of the bytes at the bandwidth of all threads of this \
+const THREADS: &str = "How many times as fast as with one thread: measured, and by a plain model. As many threads as there are cores are bound to a core each. \
+The model's time with `p` threads is `serial + parallel / p`. Both parts come from the medians with one and two threads. The time is at least that of the bytes at the bandwidth of all threads of this \
 machine (*memory*), unless a measured time is shorter already because the operands were in a cache. Where the code divides work among few threads (one head of a \
 recurrence, a group of keys in the backward pass of the fused operator, four sums in the gradient of a small weight), that share is divided by no more than \
 those. **Figures for 16 and 64 threads are an extrapolation** from one and two: nothing of other processors, of more memory channels or of waiting for more \
 threads is in it.\n\n\
-Two numbers of threads determine both parts, so that only two things can be checked here. The quartiles of the serial share are those of the single rounds: where they lie \
-far apart, so may the extrapolation. A kernel that is more than twice as fast with two threads, or slower than with one, contradicts the model, which then has \
+Two numbers of threads determine both parts, so that only two things can be checked here. The quartiles of the serial share are those of the single rounds: \
+where they lie far apart, the extrapolation is uncertain. A kernel that is more than twice as fast with two threads, or slower than with one, contradicts the model, which then has \
 no serial part or nothing else. Where more threads were measured, the check is the time that the model says of all of them over the median.";
 
 const PEAKS_HEADER: [&str; 4] = ["threads", "GFLOP/s", "GB/s", "FLOP/byte of the ridge"];

@@ -45,7 +45,7 @@ pub(in super::super) struct Gradients {
 }
 
 /// Groups of keys that the backward pass of one attention is divided into, at least. It does not depend on the number of threads, so that sums do not.
-const GROUPS: usize = 16;
+pub const GROUPS: usize = 16;
 
 /// Gradients of the inputs from that of the context.
 pub(in super::super) fn backward(inputs: Inputs, given: Given) -> Gradients {

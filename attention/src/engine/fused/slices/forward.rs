@@ -4,7 +4,7 @@ use burn::tensor::DType;
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
-use super::kernel::{Aligned, Matrix, Triangle, add_product, padded};
+use super::kernel::{Aligned, Matrix, Sparsity, add_product, padded};
 use super::packed::Packed;
 use super::scores::Scores;
 use super::terms::{At, Scratch};
@@ -202,7 +202,7 @@ impl WithSimd for ForwardTile<'_> {
             }
             let values = Matrix { numbers: of_plane(values, at.keys, TILE * columns), stride: columns };
             let weights = Matrix { numbers: weights, stride: TILE };
-            let triangle = if is_triangle { Triangle::OfLeft } else { Triangle::None };
+            let triangle = if is_triangle { Sparsity::TriangleOfLeft } else { Sparsity::None };
             add_product(simd, [height, columns, TILE], triangle, weights, values, sums);
         }
     }

@@ -169,44 +169,45 @@ pub(in crate::engine) fn padded(width: usize) -> usize {
     width.next_multiple_of(32)
 }
 
-/// What a product need not compute: products with a tile at the diagonal of causal attention are but half as long.
+/// What a product need not compute, because it is 0 or not needed: half of it with a tile at the diagonal of causal attention, and outside of a band with scores by
+/// distance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::engine) enum Triangle {
+pub(in crate::engine) enum Sparsity {
     /// Everything is needed.
     None,
     /// Of the result nothing above the diagonal is needed; what was there may stay there.
-    OfResult,
+    TriangleOfResult,
     /// The left factor is 0 above its diagonal.
-    OfLeft,
+    TriangleOfLeft,
     /// The left factor is 0 below its diagonal.
-    OfTransposedLeft,
-    /// Of row `r` of the result only the columns within its [`band`] are needed; what was elsewhere may stay there. The first column of the result is this one
-    /// of the band's.
-    OfBand(usize),
+    TriangleOfTransposedLeft,
+    /// Of row `r` of the result only the columns within its [`band`] are needed; what was elsewhere may stay there. The number is the place that the first column
+    /// of the result has in the band.
+    BandOfResult(usize),
     /// Row `r` of the left factor is 0 outside of its [`band`].
-    OfLeftBand,
+    BandOfLeft,
     /// Column `r` of the left factor is 0 outside of its [`band`].
-    OfTransposedLeftBand,
+    BandOfTransposedLeft,
 }
 
-/// The columns that any of these rows has in a band of [`TILE`] columns in each row: `TILE - 1 - r` is the first one of row `r`. Exchanged rows and columns have
-/// the same band.
+/// The columns that any of these rows has in a band of [`TILE`] columns in each row: `TILE - 1 - r` is the first one of row `r`. The rows
+/// that columns have are the same function of these.
 #[inline(always)]
 fn band(rows: &Range<usize>) -> Range<usize> {
     TILE.saturating_sub(rows.end)..(2 * TILE - 1).saturating_sub(rows.start)
 }
 
-impl Triangle {
+impl Sparsity {
     /// The steps along the inner dimension that these rows need for these columns.
     #[inline(always)]
     fn steps(self, rows: Range<usize>, columns: Range<usize>, inner: usize) -> Option<Range<usize>> {
         match self {
-            Self::OfResult if columns.start >= rows.end => None,
-            Self::OfBand(first) if columns.start + first >= band(&rows).end || columns.end + first <= band(&rows).start => None,
-            Self::None | Self::OfResult | Self::OfBand(_) => Some(0..inner),
-            Self::OfLeft => Some(0..inner.min(rows.end)),
-            Self::OfTransposedLeft => Some(rows.start.min(inner)..inner),
-            Self::OfLeftBand | Self::OfTransposedLeftBand => {
+            Self::TriangleOfResult if columns.start >= rows.end => None,
+            Self::BandOfResult(first) if columns.start + first >= band(&rows).end || columns.end + first <= band(&rows).start => None,
+            Self::None | Self::TriangleOfResult | Self::BandOfResult(_) => Some(0..inner),
+            Self::TriangleOfLeft => Some(0..inner.min(rows.end)),
+            Self::TriangleOfTransposedLeft => Some(rows.start.min(inner)..inner),
+            Self::BandOfLeft | Self::BandOfTransposedLeft => {
                 let end = band(&rows).end.min(inner);
                 Some(band(&rows).start.min(end)..end)
             }
@@ -219,7 +220,7 @@ impl Triangle {
 pub(in crate::engine) fn product<S: Simd, L: Left>(
     simd: S,
     sizes: [usize; 3],
-    triangle: Triangle,
+    sparsity: Sparsity,
     left: L,
     right: Matrix,
     result: &mut [f32],
@@ -229,7 +230,7 @@ pub(in crate::engine) fn product<S: Simd, L: Left>(
         result[..rows * columns].fill(0.0);
         return;
     }
-    for_blocks::<S, L, false>(simd, sizes, triangle, left, right, result);
+    for_blocks::<S, L, false>(simd, sizes, sparsity, left, right, result);
 }
 
 /// `sum += left right` with the sizes `[rows, columns, inner]`; `columns` is [`padded`].
@@ -237,13 +238,13 @@ pub(in crate::engine) fn product<S: Simd, L: Left>(
 pub(in crate::engine) fn add_product<S: Simd, L: Left>(
     simd: S,
     sizes: [usize; 3],
-    triangle: Triangle,
+    sparsity: Sparsity,
     left: L,
     right: Matrix,
     sum: &mut [f32],
 ) {
     if sizes[2] > 0 {
-        for_blocks::<S, L, true>(simd, sizes, triangle, left, right, sum);
+        for_blocks::<S, L, true>(simd, sizes, sparsity, left, right, sum);
     }
 }
 
@@ -251,7 +252,7 @@ pub(in crate::engine) fn add_product<S: Simd, L: Left>(
 fn for_blocks<S: Simd, L: Left, const ADDS: bool>(
     simd: S,
     [rows, columns, inner]: [usize; 3],
-    triangle: Triangle,
+    sparsity: Sparsity,
     left: L,
     right: Matrix,
     sum: &mut [f32],
@@ -267,7 +268,7 @@ fn for_blocks<S: Simd, L: Left, const ADDS: bool>(
                 4 | 5 => 4,
                 _ => 6,
             };
-            if let Some(steps) = triangle.steps(row..row + height, column..column + 2 * S::F32_LANES, inner) {
+            if let Some(steps) = sparsity.steps(row..row + height, column..column + 2 * S::F32_LANES, inner) {
                 let sum = &mut sum[row * columns + column..];
                 match height {
                     6 => compute_block::<S, L, 6, ADDS>(simd, steps, inner, (left, row), right, sum, columns),
@@ -385,7 +386,7 @@ mod tests {
 
     struct Product<'a, L> {
         sizes: [usize; 3],
-        triangle: Triangle,
+        sparsity: Sparsity,
         left: L,
         right: Matrix<'a>,
     }
@@ -396,8 +397,8 @@ mod tests {
         #[inline(always)]
         fn with_simd<S: Simd>(self, simd: S) -> Vec<f32> {
             let mut sum = vec![f32::NAN; self.sizes[0] * self.sizes[1]];
-            product(simd, self.sizes, self.triangle, self.left, self.right, &mut sum);
-            add_product(simd, self.sizes, self.triangle, self.left, self.right, &mut sum);
+            product(simd, self.sizes, self.sparsity, self.left, self.right, &mut sum);
+            add_product(simd, self.sizes, self.sparsity, self.left, self.right, &mut sum);
             sum
         }
     }
@@ -419,10 +420,10 @@ mod tests {
             let right = Matrix { numbers: &right, stride: columns };
             let sizes = [rows, columns, inner];
             let product =
-                Arch::new().dispatch(Product { sizes, triangle: Triangle::None, left: Matrix { numbers: &left, stride: inner }, right });
+                Arch::new().dispatch(Product { sizes, sparsity: Sparsity::None, left: Matrix { numbers: &left, stride: inner }, right });
             assert_near(&product, &definition(&|row, k| left[row * inner + k]));
             let left = Transposed(Matrix { numbers: &left, stride: rows });
-            let product = Arch::new().dispatch(Product { sizes, triangle: Triangle::None, left, right });
+            let product = Arch::new().dispatch(Product { sizes, sparsity: Sparsity::None, left, right });
             assert_near(&product, &definition(&|row, k| left.0.numbers[k * rows + row]));
         }
     }
@@ -432,18 +433,18 @@ mod tests {
         let (right, all) = (numbers(64 * 64), numbers(64 * 64));
         let right = Matrix { numbers: &right, stride: 64 };
         let below: Vec<f32> = all.iter().enumerate().map(|(at, &number)| if at % 64 <= at / 64 { number } else { 0.0 }).collect();
-        let product = |triangle, left: &[f32], rows: usize| {
+        let product = |sparsity, left: &[f32], rows: usize| {
             let left = Matrix { numbers: left, stride: 64 };
-            match triangle {
-                Triangle::OfTransposedLeft => {
-                    Arch::new().dispatch(Product { sizes: [64, 64, rows], triangle, left: Transposed(left), right })
+            match sparsity {
+                Sparsity::TriangleOfTransposedLeft => {
+                    Arch::new().dispatch(Product { sizes: [64, 64, rows], sparsity, left: Transposed(left), right })
                 }
-                _ => Arch::new().dispatch(Product { sizes: [rows, 64, 64], triangle, left, right }),
+                _ => Arch::new().dispatch(Product { sizes: [rows, 64, 64], sparsity, left, right }),
             }
         };
         for rows in [64, 50, 7] {
-            assert_near(&product(Triangle::OfLeft, &below, rows), &product(Triangle::None, &below, rows));
-            let (found, wanted) = (product(Triangle::OfResult, &all, rows), product(Triangle::None, &all, rows));
+            assert_near(&product(Sparsity::TriangleOfLeft, &below, rows), &product(Sparsity::None, &below, rows));
+            let (found, wanted) = (product(Sparsity::TriangleOfResult, &all, rows), product(Sparsity::None, &all, rows));
             let needed = |product: &[f32]| -> Vec<f32> { (0..rows).flat_map(|row| product[row * 64..][..row + 1].to_vec()).collect() };
             assert_near(&needed(&found), &needed(&wanted));
             assert!(found.iter().any(|number| number.is_nan()), "all of the result is computed");
@@ -452,7 +453,7 @@ mod tests {
                 (0..rows).map(|query| below[query * 64 + key] * right.numbers[query * 64 + column]).sum::<f32>()
             };
             let wanted: Vec<f32> = (0..64 * 64).map(|at| 2.0 * definition(at / 64, at % 64)).collect();
-            assert_near(&product(Triangle::OfTransposedLeft, &below, rows), &wanted);
+            assert_near(&product(Sparsity::TriangleOfTransposedLeft, &below, rows), &wanted);
         }
     }
 
@@ -464,12 +465,12 @@ mod tests {
         let within: Vec<f32> =
             all.iter().enumerate().map(|(at, &number)| if is_within(at / 128, at % 128) { number } else { 0.0 }).collect();
         for rows in [64, 50, 7] {
-            let product = |triangle, left| Arch::new().dispatch(Product { sizes: [rows, TILE, 2 * TILE], triangle, left, right });
+            let product = |sparsity, left| Arch::new().dispatch(Product { sizes: [rows, TILE, 2 * TILE], sparsity, left, right });
             let [left, other] = [&within, &all].map(|numbers| Matrix { numbers, stride: 2 * TILE });
-            assert_near(&product(Triangle::OfLeftBand, left), &product(Triangle::None, left));
-            assert!(product(Triangle::OfLeftBand, other) != product(Triangle::None, other), "no steps are left out");
+            assert_near(&product(Sparsity::BandOfLeft, left), &product(Sparsity::None, left));
+            assert!(product(Sparsity::BandOfLeft, other) != product(Sparsity::None, other), "no steps are left out");
             for first in [0, TILE] {
-                let (found, wanted) = (product(Triangle::OfBand(first), other), product(Triangle::None, other));
+                let (found, wanted) = (product(Sparsity::BandOfResult(first), other), product(Sparsity::None, other));
                 let needed = |product: &[f32]| -> Vec<f32> {
                     (0..rows * TILE).filter(|at| is_within(at / TILE, at % TILE + first)).map(|at| product[at]).collect()
                 };
@@ -478,12 +479,12 @@ mod tests {
                 let is_all_needed = rows < 16 && first == TILE;
                 assert!(is_all_needed || found.iter().any(|number| number.is_nan()), "all of the result is computed");
             }
-            let product = |triangle, numbers: &[f32]| {
+            let product = |sparsity, numbers: &[f32]| {
                 let left = Transposed(Matrix { numbers, stride: 2 * TILE });
-                Arch::new().dispatch(Product { sizes: [2 * TILE, TILE, rows], triangle, left, right })
+                Arch::new().dispatch(Product { sizes: [2 * TILE, TILE, rows], sparsity, left, right })
             };
-            assert_near(&product(Triangle::OfTransposedLeftBand, &within), &product(Triangle::None, &within));
-            assert!(product(Triangle::OfTransposedLeftBand, &all) != product(Triangle::None, &all), "no steps are left out");
+            assert_near(&product(Sparsity::BandOfTransposedLeft, &within), &product(Sparsity::None, &within));
+            assert!(product(Sparsity::BandOfTransposedLeft, &all) != product(Sparsity::None, &all), "no steps are left out");
         }
     }
 

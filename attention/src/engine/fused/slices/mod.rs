@@ -14,6 +14,7 @@ mod thresholds;
 
 use std::borrow::Cow;
 
+pub use self::backward::GROUPS;
 pub(super) use self::backward::{Given, backward};
 pub(super) use self::forward::{Context, forward};
 use self::kernel::Matrix;

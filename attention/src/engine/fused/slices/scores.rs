@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pulp::Simd;
 
-use super::kernel::{Aligned, Matrix, Triangle, product};
+use super::kernel::{Aligned, Matrix, Sparsity, product};
 use super::packed::Packed;
 use super::terms::{At, Scratch, Terms};
 use super::{Inputs, Placed, Places, Sizes, is_triangle, of_plane, shift};
@@ -56,7 +56,7 @@ impl<'a> Scores<'a> {
         let queries = self.queries.matrix().rows_from(at.queries * TILE);
         let keys = Matrix { numbers: of_plane(&self.keys_transposed, at.keys, TILE * factor), stride: TILE };
         let is_triangle = is_triangle(&self.part.tiles, pairs);
-        let triangle = if is_triangle { Triangle::OfResult } else { Triangle::None };
+        let triangle = if is_triangle { Sparsity::TriangleOfResult } else { Sparsity::None };
         product(simd, [at.height, TILE, factor], triangle, queries, keys, logits);
         self.terms.add(simd, at, is_triangle, logits, scratch);
         shift(logits, &self.part.tiles, pairs);

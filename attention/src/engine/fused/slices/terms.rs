@@ -7,7 +7,7 @@ use pulp::Simd;
 
 pub(super) use self::bias::{BiasOfGroup, BiasOfPlanes};
 pub(super) use self::gradients::{TermGradients, TermsOfPlane};
-use super::kernel::{Aligned, Matrix, Triangle, product, transposed_tiles, widened, widened_tiles};
+use super::kernel::{Aligned, Matrix, Sparsity, product, transposed_tiles, widened, widened_tiles};
 use super::{Inputs, Places, Planes, Sizes, of_plane};
 use crate::engine::fused::plan::Cap;
 use crate::engine::soft_cap::bound;
@@ -230,7 +230,7 @@ impl<'a> Terms<'a> {
             for (half, scores) in halves.take(if is_triangle { 1 } else { 2 }) {
                 let numbers = of_plane(&relative.halves, strip + half, TILE * width);
                 let right = Matrix { numbers, stride: TILE };
-                product(simd, [height, TILE, width], Triangle::OfBand(half * TILE), own, right, scores);
+                product(simd, [height, TILE, width], Sparsity::BandOfResult(half * TILE), own, right, scores);
             }
             let (earlier, later) = scores.split_at(TILE * TILE);
             for (at, logits) in logits.chunks_exact_mut(TILE).take(height).enumerate() {

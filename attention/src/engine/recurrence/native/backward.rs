@@ -13,7 +13,7 @@ use super::logarithms::{HeadSums, channel_sums};
 use super::products::{add_multiplied, add_products, add_times, dot, matrix, multiply, times, transpose};
 use super::solve::solve_transposed;
 use super::{CHUNK, Inputs, Sizes};
-use crate::engine::fused::slices::kernel::{Aligned, Matrix, Transposed, Triangle, padded};
+use crate::engine::fused::slices::kernel::{Aligned, Matrix, Sparsity, Transposed, padded};
 use crate::engine::fused::slices::{Rows, rows_of_planes};
 
 /// What the forward pass gave, and the gradient of its rows.
@@ -227,14 +227,14 @@ impl Backward<'_> {
         let Slopes { read, totals, pairs, erased, written, queries, keys, erasing, product, transposed, .. } = slopes;
         let of_read = matrix(read, values);
         let all = Transposed(matrix(&chunk.pairs, CHUNK));
-        multiply(simd, [count, values, count], Triangle::OfTransposedLeft, all, of_read, written);
+        multiply(simd, [count, values, count], Sparsity::TriangleOfTransposedLeft, all, of_read, written);
         let writing = matrix(&chunk.writing, columns);
-        add_multiplied(simd, [count, values, width], Triangle::None, writing, matrix(&of_state.numbers, values), written);
+        add_multiplied(simd, [count, values, width], Sparsity::None, writing, matrix(&of_state.numbers, values), written);
         transpose(matrix(&chunk.written, values), [count, value], transposed, CHUNK);
-        multiply(simd, [count, CHUNK, value], Triangle::OfResult, of_read, matrix(transposed, CHUNK), pairs);
+        multiply(simd, [count, CHUNK, value], Sparsity::TriangleOfResult, of_read, matrix(transposed, CHUNK), pairs);
         if let Some(Delta { strengths, pairs, system, rest, .. }) = &chunk.delta {
             solve_transposed(simd, count, system, written, values);
-            multiply(simd, [count, CHUNK, value], Triangle::OfResult, matrix(written, values), matrix(transposed, CHUNK), erased);
+            multiply(simd, [count, CHUNK, value], Sparsity::TriangleOfResult, matrix(written, values), matrix(transposed, CHUNK), erased);
             for at in 0..count {
                 let slope = &mut written[at * values..][..values];
                 let row = &mut erased[at * CHUNK..][..CHUNK];
@@ -254,7 +254,7 @@ impl Backward<'_> {
             }
         }
         transpose(matrix(&state.numbers, values), [width, value], transposed, columns);
-        multiply(simd, [count, columns, value], Triangle::None, of_read, matrix(transposed, columns), product);
+        multiply(simd, [count, columns, value], Sparsity::None, of_read, matrix(transposed, columns), product);
         if normalised {
             for (at, &slope) in totals.iter().enumerate().take(count) {
                 add_times(slope, &state.sums, &mut product[at * columns..][..columns]);
@@ -265,11 +265,11 @@ impl Backward<'_> {
         }
         times(&product[..count * columns], &chunk.decays.kept, queries);
         if chunk.delta.is_some() {
-            multiply(simd, [count, columns, value], Triangle::None, matrix(written, values), matrix(transposed, columns), product);
+            multiply(simd, [count, columns, value], Sparsity::None, matrix(written, values), matrix(transposed, columns), product);
             times(&product[..count * columns], &chunk.decays.kept, erasing);
         }
         transpose(matrix(&of_state.numbers, values), [width, value], transposed, columns);
-        multiply(simd, [count, columns, value], Triangle::None, matrix(&chunk.written, values), matrix(transposed, columns), product);
+        multiply(simd, [count, columns, value], Sparsity::None, matrix(&chunk.written, values), matrix(transposed, columns), product);
         if normalised {
             for row in product.chunks_mut(columns).take(count) {
                 add_times(1.0, &of_state.sums, row);
@@ -372,10 +372,10 @@ fn go_before<S: Simd>(simd: S, chunk: &Chunk, slopes: &Slopes, of_state: &mut St
         of_state.decay(&chunk.decays.whole, values);
     }
     let reading = Transposed(matrix(&chunk.reading, columns));
-    add_multiplied(simd, sizes, Triangle::None, reading, matrix(&slopes.read, values), &mut of_state.numbers);
+    add_multiplied(simd, sizes, Sparsity::None, reading, matrix(&slopes.read, values), &mut of_state.numbers);
     if let Some(Delta { erasing, .. }) = &chunk.delta {
         let erasing = Transposed(matrix(erasing, columns));
-        add_multiplied(simd, sizes, Triangle::None, erasing, matrix(&slopes.written, values), &mut of_state.numbers);
+        add_multiplied(simd, sizes, Sparsity::None, erasing, matrix(&slopes.written, values), &mut of_state.numbers);
     }
     if normalised {
         for (at, &slope) in slopes.totals.iter().enumerate().take(chunk.count) {

@@ -6,7 +6,7 @@ use super::decays::Decays;
 use super::products::{add_times, dot, matrix, multiply, times, transpose};
 use super::solve::solve;
 use super::{CHUNK, Inputs, Sizes};
-use crate::engine::fused::slices::kernel::{Aligned, Matrix, Triangle, padded};
+use crate::engine::fused::slices::kernel::{Aligned, Matrix, Sparsity, padded};
 
 /// What one batch row and head is computed from.
 #[derive(Clone, Copy)]
@@ -166,7 +166,7 @@ impl<'a> Chunk<'a> {
         let given = plane.strengths.expect("the delta rule has strengths").rows_from(first);
         times(keys, &decays.kept, erasing);
         decays.pairs(simd, count, keys, keys, transposed, pairs);
-        multiply(simd, [count, values, width], Triangle::None, matrix(erasing, columns), matrix(&state.numbers, values), rest);
+        multiply(simd, [count, values, width], Sparsity::None, matrix(erasing, columns), matrix(&state.numbers, values), rest);
         for at in 0..count {
             let strength = given.row(at, 1)[0];
             strengths[at] = strength;

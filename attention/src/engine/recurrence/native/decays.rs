@@ -11,7 +11,7 @@ use pulp::Simd;
 
 use super::products::{add_multiplied, add_products, dot, dot_of_three, matrix, multiply, times, transpose};
 use super::{CHUNK, Sizes};
-use crate::engine::fused::slices::kernel::{Aligned, Matrix, Transposed, Triangle, padded};
+use crate::engine::fused::slices::kernel::{Aligned, Matrix, Sparsity, Transposed, padded};
 use crate::exponential::exp;
 
 /// Logarithms below it are taken for it: the decay is 0 in either case, and sums with others keep their digits.
@@ -150,7 +150,7 @@ impl Decays {
             channels.pairs(simd, [count, width, columns], x, y, pairs);
             return;
         }
-        multiply(simd, [count, CHUNK, width], Triangle::OfResult, matrix(x, columns), matrix(transposed, CHUNK), pairs);
+        multiply(simd, [count, CHUNK, width], Sparsity::TriangleOfResult, matrix(x, columns), matrix(transposed, CHUNK), pairs);
         for (at, row) in pairs.chunks_mut(CHUNK).take(count).enumerate() {
             row[at + 1..].fill(0.0);
         }
@@ -175,8 +175,8 @@ impl Decays {
         }
         self.decay_pairs(count, slopes);
         let (sizes, slopes) = ([count, columns, count], matrix(slopes, CHUNK));
-        add_multiplied(simd, sizes, Triangle::OfLeft, slopes, matrix(y, columns), of_x);
-        add_multiplied(simd, sizes, Triangle::OfTransposedLeft, Transposed(slopes), matrix(x, columns), of_y);
+        add_multiplied(simd, sizes, Sparsity::TriangleOfLeft, slopes, matrix(y, columns), of_x);
+        add_multiplied(simd, sizes, Sparsity::TriangleOfTransposedLeft, Transposed(slopes), matrix(x, columns), of_y);
     }
 
     /// Multiplies pairs of heads, which are 0 above the diagonal.
@@ -239,7 +239,7 @@ impl Channels {
             self.take(halves, columns, x, y);
             transpose(matrix(&self.keys, columns), [middle - first, width], &mut self.transposed, side);
             let (queries, keys) = (matrix(&self.queries, columns), matrix(&self.transposed, side));
-            multiply(simd, [rows, side, width], Triangle::None, queries, keys, &mut self.product);
+            multiply(simd, [rows, side, width], Sparsity::None, queries, keys, &mut self.product);
             for at in 0..rows {
                 let found = &self.product[at * side..][..middle - first];
                 pairs[(middle + at) * CHUNK + first..][..middle - first].copy_from_slice(found);
@@ -268,11 +268,11 @@ impl Channels {
             self.take(halves, columns, x, y);
             let slopes = matrix(&slopes[middle * CHUNK + first..], CHUNK);
             let decays = &self.levels[level * CHUNK * columns..][..CHUNK * columns];
-            multiply(simd, [rows, columns, middle - first], Triangle::None, slopes, matrix(&self.keys, columns), &mut self.product);
+            multiply(simd, [rows, columns, middle - first], Sparsity::None, slopes, matrix(&self.keys, columns), &mut self.product);
             let second = middle * columns..(middle + rows) * columns;
             add_products(&decays[second.clone()], &self.product, &mut of_x[second]);
             let queries = matrix(&self.queries, columns);
-            multiply(simd, [middle - first, columns, rows], Triangle::None, Transposed(slopes), queries, &mut self.product);
+            multiply(simd, [middle - first, columns, rows], Sparsity::None, Transposed(slopes), queries, &mut self.product);
             let own = first * columns..middle * columns;
             add_products(&decays[own.clone()], &self.product, &mut of_y[own]);
         }

@@ -6,7 +6,7 @@ use rayon::prelude::*;
 use super::chunk::{Chunk, Plane, State};
 use super::products::{add_multiplied, matrix, multiply};
 use super::{CHUNK, Inputs, Sizes};
-use crate::engine::fused::slices::kernel::{Aligned, Transposed, Triangle, padded};
+use crate::engine::fused::slices::kernel::{Aligned, Sparsity, Transposed, padded};
 use crate::engine::fused::slices::rows_of_planes;
 
 /// What a recurrence gives.
@@ -61,9 +61,9 @@ impl WithSimd for Forward<'_> {
             chunk.set(simd, first, &state);
             let count = chunk.count;
             let reading = matrix(&chunk.reading, columns);
-            multiply(simd, [count, values, width], Triangle::None, reading, matrix(&state.numbers, values), &mut read);
+            multiply(simd, [count, values, width], Sparsity::None, reading, matrix(&state.numbers, values), &mut read);
             let pairs = matrix(&chunk.pairs, CHUNK);
-            add_multiplied(simd, [count, values, count], Triangle::OfLeft, pairs, matrix(&chunk.written, values), &mut read);
+            add_multiplied(simd, [count, values, count], Sparsity::TriangleOfLeft, pairs, matrix(&chunk.written, values), &mut read);
             for (at, context) in rows[first..first + count].iter_mut().enumerate() {
                 context.copy_from_slice(&read[at * values..][..value]);
                 if normalised {
@@ -78,7 +78,7 @@ impl WithSimd for Forward<'_> {
                 state.decay(&chunk.decays.whole, values);
             }
             let writing = Transposed(matrix(&chunk.writing, columns));
-            add_multiplied(simd, [width, values, count], Triangle::None, writing, matrix(&chunk.written, values), &mut state.numbers);
+            add_multiplied(simd, [width, values, count], Sparsity::None, writing, matrix(&chunk.written, values), &mut state.numbers);
             if normalised {
                 chunk.add_keys(&mut state.sums);
             }

@@ -2,12 +2,12 @@
 
 use pulp::{Simd, WithSimd};
 
-use crate::engine::fused::slices::kernel::{Left, Matrix, Triangle, add_product, product};
+use crate::engine::fused::slices::kernel::{Left, Matrix, Sparsity, add_product, product};
 
 /// One product, in a function of its own: there are many in a chunk, and one kernel for all of them stays in the cache of instructions.
 struct Product<'a, L> {
     sizes: [usize; 3],
-    triangle: Triangle,
+    sparsity: Sparsity,
     left: L,
     right: Matrix<'a>,
     result: &'a mut [f32],
@@ -19,25 +19,25 @@ impl<L: Left> WithSimd for Product<'_, L> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Self { sizes, triangle, left, right, result, adds } = self;
+        let Self { sizes, sparsity, left, right, result, adds } = self;
         if adds {
-            add_product(simd, sizes, triangle, left, right, result);
+            add_product(simd, sizes, sparsity, left, right, result);
         } else {
-            product(simd, sizes, triangle, left, right, result);
+            product(simd, sizes, sparsity, left, right, result);
         }
     }
 }
 
 /// `result = left right` with the sizes `[rows, columns, inner]`, as [`product`].
 #[inline(always)]
-pub(super) fn multiply<S: Simd, L: Left>(simd: S, sizes: [usize; 3], triangle: Triangle, left: L, right: Matrix, result: &mut [f32]) {
-    simd.vectorize(Product { sizes, triangle, left, right, result, adds: false });
+pub(super) fn multiply<S: Simd, L: Left>(simd: S, sizes: [usize; 3], sparsity: Sparsity, left: L, right: Matrix, result: &mut [f32]) {
+    simd.vectorize(Product { sizes, sparsity, left, right, result, adds: false });
 }
 
 /// `sum += left right`, as [`add_product`].
 #[inline(always)]
-pub(super) fn add_multiplied<S: Simd, L: Left>(simd: S, sizes: [usize; 3], triangle: Triangle, left: L, right: Matrix, sum: &mut [f32]) {
-    simd.vectorize(Product { sizes, triangle, left, right, result: sum, adds: true });
+pub(super) fn add_multiplied<S: Simd, L: Left>(simd: S, sizes: [usize; 3], sparsity: Sparsity, left: L, right: Matrix, sum: &mut [f32]) {
+    simd.vectorize(Product { sizes, sparsity, left, right, result: sum, adds: true });
 }
 
 /// The matrix with rows of `stride` numbers.

@@ -6,7 +6,7 @@ use pulp::Simd;
 
 use super::CHUNK;
 use super::products::{add_multiplied, add_times, matrix};
-use crate::engine::fused::slices::kernel::{Transposed, Triangle};
+use crate::engine::fused::slices::kernel::{Sparsity, Transposed};
 
 /// Rows that are solved one by one, before their part in all others is a product of matrices: as many as a block of that has.
 const ROWS: usize = 6;
@@ -17,7 +17,7 @@ pub(super) fn solve<S: Simd>(simd: S, count: usize, m: &[f32], y: &mut [f32], co
     for first in (0..count).step_by(ROWS) {
         let rows = ROWS.min(count - first);
         let (before, own) = y.split_at_mut(first * columns);
-        add_multiplied(simd, [rows, columns, first], Triangle::None, matrix(&m[first * CHUNK..], CHUNK), matrix(before, columns), own);
+        add_multiplied(simd, [rows, columns, first], Sparsity::None, matrix(&m[first * CHUNK..], CHUNK), matrix(before, columns), own);
         for i in 1..rows {
             let (earlier, row) = own.split_at_mut(i * columns);
             for (j, earlier) in earlier.chunks(columns).enumerate() {
@@ -37,7 +37,7 @@ pub(super) fn solve_transposed<S: Simd>(simd: S, count: usize, m: &[f32], y: &mu
         let own = &mut own[first * columns..];
         if behind < count {
             let m = Transposed(matrix(&m[behind * CHUNK + first..], CHUNK));
-            add_multiplied(simd, [rows, columns, count - behind], Triangle::None, m, matrix(after, columns), own);
+            add_multiplied(simd, [rows, columns, count - behind], Sparsity::None, m, matrix(after, columns), own);
         }
         for j in (0..rows - 1).rev() {
             let (row, later) = own[j * columns..].split_at_mut(columns);

@@ -5,7 +5,7 @@ use std::ops::Range;
 use burn::tensor::DType;
 use pulp::{Arch, Simd, WithSimd};
 
-use super::super::kernel::{Aligned, Matrix, Transposed, Triangle, add_product, padded, product, transposed_tiles, widened_tiles};
+use super::super::kernel::{Aligned, Matrix, Sparsity, Transposed, add_product, padded, product, transposed_tiles, widened_tiles};
 use super::super::terms::{At, BiasOfGroup, BiasOfPlanes, End, Scratch, TermGradients, Terms};
 use super::super::{Inputs, Placed, Places, Sizes, is_triangle, of_plane, shift};
 use super::Given;
@@ -229,8 +229,8 @@ impl WithSimd for BackwardGroup<'_, '_, '_> {
                     let queries = Matrix { numbers: tile_of(&side.queries, queries_tile, factor_columns), stride: factor_columns };
                     let gradient = Matrix { numbers: tile_of(&side.gradient, queries_tile, value_columns), stride: value_columns };
                     let is_triangle = is_triangle(&part.tiles, tile.pairs);
-                    let triangle = |of: Triangle| if is_triangle { of } else { Triangle::None };
-                    product(simd, [height, TILE, factor], triangle(Triangle::OfResult), queries, keys_transposed, &mut weights);
+                    let triangle = |of: Sparsity| if is_triangle { of } else { Sparsity::None };
+                    product(simd, [height, TILE, factor], triangle(Sparsity::TriangleOfResult), queries, keys_transposed, &mut weights);
                     terms.add(simd, at, is_triangle, &mut weights, &mut scratch);
                     shift(&mut weights, &part.tiles, tile.pairs);
                     ends.clear();
@@ -240,7 +240,14 @@ impl WithSimd for BackwardGroup<'_, '_, '_> {
                         slopes.fill(0.0);
                     }
                     if terms.have_gradients(factor) {
-                        product(simd, [height, TILE, value], triangle(Triangle::OfResult), gradient, values_transposed, &mut slopes);
+                        product(
+                            simd,
+                            [height, TILE, value],
+                            triangle(Sparsity::TriangleOfResult),
+                            gradient,
+                            values_transposed,
+                            &mut slopes,
+                        );
                     }
                     let dropout = dropout.map(|dropout| (dropout, side.place));
                     for end in &ends {
@@ -259,12 +266,12 @@ impl WithSimd for BackwardGroup<'_, '_, '_> {
                     }
                     terms.differentiate_cap(at, &mut slopes, &scratch);
                     let transposed = |numbers| Transposed(Matrix { numbers, stride: TILE });
-                    let above = triangle(Triangle::OfTransposedLeft);
+                    let above = triangle(Sparsity::TriangleOfTransposedLeft);
                     add_product(simd, [TILE, value_columns, height], above, transposed(&weights), gradient, value_sums);
                     add_product(simd, [TILE, factor_columns, height], above, transposed(&slopes), queries, key_sums);
                     let sums = &mut gradients.queries[(queries_tile - gradients.first_query) * TILE * factor_columns..];
                     let own_slopes = Matrix { numbers: &slopes, stride: TILE };
-                    add_product(simd, [height, factor_columns, TILE], triangle(Triangle::OfLeft), own_slopes, keys, sums);
+                    add_product(simd, [height, factor_columns, TILE], triangle(Sparsity::TriangleOfLeft), own_slopes, keys, sums);
                     gradients.terms.add(simd, terms, at, is_triangle, &slopes, &mut scratch);
                     if !is_capped_before_bias {
                         add_to_bias(&mut of_bias, terms, at, &slopes, (&mut bias_slopes, is_first));

@@ -2,7 +2,7 @@
 
 use pulp::Simd;
 
-use super::super::kernel::{Matrix, Transposed, Triangle, add_product, padded};
+use super::super::kernel::{Matrix, Sparsity, Transposed, add_product, padded};
 use super::super::{Sizes, of_plane};
 use super::{At, STRIP, Scratch, Terms, first_column};
 use crate::visibility::TILE;
@@ -76,9 +76,9 @@ impl TermGradients {
             let table = Matrix { numbers: &relative.rows[first..][..met * columns], stride: columns };
             let own = Matrix { numbers: of_plane(&relative.query_rows, queries, TILE * columns), stride: columns };
             let of_queries = &mut self.relative_queries[queries * TILE * columns..][..TILE * columns];
-            add_product(simd, [height, columns, met], Triangle::OfLeftBand, products, table, of_queries);
+            add_product(simd, [height, columns, met], Sparsity::BandOfLeft, products, table, of_queries);
             let of_rows = &mut self.relative_rows[first..][..met * columns];
-            add_product(simd, [met, columns, height], Triangle::OfTransposedLeftBand, Transposed(products), own, of_rows);
+            add_product(simd, [met, columns, height], Sparsity::BandOfTransposedLeft, Transposed(products), own, of_rows);
         }
         if let Some(kronecker) = terms.kronecker {
             let pairs = kronecker.pairs(key_places, keys);
