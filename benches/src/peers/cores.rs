@@ -10,8 +10,7 @@ pub fn one_for_each(threads: usize) -> Option<Vec<CoreId>> {
     core_affinity::get_core_ids().filter(|cores| cores.len() == threads)
 }
 
-/// Binds each of the threads that compute to a core of its own, where there are as many threads as cores. Elsewhere it does nothing, and neither where the system
-/// does not let it.
+/// Binds each of the threads that compute to a core of its own, where there are as many threads as cores and the system allows it. Elsewhere it does nothing.
 pub fn bind_workers() {
     let Some(cores) = one_for_each(rayon::current_num_threads()) else { return };
     rayon::broadcast(|worker| core_affinity::set_for_current(cores[worker.index()]));
