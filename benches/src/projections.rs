@@ -6,6 +6,7 @@ use burn::tensor::{Device, Tensor};
 use heedful_attention::init;
 use heedful_attention::linear::linear;
 use heedful_attention::random::RandomKey;
+use heedful_models::precision::{Precision, cast};
 
 use crate::workload::{Sizes, gradient_of, wait};
 
@@ -37,12 +38,20 @@ impl Projections {
     /// # Panics
     /// If `count` is less than 2.
     pub fn new(count: usize, sizes: Sizes, device: &Device) -> Self {
+        Self::with(count, sizes, Precision::F32, device)
+    }
+
+    /// The same with weights and a sequence of other numbers.
+    ///
+    /// # Panics
+    /// If `count` is less than 2.
+    pub fn with(count: usize, sizes: Sizes, precision: Precision, device: &Device) -> Self {
         assert!(count >= 2, "an attention has a map of its values and one of its output");
         let device = device.clone().autodiff();
         let key = RandomKey::from_seed(0);
         let linear = |index| init::linear(sizes.d_model, sizes.d_model, false, &key.numbered(index as u64), &device);
-        let maps = Maps { inputs: (1..count).map(linear).collect(), output: linear(0) };
-        Self { without_autodiff: maps.valid(), maps, sequence: sizes.sequence(&device) }
+        let maps = cast(Maps { inputs: (1..count).map(linear).collect(), output: linear(0) }, precision.dtype());
+        Self { without_autodiff: maps.valid(), maps, sequence: sizes.sequence(&device).cast(precision.dtype()) }
     }
 
     /// Runs the maps, without a graph for their gradients, and waits for the result.

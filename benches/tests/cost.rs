@@ -321,9 +321,15 @@ fn kernels_are_measured_beside_the_peaks_of_the_machine_by_the_command_of_the_do
             "short convolution",
             "layer of local-1d",
             "layer of lsh",
+            "layer of dot-product",
         ] {
             let passes: Vec<&str> = bounds.iter().filter(|row| row[0].starts_with(kernel)).map(|row| row[1]).collect();
             assert!(["forward", "forward and backward"].iter().all(|pass| passes.contains(pass)), "{kernel}: {page}");
+        }
+        let in_16_bits = rows(&page, "\n## 16 bits");
+        for kernel in ["four linear maps of 128 rows of 32, in bf16", "layer of dot-product, 128 positions, 2 heads of 16, in bf16"] {
+            let passes: Vec<&str> = in_16_bits.iter().filter(|row| row[0] == kernel).map(|row| row[1]).collect();
+            assert_eq!(passes, ["forward", "forward and backward"], "{page}");
         }
         assert!(bounds.last().unwrap()[0].starts_with("training step") && page.contains("The goal is"), "{page}");
     }

@@ -188,6 +188,7 @@ pub(super) fn sink_gradient<B: Backend>(
     cast::<B>(found, own.dtype())
 }
 
-fn cast<B: Backend>(x: FloatTensor<B>, dtype: DType) -> FloatTensor<B> {
+/// The tensor with numbers of this type.
+pub(super) fn cast<B: Backend>(x: FloatTensor<B>, dtype: DType) -> FloatTensor<B> {
     if x.dtype() == dtype { x } else { B::float_cast(x, dtype.into()) }
 }

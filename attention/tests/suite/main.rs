@@ -11,6 +11,7 @@
 //! * [`recurrence`] has a mechanism that is no matrix of pairs, and compares the executions of recurrences with double precision.
 //! * [`registry`] asks that what is known of a mechanism stands in its file alone.
 //! * [`rotary`] gives scores keys that depend on where they stand.
+//! * [`sixteen_bits`] compares the fused execution in 16 bits with that in 32.
 //! * [`span_ends`] is about gradients of spans where they have no derivative.
 //! * [`sabotage`] breaks an attention in one way after the other and shows that the property in question notices.
 
@@ -44,5 +45,6 @@ mod recurrence;
 mod registry;
 mod rotary;
 mod sabotage;
+mod sixteen_bits;
 mod span_ends;
 mod variants;

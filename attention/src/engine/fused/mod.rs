@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Dispatch, DispatchDevice};
-use burn::tensor::{DType, Device, FloatDType, Tensor};
+use burn::tensor::{DType, Device, Tensor};
 
 pub(crate) use self::operands::{Operand, Operands};
 pub(crate) use self::operator::FusedAttention;
@@ -30,6 +30,7 @@ pub use self::slices::GROUPS;
 use super::heads::repeat_heads;
 use super::normaliser::SINKS;
 use super::program::for_each_row;
+use super::recurrence::in_32_bits;
 use super::{AttentionProgram, Bias, Content, Engine, Kronecker, LogitTerms, Normaliser, SoftCap, SoftSpan, Weighting};
 use crate::dropout::WeightDropout;
 
@@ -138,47 +139,26 @@ pub fn attend(program: AttentionProgram, parts: Arc<[Part]>) -> Tensor<4> {
     run(terms, soft_span, values, plan)
 }
 
-/// The same logits of 32-bit floats.
-fn in_32_bits(terms: LogitTerms) -> LogitTerms {
-    let cast = |x: Tensor<4>| x.cast(FloatDType::F32);
-    let content = |Content { queries, keys }| Content { queries: cast(queries), keys: cast(keys) };
-    let cast_bias = |Bias { numbers, scale }| Bias { numbers: cast(numbers), scale: scale.map(cast) };
-    let LogitTerms { content: of_content, relative, kronecker, bias, cap, sink } = terms;
-    LogitTerms {
-        content: of_content.map(content),
-        relative: relative.map(content),
-        kronecker: kronecker.map(|factors| Kronecker { left: cast(factors.left), right: cast(factors.right), ..factors }),
-        bias: bias.map(cast_bias),
-        cap: cap.map(|cap| SoftCap { added: cap.added.map(cast_bias), ..cap }),
-        sink: sink.map(cast),
-    }
-}
-
 fn run(terms: LogitTerms, soft_span: Option<SoftSpan>, values: Tensor<4>, plan: Plan) -> Tensor<4> {
     let [batch, shared, _, _] = values.dims();
-    let heads = plan.heads;
-    let dtype = values.dtype();
+    let (heads, dtype) = (plan.heads, values.dtype());
     let is_for_kernels = plan.gaussians.is_none() && plan.is_plain() && plan.normaliser.is_softmax();
     let plan = Plan { by_kernels: is_for_kernels && has_kernels_for(&terms, soft_span.is_some(), &values), ..plan };
-    if dtype != DType::F32 && !plan.by_kernels {
-        // Everything but the kernels sums in the type of the tensors.
-        let context = run(
-            in_32_bits(terms),
-            soft_span.map(|span| SoftSpan { spans: span.spans.cast(FloatDType::F32), ..span }),
-            values.cast(FloatDType::F32),
-            plan,
-        );
-        return context.cast(FloatDType::from(dtype));
-    }
     let LogitTerms { content, relative, kronecker, bias, cap, sink } = terms;
     let added = cap.and_then(|cap| cap.added);
     assert!(bias.is_none() || added.is_none(), "a fused program has one bias");
     let bias = bias.or(added);
-    let each = |x: Tensor<4>| repeat_heads(for_each_row(x, batch), heads);
-    let (queries, keys) = content.map(|Content { queries, keys }| (each(queries), for_each_row(keys, batch))).unzip();
+    // For all batch rows and so many heads. The gradient of what is repeated is a sum, which 16 bits would round at every step.
+    let repeated = |x: Tensor<4>, heads: usize| {
+        let is_repeated = x.dims()[..2] != [batch, heads];
+        let x = if is_repeated && !plan.by_kernels { in_32_bits(x) } else { x };
+        repeat_heads(for_each_row(x, batch), heads)
+    };
+    let each = |x: Tensor<4>| repeated(x, heads);
+    let (queries, keys) = content.map(|Content { queries, keys }| (each(queries), keys)).unzip();
     // The operator has as many heads of keys as of values.
     let shared = keys.as_ref().map_or(shared, |keys| if shared % keys.dims()[1] == 0 { shared } else { heads });
-    let (keys, values) = (keys.map(|keys| repeat_heads(keys, shared)), repeat_heads(values, shared));
+    let (keys, values) = (keys.map(|keys| repeated(keys, shared)), repeated(values, shared));
     let (relative_queries, relative_keys) = relative.map(|Content { queries, keys }| (each(queries), keys)).unzip();
     let (left, right) = kronecker.map(|Kronecker { left, right, .. }| (each(left), each(right))).unzip();
     let (bias, bias_scale) = bias.map_or((None, None), |Bias { numbers, scale }| (Some(numbers), scale));
@@ -198,5 +178,7 @@ fn run(terms: LogitTerms, soft_span: Option<SoftSpan>, values: Tensor<4>, plan: 
         spans: operand(soft_span.map(|span| span.spans.unsqueeze_dim::<4>(3))),
         sink: operand(sink),
     };
-    Tensor::from_dispatch(<Dispatch as FusedAttention>::fused_attention(operands, plan))
+    let context = Tensor::from_dispatch(<Dispatch as FusedAttention>::fused_attention(operands, plan));
+    // That of values that were repeated has 32 bits.
+    if context.dtype() == dtype { context } else { context.cast(dtype) }
 }

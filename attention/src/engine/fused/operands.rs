@@ -1,7 +1,8 @@
 //! What an attention is computed from, on one backend.
 
+use ::burn::tensor::DType;
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{Backend, ExtensionType};
+use burn::backend::{Backend, ExtensionType, TensorMetadata};
 
 #[cfg(feature = "cube")]
 use crate::extension as burn;
@@ -97,8 +98,12 @@ impl<B: Backend> Operands<B> {
         (Self { sink: Operand::Absent, ..self }, sink.given())
     }
 
+    /// Types of the numbers.
+    pub(super) fn types(&self) -> [Option<DType>; COUNT] {
+        self.clone().list().map(|operand| operand.map(|operand| operand.dtype()))
+    }
+
     /// The same of another backend, or made anew.
-    #[cfg(feature = "ndarray")]
     pub(crate) fn map<O: Backend>(self, map: impl Fn(FloatTensor<B>) -> FloatTensor<O>) -> Operands<O> {
         Operands::from_list(self.list().map(|operand| operand.map(&map)))
     }

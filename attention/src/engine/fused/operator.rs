@@ -1,11 +1,10 @@
 //! The operator: one attention on one backend, and its gradient.
 #![allow(deprecated, reason = "what the macro makes names ndarray")]
 
-#[cfg(feature = "cube")]
 use ::burn::tensor::DType;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{Autodiff, Backend, backend_extension};
+use burn::backend::{Autodiff, Backend, TensorMetadata, backend_extension};
 
 use super::composed;
 use super::operands::{BIAS, COUNT, Operands, SINK};
@@ -13,7 +12,7 @@ use super::operands::{BIAS, COUNT, Operands, SINK};
 use super::operands::{OperandMetadata, OperandsMetadata};
 use super::plan::Plan;
 use crate::dropout::DropoutOperator;
-use crate::engine::normaliser::{sink_gradient, sunk};
+use crate::engine::normaliser::{cast, sink_gradient, sunk};
 use crate::engine::recomputed::{Gradient, recomputed};
 
 #[cfg(feature = "cube")]
@@ -76,7 +75,7 @@ pub(crate) trait FusedAttention: DropoutOperator {
         composed::backward::<Self>(operands, context, log_sum_exp, gradient, &plan)
     }
 
-    /// The context alone; with automatic differentiation, with its gradient.
+    /// The context alone, in the type of the values; with automatic differentiation, with its gradient. Operands may have 16 bits, and each its own type.
     #[fusion(default)]
     fn fused_attention(#[extension_type] operands: Operands<Self>, plan: Plan) -> FloatTensor<Self> {
         normalised::<Self>(operands, plan).0
@@ -85,13 +84,20 @@ pub(crate) trait FusedAttention: DropoutOperator {
 
 /// Context and log-sum-exp with the plan's normaliser and with sinks.
 fn normalised<B: FusedAttention>(operands: Operands<B>, plan: Plan) -> (FloatTensor<B>, FloatTensor<B>) {
-    let normaliser = plan.normaliser;
-    let (operands, sink) = operands.without_sink();
+    let (normaliser, dtype) = (plan.normaliser, operands.values.dtype());
+    let (operands, sink) = summable(operands, &plan).without_sink();
     let (context, log_sum_exp) = B::fused_forward(operands, plan);
-    match sink {
+    let (context, log_sum_exp) = match sink {
         Some(sink) => sunk::<B>(context, log_sum_exp, sink),
         None => normaliser.corrected_on::<B>(context, log_sum_exp),
-    }
+    };
+    (cast::<B>(context, dtype), log_sum_exp)
+}
+
+/// Operands in 32 bits, in which everything sums but the kernels, which read 16 bits and sum in 32 as well. The copies last as long as a pass forward or
+/// backward: what training keeps in between has the bits of what it was given.
+fn summable<B: Backend>(operands: Operands<B>, plan: &Plan) -> Operands<B> {
+    if plan.by_kernels { operands } else { operands.map(|operand| cast::<B>(operand, DType::F32)) }
 }
 
 /// Of context and log-sum-exp.
@@ -149,7 +155,13 @@ impl<B: FusedAttention> Gradient<B, COUNT> for Saved<B> {
         let (operands, sink) = Operands::from_list(operands).without_sink();
         let of_sink =
             sink.filter(|_| wanted[SINK]).map(|sink| sink_gradient::<B>(sink, context.clone(), log_sum_exp.clone(), gradient.clone()));
+        let types = operands.types();
+        let [context, gradient] = [context, gradient].map(|x| if plan.by_kernels { x } else { cast::<B>(x, DType::F32) });
+        let operands = summable(operands, &plan);
         let mut found = B::fused_backward(operands, context, log_sum_exp, gradient, plan).list();
+        for (gradient, dtype) in found.iter_mut().zip(types) {
+            *gradient = gradient.take().zip(dtype).map(|(gradient, dtype)| cast::<B>(gradient, dtype));
+        }
         found[SINK] = of_sink;
         found
     }

@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use burn::module::Module;
-use burn::tensor::Device;
+use burn::tensor::{DType, Device};
 use heedful_attention::arithmetic::{Multiplications, multiplications};
 use heedful_attention::engine::Engine;
 use heedful_attention::linear::SUMS;
@@ -16,6 +16,8 @@ use heedful_models::error::ConfigError;
 use heedful_models::precision::Precision;
 use serde::{Deserialize, Serialize};
 
+#[cfg(target_arch = "x86_64")]
+use super::bfloat16;
 use super::model::Limit;
 use super::operators::{self, threads_of_groups};
 use super::peaks::{Product, Triad};
@@ -48,6 +50,9 @@ pub struct Kernel {
     pub name: String,
     /// Forward, or forward and backward.
     pub pass: Pass,
+    /// What operands and results are made of, or what is multiplied where those have 32 bits.
+    #[serde(default)]
+    pub precision: Precision,
     /// Multiplications, each with an addition.
     pub multiplications: f64,
     /// Bytes of operands that it reads and of results that it writes, each once for a direction.
@@ -90,9 +95,14 @@ impl Numbers {
     /// Bytes that a pass reads and writes at least. A backward pass reads the operands again and the gradient of the results, and writes gradients of the
     /// operands.
     pub(super) fn bytes(self, pass: Pass) -> f64 {
+        self.bytes_in(Precision::F32, pass)
+    }
+
+    /// Those of numbers of this type.
+    fn bytes_in(self, precision: Precision, pass: Pass) -> f64 {
         let Self { operands, results } = self;
         let numbers = if pass == Pass::Training { 3 * operands + 2 * results } else { operands + results };
-        (numbers * size_of::<f32>()) as f64
+        (numbers * DType::from(precision.dtype()).size()) as f64
     }
 }
 
@@ -124,7 +134,9 @@ pub(super) fn kernels(scale: Scale, device: &Device) -> Result<Vec<Candidate>, C
     let Scale { width, heads, lengths, length, .. } = scale;
     let sizes = |length| Sizes { batch: 1, length, d_model: width, heads, kv_heads: None };
     let mut all = Vec::new();
-    all.extend(linear_maps(sizes(length), device));
+    for precision in PRECISIONS {
+        all.extend(linear_maps(sizes(length), precision, device));
+    }
     for length in lengths {
         all.extend(operators::fused(sizes(length), device)?);
     }
@@ -134,22 +146,51 @@ pub(super) fn kernels(scale: Scale, device: &Device) -> Result<Vec<Candidate>, C
     all.extend(operators::gated_delta_net(sizes(length), device)?);
     all.extend(convolution(sizes(length), device));
     for name in ["local-1d", "lsh"] {
-        all.extend(layer(name, sizes(length), device)?);
+        all.extend(layer(name, sizes(length), Precision::F32, device)?);
     }
+    for precision in PRECISIONS {
+        all.extend(layer("dot-product", sizes(length), precision, device)?);
+    }
+    all.extend(products(length, width, device));
     all.push(step(scale, device)?);
     Ok(all)
 }
 
+/// What is compared with each other.
+const PRECISIONS: [Precision; 2] = [Precision::F32, Precision::Bf16];
+
+/// Begins the names of products of rows.
+pub(super) const PRODUCT: &str = "rows times a square matrix:";
+
+/// The product of rows with a square matrix in 32 bits, and by the instruction for `bfloat16` where the processor has it. Operands and result have 32 bits in both.
+fn products(rows: usize, width: usize, device: &Device) -> Vec<Candidate> {
+    let numbers = Numbers { operands: (rows + width) * width, results: rows * width };
+    let kernel = |precision| Kernel {
+        name: format!("{PRODUCT} {rows} rows of {width}"),
+        precision,
+        multiplications: (rows * width * width) as f64,
+        bytes: numbers.bytes(Pass::Forward),
+        ..Kernel::default()
+    };
+    let product = Product::of_rows(rows, width, device);
+    let mut all = vec![Candidate::new(kernel(Precision::F32), move || product.run())];
+    #[cfg(target_arch = "x86_64")]
+    if let Some(product) = bfloat16::Product::new(rows, width) {
+        all.push(Candidate::new(kernel(Precision::Bf16), move || drop(black_box(product.run()))));
+    }
+    all
+}
+
 /// The four maps of a layer, whose backward pass has two products for each.
-fn linear_maps(sizes: Sizes, device: &Device) -> [Candidate; 2] {
+fn linear_maps(sizes: Sizes, precision: Precision, device: &Device) -> [Candidate; 2] {
     const MAPS: usize = 4;
     let Sizes { length, d_model, .. } = sizes;
-    let maps = Arc::new(Projections::new(MAPS, sizes, device));
+    let maps = Arc::new(Projections::with(MAPS, sizes, precision, device));
     let numbers = Numbers { operands: MAPS * (length + d_model) * d_model, results: MAPS * length * d_model };
     let count = Multiplications { pairs: 0.0, maps: (MAPS * length * d_model * d_model) as f64 };
     let kernel = |pass, multiplications, limits| {
         let name = format!("four linear maps of {length} rows of {d_model}");
-        Kernel { name, pass, multiplications, bytes: numbers.bytes(pass), limits, times: Vec::new() }
+        Kernel { name, pass, precision, multiplications, bytes: numbers.bytes_in(precision, pass), limits, times: Vec::new() }
     };
     let of_weights = Limit { share: 1.0 / 3.0, threads: THREADS_OF_WEIGHTS };
     let training = maps.clone();
@@ -187,9 +228,9 @@ fn convolution(sizes: Sizes, device: &Device) -> [Candidate; 2] {
 }
 
 /// A whole causal layer, its linear maps included, counted as `cost` counts it.
-fn layer(name: &str, sizes: Sizes, device: &Device) -> Result<[Candidate; 2], ConfigError> {
+fn layer(name: &str, sizes: Sizes, precision: Precision, device: &Device) -> Result<[Candidate; 2], ConfigError> {
     let attention: AnyMechanism = name.parse()?;
-    let layer = Layer { attention: &attention, sizes, precision: Precision::F32, is_bidirectional: false };
+    let layer = Layer { attention: &attention, sizes, precision, is_bidirectional: false };
     let candidate = |pass: Pass| {
         let mut work = Work::new(pass, layer, 0, Engine::default(), device)?;
         let count = multiplications(work.attention(), &sizes.placement(layer.role()), 0..sizes.length, sizes.length);
@@ -200,7 +241,8 @@ fn layer(name: &str, sizes: Sizes, device: &Device) -> Result<[Candidate; 2], Co
             _ => (count.forward(), Vec::new()),
         };
         let name = operators::named(&format!("layer of {name}"), sizes);
-        let kernel = Kernel { name, pass, multiplications, bytes: numbers.bytes(pass), limits, times: Vec::new() };
+        let bytes = numbers.bytes_in(precision, pass);
+        let kernel = Kernel { name, pass, precision, multiplications, bytes, limits, times: Vec::new() };
         Ok::<_, ConfigError>(Candidate::new(kernel, move || drop(black_box(work.run()))))
     };
     Ok([candidate(Pass::Forward)?, candidate(Pass::Training)?])
@@ -224,6 +266,7 @@ fn step(Scale { model: sizes, rows: [batch, length], .. }: Scale, device: &Devic
     let kernel = Kernel {
         name: format!("training step, {batch} rows of {length} tokens"),
         pass: Pass::Training,
+        precision: Precision::F32,
         multiplications: total,
         bytes: (OF_WEIGHTS * model.num_params() * size_of::<f32>()) as f64,
         limits,

@@ -3,6 +3,8 @@
 //! [`mod@kernels`] is what is run and what it has to do, [`model`] are bounds and the model of more threads, and [`page`] shows them. Each kernel runs on each
 //! number of threads once a round, in a pool of that size which flex, its products of matrices and heedful's kernels take their threads from.
 
+#[cfg(any(test, target_arch = "x86_64"))]
+mod bfloat16;
 pub mod kernels;
 pub mod model;
 mod operators;

@@ -53,7 +53,7 @@ impl<const K: usize> Operator<K> {
             multiplications,
             bytes: numbers.bytes(pass),
             limits,
-            times: Vec::new(),
+            ..Kernel::default()
         };
         let forward = Candidate::new(kernel(Pass::Forward, multiplications, limits), move || {
             let output = applied(plain.clone());

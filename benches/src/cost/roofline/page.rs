@@ -8,9 +8,10 @@ use heedful_host::exit::ProgramError;
 use heedful_host::machine::Machine;
 use heedful_host::provenance::Provenance;
 use heedful_host::whole_files::write_atomically;
+use heedful_models::precision::Precision;
 use serde::{Deserialize, Serialize};
 
-use super::kernels::{Kernel, Times};
+use super::kernels::{Kernel, PRODUCT, Times};
 use super::model::{Amdahl, Bound, Peaks};
 use crate::markdown::{significant, table};
 use crate::provenance::code;
@@ -47,6 +48,20 @@ impl Kernel {
     /// Floating-point operations: a multiplication comes with an addition.
     pub fn operations(&self) -> f64 {
         2.0 * self.multiplications
+    }
+
+    /// Its name, with the numbers if they are not 32-bit floats.
+    fn title(&self) -> String {
+        match self.precision {
+            Precision::F32 => self.name.clone(),
+            Precision::F16 => format!("{}, in f16", self.name),
+            Precision::Bf16 => format!("{}, in bf16", self.name),
+        }
+    }
+
+    /// Its time over that of the same kernel in 32 bits, round by round.
+    fn beside(&self, in_32_bits: &Kernel, threads: usize) -> Option<Quartiles> {
+        Quartiles::of(&ratios(&self.of(threads)?.seconds, &in_32_bits.of(threads)?.seconds))
     }
 
     fn of(&self, threads: usize) -> Option<&Times> {
@@ -126,7 +141,42 @@ impl Roofline {
                 let _ = write!(text, "\n## Threads\n\n{THREADS}\n\n{}\n{}", table(&threads_header(all.threads), &rows), self.goal());
             }
         }
+        let counts: Vec<usize> = peaks.iter().map(|peaks| peaks.threads).collect();
+        text.push_str(&self.in_16_bits(&counts));
         text
+    }
+
+    /// What has 16 bits beside the same in 32, and whether it is faster; nothing if nothing has.
+    fn in_16_bits(&self, counts: &[usize]) -> String {
+        let in_32_bits = |kernel: &Kernel| {
+            self.kernels.iter().find(|other| other.precision == Precision::F32 && (&other.name, other.pass) == (&kernel.name, kernel.pass))
+        };
+        let pairs: Vec<(&Kernel, &Kernel)> = self
+            .kernels
+            .iter()
+            .filter(|kernel| kernel.precision != Precision::F32)
+            .filter_map(|kernel| Some((kernel, in_32_bits(kernel)?)))
+            .collect();
+        if pairs.is_empty() {
+            return String::new();
+        }
+        let mut header = ["kernel", "pass"].map(str::to_owned).to_vec();
+        header.extend(counts.iter().map(|count| format!("relative time, {count} thread{}", if *count == 1 { "" } else { "s" })));
+        let row = |&(kernel, base): &(&Kernel, &Kernel)| {
+            let ratios = counts.iter().map(|&count| kernel.beside(base, count).map_or_else(|| "–".to_owned(), |ratio| ratio.to_string()));
+            [kernel.title(), kernel.pass.title().to_owned()].into_iter().chain(ratios).collect::<Vec<_>>()
+        };
+        let all = counts.last().copied().unwrap_or(1);
+        let faster = pairs.iter().filter(|(kernel, base)| kernel.beside(base, all).is_some_and(|ratio| ratio.third < 1.0));
+        let faster: Vec<String> = faster.map(|(kernel, _)| format!("{} ({})", kernel.title(), kernel.pass.title())).collect();
+        let verdict = if faster.is_empty() {
+            "Computing in 16 bits does not pay on this processor: nothing is faster in three of four rounds.".to_owned()
+        } else {
+            format!("Faster in 16 bits, in three of four rounds with all threads: {}.", faster.join("; "))
+        };
+        let instruction = if pairs.iter().any(|(kernel, _)| kernel.name.starts_with(PRODUCT)) { "" } else { NO_INSTRUCTION };
+        let rows: Vec<_> = pairs.iter().map(row).collect();
+        format!("\n## 16 bits\n\n{SIXTEEN_BITS}{instruction}\n\n{}\n{verdict}\n", table(&header, &rows))
     }
 
     fn of_peaks(&self) -> String {
@@ -163,6 +213,12 @@ Two numbers of threads determine both parts, so that only two things can be chec
 where they lie far apart, the extrapolation is uncertain. A kernel that is more than twice as fast with two threads, or slower than with one, contradicts the model, which then has \
 no serial part or nothing else. Where more threads were measured, the check is the time that the model says of all of them over the median.";
 
+const SIXTEEN_BITS: &str = "The same kernels with operands and results of bfloat16, over those of 32 bits in the same round: below 1 is faster. Linear maps and the \
+fused operator convert to 32 bits, compute, and round. A product of rows in bfloat16 has operands and a result of 32 bits, as weights and sums of training have, and \
+converts the operands itself. It multiplies by the instruction of the processor (AVX512-BF16), which nothing else here does.";
+
+const NO_INSTRUCTION: &str = " This processor has no such instruction, so that there is no such product.";
+
 const PEAKS_HEADER: [&str; 4] = ["threads", "GFLOP/s", "GB/s", "FLOP/byte of the ridge"];
 
 fn peak(peaks: &Peaks) -> [String; 4] {
@@ -182,7 +238,7 @@ fn bounds_header(all: usize) -> Vec<String> {
 fn beside_bounds(kernel: &Kernel, one: &Peaks, all: &Peaks) -> Vec<String> {
     let operations = kernel.operations();
     let mut row = vec![
-        kernel.name.clone(),
+        kernel.title(),
         kernel.pass.title().to_owned(),
         significant(kernel.multiplications / 1e6),
         significant(kernel.bytes / f64::from(1 << 20)),
@@ -214,7 +270,7 @@ fn threads_header(all: usize) -> Vec<String> {
 
 fn by_threads(kernel: &Kernel, all: &Peaks) -> Vec<String> {
     let shown = |quartiles: Option<Quartiles>| quartiles.map_or_else(|| "–".to_owned(), |quartiles| quartiles.to_string());
-    let mut row = vec![kernel.name.clone(), kernel.pass.title().to_owned(), shown(kernel.scaling(2)), shown(kernel.serial_share())];
+    let mut row = vec![kernel.title(), kernel.pass.title().to_owned(), shown(kernel.scaling(2)), shown(kernel.serial_share())];
     if all.threads > 2 {
         let check = kernel.model().zip(kernel.quartiles(all.threads));
         let check = check.map(|(model, measured)| model.seconds(all.threads, &kernel.limits) / measured.median);
@@ -236,7 +292,7 @@ mod tests {
 
     fn kernel(name: &str, multiplications: f64, bytes: f64, times: &[(usize, [f64; 3])]) -> Kernel {
         let times = times.iter().map(|&(threads, seconds)| Times { threads, seconds: seconds.into() }).collect();
-        Kernel { name: name.into(), pass: Pass::Training, multiplications, bytes, limits: Vec::new(), times }
+        Kernel { name: name.into(), pass: Pass::Training, multiplications, bytes, times, ..Kernel::default() }
     }
 
     /// A machine with 100 and 200 GFLOP/s, and with 10 and 15 GB/s.
@@ -268,6 +324,33 @@ mod tests {
         assert_eq!(row("maps")[2..10], ["5000", "954", "10.0", "200 (150 to 250)", "0.500", "compute", "100", "0.500"]);
         assert_eq!(row("taps")[6..10], ["0.025", "memory", "100", "0.250"]);
         assert!(page.contains("the maps 1.8 times as fast. It is reached: 2.00 (1.50 to 2.50)"), "{page}");
+    }
+
+    #[test]
+    fn what_has_16_bits_stands_beside_the_same_in_32() {
+        let in_16_bits = |kernel: Kernel| Kernel { precision: Precision::Bf16, ..kernel };
+        let maps = |two: [f64; 3]| kernel("maps", 1e9, 1e6, &[(1, [1.0, 2.0, 4.0]), (2, two)]);
+        let forward = Kernel { pass: Pass::Forward, ..maps([9.0; 3]) };
+        let page = |two: [f64; 3]| roofline(vec![forward.clone(), maps([1.0; 3]), in_16_bits(maps(two))]).markdown();
+        let slower = page([2.0, 1.5, 3.0]);
+        // Round by round, and beside the same pass.
+        assert!(slower.contains("relative time, 1 thread ") && slower.contains("relative time, 2 threads"), "{slower}");
+        assert!(slower.contains("| maps, in bf16 | forward and backward | 1.00 (1.00 to 1.00)     | 2.00 (1.75 to 2.50)"), "{slower}");
+        assert!(slower.contains("does not pay on this processor") && slower.contains("has no such instruction"), "{slower}");
+        let faster = page([0.5, 0.9, 0.9]);
+        assert!(faster.contains("with all threads: maps, in bf16 (forward and backward)."), "{faster}");
+        // In one of the rounds it is no faster.
+        assert!(page([0.5, 0.9, 1.2]).contains("does not pay"));
+        let product = kernel(&format!("{PRODUCT} 8 rows of 4"), 1e9, 1e6, &[(1, [1.0; 3]), (2, [1.0; 3])]);
+        assert!(!roofline(vec![product.clone(), in_16_bits(product)]).markdown().contains("has no such instruction"));
+        assert!(!roofline(vec![forward]).markdown().contains("## 16 bits"));
+    }
+
+    #[test]
+    fn kernels_of_files_without_a_type_have_32_bits() {
+        let mut file = serde_json::to_value(kernel("maps", 1e9, 1e6, &[])).unwrap();
+        file.as_object_mut().unwrap().remove("precision").expect("it says of what its numbers are");
+        assert_eq!(serde_json::from_value::<Kernel>(file).unwrap(), kernel("maps", 1e9, 1e6, &[]));
     }
 
     #[test]

@@ -11,16 +11,21 @@ use rayon::prelude::*;
 
 use crate::workload::wait;
 
-/// The product of two square matrices, by what multiplies in linear maps.
+/// The product of rows with a square matrix, by what multiplies in linear maps.
 pub(super) struct Product {
     rows: Tensor<2>,
     map: Linear,
 }
 
 impl Product {
+    /// Of two square matrices.
     pub(super) fn new(width: usize, device: &Device) -> Self {
+        Self::of_rows(width, width, device)
+    }
+
+    pub(super) fn of_rows(rows: usize, width: usize, device: &Device) -> Self {
         let key = RandomKey::from_seed(0);
-        Self { rows: Init::Normal(1.0).tensor([width, width], &key, device), map: init::linear(width, width, false, &key, device) }
+        Self { rows: Init::Normal(1.0).tensor([rows, width], &key, device), map: init::linear(width, width, false, &key, device) }
     }
 
     pub(super) fn run(&self) {
