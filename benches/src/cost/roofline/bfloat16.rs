@@ -22,7 +22,8 @@ trait Lanes: Copy + Sync {
     /// A pair of numbers for each sum.
     type Pairs: Copy;
 
-    fn narrowed(self, numbers: &[f32; SUMS]) -> [u16; SUMS];
+    /// A multiple of 16 numbers, rounded to 16 bits.
+    fn narrow(self, numbers: &[f32]) -> Vec<u16>;
     fn zeros(self) -> Self::Sums;
     fn pairs(self, numbers: &[[u16; 2]; SUMS]) -> Self::Pairs;
     /// The same pair for each sum.
@@ -57,25 +58,23 @@ fn multiplied<L: Lanes>(lanes: L, a: &[f32], b: &[f32], inner: usize) -> Vec<f32
     product
 }
 
-#[inline(always)]
-fn narrow<L: Lanes>(lanes: L, numbers: &[f32]) -> Vec<u16> {
-    numbers.as_chunks().0.iter().flat_map(|numbers| lanes.narrowed(numbers)).collect()
-}
-
 /// The right operand for each tile of columns: pair of rows by pair of rows, the numbers of a column side by side.
 fn packed<L: Lanes>(lanes: L, b: &[f32], columns: usize) -> Vec<[u16; 2]> {
-    let narrowed = narrow(lanes, b);
-    let pairs: Vec<(&[u16], &[u16])> = narrowed.chunks_exact(2 * columns).map(|rows| rows.split_at(columns)).collect();
-    let of_tile = |tile: usize| {
-        pairs.iter().flat_map(move |(even, odd)| (tile * COLUMNS..(tile + 1) * COLUMNS).map(move |column| [even[column], odd[column]]))
-    };
-    (0..columns / COLUMNS).flat_map(of_tile).collect()
+    let narrowed = lanes.narrow(b);
+    let mut packed = Vec::with_capacity(b.len() / 2);
+    for tile in (0..columns).step_by(COLUMNS) {
+        for rows in narrowed.chunks_exact(2 * columns) {
+            let (even, odd) = rows.split_at(columns);
+            packed.extend(even[tile..][..COLUMNS].iter().zip(&odd[tile..][..COLUMNS]).map(|(&even, &odd)| [even, odd]));
+        }
+    }
+    packed
 }
 
 #[inline(always)]
 fn strip_multiplied<L: Lanes>(lanes: L, Strip { rows, packed, columns, product }: Strip) {
     let pairs = packed.len() / columns;
-    let narrowed = narrow(lanes, rows);
+    let narrowed = lanes.narrow(rows);
     let rows = narrowed.as_chunks::<2>().0;
     for (tile, packed) in packed.chunks_exact(COLUMNS * pairs).enumerate() {
         for (block, rows) in rows.chunks_exact(ROWS * pairs).enumerate() {
@@ -83,9 +82,9 @@ fn strip_multiplied<L: Lanes>(lanes: L, Strip { rows, packed, columns, product }
             let mut sums = [[lanes.zeros(); 2]; ROWS];
             for (pair, packed) in packed.as_chunks::<SUMS>().0.as_chunks::<2>().0.iter().enumerate() {
                 let b = [lanes.pairs(&packed[0]), lanes.pairs(&packed[1])];
-                for row in 0..ROWS {
-                    let a = lanes.repeated(rows[row][pair]);
-                    sums[row] = [lanes.added(sums[row][0], a, b[0]), lanes.added(sums[row][1], a, b[1])];
+                for (row, sums) in rows.iter().zip(&mut sums) {
+                    let a = lanes.repeated(row[pair]);
+                    *sums = [lanes.added(sums[0], a, b[0]), lanes.added(sums[1], a, b[1])];
                 }
             }
             for (row, sums) in sums.into_iter().enumerate() {
@@ -147,9 +146,17 @@ mod avx {
         type Sums = __m512;
         type Pairs = __m512bh;
 
-        #[inline(always)]
-        fn narrowed(self, numbers: &[f32; SUMS]) -> [u16; SUMS] {
-            unsafe { transmute(_mm512_cvtneps_pbh(transmute::<[f32; SUMS], __m512>(*numbers))) }
+        fn narrow(self, numbers: &[f32]) -> Vec<u16> {
+            #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
+            fn narrow(numbers: &[f32]) -> Vec<u16> {
+                let mut narrowed = Vec::with_capacity(numbers.len());
+                for numbers in numbers.as_chunks::<SUMS>().0 {
+                    let rounded = _mm512_cvtneps_pbh(unsafe { transmute::<[f32; SUMS], __m512>(*numbers) });
+                    narrowed.extend_from_slice(&unsafe { transmute::<__m256bh, [u16; SUMS]>(rounded) });
+                }
+                narrowed
+            }
+            unsafe { narrow(numbers) }
         }
 
         #[inline(always)]
@@ -159,12 +166,12 @@ mod avx {
 
         #[inline(always)]
         fn pairs(self, numbers: &[[u16; 2]; SUMS]) -> __m512bh {
-            unsafe { transmute(*numbers) }
+            unsafe { transmute::<[[u16; 2]; SUMS], __m512bh>(*numbers) }
         }
 
         #[inline(always)]
         fn repeated(self, pair: [u16; 2]) -> __m512bh {
-            unsafe { transmute(_mm512_set1_epi32(transmute::<[u16; 2], i32>(pair))) }
+            unsafe { transmute::<__m512i, __m512bh>(_mm512_set1_epi32(transmute::<[u16; 2], i32>(pair))) }
         }
 
         #[inline(always)]
@@ -174,7 +181,7 @@ mod avx {
 
         #[inline(always)]
         fn numbers(self, sums: __m512) -> [f32; SUMS] {
-            unsafe { transmute(sums) }
+            unsafe { transmute::<__m512, [f32; SUMS]>(sums) }
         }
 
         fn run(self, strip: Strip) {
@@ -197,7 +204,7 @@ mod tests {
 
     fn narrowed(number: f32) -> u16 {
         let bits = number.to_bits();
-        ((bits + 0x7fff + (bits >> 16 & 1)) >> 16) as u16
+        ((bits + 0x7fff + ((bits >> 16) & 1)) >> 16) as u16
     }
 
     fn widened(number: u16) -> f32 {
@@ -208,8 +215,8 @@ mod tests {
         type Sums = [f32; SUMS];
         type Pairs = [[u16; 2]; SUMS];
 
-        fn narrowed(self, numbers: &[f32; SUMS]) -> [u16; SUMS] {
-            numbers.map(narrowed)
+        fn narrow(self, numbers: &[f32]) -> Vec<u16> {
+            numbers.iter().copied().map(narrowed).collect()
         }
 
         fn zeros(self) -> [f32; SUMS] {
