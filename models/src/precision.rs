@@ -5,7 +5,8 @@
 //! by a scale before the backward pass, so that small gradients do not become 0, and gradients are divided by it afterwards. `bfloat16` has the range of 32-bit
 //! floats and needs no scale.
 //!
-//! Fused attention sums in 32 bits: the kernels of a GPU read and write 16 bits, everything else is given copies in 32.
+//! Fused attention sums in 32 bits: the kernels of a GPU read and write 16 bits, everything else is given copies in 32 for as
+//! long as a pass takes.
 
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{Device, FloatDType, Tensor};
