@@ -6,11 +6,11 @@
 
 use burn::module::{Module, Param};
 use burn::nn::{Embedding, Linear};
-use burn::tensor::module::linear;
 use burn::tensor::{Device, Int, Tensor};
 use heedful_attention::contract::Positions;
 use heedful_attention::dropout::dropout;
 use heedful_attention::init::{self, Init};
+use heedful_attention::linear::projected;
 use heedful_attention::random::RandomKey;
 use serde::{Deserialize, Serialize};
 
@@ -144,13 +144,14 @@ impl TokenEmbedding {
     /// If the vectors are adaptive: [`AdaptiveSoftmax`](crate::adaptive::AdaptiveSoftmax) has the output of those.
     pub fn project<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
         assert!(self.adaptive.is_none(), "adaptive vectors have an adaptive softmax");
-        linear(x, self.tokens.weight.val().transpose(), None)
+        projected(x, self.tokens.weight.val().transpose())
     }
 }
 
 /// Logits of hidden states: by a matrix of its own where there is one, otherwise by the embedding's.
 pub(crate) fn project<const D: usize>(x: Tensor<D>, own: Option<&Linear>, embedding: &TokenEmbedding) -> Tensor<D> {
     match own {
+        Some(Linear { weight, bias: None }) => projected(x, weight.val()),
         Some(output) => output.forward(x),
         None => embedding.project(x),
     }
@@ -166,6 +167,8 @@ pub(crate) fn output_matrix(own: Option<&Linear>, embedding: &TokenEmbedding) ->
 
 #[cfg(test)]
 mod tests {
+    use burn::tensor::module::linear;
+
     use super::*;
 
     fn config() -> TokenEmbeddingConfig {

@@ -135,3 +135,43 @@ impl Progress {
         self.next.left_padding = self.next.left_padding.as_ref().map(|counts| rows.iter().map(|&row| counts[row]).collect());
     }
 }
+
+/// Which row of the memory of another sequence each batch row reads.
+///
+/// Beams of one sentence read the same memory. Which of them goes on as which changes from step to step, and what they read does not: nothing needs to be
+/// copied then.
+#[derive(Clone, Debug)]
+pub(crate) struct MemoryRows(Vec<usize>);
+
+impl MemoryRows {
+    /// Before the first step: batch row `b` reads row `b`.
+    pub(crate) fn new(start: &DecodingStart) -> Self {
+        Self((0..start.batch()).collect())
+    }
+
+    /// Keeps the given batch rows, in the given order; returns whether they read another memory than the rows in their places did before.
+    pub(crate) fn select(&mut self, rows: &[usize]) -> bool {
+        let kept: Vec<usize> = rows.iter().map(|&row| self.0[row]).collect();
+        let is_other = kept != self.0;
+        self.0 = kept;
+        is_other
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn beams_that_change_places_within_a_sentence_read_what_they_read_before() {
+        let mut rows = MemoryRows::new(&DecodingStart::self_attention(2, 9));
+        assert!(!rows.select(&[0, 1]));
+        assert!(rows.select(&[0, 0, 1, 1]), "two rows became four");
+        for within in [[1, 0, 2, 2], [0, 0, 3, 2], [1, 1, 2, 3]] {
+            assert!(!rows.select(&within), "{within:?}");
+        }
+        assert!(rows.select(&[2, 1, 0, 3]), "rows of different sentences changed places");
+        assert!(!rows.select(&[3, 2, 1, 0]), "the first and the last row read one sentence, and the others the other one");
+        assert!(rows.select(&[1, 2]), "a sentence ended");
+    }
+}

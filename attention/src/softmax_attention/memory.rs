@@ -6,7 +6,7 @@ use burn::tensor::Tensor;
 
 use crate::contract::{AttentionInput, SinkCache};
 use crate::engine::fused::has_kernels_in_main_memory;
-use crate::progress::{DecodingStart, Progress};
+use crate::progress::{DecodingStart, MemoryRows, Progress};
 use crate::visibility::selected;
 
 /// State of the mechanisms that remember a value, and possibly a key, for each position.
@@ -20,7 +20,8 @@ pub struct KeyValueState {
     reach: Option<usize>,
     /// How many of the first positions are never forgotten.
     sinks: usize,
-    fixed: bool,
+    /// Rows of the memory, if it is one of another sequence.
+    fixed: Option<MemoryRows>,
 }
 
 /// Numbers of the first positions, if these are kept by themselves, and of the latest ones.
@@ -112,7 +113,7 @@ impl KeyValueState {
     /// A state that grows with each step up to the capacity.
     pub fn growing(start: &DecodingStart) -> Self {
         let (progress, capacity) = (Progress::new(start), start.capacity());
-        Self { progress, keys: None, values: None, length: 0, capacity, reach: None, sinks: 0, fixed: false }
+        Self { progress, keys: None, values: None, length: 0, capacity, reach: None, sinks: 0, fixed: None }
     }
 
     /// Of a state that grows, forgets what lies more than `reach` positions before the next step.
@@ -132,7 +133,8 @@ impl KeyValueState {
     pub fn fixed(start: &DecodingStart, keys: Option<Tensor<4>>, values: Tensor<4>) -> Self {
         let length = values.dims()[2];
         let [keys, values] = [keys, Some(values)].map(|numbers| numbers.map(|numbers| Remembered::full(numbers.detach())));
-        Self { progress: Progress::new(start), keys, values, length, capacity: length, reach: None, sinks: 0, fixed: true }
+        let fixed = Some(MemoryRows::new(start));
+        Self { progress: Progress::new(start), keys, values, length, capacity: length, reach: None, sinks: 0, fixed }
     }
 
     /// The next positions `[B, N, C]` as an input. What is given next follows them.
@@ -142,7 +144,7 @@ impl KeyValueState {
 
     /// Whether this is a memory of another sequence.
     pub fn is_fixed(&self) -> bool {
-        self.fixed
+        self.fixed.is_some()
     }
 
     /// Index of the first remembered position.
@@ -164,7 +166,7 @@ impl KeyValueState {
     /// # Panics
     /// If the capacity is exceeded, or the state is that of a fixed memory.
     pub fn push(&mut self, keys: Option<Tensor<4>>, values: Tensor<4>) {
-        assert!(!self.fixed, "a memory of another sequence cannot grow");
+        assert!(self.fixed.is_none(), "a memory of another sequence cannot grow");
         self.length += values.dims()[2];
         assert!(self.length <= self.capacity, "{} positions exceed the state's capacity {}", self.length, self.capacity);
         let (sinks, reach, capacity) = (self.sinks, self.reach.unwrap_or(usize::MAX), self.capacity);
@@ -188,6 +190,9 @@ impl KeyValueState {
 
     /// Keeps the given batch rows, in the given order.
     pub fn select(&mut self, rows: &[usize]) {
+        if self.fixed.as_mut().is_some_and(|memory| !memory.select(rows)) {
+            return;
+        }
         self.progress.select(rows);
         for remembered in [&mut self.keys, &mut self.values].into_iter().flatten() {
             let latest = remembered.latest.as_mut().map(|latest| &mut latest.room);
@@ -218,7 +223,10 @@ impl KeyValueState {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use burn::backend::{DispatchKindConversion, DispatchTensor, Flex};
     use burn::tensor::{Device, TensorData};
+
+    use crate::visibility::Visibility;
 
     fn numbers(x: Tensor<4>) -> Vec<f32> {
         x.into_data().try_to_vec().unwrap()
@@ -294,6 +302,32 @@ mod tests {
         state.select(&[2, 0, 0]);
         state.push(None, positions(&[2, 0, 0], 5, 1));
         assert_eq!(numbers(state.values()), numbers(positions(&[2, 0, 0], 0, 6)));
+    }
+
+    /// Where the numbers of a tensor begin in main memory.
+    fn address(numbers: &Tensor<4>) -> *const f32 {
+        let tensor = <DispatchTensor as DispatchKindConversion<Flex>>::try_into_backend(numbers.clone().into_dispatch());
+        crate::main_memory::numbers(&tensor.expect("the tensor is one of flex").float()).as_ptr()
+    }
+
+    #[test]
+    fn a_memory_is_copied_only_for_rows_of_other_sentences() {
+        let memory = Tensor::zeros([2, 4, 6], &Device::flex());
+        let start = DecodingStart::cross_attention(memory, Visibility::padding(vec![4, 3])).with_left_padding([0, 1]);
+        let mut state = KeyValueState::fixed(&start, Some(positions(&[0, 1], 0, 4)), positions(&[3, 4], 0, 4));
+        state.select(&[0, 0, 1]);
+        let held = |state: &KeyValueState| [address(&state.keys().unwrap()), address(&state.values())];
+        let before = held(&state);
+        state.select(&[1, 0, 2]);
+        state.select(&[1, 1, 2]);
+        assert_eq!(held(&state), before);
+        assert_eq!(numbers(state.values()), numbers(positions(&[3, 3, 4], 0, 4)));
+        state.select(&[2, 0]);
+        assert_eq!(numbers(state.keys().unwrap()), numbers(positions(&[1, 0], 0, 4)));
+        assert_eq!(numbers(state.values()), numbers(positions(&[4, 3], 0, 4)));
+        let input = state.advance(Tensor::zeros([2, 1, 6], &Device::flex()));
+        assert!(input.visibility.equals(&Visibility::padding(vec![3, 4])));
+        assert_eq!(input.positions.left_padding.as_deref(), Some(&[1, 0][..]));
     }
 
     #[test]

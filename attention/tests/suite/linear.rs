@@ -5,7 +5,7 @@ use burn::module::Param;
 use burn::nn::Linear;
 use burn::tensor::{Device, Tensor, TensorData};
 use heedful_attention::init::{self, Init};
-use heedful_attention::linear::{Products, linear};
+use heedful_attention::linear::{Products, linear, projected};
 use heedful_attention::random::RandomKey;
 use heedful_attention::read::read;
 
@@ -42,8 +42,8 @@ fn rounding(sums: &TensorData, terms: usize) -> f32 {
 
 #[test]
 fn maps_and_their_gradients_are_those_of_burn() {
-    // The last has gradients of weights that are long and thin.
-    let shapes = [[1, 1, 1, 1], [2, 3, 5, 7], [3, 70, 64, 33], [2, 300, 200, 130], [3, 700, 100, 60]];
+    // The last but one has gradients of weights that are long and thin, the last one few rows.
+    let shapes = [[1, 1, 1, 1], [2, 3, 5, 7], [3, 70, 64, 33], [2, 300, 200, 130], [3, 700, 100, 60], [5, 3, 130, 141]];
     for backend in backends() {
         let device = backend.device.clone().autodiff();
         for (shape, bias) in shapes.into_iter().flat_map(|shape| [(shape, false), (shape, true)]) {
@@ -58,6 +58,52 @@ fn maps_and_their_gradients_are_those_of_burn() {
                     let near = (found - wanted).abs() <= tolerance;
                     assert!(near, "{} {shape:?}: {found} is not {wanted} (tolerance {tolerance})", backend.name);
                 }
+            }
+        }
+    }
+}
+
+#[test]
+fn maps_of_any_number_of_rows_are_those_of_burn_where_no_gradient_is_tracked() {
+    let device = Device::flex();
+    for bias in [false, true] {
+        for [width, units] in [[131, 257], [64, 128], [33, 70]] {
+            let map = init::linear(width, units, bias, &RandomKey::from_seed(1), &device);
+            for rows in 1..=65 {
+                let x: Tensor<2> = drawn(rows as u64, [rows, width], &device);
+                let wanted = read(map.forward(x.clone()));
+                let tolerance = rounding(&wanted, width);
+                for (found, wanted) in read(linear(x, &map)).iter::<f32>().zip(wanted.iter::<f32>()) {
+                    assert!((found - wanted).abs() <= tolerance, "{rows} rows, {width} to {units}: {found} is not {wanted}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn projections_have_the_bits_of_burns_maps_and_their_gradients() {
+    let plain = Device::flex();
+    for device in [plain.clone(), plain.autodiff()] {
+        let leaf = |x: Tensor<2>| if device.is_autodiff() { x.require_grad() } else { x };
+        let table = leaf(drawn(1, [300, 130], &device));
+        for rows in [1, 2, 3, 8, 17, 32, 33, 65] {
+            let x = leaf(drawn(2, [rows, 130], &device));
+            let burns = |x: Tensor<2>| burn::tensor::module::linear(x, table.clone().transpose(), None);
+            let ours = |x: Tensor<2>| projected(x, table.clone().transpose());
+            assert_eq!(read(ours(x.clone())), read(burns(x.clone())), "{rows} rows");
+            let batch = |x: Tensor<2>| x.unsqueeze_dim::<3>(1);
+            let of_batch = read(burn::tensor::module::linear(batch(x.clone()), table.clone().transpose(), None));
+            assert_eq!(read(projected(batch(x.clone()), table.clone().transpose())), of_batch, "{rows} rows of a batch");
+            if device.is_autodiff() {
+                let gradients = |y: Tensor<2>| {
+                    let gradients = (y * drawn(3, [rows, 300], &device)).sum().backward();
+                    [
+                        read(x.grad(&gradients).expect("rows have a gradient")),
+                        read(table.grad(&gradients).expect("the table has a gradient")),
+                    ]
+                };
+                assert_eq!(gradients(ours(x.clone())), gradients(burns(x.clone())), "{rows} rows");
             }
         }
     }

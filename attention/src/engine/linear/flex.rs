@@ -7,11 +7,18 @@ use burn::tensor::DType;
 use gemm::{Parallelism, gemm};
 use rayon::prelude::*;
 
+use super::few_rows;
 use super::operator::Products;
 use crate::main_memory::tensor;
 
 /// Multiplications for which several threads are faster than one.
 const PARALLEL: usize = 192 * 192 * 192;
+
+/// Rows of a left factor up to which much of a product's time passes until the right factor has come from main memory.
+const FEW_ROWS: usize = 64;
+
+/// [`PARALLEL`] with few rows: two threads get more from main memory than one.
+const PARALLEL_WITH_FEW_ROWS: usize = 8 * few_rows::FEWEST;
 
 /// Sums into which a product is divided that is long and thin, as gradients of weights are: each thread has its own and waits for no other. Their number
 /// does not depend on that of threads, so that the result does not.
@@ -23,10 +30,11 @@ impl Products for Flex {
         if !is_plain(&a) || !is_plain(&b) {
             return Self::float_matmul(a, b);
         }
-        let (a, b) = (Matrix::of(&a), Matrix::of(&b));
+        let (a, b) = (Factor::of(&a), Factor::of(&b));
         let ([rows, inner], [given, columns]) = (a.sizes, b.sizes);
         assert_eq!(inner, given, "factors of a product");
-        let is_large = rows * columns * inner >= PARALLEL;
+        let multiplications = rows * columns * inner;
+        let is_large = multiplications >= PARALLEL;
         let product = if is_large && inner >= SUMS * rows.max(columns) {
             let part = |index: usize| index * inner / SUMS..(index + 1) * inner / SUMS;
             let sums: Vec<Vec<f32>> = (0..SUMS)
@@ -40,8 +48,11 @@ impl Products for Flex {
             let mut product = sums.next().expect("there is a sum");
             sums.for_each(|sum| product.iter_mut().zip(sum).for_each(|(product, number)| *product += number));
             product
+        } else if let Some(product) = few_rows::multiplied(a, b) {
+            product
         } else {
-            multiplied(a, b, if is_large { Parallelism::Rayon(0) } else { Parallelism::None })
+            let is_parallel = is_large || rows <= FEW_ROWS && multiplications >= PARALLEL_WITH_FEW_ROWS;
+            multiplied(a, b, if is_parallel { Parallelism::Rayon(0) } else { Parallelism::None })
         };
         tensor(product, [rows, columns])
     }
@@ -49,14 +60,14 @@ impl Products for Flex {
 
 /// A matrix that lies anywhere.
 #[derive(Clone, Copy)]
-struct Matrix<'a> {
-    numbers: &'a [f32],
-    sizes: [usize; 2],
+pub(super) struct Factor<'a> {
+    pub numbers: &'a [f32],
+    pub sizes: [usize; 2],
     /// From one row or column to the next.
-    strides: [usize; 2],
+    pub strides: [usize; 2],
 }
 
-impl<'a> Matrix<'a> {
+impl<'a> Factor<'a> {
     fn of(tensor: &'a FlexTensor) -> Self {
         let layout = tensor.layout();
         let strides = [0, 1].map(|dim| layout.strides()[dim].unsigned_abs());
@@ -79,7 +90,7 @@ impl<'a> Matrix<'a> {
 }
 
 /// The product, row after row.
-fn multiplied(a: Matrix, b: Matrix, parallelism: Parallelism) -> Vec<f32> {
+pub(super) fn multiplied(a: Factor, b: Factor, parallelism: Parallelism) -> Vec<f32> {
     let ([rows, inner], [given, columns]) = (a.sizes, b.sizes);
     if rows * columns * inner == 0 {
         return vec![0.0; rows * columns];

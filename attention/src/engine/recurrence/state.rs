@@ -4,7 +4,7 @@ use burn::tensor::Tensor;
 
 use super::{Recurrence, RecurrentOutput};
 use crate::contract::AttentionInput;
-use crate::progress::{DecodingStart, Progress};
+use crate::progress::{DecodingStart, MemoryRows, Progress};
 use crate::visibility::selected;
 
 /// State of stepwise decoding of the mechanisms that are recurrences: as large after any number of positions.
@@ -15,23 +15,24 @@ pub struct RecurrentState {
     capacity: usize,
     state: Option<Tensor<4>>,
     tail: Option<Tensor<4>>,
-    fixed: bool,
+    /// Rows of what another sequence has written, if the state is one of it.
+    fixed: Option<MemoryRows>,
 }
 
 impl RecurrentState {
     /// Before the first step.
     pub fn new(start: &DecodingStart) -> Self {
-        Self { progress: Progress::new(start), length: 0, capacity: start.capacity(), state: None, tail: None, fixed: false }
+        Self { progress: Progress::new(start), length: 0, capacity: start.capacity(), state: None, tail: None, fixed: None }
     }
 
     /// What another sequence has written, `[B, H, R, D]`, which steps only read.
     pub fn fixed(start: &DecodingStart, written: Tensor<4>) -> Self {
-        Self { state: Some(written.detach()), fixed: true, ..Self::new(start) }
+        Self { state: Some(written.detach()), fixed: Some(MemoryRows::new(start)), ..Self::new(start) }
     }
 
     /// What another sequence has written, if this state is one of it.
     pub fn written(&self) -> Option<Tensor<4>> {
-        self.state.clone().filter(|_| self.fixed)
+        self.state.clone().filter(|_| self.fixed.is_some())
     }
 
     /// The next positions `[B, N, C]` as an input. What is given next follows them.
@@ -71,7 +72,7 @@ impl RecurrentState {
     /// # Panics
     /// If the state is what another sequence has written.
     pub fn recur(&mut self, recurrence: Recurrence) -> Tensor<4> {
-        assert!(!self.fixed, "steps only read what another sequence has written");
+        assert!(self.fixed.is_none(), "steps only read what another sequence has written");
         let RecurrentOutput { context, state } = recurrence.execute(self.state.take());
         self.state = Some(state.detach());
         context
@@ -79,6 +80,9 @@ impl RecurrentState {
 
     /// Keeps the given batch rows, in the given order.
     pub fn select(&mut self, rows: &[usize]) {
+        if self.fixed.as_mut().is_some_and(|memory| !memory.select(rows)) {
+            return;
+        }
         self.progress.select(rows);
         for numbers in [&mut self.state, &mut self.tail] {
             *numbers = numbers.take().map(|numbers| selected(&numbers, rows));
