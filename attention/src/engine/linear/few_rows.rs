@@ -235,6 +235,7 @@ fn add_up<S: Simd, const N: usize, const FROM_ZERO: bool>(
 }
 
 /// [`add_up`] of `M` rows.
+#[allow(clippy::needless_range_loop, reason = "registers are named by their numbers")]
 #[inline(always)]
 fn add_up_block<S: Simd, const M: usize, const N: usize, const FROM_ZERO: bool>(
     simd: S,
