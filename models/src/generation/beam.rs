@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{HostLogits, Hypothesis, Prompts, Rules, StepDecoder, best_tokens, log_sum_exp, room, tokens_of};
+use super::{HostLogits, Hypothesis, Prompts, Rules, StepDecoder, best_tokens, room, tokens_of};
 use crate::error::{Check, ConfigError};
 
 /// Options of beam search. The defaults are those of Vaswani et al. 2017.
@@ -123,10 +123,9 @@ impl Sentence {
         // At most one continuation of each live hypothesis has the end token, so that `beam` of these do not.
         let mut continuations = Vec::with_capacity(self.live.len() * 2 * beam);
         for (index, live) in self.live.iter().enumerate() {
-            let logits = logits.row(first_row + index);
-            let total = log_sum_exp(logits);
-            for token in best_tokens(logits, beam + 1, rules) {
-                let log_probability = live.log_probability + f64::from(logits[token as usize]) - total;
+            let row = first_row + index;
+            for token in best_tokens(logits.row(row), beam + 1, rules) {
+                let log_probability = live.log_probability + f64::from(logits.row(row)[token as usize]) - logits.totals[row];
                 if log_probability > f64::NEG_INFINITY {
                     continuations.push((log_probability, index, token));
                 }
@@ -218,7 +217,7 @@ mod tests {
         let logits = model.forward_with(tokens, &[], None, &mut Probe::off()).logits;
         let logits = HostLogits::read(logits.reshape([length, 6]));
         let targets = continuation.iter().copied().chain([SPECIAL.end]);
-        targets.enumerate().map(|(row, token)| f64::from(logits.row(row)[token as usize]) - log_sum_exp(logits.row(row))).sum()
+        targets.enumerate().map(|(row, token)| logits.log_probability(row, token)).sum()
     }
 
     /// All continuations of up to `length` tokens that may be generated.
@@ -297,7 +296,7 @@ mod tests {
         sentence.live = vec![live(vec![3], 0.6, 0), live(vec![4], 0.4, 1)];
         // Joint probabilities: 3-end 0.30, 3-3 0.24, 4-end 0.22, 4-4 0.18, 3-4 0.06.
         let rows = [[0.0, 0.0, 0.5, 0.4, 0.1], [0.0, 0.0, 0.55, 0.0, 0.45]];
-        let logits = HostLogits { values: rows.concat().iter().map(|p: &f32| p.ln()).collect(), vocabulary: 5 };
+        let logits = HostLogits::new(rows.concat().iter().map(|p: &f32| p.ln()).collect(), 5);
         sentence.advance(&logits, 0, &SPECIAL.into(), &BeamSearch { beam: 2, length_penalty: 1.0 });
         let finished: Vec<_> = sentence.finished.iter().map(|hypothesis| hypothesis.tokens.clone()).collect();
         let live: Vec<_> = sentence.live.iter().map(|live| (live.tokens.clone(), live.row)).collect();

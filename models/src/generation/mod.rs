@@ -25,6 +25,7 @@ mod rules;
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use heedful_attention::read::read;
+use rayon::prelude::*;
 
 pub use beam::{BeamSearch, beam_search, length_penalty};
 pub use config::{GenerationConfig, generate};
@@ -129,13 +130,31 @@ fn room<D: StepDecoder>(decoder: &D, state: &D::State, prompts: &Prompts) -> usi
 struct HostLogits {
     values: Vec<f32>,
     vocabulary: usize,
+    /// `ln sum exp` of each row.
+    totals: Vec<f64>,
 }
 
 impl HostLogits {
+    /// Exponentials that one thread computes at least: fewer take less time than to wake another.
+    const FEWEST: usize = 4096;
+
     fn read(logits: Tensor<2>) -> Self {
         let vocabulary = logits.dims()[1];
-        let values = read(logits).iter::<f32>().collect();
-        Self { values, vocabulary }
+        let logits = read(logits);
+        // 32-bit floats are copied as they are, others converted one by one.
+        let values = logits.try_to_vec().unwrap_or_else(|_| logits.iter::<f32>().collect());
+        Self::new(values, vocabulary)
+    }
+
+    fn new(values: Vec<f32>, vocabulary: usize) -> Self {
+        let rows = values.par_chunks(vocabulary).with_min_len(Self::FEWEST.div_ceil(vocabulary));
+        let totals = rows.map(log_sum_exp).collect();
+        Self { values, vocabulary, totals }
+    }
+
+    /// `ln p` of a token.
+    fn log_probability(&self, row: usize, token: u32) -> f64 {
+        f64::from(self.row(row)[token as usize]) - self.totals[row]
     }
 
     fn row(&self, row: usize) -> &[f32] {
@@ -186,6 +205,19 @@ mod tests {
     #[should_panic(expected = "non-finite weights")]
     fn logits_that_are_no_numbers_are_reported() {
         best_tokens(&[f32::NAN; 4], 1, &SPECIAL.into());
+    }
+
+    #[test]
+    fn probabilities_of_each_row_add_up_to_one() {
+        let (rows, vocabulary) = (5, 3000);
+        let values: Vec<f32> = (0..rows * vocabulary).map(|at| (at as f32 * 0.37).sin() * (at / vocabulary) as f32).collect();
+        let read = HostLogits::read(Tensor::from_data(TensorData::new(values.clone(), [rows, vocabulary]), &Device::flex()));
+        assert_eq!(read.values, values);
+        for row in 0..rows {
+            assert_eq!(read.totals[row].to_bits(), log_sum_exp(read.row(row)).to_bits());
+            let sum: f64 = (0..vocabulary as u32).map(|token| read.log_probability(row, token).exp()).sum();
+            assert!((sum - 1.0).abs() < 1e-5, "row {row}: {sum}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use heedful_attention::random::RandomKey;
 use rand::RngExt;
 use serde::{Deserialize, Serialize};
 
-use super::{HostLogits, Hypothesis, Prompts, Rules, StepDecoder, best_tokens, log_sum_exp, room, tokens_of};
+use super::{HostLogits, Hypothesis, Prompts, Rules, StepDecoder, best_tokens, room, tokens_of};
 use crate::error::{Check, ConfigError};
 
 /// How tokens are drawn. First the logits are divided by the temperature, then the tokens are restricted to the `top_k` best, then to the smallest set of best
@@ -136,9 +136,9 @@ fn decode<D: StepDecoder>(
         let logits = HostLogits::read(decoder.next_logits(tokens, &mut state));
         let mut chosen = Vec::with_capacity(active.len());
         for (row, &index) in active.iter().enumerate() {
-            let (logits, hypothesis) = (logits.row(row), &mut hypotheses[index]);
-            let token = choose(index, step, logits);
-            hypothesis.log_probability += f64::from(logits[token as usize]) - log_sum_exp(logits);
+            let hypothesis = &mut hypotheses[index];
+            let token = choose(index, step, logits.row(row));
+            hypothesis.log_probability += logits.log_probability(row, token);
             hypothesis.score = hypothesis.log_probability;
             if rules.is_end(token) {
                 hypothesis.finished = true;
