@@ -2,7 +2,7 @@
 //!
 //! `logits_h[i, j] = A_i[j div b] · B_i[j mod b]` with `A_i` of width `a`, `B_i` of width `b`, `a b >= L`, both predicted from token `i` by a
 //! two-layer map with a shared first layer: one factor is block-repeated, the other tiled, so that every position has a pair of its own (tiling
-//! both would give only `lcm(a, b)` distinct pairs).
+//! both would give only `lcm(a, b)` distinct pairs). With the option `separate_hidden` each factor has a first layer of its own, as the paper writes it.
 //!
 //! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
 //!
@@ -38,6 +38,8 @@ pub struct SynthesizerFactorizedDenseConfig {
     /// Widths `[a, b]` of the block-repeated and of the tiled factor, `a b` at least the maximal length (default: about its square root each).
     #[setters(into)]
     pub factors: Option<[usize; 2]>,
+    /// Whether each factor has a first layer of its own (default: no, both share one).
+    pub separate_hidden: bool,
 }
 
 /// Logits of the Factorized Dense Synthesizer.
@@ -45,8 +47,10 @@ pub struct SynthesizerFactorizedDenseConfig {
 /// Should be created with [`SynthesizerFactorizedDenseConfig`].
 #[derive(Module, Debug)]
 pub struct SynthesizerFactorizedDense {
-    /// First layer of all heads, `[C, C]`.
+    /// First layer of all heads, `[C, H D]`; of the block-repeated factor alone, if the tiled one has its own.
     pub hidden: Linear,
+    /// First layer of the tiled factor, `[C, H D]`; absent where the factors share one.
+    pub tile_hidden: Option<Linear>,
     /// Second layer of the block-repeated factor, `[H, D, a]`.
     pub block: Param<Tensor<3>>,
     /// Second layer of the tiled factor, `[H, D, b]`.
@@ -71,9 +75,11 @@ impl SynthesizerFactorizedDenseConfig {
             let layer = Init::XavierUniform { fan_in: d_head, fan_out: width };
             layer.parameter([heads, d_head, width], &key.named(name), device)
         };
+        let first = |name| init::linear(d_model, placement.query_width(), false, &key.named(name), device);
         let [a, b] = self.widths(max_length);
         SynthesizerFactorizedDense {
-            hidden: init::linear(d_model, placement.query_width(), false, &key.named("hidden"), device),
+            hidden: first("hidden"),
+            tile_hidden: self.separate_hidden.then(|| first("tile_hidden")),
             block: second("block", a),
             tile: second("tile", b),
             heads,
@@ -126,26 +132,32 @@ impl Mechanism for SynthesizerFactorizedDenseConfig {
     /// Tay et al. 2021, section 3.1.1: each of `a` outputs repeated `b` times, times `b` outputs repeated `a` times.
     fn formula(&self) -> Option<Formula<'_>> {
         Some(Formula::default().logit(|query, key| {
-            let hidden: Vec<f64> = query.projected("hidden", query.element()).into_iter().map(|x| x.max(0.0)).collect();
-            let output = |layer: &str, at: usize| {
-                let column: Vec<f64> = (0..hidden.len()).map(|d| query.parameter(layer).at(&[query.head, d, at])).collect();
+            let output = |first: &str, second: &str, at: usize| {
+                let hidden: Vec<f64> = query.projected(first, query.element()).into_iter().map(|x| x.max(0.0)).collect();
+                let column: Vec<f64> = (0..hidden.len()).map(|d| query.parameter(second).at(&[query.head, d, at])).collect();
                 dot(&hidden, &column)
             };
+            let tile_hidden = if self.separate_hidden { "tile_hidden" } else { "hidden" };
             let (j, b) = (query.position_of(key), query.parameter("tile").shape[2]);
-            output("block", j / b) * output("tile", j % b)
+            output("hidden", "block", j / b) * output(tile_hidden, "tile", j % b)
         }))
     }
 
     fn tensors() -> &'static [(&'static str, &'static str)] {
         &[
             ("hidden.weight", "first layer of the synthesizer [d_in, d_out]; heads lie side by side in d_out"),
+            (
+                "tile_hidden.weight",
+                "first layer of the tiled factor [d_in, d_out], if it has one of its own; heads lie side by side in d_out",
+            ),
             ("block", "second layer of the block-repeated factor [heads, d_head, a]"),
             ("tile", "second layer of the tiled factor [heads, d_head, b]"),
         ]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {
-        Some(ParameterFormula::trained(&[(1, "d q"), (1, "q a"), (1, "q b")]))
+        let first_layers = if self.separate_hidden { 2 } else { 1 };
+        Some(ParameterFormula::trained(&[(first_layers, "d q"), (1, "q a"), (1, "q b")]))
     }
 
     fn letters(&self, max_length: usize) -> Vec<(&'static str, usize)> {
@@ -162,13 +174,15 @@ impl Logits for SynthesizerFactorizedDense {
     fn terms(&self, query: Tensor<3>, _keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms {
         let end = span.key_start + span.keys;
         assert!(end <= self.max_length, "{end} keys lie beyond the maximal length {} of this attention", self.max_length);
-        let hidden = split_heads(relu(linear(query, &self.hidden)), self.heads);
-        let [batch, heads, _, width] = hidden.dims();
-        let second = |layer: &Param<Tensor<3>>| {
+        let first = |layer: &Linear| split_heads(relu(linear(query.clone(), layer)), self.heads);
+        let hidden = first(&self.hidden);
+        let tile_hidden = self.tile_hidden.as_ref().map_or_else(|| hidden.clone(), first);
+        let second = |hidden: Tensor<4>, layer: &Param<Tensor<3>>| {
+            let [batch, heads, _, width] = hidden.dims();
             let outputs = layer.dims()[2];
-            hidden.clone().matmul(layer.val().unsqueeze_dim::<4>(0).expand([batch, heads, width, outputs]))
+            hidden.matmul(layer.val().unsqueeze_dim::<4>(0).expand([batch, heads, width, outputs]))
         };
-        let (left, right) = (second(&self.block), second(&self.tile));
+        let (left, right) = (second(hidden, &self.block), second(tile_hidden, &self.tile));
         LogitTerms::kronecker(Kronecker { left, right, starts: starts(span, positions), keys: span.keys })
     }
 

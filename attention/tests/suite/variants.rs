@@ -118,6 +118,8 @@ pub fn variants() -> Vec<Variant> {
     add("dot-product, layer norms, large epsilon", normalised(QkNorm::Layer).with_qk_norm_epsilon(0.5).into(), one, true);
     let wide = SynthesizerFactorizedDenseConfig::default().with_factors([2, 5]);
     add("factorized dense, wide", AnyMechanism::from(wide), one, true);
+    let separate = SynthesizerFactorizedDenseConfig::default().with_separate_hidden(true);
+    add("factorized dense, separate first layers", AnyMechanism::from(separate), one, true);
     let thin = SynthesizerFactorizedRandomConfig::default().with_rank(3).with_init_std(0.5);
     add("factorized random, rank 3", AnyMechanism::from(thin), one, true);
     add("dense+dot-product", parse("dense+dot-product"), one, true);

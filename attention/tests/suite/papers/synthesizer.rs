@@ -253,6 +253,20 @@ fn factorized_dense_repeats_one_factor_in_blocks_and_tiles_the_other() {
 }
 
 #[test]
+fn separate_first_layers_that_are_equal_are_one_that_both_factors_share() {
+    let config = |separate| AnyMechanism::from(SynthesizerFactorizedDenseConfig::default().with_separate_hidden(separate));
+    let input = || self_attention(&Array::random("x", &[2, 7, 6]));
+    let (shared, mut separate) = (init(&config(false), &place()), init(&config(true), &place()));
+    assert_eq!(separate.num_params() - shared.num_params(), 6 * 6);
+    let expected = context(&shared, input()).values;
+    let differs = |found: &[f64]| found.iter().zip(&expected).any(|(a, b)| (a - b).abs() > 1e-3);
+    assert!(differs(&context(&separate, input()).values), "the tiled factor has a first layer of its own");
+    let factors = softmax(&mut separate).logits.get_mut::<SynthesizerFactorizedDense>().unwrap();
+    factors.tile_hidden = Some(factors.hidden.clone());
+    assert_same("context", &context(&separate, input()).values, &expected, 1e-6);
+}
+
+#[test]
 fn a_mixture_whose_weight_is_on_one_member_is_that_member() {
     for selected in 0..2 {
         let mut attention = init(&parse("random+dot-product"), &place());
