@@ -7,6 +7,10 @@
 //! end; the paper found this better than one sub-block for all, and the released code does so. `A2` always holds the query's own position, since in the
 //! first block it would be empty otherwise. In an encoder, which sees ahead, a query sees its whole block and the summaries of all.
 //!
+//! The option `factors` gives any number `p` of them (section 4.2): factor `m = 2, .., p - 1` sees, within the query's own `l^m` positions, the last `s` of every
+//! `l^(m - 1)`; the last factor sees the last `s` of every `l^(p - 1)` of the whole sequence. In `p` steps, in their order, every position reaches every position of
+//! later blocks. Layers that have the factors in turn can have them at a `ratio`: with `[3, 1]` there are three layers of blocks for each one of summaries.
+//!
 //! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
 //!
 #![doc = include_str!("../../pictures/sparse-fixed.svg")]
@@ -21,8 +25,8 @@ use serde::{Deserialize, Serialize};
 use crate::conformance::formula::Formula;
 use crate::error::ConfigError;
 use crate::mechanisms::sparse_strided::factors;
-use crate::pattern::{Factorised, Integration, Pattern};
-use crate::placement::Placement;
+use crate::pattern::{Factorised, Integration, Pattern, turn};
+use crate::placement::{Placement, Role};
 use crate::random::RandomKey;
 use crate::registry::{AnyLogits, AnyMechanism, Card, Kind, Mechanism};
 use crate::restricted::{Execution, Restricted, validate_logits};
@@ -39,8 +43,13 @@ pub struct SparseFixedConfig {
     pub summary: usize,
     /// Whether heads have summaries of their own, as far as the block has room (default: yes). The first head that sees summaries has the block's last.
     pub separate_summaries: bool,
-    /// How the two factors are brought into the model (default: merged).
+    /// Number of factors `p`, from 2 to 16 (default 2).
+    pub factors: usize,
+    /// How the factors are brought into the model (default: merged).
     pub integration: Integration,
+    /// How many successive layers have each factor, at least 1 of each, where factors are interleaved (default: 1 of each).
+    #[setters(into)]
+    pub ratio: Option<Vec<usize>>,
     /// How it is computed (default: blocked).
     pub execution: Execution,
     /// What scores the keys (default: dot-product attention).
@@ -54,7 +63,9 @@ impl Default for SparseFixedConfig {
             stride: 128,
             summary: 8,
             separate_summaries: true,
+            factors: 2,
             integration: Integration::default(),
+            ratio: None,
             execution: Execution::default(),
             logits: AnyMechanism::default(),
         }
@@ -64,13 +75,23 @@ impl Default for SparseFixedConfig {
 impl SparseFixedConfig {
     /// The pattern alone.
     pub fn pattern(&self, placement: &Placement) -> Factorised {
-        let Self { stride, summary, .. } = *self;
-        // Split over heads, only every second one sees summaries.
-        let apart = if self.integration == Integration::Heads { 2 } else { 1 };
+        let Self { stride, summary, factors: count, .. } = *self;
+        // Split over heads, each turn of the factors has one sub-block.
+        let apart = if self.integration == Integration::Heads { count } else { 1 };
         let seeing = placement.heads.div_ceil(apart);
         let sub_blocks = if self.separate_summaries { seeing.min(stride / summary) } else { 1 };
-        let factors: [Arc<dyn Pattern>; 2] = [Arc::new(OwnBlock { stride }), Arc::new(Summaries { stride, summary, sub_blocks, apart })];
-        Factorised::new(factors, self.integration, placement.layer, placement.heads, stride)
+        let factor = |index: usize| -> Arc<dyn Pattern> {
+            let block = stride.saturating_pow(index as u32);
+            let summaries = Summaries { stride: block, summary, sub_blocks, apart };
+            match index {
+                0 => Arc::new(OwnBlock { stride }),
+                1 if count == 2 => Arc::new(summaries),
+                last if last + 1 == count => Arc::new(SummariesWithin { summaries, within: usize::MAX, together: stride }),
+                _ => Arc::new(SummariesWithin { summaries, within: block.saturating_mul(stride), together: stride }),
+            }
+        };
+        let (factors, layer) = ((0..count).map(factor).collect::<Vec<_>>(), turn(self.ratio.as_deref(), placement.layer));
+        Factorised::new(factors, self.integration, layer, placement.heads, stride)
     }
 
     /// Initialises the logits.
@@ -113,7 +134,8 @@ impl Mechanism for SparseFixedConfig {
     }
 
     /// # Errors
-    /// If the stride is 0, a block has no summary or more summaries than positions, or what is restricted has no logits or is wrong itself.
+    /// If the stride is 0, a block has no summary or more summaries than positions, there are too few or too many factors, a ratio is not one of interleaved
+    /// factors, or what is restricted has no logits or is wrong itself.
     fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
         let check = placement.check(Self::NAME);
         check.at_least_one("stride", self.stride)?;
@@ -121,6 +143,7 @@ impl Mechanism for SparseFixedConfig {
             let remedy = format!("give a number from 1 to the stride {}", self.stride);
             return Err(check.wrong("summary", self.summary, remedy));
         }
+        self.integration.validate(self.factors, self.ratio.as_deref(), &check)?;
         validate_logits(Self::NAME, &self.logits, placement)
     }
 
@@ -128,16 +151,35 @@ impl Mechanism for SparseFixedConfig {
         Some(AnyLogits::new(self.init(placement, key, device)))
     }
 
-    /// Child et al. 2019, section 4.3.
+    fn without_effect(&self, option: &str, _role: Role) -> Option<&'static str> {
+        self.integration.without_effect(option)
+    }
+
+    /// Child et al. 2019, sections 4.2 and 4.3.
     fn formula(&self) -> Option<Formula<'_>> {
         Some(Formula::default().shows(|query, key| {
-            let [block, summaries] = factors(self.integration, query);
-            let (i, j, l, s) = (query.position(), query.position_of(key), self.stride, self.summary);
-            // Split over heads, every second one sees summaries.
-            let apart = if self.integration == Integration::Heads { 2 } else { 1 };
+            let (i, j, l, s, p) = (query.position(), query.position_of(key), self.stride, self.summary, self.factors);
+            // Split over heads, those that have the factors once share a sub-block.
+            let apart = if self.integration == Integration::Heads { p } else { 1 };
             let different = if self.separate_summaries { query.placement().heads.div_ceil(apart).min(l / s) } else { 1 };
-            let last = l - (query.head / apart % different) * s;
-            (block && i / l == j / l) || (summaries && (i == j || (last - s..last).contains(&(j % l))))
+            let from_end = (query.head / apart % different) * s;
+            let has = factors(p, self.integration, &self.ratio, query);
+            let mut block = l;
+            for (m, has) in has.into_iter().enumerate() {
+                let shown = if m == 0 {
+                    i / l == j / l
+                } else {
+                    let last = block - from_end;
+                    let blocks = block.saturating_mul(l);
+                    let summarises = (m + 1 == p || i / blocks == j / blocks) && (last - s..last).contains(&(j % block));
+                    block = blocks;
+                    i == j || summarises
+                };
+                if has && shown {
+                    return true;
+                }
+            }
+            false
         }))
     }
 }
@@ -181,7 +223,7 @@ pub struct Summaries {
     pub summary: usize,
     /// How many different sub-blocks of `s` positions heads take in turn, counted from the block's end; at least 1, and not more than fit.
     pub sub_blocks: usize,
-    /// Every how many heads one sees summaries: 1 or 2.
+    /// How many successive heads have the same sub-block: 1, or the number of factors where heads have these in turn.
     pub apart: usize,
 }
 
@@ -208,5 +250,38 @@ impl Pattern for Summaries {
 
     fn depends_on_head(&self) -> bool {
         self.sub_blocks > 1
+    }
+}
+
+/// A factor of more than two: the keys that summarise blocks within the query's own positions of some number, and the query's own position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SummariesWithin {
+    /// The summaries of `l^(m - 1)` positions each, of factor `m`.
+    pub summaries: Summaries,
+    /// `l^m` of factor `m`, a multiple of what is summarised; more than the sequence is long for the last factor.
+    pub within: usize,
+    /// Successive queries that are executed together, at least 1.
+    pub together: usize,
+}
+
+impl Pattern for SummariesWithin {
+    fn sees(&self, head: usize, i: usize, j: usize) -> bool {
+        i == j || i / self.within == j / self.within && self.summaries.summarises(head, j)
+    }
+
+    fn block(&self, _head: usize, i: usize) -> usize {
+        i / self.together
+    }
+
+    fn candidates(&self, head: usize, queries: &[usize], keys: Range<usize>) -> Vec<usize> {
+        self.summaries.candidates(head, queries, keys)
+    }
+
+    fn reach(&self) -> Option<usize> {
+        (self.within < usize::MAX).then(|| self.within - 1)
+    }
+
+    fn depends_on_head(&self) -> bool {
+        self.summaries.depends_on_head()
     }
 }

@@ -3,6 +3,10 @@
 //! Two factors with stride `l`: `A1_i = { j : i - l <= j <= i }`, the neighbourhood, and `A2_i = { j <= i : (i - j) mod l = 0 }`, the column of a sequence
 //! that is written in rows of `l`. In two steps, in either order, every position reaches every later one. The time is least with `l` about `sqrt(n)`.
 //!
+//! The option `factors` gives any number `p` of them (section 4.2): factor `m = 1, .., p - 1` sees at most `l` steps of `l^(m - 1)` positions back, the last one
+//! all steps of `l^(p - 1)`. In `p` steps, in any order, every position reaches every later one, and the time is least with `l` about the `p`-th root of `n`.
+//! Layers that have the factors in turn can have them at a `ratio`: with `[3, 1]` there are three layers of neighbourhoods for each one of columns.
+//!
 //! Made for data with the period `l` (images: `l` elements in a row); on text the authors found the fixed pattern far better. In an encoder, which
 //! sees ahead, both factors hold to both sides.
 //!
@@ -19,8 +23,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::conformance::formula::{Formula, Query};
 use crate::error::ConfigError;
-use crate::pattern::{Factorised, Integration, Pattern};
-use crate::placement::Placement;
+use crate::pattern::{Factorised, Integration, Pattern, turn};
+use crate::placement::{Placement, Role};
 use crate::random::RandomKey;
 use crate::registry::{AnyLogits, AnyMechanism, Card, Kind, Mechanism};
 use crate::restricted::{Execution, Restricted, validate_logits};
@@ -33,8 +37,13 @@ use crate::restricted::{Execution, Restricted, validate_logits};
 pub struct SparseStridedConfig {
     /// The stride `l`, at least 1 (default 128).
     pub stride: usize,
-    /// How the two factors are brought into the model (default: merged).
+    /// Number of factors `p`, from 2 to 16 (default 2).
+    pub factors: usize,
+    /// How the factors are brought into the model (default: merged).
     pub integration: Integration,
+    /// How many successive layers have each factor, at least 1 of each, where factors are interleaved (default: 1 of each).
+    #[setters(into)]
+    pub ratio: Option<Vec<usize>>,
     /// How it is computed (default: blocked).
     pub execution: Execution,
     /// What scores the keys (default: dot-product attention).
@@ -44,18 +53,33 @@ pub struct SparseStridedConfig {
 
 impl Default for SparseStridedConfig {
     fn default() -> Self {
-        Self { stride: 128, integration: Integration::default(), execution: Execution::default(), logits: AnyMechanism::default() }
+        Self {
+            stride: 128,
+            factors: 2,
+            integration: Integration::default(),
+            ratio: None,
+            execution: Execution::default(),
+            logits: AnyMechanism::default(),
+        }
     }
 }
 
 impl SparseStridedConfig {
     /// The pattern alone.
     pub fn pattern(&self, placement: &Placement) -> Factorised {
-        let stride = self.stride;
-        let factors: [Arc<dyn Pattern>; 2] = [Arc::new(Neighbourhood { stride }), Arc::new(Column { stride })];
+        let Self { stride, factors: count, .. } = *self;
+        let factor = |index: usize| -> Arc<dyn Pattern> {
+            let step = stride.saturating_pow(index as u32);
+            match index {
+                0 => Arc::new(Neighbourhood { stride }),
+                last if last + 1 == count => Arc::new(Column { stride: step }),
+                _ => Arc::new(NearColumn { step, stride }),
+            }
+        };
+        let (factors, layer) = ((0..count).map(factor).collect::<Vec<_>>(), turn(self.ratio.as_deref(), placement.layer));
         // A block of s queries that has both factors meets about l + s + s n / l keys: a few queries of different columns cost little more than one. Far
         // less is computed where neighbours are executed in rows and columns in columns.
-        Factorised::new(factors, self.integration, placement.layer, placement.heads, stride.isqrt()).executed_apart()
+        Factorised::new(factors, self.integration, layer, placement.heads, stride.isqrt()).executed_apart()
     }
 
     /// Initialises the logits.
@@ -101,33 +125,51 @@ impl Mechanism for SparseStridedConfig {
     }
 
     /// # Errors
-    /// If the stride is 0, or what is restricted has no logits or is wrong itself.
+    /// If the stride is 0, there are too few or too many factors, a ratio is not one of interleaved factors, or what is restricted has no logits or is wrong itself.
     fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        placement.check(Self::NAME).at_least_one("stride", self.stride)?;
+        let check = placement.check(Self::NAME);
+        check.at_least_one("stride", self.stride)?;
+        self.integration.validate(self.factors, self.ratio.as_deref(), &check)?;
         validate_logits(Self::NAME, &self.logits, placement)
+    }
+
+    fn without_effect(&self, option: &str, _role: Role) -> Option<&'static str> {
+        self.integration.without_effect(option)
     }
 
     fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
         Some(AnyLogits::new(self.init(placement, key, device)))
     }
 
-    /// Child et al. 2019, section 4.3.
+    /// Child et al. 2019, sections 4.2 and 4.3.
     fn formula(&self) -> Option<Formula<'_>> {
         Some(Formula::default().shows(|query, key| {
-            let [near, column] = factors(self.integration, query);
-            let (i, j) = (query.position(), query.position_of(key));
-            (near && i.abs_diff(j) <= self.stride) || (column && i % self.stride == j % self.stride)
+            let distance = query.distance(key);
+            let mut step = 1;
+            for (m, has) in factors(self.factors, self.integration, &self.ratio, query).into_iter().enumerate() {
+                let is_near = m + 1 == self.factors || distance <= step.saturating_mul(self.stride);
+                if has && distance.is_multiple_of(step) && is_near {
+                    return true;
+                }
+                step = step.saturating_mul(self.stride);
+            }
+            false
         }))
     }
 }
 
-/// Whether a head has the first and the second factor, as Child et al. 2019 say in section 5.1.
-pub(super) fn factors(integration: Integration, query: &Query) -> [bool; 2] {
+/// Whether a head has each of `count` factors, as Child et al. 2019 say in section 5.1.
+pub(super) fn factors(count: usize, integration: Integration, ratio: &Option<Vec<usize>>, query: &Query) -> Vec<bool> {
     let Placement { layer, heads, .. } = *query.placement();
+    let only = |factor: usize| -> Vec<bool> { (0..count).map(|other| other == factor).collect() };
     match integration {
-        Integration::Interleaved => [layer.is_multiple_of(2), !layer.is_multiple_of(2)],
-        Integration::Merged => [true, true],
-        Integration::Heads => [query.head.is_multiple_of(2), query.head % 2 == 1 || query.head + 1 == heads],
+        Integration::Interleaved => {
+            let layers_of = |factor: usize| ratio.as_ref().map_or(1, |ratio| ratio[factor]);
+            let in_turn: Vec<usize> = (0..count).flat_map(|factor| vec![factor; layers_of(factor)]).collect();
+            only(in_turn[layer % in_turn.len()])
+        }
+        Integration::Heads if query.head / count < heads / count => only(query.head % count),
+        Integration::Merged | Integration::Heads => vec![true; count],
     }
 }
 
@@ -178,10 +220,55 @@ impl Pattern for Column {
     }
 
     fn candidates(&self, _head: usize, queries: &[usize], keys: Range<usize>) -> Vec<usize> {
-        let mut columns: Vec<usize> = queries.iter().map(|i| i % self.stride).collect();
-        columns.sort_unstable();
-        columns.dedup();
-        keys.filter(|j| columns.binary_search(&(j % self.stride)).is_ok()).collect()
+        in_columns(queries, self.stride, keys)
+    }
+
+    fn depends_on_head(&self) -> bool {
+        false
+    }
+}
+
+/// Keys in the columns of some queries, in a sequence that is written in rows of `width`.
+fn in_columns(queries: &[usize], width: usize, keys: Range<usize>) -> Vec<usize> {
+    let mut columns: Vec<usize> = queries.iter().map(|i| i % width).collect();
+    columns.sort_unstable();
+    columns.dedup();
+    keys.filter(|j| columns.binary_search(&(j % width)).is_ok()).collect()
+}
+
+/// A factor between the first and the last: keys a multiple of `step` away, and at most `stride` times as far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NearColumn {
+    /// Positions of a step, `l^(m - 1)` of factor `m`, at least 1.
+    pub step: usize,
+    /// Most steps, `l`, at least 1.
+    pub stride: usize,
+}
+
+impl NearColumn {
+    fn farthest(&self) -> usize {
+        self.step.saturating_mul(self.stride)
+    }
+}
+
+impl Pattern for NearColumn {
+    fn sees(&self, _head: usize, i: usize, j: usize) -> bool {
+        let distance = i.abs_diff(j);
+        distance <= self.farthest() && distance.is_multiple_of(self.step)
+    }
+
+    /// As many successive positions of one column as are within reach.
+    fn block(&self, _head: usize, i: usize) -> usize {
+        i % self.step + self.step * (i / self.farthest())
+    }
+
+    fn candidates(&self, _head: usize, queries: &[usize], keys: Range<usize>) -> Vec<usize> {
+        let (first, last) = (queries[0].saturating_sub(self.farthest()), queries[queries.len() - 1].saturating_add(self.farthest()));
+        in_columns(queries, self.step, first.max(keys.start)..last.saturating_add(1).min(keys.end))
+    }
+
+    fn reach(&self) -> Option<usize> {
+        Some(self.farthest())
     }
 
     fn depends_on_head(&self) -> bool {

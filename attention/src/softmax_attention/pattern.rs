@@ -11,6 +11,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::grouping::Grouping;
+use crate::contract::Check;
+use crate::error::ConfigError;
 
 mod grouping;
 
@@ -66,133 +68,184 @@ pub trait Pattern: Debug + Send + Sync {
     }
 }
 
-/// How two factors, which only together connect all positions, are brought into a model (Child et al. 2019, section 5.1).
+/// How factors, which only together connect all positions, are brought into a model (Child et al. 2019, section 5.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Integration {
-    /// Even layers, counted from 0, have the first factor, odd ones the second.
+    /// Layers have the factors in turn: of two factors, even layers, counted from 0, have the first and odd ones the second.
     Interleaved,
-    /// Every head sees what either factor shows: one layer reaches nearly all, two reach all.
+    /// Every head sees what any factor shows: of two factors one layer reaches nearly all, two reach all.
     #[default]
     Merged,
-    /// Even heads, counted from 0, have the first factor, odd ones the second. The last of an odd number of heads has both.
+    /// Heads have the factors in turn: of two factors, even heads, counted from 0, have the first and odd ones the second. Heads that are left over, fewer than
+    /// there are factors, have all of them.
     Heads,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Factor {
-    First,
-    Second,
-    Both,
+/// Most factors of a pattern.
+const MOST_FACTORS: usize = 16;
+
+impl Integration {
+    /// Checks the number of factors, and the ratio at which layers have them.
+    ///
+    /// # Errors
+    /// If there are fewer than two factors or more than 16, or if a ratio is given that has no effect or not a number of layers for each factor.
+    pub(crate) fn validate(self, factors: usize, ratio: Option<&[usize]>, check: &Check) -> Result<(), ConfigError> {
+        if !(2..=MOST_FACTORS).contains(&factors) {
+            return Err(check.wrong("factors", factors, format!("give a number from 2 to {MOST_FACTORS}")));
+        }
+        let Some(ratio) = ratio else { return Ok(()) };
+        if self != Self::Interleaved {
+            return Err(check.wrong("ratio", format!("{ratio:?}"), "leave it out, or set integration to interleaved"));
+        }
+        if ratio.len() != factors || ratio.contains(&0) {
+            let remedy = format!("give a number of layers, at least 1, for each of the {factors} factors");
+            return Err(check.wrong("ratio", format!("{ratio:?}"), remedy));
+        }
+        Ok(())
+    }
+
+    /// Why an option of factors changes nothing.
+    pub(crate) fn without_effect(self, option: &str) -> Option<&'static str> {
+        (option == "ratio" && self != Self::Interleaved).then_some("ratio is for integration = \"interleaved\"")
+    }
 }
 
-/// Two patterns of which a layer or a head has the first, the second, or what either shows.
+/// The factor that a layer has where `ratio[0]` successive layers have the first factor, `ratio[1]` the second, and so on, and then the first again. Without a
+/// ratio one layer has each: what is returned is the layer itself, which stands for its factor in turn.
+pub(crate) fn turn(ratio: Option<&[usize]>, layer: usize) -> usize {
+    let Some(ratio) = ratio else { return layer };
+    let place = layer % ratio.iter().fold(0, |sum: usize, layers| sum.saturating_add(*layers)).max(1);
+    let ends = ratio.iter().scan(0usize, |end, layers| {
+        *end = end.saturating_add(*layers);
+        Some(*end)
+    });
+    ends.take_while(|&end| end <= place).count()
+}
+
+/// What a head has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Share {
+    /// The factor of this index.
+    One(usize),
+    All,
+}
+
+/// Patterns of which a layer or a head has one, or what any of them shows.
 #[derive(Clone, Debug)]
 pub struct Factorised {
-    first: Arc<dyn Pattern>,
-    second: Arc<dyn Pattern>,
+    factors: Vec<Arc<dyn Pattern>>,
     joint_block: usize,
-    /// Factors of the heads; of all heads, if there is only one.
-    factors: Vec<Factor>,
+    /// Shares of the heads; of all heads, if there is only one.
+    shares: Vec<Share>,
     executed_apart: bool,
 }
 
-/// What one pattern shows and another does not.
+/// What one pattern shows and others do not.
 #[derive(Clone, Debug)]
 struct Without {
     pattern: Arc<dyn Pattern>,
-    other: Arc<dyn Pattern>,
+    others: Vec<Arc<dyn Pattern>>,
 }
 
 impl Factorised {
-    /// The share of one layer in two factors. Where a head has both, `joint_block` successive queries are executed together.
-    pub fn new(factors: [Arc<dyn Pattern>; 2], integration: Integration, layer: usize, heads: usize, joint_block: usize) -> Self {
-        let [first, second] = factors;
-        let factors = match integration {
-            Integration::Interleaved if layer.is_multiple_of(2) => vec![Factor::First],
-            Integration::Interleaved => vec![Factor::Second],
-            Integration::Merged => vec![Factor::Both],
-            Integration::Heads => (0..heads)
-                .map(|head| match head % 2 {
-                    1 => Factor::Second,
-                    _ if head + 1 == heads => Factor::Both,
-                    _ => Factor::First,
-                })
-                .collect(),
+    /// The share of one layer in several factors. Where a head has all, `joint_block` successive queries are executed together.
+    ///
+    /// # Panics
+    /// If there is no factor.
+    pub fn new(
+        factors: impl Into<Vec<Arc<dyn Pattern>>>,
+        integration: Integration,
+        layer: usize,
+        heads: usize,
+        joint_block: usize,
+    ) -> Self {
+        let factors = factors.into();
+        let count = factors.len();
+        assert!(count > 0, "a factorised pattern has factors");
+        let shares = match integration {
+            Integration::Interleaved => vec![Share::One(layer % count)],
+            Integration::Merged => vec![Share::All],
+            Integration::Heads => {
+                let in_turn = heads / count * count;
+                (0..heads).map(|head| if head < in_turn { Share::One(head % count) } else { Share::All }).collect()
+            }
         };
-        Self { first, second, joint_block, factors, executed_apart: false }
+        Self { factors, joint_block, shares, executed_apart: false }
     }
 
-    /// Where all heads have both factors, executes these one after the other: for factors that group queries in different ways.
+    /// Where all heads have all factors, executes these one after the other: for factors that group queries in different ways.
     pub fn executed_apart(mut self) -> Self {
         self.executed_apart = true;
         self
     }
 
-    fn factor(&self, head: usize) -> Factor {
-        self.factors[if self.factors.len() == 1 { 0 } else { head }]
+    fn share(&self, head: usize) -> Share {
+        self.shares[if self.shares.len() == 1 { 0 } else { head }]
     }
 }
 
 impl Pattern for Factorised {
     fn sees(&self, head: usize, i: usize, j: usize) -> bool {
-        match self.factor(head) {
-            Factor::First => self.first.sees(head, i, j),
-            Factor::Second => self.second.sees(head, i, j),
-            Factor::Both => self.first.sees(head, i, j) || self.second.sees(head, i, j),
+        match self.share(head) {
+            Share::One(factor) => self.factors[factor].sees(head, i, j),
+            Share::All => self.factors.iter().any(|factor| factor.sees(head, i, j)),
         }
     }
 
     fn block(&self, head: usize, i: usize) -> usize {
-        match self.factor(head) {
-            Factor::First => self.first.block(head, i),
-            Factor::Second => self.second.block(head, i),
-            Factor::Both => i / self.joint_block,
+        match self.share(head) {
+            Share::One(factor) => self.factors[factor].block(head, i),
+            Share::All => i / self.joint_block,
         }
     }
 
     fn candidates(&self, head: usize, queries: &[usize], keys: Range<usize>) -> Vec<usize> {
-        match self.factor(head) {
-            Factor::First => self.first.candidates(head, queries, keys),
-            Factor::Second => self.second.candidates(head, queries, keys),
-            Factor::Both => {
-                let mut either = self.first.candidates(head, queries, keys.clone());
-                either.extend(self.second.candidates(head, queries, keys));
-                either.sort_unstable();
-                either.dedup();
-                either
+        match self.share(head) {
+            Share::One(factor) => self.factors[factor].candidates(head, queries, keys),
+            Share::All => {
+                let of_factor = |factor: &Arc<dyn Pattern>| factor.candidates(head, queries, keys.clone());
+                let mut any: Vec<usize> = self.factors.iter().flat_map(of_factor).collect();
+                any.sort_unstable();
+                any.dedup();
+                any
             }
         }
     }
 
     fn reach(&self) -> Option<usize> {
-        let reach = |factor: &Factor| match factor {
-            Factor::First => self.first.reach(),
-            Factor::Second => self.second.reach(),
-            Factor::Both => Some(self.first.reach()?.max(self.second.reach()?)),
+        let farthest =
+            |reaches: Vec<Option<usize>>| -> Option<usize> { reaches.into_iter().collect::<Option<Vec<_>>>()?.into_iter().max() };
+        let reach = |share: &Share| match share {
+            Share::One(factor) => self.factors[*factor].reach(),
+            Share::All => farthest(self.factors.iter().map(|factor| factor.reach()).collect()),
         };
         // One head without a limit is enough.
-        self.factors.iter().map(reach).collect::<Option<Vec<_>>>()?.into_iter().max()
+        farthest(self.shares.iter().map(reach).collect())
     }
 
     fn parts(&self) -> Vec<Arc<dyn Pattern>> {
-        if !self.executed_apart || self.factors != [Factor::Both] {
+        if !self.executed_apart || self.shares != [Share::All] {
             return Vec::new();
         }
-        vec![self.first.clone(), Arc::new(Without { pattern: self.second.clone(), other: self.first.clone() })]
+        let without_earlier = |(index, factor): (usize, &Arc<dyn Pattern>)| -> Arc<dyn Pattern> {
+            match &self.factors[..index] {
+                [] => factor.clone(),
+                earlier => Arc::new(Without { pattern: factor.clone(), others: earlier.to_vec() }),
+            }
+        };
+        self.factors.iter().enumerate().map(without_earlier).collect()
     }
 
     fn depends_on_head(&self) -> bool {
-        let uses = |unused| self.factors.iter().any(|&factor| factor != unused);
-        self.factors.len() > 1
-            || (uses(Factor::Second) && self.first.depends_on_head())
-            || (uses(Factor::First) && self.second.depends_on_head())
+        let is_used = |index: usize| self.shares.iter().any(|&share| share == Share::All || share == Share::One(index));
+        self.shares.len() > 1 || self.factors.iter().enumerate().any(|(index, factor)| is_used(index) && factor.depends_on_head())
     }
 }
 
 impl Pattern for Without {
     fn sees(&self, head: usize, i: usize, j: usize) -> bool {
-        self.pattern.sees(head, i, j) && !self.other.sees(head, i, j)
+        self.pattern.sees(head, i, j) && !self.others.iter().any(|other| other.sees(head, i, j))
     }
 
     fn block(&self, head: usize, i: usize) -> usize {
@@ -208,6 +261,6 @@ impl Pattern for Without {
     }
 
     fn depends_on_head(&self) -> bool {
-        self.pattern.depends_on_head() || self.other.depends_on_head()
+        self.pattern.depends_on_head() || self.others.iter().any(|other| other.depends_on_head())
     }
 }

@@ -356,6 +356,21 @@ fn impossible_patterns_are_refused() {
     refused(&fixed(4, 0), &own, &[place, "`summary` is 0", "from 1 to the stride 4"]);
     refused(&fixed(4, 5), &own, &[place, "`summary` is 5", "from 1 to the stride 4"]);
     assert_eq!(fixed(4, 4).validate(&own), Ok(()));
+    for name in ["sparse-strided", "sparse-fixed"] {
+        let with = |options: &str| parse(&format!("{name}{{{options}}}"));
+        for count in [0, 1, 17] {
+            refused(&with(&format!("factors={count}")), &own, &[place, name, &format!("`factors` is {count}"), "from 2 to 16"]);
+        }
+        refused(&with("ratio=[3,1]"), &own, &[place, name, "`ratio` is [3, 1]", "set integration to interleaved"]);
+        for ratio in ["[3]", "[3, 0]", "[1, 1, 1]"] {
+            let says = [place, name, &format!("`ratio` is {ratio}"), "at least 1, for each of the 2 factors"];
+            refused(&with(&format!("integration=interleaved,ratio={ratio}")), &own, &says);
+        }
+        assert_eq!(with("integration=interleaved,factors=3,ratio=[1,3,1]").validate(&own), Ok(()));
+        assert_eq!(with("factors=16").validate(&own), Ok(()));
+        assert!(parse(name).without_effect("ratio", Role::Decoder).is_some());
+        assert_eq!(with("integration=interleaved").without_effect("ratio", Role::Decoder), None);
+    }
     // What is restricted is checked too, at any depth.
     let thin = AnyMechanism::from(SynthesizerFactorizedRandomConfig::default().with_rank(0).with_init_std(1.0));
     for pattern in ["local-1d", "local-2d", "sparse-strided", "sparse-fixed", "local-1d@sparse-fixed"] {

@@ -383,6 +383,17 @@ fn patterns(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
         let fixed = SparseFixedConfig::default().with_stride(3).with_summary(1).with_integration(integration);
         add(&format!("sparse-fixed, {integration:?}"), AnyMechanism::from(fixed), both, false);
     }
+    // Steps of one, two and four positions.
+    for integration in [Integration::Interleaved, Integration::Merged, Integration::Heads] {
+        let strided = SparseStridedConfig::default().with_stride(2).with_factors(3).with_integration(integration);
+        add(&format!("sparse-strided, three factors, {integration:?}"), AnyMechanism::from(strided), one, false);
+        let fixed = SparseFixedConfig::default().with_stride(2).with_summary(1).with_factors(3).with_integration(integration);
+        add(&format!("sparse-fixed, three factors, {integration:?}"), AnyMechanism::from(fixed), both, false);
+    }
+    let strided = SparseStridedConfig::default().with_stride(2).with_integration(Integration::Interleaved).with_ratio(vec![2, 1]);
+    add("sparse-strided, at a ratio", AnyMechanism::from(strided), one, false);
+    let fixed = SparseFixedConfig::default().with_stride(3).with_summary(1).with_integration(Integration::Interleaved);
+    add("sparse-fixed, at a ratio", AnyMechanism::from(fixed.with_ratio(vec![2, 1])), one, false);
     let masked = SparseStridedConfig::default().with_stride(3).with_execution(Execution::Masked);
     add("sparse-strided, masked", AnyMechanism::from(masked), one, false);
     let shared = SparseFixedConfig::default().with_stride(4).with_summary(2).with_separate_summaries(false);

@@ -1,7 +1,9 @@
 //! Strided and fixed sparse attention: Child et al. 2019.
 
-use heedful_attention::mechanisms::sparse_fixed::{OwnBlock, SparseFixedConfig, Summaries};
-use heedful_attention::mechanisms::sparse_strided::{Column, Neighbourhood, SparseStridedConfig};
+use std::collections::BTreeSet;
+
+use heedful_attention::mechanisms::sparse_fixed::{OwnBlock, SparseFixedConfig, Summaries, SummariesWithin};
+use heedful_attention::mechanisms::sparse_strided::{Column, NearColumn, Neighbourhood, SparseStridedConfig};
 use heedful_attention::pattern::{Factorised, Integration, Pattern};
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::registry::AnyMechanism;
@@ -113,6 +115,104 @@ fn integrations_give_layers_and_heads_their_factors() {
     );
     assert_eq!((0..3).map(|head| found(Integration::Heads, 3, 0, head)).collect::<Vec<_>>(), [&near, &column, &either].map(Clone::clone));
     assert_eq!(found(Integration::Heads, 1, 0, 0), either);
+}
+
+/// Keys that query `i` reaches by a step of each of these factors, of which the last one is the step that ends in `i`.
+fn reached(factors: &[&[Vec<usize>]], i: usize) -> BTreeSet<usize> {
+    factors.iter().rev().fold(BTreeSet::from([i]), |at, sets| at.into_iter().flat_map(|a| sets[a].iter().copied()).collect())
+}
+
+#[test]
+fn three_factors_of_the_strided_pattern_take_steps_of_powers_of_the_stride() {
+    let layers = [0, 1, 2].map(|layer| {
+        let pattern = strided(4, Integration::Interleaved).with_factors(3).pattern(&place(1, layer));
+        check_hints(&pattern, 1, 64);
+        sets(&pattern, 0, 64)
+    });
+    for i in 0..64usize {
+        let keys = |sees: &dyn Fn(usize) -> bool| (0..=i).filter(|j| sees(i - j)).collect::<Vec<_>>();
+        assert_eq!(layers[0][i], keys(&|distance| distance <= 4));
+        assert_eq!(layers[1][i], keys(&|distance| distance % 4 == 0 && distance <= 16));
+        assert_eq!(layers[2][i], keys(&|distance| distance % 16 == 0));
+        for order in [[0, 1, 2], [2, 1, 0], [1, 0, 2]] {
+            let factors = order.map(|factor| &layers[factor][..]);
+            assert_eq!(reached(&factors, i), (0..=i).collect(), "{order:?} to {i}");
+        }
+    }
+    assert!(reached(&[&layers[0], &layers[2]], 63).len() < 64, "two of three factors do not reach everything");
+}
+
+#[test]
+fn three_factors_of_the_fixed_pattern_summarise_summaries() {
+    let layers = [0, 1, 2].map(|layer| {
+        let pattern = fixed(4, 1, Integration::Interleaved).with_factors(3).pattern(&place(1, layer));
+        check_hints(&pattern, 1, 64);
+        sets(&pattern, 0, 64)
+    });
+    for i in 0..64 {
+        let keys = |sees: &dyn Fn(usize) -> bool| (0..=i).filter(|&j| j == i || sees(j)).collect::<Vec<_>>();
+        assert_eq!(layers[0][i], keys(&|j| j / 4 == i / 4));
+        assert_eq!(layers[1][i], keys(&|j| j / 16 == i / 16 && j % 4 == 3));
+        assert_eq!(layers[2][i], keys(&|j| j % 16 == 15));
+        let found = reached(&[&layers[0], &layers[1], &layers[2]], i);
+        assert!((0..i / 4 * 4).all(|j| found.contains(&j)), "to {i}: {found:?}");
+    }
+}
+
+#[test]
+fn factors_of_any_number_say_which_keys_to_look_at() {
+    for step in [1, 3, 4] {
+        check_hints(&NearColumn { step, stride: 3 }, 1, 40);
+    }
+    let summaries = Summaries { stride: 4, summary: 1, sub_blocks: 3, apart: 2 };
+    for within in [8, 16, usize::MAX] {
+        check_hints(&SummariesWithin { summaries, within, together: 2 }, 7, 40);
+    }
+    let place = place(3, 0);
+    let merged = strided(3, Integration::Merged).with_factors(3).pattern(&place);
+    let parts = merged.parts();
+    assert_eq!(parts.len(), 3);
+    for (i, j) in (0..40).flat_map(|i| (0..40).map(move |j| (i, j))) {
+        let shown = parts.iter().filter(|part| part.sees(0, i, j)).count();
+        assert_eq!(shown, usize::from(merged.sees(0, i, j)), "query {i}, key {j}");
+    }
+    parts.iter().for_each(|part| check_hints(&**part, 1, 40));
+    check_hints(&merged, 3, 40);
+    check_hints(&fixed(3, 1, Integration::Merged).with_factors(3).pattern(&place), 3, 40);
+}
+
+#[test]
+fn heads_have_three_factors_in_turn_and_those_left_over_have_all() {
+    let factors: [Vec<Vec<usize>>; 3] =
+        [0, 1, 2].map(|layer| sets(&strided(3, Integration::Interleaved).with_factors(3).pattern(&place(1, layer)), 0, 30));
+    let any = sets(&strided(3, Integration::Merged).with_factors(3).pattern(&place(1, 0)), 0, 30);
+    let by_heads = strided(3, Integration::Heads).with_factors(3).pattern(&place(8, 0));
+    for (head, expected) in factors.iter().chain(&factors).chain([&any, &any]).enumerate() {
+        assert_eq!(&sets(&by_heads, head, 30), expected, "head {head}");
+    }
+    check_hints(&by_heads, 8, 30);
+    let fixed = fixed(6, 2, Integration::Heads).with_factors(3).pattern(&place(6, 0));
+    let residues = |head: usize| (0..6).filter(|&j| fixed.sees(head, 35, j + 24)).collect::<Vec<_>>();
+    assert_eq!([1, 4].map(residues), [vec![4, 5], vec![2, 3]], "each turn of the factors has a sub-block");
+}
+
+#[test]
+fn layers_have_factors_at_a_ratio() {
+    let (near, column) = (sets(&Neighbourhood { stride: 4 }, 0, 20), sets(&Column { stride: 4 }, 0, 20));
+    let layer = |ratio: Option<Vec<usize>>, layer| {
+        let config = strided(4, Integration::Interleaved).with_ratio(ratio);
+        sets(&config.pattern(&placement(Role::Decoder, 2).at_layer(layer, 9)), 1, 20)
+    };
+    for index in 0..9 {
+        assert_eq!(layer(Some(vec![3, 1]), index), if index % 4 == 3 { column.clone() } else { near.clone() }, "layer {index}");
+        assert_eq!(layer(Some(vec![1, 1]), index), layer(None, index), "layer {index}");
+    }
+    let summaries = |index| {
+        let config = fixed(4, 1, Integration::Interleaved).with_factors(3).with_ratio(vec![1, 2, 1]);
+        sets(&config.pattern(&placement(Role::Decoder, 2).at_layer(index, 8)), 0, 40)
+    };
+    assert_eq!((summaries(1), summaries(3)), (summaries(2), summaries(7)));
+    assert!(summaries(0) != summaries(1) && summaries(2) != summaries(3));
 }
 
 #[test]
