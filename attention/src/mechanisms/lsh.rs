@@ -10,8 +10,9 @@
 //! Buckets are chosen without gradient and do not depend on the backend beyond rounding. Masked positions (padding) are in no bucket: they take no place in
 //! a chunk, and as queries they go where they would stand.
 //!
-//! In main memory, and by the reference engine, positions are sorted on the host. On an accelerator everything stays there: training reads nothing back.
-//! Sorting then takes `r n²` comparisons for each head. Where a segment attends to a memory, the positions of the memory are computed as queries too.
+//! In main memory, by the reference engine, and with the option `across_rounds`, positions are sorted on the host. Otherwise everything stays on an accelerator:
+//! training reads nothing back. Sorting then takes `r n²` comparisons for each head. Where a segment attends to a memory, the positions of the memory are
+//! computed as queries too.
 //!
 //! **What the future can move.** No query sees a later key under a causal visibility, but a later element can shift the borders of chunks, and with them
 //! what a query loses of a bucket of more than `m` members. The output is free of the future, and steps equal the full pass, if there is one chunk, or
@@ -35,9 +36,9 @@ use burn::tensor::{Tensor, TensorData};
 use self::buckets::{Buckets, Hash};
 use self::chunks::Chunking;
 pub use self::config::{BucketCount, Hashing, LshConfig, Rotations, Scale};
+use super::shared_qk::{scaled, unit};
 use crate::abilities::{Abilities, Causality};
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs, Positions};
-use crate::engine::row_norm::{self, RowNorm};
 use crate::engine::{AttentionProgram, Dropout, Engine, LogitTerms, Weighting, fused, reference};
 use crate::heads::{merge_heads, split_heads};
 use crate::init::Init;
@@ -94,13 +95,6 @@ fn span(positions: &Positions, queries: usize, keys: usize) -> Span {
     Span { query_start: positions.start, queries, key_start: 0, keys }
 }
 
-/// The keys of shared vectors.
-fn unit(shared: Tensor<4>) -> Tensor<4> {
-    // What is added gives a query of 0 a key of 0.
-    let scale = row_norm::Scale { averages: false, epsilon: 1e-12, factor: 1.0 };
-    RowNorm { x: shared, scale, gain: None, gate: None }.execute()
-}
-
 impl Call {
     fn tensor<const D: usize>(&self, values: Vec<f32>, shape: [usize; D]) -> Tensor<D> {
         Tensor::from_data(TensorData::new(values, shape), (&self.values.device(), self.values.dtype()))
@@ -135,12 +129,6 @@ impl Lsh {
 
     fn dropout(&self, random: Option<RandomKey>) -> Option<Dropout> {
         random.map(|key| Dropout { probability: self.dropout, key: key.named("weights") })
-    }
-
-    /// The queries of shared vectors.
-    fn scaled(&self, shared: Tensor<4>) -> Tensor<4> {
-        let width = shared.dims()[3] as f64;
-        if self.scale == Scale::Paper { shared * width.powf(-0.5) } else { shared }
     }
 
     /// Every query with all keys, or with those that share a bucket with it in some round.
@@ -185,8 +173,8 @@ impl Lsh {
         let blocks = |values: &Tensor<4>| self.chunking.blocks(buckets, span, &visibility, values.dtype());
         let weighting = Weighting::softmax(LogitTerms::content(queries.clone(), keys.clone()));
         let program = AttentionProgram { weighting, mask: None, soft_span: None, values, dropout };
-        let has_few_rounds = buckets.shape[2] <= chunks::MOST_ROUNDS;
-        let is_fused = has_few_rounds && fused::can_attend(&program, engine) && fused::can_attend_in_parts(&program);
+        let has_few_meetings = self.chunking.most_meetings(buckets.shape[2]) <= chunks::MOST_MEETINGS;
+        let is_fused = has_few_meetings && fused::can_attend(&program, engine) && fused::can_attend_in_parts(&program);
         if !is_fused {
             return blocks(&program.values).attend(queries, keys, program.values, dropout, probe);
         }
@@ -237,7 +225,7 @@ impl Attention for Lsh {
         let (shared, values) = self.project(memory.unwrap_or(query));
         let span = span(&positions, queries, shared.dims()[2]);
         let own = shared.clone().narrow(2, span.query_start, queries);
-        let call = Call { queries: self.scaled(own), keys: unit(shared.clone()), values, span, visibility, random, engine };
+        let call = Call { queries: scaled(own, self.scale), keys: unit(shared.clone()), values, span, visibility, random, engine };
         if call.span.keys <= self.full_attention_below {
             let context = self.attend_all(call, None, probe);
             return self.output(context);
@@ -249,7 +237,7 @@ impl Attention for Lsh {
         };
         let positions = Positions { start: 0, ..positions };
         let buckets = self.hash.buckets(shared, rotations, &positions);
-        if device::can_attend(&call) {
+        if device::can_attend(&call) && !self.chunking.across_rounds {
             probe.observe(|| Observation::Buckets(buckets.clone()));
             let dropout = self.dropout(call.random);
             let context = device::attend(call, buckets, &self.chunking, dropout, probe);
@@ -279,7 +267,7 @@ impl Attention for Lsh {
         }
         let keys = state.memory.keys().expect("keys were pushed");
         let span = span(&positions, queries, keys.dims()[2]);
-        let call = Call { queries: self.scaled(shared), keys, values: state.memory.values(), span, visibility, random, engine };
+        let call = Call { queries: scaled(shared, self.scale), keys, values: state.memory.values(), span, visibility, random, engine };
         let context = self.attend_all(call, state.buckets.as_ref(), probe);
         self.output(context)
     }

@@ -46,6 +46,7 @@ pub mod retnet;
 pub mod rotary;
 pub mod selective_decay;
 pub mod sequence_projection;
+pub mod shared_qk;
 pub mod shaw;
 pub mod short_convolution;
 pub mod sigmoid;

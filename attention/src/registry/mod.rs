@@ -64,6 +64,7 @@ built_in! {
     t5_bias::T5BiasConfig,
     forgetting::ForgettingConfig,
     shaw::ShawConfig,
+    shared_qk::SharedQkConfig,
     adaptive_span::AdaptiveSpanConfig,
     uniform::UniformConfig,
     mixture::MixtureConfig,

@@ -194,6 +194,15 @@ fn impossible_lsh_attentions_are_refused() {
     }
     let count = BucketCount::Factorised([1 << 16, 1 << 16]);
     check(default.clone().with_buckets(count), &["`buckets`", "fewer than 2^31"]);
+    let across = default.clone().with_across_rounds(true);
+    check(across.clone(), &["`across_rounds` is true", "set wrap to true"]);
+    let across = across.with_wrap(true);
+    check(across.clone(), &["`across_rounds` is true", "set bucket_mask to false"]);
+    let across = across.with_bucket_mask(false);
+    check(across.clone().with_rounds(1), &["`across_rounds` is true", "at least 2 rounds"]);
+    assert_eq!(AnyMechanism::from(across.clone()).validate(&own), Ok(()));
+    assert_eq!(AnyMechanism::from(across).without_effect("across_rounds", Role::Decoder), None);
+    assert!(AnyMechanism::from(default.clone()).without_effect("across_rounds", Role::Decoder).is_some());
     assert_eq!(AnyMechanism::from(default).validate(&own), Ok(()));
     let read: AnyMechanism = toml::from_str("name = \"lsh\"\nbuckets = [4, 6]\nrotations = \"per-call\"").unwrap();
     let factorised = LshConfig::default().with_buckets(BucketCount::Factorised([4, 6])).with_rotations(Rotations::PerCall);

@@ -33,6 +33,7 @@ use heedful_attention::mechanisms::relative::RelativeConfig;
 use heedful_attention::mechanisms::relu::ReluConfig;
 use heedful_attention::mechanisms::retnet::RetnetConfig;
 use heedful_attention::mechanisms::rotary::{PairLayout, RotaryConfig, RotaryScaling};
+use heedful_attention::mechanisms::shared_qk::SharedQkConfig;
 use heedful_attention::mechanisms::shaw::ShawConfig;
 use heedful_attention::mechanisms::sigmoid::SigmoidConfig;
 use heedful_attention::mechanisms::simple_gla::SimpleGlaConfig;
@@ -225,7 +226,11 @@ pub fn variants() -> Vec<Variant> {
     for (name, config) in others {
         add(&name, config, &[Role::Encoder, Role::Decoder], false);
     }
-    let across = lsh.with_bucket_mask(false).with_rotations(Rotations::PerCall);
+    let across = lsh.with_bucket_mask(false);
+    let rounds = across.clone().with_wrap(true).with_across_rounds(true);
+    add("lsh, across rounds", AnyMechanism::from(rounds.clone().with_rounds(3)), &[Role::Encoder, Role::Decoder], true);
+    add("lsh, across two rounds, before", AnyMechanism::from(rounds.with_rounds(2).with_before(0).with_after(1)), one, true);
+    let across = across.with_rotations(Rotations::PerCall);
     add("lsh, across buckets, rotations per call", AnyMechanism::from(across), one, true);
     let chunked = chunked_lsh();
     add("lsh, several chunks", AnyMechanism::from(chunked.clone()), &[Role::Encoder, Role::Decoder], false);
@@ -249,6 +254,9 @@ pub fn variants() -> Vec<Variant> {
         add(&format!("shaw, up to {far}"), config.into(), &[Role::Encoder, Role::Decoder], true);
     }
     add("shaw+random", parse("shaw+random"), one, true);
+    add("shared-qk, scale of the code", SharedQkConfig::default().with_scale(Scale::Code).into(), &[Role::Encoder, Role::Decoder], true);
+    add("shared-qk+random", parse("shared-qk+random"), one, true);
+    add("shared-qk@sigmoid", parse("shared-qk@sigmoid"), one, false);
     rotations(&mut add);
     forgetting(&mut add);
     recurrences(&mut add);
@@ -371,6 +379,10 @@ fn patterns(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
     add("rotary@local-1d", AnyMechanism::from(local_1d(2, None)).over(parse("rotary")).unwrap(), one, false);
     add("t5-bias@sliding-window", AnyMechanism::from(window.clone()).over(parse("t5-bias")).unwrap(), one, false);
     add("shaw@sliding-window", AnyMechanism::from(window.clone()).over(parse("shaw")).unwrap(), one, false);
+    add("shared-qk@sliding-window", AnyMechanism::from(window.clone()).over(parse("shared-qk")).unwrap(), one, false);
+    add("shared-qk@local-1d", AnyMechanism::from(local_1d(2, None)).over(parse("shared-qk")).unwrap(), both, false);
+    let columns = AnyMechanism::from(SparseStridedConfig::default().with_stride(2));
+    add("shared-qk@sparse-strided", columns.over(parse("shared-qk")).unwrap(), one, false);
     add("alibi@sliding-window", AnyMechanism::from(window.clone()).over(parse("alibi")).unwrap(), one, false);
     add("sliding-window, masked", AnyMechanism::from(window.with_execution(Execution::Masked)), one, false);
     streams(add);
@@ -417,7 +429,7 @@ fn streams(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
     for logits in ["rotary", "alibi"] {
         add(&format!("{logits}@streaming-llm, short"), over(logits), both, false);
     }
-    for logits in ["rotary+alibi", "rotary@soft-cap", "alibi@sigmoid", "rotary@output-gate", "alibi@sliding-window"] {
+    for logits in ["rotary+alibi", "rotary@soft-cap", "alibi@sigmoid", "rotary@output-gate", "alibi@sliding-window", "shared-qk"] {
         add(&format!("{logits}@streaming-llm, short"), over(logits), one, false);
     }
     add("rotary@streaming-llm@differential, short", parse("differential").over(over("rotary")).unwrap(), one, false);

@@ -170,6 +170,22 @@ pub(super) const MODELS: &[NamedModel] = &[
         "#,
     },
     NamedModel {
+        name: "reformer-mixed",
+        description: "as reformer, every second layer local with shared queries and keys (released configurations of Kitaev et al. 2020)",
+        attention: "[shared-qk@local-1d,lsh]",
+        settings: r#"
+            [model]
+            norm_order = "pre"
+            depth = { kind = "reversible" }
+            feed_forward_chunk = 64
+            [mechanisms.local-1d]
+            query_block = 32
+            [mechanisms.lsh]
+            rounds = 4
+            chunk = 32
+        "#,
+    },
+    NamedModel {
         name: "sparse",
         description: "fixed sparse attention, scaled initial weights (Child et al. 2019)",
         attention: "sparse-fixed",

@@ -37,7 +37,8 @@ fn records(out: &Path) -> Vec<Value> {
 fn every_model_trains_and_says_its_context_and_memory() {
     let (data, out) = (text_folder(), tempfile::tempdir().unwrap());
     let out = out.path().join("run");
-    let names = "transformer,transformer-xl,gtrxl,adaptive-span,universal,reformer,sparse,gpt2,llama-3,mistral,qwen-3,gemma-2";
+    let names =
+        "transformer,transformer-xl,gtrxl,adaptive-span,universal,reformer,reformer-mixed,sparse,gpt2,llama-3,mistral,qwen-3,gemma-2";
     let output = language(data.path(), &out, &[&["--model", names, "--steps", "2"][..], &CHUNK].concat()).output().unwrap();
     succeeded(&output);
     let table = stdout(&output);
@@ -52,6 +53,7 @@ fn every_model_trains_and_says_its_context_and_memory() {
         ("adaptive-span", 128.0),
         ("universal", 0.0),
         ("reformer", 0.0),
+        ("reformer-mixed", 0.0),
         ("sparse", 0.0),
         ("gpt2", 0.0),
         ("llama-3", 0.0),

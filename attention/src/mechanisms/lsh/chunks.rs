@@ -16,8 +16,8 @@ use crate::probe::{Observation, Probe};
 use crate::read::read;
 use crate::visibility::{Span, TILE, TileLevels, TileMapBuilder, Visibility, hidden_logit};
 
-/// Most rounds whose pairs can be told by a byte.
-pub(super) const MOST_ROUNDS: usize = 255;
+/// Most meetings of a pair that can be told by a byte.
+pub(super) const MOST_MEETINGS: usize = 255;
 
 /// Added to the logit of a query's own position: hides it from all but those who see nothing else, since what is hidden lies still lower.
 pub(super) fn self_penalty(dtype: DType) -> f32 {
@@ -31,6 +31,8 @@ pub(super) struct Chunking {
     pub before: usize,
     pub after: usize,
     pub wrap: bool,
+    /// The chunks of all rounds stand one after another, and not those of each round by themselves.
+    pub across_rounds: bool,
     pub bucket_mask: bool,
     pub duplicate_correction: bool,
 }
@@ -87,26 +89,56 @@ impl Chunking {
         seen.map(move |to| to % chunks)
     }
 
+    /// The chunks that a chunk of a round looks at, each once: their rounds, and which chunks they are in these.
+    fn met_by(&self, round: usize, from: usize, rounds: &[Sorted]) -> impl Iterator<Item = (usize, usize)> + use<> {
+        let (chunks, across) = (rounds[round].chunks, self.across_rounds);
+        let (first, all) = if across { (round * chunks, rounds.len() * chunks) } else { (0, chunks) };
+        self.looked_at(first + from, all).map(move |to| if across { (to / chunks, to % chunks) } else { (round, to) })
+    }
+
     fn is_candidate(&self, round: &Sorted, i: usize, j: usize) -> bool {
         (!self.bucket_mask || round.buckets[i] == round.buckets[j]) && self.looks_at(round.chunk[i], round.chunk[j], round.chunks)
     }
 
-    /// In how many rounds a pair meets, by which its weight in each of them is divided; 1 without duplicate correction.
+    /// How often a pair meets, by which its weight is divided each time; 1 without duplicate correction.
     fn meetings(&self, rounds: &[Sorted], i: usize, j: usize) -> usize {
-        if self.duplicate_correction && rounds.len() > 1 { rounds.iter().filter(|round| self.is_candidate(round, i, j)).count() } else { 1 }
+        if !self.duplicate_correction || rounds.len() == 1 {
+            return 1;
+        }
+        if !self.across_rounds {
+            return rounds.iter().filter(|round| self.is_candidate(round, i, j)).count();
+        }
+        let meets = |&(other, chunk): &(usize, usize)| rounds[other].chunk[j] == chunk;
+        (0..rounds.len()).map(|round| self.met_by(round, rounds[round].chunk[i], rounds).filter(meets).count()).sum()
     }
 
-    /// The pairs of every round, sorted by bucket.
+    /// How often a pair can meet in so many rounds.
+    pub(super) fn most_meetings(&self, rounds: usize) -> usize {
+        if self.across_rounds { rounds * rounds } else { rounds }
+    }
+
+    /// Pairs of rounds of which chunks of the first may look at chunks of the second.
+    fn neighbours(&self, rounds: usize) -> Vec<[usize; 2]> {
+        let all = (0..rounds).flat_map(|round| (0..rounds).map(move |other| [round, other]));
+        all.filter(|[round, other]| self.across_rounds || round == other).collect()
+    }
+
+    /// The pairs of every round, sorted by bucket, and those of the ends of rounds with their neighbours.
     pub(super) fn parts(&self, buckets: &Buckets, span: Span, visibility: &Visibility) -> Arc<[Part]> {
         let [batch, heads, rounds, _] = buckets.shape;
-        let shifts: Vec<f32> = (2..=rounds).map(|meetings| -(meetings as f32).ln()).collect();
+        let shifts: Vec<f32> = (2..=self.most_meetings(rounds)).map(|meetings| -(meetings as f32).ln()).collect();
         let planes = (0..batch * heads).into_par_iter();
         let planes: Vec<Vec<Plane>> = planes.map(|plane| self.planes(buckets, span, visibility, [plane / heads, plane % heads])).collect();
         let mut planes: Vec<_> = planes.into_iter().map(Vec::into_iter).collect();
-        let of_round = |_| {
+        let of_rounds = |[round, other]: [usize; 2]| {
             let mut builder = TileMapBuilder::new(batch, heads, &shifts);
             let (mut queries, mut keys) = (Vec::new(), Vec::new());
-            for plane in planes.iter_mut().map(|rounds| rounds.next().expect("there is a plane for each round")) {
+            let of_planes: Vec<Plane> = planes.iter_mut().map(|parts| parts.next().expect("there is a plane for each part")).collect();
+            let has_pairs = of_planes.iter().flat_map(|plane| &plane.tiles).any(|tiles| !tiles.is_empty());
+            if round != other && !has_pairs {
+                return None;
+            }
+            for plane in of_planes {
                 builder.begin_plane();
                 for (queries, levels) in plane.queries.chunks(TILE).zip(plane.tiles) {
                     builder.push(queries.len(), levels);
@@ -115,12 +147,12 @@ impl Chunking {
                 keys.push(plane.keys);
             }
             let [queries, keys] = [queries, keys].map(|indices| Some(Order::new(heads, indices)));
-            Part { tiles: builder.finish().into(), queries, keys }
+            Some(Part { tiles: builder.finish().into(), queries, keys })
         };
-        (0..rounds).map(of_round).collect()
+        self.neighbours(rounds).into_iter().filter_map(of_rounds).collect()
     }
 
-    /// The pairs of one batch row and head, round by round. The level of a pair is the number of its meetings.
+    /// The pairs of one batch row and head, for each two rounds that are [neighbours](Self::neighbours). The level of a pair is the number of its meetings.
     fn planes(&self, buckets: &Buckets, span: Span, visibility: &Visibility, [row, head]: [usize; 2]) -> Vec<Plane> {
         let queries = span.query_start..span.query_start + span.queries;
         let sees = |i, j| visibility.is_visible(row % visibility.rows(), head, i, j);
@@ -128,22 +160,23 @@ impl Chunking {
         let rounds: Vec<Sorted> = (0..buckets.shape[2]).map(|round| self.sorted(buckets.of(row, head, round), &live)).collect();
         let members_of = |round: &Sorted| -> Vec<usize> { round.order.iter().copied().filter(|&position| live[position]).collect() };
         let members: Vec<Vec<usize>> = rounds.iter().map(members_of).collect();
-        let candidates = |round: usize, i: usize| {
-            let (round, members) = (&rounds[round], &members[round]);
-            let bucket = if self.bucket_mask { round.bucket[i].clone() } else { 0..members.len() };
-            let places = move |to: usize| (to * self.size).max(bucket.start)..((to + 1) * self.size).min(bucket.end);
-            let places = self.looked_at(round.chunk[i], round.chunks).flat_map(places);
+        let candidates = |[round, other]: [usize; 2], i: usize| {
+            let (chunk, members) = (rounds[round].chunk[i], &members[other]);
+            let bucket = if self.bucket_mask { rounds[round].bucket[i].clone() } else { 0..members.len() };
+            let places = move |(_, to): (usize, usize)| (to * self.size).max(bucket.start)..((to + 1) * self.size).min(bucket.end);
+            let places = self.met_by(round, chunk, &rounds).filter(move |(of, _)| *of == other).flat_map(places);
             places.map(|place| (place, members[place])).filter(move |&(_, j)| sees(i, j))
         };
+        let neighbours = self.neighbours(rounds.len());
         // Of itself a query sees something only if it sees nothing else.
-        let is_alone = |i: usize| (0..rounds.len()).all(|round| candidates(round, i).all(|(_, j)| i == j));
+        let is_alone = |i: usize| neighbours.iter().all(|&of| candidates(of, i).all(|(_, j)| i == j));
         let alone: Vec<bool> = queries.clone().map(is_alone).collect();
-        let plane = |round: usize| {
+        let plane = |&[round, other]: &[usize; 2]| {
             let askers: Vec<usize> = rounds[round].order.iter().copied().filter(|position| queries.contains(position)).collect();
             let tiles = askers.chunks(TILE).map(|askers| {
                 let mut tiles: BTreeMap<u32, Box<TileLevels>> = BTreeMap::new();
                 for (at, &i) in askers.iter().enumerate() {
-                    for (place, j) in candidates(round, i).filter(|&(_, j)| i != j || alone[i - span.query_start]) {
+                    for (place, j) in candidates([round, other], i).filter(|&(_, j)| i != j || alone[i - span.query_start]) {
                         let levels = tiles.entry((place / TILE) as u32).or_insert_with(|| Box::new([0; TILE * TILE]));
                         levels[at * TILE + place % TILE] = self.meetings(&rounds, i, j) as u8;
                     }
@@ -153,10 +186,10 @@ impl Chunking {
             Plane {
                 tiles: tiles.collect(),
                 queries: askers.iter().map(|i| (i - span.query_start) as u32).collect(),
-                keys: members[round].iter().map(|&j| j as u32).collect(),
+                keys: members[other].iter().map(|&j| j as u32).collect(),
             }
         };
-        (0..rounds.len()).map(plane).collect()
+        neighbours.iter().map(plane).collect()
     }
 
     /// Cuts the positions of every batch row, head and round.
@@ -173,13 +206,19 @@ impl Chunking {
             let live = live(span, sees);
             let sorted: Vec<Sorted> = (0..rounds).map(|round| self.sorted(buckets.of(row, head, round), &live)).collect();
             let first = row * heads + head;
-            for (number, round) in sorted.iter().enumerate() {
-                let (mut askers, mut members) = (vec![Vec::new(); round.chunks], vec![Vec::new(); round.chunks]);
-                queries.clone().for_each(|i| askers[round.chunk[i]].push(i));
+            let members_of = |round: &Sorted| {
+                let mut members = vec![Vec::new(); round.chunks];
                 (0..keys).filter(|&j| live[j]).for_each(|j| members[round.chunk[j]].push(j));
+                members
+            };
+            let members: Vec<Vec<Vec<usize>>> = sorted.iter().map(members_of).collect();
+            for (number, round) in sorted.iter().enumerate() {
+                let mut askers = vec![Vec::new(); round.chunks];
+                queries.clone().for_each(|i| askers[round.chunk[i]].push(i));
                 for (from, askers) in askers.iter().enumerate() {
-                    let within = self.looked_at(from, round.chunks);
-                    let mut candidates: Vec<usize> = within.flat_map(|to| members[to].iter().copied()).collect();
+                    let within = self.met_by(number, from, &sorted);
+                    // What stands in chunks of several rounds meets a query several times.
+                    let mut candidates: Vec<usize> = within.flat_map(|(of, to)| members[of][to].iter().copied()).collect();
                     // In the order of positions sums do not depend on the buckets of those that weigh nothing.
                     candidates.sort_unstable();
                     for askers in askers.chunks(self.size) {
@@ -188,7 +227,8 @@ impl Chunking {
                             let query = first * span.queries + i - span.query_start;
                             blocks.slots[number * batch * heads * span.queries + query] = (blocks.list.len(), at);
                             for &j in &candidates {
-                                if !self.is_candidate(round, i, j) || !sees(i, j) {
+                                let is_met = self.across_rounds || self.is_candidate(round, i, j);
+                                if !is_met || !sees(i, j) {
                                     bias.push(hidden);
                                     continue;
                                 }
@@ -339,7 +379,7 @@ mod tests {
             let sizes = (0..4).flat_map(|before| (0..4).map(move |after| (before, after)));
             sizes.flat_map(move |(before, after)| [false, true].map(|wrap| (chunks, before, after, wrap)))
         }) {
-            let chunking = Chunking { size: 1, before, after, wrap, bucket_mask: false, duplicate_correction: false };
+            let chunking = Chunking { size: 1, before, after, wrap, across_rounds: false, bucket_mask: false, duplicate_correction: false };
             for from in 0..chunks {
                 let mut found: Vec<usize> = chunking.looked_at(from, chunks).collect();
                 found.sort_unstable();

@@ -93,6 +93,9 @@ pub struct LshConfig {
     pub scale: Scale,
     /// Whether the first chunk of a round and its last are neighbours (default: no).
     pub wrap: bool,
+    /// Whether the chunks of all rounds stand in one circle, so that the first chunk of a round looks back at the last one of the round before, as in public code
+    /// (default: no). It is for `wrap`, without `bucket_mask`, in at least two rounds.
+    pub across_rounds: bool,
     /// Greatest length at which every query sees every position instead (default: twice `chunk`). A step counts the capacity of its state.
     #[setters(into)]
     pub full_attention_below: Option<usize>,
@@ -114,6 +117,7 @@ impl Default for LshConfig {
             duplicate_correction: true,
             scale: Scale::Paper,
             wrap: false,
+            across_rounds: false,
             full_attention_below: None,
             hashing: Hashing::Angular,
             rotations: Rotations::Fixed,
@@ -122,6 +126,16 @@ impl Default for LshConfig {
 }
 
 impl LshConfig {
+    /// What to do if rounds that look at each other would change nothing.
+    fn idle_across_rounds(&self) -> Option<&'static str> {
+        match self {
+            Self { wrap: false, .. } => Some("set wrap to true"),
+            Self { bucket_mask: true, .. } => Some("set bucket_mask to false: other rounds have other buckets"),
+            Self { rounds: 0 | 1, .. } => Some("give at least 2 rounds"),
+            _ => None,
+        }
+    }
+
     /// The longest sequence that is not hashed.
     pub(crate) fn longest_full_attention(&self) -> usize {
         self.full_attention_below.unwrap_or(self.chunk.saturating_mul(2))
@@ -168,6 +182,7 @@ impl LshConfig {
                 before: self.before,
                 after: self.chunks_after(role),
                 wrap: self.wrap,
+                across_rounds: self.across_rounds,
                 bucket_mask: self.bucket_mask,
                 duplicate_correction: self.duplicate_correction,
             },
@@ -201,7 +216,7 @@ impl Mechanism for LshConfig {
             ],
             differences: &[
                 "Public code (trax, transformers, reformer-pytorch) does not restrict a query to its bucket (`bucket_mask = false`).",
-                "Its first chunk looks at the last (`wrap = true`), of all rounds together there, of its own round here.",
+                "Its first chunk looks at the last of all rounds (`wrap = true` and `across_rounds = true`).",
                 "It does not correct for duplicates (`duplicate_correction = false`).",
                 "In two of three cases it does not divide by `sqrt(D)` (`scale = \"code\"`).",
             ],
@@ -221,7 +236,7 @@ impl Mechanism for LshConfig {
     }
 
     /// # Errors
-    /// If a number of buckets is odd or 0, or `chunk` or `rounds` is 0.
+    /// If a number of buckets is odd or 0, `chunk` or `rounds` is 0, or `across_rounds` has no effect.
     fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
         let check = placement.check(Self::NAME);
         check.at_least_one("chunk", self.chunk)?;
@@ -233,7 +248,15 @@ impl Mechanism for LshConfig {
         if factors.iter().try_fold(1, |product: i32, &factor| product.checked_mul(factor.try_into().ok()?)).is_none() {
             return Err(check.wrong("buckets", format!("{factors:?}"), "give fewer than 2^31 in all"));
         }
-        Ok(())
+        match self.idle_across_rounds() {
+            Some(remedy) if self.across_rounds => Err(check.wrong("across_rounds", true, format!("leave it out, or {remedy}"))),
+            _ => Ok(()),
+        }
+    }
+
+    fn without_effect(&self, option: &str, _role: Role) -> Option<&'static str> {
+        let is_idle = option == "across_rounds" && self.idle_across_rounds().is_some();
+        is_idle.then_some("across_rounds is for wrap = true, bucket_mask = false and at least two rounds")
     }
 
     fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {

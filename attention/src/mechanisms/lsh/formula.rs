@@ -18,7 +18,7 @@ fn weights(config: &LshConfig, query: &Query) -> Vec<f64> {
         meetings.fill(1);
     } else {
         let rounds = query.parameter("rotations").shape[0];
-        (0..rounds).flat_map(|round| candidates(config, query, round)).for_each(|j| meetings[j] += 1);
+        (0..rounds).flat_map(|round| candidates(config, query, round, rounds)).for_each(|j| meetings[j] += 1);
     }
     let seen: Vec<bool> = (0..length).map(|j| meetings[j] > 0 && query.sees(j)).collect();
     let q = query.projected("query_key", query.element());
@@ -36,24 +36,32 @@ fn weights(config: &LshConfig, query: &Query) -> Vec<f64> {
     distribution((0..length).map(weight).collect())
 }
 
-/// Candidates of a query in one round, visible or not.
-fn candidates(config: &LshConfig, query: &Query, round: usize) -> Vec<usize> {
+/// Candidates of a query in one of so many rounds, visible or not; those of other rounds too, where chunks look at these.
+fn candidates(config: &LshConfig, query: &Query, round: usize, rounds: usize) -> Vec<usize> {
     let length = query.keys();
-    let after = config.after.unwrap_or(if query.placement().role == Role::Encoder { 1 } else { 0 });
-    let buckets = buckets(config, query, round);
+    let after = config.after.unwrap_or(if query.placement().role == Role::Encoder { 1 } else { 0 }) as i64;
+    let before = config.before as i64;
     let live: Vec<usize> = (0..length).filter(|&j| (0..length).any(|i| query.at(i).sees(j))).collect();
     let chunks = live.len().div_ceil(config.chunk).max(1);
-    // The rank of a position is the number of keys that are sorted before it.
-    let chunk = |p: usize| {
+    // The rank of a position is the number of keys that are sorted before it; chunks of one round follow those of the round before.
+    let chunk = |of: usize, buckets: &[usize], p: usize| {
         let rank = live.iter().filter(|&&j| (buckets[j], j) < (buckets[p], p)).count();
-        (rank / config.chunk).min(chunks - 1) as i64
+        let first = if config.across_rounds { of * chunks } else { 0 };
+        (first + (rank / config.chunk).min(chunks - 1)) as i64
     };
-    let own = chunk(query.index);
-    let near = |j: usize| {
-        let distances = if config.wrap { vec![-(chunks as i64), 0, chunks as i64] } else { vec![0] };
-        distances.iter().any(|round_trip| (-(config.before as i64)..=after as i64).contains(&(chunk(j) - own + round_trip)))
-    };
-    live.iter().copied().filter(|&j| near(j) && (!config.bucket_mask || buckets[query.index] == buckets[j])).collect()
+    let circle = if config.across_rounds { rounds * chunks } else { chunks } as i64;
+    let round_trips = if config.wrap { vec![-circle, 0, circle] } else { vec![0] };
+    let own_buckets = buckets(config, query, round);
+    let own = chunk(round, &own_buckets, query.index);
+    let others = if config.across_rounds { 0..rounds } else { round..round + 1 };
+    let mut found = Vec::new();
+    for other in others {
+        let their_buckets = buckets(config, query, other);
+        let near = |j: usize| round_trips.iter().any(|trip| (-before..=after).contains(&(chunk(other, &their_buckets, j) - own + trip)));
+        let is_candidate = |j: usize| near(j) && (!config.bucket_mask || own_buckets[query.index] == own_buckets[j]);
+        found.extend(live.iter().copied().filter(|&j| is_candidate(j)));
+    }
+    found
 }
 
 /// Bucket of each position of the query's row in one round.

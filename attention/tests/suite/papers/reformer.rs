@@ -5,6 +5,7 @@ use burn::tensor::Tensor;
 use heedful_attention::conformance::{PlainAttention, Property};
 use heedful_attention::contract::{Attention, AttentionInput, Positions};
 use heedful_attention::mechanisms::lsh::{BucketCount, Hashing, Lsh, LshConfig, Rotations, Scale};
+use heedful_attention::mechanisms::shared_qk::{SharedQk, SharedQkConfig};
 use heedful_attention::placement::{Placement, Role};
 use heedful_attention::probe::{Observation, Probe};
 use heedful_attention::progress::DecodingStart;
@@ -12,12 +13,12 @@ use heedful_attention::random::RandomKey;
 use heedful_attention::registry::{AnyAttention, AnyMechanism};
 use heedful_attention::visibility::Visibility;
 
-use super::{assert_same, context, identity, linear, self_attention, weights};
+use super::{assert_same, context, identity, linear, self_attention, softmax, weights};
 use crate::array::Array;
 use crate::backends::flex;
 use crate::gradients::gradients_agree;
 use crate::subject::Subject;
-use crate::variants::placement;
+use crate::variants::{parse, placement};
 
 /// Four buckets, chunks of two, three rounds, never full attention.
 fn small() -> LshConfig {
@@ -27,6 +28,11 @@ fn small() -> LshConfig {
 /// Chunks in which the buckets of 24 positions fit.
 fn roomy() -> LshConfig {
     small().with_buckets(BucketCount::One(32)).with_chunk(8)
+}
+
+/// Rounds whose ends look at each other.
+fn across_rounds() -> LshConfig {
+    small().with_bucket_mask(false).with_wrap(true).with_across_rounds(true)
 }
 
 /// Heads that are wide enough for buckets of about the same size.
@@ -93,6 +99,10 @@ fn chunks_give_the_softmax_over_the_union_of_the_rounds() {
         of(small().with_bucket_mask(false)),
         of(small().with_bucket_mask(false).with_wrap(true)),
         of(small().with_bucket_mask(false).with_wrap(true).with_chunk(4).with_after(1).with_duplicate_correction(false)),
+        of(across_rounds()),
+        of(across_rounds().with_before(4).with_after(2)),
+        of(across_rounds().with_duplicate_correction(false)),
+        of(across_rounds().with_before(0).with_after(1).with_chunk(3).with_duplicate_correction(false)),
         of(small().with_duplicate_correction(false)),
         of(small().with_before(0).with_after(0)),
         of(small().with_before(3).with_after(2).with_scale(Scale::Code)),
@@ -110,7 +120,7 @@ fn chunks_give_the_softmax_over_the_union_of_the_rounds() {
 
 #[test]
 fn gradients_flow_through_chunks_and_not_into_buckets() {
-    for config in [small(), small().with_bucket_mask(false).with_duplicate_correction(false)] {
+    for config in [small(), small().with_bucket_mask(false).with_duplicate_correction(false), across_rounds()] {
         let (subject, mut plain) = subject(&config, Role::Encoder);
         gradients_agree(&subject, &mut plain, &["rotations"]).unwrap_or_else(|error| panic!("{config:?}: {error}"));
     }
@@ -129,7 +139,7 @@ fn chunks_keep_every_property_that_does_not_need_room() {
         Property::Determinism,
         Property::Record,
     ];
-    for config in [small(), small().with_bucket_mask(false).with_wrap(true)] {
+    for config in [small(), small().with_bucket_mask(false).with_wrap(true), across_rounds()] {
         for role in [Role::Encoder, Role::Decoder] {
             let (subject, _) = subject(&config, role);
             for property in properties {
@@ -187,6 +197,93 @@ fn the_same_round_again_changes_nothing() {
         inner.rotations = RunningState::new(Tensor::cat(vec![inner.rotations.value(); 3], 0));
         let thrice = context(&attention, self_attention(&x).visibility(Visibility::causal()));
         assert_same("three equal rounds", &thrice.values, &once.values, 1e-5);
+    }
+}
+
+#[test]
+fn the_ends_of_rounds_look_at_each_other_in_every_engine() {
+    let configs = [
+        across_rounds(),
+        across_rounds().with_duplicate_correction(false),
+        across_rounds().with_before(2).with_after(1),
+        across_rounds().with_before(7).with_chunk(3),
+        across_rounds().with_before(0).with_after(1).with_rounds(2).with_duplicate_correction(false),
+    ];
+    for config in configs {
+        for role in [Role::Encoder, Role::Decoder] {
+            let (subject, _) = subject(&config, role);
+            Property::Engines.check(&subject).unwrap_or_else(|error| panic!("{config:?} in {role:?}: {error}"));
+        }
+    }
+}
+
+#[test]
+fn the_first_chunk_of_a_round_looks_back_at_the_last_one_of_the_round_before() {
+    let x = Array::random("ends", &[1, 12, 6]);
+    let seen = |config: &LshConfig, equal_rounds: bool| -> Vec<Vec<bool>> {
+        let mut attention = init(config, &place(Role::Encoder));
+        if equal_rounds {
+            let inner = lsh(&mut attention);
+            inner.rotations = RunningState::new(Tensor::cat(vec![inner.rotations.value().narrow(0, 0, 1); 3], 0));
+        }
+        let weights = weights(&attention, self_attention(&x));
+        weights.values.chunks(12).map(|row| row.iter().map(|&weight| weight > 0.0).collect()).collect()
+    };
+    let across = across_rounds().with_after(0);
+    let within = across.clone().with_across_rounds(false);
+    assert_eq!(seen(&across, true), seen(&within, true), "of equal rounds the last chunk of the one before is the last of the own");
+    assert_ne!(seen(&across, false), seen(&within, false));
+    // In one bucket all are in the order of positions: nothing but the first chunk looks at the last.
+    let mut attention = init(&across.with_chunk(4).with_duplicate_correction(false), &place(Role::Encoder));
+    let inner = lsh(&mut attention);
+    inner.rotations = RunningState::new(inner.rotations.value() * 0.0);
+    let weights = weights(&attention, self_attention(&x));
+    for (i, chunks) in [(1, [0, 2]), (5, [0, 1]), (9, [1, 2])] {
+        let expected: Vec<usize> = (0..12).filter(|j| chunks.contains(&(j / 4)) && *j != i).collect();
+        assert_eq!((0..12).filter(|&j| weights.at(&[0, 0, i, j]) > 0.0).collect::<Vec<_>>(), expected, "query {i}");
+    }
+}
+
+/// Shared-QK attention with the weights of LSH attention.
+fn unhashed(lsh: &Lsh, config: SharedQkConfig, place: &Placement) -> AnyAttention {
+    let mut attention = super::init(&AnyMechanism::from(config), place);
+    let target = softmax(&mut attention);
+    (target.value, target.output) = (lsh.value.clone(), lsh.output.clone());
+    target.logits.get_mut::<SharedQk>().unwrap().query_key = lsh.query_key.clone();
+    attention
+}
+
+#[test]
+fn lsh_attention_that_does_not_hash_is_shared_qk_attention() {
+    for role in [Role::Encoder, Role::Decoder] {
+        for scale in [Scale::Paper, Scale::Code] {
+            let mut full = init(&small().with_full_attention_below(24).with_scale(scale), &place(role));
+            let shared = unhashed(lsh(&mut full), SharedQkConfig::default().with_scale(scale), &place(role));
+            for factor in [1.0, 10.0] {
+                let x = Array::random("x", &[2, 9, 6]);
+                let x = Array { values: x.values.iter().map(|x| factor * x).collect(), ..x };
+                let input = || self_attention(&x).visibility(Visibility::padding(vec![9, 4]));
+                let (found, expected) = (context(&shared, input()), context(&full, input()));
+                assert_same(&format!("{role:?}, {scale:?}, {factor}"), &found.values, &expected.values, 1e-5 * factor);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_query_sees_its_own_position_only_where_it_sees_nothing_else() {
+    // Two at a time: the first of each pair sees nothing else.
+    let local = parse("local-1d{query_block=2,memory_block=0}").over(parse("shared-qk")).unwrap();
+    let attention = super::init(&local, &place(Role::Decoder));
+    let x = Array::random("own", &[1, 9, 6]);
+    for factor in [1e-3, 1.0, 1e3] {
+        let x = Array { shape: x.shape.clone(), values: x.values.iter().map(|x| factor * x).collect() };
+        let weights = weights(&attention, self_attention(&x).visibility(Visibility::causal()));
+        for (h, i) in (0..2).flat_map(|h| (0..9).map(move |i| (h, i))) {
+            let seen = i / 2 * 2;
+            let expected: Vec<f64> = (0..9).map(|j| f64::from(j == seen)).collect();
+            assert_same(&format!("query {i} of head {h}, {factor}"), weights.row(&[0, h, i]), &expected, 1e-6);
+        }
     }
 }
 

@@ -30,7 +30,7 @@ fn drawn_below(seed: u64, count: usize, end: i32) -> Vec<i32> {
 }
 
 fn chunking(size: usize, [before, after]: [usize; 2]) -> Chunking {
-    Chunking { size, before, after, wrap: false, bucket_mask: true, duplicate_correction: true }
+    Chunking { size, before, after, wrap: false, across_rounds: false, bucket_mask: true, duplicate_correction: true }
 }
 
 /// The arrangement, the biases, and for each kind of rows what is taken and what is returned.

@@ -1,0 +1,157 @@
+//! Shared-QK attention (Kitaev, Kaiser and Levskaya 2020, section 2).
+//!
+//! `logits_h[i, j] = q_i · q_j / (‖q_j‖ sqrt(D))`: one projection serves as query and key, and keys have length 1. A query is most like itself, so that it sees
+//! its own position only if it sees nothing else: the score of the own position loses 110 and twice the greatest score that the query can give. Beside any other
+//! key it then has less than `e^-110` of that key's weight, which is 0 in 32 bits.
+//!
+//! LSH attention (`lsh`) scores the members of a bucket in the same way. Over these logits any pattern restricts a Reformer's attention, as in its local layers:
+//! `[shared-qk@local-1d,lsh]` alternates local layers with LSH attention.
+//!
+//! Weights of an untrained layer on 32 random elements: rows are queries, columns are keys, one square for each head.
+//!
+#![doc = include_str!("../../pictures/shared-qk.svg")]
+
+use burn::module::Module;
+use burn::nn::Linear;
+use burn::tensor::{DType, Device, Tensor, TensorData};
+use derive_setters::Setters;
+use serde::{Deserialize, Serialize};
+
+use super::lsh::Scale;
+use super::relative::distances;
+use crate::conformance::formula::{Formula, dot};
+use crate::contract::Positions;
+use crate::engine::row_norm::{self, RowNorm};
+use crate::engine::{Content, LogitTerms};
+use crate::heads::split_heads;
+use crate::init;
+use crate::linear::linear;
+use crate::logits::{LogitFacts, Logits};
+use crate::parameter_formula::ParameterFormula;
+use crate::placement::Placement;
+use crate::random::RandomKey;
+use crate::registry::{AnyLogits, Card, Kind, Mechanism, Positioning};
+use crate::visibility::Span;
+
+/// Configuration of [`SharedQk`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Setters)]
+#[serde(default, deny_unknown_fields)]
+#[setters(prefix = "with_")]
+#[non_exhaustive]
+pub struct SharedQkConfig {
+    /// By what logits are scaled (default: as in the paper).
+    pub scale: Scale,
+}
+
+/// Logits of which queries and keys share their projection.
+///
+/// Should be created with [`SharedQkConfig`].
+#[derive(Module, Debug)]
+pub struct SharedQk {
+    /// Shared projection of queries and keys `[C, C]`, split into heads.
+    pub query_key: Linear,
+    #[module(skip)]
+    scale: Scale,
+    heads: usize,
+}
+
+/// By how much a query's own position scores less than any other key, at least.
+// Where nothing else is seen, the gradients of scores are differences that are 0 but for rounding. A mixture multiplies them with the scores: 100,000, as in
+// public code, would make them large.
+const MARGIN: f64 = 110.0;
+
+/// The keys of shared vectors `[B, H, K, D]`: their directions.
+pub(super) fn unit(shared: Tensor<4>) -> Tensor<4> {
+    // What is added gives a query of 0 a key of 0.
+    let scale = row_norm::Scale { averages: false, epsilon: 1e-12, factor: 1.0 };
+    RowNorm { x: shared, scale, gain: None, gate: None }.execute()
+}
+
+/// The queries of shared vectors `[B, H, Q, D]`.
+pub(super) fn scaled(shared: Tensor<4>, scale: Scale) -> Tensor<4> {
+    let width = shared.dims()[3] as f64;
+    if scale == Scale::Paper { shared * width.powf(-0.5) } else { shared }
+}
+
+impl SharedQkConfig {
+    /// Initialises the logits.
+    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> SharedQk {
+        let Placement { d_model, heads, .. } = *placement;
+        SharedQk { query_key: init::linear(d_model, d_model, false, &key.named("query_key"), device), scale: self.scale, heads }
+    }
+}
+
+impl Mechanism for SharedQkConfig {
+    const NAME: &'static str = "shared-qk";
+
+    fn card() -> Card {
+        Card {
+            variant: "SharedQk",
+            description: "Compares each query with the directions of all others, by one projection of queries and keys (Reformer).",
+            source: "Kitaev, Kaiser and Levskaya 2020, section 2",
+            kind: Kind::Scores,
+            cross: false,
+            causal: true,
+            time: "n^2 d",
+            state: "2 n d",
+            letters: &[],
+            differences: &["Two of three public implementations do not divide by `sqrt(D)` (`scale = \"code\"`)."],
+        }
+    }
+
+    /// None but whether a key is the query's own, which is the same in a cache.
+    fn positioning(&self) -> Positioning {
+        Positioning::None
+    }
+
+    fn logits(&self, placement: &Placement, key: &RandomKey, device: &Device) -> Option<AnyLogits> {
+        Some(AnyLogits::new(self.init(placement, key, device)))
+    }
+
+    /// Kitaev, Kaiser and Levskaya 2020, section 2.
+    fn formula(&self) -> Option<Formula<'_>> {
+        Some(Formula::default().logit(|query, key| {
+            let (q, k) = (query.projected("query_key", query.element()), query.projected("query_key", query.attended(key)));
+            let scale = if self.scale == Scale::Paper { (q.len() as f64).sqrt() } else { 1.0 };
+            let own = if query.distance(key) == 0 { 1e5 } else { 0.0 };
+            dot(&q, &k) / (dot(&k, &k).sqrt() * scale) - own
+        }))
+    }
+
+    fn tensors() -> &'static [(&'static str, &'static str)] {
+        &[("query_key.weight", "shared projection of queries and keys [d_in, d_out]; heads lie side by side in d_out")]
+    }
+
+    fn parameters(&self) -> Option<ParameterFormula> {
+        Some(ParameterFormula::trained(&[(1, "d q")]))
+    }
+}
+
+impl Logits for SharedQk {
+    fn facts(&self) -> LogitFacts {
+        LogitFacts::default().with_keys()
+    }
+
+    fn keys(&self, memory: Tensor<3>, _positions: &Positions) -> Option<Tensor<4>> {
+        Some(unit(split_heads(linear(memory, &self.query_key), self.heads)))
+    }
+
+    fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, _positions: &Positions) -> LogitTerms {
+        let keys = keys.expect("the logits are given the keys that they asked for");
+        let queries = scaled(split_heads(linear(query, &self.query_key), self.heads), self.scale);
+        let (device, dtype) = (queries.device(), queries.dtype());
+        // Keys have length 1: no score is greater than the length of the query. Squares of 16-bit numbers are summed as such of 32 bits.
+        let greatest = queries.clone().detach().cast(DType::F32).square().sum_dim(3).sqrt();
+        let penalties = (greatest * 2.0 + MARGIN).cast(dtype);
+        let distances = distances(span);
+        let is_own = |distance: &i64| if *distance == 0 { -1.0f32 } else { 0.0 };
+        let is_own: Vec<f32> = (0..self.heads).flat_map(|_| distances.iter().map(is_own)).collect();
+        // A product of factors of width 1, one number for each query and each distance, so that no matrix of all pairs exists.
+        let is_own = Tensor::from_data(TensorData::new(is_own, [1, self.heads, distances.len(), 1]), (&device, dtype));
+        LogitTerms { relative: Some(Content { queries: penalties, keys: is_own }), ..LogitTerms::content(queries, keys) }
+    }
+
+    fn multiplications(&self, d_head: f64) -> f64 {
+        d_head + 1.0
+    }
+}
