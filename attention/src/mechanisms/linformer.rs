@@ -7,21 +7,26 @@
 //! is no causal form and no visibility that differs between queries or heads: both are refused. Step by step it runs as cross-attention only; its state
 //! holds the projected keys and values.
 //!
+//! The paper's section 4 names general projections in place of the matrices. With the option `projection` slots are the means or the greatest numbers of windows of
+//! `L / k` successive positions, rounded up, or a convolution of these windows, whose stride is as long as its kernel. A window of which nothing is seen is no slot.
+//! The ranks of layers may differ, for example less for upper layers: `[linformer{rank=64},linformer{rank=32}]`.
+//!
 //! How far a change of each position (columns) moves each output (rows) of an untrained layer, one sequence of 32.
 //!
 #![doc = include_str!("../../pictures/linformer.svg")]
+
+mod formula;
 
 use std::sync::Arc;
 
 use burn::module::Module;
 use burn::nn::Linear;
-use burn::tensor::{Device, Tensor};
+use burn::tensor::{Device, Tensor, TensorData};
 use derive_setters::Setters;
 use serde::{Deserialize, Serialize};
 
 use crate::abilities::{Abilities, Causality};
-use crate::conformance::array::Array;
-use crate::conformance::formula::{Formula, dot, softmax};
+use crate::conformance::formula::Formula;
 use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs, Positions};
 use crate::engine::fused::{self, Part};
 use crate::engine::{AttentionProgram, Dropout, Engine, LogitTerms, Weighting, reference};
@@ -36,8 +41,8 @@ use crate::probe::{Observation, Probe};
 use crate::progress::DecodingStart;
 use crate::random::RandomKey;
 use crate::registry::{AnyAttention, Card, Kind, Mechanism};
-use crate::sequence_projection::{ProjectionInit, SequenceProjection};
-use crate::visibility::{Span, Visibility};
+use crate::sequence_projection::{ProjectionInit, ProjectionKind, SequenceProjection, window_of};
+use crate::visibility::{Span, Visibility, hidden_logit};
 
 /// Which projections of the sequence are one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,20 +65,22 @@ pub enum Sharing {
 #[setters(prefix = "with_")]
 #[non_exhaustive]
 pub struct LinformerConfig {
-    /// Number of slots `k`, from 1 to the maximal length (default: 64, or the maximal length if that is less).
+    /// Number of slots `k`, from 1 to the maximal length (default: 64, or the maximal length if that is less). Of windows it is the greatest number.
     #[setters(into)]
     pub rank: Option<usize>,
-    /// Which projections are one (default: headwise).
+    /// How positions become slots: `linear` (default), `mean-pooling`, `max-pooling` or `convolution`.
+    pub projection: ProjectionKind,
+    /// Which projections are one (default: headwise). Pooling has none.
     pub sharing: Sharing,
     /// Whether the projections are trained (default) or stay as they were drawn. Frozen ones are saved with the model.
     pub trainable: bool,
-    /// How the projections are drawn (default: xavier).
+    /// How linear projections are drawn (default: xavier).
     pub init: ProjectionInit,
 }
 
 impl Default for LinformerConfig {
     fn default() -> Self {
-        Self { rank: None, sharing: Sharing::Headwise, trainable: true, init: ProjectionInit::Xavier }
+        Self { rank: None, projection: ProjectionKind::Linear, sharing: Sharing::Headwise, trainable: true, init: ProjectionInit::Xavier }
     }
 }
 
@@ -92,7 +99,7 @@ pub struct Linformer {
     pub output: Linear,
     /// `E`.
     pub key_slots: SequenceProjection,
-    /// `F`; absent where it is `E`.
+    /// `F`; absent where it is `E`, and where windows are pooled.
     pub value_slots: Option<SequenceProjection>,
     heads: usize,
     dropout: f64,
@@ -115,7 +122,12 @@ impl LinformerConfig {
         let Placement { d_model, heads, max_length, .. } = *placement;
         let rank = self.rank_for(placement);
         let matrices = if self.sharing == Sharing::None { heads } else { 1 };
-        let slots = |name| SequenceProjection::new([matrices, rank, max_length], self.init, self.trainable, &key.named(name), device);
+        let shape = [matrices, rank, max_length];
+        let slots = |name| match self.projection {
+            ProjectionKind::Linear => SequenceProjection::new(shape, self.init, self.trainable, &key.named(name), device),
+            kind => SequenceProjection::of_windows(kind, shape, placement.d_head(), self.trainable, &key.named(name), device),
+        };
+        let has_own_values = matches!(self.sharing, Sharing::None | Sharing::Headwise) && !self.projection.is_pooling();
         let linear = |name| init::linear(d_model, d_model, false, &key.named(name), device);
         Linformer {
             query: linear("query"),
@@ -123,7 +135,7 @@ impl LinformerConfig {
             value: linear("value"),
             output: linear("output"),
             key_slots: slots("key_slots"),
-            value_slots: matches!(self.sharing, Sharing::None | Sharing::Headwise).then(|| slots("value_slots")),
+            value_slots: has_own_values.then(|| slots("value_slots")),
             heads,
             dropout: placement.dropout,
             cross: placement.role == Role::Cross,
@@ -158,70 +170,72 @@ impl Mechanism for LinformerConfig {
     }
 
     /// # Errors
-    /// If the rank is 0 or more than the maximal length.
+    /// If the rank is 0 or more than the maximal length, or an option is given that is not for this kind of projection.
     fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
-        let rank = self.rank_for(placement);
-        if (1..=placement.max_length).contains(&rank) {
-            return Ok(());
+        let (rank, check) = (self.rank_for(placement), placement.check(Self::NAME));
+        if !(1..=placement.max_length).contains(&rank) {
+            let remedy = format!("give a number from 1 to the maximal length {}", placement.max_length);
+            return Err(check.wrong("rank", rank, remedy));
         }
-        let remedy = format!("give a number from 1 to the maximal length {}", placement.max_length);
-        Err(placement.check(Self::NAME).wrong("rank", rank, remedy))
+        let usual = Self::default();
+        let given = [
+            ("sharing", self.sharing != usual.sharing, format!("{:?}", self.sharing)),
+            ("trainable", self.trainable != usual.trainable, self.trainable.to_string()),
+            ("init", self.init != usual.init, format!("{:?}", self.init)),
+        ];
+        let idle = given.into_iter().find(|(option, is_given, _)| *is_given && self.without_effect(option, placement.role).is_some());
+        idle.map_or(Ok(()), |(option, _, value)| Err(check.wrong(option, value, "leave it out, or set projection to linear")))
+    }
+
+    fn without_effect(&self, option: &str, _role: Role) -> Option<&'static str> {
+        match option {
+            "sharing" | "trainable" if self.projection.is_pooling() => Some("pooling has no projections"),
+            "init" if self.projection.has_windows() => Some("init is for projection = \"linear\""),
+            _ => None,
+        }
     }
 
     fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
         AnyAttention::new(self.init(placement, key, device))
     }
 
-    /// Wang et al. 2020: `softmax(q (E K)^T / sqrt(D)) (F V)`, one slot at a time.
     fn formula(&self) -> Option<Formula<'_>> {
-        Some(Formula::default().head(|query| {
-            let name = if self.trainable { "matrix" } else { "frozen_matrix" };
-            let e = query.parameter(&format!("key_slots.{name}"));
-            let f = match self.sharing {
-                Sharing::None | Sharing::Headwise => query.parameter(&format!("value_slots.{name}")),
-                Sharing::KeyValue | Sharing::Layerwise => e,
-            };
-            let (rank, width) = (e.shape[1], query.placement().d_head());
-            let matrix = if self.sharing == Sharing::None { query.head } else { 0 };
-            let mixed = |mix: &Array, map: &str, slot: usize| {
-                let mut sum = vec![0.0; width];
-                for key in (0..query.keys()).filter(|&key| query.sees(key)) {
-                    let share = mix.at(&[matrix, slot, query.position_of(key)]);
-                    sum.iter_mut().zip(query.projected(map, query.attended(key))).for_each(|(sum, x)| *sum += share * x);
-                }
-                sum
-            };
-            let q = query.projected("query", query.element());
-            let scores: Vec<_> = (0..rank).map(|slot| Some(dot(&q, &mixed(e, "key", slot)) / (width as f64).sqrt())).collect();
-            let mut head = vec![0.0; width];
-            for (slot, weight) in softmax(&scores).into_iter().enumerate() {
-                head.iter_mut().zip(mixed(f, "value", slot)).for_each(|(out, v)| *out += weight * v);
-            }
-            head
-        }))
+        Some(formula::of(self))
     }
 
     fn tensors() -> &'static [(&'static str, &'static str)] {
         &[
-            ("key_slots.matrix", "E, over positions [matrices, slots, position]"),
+            (
+                "key_slots.matrix",
+                "E, over positions [matrices, slots, position]; of a convolution, over windows [matrices, position and channel, channel]",
+            ),
             ("key_slots.frozen_matrix", "E as it was drawn, over positions [matrices, slots, position]"),
-            ("value_slots.matrix", "F, over positions [matrices, slots, position]"),
+            (
+                "value_slots.matrix",
+                "F, over positions [matrices, slots, position]; of a convolution, over windows [matrices, position and channel, channel]",
+            ),
             ("value_slots.frozen_matrix", "F as it was drawn, over positions [matrices, slots, position]"),
         ]
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {
+        let [of_heads, of_all] = match self.projection {
+            ProjectionKind::Linear => ["H k L", "k L"],
+            ProjectionKind::Convolution => ["H s_k D^2", "s_k D^2"],
+            ProjectionKind::MeanPooling | ProjectionKind::MaxPooling => return Some(ParameterFormula::trained(&[(4, "d^2")])),
+        };
         let matrices = [match self.sharing {
-            Sharing::None => (2, "H k L"),
-            Sharing::Headwise => (2, "k L"),
-            Sharing::KeyValue | Sharing::Layerwise => (1, "k L"),
+            Sharing::None => (2, of_heads),
+            Sharing::Headwise => (2, of_all),
+            Sharing::KeyValue | Sharing::Layerwise => (1, of_all),
         }];
         let slots = if self.trainable { ParameterFormula::trained(&matrices) } else { ParameterFormula::fixed(&matrices) };
         Some(ParameterFormula::trained(&[(4, "d^2")]).plus(slots))
     }
 
     fn letters(&self, max_length: usize) -> Vec<(&'static str, usize)> {
-        vec![("k", self.rank_at(max_length))]
+        let rank = self.rank_at(max_length);
+        vec![("k", rank), ("s_k", window_of(max_length, rank))]
     }
 }
 
@@ -235,8 +249,26 @@ impl Linformer {
         (0..batch).map(|row| rows[if rows.len() == 1 { 0 } else { row }].clone()).collect()
     }
 
+    /// Keys and values of windows of the memory, `[B, H, w, D]`. Where windows show nothing, keys have a channel more, which hides them: `[B, H, w, D + 1]`.
+    fn slots_of_windows(&self, memory: Tensor<3>, seen: &[Vec<bool>], positions: &Positions) -> [Tensor<4>; 2] {
+        let [keys, values] = [&self.key, &self.value].map(|map| split_heads(linear(memory.clone(), map), self.heads));
+        let (keys, counts) = self.key_slots.forward_windows(keys, seen, positions);
+        let (values, _) = self.value_slots.as_ref().unwrap_or(&self.key_slots).forward_windows(values, seen, positions);
+        if counts.iter().all(|&count| count > 0.0) {
+            return [keys, values];
+        }
+        let [batch, heads, windows, _] = keys.dims();
+        let hidden = hidden_logit(keys.dtype());
+        let biases: Vec<f32> = counts.into_iter().map(|count| if count > 0.0 { 0.0 } else { hidden }).collect();
+        let biases = Tensor::<4>::from_data(TensorData::new(biases, [batch, 1, windows, 1]), (&keys.device(), keys.dtype()));
+        [Tensor::cat(vec![keys, biases.expand([batch, heads, windows, 1])], 3), values]
+    }
+
     /// Keys and values of the memory in slots, `[B, H, k, D]`.
     fn slots(&self, memory: Tensor<3>, seen: &[Vec<bool>], positions: &Positions) -> [Tensor<4>; 2] {
+        if self.key_slots.kind().has_windows() {
+            return self.slots_of_windows(memory, seen, positions);
+        }
         let [matrices, rank, _] = self.key_slots.shape();
         let maps = [&self.key, &self.value];
         let in_heads = |x: Tensor<4>| split_heads(merge_heads(x), self.heads);
@@ -260,10 +292,19 @@ impl Linformer {
         (random, engine): (Option<RandomKey>, Engine),
         probe: &mut Probe,
     ) -> AttentionOutput {
-        let scale = (keys.dims()[3] as f64).powf(-0.5);
+        let (width, key_width) = (values.dims()[3], keys.dims()[3]);
+        let scale = (width as f64).powf(-0.5);
         let span = Span::whole(query.dims()[1], keys.dims()[2]);
+        let queries = split_heads(linear(query, &self.query) * scale, self.heads);
+        let queries = if key_width > width {
+            let [batch, heads, count, _] = queries.dims();
+            let ones = Tensor::ones([batch, heads, count, key_width - width], (&queries.device(), queries.dtype()));
+            Tensor::cat(vec![queries, ones], 3)
+        } else {
+            queries
+        };
         let program = AttentionProgram {
-            weighting: Weighting::softmax(LogitTerms::content(split_heads(linear(query, &self.query) * scale, self.heads), keys)),
+            weighting: Weighting::softmax(LogitTerms::content(queries, keys)),
             mask: None,
             soft_span: None,
             values,
@@ -346,7 +387,13 @@ impl Attention for Linformer {
     }
 
     fn multiplications(&self, pairs: &Pairs) -> f64 {
+        let [_, rank, max_length] = self.key_slots.shape();
         // Keys and values to slots, then scores and sums over slots.
-        (2 * (pairs.keys + pairs.queries.len()) * self.key_slots.shape()[1] * pairs.heads * pairs.d_head) as f64
+        let (slots, mapped) = match self.key_slots.kind() {
+            ProjectionKind::Linear => (rank, pairs.keys * rank),
+            ProjectionKind::MeanPooling | ProjectionKind::MaxPooling => (pairs.keys.div_ceil(window_of(max_length, rank)), 0),
+            ProjectionKind::Convolution => (pairs.keys.div_ceil(window_of(max_length, rank)), pairs.keys * pairs.d_head),
+        };
+        (2 * (mapped + pairs.queries.len() * slots) * pairs.heads * pairs.d_head) as f64
     }
 }

@@ -286,6 +286,23 @@ fn impossible_linformers_and_convolutions_are_refused() {
         let config = AnyMechanism::from(LinformerConfig::default().with_rank(rank));
         refused(&config, &encoder, &["encoder layer 1 of 1", "linformer", &format!("`rank` is {rank}"), "from 1 to the maximal length 8"]);
     }
+    for (options, says) in [
+        ("projection=mean-pooling,sharing=layerwise", "`sharing` is Layerwise"),
+        ("projection=max-pooling,trainable=false", "`trainable` is false"),
+        ("projection=mean-pooling,init=normal", "`init` is Normal"),
+        ("projection=convolution,init=normal", "`init` is Normal"),
+    ] {
+        refused(&parse(&format!("linformer{{rank=4,{options}}}")), &encoder, &["linformer", says, "set projection to linear"]);
+    }
+    for kind in ["mean-pooling", "max-pooling"] {
+        let pooling = parse(&format!("linformer{{rank=4,projection={kind}}}"));
+        assert_eq!(pooling.validate(&encoder), Ok(()));
+        assert!(["sharing", "trainable", "init"].iter().all(|option| pooling.without_effect(option, Role::Encoder).is_some()));
+    }
+    let convolution = parse("linformer{rank=4,projection=convolution,sharing=none,trainable=false}");
+    assert_eq!(convolution.validate(&encoder), Ok(()));
+    assert_eq!(convolution.without_effect("sharing", Role::Encoder), None);
+    assert_eq!(parse("linformer").without_effect("init", Role::Encoder), None);
     for kernel in [KernelSizes::All(0), KernelSizes::Each(vec![3, 0]), KernelSizes::Each(Vec::new())] {
         let light = LightweightConvConfig::default().with_kernel(kernel.clone());
         refused(&AnyMechanism::from(light), &own, &["lightweight-conv", "`kernel` is [", "at least 1"]);

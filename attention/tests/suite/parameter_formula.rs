@@ -51,7 +51,10 @@ fn option_letters(config: &AnyMechanism, max_length: usize) -> Vec<(&'static str
             let [a, b] = config.factors.unwrap_or([a, max_length.div_ceil(a)]);
             vec![("a", a), ("b", b)]
         },
-        config in LinformerConfig => vec![("k", config.rank.unwrap_or(max_length))],
+        config in LinformerConfig => {
+            let rank = config.rank.unwrap_or(max_length);
+            vec![("k", rank), ("s_k", max_length.div_ceil(rank))]
+        },
         config in AftConfig => vec![("k", config.rank.unwrap_or(max_length))],
         config in LearnedRelativeConfig => vec![("S", config.max_distance.unwrap_or(max_length))],
         config in AdaptiveSpanConfig => match &config.logits {

@@ -53,7 +53,7 @@ use heedful_attention::placement::{Placement, Role};
 use heedful_attention::qk_norm::QkNorm;
 use heedful_attention::registry::{AnyAttention, AnyMechanism, Kind};
 use heedful_attention::restricted::Execution;
-use heedful_attention::sequence_projection::ProjectionInit;
+use heedful_attention::sequence_projection::{ProjectionInit, ProjectionKind};
 
 use crate::backends::Backend;
 use crate::subject::Subject;
@@ -150,6 +150,16 @@ pub fn variants() -> Vec<Variant> {
     let frozen =
         LinformerConfig::default().with_rank(4).with_sharing(Sharing::Headwise).with_trainable(false).with_init(ProjectionInit::Normal);
     add("linformer, frozen", AnyMechanism::from(frozen), ends, false);
+    // Windows of three positions, of which the last one is short; and of two.
+    for kind in [ProjectionKind::MeanPooling, ProjectionKind::MaxPooling, ProjectionKind::Convolution] {
+        let config = LinformerConfig::default().with_rank(3).with_projection(kind);
+        add(&format!("linformer, {kind:?}"), AnyMechanism::from(config), ends, false);
+    }
+    let kernels = LinformerConfig::default().with_rank(4).with_projection(ProjectionKind::Convolution);
+    for sharing in [Sharing::None, Sharing::KeyValue, Sharing::Layerwise] {
+        add(&format!("linformer, Convolution, {sharing:?}"), AnyMechanism::from(kernels.clone().with_sharing(sharing)), ends, false);
+    }
+    add("linformer, Convolution, frozen", AnyMechanism::from(kernels.with_trainable(false)), ends, false);
     let both = &[Role::Encoder, Role::Decoder];
     add("lightweight-conv", parse("lightweight-conv"), both, false);
     add("dynamic-conv", parse("dynamic-conv"), both, false);

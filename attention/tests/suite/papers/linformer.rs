@@ -12,6 +12,7 @@ use heedful_attention::progress::DecodingStart;
 use heedful_attention::random::RandomKey;
 use heedful_attention::read::read;
 use heedful_attention::registry::{AnyAttention, AnyMechanism};
+use heedful_attention::sequence_projection::ProjectionKind;
 use heedful_attention::visibility::Visibility;
 
 use super::{assert_same, context, cross_attention, identity, init, parameter, self_attention, softmax};
@@ -62,6 +63,67 @@ fn averages_of_blocks_give_attention_to_pooled_keys_and_values() {
     let pooled = Array::from_fn([2, 4, 6], |[b, slot, c]| (memory.at(&[b, 2 * slot, c]) + memory.at(&[b, 2 * slot + 1, c])) / 2.0);
     let expected = context(&dense(attention.clone(), Role::Cross), cross_attention(&x, &pooled));
     assert_same("context", &context(&attention, cross_attention(&x, &memory)).values, &expected.values, 1e-5);
+}
+
+/// A linformer with windows of two positions.
+fn with_windows(role: Role, kind: ProjectionKind) -> AnyAttention {
+    let config = LinformerConfig::default().with_rank(4).with_projection(kind);
+    init(&AnyMechanism::from(config), &placement(role, 2))
+}
+
+#[test]
+fn means_of_windows_are_a_matrix_of_averages_and_an_averaging_convolution() {
+    let (x, memory) = (Array::random("x", &[2, 5, 6]), Array::random("m", &[2, 8, 6]));
+    let averages = Array::from_fn([4, 8], |[slot, j]| if j / 2 == slot { 0.5 } else { 0.0 });
+    let expected = context(&with_slots(Role::Cross, &averages), cross_attention(&x, &memory));
+    let means = with_windows(Role::Cross, ProjectionKind::MeanPooling);
+    assert_same("means", &context(&means, cross_attention(&x, &memory)).values, &expected.values, 1e-5);
+    let mut convolution = with_windows(Role::Cross, ProjectionKind::Convolution);
+    let inner = linformer(&mut convolution);
+    // Two positions of three channels.
+    let kernel = Array::from_fn([1, 6, 3], |[_, row, channel]| if row % 3 == channel { 0.5 } else { 0.0 });
+    inner.key_slots.matrix = Some(parameter(&kernel));
+    inner.value_slots.as_mut().expect("values have a kernel of their own").matrix = Some(parameter(&kernel));
+    assert_same("convolution", &context(&convolution, cross_attention(&x, &memory)).values, &expected.values, 1e-5);
+}
+
+#[test]
+fn windows_of_equal_positions_are_attention_to_one_of_each() {
+    let (x, memory) = (Array::random("x", &[2, 5, 6]), Array::random("m", &[2, 4, 6]));
+    let twice = Array::from_fn([2, 8, 6], |[b, j, c]| memory.at(&[b, j / 2, c]));
+    let attention = with_windows(Role::Cross, ProjectionKind::MaxPooling);
+    let expected = context(&dense(attention.clone(), Role::Cross), cross_attention(&x, &memory));
+    assert_same("greatest", &context(&attention, cross_attention(&x, &twice)).values, &expected.values, 1e-5);
+}
+
+#[test]
+fn a_window_that_shows_nothing_is_no_slot() {
+    for kind in [ProjectionKind::MeanPooling, ProjectionKind::MaxPooling, ProjectionKind::Convolution] {
+        let attention = with_windows(Role::Encoder, kind);
+        let x = Array::random("x", &[1, 8, 6]);
+        let short = context(&attention, self_attention(&x.slice(0..3)));
+        let padded = context(&attention, self_attention(&x).visibility(Visibility::padding(vec![3])));
+        assert_same(&format!("{kind:?}: padded on the right"), &padded.slice(0..3).values, &short.values, 1e-6);
+        let late = context(&attention, self_attention(&x.slice(3..8)));
+        let positions = Positions::default().with_left_padding([3]);
+        let input = self_attention(&x).visibility(Visibility::left_padding(vec![3])).positions(positions);
+        assert_same(&format!("{kind:?}: padded on the left"), &context(&attention, input).slice(3..8).values, &late.values, 1e-6);
+        let nothing = context(&attention, self_attention(&x).visibility(Visibility::padding(vec![0])));
+        assert_same(&format!("{kind:?}: nothing is seen"), &nothing.values, &[0.0; 8 * 6], 0.0);
+    }
+}
+
+#[test]
+fn pooling_has_no_parameters_and_a_convolution_a_kernel_for_each_matrix() {
+    let count = |kind, sharing| {
+        let config = LinformerConfig::default().with_rank(4).with_projection(kind).with_sharing(sharing);
+        init(&AnyMechanism::from(config), &placement(Role::Encoder, 2)).num_params() - 4 * 6 * 6
+    };
+    assert_eq!(count(ProjectionKind::MeanPooling, Sharing::Headwise), 0);
+    assert_eq!(count(ProjectionKind::MaxPooling, Sharing::Headwise), 0);
+    for (sharing, kernels) in [(Sharing::None, 4), (Sharing::Headwise, 2), (Sharing::KeyValue, 1)] {
+        assert_eq!(count(ProjectionKind::Convolution, sharing), kernels * 2 * 3 * 3, "{sharing:?}");
+    }
 }
 
 #[test]
