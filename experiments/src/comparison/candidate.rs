@@ -235,7 +235,15 @@ pub(crate) fn attention<E: Experiment>(config: &Config<E>, name: &str) -> Result
                 format!("`{}` has one stack of layers; give a name, or a list such as [dot-product,relative] for its layers", E::NAME);
             return Err(ExperimentError::usage(format!("attention `{name}`: {problem}")));
         }
-        return Ok(Attention { name: compact(name), layout: with_options(layout) });
+        let attention = Attention { name: compact(name), layout: with_options(layout) };
+        for (mechanism, option) in options_within(&attention.name) {
+            let placed = E::attentions(&attention).into_iter().filter(|(_, placed)| placed.name() == mechanism.name());
+            let mut uses = placed.map(|(role, placed)| placed.without_effect(&option, role));
+            if let Some(reason) = uses.next().flatten().filter(|_| uses.all(|reason| reason.is_some())) {
+                return Err(ExperimentError::usage(format!("attention `{name}`: `{option}` would change nothing: {reason}")));
+            }
+        }
+        return Ok(attention);
     }
     let (base, options) = AnyMechanism::split_options(name);
     let mechanism = config.mechanisms.attention(base).map_err(|error| match error {
@@ -259,8 +267,8 @@ pub(crate) fn attention<E: Experiment>(config: &Config<E>, name: &str) -> Result
     Ok(attention)
 }
 
-/// A list of mechanisms, one for each layer, or a table with those of `encoder`, `decoder` and `cross`, in TOML whose names need no quotes and may be repeated:
-/// `{encoder=linformer,decoder=[3*gla,relative]}`.
+/// A list of mechanisms, one for each layer, or a table with those of `encoder`, `decoder` and `cross`, in TOML whose names need no quotes, may have options behind
+/// them and may be repeated: `{encoder=linformer{rank=16},decoder=[3*gla,relative]}`.
 fn read_layout(text: &str) -> Result<AttentionLayout, String> {
     #[derive(Deserialize)]
     struct Field {
@@ -292,18 +300,51 @@ fn quoted(text: &str) -> Result<String, String> {
             if name.is_empty() || !(1..=MOST_REPEATED).contains(&count) {
                 return Err(format!("`{word}*{name}`: give a number from 1 to {MOST_REPEATED}, `*` and a name, such as 3*dot-product"));
             }
-            quoted.push_str(&vec![format!("\"{name}\""); count].join(","));
-            rest = &behind[name.len()..];
+            let options = &behind[name.len()..][..length_of_options(&behind[name.len()..])];
+            quoted.push_str(&vec![format!("\"{name}{}\"", compact(options)); count].join(","));
+            rest = &behind[name.len() + options.len()..];
             continue;
         }
         let is_value = word.parse::<f64>().is_ok() || ["true", "false"].contains(&word) || rest.trim_start().starts_with('=');
         match word {
             "" => quoted.push(first),
             word if is_value => quoted.push_str(word),
-            word => quoted.extend(["\"", word, "\""]),
+            word => {
+                let (options, behind) = rest.split_at(length_of_options(rest));
+                quoted.extend(["\"", word, &compact(options), "\""]);
+                rest = behind;
+            }
         }
     }
     Ok(quoted)
+}
+
+/// Length of the braces that a text begins with, up to the one that closes them; 0 if it begins with something else.
+fn length_of_options(text: &str) -> usize {
+    if !text.starts_with('{') {
+        return 0;
+    }
+    let mut open = 0usize;
+    let closing = text.char_indices().find(|&(_, sign)| {
+        match sign {
+            '{' => open += 1,
+            '}' => open -= 1,
+            _ => {}
+        }
+        open == 0
+    });
+    closing.map_or(text.len(), |(at, _)| at + 1)
+}
+
+/// Options behind the names in a list or a table, each with its mechanism.
+fn options_within(text: &str) -> Vec<(AnyMechanism, String)> {
+    let is_of_name = |sign: char| sign.is_ascii_alphanumeric() || "_+-@.".contains(sign);
+    let braces = text.match_indices('{').filter_map(|(at, _)| {
+        let name = text[..at].rsplit(|sign: char| !is_of_name(sign)).next().filter(|name| !name.is_empty())?;
+        let options = &text[at..][..length_of_options(&text[at..])];
+        Some((name.parse::<AnyMechanism>().ok()?, AnyMechanism::option_names(options)))
+    });
+    braces.flat_map(|(mechanism, names)| names.into_iter().map(move |name| (mechanism.clone(), name))).collect()
 }
 
 /// The text without blanks and quotes: the name of a layout.
@@ -315,6 +356,8 @@ fn compact(text: &str) -> String {
 mod tests {
     use heedful_attention::mechanisms::gaussian::GaussianConfig;
     use heedful_attention::mechanisms::linformer::LinformerConfig;
+    use heedful_attention::mechanisms::local_1d::LocalOneDConfig;
+    use heedful_attention::mechanisms::lsh::{BucketCount, LshConfig};
     use heedful_attention::placement::Role;
 
     use super::*;
@@ -380,6 +423,34 @@ mod tests {
             let error = attention::<Language>(&Default::default(), text).unwrap_err().to_string();
             assert!(error.contains("from 1 to 1000") && error.contains("3*dot-product"), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn layers_and_parts_have_options_behind_their_names() {
+        let texts = [
+            "{encoder=[linformer{rank=8}, 2*linformer{rank = 4, sharing='none'},{name=linformer,rank=2}]}",
+            "{encoder=linformer{rank=8},decoder=[shared-qk@local-1d{query_block=4},lsh{buckets=[4, 6]}],cross=dot-product}",
+        ];
+        let (_, candidates) = of::<Translation>(&texts, &["model.layers=4"]);
+        let ranks = |index: usize| -> Vec<Option<usize>> {
+            let placed = Translation::attentions(&candidates[index].attention);
+            placed.iter().filter(|(role, _)| *role == Role::Encoder).map(|(_, one)| one.get::<LinformerConfig>().unwrap().rank).collect()
+        };
+        assert_eq!(ranks(0), [Some(8), Some(4), Some(4), Some(2)]);
+        assert_eq!(ranks(1), [Some(8)]);
+        let name = "{encoder=[linformer{rank=8},2*linformer{rank=4,sharing=none},{name=linformer,rank=2}]}";
+        assert_eq!(candidates[0].attention.name, name);
+        let (_, again) = of::<Translation>(&[name], &["model.layers=4"]);
+        assert_eq!(again[0].attention.layout, candidates[0].attention.layout);
+        let decoder = &candidates[1].attention.layout.decoder;
+        let local = decoder.at(0).get::<LocalOneDConfig>().unwrap();
+        assert_eq!((local.query_block, local.logits.name().as_str()), (4, "shared-qk"));
+        assert_eq!(decoder.at(1).get::<LshConfig>().unwrap().buckets, Some(BucketCount::Factorised([4, 6])));
+        let refused = |text: &str| attention::<Translation>(&Default::default(), text).unwrap_err().to_string();
+        assert!(refused("[linformer{rnk=8},dot-product]").contains("rnk"));
+        assert!(refused("[linformer{rank=8,dot-product]").contains("attention `[linformer{rank=8,dot-product]`"));
+        let idle = refused("[dot-product,gaussian{window=3}]");
+        assert!(idle.contains("`window` would change nothing") && idle.contains("banded"), "{idle}");
     }
 
     #[test]
