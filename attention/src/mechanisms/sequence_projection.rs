@@ -113,8 +113,11 @@ impl Windows {
         let places = self.count * self.size;
         let shape = [rows, heads, self.count, self.size, width];
         let Some(padding) = &self.padding else {
-            let further = (places > length).then(|| Tensor::zeros([rows, heads, places - length, width], (&x.device(), x.dtype())));
-            return if let Some(further) = further { Tensor::cat(vec![x, further], 2) } else { x }.reshape(shape);
+            if places == length {
+                return x.reshape(shape);
+            }
+            let further = Tensor::zeros([rows, heads, places - length, width], (&x.device(), x.dtype()));
+            return Tensor::cat(vec![x, further], 2).reshape(shape);
         };
         let index = |row: usize, place: usize| (row * length + (padding[row] + place).min(length - 1)) as i32;
         let indices: Vec<i32> =

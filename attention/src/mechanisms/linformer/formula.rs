@@ -6,7 +6,7 @@ use crate::conformance::formula::{Formula, Query, dot, softmax};
 use crate::sequence_projection::ProjectionKind;
 
 pub(super) fn of(config: &LinformerConfig) -> Formula<'_> {
-    Formula::default().head(|query| {
+    Formula::default().head(move |query| {
         let length = query.placement().max_length;
         let rank = config.rank.unwrap_or(length.min(64));
         let window = length.div_ceil(rank);
@@ -38,7 +38,7 @@ pub(super) fn of(config: &LinformerConfig) -> Formula<'_> {
 
 /// Keys that are seen, with their projections.
 fn seen<'q>(query: &'q Query, map: &'q str) -> impl Iterator<Item = (usize, Vec<f64>)> + 'q {
-    let keys = (0..query.keys()).filter(|&key| query.sees(key));
+    let keys = (0..query.keys()).filter(move |&key| query.sees(key));
     keys.map(move |key| (query.position_of(key), query.projected(map, query.attended(key))))
 }
 
