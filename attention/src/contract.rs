@@ -18,6 +18,7 @@ pub use self::pairs::Pairs;
 pub use self::sink_cache::SinkCache;
 
 use std::fmt::Debug;
+use std::ops::Range;
 use std::sync::Arc;
 
 use burn::module::{Module, ModuleDisplay};
@@ -83,7 +84,7 @@ pub trait Attention: Module + ModuleDisplay + 'static {
     }
 }
 
-/// Positions of the queries, and where each batch row begins.
+/// Positions of the queries, and where each batch row begins and ends.
 ///
 /// Mechanisms that are tied to absolute positions (synthesizers) need to know at which index a left-padded row begins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -92,12 +93,15 @@ pub struct Positions {
     pub start: usize,
     /// Number of padding elements before the first real one, per batch row; absent if no row is padded on the left.
     pub left_padding: Option<Arc<[usize]>>,
+    /// Index after the last real query, per batch row, if nobody reads what queries give that are padding: an attention may leave these out, and give any finite
+    /// numbers for them. Absent (default) if all are computed. It hides no keys: that is for the [`Visibility`].
+    pub ends: Option<Arc<[usize]>>,
 }
 
 impl Positions {
     /// Positions from `start` on, without left padding.
     pub fn from_start(start: usize) -> Self {
-        Self { start, left_padding: None }
+        Self { start, ..Self::default() }
     }
 
     /// The same positions in a batch whose row `b` begins with `counts[b]` padding elements.
@@ -105,6 +109,29 @@ impl Positions {
         let counts = counts.into();
         self.left_padding = counts.iter().any(|&count| count > 0).then_some(counts);
         self
+    }
+
+    /// The same positions in a batch whose row `b` ends before index `ends[b]`, where nobody reads what queries give that are padding.
+    pub fn with_ends(mut self, ends: impl Into<Arc<[usize]>>) -> Self {
+        self.ends = Some(ends.into());
+        self
+    }
+
+    /// The positions of queries whose outputs are read, in ranges of the rows `[B N]` of all queries, in ascending order; `None` if all are.
+    ///
+    /// # Panics
+    /// If there is not one end for each batch row.
+    pub(crate) fn real_rows(&self, batch: usize, length: usize) -> Option<Vec<Range<usize>>> {
+        let ends = self.ends.as_ref()?;
+        assert_eq!(ends.len(), batch, "ends of rows of a batch");
+        let within = |index: usize| index.saturating_sub(self.start).min(length);
+        let rows = ends.iter().enumerate().map(|(row, &end)| {
+            let begin = self.left_padding.as_ref().map_or(0, |counts| within(counts[row]));
+            row * length + begin..row * length + within(end).max(begin)
+        });
+        let rows: Vec<Range<usize>> = rows.collect();
+        let is_whole = rows.iter().all(|row| row.len() == length);
+        (!is_whole).then(|| rows.into_iter().filter(|row| !row.is_empty()).collect())
     }
 }
 

@@ -27,7 +27,7 @@ use crate::engine::fused::Part;
 use crate::engine::{AttentionProgram, Dropout, Engine, LogitTerms, Weighting, fused, reference};
 use crate::heads::{merge_heads, repeat_heads, split_heads};
 use crate::init;
-use crate::linear::linear;
+use crate::linear::linear_at;
 use crate::logits::Logits;
 use crate::memory::KeyValueState;
 use crate::placement::Placement;
@@ -79,7 +79,7 @@ impl<L: Heads> SoftmaxAttention<L> {
 
     /// Keys `[B, G, K, R]` and values `[B, G, K, D]` of elements `[B, K, C]` at these positions.
     fn remembered(&self, memory: Tensor<3>, positions: &Positions) -> (Option<Tensor<4>>, Tensor<4>) {
-        let values = split_heads(linear(memory.clone(), &self.value), self.kv_heads);
+        let values = split_heads(linear_at(memory.clone(), &self.value, positions), self.kv_heads);
         (self.logits.head_keys(memory, positions), values)
     }
 
@@ -87,9 +87,10 @@ impl<L: Heads> SoftmaxAttention<L> {
         let Query { query, visibility, positions, random, engine } = input;
         let losses = self.logits.head_losses(&query);
         let (Self { latest, .. }, heads, dropout) = (self, self.heads, self.dropout);
+        let at = positions.clone();
         let sink = self.sink.as_ref().map(|sink| sink.val().reshape([1, heads, 1, 1]).cast(values.dtype()));
         let call = HeadCall { query, keys, values, key_start, visibility, positions, random, engine, heads, dropout, sink, latest };
-        AttentionOutput { context: linear(merge_heads(self.logits.attend(call, probe)), &self.output), losses }
+        AttentionOutput { context: linear_at(merge_heads(self.logits.attend(call, probe)), &self.output, &at), losses }
     }
 }
 
@@ -137,7 +138,7 @@ impl<L: Logits> Weighing<'_, L> {
         if engine == Engine::Auto && span.queries < fused::FEWEST_QUERIES {
             return Execution::Reference;
         }
-        let in_order = || Execution::Fused(Arc::new([Part::in_order(visibility.tiles(span, self.heads))]));
+        let in_order = || Execution::Fused(Arc::new([Part::in_order(visibility.tiles_of(span, self.heads, positions))]));
         if is_fused && fused::has_kernels(program) {
             return in_order();
         }
@@ -260,16 +261,16 @@ impl<L: Heads> Attention for SoftmaxAttention<L> {
     fn forward(&self, input: AttentionInput, probe: &mut Probe) -> AttentionOutput {
         let AttentionInput { query, memory, visibility, positions, random, engine } = input;
         let visibility = visibility.within(&self.limit);
-        let (memory, key_start) = match memory {
+        let (memory, key_start, ends) = match memory {
             Some(memory) => {
                 // What no query reaches is not even projected.
                 let start = self.logits.head_reach().map_or(0, |reach| positions.start.saturating_sub(reach));
                 let length = memory.dims()[1];
-                (memory.narrow(1, start, length - start), start)
+                (memory.narrow(1, start, length - start), start, None)
             }
-            None => (query.clone(), 0),
+            None => (query.clone(), 0, positions.ends.clone()),
         };
-        let key_positions = Positions { start: key_start, ..positions.clone() };
+        let key_positions = Positions { start: key_start, ends, ..positions.clone() };
         let (keys, values) = self.remembered(memory, &key_positions);
         self.attend(Query { query, visibility, positions, random, engine }, keys, values, key_start, probe)
     }

@@ -6,6 +6,7 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_attention::registry::AnyMechanism;
+use heedful_models::block::BlockConfig;
 use heedful_models::classifier::{Classifier, ClassifierConfig, Pooling, Sentences};
 use heedful_models::error::ConfigError;
 use heedful_models::layout::AttentionLayout;
@@ -56,7 +57,8 @@ pub struct ClassifierStep {
 }
 
 impl ClassifierStep {
-    /// A classifier with the mean of the real tokens, which learns to tell sentences of so many classes with AdamW, on a device with autodiff.
+    /// A classifier with the mean of the real tokens, which learns to tell sentences of so many classes with AdamW, on a device with autodiff. It computes
+    /// the padding too, unless it is `unpadded`.
     ///
     /// # Errors
     /// If the attention is impossible with these sizes.
@@ -65,13 +67,14 @@ impl ClassifierStep {
         sizes: ModelSizes,
         classes: usize,
         lengths: &[usize],
+        unpadded: bool,
         device: &Device,
     ) -> Result<Self, ConfigError> {
         let device = device.clone().autodiff();
         let config = ClassifierConfig {
             attention: attention.clone().into(),
             layers: sizes.layers,
-            block: sizes.block(longest(lengths)),
+            block: BlockConfig { unpadded, ..sizes.block(longest(lengths)) },
             pooling: Pooling::Mean,
             ..ClassifierConfig::new(sizes.vocabulary, classes)
         };
@@ -111,7 +114,7 @@ pub struct TranslationStep {
 
 impl TranslationStep {
     /// An encoder and a decoder of so many layers each, with one matrix for both embeddings and the output and dot-product attention between them, which learn
-    /// pairs of sequences with AdamW, on a device with autodiff.
+    /// pairs of sequences with AdamW, on a device with autodiff. They compute the padding too, unless they are `unpadded`.
     ///
     /// # Errors
     /// If the attention is impossible with these sizes.
@@ -121,8 +124,8 @@ impl TranslationStep {
     pub fn new(
         attention: &AnyMechanism,
         sizes: ModelSizes,
-        source: &[usize],
-        target: &[usize],
+        [source, target]: [&[usize]; 2],
+        unpadded: bool,
         device: &Device,
     ) -> Result<Self, ConfigError> {
         assert_eq!(source.len(), target.len(), "one target for each source");
@@ -131,7 +134,7 @@ impl TranslationStep {
             attention: AttentionLayout::for_attention(attention.clone()),
             encoder_layers: sizes.layers,
             decoder_layers: sizes.layers,
-            block: sizes.block(longest(source).max(longest(target))),
+            block: BlockConfig { unpadded, ..sizes.block(longest(source).max(longest(target))) },
             ..Seq2SeqConfig::new(sizes.vocabulary, sizes.vocabulary)
         };
         config.validate()?;
@@ -178,15 +181,26 @@ mod tests {
     }
 
     #[test]
-    fn a_classifier_learns_the_batch() {
-        let mut step = ClassifierStep::new(&AnyMechanism::default(), TINY, 2, &[2, 5, 3], &Device::flex()).unwrap();
-        learns(|| step.run());
+    fn a_classifier_learns_the_batch_with_and_without_its_padding() {
+        let first = [false, true].map(|unpadded| {
+            let mut step = ClassifierStep::new(&AnyMechanism::default(), TINY, 2, &[2, 5, 3], unpadded, &Device::flex()).unwrap();
+            let first = step.run();
+            learns(|| step.run());
+            first
+        });
+        assert!((first[0] - first[1]).abs() < 1e-5, "{first:?}");
     }
 
     #[test]
-    fn an_encoder_decoder_learns_the_batch() {
-        let mut step = TranslationStep::new(&AnyMechanism::default(), TINY, &[2, 5], &[4, 3], &Device::flex()).unwrap();
-        learns(|| step.run());
+    fn an_encoder_decoder_learns_the_batch_with_and_without_its_padding() {
+        let first = [false, true].map(|unpadded| {
+            let lengths: [&[usize]; 2] = [&[2, 5], &[4, 3]];
+            let mut step = TranslationStep::new(&AnyMechanism::default(), TINY, lengths, unpadded, &Device::flex()).unwrap();
+            let first = step.run();
+            learns(|| step.run());
+            first
+        });
+        assert!((first[0] - first[1]).abs() < 1e-5, "{first:?}");
     }
 
     #[test]

@@ -67,6 +67,7 @@ fn heedful_is_measured_without_python() {
     is_ours_alone(&step);
     let names = ["length 8, batch 2", "classifier, sentences, 4 of 1 to 8", "encoder-decoder, pairs, 4 of 1 to 8"];
     assert_eq!(step.cases.iter().map(|case| case.name.as_str()).collect::<Vec<_>>(), names);
+    step.cases[1..].iter().for_each(|case| assert!(find(case, "heedful, unpadded").seconds.len() == 2));
     let decoding = ["--tokens", "4", "--prefixes", "2", "--batch", "2", "--attention", "dot-product,lsh"];
     let decode = measured("decode", &[&LAYER, &MODEL, &alone, &decoding]);
     is_ours_alone(&decode);

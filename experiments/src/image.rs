@@ -58,6 +58,7 @@ impl Experiment for ImageModelling {
     const TITLE: &'static str = "Images, value by value";
     const DATA: &'static [&'static str] = &["data.reductions", "data.train", "data.valid", "data.test", "data.generated_images"];
     const BATCH: &'static str = "data.batch";
+    const HAS_PADDING: bool = false;
     type Data = ImageDataset;
     type Model = LanguageModel;
     type Task<'a> = ImageTask<'a>;

@@ -102,6 +102,7 @@ impl Experiment for Language {
     const MODELS: &'static [NamedModel] = models::MODELS;
     const DATA: &'static [&'static str] = &["tokeniser", "pretrained", "data.generated_words"];
     const BATCH: &'static str = "data.batch";
+    const HAS_PADDING: bool = false;
     type Data = LanguageDataset;
     type Model = LanguageModel;
     type Task<'a> = LanguageTask<'a>;

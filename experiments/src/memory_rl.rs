@@ -43,6 +43,7 @@ impl Experiment for MemoryRl {
     const MODELS: &'static [NamedModel] = models::MODELS;
     const DATA: &'static [&'static str] = &["data.environment", "data.feedback"];
     const BATCH: &'static str = "data.copies";
+    const HAS_PADDING: bool = false;
     type Data = MemoryDataset;
     type Model = Policy;
     type Task<'a> = MemoryTask<'a>;

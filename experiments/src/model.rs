@@ -70,6 +70,9 @@ pub struct ModelSettings {
     pub relu_before_residual: bool,
     /// Whether activations of blocks are computed again in the backward pass rather than kept.
     pub checkpoint: bool,
+    /// Whether feed-forward networks, and attentions where they can, leave out the padding of batches: less time where sequences differ in length, and the same
+    /// states but for rounding and other draws of dropout.
+    pub unpadded: bool,
     /// Whether the output of each stack is normalised; by default where the residual sums are not.
     pub final_norm: Option<bool>,
     /// Position vectors: `sinusoidal`, `learned`, `per-layer`, `none`, or a `grid`.
@@ -168,6 +171,7 @@ impl Default for ModelSettings {
             gate: None,
             relu_before_residual: false,
             checkpoint: false,
+            unpadded: false,
             final_norm: None,
             positions: PositionConfig::default(),
             embedding_scale: EmbeddingScale::default(),
@@ -201,6 +205,7 @@ impl ModelSettings {
             gate,
             relu_before_residual,
             checkpoint,
+            unpadded,
             final_norm,
             dropout,
             attention_dropout,
@@ -227,6 +232,7 @@ impl ModelSettings {
             gate,
             relu_before_residual,
             checkpoint,
+            unpadded,
             final_norm,
             dropout,
             attention_dropout,
@@ -315,7 +321,7 @@ impl ModelSettings {
         let BlockConfig { d_model, heads, kv_heads, head_width, qkv_bias, attention_output_bias, d_ff, activation, .. } = block;
         let BlockConfig { feed_forward_in, .. } = block;
         let BlockConfig { gated_feed_forward, feed_forward_bias, feed_forward_chunk, separable_feed_forward, norm, norm_order, .. } = block;
-        let BlockConfig { parallel, gate, relu_before_residual, checkpoint, final_norm, max_length, position_offset, .. } = block;
+        let BlockConfig { parallel, gate, relu_before_residual, checkpoint, unpadded, final_norm, max_length, position_offset, .. } = block;
         let BlockConfig { dropout, attention_dropout, feed_forward_dropout, .. } = block;
         Self {
             attention: None,
@@ -339,6 +345,7 @@ impl ModelSettings {
             gate,
             relu_before_residual,
             checkpoint,
+            unpadded,
             final_norm,
             positions,
             embedding_scale,

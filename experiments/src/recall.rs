@@ -116,6 +116,7 @@ impl<F: Family> Experiment for Sequences<F> {
     const MODELS: &'static [NamedModel] = config::MODELS;
     const DATA: &'static [&'static str] = &["data.task", "data.train", "data.valid", "data.test"];
     const BATCH: &'static str = "data.batch";
+    const HAS_PADDING: bool = false;
     type Data = SequenceSet;
     type Model = Reader;
     type Task<'a> = SequenceLearning<'a>;

@@ -54,6 +54,7 @@ impl Experiment for Swap {
     const TITLE: &'static str = "Swapping the attention of a trained language model";
     const DATA: &'static [&'static str] = &["tokeniser", "data.generated_words", "start"];
     const BATCH: &'static str = "data.batch";
+    const HAS_PADDING: bool = false;
     type Data = SwapDataset;
     type Model = LanguageModel;
     type Task<'a> = LanguageTask<'a>;

@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 pub use self::config::{BlockConfig, FeedForwardIn};
 use crate::feed_forward::{FeedForward, FeedForwardState, Neighbours};
 use crate::residual::Residual;
+use crate::unpadding::Unpadding;
 
 /// Sublayers that are given the same states, `x + Σ f_i(norm_i(x))` (Wang and Komatsuzaki 2021; Chowdhery et al. 2022, section 2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,6 +68,8 @@ pub struct Context {
     pub memory: Option<Tensor<3>>,
     /// Which elements of the other sequence a query sees. [`Block::step`] does not use it: the state has it.
     pub memory_visibility: Visibility,
+    /// What is no padding, where feed-forward networks compute nothing else. A stack with [`BlockConfig::unpadded`] sets it.
+    pub unpadding: Option<Unpadding>,
 }
 
 impl Context {
@@ -79,6 +82,7 @@ impl Context {
             carried: None,
             memory: None,
             memory_visibility: Visibility::all(),
+            unpadding: None,
         }
     }
 
@@ -90,13 +94,28 @@ impl Context {
 
     /// Whether elements are real, for each of `batch` rows of `length`.
     pub(crate) fn real(&self, batch: usize, length: usize) -> Vec<bool> {
-        let Positions { start, left_padding } = &self.positions;
+        let Positions { start, left_padding, .. } = &self.positions;
         let row = |row: usize| {
             let begin = left_padding.as_ref().map_or(0, |counts| counts[row]);
             let end = self.lengths.as_ref().map_or(usize::MAX, |lengths| lengths[row]);
             (*start..start + length).map(move |index| (begin..end).contains(&index))
         };
         (0..batch).flat_map(row).collect()
+    }
+
+    /// Whether there is padding, as far as it is told.
+    fn is_padded(&self) -> bool {
+        self.lengths.is_some() || self.positions.left_padding.is_some()
+    }
+
+    /// The same of `batch` rows of `length` of which padding is not computed, where there is some.
+    pub(crate) fn unpadded(&self, batch: usize, length: usize) -> Self {
+        let unpadding = self.is_padded().then(|| Unpadding::new(&self.real(batch, length), [batch, length])).flatten();
+        if unpadding.is_none() {
+            return self.clone();
+        }
+        let ends = self.lengths.clone().unwrap_or_else(|| vec![self.positions.start + length; batch].into());
+        Self { unpadding, positions: self.positions.clone().with_ends(ends), ..self.clone() }
     }
 }
 
@@ -213,10 +232,17 @@ impl<A: Attention> Block<A> {
             };
             stream = match given.clone() {
                 Some(given) => {
-                    let input = if self.parallel == Some(Parallel::SharedNorm) { given } else { residual.input(given) };
-                    stream + residual.output(run(input, probe), key)
+                    let is_normalised = self.parallel == Some(Parallel::SharedNorm);
+                    let output = self.of_real(sublayer, given, context, |x| {
+                        let input = if is_normalised { x } else { residual.input(x) };
+                        residual.output(run(input, probe), key)
+                    });
+                    stream + output
                 }
-                None => residual.forward(name, stream, key, probe, run),
+                None => {
+                    let output = self.of_real(sublayer, stream.clone(), context, |x| residual.branch(x, key, probe, run));
+                    residual.joined(name, stream, output, probe)
+                }
             };
         }
         probe.observe(|| Observation::Activation(stream.clone()));
@@ -242,12 +268,22 @@ impl<A: Attention> Block<A> {
     ) -> Hidden {
         let mut losses = Losses::default();
         let key = random.map(|key| key.named(sublayer.name()));
-        let states = self.residual(sublayer).1.branch(x, key, probe, |x, probe| {
+        let run = |x, probe: &mut Probe| {
             let output = self.sublayer(sublayer, x, context, key, state, probe);
             losses = output.losses;
             output.context
-        });
+        };
+        let states = self.of_real(sublayer, x, context, |x| self.residual(sublayer).1.branch(x, key, probe, run));
         Hidden { states, losses }
+    }
+
+    /// What `branch` makes of `x` `[B, N, C]`: in an unpadded batch, of the real positions of a position-wise sublayer alone, and 0 at the others.
+    fn of_real(&self, sublayer: Sublayer, x: Tensor<3>, context: &Context, branch: impl FnOnce(Tensor<3>) -> Tensor<3>) -> Tensor<3> {
+        let is_by_position = sublayer == Sublayer::FeedForward && self.feed_forward.as_ref().is_some_and(|network| !network.is_separable());
+        match context.unpadding.as_ref().filter(|_| is_by_position) {
+            Some(unpadding) => unpadding.padded(branch(unpadding.unpadded(x))),
+            None => branch(x),
+        }
     }
 
     fn residual(&self, sublayer: Sublayer) -> (&'static str, &Residual) {
@@ -306,8 +342,7 @@ impl<A: Attention> Block<A> {
                     return AttentionOutput::new(network.forward(x, random, Neighbours::default()));
                 }
                 let [batch, length, _] = x.dims();
-                let is_padded = context.lengths.is_some() || context.positions.left_padding.is_some();
-                let real = is_padded.then(|| {
+                let real = context.is_padded().then(|| {
                     let real: Vec<f32> = context.real(batch, length).into_iter().map(f32::from).collect();
                     Tensor::from_data(TensorData::new(real, [batch, length, 1]), (&x.device(), x.dtype()))
                 });

@@ -196,6 +196,7 @@ pub mod span_corruption;
 pub mod stack;
 pub mod swap;
 pub mod torch;
+pub mod unpadding;
 pub mod vision;
 pub mod weights;
 

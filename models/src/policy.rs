@@ -71,6 +71,7 @@ impl PolicyConfig {
         check.at_least_one("observation", self.observation)?;
         check.at_least_one("layers", self.layers)?;
         self.block.validate(&check)?;
+        self.block.validate_without_padding(&check, "unrolls are not padded")?;
         self.heads().validate()?;
         self.initialisation.validate(&check, false)?;
         if self.core == Core::Lstm {

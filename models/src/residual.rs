@@ -111,6 +111,11 @@ impl Residual {
         sublayer: impl FnOnce(Tensor<3>, &mut Probe) -> Tensor<3>,
     ) -> Tensor<3> {
         let output = self.branch(x.clone(), random, probe, sublayer);
+        self.joined(name, x, output, probe)
+    }
+
+    /// The stream `x` `[B, N, C]` and the output of its [`branch`](Self::branch) as [`forward`](Self::forward) joins them.
+    pub(crate) fn joined(&self, name: &str, x: Tensor<3>, output: Tensor<3>, probe: &mut Probe) -> Tensor<3> {
         let joined = match &self.gate {
             Some(gate) => {
                 let (joined, open) = gate.forward(x, output);

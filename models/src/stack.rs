@@ -1,5 +1,6 @@
 //! A stack of blocks: the encoder or the decoder of a Transformer.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use burn::module::Module;
@@ -122,7 +123,8 @@ impl StackConfig {
             _ => Vec::new(),
         };
         let reversible = self.depth == DepthConfig::Reversible;
-        Stack { layers: blocks, norm, positions, coordinates, halting, steps: self.layers, reversible, checkpoint: self.block.checkpoint }
+        let BlockConfig { checkpoint, unpadded, .. } = self.block;
+        Stack { layers: blocks, norm, positions, coordinates, halting, steps: self.layers, reversible, checkpoint, unpadded }
     }
 }
 
@@ -144,6 +146,7 @@ pub struct Stack<A: Attention = AnyAttention> {
     steps: usize,
     reversible: bool,
     checkpoint: bool,
+    unpadded: bool,
 }
 
 /// State of stepwise decoding: what the attentions remember, and where the sequences stand.
@@ -158,7 +161,7 @@ pub struct StackState<S> {
 impl<S> StackState<S> {
     /// Positions of the next step.
     pub fn positions(&self) -> Positions {
-        Positions { start: self.next, left_padding: self.left_padding.clone() }
+        Positions { left_padding: self.left_padding.clone(), ..Positions::from_start(self.next) }
     }
 
     /// How many more positions the state can take.
@@ -174,6 +177,7 @@ impl<A: Attention> Stack<A> {
     /// If a layer has cross-attention and the context no memory, or an attention cannot take the input.
     pub fn forward(&self, x: Tensor<3>, context: &Context, random: Option<RandomKey>, probe: &mut Probe) -> Hidden {
         let _span = tracing::trace_span!("stack", layers = self.steps, states = ?x.dims()).entered();
+        let context = &*self.in_context(&x, context);
         if self.reversible {
             return self.normalised(reversible::forward(&self.layers, self.steps, x, context, random, probe));
         }
@@ -187,6 +191,7 @@ impl<A: Attention> Stack<A> {
     /// As [`forward`](Self::forward), and if the stack is reversible: it keeps none of them.
     pub fn forward_each(&self, x: Tensor<3>, context: &Context, random: Option<RandomKey>, probe: &mut Probe) -> (Hidden, Vec<Tensor<3>>) {
         assert!(!self.reversible, "a reversible stack keeps no outputs of its layers");
+        let context = &*self.in_context(&x, context);
         let mut outputs = Vec::with_capacity(self.steps);
         let hidden = self.pass(x, context, Halt::AtEnd, random, probe, |layer, block, x, probe| {
             let hidden = self.layer(layer, block, x, context, random, probe);
@@ -217,6 +222,12 @@ impl<A: Attention> Stack<A> {
         });
         memory.remember(inputs);
         hidden
+    }
+
+    /// The context in which layers read `x` `[B, N, C]`, without padding where the stack leaves it out.
+    fn in_context<'a>(&self, x: &Tensor<3>, context: &'a Context) -> Cow<'a, Context> {
+        let [batch, length, _] = x.dims();
+        if self.unpadded { Cow::Owned(context.unpadded(batch, length)) } else { Cow::Borrowed(context) }
     }
 
     /// Passes `x` through the block of a layer.

@@ -106,7 +106,7 @@ pub struct Progress {
 impl Progress {
     /// Before the first step.
     pub fn new(start: &DecodingStart) -> Self {
-        let next = Positions { start: 0, left_padding: start.left_padding.clone() };
+        let next = Positions { left_padding: start.left_padding.clone(), ..Positions::default() };
         Self { next, visibility: start.visibility.clone(), engine: start.engine }
     }
 

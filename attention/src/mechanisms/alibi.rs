@@ -24,7 +24,7 @@ use crate::engine::{Content, LogitTerms};
 use crate::error::ConfigError;
 use crate::heads::split_heads;
 use crate::init;
-use crate::linear::linear;
+use crate::linear::linear_at;
 use crate::logits::{LogitFacts, Logits};
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::Placement;
@@ -174,15 +174,15 @@ impl Logits for Alibi {
         LogitFacts { cross_attention: false, max_length: None, remembers_keys: true, auxiliary_losses: false }
     }
 
-    fn keys(&self, memory: Tensor<3>, _positions: &Positions) -> Option<Tensor<4>> {
-        Some(split_heads(linear(memory, &self.key), self.kv_heads))
+    fn keys(&self, memory: Tensor<3>, positions: &Positions) -> Option<Tensor<4>> {
+        Some(split_heads(linear_at(memory, &self.key, positions), self.kv_heads))
     }
 
     fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms {
         let keys = keys.expect("the logits are given the keys that they asked for");
         let heads = self.slopes.len();
         let scale = (keys.dims()[3] as f64).powf(-0.5);
-        let queries = split_heads(linear(query, &self.query) * scale, heads);
+        let queries = split_heads(linear_at(query, &self.query, positions) * scale, heads);
         let (device, dtype) = (queries.device(), queries.dtype());
         let columns = self.cache.and_then(|cache| SinkColumns::new(cache, span, positions));
         // Where queries have moved, greater distances than those of the window are those of sinks, which are given by themselves, and of hidden keys.

@@ -140,7 +140,7 @@ mod tests {
         let features = CosineFeatures { max_length: 10, reweighting: true };
         let x = || Tensor::<4>::ones([1, 1, 1, 1], &Device::flex());
         let weight = |i: usize, j: usize| {
-            let at = |start| Positions { start, left_padding: None };
+            let at = Positions::from_start;
             (features.features(x(), Side::Queries, &at(i)) * features.features(x(), Side::Keys, &at(j))).sum().into_scalar::<f32>()
         };
         assert!((weight(3, 3) - 1.0).abs() < 1e-6);

@@ -19,7 +19,7 @@ use crate::engine::LogitTerms;
 use crate::error::ConfigError;
 use crate::heads::split_heads;
 use crate::init;
-use crate::linear::linear;
+use crate::linear::linear_at;
 use crate::logits::{LogitFacts, Logits};
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::{Placement, Role};
@@ -154,14 +154,14 @@ impl Logits for DotProduct {
         self.all_biases
     }
 
-    fn keys(&self, memory: Tensor<3>, _positions: &Positions) -> Option<Tensor<4>> {
-        Some(split_heads(normalised(linear(memory, &self.key), &self.key_norm), self.kv_heads))
+    fn keys(&self, memory: Tensor<3>, positions: &Positions) -> Option<Tensor<4>> {
+        Some(split_heads(normalised(linear_at(memory, &self.key, positions), &self.key_norm), self.kv_heads))
     }
 
-    fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, _span: Span, _positions: &Positions) -> LogitTerms {
+    fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, _span: Span, positions: &Positions) -> LogitTerms {
         let keys = keys.expect("dot-product logits are given the keys that they asked for");
         let scale = (keys.dims()[3] as f64).powf(-0.5);
-        let queries = normalised(linear(query, &self.query), &self.query_norm) * scale;
+        let queries = normalised(linear_at(query, &self.query, positions), &self.query_norm) * scale;
         LogitTerms::content(split_heads(queries, self.heads), keys)
     }
 }

@@ -158,7 +158,7 @@ impl<F: Features> FeatureAttention<F> {
 
 /// Positions from `start` on.
 fn at(start: usize) -> Positions {
-    Positions { start, left_padding: None }
+    Positions::from_start(start)
 }
 
 /// The recurrence with the queries behind the first `before` as they are, and 0 in the place of queries before: what was carried over from earlier segments

@@ -27,7 +27,7 @@ use crate::engine::LogitTerms;
 use crate::error::ConfigError;
 use crate::heads::{repeat_heads, split_heads};
 use crate::init;
-use crate::linear::linear;
+use crate::linear::{linear, linear_at};
 use crate::logits::{LogitFacts, Logits};
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::{Placement, Role};
@@ -261,17 +261,17 @@ impl Logits for Forgetting {
     /// Keys, and beside them the logarithms of the gates of the heads that share them.
     fn keys(&self, memory: Tensor<3>, positions: &Positions) -> Option<Tensor<4>> {
         let gates = split_heads(self.log_gates(memory.clone(), positions), self.kv_heads);
-        Some(Tensor::cat(vec![split_heads(linear(memory, &self.key), self.kv_heads), gates], 3))
+        Some(Tensor::cat(vec![split_heads(linear_at(memory, &self.key, positions), self.kv_heads), gates], 3))
     }
 
     fn key_width(&self, d_head: usize) -> usize {
         d_head + self.group()
     }
 
-    fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, _positions: &Positions) -> LogitTerms {
+    fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms {
         let keys = keys.expect("the logits are given the keys that they asked for");
         let (width, dtype) = (keys.dims()[3] - self.group(), keys.dtype());
-        let queries = split_heads(linear(query, &self.query) * (width as f64).powf(-0.5), self.heads);
+        let queries = split_heads(linear_at(query, &self.query, positions) * (width as f64).powf(-0.5), self.heads);
         let gates = self.own(keys.clone().narrow(3, width, self.group()));
         let sums = gates.cast(FloatDType::F32).cumsum(2);
         // Only differences count. Those from the first query are small near it, and depend on nothing that it does not see.

@@ -288,7 +288,7 @@ impl Gaussian {
             reference::attend(AttentionProgram { dropout: None, ..masked(program.clone()) }, probe);
         }
         let context = if is_fused {
-            fused::attend(program, Arc::new([Part::in_order(visibility.tiles(span, self.heads))]))
+            fused::attend(program, Arc::new([Part::in_order(visibility.tiles_of(span, self.heads, &positions))]))
         } else if is_dense {
             reference::attend(masked(program), probe)
         } else {

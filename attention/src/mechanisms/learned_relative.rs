@@ -21,7 +21,7 @@ use crate::engine::{Content, LogitTerms};
 use crate::error::ConfigError;
 use crate::heads::split_heads;
 use crate::init::{self, Init};
-use crate::linear::linear;
+use crate::linear::linear_at;
 use crate::logits::{LogitFacts, Logits};
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::Placement;
@@ -140,14 +140,14 @@ impl Logits for LearnedRelative {
         LogitFacts { cross_attention: false, max_length: None, remembers_keys: true, auxiliary_losses: false }
     }
 
-    fn keys(&self, memory: Tensor<3>, _positions: &Positions) -> Option<Tensor<4>> {
-        Some(split_heads(linear(memory, &self.key), self.kv_heads))
+    fn keys(&self, memory: Tensor<3>, positions: &Positions) -> Option<Tensor<4>> {
+        Some(split_heads(linear_at(memory, &self.key, positions), self.kv_heads))
     }
 
-    fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, _positions: &Positions) -> LogitTerms {
+    fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms {
         let keys = keys.expect("relative logits are given the keys that they asked for");
         let d_head = keys.dims()[3];
-        let queries = split_heads(linear(query, &self.query) * (d_head as f64).powf(-0.5), self.heads);
+        let queries = split_heads(linear_at(query, &self.query, positions) * (d_head as f64).powf(-0.5), self.heads);
         // What is farther away than the table reaches is hidden; it takes part with the last row.
         let rows: Vec<i32> =
             distances(span).into_iter().map(|distance| distance.unsigned_abs().min(self.max_distance as u64) as i32).collect();

@@ -25,7 +25,7 @@ use crate::engine::{Content, LogitTerms, reference};
 use crate::error::ConfigError;
 use crate::heads::split_heads;
 use crate::init::{self, Init};
-use crate::linear::linear;
+use crate::linear::{linear, linear_at};
 use crate::logits::{LogitFacts, Logits};
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::Placement;
@@ -205,15 +205,15 @@ impl Logits for Relative {
         LogitFacts { cross_attention: false, max_length: None, remembers_keys: true, auxiliary_losses: false }
     }
 
-    fn keys(&self, memory: Tensor<3>, _positions: &Positions) -> Option<Tensor<4>> {
-        Some(split_heads(linear(memory, &self.key), self.kv_heads))
+    fn keys(&self, memory: Tensor<3>, positions: &Positions) -> Option<Tensor<4>> {
+        Some(split_heads(linear_at(memory, &self.key, positions), self.kv_heads))
     }
 
-    fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, _positions: &Positions) -> LogitTerms {
+    fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms {
         let keys = keys.expect("relative logits are given the keys that they asked for");
         let (heads, d_model, d_head) = (self.heads, query.dims()[2], keys.dims()[3]);
         let scale = (d_head as f64).powf(-0.5);
-        let query = linear(query, &self.query);
+        let query = linear_at(query, &self.query, positions);
         let width = heads * d_head;
         let with_bias = |bias: &Param<Tensor<2>>| (query.clone() + bias.val().reshape([1, 1, width])) * scale;
 

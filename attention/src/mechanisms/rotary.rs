@@ -36,7 +36,7 @@ use crate::engine::rotation::rotated;
 use crate::error::ConfigError;
 use crate::heads::{repeat_heads, split_heads};
 use crate::init;
-use crate::linear::linear;
+use crate::linear::linear_at;
 use crate::logits::{LogitFacts, Logits};
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::{Placement, Role};
@@ -249,7 +249,7 @@ impl Logits for Rotary {
     }
 
     fn keys(&self, memory: Tensor<3>, positions: &Positions) -> Option<Tensor<4>> {
-        let keys = normalised(linear(memory, &self.key), &self.key_norm);
+        let keys = normalised(linear_at(memory, &self.key, positions), &self.key_norm);
         Some(match self.cache {
             // Keys move inside the cache, and are turned where they stand at a step.
             Some(_) => split_heads(keys, self.kv_heads),
@@ -261,7 +261,7 @@ impl Logits for Rotary {
     fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms {
         let keys = keys.expect("rotary logits are given the keys that they asked for");
         let scale = self.score_scale.unwrap_or_else(|| (keys.dims()[3] as f64).powf(-0.5));
-        let queries = normalised(linear(query, &self.query), &self.query_norm) * scale;
+        let queries = normalised(linear_at(query, &self.query, positions), &self.query_norm) * scale;
         match self.cache {
             Some(cache) => self.terms_in(cache, queries, keys, span, positions),
             None => LogitTerms::content(self.turned(queries, self.heads, span.query_start), keys),

@@ -23,7 +23,7 @@ use crate::contract::Positions;
 use crate::engine::{Content, LogitTerms};
 use crate::heads::split_heads;
 use crate::init::{self, Init};
-use crate::linear::linear;
+use crate::linear::linear_at;
 use crate::logits::{LogitFacts, Logits};
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::Placement;
@@ -138,13 +138,13 @@ impl Logits for Shaw {
         LogitFacts::default().with_keys()
     }
 
-    fn keys(&self, memory: Tensor<3>, _positions: &Positions) -> Option<Tensor<4>> {
-        Some(split_heads(linear(memory, &self.key), self.kv_heads))
+    fn keys(&self, memory: Tensor<3>, positions: &Positions) -> Option<Tensor<4>> {
+        Some(split_heads(linear_at(memory, &self.key, positions), self.kv_heads))
     }
 
-    fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, _positions: &Positions) -> LogitTerms {
+    fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms {
         let keys = keys.expect("the logits are given the keys that they asked for");
-        let queries = split_heads(linear(query, &self.query) * (keys.dims()[3] as f64).powf(-0.5), self.heads);
+        let queries = split_heads(linear_at(query, &self.query, positions) * (keys.dims()[3] as f64).powf(-0.5), self.heads);
         let farthest = self.max_relative_position as i64;
         // Distances are those from key to query, and rows of the table those from query to key.
         let rows: Vec<i32> = distances(span).into_iter().map(|distance| (farthest - distance.clamp(-farthest, farthest)) as i32).collect();

@@ -25,7 +25,7 @@ use crate::engine::{Content, LogitTerms};
 use crate::error::ConfigError;
 use crate::heads::split_heads;
 use crate::init::Init;
-use crate::linear::linear;
+use crate::linear::linear_at;
 use crate::logits::{LogitFacts, Logits};
 use crate::parameter_formula::ParameterFormula;
 use crate::placement::{Placement, Role};
@@ -226,13 +226,13 @@ impl Logits for T5Bias {
         LogitFacts::default().with_keys()
     }
 
-    fn keys(&self, memory: Tensor<3>, _positions: &Positions) -> Option<Tensor<4>> {
-        Some(split_heads(linear(memory, &self.key), self.kv_heads))
+    fn keys(&self, memory: Tensor<3>, positions: &Positions) -> Option<Tensor<4>> {
+        Some(split_heads(linear_at(memory, &self.key, positions), self.kv_heads))
     }
 
-    fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, _positions: &Positions) -> LogitTerms {
+    fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, span: Span, positions: &Positions) -> LogitTerms {
         let keys = keys.expect("the logits are given the keys that they asked for");
-        let queries = split_heads(linear(query, &self.query), self.heads);
+        let queries = split_heads(linear_at(query, &self.query, positions), self.heads);
         let (device, dtype) = (queries.device(), queries.dtype());
         let rows: Vec<i32> = distances(span).into_iter().map(|distance| self.buckets.of(distance) as i32).collect();
         let columns = rows.len();

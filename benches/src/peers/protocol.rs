@@ -126,7 +126,9 @@ mod tests {
             format!(r#"{{"kind":"projections","count":4,"training":false,{sizes}}}"#),
             format!(r#"{{"kind":"training-step","length":4,{method},{model}}}"#),
             format!(r#"{{"kind":"classifier-step","classes":3,"lengths":[4,2],{method},{model}}}"#),
+            format!(r#"{{"kind":"classifier-step","classes":3,"lengths":[4,2],"unpadded":true,{method},{model}}}"#),
             format!(r#"{{"kind":"translation-step","source":[4,2],"target":[3,4],{method},{model}}}"#),
+            format!(r#"{{"kind":"translation-step","source":[4,2],"target":[3,4],"unpadded":true,{method},{model}}}"#),
             format!(r#"{{"kind":"decoding","tokens":4,"recomputed_at":null,{method},{model}}}"#),
             format!(r#"{{"kind":"decoding","tokens":4,"recomputed_at":2,{method},{model}}}"#),
         ];

@@ -66,6 +66,9 @@ pub enum Work {
         classes: usize,
         /// Real tokens of each row.
         lengths: Vec<usize>,
+        /// Whether ours leaves out the padding in its position-wise parts and maps.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        unpadded: bool,
     },
     /// One step of training an encoder-decoder.
     TranslationStep {
@@ -77,6 +80,9 @@ pub enum Work {
         source: Vec<usize>,
         /// Real tokens of each target.
         target: Vec<usize>,
+        /// Whether ours leaves out the padding in its position-wise parts and maps.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        unpadded: bool,
     },
     /// Forward and backward of a language model.
     Depth {
@@ -122,13 +128,13 @@ impl Work {
                 let model = ModelSizes { vocabulary: model.vocabulary.min(100), layers: 1, ..model };
                 Self::TrainingStep { method, model, batch: 1, length: 16 }
             }
-            Self::ClassifierStep { method, model, classes, .. } => {
+            Self::ClassifierStep { method, model, classes, unpadded, .. } => {
                 let model = ModelSizes { vocabulary: model.vocabulary.min(100), layers: 1, ..model };
-                Self::ClassifierStep { method, model, classes, lengths: vec![16] }
+                Self::ClassifierStep { method, model, classes, lengths: vec![16, 8], unpadded }
             }
-            Self::TranslationStep { method, model, .. } => {
+            Self::TranslationStep { method, model, unpadded, .. } => {
                 let model = ModelSizes { vocabulary: model.vocabulary.min(100), layers: 1, ..model };
-                Self::TranslationStep { method, model, source: vec![16], target: vec![16] }
+                Self::TranslationStep { method, model, source: vec![16, 8], target: vec![8, 16], unpadded }
             }
             Self::Depth { activations, model, .. } => {
                 Self::Depth { activations, model: ModelSizes { layers: 1, ..model }, batch: 1, length: 16 }
@@ -156,12 +162,12 @@ impl Work {
                 let mut step = TrainingStep::new(&attention(method)?, *model, *batch, *length, device)?;
                 timed(move || step.run())
             }
-            Self::ClassifierStep { method, model, classes, lengths } => {
-                let mut step = ClassifierStep::new(&attention(method)?, *model, *classes, lengths, device)?;
+            Self::ClassifierStep { method, model, classes, lengths, unpadded } => {
+                let mut step = ClassifierStep::new(&attention(method)?, *model, *classes, lengths, *unpadded, device)?;
                 timed(move || step.run())
             }
-            Self::TranslationStep { method, model, source, target } => {
-                let mut step = TranslationStep::new(&attention(method)?, *model, source, target, device)?;
+            Self::TranslationStep { method, model, source, target, unpadded } => {
+                let mut step = TranslationStep::new(&attention(method)?, *model, [source, target], *unpadded, device)?;
                 timed(move || step.run())
             }
             Self::Depth { activations, model, batch, length } => {

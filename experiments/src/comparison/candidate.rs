@@ -141,6 +141,8 @@ fn check<E: Experiment>(settings: &Settings<Config<E>>, attentions: &[Attention]
     let is_assigned = settings.assigned().any(|path| path == ["training", "learning_rate"]);
     let remedy = "training.learning_rates are tried in its place; give --set training.learning_rates=[RATE], or [] to try none";
     settings.require("training.learning_rate", !is_assigned || training.learning_rates.is_empty(), remedy)?;
+    let remedy = "no batch of this experiment has padding that could be left out; leave it out";
+    settings.require("model.unpadded", E::HAS_PADDING || !settings.value.model.unpadded, remedy)?;
     // Checks of single layers come after that of all of them.
     attentions.iter().try_for_each(|attention| footprint::check::<E>(settings, &settings.value, attention, None, memory))?;
     E::check(settings, attentions)?;

@@ -126,6 +126,8 @@ pub trait Experiment: Clone + Debug + Default + PartialEq + Serialize + Deserial
     const STACKS: usize = 1;
     /// The field of the configuration that says how large a training batch is.
     const BATCH: &'static str;
+    /// Whether models are told of padding in their batches, which `model.unpadded` leaves out.
+    const HAS_PADDING: bool = true;
     /// A data set, ready to be learnt.
     type Data: Debug + Sync;
     /// What is trained.

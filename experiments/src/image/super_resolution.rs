@@ -34,6 +34,7 @@ impl Experiment for SuperResolution {
     const TITLE: &'static str = "Images from small versions of themselves";
     const DATA: &'static [&'static str] = ImageModelling::DATA;
     const BATCH: &'static str = "data.batch";
+    const HAS_PADDING: bool = false;
     type Data = ImageDataset;
     type Model = Seq2SeqTransformer;
     type Task<'a> = SharpeningTask<'a>;

@@ -253,6 +253,7 @@ impl ParityConfig {
             gate: gate.map(GateConfig::new),
             relu_before_residual,
             checkpoint,
+            unpadded: false,
             final_norm,
             dropout: 0.0,
             attention_dropout: 0.0,

@@ -43,6 +43,7 @@ impl Experiment for MaskedModelling {
     const TITLE: &'static str = "Masked language modelling";
     const DATA: &'static [&'static str] = DATA;
     const BATCH: &'static str = "data.batch";
+    const HAS_PADDING: bool = false;
     type Data = PreTrainingDataset;
     type Model = Classifier;
     type Task<'a> = MaskedTask<'a>;

@@ -154,3 +154,12 @@ fn a_context_over_the_maximal_length_is_refused() {
     command.args(TINY).args(["--set", "data.context=33"]).arg("--data").arg(data.path()).arg("--out").arg(out.path().join("run"));
     refused(&command.output().unwrap(), 2, &["data.context", "33", "32", "model.max_length"]);
 }
+
+#[test]
+fn padding_is_left_out_only_where_models_are_told_of_some() {
+    let out = out();
+    for experiment in ["lm", "mlm", "image", "memory-rl", "recall"] {
+        let output = binary(experiment).args(["--set", "model.unpadded=true", "--out"]).arg(out.path().join("run")).output().unwrap();
+        refused(&output, 2, &["--set model.unpadded=true", "`model.unpadded`", "has padding", "leave it out"]);
+    }
+}

@@ -146,12 +146,13 @@ fn a_configuration_says_which_mechanism_stands_where() {
 #[test]
 fn models_are_put_together_from_their_parts() {
     let data = parallel_folder();
-    let parts: [&[&str]; 8] = [
+    let parts: [&[&str]; 9] = [
         &["model.depth.kind=shared", "model.layers=3"],
         &["model.depth={kind = 'shared', step_signal = 'learned', halting = {bias = -1.0}}", "model.layers=3"],
         &["model.depth.kind=reversible", "model.layers=3"],
         &["model.gate.kind=gru", "model.relu_before_residual=true", "model.final_norm=false"],
         &["model.checkpoint=true", "model.gated_feed_forward=true", "model.activation=silu", "model.feed_forward_chunk=7"],
+        &["model.unpadded=true", "model.depth.kind=reversible"],
         &["model.positions={grid = {rows = 8, columns = 4}}", "model.initialisation={kind = 'normal', deviation = 0.02}"],
         &[
             "model.norm.kind=rms",
@@ -179,6 +180,7 @@ fn models_are_put_together_from_their_parts() {
         ("model.norm={kind = 'rms', bias = true}", ["norm.bias", "leave it out"]),
         ("model.norm.epsilon=0.0", ["norm.epsilon", "greater than 0"]),
         ("model.embedding_scale=root", ["model.embedding_scale", "sqrt"]),
+        ("model={unpadded = true, separable_feed_forward = true}", ["`unpadded`", "separable network"]),
     ] {
         let out = tempfile::tempdir().unwrap();
         let settings = ["--set", setting, "--set", "model.norm_order=post"];

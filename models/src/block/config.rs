@@ -85,6 +85,11 @@ pub struct BlockConfig {
     /// Whether a block's activations are not kept for the backward pass but computed again in it (default: no): memory for one tensor each block, at the
     /// price of a second forward pass.
     pub checkpoint: bool,
+    /// Whether the stack leaves out padding where it can (default: no): feed-forward networks with the normalisations around them compute the real positions
+    /// alone ([unpadding](crate::unpadding)), and attentions may leave out the queries that are padding, in linear maps and tiles
+    /// ([`Positions::ends`](heedful_attention::contract::Positions::ends)). Real positions have the same states but for rounding, dropout falls on other
+    /// numbers, and nothing is promised of padding, which has to be hidden from real positions. A batch without padding is computed as ever.
+    pub unpadded: bool,
     /// Whether the stack's output is normalised (default: where the residual sums are not; TrXL-I and GTrXL do without).
     pub final_norm: Option<bool>,
     /// Dropout of sublayer outputs and of the model's embeddings (default 0.1).
@@ -125,6 +130,7 @@ impl Default for BlockConfig {
             gate: None,
             relu_before_residual: false,
             checkpoint: false,
+            unpadded: false,
             final_norm: None,
             dropout: 0.1,
             attention_dropout: 0.0,
@@ -148,6 +154,9 @@ impl BlockConfig {
         }
         if let (Some(chunk), true) = (self.feed_forward_chunk, self.separable_feed_forward) {
             return Err(check.wrong("feed_forward_chunk", chunk, "leave it out: a separable network needs the positions around each"));
+        }
+        if self.unpadded && self.separable_feed_forward {
+            return Err(check.wrong("unpadded", true, "leave it out: a separable network needs the positions around each in their places"));
         }
         self.norm.validate(check)?;
         self.validate_parallel(check)?;
@@ -177,6 +186,14 @@ impl BlockConfig {
                 Err(check.wrong("gate", "given", "leave it out: the outputs of parallel sublayers are added to the stream together"))
             }
             None => Ok(()),
+        }
+    }
+
+    /// Refuses to leave out padding in a model that has none.
+    pub(crate) fn validate_without_padding(&self, check: &Check, reason: &str) -> Result<(), ConfigError> {
+        match self.unpadded {
+            true => Err(check.wrong("unpadded", true, format!("leave it out: {reason}"))),
+            false => Ok(()),
         }
     }
 

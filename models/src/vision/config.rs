@@ -141,6 +141,7 @@ impl VisionConfig {
             return Err(check.wrong("classes", 0, "give the number of classes"));
         }
         self.block.validate(&check)?;
+        self.block.validate_without_padding(&check, "images are not padded")?;
         if self.block.max_length < self.length() {
             let remedy = format!("give at least {}: the patches and the class token are so many elements", self.length());
             return Err(check.wrong("max_length", self.block.max_length, remedy));

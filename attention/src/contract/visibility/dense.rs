@@ -4,11 +4,14 @@ use std::sync::Arc;
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
 
-use super::{Rule, Span, TileMap, Visibility};
+use super::{Rule, Span, TILE, TileMap, Visibility};
+use crate::contract::Positions;
 
 pub(super) struct CachedTiles {
     span: Span,
     heads: usize,
+    /// Where the queries of each batch row end that are computed.
+    ends: Option<Arc<[usize]>>,
     tiles: Arc<TileMap>,
 }
 
@@ -49,13 +52,28 @@ impl Visibility {
 
     /// The visibility in tiles.
     pub fn tiles(&self, span: Span, heads: usize) -> Arc<TileMap> {
+        self.tiles_up_to(span, heads, None)
+    }
+
+    /// The visibility in tiles, without those of queries that are padding and need not be computed: [`Positions::ends`].
+    ///
+    /// # Panics
+    /// If the visibility is for another number of batch rows.
+    pub(crate) fn tiles_of(&self, span: Span, heads: usize, positions: &Positions) -> Arc<TileMap> {
+        let tiles = |end: &usize| end.saturating_sub(span.query_start).min(span.queries).div_ceil(TILE);
+        // Without a tile to leave out, rows need not be told apart.
+        let ends = positions.ends.as_ref().filter(|ends| ends.iter().any(|end| tiles(end) < span.queries.div_ceil(TILE)));
+        self.tiles_up_to(span, heads, ends)
+    }
+
+    fn tiles_up_to(&self, span: Span, heads: usize, ends: Option<&Arc<[usize]>>) -> Arc<TileMap> {
         self.check_boolean();
         let mut cache = self.tiles.lock().expect("no panic happens while the cache is locked");
-        if let Some(hit) = cache.iter().find(|cached| cached.span == span && cached.heads == heads) {
+        if let Some(hit) = cache.iter().find(|cached| cached.span == span && cached.heads == heads && cached.ends.as_ref() == ends) {
             return hit.tiles.clone();
         }
-        let tiles = Arc::new(TileMap::new(self, span, heads));
-        keep(&mut cache, CachedTiles { span, heads, tiles: tiles.clone() });
+        let tiles = Arc::new(TileMap::of_real_queries(self, span, heads, ends.map(|ends| &**ends)));
+        keep(&mut cache, CachedTiles { span, heads, ends: ends.cloned(), tiles: tiles.clone() });
         tiles
     }
 

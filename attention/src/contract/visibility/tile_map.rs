@@ -171,14 +171,30 @@ impl TileMapBuilder {
 impl TileMap {
     /// The tiles of `visibility` over `span`.
     pub fn new(visibility: &Visibility, span: Span, heads: usize) -> Self {
+        Self::of_real_queries(visibility, span, heads, None)
+    }
+
+    /// The same without the tiles of queries that are all padding: those of batch row `b` are real before index `ends[b]`. Queries that share a tile with a
+    /// real one keep what they see.
+    ///
+    /// # Panics
+    /// If there is not one end for each batch row that the visibility tells apart.
+    pub(crate) fn of_real_queries(visibility: &Visibility, span: Span, heads: usize, ends: Option<&[usize]>) -> Self {
         visibility.read_given();
         let heads = if visibility.depends_on_head() { heads } else { 1 };
-        let rows = visibility.rows();
+        let own_rows = visibility.rows();
+        let rows = ends.map_or(own_rows, <[usize]>::len);
+        assert!(own_rows == 1 || own_rows == rows, "ends of {rows} rows for a visibility of {own_rows}");
         let mut builder = TileMapBuilder::new(rows, heads, &[]);
-        for (row, head) in (0..rows).flat_map(|row| (0..heads).map(move |head| (row, head))) {
+        for (batch_row, head) in (0..rows).flat_map(|row| (0..heads).map(move |head| (row, head))) {
             builder.begin_plane();
+            let row = if own_rows == 1 { 0 } else { batch_row };
+            let end = ends.map_or(usize::MAX, |ends| ends[batch_row]);
             let masks = |queries: &Range<usize>| -> Vec<(u32, TileMask)> {
                 let mut masks = Vec::new();
+                if queries.start >= end {
+                    return masks;
+                }
                 for (index, keys) in tiles(span.key_start, span.keys).enumerate() {
                     let shown = visibility.shown(row, queries.clone(), keys.clone());
                     let sees = |i, j| shown == Shown::Everything || visibility.is_visible(row, head, i, j);
@@ -322,6 +338,38 @@ mod tests {
         let tiles = &map.planes[0].of_queries.tiles;
         assert_eq!(tiles.len(), 55);
         assert_eq!(tiles.iter().filter(|tile| tile.pairs == VisiblePairs::All).count(), 45);
+    }
+
+    #[test]
+    fn tiles_of_padded_keys_or_queries_take_no_place_on_either_side() {
+        let span = Span::whole(300, 300);
+        let count = |map: &TileMap| {
+            [0, 1].map(|row| {
+                let of_queries: usize = (0..5).map(|tile| map.met_by_queries(row, 0, tile).len()).sum();
+                let of_keys: usize = (0..5).map(|tile| map.met_by_keys(row, 0, tile).len()).sum();
+                assert_eq!(of_queries, of_keys);
+                of_queries
+            })
+        };
+        let padding = Visibility::padding(vec![300, 100]);
+        assert_eq!(count(&TileMap::new(&padding, span, 1)), [5 * 5, 5 * 2], "keys alone");
+        let real = TileMap::of_real_queries(&padding, span, 1, Some(&[300, 100]));
+        assert_eq!(count(&real), [5 * 5, 2 * 2]);
+        // Row 1 has the tiles of queries 0 to 63 and 64 to 127, of which 100 to 127 keep what they see.
+        for (query, key) in [(0, 0), (99, 99), (127, 0), (64, 100), (128, 0), (299, 99)] {
+            let wanted = (query < 128 && key < 100).then_some(0.0);
+            assert_eq!(real.shift(1, 0, query, key), wanted, "query {query}, key {key}");
+        }
+        let causal = TileMap::of_real_queries(&Visibility::causal(), span, 1, Some(&[300, 64]));
+        assert_eq!((causal.distinct(), count(&causal)), ([2, 1], [15, 1]), "a visibility that does not tell rows apart");
+    }
+
+    #[test]
+    fn ends_count_from_the_first_query_of_the_sequence() {
+        let span = Span { query_start: 100, queries: 130, key_start: 0, keys: 64 };
+        let map = TileMap::of_real_queries(&Visibility::all(), span, 1, Some(&[164, 165, 100]));
+        let tiles = |row| [0, 1, 2].map(|tile| map.met_by_queries(row, 0, tile).len());
+        assert_eq!([0, 1, 2].map(tiles), [[1, 0, 0], [1, 1, 0], [0, 0, 0]]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Fused execution: tile by tile, without a matrix of queries and keys.
 //!
-//! Training holds the context and one number for each query; the gradient computes the weights once more. Tiles in which nothing is visible are skipped.
+//! Training holds the context and one number for each query; the gradient computes the weights once more. Tiles in which nothing is visible are skipped, forwards
+//! and backwards: those whose keys are all padding, and those whose queries are, where it is told that nobody reads these ([`Positions::ends`](crate::contract::Positions::ends)).
 //! Pairs that lie scattered over the plane are brought together first: a [`Part`] says in which order queries and keys go.
 
 mod composed;
@@ -13,6 +14,8 @@ mod operands;
 mod operator;
 mod plan;
 pub(super) mod slices;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 

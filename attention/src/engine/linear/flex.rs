@@ -1,5 +1,7 @@
 //! The operator on flex, which keeps its tensors in main memory.
 
+use std::ops::Range;
+
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
 use burn::backend::ops::FloatTensorOps;
@@ -9,6 +11,7 @@ use rayon::prelude::*;
 
 use super::few_rows;
 use super::operator::Products;
+use super::{Rows, composed};
 use crate::main_memory::tensor;
 
 /// Multiplications for which several threads are faster than one.
@@ -24,9 +27,11 @@ const PARALLEL_WITH_FEW_ROWS: usize = 8 * few_rows::FEWEST;
 /// does not depend on that of threads, so that the result does not.
 pub const SUMS: usize = 4;
 
+/// Rows of a piece, which one thread maps: enough that it reads the weight from its cache, and few enough that all threads have some.
+const PIECE: usize = 256;
+
 impl Products for Flex {
     fn product(a: FlexTensor, b: FlexTensor) -> FlexTensor {
-        let is_plain = |matrix: &FlexTensor| matrix.dtype() == DType::F32 && matrix.layout().strides().iter().all(|&stride| stride >= 0);
         if !is_plain(&a) || !is_plain(&b) {
             return Self::float_matmul(a, b);
         }
@@ -56,6 +61,77 @@ impl Products for Flex {
         };
         tensor(product, [rows, columns])
     }
+
+    fn some_rows_mapped(x: FlexTensor, weight: FlexTensor, rows: Rows) -> FlexTensor {
+        if !is_plain(&x) || !is_plain(&weight) {
+            return composed::some_rows_mapped::<Self>(x, weight, rows);
+        }
+        let (x, weight) = (Factor::of(&x), Factor::of(&weight));
+        let ([count, inner], [given, columns]) = (x.sizes, weight.sizes);
+        assert_eq!(inner, given, "factors of a product");
+        let mut product = vec![0.0; count * columns];
+        let (mut rest, mut at, mut pieces) = (&mut product[..], 0, Vec::new());
+        for piece in pieces_of(&rows) {
+            let (own, after) = rest[(piece.start - at) * columns..].split_at_mut(piece.len() * columns);
+            (rest, at) = (after, piece.end);
+            pieces.push((piece, own));
+        }
+        let map = |(piece, own): (Range<usize>, &mut [f32])| add_product(x.rows(piece.start, piece.len()), weight, own);
+        if count_of(&rows) * columns * inner >= PARALLEL {
+            pieces.into_par_iter().for_each(map);
+        } else {
+            pieces.into_iter().for_each(map);
+        }
+        tensor(product, [count, columns])
+    }
+
+    fn product_of_rows(a: FlexTensor, b: FlexTensor, rows: Rows) -> FlexTensor {
+        if !is_plain(&a) || !is_plain(&b) {
+            return composed::product_of_rows::<Self>(a, b, rows);
+        }
+        let (a, b) = (Factor::of(&a), Factor::of(&b));
+        let ([count, of_a], [given, of_b]) = (a.sizes, b.sizes);
+        assert_eq!(count, given, "factors of a product");
+        let (pieces, total) = (pieces_of(&rows), count_of(&rows));
+        let mut sums: Vec<(Vec<Range<usize>>, Vec<f32>)> = (0..SUMS).map(|_| (Vec::new(), vec![0.0; of_a * of_b])).collect();
+        let mut passed = 0;
+        for piece in pieces {
+            sums[passed * SUMS / total].0.push(piece.clone());
+            passed += piece.len();
+        }
+        let add = |(pieces, sum): &mut (Vec<Range<usize>>, Vec<f32>)| {
+            for piece in pieces {
+                let [a, b] = [a, b].map(|matrix| matrix.rows(piece.start, piece.len()));
+                add_product(a.transposed(), b, sum);
+            }
+        };
+        if total * of_a * of_b >= PARALLEL {
+            sums.par_iter_mut().for_each(add);
+        } else {
+            sums.iter_mut().for_each(add);
+        }
+        let mut sums = sums.into_iter().map(|(_, sum)| sum);
+        let mut product = sums.next().expect("there is a sum");
+        sums.for_each(|sum| product.iter_mut().zip(sum).for_each(|(product, number)| *product += number));
+        tensor(product, [of_a, of_b])
+    }
+}
+
+fn is_plain(matrix: &FlexTensor) -> bool {
+    matrix.dtype() == DType::F32 && matrix.layout().strides().iter().all(|&stride| stride >= 0)
+}
+
+/// The rows in pieces.
+fn pieces_of(rows: &Rows) -> Vec<Range<usize>> {
+    let pieces = |rows: &Range<usize>| {
+        let end = rows.end;
+        rows.clone().step_by(PIECE).map(move |first| first..end.min(first + PIECE))
+    };
+    rows.iter().flat_map(pieces).collect()
+}
+
+fn count_of(rows: &Rows) -> usize {
+    rows.iter().map(Range::len).sum()
 }
 
 /// A matrix that lies anywhere.
@@ -82,6 +158,11 @@ impl<'a> Factor<'a> {
         Self { numbers: &self.numbers[first * self.strides[1]..], sizes: [self.sizes[0], count], ..self }
     }
 
+    fn transposed(self) -> Self {
+        let ([rows, columns], [of_rows, of_columns]) = (self.sizes, self.strides);
+        Self { sizes: [columns, rows], strides: [of_columns, of_rows], ..self }
+    }
+
     /// Whether it has numbers, all of which lie within the slice.
     fn is_within(&self) -> bool {
         let last = |dim: usize| self.sizes[dim].checked_sub(1).map(|last| last * self.strides[dim]);
@@ -91,39 +172,70 @@ impl<'a> Factor<'a> {
 
 /// The product, row after row.
 pub(super) fn multiplied(a: Factor, b: Factor, parallelism: Parallelism) -> Vec<f32> {
-    let ([rows, inner], [given, columns]) = (a.sizes, b.sizes);
-    if rows * columns * inner == 0 {
+    let (rows, columns) = (a.sizes[0], b.sizes[1]);
+    if rows * columns * a.sizes[1] == 0 {
         return vec![0.0; rows * columns];
     }
-    assert!(inner == given && a.is_within() && b.is_within(), "factors lie within their numbers");
     let mut product = Vec::with_capacity(rows * columns);
-    let [[a_rows, a_columns], [b_rows, b_columns]] = [a, b].map(|matrix| matrix.strides.map(|stride| stride as isize));
     #[allow(unsafe_code, reason = "gemm has no safe interface, and writes memory that nothing has to clear before")]
-    // SAFETY: all numbers of the factors lie within their slices, as is asserted above. The product has room for all of its own, row after row, and gemm
-    // writes each of them without having read it.
+    // SAFETY: the product has room for all of its numbers, and each of them is written without having been read.
+    unsafe {
+        multiply(a, b, product.as_mut_ptr(), false, parallelism);
+        product.set_len(rows * columns);
+    }
+    product
+}
+
+/// `sum += a b`, on one thread.
+///
+/// # Panics
+/// If the sum is of another size.
+fn add_product(a: Factor, b: Factor, sum: &mut [f32]) {
+    assert_eq!(sum.len(), a.sizes[0] * b.sizes[1], "numbers of a product");
+    if sum.is_empty() || a.sizes[1] == 0 {
+        return;
+    }
+    #[allow(unsafe_code, reason = "gemm has no safe interface")]
+    // SAFETY: the sum has as many numbers as the product, as is asserted above, and all of them have been written.
+    unsafe {
+        multiply(a, b, sum.as_mut_ptr(), true, Parallelism::None);
+    }
+}
+
+/// Writes the product, row after row, or adds it to what is there.
+///
+/// # Safety
+/// `product` has room for all numbers of the product, and holds them where it is added to.
+///
+/// # Panics
+/// If a factor is empty, or its numbers do not lie within its slice.
+#[allow(unsafe_code, reason = "gemm has no safe interface")]
+unsafe fn multiply(a: Factor, b: Factor, product: *mut f32, is_added: bool, parallelism: Parallelism) {
+    let ([rows, inner], [given, columns]) = (a.sizes, b.sizes);
+    assert!(inner == given && a.is_within() && b.is_within(), "factors lie within their numbers");
+    let [[a_rows, a_columns], [b_rows, b_columns]] = [a, b].map(|matrix| matrix.strides.map(|stride| stride as isize));
+    // SAFETY: all numbers of the factors lie within their slices, as is asserted above. The caller answers for those of the product, which lie row after row.
     unsafe {
         gemm(
             rows,
             columns,
             inner,
-            product.as_mut_ptr(),
+            product,
             1,
             columns as isize,
-            false,
+            is_added,
             a.numbers.as_ptr(),
             a_columns,
             a_rows,
             b.numbers.as_ptr(),
             b_columns,
             b_rows,
-            0.0,
+            if is_added { 1.0 } else { 0.0 },
             1.0,
             false,
             false,
             false,
             parallelism,
         );
-        product.set_len(rows * columns);
     }
-    product
 }

@@ -4,14 +4,20 @@
 //! once, in both directions of a map. With few rows, as in decoding, they read weights as main memory gives them fastest.
 
 mod few_rows;
+mod composed;
 mod flex;
 #[cfg(feature = "ndarray")]
 mod ndarray;
 mod operator;
 
+use std::ops::Range;
+use std::sync::Arc;
+
 use burn::backend::Dispatch;
 use burn::nn::Linear;
 use burn::tensor::{DType, Tensor};
+
+use crate::contract::Positions;
 
 #[doc(hidden)]
 pub use self::flex::SUMS;
@@ -36,6 +42,8 @@ pub fn projected<const D: usize>(x: Tensor<D>, matrix: Tensor<2>) -> Tensor<D> {
     let product = <Dispatch as Products>::product(x.reshape([sizes[0], sizes[1]]).into_dispatch(), matrix.into_dispatch());
     Tensor::<2>::from_dispatch(product).reshape(shape)
 }
+/// Some of the rows of a matrix, in ascending order.
+pub type Rows = Arc<[Range<usize>]>;
 
 /// `x W + b` of `x` `[.., C]`, `[.., F]`; without `b` where the map has none.
 ///
@@ -58,4 +66,106 @@ pub fn linear<const D: usize>(x: Tensor<D>, map: &Linear) -> Tensor<D> {
         None => output,
     };
     output.reshape(shape)
+}
+
+/// [`linear`] of a sequence `[B, N, C]` at these positions. Positions that are padding and need not be computed ([`Positions::ends`]) give `b`.
+///
+/// # Panics
+/// If the width is not that of the map, or there is not one end for each batch row.
+pub(crate) fn linear_at(x: Tensor<3>, map: &Linear, positions: &Positions) -> Tensor<3> {
+    let [batch, length, width] = x.dims();
+    let Some(rows) = positions.real_rows(batch, length).filter(|rows| !rows.is_empty() && x.dtype() == DType::F32) else {
+        return linear(x, map);
+    };
+    let weight = map.weight.val();
+    let [given, units] = weight.dims();
+    assert_eq!(width, given, "the width of what is mapped");
+    let x = x.reshape([batch * length, width]);
+    let output =
+        Tensor::<2>::from_dispatch(<Dispatch as Products>::some_rows_mapped(x.into_dispatch(), weight.into_dispatch(), rows.into()));
+    let output = match &map.bias {
+        Some(bias) => output + bias.val().unsqueeze(),
+        None => output,
+    };
+    output.reshape([batch, length, units])
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::module::Param;
+    use burn::tensor::{Device, TensorData};
+
+    use super::*;
+    use crate::engine::recomputed::tests::{difference, drawn};
+
+    /// A map of `[width, units]` with a bias.
+    fn map([width, units]: [usize; 2], device: &Device) -> Linear {
+        let weight = Param::from_tensor(drawn("weight", [width, units], device, DType::F32));
+        Linear { weight, bias: Some(Param::from_tensor(drawn("bias", [units], device, DType::F32))) }
+    }
+
+    /// The output at real positions, and the gradients of input, weight and bias by a loss that reads real positions alone.
+    fn results(positions: &Positions, sizes: [usize; 4], real: &[f32], device: &Device) -> Vec<Vec<f64>> {
+        let [batch, length, width, units] = sizes;
+        let map = map([width, units], device);
+        let x = drawn("x", [batch, length, width], device, DType::F32).require_grad();
+        let real = Tensor::<3>::from_data(TensorData::new(real.to_vec(), [batch, length, 1]), device);
+        let output = linear_at(x.clone(), &map, positions) * real;
+        let slopes = drawn("slopes", [batch, length, units], device, DType::F32);
+        let mut gradients = (output.clone() * slopes).sum().backward();
+        let numbers = |tensor: Tensor<1>| tensor.into_data().iter::<f64>().collect::<Vec<f64>>();
+        let bias = map.bias.as_ref().unwrap().val();
+        vec![
+            numbers(output.flatten(0, 2)),
+            numbers(x.grad_remove(&mut gradients).unwrap().flatten(0, 2)),
+            numbers(map.weight.val().grad_remove(&mut gradients).unwrap().flatten(0, 1)),
+            numbers(bias.grad_remove(&mut gradients).unwrap()),
+        ]
+    }
+
+    fn devices() -> Vec<Device> {
+        let devices = [
+            Device::flex(),
+            #[cfg(feature = "ndarray")]
+            #[allow(deprecated, reason = "ndarray leaves Burn in 0.23")]
+            Device::ndarray(),
+        ];
+        devices.into_iter().map(|device| device.autodiff()).collect()
+    }
+
+    #[test]
+    fn maps_of_real_positions_have_the_outputs_and_gradients_of_all() {
+        // The last ones are large enough for several threads, with rows longer than a piece.
+        let cases: [(&[usize], &[usize], [usize; 4]); 5] = [
+            (&[3, 5, 1], &[], [3, 5, 4, 6]),
+            (&[5, 0], &[], [2, 5, 4, 6]),
+            (&[4, 5], &[2, 0], [2, 5, 3, 2]),
+            (&[100, 7, 64, 33], &[], [4, 100, 190, 200]),
+            (&[700, 3], &[], [2, 700, 100, 150]),
+        ];
+        for device in devices() {
+            for (ends, begins, sizes) in cases {
+                let [batch, length, ..] = sizes;
+                let begin = |row: usize| begins.get(row).copied().unwrap_or(0);
+                let real: Vec<f32> =
+                    (0..batch).flat_map(|row| (0..length).map(move |at| f32::from((begin(row)..ends[row]).contains(&at)))).collect();
+                let all = Positions::default().with_left_padding(begins);
+                let some = all.clone().with_ends(ends);
+                let [found, expected] = [&some, &all].map(|positions| results(positions, sizes, &real, &device));
+                let difference = difference(&found, &expected);
+                assert!(difference < 1e-5, "{device:?}, ends {ends:?}: {difference}");
+            }
+        }
+    }
+
+    #[test]
+    fn positions_that_are_not_real_give_the_bias_alone() {
+        for device in devices() {
+            let map = map([4, 3], &device);
+            let x = drawn("x", [2, 3, 4], &device, DType::F32);
+            let output = linear_at(x, &map, &Positions::default().with_ends(vec![1, 3])).narrow(0, 0, 1).narrow(1, 1, 2);
+            let bias = map.bias.as_ref().unwrap().val().reshape([1, 1, 3]).repeat_dim(1, 2);
+            assert_eq!(output.into_data().iter::<f32>().collect::<Vec<_>>(), bias.into_data().iter::<f32>().collect::<Vec<_>>());
+        }
+    }
 }

@@ -5,6 +5,7 @@ use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, backend_extension};
 
+use super::{Rows, composed};
 use crate::engine::recomputed::{Gradient, recomputed};
 #[cfg(feature = "cube")]
 use crate::extension as burn;
@@ -29,6 +30,18 @@ pub trait Products: Backend {
     fn rows_mapped(x: FloatTensor<Self>, weight: FloatTensor<Self>) -> FloatTensor<Self> {
         Self::product(x, weight)
     }
+
+    /// The same of some of the rows, and 0 at the others.
+    #[fusion(default)]
+    fn some_rows_mapped(x: FloatTensor<Self>, weight: FloatTensor<Self>, rows: Rows) -> FloatTensor<Self> {
+        composed::some_rows_mapped::<Self>(x, weight, rows)
+    }
+
+    /// `a^T b` of some of the rows of matrices `[N, C]` and `[N, F]`, `[C, F]`.
+    #[fusion(default)]
+    fn product_of_rows(a: FloatTensor<Self>, b: FloatTensor<Self>, rows: Rows) -> FloatTensor<Self> {
+        composed::product_of_rows::<Self>(a, b, rows)
+    }
 }
 
 impl<B: Products, C: CheckpointStrategy> Products for Autodiff<B, C> {
@@ -36,6 +49,13 @@ impl<B: Products, C: CheckpointStrategy> Products for Autodiff<B, C> {
         recomputed::<B, C, _, 2>([Some(x), Some(weight)], |factors, _has_gradient| {
             let [x, weight] = both(factors);
             (B::rows_mapped(x, weight), Linear)
+        })
+    }
+
+    fn some_rows_mapped(x: FloatTensor<Self>, weight: FloatTensor<Self>, rows: Rows) -> FloatTensor<Self> {
+        recomputed::<B, C, _, 2>([Some(x), Some(weight)], |factors, _has_gradient| {
+            let [x, weight] = both(factors);
+            (B::some_rows_mapped(x, weight, rows.clone()), LinearOfRows(rows))
         })
     }
 }
@@ -59,6 +79,25 @@ impl<B: Products> Gradient<B, 2> for Linear {
         [
             of_x.then(|| B::product(gradient.clone(), B::float_swap_dims(weight, 0, 1))),
             of_weight.then(|| B::product(B::float_swap_dims(x, 0, 1), gradient)),
+        ]
+    }
+}
+
+/// The gradient of a map of some of the rows.
+#[derive(Clone, Debug)]
+struct LinearOfRows(Rows);
+
+impl<B: Products> Gradient<B, 2> for LinearOfRows {
+    fn of_operands(
+        self,
+        factors: [Option<FloatTensor<B>>; 2],
+        gradient: FloatTensor<B>,
+        [of_x, of_weight]: [bool; 2],
+    ) -> [Option<FloatTensor<B>>; 2] {
+        let ([x, weight], Self(rows)) = (both(factors), self);
+        [
+            of_x.then(|| B::some_rows_mapped(gradient.clone(), B::float_swap_dims(weight, 0, 1), rows.clone())),
+            of_weight.then(|| B::product_of_rows(x, gradient, rows)),
         ]
     }
 }

@@ -27,8 +27,14 @@ impl StepOptions {
         let language_model = |method| Work::TrainingStep { method, model, batch, length };
         let (sentences, targets) = (self.lengths(0), self.lengths(1));
         let (shortest, rows, real) = (self.shortest(), sentences.len(), sentences.iter().sum::<usize>());
-        let classifier = |method| Work::ClassifierStep { method, model, classes: Self::CLASSES, lengths: sentences.clone() };
-        let translation = |method| Work::TranslationStep { method, model, source: sentences.clone(), target: targets.clone() };
+        let classifier = |unpadded| {
+            let lengths = sentences.clone();
+            move |method| Work::ClassifierStep { method, model, classes: Self::CLASSES, lengths: lengths.clone(), unpadded }
+        };
+        let translation = |unpadded| {
+            let (source, target) = (sentences.clone(), targets.clone());
+            move |method| Work::TranslationStep { method, model, source: source.clone(), target: target.clone(), unpadded }
+        };
         let padded = |name: &str, tokens, candidates| Case {
             name: format!("{name}, {rows} of {shortest} to {length}"),
             tokens,
@@ -42,13 +48,18 @@ impl StepOptions {
                  is eager and has scaled_dot_product_attention, one product for queries, keys and values, and either its default AdamW or its fused one; or code made \
                  of the loss and its gradients by torch.compile, and the fused AdamW. What the compiler takes of memory would count in the last one's peak, which is not \
                  measured. The classifier reads {rows} sentences of {shortest} to {length} tokens, padded to the longest, and the encoder-decoder, with as many \
-                 layers in each stack, so many pairs of such lengths; PyTorch has a mask of the padding, and neither maps padding to logits.",
+                 layers in each stack, so many pairs of such lengths; PyTorch has a mask of the padding, and neither maps padding to logits. `heedful, \
+                 unpadded` leaves the padding out of feed-forward networks, of linear maps of attention and of its tiles.",
                 model.layers, model.d_model, model.heads, model.d_ff, model.vocabulary,
             ),
             cases: vec![
                 sizes.case(contenders(language_model)),
-                padded("classifier, sentences", real, contenders(classifier)),
-                padded("encoder-decoder, pairs", real + targets.iter().sum::<usize>(), contenders(translation)),
+                padded("classifier, sentences", real, with_unpadded(contenders(classifier(false)), classifier(true))),
+                padded(
+                    "encoder-decoder, pairs",
+                    real + targets.iter().sum::<usize>(),
+                    with_unpadded(contenders(translation(false)), translation(true)),
+                ),
             ],
         })
     }
@@ -76,6 +87,15 @@ fn contenders(step: impl Fn(Value) -> Work) -> Vec<Candidate> {
         theirs("PyTorch, fused AdamW", true, false),
         theirs("PyTorch, compiled", true, true).without_peak(),
     ]
+}
+
+/// The name of ours that leaves out padding.
+const UNPADDED: &str = "heedful, unpadded";
+
+/// These, and after the first one ours without padding.
+fn with_unpadded(mut contenders: Vec<Candidate>, step: impl Fn(Value) -> Work) -> Vec<Candidate> {
+    contenders.insert(1, Candidate::new(UNPADDED, Maker::Heedful, step(json!({ "name": "dot-product" }))).against("PyTorch"));
+    contenders
 }
 
 impl InferenceOptions {
