@@ -266,7 +266,10 @@ impl<L: Heads> Attention for SoftmaxAttention<L> {
                 // What no query reaches is not even projected.
                 let start = self.logits.head_reach().map_or(0, |reach| positions.start.saturating_sub(reach));
                 let length = memory.dims()[1];
-                (memory.narrow(1, start, length - start), start, None)
+                // Nor is what no query sees, where padding is left out.
+                let is_unpadded = positions.ends.is_some() && positions.left_padding.is_none();
+                let ends = is_unpadded.then(|| visibility.key_ends(memory.dims()[0])).flatten();
+                (memory.narrow(1, start, length - start), start, ends)
             }
             None => (query.clone(), 0, positions.ends.clone()),
         };

@@ -2,6 +2,7 @@
 //! and others in which the keys of a row are a range.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::{Rule, Span, Visibility};
 
@@ -66,6 +67,12 @@ impl Visibility {
         let end = if is_causal { span.query_start + span.queries } else { usize::MAX };
         let live: Vec<bool> = rows.iter().flat_map(|row| (0..span.keys).map(move |key| key < end && row.contains(&key))).collect();
         Some(RowKeys { is_causal, rows: rows.len(), live: live.contains(&false).then_some(live) })
+    }
+
+    /// The index, for each of `batch` rows, from which on keys are hidden from every query, if the way in which the visibility was made tells it.
+    pub(crate) fn key_ends(&self, batch: usize) -> Option<Arc<[usize]>> {
+        let Ranges { rows, .. } = Ranges::of(self)?;
+        Some((0..batch).map(|row| rows[if rows.len() == 1 { 0 } else { row }].end).collect())
     }
 
     fn is_shifted(&self) -> bool {
@@ -190,6 +197,15 @@ mod tests {
         for other in [shifted(Visibility::all()), shifted(padding()), Visibility::window(1, 0), Visibility::relation(|i, j| j < i)] {
             assert_eq!(other.row_keys(Span::whole(6, 6)), None, "{other:?}");
         }
+    }
+
+    #[test]
+    fn keys_end_where_none_is_seen_any_more() {
+        let padding = Visibility::padding(vec![6, 3]);
+        assert_eq!(padding.key_ends(2).as_deref(), Some(&[6, 3][..]));
+        assert_eq!(padding.and(Visibility::causal()).key_ends(2).as_deref(), Some(&[6, 3][..]));
+        assert_eq!(Visibility::all().key_ends(2).as_deref(), Some(&[usize::MAX; 2][..]));
+        assert_eq!(Visibility::window(1, 0).key_ends(2), None);
     }
 
     #[test]
