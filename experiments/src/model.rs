@@ -378,3 +378,25 @@ impl ModelSettings {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use heedful_attention::registry::AnyMechanism;
+
+    use super::*;
+
+    #[test]
+    fn models_leave_out_padding_where_the_settings_say_it() {
+        for unpadded in [false, true] {
+            let settings = ModelSettings { unpadded, ..ModelSettings::default() };
+            let language_model = settings.language_model(5, &LayerAttention::default(), true);
+            let encoder_decoder = settings.encoder_decoder(5, AttentionLayout::default(), Tying::ThreeWay);
+            let attention = Attention::new(AnyMechanism::default());
+            let classifier = settings.classifier(5, 2, false, Pooling::Mean, &attention);
+            for block in [language_model.block, encoder_decoder.block, classifier.block] {
+                assert_eq!(block.unpadded, unpadded);
+            }
+            assert_eq!(ModelSettings::of_classifier(&classifier), settings);
+        }
+    }
+}
