@@ -77,6 +77,13 @@ pub trait Attention: Module + ModuleDisplay + 'static {
         self
     }
 
+    /// What a query may see at most, if the queries of [`forward`](Self::forward) may be any positions of the sequence that they attend to, given as its memory:
+    /// what comes out for a query depends on its own content, the memory and the visibility that it is given, and neither on its index nor on other queries. The
+    /// visibility is then that of [`Visibility::of_queries`]. Models use it to leave out queries that have no use. Default: `None`, queries follow each other.
+    fn any_queries(&self) -> Option<Visibility> {
+        None
+    }
+
     /// Multiplications of a forward pass for one sequence that depend on pairs of a query and a key: scores and weighted sums, but no linear maps.
     /// Default: a score and a weighted value for each pair.
     fn multiplications(&self, pairs: &Pairs) -> f64 {

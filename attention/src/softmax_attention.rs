@@ -312,6 +312,10 @@ impl<L: Heads> Attention for SoftmaxAttention<L> {
         Some(state.held_bytes())
     }
 
+    fn any_queries(&self) -> Option<Visibility> {
+        self.logits.head_takes_any_queries().then(|| self.limit.clone())
+    }
+
     fn multiplications(&self, pairs: &Pairs) -> f64 {
         self.logits.head_multiplications(pairs)
     }

@@ -116,8 +116,8 @@ impl Experiment for Language {
     }
 
     fn check(settings: &Settings<Config<Self>>, attentions: &[Attention]) -> Result<(), ExperimentError> {
-        let Self { data, auxiliary, adaptive, .. } = &settings.value.own;
-        check_data(settings, data, auxiliary.is_some())?;
+        let Self { data, adaptive, .. } = &settings.value.own;
+        check_data(settings, data)?;
         pretrained::check(settings, attentions)?;
         adaptive::check(settings)?;
         // How many there are is known with the text.
@@ -308,11 +308,7 @@ impl Experiment for Language {
 ///
 /// # Errors
 /// A usage error that names the field and the remedy.
-pub(crate) fn check_data<E: Experiment>(
-    settings: &Settings<Config<E>>,
-    data: &LanguageData,
-    has_auxiliary: bool,
-) -> Result<(), ExperimentError> {
+pub(crate) fn check_data<E: Experiment>(settings: &Settings<Config<E>>, data: &LanguageData) -> Result<(), ExperimentError> {
     let model = &settings.value.model;
     if data.batch == 0 {
         return Err(settings.refuse("data.batch", "at least one sequence is needed").into());
@@ -342,10 +338,6 @@ pub(crate) fn check_data<E: Experiment>(
                 "separable feed-forward networks do not remember the segment before; give 0, or model.separable_feed_forward=false",
             );
         }
-    }
-    if data.memory > 0 && has_auxiliary {
-        let problem = "auxiliary losses are for contexts without a memory; leave them out, or give --set data.memory=0";
-        return Err(settings.refuse("auxiliary", problem).into());
     }
     Ok(())
 }

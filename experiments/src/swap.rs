@@ -77,8 +77,8 @@ impl Experiment for Swap {
     }
 
     fn check(settings: &Settings<SwapConfig>, attentions: &[Attention]) -> Result<(), ExperimentError> {
-        let Swap { data, auxiliary, start, .. } = &settings.value.own;
-        check_data(settings, data, auxiliary.is_some())?;
+        let Swap { data, start, .. } = &settings.value.own;
+        check_data(settings, data)?;
         start.check(settings)?;
         let language = settings.value.language();
         for attention in attentions {

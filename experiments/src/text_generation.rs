@@ -19,7 +19,7 @@ use crate::data::text_pairs::TextPairs;
 use crate::data::word_vectors::WordVectors;
 use crate::data::{dialogue, summary, synonyms};
 use crate::error::ExperimentError;
-use crate::experiment::{Attention, Card, Config, Experiment, Reading, Scores, Setup};
+use crate::experiment::{Attention, Card, Config, Experiment, NamedModel, Reading, Scores, Setup};
 use crate::metrics::{
     Cider, Combination, CorpusMetric, DialogueBleu, EmbeddingSimilarity, EmbeddingStatistics, ItemScore, ItemTable, Meteor,
     MeteorStatistics, MetricColumn, Rouge, RougeStatistics, RougeVariant, Synonyms,
@@ -27,6 +27,7 @@ use crate::metrics::{
 use crate::published::PublishedNumbers;
 use crate::run_folder::RunPaths;
 use crate::settings::Settings;
+use crate::text_to_text::models::{self, MODELS};
 use crate::text_to_text::{TextToTextTask, TokenPair};
 use crate::tokenise::Tokeniser;
 use crate::train::Interrupt;
@@ -51,6 +52,7 @@ pub struct GenerationDataset {
 impl Experiment for TextGeneration {
     const NAME: &'static str = "textgen";
     const TITLE: &'static str = "Summaries and replies";
+    const MODELS: &'static [NamedModel] = MODELS;
     const DATA: &'static [&'static str] = &[
         "tokeniser",
         "data.tasks",
@@ -70,6 +72,11 @@ impl Experiment for TextGeneration {
 
     fn defaults(config: &mut Config<Self>) {
         config::defaults(config);
+    }
+
+    fn fit_model(name: &str, plain: &Config<Self>, own: &mut Config<Self>, attention: &Attention) -> Result<(), ExperimentError> {
+        let tying = own.own.tying;
+        models::fit(name, &plain.model, &mut own.model, |model| model.encoder_decoder(1, attention.layout.clone(), tying))
     }
 
     fn check(settings: &Settings<Config<Self>>, attentions: &[Attention]) -> Result<(), ExperimentError> {

@@ -1,5 +1,7 @@
 //! Training an encoder-decoder on pairs of texts, and generating the second from the first.
 
+pub(crate) mod models;
+
 use std::fmt;
 
 use burn::tensor::{Device, Int, Tensor, TensorData};

@@ -13,11 +13,12 @@ use crate::data::generate::{self, Sizes};
 use crate::data::parallel::{Pair, ParallelCorpus};
 use crate::data::synonyms;
 use crate::error::ExperimentError;
-use crate::experiment::{Attention, Card, Config, Experiment, Reading, Scores, Setup};
+use crate::experiment::{Attention, Card, Config, Experiment, NamedModel, Reading, Scores, Setup};
 use crate::metrics::{Bleu, ChrF, Combination, CorpusMetric, ItemScore, ItemTable, Meteor, MetricColumn, Synonyms};
 use crate::published::PublishedNumbers;
 use crate::run_folder::RunPaths;
 use crate::settings::Settings;
+use crate::text_to_text::models::{self, MODELS};
 use crate::text_to_text::{TextToTextTask, TokenPair};
 use crate::tokenise::Tokeniser;
 use crate::train::Interrupt;
@@ -63,6 +64,7 @@ impl TranslationDataset {
 impl Experiment for Translation {
     const NAME: &'static str = "mt";
     const TITLE: &'static str = "Machine translation";
+    const MODELS: &'static [NamedModel] = MODELS;
     const DATA: &'static [&'static str] =
         &["tokeniser", "data.source", "data.target", "data.synonyms", "data.generated_pairs", "model.max_length"];
     const STACKS: usize = 2;
@@ -73,6 +75,11 @@ impl Experiment for Translation {
 
     fn defaults(config: &mut Config<Self>) {
         config::defaults(config);
+    }
+
+    fn fit_model(name: &str, plain: &Config<Self>, own: &mut Config<Self>, attention: &Attention) -> Result<(), ExperimentError> {
+        let tying = own.own.tying;
+        models::fit(name, &plain.model, &mut own.model, |model| model.encoder_decoder(1, attention.layout.clone(), tying))
     }
 
     fn check(settings: &Settings<Config<Self>>, attentions: &[Attention]) -> Result<(), ExperimentError> {

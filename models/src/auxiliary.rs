@@ -3,7 +3,10 @@
 //! Beside the loss of every position, `L = Σ_l 1[l = n or τ < l / (2n)] (CE_l^(+1) + w CE_l^(+2) + ..)`: the states of each of `n` layers predict not only the
 //! next token but further ones, of which each adds with weight `w = 0.5`, and layers below the last do so until the fraction `l / (2n)` of training is over
 //! (`τ` is the fraction that has passed). Each layer and each distance has a classifier of its own. What the last layer predicts of the next token is the
-//! model's own loss and not here. All are means over the positions that have such a target.
+//! model's own loss and not here. All are means over the positions that have such a target. Where a model reads segments, these are positions of the segment.
+//!
+//! A reversible stack keeps no outputs of its layers, the means of its streams: their losses are computed on the way up, and again with their gradients on the
+//! way down, where the streams are found again.
 //!
 //! The classifiers serve training alone: a model that is stored or counted is one without them.
 
@@ -88,24 +91,54 @@ impl AuxiliaryClassifiers {
     /// If there are not as many layers or targets.
     pub fn losses(&self, states: &[Tensor<3>], targets: Tensor<2, Int>, progress: f64) -> Losses {
         assert_eq!(states.len(), self.layers.len(), "states of layers for the classifiers of layers");
+        LayerLosses::new(self, targets, progress).of_layers(states)
+    }
+}
+
+/// The losses of the outputs of layers in a pass: classifiers, what they are to predict, and when.
+#[derive(Clone, Debug)]
+pub(crate) struct LayerLosses {
+    pub(crate) classifiers: AuxiliaryClassifiers,
+    targets: Tensor<2, Int>,
+    progress: f64,
+}
+
+impl LayerLosses {
+    /// As those of [`AuxiliaryClassifiers::losses`].
+    pub(crate) fn new(classifiers: &AuxiliaryClassifiers, targets: Tensor<2, Int>, progress: f64) -> Self {
+        Self { classifiers: classifiers.clone(), targets: targets.inner(), progress }
+    }
+
+    /// The same with other weights.
+    pub(crate) fn with_classifiers(&self, classifiers: AuxiliaryClassifiers) -> Self {
+        Self { classifiers, ..self.clone() }
+    }
+
+    /// Of all layers.
+    pub(crate) fn of_layers(&self, states: &[Tensor<3>]) -> Losses {
         let mut losses = Losses::default();
-        let count = states.len();
-        for (layer, (states, classifiers)) in states.iter().zip(&self.layers).enumerate() {
-            let is_last = layer + 1 == count;
-            if !is_last && progress >= (layer + 1) as f64 / (2 * count) as f64 {
-                continue;
-            }
-            let [batch, length, width] = states.dims();
-            assert_eq!(targets.dims(), [batch, length], "targets for states of {batch} rows of {length}");
-            for (index, classifier) in classifiers.iter().enumerate() {
-                let ahead = index + usize::from(is_last);
-                let Some(positions) = length.checked_sub(ahead).filter(|&positions| positions > 0) else { continue };
-                let states = states.clone().narrow(1, 0, positions).reshape([batch * positions, width]);
-                let targets = targets.clone().narrow(1, ahead, positions).reshape([batch * positions]);
-                let sum = projected_cross_entropy(states, classifier.weight.val().transpose(), targets, None, 0.0).loss;
-                let weight = if ahead == 0 { 1.0 } else { self.config.target_weight };
-                losses.push(if is_last { "targets" } else { "intermediate" }, sum * (weight / (batch * positions) as f64));
-            }
+        states.iter().enumerate().for_each(|(layer, states)| losses.extend(self.of_layer(layer, states)));
+        losses
+    }
+
+    /// Of a layer whose output is `states` `[B, N, C]`.
+    pub(crate) fn of_layer(&self, layer: usize, states: &Tensor<3>) -> Losses {
+        let Self { classifiers: AuxiliaryClassifiers { layers, config }, targets, progress } = self;
+        let (is_last, count) = (layer + 1 == layers.len(), layers.len());
+        let mut losses = Losses::default();
+        if !is_last && *progress >= (layer + 1) as f64 / (2 * count) as f64 {
+            return losses;
+        }
+        let [batch, length, width] = states.dims();
+        assert_eq!(targets.dims(), [batch, length], "targets for states of {batch} rows of {length}");
+        for (index, classifier) in layers[layer].iter().enumerate() {
+            let ahead = index + usize::from(is_last);
+            let Some(positions) = length.checked_sub(ahead).filter(|&positions| positions > 0) else { continue };
+            let states = states.clone().narrow(1, 0, positions).reshape([batch * positions, width]);
+            let targets = targets.clone().narrow(1, ahead, positions).reshape([batch * positions]);
+            let sum = projected_cross_entropy(states, classifier.weight.val().transpose(), targets, None, 0.0).loss;
+            let weight = if ahead == 0 { 1.0 } else { config.target_weight };
+            losses.push(if is_last { "targets" } else { "intermediate" }, sum * (weight / (batch * positions) as f64));
         }
         losses
     }
@@ -121,13 +154,18 @@ mod tests {
     use crate::depth::{DepthConfig, SharedConfig};
     use crate::halting::HaltingConfig;
     use crate::language_model::{LanguageModel, LanguageModelConfig};
+    use crate::residual::NormOrder;
+    use crate::segment::SegmentMemory;
 
     const LAYERS: usize = 3;
     const VOCABULARY: usize = 7;
 
+    fn block() -> BlockConfig {
+        BlockConfig { d_model: 8, heads: 2, d_ff: 16, max_length: 16, dropout: 0.0, ..BlockConfig::default() }
+    }
+
     fn model(device: &Device) -> LanguageModel {
-        let block = BlockConfig { d_model: 8, heads: 2, d_ff: 16, max_length: 16, dropout: 0.0, ..BlockConfig::default() };
-        let config = LanguageModelConfig { vocabulary: VOCABULARY, layers: LAYERS, block, ..LanguageModelConfig::default() };
+        let config = LanguageModelConfig { vocabulary: VOCABULARY, layers: LAYERS, block: block(), ..LanguageModelConfig::default() };
         config.init(&RandomKey::from_seed(2), device)
     }
 
@@ -221,6 +259,60 @@ mod tests {
         assert_eq!(hidden.states.into_data(), early.states.into_data());
         let classifiers = classifiers(AuxiliaryLossesConfig::default(), &device);
         assert_eq!(values(&classifiers.losses(&states, tokens(&device), 0.0)).len(), 5);
+    }
+
+    #[test]
+    fn a_model_adds_the_losses_of_its_classifiers() {
+        let device = Device::flex();
+        let with = |depth: DepthConfig| {
+            let block = BlockConfig { norm_order: NormOrder::Pre, final_norm: Some(false), ..block() };
+            let config = LanguageModelConfig { vocabulary: VOCABULARY, layers: LAYERS, block, depth, ..LanguageModelConfig::default() };
+            let config = config.with_auxiliary(AuxiliaryLossesConfig::default());
+            config.validate().unwrap();
+            config.init(&RandomKey::from_seed(2), &device)
+        };
+        let model = with(DepthConfig::Stacked);
+        let targets = || tokens(&device).flip([1]);
+        for progress in [0.0, 0.2, 0.9] {
+            let hidden = model.hidden_with_auxiliary(tokens(&device), (targets(), progress), None, &mut Probe::off());
+            let (by_hand, states) = model.hidden_of_layers(tokens(&device), &[], None, &mut Probe::off());
+            let wanted = model.auxiliary.as_ref().unwrap().losses(&states, targets(), progress);
+            assert_eq!(values(&hidden.losses), values(&wanted));
+            assert_eq!(hidden.states.into_data(), by_hand.states.into_data());
+        }
+        // The last layer of a reversible stack is the stack's output.
+        let reversible = with(DepthConfig::Reversible);
+        let hidden = reversible.hidden_with_auxiliary(tokens(&device), (targets(), 0.9), None, &mut Probe::off());
+        let last = LayerLosses::new(reversible.auxiliary.as_ref().unwrap(), targets(), 0.9).of_layer(LAYERS - 1, &hidden.states);
+        assert_eq!(values(&hidden.losses), values(&last));
+        let begin = reversible.hidden_with_auxiliary(tokens(&device), (targets(), 0.0), None, &mut Probe::off());
+        assert_eq!(begin.losses.iter().count(), 5);
+        // Without classifiers there is nothing to add.
+        let plain = self::model(&device).hidden_with_auxiliary(tokens(&device), (targets(), 0.0), None, &mut Probe::off());
+        assert_eq!(plain.losses.iter().count(), 0);
+    }
+
+    #[test]
+    fn segments_have_the_losses_of_their_own_positions() {
+        let device = Device::flex();
+        let config = LanguageModelConfig { vocabulary: VOCABULARY, layers: LAYERS, block: block(), ..LanguageModelConfig::default() };
+        let config = config.with_auxiliary(AuxiliaryLossesConfig::default()).with_attention("relative");
+        let model = config.init(&RandomKey::from_seed(2), &device);
+        let (mut memory, mut again) = (SegmentMemory::new(2, 4), SegmentMemory::new(2, 4));
+        for segment in 0..2 {
+            let inputs = tokens(&device).narrow(1, 2 * segment, 2);
+            let targets = tokens(&device).narrow(1, 2 * segment + 1, 2);
+            let hidden = model.segment_with_auxiliary(inputs.clone(), (targets.clone(), 0.0), &mut memory, None, &mut Probe::off());
+            let states = model.segment(inputs.clone(), &mut again, None, &mut Probe::off()).states;
+            assert_eq!(hidden.states.into_data(), states.into_data(), "segment {segment}");
+            assert_eq!(memory.remembered(), again.remembered());
+            let alone = model.hidden_with_auxiliary(inputs, (targets, 0.0), None, &mut Probe::off());
+            let [found, alone] = [values(&hidden.losses), values(&alone.losses)];
+            assert_eq!(found.len(), 5);
+            let largest = found.iter().zip(&alone).map(|(a, b)| (a.1 - b.1).abs()).fold(0.0, f32::max);
+            // The first segment has nothing before it; the second remembers the first.
+            assert_eq!(largest > 1e-3, segment > 0, "segment {segment}: {largest}");
+        }
     }
 
     #[test]

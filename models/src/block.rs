@@ -4,6 +4,7 @@
 //! Without cross-attention it is an encoder's layer or a language model's, with it a translation decoder's (Vaswani et al. 2017, section 3.1).
 
 mod config;
+mod running;
 
 use std::sync::Arc;
 
@@ -18,6 +19,7 @@ use heedful_attention::visibility::Visibility;
 use serde::{Deserialize, Serialize};
 
 pub use self::config::{BlockConfig, FeedForwardIn};
+pub(crate) use self::running::Running;
 use crate::feed_forward::{FeedForward, FeedForwardState, Neighbours};
 use crate::residual::Residual;
 use crate::unpadding::Unpadding;

@@ -2,7 +2,9 @@
 //!
 //! In a Universal Transformer (Dehghani et al. 2018, section 2.1) one block is applied to all positions as many times as the stack has layers. Before each
 //! step `t` it adds coordinates, the vectors of the positions and one of the step: `H_t = block(H_{t-1} + P + T_t)`, so that the residual connections carry
-//! them too. With halting each position decides on its own how many steps it needs ([`crate::halting`]), of at most as many as there are layers.
+//! them too. With halting each position decides on its own how many steps it needs ([`crate::halting`]), of at most as many as there are layers. A position that
+//! has halted is not computed any more, as far as the block can leave it out, in inference and, where [`HaltingConfig::skip_in_training`] says so, in training:
+//! self-attention still makes a key and a value of its state, which queries of others see.
 //!
 //! In a reversible stack (Gomez et al. 2017; Kitaev et al. 2020, section 3) two streams, both the stack's input at first, are added to in turn:
 //! `y_1 = x_1 + Attention(LN(x_2))`, `y_2 = x_2 + FeedForward(LN(y_1))`. What a layer was given can be computed from what it returns, so that training keeps
@@ -157,6 +159,7 @@ mod tests {
     use heedful_attention::visibility::Visibility;
 
     use crate::block::Context;
+    use crate::feed_forward::counted_positions;
     use crate::generation::StepDecoder;
     use crate::halting::Blend;
     use crate::language_model::{LanguageModel, LanguageModelConfig};
@@ -257,6 +260,92 @@ mod tests {
     }
 
     #[test]
+    fn no_more_positions_are_computed_than_have_not_halted() {
+        for norm_order in [NormOrder::Post, NormOrder::Pre] {
+            let block = BlockConfig { norm_order, ..block() };
+            let config = StackConfig::new(Role::Encoder, block, 9, shared(Some(halting())), PositionConfig::Sinusoidal);
+            let stack = config.init_with(&RandomKey::from_seed(3), &Device::flex(), &|place, key, device| {
+                AnyMechanism::default().init(place, key, device)
+            });
+            let lengths = [5, 3, 4];
+            let pass = || stack.forward(input(3), &context(&lengths), None, &mut Probe::off());
+            let ((steps, shown, _), all) = counted_positions(|| steps_taken(&stack, input(3), &lengths));
+            let (hidden, computed) = counted_positions(pass);
+            // Whoever listens is shown all positions in as many layers as the slowest one takes.
+            let most = steps.iter().copied().fold(0.0, f32::max) as usize;
+            assert!(most > 1, "{steps:?}");
+            assert_eq!(all, 15 * most);
+            assert_eq!(computed as f32, steps.iter().sum::<f32>(), "{steps:?}");
+            assert!(difference(hidden.states, shown) < 1e-5);
+        }
+    }
+
+    #[test]
+    fn steps_of_decoding_compute_no_position_that_has_halted() {
+        let tokens = Tensor::<2, Int>::from_data([[2, 5, 7, 1, 3, 8], [4, 9, 4, 4, 6, 2]], &Device::flex());
+        let model = model(AnyMechanism::default(), shared(Some(HaltingConfig { bias: 0.0, ..halting() })));
+        let mut steps = Vec::new();
+        let mut listener = |_: &str, observation: Observation| {
+            if let Observation::HaltingSteps(taken) = observation {
+                steps.extend(taken.into_data().try_to_vec::<f32>().unwrap());
+            }
+        };
+        let whole = model.forward_with(tokens.clone(), &[], None, &mut Probe::listening(&mut listener)).logits;
+        assert!(steps.iter().any(|&steps| steps > 1.0) && steps.iter().sum::<f32>() < 36.0, "{steps:?}");
+        let mut state = model.start(2, &[]);
+        let (logits, computed) = counted_positions(|| {
+            let parts = (0..6).map(|at| model.step(tokens.clone().narrow(1, at, 1), &mut state, &mut Probe::off()).logits);
+            Tensor::cat(parts.collect(), 1)
+        });
+        assert_eq!(computed as f32, steps.iter().sum::<f32>());
+        assert!(difference(logits, whole) < 1e-4);
+    }
+
+    #[test]
+    fn what_is_left_out_changes_nothing_with_any_mechanism() {
+        let tokens = Tensor::<2, Int>::from_data([[2, 5, 7, 1, 3, 8], [0, 9, 4, 4, 6, 2]], &Device::flex());
+        for attention in AnyMechanism::all().into_iter().filter(AnyMechanism::can_be_causal) {
+            let model = model(attention.clone(), shared(Some(halting())));
+            let skipped = model.forward_with(tokens.clone(), &[0, 1], None, &mut Probe::off()).logits;
+            let mut listener = |_: &str, _: Observation| {};
+            let shown = model.forward_with(tokens.clone(), &[0, 1], None, &mut Probe::listening(&mut listener)).logits;
+            let found = difference(skipped.narrow(1, 1, 5), shown.narrow(1, 1, 5));
+            assert!(found < 1e-4, "{attention}: {found}");
+        }
+    }
+
+    #[test]
+    fn training_leaves_out_halted_positions_where_it_is_told_to() {
+        let device = Device::flex().autodiff();
+        let tokens = Tensor::<2, Int>::from_data([[2, 5, 7, 1, 3, 8], [4, 9, 4, 4, 6, 2]], &device);
+        for checkpoint in [false, true] {
+            let gradients = |skip_in_training: bool| {
+                let depth = shared(Some(HaltingConfig { skip_in_training, ..halting() }));
+                let block = BlockConfig { checkpoint, ..block() };
+                let config = LanguageModelConfig { vocabulary: 11, layers: 6, block, depth, ..LanguageModelConfig::default() };
+                config.validate().unwrap();
+                let model = config.init(&RandomKey::from_seed(1), &device);
+                let pass = || model.forward_with(tokens.clone(), &[], Some(RandomKey::from_seed(2)), &mut Probe::off());
+                let (scores, positions) = counted_positions(pass);
+                let loss = scores.logits.clone().powi_scalar(2).mean() + scores.losses.total().unwrap();
+                let gradients = loss.backward();
+                let network = model.decoder.layers[0].feed_forward.as_ref().unwrap().input.weight.grad(&gradients).unwrap();
+                let unit = model.decoder.halting.as_ref().unwrap().unit.weight.grad(&gradients).unwrap();
+                let vectors = model.embedding.tokens.weight.grad(&gradients).unwrap();
+                (positions, scores.logits, [network, unit, vectors])
+            };
+            let (all, logits, wanted) = gradients(false);
+            let (computed, same_logits, found) = gradients(true);
+            assert!(all % 12 == 0 && computed < all, "{computed} of {all}");
+            assert!(difference(logits, same_logits) < 1e-4);
+            for (wanted, found) in wanted.into_iter().zip(found) {
+                let largest: f32 = wanted.clone().abs().max().into_scalar();
+                assert!(difference(wanted, found) < 1e-4 * (1.0 + largest));
+            }
+        }
+    }
+
+    #[test]
     fn a_limit_beyond_what_is_needed_changes_nothing() {
         let [(few, a, _), (many, b, _)] = [9, 30].map(|limit| {
             let stack = stack(shared(Some(HaltingConfig { bias: 0.0, ..halting() })), limit);
@@ -339,5 +428,7 @@ mod tests {
         assert!(refused(shared(Some(HaltingConfig { epsilon: 1.0, ..halting })), one()).contains("`epsilon`"));
         assert!(refused(shared(Some(HaltingConfig { bias: f64::NAN, ..halting })), one()).contains("`bias`"));
         assert!(refused(shared(Some(HaltingConfig { ponder_weight: -1.0, ..halting })), one()).contains("`ponder_weight`"));
+        let skipping = HaltingConfig { freeze: false, skip_in_training: true, ..halting };
+        assert!(refused(shared(Some(skipping)), one()).contains("`skip_in_training`"));
     }
 }

@@ -159,6 +159,8 @@ impl FeedForward {
     pub fn forward(&self, x: Tensor<3>, random: Option<RandomKey>, neighbours: Neighbours) -> Tensor<3> {
         let [batch, length, width] = x.dims();
         let positions = batch * length;
+        #[cfg(test)]
+        COUNTED.with(|counted| counted.set(counted.get() + positions));
         let chunk = self.chunk.filter(|&chunk| chunk < positions && !self.is_separable());
         let Some(chunk) = chunk else { return self.chunk_forward(x, 0, random, neighbours) };
         let x = x.reshape([1, positions, width]);
@@ -184,6 +186,19 @@ impl FeedForward {
         let hidden = dropout_from(first, hidden, self.dropout, random.as_ref());
         linear(convolved(hidden, self.output_convolution.as_ref(), real.as_ref(), past_hidden), &self.output)
     }
+}
+
+#[cfg(test)]
+thread_local! {
+    static COUNTED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// What `run` returns, and how many positions passed feed-forward networks meanwhile.
+#[cfg(test)]
+pub(crate) fn counted_positions<T>(run: impl FnOnce() -> T) -> (T, usize) {
+    COUNTED.with(|counted| counted.set(0));
+    let result = run();
+    (result, COUNTED.with(std::cell::Cell::get))
 }
 
 /// `x` after a convolution that knows of no padding, if there is one.

@@ -16,6 +16,7 @@ use burn::tensor::{Bool, Device, Tensor};
 use heedful_attention::init::{self, Init};
 use heedful_attention::linear::linear;
 use heedful_attention::random::RandomKey;
+use heedful_attention::read::read;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Check, ConfigError};
@@ -49,6 +50,9 @@ pub struct HaltingConfig {
     pub freeze: bool,
     /// Whether the halting unit reads what the update is given (default: what it returns).
     pub before_update: bool,
+    /// Whether training leaves out the positions that have halted, as inference does where they stay as they are (default: no, training computes them and does
+    /// not use them). It takes less time, and draws other numbers for dropout.
+    pub skip_in_training: bool,
 }
 
 impl Default for HaltingConfig {
@@ -61,6 +65,7 @@ impl Default for HaltingConfig {
             remainder_at_limit: true,
             freeze: true,
             before_update: false,
+            skip_in_training: false,
         }
     }
 }
@@ -78,6 +83,13 @@ impl HaltingConfig {
         }
         if !(self.ponder_weight >= 0.0 && self.ponder_weight.is_finite()) {
             return Err(check.wrong("ponder_weight", self.ponder_weight, "give a number of at least 0"));
+        }
+        if self.skip_in_training && !self.freeze {
+            return Err(check.wrong(
+                "skip_in_training",
+                true,
+                "leave it out, or give freeze = true: states that go on changing cannot be left out",
+            ));
         }
         Ok(())
     }
@@ -190,6 +202,11 @@ impl<const D: usize> Pondering<D> {
     /// Whether another step is allowed and changes anything. Reads from the device.
     pub fn goes_on(&self) -> bool {
         self.taken < self.limit && (self.taken == 0 || self.running.clone().any().into_scalar::<bool>())
+    }
+
+    /// Which states have not halted, in their order. Reads from the device.
+    pub(crate) fn running(&self) -> Vec<bool> {
+        read(self.running.clone()).iter::<bool>().collect()
     }
 
     /// What the states of the steps have become, `[.., C]`.

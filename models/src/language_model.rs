@@ -13,7 +13,7 @@ use heedful_attention::training::Training;
 
 pub use self::config::LanguageModelConfig;
 use crate::adaptive::AdaptiveSoftmax;
-use crate::auxiliary::AuxiliaryClassifiers;
+use crate::auxiliary::{AuxiliaryClassifiers, LayerLosses};
 use crate::block::{Context, Hidden};
 use crate::embedding::{TokenEmbedding, output_matrix, project};
 use crate::generation::{GenerationConfig, Hypothesis, StepDecoder, generate, left_padded};
@@ -110,6 +110,44 @@ impl<A: Attention> LanguageModel<A> {
     pub fn segment(&self, tokens: Tensor<2, Int>, memory: &mut SegmentMemory, random: Option<RandomKey>, probe: &mut Probe) -> Hidden {
         let x = self.embedding.forward(tokens, &memory.positions(), random.map(|key| key.named("embedding")));
         probe.within("decoder", None, |probe| self.decoder.segment(x, memory, random, probe))
+    }
+
+    /// Like [`hidden`](Self::hidden) for sequences without padding, with the [auxiliary losses](crate::auxiliary) of the model, if it has any, among the losses:
+    /// those at the fraction `progress` of training, 0 to 1, of `targets` `[B, N]`, the token after each position.
+    ///
+    /// # Panics
+    /// If the sequences are longer than `max_length`, or there are not as many targets.
+    pub fn hidden_with_auxiliary(
+        &self,
+        tokens: Tensor<2, Int>,
+        (targets, progress): (Tensor<2, Int>, f64),
+        random: Option<RandomKey>,
+        probe: &mut Probe,
+    ) -> Hidden {
+        let Some(classifiers) = &self.auxiliary else { return self.hidden(tokens, &[], random, probe) };
+        let (x, context) = self.embedded(tokens, &[], random);
+        let of_layers = LayerLosses::new(classifiers, targets, progress);
+        probe.within("decoder", None, |probe| self.decoder.forward_with_losses(x, &context, &of_layers, random, probe))
+    }
+
+    /// Like [`segment`](Self::segment), with the [auxiliary losses](crate::auxiliary) of the positions of the segment as
+    /// [`hidden_with_auxiliary`](Self::hidden_with_auxiliary) has them.
+    ///
+    /// # Panics
+    /// As [`segment`](Self::segment), and if there are not as many targets as tokens.
+    pub fn segment_with_auxiliary(
+        &self,
+        tokens: Tensor<2, Int>,
+        (targets, progress): (Tensor<2, Int>, f64),
+        memory: &mut SegmentMemory,
+        random: Option<RandomKey>,
+        probe: &mut Probe,
+    ) -> Hidden {
+        let Some(classifiers) = &self.auxiliary else { return self.segment(tokens, memory, random, probe) };
+        let x = self.embedding.forward(tokens, &memory.positions(), random.map(|key| key.named("embedding")));
+        let (mut hidden, outputs) = probe.within("decoder", None, |probe| self.decoder.segment_each(x, memory, random, probe));
+        hidden.losses.extend(LayerLosses::new(classifiers, targets, progress).of_layers(&outputs));
+        hidden
     }
 
     /// Logits `[.., V]` of hidden states `[.., C]`; those of an adaptive softmax are logarithms of probabilities, in 32 bits.

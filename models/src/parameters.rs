@@ -219,6 +219,19 @@ impl Seq2SeqConfig {
         let output = if self.tying == Tying::None { matrix(self.block.d_model, self.target_vocabulary) } else { 0 };
         Some([self.embedding(self.source_vocabulary).parameters(), target, output].into_iter().fold(count, plus))
     }
+
+    /// The same with feed-forward networks of so many hidden units, at least 1, that the model has as nearly as possible so many trained parameters: for a
+    /// comparison of one block for all layers with layers of their own at equal weights (Dehghani et al. 2018, section 3.6). `None` if there is no
+    /// [count](Self::parameters) or no feed-forward network.
+    pub fn with_trained_parameters(&self, trained: u128) -> Option<Self> {
+        let with_d_ff = |d_ff: usize| Self { block: BlockConfig { d_ff, ..self.block }, ..self.clone() };
+        let [one, two] = [1, 2].map(|d_ff| with_d_ff(d_ff).parameters());
+        let (one, two) = (one?.trained, two?.trained);
+        let unit = two.checked_sub(one).filter(|&unit| unit > 0)?;
+        // The count grows with each hidden unit by as much.
+        let more = (trained.saturating_sub(one).saturating_add(unit / 2)) / unit;
+        Some(with_d_ff(usize::try_from(more).ok()?.checked_add(1)?))
+    }
 }
 
 #[cfg(test)]
@@ -370,6 +383,36 @@ mod tests {
             config.validate().unwrap();
             assert_eq!(all(config.parameters()), config.init(&RandomKey::from_seed(1), &Device::flex()).num_params(), "{pooling:?}");
         }
+    }
+
+    #[test]
+    fn one_block_for_all_layers_can_have_the_weights_of_the_stack() {
+        let block = BlockConfig { d_model: 16, heads: 2, d_ff: 48, max_length: 16, ..BlockConfig::default() };
+        let stacked = Seq2SeqConfig {
+            source_vocabulary: 11,
+            target_vocabulary: 11,
+            encoder_layers: 3,
+            decoder_layers: 3,
+            block,
+            ..Seq2SeqConfig::default()
+        };
+        let wanted = stacked.parameters().unwrap().trained;
+        let shared =
+            |halting| Seq2SeqConfig { depth: DepthConfig::Shared(SharedConfig { halting, ..SharedConfig::default() }), ..stacked.clone() };
+        for halting in [None, Some(HaltingConfig::default())] {
+            let narrow = shared(halting);
+            let wide = narrow.with_trained_parameters(wanted).unwrap();
+            assert!(3 * narrow.parameters().unwrap().trained < 2 * wanted);
+            let found = all(wide.parameters());
+            assert_eq!(found, wide.init(&RandomKey::from_seed(1), &Device::flex()).num_params());
+            // One hidden unit has a row and a column of 16 and a bias in each of the two stacks.
+            assert!(found.abs_diff(wanted as usize) <= 33, "{found} for {wanted}");
+            assert_eq!((wide.block.d_model, wide.depth), (16, narrow.depth));
+        }
+        assert_eq!(stacked.with_trained_parameters(wanted), Some(stacked.clone()));
+        assert_eq!(stacked.with_trained_parameters(0).unwrap().block.d_ff, 1);
+        let without = BlockConfig { feed_forward_in: FeedForwardIn::None, ..block };
+        assert_eq!(Seq2SeqConfig { block: without, ..stacked }.with_trained_parameters(wanted), None);
     }
 
     #[test]

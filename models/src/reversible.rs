@@ -6,34 +6,39 @@ use heedful_attention::contract::{Attention, Losses};
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 
+use crate::auxiliary::LayerLosses;
 use crate::block::{Block, BlockState, Context, Hidden, Sublayer};
 use crate::recomputation::{ParameterGradients, ReplayedGradients, backward, gradient_of, is_recorded, replayed};
 
 /// A block of a reversible stack in one pass: its number, itself, and the key of its random numbers.
 type Layer<'a, A> = (usize, &'a Block<A>, Option<RandomKey>);
 
-/// Passes `x` `[B, N, C]` through `passes` layers, for which there are as many blocks or fewer, again and again.
+/// Passes `x` `[B, N, C]` through `passes` layers, for which there are as many blocks or fewer, again and again. Outputs of layers may have losses.
 pub(crate) fn forward<A: Attention + 'static>(
-    blocks: &Vec<Block<A>>,
-    passes: usize,
+    (blocks, passes): (&Vec<Block<A>>, usize),
     x: Tensor<3>,
     context: &Context,
+    of_layers: Option<&LayerLosses>,
     random: Option<RandomKey>,
     probe: &mut Probe,
 ) -> Hidden {
     let inputs: Vec<_> = std::iter::once(x).chain(context.memory.clone()).collect();
     if !is_recorded(&inputs) {
-        return merged(run(layers(blocks, passes, random), inputs[0].clone(), context, probe));
+        return merged(run(layers(blocks, passes, random), inputs[0].clone(), context, of_layers, probe));
     }
     let plain_context = Context { memory: context.memory.clone().map(Tensor::inner), ..context.clone() };
-    let plain = blocks.valid();
-    let (streams, losses) = run(layers(&plain, passes, random), inputs[0].clone().inner(), &plain_context, probe);
+    let module = (blocks.clone(), of_layers.map(|losses| losses.classifiers.clone()));
+    let (plain, classifiers) = module.valid();
+    let of_plain_layers = of_layers.zip(classifiers).map(|(losses, classifiers)| losses.with_classifiers(classifiers));
+    let layers_of_plain = layers(&plain, passes, random);
+    let (streams, losses) = run(layers_of_plain, inputs[0].clone().inner(), &plain_context, of_plain_layers.as_ref(), probe);
     let length = inputs[0].dims()[1];
     let both = Hidden { states: Tensor::cat(streams.to_vec(), 1), losses };
-    let hidden = replayed(blocks, inputs, both, move |gradient| {
+    let hidden = replayed(&module, inputs, both, move |gradient| {
         let of_streams = halves(gradient.states(), length);
         let back = Backwards { streams, of_streams, of_memory: None, parameters: ParameterGradients::default() };
-        back.run(layers(&plain, passes, random).collect(), &plain_context, gradient.losses())
+        let of_layers = of_plain_layers.map(|losses| losses.with_classifiers(losses.classifiers.clone().train()));
+        back.run(layers(&plain, passes, random).collect(), &plain_context, of_layers.as_ref(), gradient.losses())
     });
     merged((halves(hidden.states, length), hidden.losses))
 }
@@ -48,7 +53,7 @@ pub(crate) fn step<A: Attention>(
 ) -> Hidden {
     let mut streams = Streams::new(x);
     for (at, state) in states.iter_mut().enumerate() {
-        streams.pass((at, &blocks[at % blocks.len()], None), context, Some(state), probe);
+        streams.pass((at, &blocks[at % blocks.len()], None), context, None, Some(state), probe);
     }
     merged((streams.streams, streams.losses))
 }
@@ -62,18 +67,23 @@ fn halves(both: Tensor<3>, length: usize) -> [Tensor<3>; 2] {
     [0, length].map(|start| both.clone().narrow(1, start, length))
 }
 
-fn merged(([first, second], losses): ([Tensor<3>; 2], Losses)) -> Hidden {
-    Hidden { states: (first + second) * 0.5, losses }
+fn merged((streams, losses): ([Tensor<3>; 2], Losses)) -> Hidden {
+    Hidden { states: mean(streams), losses }
+}
+
+fn mean([first, second]: [Tensor<3>; 2]) -> Tensor<3> {
+    (first + second) * 0.5
 }
 
 fn run<'a, A: Attention + 'a>(
     layers: impl Iterator<Item = Layer<'a, A>>,
     x: Tensor<3>,
     context: &Context,
+    of_layers: Option<&LayerLosses>,
     probe: &mut Probe,
 ) -> ([Tensor<3>; 2], Losses) {
     let mut streams = Streams::new(x);
-    layers.for_each(|layer| streams.pass(layer, context, None, probe));
+    layers.for_each(|layer| streams.pass(layer, context, of_layers, None, probe));
     (streams.streams, streams.losses)
 }
 
@@ -94,6 +104,7 @@ impl Streams {
         &mut self,
         (at, block, random): Layer<A>,
         context: &Context,
+        of_layers: Option<&LayerLosses>,
         mut state: Option<&mut BlockState<A::State>>,
         probe: &mut Probe,
     ) {
@@ -106,6 +117,9 @@ impl Streams {
                 self.next = 1 - self.next;
             }
         });
+        if let Some(of_layers) = of_layers {
+            self.losses.extend(of_layers.of_layer(at, &mean(self.streams.clone())));
+        }
     }
 }
 
@@ -118,9 +132,18 @@ struct Backwards {
 }
 
 impl Backwards {
-    fn run<A: Attention>(mut self, layers: Vec<Layer<A>>, context: &Context, mut of_losses: Vec<Tensor<1>>) -> ReplayedGradients {
+    fn run<A: Attention>(
+        mut self,
+        layers: Vec<Layer<A>>,
+        context: &Context,
+        of_layers: Option<&LayerLosses>,
+        mut of_losses: Vec<Tensor<1>>,
+    ) -> ReplayedGradients {
         let mut sublayers = layers.iter().map(|(_, block, _)| block.sublayers().count()).sum::<usize>();
-        for (_, block, random) in layers.into_iter().rev() {
+        for (at, block, random) in layers.into_iter().rev() {
+            if let Some(of_layers) = of_layers {
+                self.back_through_losses(at, of_layers, &mut of_losses);
+            }
             let block = block.clone().train();
             for sublayer in block.sublayers().rev() {
                 sublayers -= 1;
@@ -131,6 +154,19 @@ impl Backwards {
         let inputs = std::iter::once(first + second)
             .chain(context.memory.as_ref().map(|memory| self.of_memory.unwrap_or_else(|| memory.zeros_like())));
         ReplayedGradients { inputs: inputs.collect(), parameters: self.parameters }
+    }
+
+    /// Adds the gradients of the losses of a layer's output.
+    fn back_through_losses(&mut self, layer: usize, of_layers: &LayerLosses, of_losses: &mut Vec<Tensor<1>>) {
+        let output = Tensor::from_inner(mean(self.streams.clone())).require_grad();
+        let losses = of_layers.of_layer(layer, &output);
+        let own = of_losses.split_off(of_losses.len() - losses.iter().count());
+        let weighed = losses.iter().zip(own).map(|((_, loss), gradient)| loss.clone() * Tensor::from_inner(gradient));
+        let Some(total) = weighed.reduce(|a, b| a + b) else { return };
+        let mut gradients = total.backward();
+        let of_each = gradient_of(&output, &mut gradients) * 0.5;
+        self.of_streams = self.of_streams.clone().map(|gradient| gradient + of_each.clone());
+        self.parameters.add(&of_layers.classifiers, &mut gradients);
     }
 
     /// Undoes a sublayer that added to the stream `to`.
@@ -166,12 +202,13 @@ mod tests {
     use super::*;
     use burn::module::ModuleVisitor;
     use burn::module::Param;
-    use burn::tensor::Device;
+    use burn::tensor::{Device, Int, TensorData};
     use heedful_attention::init::Init;
     use heedful_attention::placement::Role;
     use heedful_attention::registry::AnyMechanism;
     use heedful_attention::visibility::Visibility;
 
+    use crate::auxiliary::AuxiliaryLossesConfig;
     use crate::block::BlockConfig;
     use crate::depth::DepthConfig;
     use crate::position::PositionConfig;
@@ -201,8 +238,8 @@ mod tests {
         })
     }
 
-    /// Gradients of a stack's parameters and inputs, flat, and its output.
-    fn gradients(stack: &Stack, cross: bool, pass: impl Fn(Tensor<3>, &Context) -> Hidden) -> (Vec<f32>, Vec<f32>) {
+    /// Gradients of a module's parameters and of the inputs of a pass, flat, and its output.
+    fn gradients(module: &impl Module, cross: bool, pass: impl Fn(Tensor<3>, &Context) -> Hidden) -> (Vec<f32>, Vec<f32>) {
         struct Collect<'a>(Vec<f32>, &'a burn::tensor::Gradients);
 
         impl ModuleVisitor for Collect<'_> {
@@ -224,7 +261,7 @@ mod tests {
         let loss = hidden.losses.iter().fold(loss, |sum, (_, loss)| sum + loss.clone() * 3.0);
         let mut found = loss.backward();
         let mut collect = Collect(Vec::new(), &found);
-        stack.layers.visit(&mut collect);
+        module.visit(&mut collect);
         let mut all = collect.0;
         all.extend(x.grad_remove(&mut found).unwrap().into_data().iter::<f32>());
         if cross {
@@ -259,20 +296,52 @@ mod tests {
                     move |x: Tensor<3>, context: &Context| stack.forward(x, context, Some(RandomKey::from_seed(seed)), &mut Probe::off())
                 };
                 let ordinary = |x: Tensor<3>, context: &Context| {
-                    merged(run(layers(&stack.layers, 3, Some(RandomKey::from_seed(4))), x, context, &mut Probe::off()))
+                    merged(run(layers(&stack.layers, 3, Some(RandomKey::from_seed(4))), x, context, None, &mut Probe::off()))
                 };
-                let (wanted, states) = gradients(&stack, cross, ordinary);
-                let (found, same_states) = gradients(&stack, cross, pass(4));
+                let (wanted, states) = gradients(&stack.layers, cross, ordinary);
+                let (found, same_states) = gradients(&stack.layers, cross, pass(4));
                 assert!(largest_difference((&states, &same_states)) < 1e-5, "{attention}");
                 let difference = largest_difference((&wanted, &found));
                 // By how much the gradients change if the states do by what their reconstruction rounds.
-                let (moved, _) = gradients(&stack, cross, |x: Tensor<3>, context: &Context| ordinary(x * (1.0 + 1e-6), context));
+                let (moved, _) = gradients(&stack.layers, cross, |x: Tensor<3>, context: &Context| ordinary(x * (1.0 + 1e-6), context));
                 let tolerance = TOLERANCE.max(largest_difference((&wanted, &moved)));
                 assert!(difference < tolerance && tolerance < 1e-3, "{attention}, cross-attention {cross}: {difference} of {tolerance}");
-                let (other, _) = gradients(&stack, cross, pass(5));
+                let (other, _) = gradients(&stack.layers, cross, pass(5));
                 assert!(largest_difference((&wanted, &other)) > 1e-2, "{attention}: other dropout would not be seen");
             }
         }
+    }
+
+    #[test]
+    fn losses_of_layers_have_the_gradients_of_ordinary_back_propagation() {
+        let device = Device::flex().autodiff();
+        let block = BlockConfig { final_norm: Some(false), ..BlockConfig::default() };
+        let stack = stack(&AnyMechanism::default(), true, DepthConfig::Reversible, block, &device);
+        let classifiers = AuxiliaryLossesConfig { targets: 3, ..Default::default() }.init(3, 8, 7, &RandomKey::from_seed(8), &device);
+        let targets: Vec<i32> = (0..24).map(|n| n * 5 % 7).collect();
+        let targets = Tensor::<2, Int>::from_data(TensorData::new(targets, [2, 12]), &device);
+        let module = (stack.layers.clone(), classifiers.clone());
+        let random = Some(RandomKey::from_seed(4));
+        let mut earlier: Vec<Vec<f32>> = Vec::new();
+        // The first layer is silent after a sixth of training, the second after a third.
+        for (progress, count) in [(0.0, 3 + 3 + 2), (0.2, 3 + 2), (0.9, 2)] {
+            let of_layers = LayerLosses::new(&classifiers, targets.clone(), progress);
+            let (wanted, states) = gradients(&module, true, |x, context| {
+                merged(run(layers(&stack.layers, 3, random), x, context, Some(&of_layers), &mut Probe::off()))
+            });
+            let (found, same_states) = gradients(&module, true, |x, context| {
+                let hidden = forward((&stack.layers, 3), x, context, Some(&of_layers), random, &mut Probe::off());
+                assert_eq!(hidden.losses.iter().count(), count);
+                hidden
+            });
+            assert!(largest_difference((&states, &same_states)) < 1e-5);
+            let difference = largest_difference((&wanted, &found));
+            assert!(difference < TOLERANCE, "at {progress} of training: {difference}");
+            assert!(earlier.iter().all(|earlier| largest_difference((earlier, &found)) > 1e-2), "at {progress} of training");
+            earlier.push(found);
+        }
+        let (plain, _) = gradients(&module, true, |x, context| forward((&stack.layers, 3), x, context, None, random, &mut Probe::off()));
+        assert!(earlier.iter().all(|earlier| largest_difference((earlier, &plain)) > 1e-2));
     }
 
     #[test]
@@ -283,7 +352,9 @@ mod tests {
                 let [(wanted, states), (found, same_states)] = [false, true].map(|checkpoint| {
                     let block = BlockConfig { checkpoint, ..BlockConfig::default() };
                     let stack = stack(&attention, cross, DepthConfig::Stacked, block, &device);
-                    gradients(&stack, cross, |x, context| stack.forward(x, context, Some(RandomKey::from_seed(4)), &mut Probe::off()))
+                    gradients(&stack.layers, cross, |x, context| {
+                        stack.forward(x, context, Some(RandomKey::from_seed(4)), &mut Probe::off())
+                    })
                 });
                 assert!(largest_difference((&states, &same_states)) < 1e-5, "{attention}");
                 let difference = largest_difference((&wanted, &found));

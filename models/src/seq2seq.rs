@@ -1,6 +1,8 @@
 //! The encoder-decoder Transformer (Vaswani et al. 2017).
 
 mod config;
+#[cfg(test)]
+mod universal;
 
 use burn::module::Module;
 use burn::nn::Linear;

@@ -13,10 +13,11 @@ use heedful_attention::random::RandomKey;
 use heedful_attention::registry::{AnyAttention, AnyMechanism};
 use heedful_attention::visibility::Visibility;
 
-use crate::block::{Block, BlockConfig, BlockState, Context, Hidden};
+use crate::auxiliary::LayerLosses;
+use crate::block::{Block, BlockConfig, BlockState, Context, Hidden, Running};
 use crate::depth::{Coordinates, DepthConfig, SharedConfig};
 use crate::feed_forward::FeedForward;
-use crate::halting::Halting;
+use crate::halting::{Halting, HaltingConfig};
 use crate::layout::LayerAttention;
 use crate::norm::Norm;
 use crate::position::{PositionConfig, PositionEncoding};
@@ -179,9 +180,11 @@ impl<A: Attention> Stack<A> {
         let _span = tracing::trace_span!("stack", layers = self.steps, states = ?x.dims()).entered();
         let context = &*self.in_context(&x, context);
         if self.reversible {
-            return self.normalised(reversible::forward(&self.layers, self.steps, x, context, random, probe));
+            return self.normalised(reversible::forward((&self.layers, self.steps), x, context, None, random, probe));
         }
-        self.pass(x, context, Halt::Early, random, probe, |layer, block, x, probe| self.layer(layer, block, x, context, random, probe))
+        self.pass(x, context, Halt::Early, random, probe, |layer, block, x, running, probe| {
+            self.layer((layer, block), x, context, running, random, probe)
+        })
     }
 
     /// Like [`forward`](Self::forward), with the output of each layer `[B, N, C]` as well: the last one before the stack's last normalisation. There is one for
@@ -193,12 +196,29 @@ impl<A: Attention> Stack<A> {
         assert!(!self.reversible, "a reversible stack keeps no outputs of its layers");
         let context = &*self.in_context(&x, context);
         let mut outputs = Vec::with_capacity(self.steps);
-        let hidden = self.pass(x, context, Halt::AtEnd, random, probe, |layer, block, x, probe| {
-            let hidden = self.layer(layer, block, x, context, random, probe);
+        let hidden = self.pass(x, context, Halt::Shown, random, probe, |layer, block, x, running, probe| {
+            let hidden = self.layer((layer, block), x, context, running, random, probe);
             outputs.push(hidden.states.clone());
             hidden
         });
         (hidden, outputs)
+    }
+
+    /// Like [`forward`](Self::forward), with the losses of the outputs of layers added.
+    pub(crate) fn forward_with_losses(
+        &self,
+        x: Tensor<3>,
+        context: &Context,
+        of_layers: &LayerLosses,
+        random: Option<RandomKey>,
+        probe: &mut Probe,
+    ) -> Hidden {
+        if self.reversible {
+            return self.normalised(reversible::forward((&self.layers, self.steps), x, context, Some(of_layers), random, probe));
+        }
+        let (mut hidden, outputs) = self.forward_each(x, context, random, probe);
+        hidden.losses.extend(of_layers.of_layers(&outputs));
+        hidden
     }
 
     /// Passes the next segment `x` `[B, N, C]` of causal sequences through all layers, which attend to what they remember too, and remember it. Dropout is on
@@ -207,6 +227,31 @@ impl<A: Attention> Stack<A> {
     /// # Panics
     /// If the memory is that of another batch or stack, the stack is reversible or its feed-forward networks separable, or an attention cannot take the input.
     pub fn segment(&self, x: Tensor<3>, memory: &mut SegmentMemory, random: Option<RandomKey>, probe: &mut Probe) -> Hidden {
+        self.read_segment(x, memory, Halt::AtEnd, random, probe).0
+    }
+
+    /// Like [`segment`](Self::segment), with the output of each layer `[B, N, C]` as well, as those of [`forward_each`](Self::forward_each).
+    ///
+    /// # Panics
+    /// As [`segment`](Self::segment).
+    pub fn segment_each(
+        &self,
+        x: Tensor<3>,
+        memory: &mut SegmentMemory,
+        random: Option<RandomKey>,
+        probe: &mut Probe,
+    ) -> (Hidden, Vec<Tensor<3>>) {
+        self.read_segment(x, memory, Halt::Shown, random, probe)
+    }
+
+    fn read_segment(
+        &self,
+        x: Tensor<3>,
+        memory: &mut SegmentMemory,
+        halt: Halt,
+        random: Option<RandomKey>,
+        probe: &mut Probe,
+    ) -> (Hidden, Vec<Tensor<3>>) {
         let _span = tracing::trace_span!("segment", layers = self.steps, states = ?x.dims(), held = memory.held()).entered();
         assert!(!self.reversible, "a reversible stack keeps no inputs of its layers that could be carried over to the next segment");
         let is_separable = self.layers.iter().any(|block| block.feed_forward.as_ref().is_some_and(FeedForward::is_separable));
@@ -214,14 +259,18 @@ impl<A: Attention> Stack<A> {
         memory.check(self.steps, &x);
         let positions = memory.positions();
         let context = Context { positions: positions.clone(), ..Context::new(causal(&positions)) };
-        let mut inputs = Vec::with_capacity(self.steps);
-        let hidden = self.pass(x, &context, Halt::AtEnd, random, probe, |layer, block, x, probe| {
+        let (mut inputs, mut outputs) = (Vec::with_capacity(self.steps), Vec::with_capacity(self.steps));
+        let hidden = self.pass(x, &context, halt, random, probe, |layer, block, x, running, probe| {
             inputs.push(x.clone());
             let context = Context { carried: memory.layer(layer), ..context.clone() };
-            self.layer(layer, block, x, &context, random, probe)
+            let hidden = self.layer((layer, block), x, &context, running, random, probe);
+            if halt == Halt::Shown {
+                outputs.push(hidden.states.clone());
+            }
+            hidden
         });
         memory.remember(inputs);
-        hidden
+        (hidden, outputs)
     }
 
     /// The context in which layers read `x` `[B, N, C]`, without padding where the stack leaves it out.
@@ -230,20 +279,21 @@ impl<A: Attention> Stack<A> {
         if self.unpadded { Cow::Owned(context.unpadded(batch, length)) } else { Cow::Borrowed(context) }
     }
 
-    /// Passes `x` through the block of a layer.
+    /// Passes `x` through the block of a layer: all of it, or what is running.
     fn layer(
         &self,
-        layer: usize,
-        block: &Block<A>,
+        (layer, block): (usize, &Block<A>),
         x: Tensor<3>,
         context: &Context,
+        running: Option<&Running>,
         random: Option<RandomKey>,
         probe: &mut Probe,
     ) -> Hidden {
         let random = random.map(|key| key.named("layers").numbered(layer as u64));
         if !self.checkpoint {
-            return block.forward(x, context, random, probe);
+            return block.pass_running(x, context, running, random, None, probe);
         }
+        let running = running.cloned();
         let inputs = [Some(x), context.memory.clone(), context.carried.clone()];
         let [_, has_memory, has_carried] = inputs.each_ref().map(Option::is_some);
         let others = Context { memory: None, carried: None, ..context.clone() };
@@ -252,7 +302,7 @@ impl<A: Attention> Stack<A> {
             let x = inputs.next().expect("the first input is there always");
             let memory = if has_memory { inputs.next() } else { None };
             let carried = if has_carried { inputs.next() } else { None };
-            block.forward(x, &Context { memory, carried, ..others.clone() }, random, probe)
+            block.pass_running(x, &Context { memory, carried, ..others.clone() }, running.as_ref(), random, None, probe)
         })
     }
 
@@ -298,7 +348,9 @@ impl<A: Attention> Stack<A> {
         if self.reversible {
             return self.normalised(reversible::step(&self.layers, x, &context, layers, probe));
         }
-        self.pass(x, &context, Halt::AtEnd, None, probe, |layer, block, x, probe| block.step(x, &context, &mut layers[layer], probe))
+        self.pass(x, &context, Halt::AtEnd, None, probe, |layer, block, x, running, probe| {
+            block.pass_running(x, &context, running, None, Some(&mut layers[layer]), probe)
+        })
     }
 
     /// Bytes of the numbers that a state holds in all layers, at 4 bytes a number; `None` if an attention does not say.
@@ -326,7 +378,7 @@ impl<A: Attention> Stack<A> {
         halt: Halt,
         random: Option<RandomKey>,
         probe: &mut Probe,
-        mut run: impl FnMut(usize, &Block<A>, Tensor<3>, &mut Probe) -> Hidden,
+        mut run: impl FnMut(usize, &Block<A>, Tensor<3>, Option<&Running>, &mut Probe) -> Hidden,
     ) -> Hidden {
         let mut losses = Losses::default();
         let length = x.dims()[1];
@@ -336,27 +388,36 @@ impl<A: Attention> Stack<A> {
             (None, Some(positions)) => positions.forward(x, &shifted(positions)),
             (None, None) => x,
         };
-        let mut layer = |step: usize, block: &Block<A>, x, probe: &mut Probe| {
-            let hidden = probe.within("layers", Some(step), |probe| run(step, block, x, probe));
+        let mut layer = |step: usize, block: &Block<A>, x, running: Option<&Running>, probe: &mut Probe| {
+            let hidden = probe.within("layers", Some(step), |probe| run(step, block, x, running, probe));
             losses.extend(hidden.losses);
             hidden.states
         };
         let layers = self.blocks().enumerate();
         let x = match &self.halting {
-            None => layers.fold(x, |x, (step, block)| layer(step, block, located(x, step), probe)),
+            None => layers.fold(x, |x, (step, block)| layer(step, block, located(x, step), None, probe)),
             Some(halting) => {
                 let [batch, length, _] = x.dims();
                 let real = context.real(batch, length);
                 let count = real.iter().filter(|&&real| real).count().max(1);
+                // What is shown is computed: whoever listens, or takes the outputs of layers, sees all positions.
+                let is_training = random.is_some() || x.is_autodiff();
+                let HaltingConfig { freeze, skip_in_training, .. } = *halting.config();
+                let is_skipping = freeze && halt != Halt::Shown && !probe.is_listening() && (skip_in_training || !is_training);
+                let mut running = if is_skipping { Running::of(&real, length) } else { None };
                 let real = Tensor::<3, Bool>::from_data(TensorData::new(real, [batch, length, 1]), &x.device());
                 let mut pondering = halting.start(&x, Some(real), self.steps);
                 let mut x = x;
                 for (step, block) in layers {
-                    if halt == Halt::Early && !pondering.goes_on() {
+                    if is_skipping && step > 0 {
+                        running = Running::of(&pondering.running(), length);
+                    }
+                    let goes_on = || if is_skipping { !running.as_ref().is_some_and(Running::is_empty) } else { pondering.goes_on() };
+                    if halt == Halt::Early && step > 0 && !goes_on() {
                         break;
                     }
                     let input = located(x.clone(), step);
-                    x = halting.step(&mut pondering, x, input, |input| layer(step, block, input, probe));
+                    x = halting.step(&mut pondering, x, input, |input| layer(step, block, input, running.as_ref(), probe));
                 }
                 probe.observe(|| Observation::HaltingSteps(pondering.steps().squeeze_dim(2)));
                 losses.push("ponder", pondering.cost().sum() * (halting.config().ponder_weight / count as f64));
@@ -380,8 +441,10 @@ impl<A: Attention> Stack<A> {
 enum Halt {
     /// When all positions have halted.
     Early,
-    /// After the last layer: later positions may need the keys of all, or the caller the outputs.
+    /// After the last layer: later positions may need the keys of all.
     AtEnd,
+    /// After the last layer, and all positions are computed in each: the caller takes the outputs.
+    Shown,
 }
 
 /// Causal visibility, without the padding at the left.

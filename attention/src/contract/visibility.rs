@@ -75,6 +75,7 @@ enum Rule {
     And(Visibility, Visibility),
     Or(Visibility, Visibility),
     Shifted { inner: Visibility, counts: Arc<[usize]> },
+    Queries { inner: Visibility, queries: Arc<[Vec<usize>]> },
 }
 
 /// Which keys a query may see, per batch row and head.
@@ -121,6 +122,7 @@ impl fmt::Debug for Visibility {
             Rule::And(a, b) => write!(f, "({a:?} and {b:?})"),
             Rule::Or(a, b) => write!(f, "({a:?} or {b:?})"),
             Rule::Shifted { inner, counts } => write!(f, "{inner:?} shifted by {counts:?}"),
+            Rule::Queries { inner, queries } => write!(f, "{inner:?} of the queries {queries:?}"),
         }
     }
 }
@@ -187,6 +189,8 @@ impl Visibility {
         matches!(*limit.rule, Rule::All)
             || self.equals(limit)
             || matches!(&*self.rule, Rule::And(a, b) if a.is_within(limit) || b.is_within(limit))
+            // A limit speaks of the queries that these are, not of their new numbers.
+            || matches!(&*self.rule, Rule::Queries { inner, .. } if inner.is_within(limit))
     }
 
     /// Visible in either.
@@ -207,6 +211,19 @@ impl Visibility {
     pub fn shifted(self, counts: Arc<[usize]>) -> Self {
         self.check_boolean();
         Self::new(Rule::Shifted { inner: self, counts })
+    }
+
+    /// What these queries of each batch row see, in ascending order and as many of each row: query `i` of row `b` is then number `queries[b][i]`. `None` where
+    /// only tensors know what each query sees. Where all queries see the same, it is the same value.
+    ///
+    /// # Panics
+    /// If rows are told apart and there are not queries of as many.
+    pub fn of_queries(&self, queries: Arc<[Vec<usize>]>) -> Option<Self> {
+        assert!(self.rows() == 1 || self.rows() == queries.len(), "queries of {} rows for {}", queries.len(), self.rows());
+        if !self.depends_on_query() {
+            return Some(self.clone());
+        }
+        (!self.is_given()).then(|| Self::new(Rule::Queries { inner: self.clone(), queries }))
     }
 
     /// The visibility of the given batch rows, in the given order. Asked for the same rows again, it gives the same value with its masks.
@@ -234,6 +251,9 @@ impl Visibility {
             Rule::Given(given) => Rule::Given(given.select(rows)),
             Rule::Additive { bias, visible } => Rule::Additive { bias: selected(bias, rows), visible: visible.select(rows) },
             Rule::Shifted { inner, counts: shifts } => Rule::Shifted { inner: of(inner), counts: counts(shifts).into() },
+            Rule::Queries { inner, queries } => {
+                Rule::Queries { inner: of(inner), queries: rows.iter().map(|&row| queries[row].clone()).collect() }
+            }
             Rule::And(a, b) => Rule::And(of(a), of(b)),
             Rule::Or(a, b) => Rule::Or(of(a), of(b)),
             Rule::All | Rule::Causal | Rule::Window { .. } | Rule::Pattern(_) | Rule::Relation(_) => {
@@ -274,6 +294,7 @@ impl Visibility {
                 let count = counts[row];
                 i >= count && j >= count && inner.is_visible(row, head, i - count, j - count)
             }
+            Rule::Queries { inner, queries } => inner.is_visible(row, head, queries[row][i], j),
         }
     }
 
@@ -315,6 +336,11 @@ impl Visibility {
                     Shown::Some
                 }
             }
+            // What holds of all queries between two holds of those of them that there are.
+            Rule::Queries { inner, queries: numbers } => {
+                let numbers = &numbers[row][queries];
+                inner.shown(row, numbers[0]..numbers[numbers.len() - 1] + 1, keys)
+            }
         }
     }
 
@@ -330,6 +356,7 @@ impl Visibility {
             Rule::Given(given) => given.shape()[0],
             Rule::Additive { bias, .. } => bias.dims()[0],
             Rule::Shifted { counts, .. } => counts.len(),
+            Rule::Queries { queries, .. } => queries.len(),
             Rule::And(a, b) | Rule::Or(a, b) => match (a.rows(), b.rows()) {
                 (1, rows) | (rows, 1) => rows,
                 (a, b) => {
@@ -365,7 +392,7 @@ impl Visibility {
             Rule::Given(given) => given.shape()[1] > 1,
             Rule::Additive { bias, .. } => bias.dims()[1] > 1,
             Rule::And(a, b) | Rule::Or(a, b) => a.depends_on_head() || b.depends_on_head(),
-            Rule::Shifted { inner, .. } => inner.depends_on_head(),
+            Rule::Shifted { inner, .. } | Rule::Queries { inner, .. } => inner.depends_on_head(),
             _ => false,
         }
     }
@@ -462,6 +489,39 @@ mod tests {
         let shifted = Visibility::pattern(|_, i, j| j <= i && j % 2 == 0).shifted(vec![0, 1].into());
         assert_eq!(drawn(&shifted, 0, 3, 3), ["#..", "#..", "#.#"]);
         assert_eq!(drawn(&shifted, 1, 3, 3), ["...", ".#.", ".#."]);
+    }
+
+    #[test]
+    fn queries_that_are_picked_see_what_they_saw() {
+        let queries: Arc<[Vec<usize>]> = vec![vec![1, 3], vec![0, 0]].into();
+        let causal = Visibility::causal().and(Visibility::padding(vec![4, 2]));
+        let picked = causal.of_queries(queries.clone()).unwrap();
+        assert_eq!(picked.rows(), 2);
+        assert_eq!(drawn(&picked, 0, 2, 4), ["##..", "####"]);
+        assert_eq!(drawn(&picked, 1, 2, 4), ["#...", "#..."]);
+        assert_eq!(drawn(&picked.select(&[1]), 0, 2, 4), ["#...", "#..."]);
+        // The limit of a decoder speaks of the places that they had.
+        assert!(picked.within(&Visibility::causal()).equals(&picked));
+        assert!(!picked.within(&Visibility::window(1, 0)).equals(&picked));
+        let padding = Visibility::padding(vec![4, 2]);
+        assert!(padding.of_queries(queries.clone()).unwrap().equals(&padding), "all queries see the same");
+        let given = Visibility::given(Tensor::<4, Bool>::from_data([[[[true, false], [true, true]]]], &Device::flex()));
+        assert!(given.of_queries(queries).is_none());
+    }
+
+    #[test]
+    fn tiles_of_picked_queries_show_what_they_see() {
+        let queries: Vec<usize> = (0..150).map(|index| index + index / 3).collect();
+        for visibility in [Visibility::causal(), Visibility::window(40, 0), Visibility::window(9, 9)] {
+            let picked = visibility.of_queries(vec![queries.clone()].into()).unwrap();
+            let tiles = picked.tiles(Span::whole(150, 200), 1);
+            for (index, &query) in queries.iter().enumerate() {
+                for key in 0..200 {
+                    let wanted = visibility.is_visible(0, 0, query, key).then_some(0.0);
+                    assert_eq!(tiles.shift(0, 0, index, key), wanted, "{visibility:?}, query {query}, key {key}");
+                }
+            }
+        }
     }
 
     #[test]

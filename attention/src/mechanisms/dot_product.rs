@@ -158,6 +158,10 @@ impl Logits for DotProduct {
         Some(split_heads(normalised(linear_at(memory, &self.key, positions), &self.key_norm), self.kv_heads))
     }
 
+    fn takes_any_queries(&self) -> bool {
+        true
+    }
+
     fn terms(&self, query: Tensor<3>, keys: Option<Tensor<4>>, _span: Span, positions: &Positions) -> LogitTerms {
         let keys = keys.expect("dot-product logits are given the keys that they asked for");
         let scale = (keys.dims()[3] as f64).powf(-0.5);

@@ -203,6 +203,7 @@ erased_logits! {
     key_width(d_head: usize) -> usize;
     gate(query: &Tensor<3>) -> Option<Tensor<4>>;
     visibility() -> Option<Visibility>;
+    takes_any_queries() -> bool;
     spans(query: &Tensor<3>) -> Option<Tensor<3>>;
     soft_span(query: &Tensor<3>, span: Span) -> Option<SoftSpan>;
     reach() -> Option<usize>;
@@ -295,6 +296,7 @@ trait ErasedAttention: ErasedModule {
     fn select(&self, state: &mut AnyState, rows: &[usize]);
     fn state_bytes(&self, state: &AnyState) -> Option<usize>;
     fn share_with(&mut self, earlier: &dyn Any);
+    fn any_queries(&self) -> Option<Visibility>;
     fn multiplications(&self, pairs: &Pairs) -> f64;
 }
 
@@ -306,6 +308,7 @@ impl<A: Attention> ErasedAttention for Slot<A> {
     forward! { get:
         abilities() -> Abilities;
         forward(input: AttentionInput, probe: &mut Probe) -> AttentionOutput;
+        any_queries() -> Option<Visibility>;
         multiplications(pairs: &Pairs) -> f64;
     }
 
@@ -379,6 +382,7 @@ impl Attention for AnyAttention {
         step(query: Tensor<3>, state: &mut AnyState, probe: &mut Probe) -> AttentionOutput;
         select(state: &mut AnyState, rows: &[usize]) -> ();
         state_bytes(state: &AnyState) -> Option<usize>;
+        any_queries() -> Option<Visibility>;
         multiplications(pairs: &Pairs) -> f64;
     }
 

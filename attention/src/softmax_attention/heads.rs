@@ -61,6 +61,11 @@ pub trait Heads: Module + ModuleDisplay + 'static {
         Losses::default()
     }
 
+    /// As [`Logits::takes_any_queries`]. Default: no.
+    fn head_takes_any_queries(&self) -> bool {
+        false
+    }
+
     /// Multiplications of scores and weighted sums for one sequence. Default: a score and a weighted value for each pair.
     fn head_multiplications(&self, pairs: &Pairs) -> f64 {
         pairs.dense() * 2.0 * pairs.d_head()
@@ -110,6 +115,10 @@ impl<L: Logits> Heads for L {
 
     fn head_losses(&self, query: &Tensor<3>) -> Losses {
         Logits::losses(self, query)
+    }
+
+    fn head_takes_any_queries(&self) -> bool {
+        Logits::takes_any_queries(self)
     }
 
     fn head_multiplications(&self, pairs: &Pairs) -> f64 {

@@ -63,6 +63,12 @@ pub trait Logits: Module + ModuleDisplay + 'static {
         None
     }
 
+    /// Whether the scores of a query depend on its content and on keys alone and not on its position, so that queries may be any positions of a sequence
+    /// ([`Attention::any_queries`](crate::contract::Attention::any_queries)). Default: no.
+    fn takes_any_queries(&self) -> bool {
+        false
+    }
+
     /// How far back each query `[B, Q, C]` looks, in positions, `[B|1, H, Q|1]`, where that is soft. Default: nothing is.
     fn spans(&self, _query: &Tensor<3>) -> Option<Tensor<3>> {
         None

@@ -97,7 +97,7 @@ fn named_model<E: Experiment>(
 ) -> Result<(ModelRun, Candidate<E>), ExperimentError> {
     let ModelRun { name, .. } = model;
     let place = format!("run.models.{index}");
-    let (own, attention_name) = match (&model.set, &model.attention) {
+    let (mut own, attention_name) = match (&model.set, &model.attention) {
         (Some(set), Some(attention)) => (settings.with(set, &format!("{place}.set"))?, attention.as_str()),
         (Some(_), None) => return Err(settings.refuse(&place, "a model that sets fields names its attention as well").into()),
         (None, attention) => {
@@ -123,6 +123,10 @@ fn named_model<E: Experiment>(
             .into());
     }
     let attention = attention::<E>(&own.value, attention_name)?;
+    // What is written down is complete already.
+    if model.set.is_none() {
+        E::fit_model(name, &settings.value, &mut own.value, &attention)?;
+    }
     let set = settings::changes(&settings.value, &own.value, &RUN_TABLES)?;
     if let Some(data) = E::DATA.iter().find(|path| field(&set, path).is_some()) {
         let problem = "it says what the data are, which all that are compared share; set it outside of the model";

@@ -138,6 +138,15 @@ pub trait Experiment: Clone + Debug + Default + PartialEq + Serialize + Deserial
     /// Changes the defaults that all experiments share.
     fn defaults(_config: &mut Config<Self>) {}
 
+    /// Gives a model of [`MODELS`](Self::MODELS), whose configuration is `own`, what of it depends on the rest of the configuration, `plain`: the same without
+    /// what the model sets. By default nothing does.
+    ///
+    /// # Errors
+    /// If there is nothing that fits.
+    fn fit_model(_name: &str, _plain: &Config<Self>, _own: &mut Config<Self>, _attention: &Attention) -> Result<(), ExperimentError> {
+        Ok(())
+    }
+
     /// What files that the configuration names say of it. It lies beneath the configuration file and the options of the command. By default nothing.
     ///
     /// # Errors

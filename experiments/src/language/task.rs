@@ -276,16 +276,12 @@ impl Task for LanguageTask<'_> {
         let shape = [batch.rows, batch.inputs.len() / batch.rows];
         let inputs = Tensor::<2, Int>::from_data(TensorData::new(batch.inputs.clone(), shape), &device);
         let targets = Tensor::<1, Int>::from_data(TensorData::new(batch.targets.clone(), [batch.targets.len()]), &device);
-        let hidden = match (self.config.own.data.memory, &model.auxiliary) {
-            (0, Some(auxiliary)) => {
-                let (mut hidden, states) = model.hidden_of_layers(inputs, &[], Some(key), probe);
-                hidden.losses.extend(auxiliary.losses(&states, targets.clone().reshape(shape), (step - 1) as f64 / steps as f64));
-                hidden
-            }
-            (0, None) => model.hidden(inputs, &[], Some(key), probe),
-            (length, _) => {
+        let auxiliary = (targets.clone().reshape(shape), (step - 1) as f64 / steps as f64);
+        let hidden = match self.config.own.data.memory {
+            0 => model.hidden_with_auxiliary(inputs, auxiliary, Some(key), probe),
+            length => {
                 let mut memory = std::mem::take(carried).memory(batch.rows, length, model);
-                let hidden = model.segment(inputs, &mut memory, Some(key), probe);
+                let hidden = model.segment_with_auxiliary(inputs, auxiliary, &mut memory, Some(key), probe);
                 *carried = LanguageCarried::Memory(memory);
                 hidden
             }
@@ -428,6 +424,27 @@ mod tests {
         plain.auxiliary = None;
         let plain = loss(&task, &plain, items, (key, 100), &mut LanguageCarried::Nothing);
         assert!(end > 1.3 * plain, "{end} and {plain}");
+    }
+
+    #[test]
+    fn segments_have_auxiliary_losses_too() {
+        let dataset = dataset();
+        let mut config = config(16, 16);
+        config.own.auxiliary = Some(Default::default());
+        let device = Device::flex().autodiff();
+        let (task, key) = (LanguageTask::new(&config, &dataset), RandomKey::from_seed(2));
+        let model = model(&config, &dataset, "relative", &device);
+        let mut plain = model.clone();
+        plain.auxiliary = None;
+        let epoch = task.epoch(1, &key);
+        let of = |model: &LanguageModel, step: u64| {
+            let mut carried = LanguageCarried::Nothing;
+            [&epoch[0], &epoch[1]].map(|items| loss(&task, model, items, (key, step), &mut carried))
+        };
+        let (begin, end, without) = (of(&model, 1), of(&model, 100), of(&plain, 1));
+        for segment in 0..2 {
+            assert!(begin[segment] > 1.5 * end[segment] && end[segment] > 1.3 * without[segment], "{begin:?}, {end:?}, {without:?}");
+        }
     }
 
     #[test]

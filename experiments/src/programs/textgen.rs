@@ -8,14 +8,18 @@ use crate::settings::Assignment;
 use crate::text_generation::{GenerationTask, TextGeneration};
 use clap::Parser;
 
-/// Compare attention mechanisms on summaries and on replies in dialogues.
+/// Compare attention mechanisms, or whole models, on summaries and on replies in dialogues.
 ///
-/// Trains an encoder-decoder for each task, attention and seed, and prints a table: ROUGE and METEOR for summaries, BLEU-1 to BLEU-4, ROUGE-L, METEOR, CIDEr
+/// Trains an encoder-decoder for each task, each attention or model of --model, and each seed, and prints a table: ROUGE and METEOR for summaries, BLEU-1 to BLEU-4, ROUGE-L, METEOR, CIDEr
 /// and, with word vectors, their similarity for replies. --data takes a folder of documents and summaries (train.source, train.target and so on) or of
 /// PersonaChat; without it texts are generated.
 #[derive(Parser)]
 #[command(name = "textgen", version, after_help = examples("textgen"))]
 struct Options {
+    /// Whole models to train and compare instead of attention mechanisms, or beside those of --attention, separated by commas (--list shows all)
+    #[arg(long, value_name = "NAME[,NAME...]", value_delimiter = ',')]
+    model: Vec<String>,
+
     #[command(flatten)]
     common: CommonOptions,
 
@@ -26,7 +30,8 @@ struct Options {
 
 /// The program `textgen`: reads its options from the command line and runs.
 pub fn main() -> ExitCode {
-    let Options { common, task } = parse::<Options>();
+    let Options { model, common, task } = parse::<Options>();
     let tasks = (!task.is_empty()).then(|| Assignment::option("--task", "data.tasks", task));
-    comparison::with_options::<TextGeneration>(&common, tasks.into_iter().collect())
+    let models = comparison::model_assignments(&model, &common);
+    comparison::with_options::<TextGeneration>(&common, models.into_iter().chain(tasks).collect())
 }

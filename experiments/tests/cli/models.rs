@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::command::{binary, final_weights, refused, stderr, stdout, succeeded, text_folder};
+use crate::command::{binary, final_weights, parallel_folder, refused, stderr, stdout, succeeded, text_folder, translate};
 
 /// Settings of models that train in well under a second.
 const TINY: [&str; 8] = [
@@ -136,9 +136,47 @@ fn impossible_models_are_refused() {
     refuse(&["--model", "gtrxl", "--set", "data.batch=100"], &["data.context", "100 streams"]);
     refuse(&["--set", "run.models=[{name = 'mine', set = {}}]"], &["run.models.0", "attention"]);
     refuse(&["--set", "run.models=[{name = 'mine', attention = 'relative', set = {modle = 1}}]"], &["modle", "model"]);
-    let mut translation = binary("mt");
-    translation.args(["--set", "run.models=[{name = 'universal'}]"]).arg("--out").arg(out.path().join("mt"));
-    refused(&translation.output().unwrap(), 2, &["run.models.0", "`mt` knows no models"]);
+    let mut classification = binary("classify");
+    classification.args(["--set", "run.models=[{name = 'universal'}]"]).arg("--out").arg(out.path().join("classify"));
+    refused(&classification.output().unwrap(), 2, &["run.models.0", "`classify` knows no models"]);
+}
+
+#[test]
+fn auxiliary_losses_train_with_a_memory_and_with_reversible_layers() {
+    let (data, folder) = (text_folder(), tempfile::tempdir().unwrap());
+    let run = |name: &str, further: &[&str]| {
+        let out = folder.path().join(name);
+        let models = ["--model", "transformer-xl,reformer", "--steps", "4"];
+        succeeded(&language(data.path(), &out, &[&models[..], &CHUNK, further].concat()).output().unwrap());
+        assert!(records(&out).iter().all(|record| record["metrics"]["perplexity"].as_f64().unwrap() < 100.0));
+        ["transformer-xl-seed1", "reformer-seed1"].map(|run| final_weights(&out.join(run)))
+    };
+    let (plain, auxiliary) = (run("plain", &[]), run("auxiliary", &["--set", "auxiliary={}"]));
+    assert!(plain.iter().zip(&auxiliary).all(|(plain, auxiliary)| plain != auxiliary));
+    run("f16", &["--set", "auxiliary={}", "--set", "training.precision=f16"]);
+}
+
+#[test]
+fn encoder_decoders_are_universal_with_the_weights_of_the_stack() {
+    let (data, folder) = (parallel_folder(), tempfile::tempdir().unwrap());
+    let [out, again] = ["run", "again"].map(|name| folder.path().join(name));
+    let models = ["--attention", "dot-product", "--model", "universal,universal-act,universal-wide,universal-act-wide"];
+    let sizes = ["--set", "model.layers=3", "--set", "decoding.beam=2"];
+    let output = translate(data.path(), &out, &[&models[..], &sizes].concat()).output().unwrap();
+    succeeded(&output);
+    let found = records(&out);
+    let parameters: Vec<u64> = found.iter().map(|record| record["parameters"].as_u64().unwrap()).collect();
+    assert_eq!(found.len(), 5);
+    assert!(found.iter().all(|record| record["metrics"]["BLEU"].as_f64().is_some_and(|bleu| (0.0..=100.0).contains(&bleu))));
+    // A hidden unit of each of two networks of width 16 has 33 parameters; the nearest number of them is taken.
+    assert!(parameters[3..].iter().all(|wide| wide.abs_diff(parameters[0]) <= 33), "{parameters:?}");
+    assert!(parameters[1..3].iter().all(|narrow| 2 * narrow < parameters[0]), "{parameters:?}");
+    // What is written down names the width, so that it repeats the runs.
+    let written = fs::read_to_string(out.join("config.toml")).unwrap();
+    assert!(written.contains("universal-wide") && written.contains("d_ff"), "{written}");
+    succeeded(&binary("mt").arg("--config").arg(out.join("config.toml")).arg("--out").arg(&again).output().unwrap());
+    let weights = |out: &Path| final_weights(&out.join("universal-act-wide-seed1"));
+    assert_eq!(weights(&out), weights(&again));
 }
 
 #[test]

@@ -160,9 +160,6 @@ impl LanguageModelConfig {
         }
         if let Some(auxiliary) = &self.auxiliary {
             auxiliary.validate()?;
-            if self.depth == DepthConfig::Reversible {
-                return Err(check.wrong("auxiliary", "given", "leave it out: a reversible stack keeps no outputs of its layers"));
-            }
         }
         self.attention.validate_length(&check, "attention", self.depth.blocks(self.layers))?;
         for placement in self.stack().placements() {

@@ -86,38 +86,49 @@ pub(crate) fn replayed<M: Module>(
         flat.into_dispatch(),
         replay,
     );
-    layout.hidden(Tensor::from_dispatch(output))
+    layout.hidden(&Tensor::from_dispatch(output))
 }
 
-/// States and losses one after the other.
+/// States and losses one after the other, all in 32 bits unless all have the same number type.
 fn flat(hidden: &Hidden) -> Tensor<1> {
     let losses = hidden.losses.iter().map(|(_, loss)| loss.clone());
-    Tensor::cat(std::iter::once(hidden.states.clone().flatten(0, 2)).chain(losses).collect(), 0)
+    let parts: Vec<Tensor<1>> = std::iter::once(hidden.states.clone().flatten(0, 2)).chain(losses).collect();
+    let dtype = parts[0].dtype();
+    let is_uniform = parts.iter().all(|part| part.dtype() == dtype);
+    Tensor::cat(parts.into_iter().map(|part| if is_uniform { part } else { part.cast(DType::F32) }).collect(), 0)
 }
 
 /// How states and losses lie one after the other.
 #[derive(Clone)]
 struct Layout {
-    states: [usize; 3],
-    losses: Vec<&'static str>,
+    states: ([usize; 3], DType),
+    losses: Vec<(&'static str, DType)>,
 }
 
 impl Layout {
     fn of(hidden: &Hidden) -> Self {
-        Self { states: hidden.states.dims(), losses: hidden.losses.iter().map(|(name, _)| *name).collect() }
+        Self {
+            states: (hidden.states.dims(), hidden.states.dtype()),
+            losses: hidden.losses.iter().map(|(name, loss)| (*name, loss.dtype())).collect(),
+        }
     }
 
-    fn hidden(&self, flat: Tensor<1>) -> Hidden {
-        let count = self.states.iter().product();
+    fn hidden(&self, flat: &Tensor<1>) -> Hidden {
+        let part = |start: usize, count: usize, dtype: DType| {
+            let part = flat.clone().narrow(0, start, count);
+            if part.dtype() == dtype { part } else { part.cast(dtype) }
+        };
+        let (shape, dtype) = self.states;
+        let count = shape.iter().product();
         let mut losses = Losses::default();
-        for (at, name) in self.losses.iter().enumerate() {
-            losses.push(name, flat.clone().narrow(0, count + at, 1));
+        for (at, (name, dtype)) in self.losses.iter().enumerate() {
+            losses.push(name, part(count + at, 1, *dtype));
         }
-        Hidden { states: flat.narrow(0, 0, count).reshape(self.states), losses }
+        Hidden { states: part(0, count, dtype).reshape(shape), losses }
     }
 
     fn gradient(&self, flat: Tensor<1>) -> HiddenGradient {
-        HiddenGradient(self.hidden(flat))
+        HiddenGradient(self.hidden(&flat))
     }
 }
 
