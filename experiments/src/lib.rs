@@ -39,6 +39,7 @@ pub mod model;
 pub mod options;
 pub mod parity;
 pub mod plot;
+pub mod ponder;
 pub mod pre_training;
 pub mod prelude;
 mod pretrained;

@@ -7,7 +7,7 @@
 use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::activation::sigmoid;
-use burn::tensor::{Device, Tensor};
+use burn::tensor::{Bool, Device, Tensor, TensorData};
 use heedful_attention::contract::Losses;
 use heedful_attention::init;
 use heedful_attention::probe::{Observation, Probe};
@@ -21,10 +21,10 @@ use crate::halting::{Halting, HaltingConfig};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CellKind {
-    /// `tanh(x W + s U + b)` (Graves: for parity and logic).
+    /// `tanh(x W + s U + b)` (Graves: for parity).
     #[default]
     Tanh,
-    /// Long short-term memory (Hochreiter and Schmidhuber 1997; Graves: for addition and sorting), its cells and outputs side by side as the state.
+    /// Long short-term memory (Hochreiter and Schmidhuber 1997; Graves: for logic, addition and sorting), its cells and outputs side by side as the state.
     Lstm,
 }
 
@@ -62,7 +62,11 @@ impl RecurrentConfig {
         for (option, value) in [("inputs", self.inputs), ("units", self.units), ("outputs", self.outputs), ("limit", self.limit)] {
             check.at_least_one(option, value)?;
         }
-        self.halting.validate(&check)
+        self.halting.validate(&check)?;
+        if self.halting.skip_in_training {
+            return Err(check.wrong("skip_in_training", true, "leave it out: it is for positions of a Transformer"));
+        }
+        Ok(())
     }
 
     /// Initialises the network.
@@ -109,13 +113,29 @@ pub struct RecurrentNetwork {
 impl RecurrentNetwork {
     /// Outputs `[B, N, O]` of sequences `[B, N, I]`, and the ponder cost, a mean over all elements.
     pub fn forward(&self, sequence: Tensor<3>, probe: &mut Probe) -> (Tensor<3>, Losses) {
+        let [batch, length, _] = sequence.dims();
+        self.forward_padded(sequence, &vec![length; batch], probe)
+    }
+
+    /// The same of sequences of which the first `lengths[b]` elements of row `b` are real. Padding is not pondered over and costs nothing; what comes out for it
+    /// says nothing.
+    ///
+    /// # Panics
+    /// If there is not one length for each row.
+    pub fn forward_padded(&self, sequence: Tensor<3>, lengths: &[usize], probe: &mut Probe) -> (Tensor<3>, Losses) {
         let [batch, length, inputs] = sequence.dims();
+        assert_eq!(lengths.len(), batch, "lengths of the rows of a batch");
+        let is_padded = lengths.iter().any(|&real| real < length);
         let width = self.halting.unit.weight.dims()[0];
         let mut state = Tensor::<2>::zeros([batch, width], (&sequence.device(), sequence.dtype()));
         let (mut outputs, mut costs, mut steps) = (Vec::new(), Vec::new(), Vec::new());
         for at in 0..length {
             let x = sequence.clone().narrow(1, at, 1).reshape([batch, inputs]);
-            let mut pondering = self.halting.start(&state, None, self.limit);
+            let real = is_padded.then(|| {
+                let real: Vec<bool> = lengths.iter().map(|&real| at < real).collect();
+                Tensor::<2, Bool>::from_data(TensorData::new(real, [batch, 1]), &state.device())
+            });
+            let mut pondering = self.halting.start(&state, real, self.limit);
             let mut is_first = true;
             while pondering.goes_on() {
                 let flag = Tensor::full([batch, 1], if is_first { 1.0 } else { 0.0 }, (&x.device(), x.dtype()));
@@ -130,7 +150,10 @@ impl RecurrentNetwork {
         }
         probe.observe(|| Observation::HaltingSteps(Tensor::cat(steps, 1)));
         let mut losses = Losses::default();
-        losses.push("ponder", Tensor::cat(costs, 1).mean() * self.halting.config().ponder_weight);
+        let costs = Tensor::cat(costs, 1);
+        let elements = lengths.iter().map(|&real| real.min(length)).sum::<usize>().max(1);
+        let cost = if is_padded { costs.sum() / elements as f64 } else { costs.mean() };
+        losses.push("ponder", cost * self.halting.config().ponder_weight);
         (Tensor::stack(outputs, 1), losses)
     }
 
@@ -230,8 +253,35 @@ mod tests {
     }
 
     #[test]
-    fn missing_widths_are_refused() {
+    fn padding_is_neither_pondered_over_nor_paid_for() {
+        for cell in [CellKind::Tanh, CellKind::Lstm] {
+            let network = config(cell, 9, -1.0).init(&RandomKey::from_seed(1), &Device::flex());
+            let mut steps = Vec::new();
+            let mut listener = |_: &str, observation: Observation| {
+                if let Observation::HaltingSteps(taken) = observation {
+                    steps = taken.into_data().try_to_vec::<f32>().unwrap();
+                }
+            };
+            let (together, losses) = network.forward_padded(sequence(), &[4, 2], &mut Probe::listening(&mut listener));
+            assert!(steps[..6].iter().all(|&steps| steps >= 1.0) && steps[6..] == [0.0; 2], "{steps:?}");
+            let mut cost = 0.0;
+            for (row, length) in [4, 2].into_iter().enumerate() {
+                let (alone, losses) = network.forward(sequence().narrow(0, row, 1).narrow(1, 0, length), &mut Probe::off());
+                let found = together.clone().narrow(0, row, 1).narrow(1, 0, length);
+                let difference: f32 = (alone - found).abs().max().into_scalar();
+                assert!(difference < 1e-5, "{cell:?}: {difference}");
+                cost += losses.total().unwrap().into_scalar::<f32>() * length as f32 / 6.0;
+            }
+            assert!((losses.total().unwrap().into_scalar::<f32>() - cost).abs() < 1e-5);
+        }
+    }
+
+    #[test]
+    fn missing_widths_and_options_without_effect_are_refused() {
         let error = RecurrentConfig::default().validate().unwrap_err().to_string();
         assert!(error.contains("`inputs`"), "{error}");
+        let halting = HaltingConfig { skip_in_training: true, ..HaltingConfig::default() };
+        let error = RecurrentConfig { halting, ..config(CellKind::Tanh, 2, 1.0) }.validate().unwrap_err().to_string();
+        assert!(error.contains("`skip_in_training`"), "{error}");
     }
 }

@@ -30,6 +30,7 @@ pub mod memory_rl;
 pub mod mlm;
 pub mod mt;
 mod parity;
+pub mod ponder;
 pub mod recall;
 mod status;
 pub mod swap;

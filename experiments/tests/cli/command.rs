@@ -35,6 +35,7 @@ pub fn binary(name: &str) -> Command {
         "image" => env!("CARGO_BIN_EXE_image"),
         "memory-rl" => env!("CARGO_BIN_EXE_memory-rl"),
         "mlm" => env!("CARGO_BIN_EXE_mlm"),
+        "ponder" => env!("CARGO_BIN_EXE_ponder"),
         "recall" => env!("CARGO_BIN_EXE_recall"),
         "swap" => env!("CARGO_BIN_EXE_swap"),
         "textgen" => env!("CARGO_BIN_EXE_textgen"),

@@ -294,6 +294,41 @@ fn sequences_are_recalled_tracked_and_analysed() {
 }
 
 #[test]
+fn recurrent_networks_ponder_and_say_how_long() {
+    let folder = tempfile::tempdir().unwrap();
+    let small = [
+        "--set",
+        "data={batch = 4, train = 40, valid = 4, test = 6}",
+        "--set",
+        "network={units = 8, limit = 5}",
+        "--set",
+        "training={steps = 4, evaluate_every = 4, checkpoint_every = 4, log_every = 1}",
+    ];
+    let command = |out: &Path, further: &[&str]| {
+        let mut command = binary("ponder");
+        command.args(small).args(further).arg("--out").arg(out);
+        command.output().unwrap()
+    };
+    for task in ["parity", "logic", "addition", "sort"] {
+        let out = folder.path().join(task);
+        let output = command(&out, &["--task", task]);
+        succeeded(&output);
+        let found = records(&out);
+        let metric = |index: usize, name: &str| found[index]["metrics"][name].as_f64().unwrap();
+        assert_eq!((found[0]["attention"].as_str(), found[1]["attention"].as_str()), (Some("one-step"), Some("act")));
+        assert_eq!((metric(0, "ponder steps"), found[0]["dataset"].as_str()), (1.0, Some(task)));
+        assert!((1.0..=5.0).contains(&metric(1, "ponder steps")) && metric(1, "ponder cost") > metric(1, "ponder steps"), "{found:?}");
+        assert!(stdout(&output).contains("sequences") && stdout(&output).contains("steps"), "{}", stdout(&output));
+    }
+    let refuse = |further: &[&str], parts: &[&str]| refused(&command(&folder.path().join("refused"), further), 2, parts);
+    refuse(&["--attention", "relative"], &["run.attention", "--model"]);
+    refuse(&["--set", "model.layers=3"], &["model", "network"]);
+    refuse(&["--set", "data.task.size=0"], &["data.task.size", "from 1"]);
+    refuse(&["--set", "network.halting.skip_in_training=true"], &["skip_in_training"]);
+    refuse(&["--data", "."], &["run.data", "read no files"]);
+}
+
+#[test]
 fn a_folder_without_a_test_set_is_scored_on_its_development_set() {
     let (data, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let lines = |count: usize| (0..count).map(|n| format!("{}\ta {} text\n", n % 2, ["dull", "fine"][n % 2])).collect::<String>();

@@ -192,7 +192,8 @@ fn the_schema_has_the_fields_of_the_configuration() {
 
 #[test]
 fn shells_get_the_options_of_every_experiment() {
-    for name in ["algorithmic", "classify", "glue", "image", "lm", "memory-rl", "mlm", "mt", "recall", "swap", "textgen", "track"] {
+    for name in ["algorithmic", "classify", "glue", "image", "lm", "memory-rl", "mlm", "mt", "ponder", "recall", "swap", "textgen", "track"]
+    {
         for shell in ["bash", "zsh", "fish"] {
             let output = binary(name).args(["--completions", shell]).output().unwrap();
             succeeded(&output);

@@ -9,8 +9,23 @@ use crate::command::{binary, example, parallel_folder, succeeded, text_folder};
 use crate::documents::{binary_and_arguments, book, commands, documents, root, words};
 
 /// The programs of this package.
-const BINARIES: [&str; 14] =
-    ["algorithmic", "claims", "classify", "glue", "heedful", "image", "lm", "memory-rl", "mlm", "mt", "recall", "swap", "textgen", "track"];
+const BINARIES: [&str; 15] = [
+    "algorithmic",
+    "claims",
+    "classify",
+    "glue",
+    "heedful",
+    "image",
+    "lm",
+    "memory-rl",
+    "mlm",
+    "mt",
+    "ponder",
+    "recall",
+    "swap",
+    "textgen",
+    "track",
+];
 /// The tools of `heedful`.
 const TOOLS: [&str; 6] = ["analyse", "compare", "data", "measure", "parity", "status"];
 /// Of another package, which tests them.
@@ -35,6 +50,7 @@ fn brief(name: &str, arguments: &[&str]) -> Vec<&'static str> {
         "algorithmic" => &["--set", "data={generated_examples = 40, generated_test = 8}"],
         "image" => &["--set", "data={generated_images = 20, valid = 4, test = 4, batch = 4, samples = 1}"],
         "memory-rl" => &["--set", "data={copies = 4, unroll = 16, memory = 16, evaluation_episodes = 4, test_episodes = 4}"],
+        "ponder" => &["--set", "data.train=64", "--set", "data.valid=4", "--set", "data.test=4"],
         "recall" | "track" => &["--set", "data.train=64", "--set", "data.valid=4", "--set", "data.test=4"],
         "swap" if arguments.contains(&"--run") => &[],
         "swap" => &["--set", "start.steps=2", "--set", "data={context = 32, stride = 32, batch = 32}"],

@@ -23,6 +23,7 @@ pub mod language;
 pub mod parallel;
 pub mod sequences;
 pub mod summary;
+pub mod vectors;
 
 pub use algorithmic::exercises;
 pub use dialogue::dialogue;
