@@ -200,6 +200,43 @@ mod tests {
 
     const LENGTH: usize = 7;
 
+    static ASKED: Mutex<Vec<[usize; 3]>> = Mutex::new(Vec::new());
+
+    /// Dot-product attention that says how many queries it was given.
+    #[derive(burn::module::Module, Debug)]
+    struct Counting {
+        inner: AnyAttention,
+    }
+
+    impl Attention for Counting {
+        type State = <AnyAttention as Attention>::State;
+
+        fn abilities(&self) -> heedful_attention::abilities::Abilities {
+            self.inner.abilities()
+        }
+
+        fn forward(&self, input: AttentionInput, probe: &mut Probe) -> heedful_attention::contract::AttentionOutput {
+            ASKED.lock().unwrap().push(input.query.dims());
+            self.inner.forward(input, probe)
+        }
+
+        fn state(&self, start: &DecodingStart) -> Self::State {
+            self.inner.state(start)
+        }
+
+        fn step(&self, query: Tensor<3>, state: &mut Self::State, probe: &mut Probe) -> heedful_attention::contract::AttentionOutput {
+            self.inner.step(query, state, probe)
+        }
+
+        fn select(&self, state: &mut Self::State, rows: &[usize]) {
+            self.inner.select(state, rows);
+        }
+
+        fn any_queries(&self) -> Option<Visibility> {
+            self.inner.any_queries()
+        }
+    }
+
     fn block(attention: &AnyMechanism, role: Role, config: BlockConfig, device: &Device) -> Block {
         let config = BlockConfig { d_model: 8, heads: 2, d_ff: 16, max_length: 16, dropout: 0.0, ..config };
         let key = RandomKey::from_seed(3);
@@ -358,43 +395,6 @@ mod tests {
 
     #[test]
     fn self_attention_is_asked_by_running_positions_alone() {
-        static ASKED: Mutex<Vec<[usize; 3]>> = Mutex::new(Vec::new());
-
-        /// Dot-product attention that says how many queries it was given.
-        #[derive(burn::module::Module, Debug)]
-        struct Counting {
-            inner: AnyAttention,
-        }
-
-        impl Attention for Counting {
-            type State = <AnyAttention as Attention>::State;
-
-            fn abilities(&self) -> heedful_attention::abilities::Abilities {
-                self.inner.abilities()
-            }
-
-            fn forward(&self, input: AttentionInput, probe: &mut Probe) -> heedful_attention::contract::AttentionOutput {
-                ASKED.lock().unwrap().push(input.query.dims());
-                self.inner.forward(input, probe)
-            }
-
-            fn state(&self, start: &DecodingStart) -> Self::State {
-                self.inner.state(start)
-            }
-
-            fn step(&self, query: Tensor<3>, state: &mut Self::State, probe: &mut Probe) -> heedful_attention::contract::AttentionOutput {
-                self.inner.step(query, state, probe)
-            }
-
-            fn select(&self, state: &mut Self::State, rows: &[usize]) {
-                self.inner.select(state, rows);
-            }
-
-            fn any_queries(&self) -> Option<Visibility> {
-                self.inner.any_queries()
-            }
-        }
-
         let device = Device::flex();
         let config = BlockConfig { d_model: 8, heads: 2, d_ff: 16, max_length: 16, ..BlockConfig::default() };
         let key = RandomKey::from_seed(3);

@@ -92,8 +92,8 @@ fn positions_of_both_stacks_halt_on_their_own_and_cost_ponder_time() {
     let target = Padded { tokens: tokens([[2, 5, 7], [2, 6, 0]], &device), lengths: &[3, 2] };
     let hidden = model.hidden(sources(&device), target, None, &mut Probe::listening(&mut listener));
     let [(encoder, of_source), (decoder, of_target)] = &steps[..] else { panic!("{steps:?}") };
-    assert_eq!([encoder.as_str(), decoder], ["encoder", "decoder"]);
-    for (steps, real, most) in [(of_source, &[5, 3][..], 4.0), (of_target, &[3, 2], 3.0)] {
+    assert_eq!([encoder.as_str(), decoder.as_str()], ["encoder", "decoder"]);
+    for (steps, real, most) in [(of_source, [5, 3], 4.0), (of_target, [3, 2], 3.0)] {
         let length = steps.len() / 2;
         for (row, &real) in real.iter().enumerate() {
             let row = &steps[row * length..][..length];
