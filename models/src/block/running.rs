@@ -137,6 +137,7 @@ impl<A: Attention> Block<A> {
             memory_visibility: cross.clone().unwrap_or_else(Visibility::all),
             positions: Positions::default(),
             lengths: None,
+            unpadding: None,
             ..context.clone()
         };
 
