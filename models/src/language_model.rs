@@ -1,5 +1,6 @@
 //! The decoder-only Transformer: a language model.
 
+mod classes;
 mod config;
 
 use burn::module::{Module, Param};
@@ -11,6 +12,7 @@ use heedful_attention::random::RandomKey;
 use heedful_attention::registry::AnyAttention;
 use heedful_attention::training::Training;
 
+pub use self::classes::{ClassState, OfClasses};
 pub use self::config::LanguageModelConfig;
 use crate::adaptive::AdaptiveSoftmax;
 use crate::auxiliary::{AuxiliaryClassifiers, LayerLosses};
@@ -77,14 +79,20 @@ impl<A: Attention> LanguageModel<A> {
     /// # Panics
     /// If the sequences are longer than `max_length`.
     pub fn hidden(&self, tokens: Tensor<2, Int>, left_padding: &[usize], random: Option<RandomKey>, probe: &mut Probe) -> Hidden {
-        let (x, context) = self.embedded(tokens, left_padding, random);
+        let (x, context) = self.embedded(tokens, None, left_padding, random);
         probe.within("decoder", None, |probe| self.decoder.forward(x, &context, random, probe))
     }
 
-    /// What the layers are given for whole sequences.
-    fn embedded(&self, tokens: Tensor<2, Int>, left_padding: &[usize], random: Option<RandomKey>) -> (Tensor<3>, Context) {
+    /// What the layers are given for whole sequences, whose classes may be given for each element.
+    fn embedded(
+        &self,
+        tokens: Tensor<2, Int>,
+        classes: Option<Tensor<2, Int>>,
+        left_padding: &[usize],
+        random: Option<RandomKey>,
+    ) -> (Tensor<3>, Context) {
         let positions = Positions::default().with_left_padding(left_padding);
-        let x = self.embedding.forward(tokens, &positions, random.map(|key| key.named("embedding")));
+        let x = self.embedding.forward_segments(tokens, classes, &positions, random.map(|key| key.named("embedding")));
         (x, Context { positions: positions.clone(), ..Context::new(causal(&positions)) })
     }
 
@@ -99,7 +107,7 @@ impl<A: Attention> LanguageModel<A> {
         random: Option<RandomKey>,
         probe: &mut Probe,
     ) -> (Hidden, Vec<Tensor<3>>) {
-        let (x, context) = self.embedded(tokens, left_padding, random);
+        let (x, context) = self.embedded(tokens, None, left_padding, random);
         probe.within("decoder", None, |probe| self.decoder.forward_each(x, &context, random, probe))
     }
 

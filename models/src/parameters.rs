@@ -307,6 +307,7 @@ mod tests {
         let base = || language_model(BlockConfig::default());
         assert_counted(&LanguageModelConfig { tied: false, output_bias: true, embedding_norm: true, ..base() });
         assert_counted(&LanguageModelConfig { auxiliary: Some(AuxiliaryLossesConfig::default()), ..base() });
+        assert_counted(&LanguageModelConfig { classes: 4, ..base() });
         for (adaptive, tied) in [(AdaptiveConfig::new([3, 7]).with_div(2.5), true), (AdaptiveConfig::new([4]), false)] {
             assert_counted(&LanguageModelConfig { adaptive: Some(adaptive), tied, ..base() });
         }

@@ -66,6 +66,9 @@ pub struct LanguageModelConfig {
     pub logit_softcap: Option<f64>,
     /// Losses that are added in training (default: none). They need the outputs of all layers, which reversible ones do not keep.
     pub auxiliary: Option<AuxiliaryLossesConfig>,
+    /// Number of classes that sequences may be of, each with a vector that is added to every element of its sequences (Parmar et al. 2018, section 5.2;
+    /// default: 0, there are none).
+    pub classes: usize,
     /// Seed of [`build`](Self::build) (default: the device's generator draws it).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
@@ -88,6 +91,7 @@ impl Default for LanguageModelConfig {
             output_bias: false,
             logit_softcap: None,
             auxiliary: None,
+            classes: 0,
             seed: None,
         }
     }
@@ -136,6 +140,12 @@ impl LanguageModelConfig {
     /// Sets losses that are added in training (default: none).
     pub fn with_auxiliary(mut self, auxiliary: AuxiliaryLossesConfig) -> Self {
         self.auxiliary = Some(auxiliary);
+        self
+    }
+
+    /// Sets the number of classes that sequences may be of (default: 0, there are none).
+    pub fn with_classes(mut self, classes: usize) -> Self {
+        self.classes = classes;
         self
     }
 
@@ -192,7 +202,7 @@ impl LanguageModelConfig {
             max_length,
             positions: self.depth.embedded_positions(self.positions),
             position_offset,
-            segments: 0,
+            segments: self.classes,
             scale: self.embedding_scale,
             norm: self.embedding_norm.then_some(norm),
             dropout,
