@@ -143,7 +143,7 @@
 //! position, or are reversible ([`depth`], [`halting`]). Activations can be recomputed in the backward pass ([`recomputation`]) or have 16 bits ([`precision`]),
 //! and models read long sequences segment by segment ([`segment`]). [`recurrent`] has adaptive computation time in its original form, for recurrent networks.
 //!
-//! Training minimises the cross-entropy of next, [`masked`] or target tokens, of corrupted spans ([`span_corruption`], [`loss`]) or of pixels ([`pixels`]),
+//! Training minimises the cross-entropy of next, [`masked`] or target tokens, of corrupted spans ([`span_corruption`], [`loss`]) or of pixels ([`pixels`], which has a decoder of images too),
 //! optionally with the [`auxiliary`] losses of deep character models or an [`adaptive`] softmax for large vocabularies, or the loss of a policy and its values ([`actor_critic`], [`policy`]). [`optimiser`] has
 //! Adam and AdamW. [`pretrained`] reads and writes folders of Hugging Face (GPT-2, Llama, Mistral, Qwen-3, Gemma-2, BERT, ViT), [`torch`] reads weights of
 //! `torch.nn.Transformer`, [`mod@swap`] gives layers of a trained model another attention, [`arithmetic`] counts multiplications, [`parameters`] parameters. With

@@ -10,12 +10,18 @@
 //!
 //! Unlike public code, which goes over to the density where the difference of the two σ is small, logarithms of probabilities are computed as
 //! `ln σ(p) + ln σ(-m) + ln(1 - e^(m - p))` for the ends `m < p`, which is exact for all of them.
+//!
+//! [`PixelDecoder`] is a decoder with such outputs.
+
+mod decoder;
 
 use burn::tensor::activation::{log_sigmoid, log_softmax};
 use burn::tensor::{Int, Tensor, TensorData};
 use heedful_attention::random::RandomKey;
 use heedful_attention::read::read;
 use rand::{Rng, RngExt};
+
+pub use self::decoder::{PixelDecoder, PixelDecoderConfig};
 
 /// Numbers for one component of a mixture: a logit, three means, three logarithms of scales and three coefficients.
 pub const NUMBERS_PER_COMPONENT: usize = 10;
