@@ -1,7 +1,7 @@
 //! Comparisons as one page (`report.html`, `compare.html`), which needs no other file and no network.
 //!
 //! The page shows what `compare` says of the runs: tables that sort, seeds as dots, learning curves, differences from a baseline, costs, published numbers,
-//! maps of attention where `analyse` has drawn them, configuration and provenance. It depends on the files of the folder alone, not on when, where or by
+//! pictures that models made, maps of attention where `analyse` has drawn them, configuration and provenance. It depends on the files of the folder alone, not on when, where or by
 //! which program it is made.
 //!
 //! Whatever comes from results is text to the template, which escapes it. Only pictures that this program draws are markup. A policy in the page itself forbids
@@ -59,7 +59,7 @@ impl Content<'_> {
     /// The page.
     ///
     /// # Errors
-    /// A picture that cannot be drawn, or an analysis that cannot be read.
+    /// A picture that cannot be drawn or read.
     pub(crate) fn html(&self) -> Result<String, ExperimentError> {
         let page = Page::of(self)?;
         let mut environment = Environment::new();
@@ -106,8 +106,9 @@ struct Page<'a> {
 
 impl<'a> Page<'a> {
     fn of(content: &Content<'a>) -> Result<Self, ExperimentError> {
-        let mut parts =
-            content.comparisons.iter().map(|comparison| Part::of(comparison, content.subject)).collect::<Result<Vec<_>, _>>()?;
+        let mut room = pictures::MOST_BYTES;
+        let part = |comparison| Part::of(comparison, content.subject, &mut room);
+        let mut parts = content.comparisons.iter().map(part).collect::<Result<Vec<_>, _>>()?;
         let legend: Vec<String> = match parts.split_first() {
             Some((first, others)) => {
                 first.legend.iter().filter(|sentence| others.iter().all(|part| part.legend.contains(sentence))).cloned().collect()
@@ -146,6 +147,8 @@ struct Part {
     seeds: Vec<Figure>,
     curves: Vec<Figure>,
     costs: Vec<Figure>,
+    /// Pictures that models made.
+    made: Vec<Gallery>,
     baseline: Option<String>,
     differences: Option<Table>,
     metrics: Vec<Metric>,
@@ -154,7 +157,8 @@ struct Part {
 }
 
 impl Part {
-    fn of(comparison: &Comparison<'_>, subject: &str) -> Result<Self, ExperimentError> {
+    /// `room` is how many bytes of pictures that models made the page still has room for.
+    fn of(comparison: &Comparison<'_>, subject: &str, room: &mut u64) -> Result<Self, ExperimentError> {
         let Comparison { group, metrics, .. } = comparison;
         let title = group.title_with_backend();
         let mut table = Table::of(&title, comparison.table(subject));
@@ -182,6 +186,7 @@ impl Part {
             seeds: pictures::seeds(comparison)?,
             curves,
             costs: pictures::costs(comparison)?,
+            made: pictures::made(comparison, room)?,
             baseline: comparison.baseline_name().map(str::to_owned),
             differences,
             metrics: metrics.iter().map(|metric| Metric::of(metric, group)).collect(),

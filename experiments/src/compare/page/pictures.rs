@@ -1,4 +1,4 @@
-//! The pictures of the page: those that it draws, and those that analyses have left behind.
+//! The pictures of the page: those that it draws, and those that runs and analyses have left behind.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -25,8 +25,8 @@ use base64::prelude::BASE64_STANDARD;
 const WIDTH: u32 = 640;
 /// Height of a frame of costs in pixels.
 const HEIGHT: u32 = 320;
-/// A page holds at most so many bytes of pictures that analyses have drawn.
-const MOST_OF_ANALYSES: u64 = 8 << 20;
+/// A page holds at most so many bytes of pictures that runs have drawn, and as many of analyses.
+pub(super) const MOST_BYTES: u64 = 8 << 20;
 
 /// A picture that the page has drawn.
 #[derive(Debug, Serialize)]
@@ -157,7 +157,7 @@ fn front(mut places: Vec<(f64, f64)>, higher_is_better: bool) -> Vec<(f64, f64)>
     places
 }
 
-/// The pictures of one analysis.
+/// The pictures of one run or analysis.
 #[derive(Debug, Serialize)]
 pub(super) struct Gallery {
     name: String,
@@ -166,7 +166,7 @@ pub(super) struct Gallery {
     left_out: Option<String>,
 }
 
-/// A picture that an analysis has drawn.
+/// A picture that a run or an analysis has drawn.
 #[derive(Debug, Serialize)]
 struct Drawing {
     name: String,
@@ -175,39 +175,57 @@ struct Drawing {
 
 /// The pictures of all analyses of the folders.
 pub(super) fn galleries(sources: &[&RunSource]) -> Result<Vec<Gallery>, RunFolderError> {
-    let mut room = MOST_OF_ANALYSES;
+    let mut room = MOST_BYTES;
     let mut galleries = Vec::new();
     for source in sources {
         for folder in listed(&source.folder.analyses())?.into_iter().filter(|path| path.is_dir()) {
             let name = Path::new(&source.label).join(folder.file_name().unwrap_or_default()).display().to_string();
-            galleries.extend(gallery(name, &folder, &mut room)?);
+            let files = of_kind([listed(&folder)?, listed(&folder.join("maps"))?].concat(), "svg");
+            galleries.extend(gallery(name, "analysis", &files, &mut room)?);
         }
     }
     Ok(galleries)
 }
 
-/// The pictures of an analysis as far as there is `room` for their bytes; `None` if it has none.
-fn gallery(name: String, folder: &Path, room: &mut u64) -> Result<Option<Gallery>, RunFolderError> {
-    let is_drawing = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "svg");
-    let files: Vec<PathBuf> = [listed(folder)?, listed(&folder.join("maps"))?].concat().into_iter().filter(is_drawing).collect();
+/// The pictures that the runs of a comparison have drawn of what their models made, as far as there is `room` for their bytes.
+pub(super) fn made(comparison: &Comparison<'_>, room: &mut u64) -> Result<Vec<Gallery>, RunFolderError> {
+    let mut galleries = Vec::new();
+    for row in &comparison.group.rows {
+        for record in &row.records {
+            let Some(run) = row.source.folder.existing_run(&record.dataset, &record.attention, record.seed) else { continue };
+            let files = of_kind(listed(run.root())?, "png");
+            galleries.extend(gallery(format!("{}-seed{}", row.name, record.seed), "run", &files, room)?);
+        }
+    }
+    Ok(galleries)
+}
+
+fn of_kind(mut files: Vec<PathBuf>, ending: &str) -> Vec<PathBuf> {
+    files.retain(|path| path.extension().is_some_and(|own| own == ending));
+    files
+}
+
+/// The pictures in the files of `what`, a run or an analysis, as far as there is `room` for their bytes; `None` if there are no files.
+fn gallery(name: String, what: &str, files: &[PathBuf], room: &mut u64) -> Result<Option<Gallery>, RunFolderError> {
     if files.is_empty() {
         return Ok(None);
     }
     let (mut pictures, mut left_out) = (Vec::new(), 0);
     for path in files {
-        let bytes = fs::read(&path).map_err(|source| RunFolderError::Read { path: path.clone(), source })?;
+        let bytes = fs::read(path).map_err(|source| RunFolderError::Read { path: path.clone(), source })?;
         match room.checked_sub(bytes.len() as u64) {
             Some(less) => {
                 *room = less;
                 let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-                pictures.push(Drawing { name, address: format!("data:image/svg+xml;base64,{}", BASE64_STANDARD.encode(&bytes)) });
+                let kind = if path.extension().is_some_and(|ending| ending == "svg") { "svg+xml" } else { "png" };
+                pictures.push(Drawing { name, address: format!("data:image/{kind};base64,{}", BASE64_STANDARD.encode(&bytes)) });
             }
             None => left_out += 1,
         }
     }
     let sentence = format!(
-        "{left_out} further pictures of this analysis are in its folder alone: a page holds at most {} MiB of them.",
-        MOST_OF_ANALYSES >> 20
+        "{left_out} further pictures of this {what} are in its folder alone: a page holds at most {} MiB of them.",
+        MOST_BYTES >> 20
     );
     Ok(Some(Gallery { name, pictures, left_out: (left_out > 0).then_some(sentence) }))
 }
@@ -246,13 +264,14 @@ mod tests {
         }
         let shown = |room: u64| {
             let mut room = room;
-            let Gallery { pictures, left_out, .. } = gallery("a".into(), place.path(), &mut room).unwrap().unwrap();
+            let files = [listed(place.path()).unwrap(), listed(&place.path().join("maps")).unwrap()].concat();
+            let Gallery { pictures, left_out, .. } = gallery("a".into(), "analysis", &of_kind(files, "svg"), &mut room).unwrap().unwrap();
             (pictures.into_iter().map(|picture| picture.name).collect::<Vec<_>>(), left_out)
         };
         assert_eq!(shown(80), (["entropy", "a", "b"].map(str::to_owned).to_vec(), None));
         let (names, left_out) = shown(40);
         assert_eq!(names, ["entropy", "b"]);
         assert!(left_out.unwrap().starts_with("1 further pictures of this analysis are in its folder alone: a page holds at most 8 MiB"));
-        assert!(gallery("a".into(), &place.path().join("nowhere"), &mut 80).unwrap().is_none());
+        assert!(gallery("a".into(), "analysis", &listed(&place.path().join("nowhere")).unwrap(), &mut 80).unwrap().is_none());
     }
 }

@@ -91,6 +91,22 @@ fn every_part_stands_in_the_page() {
 }
 
 #[test]
+fn pictures_that_models_made_stand_beside_their_scores() {
+    let place = tempfile::tempdir().unwrap();
+    let records = records();
+    let folder = folder(place.path(), &records);
+    for (seed, file) in [(1, "samples.png"), (1, "completions.png"), (2, "samples.png"), (2, "curve.svg")] {
+        fs::write(folder.run("dense", seed).unwrap().root().join(file), [1, 2, 3]).unwrap();
+    }
+    let page = report(&records).html(&folder).unwrap();
+    let (before, attention) = page.split_once("<h2 id=\"attention-title\">").unwrap();
+    assert_holds(before, &["alt=\"dense-seed1: completions\"", "alt=\"dense-seed1: samples\"", "alt=\"dense-seed2: samples\""]);
+    assert_eq!(before.matches("<img src=\"data:image/png;base64,AQID\"").count(), 3);
+    assert!(!page.contains("dense-seed2: curve") && !attention.contains("image/png"));
+    assert!(!self::page(&records).contains("image/png"));
+}
+
+#[test]
 fn pages_of_the_same_runs_are_equal_wherever_they_lie() {
     assert_eq!(page(&records()), page(&records()));
     let place = tempfile::tempdir().unwrap();
