@@ -1,9 +1,11 @@
 //! Autoregressive models of images: the experiment `image`.
 //!
 //! The values of an image are tokens, row by row, or block by block where attention is local in two dimensions (Parmar et al. 2018), and each is predicted
-//! from those before it. [`ImageModelling`] has a decoder alone, [`SuperResolution`] an encoder for a small version of the image as well.
+//! from those before it, and from the class of the image if a model is told it. [`ImageModelling`] has a decoder alone, [`SuperResolution`] an encoder for a
+//! small version of the image as well. For [`ImageMixtures`] the elements are pixels, whose three values have a mixture of logistics.
 
 mod config;
+mod mixture;
 mod super_resolution;
 mod task;
 
@@ -11,9 +13,11 @@ use burn::tensor::Device;
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_models::language_model::LanguageModel;
+use heedful_models::layout::LayerAttention;
 use serde::{Deserialize, Serialize};
 
 use crate::comparison::folder_name;
+use crate::data::generate::images::ImageShape;
 use crate::data::generate::{self, Sizes};
 use crate::data::images::{self, Images};
 use crate::error::ExperimentError;
@@ -24,7 +28,9 @@ use crate::run_folder::RunPaths;
 use crate::settings::Settings;
 use crate::train::{Interrupt, Task};
 
-pub use config::{ImageConfig, ImageData, ImageOptions};
+use config::row;
+pub use config::{Conditions, ImageConfig, ImageData, ImageOptions};
+pub use mixture::{ImageMixtures, PixelBatch, PixelTask};
 pub use super_resolution::{SharpeningTask, SuperResolution};
 use task::{BITS, LOWER_HALF, Order};
 pub use task::{ImageBatch, ImageTask};
@@ -43,8 +49,8 @@ impl ImageDataset {
     }
 
     /// Values in the largest training batch.
-    fn batch_tokens(&self, options: &ImageOptions) -> usize {
-        options.data.batch.min(self.images.train.len()).saturating_mul(self.images.size())
+    fn batch_tokens(&self, data: &ImageData) -> usize {
+        data.batch.min(self.images.train.len()).saturating_mul(self.images.size())
     }
 }
 
@@ -72,7 +78,7 @@ impl Experiment for ImageModelling {
     }
 
     fn open(config: &Config<Self>) -> Result<Vec<ImageDataset>, ExperimentError> {
-        open(config, &config.own.0.data)
+        open(config, &config.own.0.data, config::SHAPE, CATEGORICAL)
     }
 
     fn card(data: &ImageDataset) -> Card<'_> {
@@ -80,18 +86,23 @@ impl Experiment for ImageModelling {
     }
 
     fn fits(setup: Setup<'_, Self>) -> Result<(), ExperimentError> {
-        let Setup { config, data: ImageDataset { images, .. }, attention } = setup;
+        let Setup { config, data: ImageDataset { name, images, .. }, attention } = setup;
+        if config.own.0.conditions == Conditions::Class && images.classes < 2 {
+            return Err(ExperimentError::usage(format!(
+                "conditions = \"class\": the images of `{name}` have no classes; give MNIST or CIFAR, or leave it out"
+            )));
+        }
         config.own.0.model(&config.model, images, attention).validate().map_err(ExperimentError::usage)?;
-        fits_blocks(images, attention)
+        fits_blocks(&attention.layout.decoder, images.height, row(images))
     }
 
     fn batch_tokens(config: &Config<Self>, data: &ImageDataset) -> usize {
-        data.batch_tokens(&config.own.0)
+        data.batch_tokens(&config.own.0.data)
     }
 
     fn task(setup: Setup<'_, Self>) -> ImageTask<'_> {
         let images = &setup.data.images;
-        ImageTask { options: &setup.config.own.0, images, order: Order::new(images, setup.attention) }
+        ImageTask { options: &setup.config.own.0, images, order: Order::new(images, &setup.attention.layout.decoder) }
     }
 
     fn model(setup: Setup<'_, Self>, key: &RandomKey, device: &Device) -> Result<LanguageModel, ExperimentError> {
@@ -106,7 +117,10 @@ impl Experiment for ImageModelling {
         paths: &RunPaths,
         interrupt: &Interrupt,
     ) -> Result<Option<Scores>, ExperimentError> {
-        let Some(scores) = task.evaluate(model, Split::Test, interrupt) else { return Ok(None) };
+        let Some(mut scores) = task.evaluate(model, Split::Test, interrupt) else { return Ok(None) };
+        if task.options.conditions == Conditions::Class && task.options.data.samples > 0 {
+            scores.notes.push("each row of samples.png has images of one class, from class 0 on".to_owned());
+        }
         Ok(task.draw(model, paths, interrupt)?.map(|()| scores))
     }
 
@@ -124,29 +138,66 @@ impl Experiment for ImageModelling {
 
     fn texts(setup: Setup<'_, Self>, count: usize) -> Vec<String> {
         let test = &setup.data.images.test;
-        (0..count.min(test.len())).map(|index| test.image(index).iter().map(u8::to_string).collect::<Vec<_>>().join(" ")).collect()
+        let class = |index: usize| match setup.config.own.0.conditions {
+            Conditions::None => String::new(),
+            Conditions::Class => format!("{}{AFTER_CLASS} ", test.labels[index]),
+        };
+        (0..count.min(test.len())).map(|index| format!("{}{}", class(index), written(test.image(index)))).collect()
     }
 
     /// A position shows the value that it is given, the one before the value that it is to foresee.
     fn read(setup: Setup<'_, Self>, model: &LanguageModel, text: &str, probe: &mut Probe) -> Result<Reading, ExperimentError> {
-        let Images { width, channels, levels, .. } = setup.data.images;
-        let values: Option<Vec<u8>> =
-            text.split_whitespace().map(|value| value.parse().ok().filter(|&value| usize::from(value) < levels)).collect();
-        let size = setup.data.images.size();
-        let image = values.filter(|values| values.len() == size).ok_or_else(|| {
-            ExperimentError::usage(format!(
-                "--text {text:?}: it is no image of {size} values from 0 to {}; give them row by row",
-                levels - 1
-            ))
-        })?;
+        let images = &setup.data.images;
+        let (class, values) = match setup.config.own.0.conditions {
+            Conditions::None => (0, text),
+            Conditions::Class => read_class(text, images)?,
+        };
+        let image = read_values(text, values, images)?;
         let task = Self::task(setup);
-        task.read(model, &image, probe);
-        let place = |&index: &usize| format!("{}.{}:{}", index / (width * channels), index % (width * channels), image[index]);
-        Ok(Reading {
-            decoder: std::iter::once("begin".to_owned()).chain(task.before_last().iter().map(place)).collect(),
-            ..Reading::default()
-        })
+        task.read(model, &image, class, probe);
+        Ok(Reading { decoder: shown(images, &image, task.order.before_last()), ..Reading::default() })
     }
+}
+
+/// What stands between the class and the values of an image that is given as text.
+const AFTER_CLASS: char = ':';
+
+/// The values of an image as text.
+fn written(image: &[u8]) -> String {
+    image.iter().map(u8::to_string).collect::<Vec<_>>().join(" ")
+}
+
+/// The class that a text begins with, and the rest of it.
+fn read_class<'t>(text: &'t str, images: &Images) -> Result<(u8, &'t str), ExperimentError> {
+    let read = text.split_once(AFTER_CLASS).and_then(|(class, values)| Some((class.trim().parse::<u8>().ok()?, values)));
+    read.filter(|&(class, _)| usize::from(class) < images.classes).ok_or_else(|| {
+        ExperimentError::usage(format!(
+            "--text {text:?}: it does not begin with a class from 0 to {}; give the class, a colon and the values",
+            images.classes - 1
+        ))
+    })
+}
+
+/// The image of the values in a part of a text.
+fn read_values(text: &str, values: &str, images: &Images) -> Result<Vec<u8>, ExperimentError> {
+    let Images { levels, .. } = *images;
+    let values: Option<Vec<u8>> =
+        values.split_whitespace().map(|value| value.parse().ok().filter(|&value| usize::from(value) < levels)).collect();
+    let size = images.size();
+    values.filter(|values| values.len() == size).ok_or_else(|| {
+        ExperimentError::usage(format!("--text {text:?}: it is no image of {size} values from 0 to {}; give them row by row", levels - 1))
+    })
+}
+
+/// Row, column and value of the elements at these indices of an image.
+fn places(images: &Images, image: &[u8], indices: &[usize]) -> Vec<String> {
+    let row = row(images);
+    indices.iter().map(|&index| format!("{}.{}:{}", index / row, index % row, image[index])).collect()
+}
+
+/// What a decoder is given of an image: the token that begins it, and the elements at these indices.
+fn shown(images: &Images, image: &[u8], indices: &[usize]) -> Vec<String> {
+    [vec!["begin".to_owned()], places(images, image, indices)].concat()
 }
 
 fn bits_column() -> MetricColumn {
@@ -154,12 +205,17 @@ fn bits_column() -> MetricColumn {
 }
 
 /// What bits per dimension are of.
-fn signature(images: &Images) -> String {
+fn shape(images: &Images) -> String {
     let Images { height, width, channels, levels, .. } = images;
-    format!("{height}x{width}x{channels}, {levels} values, categorical")
+    format!("{height}x{width}x{channels}, {levels} values")
 }
 
 fn check<E>(settings: &Settings<Config<E>>, ImageOptions { data, sampling, .. }: &ImageOptions) -> Result<(), ExperimentError> {
+    check_data(settings, data)?;
+    sampling.validate().map_err(ExperimentError::usage)
+}
+
+fn check_data<E>(settings: &Settings<Config<E>>, data: &ImageData) -> Result<(), ExperimentError> {
     let at_least_one = [
         ("data.batch", data.batch),
         ("data.valid", data.valid),
@@ -174,10 +230,14 @@ fn check<E>(settings: &Settings<Config<E>>, ImageOptions { data, sampling, .. }:
             return Err(settings.refuse(field, "it must be at least 1").into());
         }
     }
-    sampling.validate().map_err(ExperimentError::usage)
+    Ok(())
 }
 
-fn open<E>(config: &Config<E>, data: &ImageData) -> Result<Vec<ImageDataset>, ExperimentError> {
+/// How images are called whose values are tokens.
+const CATEGORICAL: &str = "categorical";
+
+/// Reads images, or makes some of this shape, which a model says the probabilities of by a `distribution`.
+fn open<E>(config: &Config<E>, data: &ImageData, made: ImageShape, distribution: &str) -> Result<Vec<ImageDataset>, ExperimentError> {
     let key = RandomKey::from_seed(0).named("image data");
     let (name, images) = match &config.run.data {
         Some(dir) => {
@@ -186,15 +246,16 @@ fn open<E>(config: &Config<E>, data: &ImageData) -> Result<Vec<ImageDataset>, Ex
         }
         None => {
             let sizes = Sizes { train: data.generated_images, ..Sizes::IMAGES };
-            ("built-in".to_owned(), generate::images(&key, config::SHAPE, sizes).map_err(ExperimentError::usage)?)
+            ("built-in".to_owned(), generate::images(&key, made, sizes).map_err(ExperimentError::usage)?)
         }
     };
     let all = [&images.train, &images.dev, &images.test].map(|set| set.len());
     let sizes = Sizes { train: data.train.unwrap_or(all[0]), valid: data.valid, test: data.test.unwrap_or(all[2]) };
     let images = images.subset(&key, sizes);
     let description = format!(
-        "{}; {} of {} training, {} of {} validation and {} of {} test images",
-        signature(&images),
+        "{}, {}; {} of {} training, {} of {} validation and {} of {} test images",
+        shape(&images),
+        distribution,
         images.train.len(),
         all[0],
         images.dev.len(),
@@ -205,16 +266,15 @@ fn open<E>(config: &Config<E>, data: &ImageData) -> Result<Vec<ImageDataset>, Ex
     Ok(vec![ImageDataset { name, images, description }])
 }
 
-/// Refuses blocks that images are not made of.
-fn fits_blocks(images: &Images, attention: &Attention) -> Result<(), ExperimentError> {
-    let Some(blocks) = config::blocks(&attention.layout.decoder, images) else { return Ok(()) };
+/// Refuses blocks that images of so many rows, each of so many values, are not made of.
+fn fits_blocks(attention: &LayerAttention, height: usize, row: usize) -> Result<(), ExperimentError> {
+    let Some(blocks) = config::blocks(attention, row) else { return Ok(()) };
     let [rows, columns] = blocks.block;
-    if images.height.is_multiple_of(rows) && blocks.width.is_multiple_of(columns) {
+    if height.is_multiple_of(rows) && row.is_multiple_of(columns) {
         return Ok(());
     }
     Err(ExperimentError::usage(format!(
-        "mechanisms.local-2d.query_block = [{rows}, {columns}] does not divide images of {} rows of {} values; give divisors with --set \
-         mechanisms.local-2d.query_block=[ROWS,COLUMNS]",
-        images.height, blocks.width
+        "mechanisms.local-2d.query_block = [{rows}, {columns}] does not divide images of {height} rows of {row} values; give divisors with --set \
+         mechanisms.local-2d.query_block=[ROWS,COLUMNS]"
     )))
 }

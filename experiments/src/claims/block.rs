@@ -9,7 +9,7 @@ use crate::classification::Classification;
 use crate::comparison::{RunList, run_list};
 use crate::error::ExperimentError;
 use crate::experiment::Experiment;
-use crate::image::{ImageModelling, SuperResolution};
+use crate::image::{ImageMixtures, ImageModelling, SuperResolution};
 use crate::language::Language;
 use crate::memory_rl::MemoryRl;
 use crate::pre_training::{MaskedModelling, SpanModelling};
@@ -112,6 +112,7 @@ impl Block {
             MEASURE => ("heedful", &["measure"]),
             SpanModelling::NAME => (MaskedModelling::NAME, &["--objective", "spans"]),
             SuperResolution::NAME => (ImageModelling::NAME, &["--super-resolution"]),
+            ImageMixtures::NAME => (ImageModelling::NAME, &["--logistic-mixture"]),
             name => (name, &[]),
         }
     }
@@ -185,7 +186,7 @@ impl Block {
 type Reader = fn(&Table) -> Result<RunList, ExperimentError>;
 
 /// The experiments by the names that records have.
-const EXPERIMENTS: [(&str, Reader); 11] = [
+const EXPERIMENTS: [(&str, Reader); 12] = [
     (Translation::NAME, run_list::<Translation>),
     (Language::NAME, run_list::<Language>),
     (Classification::NAME, run_list::<Classification>),
@@ -196,5 +197,6 @@ const EXPERIMENTS: [(&str, Reader); 11] = [
     (TextClassification::NAME, run_list::<TextClassification>),
     (ImageModelling::NAME, run_list::<ImageModelling>),
     (SuperResolution::NAME, run_list::<SuperResolution>),
+    (ImageMixtures::NAME, run_list::<ImageMixtures>),
     (MemoryRl::NAME, run_list::<MemoryRl>),
 ];

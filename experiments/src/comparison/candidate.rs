@@ -231,6 +231,10 @@ pub(crate) fn attention<E: Experiment>(config: &Config<E>, name: &str) -> Result
         return own;
     }
     let with_options = |layout: AttentionLayout| layout.map(|mechanism| config.mechanisms.within_mechanism(&mechanism));
+    let placed = |attention: Attention| {
+        let other = config.mechanisms.within_mechanism(&AnyMechanism::default());
+        Attention { layout: E::placed(attention.layout, &other), ..attention }
+    };
     if let Some(layout) = AttentionLayout::named(name).filter(|_| E::STACKS >= 2) {
         return Ok(Attention { name: name.to_owned(), layout: with_options(layout) });
     }
@@ -242,9 +246,10 @@ pub(crate) fn attention<E: Experiment>(config: &Config<E>, name: &str) -> Result
             return Err(ExperimentError::usage(format!("attention `{name}`: {problem}")));
         }
         let attention = Attention { name: compact(name), layout: with_options(layout) };
+        let attention = if name.starts_with('[') { placed(attention) } else { attention };
         for (mechanism, option) in options_within(&attention.name) {
-            let placed = E::attentions(&attention).into_iter().filter(|(_, placed)| placed.name() == mechanism.name());
-            let mut uses = placed.map(|(role, placed)| placed.without_effect(&option, role));
+            let own = E::attentions(&attention).into_iter().filter(|(_, other)| other.name() == mechanism.name());
+            let mut uses = own.map(|(role, mechanism)| mechanism.without_effect(&option, role));
             if let Some(reason) = uses.next().flatten().filter(|_| uses.all(|reason| reason.is_some())) {
                 return Err(ExperimentError::usage(format!("attention `{name}`: `{option}` would change nothing: {reason}")));
             }
@@ -260,12 +265,13 @@ pub(crate) fn attention<E: Experiment>(config: &Config<E>, name: &str) -> Result
         }
         error => ExperimentError::usage(error),
     })?;
-    let Some(options) = options else { return Ok(Attention::new(mechanism)) };
+    let Some(options) = options else { return Ok(placed(Attention::new(mechanism))) };
     let refuse = |problem: &dyn std::fmt::Display| ExperimentError::usage(format!("attention `{name}`: {problem}"));
     let mechanism = mechanism.with_options(&options).map_err(|error| refuse(&error))?;
-    let attention = Attention { name: format!("{}{options}", mechanism.name()), ..Attention::new(mechanism) };
+    let attention = placed(Attention { name: format!("{}{options}", mechanism.name()), ..Attention::new(mechanism.clone()) });
     for option in AnyMechanism::option_names(&options) {
-        let mut uses = E::attentions(&attention).into_iter().map(|(role, mechanism)| mechanism.without_effect(&option, role));
+        let own = E::attentions(&attention).into_iter().filter(|(_, other)| *other == mechanism);
+        let mut uses = own.map(|(role, mechanism)| mechanism.without_effect(&option, role));
         if let Some(reason) = uses.next().flatten().filter(|_| uses.all(|reason| reason.is_some())) {
             return Err(refuse(&format!("`{option}` would change nothing: {reason}")));
         }
@@ -367,6 +373,7 @@ mod tests {
     use heedful_attention::placement::Role;
 
     use super::*;
+    use crate::image::SuperResolution;
     use crate::language::Language;
     use crate::translation::Translation;
 
@@ -457,6 +464,47 @@ mod tests {
         assert!(refused("[linformer{rank=8,dot-product]").contains("attention `[linformer{rank=8,dot-product]`"));
         let idle = refused("[dot-product,gaussian{window=3}]");
         assert!(idle.contains("`window` would change nothing") && idle.contains("banded"), "{idle}");
+    }
+
+    #[test]
+    fn super_resolution_has_a_name_or_a_list_in_its_decoder_and_a_layout_in_each_part() {
+        let names = ["gaussian", "[gaussian,dot-product]", "{encoder=gaussian,decoder=[relative,uniform],cross=uniform}", "hc-sa"];
+        let (_, candidates) = of::<SuperResolution>(&names, &["mechanisms.gaussian.deviations=[0.5]"]);
+        let families = |index: usize| -> Vec<(Role, &str)> {
+            let placed = SuperResolution::attentions(&candidates[index].attention);
+            placed.iter().map(|(role, mechanism)| (*role, mechanism.family())).collect()
+        };
+        let (encoder, decoder, cross) = (Role::Encoder, Role::Decoder, Role::Cross);
+        let crossing = |family| [(cross, family); 2];
+        let of = |own: &[(Role, &'static str)], family| [own, &crossing(family)].concat();
+        assert_eq!(families(0), of(&[(encoder, "dot-product"), (decoder, "gaussian")], "dot-product"));
+        let list = [(encoder, "dot-product"), (decoder, "gaussian"), (decoder, "dot-product")];
+        assert_eq!(families(1), of(&list, "dot-product"));
+        assert_eq!(families(2), of(&[(encoder, "gaussian"), (decoder, "relative"), (decoder, "uniform")], "uniform"));
+        assert_eq!(families(3), of(&[(encoder, "gaussian"), (decoder, "gaussian")], "dot-product"));
+        let deviations = |index: usize| {
+            let placed = SuperResolution::attentions(&candidates[index].attention);
+            placed.iter().find_map(|(_, mechanism)| Some(mechanism.get::<GaussianConfig>()?.deviations.clone())).unwrap()
+        };
+        assert_eq!([0, 1, 2, 3].map(deviations), [(); 4].map(|()| vec![0.5]));
+        // Its options reach the attention that no name says anything of.
+        let (_, candidates) = self::of::<SuperResolution>(&["gaussian"], &["mechanisms.dot-product.qk_norm='rms'"]);
+        assert_ne!(candidates[0].attention.layout.encoder.at(0), &AnyMechanism::default());
+        assert_eq!(refusal::<SuperResolution>(&["gaussian"], "mechanisms.dot-product.qk_norm='rms'"), None);
+        assert!(refusal::<SuperResolution>(&["gaussian"], "mechanisms.lsh.rounds=1").is_some());
+    }
+
+    #[test]
+    fn options_behind_a_name_that_change_nothing_where_it_stands_are_refused() {
+        let refused = |result: Result<Attention, ExperimentError>| result.unwrap_err().to_string();
+        let name = "gaussian{length_ratio=1.5}";
+        for message in [
+            refused(attention::<Language>(&Default::default(), name)),
+            refused(attention::<SuperResolution>(&Default::default(), name)),
+            refused(attention::<Translation>(&Default::default(), name)),
+        ] {
+            assert!(message.contains("length_ratio") && message.contains("change nothing"), "{message}");
+        }
     }
 
     #[test]

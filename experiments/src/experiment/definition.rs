@@ -9,6 +9,7 @@ use heedful_attention::placement::Role;
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
 use heedful_attention::registry::AnyMechanism;
+use heedful_models::layout::AttentionLayout;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use toml::Table;
@@ -186,6 +187,12 @@ pub trait Experiment: Clone + Debug + Default + PartialEq + Serialize + Deserial
     /// A usage error that names the field and the remedy.
     fn fits(_setup: Setup<'_, Self>) -> Result<(), ExperimentError> {
         Ok(())
+    }
+
+    /// Where the mechanisms stand that a name or a list alone has put into all self-attentions; `other` is dot-product attention with its options. By default
+    /// they stay there.
+    fn placed(layout: AttentionLayout, _other: &AnyMechanism) -> AttentionLayout {
+        layout
     }
 
     /// The mechanisms that an attention places in a model, in an order that says where; the same for two attentions makes the same model of a configuration.

@@ -33,8 +33,22 @@ pub struct ImageOptions {
     pub data: ImageData,
     /// Whether the output projection is the embedding's matrix.
     pub tied: bool,
+    /// What a model is told of each image: `none`, or its `class` (Parmar et al. 2018, section 5.2), whose vector is added to every value. Super-resolution has
+    /// none.
+    pub conditions: Conditions,
     /// How values are drawn.
     pub sampling: Sampling,
+}
+
+/// What a model is told of an image before it generates its values.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Conditions {
+    /// Nothing.
+    #[default]
+    None,
+    /// Its class.
+    Class,
 }
 
 /// The images of an experiment.
@@ -53,7 +67,7 @@ pub struct ImageData {
     pub batch: usize,
     /// Of super-resolution: so many rows and columns of the image become one of what is given.
     pub factor: usize,
-    /// Images that are drawn from the trained model, and as many that are completed from their upper half, or sharpened.
+    /// Images that are drawn from the trained model, of each class if models are told it, and as many that are completed from their upper half, or sharpened.
     pub samples: usize,
     /// Training images that are made where none are read.
     pub generated_images: usize,
@@ -104,24 +118,30 @@ impl ImageOptions {
     /// A decoder over the values of an image, after a token that begins it.
     pub(super) fn model(&self, settings: &ModelSettings, images: &Images, attention: &Attention) -> LanguageModelConfig {
         let attention = &attention.layout.decoder;
-        fitted(settings, images, attention).language_model(images.levels + 1, &for_width(attention, images), self.tied)
+        let config = fitted(settings, images, attention).language_model(images.levels + 1, &for_row(attention, row(images)), self.tied);
+        let classes = match self.conditions {
+            Conditions::None => 0,
+            Conditions::Class => images.classes,
+        };
+        config.with_classes(classes)
     }
 
-    /// An encoder of the small image, in which every value sees every other, and a decoder (Image Transformer, section 3.2 and 5.3).
+    /// An encoder of the small image, in which every value may see every other, and a decoder (Image Transformer, section 3.2 and 5.3).
     pub(super) fn sharpening_model(&self, settings: &ModelSettings, images: &Images, attention: &Attention) -> Seq2SeqConfig {
-        let attention = &attention.layout.decoder;
-        let layout = AttentionLayout { decoder: for_width(attention, images), ..AttentionLayout::default() };
+        let AttentionLayout { encoder, decoder, cross } = &attention.layout;
+        let small_row = row(images) / self.data.factor;
+        let layout = AttentionLayout { encoder: for_row(encoder, small_row), decoder: for_row(decoder, row(images)), cross: cross.clone() };
         let tying = if self.tied { Tying::Output } else { Tying::None };
-        let config = fitted(settings, images, attention).encoder_decoder(images.levels + 1, layout, tying);
+        let config = fitted(settings, images, decoder).encoder_decoder(images.levels + 1, layout, tying);
         Seq2SeqConfig { source_vocabulary: images.levels, ..config }
     }
 }
 
 /// The model's settings for sequences of the images' length. A grid of positions is that of the images, or one of blocks and places in them where the
 /// attention wants blocks one after the other.
-fn fitted(settings: &ModelSettings, images: &Images, attention: &LayerAttention) -> ModelSettings {
+pub(super) fn fitted(settings: &ModelSettings, images: &Images, attention: &LayerAttention) -> ModelSettings {
     let max_length = settings.max_length.max(images.size());
-    let positions = match (settings.positions, blocks(attention, images)) {
+    let positions = match (settings.positions, blocks(attention, row(images))) {
         (PositionConfig::Grid(grid), Some(BlockRaster { block, .. })) => {
             let columns = block.iter().product();
             PositionConfig::Grid(GridConfig { rows: max_length.div_ceil(columns), columns, channels: 1, ..grid })
@@ -135,16 +155,21 @@ fn fitted(settings: &ModelSettings, images: &Images, attention: &LayerAttention)
     ModelSettings { max_length, positions, ..settings.clone() }
 }
 
-/// The attention for rows of the images' length.
-fn for_width(attention: &LayerAttention, images: &Images) -> LayerAttention {
+/// Values in a row of an image.
+pub(super) fn row(images: &Images) -> usize {
+    images.width * images.channels
+}
+
+/// The attention for rows of so many values.
+pub(super) fn for_row(attention: &LayerAttention, row: usize) -> LayerAttention {
     attention.clone().map(|mechanism| match mechanism.get::<LocalTwoDConfig>() {
-        Some(local) => local.clone().with_width(images.width * images.channels).into(),
+        Some(local) => local.clone().with_width(row).into(),
         None => mechanism,
     })
 }
 
-/// Where an attention wants an image to be generated block by block: the blocks.
-pub(super) fn blocks(attention: &LayerAttention, images: &Images) -> Option<BlockRaster> {
+/// Where an attention wants an image with rows of so many values to be read block by block: the blocks.
+pub(super) fn blocks(attention: &LayerAttention, row: usize) -> Option<BlockRaster> {
     let local = attention.mechanisms().iter().find_map(AnyMechanism::get::<LocalTwoDConfig>)?;
-    Some(BlockRaster { width: images.width * images.channels, block: local.query_block })
+    Some(BlockRaster { width: row, block: local.query_block })
 }

@@ -5,26 +5,31 @@ use std::f64::consts::LN_2;
 use burn::tensor::{Device, Tensor};
 use heedful_attention::probe::Probe;
 use heedful_attention::random::RandomKey;
+use heedful_attention::registry::AnyMechanism;
 use heedful_models::generation::{Prompts, sample};
+use heedful_models::layout::{AttentionLayout, CrossLayout};
 use heedful_models::loss::with_auxiliary;
 use heedful_models::seq2seq::{Padded, Seq2SeqTransformer};
 use serde::{Deserialize, Serialize};
 
+use super::config::row;
 use super::task::{BITS, Order, integers, shifted, special};
-use super::{ImageDataset, ImageModelling, ImageOptions, bits_column, check, config, fits_blocks, open, signature};
+use super::{CATEGORICAL, Conditions, ImageDataset, ImageModelling, ImageOptions, bits_column, check, config, fits_blocks, open, places};
+use super::{read_values, shape, shown, written};
 use crate::batch::fixed_size_batches;
 use crate::comparison::scoring_bar;
 use crate::data::images::png::{self, Layout};
 use crate::data::images::{ImageSet, Images};
 use crate::error::ExperimentError;
-use crate::experiment::{Attention, Card, Config, Experiment, Pass, Scores, Selection, Setup, Split};
+use crate::experiment::{Attention, Card, Config, Experiment, Pass, Reading, Scores, Selection, Setup, Split};
 use crate::metrics::{Combination, ItemScore, ItemTable, MetricColumn};
 use crate::published::PublishedNumbers;
 use crate::run_folder::RunPaths;
 use crate::settings::Settings;
 use crate::train::{Interrupt, Task};
 
-/// The comparison of attentions on super-resolution: they are those of the decoder.
+/// The comparison of attentions on super-resolution. A name or a list is the self-attention of the decoder, and all others are dot-product attention; a layout
+/// says which attention each part has.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SuperResolution(pub ImageOptions);
@@ -33,6 +38,7 @@ impl Experiment for SuperResolution {
     const NAME: &'static str = "image-super-resolution";
     const TITLE: &'static str = "Images from small versions of themselves";
     const DATA: &'static [&'static str] = ImageModelling::DATA;
+    const STACKS: usize = 2;
     const BATCH: &'static str = "data.batch";
     const HAS_PADDING: bool = false;
     type Data = ImageDataset;
@@ -44,11 +50,20 @@ impl Experiment for SuperResolution {
     }
 
     fn check(settings: &Settings<Config<Self>>, _attentions: &[Attention]) -> Result<(), ExperimentError> {
-        check(settings, &settings.value.own.0)
+        let options = &settings.value.own.0;
+        if options.conditions != Conditions::None {
+            let problem = "an encoder tells the model what it knows of the image; leave it out";
+            return Err(settings.refuse("conditions", problem).into());
+        }
+        check(settings, options)
+    }
+
+    fn placed(layout: AttentionLayout, other: &AnyMechanism) -> AttentionLayout {
+        AttentionLayout { encoder: other.clone().into(), decoder: layout.decoder, cross: CrossLayout::All(other.clone().into()) }
     }
 
     fn open(config: &Config<Self>) -> Result<Vec<ImageDataset>, ExperimentError> {
-        open(config, &config.own.0.data)
+        open(config, &config.own.0.data, config::SHAPE, CATEGORICAL)
     }
 
     fn card(data: &ImageDataset) -> Card<'_> {
@@ -65,17 +80,20 @@ impl Experiment for SuperResolution {
             )));
         }
         config.own.0.sharpening_model(&config.model, images, attention).validate().map_err(ExperimentError::usage)?;
-        fits_blocks(images, attention)
+        fits_blocks(&attention.layout.encoder, height / factor, row(images) / factor)?;
+        fits_blocks(&attention.layout.decoder, *height, row(images))
     }
 
     fn batch_tokens(config: &Config<Self>, data: &ImageDataset) -> usize {
-        data.batch_tokens(&config.own.0)
+        data.batch_tokens(&config.own.0.data)
     }
 
     fn task(setup: Setup<'_, Self>) -> SharpeningTask<'_> {
         let (options, images) = (&setup.config.own.0, &setup.data.images);
         let small = images.shrunk(options.data.factor).expect("the factor was found to divide the images");
-        SharpeningTask { options, images, small, order: Order::new(images, setup.attention) }
+        let AttentionLayout { encoder, decoder, .. } = &setup.attention.layout;
+        let (small_order, order) = (Order::new(&small, encoder), Order::new(images, decoder));
+        SharpeningTask { options, images, small, small_order, order }
     }
 
     fn model(setup: Setup<'_, Self>, key: &RandomKey, device: &Device) -> Result<Seq2SeqTransformer, ExperimentError> {
@@ -101,6 +119,24 @@ impl Experiment for SuperResolution {
     fn published() -> PublishedNumbers {
         PublishedNumbers::images().retain(|number| number.table == "super-resolution")
     }
+
+    fn texts(setup: Setup<'_, Self>, count: usize) -> Vec<String> {
+        let test = &setup.data.images.test;
+        (0..count.min(test.len())).map(|index| written(test.image(index))).collect()
+    }
+
+    /// The text is the large image. Positions of the decoder show the value that they are given.
+    fn read(setup: Setup<'_, Self>, model: &Seq2SeqTransformer, text: &str, probe: &mut Probe) -> Result<Reading, ExperimentError> {
+        let Setup { config, data: ImageDataset { images, .. }, attention } = setup;
+        let image = read_values(text, text, images)?;
+        let alone = Images { test: ImageSet { pixels: image.clone(), labels: vec![0] }, ..images.without_images() };
+        let data = ImageDataset { name: String::new(), images: alone, description: String::new() };
+        let task = Self::task(Setup { config, data: &data, attention });
+        let batch = task.assemble([&task.small.test, &data.images.test], &[0]);
+        task.losses(model, &batch, None, probe);
+        let encoder = places(&task.small, task.small.test.image(0), task.small_order.indices());
+        Ok(Reading { encoder, decoder: shown(images, &image, task.order.before_last()), ..Reading::default() })
+    }
 }
 
 /// Training an encoder and decoder on pairs of a small and a large image.
@@ -109,6 +145,8 @@ pub struct SharpeningTask<'a> {
     options: &'a ImageOptions,
     images: &'a Images,
     small: Images,
+    /// That in which the encoder reads.
+    small_order: Order,
     order: Order,
 }
 
@@ -124,7 +162,7 @@ pub struct SharpeningBatch {
 impl SharpeningTask<'_> {
     /// A batch of some of the small and large images.
     fn assemble(&self, [small, large]: [&ImageSet; 2], items: &[usize]) -> SharpeningBatch {
-        let sources = items.iter().flat_map(|&item| small.image(item)).map(|&value| i32::from(value)).collect();
+        let sources = items.iter().flat_map(|&item| self.small_order.generated(small.image(item))).map(i32::from).collect();
         let (inputs, targets) = shifted(&self.order, self.images, items.iter().map(|&item| large.image(item)));
         SharpeningBatch { sources, inputs, targets, rows: items.len() }
     }
@@ -227,7 +265,7 @@ impl Task for SharpeningTask<'_> {
         }
         bar.finish_and_clear();
         let given = format!("given {}x{}", self.small.height, self.small.width);
-        let signature = format!("{}, {given}, {} {name} images", signature(self.images), large.len());
+        let signature = format!("{}, categorical, {given}, {} {name} images", shape(self.images), large.len());
         let mut scores = Scores::of(BITS, total / large.pixels.len() as f64 / LN_2, signature);
         if split == Split::Test {
             scores.push_items(BITS, ItemScore::new(name, "batches of images", Combination::Ratio, &["bits", "values"]));

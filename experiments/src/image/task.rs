@@ -9,16 +9,17 @@ use heedful_attention::random::RandomKey;
 use heedful_models::block::Hidden;
 use heedful_models::generation::{Prompts, SpecialTokens, sample};
 use heedful_models::language_model::LanguageModel;
+use heedful_models::layout::LayerAttention;
 use heedful_models::loss::with_auxiliary;
 
-use super::config::{ImageOptions, blocks};
-use super::signature;
+use super::config::{Conditions, ImageOptions, blocks, row};
+use super::shape;
 use crate::batch::fixed_size_batches;
 use crate::comparison::scoring_bar;
-use crate::data::images::Images;
 use crate::data::images::png::{self, Layout};
+use crate::data::images::{ImageSet, Images};
 use crate::error::ExperimentError;
-use crate::experiment::{Attention, Pass, Scores, Selection, Split};
+use crate::experiment::{Pass, Scores, Selection, Split};
 use crate::metrics::{Combination, ItemScore, ItemTable};
 use crate::run_folder::RunPaths;
 use crate::train::{Interrupt, Task};
@@ -36,13 +37,13 @@ pub struct ImageTask<'a> {
     pub(super) order: Order,
 }
 
-/// The order in which the values of an image are generated.
+/// The order in which the values of an image are generated, or read.
 #[derive(Clone, Debug)]
 pub(super) struct Order {
     /// For each position, the index of the value.
     values: Vec<usize>,
     /// How many positions the upper half has, as far as it is made of whole blocks.
-    upper: usize,
+    pub(super) upper: usize,
 }
 
 /// Images in the order of generation, one after the other.
@@ -50,17 +51,37 @@ pub(super) struct Order {
 pub struct ImageBatch {
     inputs: Vec<i32>,
     targets: Vec<i32>,
+    /// The class of each image, if the model is told it.
+    classes: Option<Vec<i32>>,
     rows: usize,
 }
 
+/// What a model is given of an image that it goes on with.
+pub(super) struct Beginning {
+    class: usize,
+    /// Values in the order of generation.
+    pub(super) values: Vec<u8>,
+}
+
 impl Order {
-    pub(super) fn new(images: &Images, attention: &Attention) -> Self {
-        let (values, block_rows) = match blocks(&attention.layout.decoder, images) {
+    /// That of a stack with this attention.
+    pub(super) fn new(images: &Images, attention: &LayerAttention) -> Self {
+        let (values, block_rows) = match blocks(attention, row(images)) {
             Some(raster) => (raster.generation_order(images.height), block_rows(&raster)),
             None => ((0..images.size()).collect(), 1),
         };
         let upper_rows = images.height / 2 / block_rows * block_rows;
-        Self { values, upper: upper_rows * images.width * images.channels }
+        Self { values, upper: upper_rows * row(images) }
+    }
+
+    /// For each position, the index of the value.
+    pub(super) fn indices(&self) -> &[usize] {
+        &self.values
+    }
+
+    /// The same but for the last value, which nothing follows.
+    pub(super) fn before_last(&self) -> &[usize] {
+        &self.values[..self.values.len() - 1]
     }
 
     /// The values of an image in this order.
@@ -105,34 +126,37 @@ pub(super) fn integers<const D: usize>(values: Vec<i32>, shape: [usize; D], devi
 }
 
 impl ImageTask<'_> {
-    fn assemble<'i>(&self, chosen: impl ExactSizeIterator<Item = &'i [u8]>) -> ImageBatch {
-        let rows = chosen.len();
-        let (inputs, targets) = shifted(&self.order, self.images, chosen);
-        ImageBatch { inputs, targets, rows }
+    fn assemble(&self, set: &ImageSet, items: &[usize]) -> ImageBatch {
+        let (inputs, targets) = shifted(&self.order, self.images, items.iter().map(|&item| set.image(item)));
+        let classes = match self.options.conditions {
+            Conditions::None => None,
+            Conditions::Class => Some(items.iter().map(|&item| i32::from(set.labels[item])).collect()),
+        };
+        ImageBatch { inputs, targets, classes, rows: items.len() }
     }
 
     /// Hidden states of the values, one image after the other, and the values.
     fn hidden(&self, model: &LanguageModel, batch: &ImageBatch, key: Option<RandomKey>, probe: &mut Probe) -> (Hidden, Tensor<2, Int>) {
         let device = model.embedding.tokens.weight.device();
         let shape = [batch.rows, batch.targets.len() / batch.rows];
-        let hidden = model.hidden(integers(batch.inputs.clone(), shape, &device), &[], key, probe);
+        let inputs = integers(batch.inputs.clone(), shape, &device);
+        let hidden = match &batch.classes {
+            None => model.hidden(inputs, &[], key, probe),
+            Some(classes) => model.hidden_of_classes(inputs, integers(classes.clone(), [batch.rows], &device), key, probe),
+        };
         (hidden, integers(batch.targets.clone(), shape, &device))
     }
 
-    /// Passes an image through the model.
-    pub(super) fn read(&self, model: &LanguageModel, image: &[u8], probe: &mut Probe) {
-        self.hidden(model, &self.assemble([image].into_iter()), None, probe);
+    /// Passes an image of this class through the model.
+    pub(super) fn read(&self, model: &LanguageModel, image: &[u8], class: u8, probe: &mut Probe) {
+        let alone = ImageSet { pixels: image.to_vec(), labels: vec![class] };
+        self.hidden(model, &self.assemble(&alone, &[0]), None, probe);
     }
 
-    /// Indices of the values of an image in the order of generation, but for the last, which nothing follows.
-    pub(super) fn before_last(&self) -> &[usize] {
-        &self.order.values[..self.order.values.len() - 1]
-    }
-
-    /// Images that begin with these values, in the order of generation; `None` if the interrupt was raised meanwhile.
-    fn continued(&self, model: &LanguageModel, beginnings: &[Vec<u8>], key: &RandomKey, interrupt: &Interrupt) -> Option<Vec<Vec<u8>>> {
+    /// Images that begin like this; `None` if the interrupt was raised meanwhile.
+    fn continued(&self, model: &LanguageModel, beginnings: &[Beginning], key: &RandomKey, interrupt: &Interrupt) -> Option<Vec<Vec<u8>>> {
         let device = model.embedding.tokens.weight.device();
-        let length = beginnings.first().map_or(0, Vec::len);
+        let length = beginnings.first().map_or(0, |beginning| beginning.values.len());
         let begin = self.images.levels as i32;
         let mut images = Vec::with_capacity(beginnings.len());
         let bar = scoring_bar("drawing", beginnings.len());
@@ -140,14 +164,22 @@ impl ImageTask<'_> {
             if interrupt.is_raised() {
                 return None;
             }
-            let given = part.iter().flat_map(|values| std::iter::once(begin).chain(values.iter().map(|&value| i32::from(value))));
+            let given = part.iter().flat_map(|of| std::iter::once(begin).chain(of.values.iter().map(|&value| i32::from(value))));
             let tokens = integers(given.collect(), [part.len(), length + 1], &device);
             let prompts = Prompts { tokens, limits: vec![self.images.size() - length; part.len()] };
             let keys: Vec<RandomKey> = (0..part.len() as u64).map(|row| key.numbered(number).numbered(row)).collect();
-            let drawn = sample(model, model.start(part.len(), &[]), prompts, special(self.images), &self.options.sampling, &keys);
+            let (special, sampling) = (special(self.images), &self.options.sampling);
+            let drawn = match self.options.conditions {
+                Conditions::None => sample(model, model.start(part.len(), &[]), prompts, special, sampling, &keys),
+                Conditions::Class => {
+                    let decoder = model.of_classes();
+                    let classes: Vec<usize> = part.iter().map(|beginning| beginning.class).collect();
+                    sample(&decoder, decoder.start(&classes), prompts, special, sampling, &keys)
+                }
+            };
             images.extend(part.iter().zip(drawn).map(|(given, drawn)| {
                 let drawn = drawn.tokens.iter().map(|&token| token as u8);
-                self.order.raster(given.iter().copied().chain(drawn))
+                self.order.raster(given.values.iter().copied().chain(drawn))
             }));
             bar.inc(part.len() as u64);
         }
@@ -155,34 +187,58 @@ impl ImageTask<'_> {
         Some(images)
     }
 
-    /// Writes `samples.png`, images that the model made, and `completions.png`: test images, what is given of them, and how the model goes on, twice. `None` if the
-    /// interrupt was raised meanwhile.
+    /// Writes what [`draw`] does. `None` if the interrupt was raised meanwhile.
     pub(super) fn draw(&self, model: &LanguageModel, paths: &RunPaths, interrupt: &Interrupt) -> Result<Option<()>, ExperimentError> {
-        let count = self.options.data.samples;
-        if count == 0 {
-            return Ok(Some(()));
-        }
-        let key = RandomKey::from_seed(0).named("drawing");
-        let Some(samples) = self.continued(model, &vec![Vec::new(); count], &key.named("samples"), interrupt) else { return Ok(None) };
-        let rows: Vec<Vec<_>> = samples.chunks(8).map(|row| row.iter().map(|image| self.images.picture(image)).collect()).collect();
-        png::write(&paths.root().join("samples.png"), &rows, Layout::default()).map_err(ExperimentError::failure)?;
-
-        let test = &self.images.test;
-        let originals: Vec<&[u8]> = (0..count.min(test.len())).map(|index| test.image(index)).collect();
-        let halves: Vec<Vec<u8>> = originals.iter().map(|image| self.order.generated(image).take(self.order.upper).collect()).collect();
-        let mut rows = vec![
-            originals.iter().map(|image| self.images.picture(image)).collect::<Vec<_>>(),
-            originals.iter().map(|image| self.images.picture(image).first(self.order.upper)).collect(),
-        ];
-        let mut completed = Vec::new();
-        for name in ["first", "second"] {
-            let Some(found) = self.continued(model, &halves, &key.named(name), interrupt) else { return Ok(None) };
-            completed.push(found);
-        }
-        rows.extend(completed.iter().map(|found| found.iter().map(|image| self.images.picture(image)).collect::<Vec<_>>()));
-        png::write(&paths.root().join("completions.png"), &rows, Layout::default()).map_err(ExperimentError::failure)?;
-        Ok(Some(()))
+        let half = |image: &[u8]| self.order.generated(image).take(self.order.upper).collect();
+        let Self { options: ImageOptions { data, conditions, .. }, images, .. } = self;
+        let mut go_on = |beginnings: &[Beginning], key: &RandomKey| self.continued(model, beginnings, key, interrupt);
+        draw(images, data.samples, *conditions, half, &mut go_on, paths)
     }
+}
+
+/// Images that a model goes on with from their beginnings; `None` if the interrupt was raised meanwhile.
+pub(super) type GoOn<'a> = dyn FnMut(&[Beginning], &RandomKey) -> Option<Vec<Vec<u8>>> + 'a;
+
+/// Writes `samples.png`, `count` images that a model made, or as many in a row for each class that it is told, and `completions.png`: test images, what is given of
+/// them, and how the model goes on, twice. `half` is what is given of an image. `None` if the interrupt was raised meanwhile.
+pub(super) fn draw(
+    images: &Images,
+    count: usize,
+    conditions: Conditions,
+    half: impl Fn(&[u8]) -> Vec<u8>,
+    go_on: &mut GoOn<'_>,
+    paths: &RunPaths,
+) -> Result<Option<()>, ExperimentError> {
+    if count == 0 {
+        return Ok(Some(()));
+    }
+    let key = RandomKey::from_seed(0).named("drawing");
+    let (classes, across) = match conditions {
+        Conditions::None => (vec![0; count], 8),
+        Conditions::Class => ((0..images.classes).flat_map(|class| vec![class; count]).collect(), count),
+    };
+    let beginnings: Vec<Beginning> = classes.into_iter().map(|class| Beginning { class, values: Vec::new() }).collect();
+    let Some(samples) = go_on(&beginnings, &key.named("samples")) else { return Ok(None) };
+    let rows: Vec<Vec<_>> = samples.chunks(across).map(|row| row.iter().map(|image| images.picture(image)).collect()).collect();
+    png::write(&paths.root().join("samples.png"), &rows, Layout::default()).map_err(ExperimentError::failure)?;
+
+    let test = &images.test;
+    let originals: Vec<&[u8]> = (0..count.min(test.len())).map(|index| test.image(index)).collect();
+    let beginning = |(image, &class): (&&[u8], &u8)| Beginning { class: usize::from(class), values: half(image) };
+    let halves: Vec<Beginning> = originals.iter().zip(&test.labels).map(beginning).collect();
+    let given = halves.first().map_or(0, |half| half.values.len());
+    let mut rows = vec![
+        originals.iter().map(|image| images.picture(image)).collect::<Vec<_>>(),
+        originals.iter().map(|image| images.picture(image).first(given)).collect(),
+    ];
+    let mut completed = Vec::new();
+    for name in ["first", "second"] {
+        let Some(found) = go_on(&halves, &key.named(name)) else { return Ok(None) };
+        completed.push(found);
+    }
+    rows.extend(completed.iter().map(|found| found.iter().map(|image| images.picture(image)).collect::<Vec<_>>()));
+    png::write(&paths.root().join("completions.png"), &rows, Layout::default()).map_err(ExperimentError::failure)?;
+    Ok(Some(()))
 }
 
 impl Task for ImageTask<'_> {
@@ -195,7 +251,7 @@ impl Task for ImageTask<'_> {
     }
 
     fn batch(&self, items: &[usize], _epoch: u64, _key: &RandomKey) -> ImageBatch {
-        self.assemble(items.iter().map(|&item| self.images.train.image(item)))
+        self.assemble(&self.images.train, items)
     }
 
     fn units(&self, batch: &ImageBatch) -> usize {
@@ -212,21 +268,16 @@ impl Task for ImageTask<'_> {
 
     /// Means of `-log2 p` over the values of the images.
     fn evaluate(&self, model: &LanguageModel, split: Split, interrupt: &Interrupt) -> Option<Scores> {
-        let (name, images) = match split {
-            Split::Valid => ("validation", &self.images.dev),
-            Split::Test => ("test", &self.images.test),
-        };
-        let indices: Vec<usize> = (0..images.len()).collect();
+        let (length, upper) = (self.images.size(), self.order.upper);
+        let mut tally = Tally::new(self.images, split, upper);
+        let indices: Vec<usize> = (0..tally.set.len()).collect();
         let batches = indices.chunks(self.options.data.batch);
         let bar = scoring_bar("scoring", batches.len());
-        let mut totals = [0.0; 2];
-        let mut table = ItemTable::new(name, &["bits", "values", "bits of the lower half", "values of the lower half"]);
-        let (length, upper) = (self.images.size(), self.order.upper);
         for items in batches {
             if interrupt.is_raised() {
                 return None;
             }
-            let batch = self.assemble(items.iter().map(|&item| images.image(item)));
+            let batch = self.assemble(tally.set, items);
             let (hidden, targets) = self.hidden(model, &batch, None, &mut Probe::off());
             let [rows, _, width] = hidden.states.dims();
             let mut nats = [0.0; 2];
@@ -237,20 +288,63 @@ impl Task for ImageTask<'_> {
                 let found = model.cross_entropy(states, targets, None, 0.0).negative_log_likelihood;
                 *nats = f64::from(found.into_scalar::<f32>());
             }
-            totals.iter_mut().zip(nats).for_each(|(total, nats)| *total += nats);
-            if split == Split::Test {
-                let values = [rows * length, rows * (length - upper)].map(|count| count as f64);
-                table.push_tokens(
-                    items.iter().flat_map(|&item| images.image(item)).map(|&value| i64::from(value)),
-                    &[(nats[0] + nats[1]) / LN_2, values[0], nats[1] / LN_2, values[1]],
-                );
-            }
+            tally.add(items, nats);
             bar.inc(1);
         }
         bar.finish_and_clear();
-        let values = images.pixels.len() as f64 * LN_2;
+        let given = match self.options.conditions {
+            Conditions::None => "",
+            Conditions::Class => ", given the class",
+        };
+        Some(tally.scores(format!("{}, categorical{given}", shape(self.images))))
+    }
+
+    fn selection(&self) -> Selection {
+        Selection::lowest(BITS)
+    }
+}
+
+/// Nats of the images of a split, of their upper and of their lower halves, as they come.
+pub(super) struct Tally<'a> {
+    name: &'static str,
+    pub(super) set: &'a ImageSet,
+    split: Split,
+    /// Values of an image.
+    length: usize,
+    /// Those of them that the upper half has.
+    upper: usize,
+    totals: [f64; 2],
+    table: ItemTable,
+}
+
+impl<'a> Tally<'a> {
+    pub(super) fn new(images: &'a Images, split: Split, upper: usize) -> Self {
+        let (name, set) = match split {
+            Split::Valid => ("validation", &images.dev),
+            Split::Test => ("test", &images.test),
+        };
+        let table = ItemTable::new(name, &["bits", "values", "bits of the lower half", "values of the lower half"]);
+        Self { name, set, split, length: images.size(), upper, totals: [0.0; 2], table }
+    }
+
+    /// Adds the nats of both halves of a batch.
+    pub(super) fn add(&mut self, items: &[usize], nats: [f64; 2]) {
+        self.totals.iter_mut().zip(nats).for_each(|(total, nats)| *total += nats);
+        if self.split == Split::Test {
+            let values = [items.len() * self.length, items.len() * (self.length - self.upper)].map(|count| count as f64);
+            self.table.push_tokens(
+                items.iter().flat_map(|&item| self.set.image(item)).map(|&value| i64::from(value)),
+                &[(nats[0] + nats[1]) / LN_2, values[0], nats[1] / LN_2, values[1]],
+            );
+        }
+    }
+
+    /// Bits per dimension of all values, and of those in the lower half. `what` says of which images, and under which distribution.
+    pub(super) fn scores(self, what: String) -> Scores {
+        let Self { name, set, split, length, upper, totals, table } = self;
+        let values = set.pixels.len() as f64 * LN_2;
         let lower = values * (length - upper) as f64 / length as f64;
-        let signature = format!("{}, {} {name} images", signature(self.images), images.len());
+        let signature = format!("{what}, {} {name} images", set.len());
         let mut scores = Scores::of(BITS, (totals[0] + totals[1]) / values, signature.clone());
         scores.push(LOWER_HALF, totals[1] / lower, signature);
         if split == Split::Test {
@@ -259,10 +353,6 @@ impl Task for ImageTask<'_> {
             scores.push_items(LOWER_HALF, of(&["bits of the lower half", "values of the lower half"]));
             scores.items.push(table);
         }
-        Some(scores)
-    }
-
-    fn selection(&self) -> Selection {
-        Selection::lowest(BITS)
+        scores
     }
 }

@@ -92,6 +92,12 @@ impl Images {
         self.height * self.width * self.channels
     }
 
+    /// Images of this size and these levels, and none of them.
+    pub(crate) fn without_images(&self) -> Self {
+        let none = ImageSet::default;
+        Self { name: self.name.clone(), sha256: self.sha256.clone(), train: none(), dev: none(), test: none(), ..*self }
+    }
+
     /// Values of this size and these levels as a picture to be drawn: an image of a split or one that a model made.
     pub fn picture<'a>(&self, pixels: &'a [u8]) -> Picture<'a> {
         Picture { height: self.height, width: self.width, channels: self.channels, levels: self.levels, pixels, shown: pixels.len() }
