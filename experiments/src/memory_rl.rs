@@ -9,6 +9,7 @@ pub mod environment;
 mod models;
 mod rollout;
 mod task;
+mod watching;
 
 use burn::tensor::Device;
 use heedful_attention::random::RandomKey;
@@ -18,7 +19,7 @@ use heedful_models::policy::{Core, Policy};
 use heedful_models::position::PositionConfig;
 
 use crate::error::ExperimentError;
-use crate::experiment::{Attention, Card, Config, Experiment, NamedModel, Scores, Setup};
+use crate::experiment::{Attention, Card, Config, Experiment, NamedModel, ReadSegment, Scores, Setup};
 use crate::metrics::MetricColumn;
 use crate::model::ModelSettings;
 use crate::published::PublishedNumbers;
@@ -172,5 +173,20 @@ impl Experiment for MemoryRl {
 
     fn published() -> PublishedNumbers {
         PublishedNumbers::memory()
+    }
+
+    /// Numbers of episodes.
+    fn texts(_setup: Setup<'_, Self>, count: usize) -> Vec<String> {
+        (0..count).map(|number| number.to_string()).collect()
+    }
+
+    /// Each model plays the episode itself. Positions show the number of the step and the action that was taken in it.
+    fn read_segments(
+        setup: Setup<'_, Self>,
+        model: &Policy,
+        text: &str,
+        show: &mut dyn FnMut(&mut ReadSegment<'_>) -> Result<(), ExperimentError>,
+    ) -> Result<(), ExperimentError> {
+        watching::watch(model, &setup.config.own.data, text, show)
     }
 }

@@ -44,7 +44,7 @@ pub(super) struct Rollout {
 }
 
 /// The numbers of a decision on the host.
-struct HostDecision {
+pub(super) struct HostDecision {
     log_policy: Vec<f32>,
     values: Vec<f32>,
     actions: usize,
@@ -62,7 +62,7 @@ impl HostDecision {
     }
 
     /// An action of each row, drawn from the policy.
-    fn draw(&self, rng: &mut impl Rng) -> Vec<usize> {
+    pub(super) fn draw(&self, rng: &mut impl Rng) -> Vec<usize> {
         let mut draw = |row: &[f32]| {
             let mut left: f64 = rng.random();
             for (action, &log_probability) in row.iter().enumerate() {
@@ -78,7 +78,7 @@ impl HostDecision {
 }
 
 /// What a policy says of the observations `[B, O]` of the next step.
-fn look(policy: &Policy, observations: &[f32], state: &mut PolicyState) -> HostDecision {
+pub(super) fn look(policy: &Policy, observations: &[f32], state: &mut PolicyState) -> HostDecision {
     let (rows, device) = (state.rows(), policy.observation.weight.device());
     let seen = TensorData::new(observations.to_vec(), [rows, 1, observations.len() / rows]);
     HostDecision::of(policy.read(Tensor::from_data(seen, &device), state, &mut Probe::off()))

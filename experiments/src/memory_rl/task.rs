@@ -20,7 +20,7 @@ use crate::experiment::{Pass, Scores, Selection, Split};
 use crate::train::{Interrupt, Task};
 
 /// Episodes that evaluations play are other ones than those of training, and the same for all models.
-const EVALUATION_SEED: u64 = 0;
+pub(super) const EVALUATION_SEED: u64 = 0;
 /// How the score `diverged` is computed.
 pub(super) const DIVERGED: &str = "share of the seeds whose loss or weights ceased to be numbers";
 /// Name of the carried state of the host.

@@ -5,8 +5,9 @@ use crate::analyse::{self, AnalyseOptions};
 use crate::classification::Classification;
 use crate::error::{Completion, ExperimentError};
 use crate::experiment::Experiment;
-use crate::image::ImageModelling;
+use crate::image::{ImageMixtures, ImageModelling, SuperResolution};
 use crate::language::Language;
+use crate::memory_rl::MemoryRl;
 use crate::pre_training::MaskedModelling;
 use crate::recall::{Recall, Track};
 use crate::results::Results;
@@ -27,8 +28,9 @@ Exit codes: 0 done, 1 a run or file cannot be used, 2 the command was refused.";
 
 /// Show the attention of a trained model: maps, distances, entropies, spans, gates, halting, buckets.
 ///
-/// Reads a run of mt, lm, glue, algorithmic, mlm, textgen, classify, image, recall, track or swap with its data, runs the initial and the trained model on test
-/// texts, and writes tables (CSV), pictures (SVG, PNG) and a page that links them. The page also says which observations the mechanism does not have.
+/// Reads a run of mt, lm, glue, algorithmic, mlm, textgen, classify, image, memory-rl, recall, track or swap with its data, runs the initial and the trained
+/// model on test texts, and writes tables (CSV), pictures (SVG, PNG) and a page that links them. The page also says which observations the mechanism does not
+/// have.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Options {
@@ -48,6 +50,9 @@ pub(super) fn run(Options { analyse: options }: &Options) -> Result<Completion, 
         Classification::NAME => analyse::run::<Classification>,
         ImageModelling::NAME => analyse::run::<ImageModelling>,
         Language::NAME => analyse::run::<Language>,
+        ImageMixtures::NAME => analyse::run::<ImageMixtures>,
+        SuperResolution::NAME => analyse::run::<SuperResolution>,
+        MemoryRl::NAME => analyse::run::<MemoryRl>,
         MaskedModelling::NAME => analyse::run::<MaskedModelling>,
         Recall::NAME => analyse::run::<Recall>,
         Swap::NAME => analyse::run::<Swap>,
