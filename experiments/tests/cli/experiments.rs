@@ -139,8 +139,136 @@ fn images_are_drawn_completed_and_sharpened() {
     let further = [&small[..], &["--super-resolution"]].concat();
     assert_eq!(record(&run("image", &sharpened, &further), &sharpened)["experiment"], "image-super-resolution");
     is_png(&sharpened.join("local-2d-seed1/samples.png"));
+    let html = fs::read_to_string(sharpened.join("report.html")).unwrap();
+    assert!(html.contains("alt=\"local-2d-seed1: samples\""), "the page has no samples");
+    succeeded(&tool("analyse").arg(&sharpened).args(["--texts", "2", "--pictured", "1"]).output().unwrap());
+    let weights = fs::read_to_string(sharpened.join("analysis/local-2d-seed1/weights.csv")).unwrap();
+    for module in ["encoder.layers.0.self_attention", "decoder.layers.0.self_attention", "decoder.layers.0.cross_attention"] {
+        assert!(weights.contains(module), "{module} is missing");
+    }
     let output = run("image", &folder.path().join("refused"), &[&small[..], &["--set", "mechanisms.local-2d.query_block=[5,4]"]].concat());
     refused(&output, 2, &["query_block", "12 rows"]);
+}
+
+#[test]
+fn images_are_drawn_and_completed_given_their_class() {
+    let folder = tempfile::tempdir().unwrap();
+    let small = ["--attention", "local-1d", "--set", "data={generated_images = 20, valid = 4, test = 4, batch = 4, samples = 2}"];
+    let told = [&small[..], &["--set", "conditions=class"]].concat();
+    let [plain, of_classes] = ["plain", "classes"].map(|name| folder.path().join(name));
+    let without = record(&run("image", &plain, &small), &plain);
+    let with = record(&run("image", &of_classes, &told), &of_classes);
+    let number = |record: &Value, field: &str| record[field].as_u64().unwrap();
+    assert_eq!(number(&with, "parameters"), number(&without, "parameters") + 8 * 16, "a vector for each of 8 classes");
+    let signature = |record: &Value| record["signatures"]["bits per dimension"].as_str().unwrap().to_owned();
+    assert!(signature(&with).contains("given the class") && !signature(&without).contains("class"));
+    assert!(with["notes"].to_string().contains("one class") && !without["notes"].to_string().contains("class"), "{with}");
+    // Eight rows of two images of 12 by 12 values, enlarged four times.
+    let size = |run: &Path| {
+        let file = fs::read(run.join("local-1d-seed1/samples.png")).unwrap();
+        [16, 20].map(|at| u32::from_be_bytes(file[at..at + 4].try_into().unwrap()))
+    };
+    assert_eq!((size(&of_classes), size(&plain)), ([4 + 2 * 52, 4 + 8 * 52], [4 + 2 * 52, 4 + 52]));
+    succeeded(&tool("analyse").arg(&of_classes).args(["--texts", "1", "--pictured", "1"]).output().unwrap());
+    let values = vec!["0"; 144].join(" ");
+    let text = |text: &str| tool("analyse").arg(&of_classes).args(["--pictured", "0", "--text", text]).output().unwrap();
+    succeeded(&text(&format!("7: {values}")));
+    refused(&text(&format!("8: {values}")), 2, &["class from 0 to 7"]);
+    refused(&text(&values), 2, &["class from 0 to 7"]);
+
+    let sharpened = [&told[..], &["--super-resolution"]].concat();
+    refused(&run("image", &folder.path().join("refused"), &sharpened), 2, &["conditions", "encoder"]);
+    let output = run("image", &folder.path().join("refused"), &[&small[..], &["--set", "conditions=label"]].concat());
+    refused(&output, 2, &["conditions", "class"]);
+}
+
+#[test]
+fn coloured_images_are_drawn_pixel_by_pixel_from_mixtures() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    let small = ["--logistic-mixture", "--attention", "local-2d"];
+    let few = ["--set", "data={generated_images = 20, valid = 4, test = 4, batch = 4, samples = 2}", "--set", "components=3"];
+    let found = record(&run("image", &out, &[&small[..], &few].concat()), &out);
+    assert_eq!(found["experiment"], "image-logistic-mixture");
+    assert!(found["signatures"]["bits per dimension"].as_str().unwrap().starts_with("12x12x3, 256 values, mixtures of 3 logistics"));
+    for name in ["samples.png", "completions.png"] {
+        assert!(fs::read(out.join("local-2d-seed1").join(name)).unwrap().starts_with(b"\x89PNG"), "{name}");
+    }
+    succeeded(&tool("analyse").arg(&out).args(["--texts", "1", "--pictured", "1"]).output().unwrap());
+    assert!(fs::read_to_string(out.join("analysis/local-2d-seed1/weights.csv")).unwrap().contains("decoder.layers.0.self_attention"));
+    let refuse = |further: &[&str], parts: &[&str]| {
+        let output = run("image", &folder.path().join("refused"), &[&small[..], &few, further].concat());
+        refused(&output, 2, parts);
+    };
+    refuse(&["--set", "components=0"], &["components", "at least 1"]);
+    refuse(&["--set", "tied=true"], &["tied"]);
+    refuse(&["--super-resolution"], &["--super-resolution"]);
+}
+
+#[test]
+fn images_are_sharpened_by_any_attention_in_each_part() {
+    let folder = tempfile::tempdir().unwrap();
+    let layout = "{encoder=linformer,decoder=[local-1d,dot-product],cross=uniform}";
+    let small = ["--super-resolution", "--set", "data={generated_images = 20, valid = 4, test = 4, batch = 4, samples = 2}"];
+    let out = folder.path().join("run");
+    let further = [&small[..], &["--attention", layout, "--set", "mechanisms.linformer.rank=4", "--set", "model.layers=2"]].concat();
+    let found = record(&run("image", &out, &further), &out);
+    assert_eq!(found["attention"], layout);
+    let page = |out: &Path| -> String {
+        succeeded(&tool("analyse").arg(out).args(["--texts", "1", "--pictured", "1"]).output().unwrap());
+        let analyses: Vec<_> = fs::read_dir(out.join("analysis")).unwrap().map(|entry| entry.unwrap().path()).collect();
+        let [analysis] = &analyses[..] else { panic!("one analysis: {analyses:?}") };
+        fs::read_to_string(analysis.join("analyse.md")).unwrap()
+    };
+    let said = page(&out);
+    for module in ["encoder.layers.1.self_attention", "decoder.layers.0.self_attention", "decoder.layers.1.self_attention"] {
+        assert!(said.contains(module), "{module} is missing in\n{said}");
+    }
+    // The small image has rows of three values.
+    let blocks = "{encoder={name=local-2d,query_block=[1,3],memory=[1,0]},decoder={name=local-2d,query_block=[4,4],memory=[4,4]}}";
+    let out = folder.path().join("blocks");
+    record(&run("image", &out, &[&small[..], &["--attention", blocks]].concat()), &out);
+    let wrong = "{encoder={name=local-2d,query_block=[2,3],memory=[1,0]}}";
+    let output = run("image", &folder.path().join("refused"), &[&small[..], &["--attention", wrong]].concat());
+    refused(&output, 2, &["query_block = [2, 3]", "3 rows of 3 values"]);
+    let output = run("image", &folder.path().join("refused"), &[&small[..], &["--attention", "{decoder=linformer}"]].concat());
+    refused(&output, 2, &["linformer"]);
+}
+
+#[test]
+fn spans_of_a_language_model_are_analysed_for_each_head_of_each_layer() {
+    let (data, folder) = (text_folder(), tempfile::tempdir().unwrap());
+    let out = folder.path().join("run");
+    let text = ["--data", data.path().to_str().unwrap(), "--set", "data={context = 16, batch = 4}"];
+    succeeded(&run("lm", &out, &[&text[..], &["--attention", "adaptive-span", "--set", "model.layers=2"]].concat()));
+    succeeded(&tool("analyse").arg(&out).args(["--texts", "2", "--pictured", "0"]).output().unwrap());
+    let analysis = out.join("analysis/adaptive-span-seed1");
+    let spans = fs::read_to_string(analysis.join("spans.csv")).unwrap();
+    for state in ["initial", "trained"] {
+        for (layer, head) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+            let place = format!("{state},decoder.layers.{layer}.self_attention,{head},");
+            assert_eq!(spans.lines().filter(|row| row.starts_with(&place)).count(), 1, "{place} in\n{spans}");
+        }
+    }
+    assert!(analysis.join("spans.svg").is_file());
+}
+
+#[test]
+fn gates_of_an_agent_are_analysed_in_each_layer() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    succeeded(&agent(&out).args(["--set", "model.layers=2"]).output().unwrap());
+    succeeded(&tool("analyse").arg(&out).args(["--texts", "3", "--pictured", "1"]).output().unwrap());
+    let analysis = out.join("analysis/gtrxl-seed1");
+    let gates = fs::read_to_string(analysis.join("gates.csv")).unwrap();
+    for layer in 0..2 {
+        for part in ["self_attention", "feed_forward"] {
+            let rows = gates.lines().filter(|row| row.contains(&format!("layers.{layer}.{part}")));
+            assert_eq!(rows.count(), 2, "initial and trained {part} of layer {layer} in\n{gates}");
+        }
+    }
+    assert!(analysis.join("gates.svg").is_file());
+    refused(&tool("analyse").arg(&out).args(["--text", "north"]).output().unwrap(), 2, &["north", "number"]);
 }
 
 /// Settings of an agent that learns for a moment.
