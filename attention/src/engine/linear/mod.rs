@@ -3,8 +3,8 @@
 //! On flex, Burn clears the memory of every product and copies it into another block, on one thread: a tenth of a training step. Here products are written
 //! once, in both directions of a map. With few rows, as in decoding, they read weights as main memory gives them fastest.
 
-mod few_rows;
 mod composed;
+mod few_rows;
 mod flex;
 #[cfg(feature = "ndarray")]
 mod ndarray;
