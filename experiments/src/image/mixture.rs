@@ -48,7 +48,7 @@ impl Default for ImageMixtures {
 
 impl ImageMixtures {
     /// A decoder over the pixels of an image.
-    fn model(&self, settings: &ModelSettings, images: &Images, attention: &Attention) -> PixelDecoderConfig {
+    fn decoder(&self, settings: &ModelSettings, images: &Images, attention: &Attention) -> PixelDecoderConfig {
         let grid = grid(images);
         let attention = &attention.layout.decoder;
         let settings = config::fitted(settings, &grid, attention);
@@ -121,7 +121,7 @@ impl Experiment for ImageMixtures {
                 shape(images)
             )));
         }
-        config.own.model(&config.model, images, attention).validate().map_err(ExperimentError::usage)?;
+        config.own.decoder(&config.model, images, attention).validate().map_err(ExperimentError::usage)?;
         fits_blocks(&attention.layout.decoder, images.height, images.width)
     }
 
@@ -136,7 +136,7 @@ impl Experiment for ImageMixtures {
 
     fn model(setup: Setup<'_, Self>, key: &RandomKey, device: &Device) -> Result<PixelDecoder, ExperimentError> {
         let Setup { config, data, attention } = setup;
-        Ok(config.own.model(&config.model, &data.images, attention).init(key, device))
+        Ok(config.own.decoder(&config.model, &data.images, attention).init(key, device))
     }
 
     fn score(
