@@ -145,7 +145,7 @@ impl Mechanism for SparseStridedConfig {
     fn formula(&self) -> Option<Formula<'_>> {
         Some(Formula::default().shows(|query, key| {
             let distance = query.distance(key);
-            let mut step = 1;
+            let mut step = 1usize;
             for (m, has) in factors(self.factors, self.integration, &self.ratio, query).into_iter().enumerate() {
                 let is_near = m + 1 == self.factors || distance <= step.saturating_mul(self.stride);
                 if has && distance.is_multiple_of(step) && is_near {
