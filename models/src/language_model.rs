@@ -133,7 +133,7 @@ impl<A: Attention> LanguageModel<A> {
         probe: &mut Probe,
     ) -> Hidden {
         let Some(classifiers) = &self.auxiliary else { return self.hidden(tokens, &[], random, probe) };
-        let (x, context) = self.embedded(tokens, &[], random);
+        let (x, context) = self.embedded(tokens, None, &[], random);
         let of_layers = LayerLosses::new(classifiers, targets, progress);
         probe.within("decoder", None, |probe| self.decoder.forward_with_losses(x, &context, &of_layers, random, probe))
     }
