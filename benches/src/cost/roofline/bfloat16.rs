@@ -50,7 +50,7 @@ struct Strip<'a> {
 fn multiplied<L: Lanes>(lanes: L, a: &[f32], b: &[f32], inner: usize) -> Vec<f32> {
     let (rows, columns) = (a.len() / inner, b.len() / inner);
     assert!(a.len() == rows * inner && b.len() == inner * columns, "operands have whole rows");
-    assert!(rows % ROWS == 0 && inner % SUMS == 0 && columns % COLUMNS == 0, "tiles fill the product");
+    assert!(rows.is_multiple_of(ROWS) && inner.is_multiple_of(SUMS) && columns.is_multiple_of(COLUMNS), "tiles fill the product");
     let packed = packed(lanes, b, columns);
     let mut product = vec![0.0; rows * columns];
     let strips = product.par_chunks_mut(STRIP * columns).zip(a.par_chunks(STRIP * inner));
