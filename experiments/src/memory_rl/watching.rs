@@ -96,8 +96,11 @@ mod tests {
         (policy.init(&RandomKey::from_seed(1), &Device::flex()), data)
     }
 
-    /// What is shown of each segment: its reading, and the paths and shapes of gates and weights.
-    fn watched(core: Core, text: &str) -> Result<Vec<(Reading, Vec<(String, Vec<usize>)>)>, ExperimentError> {
+    /// The paths and shapes of gates and weights.
+    type Shown = Vec<(String, Vec<usize>)>;
+
+    /// The reading of each segment, and what is shown of it.
+    fn watched(core: Core, text: &str) -> Result<Vec<(Reading, Shown)>, ExperimentError> {
         let (policy, data) = policy(core);
         let mut segments = Vec::new();
         watch(&policy, &data, text, &mut |read| {
