@@ -152,6 +152,7 @@ impl Coordinates {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use burn::module::Param;
     use burn::tensor::Int;
     use heedful_attention::placement::Role;
     use heedful_attention::probe::{Observation, Probe};
@@ -280,10 +281,18 @@ mod tests {
         }
     }
 
+    /// The model with a halting unit that reads the first channel alone, whose coordinate differs most between positions: some halt before others.
+    fn with_early_positions(mut model: LanguageModel, device: &Device) -> LanguageModel {
+        let weight = Tensor::<2>::from_data([[5.0f32], [0.0], [0.0], [0.0], [0.0], [0.0], [0.0], [0.0]], device);
+        model.decoder.halting.as_mut().unwrap().unit.weight = Param::from_tensor(weight);
+        model
+    }
+
     #[test]
     fn steps_of_decoding_compute_no_position_that_has_halted() {
         let tokens = Tensor::<2, Int>::from_data([[2, 5, 7, 1, 3, 8], [4, 9, 4, 4, 6, 2]], &Device::flex());
         let model = model(AnyMechanism::default(), shared(Some(HaltingConfig { bias: 0.0, ..halting() })));
+        let model = with_early_positions(model, &Device::flex());
         let mut steps = Vec::new();
         let mut listener = |_: &str, observation: Observation| {
             if let Observation::HaltingSteps(taken) = observation {
@@ -320,11 +329,11 @@ mod tests {
         let tokens = Tensor::<2, Int>::from_data([[2, 5, 7, 1, 3, 8], [4, 9, 4, 4, 6, 2]], &device);
         for checkpoint in [false, true] {
             let gradients = |skip_in_training: bool| {
-                let depth = shared(Some(HaltingConfig { skip_in_training, ..halting() }));
+                let depth = shared(Some(HaltingConfig { bias: 0.0, skip_in_training, ..halting() }));
                 let block = BlockConfig { checkpoint, ..block() };
                 let config = LanguageModelConfig { vocabulary: 11, layers: 6, block, depth, ..LanguageModelConfig::default() };
                 config.validate().unwrap();
-                let model = config.init(&RandomKey::from_seed(1), &device);
+                let model = with_early_positions(config.init(&RandomKey::from_seed(1), &device), &device);
                 let pass = || model.forward_with(tokens.clone(), &[], Some(RandomKey::from_seed(2)), &mut Probe::off());
                 let (scores, positions) = counted_positions(pass);
                 let loss = scores.logits.clone().powi_scalar(2).mean() + scores.losses.total().unwrap();
