@@ -239,7 +239,7 @@ fn images_are_sharpened_by_any_attention_in_each_part() {
 fn spans_of_a_language_model_are_analysed_for_each_head_of_each_layer() {
     let (data, folder) = (text_folder(), tempfile::tempdir().unwrap());
     let out = folder.path().join("run");
-    let text = ["--data", data.path().to_str().unwrap(), "--set", "data={context = 16, batch = 4}"];
+    let text = ["--data", data.path().to_str().unwrap(), "--set", "data={context = 16, batch = 4, stride = 8}"];
     succeeded(&run("lm", &out, &[&text[..], &["--attention", "adaptive-span", "--set", "model.layers=2"]].concat()));
     succeeded(&tool("analyse").arg(&out).args(["--texts", "2", "--pictured", "0"]).output().unwrap());
     let analysis = out.join("analysis/adaptive-span-seed1");
