@@ -42,6 +42,7 @@ pub fn projected<const D: usize>(x: Tensor<D>, matrix: Tensor<2>) -> Tensor<D> {
     let product = <Dispatch as Products>::product(x.reshape([sizes[0], sizes[1]]).into_dispatch(), matrix.into_dispatch());
     Tensor::<2>::from_dispatch(product).reshape(shape)
 }
+
 /// Some of the rows of a matrix, in ascending order.
 pub type Rows = Arc<[Range<usize>]>;
 
