@@ -141,7 +141,13 @@ impl<F: Family> Experiment for Sequences<F> {
         }
         let is_even = config.model.d_model.is_multiple_of(2);
         settings.require("model.d_model", !task.is_rebuilt() || is_even, "sequences are rebuilt with sinusoids; give an even number")?;
+        let has_other_layers = config.own.first_layer.is_none() || config.model.layers > 1;
+        settings.require("first_layer", has_other_layers, "there is no other layer; give model.layers at least 2, or first_layer=unset")?;
+        let mut without_first = config.clone();
+        without_first.own.first_layer = None;
         for attention in attentions {
+            // What the first layer replaces has to fit as well: a list of three for two layers is a mistake.
+            without_first.language_model(attention).validate().map_err(ExperimentError::usage)?;
             config.language_model(attention).validate().map_err(ExperimentError::usage)?;
         }
         Ok(())

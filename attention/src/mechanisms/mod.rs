@@ -8,6 +8,7 @@
 pub mod adaptive_span;
 pub mod aft;
 pub mod alibi;
+pub mod base_conv;
 pub mod cosformer;
 pub mod delta_net;
 pub mod delta_rule;

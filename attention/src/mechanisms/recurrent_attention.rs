@@ -121,7 +121,7 @@ pub(super) fn expanded(placement: &Placement, times: f64) -> usize {
 }
 
 /// Flags `[B|1, N]` as factors `[B|1, N, 1]`, if there is padding.
-fn factors(real: &[bool], x: &Tensor<3>) -> Option<Tensor<3>> {
+pub(super) fn factors(real: &[bool], x: &Tensor<3>) -> Option<Tensor<3>> {
     if real.iter().all(|&real| real) {
         return None;
     }

@@ -99,6 +99,7 @@ built_in! {
     gated_delta_net::GatedDeltaNetConfig,
     lightweight_conv::LightweightConvConfig,
     dynamic_conv::DynamicConvConfig,
+    base_conv::BaseConvConfig,
     aft::AftConfig,
     fnet::FnetConfig,
     gmlp::GmlpConfig,

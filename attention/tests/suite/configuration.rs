@@ -5,6 +5,7 @@ use heedful_attention::error::ConfigError;
 use heedful_attention::kernel_attention::KernelSizes;
 use heedful_attention::mechanisms::adaptive_span::AdaptiveSpanConfig;
 use heedful_attention::mechanisms::aft::{AftConfig, AftForm};
+use heedful_attention::mechanisms::base_conv::BaseConvConfig;
 use heedful_attention::mechanisms::dynamic_conv::DynamicConvConfig;
 use heedful_attention::mechanisms::entmax::EntmaxConfig;
 use heedful_attention::mechanisms::gaussian::{Execution, GaussianConfig, Normalisation};
@@ -331,6 +332,7 @@ fn impossible_mixers_of_positions_are_refused() {
     for form in [AftForm::Local, AftForm::Simple] {
         check(aft.clone().with_form(form).with_factorised(false), &["`factorised` is false", "set form to full"]);
     }
+    refused(&BaseConvConfig::default().with_taps(0).into(), &own, &["base-conv", "`taps` is 0", "at least 1"]);
     check(aft.with_init_std(f64::NAN), &["`init_std`", "at least 0"]);
     refused(&GmlpConfig::default().with_expansion(0).into(), &own, &["gmlp", "`expansion` is 0", "at least 1"]);
     refused(&GmlpConfig::default().with_init_scale(-1.0).into(), &own, &["gmlp", "`init_scale` is -1", "at least 0"]);

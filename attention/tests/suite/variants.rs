@@ -4,6 +4,7 @@ use heedful_attention::gated_norm::HeadNorm;
 use heedful_attention::kernel_attention::{self as convolution, KernelSizes};
 use heedful_attention::mechanisms::adaptive_span::{AdaptiveSpanConfig, SpanKind, SpanOrigin};
 use heedful_attention::mechanisms::aft::{AftConfig, AftForm};
+use heedful_attention::mechanisms::base_conv::BaseConvConfig;
 use heedful_attention::mechanisms::cosformer::CosformerConfig;
 use heedful_attention::mechanisms::delta_net::DeltaNetConfig;
 use heedful_attention::mechanisms::differential::DifferentialConfig;
@@ -95,6 +96,7 @@ pub fn variants() -> Vec<Variant> {
             "gated-delta-net",
             "lightweight-conv",
             "dynamic-conv",
+            "base-conv",
             "aft",
             "fnet",
             "gmlp",
@@ -360,6 +362,9 @@ fn latents(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
 /// Mechanisms that mix positions without comparing queries and keys.
 fn mixers(add: &mut impl FnMut(&str, AnyMechanism, &[Role], bool)) {
     let (one, both, encoder) = (&[Role::Decoder], &[Role::Encoder, Role::Decoder], &[Role::Encoder]);
+    add("base-conv", parse("base-conv"), one, false);
+    add("base-conv, one tap", BaseConvConfig::default().with_taps(1).into(), one, false);
+    add("base-conv, many taps", BaseConvConfig::default().with_taps(6).into(), one, false);
     let aft = AftConfig::default().with_init_std(1.0);
     add("aft", aft.clone().into(), both, false);
     add("aft, rank 3", aft.clone().with_rank(3).into(), one, false);

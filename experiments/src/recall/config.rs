@@ -3,7 +3,11 @@
 use std::fmt::Debug;
 use std::marker::PhantomData;
 
+use heedful_attention::mechanisms::base_conv::BaseConvConfig;
+use heedful_attention::registry::AnyMechanism;
+use heedful_models::block::FeedForwardIn;
 use heedful_models::language_model::LanguageModelConfig;
+use heedful_models::layout::LayerAttention;
 use heedful_models::position::PositionConfig;
 use serde::{Deserialize, Serialize};
 
@@ -33,6 +37,10 @@ pub(super) const MODELS: &[NamedModel] = &[
     window!("window-32", "32"),
     window!("window-64", "64"),
 ];
+
+/// What `recall` compares by default, beside a window: softmax, sums and decays, delta rules, convolutions, and weights that are no matter of content.
+const RECALLING: [&str; 8] =
+    ["dot-product", "linear-attention", "retnet", "gla", "delta-net", "gated-delta-net", "dynamic-conv", "synthesizer-random"];
 
 /// What one of the experiments has of its own.
 pub trait Family: Clone + Debug + PartialEq + Send + Sync + 'static {
@@ -75,6 +83,9 @@ pub struct Sequences<F> {
     pub data: SequenceData,
     /// Whether the output projection is the embedding's matrix.
     pub tied: bool,
+    /// The attention of the first layer of all models, whatever they have in the others; unset: their own. A short convolution there tells all mechanisms alike
+    /// which token stands next to which (Arora et al. 2024, Based).
+    pub first_layer: Option<AnyMechanism>,
     #[serde(skip)]
     family: PhantomData<F>,
 }
@@ -104,30 +115,29 @@ impl Default for SequenceData {
 
 impl<F: Family> Default for Sequences<F> {
     fn default() -> Self {
-        Self { data: SequenceData { task: F::task(), ..SequenceData::default() }, tied: true, family: PhantomData }
+        Self { data: SequenceData { task: F::task(), ..SequenceData::default() }, tied: true, first_layer: None, family: PhantomData }
     }
 }
 
-/// Two layers without position vectors, whose feed-forward networks begin with short convolutions: order is known to all mechanisms alike.
-fn small<F: Family>(config: &mut Config<Sequences<F>>, learning_rates: &[f64]) {
+/// Two layers without position vectors.
+fn small<F: Family>(config: &mut Config<Sequences<F>>, steps: u64, learning_rates: &[f64]) {
     config.model = ModelSettings {
         layers: 2,
         d_model: 32,
         heads: 1,
         d_ff: 64,
-        separable_feed_forward: true,
         positions: PositionConfig::None,
         dropout: 0.0,
         ..ModelSettings::default()
     };
     config.training = TrainingConfig {
-        steps: 600,
+        steps,
         learning_rate: 1e-2,
         learning_rates: learning_rates.to_vec(),
-        schedule: ScheduleConfig::Cosine { warmup: 60, end: 0.0 },
+        schedule: ScheduleConfig::Cosine { warmup: steps / 10, end: 0.0 },
         optimiser: OptimiserConfig { kind: OptimiserKind::AdamW, weight_decay: 0.1, ..OptimiserConfig::default() },
-        evaluate_every: 200,
-        checkpoint_every: 200,
+        evaluate_every: steps / 2,
+        checkpoint_every: steps / 2,
         log_every: 25,
         ..TrainingConfig::default()
     };
@@ -143,9 +153,11 @@ impl Family for RecallFamily {
     }
 
     fn defaults(config: &mut Config<Recall>) {
-        config.run.attention = ["dot-product", "dynamic-conv", "synthesizer-dense"].map(str::to_owned).to_vec();
+        config.run.attention = RECALLING.map(str::to_owned).to_vec();
         config.run.models = vec![ModelRun { name: "window-16".to_owned(), ..ModelRun::default() }];
-        small(config, &[1e-3, 3e-3, 1e-2, 3e-2]);
+        small(config, 500, &[1e-3, 3e-3, 1e-2, 3e-2]);
+        config.own.first_layer = Some(BaseConvConfig::default().into());
+        config.model.feed_forward_in = FeedForwardIn::None;
     }
 
     fn published() -> PublishedNumbers {
@@ -164,7 +176,9 @@ impl Family for TrackFamily {
 
     fn defaults(config: &mut Config<Track>) {
         config.run.attention = ["dot-product", "alibi", "dynamic-conv"].map(str::to_owned).to_vec();
-        small(config, &[5e-4, 1e-3, 3e-3, 1e-2]);
+        small(config, 600, &[5e-4, 1e-3, 3e-3, 1e-2]);
+        // Feed-forward networks begin with short convolutions: order is known to all mechanisms alike.
+        config.model.separable_feed_forward = true;
     }
 
     fn published() -> PublishedNumbers {
@@ -177,6 +191,13 @@ impl<F: Family> Config<Sequences<F>> {
     pub(super) fn language_model(&self, attention: &Attention) -> LanguageModelConfig {
         let task = &self.own.data.task;
         let settings = ModelSettings { max_length: self.model.max_length.max(task.longest()), ..self.model.clone() };
-        settings.language_model(task.vocabulary(), &attention.layout.decoder, self.own.tied)
+        let own = &attention.layout.decoder;
+        let layers = match &self.own.first_layer {
+            Some(first) => {
+                LayerAttention::Each((0..settings.layers).map(|layer| if layer == 0 { first } else { own.at(layer) }.clone()).collect())
+            }
+            None => own.clone(),
+        };
+        settings.language_model(task.vocabulary(), &layers, self.own.tied)
     }
 }

@@ -84,3 +84,16 @@ fn checksums_tell_tasks_and_sizes_apart_and_nothing_else() {
     assert_ne!(sha256(&first), sha256(&more));
     assert_ne!(sha256(&first), sha256(&config("induction")));
 }
+
+#[test]
+fn the_first_layer_of_all_models_is_the_same() {
+    let layers = |config: &Config<Recall>, attention: &str| {
+        let model = config.language_model(&Attention::new(attention.parse().unwrap()));
+        (0..2).map(|layer| model.attention.at(layer).to_string()).collect::<Vec<_>>()
+    };
+    let mut config = Config::<Recall>::default();
+    assert_eq!(layers(&config, "gla"), ["base-conv", "gla"]);
+    config.own.first_layer = None;
+    assert_eq!(layers(&config, "gla"), ["gla", "gla"]);
+    assert_eq!(Config::<Track>::default().own.first_layer, None);
+}

@@ -415,6 +415,8 @@ fn sequences_are_recalled_tracked_and_analysed() {
     refuse("recall", &["--set", "training.learning_rate=1e-3"], &["training.learning_rate", "training.learning_rates=[RATE]"]);
     refuse("recall", &["--set", "training.learning_rates=[1e-3,0.0]"], &["training.learning_rates", "positive"]);
     refuse("recall", &["--set", "data.train=0"], &["data.train", "at least 1"]);
+    refuse("recall", &["--set", "model.layers=1"], &["first_layer", "at least 2", "unset"]);
+    refuse("recall", &["--attention", "[gla,gla,gla]"], &["list of 3", "divides 2"]);
     refuse("recall", &["--data", "."], &["run.data", "read no files"]);
     refuse("track", &["--task", "words", "--set", "data.task.group=m11"], &["m11", "a4xz5"]);
     let output = binary("track").args(["--task", "mqar"]).output().unwrap();

@@ -1,0 +1,277 @@
+//! BaseConv, the gated convolution that stands for all of them in theory (Arora et al. 2023, arXiv 2312.04927, section 4), with short kernels.
+//!
+//! `y_t = (W u_t + b) ⊙ sum_(j < k) c_j ⊙ u_(t - k + 1 + j)`: each channel weighs its latest `k` elements by weights of its own, the same at all positions and for
+//! all inputs, and the element gates the sum. H3, Hyena and RWKV can be written as stacks of such layers. It recalls nothing by content; in front of other
+//! mechanisms it tells them what stands next to what, as in the models of Arora et al. 2024 (Based). What lies before the sequence, and padding, is 0. A head is
+//! a group of channels that a visibility may treat alike, and nothing more.
+//!
+//! How far a change of each of 32 random elements moves the output of an untrained layer: rows are outputs, columns are elements.
+//!
+#![doc = include_str!("../../pictures/base-conv.svg")]
+
+use burn::module::{Module, Param};
+use burn::nn::Linear;
+use burn::tensor::{Device, Int, Tensor, TensorData};
+use derive_setters::Setters;
+use serde::{Deserialize, Serialize};
+
+use crate::abilities::{Abilities, Causality};
+use crate::conformance::formula::Formula;
+use crate::contract::{Attention, AttentionInput, AttentionOutput, Pairs};
+use crate::dropout::dropout;
+use crate::engine::recurrence::RecurrentState;
+use crate::error::ConfigError;
+use crate::init::{self, Init};
+use crate::linear::linear;
+use crate::parameter_formula::ParameterFormula;
+use crate::placement::Placement;
+use crate::probe::Probe;
+use crate::progress::DecodingStart;
+use crate::random::RandomKey;
+use crate::recurrent_attention::factors;
+use crate::registry::{AnyAttention, Card, Kind, Mechanism};
+use crate::visibility::{Mask, Span, Visibility};
+
+/// Configuration of [`BaseConv`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Setters)]
+#[serde(default, deny_unknown_fields)]
+#[setters(prefix = "with_")]
+#[non_exhaustive]
+pub struct BaseConvConfig {
+    /// Taps of the convolution, at least 1 (default: 3).
+    pub taps: usize,
+}
+
+impl Default for BaseConvConfig {
+    fn default() -> Self {
+        Self { taps: 3 }
+    }
+}
+
+/// A gated convolution.
+///
+/// Should be created with [`BaseConvConfig`].
+#[derive(Module, Debug)]
+pub struct BaseConv {
+    /// `W`, `[C, C]`, and `b`.
+    pub gate: Linear,
+    /// Weights of each channel, earliest element first, `[taps, C]`.
+    pub weight: Param<Tensor<2>>,
+    heads: usize,
+    dropout: f64,
+    #[module(skip)]
+    limit: Visibility,
+}
+
+impl BaseConvConfig {
+    /// Initialises the layer. Weights of the convolution are uniform on `±taps^-1/2`, as PyTorch has them.
+    pub fn init(&self, placement: &Placement, key: &RandomKey, device: &Device) -> BaseConv {
+        let width = placement.d_model;
+        // Half the sum of fans is three times the number of taps: a bound of sqrt(6 / (6 taps)).
+        let uniform = Init::XavierUniform { fan_in: 3 * self.taps, fan_out: 3 * self.taps };
+        BaseConv {
+            gate: init::linear(width, width, true, &key.named("gate"), device),
+            weight: uniform.parameter([self.taps, width], &key.named("weight"), device),
+            heads: placement.heads,
+            dropout: placement.dropout,
+            limit: placement.limit(),
+        }
+    }
+}
+
+impl Mechanism for BaseConvConfig {
+    const NAME: &'static str = "base-conv";
+
+    fn card() -> Card {
+        Card {
+            variant: "BaseConv",
+            description: "Weighs the latest elements by trained weights of each channel, and gates the sum by the element, in decoders.",
+            source: "Arora et al. 2023 (2312.04927), section 4",
+            kind: Kind::Whole,
+            cross: false,
+            causal: true,
+            time: "n t d",
+            state: "t d",
+            letters: &[("t", "taps of the convolution, option `taps`")],
+            differences: &[
+                "The convolution has no bias, so that an element that sees nothing gives 0.",
+                "Kernels are short in all layers; the paper's models have some as long as the sequence, which cannot be decoded with a small state.",
+                "Dropout drops numbers of the outputs; the released code has none there.",
+            ],
+        }
+    }
+
+    fn can_see_ahead() -> bool {
+        false
+    }
+
+    /// # Errors
+    /// If there is no tap.
+    fn validate(&self, placement: &Placement) -> Result<(), ConfigError> {
+        placement.check(Self::NAME).at_least_one("taps", self.taps)
+    }
+
+    fn attention(&self, placement: &Placement, key: &RandomKey, device: &Device) -> AnyAttention {
+        AnyAttention::new(self.init(placement, key, device))
+    }
+
+    /// Arora et al. 2023, section 4, channel by channel.
+    fn formula(&self) -> Option<Formula<'_>> {
+        Some(Formula::default().head(|query| {
+            let gate = query.mapped("gate", query.element());
+            let weight = query.parameter("weight");
+            let seen = |key: &usize| query.sees(*key) && query.position_of(*key) <= query.position() && query.distance(*key) < self.taps;
+            let seen: Vec<usize> = (0..query.keys()).filter(seen).collect();
+            let own = query.placement().d_head();
+            let output = |channel: usize| {
+                let term = |&key: &usize| weight.at(&[self.taps - 1 - query.distance(key), channel]) * query.attended(key)[channel];
+                gate[channel] * seen.iter().map(term).sum::<f64>()
+            };
+            (query.head * own..(query.head + 1) * own).map(output).collect()
+        }))
+    }
+
+    fn has_engines(&self) -> bool {
+        false
+    }
+
+    fn tensors() -> &'static [(&'static str, &'static str)] {
+        &[("weight", "weights of each channel, earliest element first [taps, C]")]
+    }
+
+    fn parameters(&self) -> Option<ParameterFormula> {
+        Some(ParameterFormula::trained(&[(1, "d^2"), (1, "d"), (1, "d t")]))
+    }
+
+    fn letters(&self, _max_length: usize) -> Vec<(&'static str, usize)> {
+        vec![("t", self.taps)]
+    }
+}
+
+impl BaseConv {
+    /// The weighted sums `[B, N, C]` of elements `[B, N, C]` behind those that `tail` holds, `[B, 1, taps - 1, C]`; leaves the tail of what follows.
+    fn convolved(&self, x: Tensor<3>, tail: &mut Option<Tensor<4>>) -> Tensor<3> {
+        let ([batch, length, width], taps) = (x.dims(), self.weight.dims()[0]);
+        let weight = self.weight.val();
+        let tap = |tap: usize| weight.clone().narrow(0, tap, 1).reshape([1, 1, width]);
+        if taps == 1 {
+            return x * tap(0);
+        }
+        let before = tail.take().map(|tail| tail.squeeze_dim::<3>(1));
+        let before = before.unwrap_or_else(|| Tensor::zeros([batch, taps - 1, width], (&x.device(), x.dtype())));
+        let x = Tensor::cat(vec![before, x], 1);
+        *tail = Some(x.clone().narrow(1, length, taps - 1).detach().unsqueeze_dim(1));
+        (1..taps).fold(x.clone().narrow(1, 0, length) * tap(0), |sum, index| sum + x.clone().narrow(1, index, length) * tap(index))
+    }
+
+    /// The weighted sums `[B, Q, C]` of elements `[B, K, C]` where a mask hides any pairs.
+    fn pair_by_pair(&self, x: Tensor<3>, mask: Option<Mask>, span: Span) -> Tensor<3> {
+        let ([batch, keys, width], taps, device) = (x.dims(), self.weight.dims()[0], x.device());
+        // Behind the weights is a 0 for pairs that are too far apart.
+        let weight = Tensor::cat(vec![self.weight.val(), Tensor::zeros([1, width], (&device, x.dtype()))], 0);
+        let which = |i: usize| (0..keys).map(move |j| i.checked_sub(j).filter(|&lag| lag < taps).map_or(taps, |lag| taps - 1 - lag) as i32);
+        let which: Vec<i32> = (span.query_start..span.query_start + span.queries).flat_map(which).collect();
+        let which = Tensor::<1, Int>::from_data(TensorData::new(which, [span.queries * keys]), &device);
+        let weights = weight.select(0, which).reshape([1, span.queries, keys, width]).permute([0, 3, 1, 2]);
+        let weights = match mask {
+            Some(Mask { bias, .. }) => {
+                let is_seen = bias.equal_elem(0.0).float().cast(x.dtype());
+                let [rows, heads, ..] = is_seen.dims();
+                let each = width / heads;
+                let is_seen = is_seen.unsqueeze_dim::<5>(2).expand([rows, heads, each, span.queries, keys]);
+                weights * is_seen.reshape([rows, width, span.queries, keys])
+            }
+            None => weights,
+        };
+        let rows = weights.dims()[0];
+        let weights = if rows == batch { weights } else { weights.expand([batch, width, span.queries, keys]) };
+        let sums = weights.matmul(x.swap_dims(1, 2).unsqueeze_dim::<4>(3));
+        sums.squeeze_dim::<3>(3).swap_dims(1, 2)
+    }
+
+    /// Sums `[B, Q, C]`, gated by the elements of the queries.
+    fn gated(&self, sums: Tensor<3>, query: Tensor<3>, random: Option<RandomKey>) -> AttentionOutput {
+        let key = random.map(|key| key.named("output"));
+        AttentionOutput::new(dropout(linear(query, &self.gate) * sums, self.dropout, key.as_ref()))
+    }
+}
+
+impl Attention for BaseConv {
+    type State = RecurrentState;
+
+    fn abilities(&self) -> Abilities {
+        Abilities {
+            cross_attention: false,
+            causality: Causality::ByConstruction,
+            steps: true,
+            // Each channel has its own.
+            weights: false,
+            max_length: None,
+            auxiliary_losses: false,
+            randomness: false,
+        }
+    }
+
+    /// # Panics
+    /// If there is a memory that does not end with the queries.
+    fn forward(&self, input: AttentionInput, _: &mut Probe) -> AttentionOutput {
+        let AttentionInput { query, memory, visibility, positions, random, .. } = input;
+        let visibility = visibility.within(&self.limit);
+        let queries = query.dims()[1];
+        let x = memory.unwrap_or_else(|| query.clone());
+        let length = x.dims()[1];
+        assert_eq!(
+            length,
+            positions.start + queries,
+            "a convolution is over what precedes its sequence and over nothing else: {length} positions"
+        );
+        let sums = match visibility.real_positions(length, self.heads) {
+            Some(real) => {
+                let x = match factors(&real, &x) {
+                    Some(real) => x * real,
+                    None => x,
+                };
+                self.convolved(x, &mut None).narrow(1, length - queries, queries)
+            }
+            None => {
+                let span = Span { query_start: length - queries, queries, key_start: 0, keys: length };
+                let mask = visibility.mask(span, self.heads, x.dtype(), &x.device());
+                self.pair_by_pair(x, mask, span)
+            }
+        };
+        self.gated(sums, query, random)
+    }
+
+    /// # Panics
+    /// If a memory is given.
+    fn state(&self, start: &DecodingStart) -> RecurrentState {
+        assert!(start.memory().is_none(), "a convolution is not over another sequence");
+        RecurrentState::new(start)
+    }
+
+    /// # Panics
+    /// If a position sees something else than the real ones up to itself.
+    fn step(&self, query: Tensor<3>, state: &mut RecurrentState, _: &mut Probe) -> AttentionOutput {
+        let real = state.real_of_step(query.clone(), self.heads);
+        let x = match factors(&real, &query) {
+            Some(real) => query.clone() * real,
+            None => query.clone(),
+        };
+        let sums = self.convolved(x, state.tail());
+        self.gated(sums, query, None)
+    }
+
+    fn select(&self, state: &mut RecurrentState, rows: &[usize]) {
+        state.select(rows);
+    }
+
+    fn state_bytes(&self, state: &RecurrentState) -> Option<usize> {
+        Some(state.bytes())
+    }
+
+    fn multiplications(&self, pairs: &Pairs) -> f64 {
+        // Of each tap, and of the gate.
+        let taps = self.weight.dims()[0] as f64;
+        (pairs.queries.len() * pairs.heads) as f64 * pairs.d_head() * (taps + 1.0)
+    }
+}
