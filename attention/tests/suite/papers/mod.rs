@@ -2,6 +2,7 @@
 
 mod adaptive_span;
 mod aft;
+mod base_conv;
 mod convolution;
 mod delta_net;
 mod differential;
