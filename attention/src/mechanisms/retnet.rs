@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::conformance::formula::{Formula, Query};
 use crate::engine::recurrence::Recurrence;
+use crate::engine::rotation::{PairLayout, rotated};
 use crate::error::ConfigError;
 use crate::gated_norm::{self, GatedNorm, HeadNorm};
 use crate::heads::split_heads;
@@ -107,26 +108,21 @@ fn angles(pairs: usize) -> impl Iterator<Item = f64> {
 }
 
 /// `[B, H, N, D]` with each pair of neighbouring channels turned by its angle times the position. A last channel without a neighbour stays.
-fn rotated(x: Tensor<4>, start: usize) -> Tensor<4> {
-    let [batch, heads, length, width] = x.dims();
+fn turned(x: Tensor<4>, start: usize) -> Tensor<4> {
+    let [_, _, length, width] = x.dims();
     let pairs = width / 2;
-    let (device, dtype) = (x.device(), x.dtype());
     let table = |of: fn(f64) -> f64| {
         let numbers = (start..start + length).flat_map(|position| angles(pairs).map(move |angle| of(position as f64 * angle) as f32));
-        Tensor::<5>::from_data(TensorData::new(numbers.collect(), [1, 1, length, pairs, 1]), (&device, dtype))
+        Tensor::from_data(TensorData::new(numbers.collect(), [length, pairs]), (&x.device(), x.dtype()))
     };
-    let turned = x.clone().narrow(3, 0, 2 * pairs).reshape([batch, heads, length, pairs, 2]);
-    let (even, odd) = (turned.clone().narrow(4, 0, 1), turned.narrow(4, 1, 1));
     let (cos, sin) = (table(f64::cos), table(f64::sin));
-    let turned = Tensor::cat(vec![even.clone() * cos.clone() - odd.clone() * sin.clone(), odd * cos + even * sin], 4);
-    let turned = turned.reshape([batch, heads, length, 2 * pairs]);
-    if width == 2 * pairs { turned } else { Tensor::cat(vec![turned, x.narrow(3, width - 1, 1)], 3) }
+    rotated(x.swap_dims(1, 2), cos, sin, PairLayout::Interleaved).swap_dims(1, 2)
 }
 
 impl Mixer for Retention {
     fn recurrence(&self, x: &Tensor<3>, stretch: Stretch<'_>) -> Mixed {
         let heads = |map| split_heads(linear(x.clone(), map), self.heads);
-        let turned = |x: Tensor<4>| if self.rotation && x.dims()[3] > 1 { rotated(x, stretch.start) } else { x };
+        let turned = |x: Tensor<4>| if self.rotation && x.dims()[3] > 1 { turned(x, stretch.start) } else { x };
         let decays = (0..self.heads).map(|head| log_decay(head) as f32).collect();
         let keys = heads(&self.key);
         let scale = (keys.dims()[3] as f64).powf(-0.5);
@@ -250,7 +246,7 @@ mod tests {
     fn products_of_rotated_numbers_depend_on_the_distance() {
         let numbers = |numbers: [f32; 5]| Tensor::<4>::from_data([[[numbers]]], &Device::flex());
         let (q, k) = (numbers([0.3, -1.0, 0.7, 0.2, 1.1]), numbers([1.2, 0.4, -0.6, 0.9, 0.5]));
-        let product = |i, j| (rotated(q.clone(), i) * rotated(k.clone(), j)).sum().into_scalar::<f32>();
+        let product = |i, j| (turned(q.clone(), i) * turned(k.clone(), j)).sum().into_scalar::<f32>();
         assert!((product(9, 6) - product(3, 0)).abs() < 1e-5);
         assert!((product(9, 6) - product(9, 5)).abs() > 1e-3);
         assert!((product(4, 4) - (q.clone() * k.clone()).sum().into_scalar::<f32>()).abs() < 1e-5);
