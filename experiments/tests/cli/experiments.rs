@@ -386,7 +386,7 @@ fn each_seed_of_fine_tuning_begins_with_the_pre_training_of_its_own() {
 fn sequences_are_recalled_tracked_and_analysed() {
     let folder = tempfile::tempdir().unwrap();
     let [recall, track] = ["recall", "track"].map(|name| folder.path().join(name));
-    let small = ["--attention", "dot-product", "--set", "data={batch = 4, train = 40, valid = 4, test = 4}"];
+    let small = ["--attention", "dot-product", "--set", "model.layers=2", "--set", "data={batch = 4, train = 40, valid = 4, test = 4}"];
     let found = record(&run("recall", &recall, &small), &recall);
     for metric in ["token accuracy", "sequence accuracy", "class accuracy", "token accuracy, N=64, n=16", "state bytes"] {
         assert!(found["metrics"][metric].is_f64(), "{metric}: {found}");

@@ -378,7 +378,8 @@ fn exercises() {
 }
 
 /// Few sequences, which are learnt several times.
-const SEQUENCES: [&str; 4] = ["--attention", "dot-product", "--set", "data={batch = 4, train = 40, valid = 4, test = 4}"];
+const SEQUENCES: [&str; 6] =
+    ["--attention", "dot-product", "--set", "model.layers=2", "--set", "data={batch = 4, train = 40, valid = 4, test = 4}"];
 
 #[test]
 fn sequences() {
