@@ -90,9 +90,9 @@ impl Mechanism for BaseConvConfig {
             kind: Kind::Whole,
             cross: false,
             causal: true,
-            time: "n t d",
-            state: "t d",
-            letters: &[("t", "taps of the convolution, option `taps`")],
+            time: "n w d",
+            state: "w d",
+            letters: &[("w", "taps of short convolutions, option `taps`")],
             differences: &[
                 "The convolution has no bias, so that an element that sees nothing gives 0.",
                 "Kernels are short in all layers; the paper's models have some as long as the sequence, which cannot be decoded with a small state.",
@@ -140,11 +140,11 @@ impl Mechanism for BaseConvConfig {
     }
 
     fn parameters(&self) -> Option<ParameterFormula> {
-        Some(ParameterFormula::trained(&[(1, "d^2"), (1, "d"), (1, "d t")]))
+        Some(ParameterFormula::trained(&[(1, "d^2"), (1, "d"), (1, "d w")]))
     }
 
     fn letters(&self, _max_length: usize) -> Vec<(&'static str, usize)> {
-        vec![("t", self.taps)]
+        vec![("w", self.taps)]
     }
 }
 

@@ -4,6 +4,7 @@ use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Device, Tensor};
 use heedful_attention::mechanisms::adaptive_span::AdaptiveSpanConfig;
 use heedful_attention::mechanisms::aft::AftConfig;
+use heedful_attention::mechanisms::base_conv::BaseConvConfig;
 use heedful_attention::mechanisms::delta_net::DeltaNetConfig;
 use heedful_attention::mechanisms::dot_product::DotProductConfig;
 use heedful_attention::mechanisms::dynamic_conv::DynamicConvConfig;
@@ -104,6 +105,7 @@ fn widths(config: &AnyMechanism, heads: usize, d_head: usize) -> Vec<(&'static s
             ("d_q", config.query_latent.unwrap_or(0)),
         ],
         config in MlpMixerConfig => vec![("h", config.hidden.unwrap_or(heads * d_head / 2))],
+        config in BaseConvConfig => vec![("w", config.taps)],
         config in DeltaNetConfig => vec![("w", config.taps)],
         config in GatedDeltaNetConfig => {
             let width = times(config.key_expansion);
