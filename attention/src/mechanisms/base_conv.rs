@@ -1,9 +1,9 @@
-//! BaseConv, the gated convolution that stands for all of them in theory (Arora et al. 2023, arXiv 2312.04927, section 4), with short kernels.
+//! BaseConv, a gated convolution (Arora et al. 2023, arXiv 2312.04927, section 4), with short kernels.
 //!
 //! `y_t = (W u_t + b) ⊙ sum_(j < k) c_j ⊙ u_(t - k + 1 + j)`: each channel weighs its latest `k` elements by weights of its own, the same at all positions and for
-//! all inputs, and the element gates the sum. H3, Hyena and RWKV can be written as stacks of such layers. It recalls nothing by content; in front of other
-//! mechanisms it tells them what stands next to what, as in the models of Arora et al. 2024 (Based). What lies before the sequence, and padding, is 0. A head is
-//! a group of channels that a visibility may treat alike, and nothing more.
+//! all inputs, and the element gates the sum. The paper studies it in the place of other gated convolutions, such as Hyena. It compares no elements, so that it
+//! looks nothing up by content. As the first layer it tells other mechanisms which elements are neighbours, as in the models of Arora et al. 2024 (Based). What
+//! lies before the sequence, and padding, is 0. A head is a group of channels that a visibility may treat alike, and nothing more.
 //!
 //! How far a change of each of 32 random elements moves the output of an untrained layer: rows are outputs, columns are elements.
 //!
@@ -96,6 +96,7 @@ impl Mechanism for BaseConvConfig {
             differences: &[
                 "The convolution has no bias, so that an element that sees nothing gives 0.",
                 "Kernels are short in all layers; the paper's models have some as long as the sequence, which cannot be decoded with a small state.",
+                "The released code adds the element to the product, beside the residual connection around the layer; here only the residual connection adds it.",
                 "Dropout drops numbers of the outputs; the released code has none there.",
             ],
         }
