@@ -361,16 +361,18 @@ fn results(mechanism: &AnyMechanism, page: &mut String) -> Result<(), Box<dyn Er
     Ok(())
 }
 
-/// The first score of each run that was measured and not counted, by data and attention.
+/// The main score of each run, by data and attention: the first column of its report that was measured and not counted.
 fn scores(records: &serde_json::Value) -> BTreeMap<(String, String), Score> {
     let mut scores = BTreeMap::<(String, String), Score>::new();
     for record in records.as_array().into_iter().flatten() {
         let (Some(data), Some(name)) = (record["dataset"].as_str(), record["attention"].as_str()) else { continue };
-        let signatures = record["signatures"].as_object().into_iter().flatten();
-        let mut measured = signatures.filter(|(_, how)| !how.as_str().is_some_and(|how| how.starts_with("counted")));
-        let Some((metric, _)) = measured.next() else { continue };
+        let is_measured = |metric: &str| record["signatures"][metric].as_str().is_some_and(|how| !how.starts_with("counted"));
+        let columns = record["columns"].as_array().into_iter().flatten().filter_map(|column| column["name"].as_str());
+        // Older records do not hold the columns of their report.
+        let by_name = record["signatures"].as_object().into_iter().flatten().map(|(metric, _)| metric.as_str());
+        let Some(metric) = columns.chain(by_name).find(|metric| is_measured(metric)) else { continue };
         let Some(value) = record["metrics"][metric].as_f64() else { continue };
-        scores.entry((data.to_owned(), name.to_owned())).or_insert_with(|| (metric.clone(), Vec::new())).1.push(value);
+        scores.entry((data.to_owned(), name.to_owned())).or_insert_with(|| (metric.to_owned(), Vec::new())).1.push(value);
     }
     scores
 }
