@@ -8,7 +8,7 @@ use heedful_attention::engine::Engine;
 use heedful_host::exit::ProgramError;
 use serde_json::Value;
 
-pub use self::models::PYTORCH_CACHE;
+pub use self::models::{PYTORCH_CACHE, UNPADDED};
 use super::options::LayerOptions;
 use super::side::Maker;
 use super::work::Work;

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 use super::measure::CaseResult;
 use super::outcome::Outcome;
-use super::plan::{PYTORCH_CACHE, PYTORCH_SDPA, PYTORCH_TABLE, operator};
+use super::plan::{PYTORCH_CACHE, PYTORCH_SDPA, PYTORCH_TABLE, UNPADDED, operator};
 use crate::statistics::{Quartiles, exponent};
 
 /// A bound on numbers that were measured.
@@ -50,6 +50,7 @@ pub fn targets(outcome: &Outcome) -> Vec<Target> {
         "mechanisms" => mechanisms(outcome),
         "positions" => positions(cases),
         "packages" => packages(cases),
+        "recurrences" => recurrences(cases),
         "tables" => tables(cases),
         "convolutions" => convolutions(cases),
         "memory" => memory(cases),
@@ -105,12 +106,15 @@ fn step(cases: &[CaseResult]) -> Vec<Target> {
         };
         cases.iter().filter_map(worst).collect()
     };
-    let time = |case: &CaseResult, theirs: &str| Some(case.time_ratios("heedful", theirs)?.median);
-    let peak = |case: &CaseResult, theirs: &str| case.peak_ratio("heedful", theirs);
-    vec![
-        at_most("time, of the fastest of PyTorch's", 0.7, against_best(&time)),
-        at_most("peak memory, of the least of PyTorch's", 0.6, against_best(&peak)),
-    ]
+    let of = |text: &str, ours: &str| {
+        let time = |case: &CaseResult, theirs: &str| Some(case.time_ratios(ours, theirs)?.median);
+        let peak = |case: &CaseResult, theirs: &str| case.peak_ratio(ours, theirs);
+        [
+            at_most(format!("time{text}, of the fastest of PyTorch's"), 0.7, against_best(&time)),
+            at_most(format!("peak memory{text}, of the least of PyTorch's"), 0.6, against_best(&peak)),
+        ]
+    };
+    [of("", "heedful"), of(" without padding", UNPADDED)].concat()
 }
 
 fn mechanisms(outcome: &Outcome) -> Vec<Target> {
@@ -128,6 +132,7 @@ fn mechanisms(outcome: &Outcome) -> Vec<Target> {
         at_most("fitted exponent of the time of local-1d,", 1.2, fitted("local-1d")),
         at_most("fitted exponent of the time of sparse-strided,", 1.6, fitted("sparse-strided")),
         at_most("fitted exponent of the time of sparse-fixed,", 1.6, fitted("sparse-fixed")),
+        at_most("fitted exponent of the time of lsh,", 1.15, fitted("lsh")),
     ];
     for (name, peer, bound) in [("local-1d", "local-attention", 1.0), ("lsh", "reformer-pytorch", 0.6)] {
         let ratios = times(cases, compared, &format!("heedful {name}"), peer);
@@ -140,9 +145,16 @@ fn positions(cases: &[CaseResult]) -> Vec<Target> {
     let relative = |text: &str, ours: &str, dense: &str| {
         at_most(format!("time of relative{text}, of dot-product's"), 1.35, times(cases, everywhere, ours, dense))
     };
+    let of_local = |name: &str| {
+        at_most(format!("time of {name}, of local-1d's"), 1.2, times(cases, everywhere, &format!("heedful {name}"), "heedful local-1d"))
+    };
+    let spans = times(cases, |case| case.length == 4096, "heedful adaptive-span", "heedful dot-product");
     vec![
         relative("", "heedful relative", "heedful dot-product"),
         relative(" with a memory", "heedful relative, memory", "heedful dot-product, memory"),
+        at_most("at 4096: time of adaptive-span, of dot-product's", 0.6, spans),
+        of_local("local-2d"),
+        of_local("sparse-strided"),
     ]
 }
 
@@ -151,6 +163,32 @@ fn packages(cases: &[CaseResult]) -> Vec<Target> {
         at_most(format!("time of {name}, of the package {package}'s"), bound, times(cases, everywhere, &format!("heedful {name}"), package))
     };
     vec![layer("linformer", "linformer", 0.8), layer("lsh", "reformer-pytorch", 0.6)]
+}
+
+fn recurrences(cases: &[CaseResult]) -> Vec<Target> {
+    let layer = |name: &str, packages: &[&str]| {
+        let ratios = packages.iter().flat_map(|package| times(cases, everywhere, &format!("heedful {name}"), package)).collect();
+        at_most(format!("time of {name}, of plain PyTorch code's"), 0.5, ratios)
+    };
+    let of_dense = |name: &str, lengths: &RangeInclusive<usize>, bound| {
+        let ratios = times(cases, |case| lengths.contains(&case.length), &format!("heedful {name}"), "heedful dot-product");
+        at_most(format!("from length {}: time of {name}, of dot-product's", lengths.start()), bound, ratios)
+    };
+    let names = ["linear-attention", "simple-gla", "gated-delta-net"];
+    let fitted = |exponent: fn(&[CaseResult], &str) -> Option<f64>| {
+        names.iter().filter_map(|name| Some(((*name).to_owned(), exponent(cases, &format!("heedful {name}"))?))).collect::<Vec<_>>()
+    };
+    vec![
+        layer("linear-attention", &["fla linear attention"]),
+        layer("simple-gla", &["fla simple GLA"]),
+        layer("gated-delta-net", &["fla gated delta rule", "transformers gated delta rule"]),
+        of_dense("linear-attention", &(1024..=usize::MAX), 1.0),
+        of_dense("gated-delta-net", &(2048..=usize::MAX), 1.0),
+        of_dense("linear-attention", &(8192..=usize::MAX), 0.25),
+        of_dense("gated-delta-net", &(8192..=usize::MAX), 0.25),
+        at_most("fitted exponent of the time,", 1.05, fitted(time_exponent)),
+        at_most("fitted exponent of the peak memory,", 1.05, fitted(peak_exponent)),
+    ]
 }
 
 fn tables(cases: &[CaseResult]) -> Vec<Target> {
@@ -262,16 +300,23 @@ mod tests {
     #[test]
     fn a_step_is_compared_with_the_best_of_pytorch() {
         let of = [("heedful", 0.7, 60), ("PyTorch", 2.0, 100), ("PyTorch, fused AdamW", 1.0, 120)];
-        assert_eq!(verdicts("step", vec![case(256, &of)]), [said("met"), said("met")]);
+        assert_eq!(verdicts("step", vec![case(256, &of)]), [said("met"), said("met"), None, None]);
         let compiled = [("heedful", 0.7, 60), ("PyTorch", 2.0, 120), ("PyTorch, compiled", 0.5, 80)];
-        assert_eq!(verdicts("step", vec![case(256, &of), case(64, &compiled)]), [said("missed by 100 %"), said("missed by 25 %")]);
+        let missed = [said("missed by 100 %"), said("missed by 25 %"), None, None];
+        assert_eq!(verdicts("step", vec![case(256, &of), case(64, &compiled)]), missed);
+        let padded = [("heedful", 1.4, 120), (UNPADDED, 0.77, 60), ("PyTorch", 1.0, 100)];
+        let expected = [said("missed by 100 %"), said("missed by 100 %"), said("missed by 10 %"), said("met")];
+        assert_eq!(verdicts("step", vec![case(256, &padded)]), expected);
     }
 
     #[test]
     fn layers_are_compared_with_our_dense_one_and_with_those_of_others() {
         let relative = [("heedful dot-product", 1.0, 0), ("heedful relative", 1.3, 0), ("heedful relative, memory", 3.0, 0)];
         let dense = [("heedful dot-product, memory", 2.0, 0)];
-        assert_eq!(verdicts("positions", vec![case(512, &[&relative[..], &dense].concat())]), [said("met"), said("missed by 11 %")]);
+        let patterns = [("heedful adaptive-span", 0.75, 0), ("heedful local-1d", 1.0, 0), ("heedful local-2d", 1.2, 0), ("heedful sparse-strided", 1.5, 0)];
+        let positions = |length| verdicts("positions", vec![case(length, &[&relative[..], &dense, &patterns].concat())]);
+        assert_eq!(positions(512), [said("met"), said("missed by 11 %"), None, said("met"), said("missed by 25 %")]);
+        assert_eq!(positions(4096)[2], said("missed by 25 %"));
         let packages = [("heedful linformer", 1.0, 0), ("linformer", 1.0, 0), ("heedful lsh", 1.0, 0), ("reformer-pytorch", 2.0, 0)];
         assert_eq!(verdicts("packages", vec![case(512, &packages)]), [said("missed by 25 %"), said("met")]);
         let tables = [
@@ -312,8 +357,29 @@ mod tests {
             )
         };
         let found = verdicts("mechanisms", [1024, 2048, 8192].map(at).into());
-        let expected = ["met", "missed by 150 %", "met", "met", "met", "met", "missed by 25 %", "met", "missed by 150 %"];
+        let expected = ["met", "missed by 150 %", "met", "met", "met", "met", "missed by 25 %", "met", "met", "missed by 150 %"];
         assert_eq!(found, expected.map(said));
+    }
+
+    #[test]
+    fn recurrences_are_compared_with_packages_and_with_dense_attention() {
+        let at = |length: u64| {
+            let n = length as f64;
+            let of = [
+                ("heedful dot-product", n * n, length),
+                ("heedful linear-attention", 1000.0 * n, length),
+                ("fla linear attention", 4000.0 * n, length),
+                ("heedful gated-delta-net", 3000.0 * n, length * length),
+                ("fla gated delta rule", 12000.0 * n, length),
+                ("transformers gated delta rule", 4000.0 * n, length),
+            ];
+            case(length as usize, &of)
+        };
+        let found = verdicts("recurrences", [1024, 2048, 8192].map(at).into());
+        let expected = [Some("met"), None, Some("missed by 50 %"), Some("met"), Some("missed by 46 %")]
+            .into_iter()
+            .chain([Some("met"), Some("missed by 46 %"), Some("met"), Some("missed by 90 %")]);
+        assert_eq!(found, expected.map(|verdict| verdict.map(String::from)).collect::<Vec<_>>());
     }
 
     #[test]

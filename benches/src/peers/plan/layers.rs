@@ -160,7 +160,10 @@ impl PositionsOptions {
             what: "positions",
             title: "Relative positions, spans and patterns, forward and backward",
             about: format!(
-                "A causal layer of width {} with {} heads, projections included, batch 1. Rows that end in `memory` are given a memory as long as the sequence.                  `adaptive-span` has fixed spans of {block} keys and a ramp of 32. Patterns see about as many pairs as each other: `local-1d` has blocks of {block};                  `local-2d` has blocks of {rows} x {columns} and a memory of {above} rows and {beside} columns in an image {} wide, which is fewer pairs near the                  beginning (at 512 nine tenths as many); the stride of `sparse-strided` is chosen for each length so that it sees as many as `local-1d`.",
+                "A causal layer of width {} with {} heads, projections included, batch 1. Rows that end in `memory` are given a memory as long as the sequence. \
+                 `adaptive-span` has fixed spans of {block} keys and a ramp of 32. Patterns see about as many pairs as each other: `local-1d` has blocks of {block}; \
+                 `local-2d` has blocks of {rows} x {columns} and a memory of {above} rows and {beside} columns in an image {} wide, which is fewer pairs near the \
+                 beginning (at 512 nine tenths as many); the stride of `sparse-strided` is chosen for each length so that it sees as many as `local-1d`.",
                 self.layer.d_model,
                 self.layer.heads,
                 Self::WIDTH,

@@ -90,7 +90,7 @@ fn contenders(step: impl Fn(Value) -> Work) -> Vec<Candidate> {
 }
 
 /// The name of ours that leaves out padding.
-const UNPADDED: &str = "heedful, unpadded";
+pub const UNPADDED: &str = "heedful, unpadded";
 
 /// These, and after the first one ours without padding.
 fn with_unpadded(mut contenders: Vec<Candidate>, step: impl Fn(Value) -> Work) -> Vec<Candidate> {

@@ -8,13 +8,15 @@ use super::{Layers, PROJECTIONS, PYTORCH_SDPA, PYTORCH_TABLE, Plan, check_multip
 use crate::peers::options::{ConvolutionsOptions, MechanismsOptions, PackagesOptions, RecurrencesOptions, TablesOptions};
 use crate::peers::side::Maker;
 
+/// The name of our softmax attention.
+const DENSE: &str = "heedful dot-product";
+
 impl TablesOptions {
     /// Forward and backward of mechanisms whose logits are a table.
     ///
     /// # Errors
     /// A usage error if the sizes contradict each other.
     pub fn plan(&self) -> Result<Plan, ProgramError> {
-        const DENSE: &str = "heedful dot-product";
         let case = |&length: &usize| {
             let layers = Layers { sizes: self.layer.sizes((self.tokens / length).max(1), length)?, training: true };
             let ours = |name: &str, config: Value| layers.ours(name, &config, Engine::Auto);
@@ -95,7 +97,7 @@ impl ConvolutionsOptions {
         let case = |&length: &usize| {
             let layers = Layers { sizes: self.layer.sizes((self.tokens / length).max(1), length)?, training: true };
             let ours = |config: Value| layers.ours(config["name"].as_str().unwrap_or_default(), &config, Engine::Auto);
-            let convolution = |name: &str| ours(json!({ "name": name, "kernel": self.kernel })).against("heedful dot-product");
+            let convolution = |name: &str| ours(json!({ "name": name, "kernel": self.kernel })).against(DENSE);
             let theirs = |name: &str, execution: &str| {
                 let method = json!({ "name": name, "execution": execution, "kernel": self.kernel });
                 layers.theirs(&format!("PyTorch {name}, {execution}"), method).against(&format!("heedful {name}"))
@@ -115,7 +117,10 @@ impl ConvolutionsOptions {
             what: "convolutions",
             title: "Convolutions beside operations of PyTorch, forward and backward",
             about: format!(
-                "A causal layer of width {} with {} heads and kernels of {} taps, projections included: a gated linear unit, the weighted sum over the taps and an                  output projection. PyTorch's sum is that of fairseq, which multiplies the windows of all positions (`unfold`); one shifted copy of the sequence for                  each tap (`shifted`); or one convolution with a group for each channel (`conv1d`), which cannot have kernels of each position. Our layers are                  compared with our dot-product attention, PyTorch's with ours.",
+                "A causal layer of width {} with {} heads and kernels of {} taps, projections included: a gated linear unit, the weighted sum over the taps and an \
+                 output projection. PyTorch's sum is that of fairseq, which multiplies the windows of all positions (`unfold`); one shifted copy of the sequence for \
+                 each tap (`shifted`); or one convolution with a group for each channel (`conv1d`), which cannot have kernels of each position. Our layers are \
+                 compared with our dot-product attention, PyTorch's with ours.",
                 self.layer.d_model, self.layer.heads, self.kernel,
             ),
             cases: self.lengths.iter().map(case).collect::<Result<_, ProgramError>>()?,
@@ -136,13 +141,15 @@ impl RecurrencesOptions {
             check_multiple(length, Self::CHUNK)?;
             let layers = Layers { sizes: self.layer.sizes(1, length)?, training: true };
             let ours = |name: &str, maps: usize| {
-                layers.ours(name, &json!({ "name": name }), Engine::Auto).less(&format!("heedful, {maps} projections"))
+                let ours = layers.ours(name, &json!({ "name": name }), Engine::Auto).against(DENSE);
+                ours.less(&format!("heedful, {maps} projections"))
             };
             let theirs = |name: &str, method: Value, ours: &str, maps: usize| {
                 layers.theirs(name, method).against(&format!("heedful {ours}")).less(&format!("PyTorch, {maps} projections"))
             };
             let delta = |package: &str| json!({ "name": "gated-delta-net", "package": package });
             Ok(layers.sizes.case(vec![
+                ours("dot-product", 4),
                 ours("linear-attention", 4),
                 theirs("fla linear attention", json!({ "name": "linear-attention" }), "linear-attention", 4),
                 ours("simple-gla", 5),
@@ -164,8 +171,8 @@ impl RecurrencesOptions {
             about: format!(
                 "A causal layer of width {} with {} heads, projections included, batch 1. The packages have functions in plain PyTorch (fla: \
                  `naive_chunk_linear_attn`, `naive_chunk_simple_gla` and `naive_chunk_gated_delta_rule`; transformers: `torch_chunk_gated_delta_rule`), in chunks of \
-                 {}; around them PyTorch computes the same features, projections, short convolutions, normalisation and gate as our layers. Ratios are those of a \
-                 package to ours. {PROJECTIONS} Those of `simple-gla` and `gated-delta-net` still have the convolutions, the normalisation and the gate; the maps of \
+                 {}; around them PyTorch computes the same features, projections, short convolutions, normalisation and gate as our layers. Ratios are those of \
+                 ours to our dot-product attention and of a package to ours. {PROJECTIONS} Those of `simple-gla` and `gated-delta-net` still have the convolutions, the normalisation and the gate; the maps of \
                  `gated-delta-net` are counted as six of the layer's width, which take as many multiplications.",
                 self.layer.d_model,
                 self.layer.heads,
