@@ -132,6 +132,8 @@ impl Layers {
     }
 }
 
+/// Our softmax attention, which others of ours are compared with.
+pub const DENSE: &str = "heedful dot-product";
 /// PyTorch with its fused attention.
 pub const PYTORCH_SDPA: &str = "PyTorch SDPA";
 /// PyTorch with the random synthesizer in plain operations.

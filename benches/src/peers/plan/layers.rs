@@ -4,7 +4,7 @@ use heedful_attention::engine::Engine;
 use heedful_host::exit::ProgramError;
 use serde_json::{Value, json};
 
-use super::{Candidate, Layers, PROJECTIONS, PYTORCH_SDPA, Plan, check_multiple};
+use super::{Candidate, DENSE, Layers, PROJECTIONS, PYTORCH_SDPA, Plan, check_multiple};
 use crate::peers::options::{AttentionOptions, DropoutOptions, MechanismsOptions, PositionsOptions};
 use crate::peers::side::Maker;
 use crate::workload::Sizes;
@@ -76,7 +76,7 @@ impl MechanismsOptions {
             let (four, three) = ("heedful, 4 projections", "heedful, 3 projections");
             let ours = |config: Value| {
                 let name = config["name"].as_str().unwrap_or_default();
-                layers.ours(name, &config, Engine::Fused).against("heedful dot-product").less(if name == "lsh" { three } else { four })
+                layers.ours(name, &config, Engine::Fused).against(DENSE).less(if name == "lsh" { three } else { four })
             };
             Ok(sizes.case(vec![
                 ours(json!({ "name": "dot-product" })),
@@ -134,7 +134,7 @@ impl PositionsOptions {
     pub fn plan(&self) -> Result<Plan, ProgramError> {
         let case = |&length: &usize| {
             let layers = Layers { sizes: self.layer.sizes(1, length)?, training: true };
-            let named = |name: &str, config: &Value| layers.ours(name, config, Engine::Auto).against("heedful dot-product");
+            let named = |name: &str, config: &Value| layers.ours(name, config, Engine::Auto).against(DENSE);
             let ours = |config: Value| named(config["name"].as_str().unwrap_or_default(), &config);
             let after = |name: &str| {
                 let candidate = named(&format!("{name}, memory"), &json!({ "name": name })).with_memory();

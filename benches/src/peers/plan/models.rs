@@ -5,7 +5,7 @@ use heedful_attention::registry::AnyMechanism;
 use heedful_host::exit::ProgramError;
 use serde_json::{Value, json};
 
-use super::{Candidate, Case, Layers, PROJECTIONS, PYTORCH_SDPA, Plan};
+use super::{Candidate, Case, DENSE, Layers, PROJECTIONS, PYTORCH_SDPA, Plan};
 use crate::depth::Activations;
 use crate::peers::options::{DecodeOptions, DepthOptions, InferenceOptions, LayerOptions, MemoryOptions, StepOptions};
 use crate::peers::side::Maker;
@@ -107,14 +107,14 @@ impl InferenceOptions {
         let case = |&length: &usize| {
             let sizes = self.layer.sizes((self.tokens / length).max(1), length)?;
             let layers = Layers { sizes, training: false };
-            let ours = |name: &str, config: Value| layers.ours(name, &config, Engine::Fused).against("heedful dot-product");
+            let ours = |name: &str, config: Value| layers.ours(name, &config, Engine::Fused).against(DENSE);
             let (four, two) = ("heedful, 4 projections", "heedful, 2 projections");
             Ok(sizes.case(vec![
                 ours("dot-product", json!({ "name": "dot-product" })).less(four),
                 ours("synthesizer-random", json!({ "name": "synthesizer-random" })).less(two),
                 ours("gaussian", json!({ "name": "gaussian" })).less(two),
                 ours("gaussian, banded", json!({ "name": "gaussian", "execution": "banded" })).less(two),
-                layers.theirs(PYTORCH_SDPA, json!({ "name": "sdpa" })).against("heedful dot-product"),
+                layers.theirs(PYTORCH_SDPA, json!({ "name": "sdpa" })).against(DENSE),
                 layers.projections(Maker::Heedful, 4),
                 layers.projections(Maker::Heedful, 2),
             ]))
@@ -143,7 +143,7 @@ impl MemoryOptions {
             let layers = Layers { sizes, training: true };
             let candidate = |config: &AnyMechanism| {
                 let method = serde_json::to_value(config).map_err(ProgramError::failure)?;
-                Ok(layers.ours(&config.name(), &method, Engine::Fused).against("heedful dot-product"))
+                Ok(layers.ours(&config.name(), &method, Engine::Fused).against(DENSE))
             };
             let candidates = mechanisms.iter().map(candidate).collect::<Result<_, ProgramError>>()?;
             Ok(Case { is_timed: false, ..sizes.case(candidates) })

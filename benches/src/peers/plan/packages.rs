@@ -4,12 +4,9 @@ use heedful_attention::engine::Engine;
 use heedful_host::exit::ProgramError;
 use serde_json::{Value, json};
 
-use super::{Layers, PROJECTIONS, PYTORCH_SDPA, PYTORCH_TABLE, Plan, check_multiple};
+use super::{DENSE, Layers, PROJECTIONS, PYTORCH_SDPA, PYTORCH_TABLE, Plan, check_multiple};
 use crate::peers::options::{ConvolutionsOptions, MechanismsOptions, PackagesOptions, RecurrencesOptions, TablesOptions};
 use crate::peers::side::Maker;
-
-/// The name of our softmax attention.
-const DENSE: &str = "heedful dot-product";
 
 impl TablesOptions {
     /// Forward and backward of mechanisms whose logits are a table.
