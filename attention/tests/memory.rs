@@ -26,7 +26,7 @@ const OF_ALL_HEADS: usize = HEADS * KEYS * 2 * WIDTH * size_of::<f32>();
 /// Held by the test that counts: another one would be counted too.
 static COUNTING: Mutex<()> = Mutex::new(());
 
-/// What several threads hold at once depends on which of them wait: a peak is the same in every run on one thread alone.
+/// On one thread a peak is the same in every run. On several it depends on which of them wait.
 static ONE_THREAD: Once = Once::new();
 
 fn alone() -> MutexGuard<'static, ()> {
