@@ -294,6 +294,29 @@ fn memory_grows_with_depth_unless_layers_are_reversible() {
 }
 
 #[test]
+fn positions_that_halt_earlier_take_fewer_steps() {
+    let folder = tempfile::tempdir().unwrap();
+    let arguments =
+        ["halting", "--biases", "-9,-1,9", "--steps", "5", "--batch", "2", "--length", "16", "--d-model", "16", "--rounds", "3"];
+    let output = Command::new(env!("CARGO_BIN_EXE_cost")).args(arguments).arg("--out").arg(folder.path()).output().unwrap();
+    let table = succeeded(&output);
+    let rounds = Rounds::read(folder.path()).unwrap().unwrap();
+    let of_unit = |unit: &str| -> Vec<_> { rounds.series.iter().filter(|series| series.unit == unit).collect() };
+    let steps: Vec<f64> = of_unit("mean steps").iter().map(|series| series.values[0]).collect();
+    assert!(steps[..2] == [5.0, 5.0] && steps[2] > 1.0 && steps[2] < 5.0 && steps[3] == 1.0, "{table}");
+    for unit in ["seconds of inference", "seconds of training"] {
+        let names: Vec<&str> = of_unit(unit).iter().map(|series| series.name.as_str()).collect();
+        assert_eq!(names, ["without halting", "bias -9", "bias -1", "bias 9"], "{unit}");
+        assert!(
+            of_unit(unit).iter().all(|series| series.values.len() == 3 && series.values.iter().all(|&seconds| seconds > 0.0)),
+            "{table}"
+        );
+    }
+    let refused = Command::new(env!("CARGO_BIN_EXE_cost")).args(["halting", "--d-model", "15"]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{}", text(&refused.stderr));
+}
+
+#[test]
 fn kernels_are_measured_beside_the_peaks_of_the_machine_by_the_command_of_the_documents() {
     let commands: Vec<_> = commands_of("cost").into_iter().filter(|arguments| arguments[0] == "roofline").collect();
     assert!(!commands.is_empty());

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use crate::backends::{device_name, refuse_missing};
 use crate::cost::baseline::Unit;
 use crate::cost::depth::DepthRounds;
+use crate::cost::halting::HaltingRounds;
 use crate::cost::options::CostOptions;
 use crate::cost::outcome::{Outcome, Point};
 use crate::cost::roofline::RooflineOptions;
@@ -24,7 +25,7 @@ use heedful_host::command::command_line;
 use heedful_host::device_failure::guarded;
 use heedful_host::exit::{Completion, ProgramError, main_with, print_line};
 use heedful_host::machine::{Machine, load};
-use heedful_host::rounds::Rounds;
+use heedful_host::rounds::{Rounds, Series};
 use heedful_host::threads::among_workers;
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -51,6 +52,8 @@ enum What {
     },
     /// Measure how the memory of a model grows with its depth, in rounds: activations kept, computed again, or reversible
     Depth(DepthRounds),
+    /// Measure how the time of a Universal Transformer falls as its positions halt earlier, in rounds
+    Halting(HaltingRounds),
     /// Measure the kernels of the CPU engine beside the peaks of this machine: arithmetic, memory, threads
     Roofline(RooflineOptions),
     /// Answer requests on standard input: our side of a comparison
@@ -68,6 +71,7 @@ const EXAMPLES: &str = "Examples:
   cost --baseline costs/cost.json --unit dot-product      (the same for one of another machine)
   cost roofline --out costs            (how near are kernels to the peaks of this machine?)
   cost depth --layers 2,32 --activations reversible,kept --out depth
+  cost halting --out halting           (does a model take less time where positions halt earlier?)
   cost report costs                    (tables and pictures again)
 
 Exit codes: 0 done, 1 a measurement failed or something became slower, 2 the command was refused.";
@@ -83,7 +87,8 @@ pub fn main() -> ExitCode {
                 let sweeps = cost_report::write(&folder)?;
                 print_line(format!("{sweeps} sweeps: {}", folder.join("report.md").display()))?;
             }
-            Some(What::Depth(options)) => among_workers(|| depth(&options))?,
+            Some(What::Depth(options)) => among_workers(|| rounds(options.about(), || options.measure(), options.out.as_deref()))?,
+            Some(What::Halting(options)) => among_workers(|| rounds(options.about(), || options.measure(), options.out.as_deref()))?,
             Some(What::Roofline(options)) => roofline(&options)?,
             Some(What::Worker) => serve_standard_input().map_err(ProgramError::failure)?,
             None => among_workers(|| run(&cost))?,
@@ -176,20 +181,21 @@ fn run(options: &CostOptions) -> Result<(), ProgramError> {
     Ok(())
 }
 
-fn depth(options: &DepthRounds) -> Result<(), ProgramError> {
+/// Measures series in rounds, shows them and writes them into the folder `out`.
+fn rounds(about: String, measure: impl FnOnce() -> Result<Vec<Series>, ProgramError>, out: Option<&Path>) -> Result<(), ProgramError> {
     let load = load();
     warn_if_busy(load);
     let rounds = Rounds {
         command: command_line(),
-        about: options.about(),
+        about,
         machine: Machine::here(),
         load,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         provenance: Some(provenance::here()),
-        series: options.measure()?,
+        series: measure()?,
     };
     print_line(rounds.table())?;
-    if let Some(folder) = &options.out {
+    if let Some(folder) = out {
         rounds.write(folder)?;
     }
     Ok(())
