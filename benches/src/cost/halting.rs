@@ -26,7 +26,7 @@ use crate::training_step::ModelSizes;
 #[derive(Args, Clone, Debug)]
 pub struct HaltingRounds {
     /// Biases of the halting unit: the larger, the fewer steps
-    #[arg(long, value_name = "B[,B...]", value_delimiter = ',', allow_hyphen_values = true, default_values_t = [-4.0, -3.0, -2.0, -1.0, 0.0, 1.0])]
+    #[arg(long, value_name = "B[,B...]", value_delimiter = ',', allow_hyphen_values = true, default_values_t = [-12.0, -8.0, -4.0, -2.0, 0.0, 2.0])]
     pub biases: Vec<f64>,
 
     /// Steps that a position takes at most
