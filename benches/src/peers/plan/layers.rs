@@ -196,7 +196,8 @@ impl DropoutOptions {
             what: "dropout",
             title: "Dropout of attention's weights, forward and backward",
             about: format!(
-                "A causal layer of width {} with {} heads, projections included, batch 1, which drops weights with a probability of {}. PyTorch's                  scaled_dot_product_attention has no fused kernel for that on processors and forms the matrices of all pairs.",
+                "A causal layer of width {} with {} heads, projections included, batch 1, which drops weights with a probability of {}. \
+                 PyTorch's scaled_dot_product_attention has no fused kernel for that on processors and forms the matrices of all pairs.",
                 self.layer.d_model, self.layer.heads, self.dropout,
             ),
             cases: self.lengths.iter().map(case).collect::<Result<_, ProgramError>>()?,
