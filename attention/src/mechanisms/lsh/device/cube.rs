@@ -37,7 +37,10 @@ impl ArrangementOperator for CubeBackend {
         assert!(buckets.dtype == DType::I32 && live.dtype == DType::I32, "buckets are numbers of 32 bits");
         let [buckets, live] = [buckets, live].map(into_contiguous);
         let (client, device) = (buckets.client.clone(), buckets.device.clone());
-        let arrangement = Self::int_full(form.arrangement_shape(), NOWHERE.into(), &device, IntDType::I32);
+        // Of more dimensions than one, Burn's tensors can have gaps between rows.
+        let shape = form.arrangement_shape();
+        let arrangement = Self::int_full(Shape::new([shape.num_elements()]), NOWHERE.into(), &device, IntDType::I32);
+        let arrangement = Self::int_reshape(arrangement, shape);
         let count = buckets.meta.num_elements();
         sort::launch(
             &client,
